@@ -1,0 +1,331 @@
+"""`estimate`: the one function that composes demand, timeline, power and governor."""
+
+import functools
+from typing import Final, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, Float, Int
+
+from . import smooth
+from .corrections import Corrections, shipped_corrections
+from .hardware.spec import GpuSpec, OperatingPoint, default_point, relative_voltage
+from .kernels import classes, stream
+from .physics.demand import UNITS, Demand
+from .physics.governor import capped_clock
+from .physics.power import launch_energy, static_power
+from .physics.timeline import timing
+from .records import Record
+from .workload.workload import Workload
+
+LIMITS: Final = (*UNITS, "latency", "launch")
+"""What can limit a launch: a unit, latency (too little work in flight, waves, critical
+path), or the launch itself."""
+_ILLEGAL: Final = 1e3
+"""Factor on the time of candidates that cannot run."""
+_HOST: Final = 20
+"""Sharpness between host and GPU time of a phase."""
+_FEW_PHASES: Final = 8
+
+
+class KernelEstimate(Record):
+    """One launch of every kernel: means over its candidates."""
+
+    time: Float[Array, "*k"]  # s, launch cost included
+    energy: Float[Array, "*k"]  # J beyond idle and leakage
+    utilization: Float[Array, "*k unit"]  # of the peak rate, in the order of UNITS
+    limiter: Int[Array, "*k"]  # index in LIMITS
+    count: Float[Array, "*k"]
+    row: Int[Array, "*k"]  # listing row
+    phase: Int[Array, "*k"]
+
+
+class PhaseEstimate(Record):
+    """Totals of each phase."""
+
+    time: Float[Array, "*p"]  # s
+    energy: Float[Array, "*p"]  # J
+    power: Float[Array, "*p"]  # W, mean
+    sm_clock: Float[Array, "*p"]  # Hz, after the governor
+    gpu_time: Float[Array, "*p"]  # s that kernels run
+    host_time: Float[Array, "*p"]  # s that the host needs to dispatch
+    feasible: Bool[Array, "*p"]  # the power cap can be kept
+    components: Float[Array, "*p component"]  # J, in the order of COMPONENTS
+
+
+class Estimate(eqx.Module):
+    """Time, energy and power of a workload, with its phases and kernels."""
+
+    time: Float[Array, ""]  # s
+    energy: Float[Array, ""]  # J
+    power: Float[Array, ""]  # W, mean
+    sm_clock: Float[Array, ""]  # Hz, mean over time
+    phases: PhaseEstimate
+    kernels: KernelEstimate
+
+
+def estimate(
+    workload: Workload,
+    gpu: GpuSpec,
+    point: OperatingPoint | None = None,
+    corrections: Corrections | None = None,
+) -> Estimate:
+    """Time, power and energy of `workload` on `gpu` at `point`.
+
+    Pure, jitted once per workload structure, differentiable in every number; `jax.vmap`
+    over points, GPUs or corrections. `point` defaults to the highest clocks under the
+    default power limit (its leaves may have one row a phase), `corrections` to the
+    shipped ones for `gpu`. Answers for the steady state with random operands.
+
+    Example:
+
+        >>> from diffenergy import estimate, load_gpu, load_model
+        >>> workload = load_model("gpt2").workload(batch=1, input_len=128, phase="prefill")
+        >>> float(estimate(workload, load_gpu("a100-sxm-80gb")).energy) > 0
+        True
+    """
+    return _compiled(False)(workload, gpu, point, corrections, smooth.is_relaxed())
+
+
+def estimate_once(
+    workload: Workload,
+    gpu: GpuSpec,
+    point: OperatingPoint | None = None,
+    corrections: Corrections | None = None,
+) -> Estimate:
+    """`estimate`, compiled for a single call: seven times faster to compile, a few
+    times slower to run."""
+    return _compiled(True)(workload, gpu, point, corrections, smooth.is_relaxed())
+
+
+@functools.cache
+def _compiled(once: bool):
+    """`_estimate` jitted with the compiler options that this JAX knows.
+
+    XLA's CPU fusion emitters triple the compile time of this function and do not make
+    it faster; without LLVM optimisation it compiles in a second.
+    """
+    options: dict[str, bool | int] = {"xla_cpu_use_fusion_emitters": False}
+    if once:
+        options["xla_backend_optimization_level"] = 0
+    try:
+        jax.jit(lambda x: x, compiler_options=options)(0.0)
+    except jax.errors.JaxRuntimeError:  # an option that is gone, or another backend
+        options = {}
+    return jax.jit(_estimate, static_argnums=4, compiler_options=options)
+
+
+def _estimate(
+    workload: Workload,
+    gpu: GpuSpec,
+    point: OperatingPoint | None,
+    corrections: Corrections | None,
+    relaxed: bool,
+) -> Estimate:
+    point = default_point(gpu) if point is None else point
+    c = shipped_corrections(gpu) if corrections is None else corrections
+    with smooth.relaxed(relaxed):
+        return _Run(workload, gpu, c, point).estimate()
+
+
+class _State(NamedTuple):
+    """A workload at given clocks: launches (candidates mixed) and phases."""
+
+    clock: Array  # per phase from here on unless said otherwise
+    weights: list[Array]  # of the candidates, by group
+    energies: tuple[Array, ...]  # of every candidate, in the order of COMPONENTS
+    launch: Array  # launch cost of every candidate, s
+    kernel_time: Array  # per launch
+    kernel_energy: Array  # per launch, beyond idle
+    gpu_time: Array
+    time: Array
+    load: Array  # W beyond idle and leakage
+    idle: Array
+    leakage: Array
+    other: Array  # J
+
+    @property
+    def power(self) -> Array:
+        """Mean power of each phase, W."""
+        return self.load + self.idle + self.leakage
+
+
+class _Run:
+    """One evaluation: holds the demand, which no clock changes, while clocks vary."""
+
+    def __init__(
+        self, workload: Workload, gpu: GpuSpec, c: Corrections, point: OperatingPoint
+    ):
+        self.workload, self.gpu, self.c = workload, gpu, c
+        self.num_phases = len(workload.names)
+        self.point = jax.tree.map(
+            lambda x: jnp.broadcast_to(x, (self.num_phases,)), point
+        )
+        by_shape = _demand_of()
+        demands = [by_shape[type(s)](s, gpu, c) for s in workload.shapes]
+        self.sizes = [demand.ctas.shape for demand in demands]
+        flat = [jax.tree.map(jnp.ravel, demand) for demand in demands]
+        self.demand: Demand = jax.tree.map(lambda *x: jnp.concatenate(x), *flat)
+        groups = workload.groups
+        self.count, self.row, self.phase = (
+            jnp.concatenate([getattr(group, name) for group in groups])
+            for name in ("count", "row", "phase")
+        )
+        self.phase_of_candidate = jnp.concatenate(
+            [
+                jnp.repeat(group.phase, size[1], total_repeat_length=size[0] * size[1])
+                for group, size in zip(groups, self.sizes, strict=True)
+            ]
+        )
+
+    def per_phase(self, x: Array) -> Array:
+        """Sum of launches over phases, counts included."""
+        x = x * self.count
+        if self.num_phases == 1:
+            return jnp.sum(x, keepdims=True)
+        if self.num_phases <= _FEW_PHASES:
+            member = self.phase[:, None] == jnp.arange(self.num_phases)
+            return x @ member.astype(x.dtype)
+        return jax.ops.segment_sum(x, self.phase, self.num_phases)
+
+    def mixture(self, time: Array) -> list[Array]:
+        """Weights of the candidates of each group."""
+        weights, start = [], 0
+        for n, k in self.sizes:
+            part = slice(start, start + n * k)
+            cut = [x[part].reshape(n, k) for x in (time, self.demand.choice, self.demand.tau)]
+            weights.append(smooth.choice_weights(*cut))
+            start += n * k
+        return weights
+
+    def mean(self, weights: list[Array], x: Array) -> Array:
+        """Mean of a candidate quantity under the mixture, one value a launch."""
+        means, start = [], 0
+        for (n, k), w in zip(self.sizes, weights, strict=True):
+            means.append(jnp.sum(w * x[start : start + n * k].reshape(n, k), axis=-1))
+            start += n * k
+        return jnp.concatenate(means)
+
+    def host(self) -> Array:
+        """Time that the host needs for each phase, s."""
+        p, c = self.workload.phases, self.c
+        needed = (
+            c.dispatch_stream * p.stream_ops
+            + c.dispatch_matrix * p.matrix_ops
+            + c.dispatch_module * p.module_calls
+            + c.dispatch_pass * p.passes
+        )
+        return p.eager * needed
+
+    def at(self, clock: Array) -> "_State":
+        """Everything at one `clock` (Hz) per phase."""
+        of_candidate = clock[self.phase_of_candidate]
+        mem_clock = self.point.mem_clock[self.phase_of_candidate]
+        times = timing(self.demand, self.gpu, self.c, of_candidate, mem_clock)
+        energies = launch_energy(self.demand, times, self.gpu, self.c, of_candidate)
+        weights = self.mixture(times.time * (1 + (_ILLEGAL - 1) * self.demand.illegal))
+        kernel_time = self.mean(weights, times.time)
+        kernel_energy = self.mean(weights, sum(energies))
+        gpu_time = self.per_phase(kernel_time)
+        time = smooth.pnorm((gpu_time, self.host()), _HOST)
+        core = relative_voltage(self.gpu, clock) ** 2 * self.c.core_energy
+        other = self.workload.phases.other_core_work * core
+        load = (self.per_phase(kernel_energy) + other) / time
+        idle, leakage = static_power(self.gpu, self.c, clock, load, self.point)
+        return _State(
+            clock, weights, energies, times.launch, kernel_time, kernel_energy,
+            gpu_time, time, load, idle, leakage, other,
+        )  # fmt: skip
+
+    def estimate(self) -> Estimate:
+        requested = jnp.minimum(self.point.sm_clock, self.gpu.sm_clock_max)
+        lowest = jnp.minimum(self.gpu.sm_clock_min, requested)
+        clock, feasible = capped_clock(
+            lambda f: self.at(f).power,
+            requested,
+            lowest,
+            self.point.power_cap * self.gpu.cap_fraction,
+        )
+        s = self.at(clock)
+        parts = [self.per_phase(self.mean(s.weights, e)) for e in s.energies]
+        static = [s.idle * s.time, s.leakage * s.time, s.other]
+        utilization, limiter = self._usage(s)
+        energy = s.power * s.time
+        total_time, total_energy = jnp.sum(s.time), jnp.sum(energy)
+        return Estimate(
+            total_time,
+            total_energy,
+            total_energy / total_time,
+            jnp.sum(clock * s.time) / total_time,
+            PhaseEstimate(
+                s.time,
+                energy,
+                s.power,
+                clock,
+                s.gpu_time,
+                self.host(),
+                feasible,
+                jnp.stack([*parts, *static], axis=-1),
+            ),
+            KernelEstimate(
+                s.kernel_time,
+                s.kernel_energy,
+                utilization,
+                limiter,
+                self.count,
+                self.row,
+                self.phase,
+            ),
+        )
+
+    def _usage(self, s: "_State") -> tuple[Array, Array]:
+        """(utilization of each unit, limiter) of every launch."""
+        d, gpu, weights, time = self.demand, self.gpu, s.weights, s.kernel_time
+        sms = gpu.num_sms
+        rates = {
+            "tensor": (d.tensor, d.tensor_peak * sms, d.tensor_efficiency),
+            "fma": (d.fma, d.fma_peak * sms, d.fma_efficiency),
+            "sfu": (d.sfu, gpu.sfu_ops_per_cycle * sms, d.sfu_efficiency),
+            "issue": (d.issue, gpu.issue_slots_per_cycle * sms, 1.0),
+            "smem": (d.smem, gpu.smem_bytes_per_cycle * sms, 1.0),
+            "l2": (
+                (d.l2 + d.store_l2) / d.l2_sharing,
+                gpu.l2_bytes_per_cycle,
+                jnp.minimum(self.c.l2_efficiency, d.feed * sms / gpu.l2_bytes_per_cycle),
+            ),
+        }
+        clock = s.clock[self.phase]
+        share, bound = [], []
+        for work, rate, efficiency in rates.values():
+            seconds = self.mean(weights, work / rate) / clock
+            share.append(jnp.minimum(seconds / time, 1.0))
+            bound.append(self.mean(weights, work / rate / efficiency) / clock / time)
+        rate = gpu.dram_bandwidth * self.point.mem_clock[self.phase] / gpu.mem_clock
+        dram = self.mean(weights, d.dram + d.store_dram) / rate / time
+        link = self.mean(weights, d.link) / gpu.link_bandwidth / time
+        share += [jnp.minimum(dram, 1.0), jnp.minimum(link, 1.0)]
+        bound += [dram / self.c.dram_efficiency, link]
+        bound += [
+            jnp.full_like(time, 0.5),  # nothing is busy half of the time: latency
+            jnp.where(self.mean(weights, s.launch) > 0.5 * time, 2.0, 0.0),
+        ]
+        limiter = jnp.argmax(jax.lax.stop_gradient(jnp.stack(bound, -1)), -1)
+        return jnp.stack(share, -1), limiter.astype(jnp.int32)
+
+
+@functools.cache
+def _demand_of():
+    """Demand formula by shape record, from the kernel classes."""
+    modules = [*classes().values(), stream]
+    return {
+        shape: module.demand
+        for module in modules
+        for shape in vars(module).values()
+        if isinstance(shape, type)
+        and issubclass(shape, Record)
+        and shape.__module__ == module.__name__
+        and hasattr(module, "demand")
+    }
+

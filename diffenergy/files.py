@@ -1,0 +1,73 @@
+"""Writing named output files: whole or not at all, and never over an input."""
+
+import os
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def write_text_atomic(
+    path: str | os.PathLike[str],
+    text: str,
+    *,
+    inputs: Iterable[str | os.PathLike[str]] = (),
+) -> None:
+    """Writes `text` to `path` as UTF-8; see `write_bytes_atomic`."""
+    write_bytes_atomic(path, text.encode(), inputs=inputs)
+
+
+def write_bytes_atomic(
+    path: str | os.PathLike[str],
+    content: bytes,
+    *,
+    inputs: Iterable[str | os.PathLike[str]] = (),
+) -> None:
+    """Replaces the file at `path` by `content`, or leaves it as it was.
+
+    A temporary file in the same folder takes the content and is then renamed. A link
+    keeps pointing where it did; what is no regular file (`/dev/stdout`, a pipe) is
+    written to directly. Raises `ValueError` if the folder is missing, `path` is a
+    folder or one of `inputs`, or the system does not let us write.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        _check(Path(path), target, inputs)
+        if target.exists() and not target.is_file():
+            target.write_bytes(content)
+        else:
+            _replace(target, content)
+    except OSError as error:
+        raise ValueError(
+            f"`{path}` cannot be written ({error.strerror}); give another path."
+        ) from None
+
+
+def _check(shown: Path, target: Path, inputs: Iterable[str | os.PathLike[str]]) -> None:
+    if target.is_dir():
+        raise ValueError(f"`{shown}` is a folder; give the name of a file in it.")
+    if not target.parent.is_dir():
+        raise ValueError(
+            f"`{shown}`: there is no folder `{target.parent}`; make it first."
+        )
+    for given in inputs:
+        if os.path.exists(given) and target.exists() and target.samefile(given):
+            raise ValueError(
+                f"`{shown}` is an input of this run, which is never overwritten; "
+                f"give another path."
+            )
+    if target.exists() and not os.access(target, os.W_OK):
+        raise ValueError(f"`{shown}` is write-protected; give another path.")
+
+
+def _replace(target: Path, content: bytes) -> None:
+    part = target.with_name(f".{target.name[:100]}.{uuid.uuid4().hex[:8]}.part")
+    try:
+        with part.open("xb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if target.exists():
+            part.chmod(target.stat().st_mode)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)

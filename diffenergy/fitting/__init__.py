@@ -1,0 +1,1 @@
+"""Measured rows against predicted ones: batches, prediction, fitting."""

@@ -1,0 +1,226 @@
+"""Measured rows of one GPU as one `Workload` whose phases are the rows."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from jax import Array
+
+from ..corrections import CorrectionsFile
+from ..hardware.files import GpuCard, read_gpu
+from ..hardware.spec import OperatingPoint
+from ..kernels import ops
+from ..kernels.ops import COMMON_FIELDS
+from ..measurements import MeasurementTable
+from ..physics.instrument import Instrument
+from ..workload.assemble import as_codes, op_rows
+from ..workload.listing import Listing
+from ..workload.models import load_model
+from ..workload.unlisted import complete
+from ..workload.workload import OpRows, PhaseColumns, Workload, build, pad_size
+
+CHUNK: Final = 8192
+"""Rows of one batch at most; larger tables take several of one shape."""
+NO_CAP: Final = 1e9
+"""W; rows that carry their measured clock are past the governor."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Rows of a table on one GPU: phase p of `workload` belongs to row `rows[p]`."""
+
+    card: GpuCard
+    workload: Workload
+    point: OperatingPoint
+    instrument: Instrument
+    rows: np.ndarray
+    """Table row of each phase; rows of several phases (a generation) appear twice, and
+    phases that only fill up the shape have -1."""
+
+    def per_row(self, num_rows: int, phase: Array | np.ndarray) -> np.ndarray:
+        """Sum of a phase quantity over the phases of each table row."""
+        real = self.rows >= 0
+        total = np.zeros(num_rows)
+        np.add.at(total, self.rows[real], np.asarray(phase)[real])
+        return total
+
+
+def batches(
+    table: MeasurementTable,
+    listings: Mapping[str, Sequence[Listing]],
+    corrections: CorrectionsFile,
+    cards: Mapping[str, GpuCard] | None = None,
+) -> Iterator[Batch]:
+    """Batches of all rows of `table` that are not skipped, by GPU.
+
+    `listings`: phases of each workload name; `cards`: GPUs that replace bundled ones.
+    """
+    cards = dict(cards or {})
+    for gpu in dict.fromkeys(table.gpu):
+        card = cards.get(gpu) or read_gpu(gpu)
+        mine = (table.gpu == gpu) & (table.skipped == "")
+        passes = np.flatnonzero(mine & (table.kind == "workload"))
+        for start in range(0, len(passes), CHUNK):
+            yield _passes(table, listings, corrections, card, passes[start : start + CHUNK])
+        for op, columns in table.fields.items():
+            index = np.flatnonzero(mine[columns.rows])
+            for start in range(0, len(index), CHUNK):
+                part = index[start : start + CHUNK]
+                yield _kernels(table, corrections, card, op, columns, part)
+
+
+def _passes(
+    table: MeasurementTable,
+    listings: Mapping[str, Sequence[Listing]],
+    corrections: CorrectionsFile,
+    card: GpuCard,
+    rows: np.ndarray,
+) -> Batch:
+    """Whole passes: the phases of each row's listings."""
+    known: dict[str, tuple[list[Listing], list[OpRows]]] = {}
+    requests = {int(r): i for i, r in enumerate(table.model_request.rows)}
+    parts: dict[str, list[OpRows]] = {}
+    phases: list[tuple[Listing, int]] = []
+    start = 0
+    for row in rows:
+        name = table.workload[row] or str(requests[int(row)])
+        if name not in known:
+            given = (
+                listings[name]
+                if table.workload[row]
+                else _requested(table, requests[int(row)])
+            )
+            completed = [complete(listing) for listing in given]
+            flat = [(k, i) for i, x in enumerate(completed) for k in x.kernels]
+            known[name] = (completed, op_rows(flat))
+        completed, columns = known[name]
+        for part in columns:
+            shifted = dataclasses.replace(
+                part, row=part.row + start, phase=part.phase + len(phases)
+            )
+            parts.setdefault(part.op, []).append(shifted)
+        phases += [(listing, row) for listing in completed]
+        start += sum(len(part.row) for part in columns)
+    info = PhaseColumns.single(
+        len(phases),
+        passes=[listing.passes for listing, _ in phases],
+        eager=[listing.dispatch == "eager" for listing, _ in phases],
+        module_calls=[listing.module_calls for listing, _ in phases],
+    )
+    merged = [_merge(op, items) for op, items in parts.items()]
+    return _batch(table, corrections, card, merged, info, np.array([r for _, r in phases]))
+
+
+def _kernels(table, corrections, card, op, columns, index: np.ndarray) -> Batch:  # noqa: ANN001
+    """Single kernels in a loop of their own: one phase a row, no host."""
+    rows = columns.rows[index]
+    fields = {
+        field.name: as_codes(field, columns.values[field.name][index])
+        for field in (*ops()[op][0].fields, *COMMON_FIELDS)
+    }
+    every = np.arange(len(rows))
+    campaigns = table.campaign[rows]
+    copies = [
+        corrections.instruments.get(name, {}).get("weight_copies", 1.0)
+        for name in campaigns
+    ]
+    info = PhaseColumns.single(len(rows), copies=copies)
+    return _batch(table, corrections, card, [OpRows(op, fields, every, every)], info, rows)
+
+
+def _batch(
+    table: MeasurementTable,
+    corrections: CorrectionsFile,
+    card: GpuCard,
+    parts: list[OpRows],
+    phases: PhaseColumns,
+    rows: np.ndarray,
+) -> Batch:
+    count = len(rows)
+    extra = pad_size(count) - count
+
+    def padded(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([x, np.repeat(x[:1], extra, axis=0)])
+
+    phases = PhaseColumns(
+        **{f.name: padded(getattr(phases, f.name)) for f in dataclasses.fields(phases)}
+    )
+    workload = build(parts, phases, sum(len(part.row) for part in parts))
+    picked = padded(rows)
+    return Batch(
+        card,
+        workload,
+        _point(table, card, picked),
+        _instrument(table, corrections, picked),
+        np.concatenate([rows, np.full(extra, -1)]),
+    )
+
+
+def _point(table: MeasurementTable, card: GpuCard, rows: np.ndarray) -> OperatingPoint:
+    """Measured mean clock where there is one, else the requested one under the cap."""
+    values = card.values
+    measured, request = table.sm_clock_avg[rows], table.sm_clock_set[rows]
+    limit = table.power_limit[rows]
+    clock = np.where(np.isnan(request), values["sm_clock_max"], request)
+    cap = np.where(np.isnan(limit), values["tdp"], limit)
+    memory = table.mem_clock[rows]
+    return OperatingPoint(
+        np.where(np.isnan(measured), clock, measured),
+        np.where(np.isnan(memory), values["mem_clock"], memory),
+        np.where(np.isnan(measured), cap, NO_CAP),
+        table.temperature[rows],
+    )
+
+
+def _instrument(
+    table: MeasurementTable, corrections: CorrectionsFile, rows: np.ndarray
+) -> Instrument:
+    def of(name: str) -> np.ndarray:
+        return np.array(
+            [
+                corrections.instruments.get(campaign, {}).get(name, 0.0)
+                for campaign in table.campaign[rows]
+            ]
+        )
+
+    iterations = table.iterations[rows]
+    return Instrument(
+        of("startup_seconds"),
+        of("startup_power"),
+        np.where(np.isnan(iterations), np.inf, iterations),
+    )
+
+
+def _merge(op: str, items: Sequence[OpRows]) -> OpRows:
+    return OpRows(
+        op,
+        {
+            name: np.concatenate([item.fields[name] for item in items])
+            for name in items[0].fields
+        },
+        np.concatenate([item.row for item in items]),
+        np.concatenate([item.phase for item in items]),
+    )
+
+
+def _requested(table: MeasurementTable, index: int) -> list[Listing]:
+    """Listings of a row that names a model instead of a workload."""
+    request = {name: v[index] for name, v in table.model_request.values.items()}
+    phase = {"": None, "forward": None}.get(request["mode"], request["mode"])
+    lengths = {
+        name: None if np.isnan(request[column]) else int(request[column])
+        for name, column in (
+            ("batch", "batch"),
+            ("input_len", "seq_len"),
+            ("output_len", "output_len"),
+        )
+    }
+    model = load_model(request["model"])
+    return model.listings(
+        **lengths,
+        phase=phase,
+        dtype=request["precision"] or None,
+        attention=request["attention"] or None,
+        stack="eager",
+    )

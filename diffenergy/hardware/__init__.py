@@ -1,0 +1,63 @@
+"""GPUs: their numbers, the files they are read from, voltage and idle power.
+
+Names load on first use, so that importing this package does not import JAX.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .files import (
+        GpuCard,
+        corrections_rows,
+        gpu_names,
+        gpu_toml,
+        load_gpu,
+        read_gpu,
+        with_fields,
+    )
+    from .spec import (
+        ARCHITECTURES,
+        MMA_KINDS,
+        GpuSpec,
+        OperatingPoint,
+        default_point,
+        idle_power,
+        relative_voltage,
+        voltage,
+    )
+
+__all__ = [
+    "ARCHITECTURES",
+    "MMA_KINDS",
+    "GpuCard",
+    "GpuSpec",
+    "OperatingPoint",
+    "corrections_rows",
+    "default_point",
+    "gpu_names",
+    "gpu_toml",
+    "idle_power",
+    "load_gpu",
+    "read_gpu",
+    "relative_voltage",
+    "voltage",
+    "with_fields",
+]
+
+_FROM_FILES = {
+    "GpuCard",
+    "corrections_rows",
+    "gpu_names",
+    "gpu_toml",
+    "load_gpu",
+    "read_gpu",
+    "with_fields",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    room = "files" if name in _FROM_FILES else "spec"
+    return getattr(importlib.import_module(f"{__name__}.{room}"), name)

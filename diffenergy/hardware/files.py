@@ -1,0 +1,527 @@
+"""GPU files (`data/gpus/*.toml`): reading, checking, listing, writing.
+
+A file holds the fields of `GpuSpec` as flat keys in SI, a few names, and the tables
+`[published]`, `[physical]` and `[provenance]`. JAX is imported only where a `GpuSpec`
+is built.
+"""
+
+import dataclasses
+import difflib
+import functools
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    import diffenergy.hardware.spec
+
+_FOLDER: Final = Path(__file__).parent.parent / "data" / "gpus"
+
+MEMORIES: Final = (
+    "GDDR5",
+    "GDDR5X",
+    "GDDR6",
+    "GDDR6X",
+    "GDDR7",
+    "HBM2",
+    "HBM2e",
+    "HBM3",
+    "HBM3e",
+)
+SEGMENTS: Final = ("datacenter", "workstation", "geforce")
+
+
+class _Field(NamedTuple):
+    """How one number of a file is checked and printed.
+
+    `sign`: "+" positive, "0" zero or positive, "any" finite. A value below `low` or
+    above `high` is surely in `slip` instead of `unit`.
+    """
+
+    unit: str
+    sign: str = "+"
+    low: float = 0.0
+    high: float = math.inf
+    slip: str = ""
+
+
+_RATE = _Field("FLOP/cycle/SM, dense", "0")
+_CLOCK = _Field("Hz", low=1e7, slip="MHz")
+
+_FIELDS: Final = {
+    "num_sms": _Field("count"),
+    "tensor_flop_per_cycle_tf32": _RATE,
+    "tensor_flop_per_cycle_bf16": _RATE,
+    "tensor_flop_per_cycle_fp16": _RATE,
+    "tensor_flop_per_cycle_fp8": _RATE,
+    "tensor_flop_per_cycle_int8": _RATE,
+    "tensor_flop_per_cycle_fp4": _RATE,
+    "fma_flop_per_cycle_fp32": _Field("FLOP/cycle/SM"),
+    "fma_flop_per_cycle_fp64": _Field("FLOP/cycle/SM"),
+    "fp32_doubled": _Field("1: half of the fp32 lanes also do integers; 0: none", "0"),
+    "sfu_ops_per_cycle": _Field("op/cycle/SM"),
+    "issue_slots_per_cycle": _Field("lane instructions/cycle/SM"),
+    "smem_bytes_per_cycle": _Field("B/cycle/SM"),
+    "smem_per_sm": _Field("B", low=1e3, slip="KiB"),
+    "registers_per_sm": _Field("32-bit registers"),
+    "max_threads_per_sm": _Field("count"),
+    "max_ctas_per_sm": _Field("count"),
+    "l2_capacity": _Field("B", low=1e4, slip="MiB"),
+    "l2_bytes_per_cycle": _Field("B/cycle of the SM clock, whole GPU"),
+    "dram_capacity": _Field("B", low=1e6, slip="GB"),
+    "dram_bandwidth": _Field("B/s", low=1e9, slip="GB/s"),
+    "dram_latency": _Field("s", high=1e-3, slip="ns"),
+    "link_bandwidth": _Field("B/s, one direction", low=1e9, slip="GB/s"),
+    "sm_clock_min": _CLOCK,
+    "sm_clock_max": _CLOCK,
+    "sm_clock_step": _Field("Hz", low=1e4, slip="MHz"),
+    "mem_clock": _CLOCK,
+    "tdp": _Field("W", high=1e5, slip="mW"),
+    "power_limit_min": _Field("W", high=1e5, slip="mW"),
+    "power_limit_max": _Field("W", high=1e5, slip="mW"),
+    "cap_fraction": _Field("power held / limit set"),
+    "vf_floor_voltage": _Field("V", high=10.0, slip="mV"),
+    "vf_knee_clock": _CLOCK,
+    "vf_slope": _Field("V/Hz", "0", high=1e-6, slip="V/GHz"),
+    "vf_curvature": _Field("V/Hz^2", "any", high=1e-12, slip="V/GHz^2"),
+    "idle_constant": _Field("W", "0", high=1e5, slip="mW"),
+    "idle_clock": _Field("W/(V^2 Hz)", "0", high=1e-6, slip="W/(V^2 GHz)"),
+    "idle_leakage": _Field("W/V^4", "0"),
+    "thermal_resistance": _Field("K/W"),
+    "ambient_temperature": _Field("C", "any"),
+}
+"""Every number of a file: the fields of `GpuSpec` but the two that names decide."""
+
+_WORDS: Final = (
+    "name",
+    "architecture",
+    "mma",
+    "memory",
+    "process_node",
+    "segment",
+)
+_OPTIONAL: Final = (
+    "corrections",
+    "aliases",
+    "mem_clocks",
+    "published",
+    "physical",
+    "provenance",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class GpuCard:
+    """A GPU with its names and sources; `spec` is the part that is computed with.
+
+    `values` are the numbers as they stand in the file (SI), `corrections` names the
+    bundled GPU whose corrections serve this one (None: those of its architecture),
+    `mem_clocks` are the memory clocks that can be locked (Hz), `published` the
+    vendor's dense peaks with the clock they are quoted at, `provenance` gives source,
+    quality and year of every value.
+    """
+
+    name: str
+    architecture: str
+    mma: str
+    memory: str
+    process_node: str
+    segment: str
+    corrections: str | None
+    aliases: tuple[str, ...]
+    mem_clocks: tuple[float, ...]
+    published: Mapping[str, Any]
+    physical: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    values: Mapping[str, float]
+    path: Path | None = None
+
+    @functools.cached_property
+    def spec(self) -> "diffenergy.hardware.spec.GpuSpec":
+        """The numbers as a traced record."""
+        from .spec import MMA_KINDS, GpuSpec
+
+        return GpuSpec(
+            **self.values,
+            mma_kind=float(MMA_KINDS.index(self.mma)),
+            corrections_row=float(_row(self.corrections or self.architecture)),
+        )
+
+
+def gpu_names() -> list[str]:
+    """Names of the bundled GPUs, sorted."""
+    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
+
+
+def corrections_rows() -> tuple[str, ...]:
+    """Labels of the rows of corrections: every bundled GPU, then every architecture."""
+    from .spec import ARCHITECTURES
+
+    return (*gpu_names(), *ARCHITECTURES)
+
+
+def read_gpu(name_or_path: str) -> GpuCard:
+    """GPU by bundled name, by another spelling of it, or from a path ending in .toml.
+
+    Case does not matter, and space, `_` and `-` are one: `NVIDIA H200`, `h200_sxm`
+    and `h200-sxm` are the same GPU.
+
+    Raises `ValueError` for an unknown name and for a file that is missing, is not
+    TOML, or holds a value that cannot be right.
+
+    >>> read_gpu("A100-PCIE-40GB").name
+    'a100-pcie-40gb'
+    """
+    if name_or_path.lower().endswith(".toml"):
+        return _read_file(Path(name_or_path))
+    folded = _fold(name_or_path)
+    if folded in gpu_names():
+        return _read_bundled(folded)
+    if folded in _spellings():
+        return _read_bundled(_spellings()[folded])
+    if folded and Path(name_or_path).is_dir():
+        return _read_file(Path(name_or_path))
+    raise ValueError(
+        f"`gpu` is {name_or_path!r}, which is not a known GPU; "
+        f"{_nearest(_close_gpus(folded))}, or give the path of a .toml file."
+    )
+
+
+def load_gpu(name: str) -> "diffenergy.hardware.spec.GpuSpec":
+    """Numbers of a GPU, by name, other spelling or path: `read_gpu(name).spec`.
+
+    >>> float(load_gpu("h100-sxm").num_sms)
+    132.0
+    """
+    return read_gpu(name).spec
+
+
+def with_fields(card: GpuCard, changes: Mapping[str, int | float]) -> GpuCard:
+    """`card` with some numbers replaced (SI); they are checked like those of a file.
+
+    Raises `ValueError` for a field that does not exist (naming the nearest ones) and
+    for a value that cannot be right.
+
+    >>> card = with_fields(read_gpu("h100-sxm"), {"dram_bandwidth": 6.7e12})
+    >>> card.values["dram_bandwidth"]
+    6700000000000.0
+    """
+    for field in changes:
+        if field not in _FIELDS:
+            raise ValueError(
+                f"`{field}` is not a numeric field of a GPU; "
+                f"{_nearest(_close(field, _FIELDS))}."
+            )
+    values = {**card.values, **{k: _number(k, v) for k, v in changes.items()}}
+    _check_together(values)
+    given = {field: {"source": "set by the caller"} for field in changes}
+    return dataclasses.replace(
+        card, values=values, provenance={**card.provenance, **given}
+    )
+
+
+def gpu_toml(card: GpuCard) -> str:
+    """Text of a complete GPU file, a start for a file of one's own.
+
+    `read_gpu` reads it back to the same numbers. Every number carries its unit in a
+    comment.
+    """
+    lines = ["# Numbers in SI; rates are dense, per cycle of the SM clock and per SM."]
+    lines += [f"{word} = {_text(getattr(card, word))}" for word in _WORDS]
+    if card.corrections is not None:
+        lines.append(
+            f"corrections = {_text(card.corrections)}  # whose corrections serve it"
+        )
+    lines += [
+        f"aliases = {_literal(card.aliases)}",
+        f"mem_clocks = {_literal(card.mem_clocks)}  # Hz, those that can be locked",
+        "",
+    ]
+    lines += [
+        f"{field} = {_literal(card.values[field])}  # {rule.unit}"
+        for field, rule in _FIELDS.items()
+    ]
+    tables = {
+        "published": "dense peaks, FLOP/s, at the clock they are quoted at, Hz; B/s",
+        "physical": "mm2 and counts",
+        "provenance": "source, quality and year of every number above",
+    }
+    for table, comment in tables.items():
+        lines += ["", f"[{table}]  # {comment}"]
+        lines += [
+            f"{_key(key)} = {_literal(value)}"
+            for key, value in getattr(card, table).items()
+        ]
+    return "\n".join(lines) + "\n"
+
+
+# --- names
+
+
+def _fold(name: str) -> str:
+    return re.sub(r"[\s_-]+", "-", name.strip().lower())
+
+
+@functools.cache
+def _spellings() -> dict[str, str]:
+    """Folded spelling -> bundled name."""
+    spellings = {}
+    for name in gpu_names():
+        for alias in (name, *_read_bundled(name).aliases):
+            spellings[_fold(alias)] = name
+    return spellings
+
+
+@functools.cache
+def _read_bundled(name: str) -> GpuCard:
+    return _read_file(_FOLDER / f"{name}.toml")
+
+
+@functools.cache
+def _row(label: str) -> int:
+    return corrections_rows().index(label)
+
+
+def _close(word: str, known: Iterable[str]) -> list[str]:
+    return difflib.get_close_matches(word, list(known), n=3, cutoff=0.4)
+
+
+def _close_gpus(folded: str) -> list[str]:
+    """Bundled names that begin like `folded`, else up to three near it, else all."""
+    known = _spellings()
+    begin = [name for name in gpu_names() if folded and name.startswith(folded)]
+    near = difflib.get_close_matches(folded, known, n=9, cutoff=0.5)
+    return begin or list(dict.fromkeys(known[n] for n in near))[:3] or gpu_names()
+
+
+def _nearest(names: list[str]) -> str:
+    if not names:
+        return "`diffenergy gpus show h100-sxm` lists those there are"
+    return "nearest: " + ", ".join(f"`{name}`" for name in names)
+
+
+# --- reading
+
+
+def _read_file(path: Path) -> GpuCard:
+    if path.is_dir():
+        raise ValueError(f"`gpu` is {str(path)!r}, a folder; give one .toml file.")
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise ValueError(
+            f"`gpu` is {str(path)!r}, but there is no such file; give the path of a "
+            f".toml file or a bundled name such as `h100-sxm`."
+        ) from None
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"`gpu` is {str(path)!r}, which is not UTF-8 text; save it as UTF-8."
+        ) from None
+    except OSError as error:
+        raise ValueError(
+            f"`gpu` is {str(path)!r}, which cannot be read ({error.strerror}); "
+            f"check the path and its permissions."
+        ) from None
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(
+            f"`gpu` is {str(path)!r}, which is not valid TOML ({error}); correct it "
+            f"there."
+        ) from None
+    try:
+        return _card(table, path)
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from None
+
+
+def _card(table: dict[str, Any], path: Path) -> GpuCard:
+    """Card of a parsed file, each entry checked."""
+    allowed = (*_FIELDS, *_WORDS, *_OPTIONAL)
+    for key in table:
+        if key not in allowed:
+            raise ValueError(
+                f"`{key}` is not a key of a GPU file; {_nearest(_close(key, allowed))}."
+            )
+    for key in (*_WORDS, *_FIELDS):
+        if key not in table:
+            rule = _FIELDS.get(key)
+            raise ValueError(
+                f"`{key}` is missing; add it "
+                + (f"({rule.unit})." if rule else "as text in quotes.")
+            )
+    words = {word: _word(word, table[word]) for word in _WORDS}
+    _check_words(words)
+    values = {field: _number(field, table[field]) for field in _FIELDS}
+    _check_together(values)
+    return GpuCard(
+        **words,
+        corrections=_corrections(table.get("corrections")),
+        aliases=tuple(_word("aliases", alias) for alias in _list("aliases", table, [])),
+        mem_clocks=tuple(
+            _number("mem_clocks", clock, _CLOCK)
+            for clock in _list("mem_clocks", table, [values["mem_clock"]])
+        ),
+        published=_table("published", table),
+        physical=_table("physical", table),
+        provenance=_table("provenance", table),
+        values=values,
+        path=path,
+    )
+
+
+def _word(key: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"`{key}` is {value!r}; give text in quotes.")
+    return value
+
+
+def _check_words(words: dict[str, str]) -> None:
+    from .spec import ARCHITECTURES, MMA_KINDS
+
+    choices = {
+        "architecture": ARCHITECTURES,
+        "mma": MMA_KINDS,
+        "memory": MEMORIES,
+        "segment": SEGMENTS,
+    }
+    for key, allowed in choices.items():
+        if words[key] not in allowed:
+            raise ValueError(
+                f"`{key}` is {words[key]!r}; allowed are {', '.join(allowed)}."
+            )
+
+
+def _corrections(value: Any) -> str | None:
+    if value is None:
+        return None
+    name = _fold(_word("corrections", value))
+    if name not in gpu_names():
+        raise ValueError(
+            f"`corrections` is {value!r}, which is not a bundled GPU; "
+            f"{_nearest(_close(name, gpu_names()))}, or leave the key out to take "
+            f"those of the architecture."
+        )
+    return name
+
+
+def _list(key: str, table: dict[str, Any], default: list[Any]) -> list[Any]:
+    value = table.get(key, default)
+    if not isinstance(value, list):
+        raise ValueError(f"`{key}` is {value!r}; give a list in brackets.")
+    return value
+
+
+def _table(key: str, table: dict[str, Any]) -> dict[str, Any]:
+    value = table.get(key, {})
+    if not isinstance(value, dict):
+        raise ValueError(f"`{key}` is {value!r}; give a table, `[{key}]`.")
+    return value
+
+
+# --- checking numbers
+
+
+def _number(field: str, value: Any, rule: _Field | None = None) -> float:
+    """`value` as a float, if it can be right for `field`."""
+    rule = rule or _FIELDS[field]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"`{field}` is {value!r}; give a number ({rule.unit}).")
+    number = _finite(value)
+    if number is None:
+        raise ValueError(f"`{field}` is {value}; give a finite number ({rule.unit}).")
+    if rule.sign == "+" and number <= 0 or rule.sign == "0" and number < 0:
+        least = "above zero" if rule.sign == "+" else "zero or above"
+        raise ValueError(
+            f"`{field}` is {number:g}; allowed is any number {least} ({rule.unit})."
+        )
+    if number and (number < rule.low and rule.low or abs(number) > rule.high):
+        raise ValueError(
+            f"`{field}` is {number:g}, which looks like {rule.slip}; GPU files are in "
+            f"{rule.unit.split(',')[0]}, convert it."
+        )
+    return number
+
+
+def _finite(value: int | float) -> float | None:
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _check_together(values: Mapping[str, float]) -> None:
+    """Checks that need two numbers: order of limits, a voltage that never falls."""
+    for low, high in (
+        ("sm_clock_min", "sm_clock_max"),
+        ("power_limit_min", "power_limit_max"),
+    ):
+        if values[low] > values[high]:
+            raise ValueError(
+                f"`{low}` is {values[low]:g}, above `{high}` {values[high]:g}; "
+                f"lower the first or raise the second."
+            )
+    if not 0 <= values["fp32_doubled"] <= 1:
+        raise ValueError(
+            f"`fp32_doubled` is {values['fp32_doubled']:g}; allowed are 0 and 1."
+        )
+    if values["ambient_temperature"] < -273.15:
+        raise ValueError(
+            f"`ambient_temperature` is {values['ambient_temperature']:g}; "
+            f"give degrees Celsius, at least -273.15."
+        )
+    above_knee = max(0.0, values["sm_clock_max"] - values["vf_knee_clock"])
+    if values["vf_slope"] + 2 * values["vf_curvature"] * above_knee < 0:
+        raise ValueError(
+            f"`vf_curvature` is {values['vf_curvature']:g}, with which the voltage "
+            f"falls before `sm_clock_max`; raise it or `vf_slope`."
+        )
+
+
+# --- writing TOML
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = re.sub(r"[\x00-\x1f\x7f]", _escape, escaped)
+    return f'"{escaped}"'
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found.group()):04x}"
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _text(key)
+
+
+def _literal(value: Any) -> str:
+    """TOML of a string, number, list or inline table."""
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return _digits(value)
+    if isinstance(value, Mapping):
+        body = ", ".join(f"{_key(k)} = {_literal(v)}" for k, v in value.items())
+        return f"{{{body}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_literal(entry) for entry in value)}]"
+    return str(value)
+
+
+def _digits(value: float) -> str:
+    """Shortest text that reads back to `value`: 108, 0.225, 1.41e9."""
+    if not math.isfinite(value):
+        return repr(value)
+    if value == int(value) and abs(value) < 1e6:
+        return str(int(value))
+    exact = (text for n in range(18) if float(text := f"{value:.{n}e}") == value)
+    mantissa, _, exponent = next(exact).partition("e")
+    power = int(exponent)
+    return repr(value) if -4 < power < 6 else f"{mantissa}e{power}"

@@ -1,0 +1,148 @@
+"""`GpuSpec` and `OperatingPoint`: the numbers of a GPU and where it runs."""
+
+from typing import Final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from ..records import Record, as_float
+from ..units import GHz
+
+MMA_KINDS: Final = ("mma.sync", "wgmma", "tcgen05")
+"""Matrix instructions of a GPU; `GpuSpec.mma_kind` is the index, stored as a float so
+that the whole record can be differentiated (GPUs without tensor cores use 0)."""
+
+ARCHITECTURES: Final = (
+    "Kepler",
+    "Maxwell",
+    "Pascal",
+    "Volta",
+    "Turing",
+    "Ampere",
+    "Ada",
+    "Hopper",
+    "Blackwell",
+    "CDNA3",
+)
+"""Architectures in order of appearance; their corrections rows follow the GPUs'."""
+
+
+class GpuSpec(Record):
+    """Everything numeric about one GPU (or a batch of GPUs), in SI.
+
+    Rates are per cycle of the SM clock and per SM unless they say otherwise; tensor
+    rates are dense with fp32 accumulation, 0 where the type is not supported.
+    """
+
+    num_sms: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    # FLOP/cycle/SM
+    tensor_flop_per_cycle_tf32: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    tensor_flop_per_cycle_bf16: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    tensor_flop_per_cycle_fp16: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    tensor_flop_per_cycle_fp8: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    tensor_flop_per_cycle_int8: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    tensor_flop_per_cycle_fp4: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    fma_flop_per_cycle_fp32: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    fma_flop_per_cycle_fp64: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    fp32_doubled: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    """1 where half the fp32 lanes also do integers (GA10x, AD10x, GB20x), else 0."""
+    sfu_ops_per_cycle: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    issue_slots_per_cycle: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    """Lane instructions issued per cycle and SM: 4 schedulers x 32 lanes = 128."""
+    smem_bytes_per_cycle: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    # per-SM limits
+    smem_per_sm: Float[Array, "*batch"] = eqx.field(converter=as_float)  # B
+    registers_per_sm: Float[Array, "*batch"] = eqx.field(converter=as_float)  # 32 bit
+    max_threads_per_sm: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    max_ctas_per_sm: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    # memory
+    l2_capacity: Float[Array, "*batch"] = eqx.field(converter=as_float)  # B
+    l2_bytes_per_cycle: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    """Measured L2 read rate of the whole GPU, B per SM cycle."""
+    dram_capacity: Float[Array, "*batch"] = eqx.field(converter=as_float)  # B
+    dram_bandwidth: Float[Array, "*batch"] = eqx.field(converter=as_float)  # B/s
+    dram_latency: Float[Array, "*batch"] = eqx.field(converter=as_float)  # s
+    link_bandwidth: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    """NVLink (or PCIe) rate of one direction, B/s."""
+    # clocks, Hz
+    sm_clock_min: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    sm_clock_max: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    sm_clock_step: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    mem_clock: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    """Memory clock that `dram_bandwidth` belongs to."""
+    # power
+    tdp: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W
+    power_limit_min: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W
+    power_limit_max: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W
+    cap_fraction: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    """Power that the limiter holds / the limit that is set."""
+    vf_floor_voltage: Float[Array, "*batch"] = eqx.field(converter=as_float)  # V
+    vf_knee_clock: Float[Array, "*batch"] = eqx.field(converter=as_float)  # Hz
+    vf_slope: Float[Array, "*batch"] = eqx.field(converter=as_float)  # V/Hz
+    vf_curvature: Float[Array, "*batch"] = eqx.field(converter=as_float)  # V/Hz^2
+    idle_constant: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W
+    idle_clock: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W/(V^2 Hz)
+    idle_leakage: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W/V^4
+    thermal_resistance: Float[Array, "*batch"] = eqx.field(converter=as_float)  # K/W
+    ambient_temperature: Float[Array, "*batch"] = eqx.field(converter=as_float)  # C
+    mma_kind: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    corrections_row: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    """Which row of the shipped corrections serves this GPU (an index as a float)."""
+
+
+class OperatingPoint(Record):
+    """Where a GPU runs: requested clocks, power limit, temperature.
+
+    `temperature` NaN means "not given": it then follows from the thermal resistance.
+    """
+
+    sm_clock: Float[Array, "*batch"] = eqx.field(converter=as_float)  # Hz
+    mem_clock: Float[Array, "*batch"] = eqx.field(converter=as_float)  # Hz
+    power_cap: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W
+    temperature: Float[Array, "*batch"] = eqx.field(
+        converter=as_float, default=float("nan")
+    )  # C
+
+
+def default_point(gpu: GpuSpec) -> OperatingPoint:
+    """Highest clocks, default power limit, temperature from the thermal resistance."""
+    return OperatingPoint(
+        gpu.sm_clock_max,
+        gpu.mem_clock,
+        gpu.tdp,
+        jnp.full_like(gpu.tdp, jnp.nan),
+    )
+
+
+KNEE_WIDTH: Final = 0.03 * GHz
+"""Width of the softplus that rounds the V-f knee (0.02-0.05 GHz fit alike)."""
+
+
+def voltage(gpu: GpuSpec, sm_clock: Float[Array, "*p"]) -> Float[Array, "*p"]:
+    """Core voltage at `sm_clock` (Hz), V: flat up to a knee, then rising.
+
+    V(f) = V0 + s h + q h^2, h = w ln(1 + exp((f - knee)/w)). Monotone for s, q >= 0.
+    On the A100-PCIe-40GB table (81 rows) rms 2.3 mV, one step of 6.25 mV.
+    """
+    h = KNEE_WIDTH * jax.nn.softplus((sm_clock - gpu.vf_knee_clock) / KNEE_WIDTH)
+    return gpu.vf_floor_voltage + gpu.vf_slope * h + gpu.vf_curvature * h**2
+
+
+def relative_voltage(gpu: GpuSpec, sm_clock: Float[Array, "*p"]) -> Float[Array, "*p"]:
+    """V(f)/V0, the ratio that core energies (stated at V0) scale with."""
+    return voltage(gpu, sm_clock) / gpu.vf_floor_voltage
+
+
+def idle_power(gpu: GpuSpec, sm_clock: Float[Array, "*p"]) -> Float[Array, "*p"]:
+    """Board power at zero work and locked `sm_clock` (Hz), W, on a cold board.
+
+    P = c + a V^2 f + b V^4: board and memory, clock tree of empty SMs, leakage. With
+    the A100 tables (81 rows each) rms 0.35-0.37 W.
+    """
+    v = voltage(gpu, sm_clock)
+    return (
+        gpu.idle_constant + gpu.idle_clock * v**2 * sm_clock + gpu.idle_leakage * v**4
+    )

@@ -1,0 +1,97 @@
+"""Look-ups by dtype code: bytes, tensor rates, efficiencies, energies."""
+
+from typing import Final
+
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float, Int
+
+from ..corrections import Corrections
+from ..dtypes import BYTES, DTYPES
+from ..hardware.spec import GpuSpec
+from ..records import as_float
+
+FP32: Final = DTYPES.index("fp32")
+TF32: Final = DTYPES.index("tf32")
+
+
+def bytes_of(dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
+    """Bytes per element of dtype codes."""
+    return as_float(BYTES)[dtype]
+
+
+def _pick(dtype: Array, values: dict[str, Array]) -> Array:
+    """Value by dtype; `values` names the dtypes, the rest is an error of this file."""
+    return jnp.stack([jnp.broadcast_to(values[name], ()) for name in DTYPES])[dtype]
+
+
+def tensor_peak(gpu: GpuSpec, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
+    """Tensor FLOP/cycle/SM of a dtype; a type that the GPU lacks runs at the rate of
+    the next wider one that it has (weights are widened on the way in)."""
+    fp16 = gpu.tensor_flop_per_cycle_fp16
+    bf16 = _or(gpu.tensor_flop_per_cycle_bf16, fp16)
+    fp8 = _or(gpu.tensor_flop_per_cycle_fp8, bf16)
+    tf32 = _or(gpu.tensor_flop_per_cycle_tf32, gpu.fma_flop_per_cycle_fp32)
+    fp4 = _or(gpu.tensor_flop_per_cycle_fp4, fp8)
+    rates = {
+        "fp32": tf32,
+        "tf32": tf32,
+        "bf16": bf16,
+        "fp16": fp16,
+        "fp8": fp8,
+        "fp8_block": fp8,
+        "int8": _or(gpu.tensor_flop_per_cycle_int8, bf16),
+        "nvfp4": fp4,
+        "mxfp4": fp4,
+    }
+    fallback = gpu.fma_flop_per_cycle_fp32  # no tensor cores at all
+    return jnp.maximum(_pick(dtype, rates), 1.0) + jnp.where(bf16 > 0, 0.0, fallback)
+
+
+def _or(rate: Array, fallback: Array) -> Array:
+    return jnp.where(rate > 0, rate, fallback)
+
+
+def dtype_efficiency(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
+    """Tensor efficiency of a dtype relative to bf16."""
+    one = jnp.ones(())
+    factors = {
+        "fp32": c.tf32_efficiency,
+        "tf32": c.tf32_efficiency,
+        "bf16": one,
+        "fp16": one,
+        "fp8": c.fp8_efficiency,
+        "fp8_block": c.fp8_block_efficiency,
+        "int8": c.fp8_efficiency,
+        "nvfp4": c.fp8_efficiency,
+        "mxfp4": c.fp8_efficiency,
+    }
+    return _pick(dtype, factors)
+
+
+def tensor_energy(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
+    """J per tensor FLOP at V0 (fp4: half of fp8, by operand width)."""
+    one = jnp.ones(())
+    factors = {
+        "fp32": c.energy_tf32,
+        "tf32": c.energy_tf32,
+        "bf16": one,
+        "fp16": one,
+        "fp8": c.energy_fp8,
+        "fp8_block": c.energy_fp8,
+        "int8": c.energy_fp8,
+        "nvfp4": 0.5 * c.energy_fp8,
+        "mxfp4": 0.5 * c.energy_fp8,
+    }
+    return c.energy_tensor * _pick(dtype, factors)
+
+
+def fma_rate(gpu: GpuSpec, c: Corrections) -> tuple[Array, Array]:
+    """CUDA-core fp32 peak (FLOP/cycle/SM) and the share of it that is reached."""
+    dual = jnp.where(gpu.fp32_doubled > 0, c.fp32_dual, 1.0)
+    return gpu.fma_flop_per_cycle_fp32, c.fma_efficiency * dual
+
+
+def activity(c: Corrections, zero_share: Float[Array, "*k"]) -> Float[Array, "*k"]:
+    """Switching relative to random operands: `zero_saving` at half zeros."""
+    return 1.0 - c.zero_saving * jnp.minimum(zero_share / 0.5, 1.0)

@@ -1,0 +1,107 @@
+"""Kernels known only by how busy each unit was (DCGM or profiler activities)."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from ..corrections import Corrections
+from ..hardware.spec import GpuSpec
+from ..physics.demand import Demand, demand as make_demand
+from ..records import Record, as_float
+from ..units import MHz, us
+from .launch import Context, Launches
+from .ops import Field, Op
+
+_SHARES: Final = {
+    "fma": ("fp32_active", "util_fp32_add", "util_fp32_mul", "util_fp32_fma"),
+    "fp64": ("fp64_active", "util_fp64_add", "util_fp64_mul", "util_fp64_fma"),
+    "issue": ("util_int", "util_branch"),
+    "sfu": ("util_sfu",),
+    "smem": ("util_shared",),
+    "l2": ("util_l2",),
+    "dram": ("dram_active", "util_dram"),
+}
+"""Unit -> columns whose shares of peak add up to its activity."""
+_ALL: Final = tuple(name for names in _SHARES.values() for name in names)
+OPS: Final = (
+    Op(
+        "activity",
+        (
+            Field("sm_active", "share", 1.0, 0.0),
+            Field("sm_occupancy", "share", 1.0, 0.0),
+            *(Field(name, "share", 0.0, 0.0) for name in _ALL),
+            Field("time_ref_us", default=0.0, minimum=0.0),
+            Field("sm_clock_ref_mhz", default=0.0, minimum=0.0),
+            Field("mem_clock_ref_mhz", default=0.0, minimum=0.0),
+        ),
+    ),
+)
+NOMINAL_TIME: Final = 1.0
+"""Length of a program without a reference time, s: only its power means something."""
+
+
+class Activity(Record):
+    """Activities (0-1) of one run at its reference clock."""
+
+    sm_active: Float[Array, "*k"] = eqx.field(converter=as_float)
+    fma: Float[Array, "*k"] = eqx.field(converter=as_float)
+    fp64: Float[Array, "*k"] = eqx.field(converter=as_float)
+    issue: Float[Array, "*k"] = eqx.field(converter=as_float)
+    sfu: Float[Array, "*k"] = eqx.field(converter=as_float)
+    smem: Float[Array, "*k"] = eqx.field(converter=as_float)
+    l2: Float[Array, "*k"] = eqx.field(converter=as_float)
+    dram: Float[Array, "*k"] = eqx.field(converter=as_float)
+    time: Float[Array, "*k"] = eqx.field(converter=as_float)  # s at the reference clock
+    sm_clock: Float[Array, "*k"] = eqx.field(converter=as_float)  # Hz; 0: the highest
+
+
+def lower(op: str, fields: Mapping[str, np.ndarray], context: Context) -> list[Launches]:
+    """One launch a row."""
+    columns = {
+        unit: sum(np.asarray(fields[name], float) for name in names)
+        for unit, names in _SHARES.items()
+    }
+    time = np.asarray(fields["time_ref_us"], float) * us
+    columns |= {
+        "sm_active": fields["sm_active"],
+        "time": np.where(time > 0, time, NOMINAL_TIME),
+        "sm_clock": np.asarray(fields["sm_clock_ref_mhz"], float) * MHz,
+    }
+    return [Launches(Activity, columns, np.zeros_like(time), host="none")]
+
+
+def demand(shape: Activity, gpu: GpuSpec, c: Corrections) -> Demand:
+    """Work = activity x rate x reference time; what DRAM does not explain of the
+    reference time follows the SM clock (`physics/clocks-and-power.md` 2.4)."""
+    clock = jnp.where(shape.sm_clock > 0, shape.sm_clock, gpu.sm_clock_max)
+    cycles = shape.time * clock
+    p = 2.7  # overlap of core and memory part; 2.3-2.9 on V100 and RTX 8000
+    busy = shape.dram / c.dram_efficiency
+    bound = busy * (1 + busy**12) ** (-1 / 12)  # stays below 1
+    core = (1 - bound**p) ** (1 / p)
+    fp64 = shape.fp64 * gpu.fma_flop_per_cycle_fp64 * 2  # an fp64 FLOP counts twice
+    demanded = make_demand(
+        jnp.shape(cycles),
+        fma=(shape.fma * gpu.fma_flop_per_cycle_fp32 + fp64) * gpu.num_sms * cycles,
+        issue=shape.issue * gpu.issue_slots_per_cycle * gpu.num_sms * cycles,
+        sfu=shape.sfu * gpu.sfu_ops_per_cycle * gpu.num_sms * cycles,
+        smem=shape.smem * gpu.smem_bytes_per_cycle * gpu.num_sms * cycles,
+        l2=shape.l2 * gpu.l2_bytes_per_cycle * cycles,
+        dram=bound * c.dram_efficiency * gpu.dram_bandwidth * shape.time,
+        fma_peak=gpu.fma_flop_per_cycle_fp32,
+        fma_efficiency=1e3,  # the reference time, not the rates, says how long it takes
+        sfu_efficiency=1e3,
+        l2_sharing=1e3,
+        ctas=gpu.num_sms * shape.sm_active,
+        quantization=0.0,
+        path_cycles=core * cycles,
+        launches=0.0,
+        sharpness_memory=p,
+    )
+    return jax.tree.map(lambda x: x[..., None], demanded)

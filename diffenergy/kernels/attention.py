@@ -1,0 +1,317 @@
+"""Fused attention: prefill (context) and decode (generation) with split KV.
+
+Equations and constants: `physics/attention-moe.md` section 2 (tiles, blocks, masks,
+splits), on the class-free timeline.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Float, Int
+
+from .. import smooth
+from ..corrections import Corrections
+from ..dtypes import BYTES, DTYPES
+from ..hardware.spec import GpuSpec
+from ..physics.demand import Demand, demand as make_demand
+from ..records import Record, as_float, as_index
+from . import _rates
+from .launch import Context, Launches, floats, take
+from .ops import Field, Op, same_as
+
+
+def _fields(prefill: bool) -> tuple[Field, ...]:
+    return (
+        Field("batch", default=1.0),
+        Field("q_len") if prefill else Field("q_len", default=1.0),
+        Field("kv_len", default=same_as("q_len")) if prefill else Field("kv_len"),
+        Field("num_heads"),
+        Field("num_kv_heads", default=same_as("num_heads")),
+        Field("head_dim"),
+        Field("window_size", default=0.0, minimum=0.0),
+        Field("causal", "bool", True),
+        Field("dtype", "dtype"),
+        Field("kv_cache_dtype", "dtype", same_as("dtype")),
+    )
+
+
+OPS: Final = (
+    Op("context_attention", _fields(True)),
+    Op("generation_attention", _fields(False)),
+)
+
+_FP8: Final = DTYPES.index("fp8")
+_HEADS: Final = (64.0, 128.0, 192.0, 256.0)
+_SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+# (tile_m, tile_n) by MMA kind (mma.sync: FlashAttention 2; wgmma: FlashAttention 3 with
+# paged KV; tcgen05: TensorRT-LLM), variant (bf16, bf16 local, fp8, fp8 local), head_dim
+_FA2: Final = [[(128, 64)] * 4] * 4
+_FA3: Final = [
+    [(192, 128), (128, 128), (128, 96), (128, 80)],
+    [(192, 96), (128, 128), (128, 64), (128, 64)],
+    [(192, 160), (128, 160), (128, 160), (128, 128)],
+    [(192, 160), (128, 96), (128, 96), (128, 64)],
+]
+_TRTLLM: Final = [[(128, 128)] * 4] * 4
+_TILES: Final = np.array([_FA2, _FA3, _TRTLLM], float)
+
+
+class _Attention(Record):
+    """Shapes of fused attention kernels."""
+
+    batch: Float[Array, "*k"] = eqx.field(converter=as_float)
+    q_len: Float[Array, "*k"] = eqx.field(converter=as_float)
+    kv_len: Float[Array, "*k"] = eqx.field(converter=as_float)
+    num_heads: Float[Array, "*k"] = eqx.field(converter=as_float)
+    num_kv_heads: Float[Array, "*k"] = eqx.field(converter=as_float)
+    head_dim: Float[Array, "*k"] = eqx.field(converter=as_float)
+    window_size: Float[Array, "*k"] = eqx.field(converter=as_float)
+    causal: Float[Array, "*k"] = eqx.field(converter=as_float)
+    dtype: Int[Array, "*k"] = eqx.field(converter=as_index)
+    kv_cache_dtype: Int[Array, "*k"] = eqx.field(converter=as_index)
+    zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
+    tile_m: Float[Array, "*k"] = eqx.field(converter=as_float)
+    tile_n: Float[Array, "*k"] = eqx.field(converter=as_float)
+    split_k: Float[Array, "*k"] = eqx.field(converter=as_float)
+
+
+class Prefill(_Attention):
+    """Attention of many query positions (fused, causal or full)."""
+
+
+class Decode(_Attention):
+    """Attention of one (or few) new positions over a KV cache, KV split over CTAs."""
+
+
+def lower(op: str, fields: Mapping[str, np.ndarray], context: Context) -> list[Launches]:
+    """One launch a row; queries of several positions go to the prefill kernel."""
+    columns = {
+        name: fields[name]
+        for name in _Attention.__dataclass_fields__
+        if name != "causal"
+    }
+    columns["causal"] = floats(fields["causal"])
+    decode = (
+        np.full(len(columns["q_len"]), False)
+        if op == "context_attention"
+        else columns["q_len"] == 1
+    )
+    size = np.asarray(BYTES)[columns["kv_cache_dtype"]]
+    kv = columns["batch"] * columns["num_kv_heads"] * columns["kv_len"]
+    touched = 2 * kv * columns["head_dim"] * size
+    launches = []
+    for shape, rows in ((Prefill, ~decode), (Decode, decode)):
+        index = np.flatnonzero(rows)
+        if index.size:
+            launches.append(
+                Launches(
+                    shape, take(columns, index), touched[index], "matrix", rows=index
+                )
+            )
+    return launches
+
+
+def _tiles(shape: _Attention, gpu: GpuSpec, local: Array, fp8: Array) -> tuple[Array, Array]:
+    """Tile of the family that serves the GPU, by head size, type and window."""
+    kind = jnp.round(gpu.mma_kind).astype(jnp.int32)
+    variant = (2 * fp8 + local).astype(jnp.int32)
+    head = jnp.searchsorted(as_float(_HEADS[:-1]), lax.stop_gradient(shape.head_dim))
+    table = as_float(_TILES)[kind, variant, head]
+    return (
+        jnp.where(shape.tile_m > 0, shape.tile_m, table[..., 0]),
+        jnp.where(shape.tile_n > 0, shape.tile_n, table[..., 1]),
+    )
+
+
+def kv_blocks(
+    q_len: Array,
+    kv_len: Array,
+    group: Array,
+    window: Array,
+    causal: Array,
+    tile_m: Array,
+    tile_n: Array,
+) -> tuple[Array, Array, Array, Array]:
+    """(tiles, blocks, longest, masked) of one KV head's query rows.
+
+    Row tile m holds `tile_m` (position, group member) pairs and visits the KV blocks
+    between the window's start and its last position. `blocks` and `masked` are sums over
+    tiles, `longest` the largest block count. Forward values are exact (a floor sum);
+    the gradient is that of the closed form.
+    """
+    tiles = smooth.ceil(q_len * group / tile_m)
+    whole = lax.stop_gradient
+    m, n, g, q = whole(tile_m), whole(tile_n), whole(group), whole(q_len)
+    count = whole(jnp.ceil(q * g / m))
+    shift = jnp.maximum(whole(kv_len) - q, 0.0)  # positions already in the cache
+    span, last = g * n, jnp.floor((q - 1 + shift) / n)
+    ends = smooth.floor_sum(count - 1, m, m - 1 + shift * g, span) + last
+    # the first block inside the window: zero until tile `first`
+    first = jnp.clip(jnp.ceil((window - 1 - shift) * g / m), 0.0, count)
+    offset = (shift - window + 1) * g + first * m
+    starts = smooth.floor_sum(count - first, m, jnp.maximum(offset, 0.0), span)
+    starts = jnp.where(window > 0, starts, 0.0)
+    exact = ends - starts + count
+    diagonal = ends - smooth.floor_sum(count, m, (1 + shift) * g, span) + count
+    masked = jnp.where(window > 0, jnp.minimum(exact, 2 * diagonal), diagonal)
+    # continuous: mean visible keys plus the rounding of both block ends
+    keys = jnp.where(
+        window > 0, jnp.minimum(window, kv_len), kv_len - (q_len - tile_m / group) / 2
+    )
+    relaxed = tiles * (keys / tile_n + jnp.where(window > 0, 1.0, 0.5))
+    longest = jnp.where(
+        window > 0,
+        jnp.minimum(jnp.ceil(kv_len / tile_n), jnp.floor(window / tile_n) + 1.0),
+        jnp.ceil(kv_len / tile_n),
+    )
+    full = tiles * smooth.ceil(kv_len / tile_n)
+    blocks = jnp.where(causal > 0, smooth.with_slope_of(exact, relaxed), full)
+    masked = jnp.where(causal > 0, smooth.with_slope_of(masked, tiles + 0 * masked), 0.0)
+    return tiles, blocks, jnp.maximum(longest, blocks / tiles), masked
+
+
+def _common(shape: _Attention, gpu: GpuSpec, c: Corrections) -> dict[str, Any]:
+    """Tile, types and bytes that both kernels share."""
+    window = shape.window_size
+    # a window at least as long as the cache runs the plain kernel
+    local = (window > 0) & (window < shape.kv_len)
+    fp8 = shape.kv_cache_dtype == _FP8
+    compute = jnp.where(fp8, _FP8, shape.dtype)
+    tile_m, tile_n = _tiles(shape, gpu, local, fp8)
+    return {
+        "window": jnp.where(local, window, 0.0),
+        "fp8": fp8,
+        "compute": compute,
+        "tile_m": tile_m,
+        "tile_n": tile_n,
+        "group": shape.num_heads / shape.num_kv_heads,
+        "e": _rates.bytes_of(shape.kv_cache_dtype),
+        "peak": _rates.tensor_peak(gpu, compute),
+        "energy": _rates.tensor_energy(c, compute),
+        "activity": _rates.activity(c, shape.zero_share),
+    }
+
+
+def _prefill(shape: _Attention, gpu: GpuSpec, c: Corrections) -> Demand:
+    """One candidate; shape (kernels, 1)."""
+    s = _common(shape, gpu, c)
+    d, e, tile_m, tile_n = shape.head_dim, s["e"], s["tile_m"], s["tile_n"]
+    heads = shape.batch * shape.num_kv_heads
+    tiles, blocks, longest, masked = kv_blocks(
+        shape.q_len, shape.kv_len, s["group"], s["window"], shape.causal, tile_m, tile_n
+    )
+    ctas, blocks_all = heads * tiles, heads * blocks
+    elements = tile_m * tile_n
+    transposed = jnp.where(s["fp8"], tile_n * d / c.transpose_rate, 0.0)  # cycles
+    efficiency = c.prefill_efficiency * jnp.where(s["fp8"], c.fp8_efficiency, 1.0)
+    block_cycles = (
+        4 * elements * d / (s["peak"] * efficiency)
+        + elements / gpu.sfu_ops_per_cycle * c.prefill_exp
+        + 2 * tile_n * d * e / c.prefill_feed
+        + transposed
+    )
+    rows = jnp.minimum(tile_m, shape.q_len * s["group"])
+    own = c.prefill_own + rows * d * (e + 2) / c.prefill_query
+    own += c.prefill_fill * block_cycles
+    q_bytes = shape.batch * shape.num_heads * shape.q_len * d
+    kv_once = 2 * heads * jnp.where(
+        s["window"] > 0, jnp.minimum(shape.kv_len, shape.q_len + s["window"]), shape.kv_len
+    ) * d * e  # fmt: skip
+    loads = blocks_all * 2 * tile_n * d * e
+    near = q_bytes * (e + 2) + kv_once
+    miss = smooth.miss(near, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
+    sfu = elements * (blocks_all + heads * masked * c.prefill_mask / c.prefill_exp)
+    result = make_demand(
+        jnp.shape(ctas),
+        tensor=4 * elements * d * blocks_all,
+        sfu=sfu,
+        issue=transposed * blocks_all * gpu.issue_slots_per_cycle,
+        smem=2 * loads,
+        l2=loads + q_bytes * e,
+        dram=(q_bytes * e + kv_once) * miss,
+        store_l2=q_bytes * 2,
+        store_dram=q_bytes * 2 * miss,
+        tensor_peak=s["peak"],
+        tensor_efficiency=efficiency,
+        sfu_efficiency=1 / c.prefill_exp,
+        feed=c.prefill_feed,
+        ctas=ctas,
+        longest=longest * tiles / blocks,
+        quantization=c.prefill_quantization,
+        tail=c.prefill_tail,
+        own_cycles=own,
+        fixed_cycles=c.prefill_cycles,
+        sharpness=c.prefill_sharpness,
+        sharpness_memory=c.sharpness,
+        store_exposed=0.0,
+        tensor_energy=s["energy"],
+        activity=s["activity"],
+    )
+    return jax.tree.map(lambda x: x[..., None], result)
+
+
+def _decode(shape: Decode, gpu: GpuSpec, c: Corrections) -> Demand:
+    """Candidates are KV splits (at most 32, the cap under CUDA graphs)."""
+    s = {k: jnp.asarray(v)[..., None] for k, v in _common(shape, gpu, c).items()}
+    d, kv_len = shape.head_dim[..., None], shape.kv_len[..., None]
+    e, tile_n = s["e"], s["tile_n"]
+    heads = (shape.batch * shape.num_kv_heads)[..., None]
+    given = shape.split_k[..., None]
+    split = jnp.where(given > 0, given, as_float(_SPLITS))
+    tiles = heads * smooth.ceil(s["group"] / s["tile_m"])
+    reach = jnp.where(s["window"] > 0, jnp.minimum(s["window"] + tile_n, kv_len), kv_len)
+    blocks = smooth.ceil(reach / tile_n)
+    split = jnp.minimum(split, blocks)
+    ctas = tiles * split
+    per_cta = smooth.ceil(blocks / split)
+    # rows beyond the group are computed in vain, but only 64 rows of a tile are issued
+    rows = jnp.minimum(s["tile_m"], 64.0 * jnp.ceil(s["group"] / 64.0))
+    elements = rows * tile_n * ctas * per_cta
+    transposed = jnp.where(s["fp8"], tile_n * d / c.transpose_rate, 0.0)
+    keys = jnp.where(s["window"] > 0, jnp.minimum(s["window"], kv_len), kv_len)
+    q_bytes = (shape.batch * shape.num_heads)[..., None] * d
+    kv_bytes = 2 * heads * d * keys * e + 4 * shape.batch[..., None] * jnp.ceil(kv_len / 64)
+    near = kv_bytes + q_bytes * (e + 2)
+    miss = smooth.miss(near, c.l2_share * gpu.l2_capacity, c.l2_sharpness)
+    combine = jnp.where(split > 1, 8 * q_bytes * split, 0.0)
+    return make_demand(
+        jnp.shape(ctas),
+        tensor=4 * elements * d,
+        sfu=elements,
+        issue=transposed * ctas * per_cta * gpu.issue_slots_per_cycle,
+        smem=2 * kv_bytes,
+        l2=kv_bytes + q_bytes * e,
+        dram=(kv_bytes + q_bytes * e) * miss,
+        store_l2=q_bytes * 2 + combine,
+        store_dram=q_bytes * 2 * miss,
+        tensor_peak=s["peak"],
+        tensor_efficiency=c.decode_efficiency,
+        sfu_efficiency=1 / c.decode_exp,
+        feed=c.prefill_feed,
+        flow=c.decode_flow,
+        ctas=ctas,
+        quantization=c.decode_quantization,
+        own_cycles=c.decode_own + c.decode_own_head * d,
+        fixed_cycles=c.decode_cycles,
+        fixed_seconds=c.decode_schedule * shape.batch[..., None],
+        launches=jnp.where(split > 1, 2.0, 1.0),
+        sharpness=c.prefill_sharpness,
+        sharpness_memory=c.sharpness,
+        store_exposed=1.0,
+        tensor_energy=s["energy"],
+        activity=s["activity"],
+        tau=0.02,
+    )
+
+
+def demand(shape: _Attention, gpu: GpuSpec, c: Corrections) -> Demand:
+    """Work of the kernel that the shape runs; shape (kernels, candidates)."""
+    if isinstance(shape, Decode):
+        return _decode(shape, gpu, c)
+    return _prefill(shape, gpu, c)

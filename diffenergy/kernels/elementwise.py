@@ -1,0 +1,86 @@
+"""Element-wise kernels: maps, casts, copies, fused activations."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from ..dtypes import BYTES
+from .launch import Context, Launches
+from .ops import Field, Op
+from .stream import stream_launches
+
+TWO_READS: Final = (
+    "pointwise_add",
+    "pointwise_mul",
+    "pointwise_sub",
+    "pointwise_div",
+    "add",
+    "mul",
+    "sub",
+    "div",
+    "silu_mul",
+    "gelu_mul",
+)
+ONE_READ: Final = (
+    "scalar_add",
+    "scalar_mul",
+    "unspecified_scalar",
+    "unspecified_tensor",
+    "relu",
+    "gelu",
+    "silu",
+    "tanh",
+    "exp",
+    "pow",
+    "copy",
+    "cast",
+    "typecast_to_fp32",
+    "typecast_to_bf16",
+    "typecast_to_fp16",
+)
+_TRANSCENDENTAL: Final = ("gelu", "silu", "tanh", "exp", "pow", "silu_mul", "gelu_mul")
+_INSTRUCTIONS: Final = 4.0
+"""Lane instructions per element: address, load, operation, store (vectorised)."""
+
+
+def _reads(fields: Mapping[str, Any]) -> Any:
+    reads = np.where(np.isin(np.asarray(fields["fn"], object).astype(str), TWO_READS), 2.0, 1.0)
+    return reads if reads.ndim else float(reads)
+
+
+def _out_dtype(fields: Mapping[str, Any]) -> Any:
+    fn = np.asarray(fields["fn"], object).astype(str)
+    out = np.asarray(fields["dtype"], object).astype(str).astype("U16")
+    for name in ("fp32", "bf16", "fp16"):
+        out = np.where(fn == f"typecast_to_{name}", name, out)
+    return out if out.ndim else str(out)
+
+
+OPS: Final = (
+    Op(
+        "elementwise",
+        (
+            Field("fn", "text"),
+            Field("elements"),
+            Field("dtype", "dtype"),
+            Field("out_dtype", "dtype", _out_dtype),
+            Field("reads", default=_reads, minimum=0.0),
+            Field("writes", default=1.0, minimum=0.0),
+        ),
+    ),
+)
+
+
+def lower(op: str, fields: Mapping[str, np.ndarray], context: Context) -> list[Launches]:
+    """One launch a row; `reads` and `writes` are per element of `elements`."""
+    size = np.asarray(BYTES)
+    elements = fields["elements"]
+    launches = stream_launches(
+        elements * fields["reads"] * size[fields["dtype"]],
+        elements * fields["writes"] * size[fields["out_dtype"]],
+        issue=elements * _INSTRUCTIONS,
+        sfu=elements * np.isin(fields["fn"].astype(str), _TRANSCENDENTAL),
+        zero_share=fields["zero_share"],
+    )
+    return [launches]

@@ -1,0 +1,20 @@
+"""Gathers: embedding look-ups, dispatch of rows."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from ..dtypes import BYTES
+from .launch import Context, Launches
+from .ops import Field, Op
+from .stream import stream_launches
+
+OPS: Final = (Op("gather", (Field("rows"), Field("cols"), Field("dtype", "dtype"))),)
+
+
+def lower(op: str, fields: Mapping[str, np.ndarray], context: Context) -> list[Launches]:
+    """One launch a row: every row of the table comes from DRAM."""
+    elements = fields["rows"] * fields["cols"]
+    size = elements * np.asarray(BYTES)[fields["dtype"]]
+    return [stream_launches(size, size, cold=1.0, issue=elements * 4.0)]

@@ -1,0 +1,321 @@
+"""Matrix products on tensor or CUDA cores: batched, split-K, tile given or chosen."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Int
+
+from .. import smooth
+from ..corrections import Corrections
+from ..dtypes import BYTES
+from ..hardware.spec import GpuSpec
+from ..physics.demand import Demand, demand as make_demand
+from ..physics.memory import excess, wave_traffic
+from ..records import Record, as_float, as_index
+from ..units import KiB
+from . import _rates
+from .launch import Context, Launches, floats
+from .ops import Field, Op, on_tensor_cores, output_dtype
+
+
+def _weights(fields: Mapping[str, Any]) -> Any:
+    """Which operand is a weight: `b` of an unbatched product, none of a batched one."""
+    which = np.where(np.asarray(fields["batch"], float) == 1, "b", "none")
+    return which if which.ndim else str(which)
+
+
+OPS: Final = (
+    Op(
+        "gemm",
+        (
+            Field("batch", default=1.0),
+            Field("m"),
+            Field("n"),
+            Field("k"),
+            Field("dtype", "dtype"),
+            Field("out_dtype", "dtype", output_dtype),
+            Field("tensor_core", "bool", on_tensor_cores),
+            Field("weights", "text", _weights),
+        ),
+    ),
+)
+
+_TENSOR_TILES: Final = (
+    (256, 128),
+    (128, 256),
+    (128, 128),
+    (256, 64),
+    (64, 256),
+    (128, 64),
+    (64, 128),
+    (64, 64),
+    (32, 128),
+    (16, 128),
+    (32, 64),
+    (16, 64),
+)
+_WGMMA_TILES: Final = (
+    (256, 128),
+    (128, 256),
+    (128, 128),
+    (192, 128),
+    (128, 192),
+    (128, 64),
+    (64, 128),
+    (64, 64),
+    (32, 128),
+    (16, 128),
+    (32, 64),
+    (16, 64),
+)
+_SPLIT_OF: Final = (2, 5, 7, 9, 10, 11)
+"""Entries of the tensor menus that the library also runs with split K."""
+_SPLITS: Final = (3, 8)
+_LINEAR_TILES: Final = ((128, 64, 1), (128, 32, 1), (32, 128, 1), (64, 32, 1), (128, 32, 3))
+"""What cuBLAS runs for fp32 `nn.Linear` on A100 (tile and grid recorded)."""
+_BATCHED_TILES: Final = (
+    (128, 128, 1),
+    (256, 128, 1),
+    (128, 256, 1),
+    (128, 64, 1),
+    (64, 128, 1),
+    (128, 128, 3),
+)
+
+
+def _menu() -> np.ndarray:
+    """Candidates (tile_m, tile_n, split_k) by kind: the three MMA kinds, then CUDA-core
+    linear layers and CUDA-core batched or row-major products. Shape (5, c, 3); short
+    menus are padded with tile 0 (illegal)."""
+    rows = []
+    for tiles in (_TENSOR_TILES, _WGMMA_TILES, _WGMMA_TILES):
+        rows.append(
+            [(*tile, 1) for tile in tiles]
+            + [(*tiles[i], s) for i in _SPLIT_OF for s in _SPLITS]
+        )
+    rows += [list(_LINEAR_TILES), list(_BATCHED_TILES)]
+    width = max(map(len, rows))
+    return np.array([row + [(0, 0, 0)] * (width - len(row)) for row in rows], float)
+
+
+MENU: Final = _menu()
+
+
+class Gemm(Record):
+    """Shapes of matrix products C[m, n] += A[m, k] B[k, n], `batch` of them."""
+
+    batch: Float[Array, "*k"] = eqx.field(converter=as_float)
+    m: Float[Array, "*k"] = eqx.field(converter=as_float)
+    n: Float[Array, "*k"] = eqx.field(converter=as_float)
+    k: Float[Array, "*k"] = eqx.field(converter=as_float)
+    dtype: Int[Array, "*k"] = eqx.field(converter=as_index)
+    out_dtype: Int[Array, "*k"] = eqx.field(converter=as_index)
+    tensor_core: Float[Array, "*k"] = eqx.field(converter=as_float)  # 1 or 0
+    linear: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """1 for `nn.Linear` layouts (both operands along k): selects the CUDA-core menu."""
+    a_bytes: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """Bytes of A in memory (0: m k elements; an image for implicit GEMM)."""
+    a_distance: Float[Array, "*k"] = eqx.field(converter=as_float)
+    b_distance: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """Bytes touched between two uses of an operand that is a weight, else 0."""
+    zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
+    eager: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """1 in eager passes, where a library GEMM costs more than in a loop of its own."""
+    tile_m: Float[Array, "*k"] = eqx.field(converter=as_float)
+    tile_n: Float[Array, "*k"] = eqx.field(converter=as_float)
+    tile_k: Float[Array, "*k"] = eqx.field(converter=as_float)
+    stages: Float[Array, "*k"] = eqx.field(converter=as_float)
+    split_k: Float[Array, "*k"] = eqx.field(converter=as_float)
+    threads: Float[Array, "*k"] = eqx.field(converter=as_float)
+    given: bool = eqx.field(static=True, default=False)
+    """Whether every row carries its tile: then there is one candidate."""
+
+
+def lower(op: str, fields: Mapping[str, np.ndarray], context: Context) -> list[Launches]:
+    """Launches of `gemm` rows: one each (a split-K reduction is part of a candidate)."""
+    weights = fields["weights"]
+    columns = {
+        name: fields[name] for name in ("batch", "m", "n", "k", "dtype", "out_dtype")
+    }
+    columns |= {
+        "tensor_core": floats(fields["tensor_core"]),
+        "linear": floats(fields["layout"] == "tn"),
+        "a_distance": np.where(weights == "a", context.pass_bytes, 0.0),
+        "b_distance": np.where(weights == "b", context.pass_bytes, 0.0),
+        "eager": context.eager,
+    }
+    return [product_launches(fields, columns)]
+
+
+def product_launches(
+    fields: Mapping[str, np.ndarray], columns: dict[str, np.ndarray]
+) -> Launches:
+    """`Gemm` launches from shape columns, with the tile of the listing's fields."""
+    names = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "threads", "zero_share")
+    columns = {name: fields[name] for name in names} | columns
+    columns["threads"] = np.where(
+        columns["threads"] > 0, columns["threads"], 32.0 * fields["warps"]
+    )
+    columns.setdefault("a_bytes", np.zeros_like(columns["m"]))
+    size = np.asarray(BYTES)
+    batch, m, n, k = (columns[name] for name in ("batch", "m", "n", "k"))
+    touched = batch * (m + n) * k * size[columns["dtype"]]
+    touched = touched + batch * m * n * size[columns["out_dtype"]]
+    return Launches(Gemm, columns, touched, host="matrix", key=("tile_m", "tile_n"))
+
+
+def _column(x: Array) -> Array:
+    """Kernel axis with a candidate axis of one behind it."""
+    return x[..., None]
+
+
+def _choose(given: Array, menu: Array) -> Array:
+    """A caller's number wins over the menu's; 0 means not given."""
+    return jnp.where(_column(given) > 0, _column(given), menu)
+
+
+def candidates(shape: Gemm, gpu: GpuSpec) -> tuple[Array, Array, Array]:
+    """`tile_m, tile_n, split_k` of each candidate, shape (kernels, candidates)."""
+    if shape.given:
+        split = jnp.where(shape.split_k > 0, shape.split_k, 1.0)
+        return _column(shape.tile_m), _column(shape.tile_n), _column(split)
+    kind = jnp.round(gpu.mma_kind).astype(jnp.int32)
+    cuda = jnp.where(shape.linear > 0, 3, 4)
+    menu = as_float(MENU)[jnp.where(shape.tensor_core > 0, kind, cuda)]
+    return (
+        _choose(shape.tile_m, menu[..., 0]),
+        _choose(shape.tile_n, menu[..., 1]),
+        _choose(shape.split_k, menu[..., 2]),
+    )
+
+
+def resident_ctas(
+    gpu: GpuSpec, threads: Array, registers: Array, smem: Array
+) -> Array:
+    """CTAs that an SM holds: registers, threads, shared memory and the CTA limit."""
+    by_registers = gpu.registers_per_sm / (registers * threads)
+    by_threads = gpu.max_threads_per_sm / threads
+    by_smem = gpu.smem_per_sm / (smem + KiB)  # 1 KiB a CTA is reserved
+    least = jnp.minimum(jnp.minimum(by_registers, by_threads), by_smem)
+    return smooth.at_least_one(smooth.floor(jnp.minimum(least, gpu.max_ctas_per_sm)))
+
+
+def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
+    """Work, geometry and path of each candidate; shape (kernels, candidates).
+
+    Equations: tensor GEMM of `physics/gemm.md` section 3 (operand feed, wave traffic,
+    Little's law) on the busy/path timeline of `physics/README.md` section 4.
+    """
+    tile_m, tile_n, split = candidates(shape, gpu)
+    legal = tile_m > 0
+    tile_m, tile_n = jnp.where(legal, tile_m, 64.0), jnp.where(legal, tile_n, 64.0)
+    split = jnp.where(legal, split, 1.0)
+    batch, m, n, k = (_column(x) for x in (shape.batch, shape.m, shape.n, shape.k))
+    tensor = _column(shape.tensor_core)
+    e = _column(_rates.bytes_of(shape.dtype))
+    e_out = _column(_rates.bytes_of(shape.out_dtype))
+    kind = gpu.mma_kind
+
+    # main-loop step: 128 B of K for wgmma and later, 64 B for mma.sync, 8 on CUDA cores
+    step = jnp.where(tensor > 0, jnp.where(kind > 0, 128.0, 64.0) / e, 8.0)
+    step = jnp.where(_column(shape.tile_k) > 0, _column(shape.tile_k), step)
+    stages = jnp.where(tensor > 0, 4.0, 2.0)
+    stages = jnp.where(_column(shape.stages) > 0, _column(shape.stages), stages)
+    split = jnp.minimum(split, jnp.maximum(jnp.ceil(k / step), 1.0))
+    tiles_m, tiles_n = smooth.ceil(m / tile_m), smooth.ceil(n / tile_n)
+    steps = smooth.ceil(k / (split * step))
+    tiles = batch * tiles_m * tiles_n
+    ctas = tiles * split
+
+    threads = jnp.where(tile_m * tile_n > 128 * 128, 256.0, 128.0)
+    threads = jnp.where(tensor > 0, threads, 256.0)
+    threads = jnp.where(_column(shape.threads) > 0, _column(shape.threads), threads)
+    accumulators = tile_m * tile_n / threads
+    registers = jnp.minimum(accumulators + 4 * jnp.sqrt(accumulators) + 24, 255.0)
+    smem = stages * (tile_m + tile_n) * step * e
+    resident = resident_ctas(gpu, threads, registers, smem)
+
+    flop = ctas * 2 * tile_m * tile_n * step * steps
+    per_step = (jnp.minimum(tile_m, m) + jnp.minimum(tile_n, n)) * jnp.minimum(step, k)
+    loads = ctas * steps * per_step * e
+    fragments = e * (1 / jnp.minimum(tile_m / 2, 64.0) + 1 / jnp.minimum(tile_n / 2, 64.0))
+    smem_work = flop / 2 * fragments + loads
+
+    a_plain = batch * m * k * e
+    a_bytes = jnp.where(_column(shape.a_bytes) > 0, _column(shape.a_bytes), a_plain)
+    b_bytes, out_bytes = batch * n * k * e, batch * m * n * e_out
+    near = a_bytes + b_bytes + out_bytes
+    capacity = c.l2_share * gpu.l2_capacity
+    miss = lambda distance: smooth.miss(distance, capacity, c.l2_sharpness)  # noqa: E731
+    concurrent = smooth.at_least_one(gpu.num_sms * resident / split)
+    waves_bytes = c.wave_traffic * batch * wave_traffic(
+        tiles_m, tiles_n, tile_m, tile_n, concurrent,
+        k * e * m / (tiles_m * tile_m), k * e * n / (tiles_n * tile_n),
+    )  # fmt: skip
+    dram = (
+        a_bytes * miss(jnp.maximum(near, _column(shape.a_distance)))
+        + b_bytes * miss(jnp.maximum(near, _column(shape.b_distance)))
+        + excess(waves_bytes, a_plain + b_bytes) * miss(a_bytes + b_bytes)
+    )
+    partial = jnp.where(split > 1, 8 * split * batch * m * n, 0.0)  # fp32, write + read
+
+    peak = _column(_rates.tensor_peak(gpu, shape.dtype))
+    half = c.operand_half_tile * peak / 2048
+    fed = tile_m / (tile_m + half) * tile_n / (tile_n + half)
+    efficiency = c.tensor_efficiency * fed
+    efficiency *= _column(_rates.dtype_efficiency(c, shape.dtype))
+    fma_peak, fma_efficiency = _rates.fma_rate(gpu, c)
+    slow = 1 + c.misalignment * _column(misalignment(shape))
+    eager = 1 + _column(shape.eager) * (c.gemm_eager - 1)
+    step_cycles = jnp.where(
+        tensor > 0, c.step_cycles * step * e / 128, c.fma_step_cycles * step / 8
+    )
+    return make_demand(
+        jnp.shape(ctas),
+        tensor=jnp.where(tensor > 0, flop, 0.0),
+        fma=jnp.where(tensor > 0, 0.0, flop),
+        smem=smem_work,
+        l2=loads,
+        dram=dram,
+        store_l2=out_bytes + partial,
+        store_dram=out_bytes * miss(near),
+        tensor_peak=peak,
+        tensor_efficiency=efficiency / slow,
+        fma_peak=fma_peak,
+        fma_efficiency=fma_efficiency / slow,
+        feed=c.sm_feed / slow,
+        flow=c.in_flight * gpu.smem_per_sm / (228 * KiB),
+        l2_sharing=c.tile_load_scale,
+        ctas=ctas,
+        resident=resident,
+        own_cycles=c.own_cycles,
+        path_cycles=steps * step_cycles,
+        fixed_cycles=c.gemm_cycles * eager + jnp.where(split > 1, c.split_cycles, 0.0),
+        launches=jnp.where(split > 1, 2.0, 1.0),
+        sharpness=c.sharpness,
+        sharpness_memory=c.sharpness,
+        store_exposed=c.store_exposed,
+        tensor_energy=_column(_rates.tensor_energy(c, shape.dtype)),
+        activity=_column(_rates.activity(c, shape.zero_share)),
+        choice=-c.choice_split * jnp.log(split),
+        illegal=jnp.where(legal, 0.0, 1.0),
+        tau=jnp.where(tensor > 0, c.choice_tau, c.choice_tau_fma),
+    )
+
+
+def misalignment(shape: Gemm) -> Array:
+    """0 where n and k are multiples of 8 elements, 1 where one is odd (16-bit tensor
+    kernels only): log2(8/gcd(d, 8))/3 of the worse of the two."""
+
+    def of(x: Array) -> Array:
+        gcd = sum(jnp.where(jnp.mod(x, d) == 0, d / 2, 0.0) for d in (2.0, 4.0, 8.0))
+        return 1 - jnp.log2(1 + gcd) / 3  # 1 + (1, 1+2, 1+2+4) = 2, 4, 8
+
+    worst = jnp.maximum(of(jax.lax.stop_gradient(shape.n)), of(jax.lax.stop_gradient(shape.k)))
+    narrow = (_rates.bytes_of(shape.dtype) == 2) & (shape.tensor_core > 0)
+    return jnp.where(narrow, worst, 0.0)

@@ -1,0 +1,48 @@
+"""`Launches`: columns of one shape record, as `lower` of a kernel class returns them."""
+
+import dataclasses
+from typing import Any, Literal
+
+import numpy as np
+
+Host = Literal["stream", "matrix", "none"]
+"""What the host spends on a launch: a streaming operator, a matrix operator, nothing
+(it is part of another operator's call)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """Per row: what a kernel's surroundings say about it (NumPy columns)."""
+
+    pass_bytes: np.ndarray
+    """1 where a weight's reuse distance is what the whole pass touches (the builder
+    multiplies by these bytes once it knows them)."""
+    eager: np.ndarray
+    """1 in eager passes, else 0."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Launches:
+    """One launch for each of some rows of an op.
+
+    `shape` is the record that the columns fill; `rows` indexes the op's rows (None: all
+    of them). Rows whose `key` columns are all positive are grouped apart, with `given`.
+    """
+
+    shape: type[Any]
+    columns: dict[str, np.ndarray]
+    bytes: np.ndarray
+    """Bytes that a launch touches, each once."""
+    host: Host
+    key: tuple[str, ...] = ()
+    rows: np.ndarray | None = None
+
+
+def floats(x: np.ndarray) -> np.ndarray:
+    """Column as float64 (booleans become 0 and 1)."""
+    return np.asarray(x, dtype=float)
+
+
+def take(columns: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The given rows of every column."""
+    return {name: column[rows] for name, column in columns.items()}

@@ -1,0 +1,78 @@
+"""Vocabulary of kernel listings: ops, their fields, defaults and limits."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+import numpy as np
+
+REQUIRED: Final = object()
+Kind = Literal["size", "dtype", "bool", "text", "share"]
+Default = Callable[[Mapping[str, Any]], Any]
+
+
+def same_as(name: str) -> Default:
+    """Default that copies another field."""
+    return lambda fields: fields[name]
+
+
+def output_dtype(fields: Mapping[str, Any]) -> Any:
+    """Default output type: the operands', bf16 where these are below 16 bit."""
+    dtype = np.asarray(fields["dtype"])
+    wide = np.where(np.isin(dtype, ("fp32", "tf32", "bf16", "fp16")), dtype, "bf16")
+    return wide if wide.ndim else str(wide)
+
+
+def on_tensor_cores(fields: Mapping[str, Any]) -> Any:
+    """Default of `tensor_core`: every type but fp32."""
+    tensor = np.asarray(fields["dtype"]) != "fp32"
+    return tensor if tensor.ndim else bool(tensor)
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One field of an op: its kind, its default and the least value of a size.
+
+    A default that is a function is given the fields before it (scalars or columns, by
+    name) and returns the value or column.
+    """
+
+    name: str
+    kind: Kind = "size"
+    default: Any = REQUIRED
+    minimum: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Op:
+    """One op of the listing format and the fields that describe its shape."""
+
+    name: str
+    fields: tuple[Field, ...]
+
+
+TILE_FIELDS: Final = tuple(
+    Field(name, default=0.0, minimum=0.0)
+    for name in (
+        "tile_m",
+        "tile_n",
+        "tile_k",
+        "stages",
+        "split_k",
+        "warps",
+        "threads",
+    )
+)
+"""Tile of any kernel; 0 means "not given", the model then chooses."""
+
+COMMON_FIELDS: Final = (
+    Field("count", default=1.0, minimum=0.0),
+    Field("zero_share", "share", 0.0, 0.0),
+    Field("listed", "bool", True),
+    Field("layout", "text", ""),
+    Field("family", "text", ""),
+    Field("framework", "text", ""),
+    *TILE_FIELDS,
+)
+"""Optional on every kernel. `zero_share`: share of zeros in the operands; `listed`:
+false for kernels that a trace does not name."""

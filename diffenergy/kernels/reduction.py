@@ -1,0 +1,43 @@
+"""Row reductions: softmax, layer norm, RMS norm."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from ..dtypes import BYTES
+from .launch import Context, Launches
+from .ops import Field, Op
+from .stream import stream_launches
+
+_FIELDS: Final = (
+    Field("rows"),
+    Field("cols"),
+    Field("dtype", "dtype"),
+    Field("residual", "bool", False),
+)
+OPS: Final = tuple(Op(name, _FIELDS) for name in ("softmax", "layernorm", "rmsnorm"))
+
+_INSTRUCTIONS: Final = {"softmax": 12.0, "layernorm": 12.0, "rmsnorm": 8.0}
+"""Lane instructions per element, all passes over the row together."""
+
+
+def lower(op: str, fields: Mapping[str, np.ndarray], context: Context) -> list[Launches]:
+    """One launch a row: a CTA a row (four rows where they are short); `residual` adds
+    the sum of a skip connection in the same kernel (two reads, two writes)."""
+    rows, cols = fields["rows"], fields["cols"]
+    elements = rows * cols
+    tensors = 1.0 + fields["residual"]
+    size = elements * tensors * np.asarray(BYTES)[fields["dtype"]]
+    short = np.where(cols <= 1024, 4.0, 1.0)
+    launches = stream_launches(
+        size,
+        size,
+        rows=None,
+        issue=elements * _INSTRUCTIONS[op],
+        sfu=elements * (op == "softmax"),
+        zero_share=fields["zero_share"],
+        threads=np.clip(cols / 4, 128.0, 1024.0),
+        ctas=np.ceil(rows / short),
+    )
+    return [launches]

@@ -1,0 +1,97 @@
+"""`Stream`: kernels that pass over memory; element-wise, reductions, copies, gathers.
+
+No op of its own: other classes lower to it.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from .. import smooth
+from ..corrections import Corrections
+from ..hardware.spec import GpuSpec
+from ..physics.demand import Demand, demand as make_demand
+from ..records import Record, as_float
+from . import _rates
+from .launch import Host, Launches
+
+
+class Stream(Record):
+    """Bytes and operations of streaming kernels."""
+
+    read: Float[Array, "*k"] = eqx.field(converter=as_float)  # B, each datum once
+    write: Float[Array, "*k"] = eqx.field(converter=as_float)  # B
+    cold: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """1 where the data come from a large table (gather) and L2 never holds them."""
+    ctas: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """CTAs of a reduction over rows, 0 for element-wise kernels."""
+    threads: Float[Array, "*k"] = eqx.field(converter=as_float)  # per CTA
+    fma: Float[Array, "*k"] = eqx.field(converter=as_float)  # FLOP, depthwise layers
+    sfu: Float[Array, "*k"] = eqx.field(converter=as_float)
+    issue: Float[Array, "*k"] = eqx.field(converter=as_float)  # lane instructions
+    zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
+
+
+CTA_BYTES = 16384.0
+"""Bytes that one CTA of an element-wise kernel moves (256 threads, 4 vectors of 16 B)."""
+
+
+def stream_launches(
+    read: np.ndarray,
+    write: np.ndarray,
+    *,
+    host: Host = "stream",
+    rows: np.ndarray | None = None,
+    **columns: np.ndarray | float,
+) -> Launches:
+    """`Stream` launches from columns; those not given are 0 (`threads`: 256)."""
+    defaults = {name: 0.0 for name in Stream.__dataclass_fields__} | {"threads": 256.0}
+    filled = {**defaults, **columns, "read": read, "write": write}
+    size = np.shape(read)
+    return Launches(
+        Stream,
+        {n: np.broadcast_to(np.asarray(v, float), size) for n, v in filled.items()},
+        np.asarray(read + write, float),
+        host=host,
+        rows=rows,
+    )
+
+
+def demand(shape: Stream, gpu: GpuSpec, c: Corrections) -> Demand:
+    """One candidate; shape (kernels, 1).
+
+    The SM side pulls `stream_feed` bytes a cycle (fits 825-1,270 GB/s of an A100 over
+    510-1,410 MHz), DRAM gives its rate to what L2 does not hold of a producer's output.
+    """
+    read, write, rows = shape.read[..., None], shape.write[..., None], shape.ctas[..., None]
+    once = read + write
+    reduction = jnp.where(rows > 0, 1.0, 0.0)
+    reread = read * c.reduction_reads * reduction
+    away = smooth.miss(once, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
+    away = jnp.maximum(away, shape.cold[..., None])
+    threads = shape.threads[..., None]
+    ctas = jnp.where(rows > 0, rows, smooth.at_least_one(once / CTA_BYTES))
+    resident = jnp.minimum(gpu.max_threads_per_sm / threads, gpu.max_ctas_per_sm)
+    resident = smooth.at_least_one(jnp.minimum(resident, 16.0)) * reduction + 1 - reduction
+    fma_peak, fma_efficiency = _rates.fma_rate(gpu, c)
+    fma = shape.fma[..., None]
+    return make_demand(
+        jnp.shape(once),
+        fma=fma,
+        sfu=shape.sfu[..., None],
+        issue=shape.issue[..., None],
+        l2=once + reread,
+        dram=once * away,
+        fma_peak=fma_peak,
+        fma_efficiency=jnp.where(fma > 0, c.depthwise_efficiency, fma_efficiency),
+        feed=c.stream_feed,
+        ctas=ctas,
+        resident=resident,
+        quantization=0.0,
+        path_seconds=reduction * c.reduction_latency * gpu.dram_latency,
+        sharpness=c.sharpness,
+        sharpness_memory=c.sharpness_stream,
+        activity=_rates.activity(c, shape.zero_share)[..., None],
+    )

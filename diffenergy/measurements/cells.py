@@ -1,0 +1,200 @@
+"""Reading one CSV file: its cells as text, then columns of them as numbers or names."""
+
+import csv
+import dataclasses
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sheet:
+    """Columns of one file, every cell still text; the header is not a row."""
+
+    file: str
+    columns: dict[str, np.ndarray]
+    num_rows: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Numbers that a column allows; `words` says so in an error."""
+
+    words: str
+    low: float = -np.inf
+    open_low: bool = False
+
+    def holds(self, values: np.ndarray) -> np.ndarray:
+        above = values > self.low if self.open_low else values >= self.low
+        return above & np.isfinite(values)
+
+
+ANY: Final = Range("a finite number")
+POSITIVE: Final = Range("a number above 0", 0.0, open_low=True)
+NOT_NEGATIVE: Final = Range("a number of at least 0", 0.0)
+
+
+def read_sheet(file: str) -> Sheet:
+    """Cells of `file` (CSV in UTF-8 with a header, plain or gzip).
+
+    Blank lines are no rows. Raises `ValueError` in one sentence for whatever keeps the
+    file from being a table.
+    """
+    lines = csv.reader(io.StringIO(_text(file), newline=""), strict=True)
+    try:
+        content = [line for line in lines if line]
+    except csv.Error as error:
+        raise ValueError(
+            f"{file}: line {lines.line_num} cannot be read as CSV ({error}); "
+            f"allowed are comma-separated cells; correct the line."
+        ) from None
+    if not content:
+        raise ValueError(f"{file}: the file is empty; give one with a header and rows.")
+    header = [name.strip() for name in content[0]]
+    for name in header:
+        if header.count(name) > 1:
+            raise ValueError(
+                f"{file}: column `{name}` is there {header.count(name)} times; allowed "
+                f"is once; rename or remove the others."
+            )
+    rows = content[1:]
+    if not rows:
+        raise ValueError(
+            f"{file}: there is a header but no data row; add the measured rows."
+        )
+    for number, row in enumerate(rows):
+        if len(row) != len(header):
+            raise ValueError(
+                f"{file}, row {number}: the row has {len(row)} cells; allowed are "
+                f"{len(header)} as in the header; correct the row."
+            )
+    columns = {
+        name: np.array(cells, dtype=object)
+        for name, cells in zip(header, zip(*rows, strict=True), strict=True)
+    }
+    return Sheet(file, columns, len(rows))
+
+
+def _text(file: str) -> str:
+    path = Path(file)
+    try:
+        content = path.read_bytes()
+    except IsADirectoryError:
+        raise ValueError(
+            f"{file} is a folder; give a .csv or .csv.gz file in it."
+        ) from None
+    except FileNotFoundError:
+        raise ValueError(f"{file}: no such file; check the path.") from None
+    except OSError as error:
+        raise ValueError(
+            f"{file} cannot be read: {error.strerror}; give a readable .csv file."
+        ) from None
+    if path.suffix == ".gz" or content.startswith(b"\x1f\x8b"):
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, gzip.BadGzipFile, zlib.error):
+            raise ValueError(
+                f"{file} is cut short or no gzip file; copy it again or unpack it."
+            ) from None
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{file} is not UTF-8 (byte {error.start}); save it as UTF-8 text."
+        ) from None
+
+
+def require(sheet: Sheet, column: str, remedy: str) -> None:
+    """Raises `ValueError` with `remedy` if `sheet` has no such column."""
+    if column not in sheet.columns:
+        raise ValueError(
+            f"{sheet.file}: column `{column}` is missing; there are "
+            f"{name_list(sheet.columns)}; {remedy}."
+        )
+
+
+def name_list(names: Iterable[str]) -> str:
+    """Names in backticks, separated by commas."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def bad_cell(sheet: Sheet, row: int, column: str, allowed: str) -> ValueError:
+    """The error about the cell of `column` in data row `row` (0-based)."""
+    value = str(sheet.columns[column][row]).strip()
+    shown = f"'{value}'" if value else "empty"
+    return ValueError(
+        f"{sheet.file}, row {row}: `{column}` is {shown}; allowed is {allowed}; "
+        f"correct the cell or remove the row."
+    )
+
+
+def numbers(
+    sheet: Sheet, column: str, rows: np.ndarray, allowed: Range, needed: bool = False
+) -> np.ndarray:
+    """Cells of `column` in `rows` as floats; empty and `nan` cells give NaN.
+
+    Raises `ValueError` at the first cell that is no number, is outside `allowed` or,
+    where the value is `needed`, is not there.
+    """
+    cells = sheet.columns[column][rows]
+    values = np.asarray(pd.to_numeric(cells, errors="coerce"), dtype=float)
+    absent = np.isnan(values)
+    blank = np.zeros_like(absent)
+    blank[absent] = [str(c).strip().lower() in ("", "nan") for c in cells[absent]]
+    wrong = ~allowed.holds(values) & ~(blank & (not needed))
+    if wrong.any():
+        raise bad_cell(sheet, int(rows[wrong.argmax()]), column, allowed.words)
+    return values
+
+
+def texts(sheet: Sheet, column: str, rows: np.ndarray) -> np.ndarray:
+    """Cells of `column` in `rows` without surrounding blanks."""
+    return np.array([c.strip() for c in sheet.columns[column][rows]], dtype=object)
+
+
+def names(
+    sheet: Sheet,
+    column: str,
+    rows: np.ndarray,
+    resolve: Callable[[str], str],
+    needed: bool = False,
+) -> np.ndarray:
+    """Cells of `column` in `rows`, each replaced by `resolve` of it.
+
+    What `resolve` raises becomes an error that names file and row. Empty cells stay
+    empty unless the value is `needed`.
+    """
+    codes, distinct = pd.factorize(texts(sheet, column, rows))
+    resolved = np.array(distinct, dtype=object)
+    for code, name in enumerate(distinct):
+        try:
+            if name:
+                resolved[code] = resolve(name)
+        except ValueError as error:
+            row = rows[(codes == code).argmax()]
+            raise ValueError(f"{sheet.file}, row {row}: {error}") from None
+    found = resolved[codes]
+    if needed and (found == "").any():
+        raise bad_cell(sheet, int(rows[(found == "").argmax()]), column, "a name")
+    return found
+
+
+def one_of(
+    column: str, allowed: Mapping[str, str], remedy: str = "correct the cell"
+) -> Callable[[str], str]:
+    """Resolver for `names`: looks words up, or raises with all that are `allowed`."""
+
+    def resolve(word: str) -> str:
+        if word not in allowed:
+            raise ValueError(
+                f"`{column}` is '{word}'; allowed are {', '.join(allowed)}; {remedy}."
+            )
+        return allowed[word]
+
+    return resolve

@@ -1,0 +1,116 @@
+"""Predicted against measured: error figures, over all rows and by group."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+
+from .predictions import Predictions
+from .table import MeasurementTable
+
+QUANTITIES: Final = {"time": "time_s", "power": "avg_power_w", "energy": "energy_j"}
+"""Word in the summary -> array of the table and of the predictions."""
+
+_GROUP_ARRAYS: Final = ("gpu", "op", "workload", "campaign", "kind", "file")
+"""Arrays of the table that serve as groups where the files have no such column."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Errors:
+    """Relative errors (predicted - measured) / measured, in percent.
+
+    Over the `n` rows that have both numbers; None where there is no such row.
+    """
+
+    n: int
+    mape: float | None = None
+    median: float | None = None
+    """Median of the absolute errors."""
+    bias: float | None = None
+    """Mean of the signed errors."""
+    p90: float | None = None
+    """90th percentile of the absolute errors, linear between rows."""
+
+
+def errors(
+    measured: Float[np.ndarray, " row"], predicted: Float[np.ndarray, " row"]
+) -> Errors:
+    """Error figures of one quantity; rows with NaN on either side are left out.
+
+    >>> errors(np.array([1.0, 2.0]), np.array([1.5, 1.0])).mape
+    50.0
+    """
+    both = np.isfinite(measured) & np.isfinite(predicted)
+    if not both.any():
+        return Errors(0)
+    signed = 100 * (predicted[both] / measured[both] - 1)
+    size = np.abs(signed)
+    return Errors(
+        n=int(both.sum()),
+        mape=float(size.mean()),
+        median=float(np.median(size)),
+        bias=float(signed.mean()),
+        p90=float(np.percentile(size, 90)),
+    )
+
+
+def grouped(
+    table: MeasurementTable, predictions: Predictions, by: Sequence[str]
+) -> list[dict[str, Any]]:
+    """One dict a group of rows with equal cells in the columns `by`, in input order.
+
+    Keys: the columns of `by`, `rows` and `skipped` (of `rows`), then for time, power
+    and energy `_rows` (those compared), `_mape_pct`, `_median_pct`, `_bias_pct`,
+    `_p90_pct`, None where nothing was measured.
+
+    Raises `ValueError` for a column that is not in the files.
+    """
+    if not by:
+        return []
+    keys = pd.DataFrame({column: _group_cells(table, column) for column in by})
+    groups = keys.groupby(list(keys), sort=False).indices.values()
+    return [
+        keys.iloc[rows[0]].to_dict() | _figures(table, predictions, rows)
+        for rows in sorted(groups, key=lambda rows: rows[0])
+    ]
+
+
+def summary_json(
+    table: MeasurementTable, predictions: Predictions, by: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What `evaluate --json` prints: the errors of all rows, and by group.
+
+    `rows` counts every row that was read, `skipped` those of them that the model could
+    not predict; the errors are over the others.
+    """
+    whole = _figures(table, predictions, np.arange(table.num_rows))
+    return whole | {"groups": grouped(table, predictions, by)}
+
+
+def _group_cells(table: MeasurementTable, column: str) -> np.ndarray:
+    if column in table.frame:
+        return table.frame[column].to_numpy(object)
+    if column in _GROUP_ARRAYS:
+        return getattr(table, column)
+    names = ", ".join(f"`{name}`" for name in (*table.frame, *_GROUP_ARRAYS))
+    raise ValueError(f"`by` is '{column}'; allowed are the columns {names}.")
+
+
+def _figures(
+    table: MeasurementTable, predictions: Predictions, rows: Int[np.ndarray, " part"]
+) -> dict[str, Any]:
+    live = rows[predictions.skipped[rows] == ""]
+    figures: dict[str, Any] = {"rows": len(rows), "skipped": len(rows) - len(live)}
+    for word, name in QUANTITIES.items():
+        found = errors(getattr(table, name)[live], getattr(predictions, name)[live])
+        figures |= {
+            f"{word}_rows": found.n,
+            f"{word}_mape_pct": found.mape,
+            f"{word}_median_pct": found.median,
+            f"{word}_bias_pct": found.bias,
+            f"{word}_p90_pct": found.p90,
+        }
+    return figures

@@ -1,0 +1,153 @@
+"""Shape columns of kernel rows: the fields of an op, checked, defaults filled in."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from ..dtypes import DTYPES, SYNONYMS
+from ..kernels.ops import COMMON_FIELDS, REQUIRED, Field, Op
+from .cells import ANY, Range, Sheet, names, numbers, one_of, require
+from .dialects import FIELD_ALIASES
+
+DTYPE_WORDS: Final = {name: name for name in DTYPES} | SYNONYMS
+_FLAGS: Final = {"true": "1", "True": "1", "1": "1"} | dict.fromkeys(
+    ("false", "False", "0"), "0"
+)
+_CHOICES: Final = {"layout": ("nn", "nt", "tn", "tt"), "weights": ("a", "b", "none")}
+_DISTRIBUTION: Final = re.compile(r"balanced|power_law_\d+(\.\d+)?")
+
+_ARRAY_TYPES: Final = {
+    "size": float,
+    "share": float,
+    "bool": bool,
+    "dtype": object,
+    "text": object,
+}
+
+_DIVIDES: Final = {
+    "conv2d": (("groups", "in_channels"), ("groups", "out_channels")),
+    "context_attention": (("num_kv_heads", "num_heads"),),
+    "generation_attention": (("num_kv_heads", "num_heads"),),
+    "moe": (("moe_ep_size", "num_experts"),),
+}
+"""Pairs of fields of an op of which the first divides the second."""
+
+
+def op_columns(sheet: Sheet, op: Op, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Every field of `op` for `rows` of the file, by name.
+
+    Sizes and shares are floats, flags booleans, dtypes (canonical names) and text
+    strings. An absent column or an empty cell means the field's default. Shares are
+    readings of counters, which may be broken: see `broken_shares`.
+    """
+    values: dict[str, np.ndarray] = {}
+    for field in _all_fields(op):
+        column = _column(sheet, field)
+        if column is None and field.default is REQUIRED:
+            require(sheet, field.name, f"the op '{op.name}' needs it")
+        if column is None:
+            values[field.name] = _default(field, values, len(rows))
+        else:
+            values[field.name] = _field(sheet, column, field, rows, values)
+    for part, whole in _DIVIDES.get(op.name, ()):
+        _check_divides(sheet, rows, values, part, whole)
+    return values
+
+
+def broken_shares(op: Op, values: dict[str, np.ndarray]) -> np.ndarray:
+    """Why a row of `op_columns` cannot be predicted: a share is not in 0-1; else ""."""
+    shares = [field.name for field in _all_fields(op) if field.kind == "share"]
+    reasons = np.full(len(values["count"]), "", dtype=object)
+    for name in shares:
+        for row in np.flatnonzero((values[name] < 0) | (values[name] > 1)):
+            reasons[row] = reasons[row] or (
+                f"`{name}` is {values[name][row]:g}, which is no share from 0 to 1"
+            )
+    return reasons
+
+
+def op_column_names(op: Op) -> set[str]:
+    """Columns that `op_columns` looks for."""
+    own = {field.name for field in _all_fields(op)}
+    return own | {alias for name, alias in FIELD_ALIASES.items() if name in own}
+
+
+def _all_fields(op: Op) -> tuple[Field, ...]:
+    """Fields of the op, then those of every op that it does not define itself."""
+    own = {field.name for field in op.fields}
+    return (*op.fields, *(field for field in COMMON_FIELDS if field.name not in own))
+
+
+def _column(sheet: Sheet, field: Field) -> str | None:
+    candidates = (field.name, FIELD_ALIASES.get(field.name, ""))
+    return next((c for c in candidates if c and c in sheet.columns), None)
+
+
+def _default(field: Field, values: Mapping[str, Any], num_rows: int) -> np.ndarray:
+    """Default of a field, which may follow from the columns before it."""
+    default = field.default(values) if callable(field.default) else field.default
+    return np.full(num_rows, default, dtype=_ARRAY_TYPES[field.kind])
+
+
+def _field(
+    sheet: Sheet,
+    column: str,
+    field: Field,
+    rows: np.ndarray,
+    before: Mapping[str, np.ndarray],
+) -> np.ndarray:
+    """Cells of a field, empty ones filled from its default."""
+    needed = field.default is REQUIRED
+    if field.kind in ("size", "share"):
+        least = Range(f"a number of at least {field.minimum:g}", field.minimum)
+        allowed = ANY if field.kind == "share" else least
+        values = numbers(sheet, column, rows, allowed, needed)
+        absent = np.isnan(values)
+    else:
+        values = names(sheet, column, rows, _resolver(field, column), needed)
+        absent = values == ""
+        if field.kind == "bool":
+            values = values == "1"
+    if absent.any() and not needed:
+        values = np.where(absent, _default(field, before, len(rows)), values)
+    return values
+
+
+def _resolver(field: Field, column: str) -> Callable[[str], str]:
+    if field.kind == "dtype":
+        return one_of(column, DTYPE_WORDS)
+    if field.kind == "bool":
+        return one_of(column, _FLAGS)
+    if field.name in _CHOICES:
+        return one_of(column, {word: word for word in _CHOICES[field.name]})
+    if field.name == "distribution":
+        return _distribution
+    return str
+
+
+def _distribution(word: str) -> str:
+    if not _DISTRIBUTION.fullmatch(word):
+        raise ValueError(
+            f"`distribution` is '{word}'; allowed are balanced, power_law_X; correct "
+            f"the cell."
+        )
+    return word
+
+
+def _check_divides(
+    sheet: Sheet,
+    rows: np.ndarray,
+    values: Mapping[str, np.ndarray],
+    part: str,
+    whole: str,
+) -> None:
+    rest = np.mod(values[whole], values[part])
+    if rest.any():
+        index = int(rest.argmax())
+        raise ValueError(
+            f"{sheet.file}, row {rows[index]}: `{whole}` is "
+            f"{values[whole][index]:g}, which `{part}` {values[part][index]:g} does "
+            f"not divide; correct one of them."
+        )

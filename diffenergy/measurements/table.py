@@ -1,0 +1,264 @@
+"""`read_measurements`: CSV files of measured runs -> one `MeasurementTable` in SI."""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int, Shaped
+
+from ..hardware.files import read_gpu
+from ..kernels.ops import Op
+from . import columns
+from .cells import (
+    POSITIVE,
+    Sheet,
+    bad_cell,
+    name_list,
+    names,
+    one_of,
+    read_sheet,
+    require,
+    texts,
+)
+from .dialects import translate
+from .requests import MODEL_COLUMNS, listing_names, model_requests
+from .shapes import broken_shares, op_column_names, op_columns
+
+_TIMELESS: Final = ("activity",)
+"""Ops that can be predicted without a measured time, from power alone."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Columns:
+    """Columns that only some rows of a table have.
+
+    `rows` are indices into the table; each of `values` is as long.
+    """
+
+    rows: Int[np.ndarray, " part"]
+    values: dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MeasurementTable:
+    """Measured runs, one a row, in input order. Numbers are SI, NaN where not given.
+
+    `frame` holds every input column as text (with `--gpu`, its column `gpu` is
+    replaced); `file` and `row` (0-based data row) say where a row comes from. `op` is
+    "" on workload rows, `workload` on kernel rows and where a model is named instead.
+    `skipped` is the reason why a row cannot be predicted, "" if it can.
+    """
+
+    frame: pd.DataFrame
+    file: Shaped[np.ndarray, " row"]
+    row: Int[np.ndarray, " row"]
+    kind: Shaped[np.ndarray, " row"]  # "kernel" or "workload"
+    gpu: Shaped[np.ndarray, " row"]
+    op: Shaped[np.ndarray, " row"]
+    workload: Shaped[np.ndarray, " row"]
+    campaign: Shaped[np.ndarray, " row"]
+    host: Shaped[np.ndarray, " row"]
+    attention: Shaped[np.ndarray, " row"]
+    skipped: Shaped[np.ndarray, " row"]
+    time_s: Float[np.ndarray, " row"]
+    energy_j: Float[np.ndarray, " row"]
+    avg_power_w: Float[np.ndarray, " row"]
+    sm_clock_set: Float[np.ndarray, " row"]  # Hz
+    sm_clock_avg: Float[np.ndarray, " row"]  # Hz
+    mem_clock: Float[np.ndarray, " row"]  # Hz
+    power_limit: Float[np.ndarray, " row"]  # W
+    temperature: Float[np.ndarray, " row"]  # C
+    iterations: Float[np.ndarray, " row"]
+    window_s: Float[np.ndarray, " row"]
+    fields: dict[str, Columns]
+    """By op, every field of the op's rows as `op_columns` gives it."""
+    model_request: Columns
+    """What the workload rows without a listing ask for: `model`, `config`,
+    `precision`, `mode`, `attention` as strings ("" if not given), `batch`, `seq_len`,
+    `output_len` as floats (NaN if not given)."""
+    ignored_columns: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.row)
+
+
+def read_measurements(
+    specs: Sequence[str],
+    *,
+    workloads: Mapping[str, Any] | None = None,
+    gpu: str | None = None,
+    op: str | None = None,
+) -> MeasurementTable:
+    """Rows of all files, one after the other.
+
+    **Arguments:**
+
+    - `specs`: each `FILE.csv`, `FILE.csv.gz` or `OP=FILE`.
+    - `workloads`: listings by name, for files with a column `workload`.
+    - `gpu`: replaces the column `gpu`.
+    - `op`: replaces the column `op`, where no `OP=` does.
+
+    Raises `ValueError` naming file, row, column and value at the first thing that
+    cannot be read.
+    """
+    if not specs:
+        raise ValueError("no measurements are given; name at least one .csv file.")
+    return _join([_read(spec, workloads or {}, gpu, op) for spec in specs])
+
+
+def _read(
+    spec: str, workloads: Mapping[str, Any], gpu: str | None, op: str | None
+) -> MeasurementTable:
+    known = _ops()
+    prefix, equals, rest = spec.partition("=")
+    if equals and prefix.isidentifier() and not os.path.exists(spec):
+        op, file = prefix, rest
+    else:
+        file = spec
+    if op is not None and op not in known:
+        raise ValueError(f"`op` is '{op}'; allowed are {name_list(known)}.")
+    raw = read_sheet(file)
+    sheet, notes = translate(raw)
+    every = np.arange(sheet.num_rows)
+    empty = np.full(sheet.num_rows, "", dtype=object)
+
+    def text(column: str) -> np.ndarray:
+        return texts(sheet, column, every) if column in sheet.columns else empty
+
+    gpus = _gpus(sheet, gpu)
+    ops = _row_ops(sheet, op, known)
+    values, measured_notes = columns.measured(sheet)
+    _require_times(sheet, ops, values["time_s"])
+    fields = {}
+    skipped = empty.copy()
+    for name in filter(None, dict.fromkeys(ops)):
+        rows = np.flatnonzero(ops == name)
+        fields[name] = Columns(rows, op_columns(sheet, known[name], rows))
+        skipped[rows] = broken_shares(known[name], fields[name].values)
+    listed = listing_names(sheet, np.flatnonzero(ops == ""), workloads)
+    modelled = np.flatnonzero((ops == "") & (listed == ""))
+    used = columns.KNOWN.union(*(op_column_names(known[name]) for name in fields))
+    if (ops == "").any():
+        used = used.union(MODEL_COLUMNS)
+    frame = pd.DataFrame(raw.columns, dtype=object)
+    if gpu is not None and "gpu" in frame:
+        frame["gpu"] = gpus
+    campaign = next((c for c in columns.CAMPAIGN_COLUMNS if c in sheet.columns), "")
+    return MeasurementTable(
+        frame=frame,
+        file=np.full(sheet.num_rows, file, dtype=object),
+        row=every,
+        kind=np.where(ops == "", "workload", "kernel").astype(object),
+        gpu=gpus,
+        op=ops,
+        workload=listed,
+        campaign=text(campaign),
+        host=text("host"),
+        attention=text("attention"),
+        skipped=skipped,
+        fields=fields,
+        model_request=Columns(modelled, model_requests(sheet, modelled)),
+        ignored_columns=tuple(
+            c for c in raw.columns if c in sheet.columns and c not in used
+        ),
+        notes=(*notes, *measured_notes),
+        **values,
+    )
+
+
+def _ops() -> dict[str, Op]:
+    from ..kernels import ops  # loads jax: only once there is a file to read
+
+    return {name: op for name, (op, _) in ops().items()}
+
+
+def _gpus(sheet: Sheet, gpu: str | None) -> np.ndarray:
+    """Bundled GPU name of every row."""
+    if gpu is not None:
+        return np.full(sheet.num_rows, _gpu_name(gpu), dtype=object)
+    require(sheet, "gpu", "add it or give --gpu")
+    return names(sheet, "gpu", np.arange(sheet.num_rows), _gpu_name, needed=True)
+
+
+def _gpu_name(name_or_path: str) -> str:
+    """Bundled name; the path of a GPU file, once checked, stays as it is."""
+    card = read_gpu(name_or_path)
+    return name_or_path if name_or_path.lower().endswith(".toml") else card.name
+
+
+def _row_ops(sheet: Sheet, op: str | None, known: Mapping[str, Op]) -> np.ndarray:
+    """Op of every kernel row, "" of every workload row."""
+    if op is not None:
+        return np.full(sheet.num_rows, op, dtype=object)
+    if "op" not in sheet.columns:
+        if sheet.columns.keys().isdisjoint(("workload", "model")):
+            require(
+                sheet, "op", "add it, or `workload` or `model`, or give --op or OP=FILE"
+            )
+        return np.full(sheet.num_rows, "", dtype=object)
+    has_workloads = not sheet.columns.keys().isdisjoint(("workload", "model"))
+    resolve = one_of("op", {name: name for name in known}, "correct it or give --op")
+    every = np.arange(sheet.num_rows)
+    return names(sheet, "op", every, resolve, needed=not has_workloads)
+
+
+def _require_times(sheet: Sheet, ops: np.ndarray, time: np.ndarray) -> None:
+    missing = np.isnan(time) & ~np.isin(ops, _TIMELESS)
+    if not missing.any():
+        return
+    spellings = columns.QUANTITIES["time_s"].spellings
+    column = next((c for c in spellings if c in sheet.columns), None)
+    if column is None:
+        raise ValueError(
+            f"{sheet.file}: a column with the time is missing; allowed are "
+            f"{name_list(spellings)}; there are {name_list(sheet.columns)}."
+        )
+    raise bad_cell(sheet, int(missing.argmax()), column, POSITIVE.words)
+
+
+def _join(tables: Sequence[MeasurementTable]) -> MeasurementTable:
+    """Tables one after the other; a column that a file lacks is empty."""
+    if len(tables) == 1:
+        return tables[0]
+    starts = np.cumsum([0, *(table.num_rows for table in tables[:-1])])
+    whole = {
+        field.name: np.concatenate([getattr(table, field.name) for table in tables])
+        for field in dataclasses.fields(MeasurementTable)
+        if isinstance(getattr(tables[0], field.name), np.ndarray)
+    }
+    ops = dict.fromkeys(name for table in tables for name in table.fields)
+    fields = {
+        op: _join_columns([table.fields.get(op) for table in tables], starts)
+        for op in ops
+    }
+    requests = [t.model_request if len(t.model_request.rows) else None for t in tables]
+    ignored = (name for table in tables for name in table.ignored_columns)
+    return MeasurementTable(
+        frame=pd.concat([t.frame for t in tables], ignore_index=True).fillna(""),
+        fields=fields,
+        model_request=_join_columns(requests, starts),
+        ignored_columns=tuple(dict.fromkeys(ignored)),
+        notes=tuple(note for table in tables for note in table.notes),
+        **whole,
+    )
+
+
+def _join_columns(
+    parts: Sequence[Columns | None], starts: Int[np.ndarray, " table"]
+) -> Columns:
+    """Columns of several tables, of which each begins at its row of `starts`."""
+    found = [(p, start) for p, start in zip(parts, starts, strict=True) if p]
+    if not found:
+        return Columns(np.array([], dtype=int), {})
+    return Columns(
+        np.concatenate([part.rows + start for part, start in found]),
+        {
+            name: np.concatenate([part.values[name] for part, _ in found])
+            for name in found[0][0].values
+        },
+    )

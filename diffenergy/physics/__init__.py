@@ -1,0 +1,1 @@
+"""Class-free formulas: demand, timeline, power, governor, instruments."""

@@ -1,0 +1,78 @@
+"""Power limits: the highest clock whose mean power stays under the cap."""
+
+from collections.abc import Callable
+from typing import Final
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Bool, Float
+
+_STEPS: Final = 16
+
+
+def capped_clock(
+    power: Callable[[Float[Array, "*p"]], Float[Array, "*p"]],
+    requested: Float[Array, "*p"],
+    lowest: Float[Array, "*p"],
+    cap: Float[Array, "*p"],
+) -> tuple[Float[Array, "*p"], Bool[Array, "*p"]]:
+    """(clock, feasible): highest clock <= `requested` (Hz) with `power(clock)` <= `cap`.
+
+    `power` (W) grows with the clock and acts elementwise. Secant steps in ln P over ln f
+    inside a bracket, only while some element is over its cap; the derivative is implicit
+    (that of the root of P(f) = cap). Where even `lowest` is over the cap it is returned,
+    infeasible.
+    """
+    root, over, feasible = _search(power, requested, lowest, cap)
+
+    def residual(f: Array) -> Array:
+        bound = jnp.where(feasible, power(f) - cap, f - lowest)
+        return jnp.where(over, bound, f - requested)
+
+    def tangent_solve(linear: Callable[[Array], Array], y: Array) -> Array:
+        return y / linear(jnp.ones_like(y))  # each power depends on its own clock only
+
+    return lax.custom_root(residual, root, lambda _, f: f, tangent_solve), feasible
+
+
+def _search(
+    power: Callable[[Array], Array], requested: Array, lowest: Array, cap: Array
+) -> tuple[Array, Array, Array]:
+    """(root, over the cap at the requested clock, feasible), without a gradient."""
+    requested, lowest, cap = map(lax.stop_gradient, (requested, lowest, cap))
+    top, bottom = jnp.log(requested), jnp.log(lowest)
+    tolerance = 1e-10 if requested.dtype == jnp.float64 else 1e-5
+
+    def unfinished(state):
+        step, *_, error, _ = state
+        return (step == 0) | ((step < _STEPS) & jnp.any(jnp.abs(error) > tolerance))
+
+    def refine(state):
+        """One evaluation at the current guess x = ln f, then the next guess."""
+        step, low, high, x, last_x, last_error, _, over = state
+        error = jnp.log(lax.stop_gradient(power(jnp.exp(x))) / cap)
+        over = jnp.where(step == 0, error > 0, over)
+        low = jnp.where(error <= 0, jnp.maximum(low, x), low)
+        high = jnp.where(error > 0, jnp.minimum(high, x), high)
+        slope = (error - last_error) / jnp.where(x == last_x, 1.0, x - last_x)
+        slope = jnp.where((step > 0) & (slope > 0.1), slope, 2.0)
+        guess = x - error / slope
+        guess = jnp.where((guess >= low) & (guess <= high), guess, 0.5 * (low + high))
+        # at the lowest clock, or under the cap at the requested one: nothing to search
+        done = ~over | ((x <= bottom) & (error > 0)) | (jnp.abs(error) <= tolerance)
+        return (
+            step + 1,
+            low,
+            high,
+            jnp.where(done, x, guess),
+            jnp.where(done, last_x, x),
+            jnp.where(done, last_error, error),
+            jnp.where(done, 0.0, error),
+            over,
+        )
+
+    zero = jnp.zeros_like(top)
+    start = (jnp.zeros((), jnp.int32), bottom, top, top, top, zero, zero + 1, zero > 0)
+    _, low, _, x, *_, over = lax.while_loop(unfinished, refine, start)
+    feasible = ~over | (x > bottom + 1e-6)
+    return jnp.where(over, jnp.exp(x), requested), over, feasible

@@ -1,0 +1,87 @@
+"""Energy of a launch by unit, idle power, leakage, temperature.
+
+Core energies are stated at the floor voltage V0 and scale with (V/V0)^2; DRAM and links
+have their own rails. Equations: `physics/README.md` section 4, `unified.md` section 1.
+"""
+
+from typing import Final
+
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from ..corrections import Corrections
+from ..hardware.spec import GpuSpec, OperatingPoint, idle_power, relative_voltage
+from .demand import Demand
+from .timeline import Timing
+
+COMPONENTS: Final = (
+    "tensor",
+    "fma",
+    "sfu",
+    "issue",
+    "smem",
+    "l2",
+    "dram",
+    "link",
+    "clock_tree",
+    "launch",
+    "idle",
+    "leakage",
+    "other",
+)
+"""What the energy of a run is split into; the first ten belong to launches."""
+LAUNCH_COMPONENTS: Final = COMPONENTS[:10]
+MAX_TEMPERATURE: Final = 95.0
+"""C; boards throttle before."""
+_REFERENCE: Final = 40.0
+_STEPS: Final = 6
+
+
+def launch_energy(
+    demand: Demand,
+    timing: Timing,
+    gpu: GpuSpec,
+    c: Corrections,
+    clock: Float[Array, "*batch"],
+) -> tuple[Array, ...]:
+    """Energy of one launch beyond idle, J, in the order of `LAUNCH_COMPONENTS`."""
+    d = demand
+    core = relative_voltage(gpu, clock) ** 2 * c.core_energy
+    live = core * d.activity
+    return (
+        live * d.tensor_energy * d.tensor,
+        live * c.energy_fma * d.fma,
+        live * c.energy_sfu * d.sfu,
+        live * c.energy_issue * d.issue,
+        live * c.energy_smem * d.smem,
+        live * c.energy_l2 * (d.l2 + d.store_l2),
+        d.activity * c.energy_dram * (d.dram + d.store_dram),
+        d.activity * c.energy_link * d.link,
+        core * c.sm_clock_energy * timing.active_sms * clock * timing.time,
+        core * (d.launches * c.energy_launch + d.ctas * c.energy_tile),
+    )
+
+
+def static_power(
+    gpu: GpuSpec, c: Corrections, clock: Array, load: Array, point: OperatingPoint
+) -> tuple[Array, Array]:
+    """(idle, leakage beyond the cold idle table) at `clock` under `load` W of work.
+
+    Leakage = L (V/V0)^4 (exp((T - 40)/efold) - 1). Where `point.temperature` is not
+    given, T is the fixed point of T = ambient + R P (six steps).
+    """
+    idle = c.idle_scale * idle_power(gpu, clock)
+    scale = c.leakage * gpu.tdp * relative_voltage(gpu, clock) ** 4
+
+    def leak(temperature: Array) -> Array:
+        hot = jnp.minimum(temperature, MAX_TEMPERATURE)
+        return scale * jnp.expm1((hot - _REFERENCE) / c.leakage_efold)
+
+    known = ~jnp.isnan(point.temperature)
+    leakage = leak(gpu.ambient_temperature + gpu.thermal_resistance * (load + idle))
+    for _ in range(_STEPS):
+        power = load + idle + leakage
+        leakage = leak(gpu.ambient_temperature + gpu.thermal_resistance * power)
+    given = leak(jnp.where(known, point.temperature, _REFERENCE))
+    return idle, jnp.where(known, given, leakage)

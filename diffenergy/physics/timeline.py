@@ -1,0 +1,109 @@
+"""From demand to the time of a launch: units, resident CTAs, waves, memory, launch.
+
+Equations: `physics/README.md` section 4. A CTA has two numbers, `busy` (work of the SM's
+units, which adds up over resident CTAs) and its critical path alone; n CTAs on an SM take
+T(n) = pnorm(n busy, path) + own/n, and a kernel is full rounds T(resident) plus a rest.
+"""
+
+from typing import Final
+
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float
+
+from .. import smooth
+from ..corrections import Corrections
+from ..hardware.spec import GpuSpec
+from ..records import Record
+from .demand import Demand
+
+_ISSUE: Final = 12
+"""Sharpness between math and other instructions: they share the issue slots."""
+_PATH: Final = 3
+"""Sharpness between throughput and critical path of the CTAs of an SM."""
+_FLOW: Final = 3
+"""Sharpness between DRAM bandwidth and bytes in flight (Little's law)."""
+
+
+class Timing(Record):
+    """Time of one launch and where it goes, s."""
+
+    time: Float[Array, "*batch"]  # whole launch, launch cost included
+    launch: Float[Array, "*batch"]  # launch cost
+    active_sms: Float[Array, "*batch"]  # SMs that hold CTAs, mean over the kernel
+
+
+def cta_cycles(
+    demand: Demand, gpu: GpuSpec, clock: Float[Array, "*batch"]
+) -> tuple[Array, Array]:
+    """(busy, path) of the mean CTA's main loop, SM cycles at `clock` (Hz)."""
+    d, share = demand, 1 / demand.ctas
+    math = d.tensor / (d.tensor_peak * d.tensor_efficiency)
+    math += d.fma / (d.fma_peak * d.fma_efficiency)
+    issued = smooth.pnorm((math * share, d.issue * share / gpu.issue_slots_per_cycle), _ISSUE)
+    busy = smooth.pnorm(
+        (
+            issued,
+            d.sfu * share / (gpu.sfu_ops_per_cycle * d.sfu_efficiency),
+            d.smem * share / gpu.smem_bytes_per_cycle,
+            d.l2 * share / d.feed,
+        ),
+        d.sharpness,
+    )
+    return busy, d.path_cycles + d.path_seconds * clock
+
+
+def sm_cycles(
+    demand: Demand, gpu: GpuSpec, busy: Array, path: Array
+) -> tuple[Array, Array]:
+    """(cycles until the last CTA ends, waves): full rounds, rest, tail."""
+    own = demand.own_cycles
+
+    def rounds(n: Array) -> Array:
+        return smooth.pnorm((n * busy, path), _PATH) + own / n
+
+    per_sm = smooth.at_least_one(smooth.ceil(demand.ctas / gpu.num_sms))
+    resident = jnp.minimum(demand.resident, per_sm)
+    full = smooth.floor(per_sm / resident)
+    rest = per_sm - full * resident
+    waves = full + jnp.minimum(rest, 1.0)
+    alone = rounds(jnp.ones_like(busy))
+    equal = full * rounds(resident) + jnp.where(
+        rest > 0, jnp.minimum(rest, 1.0) * rounds(smooth.at_least_one(rest)), 0.0
+    )
+    even = demand.ctas / (gpu.num_sms * resident) * rounds(resident)
+    even = jnp.maximum(even, alone)
+    longest = smooth.pnorm((demand.longest * busy, path), _PATH) + own
+    alike = (alone / longest) ** 4
+    few = demand.ctas / (demand.ctas + gpu.num_sms)
+    cycles = (
+        even
+        + demand.quantization * alike * (equal - even)
+        + demand.tail * (1 - alike) * longest * few
+    )
+    return jnp.maximum(cycles, longest), waves
+
+
+def timing(
+    demand: Demand, gpu: GpuSpec, c: Corrections, clock: Array, mem_clock: Array
+) -> Timing:
+    """Time of each launch at `clock` and `mem_clock` (Hz, shaped like the demand)."""
+    d = demand
+    busy, path = cta_cycles(d, gpu, clock)
+    cycles, waves = sm_cycles(d, gpu, busy, path)
+    l2_rate = gpu.l2_bytes_per_cycle * c.l2_efficiency * clock
+    dram_rate = gpu.dram_bandwidth * c.dram_efficiency * mem_clock / gpu.mem_clock
+    active = jnp.minimum(d.ctas, gpu.num_sms)
+    # the last wave's stores stand alone; of earlier ones a share overlaps other tiles
+    exposed = 1 / waves + (1 - 1 / waves) * d.store_exposed
+    dram = d.dram + (1 - exposed) * d.store_dram
+    memory = smooth.pnorm(
+        (dram / dram_rate, dram / (d.flow * active * clock)), _FLOW
+    )
+    main = smooth.pnorm(
+        (cycles / clock, d.l2 / d.l2_sharing / l2_rate, memory), d.sharpness_memory
+    )
+    store = smooth.pnorm((d.store_l2 / l2_rate, d.store_dram / dram_rate), _FLOW)
+    launch = d.launches * (c.launch_seconds + c.launch_cycles / clock)
+    launch = launch + d.fixed_cycles / clock + d.fixed_seconds
+    return Timing(main + exposed * store + launch, launch, active)

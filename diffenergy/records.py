@@ -1,0 +1,42 @@
+"""`Record`: the frozen struct of arrays that every number of the model lives in."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import jaxtyped
+
+
+def as_float(x: ArrayLike | Sequence[int | float]) -> Array:
+    """Floating array of the default width (f64 under x64, else f32), never weak.
+
+    One converter for every numeric leaf, so that Python floats, NumPy scalars and
+    JAX arrays all give the same trace.
+    """
+    return jnp.asarray(x, dtype=jnp.result_type(float))
+
+
+def as_index(x: ArrayLike | Sequence[int]) -> Array:
+    """Integer array for indices (dtype codes, phases); sizes are floats instead."""
+    return jnp.asarray(x, dtype=jnp.int32)
+
+
+class Record(eqx.Module):
+    """A row, or a batch of rows: all leaves share their leading axes (`*batch`).
+
+    Fields are annotated with jaxtyping shapes; construction checks that they bind to
+    one `*batch` and raises `ValueError` naming the field that does not.
+    """
+
+    def __check_init__(self):
+        with jaxtyped("context"):  # one scope, so that `*batch` binds across fields
+            for field in dataclasses.fields(self):
+                value = getattr(self, field.name)
+                if not isinstance(value, field.type):  # pyright: ignore[reportArgumentType]
+                    raise ValueError(
+                        f"`{type(self).__name__}.{field.name}` has shape "
+                        f"{jnp.shape(value)}, which does not fit the other fields."
+                    )

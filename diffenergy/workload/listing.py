@@ -1,0 +1,402 @@
+"""Kernel listings: reading, checking and writing of `.jsonl` workload descriptions."""
+
+import dataclasses
+import difflib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from .. import dtypes
+from ..kernels.ops import COMMON_FIELDS, REQUIRED, Field
+
+Number = int | float
+Dispatch = Literal["eager", "graph"]
+Kernel = dict[str, Any]
+
+_SYNONYMS: Final = {"message_bytes": "bytes", "kernel_source": "family"}
+_LAYOUTS: Final = ("nn", "nt", "tn", "tt")
+_WEIGHTS: Final = ("a", "b", "none")
+_DISTRIBUTION: Final = re.compile(r"balanced|power_law_\d+(\.\d+)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    """One workload as a multiset of kernels.
+
+    `kernels`: normalised rows (`normalise_kernel`). `passes`: forward passes that the
+    counts cover (decode steps). `module_calls`: `nn.Module` calls of all these passes,
+    0 if unknown. `dispatch`: "eager" (one host launch a kernel) or "graph". `notes`:
+    what was assumed while reading.
+    """
+
+    name: str
+    model: str | None = None
+    config: str | None = None
+    precision: str | None = None
+    batch: Number | None = None
+    seq_len: Number | None = None
+    mode: str | None = None
+    kernels: tuple[Kernel, ...] = ()
+    module_calls: Number = 0
+    passes: Number = 1
+    dispatch: Dispatch = "eager"
+    notes: tuple[str, ...] = ()
+
+
+def read_listings(path: str | Path) -> list[Listing]:
+    """Workloads of the listing file `path`, one a line.
+
+    Raises `ValueError`, naming file and line, for anything that cannot be read.
+    """
+    path = Path(path)
+    listings: list[Listing] = []
+    lines: dict[str, int] = {}
+    text = _text(path).splitlines()
+    single = sum(bool(line.strip()) for line in text) == 1
+    for number, line in enumerate(text, 1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        default = path.stem if single else f"{path.stem}:{number}"
+        listing = _listing(_object(line, where), where, default)
+        if listing.name in lines:
+            raise ValueError(
+                f"{where}: `name` is '{listing.name}' like on line "
+                f"{lines[listing.name]}; give each workload a name of its own."
+            )
+        lines[listing.name] = number
+        listings.append(listing)
+    if not listings:
+        raise ValueError(
+            f"{path}: the listing is empty; write one JSON object a line, with "
+            "`name` and `kernels`."
+        )
+    return listings
+
+
+def select_listing(listings: Sequence[Listing], name: str | None) -> list[Listing]:
+    """The workload called `name`, or the only one.
+
+    `X` also selects the pair `X/prefill` and `X/decode` of a generation, and without
+    a name that pair is returned if it is all there is.
+    """
+    names = [listing.name for listing in listings]
+    if name is None:
+        if len(listings) == 1 or _is_generation(names):
+            return list(listings)
+        shown = ", ".join(f"'{known}'" for known in names[:3])
+        more = ", ..." if len(names) > 3 else ""
+        raise ValueError(
+            f"The listing has {len(names)} workloads ({shown}{more}); choose one with "
+            "`--workload NAME`."
+        )
+    chosen = [listing for listing in listings if listing.name == name]
+    pair = [x for x in listings if x.name in (f"{name}/prefill", f"{name}/decode")]
+    if chosen or _is_generation([listing.name for listing in pair]):
+        return chosen or pair
+    raise ValueError(
+        f"`--workload` is '{name}'; the listing has no such workload"
+        f"{_near(name, names)}."
+    )
+
+
+def listing_lines(listings: Sequence[Listing]) -> str:
+    """Text of a listing file that `read_listings` reads back identically."""
+    return "".join(json.dumps(_line(listing)) + "\n" for listing in listings)
+
+
+def normalise_kernel(raw: Mapping[str, Any], where: str) -> Kernel:
+    """Kernel row with all fields of its op, defaults filled and synonyms resolved.
+
+    `count` is always present, other common fields only if they differ from their
+    default (`listed` whenever it is given). Fields that the format does not name are
+    dropped.
+
+    Arguments:
+
+    - `raw`: the row as written.
+    - `where`: file and line, for the message of the `ValueError` raised on bad input.
+
+    Example:
+
+    >>> normalise_kernel(dict(op="softmax", rows=8, cols=128, dtype="half"), "here")
+    {'op': 'softmax', 'rows': 8, 'cols': 128, 'dtype': 'fp16', 'residual': False, 'count': 1}
+    """  # noqa: E501
+    given = {_SYNONYMS.get(key, key): x for key, x in raw.items() if x is not None}
+    given |= {key: x for key, x in raw.items() if key in _SYNONYMS.values()}
+    name = given.get("op")
+    kernel: Kernel = {"op": name}
+    for field in _op_fields(name, where):
+        value = given.get(field.name)
+        kernel[field.name] = (
+            _default(field, kernel, where)
+            if value is None
+            else _checked(field, value, where)
+        )
+    for field in COMMON_FIELDS:
+        value = given.get(field.name)
+        checked = field.default if value is None else _checked(field, value, where)
+        if field.name == "count":
+            kernel["count"] = _plain(checked)
+        elif checked != field.default or (field.name == "listed" and value is not None):
+            kernel[field.name] = checked
+    _check_shape(kernel, where)
+    return kernel
+
+
+def merge(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    """Rows that differ in `count` alone become one, in order of first appearance."""
+    counts: dict[tuple[Any, ...], Number] = {}
+    for kernel in kernels:
+        key = tuple(item for item in kernel.items() if item[0] != "count")
+        counts[key] = counts.get(key, 0) + kernel["count"]
+    return tuple({**dict(key), "count": count} for key, count in counts.items())
+
+
+def _text(path: Path) -> str:
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give a listing file (`.jsonl`).")
+    if not path.exists():
+        raise ValueError(f"{path} does not exist; give a listing file (`.jsonl`).")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not UTF-8 text (byte {error.start}); save the listing as UTF-8 "
+            "JSON lines."
+        ) from None
+    except OSError as error:
+        raise ValueError(
+            f"{path} cannot be read ({error.strerror}); check its permissions."
+        ) from None
+
+
+def _object(line: str, where: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        reason = getattr(error, "msg", "a number or the nesting is too large")
+        column = f" at column {error.colno}" if hasattr(error, "colno") else ""  # pyright: ignore[reportAttributeAccessIssue]
+        raise ValueError(
+            f"{where}: broken JSON ({reason}{column}); write one JSON object a line."
+        ) from None
+    if not isinstance(value, dict):
+        raise ValueError(
+            f"{where}: the line is {_shown(value)}; allowed is a JSON object with "
+            "`name` and `kernels`."
+        )
+    return value
+
+
+def _listing(raw: dict[str, Any], where: str, default_name: str) -> Listing:
+    rows = raw.get("kernels")
+    if rows is None:
+        raise ValueError(
+            f"{where}: `kernels` is missing; add the list of kernels of the workload."
+        )
+    if not isinstance(rows, list) or not rows:
+        raise ValueError(
+            f"{where}: `kernels` is {_shown(rows)}; allowed is a list of at least one "
+            "kernel object."
+        )
+    kernels = []
+    for index, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise ValueError(
+                f"{where}, kernel {index}: the kernel is {_shown(row)}; allowed is an "
+                "object with `op` and its fields."
+            )
+        kernels.append(normalise_kernel(row, f"{where}, kernel {index}"))
+    precision = _label(raw, "precision", where)
+    dispatch = raw.get("dispatch") or "eager"
+    if dispatch not in ("eager", "graph"):
+        raise ValueError(
+            f"{where}: `dispatch` is {_shown(dispatch)}; allowed are eager, graph."
+        )
+    return Listing(
+        name=_label(raw, "name", where) or default_name,
+        model=_label(raw, "model", where),
+        config=_label(raw, "config", where),
+        precision=dtypes.SYNONYMS.get(precision, precision) if precision else None,
+        batch=_number(raw, "batch", where, 1.0),
+        seq_len=_number(raw, "seq_len", where, 1.0),
+        mode=_label(raw, "mode", where),
+        kernels=tuple(kernels),
+        module_calls=_number(raw, "module_calls", where, 0.0) or 0,
+        passes=_number(raw, "passes", where, 1.0) or 1,
+        dispatch=dispatch,
+        notes=(*_labels(raw, "notes", where), *_unknown_fns(rows)),
+    )
+
+
+def _line(listing: Listing) -> dict[str, Any]:
+    labels = ("name", "model", "config", "precision", "batch", "seq_len", "mode")
+    return {
+        **{label: getattr(listing, label) for label in labels},
+        "module_calls": listing.module_calls,
+        "passes": listing.passes,
+        "dispatch": listing.dispatch,
+        **({"notes": list(listing.notes)} if listing.notes else {}),
+        "kernels": list(listing.kernels),
+    }
+
+
+def _is_generation(names: Sequence[str]) -> bool:
+    stems = {name.removesuffix("/prefill").removesuffix("/decode") for name in names}
+    return len(names) == 2 and len(stems) == 1 and len(set(names) - stems) == 2
+
+
+def _op_fields(name: Any, where: str) -> tuple[Field, ...]:
+    from ..kernels import ops  # the kernel classes load JAX
+
+    known = ops()
+    if name is None:
+        raise ValueError(f"{where}: `op` is missing; allowed are {', '.join(known)}.")
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(
+            f"{where}: `op` is {_shown(name)}, which is unknown"
+            f"{_near(str(name), list(known))}."
+        )
+    return known[name][0].fields
+
+
+def _default(field: Field, kernel: Kernel, where: str) -> Any:
+    """Value of an absent field, which may follow from fields before it."""
+    if field.default is REQUIRED:
+        raise ValueError(
+            f"{where}: `{field.name}` of {kernel['op']} is missing; add it to the "
+            "kernel."
+        )
+    return _plain(field.default(kernel) if callable(field.default) else field.default)
+
+
+def _unknown_fns(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Remarks on `fn` names whose traffic had to be assumed."""
+    from ..kernels.elementwise import ONE_READ, TWO_READS  # loads JAX
+
+    unknown = dict.fromkeys(
+        row["fn"]
+        for row in rows
+        if row["op"] == "elementwise"
+        and row["fn"] not in (*ONE_READ, *TWO_READS)
+        and "reads" not in row
+    )
+    return tuple(
+        f"`fn` '{fn}' is unknown: taken to read and write each element once"
+        for fn in unknown
+    )
+
+
+def _checked(field: Field, value: Any, where: str) -> Any:
+    """`value` as the field's kind; `ValueError` if it is not one."""
+    match field.kind:
+        case "dtype":
+            name = dtypes.SYNONYMS.get(value, value) if isinstance(value, str) else None
+            allowed = ", ".join((*dtypes.DTYPES, *dtypes.SYNONYMS))
+            good, value = name in dtypes.DTYPES, name if name else value
+        case "bool":
+            good, allowed = isinstance(value, bool), "true and false"
+        case "text":
+            good, allowed = _good_text(field.name, value)
+        case "share":
+            good = _finite(value) and 0 <= value <= 1
+            allowed = "a number from 0 to 1"
+        case _:
+            good = _finite(value) and value >= field.minimum
+            allowed = f"a finite number of at least {field.minimum:g}"
+    if not good:
+        raise ValueError(
+            f"{where}: `{field.name}` is {_shown(value)}; allowed: {allowed}."
+        )
+    return _plain(value)
+
+
+def _good_text(name: str, value: Any) -> tuple[bool, str]:
+    """Whether `value` may stand in text field `name`, and what may."""
+    if not isinstance(value, str):
+        return False, "text in quotes"
+    choices = {"layout": ("", *_LAYOUTS), "weights": _WEIGHTS}.get(name)
+    if name == "distribution":
+        return bool(_DISTRIBUTION.fullmatch(value)), "balanced and power_law_X"
+    return not choices or value in choices, ", ".join(choices or ())
+
+
+def _check_shape(kernel: Kernel, where: str):
+    """Relations between the fields of one kernel."""
+
+    def divides(part: str, whole: str):
+        if kernel[whole] % kernel[part]:
+            raise ValueError(
+                f"{where}: `{whole}` is {kernel[whole]}, which `{part}` "
+                f"{kernel[part]} does not divide; correct one of them."
+            )
+
+    match kernel["op"]:
+        case "conv2d":
+            divides("groups", "in_channels")
+            divides("groups", "out_channels")
+            padded = kernel["input_hw"] + 2 * kernel["padding"]
+            if kernel["kernel_size"] > padded:
+                raise ValueError(
+                    f"{where}: `kernel_size` is {kernel['kernel_size']}; allowed is at "
+                    f"most the padded input, `input_hw` + 2 `padding` = {padded}."
+                )
+        case "context_attention" | "generation_attention":
+            divides("num_kv_heads", "num_heads")
+        case "moe":
+            divides("moe_ep_size", "num_experts")
+            if kernel["topk"] > kernel["num_experts"]:
+                raise ValueError(
+                    f"{where}: `topk` is {kernel['topk']}; allowed is at most "
+                    f"`num_experts` = {kernel['num_experts']}."
+                )
+
+
+def _label(raw: dict[str, Any], key: str, where: str) -> str | None:
+    value = raw.get(key)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{where}: `{key}` is {_shown(value)}; allowed is text.")
+    return value
+
+
+def _labels(raw: dict[str, Any], key: str, where: str) -> list[str]:
+    values = raw.get(key) or []
+    if not isinstance(values, list) or not all(isinstance(x, str) for x in values):
+        raise ValueError(
+            f"{where}: `{key}` is {_shown(values)}; allowed is a list of texts."
+        )
+    return values
+
+
+def _number(raw: dict[str, Any], key: str, where: str, minimum: float) -> Number | None:
+    value = raw.get(key)
+    return (
+        None if value is None else _checked(Field(key, minimum=minimum), value, where)
+    )
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int beyond the float range
+        return False
+
+
+def _plain(value: Any) -> Any:
+    """Whole floats as ints, so that rows compare and print alike."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _near(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names[:3]
+    return "; the nearest are " + ", ".join(f"'{known}'" for known in near)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 40 else text[:37] + "..."

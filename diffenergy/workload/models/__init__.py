@@ -1,0 +1,77 @@
+"""Model families: a published config becomes the kernels of a phase.
+
+A module of this package that defines `MODEL_TYPES` and `build(config)` is a family;
+adding a file adds it.
+"""
+
+import difflib
+import functools
+import importlib
+import pkgutil
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from .base import Model, Request
+from .config import Config, read_config
+
+__all__ = ["Model", "Request", "load_model", "model_from_config", "model_names"]
+
+_BUNDLED: Final = Path(__file__).parents[2] / "data" / "models"
+
+
+def model_names() -> list[str]:
+    """Names of the bundled models."""
+    return sorted(file.parent.name for file in _BUNDLED.glob("*/config.json"))
+
+
+def load_model(name_or_path: str | Path) -> Model:
+    """A bundled model, or the model of a `config.json` or of the folder that holds one.
+
+    Raises `ValueError` if there is none, its type is unsupported or its config wrong.
+
+    Example:
+
+    >>> load_model("gpt2").parameters()
+    124439808
+    """
+    name = str(name_or_path)
+    if name in model_names():
+        return model_from_config(read_config(_BUNDLED / name / "config.json", name))
+    path = Path(name_or_path)
+    if not path.exists():
+        near = difflib.get_close_matches(
+            name.split("/")[-1].lower(), model_names(), 3, 0.4
+        )
+        raise ValueError(
+            f"There is no model or file '{name}'; "
+            f"{'near' if near else 'bundled'} are {', '.join(near or model_names())}; "
+            "else give a Hugging Face `config.json`, its folder or a `.jsonl` listing."
+        )
+    return model_from_config(read_config(path))
+
+
+def model_from_config(config: Config) -> Model:
+    """The model that a config describes."""
+    kind = config.text("model_type")
+    if kind not in _families():
+        raise ValueError(
+            f"{config.where}: `model_type` is '{kind}'; supported are "
+            f"{', '.join(sorted(_families()))}; other models can be given as a kernel "
+            "listing (`.jsonl`)."
+        )
+    return _families()[kind].build(config)
+
+
+@functools.cache
+def _families() -> dict[str, ModuleType]:
+    """Module of each supported `model_type`."""
+    modules = [
+        importlib.import_module(f"{__name__}.{found.name}")
+        for found in pkgutil.iter_modules(__path__)
+    ]
+    return {
+        kind: module
+        for module in modules
+        for kind in getattr(module, "MODEL_TYPES", ())
+    }

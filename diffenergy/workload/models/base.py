@@ -1,0 +1,270 @@
+"""`Model`: a configured network that lists its kernels for a phase of its work."""
+
+import abc
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+from ..listing import Dispatch, Kernel, Listing, Number
+from ..unlisted import finished
+from .config import Config
+
+Phase = Literal["prefill", "decode", "generate", "forward"]
+Attend = Literal["flash", "eager"]
+Stack = Literal["serving", "eager"]
+
+_CHOICES: Final = {
+    "phase": ("prefill", "decode", "generate", "forward"),
+    "dtype": ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block"),
+    "kv_dtype": ("fp32", "bf16", "fp16", "fp8"),
+    "attention": ("flash", "eager"),
+    "stack": ("serving", "eager"),
+    "dispatch": ("eager", "graph"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """One way of running a model, every choice made (`Model.request`).
+
+    `input_len`, `output_len`: tokens per sequence; None where a model has none.
+    `dispatch` None: graphs for serving decode, eager launches otherwise. `base`: the
+    network without its language or classification head.
+    """
+
+    batch: int
+    input_len: int | None
+    output_len: int | None
+    phase: Phase
+    dtype: str
+    kv_dtype: str
+    attention: Attend
+    stack: Stack
+    dispatch: Dispatch | None
+    base: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Precision:
+    """Types of the operands: `linear` products, everything else (`values`), KV cache.
+
+    8-bit types apply to linear layers; attention, norms and activations then run in
+    bf16. tf32 is a way to multiply fp32 values.
+    """
+
+    linear: str
+    values: str
+    cache: str
+
+    @property
+    def products(self) -> str:
+        """Type of products without weights (eager attention)."""
+        return "tf32" if self.linear == "tf32" else self.values
+
+
+def values_dtype(dtype: str) -> str:
+    """Type of activations when linear layers run in `dtype`."""
+    return {"tf32": "fp32", "fp8": "bf16", "fp8_block": "bf16"}.get(dtype, dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Model(abc.ABC):
+    """A network of known shape; subclasses are model families."""
+
+    config: Config
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.config.name
+
+    @property
+    @abc.abstractmethod
+    def max_positions(self) -> int | None:
+        """Longest sequence in tokens; None for images."""
+
+    @abc.abstractmethod
+    def parameters(self) -> int:
+        """Number of parameters (shared ones once), as published."""
+
+    @abc.abstractmethod
+    def defaults(self) -> dict[str, Any]:
+        """Value taken for each choice of a `Request` that is not given."""
+
+    @abc.abstractmethod
+    def module_calls(self, base: bool) -> int:
+        """`nn.Module` calls of one eager forward pass, containers counted."""
+
+    @abc.abstractmethod
+    def _listings(self, request: Request) -> list[Listing]:
+        """Listings of a checked request."""
+
+    def request(self, **given: Any) -> tuple[Request, dict[str, Any]]:
+        """The request with every choice made, and those choices that were assumed.
+
+        Raises `ValueError` for a choice that is unknown or that the model lacks.
+        """
+        given = {key: value for key, value in given.items() if value is not None}
+        defaults = self.defaults()
+        if given.get("stack") == "eager":
+            defaults["attention"] = "eager"
+        if "phase" in given and given["phase"] != "generate":
+            defaults["output_len"] = None
+        values = {**defaults, **given}
+        values.setdefault("kv_dtype", None)
+        if values["kv_dtype"] is None:
+            values["kv_dtype"] = values_dtype(str(values["dtype"]))
+        _check_choices(values)
+        self._check(values)
+        assumed = {
+            key: values[key]
+            for key in defaults
+            if key not in given and key != "base" and values[key] is not None
+        }
+        return Request(**values), assumed
+
+    def listings(
+        self,
+        batch: int | None = None,
+        input_len: int | None = None,
+        output_len: int | None = None,
+        phase: str | None = None,
+        dtype: str | None = None,
+        kv_dtype: str | None = None,
+        attention: str | None = None,
+        stack: str | None = None,
+        dispatch: str | None = None,
+        base: bool | None = None,
+    ) -> list[Listing]:
+        """Kernels of the phase; None takes the model's default (`defaults`).
+
+        Arguments:
+
+        - `batch`: sequences or images.
+        - `input_len`, `output_len`: tokens per sequence.
+        - `phase`: "prefill" (logits of the last token), "decode" (one step at KV length
+            `input_len`), "generate" (two listings, prefill and the `output_len` - 1
+            decode steps) or "forward".
+        - `dtype`: of the linear layers and their weights.
+        - `kv_dtype`: of the KV cache.
+        - `attention`: "flash" (one kernel) or "eager" (products and softmax).
+        - `stack`: "serving" (fused kernels) or "eager" (what Hugging Face and
+            torchvision modules launch).
+        - `dispatch`: "graph" (no host time) or "eager".
+        - `base`: leave out the head; by default as the config's `architectures` say.
+
+        Example:
+
+        >>> from diffenergy.workload.models import load_model
+        >>> prefill, decode = load_model("gpt2").listings(input_len=128, output_len=9)
+        >>> decode.passes
+        8
+        """
+        request, _ = self.request(
+            batch=batch,
+            input_len=input_len,
+            output_len=output_len,
+            phase=phase,
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            attention=attention,
+            stack=stack,
+            dispatch=dispatch,
+            base=base,
+        )
+        return self._listings(request)
+
+    def precision(self, request: Request) -> Precision:
+        """Operand types of a request."""
+        return Precision(request.dtype, values_dtype(request.dtype), request.kv_dtype)
+
+    def listing(
+        self,
+        request: Request,
+        rows: Sequence[Kernel],
+        mode: str,
+        passes: int = 1,
+        suffix: str = "",
+    ) -> Listing:
+        """Listing of the rows of `passes` forward passes."""
+        eager = request.stack == "eager"
+        graph = request.stack == "serving" and mode == "decode"
+        return Listing(
+            name=self.name + suffix,
+            model=self.name,
+            precision=request.dtype,
+            batch=request.batch,
+            seq_len=request.input_len,
+            mode=mode,
+            kernels=finished(rows, self.name),
+            module_calls=passes * self.module_calls(request.base) if eager else 0,
+            passes=passes,
+            dispatch=request.dispatch or ("graph" if graph else "eager"),
+        )
+
+    def _has_head(self) -> bool:
+        names = self.config.values.get("architectures")
+        return isinstance(names, list) and any(
+            "For" in str(name) or "LMHead" in str(name) for name in names
+        )
+
+    @abc.abstractmethod
+    def _check(self, values: dict[str, Any]):
+        """Family-specific limits of a request; raises `ValueError`."""
+
+
+def _check_choices(values: dict[str, Any]):
+    for key, allowed in _CHOICES.items():
+        value = values[key]
+        if value not in allowed and not (key == "dispatch" and value is None):
+            raise ValueError(f"`{key}` is {value!r}; allowed are {', '.join(allowed)}.")
+    for key in ("batch", "input_len", "output_len"):
+        value = values[key]
+        if value is None and key != "batch":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(
+                f"`{key}` is {value!r}; allowed is a whole number of at least 1."
+            )
+
+
+# Row builders ---------------------------------------------------------------------
+
+
+def linear(
+    precision: Precision, outputs: Number, tokens: Number, inputs: Number, **extra: Any
+) -> Kernel:
+    """`nn.Linear` as traces write it: m = output features, n = tokens."""
+    return _gemm(precision.linear, outputs, tokens, inputs) | {
+        "layout": "tn",
+        "weights": "a",
+        **extra,
+    }
+
+
+def dense(
+    dtype: str, tokens: Number, outputs: Number, inputs: Number, **extra: Any
+) -> Kernel:
+    """Linear layer with m = tokens, n = output features and weights as operand b."""
+    return _gemm(dtype, tokens, outputs, inputs) | {"weights": "b", **extra}
+
+
+def product(
+    dtype: str, batch: Number, m: Number, n: Number, k: Number, **extra: Any
+) -> Kernel:
+    """Batched product of two activations."""
+    return _gemm(dtype, m, n, k) | {"batch": batch, "weights": "none", **extra}
+
+
+def rows_of(op: str, rows: Number, cols: Number, dtype: str, **extra: Any) -> Kernel:
+    """Reduction or gather over `rows` rows of `cols` elements."""
+    return dict(op=op, rows=rows, cols=cols, dtype=dtype, count=1) | extra
+
+
+def repeated(rows: Sequence[Kernel], times: Number) -> list[Kernel]:
+    """The rows with their counts multiplied."""
+    return [{**row, "count": row["count"] * times} for row in rows]
+
+
+def _gemm(dtype: str, m: Number, n: Number, k: Number) -> Kernel:
+    return dict(op="gemm", batch=1, m=m, n=n, k=k, dtype=dtype, count=1)

@@ -1,0 +1,140 @@
+"""Checked reading of Hugging Face `config.json` files."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+_REQUIRED: Final = object()
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Values of a model config; every getter raises `ValueError` naming the key.
+
+    `name`: model name. `where`: the file, for messages.
+    """
+
+    name: str
+    where: str
+    values: Mapping[str, Any]
+
+    def size(self, *keys: str, default: Any = _REQUIRED) -> int:
+        """Whole number of at least 1 under the first of `keys` that is present."""
+        key, value = self._first(keys, default)
+        if value is default and default is not _REQUIRED:
+            return default
+        if not _is_whole(value) or value < 1:
+            raise self.error(key, "a whole number of at least 1")
+        return int(value)
+
+    def sizes(self, key: str, length: int | None = None) -> tuple[int, ...]:
+        """List of whole numbers of at least 1."""
+        _, value = self._first((key,), _REQUIRED)
+        good = isinstance(value, list) and value
+        if not good or not all(_is_whole(x) and x >= 1 for x in value):
+            raise self.error(key, "a list of whole numbers of at least 1")
+        if length is not None and len(value) != length:
+            raise self.error(key, f"a list of {length} numbers")
+        return tuple(int(x) for x in value)
+
+    def number(self, key: str, default: Any = _REQUIRED) -> float:
+        """Finite number above 0."""
+        _, value = self._first((key,), default)
+        bad = isinstance(value, bool) or not isinstance(value, int | float)
+        if bad or not math.isfinite(value) or value <= 0:
+            raise self.error(key, "a finite number above 0")
+        return float(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false."""
+        _, value = self._first((key,), default)
+        if not isinstance(value, bool):
+            raise self.error(key, "true or false")
+        return value
+
+    def text(self, key: str, default: Any = _REQUIRED) -> str:
+        """A text."""
+        _, value = self._first((key,), default)
+        if not isinstance(value, str):
+            raise self.error(key, "a text")
+        return value
+
+    def divides(self, part: str, whole: str):
+        """Checks that key `part` divides key `whole`."""
+        if self.values[whole] % self.values[part]:
+            raise ValueError(
+                f"{self.where}: `{whole}` is {self.values[whole]}, which `{part}` "
+                f"{self.values[part]} does not divide; correct the config."
+            )
+
+    def error(self, key: str, allowed: str) -> ValueError:
+        """The error that says what is allowed for `key`."""
+        shown = json.dumps(self.values.get(key), default=str)
+        shown = shown if len(shown) <= 40 else shown[:37] + "..."
+        return ValueError(
+            f"{self.where}: `{key}` is {shown}; allowed is {allowed}; correct the "
+            "config."
+        )
+
+    def _first(self, keys: tuple[str, ...], default: Any) -> tuple[str, Any]:
+        for key in keys:
+            if self.values.get(key) is not None:
+                return key, self.values[key]
+        if default is _REQUIRED:
+            names = " or ".join(f"`{key}`" for key in keys)
+            raise ValueError(
+                f"{self.where}: {names} is missing; give the model's complete "
+                "`config.json`."
+            )
+        return keys[0], default
+
+
+def read_config(path: Path, name: str | None = None) -> Config:
+    """Config of the file `path`, or of `config.json` in the folder `path`.
+
+    `name` defaults to the folder (of a `config.json`) or the file's stem.
+    """
+    file = path / "config.json" if path.is_dir() else path
+    if path.is_dir() and not file.exists():
+        raise ValueError(
+            f"{path} has no `config.json`; give the folder of a downloaded Hugging "
+            "Face model, or the config file itself."
+        )
+    try:
+        values = json.loads(file.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"{file} is not UTF-8 text; give the model's `config.json`."
+        ) from None
+    except OSError as error:
+        raise ValueError(
+            f"{file} cannot be read ({error.strerror}); check path and permissions."
+        ) from None
+    except (ValueError, RecursionError) as error:
+        line = (
+            f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        )
+        raise ValueError(
+            f"{file}{line}: broken JSON; give the model's `config.json` as it was "
+            "published."
+        ) from None
+    if not isinstance(values, dict) or "model_type" not in values:
+        raise ValueError(
+            f"{file} has no `model_type`, so it is not a model config (a tokenizer or "
+            "generation file?); give the model's `config.json`."
+        )
+    default = file.resolve().parent.name if file.name == "config.json" else file.stem
+    return Config(name or default, str(file), values)
+
+
+def _is_whole(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return (
+        isinstance(value, int)
+        and abs(value) < 2**53
+        or (isinstance(value, float) and value.is_integer() and abs(value) < 2**53)
+    )

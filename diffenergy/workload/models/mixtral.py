@@ -1,0 +1,68 @@
+"""Mixtral and Qwen3-MoE: Llama-like layers with routed experts."""
+
+import dataclasses
+from typing import Any, Final
+
+from ..listing import Kernel
+from .base import dense, rows_of
+from .config import Config
+from .decoder import Step
+from .llama import Llama, llama_fields
+
+MODEL_TYPES: Final = ("mixtral", "qwen3_moe")
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixtral(Llama):
+    """Decoder whose every MLP is a mixture of gated experts (`inner` wide each)."""
+
+    experts: int
+    chosen: int
+
+    def _mlp_parameters(self) -> int:
+        return self.experts * (3 * self.hidden * self.inner + self.hidden)
+
+    def _check(self, values: dict[str, Any]):
+        super()._check(values)
+        if values["stack"] != "serving":
+            raise ValueError(
+                f"`stack` is {values['stack']!r}, but {self.name} has only serving "
+                "(fused experts); a kernel listing can say otherwise."
+            )
+
+    def _serving_mlp(self, step: Step) -> list[Kernel]:
+        """Router, choice of experts, experts."""
+        p, t, n = step.precision, step.tokens, self.layers
+        experts: Kernel = dict(
+            op="moe",
+            num_tokens=t,
+            hidden_size=self.hidden,
+            inter_size=self.inner,
+            topk=self.chosen,
+            num_experts=self.experts,
+            dtype=p.linear,
+            count=n,
+        )
+        return [
+            dense(p.values, t, self.experts, self.hidden, count=n),
+            rows_of("softmax", t, self.experts, "fp32", count=n),
+            experts,
+        ]
+
+
+def build(config: Config) -> Mixtral:
+    """Mixtral or Qwen3-MoE of a config; every layer must be a mixture."""
+    if config.values.get("mlp_only_layers"):
+        raise config.error("mlp_only_layers", "an empty list")
+    if config.size("decoder_sparse_step", default=1) != 1:
+        raise config.error("decoder_sparse_step", "1")
+    experts = config.size("num_local_experts", "num_experts")
+    chosen = config.size("num_experts_per_tok")
+    if chosen > experts:
+        raise config.error("num_experts_per_tok", f"at most {experts} experts")
+    return Mixtral(
+        **llama_fields(config),
+        inner=config.size("moe_intermediate_size", "intermediate_size"),
+        experts=experts,
+        chosen=chosen,
+    )

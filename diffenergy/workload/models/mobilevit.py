@@ -1,0 +1,176 @@
+"""MobileViT: inverted residuals, then transformers over unfolded patches."""
+
+import dataclasses
+from typing import Final
+
+from ..listing import Kernel
+from ..unlisted import Attention, attention_copies, mobilevit_rest, stream
+from .attention import fused, products, score_stream, softmax
+from .base import Precision, Request, linear, rows_of
+from .config import Config
+from .convolution import Image, convolve
+from .encoder import Encoder
+from .vit import labels_of
+
+MODEL_TYPES: Final = ("mobilevit",)
+_DEPTHS: Final = (2, 4, 3)
+"""Transformer layers of the three MobileViT blocks (fixed by the architecture)."""
+_DOWNSAMPLING: Final = 32
+_MODULE_CALLS: Final = 330
+"""Counted on MobileViT-S; the other sizes have the same modules."""
+
+
+@dataclasses.dataclass(frozen=True)
+class MobileVit(Encoder):
+    """MobileViT; `neck` are the channels from the stem to the last convolution."""
+
+    widths: tuple[int, ...]
+    neck: tuple[int, ...]
+    heads: int
+    mlp_ratio: float
+    expand_ratio: float
+    kernel: int
+    patch: int
+    image_size: int
+    channels: int
+    labels: int
+
+    def parameters(self) -> int:
+        neck, k = self.neck, self.kernel
+        total = _normed(self.channels, neck[0], 3)
+        pairs = [*zip(neck, neck[1:5], strict=False), (neck[4], neck[5])]
+        blocks = [*pairs[:2], *[(neck[2], neck[2])] * 2, *pairs[2:]]
+        for inputs, outputs in blocks:
+            inner = self._expanded(inputs)
+            total += _normed(inputs, inner, 1) + 9 * inner + 2 * inner
+            total += _normed(inner, outputs, 1)
+        for width, channels, depth in zip(self.widths, neck[3:6], _DEPTHS, strict=True):
+            inner = int(width * self.mlp_ratio)
+            layer = 4 * (width**2 + width) + 2 * width * inner + inner + width
+            total += _normed(channels, channels, k) + channels * width
+            total += depth * (layer + 4 * width) + 2 * width
+            total += _normed(width, channels, 1) + _normed(2 * channels, channels, k)
+        total += _normed(neck[5], neck[6], 1)
+        return total + ((neck[6] + 1) * self.labels if self._has_head() else 0)
+
+    def module_calls(self, base: bool) -> int:
+        return _MODULE_CALLS
+
+    def _forward(self, request: Request) -> list[Kernel]:
+        p, neck = self.precision(request), self.neck
+        image = Image(request.batch, self.channels, self.image_size)
+        image, rows = self._active(image, neck[0], 3, p, stride=2)
+        for channels, stride in (
+            (neck[1], 1),
+            (neck[2], 2),
+            (neck[2], 1),
+            (neck[2], 1),
+        ):
+            image, block = self._inverted_residual(image, channels, stride, p)
+            rows += block
+        stages = []
+        for width, channels, depth in zip(self.widths, neck[3:6], _DEPTHS, strict=True):
+            image, block = self._inverted_residual(image, channels, 2, p)
+            rows += block + self._transformer_block(image, width, depth, request)
+            stages.append((width, channels, image.hw))
+        rows += self._active(image, neck[6], 1, p)[1]
+        rows += mobilevit_rest(request.batch, stages, p.values)
+        if not request.base:
+            rows.append(linear(p, self.labels, request.batch, neck[6]))
+        return rows
+
+    def _expanded(self, channels: int) -> int:
+        return int(channels * self.expand_ratio)
+
+    def _active(
+        self,
+        image: Image,
+        channels: int,
+        kernel: int,
+        p: Precision,
+        stride: int = 1,
+        groups: int = 1,
+    ) -> tuple[Image, list[Kernel]]:
+        """Convolution, BatchNorm and SiLU."""
+        output, rows = convolve(image, channels, kernel, p, stride, groups=groups)
+        return output, [*rows, stream("silu", output.elements, p.values, 1)]
+
+    def _inverted_residual(
+        self, image: Image, channels: int, stride: int, p: Precision
+    ) -> tuple[Image, list[Kernel]]:
+        """1x1 widening, 3x3 depthwise, 1x1 narrowing; a sum where shapes agree."""
+        inner = self._expanded(image.channels)
+        wide, rows = self._active(image, inner, 1, p)
+        depthwise, second = self._active(wide, inner, 3, p, stride, groups=inner)
+        output, third = convolve(depthwise, channels, 1, p)
+        rows = rows + second + third
+        if output == image:
+            rows.append(stream("pointwise_add", image.elements, p.values, 1))
+        return output, rows
+
+    def _transformer_block(
+        self, image: Image, width: int, depth: int, request: Request
+    ) -> list[Kernel]:
+        """Local convolution, transformers over the pixels of each patch, fusion."""
+        p, channels = self.precision(request), image.channels
+        _, local = self._active(image, channels, self.kernel, p)
+        inside, widen = convolve(image, width, 1, p)
+        _, narrow = self._active(inside, channels, 1, p)
+        both = Image(image.batch, 2 * channels, image.hw)
+        _, fuse = self._active(both, channels, self.kernel, p)
+        layers = self._transformer(inside, depth, request)
+        return local + widen + layers + narrow + fuse
+
+    def _transformer(self, image: Image, depth: int, request: Request) -> list[Kernel]:
+        p, width, area = self.precision(request), image.channels, self.patch**2
+        pixels = image.batch * image.hw**2
+        length = image.hw**2 // area
+        inner = int(width * self.mlp_ratio)
+        heads, head_dim = self.heads, width // self.heads
+        sequences = image.batch * area
+        site = Attention(sequences, heads, heads, length, length, head_dim, depth)
+        if request.attention == "flash":
+            attention = [fused(site, p, causal=False)]
+        else:
+            scores, values = products(site, p)
+            scale = score_stream("unspecified_scalar", site, p.values)
+            attention = [scores, scale, softmax(site, p.values), values]
+            attention += attention_copies(site, p.values)
+        return [
+            rows_of("layernorm", pixels, width, p.values, count=2 * depth + 1),
+            linear(p, width, pixels, width, count=4 * depth),
+            *attention,
+            stream("pointwise_add", pixels * width, p.values, 2 * depth),
+            linear(p, inner, pixels, width, count=depth),
+            stream("silu", pixels * inner, p.values, depth),
+            linear(p, width, pixels, inner, count=depth),
+        ]
+
+
+def _normed(inputs: int, outputs: int, kernel: int) -> int:
+    """Parameters of a convolution without bias and its BatchNorm."""
+    return inputs * outputs * kernel**2 + 2 * outputs
+
+
+def build(config: Config) -> MobileVit:
+    """MobileViT of a config."""
+    widths, heads = config.sizes("hidden_sizes", 3), config.size("num_attention_heads")
+    if any(width % heads for width in widths):
+        raise config.error("num_attention_heads", "a divisor of each `hidden_sizes`")
+    image_size = config.size("image_size", default=256)
+    patch = config.size("patch_size", default=2)
+    if image_size % (_DOWNSAMPLING * patch):
+        raise config.error("image_size", f"a multiple of {_DOWNSAMPLING * patch}")
+    return MobileVit(
+        config=config,
+        widths=widths,
+        neck=config.sizes("neck_hidden_sizes", 7),
+        heads=heads,
+        mlp_ratio=config.number("mlp_ratio", 2.0),
+        expand_ratio=config.number("expand_ratio", 4.0),
+        kernel=config.size("conv_kernel_size", default=3),
+        patch=patch,
+        image_size=image_size,
+        channels=config.size("num_channels", default=3),
+        labels=labels_of(config),
+    )

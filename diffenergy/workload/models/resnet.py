@@ -1,0 +1,104 @@
+"""ResNet with bottleneck blocks, as torchvision builds it (stride in the 3x3)."""
+
+import dataclasses
+import functools
+from typing import Final
+
+from ..listing import Kernel
+from ..unlisted import HALF, resnet_rest, stream
+from .base import Precision, Request, linear
+from .config import Config
+from .convolution import Image, convolve
+from .encoder import Encoder
+from .vit import labels_of
+
+MODEL_TYPES: Final = ("resnet",)
+_REDUCTION = 4
+"""A bottleneck's width is its output channels over this."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Resnet(Encoder):
+    """Residual network; its classifier belongs to it."""
+
+    stem: int
+    widths: tuple[int, ...]
+    depths: tuple[int, ...]
+    image_size: int
+    channels: int
+    labels: int
+
+    def parameters(self) -> int:
+        total = self.channels * self.stem * 49 + 2 * self.stem
+        before = self.stem
+        for width, depth in zip(self.widths, self.depths, strict=True):
+            inner = width // _REDUCTION
+            total += before * width + 2 * width  # shortcut
+            for _ in range(depth):
+                total += before * inner + 9 * inner * inner + inner * width
+                total += 2 * (2 * inner + width)  # BatchNorms
+                before = width
+        return total + (before + 1) * self.labels
+
+    def module_calls(self, base: bool) -> int:
+        """10 a block, 3 a shortcut, and the stem (4), stages, pool, classifier and the
+        model itself: 353 for ResNet-101."""
+        stages = len(self.depths)
+        return 10 * sum(self.depths) + 3 * stages + 4 + stages + 3
+
+    def _forward(self, request: Request) -> list[Kernel]:
+        p = self.precision(request)
+        image = Image(request.batch, self.channels, self.image_size)
+        image, rows = convolve(image, self.stem, 7, p, stride=2, layout_zeros=HALF)
+        rows.append(_relu(image, p))
+        image = Image(image.batch, image.channels, (image.hw + 1) // 2)
+        pooled = image.elements
+        stages = []
+        for index, (width, depth) in enumerate(
+            zip(self.widths, self.depths, strict=True)
+        ):
+            for block in range(depth):
+                stride = 2 if index and not block else 1
+                image, block_rows = _bottleneck(image, width, stride, not block, p)
+                rows += block_rows
+            stages.append((width, image.hw, depth))
+        return [
+            *rows,
+            *resnet_rest(request.batch, stages, pooled, p.values),
+            linear(p, self.labels, request.batch, image.channels),
+        ]
+
+
+def _bottleneck(
+    image: Image, width: int, stride: int, shortcut: bool, p: Precision
+) -> tuple[Image, list[Kernel]]:
+    """1x1, 3x3, 1x1 convolutions, each with BatchNorm and (after the sum) ReLU."""
+    inner = width // _REDUCTION
+    behind_relu = functools.partial(convolve, zero_share=HALF, layout_zeros=HALF)
+    narrow, rows = behind_relu(image, inner, 1, p)
+    middle, second = behind_relu(narrow, inner, 3, p, stride)
+    output, third = behind_relu(middle, width, 1, p)
+    rows += [_relu(narrow, p), *second, _relu(middle, p), *third, _relu(output, p)]
+    if shortcut:
+        rows += behind_relu(image, width, 1, p, stride)[1]
+    return output, rows
+
+
+def _relu(image: Image, p: Precision) -> Kernel:
+    return stream("relu", image.elements, p.values, 1, zero_share=HALF)
+
+
+def build(config: Config) -> Resnet:
+    """ResNet of a config; images of 224 x 224 unless `image_size` says otherwise."""
+    if config.text("layer_type", "bottleneck") != "bottleneck":
+        raise config.error("layer_type", "'bottleneck'")
+    widths = config.sizes("hidden_sizes")
+    return Resnet(
+        config=config,
+        stem=config.size("embedding_size", default=64),
+        widths=widths,
+        depths=config.sizes("depths", len(widths)),
+        image_size=config.size("image_size", default=224),
+        channels=config.size("num_channels", default=3),
+        labels=labels_of(config),
+    )

@@ -1,0 +1,127 @@
+"""ViT: image patches through a bidirectional transformer encoder."""
+
+import dataclasses
+from typing import Final
+
+from ..listing import Kernel
+from ..unlisted import Attention, attention_copies, stream
+from .attention import cast_softmax, fused, products, score_stream
+from .base import Request, linear, rows_of
+from .config import Config
+from .convolution import Image, convolve
+from .encoder import Encoder
+
+MODEL_TYPES: Final = ("vit",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Vit(Encoder):
+    """Vision transformer with a class token; a pooler (base) or a classifier."""
+
+    layers: int
+    hidden: int
+    heads: int
+    inner: int
+    image_size: int
+    patch: int
+    channels: int
+    pooled: int
+    labels: int
+    activation: str
+
+    @property
+    def tokens(self) -> int:
+        """Patches of an image and the class token."""
+        return (self.image_size // self.patch) ** 2 + 1
+
+    def parameters(self) -> int:
+        h, inner = self.hidden, self.inner
+        patches = self.channels * self.patch**2 * h + h
+        layer = 4 * (h * h + h) + 2 * h * inner + inner + h + 2 * 2 * h
+        outputs = self.labels if self._has_head() else self.pooled
+        body = patches + (self.tokens + 1) * h + self.layers * layer + 2 * h
+        return body + outputs * (h + 1)
+
+    def module_calls(self, base: bool) -> int:
+        """17 a layer and 8 around them: 416 for ViT-large with pooler, as counted."""
+        return 17 * self.layers + 8
+
+    def _forward(self, request: Request) -> list[Kernel]:
+        p, n, h, batch = (
+            self.precision(request),
+            self.layers,
+            self.hidden,
+            request.batch,
+        )
+        t = batch * self.tokens
+        image = Image(batch, self.channels, self.image_size)
+        _, patches = convolve(
+            image, h, self.patch, p, self.patch, padding=0, batch_norm=False
+        )
+        return [
+            *patches,
+            stream("scalar_add", t * h, p.values, 1),  # position embeddings
+            rows_of("layernorm", t, h, p.values, count=2 * n + 1),
+            linear(p, h, t, h, count=4 * n),
+            *self._attention(request),
+            stream("pointwise_add", t * h, p.values, 2 * n),
+            linear(p, self.inner, t, h, count=n),
+            stream(self.activation, t * self.inner, p.values, n),
+            linear(p, h, t, self.inner, count=n),
+            *self._head(request),
+        ]
+
+    def _attention(self, request: Request) -> list[Kernel]:
+        p, heads, length = self.precision(request), self.heads, self.tokens
+        depth = self.hidden // heads
+        site = Attention(
+            request.batch, heads, heads, length, length, depth, self.layers
+        )
+        if request.attention == "flash":
+            return [fused(site, p, causal=False)]
+        scores, values = products(site, p)
+        return [
+            scores,
+            score_stream("scalar_mul", site, p.values),
+            *cast_softmax(site, p.values),
+            values,
+            *attention_copies(site, p.values),
+        ]
+
+    def _head(self, request: Request) -> list[Kernel]:
+        p, batch = self.precision(request), request.batch
+        if not request.base:
+            return [linear(p, self.labels, batch, self.hidden)]
+        return [
+            linear(p, self.pooled, batch, self.hidden),
+            stream("tanh", batch * self.pooled, p.values, 1),
+        ]
+
+
+def build(config: Config) -> Vit:
+    """ViT of a config; 1,000 labels unless `num_labels` says otherwise."""
+    hidden, heads = config.size("hidden_size"), config.size("num_attention_heads")
+    config.divides("num_attention_heads", "hidden_size")
+    image_size = config.size("image_size")
+    if image_size < config.size("patch_size"):
+        raise config.error("patch_size", f"at most `image_size` = {image_size}")
+    return Vit(
+        config=config,
+        layers=config.size("num_hidden_layers"),
+        hidden=hidden,
+        heads=heads,
+        inner=config.size("intermediate_size"),
+        image_size=image_size,
+        patch=config.size("patch_size"),
+        channels=config.size("num_channels", default=3),
+        pooled=config.size("pooler_output_size", default=hidden),
+        labels=labels_of(config),
+        activation=config.text("hidden_act", "gelu"),
+    )
+
+
+def labels_of(config: Config) -> int:
+    """Classes of the classifier: `num_labels`, else the length of `id2label`."""
+    names = config.values.get("id2label")
+    known = len(names) if isinstance(names, dict) and names else 1000
+    return config.size("num_labels", default=known)

@@ -1,0 +1,196 @@
+"""`Workload`: launches as structs of arrays, grouped by shape record."""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Int
+
+from .. import kernels
+from ..kernels.launch import Context, take
+from ..records import Record, as_float, as_index
+
+
+class Phases(Record):
+    """What the host and the surroundings of a phase say, one row a phase."""
+
+    stream_ops: Float[Array, "*p"] = eqx.field(converter=as_float)
+    matrix_ops: Float[Array, "*p"] = eqx.field(converter=as_float)
+    module_calls: Float[Array, "*p"] = eqx.field(converter=as_float)
+    passes: Float[Array, "*p"] = eqx.field(converter=as_float)
+    """Forward passes that the phase covers (decode steps)."""
+    eager: Float[Array, "*p"] = eqx.field(converter=as_float)
+    """1 where the host dispatches every operator, 0 for replayed graphs."""
+    other_core_work: Float[Array, "*p"] = eqx.field(converter=as_float)
+    """Core energy at V0 that no activity explains, J; left over by a power reading."""
+
+
+class Group(Record):
+    """Which rows of the listing the launches of a shape record come from."""
+
+    count: Float[Array, "*k"] = eqx.field(converter=as_float)
+    row: Int[Array, "*k"] = eqx.field(converter=as_index)
+    phase: Int[Array, "*k"] = eqx.field(converter=as_index)
+
+
+class Workload(eqx.Module):
+    """Launches grouped by shape record, their counts, and the phases they belong to.
+
+    Every group is padded to a power of two with copies of a real row and count 0, so
+    that workloads of similar size share one compilation.
+    """
+
+    shapes: tuple[Record, ...]
+    groups: tuple[Group, ...]
+    phases: Phases
+    num_rows: int = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    """Phase names; empty strings where nobody reads them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OpRows:
+    """Rows of one op as NumPy columns: its fields and the common ones (dtypes are
+    codes), with their number in the listing and their phase."""
+
+    op: str
+    fields: Mapping[str, np.ndarray]
+    row: np.ndarray
+    phase: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class PhaseColumns:
+    """Phase attributes as NumPy columns (see `Phases`); `copies`: how many sets of
+    weights a campaign cycles through."""
+
+    passes: np.ndarray
+    eager: np.ndarray
+    module_calls: np.ndarray
+    copies: np.ndarray
+    other_core_work: np.ndarray
+
+    @classmethod
+    def single(cls, count: int, **columns: Any) -> "PhaseColumns":
+        """Columns for `count` phases; those not given say "one pass, no host"."""
+        filled = {
+            "passes": 1.0,
+            "eager": 0.0,
+            "module_calls": 0.0,
+            "copies": 1.0,
+            "other_core_work": 0.0,
+        } | columns
+        return cls(
+            **{n: np.broadcast_to(as_column(v), count) for n, v in filled.items()}
+        )
+
+
+def as_column(x: Any) -> np.ndarray:
+    """Float64 column."""
+    return np.asarray(x, dtype=float)
+
+
+def pad_size(n: int) -> int:
+    """Next power of two."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def build(
+    parts: Sequence[OpRows],
+    phases: PhaseColumns,
+    num_rows: int,
+    names: tuple[str, ...] | None = None,
+) -> Workload:
+    """Lower op rows to launches and pack them.
+
+    `num_rows` is the number of listing rows that `parts` refer to. Raises `ValueError`
+    if there is no kernel at all.
+    """
+    if not any(len(part.row) for part in parts):
+        raise ValueError("the workload has no kernels; give at least one.")
+    lowered = [item for part in parts for item in _lower(part, phases)]
+    num_phases = len(phases.passes)
+    touched = np.zeros(num_phases)
+    ops = {"stream": np.zeros(num_phases), "matrix": np.zeros(num_phases)}
+    for launches, count, _, phase, hidden in lowered:
+        np.add.at(touched, phase, launches.bytes * count)
+        if launches.host != "none":
+            np.add.at(ops[launches.host], phase, count * ~hidden)
+    distance = phases.copies * touched / np.maximum(phases.passes, 1.0)
+
+    grouped: dict[tuple, list] = defaultdict(list)
+    for launches, count, row, phase, _ in lowered:
+        columns = dict(launches.columns)
+        for name in ("a_distance", "b_distance", "distance"):
+            if name in columns:
+                columns[name] = columns[name] * distance[phase]
+        given = np.full(len(row), bool(launches.key))
+        for name in launches.key:
+            given = given & (columns[name] > 0)
+        for flag in (False, True):
+            index = np.flatnonzero(given == flag)
+            if index.size:
+                key = (launches.shape, flag)
+                rows = {"count": count, "row": row, "phase": phase}
+                grouped[key].append((take(columns, index), take(rows, index)))
+
+    shapes, groups = [], []
+    for (shape, flag), items in sorted(grouped.items(), key=_group_order):
+        columns = _concatenate([columns for columns, _ in items])
+        rows = _concatenate([rows for _, rows in items])
+        extra = pad_size(len(rows["row"])) - len(rows["row"])
+        rows = _pad(rows, extra)
+        if extra:
+            rows["count"][-extra:] = 0.0
+        static = {"given": True} if flag else {}
+        shapes.append(shape(**_pad(columns, extra), **static))
+        groups.append(Group(**rows))
+    return Workload(
+        tuple(shapes),
+        tuple(groups),
+        Phases(
+            ops["stream"],
+            ops["matrix"],
+            phases.module_calls,
+            phases.passes,
+            phases.eager,
+            phases.other_core_work,
+        ),
+        num_rows,
+        names if names is not None else ("",) * num_phases,
+    )
+
+
+def _group_order(item: tuple[tuple[type, bool], Any]) -> tuple[str, bool]:
+    (shape, flag), _ = item
+    return shape.__name__, flag
+
+
+def _lower(part: OpRows, phases: PhaseColumns) -> list[tuple]:
+    """(launches, count, row, phase, hidden from the host) of one op's rows."""
+    _, module = kernels.ops()[part.op]
+    one = np.ones(len(part.row))
+    context = Context(pass_bytes=one, eager=phases.eager[part.phase])
+    result = []
+    for launches in module.lower(part.op, part.fields, context):
+        index = slice(None) if launches.rows is None else launches.rows
+        hidden = part.fields["framework"][index].astype(str) == "conv_layout"
+        count = as_column(part.fields["count"])[index]
+        item = (launches, count, part.row[index], part.phase[index], hidden)
+        result.append(item)
+    return result
+
+
+def _concatenate(items: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([item[name] for item in items]) for name in items[0]}
+
+
+def _pad(columns: dict[str, np.ndarray], extra: int) -> dict[str, np.ndarray]:
+    return {
+        name: np.concatenate([column, np.repeat(column[:1], extra, axis=0)])
+        for name, column in columns.items()
+    }

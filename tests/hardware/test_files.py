@@ -1,0 +1,307 @@
+"""GPU files: the bundled ones are complete and consistent, bad ones are refused."""
+
+import dataclasses
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from diffenergy.hardware import (
+    ARCHITECTURES,
+    MMA_KINDS,
+    GpuSpec,
+    corrections_rows,
+    gpu_names,
+    gpu_toml,
+    load_gpu,
+    read_gpu,
+    with_fields,
+)
+
+DECIDED_BY_NAMES = {"mma_kind", "corrections_row"}
+NUMBERS = {field.name for field in dataclasses.fields(GpuSpec)} - DECIDED_BY_NAMES
+QUALITIES = {
+    "datasheet",
+    "whitepaper",
+    "vendor_docs",
+    "measured",
+    "derived",
+    "recall",
+    "guess",
+}
+
+# Published figures that the vendor's own other figures contradict, and by how much.
+LOOSE = {
+    ("b300", "fp4"): 0.10,
+    ("b300", "int8"): 0.10,
+    ("b300", "fp32"): 0.10,  # the figure of the GB300
+    ("gb300", "int8"): 0.10,
+    ("gb300", "fp64"): 0.10,
+    ("b300", "bandwidth"): 0.015,  # the driver reports 7680 bits
+    ("h100-pcie", "bandwidth"): 0.025,  # published as "2 TB/s"
+}
+
+
+@pytest.mark.parametrize("name", gpu_names())
+class TestBundled:
+    def test_has_every_field_with_a_source(self, name: str):
+        card = read_gpu(name)
+        assert card.name == name
+        assert set(card.values) == NUMBERS
+        assert set(card.provenance) >= NUMBERS
+        for field in NUMBERS:
+            entry = card.provenance[field]
+            assert entry["source"], field
+            assert entry["quality"] in QUALITIES, field
+            assert 2010 <= entry["year"] <= 2030, field
+
+    def test_record_holds_the_file(self, name: str):
+        card = read_gpu(name)
+        spec = card.spec
+        for field in NUMBERS:
+            assert float(getattr(spec, field)) == card.values[field]
+        assert MMA_KINDS[int(spec.mma_kind)] == card.mma
+        assert corrections_rows()[int(spec.corrections_row)] == card.corrections == name
+
+    def test_published_peaks_follow_from_the_rates(self, name: str):
+        card = read_gpu(name)
+        for dtype, peak in card.published.items():
+            if dtype == "bandwidth":
+                derived, stated = card.values["dram_bandwidth"], peak
+            else:
+                unit = "fma" if dtype in ("fp32", "fp64") else "tensor"
+                rate = card.values[f"{unit}_flop_per_cycle_{dtype}"]
+                derived = card.values["num_sms"] * rate * peak["clock"]
+                stated = peak["flops"]
+            tolerance = LOOSE.get((name, dtype), 0.01)
+            assert derived == pytest.approx(stated, rel=tolerance), dtype
+
+    def test_clocks_and_capacities_make_sense(self, name: str):
+        card = read_gpu(name)
+        numbers = card.values
+        assert numbers["mem_clock"] in card.mem_clocks
+        assert numbers["l2_capacity"] < numbers["dram_capacity"]
+        # An L2 slower than DRAM would make it pointless.
+        l2 = numbers["l2_bytes_per_cycle"] * numbers["sm_clock_max"]
+        assert l2 > numbers["dram_bandwidth"]
+        assert numbers["power_limit_min"] <= numbers["tdp"]
+        assert numbers["tdp"] <= numbers["power_limit_max"]
+        for peak in card.published.values():
+            if isinstance(peak, dict):
+                assert peak["clock"] <= 1.001 * numbers["sm_clock_max"]
+
+    def test_round_trip(self, name: str, tmp_path: Path):
+        card = read_gpu(name)
+        path = tmp_path / "copy.toml"
+        path.write_text(gpu_toml(card), encoding="utf-8")
+        assert read_gpu(str(path)) == dataclasses.replace(card, path=path)
+
+
+def test_every_spelling_names_one_gpu():
+    owner: dict[str, str] = {}
+    for name in gpu_names():
+        for alias in (name, *read_gpu(name).aliases):
+            folded = re.sub(r"[\s_-]+", "-", alias.lower())
+            assert owner.setdefault(folded, name) == name, alias
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("A100-PCIE-40GB", "a100-pcie-40gb"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
+        ("a100_sxm", "a100-sxm-80gb"),
+        ("h200_sxm", "h200-sxm"),
+        ("NVIDIA H200", "h200-sxm"),
+        ("nvidia h100 80gb hbm3", "h100-sxm"),
+        ("A10", "a10"),
+        ("Quadro RTX 8000", "quadro-rtx-8000"),
+        ("GeForce GTX TITAN X", "titan-x-maxwell"),
+        ("NVIDIA TITAN Xp", "titan-xp"),
+        ("Tesla K40c", "k40c"),
+        ("Tesla T4", "t4"),
+        ("b300_sxm", "b300"),
+        ("rtx_pro_6000_server", "rtx-pro-6000"),
+        (" L40S ", "l40s"),
+    ],
+)
+def test_spellings(spelling: str, name: str):
+    assert read_gpu(spelling).name == name
+
+
+def test_corrections_rows_are_gpus_then_architectures():
+    names = gpu_names()
+    assert names == sorted(names) and len(names) == 36
+    assert corrections_rows() == (*names, *ARCHITECTURES)
+
+
+# --- files of one's own
+
+
+def edited(tmp_path: Path, pattern: str, replacement: str) -> str:
+    """Path of an H100 file with one edit; `pattern` is anchored to line starts."""
+    text, edits = re.subn(
+        rf"(?m)^{pattern}", replacement, gpu_toml(read_gpu("h100-sxm")), count=1
+    )
+    assert edits == 1
+    path = tmp_path / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_own_file(tmp_path: Path):
+    path = edited(tmp_path, r"num_sms = 132", "num_sms = 144")
+    card = read_gpu(path)
+    assert float(card.spec.num_sms) == 144
+    assert card.path == Path(path)
+    # Copies keep the corrections of the original.
+    assert card.spec.corrections_row == load_gpu("h100-sxm").corrections_row
+
+
+def test_file_without_corrections_takes_those_of_its_architecture(tmp_path: Path):
+    card = read_gpu(edited(tmp_path, r"corrections = .*\n", ""))
+    assert card.corrections is None
+    assert corrections_rows()[int(card.spec.corrections_row)] == "Hopper"
+
+
+def test_tables_are_optional(tmp_path: Path):
+    card = read_gpu(edited(tmp_path, r"\[published\](?s:.*)", ""))
+    assert (card.published, card.physical, card.provenance) == ({}, {}, {})
+    card = read_gpu(edited(tmp_path, r"mem_clocks = .*\n", ""))
+    assert card.mem_clocks == (2.619e9,)
+
+
+def test_awkward_text_round_trips(tmp_path: Path):
+    source = {"source": 'a "quoted" \\ tab\tand é', "quality": "guess", "limit": 1.5}
+    card = dataclasses.replace(
+        read_gpu("t4"), provenance={"odd key": source}, physical={"flag": True}
+    )
+    path = tmp_path / "odd.TOML"
+    path.write_text(gpu_toml(card), encoding="utf-8")
+    assert read_gpu(str(path)) == dataclasses.replace(card, path=path)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "said"),
+    [
+        (r"num_sms = .*\n", "", "`num_sms` is missing; add it .count."),
+        (r"memory = .*\n", "", "`memory` is missing; add it as text in quotes"),
+        (r"num_sms = ", "num_sm = ", "`num_sm` is not a key .*`num_sms`"),
+        (r"num_sms = 132", "num_sms = '132'", "`num_sms` is '132'; give a number"),
+        (r"num_sms = 132", "num_sms = true", "`num_sms` is True; give a number"),
+        (r"num_sms = 132", "num_sms = nan", "`num_sms` is nan; give a finite"),
+        (r"tdp = 700", "tdp = inf", "`tdp` is inf; give a finite"),
+        (r"tdp = 700", f"tdp = 1{'0' * 400}", "`tdp` is 10+; give a finite"),
+        (r"num_sms = 132", "num_sms = 0", "`num_sms` is 0; allowed .* above zero"),
+        (r"tdp = 700", "tdp = -700", "`tdp` is -700; allowed is any number above zero"),
+        (r"vf_slope = .*", "vf_slope = -1e-10", "`vf_slope` .* zero or above"),
+        (r"sm_clock_max = .*", "sm_clock_max = 1980", "looks like MHz; .* in Hz"),
+        (r"sm_clock_step = .*", "sm_clock_step = 15", "looks like MHz; .* in Hz"),
+        (r"mem_clocks = .*", "mem_clocks = [2619]", "`mem_clocks` .* looks like MHz"),
+        (r"dram_bandwidth = .*", "dram_bandwidth = 3350", "looks like GB/s; .* B/s"),
+        (r"link_bandwidth = .*", "link_bandwidth = 450", "looks like GB/s; .* B/s"),
+        (r"l2_capacity = .*", "l2_capacity = 50", "looks like MiB; .* in B"),
+        (r"dram_capacity = .*", "dram_capacity = 80", "looks like GB; .* in B"),
+        (r"dram_latency = .*", "dram_latency = 650", "looks like ns; .* in s"),
+        (r"vf_floor_voltage = .*", "vf_floor_voltage = 700", "looks like mV"),
+        (r"vf_slope = .*", "vf_slope = 0.4", "looks like V/GHz; .* in V/Hz"),
+        (r"sm_clock_min = .*", "sm_clock_min = 2e9", "`sm_clock_min` is 2e.09, above"),
+        (r"power_limit_min = .*", "power_limit_min = 900", "`power_limit_min` is 900"),
+        (r"fp32_doubled = .*", "fp32_doubled = 2", "`fp32_doubled` is 2; allowed are"),
+        (r"ambient_temp.* = 35", "ambient_temperature = -300", "at least -273.15"),
+        (r"vf_curvature = .*", "vf_curvature = -9e-19", "`vf_curvature` .* falls"),
+        (r"mma = .*", 'mma = "mfma"', "`mma` is 'mfma'; allowed are mma.sync, wgmma"),
+        (r"architecture = .*", 'architecture = "Rubin"', "allowed are Kepler"),
+        (r"memory = .*", "memory = 3", "`memory` is 3; give text in quotes"),
+        (r"segment = .*", 'segment = "edge"', "`segment` is 'edge'; allowed are data"),
+        (r"corrections = .*", 'corrections = "h100"', "`corrections` .* `h100-sxm`"),
+        (r"aliases = .*", 'aliases = "x"', "`aliases` is 'x'; give a list"),
+        (r"aliases = .*", "aliases = [1]", "`aliases` is 1; give text"),
+        (r"num_sms(?s:.*)", "published = 3", "`num_sms` is missing"),
+        (r"\[physical\]", "[[physical]]", "`physical` is .*; give a table"),
+        (r"num_sms = 132", "num_sms = = 132", "is not valid TOML"),
+    ],
+)
+def test_bad_files(tmp_path: Path, pattern: str, replacement: str, said: str):
+    path = edited(tmp_path, pattern, replacement)
+    with pytest.raises(ValueError, match=said) as caught:
+        read_gpu(path)
+    message = str(caught.value)
+    assert "\n" not in message and message.endswith(".")
+
+
+def test_bad_paths(tmp_path: Path):
+    folder = tmp_path / "folder.toml"
+    folder.mkdir()
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"name = '\xff\xfe'")
+    for path, said in (
+        (folder, "a folder"),
+        (tmp_path, "a folder"),
+        (tmp_path / "none.toml", "no such file"),
+        (binary, "not UTF-8"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            read_gpu(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("h100-sxn", "h100-sxm"),
+        ("A100", "a100-pcie-40gb"),
+        ("rtx 4080", "rtx-4090"),
+        ("", "t4"),
+    ],
+)
+def test_unknown_names_list_the_nearest(name: str, near: str):
+    with pytest.raises(ValueError, match=rf"`gpu` is '{name}', .*`{near}"):
+        read_gpu(name)
+
+
+# --- changed fields
+
+
+def test_with_fields_replaces_numbers_and_their_source():
+    card = read_gpu("h100-sxm")
+    faster = with_fields(card, {"dram_bandwidth": 6.7e12, "num_sms": 140})
+    assert float(faster.spec.dram_bandwidth) == 6.7e12
+    assert float(faster.spec.num_sms) == 140
+    assert float(card.spec.num_sms) == 132
+    assert faster.provenance["num_sms"]["source"] == "set by the caller"
+    assert faster.spec.corrections_row == card.spec.corrections_row
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"dram_bandwith": 6e12}, "`dram_bandwith` .*`dram_bandwidth`"),
+        ({"mma_kind": 1.0}, "`mma_kind` is not a numeric field"),
+        ({"zzz": 1.0}, "`zzz` is not a numeric field .*gpus show"),
+        ({"tdp": -1.0}, "`tdp` is -1; allowed"),
+        ({"tdp": math.nan}, "`tdp` is nan"),
+        ({"sm_clock_max": 1980}, "looks like MHz"),
+        ({"sm_clock_max": 1e8}, "`sm_clock_min` .* above `sm_clock_max`"),
+    ],
+)
+def test_with_fields_refuses(change: dict[str, int | float], said: str):
+    with pytest.raises(ValueError, match=said):
+        with_fields(read_gpu("h100-sxm"), change)
+
+
+def test_listing_and_import_do_not_load_jax():
+    code = (
+        "import sys, diffenergy.hardware as h; h.gpu_names(); "
+        "sys.exit('jax' in sys.modules or 'equinox' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_unknown_attribute():
+    import diffenergy.hardware
+
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        diffenergy.hardware.nothing  # noqa: B018  # pyright: ignore

@@ -1,0 +1,444 @@
+"""Reading measurement files: units, kinds of rows, sources' formats, errors."""
+
+import gzip
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diffenergy.measurements import read_measurements
+
+GEMM = "gpu,op,m,n,k,dtype,time_us\n"
+ENERGAIZER = (
+    "gpu,model,config,precision,batch,seq_len,mode,attention,sm_clock_mhz_set,"
+    "sm_clock_mhz_avg,energy_j_per_iter,time_ms_per_iter,avg_power_w,temperature_c,"
+    "iterations,source,window_s,throttled,kernel_listing,workload\n"
+    "A10,bertmodel,large,bf16,1,128,prefill,eager,900,899.5,0.859,12.8,67.1,47.7,1891,"
+    "a10,24.212,False,artifact,bert\n"
+)
+NEUSIGHT = (
+    "gpu,op,dtype,batch,m,n,k,time_us,kernel,tile_m,tile_n,grid_x,grid_y,grid_z,"
+    "block_x,torch,split_in_source\n"
+    "Tesla T4,linear,float32,1,74,300,454,33.9,volta_sgemm_128x32_nn,128,32,3,3,2,"
+    "256,2.1.0,train\n"
+    "Tesla T4,bmm,float32,5,74,300,454,33.9,volta_sgemm_128x32_nn,128,32,3,3,5,"
+    "256,2.1.0,train\n"
+)
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write(text: str, name: str = "runs.csv") -> str:
+        path = tmp_path / name
+        content = text.encode()
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        return str(path)
+
+    return write
+
+
+def gemm(cells: str, header: str = GEMM) -> str:
+    return header + cells + "\n"
+
+
+@pytest.mark.parametrize(
+    "column, cell, name, expected",
+    [
+        ("time_us", "12.5", "time_s", 12.5e-6),
+        ("time_ms", "12.5", "time_s", 12.5e-3),
+        ("time_s", "12.5", "time_s", 12.5),
+        ("time_ms_per_iter", "12.5", "time_s", 12.5e-3),
+        ("energy_j", "3", "energy_j", 3.0),
+        ("energy_mj", "3", "energy_j", 3e-3),
+        ("energy_kj_per_iter", "3", "energy_j", 3e3),
+        ("avg_power_w", "250", "avg_power_w", 250.0),
+        ("avg_power_mw", "250", "avg_power_w", 0.25),
+        ("avg_power_kw", "0.25", "avg_power_w", 250.0),
+        ("sm_clock_mhz", "900", "sm_clock_set", 9e8),
+        ("sm_clock_mhz_set", "900", "sm_clock_set", 9e8),
+        ("sm_clock_ghz_avg", "0.9", "sm_clock_avg", 9e8),
+        ("mem_clock_hz", "1.2e9", "mem_clock", 1.2e9),
+        ("power_limit_w", "700", "power_limit", 700.0),
+        ("temperature_c", "-5", "temperature", -5.0),
+        ("iterations", "10", "iterations", 10.0),
+        ("window_ms", "500", "window_s", 0.5),
+    ],
+)
+def test_units_follow_from_the_suffix(write, column, cell, name, expected):
+    header = f"gpu,workload,{column}"
+    row = f"a10,w,{cell}"
+    if not column.startswith("time"):
+        header, row = header + ",time_us", row + ",1"
+    table = read_measurements([write(f"{header}\n{row}\n")], workloads={"w": None})
+    np.testing.assert_allclose(getattr(table, name), [expected], rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "columns, cells",
+    [
+        ("time_s,avg_power_w", "2,100"),
+        ("time_s,energy_j", "2,200"),
+        ("energy_j,avg_power_w", "200,100"),
+        ("time_s,energy_j,avg_power_w", "2,200,100"),
+        ("time_s,energy_j,avg_power_w", "2,,100"),
+        ("time_s,energy_j,avg_power_w", ",200,100"),
+    ],
+)
+def test_two_of_time_energy_and_power_give_the_third(write, columns, cells):
+    file = write(f"gpu,workload,{columns}\na10,w,{cells}\n")
+    table = read_measurements([file], workloads={"w": None})
+    found = [table.time_s[0], table.energy_j[0], table.avg_power_w[0]]
+    assert found == [2.0, 200.0, 100.0]
+
+
+def test_what_a_file_does_not_give_is_nan(write):
+    table = read_measurements([write(gemm("a10,gemm,8,8,8,bf16,1"))])
+    assert np.isnan(table.energy_j[0]) and np.isnan(table.avg_power_w[0])
+    assert np.isnan(table.sm_clock_set[0]) and np.isnan(table.power_limit[0])
+    assert table.campaign[0] == table.host[0] == table.workload[0] == ""
+
+
+def test_zero_power_counts_as_not_measured_and_is_said(write):
+    header = "gpu,workload,time_s,avg_power_w\n"
+    file = write(header + "a10,w,1,0\na10,w,1,50\na10,w,1,\n")
+    table = read_measurements([file], workloads={"w": None})
+    np.testing.assert_array_equal(table.avg_power_w, [np.nan, 50, np.nan])
+    np.testing.assert_array_equal(table.energy_j, [np.nan, 50, np.nan])
+    assert "`avg_power_w` is 0 in 1 rows" in table.notes[0]
+
+
+def test_first_spelling_wins_and_the_others_are_said(write):
+    file = write("gpu,workload,time_ms,time_us\na10,w,3,7\n")
+    table = read_measurements([file], workloads={"w": None})
+    assert table.time_s[0] == pytest.approx(7e-6)
+    assert "`time_us` is read, `time_ms` is not" in table.notes[0]
+    assert table.ignored_columns == ()
+
+
+def test_kernel_rows_with_defaults_and_synonyms(write):
+    file = write(
+        "gpu,framework,kernel_source,dtype,m,n,k,avg_power_w,power_limit_w,time_us\n"
+        "h200_sxm,vllm/0.22.0,vllm_default,bfloat16,1,32,1536,142.435,700.0,4.1398\n"
+        "NVIDIA H200,vllm/0.22.0,cutlass,fp8_block,2,32,1536,150,700.0,5\n",
+        "h200.csv.gz",
+    )
+    table = read_measurements([f"gemm={file}"])
+    shape = table.fields["gemm"].values
+    assert list(table.gpu) == ["h200-sxm", "h200-sxm"]
+    assert list(table.op) == ["gemm", "gemm"] and list(table.kind) == ["kernel"] * 2
+    assert list(table.campaign) == ["vllm/0.22.0"] * 2
+    assert list(shape["dtype"]) == ["bf16", "fp8_block"]
+    assert list(shape["out_dtype"]) == ["bf16", "bf16"]
+    assert list(shape["family"]) == ["vllm_default", "cutlass"]
+    np.testing.assert_array_equal(shape["m"], [1, 2])
+    np.testing.assert_array_equal(shape["batch"], [1, 1])
+    np.testing.assert_array_equal(shape["tile_m"], [0, 0])
+    assert table.ignored_columns == ()
+    assert list(table.frame["m"]) == ["1", "2"]
+    assert list(table.frame["avg_power_w"]) == ["142.435", "150"]
+
+
+def test_attention_and_moe_rows(write):
+    attention = write(
+        "gpu,framework,kernel_source,batch,q_len,num_heads,num_kv_heads,head_dim,"
+        "window_size,dtype,kv_cache_dtype,kv_len,time_us\n"
+        "b200_sxm,vllm/0.24.0,trtllm,1,1,8,2,64,128,bfloat16,fp8,2048,9.1\n",
+        "attention.csv",
+    )
+    moe = write(
+        "gpu,framework,kernel_source,dtype,num_tokens,hidden_size,inter_size,topk,"
+        "num_experts,moe_tp_size,moe_ep_size,distribution,time_us\n"
+        "h200_sxm,vllm/0.22.0,fused,fp8,1,2048,512,8,256,1,8,power_law_1.2,24.1\n",
+        "moe.csv",
+    )
+    table = read_measurements([f"generation_attention={attention}", f"moe={moe}"])
+    shape = table.fields["generation_attention"].values
+    assert shape["kv_cache_dtype"][0] == "fp8" and shape["causal"][0]
+    assert shape["window_size"][0] == 128
+    experts = table.fields["moe"]
+    assert list(experts.rows) == [1]
+    assert experts.values["distribution"][0] == "power_law_1.2"
+    assert list(table.row) == [0, 0] and len(set(table.file)) == 2
+
+
+def test_ops_of_one_file_keep_their_rows(write):
+    file = write(
+        "gpu,op,m,n,k,rows,cols,dtype,time_us\n"
+        "a10,gemm,8,16,32,,,bf16,1\n"
+        "a10,softmax,,,,4,128,half,2\n"
+        "a10,gemm,9,16,32,,,bf16,3\n"
+    )
+    table = read_measurements([file])
+    assert list(table.fields["gemm"].rows) == [0, 2]
+    np.testing.assert_array_equal(table.fields["gemm"].values["m"], [8, 9])
+    assert list(table.fields["softmax"].rows) == [1]
+    assert table.fields["softmax"].values["dtype"][0] == "fp16"
+
+
+def test_workload_rows_name_a_listing(write):
+    table = read_measurements([write(ENERGAIZER)], workloads={"bert": None})
+    assert table.kind[0] == "workload" and table.workload[0] == "bert"
+    assert table.campaign[0] == "a10" and table.attention[0] == "eager"
+    assert table.sm_clock_avg[0] == pytest.approx(899.5e6)
+    assert table.iterations[0] == 1891 and table.window_s[0] == 24.212
+    assert table.ignored_columns == ("throttled", "kernel_listing")
+    assert len(table.model_request.rows) == 0
+
+
+def test_workload_rows_name_a_model(write):
+    file = write(
+        "gpu,model,precision,batch,seq_len,mode,attention,time_ms\n"
+        "a10,qwen2,bfloat16,2,128,prefill,flash,5\n"
+        "a10,resnet,fp32,4,,forward,,6\n"
+    )
+    request = read_measurements([file]).model_request
+    assert list(request.rows) == [0, 1]
+    assert list(request.values["model"]) == ["qwen2", "resnet"]
+    assert list(request.values["precision"]) == ["bf16", "fp32"]
+    np.testing.assert_array_equal(request.values["batch"], [2, 4])
+    np.testing.assert_array_equal(request.values["seq_len"], [128, np.nan])
+    assert list(request.values["attention"]) == ["flash", ""]
+
+
+def test_cublas_tiles_are_column_major(write):
+    """Hand arithmetic: n = 300 with the printed 128 along it are 3 tiles, as grid_x."""
+    table = read_measurements([write(NEUSIGHT)])
+    shape = table.fields["gemm"].values
+    np.testing.assert_array_equal(shape["tile_m"], [32, 32])
+    np.testing.assert_array_equal(shape["tile_n"], [128, 128])
+    np.testing.assert_array_equal(shape["split_k"], [2, 0])
+    np.testing.assert_array_equal(shape["threads"], [256, 256])
+    assert "column-major" in table.notes[0]
+    assert list(table.frame["tile_m"]) == ["128", "128"]
+    assert list(table.frame["op"]) == ["linear", "bmm"]
+
+
+def test_vector_tables_have_batch_and_h(write):
+    file = write(
+        "gpu,op,dtype,batch,h,time_us\n"
+        "Tesla T4,addu,float32,3,100,9\n"
+        "Tesla T4,ln,float32,3,100,9\n"
+    )
+    table = read_measurements([file])
+    assert table.fields["elementwise"].values["elements"][0] == 300
+    assert table.fields["elementwise"].values["fn"][0] == "addu"
+    norm = table.fields["layernorm"].values
+    assert (norm["rows"][0], norm["cols"][0]) == (3, 100)
+
+
+def test_activity_needs_no_time_and_broken_shares_are_skipped(write):
+    file = write(
+        "gpu,avg_power_w,util_int,util_dram\n"
+        "TITAN Xp,142,0.2,0.004\n"
+        "TITAN Xp,142,-8e8,0.004\n"
+    )
+    table = read_measurements([f"activity={file}"])
+    assert np.isnan(table.time_s).all()
+    assert table.skipped[0] == ""
+    assert table.skipped[1] == "`util_int` is -8e+08, which is no share from 0 to 1"
+
+
+def test_gpu_and_op_given_by_the_caller_replace_the_columns(write):
+    file = write(gemm("nonsense,layer_7,8,8,8,bf16,1"))
+    table = read_measurements([file], gpu="NVIDIA H200", op="gemm")
+    assert table.gpu[0] == "h200-sxm" and table.op[0] == "gemm"
+    assert table.frame[["gpu", "op"]].to_numpy().tolist() == [["h200-sxm", "layer_7"]]
+
+
+def test_files_are_joined_in_order(write):
+    first = write(gemm("a10,gemm,8,8,8,bf16,1\na10,gemm,9,8,8,bf16,2"), "a.csv")
+    second = write("gpu,op,rows,cols,dtype,time_ms\nl4,softmax,4,4,fp32,1\n", "b.csv")
+    table = read_measurements([first, second])
+    assert [Path(name).name for name in table.file] == ["a.csv", "a.csv", "b.csv"]
+    assert list(table.row) == [0, 1, 0]
+    assert list(table.fields["softmax"].rows) == [2]
+    np.testing.assert_allclose(table.time_s, [1e-6, 2e-6, 1e-3])
+    assert list(table.frame["m"]) == ["8", "9", ""]
+    assert list(table.frame["rows"]) == ["", "", "4"]
+
+
+def test_byte_order_mark_blank_lines_and_blanks_around_cells(write):
+    file = write(
+        "\ufeff gpu , op,m,n,k,dtype,time_us\r\n\r\na10, gemm ,8,8, 8,bf16,1\r\n"
+    )
+    table = read_measurements([file])
+    assert table.fields["gemm"].values["k"][0] == 8 and list(table.row) == [0]
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("", "is empty"),
+        (GEMM, "no data row"),
+        ("gpu,gpu,op\na10,a10,gemm\n", "`gpu` is there 2 times"),
+        (gemm("a10,gemm,8,8,8,bf16"), "row 0: the row has 6 cells"),
+        (gemm('a10,"gemm,8,8,8,bf16,1'), "cannot be read as CSV"),
+        ("op,m,n,k,dtype,time_us\ngemm,8,8,8,bf16,1\n", "`gpu` is missing"),
+        ("gpu,m,n,k,dtype,time_us\na10,8,8,8,bf16,1\n", "`op` is missing"),
+        ("gpu,op,m,n,dtype,time_us\na10,gemm,8,8,bf16,1\n", "`k` is missing"),
+        ("gpu,op,m,n,k,dtype\na10,gemm,8,8,8,bf16\n", "time is missing"),
+        (gemm("a10,gemm,8,8,8,bf16,fast"), "row 0: `time_us` is 'fast'"),
+        (gemm("a10,gemm,8,8,8,bf16,1\na10,gemm,8,8,8,bf16,0"), "row 1: `time_us`"),
+        (gemm("a10,gemm,8,8,8,bf16,-1"), "row 0: `time_us` is '-1'"),
+        (gemm("a10,gemm,8,8,8,bf16,nan"), "row 0: `time_us` is 'nan'"),
+        (gemm("a10,gemm,8,8,8,bf16,inf"), "row 0: `time_us` is 'inf'"),
+        (gemm("a10,gemm,8,8,8,bf16,"), "row 0: `time_us` is empty"),
+        (gemm("a10,gemm,0,8,8,bf16,1"), "row 0: `m` is '0'"),
+        (gemm("a10,gemm,,8,8,bf16,1"), "row 0: `m` is empty"),
+        (gemm("a10,gemm,8,8,8,bf17,1"), "row 0: `dtype` is 'bf17'; allowed are fp32"),
+        (gemm("a10,gemm,8,8,8,,1"), "row 0: `dtype` is empty"),
+        (gemm("a10,gem,8,8,8,bf16,1"), "row 0: `op` is 'gem'; allowed are"),
+        (gemm("a11x,gemm,8,8,8,bf16,1"), "row 0: `gpu` is 'a11x'"),
+        (gemm(",gemm,8,8,8,bf16,1"), "row 0: `gpu` is empty"),
+        (
+            gemm("a10,gemm,8,8,8,bf16,1,-3", GEMM.strip() + ",avg_power_w\n"),
+            "row 0: `avg_power_w` is '-3'",
+        ),
+        (
+            gemm("a10,gemm,8,8,8,bf16,1,0", GEMM.strip() + ",power_limit_w\n"),
+            "row 0: `power_limit_w` is '0'",
+        ),
+        (
+            gemm("a10,gemm,8,8,8,bf16,1,maybe", GEMM.strip() + ",tensor_core\n"),
+            "row 0: `tensor_core` is 'maybe'",
+        ),
+        ("gpu,workload,time_s\na10,other,1\n", "row 0: `workload` is 'other'"),
+        ("gpu,workload,time_s\na10,,1\n", "row 0: `workload` is empty"),
+        ("gpu,model,time_s\na10,gpt2,1\n", "`precision` is missing"),
+        (
+            "gpu,model,precision,batch,seq_len,mode,time_s\na10,gpt2,bf16,1,8,fly,1\n",
+            "row 0: `mode` is 'fly'; allowed are prefill",
+        ),
+        (
+            "gpu,op,q_len,num_heads,num_kv_heads,head_dim,dtype,time_us\n"
+            "a10,context_attention,8,8,3,64,bf16,1\n",
+            "row 0: `num_heads` is 8, which `num_kv_heads` 3 does not divide",
+        ),
+    ],
+)
+def test_bad_input_is_one_sentence_that_names_the_place(write, text, words):
+    file = write(text)
+    with pytest.raises(ValueError) as caught:
+        read_measurements([file], workloads={"w": None})
+    message = str(caught.value)
+    assert words in message and message.startswith(file)
+    assert "\n" not in message and message.endswith(".")
+
+
+def test_files_that_cannot_be_opened(tmp_path: Path, write):
+    cut = tmp_path / "cut.csv.gz"
+    cut.write_bytes(gzip.compress(GEMM.encode() * 100)[:-20])
+    plain = tmp_path / "plain.csv.gz"
+    plain.write_text(GEMM)
+    latin = tmp_path / "latin.csv"
+    latin.write_bytes(b"gpu,op\n\xe9,gemm\n")
+    for path, words in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "none.csv", "no such file"),
+        (cut, "cut short"),
+        (plain, "no gzip file"),
+        (latin, "not UTF-8 (byte 7)"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            read_measurements([str(path)])
+        assert words in str(caught.value) and str(path) in str(caught.value)
+    with pytest.raises(ValueError, match="name at least one"):
+        read_measurements([])
+    with pytest.raises(ValueError, match="`op` is 'gem'; allowed are"):
+        read_measurements([f"gem={write(GEMM)}"])
+
+
+def test_nearest_listing_is_named(write):
+    file = write("gpu,workload,time_s\na10,bert_larg,1\n")
+    with pytest.raises(ValueError, match="nearest is 'bert_large'.*listing file"):
+        read_measurements([file], workloads={"bert_large": None})
+
+
+def test_fifty_thousand_rows_are_read_as_columns(write):
+    file = write(GEMM + "a10,gemm,8,16,32,bf16,1.5\n" * 50_000)
+    read_measurements([write(gemm("a10,gemm,8,8,8,bf16,1"), "warm.csv")])
+    start = time.perf_counter()
+    table = read_measurements([file])
+    assert time.perf_counter() - start < 4
+    assert table.num_rows == 50_000
+
+
+@pytest.mark.shared_data
+def test_energaizer_passes(shared: Path):
+    folder = shared / "data" / "energaizer"
+    listings = {
+        json.loads(line)["name"]: None
+        for name in ("workloads.jsonl", "workloads_derived.jsonl")
+        for line in (folder / name).read_text().splitlines()
+    }
+    table = read_measurements([str(folder / "measurements.csv")], workloads=listings)
+    assert table.num_rows == 364 and set(table.gpu) == {"a10", "a100-pcie-40gb"}
+    assert table.time_s[0] == pytest.approx(12.80e-3, rel=1e-3)
+    assert table.avg_power_w[0] == pytest.approx(67.1, rel=1e-3)
+    np.testing.assert_allclose(
+        table.energy_j, table.time_s * table.avg_power_w, rtol=2e-4
+    )
+    slower = table.sm_clock_avg < table.sm_clock_set - 5e6
+    np.testing.assert_array_equal(slower, table.frame["throttled"] == "True")
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize(
+    "op, name, rows",
+    [
+        ("gemm", "h200_sxm_gemm_power", 11_969),
+        ("gemm", "a100_sxm_gemm_latency", 6_000),
+        ("gemm", "h100_sxm_gemm_latency", 6_000),
+        ("gemm", "h200_sxm_gemm_latency", 6_000),
+        ("gemm", "b200_sxm_gemm_latency", 6_000),
+        ("gemm", "l40s_gemm_latency", 6_000),
+        ("context_attention", "h200_sxm_context_attention_power", 5_996),
+        ("context_attention", "a100_sxm_context_attention_latency", 5_627),
+        ("context_attention", "h100_sxm_context_attention_latency", 6_000),
+        ("context_attention", "h200_sxm_context_attention_latency", 6_000),
+        ("context_attention", "b200_sxm_context_attention_latency", 6_000),
+        ("context_attention", "l40s_context_attention_latency", 6_000),
+        ("generation_attention", "h200_sxm_generation_attention_power", 5_901),
+        ("generation_attention", "a100_sxm_generation_attention_latency", 5_093),
+        ("generation_attention", "h100_sxm_generation_attention_latency", 6_000),
+        ("generation_attention", "h200_sxm_generation_attention_latency", 6_000),
+        ("generation_attention", "b200_sxm_generation_attention_latency", 6_000),
+        ("generation_attention", "l40s_generation_attention_latency", 6_000),
+        ("moe", "h200_sxm_moe_power", 6_746),
+    ],
+)
+def test_aiconfigurator_kernels(shared: Path, op: str, name: str, rows: int):
+    file = shared / "data" / "aiconfigurator" / f"{name}.csv.gz"
+    table = read_measurements([f"{op}={file}"])
+    assert table.num_rows == rows and list(table.fields) == [op]
+    assert table.ignored_columns == () and table.notes == ()
+    assert np.isfinite(table.avg_power_w).all() == name.endswith("power")
+    assert (table.time_s > 5e-7).all() and (table.time_s < 10).all()
+
+
+@pytest.mark.shared_data
+def test_neusight_tiles_explain_the_grid(shared: Path):
+    """ceil(n / tile_n) = grid_x, ceil(m / tile_m) = grid_y of nn.Linear on the T4."""
+    table = read_measurements([str(shared / "data" / "neusight" / "gemm_fp32.csv.gz")])
+    shape, frame = table.fields["gemm"].values, table.frame
+    rows = (table.gpu == "t4") & (frame["op"] == "linear").to_numpy()
+    for size, tile, grid in (("n", "tile_n", "grid_x"), ("m", "tile_m", "grid_y")):
+        tiles = np.ceil(shape[size] / shape[tile])[rows]
+        np.testing.assert_array_equal(tiles, frame[grid][rows].astype(float))
+
+
+@pytest.mark.shared_data
+def test_activity_tables(shared: Path):
+    file = shared / "data" / "gpmtool" / "microbenchmark_power.csv.gz"
+    table = read_measurements([f"activity={file}"])
+    assert table.num_rows == 6_911
+    assert (table.skipped != "").sum() == 20  # K40c: negative counters in the source
+
+
+@pytest.mark.shared_data
+def test_layer_names_of_vidur_are_no_ops(shared: Path):
+    file = shared / "data" / "vidur" / "transformer_ops.csv.gz"
+    with pytest.raises(ValueError, match="row 0: `op` is 'add'; allowed are .*--op"):
+        read_measurements([str(file)])

@@ -1,0 +1,367 @@
+import collections
+import json
+
+import pytest
+
+from diffenergy.workload.listing import listing_lines, read_listings
+from diffenergy.workload.models import load_model, model_from_config, model_names
+from diffenergy.workload.models.config import Config
+from diffenergy.workload.models.decoder import decode_segments
+from diffenergy.workload.unlisted import complete
+
+PUBLISHED = {
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+    "bert-base": 109_482_240,
+    "bert-large": 335_141_888,
+    "opt-1.3b": 1_315_758_080,
+    "opt-6.7b": 6_658_473_984,
+    "llama-2-7b": 6_738_415_616,
+    "llama-3.1-8b": 8_030_261_248,
+    "llama-3.1-70b": 70_553_706_496,
+    "mistral-7b": 7_241_732_096,
+    "mixtral-8x7b": 46_702_792_704,
+    "qwen2-1.5b": 1_543_714_304,
+    "qwen2-7b": 7_615_616_512,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "vit-base": 86_567_656,
+    "vit-large": 304_326_632,
+    "resnet-50": 25_557_032,
+    "resnet-101": 44_549_160,
+    "mobilevit-small": 5_578_632,
+}
+"""Parameter counts of the published checkpoints."""
+
+
+def flops(kernels):
+    """FLOP of the matrix products."""
+    return sum(
+        2 * k["batch"] * k["m"] * k["n"] * k["k"] * k["count"]
+        for k in kernels
+        if k["op"] == "gemm"
+    )
+
+
+def one(kernels, **fields):
+    found = [k for k in kernels if fields.items() <= k.items()]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def multiset(kernels):
+    counts = collections.Counter()
+    for kernel in kernels:
+        key = tuple(sorted((k, x) for k, x in kernel.items() if k != "count"))
+        counts[key] += kernel["count"]
+    return counts
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_parameter_counts_are_the_published_ones(name):
+    assert load_model(name).parameters() == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_defaults_give_listings_that_are_read_back(name, tmp_path):
+    listings = load_model(name).listings()
+    path = tmp_path / "model.jsonl"
+    path.write_text(listing_lines(listings))
+    assert read_listings(path) == listings
+    assert [complete(x) for x in listings] == listings
+
+
+@pytest.mark.parametrize("name", ["llama-2-7b", "llama-3.1-8b", "mistral-7b"])
+def test_prefill_takes_two_flop_per_weight_and_token(name):
+    """Untied Llama: all parameters but the input table and the norms are multiplied,
+    the head only for the last token of each sequence."""
+    model = load_model(name)
+    batch, length = 2, 64
+    (listing,) = model.listings(batch=batch, input_len=length, phase="prefill")
+    vocab, hidden = model.config.size("vocab_size"), model.config.size("hidden_size")
+    layers = model.config.size("num_hidden_layers")
+    norms = (2 * layers + 1) * hidden
+    weights = model.parameters() - 2 * vocab * hidden - norms
+    expected = 2 * weights * batch * length + 2 * vocab * hidden * batch
+    assert flops(listing.kernels) == expected
+
+
+def test_kernels_of_llama_prefill():
+    """Llama-3.1-8B, 2 x 512 tokens: shapes from its published config."""
+    (listing,) = load_model("llama-3.1-8b").listings(batch=2, phase="prefill")
+    kernels, t = listing.kernels, 1024
+    assert one(kernels, op="gemm", n=(32 + 2 * 8) * 128)["count"] == 32
+    assert one(kernels, op="gemm", n=2 * 14336, m=t, k=4096)["count"] == 32
+    assert one(kernels, op="gemm", n=128256)["m"] == 2
+    norms = {k["residual"]: k["count"] for k in kernels if k["op"] == "rmsnorm"}
+    assert norms == {False: 1, True: 64}
+    attention = one(kernels, op="context_attention")
+    assert (attention["num_heads"], attention["num_kv_heads"]) == (32, 8)
+    assert (attention["q_len"], attention["kv_len"], attention["count"]) == (
+        512,
+        512,
+        32,
+    )
+    rope = one(kernels, fn="rope_kv_write")
+    assert rope["elements"] * rope["reads"] == t * (32 + 2 * 8) * 128
+    assert listing.dispatch == "eager" and listing.module_calls == 0
+
+
+def test_decode_is_one_step_at_the_input_length():
+    (listing,) = load_model("llama-3.1-8b").listings(
+        batch=4, input_len=2048, phase="decode", kv_dtype="fp8"
+    )
+    attention = one(listing.kernels, op="generation_attention")
+    assert (attention["kv_len"], attention["kv_cache_dtype"]) == (2048, "fp8")
+    assert listing.dispatch == "graph" and listing.passes == 1
+    rope = one(listing.kernels, fn="rope_kv_write")
+    written = 4 * 128 * (32 * 2 + 2 * 8 * 1)  # bytes: q in bf16, k and v in fp8
+    assert rope["elements"] * rope["writes"] * 2 == written
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 8, 9, 127, 1000])
+def test_decode_segments_cover_all_steps(steps):
+    segments = decode_segments(100, steps)
+    assert sum(count for _, count in segments) == steps
+    assert len(segments) <= 8
+    tokens = sum(kv_len * count for kv_len, count in segments)
+    exact = sum(100 + i for i in range(1, steps + 1))
+    assert abs(tokens - exact) <= steps / 2  # rounding of the midpoints
+
+
+def test_generation_is_a_prefill_and_the_remaining_steps():
+    prefill, decode = load_model("gpt2").listings(input_len=100, output_len=11)
+    assert (prefill.name, decode.name) == ("gpt2/prefill", "gpt2/decode")
+    assert decode.passes == 10
+    kv = {
+        k["kv_len"]: k["count"]
+        for k in decode.kernels
+        if k["op"] == "generation_attention"
+    }
+    assert sum(kv.values()) == 10 * 12 and min(kv) >= 101 and max(kv) <= 110
+    assert one(decode.kernels, op="gemm", n=50257)["count"] == 10
+    (alone,) = load_model("gpt2").listings(input_len=100, output_len=1)
+    assert alone.kernels == prefill.kernels
+
+
+def test_mixture_runs_its_experts_in_one_op():
+    (listing,) = load_model("mixtral-8x7b").listings(phase="prefill")
+    moe = one(listing.kernels, op="moe")
+    assert (moe["num_experts"], moe["topk"], moe["inter_size"]) == (8, 2, 14336)
+    assert one(listing.kernels, op="gemm", n=8)["count"] == 32  # router
+
+
+@pytest.mark.parametrize(
+    "dtype, gemm, values, head",
+    [
+        ("fp32", "fp32", "fp32", "fp32"),
+        ("tf32", "tf32", "fp32", "tf32"),
+        ("fp16", "fp16", "fp16", "fp16"),
+        ("fp8", "fp8", "bf16", "bf16"),
+        ("fp8_block", "fp8_block", "bf16", "bf16"),
+    ],
+)
+def test_operand_types(dtype, gemm, values, head):
+    (listing,) = load_model("llama-3.1-8b").listings(phase="prefill", dtype=dtype)
+    down = one(listing.kernels, op="gemm", k=14336)
+    assert (down["dtype"], down["tensor_core"]) == (gemm, dtype != "fp32")
+    assert one(listing.kernels, op="context_attention")["dtype"] == values
+    assert one(listing.kernels, op="gemm", n=128256)["dtype"] == head
+
+
+def test_eager_attention_in_the_serving_stack():
+    """GPT-2, 128 tokens: QK^T and PV take 4 S^2 D FLOP a head."""
+    flash, eager = (
+        load_model("gpt2").listings(input_len=128, phase="prefill", attention=kind)[0]
+        for kind in ("flash", "eager")
+    )
+    extra = flops(eager.kernels) - flops(flash.kernels)
+    assert extra == 12 * 12 * 4 * 128**2 * 64
+    assert one(eager.kernels, op="softmax", cols=128)["dtype"] == "fp32"
+
+
+def test_eager_stack_of_a_language_model_has_its_head_on_all_tokens():
+    model = load_model("qwen2-1.5b")
+    whole, base = (
+        model.listings(input_len=128, phase="prefill", stack="eager", base=base)[0]
+        for base in (None, True)
+    )
+    head = 2 * 128 * 1536 * 151936
+    assert flops(whole.kernels) - flops(base.kernels) == head
+    assert (whole.module_calls, base.module_calls) == (370, 368)
+    (decode,) = model.listings(input_len=128, phase="decode", stack="eager")
+    assert not any("zero_share" in kernel for kernel in decode.kernels)
+
+
+TRACED = {
+    "bertmodel": "bert-large",
+    "gpt2model": "gpt2",
+    "optmodel": "opt-1.3b",
+    "qwen2model": "qwen2-1.5b",
+    "vitmodel": "vit-large",
+    "resnet101": "resnet-101",
+    "mobilevitmodel": "mobilevit-small",
+}
+"""Model of each traced module."""
+LONG = dict(
+    max_position_embeddings=8192,  # some traces exceed the trained positions
+    n_positions=4096,
+    pooler_output_size=768,  # of the traced ViT
+)
+
+
+@pytest.fixture(scope="module")
+def traces(shared):
+    """Traced and derived listings by module."""
+    found = collections.defaultdict(list)
+    for file in ("workloads.jsonl", "workloads_derived.jsonl"):
+        for listing in read_listings(shared / "data" / "energaizer" / file):
+            found[listing.model].append(listing)
+    return found
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("traced", TRACED)
+def test_eager_stack_reproduces_traces(traces, traced):
+    """Every kernel of every trace, and all that is added to both."""
+    config = load_model(TRACED[traced]).config
+    values = {**config.values, **LONG}
+    model = model_from_config(Config(config.name, config.where, values))
+    assert traces[traced]
+    for listing in traces[traced]:
+        (built,) = model.listings(
+            batch=int(listing.batch or 1),
+            input_len=int(listing.seq_len) if listing.seq_len else None,
+            phase=listing.mode or "forward",
+            dtype=listing.precision,
+            stack="eager",
+            base=True,
+        )
+        expected = complete(listing)
+        assert multiset(built.kernels) == multiset(expected.kernels), listing.name
+        assert built.module_calls == expected.module_calls
+
+
+# Configs and requests that are refused ----------------------------------------------
+
+LLAMA = dict(
+    model_type="llama",
+    num_hidden_layers=2,
+    hidden_size=64,
+    num_attention_heads=4,
+    intermediate_size=128,
+    vocab_size=100,
+    max_position_embeddings=256,
+)
+
+
+def write(folder, **changes):
+    values = {k: x for k, x in {**LLAMA, **changes}.items() if x != "absent"}
+    (folder / "config.json").write_text(json.dumps(values))
+    return folder
+
+
+def test_a_folder_and_its_file_are_the_same_model(tmp_path):
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    write(folder)
+    assert load_model(folder).name == load_model(folder / "config.json").name == "tiny"
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        (dict(hidden_size="absent"), ["`hidden_size` is missing"]),
+        (dict(hidden_size="64"), ['`hidden_size` is "64"', "whole number"]),
+        (dict(hidden_size=0), ["`hidden_size` is 0"]),
+        (dict(hidden_size=-64), ["`hidden_size` is -64"]),
+        (dict(hidden_size=True), ["`hidden_size` is true"]),
+        (dict(hidden_size=float("nan")), ["`hidden_size` is NaN"]),
+        (dict(hidden_size=65), ["`hidden_size` is 65", "`num_attention_heads` 4"]),
+        (dict(num_key_value_heads=3), ["`num_attention_heads` is 4", "heads` 3"]),
+        (dict(tie_word_embeddings="no"), ["`tie_word_embeddings`", "true or false"]),
+        (dict(model_type="mamba"), ["'mamba'", "llama", "kernel listing"]),
+        (dict(model_type="absent"), ["no `model_type`", "tokenizer"]),
+        (dict(quantization_config=dict(quant_method="awq")), ["'awq'", "fp8"]),
+    ],
+)
+def test_a_bad_config_is_refused_in_one_line(tmp_path, changes, words):
+    with pytest.raises(ValueError) as error:
+        load_model(write(tmp_path, **changes)).listings(input_len=8, output_len=2)
+    message = str(error.value)
+    assert "config.json" in message and "\n" not in message
+    assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [(b"{", ["broken JSON"]), (b"[1]", ["no `model_type`"]), (b"\xff", ["UTF-8"])],
+)
+def test_a_file_that_is_no_config_is_refused(tmp_path, text, words):
+    (tmp_path / "config.json").write_bytes(text)
+    with pytest.raises(ValueError) as error:
+        load_model(tmp_path)
+    assert all(word in str(error.value) for word in words)
+
+
+def test_what_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="has no `config.json`"):
+        load_model(tmp_path)
+    with pytest.raises(ValueError, match="'llama-3.1-7b'.*llama-3.1-8b"):
+        load_model("llama-3.1-7b")
+
+
+@pytest.mark.parametrize(
+    "model, given, words",
+    [
+        ("gpt2", dict(input_len=1000, output_len=100), ["1100", "1024"]),
+        ("gpt2", dict(batch=0), ["`batch` is 0"]),
+        ("gpt2", dict(output_len=0), ["`output_len` is 0"]),
+        ("gpt2", dict(phase="train"), ["`phase` is 'train'", "prefill"]),
+        ("gpt2", dict(dtype="int3"), ["`dtype` is 'int3'", "bf16"]),
+        ("bert-base", dict(phase="decode"), ["`phase`", "forward"]),
+        ("bert-base", dict(input_len=600), ["600", "512"]),
+        ("bert-base", dict(stack="serving"), ["`stack`", "eager"]),
+        ("resnet-50", dict(input_len=5), ["`input_len` is 5", "images"]),
+        ("mixtral-8x7b", dict(stack="eager"), ["`stack`", "serving"]),
+    ],
+)
+def test_a_request_that_the_model_lacks_is_refused(model, given, words):
+    with pytest.raises(ValueError) as error:
+        load_model(model).listings(**given)
+    assert all(word in str(error.value) for word in words), error.value
+
+
+@pytest.mark.parametrize(
+    "quantisation, dtype",
+    [
+        (dict(quant_method="fp8"), "fp8"),
+        (dict(quant_method="fp8", weight_block_size=[128, 128]), "fp8_block"),
+        (dict(quant_method="modelopt", quant_algo="FP8"), "fp8"),
+    ],
+)
+def test_a_quantised_checkpoint_sets_the_type_of_its_linear_layers(
+    tmp_path, quantisation, dtype
+):
+    model = load_model(write(tmp_path, quantization_config=quantisation))
+    (listing,) = model.listings(input_len=8, phase="prefill")
+    assert listing.precision == dtype
+    assert one(listing.kernels, op="gemm", n=256)["dtype"] == dtype
+    (given,) = model.listings(input_len=8, phase="prefill", dtype="bf16")
+    assert given.precision == "bf16"
+
+
+def test_assumed_choices_are_named():
+    _, assumed = load_model("gpt2").request(batch=4, stack="eager")
+    assert assumed == dict(
+        input_len=512,
+        output_len=128,
+        phase="generate",
+        dtype="bf16",
+        kv_dtype="bf16",
+        attention="eager",
+    )
+    _, assumed = load_model("vit-large").request()
+    assert assumed["phase"] == "forward" and "input_len" not in assumed
