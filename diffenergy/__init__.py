@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from .corrections import Corrections, read_corrections
-    from .estimator import Estimate, estimate
+    from .estimator import Estimate, compiler_options, estimate
     from .hardware import GpuSpec, OperatingPoint, load_gpu
     from .workload import Workload, load_model, load_workload
 
@@ -20,6 +20,7 @@ _HOMES: Final = {
     "GpuSpec": "hardware",
     "OperatingPoint": "hardware",
     "Workload": "workload",
+    "compiler_options": "estimator",
     "estimate": "estimator",
     "load_gpu": "hardware",
     "load_model": "workload",
@@ -33,6 +34,7 @@ __all__ = [
     "GpuSpec",
     "OperatingPoint",
     "Workload",
+    "compiler_options",
     "estimate",
     "load_gpu",
     "load_model",

@@ -1,12 +1,13 @@
 """`estimate`: the one function that composes demand, timeline, power and governor."""
 
 import functools
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
+from jax.core import Tracer
 from jaxtyping import Bool, Float, Int
 
 from . import smooth
@@ -82,11 +83,21 @@ def estimate(
     Example:
 
         >>> from diffenergy import estimate, load_gpu, load_model
-        >>> workload = load_model("gpt2").workload(batch=1, input_len=128, phase="prefill")
-        >>> float(estimate(workload, load_gpu("a100-sxm-80gb")).energy) > 0
+        >>> prefill = load_model("gpt2").workload(input_len=128, phase="prefill")
+        >>> float(estimate(prefill, load_gpu("a100-sxm-80gb")).energy) > 0
         True
     """
-    return _compiled(False)(workload, gpu, point, corrections, smooth.is_relaxed())
+    arguments = (workload, gpu, point, corrections, smooth.is_relaxed())
+    if _traced(arguments):
+        return _nested(*arguments)
+    return _compiled(False)(*arguments)
+
+
+def _traced(arguments: tuple) -> bool:
+    """Whether a caller transforms this call (grad, vmap, jit): the outermost `jit` then
+    chooses the compiler options (`compiler_options`)."""
+    leaves = (jnp.zeros(()) + 0, *jax.tree.leaves(arguments))
+    return any(isinstance(leaf, Tracer) for leaf in leaves)
 
 
 def estimate_once(
@@ -102,10 +113,22 @@ def estimate_once(
 
 @functools.cache
 def _compiled(once: bool):
-    """`_estimate` jitted with the compiler options that this JAX knows.
+    """`_estimate`, jitted."""
+    return jax.jit(_estimate, static_argnums=4, compiler_options=compiler_options(once))
 
-    XLA's CPU fusion emitters triple the compile time of this function and do not make
-    it faster; without LLVM optimisation it compiles in a second.
+
+@functools.partial(jax.jit, static_argnums=4)
+def _nested(*arguments: Any) -> Estimate:
+    """`_estimate` inside somebody else's transformation."""
+    return _estimate(*arguments)
+
+
+@functools.cache
+def compiler_options(once: bool = False) -> dict[str, bool | int]:
+    """Options for a `jax.jit` around this function, as far as this JAX knows them.
+
+    XLA's CPU fusion emitters triple the compile time and do not make it faster; `once`:
+    without LLVM optimisation it compiles in a second and runs a few times slower.
     """
     options: dict[str, bool | int] = {"xla_cpu_use_fusion_emitters": False}
     if once:
@@ -113,8 +136,8 @@ def _compiled(once: bool):
     try:
         jax.jit(lambda x: x, compiler_options=options)(0.0)
     except jax.errors.JaxRuntimeError:  # an option that is gone, or another backend
-        options = {}
-    return jax.jit(_estimate, static_argnums=4, compiler_options=options)
+        return {}
+    return options
 
 
 def _estimate(
@@ -180,33 +203,32 @@ class _Run:
             ]
         )
 
-    def per_phase(self, x: Array) -> Array:
-        """Sum of launches over phases, counts included."""
+    def per_phase(self, x: Float[Array, "q k"]) -> Float[Array, "q p"]:
+        """Sums of launch quantities over phases, counts included."""
         x = x * self.count
-        if self.num_phases == 1:
-            return jnp.sum(x, keepdims=True)
         if self.num_phases <= _FEW_PHASES:
             member = self.phase[:, None] == jnp.arange(self.num_phases)
             return x @ member.astype(x.dtype)
-        return jax.ops.segment_sum(x, self.phase, self.num_phases)
+        return jax.ops.segment_sum(x.T, self.phase, self.num_phases).T
+
+    def groups(self, x: Float[Array, "*q flat"]) -> list[Float[Array, "*q n k"]]:
+        """Candidate quantities cut into (kernels, candidates) by group."""
+        parts, start = [], 0
+        for n, k in self.sizes:
+            part = x[..., start : start + n * k]
+            parts.append(part.reshape(*x.shape[:-1], n, k))
+            start += n * k
+        return parts
 
     def mixture(self, time: Array) -> list[Array]:
         """Weights of the candidates of each group."""
-        weights, start = [], 0
-        for n, k in self.sizes:
-            part = slice(start, start + n * k)
-            cut = [x[part].reshape(n, k) for x in (time, self.demand.choice, self.demand.tau)]
-            weights.append(smooth.choice_weights(*cut))
-            start += n * k
-        return weights
+        stacked = jnp.stack([time, self.demand.choice, self.demand.tau])
+        return [smooth.choice_weights(*x) for x in self.groups(stacked)]
 
-    def mean(self, weights: list[Array], x: Array) -> Array:
-        """Mean of a candidate quantity under the mixture, one value a launch."""
-        means, start = [], 0
-        for (n, k), w in zip(self.sizes, weights, strict=True):
-            means.append(jnp.sum(w * x[start : start + n * k].reshape(n, k), axis=-1))
-            start += n * k
-        return jnp.concatenate(means)
+    def mean(self, weights: list[Array], *x: Array) -> Array:
+        """Means of candidate quantities under the mixture: (quantities, launches)."""
+        parts = zip(self.groups(jnp.stack(x)), weights, strict=True)
+        return jnp.concatenate([jnp.sum(w * part, axis=-1) for part, w in parts], -1)
 
     def host(self) -> Array:
         """Time that the host needs for each phase, s."""
@@ -226,13 +248,16 @@ class _Run:
         times = timing(self.demand, self.gpu, self.c, of_candidate, mem_clock)
         energies = launch_energy(self.demand, times, self.gpu, self.c, of_candidate)
         weights = self.mixture(times.time * (1 + (_ILLEGAL - 1) * self.demand.illegal))
-        kernel_time = self.mean(weights, times.time)
-        kernel_energy = self.mean(weights, sum(energies))
-        gpu_time = self.per_phase(kernel_time)
+        kernel_time, kernel_energy = self.mean(
+            weights, times.time, jnp.sum(jnp.stack(energies), axis=0)
+        )
+        gpu_time, kernels_energy = self.per_phase(
+            jnp.stack([kernel_time, kernel_energy])
+        )
         time = smooth.pnorm((gpu_time, self.host()), _HOST)
         core = relative_voltage(self.gpu, clock) ** 2 * self.c.core_energy
         other = self.workload.phases.other_core_work * core
-        load = (self.per_phase(kernel_energy) + other) / time
+        load = (kernels_energy + other) / time
         idle, leakage = static_power(self.gpu, self.c, clock, load, self.point)
         return _State(
             clock, weights, energies, times.launch, kernel_time, kernel_energy,
@@ -240,7 +265,9 @@ class _Run:
         )  # fmt: skip
 
     def estimate(self) -> Estimate:
-        requested = jnp.minimum(self.point.sm_clock, self.gpu.sm_clock_max)
+        # the default request is the highest clock: no tie, whose slope would be halved
+        highest, requested = self.gpu.sm_clock_max, self.point.sm_clock
+        requested = jnp.where(requested > highest, highest, requested)
         lowest = jnp.minimum(self.gpu.sm_clock_min, requested)
         clock, feasible = capped_clock(
             lambda f: self.at(f).power,
@@ -249,8 +276,8 @@ class _Run:
             self.point.power_cap * self.gpu.cap_fraction,
         )
         s = self.at(clock)
-        parts = [self.per_phase(self.mean(s.weights, e)) for e in s.energies]
-        static = [s.idle * s.time, s.leakage * s.time, s.other]
+        parts = self.per_phase(self.mean(s.weights, *s.energies))
+        static = jnp.stack([s.idle * s.time, s.leakage * s.time, s.other])
         utilization, limiter = self._usage(s)
         energy = s.power * s.time
         total_time, total_energy = jnp.sum(s.time), jnp.sum(energy)
@@ -267,7 +294,7 @@ class _Run:
                 s.gpu_time,
                 self.host(),
                 feasible,
-                jnp.stack([*parts, *static], axis=-1),
+                jnp.concatenate([parts, static]).T,
             ),
             KernelEstimate(
                 s.kernel_time,
@@ -282,37 +309,41 @@ class _Run:
 
     def _usage(self, s: "_State") -> tuple[Array, Array]:
         """(utilization of each unit, limiter) of every launch."""
-        d, gpu, weights, time = self.demand, self.gpu, s.weights, s.kernel_time
+        d, gpu, c = self.demand, self.gpu, self.c
         sms = gpu.num_sms
-        rates = {
-            "tensor": (d.tensor, d.tensor_peak * sms, d.tensor_efficiency),
-            "fma": (d.fma, d.fma_peak * sms, d.fma_efficiency),
-            "sfu": (d.sfu, gpu.sfu_ops_per_cycle * sms, d.sfu_efficiency),
-            "issue": (d.issue, gpu.issue_slots_per_cycle * sms, 1.0),
-            "smem": (d.smem, gpu.smem_bytes_per_cycle * sms, 1.0),
-            "l2": (
-                (d.l2 + d.store_l2) / d.l2_sharing,
-                gpu.l2_bytes_per_cycle,
-                jnp.minimum(self.c.l2_efficiency, d.feed * sms / gpu.l2_bytes_per_cycle),
-            ),
+        l2 = (d.l2 + d.store_l2) / d.l2_sharing / gpu.l2_bytes_per_cycle
+        l2_reached = jnp.minimum(c.l2_efficiency, d.feed * sms / gpu.l2_bytes_per_cycle)
+        # cycles of each unit at its peak, and the share of the peak that it reaches
+        cycles = {
+            "tensor": (d.tensor / d.tensor_peak / sms, d.tensor_efficiency),
+            "fma": (d.fma / d.fma_peak / sms, d.fma_efficiency),
+            "sfu": (d.sfu / gpu.sfu_ops_per_cycle / sms, d.sfu_efficiency),
+            "issue": (d.issue / gpu.issue_slots_per_cycle / sms, 1.0),
+            "smem": (d.smem / gpu.smem_bytes_per_cycle / sms, 1.0),
+            "l2": (l2, l2_reached),
         }
-        clock = s.clock[self.phase]
-        share, bound = [], []
-        for work, rate, efficiency in rates.values():
-            seconds = self.mean(weights, work / rate) / clock
-            share.append(jnp.minimum(seconds / time, 1.0))
-            bound.append(self.mean(weights, work / rate / efficiency) / clock / time)
-        rate = gpu.dram_bandwidth * self.point.mem_clock[self.phase] / gpu.mem_clock
-        dram = self.mean(weights, d.dram + d.store_dram) / rate / time
-        link = self.mean(weights, d.link) / gpu.link_bandwidth / time
-        share += [jnp.minimum(dram, 1.0), jnp.minimum(link, 1.0)]
-        bound += [dram / self.c.dram_efficiency, link]
-        bound += [
-            jnp.full_like(time, 0.5),  # nothing is busy half of the time: latency
-            jnp.where(self.mean(weights, s.launch) > 0.5 * time, 2.0, 0.0),
-        ]
-        limiter = jnp.argmax(jax.lax.stop_gradient(jnp.stack(bound, -1)), -1)
-        return jnp.stack(share, -1), limiter.astype(jnp.int32)
+        means = self.mean(
+            s.weights,
+            *(busy for busy, _ in cycles.values()),
+            *(busy / reached for busy, reached in cycles.values()),
+            d.dram + d.store_dram,
+            d.link,
+            s.launch,
+        )
+        time, clock = s.kernel_time, s.clock[self.phase]
+        of_units = means[:12] / (clock * time)
+        dram_rate = (
+            gpu.dram_bandwidth * self.point.mem_clock[self.phase] / gpu.mem_clock
+        )
+        dram = means[12] / (dram_rate * time)
+        link = means[13] / (gpu.link_bandwidth * time)
+        share = jnp.minimum(jnp.stack([*of_units[:6], dram, link], -1), 1.0)
+        # nothing is busy half of the time: latency
+        latency = jnp.full_like(time, 0.5)
+        launch = jnp.where(means[14] > 0.5 * time, 2.0, 0.0)
+        bound = [*of_units[6:], dram / c.dram_efficiency, link, latency, launch]
+        limiter = jnp.argmax(lax.stop_gradient(jnp.stack(bound, -1)), -1)
+        return share, limiter.astype(jnp.int32)
 
 
 @functools.cache
@@ -328,4 +359,3 @@ def _demand_of():
         and shape.__module__ == module.__name__
         and hasattr(module, "demand")
     }
-

@@ -15,6 +15,7 @@ be checked against finite differences and searches can descend.
 
 import contextlib
 import contextvars
+import functools
 from collections.abc import Iterator, Sequence
 
 import jax
@@ -23,7 +24,9 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-_relaxed: contextvars.ContextVar[bool] = contextvars.ContextVar("relaxed", default=False)
+_relaxed: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "relaxed", default=False
+)
 
 
 @contextlib.contextmanager
@@ -78,8 +81,10 @@ def pnorm(values: Sequence[Array], sharpness: ArrayLike) -> Array:
     for value in values[1:]:
         top = jnp.maximum(top, value)
     scale = lax.stop_gradient(top) + 1e-30
-    total = sum((value / scale + _TINY) ** sharpness for value in values)
-    return scale * total ** (1.0 / sharpness)
+    powers = [jnp.power(value / scale + _TINY, sharpness) for value in values]
+    total = functools.reduce(jnp.add, powers)
+    total = jnp.maximum(total, 0.5)  # below 1 only where all are 0: powers underflow
+    return scale * jnp.power(total, 1.0 / sharpness)
 
 
 def miss(distance: Array, capacity: Array, sharpness: ArrayLike) -> Array:

@@ -1,6 +1,8 @@
 """Settings and fixtures of all tests."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
@@ -15,3 +17,60 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"the shared measurement tables are not at {folder}")
     return folder
+
+
+_SIZES = {
+    "head_dim": 128,
+    "input_hw": 56,
+    "kernel_size": 3,
+    "kv_len": 1500,
+    "num_experts": 8,
+    "num_heads": 32,
+    "num_kv_heads": 8,
+    "q_len": 700,
+    "topk": 2,
+}
+_SHARES = {"dram_active": 0.4, "fp32_active": 0.3}
+
+
+@pytest.fixture(scope="session")
+def sample() -> Callable[..., dict[str, Any]]:
+    """`sample(op, **fields)`: a listing row of any op, every field filled.
+
+    Sizes that are not given are 640 or those of `_SIZES`, so that a new op has a row
+    without being named here.
+    """
+    from diffenergy import kernels
+    from diffenergy.kernels.ops import REQUIRED
+    from diffenergy.workload.listing import normalise_kernel
+
+    anything = {"size": 640, "dtype": "bf16", "text": "gelu"}
+
+    def row(op: str, **given: Any) -> dict[str, Any]:
+        fields: dict[str, Any] = {"op": op}
+        for field in kernels.ops()[op][0].fields:
+            if field.name in _SHARES:
+                fields[field.name] = _SHARES[field.name]
+            elif field.default is REQUIRED or field.name == "num_kv_heads":
+                fields[field.name] = _SIZES.get(field.name, anything[field.kind])
+        return normalise_kernel(fields | given, op)
+
+    return row
+
+
+@pytest.fixture(scope="session")
+def phases() -> Callable[..., Any]:
+    """`phases(rows, ...)`: workload with one phase for every list of rows, no host."""
+    from diffenergy.workload.assemble import assemble
+    from diffenergy.workload.listing import Listing
+
+    def build(*lists: list[dict[str, Any]]) -> Any:
+        names = [f"phase {i}" for i in range(len(lists))]
+        return assemble(
+            [
+                Listing(name, kernels=tuple(rows), dispatch="graph")
+                for name, rows in zip(names, lists, strict=True)
+            ]
+        )
+
+    return build

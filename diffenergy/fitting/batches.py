@@ -12,7 +12,7 @@ from ..hardware.files import GpuCard, read_gpu
 from ..hardware.spec import OperatingPoint
 from ..kernels import ops
 from ..kernels.ops import COMMON_FIELDS
-from ..measurements import MeasurementTable
+from ..measurements import Columns, MeasurementTable
 from ..physics.instrument import Instrument
 from ..workload.assemble import as_codes, op_rows
 from ..workload.listing import Listing
@@ -34,9 +34,26 @@ class Batch:
     workload: Workload
     point: OperatingPoint
     instrument: Instrument
+    kind: str
+    """Op of the rows, or "workload"."""
     rows: np.ndarray
     """Table row of each phase; rows of several phases (a generation) appear twice, and
     phases that only fill up the shape have -1."""
+
+    @property
+    def num_phases(self) -> int:
+        """Phases, those that fill up the shape included."""
+        return len(self.rows)
+
+    def holds(self, op: str) -> bool:
+        """Whether a kernel class of `op` is among the launches."""
+        module = ops()[op][1].__name__
+        return any(type(shape).__module__ == module for shape in self.workload.shapes)
+
+    @property
+    def bursts(self) -> bool:
+        """Whether some rows end before the power limiter acts."""
+        return bool(np.isfinite(np.asarray(self.instrument.burst)).any())
 
     def per_row(self, num_rows: int, phase: Array | np.ndarray) -> np.ndarray:
         """Sum of a phase quantity over the phases of each table row."""
@@ -62,7 +79,9 @@ def batches(
         mine = (table.gpu == gpu) & (table.skipped == "")
         passes = np.flatnonzero(mine & (table.kind == "workload"))
         for start in range(0, len(passes), CHUNK):
-            yield _passes(table, listings, corrections, card, passes[start : start + CHUNK])
+            yield _passes(
+                table, listings, corrections, card, passes[start : start + CHUNK]
+            )
         for op, columns in table.fields.items():
             index = np.flatnonzero(mine[columns.rows])
             for start in range(0, len(index), CHUNK):
@@ -84,7 +103,7 @@ def _passes(
     phases: list[tuple[Listing, int]] = []
     start = 0
     for row in rows:
-        name = table.workload[row] or str(requests[int(row)])
+        name = str(table.workload[row]) or f"model {requests[int(row)]}"
         if name not in known:
             given = (
                 listings[name]
@@ -109,10 +128,18 @@ def _passes(
         module_calls=[listing.module_calls for listing, _ in phases],
     )
     merged = [_merge(op, items) for op, items in parts.items()]
-    return _batch(table, corrections, card, merged, info, np.array([r for _, r in phases]))
+    index = np.array([row for _, row in phases])
+    return _batch(table, corrections, card, "workload", merged, info, index)
 
 
-def _kernels(table, corrections, card, op, columns, index: np.ndarray) -> Batch:  # noqa: ANN001
+def _kernels(
+    table: MeasurementTable,
+    corrections: CorrectionsFile,
+    card: GpuCard,
+    op: str,
+    columns: Columns,
+    index: np.ndarray,
+) -> Batch:
     """Single kernels in a loop of their own: one phase a row, no host."""
     rows = columns.rows[index]
     fields = {
@@ -120,19 +147,20 @@ def _kernels(table, corrections, card, op, columns, index: np.ndarray) -> Batch:
         for field in (*ops()[op][0].fields, *COMMON_FIELDS)
     }
     every = np.arange(len(rows))
-    campaigns = table.campaign[rows]
+    campaigns, which = np.unique(table.campaign[rows].astype(str), return_inverse=True)
     copies = [
-        corrections.instruments.get(name, {}).get("weight_copies", 1.0)
-        for name in campaigns
+        corrections.instrument(name, op).get("weight_copies", 1.0) for name in campaigns
     ]
-    info = PhaseColumns.single(len(rows), copies=copies)
-    return _batch(table, corrections, card, [OpRows(op, fields, every, every)], info, rows)
+    info = PhaseColumns.single(len(rows), copies=np.array(copies)[which])
+    part = OpRows(op, fields, every, every)
+    return _batch(table, corrections, card, op, [part], info, rows)
 
 
 def _batch(
     table: MeasurementTable,
     corrections: CorrectionsFile,
     card: GpuCard,
+    kind: str,
     parts: list[OpRows],
     phases: PhaseColumns,
     rows: np.ndarray,
@@ -152,7 +180,8 @@ def _batch(
         card,
         workload,
         _point(table, card, picked),
-        _instrument(table, corrections, picked),
+        _instrument(table, corrections, kind, picked),
+        kind,
         np.concatenate([rows, np.full(extra, -1)]),
     )
 
@@ -174,21 +203,20 @@ def _point(table: MeasurementTable, card: GpuCard, rows: np.ndarray) -> Operatin
 
 
 def _instrument(
-    table: MeasurementTable, corrections: CorrectionsFile, rows: np.ndarray
+    table: MeasurementTable, corrections: CorrectionsFile, kind: str, rows: np.ndarray
 ) -> Instrument:
-    def of(name: str) -> np.ndarray:
-        return np.array(
-            [
-                corrections.instruments.get(campaign, {}).get(name, 0.0)
-                for campaign in table.campaign[rows]
-            ]
-        )
+    campaigns, which = np.unique(table.campaign[rows].astype(str), return_inverse=True)
+    models = [corrections.instrument(name, kind) for name in campaigns]
+
+    def of(name: str, default: float = 0.0) -> np.ndarray:
+        return np.array([model.get(name, default) for model in models])[which]
 
     iterations = table.iterations[rows]
     return Instrument(
         of("startup_seconds"),
         of("startup_power"),
         np.where(np.isnan(iterations), np.inf, iterations),
+        of("burst", np.inf),
     )
 
 
@@ -208,17 +236,15 @@ def _requested(table: MeasurementTable, index: int) -> list[Listing]:
     """Listings of a row that names a model instead of a workload."""
     request = {name: v[index] for name, v in table.model_request.values.items()}
     phase = {"": None, "forward": None}.get(request["mode"], request["mode"])
-    lengths = {
-        name: None if np.isnan(request[column]) else int(request[column])
-        for name, column in (
-            ("batch", "batch"),
-            ("input_len", "seq_len"),
-            ("output_len", "output_len"),
-        )
-    }
+
+    def whole(column: str) -> int | None:
+        return None if np.isnan(request[column]) else int(request[column])
+
     model = load_model(request["model"])
     return model.listings(
-        **lengths,
+        batch=whole("batch"),
+        input_len=whole("seq_len"),
+        output_len=whole("output_len"),
         phase=phase,
         dtype=request["precision"] or None,
         attention=request["attention"] or None,

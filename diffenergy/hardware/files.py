@@ -151,6 +151,11 @@ class GpuCard:
         )
 
 
+def field_units() -> dict[str, str]:
+    """Unit of every number of a GPU file, in the file's order."""
+    return {field: rule.unit for field, rule in _FIELDS.items()}
+
+
 def gpu_names() -> list[str]:
     """Names of the bundled GPUs, sorted."""
     return sorted(path.stem for path in _FOLDER.glob("*.toml"))

@@ -12,7 +12,8 @@ from jaxtyping import Float
 
 from ..corrections import Corrections
 from ..hardware.spec import GpuSpec
-from ..physics.demand import Demand, demand as make_demand
+from ..physics.demand import Demand
+from ..physics.demand import demand as make_demand
 from ..records import Record, as_float
 from ..units import MHz, us
 from .launch import Context, Launches
@@ -59,12 +60,15 @@ class Activity(Record):
     dram: Float[Array, "*k"] = eqx.field(converter=as_float)
     time: Float[Array, "*k"] = eqx.field(converter=as_float)  # s at the reference clock
     sm_clock: Float[Array, "*k"] = eqx.field(converter=as_float)  # Hz; 0: the highest
+    mem_clock: Float[Array, "*k"] = eqx.field(converter=as_float)  # Hz; 0: the default
 
 
-def lower(op: str, fields: Mapping[str, np.ndarray], context: Context) -> list[Launches]:
+def lower(
+    op: str, fields: Mapping[str, np.ndarray], context: Context
+) -> list[Launches]:
     """One launch a row."""
     columns = {
-        unit: sum(np.asarray(fields[name], float) for name in names)
+        unit: np.sum([np.asarray(fields[name], float) for name in names], axis=0)
         for unit, names in _SHARES.items()
     }
     time = np.asarray(fields["time_ref_us"], float) * us
@@ -72,19 +76,22 @@ def lower(op: str, fields: Mapping[str, np.ndarray], context: Context) -> list[L
         "sm_active": fields["sm_active"],
         "time": np.where(time > 0, time, NOMINAL_TIME),
         "sm_clock": np.asarray(fields["sm_clock_ref_mhz"], float) * MHz,
+        "mem_clock": np.asarray(fields["mem_clock_ref_mhz"], float) * MHz,
     }
     return [Launches(Activity, columns, np.zeros_like(time), host="none")]
 
 
 def demand(shape: Activity, gpu: GpuSpec, c: Corrections) -> Demand:
     """Work = activity x rate x reference time; what DRAM does not explain of the
-    reference time follows the SM clock (`physics/clocks-and-power.md` 2.4)."""
+    reference time follows the SM clock (`docs/physics.md`, Activity)."""
     clock = jnp.where(shape.sm_clock > 0, shape.sm_clock, gpu.sm_clock_max)
     cycles = shape.time * clock
     p = 2.7  # overlap of core and memory part; 2.3-2.9 on V100 and RTX 8000
     busy = shape.dram / c.dram_efficiency
     bound = busy * (1 + busy**12) ** (-1 / 12)  # stays below 1
     core = (1 - bound**p) ** (1 / p)
+    relative = jnp.where(shape.mem_clock > 0, shape.mem_clock / gpu.mem_clock, 1.0)
+    dram_rate = gpu.dram_bandwidth * relative
     fp64 = shape.fp64 * gpu.fma_flop_per_cycle_fp64 * 2  # an fp64 FLOP counts twice
     demanded = make_demand(
         jnp.shape(cycles),
@@ -93,12 +100,14 @@ def demand(shape: Activity, gpu: GpuSpec, c: Corrections) -> Demand:
         sfu=shape.sfu * gpu.sfu_ops_per_cycle * gpu.num_sms * cycles,
         smem=shape.smem * gpu.smem_bytes_per_cycle * gpu.num_sms * cycles,
         l2=shape.l2 * gpu.l2_bytes_per_cycle * cycles,
-        dram=bound * c.dram_efficiency * gpu.dram_bandwidth * shape.time,
+        dram=bound * c.dram_efficiency * dram_rate * shape.time,
         fma_peak=gpu.fma_flop_per_cycle_fp32,
         fma_efficiency=1e3,  # the reference time, not the rates, says how long it takes
         sfu_efficiency=1e3,
+        issue_efficiency=1e3,
+        smem_efficiency=1e3,
         l2_sharing=1e3,
-        ctas=gpu.num_sms * shape.sm_active,
+        ctas=jnp.maximum(gpu.num_sms * shape.sm_active, 1.0),
         quantization=0.0,
         path_cycles=core * cycles,
         launches=0.0,

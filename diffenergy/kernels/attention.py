@@ -1,6 +1,6 @@
 """Fused attention: prefill (context) and decode (generation) with split KV.
 
-Equations and constants: `physics/attention-moe.md` section 2 (tiles, blocks, masks,
+Equations and constants: `docs/physics.md`, Attention (tiles, blocks, masks,
 splits), on the class-free timeline.
 """
 
@@ -18,11 +18,13 @@ from .. import smooth
 from ..corrections import Corrections
 from ..dtypes import BYTES, DTYPES
 from ..hardware.spec import GpuSpec
-from ..physics.demand import Demand, demand as make_demand
+from ..physics.demand import Demand
+from ..physics.demand import demand as make_demand
 from ..records import Record, as_float, as_index
 from . import _rates
 from .launch import Context, Launches, floats, take
 from .ops import Field, Op, same_as
+from .stream import stream_launches
 
 
 def _fields(prefill: bool) -> tuple[Field, ...]:
@@ -45,7 +47,10 @@ OPS: Final = (
     Op("generation_attention", _fields(False)),
 )
 
+_WRITES: Final = "vllm/0.24"
 _FP8: Final = DTYPES.index("fp8")
+_KV_EDGE: Final = 3.8
+"""Edge of the L2 misses of a KV cache that is read in order once a step."""
 _HEADS: Final = (64.0, 128.0, 192.0, 256.0)
 _SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
@@ -73,6 +78,8 @@ class _Attention(Record):
     head_dim: Float[Array, "*k"] = eqx.field(converter=as_float)
     window_size: Float[Array, "*k"] = eqx.field(converter=as_float)
     causal: Float[Array, "*k"] = eqx.field(converter=as_float)
+    distance: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """Bytes touched between two uses of the KV cache (decode)."""
     dtype: Int[Array, "*k"] = eqx.field(converter=as_index)
     kv_cache_dtype: Int[Array, "*k"] = eqx.field(converter=as_index)
     zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
@@ -89,14 +96,17 @@ class Decode(_Attention):
     """Attention of one (or few) new positions over a KV cache, KV split over CTAs."""
 
 
-def lower(op: str, fields: Mapping[str, np.ndarray], context: Context) -> list[Launches]:
+def lower(
+    op: str, fields: Mapping[str, np.ndarray], context: Context
+) -> list[Launches]:
     """One launch a row; queries of several positions go to the prefill kernel."""
     columns = {
         name: fields[name]
         for name in _Attention.__dataclass_fields__
-        if name != "causal"
+        if name not in ("causal", "distance")
     }
     columns["causal"] = floats(fields["causal"])
+    columns["distance"] = context.pass_bytes
     decode = (
         np.full(len(columns["q_len"]), False)
         if op == "context_attention"
@@ -114,10 +124,27 @@ def lower(op: str, fields: Mapping[str, np.ndarray], context: Context) -> list[L
                     shape, take(columns, index), touched[index], "matrix", rows=index
                 )
             )
+    # this framework's timed region also writes the new keys and values to the cache
+    writes = np.flatnonzero(
+        np.char.startswith(fields["framework"].astype(str), _WRITES)
+    )
+    if writes.size:
+        new = take(columns, writes)
+        elements = (
+            2 * new["batch"] * new["q_len"] * new["num_kv_heads"] * new["head_dim"]
+        )
+        write = elements * np.asarray(BYTES)[new["kv_cache_dtype"]]
+        launches.append(
+            stream_launches(
+                2 * elements, write, host="none", rows=writes, issue=50 * elements
+            )
+        )
     return launches
 
 
-def _tiles(shape: _Attention, gpu: GpuSpec, local: Array, fp8: Array) -> tuple[Array, Array]:
+def _tiles(
+    shape: _Attention, gpu: GpuSpec, local: Array, fp8: Array
+) -> tuple[Array, Array]:
     """Tile of the family that serves the GPU, by head size, type and window."""
     kind = jnp.round(gpu.mma_kind).astype(jnp.int32)
     variant = (2 * fp8 + local).astype(jnp.int32)
@@ -141,9 +168,9 @@ def kv_blocks(
     """(tiles, blocks, longest, masked) of one KV head's query rows.
 
     Row tile m holds `tile_m` (position, group member) pairs and visits the KV blocks
-    between the window's start and its last position. `blocks` and `masked` are sums over
-    tiles, `longest` the largest block count. Forward values are exact (a floor sum);
-    the gradient is that of the closed form.
+    between the window's start and its last position. `blocks` and `masked` are sums
+    over tiles, `longest` the largest block count. The block count is exact (a floor
+    sum) with the gradient of the closed form; with a window the other two are estimates.
     """
     tiles = smooth.ceil(q_len * group / tile_m)
     whole = lax.stop_gradient
@@ -151,14 +178,19 @@ def kv_blocks(
     count = whole(jnp.ceil(q * g / m))
     shift = jnp.maximum(whole(kv_len) - q, 0.0)  # positions already in the cache
     span, last = g * n, jnp.floor((q - 1 + shift) / n)
-    ends = smooth.floor_sum(count - 1, m, m - 1 + shift * g, span) + last
     # the first block inside the window: zero until tile `first`
     first = jnp.clip(jnp.ceil((window - 1 - shift) * g / m), 0.0, count)
-    offset = (shift - window + 1) * g + first * m
-    starts = smooth.floor_sum(count - first, m, jnp.maximum(offset, 0.0), span)
+    inside = jnp.maximum((shift - window + 1) * g + first * m, 0.0)
+    ends, starts, diagonals = smooth.floor_sum(
+        jnp.stack([count - 1, count - first, count]),
+        m,
+        jnp.stack([m - 1 + shift * g, inside, (1 + shift) * g]),
+        span,
+    )
+    ends = ends + last
     starts = jnp.where(window > 0, starts, 0.0)
     exact = ends - starts + count
-    diagonal = ends - smooth.floor_sum(count, m, (1 + shift) * g, span) + count
+    diagonal = ends - diagonals + count
     masked = jnp.where(window > 0, jnp.minimum(exact, 2 * diagonal), diagonal)
     # continuous: mean visible keys plus the rounding of both block ends
     keys = jnp.where(
@@ -172,7 +204,9 @@ def kv_blocks(
     )
     full = tiles * smooth.ceil(kv_len / tile_n)
     blocks = jnp.where(causal > 0, smooth.with_slope_of(exact, relaxed), full)
-    masked = jnp.where(causal > 0, smooth.with_slope_of(masked, tiles + 0 * masked), 0.0)
+    masked = jnp.where(
+        causal > 0, smooth.with_slope_of(masked, tiles + 0 * masked), 0.0
+    )
     return tiles, blocks, jnp.maximum(longest, blocks / tiles), masked
 
 
@@ -182,12 +216,15 @@ def _common(shape: _Attention, gpu: GpuSpec, c: Corrections) -> dict[str, Any]:
     # a window at least as long as the cache runs the plain kernel
     local = (window > 0) & (window < shape.kv_len)
     fp8 = shape.kv_cache_dtype == _FP8
-    compute = jnp.where(fp8, _FP8, shape.dtype)
-    tile_m, tile_n = _tiles(shape, gpu, local, fp8)
+    # FlashAttention 2 and its like widen fp8 keys and values to the queries' type
+    fp8_math = fp8 & (gpu.mma_kind > 0)
+    compute = jnp.where(fp8_math, _FP8, shape.dtype)
+    tile_m, tile_n = _tiles(shape, gpu, local, fp8_math)
     return {
         "window": jnp.where(local, window, 0.0),
-        "fp8": fp8,
-        "compute": compute,
+        "fp8": fp8_math,
+        # wgmma wants V along the keys: fp8 values are turned in shared memory
+        "turned": jnp.where(fp8_math & (jnp.round(gpu.mma_kind) == 1), 1.0, 0.0),
         "tile_m": tile_m,
         "tile_n": tile_n,
         "group": shape.num_heads / shape.num_kv_heads,
@@ -208,7 +245,7 @@ def _prefill(shape: _Attention, gpu: GpuSpec, c: Corrections) -> Demand:
     )
     ctas, blocks_all = heads * tiles, heads * blocks
     elements = tile_m * tile_n
-    transposed = jnp.where(s["fp8"], tile_n * d / c.transpose_rate, 0.0)  # cycles
+    transposed = s["turned"] * tile_n * d / c.transpose_rate  # cycles
     efficiency = c.prefill_efficiency * jnp.where(s["fp8"], c.fp8_efficiency, 1.0)
     block_cycles = (
         4 * elements * d / (s["peak"] * efficiency)
@@ -220,9 +257,9 @@ def _prefill(shape: _Attention, gpu: GpuSpec, c: Corrections) -> Demand:
     own = c.prefill_own + rows * d * (e + 2) / c.prefill_query
     own += c.prefill_fill * block_cycles
     q_bytes = shape.batch * shape.num_heads * shape.q_len * d
-    kv_once = 2 * heads * jnp.where(
-        s["window"] > 0, jnp.minimum(shape.kv_len, shape.q_len + s["window"]), shape.kv_len
-    ) * d * e  # fmt: skip
+    seen = jnp.minimum(shape.kv_len, shape.q_len + s["window"])
+    seen = jnp.where(s["window"] > 0, seen, shape.kv_len)
+    kv_once = 2 * heads * seen * d * e
     loads = blocks_all * 2 * tile_n * d * e
     near = q_bytes * (e + 2) + kv_once
     miss = smooth.miss(near, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
@@ -231,8 +268,7 @@ def _prefill(shape: _Attention, gpu: GpuSpec, c: Corrections) -> Demand:
         jnp.shape(ctas),
         tensor=4 * elements * d * blocks_all,
         sfu=sfu,
-        issue=transposed * blocks_all * gpu.issue_slots_per_cycle,
-        smem=2 * loads,
+        smem=loads + transposed * blocks_all * gpu.smem_bytes_per_cycle,
         l2=loads + q_bytes * e,
         dram=(q_bytes * e + kv_once) * miss,
         store_l2=q_bytes * 2,
@@ -265,7 +301,9 @@ def _decode(shape: Decode, gpu: GpuSpec, c: Corrections) -> Demand:
     given = shape.split_k[..., None]
     split = jnp.where(given > 0, given, as_float(_SPLITS))
     tiles = heads * smooth.ceil(s["group"] / s["tile_m"])
-    reach = jnp.where(s["window"] > 0, jnp.minimum(s["window"] + tile_n, kv_len), kv_len)
+    reach = jnp.where(
+        s["window"] > 0, jnp.minimum(s["window"] + tile_n, kv_len), kv_len
+    )
     blocks = smooth.ceil(reach / tile_n)
     split = jnp.minimum(split, blocks)
     ctas = tiles * split
@@ -273,19 +311,21 @@ def _decode(shape: Decode, gpu: GpuSpec, c: Corrections) -> Demand:
     # rows beyond the group are computed in vain, but only 64 rows of a tile are issued
     rows = jnp.minimum(s["tile_m"], 64.0 * jnp.ceil(s["group"] / 64.0))
     elements = rows * tile_n * ctas * per_cta
-    transposed = jnp.where(s["fp8"], tile_n * d / c.transpose_rate, 0.0)
+    transposed = s["turned"] * tile_n * d / c.transpose_rate
     keys = jnp.where(s["window"] > 0, jnp.minimum(s["window"], kv_len), kv_len)
     q_bytes = (shape.batch * shape.num_heads)[..., None] * d
-    kv_bytes = 2 * heads * d * keys * e + 4 * shape.batch[..., None] * jnp.ceil(kv_len / 64)
+    kv_bytes = 2 * heads * d * keys * e + 4 * shape.batch[..., None] * jnp.ceil(
+        kv_len / 64
+    )
     near = kv_bytes + q_bytes * (e + 2)
-    miss = smooth.miss(near, c.l2_share * gpu.l2_capacity, c.l2_sharpness)
+    distance = jnp.maximum(near, shape.distance[..., None])
+    miss = smooth.miss(distance, c.l2_share * gpu.l2_capacity, _KV_EDGE)
     combine = jnp.where(split > 1, 8 * q_bytes * split, 0.0)
     return make_demand(
         jnp.shape(ctas),
         tensor=4 * elements * d,
         sfu=elements,
-        issue=transposed * ctas * per_cta * gpu.issue_slots_per_cycle,
-        smem=2 * kv_bytes,
+        smem=kv_bytes + transposed * ctas * per_cta * gpu.smem_bytes_per_cycle,
         l2=kv_bytes + q_bytes * e,
         dram=(kv_bytes + q_bytes * e) * miss,
         store_l2=q_bytes * 2 + combine,
@@ -304,7 +344,7 @@ def _decode(shape: Decode, gpu: GpuSpec, c: Corrections) -> Demand:
         sharpness=c.prefill_sharpness,
         sharpness_memory=c.sharpness,
         store_exposed=1.0,
-        tensor_energy=s["energy"],
+        tensor_energy=s["energy"] * _rates.padded_energy(s["group"] / rows),
         activity=s["activity"],
         tau=0.02,
     )

@@ -32,15 +32,22 @@ OPS: Final = (
 )
 
 
-def lower(op: str, fields: Mapping[str, np.ndarray], context: Context) -> list[Launches]:
+def lower(
+    op: str, fields: Mapping[str, np.ndarray], context: Context
+) -> list[Launches]:
     """Implicit GEMM of the groups (`batch` = groups); one group a channel is depthwise
     work on CUDA cores that reads and writes each pixel once."""
     f = {name: fields[name] for name in fields}
-    out_hw = np.floor((f["input_hw"] + 2 * f["padding"] - f["kernel_size"]) / f["stride"]) + 1
+    out_hw = (
+        np.floor((f["input_hw"] + 2 * f["padding"] - f["kernel_size"]) / f["stride"])
+        + 1
+    )
     pixels = f["images"] * out_hw**2
     taps = f["kernel_size"] ** 2
     size = np.asarray(BYTES)
-    image = f["images"] * f["in_channels"] * f["input_hw"] ** 2 * size[f["dtype"]]
+    # strides longer than the kernel leave pixels out
+    read_hw = np.minimum(f["input_hw"], out_hw * f["kernel_size"])
+    image = f["images"] * f["in_channels"] * read_hw**2 * size[f["dtype"]]
     depthwise = (f["groups"] > 1) & (f["groups"] == f["in_channels"])
     columns = {
         "batch": f["groups"],

@@ -45,7 +45,9 @@ _INSTRUCTIONS: Final = 4.0
 
 
 def _reads(fields: Mapping[str, Any]) -> Any:
-    reads = np.where(np.isin(np.asarray(fields["fn"], object).astype(str), TWO_READS), 2.0, 1.0)
+    reads = np.where(
+        np.isin(np.asarray(fields["fn"], object).astype(str), TWO_READS), 2.0, 1.0
+    )
     return reads if reads.ndim else float(reads)
 
 
@@ -72,7 +74,9 @@ OPS: Final = (
 )
 
 
-def lower(op: str, fields: Mapping[str, np.ndarray], context: Context) -> list[Launches]:
+def lower(
+    op: str, fields: Mapping[str, np.ndarray], context: Context
+) -> list[Launches]:
     """One launch a row; `reads` and `writes` are per element of `elements`."""
     size = np.asarray(BYTES)
     elements = fields["elements"]

@@ -13,7 +13,9 @@ from .stream import stream_launches
 OPS: Final = (Op("gather", (Field("rows"), Field("cols"), Field("dtype", "dtype"))),)
 
 
-def lower(op: str, fields: Mapping[str, np.ndarray], context: Context) -> list[Launches]:
+def lower(
+    op: str, fields: Mapping[str, np.ndarray], context: Context
+) -> list[Launches]:
     """One launch a row: every row of the table comes from DRAM."""
     elements = fields["rows"] * fields["cols"]
     size = elements * np.asarray(BYTES)[fields["dtype"]]

@@ -14,13 +14,16 @@ from .. import smooth
 from ..corrections import Corrections
 from ..dtypes import BYTES
 from ..hardware.spec import GpuSpec
-from ..physics.demand import Demand, demand as make_demand
+from ..physics.demand import Demand
+from ..physics.demand import demand as make_demand
 from ..physics.memory import excess, wave_traffic
 from ..records import Record, as_float, as_index
 from ..units import KiB
 from . import _rates
+from ._menu import LEGAL, MENU
 from .launch import Context, Launches, floats
 from .ops import Field, Op, on_tensor_cores, output_dtype
+from .stream import stream_launches
 
 
 def _weights(fields: Mapping[str, Any]) -> Any:
@@ -44,66 +47,6 @@ OPS: Final = (
         ),
     ),
 )
-
-_TENSOR_TILES: Final = (
-    (256, 128),
-    (128, 256),
-    (128, 128),
-    (256, 64),
-    (64, 256),
-    (128, 64),
-    (64, 128),
-    (64, 64),
-    (32, 128),
-    (16, 128),
-    (32, 64),
-    (16, 64),
-)
-_WGMMA_TILES: Final = (
-    (256, 128),
-    (128, 256),
-    (128, 128),
-    (192, 128),
-    (128, 192),
-    (128, 64),
-    (64, 128),
-    (64, 64),
-    (32, 128),
-    (16, 128),
-    (32, 64),
-    (16, 64),
-)
-_SPLIT_OF: Final = (2, 5, 7, 9, 10, 11)
-"""Entries of the tensor menus that the library also runs with split K."""
-_SPLITS: Final = (3, 8)
-_LINEAR_TILES: Final = ((128, 64, 1), (128, 32, 1), (32, 128, 1), (64, 32, 1), (128, 32, 3))
-"""What cuBLAS runs for fp32 `nn.Linear` on A100 (tile and grid recorded)."""
-_BATCHED_TILES: Final = (
-    (128, 128, 1),
-    (256, 128, 1),
-    (128, 256, 1),
-    (128, 64, 1),
-    (64, 128, 1),
-    (128, 128, 3),
-)
-
-
-def _menu() -> np.ndarray:
-    """Candidates (tile_m, tile_n, split_k) by kind: the three MMA kinds, then CUDA-core
-    linear layers and CUDA-core batched or row-major products. Shape (5, c, 3); short
-    menus are padded with tile 0 (illegal)."""
-    rows = []
-    for tiles in (_TENSOR_TILES, _WGMMA_TILES, _WGMMA_TILES):
-        rows.append(
-            [(*tile, 1) for tile in tiles]
-            + [(*tiles[i], s) for i in _SPLIT_OF for s in _SPLITS]
-        )
-    rows += [list(_LINEAR_TILES), list(_BATCHED_TILES)]
-    width = max(map(len, rows))
-    return np.array([row + [(0, 0, 0)] * (width - len(row)) for row in rows], float)
-
-
-MENU: Final = _menu()
 
 
 class Gemm(Record):
@@ -136,8 +79,10 @@ class Gemm(Record):
     """Whether every row carries its tile: then there is one candidate."""
 
 
-def lower(op: str, fields: Mapping[str, np.ndarray], context: Context) -> list[Launches]:
-    """Launches of `gemm` rows: one each (a split-K reduction is part of a candidate)."""
+def lower(
+    op: str, fields: Mapping[str, np.ndarray], context: Context
+) -> list[Launches]:
+    """One launch a row (a split-K reduction is part of a candidate)."""
     weights = fields["weights"]
     columns = {
         name: fields[name] for name in ("batch", "m", "n", "k", "dtype", "out_dtype")
@@ -149,7 +94,29 @@ def lower(op: str, fields: Mapping[str, np.ndarray], context: Context) -> list[L
         "b_distance": np.where(weights == "b", context.pass_bytes, 0.0),
         "eager": context.eager,
     }
-    return [product_launches(fields, columns)]
+    return [product_launches(fields, columns), *_quantisation(fields)]
+
+
+def _quantisation(fields: Mapping[str, np.ndarray]) -> list[Launches]:
+    """Activations of 8-bit products with weights are quantised by a kernel of their own
+    (reads 16 bit, writes 8; one CTA a row)."""
+    size = np.asarray(BYTES)[fields["dtype"]]
+    rows = np.flatnonzero((size < 2) & (fields["weights"] != "none"))
+    if not rows.size:
+        return []
+    first = fields["weights"][rows] == "b"  # the activations are A
+    tokens = np.where(first, fields["m"][rows], fields["n"][rows])
+    elements = tokens * fields["k"][rows]
+    return [
+        stream_launches(
+            2 * elements,
+            elements,
+            host="none",
+            rows=rows,
+            issue=8 * elements,
+            ctas=tokens,
+        )
+    ]
 
 
 def product_launches(
@@ -179,24 +146,27 @@ def _choose(given: Array, menu: Array) -> Array:
     return jnp.where(_column(given) > 0, _column(given), menu)
 
 
-def candidates(shape: Gemm, gpu: GpuSpec) -> tuple[Array, Array, Array]:
-    """`tile_m, tile_n, split_k` of each candidate, shape (kernels, candidates)."""
+def candidates(
+    shape: Gemm, gpu: GpuSpec, tensor: Array
+) -> tuple[Array, Array, Array, Array]:
+    """`tile_m, tile_n, split_k, legal`, each of shape (kernels, candidates)."""
     if shape.given:
-        split = jnp.where(shape.split_k > 0, shape.split_k, 1.0)
-        return _column(shape.tile_m), _column(shape.tile_n), _column(split)
+        split = _column(jnp.where(shape.split_k > 0, shape.split_k, 1.0))
+        tile_m, tile_n = _column(shape.tile_m), _column(shape.tile_n)
+        return tile_m, tile_n, split, jnp.ones_like(split)
     kind = jnp.round(gpu.mma_kind).astype(jnp.int32)
     cuda = jnp.where(shape.linear > 0, 3, 4)
-    menu = as_float(MENU)[jnp.where(shape.tensor_core > 0, kind, cuda)]
+    entry = jnp.where(tensor > 0, kind, cuda)
+    menu = as_float(MENU)[entry]
     return (
         _choose(shape.tile_m, menu[..., 0]),
         _choose(shape.tile_n, menu[..., 1]),
         _choose(shape.split_k, menu[..., 2]),
+        as_float(LEGAL)[entry],
     )
 
 
-def resident_ctas(
-    gpu: GpuSpec, threads: Array, registers: Array, smem: Array
-) -> Array:
+def resident_ctas(gpu: GpuSpec, threads: Array, registers: Array, smem: Array) -> Array:
     """CTAs that an SM holds: registers, threads, shared memory and the CTA limit."""
     by_registers = gpu.registers_per_sm / (registers * threads)
     by_threads = gpu.max_threads_per_sm / threads
@@ -205,18 +175,40 @@ def resident_ctas(
     return smooth.at_least_one(smooth.floor(jnp.minimum(least, gpu.max_ctas_per_sm)))
 
 
+_FMA_FRAGMENTS: Final = 2 / 32
+"""`fragments` of a warp on CUDA cores: a block of 32 x 32."""
+
+
+def fragments(kind: Array, tile_m: Array, tile_n: Array) -> Array:
+    """Shared-memory reads per multiply-add, in elements: 1/rows + 1/columns of the
+    block that one matrix instruction (mma.sync: one warp) reuses its operands over."""
+    rows = jnp.stack(
+        jnp.broadcast_arrays(
+            jnp.minimum(tile_m / 2, 64.0),
+            jnp.minimum(tile_m, 64.0),
+            jnp.minimum(tile_m, 128.0) * 2,  # a pair of CTAs shares its operands
+        )
+    )
+    cols = jnp.stack(
+        jnp.broadcast_arrays(
+            jnp.minimum(tile_n / 2, 64.0), tile_n, jnp.minimum(tile_n, 256.0)
+        )
+    )
+    return (1 / rows + 1 / cols)[jnp.round(kind).astype(jnp.int32)]
+
+
 def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     """Work, geometry and path of each candidate; shape (kernels, candidates).
 
-    Equations: tensor GEMM of `physics/gemm.md` section 3 (operand feed, wave traffic,
-    Little's law) on the busy/path timeline of `physics/README.md` section 4.
+    Equations: `docs/physics.md`, GEMM (operand feed, wave traffic,
+    Little's law) on the busy/path timeline of its section Timeline.
     """
-    tile_m, tile_n, split = candidates(shape, gpu)
-    legal = tile_m > 0
-    tile_m, tile_n = jnp.where(legal, tile_m, 64.0), jnp.where(legal, tile_n, 64.0)
-    split = jnp.where(legal, split, 1.0)
+    # a type that the GPU's tensor cores lack runs on CUDA cores
+    tensor = shape.tensor_core * _rates.on_tensor_cores(gpu, shape.dtype)
+    tile_m, tile_n, split, legal = candidates(shape, gpu, tensor)
     batch, m, n, k = (_column(x) for x in (shape.batch, shape.m, shape.n, shape.k))
-    tensor = _column(shape.tensor_core)
+    given_split = _column(shape.split_k) > 0
+    tensor = _column(tensor)
     e = _column(_rates.bytes_of(shape.dtype))
     e_out = _column(_rates.bytes_of(shape.out_dtype))
     kind = gpu.mma_kind
@@ -243,8 +235,8 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     flop = ctas * 2 * tile_m * tile_n * step * steps
     per_step = (jnp.minimum(tile_m, m) + jnp.minimum(tile_n, n)) * jnp.minimum(step, k)
     loads = ctas * steps * per_step * e
-    fragments = e * (1 / jnp.minimum(tile_m / 2, 64.0) + 1 / jnp.minimum(tile_n / 2, 64.0))
-    smem_work = flop / 2 * fragments + loads
+    reuse = jnp.where(tensor > 0, fragments(kind, tile_m, tile_n), _FMA_FRAGMENTS)
+    smem_work = flop / 2 * e * reuse + loads
 
     a_plain = batch * m * k * e
     a_bytes = jnp.where(_column(shape.a_bytes) > 0, _column(shape.a_bytes), a_plain)
@@ -300,10 +292,12 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
         sharpness=c.sharpness,
         sharpness_memory=c.sharpness,
         store_exposed=c.store_exposed,
-        tensor_energy=_column(_rates.tensor_energy(c, shape.dtype)),
+        tensor_energy=_column(_rates.tensor_energy(c, shape.dtype))
+        * _rates.padded_energy(m * n / (tiles_m * tile_m * tiles_n * tile_n)),
         activity=_column(_rates.activity(c, shape.zero_share)),
         choice=-c.choice_split * jnp.log(split),
-        illegal=jnp.where(legal, 0.0, 1.0),
+        # 8-bit library kernels never split K
+        illegal=1 - legal * jnp.where((split == 1) | (e >= 2) | given_split, 1.0, 0.0),
         tau=jnp.where(tensor > 0, c.choice_tau, c.choice_tau_fma),
     )
 
@@ -316,6 +310,8 @@ def misalignment(shape: Gemm) -> Array:
         gcd = sum(jnp.where(jnp.mod(x, d) == 0, d / 2, 0.0) for d in (2.0, 4.0, 8.0))
         return 1 - jnp.log2(1 + gcd) / 3  # 1 + (1, 1+2, 1+2+4) = 2, 4, 8
 
-    worst = jnp.maximum(of(jax.lax.stop_gradient(shape.n)), of(jax.lax.stop_gradient(shape.k)))
+    worst = jnp.maximum(
+        of(jax.lax.stop_gradient(shape.n)), of(jax.lax.stop_gradient(shape.k))
+    )
     narrow = (_rates.bytes_of(shape.dtype) == 2) & (shape.tensor_core > 0)
     return jnp.where(narrow, worst, 0.0)

@@ -1,4 +1,4 @@
-"""`Launches`: columns of one shape record, as `lower` of a kernel class returns them."""
+"""`Launches`: columns of one shape record, as a kernel class lowers them."""
 
 import dataclasses
 from typing import Any, Literal

@@ -1,7 +1,7 @@
 """Mixture of experts: two grouped GEMM, activation, combination, with a token
 distribution over experts.
 
-Equations: `physics/attention-moe.md` section 2.5. Counts of tokens per expert are made
+Equations: `docs/physics.md`, MoE. Counts of tokens per expert are made
 on the host (they depend on shapes alone); tiles over them are counted in the model.
 """
 
@@ -20,7 +20,8 @@ from .. import smooth
 from ..corrections import Corrections
 from ..dtypes import BYTES
 from ..hardware.spec import GpuSpec
-from ..physics.demand import Demand, demand as make_demand
+from ..physics.demand import Demand
+from ..physics.demand import demand as make_demand
 from ..records import Record, as_float, as_index
 from ..units import KiB
 from . import _rates
@@ -127,11 +128,13 @@ def _loads(
     return load, weight
 
 
-def lower(op: str, fields: Mapping[str, np.ndarray], context: Context) -> list[Launches]:
+def lower(
+    op: str, fields: Mapping[str, np.ndarray], context: Context
+) -> list[Launches]:
     """Gate and up together, activation, down, combination over the top-k rows."""
     f = fields
     whole = [
-        f[name].astype(int)
+        f[name].astype(int).tolist()
         for name in ("num_tokens", "num_experts", "topk", "moe_ep_size")
     ]
     for experts, ranks, topk in zip(whole[1], whole[3], whole[2], strict=True):
@@ -196,10 +199,11 @@ def demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
     e = _rates.bytes_of(shape.dtype)[..., None]
     load, weight = shape.tokens[..., None, :], shape.weight[..., None, :]
     tiles_m = jnp.sum(weight * smooth.ceil(load / tile_m[..., None]), axis=-1)
-    ctas = tiles_m * smooth.ceil(n / tile_n)
     active = jnp.sum(weight * (load > 0), axis=-1)
     rows = jnp.sum(weight * load, axis=-1)
-    loads = ctas * (tile_m + tile_n) * k * e
+    ctas = tiles_m * smooth.ceil(n / tile_n)
+    across = smooth.ceil(n / tile_n)
+    loads = (rows * across + ctas * tile_n) * k * e  # no rows beyond an expert's tokens
     near = active * n * k * e + rows * (k * e + 2 * n)
     capacity = c.l2_share * gpu.l2_capacity
     miss = smooth.miss(near, capacity, c.l2_sharpness)
@@ -231,8 +235,7 @@ def demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
         sharpness=c.sharpness,
         sharpness_memory=c.sharpness,
         store_exposed=c.store_exposed,
-        tensor_energy=_rates.tensor_energy(c, shape.dtype)[..., None],
+        tensor_energy=_rates.tensor_energy(c, shape.dtype)[..., None]
+        * _rates.padded_energy(rows * n / (ctas * tile_m * tile_n + 1e-9)),
         activity=_rates.activity(c, shape.zero_share)[..., None],
     )
-
-

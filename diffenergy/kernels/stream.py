@@ -12,7 +12,8 @@ from jaxtyping import Float
 from .. import smooth
 from ..corrections import Corrections
 from ..hardware.spec import GpuSpec
-from ..physics.demand import Demand, demand as make_demand
+from ..physics.demand import Demand
+from ..physics.demand import demand as make_demand
 from ..records import Record, as_float
 from . import _rates
 from .launch import Host, Launches
@@ -35,7 +36,7 @@ class Stream(Record):
 
 
 CTA_BYTES = 16384.0
-"""Bytes that one CTA of an element-wise kernel moves (256 threads, 4 vectors of 16 B)."""
+"""Bytes that a CTA of an element-wise kernel moves (256 threads, 4 x 16 B each)."""
 
 
 def stream_launches(
@@ -65,7 +66,11 @@ def demand(shape: Stream, gpu: GpuSpec, c: Corrections) -> Demand:
     The SM side pulls `stream_feed` bytes a cycle (fits 825-1,270 GB/s of an A100 over
     510-1,410 MHz), DRAM gives its rate to what L2 does not hold of a producer's output.
     """
-    read, write, rows = shape.read[..., None], shape.write[..., None], shape.ctas[..., None]
+    read, write, rows = (
+        shape.read[..., None],
+        shape.write[..., None],
+        shape.ctas[..., None],
+    )
     once = read + write
     reduction = jnp.where(rows > 0, 1.0, 0.0)
     reread = read * c.reduction_reads * reduction
@@ -74,7 +79,9 @@ def demand(shape: Stream, gpu: GpuSpec, c: Corrections) -> Demand:
     threads = shape.threads[..., None]
     ctas = jnp.where(rows > 0, rows, smooth.at_least_one(once / CTA_BYTES))
     resident = jnp.minimum(gpu.max_threads_per_sm / threads, gpu.max_ctas_per_sm)
-    resident = smooth.at_least_one(jnp.minimum(resident, 16.0)) * reduction + 1 - reduction
+    resident = (
+        smooth.at_least_one(jnp.minimum(resident, 16.0)) * reduction + 1 - reduction
+    )
     fma_peak, fma_efficiency = _rates.fma_rate(gpu, c)
     fma = shape.fma[..., None]
     return make_demand(

@@ -4,7 +4,8 @@ Axes are `*batch` = (kernel, candidate); candidates are tiles or splits among wh
 library chooses, and most classes have one.
 """
 
-from typing import Final
+import dataclasses
+from typing import Any, Final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -43,6 +44,8 @@ class Demand(Record):
     fma_peak: Float[Array, "*batch"] = _leaf(1.0)  # FLOP/cycle/SM
     fma_efficiency: Float[Array, "*batch"] = _leaf(1.0)
     sfu_efficiency: Float[Array, "*batch"] = _leaf(1.0)
+    issue_efficiency: Float[Array, "*batch"] = _leaf(1.0)
+    smem_efficiency: Float[Array, "*batch"] = _leaf(1.0)
     feed: Float[Array, "*batch"] = _leaf(1e9)  # B/cycle/SM from L2 into the SM
     flow: Float[Array, "*batch"] = _leaf(1e9)  # B/cycle/SM from DRAM (Little's law)
     l2_sharing: Float[Array, "*batch"] = _leaf(1.0)  # loads served per L2 read
@@ -72,10 +75,13 @@ class Demand(Record):
     tau: Float[Array, "*batch"] = _leaf(0.05)  # spread of the choice in ln t
 
 
+_DEFAULTS: Final[dict[str, Any]] = {
+    field.name: field.default for field in dataclasses.fields(Demand)
+}
+
+
 def demand(shape: tuple[int, ...], **fields: ArrayLike) -> Demand:
     """`Demand` of batch shape `shape` = (kernels, candidates); the rest at defaults."""
-    filled = {
-        name: fields.get(name, field.default)
-        for name, field in Demand.__dataclass_fields__.items()
-    }
-    return Demand(**{n: jnp.broadcast_to(as_float(v), shape) for n, v in filled.items()})
+    filled = {**_DEFAULTS, **fields}
+    arrays = {n: jnp.broadcast_to(as_float(v), shape) for n, v in filled.items()}
+    return Demand(**arrays)

@@ -16,12 +16,12 @@ def capped_clock(
     lowest: Float[Array, "*p"],
     cap: Float[Array, "*p"],
 ) -> tuple[Float[Array, "*p"], Bool[Array, "*p"]]:
-    """(clock, feasible): highest clock <= `requested` (Hz) with `power(clock)` <= `cap`.
+    """(clock, feasible): highest clock up to `requested` (Hz) under the `cap` (W).
 
-    `power` (W) grows with the clock and acts elementwise. Secant steps in ln P over ln f
-    inside a bracket, only while some element is over its cap; the derivative is implicit
-    (that of the root of P(f) = cap). Where even `lowest` is over the cap it is returned,
-    infeasible.
+    `power` (W) grows with the clock and acts elementwise. Secant steps in ln P over
+    ln f inside a bracket, only while some element is over its cap; the derivative is
+    implicit (that of the root of P(f) = cap). Where even `lowest` is over the cap it is
+    returned, infeasible.
     """
     root, over, feasible = _search(power, requested, lowest, cap)
 
@@ -55,9 +55,15 @@ def _search(
         low = jnp.where(error <= 0, jnp.maximum(low, x), low)
         high = jnp.where(error > 0, jnp.minimum(high, x), high)
         slope = (error - last_error) / jnp.where(x == last_x, 1.0, x - last_x)
-        slope = jnp.where((step > 0) & (slope > 0.1), slope, 2.0)
-        guess = x - error / slope
-        guess = jnp.where((guess >= low) & (guess <= high), guess, 0.5 * (low + high))
+        slope = jnp.where(step > 0, slope, 2.0)
+        rising = slope > 1e-5
+        guess = x - error / jnp.where(rising, slope, 1.0)
+        slow = (step > 0) & (jnp.abs(error) > 0.5 * jnp.abs(last_error))
+        inside = rising & ~slow & (guess >= low) & (guess <= high)
+        # a root that seems to lie below the lowest clock: see whether that one will do
+        beyond = rising & (guess < bottom) & (low <= bottom)
+        otherwise = jnp.where(beyond, bottom, 0.5 * (low + high))
+        guess = jnp.where(inside, guess, otherwise)
         # at the lowest clock, or under the cap at the requested one: nothing to search
         done = ~over | ((x <= bottom) & (error > 0)) | (jnp.abs(error) <= tolerance)
         return (
@@ -73,6 +79,8 @@ def _search(
 
     zero = jnp.zeros_like(top)
     start = (jnp.zeros((), jnp.int32), bottom, top, top, top, zero, zero + 1, zero > 0)
-    _, low, _, x, *_, over = lax.while_loop(unfinished, refine, start)
-    feasible = ~over | (x > bottom + 1e-6)
-    return jnp.where(over, jnp.exp(x), requested), over, feasible
+    _, low, _, x, _, _, error, over = lax.while_loop(unfinished, refine, start)
+    feasible = ~over | (low > bottom) | ((error == 0) & (x > bottom))
+    found = jnp.exp(jnp.where(error == 0, x, low))  # else the best clock under the cap
+    held = jnp.where(feasible, found, lowest)
+    return jnp.where(over, held, requested), over, feasible

@@ -1,7 +1,7 @@
 """Energy of a launch by unit, idle power, leakage, temperature.
 
 Core energies are stated at the floor voltage V0 and scale with (V/V0)^2; DRAM and links
-have their own rails. Equations: `physics/README.md` section 4, `unified.md` section 1.
+have their own rails. Equations: `docs/physics.md`, Power.
 """
 
 from typing import Final

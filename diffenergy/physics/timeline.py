@@ -1,8 +1,9 @@
 """From demand to the time of a launch: units, resident CTAs, waves, memory, launch.
 
-Equations: `physics/README.md` section 4. A CTA has two numbers, `busy` (work of the SM's
-units, which adds up over resident CTAs) and its critical path alone; n CTAs on an SM take
-T(n) = pnorm(n busy, path) + own/n, and a kernel is full rounds T(resident) plus a rest.
+Equations: `docs/physics.md`, Timeline. A CTA has two numbers, `busy` (work of the units
+of its SM, which adds up over resident CTAs) and its critical path alone; n CTAs on one
+SM take T(n) = pnorm(n busy, path) + own/n, and a kernel is full rounds T(resident) plus a
+rest.
 """
 
 from typing import Final
@@ -40,12 +41,13 @@ def cta_cycles(
     d, share = demand, 1 / demand.ctas
     math = d.tensor / (d.tensor_peak * d.tensor_efficiency)
     math += d.fma / (d.fma_peak * d.fma_efficiency)
-    issued = smooth.pnorm((math * share, d.issue * share / gpu.issue_slots_per_cycle), _ISSUE)
+    slots = gpu.issue_slots_per_cycle * d.issue_efficiency
+    issued = smooth.pnorm((math * share, d.issue * share / slots), _ISSUE)
     busy = smooth.pnorm(
         (
             issued,
             d.sfu * share / (gpu.sfu_ops_per_cycle * d.sfu_efficiency),
-            d.smem * share / gpu.smem_bytes_per_cycle,
+            d.smem * share / (gpu.smem_bytes_per_cycle * d.smem_efficiency),
             d.l2 * share / d.feed,
         ),
         d.sharpness,
@@ -97,12 +99,10 @@ def timing(
     # the last wave's stores stand alone; of earlier ones a share overlaps other tiles
     exposed = 1 / waves + (1 - 1 / waves) * d.store_exposed
     dram = d.dram + (1 - exposed) * d.store_dram
-    memory = smooth.pnorm(
-        (dram / dram_rate, dram / (d.flow * active * clock)), _FLOW
-    )
-    main = smooth.pnorm(
-        (cycles / clock, d.l2 / d.l2_sharing / l2_rate, memory), d.sharpness_memory
-    )
+    memory = smooth.pnorm((dram / dram_rate, dram / (d.flow * active * clock)), _FLOW)
+    # what one SM pulls and what L2 gives are one path: they bind like units of an SM
+    side = smooth.pnorm((cycles / clock, d.l2 / d.l2_sharing / l2_rate), d.sharpness)
+    main = smooth.pnorm((side, memory), d.sharpness_memory)
     store = smooth.pnorm((d.store_l2 / l2_rate, d.store_dram / dram_rate), _FLOW)
     launch = d.launches * (c.launch_seconds + c.launch_cycles / clock)
     launch = launch + d.fixed_cycles / clock + d.fixed_seconds

@@ -3,11 +3,15 @@
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from ... import dtypes
 from ..listing import Dispatch, Kernel, Listing, Number
 from ..unlisted import finished
 from .config import Config
+
+if TYPE_CHECKING:
+    from ..workload import Workload
 
 Phase = Literal["prefill", "decode", "generate", "forward"]
 Attend = Literal["flash", "eager"]
@@ -86,6 +90,14 @@ class Model(abc.ABC):
     @abc.abstractmethod
     def parameters(self) -> int:
         """Number of parameters (shared ones once), as published."""
+
+    def weight_bytes(self, dtype: str) -> float:
+        """Bytes of the weights, all of them in `dtype`."""
+        return self.parameters() * dtypes.BYTES[dtypes.code(dtype)]
+
+    def kv_bytes_per_token(self, dtype: str) -> float:
+        """Bytes that a token adds to the KV cache kept in `dtype`; 0 without one."""
+        return 0.0
 
     @abc.abstractmethod
     def defaults(self) -> dict[str, Any]:
@@ -173,6 +185,18 @@ class Model(abc.ABC):
             base=base,
         )
         return self._listings(request)
+
+    def workload(self, **given: Any) -> "Workload":
+        """`Workload` of the same choices as `listings`.
+
+        Example:
+
+        >>> load_model("gpt2").workload(batch=4, phase="prefill").names
+        ('prefill',)
+        """
+        from ..assemble import assemble  # loads JAX
+
+        return assemble(self.listings(**given))
 
     def precision(self, request: Request) -> Precision:
         """Operand types of a request."""

@@ -82,6 +82,10 @@ class Decoder(Model):
     def _eager_pass(self, step: Step) -> list[Kernel]:
         """Kernels that the Hugging Face base model launches in one pass."""
 
+    def kv_bytes_per_token(self, dtype: str) -> float:
+        elements = 2 * self.layers * self.kv_heads * self.head_dim
+        return elements * dtypes.BYTES[dtypes.code(dtype)]
+
     def defaults(self) -> dict[str, Any]:
         return dict(
             batch=1,

@@ -1,32 +1,20 @@
-"""`Corrections`: what is fitted, with priors and levels; reading and writing.
+"""`Corrections`: what is fitted, one constant a field, with its prior.
 
-Each constant has one global value and factors for tags of a GPU (`mma:wgmma`,
-`memory:HBM3`, `node:4N`, `gpu:a10`, ...): an unseen GPU falls back to the tags that it
-shares with fitted ones. Sources of the priors: the letters of `physics/` are spelled
-out in docs; every centre here is a published or fitted figure of those studies.
+Centres and widths are published or fitted figures that `docs/physics.md` names;
+every energy is stated at the floor voltage V0.
 """
 
 import dataclasses
-import functools
-import json
-import math
-from collections.abc import Mapping, Sequence
-from importlib import resources
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import equinox as eqx
-import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from .hardware.files import GpuCard, corrections_rows, gpu_names, read_gpu
-from .hardware.spec import GpuSpec
-from .records import Record, as_float
+from ..records import Record, as_float
 
 Transform = Literal["positive", "share"]
-SCHEMA: Final = 1
 
 
 def _constant(
@@ -53,7 +41,10 @@ class Corrections(Record):
         0.8, 0.2, "-", "block-scaled fp8 / bf16"
     )
     operand_half_tile: Float[Array, "*batch"] = _constant(
-        10.0, 0.3, "elements", "tile side that halves the operand feed at 2048 FLOP/cycle"
+        10.0,
+        0.3,
+        "elements",
+        "tile side that halves the operand feed at 2048 FLOP/cycle",
     )
     sm_feed: Float[Array, "*batch"] = _constant(
         75.0, 0.3, "B/cycle/SM", "tile loads that one SM sustains"
@@ -134,7 +125,7 @@ class Corrections(Record):
         0.9, 0.3, "-", "share of a store that no other tile hides (mma.sync)", "share"
     )
     split_cycles: Float[Array, "*batch"] = _constant(
-        2000.0, 0.5, "cycles", "second launch of a split-K reduction"
+        2000.0, 0.5, "cycles", "split-K reduction beyond its launch"
     )
     choice_tau: Float[Array, "*batch"] = _constant(
         0.05, 0.3, "-", "spread in ln t of a library's tile choice, tensor cores"
@@ -245,13 +236,17 @@ class Corrections(Record):
     energy_fma: Float[Array, "*batch"] = _constant(
         5e-12, 0.3, "J/FLOP", "fp32 FLOP on CUDA cores"
     )
-    energy_sfu: Float[Array, "*batch"] = _constant(3.5e-12, 0.6, "J", "special function")
-    energy_issue: Float[Array, "*batch"] = _constant(
-        2e-12, 0.5, "J", "lane instruction of streaming kernels"
+    energy_sfu: Float[Array, "*batch"] = _constant(
+        3.5e-12, 0.6, "J", "special function"
     )
-    energy_smem: Float[Array, "*batch"] = _constant(0.5e-12, 0.7, "J/B", "shared memory")
+    energy_issue: Float[Array, "*batch"] = _constant(
+        4e-12, 0.3, "J", "lane instruction of streaming kernels"
+    )
+    energy_smem: Float[Array, "*batch"] = _constant(
+        0.5e-12, 0.7, "J/B", "shared memory"
+    )
     energy_l2: Float[Array, "*batch"] = _constant(
-        10e-12, 0.4, "J/B", "L2, network and SM path"
+        10e-12, 0.25, "J/B", "L2, network and SM path"
     )
     energy_dram: Float[Array, "*batch"] = _constant(
         75e-12, 0.2, "J/B", "DRAM and its interface (own rail), HBM2"
@@ -287,188 +282,13 @@ CONSTANTS: Final[Mapping[str, dataclasses.Field[Any]]] = {
     field.name: field for field in dataclasses.fields(Corrections)
 }
 
-Levels = dict[str, dict[str, float]]
 
-PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
-    "mma:wgmma": {
-        "operand_half_tile": (0.45, 0.4),
-        "gemm_cycles": (0.5, 0.3),
-        "stream_feed": (1.4, 0.2),
-        "store_exposed": (0.67, 0.4),
-    },
-    "mma:tcgen05": {
-        "operand_half_tile": (0.45, 0.4),
-        "gemm_cycles": (0.5, 0.3),
-        "stream_feed": (1.8, 0.3),
-        "store_exposed": (0.33, 0.5),
-    },
-    "memory:HBM2e": {"energy_dram": (0.95, 0.1)},
-    "memory:HBM3": {"energy_dram": (0.85, 0.1)},
-    "memory:HBM3e": {"energy_dram": (0.8, 0.1)},
-    "memory:GDDR5": {"energy_dram": (1.8, 0.2)},
-    "memory:GDDR5X": {"energy_dram": (1.6, 0.2)},
-    "memory:GDDR6": {"energy_dram": (1.3, 0.15)},
-    "memory:GDDR6X": {"energy_dram": (1.4, 0.2)},
-    "memory:GDDR7": {"energy_dram": (1.0, 0.3)},
-    "node:28nm": {"core_energy": (2.5, 0.3)},
-    "node:16nm": {"core_energy": (1.5, 0.2)},
-    "node:12nm": {"core_energy": (1.25, 0.2)},
-    "node:8nm": {"core_energy": (1.15, 0.2)},
-    "node:5nm": {"core_energy": (0.7, 0.2)},
-    "node:4N": {"core_energy": (0.65, 0.2)},
-    "node:4NP": {"core_energy": (0.6, 0.2)},
-    "architecture:Hopper": {"sm_clock_energy": (1.4, 0.3), "leakage": (0.2, 0.5)},
-    "architecture:Blackwell": {"sm_clock_energy": (1.4, 0.4), "leakage": (0.2, 0.5)},
-}
-"""Prior factors of tags: (centre, sd of the log), from `unified.md` sections 3 and 5:
-newer matrix instructions, memory types per byte, process nodes per core operation."""
+def centre(constant: str) -> float:
+    """Prior centre of a global constant."""
+    default: Any = CONSTANTS[constant].default
+    return default
 
 
-def tags(card: GpuCard) -> tuple[str, ...]:
-    """Level names that apply to a GPU, general ones first; the last wins nothing:
-    factors multiply."""
-    return (
-        f"architecture:{card.architecture}",
-        f"mma:{card.mma}",
-        f"memory:{card.memory}",
-        f"node:{card.process_node}",
-        f"gpu:{card.corrections or card.name}",
-    )
-
-
-def prior_levels() -> Levels:
-    """Levels with every constant at its prior centre."""
-    levels = {"global": {name: float(f.default) for name, f in CONSTANTS.items()}}
-    for tag, factors in PRIOR_FACTORS.items():
-        levels[tag] = {name: centre for name, (centre, _) in factors.items()}
-    return levels
-
-
-def resolve(levels: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> dict:
-    """Constants for a GPU with tags `names`: global values times the tags' factors."""
-    values = dict(levels["global"])
-    for tag in names:
-        for constant, factor in levels.get(tag, {}).items():
-            values[constant] = values[constant] * factor
-    return values
-
-
-@dataclasses.dataclass(frozen=True)
-class CorrectionsFile:
-    """Contents of a corrections file: levels, instruments and what they rest on."""
-
-    levels: Levels
-    instruments: dict[str, dict[str, float]]
-    fitted_on: dict[str, Any]
-
-    def serve(self, card: GpuCard) -> Corrections:
-        """Constants for one GPU."""
-        return Corrections(**resolve(self.levels, tags(card)))
-
-    def grade(self, card: GpuCard) -> str:
-        """`calibrated` where rows of this GPU were fitted, `forecast` where only its
-        relatives were, `datasheet` where nothing was."""
-        fitted = self.fitted_on.get("gpus", [])
-        if (card.corrections or card.name) in fitted:
-            return "calibrated"
-        return "forecast" if fitted else "datasheet"
-
-
-def prior_file() -> CorrectionsFile:
-    """Corrections with nothing fitted."""
-    return CorrectionsFile(prior_levels(), {}, {})
-
-
-def read_corrections(path: str | Path | None = None) -> CorrectionsFile:
-    """Corrections file at `path`, or the shipped one.
-
-    Raises `ValueError` in one sentence that names what is wrong.
-    """
-    if path is None:
-        return _shipped()
-    path = Path(path)
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(
-            f"corrections file '{path}' cannot be read ({error.strerror}); give a file "
-            "that `diffenergy fit` wrote."
-        ) from None
-    except ValueError as error:
-        raise ValueError(
-            f"corrections file '{path}' is no JSON ({error}); give a file that "
-            "`diffenergy fit` wrote."
-        ) from None
-    return _parse(raw, str(path))
-
-
-def write_corrections(file: CorrectionsFile) -> str:
-    """JSON text of a corrections file."""
-    units = {name: field.metadata["unit"] for name, field in CONSTANTS.items()}
-    body = {
-        "schema": SCHEMA,
-        "levels": file.levels,
-        "units": units,
-        "instruments": file.instruments,
-        "fitted_on": file.fitted_on,
-    }
-    return json.dumps(body, indent=1) + "\n"
-
-
-def _parse(raw: Any, where: str) -> CorrectionsFile:
-    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        found = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
-        raise ValueError(
-            f"`schema` of '{where}' is {found}; this version reads {SCHEMA}."
-        )
-    levels = raw.get("levels")
-    if not isinstance(levels, dict) or "global" not in levels:
-        raise ValueError(f"`levels.global` is missing in '{where}'.")
-    for tag, values in levels.items():
-        for name, value in values.items():
-            if name not in CONSTANTS:
-                raise ValueError(
-                    f"`{tag}.{name}` in '{where}' is no constant of this version."
-                )
-            if not (isinstance(value, int | float) and math.isfinite(value)):
-                raise ValueError(
-                    f"`{tag}.{name}` in '{where}' is {value!r}; allowed are finite "
-                    "numbers."
-                )
-            if value <= 0:
-                raise ValueError(
-                    f"`{tag}.{name}` in '{where}' is {value}; allowed are positive "
-                    "numbers."
-                )
-    levels = {**levels, "global": {**prior_levels()["global"], **levels["global"]}}
-    return CorrectionsFile(
-        levels, raw.get("instruments", {}), raw.get("fitted_on", {})
-    )
-
-
-@functools.cache
-def _shipped() -> CorrectionsFile:
-    path = resources.files("diffenergy") / "data" / "corrections" / "default.json"
-    return _parse(json.loads(path.read_text(encoding="utf-8")), "default.json")
-
-
-@functools.cache
-def _shipped_table() -> dict[str, np.ndarray]:
-    """Shipped constants of every row that `GpuSpec.corrections_row` can name."""
-    file, bundled = _shipped(), set(gpu_names())
-    rows = [
-        resolve(
-            file.levels,
-            tags(read_gpu(name)) if name in bundled else (f"architecture:{name}",),
-        )
-        for name in corrections_rows()
-    ]
-    return {name: np.array([row[name] for row in rows]) for name in CONSTANTS}
-
-
-def shipped_corrections(gpu: GpuSpec) -> Corrections:
-    """Shipped constants for the GPU that `gpu.corrections_row` names (traceable)."""
-    row = jnp.round(gpu.corrections_row).astype(jnp.int32)
-    return Corrections(
-        **{name: as_float(v)[row] for name, v in _shipped_table().items()}
-    )
+def is_share(constant: str) -> bool:
+    """Whether a constant lives in (0, 1)."""
+    return CONSTANTS[constant].metadata["transform"] == "share"

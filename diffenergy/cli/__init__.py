@@ -1,0 +1,76 @@
+"""The command line `diffenergy`; nothing heavy loads before the arguments are read."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+DONE: Final = 0
+FAULT: Final = 1
+BAD_INPUT: Final = 2
+INFEASIBLE: Final = 3
+INTERRUPTED: Final = 130
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Runs `args` (those of the process by default) and returns the exit status.
+
+    0 done, 2 bad input, 3 infeasible, 130 interrupted; what went wrong is one line on
+    stderr. 1 is a fault of this program.
+    """
+    try:
+        return _run(args)
+    except BrokenPipeError:  # whoever read our output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+
+
+def _run(args: Sequence[str] | None) -> int:
+    import typer
+
+    from .app import build
+
+    words = list(sys.argv[1:] if args is None else args) or ["--help"]
+    try:
+        command = build()
+        with command.make_context("diffenergy", words) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+    except typer.Exit as done:  # help and version
+        return done.exit_code
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        if os.environ.get("DIFFENERGY_DEBUG"):
+            raise
+        return _report(error)
+    return DONE
+
+
+def _report(error: Exception) -> int:
+    """Says in one line what went wrong."""
+    from .output import Infeasible
+
+    spoken = getattr(error, "format_message", None)
+    if spoken is not None:  # the parser's own, whichever click it is built on
+        return _fail(spoken(), BAD_INPUT)
+    match error:
+        case Infeasible():
+            return _fail(str(error), INFEASIBLE)
+        case ValueError():
+            return _fail(str(error), BAD_INPUT)
+        case OSError():
+            where = f"`{error.filename}`: " if error.filename else ""
+            return _fail(f"{where}{error.strerror or error}", BAD_INPUT)
+    text = f"{type(error).__name__}: {error}"
+    hint = "set DIFFENERGY_DEBUG=1 to see where"
+    return _fail(f"this is a fault of diffenergy ({text}); {hint}.", FAULT)
+
+
+def _fail(message: str, code: int) -> int:
+    from .output import one_line
+
+    print(f"diffenergy: {one_line(message)}", file=sys.stderr)
+    return code

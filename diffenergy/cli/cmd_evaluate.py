@@ -1,0 +1,130 @@
+"""`diffenergy evaluate`: predictions against measured runs."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import engine, output
+
+if TYPE_CHECKING:
+    from ..measurements import MeasurementTable
+    from ..workload import Listing
+
+
+def add_to(app: typer.Typer):
+    """Adds the command."""
+    app.command("evaluate")(_evaluate)
+
+
+def _evaluate(
+    measurements: Annotated[
+        list[str],
+        typer.Argument(help="Files .csv or .csv.gz of measured runs, or OP=FILE."),
+    ],
+    workloads: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--workloads", metavar="FILE", help="Listings (.jsonl); repeatable."
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", metavar="NAME", help="Replaces the column gpu."),
+    ] = None,
+    op: Annotated[
+        str | None, typer.Option("--op", metavar="OP", help="Replaces the column op.")
+    ] = None,
+    corrections: Annotated[
+        str | None,
+        typer.Option(
+            "--corrections",
+            metavar="FILE|none",
+            help="Fitted constants [the shipped ones].",
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="COL[,COL...]", help="Errors by group, too."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone.")] = False,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out", metavar="FILE", help="Also write every row (.csv) or .json."
+        ),
+    ] = None,
+):
+    """Errors of time, power and energy against measured runs.
+
+    \b
+    Examples:
+      diffenergy evaluate runs.csv --workloads listings.jsonl --by gpu,workload
+      diffenergy evaluate gemm=gemm.csv --gpu a100-sxm-80gb --out rows.csv
+    """
+    columns = [part.strip() for part in by.split(",")] if by is not None else []
+    if "" in columns:
+        raise ValueError(f"`--by` is '{by}'; give columns, such as gpu,workload.")
+    writers = {
+        ".csv": lambda: prediction_frame(table, predictions).to_csv(index=False),
+        ".json": lambda: output.json_text(summary),
+    }
+    output.writer(out, writers)
+    engine.start()
+    from ..measurements import prediction_frame, read_measurements, summary_json
+
+    listings = read_workloads(workloads or [])
+    table = read_measurements(measurements, workloads=listings, gpu=gpu, op=op)
+    from ..corrections import prior_file, read_corrections
+    from ..fitting.predict import predict
+
+    file = prior_file() if corrections == "none" else read_corrections(corrections)
+    _check_columns(table, columns)
+    predictions = predict(table, listings, file)
+    summary = summary_json(table, predictions, columns)
+    inputs = [*measurements, *(x.partition("=")[2] for x in measurements)]
+    inputs += [
+        *(workloads or []),
+        *([gpu] if gpu else []),
+        *([corrections] if corrections else []),
+    ]
+    output.save(out, writers, inputs=[name for name in inputs if name])
+    from ..report.accuracy import accuracy_parts
+
+    output.show(summary, as_json, lambda: accuracy_parts(summary, columns))
+    output.notes(table.notes)
+    if table.ignored_columns:
+        output.notes([f"ignored columns: {', '.join(table.ignored_columns)}"])
+
+
+def _check_columns(table: "MeasurementTable", columns: Sequence[str]):
+    """Finds a column that does not exist before time is spent on predictions."""
+    import numpy as np
+
+    from ..measurements import Predictions, grouped
+
+    unknown = np.full(table.num_rows, np.nan)
+    empty = np.full(table.num_rows, "", dtype=object)
+    nothing = Predictions(unknown, unknown, unknown, empty, empty)
+    grouped(table, nothing, columns)
+
+
+def read_workloads(paths: Sequence[str]) -> dict[str, list["Listing"]]:
+    """Listings of all files by name; `X/prefill` and `X/decode` are also `X`."""
+    from ..workload.listing import read_listings
+
+    found: dict[str, list[Listing]] = {}
+    files: dict[str, str] = {}
+    for path in paths:
+        for listing in read_listings(path):
+            if listing.name in found:
+                raise ValueError(
+                    f"{path}: the workload '{listing.name}' is also in "
+                    f"{files[listing.name]}; give each name once."
+                )
+            found[listing.name], files[listing.name] = [listing], path
+    for name in list(found):
+        stem = name.removesuffix("/prefill")
+        if stem != name and stem not in found and f"{stem}/decode" in found:
+            found[stem] = [*found[name], *found[f"{stem}/decode"]]
+    return found

@@ -1,0 +1,269 @@
+"""From the flags of `estimate` to a summary; shared by `estimate` and `compare`."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ..units import GiB
+from . import engine, parse
+from .flags import Flags
+from .output import Infeasible
+from .settings import field_changes, gpu_card, settings, unusual
+
+if TYPE_CHECKING:
+    from ..corrections import CorrectionsFile
+    from ..estimator import Estimate
+    from ..hardware import GpuCard
+    from ..report.summary import Setting
+    from ..workload import Listing
+
+_REQUEST: Final = (
+    "phase",
+    "batch",
+    "input_len",
+    "output_len",
+    "dtype",
+    "kv_dtype",
+    "attention",
+    "stack",
+    "dispatch",
+)
+"""Flags that a listing decides."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """An evaluated command line: its summary (with `kernels` if asked for), the
+    listings evaluated, the settings and what a person should know beside it."""
+
+    summary: dict[str, Any]
+    listings: list["Listing"]
+    kernels: list[dict[str, Any]] | None
+    notes: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    """A workload with what the summary says about it and what was assumed."""
+
+    listings: list["Listing"]
+    about: dict[str, Any]
+    assumed: dict[str, Any]
+    notes: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A checked command line, ready to run."""
+
+    flags: Flags
+    card: "GpuCard"
+    corrections: "CorrectionsFile"
+    settings: list["Setting"]
+    listings: list["Listing"]
+    about: dict[str, Any]
+    grade: str
+    notes: list[str]
+
+    def run(self) -> Result:
+        """Runs the model. Raises `Infeasible` if no power limit can be kept."""
+        from ..report import summary
+        from ..workload.assemble import assemble
+
+        served = self.corrections.serve(self.card)
+        workload = assemble(self.listings)
+        estimates = _estimates(workload, self.card, served, self.settings)
+        said = (self.about, self.listings, estimates)
+        if len(self.settings) > 1:
+            found = summary.sweep(*said, self.settings, self.grade)
+            if found["best_energy"] is None:
+                least = min(point["least_power_w"] for point in found["points"])
+                raise Infeasible(_too_low(least, self.card))
+            return Result(found, self.listings, None, self.notes)
+        least = summary.least_power(estimates)
+        if least is not None:
+            raise Infeasible(_too_low(least, self.card))
+        found = summary.single(*said, self.settings[0], self.grade)
+        kernels = summary.kernel_entries(self.listings, estimates)
+        if self.flags.detail:
+            found["kernels"] = kernels
+        return Result(found, self.listings, kernels, self.notes)
+
+
+def prepare(flags: Flags) -> Task:
+    """Checks a command line and reads its files; `ValueError` for bad input."""
+    numbers = {name: _parsed(flags, name) for name in _REQUEST}
+    changes = field_changes(flags)
+    engine.start()
+    from ..corrections import prior_file, read_corrections
+    from ..workload.unlisted import complete
+
+    card, assumed = gpu_card(flags, changes)
+    points, taken = settings(flags, card)
+    if flags.detail and len(points) > 1:
+        raise ValueError("`--detail` is given with several settings; give one of each.")
+    unserved = flags.corrections == "none"
+    file = prior_file() if unserved else read_corrections(flags.corrections)
+    grade = file.grade(card)
+    if changes and grade == "calibrated":
+        grade = "forecast"  # nobody measured the changed GPU
+    is_listing = flags.model.lower().endswith(".jsonl")
+    work = _listed(flags, numbers) if is_listing else _modelled(flags, numbers, card)
+    about = {
+        "model": work.about["model"],
+        "gpu": card.name,
+        **{name: work.about[name] for name in _REQUEST},
+        "assumed": assumed | work.assumed | taken,
+    }
+    listings = [complete(listing) for listing in work.listings]
+    notes = [*work.notes, *unusual(points, card)]
+    return Task(flags, card, file, points, listings, about, grade, notes)
+
+
+def _too_low(least: float, card: "GpuCard") -> str:
+    limit = math.ceil(least / card.values["cap_fraction"])
+    lowest = card.values["sm_clock_min"] / 1e6
+    return (
+        f"`--power-limit` cannot be kept: at its lowest clock ({lowest:g} MHz) the GPU "
+        f"draws {least:.1f} W here; the least limit that can is {limit} W."
+    )
+
+
+def _estimates(
+    workload: Any, card: "GpuCard", corrections: Any, settings: Sequence["Setting"]
+) -> "Estimate":
+    """Estimate on the host; several settings are one call, on a leading axis."""
+    import jax
+
+    from ..estimator import estimate_once
+    from ..hardware import OperatingPoint
+    from ..workload.workload import pad_size
+
+    nan = float("nan")
+    rows = [
+        (
+            s.sm_clock,
+            s.mem_clock,
+            s.power_limit,
+            nan if s.temperature is None else s.temperature,
+        )
+        for s in settings
+    ]
+    if len(rows) == 1:
+        point = OperatingPoint(*rows[0])
+        return jax.device_get(estimate_once(workload, card.spec, point, corrections))
+    rows += rows[-1:] * (pad_size(len(rows)) - len(rows))  # one compilation for many
+    points = OperatingPoint(*map(list, zip(*rows, strict=True)))
+    run = jax.vmap(lambda p: estimate_once(workload, card.spec, p, corrections))
+    return jax.device_get(run(points))
+
+
+# --- the workload
+
+
+def _listed(flags: Flags, given: dict[str, Any]) -> _Work:
+    """Work of a listing file."""
+    from ..workload.listing import read_listings, select_listing
+
+    for name, value in given.items():
+        if value is not None:
+            flag = "--" + name.replace("_", "-")
+            raise ValueError(
+                f"`{flag}` is given, but the listing '{flags.model}' decides it; leave "
+                "it out."
+            )
+    listings = select_listing(read_listings(flags.model), flags.workload)
+    first, last = listings[0], listings[-1]
+    pair = len(listings) == 2
+    about = {
+        "model": first.model or first.name,
+        "phase": "generate" if pair else first.mode,
+        "batch": first.batch,
+        "input_len": first.seq_len,
+        "output_len": last.passes + 1 if pair else None,
+        "dtype": first.precision,
+        "kv_dtype": None,
+        "attention": None,
+        "stack": None,
+        "dispatch": _dispatch(listings),
+    }
+    notes = [f"{x.name}: {note}" for x in listings for note in x.notes]
+    kernels = [kernel for listing in listings for kernel in listing.kernels]
+    if any(k["op"] == "activity" and not k["time_ref_us"] for k in kernels):
+        notes.append(
+            "an `activity` without `time_ref_us` is taken to last 1 s: only its power "
+            "means something."
+        )
+    return _Work(listings, about, {}, notes)
+
+
+def _modelled(flags: Flags, given: dict[str, Any], card: "GpuCard") -> _Work:
+    """Work of a model: bundled, or of a config file."""
+    from ..workload.models import load_model
+    from ..workload.models.encoder import Encoder
+
+    if flags.workload is not None:
+        raise ValueError(
+            f"`--workload` is '{flags.workload}', but '{flags.model}' is a model; it "
+            "picks one of several workloads of a .jsonl listing."
+        )
+    model = load_model(flags.model)
+    request, _ = model.request(**given)
+    if given["output_len"] is not None and request.phase != "generate":
+        raise ValueError(
+            f"`--output-len` is {given['output_len']}, but the phase {request.phase} "
+            "generates nothing; leave it out or take `--phase generate`."
+        )
+    if given["kv_dtype"] is not None and isinstance(model, Encoder):
+        raise ValueError(
+            f"`--kv-dtype` is given, but {model.name} has no KV cache; leave it out."
+        )
+    listings = model.listings(**given)
+    about = {"model": model.name} | {name: getattr(request, name) for name in _REQUEST}
+    about["dispatch"] = _dispatch(listings)
+    if isinstance(model, Encoder):
+        about["kv_dtype"] = None
+    assumed = {
+        name: about[name]
+        for name in _REQUEST
+        if given[name] is None and about[name] is not None
+    }
+    notes = _too_large(model, about, card)
+    return _Work(listings, about, assumed, notes)
+
+
+def _dispatch(listings: Sequence["Listing"]) -> str:
+    kinds = list(dict.fromkeys(listing.dispatch for listing in listings))
+    if len(kinds) == 1:
+        return kinds[0]
+    return ", ".join(f"{listing.mode} {listing.dispatch}" for listing in listings)
+
+
+def _too_large(model: Any, about: dict[str, Any], card: "GpuCard") -> list[str]:
+    """Warning if weights and KV cache do not fit the GPU's memory."""
+    weights = model.weight_bytes(about["dtype"])
+    tokens = (about["input_len"] or 0) + (about["output_len"] or 0)
+    cache = 0.0
+    if about["kv_dtype"] is not None:
+        per_token = model.kv_bytes_per_token(about["kv_dtype"])
+        cache = per_token * tokens * about["batch"]
+    capacity = card.values["dram_capacity"]
+    if weights + cache <= capacity:
+        return []
+    return [
+        f"{model.name} does not fit {card.name}: weights {weights / GiB:.1f} GiB + KV "
+        f"cache {cache / GiB:.1f} GiB = {(weights + cache) / GiB:.1f} GiB, memory "
+        f"{capacity / GiB:.1f} GiB; the figures are those of a GPU with enough."
+    ]
+
+
+def _parsed(flags: Flags, name: str) -> Any:
+    value = getattr(flags, name)
+    if name in ("batch", "input_len", "output_len"):
+        return parse.whole("--" + name.replace("_", "-"), value)
+    if name in ("dtype", "kv_dtype") and value is not None:
+        from ..dtypes import SYNONYMS
+
+        return SYNONYMS.get(value, value)
+    return value

@@ -1,0 +1,32 @@
+"""What is fitted: constants with priors, their levels, and the files that hold them."""
+
+from .constants import CONSTANTS, Corrections, is_share
+from .levels import (
+    CorrectionsFile,
+    Levels,
+    prior_file,
+    prior_levels,
+    read_corrections,
+    resolve,
+    shipped_corrections,
+    tags,
+    write_corrections,
+)
+from .priors import INSTRUMENTS, PRIOR_FACTORS
+
+__all__ = [
+    "CONSTANTS",
+    "INSTRUMENTS",
+    "PRIOR_FACTORS",
+    "Corrections",
+    "CorrectionsFile",
+    "Levels",
+    "is_share",
+    "prior_file",
+    "prior_levels",
+    "read_corrections",
+    "resolve",
+    "shipped_corrections",
+    "tags",
+    "write_corrections",
+]

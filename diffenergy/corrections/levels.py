@@ -1,0 +1,197 @@
+"""Levels of the corrections: global values, factors by tag, the GPUs they serve;
+reading and writing of corrections files.
+
+Each constant has one global value and factors for tags of a GPU (`mma:wgmma`,
+`memory:HBM3`, `node:4N`, `gpu:a10`, ...): an unseen GPU falls back to the tags that it
+shares with fitted ones.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ..hardware.files import GpuCard, corrections_rows, gpu_names, read_gpu
+from ..hardware.spec import GpuSpec
+from ..records import as_float
+from .constants import CONSTANTS, Corrections, centre, is_share
+from .priors import INSTRUMENTS, PRIOR_FACTORS
+
+SCHEMA: Final = 1
+Levels = dict[str, dict[str, float]]
+
+
+def tags(card: GpuCard) -> tuple[str, ...]:
+    """Level names that apply to a GPU, general ones first; the last wins nothing:
+    factors multiply."""
+    return (
+        f"architecture:{card.architecture}",
+        f"mma:{card.mma}",
+        f"memory:{card.memory}",
+        f"node:{card.process_node}",
+        f"gpu:{card.corrections or card.name}",
+    )
+
+
+def prior_levels() -> Levels:
+    """Levels with every constant at its prior centre."""
+    levels = {"global": {name: centre(name) for name in CONSTANTS}}
+    for tag, factors in PRIOR_FACTORS.items():
+        levels[tag] = {name: middle for name, (middle, _) in factors.items()}
+    return levels
+
+
+def resolve(
+    levels: Mapping[str, Mapping[str, float]], names: Sequence[str]
+) -> dict[str, float]:
+    """Constants for a GPU with tags `names`: global values times the tags' factors.
+
+    A factor of a share x acts on its odds x/(1 - x), so that it stays a share.
+    """
+    values = dict(levels["global"])
+    for tag in names:
+        for constant, factor in levels.get(tag, {}).items():
+            value = values[constant]
+            if is_share(constant):
+                odds = value / (1 - value) * factor
+                values[constant] = odds / (1 + odds)
+            else:
+                values[constant] = value * factor
+    return values
+
+
+@dataclasses.dataclass(frozen=True)
+class CorrectionsFile:
+    """Contents of a corrections file: levels, instruments and what they rest on."""
+
+    levels: Levels
+    instruments: dict[str, dict[str, float]]
+    fitted_on: dict[str, Any]
+
+    def instrument(self, campaign: str, op: str) -> dict[str, float]:
+        """Measurement model of a campaign, with what is special to one op."""
+        general = self.instruments.get(campaign, {})
+        return {**general, **self.instruments.get(f"{campaign}:{op}", {})}
+
+    def serve(self, card: GpuCard) -> Corrections:
+        """Constants for one GPU."""
+        return Corrections(**_arrays(resolve(self.levels, tags(card))))
+
+    def grade(self, card: GpuCard) -> str:
+        """`calibrated` where rows of this GPU were fitted, `forecast` where only its
+        relatives were, `datasheet` where nothing was."""
+        fitted = self.fitted_on.get("gpus", [])
+        if (card.corrections or card.name) in fitted:
+            return "calibrated"
+        return "forecast" if fitted else "datasheet"
+
+
+def _arrays(values: Mapping[str, float]) -> dict[str, Array]:
+    return {name: as_float(value) for name, value in values.items()}
+
+
+def prior_file() -> CorrectionsFile:
+    """Corrections with nothing fitted."""
+    instruments = {name: dict(values) for name, values in INSTRUMENTS.items()}
+    return CorrectionsFile(prior_levels(), instruments, {})
+
+
+def read_corrections(path: str | Path | None = None) -> CorrectionsFile:
+    """Corrections file at `path`, or the shipped one.
+
+    Raises `ValueError` in one sentence that names what is wrong.
+    """
+    if path is None:
+        return _shipped()
+    path = Path(path)
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(
+            f"corrections file '{path}' cannot be read ({error.strerror}); give a file "
+            "that `diffenergy fit` wrote."
+        ) from None
+    except ValueError as error:
+        raise ValueError(
+            f"corrections file '{path}' is no JSON ({error}); give a file that "
+            "`diffenergy fit` wrote."
+        ) from None
+    return _parse(raw, str(path))
+
+
+def write_corrections(file: CorrectionsFile) -> str:
+    """JSON text of a corrections file."""
+    units = {name: field.metadata["unit"] for name, field in CONSTANTS.items()}
+    body = {
+        "schema": SCHEMA,
+        "levels": file.levels,
+        "units": units,
+        "instruments": file.instruments,
+        "fitted_on": file.fitted_on,
+    }
+    return json.dumps(body, indent=1) + "\n"
+
+
+def _parse(raw: Any, where: str) -> CorrectionsFile:
+    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
+        found = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
+        raise ValueError(
+            f"`schema` of '{where}' is {found}; this version reads {SCHEMA}."
+        )
+    levels = raw.get("levels")
+    if not isinstance(levels, dict) or "global" not in levels:
+        raise ValueError(f"`levels.global` is missing in '{where}'.")
+    for tag, values in levels.items():
+        for name, value in values.items():
+            if name not in CONSTANTS:
+                raise ValueError(
+                    f"`{tag}.{name}` in '{where}' is no constant of this version."
+                )
+            if not (isinstance(value, int | float) and math.isfinite(value)):
+                raise ValueError(
+                    f"`{tag}.{name}` in '{where}' is {value!r}; allowed are finite "
+                    "numbers."
+                )
+            if value <= 0 or (tag == "global" and is_share(name) and value >= 1):
+                allowed = "between 0 and 1" if is_share(name) else "positive numbers"
+                raise ValueError(
+                    f"`{tag}.{name}` in '{where}' is {value}; allowed are {allowed}."
+                )
+    levels = {**levels, "global": {**prior_levels()["global"], **levels["global"]}}
+    return CorrectionsFile(levels, raw.get("instruments", {}), raw.get("fitted_on", {}))
+
+
+@functools.cache
+def _shipped() -> CorrectionsFile:
+    path = resources.files("diffenergy") / "data" / "corrections" / "default.json"
+    return _parse(json.loads(path.read_text(encoding="utf-8")), "default.json")
+
+
+@functools.cache
+def _shipped_table() -> dict[str, np.ndarray]:
+    """Shipped constants of every row that `GpuSpec.corrections_row` can name."""
+    file, bundled = _shipped(), set(gpu_names())
+    rows = [
+        resolve(
+            file.levels,
+            tags(read_gpu(name)) if name in bundled else (f"architecture:{name}",),
+        )
+        for name in corrections_rows()
+    ]
+    return {name: np.array([row[name] for row in rows]) for name in CONSTANTS}
+
+
+def shipped_corrections(gpu: GpuSpec) -> Corrections:
+    """Shipped constants for the GPU that `gpu.corrections_row` names (traceable)."""
+    row = jnp.round(gpu.corrections_row).astype(jnp.int32)
+    return Corrections(
+        **{name: as_float(v)[row] for name, v in _shipped_table().items()}
+    )

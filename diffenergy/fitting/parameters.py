@@ -1,0 +1,126 @@
+"""Free constants of a fit: names, transforms, priors."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from ..corrections import (
+    CONSTANTS,
+    PRIOR_FACTORS,
+    Corrections,
+    Levels,
+    is_share,
+    resolve,
+)
+from ..records import as_float
+
+FACTOR_SD: Final = 0.25
+"""Sd of the log of a factor that no prior names (a GPU's offset from its relatives)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """One free number: a global constant, or its factor for a tag."""
+
+    tag: str
+    constant: str
+
+    @property
+    def share(self) -> bool:
+        """Whether it lives in (0, 1) and is fitted as a logit; else as a logarithm
+        (factors of shares act on their odds)."""
+        return self.tag == "global" and is_share(self.constant)
+
+    @property
+    def sd(self) -> float:
+        """Prior sd in fitted space."""
+        if self.tag == "global":
+            return CONSTANTS[self.constant].metadata["sd"]
+        known = PRIOR_FACTORS.get(self.tag, {}).get(self.constant)
+        return known[1] if known else FACTOR_SD
+
+    def __str__(self) -> str:
+        return f"{self.tag}/{self.constant}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameters:
+    """Free parameters around starting levels, whose values are the prior centres."""
+
+    free: tuple[Parameter, ...]
+    start: Levels
+
+    def centre(self) -> Float[np.ndarray, " p"]:
+        """Prior centres in fitted space."""
+        values = [self.start.get(p.tag, {}).get(p.constant, 1.0) for p in self.free]
+        return np.array(
+            [
+                np.log(v / (1 - v)) if p.share else np.log(v)
+                for p, v in zip(self.free, values, strict=True)
+            ]
+        )
+
+    def sd(self) -> Float[np.ndarray, " p"]:
+        """Prior sd in fitted space."""
+        return np.array([p.sd for p in self.free])
+
+    def fitted(self, z: Float[np.ndarray, " p"]) -> Levels:
+        """Levels with the free numbers at `z`."""
+        levels = {tag: dict(values) for tag, values in self.start.items()}
+        for p, x in zip(self.free, z, strict=True):
+            value = 1 / (1 + np.exp(-x)) if p.share else np.exp(x)
+            levels.setdefault(p.tag, {})[p.constant] = float(value)
+        return levels
+
+    def serving(self, names: Sequence[str]) -> "Serving":
+        """How the free numbers enter the constants of a GPU with tags `names`."""
+        held = {
+            tag: {
+                name: 1.0 if Parameter(tag, name) in self.free else value
+                for name, value in values.items()
+            }
+            for tag, values in self.start.items()
+        }
+        for p in self.free:  # a free share starts at even odds
+            if p.share:
+                held["global"][p.constant] = 0.5
+        constants = list(CONSTANTS)
+        fixed = np.array([resolve(held, names)[name] for name in constants])
+        shares = np.array([is_share(name) for name in constants])
+        offset = np.log(np.where(shares, fixed / np.where(shares, 1 - fixed, 1), fixed))
+        matrix = np.zeros((len(constants), len(self.free)))
+        for column, p in enumerate(self.free):
+            if p.tag == "global" or p.tag in names:
+                matrix[constants.index(p.constant), column] = 1.0
+        return Serving(as_float(matrix), as_float(offset), as_float(shares))
+
+
+class Serving(eqx.Module):
+    """Constants of one GPU as a function of the free numbers z: `matrix` z + `offset`
+    is the logarithm of a constant, or the logit where `share` is 1."""
+
+    matrix: Float[Array, "c p"]
+    offset: Float[Array, " c"]
+    share: Float[Array, " c"]
+
+    def __call__(self, z: Float[Array, " p"]) -> Corrections:
+        """Constants at `z`."""
+        x = self.matrix @ z + self.offset
+        values = jnp.where(self.share > 0, jax.nn.sigmoid(x), jnp.exp(x))
+        return Corrections(**dict(zip(CONSTANTS, values, strict=True)))
+
+
+def select(
+    start: Levels, names: Sequence[str], factors: Mapping[str, Sequence[str]]
+) -> Parameters:
+    """Global constants `names` and factors by tag as free parameters."""
+    free = [Parameter("global", name) for name in names]
+    free += [Parameter(tag, name) for tag, of in factors.items() for name in of]
+    return Parameters(tuple(free), start)

@@ -1,0 +1,1 @@
+"""What people and programs read: summaries (JSON-like dicts) and tables of them."""

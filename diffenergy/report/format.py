@@ -1,0 +1,63 @@
+"""Numbers as people read them."""
+
+import math
+from typing import Final
+
+_PREFIXES: Final = (
+    (1e12, "T"),
+    (1e9, "G"),
+    (1e6, "M"),
+    (1e3, "k"),
+    (1.0, ""),
+    (1e-3, "m"),
+    (1e-6, "u"),
+    (1e-9, "n"),
+    (1e-12, "p"),
+)
+UNKNOWN: Final = "-"
+"""Shown where a value is not known."""
+
+
+def digits(value: int | float | None, places: int = 4) -> str:
+    """`value` with `places` significant digits, no exponent where it can be avoided.
+
+    >>> digits(1234.56), digits(0.05)
+    ('1235', '0.05000')
+    """
+    if value is None:
+        return UNKNOWN
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if not 1e-4 <= size < 1e9:
+        return f"{value:.{places - 1}e}"
+    return f"{value:.{max(0, places - 1 - math.floor(math.log10(size)))}f}"
+
+
+def si(value: int | float | None, unit: str) -> str:
+    """`value` with the SI prefix that suits it.
+
+    >>> si(0.01973, "s"), si(None, "J")
+    ('19.73 ms', '-')
+    """
+    if value is None:
+        return UNKNOWN
+    if value == 0:
+        return f"0 {unit}"
+    fits = [(scale, prefix) for scale, prefix in _PREFIXES if abs(value) >= scale]
+    scale, prefix = fits[0] if fits else _PREFIXES[-1]
+    return f"{digits(value / scale)} {prefix}{unit}"
+
+
+def percent(share: int | float | None, places: int = 1) -> str:
+    """Share of one in percent.
+
+    >>> percent(0.1234)
+    '12.3 %'
+    """
+    return UNKNOWN if share is None else f"{100 * share:.{places}f} %"
+
+
+def plain(value: int | float | None) -> str:
+    """Shortest text of a number: 1980, 0.99, 3.352e+12."""
+    return UNKNOWN if value is None else f"{value:.6g}"

@@ -1,0 +1,263 @@
+"""`Estimate` -> JSON-like summaries: what `estimate --json` prints and tables show."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import jax
+import numpy as np
+
+from .. import metrics
+from ..estimator import LIMITS, Estimate
+from ..physics.demand import UNITS
+from ..physics.power import COMPONENTS
+from ..units import MHz
+from ..workload.listing import Listing
+
+_LOWERED: Final = 1 - 1e-6
+"""Clock after the governor / clock asked for, below which the power limit acted."""
+
+_NO_LAUNCH: Final[Mapping[str, Any]] = dict.fromkeys(
+    ("time_s", "energy_j", "utilization", "limited_by")
+)
+
+
+class Setting(NamedTuple):
+    """Clocks (Hz) and power limit (W) asked for; temperature (C) or None."""
+
+    sm_clock: float
+    mem_clock: float
+    power_limit: float
+    temperature: float | None = None
+
+
+def single(
+    about: Mapping[str, Any],
+    listings: Sequence[Listing],
+    estimate: Estimate,
+    setting: Setting,
+    grade: str,
+) -> dict[str, Any]:
+    """Summary of an estimate at one setting.
+
+    `about` says what was asked for (model, gpu, phase, batch, ..., `assumed`),
+    `listings` are those evaluated, one a phase.
+    """
+    figures = _figures(about, listings, estimate, setting)
+    return {**about, "grade": grade, **figures}
+
+
+def sweep(
+    about: Mapping[str, Any],
+    listings: Sequence[Listing],
+    estimate: Estimate,
+    settings: Sequence[Setting],
+    grade: str,
+) -> dict[str, Any]:
+    """Summary of estimates at several settings (the leading axis of `estimate`).
+
+    `best_energy` and `best_edp` are indices into `points`, None if no power limit can
+    be kept.
+    """
+    points = [
+        _point(about, listings, jax.tree.map(lambda x: x[i], estimate), setting)  # noqa: B023
+        for i, setting in enumerate(settings)
+    ]
+    return {
+        **about,
+        "grade": grade,
+        "points": points,
+        "best_energy": _least(points, "energy_j"),
+        "best_edp": _least(points, "edp"),
+    }
+
+
+def least_power(estimate: Estimate) -> float | None:
+    """Least power that the phase which breaks the limit can be held to, W; None if
+    every phase keeps it."""
+    over = ~np.asarray(estimate.phases.feasible)
+    return float(np.asarray(estimate.phases.power)[over].max()) if over.any() else None
+
+
+def kernel_entries(
+    listings: Sequence[Listing], estimate: Estimate
+) -> list[dict[str, Any]]:
+    """One dict a listed kernel, in order: its fields, `time_s` and `energy_j` of one
+    launch, `utilization` by unit, `limited_by` and its phase.
+
+    A row that is several launches has their sums, the utilization is their mean over
+    time, the limiter that of the longest. The energy includes idle and leakage power
+    during the launch. A row that is never launched has None.
+    """
+    rows = [
+        (kernel, phase)
+        for phase, listing in zip(phase_names(listings), listings, strict=True)
+        for kernel in listing.kernels
+    ]
+    k, phases = estimate.kernels, estimate.phases
+    live = np.asarray(k.count) > 0
+    row, time = np.asarray(k.row)[live], np.asarray(k.time)[live]
+    static = _static_power(phases)[np.asarray(k.phase)[live]]
+    energy = np.asarray(k.energy)[live] + time * static
+    totals = np.zeros((len(rows), 2 + len(UNITS)))
+    weighted = np.asarray(k.utilization)[live] * time[:, None]
+    np.add.at(totals, row, np.column_stack([time, energy, weighted]))
+    limiter = np.zeros(len(rows), int)
+    order = np.argsort(time, kind="stable")  # the longest is written last
+    limiter[row[order]] = np.asarray(k.limiter)[live][order]
+    launched = np.isin(np.arange(len(rows)), row)
+    found: list[Mapping[str, Any]] = [
+        _launch(totals[i], LIMITS[limiter[i]]) if launched[i] else _NO_LAUNCH
+        for i in range(len(rows))
+    ]
+    return [
+        {**kernel, **figures, "phase": phase}
+        for (kernel, phase), figures in zip(rows, found, strict=True)
+    ]
+
+
+def phase_names(listings: Sequence[Listing]) -> list[str]:
+    """Name of the phase of each listing: its mode, "forward" if it states none."""
+    return [listing.mode or "forward" for listing in listings]
+
+
+def _launch(sums: np.ndarray, limiter: str) -> dict[str, Any]:
+    """What one launch takes; `sums`: time, energy, time times utilization by unit."""
+    use = zip(UNITS, sums[2:] / sums[0], strict=True)
+    return {
+        "time_s": float(sums[0]),
+        "energy_j": float(sums[1]),
+        "utilization": {unit: float(share) for unit, share in use},
+        "limited_by": limiter,
+    }
+
+
+def _point(
+    about: Mapping[str, Any],
+    listings: Sequence[Listing],
+    estimate: Estimate,
+    setting: Setting,
+) -> dict[str, Any]:
+    asked = {"sm_clock_set_mhz": setting.sm_clock / MHz}
+    power = least_power(estimate)
+    if power is None:
+        figures = _figures(about, listings, estimate, setting)
+        product = metrics.edp(figures["energy_j"], figures["time_s"])
+        return asked | {"feasible": True} | figures | {"edp": product}
+    return asked | {
+        "feasible": False,
+        "least_power_w": power,
+        "time_s": None,
+        "energy_j": None,
+        "avg_power_w": None,
+        "sm_clock_mhz": None,
+        "mem_clock_mhz": setting.mem_clock / MHz,
+        "power_limit_w": setting.power_limit,
+        "edp": None,
+    }
+
+
+def _figures(
+    about: Mapping[str, Any],
+    listings: Sequence[Listing],
+    estimate: Estimate,
+    setting: Setting,
+) -> dict[str, Any]:
+    """Everything that follows from the numbers of one estimate."""
+    time, energy = float(estimate.time), float(estimate.energy)
+    if not (math.isfinite(time) and math.isfinite(energy) and time > 0):
+        raise ValueError(
+            "The workload has no finite time and energy (every `count` 0, or fields "
+            "of the GPU that do not fit together); correct the listing or the GPU."
+        )
+    limits = _limits(estimate, setting)
+    phases = _phases(phase_names(listings), estimate, limits)
+    by_unit = np.asarray(estimate.phases.components).sum(axis=0)
+    return {
+        "time_s": time,
+        "energy_j": energy,
+        "avg_power_w": float(estimate.power),
+        "sm_clock_mhz": float(estimate.sm_clock) / MHz,
+        "mem_clock_mhz": setting.mem_clock / MHz,
+        "power_limit_w": setting.power_limit,
+        "limited_by": _longest(limits, np.asarray(estimate.phases.time)),
+        "time_s_p5_p95": None,
+        "energy_j_p5_p95": None,
+        "energy_j_by_unit": dict(zip(COMPONENTS, map(float, by_unit), strict=True)),
+        "phases": phases,
+        **_generation(about, phases, time, energy),
+    }
+
+
+def _phases(
+    names: Sequence[str], estimate: Estimate, limits: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    p = estimate.phases
+    columns = {
+        "time_s": p.time,
+        "energy_j": p.energy,
+        "avg_power_w": p.power,
+        "sm_clock_mhz": np.asarray(p.sm_clock) / MHz,
+        "gpu_time_s": p.gpu_time,
+        "host_time_s": p.host_time,
+    }
+    return {
+        name: {key: float(column[i]) for key, column in columns.items()}
+        | {"limited_by": limits[i], "feasible": bool(p.feasible[i])}
+        for i, name in enumerate(names)
+    }
+
+
+def _limits(estimate: Estimate, setting: Setting) -> list[str]:
+    """What limits each phase: the host, the power limit, else the limiter that its
+    kernels spend most time on."""
+    p, k = estimate.phases, estimate.kernels
+    spent = np.asarray(k.count) * np.asarray(k.time)
+    by_limiter = np.zeros((len(p.time), len(LIMITS)))
+    np.add.at(by_limiter, (np.asarray(k.phase), np.asarray(k.limiter)), spent)
+    lowered = np.asarray(p.sm_clock) < _LOWERED * setting.sm_clock
+    return [
+        "host"
+        if p.host_time[i] > p.gpu_time[i]
+        else "power"
+        if lowered[i]
+        else LIMITS[int(by_limiter[i].argmax())]
+        for i in range(len(p.time))
+    ]
+
+
+def _longest(limits: Sequence[str], times: np.ndarray) -> str:
+    """The limit under which most of the time passes."""
+    spent = {limit: 0.0 for limit in limits}
+    for limit, time in zip(limits, times, strict=True):
+        spent[limit] += float(time)
+    return max(spent, key=spent.__getitem__)
+
+
+def _generation(
+    about: Mapping[str, Any], phases: Mapping[str, Any], time: float, energy: float
+) -> dict[str, float | None]:
+    """Figures per token; None where no tokens are generated."""
+    batch, output_len = about["batch"], about["output_len"]
+    names = ("ttft_s", "tpot_s", "tokens_per_s", "energy_j_per_token")
+    if about["phase"] != "generate" or not batch or not output_len:
+        return dict.fromkeys(names)
+    decode = phases.get("decode", {"time_s": 0.0})["time_s"]
+    values = (
+        metrics.ttft(phases["prefill"]["time_s"]),
+        metrics.tpot(decode, output_len),
+        metrics.tokens_per_second(time, batch, output_len),
+        metrics.energy_per_token(energy, batch, output_len),
+    )
+    return dict(zip(names, values, strict=True))
+
+
+def _static_power(phases: Any) -> np.ndarray:
+    """Idle and leakage power of each phase, W."""
+    parts = [COMPONENTS.index(name) for name in ("idle", "leakage")]
+    return np.asarray(phases.components)[:, parts].sum(axis=1) / np.asarray(phases.time)
+
+
+def _least(points: Sequence[Mapping[str, Any]], key: str) -> int | None:
+    live = [i for i, point in enumerate(points) if point["feasible"]]
+    return min(live, key=lambda i: points[i][key]) if live else None

@@ -1,0 +1,57 @@
+"""Running commands in this process."""
+
+import contextlib
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from diffenergy.cli import main
+
+
+class Outcome(NamedTuple):
+    """Exit status and what was printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The JSON on stdout, of a run that went well."""
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_cache() -> Iterator[None]:
+    """Tests leave nothing in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", "/dev/null")
+        yield
+
+
+@pytest.fixture(scope="session")
+def run(no_cache: None) -> Callable[..., Outcome]:
+    """`run("estimate", "gpt2", ...)`: the outcome of a command line."""
+
+    def run(*args: object) -> Outcome:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main([str(arg) for arg in args])
+        return Outcome(code, out.getvalue(), err.getvalue())
+
+    return run
+
+
+GPT2 = ("estimate", "gpt2", "--gpu", "a100-sxm-80gb", "--input-len", "64")
+GPT2 = (*GPT2, "--output-len", "5", "--batch", "2")
+"""A small estimate; variants that change numbers alone share its compilation."""
+
+
+@pytest.fixture(scope="session")
+def gpt2(run: Callable[..., Outcome]) -> dict[str, Any]:
+    """`--json --detail` of the small estimate."""
+    return run(*GPT2, "--json", "--detail").json

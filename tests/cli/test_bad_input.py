@@ -1,0 +1,193 @@
+"""Whatever is wrong: exit 2, nothing on stdout, one line on stderr."""
+
+import json
+
+import pytest
+
+ESTIMATE = ("estimate", "gpt2")
+NUMBERS = ("nan", "inf", "-inf", "1e999", "", " ", "abc", "0", "-1", "1;2", "0x10")
+WHOLE = (*NUMBERS, "1.5", "1e3", "1,5", "1_000", "9" * 30)
+CLOCKS = (*NUMBERS, "900MHz", "1.41", "1.41e9", "900,", "900,x", "1", "99999")
+WORDS = {
+    "--phase": "training",
+    "--dtype": "fp12",
+    "--kv-dtype": "nvfp4",
+    "--attention": "sparse",
+    "--stack": "torch",
+    "--dispatch": "maybe",
+    "--gpu": "h1000",
+    "--corrections": "no-such-file.json",
+    "--workload": "one",
+}
+CASES = [
+    *((*ESTIMATE, flag, x) for x in WHOLE for flag in ("--batch", "--input-len")),
+    *((*ESTIMATE, "--output-len", x) for x in WHOLE),
+    *((*ESTIMATE, flag, x) for x in CLOCKS for flag in ("--sm-clock", "--mem-clock")),
+    *((*ESTIMATE, "--power-limit", x) for x in (*NUMBERS, "300W", "300000", "9999")),
+    *((*ESTIMATE, "--temperature", x) for x in (*NUMBERS, "60C", "333", "96")),
+    *((*ESTIMATE, flag, word) for flag, word in WORDS.items()),
+    (*ESTIMATE, "--set", "dram_bandwidth"),
+    (*ESTIMATE, "--set", "dram_bandwidth=nan"),
+    (*ESTIMATE, "--set", "dram_bandwidth=-1"),
+    (*ESTIMATE, "--set", "dram_bandwidth=3352"),
+    (*ESTIMATE, "--set", "dram_bandwith=3e12"),
+    (*ESTIMATE, "--set", "=3"),
+    (*ESTIMATE, "--set", "num_sms=10", "--set", "num_sms=11"),
+    (*ESTIMATE, "--input-len", "1024", "--output-len", "1"),
+    (*ESTIMATE, "--phase", "prefill", "--output-len", "4"),
+    (*ESTIMATE, "--sm-clock", "900,1000", "--detail"),
+    (*ESTIMATE, "--out", "estimate.txt"),
+    (*ESTIMATE, "--out", "no/such/folder/estimate.json"),
+    (*ESTIMATE, "--unknown"),
+    (*ESTIMATE, "--batch"),
+    (*ESTIMATE, "again"),
+    ("estimate",),
+    ("estimate", "gpt5"),
+    ("estimate", ""),
+    ("estimate", "no-such-file.jsonl"),
+    ("estimate", "no/such/config.json"),
+    ("estimate", "bert-base", "--phase", "generate"),
+    ("estimate", "bert-base", "--kv-dtype", "fp8"),
+    ("estimate", "resnet-50", "--input-len", "5"),
+    ("estimate", "mixtral-8x7b", "--stack", "eager"),
+    ("estimates", "gpt2"),
+    ("--unknown",),
+    ("gpus", "show"),
+    ("gpus", "show", "h1000"),
+    ("gpus", "show", "h100-sxm", "--toml", "--json"),
+    ("gpus", "--toml"),
+    ("gpus", "hide"),
+    ("models", "show", "gpt5"),
+    ("models", "show", "gpt2", "--out", "model.csv"),
+    ("models", "show"),
+    ("compare", "gpt2"),
+    ("compare", "gpt2", "gpt5"),
+    ("compare", "gpt2 --batch 0", "gpt2"),
+    ("compare", "gpt2 --batch", "gpt2"),
+    ("compare", "gpt2 'open", "gpt2"),
+    ("compare", "gpt2 --sm-clock 900,1000", "gpt2"),
+    ("compare", "gpt2 --json", "gpt2"),
+    ("compare", "no-such-file.json", "gpt2"),
+    ("evaluate",),
+    ("evaluate", "no-such-file.csv"),
+    ("evaluate", "runs.csv", "--by", ","),
+    ("evaluate", "runs.csv", "--out", "rows.xlsx"),
+    ("evaluate", "runs.csv", "--workloads", "no-such-file.jsonl"),
+]
+
+
+def refused(outcome, *words):
+    assert outcome.code == 2, outcome
+    assert outcome.out == ""
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("diffenergy: ") and "fault of diffenergy" not in line
+    assert "Traceback" not in line
+    for word in words:
+        assert word in line
+
+
+@pytest.mark.parametrize("args", CASES, ids=" ".join)
+def test_one_line_and_exit_2(run, tmp_path, monkeypatch, args):
+    monkeypatch.chdir(tmp_path)
+    refused(run(*args))
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "args, words",
+    [
+        (("--sm-clock", "900MHz"), ("MHz as a number", "900")),
+        (("--sm-clock", "1.41"), ("if that is GHz, give 1410",)),
+        (("--sm-clock", "1.41e9"), ("if that is Hz, give 1410",)),
+        (("--sm-clock", "2500"), ("345", "1980 MHz")),
+        (("--power-limit", "300000"), ("200 to 700 W", "if that is mW, give 300")),
+        (("--temperature", "333.15"), ("if that is K, give 60",)),
+        (("--set", "dram_bandwith=3e12"), ("`dram_bandwidth`",)),
+        (("--gpu", "h100"), ("h100-sxm", "h100-pcie")),
+        (("--input-len", "5000"), ("1024 positions",)),
+    ],
+)
+def test_the_line_says_what_to_do(run, args, words):
+    refused(run(*ESTIMATE, *args), *words)
+
+
+@pytest.mark.parametrize(
+    "flag, value",
+    [
+        ("--batch", "2"),
+        ("--input-len", "64"),
+        ("--output-len", "3"),
+        ("--phase", "prefill"),
+        ("--dtype", "fp16"),
+        ("--kv-dtype", "fp8"),
+        ("--attention", "flash"),
+        ("--stack", "eager"),
+        ("--dispatch", "graph"),
+    ],
+)
+def test_what_a_listing_decides_is_no_flag(run, tmp_path, flag, value):
+    file = tmp_path / "one.jsonl"
+    row = dict(op="softmax", rows=8, cols=8, dtype="fp32")
+    file.write_text(json.dumps({"name": "one", "kernels": [row]}))
+    refused(run("estimate", file, flag, value), f"`{flag}`", "one.jsonl")
+
+
+BROKEN = {
+    "a.jsonl": ('{"name": "x"', "line 1"),
+    "b.jsonl": ('{"name": "x", "kernels": [{"op": "gem"}]}', "gemm"),
+    "c.jsonl": ("", "empty"),
+    "config.json": ("{", "broken JSON"),
+    "d.json": ('{"model_type": "t5"}', "supported are"),
+    "e.json": ("[1]", "model config"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_workload_files(run, tmp_path, name):
+    text, word = BROKEN[name]
+    (tmp_path / name).write_text(text)
+    refused(run("estimate", tmp_path / name), word)
+
+
+def test_several_workloads_need_a_name(run, tmp_path):
+    row = dict(op="softmax", rows=8, cols=8, dtype="fp32")
+    lines = [json.dumps({"name": name, "kernels": [row]}) for name in "ab"]
+    file = tmp_path / "two.jsonl"
+    file.write_text("\n".join(lines))
+    refused(run("estimate", file), "--workload")
+    refused(run("estimate", file, "--workload", "c"), "'c'")
+
+
+@pytest.mark.parametrize("text", ["num_sms = ", "num_sms = 1", "\xff"])
+def test_broken_gpu_files(run, tmp_path, text):
+    file = tmp_path / "mine.toml"
+    file.write_bytes(text.encode("latin-1"))
+    refused(run(*ESTIMATE, "--gpu", file))
+    refused(run("gpus", "show", tmp_path))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 99}', '{"schema": 1}'])
+def test_broken_corrections(run, tmp_path, text):
+    file = tmp_path / "corrections.json"
+    file.write_text(text)
+    refused(run(*ESTIMATE, "--corrections", file), "corrections.json")
+    refused(run(*ESTIMATE, "--corrections", tmp_path))
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[]", "{}", '{"points": []}', '{"time_s": 0}', '{"time_s": true}'],
+)
+def test_broken_summaries(run, tmp_path, content):
+    file = tmp_path / "a.json"
+    file.write_text(content)
+    refused(run("compare", file, file), "A:", "a.json")
+
+
+def test_an_input_is_never_overwritten(run, tmp_path):
+    row = dict(op="softmax", rows=8, cols=8, dtype="fp32")
+    file = tmp_path / "one.jsonl"
+    text = json.dumps({"name": "one", "kernels": [row]})
+    file.write_text(text)
+    refused(run("estimate", file, "--out", file), "input")
+    assert file.read_text() == text

@@ -1,0 +1,37 @@
+import json
+
+import pytest
+
+from .conftest import GPT2
+
+FLAGS = " ".join(GPT2[1:])
+
+
+def test_ratios_of_two_files_by_hand(run, tmp_path):
+    a = {"model": "x", "time_s": 2.0, "energy_j": 400.0, "avg_power_w": 200.0}
+    b = {"model": "y", "time_s": 1.0, "energy_j": 300.0, "avg_power_w": 300.0}
+    for name, content in (("a", a), ("b", b)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    out = tmp_path / "both.json"
+    args = ("compare", tmp_path / "a.json", tmp_path / "b.json", "--out", out)
+    found = run(*args, "--json").json
+    assert found["ratio"] == {"time_s": 0.5, "energy_j": 0.75, "avg_power_w": 1.5}
+    assert found["a"].items() >= a.items() and found["b"].items() >= b.items()
+    assert json.loads(out.read_text()) == found
+    assert "0.7500" in run(*args).out
+
+
+def test_flags_against_the_file_that_they_write(run, gpt2, tmp_path):
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps(gpt2))
+    found = run("compare", file, f"{FLAGS} --sm-clock 705", "--json").json
+    slower = run(*GPT2, "--sm-clock", 705, "--json").json
+    assert found["b"] == slower
+    expected = slower["time_s"] / gpt2["time_s"]
+    assert found["ratio"]["time_s"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_side_that_cannot_be_kept_is_named(run):
+    outcome = run("compare", FLAGS, f"{FLAGS} --power-limit 50")
+    assert outcome.code == 3
+    assert outcome.err.startswith("diffenergy: B: `--power-limit`")

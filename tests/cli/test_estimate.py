@@ -1,0 +1,254 @@
+import csv
+import json
+import math
+
+import pytest
+
+from diffenergy.cli import estimation
+from diffenergy.cli.flags import Flags
+from diffenergy.corrections import read_corrections, write_corrections
+from diffenergy.hardware import read_gpu
+from diffenergy.physics.demand import UNITS
+from diffenergy.physics.power import COMPONENTS
+from diffenergy.workload.models import load_model
+from diffenergy.workload.unlisted import complete
+
+from .conftest import GPT2
+
+KEYS = {
+    "model", "gpu", "phase", "batch", "input_len", "output_len", "dtype", "kv_dtype",
+    "attention", "stack", "dispatch", "assumed", "time_s", "energy_j", "avg_power_w",
+    "sm_clock_mhz", "mem_clock_mhz", "power_limit_w", "limited_by", "grade",
+    "time_s_p5_p95", "energy_j_p5_p95", "energy_j_by_unit", "phases", "ttft_s",
+    "tpot_s", "tokens_per_s", "energy_j_per_token",
+}  # fmt: skip
+PHASE_KEYS = {
+    "time_s", "energy_j", "avg_power_w", "sm_clock_mhz", "gpu_time_s", "host_time_s",
+    "limited_by", "feasible",
+}  # fmt: skip
+
+
+def test_the_keys_are_those_of_the_contract(gpt2):
+    assert set(gpt2) == KEYS | {"kernels"}
+    assert set(gpt2["phases"]) == {"prefill", "decode"}
+    assert all(set(phase) == PHASE_KEYS for phase in gpt2["phases"].values())
+    assert tuple(gpt2["energy_j_by_unit"]) == COMPONENTS
+
+
+def test_what_was_asked_for_is_repeated_and_the_rest_is_assumed(gpt2):
+    asked = {k: gpt2[k] for k in ("model", "gpu", "batch", "input_len", "output_len")}
+    assert asked == {
+        "model": "gpt2",
+        "gpu": "a100-sxm-80gb",
+        "batch": 2,
+        "input_len": 64,
+        "output_len": 5,
+    }
+    assert gpt2["assumed"] == {
+        "phase": "generate",
+        "dtype": "bf16",
+        "kv_dtype": "bf16",
+        "attention": "flash",
+        "stack": "serving",
+        "dispatch": "prefill eager, decode graph",
+        "sm_clock_mhz": 1410,
+        "mem_clock_mhz": 1593,
+        "power_limit_w": 400,
+    }
+
+
+def test_energies_and_times_add_up(gpt2):
+    phases = gpt2["phases"].values()
+    by_unit = sum(gpt2["energy_j_by_unit"].values())
+    assert by_unit == pytest.approx(gpt2["energy_j"], rel=1e-12)
+    assert sum(p["time_s"] for p in phases) == pytest.approx(gpt2["time_s"], rel=1e-12)
+    power = gpt2["energy_j"] / gpt2["time_s"]
+    assert gpt2["avg_power_w"] == pytest.approx(power, rel=1e-12)
+    assert gpt2["time_s"] == pytest.approx(gpt2["ttft_s"] + 4 * gpt2["tpot_s"])
+    assert gpt2["tokens_per_s"] == pytest.approx(2 * 5 / gpt2["time_s"])
+    assert gpt2["energy_j_per_token"] == pytest.approx(gpt2["energy_j"] / 10)
+
+
+def test_detail_has_every_listed_kernel_in_order(gpt2):
+    listings = load_model("gpt2").listings(batch=2, input_len=64, output_len=5)
+    listed = [row for x in map(complete, listings) for row in x.kernels]
+    found = gpt2["kernels"]
+    assert [{k: x[k] for k in row} for x, row in zip(found, listed, strict=True)] == (
+        json.loads(json.dumps(listed))
+    )
+    for kernel in found:
+        assert tuple(kernel["utilization"]) == UNITS
+        assert all(0 <= share <= 1 for share in kernel["utilization"].values())
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_kernels_add_up_to_the_time_of_the_gpu(gpt2, phase):
+    kernels = [x for x in gpt2["kernels"] if x["phase"] == phase]
+    whole = gpt2["phases"][phase]
+    time = sum(x["count"] * x["time_s"] for x in kernels)
+    assert time == pytest.approx(whole["gpu_time_s"], rel=1e-9)
+
+
+def test_kernels_add_up_to_the_energy_where_the_host_never_waits(gpt2):
+    kernels = [x for x in gpt2["kernels"] if x["phase"] == "decode"]
+    energy = sum(x["count"] * x["energy_j"] for x in kernels)
+    assert energy == pytest.approx(gpt2["phases"]["decode"]["energy_j"], rel=1e-9)
+
+
+def test_a_written_listing_gives_the_same_answer(run, gpt2, tmp_path):
+    file = tmp_path / "workload.jsonl"
+    assert run(*GPT2, "--out", file).code == 0
+    back = run("estimate", file, "--gpu", "a100-sxm-80gb", "--json").json
+    for key in ("time_s", "energy_j", "ttft_s", "tpot_s", "energy_j_per_token"):
+        assert back[key] == pytest.approx(gpt2[key], rel=1e-9), key
+    for key in ("model", "phase", "batch", "input_len", "output_len", "dispatch"):
+        assert back[key] == gpt2[key], key
+
+
+def test_files_by_their_ending(run, gpt2, tmp_path):
+    written = tmp_path / "estimate.json"
+    assert run(*GPT2, "--detail", "--out", written).code == 0
+    assert json.loads(written.read_text()) == gpt2
+    table = tmp_path / "kernels.csv"
+    assert run(*GPT2, "--out", table).code == 0
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [row["op"] for row in rows] == [x["op"] for x in gpt2["kernels"]]
+    assert float(rows[0]["time_s"]) == gpt2["kernels"][0]["time_s"]
+    assert "utilization_dram" in rows[0]
+
+
+def test_a_single_output_token_has_no_decode_phase(run):
+    flags = ("--input-len", 64, "--output-len", 1)
+    found = run("estimate", "gpt2", *flags, "--json").json
+    assert list(found["phases"]) == ["prefill"]
+    assert found["tpot_s"] is None
+    assert found["time_s"] == found["ttft_s"]
+    assert found["gpu"] == found["assumed"]["gpu"] == "h100-sxm"
+    table = run("estimate", "gpt2", *flags).out
+    first = table.splitlines()[0]
+    for value in found["assumed"].values():
+        assert (f"{value:g}" if isinstance(value, float) else str(value)) in first
+    assert "GPU board only: no host, no cooling" in table
+
+
+def test_lists_are_one_table_that_equals_single_estimates(run, gpt2, tmp_path):
+    rows = tmp_path / "points.csv"
+    flags = ("--sm-clock", "705,1410", "--power-limit", "400,50", "--out", rows)
+    outcome = run(*GPT2, *flags, "--json")
+    points = outcome.json["points"]
+    asked = [(x["sm_clock_set_mhz"], x["power_limit_w"]) for x in points]
+    assert asked == [(705, 400), (705, 50), (1410, 400), (1410, 50)]
+    for key in ("time_s", "energy_j", "avg_power_w", "sm_clock_mhz"):
+        assert points[2][key] == pytest.approx(gpt2[key], rel=1e-9)
+    single = run(*GPT2, "--sm-clock", 705, "--json").json
+    assert points[0]["energy_j"] == pytest.approx(single["energy_j"], rel=1e-9)
+    live = (points[0], points[2])
+    energy = min(live, key=lambda x: x["energy_j"])
+    edp = min(live, key=lambda x: x["energy_j"] * x["time_s"])
+    assert points[outcome.json["best_energy"]] is energy
+    assert points[outcome.json["best_edp"]] is edp
+    for point in (points[1], points[3]):  # idle power alone is above 50 W
+        assert not point["feasible"] and point["least_power_w"] > 50
+        assert point["time_s"] is point["energy_j"] is None
+    assert "accepts no power limit below 100 W" in outcome.err
+    assert len(rows.read_text().splitlines()) == 5
+
+
+def test_a_limit_that_cannot_be_kept_exits_3_with_the_least_power(run):
+    outcome = run(*GPT2, "--power-limit", 50)
+    assert (outcome.code, outcome.out) == (3, "")
+    assert len(outcome.err.splitlines()) == 1
+    least = float(outcome.err.split("draws ")[1].split(" W")[0])
+    assert 50 < least < 100  # idle is 60 W at the lowest clock
+
+
+def test_a_power_limit_lowers_the_clock_and_says_so(run, gpt2):
+    found = run(*GPT2, "--power-limit", 100, "--json").json
+    assert found["limited_by"] == "power"
+    assert found["sm_clock_mhz"] < gpt2["sm_clock_mhz"]
+    held = 100 * read_gpu("a100-sxm-80gb").values["cap_fraction"]
+    assert found["avg_power_w"] <= held * (1 + 1e-6)
+
+
+def test_what_if_flags_reach_the_model(run, gpt2, tmp_path):
+    constants = json.loads(write_corrections(read_corrections()))
+    constants["levels"]["global"]["energy_dram"] *= 2
+    file = tmp_path / "corrections.json"
+    file.write_text(json.dumps(constants))
+    changed = {
+        "--set": "dram_bandwidth=4e12",
+        "--mem-clock": "1500",
+        "--temperature": "80",
+        "--corrections": file,
+    }
+    found = {f: run(*GPT2, f, value, "--json").json for f, value in changed.items()}
+    for flag, summary in found.items():
+        assert summary["energy_j"] != gpt2["energy_j"], flag
+        assert math.isfinite(summary["energy_j"])
+    doubled = found["--corrections"]["energy_j_by_unit"]["dram"]
+    assert doubled == pytest.approx(2 * gpt2["energy_j_by_unit"]["dram"])
+    assert run(*GPT2, "--corrections", "none", "--json").json["grade"] == "datasheet"
+
+
+def test_other_spellings_and_files_are_the_same_gpu(run, gpt2, tmp_path):
+    file = tmp_path / "mine.toml"
+    assert run("gpus", "show", "NVIDIA A100-SXM4-80GB", "--out", file).code == 0
+    args = [file if arg == "a100-sxm-80gb" else arg for arg in GPT2]
+    found = run(*args, "--json", "--detail").json
+    assert found["gpu"] == "a100-sxm-80gb"
+    assert found["energy_j"] == pytest.approx(gpt2["energy_j"], rel=1e-12)
+
+
+def listing_of_one(file, **more):
+    gemm = dict(op="gemm", m=4096, n=4096, k=4096, dtype="half", count=3)
+    never = dict(op="softmax", rows=8, cols=8, dtype="fp32", count=0)
+    file.write_text(json.dumps({"name": "one", "kernels": [gemm, never], **more}))
+    return file
+
+
+def test_a_listing_of_one_kernel_by_hand(run, tmp_path):
+    file = listing_of_one(tmp_path / "one.jsonl", dispatch="graph")
+    found = run("estimate", file, "--json", "--detail").json
+    first, second = found["kernels"]
+    assert first["op"] == "gemm" and first["dtype"] == "fp16"
+    assert 3 * first["time_s"] == pytest.approx(found["time_s"], rel=1e-9)
+    flops = 2 * 4096**3 / first["time_s"]
+    peak = 132 * 4096 * found["sm_clock_mhz"] * 1e6
+    assert first["utilization"]["tensor"] == pytest.approx(flops / peak, rel=0.01)
+    assert second["time_s"] is None and second["limited_by"] is None
+    assert found["phase"] is None and list(found["phases"]) == ["forward"]
+    assert found["ttft_s"] is found["energy_j_per_token"] is None
+
+
+def test_many_modules_wait_for_the_host(run, tmp_path):
+    file = listing_of_one(tmp_path / "one.jsonl", module_calls=10_000)
+    found = run("estimate", file, "--json").json
+    assert found["limited_by"] == "host"
+    phase = found["phases"]["forward"]
+    assert found["time_s"] >= phase["host_time_s"] > phase["gpu_time_s"]
+
+
+def test_an_image_model_runs_forward_at_its_own_size():
+    about = estimation.prepare(Flags("resnet-50")).about
+    assert about["phase"] == about["assumed"]["phase"] == "forward"
+    assert about["input_len"] is about["output_len"] is about["kv_dtype"] is None
+
+
+def test_an_activity_without_a_time_is_no_silent_second(tmp_path):
+    file = tmp_path / "activity.jsonl"
+    kernel = {"op": "activity", "dram_active": 0.5}
+    file.write_text(json.dumps({"name": "a", "kernels": [kernel]}))
+    (note,) = estimation.prepare(Flags(str(file))).notes
+    assert "time_ref_us" in note and "only its power" in note
+
+
+def test_a_model_larger_than_the_memory_is_a_warning_with_numbers():
+    about = dict(dtype="bf16", kv_dtype="bf16", input_len=512, output_len=128, batch=4)
+    model, card = load_model("llama-3.1-70b"), read_gpu("h100-sxm")
+    (note,) = estimation._too_large(model, about, card)
+    weights = 70_553_706_496 * 2 / 2**30
+    cache = 2 * 80 * 8 * 128 * 2 * (512 + 128) * 4 / 2**30
+    for number in (weights, cache, weights + cache, 80.0):
+        assert f"{number:.1f} GiB" in note
+    small = load_model("llama-3.1-8b")
+    assert estimation._too_large(small, about, card) == []

@@ -1,0 +1,92 @@
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from diffenergy.cli.cmd_evaluate import read_workloads
+from diffenergy.fitting import predict as predict_module
+from diffenergy.measurements import Predictions
+
+TABLE = """gpu,op,rows,cols,dtype,time_us,avg_power_w,colour
+a10,softmax,1024,1024,fp16,10,100,red
+a10,softmax,2048,1024,fp16,20,100,blue
+A100-SXM-80GB,softmax,2048,1024,fp16,10,200,blue
+"""
+
+
+@pytest.fixture
+def table(tmp_path):
+    file = tmp_path / "runs.csv"
+    file.write_text(TABLE)
+    return file
+
+
+@pytest.fixture
+def predicted(monkeypatch):
+    """Predictions that are 10 % too slow at the measured power."""
+
+    def predict(table, listings, corrections, cards=None):
+        time = 1.1 * table.time_s
+        grade = np.full(table.num_rows, "calibrated", dtype=object)
+        power = table.avg_power_w
+        return Predictions(time, time * power, power, grade, table.skipped)
+
+    monkeypatch.setattr(predict_module, "predict", predict)
+
+
+def test_errors_by_hand(run, predicted, table):
+    outcome = run("evaluate", table, "--by", "gpu,colour", "--json")
+    found = outcome.json
+    assert found["rows"] == 3
+    assert found["time_mape_pct"] == pytest.approx(10)
+    assert found["time_bias_pct"] == pytest.approx(10)
+    assert found["power_mape_pct"] == pytest.approx(0)
+    assert found["energy_mape_pct"] == pytest.approx(10)
+    groups = [(x["gpu"], x["colour"], x["rows"]) for x in found["groups"]]
+    assert groups == [("a10", "red", 1), ("a10", "blue", 1), (groups[2][0], "blue", 1)]
+    assert "ignored columns: colour" in outcome.err
+    shown = run("evaluate", table, "--by", "gpu,colour").out
+    assert "a10, red" in shown and "10.0 (+10.0)" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_every_row_is_written(run, predicted, table, tmp_path):
+    out = tmp_path / "rows.csv"
+    assert run("evaluate", table, "--out", out).code == 0
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert [row["row"] for row in rows] == ["0", "1", "2"]
+    assert float(rows[1]["time_s_pred"]) == pytest.approx(22e-6)
+    assert rows[0]["colour"] == "red" and rows[0]["grade"] == "calibrated"
+
+
+def test_bad_columns_and_files(run, predicted, table):
+    for flags in (("--by", "shape"), ("--out", table), ("--gpu", "h1000")):
+        outcome = run("evaluate", table, *flags)
+        assert (outcome.code, outcome.out) == (2, ""), flags
+        assert len(outcome.err.splitlines()) == 1
+    assert table.read_text() == TABLE
+
+
+def test_the_two_listings_of_a_generation_are_one_workload(tmp_path):
+    row = dict(op="softmax", rows=8, cols=8, dtype="fp32")
+    names = ("x/prefill", "x/decode", "y")
+    lines = [json.dumps({"name": name, "kernels": [row]}) for name in names]
+    file = tmp_path / "listings.jsonl"
+    file.write_text("\n".join(lines))
+    found = read_workloads([str(file)])
+    assert {k: [x.name for x in v] for k, v in found.items()} == {
+        "x/prefill": ["x/prefill"],
+        "x/decode": ["x/decode"],
+        "y": ["y"],
+        "x": ["x/prefill", "x/decode"],
+    }
+    with pytest.raises(ValueError, match="once"):
+        read_workloads([str(file), str(file)])
+
+
+def test_rows_are_really_predicted(run, table):
+    table.write_text("".join(TABLE.splitlines(keepends=True)[:3]))  # one GPU
+    found = run("evaluate", table, "--json").json
+    assert found["skipped"] == 0 and found["time_rows"] == 2
+    assert found["time_mape_pct"] < 100

@@ -1,0 +1,145 @@
+"""Blocks that fused attention visits: published counts, brute force, splits."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffenergy import smooth
+from diffenergy.corrections import Corrections
+from diffenergy.hardware import load_gpu
+from diffenergy.kernels import attention
+from diffenergy.kernels.attention import kv_blocks
+
+# Llama-like heads: 32 query and 8 KV heads; batch x KV heads multiply one head's counts.
+# (batch, positions, window, tile_m, tile_n, tiles, blocks, longest, masked blocks)
+PUBLISHED = [
+    (4, 4096, 0, 128, 128, 4096, 4 * 8 * 4 * sum(range(1, 33)), 32, 4096),
+    (4, 4096, 0, 128, 160, 4096, 54_496, 26, 4096),
+    (4, 4096, 128, 128, 128, 4096, 8_064, 2, 8_064),
+    (1, 512, 0, 128, 128, 128, 320, 4, 128),
+]
+
+
+@pytest.mark.parametrize("row", PUBLISHED)
+def test_published_counts(row: tuple[int, ...]):
+    batch, length, window, tile_m, tile_n, tiles, blocks, longest, masked = row
+    numbers = (length, length, 4, window, 1, tile_m, tile_n)
+    got = kv_blocks(*(jnp.asarray(float(x)) for x in numbers))
+    heads = batch * 8
+    assert [float(x) for x in got] == [
+        tiles / heads, blocks / heads, longest, masked / heads
+    ]  # fmt: skip
+
+
+def brute(q: int, kv: int, group: int, window: int, m: int, n: int) -> list[int]:
+    """Counts of one KV head by a loop over its row tiles."""
+    tiles, shift = math.ceil(q * group / m), kv - q
+    blocks, longest, masked = 0, 0, 0
+    for tile in range(tiles):
+        first = tile * m // group + shift
+        last = min(q - 1, ((tile + 1) * m - 1) // group) + shift
+        start = max(0, first - window + 1) // n if window else 0
+        end = last // n + 1
+        blocks += end - start
+        longest = max(longest, end - start)
+        masked += end - (first + 1) // n
+    return [tiles, blocks, longest, masked]
+
+
+def shapes(windows: bool) -> np.ndarray:
+    """500 random (q, kv, group, window, tile_m, tile_n)."""
+    rng = np.random.default_rng(2)
+    q = rng.integers(1, 900, 500)
+    return np.stack(
+        [
+            q,
+            q + rng.integers(0, 2000, 500) * rng.integers(0, 2, 500),
+            rng.choice([1, 2, 4, 7, 8, 32], 500),
+            rng.integers(1, 700, 500) * windows,
+            rng.choice([64, 128, 192], 500),
+            rng.choice([64, 80, 96, 128, 160], 500),
+        ]
+    )
+
+
+@pytest.mark.parametrize("windows", [False, True])
+def test_blocks_against_brute_force(windows: bool):
+    q, kv, group, window, m, n = numbers = shapes(windows)
+    exact = np.array([brute(*map(int, row)) for row in numbers.T]).T
+    floats = [jnp.asarray(x, float) for x in numbers]
+    got = kv_blocks(*floats[:4], jnp.ones(500), *floats[4:])
+    tiles, blocks, longest, masked = map(np.asarray, got)
+    assert tiles.tolist() == exact[0].tolist()
+    assert blocks.tolist() == exact[1].tolist()
+    if windows:  # closed forms: no tile visits fewer than the mean, none is far off
+        assert np.all(longest >= blocks / tiles)
+        assert np.all(np.abs(longest - exact[2]) <= np.ceil((m / group + n) / n))
+        assert np.all((masked >= 0) & (masked <= blocks))
+    else:
+        assert longest.tolist() == exact[2].tolist()
+        assert masked.tolist() == exact[3].tolist()
+
+
+def test_without_a_mask_every_tile_visits_every_block():
+    q, kv, group, window, m, n = shapes(False)
+    floats = [jnp.asarray(x, float) for x in (q, kv, group, window)]
+    got = kv_blocks(*floats, jnp.zeros(500), *(jnp.asarray(x, float) for x in (m, n)))
+    tiles, blocks, longest, masked = map(np.asarray, got)
+    assert blocks.tolist() == (tiles * np.ceil(kv / n)).tolist()
+    assert longest.tolist() == np.ceil(kv / n).tolist() and not masked.any()
+
+
+def test_closed_form_is_the_backward_rule():
+    # causal: q G/m tiles, each (q + m/G)/2 keys and half a block: within 1 % of exact
+    def blocks(tile_m: jax.Array) -> jax.Array:
+        numbers = (4096.0, 4096.0, 4.0, 0.0, 1.0)
+        arguments = [jnp.asarray(x) for x in numbers]
+        return kv_blocks(*arguments, tile_m, jnp.asarray(128.0))[1]
+
+    exact, slope = jax.value_and_grad(blocks)(jnp.asarray(128.0))
+    with smooth.relaxed():
+        closed, relaxed_slope = jax.value_and_grad(blocks)(jnp.asarray(128.0))
+    assert closed == 128 * ((4096 + 32) / 2 / 128 + 0.5)
+    assert exact == pytest.approx(float(closed), rel=0.01)
+    # d/dm of 4 q/m ((q + m/4)/(2 n) + 1/2)
+    by_hand = -4 * 4096 / 128**2 * (4096 / 256 + 0.5)
+    assert slope == pytest.approx(by_hand) == float(relaxed_slope)
+
+
+def decode(**given: float) -> attention.Decode:
+    """One decode shape: batch 16, 8,192 positions, 32 heads on 8 KV heads, bf16."""
+    fields = dict.fromkeys(attention.Decode.__dataclass_fields__, 0) | {
+        "batch": 16, "q_len": 1, "kv_len": 8192, "num_heads": 32, "num_kv_heads": 8,
+        "head_dim": 128, "causal": 1, "dtype": 2, "kv_cache_dtype": 2,
+    }  # fmt: skip
+    return attention.Decode(**{name: [x] for name, x in (fields | given).items()})
+
+
+def test_decode_reads_the_cache_once():
+    demand = attention.demand(decode(split_k=1), load_gpu("h200-sxm"), Corrections())
+    cache, pages, queries = 536_870_912, 4 * 16 * 128, 16 * 32 * 128 * 2
+    assert demand.ctas[0, 0] == 16 * 8
+    assert demand.l2[0, 0] == cache + pages + queries
+    assert demand.launches[0, 0] == 1
+    two = attention.demand(decode(split_k=2), load_gpu("h200-sxm"), Corrections())
+    assert two.ctas[0, 0] == 16 * 8 * 2 and two.launches[0, 0] == 2
+    assert two.l2[0, 0] == demand.l2[0, 0]
+
+
+def test_decode_never_splits_finer_than_blocks():
+    # 100 positions in blocks of 128: one block, whatever the candidate
+    demand = attention.demand(decode(kv_len=100), load_gpu("h200-sxm"), Corrections())
+    assert jnp.all(demand.ctas == 16 * 8)
+
+
+def test_a_window_limits_what_decode_reads():
+    gpu, c = load_gpu("h200-sxm"), Corrections()
+    local = attention.demand(decode(window_size=1024, split_k=1), gpu, c)
+    full = attention.demand(decode(split_k=1), gpu, c)
+    longer = attention.demand(decode(window_size=9000, split_k=1), gpu, c)
+    assert full.l2[0, 0] - local.l2[0, 0] == 536_870_912 * 7 / 8
+    assert longer.l2[0, 0] == full.l2[0, 0]  # runs the plain kernel
+    assert longer.tensor[0, 0] == full.tensor[0, 0]

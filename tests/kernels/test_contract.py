@@ -1,0 +1,133 @@
+"""What every kernel class owes: found by itself, finite, exact in batches, linear."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffenergy import estimator, kernels
+from diffenergy.corrections import Corrections
+from diffenergy.hardware import OperatingPoint, load_gpu
+from diffenergy.kernels.ops import REQUIRED
+from diffenergy.physics.demand import Demand
+from diffenergy.records import as_float
+from diffenergy.workload.assemble import assemble
+from diffenergy.workload.listing import Listing
+from diffenergy.workload.workload import Workload
+
+DTYPES = ("bf16", "fp32", "fp8")
+
+
+@pytest.fixture(scope="module")
+def rows(sample) -> list[dict[str, Any]]:
+    """Rows of every op: its dtypes, a given tile, its smallest shape."""
+    found = []
+    for name, (op, _) in kernels.ops().items():
+        fields = {field.name: field for field in op.fields}
+        found += [
+            sample(name, dtype=dtype) if "dtype" in fields else sample(name)
+            for dtype in DTYPES
+        ]
+        found.append(sample(name, tile_m=64, tile_n=64, zero_share=0.3))
+        sizes = {
+            field.name: 1
+            for field in op.fields
+            if field.kind == "size" and field.default is REQUIRED
+        }
+        found.append(sample(name, **sizes | {"num_kv_heads": 1, "head_dim": 64}))
+    return found
+
+
+def workload(rows: list[dict[str, Any]], repeat: int = 1) -> Workload:
+    """One phase a row; `repeat` passes of it."""
+    listings = [
+        Listing(
+            f"row {i}",
+            kernels=({**row, "count": repeat},),
+            passes=repeat,
+            dispatch="graph",
+        )
+        for i, row in enumerate(rows)
+    ]
+    return assemble(listings)
+
+
+def run(work: Workload) -> estimator.Estimate:
+    """Estimate at full clock without a limit, 50 C."""
+    gpu = jax.tree.map(as_float, load_gpu("a10"))  # of the width in force
+    point = OperatingPoint(gpu.sm_clock_max, gpu.mem_clock, 1e9, 50.0)
+    return estimator.estimate_once(work, gpu, point, Corrections())
+
+
+@pytest.fixture(scope="module")
+def results(rows) -> estimator.Estimate:
+    return run(workload(rows))
+
+
+def test_classes_are_modules_with_ops():
+    found = kernels.classes()
+    assert {"gemm", "conv", "attention", "reduction", "elementwise"} <= set(found)
+    for name, module in found.items():
+        assert module.OPS and callable(module.lower), name
+    assert len(kernels.ops()) == sum(len(module.OPS) for module in found.values())
+
+
+def test_every_row_is_lowered(rows):
+    work = workload(rows)
+    launched = np.concatenate([group.row[group.count > 0] for group in work.groups])
+    assert set(launched.tolist()) == set(range(len(rows)))
+    gpu, c = load_gpu("a10"), Corrections()
+    of = estimator._demand_of()
+    for shape, group in zip(work.shapes, work.groups, strict=True):
+        demand = jax.eval_shape(of[type(shape)], shape, gpu, c)
+        assert isinstance(demand, Demand)
+        assert demand.ctas.ndim == 2 and demand.ctas.shape[0] == group.count.shape[0]
+
+
+def test_finite_and_positive(results):
+    for leaf in jax.tree.leaves(results):
+        assert jnp.all(jnp.isfinite(leaf))
+    got = results.phases
+    assert jnp.all(got.time > 0) and jnp.all(got.feasible)
+    assert jnp.all(got.components >= 0)
+    idle_alone = got.components[:, -3] / got.time
+    assert jnp.all(got.power >= idle_alone)
+    used = results.kernels.utilization
+    assert jnp.all((used >= 0) & (used <= 1))
+
+
+def test_single_width_is_close(rows, results):
+    with jax.enable_x64(False):
+        single = run(workload(rows))
+        assert single.time.dtype == jnp.float32
+    for name in ("time", "energy", "power", "sm_clock"):
+        wide = np.asarray(getattr(results.phases, name))
+        got = np.asarray(getattr(single.phases, name))
+        assert got == pytest.approx(wide, rel=1e-3), name
+
+
+def test_other_rows_do_not_matter(rows, results):
+    order = np.random.default_rng(3).permutation(len(rows))
+    shuffled = run(workload([rows[i] for i in order]))
+    for name in ("time", "energy"):
+        alone = np.asarray(getattr(results.phases, name))[order]
+        got = np.asarray(getattr(shuffled.phases, name))
+        assert got == pytest.approx(alone, rel=1e-9), name
+
+
+@pytest.mark.parametrize("op", ["gemm", "moe"])
+def test_a_row_alone(rows, results, op: str):
+    index = next(i for i, row in enumerate(rows) if row["op"] == op)
+    alone = run(workload([rows[index]]))
+    assert alone.time == pytest.approx(float(results.phases.time[index]), rel=1e-9)
+    assert alone.energy == pytest.approx(float(results.phases.energy[index]), rel=1e-9)
+
+
+def test_counts_scale_linearly(rows, results):
+    three = run(workload(rows, repeat=3))
+    for name in ("time", "energy"):
+        once = np.asarray(getattr(results.phases, name))
+        got = np.asarray(getattr(three.phases, name))
+        assert got == pytest.approx(3 * once, rel=1e-9), name

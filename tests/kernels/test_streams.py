@@ -1,0 +1,112 @@
+"""Kernels that pass over memory, and activities: bytes by hand, time by definition."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffenergy import estimator
+from diffenergy.corrections import Corrections
+from diffenergy.hardware import OperatingPoint, load_gpu
+from diffenergy.kernels import stream
+from diffenergy.units import GHz, MHz
+
+A100 = load_gpu("a100-pcie-40gb")
+
+
+def bytes_of(workload: Any) -> tuple[float, float]:
+    """(read, written) bytes of the only launch."""
+    (shape,) = workload.shapes
+    assert isinstance(shape, stream.Stream)
+    return float(shape.read[0]), float(shape.write[0])
+
+
+@pytest.mark.parametrize(
+    ("fields", "read", "write"),
+    [
+        ({"fn": "pointwise_add", "dtype": "bf16"}, 4, 2),
+        ({"fn": "add", "dtype": "fp32"}, 8, 4),
+        ({"fn": "scalar_mul", "dtype": "bf16"}, 2, 2),
+        ({"fn": "silu_mul", "dtype": "bf16"}, 4, 2),
+        ({"fn": "typecast_to_fp32", "dtype": "bf16"}, 2, 4),
+        ({"fn": "typecast_to_bf16", "dtype": "fp32"}, 4, 2),
+        ({"fn": "cast", "dtype": "bf16", "out_dtype": "fp8"}, 2, 1),
+        ({"fn": "nobody knows", "dtype": "fp16"}, 2, 2),
+        ({"fn": "adam", "dtype": "fp32", "reads": 4, "writes": 3}, 16, 12),
+    ],
+)
+def test_elementwise_bytes(sample, phases, fields, read: float, write: float):
+    workload = phases([sample("elementwise", elements=1000, **fields)])
+    assert bytes_of(workload) == (1000 * read, 1000 * write)
+
+
+@pytest.mark.parametrize("op", ["softmax", "layernorm", "rmsnorm"])
+def test_reductions(sample, phases, op: str):
+    sizes = dict(rows=300, cols=1024, dtype="bf16")
+    assert bytes_of(phases([sample(op, **sizes)])) == (614_400, 614_400)
+    joined = phases([sample(op, residual=True, **sizes)])
+    assert bytes_of(joined) == (2 * 614_400, 2 * 614_400)
+
+
+def test_a_gather_is_never_cached(sample, phases):
+    workload = phases([sample("gather", rows=8, cols=512, dtype="fp16")])
+    assert bytes_of(workload) == (8192, 8192)
+    demand = stream.demand(workload.shapes[0], A100, Corrections())
+    assert demand.dram[0, 0] == 16_384
+
+
+# activities ------------------------------------------------------------------------------
+
+
+def times(sample, phases, clocks: list[float], **fields: Any) -> np.ndarray:
+    """Time (s) of an activity row at each clock (MHz), one phase a clock."""
+    row = sample("activity", **fields)
+    workload = phases(*([row] for _ in clocks))
+    size = (len(clocks),)
+    point = OperatingPoint(
+        jnp.asarray(clocks) * MHz,
+        jnp.broadcast_to(A100.mem_clock, size),
+        jnp.full(size, 1e9),
+        jnp.full(size, 50.0),
+    )
+    c = Corrections(dram_efficiency=0.92)
+    return np.asarray(estimator.estimate_once(workload, A100, point, c).phases.time)
+
+
+REFERENCE = {"time_ref_us": 3000.0, "sm_clock_ref_mhz": 900.0}
+SHARES = [
+    {"dram_active": 0.0, "fp32_active": 0.5},
+    {"dram_active": 0.5, "fp32_active": 0.2},
+    {"dram_active": 0.85, "fp32_active": 0.0},
+    {"dram_active": 0.3, "fp32_active": 0.1, "fp64_active": 0.4},
+    {"dram_active": 0.3, "util_l2": 0.6, "util_sfu": 0.2, "sm_active": 0.7},
+    {"dram_active": 0.2, "util_shared": 0.6, "util_int": 0.5, "util_branch": 0.3},
+]
+
+
+@pytest.mark.parametrize("shares", SHARES)
+def test_an_activity_takes_its_reference_time(sample, phases, shares):
+    at, slow = times(sample, phases, [900.0, 600.0], **REFERENCE, **shares)
+    assert at == pytest.approx(3e-3, rel=2e-3)
+    assert 3e-3 < slow < 1.51 * 3e-3
+
+
+def test_without_memory_an_activity_follows_the_clock(sample, phases):
+    clocks = [450.0, 900.0, 1350.0]
+    got = times(sample, phases, clocks, dram_active=0, fp32_active=0.7, **REFERENCE)
+    assert got == pytest.approx(3e-3 * 900 / np.array(clocks), rel=1e-6)
+
+
+def test_a_memory_bound_activity_follows_the_memory_clock(sample, phases):
+    row = sample("activity", dram_active=0.9, fp32_active=0, **REFERENCE)
+    workload = phases([row], [row])
+    point = OperatingPoint(
+        [0.9 * GHz] * 2,
+        jnp.asarray([1.0, 0.5]) * A100.mem_clock,
+        [1e9] * 2,
+        [50.0] * 2,
+    )
+    c = Corrections(dram_efficiency=0.92)
+    fast, slow = estimator.estimate_once(workload, A100, point, c).phases.time
+    assert 1.7 < slow / fast < 2

@@ -1,0 +1,154 @@
+"""Power limits: the closed case of the A100, infeasible and idle limits, gradients."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+from scipy.optimize import brentq
+
+from diffenergy.hardware import load_gpu, voltage
+from diffenergy.physics.governor import capped_clock
+from diffenergy.units import GHz
+
+LOW, HIGH = 0.21 * GHz, 1.41 * GHz
+A100 = load_gpu("a100-pcie-40gb")
+
+
+def power(clock: Array, work: float | Array = 250.0) -> Array:
+    """P = 35.79 + 10.85 V^2 f + 30.39 V^4 + 250 V^2 f (f in GHz), W."""
+    v, f = voltage(A100, clock), clock / GHz
+    return 35.79 + (10.85 + work) * v**2 * f + 30.39 * v**4
+
+
+@jax.jit
+def govern(requested: Array, lowest: Array, cap: Array) -> tuple[Array, Array]:
+    """Clock and feasibility with the power of the closed case."""
+    return capped_clock(power, requested, lowest, cap)
+
+
+def at(cap: float, requested: float = HIGH, lowest: float = LOW) -> tuple[float, bool]:
+    """Clock (GHz) and feasibility of one element."""
+    arguments = (jnp.full(1, x) for x in (requested, lowest, cap))
+    clock, feasible = govern(*arguments)
+    return float(clock[0]) / GHz, bool(feasible[0])
+
+
+def test_closed_case():
+    assert power(jnp.asarray(HIGH)) == pytest.approx(349.413, abs=6e-4)
+    clock, feasible = at(242.0)
+    assert clock == pytest.approx(1.23529, abs=6e-6) and feasible
+    clock, feasible = at(120.0)
+    assert clock == pytest.approx(0.61469, abs=6e-6) and feasible
+
+
+def test_slope_is_implicit():
+    slope = jax.grad(lambda cap: govern(jnp.full(1, HIGH), jnp.full(1, LOW), cap)[0][0])
+    per_watt = slope(jnp.full(1, 242.0))[0] / GHz
+    assert per_watt == pytest.approx(1 / 459.7, rel=2e-4)
+
+
+def test_root_agrees_with_bisection():
+    caps = np.linspace(70, 340, 55)
+    clock, feasible = govern(jnp.full(55, HIGH), jnp.full(55, LOW), jnp.asarray(caps))
+    assert jnp.all(feasible)
+    roots = [
+        brentq(lambda f, cap=cap: float(power(jnp.asarray(f))) - cap, LOW, HIGH)
+        for cap in caps
+    ]
+    assert np.asarray(clock) == pytest.approx(np.array(roots), rel=1e-8)
+    assert jnp.all(jnp.diff(clock) > 0)
+
+
+def slopes(cap: float) -> dict[str, float]:
+    """Derivatives of the clock with respect to every argument."""
+    got = jax.grad(lambda *x: govern(*x)[0][0], argnums=(0, 1, 2))(
+        *(jnp.full(1, x) for x in (HIGH, LOW, cap))
+    )
+    names = ("requested", "lowest", "cap")
+    return {name: float(slope[0]) for name, slope in zip(names, got, strict=True)}
+
+
+def test_a_limit_that_does_not_bind():
+    assert at(400.0) == (HIGH / GHz, True)
+    assert slopes(400.0) == {"requested": 1, "lowest": 0, "cap": 0}
+
+
+def test_a_limit_that_cannot_be_kept():
+    clock, feasible = at(60.0)  # idle and work at 210 MHz draw 69 W
+    assert float(power(jnp.asarray(LOW))) > 60
+    assert clock == pytest.approx(LOW / GHz, rel=1e-12) and not feasible
+    assert slopes(60.0) == {"requested": 0, "lowest": 1, "cap": 0}
+
+
+def test_a_limit_that_binds_moves_with_the_cap_alone():
+    got = slopes(242.0)
+    assert got["requested"] == 0 and got["lowest"] == 0 and got["cap"] > 0
+
+
+def test_idle_power_alone_is_over_the_limit():
+    over, slope = (jnp.ravel(x) for x in jnp.meshgrid(
+        jnp.asarray([1e-3, 0.5, 20.0]), jnp.asarray([1e-6, 0.01, 1.0, 40.0])
+    ))  # fmt: skip
+    clock, feasible = capped_clock(
+        lambda f: 60 + over + slope * (f - LOW) / GHz,
+        *(jnp.full(over.shape, x) for x in (HIGH, LOW, 60.0)),
+    )
+    assert jnp.all(clock == LOW) and not jnp.any(feasible)
+
+
+def test_flat_and_steep_powers():
+    place, slope = (jnp.ravel(x) for x in jnp.meshgrid(
+        jnp.asarray([1e-4, 0.02, 0.5, 0.999]), jnp.asarray([1e-3, 0.1, 1.0, 3.0, 8.0])
+    ))  # fmt: skip
+    root = LOW + place * (HIGH - LOW)
+    clock, feasible = capped_clock(
+        lambda f: 60 * (f / root) ** slope,
+        *(jnp.full(root.shape, x) for x in (HIGH, LOW, 60.0)),
+    )
+    assert jnp.all(feasible)
+    assert np.asarray(clock) == pytest.approx(np.asarray(root), rel=1e-6)
+
+
+def test_elements_are_independent():
+    caps = jnp.asarray([60.0, 120.0, 242.0, 400.0])
+    clock, feasible = govern(jnp.full(4, HIGH), jnp.full(4, LOW), caps)
+    alone = [at(float(cap)) for cap in caps]
+    assert np.asarray(clock / GHz) == pytest.approx([c for c, _ in alone], rel=1e-9)
+    assert feasible.tolist() == [f for _, f in alone]
+
+
+def test_slope_of_what_the_power_depends_on():
+    def clock(work: Array) -> Array:
+        return capped_clock(
+            lambda f: power(f, work),
+            jnp.full(1, HIGH),
+            jnp.full(1, LOW),
+            jnp.full(1, 242.0),
+        )[0][0]
+
+    step = 0.01
+    forward = (clock(jnp.asarray(250 + step)) - clock(jnp.asarray(250 - step))) / (
+        2 * step
+    )
+    assert jax.grad(clock)(jnp.asarray(250.0)) == pytest.approx(
+        float(forward), rel=1e-5
+    )
+    assert jax.jvp(clock, (250.0,), (1.0,))[1] == pytest.approx(
+        float(forward), rel=1e-5
+    )
+
+
+def test_the_lowest_clock_may_be_the_requested_one():
+    for cap, feasible in ((400.0, True), (60.0, False)):
+        assert at(cap, requested=LOW) == (pytest.approx(LOW / GHz), feasible)
+
+
+def test_single_width():
+    with jax.enable_x64(False):
+        one = jnp.ones(1, jnp.float32)
+        clock, feasible = capped_clock(
+            lambda f: 40 + 250 * (f / GHz) ** 2, HIGH * one, LOW * one, 240 * one
+        )
+        assert feasible[0]
+        assert clock[0] / GHz == pytest.approx(0.8**0.5, rel=1e-5)

@@ -1,0 +1,264 @@
+"""Waves, resident CTAs, memory, launch: closed forms and published check values."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+
+from diffenergy.corrections import Corrections
+from diffenergy.hardware import load_gpu
+from diffenergy.kernels import gemm, stream
+from diffenergy.physics.demand import Demand
+from diffenergy.physics.timeline import cta_cycles, sm_cycles, timing
+from diffenergy.units import GHz, MHz, us
+
+A100 = load_gpu("a100-pcie-40gb")  # 108 SMs, 1.5552 TB/s, 1.41 GHz
+SMS, CLOCK, BANDWIDTH = 108, 1.41 * GHz, 1.5552e12
+IDEAL = Corrections(
+    tensor_efficiency=1.0,
+    operand_half_tile=0.0,
+    fma_efficiency=1.0,
+    misalignment=0.0,
+    sharpness=300.0,
+    sharpness_stream=300.0,
+    sm_feed=1e9,
+    tile_load_scale=1e9,
+    l2_efficiency=1.0,
+    dram_efficiency=1.0,
+    stream_feed=1e9,
+    launch_seconds=0.0,
+    launch_cycles=0.0,
+    gemm_cycles=0.0,
+    own_cycles=0.0,
+    step_cycles=0.0,
+    store_exposed=0.0,
+)
+"""No losses: every unit at its data-sheet rate, perfect overlap, free launches."""
+
+
+def seconds(demand: Demand, c: Corrections, clock: float = CLOCK) -> np.ndarray:
+    """Time of each candidate, s."""
+    full = jnp.full(demand.ctas.shape, clock)
+    mem_clock = jnp.broadcast_to(A100.mem_clock, full.shape)
+    return np.asarray(timing(demand, A100, c, full, mem_clock).time)
+
+
+def product(**given: Any) -> gemm.Gemm:
+    """One bf16 matrix product with a given tile."""
+    fields = dict.fromkeys(gemm.Gemm.__dataclass_fields__, [0.0]) | {
+        "batch": [1.0],
+        "dtype": [2],
+        "out_dtype": [2],
+        "tensor_core": [1.0],
+        "given": True,
+    }
+    return gemm.Gemm(**(fields | {k: [v] for k, v in given.items()}))
+
+
+def copies(size: float, **given: float) -> stream.Stream:
+    """A copy of `size` bytes: read and written once."""
+    fields = dict.fromkeys(stream.Stream.__dataclass_fields__, 0.0)
+    fields |= {"read": size, "write": size, "threads": 256.0} | given
+    return stream.Stream(**{name: [x] for name, x in fields.items()})
+
+
+# published GEMM geometry ---------------------------------------------------------
+
+BATCHED = product(
+    batch=128, m=1024, n=1024, k=128,
+    tile_m=64, tile_n=256, tile_k=32, stages=4, threads=128,
+)  # fmt: skip
+SQUARE = product(
+    m=4096, n=4096, k=4096,
+    tile_m=128, tile_n=128, tile_k=32, stages=4, threads=128,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shape", "ctas", "waves", "cycles"),
+    [(BATCHED, 8192, 38, 155_648), (SQUARE, 1024, 5, 655_360)],
+)
+def test_published_waves(shape: gemm.Gemm, ctas: int, waves: int, cycles: int):
+    demand = gemm.demand(shape, A100, IDEAL)
+    assert demand.ctas[0, 0] == ctas and demand.resident[0, 0] == 2
+    busy = demand.tensor / demand.ctas / 2048  # FLOP/cycle/SM
+    got, count = sm_cycles(demand, A100, busy, jnp.zeros_like(busy))
+    assert count[0, 0] == waves
+    assert got[0, 0] == pytest.approx(cycles, rel=1e-12)
+
+
+def test_a_gemm_that_fills_the_machine_runs_at_peak():
+    # 8 tiles of 256x128 for each SM: 2 m n k = 8 x 108 x 2 x 256 x 128 x 8192
+    shape = product(m=256 * 108, n=1024, k=8192, tile_m=256, tile_n=128)
+    flop = 2 * 256 * 108 * 1024 * 8192
+    got = seconds(gemm.demand(shape, A100, IDEAL), IDEAL)
+    peak = flop / (2048 * SMS * CLOCK)
+    # what is left over: the last wave's part of writing 56.6 MB of output
+    assert peak < got[0, 0] < 1.02 * peak
+    half = Corrections(**(vars(IDEAL) | {"tensor_efficiency": 0.5}))
+    got = seconds(gemm.demand(shape, A100, half), half)
+    assert 2 * peak < got[0, 0] < 2.02 * peak
+
+
+# units, CTAs ----------------------------------------------------------------------
+
+
+def plain(**fields: Any) -> Demand:
+    """One launch with one candidate."""
+    return Demand(**fields)
+
+
+def cycles(demand: Demand, busy: float, path: float = 0.0) -> tuple[float, float]:
+    """(cycles, waves) of `sm_cycles`."""
+    got = sm_cycles(demand, A100, jnp.asarray(busy), jnp.asarray(path))
+    return float(got[0]), float(got[1])
+
+
+def test_units_of_an_sm_overlap():
+    demand = plain(
+        tensor=2048 * 300.0, tensor_peak=2048.0, smem=128 * 400.0, sharpness=2.0
+    )
+    busy, path = cta_cycles(demand, A100, jnp.asarray(CLOCK))
+    assert busy == pytest.approx(500) and path == 0  # 3, 4, 5
+
+
+def test_math_follows_rate_and_efficiency():
+    demand = plain(
+        tensor=1e6, tensor_peak=2048.0, tensor_efficiency=0.5,
+        fma=1e5, fma_peak=128.0, fma_efficiency=0.8, ctas=4.0,
+    )  # fmt: skip
+    busy, _ = cta_cycles(demand, A100, jnp.asarray(CLOCK))
+    assert busy == pytest.approx((1e6 / 1024 + 1e5 / 102.4) / 4)
+
+
+def test_path_has_a_part_in_seconds():
+    demand = plain(path_cycles=700.0, path_seconds=1e-6)
+    _, path = cta_cycles(demand, A100, jnp.asarray(1 * GHz))
+    assert path == pytest.approx(1700)
+
+
+@pytest.mark.parametrize(
+    ("ctas", "resident", "rounds", "waves"),
+    [
+        (1, 1, 1, 1),
+        (108, 1, 1, 1),
+        (109, 1, 2, 2),
+        (216, 2, 2, 1),
+        (217, 2, 3, 2),  # one SM runs a third CTA after its first two
+        (1080, 4, 10, 3),  # 4 + 4 + 2
+    ],
+)
+def test_wave_quantization(ctas: int, resident: int, rounds: int, waves: int):
+    demand = plain(ctas=ctas, resident=resident)
+    assert cycles(demand, 1000.0) == (pytest.approx(1000 * rounds), waves)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_share_of_the_part_filled_wave(share: float):
+    demand = plain(ctas=162, quantization=share)  # 1.5 waves on 108 SMs
+    assert cycles(demand, 1000.0)[0] == pytest.approx(1500 + share * 500)
+
+
+def test_resident_ctas_hide_the_start_of_their_neighbours():
+    own = 400.0
+    alone = plain(ctas=432, resident=1, own_cycles=own)
+    both = plain(ctas=432, resident=4, own_cycles=own)
+    assert cycles(alone, 1000.0)[0] == pytest.approx(4 * 1000 + 4 * own)
+    assert cycles(both, 1000.0)[0] == pytest.approx(4 * 1000 + own / 4)
+
+
+def test_resident_ctas_hide_the_critical_path():
+    # a path nine times the work: four CTAs a round cost hardly more than one
+    one, _ = cycles(plain(ctas=108, resident=1), 100.0, 900.0)
+    four, _ = cycles(plain(ctas=432, resident=4), 100.0, 900.0)
+    assert one == pytest.approx((100**3 + 900**3) ** (1 / 3))
+    assert four == pytest.approx((400**3 + 900**3) ** (1 / 3))
+
+
+def test_unequal_ctas_end_in_a_tail():
+    equal = plain(ctas=1080.0, resident=1)
+    causal = plain(ctas=1080.0, resident=1, longest=2.0, tail=0.4)
+    few = 1080 / (1080 + 108)
+    tail = 0.4 * (1 - 0.5**4) * 2000 * few
+    assert cycles(equal, 1000.0)[0] == pytest.approx(10_000)
+    assert cycles(causal, 1000.0)[0] == pytest.approx(10_000 + tail)
+
+
+def test_never_shorter_than_the_longest_cta():
+    assert cycles(plain(ctas=10, longest=5.0), 1000.0)[0] == pytest.approx(5000)
+
+
+# memory, store, launch --------------------------------------------------------------
+
+
+def test_dram_and_its_clock():
+    demand = plain(dram=1e9, ctas=1e6)
+    whole = seconds(demand, IDEAL)
+    assert whole == pytest.approx(1e9 / BANDWIDTH, rel=1e-9)
+    slow = timing(
+        demand, A100, IDEAL, jnp.asarray(CLOCK), 0.5 * jnp.asarray(A100.mem_clock)
+    )
+    assert slow.time == pytest.approx(2e9 / BANDWIDTH, rel=1e-9)
+
+
+def test_few_ctas_do_not_fill_dram():
+    # 10 B/cycle of each of 54 SMs: 761 GB/s; p-norm of 3 with 1,555 GB/s
+    demand = plain(dram=1e9, ctas=54, flow=10.0)
+    flow = 1e9 / (10 * 54 * CLOCK)
+    expected = (flow**3 + (1e9 / BANDWIDTH) ** 3) ** (1 / 3)
+    assert seconds(demand, IDEAL) == pytest.approx(expected, rel=1e-9)
+
+
+def test_l2_rate_and_sharing():
+    demand = plain(l2=3840 * 1e5, l2_sharing=2.0, sharpness_memory=300.0)
+    assert seconds(demand, IDEAL) == pytest.approx(5e4 / CLOCK, rel=1e-9)
+
+
+@pytest.mark.parametrize(("exposed", "share"), [(1.0, 1.0), (0.0, 0.25), (0.6, 0.7)])
+def test_stores_hide_behind_later_waves(exposed: float, share: float):
+    # 4 waves: the last store stands alone, of the others `exposed`
+    demand = plain(ctas=432, resident=1, store_l2=3840 * 1e4, store_exposed=exposed)
+    assert seconds(demand, IDEAL) == pytest.approx(share * 1e4 / CLOCK, rel=1e-9)
+
+
+def test_launch_has_seconds_and_cycles():
+    c = Corrections(
+        **(vars(IDEAL) | {"launch_seconds": 2 * us, "launch_cycles": 1500.0})
+    )
+    demand = plain(launches=2.0, fixed_cycles=600.0, fixed_seconds=1 * us)
+    for clock in (0.6 * GHz, 1.2 * GHz):
+        expected = 5 * us + 3600 / clock
+        assert seconds(demand, c, clock) == pytest.approx(expected, rel=1e-9)
+
+
+# streams ----------------------------------------------------------------------------
+
+SERIES = {510: 825e9, 705: 983e9, 900: 1152e9, 1410: 1270e9}
+"""Published rates of >= 1 GB copies on an A100 by SM clock (MHz), B/s."""
+
+
+@pytest.mark.parametrize(("clock", "rate"), SERIES.items())
+def test_published_copy_rates(clock: int, rate: float):
+    c = Corrections(stream_feed=18.4, dram_efficiency=0.92, sharpness_stream=2.0)
+    got = seconds(stream.demand(copies(2e9), A100, c), c, clock * MHz)
+    assert 4e9 / got[0, 0] == pytest.approx(rate, rel=0.04)
+
+
+def test_a_copy_without_losses_runs_at_bandwidth():
+    got = seconds(stream.demand(copies(2e9), A100, IDEAL), IDEAL)
+    assert got[0, 0] == pytest.approx(4e9 / BANDWIDTH, rel=2e-3)
+
+
+def test_a_small_copy_stays_in_l2():
+    def dram(size: float, **given: float) -> Array:
+        return stream.demand(copies(size, **given), A100, IDEAL).dram[0, 0]
+
+    # the usable share of 41.9 MB: half of a producer's output is left at that size
+    c = Corrections(l2_producer_share=0.4, l2_sharpness=2.5)
+    half = stream.demand(copies(0.2 * 40 * 2**20), A100, c).dram[0, 0]
+    assert half == pytest.approx(0.2 * 40 * 2**20, rel=1e-6)
+    assert dram(1e5) < 0.01 * 2e5
+    assert dram(1e5, cold=1.0) == 2e5
+    assert dram(1e9) == pytest.approx(2e9, rel=1e-3)

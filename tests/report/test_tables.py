@@ -1,0 +1,134 @@
+"""Tables say what the summary says, and fit a terminal."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from diffenergy import metrics
+from diffenergy.report.comparison import comparison, comparison_parts
+from diffenergy.report.estimates import estimate_parts
+from diffenergy.report.format import digits, percent, si
+
+SUMMARY = {
+    "model": "m" * 20,
+    "gpu": "quadro-rtx-8000",
+    "phase": "generate",
+    "batch": 8,
+    "input_len": 512,
+    "output_len": 3,
+    "dtype": "bf16",
+    "assumed": {"gpu": "quadro-rtx-8000", "sm_clock_mhz": 1770.0},
+    "time_s": 0.5,
+    "energy_j": 100.0,
+    "avg_power_w": 200.0,
+    "sm_clock_mhz": 1650.0,
+    "mem_clock_mhz": 7001.0,
+    "power_limit_w": 260.0,
+    "limited_by": "dram",
+    "grade": "forecast",
+    "time_s_p5_p95": None,
+    "energy_j_p5_p95": None,
+    "energy_j_by_unit": {"dram": 75.0, "idle": 25.0, "link": 0.0},
+    "phases": {
+        name: {
+            "time_s": time,
+            "energy_j": 200 * time,
+            "avg_power_w": 200.0,
+            "sm_clock_mhz": 1650.0,
+            "gpu_time_s": 0.9 * time,
+            "host_time_s": time,
+            "limited_by": "host",
+            "feasible": True,
+        }
+        for name, time in (("prefill", 0.2), ("decode", 0.3))
+    },
+    "ttft_s": 0.2,
+    "tpot_s": 0.15,
+    "tokens_per_s": 48.0,
+    "energy_j_per_token": 4.1666,
+}
+KERNEL = {
+    "op": "gemm",
+    "batch": 128,
+    "m": 128256,
+    "n": 131072,
+    "k": 16384,
+    "dtype": "fp8_block",
+    "count": 4064,
+    "time_s": 1e-5,
+    "energy_j": 0.01,
+    "utilization": {"dram": 0.88},
+    "limited_by": "dram",
+    "phase": "prefill",
+}
+
+
+def rendered(parts):
+    console = Console(file=io.StringIO(), width=80, markup=False, highlight=False)
+    for part in parts:
+        console.print(part, soft_wrap=isinstance(part, str))
+    return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_an_estimate():
+    text = rendered(estimate_parts(SUMMARY, [KERNEL] * 12))
+    lines = text.splitlines()
+    assert lines[0] == "assumed: gpu quadro-rtx-8000; sm-clock 1770 MHz"
+    assert all(len(line) <= 80 for line in lines)
+    for words in (
+        "TTFT 200.0 ms, TPOT 150.0 ms, 48.00 tokens/s, 4.167 J per token",
+        "host-bound: 10.0 % of the time",
+        "GPU board only: no host, no cooling.",
+        "grade: forecast",
+        "75.0 %",
+        "kernel (and 4 more)",
+        "dram 88 %",
+    ):
+        assert words in text, words
+    assert "link" not in text  # it took no energy
+
+
+def test_all_kernels_with_detail():
+    text = rendered(estimate_parts(SUMMARY, [KERNEL] * 12, detail=True))
+    assert text.count("128x128256x131072x16384") == 12
+
+
+def test_a_comparison():
+    slower = {**SUMMARY, "time_s": 1.0, "avg_power_w": 100.0}
+    both = comparison(SUMMARY, slower)
+    assert both["ratio"] == {"time_s": 2.0, "energy_j": 1.0, "avg_power_w": 0.5}
+    text = rendered(comparison_parts(both))
+    assert "2.000" in text and "0.5000" in text
+
+
+@pytest.mark.parametrize(
+    "value, unit, text",
+    [
+        (0.01973, "s", "19.73 ms"),
+        (1234.5, "J", "1.234 kJ"),
+        (0, "J", "0 J"),
+        (None, "s", "-"),
+        (2.5e-6, "s", "2.500 us"),
+        (-0.5, "J", "-500.0 mJ"),
+        (1e-20, "J", "1.000e-08 pJ"),
+    ],
+)
+def test_si(value, unit, text):
+    assert si(value, unit) == text
+
+
+def test_digits_and_percent():
+    shown = [digits(x) for x in (1234.56, 0.05, 9999.96, None)]
+    assert shown == ["1235", "0.05000", "10000", "-"]
+    assert percent(0.1234) == "12.3 %"
+
+
+def test_metrics():
+    assert metrics.edp(2.0, 3.0) == 6.0
+    assert metrics.ed2p(2.0, 3.0) == 18.0
+    assert metrics.ttft(0.1) == 0.1
+    assert metrics.tpot(1.27, 128) == pytest.approx(0.01)
+    assert metrics.tpot(0.0, 1) is None
+    assert metrics.tokens_per_second(2.0, 4, 10) == 20.0
+    assert metrics.energy_per_token(80.0, 4, 10) == 2.0

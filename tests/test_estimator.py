@@ -1,0 +1,229 @@
+"""`estimate`: one trace for all numbers, maps equal loops, phases and parts add up."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+
+from diffenergy import estimator
+from diffenergy.corrections import Corrections
+from diffenergy.estimator import estimate, estimate_once
+from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
+from diffenergy.records import as_float
+from diffenergy.units import GHz
+from diffenergy.workload.workload import Workload
+
+A100, H100 = load_gpu("a100-sxm-80gb"), load_gpu("h100-sxm")
+C = Corrections()
+ONCE = estimator.compiler_options(once=True)
+
+
+def point(
+    clock: Any = 1.2 * GHz, cap: Any = 1e4, temperature: Any = 50.0
+) -> OperatingPoint:
+    """Operating point of the A100."""
+    return OperatingPoint(clock, A100.mem_clock, cap, temperature)
+
+
+@pytest.fixture(scope="module")
+def rows(sample) -> list[dict[str, Any]]:
+    return [
+        sample("gemm", m=3000, n=4096, k=1024, tile_m=128, tile_n=128),
+        sample("gemm", m=2000, n=1000, k=1024, tile_m=128, tile_n=64, count=3),
+        sample("rmsnorm", rows=3000, cols=4096),
+    ]
+
+
+@pytest.fixture(scope="module")
+def workload(rows, phases) -> Workload:
+    return phases(rows)
+
+
+def test_numbers_never_recompile(rows, phases, workload):
+    run = estimator._compiled(True)
+    run(workload, A100, point(), C, False)
+    before = run._cache_size()
+    wide = [{**row, "tile_m": 256} if "tile_m" in row else row for row in rows]
+    hot = eqx.tree_at(lambda g: g.num_sms, A100, as_float(99.0))
+    for arguments in (
+        (workload, A100, point(clock=1.0 * GHz)),
+        (workload, A100, point(clock=int(1e9), cap=300)),
+        (workload, A100, point(clock=np.float32(1e9), temperature=float("nan"))),
+        (workload, H100, point()),
+        (workload, load_gpu("rtx-3080-ti"), point()),
+        (workload, hot, point()),
+        (phases(wide), A100, point()),
+        (
+            phases([{**row, "m": 77} if "m" in row else row for row in rows]),
+            A100,
+            point(),
+        ),
+    ):
+        run(*arguments, C, False)
+        run(*arguments, Corrections(tensor_efficiency=np.float64(0.7)), False)
+    assert run._cache_size() == before
+
+
+def test_clocks_and_tiles_do_change_the_answer(rows, phases, workload):
+    base = estimate_once(workload, A100, point(), C)
+    slow = estimate_once(workload, A100, point(clock=1.0 * GHz), C)
+    small = phases([{**row, "tile_m": 64} if "tile_m" in row else row for row in rows])
+    tiled = estimate_once(small, A100, point(), C)
+    assert slow.time > base.time and tiled.time != base.time
+    assert slow.sm_clock == 1.0 * GHz
+
+
+def test_padding_does_not_matter(rows, phases):
+    # three products are padded to four rows; the fourth here has count 0
+    last = {**rows[0], "m": 64, "count": 0}
+    three = estimate_once(phases([*rows[:2], rows[1], rows[2]]), A100, point(), C)
+    four = estimate_once(phases([*rows[:2], rows[1], last, rows[2]]), A100, point(), C)
+    assert three.time == pytest.approx(float(four.time), rel=1e-12)
+    assert three.energy == pytest.approx(float(four.energy), rel=1e-12)
+
+
+def test_totals(workload):
+    got = estimate_once(workload, A100, point(), C)
+    kernels = got.kernels
+    assert got.time == pytest.approx(float(jnp.sum(kernels.time * kernels.count)))
+    parts = np.asarray(got.phases.components).sum()
+    assert got.energy == pytest.approx(parts, rel=1e-12)
+    assert got.power == pytest.approx(float(got.energy / got.time))
+
+
+# maps --------------------------------------------------------------------------------
+
+
+def mapped(function: Any, batch: Any) -> Array:
+    """`function` mapped over leading axes, compiled once."""
+    return jax.jit(jax.vmap(function), compiler_options=ONCE)(batch)
+
+
+def totals(got: estimator.Estimate) -> Array:
+    """Time and energy of an estimate."""
+    return jnp.stack([got.time, got.energy])
+
+
+def close(got: Array, looped: list[Array]) -> bool:
+    """Whether a map equals its loop."""
+    return np.asarray(got) == pytest.approx(np.stack(looped), rel=1e-9)
+
+
+def test_map_over_points(workload):
+    def at(clock: Array) -> Array:
+        return totals(estimate(workload, A100, point(clock, cap=250.0), C))
+
+    clocks = jnp.linspace(0.6, 1.41, 5) * GHz
+    loop = [
+        totals(estimate_once(workload, A100, point(clock, cap=250.0), C))
+        for clock in clocks
+    ]
+    assert close(mapped(at, clocks), loop)
+
+
+def test_map_over_gpus(workload):
+    gpus = [A100, H100, load_gpu("a10")]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *gpus)
+    got = mapped(lambda gpu: totals(estimate(workload, gpu, point(), C)), stacked)
+    assert close(got, [totals(estimate_once(workload, g, point(), C)) for g in gpus])
+
+
+def test_map_over_corrections(workload):
+    many = [
+        Corrections(dram_efficiency=x, energy_dram=x * 1e-10) for x in (0.7, 0.8, 0.9)
+    ]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *many)
+    got = mapped(lambda c: totals(estimate(workload, A100, point(), c)), stacked)
+    assert close(got, [totals(estimate_once(workload, A100, point(), c)) for c in many])
+
+
+# phases -------------------------------------------------------------------------------
+
+
+def test_a_generation_is_prefill_and_decode(rows, phases):
+    prefill, decode = rows, [{**row, "m": 8} if "m" in row else row for row in rows]
+    both = estimate_once(phases(prefill, decode), A100, point(), C)
+    first = estimate_once(phases(prefill), A100, point(), C)
+    second = estimate_once(phases(decode), A100, point(), C)
+    assert both.phases.time[0] == pytest.approx(float(first.time))
+    assert both.phases.time[1] == pytest.approx(float(second.time))
+    assert both.time == pytest.approx(float(first.time + second.time))
+    assert both.energy == pytest.approx(float(first.energy + second.energy))
+
+
+def test_each_phase_has_a_clock_and_a_cap(rows, phases):
+    # one binary for both: the second phase is capped, the first is not
+    where = OperatingPoint(
+        [1.41e9] * 2, [float(A100.mem_clock)] * 2, [1e4, 200.0], [50.0] * 2
+    )
+    got = estimate_once(phases(rows, rows), A100, where, C).phases
+    assert got.sm_clock[0] == 1.41 * GHz and got.sm_clock[1] < 1.4 * GHz
+    assert got.power[1] == pytest.approx(200 * float(A100.cap_fraction), rel=1e-8)
+    assert got.time[1] > got.time[0]
+
+
+def test_the_clock_is_at_most_the_highest(workload):
+    got = estimate_once(workload, A100, point(clock=9 * GHz), C)
+    assert got.sm_clock == A100.sm_clock_max
+
+
+def test_a_limit_below_idle_is_infeasible(workload):
+    got = estimate_once(workload, A100, point(cap=40.0), C).phases
+    assert not got.feasible[0]
+    assert got.sm_clock[0] == pytest.approx(float(A100.sm_clock_min))
+
+
+def test_the_callers_tile_wins(sample, phases):
+    sizes = dict(m=4096, n=4096, k=4096)
+    thin = sample("gemm", **sizes, tile_m=16, tile_n=64)
+    wide = sample("gemm", **sizes, tile_m=256, tile_n=128)
+    given = estimate_once(phases([thin], [wide]), A100, point(), C).phases.time
+    chosen = estimate_once(phases([sample("gemm", **sizes)]), A100, point(), C).time
+    assert given[0] > 1.5 * given[1]
+    assert chosen == pytest.approx(float(given[1]), rel=0.2)
+
+
+# derivatives ----------------------------------------------------------------------------
+
+
+def compiled(function: Any) -> Any:
+    """`function`, jitted with the fast compiler options."""
+    return jax.jit(function, compiler_options=ONCE)
+
+
+def test_gradient_by_the_whole_gpu_and_the_clock(workload):
+    def time(gpu: GpuSpec, clock: Array) -> Array:
+        return estimate(workload, gpu, point(clock), C).time
+
+    top = A100.sm_clock_max
+    value, slopes = compiled(jax.value_and_grad(time, argnums=(0, 1)))(A100, top)
+    gpu, clock = slopes
+    assert all(jnp.isfinite(leaf) for leaf in jax.tree.leaves(slopes))
+    assert gpu.dram_bandwidth < 0 and gpu.num_sms < 0
+    assert gpu.tensor_flop_per_cycle_bf16 < 0 and gpu.tdp == 0
+
+    def moved(share: float) -> float:
+        gpu = eqx.tree_at(
+            lambda g: g.dram_bandwidth, A100, replace_fn=lambda x: x * share
+        )
+        return float(estimate_once(workload, gpu, point(top), C).time)
+
+    by_difference = (moved(1 + 1e-4) - moved(1 - 1e-4)) / 2e-4
+    elasticity = float(gpu.dram_bandwidth * A100.dram_bandwidth / value)
+    assert elasticity == pytest.approx(float(by_difference / value), rel=1e-5)
+    # the highest clock is the default request: the slope below it, not half of it
+    below = estimate_once(workload, A100, point(top * (1 - 1e-6)), C).time
+    elasticity = float((value - below) / value / 1e-6)
+    assert -1 < elasticity < -0.3
+    assert clock * top / value == pytest.approx(elasticity, rel=1e-3)
+
+
+@pytest.mark.slow  # compiles with all optimisations: nobody can choose the options
+def test_gradient_without_a_jit_of_ones_own(sample, phases):
+    small = phases([sample("gather")])
+    slope = jax.grad(lambda g: estimate(small, g, point(), C).energy)(A100)
+    assert slope.dram_bandwidth < 0

@@ -1,0 +1,283 @@
+"""Reverse-mode gradients against central differences, every op and a whole model.
+
+One function maps relative changes of all clocks, GPU fields, corrections and tiles to
+ln time, ln energy and ln power of many phases, one op (or model phase) each, so that one
+compilation gives all elasticities and one gives their differences.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+from jax.flatten_util import ravel_pytree
+
+from diffenergy import estimator, kernels
+from diffenergy.corrections import CONSTANTS, Corrections
+from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
+from diffenergy.units import GHz
+from diffenergy.workload.assemble import assemble
+from diffenergy.workload.listing import Listing
+from diffenergy.workload.workload import Workload
+
+OUTPUTS = ("time", "energy", "power")
+ROUNDED = {
+    "num_sms", "smem_per_sm", "registers_per_sm", "max_threads_per_sm",
+    "max_ctas_per_sm", "tile_m", "tile_n",
+}  # fmt: skip
+"""What acts through a straight-through step: compared in the relaxed model only."""
+ROUNDING = {"prefill_quantization", "decode_quantization", "moe_quantization"}
+"""What waves that are not rounded do not feel."""
+STEP = 2e-4
+"""Relative step of the differences (fourth order: truncation near 1e-13)."""
+
+# Sizes off all ties (equal times, full tiles, CTAs = SMs), where one-sided slopes differ.
+TILE = {"tile_m": 96, "tile_n": 112}
+PHASES: dict[str, list[dict[str, Any]]] = {
+    "gemm": [{"m": 1000, "n": 2056, "k": 1544}],
+    "gemm tile": [{"m": 1000, "n": 2056, "k": 1544, **TILE}],
+    "gemm capped": [{"m": 7000, "n": 6008, "k": 5000, **TILE}],
+    "gemm skinny": [{"m": 12, "n": 4104, "k": 6008}],
+    "gemm split": [{"m": 90, "n": 1000, "k": 9000, "split_k": 3, **TILE}],
+    "gemm batched": [{"batch": 50, "m": 333, "n": 333, "k": 72, "zero_share": 0.2}],
+    "gemm fp32": [{"m": 700, "n": 1500, "k": 1100, "dtype": "fp32", "layout": "tn"}],
+    "gemm tf32": [{"m": 700, "n": 1500, "k": 1100, "dtype": "tf32"}],
+    "gemm fp8": [{"m": 700, "n": 1500, "k": 1100, "dtype": "fp8"}],
+    "gemm fp8_block": [{"m": 700, "n": 1500, "k": 1100, "dtype": "fp8_block"}],
+    "conv2d": [{"images": 5, "in_channels": 72, "out_channels": 200, "padding": 1}],
+    "conv2d depthwise": [
+        {"images": 5, "in_channels": 72, "out_channels": 72, "groups": 72}
+    ],
+    "context_attention": [{"batch": 3, **TILE}],
+    "context_attention window": [{"batch": 3, "window_size": 300, **TILE}],
+    "context_attention fp8": [{"batch": 3, "dtype": "fp8"}],
+    "generation_attention": [{"batch": 9, "kv_len": 5000, **TILE}],
+    "generation_attention fp8": [{"batch": 9, "kv_len": 5000, "kv_cache_dtype": "fp8"}],
+    "moe": [{"num_tokens": 900, "hidden_size": 1000, "inter_size": 712, **TILE}],
+    "moe uneven": [{"num_tokens": 90, "distribution": "power_law_1.1"}],
+    "softmax": [{"rows": 30_000, "cols": 700}],
+    "layernorm": [{"rows": 3000, "cols": 5000}],
+    "rmsnorm": [{"rows": 30, "cols": 5000, "residual": True}],
+    "elementwise": [{"elements": 30_000_000}],
+    "gather": [{"rows": 700, "cols": 5000}],
+    "activity": [{"time_ref_us": 500, "sm_clock_ref_mhz": 1200, "util_sfu": 0.2}],
+    "activity idle": [{"dram_active": 0, "fp32_active": 0}],
+}
+CAPPED = ("gemm capped", "prefill capped")
+
+
+def model(sample, tokens: int, attention: dict[str, Any]) -> list[dict[str, Any]]:
+    """Two layers of a small Llama on `tokens` rows."""
+    hidden, inner, layers = 1000, 2700, 2
+
+    def linear(n: int, k: int, **more: Any) -> dict[str, Any]:
+        return sample("gemm", m=tokens, n=n, k=k, count=layers, **more)
+
+    heads = {"num_heads": 8, "num_kv_heads": 2, "head_dim": 125, "count": layers}
+    return [
+        sample("gather", rows=tokens, cols=hidden),
+        sample("rmsnorm", rows=tokens, cols=hidden, count=2 * layers, residual=True),
+        linear(1500, hidden),
+        sample(**attention, **heads),
+        linear(hidden, 1000, **TILE),
+        linear(2 * inner, hidden),
+        sample("elementwise", fn="silu_mul", elements=tokens * inner, count=layers),
+        linear(hidden, inner),
+        sample("gemm", m=tokens, n=9000, k=hidden),
+    ]
+
+
+def listings(sample) -> list[Listing]:
+    """One listing a phase; models end with an eager decode."""
+    found = [
+        Listing(
+            name, dispatch="graph",
+            kernels=tuple(sample(name.split()[0], **row) for row in rows),
+        )
+        for name, rows in PHASES.items()
+    ]  # fmt: skip
+    prefill = dict(op="context_attention", batch=3, q_len=700, kv_len=700)
+    decode = dict(op="generation_attention", batch=30, kv_len=900)
+    for name, attention, tokens, dispatch in (
+        ("prefill", prefill, 2100, "graph"),
+        ("prefill capped", prefill, 2100, "graph"),
+        ("decode", decode, 30, "graph"),
+        ("decode eager", decode, 30, "eager"),
+    ):
+        rows = tuple(model(sample, tokens, attention))
+        found.append(
+            Listing(name, kernels=rows, dispatch=dispatch, passes=3, module_calls=80)
+        )
+    return found
+
+
+class Slopes(NamedTuple):
+    """Elasticities d ln output / d ln parameter."""
+
+    parameters: list[str]
+    phases: list[str]
+    gradient: np.ndarray  # [output, phase, parameter]
+    difference: np.ndarray
+    value: np.ndarray  # [output, phase]
+    clock: np.ndarray  # [phase]
+
+
+def scaled_tiles(workload: Workload, scale: dict[str, Array]) -> Workload:
+    """Workload with all given tiles scaled."""
+    for name, factor in scale.items():
+        where = [i for i, shape in enumerate(workload.shapes) if hasattr(shape, name)]
+        workload = eqx.tree_at(
+            lambda w, name=name, where=where: [
+                getattr(w.shapes[i], name) for i in where
+            ],
+            workload,
+            [getattr(workload.shapes[i], name) * factor for i in where],
+        )
+    return workload
+
+
+def slopes(get_sample: Any, relaxed: bool) -> Slopes:
+    """Gradients by reverse mode and fourth-order central differences of all phases."""
+    from diffenergy import smooth
+
+    everything = listings(get_sample)
+    workload = assemble(everything)
+    names = [listing.name for listing in everything]
+    # doubled fp32 lanes, so that their constant has something to act on
+    gpu = eqx.tree_at(lambda g: g.fp32_doubled, load_gpu("h100-sxm"), jnp.ones(()))
+    point = {
+        "sm_clock": jnp.asarray(1.61 * GHz),
+        "mem_clock": gpu.mem_clock * 0.97,
+        "power_cap": jnp.asarray([320.0 if n in CAPPED else 1e6 for n in names]),
+        # half of the phases find their temperature themselves
+        "temperature": jnp.asarray(
+            [60.0 if i % 2 else jnp.nan for i in range(len(names))]
+        ),
+    }
+    flat, unravel = ravel_pytree((gpu, Corrections()))
+    fields = [*GpuSpec.__dataclass_fields__, *CONSTANTS]
+    parameters = [
+        *fields, "point.sm_clock", "point.mem_clock", "point.power_cap", "tile_m", "tile_n"
+    ]  # fmt: skip
+    assert len(fields) == flat.size
+
+    def outputs(u: Array) -> tuple[Array, Array]:
+        g, c = unravel(flat * (1 + u[: flat.size]))
+        clock, mem, cap, tile_m, tile_n = 1 + u[flat.size :]
+        where = OperatingPoint(
+            jnp.full(len(names), point["sm_clock"] * clock),
+            jnp.full(len(names), point["mem_clock"] * mem),
+            point["power_cap"] * cap,
+            point["temperature"],
+        )
+        tiles = scaled_tiles(workload, {"tile_m": tile_m, "tile_n": tile_n})
+        got = estimator.estimate(tiles, g, where, c).phases
+        return jnp.log(
+            jnp.stack([getattr(got, name) for name in OUTPUTS])
+        ), got.sm_clock
+
+    @functools.partial(jax.jit, compiler_options=estimator.compiler_options(once=True))
+    def backward(u: Array, weight: Array) -> tuple[tuple[Array, Array], Array]:
+        (value, clock), pull = jax.vjp(outputs, u)
+        return (value, clock), pull((weight, jnp.zeros_like(clock)))[0]
+
+    @functools.partial(jax.jit, compiler_options=estimator.compiler_options(once=True))
+    def forward(u: Array) -> Array:
+        return jax.vmap(lambda x: outputs(x)[0])(u)
+
+    at, steps = jnp.zeros(len(parameters)), jnp.asarray([-2, -1, 1, 2]) * STEP
+    with smooth.relaxed(relaxed):
+        around = jnp.stack([forward(step * jnp.eye(at.size)) for step in steps])
+        one_hot = jnp.eye(len(OUTPUTS) * len(names)).reshape(
+            -1, len(OUTPUTS), len(names)
+        )
+        gradient = np.stack([backward(at, weight)[1] for weight in one_hot])
+        value, clock = backward(at, one_hot[0])[0]
+    weights = jnp.asarray([1, -8, 8, -1]) / (12 * STEP)
+    return Slopes(
+        parameters,
+        names,
+        gradient.reshape(len(OUTPUTS), len(names), at.size),
+        np.einsum("s,spoi->oip", weights, around),
+        np.asarray(value),
+        np.asarray(clock),
+    )
+
+
+def test_every_op_is_here():
+    assert {name.split()[0] for name in PHASES} == set(kernels.ops())
+
+
+@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
+def test_gradients(sample, relaxed: bool):
+    s = slopes(sample, relaxed)
+    check_finite(s)
+    check_differences(s, set() if relaxed else ROUNDED)
+    check_signs(s)
+    check_caps(s)
+    check_reach(s, ROUNDING if relaxed else set())
+
+
+def check_finite(s: Slopes):
+    """Every value and every gradient is a number."""
+    assert np.isfinite(s.value).all()
+    bad = np.argwhere(~np.isfinite(s.gradient))
+    assert not len(bad), {(s.phases[p], s.parameters[i]) for _, p, i in bad}
+
+
+def check_differences(s: Slopes, skipped: set[str]):
+    """Gradients agree with differences to 1e-4."""
+    compared = ~np.isin(s.parameters, list(skipped))
+    error = np.abs(s.gradient - s.difference)
+    # roots of capped phases are found to 1e-10: 1e-6 after division by the step
+    floor = np.where(np.isin(s.phases, CAPPED), 2e-6, 1e-9)[:, None]
+    bad = np.argwhere((error > 1e-4 * np.abs(s.difference) + floor) & compared)
+    report = [
+        f"{OUTPUTS[o]} of {s.phases[p]} by {s.parameters[i]}: "
+        f"{s.gradient[o, p, i]:.6g}, differences {s.difference[o, p, i]:.6g}"
+        for o, p, i in bad
+    ]
+    assert not report, "\n".join(report)
+
+
+def slope(s: Slopes, output: str, phase: str, parameter: str) -> float:
+    """One elasticity."""
+    place = OUTPUTS.index(output), s.phases.index(phase), s.parameters.index(parameter)
+    return float(s.gradient[place])
+
+
+def check_signs(s: Slopes):
+    """What makes a kernel faster, and what costs energy."""
+    assert slope(s, "time", "gemm", "sm_clock_max") == 0  # above the requested clock
+    assert -1 <= slope(s, "time", "gemm tile", "point.sm_clock") < -0.3
+    assert -1 <= slope(s, "time", "gemm tile", "num_sms") < -0.3
+    assert -1 <= slope(s, "time", "elementwise", "dram_bandwidth") < -0.3
+    assert -1 <= slope(s, "time", "elementwise", "point.mem_clock") < -0.3
+    assert 0.3 < slope(s, "time", "elementwise", "mem_clock") <= 1  # the nominal one
+    assert slope(s, "time", "activity idle", "point.sm_clock") == pytest.approx(-1)
+    assert slope(s, "energy", "decode", "l2_capacity") < 0
+    for phase in s.phases:
+        assert slope(s, "time", phase, "launch_seconds") >= 0
+        assert slope(s, "energy", phase, "energy_dram") >= 0
+
+
+def check_caps(s: Slopes):
+    """Capped phases follow the limit alone, the others the clock alone."""
+    for phase in CAPPED:
+        assert s.clock[s.phases.index(phase)] < 1.6 * GHz
+        assert slope(s, "power", phase, "point.power_cap") == pytest.approx(1, rel=1e-6)
+        assert slope(s, "time", phase, "point.power_cap") < -0.05
+        assert slope(s, "time", phase, "point.sm_clock") == 0
+    assert s.clock[s.phases.index("gemm tile")] == pytest.approx(1.61 * GHz, rel=1e-12)
+    assert slope(s, "time", "gemm tile", "point.power_cap") == 0
+
+
+def check_reach(s: Slopes, skipped: set[str]):
+    """Every correction acts on some phase."""
+    strongest = np.abs(s.gradient).max(axis=(0, 1))
+    for name in set(CONSTANTS) - skipped - {"energy_link"}:  # no op uses links yet
+        assert strongest[s.parameters.index(name)] > 0, name
