@@ -1,6 +1,8 @@
 """`estimate`: the one function that composes demand, timeline, power and governor."""
 
+import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import equinox as eqx
@@ -106,15 +108,19 @@ def estimate_once(
     point: OperatingPoint | None = None,
     corrections: Corrections | None = None,
 ) -> Estimate:
-    """`estimate`, compiled for a single call: seven times faster to compile, a few
-    times slower to run."""
-    return _compiled(True)(workload, gpu, point, corrections, smooth.is_relaxed())
+    """`estimate` without a gradient, compiled for a single call: several times faster
+    to compile, a few times slower to run."""
+    arguments = (workload, gpu, point, corrections, False)
+    if _traced(arguments):
+        return _estimate(*arguments, differentiable=False)
+    return _compiled(True)(*arguments)
 
 
 @functools.cache
 def _compiled(once: bool):
-    """`_estimate`, jitted."""
-    return jax.jit(_estimate, static_argnums=4, compiler_options=compiler_options(once))
+    """`_estimate`, jitted; `once`: for a single call, not differentiable."""
+    function = functools.partial(_estimate, differentiable=not once)
+    return jax.jit(function, static_argnums=4, compiler_options=compiler_options(once))
 
 
 @functools.partial(jax.jit, static_argnums=4)
@@ -146,11 +152,20 @@ def _estimate(
     point: OperatingPoint | None,
     corrections: Corrections | None,
     relaxed: bool,
+    differentiable: bool = True,
 ) -> Estimate:
     point = default_point(gpu) if point is None else point
     c = shipped_corrections(gpu) if corrections is None else corrections
     with smooth.relaxed(relaxed):
-        return _Run(workload, gpu, c, point).estimate()
+        return _Run(workload, gpu, c, point).estimate(differentiable)
+
+
+def from_leaves(leaves: Sequence[Array]) -> Estimate:
+    """`Estimate` from its leaves in order (of a program that was kept)."""
+    totals, rest = leaves[:4], leaves[4:]
+    size = len(dataclasses.fields(PhaseEstimate))
+    phases, kernels = PhaseEstimate(*rest[:size]), KernelEstimate(*rest[size:])
+    return Estimate(*totals, phases, kernels)
 
 
 class _State(NamedTuple):
@@ -264,7 +279,7 @@ class _Run:
             gpu_time, time, load, idle, leakage, other,
         )  # fmt: skip
 
-    def estimate(self) -> Estimate:
+    def estimate(self, differentiable: bool) -> Estimate:
         # the default request is the highest clock: no tie, whose slope would be halved
         highest, requested = self.gpu.sm_clock_max, self.point.sm_clock
         requested = jnp.where(requested > highest, highest, requested)
@@ -274,6 +289,7 @@ class _Run:
             requested,
             lowest,
             self.point.power_cap * self.gpu.cap_fraction,
+            differentiable,
         )
         s = self.at(clock)
         parts = self.per_phase(self.mean(s.weights, *s.energies))

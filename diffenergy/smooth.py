@@ -97,7 +97,7 @@ def miss(distance: Array, capacity: Array, sharpness: ArrayLike) -> Array:
 
 def softplus(x: Array, width: ArrayLike = 1.0) -> Array:
     """max(x, 0), rounded over `width`."""
-    return width * jax.nn.softplus(x / width)
+    return jnp.asarray(width * jax.nn.softplus(x / width))
 
 
 def choice_weights(

@@ -17,6 +17,12 @@ from diffenergy.records import as_float
 from diffenergy.units import GHz
 from diffenergy.workload.workload import Workload
 
+
+def constants(**values: Any) -> Corrections:
+    """Corrections with these values, the rest at their priors."""
+    return Corrections(**values)
+
+
 A100, H100 = load_gpu("a100-sxm-80gb"), load_gpu("h100-sxm")
 C = Corrections()
 ONCE = estimator.compiler_options(once=True)
@@ -46,7 +52,7 @@ def workload(rows, phases) -> Workload:
 def test_numbers_never_recompile(rows, phases, workload):
     run = estimator._compiled(True)
     run(workload, A100, point(), C, False)
-    before = run._cache_size()
+    before = run._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
     wide = [{**row, "tile_m": 256} if "tile_m" in row else row for row in rows]
     hot = eqx.tree_at(lambda g: g.num_sms, A100, as_float(99.0))
     for arguments in (
@@ -64,8 +70,8 @@ def test_numbers_never_recompile(rows, phases, workload):
         ),
     ):
         run(*arguments, C, False)
-        run(*arguments, Corrections(tensor_efficiency=np.float64(0.7)), False)
-    assert run._cache_size() == before
+        run(*arguments, constants(tensor_efficiency=np.float64(0.7)), False)
+    assert run._cache_size() == before  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_clocks_and_tiles_do_change_the_answer(rows, phases, workload):
@@ -95,7 +101,7 @@ def test_totals(workload):
     assert got.power == pytest.approx(float(got.energy / got.time))
 
 
-# maps --------------------------------------------------------------------------------
+# maps ---------------------------------------------------------------------------
 
 
 def mapped(function: Any, batch: Any) -> Array:
@@ -134,14 +140,14 @@ def test_map_over_gpus(workload):
 
 def test_map_over_corrections(workload):
     many = [
-        Corrections(dram_efficiency=x, energy_dram=x * 1e-10) for x in (0.7, 0.8, 0.9)
+        constants(dram_efficiency=x, energy_dram=x * 1e-10) for x in (0.7, 0.8, 0.9)
     ]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *many)
     got = mapped(lambda c: totals(estimate(workload, A100, point(), c)), stacked)
     assert close(got, [totals(estimate_once(workload, A100, point(), c)) for c in many])
 
 
-# phases -------------------------------------------------------------------------------
+# phases -------------------------------------------------------------------------
 
 
 def test_a_generation_is_prefill_and_decode(rows, phases):
@@ -187,7 +193,7 @@ def test_the_callers_tile_wins(sample, phases):
     assert chosen == pytest.approx(float(given[1]), rel=0.2)
 
 
-# derivatives ----------------------------------------------------------------------------
+# derivatives --------------------------------------------------------------------
 
 
 def compiled(function: Any) -> Any:

@@ -1,7 +1,7 @@
 """Reverse-mode gradients against central differences, every op and a whole model.
 
 One function maps relative changes of all clocks, GPU fields, corrections and tiles to
-ln time, ln energy and ln power of many phases, one op (or model phase) each, so that one
+ln time, ln energy and ln power of many phases, one op (or model phase) each: one
 compilation gives all elasticities and one gives their differences.
 """
 
@@ -21,7 +21,7 @@ from diffenergy.corrections import CONSTANTS, Corrections
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.units import GHz
 from diffenergy.workload.assemble import assemble
-from diffenergy.workload.listing import Listing
+from diffenergy.workload.listing import Dispatch, Listing
 from diffenergy.workload.workload import Workload
 
 OUTPUTS = ("time", "energy", "power")
@@ -35,7 +35,7 @@ ROUNDING = {"prefill_quantization", "decode_quantization", "moe_quantization"}
 STEP = 2e-4
 """Relative step of the differences (fourth order: truncation near 1e-13)."""
 
-# Sizes off all ties (equal times, full tiles, CTAs = SMs), where one-sided slopes differ.
+# Sizes off all ties (full tiles, CTAs = SMs), where one-sided slopes differ.
 TILE = {"tile_m": 96, "tile_n": 112}
 PHASES: dict[str, list[dict[str, Any]]] = {
     "gemm": [{"m": 1000, "n": 2056, "k": 1544}],
@@ -102,12 +102,13 @@ def listings(sample) -> list[Listing]:
     ]  # fmt: skip
     prefill = dict(op="context_attention", batch=3, q_len=700, kv_len=700)
     decode = dict(op="generation_attention", batch=30, kv_len=900)
-    for name, attention, tokens, dispatch in (
-        ("prefill", prefill, 2100, "graph"),
-        ("prefill capped", prefill, 2100, "graph"),
-        ("decode", decode, 30, "graph"),
-        ("decode eager", decode, 30, "eager"),
+    for name, attention, tokens in (
+        ("prefill", prefill, 2100),
+        ("prefill capped", prefill, 2100),
+        ("decode", decode, 30),
+        ("decode eager", decode, 30),
     ):
+        dispatch: Dispatch = "eager" if "eager" in name else "graph"
         rows = tuple(model(sample, tokens, attention))
         found.append(
             Listing(name, kernels=rows, dispatch=dispatch, passes=3, module_calls=80)
@@ -161,8 +162,10 @@ def slopes(get_sample: Any, relaxed: bool) -> Slopes:
     flat, unravel = ravel_pytree((gpu, Corrections()))
     fields = [*GpuSpec.__dataclass_fields__, *CONSTANTS]
     parameters = [
-        *fields, "point.sm_clock", "point.mem_clock", "point.power_cap", "tile_m", "tile_n"
-    ]  # fmt: skip
+        *fields,
+        *("point.sm_clock", "point.mem_clock", "point.power_cap"),
+        *("tile_m", "tile_n"),
+    ]
     assert len(fields) == flat.size
 
     def outputs(u: Array) -> tuple[Array, Array]:

@@ -1,7 +1,7 @@
 """What holds for any kernel on any hardware: finite, bounded by peaks, monotone.
 
-Batches have one fixed structure (the same number of rows of every op, the same types and
-given tiles by position), so that nothing recompiles between examples.
+Batches have one fixed structure (as many rows of every op, the same types and given
+tiles by position), so that nothing recompiles between examples.
 """
 
 import functools
@@ -27,13 +27,19 @@ from diffenergy.workload.assemble import assemble
 from diffenergy.workload.listing import Listing, normalise_kernel
 from diffenergy.workload.workload import Workload
 
+
+def constants(**values: Any) -> Corrections:
+    """Corrections with these values, the rest at their priors."""
+    return Corrections(**values)
+
+
 GPUS = ("a100-pcie-40gb", "a10", "v100-sxm-32gb", "l40s", "h100-sxm", "b200-sxm")
 VARIED = (
     "num_sms", "tensor_flop_per_cycle_bf16", "fma_flop_per_cycle_fp32",
     "smem_bytes_per_cycle", "smem_per_sm", "l2_capacity", "l2_bytes_per_cycle",
     "dram_bandwidth", "dram_latency", "sm_clock_max", "tdp", "thermal_resistance",
 )  # fmt: skip
-C = Corrections(decode_exp=1.0)  # at least one exponential for each score
+C = constants(decode_exp=1.0)  # at least one exponential for each score
 DTYPES = ("bf16", "fp16", "fp32", "tf32", "fp8", "fp8_block", "int8", "nvfp4")
 TILES = (16, 32, 64, 128, 256)
 ONCE = estimator.compiler_options(once=True)
@@ -67,7 +73,7 @@ def size(rng: np.random.Generator, largest: float) -> int:
 
 
 def row(op: str, index: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Row `index` of an op: its structure follows from the index, its sizes are random."""
+    """Row `index` of an op: structure follows from the index, sizes are random."""
     known = {field.name: field for field in kernels.ops()[op][0].fields}
     fields: dict[str, Any] = {
         name: size(rng, LARGEST[name]) for name in known if name in LARGEST
@@ -122,7 +128,7 @@ def row(op: str, index: int, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def more(kernel: dict[str, Any], index: int) -> dict[str, Any]:
-    """The row with three times the work along one of its sizes (three keeps alignment)."""
+    """The row with three times the work along one size (three keeps alignment)."""
     names = (*GROWN.get(kernel["op"], ()), "count")
     grown = {
         "length": ("q_len", "kv_len"),
@@ -336,8 +342,9 @@ def test_more_tiles_on_idle_sms():
 
 def test_every_op_can_grow():
     assert set(GROWN) == set(kernels.ops())
-    before = audit._cache_size()
+    before = audit._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
     for seed in (1, 2):
         found = case("a10", [0.0] * len(VARIED), seed, per_op=8)
         audit(workload(found.rows), found.gpu, found.where)
-    assert audit._cache_size() <= max(before, 1)  # one structure for all examples
+    # one structure for all examples
+    assert audit._cache_size() <= max(before, 1)  # pyright: ignore[reportAttributeAccessIssue]

@@ -13,7 +13,7 @@ def start():
     jax.config.update("jax_enable_x64", True)
     if "JAX_PLATFORMS" not in os.environ:
         jax.config.update("jax_platforms", "cpu")
-    folder = _cache_folder()
+    folder = cache_folder()
     if folder is None:
         return
     warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
@@ -22,7 +22,7 @@ def start():
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 
-def _cache_folder() -> Path | None:
+def cache_folder() -> Path | None:
     """Folder for compiled programs in the user's cache; None if it cannot be had."""
     try:
         given = Path(os.environ.get("XDG_CACHE_HOME", ""))

@@ -136,7 +136,8 @@ def _estimates(
     """Estimate on the host; several settings are one call, on a leading axis."""
     import jax
 
-    from ..estimator import estimate_once
+    from ..estimator import compiler_options, estimate_once, from_leaves
+    from . import programs
     from ..hardware import OperatingPoint
     from ..workload.workload import pad_size
 
@@ -151,8 +152,10 @@ def _estimates(
         for s in settings
     ]
     if len(rows) == 1:
-        point = OperatingPoint(*rows[0])
-        return jax.device_get(estimate_once(workload, card.spec, point, corrections))
+        arguments = (workload, card.spec, OperatingPoint(*rows[0]), corrections)
+        options = compiler_options(once=True)
+        leaves = programs.run(estimate_once, arguments, engine.cache_folder(), options)
+        return jax.device_get(from_leaves(leaves))
     rows += rows[-1:] * (pad_size(len(rows)) - len(rows))  # one compilation for many
     points = OperatingPoint(*map(list, zip(*rows, strict=True)))
     run = jax.vmap(lambda p: estimate_once(workload, card.spec, p, corrections))

@@ -212,7 +212,8 @@ def fit(
 
     def slopes(z: np.ndarray) -> np.ndarray:
         parts = [
-            np.asarray(j(z, d)).T for (_, j), d in zip(functions, data, strict=True)
+            np.asarray(j(z, d)).T @ np.asarray(d.basis)
+            for (_, j), d in zip(functions, data, strict=True)
         ]
         return np.concatenate([*parts, np.diag(1 / width)])
 

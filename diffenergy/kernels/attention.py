@@ -170,7 +170,7 @@ def kv_blocks(
     Row tile m holds `tile_m` (position, group member) pairs and visits the KV blocks
     between the window's start and its last position. `blocks` and `masked` are sums
     over tiles, `longest` the largest block count. The block count is exact (a floor
-    sum) with the gradient of the closed form; with a window the other two are estimates.
+    sum) with the closed form's gradient; with a window the other two are estimates.
     """
     tiles = smooth.ceil(q_len * group / tile_m)
     whole = lax.stop_gradient

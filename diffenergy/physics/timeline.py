@@ -2,8 +2,8 @@
 
 Equations: `docs/physics.md`, Timeline. A CTA has two numbers, `busy` (work of the units
 of its SM, which adds up over resident CTAs) and its critical path alone; n CTAs on one
-SM take T(n) = pnorm(n busy, path) + own/n, and a kernel is full rounds T(resident) plus a
-rest.
+SM take T(n) = pnorm(n busy, path) + own/n, and a kernel is full rounds T(resident) plus
+a rest.
 """
 
 from typing import Final

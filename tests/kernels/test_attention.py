@@ -1,6 +1,7 @@
 """Blocks that fused attention visits: published counts, brute force, splits."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from diffenergy.hardware import load_gpu
 from diffenergy.kernels import attention
 from diffenergy.kernels.attention import kv_blocks
 
-# Llama-like heads: 32 query and 8 KV heads; batch x KV heads multiply one head's counts.
+# 32 query and 8 KV heads; batch x KV heads multiply one head's counts.
 # (batch, positions, window, tile_m, tile_n, tiles, blocks, longest, masked blocks)
 PUBLISHED = [
     (4, 4096, 0, 128, 128, 4096, 4 * 8 * 4 * sum(range(1, 33)), 32, 4096),
@@ -23,11 +24,16 @@ PUBLISHED = [
 ]
 
 
+def visited(*numbers: Any) -> tuple[jax.Array, ...]:
+    """`kv_blocks` of plain numbers or columns."""
+    return kv_blocks(*[jnp.asarray(x, float) for x in numbers])
+
+
 @pytest.mark.parametrize("row", PUBLISHED)
 def test_published_counts(row: tuple[int, ...]):
     batch, length, window, tile_m, tile_n, tiles, blocks, longest, masked = row
     numbers = (length, length, 4, window, 1, tile_m, tile_n)
-    got = kv_blocks(*(jnp.asarray(float(x)) for x in numbers))
+    got = visited(*numbers)
     heads = batch * 8
     assert [float(x) for x in got] == [
         tiles / heads, blocks / heads, longest, masked / heads
@@ -69,8 +75,8 @@ def shapes(windows: bool) -> np.ndarray:
 def test_blocks_against_brute_force(windows: bool):
     q, kv, group, window, m, n = numbers = shapes(windows)
     exact = np.array([brute(*map(int, row)) for row in numbers.T]).T
-    floats = [jnp.asarray(x, float) for x in numbers]
-    got = kv_blocks(*floats[:4], jnp.ones(500), *floats[4:])
+    floats = list(numbers)
+    got = visited(*floats[:4], np.ones(500), *floats[4:])
     tiles, blocks, longest, masked = map(np.asarray, got)
     assert tiles.tolist() == exact[0].tolist()
     assert blocks.tolist() == exact[1].tolist()
@@ -85,8 +91,7 @@ def test_blocks_against_brute_force(windows: bool):
 
 def test_without_a_mask_every_tile_visits_every_block():
     q, kv, group, window, m, n = shapes(False)
-    floats = [jnp.asarray(x, float) for x in (q, kv, group, window)]
-    got = kv_blocks(*floats, jnp.zeros(500), *(jnp.asarray(x, float) for x in (m, n)))
+    got = visited(q, kv, group, window, np.zeros(500), m, n)
     tiles, blocks, longest, masked = map(np.asarray, got)
     assert blocks.tolist() == (tiles * np.ceil(kv / n)).tolist()
     assert longest.tolist() == np.ceil(kv / n).tolist() and not masked.any()
@@ -95,9 +100,7 @@ def test_without_a_mask_every_tile_visits_every_block():
 def test_closed_form_is_the_backward_rule():
     # causal: q G/m tiles, each (q + m/G)/2 keys and half a block: within 1 % of exact
     def blocks(tile_m: jax.Array) -> jax.Array:
-        numbers = (4096.0, 4096.0, 4.0, 0.0, 1.0)
-        arguments = [jnp.asarray(x) for x in numbers]
-        return kv_blocks(*arguments, tile_m, jnp.asarray(128.0))[1]
+        return visited(4096, 4096, 4, 0, 1, tile_m, 128)[1]
 
     exact, slope = jax.value_and_grad(blocks)(jnp.asarray(128.0))
     with smooth.relaxed():
@@ -109,9 +112,9 @@ def test_closed_form_is_the_backward_rule():
     assert slope == pytest.approx(by_hand) == float(relaxed_slope)
 
 
-def decode(**given: float) -> attention.Decode:
+def decode(**given: Any) -> attention.Decode:
     """One decode shape: batch 16, 8,192 positions, 32 heads on 8 KV heads, bf16."""
-    fields = dict.fromkeys(attention.Decode.__dataclass_fields__, 0) | {
+    fields: dict[str, Any] = dict.fromkeys(attention.Decode.__dataclass_fields__, 0) | {
         "batch": 16, "q_len": 1, "kv_len": 8192, "num_heads": 32, "num_kv_heads": 8,
         "head_dim": 128, "causal": 1, "dtype": 2, "kv_cache_dtype": 2,
     }  # fmt: skip

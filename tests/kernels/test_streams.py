@@ -12,6 +12,12 @@ from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels import stream
 from diffenergy.units import GHz, MHz
 
+
+def constants(**values: Any) -> Corrections:
+    """Corrections with these values, the rest at their priors."""
+    return Corrections(**values)
+
+
 A100 = load_gpu("a100-pcie-40gb")
 
 
@@ -56,7 +62,7 @@ def test_a_gather_is_never_cached(sample, phases):
     assert demand.dram[0, 0] == 16_384
 
 
-# activities ------------------------------------------------------------------------------
+# activities ---------------------------------------------------------------------
 
 
 def times(sample, phases, clocks: list[float], **fields: Any) -> np.ndarray:
@@ -70,7 +76,7 @@ def times(sample, phases, clocks: list[float], **fields: Any) -> np.ndarray:
         jnp.full(size, 1e9),
         jnp.full(size, 50.0),
     )
-    c = Corrections(dram_efficiency=0.92)
+    c = constants(dram_efficiency=0.92)
     return np.asarray(estimator.estimate_once(workload, A100, point, c).phases.time)
 
 
@@ -107,6 +113,6 @@ def test_a_memory_bound_activity_follows_the_memory_clock(sample, phases):
         [1e9] * 2,
         [50.0] * 2,
     )
-    c = Corrections(dram_efficiency=0.92)
+    c = constants(dram_efficiency=0.92)
     fast, slow = estimator.estimate_once(workload, A100, point, c).phases.time
     assert 1.7 < slow / fast < 2

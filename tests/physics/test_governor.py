@@ -27,6 +27,12 @@ def govern(requested: Array, lowest: Array, cap: Array) -> tuple[Array, Array]:
     return capped_clock(power, requested, lowest, cap)
 
 
+def columns(size: int, *values: float) -> tuple[Array, Array, Array]:
+    """Requested and lowest clock and cap, the same for `size` elements."""
+    requested, lowest, cap = (jnp.full(size, x) for x in values)
+    return requested, lowest, cap
+
+
 def at(cap: float, requested: float = HIGH, lowest: float = LOW) -> tuple[float, bool]:
     """Clock (GHz) and feasibility of one element."""
     arguments = (jnp.full(1, x) for x in (requested, lowest, cap))
@@ -92,7 +98,7 @@ def test_idle_power_alone_is_over_the_limit():
     ))  # fmt: skip
     clock, feasible = capped_clock(
         lambda f: 60 + over + slope * (f - LOW) / GHz,
-        *(jnp.full(over.shape, x) for x in (HIGH, LOW, 60.0)),
+        *columns(over.size, HIGH, LOW, 60.0),
     )
     assert jnp.all(clock == LOW) and not jnp.any(feasible)
 
@@ -104,7 +110,7 @@ def test_flat_and_steep_powers():
     root = LOW + place * (HIGH - LOW)
     clock, feasible = capped_clock(
         lambda f: 60 * (f / root) ** slope,
-        *(jnp.full(root.shape, x) for x in (HIGH, LOW, 60.0)),
+        *columns(root.size, HIGH, LOW, 60.0),
     )
     assert jnp.all(feasible)
     assert np.asarray(clock) == pytest.approx(np.asarray(root), rel=1e-6)

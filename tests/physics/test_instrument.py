@@ -1,4 +1,4 @@
-"""Readings: start-up seconds inside the window, bursts that the limiter is too slow for."""
+"""Readings: start-up seconds inside the window, bursts before the limiter acts."""
 
 import jax.numpy as jnp
 import pytest
@@ -34,7 +34,7 @@ def test_a_long_run_reads_what_the_gpu_does():
 
 @pytest.mark.parametrize(("length", "share"), [(0.0, 0), (1.0, 0.5), (3.0, 0.75)])
 def test_a_burst_is_governed_in_part(length: float, share: float):
-    # `length` limiter times of kernels of 1 ms: x/(1 + x) of the way to the governed run
+    # `length` limiter times of 1 ms kernels: x/(1 + x) of the way to the governed run
     burst = length * GOVERNOR_TIME / 1e-3
     instrument = Instrument(
         startup_seconds=[0.0], startup_power=[0], iterations=[INF], burst=[burst]

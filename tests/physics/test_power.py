@@ -21,6 +21,12 @@ from diffenergy.physics.power import (
 from diffenergy.physics.timeline import Timing
 from diffenergy.units import GHz, nJ, pJ
 
+
+def constants(**values: Any) -> Corrections:
+    """Corrections with these values, the rest at their priors."""
+    return Corrections(**values)
+
+
 A100 = load_gpu("a100-pcie-40gb")
 LOW, TOP = 0.6 * GHz, 1.41 * GHz
 TOP_RATIO = 0.89434 / 0.69375  # V/V0 at 1.41 GHz
@@ -32,14 +38,14 @@ def point(temperature: float = math.nan, **given: Any) -> OperatingPoint:
     return OperatingPoint(**(fields | given), temperature=temperature)
 
 
-def energies(clock: float, c: Corrections, **work: float) -> dict[str, float]:
+def energies(clock: float, c: Corrections, **work: Any) -> dict[str, float]:
     """Energy of one launch of 1 ms on 50 SMs by component, J."""
     timing = Timing(*(jnp.asarray(x) for x in (1e-3, 0.0, 50.0)))
     got = launch_energy(Demand(**work), timing, A100, c, jnp.asarray(clock))
     return dict(zip(LAUNCH_COMPONENTS, map(float, got), strict=True))
 
 
-PRICES = Corrections(
+PRICES = constants(
     energy_fma=5 * pJ, energy_sfu=3 * pJ, energy_issue=2 * pJ, energy_smem=1 * pJ,
     energy_l2=10 * pJ, energy_dram=75 * pJ, energy_link=60 * pJ,
     energy_launch=1e-6, energy_tile=1 * nJ, core_energy=1.0, sm_clock_energy=0.2 * nJ,
@@ -69,7 +75,7 @@ def test_core_energies_follow_the_voltage():
 
 
 def test_quiet_operands_and_other_processes():
-    half = Corrections(**(vars(PRICES) | {"core_energy": 0.5}))
+    half = constants(**(vars(PRICES) | {"core_energy": 0.5}))
     full = energies(LOW, PRICES, **WORK)
     quiet = energies(LOW, PRICES, **WORK, activity=0.8)
     small = energies(LOW, half, **WORK)
@@ -80,9 +86,9 @@ def test_quiet_operands_and_other_processes():
         assert small[name] == pytest.approx(core * full[name])
 
 
-# leakage, temperature -----------------------------------------------------------------
+# leakage, temperature -----------------------------------------------------------
 
-LEAKAGE = Corrections(leakage=2.33 / 250, leakage_efold=12.8, idle_scale=1.0)
+LEAKAGE = constants(leakage=2.33 / 250, leakage_efold=12.8, idle_scale=1.0)
 """2.33 W at 40 C and V0 on a board of 250 W."""
 
 
@@ -107,7 +113,7 @@ def test_leakage_check_values(celsius: float, volts: float, watts: float):
 
 
 def test_idle_is_the_table_times_its_scale():
-    c = Corrections(idle_scale=1.1)
+    c = constants(idle_scale=1.1)
     idle, _ = static_power(A100, c, jnp.asarray(TOP), jnp.asarray(0.0), point(40))
     assert idle == pytest.approx(1.1 * 67.47, rel=2e-4)
 
@@ -143,7 +149,7 @@ def test_a_given_temperature_wins_and_has_a_slope():
     assert jax.grad(leakage)(jnp.asarray(jnp.nan)) == 0
 
 
-# whole estimates ------------------------------------------------------------------------
+# whole estimates ----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +161,7 @@ def estimates(sample, phases):
     where = OperatingPoint(
         [TOP] * 3, [float(A100.mem_clock)] * 3, [1e4, 1e4, 180.0], [40.0] * 3
     )
-    c = Corrections(**(vars(PRICES) | {"energy_tensor": 0.5 * pJ, "leakage": 0.008}))
+    c = constants(**(vars(PRICES) | {"energy_tensor": 0.5 * pJ, "leakage": 0.008}))
     return estimator.estimate_once(workload, A100, where, c)
 
 

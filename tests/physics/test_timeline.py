@@ -14,9 +14,15 @@ from diffenergy.physics.demand import Demand
 from diffenergy.physics.timeline import cta_cycles, sm_cycles, timing
 from diffenergy.units import GHz, MHz, us
 
+
+def constants(**values: Any) -> Corrections:
+    """Corrections with these values, the rest at their priors."""
+    return Corrections(**values)
+
+
 A100 = load_gpu("a100-pcie-40gb")  # 108 SMs, 1.5552 TB/s, 1.41 GHz
 SMS, CLOCK, BANDWIDTH = 108, 1.41 * GHz, 1.5552e12
-IDEAL = Corrections(
+IDEAL = constants(
     tensor_efficiency=1.0,
     operand_half_tile=0.0,
     fma_efficiency=1.0,
@@ -47,7 +53,7 @@ def seconds(demand: Demand, c: Corrections, clock: float = CLOCK) -> np.ndarray:
 
 def product(**given: Any) -> gemm.Gemm:
     """One bf16 matrix product with a given tile."""
-    fields = dict.fromkeys(gemm.Gemm.__dataclass_fields__, [0.0]) | {
+    fields: dict[str, Any] = dict.fromkeys(gemm.Gemm.__dataclass_fields__, [0.0]) | {
         "batch": [1.0],
         "dtype": [2],
         "out_dtype": [2],
@@ -97,7 +103,7 @@ def test_a_gemm_that_fills_the_machine_runs_at_peak():
     peak = flop / (2048 * SMS * CLOCK)
     # what is left over: the last wave's part of writing 56.6 MB of output
     assert peak < got[0, 0] < 1.02 * peak
-    half = Corrections(**(vars(IDEAL) | {"tensor_efficiency": 0.5}))
+    half = constants(**(vars(IDEAL) | {"tensor_efficiency": 0.5}))
     got = seconds(gemm.demand(shape, A100, half), half)
     assert 2 * peak < got[0, 0] < 2.02 * peak
 
@@ -190,7 +196,7 @@ def test_never_shorter_than_the_longest_cta():
     assert cycles(plain(ctas=10, longest=5.0), 1000.0)[0] == pytest.approx(5000)
 
 
-# memory, store, launch --------------------------------------------------------------
+# memory, store, launch ----------------------------------------------------------
 
 
 def test_dram_and_its_clock():
@@ -224,16 +230,14 @@ def test_stores_hide_behind_later_waves(exposed: float, share: float):
 
 
 def test_launch_has_seconds_and_cycles():
-    c = Corrections(
-        **(vars(IDEAL) | {"launch_seconds": 2 * us, "launch_cycles": 1500.0})
-    )
+    c = constants(**(vars(IDEAL) | {"launch_seconds": 2 * us, "launch_cycles": 1500.0}))
     demand = plain(launches=2.0, fixed_cycles=600.0, fixed_seconds=1 * us)
     for clock in (0.6 * GHz, 1.2 * GHz):
         expected = 5 * us + 3600 / clock
         assert seconds(demand, c, clock) == pytest.approx(expected, rel=1e-9)
 
 
-# streams ----------------------------------------------------------------------------
+# streams ------------------------------------------------------------------------
 
 SERIES = {510: 825e9, 705: 983e9, 900: 1152e9, 1410: 1270e9}
 """Published rates of >= 1 GB copies on an A100 by SM clock (MHz), B/s."""
@@ -241,7 +245,7 @@ SERIES = {510: 825e9, 705: 983e9, 900: 1152e9, 1410: 1270e9}
 
 @pytest.mark.parametrize(("clock", "rate"), SERIES.items())
 def test_published_copy_rates(clock: int, rate: float):
-    c = Corrections(stream_feed=18.4, dram_efficiency=0.92, sharpness_stream=2.0)
+    c = constants(stream_feed=18.4, dram_efficiency=0.92, sharpness_stream=2.0)
     got = seconds(stream.demand(copies(2e9), A100, c), c, clock * MHz)
     assert 4e9 / got[0, 0] == pytest.approx(rate, rel=0.04)
 
@@ -256,7 +260,7 @@ def test_a_small_copy_stays_in_l2():
         return stream.demand(copies(size, **given), A100, IDEAL).dram[0, 0]
 
     # the usable share of 41.9 MB: half of a producer's output is left at that size
-    c = Corrections(l2_producer_share=0.4, l2_sharpness=2.5)
+    c = constants(l2_producer_share=0.4, l2_sharpness=2.5)
     half = stream.demand(copies(0.2 * 40 * 2**20), A100, c).dram[0, 0]
     assert half == pytest.approx(0.2 * 40 * 2**20, rel=1e-6)
     assert dram(1e5) < 0.01 * 2e5

@@ -1,0 +1,69 @@
+"""Compiled programs kept between runs of the command line.
+
+JAX's own compilation cache still traces and lowers, which takes longer than loading the
+finished program. A program is found again by the sources of this package, the versions
+of JAX, the processor, and the shapes of its arguments; whatever cannot be loaded is
+compiled anew.
+"""
+
+import hashlib
+import pickle
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.experimental import serialize_executable
+
+from ..files import write_bytes_atomic
+
+
+def run(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    folder: Path | None,
+    options: dict[str, bool | int],
+) -> list[jax.Array]:
+    """Leaves of `function(*arguments)`, by the program in `folder` if it is there."""
+    leaves, tree = jax.tree.flatten(arguments)
+
+    def flat(leaves: list[Any]) -> list[Any]:
+        return jax.tree.leaves(function(*jax.tree.unflatten(tree, leaves)))
+
+    if folder is None:
+        return jax.jit(flat, compiler_options=options)(leaves)
+    shapes = [(leaf.shape, str(leaf.dtype)) for leaf in leaves]
+    path = folder / f"{_key(function.__qualname__, str(tree), shapes, options)}.bin"
+    program = _load(path)
+    if program is None:
+        program = jax.jit(flat, compiler_options=options).lower(leaves).compile()
+        _save(path, program)
+    return program(leaves)
+
+
+def _key(*parts: Any) -> str:
+    package = Path(__file__).parents[1]
+    stamps = [
+        (str(file.relative_to(package)), file.stat().st_size, file.stat().st_mtime_ns)
+        for file in sorted(package.rglob("*.py"))
+    ]
+    machine = (platform.node(), platform.processor(), platform.machine())
+    about = (stamps, jax.__version__, jax.config.jax_enable_x64, machine, parts)  # pyright: ignore[reportAttributeAccessIssue]
+    return hashlib.sha256(repr(about).encode()).hexdigest()
+
+
+def _load(path: Path) -> Any:
+    """The program at `path`; None if there is none that this JAX can load."""
+    try:
+        return serialize_executable.deserialize_and_load(*pickle.loads(path.read_bytes()))
+    except Exception:  # noqa: BLE001  a stale or broken file costs a compilation
+        return None
+
+
+def _save(path: Path, program: Any) -> None:
+    """Keep a program; a folder that cannot be written is no error."""
+    try:
+        write_bytes_atomic(path, pickle.dumps(serialize_executable.serialize(program)))
+    except Exception:  # noqa: BLE001
+        return
