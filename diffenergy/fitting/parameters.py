@@ -22,7 +22,8 @@ from ..corrections import (
 from ..records import as_float
 
 FACTOR_SD: Final = 0.25
-"""Sd of the log of a factor that no prior names (a GPU's offset from its relatives)."""
+"""Sd of the log of a factor that no prior names (a GPU's offset from its relatives);
+no wider than the prior of the constant itself."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +45,8 @@ class Parameter:
         if self.tag == "global":
             return CONSTANTS[self.constant].metadata["sd"]
         known = PRIOR_FACTORS.get(self.tag, {}).get(self.constant)
-        return known[1] if known else FACTOR_SD
+        own = CONSTANTS[self.constant].metadata["sd"]
+        return known[1] if known else min(FACTOR_SD, own)
 
     def __str__(self) -> str:
         return f"{self.tag}/{self.constant}"

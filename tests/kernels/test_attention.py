@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy import smooth
+from diffenergy import estimator, smooth
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import attention
@@ -22,6 +22,10 @@ PUBLISHED = [
     (4, 4096, 128, 128, 128, 4096, 8_064, 2, 8_064),
     (1, 512, 0, 128, 128, 128, 320, 4, 128),
 ]
+
+lowered = jax.jit(
+    attention.demand, compiler_options=estimator.compiler_options(once=True)
+)
 
 
 def visited(*numbers: Any) -> tuple[jax.Array, ...]:
@@ -122,27 +126,27 @@ def decode(**given: Any) -> attention.Decode:
 
 
 def test_decode_reads_the_cache_once():
-    demand = attention.demand(decode(split_k=1), load_gpu("h200-sxm"), Corrections())
+    demand = lowered(decode(split_k=1), load_gpu("h200-sxm"), Corrections())
     cache, pages, queries = 536_870_912, 4 * 16 * 128, 16 * 32 * 128 * 2
     assert demand.ctas[0, 0] == 16 * 8
     assert demand.l2[0, 0] == cache + pages + queries
     assert demand.launches[0, 0] == 1
-    two = attention.demand(decode(split_k=2), load_gpu("h200-sxm"), Corrections())
+    two = lowered(decode(split_k=2), load_gpu("h200-sxm"), Corrections())
     assert two.ctas[0, 0] == 16 * 8 * 2 and two.launches[0, 0] == 2
     assert two.l2[0, 0] == demand.l2[0, 0]
 
 
 def test_decode_never_splits_finer_than_blocks():
     # 100 positions in blocks of 128: one block, whatever the candidate
-    demand = attention.demand(decode(kv_len=100), load_gpu("h200-sxm"), Corrections())
+    demand = lowered(decode(kv_len=100), load_gpu("h200-sxm"), Corrections())
     assert jnp.all(demand.ctas == 16 * 8)
 
 
 def test_a_window_limits_what_decode_reads():
     gpu, c = load_gpu("h200-sxm"), Corrections()
-    local = attention.demand(decode(window_size=1024, split_k=1), gpu, c)
-    full = attention.demand(decode(split_k=1), gpu, c)
-    longer = attention.demand(decode(window_size=9000, split_k=1), gpu, c)
+    local = lowered(decode(window_size=1024, split_k=1), gpu, c)
+    full = lowered(decode(split_k=1), gpu, c)
+    longer = lowered(decode(window_size=9000, split_k=1), gpu, c)
     assert full.l2[0, 0] - local.l2[0, 0] == 536_870_912 * 7 / 8
     assert longer.l2[0, 0] == full.l2[0, 0]  # runs the plain kernel
     assert longer.tensor[0, 0] == full.tensor[0, 0]

@@ -2,15 +2,19 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import gemm, stream
 from diffenergy.physics.demand import Demand
 from diffenergy.physics.memory import excess, wave_traffic
+
+lowered = jax.jit(gemm.demand, compiler_options=estimator.compiler_options(once=True))
 
 
 def constants(**values: Any) -> Corrections:
@@ -42,7 +46,7 @@ PUBLISHED = [
 def test_published_counts(sample, phases, m, n, k, tile, split, ctas, steps, loads):
     row = sample("gemm", m=m, n=n, k=k, tile_m=tile[0], tile_n=tile[1], split_k=split)
     c = constants(step_cycles=120.0)
-    demand = gemm.demand(shape_of(phases([row])), H200, c)
+    demand = lowered(shape_of(phases([row])), H200, c)
     assert demand.ctas[0, 0] == ctas
     assert demand.path_cycles[0, 0] == 120 * steps
     assert demand.tensor[0, 0] == 2.0 * m * n * k  # every tile is full
@@ -80,7 +84,7 @@ def test_excess_is_a_rounded_maximum():
 
 def test_edge_tiles_are_padded(sample, phases):
     row = sample("gemm", m=130, n=100, k=70, tile_m=128, tile_n=128)
-    demand = gemm.demand(shape_of(phases([row])), A100, C)
+    demand = lowered(shape_of(phases([row])), A100, C)
     assert demand.ctas[0, 0] == 2
     assert demand.tensor[0, 0] == 2 * 2 * 128 * 128 * 96  # steps of 32: 70 -> 96
 
@@ -88,7 +92,7 @@ def test_edge_tiles_are_padded(sample, phases):
 def test_batches_multiply(sample, phases):
     sizes = dict(m=256, n=256, k=64, tile_m=128, tile_n=128)
     one, many = (
-        gemm.demand(shape_of(phases([sample("gemm", batch=b, **sizes)])), A100, C)
+        lowered(shape_of(phases([sample("gemm", batch=b, **sizes)])), A100, C)
         for b in (1, 12)
     )
     for name in ("ctas", "tensor", "l2", "smem", "store_l2"):
@@ -97,7 +101,7 @@ def test_batches_multiply(sample, phases):
 
 def test_cuda_cores_take_the_work_of_fp32(sample, phases):
     row = sample("gemm", m=1024, n=1024, k=1024, dtype="fp32")
-    demand = gemm.demand(shape_of(phases([row])), A100, C)
+    demand = lowered(shape_of(phases([row])), A100, C)
     assert not demand.tensor.any() and jnp.all(demand.fma >= 2 * 1024**3)
     assert jnp.all(demand.fma_peak == 128)
 
@@ -105,7 +109,7 @@ def test_cuda_cores_take_the_work_of_fp32(sample, phases):
 def test_a_given_tile_leaves_one_candidate(sample, phases):
     def demand(**given: int) -> Demand:
         row = sample("gemm", m=4096, n=4096, k=4096, **given)
-        return gemm.demand(shape_of(phases([row])), A100, C)
+        return lowered(shape_of(phases([row])), A100, C)
 
     assert demand(tile_m=64, tile_n=32).ctas.tolist() == [[64 * 128]]
     assert demand().ctas.shape[1] > 8
@@ -149,7 +153,7 @@ def test_convolution_is_an_implicit_product(sample, phases):
         1, 8 * 56 * 56, 128, 64 * 9
     ]  # fmt: skip
     assert shape.a_bytes[0] == 8 * 64 * 56 * 56 * 2  # the image, not its nine copies
-    demand = gemm.demand(shape, A100, C)
+    demand = lowered(shape, A100, C)
     assert demand.tensor[0, 0] == 2 * (8 * 56 * 56) * 128 * 576
 
 
@@ -179,7 +183,7 @@ def test_groups_share_the_work(sample, phases):
     sizes = dict(images=8, in_channels=512, out_channels=512, input_hw=16, padding=1)
     tile = dict(tile_m=128, tile_n=128)
     dense, grouped = (
-        gemm.demand(
+        lowered(
             shape_of(phases([sample("conv2d", groups=g, **sizes, **tile)])), A100, C
         )
         for g in (1, 4)

@@ -1,9 +1,11 @@
 """Mixture of experts: tokens per expert, tiles, what all top-k rows pass through."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import moe, stream
@@ -12,6 +14,8 @@ from diffenergy.kernels.moe import expert_counts
 SIZES = [
     (1, 8, 2), (7, 8, 2), (256, 128, 8), (4096, 128, 8), (1000, 60, 4), (3, 256, 8)
 ]  # fmt: skip
+
+lowered = jax.jit(moe.demand, compiler_options=estimator.compiler_options(once=True))
 
 
 @pytest.mark.parametrize(("tokens", "experts", "topk"), SIZES)
@@ -67,7 +71,7 @@ def test_published_counts(sample, phases, given, active, rows, tiles):
         (1536.0, 2048.0),  # gate and up
         (2048.0, 768.0),  # down
     ]
-    ctas = moe.demand(experts, load_gpu("h200-sxm"), Corrections()).ctas
+    ctas = lowered(experts, load_gpu("h200-sxm"), Corrections()).ctas
     wide = np.ceil(np.asarray(experts.n)[:, None] / np.array([64, 64, 128, 128]))
     assert np.asarray(ctas / wide).tolist() == [list(tiles)] * 2
 
@@ -89,7 +93,7 @@ def test_flop_of_full_tiles(sample, phases):
         sample, phases, num_tokens=1024, hidden_size=1024, inter_size=2048,
         num_experts=8, topk=2, tile_m=128, tile_n=128,
     )  # fmt: skip
-    demand = moe.demand(experts, load_gpu("h200-sxm"), Corrections())
+    demand = lowered(experts, load_gpu("h200-sxm"), Corrections())
     assert float(jnp.sum(demand.tensor[:, 0])) == 2048 * 6 * 1024 * 2048
 
 

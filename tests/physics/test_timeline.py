@@ -1,17 +1,20 @@
 """Waves, resident CTAs, memory, launch: closed forms and published check values."""
 
+import functools
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
 
+from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import gemm, stream
+from diffenergy.physics import timeline
 from diffenergy.physics.demand import Demand
-from diffenergy.physics.timeline import cta_cycles, sm_cycles, timing
 from diffenergy.units import GHz, MHz, us
 
 
@@ -19,6 +22,14 @@ def constants(**values: Any) -> Corrections:
     """Corrections with these values, the rest at their priors."""
     return Corrections(**values)
 
+
+compiled = functools.partial(
+    jax.jit, compiler_options=estimator.compiler_options(once=True)
+)
+cta_cycles, sm_cycles, timing = map(
+    compiled, (timeline.cta_cycles, timeline.sm_cycles, timeline.timing)
+)
+product_demand, stream_demand = map(compiled, (gemm.demand, stream.demand))
 
 A100 = load_gpu("a100-pcie-40gb")  # 108 SMs, 1.5552 TB/s, 1.41 GHz
 SMS, CLOCK, BANDWIDTH = 108, 1.41 * GHz, 1.5552e12
@@ -58,9 +69,9 @@ def product(**given: Any) -> gemm.Gemm:
         "dtype": [2],
         "out_dtype": [2],
         "tensor_core": [1.0],
-        "given": True,
     }
-    return gemm.Gemm(**(fields | {k: [v] for k, v in given.items()}))
+    columns = fields | {name: [x] for name, x in given.items()}
+    return gemm.Gemm(**{**columns, "given": True})
 
 
 def copies(size: float, **given: float) -> stream.Stream:
@@ -87,7 +98,7 @@ SQUARE = product(
     [(BATCHED, 8192, 38, 155_648), (SQUARE, 1024, 5, 655_360)],
 )
 def test_published_waves(shape: gemm.Gemm, ctas: int, waves: int, cycles: int):
-    demand = gemm.demand(shape, A100, IDEAL)
+    demand = product_demand(shape, A100, IDEAL)
     assert demand.ctas[0, 0] == ctas and demand.resident[0, 0] == 2
     busy = demand.tensor / demand.ctas / 2048  # FLOP/cycle/SM
     got, count = sm_cycles(demand, A100, busy, jnp.zeros_like(busy))
@@ -99,12 +110,12 @@ def test_a_gemm_that_fills_the_machine_runs_at_peak():
     # 8 tiles of 256x128 for each SM: 2 m n k = 8 x 108 x 2 x 256 x 128 x 8192
     shape = product(m=256 * 108, n=1024, k=8192, tile_m=256, tile_n=128)
     flop = 2 * 256 * 108 * 1024 * 8192
-    got = seconds(gemm.demand(shape, A100, IDEAL), IDEAL)
+    got = seconds(product_demand(shape, A100, IDEAL), IDEAL)
     peak = flop / (2048 * SMS * CLOCK)
     # what is left over: the last wave's part of writing 56.6 MB of output
     assert peak < got[0, 0] < 1.02 * peak
     half = constants(**(vars(IDEAL) | {"tensor_efficiency": 0.5}))
-    got = seconds(gemm.demand(shape, A100, half), half)
+    got = seconds(product_demand(shape, A100, half), half)
     assert 2 * peak < got[0, 0] < 2.02 * peak
 
 
@@ -246,22 +257,22 @@ SERIES = {510: 825e9, 705: 983e9, 900: 1152e9, 1410: 1270e9}
 @pytest.mark.parametrize(("clock", "rate"), SERIES.items())
 def test_published_copy_rates(clock: int, rate: float):
     c = constants(stream_feed=18.4, dram_efficiency=0.92, sharpness_stream=2.0)
-    got = seconds(stream.demand(copies(2e9), A100, c), c, clock * MHz)
+    got = seconds(stream_demand(copies(2e9), A100, c), c, clock * MHz)
     assert 4e9 / got[0, 0] == pytest.approx(rate, rel=0.04)
 
 
 def test_a_copy_without_losses_runs_at_bandwidth():
-    got = seconds(stream.demand(copies(2e9), A100, IDEAL), IDEAL)
+    got = seconds(stream_demand(copies(2e9), A100, IDEAL), IDEAL)
     assert got[0, 0] == pytest.approx(4e9 / BANDWIDTH, rel=2e-3)
 
 
 def test_a_small_copy_stays_in_l2():
     def dram(size: float, **given: float) -> Array:
-        return stream.demand(copies(size, **given), A100, IDEAL).dram[0, 0]
+        return stream_demand(copies(size, **given), A100, IDEAL).dram[0, 0]
 
     # the usable share of 41.9 MB: half of a producer's output is left at that size
     c = constants(l2_producer_share=0.4, l2_sharpness=2.5)
-    half = stream.demand(copies(0.2 * 40 * 2**20), A100, c).dram[0, 0]
+    half = stream_demand(copies(0.2 * 40 * 2**20), A100, c).dram[0, 0]
     assert half == pytest.approx(0.2 * 40 * 2**20, rel=1e-6)
     assert dram(1e5) < 0.01 * 2e5
     assert dram(1e5, cold=1.0) == 2e5
