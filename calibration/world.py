@@ -43,15 +43,15 @@ def world(table: Annotated[Path, typer.Argument(help="ML.ENERGY v3 table")]) -> 
     from diffenergy.hardware import read_gpu
 
     rows = pd.read_csv(table)
-    rows = rows[(rows["task"] == "lm-arena-chat") & (rows["num_gpus"] == 1)]
-    typer.echo("| model, GPU, batch | step ms (measured) | W (measured) | J (measured) |")
+    rows = rows.query("task == 'lm-arena-chat' and num_gpus == 1")
+    rows = rows.assign(name=[read_gpu(gpu).name for gpu in rows["gpu"]])
+    typer.echo(
+        "| model, GPU, batch | step ms (measured) | W (measured) | J (measured) |"
+    )
     typer.echo("|---|---|---|---|")
     for name, gpu, batch in SETTINGS:
-        found = rows[
-            (rows["model"] == name)
-            & (rows["gpu"].map(lambda g: read_gpu(g).name) == gpu)
-            & (rows["max_batch"] == batch)
-        ].iloc[0]
+        chosen = "model == @name and name == @gpu and max_batch == @batch"
+        found = rows.query(chosen).to_dict("records")[0]
         length = int(PROMPT + found["avg_output_tokens"] / 2)
         size = round(found["avg_batch"])
         step = load_model(BUNDLED[name]).workload(

@@ -162,10 +162,10 @@ def _estimate(
 
 def from_leaves(leaves: Sequence[Array]) -> Estimate:
     """`Estimate` from its leaves in order (of a program that was kept)."""
-    totals, rest = leaves[:4], leaves[4:]
+    time, energy, power, clock, *rest = leaves
     size = len(dataclasses.fields(PhaseEstimate))
     phases, kernels = PhaseEstimate(*rest[:size]), KernelEstimate(*rest[size:])
-    return Estimate(*totals, phases, kernels)
+    return Estimate(time, energy, power, clock, phases, kernels)
 
 
 class _State(NamedTuple):
@@ -218,6 +218,12 @@ class _Run:
             ]
         )
 
+    def per_candidate(self, x: Float[Array, " p"]) -> Float[Array, " flat"]:
+        """A phase quantity for every candidate."""
+        if self.num_phases == 1:
+            return jnp.broadcast_to(x, self.demand.ctas.shape)  # no gather
+        return x[self.phase_of_candidate]
+
     def per_phase(self, x: Float[Array, "q k"]) -> Float[Array, "q p"]:
         """Sums of launch quantities over phases, counts included."""
         x = x * self.count
@@ -258,10 +264,13 @@ class _Run:
 
     def at(self, clock: Array) -> "_State":
         """Everything at one `clock` (Hz) per phase."""
-        of_candidate = clock[self.phase_of_candidate]
-        mem_clock = self.point.mem_clock[self.phase_of_candidate]
+        of_candidate = self.per_candidate(clock)
+        mem_clock = self.per_candidate(self.point.mem_clock)
         times = timing(self.demand, self.gpu, self.c, of_candidate, mem_clock)
-        energies = launch_energy(self.demand, times, self.gpu, self.c, of_candidate)
+        core = relative_voltage(self.gpu, clock) ** 2 * self.c.core_energy
+        energies = launch_energy(
+            self.demand, times, self.c, of_candidate, self.per_candidate(core)
+        )
         weights = self.mixture(times.time * (1 + (_ILLEGAL - 1) * self.demand.illegal))
         kernel_time, kernel_energy = self.mean(
             weights, times.time, jnp.sum(jnp.stack(energies), axis=0)
@@ -270,7 +279,6 @@ class _Run:
             jnp.stack([kernel_time, kernel_energy])
         )
         time = smooth.pnorm((gpu_time, self.host()), _HOST)
-        core = relative_voltage(self.gpu, clock) ** 2 * self.c.core_energy
         other = self.workload.phases.other_core_work * core
         load = (kernels_energy + other) / time
         idle, leakage = static_power(self.gpu, self.c, clock, load, self.point)

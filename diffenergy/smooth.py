@@ -70,6 +70,13 @@ _TINY = 1e-20
 """Added to ratios so that 0 ** p has a finite gradient; invisible in f32."""
 
 
+def _power(x: Array, exponent: ArrayLike) -> Array:
+    """x^exponent of positive x; exp and log are vectorised on CPUs, pow is not."""
+    if isinstance(exponent, int):
+        return jnp.power(x, exponent)
+    return jnp.exp(exponent * jnp.log(x))
+
+
 def pnorm(values: Sequence[Array], sharpness: ArrayLike) -> Array:
     """(sum x^p)^(1/p) of non-negative arrays: -> max as `sharpness` p -> infinity.
 
@@ -81,10 +88,10 @@ def pnorm(values: Sequence[Array], sharpness: ArrayLike) -> Array:
     for value in values[1:]:
         top = jnp.maximum(top, value)
     scale = lax.stop_gradient(top) + 1e-30
-    powers = [jnp.power(value / scale + _TINY, sharpness) for value in values]
+    powers = [_power(value / scale + _TINY, sharpness) for value in values]
     total = functools.reduce(jnp.add, powers)
     total = jnp.maximum(total, 0.5)  # below 1 only where all are 0: powers underflow
-    return scale * jnp.power(total, 1.0 / sharpness)
+    return scale * jnp.exp(jnp.log(total) / sharpness)
 
 
 def miss(distance: Array, capacity: Array, sharpness: ArrayLike) -> Array:

@@ -137,9 +137,9 @@ def _estimates(
     import jax
 
     from ..estimator import compiler_options, estimate_once, from_leaves
-    from . import programs
     from ..hardware import OperatingPoint
     from ..workload.workload import pad_size
+    from . import programs
 
     nan = float("nan")
     rows = [

@@ -56,7 +56,9 @@ def _key(*parts: Any) -> str:
 def _load(path: Path) -> Any:
     """The program at `path`; None if there is none that this JAX can load."""
     try:
-        return serialize_executable.deserialize_and_load(*pickle.loads(path.read_bytes()))
+        return serialize_executable.deserialize_and_load(
+            *pickle.loads(path.read_bytes())
+        )
     except Exception:  # noqa: BLE001  a stale or broken file costs a compilation
         return None
 

@@ -214,6 +214,10 @@ def demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
     slow = jnp.where(jnp.mod(shape.k, 16.0) == 0, 1.0, c.moe_misaligned)[..., None]
     efficiency = c.moe_efficiency * _rates.dtype_efficiency(c, shape.dtype)[..., None]
     step = 128 / e
+    # tiles over the same weights do not bring more of them into flight
+    streams = jnp.minimum(active * across, gpu.num_sms)
+    flow = c.in_flight * gpu.smem_per_sm / (228 * KiB) / slow
+    flow *= jnp.minimum(streams / jnp.minimum(jnp.maximum(ctas, 1.0), gpu.num_sms), 1.0)
     return make_demand(
         jnp.shape(ctas),
         tensor=ctas * 2 * tile_m * tile_n * k,
@@ -225,7 +229,7 @@ def demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
         tensor_peak=_rates.tensor_peak(gpu, shape.dtype)[..., None],
         tensor_efficiency=efficiency,
         feed=c.sm_feed / slow,
-        flow=c.in_flight * gpu.smem_per_sm / (228 * KiB) / slow,
+        flow=flow,
         l2_sharing=c.tile_load_scale,
         ctas=jnp.maximum(ctas, 1.0),
         quantization=c.moe_quantization,

@@ -41,13 +41,15 @@ _STEPS: Final = 6
 def launch_energy(
     demand: Demand,
     timing: Timing,
-    gpu: GpuSpec,
     c: Corrections,
     clock: Float[Array, "*batch"],
+    core: Float[Array, "*batch"],
 ) -> tuple[Array, ...]:
-    """Energy of one launch beyond idle, J, in the order of `LAUNCH_COMPONENTS`."""
+    """Energy of one launch beyond idle, J, in the order of `LAUNCH_COMPONENTS`.
+
+    `core`: factor of core energies, (V/V0)^2 times the design's `core_energy`.
+    """
     d = demand
-    core = relative_voltage(gpu, clock) ** 2 * c.core_energy
     live = core * d.activity
     return (
         live * d.tensor_energy * d.tensor,

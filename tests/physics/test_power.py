@@ -7,10 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import Array
 
 from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu, with_fields
+from diffenergy.hardware.spec import relative_voltage
 from diffenergy.physics.demand import Demand
 from diffenergy.physics.power import (
     COMPONENTS,
@@ -38,10 +40,17 @@ def point(temperature: float = math.nan, **given: Any) -> OperatingPoint:
     return OperatingPoint(**(fields | given), temperature=temperature)
 
 
+def core_factor(c: Corrections, clock: float) -> Array:
+    """(V/V0)^2 times the factor on core energies."""
+    return relative_voltage(A100, jnp.asarray(clock)) ** 2 * c.core_energy
+
+
 def energies(clock: float, c: Corrections, **work: Any) -> dict[str, float]:
     """Energy of one launch of 1 ms on 50 SMs by component, J."""
     timing = Timing(*(jnp.asarray(x) for x in (1e-3, 0.0, 50.0)))
-    got = launch_energy(Demand(**work), timing, A100, c, jnp.asarray(clock))
+    got = launch_energy(
+        Demand(**work), timing, c, jnp.asarray(clock), core_factor(c, clock)
+    )
     return dict(zip(LAUNCH_COMPONENTS, map(float, got), strict=True))
 
 
