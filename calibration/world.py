@@ -42,16 +42,18 @@ def world(table: Annotated[Path, typer.Argument(help="ML.ENERGY v3 table")]) -> 
     from diffenergy import estimate, load_gpu, load_model
     from diffenergy.hardware import read_gpu
 
-    rows = pd.read_csv(table)
-    rows = rows.query("task == 'lm-arena-chat' and num_gpus == 1")
-    rows = rows.assign(name=[read_gpu(gpu).name for gpu in rows["gpu"]])
+    records = pd.read_csv(table).to_dict("records")
+    measured = {
+        (row["model"], read_gpu(row["gpu"]).name, row["max_batch"]): row
+        for row in records
+        if row["task"] == "lm-arena-chat" and row["num_gpus"] == 1
+    }
     typer.echo(
         "| model, GPU, batch | step ms (measured) | W (measured) | J (measured) |"
     )
     typer.echo("|---|---|---|---|")
     for name, gpu, batch in SETTINGS:
-        chosen = "model == @name and name == @gpu and max_batch == @batch"
-        found = rows.query(chosen).to_dict("records")[0]
+        found = measured[name, gpu, batch]
         length = int(PROMPT + found["avg_output_tokens"] / 2)
         size = round(found["avg_batch"])
         step = load_model(BUNDLED[name]).workload(
