@@ -214,16 +214,19 @@ def demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
     slow = jnp.where(jnp.mod(shape.k, 16.0) == 0, 1.0, c.moe_misaligned)[..., None]
     efficiency = c.moe_efficiency * _rates.dtype_efficiency(c, shape.dtype)[..., None]
     step = 128 / e
+    weights = active * n * k * e * far
+    tokens = rows * k * e * miss
     # tiles over the same weights do not bring more of them into flight
-    streams = jnp.minimum(active * across, gpu.num_sms)
-    flow = c.in_flight * gpu.smem_per_sm / (228 * KiB) / slow
-    flow *= jnp.minimum(streams / jnp.minimum(jnp.maximum(ctas, 1.0), gpu.num_sms), 1.0)
+    busy = jnp.minimum(jnp.maximum(ctas, 1.0), gpu.num_sms)
+    streams = jnp.minimum(jnp.maximum(active * across, 1.0), busy)
+    share = (weights + tokens) / (weights * busy / streams + tokens + 1e-9)
+    flow = c.in_flight * gpu.smem_per_sm / (228 * KiB) / slow * share
     return make_demand(
         jnp.shape(ctas),
         tensor=ctas * 2 * tile_m * tile_n * k,
         smem=2 * loads,
         l2=loads,
-        dram=active * n * k * e * far + rows * k * e * miss,
+        dram=weights + tokens,
         store_l2=2 * rows * n,
         store_dram=2 * rows * n * miss,
         tensor_peak=_rates.tensor_peak(gpu, shape.dtype)[..., None],
