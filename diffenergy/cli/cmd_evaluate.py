@@ -70,7 +70,7 @@ def _evaluate(
         ".json": lambda: output.json_text(summary),
     }
     output.writer(out, writers)
-    engine.start()
+    engine.start(keep_compilations=True)
     from ..measurements import prediction_frame, read_measurements, summary_json
 
     listings = read_workloads(workloads or [])

@@ -5,15 +5,19 @@ import warnings
 from pathlib import Path
 
 
-def start():
-    """Imports JAX and sets it up; the parser has done its work by then."""
+def start(keep_compilations: bool = False):
+    """Imports JAX and sets it up; the parser has done its work by then.
+
+    `keep_compilations`: use JAX's own compilation cache (`programs` keeps whole
+    programs instead).
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # stderr is for our own lines
     import jax
 
     jax.config.update("jax_enable_x64", True)
     if "JAX_PLATFORMS" not in os.environ:
         jax.config.update("jax_platforms", "cpu")
-    folder = cache_folder()
+    folder = cache_folder() if keep_compilations else None
     if folder is None:
         return
     warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")

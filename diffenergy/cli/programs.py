@@ -3,7 +3,8 @@
 JAX's own compilation cache still traces and lowers, which takes longer than loading the
 finished program. A program is found again by the sources of this package, the versions
 of JAX, the processor, and the shapes of its arguments; whatever cannot be loaded is
-compiled anew.
+compiled anew. JAX's own cache must be off: a program that came out of it does not
+survive being written again.
 """
 
 import hashlib
@@ -35,10 +36,14 @@ def run(
         return jax.jit(flat, compiler_options=options)(leaves)
     shapes = [(leaf.shape, str(leaf.dtype)) for leaf in leaves]
     path = folder / f"{_key(function.__qualname__, str(tree), shapes, options)}.bin"
-    program = _load(path)
-    if program is None:
-        program = jax.jit(flat, compiler_options=options).lower(leaves).compile()
-        _save(path, program)
+    kept = _load(path)
+    if kept is not None:
+        try:
+            return kept(leaves)
+        except jax.errors.JaxRuntimeError:  # it loads, but lacks a part
+            pass
+    program = jax.jit(flat, compiler_options=options).lower(leaves).compile()
+    _save(path, program)
     return program(leaves)
 
 

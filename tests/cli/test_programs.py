@@ -1,0 +1,38 @@
+"""Kept programs answer like fresh ones, and broken files cost a compilation only."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffenergy.cli import programs
+
+
+def double(x):
+    return {"twice": 2 * x, "sum": jnp.sum(x)}
+
+
+@pytest.fixture
+def answer(tmp_path):
+    def run(folder=tmp_path):
+        total, twice = programs.run(double, (jnp.arange(3.0),), folder, {})
+        return float(total), np.asarray(twice).tolist()
+
+    return run
+
+
+def test_a_kept_program_answers_like_a_fresh_one(answer, tmp_path):
+    assert answer() == (3.0, [0.0, 2.0, 4.0])
+    assert len(list(tmp_path.glob("*.bin"))) == 1
+    assert answer() == (3.0, [0.0, 2.0, 4.0])
+
+
+def test_a_broken_file_is_replaced(answer, tmp_path):
+    answer()
+    (file,) = tmp_path.glob("*.bin")
+    file.write_bytes(b"broken")
+    assert answer() == (3.0, [0.0, 2.0, 4.0])
+    assert file.stat().st_size > 100
+
+
+def test_without_a_folder_nothing_is_kept(answer):
+    assert answer(None) == (3.0, [0.0, 2.0, 4.0])
