@@ -72,7 +72,7 @@ for batch, colour in ((1, COLOURS[2]), (64, COLOURS[0])):
         f"{slower:.0%} more time",
         (mhz[best], relative[best]),
         textcoords="offset points",
-        xytext=(-60, 14) if batch == 1 else (0, -30),
+        xytext=(-15, 32) if batch == 1 else (0, -30),
         ha="center",
         fontsize=8,
         color=colour,
