@@ -1,5 +1,6 @@
 """`estimate`: the one function that composes demand, timeline, power and governor."""
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -17,9 +18,10 @@ from .corrections import Corrections, shipped_corrections
 from .hardware.spec import GpuSpec, OperatingPoint, default_point, relative_voltage
 from .kernels import classes, stream
 from .physics.demand import UNITS, Demand
-from .physics.governor import capped_clock
+from .physics.governor import capped_clock, secant_clock
+from .physics.instrument import Run
 from .physics.power import launch_energy, static_power
-from .physics.timeline import timing
+from .physics.timeline import sm_side_cycles, timing
 from .records import Record
 from .workload.workload import Workload
 
@@ -160,6 +162,25 @@ def _estimate(
         return _Run(workload, gpu, c, point).estimate(differentiable)
 
 
+def runs(
+    workload: Workload,
+    gpu: GpuSpec,
+    point: OperatingPoint,
+    corrections: Corrections,
+    capped: bool,
+    bursts: bool,
+) -> tuple[Run, Run]:
+    """(free, governed): time and energy of each phase at the requested clock and at the
+    one that the power cap allows. `capped`: some phase may be over its cap; `bursts`:
+    `free` is wanted too (else it is `governed`).
+
+    For fits: the model is in the program once, and forward mode alone is cheap. The
+    clock takes a fixed number of secant steps (`capped_clock` searches until it is
+    found); its derivative is the implicit one.
+    """
+    return _Run(workload, gpu, corrections, point).runs(capped, bursts)
+
+
 def from_leaves(leaves: Sequence[Array]) -> Estimate:
     """`Estimate` from its leaves in order (of a program that was kept)."""
     time, energy, power, clock, *rest = leaves
@@ -190,6 +211,12 @@ class _State(NamedTuple):
         return self.load + self.idle + self.leakage
 
 
+def _as_run(logs: Array) -> Run:
+    """`Run` from (ln time, ln power)."""
+    time, power = jnp.exp(logs)
+    return Run(time, time * power)
+
+
 class _Run:
     """One evaluation: holds the demand, which no clock changes, while clocks vary."""
 
@@ -205,7 +232,7 @@ class _Run:
         demands = [by_shape[type(s)](s, gpu, c) for s in workload.shapes]
         self.sizes = [demand.ctas.shape for demand in demands]
         flat = [jax.tree.map(jnp.ravel, demand) for demand in demands]
-        self.demand: Demand = jax.tree.map(lambda *x: jnp.concatenate(x), *flat)
+        joined: Demand = jax.tree.map(lambda *x: jnp.concatenate(x), *flat)
         groups = workload.groups
         self.count, self.row, self.phase = (
             jnp.concatenate([getattr(group, name) for group in groups])
@@ -217,6 +244,9 @@ class _Run:
                 for group, size in zip(groups, self.sizes, strict=True)
             ]
         )
+        self.demand = joined  # `per_candidate` needs its shape
+        contents = self.per_candidate(workload.phases.data_activity)
+        self.demand = dataclasses.replace(joined, activity=joined.activity * contents)
 
     def per_candidate(self, x: Float[Array, " p"]) -> Float[Array, " flat"]:
         """A phase quantity for every candidate."""
@@ -287,10 +317,48 @@ class _Run:
             gpu_time, time, load, idle, leakage, other,
         )  # fmt: skip
 
-    def estimate(self, differentiable: bool) -> Estimate:
+    def log_run(self, x: Array) -> Array:
+        """(ln time, ln power) of every phase at clocks exp(x)."""
+        s = self.at(jnp.exp(x))
+        return jnp.log(jnp.stack([s.time, s.power]))
+
+    def runs(self, capped: bool, bursts: bool) -> tuple[Run, Run]:
+        requested = self.requested()
+        top = jnp.log(requested)
+        if not capped:
+            free = _as_run(self.log_run(top))
+            return free, free
+        still = self.without_gradient()
+        lowest = jnp.log(jnp.minimum(self.gpu.sm_clock_min, requested))
+        cap = jnp.log(self.point.power_cap * self.gpu.cap_fraction)
+        root, slopes = secant_clock(
+            still.log_run, *(lax.stop_gradient(x) for x in (top, lowest, cap))
+        )
+        over = (root < lax.stop_gradient(top)) & (root > lax.stop_gradient(lowest))
+        clocks = jnp.stack([top, root]) if bursts else root[None]
+        found = jax.vmap(self.log_run)(clocks)
+        # first order in the clock: d x = -(d ln P - d ln cap) / (d ln P / d x)
+        miss = found[-1, 1] - cap
+        miss = miss - lax.stop_gradient(miss)
+        shift = jnp.where(over, -miss / slopes[1], 0.0)
+        governed = _as_run(found[-1] + slopes * shift)
+        return (_as_run(found[0]) if bursts else governed), governed
+
+    def without_gradient(self) -> "_Run":
+        """The same evaluation as a constant."""
+        still = copy.copy(self)
+        for name in ("workload", "gpu", "c", "point", "demand"):
+            setattr(still, name, lax.stop_gradient(getattr(self, name)))
+        return still
+
+    def requested(self) -> Array:
+        """Clock that is asked for, Hz, at most the highest one."""
         # the default request is the highest clock: no tie, whose slope would be halved
         highest, requested = self.gpu.sm_clock_max, self.point.sm_clock
-        requested = jnp.where(requested > highest, highest, requested)
+        return jnp.where(requested > highest, highest, requested)
+
+    def estimate(self, differentiable: bool) -> Estimate:
+        requested = self.requested()
         lowest = jnp.minimum(self.gpu.sm_clock_min, requested)
         clock, feasible = capped_clock(
             lambda f: self.at(f).power,
@@ -334,25 +402,9 @@ class _Run:
     def _usage(self, s: "_State") -> tuple[Array, Array]:
         """(utilization of each unit, limiter) of every launch."""
         d, gpu, c = self.demand, self.gpu, self.c
-        sms = gpu.num_sms
-        l2 = (d.l2 + d.store_l2) / d.l2_sharing / gpu.l2_bytes_per_cycle
-        l2_reached = jnp.minimum(c.l2_efficiency, d.feed * sms / gpu.l2_bytes_per_cycle)
-        # cycles of each unit at its peak, and the share of the peak that it reaches
-        cycles = {
-            "tensor": (d.tensor / d.tensor_peak / sms, d.tensor_efficiency),
-            "fma": (d.fma / d.fma_peak / sms, d.fma_efficiency),
-            "sfu": (d.sfu / gpu.sfu_ops_per_cycle / sms, d.sfu_efficiency),
-            "issue": (d.issue / gpu.issue_slots_per_cycle / sms, 1.0),
-            "smem": (d.smem / gpu.smem_bytes_per_cycle / sms, 1.0),
-            "l2": (l2, l2_reached),
-        }
+        busy, reached = sm_side_cycles(d, gpu, c)
         means = self.mean(
-            s.weights,
-            *(busy for busy, _ in cycles.values()),
-            *(busy / reached for busy, reached in cycles.values()),
-            d.dram + d.store_dram,
-            d.link,
-            s.launch,
+            s.weights, *busy, *reached, d.dram + d.store_dram, d.link, s.launch
         )
         time, clock = s.kernel_time, s.clock[self.phase]
         of_units = means[:12] / (clock * time)

@@ -31,7 +31,7 @@ def write_bytes_atomic(
     """
     target = Path(os.path.realpath(path))
     try:
-        _check(Path(path), target, inputs)
+        check_target(path, inputs)
         if target.exists() and not target.is_file():
             target.write_bytes(content)
         else:
@@ -42,7 +42,11 @@ def write_bytes_atomic(
         ) from None
 
 
-def _check(shown: Path, target: Path, inputs: Iterable[str | os.PathLike[str]]) -> None:
+def check_target(
+    path: str | os.PathLike[str], inputs: Iterable[str | os.PathLike[str]]
+) -> None:
+    """Raises `ValueError` if `write_bytes_atomic` would not write to `path`."""
+    shown, target = Path(path), Path(os.path.realpath(path))
     if target.is_dir():
         raise ValueError(f"`{shown}` is a folder; give the name of a file in it.")
     if not target.parent.is_dir():
@@ -55,7 +59,7 @@ def _check(shown: Path, target: Path, inputs: Iterable[str | os.PathLike[str]]) 
                 f"`{shown}` is an input of this run, which is never overwritten; "
                 f"give another path."
             )
-    if target.exists() and not os.access(target, os.W_OK):
+    if not os.access(target if target.exists() else target.parent, os.W_OK):
         raise ValueError(f"`{shown}` is write-protected; give another path.")
 
 

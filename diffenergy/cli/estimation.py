@@ -12,7 +12,7 @@ from .output import Infeasible
 from .settings import field_changes, gpu_card, settings, unusual
 
 if TYPE_CHECKING:
-    from ..corrections import CorrectionsFile
+    from ..corrections import CorrectionsFile, Trust
     from ..estimator import Estimate
     from ..hardware import GpuCard
     from ..report.summary import Setting
@@ -63,7 +63,7 @@ class Task:
     settings: list["Setting"]
     listings: list["Listing"]
     about: dict[str, Any]
-    grade: str
+    trust: "Trust"
     notes: list[str]
 
     def run(self) -> Result:
@@ -76,7 +76,7 @@ class Task:
         estimates = _estimates(workload, self.card, served, self.settings)
         said = (self.about, self.listings, estimates)
         if len(self.settings) > 1:
-            found = summary.sweep(*said, self.settings, self.grade)
+            found = summary.sweep(*said, self.settings, self.trust)
             if found["best_energy"] is None:
                 least = min(point["least_power_w"] for point in found["points"])
                 raise Infeasible(_too_low(least, self.card))
@@ -84,7 +84,7 @@ class Task:
         least = summary.least_power(estimates)
         if least is not None:
             raise Infeasible(_too_low(least, self.card))
-        found = summary.single(*said, self.settings[0], self.grade)
+        found = summary.single(*said, self.settings[0], self.trust)
         kernels = summary.kernel_entries(self.listings, estimates)
         if self.flags.detail:
             found["kernels"] = kernels
@@ -105,9 +105,8 @@ def prepare(flags: Flags) -> Task:
         raise ValueError("`--detail` is given with several settings; give one of each.")
     unserved = flags.corrections == "none"
     file = prior_file() if unserved else read_corrections(flags.corrections)
-    grade = file.grade(card)
-    if changes and grade == "calibrated":
-        grade = "forecast"  # nobody measured the changed GPU
+    # nobody measured a changed GPU
+    trust = file.trust(card, new=bool(changes))
     is_listing = flags.model.lower().endswith(".jsonl")
     work = _listed(flags, numbers) if is_listing else _modelled(flags, numbers, card)
     about = {
@@ -118,7 +117,7 @@ def prepare(flags: Flags) -> Task:
     }
     listings = [complete(listing) for listing in work.listings]
     notes = [*work.notes, *unusual(points, card)]
-    return Task(flags, card, file, points, listings, about, grade, notes)
+    return Task(flags, card, file, points, listings, about, trust, notes)
 
 
 def _too_low(least: float, card: "GpuCard") -> str:

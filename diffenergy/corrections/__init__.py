@@ -13,14 +13,19 @@ from .levels import (
     write_corrections,
 )
 from .priors import INSTRUMENTS, PRIOR_FACTORS
+from .sensors import SENSOR_CONSTANTS, Sensor
+from .spread import Trust
 
 __all__ = [
     "CONSTANTS",
     "INSTRUMENTS",
     "PRIOR_FACTORS",
+    "SENSOR_CONSTANTS",
     "Corrections",
     "CorrectionsFile",
     "Levels",
+    "Sensor",
+    "Trust",
     "is_share",
     "prior_file",
     "prior_levels",

@@ -24,6 +24,8 @@ from ..hardware.spec import GpuSpec
 from ..records import as_float
 from .constants import CONSTANTS, Corrections, centre, is_share
 from .priors import INSTRUMENTS, PRIOR_FACTORS
+from .sensors import SENSOR_CONSTANTS, Sensor
+from .spread import Spread, Trust, trust
 
 SCHEMA: Final = 1
 Levels = dict[str, dict[str, float]]
@@ -70,16 +72,35 @@ def resolve(
 
 @dataclasses.dataclass(frozen=True)
 class CorrectionsFile:
-    """Contents of a corrections file: levels, instruments and what they rest on."""
+    """Contents of a corrections file: levels, instruments and what they rest on.
+
+    `posterior`: names of the fitted numbers (`parameters`), their `sd` in fitted space
+    and their `correlation`: the lower triangle with its diagonal, row after row.
+    `continues`: in the file of an interrupted fit, what that fit started from.
+    `spread`: how far left-out readings lie from their predictions.
+    """
 
     levels: Levels
-    instruments: dict[str, dict[str, float]]
+    instruments: dict[str, dict[str, Any]]
     fitted_on: dict[str, Any]
+    posterior: dict[str, Any] | None = None
+    continues: "CorrectionsFile | None" = None
+    spread: Spread = dataclasses.field(default_factory=dict)
 
-    def instrument(self, campaign: str, op: str) -> dict[str, float]:
-        """Measurement model of a campaign, with what is special to one op."""
-        general = self.instruments.get(campaign, {})
-        return {**general, **self.instruments.get(f"{campaign}:{op}", {})}
+    def instrument(self, campaign: str, op: str, gpu: str = "") -> dict[str, Any]:
+        """Measurement model of a campaign, with what is special to one op (on one GPU:
+        its host)."""
+        names = (campaign, f"{campaign}:{op}", f"{campaign}:{op}@{gpu}")
+        return {
+            key: value
+            for name in names
+            for key, value in self.instruments.get(name, {}).items()
+        }
+
+    def sensor(self, campaign: str, op: str, gpu: str = "") -> Sensor:
+        """Constants of the sensor of a campaign."""
+        model = self.instrument(campaign, op, gpu)
+        return Sensor(**{k: v for k, v in model.items() if k in SENSOR_CONSTANTS})
 
     def serve(self, card: GpuCard) -> Corrections:
         """Constants for one GPU."""
@@ -92,6 +113,20 @@ class CorrectionsFile:
         if (card.corrections or card.name) in fitted:
             return "calibrated"
         return "forecast" if fitted else "datasheet"
+
+    def trust(
+        self, card: GpuCard, kind: str = "workload", new: bool = False
+    ) -> Trust:
+        """Grade and interval widths of one kind of rows (an op, or "workload") on a
+        GPU: those of left-out groups where such rows of this GPU were fitted, else
+        (or if the GPU is `new`, a design) those of left-out GPUs."""
+        grade = self.grade(card)
+        if new and grade == "calibrated":
+            grade = "forecast"
+        label = f"{card.corrections or card.name}:{kind}"
+        near = grade != "calibrated" or label in self.fitted_on.get("rows", {})
+        found = trust(self.spread, kind, grade if near else "forecast")
+        return dataclasses.replace(found, grade=grade)
 
 
 def _arrays(values: Mapping[str, float]) -> dict[str, Array]:
@@ -130,14 +165,18 @@ def read_corrections(path: str | Path | None = None) -> CorrectionsFile:
 def write_corrections(file: CorrectionsFile) -> str:
     """JSON text of a corrections file."""
     units = {name: field.metadata["unit"] for name, field in CONSTANTS.items()}
-    body = {
-        "schema": SCHEMA,
-        "levels": file.levels,
-        "units": units,
-        "instruments": file.instruments,
-        "fitted_on": file.fitted_on,
-    }
-    return json.dumps(body, indent=1) + "\n"
+    body = {"schema": SCHEMA, **_body(file), "units": units}
+    if file.continues is not None:
+        body["continues"] = _body(file.continues)
+    text = json.dumps(body, indent=1)
+    if file.posterior is not None:  # thousands of numbers: one line
+        text = f'{text[:-2]},\n "posterior": {json.dumps(file.posterior)}\n}}'
+    return text + "\n"
+
+
+def _body(file: CorrectionsFile) -> dict[str, Any]:
+    names = ("levels", "instruments", "fitted_on", "spread")
+    return {name: getattr(file, name) for name in names}
 
 
 def _parse(raw: Any, where: str) -> CorrectionsFile:
@@ -146,9 +185,29 @@ def _parse(raw: Any, where: str) -> CorrectionsFile:
         raise ValueError(
             f"`schema` of '{where}' is {found}; this version reads {SCHEMA}."
         )
-    levels = raw.get("levels")
-    if not isinstance(levels, dict) or "global" not in levels:
-        raise ValueError(f"`levels.global` is missing in '{where}'.")
+    for name in (
+        "levels", "instruments", "fitted_on", "posterior", "continues", "spread"
+    ):  # fmt: skip
+        if not isinstance(raw.get(name, {}), dict):
+            raise ValueError(f"`{name}` in '{where}' is no JSON object.")
+    levels = _parse_levels(raw.get("levels", {}), where)
+    file = CorrectionsFile(
+        levels,
+        raw.get("instruments", {}),
+        raw.get("fitted_on", {}),
+        raw.get("posterior"),
+        spread=raw.get("spread", {}),
+    )
+    if "continues" not in raw:
+        return file
+    before = _parse({**raw["continues"], "schema": SCHEMA}, f"{where}, continues")
+    return dataclasses.replace(file, continues=before)
+
+
+def _parse_levels(levels: dict[str, Any], where: str) -> Levels:
+    for tag in ("global", *levels):
+        if not isinstance(levels.get(tag), dict):
+            raise ValueError(f"`levels.{tag}` is missing in '{where}'.")
     for tag, values in levels.items():
         for name, value in values.items():
             if name not in CONSTANTS:
@@ -165,8 +224,7 @@ def _parse(raw: Any, where: str) -> CorrectionsFile:
                 raise ValueError(
                     f"`{tag}.{name}` in '{where}' is {value}; allowed are {allowed}."
                 )
-    levels = {**levels, "global": {**prior_levels()["global"], **levels["global"]}}
-    return CorrectionsFile(levels, raw.get("instruments", {}), raw.get("fitted_on", {}))
+    return {**levels, "global": {**prior_levels()["global"], **levels["global"]}}
 
 
 @functools.cache

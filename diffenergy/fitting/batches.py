@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from jax import Array
@@ -19,11 +19,23 @@ from ..workload.listing import Listing
 from ..workload.models import load_model
 from ..workload.unlisted import complete
 from ..workload.workload import OpRows, PhaseColumns, Workload, build, pad_size
+from .series import fresh_process, in_blocks
 
 CHUNK: Final = 8192
 """Rows of one batch at most; larger tables take several of one shape."""
 NO_CAP: Final = 1e9
 """W; rows that carry their measured clock are past the governor."""
+
+
+class How(NamedTuple):
+    """What of the way to a reading decides the program, not its numbers."""
+
+    capped: bool
+    """Whether some row may be over its power cap."""
+    bursts: bool
+    """Whether some rows end before the power limiter acts."""
+    sampling: str
+    """Model of the power sensor (`physics.instrument.reading`)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +46,11 @@ class Batch:
     workload: Workload
     point: OperatingPoint
     instrument: Instrument
+    how: How
     kind: str
     """Op of the rows, or "workload"."""
+    campaign: str
+    """The one campaign of kernel rows; passes of several go together."""
     rows: np.ndarray
     """Table row of each phase; rows of several phases (a generation) appear twice, and
     phases that only fill up the shape have -1."""
@@ -49,11 +64,6 @@ class Batch:
         """Whether a kernel class of `op` is among the launches."""
         module = ops()[op][1].__name__
         return any(type(shape).__module__ == module for shape in self.workload.shapes)
-
-    @property
-    def bursts(self) -> bool:
-        """Whether some rows end before the power limiter acts."""
-        return bool(np.isfinite(np.asarray(self.instrument.burst)).any())
 
     def per_row(self, num_rows: int, phase: Array | np.ndarray) -> np.ndarray:
         """Sum of a phase quantity over the phases of each table row."""
@@ -83,10 +93,13 @@ def batches(
                 table, listings, corrections, card, passes[start : start + CHUNK]
             )
         for op, columns in table.fields.items():
-            index = np.flatnonzero(mine[columns.rows])
-            for start in range(0, len(index), CHUNK):
-                part = index[start : start + CHUNK]
-                yield _kernels(table, corrections, card, op, columns, part)
+            campaigns = table.campaign[columns.rows]
+            here = mine[columns.rows]
+            for name in dict.fromkeys(campaigns[here]):
+                index = np.flatnonzero(here & (campaigns == name))
+                for start in range(0, len(index), CHUNK):
+                    part = index[start : start + CHUNK]
+                    yield _kernels(table, corrections, card, op, columns, part)
 
 
 def _passes(
@@ -129,7 +142,7 @@ def _passes(
     )
     merged = [_merge(op, items) for op, items in parts.items()]
     index = np.array([row for _, row in phases])
-    return _batch(table, corrections, card, "workload", merged, info, index)
+    return _batch(table, corrections, card, "workload", merged, info, index, {})
 
 
 def _kernels(
@@ -147,13 +160,12 @@ def _kernels(
         for field in (*ops()[op][0].fields, *COMMON_FIELDS)
     }
     every = np.arange(len(rows))
-    campaigns, which = np.unique(table.campaign[rows].astype(str), return_inverse=True)
-    copies = [
-        corrections.instrument(name, op).get("weight_copies", 1.0) for name in campaigns
-    ]
-    info = PhaseColumns.single(len(rows), copies=np.array(copies)[which])
+    model = corrections.instrument(str(table.campaign[rows[0]]), op, card.name)
+    copies = _by_row(model, "weight_copies", columns, index, 1.0)
+    info = PhaseColumns.single(len(rows), copies=copies)
     part = OpRows(op, fields, every, every)
-    return _batch(table, corrections, card, op, [part], info, rows)
+    facts = _facts(model, op, columns, index)
+    return _batch(table, corrections, card, op, [part], info, rows, facts)
 
 
 def _batch(
@@ -164,6 +176,7 @@ def _batch(
     parts: list[OpRows],
     phases: PhaseColumns,
     rows: np.ndarray,
+    facts: Mapping[str, np.ndarray],
 ) -> Batch:
     count = len(rows)
     extra = pad_size(count) - count
@@ -176,14 +189,80 @@ def _batch(
     )
     workload = build(parts, phases, sum(len(part.row) for part in parts))
     picked = padded(rows)
+    point = _point(table, card, picked)
+    instrument = _instrument(table, corrections, kind, picked)
+    instrument = dataclasses.replace(
+        instrument, **{name: padded(x) for name, x in facts.items()}
+    )
+    campaign = "" if kind == "workload" else str(table.campaign[rows[0]])
+    model = corrections.instrument(campaign, kind, card.name)
+    sampling = "series" if "warm_share" in model else "gap" if "gap" in model else ""
+    how = How(
+        capped=bool((np.asarray(point.power_cap) < NO_CAP).any()),
+        bursts=bool(np.isfinite(np.asarray(instrument.burst)).any()),
+        sampling=sampling,
+    )
     return Batch(
         card,
         workload,
-        _point(table, card, picked),
-        _instrument(table, corrections, kind, picked),
+        point,
+        instrument,
+        how,
         kind,
+        campaign,
         np.concatenate([rows, np.full(extra, -1)]),
     )
+
+
+def _by_row(
+    model: Mapping[str, Any],
+    name: str,
+    columns: Columns,
+    index: np.ndarray,
+    default: float = 0.0,
+) -> np.ndarray:
+    """A number of a measurement model for each row: `name` with the row's dtype or
+    family behind it, else `name` alone."""
+    value = np.full(len(index), float(model.get(name, default)))
+    for column in ("dtype", "family"):
+        if column not in columns.values:
+            continue
+        words = columns.values[column][index].astype(str)
+        for word in np.unique(words):
+            if f"{name}_{word}" in model:
+                value[words == word] = model[f"{name}_{word}"]
+    return value
+
+
+def _facts(
+    model: Mapping[str, Any], op: str, columns: Columns, index: np.ndarray
+) -> dict[str, np.ndarray]:
+    """What a campaign's measurement model needs to know of each kernel."""
+    facts = {
+        name: _by_row(model, name, columns, index, default)
+        for name, default in (("loop_seconds", 0.0), ("loop", 1.0), ("loop_body", 0.0))
+    }
+    values = {name: column[index] for name, column in columns.values.items()}
+    if op == "gemm" and "warm_share" in model:
+        m, n, k = (np.asarray(values[x], float) for x in "mnk")
+        narrow = values["dtype"] != "bf16"
+        facts |= {
+            "rows": m,
+            "operand_bytes": 12 * n * k,
+            "narrow": narrow.astype(float),
+            "fresh": fresh_process(m, n, k, narrow).astype(float),
+            "cold": in_blocks(model.get("cold_blocks", []), m, n),
+        }
+    elif "gap" in model and "q_len" in values:
+        batch, queries, keys, heads, kv_heads, size = (
+            np.asarray(values[x], float)
+            for x in (
+                "batch", "q_len", "kv_len", "num_heads", "num_kv_heads", "head_dim"
+            )
+        )  # fmt: skip
+        made = queries * heads + 2 * keys * kv_heads
+        facts |= {"sequences": batch, "operand_bytes": 2 * batch * made * size}
+    return facts
 
 
 def _point(table: MeasurementTable, card: GpuCard, rows: np.ndarray) -> OperatingPoint:
@@ -212,12 +291,18 @@ def _instrument(
         return np.array([model.get(name, default) for model in models])[which]
 
     iterations = table.iterations[rows]
-    return Instrument(
-        of("startup_seconds"),
-        of("startup_power"),
-        np.where(np.isnan(iterations), np.inf, iterations),
-        of("burst", np.inf),
-    )
+    known = {
+        "startup_seconds": of("startup_seconds"),
+        "startup_power": of("startup_power"),
+        "iterations": np.where(np.isnan(iterations), np.inf, iterations),
+        "burst": of("burst", np.inf),
+    }
+    rest = {
+        field.name: np.full(len(rows), np.asarray(field.default, float))
+        for field in dataclasses.fields(Instrument)
+        if field.name not in known
+    }
+    return Instrument(**known, **rest)
 
 
 def _merge(op: str, items: Sequence[OpRows]) -> OpRows:

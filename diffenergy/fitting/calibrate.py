@@ -1,4 +1,4 @@
-"""`calibrate`: measured tables in, corrections out, with errors by group."""
+"""`calibrate`: measured tables in, corrections out."""
 
 import dataclasses
 import math
@@ -7,26 +7,32 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..corrections import CONSTANTS, CorrectionsFile, tags
+from ..corrections import CONSTANTS, SENSOR_CONSTANTS, CorrectionsFile, Levels, tags
 from ..measurements import MeasurementTable
 from ..workload.listing import Listing
 from .batches import Batch, batches
 from .fit import Fit, Target, fit, target
-from .parameters import Parameters, select
+from .parameters import SENSOR, Parameter, Parameters
+from .series import cold_blocks
 
 PASS_SD: Final = (0.05, 0.03)
 """Expected error of ln time and ln power of whole passes (`docs/physics.md`)."""
 KERNEL_SD: Final = (0.1, 0.08)
 """The same of single kernels: the floor between campaigns is 6-12 %."""
-KERNEL_ROWS: Final = 128
-"""Rows that one op of one GPU and campaign contributes at most: more would outvote the
-passes, and 300 rows reproduce the errors of thousands (`docs/physics.md`)."""
+TABLE_WEIGHT: Final = 128.0
+"""Rows that one op of one GPU and campaign counts for at most in a joint fit: more
+would outvote the passes (`docs/physics.md`)."""
+MAX_ROWS: Final = 20_000
+"""Kernel rows of one fit."""
+FEW_READINGS: Final = 20
+"""Rows of a GPU that nothing is known of, below which one factor alone is fitted."""
 
 _ATTENTION: Final = tuple(
-    name for name in CONSTANTS if name.startswith(("prefill_", "decode_"))
+    name for name in CONSTANTS if name.startswith(("prefill_", "decode_", "transpose"))
 )
 _HELD: Final = (
     "core_energy",
+    "dynamic_energy",
     "idle_scale",
     "energy_launch",
     "energy_tile",
@@ -48,11 +54,31 @@ _FACTORS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "memory": ("energy_dram", "dram_efficiency"),
     "architecture": ("core_energy",),
+    "architecture:Ada": _ATTENTION,
     "gpu": ("core_energy", "idle_scale"),
 }
-"""Constants that may differ between relatives, by the kind of their tag. The oldest
-kind of each (mma.sync, HBM2, Ampere, the GPU with most passes) is the reference."""
+"""Constants that may differ between relatives, by their tag or its kind. The oldest of
+each kind (mma.sync, HBM2, Ampere, the GPU with most passes) is the reference. Ada runs
+other attention libraries than the Ampere GPU."""
 _REFERENCE: Final = ("mma:mma.sync", "memory:HBM2", "architecture:Ampere")
+
+Progress = Callable[[int, float], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a fit is made.
+
+    `max_rows` kernel rows are drawn with `seed`, evenly over gpu, op, campaign, dtype
+    and time; one table counts as `table_weight` rows at most. `freeze`: levels (such as
+    `gpu:a10` or `mma`), constants or their beginnings that keep their start.
+    """
+
+    seed: int = 0
+    max_rows: int = MAX_ROWS
+    table_weight: float = TABLE_WEIGHT
+    max_steps: int = 30
+    freeze: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,58 +87,86 @@ class Calibration:
 
     fit: Fit
     corrections: CorrectionsFile
-    rows: dict[str, int]
-    """Rows used by GPU and kind."""
+    targets: tuple[Target, ...]
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """Rows used by GPU and kind."""
+        rows: dict[str, int] = {}
+        for item in self.targets:
+            card = item.batch.card
+            label = f"{card.corrections or card.name}:{item.batch.kind}"
+            read = np.isfinite(item.time) | np.isfinite(item.power)
+            rows[label] = rows.get(label, 0) + int(read.sum())
+        return {label: count for label, count in rows.items() if count}
 
 
 def calibrate(
     tables: Sequence[MeasurementTable],
     listings: Mapping[str, Sequence[Listing]],
     start: CorrectionsFile,
+    settings: Settings = Settings(),
     *,
-    seed: int = 0,
-    max_steps: int = 40,
-    sources: Sequence[str] = (),
-    progress: Callable[[int, float], None] | None = None,
+    begin: CorrectionsFile | None = None,
+    progress: Progress | None = None,
 ) -> Calibration:
-    """Fit the constants of `start` (whose values are the prior centres) to `tables`.
+    """Fit constants to `tables`; the values of `start` are the prior centres.
 
-    Rows of kernels are sampled by op, GPU and campaign, evenly over their time; `seed`
-    picks them. Raises `ValueError` if no row is left.
+    From corrections with nothing fitted every level is free; from fitted ones the
+    global and architecture levels stay, and the GPUs of the rows get factors of their
+    own. `begin`: where the search begins, if not at `start`. Raises `ValueError` if no row is left or nothing is free.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(settings.seed)
+    start = _with_series(tables, start)
     targets: list[Target] = []
+    per_table = _per_table(tables, settings.max_rows)
     for table in tables:
-        chosen = dataclasses.replace(table, skipped=_sampled(table, start, rng))
+        skipped = _sampled(table, start, rng, per_table)
+        chosen = _without_unsettled(
+            dataclasses.replace(table, skipped=skipped), start
+        )
         for batch in batches(chosen, listings, start):
-            time_sd, power_sd = (
-                PASS_SD if table.kind[_first(batch)] == "workload" else KERNEL_SD
-            )
-            settled = _without_unsettled(chosen, start)
-            targets.append(target(settled, batch, time_sd, power_sd))
+            targets.append(_target(chosen, batch, settings.table_weight))
     if not targets:
         raise ValueError(
             "no measured row is left to fit; give rows that are not skipped."
         )
+    parameters = free_parameters(start, targets)
+    parameters = dataclasses.replace(
+        parameters,
+        free=tuple(p for p in parameters.free if not _frozen(p, settings.freeze)),
+    )
+    if not parameters.free:
+        raise ValueError(
+            "nothing is left to fit: `--freeze` holds every constant that the rows move."
+        )
     result = fit(
-        free_parameters(start, [item.batch for item in targets]),
+        parameters,
         targets,
-        max_steps=max_steps,
+        begin=None if begin is None else _at(parameters, begin),
+        max_steps=settings.max_steps,
         progress=progress,
     )
-    rows: dict[str, int] = {}
-    for item in targets:
-        label = f"{item.batch.card.name}:{item.batch.kind}"
-        rows[label] = rows.get(label, 0) + int((item.batch.rows >= 0).sum())
-    fitted_on = {
-        "gpus": sorted({item.batch.card.name for item in targets}),
-        "rows": rows,
-        "sources": list(sources),
-        "seed": seed,
-    }
     levels = result.parameters.fitted(result.z)
-    corrections = CorrectionsFile(levels, start.instruments, fitted_on)
-    return Calibration(result, corrections, rows)
+    sensors = {tag: levels.pop(tag) for tag in list(levels) if tag.startswith(SENSOR)}
+    instruments = {name: dict(values) for name, values in start.instruments.items()}
+    for tag, values in sensors.items():
+        instruments.setdefault(tag.removeprefix(SENSOR), {}).update(values)
+    calibration = Calibration(
+        result,
+        CorrectionsFile(levels, instruments, {}, spread=start.spread),
+        tuple(targets),
+    )
+    rows = start.fitted_on.get("rows", {}) | calibration.rows
+    fitted_on = {
+        "gpus": sorted({label.partition(":")[0] for label in rows}),
+        "rows": rows,
+        "seed": settings.seed,
+    }
+    return dataclasses.replace(
+        calibration,
+        corrections=dataclasses.replace(calibration.corrections, fitted_on=fitted_on),
+    )
 
 
 def blanked(table: MeasurementTable, held: np.ndarray) -> MeasurementTable:
@@ -127,27 +181,79 @@ def blanked(table: MeasurementTable, held: np.ndarray) -> MeasurementTable:
     )
 
 
-def free_parameters(start: CorrectionsFile, used: Sequence[Batch]) -> Parameters:
-    """Constants that the batches can move: the global ones and the factors of the tags
-    of their GPUs; a GPU's own factors only for the ops that its rows hold."""
-    names = [name for name in CONSTANTS if name not in _HELD]
+def free_parameters(start: CorrectionsFile, targets: Sequence[Target]) -> Parameters:
+    """Constants that the targets can move (see `calibrate`)."""
+    used = [item.batch for item in targets]
+    levels: Levels = {tag: dict(values) for tag, values in start.levels.items()}
+    free: list[Parameter] = []
+    if not start.fitted_on:
+        free += [Parameter("global", name) for name in CONSTANTS if name not in _HELD]
+        free += _relatives(used)
+    else:
+        free += _own(start, targets)
+    for item in targets:
+        batch = item.batch
+        if not batch.how.sampling or not np.isfinite(item.power).any():
+            continue
+        name = f"{batch.campaign}:{batch.kind}"
+        levels[SENSOR + name] = model = {
+            k: v
+            for k, v in start.instrument(batch.campaign, batch.kind).items()
+            if k in SENSOR_CONSTANTS
+        }
+        free += [Parameter(SENSOR + name, constant) for constant in model]
+    return Parameters(tuple(dict.fromkeys(free)), levels)
+
+
+def _at(parameters: Parameters, file: CorrectionsFile) -> np.ndarray:
+    """The free numbers in fitted space as a file has them."""
+    sensors = {
+        p.tag: file.instruments.get(p.tag.removeprefix(SENSOR), {})
+        for p in parameters.free
+        if p.tag.startswith(SENSOR)
+    }
+    return dataclasses.replace(parameters, start={**file.levels, **sensors}).centre()
+
+
+def _relatives(used: Sequence[Batch]) -> list[Parameter]:
+    """Factors of the tags of the GPUs; a GPU's own only for the ops that its rows
+    hold."""
     factors: dict[str, set[str]] = {}
     passes = [b for b in used if b.kind == "workload"]
     reference = max(passes or used, key=lambda b: (b.rows >= 0).sum()).card.name
     for batch in used:
         for tag in tags(batch.card):
             prefix = tag.partition(":")[0]
-            if tag in _REFERENCE or tag == f"gpu:{reference}" or prefix not in _FACTORS:
+            if tag in _REFERENCE or tag == f"gpu:{reference}":
                 continue
-            relevant = {
+            names = (*_FACTORS.get(prefix, ()), *_FACTORS.get(tag, ()))
+            factors.setdefault(tag, set()).update(
                 name
-                for name in _FACTORS[prefix]
+                for name in names
                 if _concerns(name, batch) and (prefix != "gpu" or batch.kind != "moe")
-            }
-            factors.setdefault(tag, set()).update(relevant)
-    return select(
-        start.levels, names, {tag: sorted(of) for tag, of in sorted(factors.items())}
-    )
+            )
+    return [Parameter(tag, name) for tag in sorted(factors) for name in sorted(factors[tag])]
+
+
+def _own(start: CorrectionsFile, targets: Sequence[Target]) -> list[Parameter]:
+    """Factors of the GPUs of the rows: one on all dynamic energy where few readings of
+    a new GPU are all there is, else on every constant that its rows concern."""
+    free: list[Parameter] = []
+    for card in {item.batch.card.name: item.batch.card for item in targets}.values():
+        mine = [item for item in targets if item.batch.card.name == card.name]
+        tag = tags(card)[-1]
+        readings = sum(int(np.isfinite(item.power).sum()) for item in mine)
+        timed = sum(int(np.isfinite(item.time).sum()) for item in mine)
+        if max(readings, timed) < FEW_READINGS and start.grade(card) != "calibrated":
+            free.append(Parameter(tag, "dynamic_energy"))
+            continue
+        names = [*(n for n in CONSTANTS if n not in _HELD), "core_energy", "idle_scale"]
+        free += [
+            Parameter(tag, name)
+            for name in names
+            if any(_concerns(name, item.batch) for item in mine)
+        ]
+    return free
 
 
 def _concerns(constant: str, batch: Batch) -> bool:
@@ -156,6 +262,10 @@ def _concerns(constant: str, batch: Batch) -> bool:
         return batch.kind == "context_attention"
     if constant.startswith("decode_"):
         return batch.kind == "generation_attention"
+    if constant.startswith("moe_"):
+        return batch.kind == "moe"
+    if constant.startswith("dispatch_"):
+        return batch.kind == "workload"
     if constant in ("core_energy", "idle_scale", "leakage", "sm_clock_energy"):
         return batch.kind in ("workload", "moe", "gemm")
     if constant == "gemm_cycles":
@@ -163,50 +273,98 @@ def _concerns(constant: str, batch: Batch) -> bool:
     return True
 
 
-def _first(batch: Batch) -> int:
-    return int(batch.rows[0])
+def _frozen(p: Parameter, groups: Sequence[str]) -> bool:
+    """Whether a group names the parameter's level, constant, or the start of one."""
+    level = p.tag.removeprefix(SENSOR) if p.tag.startswith(SENSOR) else p.tag
+    kind = "sensor" if p.tag.startswith(SENSOR) else p.tag.partition(":")[0]
+    return any(g in (kind, level) or p.constant.startswith(g) for g in groups)
+
+
+def _target(table: MeasurementTable, batch: Batch, table_weight: float) -> Target:
+    """Target of a batch with the expected errors of its kind."""
+    if batch.kind == "workload":
+        return target(table, batch, *PASS_SD)
+    timed = np.isfinite(table.time_s[batch.rows[batch.rows >= 0]]).sum()
+    share = max(1.0, math.sqrt(timed / table_weight))
+    return target(table, batch, *(sd * share for sd in KERNEL_SD))
+
+
+def _with_series(
+    tables: Sequence[MeasurementTable], start: CorrectionsFile
+) -> CorrectionsFile:
+    """Start with the cold blocks of every campaign whose sensor knows series."""
+    instruments = {name: dict(values) for name, values in start.instruments.items()}
+    for table in tables:
+        gemm = (table.op == "gemm") & np.isfinite(table.avg_power_w)
+        for campaign in dict.fromkeys(table.campaign[gemm]):
+            model = instruments.get(f"{campaign}:gemm", {})
+            if "warm_share" in model:
+                rows = np.flatnonzero(gemm & (table.campaign == campaign))
+                model["cold_blocks"] = cold_blocks(table, rows)
+    return dataclasses.replace(start, instruments=instruments)
+
+
+def _groups(table: MeasurementTable) -> dict[tuple[str, str, str], np.ndarray]:
+    """Kernel rows by GPU, op and campaign."""
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    for i in np.flatnonzero((table.kind == "kernel") & (table.skipped == "")):
+        key = (table.gpu[i], table.op[i], table.campaign[i])
+        groups.setdefault(key, []).append(int(i))
+    return {key: np.array(members) for key, members in groups.items()}
+
+
+def _per_table(tables: Sequence[MeasurementTable], max_rows: int) -> int:
+    """Rows of each (GPU, op, campaign), the largest power of two that fits (rows are
+    padded to one)."""
+    count = sum(len(_groups(table)) for table in tables)
+    return 1 << max(int(math.log2(max(max_rows / max(count, 1), 1))), 0)
 
 
 def _sampled(
-    table: MeasurementTable, start: CorrectionsFile, rng: np.random.Generator
+    table: MeasurementTable,
+    start: CorrectionsFile,
+    rng: np.random.Generator,
+    per_table: int,
 ) -> np.ndarray:
-    """`skipped` of a table in which kernel rows are thinned out."""
+    """`skipped` of a table in which kernel rows are thinned out: those with a reading
+    above the launch loop, evenly over dtype and time."""
     skipped = table.skipped.copy()
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for i in np.flatnonzero((table.kind == "kernel") & (skipped == "")):
-        key = (table.gpu[i], table.op[i], table.campaign[i])
-        groups.setdefault(key, []).append(int(i))
-    for (_, op, campaign), members in groups.items():
-        index = np.array(members)
-        usable = index[_above_floor(table, start.instrument(campaign, op), op, index)]
-        ordered = usable[np.argsort(table.time_s[usable], kind="stable")]
-        strata = np.array_split(ordered, min(KERNEL_ROWS, max(len(ordered), 1)))
+    for (gpu, op, campaign), index in _groups(table).items():
+        columns = table.fields[op]
+        place = np.searchsorted(columns.rows, index)
+        none = np.full(len(columns.rows), "")
+        dtypes = columns.values.get("dtype", none)[place].astype(str)
+        floor = _by_dtype(start.instrument(campaign, op, gpu), "floor_seconds", dtypes)
+        usable = np.flatnonzero(table.time_s[index] >= floor)  # not NaN
+        order = np.lexsort((table.time_s[index[usable]], dtypes[usable]))
+        ordered = index[usable[order]]
+        if not len(ordered):  # nothing timed: readings of power alone
+            ordered = index[np.isfinite(table.avg_power_w[index])]
+        strata = np.array_split(ordered, min(per_table, max(len(ordered), 1)))
         kept = [int(rng.choice(stratum)) for stratum in strata if len(stratum)]
         skipped[np.setdiff1d(index, kept)] = "not sampled"
     return skipped
 
 
-def _above_floor(
-    table: MeasurementTable, instrument: dict[str, float], op: str, index: np.ndarray
+def _by_dtype(
+    model: Mapping[str, Any], name: str, dtypes: np.ndarray, default: float = 0.0
 ) -> np.ndarray:
-    """Whether rows are longer than the launch loop that measured them."""
-    columns = table.fields[op]
-    place = np.searchsorted(columns.rows, index)
-    dtypes = columns.values.get("dtype", np.full(table.num_rows, ""))[place]
-    general = instrument.get("floor_seconds", 0.0)
-    floor = [instrument.get(f"floor_seconds_{dtype}", general) for dtype in dtypes]
-    return np.nan_to_num(table.time_s[index], nan=math.inf) >= np.array(floor)
+    general = model.get(name, default)
+    return np.array([model.get(f"{name}_{dtype}", general) for dtype in dtypes])
 
 
 def _without_unsettled(
     table: MeasurementTable, start: CorrectionsFile
 ) -> MeasurementTable:
-    """The table without the power of kernels whose sensor had not settled."""
-    least = np.array(
-        [
-            0.0 if op == "" else start.instrument(c, op).get("settled_seconds", 0.0)
-            for c, op in zip(table.campaign, table.op, strict=True)
-        ]
-    )
+    """The table without the power of kernels too short for their sensor's model."""
+    least = np.zeros(table.num_rows)
+    for (gpu, op, campaign), index in _groups(table).items():
+        columns = table.fields[op]
+        place = np.searchsorted(columns.rows, index)
+        none = np.full(len(columns.rows), "")
+        dtypes = columns.values.get("dtype", none)[place].astype(str)
+        model = start.instrument(campaign, op, gpu)
+        least[index] = _by_dtype(model, "power_seconds", dtypes)
     power = np.where(table.time_s >= least, table.avg_power_w, np.nan)
+    power = np.where(np.isnan(table.time_s), table.avg_power_w, power)
     return dataclasses.replace(table, avg_power_w=power)

@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import equinox as eqx
@@ -20,24 +21,40 @@ from ..measurements import MeasurementTable
 from ..physics.instrument import Instrument
 from ..records import as_float
 from ..workload.workload import Workload
-from .batches import Batch
-from .parameters import Parameters, Serving
+from .batches import Batch, How
+from .parameters import SENSOR, Parameters, Serving
 from .predict import batch_reading
 
 HUBER: Final = 2.0
 """Residuals beyond this many sigma count linearly."""
-_SMALL: Final = 256
-"""Phases up to which compiling takes longer than all evaluations."""
 _PADDING: Final = 16
 """Columns of the Jacobian come in multiples of this, to share compilations."""
-_CLASSES: Final = {
-    "context_attention": "prefill_",
-    "generation_attention": "decode_",
-    "moe": "moe_",
+_ONLY: Final[Mapping[str, tuple[str, ...]]] = {
+    "prefill_": ("context_attention",),
+    "decode_": ("generation_attention",),
+    "transpose_": ("context_attention", "generation_attention"),
+    "moe_": ("moe",),
+    "dispatch_": ("workload",),
+    "gemm_eager": ("workload",),
+    "depthwise_": ("workload", "conv2d"),
+    "zero_saving": ("workload",),
+    "l2_producer_share": ("workload",),
+    "fp32_dual": ("workload", "gemm"),
+    "fma_": ("workload", "gemm"),
+    "choice_": ("workload", "gemm"),
+    "split_": ("workload", "gemm"),
+    "misalignment": ("workload", "gemm"),
+    "gemm_": ("workload", "gemm", "conv2d"),
+    "operand_half_tile": ("workload", "gemm", "conv2d"),
+    "tile_load_scale": ("workload", "gemm", "conv2d", "moe"),
 }
-"""Prefix of the constants that belong to one op."""
+"""Kinds of rows that constants with these beginnings can move."""
+_POWER: Final = ("energy_", "core_", "sm_clock_", "leakage", "idle_", "zero_saving")
+"""Beginnings of the constants that time far from a power limit says nothing about."""
 _TANGENTS: Final = 4
 """Columns of the Jacobian computed at once."""
+_WORKERS: Final = 2
+"""Tables that are compiled and evaluated at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +102,7 @@ class _Data(eqx.Module):
     """One target as arrays: targets of one shape share their compilation."""
 
     serving: Serving
+    sensing: Serving
     workload: Workload
     spec: GpuSpec
     point: OperatingPoint
@@ -95,13 +113,14 @@ class _Data(eqx.Module):
     power_sd: Array
     basis: Array
     """Unit vectors of the free numbers that can move these rows, padded with zeros."""
-    bursts: bool = eqx.field(static=True)
+    how: How = eqx.field(static=True)
 
     @classmethod
     def of(cls, parameters: Parameters, item: Target) -> "_Data":
         batch = item.batch
         return cls(
             parameters.serving(tags(batch.card)),
+            parameters.sensing(sensor_tag(batch)),
             batch.workload,
             batch.card.spec,
             batch.point,
@@ -111,24 +130,33 @@ class _Data(eqx.Module):
             as_float(item.time_sd),
             as_float(item.power_sd),
             as_float(_basis(parameters, item)),
-            batch.bursts,
+            batch.how,
         )
+
+
+def sensor_tag(batch: Batch) -> str:
+    """Tag of the constants of a batch's sensor."""
+    return f"{SENSOR}{batch.campaign}:{batch.kind}"
 
 
 def _movers(parameters: Parameters, item: Target) -> list[int]:
     """Free numbers that can move the rows of a target."""
-    names = tags(item.batch.card)
-    foreign = {
-        prefix
-        for kind, prefix in _CLASSES.items()
-        if item.batch.kind not in ("workload", kind)
-        or (item.batch.kind == "workload" and not item.batch.holds(kind))
-    }
+    names = ("global", *tags(item.batch.card), sensor_tag(item.batch))
+    foreign = [word for word, kinds in _ONLY.items() if not _holds(item.batch, kinds)]
+    if not (item.batch.how.capped or np.isfinite(item.power).any()):
+        foreign += _POWER
     return [
         i
         for i, p in enumerate(parameters.free)
-        if p.tag in ("global", *names) and not p.constant.startswith(tuple(foreign))
+        if p.tag in names and not p.constant.startswith(tuple(foreign))
     ]
+
+
+def _holds(batch: Batch, kinds: Sequence[str]) -> bool:
+    """Whether a batch is of one of `kinds`, or its passes hold a kernel of one."""
+    if batch.kind != "workload" or "workload" in kinds:
+        return batch.kind in kinds
+    return any(batch.holds(kind) for kind in kinds)
 
 
 def _basis(parameters: Parameters, item: Target) -> np.ndarray:
@@ -143,7 +171,7 @@ def _residuals(z: Float[Array, " p"], data: _Data) -> Float[Array, " r"]:
     """Robust residuals of time, then of power."""
     d = data
     read = batch_reading(
-        d.workload, d.spec, d.point, d.instrument, d.serving(z), d.bursts
+        d.workload, d.spec, d.point, d.instrument, d.serving(z), d.sensing(z), d.how
     )
     power = read.energy / read.time
     return jnp.concatenate(
@@ -164,9 +192,9 @@ def _jacobian(z: Float[Array, " p"], data: _Data) -> Float[Array, "b r"]:
 
 
 @functools.cache
-def _compiled(once: bool) -> tuple[Callable, Callable]:
-    """(residuals, transposed Jacobian), jitted; `once`: quick to compile."""
-    options = compiler_options(once)
+def _compiled() -> tuple[Callable, Callable]:
+    """(residuals, transposed Jacobian), jitted: compiling costs more than running."""
+    options = compiler_options(True)
     return (
         jax.jit(_residuals, compiler_options=options),
         jax.jit(_jacobian, compiler_options=options),
@@ -175,57 +203,104 @@ def _compiled(once: bool) -> tuple[Callable, Callable]:
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """Result: constants in fitted space, their posterior sd, cost over steps."""
+    """Result: constants in fitted space, their covariance, cost, evaluations.
+
+    `interrupted`: somebody stopped it; `z` is then the best point so far.
+    """
 
     parameters: Parameters
     z: np.ndarray
-    sd: np.ndarray
+    covariance: np.ndarray
     cost: float
     evaluations: int
+    interrupted: bool = False
+
+    @property
+    def sd(self) -> np.ndarray:
+        """Posterior sd of each free number, in fitted space."""
+        return np.sqrt(np.diag(self.covariance))
+
+
+class _Problem:
+    """Residuals and Jacobian of all targets and the priors, best point kept."""
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        targets: Sequence[Target],
+        progress: Callable[[int, float], None] | None,
+    ):
+        self.centre, self.width = parameters.centre(), parameters.sd()
+        self.data = [_Data.of(parameters, item) for item in targets]
+        self.progress = progress
+        self.best, self.cost, self.evaluations = self.centre, np.inf, 0
+
+    def _each(self, function: Callable, z: np.ndarray) -> list[np.ndarray]:
+        """`function` of every table, two tables at once."""
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            return list(pool.map(lambda d: np.asarray(function(z, d)), self.data))
+
+    def values(self, z: np.ndarray) -> np.ndarray:
+        """Residuals of all rows, then of the priors."""
+        parts = self._each(_compiled()[0], z)
+        everything = np.concatenate([*parts, (z - self.centre) / self.width])
+        cost = 0.5 * float(everything @ everything)
+        if cost < self.cost:
+            self.best, self.cost = z.copy(), cost
+        self.evaluations += 1
+        if self.progress is not None:
+            self.progress(self.evaluations, cost)
+        return everything
+
+    def slopes(self, z: np.ndarray) -> np.ndarray:
+        """Jacobian of `values`."""
+        parts = self._each(_compiled()[1], z)
+        full = [
+            part.T @ np.asarray(d.basis)
+            for part, d in zip(parts, self.data, strict=True)
+        ]
+        return np.concatenate([*full, np.diag(1 / self.width)])
 
 
 def fit(
     parameters: Parameters,
     targets: Sequence[Target],
     *,
+    begin: Float[np.ndarray, " p"] | None = None,
     max_steps: int = 30,
     progress: Callable[[int, float], None] | None = None,
 ) -> Fit:
-    """Least squares from the prior centres (Gauss-Newton with a trust region).
+    """Least squares from `begin` (the prior centres): Gauss-Newton with a trust region.
 
     Residuals are robust log ratios over their expected errors, and the distance of each
     constant from its prior centre over its sd. `progress` is called with the number of
-    evaluations and the cost.
+    evaluations and the cost. An interrupt (Ctrl-C) gives the best point so far.
     """
-    centre, width = parameters.centre(), parameters.sd()
-    data = [_Data.of(parameters, item) for item in targets]
-    functions = [_compiled(item.batch.num_phases <= _SMALL) for item in targets]
-    seen = [0]
-
-    def values(z: np.ndarray) -> np.ndarray:
-        parts = [np.asarray(f(z, d)) for (f, _), d in zip(functions, data, strict=True)]
-        everything = np.concatenate([*parts, (z - centre) / width])
-        seen[0] += 1
-        if progress is not None:
-            progress(seen[0], 0.5 * float(everything @ everything))
-        return everything
-
-    def slopes(z: np.ndarray) -> np.ndarray:
-        parts = [
-            np.asarray(j(z, d)).T @ np.asarray(d.basis)
-            for (_, j), d in zip(functions, data, strict=True)
-        ]
-        return np.concatenate([*parts, np.diag(1 / width)])
-
-    result = least_squares(
-        values,
-        centre,
-        jac=slopes,  # pyright: ignore[reportArgumentType]
-        method="trf",
-        x_scale=width,
-        max_nfev=max_steps,
-        ftol=1e-5,
-        xtol=1e-5,
+    problem = _Problem(parameters, targets, progress)
+    if begin is not None:
+        problem.best = begin
+    interrupted = False
+    try:
+        result = least_squares(
+            problem.values,
+            problem.best,
+            jac=problem.slopes,  # pyright: ignore[reportArgumentType]
+            method="trf",
+            x_scale=problem.width,
+            max_nfev=max_steps,
+            ftol=1e-4,
+            xtol=1e-4,
+        )
+        information = result.jac.T @ result.jac
+    except KeyboardInterrupt:
+        interrupted = True
+        information = np.diag(problem.width**-2)
+    covariance = np.linalg.inv(information)
+    return Fit(
+        parameters,
+        problem.best,
+        covariance,
+        problem.cost,
+        problem.evaluations,
+        interrupted,
     )
-    covariance = np.linalg.inv(result.jac.T @ result.jac)
-    return Fit(parameters, result.x, np.sqrt(np.diag(covariance)), result.cost, seen[0])

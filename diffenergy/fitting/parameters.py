@@ -14,8 +14,10 @@ from jaxtyping import Float
 from ..corrections import (
     CONSTANTS,
     PRIOR_FACTORS,
+    SENSOR_CONSTANTS,
     Corrections,
     Levels,
+    Sensor,
     is_share,
     resolve,
 )
@@ -26,9 +28,14 @@ FACTOR_SD: Final = 0.25
 no wider than the prior of the constant itself."""
 
 
+SENSOR: Final = "sensor:"
+"""Start of the tags whose constants are those of a campaign's `Sensor`."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """One free number: a global constant, or its factor for a tag."""
+    """One free number: a global constant, its factor for a tag, or a constant of a
+    campaign's sensor."""
 
     tag: str
     constant: str
@@ -42,6 +49,8 @@ class Parameter:
     @property
     def sd(self) -> float:
         """Prior sd in fitted space."""
+        if self.tag.startswith(SENSOR):
+            return SENSOR_CONSTANTS[self.constant].metadata["sd"]
         if self.tag == "global":
             return CONSTANTS[self.constant].metadata["sd"]
         known = PRIOR_FACTORS.get(self.tag, {}).get(self.constant)
@@ -61,13 +70,20 @@ class Parameters:
 
     def centre(self) -> Float[np.ndarray, " p"]:
         """Prior centres in fitted space."""
-        values = [self.start.get(p.tag, {}).get(p.constant, 1.0) for p in self.free]
+        values = [self._started(p) for p in self.free]
         return np.array(
             [
                 np.log(v / (1 - v)) if p.share else np.log(v)
                 for p, v in zip(self.free, values, strict=True)
             ]
         )
+
+    def _started(self, p: Parameter) -> float:
+        if p.tag.startswith(SENSOR):
+            default = float(SENSOR_CONSTANTS[p.constant].default)
+        else:
+            default = 1.0
+        return self.start.get(p.tag, {}).get(p.constant, default)
 
     def sd(self) -> Float[np.ndarray, " p"]:
         """Prior sd in fitted space."""
@@ -93,6 +109,7 @@ class Parameters:
         for p in self.free:  # a free share starts at even odds
             if p.share:
                 held["global"][p.constant] = 0.5
+        held = {tag: v for tag, v in held.items() if not tag.startswith(SENSOR)}
         constants = list(CONSTANTS)
         fixed = np.array([resolve(held, names)[name] for name in constants])
         shares = np.array([is_share(name) for name in constants])
@@ -101,22 +118,44 @@ class Parameters:
         for column, p in enumerate(self.free):
             if p.tag == "global" or p.tag in names:
                 matrix[constants.index(p.constant), column] = 1.0
-        return Serving(as_float(matrix), as_float(offset), as_float(shares))
+        return Serving(
+            as_float(matrix), as_float(offset), as_float(shares), Corrections
+        )
+
+    def sensing(self, tag: str) -> "Serving":
+        """The same for the constants of the sensor `tag`."""
+        names = list(SENSOR_CONSTANTS)
+        values = {
+            name: field.default for name, field in SENSOR_CONSTANTS.items()
+        } | self.start.get(tag, {})
+        offset = np.log(np.array([values[name] for name in names]))
+        matrix = np.zeros((len(names), len(self.free)))
+        for column, p in enumerate(self.free):
+            if p.tag == tag:
+                matrix[names.index(p.constant), column] = 1.0
+                offset[names.index(p.constant)] = 0.0
+        return Serving(
+            as_float(matrix), as_float(offset), as_float(np.zeros(len(names))), Sensor
+        )
 
 
 class Serving(eqx.Module):
-    """Constants of one GPU as a function of the free numbers z: `matrix` z + `offset`
+    """Constants (a `record`) as a function of the free numbers z: `matrix` z + `offset`
     is the logarithm of a constant, or the logit where `share` is 1."""
 
     matrix: Float[Array, "c p"]
     offset: Float[Array, " c"]
     share: Float[Array, " c"]
+    record: type[Corrections] | type[Sensor] = eqx.field(static=True)
 
-    def __call__(self, z: Float[Array, " p"]) -> Corrections:
+    def __call__(self, z: Float[Array, " p"]) -> Corrections | Sensor:
         """Constants at `z`."""
         x = self.matrix @ z + self.offset
         values = jnp.where(self.share > 0, jax.nn.sigmoid(x), jnp.exp(x))
-        return Corrections(**dict(zip(CONSTANTS, values, strict=True)))
+        fields = dataclasses.fields(self.record)
+        return self.record(
+            **{field.name: v for field, v in zip(fields, values, strict=True)}
+        )
 
 
 def select(

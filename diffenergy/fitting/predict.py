@@ -1,20 +1,23 @@
 """`predict`: time, energy and power of every measured row, as its campaign reads it."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 
+import jax
 import numpy as np
 
-from ..corrections import Corrections, CorrectionsFile
-from ..estimator import estimate
+from ..corrections import Corrections, CorrectionsFile, Sensor
+from ..estimator import compiler_options, runs
 from ..hardware.files import GpuCard
 from ..hardware.spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
+from ..measurements.metrics import QUANTITIES
 from ..measurements.predictions import Predictions
-from ..physics.instrument import Instrument, Run, reading
+from ..physics.instrument import Instrument, Run, data_activity, reading
 from ..workload.listing import Listing
 from ..workload.workload import Workload
-from .batches import NO_CAP, batches
+from .batches import Batch, How, batches
 
 
 def batch_reading(
@@ -23,18 +26,35 @@ def batch_reading(
     point: OperatingPoint,
     instrument: Instrument,
     corrections: Corrections,
-    bursts: bool,
+    sensor: Sensor,
+    how: How,
 ) -> Run:
-    """Reading of every phase of a batch; `bursts`: the power limiter may come late."""
+    """Reading of every phase of a batch."""
+    if how.sampling == "series":
+        contents = data_activity(instrument, sensor)
+        phases = dataclasses.replace(workload.phases, data_activity=contents)
+        workload = dataclasses.replace(workload, phases=phases)
+    free, held = runs(workload, spec, point, corrections, how.capped, how.bursts)
+    return reading(instrument, sensor, how.sampling, free, held)
 
-    def run(at: OperatingPoint) -> Run:
-        phases = estimate(workload, spec, at, corrections).phases
-        return Run(phases.time, phases.energy)
 
-    governed = run(point)
-    uncapped = dataclasses.replace(point, power_cap=point.power_cap * 0 + NO_CAP)
-    free = run(uncapped) if bursts else governed
-    return reading(instrument, free, governed)
+@functools.cache
+def _compiled():
+    options = compiler_options(True)
+    return jax.jit(batch_reading, static_argnums=6, compiler_options=options)
+
+
+def read_batch(batch: Batch, corrections: CorrectionsFile) -> Run:
+    """Reading of every phase of a batch with the constants of a file."""
+    return _compiled()(
+        batch.workload,
+        batch.card.spec,
+        batch.point,
+        batch.instrument,
+        corrections.serve(batch.card),
+        corrections.sensor(batch.campaign, batch.kind, batch.card.name),
+        batch.how,
+    )
 
 
 def predict(
@@ -50,24 +70,29 @@ def predict(
     """
     time, energy = np.zeros(table.num_rows), np.zeros(table.num_rows)
     grade = np.full(table.num_rows, "", dtype=object)
+    width = {q: np.full(table.num_rows, np.nan) for q in QUANTITIES.values()}
     for batch in batches(table, listings, corrections, cards):
-        c = corrections.serve(batch.card)
-        read = batch_reading(
-            batch.workload, batch.card.spec, batch.point, batch.instrument, c,
-            batch.bursts,
-        )  # fmt: skip
+        read = read_batch(batch, corrections)
         time += batch.per_row(table.num_rows, read.time)
         energy += batch.per_row(table.num_rows, read.energy)
-        grade[batch.rows[batch.rows >= 0]] = corrections.grade(batch.card)
+        rows = batch.rows[batch.rows >= 0]
+        trust = corrections.trust(batch.card, batch.kind)
+        grade[rows] = trust.grade
+        for word, name in QUANTITIES.items():
+            width[name][rows] = trust.half_width(word, time[rows])
     untimed = np.isnan(table.time_s)  # only their power means something
     skipped = (time == 0) | (table.skipped != "")
     blank = np.where(skipped, np.nan, 1.0)
     power = blank * energy / np.where(skipped, 1.0, time)
     hidden = np.where(untimed, np.nan, blank)
-    return Predictions(
-        time_s=time * hidden,
-        energy_j=energy * hidden,
-        avg_power_w=power,
-        grade=grade,
-        skipped=table.skipped,
-    )
+    values = {
+        "time_s": time * hidden,
+        "energy_j": energy * hidden,
+        "avg_power_w": power,
+    }
+    bounds = {
+        f"{name}_{bound}": value * np.exp(side * width[name])
+        for name, value in values.items()
+        for bound, side in (("p5", -1), ("p95", 1))
+    }
+    return Predictions(grade=grade, skipped=table.skipped, **values, **bounds)

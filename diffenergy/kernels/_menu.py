@@ -31,6 +31,12 @@ _WGMMA_TILES: Final = (
     (16, 128),
     (32, 64),
     (16, 64),
+    (96, 128),
+    (160, 128),
+    (96, 256),
+    (192, 256),
+    (32, 256),
+    (64, 256),
 )
 _SPLIT_OF: Final = (2, 5, 7, 9, 10, 11)
 """Entries of the tensor menus that the library also runs with split K."""

@@ -52,7 +52,9 @@ _FP8: Final = DTYPES.index("fp8")
 _KV_EDGE: Final = 3.8
 """Edge of the L2 misses of a KV cache that is read in order once a step."""
 _HEADS: Final = (64.0, 128.0, 192.0, 256.0)
-_SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_PLANNED: Final = 992.0
+"""Sequences up to which a kernel of its own plans the splits (31 of each of 32 warps)."""
+_MOST_SPLITS: Final = 32.0
 
 # (tile_m, tile_n) by MMA kind (mma.sync: FlashAttention 2; wgmma: FlashAttention 3 with
 # paged KV; tcgen05: TensorRT-LLM), variant (bf16, bf16 local, fp8, fp8 local), head_dim
@@ -60,8 +62,8 @@ _FA2: Final = [[(128, 64)] * 4] * 4
 _FA3: Final = [
     [(192, 128), (128, 128), (128, 96), (128, 80)],
     [(192, 96), (128, 128), (128, 64), (128, 64)],
-    [(192, 160), (128, 160), (128, 160), (128, 128)],
-    [(192, 160), (128, 96), (128, 96), (128, 64)],
+    [(192, 160), (128, 160), (128, 96), (128, 128)],
+    [(192, 160), (128, 96), (128, 128), (128, 64)],
 ]
 _TRTLLM: Final = [[(128, 128)] * 4] * 4
 _TILES: Final = np.array([_FA2, _FA3, _TRTLLM], float)
@@ -220,11 +222,51 @@ def _common(shape: _Attention, gpu: GpuSpec, c: Corrections) -> dict[str, Any]:
     fp8_math = fp8 & (gpu.mma_kind > 0)
     compute = jnp.where(fp8_math, _FP8, shape.dtype)
     tile_m, tile_n = _tiles(shape, gpu, local, fp8_math)
+    wgmma = jnp.round(gpu.mma_kind) == 1
+    import os
+    V = os.environ.get("V", "").split(",")
+    if "A" in V: # bf16 64 local
+        tile_n = jnp.where(wgmma & local & ~fp8_math & (shape.head_dim == 64) & (shape.q_len>1), 160.0, tile_n)
+    if "A1" in V: # bf16 64 local
+        tile_n = jnp.where(wgmma & local & ~fp8_math & (shape.head_dim == 64) & (shape.q_len>1), 128.0, tile_n)
+    if "B" in V: # fp8 192 plain: 160
+        tile_n = jnp.where(wgmma & ~local & fp8_math & (shape.head_dim == 192) & (shape.q_len>1), 160.0, tile_n)
+    if "C" in V: # fp8 192 local: 96
+        tile_n = jnp.where(wgmma & local & fp8_math & (shape.head_dim == 192) & (shape.q_len>1), 96.0, tile_n)
+    if "D" in V: # bf16 192 local: 96
+        tile_n = jnp.where(wgmma & local & ~fp8_math & (shape.head_dim == 192) & (shape.q_len>1), 96.0, tile_n)
+    if "E" in V: # fp8 128 local: 160
+        tile_n = jnp.where(wgmma & local & fp8_math & (shape.head_dim == 128) & (shape.q_len>1), 160.0, tile_n)
+    both = (shape.q_len >= 1)
+    def put(flag, cond, n):
+        return jnp.where(wgmma & cond, float(n), tile_n) if flag in V else tile_n
+    hd = shape.head_dim
+    tile_n = put("K", fp8_math & (hd == 128) & ~local, 96)
+    tile_n = put("L", fp8_math & (hd == 128) & ~local, 112)
+    tile_n = put("K2", fp8_math & (hd == 128) & ~local, 128)
+    tile_n = put("K3", fp8_math & (hd == 128) & ~local, 64)
+    tile_n = put("N", fp8_math & (hd == 64) & ~local, 128)
+    tile_n = put("N2", fp8_math & (hd == 64) & ~local, 96)
+    tile_n = put("O", ~fp8_math & (hd == 256) & ~local, 64)
+    tile_n = put("O2", fp8_math & (hd == 256) & ~local, 64)
+    tile_n = put("O3", fp8_math & (hd == 256) & ~local, 96)
+    tile_n = put("O4", fp8_math & (hd == 256) & local, 32)
+    tile_n = put("O5", fp8_math & (hd == 256) & local, 128)
+    narrow_window = (shape.q_len == 1) & local & ~fp8_math & (shape.head_dim <= _HEADS[0])
+    serial = narrow_window | (fp8_math & (shape.head_dim > _HEADS[1]))
+    if "F" in V: serial = jnp.where(shape.q_len > 1, fp8_math & (shape.head_dim > _HEADS[2]), serial)
+    if "G" in V: serial = jnp.where(shape.q_len > 1, (fp8_math | local) & (shape.head_dim > _HEADS[2]), serial)
+    if "M" in V: serial = serial | (fp8_math & (hd > 64))
+    if "M2" in V: serial = serial | (fp8_math & (hd > 64) & ~local)
+    if "H" in V: serial = serial | (local & ~fp8_math & (shape.head_dim <= _HEADS[0]))
     return {
         "window": jnp.where(local, window, 0.0),
         "fp8": fp8_math,
         # wgmma wants V along the keys: fp8 values are turned in shared memory
-        "turned": jnp.where(fp8_math & (jnp.round(gpu.mma_kind) == 1), 1.0, 0.0),
+        "turned": jnp.where(fp8_math & wgmma, 1.0, 0.0),
+        # softmax and matrix products of a warp group take turns
+        "wgmma": wgmma,
+        "serial": wgmma & serial,
         "tile_m": tile_m,
         "tile_n": tile_n,
         "group": shape.num_heads / shape.num_kv_heads,
@@ -254,8 +296,16 @@ def _prefill(shape: _Attention, gpu: GpuSpec, c: Corrections) -> Demand:
         + transposed
     )
     rows = jnp.minimum(tile_m, shape.q_len * s["group"])
-    own = c.prefill_own + rows * d * (e + 2) / c.prefill_query
-    own += c.prefill_fill * block_cycles
+    import os
+    V = os.environ.get("V", "").split(",")
+    fp8 = s["fp8"]
+    fast = (s["group"] == 4) | (s["group"] == 8) | (s["group"] == 16)
+    own = c.prefill_own * (jnp.where(fp8, c.prefill_own_fp8, 1.0) if "8" in V else 1)
+    own += rows * d * (e + 2) / c.prefill_query * (jnp.where(fast, c.prefill_query_fast, 1.0) if "q" in V else 1)
+    own += c.prefill_fill * block_cycles * (jnp.where(fp8, c.prefill_fill_fp8, 1.0) if "f" in V else 1)
+    exp = c.prefill_exp * (jnp.where(fp8, c.prefill_exp_fp8, 1.0) if "e" in V else 1)
+    if "m" in V:
+        own += elements / gpu.sfu_ops_per_cycle * c.prefill_mask * masked / tiles
     q_bytes = shape.batch * shape.num_heads * shape.q_len * d
     seen = jnp.minimum(shape.kv_len, shape.q_len + s["window"])
     seen = jnp.where(s["window"] > 0, seen, shape.kv_len)
@@ -263,19 +313,21 @@ def _prefill(shape: _Attention, gpu: GpuSpec, c: Corrections) -> Demand:
     loads = blocks_all * 2 * tile_n * d * e
     near = q_bytes * (e + 2) + kv_once
     miss = smooth.miss(near, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
-    sfu = elements * (blocks_all + heads * masked * c.prefill_mask / c.prefill_exp)
+    sfu = elements * (blocks_all + ("m" not in V) * heads * masked * c.prefill_mask / c.prefill_exp)
+    st = "s" in V
     result = make_demand(
         jnp.shape(ctas),
         tensor=4 * elements * d * blocks_all,
         sfu=sfu,
         smem=loads + transposed * blocks_all * gpu.smem_bytes_per_cycle,
-        l2=loads + q_bytes * e,
-        dram=(q_bytes * e + kv_once) * miss,
-        store_l2=q_bytes * 2,
-        store_dram=q_bytes * 2 * miss,
+        l2=loads + q_bytes * (e+2*st),
+        dram=(q_bytes * (e + 2*st) + kv_once) * miss,
+        store_l2=q_bytes * 2 * (1-st),
+        store_dram=q_bytes * 2 * miss*(1-st),
         tensor_peak=s["peak"],
         tensor_efficiency=efficiency,
-        sfu_efficiency=1 / c.prefill_exp,
+        sfu_efficiency=1 / exp,
+        l2_sharing=1e3 if "l" in V else 1.0,
         feed=c.prefill_feed,
         ctas=ctas,
         longest=longest * tiles / blocks,
@@ -283,7 +335,7 @@ def _prefill(shape: _Attention, gpu: GpuSpec, c: Corrections) -> Demand:
         tail=c.prefill_tail,
         own_cycles=own,
         fixed_cycles=c.prefill_cycles,
-        sharpness=c.prefill_sharpness,
+        sharpness=jnp.where(s["serial"], c.prefill_serial, c.prefill_sharpness) if "p" in V else c.prefill_sharpness,
         sharpness_memory=c.sharpness,
         store_exposed=0.0,
         tensor_energy=s["energy"],
@@ -292,35 +344,44 @@ def _prefill(shape: _Attention, gpu: GpuSpec, c: Corrections) -> Demand:
     return jax.tree.map(lambda x: x[..., None], result)
 
 
+def _splits(tiles: Array, blocks: Array, gpu: GpuSpec) -> Array:
+    """CTAs that share the KV cache of one tile: FlashAttention 3 gives every SM the
+    same number of blocks of the whole cache (a window is not looked at) with a margin
+    of 10 %; vLLM allows 32 under CUDA graphs."""
+    per_sm = smooth.ceil(1.1 * tiles * blocks / gpu.num_sms)
+    return jnp.minimum(smooth.ceil(blocks / per_sm), _MOST_SPLITS)
+
+
 def _decode(shape: Decode, gpu: GpuSpec, c: Corrections) -> Demand:
-    """Candidates are KV splits (at most 32, the cap under CUDA graphs)."""
+    """One candidate: the library's number of KV splits (see `_splits`)."""
     s = {k: jnp.asarray(v)[..., None] for k, v in _common(shape, gpu, c).items()}
     d, kv_len = shape.head_dim[..., None], shape.kv_len[..., None]
-    e, tile_n = s["e"], s["tile_n"]
-    heads = (shape.batch * shape.num_kv_heads)[..., None]
-    given = shape.split_k[..., None]
-    split = jnp.where(given > 0, given, as_float(_SPLITS))
+    batch, given = shape.batch[..., None], shape.split_k[..., None]
+    e, tile_n, fp8 = s["e"], s["tile_n"], s["fp8"]
+    local = s["window"] > 0
+    heads = batch * shape.num_kv_heads[..., None]
     tiles = heads * smooth.ceil(s["group"] / s["tile_m"])
-    reach = jnp.where(
-        s["window"] > 0, jnp.minimum(s["window"] + tile_n, kv_len), kv_len
-    )
-    blocks = smooth.ceil(reach / tile_n)
+    whole = smooth.ceil(kv_len / tile_n)
+    before = jnp.where(local, smooth.floor((kv_len - s["window"]) / tile_n), 0.0)
+    blocks = whole - before
+    split = jnp.where(given > 0, given, _splits(tiles, whole, gpu))
     split = jnp.minimum(split, blocks)
     ctas = tiles * split
     per_cta = smooth.ceil(blocks / split)
-    # rows beyond the group are computed in vain, but only 64 rows of a tile are issued
-    rows = jnp.minimum(s["tile_m"], 64.0 * jnp.ceil(s["group"] / 64.0))
-    elements = rows * tile_n * ctas * per_cta
+    # all rows of a tile are computed, the group's and those in vain
+    elements = s["tile_m"] * tile_n * ctas * per_cta
     transposed = s["turned"] * tile_n * d / c.transpose_rate
-    keys = jnp.where(s["window"] > 0, jnp.minimum(s["window"], kv_len), kv_len)
+    keys = jnp.where(local, s["window"], kv_len)
     q_bytes = (shape.batch * shape.num_heads)[..., None] * d
-    kv_bytes = 2 * heads * d * keys * e + 4 * shape.batch[..., None] * jnp.ceil(
-        kv_len / 64
-    )
+    kv_bytes = 2 * heads * d * keys * e + 4 * batch * jnp.ceil(kv_len / 64)
     near = kv_bytes + q_bytes * (e + 2)
     distance = jnp.maximum(near, shape.distance[..., None])
     miss = smooth.miss(distance, c.l2_share * gpu.l2_capacity, _KV_EDGE)
     combine = jnp.where(split > 1, 8 * q_bytes * split, 0.0)
+    own = c.decode_own * jnp.where(fp8, c.decode_own_fp8, 1.0) + c.decode_own_head * d
+    own += jnp.where(local, c.decode_own_local, 0.0)
+    # one warp plans 31 sequences at a time, 32 warps at most
+    planned = batch * jnp.where(batch <= _PLANNED, 1.0, 0.35)
     return make_demand(
         jnp.shape(ctas),
         tensor=4 * elements * d,
@@ -333,20 +394,18 @@ def _decode(shape: Decode, gpu: GpuSpec, c: Corrections) -> Demand:
         tensor_peak=s["peak"],
         tensor_efficiency=c.decode_efficiency,
         sfu_efficiency=1 / c.decode_exp,
-        feed=c.prefill_feed,
-        flow=c.decode_flow,
+        feed=c.decode_feed,
         ctas=ctas,
         quantization=c.decode_quantization,
-        own_cycles=c.decode_own + c.decode_own_head * d,
-        fixed_cycles=c.decode_cycles,
-        fixed_seconds=c.decode_schedule * shape.batch[..., None],
+        own_cycles=own,
+        fixed_cycles=c.decode_cycles + jnp.where(local, c.decode_cycles_local, 0.0),
+        fixed_seconds=c.decode_schedule * planned,
         launches=jnp.where(split > 1, 2.0, 1.0),
-        sharpness=c.prefill_sharpness,
+        sharpness=jnp.where(s["serial"], c.decode_serial, c.decode_sharpness),
         sharpness_memory=c.sharpness,
         store_exposed=1.0,
-        tensor_energy=s["energy"] * _rates.padded_energy(s["group"] / rows),
+        tensor_energy=s["energy"] * _rates.padded_energy(s["group"] / s["tile_m"]),
         activity=s["activity"],
-        tau=0.02,
     )
 
 

@@ -257,7 +257,7 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     partial = jnp.where(split > 1, 8 * split * batch * m * n, 0.0)  # fp32, write + read
 
     peak = _column(_rates.tensor_peak(gpu, shape.dtype))
-    half = c.operand_half_tile * peak / 2048
+    half = c.operand_half_tile
     fed = tile_m / (tile_m + half) * tile_n / (tile_n + half)
     efficiency = c.tensor_efficiency * fed
     efficiency *= _column(_rates.dtype_efficiency(c, shape.dtype))

@@ -7,7 +7,7 @@ on the host (they depend on shapes alone); tiles over them are counted in the mo
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import equinox as eqx
@@ -18,16 +18,16 @@ from jaxtyping import Float, Int
 
 from .. import smooth
 from ..corrections import Corrections
-from ..dtypes import BYTES
+from ..dtypes import BYTES, DTYPES
 from ..hardware.spec import GpuSpec
 from ..physics.demand import Demand
 from ..physics.demand import demand as make_demand
 from ..records import Record, as_float, as_index
 from ..units import KiB
 from . import _rates
-from .launch import Context, Launches
+from .launch import Context, Host, Launches
 from .ops import Field, Op
-from .stream import stream_launches
+from .stream import CTA_BYTES
 
 OPS: Final = (
     Op(
@@ -50,6 +50,13 @@ BINS: Final = 64
 """Expert loads are held as at most this many sorted values with weights."""
 _DRAWS: Final = 5
 _TILES_M: Final = (16.0, 32.0, 64.0, 128.0)
+_LEAST_TILE: Final = 16
+_SPARSE: Final = 4
+"""Where this many times the rows are no more than the experts, and all experts are
+here, every row gets a tile of its own and nothing is sorted (vLLM fused_moe.py)."""
+_IN_FLIGHT: Final = 4
+"""CTAs of an SM that have loads in flight."""
+_FP8_BLOCK: Final = DTYPES.index("fp8_block")
 
 
 class Experts(Record):
@@ -60,11 +67,95 @@ class Experts(Record):
     dtype: Int[Array, "*k"] = eqx.field(converter=as_index)
     tokens: Float[Array, "*k bins"] = eqx.field(converter=as_float)  # per expert
     weight: Float[Array, "*k bins"] = eqx.field(converter=as_float)  # experts in a bin
+    all_rows: Float[Array, "*k"] = eqx.field(converter=as_float)  # of all ranks
+    experts: Float[Array, "*k"] = eqx.field(converter=as_float)  # of all ranks
     distance: Float[Array, "*k"] = eqx.field(converter=as_float)  # B between two uses
-    align: Float[Array, "*k"] = eqx.field(converter=as_float)  # rows sorted beforehand
     zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
     tile_m: Float[Array, "*k"] = eqx.field(converter=as_float)
     tile_n: Float[Array, "*k"] = eqx.field(converter=as_float)
+
+
+class Rows(Record):
+    """A kernel over all rows of a layer (token x choice), on this rank or not."""
+
+    read: Float[Array, "*k"] = eqx.field(converter=as_float)  # B
+    write: Float[Array, "*k"] = eqx.field(converter=as_float)  # B
+    quantised: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """B of these in the quantisation of activations."""
+    dtype: Int[Array, "*k"] = eqx.field(converter=as_index)
+    sfu: Float[Array, "*k"] = eqx.field(converter=as_float)
+    issue: Float[Array, "*k"] = eqx.field(converter=as_float)  # lane instructions
+    first: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """1 for the first kernel of a layer, which carries what is paid once."""
+    sorts: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """1 where rows are sorted by expert."""
+    sorted: Float[Array, "*k"] = eqx.field(converter=as_float)  # rows
+    experts: Float[Array, "*k"] = eqx.field(converter=as_float)  # of all ranks
+    zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
+
+
+def balanced_counts(tokens: int, experts: int, topk: int) -> np.ndarray:
+    """Tokens of each expert, in order: choice j of token i goes to expert
+    i + j stride, stride = ceil(experts/topk); fewer tokens than that are spread."""
+    stride = -(-experts // topk)
+    part = tokens % experts
+    i = np.arange(part)
+    if tokens < stride:
+        i = i * stride // tokens
+    picked = (i[:, None] + stride * np.arange(topk)) % experts
+    return np.bincount(picked.ravel(), minlength=experts) + tokens // experts * topk
+
+
+def power_law_counts(
+    tokens: int, topk: int, ranks: int, exponent: float, u: np.ndarray
+) -> np.ndarray:
+    """Tokens of each expert from a bounded power law at probabilities `u`.
+
+    Rounded, at most `tokens` each. What the sum lacks of `tokens` x `topk` goes to the
+    smallest counts, what it has too much comes off the largest, rank by rank in turns.
+    """
+    total, a = tokens * topk, exponent
+    low, high = (1.0, 0.8 * tokens) if total > len(u) else (0.01, 2.0)
+    high = max(high, low * (1 + 1e-6))
+    if abs(a - 1) < 1e-9:
+        x = low * (high / low) ** u
+    else:
+        x = ((high ** (1 - a) - low ** (1 - a)) * u + low ** (1 - a)) ** (1 / (1 - a))
+    raw = np.round(x / x.sum() * total).astype(int)
+    groups = np.minimum(raw, tokens).reshape(ranks, -1)
+    cut = int(raw.sum() - groups.sum())
+    for missing in (cut, total - int(raw.sum())):
+        sign = 1 if missing > 0 else -1
+        room = np.sum(tokens - groups if missing > 0 else groups, axis=1)
+        shares = _in_turns(abs(missing), room).tolist()
+        pairs = zip(groups, shares, strict=True)
+        groups = np.array([sign * _filled(sign * group, n) for group, n in pairs])
+    return groups.ravel()
+
+
+def _in_turns(n: int, room: np.ndarray) -> np.ndarray:
+    """`n` units dealt one by one, in turns, to those that have room left."""
+    turns = _last(lambda t: np.minimum(room, t).sum() <= n, 0, int(room.max()))
+    dealt = np.minimum(room, turns)
+    dealt[np.flatnonzero(room > turns)[: n - dealt.sum()]] += 1
+    return dealt
+
+
+def _filled(counts: np.ndarray, n: int) -> np.ndarray:
+    """`counts` with `n` units added, each to the smallest (the first of equals)."""
+    low = int(counts.min())
+    level = _last(lambda t: np.maximum(t - counts, 0).sum() <= n, low, low + n)
+    filled = np.maximum(counts, level)
+    filled[np.flatnonzero(filled == level)[: n - (filled - counts).sum()]] += 1
+    return filled
+
+
+def _last(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """Last integer of [low, high] where `holds`, which is true up to it."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low
 
 
 def expert_counts(
@@ -72,60 +163,65 @@ def expert_counts(
 ) -> np.ndarray:
     """Tokens per expert, ascending; their sum is `tokens` x `topk`.
 
-    `balanced`: as equal as integers allow. `power_law_X`: quantiles of a bounded
-    power law with exponent X. Raises `ValueError` for any other name.
+    `balanced`: spread evenly. `power_law_X`: quantiles of a bounded power law with
+    exponent X. Raises `ValueError` for any other name.
     """
-    total = tokens * topk
+    exponent = _exponent(distribution)
+    if exponent is None:
+        return np.sort(balanced_counts(tokens, experts, topk))
+    middles = (np.arange(experts) + 0.5) / experts
+    return np.sort(power_law_counts(tokens, topk, 1, exponent, middles))
+
+
+def _exponent(distribution: str) -> float | None:
+    """Exponent of a power law, None for `balanced`."""
     if distribution == "balanced":
-        counts = np.full(experts, total // experts)
-        counts[experts - total % experts :] += 1
-        return counts
+        return None
     match = re.fullmatch(r"power_law_(\d+(?:\.\d+)?)", distribution)
     if match is None:
         raise ValueError(
             f"`distribution` is '{distribution}'; allowed are balanced and power_law_X "
             "with a number X."
         )
-    a = float(match[1])
-    low, high = (1.0, 0.8 * tokens) if total > experts else (0.01, 2.0)
-    high = max(high, low * (1 + 1e-6))
-    u = (np.arange(experts) + 0.5) / experts
-    if abs(a - 1) < 1e-9:
-        x = low * (high / low) ** u
-    else:
-        x = ((high ** (1 - a) - low ** (1 - a)) * u + low ** (1 - a)) ** (1 / (1 - a))
-    counts = np.minimum(np.round(np.sort(x) / x.sum() * total), tokens).astype(int)
-    while (missing := total - counts.sum()) != 0:  # from the largest down
-        order = np.argsort(-counts, kind="stable")
-        room = counts[order] < tokens if missing > 0 else counts[order] > 0
-        picked = order[room][: abs(missing)]
-        counts[picked] += np.sign(missing)
-    return np.sort(counts)
+    return float(match[1])
+
+
+def _most_loaded(counts: np.ndarray, ranks: int) -> np.ndarray:
+    """Counts on the (first) rank with most rows; ranks hold neighbouring experts."""
+    groups = counts.reshape(ranks, -1)
+    return groups[groups.sum(1).argmax()]
 
 
 @functools.lru_cache(maxsize=4096)
 def _loads(
     tokens: int, experts: int, topk: int, ranks: int, distribution: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(tokens, weight) of `BINS` load bins on the most loaded rank; with several ranks
-    the mean of five fixed assignments of experts to ranks."""
-    counts = expert_counts(tokens, experts, topk, distribution)
-    if ranks > 1:
-        rng = np.random.default_rng(0)
-        picked = []
-        for _ in range(_DRAWS):
-            groups = rng.permutation(counts).reshape(ranks, -1)
-            picked.append(groups[groups.sum(1).argmax()])
-        counts, share = np.sort(np.concatenate(picked)), 1 / _DRAWS
+    """(tokens, weight) of `BINS` load bins on the most loaded rank; of a power law over
+    several ranks the mean of five fixed draws."""
+    exponent = _exponent(distribution)
+    if exponent is None:
+        counts = _most_loaded(balanced_counts(tokens, experts, topk), ranks)
+    elif ranks == 1:
+        counts = expert_counts(tokens, experts, topk, distribution)
     else:
-        share = 1.0
-    counts = counts[counts > 0]
-    parts = np.array_split(counts, min(BINS, max(len(counts), 1)))
-    load, weight = np.zeros(BINS), np.zeros(BINS)
-    for i, part in enumerate(parts):
-        if part.size:
-            load[i], weight[i] = part.mean(), share * part.size
-    return load, weight
+        draws = [
+            power_law_counts(tokens, topk, ranks, exponent, u)
+            for u in np.random.default_rng(0).random((_DRAWS, experts))
+        ]
+        counts = np.concatenate([_most_loaded(draw, ranks) for draw in draws])
+    share = ranks * counts.size / experts  # draws
+    return _binned(counts[counts > 0], 1 / share)
+
+
+def _binned(counts: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """(mean, weight) of `BINS` bins; where they suffice, all counts of a bin fill the
+    same number of tiles, whatever the tile."""
+    tiles, place = np.unique(-(-counts // _LEAST_TILE), return_inverse=True)
+    if len(tiles) > BINS:
+        place = place * BINS // len(tiles)
+    number = np.bincount(place, minlength=BINS)
+    total = np.bincount(place, counts, minlength=BINS)
+    return total / np.maximum(number, 1), share * number
 
 
 def lower(
@@ -154,55 +250,122 @@ def lower(
     weight = np.array([w for _, w in loads])
     inner = f["inter_size"] / f["moe_tp_size"]
     rows = f["num_tokens"] * f["topk"]
+    size = np.asarray(BYTES)[f["dtype"]]
+    quantises = np.where(size < 2, 1.0, 0.0)
     shared: dict[str, Any] = {
         "dtype": f["dtype"],
         "tokens": tokens,
         "weight": weight,
+        "all_rows": rows,
+        "experts": f["num_experts"],
         "distance": context.pass_bytes,
         "zero_share": f["zero_share"],
         "tile_m": f["tile_m"],
         "tile_n": f["tile_n"],
     }
-    up = shared | {"n": 2 * inner, "k": f["hidden_size"], "align": rows}
-    down = shared | {"n": f["hidden_size"], "k": inner, "align": np.zeros_like(rows)}
-    size = np.asarray(BYTES)[f["dtype"]]
+    up = shared | {"n": 2 * inner, "k": f["hidden_size"]}
+    down = shared | {"n": f["hidden_size"], "k": inner}
     experts_bytes = weight.sum(1) * f["hidden_size"] * inner * size
-    narrow = size < 2
-    quantise = np.where(narrow, 3 * rows * inner, 0.0)
+
+    def over_rows(read: np.ndarray, write: np.ndarray, host: Host, **given: np.ndarray):
+        none = np.zeros_like(rows)
+        names = ("quantised", "sfu", "issue", "first", "sorts", "sorted", "experts")
+        given = dict.fromkeys(names, none) | given
+        given |= {"dtype": f["dtype"], "zero_share": f["zero_share"]}
+        columns = {"read": read, "write": write, **given}
+        return Launches(Rows, columns, read + write, host=host)
+
+    hidden = f["num_tokens"] * f["hidden_size"]
+    few = (_SPARSE * rows <= f["num_experts"]) & (f["moe_ep_size"] == 1)
     return [
-        Launches(Experts, up, experts_bytes * 2, host="matrix"),
-        # every top-k row passes here, on this rank or not
-        stream_launches(
-            6 * rows * inner + quantise * 2 / 3,
-            4 * rows * inner + quantise / 3,
-            host="none",
+        over_rows(  # sorting by expert, quantisation of the input
+            2 * hidden * quantises,
+            hidden * quantises,
+            "matrix",
+            quantised=3 * hidden * quantises,
+            first=np.ones_like(rows),
+            sorts=np.where(few, 0.0, 1.0),
+            sorted=rows,
+            experts=f["num_experts"],
+        ),
+        Launches(Experts, up, experts_bytes * 2, host="none"),
+        over_rows(  # activation, quantisation of its result
+            (6 + 2 * quantises) * rows * inner,
+            (4 + quantises) * rows * inner,
+            "none",
+            quantised=3 * rows * inner * quantises,
             issue=8 * rows * inner,
             sfu=rows * inner,
         ),
         Launches(Experts, down, experts_bytes, host="none"),
-        stream_launches(
+        over_rows(  # sum over the choices of a token
             4 * rows * f["hidden_size"],
-            4 * f["num_tokens"] * f["hidden_size"],
-            host="none",
+            4 * hidden,
+            "none",
             issue=2 * rows * f["hidden_size"],
         ),
     ]
 
 
-def demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
+def demand(shape: Experts | Rows, gpu: GpuSpec, c: Corrections) -> Demand:
+    """Demand of a grouped GEMM or of a kernel over the rows."""
+    if isinstance(shape, Rows):
+        return _rows_demand(shape, gpu, c)
+    return _experts_demand(shape, gpu, c)
+
+
+def _of_width(dtype: Array, wide: Array, narrow: Array, blocks: Array) -> Array:
+    """A constant by dtype: 16 bits and more, narrower, 8 bits with block scales."""
+    of_narrow = jnp.where(dtype == _FP8_BLOCK, blocks, narrow)
+    return jnp.where(_rates.bytes_of(dtype) < 2, of_narrow, wide)
+
+
+def _rows_demand(shape: Rows, gpu: GpuSpec, c: Corrections) -> Demand:
+    """One candidate; shape (kernels, 1)."""
+    first = shape.first[..., None]
+    once = (shape.read + shape.write)[..., None]
+    quantised = shape.quantised[..., None]
+    dtype = shape.dtype[..., None]
+    # bytes in quantisation take longer (or shorter) than others
+    slower = _of_width(dtype, as_float(1.0), c.moe_quantise, c.moe_quantise_block)
+    effort = (once + (slower - 1) * quantised + 1) / (once + 1)
+    away = smooth.miss(once, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
+    paid = _of_width(dtype, c.moe_cycles, c.moe_cycles_fp8, c.moe_cycles_block)
+    paid = paid + c.moe_sorting * shape.sorts[..., None]
+    sorting = c.moe_align * shape.sorted + c.moe_expert * shape.experts
+    return make_demand(
+        jnp.shape(once),
+        sfu=shape.sfu[..., None],
+        issue=shape.issue[..., None],
+        l2=once,
+        dram=once * away,
+        feed=c.moe_stream / effort,
+        ctas=smooth.at_least_one(once / CTA_BYTES),
+        quantization=0.0,
+        launches=first,
+        fixed_cycles=first * paid,
+        fixed_seconds=sorting[..., None],
+        sharpness=c.sharpness,
+        sharpness_memory=c.sharpness_stream,
+        activity=_rates.activity(c, shape.zero_share)[..., None],
+    )
+
+
+def _experts_demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
     """Candidates are the M sides of the tile; shape (kernels, 4)."""
     given = shape.tile_m[..., None]
     tile_m = jnp.where(given > 0, given, as_float(_TILES_M))
     tile_n = jnp.where(tile_m < 64, 64.0, 128.0)
     tile_n = jnp.where(shape.tile_n[..., None] > 0, shape.tile_n[..., None], tile_n)
     n, k = shape.n[..., None], shape.k[..., None]
-    e = _rates.bytes_of(shape.dtype)[..., None]
+    dtype = shape.dtype[..., None]
+    e = _rates.bytes_of(dtype)
     load, weight = shape.tokens[..., None, :], shape.weight[..., None, :]
     tiles_m = jnp.sum(weight * smooth.ceil(load / tile_m[..., None]), axis=-1)
     active = jnp.sum(weight * (load > 0), axis=-1)
     rows = jnp.sum(weight * load, axis=-1)
-    ctas = tiles_m * smooth.ceil(n / tile_n)
     across = smooth.ceil(n / tile_n)
+    ctas = smooth.at_least_one(tiles_m * across)
     loads = (rows * across + ctas * tile_n) * k * e  # no rows beyond an expert's tokens
     near = active * n * k * e + rows * (k * e + 2 * n)
     capacity = c.l2_share * gpu.l2_capacity
@@ -210,39 +373,51 @@ def demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
     far = smooth.miss(
         jnp.maximum(near, shape.distance[..., None]), capacity, c.l2_sharpness
     )
-    # vector loads are off where the inner size is no multiple of 16 elements
-    slow = jnp.where(jnp.mod(shape.k, 16.0) == 0, 1.0, c.moe_misaligned)[..., None]
-    efficiency = c.moe_efficiency * _rates.dtype_efficiency(c, shape.dtype)[..., None]
-    step = 128 / e
+    step = 128 / jnp.where(e < 2, 1.0, e)  # elements; scales are no part of a step
+    steps = smooth.ceil(k / step)
+    # no vector loads where k is no multiple of 16: single elements, masked ones too
+    single = c.moe_misaligned * (2 / e) * smooth.ceil(k / 128) * 128 / k
+    slow = jnp.where(jnp.mod(k, 16.0) == 0, 1.0, single)
     weights = active * n * k * e * far
     tokens = rows * k * e * miss
     # tiles over the same weights do not bring more of them into flight
-    busy = jnp.minimum(jnp.maximum(ctas, 1.0), gpu.num_sms)
-    streams = jnp.minimum(jnp.maximum(active * across, 1.0), busy)
-    share = (weights + tokens) / (weights * busy / streams + tokens + 1e-9)
-    flow = c.in_flight * gpu.smem_per_sm / (228 * KiB) / slow * share
+    busy = jnp.minimum(ctas, gpu.num_sms)
+    loading = jnp.minimum(ctas, _IN_FLIGHT * gpu.num_sms)
+    streams = jnp.minimum(smooth.at_least_one(active * across), loading)
+    share = (weights + tokens) / (weights * loading / streams + tokens + 1e-9)
+    flow = c.moe_flow * gpu.smem_per_sm / (228 * KiB) * share * loading / busy
+    # the grid holds every row in a tile of its own, or as many tiles as can be needed
+    all_rows, experts = shape.all_rows[..., None], shape.experts[..., None]
+    grid = jnp.minimum(all_rows, (all_rows + experts * (tile_m - 1)) / tile_m)
+    empty = jnp.maximum(grid - tiles_m, 0.0) * across
+    efficiency = _of_width(
+        dtype, c.moe_efficiency, c.moe_efficiency_fp8, c.moe_efficiency_block
+    )
+    flop = ctas * 2 * tile_m * tile_n * steps * step
     return make_demand(
         jnp.shape(ctas),
-        tensor=ctas * 2 * tile_m * tile_n * k,
+        tensor=flop,
         smem=2 * loads,
         l2=loads,
         dram=weights + tokens,
         store_l2=2 * rows * n,
         store_dram=2 * rows * n * miss,
-        tensor_peak=_rates.tensor_peak(gpu, shape.dtype)[..., None],
+        tensor_peak=_rates.tensor_peak(gpu, dtype),
         tensor_efficiency=efficiency,
-        feed=c.sm_feed / slow,
+        feed=c.moe_feed / slow,
         flow=flow,
         l2_sharing=c.tile_load_scale,
-        ctas=jnp.maximum(ctas, 1.0),
+        ctas=ctas,
         quantization=c.moe_quantization,
         own_cycles=c.moe_own,
-        path_cycles=c.step_cycles * smooth.ceil(k / step),
-        fixed_seconds=(c.moe_align * shape.align)[..., None],
-        sharpness=c.sharpness,
-        sharpness_memory=c.sharpness,
+        path_cycles=c.step_cycles * steps,
+        fixed_cycles=c.moe_empty * empty / gpu.num_sms,
+        launches=0.0,  # the layer's first kernel carries them
+        sharpness=c.moe_sharpness,
+        sharpness_memory=c.moe_sharpness_memory,
         store_exposed=c.store_exposed,
-        tensor_energy=_rates.tensor_energy(c, shape.dtype)[..., None]
-        * _rates.padded_energy(rows * n / (ctas * tile_m * tile_n + 1e-9)),
+        tensor_energy=_rates.tensor_energy(c, dtype)
+        * _rates.padded_energy(rows * n / (ctas * tile_m * tile_n))
+        + c.moe_load_energy * loads / flop,
         activity=_rates.activity(c, shape.zero_share)[..., None],
     )

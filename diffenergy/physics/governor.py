@@ -8,6 +8,9 @@ from jax import Array, lax
 from jaxtyping import Bool, Float
 
 _STEPS: Final = 16
+_SECANTS: Final = 6
+"""Evaluations of `secant_clock`: four to find the clock, two for the slopes there."""
+_NUDGE: Final = 1e-3
 
 
 def capped_clock(
@@ -88,3 +91,32 @@ def _search(
     found = jnp.exp(jnp.where(error == 0, x, low))  # else the best clock under the cap
     held = jnp.where(feasible, found, lowest)
     return jnp.where(over, held, requested), over, feasible
+
+
+def secant_clock(
+    log_run: Callable[[Float[Array, " p"]], Float[Array, "2 p"]],
+    top: Float[Array, " p"],
+    lowest: Float[Array, " p"],
+    cap: Float[Array, " p"],
+) -> tuple[Float[Array, " p"], Float[Array, "2 p"]]:
+    """(x, slopes): ln of the highest clock up to `top` whose power keeps `cap`, by a
+    fixed number of secant steps, and d(ln time, ln power)/dx there.
+
+    `log_run` gives (ln time, ln power) at ln clocks; `top`, `lowest`, `cap` are
+    logarithms too. The last evaluation lies `_NUDGE` below the root, for the slopes.
+    """
+
+    def step(state, last):
+        x, old_x, old = state
+        values = log_run(x)
+        error = values[1] - cap
+        slope = (error - (old[1] - cap)) / jnp.where(x == old_x, 1.0, x - old_x)
+        slope = jnp.where((x != old_x) & (slope > 0.2), slope, 1.5)
+        guess = jnp.clip(x - error / slope, lowest, top)
+        target = jnp.where(last, x - _NUDGE, guess)
+        return (target, x, values), (x, values)
+
+    start = (top, top, jnp.zeros((2, *top.shape), top.dtype))
+    last = jnp.arange(_SECANTS) == _SECANTS - 2
+    _, (clocks, values) = lax.scan(step, start, last)
+    return clocks[-2], (values[-2] - values[-1]) / _NUDGE

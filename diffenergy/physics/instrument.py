@@ -1,36 +1,62 @@
 """Measurement models: what a reading shows is not what the GPU did.
 
 They belong to a campaign, never to a GPU, and are applied to a prediction only when it
-is compared with a reading.
+is compared with a reading. Equations: `docs/physics.md`, Instruments.
 """
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
+from ..corrections import Sensor
 from ..records import Record, as_float
 
 
-class Instrument(Record):
-    """How runs were read, one row a run.
+def _fact(default: float = 0.0) -> Any:
+    return eqx.field(converter=as_float, default=default)
 
-    The window of a run includes `startup_seconds` of the starting process at
-    `startup_power` (W); it is divided over `iterations` (infinite: no start-up). A run
-    of `burst` kernels (infinite: sustained) that is short against `GOVERNOR_TIME` is
-    over before the power limiter acts.
+
+class Instrument(Record):
+    """Facts of each reading, one row a run: known before anything is fitted.
+
+    Passes: the window of a run of `iterations` holds the start of its process. Kernels:
+    a run of `burst` kernels (infinite: sustained) that is short against `GOVERNOR_TIME`
+    is over before the power limiter acts; `loop_seconds` is the time in which the host
+    can launch one kernel. A run of a sampled campaign replays a graph of `loop` kernels
+    for a target time, and its power is the mean of NVML samples.
     """
 
-    startup_seconds: Float[Array, "*r"] = eqx.field(converter=as_float)
-    startup_power: Float[Array, "*r"] = eqx.field(converter=as_float)
-    iterations: Float[Array, "*r"] = eqx.field(converter=as_float)
-    burst: Float[Array, "*r"] = eqx.field(converter=as_float)
+    startup_seconds: Float[Array, "*r"] = _fact()
+    startup_power: Float[Array, "*r"] = _fact()  # W
+    iterations: Float[Array, "*r"] = _fact(jnp.inf)
+    burst: Float[Array, "*r"] = _fact(jnp.inf)
+    loop_seconds: Float[Array, "*r"] = _fact()
+    loop: Float[Array, "*r"] = _fact(1.0)
+    loop_body: Float[Array, "*r"] = _fact()
+    """Shortest time of one replay during the warm-up that plans the run, s."""
+    sequences: Float[Array, "*r"] = _fact()  # batch of an attention run
+    operand_bytes: Float[Array, "*r"] = _fact()
+    """Bytes that are made (attention) or held (GEMM: all sets of weights) by a run."""
+    rows: Float[Array, "*r"] = _fact()  # output rows of a GEMM
+    narrow: Float[Array, "*r"] = _fact()
+    """1 where weights are random and follow other kernels (8-bit blocks), else 0."""
+    cold: Float[Array, "*r"] = _fact()
+    """Probability that the board was idle before the run."""
+    fresh: Float[Array, "*r"] = _fact()
+    """1 where a fresh process made the run."""
 
 
 GOVERNOR_TIME: Final = 20e-3
 """Time that the power limiter needs to act, s (`docs/physics.md`, Instruments)."""
+SAMPLE_SECONDS: Final = 0.1005
+"""Time between two power samples of the sampled campaigns, s."""
+_SAMPLES: Final = 40
+_REPLAYS: Final = (6, 3000)
+"""Fewest and most replays of a graph."""
 
 
 class Run(NamedTuple):
@@ -40,20 +66,93 @@ class Run(NamedTuple):
     energy: Array
 
 
-def reading(instrument: Instrument, free: Run, governed: Run) -> Run:
-    """What the campaign reads, per iteration, of runs that would be `free` of the power
-    limit or `governed` by it.
+def data_activity(instrument: Instrument, s: Sensor) -> Float[Array, "*r"]:
+    """Switching of each run relative to random operands.
 
-    The governed share of a burst is x/(1 + x), x = its length / `GOVERNOR_TIME`; then
-    t_read = t + s0/n, e_read = e + s0 P_start/n.
+    Weights that nobody filled hold left-over data, or zeros where their pages are new:
+    in a fresh process, or where all sets together are huge.
     """
+    i = instrument
+    huge = jax.nn.sigmoid(jnp.log((i.operand_bytes + 1.0) / s.huge_bytes) / 0.12)
+    zeros = jnp.where(i.fresh > 0, s.fresh_saving, s.huge_saving * huge)
+    weights = s.weight_saving / (1 + i.rows / 100)  # weights dominate at few rows
+    return 1 - (1 - i.narrow) * (1 - (1 - 0.7 * zeros) * (1 - weights))
+
+
+def governed(instrument: Instrument, free: Run, held: Run) -> Run:
+    """Runs of bursts: of a length L, L/(L + `GOVERNOR_TIME`) is under the limiter."""
     length = jnp.minimum(instrument.burst, 1e9) * free.time / GOVERNOR_TIME
     share = length / (1 + length)
-    time = free.time + share * (governed.time - free.time)
-    energy = free.energy + share * (governed.energy - free.energy)
-    extra = jnp.where(
-        jnp.isinf(instrument.iterations),
-        0.0,
-        instrument.startup_seconds / instrument.iterations,
-    )
-    return Run(time + extra, energy + extra * instrument.startup_power)
+    time = free.time + share * (held.time - free.time)
+    return Run(time, free.energy + share * (held.energy - free.energy))
+
+
+def reading(
+    instrument: Instrument, sensor: Sensor | None, sampling: str, free: Run, held: Run
+) -> Run:
+    """What a campaign reads, per iteration, of runs that would be `free` of the power
+    limit or `held` by it.
+
+    t_read = t + s0/n, e_read = e + s0 P_start/n; of bursts a share is governed; launch
+    loops are a floor. `sampling` ("", "series" or "gap") says how power was sampled.
+    """
+    i = instrument
+    run = governed(i, free, held)
+    power = run.energy / run.time
+    if sensor is not None and sampling:
+        by = {"series": _series_power, "gap": _gap_power}[sampling]
+        power = by(i, sensor, run.time, power)
+    time = (run.time**8 + i.loop_seconds**8) ** (1 / 8)
+    extra = jnp.where(jnp.isinf(i.iterations), 0.0, i.startup_seconds / i.iterations)
+    return Run(time + extra, power * time + extra * i.startup_power)
+
+
+def run_seconds(i: Instrument, time: Float[Array, "*r"]) -> Float[Array, "*r"]:
+    """Length of the measured run of replays of `loop` kernels of `time` s each."""
+    body = jnp.maximum(i.loop * time, i.loop_body)
+    target = jnp.where(body < 1e-4, 0.3, 1.0)
+    replays = jnp.clip(jnp.floor(target / body) + 1, *_REPLAYS)
+    return replays * i.loop * time
+
+
+def hot_share(length: Array, before: Array, leaving: bool = False) -> Array:
+    """Mean over the samples of a run of `length` s of the share of the sensor's last
+    second that is as hot as the run: min(1, w + s_i), s_i = 0, `SAMPLE_SECONDS`, ...
+
+    `before`: share w before the first sample; `leaving`: it leaves the second while the
+    run enters it.
+    """
+    s = SAMPLE_SECONDS * jnp.arange(_SAMPLES)
+    taken = jnp.where(s <= length[..., None], 1.0, 0.0)
+    w = before[..., None] - (s if leaving else 0.0)
+    share = jnp.minimum(1.0, jnp.maximum(w, 0.0) + s)
+    return jnp.sum(taken * share, -1) / jnp.sum(taken, -1)
+
+
+def _series_power(i: Instrument, s: Sensor, time: Array, power: Array) -> Array:
+    """Blocks of runs back to back and blocks of runs after idling, mixed."""
+    length = run_seconds(i, time)
+    narrow = i.narrow > 0
+    us = time / 60e-6
+    few = jnp.minimum(1.0, jnp.maximum(i.rows, 1.0) / 128) ** s.cold_rows
+    cold = jnp.where(narrow, s.cold_narrow * us**0.5, s.cold_share * us * few)
+    cold = (cold**-8 + s.cold_limit**-8) ** (-1 / 8)
+    fresh = jnp.where(narrow, s.fresh_narrow, s.fresh_share) * (time / 1e-3) ** 0.5
+    after_idle = jnp.where(i.fresh > 0, fresh, cold)
+    warm = s.warm_share * length + s.warm_seconds
+    rise = power - s.background
+    idle_before = s.background + rise * hot_share(length, after_idle)
+    back_to_back = s.background + rise * hot_share(length, warm)
+    own = hot_share(length, jnp.zeros_like(length))
+    after_hot = power * own + (1 - own) * jnp.maximum(power, s.previous_power)
+    back_to_back = jnp.where(narrow, after_hot, back_to_back)
+    idle = jnp.maximum(i.cold, jnp.where(i.fresh > 0, 1.0, 0.0))
+    return idle * idle_before + (1 - idle) * back_to_back
+
+
+def _gap_power(i: Instrument, s: Sensor, time: Array, power: Array) -> Array:
+    """A run after a gap behind a run of the same kind."""
+    gap = s.gap + s.gap_sequence * i.sequences + s.gap_byte * i.operand_bytes
+    gap = (gap**-4 + 1.0) ** (-1 / 4)
+    share = hot_share(run_seconds(i, time), 1 - gap, leaving=True)
+    return s.background + share * (power - s.background)

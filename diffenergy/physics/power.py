@@ -50,6 +50,7 @@ def launch_energy(
     `core`: factor of core energies, (V/V0)^2 times the design's `core_energy`.
     """
     d = demand
+    core = core * c.dynamic_energy
     live = core * d.activity
     return (
         live * d.tensor_energy * d.tensor,
@@ -58,7 +59,7 @@ def launch_energy(
         live * c.energy_issue * d.issue,
         live * c.energy_smem * d.smem,
         live * c.energy_l2 * (d.l2 + d.store_l2),
-        d.activity * c.energy_dram * (d.dram + d.store_dram),
+        c.dynamic_energy * d.activity * c.energy_dram * (d.dram + d.store_dram),
         d.activity * c.energy_link * d.link,
         core * c.sm_clock_energy * timing.active_sms * clock * timing.time,
         core * (d.launches * c.energy_launch + d.ctas * c.energy_tile),

@@ -20,8 +20,6 @@ from .demand import Demand
 
 _ISSUE: Final = 12
 """Sharpness between math and other instructions: they share the issue slots."""
-_PATH: Final = 3
-"""Sharpness between throughput and critical path of the CTAs of an SM."""
 _FLOW: Final = 3
 """Sharpness between DRAM bandwidth and bytes in flight (Little's law)."""
 
@@ -62,7 +60,7 @@ def sm_cycles(
     own = demand.own_cycles
 
     def rounds(n: Array) -> Array:
-        return smooth.pnorm((n * busy, path), _PATH) + own / n
+        return smooth.pnorm((n * busy, path), demand.sharpness) + own / n
 
     per_sm = smooth.at_least_one(smooth.ceil(demand.ctas / gpu.num_sms))
     resident = jnp.minimum(demand.resident, per_sm)
@@ -75,7 +73,7 @@ def sm_cycles(
     )
     even = demand.ctas / (gpu.num_sms * resident) * rounds(resident)
     even = jnp.maximum(even, alone)
-    longest = smooth.pnorm((demand.longest * busy, path), _PATH) + own
+    longest = smooth.pnorm((demand.longest * busy, path), demand.sharpness) + own
     alike = (alone / longest) ** 4
     few = demand.ctas / (demand.ctas + gpu.num_sms)
     cycles = (
@@ -107,3 +105,24 @@ def timing(
     launch = d.launches * (c.launch_seconds + c.launch_cycles / clock)
     launch = launch + d.fixed_cycles / clock + d.fixed_seconds
     return Timing(main + exposed * store + launch, launch, active)
+
+
+def sm_side_cycles(
+    demand: Demand, gpu: GpuSpec, c: Corrections
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """Cycles of each unit of SMs and L2 for one launch: at its peak rate, and at the
+    rate that it reaches; tensor, fma, sfu, issue, smem, l2 as in `UNITS`."""
+    d, sms = demand, gpu.num_sms
+    l2_reached = jnp.minimum(c.l2_efficiency, d.feed * sms / gpu.l2_bytes_per_cycle)
+    busy = (
+        d.tensor / d.tensor_peak / sms,
+        d.fma / d.fma_peak / sms,
+        d.sfu / gpu.sfu_ops_per_cycle / sms,
+        d.issue / gpu.issue_slots_per_cycle / sms,
+        d.smem / gpu.smem_bytes_per_cycle / sms,
+        (d.l2 + d.store_l2) / d.l2_sharing / gpu.l2_bytes_per_cycle,
+    )
+    shares = (
+        d.tensor_efficiency, d.fma_efficiency, d.sfu_efficiency, 1.0, 1.0, l2_reached
+    )  # fmt: skip
+    return busy, tuple(x / share for x, share in zip(busy, shares, strict=True))

@@ -166,9 +166,14 @@ def host_line(summary: Summary) -> str:
 
 def grade_line(summary: Summary) -> str:
     """How far the figures can be trusted."""
-    interval = summary.get("time_s_p5_p95")
-    known = "no interval yet" if interval is None else f"time p5-p95 {interval} s"
-    return f"grade: {summary['grade']} ({known})"
+    bounds = [summary.get(f"{name}_p5_p95") for name in ("time_s", "energy_j")]
+    if None in bounds:  # settings in a table have their own
+        return f"grade: {summary['grade']}"
+    (t5, t95), (e5, e95) = bounds
+    return (
+        f"grade: {summary['grade']} (5 to 95 %: time {si(t5, 's')} to {si(t95, 's')}, "
+        f"energy {si(e5, 'J')} to {si(e95, 'J')})"
+    )
 
 
 def point_table(summary: Summary) -> "Table":

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from .. import metrics
+from ..corrections import Trust
 from ..estimator import LIMITS, Estimate
 from ..physics.demand import UNITS
 from ..physics.power import COMPONENTS
@@ -36,15 +37,15 @@ def single(
     listings: Sequence[Listing],
     estimate: Estimate,
     setting: Setting,
-    grade: str,
+    trust: Trust,
 ) -> dict[str, Any]:
     """Summary of an estimate at one setting.
 
     `about` says what was asked for (model, gpu, phase, batch, ..., `assumed`),
     `listings` are those evaluated, one a phase.
     """
-    figures = _figures(about, listings, estimate, setting)
-    return {**about, "grade": grade, **figures}
+    figures = _figures(about, listings, estimate, setting, trust)
+    return {**about, "grade": trust.grade, **figures}
 
 
 def sweep(
@@ -52,20 +53,20 @@ def sweep(
     listings: Sequence[Listing],
     estimate: Estimate,
     settings: Sequence[Setting],
-    grade: str,
+    trust: Trust,
 ) -> dict[str, Any]:
     """Summary of estimates at several settings (the leading axis of `estimate`).
 
     `best_energy` and `best_edp` are indices into `points`, None if no power limit can
     be kept.
     """
-    points = [
-        _point(about, listings, jax.tree.map(lambda x: x[i], estimate), setting)  # noqa: B023
-        for i, setting in enumerate(settings)
-    ]
+    points = []
+    for i, setting in enumerate(settings):
+        at = jax.tree.map(lambda x: x[i], estimate)  # noqa: B023
+        points.append(_point(about, listings, at, setting, trust))
     return {
         **about,
-        "grade": grade,
+        "grade": trust.grade,
         "points": points,
         "best_energy": _least(points, "energy_j"),
         "best_edp": _least(points, "edp"),
@@ -137,11 +138,12 @@ def _point(
     listings: Sequence[Listing],
     estimate: Estimate,
     setting: Setting,
+    trust: Trust,
 ) -> dict[str, Any]:
     asked = {"sm_clock_set_mhz": setting.sm_clock / MHz}
     power = least_power(estimate)
     if power is None:
-        figures = _figures(about, listings, estimate, setting)
+        figures = _figures(about, listings, estimate, setting, trust)
         product = metrics.edp(figures["energy_j"], figures["time_s"])
         return asked | {"feasible": True} | figures | {"edp": product}
     return asked | {
@@ -162,6 +164,7 @@ def _figures(
     listings: Sequence[Listing],
     estimate: Estimate,
     setting: Setting,
+    trust: Trust,
 ) -> dict[str, Any]:
     """Everything that follows from the numbers of one estimate."""
     time, energy = float(estimate.time), float(estimate.energy)
@@ -181,12 +184,16 @@ def _figures(
         "mem_clock_mhz": setting.mem_clock / MHz,
         "power_limit_w": setting.power_limit,
         "limited_by": _longest(limits, np.asarray(estimate.phases.time)),
-        "time_s_p5_p95": None,
-        "energy_j_p5_p95": None,
+        "time_s_p5_p95": _interval(trust, "time", time, time),
+        "energy_j_p5_p95": _interval(trust, "energy", energy, time),
         "energy_j_by_unit": dict(zip(COMPONENTS, map(float, by_unit), strict=True)),
         "phases": phases,
         **_generation(about, phases, time, energy),
     }
+
+
+def _interval(trust: Trust, word: str, value: float, time: float) -> list[float]:
+    return [float(x) for x in trust.interval(word, value, time)]
 
 
 def _phases(

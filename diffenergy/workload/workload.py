@@ -27,6 +27,8 @@ class Phases(Record):
     """1 where the host dispatches every operator, 0 for replayed graphs."""
     other_core_work: Float[Array, "*p"] = eqx.field(converter=as_float)
     """Core energy at V0 that no activity explains, J; left over by a power reading."""
+    data_activity: Float[Array, "*p"] = eqx.field(converter=as_float)
+    """Switching by the operands' contents, relative to random data."""
 
 
 class Group(Record):
@@ -73,6 +75,7 @@ class PhaseColumns:
     module_calls: np.ndarray
     copies: np.ndarray
     other_core_work: np.ndarray
+    data_activity: np.ndarray
 
     @classmethod
     def single(cls, count: int, **columns: Any) -> "PhaseColumns":
@@ -83,6 +86,7 @@ class PhaseColumns:
             "module_calls": 0.0,
             "copies": 1.0,
             "other_core_work": 0.0,
+            "data_activity": 1.0,
         } | columns
         return cls(
             **{n: np.broadcast_to(as_column(v), count) for n, v in filled.items()}
@@ -159,6 +163,7 @@ def build(
             phases.passes,
             phases.eager,
             phases.other_core_work,
+            phases.data_activity,
         ),
         num_rows,
         names if names is not None else ("",) * num_phases,

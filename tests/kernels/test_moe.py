@@ -8,7 +8,7 @@ import pytest
 from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import load_gpu
-from diffenergy.kernels import moe, stream
+from diffenergy.kernels import moe
 from diffenergy.kernels.moe import expert_counts
 
 SIZES = [
@@ -31,6 +31,72 @@ def test_counts(tokens: int, experts: int, topk: int, distribution: str):
         assert counts.max() - counts.min() <= 1
 
 
+def dealt_one_by_one(
+    tokens: int, topk: int, ranks: int, exponent: float, u: np.ndarray
+) -> np.ndarray:
+    """Power-law counts by the rule itself, one unit at a time."""
+    total, a = tokens * topk, exponent
+    low, high = (1.0, 0.8 * tokens) if total > len(u) else (0.01, 2.0)
+    x = ((high ** (1 - a) - low ** (1 - a)) * u + low ** (1 - a)) ** (1 / (1 - a))
+    counts = np.round(x / x.sum() * total).astype(int)
+    groups = np.minimum(counts, tokens).reshape(ranks, -1).copy()
+
+    def adjust(units: int, step: int) -> None:
+        while units:
+            for group in groups:
+                fits = np.flatnonzero(group < tokens if step > 0 else group > 0)
+                if len(fits) and units:
+                    pick = np.argmin if step > 0 else np.argmax
+                    group[fits[pick(group[fits])]] += step
+                    units -= 1
+
+    adjust(int(counts.sum() - groups.sum()), 1)
+    missing = total - int(groups.sum())
+    adjust(abs(missing), 1 if missing > 0 else -1)
+    return groups.ravel()
+
+
+@pytest.mark.parametrize(
+    ("experts", "topk", "tokens", "ranks"),
+    [
+        (128, 8, 4, 1), (128, 8, 4, 16), (512, 22, 2, 64), (256, 8, 64, 8),
+        (16, 1, 3, 4), (384, 6, 100, 1), (128, 1, 50, 32), (8, 2, 900, 8),
+    ],
+)  # fmt: skip
+def test_power_law_by_the_rule(experts: int, topk: int, tokens: int, ranks: int):
+    u = np.random.default_rng(1).random(experts)
+    given = (tokens, topk, ranks, 1.2, u)
+    assert moe.power_law_counts(*given).tolist() == dealt_one_by_one(*given).tolist()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "experts", "topk"), [(1, 8, 2), (7, 8, 3), (256, 128, 8), (5, 512, 22)]
+)
+def test_balanced_by_the_rule(tokens: int, experts: int, topk: int):
+    stride = -(-experts // topk)
+    counts = np.zeros(experts, int)
+    for i in range(tokens):
+        start = i if tokens >= stride else i * stride // tokens
+        for j in range(topk):
+            counts[(start + j * stride) % experts] += 1
+    assert moe.balanced_counts(tokens, experts, topk).tolist() == counts.tolist()
+
+
+def test_one_token_reaches_one_expert_of_each_rank(sample, phases):
+    shape = dict(hidden_size=64, inter_size=64, num_experts=128, topk=8)
+    experts, _ = launches(sample, phases, num_tokens=1, moe_ep_size=8, **shape)
+    assert jnp.sum(experts.weight, -1).tolist() == [1, 1]
+
+
+def test_bins_keep_the_tiles():
+    counts = np.random.default_rng(2).integers(1, 1000, 300)
+    loads, weights = moe._binned(counts, 0.2)
+    assert (loads @ weights, weights.sum()) == pytest.approx((0.2 * counts.sum(), 60))
+    for tile in (16, 32, 64, 128):
+        got = np.ceil(loads / tile) @ weights
+        assert got == pytest.approx(0.2 * np.ceil(counts / tile).sum())
+
+
 def test_a_steeper_law_is_less_even():
     spread = [
         expert_counts(4096, 128, 8, f"power_law_{a}").std() for a in (0.5, 1.0, 1.5)
@@ -44,10 +110,13 @@ def test_unknown_distribution():
 
 
 def launches(sample, phases, **given):
-    """Shape records of a listing row: (experts, streams)."""
+    """Shape records of a listing row: (experts, kernels over the rows)."""
     workload = phases([sample("moe", **given)])
-    by_type = {type(shape): shape for shape in workload.shapes}
-    return by_type[moe.Experts], by_type[stream.Stream]
+    by_type = {
+        type(shape): jax.tree.map(lambda x, real=group.count > 0: x[real], shape)
+        for shape, group in zip(workload.shapes, workload.groups, strict=True)
+    }
+    return by_type[moe.Experts], by_type[moe.Rows]
 
 
 @pytest.mark.parametrize(
@@ -76,15 +145,60 @@ def test_published_counts(sample, phases, given, active, rows, tiles):
     assert np.asarray(ctas / wide).tolist() == [list(tiles)] * 2
 
 
-def test_element_wise_work_covers_all_rows(sample, phases):
+@pytest.mark.parametrize("ranks", [1, 8])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+def test_work_over_all_rows(sample, phases, ranks: int, dtype: str):
     shape = dict(hidden_size=2048, inter_size=768, num_experts=128, topk=8)
-    for ranks in (1, 8):
-        _, streams = launches(
-            sample, phases, num_tokens=256, moe_ep_size=ranks, **shape
-        )
-        # M k (10 I + 4 h) + 4 M h = 34.6 MB
-        total = float(jnp.sum(streams.read + streams.write))
-        assert total == 2048 * (10 * 768 + 4 * 2048) + 4 * 256 * 2048
+    _, rows = launches(
+        sample, phases, num_tokens=256, moe_ep_size=ranks, dtype=dtype, **shape
+    )
+    # M k (10 I + 4 h) + 4 M h = 34.6 MB on any rank; 3 (M h + M k I) to quantise
+    moved = 2048 * (10 * 768 + 4 * 2048) + 4 * 256 * 2048
+    quantised = 3 * (256 * 2048 + 2048 * 768) if dtype == "fp8" else 0
+    assert float(jnp.sum(rows.read + rows.write)) == moved + quantised
+    assert float(jnp.sum(rows.quantised)) == quantised
+    assert float(jnp.sum(rows.first)) == 1
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ranks", "sorts"), [(4, 1, 0), (5, 1, 1), (4, 2, 1), (900, 1, 1)]
+)
+def test_few_rows_are_not_sorted(sample, phases, tokens: int, ranks: int, sorts: int):
+    # 4 x 4 tokens x 8 choices = 128 experts
+    shape = dict(hidden_size=64, inter_size=64, num_experts=128, topk=8)
+    _, rows = launches(sample, phases, num_tokens=tokens, moe_ep_size=ranks, **shape)
+    assert float(jnp.sum(rows.sorts)) == sorts
+
+
+def test_idle_tiles_of_the_grid(sample, phases):
+    # 64 tokens x 2 over 8 experts on 4 ranks: 32 rows and 2 tiles of 16 on each of 8
+    # experts; the grid has min(128, (128 + 8 x 15)/16 = 15.5) tiles of rows
+    experts, _ = launches(
+        sample, phases, num_tokens=64, hidden_size=1024, inter_size=2048,
+        num_experts=8, topk=2, moe_ep_size=4, tile_m=16, tile_n=64,
+    )  # fmt: skip
+    gpu, c = load_gpu("h200-sxm"), Corrections()
+    got = lowered(experts, gpu, c).fixed_cycles[:, 0]
+    local = 2 * 16 / 16  # two experts of 16 rows
+    wide = np.sort(np.asarray(experts.n)) / 64
+    idle = (15.5 - local) * wide
+    assert np.sort(np.asarray(got)) == pytest.approx(c.moe_empty * idle / gpu.num_sms)
+
+
+def test_single_loads_of_odd_sizes(sample, phases):
+    # 88 is no multiple of 16: loads of 128 elements, one by one
+    feeds = {}
+    for inner in (88, 96):
+        experts, _ = launches(
+            sample, phases, num_tokens=64, hidden_size=2048, inter_size=inner,
+            num_experts=8, topk=2,
+        )  # fmt: skip
+        c = Corrections()
+        down = np.asarray(experts.k) == inner
+        feed = np.asarray(lowered(experts, load_gpu("h200-sxm"), c).feed)[down, 0]
+        feeds[inner] = float(c.moe_feed / feed[0])
+    assert feeds[96] == pytest.approx(1)
+    assert feeds[88] == pytest.approx(float(c.moe_misaligned) * 128 / 88)
 
 
 def test_flop_of_full_tiles(sample, phases):

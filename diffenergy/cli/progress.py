@@ -1,0 +1,43 @@
+"""How far a long run is: a bar on a terminal, else a line now and then; on stderr."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+_PAUSE: Final = 10.0
+"""s between two lines."""
+
+
+@contextlib.contextmanager
+def progress(word: str, total: int) -> Iterator[Callable[[int, float], None]]:
+    """Gives the function to call with the steps done and the cost so far."""
+    if not sys.stderr.isatty():
+        yield _lines(word, total)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeElapsedColumn as Elapsed
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, Elapsed(), console=console, transient=True) as bar:
+        task = bar.add_task(word, total=total)
+        yield lambda done, cost: bar.update(
+            task, completed=done, description=f"{word}, cost {cost:.6g}"
+        )
+
+
+def _lines(word: str, total: int) -> Callable[[int, float], None]:
+    said = time.monotonic()
+
+    def tell(done: int, cost: float):
+        nonlocal said
+        if time.monotonic() - said < _PAUSE:
+            return
+        said = time.monotonic()
+        line = f"{word}: {done} of at most {total} evaluations, cost {cost:.6g}"
+        print(f"diffenergy: {line}", file=sys.stderr)
+
+    return tell

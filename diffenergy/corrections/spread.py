@@ -1,0 +1,80 @@
+"""How far readings that no fit saw lie from their predictions.
+
+The covariance of the constants covers less than half of such readings (the form of the
+model is what errs), so that intervals take their width from left-out groups alone.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+QUANTITIES: Final = ("time", "power", "energy")
+DURATIONS: Final = (20e-6, 100e-6, 333e-6)
+"""Limits between classes of predicted time, s: short kernels are known less well."""
+_COVERED: Final = 0.9
+_FEWEST: Final = 30
+"""Left-out rows below which a class of duration takes the width of all rows."""
+_GENERAL: Final[Mapping[str, Mapping[str, float]]] = {
+    "calibrated": {"time": 0.25, "power": 0.2, "energy": 0.3},
+    "forecast": {"time": 0.4, "power": 0.3, "energy": 0.45},
+    "datasheet": {"time": 0.6, "power": 0.45, "energy": 0.7},
+}
+"""Half widths in ln where no group of the kind was ever left out: assumed."""
+
+Spread = dict[str, dict[str, Any]]
+"""Half widths in ln by `kind:grade` (kind: an op, or "workload"), then by quantity: one
+number for each class of `DURATIONS`; and `rows`, `left_out`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Trust:
+    """Grade of a prediction and its half widths in ln, by quantity and duration."""
+
+    grade: str
+    widths: Mapping[str, Sequence[float]]
+
+    def half_width(self, quantity: str, time: Any) -> np.ndarray:
+        """Half width of ln `quantity` for predictions that take `time` s."""
+        place = np.searchsorted(DURATIONS, np.asarray(time, float))
+        return np.asarray(self.widths[quantity])[place]
+
+    def interval(self, quantity: str, value: Any, time: Any) -> tuple[Any, Any]:
+        """5th and 95th percentile around a predicted `value`."""
+        factor = np.exp(self.half_width(quantity, time))
+        return value / factor, value * factor
+
+
+def trust(spread: Spread, kind: str, grade: str) -> Trust:
+    """Widths of a kind of row; grades without a left-out group of their own take the
+    wider of the better grade's widths and the general ones."""
+    general = {q: [_GENERAL[grade][q]] * (len(DURATIONS) + 1) for q in QUANTITIES}
+    own = spread.get(f"{kind}:{grade}", {})
+    better = spread.get(f"{kind}:calibrated", {})
+    widths = {}
+    for q in QUANTITIES:
+        least = better.get(q, general[q])
+        widths[q] = own.get(q) or list(np.maximum(least, general[q]))
+    return Trust(grade, widths)
+
+
+def widths(
+    time: np.ndarray, ratios: Mapping[str, np.ndarray]
+) -> dict[str, list[float]]:
+    """Half widths that cover 90 % of left-out rows: of `ratios` (ln of read / predicted
+    by quantity, NaN where not read) by class of the predicted `time`."""
+    place = np.searchsorted(DURATIONS, time)
+    found = {}
+    for quantity, ratio in ratios.items():
+        size = np.abs(ratio)
+        known = np.isfinite(size)
+        if known.sum() < _FEWEST:
+            continue
+        whole = float(np.quantile(size[known], _COVERED))
+        classes = [size[known & (place == i)] for i in range(len(DURATIONS) + 1)]
+        found[quantity] = [
+            round(float(np.quantile(x, _COVERED)) if len(x) >= _FEWEST else whole, 4)
+            for x in classes
+        ]
+    return found

@@ -1,0 +1,120 @@
+"""Which runs of a power campaign began on a warm board, and which on an idle one.
+
+A sweep that pauses leaves blocks of runs whose sensor window still holds idle power.
+They are told by rows whose power is known beforehand: kernels that load the GPU fully.
+"""
+
+from typing import Final
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..measurements import MeasurementTable
+from ..physics.instrument import hot_share
+
+_BANDWIDTH: Final = 4e12
+_FLOPS: Final = (7e14, 1.1e15)
+"""Rates of a fully loaded H200 (DRAM; 16 and 8 bit), for the load of a row only."""
+_IDLE, _RISE = 140.0, 550.0
+"""W of the idle board and what full load adds."""
+_SCATTER: Final = 0.02
+"""Twice the variance of the share read."""
+_SWITCH: Final = 6.0
+"""Evidence that a change of series within one row count must have."""
+_CLIP: Final = 4.0
+
+Block = tuple[float, float, float]
+"""Rows (m), and first and last n of a block of cold runs."""
+
+
+def cold_blocks(table: MeasurementTable, rows: np.ndarray) -> list[Block]:
+    """Blocks of GEMM shapes that ran on an idle board, from the readings of `rows` (all
+    of one campaign); rows without a reading say nothing."""
+    m, n, evidence = _evidence(table, rows)
+    known = np.isfinite(evidence)
+    blocks: list[Block] = []
+    for size in np.unique(m[known]):
+        here = known & (m == size)
+        columns = np.unique(n[here])
+        score = np.array([evidence[here & (n == c)].sum() for c in columns])
+        blocks += [
+            (float(size), float(columns[first]), float(columns[last]))
+            for first, last in _segments(score)
+        ]
+    return blocks
+
+
+def in_blocks(
+    blocks: list[Block], m: np.ndarray, n: np.ndarray
+) -> np.ndarray:
+    """1 where a shape lies in one of the blocks, else 0."""
+    if not blocks:
+        return np.zeros(len(m))
+    size, low, high = np.array(blocks, float).T[:, :, None]
+    return ((m == size) & (n >= low) & (n <= high)).any(0).astype(float)
+
+
+def _segments(score: np.ndarray) -> list[tuple[int, int]]:
+    """Runs of the cold state along a line of evidence: the most likely path of two
+    states where each change costs `_SWITCH`."""
+    best = np.zeros((2, len(score)))
+    came = np.zeros((2, len(score)), int)
+    gain = np.stack([-score, score]) / 2
+    best[:, 0] = gain[:, 0]
+    for i in range(1, len(score)):
+        for state in (0, 1):
+            stay, change = best[state, i - 1], best[1 - state, i - 1] - _SWITCH
+            came[state, i] = state if stay >= change else 1 - state
+            best[state, i] = max(stay, change) + gain[state, i]
+    state = int(best[1, -1] > best[0, -1])
+    path = [state]
+    for i in range(len(score) - 1, 0, -1):
+        state = int(came[state, i])
+        path.append(state)
+    cold = np.diff(np.array([0, *path[::-1], 0]))
+    first, last = np.flatnonzero(cold > 0), np.flatnonzero(cold < 0) - 1
+    return list(zip(first.tolist(), last.tolist(), strict=True))
+
+
+def _evidence(
+    table: MeasurementTable, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(m, n, log-likelihood ratio of cold against warm), NaN where a row says nothing:
+    too short or too long, not fully loaded, or of a fresh process."""
+    columns = table.fields["gemm"]
+    place = np.searchsorted(columns.rows, rows)
+    m, n, k = (np.asarray(columns.values[x][place], float) for x in "mnk")
+    narrow = columns.values["dtype"][place] != "bf16"
+    time, power = table.time_s[rows], table.avg_power_w[rows]
+    size = np.where(narrow, 1.0, 2.0)
+    moved = (m + n) * k * size + 2 * m * n
+    flops = np.where(narrow, _FLOPS[1], _FLOPS[0])
+    load = moved / (time * _BANDWIDTH) + 2 * m * n * k / (time * flops)
+    seen = (power - _IDLE) / (np.minimum(load, 1.0) * _RISE)
+    us = time * 1e6
+    loop, body = np.where(narrow, 1.0, 6.0), np.where(narrow, 70e-6, 270e-6)
+    body = np.maximum(loop * time, body)
+    replays = np.clip(np.floor(np.where(body < 1e-4, 0.3, 1.0) / body) + 1, 6, 3000)
+    length = replays * loop * time
+    few = np.minimum(1.0, m / 128) ** 0.4
+    cold = np.where(narrow, 0.04, np.minimum(0.8, 0.26 * us / 60 * few))
+    share = lambda w: np.asarray(hot_share(jnp.asarray(length), jnp.asarray(w)))  # noqa: E731
+    warm = np.where(narrow, 1.0, share(np.minimum(1.0, length + 0.22)))
+    ratio = ((seen - warm) ** 2 - (seen - share(cold)) ** 2) / _SCATTER
+    ratio = np.clip(ratio, -_CLIP, _CLIP)
+    short = narrow & (us > 50) & (us < 100)  # decided by the power alone
+    ratio = np.where(short, np.where(power < 330, 3.0, -3.0), ratio)
+    use = np.where(
+        narrow,
+        ((us > 100) & (us < 5000) & (load > 0.85)) | (short & (load > 0.25)),
+        (us > 7) & (us < 2000) & (load > 0.7),
+    )
+    return m, n, np.where(use & ~fresh_process(m, n, k, narrow), ratio, np.nan)
+
+
+def fresh_process(
+    m: np.ndarray, n: np.ndarray, k: np.ndarray, narrow: np.ndarray
+) -> np.ndarray:
+    """Rows that a process of their own measured: the largest operands."""
+    largest = (k == 65536) | ((n == 65536) & (k == 51200))
+    return np.where(narrow, m == 32768, largest)

@@ -1,0 +1,290 @@
+"""`fit` on a table of copies whose readings are those of known constants."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diffenergy import __version__
+from diffenergy.cli.cmd_fit import Flags
+from diffenergy.corrections import prior_file, read_corrections
+from diffenergy.fitting import fit as fit_module
+from diffenergy.fitting.holdout import held_out, read_rule
+from diffenergy.fitting.predict import predict
+from diffenergy.measurements import read_measurements
+
+TRUE = {"energy_dram": 6e-11, "dram_efficiency": 0.8, "launch_cycles": 4000.0}
+HEAD = "gpu,op,fn,elements,dtype,sm_clock_mhz,time_us,avg_power_w\n"
+ROWS = [
+    f"a100-sxm-80gb,elementwise,copy,{2**power},bf16,{clock}"
+    for clock in (900, 1410)
+    for power in range(12, 28, 2)
+]
+SCRIPT = Path(__file__).parents[2] / "calibration" / "optimize.py"
+
+
+def written(path, readings):
+    lines = [f"{row},{a!r},{b!r}\n" for row, (a, b) in zip(ROWS, readings, strict=True)]
+    path.write_text(HEAD + "".join(lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Copies of growing size at two clocks."""
+    path = tmp_path_factory.mktemp("fit") / "streams.csv"
+    blank = read_measurements([str(written(path, [(1.0, 1.0)] * len(ROWS)))])
+    truth = prior_file()
+    truth.levels["global"].update(TRUE)
+    read = predict(blank, {}, truth)
+    readings = zip(1e6 * read.time_s, read.avg_power_w, strict=True)
+    return written(path, [(float(a), float(b)) for a, b in readings])
+
+
+@pytest.fixture(scope="module")
+def fit(run, table):
+    """`fit(out, ...)`: the outcome of a fit of the table from the priors."""
+
+    def fit(out, *flags, data=table):
+        return run("fit", data, "--start", "none", "--out", out, *flags)
+
+    return fit
+
+
+@pytest.fixture(scope="module")
+def first(fit, tmp_path_factory):
+    """Corrections file of a fit, and what it said."""
+    out = tmp_path_factory.mktemp("first") / "first.json"
+    return out, fit(out, "--json").json
+
+
+def test_a_fit_is_read_back_and_errors_shrink(run, first, table):
+    out, said = first
+    file = read_corrections(out)
+    assert file.fitted_on["gpus"] == ["a100-sxm-80gb"]
+    assert file.fitted_on["sources"] == ["streams.csv"]
+    assert file.fitted_on["software"] == __version__
+    before, after = (
+        run("evaluate", table, "--corrections", x, "--json").json for x in ("none", out)
+    )
+    for word in ("time", "power", "energy"):
+        name = f"{word}_mape_pct"
+        assert said[name] == pytest.approx(after[name]) and after[name] < before[name]
+    assert after["time_mape_pct"] < 3 and after["power_mape_pct"] < 3
+    (group,) = said["groups"]
+    assert (group["file"], group["held_out"], group["rows"]) == (str(table), False, 16)
+    (kept,) = file.fitted_on["errors"]
+    assert kept["time_mape_pct"] == round(said["time_mape_pct"], 2)
+
+
+def test_what_was_learnt(first):
+    out, said = first
+    assert (said["rows"], said["fitted_rows"], said["flagged"]) == (16, 16, [])
+    assert said["held_out"] is None and said["steps"] > 1 and said["cost"] > 0
+    assert len(said["constants"]) == said["parameters"]
+    known = {c["constant"]: c for c in said["constants"] if c["level"] == "global"}
+    assert known["energy_dram"]["posterior_sd"] < known["energy_dram"]["prior_sd"]
+    posterior = read_corrections(out).posterior
+    assert posterior is not None
+    count = said["parameters"]
+    at = posterior["parameters"].index("global/energy_dram")
+    sd = known["energy_dram"]["posterior_sd"]
+    assert posterior["sd"][at] == pytest.approx(sd, rel=1e-3)
+    triangle = np.zeros((count, count))
+    triangle[np.tril_indices(count)] = posterior["correlation"]
+    assert np.all(np.diag(triangle) == 1) and np.all(np.abs(triangle) <= 1)
+
+
+def test_the_same_seed_writes_the_same_bytes(fit, first, tmp_path):
+    shown = fit(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == first[0].read_bytes()
+    assert "16 rows, 16 fitted, 0 flagged" in shown.out
+    assert f"{first[1]['parameters']} constants fitted" in shown.out
+    assert [path.name for path in tmp_path.iterdir()] == ["again.json"]
+
+
+@pytest.mark.parametrize("rule", ["elements=65536", "elements:0.1", "elements : 0.1"])
+def test_held_out_rows_are_reported_apart(fit, tmp_path, rule):
+    out = tmp_path / "c.json"
+    said = fit(out, "--holdout", rule, "--json").json
+    assert (said["rows"], said["fitted_rows"], said["held_out"]["rows"]) == (16, 14, 2)
+    assert said["held_out"]["time_mape_pct"] < 10
+    assert [(g["held_out"], g["rows"]) for g in said["groups"]] == [
+        (False, 14),
+        (True, 2),
+    ]
+    assert read_corrections(out).fitted_on["holdout"] == [rule]
+
+
+def test_rules_add_up_and_draws_follow_the_seed(table):
+    tables = [read_measurements([str(table)])]
+
+    def held(seed, *rules):
+        (rows,) = held_out(tables, [read_rule(rule) for rule in rules], seed)
+        return set(tables[0].frame["elements"][rows])
+
+    assert held(0, "elements=4096", "elements=65536") == {"4096", "65536"}
+    assert held(0, "elements:0.3") == held(0, "elements:0.3")
+    assert len({tuple(held(seed, "elements:0.3")) for seed in range(8)}) > 1
+    sizes = {f: len(held(0, f"elements:{f}")) for f in (0.01, 0.25, 0.26, 0.99)}
+    assert sizes == {0.01: 1, 0.25: 2, 0.26: 3, 0.99: 7}
+
+
+BAD = [
+    (("--freeze", "mms"), ("`--freeze`", "mms", "energy", "gpu:")),
+    (("--freeze", ""), ("`--freeze`",)),
+    (("--freeze", "global", "--freeze", "memory"), ("nothing is left",)),
+    (("--gpu", "h1000"), ("h1000", "h100-sxm")),
+    (("--op", "gem"), ("gem", "gemm")),
+    (("--start", "no-such.json"), ("no-such.json",)),
+    (("--workloads", "no-such.jsonl"), ("no-such.jsonl",)),
+    (("--holdout", "colour=red"), ("colour", "`elements`")),
+    (("--holdout", "elements=1"), ("elements=1", "'4096'")),
+    (("--holdout", "gpu:0.5"), ("a100-sxm-80gb",)),
+    (("--holdout", "gpu=a100-sxm-80gb"), ("every row",)),
+    (("--holdout", "elements:0"), ("above 0 and below 1",)),
+    (("--holdout", "elements:1"), ("above 0 and below 1",)),
+    (("--holdout", "elements:nan"), ("above 0 and below 1",)),
+    (("--holdout", "elements"), ("COLUMN=VALUE",)),
+    (("--holdout", "=3"), ("COLUMN=VALUE",)),
+    (("--max-rows", "-1"), ("`--max-rows`",)),
+    (("--max-rows", "nan"), ("`--max-rows`",)),
+    (("--max-steps", "0"), ("`--max-steps`",)),
+    (("--seed", "-1"), ("--seed",)),
+    (("--seed", "nan"), ("--seed",)),
+    (("--out", "no/such/folder/c.json"), ("no folder",)),
+    (("--out", "c.txt"), (".json",)),
+]
+
+
+@pytest.mark.parametrize("flags, words", BAD, ids=lambda x: " ".join(x))
+def test_bad_flags(fit, tmp_path, monkeypatch, flags, words):
+    monkeypatch.chdir(tmp_path)
+    refused(fit("c.json", *flags), *words)
+    assert not any(tmp_path.iterdir())
+
+
+def refused(outcome, *words):
+    assert (outcome.code, outcome.out) == (2, ""), outcome
+    (line,) = outcome.err.splitlines()
+    for word in words:
+        assert word in line
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda text: text[: text.rindex(",")], ("row 15",)),
+        (lambda text: text.replace("4096", "nan", 1), ("row 0", "elements")),
+        (lambda text: text[: len(HEAD)], ("no data row",)),
+        (lambda text: text.replace("time_us", "duration"), ("time_us",)),
+        (lambda text: "", ("empty",)),
+    ],
+)
+def test_broken_tables(fit, table, tmp_path, change, words):
+    broken = tmp_path / "broken.csv"
+    broken.write_text(change(table.read_text()))
+    refused(fit(tmp_path / "c.json", data=broken), "broken.csv", *words)
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.csv"]
+
+
+def test_inputs_and_foreign_files_are_never_overwritten(fit, run, first, tmp_path):
+    start = tmp_path / "start.json"
+    start.write_bytes(first[0].read_bytes())
+    data = tmp_path / "data.json"
+    refused(run("fit", "x.csv", "--start", start, "--out", start), "input")
+    data.write_text(HEAD)
+    refused(run("fit", f"gemm={data}", "--start", "none", "--out", data), "input")
+    (tmp_path / "c.partial.json").write_text("{}")
+    refused(fit(tmp_path / "c.json"), "c.partial.json", "move it")
+    assert data.read_text() == HEAD and not (tmp_path / "c.json").exists()
+    assert start.read_bytes() == first[0].read_bytes()
+
+
+def test_rows_that_cannot_be_true(fit, table, tmp_path):
+    bad, out = tmp_path / "bad.csv", tmp_path / "c.json"
+    lines = table.read_text().splitlines()
+    lines[4:6] = [f"{row},10,5000" for row in ROWS[3:5]]
+    bad.write_text("\n".join(lines))
+    refused(fit(out, "--strict", data=bad), "bad.csv", "row 3", "avg_power_w", "5000")
+    assert not out.exists()
+    outcome = fit(out, "--json", data=bad)
+    assert (outcome.json["rows"], outcome.json["fitted_rows"]) == (16, 14)
+    flags = outcome.json["flagged"]
+    assert [(x["file"], x["row"]) for x in flags] == [(str(bad), 3), (str(bad), 4)]
+    assert all((x["column"], x["value"]) == ("avg_power_w", 5000) for x in flags)
+    assert all(x["reason"] for x in flags) and outcome.json["power_mape_pct"] < 3
+    assert "left out: 2" in outcome.err and "bad.csv, row 3" in outcome.err
+
+
+def stop_after(monkeypatch, evaluations):
+    """Ctrl-C during the evaluation behind so many."""
+    values = fit_module._Problem.values
+
+    def interrupted(self, z):
+        if self.evaluations == evaluations:
+            raise KeyboardInterrupt
+        return values(self, z)
+
+    monkeypatch.setattr(fit_module._Problem, "values", interrupted)
+
+
+def test_an_interrupted_fit_goes_on(run, fit, first, table, tmp_path, monkeypatch):
+    out, partial = tmp_path / "c.json", tmp_path / "c.partial.json"
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        outcome = fit(out)
+        assert (outcome.code, outcome.out) == (130, "")
+        assert f"--start {partial}" in outcome.err.splitlines()[-1]
+        assert [path.name for path in tmp_path.iterdir()] == [partial.name]
+        kept = read_corrections(partial)
+        assert kept.continues == prior_file()
+        assert kept.levels != prior_file().levels
+        again = run("fit", table, "--start", partial, "--out", out)
+        assert again.code == 130
+        assert read_corrections(partial).continues == prior_file()
+    assert run("fit", table, "--start", partial, "--out", out).code == 0
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+    done, whole = read_corrections(out), read_corrections(first[0])
+    assert done.continues is None
+    for name, value in whole.levels["global"].items():
+        assert done.levels["global"][name] == pytest.approx(value, rel=0.01), name
+
+
+def test_an_interrupt_behind_the_fit_keeps_it_too(fit, first, tmp_path, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("diffenergy.fitting.identifiability.report", interrupted)
+    assert fit(tmp_path / "c.json").code == 130
+    kept = read_corrections(tmp_path / "c.partial.json")
+    assert kept.levels == read_corrections(first[0]).levels
+
+
+def test_a_bare_interrupt_leaves_nothing(fit, tmp_path, monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("diffenergy.fitting.outliers.flagged", interrupted)
+    outcome = fit(tmp_path / "c.json")
+    assert (outcome.code, outcome.err) == (130, "diffenergy: interrupted\n")
+    assert not any(tmp_path.iterdir())
+
+
+def test_names_beside_the_output():
+    made = Flags(data=("gemm=a/b.csv.gz", "c.csv"), out="d/e.json", start="s.json")
+    assert made.partial == Path("d/e.partial.json")
+    assert {"a/b.csv.gz", "c.csv", "s.json"} <= {*made.inputs}
+
+
+def test_the_script_runs_from_anywhere(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "x.csv", "--out", "c.json", "--max-rows", "-1"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "`--max-rows`" in done.stderr and len(done.stderr.splitlines()) == 1

@@ -1,0 +1,206 @@
+"""What a fit has learnt: cases whose answer follows from their design."""
+
+import json
+
+import numpy as np
+import pytest
+
+from diffenergy.corrections import CONSTANTS, prior_file
+from diffenergy.fitting.identifiability import closing, report
+from diffenergy.fitting.parameters import select
+
+L2, DRAM, ISSUE = "energy_l2", "energy_dram", "energy_issue"
+CLOCK, LEAKAGE, FMA = "sm_clock_energy", "leakage", "energy_fma"
+NAMES = (L2, DRAM, ISSUE, CLOCK, LEAKAGE, FMA)
+STRONG = 20.0
+"""Prior over expected error of a reading."""
+
+
+def learnt(readings, names=NAMES, factors=None, moved=None):
+    """Report on readings, each a mapping from a constant to how much one prior sd of it
+    moves the reading, in expected errors; `moved`: shifts of the mode in prior sds."""
+    parameters = select(prior_file().levels, names, factors or {})
+    columns = {str(p): i for i, p in enumerate(parameters.free)}
+    jacobian = np.zeros((len(readings), len(columns)))
+    shift = np.zeros(len(columns))
+    for row, reading in enumerate(readings):
+        for name, slope in reading.items():
+            jacobian[row, columns[name if "/" in name else f"global/{name}"]] = slope
+    for name, sds in (moved or {}).items():
+        shift[columns[f"global/{name}"]] = sds
+    sd = parameters.sd()
+    jacobian = jacobian / sd
+    covariance = np.linalg.inv(jacobian.T @ jacobian + np.diag(1 / sd**2))
+    return report(parameters, parameters.centre() + shift * sd, covariance)
+
+
+def equal(*names):
+    """A reading that holds the sum of constants."""
+    return dict.fromkeys(names, STRONG)
+
+
+def named(result):
+    """Members of each open combination."""
+    return [{p.constant for p in d.parameters} for d in result.directions]
+
+
+def constant(result, name):
+    """Report on one global constant."""
+    return next(c for c in result.constants if str(c.parameter) == f"global/{name}")
+
+
+def test_two_constants_that_enter_as_a_sum_are_one_open_direction():
+    result = learnt([equal(L2, DRAM), equal(L2, DRAM)])
+    assert named(result) == [{L2, DRAM}]
+    (direction,) = result.directions
+    assert direction.weights == pytest.approx((0.5**0.5, -(0.5**0.5)), abs=1e-3)
+    assert direction.ratio == pytest.approx(1, abs=1e-3)
+    # half the variance of each goes with the sum, which the data hold
+    assert constant(result, L2).ratio == pytest.approx(0.5**0.5, abs=1e-3)
+    line = next(line for line in result.lines() if line.startswith("not told apart"))
+    assert "(energy_l2) against" in line and "(energy_dram): the data hold" in line
+    assert line.endswith(f"their sum; {closing(L2)} would close it")
+
+
+@pytest.mark.parametrize(
+    "readings, expected",
+    [
+        ([], []),
+        ([equal(L2)], []),
+        ([equal(name) for name in NAMES], []),
+        ([equal(L2), equal(L2, DRAM)], []),
+        ([{L2: 0.9 * STRONG, DRAM: 0.3 * STRONG}], [{L2, DRAM}]),
+        ([{L2: STRONG, DRAM: 0.1 * STRONG}], []),
+        ([{L2: 1.0, DRAM: 1.0}], []),
+        ([equal(L2, DRAM, ISSUE)], [{L2, DRAM, ISSUE}]),
+        ([equal(L2, DRAM, ISSUE, CLOCK)], [{L2, DRAM, ISSUE, CLOCK}]),
+        ([equal(L2, DRAM), equal(L2, ISSUE)], [{L2, DRAM, ISSUE}]),
+        ([equal(L2, DRAM), equal(ISSUE, CLOCK)], [{L2, DRAM}, {ISSUE, CLOCK}]),
+        ([equal(L2, DRAM, ISSUE), equal(ISSUE)], [{L2, DRAM}]),
+    ],
+    ids=[
+        "nothing read",
+        "one measured",
+        "all measured",
+        "sum and one member",
+        "uneven sum",
+        "sum that is nearly one constant",
+        "sum hardly read",
+        "sum of three",
+        "sum of four",
+        "two sums that share a member",
+        "two sums",
+        "sum of three, one known",
+    ],
+)
+def test_open_directions_are_the_trade_offs_of_the_design(readings, expected):
+    assert named(learnt(readings)) == expected
+
+
+def test_weights_are_a_unit_vector_that_no_reading_sees():
+    reading = {L2: 0.6 * STRONG, DRAM: 0.7 * STRONG, ISSUE: 0.4 * STRONG}
+    (direction,) = learnt([reading]).directions
+    assert np.linalg.norm(direction.weights) == pytest.approx(1)
+    seen = [reading[p.constant] for p in direction.parameters] @ np.array(
+        direction.weights
+    )
+    assert seen == pytest.approx(0, abs=0.1)
+
+
+def test_names_do_not_depend_on_the_order_of_constants():
+    readings = [equal(L2, DRAM), equal(ISSUE, CLOCK, LEAKAGE)]
+    forward, backward = learnt(readings), learnt(readings, NAMES[::-1])
+    assert sorted(map(sorted, named(forward))) == sorted(map(sorted, named(backward)))
+
+
+def test_untouched_constants_are_open_and_in_no_direction():
+    result = learnt([equal(L2, DRAM)])
+    untouched = constant(result, FMA)
+    assert untouched.status == "open"
+    assert untouched.ratio == pytest.approx(1)
+    assert all(FMA not in members for members in named(result))
+    assert any(FMA in line and closing(FMA) in line for line in result.lines())
+
+
+@pytest.mark.parametrize(
+    "slope, status", [(STRONG, "measured"), (2.0, "partly"), (0.1, "open")]
+)
+def test_status_follows_what_the_data_add(slope, status):
+    report_on = constant(learnt([{FMA: slope}]), FMA)
+    assert report_on.status == status
+    assert report_on.ratio == pytest.approx((1 + slope**2) ** -0.5)
+    assert report_on.posterior_sd == pytest.approx(report_on.ratio * 0.3)
+
+
+@pytest.mark.parametrize("sds, left", [(3.5, True), (-3.5, True), (2.5, False)])
+def test_values_beyond_three_prior_sds_are_flagged(sds, left):
+    result = learnt([equal(FMA)], moved={FMA: sds})
+    report_on = constant(result, FMA)
+    assert report_on.shift == pytest.approx(sds)
+    assert report_on.left_prior is left
+    assert report_on.value == pytest.approx(5e-12 * np.exp(0.3 * sds))
+    side = "above" if sds > 0 else "below"
+    flagged = [line for line in result.lines() if "left its prior" in line]
+    assert len(flagged) == left
+    assert all(f"3.5 prior sds {side}" in line for line in flagged)
+
+
+def test_values_are_in_natural_units():
+    result = learnt(
+        [],
+        names=("dram_efficiency", DRAM),
+        factors={"memory:HBM3": ("dram_efficiency", DRAM)},
+    )
+    values = {str(c.parameter): (c.value, c.unit) for c in result.constants}
+    assert values == {
+        "global/dram_efficiency": (pytest.approx(0.92), "-"),
+        "global/energy_dram": (pytest.approx(75e-12), "J/B"),
+        "memory:HBM3/dram_efficiency": (pytest.approx(1.0), "x"),
+        "memory:HBM3/energy_dram": (pytest.approx(0.85), "x"),
+    }
+
+
+def test_a_factor_and_what_it_multiplies_need_another_gpu():
+    result = learnt(
+        [equal(DRAM, "memory:HBM3/energy_dram")],
+        factors={"memory:HBM3": (DRAM,)},
+    )
+    (direction,) = result.directions
+    assert [p.tag for p in direction.parameters] == ["global", "memory:HBM3"]
+    assert direction.text.endswith("the data hold their product")
+    assert "not of memory:HBM3" in direction.measurement
+
+
+def test_a_rate_against_a_cost_rises_with_it():
+    reading = {"tensor_efficiency": -STRONG, "own_cycles": STRONG}
+    (direction,) = learnt([reading], names=tuple(reading)).directions
+    text = "more tensor_efficiency and more own_cycles give the same readings"
+    assert direction.text.endswith(text)
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_every_constant_has_a_closing_measurement(name):
+    assert closing(name)
+
+
+def test_json_holds_what_the_report_holds():
+    result = learnt([equal(L2, DRAM)], factors={"gpu:a10": ("core_energy",)})
+    body = json.loads(json.dumps(result.to_json()))
+    assert set(body) == {"constants", "open_directions"}
+    assert body["constants"][0] == {
+        "level": "global",
+        "constant": L2,
+        "value": pytest.approx(10e-12),
+        "unit": "J/B",
+        "prior_sd": 0.25,
+        "posterior_sd": pytest.approx(0.25 * 0.5**0.5, rel=1e-2),
+        "ratio": pytest.approx(0.5**0.5, rel=1e-2),
+        "shift": pytest.approx(0),
+        "left_prior": False,
+        "status": "partly",
+        "measurement": closing(L2),
+    }
+    assert body["constants"][-1]["level"] == "gpu:a10"
+    (direction,) = body["open_directions"]
+    assert set(direction) == {"constants", "weights", "ratio", "text", "measurement"}
+    assert direction["constants"] == ["global/energy_l2", "global/energy_dram"]
