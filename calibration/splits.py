@@ -6,18 +6,22 @@ read from the folder of measured tables.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from diffenergy.corrections import CorrectionsFile, prior_file
-from diffenergy.fitting.calibrate import Settings, blanked
+from diffenergy.fitting.batches import batches
+from diffenergy.fitting.calibrate import Settings, blanked, with_cold_blocks
 from diffenergy.measurements import MeasurementTable, Predictions, read_measurements
+from diffenergy.physics.instrument import idle_before, series_shares
+from diffenergy.records import as_float
 from diffenergy.workload.listing import Listing, read_listings
 
 GPUS = ("a100_sxm", "h100_sxm", "h200_sxm", "b200_sxm", "l40s")
-Mask = Callable[[MeasurementTable, Predictions], np.ndarray]
+Mask = Callable[[MeasurementTable, Predictions, CorrectionsFile], np.ndarray]
+"""Rows of a tested table, by its predictions and the corrections that made them."""
 
 
 class Data:
@@ -88,7 +92,9 @@ def only(table: MeasurementTable, rows: np.ndarray) -> MeasurementTable:
     return dataclasses.replace(table, skipped=skipped)
 
 
-def everything(table: MeasurementTable, _: Predictions) -> np.ndarray:
+def everything(
+    table: MeasurementTable, _: Predictions, __: CorrectionsFile
+) -> np.ndarray:
     return np.ones(table.num_rows, bool)
 
 
@@ -131,7 +137,7 @@ def _family(*sources: str) -> Callable[[Data, int, int], Fold]:
 
 
 def _of(*sources: str) -> Mask:
-    return lambda table, _: _source(table, *sources)
+    return lambda table, *_: _source(table, *sources)
 
 
 def _workload_folds(data: Data, i: int, seed: int) -> Fold:
@@ -227,12 +233,156 @@ def _gpu_out(data: Data, i: int, seed: int) -> Fold:
 
 
 def _at_least(seconds: float) -> Mask:
-    return lambda table, _: table.time_s > seconds
+    return lambda table, *_: table.time_s > seconds
 
 
-def _bf16_over_50(table: MeasurementTable, _: Predictions) -> np.ndarray:
+def _bf16_over_50(table: MeasurementTable, *_: object) -> np.ndarray:
     return (_column(table, "dtype") == "bf16") & (table.time_s > 50e-6)
 
 
+def _settled(
+    table: MeasurementTable, predicted: Predictions, corrections: CorrectionsFile
+) -> np.ndarray:
+    """Rows whose sensor window the measurement model takes for full (a hot share above
+    0.9), predicted below 660 W."""
+    full = np.zeros(table.num_rows, bool)
+    for batch in batches(table, {}, corrections):
+        here = batch.rows >= 0
+        rows = np.where(here, batch.rows, batch.rows[0])
+        i = batch.instrument
+        sensor = corrections.sensor(batch.campaign, batch.kind, batch.card.name)
+        cold, warm = series_shares(i, sensor, as_float(predicted.time_s[rows]))
+        share = np.where(np.asarray(idle_before(i)) > 0.02, cold, warm)
+        narrow = (np.asarray(i.narrow) > 0) & (np.asarray(idle_before(i)) < 0.02)
+        full[batch.rows[here]] = (np.where(narrow, 1.0, share) > 0.9)[here]
+    return full & (predicted.avg_power_w < 660)
+
+
 def _is_gpu(name: str) -> Mask:
-    return lambda table, _: table.gpu == name
+    return lambda table, *_: table.gpu == name
+
+
+# --- another architecture
+
+
+def _hopper_from_ampere(data: Data, i: int, seed: int) -> Fold:
+    """A100 and A10 passes and A100 GEMM; the sensor of the H200 rows at its prior."""
+    table = data.kernels("h200_sxm", "gemm", "power")
+    wide = _column(table, "dtype") == "bf16"
+    ampere = data.kernels("a100_sxm", "gemm", "latency")
+    start = prior_file()
+    return Fold(
+        [data.passes, only(ampere, ampere.time_s > 20e-6)],
+        only(table, wide & (table.time_s > 20e-6)),
+        Settings(seed=seed, max_rows=256, max_steps=PASS_STEPS),
+        with_cold_blocks(start, [table]),
+    )
+
+
+_NONE = (None, None, None)
+_PREFILL = ("num_heads", "num_kv_heads")
+_EXPERTS = ("hidden_size", "inter_size", "topk", "num_experts")
+_LONG = ("power", "energy")
+
+SPLITS = (
+    Split(
+        "a100-family", "workload:calibrated", "model family, A100 rows alone", 7,
+        _family("a100"),
+        (Score("A100 passes, 900 MHz", everything, (5, 2.5, 4.5), (4.9, 2.6, 4.7)),),
+        seeded=False,
+    ),
+    Split(
+        "family", "workload:calibrated", "model family, out of both GPUs", 7,
+        _family("a100", "a10", "a100_dvfs"),
+        (
+            Score("A10 passes, 900 MHz", _of("a10"), (4, 4, 4.5), (3.7, 4.0, 4.7)),
+            Score("A100 passes, 900 MHz", _of("a100"), _NONE, (5.7, 2.7, 5.5)),
+            Score("A100 passes, 510-1410 MHz", _of("a100_dvfs"), _NONE,
+                  (6.1, 2.9, 4.2)),
+        ),
+        seeded=False,
+    ),
+    Split(
+        "a10-from-a100", "workload:forecast", "the A10", 1,
+        _from(("a100", "a100_dvfs"), "a10"),
+        (Score("A10 passes, 900 MHz", everything, (4, 8, None), (3.5, 8.5, 9.0)),),
+        seeded=False,
+    ),
+    Split(
+        "a100-from-a10", "workload:forecast", "the A100", 1,
+        _from(("a10",), "a100"),
+        (Score("A100 passes, 900 MHz", everything, _NONE, (5.1, 7.2, 7.0)),),
+        seeded=False,
+    ),
+    Split(
+        "workloads", "workload:calibrated", "five folds by workload", 5,
+        _workload_folds,
+        (Score("A100 and A10 passes, 900 MHz", everything, (4, 2.5, 4),
+               (4.0, 2.8, 4.0)),),
+    ),
+    Split(
+        "clocks", "workload:calibrated", "every clock but 900 MHz", 1,
+        _from(("a100",), "a100_dvfs"),
+        (Score("A100 passes, 510-1410 MHz", everything, (5, 3, 4), (5.7, 2.9, 3.9)),),
+        seeded=False,
+    ),
+    Split(
+        "h200-gemm", "gemm:calibrated", "(n, k) pairs", 4, _gemm_power,
+        (
+            Score("H200 GEMM > 20 us (fp8_block > 100 us)", everything, (6, 6, 10),
+                  (5.9, 5.6, 9.3)),
+            Score("... bf16 > 50 us", _bf16_over_50, (5, 4, 7), (4.7, 3.4, 6.8)),
+            Score("... settled, predicted < 660 W", _settled, (6, 7, 10),
+                  (5.8, 6.8, 10.5)),
+        ),
+    ),
+    Split(
+        "h200-prefill", "context_attention:calibrated", "head layouts", 5,
+        _layouts("context_attention", _PREFILL),
+        (
+            Score("H200 prefill attention", everything, (8.3, None, None),
+                  (8.3, None, None), ("time",)),
+            Score("... > 333 us", _at_least(333e-6), (None, 15, 18),
+                  (None, 16.7, 18.7), _LONG),
+        ),
+    ),
+    Split(
+        "h200-decode", "generation_attention:calibrated", "head layouts", 5,
+        _layouts("generation_attention", _PREFILL),
+        (
+            Score("H200 decode attention", everything, (6, None, None),
+                  (6.1, None, None), ("time",)),
+            Score("... > 333 us", _at_least(333e-6), (None, 10.5, 12),
+                  (None, 10.8, 11.9), _LONG),
+        ),
+    ),
+    Split(
+        "h200-moe", "moe:calibrated", "expert layouts", 5, _layouts("moe", _EXPERTS),
+        (
+            Score("H200 MoE", everything, (7.5, None, None), (7.8, None, None),
+                  ("time",)),
+            Score("... > 333 us", _at_least(333e-6), (None, 9, 12),
+                  (None, 9.7, 12.5), _LONG),
+        ),
+    ),
+    Split(
+        "gemm-gpu", "gemm:forecast", "a whole GPU", 5, _gpu_out,
+        tuple(
+            Score(f"{label} GEMM, bf16 > 20 us", _is_gpu(gpu), (goal, None, None),
+                  (study, None, None), ("time",))
+            for label, gpu, goal, study in (
+                ("A100", "a100-sxm-80gb", 10, 11.3), ("H100", "h100-sxm", 8.5, 8.6),
+                ("H200", "h200-sxm", 7.5, 7.7), ("B200", "b200-sxm", 9, 8.8),
+                ("L40S", "l40s", 13, 13.2),
+            )
+        ),
+    ),
+    Split(
+        "hopper", "gemm:forecast", "Hopper (A100 and A10 alone fitted)", 1,
+        _hopper_from_ampere,
+        (Score("H200 GEMM, settled, predicted < 660 W", _settled, (None, 12, None),
+               (None, 15.5, None), ("power",)),),
+    ),
+)  # fmt: skip
+"""Every line of the accuracy table; goals and the figures of earlier studies are time,
+power, energy in percent."""

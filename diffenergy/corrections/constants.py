@@ -42,15 +42,15 @@ class Corrections(Record):
     )
     operand_half_tile: Float[Array, "*batch"] = constant(
         10.0,
-        0.3,
+        0.15,
         "elements",
-        "tile side that halves the operand feed",
+        "tile side that halves the operand feed at 4096 B/cycle of operands",
     )
     sm_feed: Float[Array, "*batch"] = constant(
         75.0, 0.3, "B/cycle/SM", "tile loads that one SM sustains"
     )
     tile_load_scale: Float[Array, "*batch"] = constant(
-        1.8, 0.1, "-", "tile loads served per L2 read (loads shared by CTAs)"
+        2.1, 0.1, "-", "tile loads served per L2 read (loads shared by CTAs)"
     )
     fma_efficiency: Float[Array, "*batch"] = constant(
         0.96, 0.6, "-", "CUDA-core rate reached / data sheet", "share"
@@ -174,20 +174,14 @@ class Corrections(Record):
     prefill_sharpness: Float[Array, "*batch"] = constant(
         4.1, 0.3, "-", "overlap of matrix, softmax and loads"
     )
-    prefill_serial: Float[Array, "*batch"] = constant(
-        1.3, 0.3, "-", "the same where matrix and softmax take turns"
+    prefill_schedule: Float[Array, "*batch"] = constant(
+        12e-9, 0.5, "s", "scheduling kernel, per sequence"
     )
-    prefill_own_fp8: Float[Array, "*batch"] = constant(
-        2.3, 0.4, "-", "start and end of a tile, fp8 / bf16"
+    prefill_serial: Float[Array, "*batch"] = constant(
+        1.5, 0.3, "-", "the same where matrix and softmax take turns"
     )
     prefill_query_fast: Float[Array, "*batch"] = constant(
         0.64, 0.3, "-", "time of Q and O with 4, 8 or 16 query heads a KV head"
-    )
-    prefill_fill_fp8: Float[Array, "*batch"] = constant(
-        0.33, 0.4, "-", "share of the first block, fp8 / bf16"
-    )
-    prefill_exp_fp8: Float[Array, "*batch"] = constant(
-        0.9, 0.2, "-", "softmax cost, fp8 / bf16"
     )
     prefill_quantization: Float[Array, "*batch"] = constant(
         0.77, 0.5, "-", "share of a part-filled wave that is paid", "share"
@@ -196,7 +190,7 @@ class Corrections(Record):
         0.4, 0.5, "-", "list-schedule tail of unequal tiles"
     )
     prefill_cycles: Float[Array, "*batch"] = constant(
-        5000.0, 0.4, "cycles", "launch cost of prefill attention beyond a launch"
+        7000.0, 0.4, "cycles", "launch cost of prefill attention beyond a launch"
     )
     # fused attention, decode
     decode_efficiency: Float[Array, "*batch"] = constant(
@@ -218,22 +212,22 @@ class Corrections(Record):
         3000.0, 0.4, "cycles", "extra start of a decode tile with a window"
     )
     decode_cycles_local: Float[Array, "*batch"] = constant(
-        2000.0, 0.5, "cycles", "extra launch of decode with a window"
+        1700.0, 0.5, "cycles", "extra launch of decode with a window"
     )
     decode_feed: Float[Array, "*batch"] = constant(
         200.0, 0.5, "B/cycle/SM", "loads of K and V in decode attention"
     )
     decode_sharpness: Float[Array, "*batch"] = constant(
-        6.0, 0.4, "-", "overlap of matrix, softmax and loads in decode attention"
+        4.0, 0.4, "-", "overlap of matrix, softmax and loads in decode attention"
     )
     decode_serial: Float[Array, "*batch"] = constant(
-        0.9, 0.3, "-", "the same where matrix and softmax take turns"
+        1.2, 0.3, "-", "the same where matrix and softmax take turns"
     )
     decode_quantization: Float[Array, "*batch"] = constant(
         0.48, 0.5, "-", "share of a part-filled wave that is paid", "share"
     )
     decode_cycles: Float[Array, "*batch"] = constant(
-        3400.0, 0.4, "cycles", "launch cost of decode attention beyond a launch"
+        6000.0, 0.4, "cycles", "launch cost of decode attention beyond a launch"
     )
     decode_schedule: Float[Array, "*batch"] = constant(
         20e-9, 0.5, "s", "scheduling kernel, per sequence"
@@ -246,64 +240,64 @@ class Corrections(Record):
         0.67, 0.3, "-", "tensor-core rate of grouped expert GEMM, 16 bits", "share"
     )
     moe_efficiency_fp8: Float[Array, "*batch"] = constant(
-        0.95, 0.5, "-", "the same, fp8", "share"
+        0.93, 0.5, "-", "the same, fp8", "share"
     )
     moe_efficiency_block: Float[Array, "*batch"] = constant(
-        0.33, 0.3, "-", "the same, block-scaled fp8", "share"
+        0.38, 0.3, "-", "the same, block-scaled fp8", "share"
     )
     moe_feed: Float[Array, "*batch"] = constant(
-        48.0, 0.3, "B/cycle/SM", "tile loads of grouped GEMM that one SM sustains"
+        56.0, 0.3, "B/cycle/SM", "tile loads of grouped GEMM that one SM sustains"
     )
     moe_flow: Float[Array, "*batch"] = constant(
-        40.0, 0.4, "B/cycle", "DRAM rate of one CTA of a grouped GEMM"
+        11.0, 0.4, "B/cycle", "DRAM rate of one CTA of a grouped GEMM"
     )
     moe_sharpness: Float[Array, "*batch"] = constant(
-        3.5, 0.2, "-", "overlap of units inside an SM in grouped GEMM"
+        4.8, 0.2, "-", "overlap of units inside an SM in grouped GEMM"
     )
     moe_sharpness_memory: Float[Array, "*batch"] = constant(
-        4.4, 0.2, "-", "overlap of SM side and DRAM in grouped GEMM"
+        2.4, 0.2, "-", "overlap of SM side and DRAM in grouped GEMM"
     )
     moe_own: Float[Array, "*batch"] = constant(
-        2150.0, 0.4, "cycles", "start and end of a grouped-GEMM tile"
+        2000.0, 0.4, "cycles", "start and end of a grouped-GEMM tile"
     )
     moe_quantization: Float[Array, "*batch"] = constant(
-        0.53, 0.5, "-", "share of a part-filled wave that is paid", "share"
+        0.6, 0.5, "-", "share of a part-filled wave that is paid", "share"
     )
     moe_empty: Float[Array, "*batch"] = constant(
-        120.0, 0.4, "cycles", "CTA of a grouped GEMM that finds no rows"
+        105.0, 0.4, "cycles", "CTA of a grouped GEMM that finds no rows"
     )
     moe_misaligned: Float[Array, "*batch"] = constant(
-        20.0, 0.4, "-", "slow-down of 16-bit loads where k is no multiple of 16"
+        22.0, 0.4, "-", "slow-down of 16-bit loads where k is no multiple of 16"
     )
     moe_stream: Float[Array, "*batch"] = constant(
-        16.0, 0.3, "B/cycle/SM", "rate of one SM in kernels over a layer's rows"
+        18.5, 0.3, "B/cycle/SM", "rate of one SM in kernels over a layer's rows"
     )
     moe_quantise: Float[Array, "*batch"] = constant(
-        0.82, 0.3, "-", "time of a byte in fp8 quantisation / in other kernels"
+        1.0, 0.3, "-", "time of a byte in fp8 quantisation / in other kernels"
     )
     moe_quantise_block: Float[Array, "*batch"] = constant(
-        2.6, 0.3, "-", "the same, block-scaled fp8"
+        4.2, 0.3, "-", "the same, block-scaled fp8"
     )
     moe_cycles: Float[Array, "*batch"] = constant(
-        2e4, 0.4, "cycles", "small kernels of a layer beyond a launch, 16 bits"
+        2e4, 0.3, "cycles", "small kernels of a layer beyond a launch, 16 bits"
     )
     moe_cycles_fp8: Float[Array, "*batch"] = constant(
-        25e3, 0.4, "cycles", "the same, fp8"
+        2.8e4, 0.3, "cycles", "the same, fp8"
     )
     moe_cycles_block: Float[Array, "*batch"] = constant(
-        45e3, 0.4, "cycles", "the same, block-scaled fp8"
+        4.3e4, 0.3, "cycles", "the same, block-scaled fp8"
     )
     moe_sorting: Float[Array, "*batch"] = constant(
-        1e4, 0.4, "cycles", "sorting of tokens by expert, once"
+        1.15e4, 0.4, "cycles", "sorting of tokens by expert, once"
     )
     moe_align: Float[Array, "*batch"] = constant(
-        0.37e-9, 0.5, "s", "sorting of tokens by expert, per row"
+        0.6e-9, 0.5, "s", "sorting of tokens by expert, per row"
     )
     moe_expert: Float[Array, "*batch"] = constant(
-        2.6e-9, 0.5, "s", "sorting of tokens by expert, per expert"
+        1.6e-9, 0.5, "s", "sorting of tokens by expert, per expert"
     )
     moe_load_energy: Float[Array, "*batch"] = constant(
-        20e-12, 0.4, "J/B", "tile loads of grouped GEMM beyond L2 and shared memory"
+        27e-12, 0.4, "J/B", "tile loads of grouped GEMM beyond L2 and shared memory"
     )
     # energies, all at the floor voltage V0
     energy_tensor: Float[Array, "*batch"] = constant(

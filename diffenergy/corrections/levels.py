@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array
 
 from ..hardware.files import GpuCard, corrections_rows, gpu_names, read_gpu
-from ..hardware.spec import GpuSpec
+from ..hardware.spec import MMA_KINDS, GpuSpec
 from ..records import as_float
 from .constants import CONSTANTS, Corrections, centre, is_share
 from .priors import INSTRUMENTS, PRIOR_FACTORS
@@ -33,10 +33,11 @@ Levels = dict[str, dict[str, float]]
 
 def tags(card: GpuCard) -> tuple[str, ...]:
     """Level names that apply to a GPU, general ones first; the last wins nothing:
-    factors multiply."""
+    factors multiply. MMA kinds are a chain: each has the factors of those before it."""
+    kinds = MMA_KINDS[1 : MMA_KINDS.index(card.mma) + 1] or (card.mma,)
     return (
         f"architecture:{card.architecture}",
-        f"mma:{card.mma}",
+        *(f"mma:{kind}" for kind in kinds),
         f"memory:{card.memory}",
         f"node:{card.process_node}",
         f"gpu:{card.corrections or card.name}",

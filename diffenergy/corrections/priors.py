@@ -7,16 +7,15 @@ from .sensors import SENSOR_CONSTANTS
 
 PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
     "mma:wgmma": {
-        "operand_half_tile": (0.8, 0.4),
+        "operand_half_tile": (0.3, 0.4),
         "gemm_cycles": (0.5, 0.3),
         "stream_feed": (1.4, 0.2),
         "store_exposed": (0.17, 0.6),
     },
-    "mma:tcgen05": {
-        "operand_half_tile": (1.0, 0.4),
-        "gemm_cycles": (0.4, 0.4),
-        "stream_feed": (1.8, 0.3),
-        "store_exposed": (0.1, 0.6),
+    "mma:tcgen05": {  # beyond wgmma
+        "gemm_cycles": (0.8, 0.3),
+        "stream_feed": (1.3, 0.2),
+        "store_exposed": (0.6, 0.5),
     },
     "memory:HBM2e": {"energy_dram": (0.95, 0.1)},
     "memory:HBM3": {"energy_dram": (0.85, 0.1)},
@@ -33,6 +32,7 @@ PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
     "node:5nm": {"core_energy": (0.7, 0.2)},
     "node:4N": {"core_energy": (0.65, 0.2)},
     "node:4NP": {"core_energy": (0.6, 0.2)},
+    "architecture:Ada": {"core_energy": (1.2, 0.3), "tensor_efficiency": (1.0, 0.8)},
     "architecture:Hopper": {"sm_clock_energy": (1.4, 0.3), "leakage": (0.2, 0.5)},
     "architecture:Blackwell": {"sm_clock_energy": (1.4, 0.4), "leakage": (0.2, 0.5)},
 }

@@ -34,7 +34,7 @@ class Sensor(Record):
     huge_bytes: Float[Array, ""] = constant(20e9, 0.3, "B", "weights with zero pages")
     weight_saving: Float[Array, ""] = constant(0.12, 0.5, "-", "left-over weights")
     gap: Float[Array, ""] = constant(0.2, 0.7, "s", "idle between two runs")
-    gap_sequence: Float[Array, ""] = constant(1e-4, 1.0, "s", "the same per sequence")
+    gap_sequence: Float[Array, ""] = constant(1e-4, 1.0, "s", "the same per sequence or unit of expert load")
     gap_byte: Float[Array, ""] = constant(3e-11, 1.0, "s/B", "the same per new byte")
 
 

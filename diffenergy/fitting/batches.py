@@ -11,6 +11,7 @@ from ..corrections import CorrectionsFile
 from ..hardware.files import GpuCard, read_gpu
 from ..hardware.spec import OperatingPoint
 from ..kernels import ops
+from ..kernels._routing import units_dealt
 from ..kernels.ops import COMMON_FIELDS
 from ..measurements import Columns, MeasurementTable
 from ..physics.instrument import Instrument
@@ -168,6 +169,16 @@ def _kernels(
     return _batch(table, corrections, card, op, [part], info, rows, facts)
 
 
+def _dealt(*columns: np.ndarray) -> np.ndarray:
+    """Units of expert load that the host deals out one by one before each run."""
+    rows = list(zip(*columns, strict=True))
+    known = {
+        row: units_dealt(int(row[0]), int(row[1]), int(row[2]), str(row[3]))
+        for row in set(rows)
+    }
+    return np.array([known[row] for row in rows], float)
+
+
 def _batch(
     table: MeasurementTable,
     corrections: CorrectionsFile,
@@ -262,6 +273,9 @@ def _facts(
         )  # fmt: skip
         made = queries * heads + 2 * keys * kv_heads
         facts |= {"sequences": batch, "operand_bytes": 2 * batch * made * size}
+    elif "gap" in model and "topk" in values:
+        names = ("num_tokens", "num_experts", "topk", "distribution")
+        facts["sequences"] = _dealt(*(values[name] for name in names))
     return facts
 
 

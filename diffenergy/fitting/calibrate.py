@@ -54,7 +54,7 @@ _FACTORS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "memory": ("energy_dram", "dram_efficiency"),
     "architecture": ("core_energy",),
-    "architecture:Ada": _ATTENTION,
+    "architecture:Ada": ("tensor_efficiency", *_ATTENTION),
     "gpu": ("core_energy", "idle_scale"),
 }
 """Constants that may differ between relatives, by their tag or its kind. The oldest of
@@ -117,7 +117,7 @@ def calibrate(
     own. `begin`: where the search begins, if not at `start`. Raises `ValueError` if no row is left or nothing is free.
     """
     rng = np.random.default_rng(settings.seed)
-    start = _with_series(tables, start)
+    start = with_cold_blocks(start, tables)
     targets: list[Target] = []
     per_table = _per_table(tables, settings.max_rows)
     for table in tables:
@@ -289,8 +289,8 @@ def _target(table: MeasurementTable, batch: Batch, table_weight: float) -> Targe
     return target(table, batch, *(sd * share for sd in KERNEL_SD))
 
 
-def _with_series(
-    tables: Sequence[MeasurementTable], start: CorrectionsFile
+def with_cold_blocks(
+    start: CorrectionsFile, tables: Sequence[MeasurementTable]
 ) -> CorrectionsFile:
     """Start with the cold blocks of every campaign whose sensor knows series."""
     instruments = {name: dict(values) for name, values in start.instruments.items()}

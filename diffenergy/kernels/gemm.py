@@ -89,7 +89,7 @@ def lower(
     }
     columns |= {
         "tensor_core": floats(fields["tensor_core"]),
-        "linear": floats(fields["layout"] == "tn"),
+        "linear": floats((fields["layout"] == "tn") | (weights != "none")),
         "a_distance": np.where(weights == "a", context.pass_bytes, 0.0),
         "b_distance": np.where(weights == "b", context.pass_bytes, 0.0),
         "eager": context.eager,
@@ -257,7 +257,7 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     partial = jnp.where(split > 1, 8 * split * batch * m * n, 0.0)  # fp32, write + read
 
     peak = _column(_rates.tensor_peak(gpu, shape.dtype))
-    half = c.operand_half_tile
+    half = c.operand_half_tile * peak * e / 4096  # bytes that the tensor cores eat
     fed = tile_m / (tile_m + half) * tile_n / (tile_n + half)
     efficiency = c.tensor_efficiency * fed
     efficiency *= _column(_rates.dtype_efficiency(c, shape.dtype))

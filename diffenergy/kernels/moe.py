@@ -1,13 +1,10 @@
-"""Mixture of experts: two grouped GEMM, activation, combination, with a token
-distribution over experts.
+"""Mixture of experts: sorting, two grouped GEMM, activation, combination, with a token
+distribution over experts (`_routing`).
 
-Equations: `docs/physics.md`, MoE. Counts of tokens per expert are made
-on the host (they depend on shapes alone); tiles over them are counted in the model.
+Equations: `docs/physics.md`, MoE.
 """
 
-import functools
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import equinox as eqx
@@ -24,7 +21,7 @@ from ..physics.demand import Demand
 from ..physics.demand import demand as make_demand
 from ..records import Record, as_float, as_index
 from ..units import KiB
-from . import _rates
+from . import _rates, _routing
 from .launch import Context, Host, Launches
 from .ops import Field, Op
 from .stream import CTA_BYTES
@@ -46,11 +43,7 @@ OPS: Final = (
     ),
 )
 
-BINS: Final = 64
-"""Expert loads are held as at most this many sorted values with weights."""
-_DRAWS: Final = 5
 _TILES_M: Final = (16.0, 32.0, 64.0, 128.0)
-_LEAST_TILE: Final = 16
 _SPARSE: Final = 4
 """Where this many times the rows are no more than the experts, and all experts are
 here, every row gets a tile of its own and nothing is sorted (vLLM fused_moe.py)."""
@@ -94,140 +87,10 @@ class Rows(Record):
     zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
 
 
-def balanced_counts(tokens: int, experts: int, topk: int) -> np.ndarray:
-    """Tokens of each expert, in order: choice j of token i goes to expert
-    i + j stride, stride = ceil(experts/topk); fewer tokens than that are spread."""
-    stride = -(-experts // topk)
-    part = tokens % experts
-    i = np.arange(part)
-    if tokens < stride:
-        i = i * stride // tokens
-    picked = (i[:, None] + stride * np.arange(topk)) % experts
-    return np.bincount(picked.ravel(), minlength=experts) + tokens // experts * topk
-
-
-def power_law_counts(
-    tokens: int, topk: int, ranks: int, exponent: float, u: np.ndarray
-) -> np.ndarray:
-    """Tokens of each expert from a bounded power law at probabilities `u`.
-
-    Rounded, at most `tokens` each. What the sum lacks of `tokens` x `topk` goes to the
-    smallest counts, what it has too much comes off the largest, rank by rank in turns.
-    """
-    total, a = tokens * topk, exponent
-    low, high = (1.0, 0.8 * tokens) if total > len(u) else (0.01, 2.0)
-    high = max(high, low * (1 + 1e-6))
-    if abs(a - 1) < 1e-9:
-        x = low * (high / low) ** u
-    else:
-        x = ((high ** (1 - a) - low ** (1 - a)) * u + low ** (1 - a)) ** (1 / (1 - a))
-    raw = np.round(x / x.sum() * total).astype(int)
-    groups = np.minimum(raw, tokens).reshape(ranks, -1)
-    cut = int(raw.sum() - groups.sum())
-    for missing in (cut, total - int(raw.sum())):
-        sign = 1 if missing > 0 else -1
-        room = np.sum(tokens - groups if missing > 0 else groups, axis=1)
-        shares = _in_turns(abs(missing), room).tolist()
-        pairs = zip(groups, shares, strict=True)
-        groups = np.array([sign * _filled(sign * group, n) for group, n in pairs])
-    return groups.ravel()
-
-
-def _in_turns(n: int, room: np.ndarray) -> np.ndarray:
-    """`n` units dealt one by one, in turns, to those that have room left."""
-    turns = _last(lambda t: np.minimum(room, t).sum() <= n, 0, int(room.max()))
-    dealt = np.minimum(room, turns)
-    dealt[np.flatnonzero(room > turns)[: n - dealt.sum()]] += 1
-    return dealt
-
-
-def _filled(counts: np.ndarray, n: int) -> np.ndarray:
-    """`counts` with `n` units added, each to the smallest (the first of equals)."""
-    low = int(counts.min())
-    level = _last(lambda t: np.maximum(t - counts, 0).sum() <= n, low, low + n)
-    filled = np.maximum(counts, level)
-    filled[np.flatnonzero(filled == level)[: n - (filled - counts).sum()]] += 1
-    return filled
-
-
-def _last(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """Last integer of [low, high] where `holds`, which is true up to it."""
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle - 1)
-    return low
-
-
-def expert_counts(
-    tokens: int, experts: int, topk: int, distribution: str
-) -> np.ndarray:
-    """Tokens per expert, ascending; their sum is `tokens` x `topk`.
-
-    `balanced`: spread evenly. `power_law_X`: quantiles of a bounded power law with
-    exponent X. Raises `ValueError` for any other name.
-    """
-    exponent = _exponent(distribution)
-    if exponent is None:
-        return np.sort(balanced_counts(tokens, experts, topk))
-    middles = (np.arange(experts) + 0.5) / experts
-    return np.sort(power_law_counts(tokens, topk, 1, exponent, middles))
-
-
-def _exponent(distribution: str) -> float | None:
-    """Exponent of a power law, None for `balanced`."""
-    if distribution == "balanced":
-        return None
-    match = re.fullmatch(r"power_law_(\d+(?:\.\d+)?)", distribution)
-    if match is None:
-        raise ValueError(
-            f"`distribution` is '{distribution}'; allowed are balanced and power_law_X "
-            "with a number X."
-        )
-    return float(match[1])
-
-
-def _most_loaded(counts: np.ndarray, ranks: int) -> np.ndarray:
-    """Counts on the (first) rank with most rows; ranks hold neighbouring experts."""
-    groups = counts.reshape(ranks, -1)
-    return groups[groups.sum(1).argmax()]
-
-
-@functools.lru_cache(maxsize=4096)
-def _loads(
-    tokens: int, experts: int, topk: int, ranks: int, distribution: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """(tokens, weight) of `BINS` load bins on the most loaded rank; of a power law over
-    several ranks the mean of five fixed draws."""
-    exponent = _exponent(distribution)
-    if exponent is None:
-        counts = _most_loaded(balanced_counts(tokens, experts, topk), ranks)
-    elif ranks == 1:
-        counts = expert_counts(tokens, experts, topk, distribution)
-    else:
-        draws = [
-            power_law_counts(tokens, topk, ranks, exponent, u)
-            for u in np.random.default_rng(0).random((_DRAWS, experts))
-        ]
-        counts = np.concatenate([_most_loaded(draw, ranks) for draw in draws])
-    share = ranks * counts.size / experts  # draws
-    return _binned(counts[counts > 0], 1 / share)
-
-
-def _binned(counts: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, weight) of `BINS` bins; where they suffice, all counts of a bin fill the
-    same number of tiles, whatever the tile."""
-    tiles, place = np.unique(-(-counts // _LEAST_TILE), return_inverse=True)
-    if len(tiles) > BINS:
-        place = place * BINS // len(tiles)
-    number = np.bincount(place, minlength=BINS)
-    total = np.bincount(place, counts, minlength=BINS)
-    return total / np.maximum(number, 1), share * number
-
-
 def lower(
     op: str, fields: Mapping[str, np.ndarray], context: Context
 ) -> list[Launches]:
-    """Gate and up together, activation, down, combination over the top-k rows."""
+    """Sorting, gate and up together, activation, down, sum over the top-k rows."""
     f = fields
     whole = [
         f[name].astype(int).tolist()
@@ -243,7 +106,7 @@ def lower(
                 f"`topk` is {topk}; at most `num_experts` = {experts} are allowed."
             )
     loads = [
-        _loads(*numbers, str(name))
+        _routing.loads(*numbers, str(name))
         for *numbers, name in zip(*whole, f["distribution"], strict=True)
     ]
     tokens = np.array([load for load, _ in loads])
@@ -386,7 +249,8 @@ def _experts_demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
     streams = jnp.minimum(smooth.at_least_one(active * across), loading)
     share = (weights + tokens) / (weights * loading / streams + tokens + 1e-9)
     flow = c.moe_flow * gpu.smem_per_sm / (228 * KiB) * share * loading / busy
-    # the grid holds every row in a tile of its own, or as many tiles as can be needed
+    # a library sizes its grid before it knows the routing: each row in a tile of its
+    # own, or a part-filled tile for each expert of all ranks; idle tiles end at once
     all_rows, experts = shape.all_rows[..., None], shape.experts[..., None]
     grid = jnp.minimum(all_rows, (all_rows + experts * (tile_m - 1)) / tile_m)
     empty = jnp.maximum(grid - tiles_m, 0.0) * across

@@ -38,7 +38,9 @@ class Instrument(Record):
     loop: Float[Array, "*r"] = _fact(1.0)
     loop_body: Float[Array, "*r"] = _fact()
     """Shortest time of one replay during the warm-up that plans the run, s."""
-    sequences: Float[Array, "*r"] = _fact()  # batch of an attention run
+    sequences: Float[Array, "*r"] = _fact()
+    """Sequences (attention), or units of load dealt out to experts, that the host
+    prepares before a run."""
     operand_bytes: Float[Array, "*r"] = _fact()
     """Bytes that are made (attention) or held (GEMM: all sets of weights) by a run."""
     rows: Float[Array, "*r"] = _fact()  # output rows of a GEMM
@@ -129,8 +131,8 @@ def hot_share(length: Array, before: Array, leaving: bool = False) -> Array:
     return jnp.sum(taken * share, -1) / jnp.sum(taken, -1)
 
 
-def _series_power(i: Instrument, s: Sensor, time: Array, power: Array) -> Array:
-    """Blocks of runs back to back and blocks of runs after idling, mixed."""
+def series_shares(i: Instrument, s: Sensor, time: Array) -> tuple[Array, Array]:
+    """Hot share of the sensor's readings (`hot_share`): after idling, back to back."""
     length = run_seconds(i, time)
     narrow = i.narrow > 0
     us = time / 60e-6
@@ -140,14 +142,24 @@ def _series_power(i: Instrument, s: Sensor, time: Array, power: Array) -> Array:
     fresh = jnp.where(narrow, s.fresh_narrow, s.fresh_share) * (time / 1e-3) ** 0.5
     after_idle = jnp.where(i.fresh > 0, fresh, cold)
     warm = s.warm_share * length + s.warm_seconds
+    return hot_share(length, after_idle), hot_share(length, warm)
+
+
+def idle_before(i: Instrument) -> Float[Array, "*r"]:
+    """Probability that a run of a sampled campaign began on an idle board."""
+    return jnp.maximum(i.cold, jnp.where(i.fresh > 0, 1.0, 0.0))
+
+
+def _series_power(i: Instrument, s: Sensor, time: Array, power: Array) -> Array:
+    """Blocks of runs back to back and blocks of runs after idling, mixed."""
+    after_idle, warm = series_shares(i, s, time)
     rise = power - s.background
-    idle_before = s.background + rise * hot_share(length, after_idle)
-    back_to_back = s.background + rise * hot_share(length, warm)
+    length = run_seconds(i, time)
     own = hot_share(length, jnp.zeros_like(length))
     after_hot = power * own + (1 - own) * jnp.maximum(power, s.previous_power)
-    back_to_back = jnp.where(narrow, after_hot, back_to_back)
-    idle = jnp.maximum(i.cold, jnp.where(i.fresh > 0, 1.0, 0.0))
-    return idle * idle_before + (1 - idle) * back_to_back
+    back_to_back = jnp.where(i.narrow > 0, after_hot, s.background + rise * warm)
+    idle = idle_before(i)
+    return idle * (s.background + rise * after_idle) + (1 - idle) * back_to_back
 
 
 def _gap_power(i: Instrument, s: Sensor, time: Array, power: Array) -> Array:

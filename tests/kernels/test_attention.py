@@ -150,3 +150,29 @@ def test_a_window_limits_what_decode_reads():
     assert full.l2[0, 0] - local.l2[0, 0] == 536_870_912 * 7 / 8
     assert longer.l2[0, 0] == full.l2[0, 0]  # runs the plain kernel
     assert longer.tensor[0, 0] == full.tensor[0, 0]
+
+
+# (KV heads, positions, splits): 132 SMs, blocks of 128; per SM ceil(1.1 T n_b / 132)
+@pytest.mark.parametrize(
+    "batch, positions, expected", [(16, 8192, 1), (1, 32768, 15), (4, 8192, 4)]
+)
+def test_splits_give_every_sm_as_many_blocks(batch: int, positions: int, expected: int):
+    shape = decode(batch=batch, kv_len=positions)
+    demand = lowered(shape, load_gpu("h200-sxm"), Corrections())
+    assert demand.ctas[0, 0] == batch * 8 * expected
+
+
+def test_unpacked_heads_have_tiles_of_their_own():
+    gpu, c = load_gpu("l40s"), Corrections()
+
+    def ctas(**given: Any) -> float:
+        return float(lowered(decode(batch=64, **given), gpu, c).ctas[0, 0])
+
+    assert ctas() == ctas(unpacked=1) == 64 * 8  # single queries, no window: packed
+    assert ctas(unpacked=1, window_size=512) == 64 * 32
+    assert ctas(unpacked=1, window_size=9000) == 64 * 32  # whatever the window
+    # heads of their own share no reads: four times the L2 traffic, the same DRAM
+    packed = lowered(decode(batch=64, window_size=512), gpu, c)
+    alone = lowered(decode(batch=64, window_size=512, unpacked=1), gpu, c)
+    assert alone.l2[0, 0] == pytest.approx(float(4 * packed.l2[0, 0]), rel=0.02)
+    assert alone.dram[0, 0] == packed.dram[0, 0]

@@ -8,8 +8,8 @@ import pytest
 from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import load_gpu
-from diffenergy.kernels import moe
-from diffenergy.kernels.moe import expert_counts
+from diffenergy.kernels import _routing, moe
+from diffenergy.kernels._routing import expert_counts
 
 SIZES = [
     (1, 8, 2), (7, 8, 2), (256, 128, 8), (4096, 128, 8), (1000, 60, 4), (3, 256, 8)
@@ -33,8 +33,8 @@ def test_counts(tokens: int, experts: int, topk: int, distribution: str):
 
 def dealt_one_by_one(
     tokens: int, topk: int, ranks: int, exponent: float, u: np.ndarray
-) -> np.ndarray:
-    """Power-law counts by the rule itself, one unit at a time."""
+) -> tuple[np.ndarray, int]:
+    """(power-law counts by the rule itself, units dealt one at a time)."""
     total, a = tokens * topk, exponent
     low, high = (1.0, 0.8 * tokens) if total > len(u) else (0.01, 2.0)
     x = ((high ** (1 - a) - low ** (1 - a)) * u + low ** (1 - a)) ** (1 / (1 - a))
@@ -50,10 +50,11 @@ def dealt_one_by_one(
                     group[fits[pick(group[fits])]] += step
                     units -= 1
 
-    adjust(int(counts.sum() - groups.sum()), 1)
+    cut = int(counts.sum() - groups.sum())
+    adjust(cut, 1)
     missing = total - int(groups.sum())
     adjust(abs(missing), 1 if missing > 0 else -1)
-    return groups.ravel()
+    return groups.ravel(), cut + abs(missing)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,16 @@ def dealt_one_by_one(
 def test_power_law_by_the_rule(experts: int, topk: int, tokens: int, ranks: int):
     u = np.random.default_rng(1).random(experts)
     given = (tokens, topk, ranks, 1.2, u)
-    assert moe.power_law_counts(*given).tolist() == dealt_one_by_one(*given).tolist()
+    counts, dealt = dealt_one_by_one(*given)
+    assert _routing.power_law_counts(*given).tolist() == counts.tolist()
+    assert np.abs(_routing._rounded(tokens, topk, 1.2, u)[1:]).sum() == dealt
+
+
+def test_units_dealt():
+    assert _routing.units_dealt(4096, 8, 2, "balanced") == 0
+    # top-2 of 8 experts: what one expert draws beyond all tokens is dealt to the others
+    few, many = (_routing.units_dealt(n, 8, 2, "power_law_1.2") for n in (64, 4096))
+    assert 0 < few < many < 2 * 4096
 
 
 @pytest.mark.parametrize(
@@ -79,7 +89,7 @@ def test_balanced_by_the_rule(tokens: int, experts: int, topk: int):
         start = i if tokens >= stride else i * stride // tokens
         for j in range(topk):
             counts[(start + j * stride) % experts] += 1
-    assert moe.balanced_counts(tokens, experts, topk).tolist() == counts.tolist()
+    assert _routing.balanced_counts(tokens, experts, topk).tolist() == counts.tolist()
 
 
 def test_one_token_reaches_one_expert_of_each_rank(sample, phases):
@@ -90,7 +100,7 @@ def test_one_token_reaches_one_expert_of_each_rank(sample, phases):
 
 def test_bins_keep_the_tiles():
     counts = np.random.default_rng(2).integers(1, 1000, 300)
-    loads, weights = moe._binned(counts, 0.2)
+    loads, weights = _routing._binned(counts, 0.2)
     assert (loads @ weights, weights.sum()) == pytest.approx((0.2 * counts.sum(), 60))
     for tile in (16, 32, 64, 128):
         got = np.ceil(loads / tile) @ weights

@@ -1,0 +1,113 @@
+"""Tiles, KV blocks and splits of fused attention, from shapes alone.
+
+Tables and rules are those of the libraries' public sources, and where measured times
+disagree the tile that fits them (`docs/physics.md`, Attention).
+"""
+
+from typing import Final
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from .. import smooth
+from ..hardware.spec import MMA_KINDS, GpuSpec
+from ..records import as_float
+
+HEADS: Final = (64.0, 128.0, 192.0, 256.0)
+PAGED: Final = len(MMA_KINDS)
+_MOST_SPLITS: Final = 32.0
+"""Splits that vLLM allows under CUDA graphs."""
+
+# (tile_m, tile_n) by MMA kind (mma.sync: packed FlashAttention; wgmma: FlashAttention 3
+# with paged KV; tcgen05: TensorRT-LLM; then FlashAttention 2 with paged KV), variant
+# (bf16, bf16 local, fp8, fp8 local), head_dim
+_FA2: Final = [[(128, 64)] * 4] * 4
+_FA3: Final = [
+    [(192, 128), (128, 128), (128, 96), (128, 80)],
+    [(192, 96), (128, 128), (128, 64), (128, 64)],
+    [(192, 128), (128, 160), (128, 96), (128, 128)],
+    [(192, 160), (128, 96), (128, 128), (128, 64)],
+]
+_TRTLLM: Final = [[(128, 128)] * 4] * 4
+_FA2_PAGED: Final = [[(64, 256), (64, 128), (64, 64), (64, 64)]] * 4
+_TILES: Final = np.array([_FA2, _FA3, _TRTLLM, _FA2_PAGED], float)
+
+
+def tiles_of(
+    head_dim: Array, kind: Array, local: Array, fp8: Array
+) -> tuple[Array, Array]:
+    """(tile_m, tile_n) of the kernel that serves a head size, type and window.
+
+    `kind`: the GPU's MMA kind, or `PAGED` for FlashAttention 2 with a paged cache.
+    """
+    variant = (2 * fp8 + local).astype(jnp.int32)
+    head = jnp.searchsorted(as_float(HEADS[:-1]), lax.stop_gradient(head_dim))
+    table = as_float(_TILES)[kind, variant, head]
+    return table[..., 0], table[..., 1]
+
+
+def kv_blocks(
+    q_len: Array,
+    kv_len: Array,
+    group: Array,
+    window: Array,
+    causal: Array,
+    tile_m: Array,
+    tile_n: Array,
+) -> tuple[Array, Array, Array, Array]:
+    """(tiles, blocks, longest, masked) of one KV head's query rows.
+
+    Row tile m holds `tile_m` (position, group member) pairs and visits the KV blocks
+    between the window's start and its last position. `blocks` and `masked` are sums
+    over tiles, `longest` the largest block count. The block count is exact (a floor
+    sum) with the closed form's gradient; with a window the other two are estimates.
+    """
+    tiles = smooth.ceil(q_len * group / tile_m)
+    whole = lax.stop_gradient
+    m, n, g, q = whole(tile_m), whole(tile_n), whole(group), whole(q_len)
+    count = whole(jnp.ceil(q * g / m))
+    shift = jnp.maximum(whole(kv_len) - q, 0.0)  # positions already in the cache
+    span, last = g * n, jnp.floor((q - 1 + shift) / n)
+    # the first block inside the window: zero until tile `first`
+    first = jnp.clip(jnp.ceil((window - 1 - shift) * g / m), 0.0, count)
+    inside = jnp.maximum((shift - window + 1) * g + first * m, 0.0)
+    ends, starts, diagonals = smooth.floor_sum(
+        jnp.stack([count - 1, count - first, count]),
+        m,
+        jnp.stack([m - 1 + shift * g, inside, (1 + shift) * g]),
+        span,
+    )
+    ends = ends + last
+    starts = jnp.where(window > 0, starts, 0.0)
+    exact = ends - starts + count
+    diagonal = ends - diagonals + count
+    masked = jnp.where(window > 0, jnp.minimum(exact, 2 * diagonal), diagonal)
+    # continuous: mean visible keys plus the rounding of both block ends
+    keys = jnp.where(
+        window > 0, jnp.minimum(window, kv_len), kv_len - (q_len - tile_m / group) / 2
+    )
+    relaxed = tiles * (keys / tile_n + jnp.where(window > 0, 1.0, 0.5))
+    longest = jnp.where(
+        window > 0,
+        jnp.minimum(jnp.ceil(kv_len / tile_n), jnp.floor(window / tile_n) + 1.0),
+        jnp.ceil(kv_len / tile_n),
+    )
+    full = tiles * smooth.ceil(kv_len / tile_n)
+    blocks = jnp.where(causal > 0, smooth.with_slope_of(exact, relaxed), full)
+    masked = jnp.where(
+        causal > 0, smooth.with_slope_of(masked, tiles + 0 * masked), 0.0
+    )
+    return tiles, blocks, jnp.maximum(longest, blocks / tiles), masked
+
+
+def splits(tiles: Array, blocks: Array, gpu: GpuSpec) -> Array:
+    """CTAs that share the KV cache of one row tile of `blocks` KV blocks.
+
+    FlashAttention 3 gives every SM the same number of blocks of the whole cache, with a
+    margin of 10 %; it looks at neither window nor mask.
+    """
+    blocks = smooth.ceil(blocks)
+    per_sm = smooth.ceil(1.1 * tiles * blocks / gpu.num_sms)
+    share = smooth.ceil(smooth.at_least_one(blocks / per_sm))
+    return jnp.minimum(share, _MOST_SPLITS)
