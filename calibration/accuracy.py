@@ -1,72 +1,273 @@
-"""Accuracy with one model family left out of the fit, beside the fitted figures.
+"""The accuracy table: every split fitted without its left-out groups, then scored.
 
-    python calibration/accuracy.py DATA.csv OP=DATA.csv ... --workloads F.jsonl
+    python calibration/accuracy.py DATA [--only NAME ...] [--seeds 3] [--jobs 2]
+        [--rows rows.npz] [--spread CORRECTIONS.json]
 
-DATA.csv holds passes with the columns `source` and `model`; kernel tables take part in
-every fit as they do in `optimize.py`.
+DATA is the folder of the measured tables. Prints the table; `--rows` keeps measured and
+predicted numbers of all left-out rows, from which `plots.py` draws; `--spread` writes
+the widths of the left-out errors into a corrections file.
 """
 
+import dataclasses
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-def accuracy(
-    data: Annotated[list[str], typer.Argument(help="FILE.csv or OP=FILE.csv")],
-    workloads: Annotated[
-        list[Path] | None, typer.Option(help="kernel listings")
-    ] = None,
-    seed: int = 0,
-    max_steps: int = 25,
-) -> None:
-    """Fit once with all rows and once without each model family; print the errors."""
+COLUMNS = {"time": "time_s", "power": "avg_power_w", "energy": "energy_j"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """One fold: numbers of its tested rows, and which score each row belongs to."""
+
+    split: str
+    fold: int
+    seed: int
+    gpu: np.ndarray
+    numbers: dict[str, np.ndarray]
+    """`time`, `power`, `energy` (measured), the same with `_pred`."""
+    member: np.ndarray
+    """Rows by scores: whether a score counts the row."""
+    parameters: int
+    rows: int
+
+
+def run_fold(folder: str, name: str, fold: int, seed: int) -> Done:
+    """Fit without the left-out groups and predict them."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    import numpy as np
+    from splits import SPLITS
 
-    from diffenergy.corrections import prior_file
-    from diffenergy.fitting.calibrate import blanked, calibrate
+    from diffenergy.fitting.calibrate import calibrate
     from diffenergy.fitting.predict import predict
-    from diffenergy.measurements import Predictions, grouped, read_measurements
-    from diffenergy.workload.listing import read_listings
 
-    listings = {x.name: [x] for f in workloads or [] for x in read_listings(f)}
-    passes, *kernels = [read_measurements([s], workloads=listings) for s in data]
-    family = passes.frame["model"].to_numpy()
+    split = next(x for x in SPLITS if x.name == name)
+    data = _data(folder)
+    task = split.fold(data, fold, seed)
+    result = calibrate(task.fitted, data.listings, task.start, task.settings)
+    predicted = predict(task.tested, data.listings, result.corrections)
+    rows = np.flatnonzero(task.tested.skipped == "")
+    numbers: dict[str, np.ndarray] = {}
+    for word, column in COLUMNS.items():
+        numbers[word] = getattr(task.tested, column)[rows]
+        numbers[f"{word}_pred"] = getattr(predicted, column)[rows]
+    member = [
+        score.rows(task.tested, predicted, result.corrections)[rows]
+        for score in split.scores
+    ]
+    return Done(
+        name, fold, seed, task.tested.gpu[rows].astype(str), numbers,
+        np.stack(member, 1), len(result.fit.z), sum(result.rows.values()),
+    )  # fmt: skip
 
-    def predictions(held: np.ndarray) -> Predictions:
-        tables = [blanked(passes, held), *kernels]
-        result = calibrate(
-            tables, listings, prior_file(), seed=seed, max_steps=max_steps
-        )
-        return predict(passes, listings, result.corrections)
 
-    def show(label: str, predicted: Predictions) -> None:
-        for group in grouped(passes, predicted, ["source"]):
-            errors = " / ".join(
-                f"{group[f'{name}_mape_pct']:.1f}"
-                for name in ("time", "power", "energy")
-            )
+_DATA: dict[str, Any] = {}
+
+
+def _data(folder: str) -> Any:
+    """`Data` of a folder, kept by each process."""
+    from splits import Data
+
+    return _DATA.setdefault(folder, Data(folder))
+
+
+def run_all(folder: str, names: Sequence[str], seeds: int, jobs: int) -> list[Done]:
+    """All folds of the named splits, `jobs` at once, with progress on stderr."""
+    from splits import SPLITS
+
+    tasks = [
+        (split.name, fold, seed)
+        for split in SPLITS
+        if not names or split.name in names
+        for seed in range(seeds if split.seeded else 1)
+        for fold in range(split.count)
+    ]
+    if not tasks:
+        known = ", ".join(split.name for split in SPLITS)
+        raise ValueError(f"`--only` is {', '.join(names)}; known are {known}.")
+    done = []
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        futures = [pool.submit(run_fold, folder, *task) for task in tasks]
+        for future in as_completed(futures):
+            done.append(future.result())
+            x = done[-1]
             typer.echo(
-                f"{label:12s} {group['source']:10s} {group['rows']:4d} rows {errors}"
+                f"{len(done)}/{len(tasks)} {x.split} fold {x.fold} seed {x.seed}",
+                err=True,
             )
+    return sorted(done, key=lambda x: (x.split, x.seed, x.fold))
 
-    show("fitted", predictions(np.zeros(passes.num_rows, dtype=bool)))
-    out = {
-        n: np.full(passes.num_rows, np.nan)
-        for n in ("time_s", "energy_j", "avg_power_w")
+
+def mape(done: Sequence[Done], score: int, word: str) -> float | None:
+    """Mean absolute percentage error over the folds of one seed."""
+    read = np.concatenate([x.numbers[word][x.member[:, score]] for x in done])
+    made = np.concatenate([x.numbers[f"{word}_pred"][x.member[:, score]] for x in done])
+    known = np.isfinite(read) & np.isfinite(made)
+    if not known.any():
+        return None
+    return 100 * float(np.mean(np.abs(made[known] / read[known] - 1)))
+
+
+def table(done: Sequence[Done]) -> list[str]:
+    """Lines of the table in Markdown: mean over seeds, +- half their range."""
+    from splits import SPLITS
+
+    lines = [
+        "| rows | left out | n | constants | time / power / energy | goal | study |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for split in SPLITS:
+        mine = [x for x in done if x.split == split.name]
+        if not mine:
+            continue
+        seeds = sorted({x.seed for x in mine})
+        for i, score in enumerate(split.scores):
+            cells = []
+            for word in COLUMNS:
+                values = [
+                    mape([x for x in mine if x.seed == s], i, word) for s in seeds
+                ]
+                cells.append(_cell(values) if word in score.quantities else "-")
+            count = sum(int(x.member[:, i].sum()) for x in mine if x.seed == seeds[0])
+            constants = max(x.parameters for x in mine)
+            goal, study = (
+                " / ".join("-" if x is None else f"{x:g}" for x in of)
+                for of in (score.goal, score.study)
+            )
+            lines.append(
+                f"| {score.title} | {split.left_out} | {count} | {constants} | "
+                f"{' / '.join(cells)} | {goal} | {study} |"
+            )
+    return lines
+
+
+def _cell(values: Sequence[float | None]) -> str:
+    known = [x for x in values if x is not None]
+    if not known:
+        return "-"
+    spread = (max(known) - min(known)) / 2
+    shown = f"{np.mean(known):.1f}"
+    return f"{shown} +- {spread:.1f}" if len(known) > 1 else shown
+
+
+def spreads(done: Sequence[Done]) -> dict[str, dict[str, Any]]:
+    """Half widths of intervals by kind and grade, from all left-out rows."""
+    from splits import SPLITS
+
+    from diffenergy.corrections.spread import widths
+
+    found: dict[str, dict[str, Any]] = {}
+    for key in dict.fromkeys(split.spread for split in SPLITS if split.spread):
+        parts: dict[str, list[np.ndarray]] = {word: [] for word in COLUMNS}
+        times: list[np.ndarray] = []
+        sources = []
+        for split in SPLITS:
+            mine = [x for x in done if x.split == split.name and split.spread == key]
+            for x in mine:
+                times.append(x.numbers["time_pred"])
+                for word in COLUMNS:
+                    ratio = np.log(x.numbers[word] / x.numbers[f"{word}_pred"])
+                    parts[word].append(ratio)
+            if mine:
+                sources.append(split.left_out)
+        if times:
+            ratios = {word: np.concatenate(part) for word, part in parts.items()}
+            found[key] = {
+                **widths(np.concatenate(times), ratios),
+                "rows": sum(map(len, times)),
+                "left_out": sorted(set(sources)),
+            }
+    return found
+
+
+def coverage(done: Sequence[Done]) -> list[str]:
+    """Share of the left-out rows of every split within 5-95 % intervals whose widths
+    come from the other folds of the same kind."""
+    from splits import SPLITS
+
+    from diffenergy.corrections.spread import Trust
+
+    lines = []
+    for split in SPLITS:
+        mine = [x for x in done if x.split == split.name and split.spread]
+        inside: dict[str, list[np.ndarray]] = {word: [] for word in COLUMNS}
+        for fold in {x.fold for x in mine}:
+            kept = [x for x in done if x.split != split.name or x.fold != fold]
+            found = spreads(kept).get(split.spread)
+            if found is None:
+                continue
+            for x in (x for x in mine if x.fold == fold):
+                for word in COLUMNS:
+                    if word not in found:
+                        continue
+                    trust = Trust("", found)
+                    width = trust.half_width(word, x.numbers["time_pred"])
+                    ratio = np.log(x.numbers[word] / x.numbers[f"{word}_pred"])
+                    known = np.isfinite(ratio)
+                    inside[word].append(np.abs(ratio[known]) <= width[known])
+        shares = [
+            f"{100 * np.mean(np.concatenate(part)):.0f}"
+            if part and sum(map(len, part))
+            else "-"
+            for part in inside.values()
+        ]
+        if mine:
+            lines.append(f"| {split.name} | {split.left_out} | {' / '.join(shares)} |")
+    return lines
+
+
+def accuracy(
+    data: Annotated[Path, typer.Argument(help="folder of the measured tables")],
+    only: Annotated[list[str] | None, typer.Option(help="splits, by name")] = None,
+    seeds: Annotated[int, typer.Option(min=1)] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="folds at once")] = 2,
+    rows: Annotated[Path | None, typer.Option(help=".npz of all rows")] = None,
+    spread: Annotated[
+        Path | None, typer.Option(help="corrections file to put the widths into")
+    ] = None,
+) -> None:
+    """Fit and score every split; print the table and the coverage of intervals."""
+    try:
+        done = run_all(str(data), only or [], seeds, jobs)
+    except ValueError as error:
+        typer.echo(f"accuracy: {error}", err=True)
+        raise typer.Exit(2) from None
+    typer.echo("\n".join(table(done)))
+    typer.echo("\n| split | left out | inside 5-95 %, time / power / energy |")
+    typer.echo("|---|---|---|\n" + "\n".join(coverage(done)))
+    if rows is not None:
+        first = [x for x in done if x.seed == 0]
+        np.savez_compressed(rows, **_flat(first))  # pyright: ignore[reportArgumentType]
+    if spread is not None:
+        _write_spread(spread, spreads(done))
+
+
+def _flat(done: Sequence[Done]) -> dict[str, np.ndarray]:
+    columns = {
+        word: np.concatenate([x.numbers[word] for x in done])
+        for word in done[0].numbers
     }
-    grade = skipped = np.full(passes.num_rows, "", dtype=object)
-    for name in sorted(set(family)):
-        held = family == name
-        fold = predictions(held)
-        for column, values in out.items():
-            values[held] = getattr(fold, column)[held]
-        grade, skipped = fold.grade, fold.skipped
-        typer.echo(f"without {name}: done", err=True)
-    show("left out", Predictions(grade=grade, skipped=skipped, **out))
+    columns["gpu"] = np.concatenate([x.gpu for x in done])
+    columns["split"] = np.concatenate([np.full(len(x.gpu), x.split) for x in done])
+    return columns
+
+
+def _write_spread(path: Path, found: dict[str, dict[str, Any]]) -> None:
+    from diffenergy.corrections import read_corrections, write_corrections
+    from diffenergy.files import write_text_atomic
+
+    file = read_corrections(path)
+    file = dataclasses.replace(file, spread={**file.spread, **found})
+    write_text_atomic(path, write_corrections(file), inputs=[])
 
 
 if __name__ == "__main__":

@@ -174,9 +174,6 @@ class Corrections(Record):
     prefill_sharpness: Float[Array, "*batch"] = constant(
         4.1, 0.3, "-", "overlap of matrix, softmax and loads"
     )
-    prefill_schedule: Float[Array, "*batch"] = constant(
-        12e-9, 0.5, "s", "scheduling kernel, per sequence"
-    )
     prefill_serial: Float[Array, "*batch"] = constant(
         1.5, 0.3, "-", "the same where matrix and softmax take turns"
     )
@@ -191,6 +188,9 @@ class Corrections(Record):
     )
     prefill_cycles: Float[Array, "*batch"] = constant(
         7000.0, 0.4, "cycles", "launch cost of prefill attention beyond a launch"
+    )
+    prefill_schedule: Float[Array, "*batch"] = constant(
+        12e-9, 0.5, "s", "scheduling kernel, per sequence"
     )
     # fused attention, decode
     decode_efficiency: Float[Array, "*batch"] = constant(
@@ -214,8 +214,8 @@ class Corrections(Record):
     decode_cycles_local: Float[Array, "*batch"] = constant(
         1700.0, 0.5, "cycles", "extra launch of decode with a window"
     )
-    decode_feed: Float[Array, "*batch"] = constant(
-        200.0, 0.5, "B/cycle/SM", "loads of K and V in decode attention"
+    decode_flow: Float[Array, "*batch"] = constant(
+        200.0, 0.5, "B/cycle/SM", "flow of K and V into one SM in decode attention"
     )
     decode_sharpness: Float[Array, "*batch"] = constant(
         4.0, 0.4, "-", "overlap of matrix, softmax and loads in decode attention"
@@ -310,11 +310,11 @@ class Corrections(Record):
     )
     energy_sfu: Float[Array, "*batch"] = constant(3.5e-12, 0.6, "J", "special function")
     energy_issue: Float[Array, "*batch"] = constant(
-        4e-12, 0.3, "J", "lane instruction of streaming kernels"
+        8e-12, 0.5, "J", "lane instruction of streaming kernels"
     )
     energy_smem: Float[Array, "*batch"] = constant(0.5e-12, 0.7, "J/B", "shared memory")
     energy_l2: Float[Array, "*batch"] = constant(
-        10e-12, 0.25, "J/B", "L2, network and SM path"
+        8e-12, 0.4, "J/B", "L2, network and SM path"
     )
     energy_dram: Float[Array, "*batch"] = constant(
         75e-12, 0.2, "J/B", "DRAM and its interface (own rail), HBM2"

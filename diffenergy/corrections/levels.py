@@ -115,9 +115,7 @@ class CorrectionsFile:
             return "calibrated"
         return "forecast" if fitted else "datasheet"
 
-    def trust(
-        self, card: GpuCard, kind: str = "workload", new: bool = False
-    ) -> Trust:
+    def trust(self, card: GpuCard, kind: str = "workload", new: bool = False) -> Trust:
         """Grade and interval widths of one kind of rows (an op, or "workload") on a
         GPU: those of left-out groups where such rows of this GPU were fitted, else
         (or if the GPU is `new`, a design) those of left-out GPUs."""

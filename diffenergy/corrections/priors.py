@@ -5,6 +5,10 @@ from typing import Any, Final
 
 from .sensors import SENSOR_CONSTANTS
 
+_NEWER_HOST: Final = {
+    f"dispatch_{what}": (0.55, 0.3) for what in ("stream", "matrix", "module", "pass")
+}
+"""Hosts of H100 boards need 17 us for a listed operator, those of the A100 33 us."""
 PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
     "mma:wgmma": {
         "operand_half_tile": (0.3, 0.4),
@@ -33,8 +37,16 @@ PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
     "node:4N": {"core_energy": (0.65, 0.2)},
     "node:4NP": {"core_energy": (0.6, 0.2)},
     "architecture:Ada": {"core_energy": (1.2, 0.3), "tensor_efficiency": (1.0, 0.8)},
-    "architecture:Hopper": {"sm_clock_energy": (1.4, 0.3), "leakage": (0.2, 0.5)},
-    "architecture:Blackwell": {"sm_clock_energy": (1.4, 0.4), "leakage": (0.2, 0.5)},
+    "architecture:Hopper": {
+        "sm_clock_energy": (1.4, 0.3),
+        "leakage": (0.2, 0.5),
+        **_NEWER_HOST,
+    },
+    "architecture:Blackwell": {
+        "sm_clock_energy": (1.4, 0.4),
+        "leakage": (0.2, 0.5),
+        **_NEWER_HOST,
+    },
 }
 """Prior factors of tags: (centre, sd of the log); see `docs/physics.md`, Constants:
 newer matrix instructions, memory types per byte, process nodes per core operation."""
@@ -88,10 +100,14 @@ INSTRUMENTS: Final[Mapping[str, Mapping[str, Any]]] = {
         **{
             name: field.default
             for name, field in SENSOR_CONSTANTS.items()
-            if not name.startswith("gap")
+            if not name.startswith(("gap", "first"))
         },
     },
-    "vllm/0.22.0:context_attention": _ATTENTION,
+    "vllm/0.22.0:context_attention": {
+        **_ATTENTION,
+        "first_q_len": 16384.0,
+        "first_length": 3.0,
+    },
     "vllm/0.22.0:generation_attention": _ATTENTION,
     "vllm/0.22.0:moe": {**_ATTENTION, "background": 140.0, "gap": 0.02},
 }

@@ -19,7 +19,7 @@ class Sensor(Record):
     launches of the warm-up alone) or `fresh`; or a `gap` lies between two runs.
     """
 
-    background: Float[Array, ""] = constant(138.0, 0.1, "W", "board before a run")
+    background: Float[Array, ""] = constant(138.0, 0.05, "W", "board before a run")
     warm_share: Float[Array, ""] = constant(1.0, 0.3, "1/s", "warm before, per s")
     warm_seconds: Float[Array, ""] = constant(0.22, 0.3, "-", "warm before, at least")
     cold_share: Float[Array, ""] = constant(0.26, 0.4, "-", "cold, at 60 us")
@@ -34,7 +34,12 @@ class Sensor(Record):
     huge_bytes: Float[Array, ""] = constant(20e9, 0.3, "B", "weights with zero pages")
     weight_saving: Float[Array, ""] = constant(0.12, 0.5, "-", "left-over weights")
     gap: Float[Array, ""] = constant(0.2, 0.7, "s", "idle between two runs")
-    gap_sequence: Float[Array, ""] = constant(1e-4, 1.0, "s", "the same per sequence or unit of expert load")
+    gap_sequence: Float[Array, ""] = constant(
+        1e-4, 1.0, "s", "the same per sequence or unit of expert load"
+    )
+    first_length: Float[Array, ""] = constant(
+        3.0, 0.7, "-", "how much shorter the first run of a series is"
+    )
     gap_byte: Float[Array, ""] = constant(3e-11, 1.0, "s/B", "the same per new byte")
 
 

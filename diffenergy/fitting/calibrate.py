@@ -114,7 +114,8 @@ def calibrate(
 
     From corrections with nothing fitted every level is free; from fitted ones the
     global and architecture levels stay, and the GPUs of the rows get factors of their
-    own. `begin`: where the search begins, if not at `start`. Raises `ValueError` if no row is left or nothing is free.
+    own. `begin`: where the search begins, if not at `start`. Raises `ValueError` if no
+    row is left or nothing is free.
     """
     rng = np.random.default_rng(settings.seed)
     start = with_cold_blocks(start, tables)
@@ -122,9 +123,7 @@ def calibrate(
     per_table = _per_table(tables, settings.max_rows)
     for table in tables:
         skipped = _sampled(table, start, rng, per_table)
-        chosen = _without_unsettled(
-            dataclasses.replace(table, skipped=skipped), start
-        )
+        chosen = _without_unsettled(dataclasses.replace(table, skipped=skipped), start)
         for batch in batches(chosen, listings, start):
             targets.append(_target(chosen, batch, settings.table_weight))
     if not targets:
@@ -138,7 +137,8 @@ def calibrate(
     )
     if not parameters.free:
         raise ValueError(
-            "nothing is left to fit: `--freeze` holds every constant that the rows move."
+            "nothing is left to fit: `--freeze` holds every constant that the rows "
+            "move."
         )
     result = fit(
         parameters,
@@ -183,18 +183,19 @@ def blanked(table: MeasurementTable, held: np.ndarray) -> MeasurementTable:
 
 def free_parameters(start: CorrectionsFile, targets: Sequence[Target]) -> Parameters:
     """Constants that the targets can move (see `calibrate`)."""
-    used = [item.batch for item in targets]
     levels: Levels = {tag: dict(values) for tag, values in start.levels.items()}
-    free: list[Parameter] = []
     if not start.fitted_on:
-        free += [Parameter("global", name) for name in CONSTANTS if name not in _HELD]
-        free += _relatives(used)
+        names = [name for name in CONSTANTS if name not in _HELD]
+        free = [Parameter("global", name) for name in names]
+        free += _relatives([item.batch for item in targets])
     else:
-        free += _own(start, targets)
+        free = _own(start, targets)
     for item in targets:
         batch = item.batch
         if not batch.how.sampling or not np.isfinite(item.power).any():
             continue
+        if Parameter(tags(batch.card)[-1], "dynamic_energy") in free:
+            continue  # a few readings say nothing about how they were read
         name = f"{batch.campaign}:{batch.kind}"
         levels[SENSOR + name] = model = {
             k: v
@@ -232,7 +233,9 @@ def _relatives(used: Sequence[Batch]) -> list[Parameter]:
                 for name in names
                 if _concerns(name, batch) and (prefix != "gpu" or batch.kind != "moe")
             )
-    return [Parameter(tag, name) for tag in sorted(factors) for name in sorted(factors[tag])]
+    return [
+        Parameter(tag, name) for tag in sorted(factors) for name in sorted(factors[tag])
+    ]
 
 
 def _own(start: CorrectionsFile, targets: Sequence[Target]) -> list[Parameter]:

@@ -44,9 +44,7 @@ def cold_blocks(table: MeasurementTable, rows: np.ndarray) -> list[Block]:
     return blocks
 
 
-def in_blocks(
-    blocks: list[Block], m: np.ndarray, n: np.ndarray
-) -> np.ndarray:
+def in_blocks(blocks: list[Block], m: np.ndarray, n: np.ndarray) -> np.ndarray:
     """1 where a shape lies in one of the blocks, else 0."""
     if not blocks:
         return np.zeros(len(m))

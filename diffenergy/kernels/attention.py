@@ -51,7 +51,7 @@ OPS: Final = (
 _WRITES: Final = "vllm/0.24"
 _WRITE: Final = 55.0
 """Lane instructions to write one element of K or V to the cache (1.8 times at fp8)."""
-_WRITE_TOKEN: Final = 30_000.0
+_WRITE_TOKEN: Final = 5000.0
 """The same for one token, whatever its size: a CTA."""
 _ROUND: Final = 34.0
 """Lane instructions to round one element of Q to fp8."""
@@ -321,7 +321,7 @@ def _decode(shape: Decode, gpu: GpuSpec, c: Corrections) -> Demand:
         tensor_peak=s["peak"],
         tensor_efficiency=c.decode_efficiency,
         sfu_efficiency=1 / c.decode_exp,
-        feed=c.decode_feed,
+        feed=c.decode_flow,
         ctas=ctas,
         quantization=c.decode_quantization,
         own_cycles=own,

@@ -49,7 +49,8 @@ class Instrument(Record):
     cold: Float[Array, "*r"] = _fact()
     """Probability that the board was idle before the run."""
     fresh: Float[Array, "*r"] = _fact()
-    """1 where a fresh process made the run."""
+    """1 where a fresh process made the run (GEMM), or the first of a series
+    (attention)."""
 
 
 GOVERNOR_TIME: Final = 20e-3
@@ -163,8 +164,10 @@ def _series_power(i: Instrument, s: Sensor, time: Array, power: Array) -> Array:
 
 
 def _gap_power(i: Instrument, s: Sensor, time: Array, power: Array) -> Array:
-    """A run after a gap behind a run of the same kind."""
+    """A run after a gap behind a run of the same kind; the first of a series was planned
+    by slow first calls, so that it is short."""
     gap = s.gap + s.gap_sequence * i.sequences + s.gap_byte * i.operand_bytes
     gap = (gap**-4 + 1.0) ** (-1 / 4)
-    share = hot_share(run_seconds(i, time), 1 - gap, leaving=True)
+    length = run_seconds(i, time) / (1 + s.first_length * i.fresh)
+    share = hot_share(length, 1 - gap, leaving=True)
     return s.background + share * (power - s.background)
