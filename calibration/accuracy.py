@@ -1,7 +1,7 @@
 """The accuracy table: every split fitted without its left-out groups, then scored.
 
     python calibration/accuracy.py DATA [--only NAME ...] [--seeds 3] [--jobs 2]
-        [--rows rows.npz] [--spread CORRECTIONS.json]
+        [--keep FOLDER] [--rows rows.npz] [--spread CORRECTIONS.json]
 
 DATA is the folder of the measured tables. Prints the table; `--rows` keeps measured and
 predicted numbers of all left-out rows, from which `plots.py` draws; `--spread` writes
@@ -9,6 +9,7 @@ the widths of the left-out errors into a corrections file.
 """
 
 import dataclasses
+import pickle
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -80,8 +81,11 @@ def _data(folder: str) -> Any:
     return _DATA.setdefault(folder, Data(folder))
 
 
-def run_all(folder: str, names: Sequence[str], seeds: int, jobs: int) -> list[Done]:
-    """All folds of the named splits, `jobs` at once, with progress on stderr."""
+def run_all(
+    folder: str, names: Sequence[str], seeds: int, jobs: int, keep: Path | None
+) -> list[Done]:
+    """All folds of the named splits, `jobs` at once, with progress on stderr; those in
+    the folder `keep` are not run again."""
     from splits import SPLITS
 
     tasks = [
@@ -94,15 +98,19 @@ def run_all(folder: str, names: Sequence[str], seeds: int, jobs: int) -> list[Do
     if not tasks:
         known = ", ".join(split.name for split in SPLITS)
         raise ValueError(f"`--only` is {', '.join(names)}; known are {known}.")
-    done = []
+    kept = {t: keep / f"{t[0]}-{t[1]}-{t[2]}.pickle" for t in tasks} if keep else {}
+    done = [pickle.loads(p.read_bytes()) for p in kept.values() if p.exists()]
+    left = [t for t in tasks if t not in kept or not kept[t].exists()]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(run_fold, folder, *task) for task in tasks]
+        futures = {pool.submit(run_fold, folder, *task): task for task in left}
         for future in as_completed(futures):
-            done.append(future.result())
-            x = done[-1]
+            task, result = futures[future], future.result()
+            done.append(result)
+            if keep:
+                kept[task].write_bytes(pickle.dumps(result))
+            name, fold, seed = task
             typer.echo(
-                f"{len(done)}/{len(tasks)} {x.split} fold {x.fold} seed {x.seed}",
-                err=True,
+                f"{len(done)}/{len(tasks)} {name} fold {fold} seed {seed}", err=True
             )
     return sorted(done, key=lambda x: (x.split, x.seed, x.fold))
 
@@ -183,6 +191,11 @@ def spreads(done: Sequence[Done]) -> dict[str, dict[str, Any]]:
             ratios = {word: np.concatenate(part) for word, part in parts.items()}
             found[key] = {
                 **widths(np.concatenate(times), ratios),
+                "mape_pct": {
+                    word: round(100 * float(np.nanmean(np.abs(np.expm1(-ratio)))), 1)
+                    for word, ratio in ratios.items()
+                    if np.isfinite(ratio).any()
+                },
                 "rows": sum(map(len, times)),
                 "left_out": sorted(set(sources)),
             }
@@ -230,14 +243,19 @@ def accuracy(
     only: Annotated[list[str] | None, typer.Option(help="splits, by name")] = None,
     seeds: Annotated[int, typer.Option(min=1)] = 1,
     jobs: Annotated[int, typer.Option(min=1, help="folds at once")] = 2,
+    keep: Annotated[
+        Path | None, typer.Option(help="folder of finished folds, to go on from")
+    ] = None,
     rows: Annotated[Path | None, typer.Option(help=".npz of all rows")] = None,
     spread: Annotated[
         Path | None, typer.Option(help="corrections file to put the widths into")
     ] = None,
 ) -> None:
     """Fit and score every split; print the table and the coverage of intervals."""
+    if keep:
+        keep.mkdir(parents=True, exist_ok=True)
     try:
-        done = run_all(str(data), only or [], seeds, jobs)
+        done = run_all(str(data), only or [], seeds, jobs, keep)
     except ValueError as error:
         typer.echo(f"accuracy: {error}", err=True)
         raise typer.Exit(2) from None

@@ -112,7 +112,7 @@ def folds_of(groups: np.ndarray, order: np.ndarray, count: int) -> np.ndarray:
 
 # --- whole passes
 
-PASS_STEPS = 12
+PASS_STEPS = 8
 
 
 def _source(table: MeasurementTable, *names: str) -> np.ndarray:

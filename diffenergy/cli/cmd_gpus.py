@@ -67,14 +67,13 @@ def _show(name: str, toml: bool, as_json: bool, out: str | None):
         ".toml": lambda: gpu_toml(card),
     }
     output.writer(out, writers)
-    from ..corrections import read_corrections, tags
+    from ..corrections import read_corrections
     from ..hardware import gpu_toml, read_gpu
     from ..hardware.files import field_units
     from ..report.known import gpu_parts, gpu_summary
 
     card, file = read_gpu(name), read_corrections()
-    levels = [level for level in ("global", *tags(card)) if level in file.levels]
-    summary = gpu_summary(card, field_units(), levels, file.grade(card))
+    summary = gpu_summary(card, field_units(), file)
     output.save(out, writers, inputs=[name])
     if toml:
         print(gpu_toml(card), end="")

@@ -100,7 +100,7 @@ INSTRUMENTS: Final[Mapping[str, Mapping[str, Any]]] = {
         **{
             name: field.default
             for name, field in SENSOR_CONSTANTS.items()
-            if not name.startswith(("gap", "first"))
+            if not name.startswith("gap")
         },
     },
     "vllm/0.22.0:context_attention": {

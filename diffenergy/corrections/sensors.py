@@ -21,7 +21,7 @@ class Sensor(Record):
 
     background: Float[Array, ""] = constant(138.0, 0.05, "W", "board before a run")
     warm_share: Float[Array, ""] = constant(1.0, 0.3, "1/s", "warm before, per s")
-    warm_seconds: Float[Array, ""] = constant(0.22, 0.3, "-", "warm before, at least")
+    warm_least: Float[Array, ""] = constant(0.22, 0.3, "-", "warm before, at least")
     cold_share: Float[Array, ""] = constant(0.26, 0.4, "-", "cold, at 60 us")
     cold_narrow: Float[Array, ""] = constant(0.03, 0.7, "-", "the same, 8-bit blocks")
     cold_rows: Float[Array, ""] = constant(0.4, 0.4, "-", "power of rows/128 in it")
@@ -36,9 +36,6 @@ class Sensor(Record):
     gap: Float[Array, ""] = constant(0.2, 0.7, "s", "idle between two runs")
     gap_sequence: Float[Array, ""] = constant(
         1e-4, 1.0, "s", "the same per sequence or unit of expert load"
-    )
-    first_length: Float[Array, ""] = constant(
-        3.0, 0.7, "-", "how much shorter the first run of a series is"
     )
     gap_byte: Float[Array, ""] = constant(3e-11, 1.0, "s/B", "the same per new byte")
 

@@ -25,15 +25,20 @@ _GENERAL: Final[Mapping[str, Mapping[str, float]]] = {
 
 Spread = dict[str, dict[str, Any]]
 """Half widths in ln by `kind:grade` (kind: an op, or "workload"), then by quantity: one
-number for each class of `DURATIONS`; and `rows`, `left_out`."""
+number for each class of `DURATIONS`; and `rows`, `left_out`, `mape_pct`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Trust:
-    """Grade of a prediction and its half widths in ln, by quantity and duration."""
+    """Grade of a prediction and its half widths in ln, by quantity and duration.
+
+    `mape_pct`: mean absolute percentage error of left-out rows by quantity, empty where
+    none were left out.
+    """
 
     grade: str
     widths: Mapping[str, Sequence[float]]
+    mape_pct: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def half_width(self, quantity: str, time: Any) -> np.ndarray:
         """Half width of ln `quantity` for predictions that take `time` s."""
@@ -56,7 +61,7 @@ def trust(spread: Spread, kind: str, grade: str) -> Trust:
     for q in QUANTITIES:
         least = better.get(q, general[q])
         widths[q] = own.get(q) or list(np.maximum(least, general[q]))
-    return Trust(grade, widths)
+    return Trust(grade, widths, own.get("mape_pct", {}))
 
 
 def widths(

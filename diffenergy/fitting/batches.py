@@ -274,7 +274,8 @@ def _facts(
         made = queries * heads + 2 * keys * kv_heads
         facts |= {"sequences": batch, "operand_bytes": 2 * batch * made * size}
         if "first_q_len" in model:
-            facts["fresh"] = (queries >= model["first_q_len"]).astype(float)
+            first = queries >= model["first_q_len"]
+            facts["fresh"] = np.where(first, model["first_length"], 0.0)
     elif "gap" in model and "topk" in values:
         names = ("num_tokens", "num_experts", "topk", "distribution")
         facts["sequences"] = _dealt(*(values[name] for name in names))

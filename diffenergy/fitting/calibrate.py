@@ -221,11 +221,12 @@ def _relatives(used: Sequence[Batch]) -> list[Parameter]:
     hold."""
     factors: dict[str, set[str]] = {}
     passes = [b for b in used if b.kind == "workload"]
-    reference = max(passes or used, key=lambda b: (b.rows >= 0).sum()).card.name
+    most = max(passes or used, key=lambda b: (b.rows >= 0).sum())
+    reference = tags(most.card)[-1]
     for batch in used:
         for tag in tags(batch.card):
             prefix = tag.partition(":")[0]
-            if tag in _REFERENCE or tag == f"gpu:{reference}":
+            if tag in _REFERENCE or tag == reference:
                 continue
             names = (*_FACTORS.get(prefix, ()), *_FACTORS.get(tag, ()))
             factors.setdefault(tag, set()).update(

@@ -39,14 +39,15 @@ def batch_reading(
 
 
 @functools.cache
-def _compiled():
+def compiled_reading():
+    """`batch_reading`, jitted."""
     options = compiler_options(True)
     return jax.jit(batch_reading, static_argnums=6, compiler_options=options)
 
 
 def read_batch(batch: Batch, corrections: CorrectionsFile) -> Run:
     """Reading of every phase of a batch with the constants of a file."""
-    return _compiled()(
+    return compiled_reading()(
         batch.workload,
         batch.card.spec,
         batch.point,

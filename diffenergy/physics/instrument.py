@@ -49,8 +49,8 @@ class Instrument(Record):
     cold: Float[Array, "*r"] = _fact()
     """Probability that the board was idle before the run."""
     fresh: Float[Array, "*r"] = _fact()
-    """1 where a fresh process made the run (GEMM), or the first of a series
-    (attention)."""
+    """1 where a fresh process made the run (GEMM); how much shorter the first run of a
+    series is, 0 for the others (attention)."""
 
 
 GOVERNOR_TIME: Final = 20e-3
@@ -142,7 +142,7 @@ def series_shares(i: Instrument, s: Sensor, time: Array) -> tuple[Array, Array]:
     cold = (cold**-8 + s.cold_limit**-8) ** (-1 / 8)
     fresh = jnp.where(narrow, s.fresh_narrow, s.fresh_share) * (time / 1e-3) ** 0.5
     after_idle = jnp.where(i.fresh > 0, fresh, cold)
-    warm = s.warm_share * length + s.warm_seconds
+    warm = s.warm_share * length + s.warm_least
     return hot_share(length, after_idle), hot_share(length, warm)
 
 
@@ -164,10 +164,10 @@ def _series_power(i: Instrument, s: Sensor, time: Array, power: Array) -> Array:
 
 
 def _gap_power(i: Instrument, s: Sensor, time: Array, power: Array) -> Array:
-    """A run after a gap behind a run of the same kind; the first of a series was planned
-    by slow first calls, so that it is short."""
+    """A run after a gap behind a run of the same kind; the first of a series is short,
+    since slow first calls planned it."""
     gap = s.gap + s.gap_sequence * i.sequences + s.gap_byte * i.operand_bytes
     gap = (gap**-4 + 1.0) ** (-1 / 4)
-    length = run_seconds(i, time) / (1 + s.first_length * i.fresh)
+    length = run_seconds(i, time) / (1 + i.fresh)
     share = hot_share(length, 1 - gap, leaving=True)
     return s.background + share * (power - s.background)

@@ -1,16 +1,18 @@
 """Summaries and tables of the GPUs and models that are known."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ..units import GiB
-from .format import plain, si
+from .format import digits, plain, si
 from .tables import table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from ..corrections import CorrectionsFile
     from ..hardware import GpuCard
     from ..workload.models import Model
 
@@ -57,10 +59,13 @@ def gpu_list_parts(entries: Sequence[Mapping[str, Any]]) -> list["RenderableType
 
 
 def gpu_summary(
-    card: "GpuCard", units: Mapping[str, str], levels: Sequence[str], grade: str
+    card: "GpuCard", units: Mapping[str, str], file: "CorrectionsFile"
 ) -> dict[str, Any]:
-    """A GPU with every value, its unit and source; `levels` are the corrections that
-    serve it."""
+    """A GPU with every value, its unit and source, the levels of the corrections that
+    serve it, and the errors to expect."""
+    from ..corrections import tags
+
+    levels = [level for level in ("global", *tags(card)) if level in file.levels]
     values = {}
     for field, value in card.values.items():
         source = card.provenance.get(field, {})
@@ -76,10 +81,43 @@ def gpu_summary(
         **{word: getattr(card, word) for word in _WORDS},
         "aliases": list(card.aliases),
         "mem_clocks_mhz": [clock / 1e6 for clock in card.mem_clocks],
-        "corrections": {"levels": list(levels), "grade": grade},
+        "corrections": {
+            "levels": levels,
+            "grade": file.grade(card),
+            "expected": _expected(card, file),
+        },
         "published": card.published,
         "values": values,
     }
+
+
+def _expected(card: "GpuCard", file: "CorrectionsFile") -> list[dict[str, Any]]:
+    """By kind of row: the error of left-out rows of this grade, None where no group of
+    the kind was left out, and how far up the 95th percentile is (above 333 us)."""
+    found = []
+    for kind in dict.fromkeys(key.partition(":")[0] for key in file.spread):
+        trust = file.trust(card, kind)
+        figures: dict[str, Any] = {"kind": kind}
+        for word in ("time", "power", "energy"):
+            width = float(trust.half_width(word, 1.0))
+            figures[f"{word}_mape_pct"] = trust.mape_pct.get(word)
+            figures[f"{word}_interval_pct"] = round(100 * (math.exp(width) - 1), 1)
+        found.append(figures)
+    return found
+
+
+def _expected_table(expected: Sequence[Mapping[str, Any]]) -> "RenderableType":
+    words = ("time", "power", "energy")
+    rows = [
+        [
+            x["kind"],
+            *(digits(x[f"{word}_mape_pct"], 2) for word in words),
+            *(f"+-{x[f'{word}_interval_pct']:.0f}" for word in words),
+        ]
+        for x in expected
+    ]
+    columns = [f"{word} %" for word in words] + [f"{word} 5-95 %" for word in words]
+    return table(["left-out errors of", *columns], rows)
 
 
 def gpu_parts(summary: Mapping[str, Any]) -> list["RenderableType"]:
@@ -87,6 +125,7 @@ def gpu_parts(summary: Mapping[str, Any]) -> list["RenderableType"]:
     words = ", ".join(str(summary[word]) for word in _WORDS)
     corrections = summary["corrections"]
     served = ", ".join(corrections["levels"]) or "none (priors)"
+    expected = corrections["expected"]
     rows = [
         [
             field,
@@ -103,6 +142,7 @@ def gpu_parts(summary: Mapping[str, Any]) -> list["RenderableType"]:
         f"{summary['name']}: {words}",
         f"also called: {', '.join(summary['aliases']) or '-'}",
         f"corrections that serve it: {served}; grade: {corrections['grade']}",
+        *([_expected_table(expected)] if expected else []),
         table(["field", "value", "unit", "quality"], rows, fold=["unit", "quality"]),
         table(
             ["source", "of"],

@@ -42,8 +42,7 @@ class Group(Record):
 class Workload(eqx.Module):
     """Launches grouped by shape record, their counts, and the phases they belong to.
 
-    Every group is padded to a power of two with copies of a real row and count 0, so
-    that workloads of similar size share one compilation.
+    Every group is padded (`pad_size`) with copies of a real row and count 0, so that workloads of similar size share one compilation.
     """
 
     shapes: tuple[Record, ...]
@@ -99,8 +98,9 @@ def as_column(x: Any) -> np.ndarray:
 
 
 def pad_size(n: int) -> int:
-    """Next power of two."""
-    return 1 << max(n - 1, 0).bit_length()
+    """Next power of two, or the number half way to it."""
+    whole = 1 << max(n - 1, 0).bit_length()
+    return whole * 3 // 4 if n <= whole * 3 // 4 and whole >= 16 else whole
 
 
 def build(

@@ -10,7 +10,8 @@ from jax import Array
 from scipy.optimize import brentq
 
 from diffenergy import estimator
-from diffenergy.hardware import load_gpu, voltage
+from diffenergy.corrections import CONSTANTS, Corrections, prior_file
+from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu, voltage
 from diffenergy.physics.governor import capped_clock
 from diffenergy.units import GHz
 
@@ -158,3 +159,97 @@ def test_single_width():
         )
         assert feasible[0]
         assert clock[0] / GHz == pytest.approx(0.8**0.5, rel=1e-5)
+
+
+# --- the clock of fits, by a fixed number of secant steps
+
+SHAPES = (
+    {"m": 4096, "n": 4096, "k": 4096},
+    {"m": 16, "n": 8192, "k": 8192},
+    {"m": 1024, "n": 3072, "k": 16384},
+    {"m": 8192, "n": 8192, "k": 8192},
+    {"m": 4096, "n": 7168, "k": 7168, "dtype": "fp8_block"},
+)
+CAPS = (300.0, 500.0, 700.0)
+MOVED = ("energy_tensor", "core_energy", "dram_efficiency", "leakage")
+
+
+@pytest.fixture(scope="module")
+def capped(sample, phases):
+    """`estimate`, and `runs` with its forward slope, of every shape at every cap, as functions of relative
+    changes of the constants `MOVED`: time and energy of each phase."""
+    card = read_gpu("h200-sxm")
+    gpu = card.spec
+    rows = [[sample("gemm", **shape)] for shape in SHAPES for _ in CAPS]
+    workload, served = phases(*rows), prior_file().serve(card)
+
+    def moved(x: Array) -> Corrections:
+        scale = dict(zip(MOVED, jnp.exp(x), strict=True))
+        return Corrections(
+            **{name: getattr(served, name) * scale.get(name, 1.0) for name in CONSTANTS}
+        )
+
+    def point(caps: Array) -> OperatingPoint:
+        top = jnp.full(len(rows), 1.0)
+        return OperatingPoint(
+            gpu.sm_clock_max * top, gpu.mem_clock * top, caps, 60 * top
+        )
+
+    caps = jnp.asarray(CAPS * len(SHAPES))
+    options = estimator.compiler_options(once=True)
+
+    @functools.partial(jax.jit, compiler_options=options)
+    def searched(x: Array, caps: Array) -> tuple[Array, Array, Array]:
+        got = estimator.estimate(workload, gpu, point(caps), moved(x)).phases
+        return jnp.stack([got.time, got.energy]), got.sm_clock, got.feasible
+
+    def stepped(x: Array) -> tuple[Array, Array]:
+        both = estimator.runs(workload, gpu, point(caps), moved(x), True, True)
+        return jnp.stack(both[0]), jnp.stack(both[1])
+
+    @functools.partial(jax.jit, compiler_options=options)
+    def forward(x: Array, v: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        return jax.jvp(stepped, (x,), (v,))
+
+    return caps, searched, forward
+
+
+def test_secant_steps_find_the_root(capped):
+    """Slow-downs to 1 %, of bursts none; where the search says that a cap binds."""
+    caps, searched, forward = capped
+    at = jnp.zeros(len(MOVED))
+    free, *_ = searched(at, 0 * caps + 1e6)
+    held, clock, feasible = searched(at, caps)
+    (got_free, got_held), _ = forward(at, at)
+    assert jnp.all(feasible)
+    slow = np.asarray(held[0] / free[0])
+    assert (slow > 1.1).any() and (slow == 1).any()  # both kinds of phase are here
+    assert np.asarray(got_free) == pytest.approx(np.asarray(free), rel=1e-9)
+    assert np.asarray(got_held[0] / got_free[0]) == pytest.approx(slow, rel=0.01)
+    power = np.asarray(held[1] / held[0])
+    assert np.asarray(got_held[1] / got_held[0]) == pytest.approx(power, rel=0.01)
+    bound = np.asarray(clock) < 0.999 * float(clock.max())
+    limit = np.asarray(caps) * float(load_gpu("h200-sxm").cap_fraction)
+    assert power[bound] == pytest.approx(limit[bound], rel=1e-6)
+
+
+def test_forward_slopes_of_the_secant_clock(capped):
+    """d ln (time, energy) of free and governed runs by each constant, against
+    differences of the search for the root.
+
+    At 300 W, less than half of the GPU's limit, the steps end 1e-3 from a root at half
+    of the clock, where d ln P / d ln f changes fast.
+    """
+    caps, searched, forward = capped
+    at, step = jnp.zeros(len(MOVED)), 1e-4
+    far = np.asarray(caps) < 400
+    for direction in jnp.eye(len(MOVED)):
+        values, slopes = forward(at, direction)
+        for limit, value, slope in zip(
+            (0 * caps + 1e6, caps), values, slopes, strict=True
+        ):
+            up, down = (searched(s * step * direction, limit)[0] for s in (1, -1))
+            expected = np.asarray(jnp.log(up / down)) / (2 * step)
+            got = np.asarray(slope / value)
+            assert got[:, ~far] == pytest.approx(expected[:, ~far], rel=2e-3, abs=2e-4)
+            assert got[:, far] == pytest.approx(expected[:, far], rel=0.04, abs=5e-4)

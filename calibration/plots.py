@@ -1,0 +1,75 @@
+"""Parity plots of left-out rows, one picture a GPU.
+
+python calibration/accuracy.py DATA --rows rows.npz
+python calibration/plots.py rows.npz calibration/parity
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+COLUMNS = {"time": "s", "power": "W", "energy": "J"}
+COLOURS = ("#0b5394", "#e69138", "#38761d", "#a64d79", "#45818e", "#990000", "#666666")
+
+
+def plots(
+    rows: Annotated[Path, typer.Argument(help=".npz that accuracy.py wrote")],
+    out: Annotated[Path, typer.Argument(help="folder of the pictures")],
+) -> None:
+    """Draw predicted against measured time, power and energy of every GPU."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    data = np.load(rows)
+    out.mkdir(parents=True, exist_ok=True)
+    for gpu in sorted(set(data["gpu"])):
+        path = out / f"{gpu}.png"
+        draw({name: data[name][data["gpu"] == gpu] for name in data.files}, gpu, path)
+        typer.echo(f"{path}")
+
+
+def draw(data: dict[str, np.ndarray], gpu: str, path: Path) -> None:
+    """One picture: a panel for each quantity that was measured."""
+    import matplotlib.pyplot as plt
+
+    shown = [word for word in COLUMNS if np.isfinite(data[word]).any()]
+    figure, axes = plt.subplots(
+        1, len(shown), figsize=(4.4 * len(shown), 4.2), squeeze=False
+    )
+    for axis, word in zip(axes[0], shown, strict=True):
+        ends = []
+        for colour, split in zip(COLOURS, sorted(set(data["split"])), strict=False):
+            mine = data["split"] == split
+            read, made = data[word][mine], data[f"{word}_pred"][mine]
+            known = np.isfinite(read) & np.isfinite(made)
+            if not known.any():
+                continue
+            ends += [read[known].min(), read[known].max()]
+            error = 100 * np.mean(np.abs(made[known] / read[known] - 1))
+            label = f"{split}: {error:.1f} % of {known.sum()}"
+            axis.plot(
+                read[known], made[known], ".", ms=2.5, alpha=0.5, c=colour, label=label
+            )
+        line = np.array([min(ends) / 1.3, max(ends) * 1.3])
+        axis.plot(line, line, "k-", lw=0.8)
+        for side in (0.8, 1.25):
+            axis.plot(line, side * line, "k:", lw=0.6)
+        axis.set(
+            xscale="log",
+            yscale="log",
+            xlim=line,
+            ylim=line,
+            xlabel=f"measured {word}, {COLUMNS[word]}",
+            ylabel=f"predicted {word}, {COLUMNS[word]}",
+        )
+        axis.legend(fontsize=7, markerscale=3, loc="upper left", frameon=False)
+    figure.suptitle(f"{gpu}: left-out rows (lines: equal, -20 %, +25 %)", fontsize=10)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    typer.run(plots)
