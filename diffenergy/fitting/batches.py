@@ -15,6 +15,7 @@ from ..kernels._routing import units_dealt
 from ..kernels.ops import COMMON_FIELDS
 from ..measurements import Columns, MeasurementTable
 from ..physics.instrument import Instrument
+from ..records import as_float
 from ..workload.assemble import as_codes, op_rows
 from ..workload.listing import Listing
 from ..workload.models import load_model
@@ -319,7 +320,7 @@ def _instrument(
         for field in dataclasses.fields(Instrument)
         if field.name not in known
     }
-    return Instrument(**known, **rest)
+    return Instrument(**{name: as_float(x) for name, x in (known | rest).items()})
 
 
 def _merge(op: str, items: Sequence[OpRows]) -> OpRows:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import equinox as eqx
 import jax
@@ -79,11 +79,10 @@ class Parameters:
         )
 
     def _started(self, p: Parameter) -> float:
+        default: Any = 1.0
         if p.tag.startswith(SENSOR):
-            default = float(SENSOR_CONSTANTS[p.constant].default)
-        else:
-            default = 1.0
-        return self.start.get(p.tag, {}).get(p.constant, default)
+            default = SENSOR_CONSTANTS[p.constant].default
+        return float(self.start.get(p.tag, {}).get(p.constant, default))
 
     def sd(self) -> Float[np.ndarray, " p"]:
         """Prior sd in fitted space."""

@@ -166,13 +166,13 @@ def host_line(summary: Summary) -> str:
 
 def grade_line(summary: Summary) -> str:
     """How far the figures can be trusted."""
-    bounds = [summary.get(f"{name}_p5_p95") for name in ("time_s", "energy_j")]
-    if None in bounds:  # settings in a table have their own
+    time, energy = (summary.get(f"{name}_p5_p95") for name in ("time_s", "energy_j"))
+    if time is None or energy is None:  # settings in a table have their own
         return f"grade: {summary['grade']}"
-    (t5, t95), (e5, e95) = bounds
     return (
-        f"grade: {summary['grade']} (5 to 95 %: time {si(t5, 's')} to {si(t95, 's')}, "
-        f"energy {si(e5, 'J')} to {si(e95, 'J')})"
+        f"grade: {summary['grade']} (5 to 95 %: "
+        f"time {si(time[0], 's')} to {si(time[1], 's')}, "
+        f"energy {si(energy[0], 'J')} to {si(energy[1], 'J')})"
     )
 
 

@@ -42,7 +42,8 @@ class Group(Record):
 class Workload(eqx.Module):
     """Launches grouped by shape record, their counts, and the phases they belong to.
 
-    Every group is padded (`pad_size`) with copies of a real row and count 0, so that workloads of similar size share one compilation.
+    Every group is padded (`pad_size`) with copies of a real row and count 0, so that
+    workloads of similar size share one compilation.
     """
 
     shapes: tuple[Record, ...]
