@@ -2,6 +2,7 @@
 
     python calibration/accuracy.py DATA [--only NAME ...] [--seeds 3] [--jobs 2]
         [--keep FOLDER] [--rows rows.npz] [--spread CORRECTIONS.json]
+    python calibration/accuracy.py DATA --score CORRECTIONS.json
 
 DATA is the folder of the measured tables. Prints the table; `--rows` keeps measured and
 predicted numbers of all left-out rows, from which `plots.py` draws; `--spread` writes
@@ -41,33 +42,39 @@ class Done:
     rows: int
 
 
-def run_fold(folder: str, name: str, fold: int, seed: int) -> Done:
-    """Fit without the left-out groups and predict them."""
+def run_fold(
+    folder: str, name: str, fold: int, seed: int, score: str | None = None
+) -> Done:
+    """Fit without the left-out groups and predict them; with `score`, a corrections
+    file, predict the same rows with that instead."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
     from splits import SPLITS
 
+    from diffenergy.corrections import read_corrections
     from diffenergy.fitting.calibrate import calibrate
     from diffenergy.fitting.predict import predict
 
     split = next(x for x in SPLITS if x.name == name)
     data = _data(folder)
     task = split.fold(data, fold, seed)
-    result = calibrate(task.fitted, data.listings, task.start, task.settings)
-    predicted = predict(task.tested, data.listings, result.corrections)
+    if score:
+        corrections, parameters, fitted = read_corrections(score), 0, 0
+    else:
+        result = calibrate(task.fitted, data.listings, task.start, task.settings)
+        corrections, parameters = result.corrections, len(result.fit.z)
+        fitted = sum(result.rows.values())
+    predicted = predict(task.tested, data.listings, corrections)
     rows = np.flatnonzero(task.tested.skipped == "")
     numbers: dict[str, np.ndarray] = {}
     for word, column in COLUMNS.items():
         numbers[word] = getattr(task.tested, column)[rows]
         numbers[f"{word}_pred"] = getattr(predicted, column)[rows]
-    member = [
-        score.rows(task.tested, predicted, result.corrections)[rows]
-        for score in split.scores
-    ]
+    member = [x.rows(task.tested, predicted, corrections)[rows] for x in split.scores]
     return Done(
         name, fold, seed, task.tested.gpu[rows].astype(str), numbers,
-        np.stack(member, 1), len(result.fit.z), sum(result.rows.values()),
+        np.stack(member, 1), parameters, fitted,
     )  # fmt: skip
 
 
@@ -82,7 +89,12 @@ def _data(folder: str) -> Any:
 
 
 def run_all(
-    folder: str, names: Sequence[str], seeds: int, jobs: int, keep: Path | None
+    folder: str,
+    names: Sequence[str],
+    seeds: int,
+    jobs: int,
+    keep: Path | None,
+    score: Path | None,
 ) -> list[Done]:
     """All folds of the named splits, `jobs` at once, with progress on stderr; those in
     the folder `keep` are not run again."""
@@ -91,7 +103,7 @@ def run_all(
     tasks = [
         (split.name, fold, seed)
         for split in SPLITS
-        if not names or split.name in names
+        if (not names or split.name in names) and not (score and "five" in split.name)
         for seed in range(seeds if split.seeded else 1)
         for fold in range(split.count)
     ]
@@ -102,7 +114,8 @@ def run_all(
     done = [pickle.loads(p.read_bytes()) for p in kept.values() if p.exists()]
     left = [t for t in tasks if t not in kept or not kept[t].exists()]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(run_fold, folder, *task): task for task in left}
+        file = str(score) if score else None
+        futures = {pool.submit(run_fold, folder, *task, file): task for task in left}
         for future in as_completed(futures):
             task, result = futures[future], future.result()
             done.append(result)
@@ -189,14 +202,17 @@ def spreads(done: Sequence[Done]) -> dict[str, dict[str, Any]]:
                 sources.append(split.left_out)
         if times:
             ratios = {word: np.concatenate(part) for word, part in parts.items()}
+            time = np.concatenate(times)
             found[key] = {
-                **widths(np.concatenate(times), ratios),
+                **widths(time, ratios),
                 "mape_pct": {
                     word: round(100 * float(np.nanmean(np.abs(np.expm1(-ratio)))), 1)
-                    for word, ratio in ratios.items()
+                    for word, ratio in (
+                        (word, ratio[time > 1e-4]) for word, ratio in ratios.items()
+                    )
                     if np.isfinite(ratio).any()
                 },
-                "rows": sum(map(len, times)),
+                "rows": len(time),
                 "left_out": sorted(set(sources)),
             }
     return found
@@ -246,6 +262,9 @@ def accuracy(
     keep: Annotated[
         Path | None, typer.Option(help="folder of finished folds, to go on from")
     ] = None,
+    score: Annotated[
+        Path | None, typer.Option(help="corrections to score instead of fitting")
+    ] = None,
     rows: Annotated[Path | None, typer.Option(help=".npz of all rows")] = None,
     spread: Annotated[
         Path | None, typer.Option(help="corrections file to put the widths into")
@@ -255,11 +274,13 @@ def accuracy(
     if keep:
         keep.mkdir(parents=True, exist_ok=True)
     try:
-        done = run_all(str(data), only or [], seeds, jobs, keep)
+        done = run_all(str(data), only or [], seeds, jobs, keep, score)
     except ValueError as error:
         typer.echo(f"accuracy: {error}", err=True)
         raise typer.Exit(2) from None
     typer.echo("\n".join(table(done)))
+    if score:
+        return
     typer.echo("\n| split | left out | inside 5-95 %, time / power / energy |")
     typer.echo("|---|---|---|\n" + "\n".join(coverage(done)))
     if rows is not None:

@@ -55,8 +55,11 @@ PHASES: dict[str, list[dict[str, Any]]] = {
     "context_attention": [{"batch": 3, **TILE}],
     "context_attention window": [{"batch": 3, "window_size": 300, **TILE}],
     "context_attention fp8": [{"batch": 3, "dtype": "fp8"}],
+    "context_attention fp8 wide": [{"batch": 3, "dtype": "fp8", "head_dim": 256}],
     "generation_attention": [{"batch": 9, "kv_len": 5000, **TILE}],
-    "generation_attention window": [{"batch": 9, "kv_len": 5000, "window_size": 300}],
+    "generation_attention window": [
+        {"batch": 9, "kv_len": 5000, "window_size": 300, "head_dim": 64}
+    ],
     "generation_attention fp8": [{"batch": 9, "kv_len": 5000, "kv_cache_dtype": "fp8"}],
     "moe": [{"num_tokens": 900, "hidden_size": 1000, "inter_size": 712, **TILE}],
     "moe fp8": [

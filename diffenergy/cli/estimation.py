@@ -157,8 +157,9 @@ def _estimates(
         return jax.device_get(from_leaves(leaves))
     rows += rows[-1:] * (pad_size(len(rows)) - len(rows))  # one compilation for many
     points = OperatingPoint(*map(list, zip(*rows, strict=True)))
-    run = jax.vmap(lambda p: estimate_once(workload, card.spec, p, corrections))
-    return jax.device_get(run(points))
+    spec, options = card.spec, compiler_options(once=True)
+    each = jax.vmap(lambda p: estimate_once(workload, spec, p, corrections))
+    return jax.device_get(jax.jit(each, compiler_options=options)(points))
 
 
 # --- the workload

@@ -13,7 +13,7 @@ from .levels import (
     write_corrections,
 )
 from .priors import INSTRUMENTS, PRIOR_FACTORS
-from .sensors import SENSOR_CONSTANTS, Sensor
+from .sensors import SENSOR_CONSTANTS, Sensor, sensor_centre
 from .spread import Trust
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "prior_levels",
     "read_corrections",
     "resolve",
+    "sensor_centre",
     "shipped_corrections",
     "tags",
     "write_corrections",

@@ -43,3 +43,9 @@ class Sensor(Record):
 SENSOR_CONSTANTS: Final[Mapping[str, dataclasses.Field[Any]]] = {
     field.name: field for field in dataclasses.fields(Sensor)
 }
+
+
+def sensor_centre(constant: str) -> float:
+    """Prior centre of a constant of a sensor."""
+    default: Any = SENSOR_CONSTANTS[constant].default
+    return default

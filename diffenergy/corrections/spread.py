@@ -22,6 +22,9 @@ _GENERAL: Final[Mapping[str, Mapping[str, float]]] = {
     "datasheet": {"time": 0.6, "power": 0.45, "energy": 0.7},
 }
 """Half widths in ln where no group of the kind was ever left out: assumed."""
+_LEAST_FORECAST: Final = {"time": 0.2, "power": 0.2, "energy": 0.25}
+"""Least half widths of GPUs without rows of the kind: the ones that were left out have
+close relatives among the fitted ones."""
 
 Spread = dict[str, dict[str, Any]]
 """Half widths in ln by `kind:grade` (kind: an op, or "workload"), then by quantity: one
@@ -32,8 +35,8 @@ number for each class of `DURATIONS`; and `rows`, `left_out`, `mape_pct`."""
 class Trust:
     """Grade of a prediction and its half widths in ln, by quantity and duration.
 
-    `mape_pct`: mean absolute percentage error of left-out rows by quantity, empty where
-    none were left out.
+    `mape_pct`: mean absolute percentage error of left-out rows above 100 us, by
+    quantity; empty where none were left out.
     """
 
     grade: str
@@ -43,7 +46,7 @@ class Trust:
     def half_width(self, quantity: str, time: Any) -> np.ndarray:
         """Half width of ln `quantity` for predictions that take `time` s."""
         place = np.searchsorted(DURATIONS, np.asarray(time, float))
-        return np.asarray(self.widths[quantity])[place]
+        return np.asarray(np.take(self.widths[quantity], place))
 
     def interval(self, quantity: str, value: Any, time: Any) -> tuple[Any, Any]:
         """5th and 95th percentile around a predicted `value`."""
@@ -53,14 +56,17 @@ class Trust:
 
 def trust(spread: Spread, kind: str, grade: str) -> Trust:
     """Widths of a kind of row; grades without a left-out group of their own take the
-    wider of the better grade's widths and the general ones."""
+    widest of the better grades' widths and the general ones."""
     general = {q: [_GENERAL[grade][q]] * (len(DURATIONS) + 1) for q in QUANTITIES}
     own = spread.get(f"{kind}:{grade}", {})
-    better = spread.get(f"{kind}:calibrated", {})
+    grades = list(_GENERAL)  # the best first
+    better = [spread.get(f"{kind}:{x}", {}) for x in grades[: grades.index(grade)]]
     widths = {}
     for q in QUANTITIES:
-        least = better.get(q, general[q])
-        widths[q] = own.get(q) or list(np.maximum(least, general[q]))
+        least = [general[q], *(found[q] for found in better if q in found)]
+        widths[q] = own.get(q) or np.max(least, axis=0).tolist()
+        if grade == "forecast":
+            widths[q] = list(np.maximum(widths[q], _LEAST_FORECAST[q]))
     return Trust(grade, widths, own.get("mape_pct", {}))
 
 

@@ -245,8 +245,9 @@ class _Problem:
 
     def _each(self, function: Callable, z: np.ndarray) -> list[np.ndarray]:
         """`function` of every table, two tables at once."""
+        x = as_float(z)
         with ThreadPoolExecutor(_WORKERS) as pool:
-            return list(pool.map(lambda d: np.asarray(function(z, d)), self.data))
+            return list(pool.map(lambda d: np.asarray(function(x, d)), self.data))
 
     def values(self, z: np.ndarray) -> np.ndarray:
         """Residuals of all rows, then of the priors."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import equinox as eqx
 import jax
@@ -20,6 +20,7 @@ from ..corrections import (
     Sensor,
     is_share,
     resolve,
+    sensor_centre,
 )
 from ..records import as_float
 
@@ -79,10 +80,8 @@ class Parameters:
         )
 
     def _started(self, p: Parameter) -> float:
-        default: Any = 1.0
-        if p.tag.startswith(SENSOR):
-            default = SENSOR_CONSTANTS[p.constant].default
-        return float(self.start.get(p.tag, {}).get(p.constant, default))
+        default = sensor_centre(p.constant) if p.tag.startswith(SENSOR) else 1.0
+        return self.start.get(p.tag, {}).get(p.constant, default)
 
     def sd(self) -> Float[np.ndarray, " p"]:
         """Prior sd in fitted space."""

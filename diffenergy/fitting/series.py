@@ -107,7 +107,8 @@ def _evidence(
         ((us > 100) & (us < 5000) & (load > 0.85)) | (short & (load > 0.25)),
         (us > 7) & (us < 2000) & (load > 0.7),
     )
-    return m, n, np.where(use & ~fresh_process(m, n, k, narrow), ratio, np.nan)
+    use &= np.isfinite(power) & ~fresh_process(m, n, k, narrow)
+    return m, n, np.where(use, ratio, np.nan)
 
 
 def fresh_process(

@@ -142,13 +142,16 @@ class GpuCard:
     @functools.cached_property
     def spec(self) -> "diffenergy.hardware.spec.GpuSpec":
         """The numbers as a traced record."""
+        import jax
+
         from .spec import MMA_KINDS, GpuSpec
 
-        return GpuSpec(
-            **self.values,
-            mma_kind=float(MMA_KINDS.index(self.mma)),
-            corrections_row=float(_row(self.corrections or self.architecture)),
-        )
+        with jax.ensure_compile_time_eval():  # it is kept: no tracers of a first caller
+            return GpuSpec(
+                **self.values,
+                mma_kind=float(MMA_KINDS.index(self.mma)),
+                corrections_row=float(_row(self.corrections or self.architecture)),
+            )
 
 
 def field_units() -> dict[str, str]:

@@ -1,4 +1,5 @@
 import csv
+import dataclasses
 import json
 import math
 
@@ -6,7 +7,7 @@ import pytest
 
 from diffenergy.cli import estimation
 from diffenergy.cli.flags import Flags
-from diffenergy.corrections import read_corrections, write_corrections
+from diffenergy.corrections import prior_file, read_corrections, write_corrections
 from diffenergy.hardware import read_gpu
 from diffenergy.physics.demand import UNITS
 from diffenergy.physics.power import COMPONENTS
@@ -197,6 +198,48 @@ def test_other_spellings_and_files_are_the_same_gpu(run, gpt2, tmp_path):
     found = run(*args, "--json", "--detail").json
     assert found["gpu"] == "a100-sxm-80gb"
     assert found["energy_j"] == pytest.approx(gpt2["energy_j"], rel=1e-12)
+
+
+def test_intervals_bracket_the_figures(gpt2):
+    for key in ("time_s", "energy_j"):
+        low, high = gpt2[f"{key}_p5_p95"]
+        assert 0 < low < gpt2[key] < high
+        assert low * high == pytest.approx(gpt2[key] ** 2)
+
+
+def test_intervals_follow_the_grade(run, tmp_path):
+    """Passes of the A10 alone were fitted; of the H200 other rows."""
+    widths = {"calibrated": 0.1, "forecast": 0.3}
+    file = dataclasses.replace(
+        prior_file(),
+        fitted_on={"gpus": ["a10", "h200-sxm"], "rows": {"a10:workload": 50}},
+        spread={
+            f"workload:{grade}": {q: [size] * 4 for q in ("time", "power", "energy")}
+            for grade, size in widths.items()
+        },
+    )
+    constants, listing = tmp_path / "c.json", tmp_path / "one.jsonl"
+    constants.write_text(write_corrections(file))
+    kernel = dict(op="softmax", rows=4096, cols=4096, dtype="fp16")
+    listing.write_text(json.dumps({"name": "one", "kernels": [kernel]}))
+    for flags, grade, width in (
+        (("a10",), "calibrated", 0.1),
+        (("h200-sxm",), "calibrated", 0.3),
+        (("a100-pcie-40gb",), "forecast", 0.3),
+        (("a10", "--set", "num_sms=70"), "forecast", 0.3),
+    ):
+        args = ("estimate", listing, "--corrections", constants, "--gpu", *flags)
+        found = run(*args, "--json").json
+        assert found["grade"] == grade
+        for key in ("time_s", "energy_j"):
+            around = [found[key] * math.exp(side * width) for side in (-1, 1)]
+            assert found[f"{key}_p5_p95"] == pytest.approx(around), flags
+
+
+def test_the_interval_is_shown_beside_the_grade(run, tmp_path):
+    listing = listing_of_one(tmp_path / "one.jsonl", dispatch="graph")
+    shown = " ".join(run("estimate", listing, "--corrections", "none").out.split())
+    assert "grade: datasheet (5 to 95 %: time " in shown
 
 
 def listing_of_one(file, **more):

@@ -87,6 +87,14 @@ def test_the_two_listings_of_a_generation_are_one_workload(tmp_path):
 
 def test_rows_are_really_predicted(run, table):
     table.write_text("".join(TABLE.splitlines(keepends=True)[:3]))  # one GPU
-    found = run("evaluate", table, "--json").json
+    out = table.parent / "rows.csv"
+    found = run("evaluate", table, "--json", "--out", out).json
     assert found["skipped"] == 0 and found["time_rows"] == 2
     assert found["time_mape_pct"] < 100
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    for row in rows:
+        for name in ("time_s_pred", "energy_j_pred", "avg_power_w_pred"):
+            keys = (f"{name}_p5", name, f"{name}_p95")
+            low, middle, high = (float(row[key]) for key in keys)
+            assert 0 < low < middle < high, name
+            assert low * high == pytest.approx(middle**2)

@@ -1,49 +1,107 @@
-"""Fits recover known constants from synthetic readings."""
+"""Fits recover known constants from synthetic readings, and free what they should."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 
-from diffenergy.corrections import prior_file
+from diffenergy.corrections import (
+    CorrectionsFile,
+    prior_file,
+    write_corrections,
+)
 from diffenergy.fitting.batches import batches
-from diffenergy.fitting.calibrate import blanked, calibrate
+from diffenergy.fitting.calibrate import Settings, blanked, calibrate, free_parameters
 from diffenergy.fitting.fit import fit, target
 from diffenergy.fitting.parameters import select
 from diffenergy.fitting.predict import predict
-from diffenergy.measurements import read_measurements
+from diffenergy.measurements import MeasurementTable, read_measurements
 
 TRUE = {"energy_dram": 6e-11, "dram_efficiency": 0.8, "launch_cycles": 4000.0}
+SEEN, UNSEEN = "a100-sxm-80gb", "h100-sxm"
+HEAD = "gpu,op,fn,elements,dtype,sm_clock_mhz,time_us,avg_power_w"
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory):
-    """Copies of growing size at two clocks, with the readings of known constants."""
-    path = tmp_path_factory.mktemp("fit") / "streams.csv"
-    lines = ["gpu,op,fn,elements,dtype,sm_clock_mhz,time_us,avg_power_w"]
-    for clock in (900, 1410):
-        for power in range(12, 28):
-            elements = 2**power
-            lines.append(f"a100-sxm-80gb,elementwise,copy,{elements},bf16,{clock},1,1")
-    path.write_text("\n".join(lines))
-    blank = read_measurements([str(path)])
-    truth = prior_file()
-    truth.levels["global"].update(TRUE)
-    read = predict(blank, {}, truth)
-    noise = np.exp(0.005 * np.random.default_rng(0).normal(size=(2, blank.num_rows)))
+def truth(factors: dict[str, dict[str, float]] | None = None) -> CorrectionsFile:
+    """Corrections with the known constants, and factors by level."""
+    file = prior_file()
+    file.levels["global"].update(TRUE)
+    file.levels.update(factors or {})
+    return file
+
+
+def read(table: MeasurementTable, file: CorrectionsFile) -> MeasurementTable:
+    """The table with the readings of known constants."""
+    made = predict(table, {}, file)
+    return dataclasses.replace(table, time_s=made.time_s, avg_power_w=made.avg_power_w)
+
+
+def noisy(table: MeasurementTable, time: float, power: float) -> MeasurementTable:
+    """The table with normal errors of ln time and ln power."""
+    noise = np.random.default_rng(0).normal(size=(2, table.num_rows))
     return dataclasses.replace(
-        blank, time_s=read.time_s * noise[0], avg_power_w=read.avg_power_w * noise[1]
+        table,
+        time_s=table.time_s * np.exp(time * noise[0]),
+        avg_power_w=table.avg_power_w * np.exp(power * noise[1]),
     )
 
 
-def test_known_constants_come_back(table):
-    start = prior_file()
+def shape(folder, gpu: str, clocks: tuple[int, ...], sizes: range) -> MeasurementTable:
+    """Copies of growing size at some clocks, nothing read yet."""
+    path = folder / f"{gpu}.csv"
+    lines = [
+        f"{gpu},elementwise,copy,{2**power},bf16,{clock},1,1"
+        for clock in clocks
+        for power in sizes
+    ]
+    path.write_text("\n".join([HEAD, *lines]))
+    return read_measurements([str(path)])
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory):
+    """Readings of known constants, without errors."""
+    folder = tmp_path_factory.mktemp("fit")
+    return read(shape(folder, SEEN, (900, 1410), range(12, 28)), truth())
+
+
+@pytest.fixture(scope="module")
+def table(exact):
+    """The same with errors of half a percent."""
+    return noisy(exact, 0.005, 0.005)
+
+
+@pytest.fixture(scope="module")
+def fitted_start():
+    """Corrections that rows of one GPU were fitted on."""
+    on = {"gpus": [SEEN], "rows": {f"{SEEN}:elementwise": 32}}
+    return dataclasses.replace(truth(), fitted_on=on)
+
+
+@pytest.mark.parametrize("time, power", [(0.005, 0.005), (0.05, 0.03)])
+def test_known_constants_come_back(exact, time: float, power: float):
+    """Within 3 posterior sds; with small errors to 3 % too."""
+    start, table = prior_file(), noisy(exact, time, power)
     parameters = select(start.levels, tuple(TRUE), {})
-    targets = [target(table, b, 0.01, 0.01) for b in batches(table, {}, start)]
+    targets = [target(table, b, time, power) for b in batches(table, {}, start)]
     result = fit(parameters, targets)
-    fitted = parameters.fitted(result.z)["global"]
-    for name, value in TRUE.items():
-        assert fitted[name] == pytest.approx(value, rel=0.03)
+    known = dataclasses.replace(parameters, start=truth().levels).centre()
+    assert np.all(np.abs(result.z - known) < 3 * result.sd)
+    assert np.all(result.sd < 0.5 * parameters.sd())
+    if time < 0.01:
+        fitted = parameters.fitted(result.z)["global"]
+        assert [fitted[x] for x in TRUE] == pytest.approx([*TRUE.values()], rel=0.03)
+
+
+def test_posterior_sds_follow_the_errors(exact):
+    """Ten times the errors: a hundredth of the information of the rows."""
+    parameters = select(truth().levels, tuple(TRUE), {})
+    information = []
+    for sd in (0.005, 0.05):
+        targets = [target(exact, b, sd, sd) for b in batches(exact, {}, truth())]
+        covariance = fit(parameters, targets).covariance
+        information.append(np.linalg.inv(covariance) - np.diag(parameters.sd() ** -2))
+    assert information[0] == pytest.approx(100 * information[1], rel=1e-3)
 
 
 def test_a_constant_that_no_row_moves_stays_at_its_prior(table):
@@ -59,12 +117,144 @@ def test_a_constant_that_no_row_moves_stays_at_its_prior(table):
 def test_blanked_rows_are_predicted_but_not_fitted(table):
     held = np.arange(table.num_rows) % 2 == 0
     wrong = dataclasses.replace(table, time_s=np.where(held, 1e3, table.time_s))
-    result = calibrate([blanked(wrong, held)], {}, prior_file(), max_steps=3)
-    read = predict(table, {}, result.corrections)
-    assert np.all(np.abs(np.log(read.time_s / table.time_s)) < 0.5)
+    settings = Settings(max_steps=3)
+    result = calibrate([blanked(wrong, held)], {}, prior_file(), settings)
+    made = predict(table, {}, result.corrections)
+    assert np.all(np.abs(np.log(made.time_s / table.time_s)) < 0.5)
+    assert sum(result.rows.values()) == table.num_rows // 2
 
 
 def test_nothing_to_fit_is_an_error(table):
     nothing = dataclasses.replace(table, skipped=np.full(table.num_rows, "x", object))
     with pytest.raises(ValueError, match="no measured row"):
         calibrate([nothing], {}, prior_file())
+
+
+# --- what is free
+
+
+def freed(table: MeasurementTable, start: CorrectionsFile) -> set[str]:
+    """Names of the numbers that a fit of the table frees."""
+    targets = [target(table, b, 0.1, 0.1) for b in batches(table, {}, start)]
+    return {str(p) for p in free_parameters(start, targets).free}
+
+
+def test_from_nothing_every_level_is_free(table):
+    free = freed(table, prior_file())
+    assert {"global/energy_dram", "memory:HBM2e/dram_efficiency"} <= free
+    # what no data can tell from others, and the factors of the reference GPU
+    assert free.isdisjoint({"global/core_energy", "global/dynamic_energy"})
+    assert not any(name.startswith(f"gpu:{SEEN}") for name in free)
+
+
+def test_from_a_fitted_start_the_gpu_of_the_rows_is_free(table, fitted_start):
+    """Its own factors alone; other levels stay as they are."""
+    result = calibrate([table], {}, fitted_start, Settings(max_steps=4))
+    free = result.fit.parameters.free
+    assert {p.tag for p in free} == {f"gpu:{SEEN}"}
+    assert {"energy_dram", "launch_cycles", "l2_share"} <= {p.constant for p in free}
+    levels = dict(result.corrections.levels)
+    assert set(levels.pop(f"gpu:{SEEN}")) == {p.constant for p in free}
+    assert levels == fitted_start.levels
+    assert result.corrections.fitted_on["gpus"] == [SEEN]
+
+
+@pytest.mark.parametrize("factor", [1.2, 0.85])
+def test_five_power_readings_of_an_unseen_gpu(tmp_path, fitted_start, factor: float):
+    """One factor on all dynamic energy is free, and found: at the least of the squares
+    of readings (8 %) and prior (0.2), here by trying factors."""
+    tag = f"gpu:{UNSEEN}"
+    blank = shape(tmp_path, UNSEEN, (1100, 1695), range(20, 28))
+    table = read(blank, truth({tag: {"dynamic_energy": factor}}))
+    five = np.isin(np.arange(table.num_rows), [4, 6, 7, 13, 15])
+    untimed = dataclasses.replace(
+        table,
+        time_s=np.full(table.num_rows, np.nan),
+        skipped=np.where(five, "", "not read").astype(object),
+    )
+    result = calibrate([untimed], {}, fitted_start)
+    assert [str(p) for p in result.fit.parameters.free] == [f"{tag}/dynamic_energy"]
+    assert result.rows == {f"{UNSEEN}:elementwise": 5}
+    assert set(result.corrections.fitted_on["gpus"]) == {SEEN, UNSEEN}
+
+    def misses(x: float) -> np.ndarray:
+        made = read(blank, truth({tag: {"dynamic_energy": np.exp(x)}})).avg_power_w
+        return np.log(made / table.avg_power_w)
+
+    tried = np.linspace(-0.3, 0.3, 25)
+    miss = np.array([misses(x)[five] for x in tried])
+    cost = ((miss / 0.08) ** 2).sum(1) + (tried / 0.2) ** 2
+    least = np.polynomial.Polynomial.fit(tried, cost, 6)
+    fine = np.linspace(-0.3, 0.3, 6001)
+    expected = np.exp(fine[least(fine).argmin()])
+    found = result.corrections.levels[tag]["dynamic_energy"]
+    assert found == pytest.approx(expected, rel=0.005)
+    assert found == pytest.approx(factor, rel=0.03)
+    before, after = (np.abs(misses(x))[~five].mean() for x in (0.0, np.log(found)))
+    assert after < 0.2 * before
+
+
+def test_twenty_readings_of_an_unseen_gpu_free_all_it_concerns(tmp_path, fitted_start):
+    """One below is too few for more than a factor on all dynamic energy."""
+    table = shape(tmp_path, UNSEEN, (1100, 1695), range(14, 24))
+    assert table.num_rows == 20
+    free = freed(table, fitted_start)
+    assert {name.partition("/")[0] for name in free} == {f"gpu:{UNSEEN}"}
+    assert f"gpu:{UNSEEN}/energy_dram" in free
+    assert f"gpu:{UNSEEN}/dynamic_energy" not in free
+    less = dataclasses.replace(table, skipped=table.skipped.copy())
+    less.skipped[3] = "not read"
+    assert freed(less, fitted_start) == {f"gpu:{UNSEEN}/dynamic_energy"}
+
+
+def test_frozen_numbers_keep_their_start(table):
+    """A level, a constant and the beginning of others; all else moves."""
+    start, freeze = prior_file(), ("memory", "launch_cycles", "energy_")
+
+    def frozen(tag: str, constant: str) -> bool:
+        return tag.startswith("memory:") or constant.startswith(freeze[1:])
+
+    result = calibrate([table], {}, start, Settings(max_steps=3, freeze=freeze))
+    free = {str(p) for p in result.fit.parameters.free}
+    every = freed(table, start)
+    assert free == {name for name in every if not frozen(*name.split("/"))} != every
+    for tag, values in result.corrections.levels.items():
+        for name, value in values.items():
+            if frozen(tag, name):
+                assert value == start.levels[tag][name], (tag, name)
+    moved = result.corrections.levels["global"]["dram_efficiency"]
+    assert moved != start.levels["global"]["dram_efficiency"]
+
+
+def test_a_fit_with_all_frozen_is_an_error(table, fitted_start):
+    with pytest.raises(ValueError, match="`--freeze` holds every"):
+        calibrate([table], {}, fitted_start, Settings(freeze=("gpu",)))
+
+
+# --- draws
+
+
+def test_the_same_seed_gives_the_same_bytes(table):
+    """Of eight rows drawn from 32: another seed draws others."""
+    made = [
+        calibrate([table], {}, prior_file(), Settings(seed, max_rows=8, max_steps=2))
+        for seed in (3, 3, 4)
+    ]
+    texts = [write_corrections(x.corrections) for x in made]
+    assert texts[0] == texts[1] != texts[2]
+    assert np.array_equal(made[0].fit.covariance, made[1].fit.covariance)
+    assert [x.rows for x in made] == [{f"{SEEN}:elementwise": 8}] * 3
+    drawn = [np.sort(x.targets[0].batch.rows) for x in made]
+    assert not np.array_equal(drawn[0], drawn[2])
+
+
+def test_rows_of_a_large_table_weigh_less(table, fitted_start):
+    """32 rows that count as 8: expected errors twice as large."""
+    few, whole = (
+        calibrate([table], {}, fitted_start, Settings(max_steps=1, table_weight=weight))
+        for weight in (8.0, 1e9)
+    )
+    assert few.targets[0].time_sd == pytest.approx(2 * whole.targets[0].time_sd)
+    assert few.targets[0].power_sd == pytest.approx(2 * whole.targets[0].power_sd)
+    wider = few.fit.sd / whole.fit.sd  # 1 where no row says anything
+    assert np.all(wider > 1 - 1e-9) and 1.3 < wider.max() < 2

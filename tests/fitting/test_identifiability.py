@@ -190,10 +190,10 @@ def test_json_holds_what_the_report_holds():
     assert body["constants"][0] == {
         "level": "global",
         "constant": L2,
-        "value": pytest.approx(10e-12),
+        "value": pytest.approx(8e-12),
         "unit": "J/B",
-        "prior_sd": 0.25,
-        "posterior_sd": pytest.approx(0.25 * 0.5**0.5, rel=1e-2),
+        "prior_sd": 0.4,
+        "posterior_sd": pytest.approx(0.4 * 0.5**0.5, rel=1e-2),
         "ratio": pytest.approx(0.5**0.5, rel=1e-2),
         "shift": pytest.approx(0),
         "left_prior": False,

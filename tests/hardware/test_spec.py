@@ -19,6 +19,7 @@ from diffenergy.hardware import (
     read_gpu,
     relative_voltage,
     voltage,
+    with_fields,
 )
 from diffenergy.units import GHz, MHz
 
@@ -151,3 +152,9 @@ def test_default_point():
     assert float(point.mem_clock) == 3201 * MHz
     assert float(point.power_cap) == 700
     assert jnp.isnan(point.temperature)
+
+
+def test_a_card_first_used_inside_a_jit_keeps_no_tracer():
+    card = with_fields(read_gpu("a10"), {"tdp": 151.0})  # nobody has asked for it yet
+    assert jax.jit(lambda x: x * card.spec.tdp)(2.0) == 302
+    assert float(card.spec.tdp) == 151

@@ -176,15 +176,15 @@ MOVED = ("energy_tensor", "core_energy", "dram_efficiency", "leakage")
 
 @pytest.fixture(scope="module")
 def capped(sample, phases):
-    """`estimate`, and `runs` with its forward slope, of every shape at every cap, as functions of relative
-    changes of the constants `MOVED`: time and energy of each phase."""
+    """`estimate`, and `runs` with its forward slope: time and energy of every shape at
+    every cap as functions of relative changes of the constants `MOVED`."""
     card = read_gpu("h200-sxm")
     gpu = card.spec
     rows = [[sample("gemm", **shape)] for shape in SHAPES for _ in CAPS]
     workload, served = phases(*rows), prior_file().serve(card)
 
     def moved(x: Array) -> Corrections:
-        scale = dict(zip(MOVED, jnp.exp(x), strict=True))
+        scale: dict[str, Array] = dict(zip(MOVED, jnp.exp(x), strict=True))
         return Corrections(
             **{name: getattr(served, name) * scale.get(name, 1.0) for name in CONSTANTS}
         )
@@ -215,7 +215,7 @@ def capped(sample, phases):
 
 
 def test_secant_steps_find_the_root(capped):
-    """Slow-downs to 1 %, of bursts none; where the search says that a cap binds."""
+    """Slow-downs and powers to 1 %; a cap that binds is kept, a free run is exact."""
     caps, searched, forward = capped
     at = jnp.zeros(len(MOVED))
     free, *_ = searched(at, 0 * caps + 1e6)

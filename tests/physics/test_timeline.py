@@ -188,8 +188,8 @@ def test_resident_ctas_hide_the_start_of_their_neighbours():
 
 def test_resident_ctas_hide_the_critical_path():
     # a path nine times the work: four CTAs a round cost hardly more than one
-    one, _ = cycles(plain(ctas=108, resident=1), 100.0, 900.0)
-    four, _ = cycles(plain(ctas=432, resident=4), 100.0, 900.0)
+    one, _ = cycles(plain(ctas=108, resident=1, sharpness=3.0), 100.0, 900.0)
+    four, _ = cycles(plain(ctas=432, resident=4, sharpness=3.0), 100.0, 900.0)
     assert one == pytest.approx((100**3 + 900**3) ** (1 / 3))
     assert four == pytest.approx((400**3 + 900**3) ** (1 / 3))
 
