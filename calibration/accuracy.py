@@ -283,14 +283,23 @@ def accuracy(
         return
     typer.echo("\n| split | left out | inside 5-95 %, time / power / energy |")
     typer.echo("|---|---|---|\n" + "\n".join(coverage(done)))
-    if rows is not None:
-        first = [x for x in done if x.seed == 0]
-        np.savez_compressed(rows, **_flat(first))  # pyright: ignore[reportArgumentType]
     if spread is not None:
         _write_spread(spread, spreads(done))
+    if rows is not None:
+        first = [x for x in done if x.seed == 0 and not x.split.endswith("five")]
+        np.savez_compressed(rows, **_flat(first))  # pyright: ignore[reportArgumentType]
 
 
 def _flat(done: Sequence[Done]) -> dict[str, np.ndarray]:
+    """Numbers of all rows; quantities that no score counts are NaN."""
+    from splits import SPLITS
+
+    scores = {split.name: split.scores for split in SPLITS}
+    for x in done:
+        for word in COLUMNS:
+            scored = [word in score.quantities for score in scores[x.split]]
+            counted = (x.member & np.array(scored)).any(1)
+            x.numbers[word] = np.where(counted, x.numbers[word], np.nan)
     columns = {
         word: np.concatenate([x.numbers[word] for x in done])
         for word in done[0].numbers

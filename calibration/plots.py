@@ -64,8 +64,8 @@ def draw(data: dict[str, np.ndarray], gpu: str, path: Path) -> None:
             xlabel=f"measured {word}, {COLUMNS[word]}",
             ylabel=f"predicted {word}, {COLUMNS[word]}",
         )
-        axis.legend(fontsize=7, markerscale=3, loc="upper left", frameon=False)
-    figure.suptitle(f"{gpu}: left-out rows (lines: equal, -20 %, +25 %)", fontsize=10)
+        axis.legend(fontsize=7, markerscale=3, loc="upper left")
+    figure.suptitle(f"{gpu}: left-out rows (lines: equal, -20 %, +25 %)", y=0.99)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
