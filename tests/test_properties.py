@@ -154,6 +154,10 @@ def comparable(kernel: dict[str, Any], grown: dict[str, Any], full: bool) -> boo
         return all(kernel[name] == grown[name] for name in ("q_len", "kv_len"))
     if op in ("gemm", "conv2d", "moe"):
         return depthwise or (tiled and full)
+    if op in ("context_attention", "generation_attention"):
+        # few row tiles share the KV cache: more tiles can save the combining launch
+        tiles = ("batch", "num_heads", "num_kv_heads", "q_len")
+        return all(kernel[name] == grown[name] for name in tiles)
     return True
 
 
