@@ -43,10 +43,15 @@ class Done:
 
 
 def run_fold(
-    folder: str, name: str, fold: int, seed: int, score: str | None = None
+    folder: str,
+    name: str,
+    fold: int,
+    seed: int,
+    score: str | None = None,
+    max_steps: int | None = None,
 ) -> Done:
     """Fit without the left-out groups and predict them; with `score`, a corrections
-    file, predict the same rows with that instead."""
+    file, predict the same rows with that instead. `max_steps` replaces the split's."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -59,10 +64,13 @@ def run_fold(
     split = next(x for x in SPLITS if x.name == name)
     data = _data(folder)
     task = split.fold(data, fold, seed)
+    settings = task.settings
+    if max_steps is not None:
+        settings = dataclasses.replace(settings, max_steps=max_steps)
     if score:
         corrections, parameters, fitted = read_corrections(score), 0, 0
     else:
-        result = calibrate(task.fitted, data.listings, task.start, task.settings)
+        result = calibrate(task.fitted, data.listings, task.start, settings)
         corrections, parameters = result.corrections, len(result.fit.z)
         fitted = sum(result.rows.values())
     predicted = predict(task.tested, data.listings, corrections)

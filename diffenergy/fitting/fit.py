@@ -27,8 +27,9 @@ from .predict import batch_reading, compiled_reading
 
 HUBER: Final = 2.0
 """Residuals beyond this many sigma count linearly."""
-_PADDING: Final = 16
-"""Columns of the Jacobian come in multiples of this, to share compilations."""
+_COLUMNS: Final = 16
+"""Columns of the Jacobian of one call: few, so that both workers have some, and always
+as many, so that they share a compilation."""
 _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     "prefill_": ("context_attention",),
     "decode_": ("generation_attention",),
@@ -52,10 +53,8 @@ _POWER: Final = (
     "moe_load_energy",
 )  # fmt: skip
 """Beginnings of the constants that time far from a power limit says nothing about."""
-_TANGENTS: Final = 4
-"""Columns of the Jacobian computed at once."""
 _WORKERS: Final = 2
-"""Tables that are compiled and evaluated at once."""
+"""Calls that are compiled and evaluated at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,8 +111,6 @@ class _Data(eqx.Module):
     power: Array
     time_sd: Array
     power_sd: Array
-    basis: Array
-    """Unit vectors of the free numbers that can move these rows, padded with zeros."""
     how: How = eqx.field(static=True)
 
     @classmethod
@@ -130,7 +127,6 @@ class _Data(eqx.Module):
             as_float(item.power),
             as_float(item.time_sd),
             as_float(item.power_sd),
-            as_float(_basis(parameters, item)),
             batch.how,
         )
 
@@ -160,12 +156,14 @@ def _holds(batch: Batch, kinds: Sequence[str]) -> bool:
     return any(batch.holds(kind) for kind in kinds)
 
 
-def _basis(parameters: Parameters, item: Target) -> np.ndarray:
+def _bases(parameters: Parameters, item: Target) -> list[np.ndarray]:
+    """Unit vectors of the free numbers that can move the rows, padded with zeros."""
     movers = _movers(parameters, item)
-    rows = -(-len(movers) // _PADDING) * _PADDING
-    basis = np.zeros((rows, len(parameters.free)))
-    basis[np.arange(len(movers)), movers] = 1.0
-    return basis
+    parts = [movers[i : i + _COLUMNS] for i in range(0, len(movers), _COLUMNS)]
+    bases = np.zeros((len(parts), _COLUMNS, len(parameters.free)))
+    for basis, part in zip(bases, parts, strict=True):
+        basis[np.arange(len(part)), part] = 1.0
+    return list(bases)
 
 
 def _inputs(z: Float[Array, " p"], d: _Data) -> tuple[Any, ...]:
@@ -194,13 +192,15 @@ def _values(z: Float[Array, " p"], d: _Data) -> Float[Array, " r"]:
     return _of_reading(compiled_reading()(*_inputs(z, d)), d)
 
 
-def _jacobian(z: Float[Array, " p"], data: _Data) -> Float[Array, "b r"]:
-    """Rows of the transposed Jacobian along `data.basis`, by forward mode."""
+def _jacobian(
+    z: Float[Array, " p"], data: _Data, basis: Float[Array, "b p"]
+) -> Float[Array, "b r"]:
+    """Rows of the transposed Jacobian along `basis`, by forward mode."""
 
     def column(v: Array) -> Array:
         return jax.jvp(lambda x: _residuals(x, data), (z,), (v,))[1]
 
-    return jax.lax.map(column, data.basis, batch_size=_TANGENTS)
+    return jax.lax.map(column, basis)  # one by one: twice as fast as four at once
 
 
 @functools.cache
@@ -240,18 +240,19 @@ class _Problem:
     ):
         self.centre, self.width = parameters.centre(), parameters.sd()
         self.data = [_Data.of(parameters, item) for item in targets]
+        self.bases = [_bases(parameters, item) for item in targets]
         self.progress = progress
         self.best, self.cost, self.evaluations = self.centre, np.inf, 0
 
-    def _each(self, function: Callable, z: np.ndarray) -> list[np.ndarray]:
-        """`function` of every table, two tables at once."""
+    def _each(self, function: Callable, z: np.ndarray, *of: Any) -> list[np.ndarray]:
+        """`function` of z and each entry of the columns `of`, some at once."""
         x = as_float(z)
         with ThreadPoolExecutor(_WORKERS) as pool:
-            return list(pool.map(lambda d: np.asarray(function(x, d)), self.data))
+            return list(pool.map(lambda *part: np.asarray(function(x, *part)), *of))
 
     def values(self, z: np.ndarray) -> np.ndarray:
         """Residuals of all rows, then of the priors."""
-        parts = self._each(_values, z)
+        parts = self._each(_values, z, self.data)
         everything = np.concatenate([*parts, (z - self.centre) / self.width])
         cost = 0.5 * float(everything @ everything)
         if cost < self.cost:
@@ -263,11 +264,13 @@ class _Problem:
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
         """Jacobian of `values`."""
-        parts = self._each(_slopes(), z)
-        full = [
-            part.T @ np.asarray(d.basis)
-            for part, d in zip(parts, self.data, strict=True)
+        calls = [
+            (d, as_float(basis))
+            for d, bases in zip(self.data, self.bases, strict=True)
+            for basis in bases
         ]
+        parts = iter(self._each(_slopes(), z, *zip(*calls, strict=True)))
+        full = [sum(next(parts).T @ basis for basis in bases) for bases in self.bases]
         return np.concatenate([*full, np.diag(1 / self.width)])
 
 

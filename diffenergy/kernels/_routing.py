@@ -41,9 +41,8 @@ def power_law_counts(
     for units in (cut, lack):
         sign = 1 if units > 0 else -1
         room = np.sum(tokens - groups if units > 0 else groups, axis=1)
-        shares = _in_turns(abs(units), room).tolist()
-        pairs = zip(groups, shares, strict=True)
-        groups = np.array([sign * _filled(sign * group, n) for group, n in pairs])
+        shares = _in_turns(abs(units), room)
+        groups = sign * _filled(sign * groups, shares)
     return groups.ravel()
 
 
@@ -89,13 +88,20 @@ def _in_turns(n: int, room: np.ndarray) -> np.ndarray:
     return dealt
 
 
-def _filled(counts: np.ndarray, n: int) -> np.ndarray:
-    """`counts` with `n` units added, each to the smallest (the first of equals)."""
-    low = int(counts.min())
-    level = _last(lambda t: np.maximum(t - counts, 0).sum() <= n, low, low + n)
-    filled = np.maximum(counts, level)
-    filled[np.flatnonzero(filled == level)[: n - (filled - counts).sum()]] += 1
-    return filled
+def _filled(groups: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Each row of `groups` with its `units` added one by one, each to the smallest (the
+    first of equals)."""
+    order = np.argsort(groups, axis=1, kind="stable")
+    low = np.take_along_axis(groups, order, 1)
+    width = np.arange(1, groups.shape[1] + 1)
+    cost = low * width - np.cumsum(low, axis=1)  # to raise all before to this one
+    raised = np.sum(cost <= units[:, None], axis=1)
+    last = np.arange(len(groups)), raised - 1
+    level = (low[last] + (units - cost[last]) // raised)[:, None]
+    filled = np.maximum(groups, level)
+    rest = units - np.sum(filled - groups, axis=1)
+    turn = np.cumsum(filled == level, axis=1)
+    return filled + ((filled == level) & (turn <= rest[:, None]))
 
 
 def _last(holds: Callable[[int], bool], low: int, high: int) -> int:

@@ -3,15 +3,12 @@
 `python calibration/accuracy.py DATA` makes the whole table; it takes hours.
 """
 
-import dataclasses
 import importlib
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from diffenergy.fitting.calibrate import Settings
 
 pytestmark = pytest.mark.shared_data
 
@@ -22,19 +19,15 @@ MOST_STEPS = 6
 
 @pytest.fixture(scope="module")
 def accuracy():
-    """`calibration/accuracy.py`, a script beside the package, with fewer steps."""
+    """`calibration/accuracy.py`, a script beside the package."""
     folder = Path(__file__).parents[2] / "calibration"
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        script, splits = map(importlib.import_module, ("accuracy", "splits"))
-
-        def settings(**given: Any) -> Settings:
-            return dataclasses.replace(Settings(**given), max_steps=MOST_STEPS)
-
-        patch.setattr(splits, "Settings", settings)
-        yield script
-    for name in ("accuracy", "splits"):
-        sys.modules.pop(name, None)
+        yield importlib.import_module("accuracy")
+    for name in [
+        x for x in sys.modules if x.partition(".")[0] in ("accuracy", "splits")
+    ]:
+        del sys.modules[name]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +41,7 @@ def test_left_out_groups(
     accuracy: Any, shared: Path, split: str, fold: int, most: dict[str, float]
 ):
     """Mean absolute errors (%) of the first score of the split."""
-    done = accuracy.run_fold(str(shared / "data"), split, fold, 0)
+    done = accuracy.run_fold(str(shared / "data"), split, fold, 0, None, MOST_STEPS)
     assert done.member[:, 0].sum() > 10
     errors = {word: accuracy.mape([done], 0, word) for word in most}
     assert all(errors[word] < most[word] for word in most), errors

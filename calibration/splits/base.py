@@ -1,0 +1,111 @@
+"""What a split is: groups left out of a fit, rows that it predicts, lines of the table.
+
+Data are read from the folder of measured tables, where they lie.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from diffenergy.corrections import CorrectionsFile, prior_file
+from diffenergy.fitting.calibrate import Settings
+from diffenergy.measurements import MeasurementTable, Predictions, read_measurements
+from diffenergy.workload.listing import Listing, read_listings
+
+Mask = Callable[[MeasurementTable, Predictions, CorrectionsFile], np.ndarray]
+"""Rows of a tested table, by its predictions and the corrections that made them."""
+
+
+class Data:
+    """Measured tables of a folder, each read once."""
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+
+    @functools.cached_property
+    def listings(self) -> dict[str, list[Listing]]:
+        files = ("workloads.jsonl", "workloads_derived.jsonl")
+        return {
+            x.name: [x]
+            for file in files
+            for x in read_listings(self.folder / "energaizer" / file)
+        }
+
+    @functools.cached_property
+    def passes(self) -> MeasurementTable:
+        file = str(self.folder / "energaizer" / "measurements.csv")
+        return read_measurements([file], workloads=self.listings)
+
+    @functools.cache  # noqa: B019 - one Data a process
+    def kernels(self, gpu: str, op: str, what: str) -> MeasurementTable:
+        file = self.folder / "aiconfigurator" / f"{gpu}_{op}_{what}.csv.gz"
+        return read_measurements([f"{op}={file}"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """Rows of the left-out ones that a line of the table is about."""
+
+    title: str
+    rows: Mask
+    goal: tuple[float | None, float | None, float | None]
+    study: tuple[float | None, float | None, float | None]
+    quantities: tuple[str, ...] = ("time", "power", "energy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fold:
+    """One fit: tables whose readings are fitted, and the rows that it predicts."""
+
+    fitted: list[MeasurementTable]
+    tested: MeasurementTable
+    settings: Settings
+    start: CorrectionsFile = dataclasses.field(default_factory=prior_file)
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A way to leave groups out; `kind:grade` is the spread that it gives."""
+
+    name: str
+    spread: str
+    left_out: str
+    count: int
+    fold: Callable[[Data, int, int], Fold]
+    """Fold i of the data with a seed."""
+    scores: tuple[Score, ...]
+    seeded: bool = True
+    """Whether another seed gives another fit."""
+
+
+def only(table: MeasurementTable, rows: np.ndarray) -> MeasurementTable:
+    """The table with all other rows skipped."""
+    skipped = np.where(rows, table.skipped, "not of this split").astype(object)
+    return dataclasses.replace(table, skipped=skipped)
+
+
+def everything(
+    table: MeasurementTable, _: Predictions, __: CorrectionsFile
+) -> np.ndarray:
+    return np.ones(table.num_rows, bool)
+
+
+def folds_of(groups: np.ndarray, order: np.ndarray, count: int) -> np.ndarray:
+    """Fold of every row: group i of `order` goes to fold i mod `count`."""
+    fold = {name: i % count for i, name in enumerate(order)}
+    return np.array([fold.get(name, -1) for name in groups])
+
+
+NONE = (None, None, None)
+"""No goal, or no figure of an earlier study."""
+WHOLE = 1e9
+"""Table weight: every row counts fully where one table is fitted alone."""
+
+
+def column(table: MeasurementTable, name: str) -> np.ndarray:
+    """A field of a table of one op."""
+    (columns,) = table.fields.values()
+    return columns.values[name]

@@ -1,0 +1,111 @@
+"""Whole passes of the A100 and the A10: families, workloads, clocks, the other GPU."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from diffenergy.fitting.calibrate import Settings, blanked
+from diffenergy.measurements import MeasurementTable
+
+from .base import NONE, Data, Fold, Mask, Score, Split, everything, folds_of, only
+
+PASS_STEPS = 8
+
+
+def _source(table: MeasurementTable, *names: str) -> np.ndarray:
+    return np.isin(table.frame["source"].to_numpy(), names)
+
+
+def _families(data: Data) -> list[str]:
+    return sorted(set(data.passes.frame["model"]))
+
+
+def _pass_fold(scope: np.ndarray, held: np.ndarray, data: Data, seed: int) -> Fold:
+    """Passes of `scope` without the readings of `held` ones."""
+    table = data.passes
+    return Fold(
+        [only(blanked(table, held), scope)],
+        only(table, held),
+        Settings(seed=seed, max_steps=PASS_STEPS),
+    )
+
+
+def _family(*sources: str) -> Callable[[Data, int, int], Fold]:
+    def fold(data: Data, i: int, seed: int) -> Fold:
+        scope = _source(data.passes, *sources)
+        family = data.passes.frame["model"].to_numpy() == _families(data)[i]
+        return _pass_fold(scope, scope & family, data, seed)
+
+    return fold
+
+
+def _of(*sources: str) -> Mask:
+    return lambda table, *_: _source(table, *sources)
+
+
+def _workload_folds(data: Data, i: int, seed: int) -> Fold:
+    table = data.passes
+    scope = _source(table, "a100", "a10")
+    names = np.unique(table.workload[scope].astype(str))
+    order = names[np.random.default_rng(seed).permutation(len(names))]
+    held = scope & (folds_of(table.workload, order, 5) == i)
+    return _pass_fold(scope, held, data, seed)
+
+
+def _from(fitted: Sequence[str], tested: str) -> Callable[[Data, int, int], Fold]:
+    """Passes of some sources fitted, those of another predicted."""
+
+    def fold(data: Data, i: int, seed: int) -> Fold:
+        table = data.passes
+        return Fold(
+            [only(table, _source(table, *fitted))],
+            only(table, _source(table, tested)),
+            Settings(seed=seed, max_steps=PASS_STEPS),
+        )
+
+    return fold
+
+
+SPLITS = (
+    Split(
+        "a100-family", "workload:calibrated", "model family, A100 rows alone", 7,
+        _family("a100"),
+        (Score("A100 passes, 900 MHz", everything, (5, 2.5, 4.5), (4.9, 2.6, 4.7)),),
+        seeded=False,
+    ),
+    Split(
+        "family", "workload:calibrated", "model family, out of both GPUs", 7,
+        _family("a100", "a10", "a100_dvfs"),
+        (
+            Score("A10 passes, 900 MHz", _of("a10"), (4, 4, 4.5), (3.7, 4.0, 4.7)),
+            Score("A100 passes, 900 MHz", _of("a100"), NONE, (5.7, 2.7, 5.5)),
+            Score("A100 passes, 510-1410 MHz", _of("a100_dvfs"), NONE,
+                  (6.1, 2.9, 4.2)),
+        ),
+        seeded=False,
+    ),
+    Split(
+        "a10-from-a100", "workload:forecast", "the A10", 1,
+        _from(("a100", "a100_dvfs"), "a10"),
+        (Score("A10 passes, 900 MHz", everything, (4, 8, None), (3.5, 8.5, 9.0)),),
+        seeded=False,
+    ),
+    Split(
+        "a100-from-a10", "workload:forecast", "the A100", 1,
+        _from(("a10",), "a100"),
+        (Score("A100 passes, 900 MHz", everything, NONE, (5.1, 7.2, 7.0)),),
+        seeded=False,
+    ),
+    Split(
+        "workloads", "workload:calibrated", "five folds by workload", 5,
+        _workload_folds,
+        (Score("A100 and A10 passes, 900 MHz", everything, (4, 2.5, 4),
+               (4.0, 2.8, 4.0)),),
+    ),
+    Split(
+        "clocks", "workload:calibrated", "every clock but 900 MHz", 1,
+        _from(("a100",), "a100_dvfs"),
+        (Score("A100 passes, 510-1410 MHz", everything, (5, 3, 4), (5.7, 2.9, 3.9)),),
+        seeded=False,
+    ),
+)  # fmt: skip
