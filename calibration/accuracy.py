@@ -67,13 +67,15 @@ def run_fold(
     settings = task.settings
     if max_steps is not None:
         settings = dataclasses.replace(settings, max_steps=max_steps)
-    if score:
+    if task.predicted is not None:
+        corrections, parameters, fitted = task.start, 0, 0
+    elif score:
         corrections, parameters, fitted = read_corrections(score), 0, 0
     else:
         result = calibrate(task.fitted, data.listings, task.start, settings)
         corrections, parameters = result.corrections, len(result.fit.z)
         fitted = sum(result.rows.values())
-    predicted = predict(task.tested, data.listings, corrections)
+    predicted = task.predicted or predict(task.tested, data.listings, corrections)
     rows = np.flatnonzero(task.tested.skipped == "")
     numbers: dict[str, np.ndarray] = {}
     for word, column in COLUMNS.items():
@@ -138,12 +140,20 @@ def run_all(
 
 def mape(done: Sequence[Done], score: int, word: str) -> float | None:
     """Mean absolute percentage error over the folds of one seed."""
+    read, made = _scored(done, score, word)
+    if not len(read):
+        return None
+    return 100 * float(np.mean(np.abs(made / read - 1)))
+
+
+def _scored(
+    done: Sequence[Done], score: int, word: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Measured and predicted numbers of the rows of a score, where both are known."""
     read = np.concatenate([x.numbers[word][x.member[:, score]] for x in done])
     made = np.concatenate([x.numbers[f"{word}_pred"][x.member[:, score]] for x in done])
     known = np.isfinite(read) & np.isfinite(made)
-    if not known.any():
-        return None
-    return 100 * float(np.mean(np.abs(made[known] / read[known] - 1)))
+    return read[known], made[known]
 
 
 def table(done: Sequence[Done]) -> list[str]:
@@ -160,32 +170,49 @@ def table(done: Sequence[Done]) -> list[str]:
             continue
         seeds = sorted({x.seed for x in mine})
         for i, score in enumerate(split.scores):
-            cells = []
-            for word in COLUMNS:
-                values = [
-                    mape([x for x in mine if x.seed == s], i, word) for s in seeds
-                ]
-                cells.append(_cell(values) if word in score.quantities else "-")
-            count = sum(int(x.member[:, i].sum()) for x in mine if x.seed == seeds[0])
+            by_seed = [[x for x in mine if x.seed == s] for s in seeds]
+            count = sum(int(x.member[:, i].sum()) for x in by_seed[0])
             constants = max(x.parameters for x in mine)
-            goal, study = (
-                " / ".join("-" if x is None else f"{x:g}" for x in of)
-                for of in (score.goal, score.study)
-            )
+            found = _figures(by_seed, i, score) or _errors(by_seed, i, score)
             lines.append(
                 f"| {score.title} | {split.left_out} | {count} | {constants} | "
-                f"{' / '.join(cells)} | {goal} | {study} |"
+                f"{found} | {_goal(score.goal)} | {_goal(score.study)} |"
             )
     return lines
 
 
-def _cell(values: Sequence[float | None]) -> str:
+def _errors(by_seed: Sequence[Sequence[Done]], i: int, score: Any) -> str:
+    """Cell of time / power / energy errors of score number `i`, percent."""
+    cells = []
+    for word in COLUMNS:
+        values = [mape(done, i, word) for done in by_seed]
+        cells.append(_cell(values) if word in score.quantities else "-")
+    return " / ".join(cells)
+
+
+def _figures(by_seed: Sequence[Sequence[Done]], i: int, score: Any) -> str:
+    """Cell of the own figures of score number `i`; empty if it has none."""
+    if score.figures is None:
+        return ""
+    found = [score.figures(*_scored(done, i, "time")) for done in by_seed]
+    return ", ".join(
+        f"{name} {_cell([x[name] for x in found], digits=2)}" for name in found[0]
+    )
+
+
+def _goal(goal: Sequence[float | None] | str) -> str:
+    if isinstance(goal, str):
+        return goal
+    return " / ".join("-" if x is None else f"{x:g}" for x in goal)
+
+
+def _cell(values: Sequence[float | None], digits: int = 1) -> str:
     known = [x for x in values if x is not None]
     if not known:
         return "-"
     spread = (max(known) - min(known)) / 2
-    shown = f"{np.mean(known):.1f}"
-    return f"{shown} +- {spread:.1f}" if len(known) > 1 else shown
+    shown = f"{np.mean(known):.{digits}f}"
+    return f"{shown} +- {spread:.{digits}f}" if len(known) > 1 else shown
 
 
 def spreads(done: Sequence[Done]) -> dict[str, dict[str, Any]]:

@@ -16,11 +16,16 @@ from jaxtyping import Bool, Float, Int
 from . import smooth
 from .corrections import Corrections, shipped_corrections
 from .hardware.spec import GpuSpec, OperatingPoint, default_point, relative_voltage
-from .kernels import classes, stream
+from .kernels import _clblast, classes, simt, stream
 from .physics.demand import UNITS, Demand
 from .physics.governor import capped_clock, secant_clock
 from .physics.instrument import Run
-from .physics.power import launch_energy, static_power
+from .physics.power import (
+    LAUNCH_COMPONENTS,
+    launch_energy,
+    static_power,
+    with_corrections,
+)
 from .physics.timeline import sm_side_cycles, timing
 from .records import Record
 from .workload.workload import Workload
@@ -223,13 +228,13 @@ class _Run:
     def __init__(
         self, workload: Workload, gpu: GpuSpec, c: Corrections, point: OperatingPoint
     ):
-        self.workload, self.gpu, self.c = workload, gpu, c
+        self.workload, self.gpu, self.c = workload, with_corrections(gpu, c), c
         self.num_phases = len(workload.names)
         self.point = jax.tree.map(
             lambda x: jnp.broadcast_to(x, (self.num_phases,)), point
         )
         by_shape = _demand_of()
-        demands = [by_shape[type(s)](s, gpu, c) for s in workload.shapes]
+        demands = [by_shape[type(s)](s, self.gpu, c) for s in workload.shapes]
         self.sizes = [demand.ctas.shape for demand in demands]
         flat = [jax.tree.map(jnp.ravel, demand) for demand in demands]
         joined: Demand = jax.tree.map(lambda *x: jnp.concatenate(x), *flat)
@@ -369,7 +374,8 @@ class _Run:
         )
         s = self.at(clock)
         parts = self.per_phase(self.mean(s.weights, *s.energies))
-        static = jnp.stack([s.idle * s.time, s.leakage * s.time, s.other])
+        parts = parts.at[LAUNCH_COMPONENTS.index("other")].add(s.other)
+        static = jnp.stack([s.idle * s.time, s.leakage * s.time])
         utilization, limiter = self._usage(s)
         energy = s.power * s.time
         total_time, total_energy = jnp.sum(s.time), jnp.sum(energy)
@@ -425,7 +431,7 @@ class _Run:
 @functools.cache
 def _demand_of():
     """Demand formula by shape record, from the kernel classes."""
-    modules = [*classes().values(), stream]
+    modules = [*classes().values(), stream, simt, _clblast]
     return {
         shape: module.demand
         for module in modules

@@ -256,9 +256,10 @@ def check(c: Case):
         assert jnp.all(jnp.isfinite(leaf))
     phases = got.phases
     assert jnp.all(phases.time > 0) and jnp.all(phases.energy > 0)
-    leakage = COMPONENTS.index("leakage")  # below 40 C less than the idle table has
+    # leakage: below 40 C less than the idle table has; other: what a reading leaves
+    signed = [COMPONENTS.index(name) for name in ("leakage", "other")]
     parts = np.asarray(phases.components)
-    assert np.all(np.delete(parts, leakage, axis=1) >= 0)
+    assert np.all(np.delete(parts, signed, axis=1) >= 0)
     assert np.all(np.asarray(got.kernels.utilization) >= 0)
     for unit, share in shares.items():
         assert jnp.all(share <= 1 + 1e-9), (unit, share)

@@ -5,6 +5,7 @@ Data are read from the folder of measured tables, where they lie.
 
 import dataclasses
 import functools
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import numpy as np
 from diffenergy.corrections import CorrectionsFile, prior_file
 from diffenergy.fitting.calibrate import Settings
 from diffenergy.measurements import MeasurementTable, Predictions, read_measurements
+from diffenergy.measurements.importers import importers
 from diffenergy.workload.listing import Listing, read_listings
 
 Mask = Callable[[MeasurementTable, Predictions, CorrectionsFile], np.ndarray]
@@ -44,16 +46,33 @@ class Data:
         file = self.folder / "aiconfigurator" / f"{gpu}_{op}_{what}.csv.gz"
         return read_measurements([f"{op}={file}"])
 
+    @functools.cache  # noqa: B019 - one Data a process
+    def imported(self, name: str, stem: str) -> MeasurementTable:
+        """A table that the importer `name` makes of the folder of that name."""
+        frame = importers()[name].read(self.folder / name)[stem]
+        with tempfile.TemporaryDirectory() as place:
+            file = f"{place}/{stem}.csv"
+            frame.to_csv(file, index=False)
+            return read_measurements([file])
+
+
+Percentages = tuple[float | None, float | None, float | None]
+
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """Rows of the left-out ones that a line of the table is about."""
+    """Rows of the left-out ones that a line of the table is about.
+
+    `figures` of measured and predicted time replace the errors in percent; `goal` and
+    `study` are then texts.
+    """
 
     title: str
     rows: Mask
-    goal: tuple[float | None, float | None, float | None]
-    study: tuple[float | None, float | None, float | None]
+    goal: Percentages | str
+    study: Percentages | str
     quantities: tuple[str, ...] = ("time", "power", "energy")
+    figures: Callable[[np.ndarray, np.ndarray], dict[str, float]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +83,8 @@ class Fold:
     tested: MeasurementTable
     settings: Settings
     start: CorrectionsFile = dataclasses.field(default_factory=prior_file)
+    predicted: Predictions | None = None
+    """Predictions of a fold that fits no constants."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,11 +1,14 @@
 """Whole passes of the A100 and the A10: families, workloads, clocks, the other GPU."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from diffenergy.fitting.calibrate import Settings, blanked
-from diffenergy.measurements import MeasurementTable
+from diffenergy.estimator import estimate_once
+from diffenergy.fitting.batches import batches
+from diffenergy.fitting.calibrate import Settings, blanked, calibrate
+from diffenergy.measurements import MeasurementTable, Predictions
 
 from .base import NONE, Data, Fold, Mask, Score, Split, everything, folds_of, only
 
@@ -66,6 +69,40 @@ def _from(fitted: Sequence[str], tested: str) -> Callable[[Data, int, int], Fold
     return fold
 
 
+# --- throttled passes: the clock that the governor finds
+
+
+def _throttled(data: Data, i: int, seed: int) -> Fold:
+    """Clocks of throttled passes (in the place of times) by constants of 900 MHz."""
+    fold = _from(("a100",), "a100_dvfs")(data, 0, seed)
+    made = calibrate(fold.fitted, data.listings, fold.start, fold.settings)
+    table = data.passes
+    throttled = table.frame["throttled"].to_numpy() == "True"
+    rows = only(table, throttled & _source(table, "a100_dvfs"))
+    measured, unknown = rows.sm_clock_avg, np.full(rows.num_rows, np.nan)
+    asked = dataclasses.replace(rows, sm_clock_avg=unknown)
+    clock = unknown.copy()
+    for batch in batches(asked, data.listings, made.corrections):
+        found = estimate_once(
+            batch.workload,
+            batch.card.spec,
+            batch.point,
+            made.corrections.serve(batch.card),
+        )
+        real = batch.rows >= 0
+        clock[batch.rows[real]] = np.asarray(found.phases.sm_clock)[real]
+    tested = dataclasses.replace(
+        rows, time_s=measured, avg_power_w=unknown, energy_j=unknown
+    )
+    grade = np.full(rows.num_rows, "", dtype=object)
+    predicted = Predictions(clock, unknown, unknown, grade, rows.skipped)
+    return Fold([], tested, fold.settings, predicted=predicted)
+
+
+def _clock_error(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    return {"SM clock, %": 100 * float(np.mean(np.abs(predicted / measured - 1)))}
+
+
 SPLITS = (
     Split(
         "a100-family", "workload:calibrated", "model family, A100 rows alone", 7,
@@ -106,6 +143,12 @@ SPLITS = (
         "clocks", "workload:calibrated", "every clock but 900 MHz", 1,
         _from(("a100",), "a100_dvfs"),
         (Score("A100 passes, 510-1410 MHz", everything, (5, 3, 4), (5.7, 2.9, 3.9)),),
+        seeded=False,
+    ),
+    Split(
+        "throttled", "", "every clock but 900 MHz", 1, _throttled,
+        (Score("A100 passes at the power limit", everything, "1.5", "1.7", ("time",),
+               _clock_error),),
         seeded=False,
     ),
 )  # fmt: skip

@@ -12,11 +12,12 @@ from .levels import (
     tags,
     write_corrections,
 )
-from .priors import INSTRUMENTS, PRIOR_FACTORS
+from .priors import ACTIVITY_CONSTANTS, INSTRUMENTS, PRIOR_FACTORS
 from .sensors import SENSOR_CONSTANTS, Sensor, sensor_centre
 from .spread import Trust
 
 __all__ = [
+    "ACTIVITY_CONSTANTS",
     "CONSTANTS",
     "INSTRUMENTS",
     "PRIOR_FACTORS",

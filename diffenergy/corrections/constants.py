@@ -6,29 +6,16 @@ every energy is stated at the floor voltage V0.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-import equinox as eqx
 from jax import Array
 from jaxtyping import Float
 
-from ..records import Record, as_float
-
-Transform = Literal["positive", "share"]
-
-
-def constant(
-    centre: float, sd: float, unit: str, what: str, transform: Transform = "positive"
-) -> Any:
-    """Field with a prior: centre, sd of the log (of the logit for a share)."""
-    return eqx.field(
-        default=centre,
-        converter=as_float,
-        metadata={"sd": sd, "unit": unit, "what": what, "transform": transform},
-    )
+from .constant import constant
+from .kernel_constants import Attention, Experts, GivenTiles, Programs
 
 
-class Corrections(Record):
+class Corrections(Attention, Experts, GivenTiles, Programs):
     """Constants of the model for one GPU (or a batch of them); defaults are priors."""
 
     # rates and overlap
@@ -60,18 +47,6 @@ class Corrections(Record):
     )
     fma_step_cycles: Float[Array, "*batch"] = constant(
         450.0, 0.4, "cycles", "critical path of a CUDA-core main-loop step of 8"
-    )
-    depthwise_efficiency: Float[Array, "*batch"] = constant(
-        0.1, 0.5, "-", "depthwise convolution rate / fp32 rate"
-    )
-    misalignment: Float[Array, "*batch"] = constant(
-        0.8, 0.3, "-", "slow-down of GEMM main loops at odd sizes"
-    )
-    sharpness: Float[Array, "*batch"] = constant(
-        10.0, 0.3, "-", "overlap of units inside an SM and with memory"
-    )
-    sharpness_stream: Float[Array, "*batch"] = constant(
-        2.2, 0.2, "-", "overlap of SM side and DRAM in streaming kernels"
     )
     # memory
     l2_efficiency: Float[Array, "*batch"] = constant(
@@ -149,156 +124,6 @@ class Corrections(Record):
     dispatch_pass: Float[Array, "*batch"] = constant(
         1e-3, 0.5, "s", "host time of one forward pass"
     )
-    # fused attention, prefill
-    prefill_efficiency: Float[Array, "*batch"] = constant(
-        0.9, 0.3, "-", "tensor-core rate in prefill attention", "share"
-    )
-    prefill_exp: Float[Array, "*batch"] = constant(
-        1.94, 0.3, "-", "softmax cost / one exponential per element"
-    )
-    prefill_mask: Float[Array, "*batch"] = constant(
-        0.62, 0.5, "-", "extra cost of an element in a masked block"
-    )
-    prefill_feed: Float[Array, "*batch"] = constant(
-        129.0, 0.5, "B/cycle/SM", "loads of K and V into shared memory"
-    )
-    prefill_own: Float[Array, "*batch"] = constant(
-        1205.0, 0.4, "cycles", "start and end of a prefill tile"
-    )
-    prefill_query: Float[Array, "*batch"] = constant(
-        10.5, 0.4, "B/cycle/SM", "load of Q and store of O"
-    )
-    prefill_fill: Float[Array, "*batch"] = constant(
-        0.39, 0.4, "-", "share of the first block that nothing overlaps"
-    )
-    prefill_sharpness: Float[Array, "*batch"] = constant(
-        4.1, 0.3, "-", "overlap of matrix, softmax and loads"
-    )
-    prefill_serial: Float[Array, "*batch"] = constant(
-        1.5, 0.3, "-", "the same where matrix and softmax take turns"
-    )
-    prefill_query_fast: Float[Array, "*batch"] = constant(
-        0.64, 0.3, "-", "time of Q and O with 4, 8 or 16 query heads a KV head"
-    )
-    prefill_quantization: Float[Array, "*batch"] = constant(
-        0.77, 0.5, "-", "share of a part-filled wave that is paid", "share"
-    )
-    prefill_tail: Float[Array, "*batch"] = constant(
-        0.4, 0.5, "-", "list-schedule tail of unequal tiles"
-    )
-    prefill_cycles: Float[Array, "*batch"] = constant(
-        7000.0, 0.4, "cycles", "launch cost of prefill attention beyond a launch"
-    )
-    prefill_schedule: Float[Array, "*batch"] = constant(
-        12e-9, 0.5, "s", "scheduling kernel, per sequence"
-    )
-    # fused attention, decode
-    decode_efficiency: Float[Array, "*batch"] = constant(
-        0.8, 0.3, "-", "tensor-core rate in decode attention", "share"
-    )
-    decode_exp: Float[Array, "*batch"] = constant(
-        0.94, 0.3, "-", "softmax cost / one exponential per element"
-    )
-    decode_own: Float[Array, "*batch"] = constant(
-        1995.0, 0.4, "cycles", "start and end of a decode tile"
-    )
-    decode_own_head: Float[Array, "*batch"] = constant(
-        19.1, 0.5, "cycles", "the same, per element of head_dim"
-    )
-    decode_own_fp8: Float[Array, "*batch"] = constant(
-        0.84, 0.4, "-", "the same, fp8 / bf16"
-    )
-    decode_own_local: Float[Array, "*batch"] = constant(
-        3000.0, 0.4, "cycles", "extra start of a decode tile with a window"
-    )
-    decode_cycles_local: Float[Array, "*batch"] = constant(
-        1700.0, 0.5, "cycles", "extra launch of decode with a window"
-    )
-    decode_flow: Float[Array, "*batch"] = constant(
-        200.0, 0.5, "B/cycle/SM", "flow of K and V into one SM in decode attention"
-    )
-    decode_sharpness: Float[Array, "*batch"] = constant(
-        4.0, 0.4, "-", "overlap of matrix, softmax and loads in decode attention"
-    )
-    decode_serial: Float[Array, "*batch"] = constant(
-        1.2, 0.3, "-", "the same where matrix and softmax take turns"
-    )
-    decode_quantization: Float[Array, "*batch"] = constant(
-        0.48, 0.5, "-", "share of a part-filled wave that is paid", "share"
-    )
-    decode_cycles: Float[Array, "*batch"] = constant(
-        6000.0, 0.4, "cycles", "launch cost of decode attention beyond a launch"
-    )
-    decode_schedule: Float[Array, "*batch"] = constant(
-        20e-9, 0.5, "s", "scheduling kernel, per sequence"
-    )
-    transpose_rate: Float[Array, "*batch"] = constant(
-        5.4, 0.5, "elements/cycle/SM", "transposition of fp8 V in shared memory"
-    )
-    # mixture of experts
-    moe_efficiency: Float[Array, "*batch"] = constant(
-        0.67, 0.3, "-", "tensor-core rate of grouped expert GEMM, 16 bits", "share"
-    )
-    moe_efficiency_fp8: Float[Array, "*batch"] = constant(
-        0.93, 0.5, "-", "the same, fp8", "share"
-    )
-    moe_efficiency_block: Float[Array, "*batch"] = constant(
-        0.38, 0.3, "-", "the same, block-scaled fp8", "share"
-    )
-    moe_feed: Float[Array, "*batch"] = constant(
-        56.0, 0.3, "B/cycle/SM", "tile loads of grouped GEMM that one SM sustains"
-    )
-    moe_flow: Float[Array, "*batch"] = constant(
-        11.0, 0.4, "B/cycle", "DRAM rate of one CTA of a grouped GEMM"
-    )
-    moe_sharpness: Float[Array, "*batch"] = constant(
-        4.8, 0.2, "-", "overlap of units inside an SM in grouped GEMM"
-    )
-    moe_sharpness_memory: Float[Array, "*batch"] = constant(
-        2.4, 0.2, "-", "overlap of SM side and DRAM in grouped GEMM"
-    )
-    moe_own: Float[Array, "*batch"] = constant(
-        2000.0, 0.4, "cycles", "start and end of a grouped-GEMM tile"
-    )
-    moe_quantization: Float[Array, "*batch"] = constant(
-        0.6, 0.5, "-", "share of a part-filled wave that is paid", "share"
-    )
-    moe_empty: Float[Array, "*batch"] = constant(
-        105.0, 0.4, "cycles", "CTA of a grouped GEMM that finds no rows"
-    )
-    moe_misaligned: Float[Array, "*batch"] = constant(
-        22.0, 0.4, "-", "slow-down of 16-bit loads where k is no multiple of 16"
-    )
-    moe_stream: Float[Array, "*batch"] = constant(
-        18.5, 0.3, "B/cycle/SM", "rate of one SM in kernels over a layer's rows"
-    )
-    moe_quantise: Float[Array, "*batch"] = constant(
-        1.0, 0.3, "-", "time of a byte in fp8 quantisation / in other kernels"
-    )
-    moe_quantise_block: Float[Array, "*batch"] = constant(
-        4.2, 0.3, "-", "the same, block-scaled fp8"
-    )
-    moe_cycles: Float[Array, "*batch"] = constant(
-        2e4, 0.3, "cycles", "small kernels of a layer beyond a launch, 16 bits"
-    )
-    moe_cycles_fp8: Float[Array, "*batch"] = constant(
-        2.8e4, 0.3, "cycles", "the same, fp8"
-    )
-    moe_cycles_block: Float[Array, "*batch"] = constant(
-        4.3e4, 0.3, "cycles", "the same, block-scaled fp8"
-    )
-    moe_sorting: Float[Array, "*batch"] = constant(
-        1.15e4, 0.4, "cycles", "sorting of tokens by expert, once"
-    )
-    moe_align: Float[Array, "*batch"] = constant(
-        0.6e-9, 0.5, "s", "sorting of tokens by expert, per row"
-    )
-    moe_expert: Float[Array, "*batch"] = constant(
-        1.6e-9, 0.5, "s", "sorting of tokens by expert, per expert"
-    )
-    moe_load_energy: Float[Array, "*batch"] = constant(
-        27e-12, 0.4, "J/B", "tile loads of grouped GEMM beyond L2 and shared memory"
-    )
     # energies, all at the floor voltage V0
     energy_tensor: Float[Array, "*batch"] = constant(
         0.45e-12, 0.3, "J/FLOP", "bf16 tensor FLOP, operands included"
@@ -341,6 +166,18 @@ class Corrections(Record):
         0.008, 0.5, "1/TDP", "leakage at 40 C and V0 beyond the cold idle table"
     )
     leakage_efold: Float[Array, "*batch"] = constant(13.0, 0.15, "K", "e-fold")
+    memory_idle: Float[Array, "*batch"] = constant(
+        0.6, 1.0, "-", "share of constant idle power that follows the memory", "share"
+    )
+    voltage_knee: Float[Array, "*batch"] = constant(
+        1.0, 0.1, "-", "clock at which the voltage rises / that of the GPU file"
+    )
+    voltage_slope: Float[Array, "*batch"] = constant(
+        1.0, 0.4, "-", "rise of the voltage behind it / that of the GPU file"
+    )
+    voltage_curvature: Float[Array, "*batch"] = constant(
+        1.0, 0.4, "-", "its curvature / that of the GPU file"
+    )
     zero_saving: Float[Array, "*batch"] = constant(
         0.14, 0.3, "-", "energy saved by operands that are half zeros"
     )

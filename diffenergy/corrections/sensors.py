@@ -8,7 +8,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ..records import Record
-from .constants import constant
+from .constant import constant
 
 
 class Sensor(Record):

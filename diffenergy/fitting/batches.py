@@ -28,6 +28,14 @@ CHUNK: Final = 8192
 NO_CAP: Final = 1e9
 """W; rows that carry their measured clock are past the governor."""
 
+_LOOP_FACTS: Final = {
+    "loop_seconds": 0.0,
+    "call_seconds": 0.0,
+    "loop": 1.0,
+    "loop_body": 0.0,
+}
+"""Facts of a loop of kernels that a campaign may state, with their defaults."""
+
 
 class How(NamedTuple):
     """What of the way to a reading decides the program, not its numbers."""
@@ -62,8 +70,16 @@ class Batch:
         """Phases, those that fill up the shape included."""
         return len(self.rows)
 
+    @property
+    def records(self) -> set[str]:
+        """Names of the shape records among the launches."""
+        return {type(shape).__name__ for shape in self.workload.shapes}
+
     def holds(self, op: str) -> bool:
-        """Whether a kernel class of `op` is among the launches."""
+        """Whether a kernel class of `op`, or a record of that name, is among the
+        launches."""
+        if op not in ops():
+            return op in self.records
         module = ops()[op][1].__name__
         return any(type(shape).__module__ == module for shape in self.workload.shapes)
 
@@ -164,6 +180,7 @@ def _kernels(
     every = np.arange(len(rows))
     model = corrections.instrument(str(table.campaign[rows[0]]), op, card.name)
     copies = _by_row(model, "weight_copies", columns, index, 1.0)
+    copies = np.where(np.isnan(table.copies[rows]), copies, table.copies[rows])
     info = PhaseColumns.single(len(rows), copies=copies)
     part = OpRows(op, fields, every, every)
     facts = _facts(model, op, columns, index)
@@ -202,7 +219,7 @@ def _batch(
     workload = build(parts, phases, sum(len(part.row) for part in parts))
     picked = padded(rows)
     point = _point(table, card, picked)
-    instrument = _instrument(table, corrections, kind, picked)
+    instrument = _instrument(table, corrections, kind, picked, card.name)
     instrument = dataclasses.replace(
         instrument, **{name: padded(x) for name, x in facts.items()}
     )
@@ -252,7 +269,7 @@ def _facts(
     """What a campaign's measurement model needs to know of each kernel."""
     facts = {
         name: _by_row(model, name, columns, index, default)
-        for name, default in (("loop_seconds", 0.0), ("loop", 1.0), ("loop_body", 0.0))
+        for name, default in _LOOP_FACTS.items()
     }
     values = {name: column[index] for name, column in columns.values.items()}
     if op == "gemm" and "warm_share" in model:
@@ -300,10 +317,14 @@ def _point(table: MeasurementTable, card: GpuCard, rows: np.ndarray) -> Operatin
 
 
 def _instrument(
-    table: MeasurementTable, corrections: CorrectionsFile, kind: str, rows: np.ndarray
+    table: MeasurementTable,
+    corrections: CorrectionsFile,
+    kind: str,
+    rows: np.ndarray,
+    gpu: str,
 ) -> Instrument:
     campaigns, which = np.unique(table.campaign[rows].astype(str), return_inverse=True)
-    models = [corrections.instrument(name, kind) for name in campaigns]
+    models = [corrections.instrument(name, kind, gpu) for name in campaigns]
 
     def of(name: str, default: float = 0.0) -> np.ndarray:
         return np.array([model.get(name, default) for model in models])[which]

@@ -7,7 +7,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..corrections import CONSTANTS, SENSOR_CONSTANTS, CorrectionsFile, Levels, tags
+from ..corrections import (
+    ACTIVITY_CONSTANTS,
+    CONSTANTS,
+    SENSOR_CONSTANTS,
+    CorrectionsFile,
+    Levels,
+    tags,
+)
 from ..measurements import MeasurementTable
 from ..workload.listing import Listing
 from .batches import Batch, batches
@@ -19,6 +26,8 @@ PASS_SD: Final = (0.05, 0.03)
 """Expected error of ln time and ln power of whole passes (`docs/physics.md`)."""
 KERNEL_SD: Final = (0.1, 0.08)
 """The same of single kernels: the floor between campaigns is 6-12 %."""
+ACTIVITY_SD: Final = (0.05, 0.03)
+"""The same of programs that are compared with themselves at another clock."""
 TABLE_WEIGHT: Final = 128.0
 """Rows that one op of one GPU and campaign counts for at most in a joint fit: more
 would outvote the passes (`docs/physics.md`)."""
@@ -37,8 +46,18 @@ _HELD: Final = (
     "energy_launch",
     "energy_tile",
     "energy_link",
+    "tiled_clock",
+    "activity_sharpness",
+    "activity_dram",
+    "activity_fp64",
+    "activity_branch",
+    "memory_knee",
+    "memory_idle",
+    "voltage_knee",
+    "voltage_slope",
+    "voltage_curvature",
 )
-"""Global constants that no data here can tell from others."""
+"""Global constants that no data here can tell from others, or that belong to a GPU."""
 _FACTORS: Final[Mapping[str, tuple[str, ...]]] = {
     "mma": (
         "tensor_efficiency",
@@ -55,7 +74,9 @@ _FACTORS: Final[Mapping[str, tuple[str, ...]]] = {
     "memory": ("energy_dram", "dram_efficiency"),
     "architecture": ("core_energy",),
     "architecture:Ada": ("tensor_efficiency", *_ATTENTION),
-    "gpu": ("core_energy", "idle_scale"),
+    "architecture:Kepler": ("tiled_l1",),
+    "architecture:GCN": ("tiled_l1", "tiled_smem"),
+    "gpu": ("core_energy", "idle_scale", "tiled_clock"),
 }
 """Constants that may differ between relatives, by their tag or its kind. The oldest of
 each kind (mma.sync, HBM2, Ampere, the GPU with most passes) is the reference. Ada runs
@@ -185,9 +206,17 @@ def free_parameters(start: CorrectionsFile, targets: Sequence[Target]) -> Parame
     """Constants that the targets can move (see `calibrate`)."""
     levels: Levels = {tag: dict(values) for tag, values in start.levels.items()}
     if not start.fitted_on:
-        names = [name for name in CONSTANTS if name not in _HELD]
+        used = [item.batch for item in targets]
+        shaped = [batch for batch in used if batch.kind != "activity"]
+        names = [name for name in CONSTANTS if name not in _HELD and shaped]
         free = [Parameter("global", name) for name in names]
-        free += _relatives([item.batch for item in targets])
+        free += _relatives(shaped) if shaped else []
+        free += [
+            Parameter(tags(batch.card)[-1], name)
+            for batch in used
+            for name in ACTIVITY_CONSTANTS
+            if batch.kind == "activity"
+        ]
     else:
         free = _own(start, targets)
     for item in targets:
@@ -251,6 +280,8 @@ def _own(start: CorrectionsFile, targets: Sequence[Target]) -> list[Parameter]:
         if max(readings, timed) < FEW_READINGS and start.grade(card) != "calibrated":
             free.append(Parameter(tag, "dynamic_energy"))
             continue
+        if any(item.batch.kind == "activity" for item in mine):
+            free += [Parameter(tag, name) for name in ACTIVITY_CONSTANTS]
         names = [*(n for n in CONSTANTS if n not in _HELD), "core_energy", "idle_scale"]
         free += [
             Parameter(tag, name)
@@ -262,6 +293,12 @@ def _own(start: CorrectionsFile, targets: Sequence[Target]) -> list[Parameter]:
 
 def _concerns(constant: str, batch: Batch) -> bool:
     """Whether rows of a batch say anything about a constant."""
+    if batch.kind == "activity":
+        return False  # see `ACTIVITY_CONSTANTS`
+    if constant.startswith("tiled_"):
+        return "Xgemm" in batch.records
+    if constant.startswith("simt_"):
+        return "SimtGemm" in batch.records
     if constant.startswith("prefill_"):
         return batch.kind == "context_attention"
     if constant.startswith("decode_"):
@@ -290,7 +327,8 @@ def _target(table: MeasurementTable, batch: Batch, table_weight: float) -> Targe
         return target(table, batch, *PASS_SD)
     timed = np.isfinite(table.time_s[batch.rows[batch.rows >= 0]]).sum()
     share = max(1.0, math.sqrt(timed / table_weight))
-    return target(table, batch, *(sd * share for sd in KERNEL_SD))
+    sds = ACTIVITY_SD if batch.kind == "activity" else KERNEL_SD
+    return target(table, batch, *(sd * share for sd in sds))
 
 
 def with_cold_blocks(

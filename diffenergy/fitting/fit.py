@@ -14,7 +14,7 @@ from jax import Array
 from jaxtyping import Float
 from scipy.optimize import least_squares
 
-from ..corrections import tags
+from ..corrections import ACTIVITY_CONSTANTS, tags
 from ..estimator import compiler_options
 from ..hardware.spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
@@ -46,13 +46,32 @@ _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     "gemm_": ("workload", "gemm", "conv2d"),
     "operand_half_tile": ("workload", "gemm", "conv2d"),
     "tile_load_scale": ("workload", "gemm", "conv2d", "moe"),
+    "tiled_": ("Xgemm",),
+    "simt_": ("SimtGemm",),
+    "activity_": (),
+    "memory_knee": (),
+    "voltage_": (),
 }
-"""Kinds of rows that constants with these beginnings can move."""
+"""Kinds of rows, or shape records, that constants with these beginnings can move."""
 _POWER: Final = (
     "energy_", "core_", "dynamic_", "sm_clock_", "leakage", "idle_", "zero_saving",
     "moe_load_energy",
 )  # fmt: skip
 """Beginnings of the constants that time far from a power limit says nothing about."""
+_ALONE: Final[Mapping[str, tuple[str, ...]]] = {
+    "Xgemm": ("tiled_", "l2_efficiency", "dram_efficiency", "launch_", "fp32_dual"),
+    "SimtGemm": (
+        "simt_",
+        "l2_efficiency",
+        "dram_efficiency",
+        "launch_",
+        "fma_efficiency",
+        "fp32_dual",
+        "split_cycles",
+    ),
+}
+"""Beginnings of the constants that the time of one shape record depends on, where that
+is less than `_ONLY` leaves."""
 _WORKERS: Final = 2
 """Calls that are compiled and evaluated at once."""
 
@@ -138,19 +157,39 @@ def sensor_tag(batch: Batch) -> str:
 
 def _movers(parameters: Parameters, item: Target) -> list[int]:
     """Free numbers that can move the rows of a target."""
+    own = tags(item.batch.card)[-1]
+    if item.batch.kind == "activity":  # moves factors of its GPU alone
+        return [
+            i
+            for i, p in enumerate(parameters.free)
+            if p.tag == own and p.constant in (*ACTIVITY_CONSTANTS, "dynamic_energy")
+        ]
     names = ("global", *tags(item.batch.card), sensor_tag(item.batch))
     foreign = [word for word, kinds in _ONLY.items() if not _holds(item.batch, kinds)]
     if not (item.batch.how.capped or np.isfinite(item.power).any()):
         foreign += _POWER
+    near = _alone(item.batch)
     return [
         i
         for i, p in enumerate(parameters.free)
-        if p.tag in names and not p.constant.startswith(tuple(foreign))
+        if p.tag in names
+        and p.constant.startswith(near)
+        and not p.constant.startswith(tuple(foreign))
     ]
 
 
+def _alone(batch: Batch) -> tuple[str, ...] | str:
+    """Beginnings of the constants that move kernel rows of one shape record."""
+    record, *others = batch.records
+    if others or batch.kind == "workload" or record not in _ALONE:
+        return ""
+    return (*_ALONE[record], *_POWER)
+
+
 def _holds(batch: Batch, kinds: Sequence[str]) -> bool:
-    """Whether a batch is of one of `kinds`, or its passes hold a kernel of one."""
+    """Whether a batch is of one of `kinds`, or holds a kernel or record of one."""
+    if batch.records & set(kinds):
+        return True
     if batch.kind != "workload" or "workload" in kinds:
         return batch.kind in kinds
     return any(batch.holds(kind) for kind in kinds)

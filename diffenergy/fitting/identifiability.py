@@ -82,6 +82,12 @@ _CLOSING: Final[Mapping[str, str]] = {
     "sm_clock_energy": "power of a GEMM and of a copy of at least 1 GB at 8 SM clocks",
     "leakage": "power of a core-bound kernel at 8 clocks with the temperature logged",
     "leakage_efold": "power of a core-bound kernel, cold and hot, temperature logged",
+    "activity_": "activities of core-bound and memory-bound programs at 8 SM clocks",
+    "memory_knee": "one copy of at least 1 GB at 8 SM clocks, half of them low",
+    "memory_idle": "idle readings at two memory clocks",
+    "voltage_": "power of a core-bound kernel at 8 SM clocks",
+    "simt_": "fp32 GEMM of known tile and grid, from one tile to many waves",
+    "tiled_": "one fp32 GEMM in a few hundred tiles of a tuner",
     "zero_saving": "power of a GEMM with random and with half-zero operands",
     "idle_scale": "an idle reading with a context",
 }

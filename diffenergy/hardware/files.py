@@ -13,104 +13,14 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+from .fields import CLOCK, FIELDS, MEMORIES, OPTIONAL, SEGMENTS, WORDS, NumberField
 
 if TYPE_CHECKING:
     import diffenergy.hardware.spec
 
 _FOLDER: Final = Path(__file__).parent.parent / "data" / "gpus"
-
-MEMORIES: Final = (
-    "GDDR5",
-    "GDDR5X",
-    "GDDR6",
-    "GDDR6X",
-    "GDDR7",
-    "HBM2",
-    "HBM2e",
-    "HBM3",
-    "HBM3e",
-)
-SEGMENTS: Final = ("datacenter", "workstation", "geforce")
-
-
-class _Field(NamedTuple):
-    """How one number of a file is checked and printed.
-
-    `sign`: "+" positive, "0" zero or positive, "any" finite. A value below `low` or
-    above `high` is surely in `slip` instead of `unit`.
-    """
-
-    unit: str
-    sign: str = "+"
-    low: float = 0.0
-    high: float = math.inf
-    slip: str = ""
-
-
-_RATE = _Field("FLOP/cycle/SM, dense", "0")
-_CLOCK = _Field("Hz", low=1e7, slip="MHz")
-
-_FIELDS: Final = {
-    "num_sms": _Field("count"),
-    "tensor_flop_per_cycle_tf32": _RATE,
-    "tensor_flop_per_cycle_bf16": _RATE,
-    "tensor_flop_per_cycle_fp16": _RATE,
-    "tensor_flop_per_cycle_fp8": _RATE,
-    "tensor_flop_per_cycle_int8": _RATE,
-    "tensor_flop_per_cycle_fp4": _RATE,
-    "fma_flop_per_cycle_fp32": _Field("FLOP/cycle/SM"),
-    "fma_flop_per_cycle_fp64": _Field("FLOP/cycle/SM"),
-    "fp32_doubled": _Field("1: half of the fp32 lanes also do integers; 0: none", "0"),
-    "sfu_ops_per_cycle": _Field("op/cycle/SM"),
-    "issue_slots_per_cycle": _Field("lane instructions/cycle/SM"),
-    "smem_bytes_per_cycle": _Field("B/cycle/SM"),
-    "smem_per_sm": _Field("B", low=1e3, slip="KiB"),
-    "registers_per_sm": _Field("32-bit registers"),
-    "max_threads_per_sm": _Field("count"),
-    "max_ctas_per_sm": _Field("count"),
-    "l2_capacity": _Field("B", low=1e4, slip="MiB"),
-    "l2_bytes_per_cycle": _Field("B/cycle of the SM clock, whole GPU"),
-    "dram_capacity": _Field("B", low=1e6, slip="GB"),
-    "dram_bandwidth": _Field("B/s", low=1e9, slip="GB/s"),
-    "dram_latency": _Field("s", high=1e-3, slip="ns"),
-    "link_bandwidth": _Field("B/s, one direction", low=1e9, slip="GB/s"),
-    "sm_clock_min": _CLOCK,
-    "sm_clock_max": _CLOCK,
-    "sm_clock_step": _Field("Hz", low=1e4, slip="MHz"),
-    "mem_clock": _CLOCK,
-    "tdp": _Field("W", high=1e5, slip="mW"),
-    "power_limit_min": _Field("W", high=1e5, slip="mW"),
-    "power_limit_max": _Field("W", high=1e5, slip="mW"),
-    "cap_fraction": _Field("power held / limit set"),
-    "vf_floor_voltage": _Field("V", high=10.0, slip="mV"),
-    "vf_knee_clock": _CLOCK,
-    "vf_slope": _Field("V/Hz", "0", high=1e-6, slip="V/GHz"),
-    "vf_curvature": _Field("V/Hz^2", "any", high=1e-12, slip="V/GHz^2"),
-    "idle_constant": _Field("W", "0", high=1e5, slip="mW"),
-    "idle_clock": _Field("W/(V^2 Hz)", "0", high=1e-6, slip="W/(V^2 GHz)"),
-    "idle_leakage": _Field("W/V^4", "0"),
-    "thermal_resistance": _Field("K/W"),
-    "ambient_temperature": _Field("C", "any"),
-}
-"""Every number of a file: the fields of `GpuSpec` but the two that names decide."""
-
-_WORDS: Final = (
-    "name",
-    "architecture",
-    "mma",
-    "memory",
-    "process_node",
-    "segment",
-)
-_OPTIONAL: Final = (
-    "corrections",
-    "aliases",
-    "mem_clocks",
-    "published",
-    "physical",
-    "provenance",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +66,7 @@ class GpuCard:
 
 def field_units() -> dict[str, str]:
     """Unit of every number of a GPU file, in the file's order."""
-    return {field: rule.unit for field, rule in _FIELDS.items()}
+    return {field: rule.unit for field, rule in FIELDS.items()}
 
 
 def gpu_names() -> list[str]:
@@ -218,10 +128,10 @@ def with_fields(card: GpuCard, changes: Mapping[str, int | float]) -> GpuCard:
     6700000000000.0
     """
     for field in changes:
-        if field not in _FIELDS:
+        if field not in FIELDS:
             raise ValueError(
                 f"`{field}` is not a numeric field of a GPU; "
-                f"{_nearest(_close(field, _FIELDS))}."
+                f"{_nearest(_close(field, FIELDS))}."
             )
     values = {**card.values, **{k: _number(k, v) for k, v in changes.items()}}
     _check_together(values)
@@ -238,7 +148,7 @@ def gpu_toml(card: GpuCard) -> str:
     comment.
     """
     lines = ["# Numbers in SI; rates are dense, per cycle of the SM clock and per SM."]
-    lines += [f"{word} = {_text(getattr(card, word))}" for word in _WORDS]
+    lines += [f"{word} = {_text(getattr(card, word))}" for word in WORDS]
     if card.corrections is not None:
         lines.append(
             f"corrections = {_text(card.corrections)}  # whose corrections serve it"
@@ -250,7 +160,7 @@ def gpu_toml(card: GpuCard) -> str:
     ]
     lines += [
         f"{field} = {_literal(card.values[field])}  # {rule.unit}"
-        for field, rule in _FIELDS.items()
+        for field, rule in FIELDS.items()
     ]
     tables = {
         "published": "dense peaks, FLOP/s, at the clock they are quoted at, Hz; B/s",
@@ -348,29 +258,29 @@ def _read_file(path: Path) -> GpuCard:
 
 def _card(table: dict[str, Any], path: Path) -> GpuCard:
     """Card of a parsed file, each entry checked."""
-    allowed = (*_FIELDS, *_WORDS, *_OPTIONAL)
+    allowed = (*FIELDS, *WORDS, *OPTIONAL)
     for key in table:
         if key not in allowed:
             raise ValueError(
                 f"`{key}` is not a key of a GPU file; {_nearest(_close(key, allowed))}."
             )
-    for key in (*_WORDS, *_FIELDS):
+    for key in (*WORDS, *FIELDS):
         if key not in table:
-            rule = _FIELDS.get(key)
+            rule = FIELDS.get(key)
             raise ValueError(
                 f"`{key}` is missing; add it "
                 + (f"({rule.unit})." if rule else "as text in quotes.")
             )
-    words = {word: _word(word, table[word]) for word in _WORDS}
+    words = {word: _word(word, table[word]) for word in WORDS}
     _check_words(words)
-    values = {field: _number(field, table[field]) for field in _FIELDS}
+    values = {field: _number(field, table[field]) for field in FIELDS}
     _check_together(values)
     return GpuCard(
         **words,
         corrections=_corrections(table.get("corrections")),
         aliases=tuple(_word("aliases", alias) for alias in _list("aliases", table, [])),
         mem_clocks=tuple(
-            _number("mem_clocks", clock, _CLOCK)
+            _number("mem_clocks", clock, CLOCK)
             for clock in _list("mem_clocks", table, [values["mem_clock"]])
         ),
         published=_table("published", table),
@@ -433,9 +343,9 @@ def _table(key: str, table: dict[str, Any]) -> dict[str, Any]:
 # --- checking numbers
 
 
-def _number(field: str, value: Any, rule: _Field | None = None) -> float:
+def _number(field: str, value: Any, rule: NumberField | None = None) -> float:
     """`value` as a float, if it can be right for `field`."""
-    rule = rule or _FIELDS[field]
+    rule = rule or FIELDS[field]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"`{field}` is {value!r}; give a number ({rule.unit}).")
     number = _finite(value)

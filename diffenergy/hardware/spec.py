@@ -20,8 +20,10 @@ ARCHITECTURES: Final = (
     "Maxwell",
     "Pascal",
     "Volta",
+    "GCN",
     "Turing",
     "Ampere",
+    "CDNA",
     "Ada",
     "Hopper",
     "Blackwell",
@@ -58,6 +60,15 @@ class GpuSpec(Record):
     registers_per_sm: Float[Array, "*batch"] = eqx.field(converter=as_float)  # 32 bit
     max_threads_per_sm: Float[Array, "*batch"] = eqx.field(converter=as_float)
     max_ctas_per_sm: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    smem_reserved_per_cta: Float[Array, "*batch"] = eqx.field(converter=as_float)  # B
+    warp_size: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    """Lanes of one instruction: 32, or 64 on AMD."""
+    l1_capacity: Float[Array, "*batch"] = eqx.field(converter=as_float)  # B
+    # latencies inside an SM and of L2, SM cycles
+    fma_latency: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    smem_latency: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    l1_latency: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    l2_latency: Float[Array, "*batch"] = eqx.field(converter=as_float)
     # memory
     l2_capacity: Float[Array, "*batch"] = eqx.field(converter=as_float)  # B
     l2_bytes_per_cycle: Float[Array, "*batch"] = eqx.field(converter=as_float)

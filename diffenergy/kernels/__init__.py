@@ -10,7 +10,7 @@ from types import ModuleType
 
 from .ops import Op
 
-_SUPPORT = ("ops", "launch", "stream")
+_SUPPORT = ("ops", "launch", "stream", "simt")
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """Kernels known only by how busy each unit was (DCGM or profiler activities)."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
@@ -10,10 +11,13 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from .. import smooth
 from ..corrections import Corrections
-from ..hardware.spec import GpuSpec
+from ..hardware.spec import GpuSpec, OperatingPoint, relative_voltage
 from ..physics.demand import Demand
 from ..physics.demand import demand as make_demand
+from ..physics.power import launch_energy, static_power
+from ..physics.timeline import FLOW, timing
 from ..records import Record, as_float
 from ..units import MHz, us
 from .launch import Context, Launches
@@ -22,7 +26,8 @@ from .ops import Field, Op
 _SHARES: Final = {
     "fma": ("fp32_active", "util_fp32_add", "util_fp32_mul", "util_fp32_fma"),
     "fp64": ("fp64_active", "util_fp64_add", "util_fp64_mul", "util_fp64_fma"),
-    "issue": ("util_int", "util_branch"),
+    "issue": ("util_int",),
+    "branch": ("util_branch",),
     "sfu": ("util_sfu",),
     "smem": ("util_shared",),
     "l2": ("util_l2",),
@@ -38,6 +43,7 @@ OPS: Final = (
             Field("sm_occupancy", "share", 1.0, 0.0),
             *(Field(name, "share", 0.0, 0.0) for name in _ALL),
             Field("time_ref_us", default=0.0, minimum=0.0),
+            Field("avg_power_ref_w", default=0.0, minimum=0.0),
             Field("sm_clock_ref_mhz", default=0.0, minimum=0.0),
             Field("mem_clock_ref_mhz", default=0.0, minimum=0.0),
         ),
@@ -54,11 +60,14 @@ class Activity(Record):
     fma: Float[Array, "*k"] = eqx.field(converter=as_float)
     fp64: Float[Array, "*k"] = eqx.field(converter=as_float)
     issue: Float[Array, "*k"] = eqx.field(converter=as_float)
+    branch: Float[Array, "*k"] = eqx.field(converter=as_float)
     sfu: Float[Array, "*k"] = eqx.field(converter=as_float)
     smem: Float[Array, "*k"] = eqx.field(converter=as_float)
     l2: Float[Array, "*k"] = eqx.field(converter=as_float)
     dram: Float[Array, "*k"] = eqx.field(converter=as_float)
     time: Float[Array, "*k"] = eqx.field(converter=as_float)  # s at the reference clock
+    power: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """W of the board at the reference clocks; 0: not read."""
     sm_clock: Float[Array, "*k"] = eqx.field(converter=as_float)  # Hz; 0: the highest
     mem_clock: Float[Array, "*k"] = eqx.field(converter=as_float)  # Hz; 0: the default
 
@@ -75,6 +84,7 @@ def lower(
     columns |= {
         "sm_active": fields["sm_active"],
         "time": np.where(time > 0, time, NOMINAL_TIME),
+        "power": fields["avg_power_ref_w"],
         "sm_clock": np.asarray(fields["sm_clock_ref_mhz"], float) * MHz,
         "mem_clock": np.asarray(fields["mem_clock_ref_mhz"], float) * MHz,
     }
@@ -83,34 +93,58 @@ def lower(
 
 def demand(shape: Activity, gpu: GpuSpec, c: Corrections) -> Demand:
     """Work = activity x rate x reference time; what DRAM does not explain of the
-    reference time follows the SM clock (`docs/physics.md`, Activity)."""
+    reference time follows the SM clock, and so does, with the voltage, what the units
+    do not explain of a reference power (`docs/physics.md`, Activity)."""
     clock = jnp.where(shape.sm_clock > 0, shape.sm_clock, gpu.sm_clock_max)
+    mem_clock = jnp.where(shape.mem_clock > 0, shape.mem_clock, gpu.mem_clock)
     cycles = shape.time * clock
-    p = 2.7  # overlap of core and memory part; 2.3-2.9 on V100 and RTX 8000
-    busy = shape.dram / c.dram_efficiency
+    p = c.activity_sharpness
+    reached = c.dram_efficiency * gpu.dram_bandwidth  # B/s at the default memory clock
+    follows = c.memory_knee * gpu.sm_clock_max  # SM clock that limits DRAM to `reached`
+    relative = mem_clock / gpu.mem_clock
+    share = 1 / smooth.pnorm((1 / relative, follows / clock), FLOW)  # of `reached`
+    busy = shape.dram * relative / (c.activity_dram * share)
     bound = busy * (1 + busy**12) ** (-1 / 12)  # stays below 1
-    core = (1 - bound**p) ** (1 / p)
-    relative = jnp.where(shape.mem_clock > 0, shape.mem_clock / gpu.mem_clock, 1.0)
-    dram_rate = gpu.dram_bandwidth * relative
-    fp64 = shape.fp64 * gpu.fma_flop_per_cycle_fp64 * 2  # an fp64 FLOP counts twice
-    demanded = make_demand(
+    core = (1 + 1e-9 - bound**p) ** (1 / p)
+    math = shape.fma + c.activity_fp64 * shape.fp64
+    issued = shape.issue + c.activity_branch * shape.branch
+    ctas = jnp.maximum(gpu.num_sms * shape.sm_active, 1.0)
+    explained = make_demand(
         jnp.shape(cycles),
-        fma=(shape.fma * gpu.fma_flop_per_cycle_fp32 + fp64) * gpu.num_sms * cycles,
-        issue=shape.issue * gpu.issue_slots_per_cycle * gpu.num_sms * cycles,
+        fma=math * gpu.fma_flop_per_cycle_fp32 * gpu.num_sms * cycles,
+        issue=issued * gpu.issue_slots_per_cycle * gpu.num_sms * cycles,
         sfu=shape.sfu * gpu.sfu_ops_per_cycle * gpu.num_sms * cycles,
         smem=shape.smem * gpu.smem_bytes_per_cycle * gpu.num_sms * cycles,
         l2=shape.l2 * gpu.l2_bytes_per_cycle * cycles,
-        dram=bound * c.dram_efficiency * dram_rate * shape.time,
+        dram=bound * share * reached * shape.time,
+        flow=reached / (jnp.minimum(ctas, gpu.num_sms) * follows),
         fma_peak=gpu.fma_flop_per_cycle_fp32,
         fma_efficiency=1e3,  # the reference time, not the rates, says how long it takes
         sfu_efficiency=1e3,
         issue_efficiency=1e3,
         smem_efficiency=1e3,
         l2_sharing=1e3,
-        ctas=jnp.maximum(gpu.num_sms * shape.sm_active, 1.0),
+        ctas=ctas,
         quantization=0.0,
         path_cycles=core * cycles,
         launches=0.0,
         sharpness_memory=p,
     )
-    return jax.tree.map(lambda x: x[..., None], demanded)
+    other = _unexplained(shape, explained, gpu, c, clock, mem_clock)
+    whole = dataclasses.replace(explained, other_energy=other)
+    return jax.tree.map(lambda x: x[..., None], whole)
+
+
+def _unexplained(
+    shape: Activity, d: Demand, gpu: GpuSpec, c: Corrections, clock: Array, mem: Array
+) -> Array:
+    """Core energy (J at V0, of either sign) that the reference power shows beyond the
+    units, 0 without one."""
+    core = relative_voltage(gpu, clock) ** 2 * c.core_energy
+    times = timing(d, gpu, c, clock, mem)
+    load = sum(launch_energy(d, times, c, clock, core)) / times.time
+    warm = gpu.ambient_temperature + gpu.thermal_resistance * shape.power
+    point = OperatingPoint(clock, mem, shape.power, warm)
+    idle, leakage = static_power(gpu, c, clock, load, point)
+    missing = (shape.power - load - idle - leakage) * times.time
+    return jnp.where(shape.power > 0, missing / (core * c.dynamic_energy), 0.0)

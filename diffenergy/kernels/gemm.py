@@ -20,9 +20,12 @@ from ..physics.memory import excess, wave_traffic
 from ..records import Record, as_float, as_index
 from ..units import KiB
 from . import _rates
+from ._clblast import Xgemm, checked
 from ._menu import LEGAL, MENU
-from .launch import Context, Launches, floats
-from .ops import Field, Op, on_tensor_cores, output_dtype
+from ._occupancy import resident_ctas
+from .launch import Context, Launches, floats, take
+from .ops import HAND_TILE, Field, Op, on_tensor_cores, output_dtype
+from .simt import SimtGemm
 from .stream import stream_launches
 
 
@@ -44,6 +47,7 @@ OPS: Final = (
             Field("out_dtype", "dtype", output_dtype),
             Field("tensor_core", "bool", on_tensor_cores),
             Field("weights", "text", _weights),
+            Field("slices", default=1.0),
         ),
     ),
 )
@@ -82,7 +86,8 @@ class Gemm(Record):
 def lower(
     op: str, fields: Mapping[str, np.ndarray], context: Context
 ) -> list[Launches]:
-    """One launch a row (a split-K reduction is part of a candidate)."""
+    """One launch a row (a split-K reduction is part of a candidate); products on CUDA
+    cores whose tile is known are a class of their own."""
     weights = fields["weights"]
     columns = {
         name: fields[name] for name in ("batch", "m", "n", "k", "dtype", "out_dtype")
@@ -94,7 +99,32 @@ def lower(
         "b_distance": np.where(weights == "b", context.pass_bytes, 0.0),
         "eager": context.eager,
     }
-    return [product_launches(fields, columns), *_quantisation(fields)]
+    launches = product_launches(fields, columns)
+    return [*_by_core(launches, fields), *_quantisation(fields)]
+
+
+def _by_core(launches: Launches, fields: Mapping[str, np.ndarray]) -> list[Launches]:
+    """Hand-made tiles as `Xgemm`, other rows on CUDA cores whose tile is given as
+    `SimtGemm`, the rest as they are."""
+    columns = dict(launches.columns)
+    columns |= {name: fields[name] for name in ("slices", *HAND_TILE)}
+    by_hand = columns["mdimc"] > 0
+    given = (columns["tile_m"] > 0) & (columns["tile_n"] > 0)
+    tiled = given & (columns["tensor_core"] == 0) & ~by_hand
+    parts = []
+    classes = ((Gemm, ~tiled & ~by_hand), (SimtGemm, tiled), (Xgemm, by_hand))
+    for shape, mask in classes:
+        rows = np.flatnonzero(mask)
+        if rows.size:
+            part = take(columns, rows)
+            part = checked(part) if shape is Xgemm else part
+            names = set(shape.__dataclass_fields__) & set(columns)
+            part = {name: part[name] for name in names}
+            key = launches.key if shape is Gemm else ()
+            parts.append(
+                Launches(shape, part, launches.bytes[rows], "matrix", key, rows)
+            )
+    return parts
 
 
 def _quantisation(fields: Mapping[str, np.ndarray]) -> list[Launches]:
@@ -164,15 +194,6 @@ def candidates(
         _choose(shape.split_k, menu[..., 2]),
         as_float(LEGAL)[entry],
     )
-
-
-def resident_ctas(gpu: GpuSpec, threads: Array, registers: Array, smem: Array) -> Array:
-    """CTAs that an SM holds: registers, threads, shared memory and the CTA limit."""
-    by_registers = gpu.registers_per_sm / (registers * threads)
-    by_threads = gpu.max_threads_per_sm / threads
-    by_smem = gpu.smem_per_sm / (smem + KiB)  # 1 KiB a CTA is reserved
-    least = jnp.minimum(jnp.minimum(by_registers, by_threads), by_smem)
-    return smooth.at_least_one(smooth.floor(jnp.minimum(least, gpu.max_ctas_per_sm)))
 
 
 _FMA_FRAGMENTS: Final = 2 / 32

@@ -65,6 +65,10 @@ TILE_FIELDS: Final = tuple(
 )
 """Tile of any kernel; 0 means "not given", the model then chooses."""
 
+HAND_TILE: Final = ("mdimc", "ndimc", "mdima", "ndimb", "vwm", "vwn", "sa", "sb")
+"""Threads, staging threads, vector widths and staging of a hand-made fp32 product
+(`Xgemm`); 0 where there is none."""
+
 COMMON_FIELDS: Final = (
     Field("count", default=1.0, minimum=0.0),
     Field("zero_share", "share", 0.0, 0.0),
@@ -73,6 +77,7 @@ COMMON_FIELDS: Final = (
     Field("family", "text", ""),
     Field("framework", "text", ""),
     *TILE_FIELDS,
+    *(Field(name, default=0.0, minimum=0.0) for name in HAND_TILE),
 )
 """Optional on every kernel. `zero_share`: share of zeros in the operands; `listed`:
 false for kernels that a trace does not name."""

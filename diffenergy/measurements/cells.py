@@ -46,7 +46,7 @@ def read_sheet(file: str) -> Sheet:
     Blank lines are no rows. Raises `ValueError` in one sentence for whatever keeps the
     file from being a table.
     """
-    lines = csv.reader(io.StringIO(_text(file), newline=""), strict=True)
+    lines = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
     try:
         content = [line for line in lines if line]
     except csv.Error as error:
@@ -81,7 +81,7 @@ def read_sheet(file: str) -> Sheet:
     return Sheet(file, columns, len(rows))
 
 
-def _text(file: str) -> str:
+def read_text(file: str) -> str:
     path = Path(file)
     try:
         content = path.read_bytes()

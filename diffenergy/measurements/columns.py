@@ -42,6 +42,7 @@ QUANTITIES: Final = {
     "temperature": Quantity({"temperature_c": 1.0}, ANY),
     "iterations": Quantity({"iterations": 1.0}),
     "window_s": Quantity(_spell(_SECONDS, "window_{}")),
+    "copies": Quantity({"copies": 1.0}),
 }
 """By the name of the array in `MeasurementTable`. Where a file has several spellings,
 the first one counts. `mj` and `mw` are thousandths, as NVML has them."""

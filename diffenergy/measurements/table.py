@@ -73,6 +73,7 @@ class MeasurementTable:
     temperature: Float[np.ndarray, " row"]  # C
     iterations: Float[np.ndarray, " row"]
     window_s: Float[np.ndarray, " row"]
+    copies: Float[np.ndarray, " row"]  # sets of operands that a kernel cycles through
     fields: dict[str, Columns]
     """By op, every field of the op's rows as `op_columns` gives it."""
     model_request: Columns

@@ -32,6 +32,7 @@ class Demand(Record):
     fma: Float[Array, "*batch"] = _leaf()  # FLOP
     sfu: Float[Array, "*batch"] = _leaf()  # operations
     issue: Float[Array, "*batch"] = _leaf()  # lane instructions beside the math
+    math_issue: Float[Array, "*batch"] = _leaf()  # those of the math, on the same slots
     smem: Float[Array, "*batch"] = _leaf()  # B
     l2: Float[Array, "*batch"] = _leaf()  # B asked of L2 by the main loop
     dram: Float[Array, "*batch"] = _leaf()  # B from DRAM in the main loop
@@ -64,10 +65,12 @@ class Demand(Record):
     launches: Float[Array, "*batch"] = _leaf(1.0)
     # overlap
     sharpness: Float[Array, "*batch"] = _leaf(6.0)  # of units inside an SM
+    sharpness_issue: Float[Array, "*batch"] = _leaf(12.0)  # of math and the rest
     sharpness_memory: Float[Array, "*batch"] = _leaf(6.0)  # of SM side, L2 and DRAM
     store_exposed: Float[Array, "*batch"] = _leaf(1.0)
     # energy
     tensor_energy: Float[Array, "*batch"] = _leaf()  # J/FLOP at V0
+    other_energy: Float[Array, "*batch"] = _leaf()  # J at V0 that no unit explains
     activity: Float[Array, "*batch"] = _leaf(1.0)  # switching relative to random data
     # choice
     choice: Float[Array, "*batch"] = _leaf()  # log prior of the candidate

@@ -35,6 +35,8 @@ class Instrument(Record):
     iterations: Float[Array, "*r"] = _fact(jnp.inf)
     burst: Float[Array, "*r"] = _fact(jnp.inf)
     loop_seconds: Float[Array, "*r"] = _fact()
+    call_seconds: Float[Array, "*r"] = _fact()
+    """Host time of a call that a reading holds beside the kernel, s."""
     loop: Float[Array, "*r"] = _fact(1.0)
     loop_body: Float[Array, "*r"] = _fact()
     """Shortest time of one replay during the warm-up that plans the run, s."""
@@ -97,7 +99,8 @@ def reading(
     limit or `held` by it.
 
     t_read = t + s0/n, e_read = e + s0 P_start/n; of bursts a share is governed; launch
-    loops are a floor. `sampling` ("", "series" or "gap") says how power was sampled.
+    loops are a floor; a call of an operator adds its host time. `sampling` ("",
+    "series" or "gap") says how power was sampled.
     """
     i = instrument
     run = governed(i, free, held)
@@ -107,6 +110,7 @@ def reading(
         power = by(i, sensor, run.time, power)
     time = (run.time**8 + i.loop_seconds**8) ** (1 / 8)
     extra = jnp.where(jnp.isinf(i.iterations), 0.0, i.startup_seconds / i.iterations)
+    time = time + i.call_seconds
     return Run(time + extra, power * time + extra * i.startup_power)
 
 

@@ -4,6 +4,7 @@ Core energies are stated at the floor voltage V0 and scale with (V/V0)^2; DRAM a
 have their own rails. Equations: `docs/physics.md`, Power.
 """
 
+import dataclasses
 from typing import Final
 
 import jax.numpy as jnp
@@ -26,16 +27,26 @@ COMPONENTS: Final = (
     "link",
     "clock_tree",
     "launch",
+    "other",
     "idle",
     "leakage",
-    "other",
 )
-"""What the energy of a run is split into; the first ten belong to launches."""
-LAUNCH_COMPONENTS: Final = COMPONENTS[:10]
+"""What the energy of a run is split into; all but the last two belong to launches."""
+LAUNCH_COMPONENTS: Final = COMPONENTS[:-2]
 MAX_TEMPERATURE: Final = 95.0
 """C; boards throttle before."""
 _REFERENCE: Final = 40.0
 _STEPS: Final = 6
+
+
+def with_corrections(gpu: GpuSpec, c: Corrections) -> GpuSpec:
+    """`gpu` with the V(f) curve that the constants make of the one in its file."""
+    return dataclasses.replace(
+        gpu,
+        vf_knee_clock=gpu.vf_knee_clock * c.voltage_knee,
+        vf_slope=gpu.vf_slope * c.voltage_slope,
+        vf_curvature=gpu.vf_curvature * c.voltage_curvature,
+    )
 
 
 def launch_energy(
@@ -63,6 +74,7 @@ def launch_energy(
         d.activity * c.energy_link * d.link,
         core * c.sm_clock_energy * timing.active_sms * clock * timing.time,
         core * (d.launches * c.energy_launch + d.ctas * c.energy_tile),
+        core * d.other_energy,
     )
 
 
@@ -71,10 +83,13 @@ def static_power(
 ) -> tuple[Array, Array]:
     """(idle, leakage beyond the cold idle table) at `clock` under `load` W of work.
 
+    Of the board's constant idle power the share `memory_idle` follows the memory clock.
     Leakage = L (V/V0)^4 (exp((T - 40)/efold) - 1). Where `point.temperature` is not
     given, T is the fixed point of T = ambient + R P (six steps).
     """
-    idle = c.idle_scale * idle_power(gpu, clock)
+    slower = 1 - point.mem_clock / gpu.mem_clock
+    memory = gpu.idle_constant * c.memory_idle * slower
+    idle = c.idle_scale * (idle_power(gpu, clock) - memory)
     scale = c.leakage * gpu.tdp * relative_voltage(gpu, clock) ** 4
 
     def leak(temperature: Array) -> Array:

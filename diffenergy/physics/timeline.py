@@ -18,9 +18,7 @@ from ..hardware.spec import GpuSpec
 from ..records import Record
 from .demand import Demand
 
-_ISSUE: Final = 12
-"""Sharpness between math and other instructions: they share the issue slots."""
-_FLOW: Final = 3
+FLOW: Final = 3
 """Sharpness between DRAM bandwidth and bytes in flight (Little's law)."""
 
 
@@ -40,7 +38,8 @@ def cta_cycles(
     math = d.tensor / (d.tensor_peak * d.tensor_efficiency)
     math += d.fma / (d.fma_peak * d.fma_efficiency)
     slots = gpu.issue_slots_per_cycle * d.issue_efficiency
-    issued = smooth.pnorm((math * share, d.issue * share / slots), _ISSUE)
+    instructions = (d.issue + d.math_issue) * share
+    issued = smooth.pnorm((math * share, instructions / slots), d.sharpness_issue)
     busy = smooth.pnorm(
         (
             issued,
@@ -97,11 +96,11 @@ def timing(
     # the last wave's stores stand alone; of earlier ones a share overlaps other tiles
     exposed = 1 / waves + (1 - 1 / waves) * d.store_exposed
     dram = d.dram + (1 - exposed) * d.store_dram
-    memory = smooth.pnorm((dram / dram_rate, dram / (d.flow * active * clock)), _FLOW)
+    memory = smooth.pnorm((dram / dram_rate, dram / (d.flow * active * clock)), FLOW)
     # what one SM pulls and what L2 gives are one path: they bind like units of an SM
     side = smooth.pnorm((cycles / clock, d.l2 / d.l2_sharing / l2_rate), d.sharpness)
     main = smooth.pnorm((side, memory), d.sharpness_memory)
-    store = smooth.pnorm((d.store_l2 / l2_rate, d.store_dram / dram_rate), _FLOW)
+    store = smooth.pnorm((d.store_l2 / l2_rate, d.store_dram / dram_rate), FLOW)
     launch = d.launches * (c.launch_seconds + c.launch_cycles / clock)
     launch = launch + d.fixed_cycles / clock + d.fixed_seconds
     return Timing(main + exposed * store + launch, launch, active)
@@ -118,7 +117,7 @@ def sm_side_cycles(
         d.tensor / d.tensor_peak / sms,
         d.fma / d.fma_peak / sms,
         d.sfu / gpu.sfu_ops_per_cycle / sms,
-        d.issue / gpu.issue_slots_per_cycle / sms,
+        (d.issue + d.math_issue) / gpu.issue_slots_per_cycle / sms,
         d.smem / gpu.smem_bytes_per_cycle / sms,
         (d.l2 + d.store_l2) / d.l2_sharing / gpu.l2_bytes_per_cycle,
     )

@@ -35,6 +35,8 @@ def accuracy():
     [
         ("a100-family", 0, {"time": 8, "power": 5}),  # bertmodel
         ("h200-gemm", 0, {"time": 6.5, "power": 6.5, "energy": 11}),
+        ("fp32-gemm", 0, {"time": 13}),  # P100
+        ("fp32-vector", 0, {"time": 6}),  # P100, element-wise
     ],
 )
 def test_left_out_groups(

@@ -123,6 +123,12 @@ def test_every_spelling_names_one_gpu():
         ("NVIDIA TITAN Xp", "titan-xp"),
         ("Tesla K40c", "k40c"),
         ("Tesla T4", "t4"),
+        ("Tesla K20m", "k20m"),
+        ("AMD Radeon Instinct MI50", "mi50"),
+        ("AMD Instinct MI100", "mi100"),
+        ("Tesla V100-PCIE-32GB", "v100-pcie-32gb"),
+        ("Quadro RTX 6000", "quadro-rtx-6000"),
+        ("GeForce GTX 1080 Ti", "gtx-1080-ti"),
         ("b300_sxm", "b300"),
         ("rtx_pro_6000_server", "rtx-pro-6000"),
         (" L40S ", "l40s"),
@@ -134,7 +140,7 @@ def test_spellings(spelling: str, name: str):
 
 def test_corrections_rows_are_gpus_then_architectures():
     names = gpu_names()
-    assert names == sorted(names) and len(names) == 36
+    assert names == sorted(names) and len(names) == 41
     assert corrections_rows() == (*names, *ARCHITECTURES)
 
 

@@ -116,3 +116,36 @@ def test_a_memory_bound_activity_follows_the_memory_clock(sample, phases):
     c = constants(dram_efficiency=0.92)
     fast, slow = estimator.estimate_once(workload, A100, point, c).phases.time
     assert 1.7 < slow / fast < 2
+
+
+READ = {**REFERENCE, "dram_active": 0.3, "fp32_active": 0.2}
+
+
+def reference_powers(sample, phases, clocks: list[float], power: float) -> np.ndarray:
+    """Power (W) of a program that was read at `power` at its reference clock."""
+    row = sample("activity", **READ, avg_power_ref_w=power)
+    workload = phases(*([row] for _ in clocks))
+    size = (len(clocks),)
+    point = OperatingPoint(
+        jnp.asarray(clocks) * MHz,
+        jnp.broadcast_to(A100.mem_clock, size),
+        jnp.full(size, 1e9),
+        jnp.full(size, jnp.nan),
+    )
+    found = estimator.estimate_once(workload, A100, point, Corrections()).phases
+    return np.asarray(found.power)
+
+
+@pytest.mark.parametrize("power", [80.0, 150.0, 240.0])
+def test_a_reference_power_is_met_at_its_clock(sample, phases, power):
+    (at,) = reference_powers(sample, phases, [900.0], power)
+    assert at == pytest.approx(power, rel=2e-3)
+
+
+def test_what_a_reading_adds_follows_the_clock(sample, phases):
+    """Unexplained power is core work: more of it at a higher clock and voltage."""
+    clocks = [600.0, 900.0, 1350.0]
+    low, high = (reference_powers(sample, phases, clocks, w) for w in (120.0, 180.0))
+    added = high - low
+    assert added[1] == pytest.approx(60, rel=2e-3)
+    assert added[0] < 0.75 * 60 and added[2] > 1.5 * 60

@@ -210,6 +210,11 @@ def test_cublas_tiles_are_column_major(write):
     np.testing.assert_array_equal(shape["tile_n"], [128, 128])
     np.testing.assert_array_equal(shape["split_k"], [2, 0])
     np.testing.assert_array_equal(shape["threads"], [256, 256])
+    np.testing.assert_array_equal(shape["slices"], [1, 1])
+    assert list(shape["layout"]) == ["tn", "nn"]
+    assert list(shape["weights"]) == ["b", "none"]
+    assert list(shape["family"]) == ["linear", "bmm"]
+    assert list(table.campaign) == ["neusight", "neusight"]
     assert "column-major" in table.notes[0]
     assert list(table.frame["tile_m"]) == ["128", "128"]
     assert list(table.frame["op"]) == ["linear", "bmm"]
@@ -416,6 +421,32 @@ def test_aiconfigurator_kernels(shared: Path, op: str, name: str, rows: int):
     assert table.ignored_columns == () and table.notes == ()
     assert np.isfinite(table.avg_power_w).all() == name.endswith("power")
     assert (table.time_s > 5e-7).all() and (table.time_s < 10).all()
+
+
+def test_a_grid_that_says_so_keeps_the_order_of_a_tile(write):
+    """Hand arithmetic: 3 x 10 tiles of 128 x 32 along m and n; swapped 12 x 3 = 36."""
+    row = (
+        "NVIDIA H100 80GB HBM3,bmm,float32,1,300,300,454,33.9,a_sliced1x4_nn,128,32,"
+        "10,3,1,256,2.1.0,train\n"
+    )
+    kept = row.replace(",300,300,454", ",384,320,454")  # 3 x 10, swapped 12 x 3
+    header = NEUSIGHT.partition("\n")[0] + "\n"
+    table = read_measurements([write(header + row + kept)])
+    shape = table.fields["gemm"].values
+    np.testing.assert_array_equal(shape["tile_m"], [32, 128])
+    np.testing.assert_array_equal(shape["tile_n"], [128, 32])
+    np.testing.assert_array_equal(shape["slices"], [4, 4])
+
+
+def test_vector_operations_say_what_they_read(write):
+    text = "gpu,op,dtype,batch,h,time_us\n" + "".join(
+        f"Tesla T4,{op},float32,8,1024,30\n" for op in ("add", "pow", "addu", "gelu")
+    )
+    table = read_measurements([write(text)])
+    columns = table.fields["elementwise"].values
+    np.testing.assert_array_equal(columns["reads"], [2, 2, 1, 1])
+    assert list(columns["family"]) == ["add", "pow", "addu", "gelu"]
+    assert set(table.campaign) == {"neusight"}
 
 
 @pytest.mark.shared_data

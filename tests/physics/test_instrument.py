@@ -90,6 +90,13 @@ def test_launching_is_a_floor_that_leaves_the_power(loop: float, time: float):
     assert got.energy / got.time == pytest.approx(300)
 
 
+def test_a_call_adds_its_host_time_and_leaves_the_power():
+    facts = instrument(call_seconds=3e-5)
+    got = reading(facts, None, "", run(1e-4, 0.03), run(1e-4, 0.03))
+    assert got.time == pytest.approx(1.3e-4, rel=1e-12)
+    assert got.energy / got.time == pytest.approx(300)
+
+
 # --- the power sensor
 
 

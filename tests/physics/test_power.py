@@ -62,11 +62,12 @@ PRICES = constants(
 WORK = dict(
     tensor=1e9, tensor_energy=0.5 * pJ, fma=2e8, sfu=1e7, issue=4e8, smem=3e8,
     l2=2e8, store_l2=1e8, dram=1e8, store_dram=5e7, link=1e7, ctas=800, launches=2,
+    other_energy=5e-4,
 )  # fmt: skip
 AT_FLOOR = {
     "tensor": 0.5e-3, "fma": 1e-3, "sfu": 3e-5, "issue": 8e-4, "smem": 3e-4,
     "l2": 3e-3, "dram": 1.125e-2, "link": 6e-4,
-    "clock_tree": 0.2e-9 * 50 * 0.6e9 * 1e-3, "launch": 2e-6 + 8e-7,
+    "clock_tree": 0.2e-9 * 50 * 0.6e9 * 1e-3, "launch": 2e-6 + 8e-7, "other": 5e-4,
 }  # fmt: skip
 
 
@@ -89,7 +90,7 @@ def test_quiet_operands_and_other_processes():
     quiet = energies(LOW, PRICES, **WORK, activity=0.8)
     small = energies(LOW, half, **WORK)
     for name in LAUNCH_COMPONENTS:
-        switching = 1.0 if name in ("clock_tree", "launch") else 0.8
+        switching = 1.0 if name in ("clock_tree", "launch", "other") else 0.8
         core = 1.0 if name in ("dram", "link") else 0.5
         assert quiet[name] == pytest.approx(switching * full[name])
         assert small[name] == pytest.approx(core * full[name])

@@ -1,0 +1,105 @@
+"""Trainings read at two power limits: time and power at the limits between."""
+
+import functools
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from diffenergy.corrections import prior_file
+from diffenergy.fitting.calibrate import Settings
+from diffenergy.fitting.limits import at_limits
+from diffenergy.hardware.files import read_gpu
+from diffenergy.measurements import MeasurementTable, Predictions, read_measurements
+from diffenergy.measurements.importers import zeus
+
+from .base import Data, Fold, Mask, Score, Split
+
+_LOW = 150.0
+"""W; the lower of the two limits that are read. Below it the cards leave their law."""
+_TRAINING = ("dataset", "network", "batch_size", "optimizer")
+_GPUS = (
+    ("V100 PCIe", "v100-pcie-32gb", (3.7, 3.4, 5.3)),
+    ("P100 PCIe", "p100-pcie-16gb", (1.0, 1.8, 2.1)),
+    ("RTX 6000", "quadro-rtx-6000", (6.7, 1.8, 7.3)),
+)
+"""Label, GPU, errors of the study."""
+
+
+@functools.cache
+def _runs(folder: Path) -> pd.DataFrame:
+    """Trainings that load the GPU: more than half of TDP at the highest limit; those of
+    movielens wait for the host."""
+    (table,) = zeus.read(folder / "zeus").values()
+    table = table[~table["dataset"].str.startswith("movielens")]
+    groups = table.groupby(["gpu", *_TRAINING], sort=False)
+    top = table.loc[groups["power_limit_w"].idxmax()].set_index(["gpu", *_TRAINING])
+    tdp = np.array(
+        [read_gpu(gpu).values["tdp"] for gpu in top.index.get_level_values(0)]
+    )
+    busy = top.index[top["avg_power_w"] > 0.5 * tdp]
+    return table.set_index(["gpu", *_TRAINING]).loc[busy].reset_index()
+
+
+def _predicted(runs: pd.DataFrame) -> pd.DataFrame:
+    """Runs between the two limits of each training, with what is predicted there."""
+    corrections, rows = prior_file(), []
+    for gpu, mine in runs.groupby("gpu", sort=False):
+        card = read_gpu(str(gpu))
+        served = corrections.serve(card)
+        for _, one in mine.groupby([*_TRAINING], sort=False):
+            read = one[one["power_limit_w"].isin((_LOW, one["power_limit_w"].max()))]
+            asked = one[
+                (one["power_limit_w"] > _LOW)
+                & (one["power_limit_w"] < one["power_limit_w"].max())
+            ]
+            found = at_limits(
+                card,
+                served,
+                read["power_limit_w"].tolist(),
+                read["time_s"].tolist(),
+                read["avg_power_w"].tolist(),
+                asked["power_limit_w"].tolist(),
+            )
+            rows.append(asked.assign(time_pred=found.time, power_pred=found.power))
+    return pd.concat(rows, ignore_index=True)
+
+
+def _fold(data: Data, i: int, seed: int) -> Fold:
+    rows = _predicted(_runs(data.folder))
+    table = _table(rows)
+    time, power = rows["time_pred"].to_numpy(), rows["power_pred"].to_numpy()
+    predicted = Predictions(
+        grade=np.full(len(rows), "forecast", dtype=object),
+        skipped=table.skipped,
+        time_s=time,
+        energy_j=time * power,
+        avg_power_w=power,
+    )
+    return Fold([], table, Settings(seed=seed), predicted=predicted)
+
+
+def _table(rows: pd.DataFrame) -> MeasurementTable:
+    """The readings as a table; what the programs do is unknown."""
+    columns = rows[["gpu", "time_s", "avg_power_w", "power_limit_w"]]
+    with tempfile.TemporaryDirectory() as place:
+        file = f"{place}/limits.csv"
+        columns.assign(op="activity").to_csv(file, index=False)
+        return read_measurements([file])
+
+
+def _on(gpu: str) -> Mask:
+    return lambda table, *_: table.gpu == gpu
+
+
+SPLITS = (
+    Split(
+        "power-limits", "", "all, two limits read of each training", 1, _fold,
+        tuple(
+            Score(f"{label}, trainings from 150 W", _on(gpu), (2, 3, 4), study)
+            for label, gpu, study in _GPUS
+        ),
+        seeded=False,
+    ),
+)  # fmt: skip

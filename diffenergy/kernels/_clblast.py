@@ -1,0 +1,291 @@
+"""`Xgemm`: the tunable fp32 matrix product of CLBlast, every tile parameter given.
+
+No op of its own: `gemm` rows with `mdimc` lower to it. One CTA stages `tile_k` of its
+operands (or reads them through L1), waits, computes, waits: nothing is double-buffered.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from .. import smooth
+from ..corrections import Corrections
+from ..dtypes import DTYPES
+from ..hardware.spec import GpuSpec
+from ..physics.demand import Demand
+from ..physics.demand import demand as make_demand
+from ..records import Record, as_float
+from . import _rates
+from ._occupancy import resident_ctas
+
+_SCHEDULERS: Final = 4.0
+"""Sub-partitions of an SM, each with its share of the warps."""
+_WAVEFRONT: Final = 128.0
+"""Bytes of a full access of a warp to shared memory or L1: 32 banks of a word."""
+_WORD: Final = 4.0
+_VECTOR: Final = 4.0
+"""Words that a load instruction moves per lane at most."""
+_BARRIERS: Final = 80.0
+"""Cycles of the two barriers of a step."""
+_CHANNEL: Final = 256.0
+"""Bytes of consecutive addresses in one channel of an AMD L2."""
+_CHANNELS: Final = 16.0
+
+
+class Xgemm(Record):
+    """Shapes of C[m, n] += A[m, k] B[k, n] in fp32, `batch` of them, with their tiles.
+
+    A CTA of `mdimc` x `ndimc` threads makes a block of `tile_m` x `tile_n`; `mdima` and
+    `ndimb` threads lie along m and n while A and B are staged; `vwm` and `vwn` words
+    move at once; `sa`, `sb`: 1 where A, B is staged in shared memory, 0 where it is
+    read through L1.
+    """
+
+    batch: Float[Array, "*k"] = eqx.field(converter=as_float)
+    m: Float[Array, "*k"] = eqx.field(converter=as_float)
+    n: Float[Array, "*k"] = eqx.field(converter=as_float)
+    k: Float[Array, "*k"] = eqx.field(converter=as_float)
+    tile_m: Float[Array, "*k"] = eqx.field(converter=as_float)
+    tile_n: Float[Array, "*k"] = eqx.field(converter=as_float)
+    tile_k: Float[Array, "*k"] = eqx.field(converter=as_float)
+    mdimc: Float[Array, "*k"] = eqx.field(converter=as_float)
+    ndimc: Float[Array, "*k"] = eqx.field(converter=as_float)
+    mdima: Float[Array, "*k"] = eqx.field(converter=as_float)
+    ndimb: Float[Array, "*k"] = eqx.field(converter=as_float)
+    vwm: Float[Array, "*k"] = eqx.field(converter=as_float)
+    vwn: Float[Array, "*k"] = eqx.field(converter=as_float)
+    sa: Float[Array, "*k"] = eqx.field(converter=as_float)
+    sb: Float[Array, "*k"] = eqx.field(converter=as_float)
+    zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
+
+
+def checked(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Columns of `Xgemm` (`tile_k` 0: 32). Raises `ValueError` for a tile that the
+    kernel cannot be compiled with."""
+    columns = columns | {
+        "tile_k": np.where(columns["tile_k"] > 0, columns["tile_k"], 32.0)
+    }
+    for name in ("tile_m", "tile_n", "ndimc", "mdima", "ndimb", "vwm", "vwn"):
+        _refuse(columns, columns[name] < 1, name, "a hand-made tile needs it")
+    fp32 = columns["dtype"] == DTYPES.index("fp32")
+    _refuse(columns, ~fp32 | (columns["tensor_core"] > 0), "dtype", "fp32 only")
+    for name in ("sa", "sb"):
+        _refuse(columns, ~np.isin(columns[name], (0, 1)), name, "allowed are 0 and 1")
+    threads = columns["mdimc"] * columns["ndimc"]
+    _refuse(columns, threads > 1024, "ndimc", "`mdimc` x `ndimc` is at most 1024")
+    for tile, across, vector in (
+        ("tile_m", "mdimc", "vwm"),
+        ("tile_n", "ndimc", "vwn"),
+        ("tile_m", "mdima", "vwm"),
+        ("tile_n", "ndimb", "vwn"),
+    ):
+        odd = np.mod(columns[tile], columns[across] * columns[vector]) != 0
+        _refuse(columns, odd, tile, f"a multiple of `{across}` x `{vector}` is needed")
+    for along in ("mdima", "ndimb"):
+        odd = np.mod(columns["tile_k"] * columns[along], threads) != 0
+        odd |= np.mod(threads, columns[along]) != 0
+        said = "it must divide the threads, and `tile_k` be whole for the rest of them"
+        _refuse(columns, odd, along, said)
+    return columns
+
+
+def _refuse(
+    columns: Mapping[str, np.ndarray], wrong: np.ndarray, name: str, said: str
+) -> None:
+    if wrong.any():
+        value = columns[name][int(wrong.argmax())]
+        shown = DTYPES[int(value)] if name == "dtype" else f"{value:g}"
+        raise ValueError(f"`{name}` of a hand-made tile is {shown}; {said}.")
+
+
+class _Side(NamedTuple):
+    """What one operand asks of an SM, per warp and k unless it says otherwise."""
+
+    loads: Array
+    """Load instructions."""
+    cycles: Array
+    """Cycles of the shared-memory and L1 pipe."""
+    addresses: Array
+    """Load instructions that go to L1 with an address of their own."""
+    latency: Array
+    stored: Array
+    """Cycles of that pipe to stage the operand, a step of the CTA."""
+    moved: Array
+    """Staging loads, a step of the CTA."""
+
+
+def demand(shape: Xgemm, gpu: GpuSpec, c: Corrections) -> Demand:
+    """Work, geometry and path; one candidate, shape (kernels, 1).
+
+    Throughput and critical path of a step of one CTA (`docs/physics.md`, Hand-made
+    tiles).
+    """
+    x = _columns(shape)
+    steps = smooth.ceil(x.k / x.tile_k)
+    threads = x.mdimc * x.ndimc
+    warps = threads / gpu.warp_size
+    across, down = x.tile_m / x.mdimc, x.tile_n / x.ndimc  # accumulators of a thread
+    spilled, resident = _held(x, gpu, threads, across, down)
+    a, b = _operands(x, gpu, c)
+    # shared-memory and L1 pipe, cycles of a step
+    spill_cycles = 2 * c.tiled_spill * spilled
+    stored = a.stored + b.stored
+    served = warps * x.tile_k * (a.cycles + b.cycles + spill_cycles)
+    # instructions of a step, in warps; those of the math apart
+    math = warps * x.tile_k * across * down
+    address = c.tiled_address * (a.addresses + b.addresses)
+    beside = (
+        warps * x.tile_k * (a.loads + b.loads + c.tiled_loop + address + 2 * spilled)
+    )
+    staging = (2 + c.tiled_staging_address) * (a.moved + b.moved) * warps / threads
+    slots = gpu.issue_slots_per_cycle * c.tiled_issue / gpu.warp_size
+    dual = jnp.where(gpu.fp32_doubled > 0, c.fp32_dual, 1.0)
+    fma_rate = gpu.fma_flop_per_cycle_fp32 * c.tiled_fma * dual
+    fma = 2 * threads * across * down * x.tile_k
+
+    # critical path of a step of one CTA: stage, barrier, compute, barrier
+    idle = jnp.maximum(_SCHEDULERS / warps, 1.0)
+    waited = jnp.maximum(x.sa, x.sb) * (
+        c.tiled_staging_latency * gpu.l2_latency + _BARRIERS
+    )
+    stage = waited + stored + idle * staging / slots
+    chain = (math + beside - 2 * warps * x.tile_k * spilled) / warps
+    compute = smooth.pnorm(
+        (
+            idle * fma / fma_rate,
+            idle * (math + beside) / slots,
+            served,
+            c.tiled_dependence * gpu.fma_latency * chain,
+        ),
+        c.tiled_sharpness,
+    )
+    exposed = c.tiled_latency * x.tile_k * jnp.maximum(a.latency, b.latency)
+
+    ctas = x.batch * smooth.ceil(x.m / x.tile_m) * smooth.ceil(x.n / x.tile_n)
+    per_step = ctas * steps
+    port = per_step * (served + stored) * gpu.smem_bytes_per_cycle
+    l2, dram = _traffic(x, gpu, c, ctas, resident, spilled)
+    return make_demand(
+        jnp.shape(ctas),
+        fma=per_step * fma,
+        math_issue=per_step * math * gpu.warp_size,
+        issue=per_step * (beside + staging) * gpu.warp_size,
+        issue_efficiency=c.tiled_issue * c.tiled_clock,
+        smem=port,  # time of the pipe, as bytes
+        smem_efficiency=c.tiled_clock,
+        l2=l2,
+        dram=dram,
+        fma_peak=gpu.fma_flop_per_cycle_fp32,
+        fma_efficiency=c.tiled_fma * dual * c.tiled_clock,
+        l2_sharing=c.tiled_l2 * c.tiled_clock,
+        ctas=ctas,
+        resident=resident,
+        path_cycles=steps * (stage + compute + exposed) / c.tiled_clock,
+        sharpness=c.tiled_sharpness,
+        sharpness_issue=c.tiled_sharpness,
+        sharpness_memory=c.tiled_sharpness,
+        activity=_rates.activity(c, shape.zero_share)[..., None],
+    )
+
+
+def _held(
+    x: Xgemm, gpu: GpuSpec, threads: Array, across: Array, down: Array
+) -> tuple[Array, Array]:
+    """Registers of a thread that do not fit and are spilled to L1; resident CTAs."""
+    needed = 20 + across * down + across + down
+    most = jnp.minimum(255.0, gpu.registers_per_sm / threads)
+    unstaged = (1 - x.sa) * across + (1 - x.sb) * down
+    spilled = smooth.softplus(needed + unstaged - most, 4.0)
+    registers = 8 * smooth.ceil(jnp.minimum(needed, most) / 8)
+    smem = x.tile_k * _WORD * (x.sa * x.tile_m + x.sb * x.tile_n)
+    smem = jnp.maximum(smem, 1.0)
+    reserved = gpu.smem_reserved_per_cta
+    return spilled, resident_ctas(gpu, threads, registers, smem, reserved)
+
+
+def _columns(shape: Xgemm) -> Xgemm:
+    """The record with a candidate axis of one behind every column."""
+    return Xgemm(**{name: getattr(shape, name)[..., None] for name in vars(shape)})
+
+
+def _operands(x: Xgemm, gpu: GpuSpec, c: Corrections) -> tuple[_Side, _Side]:
+    """A, whose lanes lie along m, and B, whose lanes lie along n.
+
+    The lanes of a warp cover m first. A vector load of A is served in groups of lanes,
+    each with its own conflicts; the few addresses of B are broadcast.
+    """
+    along = jnp.minimum(x.mdimc, gpu.warp_size)
+    behind = gpu.warp_size / along
+    wide_a, wide_b = jnp.minimum(x.vwm, _VECTOR), jnp.minimum(x.vwn, _VECTOR)
+    stride_a, stride_b = x.tile_m / x.mdimc, x.tile_n / x.ndimc
+    least = x.sb * c.tiled_broadcast + (1 - x.sb)
+    fronts_a = wide_a * _conflicts(jnp.minimum(along, 32 / wide_a), stride_a)
+    fronts_b = jnp.maximum(_conflicts(behind, stride_b), least * wide_b)
+
+    # wavefronts per cycle: Turing half of one; Kepler's banks give two words at once
+    wide_rate = gpu.smem_bytes_per_cycle / _WAVEFRONT
+    rate = jnp.minimum(wide_rate, 1.0)
+
+    def side(
+        tile: Array,
+        words: Array,
+        staging: Array,
+        v: Array,
+        staged: Array,
+        fronts: Array,
+    ) -> _Side:
+        in_smem = jnp.where(v >= 2, wide_rate, rate)
+        cost = staged * c.tiled_smem / in_smem + (1 - staged) * c.tiled_l1 / rate
+        cycles = gpu.warp_size / 32 * fronts * cost
+        stride = jnp.minimum(jnp.maximum(tile / staging, v), 32.0)
+        copy = c.tiled_staging_store * c.tiled_smem + c.tiled_staging_load * c.tiled_l1
+        return _Side(
+            loads=words / v,
+            cycles=words / v * cycles,
+            addresses=(1 - staged) * words / v,
+            latency=staged * gpu.smem_latency + (1 - staged) * gpu.l1_latency,
+            stored=x.tile_k * staged * tile / 32 * stride / v * copy / rate,
+            moved=x.tile_k * staged * tile / v,
+        )
+
+    return (
+        side(x.tile_m, stride_a, x.mdima, wide_a, x.sa, fronts_a),
+        side(x.tile_n, stride_b, x.ndimb, wide_b, x.sb, fronts_b),
+    )
+
+
+def _conflicts(addresses: Array, stride: Array) -> Array:
+    """Wavefronts of so many addresses a `stride` of words apart: lines, or banks."""
+    lines = jnp.minimum(addresses, 32.0) * jnp.minimum(stride, 32.0) / 32
+    return jnp.maximum(lines, 1.0)
+
+
+def _traffic(
+    x: Xgemm, gpu: GpuSpec, c: Corrections, ctas: Array, resident: Array, spilled: Array
+) -> tuple[Array, Array]:
+    """Bytes asked of L2 and of DRAM by the whole launch."""
+    wave = jnp.minimum(gpu.num_sms * resident, ctas)
+    tiles_m = x.m / x.tile_m
+    columns = smooth.at_least_one(wave / tiles_m)  # of tiles that one wave touches
+    rows = x.tile_m * jnp.minimum(wave, tiles_m) + x.tile_n * columns
+    asked = ctas * x.k * _WORD * (x.tile_m + x.tile_n)
+
+    held = resident * spilled * x.mdimc * x.ndimc * _WORD  # of an SM
+    past_l1 = held / (held + gpu.l1_capacity)
+    held_all = held * gpu.num_sms
+    past_l2 = held_all / (held_all + gpu.l2_capacity)
+    spills = ctas * x.k * 2 * _WORD * spilled * x.mdimc * x.ndimc * past_l1
+
+    # rows of B of one step lie in few channels of an AMD L2
+    spread = jnp.clip(_WORD * x.tile_n * columns / _CHANNEL, 1.0, _CHANNELS)
+    camped = ctas * x.k * _WORD * x.tile_n * (_CHANNELS / spread - 1) * c.tiled_camping
+    camped = jnp.where(gpu.warp_size > 32, camped, 0.0)
+
+    loaded = jnp.minimum(ctas / wave * rows * x.k * _WORD, asked)
+    blocks = 2 * _WORD * x.batch * x.m * x.n  # C, read and written
+    return asked + spills + camped, loaded + blocks + spills * past_l2

@@ -1,0 +1,136 @@
+"""What a machine offers: which GPU it is, what can be set, who else is there."""
+
+import dataclasses
+import math
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ..hardware import read_gpu
+from ..units import MHz, MiB
+from .plan import FREE, auto_clocks, board_of, unknown_board
+from .sensor import About, Sensor
+from .shapes import Board
+
+if TYPE_CHECKING:
+    from ..hardware import GpuCard
+
+_L2: Final = 64 * MiB
+"""L2 of a GPU that nothing is known of: larger than most, so that buffers rotate."""
+
+
+class Identity(NamedTuple):
+    """Name of a GPU in our files (`card`), or a name of its own and remarks on it."""
+
+    name: str
+    card: "GpuCard | None"
+    notes: tuple[str, ...]
+
+
+def identify(about: About, named: str | None) -> Identity:
+    """Which GPU the board is; `named` by the user, if not None."""
+    found = _known(about.name)
+    if named is not None:
+        card = read_gpu(named)
+        name = row_name(named, card)
+        other = found is not None and found.name != card.name
+        note = f"the board calls itself '{about.name}'; its rows say {name}, as given"
+        return Identity(name, card, (note,) if other else ())
+    if found is not None:
+        return Identity(found.name, found, ())
+    words = about.name.lower().removeprefix("nvidia")
+    name = re.sub(r"[^a-z0-9]+", "-", words).strip("-") or "unknown"
+    note = (
+        f"'{about.name}' is in none of our GPU files; its rows say {name}, and `fit` "
+        "and `evaluate` need `--gpu FILE.toml` for them"
+    )
+    return Identity(name, None, (note,))
+
+
+def row_name(named: str, card: "GpuCard") -> str:
+    """What rows call a GPU that the user named: a file stays a file."""
+    return named if named.lower().endswith(".toml") else card.name
+
+
+def _known(name: str) -> "GpuCard | None":
+    for word in (name, name.removeprefix("NVIDIA ")):
+        try:
+            return read_gpu(word) if word and not word.endswith(".toml") else None
+        except ValueError:
+            continue
+    return None
+
+
+def survey(sensor: Sensor, identity: Identity, l2: float) -> Board:
+    """What a plan needs to know of the board; `l2`: bytes that the runner tells."""
+    memory = sensor.about.memory
+    if identity.card is None:
+        known = not math.isnan(memory)
+        cache = _L2 if math.isnan(l2) else l2
+        board = unknown_board(identity.name, memory if known else 8e9, cache)
+    else:
+        board = board_of(identity.card)
+        free = board.memory if math.isnan(memory) else memory * FREE
+        board = dataclasses.replace(board, memory=min(board.memory, free))
+    return dataclasses.replace(
+        board, clocks=sensor.clocks(), limits=sensor.power_limits()
+    )
+
+
+def swept_clocks(given: Sequence[float] | None, board: Board) -> tuple[float, ...]:
+    """Clocks to sweep (Hz): those `given`, or about eight of the board's.
+
+    Raises `ValueError` if the board does not support one.
+    """
+    if given is None:
+        if not board.clocks:
+            raise ValueError(
+                f"`--clocks` is 'auto', but {board.name} does not tell its clocks; "
+                "give them, such as `--clocks 600,900,1200`."
+            )
+        return auto_clocks(board.clocks)
+    for clock in given if board.clocks else ():
+        near = min(board.clocks, key=lambda known: abs(known - clock))
+        if abs(near - clock) > 0.5 * MHz:
+            raise ValueError(
+                f"`--clocks` is {clock / MHz:g}; {board.name} supports "
+                f"{min(board.clocks) / MHz:g} to {max(board.clocks) / MHz:g} MHz in "
+                f"steps, the nearest {near / MHz:g}."
+            )
+    return tuple(given)
+
+
+def check_limits(limits: Sequence[float], board: Board) -> None:
+    """Raises `ValueError` for a power limit (W) that cannot be set."""
+    if board.limits is None:
+        return
+    low, high = board.limits
+    for limit in limits:
+        if not low <= limit <= high:
+            raise ValueError(
+                f"`--power-limits` is {limit:g}; {board.name} allows {low:g} to "
+                f"{high:g} W."
+            )
+
+
+def check_board(about: About) -> None:
+    """Raises `ValueError` for a board whose readings are not those of its kernels."""
+    if about.mig:
+        raise ValueError(
+            f"GPU {about.index} is divided (MIG), so that its power is not that of one "
+            f"kernel; turn MIG off with `nvidia-smi -i {about.index} -mig 0`."
+        )
+
+
+def watch(sensor: Sensor, before: frozenset[int] | None) -> Callable[[], bool | None]:
+    """Tells whether others compute on the board (None: not told). `before`: processes
+    there before ours came, whose id a container may hide from it."""
+    now = sensor.processes()
+    ours = (now or frozenset()) - (before or frozenset()) | {os.getpid()}
+
+    def others() -> bool | None:
+        present = sensor.processes()
+        return None if present is None else bool(present - ours)
+
+    return others

@@ -1,0 +1,178 @@
+"""The points to measure, in an order that may end anywhere, and what they take."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+from ..units import MHz
+from .shapes import CLASSES, Board, Kernel, copies, is_resident, kernels
+
+if TYPE_CHECKING:
+    from ..hardware import GpuCard
+
+Start = Literal["warm", "cold"]
+
+SETUP: Final = 0.9
+"""s that operands, first launches and the change to the next kernel take, guessed."""
+WARM_UP: Final = 1.6
+"""s in the kernel before the reading: the sensor averages over a second."""
+READING: Final = 2.1
+"""s of the reading."""
+GAP: Final = 5.0
+"""s without work before a cold point."""
+
+_SWEPT: Final = 8
+"""Clocks of an automatic sweep."""
+_LOWEST: Final = 0.35
+"""Least of them, as a share of the highest clock; far below the knee of V(f)."""
+_REPEATS: Final = 2
+"""Cold and warm pairs of each reference kernel where nothing is swept."""
+FREE: Final = 0.4
+"""Share of the memory that buffers may take."""
+TYPES: Final = ("bf16", "fp16", "fp8", "tf32")
+"""Types of tensor cores that both runners know."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One run: a kernel in a state. `clock` (Hz) and `limit` (W) are set by us, None:
+    left to the GPU. `resident`: its tensors stay in the L2."""
+
+    kind: str
+    kernel: Kernel
+    copies: int
+    resident: bool
+    zeros: bool = False
+    start: Start = "warm"
+    clock: float | None = None
+    limit: float | None = None
+    repeat: int = 1
+
+    @property
+    def seconds(self) -> float:
+        """What the point takes, about."""
+        return SETUP + WARM_UP + READING + (GAP if self.start == "cold" else 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What the caller asks of a plan. `clocks` and `limits`: those to sweep."""
+
+    points: int = 200
+    seed: int = 0
+    only: tuple[str, ...] = CLASSES
+    zeros: bool = False
+    clocks: tuple[float, ...] = ()
+    limits: tuple[float, ...] = ()
+
+
+def board_of(card: "GpuCard") -> Board:
+    """What the plan of a known GPU rests on."""
+    v = card.values
+    steps = round((v["sm_clock_max"] - v["sm_clock_min"]) / v["sm_clock_step"])
+    known = (v["sm_clock_min"] + i * v["sm_clock_step"] for i in range(steps + 1))
+    return Board(
+        name=card.name,
+        l2=v["l2_capacity"],
+        memory=FREE * v["dram_capacity"],
+        dtypes=tuple(x for x in TYPES if v[f"tensor_flop_per_cycle_{x}"] > 0),
+        clocks=tuple(round(clock / MHz) * MHz for clock in known),
+        limits=(v["power_limit_min"], v["power_limit_max"]),
+    )
+
+
+def unknown_board(name: str, memory: float, l2: float) -> Board:
+    """The same of a GPU that no file describes: its tensor cores are taken to know the
+    16-bit types and tf32."""
+    return Board(name, l2, FREE * memory, ("bf16", "fp16", "tf32"))
+
+
+def auto_clocks(clocks: Sequence[float]) -> tuple[float, ...]:
+    """Clocks of a sweep: evenly spread over what matters, top and bottom first, so
+    that an early end leaves a coarser sweep.
+
+    >>> [clock / 1e6 for clock in auto_clocks([100e6 * i for i in range(2, 21)])]
+    [2000.0, 700.0, 1400.0, 1100.0, 1800.0, 900.0, 1300.0, 1600.0]
+    """
+    top = max(clocks)
+    low = max(min(clocks), _LOWEST * top)
+    even = [low + i * (top - low) / (_SWEPT - 1) for i in range(_SWEPT)]
+    order = [even[i] for i in (7, 0, 4, 2, 6, 1, 3, 5)]
+    nearest = (min(clocks, key=lambda clock: abs(clock - x)) for x in order)
+    return tuple(dict.fromkeys(nearest))
+
+
+def make_plan(board: Board, wanted: Wanted) -> list[Point]:
+    """Points in the order of measuring.
+
+    First the reference kernels (tensor-bound, streaming, resident in the L2), cold and
+    warm, then one kernel of every other class, then the references over all clocks and
+    limits, then the classes in turn. The same arguments give the same plan.
+    """
+    kinds = [kind for kind in CLASSES if kind in wanted.only]
+    queues = {kind: _points(kind, board, wanted) for kind in kinds}
+    firsts = {kind: p for kind in kinds if (p := next(queues[kind], None))}
+    references = [firsts[kind] for kind in _references(board) if kind in firsts]
+    swept = _sweep(references, wanted)
+    heads = [p for p in firsts.values() if p not in references]
+    begin = 2 * len(references)
+    rest = _in_turn(list(queues.values()))
+    ordered = itertools.chain(swept[:begin], heads, swept[begin:], rest)
+    return list(itertools.islice(_distinct(ordered), wanted.points))
+
+
+def within(points: Sequence[Point], seconds: float) -> list[Point]:
+    """As many points as the time allows."""
+    spent = itertools.accumulate(point.seconds for point in points)
+    return list(points[: sum(end <= seconds for end in spent)])
+
+
+def _distinct(points: Iterable[Point]) -> Iterator[Point]:
+    """Each run once: some kernels are of two classes."""
+    seen: set[str] = set()
+    for point in points:
+        run = repr(dataclasses.replace(point, kind="", resident=False))
+        if run not in seen:
+            seen.add(run)
+            yield point
+
+
+def _references(board: Board) -> tuple[str, ...]:
+    """Classes whose first kernel is swept; without tensor cores, CUDA cores serve."""
+    return ("tensor" if board.dtypes else "fma", "dram", "l2")
+
+
+def _points(kind: str, board: Board, wanted: Wanted) -> Iterator[Point]:
+    """Warm points of a class at the clocks that the GPU chooses."""
+    resident = is_resident(kind)
+    for kernel in kernels(kind, board, wanted.seed):
+        sets = copies(kernel, board, resident)
+        yield Point(kind, kernel, sets, resident, wanted.zeros)
+
+
+def _sweep(references: Sequence[Point], wanted: Wanted) -> list[Point]:
+    """The references, cold and then warm: left to the GPU, then in every state."""
+    states = [{"clock": clock} for clock in wanted.clocks]
+    states += [{"limit": limit} for limit in wanted.limits]
+    free = 1 if states else _REPEATS
+    repeats = [{"repeat": number} for number in range(1, free + 1)]
+    starts: tuple[Start, ...] = ("cold", "warm")
+    return [
+        dataclasses.replace(point, start=start, **state)
+        for state in [*repeats, *states]
+        for point in references
+        for start in starts
+    ]
+
+
+def _in_turn(queues: list[Iterator[Point]]) -> Iterator[Point]:
+    """One point of each queue after the other until all are empty."""
+    while queues:
+        alive = []
+        for queue in queues:
+            point = next(queue, None)
+            if point is not None:
+                alive.append(queue)
+                yield point
+        queues = alive

@@ -1,0 +1,56 @@
+"""What builds and launches the kernels of a plan: PyTorch or JAX on a GPU."""
+
+import os
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+from .shapes import Kernel
+
+
+class Unsupported(Exception):
+    """This kernel cannot run here; the message says why."""
+
+
+@runtime_checkable
+class Running(Protocol):
+    """A kernel with its tensors, ready to be launched."""
+
+    def run(self, launches: int) -> int:
+        """Makes at least so many launches, waits for them and returns their number."""
+        ...
+
+
+@runtime_checkable
+class Runner(Protocol):
+    """A library with a GPU. `versions` of what the kernels come from; `l2` in bytes,
+    NaN where it does not tell."""
+
+    versions: Mapping[str, str]
+    l2: float
+
+    def prepare(self, kernel: Kernel, copies: int, zeros: bool) -> Running:
+        """Makes `copies` sets of tensors, random normal ones or `zeros`.
+
+        Raises `Unsupported` if the library or the board cannot run the kernel.
+        """
+        ...
+
+
+def find_runner(uuid: str) -> Runner:
+    """PyTorch with CUDA if it is installed, else JAX with a GPU, on the board `uuid`.
+
+    Call it before either library has used a GPU.
+    """
+    if uuid:
+        os.environ["CUDA_VISIBLE_DEVICES"] = uuid
+    from .runner_jax import jax_on_gpu
+    from .runner_torch import torch_on_gpu
+
+    runner = torch_on_gpu() or jax_on_gpu()
+    if runner is None:
+        raise ValueError(
+            "neither PyTorch with CUDA nor JAX with a GPU is installed, or the driver "
+            "does not serve it; `pip install torch` or `pip install 'jax[cuda12]'` "
+            "brings one."
+        )
+    return runner

@@ -1,0 +1,245 @@
+"""What all importers share: finding files, reading columns, names of GPUs, notes."""
+
+import functools
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ...hardware.files import read_gpu
+from ..cells import (
+    ANY,
+    Sheet,
+    bad_cell,
+    name_list,
+    numbers,
+    read_sheet,
+    read_text,
+    texts,
+)
+from ..shapes import DTYPE_WORDS
+
+__all__ = [
+    "Column",
+    "check_texts",
+    "drop",
+    "files_in",
+    "join",
+    "keep_dtypes",
+    "known_gpu",
+    "name_gpus",
+    "note",
+    "notes_of",
+    "number",
+    "pick",
+    "plain",
+    "read_columns",
+    "read_text",
+    "text",
+]
+
+_MISSING: Final = frozenset(
+    (
+        "na",
+        "n/a",
+        "[n/a]",
+        "none",
+        "null",
+        "<na>",
+        "[not supported]",
+        "[not available]",
+        "[unknown error]",
+        "[insufficient permissions]",
+    )
+)
+"""What tools write, in lower case, where they have no number."""
+
+_VENDOR: Final = re.compile(r"^(nvidia|amd|tesla|geforce|radeon|instinct)[\s_-]+", re.I)
+
+
+class Column(NamedTuple):
+    """A column that is wanted: its spellings in order of preference."""
+
+    spellings: tuple[str, ...]
+    is_number: bool = True
+    needed: bool = True
+
+
+def number(*spellings: str, needed: bool = True) -> Column:
+    """Column of numbers."""
+    return Column(spellings, True, needed)
+
+
+def text(*spellings: str, needed: bool = True) -> Column:
+    """Column of words."""
+    return Column(spellings, False, needed)
+
+
+# --- files
+
+
+def files_in(path: Path, names: Sequence[str]) -> dict[str, Path]:
+    """Those of the files `names` that are in the folder `path`, or `path` itself.
+
+    Raises `ValueError` if there is none.
+    """
+    if path.is_dir():
+        found = {name: path / name for name in names if (path / name).is_file()}
+    elif path.exists():
+        found = {path.name: path} if path.name in names else {}
+    else:
+        raise ValueError(f"{path}: no such file or folder; check the path.")
+    if not found:
+        raise ValueError(
+            f"{path} is none of {name_list(names)} and has none of them; give the file "
+            f"or its folder."
+        )
+    return found
+
+
+def read_columns(path: Path, wanted: Mapping[str, Column]) -> pd.DataFrame:
+    """The `wanted` columns of a CSV file, by our names."""
+    return pick(read_sheet(str(path)), wanted)
+
+
+def plain(sheet: Sheet) -> Sheet:
+    """`sheet` with empty cells where a tool wrote a word for "no value"."""
+    columns = {}
+    for name, cells in sheet.columns.items():
+        empty = [word for word in set(cells) if word.strip().lower() in _MISSING]
+        columns[name] = np.where(np.isin(cells, empty), "", cells)
+    return Sheet(sheet.file, columns, sheet.num_rows)
+
+
+def pick(sheet: Sheet, wanted: Mapping[str, Column]) -> pd.DataFrame:
+    """The `wanted` columns of a sheet, by our names; numbers are floats, NaN if empty.
+
+    Columns that are not needed and not there stay away. Raises `ValueError` at a
+    needed column that is absent and at a cell that is no number.
+    """
+    every = np.arange(sheet.num_rows)
+    found = {name: _spelled(sheet, name, column) for name, column in wanted.items()}
+    used = {spelling for spelling in found.values() if spelling}
+    sheet = plain(Sheet(sheet.file, {s: sheet.columns[s] for s in used}, len(every)))
+    table = pd.DataFrame(index=every)
+    for name, spelling in found.items():
+        if spelling and wanted[name].is_number:
+            table[name] = numbers(sheet, spelling, every, ANY)
+        elif spelling:
+            table[name] = pd.Series(texts(sheet, spelling, every), dtype=object)
+    table.attrs = {"file": sheet.file, "notes": []}
+    return table
+
+
+def _spelled(sheet: Sheet, name: str, column: Column) -> str | None:
+    found = next((s for s in column.spellings if s in sheet.columns), None)
+    if found is None and column.needed:
+        raise ValueError(
+            f"{sheet.file}: there is no column for `{name}`; allowed are "
+            f"{name_list(column.spellings)}; there are {name_list(sheet.columns)}; "
+            f"give a file of this format."
+        )
+    return found
+
+
+def check_texts(table: pd.DataFrame, column: str, allowed: Collection[str]) -> None:
+    """Raises `ValueError` at the first word of `column` that is not `allowed`."""
+    wrong = ~table[column].isin(list(allowed)).to_numpy()
+    if wrong.any():
+        cells = np.array(table[column], dtype=object)
+        sheet = Sheet(table.attrs.get("file", "table"), {column: cells}, len(cells))
+        raise bad_cell(sheet, int(wrong.argmax()), column, name_list(allowed))
+
+
+# --- notes
+
+
+def notes_of(table: pd.DataFrame) -> list[str]:
+    """What an importer has to say about its table: what was left out, and why."""
+    return list(table.attrs.get("notes", ()))
+
+
+def note(table: pd.DataFrame, *words: str) -> pd.DataFrame:
+    """`table` with further notes."""
+    noted = table.copy()
+    noted.attrs = {**table.attrs, "notes": [*notes_of(table), *filter(None, words)]}
+    return noted
+
+
+def drop(table: pd.DataFrame, wrong: Any, why: str) -> pd.DataFrame:
+    """`table` without the rows that are `wrong` (booleans, one a row).
+
+    A note says how many there were, and `why`.
+    """
+    mask = np.asarray(wrong, dtype=bool)
+    if not mask.any():
+        return table
+    kept = pd.DataFrame(table[~mask]).copy()
+    kept.attrs = dict(table.attrs)
+    return note(kept, f"{mask.sum()} of {len(mask)} rows left out: {why}.")
+
+
+def join(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Tables one after the other, with the notes of all."""
+    whole = pd.concat([_bare(table) for table in tables], ignore_index=True)
+    notes = [words for table in tables for words in notes_of(table)]
+    files = dict.fromkeys(table.attrs.get("file", "table") for table in tables)
+    whole.attrs = {"file": ", ".join(files), "notes": notes}
+    return whole
+
+
+def _bare(table: pd.DataFrame) -> pd.DataFrame:
+    """`table` without attributes, which `pandas.concat` would compare."""
+    bare = table.copy()
+    bare.attrs = {}
+    return bare
+
+
+# --- words
+
+
+def name_gpus(table: pd.DataFrame) -> pd.DataFrame:
+    """`table` with bundled names in `gpu`; rows of other GPUs are left out."""
+    names = {word: known_gpu(word) for word in table["gpu"].unique()}
+    named = table.copy()
+    named["gpu"] = table["gpu"].map(lambda word: names[word] or "")
+    named.attrs = dict(table.attrs)
+    for word, name in names.items():
+        if not name:
+            there = np.asarray(table.loc[named.index, "gpu"] == word)
+            named = drop(named, there, f"there is no GPU file for '{word}'")
+    return named
+
+
+@functools.cache
+def known_gpu(word: str) -> str | None:
+    """Bundled name of a GPU, None if there is none.
+
+    A file named like the GPU without its vendor's words comes before another file that
+    claims the spelling.
+
+    >>> known_gpu("NVIDIA A100-PCIE-40GB")
+    'a100-pcie-40gb'
+    """
+    bare = word.strip()
+    while (shorter := _VENDOR.sub("", bare)) != bare:
+        bare = shorter
+    for name in (bare, word):
+        try:
+            return read_gpu(name).name if name else None
+        except ValueError:
+            continue
+    return None
+
+
+def keep_dtypes(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """`table` without rows whose dtype is none of ours."""
+    for column in columns:
+        for word in table[column].unique():
+            if word and word not in DTYPE_WORDS:
+                why = f"`{column}` '{word}' is no dtype of the listing format"
+                table = drop(table, table[column] == word, why)
+    return table

@@ -1,0 +1,94 @@
+"""CodeCarbon's `emissions.csv`: GPU energy of runs; CPU and memory are not the board.
+
+`gpu_energy` (kWh) is the sum over all GPUs of the run: each row here is one board, the
+mean of them. Rows of one run grow as it goes on: the last one counts.
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from .base import drop, files_in, name_gpus, note, number, read_columns, text
+from .tables import finish
+
+NAME = "codecarbon"
+ABOUT = "CodeCarbon's emissions.csv: GPU energy of whole runs"
+
+_COLUMNS: Final = {
+    "timestamp": text("timestamp", needed=False),
+    "workload": text("project_name"),
+    "run_id": text("run_id"),
+    "task": text("task_name", needed=False),
+    "time_s": number("duration"),
+    "gpu_power": number("gpu_power", needed=False),
+    "gpu_energy": number("gpu_energy"),
+    "gpu_count": number("gpu_count", needed=False),
+    "gpu": text("gpu_model"),
+}
+JOULES_PER_KWH: Final = 3.6e6
+AGREE: Final = 2.0
+"""Factor within which power x duration and energy agree where both are right."""
+_BOARDS: Final = re.compile(r"(?:(\d+)\s*x\s*)?(.*)")
+"""`gpu_model`: how many, and which."""
+
+
+def read(path: Path) -> dict[str, pd.DataFrame]:
+    """Table `codecarbon`: one row a run."""
+    if path.is_file():
+        file = path
+    else:
+        file = files_in(path, ("emissions.csv",))["emissions.csv"]
+    table = _last_of_runs(read_columns(file, _COLUMNS))
+    none = table["gpu_energy"].isna() | (table["gpu_energy"] == 0)
+    table = drop(table, none, "`gpu_energy` is 0 or empty: no GPU was measured")
+    table = _per_board(table)
+    table["avg_power_w"] = table["energy_j"] / table["time_s"]
+    table["window_s"] = table["time_s"]
+    table["campaign"] = "codecarbon"
+    return {"codecarbon": finish(name_gpus(table))}
+
+
+def _last_of_runs(table: pd.DataFrame) -> pd.DataFrame:
+    """The last row of every run (and task): its energies hold those of the others."""
+    if "timestamp" in table:
+        order = table["timestamp"].argsort(kind="stable")
+        attrs = table.attrs
+        table = table.iloc[order.to_numpy()]
+        table.attrs = attrs
+    keys = [c for c in ("run_id", "task") if c in table]
+    earlier = table.duplicated(keys, keep="last")
+    return drop(table, earlier, "a later row of the same run holds their energy")
+
+
+def _per_board(table: pd.DataFrame) -> pd.DataFrame:
+    """Energy in J of one GPU; runs whose GPUs are unclear are left out."""
+    table = table.copy()
+    parts = table["gpu"].str.extract(_BOARDS)
+    named = parts[0].astype(float)
+    count = table["gpu_count"] if "gpu_count" in table else named
+    count = count.fillna(named).fillna(1.0)
+    unclear = (count < 1) | (named.notna() & (named != count))
+    table["gpu"], table["gpu_count"] = parts[1], count
+    table["energy_j"] = table["gpu_energy"] * JOULES_PER_KWH / count
+    table = drop(table, unclear, "`gpu_count` and `gpu_model` do not agree")
+    several = np.count_nonzero(table["gpu_count"] > 1)
+    words = f"{several} runs used several GPUs: a row is the mean of them."
+    table = note(table, words if several else "", *_disagreeing(table))
+    return table.drop(columns=[c for c in ("gpu_energy", "gpu_power") if c in table])
+
+
+def _disagreeing(table: pd.DataFrame) -> list[str]:
+    """Runs whose `gpu_power` x `duration` is far from `gpu_energy`."""
+    if "gpu_power" not in table:
+        return []
+    expected = table["gpu_power"] * table["time_s"] / JOULES_PER_KWH
+    ratio = table["gpu_energy"] / expected
+    far = (table["gpu_power"] > 0) & ((ratio > AGREE) | (ratio < 1 / AGREE))
+    return [
+        f"row {row}: `gpu_energy` is {ratio[row]:.2g} x `gpu_power` x `duration`; the "
+        f"energy is taken, check the run."
+        for row in table.index[far.to_numpy()]
+    ]

@@ -1,0 +1,190 @@
+"""Scrapes of the DCGM exporter (Prometheus text): how busy each unit was, and power.
+
+One file, or a folder of files in the order of their names. Two scrapes with time stamps
+give mean power from the energy counter; else the power reading of the scrape is taken.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from .base import drop, name_gpus, note, read_text
+from .tables import finish
+
+NAME = "dcgm"
+ABOUT = "scrapes of dcgm-exporter (Prometheus text): activities, power, clocks"
+
+_METRICS: Final = {
+    "DCGM_FI_DEV_POWER_USAGE": "power",
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": "counter",
+    "DCGM_FI_DEV_SM_CLOCK": "sm_clock_mhz",
+    "DCGM_FI_DEV_MEM_CLOCK": "mem_clock_mhz",
+    "DCGM_FI_DEV_GPU_TEMP": "temperature_c",
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT": "power_limit_w",
+    "DCGM_FI_PROF_SM_ACTIVE": "sm_active",
+    "DCGM_FI_PROF_SM_OCCUPANCY": "sm_occupancy",
+    "DCGM_FI_PROF_DRAM_ACTIVE": "dram_active",
+    "DCGM_FI_PROF_PIPE_FP32_ACTIVE": "fp32_active",
+    "DCGM_FI_PROF_PIPE_FP64_ACTIVE": "fp64_active",
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "tensor_active",
+}
+_SHARES: Final = tuple(name for name in _METRICS.values() if name.endswith("_active"))
+_NEEDED: Final = ("sm_active", "dram_active")
+"""Without these a scrape says too little of what the GPU did."""
+
+_SAMPLE: Final = re.compile(r"(\w+)\{(.*)\}\s+(\S+)(?:\s+(-?\d+))?")
+_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+BLANK: Final = 2147483632.0
+BLANK_COUNTER: Final = 140737488355328.0
+"""DCGM's "no value": the 32-bit one and, of large numbers, the smallest other one."""
+
+Board = dict[str, Any]
+"""Readings of one GPU in one scrape."""
+Sample = tuple[str, Mapping[str, str], float, float]
+"""Metric, labels, value and time stamp (s)."""
+
+
+def read(path: Path) -> dict[str, pd.DataFrame]:
+    """Table `dcgm`: one row of the op `activity` for every GPU and scrape."""
+    if not path.exists():
+        raise ValueError(f"{path}: no such file or folder; check the path.")
+    files = [path] if path.is_file() else sorted(f for f in path.iterdir() if _is(f))
+    rows: list[Board] = []
+    instances = 0
+    last: dict[str, Board] = {}
+    scrapes = (scrape for file in files for scrape in _scrapes(file))
+    for index, scrape in enumerate(scrapes):
+        boards, parts = _boards(scrape)
+        instances += parts
+        for key, board in boards.items():
+            rows.append({"scrape": index} | board | _power(board, last.get(key)))
+            last[key] = board
+    if not rows:
+        raise ValueError(
+            f"{path} has no reading of a whole GPU (`DCGM_FI_...{{gpu=...}}`)"
+            + (", only MIG instances" if instances else "")
+            + "; give scrapes of dcgm-exporter."
+        )
+    return {"dcgm": _table(rows, path, instances)}
+
+
+def _is(file: Path) -> bool:
+    return file.is_file() and not file.name.startswith(".")
+
+
+def _table(rows: list[Board], path: Path, instances: int) -> pd.DataFrame:
+    table = pd.DataFrame(rows)
+    table.attrs = {"file": str(path), "notes": []}
+    for name in (*_METRICS.values(), "gpu"):
+        if name not in table:
+            table[name] = np.nan if name != "gpu" else ""
+    if instances:
+        table = note(
+            table,
+            f"{instances} readings of MIG instances left out: their shares are of the "
+            f"instance, and the board's power is not theirs.",
+        )
+    table = drop(table, table["gpu"] == "", "no `modelName` says which GPU it is")
+    unknown = table[list(_NEEDED)].isna().any(axis=1)
+    table = drop(table, unknown, f"no reading of {' and '.join(_NEEDED)}")
+    wrong = ((table[list(_SHARES)] < 0) | (table[list(_SHARES)] > 1.01)).any(axis=1)
+    table = drop(table, wrong, "a share of peak outside 0 to 1")
+    tensor = np.count_nonzero(table["tensor_active"] > 0)
+    counted = np.count_nonzero(table["power_from"] == "counter")
+    table = note(
+        table,
+        f"power is from the energy counter in {counted} rows, else a single reading.",
+        f"the tensor pipes were busy in {tensor} rows, which the op `activity` does "
+        f"not count (`tensor_active`)."
+        if tensor
+        else "",
+    )
+    table["op"] = "activity"
+    table["campaign"] = "dcgm"
+    table[list(_SHARES)] = table[list(_SHARES)].clip(upper=1.0)
+    gone = ["power", "counter", "stamp"]
+    return finish(name_gpus(table).drop(columns=[c for c in gone if c in table]))
+
+
+# --- scrapes
+
+
+def _scrapes(file: Path) -> Iterator[list[Sample]]:
+    """Scrapes of a file; one begins where a HELP line or a series comes again."""
+    samples, seen = [], set()
+    for number, line in enumerate(read_text(str(file)).splitlines(), start=1):
+        words = line.split()
+        if not words or words[0] == "#" and words[1:2] != ["HELP"]:
+            continue
+        found = _SAMPLE.fullmatch(line.strip())
+        if words[0] == "#":
+            key = ("HELP", words[2] if len(words) > 2 else "")
+        elif found is None:
+            if "{" not in line and len(words) in (2, 3):
+                continue  # a metric without labels: not one of a GPU
+            raise ValueError(
+                f"{file}, line {number}: this is cut short or no Prometheus sample; "
+                f"copy the scrape again or remove the line."
+            )
+        else:
+            key = found.group(1, 2)
+        if key in seen:
+            yield samples
+            samples, seen = [], set()
+        seen.add(key)
+        if found is not None and found.group(1) in _METRICS:
+            samples.append(_sample(found, file, number))
+    if samples:
+        yield samples
+
+
+def _sample(found: re.Match[str], file: Path, number: int) -> Sample:
+    try:
+        value = float(found.group(3))
+    except ValueError:
+        raise ValueError(
+            f"{file}, line {number}: `{found.group(1)}` is '{found.group(3)}'; allowed "
+            f"is a number; correct the line."
+        ) from None
+    stamp = float(found.group(4)) / 1e3 if found.group(4) else np.nan
+    return found.group(1), dict(_LABEL.findall(found.group(2))), value, stamp
+
+
+def _boards(
+    scrape: list[Sample],
+) -> tuple[dict[str, Board], int]:
+    """Readings of every whole GPU, and how many there are of MIG instances.
+
+    A series that comes once per container counts once.
+    """
+    boards: dict[str, Board] = {}
+    instances = 0
+    for metric, labels, value, stamp in scrape:
+        if labels.get("GPU_I_ID"):
+            instances += 1
+            continue
+        name = _METRICS[metric]
+        key = labels.get("UUID") or f"{labels.get('Hostname')}/{labels.get('gpu')}"
+        board = boards.setdefault(
+            key, {"gpu": labels.get("modelName", ""), "uuid": key, "stamp": stamp}
+        )
+        blank = BLANK_COUNTER if name == "counter" else BLANK
+        board.setdefault(name, value if abs(value) < blank else np.nan)
+    return boards, instances
+
+
+def _power(board: Board, before: Board | None) -> Board:
+    """Mean power since the scrape before, W, or else the reading of this scrape."""
+
+    def gain(name: str) -> float:
+        return board.get(name, np.nan) - (before or {}).get(name, np.nan)
+
+    energy, length = 1e-3 * gain("counter"), gain("stamp")  # the counter is in mJ
+    if energy > 0 and length > 0:  # neither unknown nor begun anew
+        power = energy / length
+        return {"avg_power_w": power, "power_from": "counter", "window_s": length}
+    return {"avg_power_w": board.get("power", np.nan), "power_from": "reading"}

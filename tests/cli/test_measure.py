@@ -1,0 +1,272 @@
+"""`measure` from end to end on a simulated board; plans without one."""
+
+import csv
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diffenergy.measure import plan, runner, sensor, timing
+from diffenergy.measure.shapes import CLASSES
+from diffenergy.measurements import read_measurements
+
+SCRIPT = Path(__file__).parents[2] / "calibration" / "measure.py"
+simulated = importlib.import_module("measure.simulated")
+LAZY = """
+import sys
+from diffenergy.cli import main
+assert main(["measure", "--help"]) == 0
+assert main(["measure", "--minutes", "-1"]) == 2
+assert main(["measure", "--only", "nothing"]) == 2
+print(sorted({"jax", "numpy", "pandas", "torch", "pynvml"} & set(sys.modules)))
+"""
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "mine.csv"
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """A board of this machine that only pretends."""
+    world = simulated.World()
+
+    def opened(index: int) -> Any:
+        return world
+
+    monkeypatch.setattr(sensor, "open_sensor", opened)
+    monkeypatch.setattr(runner, "find_runner", lambda uuid: world)
+    monkeypatch.setattr(timing, "Wall", lambda: world)
+    return world
+
+
+def rows(path):
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def refused(outcome, *words):
+    assert (outcome.code, outcome.out) == (2, ""), outcome
+    (line,) = outcome.err.splitlines()
+    assert line.startswith("diffenergy: ") and "fault of diffenergy" not in line
+    for word in words:
+        assert word in line
+
+
+def test_a_run_writes_what_is_read(run, world, out):
+    said = run("measure", "--out", out, "--points", 30, "--json").json
+    assert (said["gpu"], said["measured"], said["rows"]) == ("h100-sxm", 30, 30)
+    assert (said["remaining"], said["failed"], said["stopped"]) == (0, [], None)
+    assert set(said["classes"]) == set(CLASSES)
+    table = read_measurements([str(out)])
+    assert table.num_rows == 30 and set(table.gpu) == {"h100-sxm"}
+    assert (table.avg_power_w > 80).all()
+    assert len(Path(said["series"]).read_text().splitlines()) == 30
+    assert world.sets == [] and sorted(os.listdir(out.parent)) == [
+        "mine.csv",
+        "mine.series.jsonl",
+    ]
+    outcome = run("evaluate", out, "--json")
+    assert outcome.json["rows"] == 30 and "ignored columns" in outcome.err
+
+
+def test_the_same_command_goes_on(run, world, out):
+    first = run("measure", "--out", out, "--points", 20, "--minutes", 1)
+    assert first.code == 0 and "the time is up" in first.out
+    before = out.read_text()
+    content = before.splitlines()
+    out.write_text(before + content[-1][:20])  # a row that was cut off
+    second = run("measure", "--out", out, "--points", 20, "--resume")
+    assert "cut off" in second.err and "0 remain" in second.out
+    assert out.read_text().startswith(before) and len(rows(out)) == 20
+    assert len(world.ran) == 20
+    third = run("measure", "--out", out, "--points", 20, "--json").json
+    assert (third["measured"], third["rows"], third["remaining"]) == (0, 20, 0)
+
+
+def test_clocks_and_limits_are_swept_and_put_back(run, world, out):
+    flags = ("--set-clocks", "--clocks", "990,1500", "--only", "dram,l2")
+    flags = (*flags, "--set-power-limit", "--power-limits", "300", "--points", 14)
+    assert run("measure", "--out", out, *flags).code == 0
+    assert (
+        world.locked is None
+        and world.limit == 700
+        and set(world.sets)
+        == {
+            9.9e8,
+            1.5e9,
+        }
+    )
+    states = {(r["sm_clock_mhz_set"], r["power_limit_w_set"]) for r in rows(out)}
+    assert states == {("990", ""), ("1500", ""), ("", "300"), ("", "")}
+    table = read_measurements([str(out)])
+    assert set(table.sm_clock_set[4:8]) == {9.9e8}
+
+
+def test_automatic_clocks(run, world, out):
+    assert run("measure", "--out", out, "--set-clocks", "--only", "tensor").code == 0
+    assert len(set(world.sets)) == 8
+
+
+def test_zeros(run, world, out):
+    flags = ("--only", "fma", "--points", 2)
+    assert run("measure", "--out", out, *flags).code == 0
+    assert run("measure", "--out", out, *flags, "--zeros").code == 0
+    assert [row["contents"] for row in rows(out)] == ["random"] * 2 + ["zeros"] * 2
+
+
+def test_an_interruption_keeps_rows_and_says_how_to_go_on(run, world, out):
+    world.fail_at, world.error = 3000, KeyboardInterrupt
+    outcome = run("measure", "--out", out, "--set-clocks", "--points", 20)
+    kept = len(rows(out))
+    assert (outcome.code, outcome.out) == (130, "") and kept > 0
+    assert outcome.err.splitlines()[-1].startswith("diffenergy: interrupted; ")
+    assert f"{kept} rows" in outcome.err and "same command" in outcome.err
+    assert world.locked is None
+    again = run("measure", "--out", out, "--set-clocks", "--points", 20, "--json").json
+    assert (again["rows"], again["measured"]) == (20, 20 - kept)
+
+
+def test_a_failing_board_keeps_rows(run, world, out):
+    world.fail_at = 3000
+    refused(run("measure", "--out", out, "--points", 20), "no longer answers")
+    assert len(rows(out)) > 0
+
+
+def test_remarks(run, world, out):
+    world.about = simulated.World(name="NVIDIA X1 Super").about
+    world.others = {99}
+    world.silent = {"energy", "power"}
+    world.unsupported = lambda kernel: kernel["dtype"] == "fp16"
+    flags = ("--only", "tensor,launch", "--points", 12)
+    outcome = run("measure", "--out", out, *flags)
+    assert outcome.code == 0
+    for word in ("x1-super", "--gpu FILE.toml", "other processes", "no power"):
+        assert word in outcome.err
+    assert "left out: gemm" in outcome.err and "out of memory" in outcome.err
+    assert {row["gpu"] for row in rows(out)} == {"x1-super"}
+
+
+def test_a_name_is_taken_from_the_user(run, world, out):
+    outcome = run("measure", "--out", out, "--gpu", "NVIDIA H200", "--points", 1)
+    assert [row["gpu"] for row in rows(out)] == ["h200-sxm"]
+    assert "calls itself 'NVIDIA H100 80GB HBM3'" in outcome.err
+
+
+def test_progress_is_a_line_now_and_then(run, world, out, monkeypatch):
+    from diffenergy.cli import measuring
+
+    monkeypatch.setattr(measuring, "_PAUSE", 0.0)
+    outcome = run("measure", "--out", out, "--points", 3)
+    assert "0 of 3 points, now gemm" in outcome.err
+    assert "2 of 3 points, now elementwise" in outcome.err
+
+
+def test_a_bar_on_a_terminal(world, out, monkeypatch, capsys):
+    from diffenergy.cli import main
+
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert main(["measure", "--out", str(out), "--points", "2"]) == 0
+    assert len(rows(out)) == 2
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (("--minutes", "-1"), ("`--minutes`", "above 0")),
+        (("--minutes", "nan"), ("`--minutes`",)),
+        (("--points", "0"), ("`--points`",)),
+        (("--only", "gemm,tensors"), ("'tensors'", "tensor, dram, l2")),
+        (("--only", ""), ("`--only`",)),
+        (("--seed", "-1"), ("--seed",)),
+        (("--gpu-index", "-1"), ("--gpu-index",)),
+        (("--clocks", "900"), ("--set-clocks",)),
+        (("--set-clocks", "--clocks", "901"), ("901", "nearest 900")),
+        (("--set-clocks", "--clocks", "2100"), ("345 to 1980 MHz",)),
+        (("--set-clocks", "--clocks", "1.4"), ("1400",)),
+        (("--set-power-limit",), ("go together",)),
+        (("--power-limits", "300"), ("go together",)),
+        (("--set-power-limit", "--power-limits", "100"), ("200 to 700 W",)),
+        (("--gpu", "h1000"), ("h1000",)),
+        (("--resume",), ("no file",)),
+    ],
+)
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_bad_flags(run, world, out, flags, words, dry):
+    refused(run("measure", "--out", out, *flags, *dry), *words)
+    assert world.ran == [] and not out.exists() and world.sets == []
+
+
+@pytest.mark.parametrize("path", ["mine.txt", "no/such/folder/mine.csv", "."])
+def test_bad_files(run, world, tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    refused(run("measure", "--out", path), path)
+    refused(run("measure"), "`--out` is missing")
+    (tmp_path / "other.csv").write_text("gpu,op\nl4,gemm\n")
+    refused(run("measure", "--out", "other.csv"), "give another name")
+    assert (tmp_path / "other.csv").read_text() == "gpu,op\nl4,gemm\n"
+    assert world.calls == 0
+
+
+def test_no_permission_ends_it_before_anything_ran(run, world, out):
+    world.allowed = False
+    refused(run("measure", "--out", out, "--set-clocks"), "may not set")
+    assert world.ran == [] and list(out.parent.iterdir()) == []
+
+
+def test_a_divided_board_is_refused(run, world, out):
+    world.about = simulated.World(mig=True).about
+    refused(run("measure", "--out", out), "MIG", "-mig 0")
+
+
+def test_an_unfinished_restore_is_refused(run, world, out):
+    state = out.with_name("mine.restore.json")
+    kept = {"gpu": 0, "pid": 0, "changed": ["clock"], "power_limit_w": None}
+    state.write_text(json.dumps(kept))
+    refused(run("measure", "--out", out), "nvidia-smi -i 0 -rgc", str(state))
+    assert world.calls == 0
+
+
+def test_without_a_gpu_it_says_so(run, out, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    refused(run("measure", "--out", out), "diffenergy[measure]")
+    assert not out.exists()
+
+
+def test_a_dry_run_shows_the_plan(run, out):
+    said = run("measure", "--dry-run", "--gpu", "a100-sxm-80gb", "--json").json
+    assert len(said["points"]) == 200 and said["seconds"] <= 1200
+    assert set(said["classes"]) == set(CLASSES) and said["assumed"] == []
+    outcome = run("measure", "--out", out, "--dry-run", "--set-clocks", "--minutes", 2)
+    assert outcome.code == 0 and not out.exists()
+    assert "on h100-sxm, about" in outcome.out and "left for another" in outcome.out
+    assert "no `--gpu`" in outcome.err
+    assert all(len(line) <= 80 for line in outcome.out.splitlines())
+
+
+def test_a_dry_run_leaves_out_what_is_done(run, world, out):
+    run("measure", "--out", out, "--points", 20)
+    before = out.read_bytes()
+    said = run("measure", "--out", out, "--dry-run", "--gpu", "h100-sxm", "--json").json
+    assert (said["done"], len(said["points"])) == (20, 180)
+    assert out.read_bytes() == before
+
+
+def test_help_and_bad_flags_load_nothing_heavy():
+    command = [sys.executable, "-c", LAZY]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_script_is_the_same():
+    command = [sys.executable, str(SCRIPT), "--dry-run", "--points", "3", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    points = json.loads(done.stdout)["points"]
+    assert [point["class"] for point in points] == ["tensor", "tensor", "dram"]
+    assert plan.GAP > 1

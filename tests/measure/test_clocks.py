@@ -1,0 +1,161 @@
+"""Clocks and limits: set when allowed, put back whatever happens, traces of a kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from diffenergy.measure.clocks import (
+    Control,
+    check_state,
+    interruptible,
+    restore_command,
+)
+from diffenergy.measure.sensor import NoPermission
+
+from .simulated import LIMIT, World
+
+
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "mine.restore.json"
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, None])
+def test_put_back_however_it_ends(state, error):
+    world, said = World(), []
+    try:
+        with Control(world, world, state, said.append) as control:
+            control.apply(9e8, 300.0)
+            assert (world.locked, world.limit) == (9e8, 300.0)
+            kept = json.loads(state.read_text())
+            assert kept["power_limit_w"] == LIMIT and kept["pid"] == os.getpid()
+            if error is not None:
+                raise error
+    except (ValueError, KeyboardInterrupt, SystemExit):
+        pass
+    assert (world.locked, world.limit, said) == (None, LIMIT, [])
+    assert not state.exists()
+
+
+def test_nothing_is_touched_that_is_not_asked_for(state):
+    world = World()
+    world.allowed = False
+    with Control(world, world, state, print) as control:
+        control.prepare(None, None)
+        control.apply(None, None)
+    assert world.calls == 0 and not state.exists()
+
+
+@pytest.mark.parametrize("what", [(9e8, None), (None, 300.0), (9e8, 300.0)])
+def test_no_permission_leaves_no_trace(state, what):
+    world, said = World(), []
+    world.allowed = False
+    with pytest.raises(NoPermission):
+        with Control(world, world, state, said.append) as control:
+            control.prepare(*what)
+    assert not state.exists() and said == []
+
+
+def test_limits_without_permission_put_the_clock_back(state):
+    world = World()
+
+    def refuse(limit: float) -> None:
+        raise NoPermission("this user may not set limits")
+
+    world.set_power_limit = refuse
+    with pytest.raises(NoPermission):
+        with Control(world, world, state, print) as control:
+            control.prepare(9e8, 300.0)
+    assert world.locked is None and not state.exists()
+
+
+def test_a_limit_that_stays_is_said(state):
+    world, said = World(), []
+    with Control(world, world, state, said.append) as control:
+        control.apply(None, 300.0)
+        world.set_power_limit = lambda limit: None
+    (line,) = said
+    assert "300 W and was 700 W" in line and "`nvidia-smi -i 0 -pl 700`" in line
+    assert state.exists()
+
+
+def test_a_clock_that_stays_is_said(state):
+    world, said = World(), []
+    world.stubborn = True
+    with Control(world, world, state, said.append) as control:
+        control.apply(9e8, None)
+    (line,) = said
+    assert "900 MHz" in line and "`nvidia-smi -i 0 -rgc`" in line and state.exists()
+
+
+def test_an_untold_limit_is_not_changed(state):
+    world = World()
+    world.silent = {"power_limit"}
+    with pytest.raises(ValueError, match="does not tell its power limit"):
+        with Control(world, world, state, print) as control:
+            control.prepare(None, 300.0)
+    assert world.limit == LIMIT and not state.exists()
+
+
+def test_a_killed_run_leaves_the_command(state):
+    world = World(index=2)
+    control = Control(world, world, state, print).__enter__()
+    control.apply(9e8, 300.0)  # and no more: kill -9
+    kept = json.loads(state.read_text())
+    command = "nvidia-smi -i 2 -rgc && nvidia-smi -i 2 -pl 700"
+    assert restore_command(kept) == command
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    state.write_text(json.dumps(kept | {"pid": int(gone.stdout)}))
+    with pytest.raises(ValueError, match="was killed") as error:
+        check_state(state)
+    assert command in str(error.value) and str(state) in str(error.value)
+    state.write_text(json.dumps(kept | {"pid": os.getppid()}))
+    with pytest.raises(ValueError, match="is measuring into the same file"):
+        check_state(state)
+    state.write_text("{")
+    with pytest.raises(ValueError, match="nvidia-smi -rgc"):
+        check_state(state)
+
+
+def test_no_state_is_no_error(state):
+    check_state(state)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_signals_are_heard_at_safe_places(name):
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
+    with interruptible() as check:
+        check()
+        os.kill(os.getpid(), number)
+        reached = True
+        with pytest.raises(KeyboardInterrupt):
+            check()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)  # a second one does not wait
+            for _ in range(1000):
+                check_nothing()
+    assert reached and signal.getsignal(number) == before
+
+
+def check_nothing():
+    pass
+
+
+def test_signals_do_not_disturb_the_restoring(state):
+    world = World()
+    unlock = world.unlock_clock
+
+    def killed() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        unlock()
+
+    with Control(world, world, state, print) as control:
+        control.apply(9e8, None)
+        world.unlock_clock = killed
+    assert world.locked is None and not state.exists()

@@ -1,0 +1,136 @@
+"""What holds for every importer, and `calibration/datasets.py`."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from diffenergy.measurements import read_measurements
+from diffenergy.measurements.importers import importers
+from diffenergy.measurements.importers.base import known_gpu
+
+LOG = (
+    "start_time,window_name,elapsed_time,gpu0_energy\n"
+    "1.0,bert,10.0,3000.0\n"
+    "20.0,bert,10.0,0\n"
+)
+
+
+@pytest.fixture(scope="module")
+def datasets():
+    """`calibration/datasets.py`, a script beside the package."""
+    folder = Path(__file__).parents[3] / "calibration"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        yield importlib.import_module("datasets")
+    sys.modules.pop("datasets", None)
+
+
+@pytest.mark.parametrize("name", list(importers()))
+def test_contract(name: str):
+    module = importers()[name]
+    assert module.NAME == name and module.__name__.endswith(f".{name}")
+    assert "\n" not in module.ABOUT and 20 < len(module.ABOUT) <= 80
+
+
+@pytest.mark.parametrize(
+    "word, name",
+    [
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("GeForce GTX 980", "gtx-980"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("a100_sxm", "a100-sxm-80gb"),
+        ("Voodoo 2", None),
+        ("", None),
+    ],
+)
+def test_gpu_names_of_tools(word: str, name: str | None):
+    assert known_gpu(word) == name
+
+
+@pytest.mark.parametrize("name", list(importers()))
+def test_nothing_to_read_is_an_error(name: str, tmp_path: Path):
+    for path in (tmp_path, tmp_path / "absent", tmp_path / "absent.csv"):
+        with pytest.raises(ValueError) as error:
+            importers()[name].read(path)
+        assert str(tmp_path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name, file",
+    [
+        ("gpmtool", "microbenchmark_power.csv.gz"),
+        ("neusight", "gemm_fp32.csv.gz"),
+        ("vidur", "transformer_ops.csv.gz"),
+        ("nv_dvfs", "older_gpus_nvprof.csv.gz"),
+        ("kernel_tuner_tiles", "gemm_fp32_4096.csv.gz"),
+    ],
+)
+def test_cut_archive_is_an_error(name: str, file: str, write):
+    path = write("gpu,op\n" + "a100,gemm\n" * 99, file)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match="cut short"):
+        importers()[name].read(path.parent)
+
+
+def test_script_writes_tables_and_says_what_it_dropped(
+    datasets, write, tmp_path: Path, capsys
+):
+    log, out = write(LOG, "run.csv"), tmp_path / "new" / "tables"
+    assert datasets.main(["zeus", str(log), "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert f"{out / 'zeus_run.csv'}: 1 rows" in said.out
+    assert "1 of 2 rows left out: no energy was read" in said.out
+    assert said.err == ""
+    table = read_measurements(
+        [str(out / "zeus_run.csv")], workloads={"bert": None}, gpu="a10"
+    )
+    assert table.energy_j.tolist() == [3000.0]
+
+
+def test_script_lists_formats(datasets, capsys):
+    assert datasets.main(["--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(importers())
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ("excel {log} --out {out}", "`FORMAT` is 'excel'; allowed are aiconf"),
+        ("zeus {out}/absent.csv --out {out}", "no such file"),
+        ("zeus {binary} --out {out}", "not UTF-8"),
+        ("zeus {cut} --out {out}", "row 2: the row has 2 cells"),
+        ("zeus {log}", "`--out FOLDER`"),
+        ("zeus --out {out}", "`PATH`"),
+        ("zeus {log} --out {log}", "a file; give a folder"),
+        ("zeus {log} --other 3", "--other"),
+        ("", "`FORMAT` is ''"),
+    ],
+)
+def test_script_bad_input_is_one_line(
+    datasets, arguments: str, words: str, write, tmp_path: Path, capsys
+):
+    binary = write("", "run.bin")
+    binary.write_bytes(b"\xff\xfe\x00")
+    out = tmp_path / "out"
+    given = {
+        "log": write(LOG, "run.csv"),
+        "cut": write(LOG + "30.0,b", "cut.csv"),
+        "binary": binary,
+        "out": out,
+    }
+    assert datasets.main(arguments.format(**given).split()) == 2
+    said = capsys.readouterr()
+    assert len(said.err.splitlines()) == 1 and words in said.err
+    assert said.out == "" and not out.exists()
+
+
+def test_script_never_overwrites_its_input(datasets, write, capsys):
+    log = write(LOG, "zeus_run.csv").rename(write(LOG, "run.csv"))
+    before = log.read_bytes()
+    (log.parent / "zeus_run.csv").hardlink_to(log)
+    assert datasets.main(["zeus", str(log), "--out", str(log.parent)]) == 2
+    assert "never overwritten" in capsys.readouterr().err
+    assert log.read_bytes() == before
