@@ -23,6 +23,8 @@ import typer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+_NO_PICTURE = ("a10-five", "hopper-five", "throttled")
+"""Splits whose rows are drawn again and again, or whose times are clocks."""
 COLUMNS = {"time": "time_s", "power": "avg_power_w", "energy": "energy_j"}
 
 
@@ -321,7 +323,7 @@ def accuracy(
     if spread is not None:
         _write_spread(spread, spreads(done))
     if rows is not None:
-        first = [x for x in done if x.seed == 0 and not x.split.endswith("five")]
+        first = [x for x in done if x.seed == 0 and x.split not in _NO_PICTURE]
         np.savez_compressed(rows, **_flat(first))  # pyright: ignore[reportArgumentType]
 
 

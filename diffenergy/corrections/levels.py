@@ -119,11 +119,12 @@ class CorrectionsFile:
         """Grade and interval widths of one kind of rows (an op, or "workload") on a
         GPU: those of left-out groups where such rows of this GPU were fitted, else
         (or if the GPU is `new`, a design) those of left-out GPUs."""
-        grade = self.grade(card)
+        label = f"{card.corrections or card.name}:{kind}"
+        fitted = label in self.fitted_on.get("rows", {})
+        grade = "calibrated" if fitted else self.grade(card)
         if new and grade == "calibrated":
             grade = "forecast"
-        label = f"{card.corrections or card.name}:{kind}"
-        near = grade != "calibrated" or label in self.fitted_on.get("rows", {})
+        near = grade != "calibrated" or fitted
         found = trust(self.spread, kind, grade if near else "forecast")
         return dataclasses.replace(found, grade=grade)
 

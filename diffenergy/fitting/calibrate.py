@@ -36,6 +36,11 @@ MAX_ROWS: Final = 20_000
 FEW_READINGS: Final = 20
 """Rows of a GPU that nothing is known of, below which one factor alone is fitted."""
 
+TILED: Final = "gemm in known tiles"
+"""Kind of rows of CUDA-core products whose tile is given."""
+_IN_TILES: Final = {"SimtGemm", "Xgemm"}
+_PARTIAL: Final = (TILED, "activity")
+"""Kinds of rows that do not make a GPU's estimates `calibrated`."""
 _ATTENTION: Final = tuple(
     name for name in CONSTANTS if name.startswith(("prefill_", "decode_", "transpose"))
 )
@@ -112,11 +117,13 @@ class Calibration:
 
     @property
     def rows(self) -> dict[str, int]:
-        """Rows used by GPU and kind."""
+        """Rows used by GPU and kind; products in known tiles are a kind of their own,
+        since they say little of others."""
         rows: dict[str, int] = {}
         for item in self.targets:
-            card = item.batch.card
-            label = f"{card.corrections or card.name}:{item.batch.kind}"
+            card, kind = item.batch.card, item.batch.kind
+            kind = TILED if item.batch.records <= _IN_TILES else kind
+            label = f"{card.corrections or card.name}:{kind}"
             read = np.isfinite(item.time) | np.isfinite(item.power)
             rows[label] = rows.get(label, 0) + int(read.sum())
         return {label: count for label, count in rows.items() if count}
@@ -179,8 +186,9 @@ def calibrate(
         tuple(targets),
     )
     rows = start.fitted_on.get("rows", {}) | calibration.rows
+    known = [label.split(":") for label in rows]
     fitted_on = {
-        "gpus": sorted({label.partition(":")[0] for label in rows}),
+        "gpus": sorted({gpu for gpu, kind in known if kind not in _PARTIAL}),
         "rows": rows,
         "seed": settings.seed,
     }

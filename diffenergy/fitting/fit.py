@@ -31,7 +31,7 @@ _COLUMNS: Final = 16
 """Columns of the Jacobian of one call: few, so that both workers have some, and always
 as many, so that they share a compilation."""
 _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
-    "prefill_": ("context_attention",),
+    "prefill_": ("context_attention", "Prefill"),
     "decode_": ("generation_attention",),
     "transpose_": ("context_attention", "generation_attention"),
     "moe_": ("moe",),

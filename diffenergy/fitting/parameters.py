@@ -1,7 +1,7 @@
 """Free constants of a fit: names, transforms, priors."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import equinox as eqx
@@ -154,12 +154,3 @@ class Serving(eqx.Module):
         return self.record(
             **{field.name: v for field, v in zip(fields, values, strict=True)}
         )
-
-
-def select(
-    start: Levels, names: Sequence[str], factors: Mapping[str, Sequence[str]]
-) -> Parameters:
-    """Global constants `names` and factors by tag as free parameters."""
-    free = [Parameter("global", name) for name in names]
-    free += [Parameter(tag, name) for tag, of in factors.items() for name in of]
-    return Parameters(tuple(free), start)

@@ -7,13 +7,14 @@ import pytest
 
 from diffenergy.corrections import (
     CorrectionsFile,
+    Levels,
     prior_file,
     write_corrections,
 )
 from diffenergy.fitting.batches import batches
 from diffenergy.fitting.calibrate import Settings, blanked, calibrate, free_parameters
 from diffenergy.fitting.fit import fit, target
-from diffenergy.fitting.parameters import select
+from diffenergy.fitting.parameters import Parameter, Parameters
 from diffenergy.fitting.predict import predict
 from diffenergy.measurements import MeasurementTable, read_measurements
 
@@ -78,11 +79,16 @@ def fitted_start():
     return dataclasses.replace(truth(), fitted_on=on)
 
 
+def free(levels: Levels, names: tuple[str, ...]) -> Parameters:
+    """Global constants `names` free, around `levels`."""
+    return Parameters(tuple(Parameter("global", name) for name in names), levels)
+
+
 @pytest.mark.parametrize("time, power", [(0.005, 0.005), (0.05, 0.03)])
 def test_known_constants_come_back(exact, time: float, power: float):
     """Within 3 posterior sds; with small errors to 3 % too."""
     start, table = prior_file(), noisy(exact, time, power)
-    parameters = select(start.levels, tuple(TRUE), {})
+    parameters = free(start.levels, tuple(TRUE))
     targets = [target(table, b, time, power) for b in batches(table, {}, start)]
     result = fit(parameters, targets)
     known = dataclasses.replace(parameters, start=truth().levels).centre()
@@ -95,7 +101,7 @@ def test_known_constants_come_back(exact, time: float, power: float):
 
 def test_posterior_sds_follow_the_errors(exact):
     """Ten times the errors: a hundredth of the information of the rows."""
-    parameters = select(truth().levels, tuple(TRUE), {})
+    parameters = free(truth().levels, tuple(TRUE))
     information = []
     for sd in (0.005, 0.05):
         targets = [target(exact, b, sd, sd) for b in batches(exact, {}, truth())]
@@ -106,7 +112,7 @@ def test_posterior_sds_follow_the_errors(exact):
 
 def test_a_constant_that_no_row_moves_stays_at_its_prior(table):
     start = prior_file()
-    parameters = select(start.levels, ("energy_dram", "moe_own"), {})
+    parameters = free(start.levels, ("energy_dram", "moe_own"))
     targets = [target(table, b, 0.01, 0.01) for b in batches(table, {}, start)]
     result = fit(parameters, targets)
     fitted = parameters.fitted(result.z)["global"]

@@ -7,7 +7,7 @@ import pytest
 
 from diffenergy.corrections import CONSTANTS, prior_file
 from diffenergy.fitting.identifiability import closing, report
-from diffenergy.fitting.parameters import select
+from diffenergy.fitting.parameters import Parameter, Parameters
 
 L2, DRAM, ISSUE = "energy_l2", "energy_dram", "energy_issue"
 CLOCK, LEAKAGE, FMA = "sm_clock_energy", "leakage", "energy_fma"
@@ -19,7 +19,9 @@ STRONG = 20.0
 def learnt(readings, names=NAMES, factors=None, moved=None):
     """Report on readings, each a mapping from a constant to how much one prior sd of it
     moves the reading, in expected errors; `moved`: shifts of the mode in prior sds."""
-    parameters = select(prior_file().levels, names, factors or {})
+    free = [Parameter("global", name) for name in names]
+    free += [Parameter(tag, name) for tag, of in (factors or {}).items() for name in of]
+    parameters = Parameters(tuple(free), prior_file().levels)
     columns = {str(p): i for i, p in enumerate(parameters.free)}
     jacobian = np.zeros((len(readings), len(columns)))
     shift = np.zeros(len(columns))
