@@ -19,6 +19,7 @@ from jax import Array
 from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
+from diffenergy.kernels.ops import HAND_TILE
 from diffenergy.records import as_float
 from diffenergy.workload.assemble import assemble
 from diffenergy.workload.listing import Listing, normalise_kernel
@@ -49,12 +50,14 @@ def products(count: int, tile: float) -> Workload:
     zero, one = np.zeros(count), np.ones(count)
     fields: dict[str, Any] = {
         name: zero
-        for name in ("tile_k", "stages", "split_k", "warps", "threads", "zero_share")
+        for name in (
+            "tile_k", "stages", "split_k", "warps", "threads", "zero_share", *HAND_TILE
+        )
     } | {
         "batch": one, "m": sizes(), "n": sizes(), "k": sizes(), "count": one,
         "dtype": np.full(count, 2), "out_dtype": np.full(count, 2),
         "tensor_core": one > 0, "listed": one > 0, "tile_m": tile * one,
-        "tile_n": tile * one,
+        "tile_n": tile * one, "slices": one,
     }  # fmt: skip
     for name, text in (
         ("weights", "b"),
