@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..measurements import MeasurementTable
-from ..physics.instrument import hot_share
+from ..physics.instrument import hot_share, replayed_seconds
 
 _BANDWIDTH: Final = 4e12
 _FLOPS: Final = (7e14, 1.1e15)
@@ -91,9 +91,7 @@ def _evidence(
     seen = (power - _IDLE) / (np.minimum(load, 1.0) * _RISE)
     us = time * 1e6
     loop, body = np.where(narrow, 1.0, 6.0), np.where(narrow, 70e-6, 270e-6)
-    body = np.maximum(loop * time, body)
-    replays = np.clip(np.floor(np.where(body < 1e-4, 0.3, 1.0) / body) + 1, 6, 3000)
-    length = replays * loop * time
+    length = np.asarray(replayed_seconds(*map(jnp.asarray, (time, loop, body))))
     few = np.minimum(1.0, m / 128) ** 0.4
     cold = np.where(narrow, 0.04, np.minimum(0.8, 0.26 * us / 60 * few))
     share = lambda w: np.asarray(hot_share(jnp.asarray(length), jnp.asarray(w)))  # noqa: E731

@@ -116,10 +116,17 @@ def reading(
 
 def run_seconds(i: Instrument, time: Float[Array, "*r"]) -> Float[Array, "*r"]:
     """Length of the measured run of replays of `loop` kernels of `time` s each."""
-    body = jnp.maximum(i.loop * time, i.loop_body)
+    return replayed_seconds(time, i.loop, i.loop_body)
+
+
+def replayed_seconds(
+    time: Float[Array, "*r"], loop: Float[Array, "*r"], least: Float[Array, "*r"]
+) -> Float[Array, "*r"]:
+    """The same from the kernels of a replay and its least length (s)."""
+    body = jnp.maximum(loop * time, least)
     target = jnp.where(body < 1e-4, 0.3, 1.0)
     replays = jnp.clip(jnp.floor(target / body) + 1, *_REPLAYS)
-    return replays * i.loop * time
+    return replays * loop * time
 
 
 def hot_share(length: Array, before: Array, leaving: bool = False) -> Array:
