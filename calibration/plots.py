@@ -65,7 +65,9 @@ def draw(data: dict[str, np.ndarray], gpu: str, path: Path) -> None:
             ylabel=f"predicted {word}, {COLUMNS[word]}",
         )
         axis.legend(fontsize=7, markerscale=3, loc="upper left")
-    figure.suptitle(f"{gpu}, left-out rows\n(lines: equal, -20 %, +25 %)", y=0.99, fontsize=10)
+    figure.suptitle(
+        f"{gpu}, left-out rows\n(lines: equal, -20 %, +25 %)", y=0.99, fontsize=10
+    )
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -279,7 +279,7 @@ def _prefill(shape: _Attention, gpu: GpuSpec, c: Corrections) -> Demand:
 
 
 def _decode(shape: Decode, gpu: GpuSpec, c: Corrections) -> Demand:
-    """One candidate: the library's number of KV splits (see `_attention_tiles.splits`)."""
+    """One candidate: the KV splits of the library (`_attention_tiles.splits`)."""
     s = {k: jnp.asarray(v)[..., None] for k, v in _common(shape, gpu, c).items()}
     d, kv_len = shape.head_dim[..., None], shape.kv_len[..., None]
     batch, given = shape.batch[..., None], shape.split_k[..., None]
