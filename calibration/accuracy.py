@@ -70,7 +70,7 @@ def run_fold(
     if max_steps is not None:
         settings = dataclasses.replace(settings, max_steps=max_steps)
     if task.predicted is not None:
-        corrections, parameters, fitted = task.start, 0, 0
+        corrections, parameters, fitted = task.start, task.constants, 0
     elif score:
         corrections, parameters, fitted = read_corrections(score), 0, 0
     else:

@@ -84,7 +84,9 @@ class Fold:
     settings: Settings
     start: CorrectionsFile = dataclasses.field(default_factory=prior_file)
     predicted: Predictions | None = None
-    """Predictions of a fold that fits no constants."""
+    """Predictions that the fold itself made."""
+    constants: int = 0
+    """Constants that were fitted for these."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -96,7 +96,8 @@ def _throttled(data: Data, i: int, seed: int) -> Fold:
     )
     grade = np.full(rows.num_rows, "", dtype=object)
     predicted = Predictions(clock, unknown, unknown, grade, rows.skipped)
-    return Fold([], tested, fold.settings, predicted=predicted)
+    constants = len(made.fit.z)
+    return Fold([], tested, fold.settings, predicted=predicted, constants=constants)
 
 
 def _clock_error(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
