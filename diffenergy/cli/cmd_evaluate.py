@@ -110,8 +110,9 @@ def _check_columns(table: "MeasurementTable", columns: Sequence[str]):
 
 
 def read_workloads(paths: Sequence[str]) -> dict[str, list["Listing"]]:
-    """Listings of all files by name; `X/prefill` and `X/decode` are also `X`."""
-    from ..workload.listing import read_listings
+    """Listings of all files by name; the parts of a generation or of a training step
+    (`X/prefill` and `X/decode`) are also `X`."""
+    from ..workload.listing import read_listings, wholes
 
     found: dict[str, list[Listing]] = {}
     files: dict[str, str] = {}
@@ -123,8 +124,10 @@ def read_workloads(paths: Sequence[str]) -> dict[str, list["Listing"]]:
                     f"{files[listing.name]}; give each name once."
                 )
             found[listing.name], files[listing.name] = [listing], path
-    for name in list(found):
-        stem = name.removesuffix("/prefill")
-        if stem != name and stem not in found and f"{stem}/decode" in found:
-            found[stem] = [*found[name], *found[f"{stem}/decode"]]
+    single = [listing for one in found.values() for listing in one]
+    stems = dict.fromkeys(name.rpartition("/")[0] for name in found)
+    for stem in stems:
+        parts = wholes(single, stem)
+        if stem not in found and len(parts) == 1:
+            found[stem] = parts[0]
     return found

@@ -29,6 +29,7 @@ _ARRAY_TYPES: Final = {
 _DIVIDES: Final = {
     "conv2d": (("groups", "in_channels"), ("groups", "out_channels")),
     "context_attention": (("num_kv_heads", "num_heads"),),
+    "attention_backward": (("num_kv_heads", "num_heads"),),
     "generation_attention": (("num_kv_heads", "num_heads"),),
     "moe": (("moe_ep_size", "num_experts"),),
 }

@@ -17,6 +17,7 @@ _SHAPES: Final = {
     "gemm": ("batch", "m", "n", "k"),
     "conv2d": ("images", "in_channels", "input_hw", "out_channels", "kernel_size"),
     "context_attention": ("batch", "q_len", "kv_len", "num_heads", "head_dim"),
+    "attention_backward": ("batch", "q_len", "kv_len", "num_heads", "head_dim"),
     "generation_attention": ("batch", "q_len", "kv_len", "num_heads", "head_dim"),
     "moe": ("num_tokens", "hidden_size", "inter_size", "num_experts", "topk"),
     "elementwise": ("elements",),
@@ -76,10 +77,18 @@ def title_line(summary: Summary) -> str:
         f"batch {summary['batch']}" if summary["batch"] else None,
         f"{summary['input_len']} in" if summary["input_len"] else None,
         f"{summary['output_len']} out" if summary["output_len"] else None,
+        _accumulation(summary),
+        "checkpointing" if summary.get("checkpointing") else None,
         summary["dtype"],
     ]
     what = ", ".join(filter(None, [summary["phase"], *words]))
     return f"{summary['model']} on {summary['gpu']}: {what}"
+
+
+def _accumulation(summary: Summary) -> str | None:
+    """Micro-batches of a training step, where there are several."""
+    times = summary.get("accumulation") or 1
+    return f"{plain(times)} micro-batches" if times > 1 else None
 
 
 def phase_table(summary: Summary) -> "Table":
@@ -97,12 +106,15 @@ def phase_table(summary: Summary) -> "Table":
 
 
 def token_lines(summary: Summary) -> list[str]:
-    """Latencies and rates per token, of a generation only."""
-    if summary.get("ttft_s") is None:
+    """Latencies and rates per token, of a generation or a training step only."""
+    if summary.get("tokens_per_s") is None:
         return []
+    latencies = ""
+    if summary["ttft_s"] is not None:
+        ttft, tpot = si(summary["ttft_s"], "s"), si(summary["tpot_s"], "s")
+        latencies = f"TTFT {ttft}, TPOT {tpot}, "
     return [
-        f"TTFT {si(summary['ttft_s'], 's')}, TPOT {si(summary['tpot_s'], 's')}, "
-        f"{digits(summary['tokens_per_s'])} tokens/s, "
+        f"{latencies}{digits(summary['tokens_per_s'])} tokens/s, "
         f"{si(summary['energy_j_per_token'], 'J')} per token"
     ]
 

@@ -244,9 +244,19 @@ def _longest(limits: Sequence[str], times: np.ndarray) -> str:
 def _generation(
     about: Mapping[str, Any], phases: Mapping[str, Any], time: float, energy: float
 ) -> dict[str, float | None]:
-    """Figures per token; None where no tokens are generated."""
+    """Figures per token, generated or trained on; None where there are none."""
     batch, output_len = about["batch"], about["output_len"]
     names = ("ttft_s", "tpot_s", "tokens_per_s", "energy_j_per_token")
+    if about["phase"] == "train" and batch and about["input_len"]:
+        sequences = batch * about["accumulation"]
+        return dict.fromkeys(names) | {
+            "tokens_per_s": metrics.tokens_per_second(
+                time, sequences, about["input_len"]
+            ),
+            "energy_j_per_token": metrics.energy_per_token(
+                energy, sequences, about["input_len"]
+            ),
+        }
     if about["phase"] != "generate" or not batch or not output_len:
         return dict.fromkeys(names)
     decode = phases.get("decode", {"time_s": 0.0})["time_s"]

@@ -17,6 +17,10 @@ Dispatch = Literal["eager", "graph"]
 Kernel = dict[str, Any]
 
 _SYNONYMS: Final = {"message_bytes": "bytes", "kernel_source": "family"}
+PARTS: Final = (("prefill", "decode"), ("forward", "backward", "optimizer"))
+"""Ends of the names (and modes) of listings that are one workload: a generation, a
+training step."""
+
 _LAYOUTS: Final = ("nn", "nt", "tn", "tt")
 _WEIGHTS: Final = ("a", "b", "none")
 _DISTRIBUTION: Final = re.compile(r"balanced|power_law_\d+(\.\d+)?")
@@ -80,13 +84,15 @@ def read_listings(path: str | Path) -> list[Listing]:
 def select_listing(listings: Sequence[Listing], name: str | None) -> list[Listing]:
     """The workload called `name`, or the only one.
 
-    `X` also selects the pair `X/prefill` and `X/decode` of a generation, and without
-    a name that pair is returned if it is all there is.
+    `X` also selects the parts `X/prefill` and `X/decode` of a generation, or
+    `X/forward`, `X/backward` and `X/optimizer` of a training step, and without a name
+    they are returned if they are all there is.
     """
     names = [listing.name for listing in listings]
     if name is None:
-        if len(listings) == 1 or _is_generation(names):
-            return list(listings)
+        whole = wholes(listings, names[0].rpartition("/")[0])
+        if len(listings) == 1 or [len(x) for x in whole] == [len(listings)]:
+            return whole[0] if whole else list(listings)
         shown = ", ".join(f"'{known}'" for known in names[:3])
         more = ", ..." if len(names) > 3 else ""
         raise ValueError(
@@ -94,13 +100,28 @@ def select_listing(listings: Sequence[Listing], name: str | None) -> list[Listin
             "`--workload NAME`."
         )
     chosen = [listing for listing in listings if listing.name == name]
-    pair = [x for x in listings if x.name in (f"{name}/prefill", f"{name}/decode")]
-    if chosen or _is_generation([listing.name for listing in pair]):
-        return chosen or pair
+    found = [chosen] if chosen else wholes(listings, name)
+    if len(found) > 1:
+        raise ValueError(
+            f"`--workload` is '{name}'; the listing has parts of a generation and of a "
+            "training step of that name; give each a file of its own."
+        )
+    if found:
+        return found[0]
     raise ValueError(
         f"`--workload` is '{name}'; the listing has no such workload"
         f"{_near(name, names)}."
     )
+
+
+def wholes(listings: Sequence[Listing], name: str) -> list[list[Listing]]:
+    """Every set of listings that are all parts of the workload `name`, in the order
+    of `PARTS`."""
+    named = {listing.name: listing for listing in listings}
+    wanted = [[f"{name}/{part}" for part in parts] for parts in PARTS]
+    return [
+        [named[x] for x in parts] for parts in wanted if all(x in named for x in parts)
+    ]
 
 
 def listing_lines(listings: Sequence[Listing]) -> str:
@@ -244,11 +265,6 @@ def _line(listing: Listing) -> dict[str, Any]:
     }
 
 
-def _is_generation(names: Sequence[str]) -> bool:
-    stems = {name.removesuffix("/prefill").removesuffix("/decode") for name in names}
-    return len(names) == 2 and len(stems) == 1 and len(set(names) - stems) == 2
-
-
 def _op_fields(name: Any, where: str) -> tuple[Field, ...]:
     from ..kernels import ops  # the kernel classes load JAX
 
@@ -344,7 +360,7 @@ def _check_shape(kernel: Kernel, where: str):
                     f"{where}: `kernel_size` is {kernel['kernel_size']}; allowed is at "
                     f"most the padded input, `input_hw` + 2 `padding` = {padded}."
                 )
-        case "context_attention" | "generation_attention":
+        case "context_attention" | "generation_attention" | "attention_backward":
             divides("num_kv_heads", "num_heads")
         case "moe":
             divides("moe_ep_size", "num_experts")

@@ -280,8 +280,13 @@ def complete(listing: Listing) -> Listing:
     )
 
 
-def finished(rows: Sequence[Kernel], where: str) -> tuple[Kernel, ...]:
-    """Normalised and merged rows, each saying whether a trace lists it."""
+def finished(
+    rows: Sequence[Kernel], where: str, merged: bool = True
+) -> tuple[Kernel, ...]:
+    """Normalised rows, each saying whether a trace lists it; equal ones merged unless
+    their order matters."""
+    if not merged:
+        return tuple(normalise_kernel({"listed": True, **row}, where) for row in rows)
     distinct = merge(rows)  # fewer rows to check
     return merge([normalise_kernel({"listed": True, **row}, where) for row in distinct])
 

@@ -11,6 +11,7 @@ from diffenergy.corrections import prior_file, read_corrections, write_correctio
 from diffenergy.hardware import read_gpu
 from diffenergy.physics.demand import UNITS
 from diffenergy.physics.power import COMPONENTS
+from diffenergy.workload.listing import listing_lines
 from diffenergy.workload.models import load_model
 from diffenergy.workload.unlisted import complete
 
@@ -116,6 +117,69 @@ def test_files_by_their_ending(run, gpt2, tmp_path):
     assert [row["op"] for row in rows] == [x["op"] for x in gpt2["kernels"]]
     assert float(rows[0]["time_s"]) == gpt2["kernels"][0]["time_s"]
     assert "utilization_dram" in rows[0]
+
+
+TRAIN = ("estimate", "gpt2", "--gpu", "a100-sxm-80gb", "--input-len", "64")
+TRAIN = (*TRAIN, "--batch", "2", "--phase", "train", "--accumulation", "3")
+
+
+def test_a_training_step_is_three_phases(run, tmp_path):
+    file = tmp_path / "step.jsonl"
+    found = run(*TRAIN, "--out", file, "--json").json
+    assert set(found) == KEYS | {"accumulation", "checkpointing"}
+    assert list(found["phases"]) == ["forward", "backward", "optimizer"]
+    assert all(set(phase) == PHASE_KEYS for phase in found["phases"].values())
+    assert found["output_len"] is found["kv_dtype"] is found["ttft_s"] is None
+    assert found["assumed"]["checkpointing"] is False and found["accumulation"] == 3
+    assert found["grade"] == "forecast"  # no training step was fitted
+    times = [phase["time_s"] for phase in found["phases"].values()]
+    assert sum(times) == pytest.approx(found["time_s"], rel=1e-12)
+    tokens = 2 * 64 * 3
+    assert found["tokens_per_s"] == pytest.approx(tokens / found["time_s"])
+    assert found["energy_j_per_token"] == pytest.approx(found["energy_j"] / tokens)
+    back = run("estimate", file, "--gpu", "a100-sxm-80gb", "--json").json
+    for key in ("time_s", "energy_j", "tokens_per_s", "energy_j_per_token"):
+        assert back[key] == pytest.approx(found[key], rel=1e-9), key
+    for key in ("model", "phase", "batch", "input_len", "accumulation", "grade"):
+        assert back[key] == found[key], key
+    assert back["checkpointing"] is None
+    shown = run(*TRAIN, "--checkpointing").out.splitlines()
+    assert "train, batch 2, 64 in, 3 micro-batches, checkpointing, bf16" in shown[1]
+    assert any("tokens/s" in line and "TTFT" not in line for line in shown)
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (("--phase", "prefill", "--accumulation", 2), ["`--accumulation`", "train"]),
+        (("--checkpointing",), ["`--checkpointing`", "train"]),
+        (("--phase", "train", "--output-len", 3), ["`--output-len` is 3", "train"]),
+        (("--phase", "train", "--kv-dtype", "fp8"), ["`--kv-dtype`", "KV cache"]),
+        (("--phase", "train", "--accumulation", 0), ["`--accumulation` is '0'"]),
+    ],
+)
+def test_flags_that_a_phase_lacks_are_refused(run, flags, words):
+    outcome = run("estimate", "gpt2", *flags)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert len(outcome.err.splitlines()) == 1
+    assert all(word in outcome.err for word in words), outcome.err
+
+
+def test_a_listing_decides_what_a_step_is(run, tmp_path):
+    file = tmp_path / "step.jsonl"
+    file.write_text(listing_lines(load_model("gpt2").listings(phase="train")))
+    for flags in (("--accumulation", 2), ("--checkpointing",)):
+        outcome = run("estimate", file, *flags)
+        assert outcome.code == 2 and f"`{flags[0]}`" in outcome.err
+
+
+def test_a_step_needs_memory_for_the_optimizer():
+    """16 bytes a parameter: bf16 weight and gradient, fp32 master and moments."""
+    card = read_gpu("h100-sxm")
+    model, about = load_model("llama-3.1-8b"), dict(phase="train", dtype="bf16")
+    (note,) = estimation._too_large(model, about, card)
+    assert f"{16 * 8_030_261_248 / 2**30:.1f} GiB" in note and "80.0 GiB" in note
+    assert estimation._too_large(load_model("gpt2-xl"), about, card) == []
 
 
 def test_a_single_output_token_has_no_decode_phase(run):

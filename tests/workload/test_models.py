@@ -14,6 +14,7 @@ PUBLISHED = {
     "gpt2-medium": 354_823_168,
     "gpt2-large": 774_030_080,
     "gpt2-xl": 1_557_611_200,
+    "gpt3-xl": 1_315_819_520,  # with llm.c's vocabulary of 50,304
     "bert-base": 109_482_240,
     "bert-large": 335_141_888,
     "opt-1.3b": 1_315_758_080,
@@ -319,7 +320,7 @@ def test_what_is_not_there_is_refused(tmp_path):
         ("gpt2", dict(input_len=1000, output_len=100), ["1100", "1024"]),
         ("gpt2", dict(batch=0), ["`batch` is 0"]),
         ("gpt2", dict(output_len=0), ["`output_len` is 0"]),
-        ("gpt2", dict(phase="train"), ["`phase` is 'train'", "prefill"]),
+        ("gpt2", dict(phase="training"), ["`phase` is 'training'", "train"]),
         ("gpt2", dict(dtype="int3"), ["`dtype` is 'int3'", "bf16"]),
         ("bert-base", dict(phase="decode"), ["`phase`", "forward"]),
         ("bert-base", dict(input_len=600), ["600", "512"]),

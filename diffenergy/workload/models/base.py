@@ -13,18 +13,25 @@ from .config import Config
 if TYPE_CHECKING:
     from ..workload import Workload
 
-Phase = Literal["prefill", "decode", "generate", "forward"]
+Phase = Literal["prefill", "decode", "generate", "forward", "train"]
 Attend = Literal["flash", "eager"]
 Stack = Literal["serving", "eager"]
 
 _CHOICES: Final = {
-    "phase": ("prefill", "decode", "generate", "forward"),
+    "phase": ("prefill", "decode", "generate", "forward", "train"),
     "dtype": ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block"),
     "kv_dtype": ("fp32", "bf16", "fp16", "fp8"),
     "attention": ("flash", "eager"),
     "stack": ("serving", "eager"),
     "dispatch": ("eager", "graph"),
 }
+
+_WITHOUT: Final = {
+    "output_len": "generates nothing",
+    "kv_dtype": "has no KV cache",
+    "base": "needs the head",
+}
+"""Choices that training has not, and why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +40,9 @@ class Request:
 
     `input_len`, `output_len`: tokens per sequence; None where a model has none.
     `dispatch` None: graphs for serving decode, eager launches otherwise. `base`: the
-    network without its language or classification head.
+    network without its language or classification head. `accumulation`: micro-batches
+    of an optimizer step, `checkpointing`: whether layers run again before their
+    gradients; None in other phases than train.
     """
 
     batch: int
@@ -46,6 +55,8 @@ class Request:
     stack: Stack
     dispatch: Dispatch | None
     base: bool
+    accumulation: int | None = None
+    checkpointing: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,16 +133,21 @@ class Model(abc.ABC):
             defaults["attention"] = "eager"
         if "phase" in given and given["phase"] != "generate":
             defaults["output_len"] = None
+        if given.get("phase") == "train":
+            defaults |= {"base": False, "accumulation": 1, "checkpointing": False}
         values = {**defaults, **given}
         values.setdefault("kv_dtype", None)
         if values["kv_dtype"] is None:
             values["kv_dtype"] = values_dtype(str(values["dtype"]))
         _check_choices(values)
+        _check_training(given)
         self._check(values)
+        train = values["phase"] == "train"
+        silent = _WITHOUT if train else ("base",)
         assumed = {
             key: values[key]
             for key in defaults
-            if key not in given and key != "base" and values[key] is not None
+            if key not in (*given, *silent) and values[key] is not None
         }
         return Request(**values), assumed
 
@@ -147,23 +163,28 @@ class Model(abc.ABC):
         stack: str | None = None,
         dispatch: str | None = None,
         base: bool | None = None,
+        accumulation: int | None = None,
+        checkpointing: bool | None = None,
     ) -> list[Listing]:
         """Kernels of the phase; None takes the model's default (`defaults`).
 
         Arguments:
 
-        - `batch`: sequences or images.
+        - `batch`: sequences or images; in training those of one micro-batch.
         - `input_len`, `output_len`: tokens per sequence.
         - `phase`: "prefill" (logits of the last token), "decode" (one step at KV length
             `input_len`), "generate" (two listings, prefill and the `output_len` - 1
-            decode steps) or "forward".
+            decode steps), "forward" or "train" (three listings: forward, backward,
+            optimizer).
         - `dtype`: of the linear layers and their weights.
         - `kv_dtype`: of the KV cache.
         - `attention`: "flash" (one kernel) or "eager" (products and softmax).
-        - `stack`: "serving" (fused kernels) or "eager" (what Hugging Face and
-            torchvision modules launch).
+        - `stack`: "serving" (fused kernels; in training those of llm.c) or "eager"
+            (what Hugging Face and torchvision modules launch).
         - `dispatch`: "graph" (no host time) or "eager".
         - `base`: leave out the head; by default as the config's `architectures` say.
+        - `accumulation`: micro-batches whose gradients one optimizer step adds up.
+        - `checkpointing`: run every layer again before its backward pass.
 
         Example:
 
@@ -183,6 +204,8 @@ class Model(abc.ABC):
             stack=stack,
             dispatch=dispatch,
             base=base,
+            accumulation=accumulation,
+            checkpointing=checkpointing,
         )
         return self._listings(request)
 
@@ -209,8 +232,9 @@ class Model(abc.ABC):
         mode: str,
         passes: int = 1,
         suffix: str = "",
+        merged: bool = True,
     ) -> Listing:
-        """Listing of the rows of `passes` forward passes."""
+        """Listing of the rows of `passes` passes; equal rows are `merged` into one."""
         eager = request.stack == "eager"
         graph = request.stack == "serving" and mode == "decode"
         return Listing(
@@ -220,7 +244,7 @@ class Model(abc.ABC):
             batch=request.batch,
             seq_len=request.input_len,
             mode=mode,
-            kernels=finished(rows, self.name),
+            kernels=finished(rows, self.name, merged),
             module_calls=passes * self.module_calls(request.base) if eager else 0,
             passes=passes,
             dispatch=request.dispatch or ("graph" if graph else "eager"),
@@ -242,13 +266,30 @@ def _check_choices(values: dict[str, Any]):
         value = values[key]
         if value not in allowed and not (key == "dispatch" and value is None):
             raise ValueError(f"`{key}` is {value!r}; allowed are {', '.join(allowed)}.")
-    for key in ("batch", "input_len", "output_len"):
-        value = values[key]
+    for key in ("batch", "input_len", "output_len", "accumulation"):
+        value = values.get(key)
         if value is None and key != "batch":
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(
                 f"`{key}` is {value!r}; allowed is a whole number of at least 1."
+            )
+
+
+def _check_training(given: dict[str, Any]):
+    """What a training step has not, and what it alone has."""
+    train = given.get("phase") == "train"
+    for name, reason in _WITHOUT.items():
+        if train and given.get(name):
+            raise ValueError(
+                f"`{name}` is {given[name]!r}, but a training step {reason}; leave it "
+                "out."
+            )
+    for name in ("accumulation", "checkpointing"):
+        if name in given and not train:
+            raise ValueError(
+                f"`{name}` is {given[name]!r}, but only a training step has it; leave "
+                "it out or take the phase train."
             )
 
 

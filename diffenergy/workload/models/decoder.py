@@ -24,6 +24,8 @@ from .base import (
     repeated,
     rows_of,
 )
+from .training.self_attention import Heads
+from .training.step import Network, training_listings
 
 _SEGMENTS = 8
 """Decode steps are integrated over at most so many KV lengths."""
@@ -82,6 +84,10 @@ class Decoder(Model):
     def _eager_pass(self, step: Step) -> list[Kernel]:
         """Kernels that the Hugging Face base model launches in one pass."""
 
+    @abc.abstractmethod
+    def _network(self, request: Request) -> Network:
+        """Operators of a training step."""
+
     def kv_bytes_per_token(self, dtype: str) -> float:
         elements = 2 * self.layers * self.kv_heads * self.head_dim
         return elements * dtypes.BYTES[dtypes.code(dtype)]
@@ -109,6 +115,8 @@ class Decoder(Model):
             )
 
     def _listings(self, request: Request) -> list[Listing]:
+        if request.phase == "train":
+            return training_listings(self, self._network(request), request)
         if request.phase == "decode":
             rows = self._pass(request, 1, _length(request))
             return [self.listing(request, rows, "decode")]
@@ -155,6 +163,11 @@ class Decoder(Model):
             dense(dtype, step.batch, self.vocab, self.hidden),
             rows_of("softmax", step.batch, self.vocab, "fp32"),
         ]
+
+    @property
+    def head_layout(self) -> Heads:
+        """Heads of the attention."""
+        return Heads(self.heads, self.kv_heads, self.head_dim, self.window)
 
     def _site(self, step: Step) -> Attention:
         """All attention calls of a pass."""

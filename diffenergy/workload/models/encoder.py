@@ -35,6 +35,11 @@ class Encoder(Model):
         )
 
     def _check(self, values: dict[str, Any]):
+        if values["phase"] == "train":
+            raise ValueError(
+                f"`phase` is 'train', but training is known for language models alone, "
+                f"not for {self.name}; give a kernel listing (`.jsonl`)."
+            )
         if values["phase"] not in ("forward", "prefill"):
             raise ValueError(
                 f"`phase` is {values['phase']!r}, but {self.name} generates no tokens; "

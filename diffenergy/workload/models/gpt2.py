@@ -6,9 +6,15 @@ from typing import Any, Final
 from ..listing import Kernel
 from ..unlisted import masked_select, stream
 from .attention import products, score_stream, softmax
-from .base import Precision, dense, rows_of
+from .base import Precision, Request, dense, rows_of
 from .config import Config
 from .decoder import Decoder, Step
+from .training.activations import Activation, gelu_new
+from .training.linear_layer import Linear
+from .training.norms import Norm
+from .training.operators import Embedding, Fixed, Residual
+from .training.self_attention import Scores, SelfAttention
+from .training.step import Network
 
 MODEL_TYPES: Final = ("gpt2",)
 
@@ -74,21 +80,46 @@ class Gpt2(Decoder):
         ]
 
     def _eager_activation(self, step: Step) -> list[Kernel]:
-        """`gelu_new` is eight kernels: 0.5 x (1 + tanh(c (x + 0.044715 x^3)))."""
         elements, dtype = step.tokens * self.inner, step.precision.values
         if self.activation != "gelu_new":
             return [stream(self.activation, elements, dtype, self.layers)]
-        parts = {
-            "scalar_mul": 4,  # 0.5 x, 0.044715 x^3, c (...), 1 + ...
-            "unspecified_scalar": 1,
-            "pointwise_add": 1,
-            "tanh": 1,
-            "pointwise_mul": 1,
-        }
-        return [
-            stream(fn, elements, dtype, times * self.layers)
-            for fn, times in parts.items()
-        ]
+        return gelu_new(elements, dtype, self.layers)
+
+    def _network(self, request: Request) -> Network:
+        row_major = request.stack == "eager"
+        scores = Scores("unspecified_tensor", "where", cast=False)
+        qkv = (Linear(3 * self.hidden, self.hidden, True, row_major),)
+        return pre_norm_network(self, qkv, scores, self.activation)
+
+
+def pre_norm_network(
+    model: Decoder,
+    qkv: tuple[Linear, ...],
+    scores: Scores,
+    activation: str,
+    masks: tuple[Kernel, ...] = (),
+) -> Network:
+    """Training step of GPT-2 and OPT: LayerNorm before attention and MLP, biases
+    everywhere; linear layers are stored like `qkv`."""
+    h, inner, row_major = model.hidden, model.inner, qkv[0].row_major
+    norm = Norm("layernorm", h)
+    return Network(
+        inputs=(Embedding(model.vocab, h, model.positions), Fixed(masks)),
+        norm=norm,
+        body=(
+            *qkv,
+            SelfAttention(model.head_layout, scores),
+            Linear(h, h, True, row_major),
+            Residual(h),
+            norm,
+            Linear(inner, h, True, row_major),
+            Linear(h, inner, True, row_major, activation=Activation(activation, inner)),
+            Residual(h),
+        ),
+        layers=model.layers,
+        final=norm,
+        head=Linear(model.vocab, h, wide=True),
+    )
 
 
 def embeddings(step: Step, hidden: int) -> list[Kernel]:

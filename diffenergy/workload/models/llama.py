@@ -4,11 +4,17 @@ import dataclasses
 from typing import Any, Final
 
 from ..listing import Kernel
-from ..unlisted import rms_norm_rest, rotary_copies, stream
+from ..unlisted import rotary_copies, stream
 from .attention import cast_softmax, products, score_stream
-from .base import dense, linear, product, rows_of
+from .base import Request, dense, linear, product, rows_of
 from .config import Config
 from .decoder import Decoder, Step
+from .training.activations import Gated
+from .training.linear_layer import Linear
+from .training.norms import Norm, rms_norm
+from .training.operators import Embedding, Fixed, Operator, Residual
+from .training.self_attention import Rotary, Scores, SelfAttention
+from .training.step import Network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,8 +117,8 @@ class Llama(Decoder):
         p, t, n = step.precision, step.tokens, self.layers
         width, kv_width = self.heads * self.head_dim, self.kv_heads * self.head_dim
         rows = [
-            *self._rotary_tables(step),
-            *self._rms_norm(step, t, self.hidden, 2 * n + 1),
+            *self._rotary_tables(step.q_len),
+            *rms_norm(t, self.hidden, p.values, 2 * n + 1),
             linear(p, width, t, self.hidden, count=n),
             linear(p, kv_width, t, self.hidden, count=2 * n),
             linear(p, self.hidden, t, width, count=n),
@@ -129,25 +135,13 @@ class Llama(Decoder):
         ]
         if self.variant.qk_norm:
             for heads in (self.heads, self.kv_heads):
-                rows += self._rms_norm(step, t * heads, self.head_dim, n)
+                rows += rms_norm(t * heads, self.head_dim, p.values, n)
         return rows
 
-    def _rotary_tables(self, step: Step) -> list[Kernel]:
+    def _rotary_tables(self, length: int) -> list[Kernel]:
         """Angles (an outer product of frequencies and positions), then cos and sin."""
-        angles = product("fp32", 1, self.head_dim // 2, step.q_len, 1)
-        return [angles, stream("scalar_mul", step.q_len * self.head_dim, "fp32", 2)]
-
-    def _rms_norm(self, step: Step, rows: int, cols: int, count: int) -> list[Kernel]:
-        """Square, mean, + eps, rsqrt, product; then the weight in the values' type."""
-        dtype = step.precision.values
-        return [
-            stream("unspecified_scalar", rows * cols, "fp32", count),
-            stream("scalar_add", rows, "fp32", count),
-            stream("unspecified_scalar", rows, "fp32", count),
-            stream("pointwise_mul", rows * cols, "fp32", count, reads=1),
-            stream("scalar_mul", rows * cols, dtype, count),
-            *rms_norm_rest(rows, cols, dtype, count),
-        ]
+        angles = product("fp32", 1, self.head_dim // 2, length, 1)
+        return [angles, stream("scalar_mul", length * self.head_dim, "fp32", 2)]
 
     def _rotate(self, step: Step, elements: int) -> list[Kernel]:
         """x cos + rotate_half(x) sin; the tables are broadcast over the heads."""
@@ -169,6 +163,56 @@ class Llama(Decoder):
             *cast_softmax(site, p.values, **step.zeros),
             values,
         ]
+
+    # Training: one description for both stacks.
+
+    def _network(self, request: Request) -> Network:
+        h, fused = self.hidden, request.stack == "serving"
+        norm, layout = Norm("rmsnorm", h), self.head_layout
+        tables = () if fused else tuple(self._rotary_tables(request.input_len or 1))
+        width = self.heads * self.head_dim
+        bias = self.attention_bias and not self.variant.qkv_bias
+        return Network(
+            inputs=(Embedding(self.vocab, h), Fixed(tables)),
+            norm=norm,
+            body=(
+                *self._projections(fused),
+                *self._qk_norms(),
+                Rotary(layout),
+                SelfAttention(layout, Scores()),
+                Linear(h, width, bias),
+                Residual(h),
+                norm,
+                *self._mlp(fused),
+                Residual(h),
+            ),
+            layers=self.layers,
+            final=norm,
+            head=Linear(self.vocab, h, wide=True),
+        )
+
+    def _projections(self, fused: bool) -> tuple[Linear, ...]:
+        """Queries, keys and values, as one layer where they are fused."""
+        h, bias = self.hidden, self.variant.qkv_bias or self.attention_bias
+        width, kv_width = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        if fused:
+            return (Linear(width + 2 * kv_width, h, bias),)
+        return (Linear(width, h, bias), *2 * (Linear(kv_width, h, bias, joins=True),))
+
+    def _qk_norms(self) -> tuple[Norm, ...]:
+        if not self.variant.qk_norm:
+            return ()
+        return tuple(
+            Norm("rmsnorm", self.head_dim, heads, residual=False)
+            for heads in (self.heads, self.kv_heads)
+        )
+
+    def _mlp(self, fused: bool) -> tuple[Operator, ...]:
+        """Gate and up (one layer where they are fused), product, down."""
+        h, inner, bias = self.hidden, self.inner, self.mlp_bias
+        parts = (Linear(inner, h, bias), Linear(inner, h, bias, joins=True))
+        first = (Linear(2 * inner, h, bias),) if fused else parts
+        return (*first, Gated(inner), Linear(h, inner, bias))
 
 
 def build(config: Config) -> Llama:

@@ -4,10 +4,12 @@ import dataclasses
 from typing import Any, Final
 
 from ..listing import Kernel
-from .base import dense, rows_of
+from .base import repeated
 from .config import Config
 from .decoder import Step
 from .llama import Llama, llama_fields
+from .training.experts import Experts
+from .training.operators import Operator
 
 MODEL_TYPES: Final = ("mixtral", "qwen3_moe")
 
@@ -32,22 +34,11 @@ class Mixtral(Llama):
 
     def _serving_mlp(self, step: Step) -> list[Kernel]:
         """Router, choice of experts, experts."""
-        p, t, n = step.precision, step.tokens, self.layers
-        experts: Kernel = dict(
-            op="moe",
-            num_tokens=t,
-            hidden_size=self.hidden,
-            inter_size=self.inner,
-            topk=self.chosen,
-            num_experts=self.experts,
-            dtype=p.linear,
-            count=n,
-        )
-        return [
-            dense(p.values, t, self.experts, self.hidden, count=n),
-            rows_of("softmax", t, self.experts, "fp32", count=n),
-            experts,
-        ]
+        layer = Experts(self.hidden, self.inner, self.experts, self.chosen)
+        return repeated(layer.rows(step.tokens, step.precision), self.layers)
+
+    def _mlp(self, fused: bool) -> tuple[Operator, ...]:
+        return (Experts(self.hidden, self.inner, self.experts, self.chosen),)
 
 
 def build(config: Config) -> Mixtral:

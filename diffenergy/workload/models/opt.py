@@ -6,10 +6,13 @@ from typing import Final
 from ..listing import Kernel
 from ..unlisted import HALF, stream
 from .attention import cast_softmax, products, score_stream
-from .base import dense, linear, rows_of
+from .base import Request, dense, linear, rows_of
 from .config import Config
 from .decoder import Decoder, Step
-from .gpt2 import embeddings
+from .gpt2 import embeddings, pre_norm_network
+from .training.linear_layer import Linear
+from .training.self_attention import Scores
+from .training.step import Network
 
 MODEL_TYPES: Final = ("opt",)
 _POSITION_OFFSET = 2
@@ -76,6 +79,19 @@ class Opt(Decoder):
             *cast_softmax(site, p.values, **step.zeros),
             values,
         ]
+
+    def _network(self, request: Request) -> Network:
+        h, t = self.hidden, request.batch * (request.input_len or 1)
+        scores = Scores(scale_queries=True)
+        if request.stack == "serving":
+            qkv = (Linear(3 * h, h, True),)
+            return pre_norm_network(self, qkv, scores, self.activation)
+        masks = (  # causal mask, and positions from the padding mask
+            stream("pointwise_add", t * (request.input_len or 1), "fp32", 1),
+            stream("pointwise_mul", t, "fp32", 1),
+        )
+        qkv = (Linear(h, h, True), *2 * (Linear(h, h, True, joins=True),))
+        return pre_norm_network(self, qkv, scores, self.activation, masks)
 
     def _behind_activation(self) -> dict[str, float]:
         return {"zero_share": HALF} if self.activation == "relu" else {}

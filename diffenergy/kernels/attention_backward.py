@@ -1,0 +1,83 @@
+"""Gradients of fused attention: FlashAttention's backward kernel.
+
+It recomputes the scores tile by tile and makes five products where the forward kernel
+makes two (S = Q K^T, dP = dO V^T, dV = P^T dO, dQ = dS K, dK = dS^T Q; arXiv
+2307.08691, algorithm 2). Tiles, masks and constants are those of the forward kernel,
+no campaign has measured the backward one apart.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Final
+
+import jax.numpy as jnp
+import numpy as np
+
+from .. import smooth
+from ..corrections import Corrections
+from ..dtypes import BYTES
+from ..hardware.spec import GpuSpec
+from ..physics.demand import Demand
+from . import _rates, attention
+from .launch import Context, Launches
+from .ops import Op
+from .stream import stream_launches
+
+OPS: Final = (Op("attention_backward", attention.OPS[0].fields),)
+
+_PRODUCTS: Final = 5 / 2
+"""Products of the backward kernel / forward kernel."""
+_EFFICIENCY: Final = 0.63 / 0.73
+"""Rate of the products, backward / forward: 63 and 73 % of an A100's peak at best
+(arXiv 2307.08691, section 1)."""
+_LOADS: Final = 3.0
+"""Bytes between L2 and the SMs, backward / forward: a pair of tiles moves Q, dO (two
+16-bit tiles, like K and V) and adds to dQ (read and write in fp32, twice as many)."""
+_ACCUMULATED: Final = 4.0
+"""Bytes of an element of dQ while it is summed (fp32)."""
+
+
+class Backward(attention.Prefill):
+    """Gradients of attention of many query positions."""
+
+
+def lower(
+    op: str, fields: Mapping[str, np.ndarray], context: Context
+) -> list[Launches]:
+    """The kernel, and as one launch those around it: dO times O summed by row, the
+    zeros of dQ's sums before, and their rounding after."""
+    (forward,) = attention.lower("context_attention", fields, context)
+    size = np.asarray(BYTES)[fields["dtype"]]
+    positions = fields["batch"] * fields["num_heads"] * fields["q_len"]
+    queries = positions * fields["head_dim"]
+    around = stream_launches(
+        queries * (2 * size + _ACCUMULATED),
+        queries * (size + _ACCUMULATED),
+        host="none",
+        issue=queries * 8.0,
+    )
+    touched = 2 * forward.bytes + queries * (3 * size + _ACCUMULATED)
+    return [dataclasses.replace(forward, shape=Backward, bytes=touched), around]
+
+
+def demand(shape: Backward, gpu: GpuSpec, c: Corrections) -> Demand:
+    """Work of the kernel; shape (kernels, 1)."""
+    forward = attention.demand(shape, gpu, c)
+    e = _rates.bytes_of(shape.dtype)
+    queries = shape.batch * shape.num_heads * shape.q_len * shape.head_dim
+    keys = 2 * shape.batch * shape.num_kv_heads * shape.kv_len * shape.head_dim
+    once = queries * (2 * e + _ACCUMULATED) + 2 * keys * e
+    miss = smooth.miss(once, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
+    stored = queries * _ACCUMULATED + keys * e
+    return dataclasses.replace(
+        forward,
+        tensor=_PRODUCTS * forward.tensor,
+        tensor_efficiency=_EFFICIENCY * forward.tensor_efficiency,
+        smem=_PRODUCTS * forward.smem,
+        l2=_LOADS * forward.l2,
+        dram=((2 * queries + keys) * e * miss)[..., None],
+        store_l2=(keys * e)[..., None],
+        store_dram=(stored * miss)[..., None],
+        own_cycles=_PRODUCTS * forward.own_cycles,
+        launches=jnp.ones_like(forward.launches),
+    )

@@ -1,0 +1,376 @@
+import collections
+import csv
+import itertools
+from typing import Any
+
+import pytest
+
+from diffenergy.workload.listing import listing_lines, read_listings, select_listing
+from diffenergy.workload.models import load_model
+
+PARTS = ("forward", "backward", "optimizer")
+
+
+def step(name, batch=2, input_len=64, **choices):
+    """Kernels of the three phases."""
+    listings = load_model(name).listings(
+        batch=batch, input_len=input_len, phase="train", **choices
+    )
+    assert tuple(x.mode for x in listings) == PARTS
+    assert [x.name for x in listings] == [f"{listings[0].model}/{x}" for x in PARTS]
+    return [x.kernels for x in listings]
+
+
+def flops(kernels):
+    """FLOP of the `gemm` rows."""
+    return sum(
+        2 * k["batch"] * k["m"] * k["n"] * k["k"] * k["count"]
+        for k in kernels
+        if k["op"] == "gemm"
+    )
+
+
+def one(kernels, **fields):
+    found = [k for k in kernels if fields.items() <= k.items()]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def multiset(kernels):
+    counts = collections.Counter()
+    for kernel in kernels:
+        key = tuple(sorted((k, x) for k, x in kernel.items() if k != "count"))
+        counts[key] += kernel["count"]
+    return counts
+
+
+def products(kernels):
+    """FLOP of matrix products; the experts of a token are gate, up and down."""
+    experts = sum(
+        6
+        * k["num_tokens"]
+        * k["topk"]
+        * k["hidden_size"]
+        * k["inter_size"]
+        * k["count"]
+        for k in kernels
+        if k["op"] == "moe"
+    )
+    return flops(kernels) + experts
+
+
+def moved(kernel):
+    """Bytes per launch of an elementwise, row or look-up kernel in 2-byte types."""
+    if kernel["op"] == "elementwise":
+        return 2 * kernel["elements"] * (kernel["reads"] + kernel["writes"])
+    tensors = 4 if kernel.get("residual") else 2
+    return 2 * tensors * kernel["rows"] * kernel["cols"]
+
+
+# Counting -----------------------------------------------------------------------------
+
+MULTIPLIED = {
+    "llama-3.1-8b": 8_030_261_248 - 128256 * 4096,
+    "qwen2-1.5b": 1_543_714_304,  # one table looks up and multiplies
+    "gpt3-xl": 1_315_819_520 - 2048 * 2048,
+    "mixtral-8x7b": 46_702_792_704 - 32000 * 4096 - 32 * 6 * 3 * 4096 * 14336,
+}
+"""Parameters but for look-ups and, of a mixture, the experts that a token skips."""
+ATTENTION = {
+    "llama-3.1-8b": (32, 32, 128),
+    "qwen2-1.5b": (28, 12, 128),
+    "gpt3-xl": (24, 16, 128),
+    "mixtral-8x7b": (32, 32, 128),
+}
+"""Layers, heads, head dimension."""
+
+
+@pytest.mark.parametrize("name", MULTIPLIED)
+def test_a_step_takes_six_flop_per_weight_and_token(name):
+    forward, backward, rest = step(name, 2, 512)
+    tokens = 2 * 512
+    assert products(forward) == pytest.approx(2 * MULTIPLIED[name] * tokens, rel=0.01)
+    assert products(backward) == pytest.approx(4 * MULTIPLIED[name] * tokens, rel=0.01)
+    assert products(backward) == 2 * products(forward)
+    assert products(rest) == 0
+
+
+@pytest.mark.parametrize("name", MULTIPLIED)
+def test_eager_attention_adds_two_products_forward_and_four_backward(name):
+    layers, heads, depth = ATTENTION[name]
+    each = layers * 2 * heads * 2 * 512**2 * depth
+    for flash, eager, times in zip(
+        step(name, 2, 512),
+        step(name, 2, 512, attention="eager"),
+        (2, 4, 0),
+        strict=True,
+    ):
+        assert products(eager) - products(flash) == times * each
+
+
+@pytest.mark.parametrize("name", MULTIPLIED)
+def test_checkpointing_repeats_the_layers(name):
+    """Eight FLOP per weight of a layer, six of the head."""
+    head = {"gpt3-xl": 50304 * 2048, "qwen2-1.5b": 151936 * 1536}.get(name)
+    head = head or {"llama-3.1-8b": 128256, "mixtral-8x7b": 32000}[name] * 4096
+    rows = [row for part in step(name, checkpointing=True) for row in part]
+    layers, tokens = MULTIPLIED[name] - head, 2 * 64
+    expected = (8 * layers + 6 * head) * tokens
+    assert products(rows) == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("stack", ["serving", "eager"])
+def test_micro_batches_run_again_but_the_optimizer_once(stack):
+    model = load_model("gpt2")
+    choices: dict[str, Any] = dict(batch=2, input_len=64, stack=stack)
+    whole = model.listings(phase="train", accumulation=5, **choices)
+    single = model.listings(phase="train", **choices)
+    assert [x.passes for x in whole] == [5, 5, 1]
+    assert [x.passes for x in single] == [1, 1, 1]
+    for five, once, times in zip(whole, single, (5, 5, 1), strict=True):
+        added = [k for k in five.kernels if k.get("fn") == "accumulate"]
+        rest = [k for k in five.kernels if k not in added]
+        assert rest == [{**k, "count": times * k["count"]} for k in once.kernels]
+        assert five.module_calls == times * once.module_calls
+        assert len(added) == (1 if once.mode == "backward" else 0)
+    (added,) = [k for k in whole[1].kernels if k.get("fn") == "accumulate"]
+    assert (added["elements"], added["count"]) == (124_439_808, 4)
+    reads, writes = (1, 0) if stack == "serving" else (2, 1)
+    assert (added["reads"], added["writes"]) == (reads, writes)
+
+
+@pytest.mark.parametrize(
+    "dtype, read, written",
+    [
+        ("bf16", 2 + 4 + 4 + 4, 4 + 4 + 4 + 2),
+        ("fp16", 2 + 4 + 4 + 4, 4 + 4 + 4 + 2),
+        ("fp8", 2 + 4 + 4 + 4, 4 + 4 + 4 + 2),
+        ("fp32", 4 + 4 + 4 + 4, 4 + 4 + 4),
+        ("tf32", 4 + 4 + 4 + 4, 4 + 4 + 4),
+    ],
+)
+def test_adamw_reads_and_writes_the_state_of_every_parameter(dtype, read, written):
+    """Gradient, master weight, two moments -> the latter three and the weight."""
+    adamw = one(step("gpt2", dtype=dtype)[2], fn="adamw")
+    assert adamw["elements"] == 124_439_808 and adamw["dtype"] == "fp32"
+    assert 4 * adamw["reads"] == read and 4 * adamw["writes"] == written
+
+
+def test_clipping_reads_all_gradients_and_scales_them():
+    fused, eager = step("gpt2")[2], step("gpt2", stack="eager")[2]
+    for rows in (fused, eager):
+        norm = one(rows, fn="gradient_norm")
+        assert (norm["elements"], norm["reads"], norm["writes"]) == (124_439_808, 1, 0)
+    assert one(eager, fn="scalar_mul")["elements"] == 124_439_808
+    assert len(fused) == 2  # AdamW scales
+
+
+# Kernels and their order --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["llama-3.1-8b", "gpt3-xl", "mixtral-8x7b", "opt-1.3b"]
+)
+@pytest.mark.parametrize("attention", ["flash", "eager"])
+def test_the_rows_of_a_layer_are_together(name, attention):
+    """Counts read: once, as often as there are layers, once."""
+    layers = load_model(name).config.size("num_hidden_layers", "n_layer")
+    forward, backward, _ = step(name, attention=attention)
+    for rows in (forward, backward):
+        assert [n for n, _ in itertools.groupby(k["count"] for k in rows)] == [
+            1,
+            layers,
+            1,
+        ]
+
+
+def names(kernels):
+    return [k.get("fn", k["op"]) for k in kernels if k["count"] > 1]
+
+
+def test_kernels_of_a_llama_layer():
+    forward, backward, _ = step("llama-3.1-8b")
+    assert names(forward) == [
+        "gemm", "rope", "context_attention", "gemm", "rmsnorm",
+        "gemm", "silu_mul", "gemm", "rmsnorm",
+    ]  # fmt: skip
+    two = ["gemm", "gemm"]
+    assert names(backward) == [
+        *two, "silu_mul_backward", *two, "rmsnorm_backward",
+        *two, "attention_backward", "rope", *two, "rmsnorm_backward",
+    ]  # fmt: skip
+    t = 2 * 64
+    shapes = [(k["m"], k["n"], k["k"]) for k in backward if k["op"] == "gemm"]
+    assert shapes[:4] == [
+        (t, 4096, 128256),
+        (128256, 4096, t),
+        (t, 14336, 4096),
+        (4096, 14336, t),
+    ]
+    gated = one(backward, fn="silu_mul_backward")
+    assert moved(gated) == 5 * 2 * t * 14336
+    attention = one(backward, op="attention_backward")
+    assert (attention["num_heads"], attention["num_kv_heads"]) == (32, 8)
+    loss = one(forward, op="softmax")
+    assert (loss["rows"], loss["cols"], loss["dtype"]) == (t, 128256, "bf16")
+
+
+def test_a_layer_that_runs_again_does_so_before_its_gradients():
+    _, backward, _ = step("llama-3.1-8b", checkpointing=True)
+    again = names(backward)[:9]
+    assert again == [
+        "rmsnorm", "gemm", "rope", "context_attention", "gemm", "rmsnorm",
+        "gemm", "silu_mul", "gemm",
+    ]  # fmt: skip
+
+
+def test_a_mixture_has_two_products_for_each_of_its_experts():
+    """512 tokens, two of eight experts: 128 rows an expert."""
+    forward, backward, _ = step("mixtral-8x7b", 2, 256)
+    assert one(forward, op="moe")["count"] == 32
+    batched = [k for k in backward if k["op"] == "gemm" and k["batch"] == 8]
+    assert [(k["m"], k["n"], k["k"], k["weights"]) for k in batched] == [
+        (128, 14336, 4096, "b"),
+        (4096, 14336, 128, "none"),
+        (128, 4096, 2 * 14336, "b"),
+        (2 * 14336, 4096, 128, "none"),
+    ]
+    few = step("mixtral-8x7b", 1, 2)[1]  # two tokens choose four experts
+    assert {k["batch"] for k in few if k["op"] == "gemm"} == {1, 4}
+
+
+def test_repeated_keys_are_summed_over_their_group():
+    rows = step("llama-3.1-8b", attention="eager")[1]
+    sums = [k for k in rows if k.get("fn") == "sum_of_groups"]
+    keys = 2 * 32 * 64 * 128
+    assert [(k["elements"], k["writes"], k["count"]) for k in sums] == [
+        (keys, 1 / 4, 32)
+    ] * 2
+
+
+def test_eight_bit_layers_keep_head_gradients_and_loss_in_16_bit():
+    forward, backward, _ = step("llama-3.1-8b", dtype="fp8")
+    for rows in (forward, backward):
+        kinds = {k["dtype"] for k in rows if k["op"] == "gemm" and k["count"] > 1}
+        assert kinds == {"fp8"}
+        head = [k for k in rows if k["op"] == "gemm" and 128256 in (k["m"], k["n"])]
+        assert {k["dtype"] for k in head} == {"bf16"}
+    weight = [k for k in backward if k["op"] == "gemm" and k["k"] == 2 * 64]
+    assert {k["out_dtype"] for k in weight} == {"bf16"}
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-3.1-8b", "qwen2-1.5b", "opt-1.3b"])
+@pytest.mark.parametrize("attention", ["flash", "eager"])
+def test_the_eager_forward_pass_is_the_traced_one_with_a_loss(name, attention):
+    """The pass that is checked against traces, plus look-ups and cross-entropy."""
+    choices: dict[str, Any] = dict(stack="eager", attention=attention)
+    forward = step(name, **choices)[0]
+    model = load_model(name)
+    (known,) = model.listings(batch=2, input_len=64, phase="prefill", **choices)
+    added = multiset(forward) - multiset(known.kernels)
+    assert not multiset(known.kernels) - multiset(forward)
+    found = {dict(k).get("fn", dict(k)["op"]): n for k, n in added.items()}
+    lookups = 2 if name in ("gpt2", "opt-1.3b") else 1
+    loss = {"typecast_to_fp32": 1, "softmax": 1, "nll_loss": 1}
+    assert found == {"gather": lookups, **loss}
+
+
+# Shapes of llm.c ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def inferred(shared):
+    """The 46 kernels of one iteration of GPT-3 XL, with their repeats."""
+    folder = shared / "data" / "kernel_dvfs"
+    with (folder / "kernel_shapes_inferred.csv").open() as file:
+        kernels = list(csv.DictReader(file))
+    with (folder / "table1_best_clocks.csv").open() as file:
+        repeats = {
+            x["kernel_id"]: x["repeats_per_iteration"] for x in csv.DictReader(file)
+        }
+    return [(kernel, int(repeats[kernel["kernel_id"]])) for kernel in kernels]
+
+
+@pytest.mark.shared_data
+def test_a_step_of_gpt3_xl_launches_the_kernels_of_llm_c(inferred):
+    """In the same order: forward from the embedding, backward to it (the last norm
+    stands at the loop's end forward). GEMM in m, n, k up to a transposition, other
+    kernels by bytes within 3 % (the list leaves out what is written to the table of
+    positions); what sums a bias's partial sums is not counted."""
+    forward, backward, _ = step("gpt3-xl", 40, 1024, attention="eager")
+    rows = [*forward, *backward]
+    assert sum(k["count"] for k in rows) == sum(n for _, n in inferred) == 897
+    assert len(rows) == len(inferred) == 46
+    for row, (kernel, repeats) in zip(rows, inferred, strict=True):
+        role = kernel["role_inferred"]
+        assert row["count"] == repeats, role
+        if kernel["gemm_mnk_inferred"]:
+            assert row["op"] == "gemm", role
+            outer, _, inner = kernel["gemm_mnk_inferred"].rpartition("x[")
+            m, n, k = map(int, inner.strip("[]").split("x"))
+            assert row["batch"] == int(outer or 1), role
+            assert (sorted((row["m"], row["n"])), row["k"]) == (sorted((m, n)), k), role
+            assert flops([row]) / row["count"] == pytest.approx(
+                float(kernel["flops"]), rel=1e-5
+            ), role
+        elif float(kernel["min_dram_bytes"]):
+            expected = float(kernel["min_dram_bytes"])
+            assert moved(row) == pytest.approx(expected, rel=0.03), role
+        else:
+            assert row["fn"] == "bias_reduce", role
+
+
+# Listings and requests ----------------------------------------------------------------
+
+
+def test_the_three_parts_are_read_back_as_one(tmp_path):
+    listings = load_model("gpt2").listings(phase="train", accumulation=3)
+    other = load_model("gpt2").listings(output_len=4)
+    path = tmp_path / "step.jsonl"
+    path.write_text(listing_lines(listings))
+    back = read_listings(path)
+    assert back == listings
+    assert select_listing(back, None) == select_listing(back, "gpt2") == listings
+    assert select_listing(back[::-1], None) == listings
+    assert select_listing(back, "gpt2/backward") == listings[1:2]
+    with pytest.raises(ValueError, match="--workload"):
+        select_listing(back[:2], None)
+    with pytest.raises(ValueError, match="no such workload"):
+        select_listing(back[:2], "gpt2")
+    path.write_text(listing_lines([*listings, *other]))
+    with pytest.raises(ValueError, match="generation and of a training step"):
+        select_listing(read_listings(path), "gpt2")
+
+
+@pytest.mark.parametrize(
+    "model, given, words",
+    [
+        ("gpt2", dict(phase="prefill", accumulation=2), ["`accumulation`", "train"]),
+        ("gpt2", dict(checkpointing=True), ["`checkpointing` is True", "train"]),
+        ("gpt2", dict(phase="train", output_len=4), ["`output_len` is 4"]),
+        ("gpt2", dict(phase="train", kv_dtype="fp8"), ["`kv_dtype`", "KV cache"]),
+        ("gpt2", dict(phase="train", base=True), ["`base` is True", "head"]),
+        ("gpt2", dict(phase="train", accumulation=0), ["`accumulation` is 0"]),
+        ("gpt2", dict(phase="train", input_len=1025), ["1025", "1024"]),
+        ("resnet-50", dict(phase="train"), ["`phase` is 'train'", "resnet-50"]),
+        ("mixtral-8x7b", dict(phase="train", stack="eager"), ["`stack`", "serving"]),
+    ],
+)
+def test_a_step_that_the_model_lacks_is_refused(model, given, words):
+    with pytest.raises(ValueError) as error:
+        load_model(model).listings(**given)
+    message = str(error.value)
+    assert "\n" not in message and all(word in message for word in words), message
+
+
+def test_what_a_step_assumes():
+    request, assumed = load_model("gpt2").request(phase="train", batch=4)
+    assert assumed == dict(
+        input_len=512,
+        dtype="bf16",
+        attention="flash",
+        stack="serving",
+        accumulation=1,
+        checkpointing=False,
+    )
+    assert request.output_len is None and not request.base
