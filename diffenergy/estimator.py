@@ -233,10 +233,9 @@ class _Run:
         self.point = jax.tree.map(
             lambda x: jnp.broadcast_to(x, (self.num_phases,)), point
         )
-        by_shape = _demand_of()
-        demands = [by_shape[type(s)](s, self.gpu, c) for s in workload.shapes]
-        self.sizes = [demand.ctas.shape for demand in demands]
-        flat = [jax.tree.map(jnp.ravel, demand) for demand in demands]
+        found = demands(workload, self.gpu, c)
+        self.sizes = [demand.ctas.shape for demand in found]
+        flat = [jax.tree.map(jnp.ravel, demand) for demand in found]
         joined: Demand = jax.tree.map(lambda *x: jnp.concatenate(x), *flat)
         groups = workload.groups
         self.count, self.row, self.phase = (
@@ -302,7 +301,8 @@ class _Run:
         of_candidate = self.per_candidate(clock)
         mem_clock = self.per_candidate(self.point.mem_clock)
         times = timing(self.demand, self.gpu, self.c, of_candidate, mem_clock)
-        core = relative_voltage(self.gpu, clock) ** 2 * self.c.core_energy
+        volts = relative_voltage(self.gpu, clock, self.point.mem_locked)
+        core = volts**2 * self.c.core_energy
         energies = launch_energy(
             self.demand, times, self.c, of_candidate, self.per_candidate(core)
         )
@@ -357,9 +357,9 @@ class _Run:
         return still
 
     def requested(self) -> Array:
-        """Clock that is asked for, Hz, at most the highest one."""
+        """Clock that is asked for, Hz, at most the highest one that is applied."""
         # the default request is the highest clock: no tie, whose slope would be halved
-        highest, requested = self.gpu.sm_clock_max, self.point.sm_clock
+        highest, requested = self.gpu.sm_clock_applied_max, self.point.sm_clock
         return jnp.where(requested > highest, highest, requested)
 
     def estimate(self, differentiable: bool) -> Estimate:
@@ -426,6 +426,13 @@ class _Run:
         bound = [*of_units[6:], dram / c.dram_efficiency, link, latency, launch]
         limiter = jnp.argmax(lax.stop_gradient(jnp.stack(bound, -1)), -1)
         return share, limiter.astype(jnp.int32)
+
+
+def demands(workload: Workload, gpu: GpuSpec, corrections: Corrections) -> list[Demand]:
+    """What the launches of each group of `workload` ask of `gpu`, with all candidates:
+    axes (launch, candidate). No clock changes it."""
+    by_shape = _demand_of()
+    return [by_shape[type(s)](s, gpu, corrections) for s in workload.shapes]
 
 
 @functools.cache

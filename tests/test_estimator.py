@@ -201,6 +201,19 @@ def compiled(function: Any) -> Any:
     return jax.jit(function, compiler_options=ONCE)
 
 
+def test_a_locked_memory_clock_and_the_highest_applied_clock(workload):
+    gpu, c = load_gpu("rtx-3080-ti"), Corrections()
+
+    def run(clock: float, locked: float) -> estimator.Estimate:
+        where = OperatingPoint(clock, gpu.mem_clock, 1e4, 50.0, locked)
+        return estimator.estimate_once(workload, gpu, where, c)
+
+    free, locked, above = run(1.86e9, 0.0), run(1.86e9, 1.0), run(2.1e9, 1.0)
+    assert free.time == locked.time
+    assert locked.energy < 0.97 * free.energy
+    assert float(above.sm_clock) == pytest.approx(0.886 * 2.1e9)
+
+
 def test_gradient_by_the_whole_gpu_and_the_clock(workload):
     def time(gpu: GpuSpec, clock: Array) -> Array:
         return estimate(workload, gpu, point(clock), C).time

@@ -78,6 +78,7 @@ PHASES: dict[str, list[dict[str, Any]]] = {
     "context_attention window": [{"batch": 3, "window_size": 300, **TILE}],
     "context_attention fp8": [{"batch": 3, "dtype": "fp8"}],
     "context_attention fp8 wide": [{"batch": 3, "dtype": "fp8", "head_dim": 256}],
+    "attention_backward": [{"batch": 3, **TILE}],
     "generation_attention": [{"batch": 9, "kv_len": 5000, **TILE}],
     "generation_attention window": [
         {"batch": 9, "kv_len": 5000, "window_size": 300, "head_dim": 64}
@@ -182,11 +183,12 @@ def slopes(get_sample: Any, relaxed: bool) -> Slopes:
     workload = assemble(everything)
     names = [listing.name for listing in everything]
     # doubled fp32 lanes, so that their constant has something to act on; wavefronts of
-    # shared memory that take a little longer than the cycle at which more is no use
+    # shared memory that take a little longer than the cycle at which more is no use; a
+    # voltage that the memory clock left alone raises
     gpu = eqx.tree_at(
-        lambda g: (g.fp32_doubled, g.smem_bytes_per_cycle),
+        lambda g: (g.fp32_doubled, g.smem_bytes_per_cycle, g.vf_unlocked_slope),
         load_gpu("h100-sxm"),
-        (jnp.ones(()), jnp.asarray(120.0)),
+        (jnp.ones(()), jnp.asarray(120.0), jnp.asarray(0.1 / GHz)),
     )
     point = {
         "sm_clock": jnp.asarray(1.61 * GHz),
@@ -301,6 +303,7 @@ def check_signs(s: Slopes):
     assert 0.3 < slope(s, "time", "elementwise", "mem_clock") <= 1  # the nominal one
     assert slope(s, "time", "activity idle", "point.sm_clock") == pytest.approx(-1)
     assert slope(s, "energy", "decode", "l2_capacity") < 0
+    assert slope(s, "energy", "gemm", "vf_unlocked_slope") > 0
     # a price that explains more of a reading leaves less for core work
     assert slope(s, "energy", "activity read", "energy_dram") < 0
     for phase in set(s.phases) - {"activity read"}:

@@ -55,6 +55,7 @@ GROWN = {
     "gemm": ("batch", "m", "n", "k"),
     "conv2d": ("images", "out_channels", "in_channels"),
     "context_attention": ("batch", "length", "heads"),
+    "attention_backward": ("batch", "length", "heads"),
     "generation_attention": ("batch", "kv_len", "heads"),
     "moe": ("num_tokens", "hidden_size", "inter_size"),
     "elementwise": ("elements",),
@@ -107,7 +108,7 @@ def row(op: str, index: int, rng: np.random.Generator) -> dict[str, Any]:
             "head_dim": 8 * size(rng, 32),
             "window_size": size(rng, 8192) if index % 3 == 0 else 0,
         }
-        if op == "context_attention":
+        if op in ("context_attention", "attention_backward"):
             fields["kv_len"] = fields["q_len"] + size(rng, 8192) * (index % 2)
         else:
             fields["q_len"] = 1
@@ -154,7 +155,7 @@ def comparable(kernel: dict[str, Any], grown: dict[str, Any], full: bool) -> boo
         return all(kernel[name] == grown[name] for name in ("q_len", "kv_len"))
     if op in ("gemm", "conv2d", "moe"):
         return depthwise or (tiled and full)
-    if op in ("context_attention", "generation_attention"):
+    if op in ("context_attention", "attention_backward", "generation_attention"):
         # few row tiles share the KV cache: more tiles can save the combining launch
         tiles = ("batch", "num_heads", "num_kv_heads", "q_len")
         return all(kernel[name] == grown[name] for name in tiles)

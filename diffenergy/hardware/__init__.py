@@ -11,7 +11,6 @@ if TYPE_CHECKING:
         GpuCard,
         corrections_rows,
         gpu_names,
-        gpu_toml,
         load_gpu,
         read_gpu,
         with_fields,
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
         relative_voltage,
         voltage,
     )
+    from .writing import gpu_toml
 
 __all__ = [
     "ARCHITECTURES",
@@ -49,7 +49,6 @@ _FROM_FILES = {
     "GpuCard",
     "corrections_rows",
     "gpu_names",
-    "gpu_toml",
     "load_gpu",
     "read_gpu",
     "with_fields",
@@ -60,4 +59,5 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     room = "files" if name in _FROM_FILES else "spec"
+    room = "writing" if name == "gpu_toml" else room
     return getattr(importlib.import_module(f"{__name__}.{room}"), name)

@@ -1,6 +1,7 @@
 """What a GPU file holds: its numbers with units and ranges, its words."""
 
 import math
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 MEMORIES: Final = (
@@ -21,7 +22,8 @@ class NumberField(NamedTuple):
     """How one number of a file is checked and printed.
 
     `sign`: "+" positive, "0" zero or positive, "any" finite. A value below `low` or
-    above `high` is surely in `slip` instead of `unit`.
+    above `high` is surely in `slip` instead of `unit`. `default`: what a file without
+    the number means; None: every file has it.
     """
 
     unit: str
@@ -29,6 +31,7 @@ class NumberField(NamedTuple):
     low: float = 0.0
     high: float = math.inf
     slip: str = ""
+    default: float | None = None
 
 
 _RATE = NumberField("FLOP/cycle/SM, dense", "0")
@@ -69,6 +72,9 @@ FIELDS: Final = {
     "link_bandwidth": NumberField("B/s, one direction", low=1e9, slip="GB/s"),
     "sm_clock_min": CLOCK,
     "sm_clock_max": CLOCK,
+    "sm_clock_applied_share": NumberField(
+        "highest clock that is applied / sm_clock_max", default=1.0
+    ),
     "sm_clock_step": NumberField("Hz", low=1e4, slip="MHz"),
     "mem_clock": CLOCK,
     "tdp": NumberField("W", high=1e5, slip="mW"),
@@ -79,6 +85,13 @@ FIELDS: Final = {
     "vf_knee_clock": CLOCK,
     "vf_slope": NumberField("V/Hz", "0", high=1e-6, slip="V/GHz"),
     "vf_curvature": NumberField("V/Hz^2", "any", high=1e-12, slip="V/GHz^2"),
+    "vf_unlocked_slope": NumberField(
+        "V/Hz more while the memory clock is left alone",
+        "0",
+        high=1e-6,
+        slip="V/GHz",
+        default=0.0,
+    ),
     "idle_constant": NumberField("W", "0", high=1e5, slip="mW"),
     "idle_clock": NumberField("W/(V^2 Hz)", "0", high=1e-6, slip="W/(V^2 GHz)"),
     "idle_leakage": NumberField("W/V^4", "0"),
@@ -103,3 +116,18 @@ OPTIONAL: Final = (
     "physical",
     "provenance",
 )
+
+
+def unstated(keys: Iterable[str]) -> dict[str, dict[str, str | int]]:
+    """Provenance of the numbers that a file with the keys `keys` leaves out."""
+    source: dict[str, str | int] = {
+        "source": "not in the file: taken as one (a share) or none",
+        "quality": "guess",
+        "year": 2026,
+    }
+    given = set(keys)
+    return {
+        field: source
+        for field, rule in FIELDS.items()
+        if rule.default is not None and field not in given
+    }

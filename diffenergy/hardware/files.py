@@ -15,7 +15,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .fields import CLOCK, FIELDS, MEMORIES, OPTIONAL, SEGMENTS, WORDS, NumberField
+from .fields import (
+    CLOCK,
+    FIELDS,
+    MEMORIES,
+    OPTIONAL,
+    SEGMENTS,
+    WORDS,
+    NumberField,
+    unstated,
+)
 
 if TYPE_CHECKING:
     import diffenergy.hardware.spec
@@ -141,41 +150,6 @@ def with_fields(card: GpuCard, changes: Mapping[str, int | float]) -> GpuCard:
     )
 
 
-def gpu_toml(card: GpuCard) -> str:
-    """Text of a complete GPU file, a start for a file of one's own.
-
-    `read_gpu` reads it back to the same numbers. Every number carries its unit in a
-    comment.
-    """
-    lines = ["# Numbers in SI; rates are dense, per cycle of the SM clock and per SM."]
-    lines += [f"{word} = {_text(getattr(card, word))}" for word in WORDS]
-    if card.corrections is not None:
-        lines.append(
-            f"corrections = {_text(card.corrections)}  # whose corrections serve it"
-        )
-    lines += [
-        f"aliases = {_literal(card.aliases)}",
-        f"mem_clocks = {_literal(card.mem_clocks)}  # Hz, those that can be locked",
-        "",
-    ]
-    lines += [
-        f"{field} = {_literal(card.values[field])}  # {rule.unit}"
-        for field, rule in FIELDS.items()
-    ]
-    tables = {
-        "published": "dense peaks, FLOP/s, at the clock they are quoted at, Hz; B/s",
-        "physical": "mm2 and counts",
-        "provenance": "source, quality and year of every number above",
-    }
-    for table, comment in tables.items():
-        lines += ["", f"[{table}]  # {comment}"]
-        lines += [
-            f"{_key(key)} = {_literal(value)}"
-            for key, value in getattr(card, table).items()
-        ]
-    return "\n".join(lines) + "\n"
-
-
 # --- names
 
 
@@ -265,15 +239,18 @@ def _card(table: dict[str, Any], path: Path) -> GpuCard:
                 f"`{key}` is not a key of a GPU file; {_nearest(_close(key, allowed))}."
             )
     for key in (*WORDS, *FIELDS):
-        if key not in table:
-            rule = FIELDS.get(key)
+        rule = FIELDS.get(key)
+        if key not in table and (rule is None or rule.default is None):
             raise ValueError(
                 f"`{key}` is missing; add it "
                 + (f"({rule.unit})." if rule else "as text in quotes.")
             )
     words = {word: _word(word, table[word]) for word in WORDS}
     _check_words(words)
-    values = {field: _number(field, table[field]) for field in FIELDS}
+    values = {
+        field: _number(field, table.get(field, rule.default))
+        for field, rule in FIELDS.items()
+    }
     _check_together(values)
     return GpuCard(
         **words,
@@ -285,7 +262,7 @@ def _card(table: dict[str, Any], path: Path) -> GpuCard:
         ),
         published=_table("published", table),
         physical=_table("physical", table),
-        provenance=_table("provenance", table),
+        provenance={**unstated(table), **_table("provenance", table)},
         values=values,
         path=path,
     )
@@ -383,10 +360,11 @@ def _check_together(values: Mapping[str, float]) -> None:
                 f"`{low}` is {values[low]:g}, above `{high}` {values[high]:g}; "
                 f"lower the first or raise the second."
             )
-    if not 0 <= values["fp32_doubled"] <= 1:
-        raise ValueError(
-            f"`fp32_doubled` is {values['fp32_doubled']:g}; allowed are 0 and 1."
-        )
+    for share in ("fp32_doubled", "sm_clock_applied_share"):
+        if not 0 <= values[share] <= 1:
+            raise ValueError(
+                f"`{share}` is {values[share]:g}; allowed are numbers from 0 to 1."
+            )
     if values["ambient_temperature"] < -273.15:
         raise ValueError(
             f"`ambient_temperature` is {values['ambient_temperature']:g}; "
@@ -401,45 +379,3 @@ def _check_together(values: Mapping[str, float]) -> None:
 
 
 # --- writing TOML
-
-
-def _text(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    escaped = re.sub(r"[\x00-\x1f\x7f]", _escape, escaped)
-    return f'"{escaped}"'
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found.group()):04x}"
-
-
-def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _text(key)
-
-
-def _literal(value: Any) -> str:
-    """TOML of a string, number, list or inline table."""
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return _digits(value)
-    if isinstance(value, Mapping):
-        body = ", ".join(f"{_key(k)} = {_literal(v)}" for k, v in value.items())
-        return f"{{{body}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_literal(entry) for entry in value)}]"
-    return str(value)
-
-
-def _digits(value: float) -> str:
-    """Shortest text that reads back to `value`: 108, 0.225, 1.41e9."""
-    if not math.isfinite(value):
-        return repr(value)
-    if value == int(value) and abs(value) < 1e6:
-        return str(int(value))
-    exact = (text for n in range(18) if float(text := f"{value:.{n}e}") == value)
-    mantissa, _, exponent = next(exact).partition("e")
-    power = int(exponent)
-    return repr(value) if -4 < power < 6 else f"{mantissa}e{power}"

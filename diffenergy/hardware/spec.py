@@ -1,11 +1,15 @@
 """`GpuSpec` and `OperatingPoint`: the numbers of a GPU and where it runs."""
 
+import math
+from collections.abc import Sequence
 from typing import Final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from ..records import Record, as_float
@@ -81,6 +85,8 @@ class GpuSpec(Record):
     # clocks, Hz
     sm_clock_min: Float[Array, "*batch"] = eqx.field(converter=as_float)
     sm_clock_max: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    sm_clock_applied_share: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    """Highest clock that is applied / `sm_clock_max`, the highest that is accepted."""
     sm_clock_step: Float[Array, "*batch"] = eqx.field(converter=as_float)
     mem_clock: Float[Array, "*batch"] = eqx.field(converter=as_float)
     """Memory clock that `dram_bandwidth` belongs to."""
@@ -94,6 +100,8 @@ class GpuSpec(Record):
     vf_knee_clock: Float[Array, "*batch"] = eqx.field(converter=as_float)  # Hz
     vf_slope: Float[Array, "*batch"] = eqx.field(converter=as_float)  # V/Hz
     vf_curvature: Float[Array, "*batch"] = eqx.field(converter=as_float)  # V/Hz^2
+    vf_unlocked_slope: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    """V/Hz above the knee that come on top while the memory clock is left alone."""
     idle_constant: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W
     idle_clock: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W/(V^2 Hz)
     idle_leakage: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W/V^4
@@ -103,19 +111,41 @@ class GpuSpec(Record):
     corrections_row: Float[Array, "*batch"] = eqx.field(converter=as_float)
     """Which row of the shipped corrections serves this GPU (an index as a float)."""
 
+    @property
+    def sm_clock_applied_max(self) -> Float[Array, "*batch"]:
+        """Highest SM clock that is applied, Hz; requests above are cut to it."""
+        return self.sm_clock_max * self.sm_clock_applied_share
+
 
 class OperatingPoint(Record):
     """Where a GPU runs: requested clocks, power limit, temperature.
 
     `temperature` NaN means "not given": it then follows from the thermal resistance.
+    `mem_locked`: 1 where the memory clock is locked, 0 where it is left alone (GeForce
+    boards then run the SMs at a higher voltage, see `voltage`).
     """
 
     sm_clock: Float[Array, "*batch"] = eqx.field(converter=as_float)  # Hz
     mem_clock: Float[Array, "*batch"] = eqx.field(converter=as_float)  # Hz
     power_cap: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W
-    temperature: Float[Array, "*batch"] = eqx.field(
-        converter=as_float, default=float("nan")
-    )  # C
+    temperature: Float[Array, "*batch"] = eqx.field(converter=as_float)  # C
+    mem_locked: Float[Array, "*batch"] = eqx.field(converter=as_float)
+
+    def __init__(
+        self,
+        sm_clock: ArrayLike | Sequence[int | float],
+        mem_clock: ArrayLike | Sequence[int | float],
+        power_cap: ArrayLike | Sequence[int | float],
+        temperature: ArrayLike | Sequence[int | float] | None = None,
+        mem_locked: ArrayLike | Sequence[int | float] | None = None,
+    ):
+        self.sm_clock = as_float(sm_clock)
+        self.mem_clock = as_float(mem_clock)
+        self.power_cap = as_float(power_cap)
+        shape = self.sm_clock.shape  # what is left out fits the rest
+        given = np.full(shape, math.nan) if temperature is None else temperature
+        locked = np.zeros(shape) if mem_locked is None else mem_locked
+        self.temperature, self.mem_locked = as_float(given), as_float(locked)
 
 
 def default_point(gpu: GpuSpec) -> OperatingPoint:
@@ -132,28 +162,38 @@ KNEE_WIDTH: Final = 0.03 * GHz
 """Width of the softplus that rounds the V-f knee (0.02-0.05 GHz fit alike)."""
 
 
-def voltage(gpu: GpuSpec, sm_clock: Float[Array, "*p"]) -> Float[Array, "*p"]:
+def voltage(
+    gpu: GpuSpec, sm_clock: Float[Array, "*p"], mem_locked: ArrayLike = 1.0
+) -> Float[Array, "*p"]:
     """Core voltage at `sm_clock` (Hz), V: flat up to a knee, then rising.
 
     V(f) = V0 + s h + q h^2, h = w ln(1 + exp((f - knee)/w)). Monotone for s, q >= 0.
     On the A100-PCIe-40GB table (81 rows) rms 2.3 mV, one step of 6.25 mV.
+    Where the memory clock is not locked (`mem_locked` 0), s grows by
+    `vf_unlocked_slope`: an RTX 3080 Ti draws up to 11 % less at the same SM clock as
+    soon as its memory clock is locked, even at its highest (arXiv 2601.08539).
     """
     h = KNEE_WIDTH * jax.nn.softplus((sm_clock - gpu.vf_knee_clock) / KNEE_WIDTH)
-    return gpu.vf_floor_voltage + gpu.vf_slope * h + gpu.vf_curvature * h**2
+    slope = gpu.vf_slope + gpu.vf_unlocked_slope * (1 - mem_locked)
+    return gpu.vf_floor_voltage + slope * h + gpu.vf_curvature * h**2
 
 
-def relative_voltage(gpu: GpuSpec, sm_clock: Float[Array, "*p"]) -> Float[Array, "*p"]:
+def relative_voltage(
+    gpu: GpuSpec, sm_clock: Float[Array, "*p"], mem_locked: ArrayLike = 1.0
+) -> Float[Array, "*p"]:
     """V(f)/V0, the ratio that core energies (stated at V0) scale with."""
-    return voltage(gpu, sm_clock) / gpu.vf_floor_voltage
+    return voltage(gpu, sm_clock, mem_locked) / gpu.vf_floor_voltage
 
 
-def idle_power(gpu: GpuSpec, sm_clock: Float[Array, "*p"]) -> Float[Array, "*p"]:
+def idle_power(
+    gpu: GpuSpec, sm_clock: Float[Array, "*p"], mem_locked: ArrayLike = 1.0
+) -> Float[Array, "*p"]:
     """Board power at zero work and locked `sm_clock` (Hz), W, on a cold board.
 
     P = c + a V^2 f + b V^4: board and memory, clock tree of empty SMs, leakage. With
     the A100 tables (81 rows each) rms 0.35-0.37 W.
     """
-    v = voltage(gpu, sm_clock)
+    v = voltage(gpu, sm_clock, mem_locked)
     return (
         gpu.idle_constant + gpu.idle_clock * v**2 * sm_clock + gpu.idle_leakage * v**4
     )

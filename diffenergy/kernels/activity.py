@@ -140,7 +140,7 @@ def _unexplained(
 ) -> Array:
     """Core energy (J at V0, of either sign) that the reference power shows beyond the
     units, 0 without one."""
-    core = relative_voltage(gpu, clock) ** 2 * c.core_energy
+    core = relative_voltage(gpu, clock, 0.0) ** 2 * c.core_energy  # as at `point`
     times = timing(d, gpu, c, clock, mem)
     load = sum(launch_energy(d, times, c, clock, core)) / times.time
     warm = gpu.ambient_temperature + gpu.thermal_resistance * shape.power

@@ -35,7 +35,8 @@ COMPONENTS: Final = (
 LAUNCH_COMPONENTS: Final = COMPONENTS[:-2]
 MAX_TEMPERATURE: Final = 95.0
 """C; boards throttle before."""
-_REFERENCE: Final = 40.0
+LEAKAGE_REFERENCE: Final = 40.0
+"""C; the idle table holds the leakage of a cold board."""
 _STEPS: Final = 6
 
 
@@ -78,6 +79,12 @@ def launch_energy(
     )
 
 
+def leakage_growth(c: Corrections, temperature: Array) -> Array:
+    """exp((T - 40)/efold) - 1: leakage at `temperature` (C) beyond the idle table."""
+    hot = jnp.minimum(temperature, MAX_TEMPERATURE)
+    return jnp.expm1((hot - LEAKAGE_REFERENCE) / c.leakage_efold)
+
+
 def static_power(
     gpu: GpuSpec, c: Corrections, clock: Array, load: Array, point: OperatingPoint
 ) -> tuple[Array, Array]:
@@ -89,17 +96,17 @@ def static_power(
     """
     slower = 1 - point.mem_clock / gpu.mem_clock
     memory = gpu.idle_constant * c.memory_idle * slower
-    idle = c.idle_scale * (idle_power(gpu, clock) - memory)
-    scale = c.leakage * gpu.tdp * relative_voltage(gpu, clock) ** 4
+    idle = c.idle_scale * (idle_power(gpu, clock, point.mem_locked) - memory)
+    volts = relative_voltage(gpu, clock, point.mem_locked)
+    scale = c.leakage * gpu.tdp * volts**4
 
     def leak(temperature: Array) -> Array:
-        hot = jnp.minimum(temperature, MAX_TEMPERATURE)
-        return scale * jnp.expm1((hot - _REFERENCE) / c.leakage_efold)
+        return scale * leakage_growth(c, temperature)
 
     known = ~jnp.isnan(point.temperature)
     leakage = leak(gpu.ambient_temperature + gpu.thermal_resistance * (load + idle))
     for _ in range(_STEPS):
         power = load + idle + leakage
         leakage = leak(gpu.ambient_temperature + gpu.thermal_resistance * power)
-    given = leak(jnp.where(known, point.temperature, _REFERENCE))
+    given = leak(jnp.where(known, point.temperature, LEAKAGE_REFERENCE))
     return idle, jnp.where(known, given, leakage)

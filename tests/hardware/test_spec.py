@@ -67,6 +67,14 @@ def test_relative_voltage(name: str, clock: float, ratio: float):
     assert got == pytest.approx(ratio, abs=0.015)
 
 
+def test_memory_clock_left_alone_raises_the_voltage_above_the_knee():
+    gpu, flat = load_gpu("rtx-3080-ti"), load_gpu("a100-pcie-40gb")
+    for clock, more in ((1.86 * GHz, 0.22 * (1.86 - 1.555)), (1.2 * GHz, 0.0)):
+        at = jnp.asarray(clock)
+        assert voltage(gpu, at, 0.0) - voltage(gpu, at) == pytest.approx(more, abs=1e-4)
+        assert voltage(flat, at, 0.0) == voltage(flat, at)
+
+
 @pytest.mark.shared_data
 @pytest.mark.parametrize(
     ("name", "table", "lowest", "highest", "limit"),
