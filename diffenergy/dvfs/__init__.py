@@ -1,0 +1,1 @@
+"""Frequency schedules: clocks for every kernel, phase or iteration."""

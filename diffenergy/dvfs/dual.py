@@ -1,0 +1,187 @@
+"""Lagrangian search along the launch order: plans, and lines that bound all of them.
+
+At a price of time every schedule has energy + price x time of at least what the dynamic
+programme finds: a half-plane in the time-energy plane. The schedules found on the way
+are plans.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from . import lookahead, stall
+from .caps import Oracle, ceilings, cool_settings, weights
+from .hulls import Line
+from .positions import Positions
+from .problem import Total
+from .totals import (
+    TIE,
+    by_stage,
+    default_total,
+    stage_slope,
+    tangent_offset,
+    total,
+    within_caps,
+)
+
+_PRICES: Final = 24
+"""Most prices tried between a fast and a lean plan."""
+_BENDS: Final = 5
+"""Most tangents of the stage times for each price."""
+_SAME_SLOPE: Final = 0.02
+"""Difference to the slope of the plan at which a tangent is good enough."""
+_HIGHEST: Final = 1e6
+"""Price at which only time counts, in mean powers of the default."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Found:
+    """Plans and the half-planes energy + price x time >= least."""
+
+    settings: list[Int[np.ndarray, " position"]] = dataclasses.field(
+        default_factory=list
+    )
+    time: list[float] = dataclasses.field(default_factory=list)
+    energy: list[float] = dataclasses.field(default_factory=list)
+    price: list[float] = dataclasses.field(default_factory=list)
+    least: list[float] = dataclasses.field(default_factory=list)
+
+    @property
+    def total(self) -> Total:
+        """Totals of the plans."""
+        return Total(np.array(self.time), np.array(self.energy))
+
+    def line(self) -> Line:
+        """Lower boundary of the half-planes' intersection."""
+        order = np.lexsort((np.negative(self.least), np.negative(self.price)))
+        price, least = np.array(self.price)[order], np.array(self.least)[order]
+        _, firsts = np.unique(-price, return_index=True)
+        price, least = price[firsts], least[firsts]
+        i, j = np.triu_indices(len(price), 1)
+        x = (least[i] - least[j]) / (price[i] - price[j])
+        y = least[i] - price[i] * x
+        above = y + price[:, None] * x >= least[:, None] - 1e-9 * np.abs(least[:, None])
+        corner = np.flatnonzero(above.all(0))
+        corner = corner[np.lexsort((y[corner], x[corner]))]
+        x, y = x[corner], y[corner]
+        x[:1] *= 1 - TIE  # the fastest plan itself lies on the line
+        return Line(x, y)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Search:
+    """Plans of `places` by an `oracle` that answers prices, gathered in `found`."""
+
+    places: Positions
+    oracle: Oracle
+    holds: Callable[[Int[np.ndarray, " position"]], bool]
+    cool: Positions | None  # settings within the caps; None without caps
+    ceiling: Float[np.ndarray, " stage"]  # W, price of time above which a cap is passed
+    found: Found = dataclasses.field(default_factory=Found)
+
+    def add(self, settings: Int[np.ndarray, " position"]) -> Total | None:
+        """Keeps a plan if its clocks and caps hold; its totals."""
+        problem = self.places.problem
+        took = self.places.spent(settings)
+        if not np.all(np.isfinite(took.time)) or not within_caps(problem, took):
+            return None
+        if not self.holds(settings):
+            return None
+        exact = total(problem, took)
+        self.found.settings.append(settings)
+        self.found.time.append(float(exact.time))
+        self.found.energy.append(float(exact.energy))
+        return exact
+
+    def at(self, price: float) -> int:
+        """Index of the best plan found at a price of time (W); -1 if all break caps."""
+        first = len(self.found.time)
+        self._bend(price)
+        if self.cool is not None and len(self.found.time) == first:
+            prices = np.full(len(self.ceiling), price)
+            flat = stall.Prices(prices, np.ones_like(prices))
+            self.add(self.oracle(self.cool, flat).settings)
+        time, energy = (x[first:] for x in self.found.total)
+        return first + int(np.argmin(energy + price * time)) if len(time) else -1
+
+    def _bend(self, price: float) -> None:
+        """Adds the cheapest plans and their half-planes.
+
+        A stage time is at least its tangent of any slope: prices per stage. Halving
+        finds the slope that the plan has itself. A stage at its cap has a weight above
+        1, which makes its time cheaper (`caps.weights`).
+        """
+        problem = self.places.problem
+        rate, host = problem.wait_power + price, problem.host_time
+        slope = stage_slope(self._guess(), host)
+        low, high = np.zeros_like(host), np.ones_like(host)
+        for _ in range(_BENDS):
+            weight, credit, rest = weights(self.places, self.ceiling, rate * slope)
+            time = (rate * slope - credit) / weight - problem.wait_power
+            path = self.oracle(self.places, stall.Prices(time, weight))
+            rest = rest + rate * tangent_offset(slope, host)
+            self.found.price.append(price)
+            self.found.least.append(path.value + float(np.sum(rest)))
+            self.add(path.settings)
+            own = stage_slope(self.places.spent(path.settings).time, host)
+            if np.abs(own - slope).max() < _SAME_SLOPE:
+                return
+            low, high = (
+                np.where(own > slope, slope, low),
+                np.where(own < slope, slope, high),
+            )
+            slope = 0.5 * (low + high)
+
+    def _guess(self) -> Float[np.ndarray, " stage"]:
+        """GPU times of the newest plan, or the default's."""
+        if self.found.settings:
+            return self.places.spent(self.found.settings[-1]).time
+        problem = self.places.problem
+        return by_stage(problem, problem.count * problem.default_time)
+
+    def between(
+        self, fast: int, lean: int, quick: Callable[[Total], bool]
+    ) -> tuple[int, int]:
+        """Neighbours on the hull, between a fast and a lean plan, beside a limit.
+
+        `quick` says on which side of the limit a plan is.
+        """
+        time, energy = self.found.time, self.found.energy
+        for _ in range(_PRICES):
+            if time[lean] <= time[fast] or energy[fast] <= energy[lean]:
+                break
+            price = (energy[fast] - energy[lean]) / (time[lean] - time[fast])
+            new = self.at(price)
+            if new < 0:
+                break
+            level = energy[fast] + price * time[fast]
+            if energy[new] + price * time[new] >= level * (1 - 1e-10):
+                break
+            if quick(Total(np.asarray(time[new]), np.asarray(energy[new]))):
+                fast = new
+            else:
+                lean = new
+        return fast, lean
+
+    def highest_price(self) -> float:
+        """A price at which only time counts (W)."""
+        default = default_total(self.places.problem)
+        return float(_HIGHEST * default.energy / default.time)
+
+
+def search(places: Positions, latency: float | None) -> Search:
+    """A search with stalls, or (`latency` in s) with settings that stay that long."""
+    cool, oracle = cool_settings(places), stall.cheapest
+    if latency is not None:
+        stays = {id(p): lookahead.dwell(p, latency) for p in (places, cool) if p}
+
+        def oracle(places: Positions, prices: stall.Prices) -> stall.Path:
+            return lookahead.cheapest(places, stays[id(places)], prices)
+
+    def holds(settings: Int[np.ndarray, " position"]) -> bool:
+        return latency is None or lookahead.holds(places, settings, latency)
+
+    return Search(places, oracle, holds, cool, ceilings(places, oracle))

@@ -1,0 +1,214 @@
+"""Exact finish of one plan: the multiple-choice knapsack as an integer programme.
+
+HiGHS proves the optimum. Host time makes the stage time convex in the GPU time; it is
+bounded below by tangents, to which every round adds those at the last answer.
+"""
+
+import dataclasses
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from .plan import Objective
+from .problem import Problem
+from .quiet import silent_stdout
+from .totals import by_stage, default_total, stage_slope, stage_time
+
+_ROUNDS: Final = 4
+"""Most rounds of tangents."""
+_TANGENTS: Final = 12
+_SECONDS: Final = 2.0
+_NODES: Final = 50_000
+_GAP: Final = 1e-7
+"""Share of the optimum at which HiGHS may stop."""
+_SIZE: Final = 1e3
+"""Time and energy of the default in the solver, whose tolerances are 1e-6."""
+
+
+class Proof(NamedTuple):
+    """Launches of every kernel at every setting in some answers, and a bound.
+
+    Where there is host time an answer may pass a limit by a little: total it. `bound`,
+    of the objective, is -inf if caps on stages with host time keep it from being one.
+    """
+
+    launches: list[Float[np.ndarray, "kernel setting"]]
+    bound: float
+
+
+def prove(
+    problem: Problem,
+    objective: Objective,
+    allowed: Bool[np.ndarray, "kernel setting"],
+    whole: bool,
+) -> Proof:
+    """Least energy (or time) with `allowed` settings.
+
+    `whole`: all launches of a kernel share a setting; else they may be split.
+    """
+    default = default_total(problem)
+    second, joule = (float(x) / _SIZE for x in default)
+    watt = joule / second
+    scaled = _scaled(problem, second, joule)
+    asked = objective._replace(power_cap=objective.power_cap / watt)
+    model = _Model(scaled, asked, allowed, whole)
+    answers, bound = [], -np.inf
+    for _ in range(_ROUNDS):
+        result = model.solve()
+        if result.mip_dual_bound is not None:
+            bound = max(bound, float(result.mip_dual_bound))
+        if result.x is None:
+            break
+        answers.append(model.launches(result.x))
+        if not model.refine(answers[-1]):
+            break
+    unit = second if objective.goal == "time" else joule
+    return Proof(answers, bound * unit if model.bounds else -np.inf)
+
+
+def _scaled(problem: Problem, second: float, joule: float) -> Problem:
+    """The problem in solver's units."""
+    watt = joule / second
+    return dataclasses.replace(
+        problem,
+        time=problem.time / second,
+        energy=problem.energy / joule,
+        default_time=problem.default_time / second,
+        default_energy=problem.default_energy / joule,
+        power_cap=problem.power_cap / watt,
+        host_time=problem.host_time / second,
+        wait_power=problem.wait_power / watt,
+    )
+
+
+class _Model:
+    """Columns: launches of every allowed (kernel, setting), then stage times."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        objective: Objective,
+        allowed: Bool[np.ndarray, "kernel setting"],
+        whole: bool,
+    ):
+        self.problem, self.objective = problem, objective
+        self.kernel, self.setting = np.nonzero(allowed & problem.usable)
+        integral = problem.count == np.rint(problem.count)
+        self.units = np.where(integral & (not whole), problem.count, 1.0)
+        self.share = (problem.count / self.units)[self.kernel]
+        stage = problem.stage[self.kernel]
+        self.in_stage = np.equal.outer(np.arange(len(problem.stages)), stage)
+        self.time = self.share * problem.time[self.kernel, self.setting]
+        energy = self.share * problem.energy[self.kernel, self.setting]
+        self.spent = energy - problem.wait_power[stage] * self.time
+        self.bent = problem.host_time > 0
+        self.bounds = not np.any(self.bent & np.isfinite(problem.power_cap))
+        self.points = [self._range(s) for s in range(len(problem.stages))]
+        self.centre = np.array([points[len(points) // 2] for points in self.points])
+
+    def _range(self, stage: int) -> np.ndarray:
+        """GPU times at which the first tangents touch."""
+        low = np.zeros(len(self.problem.kernels)) + np.inf
+        high = np.zeros(len(self.problem.kernels))
+        units = self.units[self.kernel]
+        np.minimum.at(low, self.kernel, units * self.time)
+        np.maximum.at(high, self.kernel, units * self.time)
+        here = self.problem.stage == stage
+        return np.linspace(low[here].sum(), high[here].sum(), _TANGENTS)
+
+    def solve(self) -> Any:
+        """Answer of HiGHS."""
+        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.sparse import csr_array
+
+        p, columns = self.problem, len(self.kernel)
+        stages = len(p.stages)
+        rows, low, high = self._rows()
+        cost = np.concatenate([self.spent, p.wait_power])
+        if self.objective.goal == "time":
+            cost = np.concatenate([np.zeros(columns), np.ones(stages)])
+        upper = np.concatenate([self.units[self.kernel], np.full(stages, np.inf)])
+        options = {
+            "time_limit": _SECONDS, "node_limit": _NODES, "mip_rel_gap": _GAP,
+            "presolve": False,
+        }  # fmt: skip
+        with silent_stdout():
+            return milp(
+                cost,
+                integrality=np.arange(columns + stages) < columns,
+                bounds=Bounds(0, upper),  # pyright: ignore[reportArgumentType]
+                constraints=LinearConstraint(csr_array(rows), low, high),  # pyright: ignore[reportArgumentType]
+                options=options,
+            )
+
+    def _rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        p, stages = self.problem, len(self.problem.stages)
+        kernels = np.equal.outer(np.arange(len(p.kernels)), self.kernel).astype(float)
+        parts = [
+            (_wide(kernels, np.zeros((len(kernels), stages))), self.units, self.units)
+        ]
+        unit = np.eye(stages)
+        for s, points in enumerate(self.points):
+            # stage time - slope x GPU time >= time at the point - slope x point
+            host = p.host_time[s]
+            slope = stage_slope(points, host)
+            rest = stage_time(points, host) - slope * points
+            left = _wide(
+                -np.outer(slope, self.in_stage[s] * self.time), unit[[s] * len(points)]
+            )
+            high = np.full(len(points), np.inf) if self.bent[s] else rest
+            parts.append((left, rest, high))
+            if np.isfinite(p.power_cap[s]):
+                parts.append(self._cap(s, float(host)))
+        parts += self._limits()
+        return tuple(np.concatenate(part) for part in zip(*parts, strict=True))  # pyright: ignore[reportReturnType]
+
+    def _cap(self, s: int, host: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Energy beyond waiting <= (cap - wait power) x a tangent of the stage time."""
+        at = self.centre[s]
+        slope = float(stage_slope(at, host))
+        power = self.problem.power_cap[s] - self.problem.wait_power[s]
+        left = self.in_stage[s] * (self.spent - power * slope * self.time)
+        most = power * (float(stage_time(at, host)) - slope * at)
+        zeros = np.zeros((1, len(self.problem.stages)))
+        return _wide(left[None], zeros), np.array([-np.inf]), np.array([most])
+
+    def _limits(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        p, stages = self.problem, len(self.problem.stages)
+        found = []
+        most = self.objective.most_time(default_total(p))
+        none = np.array([-np.inf])
+        if np.isfinite(most):
+            row = _wide(np.zeros((1, len(self.kernel))), np.ones((1, stages)))
+            found.append((row, none, np.array([most])))
+        if np.isfinite(self.objective.power_cap):
+            row = _wide(
+                self.spent[None], (p.wait_power - self.objective.power_cap)[None]
+            )
+            found.append((row, none, np.zeros(1)))
+        return found
+
+    def launches(self, x: np.ndarray) -> Float[np.ndarray, "kernel setting"]:
+        """Launches of every kernel at every setting."""
+        found = np.zeros(self.problem.time.shape)
+        found[self.kernel, self.setting] = np.rint(x[: len(self.kernel)]) * self.share
+        return found
+
+    def refine(self, launches: np.ndarray) -> bool:
+        """Adds tangents at an answer; whether that could change it."""
+        if not self.bent.any():
+            return False
+        time = np.where(launches > 0, self.problem.time, 0.0)
+        gpu = by_stage(self.problem, (launches * time).sum(1))
+        moved = False
+        for s in np.flatnonzero(self.bent):
+            if np.abs(self.points[s] - gpu[s]).min() > 1e-9 * gpu[s]:
+                self.points[s] = np.append(self.points[s], gpu[s])
+                moved = True
+        self.centre = gpu
+        return moved
+
+
+def _wide(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    return np.concatenate([left, right], axis=1)

@@ -1,0 +1,138 @@
+"""`frontier`: the least energy at every slowdown, at once."""
+
+import dataclasses
+from typing import Final, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from . import free, groups, pick
+from .hulls import Line
+from .local import leanest
+from .plan import Infeasible, Objective
+from .problem import Problem, Total
+from .solve import ANY, Rules, single_settings, solve
+from .totals import TIE, default_total
+
+STEP: Final = 0.1
+"""Steps of slowdown (%)."""
+
+
+class Frontier(NamedTuple):
+    """Leanest plan found at every slowdown limit; NaN where nothing keeps the limit."""
+
+    slowdown: Float[np.ndarray, " limit"]  # %, the limit
+    time: Float[np.ndarray, " limit"]  # s
+    energy: Float[np.ndarray, " limit"]  # J
+    bound: Float[np.ndarray, " limit"]  # J; no plan within the limit takes less
+
+    def points(self, default: Total) -> Float[np.ndarray, "point 2"]:
+        """(time change, energy change) of the different plans, %, by rising time."""
+        found = np.isfinite(self.time)
+        pairs = np.stack(
+            [
+                100 * (self.time[found] / default.time - 1),
+                100 * (self.energy[found] / default.energy - 1),
+            ],
+            axis=-1,
+        )
+        return np.unique(pairs, axis=0)
+
+
+def frontier(
+    problem: Problem,
+    slowdowns: Float[np.ndarray, " limit"] | None = None,
+    rules: Rules = ANY,
+) -> Frontier:
+    """Least energy within every slowdown limit (%), and its bound.
+
+    Without `slowdowns`: every 0.1 % from the least reachable to the leanest plan.
+    Plans are those of the hull and of dynamic programming (no integer programme).
+    """
+    if rules.granularity == "phase":
+        phases = groups.by_stage(problem).problem
+        settable = bool(phases.usable.any(1).all())
+        finer = "kernel" if settable else "iteration"
+        rules = dataclasses.replace(rules, granularity=finer)
+        return frontier(phases if settable else problem, slowdowns, rules)
+    plans, line = _plans(problem, rules)
+    if slowdowns is None:
+        slowdowns = _steps(plans, default_total(problem))
+    if rules.aggregation == "local" and rules.granularity == "kernel":
+        return _local(problem, slowdowns, rules)
+    return _within(problem, plans, line, slowdowns)
+
+
+def _plans(problem: Problem, rules: Rules) -> tuple[Total, Line | None]:
+    """Totals of many plans, and the line below all; `None`: they are all there are."""
+    if rules.granularity == "iteration" or rules.held:
+        return single_settings(problem).total, None
+    if rules.switching is not None and not rules.free:
+        from .switch import switched_front
+
+        return switched_front(
+            problem, rules.switching, rules.per_launch, rules.stall_power
+        )
+    line = free.bound(problem)
+    parts = groups.split(problem).problem if rules.per_launch else problem
+    return free.front(parts).total, line
+
+
+def _within(
+    problem: Problem,
+    plans: Total,
+    line: Line | None,
+    slowdowns: Float[np.ndarray, " limit"],
+) -> Frontier:
+    default = default_total(problem)
+    plans = Total(
+        np.append(plans.time, default.time), np.append(plans.energy, default.energy)
+    )
+    most = default.time * (1 + slowdowns / 100)
+    best = pick.best_within(plans, most)
+    found = best >= 0
+    time = np.where(found, plans.time[best], np.nan)
+    energy = np.where(found, plans.energy[best], np.nan)
+    bound = energy
+    if line is not None:
+        bound = np.where(found, np.minimum(line.at(most * (1 + TIE)), energy), np.nan)
+    return Frontier(slowdowns, time, energy, bound)
+
+
+def _steps(plans: Total, default: Total) -> Float[np.ndarray, " limit"]:
+    time = np.append(plans.time, default.time)
+    leanest = time[np.argmin(np.append(plans.energy, default.energy))]
+    first, last = 100 * (np.array([time.min(), leanest]) / default.time - 1)
+    return STEP * np.arange(np.ceil(first / STEP - TIE), np.ceil(last / STEP) + 1)
+
+
+def _local(
+    problem: Problem, slowdowns: Float[np.ndarray, " limit"], rules: Rules
+) -> Frontier:
+    """Every kernel keeps the limit; where that is not all, plans one by one."""
+    if not rules.free:
+        return _one_by_one(problem, slowdowns, rules)
+    time, energy, bound = leanest(problem, slowdowns)
+    left = np.flatnonzero(np.isnan(time))
+    rest = _one_by_one(problem, slowdowns[left], rules)
+    time[left], energy[left], bound[left] = rest.time, rest.energy, rest.bound
+    default = default_total(problem)
+    alone = (slowdowns >= 0) & (energy > default.energy)
+    time = np.where(alone, default.time, time)
+    energy = np.where(alone, default.energy, energy)
+    return Frontier(slowdowns, time, energy, np.minimum(bound, energy))
+
+
+def _one_by_one(
+    problem: Problem, slowdowns: Float[np.ndarray, " limit"], rules: Rules
+) -> Frontier:
+    rows = []
+    for slowdown in slowdowns:
+        try:
+            plan = solve(
+                problem, Objective(max_slowdown=float(slowdown)), rules, exact=False
+            )
+            rows.append((plan.time, plan.energy, plan.bound))
+        except Infeasible:
+            rows.append((np.nan, np.nan, np.nan))
+    return Frontier(slowdowns, *np.array(rows).reshape(-1, 3).T)

@@ -1,0 +1,109 @@
+"""`launches`: a schedule unrolled, which kernel runs when and at which clocks."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from .plan import Plan
+from .problem import Problem
+from .totals import Spent, stage_time
+
+
+class Launches(NamedTuple):
+    """The launches of one iteration in order.
+
+    A kernel that the launch order names less often than it is launched repeats itself.
+    """
+
+    kernel: Int[np.ndarray, " launch"]
+    setting: Int[np.ndarray, " launch"]
+    start: Float[np.ndarray, " launch"]  # s after the iteration begins
+    time: Float[np.ndarray, " launch"]  # s until the next one
+
+    def changes(self) -> Int[np.ndarray, " change"]:
+        """The first launch, and those at another setting than the one before."""
+        return np.flatnonzero(np.diff(self.setting, prepend=-1))
+
+
+def launch_costs(problem: Problem, plan: Plan) -> Spent:
+    """Time (s) and energy (J) of one launch of every row of `plan`."""
+    if plan.solver == "default":
+        return Spent(
+            problem.default_time[plan.kernel], problem.default_energy[plan.kernel]
+        )
+    return Spent(
+        problem.time[plan.kernel, plan.setting],
+        problem.energy[plan.kernel, plan.setting],
+    )
+
+
+def launches(problem: Problem, plan: Plan) -> Launches:
+    """Every launch of one iteration of `plan`.
+
+    Time in which a stage waits for its host lies evenly over the stage, time in which
+    clocks change evenly over the iteration: `plan.time` is the end of the last launch.
+    """
+    kernel = problem.sequence()
+    row = _row_of_launch(problem, plan, kernel)
+    repeats = problem.count / np.bincount(kernel, minlength=len(problem.kernels))
+    busy = launch_costs(problem, plan).time[row] * repeats[kernel]
+    stage = problem.stage[kernel]
+    gpu = np.bincount(stage, busy, len(problem.stages))
+    time = busy * (stage_time(gpu, problem.host_time) / gpu)[stage]
+    time = time * (plan.time / time.sum())
+    return Launches(kernel, plan.setting[row], np.cumsum(time) - time, time)
+
+
+def default_change(problem: Problem, plan: Plan) -> Spent:
+    """Change of time and energy of every row of `plan` against default clocks, %."""
+    cost = launch_costs(problem, plan)
+    return Spent(
+        100 * (cost.time / problem.default_time[plan.kernel] - 1),
+        100 * (cost.energy / problem.default_energy[plan.kernel] - 1),
+    )
+
+
+def _row_of_launch(
+    problem: Problem, plan: Plan, kernel: Int[np.ndarray, " launch"]
+) -> Int[np.ndarray, " launch"]:
+    """Row of `plan` that every launch belongs to.
+
+    If the rows are the kernels of all loop bodies in order, each turn repeats them;
+    else the launches of a kernel take its rows one after the other.
+    """
+    bodies = np.concatenate([loop.kernels for loop in problem.loops])
+    widths = [len(loop.kernels) for loop in problem.loops]
+    turns = np.repeat([float(loop.turns) for loop in problem.loops], widths)
+    if np.array_equal(bodies, plan.kernel):
+        repeats = problem.count / np.bincount(kernel, minlength=len(problem.count))
+        if np.allclose(turns * repeats[bodies], plan.count):
+            parts = np.split(np.arange(len(bodies)), np.cumsum(widths)[:-1])
+            return np.concatenate(
+                [
+                    np.tile(part, loop.turns)
+                    for part, loop in zip(parts, problem.loops, strict=True)
+                ]
+            )
+    rows = np.argsort(plan.kernel, kind="stable")
+    ends = plan.kernel[rows] + _share_up_to(plan.kernel[rows], plan.count[rows])
+    order = np.argsort(kernel, kind="stable")
+    ones = np.ones(len(kernel))
+    places = kernel[order] + _share_up_to(kernel[order], ones, middle=True)
+    row = np.empty(len(kernel), dtype=np.int64)
+    row[order] = rows[np.searchsorted(ends, places)]
+    return row
+
+
+def _share_up_to(
+    kernel: Int[np.ndarray, " row"],
+    count: Float[np.ndarray, " row"],
+    middle: bool = False,
+) -> Float[np.ndarray, " row"]:
+    """Share (0-1) of its kernel's launches up to the end, or middle, of every row.
+
+    Rows are sorted by kernel.
+    """
+    whole = np.bincount(kernel, count)
+    upto = np.cumsum(count) - (np.cumsum(whole) - whole)[kernel]
+    return (upto - (count / 2 if middle else 0.0)) / whole[kernel]

@@ -1,0 +1,127 @@
+"""Aggregation "local": every kernel keeps the limits by itself."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from .free import restricted
+from .plan import Infeasible, Objective
+from .problem import Problem, Total
+from .totals import (
+    TIE,
+    by_stage,
+    chosen,
+    default_total,
+    stage_slope,
+    stage_time,
+    total,
+    within_caps,
+)
+
+
+def keeping(problem: Problem, objective: Objective) -> Problem:
+    """The problem with only those settings at which a kernel keeps the limits itself.
+
+    For EDP and ED2P only the best of them is left. Raises `Infeasible` with the least
+    slowdown that every kernel reaches, or the least power.
+    """
+    most = problem.default_time * (1 + objective.max_slowdown / 100) * (1 + TIE)
+    allowed = problem.usable & (problem.time <= most[:, None])
+    cap = objective.power_cap * (1 + TIE)
+    power = _power(problem)
+    allowed &= power <= cap
+    if not np.all(allowed.any(1)):
+        raise _infeasible(problem, objective, power)
+    if objective.goal in ("edp", "ed2p"):
+        value = objective.value(Total(problem.time, problem.energy))
+        allowed &= np.where(allowed, value, np.inf) == _least(allowed, value)
+    return restricted(problem, allowed)
+
+
+class Leanest(NamedTuple):
+    """Totals when every kernel takes its leanest setting; NaN where that is no plan."""
+
+    time: Float[np.ndarray, " limit"]  # s
+    energy: Float[np.ndarray, " limit"]  # J
+    bound: Float[np.ndarray, " limit"]  # J
+
+
+def leanest(problem: Problem, slowdowns: Float[np.ndarray, " limit"]) -> Leanest:
+    """The leanest setting of every kernel within each slowdown (%) of its own.
+
+    A tangent of the stage time says what waiting a second of a kernel saves. NaN where
+    a kernel cannot keep the limit, a stage passes its cap or the sum the limit.
+    """
+    ratio = 1 + slowdowns / 100
+    gpu = by_stage(problem, ratio[:, None] * problem.count * problem.default_time)
+    choice, _ = _leanest_at(problem, ratio, gpu)
+    gpu = np.where(np.isfinite(gpu), chosen(problem, choice).time, gpu)
+    choice, bound = _leanest_at(problem, ratio, gpu)
+    time, energy = np.full((2, len(ratio)), np.nan)
+    kept = np.flatnonzero(np.isfinite(bound))
+    spent = chosen(problem, choice[kept])
+    found = total(problem, spent)
+    limit = default_total(problem).time * ratio[kept] * (1 + TIE)
+    good = within_caps(problem, spent) & (found.time <= limit)
+    time[kept[good]], energy[kept[good]] = found.time[good], found.energy[good]
+    return Leanest(time, energy, bound)
+
+
+def _leanest_at(
+    problem: Problem,
+    ratio: Float[np.ndarray, " limit"],
+    gpu: Float[np.ndarray, "limit stage"],
+) -> tuple[Int[np.ndarray, "limit kernel"], Float[np.ndarray, " limit"]]:
+    """Best settings for tangents at GPU times (s), and a bound of the energy (J)."""
+    gpu = np.where(np.isfinite(gpu), gpu, 1.0)
+    slope = stage_slope(gpu, problem.host_time)
+    rest = stage_time(gpu, problem.host_time) - slope * gpu
+    bound = rest @ problem.wait_power
+    choice = np.empty((len(ratio), len(problem.kernels)), np.int64)
+    for kernel, stage in enumerate(problem.stage):
+        most = problem.default_time[kernel] * ratio * (1 + TIE)
+        usable = problem.usable[kernel]
+        time = np.where(usable, problem.time[kernel], 0.0)
+        saved = (problem.wait_power[stage] * (1 - slope[:, stage]))[:, None]
+        cost = problem.energy[kernel] - saved * time
+        cost = np.where(usable & (time <= most[:, None]), cost, np.inf)
+        choice[:, kernel] = cost.argmin(1)
+        bound = bound + problem.count[kernel] * cost.min(1)
+    return choice, bound
+
+
+def _power(problem: Problem) -> Float[np.ndarray, "kernel setting"]:
+    usable = problem.usable
+    time = np.where(usable, problem.time, 1.0)
+    return np.where(usable, problem.energy, np.inf) / time
+
+
+def _least(
+    allowed: Bool[np.ndarray, "kernel setting"],
+    value: Float[np.ndarray, "kernel setting"],
+) -> Float[np.ndarray, "kernel 1"]:
+    return np.where(allowed, value, np.inf).min(1, keepdims=True)
+
+
+def _infeasible(
+    problem: Problem, objective: Objective, power: Float[np.ndarray, "kernel setting"]
+) -> Infeasible:
+    cool = power <= objective.power_cap * (1 + TIE)
+    fastest = np.where(cool, problem.time, np.inf).min(1) / problem.default_time
+    worst = int(np.argmax(fastest))
+    least, name = float(power.min(1).max()), problem.kernels[worst]
+    slowdown = float(100 * (fastest[worst] - 1))
+    if np.isinf(slowdown):
+        return Infeasible(
+            f"kernel `{name}` draws more than {objective.power_cap:g} W at every "
+            f"setting; all kernels can keep {least:.2f} W.",
+            slowdown,
+            least,
+        )
+    return Infeasible(
+        f"kernel `{name}` cannot keep a slowdown of {objective.max_slowdown:g} %; the "
+        f"least that every kernel reaches is {np.ceil(slowdown * 100) / 100:.2f} %.",
+        slowdown,
+        least,
+    )

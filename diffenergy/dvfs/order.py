@@ -1,0 +1,110 @@
+"""Launch order of a listing, whose rows only say how often a kernel is launched."""
+
+import itertools
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Final
+
+from .problem import Loop
+
+Slot = list[tuple[int, int]]
+"""A place in the launch order: the rows that stand there in turn, with their counts."""
+_VARYING: Final = ("count", "kv_len")
+
+
+def listing_order(kernels: Sequence[dict], first: int = 0) -> list[Loop]:
+    """Loops of the rows `kernels` of a listing, whose first row has number `first`.
+
+    Rows that differ in nothing but their KV length are one place of the layer, which
+    they take one after another as a generation goes on.
+    """
+    keys = [
+        tuple(sorted((k, str(v)) for k, v in kernel.items() if k not in _VARYING))
+        if "kv_len" in kernel
+        else i
+        for i, kernel in enumerate(kernels)
+    ]
+    return loops_of([round(kernel["count"]) for kernel in kernels], keys, first)
+
+
+def loops_of(
+    counts: Sequence[int], keys: Sequence[Hashable] | None = None, first: int = 0
+) -> list[Loop]:
+    """Loops of rows that are launched `counts` times; rows of one key share a place.
+
+    Places whose count is the commonest one above 1 are the body of a layer; one that is
+    taken m times as often stands m times in the body, evenly spread. Launches that fill
+    no whole turn come behind the body, other places before or behind it, as listed.
+    Passes follow each other layer by layer, so that the few launches between two passes
+    come once, not after every pass. `first` is the number of the first row.
+
+    Example:
+
+    >>> loops_of([1, 8, 8, 16, 1])
+    [Loop(kernels=(0,), turns=1), Loop(kernels=(1, 3, 2, 3), turns=8), \
+Loop(kernels=(4,), turns=1)]
+    """
+    slots: dict[Hashable, Slot] = {}
+    for i, count in enumerate(counts):
+        slots.setdefault(i if keys is None else keys[i], []).append((first + i, count))
+    places = list(slots.values())
+    totals = [sum(count for _, count in slot) for slot in places]
+    repeated = Counter(total for total in totals if total > 1)
+    turns = max(repeated, key=lambda c: (repeated[c], c)) if repeated else 0
+    inside = [i for i, total in enumerate(totals) if turns and total >= turns]
+    loops: list[Loop] = []
+    for i, slot in enumerate(places):
+        if i in inside[:1]:
+            body = _body([(places[j], totals[j] // turns) for j in inside])
+            loops += _turned(body, turns)
+        rest = totals[i] % turns if i in inside else totals[i]
+        if rest:
+            loops += _turned([(_last(slot, rest), 1)], rest)
+    return _joined(loops)
+
+
+def _body(slots: Sequence[tuple[Slot, int]]) -> list[tuple[Slot, int]]:
+    """One turn in order; `slots` come with how often they are taken in it."""
+    whole = [entry for entry in slots if entry[1] == 1]
+    places = [(float(i), entry) for i, entry in enumerate(whole)]
+    for slot, times in slots:
+        if times > 1:
+            step = len(whole) / times
+            places += [((j + 1) * step - 0.5, (slot, times)) for j in range(times)]
+    return [entry for _, entry in sorted(places, key=lambda place: place[0])]
+
+
+def _turned(body: Sequence[tuple[Slot, int]], turns: int) -> list[Loop]:
+    """`turns` turns of a body, cut where a slot goes on to its next row."""
+    launches = {id(slot): _rows(slot) for slot, _ in body}
+    loops: list[Loop] = []
+    for _ in range(turns):
+        kernels = tuple(next(launches[id(slot)]) for slot, _ in body)
+        if loops and loops[-1].kernels == kernels:
+            loops[-1] = Loop(kernels, loops[-1].turns + 1)
+        else:
+            loops.append(Loop(kernels, 1))
+    return loops
+
+
+def _rows(slot: Slot) -> Iterator[int]:
+    """Row that stands in a slot, launch by launch."""
+    for row, count in slot:
+        yield from itertools.repeat(row, count)
+
+
+def _last(slot: Slot, launches: int) -> Slot:
+    """The end of a slot, of so many launches."""
+    rows = list(_rows(slot))[-launches:]
+    return [(row, len(list(run))) for row, run in itertools.groupby(rows)]
+
+
+def _joined(loops: Sequence[Loop]) -> list[Loop]:
+    """Neighbours that are launched once, as one."""
+    joined: list[Loop] = []
+    for loop in loops:
+        if joined and joined[-1].turns == loop.turns == 1:
+            joined[-1] = Loop(joined[-1].kernels + loop.kernels, 1)
+        else:
+            joined.append(loop)
+    return joined

@@ -1,0 +1,111 @@
+"""`Objective`, `Switching` and `Plan`: what is asked of a schedule, and the answer."""
+
+import dataclasses
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from .problem import Total
+from .totals import TIE
+
+Goal = Literal["energy", "edp", "ed2p", "time"]
+Aggregation = Literal["global", "local"]
+Granularity = Literal["kernel", "phase", "iteration"]
+
+_DELAYS: Final = {"energy": 0, "edp": 1, "ed2p": 2}
+"""n of E T^n."""
+
+
+class Objective(NamedTuple):
+    """Least energy, E T, E T^2 or time among the schedules that keep two limits."""
+
+    goal: Goal = "energy"
+    max_slowdown: float = np.inf  # % against the default clocks; negative: faster
+    power_cap: float = np.inf  # W, mean over the iteration
+
+    def value(self, total: Total) -> Float[np.ndarray, "*plan"]:
+        """What is to be small: J, J s, J s^2 or s."""
+        if self.goal == "time":
+            return np.asarray(total.time)
+        return np.asarray(total.energy * total.time ** _DELAYS[self.goal])
+
+    def most_time(self, default: Total) -> float:
+        """Longest time allowed (s)."""
+        return float(default.time * (1 + self.max_slowdown / 100))
+
+    def keeps(self, total: Total, default: Total) -> Bool[np.ndarray, "*plan"]:
+        """Which totals keep both limits."""
+        fast = total.time <= self.most_time(default) * (1 + TIE)
+        if np.isinf(self.power_cap):
+            return np.asarray(fast)
+        return np.asarray(
+            fast & (total.energy <= self.power_cap * total.time * (1 + TIE))
+        )
+
+
+class Switching(NamedTuple):
+    """What a change of clocks between two launches costs.
+
+    `stall`: the GPU stands still for `latency`. `lookahead`: requests are sent ahead
+    and work goes on, but a setting stays for at least `latency` before the next change.
+    Each change takes `energy` besides.
+    """
+
+    kind: Literal["stall", "lookahead"]
+    latency: float  # s
+    energy: float = 0.0  # J
+
+    @property
+    def free(self) -> bool:
+        """Whether changes cost nothing."""
+        return self.latency == 0 and self.energy == 0
+
+    @property
+    def forbidden(self) -> bool:
+        """Whether no change can be paid for."""
+        return bool(np.isinf(self.latency) or np.isinf(self.energy))
+
+
+class Infeasible(Exception):
+    """No schedule keeps the limits; says what can be reached.
+
+    `slowdown`: least change of time within the power limits (%); `power`: least mean
+    power of an iteration (W).
+    """
+
+    def __init__(self, message: str, slowdown: float, power: float = np.nan):
+        super().__init__(message)
+        self.slowdown = slowdown
+        self.power = power
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A schedule: `count` launches of `kernel` at `setting` for every row.
+
+    One row per kernel, or (switching, `per_launch`) several: in launch order where
+    switching costs, else grouped by kernel. `solver` "default" leaves every clock
+    alone; its rows name the first setting.
+    """
+
+    kernel: Int[np.ndarray, " row"]
+    setting: Int[np.ndarray, " row"]
+    count: Float[np.ndarray, " row"]
+    time: float  # s, one iteration, switches and waiting included
+    energy: float  # J
+    value: float  # of the objective
+    bound: float  # no schedule of this kind has a smaller value
+    bound_energy: float  # J: least energy within the time limit, or the plan's time
+    solver: str
+    switches: float  # changes of setting in one iteration; NaN where they are free
+
+    @property
+    def gap(self) -> float:
+        """(value - bound) / value, 0-1: how far the optimum may lie below."""
+        return (self.value - self.bound) / self.value
+
+    @property
+    def total(self) -> Total:
+        """Time and energy."""
+        return Total(np.asarray(self.time), np.asarray(self.energy))

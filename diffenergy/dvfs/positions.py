@@ -1,0 +1,111 @@
+"""`Positions`: places of the launch order that choose a setting each, and their costs.
+
+Loops keep their clocks from turn to turn, so a place in a loop's body is one position
+that is passed `turns` times; without sharing, every launch is a position.
+"""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from .problem import Problem
+from .totals import Spent, sums
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Positions:
+    """Positions in launch order. `problem` says what their kernels cost."""
+
+    problem: Problem
+    kernel: Int[np.ndarray, " position"]
+    count: Float[np.ndarray, " position"]  # launches
+    entered: Float[np.ndarray, " position"]  # times it follows the position before
+    first: Int[np.ndarray, " position"]  # first position of its loop
+    again: Float[np.ndarray, " position"]  # at a loop's end: turns - 1, else 0
+    stall: float  # s that each change of setting takes
+    change_energy: float  # J of each change, the stall included
+
+    @property
+    def stage(self) -> Int[np.ndarray, " position"]:
+        """Stage of every position."""
+        return self.problem.stage[self.kernel]
+
+    @property
+    def time(self) -> Float[np.ndarray, "position setting"]:
+        """Time of all launches of every position (s)."""
+        return self.count[:, None] * self.problem.time[self.kernel]
+
+    @property
+    def energy(self) -> Float[np.ndarray, "position setting"]:
+        """Energy of all launches of every position (J)."""
+        return self.count[:, None] * self.problem.energy[self.kernel]
+
+    def changes(
+        self, settings: Int[np.ndarray, "*plan position"]
+    ) -> Float[np.ndarray, "*plan position"]:
+        """Changes of setting before the launches of every position."""
+        before = np.roll(settings, 1, axis=-1)
+        found = self.entered * (settings != before)
+        ends = np.flatnonzero(self.again)
+        starts = self.first[ends]
+        wraps = settings[..., ends] != settings[..., starts]
+        found[..., starts] += self.again[ends] * wraps
+        return found
+
+    def spent(self, settings: Int[np.ndarray, "*plan position"]) -> Spent:
+        """What the stages take, changes of setting included."""
+        changes = self.changes(settings)
+        stage, num = self.stage, len(self.problem.stages)
+        time = self.count * self.problem.time[self.kernel, settings]
+        energy = self.count * self.problem.energy[self.kernel, settings]
+        return Spent(
+            sums(time + self.stall * changes, stage, num),
+            sums(energy + self.change_energy * changes, stage, num),
+        )
+
+
+def positions(
+    problem: Problem, stall: float, change_energy: float, per_launch: bool
+) -> Positions:
+    """Positions of the loops' bodies, or of all launches.
+
+    A kernel that is launched more often than the loops say (a row that stands for many
+    launches) repeats itself at each of its positions.
+    """
+    bodies = [np.array(loop.kernels) for loop in problem.loops]
+    turns = [loop.turns for loop in problem.loops]
+    if per_launch:
+        bodies, turns = [problem.sequence()], [1]
+    sizes = np.array([len(body) for body in bodies])
+    kernel = np.concatenate(bodies).astype(np.int64)
+    each = np.repeat(turns, sizes).astype(float)
+    passes = np.bincount(kernel, each, len(problem.kernels))
+    if not np.all(passes):
+        name = problem.kernels[int(np.argmin(passes))]
+        raise ValueError(
+            f"`loops` never launches kernel `{name}`; switching costs need the launch "
+            f"order of all kernels."
+        )
+    ends = np.cumsum(sizes) - 1
+    starts = ends - sizes + 1
+    entered = each.copy()
+    entered[starts] = 1.0
+    entered[0] = 0.0
+    again = np.zeros(len(kernel))
+    again[ends] = np.array(turns) - 1.0
+    return Positions(
+        problem,
+        kernel,
+        each * (problem.count / passes)[kernel],
+        entered,
+        np.repeat(starts, sizes),
+        again,
+        stall,
+        change_energy,
+    )
+
+
+def loop_starts(places: Positions) -> Bool[np.ndarray, " position"]:
+    """Positions that begin a loop."""
+    return places.first == np.arange(len(places.first))

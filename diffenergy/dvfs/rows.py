@@ -1,0 +1,232 @@
+"""`problem_from_columns`: measured rows -> what every kernel costs at every setting."""
+
+import dataclasses
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int, Shaped
+
+from .problem import AUTO, LEFT_ALONE, Loop, Problem, pair_text
+
+_MOST_CELLS: Final = 50_000_000
+"""Kernels x settings; a table with more has its columns mixed up."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Grid:
+    """Rows as a table of kernels in launch order by settings in rising order."""
+
+    names: tuple[str, ...]
+    stages: tuple[str, ...]
+    stage: Int[np.ndarray, " kernel"]
+    count: Float[np.ndarray, " kernel"]
+    settings: Float[np.ndarray, "setting 2"]
+    time: Float[np.ndarray, "kernel setting"]
+    energy: Float[np.ndarray, "kernel setting"]
+
+    def kernel(self, index: int | np.integer) -> str:
+        return f"`{self.names[index]}` of stage `{self.stages[self.stage[index]]}`"
+
+
+def problem_from_columns(
+    stage: Shaped[np.ndarray, " row"],
+    instruction: Shaped[np.ndarray, " row"],
+    sm_clock: Float[np.ndarray, " row"],
+    mem_clock: Float[np.ndarray, " row"],
+    time: Float[np.ndarray, " row"],
+    energy: Float[np.ndarray, " row"],
+    count: Float[np.ndarray, " row"],
+    *,
+    default: tuple[float, float] = AUTO,
+    source: str = "table",
+) -> Problem:
+    """`Problem` of measured rows, one a kernel and setting.
+
+    The first row of a kernel gives its place in the launch order. Kernels of one stage
+    that follow each other with equal count are a loop body.
+
+    **Arguments:**
+
+    - `stage`, `instruction`: texts; both together name a kernel.
+    - `sm_clock`, `mem_clock`: Hz; NaN where a clock is left alone.
+    - `time`, `energy`: s and J of one launch.
+    - `count`: launches of the kernel in one iteration, the same in all its rows.
+    - `default`: the setting (Hz) that counts as leaving both clocks alone. A kernel
+      without a row there falls back to its row that leaves both alone.
+    - `source`: where the rows come from, for errors.
+
+    Raises `ValueError` for a kernel with two rows at one setting, with two counts or
+    without a row at the default, for a time or energy that is not above 0, and if all
+    rows are of one setting.
+    """
+    for column, values in {"time": time, "energy": energy}.items():
+        _require_positive(source, column, values)
+    grid = _grid(source, stage, instruction, sm_clock, mem_clock, time, energy, count)
+    first, others = _default_cells(grid, default, source)
+    return Problem(
+        kernels=grid.names,
+        stages=grid.stages,
+        stage=grid.stage,
+        count=grid.count,
+        settings=np.concatenate([[AUTO], grid.settings[others]]),
+        time=np.column_stack([grid.time[first], grid.time[:, others]]),
+        energy=np.column_stack([grid.energy[first], grid.energy[:, others]]),
+        default_time=grid.time[first],
+        default_energy=grid.energy[first],
+        loops=_loops(grid.stage, grid.count),
+        power_cap=np.full(len(grid.stages), np.inf),
+        host_time=np.zeros(len(grid.stages)),
+        wait_power=np.zeros(len(grid.stages)),
+    )
+
+
+def _grid(
+    source: str,
+    stage: np.ndarray,
+    instruction: np.ndarray,
+    sm_clock: np.ndarray,
+    mem_clock: np.ndarray,
+    time: np.ndarray,
+    energy: np.ndarray,
+    count: np.ndarray,
+) -> _Grid:
+    stage_of_row, stages = pd.factorize(stage)
+    name_of_row, words = pd.factorize(instruction)
+    kernel, keys = pd.factorize(stage_of_row * len(words) + name_of_row)
+    stage_of_kernel, name_of_kernel = np.divmod(keys, len(words))
+    settings, setting = _settings(sm_clock, mem_clock)
+    shape = (len(keys), len(settings))
+    if np.prod(shape, dtype=float) > _MOST_CELLS:
+        raise ValueError(
+            f"{source}: there are {shape[0]} kernels at {shape[1]} settings; allowed "
+            f"are {_MOST_CELLS:,} cells; check the columns, or round the clocks."
+        )
+    counts = count[np.unique(kernel, return_index=True)[1]]
+    times, energies = np.full(shape, np.inf), np.full(shape, np.inf)
+    times[kernel, setting] = time
+    energies[kernel, setting] = energy
+    grid = _Grid(
+        names=tuple(str(words[name]) for name in name_of_kernel),
+        stages=tuple(str(word) for word in stages),
+        stage=stage_of_kernel.astype(np.int64),
+        count=counts,
+        settings=settings,
+        time=times,
+        energy=energies,
+    )
+    _require_one_count(source, grid, kernel, count)
+    _require_once(source, grid, kernel, setting)
+    return grid
+
+
+def _settings(
+    sm_clock: np.ndarray, mem_clock: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct pairs by rising SM clock, auto first, and the pair of every row."""
+    sm, sm_values = pd.factorize(sm_clock, sort=True)  # NaN: -1
+    mem, mem_values = pd.factorize(mem_clock, sort=True)
+    width = len(mem_values) + 1
+    codes, setting = np.unique((sm + 1) * width + mem + 1, return_inverse=True)
+    sm_code, mem_code = np.divmod(codes, width)
+    pairs = [
+        np.concatenate([[LEFT_ALONE], sm_values])[sm_code],
+        np.concatenate([[LEFT_ALONE], mem_values])[mem_code],
+    ]
+    return np.stack(pairs, axis=1), setting
+
+
+def _default_cells(
+    grid: _Grid, default: tuple[float, float], source: str
+) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """Cell of every kernel at default clocks, and the columns of other settings."""
+    auto = np.isnan(grid.settings).all(axis=1)
+    named: np.ndarray = np.all(_equal(grid.settings, np.asarray(default)), axis=1)
+    standing_for = np.flatnonzero(auto | named)
+    # columns in order of preference: the named one, then auto
+    standing_for = standing_for[np.argsort(~named[standing_for], kind="stable")]
+    there = np.isfinite(grid.time[:, standing_for])
+    if not there.any(axis=1).all():
+        raise _no_default(grid, int(there.any(axis=1).argmin()), default, source)
+    others = np.flatnonzero(~(auto | named))
+    if not len(others):
+        raise ValueError(
+            f"{source}: all rows are at default clocks; add rows at other clocks, "
+            f"among which to choose."
+        )
+    column = standing_for[there.argmax(axis=1)]
+    return (np.arange(len(column)), column), others
+
+
+def _no_default(
+    grid: _Grid, kernel: int, default: tuple[float, float], source: str
+) -> ValueError:
+    common = np.flatnonzero(np.isfinite(grid.time).all(axis=0))
+    if not len(common):
+        choice = "no setting has rows of all kernels, so add the rows"
+    else:
+        choice = (
+            f"the highest with rows of all kernels is "
+            f"{pair_text(grid.settings[common[-1]])}"
+        )
+    if np.isnan(default).all():
+        return ValueError(
+            f"{source}: {grid.kernel(kernel)} has no row with `frequency` auto (and "
+            f"`memory_frequency` auto, if there is one); add the row, or name the "
+            f"default clocks by --default-clock SM[,MEM] in MHz: {choice}."
+        )
+    return ValueError(
+        f"{source}: --default-clock is {pair_text(default)}, but {grid.kernel(kernel)} "
+        f"has no row there and none with auto; name another as SM[,MEM] in MHz: "
+        f"{choice}."
+    )
+
+
+def _loops(stage: np.ndarray, count: np.ndarray) -> tuple[Loop, ...]:
+    """Runs of kernels of one stage with equal count."""
+    changes = (np.diff(stage) != 0) | (np.diff(count) != 0)
+    bodies = np.split(np.arange(len(stage)), np.flatnonzero(changes) + 1)
+    return tuple(Loop(tuple(b.tolist()), int(count[b[0]])) for b in bodies)
+
+
+def _require_positive(source: str, column: str, values: np.ndarray) -> None:
+    wrong = ~(np.isfinite(values) & (values > 0))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"{source}, row {row}: `{column}` is {values[row]}; allowed is a finite "
+            f"number above 0; correct the cell or remove the row."
+        )
+
+
+def _require_one_count(
+    source: str, grid: _Grid, kernel: np.ndarray, count: np.ndarray
+) -> None:
+    wrong = count != grid.count[kernel]
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"{source}, row {row}: `count` is {count[row]:g}, but "
+            f"{grid.count[kernel[row]]:g} in the first row of "
+            f"{grid.kernel(kernel[row])}; give one count for all rows of a kernel."
+        )
+
+
+def _require_once(
+    source: str, grid: _Grid, kernel: np.ndarray, setting: np.ndarray
+) -> None:
+    cell = kernel * len(grid.settings) + setting
+    again = pd.Series(cell).duplicated().to_numpy()
+    if again.any():
+        row = int(again.argmax())
+        raise ValueError(
+            f"{source}, row {row}: {grid.kernel(kernel[row])} at "
+            f"{pair_text(grid.settings[setting[row]])} MHz is in row "
+            f"{int((cell == cell[row]).argmax())} already; give each pair of clocks "
+            f"once, as the mean of its repetitions."
+        )
+
+
+def _equal(clocks: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Equal clocks (within 1 Hz), where NaN is equal to NaN."""
+    return np.isclose(clocks, other, rtol=0.0, atol=1.0, equal_nan=True)

@@ -1,0 +1,167 @@
+"""`schedule`: a plan with what it is measured against."""
+
+import dataclasses
+from typing import Final
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from .free import restricted
+from .frontier import frontier
+from .modelled import Modelled
+from .plan import Infeasible, Objective, Plan
+from .problem import Problem
+from .solve import ANY, STRICT, Rules, solve
+from .totals import TIE, Spent, default_total, listed, stage_totals
+
+_NEAR: Final = 3
+"""Legal clocks on either side of a continuous one that rounding may take."""
+_SETTLING: Final = 8
+"""Rounds from power to temperature to leakage; each leaves a fifth of the error."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Descent:
+    """How solver (b) searches."""
+
+    starts: int = 8
+    seed: int = 0
+
+
+def schedule(
+    modelled: Modelled,
+    objective: Objective = STRICT,
+    rules: Rules = ANY,
+    descent: Descent | None = None,
+) -> tuple[Problem, Plan]:
+    """Best schedule of a modelled workload, and the problem at its temperatures.
+
+    Leakage follows the temperature, which follows the power of the schedule: solved at
+    the temperature of the default clocks, then at that of the first answer. `descent`
+    searches by gradients through the model instead of in the table; its bound is that
+    of the table. Raises `Infeasible`.
+    """
+    if rules.granularity != "kernel":
+        problem = modelled.stage_problem()
+        return problem, solve(problem, objective, rules)
+    problem = modelled.problem(modelled.default_growth)
+    first = solve(problem, objective, rules, exact=False)
+    growth = _settled(modelled, problem, first)
+    problem = modelled.problem(growth)
+    plan = solve(problem, objective, rules)
+    if descent is None:
+        return _or_by_stage(modelled, problem, plan, objective, rules)
+    found = _descended(modelled, growth, objective, rules, descent)
+    bounds = dict(bound=plan.bound, bound_energy=plan.bound_energy)
+    return problem, dataclasses.replace(found, **bounds)
+
+
+def _or_by_stage(
+    modelled: Modelled,
+    problem: Problem,
+    plan: Plan,
+    objective: Objective,
+    rules: Rules,
+) -> tuple[Problem, Plan]:
+    """A plan of the kernels, or one of the stages if that is better.
+
+    Where changes of clocks are dear, a stage at one pair of clocks that the limiter
+    lowers further can be best; kernels of their own clocks leave the limiter no work.
+    """
+    stages = modelled.stage_problem()
+    whole = dataclasses.replace(rules, per_launch=False)
+    try:
+        coarse = solve(stages, objective, whole)
+    except Infeasible:
+        return problem, plan
+    if not coarse.value < plan.value * (1 - TIE):
+        return problem, plan
+    # changes at no cost: below what a limiter makes of some stages
+    free = solve(problem, objective, dataclasses.replace(rules, switching=None))
+    bounds = dict(
+        bound=min(free.bound, coarse.value),
+        bound_energy=min(free.bound_energy, coarse.energy),
+    )
+    return stages, dataclasses.replace(coarse, **bounds)
+
+
+def schedule_frontier(
+    modelled: Modelled, problem: Problem, rules: Rules
+) -> Float[np.ndarray, "point 2"]:
+    """Changes of time and energy (%) of the schedules that no other one beats: of
+    kernels at clocks of their own, at the temperatures of `problem`, or of stages."""
+    stages = modelled.stage_problem()
+    found = [frontier(stages, rules=dataclasses.replace(rules, per_launch=False))]
+    if rules.granularity == "kernel":
+        own = problem.kernels == modelled.labels
+        kernels = problem if own else modelled.problem(modelled.default_growth)
+        found.append(frontier(kernels, rules=rules))
+    default = default_total(stages)
+    points = np.concatenate([edge.points(default) for edge in found])
+    points = points[np.lexsort((points[:, 1], points[:, 0]))]
+    least = np.minimum.accumulate(points[:, 1])
+    return points[points[:, 1] < np.append(np.inf, least[:-1])]
+
+
+def stage_power(problem: Problem, plan: Plan) -> Float[np.ndarray, " stage"]:
+    """Mean power of every stage, W."""
+    if plan.solver == "default":
+        count = problem.count
+        member = np.eye(len(problem.stages))[problem.stage]
+        default = (problem.default_time, problem.default_energy)
+        spent = Spent(*(count * cost @ member for cost in default))
+    else:
+        spent = listed(problem, plan.kernel, plan.setting, plan.count)
+    time, energy = stage_totals(problem, spent)
+    return energy / time
+
+
+def _settled(
+    modelled: Modelled, problem: Problem, plan: Plan
+) -> Float[np.ndarray, " stage"]:
+    """How far leakage grows under a plan."""
+    growth = modelled.default_growth
+    for _ in range(_SETTLING):
+        growth = modelled.growth(stage_power(problem, plan))
+        problem = modelled.problem(growth)
+    return growth
+
+
+def _descended(
+    modelled: Modelled,
+    growth: Float[np.ndarray, " stage"],
+    objective: Objective,
+    rules: Rules,
+    descent: Descent,
+) -> Plan:
+    """The best legal schedule next to what gradient descent finds."""
+    from .descent import descend  # optax takes a while to load
+
+    problem = modelled.problem(growth)
+    local = rules.aggregation == "local"
+    clocks = descend(modelled, growth, objective, local, descent.starts, descent.seed)
+    highest = [modelled.card.values[x] for x in ("sm_clock_max", "mem_clock")]
+    settings = np.where(np.isnan(problem.settings), highest, problem.settings)
+    near = np.zeros(problem.time.shape, bool)
+    for start in clocks:
+        near |= _neighbours(settings, start)
+    plan = solve(restricted(problem, near), objective, rules, exact=False)
+    if plan.solver == "default":
+        return plan
+    return dataclasses.replace(plan, solver="gradient descent, rounded")
+
+
+def _neighbours(
+    settings: Float[np.ndarray, "setting 2"], clocks: Float[np.ndarray, "kernel 2"]
+) -> Bool[np.ndarray, "kernel setting"]:
+    """Settings both of whose clocks are among the next ones below or above; the first
+    setting, so that kernels can make up for time that others lose in rounding."""
+    near = np.ones((len(clocks), len(settings)), bool)
+    for axis in range(2):
+        legal = np.unique(settings[:, axis])
+        above = np.searchsorted(legal, clocks[:, axis])
+        steps = np.arange(-_NEAR, _NEAR) + above[:, None]
+        allowed = legal[steps.clip(0, len(legal) - 1)]
+        near &= (settings[None, :, None, axis] == allowed[:, None]).any(axis=2)
+    near[:, 0] = True
+    return near

@@ -1,0 +1,244 @@
+"""`solve` and `frontier`: the best schedule of a problem, and all of them."""
+
+import dataclasses
+from typing import Final, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from . import free, groups, pick
+from .exact import prove
+from .hulls import Line
+from .local import keeping
+from .plan import Aggregation, Granularity, Objective, Plan, Switching
+from .problem import Problem, Total
+from .screen import price_of_time, worthwhile
+from .totals import chosen, default_total, listed, total, within_caps
+
+_SMALL: Final = 1e-6
+"""Gap below which a plan needs no exact finish."""
+
+
+_HULL: Final = "hull and dynamic programming"
+_PROOF: Final = "integer programme (HiGHS)"
+
+
+class Found(NamedTuple):
+    """A plan, its totals and the bound that is known."""
+
+    launches: Float[np.ndarray, "kernel setting"]
+    answer: pick.Answer
+    bound: float
+    solver: str
+
+    @property
+    def gap(self) -> float:
+        """Share of the value that may still be saved."""
+        return (self.answer.value - self.bound) / self.answer.value
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """What a schedule may do.
+
+    `aggregation`: the sum keeps the limits, or every kernel too. `granularity`: what
+    has clocks of its own. `per_launch`: launches of a kernel may differ. `switching`:
+    cost of a change (`None`: free), during which the GPU draws `stall_power` (W;
+    `None`: the least power of the table).
+    """
+
+    aggregation: Aggregation = "global"
+    granularity: Granularity = "kernel"
+    per_launch: bool = False
+    switching: Switching | None = None
+    stall_power: float | None = None
+
+    @property
+    def free(self) -> bool:
+        """Whether clocks change at no cost."""
+        return self.switching is None or self.switching.free
+
+    @property
+    def latency(self) -> float:
+        """What a change of clocks takes, s."""
+        return 0.0 if self.switching is None else self.switching.latency
+
+    @property
+    def held(self) -> bool:
+        """Whether clocks cannot change at all."""
+        return self.switching is not None and self.switching.forbidden
+
+
+ANY: Final = Rules()
+"""One setting for every kernel, changes free, limits on the sum."""
+STRICT: Final = Objective(max_slowdown=0.0)
+"""Least energy at no slowdown."""
+
+
+def solve(
+    problem: Problem,
+    objective: Objective = STRICT,
+    rules: Rules = ANY,
+    *,
+    exact: bool = True,
+) -> Plan:
+    """Best schedule within the limits, with its bound.
+
+    A stage without a setting at which all its kernels can run leaves all stages alone
+    at granularity "phase". `exact` lets HiGHS finish plans whose gap the hull bound
+    leaves open. Raises `Infeasible` if nothing, the default clocks included, keeps the
+    limits.
+    """
+    if rules.granularity == "iteration" or rules.held:
+        return _single(problem, objective)
+    if rules.granularity == "phase":
+        phases = groups.by_stage(problem)
+        if not phases.problem.usable.any(1).all():
+            return _single(problem, objective)
+        finer = dataclasses.replace(rules, granularity="kernel")
+        return _expanded(
+            problem, phases, solve(phases.problem, objective, finer, exact=exact)
+        )
+    if rules.aggregation == "local":
+        allowed = keeping(problem, objective)
+        return solve(
+            allowed,
+            objective,
+            dataclasses.replace(rules, aggregation="global"),
+            exact=exact,
+        )
+    if rules.switching is None or rules.switching.free:
+        return _free(problem, objective, rules.per_launch, exact)
+    from .switch import switched
+
+    return switched(
+        problem, objective, rules.switching, rules.per_launch, rules.stall_power
+    )
+
+
+def single_settings(problem: Problem) -> free.Front:
+    """One setting for all kernels, for every setting at which all can run."""
+    settings = np.flatnonzero(problem.usable.all(0))
+    choice = np.repeat(settings[:, None], len(problem.kernels), axis=1)
+    took = chosen(problem, choice)
+    kept = np.flatnonzero(within_caps(problem, took))
+    return free.Front(*total(problem, took), choice).take(kept)
+
+
+def _single(problem: Problem, objective: Objective) -> Plan:
+    """Best single setting; trying all of them is its own proof."""
+    front, default = single_settings(problem), default_total(problem)
+    answer = pick.best(front.total, objective, default)
+    if answer is None:
+        raise pick.infeasible(front.total, objective, default)
+    launches = _launches(_as_it_is(problem), front.choice, answer.plan)
+    return _plan(problem, Found(launches, answer, answer.value, "every setting"), None)
+
+
+def _free(
+    problem: Problem, objective: Objective, per_launch: bool, exact: bool
+) -> Plan:
+    default, line = default_total(problem), free.bound(problem)
+    parts = groups.split(problem) if per_launch else _as_it_is(problem)
+    prune = bool(np.isinf(objective.power_cap))
+    front = free.front(parts.problem, objective.most_time(default), prune)
+    answer = pick.best(front.total, objective, default)
+    bound = pick.least_value(line, objective, default)
+    found = None
+    if answer is not None:
+        launches = _launches(parts, front.choice, answer.plan)
+        found = Found(launches, answer, min(bound, answer.value), _HULL)
+    if exact and objective.goal in ("energy", "time"):
+        found = _finished(problem, objective, per_launch, line, found, bound)
+    if found is None:
+        raise pick.infeasible(front.total, objective, default)
+    return _plan(problem, found, line)
+
+
+def _finished(
+    problem: Problem,
+    objective: Objective,
+    per_launch: bool,
+    line: Line,
+    found: "Found | None",
+    bound: float,
+) -> "Found | None":
+    """`found`, or a better plan or bound from the integer programme."""
+    if found is not None and found.gap <= _SMALL:
+        return found
+    allowed, default = problem.usable, default_total(problem)
+    if found is not None and found.answer.plan >= 0 and objective.goal == "energy":
+        most = objective.most_time(default)
+        price = price_of_time(line, most)
+        allowed = worthwhile(problem, found.launches, found.answer.value, most, price)
+    proof = prove(free.flat(problem), objective, allowed, not per_launch)
+    bound = max(bound, proof.bound)
+    for launches in proof.launches:
+        better = _checked(problem, launches, objective, default)
+        if better is not None and (found is None or better.value < found.answer.value):
+            found = Found(launches, better, bound, _PROOF)
+    if found is None:
+        return None
+    if found.answer.value <= bound * (1 + _SMALL):
+        found = found._replace(solver=_PROOF)
+    return found._replace(bound=min(bound, found.answer.value))
+
+
+def _as_it_is(problem: Problem) -> groups.Grouped:
+    return groups.Grouped(problem, np.arange(len(problem.kernels)))
+
+
+def _launches(
+    parts: groups.Grouped, choice: Int[np.ndarray, "plan part"], plan: int
+) -> Float[np.ndarray, "kernel setting"]:
+    """Launches of every kernel at every setting under one of the plans."""
+    problem = parts.problem
+    setting = choice[plan] if plan >= 0 else np.zeros(len(problem.kernels), int)
+    found = np.zeros((int(parts.origin.max()) + 1, len(problem.settings)))
+    np.add.at(found, (parts.origin, setting), problem.count)
+    return found
+
+
+def _checked(
+    problem: Problem,
+    launches: Float[np.ndarray, "kernel setting"],
+    objective: Objective,
+    default: Total,
+) -> pick.Answer | None:
+    """Exact totals of an integer answer, if it keeps limits and caps."""
+    kernel, setting = np.nonzero(launches)
+    took = listed(problem, kernel, setting, launches[kernel, setting])
+    found = total(problem, took)
+    if not (within_caps(problem, took) and objective.keeps(found, default)):
+        return None
+    return pick.Answer(0, float(objective.value(found)), found)
+
+
+def _plan(problem: Problem, found: Found, line: Line | None) -> Plan:
+    kernel, setting = np.nonzero(found.launches)
+    time, energy = (float(x) for x in found.answer.total)
+    below = energy if line is None else float(line.at(np.array([time]))[0])
+    return Plan(
+        kernel,
+        setting,
+        found.launches[kernel, setting],
+        time,
+        energy,
+        found.answer.value,
+        found.bound,
+        min(below, energy),
+        "default" if found.answer.plan < 0 else found.solver,
+        np.nan,
+    )
+
+
+def _expanded(problem: Problem, phases: groups.Grouped, plan: Plan) -> Plan:
+    """A plan of the stages as one of their kernels."""
+    share = np.zeros((len(phases.problem.kernels), len(problem.settings)))
+    np.add.at(share, (plan.kernel, plan.setting), plan.count)
+    share /= phases.problem.count[:, None]
+    launches = problem.count[:, None] * share[phases.origin]
+    kernel, setting = np.nonzero(launches)
+    return dataclasses.replace(
+        plan, kernel=kernel, setting=setting, count=launches[kernel, setting]
+    )

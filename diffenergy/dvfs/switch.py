@@ -1,0 +1,145 @@
+"""Schedules when changing clocks costs time or energy."""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from . import free, pick
+from .dual import Search, search
+from .hulls import Line
+from .plan import Objective, Plan, Switching
+from .positions import positions
+from .problem import Problem, Total
+from .repair import improve, mix
+from .totals import default_total
+
+_SOLVER: Final = "dynamic programming along the launches"
+_SWEEP: Final = 24
+"""Prices of time from the highest to the lowest in a sweep."""
+_FOLLOWED: Final = 10
+"""Most steps towards the least E T^n."""
+
+
+def least_power(problem: Problem) -> float:
+    """Least power in the table (W), taken for that of a GPU that stands still."""
+    usable = problem.usable
+    return float(np.min(problem.energy[usable] / problem.time[usable]))
+
+
+def switched(
+    problem: Problem,
+    objective: Objective,
+    switching: Switching,
+    per_launch: bool,
+    stall_power: float | None,
+) -> Plan:
+    """Best schedule found when changes of setting cost what `switching` says.
+
+    Stalls: positions of the loops' bodies keep their setting over the turns, unless
+    `per_launch`. Look-ahead: every launch may differ. During a stall the GPU draws
+    `stall_power` (W; `None`: `least_power`). Raises `Infeasible`.
+    """
+    found = _start(problem, switching, per_launch, stall_power)
+    default = default_total(problem)
+    _search(found, objective, default)
+    line, whole = found.found.line(), free.bound(problem)
+    answer = pick.best(found.found.total, objective, default)
+    if answer is None:
+        raise pick.infeasible(found.found.total, objective, default)
+    bound = max(pick.least_value(x, objective, default) for x in (line, whole))
+    time = np.array([answer.total.time])
+    below = max(float(x.at(time)[0]) for x in (line, whole))
+    return _plan(found, answer, bound, below)
+
+
+def switched_front(
+    problem: Problem,
+    switching: Switching,
+    per_launch: bool,
+    stall_power: float | None,
+) -> tuple[Total, Line]:
+    """Totals of plans from the fastest to the leanest, and a line below all."""
+    found = _start(problem, switching, per_launch, stall_power)
+    _sweep(found)
+    return found.found.total, found.found.line()
+
+
+def _start(
+    problem: Problem,
+    switching: Switching,
+    per_launch: bool,
+    stall_power: float | None,
+) -> Search:
+    """A search that knows the single settings."""
+    ahead = switching.kind == "lookahead"
+    power = least_power(problem) if stall_power is None else stall_power
+    stall = 0.0 if ahead else switching.latency
+    energy = switching.energy + stall * power
+    places = positions(problem, stall, energy, per_launch or ahead)
+    found = search(places, switching.latency if ahead else None)
+    for setting in np.flatnonzero(problem.usable.all(0)):
+        found.add(np.full(len(places.kernel), setting))
+    return found
+
+
+def _search(found: Search, objective: Objective, default: Total) -> None:
+    """Plans near the best of the objective, and the lines that bound it."""
+    lean, fast = found.at(0.0), found.at(found.highest_price())
+    if objective.goal in ("edp", "ed2p"):
+        _sweep(found)
+        _follow(found, objective, default)
+    if lean >= 0 and fast >= 0:
+        fast, lean = found.between(fast, lean, _quick(objective, default))
+        mix(found, fast, lean, objective)
+    answer = pick.best(found.found.total, objective, default)
+    if answer is not None and answer.plan >= 0:
+        improve(found, answer.plan, objective)
+
+
+def _quick(objective: Objective, default: Total) -> Callable[[Total], bool]:
+    """Whether a plan lies on the fast side of the limit that binds."""
+    if objective.goal == "time":
+        return lambda plan: bool(plan.energy > objective.power_cap * plan.time)
+    return lambda plan: bool(objective.keeps(plan, default))
+
+
+def _follow(found: Search, objective: Objective, default: Total) -> None:
+    """Towards the least E T^n: at the best plan a second is worth n E / T."""
+    delays = 1 if objective.goal == "edp" else 2
+    value = np.inf
+    for _ in range(_FOLLOWED):
+        answer = pick.best(found.found.total, objective, default)
+        if answer is None or answer.value >= value:
+            return
+        value = answer.value
+        found.at(float(delays * answer.total.energy / answer.total.time))
+
+
+def _sweep(found: Search) -> None:
+    """Plans at prices from one at which time is all to nothing."""
+    default = default_total(found.places.problem)
+    power = float(default.energy / default.time)
+    for price in np.append(np.geomspace(30 * power, 0.01 * power, _SWEEP), 0.0):
+        found.at(float(price))
+
+
+def _plan(
+    found: Search, answer: pick.Answer, bound: float, bound_energy: float
+) -> Plan:
+    places, default = found.places, answer.plan < 0
+    settings = np.zeros(len(places.kernel), np.int64)
+    if not default:
+        settings = found.found.settings[answer.plan]
+    return Plan(
+        places.kernel,
+        settings,
+        places.count,
+        float(answer.total.time),
+        float(answer.total.energy),
+        answer.value,
+        min(bound, answer.value),
+        min(bound_energy, float(answer.total.energy)),
+        "default" if default else _SOLVER,
+        float(places.changes(settings).sum()),
+    )

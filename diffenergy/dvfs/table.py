@@ -1,0 +1,242 @@
+"""`read_table`: a measured table of kernels and clocks -> the problem to solve."""
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from ..hardware.clocks import mem_clocks, sm_clock_words, sm_clocks, unsupported
+from ..measurements.cells import (
+    POSITIVE,
+    Range,
+    Sheet,
+    bad_cell,
+    name_list,
+    names,
+    numbers,
+    read_sheet,
+    require,
+)
+from ..units import MHz
+from .problem import AUTO, LEFT_ALONE, Problem
+from .rows import problem_from_columns
+
+if TYPE_CHECKING:
+    from ..hardware import GpuCard
+
+COLUMNS: Final = ("stage", "instruction", "frequency", "time", "energy")
+"""Columns that every table has; `memory_frequency` and `count` may be there too."""
+GROWTH: Final = 1.04
+"""Time ratio above which a time that grows with the clock is remarked on: more than the
+spread of good measurements, and the mark of a host that keeps the GPU waiting."""
+_AUTO: Final = "auto"
+_CLOCKS: Final = (30.0, 1e5)
+"""Least and most of a clock in MHz; below it is in GHz, above in kHz or Hz."""
+_CLOCK_WORDS: Final = "a clock in MHz (30 to 100000) or `auto`"
+_MOST_COUNT: Final = 1_000_000
+_ENERGY: Final = Range("a number above 0 (0 is no reading)", 0.0, open_low=True)
+_SHOWN: Final = 5
+
+
+class Table(NamedTuple):
+    """What `read_table` makes of a file.
+
+    `default_clock` are the SM and memory clock (Hz) that the problem's first setting
+    stands for, NaN where nothing is said about it. `notes` are remarks for people.
+    """
+
+    problem: Problem
+    default_clock: tuple[float, float]
+    notes: tuple[str, ...]
+
+
+def read_table(
+    path: str, default_clock: str | None = None, card: "GpuCard | None" = None
+) -> Table:
+    """Reads `stage,instruction,frequency[,memory_frequency][,count],time,energy`.
+
+    One row a kernel and setting, .csv or .csv.gz; clocks in MHz or `auto`, time in s
+    and energy in J of one launch. `problem_from_columns` says what the order of rows
+    and `count` (1 if there is no such column) mean. Without `memory_frequency` the
+    memory clock is left alone.
+
+    **Arguments:**
+
+    - `default_clock`: "SM" or "SM,MEM" in MHz, the setting that counts as default;
+      needed where kernels have no row with `auto`, as in files of Perseus.
+    - `card`: the GPU whose clocks the file must name.
+
+    Raises `ValueError` naming file, row (0-based, of data rows), column and value at
+    the first thing that cannot be read.
+    """
+    sheet = read_sheet(path)
+    for column in COLUMNS:
+        require(sheet, column, "name the columns " + ", ".join(COLUMNS))
+    default = AUTO if default_clock is None else _default_clock(default_clock)
+    every = np.arange(sheet.num_rows)
+    clocks = {
+        column: _clocks(sheet, column)
+        for column in ("frequency", "memory_frequency")
+        if column in sheet.columns
+    }
+    if card is not None:
+        _require_supported(sheet, clocks, card)
+    problem = problem_from_columns(
+        stage=names(sheet, "stage", every, _in_one_line, needed=True),
+        instruction=names(sheet, "instruction", every, _in_one_line, needed=True),
+        sm_clock=clocks["frequency"],
+        mem_clock=clocks.get("memory_frequency", np.full(len(every), LEFT_ALONE)),
+        time=numbers(sheet, "time", every, POSITIVE, needed=True),
+        energy=numbers(sheet, "energy", every, _ENERGY, needed=True),
+        count=_counts(sheet),
+        default=default,
+        source=sheet.file,
+    )
+    remarks = [
+        *_ignored(sheet),
+        *_replaced(clocks, default_clock),
+        *_incomplete(problem),
+        *_growing(problem, default),
+    ]
+    return Table(problem, default, tuple(f"{sheet.file}: {note}" for note in remarks))
+
+
+def _default_clock(text: str) -> tuple[float, float]:
+    """ "1410" or "1410,9501" (MHz, or `auto`) -> Hz."""
+    parts = [part.strip().lower() for part in text.split(",")]
+    if len(parts) == 1:
+        parts.append(_AUTO)
+    low, high = _CLOCKS
+    clocks = [_number(part) for part in parts if part != _AUTO]
+    if len(parts) != 2 or not all(low <= clock <= high for clock in clocks):
+        raise ValueError(
+            f"`--default-clock` is '{text}'; allowed is SM or SM,MEM, each "
+            f"{_CLOCK_WORDS}."
+        )
+    sm, mem = (LEFT_ALONE if p == _AUTO else _number(p) * MHz for p in parts)
+    return sm, mem
+
+
+def _number(text: str) -> float:
+    """Number that `text` says, NaN if none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _clocks(sheet: Sheet, column: str) -> np.ndarray:
+    """Clocks of all rows in Hz, NaN where they are left alone."""
+    cells = sheet.columns[column]
+    locked = np.flatnonzero([cell.strip().lower() != _AUTO for cell in cells])
+    clocks = np.full(sheet.num_rows, LEFT_ALONE)
+    words = Range(_CLOCK_WORDS, 0.0, open_low=True)
+    clocks[locked] = numbers(sheet, column, locked, words, needed=True)
+    low, high = _CLOCKS
+    for wrong, unit in ((clocks < low, "GHz"), (clocks > high, "Hz or kHz")):
+        if wrong.any():
+            allowed = f"{_CLOCK_WORDS}, and this looks like {unit}"
+            raise bad_cell(sheet, int(wrong.argmax()), column, allowed)
+    return clocks * MHz
+
+
+def _in_one_line(name: str) -> str:
+    return " ".join(name.split())
+
+
+def _counts(sheet: Sheet) -> np.ndarray:
+    """Launches of the kernel of every row in one iteration."""
+    if "count" not in sheet.columns:
+        return np.ones(sheet.num_rows)
+    words = Range(f"a whole number of 1 to {_MOST_COUNT}", 1.0)
+    every = np.arange(sheet.num_rows)
+    counts = numbers(sheet, "count", every, words, needed=True)
+    wrong = (counts > _MOST_COUNT) | (counts % 1 != 0)
+    if wrong.any():
+        raise bad_cell(sheet, int(wrong.argmax()), "count", words.words)
+    return counts
+
+
+def _require_supported(
+    sheet: Sheet, clocks: dict[str, np.ndarray], card: "GpuCard"
+) -> None:
+    """Raises `ValueError` at the first clock that `card` cannot be locked to."""
+    known = mem_clocks(card)
+    allowed = {
+        "frequency": (sm_clocks(card), sm_clock_words(card)),
+        "memory_frequency": (
+            known,
+            " or ".join(f"{clock / MHz:g}" for clock in known) + " MHz",
+        ),
+    }
+    for column, values in clocks.items():
+        supported, words = allowed[column]
+        wrong = np.isin(values, unsupported(np.unique(values), supported))
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise bad_cell(sheet, row, column, f"{words} on {card.name}, or `auto`")
+
+
+def _ignored(sheet: Sheet) -> list[str]:
+    known = {*COLUMNS, "memory_frequency", "count"}
+    others = [column for column in sheet.columns if column not in known]
+    return [f"{name_list(others)} is not read." for _ in others[:1]]
+
+
+def _replaced(clocks: dict[str, np.ndarray], default_clock: str | None) -> list[str]:
+    """Remark on `auto` rows beside a default clock."""
+    auto = np.all([np.isnan(values) for values in clocks.values()], axis=0)
+    if default_clock is None or not auto.any():
+        return []
+    return [
+        f"--default-clock {default_clock} stands for `auto`, whose rows are read only "
+        f"of kernels without a row there."
+    ]
+
+
+def _incomplete(problem: Problem) -> list[str]:
+    """Remark on kernels that were not measured at all settings."""
+    usable = problem.usable
+    lacking = np.flatnonzero(~usable.all(axis=1))
+    if not len(lacking):
+        return []
+    return [
+        f"{len(lacking)} of {len(usable)} kernels lack rows at some of the "
+        f"{usable.shape[1]} settings, which are not chosen for them "
+        f"({_some(problem, lacking)})."
+    ]
+
+
+def _growing(problem: Problem, default: tuple[float, float]) -> list[str]:
+    """Remark on kernels that a higher SM clock makes slower, at one memory clock."""
+    clocks = problem.settings.copy()
+    clocks[0] = default
+    slower = np.zeros(len(problem.kernels), dtype=bool)
+    locked = np.isfinite(clocks[:, 0])
+    mem = np.nan_to_num(clocks[:, 1], nan=0.0)
+    for clock in np.unique(mem[locked]):
+        rising = np.flatnonzero(locked & (mem == clock))
+        rising = rising[np.argsort(clocks[rising, 0])]
+        time = problem.time[:, rising]
+        least = np.minimum.accumulate(time, axis=1)[:, :-1]
+        slower |= (np.isfinite(time[:, 1:]) & (time[:, 1:] > GROWTH * least)).any(
+            axis=1
+        )
+    if not slower.any():
+        return []
+    found = np.flatnonzero(slower)
+    return [
+        f"the time of {len(found)} of {len(slower)} kernels grows with the SM clock by "
+        f"more than {100 * (GROWTH - 1):.0f} % ({_some(problem, found)}); they wait "
+        f"for the host, or were disturbed while measured."
+    ]
+
+
+def _some(problem: Problem, kernels: np.ndarray) -> str:
+    """Names of the first few kernels."""
+    rest = len(kernels) - _SHOWN
+    shown = ", ".join(
+        f"{problem.stages[problem.stage[k]]} {problem.kernels[k]}"
+        for k in kernels[:_SHOWN]
+    )
+    return f"{shown} and {rest} more" if rest > 0 else shown

@@ -1,0 +1,153 @@
+"""One pair of clocks, or one power limit, for a whole workload, limiter included."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+from jaxtyping import Bool, Float
+
+from ..corrections import Corrections
+from ..estimator import compiler_options, estimate_once
+from ..hardware.files import GpuCard
+from ..hardware.spec import GpuSpec, OperatingPoint
+from ..physics.power import COMPONENTS
+from ..workload.workload import Workload
+from .totals import Spent
+
+Runner = Callable[[Callable[..., Any], tuple[Any, ...]], list[Array]]
+"""Leaves of a function of arrays at its arguments, compiled."""
+_MOST_LIMITS: Final = 64
+_STATIC: Final = ("idle", "leakage")
+
+
+def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Array]:
+    """A `Runner` that keeps nothing."""
+    options = compiler_options(once=True)
+    return jax.tree.leaves(jax.jit(function, compiler_options=options)(*arguments))
+
+
+@dataclasses.dataclass(frozen=True)
+class PowerCurve:
+    """A workload under power limits from the least one up, clocks left alone."""
+
+    limit: Float[np.ndarray, " limit"]  # W
+    time: Float[np.ndarray, " limit"]  # s
+    energy: Float[np.ndarray, " limit"]  # J
+    sm_clock: Float[np.ndarray, " limit"]  # Hz, mean over time, after the limiter
+    feasible: Bool[np.ndarray, " limit"]  # the limit can be kept at the lowest clock
+
+
+class Phases(NamedTuple):
+    """Phases of an estimate, or of several."""
+
+    time: Float[Array | np.ndarray, "*point stage"]  # s
+    energy: Float[Array | np.ndarray, "*point stage"]  # J
+    sm_clock: Float[Array | np.ndarray, "*point stage"]  # Hz, after the limiter
+    gpu_time: Float[Array | np.ndarray, "*point stage"]  # s
+    host_time: Float[Array | np.ndarray, "*point stage"]  # s
+    feasible: Bool[Array | np.ndarray, "*point stage"]
+    idle: Float[Array | np.ndarray, "*point stage"]  # J
+    leakage: Float[Array | np.ndarray, "*point stage"]  # J
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform:
+    """A workload with one setting for all kernels."""
+
+    default: Phases  # as NumPy arrays
+    clocks: Spent  # [setting, stage], waiting included
+    feasible: Bool[np.ndarray, " setting"]  # the power limit can be kept
+    limits: PowerCurve
+
+
+def uniform(
+    workload: Workload,
+    card: GpuCard,
+    corrections: Corrections,
+    settings: Float[np.ndarray, "setting 2"],
+    power_cap: float,
+    temperature: float | None = None,
+    run: Runner = compiled,
+) -> Uniform:
+    """`workload` at default clocks, at each of `settings` (SM, memory clock; Hz, NaN:
+    left alone) under `power_cap` (W), and under lower power limits.
+
+    Limits go up from the least one that `card` accepts by whole watts, in at most 64
+    steps. `temperature`: C; None lets it follow the power. `run` calls compiled
+    functions.
+    """
+    limits = _limits(card, power_cap)
+    points = _points(card, settings, limits, power_cap, temperature)
+    leaves = run(_at_points, (workload, card.spec, points, corrections))
+    found = Phases(*map(np.asarray, leaves))
+    time, energy, clock, kept = (
+        np.asarray(x)
+        for x in (found.time, found.energy, found.sm_clock, found.feasible)
+    )
+    kept, last = np.asarray(kept.all(axis=1)), len(settings) + 1
+    whole = time[last:].sum(axis=1)
+    return Uniform(
+        default=Phases(*(x[0] for x in found)),
+        clocks=Spent(time[1:last], energy[1:last]),
+        feasible=kept[1:last],
+        limits=PowerCurve(
+            limits,
+            whole,
+            energy[last:].sum(axis=1),
+            (clock * time)[last:].sum(axis=1) / whole,
+            kept[last:],
+        ),
+    )
+
+
+def _limits(card: GpuCard, highest: float) -> Float[np.ndarray, " limit"]:
+    """Power limits from the least one to `highest`, W."""
+    least = math.ceil(min(card.values["power_limit_min"], highest))
+    step = max(math.ceil((highest - least) / (_MOST_LIMITS - 1)), 1)
+    return np.append(np.arange(least, highest, step), highest).astype(float)
+
+
+def _points(
+    card: GpuCard,
+    settings: Float[np.ndarray, "setting 2"],
+    limits: Float[np.ndarray, " limit"],
+    power_cap: float,
+    temperature: float | None,
+) -> OperatingPoint:
+    """Default, settings, limits."""
+    left = np.full((1, 2), np.nan)
+    asked = np.concatenate([left, settings, np.repeat(left, len(limits), axis=0)])
+    caps = np.concatenate([np.full(1 + len(settings), power_cap), limits])
+    given = math.nan if temperature is None else temperature
+    return OperatingPoint(
+        *applied(card, asked), caps, np.full(len(asked), given), ~np.isnan(asked[:, 1])
+    )
+
+
+def applied(
+    card: GpuCard, settings: Float[np.ndarray, "*setting 2"]
+) -> tuple[Float[np.ndarray, "*setting"], Float[np.ndarray, "*setting"]]:
+    """SM and memory clocks asked for, Hz: a clock left alone is the highest one."""
+    highest = np.array([card.values["sm_clock_max"], card.values["mem_clock"]])
+    clocks = np.where(np.isnan(settings), highest, settings)
+    return clocks[..., 0], clocks[..., 1]
+
+
+def _at_points(
+    workload: Workload, gpu: GpuSpec, points: OperatingPoint, corrections: Corrections
+) -> Phases:
+    """Phases at each of several points."""
+
+    def one(point: OperatingPoint) -> Phases:
+        found = estimate_once(workload, gpu, point, corrections).phases
+        idle, leakage = (found.components[:, COMPONENTS.index(x)] for x in _STATIC)
+        return Phases(
+            found.time, found.energy, found.sm_clock, found.gpu_time, found.host_time,
+            found.feasible, idle, leakage,
+        )  # fmt: skip
+
+    return jax.vmap(one)(points)

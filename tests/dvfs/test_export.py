@@ -1,0 +1,153 @@
+"""JSON, rows and CSV of schedules, against hand arithmetic."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+from diffenergy.dvfs.export import (
+    SCHEDULE_KEYS,
+    change_pct,
+    outcome,
+    schedule_csv,
+    schedule_json,
+    schedule_rows,
+)
+from diffenergy.dvfs.plan import Plan
+from diffenergy.dvfs.problem import Problem, Total
+from diffenergy.dvfs.rows import problem_from_columns
+from diffenergy.dvfs.table import read_table
+
+TABLE = """stage,instruction,frequency,memory_frequency,count,time,energy
+forward,gemm,auto,auto,3,0.010,3.0
+forward,gemm,1087.5,auto,3,0.011,2.4
+forward,"a, b",auto,auto,1,0.020,5.0
+forward,"a, b",auto,5001,1,0.018,4.0
+backward,gemm,auto,auto,3,0.040,9.0
+backward,gemm,1500,9501,3,0.042,7.0
+"""
+ALONE, MEMORY, LOW, BOTH = range(4)  # settings by rising SM clock, auto first
+
+
+@pytest.fixture
+def problem(tmp_path) -> Problem:
+    path = tmp_path / "table.csv"
+    path.write_text(TABLE)
+    return read_table(str(path)).problem
+
+
+def plan(*setting: int, **changes) -> Plan:
+    """One setting a kernel; 3 x 0.011 + 0.018 + 3 x 0.040 s."""
+    values = {
+        "kernel": np.arange(3),
+        "setting": np.array(setting),
+        "count": np.array([3.0, 1.0, 3.0]),
+        "time": 0.171,
+        "energy": 38.2,
+        "value": 38.2,
+        "bound": 38.0,
+        "bound_energy": 38.0,
+        "solver": "by hand",
+        "switches": np.nan,
+    }
+    return Plan(**{**values, **changes})
+
+
+def test_json(problem):
+    frontier = np.array([[0.0, -1.0], [6.0, -12.0]])
+    default = Total(np.asarray(0.17), np.asarray(41.0))
+    baselines = {
+        "iteration": outcome(default, default, sm_clock_mhz=None),
+        "power_limit": None,
+    }
+    found = schedule_json(problem, plan(LOW, MEMORY, ALONE), baselines, frontier)
+    assert list(found) == [
+        "time_s", "energy_j", "time_change_pct", "energy_change_pct",
+        "bound_energy_change_pct", "gap_pct", "solver", "default", "baselines",
+        "frontier", "schedule",
+    ]  # fmt: skip
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["default"] == {
+        "time_s": pytest.approx(3 * 0.010 + 0.020 + 3 * 0.040),
+        "energy_j": pytest.approx(3 * 3.0 + 5.0 + 3 * 9.0),
+    }
+    assert found["time_change_pct"] == pytest.approx(100 * (0.171 / 0.17 - 1))
+    assert found["energy_change_pct"] == pytest.approx(100 * (38.2 / 41 - 1))
+    assert found["bound_energy_change_pct"] == pytest.approx(100 * (38 / 41 - 1))
+    assert found["gap_pct"] == pytest.approx(100 * 0.2 / 38.2)
+    assert found["baselines"]["power_limit"] is None
+    assert found["baselines"]["iteration"]["energy_change_pct"] == 0
+    assert found["frontier"] == [[0.0, -1.0], [6.0, -12.0]]
+    assert [tuple(entry) for entry in found["schedule"]] == [SCHEDULE_KEYS] * 3
+    assert [tuple(entry.values()) for entry in found["schedule"]] == [
+        ("gemm", 3, 1087.5, None, 0.011, 2.4),
+        ("a, b", 1, None, 5001.0, 0.018, 4.0),
+        ("gemm", 3, None, None, 0.040, 9.0),
+    ]
+
+
+def test_what_is_not_known_is_null(problem):
+    none = np.empty((0, 2))
+    unbound = plan(ALONE, ALONE, ALONE, bound=-np.inf, bound_energy=np.nan)
+    found = schedule_json(problem, unbound, {}, none)
+    assert found["gap_pct"] is None and found["bound_energy_change_pct"] is None
+    assert found["frontier"] == [] and change_pct(np.nan, 1.0) is None
+
+
+def test_rows(problem):
+    rows = schedule_rows(problem, plan(LOW, MEMORY, BOTH))
+    assert [row["stage"] for row in rows] == ["forward", "forward", "backward"]
+    changes = [(row["time_change_pct"], row["energy_change_pct"]) for row in rows]
+    np.testing.assert_allclose(changes, [(10, -20), (-10, -20), (5, -200 / 9)])
+
+
+def test_the_default_costs_what_the_gpu_does(problem):
+    """In a model the limiter may hold the default below the first setting."""
+    held = Problem(**{**vars(problem), "default_time": 1.1 * problem.default_time})
+    rows = schedule_rows(held, plan(ALONE, ALONE, ALONE, solver="default"))
+    assert [row["time_s"] for row in rows] == pytest.approx([0.011, 0.022, 0.044])
+    assert {row["time_change_pct"] for row in rows} == {0.0}
+    assert {row["sm_clock_mhz"] for row in rows} == {None}
+
+
+def test_csv_is_read_back(problem, tmp_path):
+    """Beside the rows at default clocks, a schedule is a measured table."""
+    text = schedule_csv(problem, plan(LOW, MEMORY, BOTH))
+    cells = list(csv.DictReader(io.StringIO(text)))
+    assert cells[1] == {
+        "stage": "forward",
+        "instruction": "a, b",
+        "frequency": "auto",
+        "memory_frequency": "5001",
+        "count": "1",
+        "time": "0.018",
+        "energy": "4.0",
+    }
+    path = tmp_path / "schedule.csv"
+    alone = [line for line in TABLE.splitlines() if "auto,auto" in line]
+    path.write_text(text + "\n".join(alone))
+    again = read_table(str(path)).problem
+    assert again.kernels == problem.kernels and again.loops == problem.loops
+    np.testing.assert_array_equal(again.settings, problem.settings)
+    chosen = [0, 1, 2], [LOW, MEMORY, BOTH]
+    np.testing.assert_array_equal(again.time[chosen], problem.time[chosen])
+    np.testing.assert_array_equal(again.energy[chosen], problem.energy[chosen])
+
+
+def test_csv_for_perseus():
+    """Whole numbers only, where the default clock has a name."""
+    words = np.array(["0", "0"], dtype=object)
+    problem = problem_from_columns(
+        words, np.array(["forward"] * 2, dtype=object),
+        np.array([1.41e9, 1.395e9]), np.full(2, np.nan),
+        np.array([0.1, 0.11]), np.array([20.0, 18.0]), np.ones(2),
+        default=(1.41e9, np.nan),
+    )  # fmt: skip
+    one = {"kernel": np.array([0]), "count": np.ones(1)}
+    for setting, line in enumerate(
+        ["0,forward,1410,0.1,20.0", "0,forward,1395,0.11,18.0"]
+    ):
+        text = schedule_csv(problem, plan(setting, **one), (1.41e9, np.nan))
+        assert text == f"stage,instruction,frequency,time,energy\n{line}\n"

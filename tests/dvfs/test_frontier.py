@@ -1,0 +1,89 @@
+"""Frontiers and baselines against single plans."""
+
+import numpy as np
+import pytest
+
+from diffenergy.dvfs.baselines import baselines
+from diffenergy.dvfs.frontier import frontier
+from diffenergy.dvfs.plan import Infeasible, Objective, Switching
+from diffenergy.dvfs.solve import Rules, solve
+from diffenergy.dvfs.totals import default_total
+
+from .small import KINDS, exhaustive, random_problem
+
+SLOWDOWNS = np.arange(-30.0, 60.0, 2.5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_limit(kind: str):
+    """Monotone, above its bound, within its limit; optimal for small problems."""
+    problem = random_problem(3, kind)
+    default = default_total(problem)
+    found = frontier(problem, SLOWDOWNS)
+    reached = np.isfinite(found.energy)
+    assert np.all(np.diff(reached.astype(int)) >= 0)
+    assert np.all(np.diff(found.energy[reached]) <= 0)
+    assert np.all(found.bound[reached] <= found.energy[reached])
+    limit = default.time * (1 + SLOWDOWNS / 100)
+    assert np.all(found.time[reached] <= limit[reached] * (1 + 1e-8))
+    for slowdown, energy in zip(SLOWDOWNS, found.energy, strict=True):
+        optimum = exhaustive(problem, Objective(max_slowdown=float(slowdown)))
+        if np.isinf(optimum):
+            assert np.isnan(energy)
+        else:
+            assert energy == pytest.approx(optimum, rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules("local"),
+        Rules(granularity="phase"),
+        Rules(granularity="iteration"),
+        Rules("local", granularity="iteration"),
+        Rules(per_launch=True),
+    ],
+)
+def test_rules(rules: Rules, kind: str):
+    """The same as one plan after the other."""
+    problem = random_problem(8, kind)
+    found = frontier(problem, SLOWDOWNS, rules)
+    for slowdown, energy in zip(SLOWDOWNS, found.energy, strict=True):
+        objective = Objective(max_slowdown=float(slowdown))
+        try:
+            plan = solve(problem, objective, rules)
+        except Infeasible:
+            assert np.isnan(energy)
+            continue
+        assert energy == pytest.approx(plan.energy, rel=1e-3)
+
+
+def test_default_steps():
+    """0.1 % steps from the fastest plan to the leanest."""
+    problem = random_problem(3)
+    found = frontier(problem)
+    assert np.allclose(np.diff(found.slowdown), 0.1)
+    lean = solve(problem, Objective())
+    assert found.energy[-1] == pytest.approx(lean.energy)
+    with pytest.raises(Infeasible):
+        solve(problem, Objective(max_slowdown=float(found.slowdown[0]) - 0.1))
+    points = found.points(default_total(problem))
+    assert np.all(np.diff(points[:, 0]) > 0)
+    assert np.all(np.diff(points[:, 1]) < 0)
+
+
+def test_baselines_are_coarser():
+    problem, objective = random_problem(4), Objective(max_slowdown=10.0)
+    found = baselines(problem, objective)
+    plan = solve(problem, objective)
+    single, phase = found["iteration"], found["phase"]
+    assert single is not None and phase is not None
+    assert plan.energy <= phase.energy <= single.energy
+    assert len(set(single.setting)) == 1
+    switching = Rules(switching=Switching("stall", 1e3))
+    dear = baselines(problem, objective, switching)["phase"]
+    assert dear is not None
+    assert dear.energy == pytest.approx(single.energy)
+    none = baselines(problem, Objective(max_slowdown=-90.0))
+    assert none == {"iteration": None, "phase": None}

@@ -1,0 +1,132 @@
+"""Hulls, their sums, the bound line and the knapsack."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diffenergy.dvfs import free, knapsack
+from diffenergy.dvfs.hulls import Line, hull_sum, lower_hull
+from diffenergy.dvfs.totals import (
+    chosen,
+    gpu_time,
+    stage_slope,
+    stage_time,
+    tangent_offset,
+    total,
+    within_caps,
+)
+
+from .small import KINDS, all_choices, finite, random_problem
+
+SEEDS = st.integers(0, 10_000)
+
+
+def test_hull_by_hand():
+    x = np.array([3.0, 1.0, 2.0, 2.0, 4.0, np.inf, 2.5])
+    y = np.array([1.0, 4.0, 2.0, 2.5, 3.0, 0.0, 1.9])
+    np.testing.assert_array_equal(lower_hull(x, y), [1, 2, 0, 4])
+
+
+@given(SEEDS)
+def test_hull_lies_below(seed: int):
+    rng = np.random.default_rng(seed)
+    x, y = rng.integers(0, 12, (2, 25)).astype(float)
+    hull = lower_hull(x, y)
+    assert np.all(np.diff(x[hull]) > 0)
+    assert np.all(np.diff(np.diff(y[hull]) / np.diff(x[hull])) > 0)
+    assert np.all(np.interp(x, x[hull], y[hull]) <= y + 1e-12)
+
+
+@given(SEEDS)
+def test_sum_of_hulls(seed: int):
+    """Every vertex is a choice; every choice lies above."""
+    rng = np.random.default_rng(seed)
+    points = [tuple(rng.uniform(0, 5, (2, 4))) for _ in range(3)]
+    found = hull_sum(points)
+    choice = found.choice(np.arange(len(found.line.x)))
+    for axis, values in enumerate(found.line):
+        summed = sum(points[k][axis][choice[:, k]] for k in range(3))
+        np.testing.assert_allclose(values, summed)
+    every = all_choices(3, 4)
+    x, y = (sum(points[k][axis][every[:, k]] for k in range(3)) for axis in range(2))
+    assert np.all(np.interp(x, *found.line) <= y + 1e-9)
+
+
+def test_line_is_flat_behind_its_least():
+    line = Line(np.array([1.0, 2.0, 3.0]), np.array([4.0, 1.0, 2.0]))
+    at = line.at(np.array([0.5, 1.0, 1.5, 2.5, 9.0]))
+    np.testing.assert_allclose(at, [np.inf, 4.0, 2.5, 1.0, 1.0])
+    assert np.isinf(Line(np.empty(0), np.empty(0)).at(np.ones(2))).all()
+
+
+def test_stage_time():
+    """The longer of both, rounded; scale-free; its slope and its inverse."""
+    gpu, host = np.array([1.0, 1.0, 0.0, 2e-9]), np.array([0.0, 1.0, 3.0, 1e-9])
+    expected = [1.0, 2 ** (1 / 20), 3.0, 2e-9 * (1 + 0.5**20) ** (1 / 20)]
+    np.testing.assert_allclose(stage_time(gpu, host), expected)
+    np.testing.assert_allclose(
+        gpu_time(stage_time(gpu, host), host)[[0, 1, 3]], gpu[[0, 1, 3]]
+    )
+    assert gpu_time(2.0, 3.0) < 0
+    step = 1e-6
+    slope = (stage_time(1 + step, 0.98) - stage_time(1 - step, 0.98)) / (2 * step)
+    assert stage_slope(1.0, 0.98) == pytest.approx(slope, rel=1e-6)
+    offset = stage_time(1.0, 0.98) - stage_slope(1.0, 0.98)
+    assert tangent_offset(stage_slope(1.0, 0.98), 0.98) == pytest.approx(float(offset))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=25, deadline=None)
+@given(seed=SEEDS)
+def test_bound_lies_below_every_plan(kind: str, seed: int):
+    problem = random_problem(seed, kind)
+    line = free.bound(problem)
+    spent = finite(chosen(problem, all_choices(*problem.time.shape)))
+    kept = within_caps(problem, spent)
+    time, energy = (x[kept] for x in total(problem, spent))
+    assert np.all(line.at(time) <= energy * (1 + 1e-9))
+    assert np.all(np.diff(line.x) > 0)
+    assert np.all(
+        np.diff(np.diff(line.y) / np.diff(line.x)) > -1e-6 * abs(line.y).max()
+    )
+
+
+def test_bound_touches_the_best_plans():
+    """Without host time and caps the line is the hull of all plans."""
+    problem = random_problem(7)
+    line = free.bound(problem)
+    spent = finite(chosen(problem, all_choices(*problem.time.shape)))
+    time, energy = total(problem, spent)
+    hull = lower_hull(time, energy)
+    np.testing.assert_allclose(line.x, time[hull])
+    np.testing.assert_allclose(line.y, energy[hull])
+
+
+@settings(max_examples=25, deadline=None)
+@given(SEEDS)
+def test_knapsack_finds_the_front(seed: int):
+    """With fine steps, every undominated choice of a small problem."""
+    rng = np.random.default_rng(seed)
+    weight = rng.integers(1, 20, (3, 4)).astype(float)
+    cost = rng.integers(1, 20, (3, 4)).astype(float)
+    weight[1, 2] = np.inf
+    rows = np.arange(3)
+    every = all_choices(3, 4)
+
+    def front(choice: np.ndarray) -> list[tuple[float, float]]:
+        sums = weight[rows, choice].sum(1), cost[rows, choice].sum(1)
+        best = free.undominated(*sums)
+        return list(zip(*(x[best] for x in sums), strict=True))
+
+    usable = every[every[:, 1] != 2]
+    found = knapsack.choices(weight, cost)
+    lightest = [knapsack.choices(weight, cost, most=0.0)[0]]
+    assert front(np.concatenate([found, lightest])) == front(usable)
+
+
+def test_undominated_items():
+    weight = np.array([[2.0, 1.0, 3.0, 2.0, np.inf]])
+    cost = np.array([[3.0, 4.0, 3.0, 2.0, np.inf]])
+    kept = knapsack.undominated(weight, cost)
+    np.testing.assert_array_equal(kept, [[False, True, False, True, False]])

@@ -1,0 +1,106 @@
+"""Workloads through the model: tables of costs beside `estimate`."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffenergy import OperatingPoint, estimate, load_model
+from diffenergy.corrections import read_corrections
+from diffenergy.dvfs.costs import row_costs
+from diffenergy.dvfs.modelled import Modelled, clock_pairs, modelled
+from diffenergy.dvfs.totals import chosen, default_total, total
+from diffenergy.hardware import read_gpu
+from diffenergy.workload.assemble import assemble
+
+GPU = read_gpu("a100-pcie-40gb")
+CLOCKS = [600e6, 960e6, 1200e6, 1410e6]
+
+
+def of(phase: str) -> Modelled:
+    """GPT-2 on the A100 at a few clocks."""
+    listings = load_model("gpt2").listings(batch=8, input_len=512, phase=phase)
+    labels = [str(i) for x in listings for i, _ in enumerate(x.kernels)]
+    served = read_corrections(None).serve(GPU)
+    return modelled(listings, labels, GPU, served, 250.0, clock_pairs(GPU, CLOCKS))
+
+
+@pytest.fixture(scope="module")
+def prefill() -> Modelled:
+    return of("prefill")
+
+
+def test_default_is_the_estimate(prefill: Modelled):
+    problem = prefill.problem(prefill.default_growth)
+    found = estimate(prefill.workload, GPU.spec, None, prefill.corrections)
+    default = default_total(problem)
+    np.testing.assert_allclose(default.time, found.time, rtol=1e-9)
+    np.testing.assert_allclose(default.energy, found.energy, rtol=1e-9)
+
+
+@pytest.mark.parametrize("clock", [600e6, 960e6, 1200e6])
+def test_one_clock_for_all_kernels_is_the_estimate_at_that_clock(
+    prefill: Modelled, clock: float
+):
+    point = OperatingPoint(clock, GPU.values["mem_clock"], 250.0)
+    found = estimate(prefill.workload, GPU.spec, point, prefill.corrections)
+    growth = prefill.growth(np.array([float(found.power)]))
+    problem = prefill.problem(growth)
+    setting = int(np.flatnonzero(problem.settings[:, 0] == clock)[0])
+    took = total(problem, chosen(problem, np.full(len(problem.kernels), setting)))
+    np.testing.assert_allclose(took.time, found.time, rtol=1e-6)
+    np.testing.assert_allclose(took.energy, found.energy, rtol=2e-4)
+    whole = prefill.stage_problem()
+    np.testing.assert_allclose(whole.time[0, setting], found.time, rtol=1e-6)
+    np.testing.assert_allclose(whole.energy[0, setting], found.energy, rtol=1e-6)
+
+
+def test_a_given_temperature_is_that_of_every_schedule(prefill: Modelled):
+    warm = dataclasses.replace(prefill, temperature=70.0)
+    cool, hot = warm.growth(np.array([50.0])), warm.growth(np.array([250.0]))
+    assert cool == hot and cool > 0
+
+
+def test_slower_clocks_take_longer_and_rows_are_independent(prefill: Modelled):
+    problem = prefill.problem(prefill.default_growth)
+    order = np.argsort(problem.settings[1:, 0]) + 1
+    assert (np.diff(problem.time[:, order], axis=1) < 0).all()
+
+
+def test_power_limits_end_at_the_default(prefill: Modelled):
+    curve = prefill.uniform.limits
+    default = prefill.uniform.default
+    assert curve.limit[0] == 150 and curve.limit[-1] == 250
+    assert len(curve.limit) <= 64 and (np.diff(curve.time) <= 1e-12).all()
+    np.testing.assert_allclose(curve.time[-1], default.time.sum(), rtol=1e-9)
+    mean = curve.energy / curve.time
+    assert (mean <= curve.limit * GPU.values["cap_fraction"] * (1 + 1e-9)).all()
+
+
+def test_clock_pairs_are_the_steps_of_the_gpu():
+    pairs = clock_pairs(GPU)
+    assert np.isnan(pairs[0]).all() and np.isnan(pairs[:, 1]).all()
+    clocks = np.sort(pairs[1:, 0])
+    np.testing.assert_allclose(np.diff(clocks), 15e6)
+    assert clocks[0] == 210e6 and clocks[-1] == 1395e6
+    geforce = clock_pairs(read_gpu("rtx-3080-ti"), [1500e6, 2100e6])
+    assert len(geforce) == 2 + 5 * 3  # 2100 with memory left alone is "auto"
+
+
+def test_gradient_of_the_costs_is_that_of_differences():
+    workload = assemble(load_model("gpt2").listings(phase="decode", batch=4))
+    served = read_corrections(None).serve(GPU)
+    ones = jnp.ones(workload.num_rows)
+
+    def energy(x: jax.Array) -> jax.Array:
+        point = OperatingPoint(x * 1e9, GPU.values["mem_clock"] * ones, ones)
+        c = row_costs(workload, GPU.spec, point, served)
+        return jnp.sum(c.work + (c.idle + c.leakage) * c.time)
+
+    x, step = 1.1 * ones, 1e-4
+    slope = jax.jit(jax.grad(energy))(x)
+    value = jax.jit(energy)
+    along = (value(x + step * ones) - value(x - step * ones)) / (2 * step)
+    np.testing.assert_allclose(slope.sum(), along, rtol=1e-5)

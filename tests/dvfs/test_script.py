@@ -1,0 +1,379 @@
+"""Scripts that apply a schedule, run against a GPU that only takes notes."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diffenergy.dvfs.launches import launches
+from diffenergy.dvfs.plan import Plan
+from diffenergy.dvfs.problem import Loop, Problem
+from diffenergy.dvfs.script import apply_script
+
+AUTO, LOW, BOTH, MEMORY = range(4)
+SETTINGS = np.array([[np.nan, np.nan], [9e8, np.nan], [1.5e9, 5.001e9], [np.nan, 4e8]])
+KERNELS = ("gemm", "norm", "head")
+SMI = """#!/bin/sh
+echo "smi $*" >> "$LOG"
+case "$*" in *"${FAIL_ON:-nothing}"*) echo "no permission"; exit 4 ;; esac
+exit 0
+"""
+PYNVML = """
+import os, time
+def _note(name):
+    def call(*args):
+        with open(os.environ["LOG"], "a") as log:
+            log.write(f"{time.monotonic():.6f} {name} {args}\\n")
+        return "board" if name == "nvmlDeviceGetHandleByIndex" else None
+    return call
+for name in (
+    "nvmlInit", "nvmlShutdown", "nvmlDeviceGetHandleByIndex",
+    "nvmlDeviceSetGpuLockedClocks", "nvmlDeviceSetMemoryLockedClocks",
+    "nvmlDeviceResetGpuLockedClocks", "nvmlDeviceResetMemoryLockedClocks",
+):
+    globals()[name] = _note(name)
+"""
+
+
+def problem(time: float = 0.1) -> Problem:
+    """Twice gemm and norm, then head in a stage of its own; `time` s each."""
+    shape = (len(KERNELS), len(SETTINGS))
+    return Problem(
+        kernels=KERNELS,
+        stages=("forward", "backward"),
+        stage=np.array([0, 0, 1]),
+        count=np.array([2.0, 2.0, 1.0]),
+        settings=SETTINGS,
+        time=np.full(shape, time),
+        energy=np.full(shape, 10.0),
+        default_time=np.full(3, time),
+        default_energy=np.full(3, 11.0),
+        loops=(Loop((0, 1), 2), Loop((2,), 1)),
+        power_cap=np.full(2, np.inf),
+        host_time=np.zeros(2),
+        wait_power=np.zeros(2),
+    )
+
+
+def plan(*setting: int, time: float = 0.1) -> Plan:
+    """One setting a kernel."""
+    return Plan(
+        kernel=np.arange(3),
+        setting=np.array(setting),
+        count=np.array([2.0, 2.0, 1.0]),
+        time=5 * time,
+        energy=50.0,
+        value=50.0,
+        bound=50.0,
+        bound_energy=50.0,
+        solver="by hand",
+        switches=np.nan,
+    )
+
+
+class Bench:
+    """A folder with a fake nvidia-smi and pynvml, and the script."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.log = folder, folder / "log"
+        smi = folder / "nvidia-smi"
+        smi.write_text(SMI)
+        smi.chmod(smi.stat().st_mode | stat.S_IXUSR)
+        (folder / "pynvml.py").write_text(PYNVML)
+        self.environment = {
+            "PATH": f"{folder}:/usr/bin:/bin",
+            "PYTHONPATH": str(folder),
+            "LOG": str(self.log),
+            "FAIL_ON": "",
+        }
+
+    def start(self, text: str, *args: str, **environment: str) -> subprocess.Popen:
+        (self.folder / "apply_clocks.py").write_text(text)
+        return self.python("apply_clocks.py", *args, **environment)
+
+    def python(self, *args: str, **environment: str) -> subprocess.Popen:
+        return subprocess.Popen(
+            [sys.executable, *args],
+            cwd=self.folder,
+            env={**self.environment, **environment},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def lines(self) -> list[str]:
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def wait_for(self, word: str) -> None:
+        end = time.monotonic() + 10
+        while not any(word in line for line in self.lines()):
+            assert time.monotonic() < end, f"no {word} in {self.lines()}"
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+BY_STAGE = apply_script(problem(), plan(BOTH, BOTH, LOW), "phase")  # forward first
+FORWARD = ["smi -i 0 -lgc 1500,1500", "smi -i 0 -lmc 5001,5001"]
+RESET = ["smi -i 0 -rmc", "smi -i 0 -rgc"]
+
+
+def test_stages_from_stdin(bench):
+    process = bench.start(BY_STAGE)
+    _, errors = process.communicate("backward\n\nforward\n")
+    assert (process.returncode, errors) == (0, "")
+    backward = ["smi -i 0 -lgc 900,900", "smi -i 0 -rmc"]
+    assert bench.lines() == [*FORWARD, *backward, *FORWARD, *RESET]
+
+
+@pytest.mark.parametrize("number, status", [("SIGTERM", 143), ("SIGINT", 130)])
+def test_signals_restore(bench, number, status):
+    process = bench.start(BY_STAGE)
+    bench.wait_for("-lmc")
+    process.send_signal(getattr(signal, number))
+    process.communicate(timeout=10)
+    assert process.returncode == status
+    assert bench.lines() == [*FORWARD, *RESET]
+
+
+def test_a_signal_while_clocks_are_set(bench):
+    """It waits until the command is through; then everything set is reset."""
+    slow = SMI.replace("exit 0", 'case "$*" in *-lgc*) sleep 0.5 ;; esac; exit 0')
+    (bench.folder / "nvidia-smi").write_text(slow)
+    process = bench.start(BY_STAGE)
+    bench.wait_for("-lgc")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=10)
+    assert process.returncode == 143
+    assert [line.split()[3] for line in bench.lines()] == [
+        "-lgc",
+        "-lmc",
+        "-rmc",
+        "-rgc",
+    ]
+
+
+def test_an_unknown_stage_restores(bench):
+    process = bench.start(BY_STAGE)
+    _, errors = process.communicate("sideways\n")
+    assert process.returncode == 2 and "no stage 'sideways'" in errors
+    assert bench.lines()[-2:] == RESET
+
+
+def test_an_exception_restores(bench):
+    (bench.folder / "mine.py").write_text(
+        "from apply_clocks import Clocks\n"
+        "clocks = Clocks(gpu=3).__enter__()\n"
+        "clocks.apply('backward')\n"
+        "raise KeyError('mine')\n"
+    )
+    (bench.folder / "apply_clocks.py").write_text(BY_STAGE)
+    process = bench.python("mine.py")
+    _, errors = process.communicate()
+    assert process.returncode == 1 and "KeyError: 'mine'" in errors
+    assert bench.lines()[-2:] == ["smi -i 3 -rmc", "smi -i 3 -rgc"]
+
+
+def test_a_refusal_is_told(bench):
+    process = bench.start(BY_STAGE, FAIL_ON="-lmc")
+    _, errors = process.communicate("")
+    assert process.returncode == 2 and "failed: no permission" in errors
+    assert bench.lines()[-2:] == RESET  # the second in spite of whatever the first does
+
+
+def test_a_failing_reset_is_told(bench):
+    process = bench.start(BY_STAGE, FAIL_ON="-rmc")
+    _, errors = process.communicate("")
+    assert process.returncode == 2 and "the clocks are still locked" in errors
+    assert bench.lines()[-2:] == RESET
+
+
+def test_one_pair_around_a_program(bench):
+    text = apply_script(problem(), plan(LOW, LOW, LOW), "iteration")
+    program = [sys.executable, "-c", "import os; os.system('nvidia-smi x'); exit(7)"]
+    process = bench.start(text, "--gpu", "1", "--", *program)
+    process.communicate()
+    assert process.returncode == 7
+    assert bench.lines() == ["smi -i 1 -lgc 900,900", "smi x", "smi -i 1 -rgc"]
+
+
+def test_dry_run(bench):
+    process = bench.start(BY_STAGE, "--dry-run", PATH="/nowhere")
+    said, _ = process.communicate()
+    assert process.returncode == 0 and bench.lines() == []
+    assert said.splitlines()[:3] == [
+        "forward: SM 1500 MHz, memory 5001 MHz",
+        "  nvidia-smi -i 0 -lgc 1500,1500",
+        "  nvidia-smi -i 0 -lmc 5001,5001",
+    ]
+    assert "at the end: nvidia-smi -i 0 -rmc" in said
+
+
+def test_without_nvidia_smi(bench):
+    process = bench.start(BY_STAGE, PATH="/nowhere")
+    _, errors = process.communicate("")
+    assert process.returncode == 2
+    assert errors == "error: nvidia-smi is not on the PATH; try --dry-run\n"
+
+
+def test_kernels_ahead_of_their_time(bench):
+    """gemm and norm of 50 ms take turns; requests are sent 20 ms ahead."""
+    each, ahead = 0.05, 0.02
+    text = apply_script(problem(each), plan(LOW, BOTH, AUTO, time=each), latency=ahead)
+    (bench.folder / "apply_clocks.py").write_text(text)
+    (bench.folder / "mine.py").write_text(
+        "import time\n"
+        "from apply_clocks import Clocks\n"
+        "with Clocks() as clocks:\n"
+        "    for _ in range(2):\n"
+        "        print(time.monotonic(), flush=True)\n"
+        "        clocks.begin()\n"
+        f"        time.sleep({5 * each})\n"
+    )
+    process = bench.python("mine.py")
+    said, errors = process.communicate()
+    assert (process.returncode, errors) == (0, "")
+    began = float(said.splitlines()[0])
+    calls = [line.split(maxsplit=1) for line in bench.lines()]
+    calls = [(float(at) - began, what) for at, what in calls if "Clocks" in what]
+    sets = [what.removeprefix("nvmlDevice").split("Locked")[0] for _, what in calls]
+    low, both, auto = ["SetGpu"], ["SetGpu", "SetMemory"], ["ResetGpu", "ResetMemory"]
+    again = ["SetGpu", "ResetMemory"]  # low once memory was locked
+    turn = [*both, *again, *both, *auto]
+    end = ["ResetMemory", "ResetGpu"]
+    assert sets == [*low, *turn, *low, *turn, *low, *end]
+    due = each * np.array([1, 1, 2, 2, 3, 3, 4, 4, 5]) - ahead
+    late = np.array([at for at, _ in calls[1 : 1 + len(due)]]) - due
+    assert late.min() > -2e-3 and np.median(late) < 0.03
+    assert "norm" in bench.start(text, "--dry-run").communicate()[0]
+
+
+def test_markers_of_kernels_from_stdin(bench):
+    text = apply_script(problem(0.01), plan(LOW, LOW, MEMORY, time=0.01))
+    process = bench.start(text)
+    _, errors = process.communicate("begin\n")
+    assert (process.returncode, errors) == (0, "")
+    names = [line.split()[1] for line in bench.lines()]
+    assert names[-3:] == [
+        "nvmlDeviceResetMemoryLockedClocks",
+        "nvmlDeviceResetGpuLockedClocks",
+        "nvmlShutdown",
+    ]
+    assert "nvmlDeviceSetMemoryLockedClocks" in names
+
+
+def test_a_signal_stops_the_kernels(bench):
+    process = bench.start(apply_script(problem(10.0), plan(BOTH, LOW, AUTO, time=10.0)))
+    bench.wait_for("SetMemory")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=10)
+    names = [line.split()[1] for line in bench.lines()]
+    assert process.returncode == 143
+    assert names == [
+        "nvmlInit",
+        "nvmlDeviceGetHandleByIndex",
+        "nvmlDeviceSetGpuLockedClocks",
+        "nvmlDeviceSetMemoryLockedClocks",
+        "nvmlDeviceResetMemoryLockedClocks",
+        "nvmlDeviceResetGpuLockedClocks",
+        "nvmlShutdown",
+    ]
+
+
+def test_without_pynvml(bench):
+    (bench.folder / "pynvml.py").write_text("raise ImportError")
+    process = bench.start(apply_script(problem(), plan(LOW, LOW, AUTO)))
+    _, errors = process.communicate("")
+    assert process.returncode == 2 and "nvidia-ml-py is missing" in errors
+
+
+def test_clocks_that_change_within_a_stage():
+    mixed = plan(LOW, BOTH, AUTO)
+    with pytest.raises(ValueError, match=r"within `forward` \(900 and 1500,5001 MHz\)"):
+        apply_script(problem(), mixed, "phase")
+    with pytest.raises(ValueError, match="within `iteration`"):
+        apply_script(problem(), mixed, "iteration")
+
+
+def test_names_stay_text():
+    """Nothing in a name or title becomes code."""
+    odd = 'x\'"\n"""; import os #'
+    names = {"kernels": (odd, "norm", "head"), "stages": (odd, "b")}
+    changed = Problem(**{**vars(problem()), **names})
+    for granularity in ("kernel", "phase"):
+        text = apply_script(changed, plan(LOW, LOW, AUTO), granularity, title=odd)
+        space: dict = {"__name__": "applied"}
+        exec(compile(text, "applied", "exec"), space)
+        schedule = space["SCHEDULE"]
+        assert schedule["title"] == " ".join(odd.split())
+        kernels = [change[3] for change in schedule.get("changes", ())]
+        assert odd in kernels or odd in schedule["stages"]
+
+
+def test_launches_of_loops_and_parts():
+    order = launches(problem(), plan(LOW, BOTH, AUTO))
+    assert order.kernel.tolist() == [0, 1, 0, 1, 2]
+    assert order.setting.tolist() == [LOW, BOTH, LOW, BOTH, AUTO]
+    np.testing.assert_allclose(order.start, [0.0, 0.1, 0.2, 0.3, 0.4])
+    np.testing.assert_allclose(order.time.sum(), 0.5)
+    assert order.changes().tolist() == [0, 1, 2, 3, 4]
+    parts = Plan(
+        **{
+            **vars(plan(LOW, BOTH, AUTO)),
+            "kernel": np.array([0, 1, 0, 2]),
+            "setting": np.array([LOW, BOTH, MEMORY, AUTO]),
+            "count": np.array([1.0, 2.0, 1.0, 1.0]),
+            "time": 1.0,
+        }
+    )
+    order = launches(problem(), parts)
+    assert order.setting.tolist() == [LOW, BOTH, MEMORY, BOTH, AUTO]
+    np.testing.assert_allclose(order.time.sum(), 1.0)
+
+
+def test_a_kernel_twice_in_a_body():
+    """Rows that list the bodies in order repeat with every turn."""
+    loops = (Loop((0, 1, 0), 2), Loop((2,), 1))
+    twice = Problem(
+        **{**vars(problem()), "loops": loops, "count": np.array([4.0, 2, 1])}
+    )
+    rows = Plan(
+        **{
+            **vars(plan(LOW, BOTH, AUTO)),
+            "kernel": np.array([0, 1, 0, 2]),
+            "setting": np.array([LOW, BOTH, MEMORY, AUTO]),
+            "count": np.array([2.0, 2.0, 2.0, 1.0]),
+        }
+    )
+    body = [LOW, BOTH, MEMORY]
+    assert launches(twice, rows).setting.tolist() == [*body, *body, AUTO]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_hangup_restores(bench):
+    process = bench.start(BY_STAGE)
+    bench.wait_for("-lmc")
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=10)
+    assert bench.lines() == [*FORWARD, *RESET]
+
+
+def test_a_launch_that_stands_for_several():
+    """head is named once and launched ten times; it takes ten times as long."""
+    rows = {"count": np.array([2.0, 2.0, 10.0])}
+    often = Problem(**{**vars(problem()), **rows})
+    order = launches(
+        often, Plan(**{**vars(plan(LOW, BOTH, AUTO)), **rows, "time": 1.4})
+    )
+    assert order.setting.tolist() == [LOW, BOTH, LOW, BOTH, AUTO]
+    np.testing.assert_allclose(order.time, [0.1, 0.1, 0.1, 0.1, 1.0])

@@ -1,0 +1,239 @@
+"""Schedules without switching costs, against exhaustive search."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from diffenergy.dvfs.frontier import frontier
+from diffenergy.dvfs.groups import by_stage, split
+from diffenergy.dvfs.local import keeping
+from diffenergy.dvfs.plan import Infeasible, Objective, Plan
+from diffenergy.dvfs.problem import Loop, Problem
+from diffenergy.dvfs.solve import Rules, solve
+from diffenergy.dvfs.totals import (
+    TIE,
+    chosen,
+    default_total,
+    listed,
+    total,
+    within_caps,
+)
+
+from .small import KINDS, between, exhaustive, random_problem
+
+OBJECTIVES = (
+    Objective(max_slowdown=0.0),
+    Objective(max_slowdown=4.0),
+    Objective(max_slowdown=-3.0),
+    Objective(max_slowdown=25.0),
+    Objective(),
+    Objective("edp"),
+    Objective("ed2p"),
+    Objective("edp", max_slowdown=5.0),
+    Objective("time"),
+)
+SEEDS = range(4)
+
+
+def cooler(problem: Problem, objective: Objective, share: float) -> Objective:
+    """The objective under a cap at a share of the default's power."""
+    default = default_total(problem)
+    return objective._replace(power_cap=float(share * default.energy / default.time))
+
+
+def check_totals(problem: Problem, plan: Plan) -> None:
+    """The plan's rows are all launches, take what it says and keep the caps."""
+    launches = np.bincount(plan.kernel, plan.count, len(problem.kernels))
+    np.testing.assert_allclose(launches, problem.count)
+    if plan.solver == "default":
+        found = default_total(problem)
+    else:
+        spent = listed(problem, plan.kernel, plan.setting, plan.count)
+        assert within_caps(problem, spent)
+        found = total(problem, spent)
+    np.testing.assert_allclose([plan.time, plan.energy], found, rtol=1e-12)
+
+
+def check(problem: Problem, objective: Objective, rules: Rules, optimum: float) -> Plan:
+    """Between bound and value lies the optimum; nothing is promised in vain."""
+    plan = solve(problem, objective, rules)
+    check_totals(problem, plan)
+    assert objective.keeps(plan.total, default_total(problem))
+    assert plan.value == pytest.approx(float(objective.value(plan.total)))
+    assert between(plan.bound, optimum, plan.value)
+    assert 0 <= plan.gap < 1
+    assert plan.bound_energy <= plan.energy
+    return plan
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_objective(seed: int, kind: str):
+    problem = random_problem(seed, kind)
+    for asked in OBJECTIVES:
+        for objective in (asked, cooler(problem, asked, 0.9)):
+            optimum = exhaustive(problem, objective)
+            if np.isinf(optimum):
+                with pytest.raises(Infeasible):
+                    solve(problem, objective)
+                continue
+            plan = check(problem, objective, Rules(), optimum)
+            assert plan.value == pytest.approx(optimum, rel=1e-6), objective
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_proof_is_complete_for_tables(seed: int):
+    """Energy at a limit is solved to the optimum, with no gap."""
+    problem = random_problem(seed)
+    for slowdown in (0.0, 2.0, 10.0):
+        plan = solve(problem, Objective(max_slowdown=slowdown))
+        assert plan.gap < 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_per_launch(seed: int, kind: str):
+    """Launches as kernels of their own have the same optimum."""
+    problem = random_problem(seed, kind, num_kernels=2, num_settings=3)
+    count = problem.count.astype(int)
+    single = np.repeat(np.arange(len(count)), count)
+    unrolled = dataclasses.replace(
+        split(problem).problem,
+        kernels=tuple(f"launch {i}" for i in range(len(single))),
+        stage=problem.stage[single],
+        count=np.ones(len(single)),
+        time=problem.time[single],
+        energy=problem.energy[single],
+        default_time=problem.default_time[single],
+        default_energy=problem.default_energy[single],
+    )
+    for objective in OBJECTIVES:
+        optimum = exhaustive(unrolled, objective)
+        if np.isinf(optimum):
+            continue
+        plan = check(problem, objective, Rules(per_launch=True), optimum)
+        if objective.goal == "energy":
+            assert plan.value == pytest.approx(optimum, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_local(seed: int):
+    """Every kernel takes its own best setting within its own limit."""
+    problem = random_problem(seed)
+    problem = dataclasses.replace(problem, default_energy=problem.energy[:, 0])
+    for slowdown in (0.0, 5.0, 30.0):
+        objective = Objective(max_slowdown=slowdown)
+        fast = problem.time <= problem.default_time[:, None] * (1 + slowdown / 100)
+        expected = problem.count @ np.where(fast, problem.energy, np.inf).min(1)
+        plan = solve(problem, objective, Rules("local"))
+        assert plan.energy == pytest.approx(expected)
+        assert plan.gap < 1e-9
+    edp = solve(problem, Objective("edp"), Rules("local"))
+    best = np.where(problem.usable, problem.time * problem.energy, np.inf).argmin(1)
+    np.testing.assert_array_equal(edp.setting, best)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_local_is_a_restriction(kind: str):
+    problem, objective = random_problem(5, kind), Objective(max_slowdown=6.0)
+    optimum = exhaustive(keeping(problem, objective), objective)
+    check(problem, objective, Rules("local"), optimum)
+
+
+@pytest.mark.parametrize("kind", ["table", "host"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_phases(seed: int, kind: str):
+    problem = random_problem(seed, kind)
+    for objective in OBJECTIVES:
+        optimum = exhaustive(by_stage(problem).problem, objective)
+        if np.isinf(optimum):
+            continue
+        plan = check(problem, objective, Rules(granularity="phase"), optimum)
+        assert plan.value == pytest.approx(optimum, rel=1e-6)
+        for stage in range(2):
+            here = problem.stage[plan.kernel] == stage
+            assert len(set(plan.setting[here])) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_iteration(kind: str):
+    problem = random_problem(1, kind)
+    same = np.repeat(np.arange(3)[:, None], len(problem.kernels), axis=1)
+    found, spent = default_total(problem), chosen(problem, same)
+    kept = within_caps(problem, spent)
+    energy = total(problem, spent).energy[kept].min(initial=float(found.energy))
+    plan = solve(problem, Objective(), Rules(granularity="iteration"))
+    assert plan.energy == pytest.approx(energy)
+    assert plan.gap == 0
+    assert len(set(plan.setting)) == 1
+
+
+def test_two_kernels_of_the_paper():
+    """A may give 2 % of time for B to take 1 %: -0.5 % time, -27.5 % energy."""
+    problem = dataclasses.replace(
+        random_problem(0, num_kernels=2, num_settings=3),
+        count=np.ones(2),
+        time=np.array([[1.0, 0.98, 0.97], [1.0, 1.01, np.inf]]),
+        energy=np.array([[100.0, 80.0, 85.0], [100.0, 65.0, np.inf]]),
+        default_time=np.ones(2),
+        default_energy=np.full(2, 100.0),
+        loops=(Loop((0, 1), 1),),
+    )
+    plan = solve(problem)
+    np.testing.assert_array_equal(plan.setting, [1, 1])
+    assert 100 * (plan.time / 2 - 1) == pytest.approx(-0.5)
+    assert 100 * (plan.energy / 200 - 1) == pytest.approx(-27.5)
+
+
+def test_least_reachable_slowdown():
+    """The number in the message can be asked for; one step less cannot."""
+    problem = random_problem(2)
+    with pytest.raises(Infeasible) as raised:
+        solve(problem, Objective(max_slowdown=-40.0))
+    least = raised.value.slowdown
+    fastest = problem.count @ problem.time.min(1)
+    default = problem.count @ problem.default_time
+    assert least == pytest.approx(100 * (fastest / default - 1))
+    shown = np.ceil(least * 100 - 1e-6) / 100
+    assert f"{shown:.2f} %" in str(raised.value)
+    assert solve(problem, Objective(max_slowdown=float(shown))).time <= default
+    with pytest.raises(Infeasible):
+        solve(problem, Objective(max_slowdown=least - 0.01))
+    with pytest.raises(Infeasible) as raised:
+        solve(problem, Objective(max_slowdown=-40.0), Rules("local"))
+    assert raised.value.slowdown >= least
+
+
+def test_least_reachable_power():
+    problem = random_problem(2)
+    with pytest.raises(Infeasible) as raised:
+        solve(problem, Objective("time", power_cap=1.0))
+    least = raised.value.power
+    assert f"{least:.2f} W" in str(raised.value)
+    plan = solve(problem, Objective("time", power_cap=least * (1 + TIE)))
+    assert plan.energy / plan.time == pytest.approx(least)
+
+
+def test_left_alone_is_a_plan():
+    """Where no setting is as fast as the default, the default stays."""
+    problem = random_problem(3)
+    problem = dataclasses.replace(problem, default_time=0.5 * problem.default_time)
+    plan = solve(problem)
+    assert plan.solver == "default"
+    assert plan.energy == pytest.approx(float(default_total(problem).energy))
+    assert plan.gap == 0
+
+
+def test_stage_without_a_common_setting():
+    """Phases cannot be set then; the default stays."""
+    problem = random_problem(3)
+    time = problem.time.copy()
+    time[0, ::2], time[1, 1::2] = np.inf, np.inf
+    problem = dataclasses.replace(
+        problem, time=time, energy=np.where(np.isinf(time), np.inf, problem.energy)
+    )
+    plan = solve(problem, rules=Rules(granularity="phase"))
+    assert plan.solver == "default"
+    found = frontier(problem, np.array([-1.0, 0.0]), Rules(granularity="phase"))
+    np.testing.assert_allclose(found.energy, [np.nan, plan.energy])

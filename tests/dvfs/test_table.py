@@ -1,0 +1,304 @@
+"""Measured tables: what is read, what is refused, what is remarked on."""
+
+import gzip
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from diffenergy.dvfs.problem import Loop
+from diffenergy.dvfs.rows import pair_text, problem_from_columns
+from diffenergy.dvfs.table import read_table
+from diffenergy.hardware import read_gpu
+
+PLAIN = """stage,instruction,frequency,time,energy
+forward,gemm,auto,0.010,3.0
+forward,gemm,1410,0.011,2.5
+forward,norm,auto,0.002,0.5
+forward,norm,1410,0.002,0.4
+backward,gemm,auto,0.020,6.0
+backward,gemm,1410,0.021,5.0
+"""
+PAIRS = """stage,instruction,frequency,memory_frequency,count,time,energy
+f,embed,auto,auto,1,0.010,3.0
+f,embed,1500,9501,1,0.011,2.5
+f,gemm,auto,auto,24,0.002,0.5
+f,norm,auto,auto,24,0.001,0.2
+f,gemm,1500,9501,24,0.003,0.4
+f,norm,AUTO,5001,24,0.002,0.1
+b,gemm,auto,auto,24,0.004,1.0
+b,head,auto,auto,1,0.005,1.0
+"""
+PERSEUS = """stage,instruction,frequency,time,energy
+0,forward,1410,0.10,20.0
+0,forward,1395,0.11,18.0
+0,backward,1410,0.20,41.0
+0,backward,1395,0.22,38.0
+1,forward,1410,0.10,21.0
+1,forward,1395,0.11,19.0
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    """`file(text)`: path of a .csv file of that text."""
+
+    def write(text: str) -> str:
+        path = tmp_path / "table.csv"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def swapped(text: str, row: int, column: str, value: str) -> str:
+    """`text` with one cell of data row `row` changed."""
+    lines = text.splitlines()
+    cells = lines[row + 1].split(",")
+    cells[lines[0].split(",").index(column)] = value
+    lines[row + 1] = ",".join(cells)
+    return "\n".join(lines)
+
+
+def test_a_plain_table(file):
+    table = read_table(file(PLAIN))
+    problem = table.problem
+    assert table.notes == () and np.isnan(table.default_clock).all()
+    assert problem.kernels == ("gemm", "norm", "gemm")
+    assert problem.stages == ("forward", "backward")
+    assert problem.stage.tolist() == [0, 0, 1]
+    assert problem.count.tolist() == [1, 1, 1]
+    np.testing.assert_array_equal(
+        problem.settings, [[np.nan, np.nan], [1.41e9, np.nan]]
+    )
+    np.testing.assert_array_equal(
+        problem.time, [[0.010, 0.011], [0.002, 0.002], [0.020, 0.021]]
+    )
+    np.testing.assert_array_equal(problem.default_energy, [3.0, 0.5, 6.0])
+    assert problem.loops == (Loop((0, 1), 1), Loop((2,), 1))
+    assert np.isinf(problem.power_cap).all() and not problem.host_time.any()
+
+
+def test_pairs_of_clocks_and_loops(file):
+    table = read_table(file(PAIRS))
+    problem = table.problem
+    assert problem.settings.shape == (3, 2)
+    auto_5001, locked = problem.settings[1:]
+    assert np.isnan(auto_5001[0]) and auto_5001[1] == 5.001e9
+    assert locked.tolist() == [1.5e9, 9.501e9]
+    embed, gemm, norm, back, head = range(5)
+    assert problem.loops == (
+        Loop((embed,), 1),
+        Loop((gemm, norm), 24),
+        Loop((back,), 24),
+        Loop((head,), 1),
+    )
+    assert problem.sequence().tolist() == [0, *[1, 2] * 24, *[3] * 24, 4]
+    assert problem.time[gemm].tolist() == [0.002, np.inf, 0.003]
+    assert problem.energy[norm].tolist() == [0.2, 0.1, np.inf]
+    assert problem.usable.sum() == 8
+    (note,) = table.notes
+    assert "5 of 5 kernels lack rows" in note and note.count("\n") == 0
+
+
+def test_perseus_needs_a_default_clock(file):
+    with pytest.raises(ValueError, match=r"--default-clock SM\[,MEM\].*is 1410\."):
+        read_table(file(PERSEUS))
+    table = read_table(file(PERSEUS), default_clock="1410")
+    problem = table.problem
+    assert table.default_clock[0] == 1.41e9 and np.isnan(table.default_clock[1])
+    np.testing.assert_array_equal(
+        problem.settings, [[np.nan, np.nan], [1.395e9, np.nan]]
+    )
+    assert problem.default_time.tolist() == [0.10, 0.20, 0.10]
+    assert problem.kernels == ("forward", "backward", "forward")
+    assert problem.stages == ("0", "1")
+
+
+def test_default_clock_beside_auto(file):
+    """A kernel's row at the default clock counts, else its `auto` row."""
+    table = read_table(file(PAIRS), default_clock="1500,9501")
+    problem = table.problem
+    assert problem.default_time.tolist() == [0.011, 0.003, 0.001, 0.004, 0.005]
+    assert problem.settings.shape == (2, 2)  # left alone; (auto, 5001)
+    assert any("stands for `auto`" in note for note in table.notes)
+
+
+@pytest.mark.parametrize(
+    "text, row, column, value, words",
+    [
+        (PLAIN, 1, "frequency", "fast", "`frequency` is 'fast'"),
+        (PLAIN, 1, "frequency", "", "`frequency` is empty"),
+        (PLAIN, 1, "frequency", "nan", "a clock in MHz"),
+        (PLAIN, 1, "frequency", "1.41", "looks like GHz"),
+        (PLAIN, 1, "frequency", "1410000000", "looks like Hz"),
+        (PLAIN, 1, "frequency", "-1410", "a clock in MHz"),
+        (PLAIN, 2, "time", "0", "`time` is '0'; allowed is a number above 0"),
+        (PLAIN, 2, "time", "-0.1", "`time` is '-0.1'"),
+        (PLAIN, 2, "time", "nan", "`time` is 'nan'"),
+        (PLAIN, 2, "time", "inf", "`time` is 'inf'"),
+        (PLAIN, 2, "energy", "0", "0 is no reading"),
+        (PLAIN, 2, "energy", "", "`energy` is empty"),
+        (PLAIN, 2, "stage", " ", "`stage` is empty"),
+        (PLAIN, 2, "instruction", "", "`instruction` is empty"),
+        (PLAIN, 1, "frequency", "auto", "`gemm` of stage `forward` at auto MHz is in"),
+        (PAIRS, 1, "memory_frequency", "9.501", "looks like GHz"),
+        (PAIRS, 4, "count", "12", "`count` is 12, but 24 in the first row of `gemm`"),
+        (PAIRS, 4, "count", "1.5", "a whole number of 1 to"),
+        (PAIRS, 4, "count", "0", "a whole number of 1 to"),
+        (PAIRS, 4, "count", "1e9", "a whole number of 1 to"),
+    ],
+)
+def test_bad_cells(file, text, row, column, value, words):
+    path = file(swapped(text, row, column, value))
+    with pytest.raises(ValueError) as error:
+        read_table(path)
+    message = str(error.value)
+    assert message.startswith(f"{path}, row {row}: ") and words in message
+    assert "\n" not in message and message.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("", "the file is empty"),
+        ("stage,instruction,frequency,time,energy\n", "no data row"),
+        ("stage,instruction,frequency,time\na,b,auto,1\n", "`energy` is missing"),
+        (PLAIN.replace("frequency", "clock"), "`frequency` is missing"),
+        (swapped(PLAIN, 2, "frequency", "1395"), "`norm` of stage `forward` has no"),
+        ("\n".join(PLAIN.splitlines()[:2]), "all rows are at default clocks"),
+        (PLAIN + "backward,gemm,1395\n", "row 6: the row has 3 cells"),
+    ],
+)
+def test_bad_tables(file, text, words):
+    with pytest.raises(ValueError, match=words) as error:
+        read_table(file(text))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ("1380", "is 1380, but `forward` of stage `0` has no row there.*is 1410"),
+        ("1410,9501", "is 1410,9501, but"),
+        ("1.41", "allowed is SM or SM,MEM"),
+        ("1410,auto,1", "allowed is SM or SM,MEM"),
+        ("", "allowed is SM or SM,MEM"),
+        ("nan", "allowed is SM or SM,MEM"),
+    ],
+)
+def test_bad_default_clocks(file, given, words):
+    with pytest.raises(ValueError, match=words):
+        read_table(file(PERSEUS), default_clock=given)
+
+
+def test_clocks_of_the_gpu(file):
+    card = read_gpu("rtx-3080-ti")
+    read_table(file(PAIRS), card=card)
+    for column, value, words in [
+        ("frequency", "1507", "210 to 2100 MHz in steps of 15 on rtx-3080-ti"),
+        ("frequency", "2400", "210 to 2100 MHz"),
+        ("memory_frequency", "7001", "405 or 810 or 5001 or 9251 or 9501 MHz"),
+    ]:
+        with pytest.raises(
+            ValueError, match=f"row 4: `{column}` is '{value}'.*{words}"
+        ):
+            read_table(file(swapped(PAIRS, 4, column, value)), card=card)
+
+
+def test_compressed_tables(tmp_path):
+    path = tmp_path / "table.csv.gz"
+    whole = gzip.compress(PLAIN.encode())
+    path.write_bytes(whole)
+    assert read_table(str(path)).problem.kernels == ("gemm", "norm", "gemm")
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="cut short"):
+        read_table(str(path))
+
+
+def test_remarks(file):
+    """A time that grows with the clock, per memory clock; columns not read."""
+    lines = ["stage,instruction,frequency,memory_frequency,time,energy,host"]
+    times = {
+        "steady": {("1000", "5001"): 2.0, ("1500", "5001"): 1.0},
+        "grows": {("1000", "5001"): 1.0, ("1500", "5001"): 1.05},
+        "a little": {("1000", "5001"): 1.0, ("1500", "5001"): 1.03},
+        "elsewhere": {("1000", "9501"): 1.0, ("1500", "5001"): 1.5},
+        "at auto": {("1000", "auto"): 1.0, ("1500", "auto"): 1.5},
+    }
+    for name, cells in times.items():
+        rows = {("auto", "auto"): 1.0, **cells}
+        lines += [f"s,{name},{sm},{mem},{t},1,x" for (sm, mem), t in rows.items()]
+    notes = read_table(file("\n".join(lines))).notes
+    assert "`host` is not read" in notes[0]
+    assert "5 of 5 kernels lack rows" in notes[1]
+    assert "2 of 5 kernels grows" in notes[2]
+    assert "(s grows, s at auto)" in notes[2]
+
+
+def test_from_columns():
+    names = np.array(["a", "b", "a", "b"], dtype=object)
+    problem = problem_from_columns(
+        stage=np.full(4, "s", dtype=object),
+        instruction=names,
+        sm_clock=np.array([np.nan, np.nan, 1e9, 1e9]),
+        mem_clock=np.full(4, np.nan),
+        time=np.array([1.0, 2.0, 3.0, 4.0]),
+        energy=np.array([5.0, 6.0, 7.0, 8.0]),
+        count=np.array([2.0, 2.0, 2.0, 2.0]),
+    )
+    assert problem.time.tolist() == [[1.0, 3.0], [2.0, 4.0]]
+    assert problem.loops == (Loop((0, 1), 2),)
+    with pytest.raises(ValueError, match="row 1: `energy` is nan"):
+        problem_from_columns(
+            names, names, np.ones(4), np.ones(4), np.ones(4),
+            np.array([1.0, np.nan, 1.0, 1.0]), np.ones(4),
+        )  # fmt: skip
+
+
+def test_pair_text():
+    pairs = [(1.41e9, np.nan), (1.41e9, 9.501e9), (np.nan, 5.001e9), (np.nan, np.nan)]
+    assert [pair_text(p) for p in pairs] == ["1410", "1410,9501", "auto,5001", "auto"]
+
+
+CELLS = st.sampled_from(
+    ["auto", "Auto ", "1410", "1395", "9501", "a", "b", "0.1", "1", "24", "1e400"]
+    + ["0", "-1", "nan", "inf", "", '"', "1.41e9", "٣", "\x00", "1,5", "x" * 200]
+)
+
+
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    rows=st.lists(st.lists(CELLS, min_size=7, max_size=7), max_size=6), data=st.data()
+)
+def test_whatever_is_in_a_table(file, rows, data):
+    """A problem or `ValueError`; good rows first, so that some of it is read."""
+    header, *good = PAIRS.splitlines()
+    kept = data.draw(st.integers(0, len(good)))
+    text = "\n".join([header, *good[:kept], *(",".join(row) for row in rows)])
+    try:
+        problem = read_table(file(text)).problem
+    except ValueError:
+        pass
+    else:
+        assert not any("\n" in name for name in problem.kernels)
+        assert np.isfinite(problem.default_time).all()
+        assert len(problem.sequence()) == problem.count.sum()
+
+
+@settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.binary(max_size=300))
+def test_whatever_bytes(tmp_path, content):
+    path = tmp_path / "table.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError):
+        read_table(str(path))
