@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from . import output
+from . import options, output
 from .estimation import Result, prepare
 from .flags import Flags
+from .options import option
 
 
 def add_to(app: typer.Typer):
@@ -17,98 +18,34 @@ def add_to(app: typer.Typer):
     app.command("estimate")(_estimate)
 
 
-def _option(name: str, metavar: str, text: str) -> Any:
-    return typer.Option(name, metavar=metavar, help=text)
-
-
 def _estimate(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="Bundled name, Hugging Face config.json or its folder, or a .jsonl "
-            "kernel listing.",
-        ),
-    ],
-    gpu: Annotated[
-        str | None, _option("--gpu", "NAME", "GPU name or .toml file [h100-sxm].")
-    ] = None,
-    workload: Annotated[
-        str | None, _option("--workload", "NAME", "One workload of a listing file.")
-    ] = None,
-    batch: Annotated[
-        str | None, _option("--batch", "N", "Sequences or images [1].")
-    ] = None,
-    input_len: Annotated[
-        str | None, _option("--input-len", "N", "Tokens in, per sequence [512].")
-    ] = None,
-    output_len: Annotated[
-        str | None, _option("--output-len", "N", "Tokens out, per sequence [128].")
-    ] = None,
-    phase: Annotated[
-        str | None,
-        _option(
-            "--phase",
-            "PHASE",
-            "prefill, decode (one step at KV length --input-len), generate or forward "
-            "[generate; encoders and vision: forward].",
-        ),
-    ] = None,
-    dtype: Annotated[
-        str | None,
-        _option("--dtype", "TYPE", "fp32, tf32, bf16, fp16, fp8 or fp8_block [bf16]."),
-    ] = None,
-    kv_dtype: Annotated[
-        str | None, _option("--kv-dtype", "TYPE", "Type of the KV cache [as --dtype].")
-    ] = None,
-    attention: Annotated[
-        str | None, _option("--attention", "KIND", "flash or eager [flash].")
-    ] = None,
-    stack: Annotated[
-        str | None,
-        _option(
-            "--stack",
-            "KIND",
-            "serving (fused kernels) or eager (Hugging Face modules; implies "
-            "--attention eager) [serving].",
-        ),
-    ] = None,
-    dispatch: Annotated[
-        str | None,
-        _option("--dispatch", "KIND", "eager or graph [graph in serving decode]."),
-    ] = None,
-    sm_clock: Annotated[
-        str | None,
-        _option("--sm-clock", "MHZ[,MHZ...]", "SM clock, or a list [the highest]."),
-    ] = None,
-    mem_clock: Annotated[
-        str | None,
-        _option("--mem-clock", "MHZ[,MHZ...]", "Memory clock, or a list."),
-    ] = None,
-    power_limit: Annotated[
-        str | None,
-        _option("--power-limit", "W[,W...]", "Power limit, or a list [TDP]."),
-    ] = None,
-    temperature: Annotated[
-        str | None,
-        _option("--temperature", "C", "Temperature [follows from the power]."),
-    ] = None,
-    set_field: Annotated[
-        list[str] | None,
-        _option(
-            "--set", "FIELD=VALUE", "Change a field of the GPU, in SI; repeatable."
-        ),
-    ] = None,
-    corrections: Annotated[
-        str | None,
-        _option("--corrections", "FILE|none", "Fitted constants [the shipped ones]."),
-    ] = None,
+    model: options.Model,
+    gpu: options.Gpu = None,
+    workload: options.Workload = None,
+    batch: options.Batch = None,
+    input_len: options.InputLen = None,
+    output_len: options.OutputLen = None,
+    phase: options.Phase = None,
+    dtype: options.Dtype = None,
+    kv_dtype: options.KvDtype = None,
+    attention: options.Attention = None,
+    stack: options.Stack = None,
+    dispatch: options.Dispatch = None,
+    accumulation: options.Accumulation = None,
+    checkpointing: options.Checkpointing = False,
+    sm_clock: options.SmClock = None,
+    mem_clock: options.MemClock = None,
+    power_limit: options.PowerLimit = None,
+    temperature: options.Temperature = None,
+    set_field: options.SetField = None,
+    corrections: options.Corrections = None,
     detail: Annotated[
         bool, typer.Option("--detail", help="Show every kernel.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone.")] = False,
+    as_json: options.AsJson = False,
     out: Annotated[
         str | None,
-        _option("--out", "FILE", "Also write .json, .jsonl (the listing) or .csv."),
+        option("--out", "FILE", "Also write .json, .jsonl (the listing) or .csv."),
     ] = None,
 ):
     """Time, power and energy of MODEL on one GPU.

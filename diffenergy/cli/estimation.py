@@ -29,7 +29,10 @@ _REQUEST: Final = (
     "stack",
     "dispatch",
 )
-"""Flags that a listing decides."""
+"""What was asked for, in every summary."""
+
+_TRAINING: Final = ("accumulation", "checkpointing")
+"""The same of a training step alone."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +76,9 @@ class Task:
 
         served = self.corrections.serve(self.card)
         workload = assemble(self.listings)
-        estimates = _estimates(workload, self.card, served, self.settings)
+        estimates = _estimates(
+            workload, self.card, served, self.settings, self.flags.mem_clock is not None
+        )
         said = (self.about, self.listings, estimates)
         if len(self.settings) > 1:
             found = summary.sweep(*said, self.settings, self.trust)
@@ -93,7 +98,7 @@ class Task:
 
 def prepare(flags: Flags) -> Task:
     """Checks a command line and reads its files; `ValueError` for bad input."""
-    numbers = {name: _parsed(flags, name) for name in _REQUEST}
+    numbers = {name: _parsed(flags, name) for name in (*_REQUEST, *_TRAINING)}
     changes = field_changes(flags)
     engine.start()
     from ..corrections import prior_file, read_corrections
@@ -105,14 +110,15 @@ def prepare(flags: Flags) -> Task:
         raise ValueError("`--detail` is given with several settings; give one of each.")
     unserved = flags.corrections == "none"
     file = prior_file() if unserved else read_corrections(flags.corrections)
-    # nobody measured a changed GPU
-    trust = file.trust(card, new=bool(changes))
     is_listing = flags.model.lower().endswith(".jsonl")
     work = _listed(flags, numbers) if is_listing else _modelled(flags, numbers, card)
+    # nobody measured a changed GPU, and no training step was fitted
+    train = work.about["phase"] in ("train", "backward", "optimizer")
+    trust = file.trust(card, new=bool(changes) or train)
     about = {
         "model": work.about["model"],
         "gpu": card.name,
-        **{name: work.about[name] for name in _REQUEST},
+        **{x: work.about[x] for x in (*_REQUEST, *_TRAINING) if x in work.about},
         "assumed": assumed | work.assumed | taken,
     }
     listings = [complete(listing) for listing in work.listings]
@@ -130,9 +136,14 @@ def _too_low(least: float, card: "GpuCard") -> str:
 
 
 def _estimates(
-    workload: Any, card: "GpuCard", corrections: Any, settings: Sequence["Setting"]
+    workload: Any,
+    card: "GpuCard",
+    corrections: Any,
+    settings: Sequence["Setting"],
+    locked: bool,
 ) -> "Estimate":
-    """Estimate on the host; several settings are one call, on a leading axis."""
+    """Estimate on the host; several settings are one call, on a leading axis. `locked`:
+    the memory clock is set, not left alone."""
     import jax
 
     from ..estimator import compiler_options, estimate_once, from_leaves
@@ -147,6 +158,7 @@ def _estimates(
             s.mem_clock,
             s.power_limit,
             nan if s.temperature is None else s.temperature,
+            float(locked),
         )
         for s in settings
     ]
@@ -178,10 +190,10 @@ def _listed(flags: Flags, given: dict[str, Any]) -> _Work:
             )
     listings = select_listing(read_listings(flags.model), flags.workload)
     first, last = listings[0], listings[-1]
-    pair = len(listings) == 2
+    pair, train = len(listings) == 2, len(listings) == 3
     about = {
         "model": first.model or first.name,
-        "phase": "generate" if pair else first.mode,
+        "phase": "generate" if pair else "train" if train else first.mode,
         "batch": first.batch,
         "input_len": first.seq_len,
         "output_len": last.passes + 1 if pair else None,
@@ -191,6 +203,8 @@ def _listed(flags: Flags, given: dict[str, Any]) -> _Work:
         "stack": None,
         "dispatch": _dispatch(listings),
     }
+    if train:
+        about |= {"accumulation": first.passes, "checkpointing": None}
     notes = [f"{x.name}: {note}" for x in listings for note in x.notes]
     kernels = [kernel for listing in listings for kernel in listing.kernels]
     if any(k["op"] == "activity" and not k["time_ref_us"] for k in kernels):
@@ -212,6 +226,7 @@ def _modelled(flags: Flags, given: dict[str, Any], card: "GpuCard") -> _Work:
             "picks one of several workloads of a .jsonl listing."
         )
     model = load_model(flags.model)
+    _check_phase(given)
     request, _ = model.request(**given)
     if given["output_len"] is not None and request.phase != "generate":
         raise ValueError(
@@ -223,17 +238,40 @@ def _modelled(flags: Flags, given: dict[str, Any], card: "GpuCard") -> _Work:
             f"`--kv-dtype` is given, but {model.name} has no KV cache; leave it out."
         )
     listings = model.listings(**given)
-    about = {"model": model.name} | {name: getattr(request, name) for name in _REQUEST}
+    train = request.phase == "train"
+    names = (*_REQUEST, *_TRAINING) if train else _REQUEST
+    about = {"model": model.name} | {name: getattr(request, name) for name in names}
     about["dispatch"] = _dispatch(listings)
-    if isinstance(model, Encoder):
+    if isinstance(model, Encoder) or train:
         about["kv_dtype"] = None
     assumed = {
         name: about[name]
-        for name in _REQUEST
+        for name in names
         if given[name] is None and about[name] is not None
     }
     notes = _too_large(model, about, card)
     return _Work(listings, about, assumed, notes)
+
+
+def _check_phase(given: dict[str, Any]):
+    """Flags that a training step lacks, or that only it has."""
+    train = given["phase"] == "train"
+    if train and given["kv_dtype"] is not None:
+        raise ValueError(
+            f"`--kv-dtype` is {given['kv_dtype']}, but a training step has no KV "
+            "cache; leave it out."
+        )
+    if train and given["output_len"] is not None:
+        raise ValueError(
+            f"`--output-len` is {given['output_len']}, but a training step generates "
+            "nothing; leave it out or take `--phase generate`."
+        )
+    for name in _TRAINING:
+        if given[name] is not None and not train:
+            raise ValueError(
+                f"`--{name}` is given, but only a training step has it; leave it out "
+                "or take `--phase train`."
+            )
 
 
 def _dispatch(listings: Sequence["Listing"]) -> str:
@@ -244,7 +282,10 @@ def _dispatch(listings: Sequence["Listing"]) -> str:
 
 
 def _too_large(model: Any, about: dict[str, Any], card: "GpuCard") -> list[str]:
-    """Warning if weights and KV cache do not fit the GPU's memory."""
+    """Warning if weights and KV cache, or in training what an optimizer keeps for the
+    weights, do not fit the GPU's memory."""
+    if about.get("phase") == "train":
+        return _too_large_to_train(model, about["dtype"], card)
     weights = model.weight_bytes(about["dtype"])
     tokens = (about["input_len"] or 0) + (about["output_len"] or 0)
     cache = 0.0
@@ -261,9 +302,27 @@ def _too_large(model: Any, about: dict[str, Any], card: "GpuCard") -> list[str]:
     ]
 
 
+def _too_large_to_train(model: Any, dtype: str, card: "GpuCard") -> list[str]:
+    """The same for weights, gradients and optimizer state."""
+    from ..workload.models.base import values_dtype
+    from ..workload.models.training.step import state_bytes
+
+    state = state_bytes(model.parameters(), values_dtype(dtype))
+    capacity = card.values["dram_capacity"]
+    if state <= capacity:
+        return []
+    return [
+        f"{model.name} does not fit {card.name} in training: weights, gradients and "
+        f"AdamW's state {state / GiB:.1f} GiB (activations come on top), memory "
+        f"{capacity / GiB:.1f} GiB; the figures are those of a GPU with enough."
+    ]
+
+
 def _parsed(flags: Flags, name: str) -> Any:
     value = getattr(flags, name)
-    if name in ("batch", "input_len", "output_len"):
+    if name == "checkpointing":
+        return value or None
+    if name in ("batch", "input_len", "output_len", "accumulation"):
         return parse.whole("--" + name.replace("_", "-"), value)
     if name in ("dtype", "kv_dtype") and value is not None:
         from ..dtypes import SYNONYMS

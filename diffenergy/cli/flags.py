@@ -21,6 +21,8 @@ class Flags:
     attention: str | None = None
     stack: str | None = None
     dispatch: str | None = None
+    accumulation: str | None = None
+    checkpointing: bool = False
     sm_clock: str | None = None
     mem_clock: str | None = None
     power_limit: str | None = None

@@ -52,22 +52,22 @@ def show(content: Any, as_json: bool, table: Callable[[], Iterable["RenderableTy
             console.print()
 
 
-def writer(out: str | None, writers: Writers) -> str | None:
+def writer(out: str | None, writers: Writers, flag: str = "--out") -> str | None:
     """Ending of `out` if it can be written; checked before any work is done."""
     if out is None:
         return None
     ending = next((end for end in writers if out.lower().endswith(end)), None)
     if ending is None:
         raise ValueError(
-            f"`--out` is '{out}'; allowed are names ending in {', '.join(writers)}."
+            f"`{flag}` is '{out}'; allowed are names ending in {', '.join(writers)}."
         )
     folder = Path(out).parent
     if not folder.is_dir():
         raise ValueError(
-            f"`--out` is '{out}', but there is no folder '{folder}'; make it first."
+            f"`{flag}` is '{out}', but there is no folder '{folder}'; make it first."
         )
     if Path(out).is_dir():
-        raise ValueError(f"`--out` is '{out}', a folder; give the name of a file.")
+        raise ValueError(f"`{flag}` is '{out}', a folder; give the name of a file.")
     return ending
 
 
