@@ -1,0 +1,223 @@
+"""The kernel-level DVFS study: what no fit has seen, from a fit of Figures 3 to 5."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.shared_data
+
+
+@pytest.fixture(scope="module")
+def study_modules():
+    """`calibration/dvfs_study`, beside the package."""
+    folder = Path(__file__).parents[2] / "calibration"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        yield {
+            name: importlib.import_module(f"dvfs_study.{name}")
+            for name in (
+                "campaigns",
+                "passes",
+                "fitted",
+                "scores",
+                "shapes",
+                "transfer",
+            )
+        }
+    for name in [x for x in sys.modules if x.partition(".")[0] == "dvfs_study"]:
+        del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def study(study_modules: dict[str, Any], shared: Path) -> Any:
+    """Published tables."""
+    return study_modules["campaigns"].read_study(shared / "data")
+
+
+def test_bookkeeping(study_modules: dict[str, Any], study: Any):
+    time, energy = study_modules["scores"].bookkeeping(study)
+    assert time == pytest.approx(0.0, abs=0.01)
+    assert energy == pytest.approx(-15.64, abs=0.01)
+
+
+def test_pass_sweep_is_in_the_order_of_the_settings(
+    study_modules: dict[str, Any], study: Any
+):
+    change = study_modules["passes"].measured(study)
+    settings = study_modules["campaigns"].SETTINGS
+    assert change.shape == (2, 2, len(settings))
+    np.testing.assert_array_equal(change[:, :, -1], 0.0)  # against itself
+
+
+def test_priors_agree_with_the_times(study_modules: dict[str, Any], study: Any):
+    from diffenergy.hardware import load_gpu
+
+    priors = study_modules["campaigns"].kernel_priors(study, load_gpu("rtx-3080-ti"))
+    names = np.array(list(study_modules["campaigns"].KINDS))[priors.kind]
+    assert (names == "launch").sum() == 2
+    assert (names == "batched matrix").sum() == 6  # attention, forward and backward
+    assert np.isin(names, ["matrix", "long matrix"]).sum() == 15
+    assert (priors.dram / 912e9 < study.kernels.time_auto_s).all()
+
+
+def test_missing_data_is_named(study_modules: dict[str, Any], tmp_path: Path):
+    with pytest.raises(ValueError, match="holds no `kernel_dvfs`"):
+        study_modules["campaigns"].read_study(tmp_path)
+    with pytest.raises(ValueError, match="holds no `fig7_data_parallel.csv`"):
+        study_modules["transfer"].published(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def plain_law(study_modules: dict[str, Any], study: Any) -> Any:
+    """Kernels of the study at their priors, without a fit."""
+    from diffenergy.fitting.clock_law import ClockLaw, kernel_demand, law_corrections
+    from diffenergy.hardware import load_gpu
+
+    fitted = study_modules["fitted"]
+    gpu = load_gpu(fitted.GPU)
+    k = study_modules["campaigns"].kernel_priors(study, gpu)
+    energy = k.energy_cycle * k.cycles + k.energy_byte * k.dram
+    numbers = (k.cycles, k.dram, energy, np.full(46, 33.0), np.full(46, 6.0))
+    return ClockLaw(
+        gpu,
+        law_corrections(fitted.prior_corrections(gpu)),
+        kernel_demand(gpu, *map(jnp.asarray, numbers)),
+        jnp.asarray(0.9),
+        jnp.asarray(fitted.POWER_CAP),
+    )
+
+
+def rows_at(study_modules: dict[str, Any], *shape: Any) -> list[dict[str, Any]]:
+    shapes = study_modules["shapes"]
+    listings = shapes.shape_listings(shapes.Shape(*shape))
+    return [row for listing in listings for row in listing.kernels]
+
+
+def flops(row: dict[str, Any]) -> float:
+    """FLOP of one launch, 0 of kernels without a product."""
+    sizes = [row.get(x, 0) for x in ("batch", "m", "n", "k")]
+    return 2.0 * float(np.prod(sizes)) if row["op"] == "gemm" else 0.0
+
+
+@pytest.mark.parametrize("degree", [2, 16])
+def test_ranks_share_the_layers(study_modules: dict[str, Any], study: Any, degree: int):
+    """Products of a layer are divided once; those of the head if it is, too."""
+    shapes = study_modules["shapes"]
+    whole = np.array([flops(x) for x in rows_at(study_modules, 40)])
+    np.testing.assert_allclose(whole, study.shapes.flops, rtol=1e-5)
+    part = np.array([flops(x) for x in rows_at(study_modules, 40, degree)])
+    head = np.isin(np.arange(46), list(shapes.HEAD_SHARDED))
+    np.testing.assert_array_equal(part[head], whole[head])
+    np.testing.assert_array_equal(part[~head] * degree, whole[~head])
+    both = np.array([flops(x) for x in rows_at(study_modules, 40, degree, False)])
+    np.testing.assert_array_equal(both * degree, whole)
+
+
+def test_norms_and_embeddings_are_whole(study_modules: dict[str, Any]):
+    one, ranks = (rows_at(study_modules, 40, n) for n in (1, 8))
+    same = {i for i, (a, b) in enumerate(zip(one, ranks, strict=True)) if a == b}
+    head = {14, 15, 16, 17}
+    norms = {1, 9, 13, 18, 28, 43}
+    biases = {20, 21, 29, 30}  # of the sums over ranks
+    assert same == head | norms | biases | {0, 44, 45}
+
+
+def test_the_shape_of_the_fit_changes_nothing(
+    study_modules: dict[str, Any], plain_law: Any
+):
+    transfer, shapes = study_modules["transfer"], study_modules["shapes"]
+    expected = study_modules["scores"].law_table(
+        plain_law, study_modules["campaigns"].SETTINGS
+    )
+    found = transfer.table_at(plain_law, shapes.REFERENCE)
+    np.testing.assert_allclose(found.time, expected.time, rtol=1e-12)
+    np.testing.assert_allclose(found.energy, expected.energy, rtol=1e-12)
+
+
+def test_weight_gradients_of_few_tokens_wait_for_their_stores(
+    study_modules: dict[str, Any], study: Any, plain_law: Any
+):
+    """Their results stay as large while the work shrinks with the batch: at batch 1
+    nearly all 4 bytes a weight (read and written, 2 bytes each) are exposed; other
+    large products write as much per work as before."""
+    shapes = study_modules["shapes"]
+    works = [shapes.shape_work(shapes.Shape(n)) for n in (1, 40)]
+    moved = shapes.at_shape(plain_law, *works).kernels
+    exposed = np.asarray(moved.store_dram)
+    up, down, head = exposed[[27, 24, 17]] / np.array(
+        [2048 * 8192] * 2 + [50304 * 2048]
+    )
+    assert [up, down, head] == pytest.approx([4.0] * 3, rel=0.12)
+    assert exposed[10] < 0.1 * exposed[27]
+    total = np.asarray(moved.dram) + exposed
+    ratio = works[0].dram / works[1].dram
+    np.testing.assert_allclose(total, np.asarray(plain_law.kernels.dram) * ratio)
+
+
+def test_the_columns_of_table_1_are_its_clocks(
+    study_modules: dict[str, Any], study: Any, plain_law: Any
+):
+    transfer, campaigns = study_modules["transfer"], study_modules["campaigns"]
+    t = study_modules["scores"].law_table(plain_law, campaigns.SETTINGS)
+    asked = t.settings[transfer._chosen(study, t)]
+    np.testing.assert_array_equal(asked[:, 0], campaigns.clocks(study.best.core_mhz))
+    np.testing.assert_array_equal(asked[:, 1], campaigns.clocks(study.best.mem_mhz))
+    np.testing.assert_array_equal(t.settings[0], [np.nan, np.nan])
+
+
+@pytest.fixture(scope="module")
+def law(study_modules: dict[str, Any], study: Any) -> Any:
+    """The fit."""
+    return study_modules["fitted"].fit_study(study).law
+
+
+@pytest.mark.slow
+def test_transfer(study_modules: dict[str, Any], study: Any, law: Any, shared: Path):
+    """Guards what is reached. Wanted: energy within 2 points, sign and order of time.
+    Slowdowns come out too small, by 2.3 points (law) at degree 16 and up to 0.7
+    elsewhere."""
+    transfer = study_modules["transfer"]
+    rows = transfer.transfer(study, law, transfer.published(shared / "data"))
+    known, by_law, read, again, anew = (
+        np.array([getattr(row, name) for row in rows])
+        for name in ("published", "law", "read", "again", "replanned")
+    )
+    batch = np.array([row.shape.degree == 1 for row in rows[:-5]] + [False] * 5)
+    for found in (by_law, again):
+        assert (found[:, 1] < -10).all()
+        assert (np.diff(found[batch, 0][:4]) < 0).all()  # batch 1 to 8
+        assert (np.diff(found[~batch, 0]) > 0).all()  # degree 1 to 16
+        assert np.abs(found[:-1, 0] - known[:-1, 0]).max() < 1.1
+        assert found[-1, 0] == found[:, 0].max()
+    assert (by_law[:, 0] > 0).all()
+    assert np.abs(by_law - known)[:, 1].max() < 3.3
+    assert np.abs(read - known)[:, 1].max() < 2.6
+    assert np.abs(again - known)[:, 1].max() < 2.0
+    assert anew[:, 0].max() < 0.01
+    assert (anew[:, 1] < -10).all()
+    whole, parallel, sharded = transfer.printed_sums(study, law)
+    for found in (whole, parallel):
+        assert found.time == pytest.approx(found.printed_time, rel=0.04)
+        assert found.energy == pytest.approx(found.printed_energy, rel=0.03)
+    assert sharded.energy < 0.9 * sharded.printed_energy
+
+
+@pytest.mark.slow
+def test_reproduction(study_modules: dict[str, Any], study: Any, law: Any):
+    """Guards what is reached. Wanted: frontier and local strict within 2 points, 40
+    kinds of clock; the default start reaches the frontier, not the kinds. Optima of
+    3-6 less cost (of 219) exist that miss the frontier by 2.5-3.7 points."""
+    scores = study_modules["scores"]
+    found = scores.score(study, law)
+    known = scores.published_frontier(study)
+    assert np.abs(found.frontier_measured - known).max() < 2.1
+    assert np.abs(found.frontier - known).max() < 3.1
+    assert found.local_measured == pytest.approx(-11.54, abs=3.3)
+    assert (found.kinds == found.printed_kinds).sum() >= 34
+    assert found.a4000 == pytest.approx(-9.56, abs=4.0)
+    assert found.largest == pytest.approx(-36.9, abs=1.0)
