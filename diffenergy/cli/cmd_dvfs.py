@@ -8,7 +8,8 @@ import typer
 from . import options, output
 from .flags import Flags
 from .options import option
-from .scheduling import Answer, Wish, answer
+from .scheduling import answer
+from .wishes import Answer, Wish
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import engine, parse
 from .flags import Flags
-from .scheduling import Answer
-from .wishes import Wish, objective_of, rules_of
+from .wishes import Answer, Wish, objective_of, rules_of
 
 if TYPE_CHECKING:
     from ..dvfs.plan import Objective, Plan

@@ -1,6 +1,5 @@
 """From the flags of `dvfs` to a schedule and its summary."""
 
-import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -8,26 +7,11 @@ from . import engine, parse
 from .estimation import Task, prepare
 from .flags import Flags
 from .output import Infeasible
-from .wishes import Wish, objective_of, rules_of
+from .wishes import Answer, Wish, objective_of, rules_of
 
 if TYPE_CHECKING:
     from ..dvfs.modelled import Modelled
-    from ..dvfs.plan import Plan
-    from ..dvfs.problem import Problem
     from ..hardware import GpuCard
-
-
-@dataclasses.dataclass(frozen=True)
-class Answer:
-    """A schedule: its problem, the JSON, and what a person should know beside it."""
-
-    problem: "Problem"
-    plan: "Plan"
-    summary: dict[str, Any]
-    latency: float  # s, of a change of clocks
-    default_clock: tuple[float, float]  # Hz; NaN: auto
-    notes: list[str]
-    inputs: list[str]
 
 
 def answer(flags: Flags, wish: Wish) -> Answer:

@@ -1,13 +1,15 @@
-"""`Wish`: what the flags of `dvfs` ask for beside the workload."""
+"""`Wish` and `Answer`: what the flags of `dvfs` ask for beside the workload, and what
+comes of it."""
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from . import parse
 
 if TYPE_CHECKING:
-    from ..dvfs.plan import Objective
+    from ..dvfs.plan import Objective, Plan
+    from ..dvfs.problem import Problem
     from ..dvfs.solve import Rules
 
 _CHOICES: Final = {
@@ -50,6 +52,19 @@ class Wish:
                 raise ValueError(
                     f"`{flag}` is '{value}'; allowed are {', '.join(allowed)}."
                 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """A schedule: its problem, the JSON, and what a person should know beside it."""
+
+    problem: "Problem"
+    plan: "Plan"
+    summary: dict[str, Any]
+    latency: float  # s, of a change of clocks
+    default_clock: tuple[float, float]  # Hz; NaN: auto
+    notes: list[str]
+    inputs: list[str]
 
 
 def objective_of(wish: Wish, power: float = math.inf) -> "Objective":
