@@ -29,7 +29,7 @@ def test_energy_at_our_clock_is_close_to_the_best(module: Any, shared: Path):
     served = read_corrections(None).serve(card)
     found = [
         module._line(series, listings, card, served)
-        for series, listings in module._measured(shared)
+        for series, listings in module._measured(shared / "data")
     ]
     excess = [line["excess"] for line in found if not line["host"]]
     assert len(found) == 17 and len(excess) == 13
