@@ -95,6 +95,7 @@ FIELDS: Final = {
     "idle_constant": NumberField("W", "0", high=1e5, slip="mW"),
     "idle_clock": NumberField("W/(V^2 Hz)", "0", high=1e-6, slip="W/(V^2 GHz)"),
     "idle_leakage": NumberField("W/V^4", "0"),
+    "leakage_scale": NumberField("silicon / what is usual for tdp", default=1.0),
     "thermal_resistance": NumberField("K/W"),
     "ambient_temperature": NumberField("C", "any"),
 }

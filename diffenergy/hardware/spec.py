@@ -105,6 +105,9 @@ class GpuSpec(Record):
     idle_constant: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W
     idle_clock: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W/(V^2 Hz)
     idle_leakage: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W/V^4
+    leakage_scale: Float[Array, "*batch"] = eqx.field(converter=as_float)
+    """Leakage of a warm board relative to that of the silicon that is usual for `tdp`
+    (1 for GPUs that exist; a design may have more silicon under the same limit)."""
     thermal_resistance: Float[Array, "*batch"] = eqx.field(converter=as_float)  # K/W
     ambient_temperature: Float[Array, "*batch"] = eqx.field(converter=as_float)  # C
     mma_kind: Float[Array, "*batch"] = eqx.field(converter=as_float)

@@ -98,7 +98,7 @@ def static_power(
     memory = gpu.idle_constant * c.memory_idle * slower
     idle = c.idle_scale * (idle_power(gpu, clock, point.mem_locked) - memory)
     volts = relative_voltage(gpu, clock, point.mem_locked)
-    scale = c.leakage * gpu.tdp * volts**4
+    scale = c.leakage * gpu.tdp * gpu.leakage_scale * volts**4
 
     def leak(temperature: Array) -> Array:
         return scale * leakage_growth(c, temperature)
