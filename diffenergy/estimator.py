@@ -340,6 +340,7 @@ class _Run:
             still.log_run, *(lax.stop_gradient(x) for x in (top, lowest, cap))
         )
         over = (root < lax.stop_gradient(top)) & (root > lax.stop_gradient(lowest))
+        root = jnp.where(root < lax.stop_gradient(top), root, top)  # with `top`'s slope
         clocks = jnp.stack([top, root]) if bursts else root[None]
         found = jax.vmap(self.log_run)(clocks)
         # first order in the clock: d x = -(d ln P - d ln cap) / (d ln P / d x)
@@ -420,8 +421,7 @@ class _Run:
         dram = means[12] / (dram_rate * time)
         link = means[13] / (gpu.link_bandwidth * time)
         share = jnp.minimum(jnp.stack([*of_units[:6], dram, link], -1), 1.0)
-        # nothing is busy half of the time: latency
-        latency = jnp.full_like(time, 0.5)
+        latency = jnp.full_like(time, 0.5)  # nothing is busy half of the time
         launch = jnp.where(means[14] > 0.5 * time, 2.0, 0.0)
         bound = [*of_units[6:], dram / c.dram_efficiency, link, latency, launch]
         limiter = jnp.argmax(lax.stop_gradient(jnp.stack(bound, -1)), -1)
