@@ -1,6 +1,6 @@
 """Matrix products on tensor or CUDA cores: batched, split-K, tile given or chosen."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import equinox as eqx
@@ -218,6 +218,29 @@ def fragments(kind: Array, tile_m: Array, tile_n: Array) -> Array:
     return (1 / rows + 1 / cols)[jnp.round(kind).astype(jnp.int32)]
 
 
+def _pipelining(
+    gpu: GpuSpec,
+    stage: Array,
+    usual: Array,
+    ahead: Array,
+    more: Callable[[Array], Array],
+) -> tuple[Array, Array]:
+    """(latency of L2 that a usual step waits beyond what fits have seen, in cycles;
+    share of the usual bytes in flight) of a main loop whose loads run ahead.
+
+    With S stages S - 1 loads are under way, so a step waits 1/(S - 1) of a latency. The
+    constants are fitted on libraries, whose depth nobody recorded: the `usual` stages,
+    or as many `stage`s (B) as fit. More than these gain nothing.
+
+    `ahead`: usual steps under way; `more`: resident CTAs / those at the usual depth.
+    """
+    fit = smooth.floor(gpu.smem_per_sm / stage)
+    usual = jnp.maximum(jnp.minimum(usual, fit), 2.0)
+    ahead = jnp.maximum(ahead, 0.25)  # a search may try fewer than two stages
+    exposed = gpu.l2_latency * jnp.maximum(1 / ahead - 1 / (usual - 1), 0.0)
+    return exposed, jnp.minimum(more(usual) * ahead / (usual - 1), 1.0)
+
+
 def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     """Work, geometry and path of each candidate; shape (kernels, candidates).
 
@@ -235,10 +258,11 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     kind = gpu.mma_kind
 
     # main-loop step: 128 B of K for wgmma and later, 64 B for mma.sync, 8 on CUDA cores
-    step = jnp.where(tensor > 0, jnp.where(kind > 0, 128.0, 64.0) / e, 8.0)
-    step = jnp.where(_column(shape.tile_k) > 0, _column(shape.tile_k), step)
-    stages = jnp.where(tensor > 0, 4.0, 2.0)
-    stages = jnp.where(_column(shape.stages) > 0, _column(shape.stages), stages)
+    usual_step = jnp.where(tensor > 0, jnp.where(kind > 0, 128.0, 64.0) / e, 8.0)
+    step = jnp.where(_column(shape.tile_k) > 0, _column(shape.tile_k), usual_step)
+    usual_stages = jnp.where(tensor > 0, 4.0, 2.0)
+    given_stages = _column(shape.stages) > 0
+    stages = jnp.where(given_stages, _column(shape.stages), usual_stages)
     split = jnp.minimum(split, jnp.maximum(jnp.ceil(k / step), 1.0))
     tiles_m, tiles_n = smooth.ceil(m / tile_m), smooth.ceil(n / tile_n)
     steps = smooth.ceil(k / (split * step))
@@ -250,8 +274,13 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     threads = jnp.where(_column(shape.threads) > 0, _column(shape.threads), threads)
     accumulators = tile_m * tile_n / threads
     registers = jnp.minimum(accumulators + 4 * jnp.sqrt(accumulators) + 24, 255.0)
-    smem = stages * (tile_m + tile_n) * step * e
-    resident = resident_ctas(gpu, threads, registers, smem)
+    stage = (tile_m + tile_n) * e  # bytes of one element of depth
+    held = lambda depth: resident_ctas(gpu, threads, registers, depth * stage)  # noqa: E731
+    resident = held(stages * step)
+    exposed, in_flight = _pipelining(
+        gpu, stage * usual_step, usual_stages, (stages - 1) * step / usual_step,
+        lambda usual: resident / held(usual * usual_step),
+    )  # fmt: skip
 
     flop = ctas * 2 * tile_m * tile_n * step * steps
     per_step = (jnp.minimum(tile_m, m) + jnp.minimum(tile_n, n)) * jnp.minimum(step, k)
@@ -288,6 +317,8 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     step_cycles = jnp.where(
         tensor > 0, c.step_cycles * step * e / 128, c.fma_step_cycles * step / 8
     )
+    waits = jnp.where(given_stages, exposed * step / usual_step, 0.0)
+    flow = c.in_flight * gpu.smem_per_sm / (228 * KiB)
     return make_demand(
         jnp.shape(ctas),
         tensor=jnp.where(tensor > 0, flop, 0.0),
@@ -302,12 +333,12 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
         fma_peak=fma_peak,
         fma_efficiency=fma_efficiency / slow,
         feed=c.sm_feed / slow,
-        flow=c.in_flight * gpu.smem_per_sm / (228 * KiB),
+        flow=flow * jnp.where(given_stages, in_flight, 1.0),
         l2_sharing=c.tile_load_scale,
         ctas=ctas,
         resident=resident,
         own_cycles=c.own_cycles,
-        path_cycles=steps * step_cycles,
+        path_cycles=steps * (step_cycles + waits),
         fixed_cycles=c.gemm_cycles * eager + jnp.where(split > 1, c.split_cycles, 0.0),
         launches=jnp.where(split > 1, 2.0, 1.0),
         sharpness=c.sharpness,
