@@ -1,0 +1,363 @@
+"""Published dies, the two regressions over them, area and static power of designs."""
+
+import csv
+import dataclasses
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+from jaxtyping import Float
+
+from diffenergy.codesign.silicon import Silicon, silicon_of
+from diffenergy.codesign.silicon_fit import (
+    area_fit,
+    area_model,
+    board_channels,
+    idle_fit,
+    idle_model,
+)
+from diffenergy.hardware import GpuCard, GpuSpec, gpu_names, read_gpu
+from diffenergy.hardware.dies import NUMBERS, Die, die_of, dies, idle_readings, process
+
+ROOT = Path(__file__).parents[2]
+PUBLISHED = {
+    "GK110": 561,
+    "GM200": 601,
+    "GM204": 398,
+    "GP100": 610,
+    "GP102": 471,
+    "GV100": 815,
+    "TU102": 754,
+    "TU104": 545,
+    "GA100": 826,
+    "GA102": 628.4,
+    "GA104": 392.5,
+    "AD102": 608.5,
+    "AD104": 294.5,
+    "GH100": 814,
+    "GB202": 750,
+}
+"""mm2, as published."""
+GPCS = dict(
+    zip(PUBLISHED, (5, 6, 4, 6, 6, 6, 6, 6, 8, 7, 6, 12, 5, 8, 12), strict=True)
+)
+CARRIED = [gpu for die in dies() for gpu in die.gpus]
+TENSOR = ("tf32", "bf16", "fp16", "fp8", "int8", "fp4")
+GROWING = (
+    "num_sms",
+    "fma_flop_per_cycle_fp32",
+    "fma_flop_per_cycle_fp64",
+    *(f"tensor_flop_per_cycle_{dtype}" for dtype in TENSOR),
+    "smem_per_sm",
+    "l1_capacity",
+    "registers_per_sm",
+    "l2_capacity",
+    "dram_bandwidth",
+)
+"""Numbers of a GPU that its area depends on."""
+
+
+# --- facts
+
+
+@pytest.mark.parametrize("die", dies(), ids=lambda die: die.name)
+def test_every_fact_of_a_die_has_a_source(die: Die):
+    assert die.die_area == PUBLISHED[die.name]
+    assert die.num_sms == GPCS[die.name] * die.sms_per_gpc
+    assert set(die.sources) == set(NUMBERS)
+    for source in die.sources.values():
+        assert source["text"] and source["year"] > 2000
+        assert source["quality"] in ("measured", "derived", "recall")
+    raw = tomllib.loads((ROOT / "diffenergy/data/facts/dies.toml").read_text())
+    recalled = any(source["quality"] == "recall" for source in die.sources.values())
+    assert recalled <= bool(raw["die"][die.name].get("check"))
+
+
+@pytest.mark.parametrize("gpu", CARRIED)
+def test_boards_fit_on_their_die(gpu: str):
+    card, die = read_gpu(gpu), die_of(gpu)
+    assert die is not None
+    assert card.process_node == die.process
+    assert card.physical["die_area_mm2"] == die.die_area
+    assert card.values["num_sms"] <= die.num_sms
+    assert card.values["l2_capacity"] <= die.l2_capacity
+    assert 1024 * card.physical.get("dram_stacks", 0) <= die.bus_width
+
+
+def test_unsettled_gpus_have_no_die():
+    assert [die.name for die in dies()] == list(PUBLISHED)
+    without = set(gpu_names()) - set(CARRIED)
+    assert without == {"b200-sxm", "b300", "gb200", "gb300", "mi50", "mi100", "mi300x"}
+    assert not any(silicon_of(read_gpu(gpu)).settled for gpu in sorted(without))
+
+
+@pytest.mark.shared_data
+def test_facts_agree_with_the_shared_table(shared: Path):
+    table = _preferred(shared / "data" / "facts" / "gpus.csv")
+    for die in dies():
+        for gpu in (gpu for gpu in die.gpus if (gpu, "chip") in table):
+            row = {
+                field: r["value"] for (name, field), r in table.items() if name == gpu
+            }
+            assert row["chip"].startswith(die.name)
+            assert float(row["die_area"]) == die.die_area
+            assert float(row["transistors"]) == die.transistors
+            assert float(row["num_sms"]) <= die.num_sms
+            assert float(row["l2_capacity"]) <= die.l2_capacity
+            assert float(row["dram_bus_width"]) <= die.bus_width
+    for (gpu, field), row in table.items():
+        if field == "idle_power" and gpu in CARRIED:
+            reading = idle_readings()[gpu]
+            assert reading.power == float(row["value"])
+            assert reading.quality == row["quality"]
+            assert not reading.fit or row["quality"] == "measured"
+
+
+def _preferred(path: Path) -> dict[tuple[str, str], dict[str, str]]:
+    """First row of every (gpu, field): the table is sorted by preference."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            rows.setdefault((row["gpu"], row["field"]), row)
+    return rows
+
+
+# --- regressions
+
+
+def test_area_regression_against_least_squares_by_hand():
+    terms, known, areas = [], [], []
+    for die in dies():
+        v, rules = read_gpu(die.gpus[0]).values, process(die.process)
+        bits = {"tf32": 11, "bf16": 8, "fp16": 11, "fp8": 4, "int8": 8, "fp4": 2}
+        lanes = v["fma_flop_per_cycle_fp32"] / 2
+        lanes += v["fma_flop_per_cycle_fp64"] / 2 * 53**2 / 24**2
+        for dtype, n in bits.items():
+            lanes += v[f"tensor_flop_per_cycle_{dtype}"] / 2 * n**2 / 24**2
+        array = (v["smem_per_sm"] ** 8 + v["l1_capacity"] ** 8) ** 0.125
+        sram = die.l2_capacity + die.num_sms * (4 * v["registers_per_sm"] + array)
+        channels = die.bus_width / (512 if die.memory.startswith("HBM") else 32)
+        logic = rules.logic_area * die.num_sms
+        terms.append([logic, logic * lanes, channels])
+        known.append(2 * 8 * rules.bit_cell * sram)
+        areas.append(die.die_area)
+    residual, left_out = _by_hand(
+        np.array(terms), np.array(known), np.array(areas), list(PUBLISHED)
+    )
+    np.testing.assert_allclose(area_fit().residuals, residual, atol=1e-9)
+    np.testing.assert_allclose(area_fit().left_out_errors, left_out, atol=1e-9)
+    assert np.abs(residual).mean() < 0.035 and np.abs(residual).max() < 0.10
+    assert np.abs(left_out).mean() < 0.04 and np.abs(left_out).max() < 0.11
+
+
+def test_idle_regression_against_least_squares_by_hand():
+    readings = {gpu: r for gpu, r in idle_readings().items() if r.fit}
+    terms = []
+    for gpu in readings:
+        die, card = die_of(gpu), read_gpu(gpu)
+        assert die is not None
+        stacks = card.physical.get("dram_stacks", 0)
+        channels = 0 if stacks else die.bus_width / 32
+        live = die.transistors * card.values["num_sms"] / die.num_sms
+        terms.append([live / 1e9, stacks, channels])
+    owners = [next(die.name for die in dies() if gpu in die.gpus) for gpu in readings]
+    watts = np.array([reading.power for reading in readings.values()])
+    residual, left_out = _by_hand(np.array(terms), 0 * watts, watts, owners)
+    np.testing.assert_allclose(idle_fit().residuals, residual, atol=1e-9)
+    np.testing.assert_allclose(idle_fit().left_out_errors, left_out, atol=1e-9)
+    assert np.abs(residual).mean() < 0.15 and np.abs(residual).max() < 0.33
+    assert np.abs(left_out).mean() < 0.21 and np.abs(left_out).max() < 0.42
+
+
+def _by_hand(
+    terms: Float[np.ndarray, "row term"],
+    known: Float[np.ndarray, " row"],
+    measured: Float[np.ndarray, " row"],
+    owners: list[str],
+) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]]:
+    """Relative errors of the fit over all rows, and of fits without a row's die; plain
+    least squares, which is the non-negative one where no coefficient is below 0."""
+    left_out = np.zeros_like(measured)
+    matrix, target = terms / measured[:, None], 1 - known / measured
+    for i, owner in enumerate(owners):
+        rest = np.array([other != owner for other in owners])
+        found = np.linalg.lstsq(matrix[rest], target[rest], rcond=None)[0]
+        assert (found > 0).all()
+        left_out[i] = matrix[i] @ found - target[i]
+    found = np.linalg.lstsq(matrix, target, rcond=None)[0]
+    return matrix @ found - target, left_out
+
+
+def test_script_prints_every_die_and_board():
+    done = subprocess.run(
+        [sys.executable, "calibration/silicon.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    for name in (*PUBLISHED, *idle_readings()):
+        assert name in done.stdout
+    assert "left out: mean 3.8 %, worst 10.6 %" in done.stdout
+
+
+# --- designs
+
+
+@eqx.filter_jit
+def _numbers(
+    parts: Silicon, gpu: GpuSpec, factors: Float[Array, " field"]
+) -> Float[Array, "6"]:
+    """Area and static terms of the design whose `GROWING` fields and TDP are `gpu`'s
+    times `factors`."""
+    names = (*GROWING, "tdp")
+    changes = {n: getattr(gpu, n) * x for n, x in zip(names, factors, strict=True)}
+    design = dataclasses.replace(gpu, **changes)
+    power = parts.with_static_power(design)
+    terms = power.idle_constant, power.idle_clock, power.idle_leakage
+    heat = power.leakage_scale * power.tdp
+    return jnp.stack([parts.area(design), *terms, power.leakage_scale, heat])
+
+
+ONES = jnp.ones(len(GROWING) + 1)
+
+
+def _one(name: str, factor: float) -> Float[Array, " field"]:
+    return ONES.at[(*GROWING, "tdp").index(name)].set(factor)
+
+
+def _start(card: GpuCard) -> list[float]:
+    """Static terms of `card` as its file has them."""
+    v = card.values
+    terms = [v[name] for name in ("idle_constant", "idle_clock", "idle_leakage")]
+    return [*terms, v["leakage_scale"], v["leakage_scale"] * v["tdp"]]
+
+
+@pytest.mark.parametrize("gpu", CARRIED)
+def test_base_is_exact(gpu: str):
+    card = read_gpu(gpu)
+    parts = silicon_of(card)
+    assert parts.settled
+    area, *terms = _numbers(parts, card.spec, ONES).tolist()
+    assert area == pytest.approx(card.physical["die_area_mm2"], rel=1e-12)
+    assert terms == pytest.approx(_start(card), rel=1e-12)
+
+
+@pytest.mark.parametrize("gpu", ["h100-sxm", "rtx-3080-ti", "v100-sxm-32gb"])
+def test_gradients_are_true_and_never_negative(gpu: str):
+    card = read_gpu(gpu)
+    parts = silicon_of(card)
+    slopes = np.asarray(_slopes(parts, card.spec))
+    step = 1e-5
+    for i, name in enumerate(GROWING):
+        up, down = _one(name, 1 + step), _one(name, 1 - step)
+        rise = _numbers(parts, card.spec, up) - _numbers(parts, card.spec, down)
+        np.testing.assert_allclose(
+            slopes[:, i], np.asarray(rise) / (2 * step), rtol=1e-6, atol=1e-9
+        )
+        assert (slopes[:, i] >= 0).all(), name
+        if card.values[name] > 0:
+            assert slopes[0, i] > 0, name
+
+
+@eqx.filter_jit
+def _slopes(parts: Silicon, gpu: GpuSpec) -> Float[Array, "6 field"]:
+    return jax.jacfwd(lambda factors: _numbers(parts, gpu, factors))(ONES)
+
+
+def test_growth_by_hand():
+    """What 10 % more SMs, twice the L2 and the bandwidth of an H100 add."""
+    card, model, rules = read_gpu("h100-sxm"), area_model(), process("4N")
+    parts = silicon_of(card)
+    scale = 814 / area_fit().fitted[list(PUBLISHED).index("GH100")]
+    l2 = 2 * 8 * rules.bit_cell * 60 * 2**20
+    area, *_ = _numbers(parts, card.spec, _one("l2_capacity", 2.0)).tolist()
+    assert area - 814 == pytest.approx(scale * l2)
+    area, constant, clock, _, _, heat = _numbers(
+        parts, card.spec, _one("dram_bandwidth", 2.0)
+    ).tolist()
+    assert area - 814 == pytest.approx(scale * 12 * model.channel)
+    v = card.values  # five stacks in use on the board, six on the die
+    assert constant - v["idle_constant"] == pytest.approx(5 * idle_model().stack)
+    assert (clock, heat) == pytest.approx((v["idle_clock"], v["tdp"]))
+    area, constant, clock, *_ = _numbers(
+        parts, card.spec, _one("num_sms", 1.1)
+    ).tolist()
+    inside = 814 / scale - 12 * model.channel  # all but the interface
+    assert area - 814 == pytest.approx(0.1 * scale * (inside - l2))
+    assert clock / v["idle_clock"] == pytest.approx(1 + 0.1 * (1 - l2 / inside))
+    assert constant == pytest.approx(v["idle_constant"])
+
+
+def test_a_power_limit_is_no_silicon():
+    card = read_gpu("l40s")
+    parts = silicon_of(card)
+    area, *terms, scale, heat = _numbers(parts, card.spec, _one("tdp", 2.0)).tolist()
+    assert area == pytest.approx(608.5)
+    assert terms == pytest.approx(_start(card)[:3])
+    assert scale == pytest.approx(0.5) and heat == pytest.approx(card.values["tdp"])
+
+
+@pytest.mark.parametrize("gpu", ["a100-pcie-40gb", "h100-sxm", "t4"])
+def test_idle_power_is_never_negative(gpu: str):
+    card = read_gpu(gpu)
+    numbers = _numbers(silicon_of(card), card.spec, 1e-3 * ONES)
+    assert (np.asarray(numbers) >= 0).all()
+
+
+def test_batches_are_rows():
+    card = read_gpu("a100-sxm-80gb")
+    parts, factors = silicon_of(card), jnp.stack([ONES, _one("num_sms", 1.2)])
+    many = jax.vmap(lambda row: _numbers(parts, card.spec, row))(factors)
+    for row, factor in zip(many, factors, strict=True):
+        np.testing.assert_allclose(
+            np.asarray(row), np.asarray(_numbers(parts, card.spec, factor)), rtol=1e-12
+        )
+
+
+def test_process_of_the_designs():
+    """An H100 on N7 rules: logic and SRAM grow with pitches and cell, DRAM does not."""
+    card, model = read_gpu("h100-sxm"), area_model()
+    old, new = process("4N"), process("7nm")
+    scale = 814 / area_fit().fitted[list(PUBLISHED).index("GH100")]
+    v = card.values
+    array = (v["smem_per_sm"] ** 8 + v["l1_capacity"] ** 8) ** 0.125
+    sram = 16 * (60 * 2**20 + 144 * (4 * v["registers_per_sm"] + array))
+    logic = 814 / scale - 12 * model.channel - sram * old.bit_cell
+    logic *= new.logic_area / old.logic_area
+    expected = scale * (logic + 12 * model.channel + sram * new.bit_cell)
+    area, *terms = _numbers(silicon_of(card, "7nm"), card.spec, ONES).tolist()
+    assert area == pytest.approx(expected)
+    assert terms == pytest.approx(_start(card))
+    with pytest.raises(ValueError, match="`process_node` is '3nm'.*allowed are 28nm"):
+        silicon_of(card, "3nm")
+
+
+def test_designs_keep_the_die_of_their_origin():
+    """A written design names its origin as `corrections`; its numbers are its own."""
+    card = read_gpu("h100-sxm")
+    values: Mapping[str, Any] = {**card.values, "num_sms": 144.0, "idle_clock": 9e-9}
+    own = dataclasses.replace(card, name="own", corrections="h100-sxm", values=values)
+    parts = silicon_of(own)
+    assert parts.settled
+    area, _, clock, *_ = _numbers(parts, own.spec, ONES).tolist()
+    grown = _numbers(silicon_of(card), card.spec, _one("num_sms", 144 / 132)).tolist()
+    assert area == pytest.approx(grown[0]) and clock == pytest.approx(9e-9)
+
+
+def test_channels_of_boards():
+    assert board_channels(read_gpu("h100-sxm")) == 10  # five stacks of two
+    assert board_channels(read_gpu("l4")) == 6  # 192 bits
+    stranger = dataclasses.replace(read_gpu("rtx-4090"), name="own", corrections=None)
+    like = read_gpu("rtx-3080-ti").values["dram_bandwidth"] / 12  # the other GDDR6X
+    assert board_channels(stranger) == stranger.values["dram_bandwidth"] / like
