@@ -1,0 +1,264 @@
+"""Tiles of matrix products: which exist, which are legal, and where they go."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Bool, Float, Int
+
+from ..dtypes import BYTES, code
+from ..hardware.spec import GpuSpec
+from ..kernels._rates import on_tensor_cores
+from ..kernels.gemm import Gemm
+from ..kernels.ops import HAND_TILE, TILE_FIELDS
+from ..kernels.simt import SimtGemm
+from ..records import Record, as_float, as_index
+from ..workload.listing import Kernel, Listing
+from ..workload.workload import Workload
+
+SIDES: Final = (16.0, 32.0, 64.0, 96.0, 128.0, 160.0, 192.0, 256.0)
+VALUES: Final[Mapping[str, tuple[float, ...]]] = {
+    "tile_m": SIDES,
+    "tile_n": SIDES,
+    "tile_k": (8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0),
+    "stages": (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0),
+    "split_k": (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0),
+}
+"""Values of each field of a tile, over all kinds of matrix units; `legal` says which go
+together. Sides are those of the menus that libraries choose from."""
+FIELDS: Final = tuple(VALUES)
+
+_POWERS: Final = (16.0, 32.0, 64.0, 128.0, 256.0)
+"""Sides of mma.sync kernels: CUTLASS and cuBLAS name no others for it."""
+_WARP_ROWS: Final = 64.0
+"""Rows of a wgmma or tcgen05 instruction; the other side may be any multiple of 8."""
+_DEPTH: Final = (64.0, 128.0, 128.0)
+"""Bytes of k of a main-loop step by MMA kind (`kernels/gemm.py`); twice as much is
+legal too. cuBLAS names steps of 32 and 64 elements for 16-bit mma.sync kernels,
+`nvMatmulHeuristics` 64 and 128 for wgmma."""
+_SIMT_SIDES: Final = (32.0, 64.0, 128.0, 256.0)
+_SIMT_AREA: Final = 2048.0
+"""Smaller ones (32 x 32) run sliced, which a tile alone does not say."""
+_SIMT_STEP, _SIMT_STAGES = 8.0, 2.0
+"""The one main loop of CUDA-core kernels that `kernels/simt.py` is fitted on."""
+ACCUMULATORS: Final = (0.5, 0.75, 0.75)
+"""Most accumulators / register file by MMA kind: 256 x 128 for mma.sync, which holds
+its operands in registers too, and 192 x 256 later, the largest of the menus."""
+
+
+class Tiles(Record):
+    """One tile for each matrix product."""
+
+    tile_m: Float[Array, "*gemm"] = eqx.field(converter=as_float)
+    tile_n: Float[Array, "*gemm"] = eqx.field(converter=as_float)
+    tile_k: Float[Array, "*gemm"] = eqx.field(converter=as_float)
+    stages: Float[Array, "*gemm"] = eqx.field(converter=as_float)
+    split_k: Float[Array, "*gemm"] = eqx.field(converter=as_float)
+
+
+class Shapes(Record):
+    """What `legal` needs to know of matrix products."""
+
+    m: Float[Array, "*gemm"] = eqx.field(converter=as_float)
+    n: Float[Array, "*gemm"] = eqx.field(converter=as_float)
+    k: Float[Array, "*gemm"] = eqx.field(converter=as_float)
+    dtype: Int[Array, "*gemm"] = eqx.field(converter=as_index)  # code
+    tensor_core: Float[Array, "*gemm"] = eqx.field(converter=as_float)  # 1 or 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """A matrix product of a workload, whose tile is free.
+
+    `rows`: its rows in the listings, numbered through all of them as in `Group.row`;
+    `listing`: which listing they are of; `count`: its launches; `kernel`: its fields.
+    """
+
+    rows: tuple[int, ...]
+    listing: int
+    count: float
+    kernel: Mapping[str, Any]
+
+
+def gemm_rows(listings: Sequence[Listing]) -> tuple[Product, ...]:
+    """The matrix products of `listings` (as `assemble` takes them) whose tile is free.
+
+    Rows with any tile field stay as they are: a caller's tile always wins. Rows of one
+    listing that differ in `count` alone are one product.
+    """
+    rows: dict[tuple, list[int]] = {}
+    kernels: dict[tuple, list[Kernel]] = {}
+    number = 0
+    for place, listing in enumerate(listings):
+        for kernel in listing.kernels:
+            if _is_free(kernel):
+                shape = (item for item in kernel.items() if item[0] != "count")
+                key = (place, *sorted(shape, key=lambda item: item[0]))
+                rows.setdefault(key, []).append(number)
+                kernels.setdefault(key, []).append(kernel)
+            number += 1
+    return tuple(
+        Product(
+            tuple(numbers),
+            key[0],
+            float(sum(kernel["count"] for kernel in kernels[key])),
+            kernels[key][0],
+        )
+        for key, numbers in rows.items()
+    )
+
+
+def _is_free(kernel: Kernel) -> bool:
+    given = [kernel.get(name, 0) for name in (*_TILE_NAMES, *HAND_TILE)]
+    return kernel["op"] == "gemm" and kernel["count"] > 0 and not any(given)
+
+
+_TILE_NAMES: Final = tuple(field.name for field in TILE_FIELDS)
+
+
+def shapes_of(products: Sequence[Product]) -> Shapes:
+    """Sizes of `products`, axis gemm."""
+    kernels = [product.kernel for product in products]
+    sizes = {
+        name: np.array([kernel[name] for kernel in kernels], float)
+        for name in ("m", "n", "k", "tensor_core")
+    }
+    dtype = np.array([code(str(kernel["dtype"])) for kernel in kernels], int)
+    return Shapes(**sizes, dtype=dtype)
+
+
+def with_given_tiles(
+    listings: Sequence[Listing],
+    tiles: Tiles,
+    products: Sequence[Product] | None = None,
+) -> list[Listing]:
+    """`listings` with `tiles` in the rows of `products` (None: all of `gemm_rows`).
+
+    The workload of these listings has the same rows, and these products have one
+    candidate each, so that `place` can change it.
+    """
+    given: dict[int, dict[str, float]] = {}
+    products = gemm_rows(listings) if products is None else products
+    for i, product in enumerate(products):
+        tile = {name: float(getattr(tiles, name)[i]) for name in FIELDS}
+        given |= dict.fromkeys(product.rows, tile)
+    numbers = iter(range(sum(len(listing.kernels) for listing in listings)))
+    return [
+        dataclasses.replace(
+            listing,
+            kernels=tuple(x | given.get(next(numbers), {}) for x in listing.kernels),
+        )
+        for listing in listings
+    ]
+
+
+def owners(products: Sequence[Product], num_rows: int) -> Int[np.ndarray, " row"]:
+    """Index of the product that each listing row belongs to; -1 for other rows."""
+    owner = np.full(num_rows, -1)
+    for i, product in enumerate(products):
+        owner[list(product.rows)] = i
+    return owner
+
+
+def place(
+    workload: Workload, owner: Int[Array | np.ndarray, " row"], tiles: Tiles
+) -> Workload:
+    """`workload` with `tiles` (axis gemm) in the launches of the rows that have an
+    `owner` (of `owners`).
+
+    Pure and differentiable in the tiles; `jax.vmap` over them. `workload` is that of
+    `with_given_tiles`: products that have one candidate each.
+    """
+    owner = jnp.asarray(owner)
+
+    def placed(shape: Record, row: Int[Array, " k"]) -> Record:
+        if not isinstance(shape, Gemm | SimtGemm):
+            return shape
+        index = owner[row]
+        chosen = {
+            name: jnp.where(
+                index >= 0, getattr(tiles, name)[index], getattr(shape, name)
+            )
+            for name in FIELDS
+        }
+        return dataclasses.replace(shape, **chosen)
+
+    pairs = zip(workload.shapes, workload.groups, strict=True)
+    shapes = tuple(placed(shape, group.row) for shape, group in pairs)
+    return dataclasses.replace(workload, shapes=shapes)
+
+
+def legal(gpu: GpuSpec, shapes: Shapes, tiles: Tiles) -> Bool[Array, "*gemm"]:
+    """Which `tiles` a kernel for `shapes` can be built with on `gpu`.
+
+    A tile that is larger than the product is legal, as libraries run them. Leading axes
+    of `shapes` and `tiles` broadcast. The numbers are taken as whole.
+    """
+    tensor = shapes.tensor_core * on_tensor_cores(gpu, shapes.dtype) > 0
+    # elements, not block scales, fill instructions and shared memory
+    e = as_float(ELEMENT_BYTES)[shapes.dtype]
+    on_tensor = _tensor_legal(gpu, e, tiles)
+    steps = jnp.ceil(shapes.k / tiles.tile_k)
+    split = tiles.split_k <= steps
+    split &= (tiles.split_k == 1) | (e >= 2)  # 8-bit library kernels never split
+    smem = tiles.stages * (tiles.tile_m + tiles.tile_n) * tiles.tile_k * e
+    fits = smem <= gpu.smem_per_sm - gpu.smem_reserved_per_cta
+    known = [_in(getattr(tiles, name), VALUES[name]) for name in FIELDS]
+    everywhere = split & fits & jnp.all(jnp.stack(jnp.broadcast_arrays(*known)), 0)
+    return everywhere & jnp.where(tensor, on_tensor, _simt_legal(gpu, tiles))
+
+
+def _tensor_legal(gpu: GpuSpec, e: Array, tiles: Tiles) -> Array:
+    """Sides, depth and accumulators on tensor cores."""
+    kind = jnp.round(gpu.mma_kind).astype(jnp.int32)
+    m, n = tiles.tile_m, tiles.tile_n
+    # below 64 on both sides no library has a kernel, and no constant is fitted
+    powers = _in(m, _POWERS) & _in(n, _POWERS) & (jnp.maximum(m, n) >= _WARP_ROWS)
+    rows = (m % _WARP_ROWS == 0) | (n % _WARP_ROWS == 0)  # of either operand
+    depth = tiles.tile_k * e / as_float(_DEPTH)[kind]
+    room = as_float(ACCUMULATORS)[kind] * gpu.registers_per_sm
+    return jnp.where(kind == 0, powers, rows) & _in(depth, (1.0, 2.0)) & (m * n <= room)
+
+
+def _simt_legal(gpu: GpuSpec, tiles: Tiles) -> Array:
+    """Those that `kernels/simt.py` knows: the tiles of cuBLAS."""
+    m, n = tiles.tile_m, tiles.tile_n
+    return (
+        _in(m, _SIMT_SIDES)
+        & _in(n, _SIMT_SIDES)
+        & (m * n >= _SIMT_AREA)
+        & (m * n <= ACCUMULATORS[0] * gpu.registers_per_sm)
+        & (tiles.tile_k == _SIMT_STEP)
+        & (tiles.stages == _SIMT_STAGES)
+    )
+
+
+def _in(x: Array, values: Sequence[float]) -> Array:
+    return jnp.any(x[..., None] == as_float(values), -1)
+
+
+ELEMENT_BYTES: Final = tuple(2.0 ** np.floor(np.log2(size)) for size in BYTES)
+"""Bytes of an element without block scales."""
+
+
+def usual_tiles(gpu: GpuSpec, shapes: Shapes) -> Tiles:
+    """A legal tile for each of `shapes` to start from: 128 x 128 (128 x 64 on CUDA
+    cores), cut to a short side, with the default step, four stages if they fit, and no
+    split."""
+    tensor = np.asarray(shapes.tensor_core * on_tensor_cores(gpu, shapes.dtype)) > 0
+    e = np.asarray(ELEMENT_BYTES)[np.asarray(shapes.dtype)]
+    m, n = (
+        2.0 ** np.ceil(np.log2(np.minimum(np.asarray(x), 128.0)))
+        for x in (shapes.m, shapes.n)
+    )
+    m = np.maximum(m, np.where(tensor, 16, 32))
+    n = np.where(tensor, np.maximum(n, np.where(m < 64, 64, 16)), 64)
+    step = np.where(tensor, _DEPTH[round(float(gpu.mma_kind))] / e, _SIMT_STEP)
+    room = np.asarray(gpu.smem_per_sm - gpu.smem_reserved_per_cta)
+    fit = np.floor(room / ((m + n) * step * e))
+    stages = np.where(tensor, np.clip(fit, 2, 4), _SIMT_STAGES)
+    return Tiles(m, n, step, stages, np.ones_like(m))

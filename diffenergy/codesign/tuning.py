@@ -1,0 +1,264 @@
+"""The best legal tile of every matrix product of a workload, by trying all of them."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from ..corrections import Corrections
+from ..dvfs.uniform import Runner, compiled
+from ..estimator import Estimate, estimate_once, from_leaves
+from ..hardware.files import GpuCard
+from ..hardware.spec import GpuSpec, OperatingPoint, default_point
+from ..kernels._menu import LEGAL, MENU
+from ..workload.assemble import assemble
+from ..workload.listing import Listing
+from .tile_costs import (
+    Launch,
+    first_best,
+    held,
+    launch_costs,
+    legal_tiles,
+    products_of,
+    tile_costs,
+    whole_costs,
+)
+from .tiles import (
+    FIELDS,
+    Product,
+    Tiles,
+    gemm_rows,
+    owners,
+    shapes_of,
+    usual_tiles,
+    with_given_tiles,
+)
+
+Goal = Literal["time", "energy"]
+_PRICES: Final = (0.25, 0.5, 1.0, 2.0)
+"""Prices of time beside energy, in mean powers of the workload."""
+_CUDA_LINEAR, _CUDA_BATCHED = 3, 4
+"""Entries of `MENU`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """The best tile of a product, and one launch with it and as libraries choose.
+
+    Times in s, energies in J: what the launch adds plus idle power and leakage while it
+    runs.
+    """
+
+    product: Product
+    tile: dict[str, float]
+    time: float
+    energy: float
+    default_time: float
+    default_energy: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """Tiles of a workload with the least time or energy, and what the whole costs, the
+    power limit included, with them and as libraries choose (s, J).
+
+    `tried`: legal tiles that were evaluated; `listings`: with the tiles.
+    """
+
+    goal: Goal
+    products: tuple[Tuned, ...]
+    time: float
+    energy: float
+    default_time: float
+    default_energy: float
+    tried: int
+    listings: tuple[Listing, ...]
+
+
+def tune(
+    listings: Sequence[Listing],
+    card: GpuCard,
+    corrections: Corrections,
+    point: OperatingPoint | None = None,
+    goal: Goal = "time",
+    run: Runner = compiled,
+) -> Tuning:
+    """The legal tile of least time or energy for every matrix product of `listings`.
+
+    All tiles are evaluated at the clock that the limiter holds with the library's
+    choice. At a power limit, energy saved is clock gained: the tiles of least
+    energy + price x time are found for several prices of time, the whole workload is
+    estimated with each, limiter included, and the best is returned. `point` defaults to
+    the highest clocks. Rows with a tile keep it. `run` calls compiled functions.
+
+    The library's choice is the mixture of `estimate`; on CUDA cores the fastest tile of
+    the library's menu, since products with and without a tile are different classes
+    there.
+
+    Raises `ValueError` for an unknown goal and if there is no product to tune.
+    """
+    if goal not in ("time", "energy"):
+        raise ValueError(f"`goal` is '{goal}'; allowed are time and energy.")
+    products = gemm_rows(listings)
+    if not products:
+        raise ValueError(
+            "the workload has no `gemm` whose tile is free; leave the tile fields of "
+            "its matrix products out."
+        )
+    point = default_point(card.spec) if point is None else point
+    total = functools.partial(_total, card.spec, point, corrections, run)
+    default = total(listings)
+    costs = _costs(listings, products, default, point, card.spec, corrections, run)
+    picks = costs.picks(float(default.power))
+    tiles = [costs.tiles_at(pick) for pick in picks]
+    workload = assemble(with_given_tiles(listings, tiles[0]))
+    owner = owners(products, workload.num_rows)
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *tiles)
+    arguments = (workload, owner, stacked, card.spec, point, corrections)
+    wholes = [np.asarray(x) for x in run(whole_costs, arguments)]
+    winner = int(np.argmin(wholes[("time", "energy").index(goal)]))
+    on_cuda = np.flatnonzero([_on_cuda(product) for product in products])
+    if on_cuda.size:
+        library = jax.tree.map(lambda x: x[on_cuda], costs.tiles_at(costs.library))
+        picked = [products[i] for i in on_cuda]
+        default = total(with_given_tiles(listings, library, picked))
+    return Tuning(
+        goal,
+        costs.tuned(products, picks[winner]),
+        time=float(wholes[0][winner]),
+        energy=float(wholes[1][winner]),
+        default_time=float(default.time),
+        default_energy=float(default.energy),
+        tried=int(np.isfinite(costs.time).sum()),
+        listings=tuple(with_given_tiles(listings, tiles[winner])),
+    )
+
+
+def costs_with(
+    listings: Sequence[Listing],
+    tiles: Tiles,
+    card: GpuCard,
+    corrections: Corrections,
+    point: OperatingPoint | None = None,
+    run: Runner = compiled,
+) -> tuple[Float[np.ndarray, " gemm"], Float[np.ndarray, " gemm"]]:
+    """(time in s, energy in J) of one launch of each of `gemm_rows` with `tiles`, legal
+    or not, counted like those of `tune`."""
+    gpu, products = card.spec, gemm_rows(listings)
+    point = default_point(gpu) if point is None else point
+    default = _total(gpu, point, corrections, run, listings)
+    clocks, static = held(default, point, products)
+    workload = products_of(assemble(with_given_tiles(listings, tiles)), products)
+    costs = Launch(*run(launch_costs, (workload, gpu, clocks, corrections)))
+    time = np.asarray(costs.time)
+    return time, np.asarray(costs.work) + static * time
+
+
+@dataclasses.dataclass(frozen=True)
+class _Costs:
+    """One launch of every product in every legal tile, and as libraries choose; s, J,
+    infinite for entries that are no tile."""
+
+    tiles: Tiles  # axes tile, gemm
+    time: Float[np.ndarray, "tile gemm"]
+    energy: Float[np.ndarray, "tile gemm"]
+    library: Int[np.ndarray, " gemm"]  # fastest tile of the menu, for CUDA cores
+    library_time: Float[np.ndarray, " gemm"]
+    library_energy: Float[np.ndarray, " gemm"]
+
+    def picks(self, power: float) -> list[Int[np.ndarray, " gemm"]]:
+        """Tiles of least energy, energy + price x time, and time; `power`: W."""
+        weighed = [self.energy + price * power * self.time for price in _PRICES]
+        return [first_best(cost) for cost in (self.energy, *weighed, self.time)]
+
+    def tiles_at(self, index: Int[np.ndarray, " gemm"]) -> Tiles:
+        """One tile a product."""
+        return jax.tree.map(lambda x: x[index, np.arange(len(index))], self.tiles)
+
+    def tuned(
+        self, products: Sequence[Product], best: Int[np.ndarray, " gemm"]
+    ) -> tuple[Tuned, ...]:
+        """Every product with its best tile."""
+        chosen = self.tiles_at(best)
+        return tuple(
+            Tuned(
+                product,
+                {name: float(getattr(chosen, name)[i]) for name in FIELDS},
+                float(self.time[best[i], i]),
+                float(self.energy[best[i], i]),
+                float(self.library_time[i]),
+                float(self.library_energy[i]),
+            )
+            for i, product in enumerate(products)
+        )
+
+
+def _costs(
+    listings: Sequence[Listing],
+    products: Sequence[Product],
+    default: Estimate,
+    point: OperatingPoint,
+    gpu: GpuSpec,
+    corrections: Corrections,
+    run: Runner,
+) -> _Costs:
+    shapes = shapes_of(products)
+    start = with_given_tiles(listings, usual_tiles(gpu, shapes))
+    free, tiled = (products_of(assemble(x), products) for x in (listings, start))
+    clocks, static = held(default, point, products)
+    tiles, kept = legal_tiles(gpu, shapes)
+    arguments = (gpu, clocks, corrections)
+    mixed = Launch(*map(np.asarray, run(launch_costs, (free, *arguments))))
+    found = Launch(*map(np.asarray, run(tile_costs, (tiled, tiles, *arguments))))
+    time = np.where(kept, found.time, np.inf)
+    energy = np.where(kept, found.work + static * found.time, np.inf)
+    library = first_best(np.where(_in_menu(products, tiles), time, np.inf))
+    at = (library, np.arange(len(library)))
+    on_cuda = np.array([_on_cuda(product) for product in products])
+    return _Costs(
+        tiles,
+        time,
+        energy,
+        library,
+        np.where(on_cuda, time[at], mixed.time),
+        np.where(on_cuda, energy[at], mixed.work + static * mixed.time),
+    )
+
+
+def _on_cuda(product: Product) -> bool:
+    """Whether a product is asked of CUDA cores, on any GPU."""
+    return not product.kernel["tensor_core"]
+
+
+def _in_menu(
+    products: Sequence[Product], tiles: Tiles
+) -> Bool[np.ndarray, "tile gemm"]:
+    """Which `tiles` a library chooses among for products on CUDA cores."""
+    asked = np.stack([tiles.tile_m, tiles.tile_n, tiles.split_k], -1)
+    entry = [
+        _CUDA_LINEAR if _is_linear(product) else _CUDA_BATCHED for product in products
+    ]
+    same = (asked[:, :, None] == MENU[entry]).all(-1)
+    return (same & (LEGAL[entry] > 0)).any(-1)
+
+
+def _is_linear(product: Product) -> bool:
+    """Whether both operands lie along k, as `kernels/gemm.py` has it."""
+    kernel = product.kernel
+    return kernel.get("layout") == "tn" or kernel["weights"] != "none"
+
+
+def _total(
+    gpu: GpuSpec,
+    point: OperatingPoint,
+    corrections: Corrections,
+    run: Runner,
+    listings: Sequence[Listing],
+) -> Estimate:
+    workload = assemble(listings)
+    return from_leaves(run(estimate_once, (workload, gpu, point, corrections)))

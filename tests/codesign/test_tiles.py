@@ -1,0 +1,369 @@
+"""Tiles of matrix products: what is legal, where they go, which is best."""
+
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffenergy import estimator, smooth
+from diffenergy.codesign import tile_costs, tuning
+from diffenergy.codesign.heuristics import heuristic_tile
+from diffenergy.codesign.tiles import (
+    FIELDS,
+    VALUES,
+    Shapes,
+    Tiles,
+    gemm_rows,
+    legal,
+    owners,
+    place,
+    shapes_of,
+    usual_tiles,
+    with_given_tiles,
+)
+from diffenergy.codesign.tuning import costs_with, tune
+from diffenergy.corrections import shipped_corrections
+from diffenergy.dtypes import code
+from diffenergy.dvfs.uniform import compiled
+from diffenergy.hardware import default_point, load_gpu, read_gpu
+from diffenergy.kernels import gemm as kernels_gemm
+from diffenergy.report.tiles import tiles_json, tiles_parts
+from diffenergy.workload.assemble import assemble
+from diffenergy.workload.listing import Listing, normalise_kernel
+
+ONCE = estimator.compiler_options(once=True)
+H100 = read_gpu("h100-sxm")
+C = shipped_corrections(H100.spec)
+
+
+def gemm(m: int, n: int, k: int, dtype: str = "bf16", **fields: Any) -> dict[str, Any]:
+    row = {"op": "gemm", "m": m, "n": n, "k": k, "dtype": dtype, **fields}
+    return normalise_kernel(row, "here")
+
+
+def listing(*kernels: dict[str, Any], mode: str = "prefill") -> Listing:
+    return Listing(mode, kernels=kernels, mode=mode, dispatch="graph")
+
+
+NORM = normalise_kernel(
+    {"op": "rmsnorm", "rows": 64, "cols": 4096, "dtype": "bf16"}, ""
+)
+LISTINGS = (
+    listing(
+        gemm(500, 4096, 1024, count=3), NORM, gemm(500, 1024, 4096),
+        gemm(500, 4096, 1024, tile_m=64, tile_n=64),
+    ),
+    listing(gemm(8, 4096, 1024, count=40), NORM, gemm(8, 4096, 1024), mode="decode"),
+)  # fmt: skip
+
+
+def test_products_are_rows_whose_tile_is_free():
+    found = gemm_rows(LISTINGS)
+    assert [x.rows for x in found] == [(0,), (2,), (4, 6)]  # 3 has a tile
+    assert [x.listing for x in found] == [0, 0, 1]
+    assert [x.count for x in found] == [3, 1, 41]
+    assert owners(found, 7).tolist() == [0, -1, 1, -1, 2, -1, 2]
+
+
+# tile_m, tile_n, tile_k, stages, split_k; GPU, type; legal, by hand from shared memory
+# (H100: 227 KiB a CTA, A100: 163, L40S: 99), registers and instructions
+HAND = [
+    ((128, 128, 64, 4, 1), "h100-sxm", "bf16", True),  # 128 KiB
+    ((128, 128, 64, 7, 1), "h100-sxm", "bf16", True),  # 224 KiB
+    ((128, 128, 64, 8, 1), "h100-sxm", "bf16", False),  # 256 KiB
+    ((192, 256, 64, 4, 1), "h100-sxm", "bf16", True),  # 224 KiB, 49,152 accumulators
+    ((256, 256, 64, 2, 1), "h100-sxm", "bf16", False),  # 65,536 accumulators
+    ((96, 160, 64, 4, 1), "h100-sxm", "bf16", False),  # no side of 64 rows
+    ((96, 128, 64, 4, 1), "h100-sxm", "bf16", True),
+    ((128, 128, 32, 4, 1), "h100-sxm", "bf16", False),  # half a step
+    ((128, 128, 128, 3, 1), "h100-sxm", "bf16", True),  # two steps at once, 192 KiB
+    ((128, 128, 128, 4, 1), "h100-sxm", "fp8", True),  # 128 B of k
+    ((128, 128, 128, 4, 2), "h100-sxm", "fp8", False),  # 8-bit kernels do not split
+    ((128, 128, 64, 4, 8), "h100-sxm", "bf16", True),  # k = 512: 8 steps
+    ((128, 128, 64, 4, 16), "h100-sxm", "bf16", False),
+    ((128, 128, 64, 4, 5), "h100-sxm", "bf16", False),  # a split that nobody offers
+    ((256, 128, 32, 4, 1), "a100-sxm-80gb", "bf16", True),  # 96 KiB
+    ((192, 128, 32, 4, 1), "a100-sxm-80gb", "bf16", False),  # mma.sync: powers of two
+    ((32, 32, 32, 4, 1), "a100-sxm-80gb", "bf16", False),  # below every menu
+    ((256, 256, 32, 2, 1), "a100-sxm-80gb", "bf16", False),
+    ((256, 128, 32, 5, 1), "l40s", "bf16", False),  # 120 KiB
+    ((128, 64, 8, 2, 4), "a100-sxm-80gb", "fp32", True),
+    ((128, 64, 8, 3, 4), "a100-sxm-80gb", "fp32", False),  # CUDA cores: 2 stages
+    ((32, 32, 8, 2, 1), "a100-sxm-80gb", "fp32", False),
+    ((16, 64, 8, 2, 1), "a100-sxm-80gb", "fp32", False),
+    ((128, 64, 8, 2, 1), "gtx-1080-ti", "fp16", True),  # no tensor cores at all
+    ((128, 64, 32, 4, 1), "gtx-1080-ti", "fp16", False),
+]
+
+
+@pytest.mark.parametrize(("tile", "gpu", "dtype", "expected"), HAND)
+def test_legal_by_hand(tile, gpu, dtype, expected):
+    shape = Shapes(512, 512, 512, code(dtype), float(dtype != "fp32"))
+    tiles = Tiles(*map(float, tile))
+    assert bool(legal(load_gpu(gpu), shape, tiles)) == expected
+
+
+def by_rules(card: Any, dtype: str, k: float, tile: tuple[float, ...]) -> bool:
+    """The documented rules for tensor cores, in plain Python."""
+    m, n, depth, stages, split = tile
+    size = {"bf16": 2, "fp8": 1}[dtype]
+    free = card.values["smem_per_sm"] - card.values["smem_reserved_per_cta"]
+    step = (64 if card.mma == "mma.sync" else 128) / size
+    if card.mma == "mma.sync":
+        sides = {m, n} <= {16, 32, 64, 128, 256} and max(m, n) >= 64
+        room = 32768
+    else:
+        sides, room = m % 64 == 0 or n % 64 == 0, 49152
+    return (
+        sides
+        and m * n <= room
+        and depth in (step, 2 * step)
+        and stages * (m + n) * depth * size <= free
+        and split * depth < k + depth
+        and (split == 1 or size == 2)
+    )
+
+
+@pytest.mark.parametrize("gpu", ["a100-sxm-80gb", "l40s", "t4", "h100-sxm", "b200-sxm"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+def test_legal_is_what_the_rules_say(gpu: str, dtype: str):
+    card = read_gpu(gpu)
+    tiles = list(itertools.product(*VALUES.values()))[::7]  # 7: coprime to the sizes
+    columns = np.array(tiles).T
+    shape = Shapes(100, 100, 300, code(dtype), 1.0)
+    shapes = jax.tree.map(lambda x: jnp.broadcast_to(x, len(tiles)), shape)
+    found = np.asarray(legal(card.spec, shapes, Tiles(*columns)))
+    expected = [by_rules(card, dtype, 300, tile) for tile in tiles]
+    assert found.tolist() == expected
+    assert 0 < sum(expected) < len(tiles)
+
+
+@pytest.mark.parametrize("gpu", ["a100-sxm-80gb", "t4", "h100-sxm", "b200-sxm"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8", "tf32", "fp32"])
+def test_usual_tiles_are_legal(gpu: str, dtype: str):
+    sizes = [(1, 8192, 64), (7, 16, 4096), (4096, 4096, 4096), (200, 8, 128)]
+    m, n, k = np.array(sizes, float).T
+    types = np.full(4, code(dtype))
+    shapes = Shapes(m, n, k, types, np.full(4, float(dtype != "fp32")))
+    spec = load_gpu(gpu)
+    assert np.all(legal(spec, shapes, usual_tiles(spec, shapes)))
+
+
+def total(listings: Any, card: Any = H100) -> tuple[float, float]:
+    """Time and energy of a workload, through the front door."""
+    found = estimator.estimate_once(
+        assemble(listings), card.spec, default_point(card.spec), C
+    )
+    return float(found.time), float(found.energy)
+
+
+def test_place_is_what_the_listing_says():
+    products = gemm_rows(LISTINGS)
+    spec = H100.spec
+    usual = usual_tiles(spec, shapes_of(products))
+    workload = assemble(with_given_tiles(LISTINGS, usual))
+    other = Tiles([64, 128, 16], [128, 256, 64], [64, 128, 64], [3, 2, 8], [2, 1, 4])
+    owner = owners(products, workload.num_rows)
+
+    # six choices: the program that `tune` runs
+    stacked = jax.tree.map(lambda x, y: jnp.stack([x, y] * 3), other, usual)
+    arguments = (workload, owner, stacked, spec, default_point(spec), C)
+    found = np.array(compiled(tile_costs.whole_costs, arguments))
+    expected = [total(with_given_tiles(LISTINGS, x)) for x in (other, usual)] * 3
+    np.testing.assert_allclose(found.T, expected, rtol=1e-12)
+    assert expected[0][0] != pytest.approx(expected[1][0], rel=1e-3)
+
+
+def test_place_on_cuda_cores():
+    rows = [listing(gemm(512, 512, 512, "fp32"))]
+    products = gemm_rows(rows)
+    usual = usual_tiles(H100.spec, shapes_of(products))
+    workload = assemble(with_given_tiles(rows, usual))
+    (shape,) = place(
+        workload, np.zeros(1, int), Tiles([32], [256], [8], [2], [3])
+    ).shapes
+    assert type(shape).__name__ == "SimtGemm"
+    assert [float(getattr(shape, x)[0]) for x in FIELDS] == [32, 256, 8, 2, 3]
+
+
+def test_time_has_the_slope_of_finite_differences():
+    """In every field of a tile, where nothing is rounded."""
+    rows = [listing(gemm(700, 3000, 2000))]
+    products = gemm_rows(rows)
+    usual = usual_tiles(H100.spec, shapes_of(products))
+    workload = assemble(with_given_tiles(rows, usual))
+    owner = owners(products, 1)
+    start = jnp.log(jnp.array([100.0, 150.0, 64.0, 2.6, 1.7]))
+
+    def log_time(logs: Any) -> Any:
+        tiles = Tiles(*jnp.exp(logs)[:, None])
+        with smooth.relaxed():
+            return jnp.log(estimator.estimate(place(workload, owner, tiles), H100.spec,
+                                              None, C).time)  # fmt: skip
+
+    step = 1e-5
+    moves = step * jnp.concatenate([jnp.eye(5), -jnp.eye(5)])
+    times = jax.jit(jax.vmap(log_time), compiler_options=ONCE)(start + moves)
+    slope = jax.jit(jax.grad(log_time), compiler_options=ONCE)(start)
+    assert np.all(np.abs(slope) > 1e-6)
+    np.testing.assert_allclose(slope, (times[:5] - times[5:]) / (2 * step), rtol=1e-4)
+
+
+SMALL = {
+    "tile_m": (16.0, 128.0),
+    "tile_n": (64.0, 256.0),
+    "tile_k": (64.0,),
+    "stages": (2.0, 4.0),
+    "split_k": (1.0, 4.0),
+}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> list[Tiles]:
+    """A menu of 16 tiles: small enough to estimate one by one."""
+    monkeypatch.setattr(tile_costs, "VALUES", SMALL)
+    return [Tiles(*([x] for x in tile)) for tile in itertools.product(*SMALL.values())]
+
+
+@pytest.mark.parametrize("goal", ["time", "energy"])
+def test_tune_is_brute_force(small: list[Tiles], goal: tuning.Goal):
+    """One product alone: every tile estimated as a listing of its own."""
+    rows = [listing(gemm(16, 4096, 8192))]
+    found = tune(rows, H100, C, goal=goal)
+    shapes = shapes_of(gemm_rows(rows))
+    allowed = [x for x in small if bool(legal(H100.spec, shapes, x)[0])]
+    costs = [total(with_given_tiles(rows, tile)) for tile in allowed]
+    best = min(range(len(costs)), key=lambda i: costs[i][goal == "energy"])
+    assert found.tried == len(allowed)
+    assert (found.time, found.energy) == pytest.approx(costs[best], rel=1e-9)
+    (tuned,) = found.products
+    assert tuned.tile == {x: float(getattr(allowed[best], x)[0]) for x in FIELDS}
+    assert tuned.time == pytest.approx(costs[best][0], rel=1e-9)
+    # nothing else runs and no limiter binds, but leakage follows the power
+    assert tuned.energy == pytest.approx(costs[best][1], rel=5e-3)
+    assert (found.default_time, found.default_energy) == pytest.approx(total(rows))
+    assert total(found.listings) == pytest.approx((found.time, found.energy), rel=1e-9)
+
+
+def test_default_costs_at_least_the_best():
+    """The mixture of library tiles never undercuts the best legal tile."""
+    found = tune(LISTINGS, H100, C)
+    for tuned in found.products:
+        assert tuned.default_time >= tuned.time * (1 - 1e-9)
+    assert found.time < found.default_time
+    cheap = tune(LISTINGS, H100, C, goal="energy")
+    assert cheap.energy <= found.energy
+    for least, fast in zip(cheap.products, found.products, strict=True):
+        assert fast.time <= least.time * (1 + 1e-9)
+    summary = tiles_json(found)
+    assert [x["count"] for x in summary["gemms"]] == [3, 1, 41]
+    first, tuned = summary["gemms"][0], found.products[0]
+    more = 100 * (tuned.default_time - tuned.time) / tuned.time
+    assert first["default_costs_more_pct"] == pytest.approx(more)
+    assert (first["m"], first["n"], first["k"]) == (500, 4096, 1024)
+    assert len(tiles_parts(summary)) == 3
+
+
+def test_cuda_cores_default_is_the_best_of_the_menu():
+    """`nn.Linear` in fp32: cuBLAS's five tiles, all of them legal."""
+    card = read_gpu("a100-sxm-80gb")
+    c = shipped_corrections(card.spec)
+    rows = [listing(gemm(1024, 1024, 4096, "fp32"))]
+    menu = [(128, 64, 1), (128, 32, 1), (32, 128, 1), (64, 32, 1), (128, 32, 3)]
+    tiles = [Tiles([m], [n], [8], [2], [split]) for m, n, split in menu]
+    times = [costs_with(rows, tile, card, c)[0][0] for tile in tiles]
+    found = tune(rows, card, c)
+    assert found.products[0].default_time == pytest.approx(min(times), rel=1e-9)
+    assert found.products[0].time <= min(times)
+
+
+def test_padding_never_wins():
+    """Products with fewer legal tiles than others are filled up with copies."""
+    shapes = Shapes([256, 256], [256, 256], [256, 256], [code("bf16"), code("fp8")],
+                    [1, 1])  # fmt: skip
+    tiles, kept = tile_costs.legal_tiles(H100.spec, shapes)
+    counts = kept.sum(0)
+    assert counts[1] < counts[0] == len(kept)
+    for i in range(2):
+        columns = zip(*(np.asarray(getattr(tiles, x))[kept[:, i], i] for x in FIELDS),
+                      strict=True)  # fmt: skip
+        assert len(set(columns)) == counts[i]
+    cost = np.where(kept, 1.0, np.inf)
+    assert kept[tile_costs.first_best(cost), [0, 1]].all()
+
+
+@pytest.mark.parametrize(
+    "row", [NORM, gemm(8, 8, 8, tile_m=64), gemm(8, 8, 8, count=0)]
+)
+def test_nothing_to_tune(row: dict[str, Any]):
+    with pytest.raises(ValueError, match="no `gemm` whose tile is free"):
+        tune([listing(row)], H100, C)
+
+
+# stages and step of 128 x 128 on an H100 (32 KiB a step of 64): by how many L2
+# latencies the path is longer for every 64 of k, and bytes in flight / those of four
+# stages of 64, where one CTA is resident
+DEPTHS = [
+    ({}, 0.0, 1.0),
+    ({"stages": 4}, 0.0, 1.0),
+    ({"stages": 2}, 1 - 1 / 3, 2 / 3),  # two CTAs of 64 KiB, one step each under way
+    ({"stages": 3}, 1 / 2 - 1 / 3, 1.0),  # two CTAs of 96 KiB with two steps
+    ({"stages": 6}, 0.0, 1.0),  # more than libraries have does not pay
+    ({"stages": 2, "tile_k": 128}, 1 / 2 - 1 / 3, 2 / 3),
+]
+
+
+@pytest.mark.parametrize(("given", "latencies", "share"), DEPTHS)
+def test_stages_hide_latency(given, latencies, share):
+    demand = jax.jit(kernels_gemm.demand, compiler_options=ONCE)
+
+    def lowered(**tile: Any) -> Any:
+        row = gemm(128, 1024, 8192, tile_m=128, tile_n=128, **tile)
+        return demand(assemble([listing(row)]).shapes[0], H100.spec, C)
+
+    usual, found = lowered(), lowered(**given)
+    more = latencies * H100.values["l2_latency"] * 8192 / 64
+    path = float(usual.path_cycles[0, 0]) + more
+    assert float(found.path_cycles[0, 0]) == pytest.approx(path, rel=1e-12)
+    flow = share * float(usual.flow[0, 0])
+    assert float(found.flow[0, 0]) == pytest.approx(flow, rel=1e-12)
+
+
+def test_stages_that_are_not_said_change_nothing():
+    """The step alone moves neither latency nor bytes in flight."""
+    demand = jax.jit(kernels_gemm.demand, compiler_options=ONCE)
+    rows = [gemm(128, 1024, 8192, tile_m=128, tile_n=128, tile_k=k) for k in (0, 128)]
+    usual, deep = (demand(assemble([listing(x)]).shapes[0], H100.spec, C) for x in rows)
+    assert float(deep.path_cycles[0, 0]) == float(usual.path_cycles[0, 0])
+    assert float(deep.flow[0, 0]) == float(usual.flow[0, 0])
+
+
+def test_heuristics():
+    pytest.importorskip("nvMatmulHeuristics")
+    tiles = heuristic_tile("h100-sxm", 4096, 4096, 4096)
+    assert {float(tiles.tile_m), float(tiles.tile_n)} == {128.0, 256.0}
+    assert float(tiles.split_k) == 1 and float(tiles.stages) >= 2
+    shape = Shapes(4096, 4096, 4096, code("bf16"), 1.0)
+    assert bool(legal(H100.spec, shape, tiles))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "options", "words"),
+    [
+        ("k20m", {}, "`gpu` is 'k20m'"),
+        ("h100-sxm", {"dtype": "mxfp4"}, "`dtype` is 'mxfp4'"),
+        ("h100-sxm", {"layout": "tt"}, "`layout` is 'tt'"),
+    ],
+)
+def test_heuristics_refuse(gpu: str, options: dict[str, Any], words: str):
+    with pytest.raises(ValueError, match=words):
+        heuristic_tile(gpu, 64, 64, 64, **options)
+
+
+def test_heuristics_are_optional(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(__import__("sys").modules, "nvMatmulHeuristics", None)
+    with pytest.raises(ValueError, match=r"pip install 'diffenergy\[tiles\]'"):
+        heuristic_tile("l4", 64, 64, 64, dtype="fp16")
