@@ -25,11 +25,13 @@ _SIZES = {
     "kernel_size": 3,
     "kv_len": 1500,
     "num_experts": 8,
+    "num_gpus": 8,
     "num_heads": 32,
     "num_kv_heads": 8,
     "q_len": 700,
     "topk": 2,
 }
+_TEXTS = {"collective": "all_reduce"}
 _SHARES = {"dram_active": 0.4, "fp32_active": 0.3}
 
 
@@ -52,7 +54,9 @@ def sample() -> Callable[..., dict[str, Any]]:
             if field.name in _SHARES:
                 fields[field.name] = _SHARES[field.name]
             elif field.default is REQUIRED or field.name == "num_kv_heads":
-                fields[field.name] = _SIZES.get(field.name, anything[field.kind])
+                fields[field.name] = (_SIZES | _TEXTS).get(
+                    field.name, anything[field.kind]
+                )
         return normalise_kernel(fields | given, op)
 
     return row

@@ -95,6 +95,8 @@ PHASES: dict[str, list[dict[str, Any]]] = {
     "rmsnorm": [{"rows": 30, "cols": 5000, "residual": True}],
     "elementwise": [{"elements": 30_000_000}],
     "gather": [{"rows": 700, "cols": 5000}],
+    "collective": [{"bytes": 3e6, "num_gpus": 6}],
+    "collective custom": [{"bytes": 3e5, "num_gpus": 4, "family": "custom"}],
     "activity": [
         {"time_ref_us": 500, "util_sfu": 0.2, "util_branch": 0.2, "fp64_active": 0.1}
     ],

@@ -21,6 +21,7 @@ from diffenergy import estimator, kernels
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.kernels.activity import Activity
+from diffenergy.physics.links import COLLECTIVES
 from diffenergy.physics.power import COMPONENTS
 from diffenergy.physics.timeline import timing
 from diffenergy.workload.assemble import assemble
@@ -49,7 +50,8 @@ LARGEST = {
     "batch": 64, "m": 16384, "n": 16384, "k": 16384, "images": 64, "in_channels": 1024,
     "out_channels": 1024, "input_hw": 224, "elements": 10**9, "rows": 10**5,
     "cols": 10**5, "num_tokens": 8192, "hidden_size": 8192, "inter_size": 8192,
-    "q_len": 8192, "kv_len": 100_000, "time_ref_us": 10**6,
+    "q_len": 8192, "kv_len": 100_000, "time_ref_us": 10**6, "bytes": 10**9,
+    "num_gpus": 16,
 }  # fmt: skip
 GROWN = {
     "gemm": ("batch", "m", "n", "k"),
@@ -64,6 +66,7 @@ GROWN = {
     "rmsnorm": ("rows", "cols"),
     "gather": ("rows", "cols"),
     "activity": ("time_ref_us",),
+    "collective": (),  # libraries change to what they believe in, not to what is faster
 }
 """What more work means for each op; `count` for all of them."""
 
@@ -122,6 +125,10 @@ def row(op: str, index: int, rng: np.random.Generator) -> dict[str, Any]:
             fields[name] = float(rng.uniform()) / 2
         elif field.kind == "text" and field.default is not None and name == "fn":
             fields[name] = ("add", "gelu", "copy", "typecast_to_fp32")[index % 4]
+    if op == "collective":
+        kind = index % (len(COLLECTIVES) + 1)
+        fields["collective"] = (*COLLECTIVES, "all_reduce")[kind]
+        fields["family"] = "custom" if kind == len(COLLECTIVES) else ""
     fields["zero_share"] = float(rng.uniform())
     fields["count"] = size(rng, 1000)
     plain = {k: int(v) if isinstance(v, np.integer) else v for k, v in fields.items()}

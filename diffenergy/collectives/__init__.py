@@ -1,0 +1,1 @@
+"""Collectives on any topology: schedules as multi-commodity flow, bounds, energy."""

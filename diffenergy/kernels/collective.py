@@ -1,0 +1,120 @@
+"""Collectives among the GPUs of one machine: all-reduce, all-gather, ... (NCCL)."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Int
+
+from ..corrections import Corrections
+from ..dtypes import BYTES
+from ..hardware.spec import GpuSpec
+from ..physics import links
+from ..physics.demand import Demand
+from ..physics.demand import demand as make_demand
+from ..physics.link_costs import link_costs
+from ..records import Record, as_float, as_index
+from .launch import Context, Launches
+from .ops import Field, Op
+
+OPS: Final = (
+    Op(
+        "collective",
+        (
+            Field("collective", "text"),
+            Field("bytes"),
+            Field("num_gpus"),
+            Field("dtype", "dtype", "bf16"),
+        ),
+    ),
+)
+_SPELLINGS: Final = {
+    "alltoall": "all_to_all",
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "sendrecv": "send_recv",
+    "send": "send_recv",
+    "recv": "send_recv",
+    "p2p": "send_recv",
+}
+"""Names without `_`."""
+_KINDS: Final = tuple(links.KINDS)
+_PLAIN: Final = {name.replace("_", ""): name for name in _KINDS}
+_CTAS: Final = 24.0
+"""CTAs (NCCL: channels) of a collective: estimate; NCCL takes up to 32."""
+_PASSES: Final = 2.0
+"""DRAM bytes of a GPU per byte on its link: what leaves is read, what comes is
+written."""
+_SHARP: Final = 24.0
+"""Sharpness of link and DRAM: the fitted times hold the memory's part already."""
+
+
+class Collective(Record):
+    """Collectives as columns."""
+
+    kind: Int[Array, "*k"] = eqx.field(converter=as_index)  # into `links.KINDS`
+    size: Float[Array, "*k"] = eqx.field(converter=as_float)  # B
+    ranks: Float[Array, "*k"] = eqx.field(converter=as_float)
+    narrow: Float[Array, "*k"] = eqx.field(converter=as_float)  # 1: 8 bits or fewer
+
+
+def kind_of(collective: str, family: str = "") -> str:
+    """Name in `links.KINDS`; case, `_`, `-` and spaces do not matter.
+
+    A `family` with "custom" or "trtllm" in its name is an all-reduce kernel of a
+    serving framework. Raises `ValueError` for an unknown collective.
+    """
+    word = "".join(c for c in collective.lower() if c.isalnum())
+    name = _PLAIN.get(word) or _SPELLINGS.get(word)
+    if name is None:
+        raise ValueError(
+            f"`collective` is '{collective}'; allowed are {', '.join(_KINDS)}; correct "
+            "the name."
+        )
+    custom = any(part in family.lower() for part in ("custom", "trtllm"))
+    return "custom_all_reduce" if custom and name == "all_reduce" else name
+
+
+def lower(
+    op: str, fields: Mapping[str, np.ndarray], context: Context
+) -> list[Launches]:
+    """One launch a row."""
+    named = zip(fields["collective"], fields["family"], strict=True)
+    kinds = [_KINDS.index(kind_of(str(name), str(family))) for name, family in named]
+    columns = {
+        "kind": np.array(kinds, int),
+        "size": np.asarray(fields["bytes"], float),
+        "ranks": np.asarray(fields["num_gpus"], float),
+        "narrow": (np.asarray(BYTES)[fields["dtype"]] < 2.0).astype(float),
+    }
+    return [Launches(Collective, columns, columns["size"], host="stream")]
+
+
+def demand(shape: Collective, gpu: GpuSpec, c: Corrections) -> Demand:
+    """Candidates are algorithms and protocols (`physics.links`); shape (kernels, 4).
+
+    No clock changes the fitted times, which hold the launch.
+    """
+    costs = link_costs(gpu, shape.kind)
+    found = links.candidates(
+        shape.kind, shape.size, shape.ranks, shape.narrow, gpu.link_bandwidth, costs
+    )
+    stored = _PASSES * found.traffic
+    return make_demand(
+        jnp.shape(found.time),
+        link=found.traffic,
+        dram=stored,
+        l2=stored,
+        l2_sharing=1e3,
+        ctas=jnp.minimum(_CTAS, gpu.num_sms),
+        path_seconds=found.time,
+        launches=0.0,
+        sharpness_memory=_SHARP,
+        choice=found.choice,
+        illegal=found.illegal,
+        tau=links.TAU,
+    )

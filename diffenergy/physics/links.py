@@ -1,0 +1,242 @@
+"""Time of a collective among the GPUs of one machine: alpha-beta with a floor.
+
+A collective of S bytes (`bytes`: the buffer that a GPU ends or begins with, whichever
+is larger) on n GPUs, each with a link of B bytes/s a direction, by one algorithm and
+protocol p:
+
+    t_p = floor_p + step_p steps + x + fill_p sqrt(x),
+    x = (1 + narrow) traffic S / (B share(n) relative_p)
+
+`steps` and `traffic` follow from the algorithm (`GEOMETRY`). The square root is what
+is left of a pipeline over the best number of chunks: k chunks of x/k over h hops of
+latency a take x + h a + k a + h x/k, least at k = sqrt(h x/a). The library takes p with
+weight softmax((-ln t_p + bias_p + bias_ranks_p ln(n/4)) / `TAU`): a soft minimum of the
+times that it believes in, which are not always the true ones. Share and bias keep their
+values at 2 and at 8 GPUs for fewer and for more.
+"""
+
+from typing import Final
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Float, Int
+
+from .. import smooth
+from ..records import Record, as_float
+
+COLLECTIVES: Final = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "reduce",
+    "scatter",
+    "gather",
+    "send_recv",
+)
+ALGORITHMS: Final = ("ring", "tree", "doubling", "direct", "two_shot", "switch")
+"""Ring; double binary tree; recursive doubling and halving; everyone to everyone at
+once; reduce-scatter, then all-gather, both direct; reduction and copy in the switch."""
+
+Terms = tuple[int | float, int | float, int | float, int | float]
+"""Coefficients of 1, n - 1, (n - 1)/n and log2 n."""
+_ONE: Final[Terms] = (1, 0, 0, 0)
+_TWO: Final[Terms] = (2, 0, 0, 0)
+_REST: Final[Terms] = (0, 1, 0, 0)  # n - 1
+_SPREAD: Final[Terms] = (0, 0, 1, 0)  # (n - 1)/n
+_BOTH: Final[Terms] = (0, 0, 2, 0)
+_LOG: Final[Terms] = (0, 0, 0, 1)
+_IN_ORDER: Final = ("all_gather", "reduce_scatter")
+_ROOTED: Final = ("broadcast", "reduce")
+GEOMETRY: Final[dict[tuple[str, str], tuple[Terms, Terms]]] = {
+    ("ring", "all_reduce"): ((0, 2, 0, 0), _BOTH),
+    ("tree", "all_reduce"): ((0, 0, 0, 2), _TWO),
+    ("doubling", "all_reduce"): ((0, 0, 0, 2), _BOTH),
+    ("direct", "all_reduce"): (_ONE, _REST),
+    ("two_shot", "all_reduce"): (_TWO, _BOTH),
+    ("switch", "all_reduce"): (_TWO, (2, 0, -1, 0)),  # 1 + 1/n: parts out, sums in
+    **{
+        (algorithm, collective): (steps, _SPREAD)
+        for collective in _IN_ORDER
+        for algorithm, steps in (
+            ("ring", _REST),
+            ("doubling", _LOG),
+            ("direct", _ONE),
+            ("switch", _ONE),
+        )
+    },
+    ("direct", "all_to_all"): (_ONE, _SPREAD),
+    ("doubling", "all_to_all"): (_LOG, (0, 0, 0, 0.5)),  # Bruck: half each time
+    **{
+        (algorithm, collective): (steps, traffic)
+        for collective in _ROOTED
+        for algorithm, steps, traffic in (
+            ("ring", _REST, _ONE),  # pipelined in chunks
+            ("tree", _LOG, _ONE),  # two trees, each with half of the chunks
+            ("direct", _ONE, _REST),  # all out of, or into, the root
+            ("switch", _ONE, _ONE),
+        )
+    },
+    ("direct", "scatter"): (_ONE, _SPREAD),
+    ("direct", "gather"): (_ONE, _SPREAD),
+    ("doubling", "scatter"): (_LOG, _SPREAD),
+    ("doubling", "gather"): (_LOG, _SPREAD),
+    ("direct", "send_recv"): (_ONE, _ONE),
+}
+"""(steps, traffic) of an algorithm for a collective: messages in a row, and bytes over
+the busiest direction of a GPU's link / S. Thakur, Rabenseifner, Gropp, "Optimization of
+Collective Communication Operations in MPICH" (2005); trees: Sanders, Speck, Traff,
+"Two-tree algorithms" (2009)."""
+
+
+def counted(terms: Terms, ranks: int | float) -> float:
+    """Value of `terms` for `ranks` GPUs."""
+    a, b, c, d = terms
+    return float(a + b * (ranks - 1) + c * (ranks - 1) / ranks + d * np.log2(ranks))
+
+
+# what libraries run -------------------------------------------------------------
+
+SLOTS: Final = 4
+"""Candidates of a collective."""
+_RINGS: Final = ("ring", "ring", "ring")
+_DIRECTS: Final = ("direct", "direct", "direct")
+KINDS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+    "all_reduce": ("all_reduce", "all_reduce", (*_RINGS, "switch")),
+    "all_gather": ("all_gather", "all_gather", _RINGS),
+    "reduce_scatter": ("reduce_scatter", "reduce_scatter", _RINGS),
+    "all_to_all": ("all_to_all", "all_to_all", _DIRECTS),
+    "broadcast": ("broadcast", "all_gather", _RINGS),
+    "reduce": ("reduce", "reduce_scatter", _RINGS),
+    "scatter": ("scatter", "all_to_all", _DIRECTS),
+    "gather": ("gather", "all_to_all", _DIRECTS),
+    "send_recv": ("send_recv", "send_recv", _DIRECTS),
+    "custom_all_reduce": (
+        "all_reduce",
+        "custom_all_reduce",
+        ("direct", "two_shot", "ring", "switch"),
+    ),
+}
+"""What can be called: the collective, whose constants it has, and the algorithms of its
+candidates. Three of one algorithm are NCCL's protocols LL, LL128 and Simple; `custom`
+are the all-reduce kernels of serving frameworks, which fall back on NCCL. Broadcast,
+reduce, scatter and gather were not measured: they have the constants of the collective
+that moves data the same way (assumed)."""
+BLOCKS: Final = tuple(dict.fromkeys(block for _, block, _ in KINDS.values()))
+"""Collectives with constants of their own."""
+MEASURED_RANKS: Final = (2.0, 4.0, 8.0)
+"""Numbers of GPUs for which the share of the link's rate is known."""
+TAU: Final = 0.05
+"""Spread of the choice in ln t."""
+
+
+def _table(which: int) -> np.ndarray:
+    """Coefficients (kind, candidate, term) of steps (0) or traffic (1)."""
+    rows = np.zeros((len(KINDS), SLOTS, 4))
+    for row, (collective, _, algorithms) in zip(rows, KINDS.values(), strict=True):
+        for slot in range(SLOTS):
+            algorithm = algorithms[min(slot, len(algorithms) - 1)]
+            row[slot] = GEOMETRY[algorithm, collective][which]
+    return rows
+
+
+_PAIR: Final = list(KINDS).index("send_recv")
+"""Between two GPUs, however many are there."""
+_STEPS: Final = _table(0)
+_TRAFFIC: Final = _table(1)
+_SWITCHED: Final = np.array(
+    [[len(x) > slot and x[slot] == "switch" for slot in range(SLOTS)]
+     for _, _, x in KINDS.values()], float
+)  # fmt: skip
+_ABSENT: Final = np.array(
+    [[float(len(x) <= slot) for slot in range(SLOTS)] for _, _, x in KINDS.values()]
+)
+
+
+class LinkCosts(Record):
+    """Constants of a collective on a GPU type; last axis: candidates."""
+
+    floor: Float[Array, "*b slot"]  # s
+    step: Float[Array, "*b slot"]  # s
+    fill: Float[Array, "*b slot"]  # s^0.5
+    relative: Float[Array, "*b slot"]  # rate / that of the third candidate
+    bias: Float[Array, "*b slot"]  # in ln t; of the believed times
+    bias_ranks: Float[Array, "*b slot"]  # the same, per ln(n/4)
+    share: Float[Array, "*b rank"]  # of the link's rate, at `MEASURED_RANKS`
+    narrow: Float[Array, "*b"]  # extra time of a byte of 8-bit reductions
+    switch: Float[Array, "*b"]  # 1 where switches reduce (NVLink 4 and later), else 0
+
+
+class Candidates(Record):
+    """Ways to run a collective; last axis: candidates."""
+
+    time: Float[Array, "*b slot"]  # s
+    traffic: Float[Array, "*b slot"]  # B out of (and into) each GPU
+    choice: Float[Array, "*b slot"]  # log prior of the library's choice
+    illegal: Float[Array, "*b slot"]  # 1 where it does not exist
+
+
+def candidates(
+    kind: Int[Array, "*b"],
+    size: Float[Array, "*b"],
+    ranks: Float[Array, "*b"],
+    narrow: Float[Array, "*b"],
+    rate: Float[Array, "*#b"],
+    c: LinkCosts,
+) -> Candidates:
+    """Times of every way to run a collective.
+
+    `kind`: index into `KINDS`; `size`: S, B; `ranks`: GPUs (1: nothing is sent);
+    `narrow`: 1 for operands of 8 bits, which switches do not reduce; `rate`: B/s of a
+    GPU's link in one direction.
+    """
+    ranks = jnp.where(kind == _PAIR, jnp.minimum(ranks, 2.0), ranks)
+    terms = jnp.stack(
+        [jnp.ones_like(ranks), ranks - 1, (ranks - 1) / ranks, jnp.log2(ranks)], -1
+    )
+    steps = jnp.einsum("...st,...t->...s", as_float(_STEPS)[kind], terms)
+    traffic = jnp.einsum("...st,...t->...s", as_float(_TRAFFIC)[kind], terms)
+    alone = jnp.where(ranks > 1, 0.0, 1.0)[..., None]
+    sent = traffic * size[..., None] * (1 - alone)
+    reached = rate * _share(ranks, c.share)
+    x = sent * (1 + c.narrow * narrow)[..., None] / (reached[..., None] * c.relative)
+    # the slope of a square root is infinite at nothing sent
+    pipeline = c.fill * (jnp.sqrt(x + 1e-15) - jnp.sqrt(1e-15))
+    time = c.floor + c.step * steps * (1 - alone) + x + pipeline
+    known = jnp.clip(ranks, MEASURED_RANKS[0], MEASURED_RANKS[-1])  # constant beyond
+    bias = c.bias + c.bias_ranks * jnp.log(known / 4)[..., None]
+    switched = as_float(_SWITCHED)[kind]
+    banned = switched * (1 - c.switch * (1 - narrow))[..., None]
+    illegal = jnp.maximum(as_float(_ABSENT)[kind], banned)
+    return Candidates(time, sent, bias / TAU, illegal)
+
+
+def _share(ranks: Array, at: Array) -> Array:
+    """Share of the link's rate for `ranks` GPUs: linear in log2 n between those that
+    were measured, constant beyond."""
+    place = jnp.log2(jnp.maximum(ranks, 1.0)) - 1.0
+    nodes = jnp.arange(len(MEASURED_RANKS), dtype=place.dtype)
+    last = float(len(MEASURED_RANKS) - 1)
+    inside = jnp.minimum(jnp.maximum(place, 0.0), last)
+    weights = jnp.maximum(1 - jnp.abs(inside[..., None] - nodes), 0.0)
+    return jnp.sum(weights * at, -1)
+
+
+ILLEGAL: Final = 1e3
+"""Factor on the time of what cannot run, for its weight alone."""
+
+
+def weights(found: Candidates, tau: ArrayLike = TAU) -> Float[Array, "*b slot"]:
+    """How likely the library takes each candidate, its choice spread by `tau`."""
+    believed = found.time * (1 + (ILLEGAL - 1) * found.illegal)
+    spread = jnp.broadcast_to(tau, believed.shape)
+    choice = found.choice * TAU / spread
+    return smooth.choice_weights(believed, choice, spread)
+
+
+def expected_time(found: Candidates, tau: ArrayLike = TAU) -> Float[Array, "*b"]:
+    """Time under the library's choice, s."""
+    return jnp.sum(weights(found, tau) * found.time, -1)

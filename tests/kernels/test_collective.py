@@ -1,0 +1,111 @@
+"""Collectives as kernels: names, whose constants, time and energy in `estimate`."""
+
+import jax
+import numpy as np
+import pytest
+
+from diffenergy import estimator
+from diffenergy.collectives.cost import collective_time
+from diffenergy.corrections import Corrections
+from diffenergy.hardware import OperatingPoint, load_gpu
+from diffenergy.kernels.collective import kind_of
+from diffenergy.physics.link_costs import link_kind, switch_reduces, whose
+from diffenergy.physics.power import LAUNCH_COMPONENTS
+from diffenergy.workload.listing import normalise_kernel
+
+CASES = (
+    ("all_gather", 1e9, 8, "bf16", ""),
+    ("all_reduce", 1e9, 8, "bf16", ""),
+    ("all_reduce", 1e9, 8, "int8", ""),
+    ("all_reduce", 65536.0, 8, "bf16", ""),
+    ("all_reduce", 65536.0, 8, "bf16", "vLLM_custom_graph"),
+    ("alltoall", 4e6, 4, "fp8", ""),
+    ("broadcast", 3e7, 2, "fp32", ""),
+    ("all_reduce", 1e6, 1, "bf16", ""),
+)
+
+
+def row(collective: str, size: float, ranks: int, dtype: str, family: str):
+    fields = {"op": "collective", "collective": collective, "bytes": size}
+    fields |= {"num_gpus": ranks, "dtype": dtype, "family": family}
+    return normalise_kernel(fields, "row")
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    return load_gpu("h100-sxm")
+
+
+@pytest.fixture(scope="module")
+def got(gpu, phases):
+    point = OperatingPoint(gpu.sm_clock_max, gpu.mem_clock, 1e9, 50.0)
+    work = phases(*([row(*case)] for case in CASES))
+    return jax.tree.map(
+        np.asarray, estimator.estimate_once(work, gpu, point, Corrections())
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        ("all_reduce", "all_reduce"),
+        ("AllReduce", "all_reduce"),
+        ("alltoall", "all_to_all"),
+        ("reduce-scatter", "reduce_scatter"),
+        ("p2p", "send_recv"),
+    ],
+)
+def test_spellings(word: str, kind: str):
+    assert kind_of(word) == kind
+
+
+def test_unknown_name():
+    with pytest.raises(ValueError, match="`collective` is 'gossip'; allowed are all_"):
+        kind_of("gossip")
+
+
+def test_family():
+    assert kind_of("all_reduce", "SGLang_CustomAllReduce_graph") == "custom_all_reduce"
+    assert kind_of("all_gather", "custom") == "all_gather"
+
+
+def test_whose_constants():
+    assert whose("h100-sxm", "all_reduce") == "h100-sxm"
+    assert whose("a100-sxm-40gb", "all_reduce") == "a100-sxm-80gb"
+    assert whose("l4", "all_gather") == "pcie"
+    assert whose("Hopper", "all_gather") == "nvlink"
+    assert switch_reduces("h200-sxm") and not switch_reduces("a100-sxm-80gb")
+    assert not switch_reduces("h100-pcie")
+
+
+def test_single_width_has_the_same_constants():
+    with jax.enable_x64(False):  # 4.5e11 B/s is less than itself there
+        assert switch_reduces("h100-sxm") and link_kind("a30") == "nvlink"
+
+
+def test_time_is_that_of_the_cost_model(got, gpu):
+    for phase, (name, size, ranks, dtype, family) in enumerate(CASES):
+        hand = collective_time(gpu, name, size, ranks, dtype, family=family)
+        assert got.phases.time[phase] == pytest.approx(float(hand), rel=1e-3), name
+
+
+def test_energy_of_the_link(got):
+    link = got.phases.components[:, LAUNCH_COMPONENTS.index("link")]
+    per_byte = float(Corrections().energy_link)
+    assert link[0] == pytest.approx(7 / 8 * 1e9 * per_byte, rel=1e-3)  # ring
+    assert link[-1] == 0.0  # one GPU
+    dram = got.phases.components[0, LAUNCH_COMPONENTS.index("dram")]
+    assert dram == pytest.approx(
+        2 * 7 / 8 * 1e9 * float(Corrections().energy_dram), rel=1e-3
+    )
+
+
+def test_order_of_times(got):
+    time = got.phases.time
+    assert time[2] > 1.1 * time[1]  # switches do not add up 8 bits (+26 % measured)
+    assert time[4] < 0.6 * time[3]  # one-shot kernels: 6-8 us against 18-19 us
+
+
+def test_large_ones_are_bound_by_the_link(got):
+    share = got.kernels.utilization[0, -1]
+    assert 0.7 < share < 0.8  # 335 of 450 GB/s measured at 512 MiB
