@@ -1,0 +1,263 @@
+"""`greedy`: a schedule by randomised list scheduling, for every collective.
+
+Blocks with several takers are scheduled on the time-expanded network, in epochs or in
+continuous time; blocks with one taker by queues in continuous time. Sums are what
+spreads on the reversed machine, reversed in time; an all-reduce spreads each sum as
+soon as it is there. The schedule is then replayed with real rates and latencies.
+"""
+
+import dataclasses
+import math
+import time
+from typing import Final
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from .demand import Demand
+from .epochs import EpochModel, epoch_model
+from .list_schedule import Plan, Problem, lanes, list_schedule
+from .prune import prune
+from .queues import Errands, queue_schedule
+from .replay import replay
+from .routes import Clock, distances, epoch_clock, routes, second_clock
+from .schedule import Schedule, Sends
+from .topology import Topology
+
+_REPLAYS: Final = 4
+"""Most replays after the first."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How long to search: batches of restarts, from `seed` on. One seed gives one
+    answer unless `time_limit` (s) cuts the search short."""
+
+    batches: int = 8
+    restarts: int = 16
+    seed: int = 0
+    time_limit: float = math.inf
+
+
+def greedy(
+    topology: Topology,
+    demand: Demand,
+    tau: float | None = None,
+    bound: int | float = 0.0,
+    effort: Effort | None = None,
+) -> Schedule:
+    """Best schedule found; stops at `bound`.
+
+    Args:
+        tau: length of an epoch, s; None to work in continuous time. Demands with one
+            taker a block always are.
+        bound: least finish possible, in epochs if `tau` is given, else in s.
+
+    Raises:
+        ValueError: a block cannot reach one of its takers.
+    """
+    effort = effort or Effort()
+    _check(topology, demand)
+    if not demand.reduces and (demand.wanted.sum(1) <= 1).all():
+        return _one_taker(topology, demand, bound, effort)
+    largest = float(demand.size.max())
+    model = epoch_model(topology, largest, tau) if tau else None
+    ends = time.monotonic() + effort.time_limit
+    best: tuple[float, Sends] | None = None
+    for batch in range(effort.batches):
+        seed = effort.seed * effort.batches + batch
+        limit = np.inf if best is None else best[0]
+        found = _attempt(topology, demand, model, effort.restarts, seed, limit)
+        if found is not None and (best is None or found[0] < best[0]):
+            best = found
+        if best is not None and best[0] <= bound * (1 + 1e-9):
+            break
+        if time.monotonic() > ends and best is not None:
+            break
+    if best is None:
+        raise ValueError(
+            f"`demand` was not met on `topology` {topology.name} by list scheduling; "
+            "use another method."
+        )
+    epochs = round(best[0]) if tau else None
+    return _tightened(prune(replay(Schedule(topology, demand, best[1], tau, epochs))))
+
+
+def _tightened(schedule: Schedule) -> Schedule:
+    """Replayed while that helps: what arrives first, and what feeds a way out of a
+    switch, can change with the times."""
+    finish = float(schedule.sends.end.max())
+    for _ in range(_REPLAYS):
+        again = replay(schedule)
+        sooner = float(again.sends.end.max())
+        if not sooner < finish * (1 - 1e-9):
+            break
+        schedule, finish = again, sooner
+    return schedule
+
+
+def _check(topology: Topology, demand: Demand) -> None:
+    """Refuse what no schedule can do."""
+    clock = second_clock(topology, 1.0)
+    way = distances(topology, clock)
+    gone = np.isinf(way[demand.source]) & demand.wanted
+    short = np.isinf(way[:, demand.source].T) & demand.parts
+    for what, rows in (("source", gone), ("taker", short)):
+        if rows.any():
+            block, node = np.argwhere(rows)[0]
+            here = topology.nodes[demand.source[block]].name
+            there = topology.nodes[node].name
+            pair = (here, there) if what == "source" else (there, here)
+            raise ValueError(
+                f"`topology` {topology.name} has no way from {pair[0]} to {pair[1]} "
+                f"for chunk {demand.chunk[block]}; add links or change the demand."
+            )
+
+
+def _one_taker(
+    topology: Topology, demand: Demand, bound: int | float, effort: Effort
+) -> Schedule:
+    """Queues in continuous time, a batch for each seed."""
+    live = np.flatnonzero(demand.wanted.any(1))
+    errands = Errands(
+        demand.source[live], demand.wanted[live].argmax(1), demand.size[live]
+    )
+    ends = time.monotonic() + effort.time_limit
+    best = queue_schedule(topology, errands, effort.seed * effort.batches)
+    for batch in range(1, effort.batches):
+        if best.finish <= bound * (1 + 1e-9) or time.monotonic() > ends:
+            break
+        seed = effort.seed * effort.batches + batch
+        found = queue_schedule(topology, errands, seed)
+        best = min(best, found, key=lambda trips: trips.finish)
+    block = live[best.block]
+    size = demand.size[block]
+    took = size / topology.rates[best.link] + topology.latencies[best.link]
+    phase = np.zeros(len(block), int)
+    sends = Sends(block, best.link, best.start, best.start + took, size, phase)
+    return replay(Schedule(topology, demand, sends))
+
+
+def _attempt(
+    topology: Topology,
+    demand: Demand,
+    model: EpochModel | None,
+    restarts: int,
+    seed: int,
+    limit: float,
+) -> tuple[float, Sends] | None:
+    """One batch: finish (epochs or s) and sends in s, as the clock has them."""
+    if not demand.reduces:
+        clock = _clock(topology, demand, model)
+        release, free = _fresh(topology, demand, clock)
+        plan = _spread(topology, clock, demand, demand.wanted, release, free, restarts,
+                       seed, limit)  # fmt: skip
+        if plan is None:
+            return None
+        return plan.finish, _sends(demand, clock, plan, model, 0)
+    machine = topology.reversed()
+    clock = _clock(machine, demand, model)
+    release, free = _fresh(machine, demand, clock)
+    away = demand.parts.copy()
+    away[np.arange(len(away)), demand.source] = False
+    plan = _spread(machine, clock, demand, away, release, free, restarts, seed, limit)
+    if plan is None:
+        return None
+    length = plan.finish
+    summed = _turn_round(_sends(demand, clock, plan, model, 0), length, model)
+    if demand.collective != "all_reduce":
+        return length, summed
+    begun = np.full(len(demand.size), length)
+    np.minimum.at(begun, plan.block, plan.start)
+    release = np.where(np.isfinite(release), length - begun, np.inf)
+    used = np.full(len(topology.links), length)
+    np.minimum.at(used, plan.link, plan.start)
+    forward = _clock(topology, demand, model)
+    _, free = _fresh(topology, demand, forward)
+    free = free + np.where(used < length, length - used, 0.0)[:, None]
+    plan = _spread(topology, forward, demand, demand.wanted, release, free, restarts,
+                   seed, limit)  # fmt: skip
+    if plan is None:
+        return None
+    spread = _sends(demand, forward, plan, model, 1)
+    both = (
+        np.append(getattr(summed, field.name), getattr(spread, field.name))
+        for field in dataclasses.fields(Sends)
+    )
+    return max(plan.finish, length), Sends(*both)
+
+
+def _clock(topology: Topology, demand: Demand, model: EpochModel | None) -> Clock:
+    largest = float(demand.size.max())
+    if model is None:
+        return second_clock(topology, largest)
+    return epoch_clock(epoch_model(topology, largest, model.tau))
+
+
+def _fresh(
+    topology: Topology, demand: Demand, clock: Clock
+) -> tuple[Float[np.ndarray, "node block"], Float[np.ndarray, "link lane"]]:
+    """Every block at home and every lane free."""
+    count = len(demand.size)
+    release = np.full((len(topology.nodes), count), np.inf)
+    release[demand.source, np.arange(count)] = 0.0
+    return release, lanes(clock, count)
+
+
+def _spread(
+    topology: Topology,
+    clock: Clock,
+    demand: Demand,
+    wanted: Bool[np.ndarray, "block node"],
+    release: Float[np.ndarray, "node block"],
+    free: Float[np.ndarray, "link lane"],
+    restarts: int,
+    seed: int,
+    limit: float,
+) -> Plan | None:
+    useful = _useful(topology, clock, demand.source, wanted)
+    problem = Problem(
+        topology, clock, routes(topology, clock), release, wanted.T, useful, free
+    )
+    return list_schedule(problem, restarts, seed, limit)
+
+
+def _useful(
+    topology: Topology,
+    clock: Clock,
+    source: Int[np.ndarray, " block"],
+    wanted: Bool[np.ndarray, "block node"],
+) -> Bool[np.ndarray, "node block"]:
+    """GPUs that want a block, or on a quickest way to one that does."""
+    useful = wanted.T.copy()
+    others = topology.stores & ~wanted.all(0)
+    if useful[topology.gpus].sum() >= (len(topology.gpus) - 1) * len(source):
+        return useful
+    way = distances(topology, clock)
+    for node in np.flatnonzero(others):
+        through = way[source, node][:, None] + way[node]
+        on = (through <= way[source] * (1 + 1e-9)) & wanted
+        useful[node] |= on.any(1)
+    return useful
+
+
+def _sends(
+    demand: Demand, clock: Clock, plan: Plan, model: EpochModel | None, phase: int
+) -> Sends:
+    """The plan's sends in s, each as long as the clock says."""
+    unit = model.tau if model else 1.0
+    end = plan.start + clock.arrive[plan.link]
+    return Sends(
+        plan.block,
+        plan.link,
+        plan.start * unit,
+        end * unit,
+        demand.size[plan.block],
+        np.full(len(plan.block), phase),
+    )
+
+
+def _turn_round(sends: Sends, length: float, model: EpochModel | None) -> Sends:
+    """The same sends backwards in time: from end to start."""
+    whole = length * (model.tau if model else 1.0)
+    return dataclasses.replace(sends, start=whole - sends.end, end=whole - sends.start)

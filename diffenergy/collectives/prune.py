@@ -1,0 +1,63 @@
+"""Leave out sends that nobody needs."""
+
+import dataclasses
+from typing import Final
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from .replay import tied
+from .schedule import Schedule, Sends
+
+_WHOLE: Final = 1 - 1e-9
+
+
+def prune(schedule: Schedule) -> Schedule:
+    """The schedule with only those sends of whole blocks that bring a block first to
+    where it is wanted or sent on from. Sums, and blocks of which parts are sent, stay
+    as they are: every summand counts."""
+    sends, demand = schedule.sends, schedule.demand
+    if not len(sends):
+        return schedule
+    phase = 1 if demand.reduces else 0
+    parts = sends.bytes < demand.size[sends.block] * _WHOLE
+    blocks = len(demand.size)
+    cut = np.bincount(sends.block[parts], minlength=blocks) > 0
+    needed = (sends.phase != phase) | cut[sends.block]
+    rows = np.flatnonzero(~needed)
+    if len(rows):
+        rest = dataclasses.replace(schedule, sends=take(sends, rows))
+        needed[rows] = _needed(rest)
+    return dataclasses.replace(schedule, sends=take(sends, np.flatnonzero(needed)))
+
+
+def take(sends: Sends, rows: Int[np.ndarray, " kept"]) -> Sends:
+    """Some of the sends."""
+    return Sends(
+        *(getattr(sends, field.name)[rows] for field in dataclasses.fields(sends))
+    )
+
+
+def _needed(schedule: Schedule) -> Bool[np.ndarray, " send"]:
+    """Sends on the way of a block to a taker, found from the takers back."""
+    sends, topology, demand = schedule.sends, schedule.topology, schedule.demand
+    nodes, blocks = len(topology.nodes), len(demand.source)
+    source, target = topology.sources[sends.link], topology.targets[sends.link]
+    key = sends.block * nodes + target
+    order = np.lexsort((sends.end, key))
+    first = np.full(blocks * nodes, -1)
+    first[key[order][::-1]] = order[::-1]
+    first[np.arange(blocks) * nodes + demand.source] = -1  # nothing new at home
+    feeder = first[sends.block * nodes + source]
+    into, out = tied(schedule)
+    feeder[out] = into  # what leaves a relay came in for it
+    wanted = demand.wanted & topology.stores
+    needed = np.zeros(len(sends), bool)
+    last = first[wanted.ravel()]
+    reached = last[last >= 0]
+    while len(reached):
+        needed[reached] = True
+        before = feeder[reached]
+        before = np.unique(before[before >= 0])
+        reached = before[~needed[before]]
+    return needed

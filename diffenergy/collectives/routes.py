@@ -1,0 +1,148 @@
+"""`Clock` and `Routes`: how long links take, and the ways from GPU to GPU."""
+
+import dataclasses
+import heapq
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from .epochs import EpochModel
+from .topology import Topology
+
+
+@dataclasses.dataclass(frozen=True)
+class Clock:
+    """What a send of one chunk takes on each link, in s or in epochs.
+
+    A link has `lanes` and a send keeps one of them for `busy`; the chunk is at the
+    other end `arrive` after the start, at the earliest. Through a switch or NIC it goes
+    on `lead[in] + max(0, drag[in] - drag[out])` after its start on the way in: in
+    epochs exactly when it is there; in s cut-through, so that the last byte leaves no
+    earlier than it came.
+    """
+
+    busy: Float[np.ndarray, " link"]
+    lanes: Int[np.ndarray, " link"]
+    arrive: Float[np.ndarray, " link"]
+    lead: Float[np.ndarray, " link"]
+    drag: Float[np.ndarray, " link"]
+
+    def onward(self, before: int, after: int) -> float:
+        """From the start on a link into a switch to the start on the link out of it."""
+        return self.lead[before] + max(0.0, self.drag[before] - self.drag[after])
+
+
+def epoch_clock(model: EpochModel) -> Clock:
+    """Links in epochs. Below a chunk an epoch a link holds one chunk a window: fewer
+    than two fit into 1 + beta < 1 / capacity + 1 epochs."""
+    hop = model.hop.astype(float)
+    return Clock(model.window.astype(float), model.most, hop, hop, np.zeros_like(hop))
+
+
+def second_clock(topology: Topology, chunk: float) -> Clock:
+    """Links in s for chunks of `chunk` B."""
+    busy = chunk / topology.rates
+    latency = topology.latencies
+    return Clock(busy, np.ones(len(busy), int), busy + latency, latency, busy)
+
+
+@dataclasses.dataclass(frozen=True)
+class Routes:
+    """Ways from GPU to GPU that pass no third GPU, one for each first link and GPU
+    reached. `links`: along the way, -1 beyond its end; `offset`: starts on them after
+    the start on the first; `arrive`: when the last byte is there."""
+
+    links: Int[np.ndarray, "route hop"]
+    offset: Float[np.ndarray, "route hop"]
+    arrive: Float[np.ndarray, " route"]
+    source: Int[np.ndarray, " route"]
+    target: Int[np.ndarray, " route"]
+    fans: Bool[np.ndarray, " route"]
+    """Whether one send on the first link can serve all its routes at once: no relay
+    without copy has a choice of ways out."""
+
+    @property
+    def direct(self) -> Bool[np.ndarray, " route"]:
+        """Routes of a single link."""
+        return (self.links >= 0).sum(1) == 1
+
+
+def routes(topology: Topology, clock: Clock) -> Routes:
+    """All routes, quickest first through switches and NICs."""
+    outgoing: list[list[int]] = [[] for _ in topology.nodes]
+    for number, link in enumerate(topology.links):
+        outgoing[link.source].append(number)
+    found = [
+        way
+        for number, link in enumerate(topology.links)
+        if topology.stores[link.source]
+        for way in _spread(topology, clock, outgoing, number)
+    ]
+    width = max(len(way[0]) for way in found)
+    links = np.full((len(found), width), -1)
+    offset = np.zeros((len(found), width))
+    for row, (path, starts, _) in enumerate(found):
+        links[row, : len(path)] = path
+        offset[row, : len(path)] = starts
+    hops = (links >= 0).sum(1)
+    last = links[np.arange(len(found)), hops - 1]
+    arrive = offset[np.arange(len(found)), hops - 1] + clock.arrive[last]
+    fans = np.array([way[2] for way in found], bool)
+    source, target = topology.sources[links[:, 0]], topology.targets[last]
+    return Routes(links, offset, arrive, source, target, fans)
+
+
+def _spread(
+    topology: Topology, clock: Clock, outgoing: list[list[int]], first: int
+) -> list[tuple[tuple[int, ...], tuple[float, ...], bool]]:
+    """Routes that begin with link `first`: (links, offsets, fans)."""
+    queue: list[tuple[float, tuple[int, ...], tuple[float, ...]]] = [
+        (0.0, (first,), (0.0,))
+    ]
+    seen = {topology.links[first].source}
+    ways, fans = [], True
+    while queue:
+        start, path, starts = heapq.heappop(queue)
+        node = topology.links[path[-1]].target
+        if node in seen:
+            continue
+        seen.add(node)
+        if topology.stores[node]:
+            ways.append((path, starts))
+            continue
+        onward = [
+            out for out in outgoing[node] if topology.links[out].target not in seen
+        ]
+        fans = fans and (bool(topology.copies[node]) or len(onward) <= 1)
+        for out in onward:
+            begin = start + clock.onward(path[-1], out)
+            heapq.heappush(queue, (begin, (*path, out), (*starts, begin)))
+    return [(*way, fans) for way in ways]
+
+
+def distances(topology: Topology, clock: Clock) -> Float[np.ndarray, "node node"]:
+    """Least time from when a node has a chunk to when another has it, infinite without
+    a way; out of a switch only what comes after the transmission counts."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    weight = hop_times(topology, clock)
+    count = len(topology.nodes)
+    table = np.full((count, count), np.inf)
+    np.minimum.at(table, (topology.sources, topology.targets), weight)
+    rows, columns = np.nonzero(np.isfinite(table))
+    # A weight of exactly zero would not be an edge.
+    edges = csr_array(
+        (np.maximum(table[rows, columns], 1e-300), (rows, columns)), (count, count)
+    )
+    return np.asarray(dijkstra(edges))
+
+
+def hop_times(topology: Topology, clock: Clock) -> Float[np.ndarray, " link"]:
+    """Least time from when a link's sender has a chunk to when its receiver has it.
+
+    With cut-through (`drag` above zero) a switch has passed on all but the latency of
+    what it has: the last byte leaves no earlier than it came in.
+    """
+    out = ~topology.stores[topology.sources] & (clock.drag > 0)
+    return np.where(out, clock.lead, clock.arrive)

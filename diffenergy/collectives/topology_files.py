@@ -1,0 +1,160 @@
+"""`load_topology`: machines by name, from TOML files, from prints of `nvidia-smi`."""
+
+import dataclasses
+import difflib
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+from .building import build, gpu_name
+from .machines import FAMILIES, PARTS, expand, family
+from .media import FILE as MEDIA_FILE
+from .topology import Topology
+
+_FOLDER: Final = MEDIA_FILE.parent
+_LIKE: Final = ("gpu", "gpus", "chassis", "latency", "latency_source")
+_LIKE_LISTS: Final = ("nodes", "outer_nodes", "links", "outer_links")
+
+
+def topology_names() -> list[str]:
+    """Bundled machines, then how names of generated ones read."""
+    parts = {*PARTS, MEDIA_FILE.stem}
+    files = sorted(path.stem for path in _FOLDER.glob("*.toml"))
+    return [*(name for name in files if name not in parts), *FAMILIES]
+
+
+def load_topology(
+    name_or_path: str, latency: float | None = None, gpu: str | None = None
+) -> Topology:
+    """A machine by name, from a .toml file, or from the text of `nvidia-smi topo -m`.
+
+    **Arguments:**
+
+    - `name_or_path`: a name of `topology_names()` (case does not matter, and space, `_`
+      and `-` are one), else the path of a file.
+    - `latency`: s, of the links whose latency the machine leaves open (0.7 us if it is
+      not given).
+    - `gpu`: name of the GPU whose idle power counts. A print of `nvidia-smi` needs it,
+      since it says neither which GPUs nor which NVLinks they are.
+
+    Raises `ValueError` for an unknown name, for a file that cannot be read or describes
+    no machine, and for a `latency` that is negative or that no link would take.
+
+    >>> float(load_topology("dgx1").rates.sum()) / 8
+    150000000000.0
+    """
+    folded = re.sub(r"[\s_-]+", "-", name_or_path.strip().lower())
+    if name_or_path.lower().endswith(".toml"):
+        topology = _read(Path(name_or_path), latency)
+    elif (found := _bundled(folded)) is not None:
+        topology = build(expand(found), folded, latency)
+    elif Path(name_or_path).is_file():
+        return _read_print(Path(name_or_path), latency, gpu)
+    else:
+        raise ValueError(_unknown(name_or_path, folded))
+    return topology if gpu is None else dataclasses.replace(topology, gpu=gpu_name(gpu))
+
+
+def _bundled(name: str) -> dict[str, Any] | None:
+    """Description of a bundled or generated machine."""
+    if generated := family(name):
+        part, added = generated
+        table = tomllib.loads((_FOLDER / f"{part}.toml").read_text())
+        if "grid" in table:
+            return table | {"grid": table["grid"] | added}
+        return table | added
+    if name in topology_names():
+        return _whole(tomllib.loads((_FOLDER / f"{name}.toml").read_text()))
+    return None
+
+
+def _whole(table: dict[str, Any]) -> dict[str, Any]:
+    """A description together with that of the machine it is like."""
+    if "like" not in table:
+        return table
+    like = table["like"]
+    base = _bundled(like) if isinstance(like, str) else None
+    if base is None:
+        raise ValueError(
+            f"`like` is {like!r}, which is not a bundled topology; allowed are "
+            f"{', '.join(topology_names())}."
+        )
+    base = expand(base)
+    merged = {key: value for key, value in table.items() if key != "like"}
+    for key in _LIKE:
+        if key in base:
+            merged.setdefault(key, base[key])
+    for key in _LIKE_LISTS:
+        if not isinstance(merged.get(key, []), list):
+            continue  # said to be wrong where it is read
+        if lists := [*base.get(key, []), *merged.get(key, [])]:
+            merged[key] = lists
+    return merged
+
+
+def _read(path: Path, latency: float | None) -> Topology:
+    try:
+        table = tomllib.loads(_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(
+            f"`topology` is {str(path)!r}, which is not valid TOML ({error}); correct "
+            f"it there."
+        ) from None
+    try:
+        name = table.pop("name", path.stem)
+        if not isinstance(name, str):
+            raise ValueError(f"`name` is {name!r}; give text in quotes.")
+        return build(expand(_checked(_whole(table))), name, latency)
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from None
+
+
+def _checked(table: dict[str, Any]) -> dict[str, Any]:
+    """`table` if no part of it has to be generated."""
+    for key in ("grid", "rails"):
+        if key in table:
+            raise ValueError(
+                f"`{key}` is a table of bundled topologies alone; list the links under "
+                f"`[[links]]`."
+            )
+    return table
+
+
+def _read_print(path: Path, latency: float | None, gpu: str | None) -> Topology:
+    from .nvidia_smi import read_matrix
+
+    text = _text(path)
+    try:
+        return read_matrix(text, gpu, latency, name=path.stem)
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise ValueError(
+            f"`topology` is {str(path)!r}, but there is no such file; give the path of "
+            f"a .toml file or a bundled name such as `dgx1`."
+        ) from None
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"`topology` is {str(path)!r}, which is not UTF-8 text; save it as UTF-8."
+        ) from None
+    except OSError as error:
+        raise ValueError(
+            f"`topology` is {str(path)!r}, which cannot be read ({error.strerror}); "
+            f"check the path and its permissions."
+        ) from None
+
+
+def _unknown(given: str, folded: str) -> str:
+    names = topology_names()
+    near = difflib.get_close_matches(folded, names, n=3, cutoff=0.5) or names
+    return (
+        f"`topology` is {given!r}, which is neither a known topology nor a file; "
+        f"nearest: {', '.join(f'`{name}`' for name in near)}, or give the path of a "
+        f".toml file."
+    )

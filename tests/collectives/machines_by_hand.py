@@ -1,0 +1,202 @@
+"""Machines, demands and schedules small enough to be written down."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from diffenergy.collectives.demand import Collective, Demand
+from diffenergy.collectives.schedule import Schedule, Sends
+from diffenergy.collectives.topology import Energy, Kind, Link, Node, Topology
+
+GB = 1e9
+LANES = (
+    "0-1:2 0-2:1 0-3:1 0-4:2 1-2:1 1-3:2 1-5:1 2-3:2 2-6:2 3-7:1 4-5:2 4-6:1 4-7:1 "
+    "5-6:1 5-7:2 6-7:2"
+)
+"""NVLinks of the V100 board, 25 GB/s a direction each."""
+_NONE = Energy(0.0, 0.0, 0.0, "none")
+
+
+def machine(
+    names: str,
+    links: Iterable[tuple[str, str, float, float]],
+    copy: bool = True,
+    reduces: bool = False,
+    free_exit: bool = False,
+    switches: Sequence[str] = (),
+    buffer_gpus: int | None = None,
+) -> Topology:
+    """Nodes by name (`sw` and `switches`: switches); links (from, to, B/s, s)."""
+    nodes: list[Node] = []
+    for name in names.split():
+        kind: Kind = "switch" if name.startswith("sw") or name in switches else "gpu"
+        nodes.append(Node(name, kind, copy, reduces))
+    index = {node.name: n for n, node in enumerate(nodes)}
+    made = tuple(
+        Link(index[a], index[b], rate, latency, "test", _NONE)
+        for a, b, rate, latency in links
+    )
+    gpus = sum(node.kind == "gpu" for node in nodes)
+    return Topology(
+        "by-hand", tuple(nodes), made, buffer_gpus or gpus, free_exit=free_exit
+    )
+
+
+def both(a: str, b: str, rate: float, latency: float) -> list:
+    return [(a, b, rate, latency), (b, a, rate, latency)]
+
+
+def ring(count: int, rate: float = 1.0, latency: float = 0.0) -> Topology:
+    """`count` GPUs, links to both neighbours."""
+    links = [
+        link
+        for n in range(count)
+        for link in both(f"gpu{n}", f"gpu{(n + 1) % count}", rate, latency)
+    ]
+    return machine(" ".join(f"gpu{n}" for n in range(count)), links)
+
+
+def star(
+    count: int,
+    rate: float = 1.0,
+    latency: float = 0.0,
+    copy: bool = True,
+    reduces: bool = False,
+) -> Topology:
+    """`count` GPUs around one switch."""
+    links = [
+        link for n in range(count) for link in both(f"gpu{n}", "sw0", rate, latency)
+    ]
+    return machine(
+        " ".join(f"gpu{n}" for n in range(count)) + " sw0", links, copy, reduces
+    )
+
+
+def board(first: int, latency: float = 0.7e-6) -> list[tuple[str, str, float, float]]:
+    """Links of eight V100s, numbered from `first`."""
+    links = []
+    for pair in LANES.split():
+        ends, lanes = pair.split(":")
+        a, b = (f"gpu{first + int(end)}" for end in ends.split("-"))
+        links += both(a, b, int(lanes) * 25 * GB, latency)
+    return links
+
+
+def published_ndv2() -> Topology:
+    """Two boards as in the published runs: gpu0 is a switch."""
+    links = board(0) + board(8)
+    links += [
+        ("gpu0", "gpu9", 12.5 * GB, 1.3e-6),
+        ("gpu8", "gpu1", 12.5 * GB, 1.3e-6),
+    ]
+    names = " ".join(f"gpu{n}" for n in range(16))
+    return machine(names, links, free_exit=True, switches=["gpu0"], buffer_gpus=16)
+
+
+def demand(
+    topology: Topology, collective: Collective, size: float = 1.0, chunks: int = 1
+) -> Demand:
+    """All GPUs take part; `size`: B of a block."""
+    gpus, nodes = topology.gpus.tolist(), len(topology.nodes)
+    if collective == "all_to_all":
+        pairs = [
+            (s, d, part * len(gpus) + d)
+            for s, d, part in itertools.product(gpus, gpus, range(chunks))
+            if s != d
+        ]
+    else:
+        pairs = [(s, -1, c) for s, c in itertools.product(gpus, range(chunks))]
+    wanted = np.zeros((len(pairs), nodes), bool)
+    parts = np.zeros((len(pairs), nodes), bool)
+    for block, (source, target, _) in enumerate(pairs):
+        if collective == "all_to_all":
+            wanted[block, target] = True
+        elif collective == "reduce_scatter":
+            wanted[block, source] = True
+        else:
+            wanted[block, gpus] = True
+        parts[block, gpus] = collective in ("reduce_scatter", "all_reduce")
+    return Demand(
+        collective,
+        np.array([p[0] for p in pairs]),
+        np.array([p[2] for p in pairs]),
+        np.full(len(pairs), size),
+        wanted,
+        parts,
+    )
+
+
+Row = tuple[int, str, str, float, float]
+"""Block, from, to, start and end; s."""
+
+
+def schedule(
+    topology: Topology,
+    wanted: Demand,
+    rows: Sequence[Row],
+    size: Sequence[float] | None = None,
+    phase: Sequence[int] | None = None,
+) -> Schedule:
+    """Sends as rows; `size`: B, whole blocks by default."""
+    index = {
+        (topology.nodes[a].name, topology.nodes[b].name): n
+        for n, (a, b) in enumerate(
+            zip(topology.sources.tolist(), topology.targets.tolist(), strict=True)
+        )
+    }
+    block = np.array([row[0] for row in rows], int)
+    sends = Sends(
+        block,
+        np.array([index[row[1], row[2]] for row in rows], int),
+        np.array([row[3] for row in rows], float),
+        np.array([row[4] for row in rows], float),
+        wanted.size[block] if size is None else np.array(size, float),
+        np.zeros(len(rows), int) if phase is None else np.array(phase, int),
+    )
+    return Schedule(topology, wanted, sends)
+
+
+def without(given: Schedule, send: int) -> Schedule:
+    """One send less."""
+    return take(given, np.delete(np.arange(len(given.sends)), send))
+
+
+def take(given: Schedule, chosen: np.ndarray) -> Schedule:
+    """Only the chosen sends."""
+    columns = {
+        field.name: getattr(given.sends, field.name)[chosen]
+        for field in dataclasses.fields(Sends)
+    }
+    return dataclasses.replace(given, sends=Sends(**columns))
+
+
+def changed(given: Schedule, send: int, **values: float) -> Schedule:
+    """One send with other values."""
+    columns = {
+        f.name: getattr(given.sends, f.name).copy() for f in dataclasses.fields(Sends)
+    }
+    for name, value in values.items():
+        columns[name][send] = value
+    return dataclasses.replace(given, sends=Sends(**columns))
+
+
+def ring_rows(count: int, latency: float = 0.0) -> list[Row]:
+    """All-gather around a ring: in step k each passes on what it got in step k - 1."""
+    step = 1.0 + latency
+    return [
+        ((n - k) % count, f"gpu{n}", f"gpu{(n + 1) % count}", k * step, (k + 1) * step)
+        for k in range(count - 1)
+        for n in range(count)
+    ]
+
+
+def reducing_rows(count: int) -> list[Row]:
+    """Reduce-scatter around a ring: block b starts at its right neighbour and ends at
+    gpu b with all summands, one step later each hop."""
+    return [
+        (b, f"gpu{(b + 1 + k) % count}", f"gpu{(b + 2 + k) % count}", k, k + 1.0)
+        for k in range(count - 1)
+        for b in range(count)
+    ]
