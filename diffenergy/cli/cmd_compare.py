@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -12,7 +11,7 @@ import typer
 
 from . import output
 from .estimation import Result, Task, prepare
-from .flags import Flags
+from .quoted import estimate_flags
 
 _NEEDED: Final = ("time_s", "energy_j", "avg_power_w")
 _TITLE: Final = ("model", "gpu", "phase", "batch", "input_len", "output_len", "dtype")
@@ -71,7 +70,9 @@ def _named(word: str, step: Callable[..., Any], *args: Any) -> Any:
 
 def _prepare(text: str) -> dict[str, Any] | Task:
     """The summary in a file, or the task that quoted flags describe."""
-    return _read(text) if _is_summary(text) else prepare(_flags(text))
+    return (
+        _read(text) if _is_summary(text) else prepare(estimate_flags(text, "compare"))
+    )
 
 
 def _is_summary(text: str) -> bool:
@@ -86,29 +87,6 @@ def _is_summary(text: str) -> bool:
     except (OSError, ValueError, RecursionError):
         return True  # `_read` says what is wrong
     return not (isinstance(content, dict) and "model_type" in content)
-
-
-def _flags(text: str) -> Flags:
-    """Flags of `estimate` in one quoted string."""
-    from .app import build
-
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise ValueError(f"'{text}' cannot be split into flags ({error}).") from None
-    given = build().commands["estimate"].make_context("estimate", words).params
-    flags = Flags(**{**given, "set_field": tuple(given["set_field"] or ())})
-    for name, given in (
-        ("detail", flags.detail),
-        ("json", flags.as_json),
-        ("out", flags.out),
-    ):
-        if given:
-            raise ValueError(f"`--{name}` goes behind `compare`, not into the quotes.")
-    lists = (flags.sm_clock, flags.mem_clock, flags.power_limit)
-    if any("," in value for value in lists if value):
-        raise ValueError("lists of clocks or limits cannot be compared; give one each.")
-    return flags
 
 
 def _read(text: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from ..units import GiB
 from . import engine, parse
 from .flags import Flags
 from .output import Infeasible
-from .settings import field_changes, gpu_card, settings, unusual
+from .settings import field_changes, gpu_card, is_changed, settings, unusual
 
 if TYPE_CHECKING:
     from ..corrections import CorrectionsFile, Trust
@@ -48,12 +48,14 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class _Work:
-    """A workload with what the summary says about it and what was assumed."""
+    """A workload with what the summary says about it and what was assumed. `memory`:
+    bytes that it keeps in the GPU's memory by what they are for, as far as known."""
 
     listings: list["Listing"]
     about: dict[str, Any]
     assumed: dict[str, Any]
     notes: list[str]
+    memory: dict[str, float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Task:
     about: dict[str, Any]
     trust: "Trust"
     notes: list[str]
+    memory: float
+    """Bytes that the workload keeps in the GPU's memory; 0 where that is not known."""
 
     def run(self) -> Result:
         """Runs the model. Raises `Infeasible` if no power limit can be kept."""
@@ -114,7 +118,8 @@ def prepare(flags: Flags) -> Task:
     work = _listed(flags, numbers) if is_listing else _modelled(flags, numbers, card)
     # nobody measured a changed GPU, and no training step was fitted
     train = work.about["phase"] in ("train", "backward", "optimizer")
-    trust = file.trust(card, new=bool(changes) or train)
+    new = train or bool(changes) or is_changed(card)
+    trust = file.trust(card, new=new)
     about = {
         "model": work.about["model"],
         "gpu": card.name,
@@ -123,7 +128,8 @@ def prepare(flags: Flags) -> Task:
     }
     listings = [complete(listing) for listing in work.listings]
     notes = [*work.notes, *unusual(points, card)]
-    return Task(flags, card, file, points, listings, about, trust, notes)
+    memory = float(sum(work.memory.values()))
+    return Task(flags, card, file, points, listings, about, trust, notes, memory)
 
 
 def _too_low(least: float, card: "GpuCard") -> str:
@@ -212,7 +218,7 @@ def _listed(flags: Flags, given: dict[str, Any]) -> _Work:
             "an `activity` without `time_ref_us` is taken to last 1 s: only its power "
             "means something."
         )
-    return _Work(listings, about, {}, notes)
+    return _Work(listings, about, {}, notes, {})
 
 
 def _modelled(flags: Flags, given: dict[str, Any], card: "GpuCard") -> _Work:
@@ -250,7 +256,7 @@ def _modelled(flags: Flags, given: dict[str, Any], card: "GpuCard") -> _Work:
         if given[name] is None and about[name] is not None
     }
     notes = _too_large(model, about, card)
-    return _Work(listings, about, assumed, notes)
+    return _Work(listings, about, assumed, notes, _memory(model, about))
 
 
 def _check_phase(given: dict[str, Any]):
@@ -281,39 +287,36 @@ def _dispatch(listings: Sequence["Listing"]) -> str:
     return ", ".join(f"{listing.mode} {listing.dispatch}" for listing in listings)
 
 
-def _too_large(model: Any, about: dict[str, Any], card: "GpuCard") -> list[str]:
-    """Warning if weights and KV cache, or in training what an optimizer keeps for the
-    weights, do not fit the GPU's memory."""
+def _memory(model: Any, about: dict[str, Any]) -> dict[str, float]:
+    """Bytes of weights and KV cache, or in training of what an optimizer keeps for the
+    weights."""
     if about.get("phase") == "train":
-        return _too_large_to_train(model, about["dtype"], card)
-    weights = model.weight_bytes(about["dtype"])
-    tokens = (about["input_len"] or 0) + (about["output_len"] or 0)
-    cache = 0.0
+        from ..workload.models.base import values_dtype
+        from ..workload.models.training.step import state_bytes
+
+        state = state_bytes(model.parameters(), values_dtype(about["dtype"]))
+        return {"weights, gradients and AdamW's state": float(state)}
+    found = {"weights": float(model.weight_bytes(about["dtype"]))}
     if about["kv_dtype"] is not None:
+        tokens = (about["input_len"] or 0) + (about["output_len"] or 0)
         per_token = model.kv_bytes_per_token(about["kv_dtype"])
-        cache = per_token * tokens * about["batch"]
-    capacity = card.values["dram_capacity"]
-    if weights + cache <= capacity:
+        found["KV cache"] = float(per_token * tokens * about["batch"])
+    return found
+
+
+def _too_large(model: Any, about: dict[str, Any], card: "GpuCard") -> list[str]:
+    """Warning if a workload does not fit the GPU's memory."""
+    memory = _memory(model, about)
+    capacity, need = card.values["dram_capacity"], sum(memory.values())
+    if need <= capacity:
         return []
+    parts = " + ".join(f"{what} {size / GiB:.1f} GiB" for what, size in memory.items())
+    train = about.get("phase") == "train"
+    where = f"{card.name} in training" if train else card.name
+    total = f" = {need / GiB:.1f} GiB" if len(memory) > 1 else ""
+    above = " (activations come on top)" if train else ""
     return [
-        f"{model.name} does not fit {card.name}: weights {weights / GiB:.1f} GiB + KV "
-        f"cache {cache / GiB:.1f} GiB = {(weights + cache) / GiB:.1f} GiB, memory "
-        f"{capacity / GiB:.1f} GiB; the figures are those of a GPU with enough."
-    ]
-
-
-def _too_large_to_train(model: Any, dtype: str, card: "GpuCard") -> list[str]:
-    """The same for weights, gradients and optimizer state."""
-    from ..workload.models.base import values_dtype
-    from ..workload.models.training.step import state_bytes
-
-    state = state_bytes(model.parameters(), values_dtype(dtype))
-    capacity = card.values["dram_capacity"]
-    if state <= capacity:
-        return []
-    return [
-        f"{model.name} does not fit {card.name} in training: weights, gradients and "
-        f"AdamW's state {state / GiB:.1f} GiB (activations come on top), memory "
+        f"{model.name} does not fit {where}: {parts}{total}{above}, memory "
         f"{capacity / GiB:.1f} GiB; the figures are those of a GPU with enough."
     ]
 

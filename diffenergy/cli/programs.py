@@ -32,19 +32,77 @@ def run(
     def flat(leaves: list[Any]) -> list[Any]:
         return jax.tree.leaves(function(*jax.tree.unflatten(tree, leaves)))
 
-    if folder is None:
-        return jax.jit(flat, compiler_options=options)(leaves)
-    shapes = [(leaf.shape, str(leaf.dtype)) for leaf in leaves]
-    path = folder / f"{_key(function.__qualname__, str(tree), shapes, options)}.bin"
+    path = folder and folder / _name(function, str(tree), leaves, options)
+    return _answer(flat, leaves, path, options)[1]
+
+
+class Programs:
+    """Programs for functions that are called again and again, each loaded once a
+    process.
+
+    A function gives a tree of tuples, lists and dicts of arrays (named tuples too),
+    which comes back whole. `options`: of the compiler, by function.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        options: Callable[[Callable[..., Any]], dict[str, bool | int]],
+    ):
+        self._folder, self._options = folder, options
+
+    def __call__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """`function(*arguments)`."""
+        leaves, tree = jax.tree.flatten(arguments)
+        shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
+        options, folder = self._options(function), self._folder
+        known = (function, tree, shapes, tuple(options.items()), folder)
+        if known in _LOADED:
+            return _LOADED[known](leaves)
+
+        def whole(leaves: list[Any]) -> Any:
+            return function(*jax.tree.unflatten(tree, leaves))
+
+        path = folder and folder / _name(function, f"whole {tree}", leaves, options)
+        program, found = _answer(whole, leaves, path, options)
+        _LOADED[known] = program
+        return found
+
+
+_LOADED: dict[Any, Callable[..., Any]] = {}
+"""Programs of this process: nothing else remembers those that were read."""
+
+
+def _answer(
+    function: Callable[[list[Any]], Any],
+    leaves: list[Any],
+    path: Path | None,
+    options: dict[str, bool | int],
+) -> tuple[Callable[..., Any], Any]:
+    """Program of `function` and what it gives at `leaves`."""
+    if path is None:
+        program = jax.jit(function, compiler_options=options)
+        return program, program(leaves)
     kept = _load(path)
     if kept is not None:
         try:
-            return kept(leaves)
+            return kept, kept(leaves)
         except jax.errors.JaxRuntimeError:  # it loads, but lacks a part
             pass
-    program = jax.jit(flat, compiler_options=options).lower(leaves).compile()
+    program = jax.jit(function, compiler_options=options).lower(leaves).compile()
     _save(path, program)
-    return program(leaves)
+    return program, program(leaves)
+
+
+def _name(
+    function: Callable[..., Any],
+    tree: str,
+    leaves: list[Any],
+    options: dict[str, bool | int],
+) -> str:
+    """Name of the file of a program."""
+    shapes = [(leaf.shape, str(leaf.dtype)) for leaf in leaves]
+    return f"{_key(function.__qualname__, tree, shapes, options)}.bin"
 
 
 def _key(*parts: Any) -> str:

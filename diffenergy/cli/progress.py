@@ -1,6 +1,7 @@
 """How far a long run is: a bar on a terminal, else a line now and then; on stderr."""
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,10 +12,13 @@ _PAUSE: Final = 10.0
 
 
 @contextlib.contextmanager
-def progress(word: str, total: int) -> Iterator[Callable[[int, float], None]]:
-    """Gives the function to call with the steps done and the cost so far."""
+def progress(
+    word: str, total: int, steps: str = "evaluations", value: str = "cost"
+) -> Iterator[Callable[[int, float], None]]:
+    """Gives the function to call with the steps done and the cost so far (infinite:
+    none yet); `steps` and `value`: what these are called."""
     if not sys.stderr.isatty():
-        yield _lines(word, total)
+        yield _lines(word, total, steps, value)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -25,11 +29,13 @@ def progress(word: str, total: int) -> Iterator[Callable[[int, float], None]]:
     with Progress(*columns, Elapsed(), console=console, transient=True) as bar:
         task = bar.add_task(word, total=total)
         yield lambda done, cost: bar.update(
-            task, completed=done, description=f"{word}, cost {cost:.6g}"
+            task, completed=done, description=f"{word}{_said(value, cost)}"
         )
 
 
-def _lines(word: str, total: int) -> Callable[[int, float], None]:
+def _lines(
+    word: str, total: int, steps: str, value: str
+) -> Callable[[int, float], None]:
     said = time.monotonic()
 
     def tell(done: int, cost: float):
@@ -37,7 +43,11 @@ def _lines(word: str, total: int) -> Callable[[int, float], None]:
         if time.monotonic() - said < _PAUSE:
             return
         said = time.monotonic()
-        line = f"{word}: {done} of at most {total} evaluations, cost {cost:.6g}"
+        line = f"{word}: {done} of at most {total} {steps}{_said(value, cost)}"
         print(f"diffenergy: {line}", file=sys.stderr)
 
     return tell
+
+
+def _said(value: str, cost: float) -> str:
+    return f", {value} {cost:.6g}" if math.isfinite(cost) else ""

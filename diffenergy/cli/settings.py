@@ -35,6 +35,16 @@ def gpu_card(
     return with_fields(card, changes), {} if flags.gpu else {"gpu": card.name}
 
 
+def is_changed(card: "GpuCard") -> bool:
+    """Whether a GPU with the corrections of a bundled one has other numbers: nobody
+    measured it."""
+    from ..hardware import read_gpu
+
+    if card.corrections is None:
+        return False
+    return card.values != read_gpu(card.corrections).values
+
+
 def settings(flags: Flags, card: "GpuCard") -> tuple[list["Setting"], dict[str, float]]:
     """Every combination of the clocks and limits given, and what was taken instead."""
     from ..report.summary import Setting

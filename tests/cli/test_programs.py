@@ -1,5 +1,8 @@
 """Kept programs answer like fresh ones, and broken files cost a compilation only."""
 
+from typing import NamedTuple
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -36,3 +39,32 @@ def test_a_broken_file_is_replaced(answer, tmp_path):
 
 def test_without_a_folder_nothing_is_kept(answer):
     assert answer(None) == (3.0, [0.0, 2.0, 4.0])
+
+
+class Pair(NamedTuple):
+    """What a function of a search gives: a tree of arrays."""
+
+    twice: jax.Array
+    both: tuple[jax.Array, jax.Array]
+
+
+def pair(x):
+    return Pair(2 * x, (jnp.sum(x), x))
+
+
+def test_trees_come_back_whole(tmp_path):
+    kept = programs.Programs(tmp_path, lambda _: {})
+    for start in (0.0, 1.0, 2.0):
+        x = start + jnp.arange(3.0)
+        found = kept(pair, (x,))
+        assert isinstance(found, Pair) and float(found.both[0]) == 3 * start + 3
+        assert np.array_equal(found.twice, 2 * x)
+    assert len(list(tmp_path.glob("*.bin"))) == 1
+
+
+def test_programs_are_read_once_a_process(tmp_path, monkeypatch):
+    arguments = (jnp.arange(4.0),)
+    programs.Programs(tmp_path, lambda _: {})(pair, arguments)
+    monkeypatch.setattr(programs, "_answer", None)  # nothing is read or compiled again
+    again = programs.Programs(tmp_path, lambda _: {})(pair, arguments)
+    assert float(again.both[0]) == 6.0

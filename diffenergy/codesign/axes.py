@@ -1,0 +1,184 @@
+"""`Axis`: one number that a search may change, with its bounds and legal values."""
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from jaxtyping import Float
+
+from ..hardware.clocks import mem_clocks, sm_clocks
+from ..hardware.dies import die_of
+from ..hardware.fields import FIELDS
+
+if TYPE_CHECKING:
+    from ..hardware import GpuCard
+
+POINT: Final = ("sm_clock", "mem_clock", "power_cap")
+"""Fields of the operating point that can be searched."""
+TILES: Final = "tiles"
+"""Word of `--vary` for the tiles of every matrix product."""
+_SPAN: Final = 2.0
+"""Default bounds: the base value divided and multiplied by this."""
+_TPC: Final = 2.0
+"""SMs that are switched off together where the die's GPCs are not known."""
+_WHOLE: Final = ("max_threads_per_sm", "max_ctas_per_sm")
+_UNSUITED: Final = ("warp_size", "fp32_doubled", "sm_clock_step", "leakage_scale")
+"""Numbers that say what kind of hardware it is."""
+_NEAR: Final = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """One number of a design space, SI.
+
+    `legal`: rising values that hardware offers within the bounds; None where every
+    number does. `base`: the value that the search starts from.
+    """
+
+    name: str
+    low: float
+    high: float
+    base: float
+    legal: tuple[float, ...] | None = None
+
+    @property
+    def values(self) -> Float[np.ndarray, " value"]:
+        """Legal values; none for a continuous axis."""
+        return np.array(self.legal or ())
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """A field that a caller wants to vary; None: default bounds."""
+
+    name: str
+    low: int | float | None = None
+    high: int | float | None = None
+
+
+def axes(card: "GpuCard", ranges: Sequence[Range]) -> tuple[Axis, ...]:
+    """Axes of the GPU and operating point that grow out of `card`.
+
+    Raises `ValueError` for an unknown or repeated field, for bounds that are not
+    positive, in the wrong order, or exclude every legal value.
+    """
+    names = [wanted.name for wanted in ranges]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"`{name}` is varied twice; name it once.")
+    return tuple(_axis(card, wanted) for wanted in ranges)
+
+
+def _axis(card: "GpuCard", wanted: Range) -> Axis:
+    name = wanted.name
+    if name not in FIELDS and name not in POINT or name in _UNSUITED:
+        known = [*(f for f in FIELDS if f not in _UNSUITED), *POINT, TILES]
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+        raise ValueError(
+            f"`{name}` cannot be varied; nearest: {', '.join(near or known[:3])}."
+        )
+    base = base_value(card, name)
+    low, high = _default_bounds(card, name, base)
+    if low == high and wanted.low is wanted.high is None:
+        raise ValueError(
+            f"`{name}` of {card.name} has no value but {low:g}; leave it out, or give "
+            "bounds."
+        )
+    low = low if wanted.low is None else float(wanted.low)
+    high = high if wanted.high is None else float(wanted.high)
+    _check_bounds(card, name, low, high)
+    return Axis(name, low, high, base, _legal(card, name, base, low, high))
+
+
+def _check_bounds(card: "GpuCard", name: str, low: float, high: float) -> None:
+    """Raises `ValueError` for bounds that cannot be meant."""
+    if not (math.isfinite(low) and math.isfinite(high) and 0 < low):
+        raise ValueError(
+            f"`{name}` is to lie between {low:g} and {high:g}; allowed are finite "
+            "bounds above 0 (SI)."
+        )
+    if low >= high:
+        raise ValueError(
+            f"`{name}` is to lie between {low:g} and {high:g}; give the lower bound "
+            "first, and room between the two."
+        )
+    rule = FIELDS.get(name)
+    if rule is not None and (high < rule.low or low > rule.high):
+        raise ValueError(
+            f"`{name}` is to lie between {low:g} and {high:g}, which looks like "
+            f"{rule.slip}; bounds are in {rule.unit.split(',')[0]}, convert them."
+        )
+    limits = [card.values[f"power_limit_{end}"] for end in ("min", "max")]
+    if name == "power_cap" and (high < limits[0] or low > limits[1]):
+        raise ValueError(
+            f"`{name}` is to lie between {low:g} and {high:g}; {card.name} accepts "
+            f"{limits[0]:g} to {limits[1]:g} W."
+        )
+
+
+def base_value(card: "GpuCard", name: str) -> float:
+    """What `card` has there by default, SI."""
+    of_point = {"sm_clock": "sm_clock_max", "mem_clock": "mem_clock"}
+    return card.values[of_point.get(name, "tdp" if name == "power_cap" else name)]
+
+
+def _default_bounds(card: "GpuCard", name: str, base: float) -> tuple[float, float]:
+    v = card.values
+    match name:
+        case "sm_clock":
+            return v["sm_clock_min"], v["sm_clock_max"]
+        case "mem_clock":
+            clocks = mem_clocks(card)
+            return float(clocks[0]), float(clocks[-1])
+        case "power_cap":
+            return v["power_limit_min"], v["power_limit_max"]
+    return base / _SPAN, base * _SPAN
+
+
+def _legal(
+    card: "GpuCard", name: str, base: float, low: float, high: float
+) -> tuple[float, ...] | None:
+    """Values that hardware offers between the bounds."""
+    known = _offered(card, name, base, max(high, _SPAN * base))
+    if known is None:
+        return None
+    inside = (known >= low * (1 - _NEAR)) & (known <= high * (1 + _NEAR))
+    found = tuple(sorted(float(x) for x in known[inside]))
+    if not found:
+        near = known[np.argsort(np.abs(np.log(known / math.sqrt(low * high))))[:3]]
+        raise ValueError(
+            f"`{name}` is to lie between {low:g} and {high:g}, where {card.name} has "
+            f"no legal value; nearest: {', '.join(f'{x:g}' for x in sorted(near))}."
+        )
+    return found
+
+
+def _offered(
+    card: "GpuCard", name: str, base: float, high: float
+) -> Float[np.ndarray, " value"] | None:
+    """Values of a discrete field up to `high`: clocks as locked, SMs in steps of a GPC
+    from those of the base, DRAM in stacks, counts whole. None: continuous."""
+    if name == "sm_clock":
+        return sm_clocks(card)
+    if name == "mem_clock":
+        return mem_clocks(card)
+    if name == "num_sms":
+        die = die_of(card.corrections or card.name)
+        step = float(die.sms_per_gpc) if die is not None else _TPC
+        return _grid(base, step, high)
+    if name == "dram_bandwidth" and card.physical.get("dram_stacks"):
+        per_stack = base / float(card.physical["dram_stacks"])
+        return _grid(base, per_stack, high)
+    if name in _WHOLE:
+        return np.arange(1.0, math.floor(high) + 1)
+    return None
+
+
+def _grid(base: float, step: float, high: float) -> Float[np.ndarray, " value"]:
+    """Positive values base + k step up to `high`."""
+    below = math.ceil(base / step - _NEAR) - 1
+    above = max(0, math.floor((high - base) / step + _NEAR))
+    return base + step * np.arange(-below, above + 1)

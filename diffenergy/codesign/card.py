@@ -1,0 +1,84 @@
+"""The GPU file of a design."""
+
+import dataclasses
+import math
+from typing import Any, Final
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..hardware.fields import FIELDS
+from ..hardware.files import GpuCard, with_fields
+from .found import Score
+from .problem import Problem
+from .silicon_fit import area_fit
+from .task import hardware
+
+_NEAR: Final = 1e-6
+
+
+def design_card(card: GpuCard, problem: Problem, score: Score, name: str) -> GpuCard:
+    """The GPU of a design that grew out of `card`, as a file would have it.
+
+    It holds every number that differs from `card`, those that follow a varied one too;
+    clocks that it is to run at and tiles are no numbers of a GPU. Corrections are those
+    of `card`; peaks that its vendor published are left out.
+    """
+    source = {
+        "source": f"diffenergy codesign from {card.name}",
+        "quality": "derived",
+        "year": 2026,
+    }
+    changes = design_numbers(card, problem, score)
+    made = with_fields(card, changes)
+    return dataclasses.replace(
+        made,
+        name=name,
+        aliases=(),
+        published={},
+        physical=_physical(card, changes, score.area),
+        provenance={
+            **card.provenance,
+            **dict.fromkeys(changes, source),
+            "die_area_mm2": {**source, "source": f"{source['source']}; {area_words()}"},
+        },
+        path=None,
+    )
+
+
+def design_numbers(
+    card: GpuCard, problem: Problem, score: Score
+) -> dict[str, int | float]:
+    """Numbers of the GPU of a design that differ from those of `card`, SI."""
+    task = problem.task
+    values = np.array([score.fields[name] for name in task.names])
+    zeros = jnp.zeros(len(FIELDS))
+    bare = dataclasses.replace(task, low=task.low[: len(values)])
+    gpu, _, _ = hardware(bare, jnp.asarray(values), zeros)
+    found = {name: float(getattr(gpu, name)) for name in FIELDS}
+    return {name: x for name, x in found.items() if x != card.values[name]}
+
+
+def area_words() -> str:
+    """How far the model of the area can be trusted."""
+    errors = 100 * np.abs(area_fit().left_out_errors)
+    return (
+        f"model of die areas, {errors.mean():.1f} % off on average "
+        f"(at most {errors.max():.1f} %) on dies left out of its fit"
+    )
+
+
+def _physical(card: GpuCard, changes: dict[str, Any], area: float) -> dict[str, Any]:
+    """Area, dies and stacks; stacks go with the bandwidth."""
+    found: dict[str, Any] = {}
+    if math.isfinite(area):
+        found["die_area_mm2"] = area
+    if "num_dies" in card.physical:
+        found["num_dies"] = card.physical["num_dies"]
+    stacks = card.physical.get("dram_stacks")
+    if stacks:
+        bandwidth = card.values["dram_bandwidth"]
+        exact = float(stacks) * changes.get("dram_bandwidth", bandwidth) / bandwidth
+        whole = round(exact)
+        found["dram_stacks"] = whole if abs(exact - whole) < _NEAR else exact
+    return found

@@ -1,0 +1,134 @@
+"""Gradient descent of many starts at once, limits by an augmented Lagrangian.
+
+Axes live on a sigmoid between the logarithms of their bounds. Waves, CTAs and resident
+CTAs are rounded and pass their gradient straight through (`smooth`): a descent of the
+relaxed model ends where rounding costs most. Nothing of it is reported: `legal` makes
+exact designs of it.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array, lax
+from jaxtyping import Float
+
+from ..hardware.fields import FIELDS
+from .task import Task, measured, values_at
+
+STEPS: Final = 10
+"""Steps of Adam between two updates of the multipliers: one compiled program."""
+STIFFNESS: Final = 30.0
+"""Weight of half the square of what a limit is passed by."""
+_DECAY: Final = (0.8, 0.95)
+"""Means of slopes and of their squares that Adam keeps; short runs want short ones."""
+
+
+class Aim(NamedTuple):
+    """What one start is after (`goals.Target` as arrays)."""
+
+    powers: Float[Array, " metric"]
+    inverse: Float[Array, " metric"]  # 1 / limit, 0 where there is none
+    custom: Float[Array, ""]  # 1 / scale of the caller's own objective, else 0
+    free: Float[Array, " axis"]  # 1 for axes that move, 0 for those that stay
+
+
+class State(NamedTuple):
+    """One start on its way."""
+
+    z: Float[Array, " axis"]
+    multipliers: Float[Array, " limit"]
+    slope: Float[Array, " axis"]
+    memory: optax.ScaleByAdamState
+
+
+class Slopes(NamedTuple):
+    """d Lagrangian / d ln at the last step: of the axes and of every number of the
+    GPU, with the multipliers of limits."""
+
+    axes: Float[Array, " axis"]
+    fields: Float[Array, " field"]
+    loss: Float[Array, ""]
+
+
+def begin(
+    z: Float[np.ndarray, "start axis"], multipliers: Float[np.ndarray, "start limit"]
+) -> State:
+    """States of starts at `z`, with the multipliers known so far."""
+    zeros = jnp.zeros_like(jnp.asarray(z))
+    count: Any = jnp.zeros(len(z), jnp.int32)
+    memory = optax.ScaleByAdamState(count, zeros, zeros)
+    return State(jnp.asarray(z), jnp.asarray(multipliers), zeros, memory)
+
+
+def advance(
+    task: Task,
+    states: State,
+    aims: Aim,
+    rates: Float[Array, " step"],
+    stiffness: Float[Array, " start"],
+) -> tuple[State, Slopes]:
+    """`STEPS` steps of every start (leading axis), then an update of the multipliers.
+
+    `rates`: step sizes of Adam, in units of the sigmoid's argument; all 0: stay, for
+    the slopes at a design.
+    """
+    return jax.vmap(_advance, in_axes=(None, 0, 0, None, 0))(
+        task, states, aims, rates, stiffness
+    )
+
+
+def _advance(
+    task: Task, state: State, aim: Aim, rates: Array, stiffness: Array
+) -> tuple[State, Slopes]:
+    adam = optax.scale_by_adam(*_DECAY)
+    zero = jnp.zeros(len(FIELDS))
+
+    def lagrangian(z: Array, nudge: Array):
+        multipliers = state.multipliers
+        loss, excess = _score(task, values_at(task, z), nudge, aim)
+        pushed = jnp.maximum(multipliers + stiffness * excess, 0.0)
+        spring = jnp.where(stiffness > 0, stiffness, 1.0)
+        penalty = jnp.sum(pushed**2 - multipliers**2) / (2 * spring)
+        return loss + jnp.where(stiffness > 0, penalty, 0.0), (loss, excess)
+
+    slopes_of = jax.value_and_grad(lagrangian, argnums=(0, 1), has_aux=True)
+
+    def step(carry, rate):
+        z, memory, *_ = carry
+        (_, (loss, excess)), (of_z, of_field) = slopes_of(z, zero)
+        change, memory = adam.update(of_z, memory)
+        moved = z - rate * aim.free * jnp.nan_to_num(jnp.asarray(change))
+        return (moved, memory, of_z, of_field, loss, excess), None
+
+    passed = jnp.zeros_like(state.multipliers)
+    carry = (state.z, state.memory, state.slope, zero, jnp.zeros(()), passed)
+    (z, memory, of_z, of_field, loss, excess), _ = lax.scan(step, carry, rates)
+    multipliers = jnp.maximum(state.multipliers + stiffness * excess, 0.0)
+    share = jax.nn.sigmoid(z)
+    per_log = jnp.log(task.high / task.low) * share * (1 - share)
+    found = State(z, multipliers, of_z, memory)  # pyright: ignore[reportArgumentType]
+    return found, Slopes(of_z / jnp.maximum(per_log, 1e-12), of_field, loss)
+
+
+def _score(task: Task, values: Array, nudge: Array, aim: Aim) -> tuple[Array, Array]:
+    """(ln of what is to be small, by how much each limit is passed)."""
+    found = measured(task, values, nudge, exact=False)
+    loss = aim.powers @ jnp.log(found.metrics) + aim.custom * found.custom
+    passed = found.metrics * aim.inverse - 1
+    return loss, jnp.concatenate([passed, found.crowding])
+
+
+def start_points(
+    base: Float[np.ndarray, " axis"], starts: int, rng: np.random.Generator
+) -> Float[np.ndarray, "start axis"]:
+    """Where the descents begin: at the base, then spread evenly over the box (one start
+    in each of `starts` slices of every axis)."""
+    if starts == 1:
+        return base[None]
+    cut = np.stack([rng.permutation(starts - 1) for _ in base], axis=-1)
+    share = (cut + rng.uniform(size=cut.shape)) / (starts - 1)
+    spread = np.clip(share, 0.03, 0.97)
+    return np.concatenate([base[None], np.log(spread / (1 - spread))])

@@ -1,0 +1,130 @@
+"""What holds a design back: multipliers of limits and bounds, elasticities.
+
+At the best design the slopes of ln(objective) and of the ln of every limited metric
+are taken over ln of the axes. Where a limit binds, the slope of the objective is the
+negative sum of multiplier x slope of the metric over the axes that are free (the
+Karush-Kuhn-Tucker conditions); the multipliers are the non-negative least squares
+solution of that.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import nnls
+
+from ..hardware.fields import FIELDS
+from .descent import STEPS, Aim, begin
+from .exact import Judged
+from .found import Active
+from .goals import UNITS, Target, excess
+from .legal import better, moved, next_moves
+from .problem import LIMITS, unit_of
+from .task import METRICS
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+_EDGE: Final = 1e-6
+_TIGHT: Final = 0.005
+"""A limit this near, as a share of it, holds a continuous design back."""
+
+
+class SlopesAt:
+    """Slopes of the objective and of limited metrics at one design, in logarithms."""
+
+    def __init__(self, engine: "Engine", values: Float[np.ndarray, " axis"]):
+        problem = engine.problem
+        self.engine, self.values = engine, values
+        self.target = problem.targets[0]
+        self.limited = [METRICS.index(metric) for metric in problem.limits]
+        starts = engine.effort.starts  # a round at a time: no other program
+        rounds = -(-(1 + len(self.limited)) // starts)
+        rows = rounds * starts
+        powers = np.zeros((rows, len(METRICS)))
+        powers[0] = self.target.powers
+        for row, metric in enumerate(self.limited):
+            powers[1 + row, metric] = 1.0
+        custom = np.zeros(rows)
+        if self.target.custom:
+            value = engine.judge(values[None]).custom[0]
+            custom[0] = 1 / (abs(value) or 1.0)
+        z = np.repeat(engine.inverse(values, _EDGE)[None], starts, axis=0)
+        states = begin(z, np.zeros((starts, engine.limits)))
+        found = []
+        for first in range(0, rows, starts):
+            part = slice(first, first + starts)
+            free = np.ones_like(z)
+            aims = Aim(powers[part], 0 * powers[part], custom[part], free)  # pyright: ignore[reportArgumentType]
+            _, slopes = engine.advance(states, aims, np.zeros(STEPS), np.zeros(starts))
+            found.append(slopes)
+        self.axes = np.concatenate([np.asarray(slopes.axes) for slopes in found])
+        self.fields = np.asarray(found[0].fields)[0]
+
+
+def elasticities(slopes: SlopesAt) -> tuple[tuple[str, float | None], ...]:
+    """d ln(objective) / d ln(field) of every number of the GPU; None where it is 0."""
+    task = slopes.engine.problem.task
+    return tuple(
+        (name, float(slope) if float(getattr(task.gpu, name)) else None)
+        for name, slope in zip(FIELDS, slopes.fields, strict=True)
+    )
+
+
+def active_limits(
+    engine: "Engine", best: Judged, slopes: SlopesAt
+) -> tuple[Active, ...]:
+    """Limits and bounds that keep the objective from falling, with multipliers.
+
+    A limit binds where it is reached, or where a single legal step would lower the
+    objective but pass it.
+    """
+    problem, goal = engine.problem, slopes.target
+    point = best.values[0]
+    value = float(best.objective(goal)[0])
+    lows = np.array([axis.low for axis in problem.axes])
+    highs = np.array([axis.high for axis in problem.axes])
+    at_low, at_high = point <= lows * (1 + _EDGE), point >= highs * (1 - _EDGE)
+    binding = _binding(engine, best, goal)
+    rows = [1 + slopes.limited.index(metric) for metric in binding]
+    free = ~(at_low | at_high)
+    weights = np.zeros(len(rows))
+    if rows and free.any():
+        weights, _ = nnls(slopes.axes[rows][:, free].T, -slopes.axes[0][free])
+    left = slopes.axes[0] + weights @ slopes.axes[rows]
+    found = []
+    for metric, weight in zip(binding, weights, strict=True):
+        name, limit = METRICS[metric], goal.limits[metric]
+        unit = f"{unit_of(problem.goals[0])}/({UNITS.get(name, '')})"
+        found.append(Active(LIMITS[name], float(weight * abs(value) / limit), unit))
+    units = _field_units()
+    for n, axis in enumerate(problem.axes[: len(problem.task.names)]):
+        for at, bound, sign in ((at_low, "low", 1.0), (at_high, "high", -1.0)):
+            gain = sign * left[n]
+            if at[n] and gain > 0 and axis.low < axis.high:
+                unit = f"{unit_of(problem.goals[0])}/({units.get(axis.name, 'Hz')})"
+                gained = gain * abs(value) / point[n]
+                found.append(Active(f"{axis.name} ({bound})", float(gained), unit))
+    return tuple(found)
+
+
+def _field_units() -> dict[str, str]:
+    units = {name: rule.unit.split(",")[0] for name, rule in FIELDS.items()}
+    return units | {"sm_clock": "Hz", "mem_clock": "Hz", "power_cap": "W"}
+
+
+def _binding(engine: "Engine", best: Judged, goal: Target) -> list[int]:
+    """Metrics whose limit is reached, or passed by a step that would be better."""
+    problem, point = engine.problem, best.values[0]
+    slack = -excess(goal.limits, best.metrics)[0]
+    tight = {int(n) for n in np.flatnonzero(slack < _TIGHT)}
+    steps = next_moves(problem.axes, point, 2)
+    if steps:
+        tried = np.stack([point, *(moved(point, [step]) for step in steps)])
+        judged = engine.judge(tried)
+        free = Target(goal.powers, np.full_like(goal.limits, np.inf))
+        passed = excess(goal.limits, judged.metrics)
+        for row in range(1, len(tried)):
+            if better(judged, free, row, 0) and not judged.faults[row].max() > 0:
+                tight |= {int(n) for n in np.flatnonzero(passed[row] > 0)}
+    return sorted(tight & {METRICS.index(metric) for metric in problem.limits})

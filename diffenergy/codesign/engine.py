@@ -1,0 +1,285 @@
+"""`Engine`: descends, judges and counts for one problem."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from ..estimator import compiler_options
+from .descent import STEPS, STIFFNESS, Aim, Slopes, State, advance, begin, start_points
+from .exact import Judge, Judged, Run, nan_free
+from .goals import Target, excess
+from .legal import Point, Points, moved, moves, polish, roundings
+from .problem import Problem
+
+GRADIENT: Final = 3
+"""Evaluations that one gradient counts as."""
+_FIRST, _LAST = 0.4, 0.02
+"""Step of Adam at the first and last round, in units of the sigmoid's argument."""
+_POLISHED: Final = 4
+"""Designs that single steps are tried from."""
+_SWEEPS: Final = 12
+"""Steps of a design that is polished beside others."""
+_SETTLING: Final = 0.5
+"""Rounds of continuous axes at given discrete ones / those of a search."""
+_CAPS, _LOW_CAP = ("power_cap", "tdp"), -1.0
+"""Limits of power, and where they begin at most, as an argument of the sigmoid."""
+_FEW: Final = 32
+"""Most values of an axis that is chosen, not descended, in the end."""
+_SETTLE: Final = 0.15
+"""Step of Adam where only they move."""
+_EXACT, _EDGE = 1e-6, 0.005
+_ROOM: Final = 0.02
+"""Most room below a limit that counts for a design, as a share of it."""
+_SAME: Final = 1e-6
+"""Relative difference of objectives below which two designs count as one."""
+_INSIDE: Final = 0.03
+"""Nearest that a start comes to its bounds, as a share of the box."""
+
+Tell = Callable[[int, int, float], None]
+"""Called with rounds done, rounds in all, best objective so far."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How much a search does: starts, rounds of `STEPS` gradient steps, seed."""
+
+    starts: int = 8
+    rounds: int = 12
+    seed: int = 0
+
+
+class Ends(NamedTuple):
+    """Where descents end: values of the axes, multipliers of the limits."""
+
+    values: Points
+    multipliers: Float[np.ndarray, "start limit"]
+
+
+class Engine:
+    """Descends and judges for one problem, and counts what that takes."""
+
+    def __init__(self, problem: Problem, effort: Effort, run: Run | None = None):
+        self.problem, self.effort = problem, effort
+        self.run: Run = run or jitted
+        self.judge = Judge(problem.task, self.run)
+        self.rng = np.random.default_rng(effort.seed)
+        self.gradients = 0
+        self.path: list[dict[str, Any]] = []
+        self.interrupted = False
+
+    @property
+    def evaluations(self) -> int:
+        """Model evaluations so far; a gradient counts as three."""
+        return self.judge.evaluations + GRADIENT * self.gradients
+
+    def advance(
+        self, states: State, aims: Aim, rates: np.ndarray, stiffness: np.ndarray
+    ) -> tuple[State, Slopes]:
+        """One round of all starts."""
+        arguments = (self.problem.task, states, aims, rates, stiffness)
+        arguments = jax.tree.map(jnp.asarray, arguments)
+        found = self.run(advance, arguments)
+        steps = STEPS if rates.any() else 1
+        self.gradients += steps * len(states.z)
+        return found
+
+    def descend(
+        self,
+        targets: list[Target],
+        rounds: int,
+        z: Points,
+        tell: Tell = lambda *_: None,
+        multipliers: np.ndarray | None = None,
+        free: Float[np.ndarray, " axis"] | None = None,
+        first: float = _FIRST,
+    ) -> Ends:
+        """Where the starts `z` end, each after its own target, on the axes that are
+        `free` (all). Every round ends with the nearest legal designs scored, so that an
+        interruption loses nothing. `first`: step size of the first round."""
+        moving = np.ones(z.shape[1]) if free is None else free
+        known = np.zeros((len(z), self.limits)) if multipliers is None else multipliers
+        states = begin(z, known)
+        aims = stacked([aim(target, self.scale, moving) for target in targets])
+        stiffness = np.full(len(z), STIFFNESS)
+        values, best = self.values(z), np.inf
+        try:
+            for number in range(rounds):
+                share = number / max(rounds - 1, 1)
+                rates = np.full(STEPS, first * (_LAST / first) ** share)
+                states, _ = self.advance(states, aims, rates, stiffness)
+                values = self.values(np.asarray(states.z))
+                nan = np.isnan(values).any(axis=1)
+                values[nan] = self.values(z)[nan]
+                best = self._note(targets, values, number, best)
+                tell(number + 1, rounds, best)
+        except KeyboardInterrupt:
+            self.interrupted = True
+        return Ends(values, np.asarray(states.multipliers))
+
+    def _note(
+        self, targets: list[Target], values: Points, number: int, best: float
+    ) -> float:
+        """Scores the nearest legal designs and writes the path down."""
+        judged = self.judge(self.problem.legal(values))
+        nan_free(judged, self.problem.task)
+        goal = targets[0]
+        top = int(judged.order(goal)[0])
+        score = self.problem.score(judged, top, goal)
+        if not score.violation:
+            best = min(best, score.objective)
+        self.path.append(
+            {
+                "round": number + 1,
+                "evaluations": self.evaluations,
+                "objective": score.objective,
+                "violation": score.violation,
+                "fields": score.fields,
+            }
+        )
+        return best
+
+    def values(self, z: Points) -> Points:
+        """Values on the axes, SI."""
+        low = np.array([axis.low for axis in self.problem.axes])
+        high = np.array([axis.high for axis in self.problem.axes])
+        share = 1 / (1 + np.exp(-z))
+        return low * (high / low) ** share
+
+    @functools.cached_property
+    def limits(self) -> int:
+        """How many limits a descent keeps: one a metric, and those of tiles."""
+        found = self.judge(self.start[None])
+        return found.metrics.shape[1] + found.faults.shape[1] - 1
+
+    @functools.cached_property
+    def start(self) -> Point:
+        """Legal design nearest to the base."""
+        return self.problem.legal(self.problem.base[None])[0]
+
+    @functools.cached_property
+    def scale(self) -> float:
+        """Size of the caller's own objective, to descend it like the others."""
+        return float(np.abs(self.judge(self.start[None]).custom[0])) or 1.0
+
+    def starts(self, count: int) -> Points:
+        """Where descents begin, as arguments of the sigmoid. A power cap above what is
+        drawn has no slope: it begins low."""
+        z = start_points(self.inverse(self.problem.base), count, self.rng)
+        caps = np.array([axis.name in _CAPS for axis in self.problem.axes])
+        z[1:, caps] = np.minimum(z[1:, caps], _LOW_CAP)
+        return z
+
+    def inverse(
+        self, values: Float[np.ndarray, "*design axis"], inside: float = _INSIDE
+    ) -> Float[np.ndarray, "*design axis"]:
+        """Arguments of the sigmoid at `values`, at least the share `inside` of the box
+        away from its bounds."""
+        low = np.array([axis.low for axis in self.problem.axes])
+        high = np.array([axis.high for axis in self.problem.axes])
+        room = np.log(high / low)
+        share = np.log(values / low) / np.where(room > 0, room, 1.0)
+        share = np.clip(np.where(room > 0, share, 0.5), inside, 1 - inside)
+        return np.log(share / (1 - share))
+
+    def legalise(self, goal: Target, ends: Ends) -> Judged:
+        """The designs found, made legal and polished; exact scores, best first."""
+        axes = self.problem.axes
+        rounded = [roundings(axes, value, self.rng) for value in ends.values]
+        owner = np.repeat(np.arange(len(rounded)), [len(part) for part in rounded])
+        judged = self.judge(self.problem.legal(np.concatenate(rounded)))
+        nan_free(judged, self.problem.task)
+        known = self._settle(goal, judged, ends.multipliers[owner])
+        if known is not None and not self.interrupted:
+            near = self._neighbours(self.best(goal, 1)[0])
+            self._settle(goal, self.judge(near), np.repeat(known, len(near), axis=0))
+        try:
+            for point in self.best(goal, _POLISHED):
+                polish(self.judge, axes, goal, point, self.rng, _SWEEPS)
+            polish(self.judge, axes, goal, self.best(goal, 1)[0], self.rng)
+        except KeyboardInterrupt:
+            self.interrupted = True
+        everything = self.judge.everything
+        return everything.take(everything.order(goal))
+
+    def best(self, goal: Target, count: int) -> Points:
+        """The best designs so far, of different objectives."""
+        everything = self.judge.everything
+        order = everything.order(goal)
+        values = everything.objective(goal)[order]
+        apart = np.abs(np.diff(values, prepend=np.inf)) > _SAME * np.abs(values)
+        return everything.values[order[apart][:count]]
+
+    def _neighbours(self, point: Point) -> Points:
+        """`point` and the designs one step away on a coarse axis."""
+        steps = moves(self.problem.axes, point)
+        there = [moved(point, [step]) for step in steps if self._coarse[step[0]]]
+        return np.stack([point, *there])
+
+    @functools.cached_property
+    def _coarse(self) -> Bool[np.ndarray, " axis"]:
+        """Axes of few legal values: a step changes much."""
+        few = [axis.legal is not None for axis in self.problem.axes]
+        return np.array(few) & (
+            np.array([len(axis.legal or ()) for axis in self.problem.axes]) <= _FEW
+        )
+
+    def _settle(
+        self, goal: Target, judged: Judged, multipliers: np.ndarray
+    ) -> np.ndarray | None:
+        """The other axes descend once more at the best choices of coarse ones: those of
+        the least Lagrangian, since what a rounding passes of a limit they take back.
+        Gives the multipliers of the best choice; None if there is nothing to do."""
+        starts, coarse = self.effort.starts, self._coarse
+        if self.interrupted or coarse.all() or not coarse.any():
+            return None
+        merit = np.log(np.abs(judged.objective(goal)))
+        passed = np.maximum(excess(goal.limits, judged.metrics), -_ROOM)
+        merit = merit + (multipliers[:, : passed.shape[1]] * passed).sum(axis=1)
+        order = np.lexsort((merit, judged.faults.max(axis=1) > 0))
+        _, first = np.unique(judged.values[order][:, coarse], axis=0, return_index=True)
+        rows = order[np.sort(first)][:starts]
+        rows = np.concatenate([rows, np.repeat(rows[-1:], starts - len(rows))])
+        inside = self.inverse(judged.values[rows], _EDGE)
+        z = np.where(coarse, self.inverse(judged.values[rows], _EXACT), inside)
+        ends = self.descend(
+            [goal] * starts,
+            max(1, round(self.effort.rounds * _SETTLING)),
+            z,
+            multipliers=multipliers[rows],
+            free=1.0 - coarse,
+            first=_SETTLE,
+        )
+        return ends.multipliers[:1]
+
+
+def aim(goal: Target, scale: float, free: Float[np.ndarray, " axis"]) -> Aim:
+    """A target as a descent reads it."""
+    limits = np.where(np.isinf(goal.limits), 0.0, 1 / goal.limits)
+    return Aim(goal.powers, limits, np.array(float(goal.custom) / scale), free)  # pyright: ignore[reportArgumentType]
+
+
+def stacked(aims: list[Aim]) -> Aim:
+    """Aims on a leading axis."""
+    return Aim(*(np.stack(column) for column in zip(*aims, strict=True)))  # pyright: ignore[reportArgumentType]
+
+
+@functools.cache
+def _program(function: Callable[..., Any]) -> Callable[..., Any]:
+    return jax.jit(function, compiler_options=options_of(function))
+
+
+def options_of(function: Callable[..., Any]) -> dict[str, bool | int]:
+    """Compiler options of a function of this package: a descent is short, its gradient
+    takes longer to optimise than to run."""
+    return compiler_options(once=function is advance)
+
+
+def jitted(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Runs a function of this package, compiled once a process and shape."""
+    return _program(function)(*arguments)

@@ -1,0 +1,140 @@
+"""`Judge`: exact scores of many designs, and how many evaluations that took."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ..hardware.fields import FIELDS
+from .goals import Target, excess, objective
+from .task import METRICS, Measured, Task, measured
+
+BATCH: Final = 64
+"""Designs a call: one compiled program."""
+ROOM: Final = 1e-9
+"""By how much a limit may be passed: rounding."""
+
+Run = Callable[[Callable[..., Any], tuple[Any, ...]], Any]
+"""Runs a function of this package on arguments: `jax.jit`, or a program that was kept.
+Gives the leaves of the result."""
+
+
+class Judged:
+    """Exact scores of designs, as columns; axes (design, ...)."""
+
+    def __init__(
+        self,
+        values: Float[np.ndarray, "design axis"],
+        metrics: Float[np.ndarray, "design metric"],
+        custom: Float[np.ndarray, " design"],
+        faults: Float[np.ndarray, "design fault"],
+    ):
+        self.values, self.metrics, self.custom = values, metrics, custom
+        self.faults = faults
+        """Above 0: tiles that cannot run, a power cap that cannot be kept."""
+
+    def objective(self, target: Target) -> Float[np.ndarray, " design"]:
+        """What `target` makes small."""
+        return objective([target], self.metrics, self.custom)[:, 0]
+
+    def violation(self, target: Target) -> Float[np.ndarray, " design"]:
+        """By how much the worst limit is passed, as a share of it; 0: none."""
+        passed = excess(target.limits, self.metrics)
+        worst = np.concatenate([passed, self.faults], axis=-1).max(axis=-1)
+        return np.where(worst > ROOM, worst, 0.0)
+
+    def order(self, target: Target) -> np.ndarray:
+        """Designs from best to worst: those that keep the limits, then the rest by how
+        far they are from that."""
+        return np.lexsort((self.objective(target), self.violation(target)))
+
+    def take(self, rows: Any) -> "Judged":
+        """Some of the designs."""
+        return Judged(
+            self.values[rows],
+            self.metrics[rows],
+            self.custom[rows],
+            self.faults[rows],
+        )
+
+    @staticmethod
+    def join(parts: "list[Judged]") -> "Judged":
+        """All designs of all parts."""
+        names = ("values", "metrics", "custom", "faults")
+        columns = [np.concatenate([getattr(p, name) for p in parts]) for name in names]
+        return Judged(*columns)
+
+
+class Judge:
+    """Scores designs exactly, each once."""
+
+    def __init__(self, task: Task, run: Run):
+        self._task, self._run = task, run
+        self._known: dict[bytes, int] = {}
+        self._all: list[Judged] = []
+        self.evaluations = 0
+
+    def __call__(self, values: Float[np.ndarray, "design axis"]) -> Judged:
+        """Scores of `values` (SI); those seen before are looked up."""
+        keys = [row.tobytes() for row in values]
+        fresh = [key for key in dict.fromkeys(keys) if key not in self._known]
+        if fresh:
+            first = [keys.index(key) for key in fresh]
+            self._add(values[first], fresh)
+        known = self.everything
+        return known.take([self._known[key] for key in keys])
+
+    def __len__(self) -> int:
+        """Designs scored so far."""
+        return len(self._known)
+
+    @property
+    def everything(self) -> Judged:
+        """All designs scored so far."""
+        if len(self._all) > 1:
+            self._all = [Judged.join(self._all)]
+        return self._all[0]
+
+    def _add(self, values: np.ndarray, keys: list[bytes]):
+        start, firsts = len(self._known), range(0, len(values), BATCH)
+        # an interruption in between leaves nothing half known
+        self._all += [self._batch(values[first : first + BATCH]) for first in firsts]
+        self.evaluations += len(values)
+        self._known |= {key: start + n for n, key in enumerate(keys)}
+
+    def _batch(self, values: np.ndarray) -> Judged:
+        count = len(values)
+        padded = np.concatenate([values, np.repeat(values[:1], BATCH - count, axis=0)])
+        leaves = self._run(scores, (self._task, jnp.asarray(padded)))
+        metrics, custom, crowding, feasible = (np.asarray(x)[:count] for x in leaves)
+        faults = np.concatenate([crowding, 1.0 - 2.0 * feasible[:, None]], axis=-1)
+        return Judged(values, metrics, custom, faults)
+
+
+def scores(task: Task, values: Float[Any, "design axis"]) -> Measured:
+    """Exact metrics of every design (leading axis of `values`, SI)."""
+    nudge = jnp.zeros(len(FIELDS))
+    return jax.vmap(lambda x: measured(task, x, nudge, exact=True))(values)
+
+
+def nan_free(judged: Judged, task: Task) -> None:
+    """Raises `ValueError` if a metric or a caller's objective is NaN, with the point
+    where it happened."""
+    columns = np.concatenate([judged.metrics, judged.custom[:, None]], axis=-1)
+    bad = np.argwhere(~np.isfinite(columns))
+    if not len(bad):
+        return
+    row, column = bad[0]
+    own = getattr(task.custom, "__name__", "objective")
+    what = (*METRICS, own)[column]
+    point = ", ".join(
+        f"{name} {value:g}"
+        for name, value in zip(task.names, judged.values[row], strict=False)
+    )
+    raise ValueError(
+        f"`{what}` is {columns[row, column]:g} at {point}; make it finite on the whole "
+        "design space, or narrow the bounds."
+    )

@@ -1,0 +1,218 @@
+"""Workloads, a GPU and what may change -> `Problem`."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jax import Array
+
+from ..corrections import Corrections
+from ..hardware.spec import OperatingPoint
+from ..records import as_float, as_index
+from ..workload.assemble import assemble
+from ..workload.listing import Listing
+from .axes import Axis, Range, axes
+from .fit_tiles import legal_values
+from .goals import CUSTOM, GOALS
+from .problem import Problem, check_goals
+from .silicon import silicon_of
+from .task import Member, Objective, Task
+from .tiles import (
+    FIELDS,
+    Product,
+    Tiles,
+    gemm_rows,
+    owners,
+    shapes_of,
+    usual_tiles,
+    with_given_tiles,
+)
+
+if TYPE_CHECKING:
+    from ..hardware import GpuCard
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One workload of a mix.
+
+    `listings`: of its phases, complete (`workload.unlisted.complete`); `weight`: how
+    often it runs; `memory`: bytes of weights and KV cache (0: not known); `tokens`:
+    that one run puts out (0: none).
+    """
+
+    listings: Sequence[Listing]
+    weight: float = 1.0
+    memory: float = 0.0
+    tokens: float = 0.0
+    name: str = ""
+
+
+def build(
+    parts: Sequence[Part],
+    card: "GpuCard",
+    ranges: Sequence[Range],
+    goals: Sequence[str] = ("energy",),
+    limits: Mapping[str, float] | None = None,
+    tiles: bool = False,
+    point: OperatingPoint | None = None,
+    corrections: Corrections | None = None,
+    price: float = 1.0,
+    objective: Objective | None = None,
+) -> Problem:
+    """Problem of making `goals` small over designs that grow out of `card`.
+
+    Arguments:
+
+    - `parts`: the mix; time and energy are sums over it, weight times each.
+    - `ranges`: numbers of the GPU and operating point to vary; `tiles`: those of every
+      matrix product whose tile is free, too.
+    - `limits`: by metric (`goals.GOALS`, ttft, tpot, power), SI; DRAM capacity always
+      is one where the memory that a workload needs is known.
+    - `point`: where designs run; None, or NaN in a field: at their own highest clock
+      and TDP.
+    - `price`: of silicon per mm2; `objective`: a function of an `Estimate`, to be made
+      small instead of `goals`.
+
+    Raises `ValueError` for what cannot be varied, wanted or limited.
+    """
+    goals = (CUSTOM,) if objective is not None else tuple(goals)
+    check_goals(goals)
+    names = tuple(wanted.name for wanted in ranges)
+    spec, made = card.spec, axes(card, ranges)
+    if point is None:
+        point = OperatingPoint(math.nan, math.nan, math.nan, math.nan, 0.0)
+    served = corrections if corrections is not None else _shipped(card)
+    grouped = [gemm_rows(part.listings) if tiles else () for part in parts]
+    products = [product for group in grouped for product in group]
+    if tiles and not products:
+        raise ValueError("`tiles` are varied, but no matrix product has a free tile.")
+    if not made and not products:
+        raise ValueError("nothing is varied; name at least one field.")
+    shapes = shapes_of(products)
+    usual = usual_tiles(spec, shapes)
+    first, members = 0, []
+    for part, group in zip(parts, grouped, strict=True):
+        own = Tiles(*(getattr(usual, x)[first : first + len(group)] for x in FIELDS))
+        members.append(_member(part, group, first, own))
+        first += len(group)
+    task = Task(
+        tuple(members),
+        spec,
+        point,
+        served,
+        silicon_of(card),
+        as_float(price),
+        *_bounds(made),
+        shapes=shapes,
+        names=names,
+        custom=objective,
+    )
+    known = _known(parts, task)
+    limits = dict(limits or {})
+    _check_limits(goals, limits, known)
+    if "memory" in known:
+        limits["memory"] = 1.0
+    plain = None
+    if products:
+        made += _tile_axes(spec, shapes, usual)
+        low, high = _bounds(made)
+        bare = [_member(p, (), 0, usual) for p in parts]
+        plain = dataclasses.replace(task, members=tuple(bare))
+        task = dataclasses.replace(task, low=low, high=high)
+    return Problem(
+        task,
+        made,
+        goals,
+        limits,
+        tuple(_described(p, parts) for p in _numbered(grouped)),
+        frozenset(known),
+        plain,
+    )
+
+
+def _shipped(card: "GpuCard") -> Corrections:
+    from ..corrections import shipped_corrections
+
+    return shipped_corrections(card.spec)
+
+
+def _member(part: Part, products: Sequence[Product], first: int, own: Tiles) -> Member:
+    """A workload of the mix; `first`: number of its first product in the mix."""
+    listings = with_given_tiles(part.listings, own) if products else part.listings
+    workload = assemble(listings)
+    names = np.array(workload.names)
+    passes = np.asarray(workload.phases.passes)
+    owner = owners(products, workload.num_rows)
+    return Member(
+        workload,
+        as_index(np.where(owner >= 0, owner + first, -1)),
+        as_float(part.weight),
+        as_float(part.memory),
+        as_float(part.tokens),
+        as_float(np.where(names == "prefill", 1 / passes, 0.0)),
+        as_float(np.where(names == "decode", 1 / passes, 0.0)),
+    )
+
+
+def _bounds(made: Sequence[Axis]) -> tuple[Array, Array]:
+    """Lower and upper bounds of axes."""
+    return as_float([axis.low for axis in made]), as_float([a.high for a in made])
+
+
+def _tile_axes(spec: Any, shapes: Any, usual: Tiles) -> tuple[Axis, ...]:
+    """Axes of the tile fields, each for all products."""
+    legal = legal_values(spec, shapes)
+    return tuple(
+        Axis(f"{name}[{n}]", min(values), max(values), base, tuple(values))
+        for name in FIELDS
+        for n, base in enumerate(np.asarray(getattr(usual, name), float).tolist())
+        for values in [legal[name][n]]
+    )
+
+
+def _known(parts: Sequence[Part], task: Task) -> set[str]:
+    """Metrics that the task has."""
+    known = {"time", "energy", "power", "area", "cost"}
+    if any(np.asarray(member.prefill).any() for member in task.members):
+        known.add("ttft")
+    if any(np.asarray(member.decode).any() for member in task.members):
+        known.add("tpot")
+    if sum(part.weight * part.tokens for part in parts) > 0:
+        known.add("energy_per_token")
+    if any(part.memory > 0 for part in parts):
+        known.add("memory")
+    return known
+
+
+def _check_limits(
+    goals: Sequence[str], limits: Mapping[str, float], known: set[str]
+) -> None:
+    wanted = {metric for goal in goals for metric in GOALS.get(goal, {})}
+    for metric in sorted((wanted | set(limits)) - known):
+        raise ValueError(
+            f"`{metric}` is asked for, but no workload of the mix has it; take a "
+            "model with `--phase generate`."
+        )
+    for metric, limit in limits.items():
+        if not (math.isfinite(limit) and limit > 0):
+            raise ValueError(
+                f"the limit of `{metric}` is {limit:g}; allowed is a number above 0."
+            )
+
+
+def _numbered(grouped: Sequence[Sequence[Product]]) -> list[tuple[int, Product]]:
+    return [(n, product) for n, group in enumerate(grouped) for product in group]
+
+
+def _described(numbered: tuple[int, Product], parts: Sequence[Part]) -> dict[str, Any]:
+    """What a product is called in results."""
+    number, product = numbered
+    kernel = product.kernel
+    listing = parts[number].listings[product.listing]
+    about: dict[str, Any] = {"workload": parts[number].name} if len(parts) > 1 else {}
+    about |= {"phase": listing.mode}
+    about |= {name: kernel.get(name) for name in ("batch", "m", "n", "k", "dtype")}
+    return about | {"count": product.count}

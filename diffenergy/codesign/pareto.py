@@ -1,0 +1,128 @@
+"""Pareto front: the first objective made small under limits on the others."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from .exact import nan_free
+from .found import Score
+from .goals import Target, objective
+from .legal import polish, roundings
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+_POINTS: Final = 8
+"""Points between the ends of the front of two objectives; as many on each axis of a
+third."""
+_ROUNDS: Final = 0.5
+"""Rounds of a point's descent / those of a search."""
+_MOST: Final = 16
+"""Points that are kept."""
+
+
+def front(
+    engine: "Engine", tell: Callable[[int, int, float], None]
+) -> tuple[Score, ...]:
+    """Designs that no other one beats in all objectives, by rising first objective.
+
+    Every objective is made small alone; between these ends the first one is made small
+    under limits on the others (epsilon constraints), each a start of one descent.
+    """
+    problem = engine.problem
+    goals = problem.targets
+    for goal in goals[1:]:
+        z = engine.starts(engine.effort.starts)
+        engine.legalise(
+            goal, engine.descend([goal] * len(z), engine.effort.rounds, z, tell)
+        )
+    between = _between(goals, _ends(engine, goals))
+    for first in range(0, len(between), engine.effort.starts):
+        chunk = between[first : first + engine.effort.starts]
+        _descend(engine, chunk, tell)
+        if engine.interrupted:
+            break
+    return _undominated(engine, goals)
+
+
+def _ends(engine: "Engine", goals: list[Target]) -> Float[np.ndarray, "goal goal"]:
+    """Objectives (columns) of the best design for each objective (rows)."""
+    everything = engine.judge.everything
+    rows = [int(everything.order(goal)[0]) for goal in goals]
+    return objective(goals, everything.metrics, everything.custom)[rows]
+
+
+def _between(goals: list[Target], ends: Float[np.ndarray, "goal goal"]) -> list[Target]:
+    """Targets for the first objective with limits on the others, between their best
+    and what the first one's best design has."""
+    share = (np.arange(_POINTS) + 0.5) / _POINTS
+    found = [goals[0]]
+    for n in range(1, len(goals)):
+        best, there = ends[n, n], ends[0, n]
+        if there <= best or goals[n].powers.sum() != 1:
+            continue
+        metric = int(np.flatnonzero(goals[n].powers)[0])
+        wider = []
+        for goal in found if n > 1 else goals[:1]:
+            for s in share:
+                limits = goal.limits.copy()
+                limits[metric] = min(limits[metric], best * (there / best) ** s)
+                wider.append(dataclasses.replace(goal, limits=limits))
+        found = wider
+    return [goal for goal in found if goal is not goals[0]]
+
+
+def _descend(
+    engine: "Engine", targets: list[Target], tell: Callable[[int, int, float], None]
+) -> None:
+    """One descent a target, from the best design so far that keeps its limits or is
+    nearest to that; then legal designs of what it finds."""
+    count = engine.effort.starts
+    padded = targets + targets[-1:] * (count - len(targets))
+    everything = engine.judge.everything
+    begin = [everything.values[int(everything.order(goal)[0])] for goal in padded]
+    z = np.stack([engine.inverse(values) for values in begin])
+    rounds = max(1, round(engine.effort.rounds * _ROUNDS))
+    values = engine.descend(padded, rounds, z, tell).values
+    axes = engine.problem.axes
+    rounded = [roundings(axes, v, engine.rng) for v in values[: len(targets)]]
+    legal = engine.problem.legal(np.concatenate(rounded))
+    nan_free(engine.judge(legal), engine.problem.task)
+    for goal in targets:
+        everything = engine.judge.everything
+        best = everything.values[int(everything.order(goal)[0])]
+        try:
+            polish(engine.judge, axes, goal, best, engine.rng)
+        except KeyboardInterrupt:
+            engine.interrupted = True
+            return
+
+
+def _undominated(engine: "Engine", goals: list[Target]) -> tuple[Score, ...]:
+    """Scores of all designs so far that keep the limits and are beaten by none."""
+    everything = engine.judge.everything
+    kept = everything.take(everything.violation(goals[0]) == 0)
+    columns = objective(goals, kept.metrics, kept.custom)
+    rows = np.flatnonzero(undominated(columns))
+    rows = rows[np.argsort(columns[rows, 0])]
+    if len(rows) > _MOST:
+        rows = rows[np.unique(np.linspace(0, len(rows) - 1, _MOST).round().astype(int))]
+    return tuple(engine.problem.score(kept, int(row), goals[0]) for row in rows)
+
+
+def undominated(
+    columns: Float[np.ndarray, "design goal"],
+) -> Bool[np.ndarray, " design"]:
+    """Which designs no other one beats: none is as good in every column and better in
+    one. Of equal designs the first counts."""
+    order = np.lexsort(columns.T[::-1])
+    keep = np.zeros(len(columns), bool)
+    front: list[np.ndarray] = []
+    for row in order:
+        if not any((other <= columns[row]).all() for other in front):
+            keep[row] = True
+            front.append(columns[row])
+    return keep

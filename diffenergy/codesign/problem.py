@@ -1,0 +1,139 @@
+"""`Problem`: a design space, what is wanted of it, and what each design is called."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from jaxtyping import Float
+
+from .axes import TILES, Axis
+from .exact import Judged
+from .found import Score
+from .goals import CUSTOM, GOALS, UNITS, Target, target
+from .legal import nearest
+from .repair import TileTable
+from .task import METRICS, Task
+from .tiles import FIELDS as TILE_FIELDS
+
+LIMITS: Final = {
+    "time": "max_latency",
+    "power": "max_power",
+    "area": "max_area",
+    "cost": "max_cost",
+    "ttft": "max_ttft",
+    "tpot": "max_tpot",
+    "memory": "dram_capacity",
+}
+"""What the limit of a metric is called."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A design space over a task, with goals (the first one is `best`'s) and limits.
+
+    `axes`: those of `task.names`, then the tile fields, each for all `products`.
+    `products`: what a matrix product is called, with its shape. `start`: metrics of the
+    base design as it is (tiles as the library chooses them). `known`: metrics that this
+    task has.
+    """
+
+    task: Task
+    axes: tuple[Axis, ...]
+    goals: tuple[str, ...]
+    limits: Mapping[str, float]
+    products: tuple[Mapping[str, Any], ...]
+    known: frozenset[str]
+    start: Task | None = None
+    """The same without tiles, where they are varied: the library chooses."""
+
+    @property
+    def targets(self) -> list[Target]:
+        """One target a goal, all under the limits."""
+        return [target(goal, self.limits) for goal in self.goals]
+
+    def legal(
+        self, values: Float[np.ndarray, "design axis"]
+    ) -> Float[np.ndarray, "design axis"]:
+        """The nearest legal designs; tiles by all their fields together."""
+        found = nearest(self.axes, values)
+        first = len(self.task.names)
+        if self.products:
+            tiles = values[:, first:].reshape(len(values), -1, len(self.products))
+            sizes = [self._sizes(found, n) for n in ("smem_per_sm", "registers_per_sm")]
+            found[:, first:] = self._tile_table(tiles, *sizes).reshape(len(values), -1)
+        return found
+
+    def _sizes(
+        self, values: Float[np.ndarray, "design axis"], name: str
+    ) -> Float[np.ndarray, " design"]:
+        """A number of the GPU in every design."""
+        if name in self.task.names:
+            return values[:, self.task.names.index(name)]
+        return np.full(len(values), float(getattr(self.task.gpu, name)))
+
+    @functools.cached_property
+    def _tile_table(self) -> TileTable:
+        return TileTable(self.task.gpu, self.task.shapes)
+
+    @property
+    def base(self) -> Float[np.ndarray, " axis"]:
+        """Values of the base design."""
+        return np.array([axis.base for axis in self.axes])
+
+    def score(self, judged: Judged, row: int, goal: Target) -> Score:
+        """One judged design in words."""
+        values = judged.values[row]
+        metrics = dict(zip(METRICS, map(float, judged.metrics[row]), strict=True))
+        metrics = {name: x for name, x in metrics.items() if name in self.known}
+        fields: dict[str, Any] = {
+            name: float(value)
+            for name, value in zip(self.task.names, values, strict=False)
+        }
+        if self.products:
+            fields[TILES] = self.tiles(values)
+        return Score(
+            float(judged.objective(goal)[row]),
+            metrics["time"],
+            metrics["energy"],
+            metrics["power"],
+            metrics.get("area", math.nan),
+            float(judged.violation(goal)[row]),
+            fields,
+            metrics,
+        )
+
+    def tiles(self, values: Float[np.ndarray, " axis"]) -> list[dict[str, Any]]:
+        """Tiles of every product, beside its shape; none where the library chooses."""
+        first, names = len(self.task.names), TILE_FIELDS
+        if len(values) == first:
+            return []
+        table = values[first:].reshape(len(names), len(self.products))
+        return [
+            {**product, **{n: float(x) for n, x in zip(names, column, strict=True)}}
+            for product, column in zip(self.products, table.T, strict=True)
+        ]
+
+
+def unit_of(goal: str) -> str:
+    """Unit of an objective."""
+    return UNITS.get(goal, "")
+
+
+def check_goals(goals: Sequence[str]) -> None:
+    """Raises `ValueError` for a goal that there is not, or one given twice."""
+    for goal in goals:
+        if goal not in GOALS and goal != CUSTOM:
+            raise ValueError(
+                f"`objective` is '{goal}'; allowed are {', '.join(GOALS)}, or several "
+                "of them with commas."
+            )
+        if len(goals) > 1 and sum(GOALS.get(goal, {"": 2}).values()) > 1:
+            raise ValueError(
+                f"`objective` is {','.join(goals)}, but a front is made of single "
+                f"metrics; leave '{goal}' out."
+            )
+        if goals.count(goal) > 1:
+            raise ValueError(f"`objective` names '{goal}' twice; name it once.")

@@ -1,0 +1,215 @@
+"""`Task`: everything a search computes with, and the metrics of one design."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float, Int
+
+from ..corrections import Corrections
+from ..estimator import Estimate, estimate, runs
+from ..hardware.fields import FIELDS
+from ..hardware.spec import GpuSpec, OperatingPoint
+from ..workload.workload import Workload
+from .axes import POINT
+from .fit_tiles import crowding
+from .growth import grown
+from .silicon import Silicon
+from .tiles import FIELDS as TILE_FIELDS
+from .tiles import Shapes, Tiles, legal, place
+
+METRICS: Final = (
+    "time",
+    "energy",
+    "power",
+    "area",
+    "cost",
+    "ttft",
+    "tpot",
+    "energy_per_token",
+    "memory",
+)
+"""Numbers of a design that goals and limits are made of: s, J, W (mean), mm2, the price
+of the silicon, s, s, J, bytes needed / DRAM capacity. 1 where a design has none."""
+
+_STATIC: Final = ("idle_constant", "idle_clock", "idle_leakage", "leakage_scale")
+
+Objective = Callable[[Estimate], Array]
+"""A caller's own objective, of the estimate of one workload."""
+
+
+class Member(eqx.Module):
+    """One workload of a mix.
+
+    `owner`: for every listing row the number of its product among the mix's, -1 for
+    rows whose tile is not free. `memory`: bytes that it keeps in DRAM (0: not known);
+    `tokens`: that it puts out.
+    """
+
+    workload: Workload
+    owner: Int[Array, " row"]
+    weight: Float[Array, ""]
+    memory: Float[Array, ""]
+    tokens: Float[Array, ""]
+    prefill: Float[Array, " phase"]  # 1 for a prefill phase
+    decode: Float[Array, " phase"]  # 1 / passes for a decode phase
+
+
+class Task(eqx.Module):
+    """A design space over a mix of workloads, as arrays; `names` are its axes.
+
+    The last axes belong to tiles: the fields of `Tiles`, each for all products.
+    """
+
+    members: tuple[Member, ...]
+    gpu: GpuSpec
+    point: OperatingPoint  # NaN: what the design has by default
+    corrections: Corrections
+    silicon: Silicon
+    price: Float[Array, ""]  # per mm2
+    low: Float[Array, " axis"]
+    high: Float[Array, " axis"]
+    shapes: Shapes  # of the products
+    names: tuple[str, ...] = eqx.field(static=True)
+    custom: Objective | None = eqx.field(static=True, default=None)
+
+
+class Measured(NamedTuple):
+    """One design, measured by the model."""
+
+    metrics: Float[Array, " metric"]  # in the order of METRICS
+    custom: Float[Array, ""]  # the caller's objective, else 1
+    crowding: Float[Array, " rule"]  # of tiles: above 0 does not fit
+    feasible: Array  # tiles are legal, the power cap can be kept
+
+
+def values_at(task: Task, z: Float[Array, " axis"]) -> Float[Array, " axis"]:
+    """Values of the axes, SI: between the bounds, on a logarithmic scale."""
+    share = jnp.asarray(1 / (1 + jnp.exp(-z)))
+    low, high = jnp.log(task.low), jnp.log(task.high)
+    return jnp.exp(low + (high - low) * share)
+
+
+def hardware(
+    task: Task, values: Float[Array, " axis"], nudge: Float[Array, " field"]
+) -> tuple[GpuSpec, OperatingPoint, Tiles | None]:
+    """GPU, operating point and tiles of a design; every number of the GPU multiplied by
+    exp(`nudge`) (in the order of `FIELDS`)."""
+    named = dict(zip(task.names, values, strict=False))
+    factors = dict(zip(FIELDS, jnp.exp(nudge), strict=True))
+    varied = {name: named[name] for name in task.names if name in FIELDS}
+    gpu = _scaled(grown(task.gpu, varied), factors, static=False)
+    gpu = task.silicon.with_static_power(gpu)
+    # static power that is varied itself follows nothing
+    own = {name: value for name, value in varied.items() if name in _STATIC}
+    gpu = _scaled(dataclasses.replace(gpu, **own), factors, static=True)
+    point = _point(task, gpu, named)
+    start = len(task.names)
+    if values.shape[0] == start:
+        return gpu, point, None
+    return gpu, point, Tiles(*values[start:].reshape(len(TILE_FIELDS), -1))
+
+
+def _scaled(gpu: GpuSpec, factors: dict[str, Array], static: bool) -> GpuSpec:
+    """Numbers of static power (or all others) times their factors."""
+    changes = {
+        name: getattr(gpu, name) * factor
+        for name, factor in factors.items()
+        if (name in _STATIC) == static
+    }
+    return dataclasses.replace(gpu, **changes)
+
+
+def _point(task: Task, gpu: GpuSpec, named: dict[str, Array]) -> OperatingPoint:
+    """Where the design runs: as varied, as asked for, or the design's own default."""
+    given, default = task.point, (gpu.sm_clock_max, gpu.mem_clock, gpu.tdp)
+    asked = (given.sm_clock, given.mem_clock, given.power_cap)
+    fixed = [
+        named[name] if name in named else jnp.where(jnp.isnan(x), own, x)
+        for name, x, own in zip(POINT, asked, default, strict=True)
+    ]
+    clock, memory, cap = fixed
+    return OperatingPoint(clock, memory, cap, given.temperature, given.mem_locked)
+
+
+def measured(
+    task: Task,
+    values: Float[Array, " axis"],
+    nudge: Float[Array, " field"],
+    exact: bool,
+) -> Measured:
+    """Metrics of the design `values`; `nudge` as in `hardware`.
+
+    `exact`: by `estimate`; else by its short form for gradients (`estimator.runs`),
+    whose clock under a power cap is within a per cent and which does not see whether
+    the cap can be kept.
+    """
+    gpu, point, tiles = hardware(task, values, nudge)
+    results = [_run(task, member, gpu, point, tiles, exact) for member in task.members]
+    pairs = list(zip(task.members, results, strict=True))
+    time = sum(m.weight * jnp.sum(r.time) for m, r in pairs)
+    energy = sum(m.weight * jnp.sum(r.energy) for m, r in pairs)
+    tokens = sum(m.weight * m.tokens for m in task.members)
+    area = task.silicon.area(gpu)
+    need = jnp.max(jnp.stack([m.memory for m in task.members]))
+    metrics = (
+        time,
+        energy,
+        energy / time,
+        area,
+        task.price * area,
+        jnp.max(jnp.stack([m.prefill @ r.time for m, r in pairs])),
+        jnp.max(jnp.stack([m.decode @ r.time for m, r in pairs])),
+        jnp.where(tokens > 0, energy / jnp.where(tokens > 0, tokens, 1.0), 0.0),
+        need / gpu.dram_capacity,
+    )
+    metrics = jnp.stack([jnp.asarray(x) for x in metrics])
+    rules = jnp.zeros(0)
+    feasible = jnp.all(jnp.stack([r.feasible for r in results]))
+    if tiles is not None:
+        rules = crowding(gpu, task.shapes, tiles)
+        feasible &= jnp.all(legal(gpu, task.shapes, tiles))
+    return Measured(
+        jnp.where(metrics > 0, metrics, 1.0),
+        jnp.asarray(sum(m.weight * r.custom for m, r in pairs)),
+        rules,
+        feasible,
+    )
+
+
+class _Phases(NamedTuple):
+    """One workload on one design."""
+
+    time: Array  # per phase, s
+    energy: Array  # per phase, J
+    custom: Array  # the caller's objective, else 1
+    feasible: Array
+
+
+def _run(
+    task: Task,
+    member: Member,
+    gpu: GpuSpec,
+    point: OperatingPoint,
+    tiles: Tiles | None,
+    exact: bool,
+) -> _Phases:
+    workload = _tiled(member, tiles)
+    if exact or task.custom is not None:
+        found = estimate(workload, gpu, point, task.corrections)
+        custom = jnp.ones(()) if task.custom is None else task.custom(found)
+        phases = found.phases
+        feasible = jnp.all(phases.feasible)
+        return _Phases(phases.time, phases.energy, custom, feasible)
+    _, run = runs(workload, gpu, point, task.corrections, capped=True, bursts=False)
+    return _Phases(run.time, run.energy, jnp.ones(()), jnp.array(True))
+
+
+def _tiled(member: Member, tiles: Tiles | None) -> Workload:
+    """The member's workload with the tiles of its products."""
+    if tiles is None:
+        return member.workload
+    return place(member.workload, member.owner, tiles)

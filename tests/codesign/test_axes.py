@@ -1,0 +1,125 @@
+"""What can be varied, between which bounds, and what is legal there."""
+
+import numpy as np
+import pytest
+
+from diffenergy.codesign.axes import Range, axes
+from diffenergy.codesign.goals import GOALS
+from diffenergy.codesign.growth import grown
+from diffenergy.codesign.legal import moves, nearest, roundings
+from diffenergy.codesign.problem import check_goals
+from diffenergy.hardware import read_gpu
+from tests.codesign.small import problem
+
+H100 = read_gpu("h100-sxm")
+
+
+def test_defaults_are_half_and_twice_and_what_hardware_offers():
+    sms, l2, dram, clock, cap = axes(
+        H100,
+        [
+            Range(name)
+            for name in (
+                "num_sms",
+                "l2_capacity",
+                "dram_bandwidth",
+                "sm_clock",
+                "power_cap",
+            )
+        ],
+    )
+    assert sms.legal == tuple(range(78, 265, 18))  # 132 +- GPCs of 18
+    assert (l2.low, l2.high, l2.legal) == (2.62144e7, 1.048576e8, None)
+    stack = 3.3523e12 / 5
+    assert dram.legal == pytest.approx([n * stack for n in range(3, 11)])
+    assert (clock.low, clock.high) == (3.45e8, 1.98e9)
+    assert len(clock.legal or ()) == 110
+    assert (cap.low, cap.high) == (200, 700)
+
+
+@pytest.mark.parametrize(
+    "wanted, said",
+    [
+        (Range("num_sm"), "`num_sm` cannot be varied; nearest: num_sms"),
+        (Range("warp_size"), "`warp_size` cannot be varied"),
+        (Range("num_sms", 140, 145), "no legal value; nearest: 132, 150"),
+        (Range("l2_capacity", 2e7, 1e7), "give the lower bound first"),
+        (Range("l2_capacity", -1.0, 1e7), "allowed are finite bounds above 0"),
+        (Range("l2_capacity", float("nan"), 1e7), "finite bounds above 0"),
+        (Range("l2_capacity", 20.0, 100.0), "looks like MiB"),
+        (Range("dram_bandwidth", 1e12, 1.3e12), "no legal value"),
+        (Range("mem_clock"), "has no value but"),
+        (Range("tensor_flop_per_cycle_fp4"), "has no value but 0"),
+    ],
+)
+def test_what_cannot_be_varied_is_said(wanted: Range, said: str):
+    with pytest.raises(ValueError, match=said.replace("(", r"\(")):
+        axes(H100, [wanted])
+
+
+def test_a_field_is_varied_once():
+    with pytest.raises(ValueError, match="varied twice"):
+        axes(H100, [Range("num_sms"), Range("num_sms")])
+
+
+def test_goals_are_checked():
+    for goal in GOALS:
+        check_goals([goal])
+    for goals, said in (
+        (["joules"], "allowed are energy, time"),
+        (["energy", "energy"], "twice"),
+        (["energy", "edp"], "single metrics"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            check_goals(goals)
+
+
+def test_what_depends_on_a_number_follows_it():
+    spec = H100.spec
+    values = {"num_sms": spec.num_sms * 2, "dram_bandwidth": spec.dram_bandwidth / 5}
+    gpu = grown(spec, values)
+    assert float(gpu.l2_bytes_per_cycle / spec.l2_bytes_per_cycle) == 2
+    assert float(gpu.dram_capacity / spec.dram_capacity) == pytest.approx(0.2)
+    faster = grown(spec, {"tensor_flop_per_cycle_bf16": 2 * 4096 * spec.num_sms**0})
+    assert float(faster.tensor_flop_per_cycle_fp8) == 2 * 8192
+    own = values | {"l2_bytes_per_cycle": spec.l2_bytes_per_cycle}
+    assert grown(spec, own).l2_bytes_per_cycle == spec.l2_bytes_per_cycle
+
+
+def test_rounding_goes_both_ways_and_steps_go_to_the_next_legal_value():
+    made = axes(H100, [Range("num_sms"), Range("sm_clock"), Range("l2_capacity")])
+    point = np.array([140.0, 1.001e9, 4e7])
+    found = roundings(made, point, np.random.default_rng(0))
+    assert {tuple(row[:2]) for row in found} == {
+        (sms, clock) for sms in (132.0, 150.0) for clock in (9.9e8, 1.005e9)
+    }
+    legal = nearest(made, point[None])[0]
+    assert tuple(legal) == (132.0, 1.005e9, 4e7)
+    steps = moves(made, legal)
+    assert [step for step in steps if step[0] < 2] == [
+        (0, 114.0),
+        (0, 150.0),
+        (1, 9.9e8),
+        (1, 1.02e9),
+    ]
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"limits": {"ttft": 1.0}}, "`ttft` is asked for"),
+        ({"goals": ("energy_per_token",)}, "`energy_per_token` is asked for"),
+        ({"limits": {"area": -1.0}}, "allowed is a number above 0"),
+        ({"limits": {"time": float("nan")}}, "allowed is a number above 0"),
+    ],
+)
+def test_limits_that_make_no_sense(given: dict, said: str):
+    with pytest.raises(ValueError, match=said):
+        problem(["streams"], [Range("num_sms")], **given)
+
+
+def test_tiles_need_a_product_and_something_must_vary():
+    with pytest.raises(ValueError, match="no matrix product has a free tile"):
+        problem(["attention"], [], tiles=True)
+    with pytest.raises(ValueError, match="nothing is varied"):
+        problem(["attention"], [])

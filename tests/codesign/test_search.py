@@ -1,0 +1,161 @@
+"""Searches find what scoring every design finds, and say what holds it back."""
+
+import dataclasses
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffenergy import estimate
+from diffenergy.codesign.axes import Range
+from diffenergy.codesign.engine import Effort, jitted
+from diffenergy.codesign.exact import Judge
+from diffenergy.codesign.legal import better, moved, moves
+from diffenergy.codesign.searching import search
+from diffenergy.codesign.task import hardware
+from diffenergy.hardware.fields import FIELDS
+from tests.codesign.small import everything, part, problem
+
+CLOCKS = Range("sm_clock", 0.9e9, 1.98e9)
+SPACE = (Range("num_sms", 90, 200), Range("dram_bandwidth", 1.3e12, 6e12), CLOCKS)
+EFFORT = Effort(starts=6, rounds=10)
+
+
+def row_of(found, given):
+    """Values of the best design, in the order of the axes."""
+    return np.array([found.best.fields[name] for name in given.task.names])
+
+
+@pytest.mark.parametrize("name", ["products", "streams", "attention", "cuda_cores"])
+def test_equals_brute_force(name: str):
+    """4,000 designs each; several goals and limits on one compiled task."""
+    given = problem([name], SPACE)
+    judged = everything(given)
+    assert len(judged.values) > 2000
+    middle = float(np.median(judged.metrics[:, 3]))
+    slow = 1.1 * judged.metrics[:, 0].min()
+    for goal, limits in (
+        ("energy", {}),
+        ("edp", {"area": middle}),
+        ("energy", {"time": slow, "area": 1.2 * middle}),
+        ("time", {"power": 400.0}),
+    ):
+        asked = dataclasses.replace(given, goals=(goal,), limits=limits)
+        (target,) = asked.targets
+        found = search(asked, EFFORT)
+        best = judged.objective(target)[judged.order(target)[0]]
+        assert found.best.violation == 0
+        assert found.best.objective == pytest.approx(best, rel=1e-9)
+        assert found.evaluations < 4000
+
+
+def test_mix_equals_brute_force_and_is_the_weighted_sum():
+    parts = [part("products", weight=2.0), part("streams", weight=30.0)]
+    from diffenergy.codesign.mixing import build
+    from diffenergy.hardware import read_gpu
+
+    given = build(parts, read_gpu("h100-sxm"), SPACE, goals=("edp",))
+    judged = everything(given)
+    found = search(given, EFFORT)
+    (target,) = given.targets
+    assert found.best.objective == pytest.approx(judged.objective(target).min())
+    alone = [problem([name], SPACE) for name in ("products", "streams")]
+    values = row_of(found, given)[None]
+    both = [Judge(one.task, jitted)(values).metrics[0, :2] for one in alone]
+    time, energy = 2 * both[0] + 30 * both[1]
+    assert (found.best.time, found.best.energy) == pytest.approx((time, energy))
+
+
+def test_same_seed_same_answer_and_no_single_step_is_better():
+    space = (*SPACE, Range("l2_capacity"), Range("tensor_flop_per_cycle_bf16"))
+    given = problem(["products"], space, goals=("edp",), limits={"area": 700.0})
+    one, two = (search(given, EFFORT) for _ in range(2))
+    assert one.best == two.best and one.path == two.path
+    other = search(given, dataclasses.replace(EFFORT, seed=1))
+    assert other.best.objective == pytest.approx(one.best.objective, rel=0.01)
+    point = row_of(one, given)
+    (target,) = given.targets
+    steps = moves(given.axes, point)
+    tried = np.stack([point, *(moved(point, [step]) for step in steps)])
+    judged = Judge(given.task, jitted)(tried)
+    assert not any(better(judged, target, n, 0) for n in range(1, len(tried)))
+
+
+def test_multiplier_is_what_a_looser_limit_gains():
+    """Continuous axes: the multiplier of the area is the slope of the best objective,
+    by two more searches."""
+    space = (Range("l2_capacity"), Range("tensor_flop_per_cycle_bf16"), Range("tdp"))
+    best = {}
+    for area in (760.0, 770.0, 780.0):
+        given = problem(["products"], space, goals=("edp",), limits={"area": area})
+        best[area] = search(given, Effort(starts=6, rounds=20))
+    active = {x.name: x.multiplier for x in best[770.0].active}
+    slope = (best[760.0].best.objective - best[780.0].best.objective) / 20
+    assert active["max_area"] == pytest.approx(slope, rel=0.1)
+
+
+def test_elasticity_is_the_slope_of_the_estimate():
+    """Of a number that no rounding touches: by estimates at 1 % more and less."""
+    given = problem(["streams"], SPACE)
+    found = search(given, EFFORT)
+    elasticity = dict(found.sensitivities)["idle_constant"]
+    values = jnp.asarray(row_of(found, given))
+    gpu, point, _ = hardware(given.task, values, jnp.zeros(len(FIELDS)))
+    workload, energies = given.task.members[0].workload, []
+    for factor in (0.99, 1.01):
+        changed = dataclasses.replace(gpu, idle_constant=gpu.idle_constant * factor)
+        energies.append(float(estimate(workload, changed, point).energy))
+    slope = math.log(energies[1] / energies[0]) / math.log(1.01 / 0.99)
+    assert elasticity == pytest.approx(slope, rel=0.2)
+    assert dict(found.sensitivities)["tensor_flop_per_cycle_fp4"] is None
+
+
+def test_infeasible_comes_back_with_the_closest_design():
+    given = problem(["products"], SPACE, limits={"area": 100.0})
+    found = search(given, EFFORT)
+    least = everything(given).metrics[:, 3].min()
+    assert found.best.violation == pytest.approx(least / 100 - 1)
+
+
+def test_front_of_two_goals_is_near_that_of_all_designs():
+    """Ends exact; no design beats a point by half a per cent in both."""
+    given = problem(["streams"], SPACE, goals=("energy", "time"))
+    found = search(given, EFFORT)
+    judged = everything(given)
+    points = judged.metrics[:, [1, 0]]
+    for score in found.pareto:
+        mine = np.array([score.energy, score.time])
+        assert not (points < 0.995 * mine).all(1).any()
+    assert len(found.pareto) > 5
+    ends = [found.pareto[0].energy, found.pareto[-1].time]
+    assert ends == pytest.approx(points.min(axis=0))
+
+
+def test_own_objective_and_where_it_is_nan():
+    def hot(estimate):
+        return estimate.energy * estimate.time**0.5
+
+    given = problem(["streams"], SPACE, objective=hot)
+    found = search(given, EFFORT)
+    judged = everything(given)
+    assert found.best.objective == pytest.approx(judged.custom.min())
+
+    def broken(estimate):
+        return (1e-3 - estimate.time) ** 0.5
+
+    with pytest.raises(ValueError, match="`broken` is nan at num_sms"):
+        search(problem(["products"], SPACE, objective=broken), EFFORT)
+
+
+def test_interruption_keeps_the_best_so_far():
+    given = problem(["streams"], SPACE)
+
+    def stop(done: int, *_):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    found = search(given, EFFORT, stop)
+    assert found.interrupted
+    assert len(found.path) == 2
+    assert found.best.objective < found.start.objective
