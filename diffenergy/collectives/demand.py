@@ -1,7 +1,7 @@
 """`Demand`: which blocks exist, where they start, and who wants them."""
 
 import dataclasses
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -17,17 +17,7 @@ Collective = Literal[
     "gather",
     "custom",
 ]
-COLLECTIVES: Final[tuple[Collective, ...]] = (
-    "all_gather",
-    "all_to_all",
-    "reduce_scatter",
-    "all_reduce",
-    "broadcast",
-    "reduce",
-    "scatter",
-    "gather",
-    "custom",
-)
+COLLECTIVES: Final[tuple[Collective, ...]] = get_args(Collective)
 REDUCING: Final = ("reduce_scatter", "all_reduce", "reduce")
 """Collectives that add blocks up."""
 
