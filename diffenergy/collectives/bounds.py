@@ -1,48 +1,42 @@
 """Lower bounds on the finish of a collective, in epochs and in s.
 
-Three bounds, each a fact about every schedule:
+Each is a fact about every schedule:
 
 - a block is nowhere before its earliest arrival, the shortest way in time;
 - for every GPU w of a group of nodes, what w wants from outside has to pass the links
   into the group one after the other, each block no sooner than it can be at the link,
   and then has to get to w (groups: single GPUs, chassis, islands that faster links
   join);
+- blocks with one taker fill links with bytes times the way that they go (`prices`);
 - by max-flow, whatever the chunks, a volume wanted at a node passes every cut.
 
-Reductions are bounded on the reversed machine, where they are all-gathers.
+Reductions are bounded on the reversed machine, where they are all-gathers. An
+all-reduce does both, one after the other for each sum: every group with a taker needs
+every sum that has summands elsewhere; k groups receive each sum 2 (k - 1) times where
+nothing between them adds up; and the last sum to be complete has still to spread.
 """
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from .demand import Demand
 from .epochs import EpochModel
+from .gates import Gates, Spread, fluid, gates, receptions, sum_gates, whole_blocks
+from .prices import price_bound, transfers
 from .routes import Clock, distances, epoch_clock, hop_times, second_clock
 from .topology import Topology
 
+_MOST_SIZES: Final = 32
 _ROUNDING: Final = 1e-9
 _FLOW_UNITS: Final = 2**30
 """Integers that max-flow counts in, for the largest capacity."""
-_MOST_CELLS: Final = 5e7
-"""(link, block) pairs of a group beyond which a group is left out."""
 _UNREACHED: Final = (
     "`demand` has a block that cannot reach one of its takers; add links or change "
     "the demand."
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Spread:
-    """Blocks that spread on a machine: of a sum its reversal."""
-
-    topology: Topology
-    source: Int[np.ndarray, " block"]
-    wanted: Bool[np.ndarray, "block node"]
-    size: Float[np.ndarray, " block"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,33 +55,44 @@ def epoch_bound(
 ) -> int:
     """Least epochs of any schedule in the model of epochs: of whole chunks, or of flows
     that carry any part of a chunk (a send in epoch k is there in k + 1 + a)."""
-    bound = 0.0
-    for spread in _spreads(demand, topology):
-        if whole:
-            bound = max(bound, _chunk_bound(spread, epoch_clock(model)))
-        else:
-            delay = model.delay.astype(float)
-            pipes = _Pipes(1 + delay, delay, model.capacity)
-            bound = max(bound, _volume_bound(spread, spread.size / model.chunk, pipes))
-    if np.isinf(bound):
-        raise ValueError(_UNREACHED)
+    delay = model.delay.astype(float)
+    pipes = _Pipes(1 + delay, delay, model.capacity)
+    clock = epoch_clock(model) if whole else None
+    bound = _bound(demand, topology, None if whole else pipes, clock, model.chunk)
     return int(np.ceil(bound - _ROUNDING * max(bound, 1.0)))
 
 
 def second_bound(demand: Demand, topology: Topology, whole: bool = True) -> float:
     """Least s of any schedule; of chunks that may be cut up if not `whole`."""
-    bound = 0.0
     pipes = _Pipes(topology.latencies, topology.latencies, topology.rates)
-    for spread in _spreads(demand, topology):
-        bound = max(bound, _volume_bound(spread, spread.size, pipes))
-        size = demand.size
-        if whole and np.ptp(size) <= _ROUNDING * size.max():
-            clock = second_clock(spread.topology, float(size[0]))
-            bound = max(bound, _chunk_bound(spread, clock))
-    if demand.collective == "all_reduce":
-        bound = max(bound, _gossip_bound(demand, topology))
-    if np.isinf(bound):
-        raise ValueError(_UNREACHED)
+    size = demand.size
+    alike = whole and np.ptp(size) <= _ROUNDING * size.max()
+    clock = second_clock(topology, float(size[0])) if alike else None
+    bound = _bound(demand, topology, pipes, clock, 1.0)
+    if whole and not alike:
+        bound = max(bound, _arrival(demand, topology))
+    for spread in spreads(demand, topology):
+        moved = transfers(spread.source, spread.wanted, spread.size)
+        bound = max(bound, price_bound(moved, spread.topology, whole))
+        if len(spread.source) and (spread.wanted.sum(1) == 1).all():
+            back = _backwards(spread)
+            if len(np.unique(spread.source)) < len(np.unique(back.source)):
+                found = gates(back)
+                alone = _gated(back.topology, found, pipes, clock, 1.0, back)[0]
+                bound = max(bound, alone)
+    return bound
+
+
+def _arrival(demand: Demand, topology: Topology) -> float:
+    """s before which some block of its own size cannot be with a taker; blocks of the
+    largest `_MOST_SIZES` sizes count."""
+    bound = 0.0
+    for spread in spreads(demand, topology):
+        for size in np.unique(spread.size)[-_MOST_SIZES:]:
+            mine = spread.size == size
+            way = distances(spread.topology, second_clock(spread.topology, float(size)))
+            far = np.where(spread.wanted[mine], way[spread.source[mine]], 0.0)
+            bound = max(bound, float(far.max(initial=0.0)))
     return bound
 
 
@@ -95,7 +100,7 @@ def cut_bound(demand: Demand, topology: Topology) -> float:
     """Least s by max-flow, for any chunking: everything that a GPU wants must reach it
     through the network at once, and everything with one taker must leave its GPU."""
     bound = 0.0
-    for spread in _spreads(demand, topology):
+    for spread in spreads(demand, topology):
         source, wanted, size = spread.source, spread.wanted, spread.size
         for node in np.flatnonzero(wanted.any(0)):
             mine = wanted[:, node]
@@ -110,163 +115,128 @@ def cut_bound(demand: Demand, topology: Topology) -> float:
     return bound
 
 
-def _spreads(demand: Demand, topology: Topology) -> list[_Spread]:
+def spreads(demand: Demand, topology: Topology) -> list[Spread]:
     """What spreads: the summands' ways reversed, the results, or both."""
     home = np.arange(len(demand.source)), demand.source
     halves = [(topology.reversed(), demand.parts)] if demand.reduces else []
     if not demand.reduces or demand.collective == "all_reduce":
         halves.append((topology, demand.wanted))
-    spreads = []
+    found = []
     for machine, takers in halves:
         wanted = takers.copy()
         wanted[home] = False
-        spreads.append(_Spread(machine, demand.source, wanted, demand.size))
-    return spreads
+        found.append(Spread(machine, demand.source, wanted, demand.size))
+    return found
 
 
-def groups(topology: Topology) -> Bool[np.ndarray, "group node"]:
-    """Sets of nodes whose links in are counted: GPUs, chassis, islands by rate."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    count = len(topology.nodes)
-    sets = [np.eye(count, dtype=bool)[topology.gpus]]
-    labels = [np.array([node.chassis for node in topology.nodes])]
-    for rate in np.unique(topology.rates)[1:]:
-        fast = topology.rates >= rate
-        ends = topology.sources[fast], topology.targets[fast]
-        graph = coo_array((np.ones(fast.sum()), ends), (count, count))
-        labels.append(connected_components(graph, connection="strong")[1])
-    for label in labels:
-        sets.append(label == np.unique(label[label >= 0])[:, None])
-    members = np.concatenate(sets)
-    inside = members[:, topology.gpus].sum(1)
-    members = members[(inside > 0) & (inside < len(topology.gpus))]
-    return np.unique(members, axis=0)
+def _backwards(spread: Spread) -> Spread:
+    """The same in reversed time, of blocks with one taker: what must leave enters."""
+    wanted = np.zeros_like(spread.wanted)
+    wanted[np.arange(len(wanted)), spread.source] = True
+    taker = spread.wanted.argmax(1)
+    return Spread(spread.topology.reversed(), taker, wanted, spread.size)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Entry:
-    """What must pass the links `into` a group: `blocks`, each wanted by all `takers`,
-    or by one or more of them if not `all_`."""
+def _bound(
+    demand: Demand,
+    topology: Topology,
+    pipes: _Pipes | None,
+    clock: Clock | None,
+    chunk: float,
+) -> float:
+    """Bound by gates: of what may be cut up (`pipes`) and of whole blocks (`clock`), in
+    units of `chunk` B.
 
-    into: Int[np.ndarray, " link"]
-    blocks: Int[np.ndarray, " needed"]
-    takers: Int[np.ndarray, " taker"]
-    all_: bool
-
-
-def _entries(spread: _Spread) -> Iterator[_Entry]:
-    """For each group: every set of blocks that GPUs of it want from outside, with the
-    GPUs that want that set, and what they want together."""
-    topology, wanted = spread.topology, spread.wanted
-    for group in groups(topology):
-        into = np.flatnonzero(~group[topology.sources] & group[topology.targets])
-        members = np.flatnonzero(group)
-        foreign = np.flatnonzero(~group[spread.source])
-        if not len(into) or len(into) * len(foreign) > _MOST_CELLS:
-            continue
-        needed = wanted[np.ix_(foreign, members)]
-        if len(members) == 1:
-            sets, kind = needed.T, np.zeros(1, int)
-        else:
-            sets, kind = np.unique(needed.T, axis=0, return_inverse=True)
-        for row, blocks in enumerate(sets):
-            if blocks.any():
-                yield _Entry(into, foreign[blocks], members[kind == row], True)
-        if len(sets) > 1:
-            some, takers = needed.any(1), members[needed.any(0)]
-            yield _Entry(into, foreign[some], takers, False)
-
-
-def _chunk_bound(spread: _Spread, clock: Clock) -> float:
-    """Bound for whole chunks of one size, in the clock's unit: of links that pass their
-    blocks as early as they can, the n fastest deliveries to the last taker."""
-    topology, source = spread.topology, spread.source
-    way = distances(topology, clock)
-    hop = hop_times(topology, clock)
-    bound = float(np.where(spread.wanted, way[source], 0.0).max(initial=0.0))
+    Raises:
+        ValueError: a block cannot reach one of its takers.
+    """
+    bound = 0.0
+    halves: list[tuple[float, float]] = []
+    for spread in spreads(demand, topology):
+        found = gates(spread)
+        alone, last = _gated(spread.topology, found, pipes, clock, chunk, spread)
+        bound = max(bound, alone)
+        halves.append((alone, last))
     if np.isinf(bound):
-        return bound
-    for entry in _entries(spread):
-        into, count = entry.into, len(entry.blocks)
-        start = way[np.ix_(source[entry.blocks], topology.sources[into])].T
-        passed = _spaced(np.sort(start + hop[into][:, None], 1), clock, into)
-        tail = way[np.ix_(topology.targets[into], entry.takers)]
-        if not entry.all_:
-            tail = tail.min(1, keepdims=True)
-        for column in tail.T:
-            there = (passed + column[:, None]).ravel()
-            bound = max(bound, float(np.partition(there, count - 1)[count - 1]))
+        raise ValueError(_UNREACHED)
+    if demand.collective == "all_reduce":
+        # The last sum spreads when all are in; the first is in before any spreads.
+        (come, first), (go, last) = halves
+        bound = max(bound, come + last, first + go)
+        found = sum_gates(topology, demand.parts, demand.wanted, demand.size)
+        bound = max(bound, _gated(topology, found, pipes, clock, chunk, None)[0])
+        bound = max(bound, _gossip(demand, topology, pipes, clock, chunk))
     return bound
 
 
-def _spaced(
-    ready: Float[np.ndarray, "link block"],
-    clock: Clock,
-    links: Int[np.ndarray, " link"],
-) -> Float[np.ndarray, "link block"]:
-    """When the n-th block can have passed: no sooner than the n-th is ready and `busy`
-    after the one `lanes` before it: c_n = max(ready_n, c_{n - lanes} + busy)."""
-    passed = np.empty_like(ready)
-    for lanes in np.unique(clock.lanes[links]):
-        rows = clock.lanes[links] == lanes
-        turn = np.arange(ready.shape[1]) // lanes
-        wait = turn * clock.busy[links[rows]][:, None]
-        ahead = ready[rows] - wait
-        for lane in range(min(int(lanes), ready.shape[1])):
-            mine = slice(lane, None, int(lanes))
-            ahead[:, mine] = np.maximum.accumulate(ahead[:, mine], axis=1)
-        passed[rows] = ahead + wait
-    return passed
+def _gated(
+    topology: Topology,
+    found: list[Gates],
+    pipes: _Pipes | None,
+    clock: Clock | None,
+    chunk: float,
+    spread: Spread | None,
+) -> tuple[float, float]:
+    """Bound by gates, and the time in which one block can reach all its takers."""
+    bound, single = 0.0, 0.0
+    if pipes is not None:
+        zero = np.zeros_like(pipes.hop)
+        lanes = zero.astype(int)
+        way = distances(topology, Clock(zero, lanes, pipes.hop, pipes.hop, zero))
+        bound, single = _farthest(spread, way)
+        for gate in found:
+            time = fluid(gate, topology, way, pipes.wait, pipes.rate, chunk)
+            bound = max(bound, time)
+    if clock is not None:
+        way, hop = distances(topology, clock), hop_times(topology, clock)
+        far, near = _farthest(spread, way)
+        bound, single = max(bound, far), max(single, near)
+        for gate in found:
+            bound = whole_blocks(gate, topology, clock, way, hop, bound)
+    return bound, single
 
 
-def _volume_bound(
-    spread: _Spread, volume: Float[np.ndarray, " block"], pipes: _Pipes
+def _farthest(
+    spread: Spread | None, way: Float[np.ndarray, "node node"]
+) -> tuple[float, float]:
+    """Longest and shortest time of a block to its farthest taker."""
+    if spread is None or not len(spread.source):
+        return 0.0, 0.0
+    far = np.where(spread.wanted, way[spread.source], 0.0).max(1)
+    return float(far.max()), float(far.min())
+
+
+def _gossip(
+    demand: Demand,
+    topology: Topology,
+    pipes: _Pipes | None,
+    clock: Clock | None,
+    chunk: float,
 ) -> float:
-    """Bound for any cutting up: volume into each group at the rates of its links, each
-    open from when a first part can be there until a last one must leave."""
-    topology, source = spread.topology, spread.source
-    zero = np.zeros_like(pipes.hop)
-    way = distances(topology, Clock(zero, zero.astype(int), pipes.hop, pipes.hop, zero))
-    bound = float(np.where(spread.wanted, way[source], 0.0).max(initial=0.0))
-    if np.isinf(bound):
-        return bound
-    for entry in _entries(spread):
-        into, senders = entry.into, np.unique(source[entry.blocks])
-        first = way[np.ix_(senders, topology.sources[into])].min(0)
-        tail = way[np.ix_(topology.targets[into], entry.takers)].min(1)
-        if entry.all_ and len(entry.takers) == 1:
-            tail = way[topology.targets[into], entry.takers[0]]
-        closed = first + pipes.wait[into] + tail
-        total = float(volume[entry.blocks].sum())
-        bound = max(bound, _fill_time(total, pipes.rate[into], closed))
+    """Bound of an all-reduce by how often groups receive sums."""
+    bound = 0.0
+    for into, times in receptions(topology, demand.parts, demand.wanted):
+        if pipes is not None:
+            volume = float((times * demand.size).sum()) / chunk
+            wait, rate = pipes.wait[into], pipes.rate[into]
+            order = np.argsort(wait)
+            moved = np.cumsum((rate * wait)[order])
+            bound = max(bound, float(((volume + moved) / np.cumsum(rate[order])).min()))
+        if clock is not None:
+            bound = max(bound, _turns(int(times.sum()), clock, into))
     return bound
 
 
-def _fill_time(
-    volume: float, rates: Float[np.ndarray, " link"], closed: Float[np.ndarray, " link"]
-) -> float:
-    """T at which sum of rate max(0, T - closed) reaches `volume`."""
-    order = np.argsort(closed)
-    rate = np.cumsum(rates[order])
-    moved = np.cumsum((rates * np.where(np.isinf(closed), 0, closed))[order])
-    live = np.isfinite(closed[order])
-    if not live.any():
-        return np.inf
-    return float(((volume + moved[live]) / rate[live]).min())
-
-
-def _gossip_bound(demand: Demand, topology: Topology) -> float:
-    """Bound of an all-reduce without switches that reduce, s: n GPUs that all have and
-    want a sum need 2 (n - 1) receptions of it (one-way gossip)."""
-    if any(node.reduces for node in topology.nodes if node.kind != "gpu"):
+def _turns(count: int, clock: Clock, into: np.ndarray) -> float:
+    """When the last of `count` sends of whole blocks over any of the links is there."""
+    if not count:
         return 0.0
-    into = topology.stores[topology.targets]
-    parts = demand.parts.sum(1)
-    same = (demand.parts == demand.wanted).all(1)
-    receptions = np.where(same, 2.0 * (parts - 1), 0.0)
-    return float((receptions * demand.size).sum() / topology.rates[into].sum())
+    lanes, busy = clock.lanes[into], clock.busy[into]
+    # Together they need no more turns than at the mean rate, and one for what is left.
+    turns = int(np.ceil(count / (lanes / busy).sum() / busy.min())) + 1
+    times = clock.arrive[into] + np.arange(turns)[:, None] * busy
+    times = np.repeat(times.ravel(), np.tile(lanes, turns))
+    return float(np.partition(times, count - 1)[count - 1])
 
 
 def _flow_time(

@@ -32,6 +32,8 @@ KEYS: Final = (
     "latency", "latency_source", "nodes", "outer_nodes", "links", "outer_links",
     "media",
 )  # fmt: skip
+_MOST_RATE: Final = 1e16
+"""B/s; more is a slip of the keyboard."""
 _NODE_KEYS: Final = ("names", "copy", "reduces", "chassis")
 _LINK_KEYS: Final = (
     "pairs", "one_way", "rate", "latency", "latency_source", "medium", "source",
@@ -248,6 +250,10 @@ def _rate(row: Mapping[str, Any], where: str) -> float:
     rate = number("rate", row["rate"], "B/s above zero")
     if not rate > 0:
         raise ValueError(f"`rate` is {rate:g}; allowed is any number of B/s above 0.")
+    if rate > _MOST_RATE:
+        raise ValueError(
+            f"`rate` is {rate:g} B/s, which no link has; allowed are {_MOST_RATE:g}."
+        )
     if rate < _LEAST_RATE:
         raise ValueError(
             f"`rate` is {rate:g}, which looks like GB/s; topology files are in B/s, "

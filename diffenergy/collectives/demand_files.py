@@ -13,6 +13,7 @@ from .demand import Demand
 from .demands import check_reachable
 from .topology import Topology
 
+_MOST_BYTES: Final = 1e18
 _COLUMNS: Final = ("source", "chunk", "bytes", "wanted")
 
 
@@ -60,10 +61,17 @@ def read_demand_file(path: str, topology: Topology) -> Demand:
         source.append(_gpu(row[0], topology, where))
         chunk.append(_chunk(row[1], where))
         size.append(_bytes(row[2], where))
-        if size[-1] == 0:
-            raise ValueError(f"{where}: `bytes` is 0; give a number above 0.")
+        if not 0 < size[-1] < _MOST_BYTES:
+            raise ValueError(
+                f"{where}: `bytes` is {size[-1]:g}; give a number above 0."
+            )
         wanted[r, _takers(row[3], topology, where)] = True
         wanted[r, source[-1]] = False
+        if not wanted[r].any():
+            raise ValueError(
+                f"{where}: `wanted` names only the GPU that has the block; name "
+                "another, or leave the row out."
+            )
     names = list(zip(source, chunk, strict=True))
     if len(set(names)) < len(names):
         r = next(r for r, name in enumerate(names) if name in names[:r])
@@ -82,7 +90,7 @@ def read_demand_file(path: str, topology: Topology) -> Demand:
 
 def _cells(path: str) -> list[list[str]]:
     try:
-        text = Path(path).read_bytes().decode("utf-8")
+        text = Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise ValueError(
             f"{path}: the file cannot be read ({error.strerror}); check the path."

@@ -85,7 +85,7 @@ def demand(
 
     **Arguments:**
 
-    - `collective`: any of `COLLECTIVES` but `custom` (see `custom_demand`), common
+    - `collective`: any of `COLLECTIVES` but `custom` (see `demand_files`), common
       spellings too.
     - `size`: B, a number or text such as "1GB".
     - `root`: of broadcast, reduce, scatter, gather: its place among the GPUs that take

@@ -20,6 +20,7 @@ from .what_if import disable, scale
 
 _WHOLE: Final = 1e-6
 """Bytes that a send may lack, as a share of its block, and still be called whole."""
+_MOST_BYTES: Final = 1e18
 COLUMNS: Final = ("chunk", "source", "from", "to", "start_s", "end_s", "bytes")
 """Of the CSV of sends."""
 
@@ -102,8 +103,8 @@ def read_schedule_json(
     table = read_json(path) if table is None else table
     if not isinstance(table, Mapping) or not isinstance(table.get("sends"), list):
         raise ValueError(
-            f"`{path}` has no list `sends`; give JSON of `collective --json` "
-            "(without --no-sends)."
+            f"`{path}` has no list `sends`; give JSON of `collective --json` for one "
+            "size, without --no-sends."
         )
     rows = _checked(table["sends"], str(path))
     topology = _topology(table, str(path)) if topology is None else topology
@@ -164,12 +165,27 @@ def _topology(table: Mapping[str, Any], path: str) -> Topology:
     latency = table.get("latency_s")
     if not isinstance(latency, int | float | None):
         raise ValueError(f"`latency_s` of `{path}` is {latency!r}; give s.")
-    topology = load_topology(name, None if latency is None else float(latency))
-    for pair in table.get("disable") or ():
-        topology = disable(topology, str(pair))
-    for change in table.get("scale") or ():
-        topology = scale(topology, str(change))
+    gpu = table.get("gpu")
+    topology = load_topology(
+        name,
+        None if latency is None else float(latency),
+        gpu if isinstance(gpu, str) else None,
+    )
+    for pair in _texts(table, "disable", path):
+        topology = disable(topology, pair)
+    for change in _texts(table, "scale", path):
+        topology = scale(topology, change)
     return topology
+
+
+def _texts(table: Mapping[str, Any], key: str, path: str) -> list[str]:
+    """A list of texts, empty if there is none."""
+    found = table.get(key)
+    if found is None:
+        return []
+    if not isinstance(found, list) or not all(isinstance(x, str) for x in found):
+        raise ValueError(f"`{key}` of `{path}` is {found!r:.60}; give a list of texts.")
+    return found
 
 
 def _demand(
@@ -229,10 +245,18 @@ def _listed(kind: Collective, rows: list[Any], topology: Topology) -> Demand:
         kind if kind in COLLECTIVES else "custom",
         np.array([_node(topology, str(row["source"])) for row in rows], int),
         np.array([int(row["chunk"]) for row in rows], int),
-        np.array([float(row["bytes"]) for row in rows], float),
+        np.array([_bytes(row["bytes"]) for row in rows], float),
         mask("wanted"),
         mask("parts"),
     )
+
+
+def _bytes(value: Any) -> float:
+    """Size of a block, B."""
+    size = float(value)
+    if not 0 < size < _MOST_BYTES:
+        raise ValueError(f"`bytes` of the demand is {size:g}; give a number above 0.")
+    return size
 
 
 def _node(topology: Topology, name: str) -> int:

@@ -3,29 +3,44 @@
 Blocks with several takers are scheduled on the time-expanded network, in epochs or in
 continuous time; blocks with one taker by queues in continuous time. Sums are what
 spreads on the reversed machine, reversed in time; an all-reduce spreads each sum as
-soon as it is there. The schedule is then replayed with real rates and latencies.
+soon as it is there. The schedule is then re-timed with real rates and latencies.
 """
 
 import dataclasses
 import math
 import time
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from .balanced_ways import balanced_ways
 from .demand import Demand
 from .epochs import EpochModel, epoch_model
-from .list_schedule import Plan, Problem, lanes, list_schedule
+from .list_schedule import Aim, Plan, Problem, lanes, list_schedule
+from .planned_queues import planned_schedule
 from .prune import prune
-from .queues import Errands, queue_schedule
-from .replay import replay
+from .queues import Errands, Trips, queue_schedule
 from .routes import Clock, distances, epoch_clock, routes, second_clock
 from .schedule import Schedule, Sends
+from .simulate import retime
 from .topology import Topology
 
 _REPLAYS: Final = 4
-"""Most replays after the first."""
+"""Most times that it is timed again."""
+_MOST_PLANNED: Final = 1_000_000
+"""(block, link) pairs of all batches together up to which ways are planned."""
+_QUEUES: Final = 3
+"""Batches with free queues where ways are planned too."""
+_WAYS: Final = 12
+_MOST_TRIED: Final = 200_000
+"""Most sets of ways of which every other batch takes the best, and most (block, link)
+pairs of them together,"""
+_OFF: Final = 0.5
+"""begun from prices that are off by up to this share."""
+_ORDERS: Final = 3
+"""Schedules along them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +82,8 @@ def greedy(
     for batch in range(effort.batches):
         seed = effort.seed * effort.batches + batch
         limit = np.inf if best is None else best[0]
-        found = _attempt(topology, demand, model, effort.restarts, seed, limit)
+        aim = Aim(effort.restarts, seed, limit, float(bound))
+        found = _attempt(topology, demand, model, aim)
         if found is not None and (best is None or found[0] < best[0]):
             best = found
         if best is not None and best[0] <= bound * (1 + 1e-9):
@@ -80,7 +96,7 @@ def greedy(
             "use another method."
         )
     epochs = round(best[0]) if tau else None
-    return _tightened(prune(replay(Schedule(topology, demand, best[1], tau, epochs))))
+    return _tightened(prune(retime(Schedule(topology, demand, best[1], tau, epochs))))
 
 
 def _tightened(schedule: Schedule) -> Schedule:
@@ -88,7 +104,7 @@ def _tightened(schedule: Schedule) -> Schedule:
     switch, can change with the times."""
     finish = float(schedule.sends.end.max())
     for _ in range(_REPLAYS):
-        again = replay(schedule)
+        again = retime(schedule)
         sooner = float(again.sends.end.max())
         if not sooner < finish * (1 - 1e-9):
             break
@@ -117,41 +133,66 @@ def _check(topology: Topology, demand: Demand) -> None:
 def _one_taker(
     topology: Topology, demand: Demand, bound: int | float, effort: Effort
 ) -> Schedule:
-    """Queues in continuous time, a batch for each seed."""
+    """Queues in continuous time, a batch for each seed; after the first also along ways
+    that share the links out evenly."""
     live = np.flatnonzero(demand.wanted.any(1))
     errands = Errands(
         demand.source[live], demand.wanted[live].argmax(1), demand.size[live]
     )
     ends = time.monotonic() + effort.time_limit
     best = queue_schedule(topology, errands, effort.seed * effort.batches)
+    planned = round(_MOST_PLANNED / max(1, len(live) * len(topology.links)))
     for batch in range(1, effort.batches):
         if best.finish <= bound * (1 + 1e-9) or time.monotonic() > ends:
             break
         seed = effort.seed * effort.batches + batch
-        found = queue_schedule(topology, errands, seed)
-        best = min(best, found, key=lambda trips: trips.finish)
+        found = [best]
+        if batch <= planned:
+            found += _along_ways(topology, errands, seed, best.finish)
+        if batch < _QUEUES or batch > planned:
+            found.append(queue_schedule(topology, errands, seed))
+        best = min(found, key=lambda trips: trips.finish)
     block = live[best.block]
     size = demand.size[block]
     took = size / topology.rates[best.link] + topology.latencies[best.link]
     phase = np.zeros(len(block), int)
     sends = Sends(block, best.link, best.start, best.start + took, size, phase)
-    return replay(Schedule(topology, demand, sends))
+    return retime(Schedule(topology, demand, sends))
+
+
+def _along_ways(
+    topology: Topology, errands: Errands, seed: int, limit: float
+) -> Iterator[Trips]:
+    """Schedules along the best of some sets of ways, if it can end before `limit`."""
+    rng = np.random.default_rng([seed, len(errands.size)])
+    many = _MOST_TRIED // (len(errands.size) * len(topology.links))
+    tries, off = (1, 0.0) if seed % 2 else (min(max(many, 1), _WAYS), _OFF)
+    choices = []
+    for _ in range(tries):
+        ways = balanced_ways(
+            topology, errands.source, errands.taker, errands.size, rng, off
+        )
+        work = np.zeros(len(topology.links))
+        for way, size in zip(ways, errands.size, strict=True):
+            work[way] += size / topology.rates[way]
+        choices.append((float(work.max()), float(work.sum()), ways))
+    least, _, ways = min(choices)
+    if least < limit:
+        for _ in range(_ORDERS):
+            yield planned_schedule(topology, errands, ways, rng, limit)
 
 
 def _attempt(
     topology: Topology,
     demand: Demand,
     model: EpochModel | None,
-    restarts: int,
-    seed: int,
-    limit: float,
+    aim: Aim,
 ) -> tuple[float, Sends] | None:
     """One batch: finish (epochs or s) and sends in s, as the clock has them."""
     if not demand.reduces:
         clock = _clock(topology, demand, model)
         release, free = _fresh(topology, demand, clock)
-        plan = _spread(topology, clock, demand, demand.wanted, release, free, restarts,
-                       seed, limit)  # fmt: skip
+        plan = _spread(topology, clock, demand, demand.wanted, release, free, aim)
         if plan is None:
             return None
         return plan.finish, _sends(demand, clock, plan, model, 0)
@@ -160,7 +201,10 @@ def _attempt(
     release, free = _fresh(machine, demand, clock)
     away = demand.parts.copy()
     away[np.arange(len(away)), demand.source] = False
-    plan = _spread(machine, clock, demand, away, release, free, restarts, seed, limit)
+    half = aim
+    if demand.collective == "all_reduce":
+        half = dataclasses.replace(aim, least=0.0)
+    plan = _spread(machine, clock, demand, away, release, free, half)
     if plan is None:
         return None
     length = plan.finish
@@ -175,8 +219,7 @@ def _attempt(
     forward = _clock(topology, demand, model)
     _, free = _fresh(topology, demand, forward)
     free = free + np.where(used < length, length - used, 0.0)[:, None]
-    plan = _spread(topology, forward, demand, demand.wanted, release, free, restarts,
-                   seed, limit)  # fmt: skip
+    plan = _spread(topology, forward, demand, demand.wanted, release, free, aim)
     if plan is None:
         return None
     spread = _sends(demand, forward, plan, model, 1)
@@ -211,15 +254,13 @@ def _spread(
     wanted: Bool[np.ndarray, "block node"],
     release: Float[np.ndarray, "node block"],
     free: Float[np.ndarray, "link lane"],
-    restarts: int,
-    seed: int,
-    limit: float,
+    aim: Aim,
 ) -> Plan | None:
     useful = _useful(topology, clock, demand.source, wanted)
     problem = Problem(
         topology, clock, routes(topology, clock), release, wanted.T, useful, free
     )
-    return list_schedule(problem, restarts, seed, limit)
+    return list_schedule(problem, aim)
 
 
 def _useful(
@@ -260,4 +301,5 @@ def _sends(
 def _turn_round(sends: Sends, length: float, model: EpochModel | None) -> Sends:
     """The same sends backwards in time: from end to start."""
     whole = length * (model.tau if model else 1.0)
-    return dataclasses.replace(sends, start=whole - sends.end, end=whole - sends.start)
+    start = np.maximum(whole - sends.end, 0.0)  # below 0 by rounding alone
+    return dataclasses.replace(sends, start=start, end=whole - sends.start)

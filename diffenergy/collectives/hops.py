@@ -69,8 +69,43 @@ def through_switches(
     for (block, node, _), leaving in out.items():
         size = float(schedule.demand.size[block])
         coming = into.get((block, node), [])
+        if sends.bytes[[*coming, *leaving]].min() >= size * (1 - _BYTES):
+            faults += _pair(schedule, coming, leaving, when, slack, feeds)
+            continue
         faults += _match(schedule, coming, leaving, when, slack, _BYTES * size, feeds)
     return feeds, faults
+
+
+def _pair(
+    schedule: Schedule,
+    coming: list[int],
+    leaving: list[int],
+    when: Arrivals,
+    slack: float,
+    feeds: dict[int, list[Part]],
+) -> list[tuple[int, str]]:
+    """Gives every leaving send of a whole block one that has come in, what must go
+    first before others, as long as all find one."""
+    sends = schedule.sends
+    first, last = when.first, when.last
+    coming = sorted(coming, key=lambda s: float(last[s]))
+    leaving = sorted(leaving, key=lambda s: float(sends.start[s]))
+    may = {
+        send: [
+            source
+            for source in coming
+            if first[source] - slack <= sends.start[send] <= last[source] + slack
+            and last[source] <= when.leaves[send] + slack
+        ]
+        for send in leaving
+    }
+    owner: dict[int, int] = {}
+    lost = [send for send in leaving if not _chooses(send, may, owner)]
+    for source, send in owner.items():
+        feeds[send] = [Part(source, 0.0, float(sends.bytes[source]))]
+    for send in lost:
+        feeds[send] = []
+    return [(n, _reason(schedule, coming, n, when, slack)) for n in lost[:1]]
 
 
 def _match(
@@ -142,8 +177,9 @@ def into_sums(
     switch reduces; and the sends into switches that none takes.
 
     Those whose last byte comes first choose first, the earliest that may take them and
-    has nothing yet (for sends of equal lengths a matching of all, if there is one);
-    what is left joins others in switches that reduce. Nothing goes back at once.
+    has nothing yet; who finds none makes others choose again, so that as many as can
+    have one of their own. What is left joins others in switches that reduce. Nothing
+    goes back at once.
     """
     sends, topology = schedule.sends, schedule.topology
     when = arrivals(schedule) if when is None else when
@@ -152,30 +188,50 @@ def into_sums(
     leaving: dict[tuple[int, int], list[int]] = {}
     for send in out[np.argsort(sends.start[out], kind="stable")].tolist():
         leaving.setdefault((int(sends.block[send]), int(source[send])), []).append(send)
-    feeds: dict[int, list[Part]] = {int(send): [] for send in out}
 
-    def taker(send: int, shared: bool) -> int | None:
-        for other in leaving.get((int(sends.block[send]), int(target[send])), []):
-            if (
-                (shared or not feeds[other])
-                and target[other] != source[send]
-                and when.first[send] - slack <= sends.start[other]
-                and sends.start[other] <= when.last[send] + slack
-                and when.last[send] <= when.leaves[other] + slack
-            ):
-                return other
-        return None
+    def takers(send: int) -> list[int]:
+        here = leaving.get((int(sends.block[send]), int(target[send])), [])
+        return [
+            other
+            for other in here
+            if target[other] != source[send]
+            and when.first[send] - slack <= sends.start[other]
+            and sends.start[other] <= when.last[send] + slack
+            and when.last[send] <= when.leaves[other] + slack
+        ]
 
     into = np.flatnonzero(ways_in & ~topology.stores[target])
-    left = into[np.argsort(when.last[into], kind="stable")].tolist()
-    for shared in (False, True):
-        rest: list[int] = []
-        for send in left:
-            reduces = topology.nodes[int(target[send])].reduces
-            other = None if shared and not reduces else taker(send, shared)
-            if other is None:
-                rest.append(send)
-            else:
-                feeds[other].append(Part(send, 0.0, float(sends.bytes[send])))
-        left = rest
-    return feeds, left
+    into = into[np.argsort(when.last[into], kind="stable")].tolist()
+    may = {send: takers(send) for send in into}
+    owner: dict[int, int] = {}
+    left = [send for send in into if not _chooses(send, may, owner)]
+    adds = [n for n in left if topology.nodes[int(target[n])].reduces and may[n]]
+    feeds: dict[int, list[Part]] = {int(send): [] for send in out}
+    for send, other in [(n, o) for o, n in owner.items()] + [
+        (n, may[n][0]) for n in adds
+    ]:
+        feeds[other].append(Part(send, 0.0, float(sends.bytes[send])))
+    return feeds, [send for send in left if send not in adds]
+
+
+def _chooses(send: int, may: dict[int, list[int]], owner: dict[int, int]) -> bool:
+    """Whether `send` comes to own one of those that it `may` have, if need be by others
+    that choose again: a shortest chain of moves."""
+    asked: dict[int, int] = {}
+    queue = [send]
+    for mover in queue:
+        for other in may[mover]:
+            if other in asked:
+                continue
+            asked[other] = mover
+            if other in owner:
+                queue.append(owner[other])
+                continue
+            last = other
+            while last is not None:  # back along the chain
+                mover = asked[last]
+                left = next((o for o in may[mover] if owner.get(o) == mover), None)
+                owner[last] = mover
+                last = left
+            return True
+    return False

@@ -21,6 +21,10 @@ _SAME: Final = 1e-9
 """Times this near each other, relative to a link's time, are one moment."""
 _SMALL: Final = 100
 """Nodes up to which the ways still to go are weighed."""
+_DEADLINES: Final = 4
+"""Different deadlines among restarts."""
+_SOONER: Final = 1e-6
+"""Least gain that counts, as a share of the finish."""
 _ISLAND: Final = 1e4
 """Weight of a chunk that is new to an island, in GPUs that lack a chunk."""
 
@@ -50,14 +54,34 @@ class Plan:
     finish: float
 
 
-def list_schedule(
-    problem: Problem, restarts: int, seed: int, give_up: float = np.inf
-) -> Plan | None:
-    """The restart that finishes first; None if none finishes within `give_up`."""
-    state = _State(problem, restarts, np.random.default_rng(seed))
-    while state.advance(give_up):
+@dataclasses.dataclass(frozen=True)
+class Aim:
+    """How to search: restarts from a seed, for a finish below `limit` and at best at
+    `least`, in the clock's unit."""
+
+    restarts: int
+    seed: int
+    limit: float = np.inf
+    least: float = 0.0
+
+    @property
+    def deadlines(self) -> Float[np.ndarray, " restart"]:
+        """When everything must be there in each restart: without a limit, never; then
+        from just below it down towards the least, so that slow links stand still
+        rather than bring something too late."""
+        if np.isinf(self.limit):
+            return np.full(self.restarts, np.inf)
+        share = (np.arange(self.restarts) % _DEADLINES) / _DEADLINES
+        below = self.limit * (1 - _SOONER)
+        return np.maximum(self.least, below - share * max(0.0, below - self.least))
+
+
+def list_schedule(problem: Problem, aim: Aim) -> Plan | None:
+    """The restart that finishes first; None if none finishes below the limit."""
+    state = _State(problem, aim)
+    while state.advance():
         state.send()
-    return state.best(give_up)
+    return state.best()
 
 
 def lanes(clock: Clock, most: int) -> Float[np.ndarray, "link lane"]:
@@ -66,17 +90,27 @@ def lanes(clock: Clock, most: int) -> Float[np.ndarray, "link lane"]:
     return np.where(np.arange(count.max()) < count[:, None], 0.0, np.inf)
 
 
-def islands(topology: Topology) -> Int[np.ndarray, " node"]:
-    """Number of the island of each node: GPUs that links of at least half the greatest
-    rate join."""
+def islands(topology: Topology) -> Int[np.ndarray, "level node"]:
+    """Number of the island of each node, at one level or more: GPUs that links of at
+    least half the greatest rate join, then those that slower links join too, as long
+    as that makes fewer islands and not one."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    fast = topology.rates >= 0.5 * topology.rates.max()
-    count = len(topology.nodes)
-    ends = topology.sources[fast], topology.targets[fast]
-    graph = coo_array((np.ones(fast.sum()), ends), (count, count))
-    return np.asarray(connected_components(graph, connection="strong")[1], int)
+    count, half = len(topology.nodes), 0.5 * topology.rates.max()
+    slower = np.unique(topology.rates[topology.rates < half])[::-1]
+    levels: list[np.ndarray] = []
+    for rate in [half, *slower.tolist()]:
+        fast = topology.rates >= rate
+        ends = topology.sources[fast], topology.targets[fast]
+        graph = coo_array((np.ones(fast.sum()), ends), (count, count))
+        label = connected_components(graph, connection="strong")[1]
+        inside = len(np.unique(label[topology.gpus]))
+        if not levels:
+            levels.append(label)
+        elif 1 < inside < len(np.unique(levels[-1][topology.gpus])):
+            levels.append(label)
+    return np.stack(levels).astype(int)
 
 
 def _remaining(problem: Problem) -> Float[np.ndarray, "node block"]:
@@ -96,8 +130,10 @@ def _remaining(problem: Problem) -> Float[np.ndarray, "node block"]:
 class _State:
     """Where every restart stands; the leading axis of all arrays is the restart."""
 
-    def __init__(self, problem: Problem, restarts: int, rng: np.random.Generator):
+    def __init__(self, problem: Problem, aim: Aim):
+        rng, restarts = np.random.default_rng(aim.seed), aim.restarts
         self.problem, self.rng = problem, rng
+        self.limit, self.deadline = aim.limit, aim.deadlines
         shape = (restarts, 1, 1)
         self.ready = np.tile(problem.release, shape)
         self.free = np.tile(problem.free, shape)
@@ -118,7 +154,9 @@ class _State:
         pairs = np.unique(pairs, axis=1)
         self.exits, self.lead = pairs[0].astype(int), pairs[1]
         label = islands(problem.topology)
-        self.island = label
+        self.nodes = label.shape[1]
+        self.level, self.levels = np.arange(restarts) // 2 % len(label), label
+        self.island = label[self.level]
         # Every other restart brings each block into an island only once.
         self.sparing = (np.arange(restarts) % 2 == 1) & (label.max() > 0)
         self.spread = np.zeros((restarts, label.max() + 1, problem.release.shape[1]))
@@ -128,9 +166,9 @@ class _State:
 
     def _note(self, restart: np.ndarray, node: np.ndarray, block: np.ndarray) -> None:
         np.add.at(self.holders, (restart, block), 1)
-        np.add.at(self.spread, (restart, self.island[node], block), 1)
+        np.add.at(self.spread, (restart, self.island[restart, node], block), 1)
 
-    def advance(self, give_up: float) -> bool:
+    def advance(self) -> bool:
         """Move each unfinished restart to its next moment; False at the end of all."""
         problem = self.problem
         lacking = np.isinf(self.ready) & problem.wanted
@@ -143,7 +181,7 @@ class _State:
             # A way in can be taken before its way out is free.
             begin = self.free[:, self.exits].min(-1) - self.lead
             moment = np.minimum(moment, self._next(begin))
-        self.time = np.where(open_ & (moment <= give_up), moment, np.inf)
+        self.time = np.where(open_ & (moment <= self.deadline), moment, np.inf)
         live = np.isfinite(self.time)[:, None, None]
         self.have = (self.ready <= self.time[:, None, None] + self.step) & live
         self.lack = np.isinf(self.ready) & problem.useful
@@ -158,7 +196,7 @@ class _State:
         self, restart: np.ndarray, node: np.ndarray, shape: tuple[int, ...]
     ) -> np.ndarray:
         """How much sending each block to `node` is worth; (..., block)."""
-        fresh = self.spread[restart, self.island[node]] == 0
+        fresh = self.spread[restart, self.island[restart, node]] == 0
         rare = -self.holders[restart]
         noise = self.rng.random(shape) * self.noise[restart][..., None]
         far = self.remaining[node] * self.haste[restart][..., None]
@@ -171,8 +209,8 @@ class _State:
         restart does not spare."""
         if not self.sparing.any():
             return np.ones(1, bool)
-        into = self.island[node]
-        free = ~self.sparing[restart] | (into == self.island[source])
+        into = self.island[restart, node]
+        free = ~self.sparing[restart] | (into == self.island[restart, source])
         return free[..., None] | (self.spread[restart, into] == 0)
 
     def _once(
@@ -181,11 +219,14 @@ class _State:
         """`can` (restart, way, block) with one way into each other island where the
         restart spares."""
         spares = self.sparing[restart][:, None, None]
-        for island in np.unique(self.island[node]):
-            if island != self.island[source]:
-                ways = self.rng.permutation(np.flatnonzero(self.island[node] == island))
-                some = can[:, ways]
-                can[:, ways] = some & (~spares | (some.cumsum(1) == 1))
+        for level, label in enumerate(self.levels):
+            rows = np.flatnonzero(self.level[restart] == level)
+            for island in np.unique(label[node]):
+                if island != label[source]:
+                    ways = self.rng.permutation(np.flatnonzero(label[node] == island))
+                    mine = np.ix_(rows, ways)
+                    some = can[mine]
+                    can[mine] = some & (~spares[rows] | (some.cumsum(1) == 1))
         return can
 
     def send(self) -> None:
@@ -217,7 +258,8 @@ class _State:
         source, node = routes.source[way], routes.target[way]
         can = self.have[r, source] & self.lack[r, node]
         can &= self._worthwhile(r, source, node)
-        some = can.any(1)
+        there = self.time[r] + routes.arrive[way]
+        some = can.any(1) & (there <= self.deadline[r] + self.step)
         r, p, way, source, node, can, rows = (
             column[some] for column in (r, p, way, source, node, can, rows)
         )
@@ -225,8 +267,8 @@ class _State:
             return rows
         score = np.where(can, self._score(r, node, can.shape), -np.inf)
         block = score.argmax(1)
-        into = self.island[node]
-        shared = (into != self.island[source]) & (self.spread[r, into, block] == 0)
+        into = self.island[r, node]
+        shared = (into != self.island[r, source]) & (self.spread[r, into, block] == 0)
         key = np.stack([r, into, block, np.where(shared, -1, np.arange(len(r)))], 1)
         first = np.zeros(len(r), bool)
         first[np.unique(key, axis=0, return_index=True)[1]] = True
@@ -250,7 +292,7 @@ class _State:
         can = self.have[restart, source[port]] & self.lack[restart, target[port]]
         choices = can.sum(1)
         rows = np.flatnonzero(choices)
-        group = restart[rows] * len(self.island) + target[port[rows]]
+        group = restart[rows] * self.nodes + target[port[rows]]
         key = choices[rows] + self.rng.random(len(rows)) * self.noise[restart[rows]]
         order = np.lexsort((key, group))
         rows, group = rows[order], group[order]
@@ -283,7 +325,8 @@ class _State:
         path, used = routes.links[ways], routes.links[ways] >= 0
         soonest = self.free[:, path].min(-1)  # (restart, way, hop)
         late = soonest > now[..., None] + routes.offset[ways]
-        clear = ~(late & used).any(-1)
+        there = self.time[:, None] + routes.arrive[ways]
+        clear = ~(late & used).any(-1) & (there <= (self.deadline + self.step)[:, None])
         restart = np.flatnonzero(clear.any(1))
         if not len(restart):
             return False
@@ -297,7 +340,7 @@ class _State:
         can &= self._worthwhile(restart[:, None], source, node)
         can = self._once(restart, can, int(source[0]), node)
         score = self._score(restart[:, None], node, can.shape)
-        worth = np.where(can, score + len(self.island) + 1, 0.0)
+        worth = np.where(can, score + self.nodes + 1, 0.0)
         if routes.fans[ways[0]]:
             block = worth.sum(1).argmax(1)
             taken = can[np.arange(len(restart)), :, block]
@@ -333,12 +376,12 @@ class _State:
         self._note(restart, node, block)
         self.log.append((restart, way, block, start))
 
-    def best(self, give_up: float) -> Plan | None:
+    def best(self) -> Plan | None:
         """The sends of the restart that ends first."""
         wanted = np.where(self.problem.wanted, self.ready, 0.0)
         finish = wanted.max((1, 2))
         winner = int(finish.argmin())
-        if not finish[winner] <= give_up + self.step or np.isinf(finish[winner]):
+        if not finish[winner] <= self.limit + self.step or np.isinf(finish[winner]):
             return None
         if not self.log:
             nothing = np.zeros(0, int)
@@ -360,11 +403,12 @@ def plan(
     finish: float,
 ) -> Plan:
     """Trips along routes as sends: trips of a block that begin together on one link
-    share what their routes share."""
+    share what their routes share, if the relays on them copy."""
     trip, hop = np.nonzero(routes.links[way] >= 0)
     link = routes.links[way[trip], hop]
     at = start[trip] + routes.offset[way[trip], hop]
-    rows = np.unique(np.stack([at, link, block[trip]], 1), axis=0)
+    apart = np.where(routes.fans[way[trip]], -1, trip)
+    rows = np.unique(np.stack([at, link, block[trip], apart], 1), axis=0)
     return Plan(
         rows[:, 1].astype(int), rows[:, 2].astype(int), rows[:, 0], float(finish)
     )

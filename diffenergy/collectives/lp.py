@@ -7,7 +7,7 @@ chunks, f[s, l, k] of what began at s enters link l in epoch k; h[s, n, k] waits
   - sum over links l out of n of f[s, l, k], with hop_l = 1 + delay_l;
 - h[s, s, 0-] = all that s sends, h[s, n, horizon] = what n wants of s;
 - a switch holds nothing: the same with h = 0;
-- sum over s of f[s, l, k] <= capacity_l; least sum of all f.
+- sum over s of f[s, l, k] <= capacity_l; least sum of all f, or of cost_l f.
 
 The horizon is the least at which this has a solution: a static flow gives a bound (each
 link carries something of use only between the earliest arrival at its start and the
@@ -69,9 +69,14 @@ def grouped(
 
 
 def flow_model(
-    topology: Topology, demand: Demand, model: EpochModel, horizon: int
+    topology: Topology,
+    demand: Demand,
+    model: EpochModel,
+    horizon: int,
+    link_cost: Float[np.ndarray, " link"] | None = None,
 ) -> FlowModel:
-    """The equations above as one sparse matrix."""
+    """The equations above as one sparse matrix; `link_cost`: of a chunk over each link
+    (None: 1)."""
     sources, wanted = grouped(demand, model.chunk)
     found = _reach(topology, demand, model, sources, wanted, horizon)
     hop = 1 + model.delay
@@ -110,7 +115,8 @@ def flow_model(
     low = np.concatenate([balance, np.full(len(load), -np.inf), missing])
     high = np.concatenate([balance, capacity, missing])
     count = len(flows) + len(held)
-    cost = np.concatenate([np.ones(len(flows)), np.zeros(len(held))])
+    passing = np.ones(len(flows)) if link_cost is None else link_cost[link]
+    cost = np.concatenate([passing, np.zeros(len(held))])
     linear = LinearModel(
         matrix,
         low,
@@ -149,6 +155,15 @@ def _reach(
     return reach(topology, whole, 1 + model.delay, horizon)
 
 
+def flow_count(
+    topology: Topology, demand: Demand, model: EpochModel, horizon: int
+) -> int:
+    """Flows (source, link, epoch) of `flow_model`, without building it."""
+    sources, wanted = grouped(demand, model.chunk)
+    found = _reach(topology, demand, model, sources, wanted, horizon)
+    return int(np.maximum(found.last - found.first + 1, 0).sum())
+
+
 def static_bound(
     topology: Topology, demand: Demand, model: EpochModel, child: Worker
 ) -> int:
@@ -159,9 +174,10 @@ def static_bound(
     sources, wanted = grouped(demand, model.chunk)
     far = nearest + 1
     found = _reach(topology, demand, model, sources, wanted, far)
-    idle = np.where(found.useful, found.first + far - 1 - found.last, far)
     usable = found.useful.any(axis=0)
-    idle = idle.min(axis=0)
+    first = np.where(found.useful, found.first, far).min(axis=0)
+    after = np.where(found.useful, far - 1 - found.last, far).min(axis=0)
+    idle = np.where(usable, first + after, far)
     nodes, links, count = len(topology.nodes), len(topology.links), len(sources)
     source, link = np.divmod(np.arange(count * links), links)
     flows = np.arange(count * links)
@@ -202,15 +218,18 @@ def lp(
     *,
     low: int = 0,
     high: int | None = None,
+    link_cost: Float[np.ndarray, " link"] | None = None,
     solver: str = "glop",
     time_limit: float = 3600.0,
     watch: Watch | None = None,
 ) -> Found:
-    """The schedule of fewest epochs and, at those, of least volume over links.
+    """The schedule of fewest epochs and, at those, of least volume over links, or of
+    least `link_cost` (of a chunk over each link; near 1, as solvers round).
 
     `low`, `high`: horizons between which to look (a bound of one's own, the user's
     limit). `infeasible_at` of the answer is the longest horizon that a linear program
-    proves too short (0: none had to; the static bound proves the rest).
+    proves too short (0: none had to; the static bound proves the rest). `status` is
+    `optimal` if no horizon between is left.
 
     Raises:
         ValueError: blocks with several takers, sums, or a wish that no way leads to.
@@ -226,7 +245,7 @@ def lp(
                 if short >= high:
                     return Found(None, "infeasible", short, spent)
                 horizon = high
-            flows = flow_model(topology, demand, model, horizon)
+            flows = flow_model(topology, demand, model, horizon, link_cost)
             answer = child.solve(
                 flows.linear, solver, time_limit=max(left, 0.1), watch=watch
             )
@@ -240,7 +259,9 @@ def lp(
                 long, best = horizon, (flows, answer)
     if best is None:
         return Found(None, "unknown", tried, spent)
-    return _found(topology, demand, model, *best, tried, spent)
+    found = _found(topology, demand, model, *best, tried, spent)
+    proven = long is not None and long - short <= 1
+    return found if proven else dataclasses.replace(found, status="feasible")
 
 
 def _found(

@@ -24,6 +24,7 @@ from .constraints import Rows, rows
 from .demand import Demand
 from .epoch_schedule import Found, epoch_schedule
 from .epochs import EpochModel
+from .needed import needed
 from .orbits import Symmetry, no_symmetry
 from .reach import least_horizon, reach
 from .solver import Answer, LinearModel, Watch, Worker, worker
@@ -221,7 +222,10 @@ def _found(
     pair, epoch, column = columns.sends(block, link)
     chosen = answer.values[column] > 0.5
     block, link, epoch = block[pair[chosen]], link[pair[chosen]], epoch[chosen]
-    schedule = epoch_schedule(topology, demand, model, block, link, epoch)
+    kept = needed(topology, demand, model, block, link, epoch)
+    schedule = epoch_schedule(
+        topology, demand, model, block[kept], link[kept], epoch[kept]
+    )
     return Found(
         schedule,
         answer.status,

@@ -93,10 +93,29 @@ def msccl_xml(schedule: Schedule) -> str:
             "the JSON of sends."
         )
     pieces = _pieces(schedule)
+    if not _whole_machine(demand):
+        raise ValueError(
+            "`tenants` run this collective in groups; MSCCL has one for all GPUs, so "
+            "export the JSON of sends."
+        )
     program = _Program(schedule, pieces)
     for transfer in sorted(_transfers(schedule, pieces), key=_order):
         program.add(transfer)
     return program.xml()
+
+
+def _whole_machine(demand: Demand) -> bool:
+    """Whether all GPUs that take part run one collective."""
+    part = np.zeros(demand.wanted.shape[1], bool)
+    part |= (demand.wanted | demand.parts).any(axis=0)
+    part[demand.source] = True
+    takers = demand.wanted | demand.parts
+    takers[np.arange(len(takers)), demand.source] = True
+    if demand.collective != "all_to_all":
+        return bool((takers == part).all())
+    pairs = np.zeros((len(part), len(part)), bool)
+    np.logical_or.at(pairs, demand.source, takers)
+    return bool((pairs[part] == part).all())
 
 
 def _order(transfer: _Transfer) -> tuple[float, float, int, int, int, int]:

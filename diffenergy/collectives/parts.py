@@ -14,6 +14,10 @@ from .topology import Topology
 
 _DUST: Final = 1e-7
 """Chunks below which an amount is rounding."""
+_LOOSE: Final = (
+    "`solver` leaves {missing:.3g} chunks of a wish unserved, so loosely does it keep "
+    "equations; take glop."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,14 +122,14 @@ def _made_up(
     """The paths with what rounding lost put on the largest.
 
     Raises:
-        RuntimeError: more is missing than rounding explains.
+        ValueError: more is missing than rounding explains.
     """
     if missing <= 0 or not found:
         if missing > 1e-4:
-            raise RuntimeError(f"a flow leaves {missing:g} chunks of a wish unserved")
+            raise ValueError(_LOOSE.format(missing=missing))
         return found
     if missing > 1e-4:
-        raise RuntimeError(f"a flow leaves {missing:g} chunks of a wish unserved")
+        raise ValueError(_LOOSE.format(missing=missing))
     largest = max(range(len(found)), key=lambda n: found[n][1])
     path, amount = found[largest]
     found[largest] = (path, amount + missing)

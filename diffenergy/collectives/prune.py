@@ -6,7 +6,8 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Int
 
-from .replay import tied
+from .feeds import passed_on, stated
+from .groups import SAME
 from .schedule import Schedule, Sends
 
 _WHOLE: Final = 1 - 1e-9
@@ -49,8 +50,9 @@ def _needed(schedule: Schedule) -> Bool[np.ndarray, " send"]:
     first[key[order][::-1]] = order[::-1]
     first[np.arange(blocks) * nodes + demand.source] = -1  # nothing new at home
     feeder = first[sends.block * nodes + source]
-    into, out = tied(schedule)
-    feeder[out] = into  # what leaves a relay came in for it
+    slack = SAME * float(sends.end.max())
+    passed = passed_on(schedule, stated(schedule), slack)
+    feeder[passed.out] = passed.into  # what leaves a switch came in for it
     wanted = demand.wanted & topology.stores
     needed = np.zeros(len(sends), bool)
     last = first[wanted.ravel()]

@@ -8,6 +8,7 @@ import dataclasses
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +35,8 @@ _MET: Final = "6-Demand_Met"
 _PATHS: Final = "7-chunk paths"
 _LEAST: Final = 1e-6
 """Volumes below this share of a chunk are rounding."""
+_MOST: Final = 1e12
+"""Numbers above this are no epoch, time or bandwidth."""
 
 
 def is_published(table: object) -> bool:
@@ -46,10 +49,14 @@ def read_json(path: Path | str) -> Any:
     try:
         data = Path(path).read_bytes()
         text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-        return json.loads(text)
+        return json.loads(text.decode("utf-8-sig"))
     except OSError as error:
         raise ValueError(f"`{path}` cannot be read: {error.strerror}.") from error
-    except (EOFError, UnicodeDecodeError, ValueError) as error:
+    except RecursionError:
+        raise ValueError(
+            f"`{path}` is nested too deeply; give a file as it was written."
+        ) from None
+    except (EOFError, UnicodeDecodeError, ValueError, zlib.error) as error:
         raise ValueError(
             f"`{path}` is not whole JSON ({error}); give a file as it was written."
         ) from error
@@ -69,20 +76,13 @@ def read_published(path: Path | str, topology: Topology) -> Schedule:
             "published TE-CCL files have one of them."
         )
     try:
-        tau = float(table["1-Epoch_Duration"])
-        epochs = int(table["3-Epochs_Required"])
-        buffer = float(table["5-Algo_Bandwidth"]) * 1e9
-        chunk = buffer * float(table["4-Collective_Finish_Time"]) / topology.buffer_gpus
+        tau = _number(table, "1-Epoch_Duration", path)
+        epochs = int(_number(table, "3-Epochs_Required", path))
+        buffer = _number(table, "5-Algo_Bandwidth", path) * 1e9
+        took = _number(table, "4-Collective_Finish_Time", path)
+        chunk = buffer * took / topology.buffer_gpus
         flows = _flows(table)
-    except Violation:
-        raise
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
         raise ValueError(
             f"`{path}` lacks {error} or has it wrong; published TE-CCL files have it."
         ) from error
@@ -94,6 +94,18 @@ def read_published(path: Path | str, topology: Topology) -> Schedule:
     if _GATHER in table and _MET in table:
         _check_claims(table[_MET], topology, demand)
     return _schedule(topology, demand, hops, (tau, epochs))
+
+
+def _number(table: Mapping[str, Any], key: str, path: Path | str) -> float:
+    """A positive number of the file's head."""
+    value: Any = table.get(key)
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    if not known or not 0 < value < _MOST:
+        raise ValueError(
+            f"`{key}` of `{path}` is {value!r:.40}; published TE-CCL files have a "
+            "number above 0 there."
+        )
+    return float(value)
 
 
 def _check_claims(met: Any, topology: Topology, demand: Demand) -> None:

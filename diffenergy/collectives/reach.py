@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from .demand import Demand
+from .routes import shortest
 from .topology import Topology
 
 _NEVER: Final = 1 << 30
@@ -37,14 +38,10 @@ class Reach:
 def distances(
     topology: Topology, hop: Int[np.ndarray, " link"]
 ) -> Int[np.ndarray, "node node"]:
-    """Least epochs from each node to each, `hop` epochs a link (Floyd-Warshall)."""
-    count = len(topology.nodes)
-    away = np.full((count, count), _NEVER)
-    np.minimum.at(away, (topology.sources, topology.targets), hop)
-    np.fill_diagonal(away, 0)
-    for middle in range(count):
-        np.minimum(away, away[:, middle, None] + away[None, middle], out=away)
-    return np.minimum(away, _NEVER)
+    """Least epochs from each node to each, `hop` epochs a link; `_NEVER` without a
+    way."""
+    away = shortest(topology, hop.astype(float))
+    return np.where(np.isfinite(away), np.rint(away), _NEVER).astype(int)
 
 
 def least_horizon(

@@ -22,6 +22,7 @@ from .demand import Demand
 from .epoch_schedule import Found, epoch_schedule
 from .epochs import EpochModel
 from .milp import check_epochs, whole_model
+from .needed import needed
 from .orbits import no_symmetry
 from .reach import Reach, distances, least_horizon
 from .solver import Watch, worker
@@ -100,7 +101,9 @@ def rounds(
             idle = idle + length if len(picked[0]) == len(before[0]) else 0
             if idle > longest:
                 return Found(None, "unknown", 0, time.perf_counter() - began)
-    schedule = epoch_schedule(topology, demand, model, *picked)
+    kept = needed(topology, demand, model, *picked)
+    chosen = (column[kept] for column in picked)
+    schedule = epoch_schedule(topology, demand, model, *chosen)
     if high is not None and (schedule.epochs or 0) > high:
         return Found(None, "infeasible", 0, time.perf_counter() - began)
     return Found(schedule, "feasible", 0, time.perf_counter() - began)

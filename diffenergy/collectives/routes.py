@@ -123,10 +123,17 @@ def _spread(
 def distances(topology: Topology, clock: Clock) -> Float[np.ndarray, "node node"]:
     """Least time from when a node has a chunk to when another has it, infinite without
     a way; out of a switch only what comes after the transmission counts."""
+    return shortest(topology, hop_times(topology, clock))
+
+
+def shortest(
+    topology: Topology, weight: Float[np.ndarray, " link"]
+) -> Float[np.ndarray, "node node"]:
+    """Least sum of link weights (0 or more) from each node to each, infinite without a
+    way."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 
-    weight = hop_times(topology, clock)
     count = len(topology.nodes)
     table = np.full((count, count), np.inf)
     np.minimum.at(table, (topology.sources, topology.targets), weight)

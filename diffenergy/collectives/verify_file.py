@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any, Final
 
 from .export import read_schedule_json
 from .msccl_read import read_msccl
@@ -10,6 +11,10 @@ from .schedule import Schedule
 from .simulate import finish
 from .topology import Topology
 from .verify import Verified, verify
+from .violation import Violation
+
+_TIME: Final = 1e-6
+"""Share by which a stated finish may be less."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +52,21 @@ def verify_file(
         schedule, verified = run_published(given)
         return Checked("te-ccl", schedule, verified, verified.finish)
     schedule = read_schedule_json(path, topology, table)
-    return _checked("diffenergy", schedule, verify(schedule))
+    checked = _checked("diffenergy", schedule, verify(schedule))
+    _check_claim(table.get("finish_s"), checked.verified.finish)
+    return checked
+
+
+def _check_claim(stated: Any, finish: float) -> None:
+    """What a file says of its finish must not be better than what its sends do."""
+    if stated is None:
+        return
+    known = isinstance(stated, int | float) and not isinstance(stated, bool)
+    if not known or not stated >= finish * (1 - _TIME):
+        raise Violation(
+            f"`finish_s` is {stated!r}, but the last wanted block arrives at "
+            f"{finish:.9g} s."
+        )
 
 
 def _checked(kind: str, schedule: Schedule, verified: Verified) -> Checked:

@@ -70,14 +70,7 @@ class _Sum:
             faults += self._land(float(sends.start[send]), flying, carried, present)
             if faults:
                 return faults
-            source = int(topology.sources[sends.link[send]])
-            if topology.stores[source]:
-                carried[send] = self.held.get(source, 0)
-            else:
-                carried[send] = 0
-                for feed in (part.send for part in self.feeds[send]):
-                    faults += self._added(send, carried[send], carried[feed])
-                    carried[send] |= carried[feed]
+            faults += self._load(send, carried)
             if not carried[send]:
                 faults.append(self._fault(send, "carries no summand at all."))
             if sends.bytes[send] < self.schedule.demand.size[self.block] * (1 - 1e-6):
@@ -85,6 +78,24 @@ class _Sum:
             if topology.stores[topology.targets[sends.link[send]]]:
                 heapq.heappush(flying, (float(sends.end[send]), send))
         return faults + self._land(np.inf, flying, carried, present) + self._missing()
+
+    def _load(self, send: int, carried: dict[int, int]) -> list[Fault]:
+        """Notes what a send carries; what feeds it may start at the same moment and
+        come later in the list."""
+        topology, link = self.schedule.topology, self.schedule.sends.link[send]
+        source = int(topology.sources[link])
+        if send in carried:
+            return []
+        if topology.stores[source]:
+            carried[send] = self.held.get(source, 0)
+            return []
+        faults: list[Fault] = []
+        carried[send] = 0
+        for feed in (part.send for part in self.feeds[send]):
+            faults += self._load(feed, carried)
+            faults += self._added(send, carried[send], carried[feed])
+            carried[send] |= carried[feed]
+        return faults
 
     def _land(
         self,

@@ -7,6 +7,8 @@ from typing import Final
 
 from .topology import Topology
 
+_MOST: Final = 1e6
+"""Factor beyond which a link is no link any more."""
 _PAIR: Final = re.compile(r"\s*((?:gpu|sw|nic)?\d+)\s*-\s*((?:gpu|sw|nic)?\d+)\s*")
 
 
@@ -57,10 +59,10 @@ def _factor(text: str, change: str) -> float:
         factor = float(text)
     except ValueError:
         factor = math.nan
-    if not (math.isfinite(factor) and factor > 0):
+    if not 1 / _MOST <= factor <= _MOST:
         raise ValueError(
-            f"`scale` is {change!r}; allowed is a factor above 0 (to take a link away, "
-            f"use `disable`)."
+            f"`scale` is {change!r}; allowed is a factor above 0, {1 / _MOST:g} to "
+            f"{_MOST:g} (to take a link away, use `disable`)."
         )
     return factor
 

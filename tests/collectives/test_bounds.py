@@ -1,13 +1,21 @@
 """Lower bounds against published epochs, figures known to be least, and hand sums."""
 
 import csv
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from diffenergy.collectives.bounds import cut_bound, epoch_bound, second_bound
+from diffenergy.collectives.demand import Demand
+from diffenergy.collectives.epoch_schedule import run_epochs
 from diffenergy.collectives.epochs import epoch_length, epoch_model
+from diffenergy.collectives.flow_bound import flow_bound
+from diffenergy.collectives.greedy import Effort, greedy
+from diffenergy.collectives.milp import least_finish
+from diffenergy.collectives.topology import Topology
+from diffenergy.collectives.verify import verify
 
 from .c3_machines import (
     GB,
@@ -17,6 +25,7 @@ from .c3_machines import (
     gpu_nodes,
     machine,
     ndv2_2,
+    ndv2_4,
     ring,
     star,
     sums,
@@ -148,15 +157,113 @@ def test_reductions_are_bounded_on_the_reversed_machine() -> None:
 
 
 def test_all_reduce_needs_two_rounds_without_reducing_switches() -> None:
-    """2 (n - 1) / n of the buffer into each GPU; a switch that adds up needs n - 1."""
+    """Each GPU receives 2 (n - 1) / n of the buffer; where a switch adds up n - 1
+    blocks pass each way in and the last one to be complete has still to go out."""
     plain, adding = star(8), star(8, reduces=True)
     time = 0.8 * GB / 100e9
     assert second_bound(sums(plain, 0.8 * GB, True), plain) == pytest.approx(
         2 * 7 / 8 * time, rel=1e-3
     )
     assert second_bound(sums(adding, 0.8 * GB, True), adding) == pytest.approx(
-        7 / 8 * time, rel=1e-3
+        time, rel=1e-3
     )
+
+
+def test_all_reduce_between_chassis() -> None:
+    """1 GB over the one link of 12.5 GB/s each way; four chassis receive each sum 6
+    times over 4 links."""
+    two, four = ndv2_2(), ndv2_4()
+    assert second_bound(sums(two, GB, True), two) == pytest.approx(80.0013e-3)
+    assert second_bound(sums(four, GB, True), four) == pytest.approx(120.0013e-3)
+
+
+def test_what_leaves_one_gpu_counts() -> None:
+    """24 of 32 blocks of a scatter leave chassis 0 over one link of 12.5 GB/s."""
+    topology = ndv2_4()
+    whole = all_to_all(topology, GB)
+    keep = whole.source == 0
+    columns = [column[keep] for column in dataclasses.astuple(whole)[1:]]
+    demand = Demand("scatter", *columns)
+    bound = second_bound(demand, topology)
+    assert bound == pytest.approx(24 * GB / 32 / 12.5e9 + 2.6e-6)
+    assert verify(greedy(topology, demand, bound=bound)).finish >= bound * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("count", [4, 5, 8])
+def test_all_reduce_on_a_ring_meets_its_bound(count: int) -> None:
+    """Each GPU receives 2 (n - 1) blocks over two links."""
+    topology = ring(count, latency=0.0)
+    demand = sums(topology, 1e6 * count, True)
+    bound = second_bound(demand, topology)
+    assert bound >= (count - 1) * 1e6 / 50e9 * (1 - 1e-9)
+    schedule = greedy(topology, demand, bound=bound, effort=Effort(4, 8))
+    assert bound <= verify(schedule).finish * (1 + 1e-9)
+    if count == 8:
+        assert verify(schedule).finish == pytest.approx(bound)
+
+
+@pytest.mark.parametrize(
+    "topology, hops, links",
+    [(ring(8, 0.0), 8 * 16, 16), (torus(3, 3), 9 * 12, 36), (torus(4, 4), 512, 64)],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_all_to_all_by_volume_and_distance(
+    topology: Topology, hops: int, links: int
+) -> None:
+    """Blocks times links that they pass, shared out among all links."""
+    demand = all_to_all(topology, 1e6 * len(topology.gpus))
+    fill = hops * 1e6 / (links * 50e9)
+    bound = second_bound(demand, topology)
+    latency = float(topology.latencies[0])
+    assert bound == pytest.approx(fill + latency)
+    if len(topology.gpus) < 10:
+        schedule = greedy(topology, demand, bound=bound)
+        assert verify(schedule).finish <= bound + 2 * latency + 1e-12
+
+
+def small_machine(seed: int) -> Topology:
+    """Four GPUs, a ring that leads everywhere and links at random, 1 or 2 GB/s."""
+    rng = np.random.default_rng(seed)
+    pairs = {(i, (i + 1) % 4) for i in range(4)}
+    pairs |= {tuple(rng.choice(4, 2, replace=False).tolist()) for _ in range(4)}
+    edges = [(a, b, float(rng.integers(1, 3)), 0.0) for a, b in sorted(pairs)]
+    return machine(f"small-{seed}", gpu_nodes(4, 2), edges, 4)
+
+
+@pytest.mark.parametrize(
+    "seed, kind", [(0, "gather"), (1, "to_all"), (2, "some"), (3, "some")]
+)
+def test_never_above_the_least_finish(seed: int, kind: str) -> None:
+    """Least epochs by integer programming, as seconds of a verified schedule."""
+    topology = small_machine(seed)
+    demand = all_gather(topology, 4 * GB)
+    if kind != "gather":
+        demand = all_to_all(topology, 4 * GB)
+    if kind == "some":
+        keep = np.random.default_rng(seed).random(len(demand.size)) < 0.4
+        keep[0] = True
+        demand = Demand("custom", *(c[keep] for c in dataclasses.astuple(demand)[1:]))
+    model = epoch_model(topology, GB, 0.5)
+    found = least_finish(topology, demand, model, high=40)
+    assert found.schedule is not None and found.schedule.epochs is not None
+    finish = verify(run_epochs(found.schedule, model)).finish
+    least = found.schedule.epochs
+    assert epoch_bound(demand, topology, model) <= least
+    assert epoch_bound(demand, topology, model, whole=False) <= least
+    for whole in (True, False):
+        assert second_bound(demand, topology, whole) <= finish * (1 + 1e-9)
+    assert cut_bound(demand, topology) <= finish * (1 + 1e-6)
+    assert flow_bound(demand, topology).seconds <= finish * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_all_reduce_never_above_a_schedule(seed: int) -> None:
+    topology = small_machine(seed)
+    demand = sums(topology, 4 * GB, True)
+    schedule = greedy(topology, demand, effort=Effort(4, 8))
+    finish = verify(schedule).finish * (1 + 1e-9)
+    assert second_bound(demand, topology) <= finish
+    assert second_bound(demand, topology, whole=False) <= finish
 
 
 def test_cut_inside_the_machine() -> None:

@@ -28,6 +28,7 @@ from .c4_machines import (
     scipy_least,
     star,
 )
+from .seeds import seeds
 
 CHUNK = 25e3
 
@@ -54,7 +55,8 @@ def test_dgx1_all_to_all_needs_four_epochs_and_eighty_hops():
     ("machine", "least"),
     [
         (ndv2_2_published(), 57),  # 7 x 8 chunks through gpu0, from epoch 1 on
-        (ndv2_2(), 64),  # 8 x 8 through each of the two links
+        # 8 x 8 through each of the two links
+        pytest.param(ndv2_2(), 64, marks=pytest.mark.slow),
     ],
     ids=lambda value: getattr(value, "name", value),
 )
@@ -160,7 +162,7 @@ def naive_feasible(machine, demand, model, horizon):
     return answer.status == 0
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6, quick=3))
 def test_least_horizon_is_that_of_a_naive_program(seed):
     chance = np.random.default_rng(seed)
     links = [

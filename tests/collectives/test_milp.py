@@ -37,6 +37,7 @@ from .c4_machines import (
     star,
     torus,
 )
+from .seeds import seeds
 
 CHUNK = 25e3
 
@@ -56,18 +57,18 @@ def broadcast(machine, root=0, chunk=CHUNK):
 @pytest.mark.parametrize(
     ("latency", "kind", "chunks", "least"),
     [
-        (0.0, "slowest", 1, 2),
         (0.0, "slowest", 2, 3),
-        (0.0, "slowest", 6, 7),
         (0.7e-6, "slowest", 1, 4),
-        (0.7e-6, "slowest", 2, 5),
-        (0.7e-6, "slowest", 3, 6),
         (0.7e-6, "slowest", 4, 6),
-        (0.0, "fastest", 1, 3),
         (0.0, "fastest", 2, 5),
-        (0.7e-6, "fastest", 1, 7),
-        (0.7e-6, "fastest", 2, 9),
         (0.7e-6, "fastest", 3, 10),
+        pytest.param(0.0, "slowest", 1, 2, marks=pytest.mark.slow),
+        pytest.param(0.0, "slowest", 6, 7, marks=pytest.mark.slow),
+        pytest.param(0.7e-6, "slowest", 2, 5, marks=pytest.mark.slow),
+        pytest.param(0.7e-6, "slowest", 3, 6, marks=pytest.mark.slow),
+        pytest.param(0.0, "fastest", 1, 3, marks=pytest.mark.slow),
+        pytest.param(0.7e-6, "fastest", 1, 7, marks=pytest.mark.slow),
+        pytest.param(0.7e-6, "fastest", 2, 9, marks=pytest.mark.slow),
         pytest.param(0.0, "slowest", 3, 4, marks=pytest.mark.slow),
         pytest.param(0.0, "slowest", 4, 5, marks=pytest.mark.slow),
         pytest.param(0.0, "slowest", 5, 6, marks=pytest.mark.slow),
@@ -102,7 +103,9 @@ def test_dgx1_fast_three_chunks_in_eight_epochs():
 
 
 @pytest.mark.parametrize(
-    "machine", [ndv2_2_published(), ndv2_2()], ids=lambda m: m.name
+    "machine",
+    [ndv2_2_published(), pytest.param(ndv2_2(), marks=pytest.mark.slow)],
+    ids=lambda m: m.name,
 )
 def test_ndv2_slow_epochs(machine):
     chunk = 1e9 / 16
@@ -215,7 +218,7 @@ def naive_least(machine, demand, model, most):
     return None
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6, quick=3))
 def test_least_finish_is_that_of_a_naive_model(seed):
     chance = np.random.default_rng(seed)
     count = 4
@@ -319,7 +322,7 @@ def test_the_same_seed_gives_the_same_schedule():
         )
 
 
-def test_time_limit_ends_a_search():
+def test_time_limit_ends_a_search(fresh_child):
     machine = ndv2_2_published()
     chunk = 1e9 / 16
     model = epochs_of(machine, "fastest", chunk)
@@ -355,7 +358,7 @@ def test_progress_gets_better():
     assert found.bound <= found.objective
 
 
-def test_ctrl_c_keeps_the_best_schedule():
+def test_ctrl_c_keeps_the_best_schedule(fresh_child):
     def press(progress):
         if progress.incumbent is not None:
             os.kill(os.getpid(), signal.SIGINT)
@@ -389,7 +392,7 @@ def test_linear_program_of_each_solver():
         solve(model, "cp-sat")
 
 
-def test_a_child_that_dies_is_an_error(monkeypatch):
+def test_a_child_that_dies_is_an_error(fresh_child, monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
     machine = dgx1()
     with pytest.raises(RuntimeError, match="ended with status 1"):

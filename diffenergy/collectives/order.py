@@ -1,0 +1,186 @@
+"""`Order`: what a schedule fixes once its times are forgotten.
+
+Sends fall into *groups* that keep the link to themselves, most often of one send each.
+With x the start of a group, b its bytes, r and a its link's rate and latency, and T =
+b / r, a send of it runs from x + f T to x + u T (f = 0, u = 1 if it is alone) and is
+at the other end a later. Groups wait for one another:
+
+- on a link: x' >= x + u T;
+- at a GPU for data: x' + f' T' >= x + u T + a;
+- at a switch (cut-through), where the share `low` to `high` of what comes in goes out:
+  the first byte as for data, x' + f' T' >= x + a + (f + low (u - f)) T; the last,
+  x' + u' T' >= x + a + (f + high (u - f)) T; and nothing is held, so that it goes out
+  no later than the last byte is in: x + u T + a >= x' + f' T'.
+
+If need be, what decided a switch's choice of what to pass on stays in order. All are
+linear in the latencies and in 1 / rates.
+"""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from .feeds import Passed, passed_on, stated, stored
+from .groups import SAME, Groups
+from .hops import Arrivals
+from .schedule import Schedule
+
+
+@dataclasses.dataclass(frozen=True)
+class Waits:
+    """Differences between starts of groups: x[after] >= x[before] + gap, with gap =
+    ahead T[before] - behind T[after] + lag a[before] - lead a[after]."""
+
+    before: Int[np.ndarray, " wait"]
+    after: Int[np.ndarray, " wait"]
+    ahead: Float[np.ndarray, " wait"]
+    behind: Float[np.ndarray, " wait"]
+    lag: Float[np.ndarray, " wait"]
+    lead: Float[np.ndarray, " wait"]
+
+    def __len__(self) -> int:
+        return len(self.before)
+
+    def take(self, rows: Int[np.ndarray, " row"] | slice) -> "Waits":
+        """Some of them."""
+        return Waits(
+            *(getattr(self, field.name)[rows] for field in dataclasses.fields(self))
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """Groups and their waits. `forward` lies in order of `level` (no wait leads to a
+    level at or below that of its `before`), then of `after`; `back` leads the other
+    way, mostly: what a switch cannot hold keeps what comes in back."""
+
+    groups: Groups
+    send_link: Int[np.ndarray, " send"]
+    forward: Waits
+    level: Int[np.ndarray, " forward"]
+    back: Waits
+
+
+def order_by(
+    schedule: Schedule,
+    groups: Groups,
+    pairs: Int[np.ndarray, "2 pair"],
+    passed: Passed,
+    keeping: bool,
+) -> Order:
+    """The order of groups (numbered along each link) whose sends wait for `pairs`;
+    `keeping`: what decided choices in switches stays in order."""
+    count = len(groups.link)
+    forward = _joined(
+        [
+            _on_links(groups),
+            _between(groups, pairs, groups.until[pairs[0]], groups.first[pairs[1]]),
+            *_cut_through(groups, passed),
+        ]
+    )
+    held = _joined(_held_back(groups, passed)[: None if keeping else 1])
+    level, tail = _levels(forward, count), forward.after
+    rising = level[tail] > level[forward.before]
+    if not rising.all():
+        held = _joined([held, forward.take(np.flatnonzero(~rising))])
+    rows = np.flatnonzero(rising)
+    rows = rows[np.lexsort((tail[rows], level[tail[rows]]))]
+    forward = forward.take(rows)
+    held = held.take(np.argsort(held.after, kind="stable"))
+    sends = schedule.sends
+    return Order(groups, sends.link, forward, level[forward.after], held)
+
+
+def pairs_of(
+    schedule: Schedule, when: Arrivals | None
+) -> tuple[Int[np.ndarray, "2 pair"], Passed]:
+    """What waits for what at GPUs and at switches, by the stated times or `when`."""
+    slack = SAME * float(schedule.sends.end.max())
+    when = stated(schedule) if when is None else when
+    return stored(schedule, when, slack), passed_on(schedule, when, slack)
+
+
+def _joined(waits: list[Waits]) -> Waits:
+    return Waits(
+        *(
+            np.concatenate([getattr(wait, field.name) for wait in waits])
+            for field in dataclasses.fields(Waits)
+        )
+    )
+
+
+def _on_links(groups: Groups) -> Waits:
+    """The next group on a link waits for the last."""
+    before = np.flatnonzero(groups.link[1:] == groups.link[:-1])
+    length = np.ones(len(groups.link))
+    np.maximum.at(length, groups.group, groups.until)
+    zero = np.zeros(len(before))
+    return Waits(before, before + 1, length[before], zero, zero, zero)
+
+
+def _between(
+    groups: Groups,
+    pairs: Int[np.ndarray, "2 pair"],
+    ahead: Float[np.ndarray, " pair"],
+    behind: Float[np.ndarray, " pair"],
+    lag: float = 1.0,
+    lead: float = 0.0,
+) -> Waits:
+    """Waits of the second send of each pair for the first, latency included."""
+    before, after = groups.group[pairs]
+    one = np.ones(len(before))
+    return Waits(before, after, ahead, behind, lag * one, lead * one)
+
+
+def _cut_through(groups: Groups, passed: Passed) -> list[Waits]:
+    """First and last byte of what goes on through a switch."""
+    pairs = np.stack([passed.into, passed.out])
+    first, until = groups.first[passed.into], groups.until[passed.into]
+    low = first + passed.low * (until - first)
+    high = first + passed.high * (until - first)
+    return [
+        _between(groups, pairs, low, groups.first[passed.out]),
+        _between(groups, pairs, high, groups.until[passed.out]),
+    ]
+
+
+def _held_back(groups: Groups, passed: Passed) -> list[Waits]:
+    """What comes into a switch waits until it can leave; and what decided choices stays
+    in order."""
+    first, until = groups.first, groups.until
+    pairs = np.stack([passed.out, passed.into])
+    (early, late), (head, next_) = passed.ends, passed.starts
+    return [
+        _between(groups, pairs, first[passed.out], until[passed.into], 0.0, 1.0),
+        _between(groups, passed.ends, until[early], until[late], 1.0, 1.0),
+        _between(groups, passed.starts, first[head], first[next_], 0.0, 0.0),
+    ]
+
+
+def _levels(waits: Waits, count: int) -> Int[np.ndarray, " group"]:
+    """Most waits on any path to each group; of groups that wait for each other, as far
+    as they can be told apart."""
+    order = np.argsort(waits.before, kind="stable")
+    tail = waits.after[order]
+    first = np.searchsorted(waits.before[order], np.arange(count + 1))
+    waiting = np.bincount(tail, minlength=count)
+    level, place = np.zeros(count, int), np.zeros(count, int)
+    ready, depth, seen = np.flatnonzero(waiting == 0), 0, 0
+    while seen < count:
+        if not len(ready):  # a circle: begin with the one that waits for least
+            left = np.flatnonzero(waiting > 0)
+            ready = left[np.argmin(waiting[left])][None]
+            waiting[ready] = 0
+        level[ready] = depth
+        seen += len(ready)
+        size = first[ready + 1] - first[ready]
+        begin = np.repeat(first[ready] - np.cumsum(size) + size, size)
+        next_ = tail[begin + np.arange(size.sum())]
+        was = waiting[next_] > 0
+        np.subtract.at(waiting, next_, 1)
+        touched = next_[was & (waiting[next_] == 0)]
+        place[touched] = np.arange(len(touched))
+        ready = touched[place[touched] == np.arange(len(touched))]  # each once
+        depth += 1
+    return level
