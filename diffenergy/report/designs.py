@@ -22,7 +22,7 @@ _SHOWN_NUMBERS: Final = 8
 _SHOWN_FIELDS: Final = 4
 _EDGE: Final = 1e-6
 _PREFIXED: Final = ("Hz", "B", "B/s", "s", "W", "V", "B/SM")
-_METRIC_KEYS: Final = {
+METRIC_KEYS: Final = {
     "time": "time_s",
     "energy": "energy_j",
     "area": "area_mm2",
@@ -172,7 +172,7 @@ def front_table(summary: Summary) -> "Table":
     listed = names[:_SHOWN_FIELDS]
     rows = [
         [
-            *(in_unit(goal, score[_METRIC_KEYS[goal]]) for goal in goals),
+            *(in_unit(goal, score[METRIC_KEYS[goal]]) for goal in goals),
             *(shown(name, score["fields"][name]) for name in listed),
         ]
         for score in summary["pareto"]

@@ -1,9 +1,7 @@
 """`save_schedule_picture`: a schedule in time and energy, its clocks over time."""
 
-import io
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,26 +9,22 @@ import numpy as np
 from ..dvfs.launches import launches
 from ..dvfs.plan import Plan
 from ..dvfs.problem import Problem
-from ..files import check_target, write_bytes_atomic
+from . import style
 from .format import si
 from .schedules import BASELINES, change
 from .timeline import draw_clocks, draw_marks, drawn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-ENDINGS: Final = (".png", ".svg")
-"""Of the files that can be written."""
-_FRONTIER: Final = "#0072B2"
-_PLAN: Final = "#D55E00"
 _MARKS: Final = {
-    "iteration": ("s", "#E69F00"),
-    "phase": ("^", "#009E73"),
-    "power_limit": ("D", "#CC79A7"),
+    "iteration": ("s", style.ORANGE),
+    "phase": ("^", style.GREEN),
+    "power_limit": ("D", style.PURPLE),
 }
-"""Marker and colour of a baseline; all colours are of Okabe and Ito's palette, and
-markers differ too."""
-_WIDEST: Final = 30.0
+"""Marker and colour of a baseline."""
+WIDEST: Final = 30.0
 """% of slowdown up to which the frontier is drawn, or more if a point lies there."""
 
 
@@ -50,23 +44,19 @@ def save_schedule_picture(
 
     Raises `ValueError` if matplotlib is not there or the file cannot be written.
     """
-    ending = Path(path).suffix.lower()
-    if ending not in ENDINGS:
-        raise ValueError(
-            f"the picture is '{path}'; allowed are names ending in "
-            f"{', '.join(ENDINGS)}."
-        )
-    check_target(path, inputs)
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ValueError(
-            "pictures need matplotlib; install it, as by `pip install "
-            "diffenergy[plots]`."
-        ) from None
+    style.save_figure(
+        path, lambda: schedule_figure(problem, plan, summary, title), inputs
+    )
+
+
+@style.house()
+def schedule_figure(
+    problem: Problem, plan: Plan, summary: Mapping[str, Any], title: str = ""
+) -> "Figure":
+    """What `save_schedule_picture` writes."""
     shown = drawn(problem, launches(problem, plan))
     clocks = [0, 1] if _memory_is_locked(problem, plan) else [0]
-    figure = Figure(figsize=(7.5, 5.2 + 1.7 * len(clocks)), layout="constrained")
+    figure = style.canvas(5.2 + 1.7 * len(clocks))
     plane, *lines = figure.subplots(
         1 + len(clocks), 1, height_ratios=[4.2, 1.5, 1.1][: 1 + len(clocks)]
     ).tolist()
@@ -78,10 +68,8 @@ def save_schedule_picture(
             axes.sharex(lines[0])
     draw_marks(shown, problem, lines[0])
     if title:
-        figure.suptitle(title, fontsize=11)
-    content = io.BytesIO()
-    figure.savefig(content, format=ending[1:], dpi=130)
-    write_bytes_atomic(path, content.getvalue(), inputs=inputs)
+        style.headline(figure, title)
+    return figure
 
 
 def draw_plane(summary: Mapping[str, Any], axes: "Axes") -> None:
@@ -94,7 +82,7 @@ def draw_plane(summary: Mapping[str, Any], axes: "Axes") -> None:
         if found is not None
     }
     plan = (summary["time_change_pct"], summary["energy_change_pct"])
-    right = max(_WIDEST, *(1.2 * time for time, _ in (plan, *points.values())))
+    right = max(WIDEST, *(1.2 * time for time, _ in (plan, *points.values())))
     frontier = np.array(summary["frontier"], dtype=float).reshape(-1, 2)
     _draw_frontier(frontier, right, axes)
     bound = summary["bound_energy_change_pct"]
@@ -104,19 +92,23 @@ def draw_plane(summary: Mapping[str, Any], axes: "Axes") -> None:
             [left, plan[0]], [bound, bound], ":", color="#444444", linewidth=1.6,
             label=f"bound within the schedule's time: {change(bound)}",
         )  # fmt: skip
-    axes.plot(0, 0, "o", ms=8, color="black", label=f"default clocks: {words}")
+    axes.plot(0, 0, "o", ms=8, color=style.BLACK, label=f"default clocks: {words}")
     for name, point in points.items():
-        marker, colour = _MARKS.get(name, ("v", "#56B4E9"))
+        marker, colour = _MARKS.get(name, ("v", style.SKY))
         label = f"{BASELINES.get(name, name)}: {_changes(point)}"
         axes.plot(*point, marker, ms=8, color=colour, label=label)
+    late = summary.get("time_change_pct_p95")
+    if late is not None:
+        axes.plot(
+            [plan[0], late], [plan[1], plan[1]], "-|", color=style.VERMILION, ms=10,
+            label=f"95 % of its re-measured times: at most {change(late)}",
+        )  # fmt: skip
     label = f"this schedule: {_changes(plan)}"
-    axes.plot(*plan, "*", ms=16, color=_PLAN, mec="white", label=label)
+    axes.plot(*plan, "*", ms=16, color=style.VERMILION, mec="white", label=label)
     axes.set_xlabel("time against default clocks, %")
     axes.set_ylabel("energy against default clocks, %")
-    axes.grid(color="#DDDDDD", linewidth=0.6)
-    axes.set_axisbelow(True)
     axes.margins(0.06)
-    axes.legend(fontsize=9, loc="best", framealpha=0.9)
+    axes.legend(loc="best")
 
 
 def _draw_frontier(frontier: np.ndarray, right: float, axes: "Axes") -> None:
@@ -127,7 +119,7 @@ def _draw_frontier(frontier: np.ndarray, right: float, axes: "Axes") -> None:
     label = "frontier"
     if len(shown) < len(frontier):
         label += f", leanest plan: {_changes(tuple(frontier[-1].tolist()))}"
-    axes.step(*shown.T, where="post", color=_FRONTIER, linewidth=1.8, label=label)
+    axes.step(*shown.T, where="post", color=style.BLUE, label=label)
 
 
 def _changes(point: tuple[float, float]) -> str:

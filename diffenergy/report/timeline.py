@@ -8,12 +8,13 @@ from jaxtyping import Float, Int
 from ..dvfs.launches import Launches
 from ..dvfs.problem import Problem
 from ..units import MHz
+from . import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS: Final = ("#0072B2", "#D55E00")
-"""SM and memory clock: blue and vermilion, apart for colour-blind eyes too."""
+_COLOURS: Final = (style.BLUE, style.VERMILION)
+"""Of the SM and the memory clock."""
 _SCALES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 _MOST_CHANGES: Final = 60
 """Changes of clocks that a picture shows one by one; above, loops are drawn once."""
@@ -65,7 +66,7 @@ def draw_clocks(shown: Drawn, problem: Problem, axes: "Axes", which: int) -> Non
         np.where(np.isnan(clocks), levels[-1], clocks),
         shown.edges / scale,
         baseline=None,
-        color=COLOURS[which],
+        color=_COLOURS[which],
         linewidth=1.6,
     )
     low, high = levels[0], levels[-1]
@@ -96,13 +97,13 @@ def draw_marks(shown: Drawn, problem: Problem, axes: "Axes") -> None:
     for start, end, turns in shown.loops:
         axes.plot(
             [(start + apart) / scale, (end - apart) / scale], [1.03, 1.03],
-            color="black", linewidth=2,
+            color=style.BLACK, linewidth=2,
             transform=across, clip_on=False, solid_capstyle="butt",
         )  # fmt: skip
         if end - start >= _WIDE_ENOUGH * whole:
             axes.text(
                 (start + end) / 2 / scale, 1.06, f"x{turns}",
-                transform=across, ha="center", fontsize=9,
+                transform=across, ha="center", fontsize=style.SMALL,
             )  # fmt: skip
 
 

@@ -12,8 +12,11 @@ from diffenergy.dvfs.launches import launches
 from diffenergy.dvfs.plan import Plan
 from diffenergy.dvfs.problem import Loop, Problem
 from diffenergy.dvfs.totals import default_total
-from diffenergy.report.pictures import save_schedule_picture
+from diffenergy.report.pictures import save_schedule_picture, schedule_figure
 from diffenergy.report.timeline import drawn
+
+from .figures import drawn as drawn_figure
+from .figures import points
 
 LAYERS, BODY = 24, 4
 
@@ -76,6 +79,18 @@ def texts(content: bytes) -> str:
     return " | ".join(re.findall(r"<!-- (.*?) -->", content.decode()))
 
 
+def test_the_house_style():
+    whole = problem()
+    found = plan(whole, MIXED)
+    summary = schedule_json(whole, found, {}, np.array([[-1.0, 5.0], [20.0, -16.0]]))
+    drawn_figure(schedule_figure(whole, found, summary, "gpt on a gpu"))
+    promised = schedule_figure(whole, found, {**summary, "time_change_pct_p95": 12.0})
+    plane = drawn_figure(promised).axes[0]
+    said = "95 % of its re-measured times: at most +12.00 %"
+    (line,) = (line for line in plane.lines if line.get_label() == said)
+    assert points(line)[0].tolist() == [summary["time_change_pct"], 12.0]
+
+
 def test_a_picture_in_svg(tmp_path):
     words = texts(written(tmp_path / "a.svg", problem(), MIXED, title="gpt on a gpu"))
     for text in (
@@ -128,7 +143,7 @@ def test_files_that_cannot_be(tmp_path):
 
 def test_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ValueError, match=r"diffenergy\[plots\]"):
+    with pytest.raises(ValueError, match="pip install matplotlib"):
         written(tmp_path / "a.png", problem(), MIXED)
 
 
