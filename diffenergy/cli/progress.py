@@ -5,7 +5,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 _PAUSE: Final = 10.0
 """s between two lines."""
@@ -31,6 +31,40 @@ def progress(
         yield lambda done, cost: bar.update(
             task, completed=done, description=f"{word}{_said(value, cost)}"
         )
+
+
+@contextlib.contextmanager
+def stages() -> Iterator[Callable[[str, Any], None]]:
+    """Gives the function to call with what is being tried and where its solver stands
+    (None, or a record with `incumbent`, `bound` and `gap`)."""
+    if not sys.stderr.isatty():
+        yield _stage_lines()
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as status:
+        yield lambda stage, standing: status.update(_standing(stage, standing))
+
+
+def _stage_lines() -> Callable[[str, Any], None]:
+    said = time.monotonic()
+
+    def tell(stage: str, standing: Any):
+        nonlocal said
+        if time.monotonic() - said < _PAUSE:
+            return
+        said = time.monotonic()
+        print(f"diffenergy: {_standing(stage, standing)}", file=sys.stderr)
+
+    return tell
+
+
+def _standing(stage: str, standing: Any) -> str:
+    """What is being tried, with incumbent, bound and gap once there are any."""
+    if standing is None or standing.incumbent is None:
+        return stage
+    gap = f" (gap {100 * standing.gap:.1f} %)" if standing.gap is not None else ""
+    return f"{stage}: {standing.incumbent:.6g} at {standing.seconds:.1f} s{gap}"
 
 
 def _lines(

@@ -1,0 +1,188 @@
+"""`diffenergy collective`: schedules, files, verification, wrong input."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Outcome
+
+Run = Callable[..., Outcome]
+KEYS = (
+    "topology collective size_bytes chunks method solver solver_s epoch_s epochs "
+    "epoch_finish_s finish_s lower_bound_s gap_pct certified algo_bw_bytes_per_s "
+    "bus_bw_bytes_per_s output_buffer_bytes energy_j verified baselines sends"
+).split()
+SMALL = ("collective", "ring-4", "--collective", "all_gather", "--size", "8MB")
+BOARD = ("collective", "dgx1", "--collective", "all_gather", "--size", "200KB")
+
+
+def test_json(run: Run):
+    found = run(*BOARD, "--epoch", "slowest", "--json").json
+    assert set(KEYS) <= set(found)
+    assert (found["epochs"], found["epoch_s"]) == (4, pytest.approx(1e-6))
+    assert found["epoch_finish_s"] == pytest.approx(4e-6)
+    assert found["certified"] and found["verified"]
+    assert found["algo_bw_bytes_per_s"] == pytest.approx(2e5 / found["finish_s"])
+    assert found["bus_bw_bytes_per_s"] == pytest.approx(
+        7 / 8 * found["algo_bw_bytes_per_s"]
+    )
+    assert all(row["finish_s"] > 0 for row in found["baselines"].values())
+    send = found["sends"][0]
+    assert set(send) == {"chunk", "source", "link", "start_s", "end_s"}
+    # 56 blocks of 25 KB arrive: 7.5 pJ/bit of NVLink at least once each
+    assert found["energy"]["links_j"]["nvlink2"]["typical"] >= 56 * 2e5 * 7.5e-12
+    assert found["energy_j"] > found["energy"]["idle_j"] > 0
+    assert found["wait_clock"]["saved_w"] > 0
+
+
+def test_without_a_gpu_energy_is_unknown_and_links_are_not(run: Run):
+    found = run(*SMALL, "--json", "--no-sends").json
+    assert found["energy_j"] is None and "sends" not in found
+    assert sum(part["typical"] for part in found["energy"]["links_j"].values()) > 0
+    named = run(*SMALL, "--gpu", "h100-sxm", "--json", "--no-sends").json
+    assert named["energy_j"] > 0
+
+
+def test_files_are_verified_again(run: Run, tmp_path: Path):
+    path, table, program = (tmp_path / f"a.{end}" for end in ("json", "csv", "xml"))
+    whole = run(*BOARD, "--out", path, "--json").json
+    assert json.loads(path.read_text()) == whole
+    checked = run("collective", "verify", path, "--json").json
+    assert checked["verified"] and checked["format"] == "diffenergy"
+    assert checked["finish_s"] == pytest.approx(whole["finish_s"])
+    assert run(*BOARD, "--out", table).code == 0
+    with table.open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == whole["send_count"]
+    assert run(*BOARD, "--out", program).code == 0
+    assert run("collective", "verify", program, "--topology", "dgx1").code == 0
+    nameless = run("collective", "verify", program)
+    assert nameless.code == 2 and "--topology" in nameless.err
+    whole["sends"][-1]["start_s"] = 0.0
+    path.write_text(json.dumps(whole))
+    broken = run("collective", "verify", path)
+    assert broken.code == 2 and "diffenergy: send" in broken.err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--disable", "0-1", "--scale", "gpu0-gpu2=0.5", "--latency", "1e-6"),
+        ("--tenants", "0-3;4-7"),
+        ("--collective", "reduce", "--root", "gpu3"),
+        ("--collective", "alltoall", "--chunks", "2"),
+        ("--collective", "AllReduce"),
+    ],
+    ids=lambda flags: flags[0] + flags[1],
+)
+def test_a_file_says_all_that_its_verification_needs(run: Run, tmp_path, flags):
+    path = tmp_path / "a.json"
+    done = run(*BOARD, *flags, "--out", path)
+    assert done.code == 0, done.err
+    assert run("collective", "verify", path).code == 0
+
+
+def test_matrix_and_demand_files(run: Run, tmp_path: Path):
+    matrix, blocks = tmp_path / "m.csv", tmp_path / "d.csv"
+    matrix.write_text("0,1e6,0,0\n0,0,2e6,0\n0,0,0,0\n5e5,0,0,0\n")
+    blocks.write_text("source,chunk,bytes,wanted\ngpu0,0,1e6,all\n1,0,2e6,gpu3\n")
+    for flag, path in (("--matrix", matrix), ("--demand", blocks)):
+        out = tmp_path / f"{path.stem}.json"
+        found = run("collective", "ring-4", flag, path, "--json", "--out", out).json
+        assert found["size_bytes"] is None and found["verified"]
+        # 2 MB, in parts perhaps, over two links of 50 GB/s into a GPU
+        assert found["finish_s"] >= 2e6 / 100e9
+        assert run("collective", "verify", out).code == 0
+        twice = run("collective", "ring-4", flag, path, "--size", "1GB")
+        assert twice.code == 2 and "leave one out" in twice.err
+
+
+def test_several_sizes_and_pictures(run: Run, tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    one, many = tmp_path / "one.png", tmp_path / "many.svg"
+    assert run(*SMALL, "--plot", one).code == 0
+    sizes = (*SMALL[:-1], "8KB,8MB")
+    assert len(run(*sizes, "--plot", many, "--json", "--no-sends").json) == 2
+    assert one.stat().st_size > 1000 and many.stat().st_size > 1000
+    assert "8.000 MB" in run(*sizes).out
+
+
+def test_what_to_buy(run: Run):
+    found = run(*BOARD, "--links", "--json", "--no-sends").json["links"]
+    assert found["complete"]
+    rates = [row["rate_sensitivity"] for row in found["sensitivity"]]
+    assert len(rates) == 32 and min(rates) < 0
+    assert len(found["criticality"]) == 16
+    assert all(row["slowdown_pct"] >= 0 for row in found["criticality"])
+    assert "if it fails" in run(*BOARD, "--links").out
+
+
+def test_the_horizon_has_its_own_exit_status(run: Run):
+    short = run(*BOARD, "--epoch", "slowest", "--horizon", "3")
+    assert short.code == 3 and "at least 4 are needed (proven)" in short.err
+    assert run(*BOARD, "--epoch", "slowest", "--horizon", "4").code == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("--size", "-1"), "'-1'; allowed is a number with B, KB"),
+        (("--size", "200KB", "--chunks", "7"), "which 7 chunks do not divide"),
+        (("--collective", "all_gathr"), "nearest: all_gather"),
+        (("--latency", "-1e-6"), "`latency` is"),
+        (("--method", "best"), "allowed are auto, milp, lp, rounds, greedy"),
+        (("--epoch", "fast"), "`--epoch` is 'fast'"),
+        (("--solver", "gurobi", "--method", "milp"), "allowed are cp-sat"),
+        (("--solver", "scip"), "method auto chooses its own"),
+        (("--gap", "5"), "0.05 or 5%"),
+        (("--gap", "nan"), "`--gap` is 'nan'"),
+        (("--time-limit", "0"), "`--time-limit` is '0'"),
+        (("--horizon", "0"), "`--horizon` is '0'"),
+        (("--objective", "joules"), "allowed are time, energy"),
+        (("--disable", "0-7"), "no link of `dgx1` joins the two"),
+        (("--scale", "0-1"), "a pair and a factor"),
+        (("--tenants", "0-3;3-x"), "`--tenants` is '0-3;3-x'"),
+        (("--root", "gpu99", "--collective", "broadcast"), "`root` is 'gpu99'"),
+        (("--seed", "1.5"), "`--seed` is '1.5'"),
+        (("--gpu", "b999"), "b999"),
+        (("--out", "a.txt"), "allowed are names ending in .json, .csv, .xml"),
+        (("--out", "/nowhere/a.json"), "no folder"),
+        (("--plot", "a.gif"), "allowed are names ending in .png, .svg"),
+        (("--topology", "dgx1"), "which only verify takes"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, tuple) else "",
+)
+def test_wrong_input(run: Run, change, words):
+    outcome = run(*BOARD, *change)
+    assert (outcome.code, outcome.out) == (2, ""), outcome.err
+    assert words in outcome.err and len(outcome.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("ndv2-9", "--size", "1GB"), "nearest"),
+        (("dgx1", "--size", "1GB"), "`--collective` is missing"),
+        (("dgx1", "--collective", "broadcast"), "`--size` is missing"),
+        (("verify",), "lacks a file"),
+        (("verify", "none.json"), "cannot be read"),
+        (("verify", "a.json", "--chunks", "2"), "no option of verify"),
+        (("dgx1", "a.json", "--size", "1GB"), "collective verify FILE"),
+    ],
+)
+def test_wrong_words(run: Run, words, message):
+    outcome = run("collective", *words)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message in outcome.err
+
+
+@pytest.mark.shared_data
+def test_published_schedules_are_right(run: Run, shared: Path):
+    folder = shared / "data" / "teccl" / "schedules"
+    path = folder / "ndv2-2-published_all_gather_slow_1GB.json.gz"
+    machine = ("--topology", "ndv2-2-published")
+    found = run("collective", "verify", path, *machine, "--json").json
+    assert (found["format"], found["epochs"]) == ("te-ccl", 10)
+    assert run("collective", "verify", path, "--topology", "ndv2-2").code == 2
