@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import options, output
+from . import options, output, plotting, tracing
 from .estimation import Result, prepare
 from .flags import Flags
 from .options import option
@@ -42,6 +42,11 @@ def _estimate(
     detail: Annotated[
         bool, typer.Option("--detail", help="Show every kernel.")
     ] = False,
+    trace: Annotated[
+        str | None,
+        option("--trace", "FILE", "Write a timeline for Perfetto, .json."),
+    ] = None,
+    plot: plotting.Plot = None,
     as_json: options.AsJson = False,
     out: Annotated[
         str | None,
@@ -60,22 +65,54 @@ def _estimate(
     """
     given = dict(locals())
     given["set_field"] = tuple(set_field or ())
-    run(Flags(**given))
+    timeline, picture = given.pop("trace"), given.pop("plot")
+    run(Flags(**given), timeline, picture)
 
 
-def run(flags: Flags):
+def run(flags: Flags, trace: str | None = None, plot: str | None = None):
     """Evaluates, prints and writes what the flags ask for."""
     output.writer(flags.out, _writers(None))
-    result = prepare(flags).run()
+    tracing.check(trace, flags)
+    plotting.check(plot, flags.inputs)
+    task = prepare(flags)
+    tracing.check_task(trace, task)
+    result = task.run()
     output.save(flags.out, _writers(result), inputs=flags.inputs)
+    tracing.save(trace, task, result)
+    _draw(plot, flags, result)
 
     def tables():
         from ..report.estimates import estimate_parts
 
-        return estimate_parts(result.summary, result.kernels, flags.detail)
+        parts = estimate_parts(result.summary, result.kernels, flags.detail)
+        charts = plotting.charts(lambda width: _charts(result, width))
+        return [*parts[:-2], *charts, *parts[-2:]]  # grade and scope come last
 
     output.show(result.summary, flags.as_json, tables)
     output.notes(result.notes)
+
+
+def _draw(plot: str | None, flags: Flags, result: Result):
+    """Writes the picture of one estimate or of a sweep."""
+    if plot is None:
+        return
+    from ..report import style
+    from ..report.plot_estimate import estimate_figure
+    from ..report.plot_sweep import sweep_figure
+
+    summary, kernels = result.summary, result.kernels
+    if kernels is None:
+        style.save_figure(plot, lambda: sweep_figure(summary), flags.inputs)
+    else:
+        style.save_figure(plot, lambda: estimate_figure(summary, kernels), flags.inputs)
+
+
+def _charts(result: Result, width: int) -> list[str]:
+    if result.kernels is not None:
+        return []
+    from ..report.curves import sweep_charts
+
+    return sweep_charts(result.summary, width)
 
 
 def _writers(result: Result | None) -> output.Writers:

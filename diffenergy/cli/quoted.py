@@ -17,11 +17,15 @@ def estimate_flags(text: str, command: str) -> Flags:
     except ValueError as error:
         raise ValueError(f"'{text}' cannot be split into flags ({error}).") from None
     given = build().commands["estimate"].make_context("estimate", words).params
-    flags = Flags(**{**given, "set_field": tuple(given["set_field"] or ())})
+    known = Flags.__dataclass_fields__
+    files = {name: value for name, value in given.items() if name not in known}
+    rest = {name: value for name, value in given.items() if name in known}
+    flags = Flags(**{**rest, "set_field": tuple(rest["set_field"] or ())})
     for name, value in (
         ("detail", flags.detail),
         ("json", flags.as_json),
         ("out", flags.out),
+        *files.items(),
     ):
         if value:
             raise ValueError(

@@ -1,0 +1,56 @@
+"""A report page for tests, made once, and what `estimate --json` says of it."""
+
+import atexit
+import contextlib
+import functools
+import io
+import json
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from diffenergy.cli import main
+
+FLAGS = ("gpt2", "--gpu", "a100-sxm-80gb", "--input-len", "64", "--output-len", "5",
+         "--batch", "2")  # fmt: skip
+VERSUS = "h100-pcie"
+
+
+class Made(NamedTuple):
+    """A page and the estimates that it shows."""
+
+    html: str
+    printed: str
+    estimate: dict[str, Any]
+    versus: dict[str, Any]
+
+
+@functools.cache
+def made() -> Made:
+    """The page of `FLAGS`, beside `VERSUS`."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.html"
+        printed = run("report", *FLAGS, "--versus", VERSUS, "--out", str(path))
+        html = path.read_text(encoding="utf-8")
+    others = [VERSUS if x == "a100-sxm-80gb" else x for x in FLAGS]
+    first = json.loads(run("estimate", *FLAGS, "--json", "--detail"))
+    second = json.loads(run("estimate", *others, "--json"))
+    return Made(html, printed, first, second)
+
+
+def run(*words: str) -> str:
+    """What a command prints; programs that it compiles are kept for this test run."""
+    out = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
+        patch.setenv("XDG_CACHE_HOME", _cache().name)
+        assert main(words) == 0
+    return out.getvalue()
+
+
+@functools.cache
+def _cache() -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    return folder

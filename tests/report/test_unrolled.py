@@ -1,0 +1,133 @@
+"""Launches one after another: order, waits, the host ahead of the GPU."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diffenergy.report.unrolled import (
+    issue,
+    launch_order,
+    slice_power,
+    starts,
+    unrolled,
+    wait_power,
+)
+from diffenergy.workload.listing import Listing
+
+
+def row(count: float, **fields: Any) -> dict[str, Any]:
+    return {"op": "rmsnorm", "rows": 1, "count": count, **fields}
+
+
+def entry(time: float | None, energy: float, kernel: dict[str, Any]) -> dict[str, Any]:
+    """What an estimate says of one launch of a kernel."""
+    use = None if time is None else {"dram": 0.5}
+    figures = {"time_s": time, "energy_j": energy, "utilization": use}
+    return {**kernel, **figures, "limited_by": "dram"}
+
+
+def test_a_pass_repeats_its_layers():
+    order, launches, turn = launch_order([row(1), row(3), row(3), row(1)], 1, 100)
+    assert order.tolist() == [0, 1, 2, 1, 2, 1, 2, 3]
+    assert (launches == 1).all() and (turn == 0).all()
+
+
+def test_passes_follow_each_other_and_a_growing_cache_takes_its_rows_in_turn():
+    # two layers, three passes: the first pass and a half at length 8, the rest at 16
+    rows = [row(6), row(4, kv_len=8), row(2, kv_len=16)]
+    order, _, turn = launch_order(rows, 3, 100)
+    assert order.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0, 2, 0, 2]
+    assert turn.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_passes_beyond_the_limit_are_a_slice_a_kernel():
+    order, launches, turn = launch_order([row(6), row(6)], 3, 9)
+    assert order.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0, 1]
+    assert launches.tolist() == [1] * 8 + [2, 2]
+    assert turn.tolist() == [0] * 4 + [1] * 4 + [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("rows", "passes"),
+    [([row(1e9), row(1e9)], 1), ([row(2.5), row(1)], 1), ([row(3), row(0)], 1)],
+    ids=["too many", "no whole number", "never launched"],
+)
+def test_every_launch_is_in_a_slice(rows: list[dict[str, Any]], passes: float):
+    order, launches, _ = launch_order(rows, passes, 10)
+    sums = np.bincount(order, launches, len(rows))
+    assert sums.tolist() == [kernel["count"] for kernel in rows]
+
+
+def test_passes_without_end_are_no_work():
+    rows = [row(2e9), row(1.5e9, kv_len=8), row(0.5e9, kv_len=16)]
+    order, launches, _ = launch_order(rows, 1e9, 8)
+    assert order.tolist() == [0, 1, 0, 1] * 2 + [0, 1, 2]
+    assert launches.tolist() == [1] * 8 + [2e9 - 4, 1.5e9 - 4, 0.5e9]
+
+
+def test_passes_that_do_not_divide_are_one():
+    order, _, turn = launch_order([row(3), row(2)], 2, 100)
+    assert np.bincount(order).tolist() == [3, 2]
+    assert (turn == 0).all()
+
+
+def test_a_gpu_that_never_waits():
+    found = starts(np.array([1.0, 2.0, 1.0]), np.full(3, 0.5), 4.0)
+    assert found.tolist() == [0, 1, 3]
+
+
+def test_a_gpu_that_waits_for_its_host():
+    # issued at 2 and 4 if the host starts with the GPU; 1 s each, 4 s in all
+    found = starts(np.array([1.0, 1.0]), np.array([2.0, 2.0]), 4.0)
+    assert found.tolist() == [0, 3]
+
+
+def test_time_that_no_launch_explains_lies_between_all():
+    found = starts(np.array([1.0, 1.0]), np.zeros(2), 4.0)
+    assert found.tolist() == [1, 3]
+
+
+def test_the_host_is_just_in_time():
+    begin = issue(np.array([0.0, 3.0]), np.array([2.0, 2.0]))
+    assert begin.tolist() == [-2, 1]
+    begin = issue(np.array([0.0, 1.0]), np.array([2.0, 2.0]))
+    assert begin.tolist() == [-3, -1]  # the second is needed at 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_slices_never_overlap_and_end_with_their_phase(seed: int):
+    random = np.random.default_rng(seed)
+    listings, kernels, phases = [], [], []
+    for number in range(3):
+        rows = [row(float(n)) for n in random.integers(1, 9, 6)]
+        once = random.exponential(1e-5, 6)
+        kernels += [
+            entry(t, float(t * p), k)
+            for t, p, k in zip(once.tolist(), random.uniform(100, 700, 6), rows)  # noqa: B905
+        ]
+        busy = float(sum(k["count"] * t for k, t in zip(rows, once.tolist())))  # noqa: B905
+        host = float(busy * random.choice([0.0, 0.2, 1.0, 3.0]))
+        time = float(max(busy, host) * random.choice([1.0, 1.02]))
+        own = kernels[-6:]
+        energy = sum(k["count"] * k["energy_j"] for k in own) + 90.0 * (time - busy)
+        listings.append(Listing(f"part {number}", kernels=tuple(rows)))
+        phases.append({"time_s": time, "host_time_s": host, "energy_j": energy})
+    found = unrolled(listings, kernels, phases)
+    end = found.start + found.time
+    assert (found.start[1:] >= end[:-1] - 1e-12).all()
+    spans = found.phases[found.phase]
+    assert (found.start >= spans[:, 0] - 1e-12).all()
+    assert (end <= spans[:, 1] + 1e-12).all()
+    times = np.diff(found.phases).ravel()
+    assert times == pytest.approx([phase["time_s"] for phase in phases], rel=1e-12)
+    issued = found.host_start + found.host_time
+    assert (issued <= found.start + 1e-12).all()
+    assert (found.host_start[1:] >= issued[:-1] - 1e-12).all()
+    assert found.host_start.min() >= 0
+    waited = wait_power(found, kernels, phases)
+    gpu = slice_power(found, kernels) * found.time
+    left = times - np.bincount(found.phase, found.time)
+    whole = np.bincount(found.phase, gpu) + left * np.nan_to_num(waited)
+    assert whole == pytest.approx([phase["energy_j"] for phase in phases], rel=1e-6)
+    assert waited[np.isfinite(waited)] == pytest.approx(90.0, rel=1e-3)
