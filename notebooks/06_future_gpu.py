@@ -1,0 +1,288 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # What will a GPU cost that nobody has measured here?
+#
+# Two GPUs that are in no data of this project and in none of its GPU files. For the
+# first, the GB10 of a DGX Spark, speeds have been published, so that the forecast can
+# fail. The second, NVIDIA's Rubin, is forecast from what its vendor has announced. Both
+# are made from a relative by changing the numbers that are known, and every figure
+# comes with the interval of GPUs that were left out of a fit.
+
+# %%
+import dataclasses
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from IPython.display import Markdown, display
+
+import diffenergy as de
+from diffenergy.hardware import gpu_names, read_gpu, with_fields
+from diffenergy.report import style
+
+# %matplotlib inline
+jax.config.update("jax_enable_x64", True)
+house = style.house()
+house.__enter__()  # the house style, through the whole notebook
+
+# %% [markdown]
+# ## GB10, from its data sheet
+#
+# 48 of the SMs of an RTX PRO 6000, a quarter of its board, and LPDDR5X in place of
+# GDDR7. What is not published (idle power, voltage curve) is that of the relative, in
+# proportion to the SMs.
+
+# %%
+relative = read_gpu("rtx-pro-6000")
+share = 48 / relative.values["num_sms"]
+gb10 = with_fields(
+    relative,
+    {
+        "num_sms": 48,  # 6,144 CUDA cores (NVIDIA, DGX Spark data sheet)
+        "dram_bandwidth": 273e9,  # B/s, LPDDR5X, 256 bits (the same)
+        "dram_capacity": 128e9,  # B, shared with the CPU (the same)
+        "tdp": 140,  # W, CPU included (the same)
+        "power_limit_min": 140,
+        "power_limit_max": 140,
+        "sm_clock_max": 2.418e9,  # Hz, recalled
+        "l2_capacity": 25165824,  # B, 24 MiB, recalled
+        "l2_bytes_per_cycle": share * relative.values["l2_bytes_per_cycle"],
+    }
+    | {
+        name: share * relative.values[name]
+        for name in ("idle_constant", "idle_clock", "idle_leakage")
+    }
+    | {"thermal_resistance": relative.values["thermal_resistance"] / share},
+)
+assert "gb10" not in gpu_names()
+
+
+def generate(card, model, dtype, corrections=None, **request):
+    """Estimate of a generation, and the interval widths of a GPU nobody measured."""
+    workload = de.load_model(model).workload(dtype=dtype, **request)
+    trust = de.read_corrections().trust(card, new=True)
+    return de.estimate(workload, card.spec, corrections=corrections), trust
+
+
+# %% [markdown]
+# Published for Llama-3.1-8B in fp8, one sequence of 2,048 tokens: 20.5 tokens/s of
+# decode and 7,991 tokens/s of prefill (LMSYS, "NVIDIA DGX Spark In-Depth Review",
+# October 2025, SGLang; the second is recalled). Neither entered anything here.
+
+# %%
+PUBLISHED = {"prefill": 7991.0, "decode": 20.5}  # tokens/s
+TOKENS = {"prefill": 2048, "decode": 127}
+run, trust = generate(
+    gb10, "llama-3.1-8b", "fp8", batch=1, input_len=2048, output_len=128
+)
+phases = zip(PUBLISHED.items(), run.phases.time, run.phases.power, strict=True)
+rows = []
+for (phase, published), seconds, watts in phases:
+    low, high = trust.interval("time", float(seconds), float(seconds))
+    rows.append(
+        {
+            "phase": phase,
+            "forecast": TOKENS[phase] / float(seconds),
+            "p5": TOKENS[phase] / high,
+            "p95": TOKENS[phase] / low,
+            "published": published,
+            "forecast, W": float(watts),
+        }
+    )
+spark = pd.DataFrame(rows)
+off = spark.forecast / spark.published - 1
+inside = spark.published.between(spark.p5, spark.p95)
+display(spark.round(2))
+
+figure, ax = plt.subplots(figsize=(7.5, 1.8), layout="constrained")
+ends = [(spark.forecast - spark.p5), (spark.p95 - spark.forecast)]
+ax.errorbar(
+    np.ones(2),
+    spark.index,
+    xerr=ends / spark.forecast.to_numpy(),
+    fmt="o",
+    color=style.BLUE,
+    capsize=4,
+    label="forecast, 5 to 95 %",
+)
+place = spark.published / spark.forecast
+ax.plot(place, spark.index, "D", color=style.VERMILION, label="published")
+style.rows_down(ax, list(spark.phase))
+ax.set_xlim(0, 2)
+ax.set_xlabel("tokens/s / forecast, Llama-3.1-8B in fp8 on a GB10")
+ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+plt.show()
+
+# %% [markdown]
+# ## Rubin, from what was announced
+#
+# NVIDIA (CES, January 2026): 224 SMs, 288 GB of HBM4 at 22 TB/s, 50 PFLOP/s of NVFP4
+# for inference and 35 for training; we take 35 as the dense rate, which is 65,536 FLOP
+# a cycle and SM at 2.384 GHz. Its power was not in that announcement; trade press says
+# 1.8 kW (Max-Q) and 2.3 kW (Max-P). fp8 has half the rate of NVFP4. Everything else is
+# a B300's, scaled by SMs or bandwidth. HBM4 takes HBM3e's energy a byte. The process is
+# TSMC's N3, for which nothing has been fitted: once we leave the energy of an operation
+# at that of 4NP, once we take a quarter off (assumed).
+
+# %%
+b300 = read_gpu("b300")
+more = 224 / b300.values["num_sms"]
+
+
+def rubin(power):
+    """Rubin with a power limit, W."""
+    return with_fields(
+        b300,
+        {
+            "num_sms": 224,
+            "tensor_flop_per_cycle_fp4": 65536,
+            "tensor_flop_per_cycle_fp8": 32768,
+            "sm_clock_max": 2.384e9,
+            "dram_bandwidth": 22e12,
+            "dram_capacity": 288e9,
+            "link_bandwidth": 1.8e12,  # NVLink 6, one direction
+            "tdp": power,
+            "power_limit_max": power,
+        }
+        | {
+            name: more * b300.values[name]
+            for name in (
+                "l2_capacity",
+                "l2_bytes_per_cycle",
+                "idle_constant",
+                "idle_clock",
+                "idle_leakage",
+            )
+        }
+        | {"thermal_resistance": b300.values["thermal_resistance"] / more},
+    )
+
+
+file = de.read_corrections()
+as_4np = file.serve(b300)
+as_n3 = dataclasses.replace(as_4np, core_energy=0.75 * as_4np.core_energy)
+CASES = {
+    "h200-sxm": (read_gpu("h200-sxm"), "fp8", None),
+    "b200-sxm": (read_gpu("b200-sxm"), "fp8", None),
+    "b300": (b300, "fp8", None),
+    "Rubin, 1.8 kW, 4NP energies": (rubin(1800), "fp8", as_4np),
+    "Rubin, 1.8 kW, N3 guess": (rubin(1800), "fp8", as_n3),
+    "Rubin, 2.3 kW, N3 guess": (rubin(2300), "fp8", as_n3),
+}
+request = {"batch": 64, "input_len": 1024, "output_len": 256}
+rows = []
+for name, (card, dtype, corrections) in CASES.items():
+    run, trust = generate(card, "llama-3.1-70b", dtype, corrections, **request)
+    if name in ("h200-sxm", "b200-sxm", "b300"):
+        trust = file.trust(card)
+    tokens, time = 64 * 256, float(run.time)
+    joules = float(run.energy) / tokens
+    rows.append(
+        {
+            "GPU": name,
+            "grade": trust.grade,
+            "tokens/s": tokens / time,
+            "slowest": tokens / trust.interval("time", time, time)[1],
+            "fastest": tokens / trust.interval("time", time, time)[0],
+            "J a token": joules,
+            "least": trust.interval("energy", joules, time)[0],
+            "most": trust.interval("energy", joules, time)[1],
+            "prefill, W": float(run.phases.power[0]),
+            "decode, W": float(run.phases.power[1]),
+            "prefill, MHz": float(run.phases.sm_clock[0]) / 1e6,
+        }
+    )
+table = pd.DataFrame(rows).set_index("GPU")
+display(table.drop(columns=["slowest", "fastest", "least", "most"]).round(3))
+
+# %%
+figure, axes = plt.subplots(1, 2, figsize=(9.5, 3.2), layout="constrained", sharey=True)
+place = np.arange(len(table))
+colours = [style.GREY] * 3 + [style.BLUE] * 3
+for ax, what, low, high in (
+    (axes[0], "tokens/s", "slowest", "fastest"),
+    (axes[1], "J a token", "least", "most"),
+):
+    ax.barh(place, table[what], color=colours, height=0.7)
+    ends = [table[what] - table[low], table[high] - table[what]]
+    ax.errorbar(table[what], place, xerr=ends, fmt="none", color=style.BLACK, capsize=3)
+axes[0].set_xlabel("tokens/s")
+axes[1].set_xlabel("J a token written")
+style.rows_down(axes[0], list(table.index))
+axes[0].set_title("Llama-3.1-70B, batch 64, 1,024 in, 256 out")
+plt.show()
+
+# %% [markdown]
+# ## Against what is published
+#
+# The vendor's ratios are of peaks, which no workload reaches. Ours is of one workload
+# that fits one GPU. The Inference Performance Index of October 2026 (jasonlizhengjian
+# on GitHub) gives a VR200 2.18 times the score of a GB300: four models in a simulator,
+# with 19.2 TB/s. An error that both GPUs share cancels in a ratio; the interval below
+# assumes that none does, and is wide.
+
+# %%
+ours = table.loc["Rubin, 1.8 kW, N3 guess"]
+blackwell = table.loc["b300"]
+ratio = ours["tokens/s"] / blackwell["tokens/s"]
+spread = np.hypot(
+    np.log(ours.fastest / ours["tokens/s"]),
+    np.log(blackwell.fastest / blackwell["tokens/s"]),
+)
+ends = ratio * np.exp(np.array([-spread, spread]))
+claims = {
+    "fp8 peak (17.5 / 4.5 PFLOP/s)": 17.5 / 4.5,
+    "memory bandwidth (22 / 8 TB/s)": 22 / 8,
+    "Inference Performance Index (simulated)": 2.177,
+}
+figure, ax = plt.subplots(figsize=(9, 2.2), layout="constrained")
+ax.errorbar(
+    ratio, 0, xerr=[[ratio - ends[0]], [ends[1] - ratio]], fmt="o", color=style.BLUE,
+    capsize=4,
+)  # fmt: skip
+ax.plot(list(claims.values()), range(1, 4), "D", color=style.VERMILION)
+style.rows_down(ax, ["our forecast, tokens/s, 5 to 95 %", *claims])
+ax.set_xlim(0, None)
+ax.axvline(1, color=style.GREY, linewidth=1, linestyle="--")
+ax.set_xlabel("Rubin / B300")
+plt.show()
+
+# %% [markdown]
+# ## Answer
+
+# %%
+saved = 1 - ours["J a token"] / blackwell["J a token"]
+display(
+    Markdown(
+        f"A GPU without a single measurement can be forecast from its data sheet "
+        f"**to about {trust.half_width('energy', 1.0):.0%}**: the speeds published for "
+        f"the GB10 are {1 / (1 + off.max()) - 1:+.0%} and "
+        f"{1 / (1 + off.min()) - 1:+.0%} "
+        f"from ours ({inside.sum()} of {len(inside)} within its 5 to 95 %), and a "
+        f"Rubin "
+        f"at 1.8 kW should write {ours['tokens/s']:,.0f} tokens/s of Llama-3.1-70B at "
+        f"{ours['J a token']:.2g} J "
+        f"each ({ours.least:.2g} to {ours.most:.2g}), {ratio:.1f} times the tokens of "
+        f"a "
+        f"B300 and {saved:.0%} less energy a token.\n\n"
+        f"*It rests on* published data-sheet numbers (some of the GB10's are recalled, "
+        f"Rubin's power is from the press, its N3 energies are assumed: with those of "
+        f"4NP the token takes "
+        f"{table.loc['Rubin, 1.8 kW, 4NP energies', 'J a token']:.2g} J), on "
+        f"corrections "
+        f"of the relatives, and on intervals of GPUs that were left out of fits while "
+        f"close relatives stayed in; how far a new architecture differs from all "
+        f"before "
+        f"is not in them."
+    )
+)
