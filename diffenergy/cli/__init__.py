@@ -31,15 +31,19 @@ def _run(args: Sequence[str] | None) -> int:
     import typer
 
     from .app import build
+    from .completing import answer
 
     words = list(sys.argv[1:] if args is None else args) or ["--help"]
     try:
         command = build()
+        answer(command)
         with command.make_context("diffenergy", words) as context:
             command.invoke(context)
         sys.stdout.flush()
     except typer.Exit as done:  # help and version
         return done.exit_code
+    except SystemExit as done:  # completions of the shell
+        return int(done.code or 0)
     except BrokenPipeError:
         raise
     except Exception as error:
@@ -55,7 +59,9 @@ def _report(error: Exception) -> int:
 
     spoken = getattr(error, "format_message", None)
     if spoken is not None:  # the parser's own, whichever click it is built on
-        return _fail(spoken(), BAD_INPUT)
+        asked = getattr(getattr(error, "ctx", None), "command_path", "diffenergy")
+        hint = f"`{asked} --help` shows what is allowed."
+        return _fail(f"{spoken().rstrip('.')}; {hint}", BAD_INPUT)
     match error:
         case Infeasible():
             return _fail(str(error), INFEASIBLE)

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from .groups import Grouped
+
 _FOLDER: Final = [str(Path(__file__).parent)]
 
 
@@ -14,7 +16,7 @@ def build() -> Any:
     """The command `diffenergy` with all its subcommands."""
     app = typer.Typer(
         name="diffenergy",
-        add_completion=False,
+        cls=Grouped,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

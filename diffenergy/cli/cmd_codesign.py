@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import INTERRUPTED, options, output
+from . import INTERRUPTED, completing, options, output, plotting
 from .design_wishes import Wish
 from .designing import Answer, Mix, answer, mix_of
 from .flags import Flags
@@ -29,6 +29,7 @@ def _codesign(
         typer.Argument(
             help="Bundled name, Hugging Face config.json or its folder, or a .jsonl "
             "kernel listing; may be left out beside --workload.",
+            autocompletion=completing.models,
         ),
     ] = None,
     gpu: Annotated[
@@ -37,6 +38,7 @@ def _codesign(
             "--gpu",
             "NAME",
             "GPU that designs grow out of, name or .toml file [h100-sxm].",
+            completing.gpus,
         ),
     ] = None,
     vary: Annotated[
@@ -135,6 +137,7 @@ def _codesign(
     temperature: options.Temperature = None,
     set_field: options.SetField = None,
     corrections: options.Corrections = None,
+    plot: plotting.Plot = None,
     as_json: options.AsJson = False,
     out: Annotated[
         str | None,
@@ -159,22 +162,25 @@ def _codesign(
     """
     given = dict(locals())
     given["mix"] = given.pop("workload")
+    picture = given.pop("plot")
     wished = {f.name: given.pop(f.name) for f in dataclasses.fields(Wish)}
     for name in ("vary", "mix", "weight"):
         wished[name] = tuple(wished[name] or ())
     given["set_field"] = tuple(set_field or ())
     given["model"] = model or ""
-    run(Flags(**given), Wish(**wished))
+    run(Flags(**given), Wish(**wished), picture)
 
 
-def run(flags: Flags, wish: Wish):
-    """Searches, prints and writes what the flags ask for."""
+def run(flags: Flags, wish: Wish, plot: str | None = None):
+    """Searches, prints, draws and writes what the flags ask for."""
     output.writer(flags.out, _writers(None, wish, ""))
     wish.check(flags)
     mix = mix_of(flags, wish)
     _check_targets(flags.out, mix)
+    plotting.check(plot, mix.inputs)
     found = answer(flags, wish, mix)
     _save(flags.out, found, wish, mix)
+    _draw(plot, found, mix)
     output.show(found.summary, flags.as_json, lambda: _tables(found))
     output.notes([*found.notes, *_unwritten(flags.out, found)])
     if found.interrupted:
@@ -236,6 +242,23 @@ def _save(out: str | None, found: Answer, wish: Wish, mix: Mix):
     output.save(out, writers, inputs=mix.inputs)
 
 
+def _draw(plot: str | None, found: Answer, mix: Mix):
+    """Writes the picture of the designs or tiles."""
+    if plot is None:
+        return
+    from ..report import style
+    from ..report.design_summary import path_json
+    from ..report.plot_design import design_figure
+    from ..report.plot_tiles import tiles_figure
+
+    def figure():
+        if found.found is None:
+            return tiles_figure(found.summary)
+        return design_figure(found.summary, path_json(found.found))
+
+    style.save_figure(plot, figure, mix.inputs)
+
+
 def _writers(found: Answer | None, wish: Wish, name: str) -> output.Writers:
     """Texts by ending; `found` None only lists the endings."""
 
@@ -271,6 +294,7 @@ def _writers(found: Answer | None, wish: Wish, name: str) -> output.Writers:
 
 
 def _tables(found: Answer) -> Iterable["RenderableType"]:
+    from ..report.curves import front_charts
     from ..report.designs import design_parts
     from ..report.estimates import BOARD_ONLY, assumed_line, grade_line, title_line
     from ..report.tiles import tiles_parts
@@ -283,4 +307,5 @@ def _tables(found: Answer) -> Iterable["RenderableType"]:
         head += [assumed_line(member), times + title_line(member)]
     tuned = found.tuning is not None
     parts = tiles_parts(summary) if tuned else design_parts(summary)
-    return [*head, *parts, grade_line(summary), BOARD_ONLY]
+    charts = plotting.charts(lambda width: front_charts(summary, width))
+    return [*head, *parts, *charts, grade_line(summary), BOARD_ONLY]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options, output
+from . import completing, options, output, plotting
 from .flags import Flags
 from .options import option
 from .scheduling import answer
@@ -26,6 +26,7 @@ def _dvfs(
         typer.Argument(
             help="Bundled name, Hugging Face config.json or its folder, or a .jsonl "
             "kernel listing; not with --table.",
+            autocompletion=completing.models,
         ),
     ] = None,
     gpu: options.Gpu = None,
@@ -134,9 +135,7 @@ def _dvfs(
     temperature: options.Temperature = None,
     set_field: options.SetField = None,
     corrections: options.Corrections = None,
-    plot: Annotated[
-        str | None, option("--plot", "FILE", "Draw the schedule, .png or .svg.")
-    ] = None,
+    plot: plotting.Plot = None,
     as_json: options.AsJson = False,
     out: Annotated[
         str | None,
@@ -168,13 +167,15 @@ def _dvfs(
 def run(flags: Flags, wish: Wish, plot: str | None):
     """Plans, prints, draws and writes what the flags ask for."""
     output.writer(flags.out, _writers(None, wish))
-    drawn = output.writer(plot, dict.fromkeys((".png", ".svg"), str), "--plot")
+    plotting.check(plot, [*flags.inputs, *([wish.table] if wish.table else [])])
     found = answer(flags, wish)
     output.save(flags.out, _writers(found, wish), inputs=found.inputs)
-    if plot is not None and drawn is not None:
+    if plot is not None:
         from ..report.pictures import save_schedule_picture
 
-        save_schedule_picture(plot, found.problem, found.plan, found.summary)
+        save_schedule_picture(
+            plot, found.problem, found.plan, found.summary, _title(found), found.inputs
+        )
     output.show(found.summary, flags.as_json, lambda: _tables(found))
     output.notes([*found.notes, *_unrealistic(found, flags, wish)])
 
@@ -190,13 +191,25 @@ def _unrealistic(found: Answer, flags: Flags, wish: Wish) -> list[str]:
     ]
 
 
+def _title(found: Answer) -> str:
+    """What was scheduled, in one line."""
+    from ..report.estimates import title_line
+
+    summary = found.summary
+    if "table" in summary:
+        return f"measured: {summary['table']}"
+    return f"{title_line(summary)} ({summary['grade']})"
+
+
 def _tables(found: Answer) -> Iterable["RenderableType"]:
     from ..dvfs.export import schedule_rows
+    from ..report.curves import schedule_charts
     from ..report.estimates import BOARD_ONLY, assumed_line, grade_line, title_line
     from ..report.schedules import schedule_parts
 
     summary = found.summary
     parts = schedule_parts(summary, schedule_rows(found.problem, found.plan))
+    parts += plotting.charts(lambda width: schedule_charts(summary, width))
     if "table" in summary:
         return [f"measured: {summary['table']}", *parts]
     head = [assumed_line(summary), title_line(summary)]

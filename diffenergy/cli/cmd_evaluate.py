@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import engine, output
+from . import engine, output, plotting
 
 if TYPE_CHECKING:
     from ..measurements import MeasurementTable
@@ -47,6 +47,7 @@ def _evaluate(
         str | None,
         typer.Option("--by", metavar="COL[,COL...]", help="Errors by group, too."),
     ] = None,
+    plot: plotting.Plot = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone.")] = False,
     out: Annotated[
         str | None,
@@ -60,7 +61,7 @@ def _evaluate(
     \b
     Examples:
       diffenergy evaluate runs.csv --workloads listings.jsonl --by gpu,workload
-      diffenergy evaluate gemm=gemm.csv --gpu a100-sxm-80gb --out rows.csv
+      diffenergy evaluate gemm=gemm.csv --gpu a10 --out rows.csv
     """
     columns = [part.strip() for part in by.split(",")] if by is not None else []
     if "" in columns:
@@ -69,7 +70,9 @@ def _evaluate(
         ".csv": lambda: prediction_frame(table, predictions).to_csv(index=False),
         ".json": lambda: output.json_text(summary),
     }
+    inputs = _inputs(measurements, workloads, gpu, corrections)
     output.writer(out, writers)
+    plotting.check(plot, inputs)
     engine.start(keep_compilations=True)
     from ..measurements import prediction_frame, read_measurements, summary_json
 
@@ -82,19 +85,30 @@ def _evaluate(
     _check_columns(table, columns)
     predictions = predict(table, listings, file)
     summary = summary_json(table, predictions, columns)
-    inputs = [*measurements, *(x.partition("=")[2] for x in measurements)]
-    inputs += [
-        *(workloads or []),
-        *([gpu] if gpu else []),
-        *([corrections] if corrections else []),
-    ]
-    output.save(out, writers, inputs=[name for name in inputs if name])
+    if plot is not None:
+        from ..report import style
+        from ..report.plot_accuracy import accuracy_figure
+
+        style.save_figure(plot, lambda: accuracy_figure(table, predictions), inputs)
+    output.save(out, writers, inputs=inputs)
     from ..report.accuracy import accuracy_parts
 
     output.show(summary, as_json, lambda: accuracy_parts(summary, columns))
     output.notes(table.notes)
     if table.ignored_columns:
         output.notes([f"ignored columns: {', '.join(table.ignored_columns)}"])
+
+
+def _inputs(
+    measurements: Sequence[str],
+    workloads: Sequence[str] | None,
+    gpu: str | None,
+    corrections: str | None,
+) -> list[str]:
+    """Files that this run reads, as far as the names are files."""
+    names = [*measurements, *(name.partition("=")[2] for name in measurements)]
+    names += [*(workloads or []), gpu or "", corrections or ""]
+    return [name for name in names if name]
 
 
 def _check_columns(table: "MeasurementTable", columns: Sequence[str]):

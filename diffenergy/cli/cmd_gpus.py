@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from . import output
+from . import completing, output
 
 
 def add_to(app: typer.Typer):
@@ -14,11 +14,20 @@ def add_to(app: typer.Typer):
 
 def _gpus(
     action: Annotated[
-        str | None, typer.Argument(metavar="[show", help="Tell all about one GPU.")
+        str | None,
+        typer.Argument(
+            metavar="show",
+            help="Tell all about one GPU.",
+            autocompletion=completing.show,
+        ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME]", help="Name, another spelling or .toml file."),
+        typer.Argument(
+            metavar="NAME",
+            help="Name, another spelling or .toml file.",
+            autocompletion=completing.gpus,
+        ),
     ] = None,
     toml: Annotated[
         bool, typer.Option("--toml", help="Print a GPU file to start from.")

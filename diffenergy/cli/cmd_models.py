@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from . import output
+from . import completing, output
 
 
 def add_to(app: typer.Typer):
@@ -15,11 +15,20 @@ def add_to(app: typer.Typer):
 
 def _models(
     action: Annotated[
-        str | None, typer.Argument(metavar="[show", help="Tell all about one model.")
+        str | None,
+        typer.Argument(
+            metavar="show",
+            help="Tell all about one model.",
+            autocompletion=completing.show,
+        ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME]", help="Bundled name, config.json or folder."),
+        typer.Argument(
+            metavar="NAME",
+            help="Bundled name, config.json or folder.",
+            autocompletion=completing.models,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone.")] = False,
     out: Annotated[

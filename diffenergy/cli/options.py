@@ -4,10 +4,12 @@ from typing import Annotated, Any
 
 import typer
 
+from . import completing
 
-def option(name: str, metavar: str, text: str) -> Any:
-    """An option that takes a value."""
-    return typer.Option(name, metavar=metavar, help=text)
+
+def option(name: str, metavar: str, text: str, completed: Any = None) -> Any:
+    """An option that takes a value; `completed(start)` lists what the shell offers."""
+    return typer.Option(name, metavar=metavar, help=text, autocompletion=completed)
 
 
 Model = Annotated[
@@ -15,10 +17,12 @@ Model = Annotated[
     typer.Argument(
         help="Bundled name, Hugging Face config.json or its folder, or a .jsonl "
         "kernel listing.",
+        autocompletion=completing.models,
     ),
 ]
 Gpu = Annotated[
-    str | None, option("--gpu", "NAME", "GPU name or .toml file [h100-sxm].")
+    str | None,
+    option("--gpu", "NAME", "GPU name or .toml file [h100-sxm].", completing.gpus),
 ]
 Workload = Annotated[
     str | None, option("--workload", "NAME", "One workload of a listing file.")

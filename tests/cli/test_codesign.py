@@ -181,6 +181,7 @@ def test_a_front_is_undominated(run: Run, words: tuple[object, ...]):
     assert all(set(x) >= BEST for x in found["pareto"])
 
 
+@pytest.mark.slow
 def test_weights_count_runs(run: Run, listing: Path):
     space = ("--vary", "num_sms", *GPU, *QUICK, "--json")
     single = {
@@ -239,6 +240,7 @@ def test_ctrl_c_keeps_the_best_so_far(
     assert table["num_sms"] == found["best"]["fields"]["num_sms"]
 
 
+@pytest.mark.slow
 def test_tiles_and_tables(run: Run, listing: Path, tmp_path: Path):
     out = tmp_path / "tiles.json"
     words = ("codesign", listing, "--workload", "y", *GPU, "--vary", "tiles", *QUICK)

@@ -2,21 +2,30 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 from diffenergy import __version__
-from diffenergy.cli import app, cmd_estimate
+from diffenergy.cli import app, cmd_estimate, main
+from diffenergy.cli.groups import QUESTIONS, Grouped
 
 SHELL = "import sys; from diffenergy.cli import main; sys.exit(main(sys.argv[1:]))"
 LAZY = """
+import os
 import sys
 from diffenergy.cli import main
 assert main(["--help"]) == 0
 assert main(["estimate", "--help"]) == 0
 assert main(["--version"]) == 0
+for words in ("estimate ", "estimate gpt2 --gpu ", "collective "):
+    os.environ["COMP_WORDS"] = "diffenergy " + words
+    os.environ["COMP_CWORD"] = str(len(words.split(" ")))
+    os.environ["_DIFFENERGY_COMPLETE"] = "complete_bash"
+    assert main([]) == 0
+    del os.environ["_DIFFENERGY_COMPLETE"]
 assert main(["estimate", "gpt2", "--batch", "0"]) == 2
 print(sorted({"jax", "pandas", "numpy", "scipy"} & set(sys.modules)))
 """
@@ -56,7 +65,98 @@ def test_every_command_has_two_examples(run, words):
 
 def test_version_and_bare_call(run):
     assert run("--version").out == f"diffenergy {__version__}\n"
-    assert "Commands:" in run().out
+    assert "What will it cost?" in run().out
+
+
+def test_help_lists_every_command_once_under_its_question(run):
+    lines = run("--help").out.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    listed: dict[str, list[str]] = {}
+    names: list[str] = []
+    for line in lines[lines.index("What will it cost?") :]:
+        assert not line.endswith("...")
+        if line.startswith("  "):
+            names.append(line.split()[0])
+        elif line:
+            names = listed.setdefault(line, [])
+    names = [name for found in listed.values() for name in found]
+    assert sorted(names) == sorted(app.build().commands)
+    assert {question: list(found) for question, found in QUESTIONS.items()} == listed
+
+
+def test_a_command_that_no_question_names_is_listed_too():
+    command = app.build().commands["gpus"]
+    group = Grouped(name="tool", commands={"new": command}, rich_markup_mode=None)
+    shown = group.make_context("tool", []).get_help()
+    assert "More\n  new  GPUs that are known;" in shown
+
+
+@pytest.mark.parametrize(
+    "words, offered",
+    [
+        (["es"], ["estimate"]),
+        (["estimate", "llama-3.1-"], ["llama-3.1-70b", "llama-3.1-8b"]),
+        (["estimate", "gpt2", "--gpu", "h100"], ["h100-pcie", "h100-sxm"]),
+        (["report", "gpt2", "--versus", "l4"], ["l4", "l40s"]),
+        (["dvfs", "gpt3"], ["gpt3-xl"]),
+        (["codesign", "gpt3"], ["gpt3-xl"]),
+        (["gpus", "show", "mi3"], ["mi300x"]),
+        (["models", "sh"], ["show"]),
+        (["collective", "ndv2-2"], ["ndv2-2", "ndv2-2-published"]),
+        (["collective", "m"], ["mi250x-1", "mi250x-2"]),
+        (["estimate", "gpt2", "--pha"], ["--phase"]),
+        (["estimate", "./my"], []),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_what_a_shell_offers(words, offered, monkeypatch, capsys):
+    monkeypatch.setenv("COMP_WORDS", " ".join(["diffenergy", *words]))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    monkeypatch.setenv("_DIFFENERGY_COMPLETE", "complete_bash")
+    assert main([]) == 0
+    assert capsys.readouterr().out.split() == offered
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes(tmp_path):
+    program = tmp_path / "diffenergy"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{SHELL}' \"$@\"\n")
+    program.chmod(0o755)
+    env = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    script = shell("--show-completion", "bash", env=env)
+    assert (script.returncode, script.stderr) == (0, "")
+    words = f"COMP_WORDS=({program} estimate gpt2 --gpu b20) COMP_CWORD=4"
+    asked = f"{script.stdout}\n{words}\n_diffenergy_completion {program}\n"
+    asked += 'echo "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("b200-sxm\n", "")
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_completion_is_installed_into_the_home_folder(name, tmp_path):
+    env = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    done = shell("--install-completion", name, env={**env, "HOME": str(tmp_path)})
+    assert (done.returncode, done.stderr) == (0, "")
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any("_DIFFENERGY_COMPLETE" in path.read_text() for path in written)
+    assert done.stdout.startswith(f"{name} completion installed in {tmp_path}")
+
+
+@pytest.mark.parametrize(
+    "words, said, asked",
+    [
+        (["gpu"], "No such command 'gpu'. Did you mean 'gpus'?", "diffenergy"),
+        (["estimate"], "Missing argument", "diffenergy estimate"),
+        (["compare", "gpt2", "--gpu", "l4"], "--gpu", "diffenergy compare"),
+        (["fit", "x.csv"], "--out", "diffenergy fit"),
+    ],
+    ids=lambda value: "".join(value),
+)
+def test_wrong_flags_name_the_help_that_helps(run, words, said, asked):
+    outcome = run(*words)
+    assert (outcome.code, outcome.out) == (2, "")
+    (line,) = outcome.err.splitlines()
+    assert said in line and line.endswith(f"; `{asked} --help` shows what is allowed.")
 
 
 def test_interrupt(run, monkeypatch):

@@ -235,7 +235,7 @@ def test_an_unfinished_restore_is_refused(run, world, out):
 
 def test_without_a_gpu_it_says_so(run, out, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    refused(run("measure", "--out", out), "diffenergy[measure]")
+    refused(run("measure", "--out", out), "pip install nvidia-ml-py")
     assert not out.exists()
 
 

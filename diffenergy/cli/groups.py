@@ -1,0 +1,67 @@
+"""The help of `diffenergy`: each command under the question that it answers."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from typer.core import TyperGroup
+
+QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "What will it cost?": {
+        "estimate": "Time, power and energy of a model on one GPU.",
+        "compare": "Two estimates side by side.",
+        "report": "A page with everything about an estimate, to look at.",
+    },
+    "At which clock?": {
+        "dvfs": "Clocks for every kernel: less energy in the same time.",
+    },
+    "Which hardware?": {
+        "codesign": "Hardware, clocks and tiles that a workload costs least on.",
+    },
+    "Many GPUs?": {
+        "collective": "Who sends what to whom and when, with its time and energy.",
+    },
+    "Does it match what was measured?": {
+        "evaluate": "Errors against measured runs.",
+        "fit": "Fit the model's constants to measured runs.",
+        "measure": "Measure kernels on a GPU of this machine.",
+    },
+    "What is known?": {
+        "gpus": "The GPUs, with the source of every number.",
+        "models": "The models, with their sizes.",
+    },
+}
+"""Commands by question, in the order of the help, each with its line there."""
+
+_MORE: Final = "More"
+"""Heading of commands that no question names; their line begins their own help."""
+
+
+class Grouped(TyperGroup):
+    """A group of commands whose help lists them by question."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name, with its line of the list."""
+        command = super().get_command(ctx, cmd_name)
+        for lines in QUESTIONS.values():
+            if command is not None and cmd_name in lines:
+                command.short_help = lines[cmd_name]
+        return command
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the commands, one line each, under their questions."""
+        shown = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        width = max(map(len, shown), default=0)
+        limit = formatter.width - width - 4  # beside the name, indent and gap
+        named = [name for lines in QUESTIONS.values() for name in lines]
+        more = dict.fromkeys(name for name in shown if name not in named)
+        for question, lines in (*QUESTIONS.items(), (_MORE, more)):
+            found = [
+                (name.ljust(width), shown[name].get_short_help_str(limit))
+                for name in lines
+                if name in shown
+            ]
+            if found:
+                formatter.write_paragraph()
+                formatter.write_text(question)
+                with formatter.indentation():
+                    formatter.write_dl(found)

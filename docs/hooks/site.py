@@ -1,0 +1,203 @@
+"""Pages that are made while the site is built: what the package says about itself.
+
+`reference/commands.md` from the help of every command, `reference/kernels.md` from the
+ops of listings, `reference/gpu-fields.md` from the fields of GPU files,
+`reference/python.md` from the public names, and a tutorial from every notebook, as it
+stands in the repository: nothing is executed.
+"""
+
+import base64
+import contextlib
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT: Final = Path(__file__).parents[2]
+NOTEBOOKS: Final = sorted((ROOT / "notebooks").glob("0?_*.ipynb"))
+PICTURES: Final = {"image/png": "png", "image/svg+xml": "svg"}
+BLOCK: Final = re.compile(r"- |\d+\. |\|")
+"""How a list or a table begins."""
+INSIDE: Final = re.compile(r"\s|- |\d+\. |\|")
+"""How a line begins that may belong to a list or a table."""
+MODULES: Final = (
+    ("Figures of merit", "diffenergy.metrics"),
+    ("Measured tables", "diffenergy.measurements"),
+    ("Predictions of measured rows", "diffenergy.fitting.predict"),
+    ("Frequency schedules", "diffenergy.dvfs.solve"),
+    ("Co-design", "diffenergy.codesign.searching"),
+    ("Machines of many GPUs", "diffenergy.collectives.topology_files"),
+    ("Demands of collectives", "diffenergy.collectives.demands"),
+    ("Schedules of collectives", "diffenergy.collectives.plan"),
+    ("Verification", "diffenergy.collectives.verify"),
+)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Adds the notebooks to the navigation."""
+    for part in config.nav or []:
+        if "Tutorials" in part:
+            part["Tutorials"] += [_tutorial(path) for path in NOTEBOOKS]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages that are made."""
+    made: dict[str, str | bytes] = {
+        "reference/commands.md": _commands(),
+        "reference/kernels.md": _kernels(),
+        "reference/gpu-fields.md": _gpu_fields(),
+        "reference/python.md": _python(),
+        "tutorials/index.md": _tutorials(),
+    }
+    for path in NOTEBOOKS:
+        made |= _notebook(path)
+    for name, content in made.items():
+        files.append(File.generated(config, name, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, **kwargs: Any) -> str:
+    """A page with empty lines before its lists and tables, as this renderer needs."""
+    lines: list[str] = []
+    fenced = False
+    for line in markdown.splitlines():
+        fenced ^= line.lstrip().startswith("```")
+        before = lines[-1] if lines else ""
+        if not fenced and BLOCK.match(line) and before and not INSIDE.match(before):
+            lines.append("")
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+# --- reference
+
+
+def _commands() -> str:
+    from diffenergy.cli.groups import QUESTIONS
+
+    parts = ["# Commands\n", _help()]
+    for question, names in QUESTIONS.items():
+        parts.append(f"## {question}\n")
+        parts += [f"### diffenergy {name}\n\n{_help(name)}" for name in names]
+    return "\n".join(parts)
+
+
+def _help(*words: str) -> str:
+    from diffenergy.cli import main
+
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        main([*words, "--help"])
+    return f"```text\n{out.getvalue().rstrip()}\n```\n"
+
+
+def _kernels() -> str:
+    from diffenergy import kernels
+    from diffenergy.kernels.ops import COMMON_FIELDS, REQUIRED
+
+    def text(field: Any) -> str:
+        name = f"`{field.name}`"
+        if field.default is REQUIRED:
+            return name
+        if callable(field.default) or field.default in ("", 0.0):
+            return f"{name} *"
+        return f"{name} [{field.default:g}]" if field.kind == "size" else f"{name} *"
+
+    rows = [
+        f"| `{name}` | {', '.join(map(text, op.fields))} |"
+        for name, (op, _) in sorted(kernels.ops().items())
+    ]
+    common = ", ".join(map(text, COMMON_FIELDS))
+    return (
+        "# Kernels of a listing\n\n"
+        "Fields of every op of a [listing](formats.md#kernel-listing-jsonl). "
+        "Those with a default in brackets, or with a star (it follows from the others, "
+        "or means that nothing is said), may be left out.\n\n"
+        "| op | fields |\n|---|---|\n" + "\n".join(rows) + "\n\n"
+        f"Every kernel also takes: {common}.\n"
+    )
+
+
+def _gpu_fields() -> str:
+    from diffenergy.hardware.files import field_units
+
+    rows = [f"| `{name}` | {unit} |" for name, unit in field_units().items()]
+    return (
+        "# Fields of a GPU file\n\n"
+        "What `--set FIELD=VALUE` and `--vary` take too. Numbers are in SI.\n\n"
+        "| field | unit |\n|---|---|\n" + "\n".join(rows) + "\n"
+    )
+
+
+def _python() -> str:
+    import diffenergy
+
+    names = [f"::: diffenergy.{name}\n" for name in sorted(diffenergy.__all__)]
+    modules = [f"## {title}\n\n::: {module}\n" for title, module in MODULES]
+    head = (ROOT / "docs" / "hooks" / "python.md").read_text(encoding="utf-8")
+    return "\n".join([head, *names, *modules])
+
+
+# --- tutorials
+
+
+def _tutorials() -> str:
+    head = (ROOT / "docs" / "hooks" / "tutorials.md").read_text(encoding="utf-8")
+    return head + "".join(f"- [{_title(p)}]({p.stem}.md)\n" for p in NOTEBOOKS)
+
+
+def _tutorial(path: Path) -> dict[str, str]:
+    return {_title(path): f"tutorials/{path.stem}.md"}
+
+
+def _title(path: Path) -> str:
+    """The first heading of a notebook."""
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        for line in "".join(cell["source"]).splitlines():
+            if cell["cell_type"] == "markdown" and line.startswith("# "):
+                return line.removeprefix("# ").strip()
+    return path.stem
+
+
+def _notebook(path: Path) -> dict[str, str | bytes]:
+    """Markdown of a notebook, and its pictures."""
+    parts, pictures = [], {}
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+        elif cell["cell_type"] == "code" and source.strip():
+            parts.append(f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            for kind, content in _shown(output):
+                if kind in PICTURES:
+                    name = f"{path.stem}_{len(pictures)}.{PICTURES[kind]}"
+                    pictures[f"tutorials/{name}"] = _picture(kind, content)
+                    parts.append(f"![figure]({name})")
+                elif kind == "text/markdown":
+                    parts.append(content)
+                else:
+                    parts.append(f"```text\n{content.rstrip()}\n```")
+    return {f"tutorials/{path.stem}.md": "\n\n".join(parts) + "\n", **pictures}
+
+
+def _shown(output: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Kind and content of what a reader sees of an output."""
+    if output["output_type"] == "stream":
+        yield "text/plain", "".join(output["text"])
+        return
+    data = output.get("data", {})
+    for kind in (*PICTURES, "text/markdown", "text/plain"):
+        if kind in data:
+            yield kind, "".join(data[kind])
+            return
+
+
+def _picture(kind: str, content: str) -> bytes:
+    return base64.b64decode(content) if kind == "image/png" else content.encode()

@@ -1,0 +1,245 @@
+"""Every command line in README.md, docs/ and the help runs; the site builds strictly.
+
+A command line begins with `diffenergy` or `python` and stands in a fenced block (`sh`,
+`bash`, `console`) or in backticks in a row of a table. Blocks and rows run each in a
+folder of their own, which holds the files of docs/examples/ and links to the folders of
+the repository. A comment in the row, or above the block, marks what takes over 30 s
+(`<!-- slow -->`) and what is to end with another exit status than 0
+(`<!-- exits 3 -->`). A GPU, where one is asked for, is simulated.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from diffenergy.cli import app, main
+
+ROOT: Final = Path(__file__).parents[1]
+PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+EXAMPLES: Final = ROOT / "docs" / "examples"
+LINKED: Final = ("calibration", "docs", "notebooks", "tests")
+LANGUAGES: Final = ("sh", "bash", "console")
+SET_UP: Final = ("python3 -m venv", "python -m venv")
+"""How the blocks begin that make an environment; they are tried by hand and by CI."""
+PROGRAMS: Final = ("diffenergy ", "python ")
+SLOW: Final = "<!-- slow -->"
+SLOW_HELP: Final = {("codesign", 1), ("dvfs", 2)}
+"""Examples of the help that take long, by command and number."""
+EXITS: Final = re.compile(r"<!-- exits (\d+) -->")
+SHARED: Final = "../shared"
+IN_TABLE: Final = re.compile(r"`((?:diffenergy|python) [^`]+)`")
+SYNOPSIS: Final = re.compile(r" \[|\b[A-Z]{3,}\b")
+"""What a line of a table has that shows how a command reads: `gpus show NAME`."""
+REDIRECTED: Final = re.compile(r"^(.*\S)\s+>\s+(\S+)$")
+
+
+class Block(NamedTuple):
+    """Command lines that belong together, and where they stand."""
+
+    page: str
+    line: int
+    commands: tuple[str, ...]
+    remark: str = ""
+
+    @property
+    def status(self) -> int:
+        """How the commands are to end."""
+        found = EXITS.search(self.remark)
+        return int(found[1]) if found else 0
+
+    @property
+    def marks(self) -> list[pytest.MarkDecorator]:
+        """What is needed to run it."""
+        shared = any(SHARED in command for command in self.commands)
+        marks = [pytest.mark.shared_data] if shared else []
+        return [*marks, *([pytest.mark.slow] if SLOW in self.remark else [])]
+
+
+def fences(text: str) -> Iterator[tuple[int, str, list[str], str]]:
+    """Line (from 1), language, lines and the line above of every fenced block."""
+    lines = text.splitlines()
+    start: int | None = None
+    for at, line in enumerate(lines):
+        if not line.lstrip().startswith("```"):
+            continue
+        if start is None:
+            start = at
+            continue
+        above = next((x for x in reversed(lines[:start]) if x.strip()), "")
+        language = lines[start].strip().removeprefix("```").strip()
+        yield start + 1, language, lines[start + 1 : at], above
+        start = None
+
+
+def commands_of(lines: Sequence[str]) -> list[str]:
+    """Command lines among lines of a shell, those over several lines joined."""
+    whole = "\n".join(lines).replace("\\\n", " ")
+    plain = (line.strip().removeprefix("$ ") for line in whole.splitlines())
+    return [
+        " ".join(x.split("  # ")[0].split()) for x in plain if x.startswith(PROGRAMS)
+    ]
+
+
+def rows(text: str) -> Iterator[tuple[int, list[str], str]]:
+    """Line, command lines and text of every row of a table with any."""
+    fenced = {
+        number
+        for start, _, lines, _ in fences(text)
+        for number in range(start, start + len(lines) + 2)
+    }
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("|") and number not in fenced:
+            found = [x for x in IN_TABLE.findall(line) if not SYNOPSIS.search(x)]
+            if found:
+                yield number, found, line
+
+
+def blocks(path: Path) -> list[Block]:
+    """All command lines of a page."""
+    text, page = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
+    found = [Block(page, at, tuple(words), line) for at, words, line in rows(text)]
+    for at, language, lines, above in fences(text):
+        commands = commands_of(lines) if language in LANGUAGES else []
+        if commands and not "\n".join(lines).startswith(SET_UP):
+            found.append(Block(page, at, tuple(commands), above))
+    return found
+
+
+def examples() -> list[Block]:
+    """The examples in the help of every command, one block each."""
+    found = []
+    for name, command in app.build().commands.items():
+        lines = (command.help or "").split("Examples:")[1].splitlines()
+        for at, words in enumerate(commands_of(lines), 1):
+            remark = SLOW if (name, at) in SLOW_HELP else ""
+            found.append(Block(f"help-of-{name}", at, (words,), remark))
+    return found
+
+
+def every() -> list[Any]:
+    """Test parameters of all blocks; a single line that another block has runs once."""
+    found = [*examples(), *(block for page in PAGES for block in blocks(page))]
+    fast = [block for block in found if SLOW not in block.remark]
+    long = {x for block in fast if len(block.commands) > 1 for x in block.commands}
+    first = {block.commands: block for block in reversed(fast)}
+    return [
+        pytest.param(block, id=f"{block.page}:{block.line}", marks=block.marks)
+        for block in found
+        if SLOW in block.remark
+        or (first[block.commands] is block and not long.issuperset(block.commands))
+        or len(block.commands) > 1
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """An empty folder with the examples, beside which the shared tables lie."""
+    here = tmp_path / "here"
+    shutil.copytree(EXAMPLES, here)
+    for name in LINKED:
+        if (ROOT / name).exists():
+            (here / name).symlink_to(ROOT / name)
+    if (ROOT.parent / "shared").exists():
+        (tmp_path / "shared").symlink_to(ROOT.parent / "shared")
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    return here
+
+
+@pytest.fixture
+def board(monkeypatch):
+    """An H100 that only pretends."""
+    from diffenergy.measure import runner, sensor, timing
+
+    world = importlib.import_module("measure.simulated").World()
+    monkeypatch.setattr(sensor, "open_sensor", lambda index: world)
+    monkeypatch.setattr(runner, "find_runner", lambda uuid: world)
+    monkeypatch.setattr(timing, "Wall", lambda: world)
+
+
+def execute(command: str, status: int):
+    """Runs one command line; fails unless it ends with `status` and says something."""
+    redirected = REDIRECTED.match(command)
+    text, target = redirected.groups() if redirected else (command, None)
+    program, *words = shlex.split(text)
+    if program == "python":
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True)
+        code, out, err = done.returncode, done.stdout, done.stderr
+    else:
+        stdout, stderr = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+            code = main(words)
+        out, err = stdout.getvalue(), stderr.getvalue()
+    assert code == status, f"{command}\nexits {code}\n{err}{out}"
+    assert err if status else out, f"{command} prints nothing"
+    if target is not None:
+        Path(target).write_text(out, encoding="utf-8")
+
+
+@pytest.mark.parametrize("block", every())
+def test_commands_run(block: Block, folder: Path, board: None):
+    if any(SHARED in x for x in block.commands) and not Path(SHARED).exists():
+        pytest.skip(f"the shared measurement tables are not at {SHARED}")
+    for command in block.commands:
+        execute(command, block.status)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_fences_with_commands_are_marked_as_shell(page: Path):
+    for line, language, lines, _ in fences(page.read_text(encoding="utf-8")):
+        if language not in LANGUAGES:
+            assert not commands_of(lines), f"{page.name}:{line} runs, but is no `sh`"
+
+
+def examples_in_python() -> list[Any]:
+    """Test parameters of the blocks of Python; two pages have tests of their own."""
+    found = []
+    for page in PAGES:
+        if page.name not in ("codesign.md", "collectives.md"):
+            for line, language, lines, _ in fences(page.read_text(encoding="utf-8")):
+                if language == "python":
+                    name = f"{page.relative_to(ROOT)}:{line}"
+                    found.append(pytest.param("\n".join(lines), id=name))
+    return found
+
+
+@pytest.mark.parametrize("code", examples_in_python())
+def test_python_runs(code: str, folder: Path, capsys):
+    exec(code, {"__name__": "example"})
+    assert capsys.readouterr().out or "print" not in code
+
+
+def test_the_site_builds_without_warnings(tmp_path):
+    wanted = ("mkdocs", "material", "mkdocstrings")
+    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} is not installed (the extra `docs`)")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(
+        [*command, "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    commands = (tmp_path / "reference" / "commands" / "index.html").read_text()
+    assert all(name in commands for name in app.build().commands)
+    for page in tmp_path.rglob("*.html"):
+        loaded = re.findall(
+            r'(?:src|href)="(https?://[^"]+\.(?:js|css))"', page.read_text()
+        )
+        assert not loaded, f"{page} loads {loaded}"
