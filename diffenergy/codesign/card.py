@@ -53,7 +53,8 @@ def design_numbers(
     task = problem.task
     values = np.array([score.fields[name] for name in task.names])
     zeros = jnp.zeros(len(FIELDS))
-    bare = dataclasses.replace(task, low=task.low[: len(values)])
+    count = len(values)
+    bare = dataclasses.replace(task, low=task.low[:count], high=task.high[:count])
     gpu, _, _ = hardware(bare, jnp.asarray(values), zeros)
     found = {name: float(getattr(gpu, name)) for name in FIELDS}
     return {name: x for name, x in found.items() if x != card.values[name]}

@@ -1,6 +1,6 @@
 """What NVIDIA's `nvMatmulHeuristics` would run: the tile of its fastest kernel.
 
-An optional package: `pip install 'diffenergy[tiles]'`. It needs no GPU.
+An optional package: `pip install nvidia-matmul-heuristics`. It needs no GPU.
 """
 
 import functools
@@ -94,7 +94,8 @@ def _module() -> ModuleType:
         return importlib.import_module("nvMatmulHeuristics")
     except ImportError:
         raise ValueError(
-            "`nvMatmulHeuristics` is not installed; `pip install 'diffenergy[tiles]'`."
+            "`nvMatmulHeuristics` is not installed; `pip install "
+            "nvidia-matmul-heuristics` brings it."
         ) from None
 
 

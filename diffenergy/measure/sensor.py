@@ -108,7 +108,7 @@ class Nvml:
         except ImportError:
             raise ValueError(
                 "`measure` reads the board through NVML, whose package is missing; "
-                "`pip install 'diffenergy[measure]'` (nvidia-ml-py) brings it."
+                "`pip install nvidia-ml-py` brings it."
             ) from None
         self._nvml: Any = pynvml
         try:

@@ -33,8 +33,15 @@ def accuracy():
 @pytest.mark.parametrize(
     "split, fold, most",
     [
-        ("a100-family", 0, {"time": 8, "power": 5}),  # bertmodel
-        ("h200-gemm", 0, {"time": 6.5, "power": 6.5, "energy": 11}),
+        pytest.param(
+            "a100-family", 0, {"time": 8, "power": 5}, marks=pytest.mark.slow
+        ),  # bertmodel
+        pytest.param(
+            "h200-gemm",
+            0,
+            {"time": 6.5, "power": 6.5, "energy": 11},
+            marks=pytest.mark.slow,
+        ),
         ("fp32-gemm", 0, {"time": 13}),  # P100
         ("fp32-vector", 0, {"time": 6}),  # P100, element-wise
     ],

@@ -27,7 +27,15 @@ def row_of(found, given):
     return np.array([found.best.fields[name] for name in given.task.names])
 
 
-@pytest.mark.parametrize("name", ["products", "streams", "attention", "cuda_cores"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "products",
+        pytest.param("streams", marks=pytest.mark.slow),
+        pytest.param("attention", marks=pytest.mark.slow),
+        "cuda_cores",
+    ],
+)
 def test_equals_brute_force(name: str):
     """4,000 designs each; several goals and limits on one compiled task."""
     given = problem([name], SPACE)

@@ -103,6 +103,7 @@ def truth() -> Problem:
     return measured_truth()
 
 
+@pytest.mark.slow
 def test_noise_is_found_and_smoothed_away(truth: Problem):
     read = noisy(truth, 0)
     found = smoothed(read, law_of(read))
