@@ -35,7 +35,7 @@ SET_UP: Final = ("python3 -m venv", "python -m venv")
 """How the blocks begin that make an environment; they are tried by hand and by CI."""
 PROGRAMS: Final = ("diffenergy ", "python ")
 SLOW: Final = "<!-- slow -->"
-SLOW_HELP: Final = {("codesign", 1), ("dvfs", 2)}
+SLOW_HELP: Final = {("codesign", 1), ("codesign", 2), ("dvfs", 2)}
 """Examples of the help that take long, by command and number."""
 EXITS: Final = re.compile(r"<!-- exits (\d+) -->")
 SHARED: Final = "../shared"
