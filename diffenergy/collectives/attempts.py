@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from .baselines import MOST_SENDS, baselines
-from .bounds import epoch_bound
+from .bounds import cut_bound, epoch_bound
 from .demand import Demand
 from .epoch_schedule import Found, run_epochs
 from .epochs import EpochModel, epoch_length, epoch_model
@@ -32,6 +32,8 @@ _MOST_FLOWS: Final = 1e5
 """(source, link, epoch) above which `auto` leaves the linear program out."""
 _MOST_SENDS: Final = 6_000
 """Sends above which standard algorithms are not tried on what is certain anyway."""
+_MOST_NODES: Final = 300
+"""Nodes above which cuts are not looked for (one max-flow for each GPU)."""
 _GREEDY_SHARE: Final = 0.3
 """Of the time limit for list scheduling before a solver has its turn."""
 _MOST_FINE: Final = 2e4
@@ -100,13 +102,20 @@ def _standard(task: Task, watch: Watch) -> Iterator[Plan]:
 
 
 def _bounded(task: Task, watch: Watch) -> Iterator[Plan]:
-    """The bound by prices of the links, for blocks with one taker."""
-    if not task.single or task.best is None:
+    """The bound by prices of the links for blocks with one taker, else by cuts."""
+    if task.best is None:
         return
-    watch("bound by link prices", None)
-    found = flow_bound(task.demand, task.topology, time_limit=task.left())
-    if found.seconds > task.bound:
-        task.bound = found.seconds
+    if task.single:
+        watch("bound by link prices", None)
+        limit = task.left()
+        bound = flow_bound(task.demand, task.topology, time_limit=limit).seconds
+    elif len(task.topology.nodes) <= _MOST_NODES:
+        watch("bound by cuts", None)
+        bound = cut_bound(task.demand, task.topology)
+    else:
+        return
+    if bound > task.bound:
+        task.bound = float(bound)
         yield dataclasses.replace(task.best, bound=task.bound)
 
 

@@ -79,7 +79,7 @@ class Plan:
     @property
     def gap(self) -> float:
         """finish / bound - 1, in continuous time."""
-        return max(self.finish / self.bound - 1, 0.0) if self.bound else np.inf
+        return float(max(self.finish / self.bound - 1, 0.0)) if self.bound else np.inf
 
     @property
     def certified(self) -> bool:

@@ -20,6 +20,8 @@ from diffenergy.collectives.topology_files import load_topology
 from diffenergy.collectives.turning import reduction, spread_of
 from diffenergy.collectives.verify import verify
 
+from .machines_by_hand import machine
+
 US = 1e-6
 SIZES = "1KB 4KB 16KB 64KB 256KB 1MB 4MB 16MB 64MB 256MB 1GB".split()
 
@@ -178,6 +180,20 @@ def test_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(attempts, "greedy", stopped)
     with pytest.raises(KeyboardInterrupt):  # nothing to keep
         find_schedule(machine, wanted)
+
+
+def test_a_cut_inside_raises_the_bound():
+    # Two groups of four, all linked, and one link between: 4 blocks of 1 MB pass it at
+    # 1 GB/s, while into each GPU lead three or four links of the same rate.
+    clique = [(a, b) for a in range(4) for b in range(a)]
+    pairs = [*clique, *((a + 4, b + 4) for a, b in clique), (0, 4)]
+    both = [*pairs, *((b, a) for a, b in pairs)]
+    links = [(f"gpu{a}", f"gpu{b}", 1e9, 1e-6) for a, b in both]
+    topology = machine(" ".join(f"gpu{n}" for n in range(8)), links)
+    wanted = demand("all_gather", topology, "8MB")
+    assert second_bound(wanted, topology) < 3.1e-3
+    plan = find_schedule(topology, wanted, Search(time_limit=5.0))
+    assert plan.bound == pytest.approx(4e-3)
 
 
 def published(shared: Path) -> dict[tuple[str, str, str], dict[str, str]]:
