@@ -116,13 +116,13 @@ def _parts(
 
 def _points(table: pd.DataFrame, weight: Any = 1.0) -> Any:
     from diffenergy.collectives.cost_fit import Points
-    from diffenergy.hardware import read_gpu
-    from diffenergy.physics.link_costs import switch_reduces
+    from diffenergy.hardware import load_gpu
     from diffenergy.physics.links import KINDS
 
     gpus = table["gpu"]
-    rates = {name: float(read_gpu(name).spec.link_bandwidth) for name in gpus.unique()}
-    reduces = {name: float(switch_reduces(name)) for name in rates}
+    specs = {name: load_gpu(name) for name in gpus.unique()}
+    rates = {name: float(spec.link_bandwidth) for name, spec in specs.items()}
+    reduces = {name: float(spec.links.switch[0]) for name, spec in specs.items()}
     return Points(
         [list(KINDS).index(kind) for kind in table["kind"]],
         table["message_bytes"].to_numpy(float),
@@ -157,6 +157,13 @@ def _architecture(gpu: str) -> str:
     from diffenergy.hardware import read_gpu
 
     return read_gpu(gpu).architecture
+
+
+def _link_kind(gpu: str) -> str:
+    from diffenergy.hardware import read_gpu
+    from diffenergy.hardware.link_costs import link_kind
+
+    return link_kind(read_gpu(gpu).values["link_bandwidth"])
 
 
 def _even(table: pd.DataFrame) -> np.ndarray:
@@ -207,12 +214,10 @@ def _left_out(rows: pd.DataFrame, merged: pd.DataFrame) -> None:
     """Print errors on a GPU type that the fit did not see: from those of its own
     architecture if there are any, else from all with its kind of link; and from other
     architectures alone."""
-    from diffenergy.physics.link_costs import link_kind
-
     jobs, tests = {}, []
     for (gpu, kind), part in _parts(rows, "gpu", "kind"):
         same = (merged["kind"] == kind) & (merged["gpu"] != gpu)
-        same &= merged["gpu"].map(link_kind) == link_kind(str(gpu))
+        same &= merged["gpu"].map(_link_kind) == _link_kind(str(gpu))
         near = merged["gpu"].map(_architecture) == _architecture(str(gpu))
         wide = pd.DataFrame(merged[same & ~near])
         narrow = pd.DataFrame(merged[same & near])
@@ -241,9 +246,7 @@ def _left_out(rows: pd.DataFrame, merged: pd.DataFrame) -> None:
 
 def _shipped(merged: pd.DataFrame) -> dict[Any, Any]:
     """Constants by (GPU or kind of link, collective), fitted to everything."""
-    from diffenergy.physics.link_costs import link_kind
-
-    linked = merged.assign(link=merged["gpu"].map(link_kind))
+    linked = merged.assign(link=merged["gpu"].map(_link_kind))
     own = {key: (part, 1.0) for key, part in _parts(merged, "gpu", "kind")}
     shared = {key: (part, _even(part)) for key, part in _parts(linked, "link", "kind")}
     return _fits(own) | _fits(shared)
@@ -254,7 +257,7 @@ def _text(fits: dict[Any, Any]) -> str:
     import jax.numpy as jnp
 
     from diffenergy.collectives.cost_fit import link_costs
-    from diffenergy.physics.link_costs import FIELDS
+    from diffenergy.hardware.link_costs import FIELDS
 
     lines = [_HEADER, "[taken_for]"]
     lines += [f'{gpu} = "{other}"' for gpu, other in _TAKEN_FOR.items()]
@@ -298,7 +301,7 @@ def main(
 
     jax.config.update("jax_enable_x64", True)
     from diffenergy.files import write_text_atomic
-    from diffenergy.physics.link_costs import FILE
+    from diffenergy.hardware.link_costs import FILE
 
     vidur = _named(_vidur(folder))
     sends = pd.DataFrame(vidur[vidur["kind"] == "send_recv"])

@@ -14,7 +14,7 @@ from jax.core import Tracer
 from jaxtyping import Bool, Float, Int
 
 from . import smooth
-from .corrections import Corrections, shipped_corrections
+from .corrections import Corrections
 from .hardware.spec import GpuSpec, OperatingPoint, default_point, relative_voltage
 from .kernels import _clblast, classes, simt, stream
 from .physics.demand import UNITS, Demand
@@ -86,8 +86,8 @@ def estimate(
 
     Pure, jitted once per workload structure, differentiable in every number; `jax.vmap`
     over points, GPUs or corrections. `point` defaults to the highest clocks under the
-    default power limit (its leaves may have one row a phase), `corrections` to the
-    shipped ones for `gpu`. Answers for the steady state with random operands.
+    default power limit (its leaves may have one row a phase), `corrections` to
+    those of `gpu`. Answers for the steady state with random operands.
 
     Example:
 
@@ -162,7 +162,7 @@ def _estimate(
     differentiable: bool = True,
 ) -> Estimate:
     point = default_point(gpu) if point is None else point
-    c = shipped_corrections(gpu) if corrections is None else corrections
+    c = gpu.corrections if corrections is None else corrections
     with smooth.relaxed(relaxed):
         return _Run(workload, gpu, c, point).estimate(differentiable)
 

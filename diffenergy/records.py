@@ -28,14 +28,18 @@ class Record(eqx.Module):
     """A row, or a batch of rows: all leaves share their leading axes (`*batch`).
 
     Fields are annotated with jaxtyping shapes; construction checks that they bind to
-    one `*batch` and raises `ValueError` naming the field that does not.
+    one `*batch` and raises `ValueError` naming the field that does not. The fields of a
+    record inside a record have been checked already: its first one stands for all.
     """
 
     def __check_init__(self):
         with jaxtyped("context"):  # one scope, so that `*batch` binds across fields
             for field in dataclasses.fields(self):
-                value = getattr(self, field.name)
-                if not isinstance(value, field.type):  # pyright: ignore[reportArgumentType]
+                value, kind = getattr(self, field.name), field.type
+                if isinstance(value, Record):
+                    first = dataclasses.fields(value)[0]
+                    value, kind = getattr(value, first.name), first.type
+                if not isinstance(value, kind):  # pyright: ignore[reportArgumentType]
                     raise ValueError(
                         f"`{type(self).__name__}.{field.name}` has shape "
                         f"{jnp.shape(value)}, which does not fit the other fields."

@@ -9,7 +9,7 @@ import diffenergy
 
 PACKAGE = Path(diffenergy.__file__).parent
 ROOMS = (
-    "units", "files", "dtypes", "records", "smooth", "hardware", "corrections",
+    "units", "files", "dtypes", "records", "smooth", "corrections", "hardware",
     "physics", "kernels", "workload", "estimator", "metrics", "measurements",
     "fitting", "measure", "dvfs", "codesign", "collectives", "report", "cli",
 )  # fmt: skip

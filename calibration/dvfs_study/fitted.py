@@ -7,7 +7,7 @@ from typing import Final
 import jax.numpy as jnp
 import numpy as np
 
-from diffenergy.corrections import Corrections, shipped_corrections
+from diffenergy.corrections import Corrections
 from diffenergy.fitting.clock_fit import ClockFit, fit_law
 from diffenergy.fitting.clock_law import points
 from diffenergy.fitting.clock_model import base_of
@@ -77,7 +77,7 @@ CHOICES: Final = (
 def prior_corrections(gpu: GpuSpec) -> Corrections:
     """Constants that are fitted or that matter to a law, at their priors."""
     return dataclasses.replace(
-        shipped_corrections(gpu),
+        gpu.corrections,
         dram_efficiency=jnp.asarray(DRAM_EFFICIENCY),
         memory_idle=jnp.asarray(_MEMORY_IDLE),
         energy_dram=jnp.asarray(_ENERGY_DRAM),

@@ -16,7 +16,7 @@ from jax import Array
 from jaxtyping import Float
 
 from diffenergy import smooth
-from diffenergy.corrections import Corrections, shipped_corrections
+from diffenergy.corrections import Corrections
 from diffenergy.estimator import demands
 from diffenergy.fitting.clock_law import ClockLaw
 from diffenergy.hardware import load_gpu
@@ -102,7 +102,7 @@ def _part(row: Kernel, field: str | None, degree: int) -> Kernel:
 def shape_work(shape: Shape) -> Work:
     """Means over the candidates of each kernel, at the highest clocks."""
     gpu = load_gpu(GPU)
-    c = shipped_corrections(gpu)
+    c = gpu.corrections
     workload = assemble(shape_listings(shape))
     found = np.zeros((5, workload.num_rows))
     for demand, group in zip(demands(workload, gpu, c), workload.groups, strict=True):

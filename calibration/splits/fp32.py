@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from diffenergy.corrections import CONSTANTS, CorrectionsFile, prior_file, tags
+from diffenergy.corrections import CONSTANTS, CorrectionsFile, prior_file
 from diffenergy.corrections.levels import resolve
 from diffenergy.fitting.calibrate import Settings
 from diffenergy.hardware.files import read_gpu
@@ -100,8 +100,8 @@ def _after_a_copy(table: MeasurementTable) -> CorrectionsFile:
         card = read_gpu(gpu)
         place = np.argmax(np.where(plain & (table.gpu[rows] == gpu), moved, 0.0))
         rate = moved[place] / (table.time_s[rows[place]] - _EVENT)
-        known = resolve(start.levels, tags(card))["dram_efficiency"]
-        level = start.levels.setdefault(tags(card)[-1], {})
+        known = resolve(start.levels, card.tags)["dram_efficiency"]
+        level = start.levels.setdefault(card.tags[-1], {})
         factor = _odds(rate / card.values["dram_bandwidth"]) / _odds(known)
         level["dram_efficiency"] = level.get("dram_efficiency", 1.0) * float(factor)
     return start

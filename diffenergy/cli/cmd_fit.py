@@ -222,11 +222,11 @@ def _check_groups(
     """Finds a `--freeze` that would hold nothing."""
     if not groups:
         return
-    from ..corrections import CONSTANTS, SENSOR_CONSTANTS, tags
+    from ..corrections import CONSTANTS, SENSOR_CONSTANTS
     from ..hardware import read_gpu
 
     gpus = {str(gpu) for table in tables for gpu in table.gpu}
-    own = sorted({tag for gpu in gpus for tag in tags(read_gpu(gpu))})
+    own = sorted({tag for gpu in gpus for tag in read_gpu(gpu).tags})
     kinds = sorted(
         {*(tag.partition(":")[0] for tag in (*prior.levels, *own)), "sensor"}
     )

@@ -14,7 +14,7 @@ from .settings import field_changes, gpu_card, is_changed, settings, unusual
 if TYPE_CHECKING:
     from ..corrections import CorrectionsFile, Trust
     from ..estimator import Estimate
-    from ..hardware import GpuCard
+    from ..hardware import GpuCard, GpuSpec
     from ..report.summary import Setting
     from ..workload import Listing
 
@@ -78,11 +78,9 @@ class Task:
         from ..report import summary
         from ..workload.assemble import assemble
 
-        served = self.corrections.serve(self.card)
-        workload = assemble(self.listings)
-        estimates = _estimates(
-            workload, self.card, served, self.settings, self.flags.mem_clock is not None
-        )
+        gpu, workload = self.card.served(self.corrections), assemble(self.listings)
+        locked = self.flags.mem_clock is not None
+        estimates = _estimates(workload, gpu, self.settings, locked)
         said = (self.about, self.listings, estimates)
         if len(self.settings) > 1:
             found = summary.sweep(*said, self.settings, self.trust)
@@ -143,8 +141,7 @@ def _too_low(least: float, card: "GpuCard") -> str:
 
 def _estimates(
     workload: Any,
-    card: "GpuCard",
-    corrections: Any,
+    gpu: "GpuSpec",
     settings: Sequence["Setting"],
     locked: bool,
 ) -> "Estimate":
@@ -169,14 +166,14 @@ def _estimates(
         for s in settings
     ]
     if len(rows) == 1:
-        arguments = (workload, card.spec, OperatingPoint(*rows[0]), corrections)
+        arguments = (workload, gpu, OperatingPoint(*rows[0]))
         options = compiler_options(once=True)
         leaves = programs.run(estimate_once, arguments, engine.cache_folder(), options)
         return jax.device_get(from_leaves(leaves))
     rows += rows[-1:] * (pad_size(len(rows)) - len(rows))  # one compilation for many
     points = OperatingPoint(*map(list, zip(*rows, strict=True)))
-    spec, options = card.spec, compiler_options(once=True)
-    each = jax.vmap(lambda p: estimate_once(workload, spec, p, corrections))
+    options = compiler_options(once=True)
+    each = jax.vmap(lambda p: estimate_once(workload, gpu, p))
     return jax.device_get(jax.jit(each, compiler_options=options)(points))
 
 

@@ -59,7 +59,6 @@ def _smoothed(
     """The problem behind noisy readings, and what its best schedule keeps."""
     import numpy as np
 
-    from ..corrections import read_corrections
     from ..dvfs.smoothing import DRAWS, promise, smoothed
     from ..dvfs.solve import solve
     from ..fitting.clock_fit import fit_table
@@ -77,7 +76,7 @@ def _smoothed(
     )
     fit = fit_table(
         card.spec,
-        read_corrections(None).serve(card),
+        card.spec.corrections,
         problem.settings,
         Readings.of_table(times, energies),
         card.values["tdp"],

@@ -166,7 +166,7 @@ def _offered(
     if name == "mem_clock":
         return mem_clocks(card)
     if name == "num_sms":
-        die = die_of(card.corrections or card.name)
+        die = die_of(card.served_as)
         step = float(die.sms_per_gpc) if die is not None else _TPC
         return _grid(base, step, high)
     if name == "dram_bandwidth" and card.physical.get("dram_stacks"):

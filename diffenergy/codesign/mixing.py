@@ -84,7 +84,7 @@ def build(
     spec, made = card.spec, axes(card, ranges)
     if point is None:
         point = OperatingPoint(math.nan, math.nan, math.nan, math.nan, 0.0)
-    served = corrections if corrections is not None else _shipped(card)
+    served = spec.corrections if corrections is None else corrections
     grouped = [gemm_rows(part.listings) if tiles else () for part in parts]
     products = [product for group in grouped for product in group]
     if tiles and not products:
@@ -131,12 +131,6 @@ def build(
         frozenset(known),
         plain,
     )
-
-
-def _shipped(card: "GpuCard") -> Corrections:
-    from ..corrections import shipped_corrections
-
-    return shipped_corrections(card.spec)
 
 
 def _member(part: Part, products: Sequence[Product], first: int, own: Tiles) -> Member:

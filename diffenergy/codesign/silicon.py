@@ -120,16 +120,16 @@ def silicon_of(card: GpuCard, process_node: str | None = None) -> Silicon:
         as_float(min(memory, card.values["idle_constant"])),
         as_float(list(made[:2])),
         as_float(list(new[:2])),
-        die_of(card.corrections or card.name) is not None,
+        die_of(card.served_as) is not None,
     )
 
 
 def _spare(card: GpuCard) -> tuple[float, float, float, float]:
     """`scale`, `sms`, `l2` and `channels` of a `Silicon`."""
-    die = die_of(card.corrections or card.name)
+    die = die_of(card.served_as)
     if die is None:
         return 1.0, 1.0, 1.0, board_channels(card) / card.values["dram_bandwidth"]
-    board = read_gpu(card.corrections or card.name).values
+    board = read_gpu(card.served_as).values
     rules, channels = process(die.process), die_channels(die)
     whole = circuits(board, die.num_sms, die.l2_capacity, channels)
     return (

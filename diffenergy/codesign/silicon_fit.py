@@ -136,7 +136,7 @@ def board_channels(card: GpuCard) -> float:
     stacks = card.physical.get("dram_stacks")
     if stacks:
         return CHANNELS_PER_STACK * float(stacks)
-    die = die_of(card.corrections or card.name)
+    die = die_of(card.served_as)
     if die is not None:
         return die_channels(die)
     like = next(

@@ -3,7 +3,7 @@
 `algorithm_time` is the alpha-beta time of a standard algorithm on links that are all
 alike; `collective_time` is what NCCL (or an all-reduce kernel of a serving framework)
 takes on GPUs of one machine, with the constants fitted to measurements
-(`physics.links`, `physics.link_costs`).
+(`physics.links`, `hardware.link_costs`).
 """
 
 import math
@@ -18,7 +18,6 @@ from ..dtypes import BYTES, code
 from ..hardware.spec import GpuSpec
 from ..kernels.collective import kind_of
 from ..physics import links
-from ..physics.link_costs import link_costs
 from ..physics.links import ALGORITHMS, GEOMETRY
 from ..records import as_float, as_index
 
@@ -123,7 +122,7 @@ def collective_time(
     size, ranks = (jnp.atleast_1d(x) for x in jnp.broadcast_arrays(*given))
     kinds = as_index(jnp.full(size.shape, kind))
     narrow = jnp.full(size.shape, 1.0 if BYTES[code(dtype)] < 2 else 0.0)
-    costs = link_costs(gpu, kinds)
+    costs = links.link_costs(gpu, kinds)
     found = links.candidates(kinds, size, ranks, narrow, gpu.link_bandwidth, costs)
     return links.expected_time(found).reshape(
         jnp.broadcast_shapes(*map(jnp.shape, given))

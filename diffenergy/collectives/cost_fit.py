@@ -18,8 +18,9 @@ import optax
 from jax import Array
 from jaxtyping import Float, Int
 
+from ..hardware.link_costs import LinkCosts
 from ..physics import links
-from ..physics.links import SLOTS, LinkCosts
+from ..physics.links import SLOTS
 from ..records import Record, as_float, as_index
 
 Constants = dict[str, Any]

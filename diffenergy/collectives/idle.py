@@ -1,8 +1,8 @@
 """What a GPU draws while a collective runs, and the best SM clock to wait at.
 
 Idle and leakage power are those of `physics.power.static_power`, the price of a byte of
-memory traffic that of `physics.power.launch_energy`, both with the shipped corrections
-unless others are given.
+memory traffic that of `physics.power.launch_energy`, both with the corrections of
+the GPU unless others are given.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ..corrections import Corrections, shipped_corrections
+from ..corrections import Corrections
 from ..hardware.spec import GpuSpec, OperatingPoint, relative_voltage
 from ..physics.power import static_power, with_corrections
 
@@ -58,12 +58,9 @@ class WaitClock:
     latency: float
 
 
-_shipped: Final = jax.jit(shipped_corrections)
-
-
 def constants(gpu: GpuSpec, corrections: Corrections | None) -> Corrections:
-    """`corrections`, or those shipped for the GPU."""
-    return _shipped(gpu) if corrections is None else corrections
+    """`corrections`, or those of the GPU."""
+    return gpu.corrections if corrections is None else corrections
 
 
 def supported_clocks(gpu: GpuSpec) -> Float[np.ndarray, " clock"]:

@@ -4,12 +4,11 @@ from .constants import CONSTANTS, Corrections, is_share
 from .levels import (
     CorrectionsFile,
     Levels,
+    Tagged,
     prior_file,
     prior_levels,
     read_corrections,
     resolve,
-    shipped_corrections,
-    tags,
     write_corrections,
 )
 from .priors import ACTIVITY_CONSTANTS, INSTRUMENTS, PRIOR_FACTORS
@@ -26,6 +25,7 @@ __all__ = [
     "CorrectionsFile",
     "Levels",
     "Sensor",
+    "Tagged",
     "Trust",
     "is_share",
     "prior_file",
@@ -33,7 +33,5 @@ __all__ = [
     "read_corrections",
     "resolve",
     "sensor_centre",
-    "shipped_corrections",
-    "tags",
     "write_corrections",
 ]

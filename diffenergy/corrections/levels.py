@@ -13,15 +13,8 @@ import math
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
-import jax.numpy as jnp
-import numpy as np
-from jax import Array
-
-from ..hardware.files import GpuCard, corrections_rows, gpu_names, read_gpu
-from ..hardware.spec import MMA_KINDS, GpuSpec
-from ..records import as_float
 from .constants import CONSTANTS, Corrections, centre, is_share
 from .priors import INSTRUMENTS, PRIOR_FACTORS
 from .sensors import SENSOR_CONSTANTS, Sensor
@@ -31,17 +24,19 @@ SCHEMA: Final = 1
 Levels = dict[str, dict[str, float]]
 
 
-def tags(card: GpuCard) -> tuple[str, ...]:
-    """Level names that apply to a GPU, general ones first; the last wins nothing:
-    factors multiply. MMA kinds are a chain: each has the factors of those before it."""
-    kinds = MMA_KINDS[1 : MMA_KINDS.index(card.mma) + 1] or (card.mma,)
-    return (
-        f"architecture:{card.architecture}",
-        *(f"mma:{kind}" for kind in kinds),
-        f"memory:{card.memory}",
-        f"node:{card.process_node}",
-        f"gpu:{card.corrections or card.name}",
-    )
+@runtime_checkable
+class Tagged(Protocol):
+    """What corrections know of a GPU (`hardware.GpuCard`)."""
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Names of the levels that apply, general ones first."""
+        ...
+
+    @property
+    def served_as(self) -> str:
+        """Name under which it was fitted, if it was."""
+        ...
 
 
 def prior_levels() -> Levels:
@@ -103,23 +98,23 @@ class CorrectionsFile:
         model = self.instrument(campaign, op, gpu)
         return Sensor(**{k: v for k, v in model.items() if k in SENSOR_CONSTANTS})
 
-    def serve(self, card: GpuCard) -> Corrections:
+    def serve(self, card: Tagged) -> Corrections:
         """Constants for one GPU."""
-        return Corrections(**_arrays(resolve(self.levels, tags(card))))
+        return Corrections(**resolve(self.levels, card.tags))  # pyright: ignore[reportArgumentType]
 
-    def grade(self, card: GpuCard) -> str:
+    def grade(self, card: Tagged) -> str:
         """`calibrated` where rows of this GPU were fitted, `forecast` where only its
         relatives were, `datasheet` where nothing was."""
         fitted = self.fitted_on.get("gpus", [])
-        if (card.corrections or card.name) in fitted:
+        if card.served_as in fitted:
             return "calibrated"
         return "forecast" if fitted else "datasheet"
 
-    def trust(self, card: GpuCard, kind: str = "workload", new: bool = False) -> Trust:
+    def trust(self, card: Tagged, kind: str = "workload", new: bool = False) -> Trust:
         """Grade and interval widths of one kind of rows (an op, or "workload") on a
         GPU: those of left-out groups where such rows of this GPU were fitted, else
         (or if the GPU is `new`, a design) those of left-out GPUs."""
-        label = f"{card.corrections or card.name}:{kind}"
+        label = f"{card.served_as}:{kind}"
         fitted = label in self.fitted_on.get("rows", {})
         grade = "calibrated" if fitted else self.grade(card)
         if new and grade == "calibrated":
@@ -127,10 +122,6 @@ class CorrectionsFile:
         near = grade != "calibrated" or fitted
         found = trust(self.spread, kind, grade if near else "forecast")
         return dataclasses.replace(found, grade=grade)
-
-
-def _arrays(values: Mapping[str, float]) -> dict[str, Array]:
-    return {name: as_float(value) for name, value in values.items()}
 
 
 def prior_file() -> CorrectionsFile:
@@ -231,25 +222,3 @@ def _parse_levels(levels: dict[str, Any], where: str) -> Levels:
 def _shipped() -> CorrectionsFile:
     path = resources.files("diffenergy") / "data" / "corrections" / "default.json"
     return _parse(json.loads(path.read_text(encoding="utf-8")), "default.json")
-
-
-@functools.cache
-def _shipped_table() -> dict[str, np.ndarray]:
-    """Shipped constants of every row that `GpuSpec.corrections_row` can name."""
-    file, bundled = _shipped(), set(gpu_names())
-    rows = [
-        resolve(
-            file.levels,
-            tags(read_gpu(name)) if name in bundled else (f"architecture:{name}",),
-        )
-        for name in corrections_rows()
-    ]
-    return {name: np.array([row[name] for row in rows]) for name in CONSTANTS}
-
-
-def shipped_corrections(gpu: GpuSpec) -> Corrections:
-    """Shipped constants for the GPU that `gpu.corrections_row` names (traceable)."""
-    row = jnp.round(gpu.corrections_row).astype(jnp.int32)
-    return Corrections(
-        **{name: as_float(v)[row] for name, v in _shipped_table().items()}
-    )

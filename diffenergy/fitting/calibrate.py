@@ -13,7 +13,6 @@ from ..corrections import (
     SENSOR_CONSTANTS,
     CorrectionsFile,
     Levels,
-    tags,
 )
 from ..measurements import MeasurementTable
 from ..workload.listing import Listing
@@ -123,7 +122,7 @@ class Calibration:
         for item in self.targets:
             card, kind = item.batch.card, item.batch.kind
             kind = TILED if item.batch.records <= _IN_TILES else kind
-            label = f"{card.corrections or card.name}:{kind}"
+            label = f"{card.served_as}:{kind}"
             read = np.isfinite(item.time) | np.isfinite(item.power)
             rows[label] = rows.get(label, 0) + int(read.sum())
         return {label: count for label, count in rows.items() if count}
@@ -220,7 +219,7 @@ def free_parameters(start: CorrectionsFile, targets: Sequence[Target]) -> Parame
         free = [Parameter("global", name) for name in names]
         free += _relatives(shaped) if shaped else []
         free += [
-            Parameter(tags(batch.card)[-1], name)
+            Parameter(batch.card.tags[-1], name)
             for batch in used
             for name in ACTIVITY_CONSTANTS
             if batch.kind == "activity"
@@ -231,7 +230,7 @@ def free_parameters(start: CorrectionsFile, targets: Sequence[Target]) -> Parame
         batch = item.batch
         if not batch.how.sampling or not np.isfinite(item.power).any():
             continue
-        if Parameter(tags(batch.card)[-1], "dynamic_energy") in free:
+        if Parameter(batch.card.tags[-1], "dynamic_energy") in free:
             continue  # a few readings say nothing about how they were read
         name = f"{batch.campaign}:{batch.kind}"
         levels[SENSOR + name] = model = {
@@ -259,9 +258,9 @@ def _relatives(used: Sequence[Batch]) -> list[Parameter]:
     factors: dict[str, set[str]] = {}
     passes = [b for b in used if b.kind == "workload"]
     most = max(passes or used, key=lambda b: (b.rows >= 0).sum())
-    reference = tags(most.card)[-1]
+    reference = most.card.tags[-1]
     for batch in used:
-        for tag in tags(batch.card):
+        for tag in batch.card.tags:
             prefix = tag.partition(":")[0]
             if tag in _REFERENCE or tag == reference:
                 continue
@@ -282,7 +281,7 @@ def _own(start: CorrectionsFile, targets: Sequence[Target]) -> list[Parameter]:
     free: list[Parameter] = []
     for card in {item.batch.card.name: item.batch.card for item in targets}.values():
         mine = [item for item in targets if item.batch.card.name == card.name]
-        tag = tags(card)[-1]
+        tag = card.tags[-1]
         readings = sum(int(np.isfinite(item.power).sum()) for item in mine)
         timed = sum(int(np.isfinite(item.time).sum()) for item in mine)
         if max(readings, timed) < FEW_READINGS and start.grade(card) != "calibrated":

@@ -14,7 +14,7 @@ from jax import Array
 from jaxtyping import Float
 from scipy.optimize import least_squares
 
-from ..corrections import ACTIVITY_CONSTANTS, tags
+from ..corrections import ACTIVITY_CONSTANTS
 from ..estimator import compiler_options
 from ..hardware.spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
@@ -136,7 +136,7 @@ class _Data(eqx.Module):
     def of(cls, parameters: Parameters, item: Target) -> "_Data":
         batch = item.batch
         return cls(
-            parameters.serving(tags(batch.card)),
+            parameters.serving(batch.card.tags),
             parameters.sensing(sensor_tag(batch)),
             batch.workload,
             batch.card.spec,
@@ -157,14 +157,14 @@ def sensor_tag(batch: Batch) -> str:
 
 def _movers(parameters: Parameters, item: Target) -> list[int]:
     """Free numbers that can move the rows of a target."""
-    own = tags(item.batch.card)[-1]
+    own = item.batch.card.tags[-1]
     if item.batch.kind == "activity":  # moves factors of its GPU alone
         return [
             i
             for i, p in enumerate(parameters.free)
             if p.tag == own and p.constant in (*ACTIVITY_CONSTANTS, "dynamic_energy")
         ]
-    names = ("global", *tags(item.batch.card), sensor_tag(item.batch))
+    names = ("global", *item.batch.card.tags, sensor_tag(item.batch))
     foreign = [word for word, kinds in _ONLY.items() if not _holds(item.batch, kinds)]
     if not (item.batch.how.capped or np.isfinite(item.power).any()):
         foreign += _POWER

@@ -7,17 +7,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .files import (
-        GpuCard,
-        corrections_rows,
-        gpu_names,
-        load_gpu,
-        read_gpu,
-        with_fields,
-    )
+    from .fields import ARCHITECTURES, MMA_KINDS
+    from .files import GpuCard, gpu_names, load_gpu, read_gpu, with_fields
     from .spec import (
-        ARCHITECTURES,
-        MMA_KINDS,
         GpuSpec,
         OperatingPoint,
         default_point,
@@ -33,7 +25,6 @@ __all__ = [
     "GpuCard",
     "GpuSpec",
     "OperatingPoint",
-    "corrections_rows",
     "default_point",
     "gpu_names",
     "gpu_toml",
@@ -45,19 +36,17 @@ __all__ = [
     "with_fields",
 ]
 
-_FROM_FILES = {
-    "GpuCard",
-    "corrections_rows",
-    "gpu_names",
-    "load_gpu",
-    "read_gpu",
-    "with_fields",
+_HOMES = {
+    **dict.fromkeys(("ARCHITECTURES", "MMA_KINDS"), "fields"),
+    **dict.fromkeys(
+        ("GpuCard", "gpu_names", "load_gpu", "read_gpu", "with_fields"), "files"
+    ),
+    "gpu_toml": "writing",
 }
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = "files" if name in _FROM_FILES else "spec"
-    room = "writing" if name == "gpu_toml" else room
+    room = _HOMES.get(name, "spec")
     return getattr(importlib.import_module(f"{__name__}.{room}"), name)

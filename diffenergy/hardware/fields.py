@@ -4,6 +4,23 @@ import math
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+MMA_KINDS: Final = ("mma.sync", "wgmma", "tcgen05")
+"""Matrix instructions of a GPU."""
+ARCHITECTURES: Final = (
+    "Kepler",
+    "Maxwell",
+    "Pascal",
+    "Volta",
+    "GCN",
+    "Turing",
+    "Ampere",
+    "CDNA",
+    "Ada",
+    "Hopper",
+    "Blackwell",
+    "CDNA3",
+)
+"""Architectures in order of appearance."""
 MEMORIES: Final = (
     "GDDR5",
     "GDDR5X",
@@ -99,7 +116,7 @@ FIELDS: Final = {
     "thermal_resistance": NumberField("K/W"),
     "ambient_temperature": NumberField("C", "any"),
 }
-"""Every number of a file: the fields of `GpuSpec` but the two that names decide."""
+"""Every number of a file: the fields of `GpuSpec` but those that names decide."""
 
 WORDS: Final = (
     "name",

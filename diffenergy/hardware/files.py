@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .fields import (
+    ARCHITECTURES,
     CLOCK,
     FIELDS,
     MEMORIES,
+    MMA_KINDS,
     OPTIONAL,
     SEGMENTS,
     WORDS,
@@ -27,6 +29,7 @@ from .fields import (
 )
 
 if TYPE_CHECKING:
+    import diffenergy.corrections
     import diffenergy.hardware.spec
 
 _FOLDER: Final = Path(__file__).parent.parent / "data" / "gpus"
@@ -58,18 +61,52 @@ class GpuCard:
     values: Mapping[str, float]
     path: Path | None = None
 
+    @property
+    def served_as(self) -> str:
+        """Name of the GPU whose fitted constants serve this one."""
+        return self.corrections or self.name
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Levels of the corrections that apply, general ones first; their factors
+        multiply. MMA kinds are a chain: each has the factors of those before it."""
+        kinds = MMA_KINDS[1 : MMA_KINDS.index(self.mma) + 1] or (self.mma,)
+        return (
+            f"architecture:{self.architecture}",
+            *(f"mma:{kind}" for kind in kinds),
+            f"memory:{self.memory}",
+            f"node:{self.process_node}",
+            f"gpu:{self.served_as}",
+        )
+
     @functools.cached_property
     def spec(self) -> "diffenergy.hardware.spec.GpuSpec":
-        """The numbers as a traced record."""
+        """The numbers as a traced record, with the shipped corrections."""
+        from ..corrections import read_corrections
+
+        return self.served(read_corrections())
+
+    def served(
+        self, file: "diffenergy.corrections.CorrectionsFile"
+    ) -> "diffenergy.hardware.spec.GpuSpec":
+        """The numbers as a traced record, with the constants of a corrections file."""
         import jax
 
-        from .spec import MMA_KINDS, GpuSpec
+        from .link_costs import known_links, usual_links
+        from .spec import GpuSpec
 
         with jax.ensure_compile_time_eval():  # it is kept: no tracers of a first caller
+            if self.corrections is None:
+                links = usual_links(self.architecture)
+            else:
+                kin = read_gpu(self.corrections)
+                rate = kin.values["link_bandwidth"]
+                links = known_links(kin.name, kin.architecture, rate)
             return GpuSpec(
-                **self.values,
+                **self.values,  # pyright: ignore[reportArgumentType]
                 mma_kind=float(MMA_KINDS.index(self.mma)),
-                corrections_row=float(_row(self.corrections or self.architecture)),
+                corrections=file.serve(self),
+                links=links,
             )
 
 
@@ -81,13 +118,6 @@ def field_units() -> dict[str, str]:
 def gpu_names() -> list[str]:
     """Names of the bundled GPUs, sorted."""
     return sorted(path.stem for path in _FOLDER.glob("*.toml"))
-
-
-def corrections_rows() -> tuple[str, ...]:
-    """Labels of the rows of corrections: every bundled GPU, then every architecture."""
-    from .spec import ARCHITECTURES
-
-    return (*gpu_names(), *ARCHITECTURES)
 
 
 def read_gpu(name_or_path: str) -> GpuCard:
@@ -170,11 +200,6 @@ def _spellings() -> dict[str, str]:
 @functools.cache
 def _read_bundled(name: str) -> GpuCard:
     return _read_file(_FOLDER / f"{name}.toml")
-
-
-@functools.cache
-def _row(label: str) -> int:
-    return corrections_rows().index(label)
 
 
 def _close(word: str, known: Iterable[str]) -> list[str]:
@@ -275,8 +300,6 @@ def _word(key: str, value: Any) -> str:
 
 
 def _check_words(words: dict[str, str]) -> None:
-    from .spec import ARCHITECTURES, MMA_KINDS
-
     choices = {
         "architecture": ARCHITECTURES,
         "mma": MMA_KINDS,

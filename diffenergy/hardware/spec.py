@@ -12,32 +12,15 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
+from ..corrections import Corrections
 from ..records import Record, as_float
 from ..units import GHz
-
-MMA_KINDS: Final = ("mma.sync", "wgmma", "tcgen05")
-"""Matrix instructions of a GPU; `GpuSpec.mma_kind` is the index, stored as a float so
-that the whole record can be differentiated (GPUs without tensor cores use 0)."""
-
-ARCHITECTURES: Final = (
-    "Kepler",
-    "Maxwell",
-    "Pascal",
-    "Volta",
-    "GCN",
-    "Turing",
-    "Ampere",
-    "CDNA",
-    "Ada",
-    "Hopper",
-    "Blackwell",
-    "CDNA3",
-)
-"""Architectures in order of appearance; their corrections rows follow the GPUs'."""
+from .link_costs import LinkCosts
 
 
 class GpuSpec(Record):
-    """Everything numeric about one GPU (or a batch of GPUs), in SI.
+    """Everything numeric about one GPU (or a batch of GPUs), in SI, with the fitted
+    constants that serve it.
 
     Rates are per cycle of the SM clock and per SM unless they say otherwise; tensor
     rates are dense with fp32 accumulation, 0 where the type is not supported.
@@ -111,8 +94,12 @@ class GpuSpec(Record):
     thermal_resistance: Float[Array, "*batch"] = eqx.field(converter=as_float)  # K/W
     ambient_temperature: Float[Array, "*batch"] = eqx.field(converter=as_float)  # C
     mma_kind: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    corrections_row: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    """Which row of the shipped corrections serves this GPU (an index as a float)."""
+    """Index in `MMA_KINDS`, as a float: the whole record can be differentiated (GPUs
+    without tensor cores have 0)."""
+    corrections: Corrections
+    """Fitted constants that serve this GPU."""
+    links: LinkCosts
+    """Fitted constants of collectives, one row for each of `link_costs.BLOCKS`."""
 
     @property
     def sm_clock_applied_max(self) -> Float[Array, "*batch"]:

@@ -11,7 +11,8 @@ import numpy as np
 from jax import Array, lax
 
 from .. import smooth
-from ..hardware.spec import MMA_KINDS, GpuSpec
+from ..hardware.fields import MMA_KINDS
+from ..hardware.spec import GpuSpec
 from ..records import as_float
 
 HEADS: Final = (64.0, 128.0, 192.0, 256.0)

@@ -15,7 +15,6 @@ from ..hardware.spec import GpuSpec
 from ..physics import links
 from ..physics.demand import Demand
 from ..physics.demand import demand as make_demand
-from ..physics.link_costs import link_costs
 from ..records import Record, as_float, as_index
 from .launch import Context, Launches
 from .ops import Field, Op
@@ -99,7 +98,7 @@ def demand(shape: Collective, gpu: GpuSpec, c: Corrections) -> Demand:
 
     No clock changes the fitted times, which hold the launch.
     """
-    costs = link_costs(gpu, shape.kind)
+    costs = links.link_costs(gpu, shape.kind)
     found = links.candidates(
         shape.kind, shape.size, shape.ranks, shape.narrow, gpu.link_bandwidth, costs
     )

@@ -17,6 +17,7 @@ values at 2 and at 8 GPUs for fewer and for more.
 
 from typing import Final
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -24,7 +25,9 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
 from .. import smooth
-from ..records import Record, as_float
+from ..hardware.link_costs import BLOCKS, LinkCosts
+from ..hardware.spec import GpuSpec
+from ..records import Record, as_float, as_index
 
 COLLECTIVES: Final = (
     "all_reduce",
@@ -125,8 +128,6 @@ candidates. Three of one algorithm are NCCL's protocols LL, LL128 and Simple; `c
 are the all-reduce kernels of serving frameworks, which fall back on NCCL. Broadcast,
 reduce, scatter and gather were not measured: they have the constants of the collective
 that moves data the same way (assumed)."""
-BLOCKS: Final = tuple(dict.fromkeys(block for _, block, _ in KINDS.values()))
-"""Collectives with constants of their own."""
 MEASURED_RANKS: Final = (2.0, 4.0, 8.0)
 """Numbers of GPUs for which the share of the link's rate is known."""
 TAU: Final = 0.05
@@ -151,23 +152,11 @@ _SWITCHED: Final = np.array(
     [[len(x) > slot and x[slot] == "switch" for slot in range(SLOTS)]
      for _, _, x in KINDS.values()], float
 )  # fmt: skip
+_BLOCK: Final = np.array([BLOCKS.index(block) for _, block, _ in KINDS.values()])
+"""Row of the constants of a kind."""
 _ABSENT: Final = np.array(
     [[float(len(x) <= slot) for slot in range(SLOTS)] for _, _, x in KINDS.values()]
 )
-
-
-class LinkCosts(Record):
-    """Constants of a collective on a GPU type; last axis: candidates."""
-
-    floor: Float[Array, "*b slot"]  # s
-    step: Float[Array, "*b slot"]  # s
-    fill: Float[Array, "*b slot"]  # s^0.5
-    relative: Float[Array, "*b slot"]  # rate / that of the third candidate
-    bias: Float[Array, "*b slot"]  # in ln t; of the believed times
-    bias_ranks: Float[Array, "*b slot"]  # the same, per ln(n/4)
-    share: Float[Array, "*b rank"]  # of the link's rate, at `MEASURED_RANKS`
-    narrow: Float[Array, "*b"]  # extra time of a byte of 8-bit reductions
-    switch: Float[Array, "*b"]  # 1 where switches reduce (NVLink 4 and later), else 0
 
 
 class Candidates(Record):
@@ -177,6 +166,12 @@ class Candidates(Record):
     traffic: Float[Array, "*b slot"]  # B out of (and into) each GPU
     choice: Float[Array, "*b slot"]  # log prior of the library's choice
     illegal: Float[Array, "*b slot"]  # 1 where it does not exist
+
+
+def link_costs(gpu: GpuSpec, kind: Int[Array, " kernel"]) -> LinkCosts:
+    """Constants of `gpu` for each collective; `kind`: index into `KINDS`."""
+    row = as_index(_BLOCK)[kind]
+    return jax.tree.map(lambda x: x[row], gpu.links)
 
 
 def candidates(

@@ -63,9 +63,7 @@ def gpu_summary(
 ) -> dict[str, Any]:
     """A GPU with every value, its unit and source, the levels of the corrections that
     serve it, and the errors to expect."""
-    from ..corrections import tags
-
-    levels = [level for level in ("global", *tags(card)) if level in file.levels]
+    levels = [level for level in ("global", *card.tags) if level in file.levels]
     values = {}
     for field, value in card.values.items():
         source = card.provenance.get(field, {})

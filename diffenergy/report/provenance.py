@@ -9,7 +9,6 @@ from ..corrections import (
     CorrectionsFile,
     is_share,
     resolve,
-    tags,
 )
 from ..hardware.files import GpuCard
 
@@ -32,7 +31,7 @@ def coefficients(card: GpuCard, file: CorrectionsFile) -> list[Coefficient]:
     A level's spread is the posterior sd of a fit, else that of the prior, in ln (a
     share's own value: in logit).
     """
-    names = tags(card)
+    names = card.tags
     served = resolve(file.levels, names)
     posterior = file.posterior or {}
     fitted = dict(

@@ -25,7 +25,6 @@ from diffenergy.codesign.tiles import (
     with_given_tiles,
 )
 from diffenergy.codesign.tuning import costs_with, tune
-from diffenergy.corrections import shipped_corrections
 from diffenergy.dtypes import code
 from diffenergy.dvfs.uniform import compiled
 from diffenergy.hardware import default_point, load_gpu, read_gpu
@@ -36,7 +35,7 @@ from diffenergy.workload.listing import Listing, normalise_kernel
 
 ONCE = estimator.compiler_options(once=True)
 H100 = read_gpu("h100-sxm")
-C = shipped_corrections(H100.spec)
+C = H100.spec.corrections
 
 
 def gemm(m: int, n: int, k: int, dtype: str = "bf16", **fields: Any) -> dict[str, Any]:
@@ -270,7 +269,7 @@ def test_default_costs_at_least_the_best():
 def test_cuda_cores_default_is_the_best_of_the_menu():
     """`nn.Linear` in fp32: cuBLAS's five tiles, all of them legal."""
     card = read_gpu("a100-sxm-80gb")
-    c = shipped_corrections(card.spec)
+    c = card.spec.corrections
     rows = [listing(gemm(1024, 1024, 4096, "fp32"))]
     menu = [(128, 64, 1), (128, 32, 1), (32, 128, 1), (64, 32, 1), (128, 32, 3)]
     tiles = [Tiles([m], [n], [8], [2], [split]) for m, n, split in menu]

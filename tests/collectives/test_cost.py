@@ -13,9 +13,8 @@ import pytest
 from diffenergy.collectives import cost, cost_fit
 from diffenergy.collectives.cost import algorithm_time, collective_time
 from diffenergy.hardware import GpuSpec, load_gpu
+from diffenergy.hardware.link_costs import LinkCosts
 from diffenergy.physics import links
-from diffenergy.physics.link_costs import link_costs
-from diffenergy.physics.links import LinkCosts
 from diffenergy.records import as_float, as_index
 
 RATE, LATENCY, SIZE = 1e11, 1e-6, 8e8  # 8 ms for S on one link
@@ -244,7 +243,7 @@ def test_padding_has_no_weight():
 
 @eqx.filter_jit
 def modelled(gpu: GpuSpec, kind, size, ranks, narrow):
-    costs = link_costs(gpu, kind)
+    costs = links.link_costs(gpu, kind)
     found = links.candidates(kind, size, ranks, narrow, gpu.link_bandwidth, costs)
     return links.expected_time(found)
 

@@ -28,7 +28,6 @@ from diffenergy.collectives.idle import (
 from diffenergy.collectives.schedule import Schedule, Sends
 from diffenergy.collectives.topology import Energy, Link, Node, Topology
 from diffenergy.collectives.topology_files import load_topology
-from diffenergy.corrections import shipped_corrections
 from diffenergy.hardware import load_gpu, read_gpu
 from diffenergy.hardware.clocks import sm_clocks
 
@@ -74,7 +73,7 @@ PAIR = Topology("pair", gpus(2), (link(0, 1, "wire", bit(8, 5, 12)),), 2)
 def by_hand_idle(name: str, clock: float, load: float) -> float:
     """Idle and leakage from the numbers of the GPU, in plain floats."""
     gpu, values = load_gpu(name), read_gpu(name).values
-    c = shipped_corrections(gpu)
+    c = gpu.corrections
     knee = values["vf_knee_clock"] * float(c.voltage_knee)
     width = 0.03e9
     h = width * math.log1p(math.exp((clock - knee) / width))
@@ -99,7 +98,7 @@ def by_hand_idle(name: str, clock: float, load: float) -> float:
 def test_two_gpus_and_one_link():
     name, clock = "h100-sxm", 1.2e9
     gpu = load_gpu(name)
-    c = shipped_corrections(gpu)
+    c = gpu.corrections
     schedule = played(PAIR, [1], [0])
     found = schedule_energy(schedule, gpu, sm_clock=clock)
     finish = GB / (50 * GB) + 1e-6
@@ -124,7 +123,7 @@ def test_two_gpus_and_one_link():
 
 def test_the_l2_path_follows_the_core_voltage():
     gpu = load_gpu("h100-sxm")
-    c = shipped_corrections(gpu)
+    c = gpu.corrections
     low, top = memory_price(gpu, float(gpu.sm_clock_min)), memory_price(gpu)
     base = float(c.energy_l2) * float(c.core_energy) * float(c.dynamic_energy)
     assert low.l2 == pytest.approx(base, rel=1e-3)  # at V0

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy.corrections import shipped_corrections
 from diffenergy.estimator import compiler_options
 from diffenergy.fitting.clock_fit import fit_table
 from diffenergy.fitting.clock_law import (
@@ -40,7 +39,7 @@ TOP = 1.8606e9
 
 def law(cap: float = 350.0, **energy: float) -> ClockLaw:
     """Three made kernels without launch cost."""
-    c = law_corrections(shipped_corrections(GPU))
+    c = law_corrections(GPU.corrections)
     zero = as_float(0.0)
     c = dataclasses.replace(c, launch_seconds=zero, launch_cycles=zero)
     flow, p = np.full(3, 33.0), np.full(3, 8.0)

@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import equinox as eqx
 import pytest
 
+from diffenergy.corrections import CONSTANTS, prior_file, read_corrections
 from diffenergy.hardware import (
-    ARCHITECTURES,
     MMA_KINDS,
     GpuSpec,
-    corrections_rows,
     gpu_names,
     gpu_toml,
     load_gpu,
@@ -22,7 +22,7 @@ from diffenergy.hardware import (
 )
 from diffenergy.hardware.fields import FIELDS
 
-DECIDED_BY_NAMES = {"mma_kind", "corrections_row"}
+DECIDED_BY_NAMES = {"mma_kind", "corrections", "links"}
 NUMBERS = {field.name for field in dataclasses.fields(GpuSpec)} - DECIDED_BY_NAMES
 ASSUMED = {field for field, rule in FIELDS.items() if rule.default is not None}
 """Numbers that a file may leave out."""
@@ -67,7 +67,7 @@ class TestBundled:
         for field in NUMBERS:
             assert float(getattr(spec, field)) == card.values[field]
         assert MMA_KINDS[int(spec.mma_kind)] == card.mma
-        assert corrections_rows()[int(spec.corrections_row)] == card.corrections == name
+        assert card.corrections == card.served_as == name
 
     def test_published_peaks_follow_from_the_rates(self, name: str):
         card = read_gpu(name)
@@ -141,13 +141,12 @@ def test_spellings(spelling: str, name: str):
     assert read_gpu(spelling).name == name
 
 
-def test_corrections_rows_are_gpus_then_architectures():
-    names = gpu_names()
-    assert names == sorted(names) and len(names) == 41
-    assert corrections_rows() == (*names, *ARCHITECTURES)
-
-
 # --- files of one's own
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two records hold the same numbers."""
+    return bool(eqx.tree_equal(one, other))
 
 
 def edited(tmp_path: Path, pattern: str, replacement: str) -> str:
@@ -167,13 +166,29 @@ def test_own_file(tmp_path: Path):
     assert float(card.spec.num_sms) == 144
     assert card.path == Path(path)
     # Copies keep the corrections of the original.
-    assert card.spec.corrections_row == load_gpu("h100-sxm").corrections_row
+    assert same(card.spec.corrections, load_gpu("h100-sxm").corrections)
 
 
-def test_file_without_corrections_takes_those_of_its_architecture(tmp_path: Path):
+def test_file_without_corrections_takes_those_of_its_relatives(tmp_path: Path):
     card = read_gpu(edited(tmp_path, r"corrections = .*\n", ""))
     assert card.corrections is None
-    assert corrections_rows()[int(card.spec.corrections_row)] == "Hopper"
+    card = dataclasses.replace(card, name="mine")
+    assert card.tags == (
+        "architecture:Hopper", "mma:wgmma", "memory:HBM3", "node:4N", "gpu:mine"
+    )  # fmt: skip
+    levels = read_corrections().levels
+    factors = [levels.get(tag, {}).get("core_energy", 1.0) for tag in card.tags]
+    value = levels["global"]["core_energy"] * math.prod(factors)
+    assert float(card.spec.corrections.core_energy) == pytest.approx(value, rel=1e-12)
+    assert not same(card.spec.corrections, load_gpu("h100-sxm").corrections)
+
+
+def test_constants_of_another_file():
+    card = read_gpu("h100-sxm")
+    priors = card.served(prior_file())
+    assert float(priors.corrections.leakage_efold) == CONSTANTS["leakage_efold"].default
+    assert same(priors.links, card.spec.links)
+    assert not same(priors.corrections, card.spec.corrections)
 
 
 def test_tables_are_optional(tmp_path: Path):
@@ -289,7 +304,7 @@ def test_with_fields_replaces_numbers_and_their_source():
     assert float(faster.spec.num_sms) == 140
     assert float(card.spec.num_sms) == 132
     assert faster.provenance["num_sms"]["source"] == "set by the caller"
-    assert faster.spec.corrections_row == card.spec.corrections_row
+    assert same(faster.spec.corrections, card.spec.corrections)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Collectives as kernels: names, whose constants, time and energy in `estimate`."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -7,9 +9,9 @@ import pytest
 from diffenergy import estimator
 from diffenergy.collectives.cost import collective_time
 from diffenergy.corrections import Corrections
-from diffenergy.hardware import OperatingPoint, load_gpu
+from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu
+from diffenergy.hardware.link_costs import BLOCKS, FIELDS, facts
 from diffenergy.kernels.collective import kind_of
-from diffenergy.physics.link_costs import link_kind, switch_reduces, whose
 from diffenergy.physics.power import LAUNCH_COMPONENTS
 from diffenergy.workload.listing import normalise_kernel
 
@@ -69,18 +71,38 @@ def test_family():
     assert kind_of("all_gather", "custom") == "all_gather"
 
 
-def test_whose_constants():
-    assert whose("h100-sxm", "all_reduce") == "h100-sxm"
-    assert whose("a100-sxm-40gb", "all_reduce") == "a100-sxm-80gb"
-    assert whose("l4", "all_gather") == "pcie"
-    assert whose("Hopper", "all_gather") == "nvlink"
-    assert switch_reduces("h200-sxm") and not switch_reduces("a100-sxm-80gb")
-    assert not switch_reduces("h100-pcie")
+@pytest.mark.parametrize(
+    ("name", "block", "owner", "reduces"),
+    [
+        ("h100-sxm", "all_reduce", "h100-sxm", True),
+        ("a100-sxm-40gb", "all_reduce", "a100-sxm-80gb", False),
+        ("l4", "all_gather", "pcie", False),
+        ("a30", "all_gather", "nvlink", False),
+        ("h200-sxm", "all_gather", "nvlink", True),
+        ("h100-pcie", "all_gather", "nvlink", False),
+    ],
+)
+def test_whose_constants(name: str, block: str, owner: str, reduces: bool):
+    links, row = load_gpu(name).links, BLOCKS.index(block)
+    for field in FIELDS:
+        carried = np.asarray(getattr(links, field)[row])
+        assert carried.tolist() == facts()[owner][block][field], field
+    assert links.switch.tolist() == [float(reduces)] * len(BLOCKS)
+
+
+def test_unknown_gpu_has_those_of_its_architecture():
+    card = dataclasses.replace(read_gpu("h100-pcie"), name="mine", corrections=None)
+    links = card.spec.links
+    assert links.floor[1].tolist() == facts()["nvlink"]["all_gather"]["floor"]
+    assert links.switch.tolist() == [1.0] * len(BLOCKS)
+    card = dataclasses.replace(read_gpu("l4"), name="mine", corrections=None)
+    assert card.spec.links.floor[1].tolist() == facts()["pcie"]["all_gather"]["floor"]
+    assert card.spec.links.switch.tolist() == [0.0] * len(BLOCKS)
 
 
 def test_single_width_has_the_same_constants():
     with jax.enable_x64(False):  # 4.5e11 B/s is less than itself there
-        assert switch_reduces("h100-sxm") and link_kind("a30") == "nvlink"
+        assert dataclasses.replace(read_gpu("h100-sxm")).spec.links.switch[0] == 1
 
 
 def test_time_is_that_of_the_cost_model(got, gpu):
