@@ -78,7 +78,7 @@ def test_family():
         ("a100-sxm-40gb", "all_reduce", "a100-sxm-80gb", False),
         ("l4", "all_gather", "pcie", False),
         ("a30", "all_gather", "nvlink", False),
-        ("h200-sxm", "all_gather", "nvlink", True),
+        ("h200-sxm", "all_gather", "h200-sxm", True),
         ("h100-pcie", "all_gather", "nvlink", False),
     ],
 )
