@@ -7,8 +7,9 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from .compiling import compiler_options
     from .corrections import Corrections, read_corrections
-    from .estimator import Estimate, compiler_options, estimate
+    from .estimator import Estimate, estimate
     from .hardware import GpuSpec, OperatingPoint, load_gpu
     from .workload import Workload, load_model, load_workload
 
@@ -20,7 +21,7 @@ _HOMES: Final = {
     "GpuSpec": "hardware",
     "OperatingPoint": "hardware",
     "Workload": "workload",
-    "compiler_options": "estimator",
+    "compiler_options": "compiling",
     "estimate": "estimator",
     "load_gpu": "hardware",
     "load_model": "workload",

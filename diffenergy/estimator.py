@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jaxtyping import Bool, Float, Int
 
 from . import smooth
+from .compiling import compiler_options
 from .corrections import Corrections
 from .hardware.spec import GpuSpec, OperatingPoint, default_point, relative_voltage
 from .kernels import _clblast, classes, simt, stream
@@ -134,23 +135,6 @@ def _compiled(once: bool):
 def _nested(*arguments: Any) -> Estimate:
     """`_estimate` inside somebody else's transformation."""
     return _estimate(*arguments)
-
-
-@functools.cache
-def compiler_options(once: bool = False) -> dict[str, bool | int]:
-    """Options for a `jax.jit` around this function, as far as this JAX knows them.
-
-    XLA's CPU fusion emitters triple the compile time and do not make it faster; `once`:
-    without LLVM optimisation it compiles in a second and runs a few times slower.
-    """
-    options: dict[str, bool | int] = {"xla_cpu_use_fusion_emitters": False}
-    if once:
-        options["xla_backend_optimization_level"] = 0
-    try:
-        jax.jit(lambda x: x, compiler_options=options)(0.0)
-    except jax.errors.JaxRuntimeError:  # an option that is gone, or another backend
-        return {}
-    return options
 
 
 def _estimate(

@@ -287,7 +287,7 @@ def _area(card: "GpuCard", problem: "Problem") -> list[str]:
 def _tuned(task: Task, wish: Wish) -> Answer:
     """Tiles of least time or energy for every matrix product of a workload."""
     from ..codesign.tuning import tune
-    from ..estimator import compiler_options
+    from ..compiling import compiler_options
     from ..hardware.spec import OperatingPoint
     from ..report.tiles import tiles_json
     from . import programs

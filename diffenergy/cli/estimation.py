@@ -149,7 +149,8 @@ def _estimates(
     the memory clock is set, not left alone."""
     import jax
 
-    from ..estimator import compiler_options, estimate_once, from_leaves
+    from ..compiling import compiler_options
+    from ..estimator import estimate_once, from_leaves
     from ..hardware import OperatingPoint
     from ..workload.workload import pad_size
     from . import programs

@@ -38,7 +38,7 @@ def content(flags: Flags, versus: str | None) -> "Content":
     import numpy as np
 
     from .. import __version__
-    from ..estimator import compiler_options
+    from ..compiling import compiler_options
     from ..report.kernel_work import roofs, with_work
     from ..report.page.build import Content
     from .programs import Programs

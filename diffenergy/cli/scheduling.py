@@ -79,8 +79,8 @@ def _of_model(flags: Flags, wish: Wish) -> Answer:
 
 def _modelled(task: Task) -> "Modelled":
     """What every kernel costs at every pair of clocks."""
+    from ..compiling import compiler_options
     from ..dvfs.modelled import clock_pairs, modelled
-    from ..estimator import compiler_options
     from ..report.estimates import kernel_name
     from . import programs
 

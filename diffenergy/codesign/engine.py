@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..estimator import compiler_options
+from ..compiling import compiler_options
 from .descent import STEPS, STIFFNESS, Aim, Slopes, State, advance, begin, start_points
 from .exact import Judge, Judged, Run, nan_free
 from .goals import Target, excess

@@ -16,7 +16,6 @@ from jaxtyping import Float
 
 from ..dtypes import BYTES, code
 from ..hardware.spec import GpuSpec
-from ..kernels.collective import kind_of
 from ..physics import links
 from ..physics.links import ALGORITHMS, GEOMETRY
 from ..records import as_float, as_index
@@ -117,7 +116,7 @@ def collective_time(
     >>> round(1e3 * float(time), 1)  # 2.1 ms measured
     2.1
     """
-    kind = list(links.KINDS).index(kind_of(collective, family))
+    kind = list(links.KINDS).index(links.kind_of(collective, family))
     given = (as_float(size), as_float(ranks))
     size, ranks = (jnp.atleast_1d(x) for x in jnp.broadcast_arrays(*given))
     kinds = as_index(jnp.full(size.shape, kind))

@@ -217,7 +217,7 @@ def _slopes(schedule: Schedule, parts: Parts, cases: _Cases) -> _Slopes:
     import jax
     import jax.numpy as jnp
 
-    from ..estimator import compiler_options
+    from ..compiling import compiler_options
 
     if not len(schedule.sends):
         raise ValueError(

@@ -12,15 +12,9 @@ from .hops import Arrivals
 from .order import Order, Waits, order_by, pairs_of
 from .schedule import Schedule
 from .topology import Topology
-from .verify import verify
 
 _NEAR: Final = 1e-14
 """Share of a start below which it is not later: rounding."""
-
-
-def finish(schedule: Schedule) -> float:
-    """s until the last demand is met if every send starts as early as it can."""
-    return verify(retime(schedule)).finish
 
 
 def retime(schedule: Schedule, when: Arrivals | None = None) -> Schedule:

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .hops import Part, through_switches
 from .schedule import Schedule, Sends
 from .verify_sums import sums
+from .verify_switches import unfed
 from .violation import Fault, Violation, block_name, describe, earliest
 
 _TIME: Final = 1e-9
@@ -209,7 +209,7 @@ def _plain(
                 present,
                 slack,
             )
-    _, wrong = through_switches(schedule, plain, slack, conserved=fluid)
+    wrong = unfed(schedule, plain, fluid, slack)
     return faults + [
         Fault(float(sends.start[s]), f"{describe(schedule, s)} {text}")
         for s, text in wrong
@@ -277,35 +277,36 @@ def _in_order(
     steps: list[tuple[float, float]] = []
     if schedule.demand.source[block] == node:
         steps.append((begin, size))
-    for part in _counted(schedule, into, sends.end, size):
-        steps.append((float(sends.end[part.send]), part.stop))
+    for send, stop in _counted(schedule, into, sends.end, size):
+        steps.append((float(sends.end[send]), stop))
     whole = [time for time, reach in steps if reach >= size * (1 - _BYTES)]
     present[block, node] = min(whole, default=np.inf)
     faults: list[Fault] = []
-    for part in _counted(schedule, out, sends.start, size):
-        have = [time for time, reach in steps if reach >= part.stop - _BYTES * size]
-        if sends.start[part.send] < min(have, default=np.inf) - slack:
+    for send, stop in _counted(schedule, out, sends.start, size):
+        have = [time for time, reach in steps if reach >= stop - _BYTES * size]
+        if sends.start[send] < min(have, default=np.inf) - slack:
             text = "carries a part of its block that its sender does not hold yet."
-            start = float(sends.start[part.send])
-            faults.append(Fault(start, f"{describe(schedule, part.send)} {text}"))
+            start = float(sends.start[send])
+            faults.append(Fault(start, f"{describe(schedule, send)} {text}"))
     return faults
 
 
 def _counted(
     schedule: Schedule, chosen: list[int], time: Float[np.ndarray, " send"], size: float
-) -> list[Part]:
-    """Which bytes of the block each send is, counted along its link."""
+) -> list[tuple[int, float]]:
+    """Sends in order of `time`, and up to which byte of the block each reaches,
+    counted along its link."""
     sends = schedule.sends
     reach: dict[int, float] = {}
-    parts: list[Part] = []
+    stops: list[tuple[int, float]] = []
     for send in sorted(chosen, key=lambda s: float(time[s])):
         link, amount = int(sends.link[send]), float(sends.bytes[send])
         low = reach.get(link, 0.0)
         if amount >= size * (1 - _BYTES) or low >= size * (1 - _BYTES):
             low = 0.0
         reach[link] = low + amount
-        parts.append(Part(send, low, low + amount))
-    return parts
+        stops.append((send, low + amount))
+    return stops
 
 
 def _unmet(schedule: Schedule, present: Float[np.ndarray, "block node"]) -> list[Fault]:

@@ -5,11 +5,11 @@ import heapq
 import numpy as np
 from jaxtyping import Float
 
-from .hops import Part, into_sums
 from .schedule import Schedule
+from .verify_switches import summed
 from .violation import Fault, block_name, describe
 
-_Switched = tuple[dict[int, list[Part]], set[int]]
+_Switched = tuple[dict[int, list[int]], set[int]]
 """What sends out of switches take, and the sends into switches that none takes."""
 
 
@@ -28,8 +28,7 @@ def sums(
     faults: list[Fault] = []
     ways_in = schedule.sends.phase == 0
     ways_in &= (np.count_nonzero(demand.parts, axis=1) > 0)[schedule.sends.block]
-    feeds, lost = into_sums(schedule, ways_in, slack)
-    switched = feeds, set(lost)
+    switched = summed(schedule, ways_in, slack)
     chosen = np.flatnonzero(ways_in)
     order = chosen[
         np.lexsort((schedule.sends.start[chosen], schedule.sends.block[chosen]))
@@ -91,7 +90,7 @@ class _Sum:
             return []
         faults: list[Fault] = []
         carried[send] = 0
-        for feed in (part.send for part in self.feeds[send]):
+        for feed in self.feeds[send]:
             faults += self._load(feed, carried)
             faults += self._added(send, carried[send], carried[feed])
             carried[send] |= carried[feed]

@@ -15,8 +15,8 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from .. import smooth
+from ..compiling import compiler_options
 from ..corrections import Corrections
-from ..estimator import compiler_options
 from ..hardware.spec import GpuSpec, OperatingPoint
 from ..workload.workload import Workload
 from .costs import row_costs

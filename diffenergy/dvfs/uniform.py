@@ -10,8 +10,9 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
+from ..compiling import compiler_options
 from ..corrections import Corrections
-from ..estimator import compiler_options, estimate_once
+from ..estimator import estimate_once
 from ..hardware.files import GpuCard
 from ..hardware.spec import GpuSpec, OperatingPoint
 from ..physics.power import COMPONENTS

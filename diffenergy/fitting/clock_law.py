@@ -17,8 +17,8 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
+from ..compiling import compiler_options
 from ..corrections import Corrections
-from ..estimator import compiler_options
 from ..hardware.spec import GpuSpec, OperatingPoint, relative_voltage
 from ..physics.demand import Demand
 from ..physics.demand import demand as make_demand

@@ -14,8 +14,8 @@ from jax import Array
 from jaxtyping import Float
 from scipy.optimize import least_squares
 
+from ..compiling import compiler_options
 from ..corrections import ACTIVITY_CONSTANTS
-from ..estimator import compiler_options
 from ..hardware.spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
 from ..physics.instrument import Instrument, Run

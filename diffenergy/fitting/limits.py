@@ -15,8 +15,9 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ..compiling import compiler_options
 from ..corrections import Corrections
-from ..estimator import compiler_options, runs
+from ..estimator import runs
 from ..hardware.files import GpuCard
 from ..hardware.spec import default_point, idle_power
 from ..records import as_float

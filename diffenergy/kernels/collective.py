@@ -30,19 +30,7 @@ OPS: Final = (
         ),
     ),
 )
-_SPELLINGS: Final = {
-    "alltoall": "all_to_all",
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "sendrecv": "send_recv",
-    "send": "send_recv",
-    "recv": "send_recv",
-    "p2p": "send_recv",
-}
-"""Names without `_`."""
 _KINDS: Final = tuple(links.KINDS)
-_PLAIN: Final = {name.replace("_", ""): name for name in _KINDS}
 _CTAS: Final = 24.0
 """CTAs (NCCL: channels) of a collective: estimate; NCCL takes up to 32."""
 _PASSES: Final = 2.0
@@ -61,29 +49,14 @@ class Collective(Record):
     narrow: Float[Array, "*k"] = eqx.field(converter=as_float)  # 1: 8 bits or fewer
 
 
-def kind_of(collective: str, family: str = "") -> str:
-    """Name in `links.KINDS`; case, `_`, `-` and spaces do not matter.
-
-    A `family` with "custom" or "trtllm" in its name is an all-reduce kernel of a
-    serving framework. Raises `ValueError` for an unknown collective.
-    """
-    word = "".join(c for c in collective.lower() if c.isalnum())
-    name = _PLAIN.get(word) or _SPELLINGS.get(word)
-    if name is None:
-        raise ValueError(
-            f"`collective` is '{collective}'; allowed are {', '.join(_KINDS)}; correct "
-            "the name."
-        )
-    custom = any(part in family.lower() for part in ("custom", "trtllm"))
-    return "custom_all_reduce" if custom and name == "all_reduce" else name
-
-
 def lower(
     op: str, fields: Mapping[str, np.ndarray], context: Context
 ) -> list[Launches]:
     """One launch a row."""
     named = zip(fields["collective"], fields["family"], strict=True)
-    kinds = [_KINDS.index(kind_of(str(name), str(family))) for name, family in named]
+    kinds = [
+        _KINDS.index(links.kind_of(str(name), str(family))) for name, family in named
+    ]
     columns = {
         "kind": np.array(kinds, int),
         "size": np.asarray(fields["bytes"], float),

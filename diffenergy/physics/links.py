@@ -128,10 +128,39 @@ candidates. Three of one algorithm are NCCL's protocols LL, LL128 and Simple; `c
 are the all-reduce kernels of serving frameworks, which fall back on NCCL. Broadcast,
 reduce, scatter and gather were not measured: they have the constants of the collective
 that moves data the same way (assumed)."""
+_SPELLINGS: Final = {
+    "alltoall": "all_to_all",
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "sendrecv": "send_recv",
+    "send": "send_recv",
+    "recv": "send_recv",
+    "p2p": "send_recv",
+}
+"""Names without `_`."""
+_PLAIN: Final = {name.replace("_", ""): name for name in KINDS}
 MEASURED_RANKS: Final = (2.0, 4.0, 8.0)
 """Numbers of GPUs for which the share of the link's rate is known."""
 TAU: Final = 0.05
 """Spread of the choice in ln t."""
+
+
+def kind_of(collective: str, family: str = "") -> str:
+    """Name in `KINDS`; case, `_`, `-` and spaces do not matter.
+
+    A `family` with "custom" or "trtllm" in its name is an all-reduce kernel of a
+    serving framework. Raises `ValueError` for an unknown collective.
+    """
+    word = "".join(c for c in collective.lower() if c.isalnum())
+    name = _PLAIN.get(word) or _SPELLINGS.get(word)
+    if name is None:
+        raise ValueError(
+            f"`collective` is '{collective}'; allowed are {', '.join(KINDS)}; correct "
+            "the name."
+        )
+    custom = any(part in family.lower() for part in ("custom", "trtllm"))
+    return "custom_all_reduce" if custom and name == "all_reduce" else name
 
 
 def _table(which: int) -> np.ndarray:

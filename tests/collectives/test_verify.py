@@ -5,9 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffenergy.collectives import simulate
 from diffenergy.collectives.schedule import Schedule, Sends
+from diffenergy.collectives.simulate import retime
 from diffenergy.collectives.verify import Violation, verify
+from diffenergy.collectives.verify_file import finish
 
 from . import machines_by_hand as by_hand
 
@@ -291,7 +292,7 @@ def test_two_sums_leave_a_switch_at_once():
     ]
     given = by_hand.schedule(topology, wanted, rows)
     assert verify(given).finish == 2.0
-    assert simulate.finish(given) == 2.0
+    assert finish(given) == 2.0
 
 
 def _all_reduce() -> Schedule:
@@ -359,7 +360,7 @@ def test_parts_for_several_go_in_order():
     ]
     given = by_hand.schedule(topology, wanted, rows, size=[0.5] * 4)
     assert verify(given).finish == 1.5
-    assert simulate.finish(given) == 1.5
+    assert finish(given) == 1.5
     with pytest.raises(Violation, match="a part of its block"):
         verify(by_hand.changed(given, 3, start=0.9))
 
@@ -374,9 +375,9 @@ def test_retimed_as_early_as_possible(gather: Schedule, scatter: Schedule):
         )
         stretched = dataclasses.replace(whole, sends=late)
         assert verify(stretched).finish == pytest.approx(2 * verify(whole).finish + 0.1)
-        early = simulate.retime(stretched)
+        early = retime(stretched)
         assert early.sends.start == pytest.approx(whole.sends.start, abs=1e-12)
-        assert simulate.finish(stretched) == pytest.approx(verify(whole).finish)
+        assert finish(stretched) == pytest.approx(verify(whole).finish)
 
 
 def test_what_cannot_leave_a_switch_at_once_comes_in_later():
@@ -392,7 +393,7 @@ def test_what_cannot_leave_a_switch_at_once_comes_in_later():
         (1, "gpu1", "sw0", 5.0, 6.25),
         (1, "sw0", "gpu2", 6.25, 7.5),
     ]
-    early = simulate.retime(by_hand.schedule(topology, wanted, rows))
+    early = retime(by_hand.schedule(topology, wanted, rows))
     assert verify(early).finish == pytest.approx(2.5)
     assert early.sends.start == pytest.approx([0.0, 0.25, 0.0, 1.25])
 
