@@ -11,7 +11,7 @@ import functools
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +32,16 @@ if TYPE_CHECKING:
     import diffenergy.corrections
     import diffenergy.hardware.spec
 
+QUALITIES: Final = (
+    "datasheet",
+    "whitepaper",
+    "vendor_docs",
+    "measured",
+    "derived",
+    "recall",
+    "guess",
+)
+"""How a number of a file can be known."""
 _FOLDER: Final = Path(__file__).parent.parent / "data" / "gpus"
 
 
@@ -174,7 +184,8 @@ def with_fields(card: GpuCard, changes: Mapping[str, int | float]) -> GpuCard:
             )
     values = {**card.values, **{k: _number(k, v) for k, v in changes.items()}}
     _check_together(values)
-    given = {field: {"source": "set by the caller"} for field in changes}
+    source = {"source": "set by the caller", "quality": "guess", "year": 2026}
+    given = dict.fromkeys(changes, source)
     return dataclasses.replace(
         card, values=values, provenance={**card.provenance, **given}
     )
@@ -287,7 +298,7 @@ def _card(table: dict[str, Any], path: Path) -> GpuCard:
         ),
         published=_table("published", table),
         physical=_table("physical", table),
-        provenance={**unstated(table), **_table("provenance", table)},
+        provenance={**unstated(table), **_provenance(table)},
         values=values,
         path=path,
     )
@@ -338,6 +349,39 @@ def _table(key: str, table: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"`{key}` is {value!r}; give a table, `[{key}]`.")
     return value
+
+
+def _provenance(table: dict[str, Any]) -> dict[str, Any]:
+    """The table `[provenance]`, if each entry says how one number is known."""
+    known = (*FIELDS, *WORDS, *OPTIONAL, *_table("physical", table))
+    entries = _table("provenance", table)
+    for field, entry in entries.items():
+        where = f"`{field}` in `[provenance]`"
+        if field not in known:
+            raise ValueError(
+                f"{where} is not a key of this file; {_nearest(_close(field, known))}."
+            )
+        if not isinstance(entry, dict):
+            raise ValueError(f"{where} is {entry!r}; give {{ {', '.join(_STATED)} }}.")
+        for key in (*_STATED, *entry):
+            if key not in _STATED:
+                raise ValueError(
+                    f"{where} has `{key}`; allowed are {', '.join(_STATED)}."
+                )
+            says, right = _STATED[key]
+            if key not in entry:
+                raise ValueError(f"{where} has no `{key}`; add {says}.")
+            if not right(entry[key]):
+                raise ValueError(f"`{key}` of {where} is {entry[key]!r}; give {says}.")
+    return entries
+
+
+_STATED: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
+    "source": ("text in quotes", lambda x: isinstance(x, str) and bool(x.strip())),
+    "quality": (f"one of {', '.join(QUALITIES)}", lambda x: x in QUALITIES),
+    "year": ("a year such as 2024", lambda x: type(x) is int and 1990 <= x <= 2100),
+}
+"""What an entry of `[provenance]` says of a number: what to give, and whether it is."""
 
 
 # --- checking numbers

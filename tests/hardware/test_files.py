@@ -26,16 +26,6 @@ DECIDED_BY_NAMES = {"mma_kind", "corrections", "links"}
 NUMBERS = {field.name for field in dataclasses.fields(GpuSpec)} - DECIDED_BY_NAMES
 ASSUMED = {field for field, rule in FIELDS.items() if rule.default is not None}
 """Numbers that a file may leave out."""
-QUALITIES = {
-    "datasheet",
-    "whitepaper",
-    "vendor_docs",
-    "measured",
-    "derived",
-    "recall",
-    "guess",
-}
-
 # Published figures that the vendor's own other figures contradict, and by how much.
 LOOSE = {
     ("b300", "fp4"): 0.10,
@@ -55,11 +45,6 @@ class TestBundled:
         assert card.name == name
         assert set(card.values) == NUMBERS
         assert set(card.provenance) >= NUMBERS - ASSUMED
-        for field in NUMBERS & set(card.provenance):
-            entry = card.provenance[field]
-            assert entry["source"], field
-            assert entry["quality"] in QUALITIES, field
-            assert 2010 <= entry["year"] <= 2030, field
 
     def test_record_holds_the_file(self, name: str):
         card = read_gpu(name)
@@ -67,7 +52,7 @@ class TestBundled:
         for field in NUMBERS:
             assert float(getattr(spec, field)) == card.values[field]
         assert MMA_KINDS[int(spec.mma_kind)] == card.mma
-        assert card.corrections == card.served_as == name
+        assert card.served_as == (card.corrections or name)
 
     def test_published_peaks_follow_from_the_rates(self, name: str):
         card = read_gpu(name)
@@ -141,6 +126,11 @@ def test_spellings(spelling: str, name: str):
     assert read_gpu(spelling).name == name
 
 
+def test_names_are_sorted():
+    names = gpu_names()
+    assert names == sorted(names) and {"a100-sxm-80gb", "t4"} < set(names)
+
+
 # --- files of one's own
 
 
@@ -206,9 +196,11 @@ def test_numbers_with_a_meaning_when_absent():
 
 
 def test_awkward_text_round_trips(tmp_path: Path):
-    source = {"source": 'a "quoted" \\ tab\tand é', "quality": "guess", "limit": 1.5}
+    source = {"source": 'a "quoted" \\ tab\tand é', "quality": "guess", "year": 2026}
     card = dataclasses.replace(
-        read_gpu("t4"), provenance={"odd key": source}, physical={"flag": True}
+        read_gpu("t4"),
+        provenance={"odd key": source},
+        physical={"odd key": 1.5, "flag": True},
     )
     path = tmp_path / "odd.TOML"
     path.write_text(gpu_toml(card), encoding="utf-8")
@@ -255,6 +247,32 @@ def test_awkward_text_round_trips(tmp_path: Path):
         (r"num_sms(?s:.*)", "published = 3", "`num_sms` is missing"),
         (r"\[physical\]", "[[physical]]", "`physical` is .*; give a table"),
         (r"num_sms = 132", "num_sms = = 132", "is not valid TOML"),
+        (r"num_sms = \{.*", "num_sms = 3", "`num_sms` in `.provenance.` is 3; give"),
+        (r"num_sms = \{.*", "num_sm = {}", "`num_sm` in `.provenance.` is not a key"),
+        (r"num_sms = \{.*", "num_sms = {}", "`num_sms` in .* has no `source`; add"),
+        *(
+            (r"num_sms = \{.*", f"num_sms = {{ {entry} }}", said)
+            for entry, said in (
+                ("source = 'x', year = 2024", "has no `quality`; add one of datasheet"),
+                ("source = 'x', quality = 'guess'", "has no `year`; add a year"),
+                ("source = ''", "`source` of `num_sms` .* is ''; give text in quotes"),
+                ("source = ['x']", "`source` of .* is .'x'.; give text in quotes"),
+                ("source = 'x', quality = 'good'", "`quality` .* is 'good'; give one"),
+                ("source = 'x', quality = [1]", "`quality` .* is .1.; give one of"),
+                (
+                    "source = 'x', quality = 'guess', year = '2024'",
+                    "`year` of `num_sms` in .* is '2024'; give a year",
+                ),
+                (
+                    "source = 'x', quality = 'guess', year = 24",
+                    "`year` of `num_sms` in .* is 24; give a year",
+                ),
+                (
+                    "source = 'x', quality = 'guess', year = 2024, page = 3",
+                    "has `page`; allowed are source, quality, year",
+                ),
+            )
+        ),
     ],
 )
 def test_bad_files(tmp_path: Path, pattern: str, replacement: str, said: str):
