@@ -314,6 +314,46 @@ def test_all_reduce_hands_out_whole_sums_only():
         verify(by_hand.changed(_all_reduce(), 2, start=0.9, end=1.9))
 
 
+def _sums_in_halves(takers: list[bool]) -> Schedule:
+    """gpu0 adds up two blocks, whole at 1 s and at 2 s, and sends the first back whole,
+    then the second in halves; `takers`: which GPUs want them."""
+    topology = by_hand.ring(2)
+    whole = by_hand.demand(topology, "all_reduce", chunks=2)
+    wanted = dataclasses.replace(
+        whole,
+        source=whole.source[:2],
+        chunk=whole.chunk[:2],
+        size=whole.size[:2],
+        wanted=np.array([takers] * 2),
+        parts=whole.parts[:2],
+    )
+    rows = [
+        (0, "gpu1", "gpu0", 0.0, 1.0),
+        (1, "gpu1", "gpu0", 1.0, 2.0),
+        (0, "gpu0", "gpu1", 1.0, 2.0),
+        (1, "gpu0", "gpu1", 2.0, 2.5),
+        (1, "gpu0", "gpu1", 2.5, 3.0),
+    ]
+    size = [1.0, 1.0, 1.0, 0.5, 0.5]
+    return by_hand.schedule(topology, wanted, rows, size=size, phase=[0, 0, 1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("takers", "says"),
+    [
+        ([True, True], "send 3 .*a part of its block that its sender does not hold"),
+        ([False, True], "send 3 .*more of its block than its sender holds yet"),
+    ],
+)
+def test_half_of_a_sum_waits_for_the_whole_sum(takers: list[bool], says: str):
+    """The first half of the second sum, sent at 1.5 s: the first sum is whole then (at
+    1 s), the second is not; the link has room until the stated end."""
+    given = _sums_in_halves(takers)
+    assert verify(given).finish == 3.0
+    with pytest.raises(Violation, match=says):
+        verify(by_hand.changed(given, 3, start=1.5))
+
+
 def _halves() -> Schedule:
     """gpu0's block for gpu3 in halves over gpu1 and gpu2."""
     links = [
