@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ..units import MHz
 from . import parse
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from ..collectives.plan import Plan, Search, Watch
     from ..collectives.topology import Topology
     from ..hardware.spec import GpuSpec
-
-_LEANER: Final = 5.0
-"""s to look for less energy at the same finish."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,10 +90,9 @@ def _thrifty(
         from ..collectives.energy import byte_prices
         from ..collectives.idle import memory_price
 
-        watch("least energy at that finish", None)
         memory = None if gpu is None else memory_price(gpu)
         prices = byte_prices(plan.schedule.topology, memory)
-        return leaner(plan, prices, min(_LEANER, search.time_limit), search.seed), {}
+        return leaner(plan, prices), {}
     stage = "finish against energy"
     watch(stage, None)
     plan, front = chosen(

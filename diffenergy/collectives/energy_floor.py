@@ -40,19 +40,19 @@ def energy_floor(
     all-reduce comes together at its sources and spreads from there."""
     floor = 0.0
     if demand.reduces:
-        floor += float(block_floors(*spread_of(topology, demand), prices).sum())
+        floor += float(_block_floors(*spread_of(topology, demand), prices).sum())
     if demand.collective == "all_reduce" or not demand.reduces:
-        floor += float(block_floors(topology, demand, prices).sum())
+        floor += float(_block_floors(topology, demand, prices).sum())
     return floor
 
 
-def block_floors(
+def _block_floors(
     topology: Topology, demand: Demand, prices: Float[np.ndarray, " link"]
 ) -> Float[np.ndarray, " block"]:
     """J of the cheapest tree, or a bound below it, of each block; no sums."""
     takers = demand.wanted & topology.stores
     takers[np.arange(len(takers)), demand.source] = False
-    way = cheapest_ways(topology, prices)
+    way = _cheapest_ways(topology, prices)
     least = np.where(takers, way[demand.source], 0.0)
     price = least.sum(axis=1)
     several = np.flatnonzero(takers.sum(axis=1) > 1)
@@ -70,7 +70,7 @@ def block_floors(
     return price * demand.size
 
 
-def cheapest_ways(
+def _cheapest_ways(
     topology: Topology, prices: Float[np.ndarray, " link"]
 ) -> Float[np.ndarray, "node node"]:
     """J/B of the cheapest way from each node to each, infinite where there is none."""

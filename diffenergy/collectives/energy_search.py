@@ -1,8 +1,7 @@
 """`least_energy`: the second stage, fewest joules of links and memory at fixed finish.
 
-1. If the schedule costs no more than `energy_floor`, it is done.
-2. `reroute` exchanges single deliveries in continuous time; sums are spread on the
-   reversed machine for it, the two halves of an all-reduce one after the other.
+1. `prune` leaves out what nobody needs.
+2. If the schedule costs no more than `energy_floor`, it is done.
 3. With epochs given and a model of moderate size, a solver looks for the cheapest
    schedule of as many epochs: `milp` with a cost for every send, `lp` for blocks with
    one taker.
@@ -24,23 +23,20 @@ from .epoch_schedule import run_epochs
 from .epochs import EpochModel
 from .lp import flow_count, lp
 from .milp import milp
-from .prune import prune, take
+from .prune import prune
 from .reach import reach
-from .reroute import reroute
-from .schedule import Schedule, Sends
+from .schedule import Schedule
 from .solver import Watch
 from .topology import Topology
-from .turning import reduction, spread_of, turned_round
+from .turning import reduction, spread_of
 from .verify import verify
 from .violation import Violation
 
-Step = Literal["none", "prune", "reroute", "milp", "lp"]
+Step = Literal["none", "prune", "milp", "lp"]
 _SAME: Final = 1e-9
 """Relative difference of joules or seconds that counts as none."""
 _MOST_CHOICES: Final = 3e5
 """(block, link, epoch) or (source, link, epoch) above which no solver is asked."""
-_SHARE: Final = 0.5
-"""Of the time limit for exchanging deliveries."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +78,8 @@ def least_energy(
     """The cheapest schedule at `prices` (J/B of each link, `energy.byte_prices`) that
     ends by `limit` (s; None: when `start` does).
 
-    `model`, `horizon`: epochs, and how many, for the solver (None: no solver). Ctrl-C
-    keeps the best so far.
+    `model`, `horizon`: epochs, and how many, for the solver (None: no solver), which
+    has what `prune` leaves of `time_limit` (s). Ctrl-C keeps the best so far.
     """
     began = time.monotonic()
     finish = verify(start).finish
@@ -91,16 +87,11 @@ def least_energy(
     floor = energy_floor(start.topology, start.demand, prices)
     cost = schedule_price(start, prices)
     found = Thrift(start, finish, cost, cost, floor, "none", False, 0.0)
-    asks = horizon if model is not None else None
     try:
         found = _better(found, start, "prune", prices, latest)
-        if not found.meets_floor:
-            spare = time_limit if asks is None else _SHARE * time_limit
-            other = cheaper_ways(found.schedule, prices, latest, spare)
-            found = _better(found, other, "reroute", prices, latest)
         left = time_limit - (time.monotonic() - began)
-        if model is not None and asks and left > 0 and not found.meets_floor:
-            found = _solved(found, prices, latest, model, asks, left, seed, watch)
+        if model is not None and horizon and left > 0 and not found.meets_floor:
+            found = _solved(found, prices, latest, model, horizon, left, seed, watch)
     except KeyboardInterrupt:
         found = dataclasses.replace(found, interrupted=True)
     return dataclasses.replace(
@@ -113,71 +104,6 @@ def least_energy(
 def meets(schedule: Schedule, prices: Float[np.ndarray, " link"], floor: float) -> bool:
     """Whether a schedule costs no more than its floor, J."""
     return schedule_price(schedule, prices) <= floor * (1 + _SAME)
-
-
-def cheaper_ways(
-    schedule: Schedule,
-    prices: Float[np.ndarray, " link"],
-    limit: float,
-    time_limit: float,
-) -> Schedule:
-    """`reroute` for every collective."""
-    topology, demand = schedule.topology, schedule.demand
-    if not demand.reduces:
-        return reroute(schedule, prices, limit, time_limit=time_limit)
-    if demand.collective == "all_reduce":
-        return _both_halves(schedule, prices, limit, time_limit)
-    machine, spread = spread_of(topology, demand)
-    sends = turned_round(schedule.sends, float(schedule.sends.end.max(initial=0.0)))
-    turned = dataclasses.replace(schedule, topology=machine, demand=spread, sends=sends)
-    found = reroute(turned, prices, limit, time_limit=time_limit)
-    return reduction(topology, demand, found)
-
-
-def _both_halves(
-    schedule: Schedule,
-    prices: Float[np.ndarray, " link"],
-    limit: float,
-    time_limit: float,
-) -> Schedule:
-    """An all-reduce: first the way out of each sum, once it is there, then the way in,
-    until the sum must be there; each half leaves the links of the other alone."""
-    topology, demand, sends = schedule.topology, schedule.demand, schedule.sends
-    out = sends.phase == 1
-    way_in = take(sends, np.flatnonzero(~out))
-    way_out = take(sends, np.flatnonzero(out))
-    blocks = len(demand.size)
-    home = topology.targets[way_in.link] == demand.source[way_in.block]
-    there = np.zeros(blocks)
-    np.maximum.at(there, way_in.block[home], way_in.end[home])
-    half = time_limit / 2
-    plain = dataclasses.replace(demand, collective="custom", parts=demand.parts & False)
-    spread = dataclasses.replace(schedule, demand=plain, sends=_phase(way_out, 0))
-    spread = reroute(spread, prices, limit, release=there, busy=way_in, time_limit=half)
-    way_out = spread.sends
-    end = max(float(sends.end.max(initial=0.0)), float(way_out.end.max(initial=0.0)))
-    begun = np.full(blocks, end)
-    np.minimum.at(begun, way_out.block, way_out.start)
-    machine, away = spread_of(topology, demand)
-    turned = turned_round(way_in, end)
-    gathered = reroute(
-        dataclasses.replace(schedule, topology=machine, demand=away, sends=turned),
-        prices,
-        end,
-        release=end - begun,
-        busy=turned_round(way_out, end),
-        time_limit=half,
-    )
-    way_in, way_out = turned_round(gathered.sends, end), _phase(way_out, 1)
-    both = (
-        np.append(getattr(way_in, field.name), getattr(way_out, field.name))
-        for field in dataclasses.fields(Sends)
-    )
-    return dataclasses.replace(schedule, sends=Sends(*both))
-
-
-def _phase(sends: Sends, phase: int) -> Sends:
-    return dataclasses.replace(sends, phase=np.full(len(sends), phase))
 
 
 def _better(

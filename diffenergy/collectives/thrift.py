@@ -13,17 +13,10 @@ from .plan import Plan, rescheduled
 from .solver import Watch
 
 
-def leaner(
-    plan: Plan,
-    prices: Float[np.ndarray, " link"],
-    time_limit: float = 5.0,
-    seed: int = 0,
-) -> Plan:
-    """The plan with less energy of links and memory at `prices` (J/B of each link) and
-    no later a finish, in epochs neither; the plan itself if there is none."""
-    found = least_energy(
-        plan.schedule, prices, limit=plan.finish, time_limit=time_limit, seed=seed
-    )
+def leaner(plan: Plan, prices: Float[np.ndarray, " link"]) -> Plan:
+    """The plan without what nobody needs, at `prices` (J/B of each link) cheaper and no
+    later, in epochs neither; the plan itself if it has nothing of that kind."""
+    found = least_energy(plan.schedule, prices, limit=plan.finish)
     if found.schedule is plan.schedule:
         return dataclasses.replace(plan, interrupted=found.interrupted)
     other = rescheduled(plan, found.schedule)

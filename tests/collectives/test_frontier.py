@@ -12,7 +12,7 @@ from diffenergy.collectives.topology_files import load_topology
 from diffenergy.collectives.verify import verify
 from diffenergy.hardware import load_gpu
 
-from .test_energy_search import DETOUR, MB, one_block, played
+from .test_energy_search import DETOUR, MB, SLOTS, one_block, played
 
 SLOT = MB / 100e9
 FAST = played(DETOUR, one_block(DETOUR, [2]), [(0, 0)])
@@ -21,7 +21,7 @@ QUICK = Effort(batches=1, restarts=4)
 
 
 def test_two_points_by_hand():
-    front = frontier(FAST, None)
+    front = frontier(FAST, None, model=SLOTS)
     assert front.points == front.trades
     finishes = [point.finish for point in front.trades]
     assert finishes == pytest.approx([SLOT, 2 * SLOT])
@@ -31,7 +31,7 @@ def test_two_points_by_hand():
 
 
 def test_a_weight_is_the_price_of_a_second():
-    front = frontier(FAST, None)
+    front = frontier(FAST, None, model=SLOTS)
     fast, lean = front.trades
     even = (DEAR - CHEAP) / SLOT
     assert pick(front, 1.01 * even) is fast
@@ -43,7 +43,7 @@ def test_a_weight_is_the_price_of_a_second():
 def test_waiting_gpus_make_the_fastest_the_leanest():
     # 1 MB: 400 pJ/B of the dear link against 16 and two more ends in memory (about 80
     # each) save 0.23 mJ; another 10 us of three GPUs at 128 W cost 3.8 mJ.
-    front = frontier(FAST, load_gpu("h100-sxm"))
+    front = frontier(FAST, load_gpu("h100-sxm"), model=SLOTS)
     assert len(front.points) == 1
     fast, lean = front.trades
     assert fast.active - lean.active == pytest.approx(0.23e-3, rel=0.1)
@@ -53,7 +53,7 @@ def test_waiting_gpus_make_the_fastest_the_leanest():
 
 
 def test_energy_needs_a_gpu():
-    front = frontier(FAST, None)
+    front = frontier(FAST, None, model=SLOTS)
     with pytest.raises(ValueError, match="names no GPU.*--gpu"):
         pick(front, "energy")
     with pytest.raises(ValueError, match="`objective` is -1; allowed are time, energy"):
@@ -70,7 +70,7 @@ def test_objectives_as_written():
 
 
 def test_limits_are_kept():
-    front = frontier(FAST, None, limits=[SLOT, 1.5 * SLOT])
+    front = frontier(FAST, None, limits=[SLOT, 1.5 * SLOT], model=SLOTS)
     assert [point.finish for point in front.trades] == pytest.approx([SLOT])
 
 

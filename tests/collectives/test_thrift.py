@@ -22,36 +22,24 @@ START = played(DETOUR, one_block(DETOUR, [2]), [(0, 0)])
 """Straight, over a link of 50 pJ/bit; the way round takes two of 1 pJ/bit."""
 
 
-def late(epochs: int | None = None) -> Plan:
-    """START with a slot to spare."""
-    model = epoch_model(DETOUR, MB, SLOT) if epochs is not None else None
-    start = dataclasses.replace(
-        START, epochs=epochs, epoch=SLOT if epochs is not None else None
-    )
-    return Plan(start, 2 * SLOT, SLOT, "by hand", model)
+MODEL = epoch_model(DETOUR, MB, SLOT)
 
 
-def test_spare_time_is_used() -> None:
+def test_what_nobody_needs_is_left_out() -> None:
+    """A block to gpu1, which does not want it, costs 1 pJ/bit."""
     prices = byte_prices(DETOUR, None)
-    found = leaner(late(), prices)
-    assert used(found.schedule) == [1, 2]
-    assert found.finish == pytest.approx(2 * SLOT)
-    assert schedule_price(found.schedule, prices) == pytest.approx(MB * 8 * 2e-12)
+    start = played(DETOUR, one_block(DETOUR, [2]), [(0, 0), (1, 0)])
+    start = dataclasses.replace(start, epochs=1, epoch=SLOT)
+    plan = Plan(start, SLOT, SLOT, "by hand", MODEL)
+    found = leaner(plan, prices)
+    assert used(found.schedule) == [0] and found.schedule.epochs == 1
+    assert found.finish == pytest.approx(SLOT)
+    assert schedule_price(found.schedule, prices) == pytest.approx(MB * 8 * 50e-12)
     assert (found.method, found.bound) == ("by hand", SLOT)
 
 
-def test_no_more_epochs() -> None:
-    prices = byte_prices(DETOUR, None)
-    plan = late(epochs=1)
-    assert leaner(plan, prices) is plan
-    slow = late(epochs=2)
-    found = leaner(slow, prices)
-    assert used(found.schedule) == [1, 2]
-    assert found.schedule.epochs == 2
-
-
 def test_what_cannot_be_cheaper_stays() -> None:
-    plan = dataclasses.replace(late(), finish=SLOT)
+    plan = Plan(START, SLOT, SLOT, "by hand")
     assert leaner(plan, byte_prices(DETOUR, None)).schedule is plan.schedule
 
 
@@ -70,7 +58,7 @@ def test_never_more_energy_nor_later(name: str, collective: str, epoch) -> None:
     wanted = demand(collective, topology, "16MB")
     plan = find_schedule(topology, wanted, Search(method="greedy", epoch=epoch))
     prices = byte_prices(topology, MEMORY)
-    found = leaner(plan, prices, time_limit=5.0)
+    found = leaner(plan, prices)
     before = schedule_price(plan.schedule, prices)
     assert schedule_price(found.schedule, prices) <= before * (1 + 1e-9)
     assert found.finish == verify(found.schedule).finish <= plan.finish * (1 + 1e-9)
@@ -78,14 +66,12 @@ def test_never_more_energy_nor_later(name: str, collective: str, epoch) -> None:
     assert (epochs is None) == (found.schedule.epochs is None)
     if epochs is not None and found.schedule.epochs is not None:
         assert found.schedule.epochs <= epochs
-    if (name, collective) == ("ndv2-2", "all_to_all"):
-        assert schedule_price(found.schedule, prices) < 0.99 * before
     assert found.bound == plan.bound
 
 
 def test_what_an_objective_prefers() -> None:
     """Slots of 10 us: 0.384 mJ saved for 10 us more, or 3.6 mJ of GPUs that wait."""
-    plan = Plan(START, SLOT, SLOT, "by hand")
+    plan = Plan(START, SLOT, SLOT, "by hand", MODEL)
     gpu = load_gpu("h100-sxm")
     fast, front = chosen(plan, gpu, "time", 60.0)
     assert used(fast.schedule) == [0]
