@@ -294,7 +294,6 @@ def _writers(found: Answer | None, wish: Wish, name: str) -> output.Writers:
 
 
 def _tables(found: Answer) -> Iterable["RenderableType"]:
-    from ..report.curves import front_charts
     from ..report.designs import design_parts
     from ..report.estimates import BOARD_ONLY, assumed_line, grade_line, title_line
     from ..report.tiles import tiles_parts
@@ -307,5 +306,4 @@ def _tables(found: Answer) -> Iterable["RenderableType"]:
         head += [assumed_line(member), times + title_line(member)]
     tuned = found.tuning is not None
     parts = tiles_parts(summary) if tuned else design_parts(summary)
-    charts = plotting.charts(lambda width: front_charts(summary, width))
-    return [*head, *parts, *charts, grade_line(summary), BOARD_ONLY]
+    return [*head, *parts, grade_line(summary), BOARD_ONLY]

@@ -11,7 +11,7 @@ from . import INTERRUPTED, completing, output
 from .collecting import Answer, answers
 from .collective_flags import CollectiveFlags
 from .options import option
-from .plotting import charts, check
+from .plotting import check
 from .progress import stages
 
 if TYPE_CHECKING:
@@ -234,12 +234,9 @@ def run(flags: CollectiveFlags, as_json: bool, out: str | None, plot: str | None
 
 def _tables(found: list[Answer]) -> Iterable["RenderableType"]:
     from ..report.collectives import collective_parts, sizes_parts
-    from ..report.curves import trade_charts
 
     if len(found) == 1:
-        summary = found[0].summary
-        made = charts(lambda width: trade_charts(summary, width))
-        return [*collective_parts(summary), *made]
+        return collective_parts(found[0].summary)
     return sizes_parts([answer.summary for answer in found])
 
 

@@ -203,13 +203,11 @@ def _title(found: Answer) -> str:
 
 def _tables(found: Answer) -> Iterable["RenderableType"]:
     from ..dvfs.export import schedule_rows
-    from ..report.curves import schedule_charts
     from ..report.estimates import BOARD_ONLY, assumed_line, grade_line, title_line
     from ..report.schedules import schedule_parts
 
     summary = found.summary
     parts = schedule_parts(summary, schedule_rows(found.problem, found.plan))
-    parts += plotting.charts(lambda width: schedule_charts(summary, width))
     if "table" in summary:
         return [f"measured: {summary['table']}", *parts]
     head = [assumed_line(summary), title_line(summary)]

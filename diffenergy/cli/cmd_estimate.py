@@ -84,9 +84,7 @@ def run(flags: Flags, trace: str | None = None, plot: str | None = None):
     def tables():
         from ..report.estimates import estimate_parts
 
-        parts = estimate_parts(result.summary, result.kernels, flags.detail)
-        charts = plotting.charts(lambda width: _charts(result, width))
-        return [*parts[:-2], *charts, *parts[-2:]]  # grade and scope come last
+        return estimate_parts(result.summary, result.kernels, flags.detail)
 
     output.show(result.summary, flags.as_json, tables)
     output.notes(result.notes)
@@ -105,14 +103,6 @@ def _draw(plot: str | None, flags: Flags, result: Result):
         style.save_figure(plot, lambda: sweep_figure(summary), flags.inputs)
     else:
         style.save_figure(plot, lambda: estimate_figure(summary, kernels), flags.inputs)
-
-
-def _charts(result: Result, width: int) -> list[str]:
-    if result.kernels is not None:
-        return []
-    from ..report.curves import sweep_charts
-
-    return sweep_charts(result.summary, width)
 
 
 def _writers(result: Result | None) -> output.Writers:

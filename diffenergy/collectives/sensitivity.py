@@ -125,23 +125,6 @@ def sensitivities(
     )
 
 
-def finish_if(
-    schedule: Schedule, factor: float, by: str = "link"
-) -> Float[np.ndarray, " part"]:
-    """Finish in s if the links of one part were `factor` times as fast, for each part
-    of `parts_of(schedule.topology, by)`. The order of sends is kept, so a new plan can
-    be better; infinite where it cannot be kept, since a switch would have to hold data.
-
-    Raises `ValueError` for a `factor` that is not above 0, a schedule without sends.
-    """
-    if not (np.isfinite(factor) and factor > 0):
-        raise ValueError(f"`factor` is {factor:g}; allowed is a number above 0.")
-    parts = parts_of(schedule.topology, by)
-    every = np.arange(len(parts.names))
-    slowness, wait = np.full(len(every), 1 / factor), np.zeros(len(every))
-    return _slopes(schedule, parts, _Cases(every, slowness, wait)).finishes
-
-
 def sensitivity_rows(found: Sensitivities) -> list[dict[str, Any]]:
     """Rows for JSON and tables, those with most of the finish first.
 

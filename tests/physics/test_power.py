@@ -21,7 +21,7 @@ from diffenergy.physics.power import (
     static_power,
 )
 from diffenergy.physics.timeline import Timing
-from diffenergy.units import GHz, nJ, pJ
+from diffenergy.units import GHz, pJ
 
 
 def constants(**values: Any) -> Corrections:
@@ -57,7 +57,7 @@ def energies(clock: float, c: Corrections, **work: Any) -> dict[str, float]:
 PRICES = constants(
     energy_fma=5 * pJ, energy_sfu=3 * pJ, energy_issue=2 * pJ, energy_smem=1 * pJ,
     energy_l2=10 * pJ, energy_dram=75 * pJ, energy_link=60 * pJ,
-    energy_launch=1e-6, energy_tile=1 * nJ, core_energy=1.0, sm_clock_energy=0.2 * nJ,
+    energy_launch=1e-6, energy_tile=1e-9, core_energy=1.0, sm_clock_energy=0.2e-9,
 )  # fmt: skip
 WORK = dict(
     tensor=1e9, tensor_energy=0.5 * pJ, fma=2e8, sfu=1e7, issue=4e8, smem=3e8,

@@ -103,11 +103,5 @@ def swatch(colour: int | str) -> str:
     return tag("span", class_=f"swatch {name}", aria_hidden="true")
 
 
-def colour_of(names: Sequence[str]) -> dict[str, int]:
-    """A colour for each name, in order; past the last colour they share it."""
-    distinct = dict.fromkeys(names)
-    return {name: min(i, COLOURS - 1) for i, name in enumerate(distinct)}
-
-
 def _flat(points: Sequence[tuple[float, float]]) -> list[Any]:
     return [round(number, 1) for point in points for number in point]
