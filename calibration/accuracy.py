@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
 _NO_PICTURE = ("a10-five", "hopper-five", "throttled")
 """Splits whose rows are drawn again and again, or whose times are clocks."""

@@ -25,7 +25,7 @@ def datasets(
     listed: Annotated[bool, typer.Option("--list", help="formats there are")] = False,
 ) -> None:
     """Write STEM.csv in the folder --out for every table that FORMAT finds in PATH."""
-    from diffenergy.measurements.importers import importers
+    from calibration.importers import importers
 
     known = importers()
     if listed:

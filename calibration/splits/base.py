@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from calibration.importers import importers
 from diffenergy.corrections import CorrectionsFile, prior_file
 from diffenergy.fitting.calibrate import Settings
 from diffenergy.measurements import MeasurementTable, Predictions, read_measurements
-from diffenergy.measurements.importers import importers
 from diffenergy.workload.listing import Listing, read_listings
 
 Mask = Callable[[MeasurementTable, Predictions, CorrectionsFile], np.ndarray]

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from calibration.importers import kernel_tuner_tiles
 from diffenergy.fitting.calibrate import Settings
 from diffenergy.measurements import MeasurementTable, read_measurements
-from diffenergy.measurements.importers import kernel_tuner_tiles
 
 from .base import WHOLE, Data, Fold, Mask, Score, Split, only
 

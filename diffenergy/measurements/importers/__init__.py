@@ -1,27 +1,34 @@
-"""Readers of other people's tables and logs: each file here is one format.
+"""Readers of the logs of other people's tools: each file here is one format.
 
 A module with `NAME`, `ABOUT` and `read(path)` is an importer; adding a file adds it.
-`read` returns tables by file stem, in the columns of our measurement files.
+`read` returns tables by file stem, in the columns of our measurement files. Readers of
+public data sets stand in `calibration/importers` of a checkout.
 """
 
 import functools
 import importlib
 import pkgutil
+from collections.abc import Sequence
 from types import ModuleType
 
 from .base import check_texts, notes_of
 
-__all__ = ["check_texts", "importers", "notes_of"]
+__all__ = ["check_texts", "importers", "importers_in", "notes_of"]
 
 _SUPPORT = ("base", "tables")
 
 
 @functools.cache
 def importers() -> dict[str, ModuleType]:
-    """Importer modules by `NAME`, sorted."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    """Importers of logs by `NAME`, sorted."""
+    return importers_in(__name__, __path__)
+
+
+def importers_in(package: str, folders: Sequence[str]) -> dict[str, ModuleType]:
+    """Importer modules of a package with the files in `folders`, by `NAME`, sorted."""
+    names = sorted(module.name for module in pkgutil.iter_modules(folders))
     modules = [
-        importlib.import_module(f"{__name__}.{name}")
+        importlib.import_module(f"{package}.{name}")
         for name in names
         if name not in _SUPPORT and not name.startswith("_")
     ]

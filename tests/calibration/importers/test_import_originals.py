@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diffenergy.measurements.importers import importers, notes_of
+from calibration.importers import importers
+from diffenergy.measurements.importers import notes_of
 
 BOTH = {"framework": "VLLM", "version": "0.1.0", "kernel_source": "triton"}
 GEMM = BOTH | {

@@ -5,8 +5,15 @@ from typing import Final
 
 import pandas as pd
 
-from .base import drop, files_in, name_gpus, number, read_columns, text
-from .tables import finish
+from diffenergy.measurements.importers.base import (
+    drop,
+    files_in,
+    name_gpus,
+    number,
+    read_columns,
+    text,
+)
+from diffenergy.measurements.importers.tables import finish
 
 NAME = "small_sources"
 ABOUT = "converted DeepBench GEMM and LLMCompass matmul: times of matrix products"

@@ -5,9 +5,16 @@ from typing import Final
 
 import pandas as pd
 
-from ..cells import read_sheet
-from .base import files_in, name_gpus, note, number, pick, text
-from .tables import finish
+from diffenergy.measurements.cells import read_sheet
+from diffenergy.measurements.importers.base import (
+    files_in,
+    name_gpus,
+    note,
+    number,
+    pick,
+    text,
+)
+from diffenergy.measurements.importers.tables import finish
 
 NAME = "neusight"
 ABOUT = "converted NeuSight kernels: fp32 GEMM, element-wise, softmax, layernorm"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from calibration.importers import importers
 from diffenergy.measurements import read_measurements
-from diffenergy.measurements.importers import importers
 from diffenergy.measurements.importers.base import known_gpu
 
 LOG = (

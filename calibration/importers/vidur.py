@@ -10,8 +10,15 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from .base import drop, files_in, name_gpus, number, read_columns, text
-from .tables import finish
+from diffenergy.measurements.importers.base import (
+    drop,
+    files_in,
+    name_gpus,
+    number,
+    read_columns,
+    text,
+)
+from diffenergy.measurements.importers.tables import finish
 
 NAME = "vidur"
 ABOUT = "converted Vidur profiles: fp16 GEMM, add, norm, activation of LLM layers"

@@ -10,9 +10,17 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from ...hardware.files import read_gpu
-from .base import drop, files_in, name_gpus, note, number, read_columns, text
-from .tables import finish
+from diffenergy.hardware.files import read_gpu
+from diffenergy.measurements.importers.base import (
+    drop,
+    files_in,
+    name_gpus,
+    note,
+    number,
+    read_columns,
+    text,
+)
+from diffenergy.measurements.importers.tables import finish
 
 NAME = "nv_dvfs"
 ABOUT = "converted NV-DVFS-Benchmark: activities at a reference clock, power at others"

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffenergy.measurements.importers import importers, notes_of
+from calibration.importers import importers
+from diffenergy.measurements.importers import notes_of
 
 DCGM = (
     "gpu,suite,benchmark,kernel,input,sm_clock_mhz,mem_clock_mhz,time_us,"

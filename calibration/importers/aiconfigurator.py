@@ -14,9 +14,19 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from ..cells import Sheet
-from .base import Column, drop, join, keep_dtypes, known_gpu, note, number, pick, text
-from .tables import finish
+from diffenergy.measurements.cells import Sheet
+from diffenergy.measurements.importers.base import (
+    Column,
+    drop,
+    join,
+    keep_dtypes,
+    known_gpu,
+    note,
+    number,
+    pick,
+    text,
+)
+from diffenergy.measurements.importers.tables import finish
 
 NAME = "aiconfigurator"
 ABOUT = "kernel tables of an installed aiconfigurator-core (parquet): time, some power"

@@ -12,9 +12,17 @@ from typing import Final
 
 import pandas as pd
 
-from ..cells import read_sheet
-from .base import drop, join, name_gpus, note, number, pick, text
-from .tables import finish
+from diffenergy.measurements.cells import read_sheet
+from diffenergy.measurements.importers.base import (
+    drop,
+    join,
+    name_gpus,
+    note,
+    number,
+    pick,
+    text,
+)
+from diffenergy.measurements.importers.tables import finish
 
 NAME = "energaizer"
 ABOUT = "a checkout of the EnergAIzer artifact: measured passes with energy"

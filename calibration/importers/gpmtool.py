@@ -8,9 +8,16 @@ from typing import Final
 
 import pandas as pd
 
-from ..cells import read_sheet
-from .base import drop, files_in, name_gpus, number, pick, text
-from .tables import finish
+from diffenergy.measurements.cells import read_sheet
+from diffenergy.measurements.importers.base import (
+    drop,
+    files_in,
+    name_gpus,
+    number,
+    pick,
+    text,
+)
+from diffenergy.measurements.importers.tables import finish
 
 NAME = "gpmtool"
 ABOUT = "converted gpmTOOL microbenchmarks: power and utilisations over clocks"

@@ -5,8 +5,15 @@ from typing import Final
 
 import pandas as pd
 
-from .base import files_in, name_gpus, note, number, read_columns, text
-from .tables import finish
+from diffenergy.measurements.importers.base import (
+    files_in,
+    name_gpus,
+    note,
+    number,
+    read_columns,
+    text,
+)
+from diffenergy.measurements.importers.tables import finish
 
 NAME = "kernel_tuner_tiles"
 ABOUT = "converted Kernel Tuner sweeps of CLBlast GEMM: time of every tile"
