@@ -332,6 +332,8 @@ def main() -> int:
     if given.dry_run:
         dry_run(given.gpu)
         return 0
+    # nohup and shells in the background hand it down ignored: it is to restore
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if given.command and SCHEDULE["granularity"] != "iteration":
         parser.error("a command cannot mark its stages or kernels; use stdin or import")
     status = 0

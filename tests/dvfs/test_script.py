@@ -136,9 +136,20 @@ def test_stages_from_stdin(bench):
     assert bench.lines() == [*FORWARD, *backward, *FORWARD, *RESET]
 
 
-@pytest.mark.parametrize("number, status", [("SIGTERM", 143), ("SIGINT", 130)])
-def test_signals_restore(bench, number, status):
-    process = bench.start(BY_STAGE)
+@pytest.mark.parametrize(
+    "number, inherited, status",
+    [
+        ("SIGTERM", signal.SIG_DFL, 143),
+        ("SIGINT", signal.SIG_DFL, 130),
+        ("SIGINT", signal.SIG_IGN, 130),  # under nohup, in the background of a script
+    ],
+)
+def test_signals_restore(bench, number, inherited, status):
+    mine = signal.signal(getattr(signal, number), inherited)
+    try:
+        process = bench.start(BY_STAGE)
+    finally:
+        signal.signal(getattr(signal, number), mine)
     bench.wait_for("-lmc")
     process.send_signal(getattr(signal, number))
     process.communicate(timeout=10)
