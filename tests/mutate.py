@@ -34,7 +34,7 @@ from typing import Any, Final
 from faults import ROOT, Fault, draw
 
 WIDE: Final = {
-    "kernels": ("test_contract", "test_library_fp32", "test_shared_tables"),
+    "kernels": ("test_demand_by_hand", "test_contract", "test_library_fp32"),
     "physics": ("test_timeline", "test_gemm"),
     "workload": ("test_models", "test_training"),
 }
