@@ -110,6 +110,113 @@ def test_kernels_of_llama_prefill():
     assert listing.dispatch == "eager" and listing.module_calls == 0
 
 
+def llama_step(batch, q_len, kv_len, attention):
+    """Llama-3.1-8B by hand: 32 layers of 4096, 32 query and 8 KV heads of 128, a gated
+    MLP of 14336, 128256 tokens; `count` of every fused kernel."""
+    t = batch * q_len
+    of_all = dict(dtype="bf16", listed=True)
+
+    def product(m, n, k, count):
+        return dict(op="gemm", batch=1, m=m, n=n, k=k, count=count, weights="b",
+                    out_dtype="bf16", tensor_core=True, slices=1, **of_all)  # fmt: skip
+
+    def rows(op, n, cols, count, **more):
+        return dict(op=op, rows=n, cols=cols, count=count) | of_all | more
+
+    def stream(fn, elements, reads, writes):
+        return dict(op="elementwise", fn=fn, elements=elements, reads=reads, count=32,
+                    writes=writes, out_dtype="bf16", **of_all)  # fmt: skip
+
+    return [
+        rows("gather", t, 4096, 1),
+        rows("rmsnorm", t, 4096, 1, residual=False),
+        product(t, 4096 + 2 * 1024, 4096, 32),
+        # q and k are rotated, q, k and v written: 48 heads of bytes for 40 of work
+        stream("rope_kv_write", t * 40 * 128, 48 / 40, 48 / 40),
+        dict(op=attention, batch=batch, q_len=q_len, kv_len=kv_len, num_heads=32,
+             num_kv_heads=8, head_dim=128, window_size=0, causal=True, count=32,
+             kv_cache_dtype="bf16", **of_all),
+        product(t, 4096, 4096, 32),
+        product(t, 2 * 14336, 4096, 32),
+        stream("silu_mul", t * 14336, 2, 1),
+        product(t, 4096, 14336, 32),
+        rows("rmsnorm", t, 4096, 64, residual=True),
+        product(batch, 128256, 4096, 1),
+        rows("softmax", batch, 128256, 1, dtype="fp32", residual=False),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("phase", "q_len", "attention"),
+    [("prefill", 512, "context_attention"), ("decode", 1, "generation_attention")],
+)
+def test_every_kernel_of_llama(phase, q_len, attention):
+    (listing,) = load_model("llama-3.1-8b").listings(
+        batch=3, input_len=512, phase=phase
+    )
+    expected = llama_step(3, q_len, 512, attention)
+    assert multiset(listing.kernels) == multiset(expected)
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_no_shipped_model_has_a_window(name):
+    windows = {
+        row["window_size"]
+        for phase in load_model(name).listings()
+        for row in phase.kernels
+        if "window_size" in row
+    }
+    assert windows <= {0}
+
+
+MIXTURE = dict(
+    num_local_experts=4, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32
+)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "window"),
+    [
+        ("llama", {}, 0),
+        ("llama", {"sliding_window": None}, 0),
+        ("llama", {"sliding_window": 16}, 16),
+        ("mistral", {"sliding_window": 16}, 16),
+        ("mixtral", MIXTURE, 0),
+        ("mixtral", MIXTURE | {"sliding_window": 16}, 16),
+        *(
+            (family, more | flag | {"sliding_window": 16}, window)
+            for family, more in (("qwen2", {}), ("qwen3", {}), ("qwen3_moe", MIXTURE))
+            for flag, window in (
+                ({}, 0),
+                ({"use_sliding_window": False}, 0),
+                ({"use_sliding_window": True}, 16),
+            )
+        ),
+    ],
+)
+def test_windows(tmp_path, family, changes, window):
+    model = load_model(write(tmp_path, model_type=family, **changes))
+    for phase, op in (
+        ("prefill", "context_attention"), ("decode", "generation_attention")
+    ):  # fmt: skip
+        (listing,) = model.listings(input_len=64, phase=phase)
+        assert one(listing.kernels, op=op)["window_size"] == window
+
+
+@pytest.mark.parametrize(
+    ("name", "kv_heads", "head_dim", "layers"),
+    [("gpt2", 12, 64, 12), ("qwen2-1.5b", 2, 128, 28), ("opt-1.3b", 32, 64, 24)],
+)
+def test_eager_decode_copies_its_cache(name, kv_heads, head_dim, layers):
+    """Keys and values of every layer are concatenated with those of the new token."""
+    (listing,) = load_model(name).listings(
+        batch=3, input_len=100, phase="decode", stack="eager"
+    )
+    concat = one(listing.kernels, fn="concat", elements=3 * kv_heads * 100 * head_dim)
+    assert concat["count"] == 2 * layers
+    assert (concat["reads"], concat["writes"], concat["dtype"]) == (1, 1, "bf16")
+
+
 def test_decode_is_one_step_at_the_input_length():
     (listing,) = load_model("llama-3.1-8b").listings(
         batch=4, input_len=2048, phase="decode", kv_dtype="fp8"
