@@ -4,6 +4,7 @@ A sweep that pauses leaves blocks of runs whose sensor window still holds idle p
 They are told by rows whose power is known beforehand: kernels that load the GPU fully.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import jax.numpy as jnp
@@ -44,8 +45,11 @@ def cold_blocks(table: MeasurementTable, rows: np.ndarray) -> list[Block]:
     return blocks
 
 
-def in_blocks(blocks: list[Block], m: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """1 where a shape lies in one of the blocks, else 0."""
+def in_blocks(
+    blocks: Sequence[Sequence[float]], m: np.ndarray, n: np.ndarray
+) -> np.ndarray:
+    """1 where a shape lies in one of the blocks (`Block`s, or lists of a file), else
+    0."""
     if not blocks:
         return np.zeros(len(m))
     size, low, high = np.array(blocks, float).T[:, :, None]

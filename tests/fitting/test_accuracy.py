@@ -19,15 +19,16 @@ def passes(shared):
     return table, listings
 
 
-def test_shipped_corrections_are_level_with_energaizer(passes):
-    """Published end-to-end errors: A100 11.0 % time, 8.0 % power; A10 8.8, 8.2 %."""
+def test_errors_of_the_shipped_corrections(passes):
+    """Own mean errors plus 2 % of themselves (published for the same passes: A100
+    11.0 % time, 8.0 % power; A10 8.8, 8.2 %)."""
     table, listings = passes
     predicted = predict(table, listings, read_corrections())
     found = {
         group["gpu"]: (group["time_mape_pct"], group["power_mape_pct"])
         for group in grouped(table, predicted, ["gpu"])
     }
-    assert found["A100-PCIE-40GB"][0] < 11.0
-    assert found["A100-PCIE-40GB"][1] < 8.0
-    assert found["A10"][0] < 8.8
-    assert found["A10"][1] < 8.2
+    assert found["A100-PCIE-40GB"][0] < 1.02 * 4.50
+    assert found["A100-PCIE-40GB"][1] < 1.02 * 2.57
+    assert found["A10"][0] < 1.02 * 4.52
+    assert found["A10"][1] < 1.02 * 3.64
