@@ -44,7 +44,7 @@ def _number(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) in (int, float)
 
 
-def _larger(value: float) -> str:
+def _larger(value: Any) -> str:
     """A number 10 % larger, the next integer at least; 1 instead of 0."""
     if isinstance(value, int):
         return str(max(value + 1, round(1.1 * value)))

@@ -168,6 +168,106 @@ def test_waves_read_operands_again(sample, phases):
     check(demand_of(gemm, shape, A100, **COLD, **NO_WAVES), dram=once)
 
 
+@pytest.mark.parametrize(
+    ("stages", "resident", "waits", "flow"),
+    [
+        (0, 3, 0, 1),  # as libraries do: four stages of 12 KiB, 3 CTAs an SM
+        (2, 4, 1 - 1 / 3, 4 / 3 / 3),  # registers hold 4, one load of three ahead
+        (1, 4, 4 - 1 / 3, 4 / 3 * 0.25 / 3),  # none ahead: taken as a quarter
+        (5, 2, 0, 2 / 3 * 4 / 3),
+        (4, 3, 0, 1),
+    ],
+)
+def test_loads_that_run_ahead(sample, phases, stages, resident, waits, flow):
+    """Steps of 32 in tiles of 128 x 64: S - 1 loads are under way, so that a step waits
+    1/(S - 1) of L2's latency, beyond the third that libraries wait."""
+    row = sample(
+        "gemm", m=1024, n=1024, k=1024, tile_m=128, tile_n=64, tile_k=32, stages=stages
+    )
+    latency = float(A100.l2_latency)
+    check(
+        demand_of(gemm, found(phases, gemm.Gemm, row), A100, **GEMM),
+        resident=resident,  # of 164 KiB, and 65,536 registers: 120 x 128 a CTA
+        path_cycles=32 * (100 * 32 * 2 / 128 + waits * latency),
+        flow=40 * 164 / 228 * flow,
+    )
+
+
+def test_a_product_smaller_than_its_tile(sample, phases):
+    """Loads end where the operands do; k of one step cannot be split."""
+    row = sample("gemm", m=8, n=64, k=16, tile_m=64, tile_n=64, split_k=8)
+    check(
+        demand_of(gemm, found(phases, gemm.Gemm, row), H200, **GEMM),
+        ctas=1,
+        launches=1,
+        tensor=2 * 64**3,
+        l2=(8 + 64) * 16 * 2,
+        store_l2=2 * 8 * 64,
+        choice=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("tile_m", "tile_n", "registers", "threads"),
+    [(256, 128, 128 + 4 * 128**0.5 + 24, 256), (128, 128, 128 + 4 * 128**0.5 + 24, 128),
+     (64, 32, 16 + 16 + 24, 128), (256, 256, 255, 256)],
+)  # fmt: skip
+def test_registers_of_a_tile(sample, phases, tile_m, tile_n, registers, threads):
+    """Accumulators, fragments and addresses of a thread; two groups of warps above
+    128 x 128. Steps of one element leave shared memory out of it."""
+    row = sample("gemm", m=512, n=512, k=64, tile_m=tile_m, tile_n=tile_n, tile_k=1)
+    got = demand_of(gemm, found(phases, gemm.Gemm, row), A100, **GEMM)
+    by_threads = math.floor(65536 / (registers * threads))
+    check(got, resident=max(1, min(by_threads, 2048 / threads)))
+
+
+def test_a_product_on_cuda_cores_without_a_tile(sample, phases):
+    """The first tile of the menu: 128 x 64, steps of 8, two stages, 256 threads."""
+    row = sample("gemm", m=512, n=512, k=512, dtype="fp32")
+    c = dict(fma_step_cycles=90.0, choice_tau_fma=0.07, fma_efficiency=0.8)
+    loads = 32 * 64 * (128 + 64) * 8 * 4
+    check(
+        demand_of(gemm, found(phases, gemm.Gemm, row), A100, **c),
+        ctas=4 * 8,
+        fma=2 * 512**3,
+        tensor=0,
+        l2=loads,
+        smem=512**3 * 4 * 2 / 32 + loads,
+        path_cycles=64 * 90,
+        resident=3,  # 79 registers of 256 threads
+        fma_peak=128,
+        fma_efficiency=0.8,
+        tau=0.07,
+        launches=1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "peak", "efficiency", "energy"),
+    [
+        ("fp32", 2048, 0.5, 3.0), ("tf32", 2048, 0.5, 3.0), ("bf16", 4096, 1, 1),
+        ("fp16", 4096, 1, 1), ("fp8", 8192, 0.8, 0.6), ("fp8_block", 8192, 0.7, 0.6),
+        ("int8", 8192, 0.8, 0.6), ("nvfp4", 8192, 0.8, 0.3), ("mxfp4", 8192, 0.8, 0.3),
+    ],
+)  # fmt: skip
+def test_rates_by_type(sample, phases, dtype, peak, efficiency, energy):
+    """Tensor cores of H200: fp4 runs at the rate of fp8, at half its energy."""
+    row = sample(
+        "gemm", m=512, n=512, k=512, tile_m=64, tile_n=64, dtype=dtype, tensor_core=True
+    )
+    c = dict(
+        operand_half_tile=0.0, tensor_efficiency=0.9, tf32_efficiency=0.5,
+        fp8_efficiency=0.8, fp8_block_efficiency=0.7, energy_tensor=1e-12,
+        energy_tf32=3.0, energy_fp8=0.6, misalignment=0.0,
+    )  # fmt: skip
+    check(
+        demand_of(gemm, found(phases, gemm.Gemm, row), H200, **c),
+        tensor_peak=peak,
+        tensor_efficiency=0.9 * efficiency,
+        tensor_energy=energy * 1e-12,
+    )
+
+
 _AMPERE = (
     "256x128 128x256 128x128 256x64 64x256 128x64 64x128 64x64 32x128 16x128 32x64 "
     "16x64 128x128/3 128x128/8 128x64/3 128x64/8 64x64/3 64x64/8 16x128/3 16x128/8 "
