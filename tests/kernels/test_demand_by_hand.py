@@ -15,6 +15,7 @@ from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import (
+    _clblast,
     attention,
     attention_backward,
     collective,
@@ -34,7 +35,16 @@ NO_WAVES = dict(wave_traffic=-100.0)
 ONCE = estimator.compiler_options(once=True)
 LOWERED = {
     module: jax.jit(module.demand, compiler_options=ONCE)
-    for module in (attention, attention_backward, collective, gemm, moe, simt, stream)
+    for module in (
+        _clblast,
+        attention,
+        attention_backward,
+        collective,
+        gemm,
+        moe,
+        simt,
+        stream,
+    )
 }
 
 
@@ -364,6 +374,59 @@ def test_a_product_on_cuda_cores(sample, phases, split: int, drift: float):
         + 2 * float(A100.l2_latency),
         fixed_cycles=2000 * (split > 1),
         launches=1 + (split > 1),
+    )
+
+
+def test_a_hand_made_tile(sample, phases):
+    """1024^3 in tiles of 128 x 128 x 16 by 16 x 16 threads of 8 x 8, vectors of 4, both
+    operands staged: 8 warps, nothing spilled."""
+    row = sample(
+        "gemm", m=1024, n=1024, k=1024, dtype="fp32", tensor_core=False, tile_m=128,
+        tile_n=128, tile_k=16, mdimc=16, ndimc=16, mdima=16, ndimb=16, vwm=4, vwn=4,
+        sa=1, sb=1,
+    )  # fmt: skip
+    shape = found(phases, _clblast.Xgemm, row)
+    c = dict(
+        tiled_smem=1.5, tiled_l1=0.5, tiled_broadcast=0.5, tiled_loop=3.0,
+        tiled_staging_address=4.0, tiled_staging_store=2.0, tiled_staging_load=1.0,
+        tiled_issue=0.8, tiled_clock=0.9, tiled_fma=0.7, tiled_l2=1.1,
+        tiled_staging_latency=0.0, tiled_latency=2.0, tiled_dependence=0.5,
+        tiled_sharpness=3.0, tiled_spill=1.0, tiled_address=1.0,
+    )  # fmt: skip
+    steps, ctas = 64, 64
+    # a step: A is read in 8 lines a vector of 8 lanes, B's few addresses are broadcast
+    served = 8 * 16 * 1.5 * (2 * 8 + 2 * max(1, 4 * 0.5))
+    stored = 2 * 16 * 128 / 32 * 8 / 4 * (2 * 1.5 + 0.5)
+    beside, staging = 8 * 16 * (2 + 2 + 3), (2 + 4) * 2 * 16 * 128 / 4 * 8 / 256
+    math_, slots = 8 * 16 * 64, float(A100.issue_slots_per_cycle) * 0.8 / 32
+    compute = sum(
+        x**3
+        for x in (
+            2 * 128 * 128 * 16 / (128 * 0.7),
+            (math_ + beside) / slots,
+            served,
+            0.5 * float(A100.fma_latency) * (math_ + beside) / 8,
+        )
+    ) ** (1 / 3)
+    stage = 80 + stored + staging / slots
+    exposed = 2 * 16 * float(A100.smem_latency)
+    check(
+        demand_of(_clblast, shape, A100, **c),
+        ctas=ctas,
+        resident=2,  # 104 registers of 256 threads
+        fma=2 * 1024**3,
+        math_issue=1024**3,
+        issue=ctas * steps * (beside + staging) * 32,
+        issue_efficiency=0.8 * 0.9,
+        smem=ctas * steps * (served + stored) * 128,
+        smem_efficiency=0.9,
+        fma_peak=128,
+        fma_efficiency=0.7 * 0.9,
+        l2=ctas * 1024 * 4 * 256,
+        dram=4 * 1024**2 * 4,  # A, B, and C read and written
+        l2_sharing=1.1 * 0.9,
+        path_cycles=steps * (stage + compute + exposed) / 0.9,
+        launches=1,
     )
 
 
