@@ -110,52 +110,114 @@ def test_kernels_of_llama_prefill():
     assert listing.dispatch == "eager" and listing.module_calls == 0
 
 
-def llama_step(batch, q_len, kv_len, attention):
-    """Llama-3.1-8B by hand: 32 layers of 4096, 32 query and 8 KV heads of 128, a gated
-    MLP of 14336, 128256 tokens; `count` of every fused kernel."""
-    t = batch * q_len
-    of_all = dict(dtype="bf16", listed=True)
+BF16 = dict(dtype="bf16", listed=True)
 
-    def product(m, n, k, count):
-        return dict(op="gemm", batch=1, m=m, n=n, k=k, count=count, weights="b",
-                    out_dtype="bf16", tensor_core=True, slices=1, **of_all)  # fmt: skip
 
-    def rows(op, n, cols, count, **more):
-        return dict(op=op, rows=n, cols=cols, count=count) | of_all | more
+def _product(m, n, k, count, **more):
+    return dict(op="gemm", batch=1, m=m, n=n, k=k, count=count, weights="b", slices=1,
+                out_dtype="bf16", tensor_core=True, **BF16, **more)  # fmt: skip
 
-    def stream(fn, elements, reads, writes):
-        return dict(op="elementwise", fn=fn, elements=elements, reads=reads, count=32,
-                    writes=writes, out_dtype="bf16", **of_all)  # fmt: skip
 
+def _rows(op, n, cols, count, **more):
+    return dict(op=op, rows=n, cols=cols, count=count) | BF16 | more
+
+
+def _stream(fn, elements, reads, writes, count):
+    return dict(op="elementwise", fn=fn, elements=elements, reads=reads, count=count,
+                writes=writes, out_dtype="bf16", **BF16)  # fmt: skip
+
+
+def _fused(phase, batch, q_len, kv_len, heads, kv_heads, head_dim, count):
+    op = "context_attention" if phase == "prefill" else "generation_attention"
+    return dict(op=op, batch=batch, q_len=q_len, kv_len=kv_len, num_heads=heads,
+                num_kv_heads=kv_heads, head_dim=head_dim, window_size=0, causal=True,
+                kv_cache_dtype="bf16", count=count, **BF16)  # fmt: skip
+
+
+def _head(batch, vocab, hidden):
     return [
-        rows("gather", t, 4096, 1),
-        rows("rmsnorm", t, 4096, 1, residual=False),
-        product(t, 4096 + 2 * 1024, 4096, 32),
+        _product(batch, vocab, hidden, 1),
+        _rows("softmax", batch, vocab, 1, dtype="fp32", residual=False),
+    ]
+
+
+def llama_like(phase, batch, q_len, kv_len, vocab, mlp):
+    """32 layers of 4096, 32 query and 8 KV heads of 128; `mlp` of a layer."""
+    t = batch * q_len
+    return [
+        _rows("gather", t, 4096, 1),
+        _rows("rmsnorm", t, 4096, 1, residual=False),
+        _product(t, 4096 + 2 * 1024, 4096, 32),
         # q and k are rotated, q, k and v written: 48 heads of bytes for 40 of work
-        stream("rope_kv_write", t * 40 * 128, 48 / 40, 48 / 40),
-        dict(op=attention, batch=batch, q_len=q_len, kv_len=kv_len, num_heads=32,
-             num_kv_heads=8, head_dim=128, window_size=0, causal=True, count=32,
-             kv_cache_dtype="bf16", **of_all),
-        product(t, 4096, 4096, 32),
-        product(t, 2 * 14336, 4096, 32),
-        stream("silu_mul", t * 14336, 2, 1),
-        product(t, 4096, 14336, 32),
-        rows("rmsnorm", t, 4096, 64, residual=True),
-        product(batch, 128256, 4096, 1),
-        rows("softmax", batch, 128256, 1, dtype="fp32", residual=False),
-    ]  # fmt: skip
+        _stream("rope_kv_write", t * 40 * 128, 48 / 40, 48 / 40, 32),
+        _fused(phase, batch, q_len, kv_len, 32, 8, 128, 32),
+        _product(t, 4096, 4096, 32),
+        *mlp,
+        _rows("rmsnorm", t, 4096, 64, residual=True),
+        *_head(batch, vocab, 4096),
+    ]
 
 
+def llama(phase, batch, q_len, kv_len):
+    t = batch * q_len
+    mlp = [
+        _product(t, 2 * 14336, 4096, 32),
+        _stream("silu_mul", t * 14336, 2, 1, 32),
+        _product(t, 4096, 14336, 32),
+    ]
+    return llama_like(phase, batch, q_len, kv_len, 128256, mlp)
+
+
+def mixtral(phase, batch, q_len, kv_len):
+    t = batch * q_len
+    experts = dict(op="moe", num_tokens=t, hidden_size=4096, inter_size=14336, topk=2,
+                   num_experts=8, moe_tp_size=1, moe_ep_size=1, count=32,
+                   distribution="balanced", **BF16)  # fmt: skip
+    mlp = [
+        _product(t, 8, 4096, 32),
+        _rows("softmax", t, 8, 32, dtype="fp32", residual=False),
+        experts,
+    ]
+    return llama_like(phase, batch, q_len, kv_len, 32000, mlp)
+
+
+def pre_norm(layers, h, heads, vocab, activation, **zeros):
+    """GPT-2 and OPT: learned positions, LayerNorm, an MLP of 4 h."""
+
+    def step(phase, batch, q_len, kv_len):
+        t = batch * q_len
+        return [
+            _rows("gather", t, h, 2),  # words and positions
+            _stream("pointwise_add", t * h, 2, 1, 1),
+            _rows("layernorm", t, h, 1, residual=False),
+            _product(t, 3 * h, h, layers),
+            _stream("kv_write", t * 2 * h, 1, 1, layers),
+            _fused(phase, batch, q_len, kv_len, heads, heads, 64, layers),
+            _product(t, h, h, layers),
+            _product(t, 4 * h, h, layers),
+            _stream(activation, t * 4 * h, 1, 1, layers),
+            _product(t, h, 4 * h, layers, **zeros),
+            _rows("layernorm", t, h, 2 * layers, residual=True),
+            *_head(batch, vocab, h),
+        ]
+
+    return step
+
+
+@pytest.mark.parametrize(("phase", "q_len"), [("prefill", 512), ("decode", 1)])
 @pytest.mark.parametrize(
-    ("phase", "q_len", "attention"),
-    [("prefill", 512, "context_attention"), ("decode", 1, "generation_attention")],
+    ("name", "step"),
+    [
+        ("llama-3.1-8b", llama),
+        ("mixtral-8x7b", mixtral),
+        ("gpt2", pre_norm(12, 768, 12, 50257, "gelu")),
+        # half of what ReLU leaves are zeros
+        ("opt-1.3b", pre_norm(24, 2048, 32, 50272, "relu", zero_share=0.5)),
+    ],
 )
-def test_every_kernel_of_llama(phase, q_len, attention):
-    (listing,) = load_model("llama-3.1-8b").listings(
-        batch=3, input_len=512, phase=phase
-    )
-    expected = llama_step(3, q_len, 512, attention)
-    assert multiset(listing.kernels) == multiset(expected)
+def test_every_kernel_of_the_serving_stack(name, step, phase, q_len):
+    (listing,) = load_model(name).listings(batch=3, input_len=512, phase=phase)
+    assert multiset(listing.kernels) == multiset(step(phase, 3, q_len, 512))
 
 
 @pytest.mark.parametrize("name", model_names())
