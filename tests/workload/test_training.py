@@ -374,3 +374,22 @@ def test_what_a_step_assumes():
         checkpointing=False,
     )
     assert request.output_len is None and not request.base
+
+
+@pytest.mark.parametrize("stack", ["serving", "eager"])
+@pytest.mark.parametrize(
+    ("name", "biases"),
+    [
+        ("gpt2", 12 * 9 * 768),  # 3 h, h, 4 h and h a layer
+        ("opt-1.3b", 24 * 9 * 2048),
+        ("llama-3.1-8b", 0),
+        ("qwen2-1.5b", 28 * (1536 + 2 * 256)),  # of queries, keys and values alone
+    ],
+)
+def test_every_bias_has_a_gradient(name, stack, biases):
+    """Each sums its outputs' gradients over 2 x 64 tokens."""
+    listings = load_model(name).listings(
+        batch=2, input_len=64, phase="train", stack=stack
+    )
+    rows = [k for k in listings[1].kernels if k.get("fn") == "bias_grad"]
+    assert sum(k["elements"] * k["count"] for k in rows) == 128 * biases
