@@ -209,9 +209,9 @@ def test_gemm_rows_with_threads_by_hand_are_lowered_here(sample, phases):
     ],
 )
 def test_tiles_that_no_compiler_takes(sample, phases, change: dict[str, Any], said):
-    row = dict(m=SIZE, n=SIZE, k=SIZE, dtype="fp32") | TILE | change
+    good = dict(m=SIZE, n=SIZE, k=SIZE, dtype="fp32") | TILE
     with pytest.raises(ValueError, match=said) as caught:
-        phases([sample("gemm", **row)])
+        phases([sample("gemm", **good), sample("gemm", **good | change)])
     assert "\n" not in str(caught.value)
 
 

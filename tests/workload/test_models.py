@@ -535,3 +535,11 @@ def test_assumed_choices_are_named():
     )
     _, assumed = load_model("vit-large").request()
     assert assumed["phase"] == "forward" and "input_len" not in assumed
+
+
+@pytest.mark.parametrize("depths", [[3, 0, 6, 3], [3, 4, True, 3], [3, 4, 6.5, 3], []])
+def test_one_bad_number_of_a_list_is_refused(tmp_path, depths):
+    values = dict(load_model("resnet-50").config.values) | {"depths": depths}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(ValueError, match="`depths` is .* whole numbers of at least 1"):
+        load_model(tmp_path)
