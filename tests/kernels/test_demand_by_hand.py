@@ -24,6 +24,7 @@ from diffenergy.kernels import (
     simt,
     stream,
 )
+from diffenergy.kernels._attention_tiles import tiles_of
 from diffenergy.physics.demand import Demand
 
 H200, A100 = load_gpu("h200-sxm"), load_gpu("a100-pcie-40gb")
@@ -443,6 +444,41 @@ ATTENTION = dict(
     prefill_serial=1.5, decode_sharpness=4.5, decode_serial=1.25,
 )  # fmt: skip
 HEADS = dict(num_heads=32, num_kv_heads=8, head_dim=128)
+
+
+@pytest.mark.parametrize(
+    ("local", "fp8", "tiles"),
+    [
+        (0, 0, [(192, 128), (128, 128), (128, 96), (128, 80)]),
+        (1, 0, [(192, 96), (128, 128), (128, 64), (128, 64)]),
+        (0, 1, [(192, 128), (128, 160), (128, 96), (128, 128)]),
+        (1, 1, [(192, 160), (128, 96), (128, 128), (128, 64)]),
+    ],
+)
+def test_tiles_of_flash_attention_3(local: int, fp8: int, tiles):
+    """Heads of 64, 128, 192 and 256, of at most that many elements."""
+    for head, expected in zip((64, 128, 192, 256), tiles, strict=True):
+        for size in (head, head - 16):
+            numbers = [jax.numpy.asarray(x) for x in (size, 1, local, fp8)]
+            assert tuple(map(float, tiles_of(*numbers))) == expected
+
+
+@pytest.mark.parametrize(
+    ("head", "cache", "prefill", "decode"),
+    [
+        (64, "bf16", 4.0, 4.5), (256, "bf16", 4.0, 4.5), (128, "fp8", 4.0, 4.5),
+        (192, "fp8", 4.0, 1.25), (256, "fp8", 1.5, 1.25),
+    ],
+)  # fmt: skip
+def test_where_softmax_and_products_take_turns(
+    sample, phases, head, cache, prefill, decode
+):
+    heads = HEADS | {"head_dim": head, "kv_cache_dtype": cache}
+    row = sample("context_attention", q_len=512, **heads)
+    shape = found(phases, attention.Prefill, row)
+    check(demand_of(attention, shape, H200, **ATTENTION), sharpness=prefill)
+    shape = found(phases, attention.Decode, decode_row(sample, **heads))
+    check(demand_of(attention, shape, H200, **ATTENTION), sharpness=decode)
 
 
 def test_prefill(sample, phases):
