@@ -114,8 +114,8 @@ def stage_bound(problem: Problem, stage: int, line: Line) -> Line:
 
     `line` is the hull of (GPU time, energy beyond waiting). With x the GPU time and
     T(x) the stage time, the curve (T(x), line(x) + wait power T(x)) is convex where
-    `line` falls: chords of tangents bound it. Where it rises, steps do. No vertices if
-    nothing keeps the cap.
+    `line` falls: chords of tangents bound it. A piece that rises is concave, and its
+    own chord does. No vertices if nothing keeps the cap.
     """
     host, wait = problem.host_time[stage], problem.wait_power[stage]
     x = _from_cap(line, host, wait, problem.power_cap[stage])
@@ -131,10 +131,9 @@ def stage_bound(problem: Problem, stage: int, line: Line) -> Line:
     bend = np.maximum(stage_slope(x, host), 1e-12)
     left, right = wait + slope / bend[:-1], wait + slope / bend[1:]
     corner = _crossing(time, energy, left, right)
-    low = np.minimum(energy[:-1], energy[1:])
     bent = slope < 0
-    xs = np.concatenate([time, np.where(bent, corner[0], time[:-1])])
-    ys = np.concatenate([energy, np.where(bent, corner[1], low)])
+    xs = np.concatenate([time, corner[0][bent]])
+    ys = np.concatenate([energy, corner[1][bent]])
     hull = lower_hull(xs, ys)
     return Line(xs[hull], ys[hull])
 

@@ -1,5 +1,7 @@
 """Hulls, their sums, the bound line and the knapsack."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -90,6 +92,26 @@ def test_bound_lies_below_every_plan(kind: str, seed: int):
     assert np.all(
         np.diff(np.diff(line.y) / np.diff(line.x)) > -1e-6 * abs(line.y).max()
     )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(6))
+def test_bound_lies_below_every_plan_that_pays_for_being_slow(kind: str, seed: int):
+    """Right of its least the line rises, and slow plans still lie above it: where the
+    host's time bends it too."""
+    problem = random_problem(seed, kind, turns=1)
+    slower = problem.time / problem.time.min(1, keepdims=True)
+    energy = problem.energy * np.where(problem.usable, slower, 1.0) ** 3
+    caps = 1.2 * problem.power_cap
+    problem = dataclasses.replace(problem, energy=energy, power_cap=caps)
+    line = free.bound(problem)
+    assert line.y[-1] > 1.02 * line.y.min()
+    spent = finite(chosen(problem, all_choices(*problem.time.shape)))
+    kept = within_caps(problem, spent)
+    time, energy = (x[kept] for x in total(problem, spent))
+    assert np.any(time > line.x[line.y.argmin()])
+    assert np.all((line.x[0] <= time * (1 + 1e-9)) & (time <= line.x[-1] * (1 + 1e-9)))
+    assert np.all(np.interp(time, *line) <= energy * (1 + 1e-9))
 
 
 def test_bound_touches_the_best_plans():

@@ -156,6 +156,22 @@ def test_phases(seed: int, kind: str):
             assert len(set(plan.setting[here])) == 1
 
 
+@pytest.mark.parametrize("objective", [Objective(max_slowdown=5.0), Objective()])
+def test_a_stage_that_comes_twice_a_turn(objective: Objective):
+    """Loop 0, 2, 1, 3 three times over two stages: each stage stands six times, with
+    half of its kernels' launches each time."""
+    problem = dataclasses.replace(
+        random_problem(0), count=np.full(4, 3.0), loops=(Loop((0, 2, 1, 3), 3),)
+    )
+    stages = by_stage(problem).problem
+    np.testing.assert_array_equal(stages.count, [6, 6])
+    assert stages.loops == (Loop((0, 1, 0, 1), 3),)
+    np.testing.assert_allclose(stages.time[1], problem.time[2:].sum(0) / 2)
+    plan = solve(problem, objective, Rules(granularity="phase"))
+    assert plan.solver != "default"
+    check_totals(problem, plan)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_iteration(kind: str):
     problem = random_problem(1, kind)

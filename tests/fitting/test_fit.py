@@ -136,6 +136,30 @@ def test_nothing_to_fit_is_an_error(table):
         calibrate([nothing], {}, prior_file())
 
 
+@pytest.mark.parametrize("factor", [1.3, 0.8])
+def test_activities_tell_the_factor_on_their_gpus_dynamic_energy(tmp_path, factor):
+    """Powers of three programs, made with it, that no reference power explains; the
+    factor of another GPU and the global number stay."""
+    path, tag = tmp_path / "activity.csv", f"gpu:{UNSEEN}"
+    shares = ("0.5,0.1,0.2", "0.1,0.7,0.1", "0.8,0.3,0.5")
+    lines = [f"{UNSEEN},100,{x},{clock}" for x in shares for clock in (1100, 1695)]
+    head = "gpu,avg_power_w,util_fp32_fma,util_dram,util_int,sm_clock_mhz"
+    path.write_text("\n".join([head, *lines]))
+    table = read_measurements([f"activity={path}"])
+    start = prior_file()
+    table = read(table, truth({tag: {"dynamic_energy": factor}}))
+    made = dataclasses.replace(start, levels=truth().levels)
+    names = ("global", f"gpu:{SEEN}", tag)
+    parameters = Parameters(
+        tuple(Parameter(name, "dynamic_energy") for name in names), made.levels
+    )
+    targets = [target(table, b, 0.005, 0.005) for b in batches(table, {}, made)]
+    result = fit(parameters, targets)
+    fitted = parameters.fitted(result.z)
+    assert fitted[tag]["dynamic_energy"] == pytest.approx(factor, rel=0.05)
+    assert result.z[:2] == pytest.approx(parameters.centre()[:2])
+
+
 # --- what is free
 
 
