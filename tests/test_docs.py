@@ -5,7 +5,8 @@ A command line begins with `diffenergy` or `python` and stands in a fenced block
 folder of their own, which holds the files of docs/examples/ and links to the folders of
 the repository. A comment in the row, or above the block, marks what takes over 30 s
 (`<!-- slow -->`) and what is to end with another exit status than 0
-(`<!-- exits 3 -->`). A GPU, where one is asked for, is simulated.
+(`<!-- exits 3 -->`). A GPU, where one is asked for, is simulated. Figures below a block
+are those that its commands answer (`answers`).
 """
 
 import contextlib
@@ -24,6 +25,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from answers import also, below, quoted, unsaid
 from diffenergy.cli import app, main
 
 ROOT: Final = Path(__file__).parents[1]
@@ -52,6 +54,8 @@ class Block(NamedTuple):
     line: int
     commands: tuple[str, ...]
     remark: str = ""
+    said: str = ""
+    """What the page says of them; its figures are to be theirs."""
 
     @property
     def status(self) -> int:
@@ -113,7 +117,8 @@ def blocks(path: Path) -> list[Block]:
     for at, language, lines, above in fences(text):
         commands = commands_of(lines) if language in LANGUAGES else []
         if commands and not "\n".join(lines).startswith(SET_UP):
-            found.append(Block(page, at, tuple(commands), above))
+            said = below(text, at, len(lines))
+            found.append(Block(page, at, tuple(commands), above, said))
     return found
 
 
@@ -129,7 +134,8 @@ def examples() -> list[Block]:
 
 
 def every() -> list[Any]:
-    """Test parameters of all blocks; a single line that another block has runs once."""
+    """Test parameters of all blocks; a single line that another block has runs once,
+    unless the page says what it answers."""
     found = [*examples(), *(block for page in PAGES for block in blocks(page))]
     fast = [block for block in found if SLOW not in block.remark]
     long = {x for block in fast if len(block.commands) > 1 for x in block.commands}
@@ -138,6 +144,7 @@ def every() -> list[Any]:
         pytest.param(block, id=f"{block.page}:{block.line}", marks=block.marks)
         for block in found
         if SLOW in block.remark
+        or quoted(block.said)
         or (first[block.commands] is block and not long.issuperset(block.commands))
         or len(block.commands) > 1
     ]
@@ -169,8 +176,9 @@ def board(monkeypatch):
     monkeypatch.setattr(timing, "Wall", lambda: world)
 
 
-def execute(command: str, status: int):
-    """Runs one command line; fails unless it ends with `status` and says something."""
+def execute(command: str, status: int = 0) -> str:
+    """What one command line answers; fails unless it ends with `status` and says
+    something."""
     redirected = REDIRECTED.match(command)
     text, target = redirected.groups() if redirected else (command, None)
     program, *words = shlex.split(text)
@@ -186,14 +194,17 @@ def execute(command: str, status: int):
     assert err if status else out, f"{command} prints nothing"
     if target is not None:
         Path(target).write_text(out, encoding="utf-8")
+    return out + err
 
 
 @pytest.mark.parametrize("block", every())
 def test_commands_run(block: Block, folder: Path, board: None):
     if any(SHARED in x for x in block.commands) and not Path(SHARED).exists():
         pytest.skip(f"the shared measurement tables are not at {SHARED}")
-    for command in block.commands:
-        execute(command, block.status)
+    answers = [execute(command, block.status) for command in block.commands]
+    answers += [execute(command) for command in also(block.said)]
+    wrong = unsaid(block.said, [*answers, *block.commands])
+    assert not wrong, f"{block.page} says {wrong}; the answer is {answers}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -208,17 +219,22 @@ def examples_in_python() -> list[Any]:
     found = []
     for page in PAGES:
         if page.name not in ("codesign.md", "collectives.md"):
-            for line, language, lines, _ in fences(page.read_text(encoding="utf-8")):
+            text = page.read_text(encoding="utf-8")
+            for line, language, lines, _ in fences(text):
                 if language == "python":
                     name = f"{page.relative_to(ROOT)}:{line}"
-                    found.append(pytest.param("\n".join(lines), id=name))
+                    said = below(text, line, len(lines))
+                    found.append(pytest.param("\n".join(lines), said, id=name))
     return found
 
 
-@pytest.mark.parametrize("code", examples_in_python())
-def test_python_runs(code: str, folder: Path, capsys):
+@pytest.mark.parametrize("code, said", examples_in_python())
+def test_python_runs(code: str, said: str, folder: Path, capsys):
     exec(code, {"__name__": "example"})
-    assert capsys.readouterr().out or "print" not in code
+    out = capsys.readouterr().out
+    assert out.count("\n") >= len(re.findall(r"^print\(", code, re.MULTILINE))
+    assert "nan" not in out.split()
+    assert not unsaid(said, [out]), out
 
 
 def test_the_site_builds_without_warnings(tmp_path):
