@@ -1,7 +1,6 @@
 """Figures of a page are read and compared as they are written."""
 
 import pytest
-
 from answers import also, below, figures, quoted, unsaid
 
 SAID = "0.431 J per token, 344 to 567 J in all, 38 % of\nit DRAM, 1,054 tokens/s"

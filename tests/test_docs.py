@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
+from answers import also, below, figures, unsaid
 
-from answers import also, below, quoted, unsaid
 from diffenergy.cli import app, main
 
 ROOT: Final = Path(__file__).parents[1]
@@ -144,7 +144,7 @@ def every() -> list[Any]:
         pytest.param(block, id=f"{block.page}:{block.line}", marks=block.marks)
         for block in found
         if SLOW in block.remark
-        or quoted(block.said)
+        or figures(block.said)
         or (first[block.commands] is block and not long.issuperset(block.commands))
         or len(block.commands) > 1
     ]

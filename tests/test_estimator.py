@@ -187,10 +187,15 @@ def test_the_callers_tile_wins(sample, phases):
     sizes = dict(m=4096, n=4096, k=4096)
     thin = sample("gemm", **sizes, tile_m=16, tile_n=64)
     wide = sample("gemm", **sizes, tile_m=256, tile_n=128)
-    given = estimate_once(phases([thin], [wide]), A100, point(), C).phases.time
+    other = sample("gemm", **sizes, tile_m=128, tile_n=256)
+    square = sample("gemm", **sizes, tile_m=128, tile_n=128)
+    each = phases([thin], [wide], [other], [square])
+    given = estimate_once(each, A100, point(), C).phases.time
     chosen = estimate_once(phases([sample("gemm", **sizes)]), A100, point(), C).time
     assert given[0] > 1.5 * given[1]
-    assert chosen == pytest.approx(float(given[1]), rel=0.2)
+    assert given[1] == pytest.approx(float(given[2]))  # a square product, turned
+    assert given[3] != pytest.approx(float(given[1]), rel=0.01)
+    assert given.min() * (1 - 1e-6) <= chosen < given[3]  # between the best two
 
 
 # derivatives --------------------------------------------------------------------

@@ -136,7 +136,12 @@ def test_an_interruption_keeps_rows_and_says_how_to_go_on(run, world, out):
 def test_a_failing_board_keeps_rows(run, world, out):
     world.fail_at = 3000
     refused(run("measure", "--out", out, "--points", 20), "no longer answers")
-    assert len(rows(out)) > 0
+    kept = rows(out)
+    assert 0 < len(kept) < 20
+    assert all(float(row["time_us"]) > 0 < float(row["avg_power_w"]) for row in kept)
+    again = run("measure", "--out", out, "--points", 20, "--json").json
+    assert (again["rows"], again["measured"]) == (20, 20 - len(kept))
+    assert rows(out)[: len(kept)] == kept
 
 
 def test_remarks(run, world, out):

@@ -5,10 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 
+from diffenergy.dvfs.baselines import baselines
+from diffenergy.dvfs.caps import cool_settings
+from diffenergy.dvfs.exact import prove
 from diffenergy.dvfs.frontier import frontier
 from diffenergy.dvfs.groups import by_stage, split
+from diffenergy.dvfs.launches import launches
 from diffenergy.dvfs.local import keeping
 from diffenergy.dvfs.plan import Infeasible, Objective, Plan
+from diffenergy.dvfs.positions import positions
 from diffenergy.dvfs.problem import Loop, Problem
 from diffenergy.dvfs.solve import Rules, solve
 from diffenergy.dvfs.totals import (
@@ -16,11 +21,19 @@ from diffenergy.dvfs.totals import (
     chosen,
     default_total,
     listed,
+    stage_time,
     total,
     within_caps,
 )
 
-from .small import KINDS, between, exhaustive, random_problem
+from .small import (
+    KINDS,
+    all_choices,
+    between,
+    exhaustive,
+    finite,
+    random_problem,
+)
 
 OBJECTIVES = (
     Objective(max_slowdown=0.0),
@@ -156,13 +169,17 @@ def test_phases(seed: int, kind: str):
             assert len(set(plan.setting[here])) == 1
 
 
+def alternating() -> Problem:
+    """Loop 0, 2, 1, 3 three times: kernels of the two stages take turns."""
+    loops = (Loop((0, 2, 1, 3), 3),)
+    return dataclasses.replace(random_problem(0), count=np.full(4, 3.0), loops=loops)
+
+
 @pytest.mark.parametrize("objective", [Objective(max_slowdown=5.0), Objective()])
 def test_a_stage_that_comes_twice_a_turn(objective: Objective):
     """Loop 0, 2, 1, 3 three times over two stages: each stage stands six times, with
     half of its kernels' launches each time."""
-    problem = dataclasses.replace(
-        random_problem(0), count=np.full(4, 3.0), loops=(Loop((0, 2, 1, 3), 3),)
-    )
+    problem = alternating()
     stages = by_stage(problem).problem
     np.testing.assert_array_equal(stages.count, [6, 6])
     assert stages.loops == (Loop((0, 1, 0, 1), 3),)
@@ -183,6 +200,73 @@ def test_iteration(kind: str):
     assert plan.energy == pytest.approx(energy)
     assert plan.gap == 0
     assert len(set(plan.setting)) == 1
+
+
+@pytest.mark.parametrize("kind", ["table", "caps"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_integer_programme_alone_is_exact_without_host_time(seed: int, kind: str):
+    """Stage times are sums then and caps are lines: its bound is the optimum."""
+    problem = random_problem(seed, kind)
+    for objective in (Objective(max_slowdown=4.0), Objective(max_slowdown=25.0)):
+        spent = finite(chosen(problem, all_choices(*problem.time.shape)))
+        found, default = total(problem, spent), default_total(problem)
+        kept = within_caps(problem, spent) & objective.keeps(found, default)
+        if not kept.any():
+            continue
+        proof = prove(problem, objective, problem.usable, True)
+        assert proof.bound == pytest.approx(found.energy[kept].min(), rel=1e-6)
+        assert np.all([x.sum(1) == problem.count for x in proof.launches])
+
+
+def test_launches_follow_one_another_at_the_pace_of_host_and_gpu():
+    """The launches of a stage fill the rounded maximum of its GPU and host time, each
+    in proportion to its own."""
+    problem = random_problem(0, "host")
+    plan = solve(problem, Objective(max_slowdown=5.0))
+    found = launches(problem, plan)
+    own = problem.time[found.kernel, found.setting]
+    np.testing.assert_allclose(found.start, np.cumsum(found.time) - found.time)
+    for stage in range(2):
+        here = problem.stage[found.kernel] == stage
+        took = stage_time(own[here].sum(), problem.host_time[stage])
+        np.testing.assert_allclose(
+            found.time[here], own[here] * took / own[here].sum(), rtol=1e-9
+        )
+
+
+def test_baselines_have_one_setting_a_stage_for_all_launches():
+    """Whatever the finer schedule may do; limits are those of the sum."""
+    problem, objective = alternating(), Objective(max_slowdown=5.0)
+    free = Rules("local", per_launch=True)
+    found = baselines(problem, objective, free)
+    for name, plan in baselines(problem, objective).items():
+        other = found[name]
+        assert plan is not None and other is not None
+        assert other.energy == pytest.approx(plan.energy)
+        np.testing.assert_array_equal(other.setting, plan.setting)
+        stages = problem.stage[other.kernel]
+        assert all(len(set(other.setting[stages == s])) == 1 for s in range(2))
+
+
+def test_cool_settings_keep_the_cap_alone():
+    """2 kernels of a stage with a cap of 150 W: one has two settings below it, the
+    other none and keeps its coolest; without a cap there is nothing to keep."""
+    problem = dataclasses.replace(
+        random_problem(0, num_kernels=2, num_settings=3),
+        stage=np.zeros(2, int),
+        stages=("all",),
+        time=np.array([[1.0, 1.2, 1.4], [1.0, 2.0, np.inf]]),
+        energy=np.array([[200.0, 150.0, 160.0], [300.0, 400.0, np.inf]]),
+        power_cap=np.array([150.0]),
+        host_time=np.zeros(1),
+        wait_power=np.zeros(1),
+    )
+    found = cool_settings(positions(problem, 0.0, 0.0, False))
+    assert found is not None
+    usable = [[False, True, True], [False, True, False]]
+    np.testing.assert_array_equal(found.problem.usable, usable)
+    free = dataclasses.replace(problem, power_cap=np.array([np.inf]))
+    assert cool_settings(positions(free, 0.0, 0.0, False)) is None
 
 
 def test_two_kernels_of_the_paper():

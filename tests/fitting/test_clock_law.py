@@ -60,6 +60,23 @@ def test_core_work_follows_the_clock_and_bytes_the_memory():
     assert time[1, half] == pytest.approx(BYTES[1] / rate * 9501 / 5001, rel=1e-2)
 
 
+@pytest.mark.parametrize("cap", [1e4, 250.0])
+def test_a_pass_of_one_kernel_is_its_launches(cap: float):
+    """Five launches of the third kernel: five times its time and energy, and its
+    clock, with a power limit or without; all three without one are sums."""
+    made, at = law(cap), points(GPU, SETTINGS[:6])
+    alone, whole = RUN(made, at), jax.jit(together, compiler_options=ONCE)
+    found = whole(made, as_float([0.0, 0.0, 5.0]), at)
+    np.testing.assert_allclose(found.time, 5 * alone.time[2], rtol=1e-6)
+    np.testing.assert_allclose(found.energy, 5 * alone.energy[2], rtol=1e-6)
+    np.testing.assert_allclose(found.clock, alone.clock[2], rtol=1e-6)
+    if cap == 1e4:
+        counts = np.array([1.0, 2.0, 3.0])
+        found = whole(made, as_float(counts), at)
+        np.testing.assert_allclose(found.time, counts @ alone.time, rtol=1e-6)
+        np.testing.assert_allclose(found.energy, counts @ alone.energy, rtol=1e-6)
+
+
 def test_requests_above_the_applied_clock_change_nothing():
     asked = np.array([(1890.0, 9501.0), (2100.0, 9501.0), (np.nan, 9501.0)]) * MHz
     found = RUN(law(cap=1e4), points(GPU, asked))

@@ -6,17 +6,19 @@ import numpy as np
 import pytest
 
 from diffenergy.corrections import (
+    ACTIVITY_CONSTANTS,
     CorrectionsFile,
     Levels,
     prior_file,
     write_corrections,
 )
-from diffenergy.fitting.batches import batches
+from diffenergy.fitting.batches import _by_row, batches
 from diffenergy.fitting.calibrate import Settings, blanked, calibrate, free_parameters
 from diffenergy.fitting.fit import fit, target
 from diffenergy.fitting.parameters import Parameter, Parameters
 from diffenergy.fitting.predict import predict
 from diffenergy.measurements import MeasurementTable, read_measurements
+from diffenergy.measurements.table import Columns
 
 TRUE = {"energy_dram": 6e-11, "dram_efficiency": 0.8, "launch_cycles": 4000.0}
 SEEN, UNSEEN = "a100-sxm-80gb", "h100-sxm"
@@ -137,18 +139,13 @@ def test_nothing_to_fit_is_an_error(table):
 
 
 @pytest.mark.parametrize("factor", [1.3, 0.8])
-def test_activities_tell_the_factor_on_their_gpus_dynamic_energy(tmp_path, factor):
+def test_activities_tell_the_factor_on_their_gpus_dynamic_energy(programs, factor):
     """Powers of three programs, made with it, that no reference power explains; the
     factor of another GPU and the global number stay."""
-    path, tag = tmp_path / "activity.csv", f"gpu:{UNSEEN}"
-    shares = ("0.5,0.1,0.2", "0.1,0.7,0.1", "0.8,0.3,0.5")
-    lines = [f"{UNSEEN},100,{x},{clock}" for x in shares for clock in (1100, 1695)]
-    head = "gpu,avg_power_w,util_fp32_fma,util_dram,util_int,sm_clock_mhz"
-    path.write_text("\n".join([head, *lines]))
-    table = read_measurements([f"activity={path}"])
-    start = prior_file()
-    table = read(table, truth({tag: {"dynamic_energy": factor}}))
-    made = dataclasses.replace(start, levels=truth().levels)
+    tag, made = f"gpu:{UNSEEN}", truth()
+    skipped = np.where(programs.gpu == SEEN, "not read", "").astype(object)
+    blank = dataclasses.replace(programs, skipped=skipped)
+    table = read(blank, truth({tag: {"dynamic_energy": factor}}))
     names = ("global", f"gpu:{SEEN}", tag)
     parameters = Parameters(
         tuple(Parameter(name, "dynamic_energy") for name in names), made.levels
@@ -158,6 +155,50 @@ def test_activities_tell_the_factor_on_their_gpus_dynamic_energy(tmp_path, facto
     fitted = parameters.fitted(result.z)
     assert fitted[tag]["dynamic_energy"] == pytest.approx(factor, rel=0.05)
     assert result.z[:2] == pytest.approx(parameters.centre()[:2])
+
+
+@pytest.fixture
+def programs(tmp_path) -> MeasurementTable:
+    """Activities of three programs at two clocks of two GPUs."""
+    path = tmp_path / "activity.csv"
+    shares = ("0.5,0.1,0.2", "0.1,0.7,0.1", "0.8,0.3,0.5")
+    lines = [
+        f"{gpu},100,{x},{clock}"
+        for gpu in (UNSEEN, SEEN)
+        for x in shares
+        for clock in (1100, 1395)
+    ]
+    head = "gpu,avg_power_w,util_fp32_fma,util_dram,util_int,sm_clock_mhz"
+    path.write_text("\n".join([head, *lines]))
+    return read_measurements([f"activity={path}"])
+
+
+def test_intervals_are_the_half_widths_of_their_kind(exact):
+    """p5 and p95 lie as far below as above in ln, by what the corrections trust."""
+    file, made = truth(), predict(exact, {}, truth())
+    (batch, *_) = batches(exact, {}, file)
+    width = file.trust(batch.card, batch.kind).half_width("time", made.time_s)
+    np.testing.assert_allclose(made.time_s_p95, made.time_s * np.exp(width))
+    np.testing.assert_allclose(made.time_s_p5, made.time_s * np.exp(-width))
+    for name in ("energy_j", "avg_power_w"):
+        low, high = (getattr(made, f"{name}_{x}") for x in ("p5", "p95"))
+        np.testing.assert_allclose(low * high, getattr(made, name) ** 2)
+        assert np.all(high > 1.01 * low)
+
+
+def test_a_number_of_a_meter_by_dtype_or_family():
+    """Looked up with what the row has behind its name, else alone."""
+    words = np.array(["bf16", "fp8", "bf16"], object)
+    model = {"warm": 1.0, "warm_fp8": 2.0, "cold_wide": 5.0}
+    index = np.array([1, 0])
+    bare = Columns(np.arange(3), {})
+    typed = Columns(np.arange(3), {"dtype": words})
+    kinds = Columns(np.arange(3), {"dtype": words, "family": words[::-1] + "x"})
+    np.testing.assert_array_equal(_by_row(model, "warm", bare, index), [1, 1])
+    np.testing.assert_array_equal(_by_row(model, "warm", typed, index), [2, 1])
+    np.testing.assert_array_equal(_by_row(model, "cold", typed, index, 0.5), [0.5, 0.5])
+    model["warm_bf16x"] = 7.0
+    np.testing.assert_array_equal(_by_row(model, "warm", kinds, index), [2, 7])
 
 
 # --- what is free
@@ -175,6 +216,21 @@ def test_from_nothing_every_level_is_free(table):
     # what no data can tell from others, and the factors of the reference GPU
     assert free.isdisjoint({"global/core_energy", "global/dynamic_energy"})
     assert not any(name.startswith(f"gpu:{SEEN}") for name in free)
+
+
+def test_activities_free_the_factors_of_their_gpus_alone(programs):
+    """Nothing global, from nothing; from a fitted start those of the GPU that it was
+    fitted on, and one factor of the other, which has few readings."""
+    own = {f"gpu:{gpu}/{x}" for gpu in (UNSEEN, SEEN) for x in ACTIVITY_CONSTANTS}
+    start = prior_file()
+    assert freed(programs, start) == own
+    fitted_on = {"gpus": [SEEN], "rows": {f"{SEEN}:elementwise": 32}}
+    fitted = dataclasses.replace(start, fitted_on=fitted_on)
+    found = freed(programs, fitted)
+    assert {x for x in found if UNSEEN in x} == {f"gpu:{UNSEEN}/dynamic_energy"}
+    expected = {x for x in own if SEEN in x}
+    assert expected <= found
+    assert {x for x in found - expected if SEEN in x} == set()
 
 
 def test_from_a_fitted_start_the_gpu_of_the_rows_is_free(table, fitted_start):

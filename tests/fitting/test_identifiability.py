@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from diffenergy import kernels
 from diffenergy.corrections import CONSTANTS, prior_file
+from diffenergy.fitting import identifiability
 from diffenergy.fitting.identifiability import closing, report
 from diffenergy.fitting.parameters import Parameter, Parameters
 
@@ -180,9 +182,57 @@ def test_a_rate_against_a_cost_rises_with_it():
     assert direction.text.endswith(text)
 
 
-@pytest.mark.parametrize("name", CONSTANTS)
-def test_every_constant_has_a_closing_measurement(name):
-    assert closing(name)
+MEASURED = {
+    "GEMM": "gemm",
+    "copy": "elementwise",
+    "copies": "elementwise",
+    "element-wise": "elementwise",
+    "softmax": "softmax",
+    "prefill": "context_attention",
+    "decode": "generation_attention",
+    "MoE": "moe",
+    "convolutions": "conv2d",
+    "all-reduce": "collective",
+    "activities": "activity",
+}
+"""Words for kernels in closing measurements, and the ops of a measured row."""
+OTHERWISE = ("idle reading", "eager pass", "power readings", "core-bound", "empty",
+             "small kernels")  # fmt: skip
+"""What else one can read."""
+
+
+def test_every_constant_has_a_closing_measurement():
+    """Of an op that a row can have, or a reading of another kind; what only the power
+    shows is closed by powers or by several clocks."""
+    assert set(MEASURED.values()) <= set(kernels.ops())
+    for name in CONSTANTS:
+        text = closing(name)
+        assert any(word in text for word in (*MEASURED, *OTHERWISE)), (name, text)
+        if name.startswith(("energy_", "core_", "sm_clock_", "leakage", "voltage_")):
+            assert "power" in text or "clocks" in text, (name, text)
+    assert closing("decode_flow") != closing("decode_own") != closing("prefill_own")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_partners_are_those_whose_knowledge_narrows_most(monkeypatch, seed: int):
+    """Two and three of six, against the variance that is left when they are known."""
+    root = np.random.default_rng(seed).normal(size=(6, 6))
+    covariance = root @ root.T
+
+    def left(known: list[int]) -> float:
+        """Variance of number 2 with others known."""
+        across = covariance[np.ix_(known, [2])]
+        inside = covariance[np.ix_(known, known)]
+        return float(
+            covariance[2, 2] - (across.T @ np.linalg.solve(inside, across))[0, 0]
+        )
+
+    known: list[int] = []
+    for size in (2, 3):
+        others = [i for i in range(6) if i not in (2, *known)]
+        known.append(min(others, key=lambda i: left([*known, i])))
+        monkeypatch.setattr(identifiability, "_traded", lambda x, n=size: len(x) == n)
+        assert identifiability._partners(covariance, 2) == tuple(sorted([2, *known]))
 
 
 def test_json_holds_what_the_report_holds():

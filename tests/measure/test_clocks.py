@@ -123,6 +123,14 @@ def test_a_killed_run_leaves_the_command(state):
 
 
 def test_no_state_is_no_error(state):
+    """Before a run and after one that put its clocks back; while they are set it is."""
+    check_state(state)
+    world = World()
+    with Control(world, world, state, print) as control:
+        control.apply(9e8, None)
+        with pytest.raises(ValueError, match="put the GPU back"):
+            check_state(state)
+    assert world.locked is None
     check_state(state)
 
 

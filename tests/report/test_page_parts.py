@@ -1,7 +1,5 @@
 """Parts of the page by themselves: axes, escaping, roofs, one listing with traps."""
 
-import math
-
 import pytest
 
 from diffenergy.cli.flags import Flags
@@ -45,10 +43,16 @@ def test_ticks_say_what_they_are():
     assert [label for _, label in axis.ticks] == "1G 10G 100G 1T 10T 100T".split()
 
 
-@pytest.mark.parametrize("values", [[5.0], [0.0], [3.0, 3.0]])
-def test_axes_of_one_value(values: list[float]):
+@pytest.mark.parametrize(
+    "values, low, high",
+    [([5.0], 4.73, 5.27), ([0.0], -0.002, 0.052), ([3.0, 3.0], 2.838, 3.162)],
+)
+def test_axes_of_one_value(values: list[float], low: float, high: float):
+    """5 % of it (0.05 for 0) to both sides, and 4 % of that span as room."""
     axis = linear(values, "energy", "J")
-    assert axis.low < axis.high and math.isfinite(axis.share(values[0]))
+    assert (axis.low, axis.high) == pytest.approx((low, high))
+    assert axis.share(values[0]) == pytest.approx((values[0] - low) / (high - low))
+    assert axis.ticks and all(low <= mark <= high for mark, _ in axis.ticks)
 
 
 def test_places_are_linear_or_logarithmic():
