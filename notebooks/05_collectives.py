@@ -24,10 +24,10 @@ import numpy as np
 import pandas as pd
 from IPython.display import Markdown, display
 
-from diffenergy.collectives.demands import demand
-from diffenergy.collectives.energy import schedule_energy
-from diffenergy.collectives.plan import Search, find_schedule
-from diffenergy.collectives.topology_files import load_topology
+from diffenergy.collectives._demand.demands import demand
+from diffenergy.collectives._energy.energy import schedule_energy
+from diffenergy.collectives._machine.topology_files import load_topology
+from diffenergy.collectives._planning.plan import Search, find_schedule
 from diffenergy.hardware import load_gpu
 from diffenergy.report import style
 from diffenergy.report.plot_collective import collective_figure

@@ -214,7 +214,7 @@ def run(flags: CollectiveFlags, as_json: bool, out: str | None, plot: str | None
             "or .csv."
         )
     check(plot, flags.inputs)
-    from ..collectives.plan import OutOfReach
+    from ..collectives._planning.plan import OutOfReach
 
     try:
         with stages() as watch:
@@ -266,12 +266,12 @@ def _writers(found: list[Answer]) -> output.Writers:
     """Texts by ending; an empty list only names the endings."""
 
     def sends() -> str:
-        from ..collectives.export import sends_csv
+        from ..collectives._formats.export import sends_csv
 
         return sends_csv(_only(found).plan.schedule)
 
     def program() -> str:
-        from ..collectives.msccl import msccl_xml
+        from ..collectives._formats.msccl import msccl_xml
 
         return msccl_xml(_only(found).plan.schedule)
 
@@ -315,8 +315,8 @@ def _verify(
                 f"`--{name}` is no option of verify here (--size goes with .xml, "
                 "--latency and --gpu with --topology); leave it out."
             )
-    from ..collectives.demands import parse_size
-    from ..collectives.verify_file import verify_file
+    from ..collectives._demand.demands import parse_size
+    from ..collectives._formats.verify_file import verify_file
     from ..report.collectives import verified_json, verified_parts
 
     writers = {".json": lambda: output.json_text(content)}

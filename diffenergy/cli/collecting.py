@@ -9,11 +9,11 @@ from . import parse
 from .collective_flags import CollectiveFlags
 
 if TYPE_CHECKING:
-    from ..collectives.baselines import Baselines
-    from ..collectives.energy import CollectiveEnergy
-    from ..collectives.frontier import Goal
-    from ..collectives.plan import Plan, Search, Watch
-    from ..collectives.topology import Topology
+    from ..collectives._energy.energy import CollectiveEnergy
+    from ..collectives._energy.frontier import Goal
+    from ..collectives._machine.topology import Topology
+    from ..collectives._planning.plan import Plan, Search, Watch
+    from ..collectives._standard.baselines import Baselines
     from ..hardware.spec import GpuSpec
 
 
@@ -36,14 +36,14 @@ def answers(
     Raises `ValueError` for what cannot be read, `OutOfReach` for a horizon that is too
     short.
     """
-    from ..collectives.frontier import read_objective
+    from ..collectives._energy.frontier import read_objective
 
     objective = read_objective(flags.objective or "time")
     search = flags.search()
     sizes = flags.sizes()
     topology = flags.machine()
     demands = [flags.wanted(topology, size) for size in sizes]
-    from ..collectives.plan import find_schedule
+    from ..collectives._planning.plan import find_schedule
 
     gpu = _gpu(topology)
     if gpu is None and objective != "time":
@@ -82,13 +82,13 @@ def _thrifty(
     watch: "Watch",
 ) -> tuple["Plan", dict[str, Any]]:
     """The plan that the objective prefers, and the front that it was chosen from."""
-    from ..collectives.thrift import chosen, front_rows, leaner
+    from ..collectives._energy.thrift import chosen, front_rows, leaner
 
     if plan.interrupted:
         return plan, {}
     if objective == "time" or gpu is None:
-        from ..collectives.energy import byte_prices
-        from ..collectives.idle import memory_price
+        from ..collectives._energy.energy import byte_prices
+        from ..collectives._energy.idle import memory_price
 
         memory = None if gpu is None else memory_price(gpu)
         prices = byte_prices(plan.schedule.topology, memory)
@@ -114,9 +114,9 @@ def _answer(
     gpu: "GpuSpec | None",
     watch: "Watch",
 ) -> Answer:
-    from ..collectives.baselines import baselines
-    from ..collectives.energy import schedule_energy
-    from ..collectives.export import sends_json
+    from ..collectives._energy.energy import schedule_energy
+    from ..collectives._formats.export import sends_json
+    from ..collectives._standard.baselines import baselines
     from ..report.collectives import collective_json
 
     schedule = plan.schedule
@@ -145,7 +145,7 @@ def _request(
     flags: CollectiveFlags, topology: "Topology", size: str | None
 ) -> dict[str, Any]:
     """What was asked for, by key of the JSON."""
-    from ..collectives.demands import parse_size
+    from ..collectives._demand.demands import parse_size
 
     chunks = parse.whole("--chunks", flags.chunks)
     is_file = Path(flags.topology).is_file() and flags.topology != topology.name
@@ -165,7 +165,7 @@ def _request(
 def _wait_clock(plan: "Plan", gpu: "GpuSpec") -> dict[str, float]:
     """The SM clock at which waiting GPUs draw least, and what that saves once the
     change of clocks has acted."""
-    from ..collectives.energy import schedule_wait_clock
+    from ..collectives._energy.energy import schedule_wait_clock
     from ..hardware.switching import switch_latency
 
     latency = switch_latency(plan.schedule.topology.gpu or "").latency
@@ -184,9 +184,13 @@ def _links(plan: "Plan", watch: "Watch") -> dict[str, Any]:
     from .engine import start
 
     start()
-    from ..collectives.criticality import criticality, criticality_rows, gathered
-    from ..collectives.sensitivity import sensitivities, sensitivity_rows
-    from ..collectives.shadow_prices import price_rows, rate_prices
+    from ..collectives._bounds.shadow_prices import price_rows, rate_prices
+    from ..collectives._what_if.criticality import (
+        criticality,
+        criticality_rows,
+        gathered,
+    )
+    from ..collectives._what_if.sensitivity import sensitivities, sensitivity_rows
 
     schedule = plan.schedule
     topology, demand = schedule.topology, schedule.demand

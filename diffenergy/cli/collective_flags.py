@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from . import parse
 
 if TYPE_CHECKING:
-    from ..collectives.demand import Demand
-    from ..collectives.plan import Search
-    from ..collectives.topology import Topology
+    from ..collectives._demand.demand import Demand
+    from ..collectives._machine.topology import Topology
+    from ..collectives._planning.plan import Search
 
 _ROOTED: Final = ("broadcast", "reduce", "scatter", "gather")
 _AUTO_LIMIT: Final = 10.0  # s
@@ -73,8 +73,8 @@ class CollectiveFlags:
 
     def machine(self) -> "Topology":
         """The topology with what was changed on it."""
-        from ..collectives.topology_files import load_topology
-        from ..collectives.what_if import disable, scale
+        from ..collectives._machine.topology_files import load_topology
+        from ..collectives._what_if.what_if import disable, scale
 
         topology = load_topology(self.topology, self.seconds(), self.gpu)
         for pair in self.disable:
@@ -85,8 +85,11 @@ class CollectiveFlags:
 
     def wanted(self, topology: "Topology", size: str | None) -> "Demand":
         """What is asked for, with one of the sizes."""
-        from ..collectives.demand_files import read_demand_file, read_matrix_file
-        from ..collectives.demands import collective_name, demand
+        from ..collectives._demand.demand_files import (
+            read_demand_file,
+            read_matrix_file,
+        )
+        from ..collectives._demand.demands import collective_name, demand
 
         chunks = parse.whole("--chunks", self.chunks) or 1
         if self.demand is not None:
@@ -120,7 +123,7 @@ class CollectiveFlags:
 
     def search(self) -> "Search":
         """How to look for a schedule."""
-        from ..collectives.plan import METHODS, Search
+        from ..collectives._planning.plan import METHODS, Search
 
         method = (self.method or "auto").strip().lower()
         if method not in METHODS:

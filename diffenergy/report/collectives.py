@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ..collectives.baselines import Baselines
-from ..collectives.energy import CollectiveEnergy, energy_rows
-from ..collectives.export import demand_json
-from ..collectives.measures import bandwidths
-from ..collectives.plan import Plan
-from ..collectives.verify_file import Checked
+from ..collectives._demand.measures import bandwidths
+from ..collectives._energy.energy import CollectiveEnergy, energy_rows
+from ..collectives._formats.export import demand_json
+from ..collectives._formats.verify_file import Checked
+from ..collectives._planning.plan import Plan
+from ..collectives._standard.baselines import Baselines
 from .format import UNKNOWN, digits, percent, si
 from .tables import table
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..collectives.schedule import Schedule
+from ..collectives._schedule.schedule import Schedule
 from . import style
 from .format import si
 

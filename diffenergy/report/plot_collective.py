@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ..collectives.schedule import Schedule
+from ..collectives._schedule.schedule import Schedule
 from . import style
 from .format import si
 from .gantt import draw_gantt, draw_use, rows_of

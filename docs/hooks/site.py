@@ -31,10 +31,10 @@ MODULES: Final = (
     ("Predictions of measured rows", "diffenergy.fitting.predict"),
     ("Frequency schedules", "diffenergy.dvfs.solve"),
     ("Co-design", "diffenergy.codesign.searching"),
-    ("Machines of many GPUs", "diffenergy.collectives.topology_files"),
-    ("Demands of collectives", "diffenergy.collectives.demands"),
-    ("Schedules of collectives", "diffenergy.collectives.plan"),
-    ("Verification", "diffenergy.collectives.verify"),
+    ("Machines of many GPUs", "diffenergy.collectives._machine.topology_files"),
+    ("Demands of collectives", "diffenergy.collectives._demand.demands"),
+    ("Schedules of collectives", "diffenergy.collectives._planning.plan"),
+    ("Verification", "diffenergy.collectives._verify.verify"),
 )
 
 

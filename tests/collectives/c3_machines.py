@@ -4,9 +4,9 @@ import itertools
 
 import numpy as np
 
-from diffenergy.collectives.demand import Demand
-from diffenergy.collectives.schedule import Schedule
-from diffenergy.collectives.topology import Energy, Link, Node, Topology
+from diffenergy.collectives._demand.demand import Demand
+from diffenergy.collectives._machine.topology import Energy, Link, Node, Topology
+from diffenergy.collectives._schedule.schedule import Schedule
 
 GB = 1e9
 us = 1e-6

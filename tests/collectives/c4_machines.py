@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from diffenergy.collectives.demand import Demand
-from diffenergy.collectives.epoch_schedule import Found
-from diffenergy.collectives.epochs import EpochModel
-from diffenergy.collectives.schedule import Schedule
-from diffenergy.collectives.solver import LinearModel
-from diffenergy.collectives.topology import Energy, Link, Node, Topology
+from diffenergy.collectives._demand.demand import Demand
+from diffenergy.collectives._exact.epoch_schedule import Found
+from diffenergy.collectives._exact.solver import LinearModel
+from diffenergy.collectives._machine.epochs import EpochModel
+from diffenergy.collectives._machine.topology import Energy, Link, Node, Topology
+from diffenergy.collectives._schedule.schedule import Schedule
 
 LANES = {
     (0, 1): 2,

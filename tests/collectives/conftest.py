@@ -18,7 +18,7 @@ class Pool:
 
     @contextlib.contextmanager
     def lend(self) -> Iterator[Any]:
-        from diffenergy.collectives.solver import Worker
+        from diffenergy.collectives._exact.solver import Worker
 
         one = self.free.pop() if self.free else Worker()
         try:

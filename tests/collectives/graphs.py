@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from diffenergy.collectives.topology import Link, Topology
+from diffenergy.collectives._machine.topology import Link, Topology
 
 
 def into(topology: Topology) -> np.ndarray:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from diffenergy.collectives.demand import Collective, Demand
-from diffenergy.collectives.schedule import Schedule, Sends
-from diffenergy.collectives.topology import Energy, Kind, Link, Node, Topology
+from diffenergy.collectives._demand.demand import Collective, Demand
+from diffenergy.collectives._machine.topology import Energy, Kind, Link, Node, Topology
+from diffenergy.collectives._schedule.schedule import Schedule, Sends
 
 GB = 1e9
 LANES = (

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from diffenergy import estimator
-from diffenergy.collectives.cost import collective_time
+from diffenergy.collectives._standard.cost import collective_time
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu
 from diffenergy.hardware.link_costs import BLOCKS, FIELDS, facts

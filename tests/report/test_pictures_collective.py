@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffenergy.collectives.demands import demand
-from diffenergy.collectives.greedy import Effort, greedy
-from diffenergy.collectives.schedule import Schedule, Sends
-from diffenergy.collectives.topology_files import load_topology
+from diffenergy.collectives._demand.demands import demand
+from diffenergy.collectives._listing.greedy import Effort, greedy
+from diffenergy.collectives._machine.topology_files import load_topology
+from diffenergy.collectives._schedule.schedule import Schedule, Sends
 from diffenergy.report.gantt import busy_time, rows_of
 from diffenergy.report.plot_collective import (
     bandwidth_figure,

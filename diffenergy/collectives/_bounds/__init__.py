@@ -1,0 +1,1 @@
+"""Times that no schedule can beat, and which links they rest on."""

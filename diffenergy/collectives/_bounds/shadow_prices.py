@@ -1,0 +1,208 @@
+"""`rate_prices`: which links bind the bound, whatever the schedule.
+
+The bound is that of flow alone: latencies left out, chunks cut up at will. With
+f[s, l] what began at s and passes link l of rate r_l, a linear program:
+
+- least T with sum over s of f[s, l] <= r_l T,
+- out of each node goes what comes in, of each s, and what it has or wants.
+
+Its dual prices y of the links say dT = -T sum(y_l dr_l), with sum(y_l r_l) = 1: the
+share y_l r_l of the bound is the link's. Flows that a symmetry of machine and demand
+moves onto each other are one variable: the mean of a flow over the symmetries is a
+flow, no worse.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Final, Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+from scipy.sparse import csgraph
+
+from .._demand.demand import Demand
+from .._demand.orbits import Permutation, automorphisms, link_map
+from .._machine.topology import Topology
+from .bounds import Spread, spreads
+
+_NOTHING: Final = 1e-9
+"""Shares, and relative differences of bounds, below this are rounding."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RatePrices:
+    """`rate` = d ln bound / d ln r of each link, of the `bound` in s. None is above 0,
+    and they sum to -1.
+
+    Best prices need not be unique; these are the same for links that are alike by
+    symmetry. What several links bind together (two equal bottlenecks) is shared out
+    among them: all of them faster help as much as the sum, one alone perhaps nothing.
+    """
+
+    kind: Literal["flow", "cut"]
+    bound: float
+    rate: Float[np.ndarray, " link"]
+
+
+def rate_prices(demand: Demand, topology: Topology) -> RatePrices:
+    """Shadow prices of the rates, of the larger of two bounds:
+
+    - "flow", of blocks with one taker: a flow of several commodities, one a source;
+    - "cut", of blocks with several, which a copy serves: all that one node wants flows
+      to it; of the worst such node, or the mean of several.
+
+    Sums are bounded on the reversed machine; of an all-reduce, whose halves overlap,
+    the worse half counts.
+
+    Raises:
+        ValueError: the demand moves nothing, or no way leads to part of it.
+    """
+    makers = automorphisms(topology, demand)
+    found = [
+        one for spread in spreads(demand, topology) for one in _prices(spread, makers)
+    ]
+    if not found:
+        raise ValueError("`demand` moves nothing, so no rate matters; give another.")
+    bound = max(one.bound for one in found)
+    worst = [one for one in found if one.bound >= bound * (1 - _NOTHING)]
+    rate = np.mean([one.rate for one in worst], axis=0)
+    orbit = _orbits(len(rate), [link_map(topology, maker) for maker in makers])
+    mean = np.bincount(orbit, rate) / np.bincount(orbit)
+    return RatePrices(worst[0].kind, bound, np.minimum(mean[orbit], 0.0))
+
+
+def price_rows(prices: RatePrices, topology: Topology) -> list[dict[str, Any]]:
+    """Rows of the links that bind, most first: `bound_rate_sensitivity` in % of the
+    bound per % of rate."""
+    names = [node.name for node in topology.nodes]
+    order = np.argsort(prices.rate.round(9), kind="stable").tolist()
+    return [
+        {
+            "link": [names[topology.links[n].source], names[topology.links[n].target]],
+            "rate_bytes_per_s": topology.links[n].rate,
+            "bound_rate_sensitivity": float(prices.rate[n]),
+        }
+        for n in order
+        if prices.rate[n] < -_NOTHING
+    ]
+
+
+def _prices(spread: Spread, makers: list[Permutation]) -> Iterator[RatePrices]:
+    """Of blocks with one taker the flow; of others what each node wants, of nodes that
+    are alike one."""
+    takers, nodes = spread.wanted.sum(1), spread.wanted.shape[1]
+    alone = takers == 1
+    if alone.any():
+        sources, which = np.unique(spread.source[alone], return_inverse=True)
+        which, size = which.reshape(-1), spread.size[alone]
+        given = np.zeros((len(sources), nodes))
+        np.add.at(given, (which, spread.wanted[alone].argmax(1)), -size)
+        np.add.at(given, (which, sources[which]), size)
+        moved = [np.searchsorted(sources, maker[sources]) for maker in makers]
+        flow = _least_time(spread.topology, given, makers, moved)
+        yield RatePrices("flow", *flow)
+    several = np.flatnonzero(spread.wanted[takers > 1].any(0))
+    _, first = np.unique(_orbits(nodes, makers)[several], return_index=True)
+    for node in several[first].tolist():
+        mine = spread.wanted[:, node]
+        given = np.bincount(spread.source[mine], spread.size[mine], nodes)
+        given[node] -= given.sum()
+        still = [maker for maker in makers if maker[node] == node]
+        moved = [np.zeros(1, int)] * len(still)
+        cut = _least_time(spread.topology, given[None], still, moved)
+        yield RatePrices("cut", *cut)
+
+
+def _least_time(
+    topology: Topology,
+    given: Float[np.ndarray, "flow node"],
+    makers: list[Permutation],
+    moved: list[Int[np.ndarray, " flow"]],
+) -> tuple[float, Float[np.ndarray, " link"]]:
+    """Least T, s, with flows that leave `given` B at each node (that end, below 0), and
+    d ln T / d ln rate. `makers` keep all as it is if flows go where `moved` says."""
+    from scipy.optimize import linprog
+
+    flows, nodes, links = *given.shape, len(topology.links)
+    unit = float(np.median(np.abs(given[given != 0])))  # B; HiGHS wants figures near 1
+    speed = topology.rates / topology.rates.max()
+    link_maps = [link_map(topology, maker) for maker in makers]
+    link_orbit = _orbits(links, link_maps)
+    place_orbit = _orbits(flows * nodes, _pairs(moved, makers, nodes))
+    flow_orbit = _orbits(flows * links, _pairs(moved, link_maps, links))
+    time = int(flow_orbit.max()) + 1  # the column of T, after those of flows
+    flow, link = np.divmod(np.arange(flows * links), links)
+    out, into = (
+        flow * nodes + end[link] for end in (topology.sources, topology.targets)
+    )
+    balance = _led(
+        np.concatenate([out, into]),
+        np.tile(flow_orbit, 2),
+        np.repeat([1.0, -1.0], flows * links),
+        place_orbit,
+        time + 1,
+    )
+    load = _led(
+        np.concatenate([link, np.arange(links)]),
+        np.concatenate([flow_orbit, np.full(links, time)]),
+        np.concatenate([np.ones(flows * links), -speed]),
+        link_orbit,
+        time + 1,
+    )
+    cost = np.append(np.zeros(time), 1.0)
+    wish = given.reshape(-1)[_leaders(place_orbit)] / unit
+    none = np.zeros(int(link_orbit.max()) + 1)
+    answer = linprog(cost, load, none, balance, wish, method="highs-ipm")
+    if answer.status == 2:
+        raise ValueError(
+            f"`topology` {topology.name} has no way for part of the demand; add links "
+            "or change the demand."
+        )
+    if answer.status != 0:
+        raise RuntimeError(f"HiGHS found no prices: {answer.message}")
+    least = float(answer.fun * unit / topology.rates.max())
+    price = np.asarray(answer.ineqlin.marginals, float) / np.bincount(link_orbit)
+    return least, price[link_orbit] * speed
+
+
+def _led(
+    row: Int[np.ndarray, " entry"],
+    column: Int[np.ndarray, " entry"],
+    value: Float[np.ndarray, " entry"],
+    orbit: Int[np.ndarray, " row"],
+    columns: int,
+) -> sparse.csr_array:
+    """The matrix of the first row of each orbit; values in one cell are added up."""
+    lead = np.isin(np.arange(len(orbit)), _leaders(orbit))[row]
+    entries = value[lead], (orbit[row[lead]], column[lead])
+    shape = (int(orbit.max()) + 1, columns)
+    return sparse.csr_array(sparse.coo_array(entries, shape=shape))
+
+
+def _leaders(orbit: Int[np.ndarray, " member"]) -> Int[np.ndarray, " orbit"]:
+    """First member of each orbit."""
+    return np.unique(orbit, return_index=True)[1]
+
+
+def _pairs(
+    first: list[Int[np.ndarray, " one"]],
+    second: list[Int[np.ndarray, " two"]],
+    count: int,
+) -> list[Int[np.ndarray, " pair"]]:
+    """Where pairs (one, two), numbered one * count + two, go."""
+    return [
+        (one[:, None] * count + two).reshape(-1)
+        for one, two in zip(first, second, strict=True)
+    ]
+
+
+def _orbits(
+    count: int, maps: list[Int[np.ndarray, " member"]]
+) -> Int[np.ndarray, " member"]:
+    """Number of the orbit of each of `count` members, by first members."""
+    if not maps:
+        return np.arange(count)
+    start, end = np.tile(np.arange(count), len(maps)), np.concatenate(maps)
+    arcs = sparse.coo_array((np.ones(len(end), np.int8), (start, end)), (count, count))
+    return csgraph.connected_components(arcs, directed=False)[1].astype(int)

@@ -1,0 +1,146 @@
+"""Demands from CSV files: bytes between GPUs, or a list of blocks."""
+
+import csv
+import io
+import math
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from jaxtyping import Float
+
+from .._machine.topology import Topology
+from .demand import Demand
+from .demands import check_reachable
+
+_MOST_BYTES: Final = 1e18
+_COLUMNS: Final = ("source", "chunk", "bytes", "wanted")
+
+
+def read_matrix_file(path: str) -> Float[np.ndarray, "source target"]:
+    """Bytes from each GPU (row) to each other (column): plain numbers, no header.
+
+    Raises `ValueError` naming the row and cell that are wrong.
+    """
+    rows = [
+        [_bytes(cell, f"{path}: row {r}, column {c}") for c, cell in enumerate(row)]
+        for r, row in enumerate(_cells(path))
+    ]
+    for r, row in enumerate(rows):
+        if len(row) != len(rows):
+            raise ValueError(
+                f"{path}: row {r} has {len(row)} cells; allowed are as many as there "
+                f"are rows, {len(rows)}."
+            )
+    return np.array(rows, float)
+
+
+def read_demand_file(path: str, topology: Topology) -> Demand:
+    """Any demand, from a CSV with the columns `source, chunk, bytes, wanted`.
+
+    `source`: the GPU that has the block (`gpu0` or 0); `wanted`: GPUs that want it,
+    separated by spaces, or `all`. Raises `ValueError` naming the row that is wrong, and
+    for a GPU that cannot be reached.
+    """
+    header, *rows = _cells(path)
+    if tuple(name.strip() for name in header) != _COLUMNS:
+        raise ValueError(
+            f"{path}: the columns are {', '.join(header)[:80]!r}; allowed are "
+            f"{', '.join(_COLUMNS)}."
+        )
+    if not rows:
+        raise ValueError(f"{path}: there is no block; add a row for each.")
+    source, chunk, size = [], [], []
+    wanted = np.zeros((len(rows), len(topology.nodes)), bool)
+    for r, row in enumerate(rows):
+        where = f"{path}: row {r}"
+        if len(row) != len(_COLUMNS):
+            raise ValueError(
+                f"{where} has {len(row)} cells; allowed are {len(_COLUMNS)}."
+            )
+        source.append(_gpu(row[0], topology, where))
+        chunk.append(_chunk(row[1], where))
+        size.append(_bytes(row[2], where))
+        if not 0 < size[-1] < _MOST_BYTES:
+            raise ValueError(
+                f"{where}: `bytes` is {size[-1]:g}; give a number above 0."
+            )
+        wanted[r, _takers(row[3], topology, where)] = True
+        wanted[r, source[-1]] = False
+        if not wanted[r].any():
+            raise ValueError(
+                f"{where}: `wanted` names only the GPU that has the block; name "
+                "another, or leave the row out."
+            )
+    names = list(zip(source, chunk, strict=True))
+    if len(set(names)) < len(names):
+        r = next(r for r, name in enumerate(names) if name in names[:r])
+        raise ValueError(f"{path}: row {r} names a block again; number its chunk anew.")
+    found = Demand(
+        "custom",
+        np.array(source),
+        np.array(chunk),
+        np.array(size, float),
+        wanted,
+        np.zeros_like(wanted),
+    )
+    check_reachable(topology, found)
+    return found
+
+
+def _cells(path: str) -> list[list[str]]:
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ValueError(
+            f"{path}: the file cannot be read ({error.strerror}); check the path."
+        ) from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: the file is not UTF-8 text; save it as such.") from (
+            None
+        )
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    except csv.Error as error:
+        raise ValueError(
+            f"{path}: the file cannot be read as CSV ({error}); give comma-separated "
+            f"cells."
+        ) from None
+    if not rows:
+        raise ValueError(f"{path}: the file is empty; give comma-separated cells.")
+    return rows
+
+
+def _bytes(cell: str, where: str) -> float:
+    try:
+        number = float(cell)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"{where}: {cell.strip()!r} is no number of bytes from 0 on.")
+    return number
+
+
+def _chunk(cell: str, where: str) -> int:
+    if not cell.strip().isdecimal():
+        raise ValueError(f"{where}: `chunk` is {cell.strip()!r}; give a number from 0.")
+    return int(cell)
+
+
+def _gpu(cell: str, topology: Topology, where: str) -> int:
+    name = cell.strip().lower()
+    node = topology.index.get(f"gpu{name}" if name.isdecimal() else name, -1)
+    if node not in topology.gpus:
+        raise ValueError(
+            f"{where} names {cell.strip()!r}, which is not a GPU of `{topology.name}`."
+        )
+    return node
+
+
+def _takers(cell: str, topology: Topology, where: str) -> list[int]:
+    if cell.strip().lower() == "all":
+        return topology.gpus.tolist()
+    takers = [_gpu(word, topology, where) for word in cell.split()]
+    if not takers:
+        raise ValueError(f"{where}: `wanted` is empty; name GPUs or `all`.")
+    return takers

@@ -1,0 +1,1 @@
+"""Joules of a schedule, and schedules of fewer joules."""

@@ -1,0 +1,1 @@
+"""Integer and linear programs over epochs, and the solvers behind them."""

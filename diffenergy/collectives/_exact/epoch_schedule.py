@@ -1,0 +1,58 @@
+"""`Schedule` of what a search over epochs found."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Int
+
+from .._demand.demand import Demand
+from .._machine.epochs import EpochModel
+from .._machine.topology import Topology
+from .._schedule.hops import Arrivals
+from .._schedule.schedule import Schedule, Sends
+from .._schedule.simulate import retime
+from .solver import Status
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A search's end: `schedule` unless infeasible or out of time. `infeasible_at`: a
+    horizon that is proven too short, epochs (0: none tried; under a symmetry it proves
+    nothing). `bound`: of the objective."""
+
+    schedule: Schedule | None
+    status: Status
+    infeasible_at: int
+    seconds: float
+    objective: float | None = None
+    bound: float | None = None
+
+
+def epoch_schedule(
+    topology: Topology,
+    demand: Demand,
+    model: EpochModel,
+    block: Int[np.ndarray, " send"],
+    link: Int[np.ndarray, " send"],
+    epoch: Int[np.ndarray, " send"],
+) -> Schedule:
+    """Sends of whole blocks that begin with their epoch, with true latencies although
+    epochs round them: `run_epochs` gives times that can be kept."""
+    order = np.lexsort((block, link, epoch))
+    block, link, epoch = block[order], link[order], epoch[order]
+    start = epoch * model.tau
+    end = start + demand.size[block] / topology.rates[link] + topology.latencies[link]
+    size = demand.size[block].astype(float)
+    sends = Sends(block, link, start, end, size, np.zeros(len(block), int))
+    finish = int((epoch + model.hop[link]).max(initial=0))
+    return Schedule(topology, demand, sends, model.tau, finish)
+
+
+def run_epochs(schedule: Schedule, model: EpochModel, parts: bool = False) -> Schedule:
+    """The schedule in continuous time: order and data as in its epochs, true rates and
+    latencies. `parts`: of a linear program, where a send is there an epoch (and its
+    latency) later on every link."""
+    hop = 1 + model.delay if parts else model.hop
+    there = schedule.sends.start + hop[schedule.sends.link] * model.tau
+    never = np.full(len(there), np.inf)
+    return retime(schedule, Arrivals(there, there, never))

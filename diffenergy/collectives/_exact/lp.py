@@ -1,0 +1,280 @@
+"""All-to-all schedules by linear programs: parts of chunks in epochs, without copy.
+
+The formulation of TE-CCL (SIGCOMM 2024, section 4), flows added up by source. In
+chunks, f[s, l, k] of what began at s enters link l in epoch k; h[s, n, k] waits at n:
+
+- h[s, n, k] = h[s, n, k-1] + sum over links l into n of f[s, l, k - hop_l]
+  - sum over links l out of n of f[s, l, k], with hop_l = 1 + delay_l;
+- h[s, s, 0-] = all that s sends, h[s, n, horizon] = what n wants of s;
+- a switch holds nothing: the same with h = 0;
+- sum over s of f[s, l, k] <= capacity_l; least sum of all f, or of cost_l f.
+
+The horizon is the least at which this has a solution: a static flow gives a bound (each
+link carries something of use only between the earliest arrival at its start and the
+latest departure to somebody who wants it), and bisection the rest.
+"""
+
+import dataclasses
+from typing import Final
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from .._demand.demand import Demand
+from .._machine.epochs import EpochModel
+from .._machine.topology import Topology
+from .epoch_schedule import Found
+from .parts import Flow, part_sends
+from .reach import Reach, least_horizon, reach
+from .solver import Answer, LinearModel, Watch, Worker, worker
+from .variables import ragged
+
+_SLACK: Final = 1e-7
+"""Share of an epoch by which a static bound may be off."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FlowModel:
+    """The linear model at one horizon; axes (flow,) of its first columns say what they
+    are: number of the source in `sources`, link, epoch."""
+
+    linear: LinearModel
+    sources: Int[np.ndarray, " source"]
+    source: Int[np.ndarray, " flow"]
+    link: Int[np.ndarray, " flow"]
+    epoch: Int[np.ndarray, " flow"]
+
+
+def grouped(
+    demand: Demand, chunk: float
+) -> tuple[Int[np.ndarray, " source"], Float[np.ndarray, "source node"]]:
+    """Sources, and how much of each one's data every node wants, in chunks.
+
+    Raises:
+        ValueError: a block with more than one taker, or a sum.
+    """
+    if demand.reduces or (demand.wanted.sum(axis=1) > 1).any():
+        raise ValueError(
+            f"`demand` is {demand.collective}, whose blocks are copied or added up; "
+            "method lp moves blocks with one taker (all_to_all, scatter, gather); take "
+            "milp or greedy."
+        )
+    sources, which = np.unique(demand.source, return_inverse=True)
+    wanted = np.zeros((len(sources), demand.wanted.shape[1]))
+    share = demand.wanted * (demand.size / chunk)[:, None]
+    np.add.at(wanted, which.reshape(-1), share)
+    wanted[np.arange(len(sources)), sources] = 0  # what stays needs no link
+    return sources, wanted
+
+
+def flow_model(
+    topology: Topology,
+    demand: Demand,
+    model: EpochModel,
+    horizon: int,
+    link_cost: Float[np.ndarray, " link"] | None = None,
+) -> FlowModel:
+    """The equations above as one sparse matrix; `link_cost`: of a chunk over each link
+    (None: 1)."""
+    sources, wanted = grouped(demand, model.chunk)
+    found = _reach(topology, demand, model, sources, wanted, horizon)
+    hop = 1 + model.delay
+    pair_source, pair_link = np.nonzero(found.useful)
+    first = found.first[pair_source, pair_link]
+    pair, step = ragged(found.last[pair_source, pair_link] - first + 1)
+    source, link, epoch = pair_source[pair], pair_link[pair], first[pair] + step
+    nodes = len(topology.nodes)
+    # A row for every source, node and epoch 0..horizon: what comes, leaves and waits.
+    out = (source * nodes + topology.sources[link]) * (horizon + 1) + epoch
+    into = (source * nodes + topology.targets[link]) * (horizon + 1) + epoch + hop[link]
+    wait = np.zeros((len(sources), nodes, horizon + 1), bool)
+    wait[:, topology.stores, :horizon] = True
+    wait &= np.arange(horizon + 1) >= found.earliest[:, :, None]
+    wait &= np.arange(horizon + 1) < found.latest[:, :, None]
+    held = np.flatnonzero(wait)
+    flows, waits = np.arange(len(link)), len(link) + np.arange(len(held))
+    rows = np.concatenate([out, into, held, held + 1])
+    columns = np.concatenate([flows, flows, waits, waits])
+    values = np.repeat([1.0, -1.0, 1.0, -1.0], [len(flows)] * 2 + [len(held)] * 2)
+    given = np.zeros((len(sources), nodes, horizon + 1))
+    given[:, :, horizon] = -wanted
+    given[np.arange(len(sources)), sources, 0] += wanted.sum(axis=1)
+    used, rows = np.unique(rows, return_inverse=True)
+    lost = np.setdiff1d(np.flatnonzero(given), used)
+    load, load_row = np.unique(link * horizon + epoch, return_inverse=True)
+    capacity = model.capacity[load // horizon]
+    matrix = _matrix(
+        np.concatenate([rows.reshape(-1), len(used) + load_row.reshape(-1)]),
+        np.concatenate([columns, flows]),
+        np.concatenate([values, np.ones(len(flows))]),
+        (len(used) + len(load) + len(lost), len(flows) + len(held)),
+    )
+    balance = given.reshape(-1)[used]
+    missing = given.reshape(-1)[lost]
+    low = np.concatenate([balance, np.full(len(load), -np.inf), missing])
+    high = np.concatenate([balance, capacity, missing])
+    count = len(flows) + len(held)
+    passing = np.ones(len(flows)) if link_cost is None else link_cost[link]
+    cost = np.concatenate([passing, np.zeros(len(held))])
+    linear = LinearModel(
+        matrix,
+        low,
+        high,
+        np.zeros(count),
+        np.full(count, np.inf),
+        cost,
+        np.zeros(count, bool),
+    )
+    return FlowModel(linear, sources, source, link, epoch)
+
+
+def _matrix(
+    row: np.ndarray, column: np.ndarray, value: np.ndarray, shape: tuple[int, int]
+) -> sparse.csr_array:
+    return sparse.csr_array(sparse.coo_array((value, (row, column)), shape=shape))
+
+
+def _reach(
+    topology: Topology,
+    demand: Demand,
+    model: EpochModel,
+    sources: Int[np.ndarray, " source"],
+    wanted: Float[np.ndarray, "source node"],
+    horizon: int,
+) -> Reach:
+    """Reach of everything that a source sends, as one block."""
+    whole = dataclasses.replace(
+        demand,
+        source=sources,
+        chunk=np.zeros(len(sources), int),
+        size=wanted.sum(axis=1),
+        wanted=wanted > 0,
+        parts=np.zeros(wanted.shape, bool),
+    )
+    return reach(topology, whole, 1 + model.delay, horizon)
+
+
+def flow_count(
+    topology: Topology, demand: Demand, model: EpochModel, horizon: int
+) -> int:
+    """Flows (source, link, epoch) of `flow_model`, without building it."""
+    sources, wanted = grouped(demand, model.chunk)
+    found = _reach(topology, demand, model, sources, wanted, horizon)
+    return int(np.maximum(found.last - found.first + 1, 0).sum())
+
+
+def static_bound(
+    topology: Topology, demand: Demand, model: EpochModel, child: Worker
+) -> int:
+    """Epochs below which no schedule ends: the least K for which a flow without time
+    exists in which link l carries at most capacity_l (K - idle_l), idle_l the epochs
+    in which nothing of use can be on it."""
+    nearest = least_horizon(topology, demand, 1 + model.delay)
+    sources, wanted = grouped(demand, model.chunk)
+    far = nearest + 1
+    found = _reach(topology, demand, model, sources, wanted, far)
+    usable = found.useful.any(axis=0)
+    first = np.where(found.useful, found.first, far).min(axis=0)
+    after = np.where(found.useful, far - 1 - found.last, far).min(axis=0)
+    idle = np.where(usable, first + after, far)
+    nodes, links, count = len(topology.nodes), len(topology.links), len(sources)
+    source, link = np.divmod(np.arange(count * links), links)
+    flows = np.arange(count * links)
+    row = np.concatenate(
+        [
+            source * nodes + topology.sources[link],
+            source * nodes + topology.targets[link],
+            count * nodes + link,
+            count * nodes + np.arange(links),
+        ]
+    )
+    column = np.concatenate([flows, flows, flows, np.full(links, count * links)])
+    value = np.concatenate(
+        [np.repeat([1.0, -1.0, 1.0], count * links), -model.capacity]
+    )
+    matrix = _matrix(row, column, value, (count * nodes + links, count * links + 1))
+    given = -wanted
+    given[np.arange(count), sources] += wanted.sum(axis=1)
+    load = np.where(usable, -model.capacity * idle, 0.0)
+    low = np.concatenate([given.reshape(-1), np.full(links, -np.inf)])
+    high = np.concatenate([given.reshape(-1), load])
+    cost = np.zeros(count * links + 1)
+    cost[-1] = 1
+    ends = np.full(count * links + 1, np.inf)
+    linear = LinearModel(
+        matrix, low, high, np.zeros(len(cost)), ends, cost, np.zeros(len(cost), bool)
+    )
+    answer = child.solve(linear, "glop")
+    if answer.objective is None:
+        return nearest
+    return max(nearest, int(np.ceil(answer.objective - _SLACK)))
+
+
+def lp(
+    topology: Topology,
+    demand: Demand,
+    model: EpochModel,
+    *,
+    low: int = 0,
+    high: int | None = None,
+    link_cost: Float[np.ndarray, " link"] | None = None,
+    solver: str = "glop",
+    time_limit: float = 3600.0,
+    watch: Watch | None = None,
+) -> Found:
+    """The schedule of fewest epochs and, at those, of least volume over links, or of
+    least `link_cost` (of a chunk over each link; near 1, as solvers round).
+
+    `low`, `high`: horizons between which to look (a bound of one's own, the user's
+    limit). `infeasible_at` of the answer is the longest horizon that a linear program
+    proves too short (0: none had to; the static bound proves the rest). `status` is
+    `optimal` if no horizon between is left.
+
+    Raises:
+        ValueError: blocks with several takers, sums, or a wish that no way leads to.
+    """
+    left, best = time_limit, None
+    with worker() as child:
+        short = max(low, static_bound(topology, demand, model, child)) - 1
+        tried, step, long = 0, 1, None
+        spent = 0.0
+        while long is None or long - short > 1:
+            horizon = short + step if long is None else (short + long) // 2
+            if high is not None and long is None and horizon > high:
+                if short >= high:
+                    return Found(None, "infeasible", short, spent)
+                horizon = high
+            flows = flow_model(topology, demand, model, horizon, link_cost)
+            answer = child.solve(
+                flows.linear, solver, time_limit=max(left, 0.1), watch=watch
+            )
+            spent += answer.seconds
+            left = time_limit - spent
+            if answer.status == "infeasible":
+                short, tried, step = horizon, horizon, 2 * step
+            elif answer.values is None or answer.interrupted:
+                break
+            else:
+                long, best = horizon, (flows, answer)
+    if best is None:
+        return Found(None, "unknown", tried, spent)
+    found = _found(topology, demand, model, *best, tried, spent)
+    proven = long is not None and long - short <= 1
+    return found if proven else dataclasses.replace(found, status="feasible")
+
+
+def _found(
+    topology: Topology,
+    demand: Demand,
+    model: EpochModel,
+    flows: FlowModel,
+    answer: Answer,
+    tried: int,
+    spent: float,
+) -> Found:
+    assert answer.values is not None
+    amount = answer.values[: len(flows.link)]
+    flow = Flow(flows.sources, flows.source, flows.link, flows.epoch, amount)
+    schedule = part_sends(topology, demand, model, flow)
+    return Found(schedule, answer.status, tried, spent, answer.objective, answer.bound)

@@ -1,0 +1,236 @@
+"""Schedules by integer search: whole chunks on links in epochs, with copy.
+
+The formulation of TE-CCL (SIGCOMM 2024, section 3), on the epochs of `EpochModel`.
+F[c, l, k] = 1 if block c enters link l in epoch k; B[c, n, k] = 1 if node n, which
+stores, can send c from epoch k on:
+
+- B[c, n, k] = B[c, n, k-1] + sum over links l into n of F[c, l, k - hop_l];
+- F[c, l, k] <= B[c, n, k] out of n, and B[c, m, horizon] = 1 where m wants c;
+- out of a switch with copy F[c, l, k] <= sum over links m into it of
+  F[c, m, k - hop_m]; without copy the sum of F over links out is at most that;
+- sum over blocks and any `window_l` epochs in a row of F[c, l, k] <= `most_l`.
+
+A block comes to a node at most once, which loses no schedule. Only what `reach` leaves
+becomes a variable, and what a `Symmetry` moves onto each other is one variable.
+"""
+
+import dataclasses
+from typing import Final, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from .._demand.demand import Demand
+from .._demand.orbits import Symmetry, no_symmetry
+from .._machine.epochs import EpochModel
+from .._machine.topology import Topology
+from .constraints import Rows, rows
+from .epoch_schedule import Found, epoch_schedule
+from .needed import needed
+from .reach import least_horizon, reach
+from .solver import Answer, LinearModel, Watch, Worker, worker
+from .variables import Columns, ragged
+
+Objective = Literal["finish", "early", "cost"]
+_EARLY: Final = 1e6
+"""Worth of a block that is there from epoch 1 on: `_EARLY` / k from epoch k on."""
+
+
+def integer_model(
+    topology: Topology,
+    demand: Demand,
+    model: EpochModel,
+    horizon: int,
+    *,
+    symmetry: Symmetry | None = None,
+    objective: Objective = "finish",
+    link_cost: Float[np.ndarray, " link"] | None = None,
+) -> tuple[LinearModel, Columns]:
+    """The rows above as one sparse matrix, and what its columns stand for."""
+    reached = reach(topology, demand, model.hop, horizon)
+    built = rows(
+        topology, demand, model, reached, symmetry or no_symmetry(topology, demand)
+    )
+    columns = built.columns
+    wanted = demand.wanted[columns.hold_block, columns.hold_node]
+    low = np.zeros(columns.count)
+    low[columns.hold_end[wanted]] = 1
+    cost = _cost(columns, demand, objective, link_cost)
+    return whole_model(built, low, np.ones(columns.count), cost), columns
+
+
+def whole_model(
+    built: Rows,
+    low: Float[np.ndarray, " column"],
+    high: Float[np.ndarray, " column"],
+    cost: Float[np.ndarray, " column"],
+) -> LinearModel:
+    """The rows with limits and costs of their columns, all whole."""
+    whole = np.ones(built.columns.count, bool)
+    return LinearModel(built.matrix, built.low, built.high, low, high, cost, whole)
+
+
+def _cost(
+    columns: Columns,
+    demand: Demand,
+    objective: Objective,
+    link_cost: Float[np.ndarray, " link"] | None,
+) -> Float[np.ndarray, " column"]:
+    """Nothing for the least finish; -`_EARLY` / k of B[c, n, k] where n wants c; or
+    `link_cost` of every F."""
+    cost = np.zeros(columns.count)
+    if objective == "early":
+        block, node = np.nonzero((columns.hold_at >= 0) & demand.wanted)
+        earliest = columns.reached.earliest[block, node]
+        place, step = ragged(columns.reached.horizon - earliest + 1)
+        column = columns.hold_at[block, node][place] + step
+        worth = np.round(_EARLY / np.maximum(earliest[place] + step, 1))
+        np.add.at(cost, column, -worth)
+    if objective == "cost":
+        if link_cost is None:
+            raise ValueError(
+                "`link_cost` is missing; give one cost for each link, or another "
+                "`objective`."
+            )
+        block, link = np.nonzero(columns.reached.useful)
+        pair, _, column = columns.sends(block, link)
+        np.add.at(cost, column, link_cost[link[pair]])
+    return cost
+
+
+def milp(
+    topology: Topology,
+    demand: Demand,
+    model: EpochModel,
+    horizon: int,
+    *,
+    symmetry: Symmetry | None = None,
+    objective: Objective = "finish",
+    link_cost: Float[np.ndarray, " link"] | None = None,
+    solver: str = "cp-sat",
+    time_limit: float = 3600.0,
+    seed: int = 0,
+    watch: Watch | None = None,
+    child: Worker | None = None,
+) -> Found:
+    """A schedule within `horizon` epochs.
+
+    `objective`: `finish` any at all; `early` the published sum over wishes and epochs k
+    of 1/k while the block is there; `cost` the least sum of `link_cost` over sends.
+    `child`: a worker to use again.
+
+    Raises:
+        ValueError: sums, blocks of unlike size, or a wish that no way leads to.
+    """
+    check_epochs(topology, demand, model)
+    if horizon < least_horizon(topology, demand, model.hop):
+        return Found(None, "infeasible", horizon, 0.0)
+    built, columns = integer_model(
+        topology,
+        demand,
+        model,
+        horizon,
+        symmetry=symmetry,
+        objective=objective,
+        link_cost=link_cost,
+    )
+    if child is None:
+        with worker() as own:
+            answer = own.solve(
+                built, solver, time_limit=time_limit, seed=seed, watch=watch
+            )
+    else:
+        answer = child.solve(
+            built, solver, time_limit=time_limit, seed=seed, watch=watch
+        )
+    return _found(answer, columns, topology, demand, model, horizon)
+
+
+def least_finish(
+    topology: Topology,
+    demand: Demand,
+    model: EpochModel,
+    *,
+    low: int = 0,
+    high: int | None = None,
+    symmetry: Symmetry | None = None,
+    solver: str = "cp-sat",
+    time_limit: float = 3600.0,
+    seed: int = 0,
+    watch: Watch | None = None,
+) -> Found:
+    """The schedule of fewest epochs: horizons from a bound `low` on, one by one, up to
+    `high` and within `time_limit` s in all."""
+    horizon = max(low, least_horizon(topology, demand, model.hop))
+    spent, infeasible = 0.0, 0
+    with worker() as child:
+        while high is None or horizon <= high:
+            found = milp(
+                topology,
+                demand,
+                model,
+                horizon,
+                symmetry=symmetry,
+                solver=solver,
+                time_limit=max(time_limit - spent, 0.1),
+                seed=seed,
+                watch=watch,
+                child=child,
+            )
+            spent += found.seconds
+            if found.status != "infeasible":
+                return dataclasses.replace(
+                    found, infeasible_at=infeasible, seconds=spent
+                )
+            infeasible, horizon = horizon, horizon + 1
+    return Found(None, "infeasible", infeasible, spent)
+
+
+def check_epochs(topology: Topology, demand: Demand, model: EpochModel) -> None:
+    """Raise ValueError for what has no model in whole chunks and epochs."""
+    if demand.reduces:
+        raise ValueError(
+            f"`demand` is {demand.collective}, which adds blocks up; solve the "
+            "distribution of its blocks on the reversed topology and turn time round."
+        )
+    if not np.allclose(demand.size, model.chunk, rtol=1e-9):
+        raise ValueError(
+            f"`demand` has blocks of {demand.size.min():g} to {demand.size.max():g} B "
+            f"where the epochs are for {model.chunk:g} B; split blocks into chunks of "
+            "one size, or take method lp or greedy."
+        )
+    between = ~topology.stores[topology.sources] & ~topology.stores[topology.targets]
+    if (model.hop[between] == 0).any():
+        raise ValueError(
+            f"`{topology.name}` has links between switches that take no epoch; leave "
+            "`free_exit` off."
+        )
+
+
+def _found(
+    answer: Answer,
+    columns: Columns,
+    topology: Topology,
+    demand: Demand,
+    model: EpochModel,
+    horizon: int,
+) -> Found:
+    if answer.values is None:
+        ended = horizon if answer.status == "infeasible" else 0
+        return Found(None, answer.status, ended, answer.seconds, None, answer.bound)
+    block, link = np.nonzero(columns.reached.useful)
+    pair, epoch, column = columns.sends(block, link)
+    chosen = answer.values[column] > 0.5
+    block, link, epoch = block[pair[chosen]], link[pair[chosen]], epoch[chosen]
+    kept = needed(topology, demand, model, block, link, epoch)
+    schedule = epoch_schedule(
+        topology, demand, model, block[kept], link[kept], epoch[kept]
+    )
+    return Found(
+        schedule,
+        answer.status,
+        0,
+        answer.seconds,
+        answer.objective,
+        answer.bound,
+    )

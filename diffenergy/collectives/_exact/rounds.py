@@ -1,0 +1,186 @@
+"""Schedules by time partitioning: one integer search for each stretch of epochs.
+
+The rounds of TE-CCL (SIGCOMM 2024, section 5, after A*): a round decides the sends of
+its epochs, all earlier ones stand. What is in flight at the end of a round is carried
+over, because the next model holds the earlier sends as fixed variables. A round makes
+as much as it can of
+
+- `_WISH` for every epoch that a wanted block is there, and
+- a potential for where blocks end: at a node n, in flight to it included, the sum over
+  the GPUs m that still want it of `_NEAR` / (1 + epochs from n to m over the longest
+  hop).
+"""
+
+import time
+from typing import Final
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from .._demand.demand import Demand
+from .._demand.orbits import no_symmetry
+from .._machine.epochs import EpochModel
+from .._machine.topology import Topology
+from .constraints import Rows, rows
+from .epoch_schedule import Found, epoch_schedule
+from .milp import check_epochs, whole_model
+from .needed import needed
+from .reach import Reach, distances, least_horizon
+from .solver import Watch, worker
+from .variables import ragged
+
+_WISH: Final = 1000.0
+_NEAR: Final = 100.0
+_GAP: Final = 0.01
+"""Relative gap at which a round is good enough."""
+
+Picked = tuple[
+    Int[np.ndarray, " send"], Int[np.ndarray, " send"], Int[np.ndarray, " send"]
+]
+"""Block, link and epoch of sends."""
+
+
+def rounds(
+    topology: Topology,
+    demand: Demand,
+    model: EpochModel,
+    *,
+    length: int | None = None,
+    high: int | None = None,
+    solver: str = "cp-sat",
+    time_limit: float = 3600.0,
+    round_limit: float = 20.0,
+    seed: int = 0,
+    watch: Watch | None = None,
+) -> Found:
+    """A schedule made `length` epochs at a time (by default twice the longest hop),
+    each round within `round_limit` s; no proof of how good it is.
+
+    `high`: epochs after which to give up.
+
+    Raises:
+        ValueError: sums, blocks of unlike size, `length` below 1, or a wish that no way
+            leads to.
+    """
+    check_epochs(topology, demand, model)
+    least_horizon(topology, demand, model.hop)
+    longest = int(model.hop.max())
+    length = 2 * longest if length is None else length
+    if length < 1:
+        raise ValueError(f"`length` is {length}; give epochs a round, 1 or more.")
+    away = distances(topology, model.hop) / longest
+    none = np.empty(0, int)
+    picked: Picked = none, none, none
+    began, done, idle = time.perf_counter(), 0, 0
+    with worker() as child:
+        while _missing(topology, demand, picked).any():
+            done += length
+            left = time_limit - (time.perf_counter() - began)
+            if left <= 0 or (high is not None and done - length >= high):
+                status = "unknown" if left <= 0 else "infeasible"
+                return Found(None, status, 0, time.perf_counter() - began)
+            reached = _open(topology, demand, model, done, longest)
+            built = rows(
+                topology, demand, model, reached, no_symmetry(topology, demand)
+            )
+            low, up = _decided(built, picked, done - length)
+            missing = _missing(topology, demand, picked)
+            cost = _cost(built, topology, demand, model, away, missing, done)
+            answer = child.solve(
+                whole_model(built, low, up, cost),
+                solver,
+                time_limit=min(left, round_limit),
+                seed=seed,
+                gap=_GAP,
+                watch=watch,
+            )
+            if answer.values is None:
+                return Found(None, answer.status, 0, time.perf_counter() - began)
+            before, picked = picked, _chosen(built, answer.values)
+            # Rounds without a send wait for what is under way, no longer.
+            idle = idle + length if len(picked[0]) == len(before[0]) else 0
+            if idle > longest:
+                return Found(None, "unknown", 0, time.perf_counter() - began)
+    kept = needed(topology, demand, model, *picked)
+    chosen = (column[kept] for column in picked)
+    schedule = epoch_schedule(topology, demand, model, *chosen)
+    if high is not None and (schedule.epochs or 0) > high:
+        return Found(None, "infeasible", 0, time.perf_counter() - began)
+    return Found(schedule, "feasible", 0, time.perf_counter() - began)
+
+
+def _missing(
+    topology: Topology, demand: Demand, picked: Picked
+) -> Bool[np.ndarray, "block node"]:
+    """Wishes that no send so far meets."""
+    block, link, _ = picked
+    missing = demand.wanted.copy()
+    missing[block, topology.targets[link]] = False
+    return missing
+
+
+def _open(
+    topology: Topology, demand: Demand, model: EpochModel, end: int, longest: int
+) -> Reach:
+    """Every send that can begin before `end`, wherever it leads; places are counted
+    until all of them have arrived."""
+    earliest = distances(topology, model.hop)[demand.source]
+    first = earliest[:, topology.sources]
+    home = topology.targets[None, :] == demand.source[:, None]
+    last = np.where(home, -1, np.full_like(first, end - 1))
+    horizon = end + longest
+    return Reach(horizon, earliest, np.full_like(earliest, horizon), first, last)
+
+
+def _decided(
+    built: Rows, picked: Picked, begin: int
+) -> tuple[Float[np.ndarray, " column"], Float[np.ndarray, " column"]]:
+    """Limits of the columns: sends before epoch `begin` are as they were."""
+    columns = built.columns
+    low, up = np.zeros(columns.count), np.ones(columns.count)
+    block, link = np.nonzero(columns.reached.useful)
+    _, epoch, column = columns.sends(block, link)
+    up[column[epoch < begin]] = 0
+    block, link, epoch = picked
+    sent = columns.send_at[block, link] + epoch - columns.reached.first[block, link]
+    low[sent] = up[sent] = 1
+    return low, up
+
+
+def _cost(
+    built: Rows,
+    topology: Topology,
+    demand: Demand,
+    model: EpochModel,
+    away: Float[np.ndarray, "node node"],
+    missing: Bool[np.ndarray, "block node"],
+    end: int,
+) -> Float[np.ndarray, " column"]:
+    """-`_WISH` for each epoch that a wanted block is there, less the potential of where
+    blocks are at the end; whole numbers."""
+    columns = built.columns
+    cost = np.zeros(columns.count)
+    block, node = columns.hold_block, columns.hold_node
+    near = np.round(_NEAR * missing.astype(float) @ (1 / (1 + away)).T)
+    cost[columns.hold_end] -= near[block, node]
+    wanted = demand.wanted[block, node]
+    at = columns.hold_at[block[wanted], node[wanted]]
+    place, step = ragged(columns.hold_end[wanted] - at + 1)
+    cost[at[place] + step] -= _WISH
+    # A block under way into a switch at the end is near whoever the switch leads to.
+    block, link = np.nonzero(
+        columns.reached.useful & ~topology.stores[topology.targets][None, :]
+    )
+    pair, epoch, column = columns.sends(block, link)
+    late = epoch + model.hop[link[pair]] >= end
+    cost[column[late]] -= near[block, topology.targets[link]][pair[late]]
+    return cost
+
+
+def _chosen(built: Rows, values: Float[np.ndarray, " column"]) -> Picked:
+    """The sends of an answer."""
+    columns = built.columns
+    block, link = np.nonzero(columns.reached.useful)
+    pair, epoch, column = columns.sends(block, link)
+    chosen = values[column] > 0.5
+    return block[pair[chosen]], link[pair[chosen]], epoch[chosen]

@@ -1,0 +1,218 @@
+"""Linear models with whole or real variables, solved by OR-Tools in a child process.
+
+The child keeps the parent free: a time limit, Ctrl-C and progress work, and what was
+found so far is kept. One worker and a seed give the same answer every time (unless the
+time limit cuts the search).
+"""
+
+import contextlib
+import dataclasses
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import IO, Any, Final, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import sparse
+
+SOLVERS: Final = ("cp-sat", "glop", "pdlp", "highs", "scip")
+"""CP-SAT for whole variables, GLOP and PDLP for real ones, HiGHS and SCIP for both."""
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+_GRACE: Final = 5.0
+"""Seconds after its time limit at which a child is ended."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearModel:
+    """Minimise `cost @ x` with row_low <= matrix @ x <= row_high, low <= x <= high,
+    and x whole where `whole`."""
+
+    matrix: sparse.csr_array
+    row_low: Float[np.ndarray, " row"]
+    row_high: Float[np.ndarray, " row"]
+    low: Float[np.ndarray, " column"]
+    high: Float[np.ndarray, " column"]
+    cost: Float[np.ndarray, " column"]
+    whole: Bool[np.ndarray, " column"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """Where a search stands: wall time in s, best value and bound so far (None: none
+    yet)."""
+
+    seconds: float
+    incumbent: float | None
+    bound: float | None
+
+    @property
+    def gap(self) -> float | None:
+        """(incumbent - bound) / |incumbent|."""
+        if self.incumbent is None or self.bound is None:
+            return None
+        return abs(self.incumbent - self.bound) / max(abs(self.incumbent), 1e-12)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a solver found; `values` are there when `status` is optimal or feasible.
+    `seconds`: wall time in the solver. `interrupted`: by Ctrl-C."""
+
+    status: Status
+    values: Float[np.ndarray, " column"] | None
+    objective: float | None
+    bound: float | None
+    seconds: float
+    interrupted: bool = False
+
+
+Watch = Callable[[Progress], None]
+
+
+class Worker:
+    """A child process that solves one model after another."""
+
+    def __init__(self) -> None:
+        # A session of its own: Ctrl-C reaches the parent alone, who decides.
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "diffenergy.collectives._exact.solver_child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def close(self) -> None:
+        """End the child."""
+        self._child.kill()
+        self._child.wait()
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+    def solve(
+        self,
+        model: LinearModel,
+        solver: str = "cp-sat",
+        *,
+        time_limit: float = 3600.0,
+        seed: int = 0,
+        gap: float = 0.0,
+        watch: Watch | None = None,
+    ) -> Answer:
+        """The best answer within `time_limit` s and relative `gap`.
+
+        Ctrl-C returns the best answer so far, if there is one; the worker is closed
+        then, as it is when a solver overruns its limit.
+
+        Raises:
+            ValueError: unknown solver, or one that cannot treat whole variables.
+            KeyboardInterrupt: on Ctrl-C before a first answer.
+            RuntimeError: the child died (its own message is on stderr).
+        """
+        _check(model, solver)
+        order = (model, solver, time_limit, seed, gap)
+        best: Answer | None = None
+        expired = threading.Event()
+        timer = threading.Timer(time_limit + _GRACE, self._expire, [expired])
+        timer.daemon = True
+        timer.start()
+        try:
+            _send(self._child.stdin, order)
+            for answer, final in self._answers():
+                if answer.values is not None:
+                    best = answer
+                if final:
+                    return answer
+                if watch is not None:
+                    watch(Progress(answer.seconds, answer.objective, answer.bound))
+        except KeyboardInterrupt:
+            self.close()
+            if best is None:
+                raise
+            return dataclasses.replace(best, interrupted=True)
+        finally:
+            timer.cancel()
+        code = self._child.wait()
+        self.close()
+        if not expired.is_set():
+            raise RuntimeError(f"solver {solver} ended with status {code}")
+        return best or Answer("unknown", None, None, None, time_limit)
+
+    def _expire(self, expired: threading.Event) -> None:
+        """End a child that does not keep its time limit."""
+        expired.set()
+        self._child.kill()
+
+    def _answers(self) -> Iterator[tuple[Answer, bool]]:
+        """Answers as the child finds them, each with whether it is the last."""
+        pipe = self._child.stdout
+        assert pipe is not None
+        while True:
+            try:
+                yield pickle.load(pipe)
+            except (EOFError, pickle.UnpicklingError):
+                return
+
+
+@contextlib.contextmanager
+def worker() -> Iterator[Worker]:
+    """A child process for the solves within."""
+    child = Worker()
+    try:
+        yield child
+    finally:
+        child.close()
+
+
+def solve(
+    model: LinearModel,
+    solver: str = "cp-sat",
+    *,
+    time_limit: float = 3600.0,
+    seed: int = 0,
+    gap: float = 0.0,
+    watch: Watch | None = None,
+) -> Answer:
+    """`Worker.solve` in a child of its own."""
+    with worker() as child:
+        return child.solve(
+            model, solver, time_limit=time_limit, seed=seed, gap=gap, watch=watch
+        )
+
+
+def _check(model: LinearModel, solver: str) -> None:
+    if solver not in SOLVERS:
+        raise ValueError(
+            f"`solver` is {solver}; allowed are {', '.join(SOLVERS)}; leave it out to "
+            "have it chosen."
+        )
+    if model.whole.any() and solver in ("glop", "pdlp"):
+        raise ValueError(
+            f"`solver` is {solver}, which has no whole variables; take cp-sat, highs "
+            "or scip."
+        )
+    if solver == "cp-sat" and not model.whole.all():
+        raise ValueError(
+            "`solver` is cp-sat, which has whole variables alone; take glop, pdlp, "
+            "highs or scip."
+        )
+
+
+def _send(pipe: IO[bytes] | None, order: Any) -> None:
+    assert pipe is not None
+    # A child that died is noticed when its answers end.
+    with contextlib.suppress(BrokenPipeError):
+        pickle.dump(order, pipe, protocol=pickle.HIGHEST_PROTOCOL)
+        pipe.flush()
+
+
+def parent_pipes() -> tuple[IO[bytes], IO[bytes]]:
+    """Binary input and output of the child; what solvers print goes to stderr."""
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return sys.stdin.buffer, out

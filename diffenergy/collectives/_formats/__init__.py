@@ -1,0 +1,1 @@
+"""Schedules in files: our JSON, published TE-CCL results, MSCCL XML."""

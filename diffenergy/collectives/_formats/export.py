@@ -1,0 +1,322 @@
+"""Sends as JSON and CSV, and schedules back from our own JSON."""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from .._demand.demand import COLLECTIVES, Collective, Demand
+from .._demand.demands import collective_name, demand
+from .._machine.topology import Topology
+from .._machine.topology_files import load_topology
+from .._schedule.schedule import Schedule, Sends
+from .._verify.violation import Violation
+from .._what_if.what_if import disable, scale
+from .published import read_json
+
+_WHOLE: Final = 1e-6
+"""Bytes that a send may lack, as a share of its block, and still be called whole."""
+_MOST_BYTES: Final = 1e18
+COLUMNS: Final = ("chunk", "source", "from", "to", "start_s", "end_s", "bytes")
+"""Of the CSV of sends."""
+
+
+def sends_json(schedule: Schedule) -> list[dict[str, Any]]:
+    """Sends in order of their starts: `chunk, source, link [from, to], start_s, end_s`,
+    and `bytes` where a send is a part of its block."""
+    return [
+        {
+            "chunk": chunk,
+            "source": source,
+            "link": [begin, end],
+            "start_s": start,
+            "end_s": last,
+        }
+        | ({} if whole else {"bytes": size})
+        for chunk, source, begin, end, start, last, size, whole in _rows(schedule)
+    ]
+
+
+def sends_csv(schedule: Schedule) -> str:
+    """Sends as CSV with the columns `COLUMNS`; bytes always."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(row[:-1] for row in _rows(schedule))
+    return text.getvalue()
+
+
+def _rows(schedule: Schedule) -> Iterable[tuple]:
+    """Columns of `COLUMNS` and whether the block is whole, by start."""
+    sends, wanted, topology = schedule.sends, schedule.demand, schedule.topology
+    names = [node.name for node in topology.nodes]
+    order = np.lexsort((sends.block, sends.link, sends.end, sends.start))
+    block, link = sends.block[order], sends.link[order]
+    size = sends.bytes[order]
+    return zip(
+        wanted.chunk[block].tolist(),
+        [names[n] for n in wanted.source[block].tolist()],
+        [names[n] for n in topology.sources[link].tolist()],
+        [names[n] for n in topology.targets[link].tolist()],
+        sends.start[order].tolist(),
+        sends.end[order].tolist(),
+        size.tolist(),
+        (size >= wanted.size[block] * (1 - _WHOLE)).tolist(),
+        strict=True,
+    )
+
+
+def demand_json(schedule: Schedule) -> list[dict[str, Any]]:
+    """Blocks of a demand that no collective's name says (uneven, custom, tenants):
+    `chunk, source, bytes, wanted [names]`, of sums also `parts [names]`."""
+    wanted = schedule.demand
+    names = np.array([node.name for node in schedule.topology.nodes])
+    return [
+        {
+            "chunk": int(wanted.chunk[block]),
+            "source": str(names[wanted.source[block]]),
+            "bytes": float(wanted.size[block]),
+            "wanted": names[wanted.wanted[block]].tolist(),
+        }
+        | ({"parts": names[wanted.parts[block]].tolist()} if wanted.reduces else {})
+        for block in range(len(wanted.size))
+    ]
+
+
+def read_schedule_json(
+    path: Path | str, topology: Topology | None = None, table: Any = None
+) -> Schedule:
+    """The schedule in a JSON file as `collective --json` writes it.
+
+    Keys read: `collective, size_bytes, chunks, sends`, and `topology` if none is given,
+    with `latency_s`, `disable` and `scale` where the machine was changed; `epoch_s,
+    epochs, root`; `demand` (see `demand_json`) instead of what the collective's name
+    says. `table`: what the file holds, if it has been read.
+
+    Raises `Violation` for sends over links or of blocks that do not exist, `ValueError`
+    for all that cannot be read.
+    """
+    table = read_json(path) if table is None else table
+    if not isinstance(table, Mapping) or not isinstance(table.get("sends"), list):
+        raise ValueError(
+            f"`{path}` has no list `sends`; give JSON of `collective --json` for one "
+            "size, without --no-sends."
+        )
+    rows = _checked(table["sends"], str(path))
+    topology = _topology(table, str(path)) if topology is None else topology
+    blocks = _demand(table, topology, rows, str(path))
+    sends = _sends(rows, topology, blocks)
+    epoch, epochs = table.get("epoch_s"), table.get("epochs")
+    return Schedule(
+        topology,
+        blocks,
+        sends,
+        float(epoch) if isinstance(epoch, int | float) else None,
+        epochs if isinstance(epochs, int) else None,
+    )
+
+
+_Row = tuple[int, str, str, str, float, float, float | None]
+"""Chunk, source, from, to, start, end (s), bytes if only a part."""
+
+
+def _checked(rows: list[Any], path: str) -> list[_Row]:
+    """Sends with their types right."""
+    found: list[_Row] = []
+    for n, row in enumerate(rows):
+        try:
+            begin, end = row["link"]
+            if int(row["chunk"]) != row["chunk"]:
+                raise ValueError("chunk")
+            part = row.get("bytes")
+            found.append(
+                (
+                    int(row["chunk"]),
+                    str(row["source"]),
+                    str(begin),
+                    str(end),
+                    float(row["start_s"]),
+                    float(row["end_s"]),
+                    None if part is None else float(part),
+                )
+            )
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:
+            raise ValueError(
+                f"`sends[{n}]` of `{path}` is {row!r:.80}; a send has chunk, source, "
+                "link [from, to], start_s and end_s."
+            ) from error
+    return found
+
+
+def _topology(table: Mapping[str, Any], path: str) -> Topology:
+    name = table.get("topology")
+    if not isinstance(name, str):
+        raise ValueError(f"`{path}` names no `topology`; give --topology NAME.")
+    latency = table.get("latency_s")
+    if not isinstance(latency, int | float | None):
+        raise ValueError(f"`latency_s` of `{path}` is {latency!r}; give s.")
+    gpu = table.get("gpu")
+    topology = load_topology(
+        name,
+        None if latency is None else float(latency),
+        gpu if isinstance(gpu, str) else None,
+    )
+    for pair in _texts(table, "disable", path):
+        topology = disable(topology, pair)
+    for change in _texts(table, "scale", path):
+        topology = scale(topology, change)
+    return topology
+
+
+def _texts(table: Mapping[str, Any], key: str, path: str) -> list[str]:
+    """A list of texts, empty if there is none."""
+    found = table.get(key)
+    if found is None:
+        return []
+    if not isinstance(found, list) or not all(isinstance(x, str) for x in found):
+        raise ValueError(f"`{key}` of `{path}` is {found!r:.60}; give a list of texts.")
+    return found
+
+
+def _demand(
+    table: Mapping[str, Any], topology: Topology, rows: list[_Row], path: str
+) -> Demand:
+    """What was asked for: `demand`, or what the collective's name says."""
+    kind = collective_name(str(table.get("collective")))
+    try:
+        if table.get("demand") is not None:
+            return _listed(kind, table["demand"], topology)
+        size, chunks = float(table["size_bytes"]), int(table.get("chunks") or 1)
+    except Violation:
+        raise
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise ValueError(
+            f"`{path}` lacks {error} or has it wrong; it needs collective, size_bytes "
+            "and chunks."
+        ) from error
+    root = table.get("root")
+    if root is None:
+        root = _root(kind, topology, rows)
+    elif not isinstance(root, int | str):
+        raise ValueError(f"`root` of `{path}` is {root!r}; give the name of a GPU.")
+    return demand(kind, topology, size, chunks, root)
+
+
+def _root(kind: Collective, topology: Topology, rows: list[_Row]) -> str | int:
+    """Root as the sends show it: their one source; of a gather the GPU that is none."""
+    sources = {row[1] for row in rows}
+    if kind == "gather":
+        others = [
+            topology.nodes[n].name
+            for n in topology.gpus
+            if topology.nodes[n].name not in sources
+        ]
+        return others[0] if len(others) == 1 else 0
+    return next(iter(sources)) if len(sources) == 1 else 0
+
+
+def _listed(kind: Collective, rows: list[Any], topology: Topology) -> Demand:
+    """A demand from its JSON."""
+
+    def mask(key: str) -> np.ndarray:
+        grid = np.zeros((len(rows), len(topology.nodes)), bool)
+        for block, row in enumerate(rows):
+            for name in row.get(key, ()):
+                grid[block, _node(topology, str(name))] = True
+        return grid
+
+    return Demand(
+        kind if kind in COLLECTIVES else "custom",
+        np.array([_node(topology, str(row["source"])) for row in rows], int),
+        np.array([int(row["chunk"]) for row in rows], int),
+        np.array([_bytes(row["bytes"]) for row in rows], float),
+        mask("wanted"),
+        mask("parts"),
+    )
+
+
+def _bytes(value: Any) -> float:
+    """Size of a block, B."""
+    size = float(value)
+    if not 0 < size < _MOST_BYTES:
+        raise ValueError(f"`bytes` of the demand is {size:g}; give a number above 0.")
+    return size
+
+
+def _node(topology: Topology, name: str) -> int:
+    if name not in topology.index:
+        raise Violation(f"`{name}` is no node of {topology.name}.")
+    return topology.index[name]
+
+
+def _sends(rows: list[_Row], topology: Topology, blocks: Demand) -> Sends:
+    names = [node.name for node in topology.nodes]
+    links = {
+        (names[a], names[b]): n
+        for n, (a, b) in enumerate(
+            zip(topology.sources.tolist(), topology.targets.tolist(), strict=True)
+        )
+    }
+    numbers = {
+        (names[s], c): n
+        for n, (s, c) in enumerate(
+            zip(blocks.source.tolist(), blocks.chunk.tolist(), strict=True)
+        )
+    }
+    for n, row in enumerate(rows):
+        if (row[2], row[3]) not in links:
+            raise Violation(
+                f"send {n} uses {row[2]}->{row[3]}, which is no link of "
+                f"{topology.name}."
+            )
+        if (row[1], row[0]) not in numbers:
+            raise Violation(
+                f"send {n} carries chunk {row[0]} of {row[1]}, which nobody wants."
+            )
+    block = np.array([numbers[row[1], row[0]] for row in rows], int)
+    start = np.array([row[4] for row in rows], float)
+    link = np.array([links[row[2], row[3]] for row in rows], int)
+    size = [
+        blocks.size[b] if r[6] is None else r[6]
+        for b, r in zip(block, rows, strict=True)
+    ]
+    return Sends(
+        block,
+        link,
+        start,
+        np.array([row[5] for row in rows], float),
+        np.array(size, float),
+        way_out(blocks, block, start, topology.sources[link]),
+    )
+
+
+def way_out(
+    blocks: Demand,
+    block: Int[np.ndarray, " send"],
+    start: Float[np.ndarray, " send"],
+    sender: Int[np.ndarray, " send"],
+) -> Int[np.ndarray, " send"]:
+    """Phases of sends: 1 from when the source of a sum first sends it, since every
+    summand must have come by then; 0 before, and for what is no sum."""
+    if not blocks.reduces:
+        return np.zeros(len(block), int)
+    first = np.full(len(blocks.size), np.inf)
+    own = sender == blocks.source[block]
+    np.minimum.at(first, block[own], start[own])
+    return (start >= first[block]).astype(int)

@@ -1,0 +1,1 @@
+"""List scheduling: good schedules fast, for every collective."""

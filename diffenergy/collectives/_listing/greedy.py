@@ -1,0 +1,305 @@
+"""`greedy`: a schedule by randomised list scheduling, for every collective.
+
+Blocks with several takers are scheduled on the time-expanded network, in epochs or in
+continuous time; blocks with one taker by queues in continuous time. Sums are what
+spreads on the reversed machine, reversed in time; an all-reduce spreads each sum as
+soon as it is there. The schedule is then re-timed with real rates and latencies.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from .._demand.demand import Demand
+from .._machine.epochs import EpochModel, epoch_model
+from .._machine.routes import Clock, distances, epoch_clock, routes, second_clock
+from .._machine.topology import Topology
+from .._schedule.prune import prune
+from .._schedule.schedule import Schedule, Sends
+from .._schedule.simulate import retime
+from .balanced_ways import balanced_ways
+from .list_schedule import Aim, Plan, Problem, lanes, list_schedule
+from .planned_queues import planned_schedule
+from .queues import Errands, Trips, queue_schedule
+
+_REPLAYS: Final = 4
+"""Most times that it is timed again."""
+_MOST_PLANNED: Final = 1_000_000
+"""(block, link) pairs of all batches together up to which ways are planned."""
+_QUEUES: Final = 3
+"""Batches with free queues where ways are planned too."""
+_WAYS: Final = 12
+_MOST_TRIED: Final = 200_000
+"""Most sets of ways of which every other batch takes the best, and most (block, link)
+pairs of them together,"""
+_OFF: Final = 0.5
+"""begun from prices that are off by up to this share."""
+_ORDERS: Final = 3
+"""Schedules along them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How long to search: batches of restarts, from `seed` on. One seed gives one
+    answer unless `time_limit` (s) cuts the search short."""
+
+    batches: int = 8
+    restarts: int = 16
+    seed: int = 0
+    time_limit: float = math.inf
+
+
+def greedy(
+    topology: Topology,
+    demand: Demand,
+    tau: float | None = None,
+    bound: int | float = 0.0,
+    effort: Effort | None = None,
+) -> Schedule:
+    """Best schedule found; stops at `bound`.
+
+    Args:
+        tau: length of an epoch, s; None to work in continuous time. Demands with one
+            taker a block always are.
+        bound: least finish possible, in epochs if `tau` is given, else in s.
+
+    Raises:
+        ValueError: a block cannot reach one of its takers.
+    """
+    effort = effort or Effort()
+    _check(topology, demand)
+    if not demand.reduces and (demand.wanted.sum(1) <= 1).all():
+        return _one_taker(topology, demand, bound, effort)
+    largest = float(demand.size.max())
+    model = epoch_model(topology, largest, tau) if tau else None
+    ends = time.monotonic() + effort.time_limit
+    best: tuple[float, Sends] | None = None
+    for batch in range(effort.batches):
+        seed = effort.seed * effort.batches + batch
+        limit = np.inf if best is None else best[0]
+        aim = Aim(effort.restarts, seed, limit, float(bound))
+        found = _attempt(topology, demand, model, aim)
+        if found is not None and (best is None or found[0] < best[0]):
+            best = found
+        if best is not None and best[0] <= bound * (1 + 1e-9):
+            break
+        if time.monotonic() > ends and best is not None:
+            break
+    if best is None:
+        raise ValueError(
+            f"`demand` was not met on `topology` {topology.name} by list scheduling; "
+            "use another method."
+        )
+    epochs = round(best[0]) if tau else None
+    return _tightened(prune(retime(Schedule(topology, demand, best[1], tau, epochs))))
+
+
+def _tightened(schedule: Schedule) -> Schedule:
+    """Replayed while that helps: what arrives first, and what feeds a way out of a
+    switch, can change with the times."""
+    finish = float(schedule.sends.end.max())
+    for _ in range(_REPLAYS):
+        again = retime(schedule)
+        sooner = float(again.sends.end.max())
+        if not sooner < finish * (1 - 1e-9):
+            break
+        schedule, finish = again, sooner
+    return schedule
+
+
+def _check(topology: Topology, demand: Demand) -> None:
+    """Refuse what no schedule can do."""
+    clock = second_clock(topology, 1.0)
+    way = distances(topology, clock)
+    gone = np.isinf(way[demand.source]) & demand.wanted
+    short = np.isinf(way[:, demand.source].T) & demand.parts
+    for what, rows in (("source", gone), ("taker", short)):
+        if rows.any():
+            block, node = np.argwhere(rows)[0]
+            here = topology.nodes[demand.source[block]].name
+            there = topology.nodes[node].name
+            pair = (here, there) if what == "source" else (there, here)
+            raise ValueError(
+                f"`topology` {topology.name} has no way from {pair[0]} to {pair[1]} "
+                f"for chunk {demand.chunk[block]}; add links or change the demand."
+            )
+
+
+def _one_taker(
+    topology: Topology, demand: Demand, bound: int | float, effort: Effort
+) -> Schedule:
+    """Queues in continuous time, a batch for each seed; after the first also along ways
+    that share the links out evenly."""
+    live = np.flatnonzero(demand.wanted.any(1))
+    errands = Errands(
+        demand.source[live], demand.wanted[live].argmax(1), demand.size[live]
+    )
+    ends = time.monotonic() + effort.time_limit
+    best = queue_schedule(topology, errands, effort.seed * effort.batches)
+    planned = round(_MOST_PLANNED / max(1, len(live) * len(topology.links)))
+    for batch in range(1, effort.batches):
+        if best.finish <= bound * (1 + 1e-9) or time.monotonic() > ends:
+            break
+        seed = effort.seed * effort.batches + batch
+        found = [best]
+        if batch <= planned:
+            found += _along_ways(topology, errands, seed, best.finish)
+        if batch < _QUEUES or batch > planned:
+            found.append(queue_schedule(topology, errands, seed))
+        best = min(found, key=lambda trips: trips.finish)
+    block = live[best.block]
+    size = demand.size[block]
+    took = size / topology.rates[best.link] + topology.latencies[best.link]
+    phase = np.zeros(len(block), int)
+    sends = Sends(block, best.link, best.start, best.start + took, size, phase)
+    return retime(Schedule(topology, demand, sends))
+
+
+def _along_ways(
+    topology: Topology, errands: Errands, seed: int, limit: float
+) -> Iterator[Trips]:
+    """Schedules along the best of some sets of ways, if it can end before `limit`."""
+    rng = np.random.default_rng([seed, len(errands.size)])
+    many = _MOST_TRIED // (len(errands.size) * len(topology.links))
+    tries, off = (1, 0.0) if seed % 2 else (min(max(many, 1), _WAYS), _OFF)
+    choices = []
+    for _ in range(tries):
+        ways = balanced_ways(
+            topology, errands.source, errands.taker, errands.size, rng, off
+        )
+        work = np.zeros(len(topology.links))
+        for way, size in zip(ways, errands.size, strict=True):
+            work[way] += size / topology.rates[way]
+        choices.append((float(work.max()), float(work.sum()), ways))
+    least, _, ways = min(choices)
+    if least < limit:
+        for _ in range(_ORDERS):
+            yield planned_schedule(topology, errands, ways, rng, limit)
+
+
+def _attempt(
+    topology: Topology,
+    demand: Demand,
+    model: EpochModel | None,
+    aim: Aim,
+) -> tuple[float, Sends] | None:
+    """One batch: finish (epochs or s) and sends in s, as the clock has them."""
+    if not demand.reduces:
+        clock = _clock(topology, demand, model)
+        release, free = _fresh(topology, demand, clock)
+        plan = _spread(topology, clock, demand, demand.wanted, release, free, aim)
+        if plan is None:
+            return None
+        return plan.finish, _sends(demand, clock, plan, model, 0)
+    machine = topology.reversed()
+    clock = _clock(machine, demand, model)
+    release, free = _fresh(machine, demand, clock)
+    away = demand.parts.copy()
+    away[np.arange(len(away)), demand.source] = False
+    half = aim
+    if demand.collective == "all_reduce":
+        half = dataclasses.replace(aim, least=0.0)
+    plan = _spread(machine, clock, demand, away, release, free, half)
+    if plan is None:
+        return None
+    length = plan.finish
+    summed = _turn_round(_sends(demand, clock, plan, model, 0), length, model)
+    if demand.collective != "all_reduce":
+        return length, summed
+    begun = np.full(len(demand.size), length)
+    np.minimum.at(begun, plan.block, plan.start)
+    release = np.where(np.isfinite(release), length - begun, np.inf)
+    used = np.full(len(topology.links), length)
+    np.minimum.at(used, plan.link, plan.start)
+    forward = _clock(topology, demand, model)
+    _, free = _fresh(topology, demand, forward)
+    free = free + np.where(used < length, length - used, 0.0)[:, None]
+    plan = _spread(topology, forward, demand, demand.wanted, release, free, aim)
+    if plan is None:
+        return None
+    spread = _sends(demand, forward, plan, model, 1)
+    both = (
+        np.append(getattr(summed, field.name), getattr(spread, field.name))
+        for field in dataclasses.fields(Sends)
+    )
+    return max(plan.finish, length), Sends(*both)
+
+
+def _clock(topology: Topology, demand: Demand, model: EpochModel | None) -> Clock:
+    largest = float(demand.size.max())
+    if model is None:
+        return second_clock(topology, largest)
+    return epoch_clock(epoch_model(topology, largest, model.tau))
+
+
+def _fresh(
+    topology: Topology, demand: Demand, clock: Clock
+) -> tuple[Float[np.ndarray, "node block"], Float[np.ndarray, "link lane"]]:
+    """Every block at home and every lane free."""
+    count = len(demand.size)
+    release = np.full((len(topology.nodes), count), np.inf)
+    release[demand.source, np.arange(count)] = 0.0
+    return release, lanes(clock, count)
+
+
+def _spread(
+    topology: Topology,
+    clock: Clock,
+    demand: Demand,
+    wanted: Bool[np.ndarray, "block node"],
+    release: Float[np.ndarray, "node block"],
+    free: Float[np.ndarray, "link lane"],
+    aim: Aim,
+) -> Plan | None:
+    useful = _useful(topology, clock, demand.source, wanted)
+    problem = Problem(
+        topology, clock, routes(topology, clock), release, wanted.T, useful, free
+    )
+    return list_schedule(problem, aim)
+
+
+def _useful(
+    topology: Topology,
+    clock: Clock,
+    source: Int[np.ndarray, " block"],
+    wanted: Bool[np.ndarray, "block node"],
+) -> Bool[np.ndarray, "node block"]:
+    """GPUs that want a block, or on a quickest way to one that does."""
+    useful = wanted.T.copy()
+    others = topology.stores & ~wanted.all(0)
+    if useful[topology.gpus].sum() >= (len(topology.gpus) - 1) * len(source):
+        return useful
+    way = distances(topology, clock)
+    for node in np.flatnonzero(others):
+        through = way[source, node][:, None] + way[node]
+        on = (through <= way[source] * (1 + 1e-9)) & wanted
+        useful[node] |= on.any(1)
+    return useful
+
+
+def _sends(
+    demand: Demand, clock: Clock, plan: Plan, model: EpochModel | None, phase: int
+) -> Sends:
+    """The plan's sends in s, each as long as the clock says."""
+    unit = model.tau if model else 1.0
+    end = plan.start + clock.arrive[plan.link]
+    return Sends(
+        plan.block,
+        plan.link,
+        plan.start * unit,
+        end * unit,
+        demand.size[plan.block],
+        np.full(len(plan.block), phase),
+    )
+
+
+def _turn_round(sends: Sends, length: float, model: EpochModel | None) -> Sends:
+    """The same sends backwards in time: from end to start."""
+    whole = length * (model.tau if model else 1.0)
+    start = np.maximum(whole - sends.end, 0.0)  # below 0 by rounding alone
+    return dataclasses.replace(sends, start=start, end=whole - sends.start)

@@ -1,0 +1,1 @@
+"""Machines: GPUs, switches and NICs joined by links; their files; ways through them."""

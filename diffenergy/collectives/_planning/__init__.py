@@ -1,0 +1,1 @@
+"""From a demand to a verified schedule with its bound: methods in turn."""

@@ -1,0 +1,294 @@
+"""Attempts at a schedule, one after the other, as the methods make them."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+
+from .._bounds.bounds import cut_bound, epoch_bound
+from .._bounds.flow_bound import flow_bound
+from .._demand.demand import Demand
+from .._demand.orbits import Symmetry, symmetries
+from .._exact.epoch_schedule import Found, run_epochs
+from .._exact.lp import lp
+from .._exact.milp import least_finish
+from .._exact.reach import reach
+from .._exact.rounds import rounds
+from .._exact.solver import Progress
+from .._listing.greedy import Effort, greedy
+from .._machine.epochs import EpochModel, epoch_length, epoch_model
+from .._machine.topology import Topology
+from .._schedule.prune import prune
+from .._schedule.schedule import Schedule
+from .._schedule.simulate import retime
+from .._schedule.turning import reduction
+from .._standard.baselines import MOST_SENDS, baselines
+from .search import COARSE, Plan, Task, better, in_epochs
+
+_MOST_CHOICES: Final = 3e6
+"""(block, link, epoch) above which `auto` leaves integer search out."""
+_MOST_FLOWS: Final = 1e5
+"""(source, link, epoch) above which `auto` leaves the linear program out."""
+_MOST_SENDS: Final = 6_000
+"""Sends above which standard algorithms are not tried on what is certain anyway."""
+_MOST_NODES: Final = 300
+"""Nodes above which cuts are not looked for (one max-flow for each GPU)."""
+_GREEDY_SHARE: Final = 0.3
+"""Of the time limit for list scheduling before a solver has its turn."""
+_MOST_FINE: Final = 2e4
+"""The same for short epochs."""
+_FINER: Final = 4
+"""Short epochs in one of the fastest link."""
+_WHOLE: Final = "cp-sat"
+_FLOWS: Final = "glop"
+
+Watch = Callable[[str, Progress | None], None]
+"""Called with what is being tried, and with where its solver stands."""
+
+
+def attempts(task: Task, watch: Watch) -> Iterator[Plan]:
+    """Schedules, one after the other, as the method makes them."""
+    method = task.search.method
+    if method in ("auto", "greedy"):
+        yield from _listed(task, watch)
+    if method == "milp":
+        yield from _integer(task, watch, task.search.solver)
+    if method == "lp":
+        yield from _flows(task, watch, task.search.solver)
+    if method == "rounds":
+        yield from _rounds(task, watch)
+    if method != "auto":
+        return
+    yield from _standard(task, watch)
+    yield from _bounded(task, watch)
+    if task.single and task.model is not None:
+        if _flow_count(task, task.model) <= _MOST_FLOWS:
+            yield from _flows(task, watch, None)
+    if task.single:
+        yield from _fine_flows(task, watch)
+    if not task.single and task.spread is not None and task.model is not None:
+        yield from _integer(task, watch, None)
+    coarse = task.best is not None and task.best.gap > COARSE
+    if task.in_time and not task.single and task.model is not None and coarse:
+        watch("list scheduling in continuous time", None)
+        schedule = _greedy(task, None, task.bound)
+        yield task.plan(in_epochs(schedule, task.model), "greedy")
+
+
+def _listed(task: Task, watch: Watch) -> Iterator[Plan]:
+    """List scheduling; its epochs, of single-taker blocks those of a flow."""
+    watch("list scheduling", None)
+    if not task.single and task.model is not None and task.least is not None:
+        yield task.plan(_greedy(task, task.model.tau, task.least), "greedy")
+        return
+    schedule = _greedy(task, None, task.bound)
+    yield task.plan(in_epochs(schedule, task.model), "greedy")
+
+
+def _standard(task: Task, watch: Watch) -> Iterator[Plan]:
+    """Ring, tree and the like, which may be best where all is regular."""
+    watch("standard algorithms", None)
+    certain = task.best is not None and task.best.certified
+    most_sends = _MOST_SENDS if certain else MOST_SENDS
+    task.standard = baselines(task.topology, task.demand, most_sends)
+    best: Plan | None = None
+    for name, found in task.standard.found.items():
+        plan = task.plan(in_epochs(found.schedule, task.model), name)
+        kept = best is not None and not better(plan, best, task.in_time)
+        best = best if kept else plan
+    if best is not None:
+        yield best
+
+
+def _bounded(task: Task, watch: Watch) -> Iterator[Plan]:
+    """The bound by prices of the links for blocks with one taker, else by cuts."""
+    if task.best is None:
+        return
+    if task.single:
+        watch("bound by link prices", None)
+        limit = task.left()
+        bound = flow_bound(task.demand, task.topology, time_limit=limit).seconds
+    elif len(task.topology.nodes) <= _MOST_NODES:
+        watch("bound by cuts", None)
+        bound = cut_bound(task.demand, task.topology)
+    else:
+        return
+    if bound > task.bound:
+        task.bound = float(bound)
+        yield dataclasses.replace(task.best, bound=task.bound)
+
+
+def _greedy(task: Task, tau: float | None, bound: int | float) -> Schedule:
+    share = 1.0 if task.search.method == "greedy" else _GREEDY_SHARE
+    effort = Effort(seed=task.search.seed, time_limit=task.left() * share)
+    return greedy(task.topology, task.demand, tau, bound, effort)
+
+
+def _integer(task: Task, watch: Watch, solver: str | None) -> Iterator[Plan]:
+    """Symmetric search, largest group first, then search without symmetry, for fewer
+    epochs than the best so far."""
+    model, machine, spread = _epochs_of(task, "milp")
+    for symmetry in _groups(task, machine, spread):
+        best = task.best
+        known = best.fewest if best is not None else None
+        low, high = task.least, task.search.horizon
+        high = known - 1 if known is not None else high
+        size = symmetry.size if symmetry is not None else 1
+        choices = _choices(machine, spread, model, low or 0) / size
+        if task.search.method == "auto" and choices > _MOST_CHOICES:
+            continue
+        kind = f"of symmetry {size} " if size > 1 else ""
+        stage = f"integer search {kind}from {low} epochs on"
+        watch(stage, None)
+        found = least_finish(
+            machine,
+            spread,
+            model,
+            low=low or 0,
+            high=high,
+            symmetry=symmetry,
+            solver=solver or _WHOLE,
+            time_limit=task.left() * (0.5 if symmetry is not None else 1.0),
+            seed=task.search.seed,
+            watch=lambda progress, stage=stage: watch(stage, progress),
+        )
+        task.seconds += found.seconds
+        yield from _proven(task, found, symmetry is None)
+        if found.schedule is not None:
+            whole = prune(run_epochs(found.schedule, model))
+            yield task.plan(_turned(task, whole), "milp", solver or _WHOLE)
+
+
+def _groups(task: Task, machine: Topology, spread: Demand) -> Iterator[Symmetry | None]:
+    """The largest group of symmetries, then none, as long as fewer epochs may do."""
+    found: list[Symmetry | None] = [None]
+    for number in range(2):
+        best = task.best
+        if best is not None and best.least_epochs:
+            return
+        if number == 0:
+            found = [*symmetries(machine, spread)[:1], None]
+        if number < len(found):
+            yield found[number]
+
+
+def _proven(task: Task, found: Found, exact: bool) -> Iterator[Plan]:
+    """A horizon that is proven too short raises the bound of the best so far."""
+    if exact and found.infeasible_at and task.least is not None:
+        task.least = max(task.least, found.infeasible_at + 1)
+        if task.best is not None:
+            yield dataclasses.replace(task.best, epoch_bound=task.least)
+
+
+def _choices(
+    machine: Topology, spread: Demand, model: EpochModel, horizon: int
+) -> float:
+    """(block, link, epoch) that a send could have."""
+    reached = reach(machine, spread, model.hop, horizon)
+    return float(np.maximum(reached.last - reached.first + 1, 0).sum(dtype=float))
+
+
+def _turned(task: Task, schedule: Schedule) -> Schedule:
+    """The schedule of the demand itself, as early as can be."""
+    if not task.demand.reduces:
+        return schedule
+    turned = reduction(task.topology, task.demand, schedule)
+    return retime(turned)
+
+
+def _epochs_of(task: Task, method: str) -> tuple[EpochModel, Topology, Demand]:
+    """Model, machine and demand that a search in epochs works on."""
+    if task.machine is None or task.spread is None:
+        raise ValueError(
+            f"`method` is {method}, which has no model of an all_reduce; take auto or "
+            "greedy, or plan reduce_scatter and all_gather one by one."
+        )
+    if task.model is None:
+        raise ValueError(
+            f"`method` is {method}, which needs chunks of one size; take auto or "
+            "greedy."
+        )
+    return task.model, task.machine, task.spread
+
+
+def _flow_count(task: Task, model: EpochModel) -> float:
+    """(source, link, epoch) of the linear program."""
+    sources = len(np.unique(task.demand.source))
+    horizon = epoch_bound(task.demand, task.topology, model, whole=False)
+    return float(sources * len(task.topology.links) * horizon)
+
+
+def _flows(task: Task, watch: Watch, solver: str | None) -> Iterator[Plan]:
+    """The linear program, from the bound on."""
+    model, machine, spread = _epochs_of(task, "lp")
+    stage = f"linear program from {task.least} epochs on"
+    watch(stage, None)
+    low = epoch_bound(task.demand, task.topology, model, whole=False)
+    best = task.best.fewest if task.best is not None else None
+    found = lp(
+        machine,
+        spread,
+        model,
+        low=low,
+        high=best if best is not None else task.search.horizon,
+        solver=solver or _FLOWS,
+        time_limit=task.left(),
+        watch=lambda progress: watch(stage, progress),
+    )
+    task.seconds += found.seconds
+    if found.schedule is None:
+        return
+    if found.status == "optimal" and found.schedule.epochs is not None:
+        task.least = found.schedule.epochs
+    whole = run_epochs(found.schedule, model, parts=True)
+    yield task.plan(whole, "lp", solver or _FLOWS)
+
+
+def _fine_flows(task: Task, watch: Watch) -> Iterator[Plan]:
+    """The linear program in epochs so short that parts of chunks hardly wait for
+    them."""
+    best = task.best
+    if not task.in_time or best is None:
+        return
+    chunk = float(task.demand.size.max())
+    tau = epoch_length(task.topology, chunk) / _FINER
+    fine = epoch_model(task.topology, chunk, tau)
+    if best.gap <= COARSE or _flow_count(task, fine) > _MOST_FINE:
+        return
+    watch("linear program in short epochs", None)
+    low = epoch_bound(task.demand, task.topology, fine, whole=False)
+    found = lp(
+        task.topology,
+        task.demand,
+        fine,
+        low=low,
+        high=int(best.finish / fine.tau) + 1,
+        time_limit=task.left(),
+        watch=lambda progress: watch("linear program in short epochs", progress),
+    )
+    task.seconds += found.seconds
+    if found.schedule is not None:
+        whole = run_epochs(found.schedule, fine, parts=True)
+        whole = dataclasses.replace(whole, epoch=None, epochs=None)
+        yield task.plan(whole, "lp", _FLOWS)
+
+
+def _rounds(task: Task, watch: Watch) -> Iterator[Plan]:
+    """Time partitioning."""
+    model, machine, spread = _epochs_of(task, "rounds")
+    watch("rounds", None)
+    found = rounds(
+        machine,
+        spread,
+        model,
+        high=task.search.horizon,
+        solver=task.search.solver or _WHOLE,
+        time_limit=task.left(),
+        seed=task.search.seed,
+        watch=lambda progress: watch("rounds", progress),
+    )
+    task.seconds += found.seconds
+    if found.schedule is not None:
+        whole = prune(run_epochs(found.schedule, model))
+        yield task.plan(_turned(task, whole), "rounds", task.search.solver or _WHOLE)

@@ -1,0 +1,275 @@
+"""`Search`, `Plan` and `Task`: what to look for, what was found, and all in between."""
+
+import dataclasses
+import time
+from typing import Final, Literal, get_args
+
+import numpy as np
+
+from .._bounds.bounds import epoch_bound, second_bound
+from .._demand.demand import Demand
+from .._exact.solver import SOLVERS
+from .._machine.epochs import EpochModel, epoch_length, epoch_model
+from .._machine.topology import Topology
+from .._schedule.flow_epochs import flow_epochs
+from .._schedule.schedule import Schedule
+from .._schedule.turning import spread_of
+from .._schedule.whole_epochs import whole_epochs
+from .._standard.baselines import Baselines
+from .._verify.verify import verify
+
+Method = Literal["auto", "milp", "lp", "rounds", "greedy"]
+METHODS: Final[tuple[Method, ...]] = get_args(Method)
+MET: Final = 1e-9
+"""Relative distance from a bound at which it is met."""
+COARSE: Final = 0.02
+"""Share of the bound above which epochs may be what holds a schedule up."""
+CONTINUOUS: Final = "continuous"
+"""Instead of a length: no epochs."""
+_ODD: Final = 1e4
+"""Factor between an epoch and the usual one that makes no sense any more."""
+_WHOLE_BLOCK: Final = 1 - 1e-6
+"""Share of a block that counts as all of it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """How to look for a schedule.
+
+    `epoch`: `fastest`, `slowest` (what a chunk takes on such a link), s, or
+    `continuous`: no epochs. None: the earliest finish, and the fewest of the fastest
+    epochs, if need be of two schedules. `solver`: None for the method's own.
+    `time_limit`: s, in all. `gap`: stop within this share of the bound. `horizon`: most
+    epochs allowed.
+    """
+
+    method: Method = "auto"
+    epoch: str | float | None = None
+    solver: str | None = None
+    time_limit: float = 10.0
+    gap: float = 0.0
+    horizon: int | None = None
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A verified schedule in continuous time, and what is known about it.
+
+    `method`, `solver`, `solver_seconds`: what found it, wall time in solvers. `finish`,
+    `bound`: s. `schedule.epochs` of `model`; of blocks with one taker what a flow over
+    the same ways takes (`flow_epochs`). `fewest`: epochs of any schedule found, at
+    least `epoch_bound`. `standard`: the standard
+    algorithms, where they were tried. `interrupted`: by Ctrl-C, so that this is the
+    best so far.
+    """
+
+    schedule: Schedule
+    finish: float
+    bound: float
+    method: str
+    model: EpochModel | None = None
+    epoch_bound: int | None = None
+    fewest: int | None = None
+    solver: str | None = None
+    solver_seconds: float = 0.0
+    standard: Baselines | None = None
+    interrupted: bool = False
+
+    @property
+    def gap(self) -> float:
+        """finish / bound - 1, in continuous time."""
+        return float(max(self.finish / self.bound - 1, 0.0)) if self.bound else np.inf
+
+    @property
+    def certified(self) -> bool:
+        """Whether none is shorter: in epochs, or in continuous time."""
+        return self.least_epochs or self.least_time
+
+    @property
+    def least_time(self) -> bool:
+        """Whether no schedule ends sooner in continuous time."""
+        return self.gap <= MET
+
+    @property
+    def least_epochs(self) -> bool:
+        """Whether no schedule takes fewer epochs."""
+        epochs, bound = self.fewest, self.epoch_bound
+        return epochs is not None and bound is not None and epochs <= bound
+
+
+class OutOfReach(ValueError):
+    """The horizon is too short, or nothing was found within it and the time limit."""
+
+
+def in_epochs(schedule: Schedule, model: EpochModel | None) -> Schedule:
+    """With the epochs that it takes, its ways and orders kept: blocks with one taker as
+    a flow, others whole; None of an all-reduce, and without a model."""
+    demand, epochs = schedule.demand, None
+    parts = (
+        schedule.sends.bytes < demand.size[schedule.sends.block] * _WHOLE_BLOCK
+    ).any()
+    if model is not None and not parts:
+        if demand.reduces or (demand.wanted.sum(1) > 1).any():
+            epochs = whole_epochs(schedule, model)
+        else:
+            epochs = flow_epochs(schedule, model)
+    tau = model.tau if model is not None and epochs is not None else None
+    return dataclasses.replace(schedule, epoch=tau, epochs=epochs)
+
+
+def rescheduled(plan: Plan, schedule: Schedule) -> Plan:
+    """The plan with another schedule of its demand, verified, its epochs counted."""
+    schedule = in_epochs(schedule, plan.model)
+    return dataclasses.replace(plan, schedule=schedule, finish=verify(schedule).finish)
+
+
+def better(found: Plan, best: Plan, in_time: bool) -> bool:
+    """The earlier finish; unless `in_time`, fewer epochs before that."""
+    mine, theirs = found.schedule.epochs, best.schedule.epochs
+    if not in_time and mine is not None and theirs is not None and mine != theirs:
+        return mine < theirs
+    return found.finish < best.finish * (1 - MET)
+
+
+def most(a: int | None, b: int | None) -> int | None:
+    """The larger of what is known."""
+    return max((n for n in (a, b) if n is not None), default=None)
+
+
+def least(a: int | None, b: int | None) -> int | None:
+    """The smaller of what is known."""
+    return min((n for n in (a, b) if n is not None), default=None)
+
+
+@dataclasses.dataclass
+class Task:
+    """What all attempts share. Of a reduction `machine` and `spread` are those on
+    which its blocks spread; of an all-reduce there are none."""
+
+    topology: Topology
+    demand: Demand
+    search: Search
+    bound: float
+    single: bool
+    machine: Topology | None
+    spread: Demand | None
+    model: EpochModel | None
+    least: int | None
+    ends: float
+    best: Plan | None = None
+    standard: Baselines | None = None
+    seconds: float = 0.0
+    """In solvers."""
+
+    def left(self) -> float:
+        """s until the time limit."""
+        return max(self.ends - time.monotonic(), 0.1)
+
+    def plan(self, schedule: Schedule, method: str, solver: str | None = None) -> Plan:
+        """The schedule, verified, with its bounds."""
+        finish = verify(schedule).finish
+        return Plan(
+            schedule,
+            finish,
+            self.bound,
+            method,
+            self.model,
+            self.least,
+            schedule.epochs,
+            solver,
+        )
+
+    @property
+    def in_time(self) -> bool:
+        """Whether the finish comes before epochs."""
+        return self.search.epoch in (None, CONTINUOUS) and self.search.horizon is None
+
+    def done(self, best: Plan) -> bool:
+        """Whether there is nothing left to gain."""
+        if best.gap <= max(self.search.gap, MET):
+            return True
+        if self.search.method == "auto" and self.standard is None:
+            return False  # standard algorithms cost next to nothing to try
+        return best.least_epochs and (not self.in_time or best.gap <= COARSE)
+
+    def check_horizon(self) -> None:
+        """Refuse a horizon that the bound rules out."""
+        horizon = self.search.horizon
+        if horizon is None:
+            return
+        if self.model is None or self.least is None:
+            raise ValueError(
+                f"`horizon` is {horizon}, but there are no epochs for blocks of unlike "
+                "size; leave it out."
+            )
+        if horizon < self.least:
+            raise OutOfReach(
+                f"`horizon` is {horizon} epochs of {self.model.tau:.6g} s; at least "
+                f"{self.least} are needed (proven); give more."
+            )
+
+    def check_within(self, best: Plan) -> None:
+        """Refuse what takes longer than the horizon."""
+        horizon, epochs = self.search.horizon, best.fewest
+        if horizon is None or self.model is None:
+            return
+        if epochs is None:
+            epochs = int(np.ceil(best.finish / self.model.tau - MET))
+        if epochs > horizon:
+            low = best.epoch_bound or self.least
+            proven = " (proven)" if low is not None and low > horizon else ""
+            raise OutOfReach(
+                f"`horizon` is {horizon} epochs of {self.model.tau:.6g} s; at least "
+                f"{low} are needed{proven}, and the best schedule found takes {epochs}."
+            )
+
+
+def _epoch(topology: Topology, chunk: float, asked: str | float) -> float:
+    """Length of an epoch, s."""
+    if isinstance(asked, str):
+        return epoch_length(topology, chunk, asked)
+    usual = epoch_length(topology, chunk)
+    if not usual / _ODD <= asked <= usual * _ODD:
+        raise ValueError(
+            f"`epoch` is {asked:g} s; a chunk takes {usual:.6g} s on the fastest link: "
+            f"allowed are {usual / _ODD:.3g} to {usual * _ODD:.3g} s."
+        )
+    return asked
+
+
+def _both_ways(topology: Topology, model: EpochModel, demand: Demand) -> EpochModel:
+    """Of an all-reduce the quicker hops of the machine and its reversal, which have
+    their free exits at other links."""
+    if demand.collective != "all_reduce":
+        return model
+    other = epoch_model(topology.reversed(), model.chunk, model.tau)
+    return dataclasses.replace(model, hop=np.minimum(model.hop, other.hop))
+
+
+def make_task(topology: Topology, demand: Demand, search: Search) -> Task:
+    """Bounds, epochs, and what spreads."""
+    if search.solver is not None and search.solver not in SOLVERS:
+        raise ValueError(
+            f"`solver` is {search.solver}; allowed are {', '.join(SOLVERS)}."
+        )
+    ends = time.monotonic() + search.time_limit
+    single = not demand.reduces and bool((demand.wanted.sum(1) <= 1).all())
+    even = float(np.ptp(demand.size)) <= MET * float(demand.size.max())
+    machine, spread = topology, demand
+    if demand.reduces:
+        both = demand.collective == "all_reduce"
+        machine, spread = (None, None) if both else spread_of(topology, demand)
+    model = least = None
+    if (even or single) and search.epoch != CONTINUOUS:
+        chunk = float(demand.size.max())
+        tau = _epoch(topology, chunk, search.epoch or "fastest")
+        model = epoch_model(machine or topology, chunk, tau)
+        least = epoch_bound(demand, topology, _both_ways(topology, model, demand),
+                            whole=not single)  # fmt: skip
+    # The linear program may cut blocks with one taker into parts.
+    cut = single and search.method in ("auto", "lp")
+    bound = second_bound(demand, topology, whole=not cut)
+    return Task(
+        topology, demand, search, bound, single, machine, spread, model, least, ends
+    )

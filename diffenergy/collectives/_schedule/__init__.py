@@ -1,0 +1,1 @@
+"""Schedules: sends over links, what waits for what, replay at other rates."""

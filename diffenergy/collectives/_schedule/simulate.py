@@ -1,0 +1,137 @@
+"""A schedule run as early as it can: same order on every link, real rates."""
+
+import dataclasses
+from typing import Final
+
+import numpy as np
+from jaxtyping import Float
+
+from .._machine.topology import Topology
+from .feeds import passable
+from .groups import SAME, groups_of
+from .hops import Arrivals
+from .order import Order, Waits, order_by, pairs_of
+from .schedule import Schedule
+
+_NEAR: Final = 1e-14
+"""Share of a start below which it is not later: rounding."""
+
+
+def retime(schedule: Schedule, when: Arrivals | None = None) -> Schedule:
+    """The schedule with every send as early as order and data allow, real rates and
+    latencies; its finish is never later than that of a right `schedule`.
+
+    The starts are the least that fulfil the waits of `order_of`. What a send waits for
+    is what has arrived when it starts now, by the stated ends, or by `when`, s
+    (schedules in epochs round latencies, so that their ends as stated may lie after
+    the sends that pass the data on).
+
+    Raises:
+        ValueError: switches would have to hold data, or pass on what does not come in.
+    """
+    return _ordered(schedule, when)[1] if len(schedule.sends) else schedule
+
+
+def order_of(schedule: Schedule, when: Arrivals | None = None) -> Order:
+    """What must follow what in `schedule`, read off its times as `retime` does.
+
+    Sends on a link follow each other by start, end and block. If that cannot be kept
+    at switches, or sends that overlap on a link end sooner sharing it, they share it.
+
+    Raises:
+        ValueError: as `retime`; or no sends at all.
+    """
+    if not len(schedule.sends):
+        raise ValueError("`schedule` has no sends; give one with at least one.")
+    return _ordered(schedule, when)[0]
+
+
+def _ordered(schedule: Schedule, when: Arrivals | None) -> tuple[Order, Schedule]:
+    """The order, and the schedule that it makes."""
+    pairs, passed = pairs_of(schedule, when)
+    limit = np.inf if when is not None else _last(schedule) * (1 + SAME)
+    found: list[tuple[Order, Schedule]] = []
+    for sharing in (False, True):
+        groups, overlap = groups_of(schedule, when, sharing)
+        for keeping in (False, True):
+            order = order_by(schedule, groups, pairs, passed, keeping)
+            moved = _moved(schedule, order)
+            if moved is not None and passable(moved, passed, SAME * _last(moved)):
+                found.append((order, moved))
+                break
+            if not passed.choice.any():
+                break
+        if found and not overlap and _last(found[0][1]) <= limit:
+            break
+    if not found:
+        raise ValueError(
+            "the order of the sends in `schedule` cannot be kept: switches would have "
+            "to hold data; give one that `verify` finds right."
+        )
+    sooner = len(found) > 1 and _last(found[1][1]) < _last(found[0][1]) * (1 - SAME)
+    return found[1] if sooner else found[0]
+
+
+def _last(schedule: Schedule) -> float:
+    """Last end, s."""
+    return float(schedule.sends.end.max())
+
+
+def _moved(schedule: Schedule, order: Order) -> Schedule | None:
+    """The schedule from the least starts; None if groups wait in a circle."""
+    sends, topology, groups = schedule.sends, schedule.topology, order.groups
+    begin = _starts(topology, order)
+    if begin is None:
+        return None
+    spell = (groups.bytes / topology.rates[groups.link])[groups.group]
+    start = begin[groups.group] + groups.first * spell
+    leaves = begin[groups.group] + groups.until * spell
+    moved = dataclasses.replace(
+        sends, start=start, end=leaves + topology.latencies[sends.link]
+    )
+    return dataclasses.replace(schedule, sends=moved)
+
+
+def _gaps(
+    waits: Waits,
+    spell: Float[np.ndarray, " group"],
+    latency: Float[np.ndarray, " group"],
+) -> Float[np.ndarray, " wait"]:
+    """The gap of each wait, s."""
+    before, after = waits.before, waits.after
+    ahead = waits.ahead * spell[before] + waits.lag * latency[before]
+    return ahead - waits.behind * spell[after] - waits.lead * latency[after]
+
+
+def _starts(topology: Topology, order: Order) -> Float[np.ndarray, " group"] | None:
+    """Least starts from 0 on; None if there are none, since groups wait in a circle."""
+    groups = order.groups
+    spell = groups.bytes / topology.rates[groups.link]
+    latency = topology.latencies[groups.link]
+    forward = _gaps(order.forward, spell, latency)
+    back = _gaps(order.back, spell, latency)
+    most = float(spell.sum() + latency.sum()) * float(groups.until.max())
+    levels = np.flatnonzero(np.diff(order.level, prepend=-1, append=-1))
+    heads = np.flatnonzero(np.diff(order.forward.after, prepend=-1))
+    at = np.searchsorted(heads, levels)
+    goal = order.forward.after[heads]
+    back_heads = np.flatnonzero(np.diff(order.back.after, prepend=-1))
+    back_goal = order.back.after[back_heads]
+    start = np.zeros(len(groups.link))
+    for _ in range(len(back) + 1):
+        for n in range(len(levels) - 1):
+            low, high = levels[n], levels[n + 1]
+            gaps = start[order.forward.before[low:high]] + forward[low:high]
+            some = slice(at[n], at[n + 1])
+            best = np.maximum.reduceat(gaps, heads[some] - low)
+            start[goal[some]] = np.maximum(start[goal[some]], best)
+        if not len(back):
+            return start
+        best = np.maximum.reduceat(start[order.back.before] + back, back_heads)
+        later = best * (1 - _NEAR) > start[back_goal]
+        if not later.any():
+            return start
+        start[back_goal[later]] = best[later]
+        if start.max() > most:
+            return None
+    return None

@@ -1,0 +1,38 @@
+"""Reductions as what spreads on the reversed machine, and schedules backwards in time.
+
+Turned round, a sum that comes together along a tree is a block that spreads along it:
+a schedule of the spread on the reversed machine is one of the reduction, played from
+its end to its start.
+"""
+
+import dataclasses
+
+from .._demand.demand import Demand
+from .._machine.topology import Topology
+from .schedule import Schedule, Sends
+
+
+def spread_of(topology: Topology, demand: Demand) -> tuple[Topology, Demand]:
+    """Of a reduction the reversed machine and what spreads there: each sum from where
+    it ends to where its summands are."""
+    away = demand.parts.copy()
+    away[range(len(away)), demand.source] = False
+    nothing = demand.parts & False
+    spread = dataclasses.replace(
+        demand, collective="custom", wanted=away, parts=nothing
+    )
+    return topology.reversed(), spread
+
+
+def turned_round(sends: Sends, length: float) -> Sends:
+    """The same sends backwards in time, s, from `length` to 0."""
+    return dataclasses.replace(
+        sends, start=length - sends.end, end=length - sends.start
+    )
+
+
+def reduction(topology: Topology, demand: Demand, spread: Schedule) -> Schedule:
+    """The schedule of a reduction whose spread on the reversed machine is `spread`."""
+    length = float(spread.sends.end.max(initial=0.0))
+    sends = turned_round(spread.sends, length)
+    return dataclasses.replace(spread, topology=topology, demand=demand, sends=sends)

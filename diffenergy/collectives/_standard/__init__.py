@@ -1,0 +1,1 @@
+"""The standard algorithms: rings, trees, doubling, one switch; closed forms."""

@@ -1,0 +1,206 @@
+"""`baselines`: standard algorithms as verified schedules on a machine, to compare with.
+
+- `ring`: every block goes round a ring through all GPUs (`ring_order`): in one
+  direction; where the directions share no link, in both if that is faster; where
+  chassis have several ways out, round several rings in turn if that is faster.
+- `recursive_doubling` (all-gather), `recursive_halving` (reduce-scatter),
+  `recursive_halving_doubling` (all-reduce): GPUs whose numbers differ in one bit
+  exchange what they have; for a power of two of GPUs.
+- `tree`: with one root a binomial or two binary trees, whichever is faster; else each
+  block has a binomial tree of its own, from its source or to where it is added up, so
+  that no root is in everybody's way.
+- `direct`: every GPU straight to every taker over a quickest way.
+
+All are pipelined: a block goes on as soon as it is there, not when a step is over.
+GPUs that are no neighbours are joined by a quickest way, chassis being left as seldom
+as can be. A GPU on the way keeps what it passes on, and a sum takes its summand along,
+so that nothing comes to a GPU twice: `direct` is a tree of quickest ways where GPUs
+relay. Steps that meet on a link go one after the other (`tree_schedule`).
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from .._demand.demand import Demand
+from .._demand.demands import check_reachable
+from .._machine.topology import Topology
+from .._schedule.schedule import Schedule
+from .._verify.verify import Violation, verify
+from . import algorithms
+from .algorithms import EXCHANGES, Task, Variant
+from .switch_pipeline import switch_pipeline
+from .tree_schedule import Course, course, tree_schedule
+from .trees import Tree, grown, pruned
+
+MOST_SENDS: Final = 100_000
+"""Sends above which an algorithm is left out (some 20 us each)."""
+_FROM_ONE: Final = ("broadcast", "reduce", "scatter")
+_TO_ALL: Final = ("all_gather", "broadcast", "reduce_scatter", "reduce", "all_reduce")
+
+
+@dataclasses.dataclass(frozen=True)
+class Baseline:
+    """A standard algorithm on this machine: s until all have what they want, the
+    verified schedule, and which variant of the algorithm it is."""
+
+    finish: float
+    schedule: Schedule
+    variant: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Baselines:
+    """Algorithms by name: those that meet the demand, and why others do not."""
+
+    found: dict[str, Baseline]
+    unfit: dict[str, str]
+
+
+def baselines(
+    topology: Topology, demand: Demand, most_sends: int = MOST_SENDS
+) -> Baselines:
+    """Schedules of the standard algorithms for `demand`, the fastest variant of each.
+
+    Those that are not made for the demand, or take more than `most_sends` sends, are
+    in `unfit`, with the reason. Raises `ValueError` if a block cannot reach a taker.
+    """
+    check_reachable(topology, demand)
+    task = Task(topology, demand)
+    exchanges = EXCHANGES.get(demand.collective, "recursive_doubling")
+    makers: dict[str, Callable[[Task], list[Variant] | str]] = {
+        "ring": algorithms.ring,
+        exchanges: algorithms.exchanges,
+        "tree": algorithms.tree,
+        "direct": algorithms.direct,
+    }
+    if _least_sends(demand) > most_sends:
+        return Baselines({}, dict.fromkeys(makers, _too_many(most_sends)))
+    odd = _irregular(task)
+    found: dict[str, Baseline] = {}
+    unfit: dict[str, str] = {}
+    for name, maker in makers.items():
+        variants = odd if odd and name != "direct" else maker(task)
+        if not isinstance(variants, str):
+            variants = _fastest(task, variants, most_sends)
+        if isinstance(variants, str):
+            unfit[name] = variants
+        else:
+            found[name] = variants
+    piped = switch_pipeline(topology, demand)
+    if isinstance(piped, Schedule):
+        found["switch"] = Baseline(verify(piped).finish, piped, "both halves at once")
+    elif demand.collective == "all_reduce":
+        unfit["switch"] = piped
+    return Baselines(found, unfit)
+
+
+def _least_sends(demand: Demand) -> int:
+    """Sends without which nobody can have what is wanted: one to each taker of a block,
+    one from each other GPU that adds to it."""
+    rows = np.arange(len(demand.source))
+    home = demand.wanted[rows, demand.source], demand.parts[rows, demand.source]
+    every = demand.wanted.sum() + demand.parts.sum()
+    return int(every - home[0].sum() - home[1].sum())
+
+
+def _too_many(most_sends: int) -> str:
+    return f"takes more than {most_sends} sends, above which it is left out"
+
+
+def _irregular(task: Task) -> str:
+    """Why only `direct` is for this demand; empty if it is a plain collective."""
+    demand, team = task.demand, np.array(task.team)
+    if demand.collective == "custom":
+        return "made for collectives; this is a list of blocks"
+    if np.ptp(demand.size) > 1e-9 * demand.size.max():
+        return "made for blocks of one size; these differ"
+    pairs = np.zeros((len(task.topology.nodes),) * 2, int)
+    np.add.at(pairs, demand.source, demand.wanted | demand.parts)
+    np.fill_diagonal(pairs, 0)
+    pairs = pairs[np.ix_(team, team)]
+    sources, ends = np.flatnonzero(pairs.any(1)), np.flatnonzero(pairs.any(0))
+    alike = pairs[np.ix_(sources, ends)][sources[:, None] != ends]
+    kind, few = demand.collective, len(team) < 3
+    one_source, one_end = len(sources) == 1, len(ends) == 1
+    if (
+        np.ptp(alike)
+        or (one_source != (kind in _FROM_ONE) and not few)
+        or (one_end != (kind == "gather") and not few)
+        or (kind in _TO_ALL and alike.sum() != len(demand.size) * (len(team) - 1))
+    ):
+        return "made for one group of GPUs; here several share the machine"
+    if not np.isfinite(task.ways.away[np.ix_(team, team)]).all():
+        return "made for GPUs that reach each other; here some do not"
+    return ""
+
+
+def _fastest(task: Task, variants: list[Variant], most_sends: int) -> Baseline | str:
+    """The variant that finishes first, verified; else why there is none."""
+    choices: list[tuple[float, list[Course], str]] = []
+    for variant in variants:
+        courses = _courses(task, variant, most_sends)
+        if courses is None:
+            return _too_many(most_sends)
+        choices.append((_busiest(task, courses), courses, variant.name))
+    best, finish, name = None, np.inf, ""
+    for least, courses, variant_name in sorted(choices, key=lambda choice: choice[0]):
+        if least >= finish:
+            break
+        made = tree_schedule(task.topology, task.demand, task.ways, courses)
+        end = float(made.sends.end.max(initial=0.0))
+        if end < finish:
+            best, finish, name = made, end, variant_name
+    if best is None:
+        return "has nothing to send"
+    try:
+        return Baseline(verify(best).finish, best, name)
+    except Violation as error:
+        return f"has no schedule that verifies: {error}"
+
+
+def _busiest(task: Task, courses: list[Course]) -> float:
+    """s that the busiest link needs for its bytes."""
+    hops = np.concatenate([np.array(one.hop, int) for one in courses])
+    size = np.repeat(task.demand.size, [len(one.hop) for one in courses])
+    links = task.ways.links[hops]
+    used = links >= 0
+    busy = size[:, None] / task.topology.rates[links]
+    return float(np.bincount(links[used], busy[used]).max(initial=0.0))
+
+
+def _courses(task: Task, variant: Variant, most_sends: int) -> list[Course] | None:
+    """Of each block; blocks that are alike share one. None above `most_sends`."""
+    demand, ways = task.demand, task.ways
+
+    @functools.cache
+    def whole(root: int, lane: int, inward: bool) -> Tree:
+        if variant.by_hops:
+            before = ways.after_by_hops if inward else ways.before_by_hops
+        else:
+            before = ways.after if inward else ways.before
+        return grown(root, variant.edges(root, lane, inward), before)
+
+    known: dict[tuple[int, int, bytes, bytes], Course] = {}
+    courses: list[Course] = []
+    sends, links = 0, (ways.links >= 0).sum(1).tolist()
+    lanes = task.lane(variant.lanes).tolist()
+    for block, root in enumerate(demand.source.tolist()):
+        lane, parts, wanted = lanes[block], demand.parts[block], demand.wanted[block]
+        key = root, lane, parts.tobytes(), wanted.tobytes()
+        if key not in known:
+            inward = outward = None
+            if parts.any():
+                inward = pruned(whole(root, lane, True), np.flatnonzero(parts).tolist())
+            takers = [node for node in np.flatnonzero(wanted).tolist() if node != root]
+            if takers:
+                outward = pruned(whole(root, lane, False), takers)
+            known[key] = course(ways, inward, outward)
+        courses.append(known[key])
+        sends += sum(links[hop] for hop in courses[-1].hop)
+        if sends > most_sends:
+            return None
+    return courses

@@ -1,0 +1,262 @@
+"""`tree_schedule`: blocks sent over given trees.
+
+A hop from GPU to GPU waits for its data, then for its links. Whichever hop can start
+first does; where several could, the one with the longest chain of hops after it, then
+the one of the lowest step. Through switches and NICs it is cut-through: all links of a
+hop are free when its bytes come by.
+"""
+
+import collections
+import dataclasses
+import heapq
+import itertools
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from .._demand.demand import Demand
+from .._machine.topology import Topology
+from .._machine.ways import Ways
+from .._schedule.schedule import Schedule, Sends
+from .trees import Tree
+
+_MOMENT: Final = 1e-6
+"""Starts this near each other, as a share of the shortest hop, are at once."""
+_WAKE: Final = 1 << 60
+"""In the place of a rank: links that become free come last."""
+_Event = tuple[int, int, int]
+"""Moment, rank, number of the hop (of the link if the rank is `_WAKE`)."""
+_Place = tuple[int, int, int]
+"""In the line of a link: rank, moment, number of the hop."""
+_Use = tuple[int, float, float]
+"""Link, and when the bytes come by and have passed, s after the start of the hop."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Course:
+    """Hops of one block: which, phase, step, the longest chain of hops that waits for
+    each, how many it waits for itself, and the places of those that wait for it."""
+
+    hop: tuple[int, ...]
+    phase: tuple[int, ...]
+    step: tuple[int, ...]
+    ahead: tuple[int, ...]
+    waits: tuple[int, ...]
+    then: tuple[tuple[int, ...], ...]
+
+
+def course(ways: Ways, inward: Tree | None, outward: Tree | None) -> Course:
+    """Hops of a sum on its way `inward` to the root, then of copies `outward`."""
+    rows: list[tuple[int, int, int]] = []
+    waits: list[int] = []
+    then: list[list[int]] = []
+    place: dict[int, int] = {}  # of the hop into (outward) or out of (inward) a node
+    last: list[int] = []  # hops into the root
+    first = 1 + max((step for _, _, step in inward.edges), default=0) if inward else 0
+    for up, down, step in reversed(inward.edges if inward else ()):
+        place[down] = len(rows)
+        rows.append((int(ways.hop[down, up]), 0, first - step))
+        waits.append(0)
+        then.append([])
+    for up, down, _ in inward.edges if inward else ():
+        if up in place:
+            then[place[down]].append(place[up])
+            waits[place[up]] += 1
+        else:
+            last.append(place[down])
+    place = {}
+    for up, down, step in outward.edges if outward else ():
+        place[down] = len(rows)
+        feeds = [place[up]] if up in place else last
+        for feed in feeds:
+            then[feed].append(len(rows))
+        rows.append((int(ways.hop[up, down]), 1 if inward else 0, first + 1 + step))
+        waits.append(len(feeds))
+        then.append([])
+    hop, phase, step = zip(*rows, strict=True) if rows else ((), (), ())
+    ahead = _ahead(then)
+    return Course(hop, phase, step, ahead, tuple(waits), tuple(map(tuple, then)))
+
+
+def _ahead(then: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Hops in the longest chain that waits for each; those that wait come later."""
+    ahead = [0] * len(then)
+    for n in range(len(then) - 1, -1, -1):
+        ahead[n] = max((1 + ahead[after] for after in then[n]), default=0)
+    return tuple(ahead)
+
+
+def tree_schedule(
+    topology: Topology, demand: Demand, ways: Ways, courses: Sequence[Course]
+) -> Schedule:
+    """Every block sent on its course."""
+    hops = [len(one.hop) for one in courses]
+    block = np.repeat(np.arange(len(courses)), hops)
+    hop = np.array([h for one in courses for h in one.hop], int)
+    phase = np.array([p for one in courses for p in one.phase], int)
+    step = np.array([s for one in courses for s in one.step], int)
+    ahead = np.array([a for one in courses for a in one.ahead], int)
+    # Longest chains first, then lower steps.
+    rank = (ahead.max(initial=0) - ahead) * (step.max(initial=0) + 1) + step
+    size = demand.size[block].astype(float)
+    links = ways.links[hop]
+    offset, busy = _passing(topology, links, size)
+    begins = np.cumsum([0, *hops[:-1]]).tolist()
+    then = [
+        [begin + after for after in follow]
+        for begin, one in zip(begins, courses, strict=True)
+        for follow in one.then
+    ]
+    waits = [w for one in courses for w in one.waits]
+    used = links >= 0
+    last = used.sum(1) - 1
+    rows = np.arange(len(hop))
+    lag = offset[rows, last] + busy[rows, last] + topology.latencies[links[rows, last]]
+    use = _uses(links, offset, offset + busy)
+    start = _starts(use, rank.tolist(), waits, then, lag)
+    row, column = np.nonzero(used)
+    link = links[row, column]
+    at = start[row] + offset[row, column]
+    end = at + busy[row, column] + topology.latencies[link]
+    sends = Sends(block[row], link, at, end, size[row], phase[row])
+    return Schedule(topology, demand, sends)
+
+
+def _passing(
+    topology: Topology,
+    links: Int[np.ndarray, "send link"],
+    size: Float[np.ndarray, " send"],
+) -> tuple[Float[np.ndarray, "send link"], Float[np.ndarray, "send link"]]:
+    """When the first byte enters each link of a hop after the start, and how long the
+    bytes take to enter it; the last byte leaves a relay no earlier than it came."""
+    busy = size[:, None] / topology.rates[links]
+    offset = np.zeros_like(busy)
+    for k in range(1, links.shape[1]):
+        wait = np.maximum(busy[:, k - 1] - busy[:, k], 0.0)
+        offset[:, k] = offset[:, k - 1] + topology.latencies[links[:, k - 1]] + wait
+    return offset, busy
+
+
+def _uses(
+    links: Int[np.ndarray, "send link"],
+    begin: Float[np.ndarray, "send link"],
+    end: Float[np.ndarray, "send link"],
+) -> list[list[_Use]]:
+    used = links >= 0
+    flat = list(
+        zip(links[used].tolist(), begin[used].tolist(), end[used].tolist(), strict=True)
+    )
+    bounds = np.cumsum(np.append(0, used.sum(1))).tolist()
+    return [flat[low:high] for low, high in itertools.pairwise(bounds)]
+
+
+def _starts(
+    use: list[list[_Use]],
+    rank: list[int],
+    waits: list[int],
+    then: list[list[int]],
+    lag: Float[np.ndarray, " send"],
+) -> Float[np.ndarray, " send"]:
+    """Start of every hop, s."""
+    timing = _Timing(use, rank, waits, then, lag)
+    while timing.queue:
+        now, order, number = heapq.heappop(timing.queue)
+        if order == _WAKE:
+            timing.wake(number, now)
+        else:
+            timing.come((now, order, number))
+    return np.array(timing.start)
+
+
+class _Timing:
+    """Hops that wait for data, in `queue`, or for a link, in the line of that link; a
+    line is woken when its link is free for one of them. Moments are whole ticks."""
+
+    def __init__(
+        self,
+        use: list[list[_Use]],
+        rank: list[int],
+        waits: list[int],
+        then: list[list[int]],
+        lag: Float[np.ndarray, " send"],
+    ) -> None:
+        self.use, self.rank, self.waits, self.then = use, rank, waits, then
+        self.tick = 1.0 / (_MOMENT * float(lag.min(initial=np.inf)))
+        self.lag, self.ready = lag.tolist(), [0.0] * len(use)
+        self.start = [0.0] * len(use)
+        self.free: dict[int, float] = collections.defaultdict(float)
+        self.reach: dict[int, float] = collections.defaultdict(float)
+        self.lines: dict[int, list[_Place]] = collections.defaultdict(list)
+        self.alarm: dict[int, int] = {}
+        self.queue = [(0, rank[n], n) for n, count in enumerate(waits) if not count]
+        heapq.heapify(self.queue)
+
+    def come(self, event: _Event) -> None:
+        """Starts a hop that has its data, or lines it up."""
+        now, rank, number = event
+        for link, _, _ in self.use[number]:
+            if self.alarm.get(link) == now:  # others wait for it too
+                self._line_up((rank, now, number), link, now)
+                return
+        link, moment = self._try(number, now)
+        if link >= 0:
+            self._line_up((rank, now, number), link, moment)
+
+    def wake(self, link: int, now: int) -> None:
+        """Starts the first in a line that can."""
+        if self.alarm.get(link) != now:
+            return  # another alarm came before
+        del self.alarm[link]
+        line, back = self.lines[link], list[_Place]()
+        soon = now
+        while line:
+            event = heapq.heappop(line)
+            other, moment = self._try(event[2], now)
+            if other < 0:
+                again = round((self.free[link] - self.reach[link]) * self.tick)
+                soon = max(now, again)
+                break
+            if other == link:
+                soon = min(soon, moment) if back else moment
+                back.append(event)
+            else:
+                self._line_up(event, other, moment)
+        for event in back:
+            heapq.heappush(line, event)
+        if line:
+            self._set_alarm(link, soon)
+
+    def _line_up(self, event: _Event, link: int, moment: int) -> None:
+        heapq.heappush(self.lines[link], event)
+        low = next(low for number, low, _ in self.use[event[2]] if number == link)
+        self.reach[link] = max(self.reach[link], low)
+        self._set_alarm(link, moment)
+
+    def _set_alarm(self, link: int, moment: int) -> None:
+        if link not in self.alarm or moment < self.alarm[link]:
+            self.alarm[link] = moment
+            heapq.heappush(self.queue, (moment, _WAKE, link))
+
+    def _try(self, n: int, now: int) -> tuple[int, int]:
+        """Starts hop `n` if its links are free; else the last of them and when."""
+        free, begin, last = self.free, self.ready[n], -1
+        for link, low, _ in self.use[n]:
+            soonest = free[link] - low
+            if soonest > begin:
+                begin, last = soonest, link
+        moment = round(begin * self.tick)
+        if moment > now and last >= 0:
+            return last, moment
+        self.start[n] = begin
+        for link, _, high in self.use[n]:
+            free[link] = begin + high
+        there = begin + self.lag[n]
+        for after in self.then[n]:
+            self.ready[after] = max(self.ready[after], there)
+            self.waits[after] -= 1
+            if not self.waits[after]:
+                moment = round(self.ready[after] * self.tick)
+                heapq.heappush(self.queue, (moment, self.rank[after], after))
+        return -1, now

@@ -1,0 +1,1 @@
+"""Verification, which shares nothing with what makes schedules."""

@@ -1,0 +1,45 @@
+"""`Violation`: what is wrong first with a schedule."""
+
+import dataclasses
+
+from .._schedule.schedule import Schedule
+
+
+class Violation(ValueError):
+    """A schedule that cannot run or does not do what is asked; one sentence."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """Something wrong at `time`, s (inf: only seen at the end)."""
+
+    time: float
+    text: str
+
+    @property
+    def error(self) -> Violation:
+        """To be raised."""
+        return Violation(self.text)
+
+
+def earliest(faults: list[Fault]) -> Fault:
+    """The first in time; among equals the first found."""
+    return min(faults, key=lambda fault: fault.time)
+
+
+def describe(schedule: Schedule, send: int) -> str:
+    """`send 3 (chunk 0 of gpu1 over gpu1->gpu2 at 1.2e-06 s)`."""
+    sends, topology = schedule.sends, schedule.topology
+    link = topology.links[sends.link[send]]
+    names = [node.name for node in topology.nodes]
+    return (
+        f"send {send} ({block_name(schedule, int(sends.block[send]))} over "
+        f"{names[link.source]}->{names[link.target]} at {sends.start[send]:.6g} s)"
+    )
+
+
+def block_name(schedule: Schedule, block: int) -> str:
+    """`chunk 0 of gpu1`."""
+    demand = schedule.demand
+    name = schedule.topology.nodes[demand.source[block]].name
+    return f"chunk {demand.chunk[block]} of {name}"

@@ -1,0 +1,1 @@
+"""What to buy and what may fail: links slower, faster or gone."""

@@ -1,0 +1,264 @@
+"""How critical each link is: the finish, planned anew, when both its directions fail.
+
+Every plan is `greedy` at the same effort, that of the whole machine too. What is
+exact saves plans:
+
+- a plan that never uses a link is a plan without it: such a link costs nothing;
+- links that a symmetry of machine and demand moves onto each other cost the same;
+- a plan without a link is one with it, so the least of all finishes is the base.
+
+A slowdown is thus what a failure costs this planner: `bound` says how little it could
+be. With `factor` links are not taken away but made `factor` times as fast.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int
+from scipy import sparse
+from scipy.sparse import csgraph
+
+from .._bounds.bounds import second_bound
+from .._demand.demand import Demand
+from .._demand.orbits import automorphisms
+from .._listing.greedy import Effort, greedy
+from .._machine.topology import Topology
+from .._schedule.schedule import Schedule
+from .what_if import disable, scale
+
+Progress = Callable[[int, int], None]
+"""Called with how many pairs of nodes are done, and of how many."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CutOff:
+    """Demands without a way: how many pairs of GPUs, from whom, and to whom."""
+
+    demands: int
+    senders: tuple[str, ...]
+    receivers: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What becomes of the finish when the links between a `pair` of nodes change.
+
+    `finish`: s, None where a demand is `cut_off` or the greedy finds no plan (a
+    `problem`, in its words). `bound`: s, no plan is faster (None if cut off). `base`:
+    finish of the whole machine's plan, s. `alike`: pairs that cost the same by
+    symmetry, this one included. `used`: whether the whole machine's plan uses the pair.
+    """
+
+    pair: tuple[str, str]
+    factor: float | None
+    finish: float | None
+    bound: float | None
+    base: float
+    alike: int
+    used: bool
+    cut_off: CutOff | None = None
+    problem: str | None = None
+
+
+def criticality(
+    topology: Topology,
+    demand: Demand,
+    effort: Effort | None = None,
+    base: Schedule | None = None,
+    factor: float | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Change]:
+    """A `Change` for each pair of linked nodes as soon as it is known, alike pairs
+    together.
+
+    Args:
+        effort: of every plan (two batches of eight restarts if not given).
+        base: the whole machine's plan by `greedy` at the same effort, if there is one
+            already; planned first if not given.
+        factor: both directions become this many times as fast; None: they fail.
+
+    Raises:
+        ValueError: the demand cannot be met even with all links, or `factor` is not
+            above 0.
+    """
+    if factor is not None and not (np.isfinite(factor) and factor > 0):
+        raise ValueError(
+            f"`factor` is {factor:g}; allowed is a number above 0, or none for a "
+            "failure."
+        )
+    effort = effort or Effort(batches=2, restarts=8)
+    least = second_bound(demand, topology)
+    if base is None:
+        base = greedy(topology, demand, bound=least, effort=effort)
+    finish = float(base.sends.end.max(initial=0.0))
+    pairs = linked_pairs(topology)
+    used = _used(topology, base, pairs)
+    orbit = pair_orbits(topology, demand, pairs)
+    done = 0
+    for number in range(int(orbit.max(initial=-1)) + 1):
+        members = np.flatnonzero(orbit == number)
+        spared = not used[members].all() and not _gains(factor)
+        ends = [_names(topology, pair) for pair in pairs[members]]
+        whole = Change(ends[0], factor, finish, least, finish, len(members), True)
+        change = whole if spared else _planned(topology, demand, effort, whole)
+        for pair, uses in zip(ends, used[members].tolist(), strict=True):
+            mine = dataclasses.replace(change, pair=pair, used=uses)
+            if change.cut_off is not None:  # alike, but others are cut off
+                lost = cut_off(_changed(topology, mine), demand)
+                mine = dataclasses.replace(mine, cut_off=lost)
+            yield mine
+        done += len(members)
+        if progress is not None:
+            progress(done, len(pairs))
+
+
+def gathered(changes: Iterable[Change]) -> tuple[list[Change], bool]:
+    """The changes that came before the end or Ctrl-C, and whether they are all."""
+    found: list[Change] = []
+    try:
+        for change in changes:
+            found.append(change)
+    except KeyboardInterrupt:
+        return found, False
+    return found, True
+
+
+def criticality_rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
+    """Rows for JSON and tables, the most critical first: cut off, not planned, then by
+    finish. `factor`: of the rate, 0 for a failure. `slowdown_pct` is against the least
+    finish of all, which any machine with more could keep; of links that become faster
+    (below 0, then) against the base."""
+    found = list(changes)
+    known = [c.finish for c in found if c.finish is not None and not _gains(c.factor)]
+    rows = []
+    for change in found:
+        finishes = [] if _gains(change.factor) else known
+        base = min([change.base, *finishes])
+        slower = None
+        if change.finish is not None:
+            slower = 100 * (change.finish - base) / base if base else 0.0
+        cut = change.cut_off
+        rows.append(
+            {
+                "link": list(change.pair),
+                "factor": change.factor or 0.0,
+                "finish_s": change.finish,
+                "base_s": base,
+                "slowdown_pct": slower,
+                "lower_bound_s": change.bound,
+                "alike": change.alike,
+                "used": change.used,
+                "cut_off": None if cut is None else _cut_row(cut),
+                "problem": change.problem,
+            }
+        )
+    return sorted(rows, key=_rank)
+
+
+def _cut_row(cut: CutOff) -> dict[str, Any]:
+    return {
+        "demands": cut.demands,
+        "from": list(cut.senders),
+        "to": list(cut.receivers),
+    }
+
+
+def _gains(factor: float | None) -> bool:
+    """Whether links become faster."""
+    return factor is not None and factor > 1
+
+
+def _rank(row: dict[str, Any]) -> tuple[int, float]:
+    """Cut off, no plan, slowest; for a gain the fastest."""
+    if row["cut_off"] is not None:
+        return 0, -float(row["cut_off"]["demands"])
+    if row["slowdown_pct"] is None:
+        return 1, 0.0
+    return 2, -abs(row["slowdown_pct"])
+
+
+def linked_pairs(topology: Topology) -> Int[np.ndarray, "pair end"]:
+    """Nodes that a link joins, lower number first, either direction."""
+    ends = np.stack([topology.sources, topology.targets], axis=1).reshape(-1, 2)
+    return np.unique(np.sort(ends, axis=1), axis=0)
+
+
+def pair_orbits(
+    topology: Topology, demand: Demand, pairs: Int[np.ndarray, "pair end"]
+) -> Int[np.ndarray, " pair"]:
+    """Number of each pair's orbit under the automorphisms, in order of first pairs."""
+    count = len(topology.nodes)
+    key = pairs[:, 0] * count + pairs[:, 1]  # sorted
+    start, end = [np.arange(len(key))], [np.arange(len(key))]
+    for node_map in automorphisms(topology, demand):
+        moved = np.sort(node_map[pairs], axis=1)
+        start.append(np.arange(len(key)))
+        end.append(np.searchsorted(key, moved[:, 0] * count + moved[:, 1]))
+    arcs = np.concatenate(start), np.concatenate(end)
+    graph = sparse.coo_array((np.ones(len(arcs[0])), arcs), (len(key), len(key)))
+    return csgraph.connected_components(graph, directed=False)[1].astype(int)
+
+
+def cut_off(topology: Topology, demand: Demand) -> CutOff | None:
+    """Who wants (or adds to) what has no way; None if everything has one."""
+    ends = topology.sources, topology.targets
+    count = len(topology.nodes)
+    graph = sparse.coo_array((np.ones(len(ends[0])), ends), (count, count)).tocsr()
+    reach = np.isfinite(csgraph.shortest_path(graph, unweighted=True))
+    home = demand.source
+    block, node = np.nonzero(demand.wanted & ~reach[home])
+    part, giver = np.nonzero(demand.parts & ~reach.T[home])
+    lost: Bool[np.ndarray, "sender receiver"] = np.zeros((count, count), bool)
+    lost[home[block], node] = True
+    lost[giver, home[part]] = True
+    if not lost.any():
+        return None
+    names = [node.name for node in topology.nodes]
+    senders, receivers = (np.flatnonzero(lost.any(axis)).tolist() for axis in (1, 0))
+    return CutOff(
+        int(lost.sum()),
+        tuple(names[n] for n in senders),
+        tuple(names[n] for n in receivers),
+    )
+
+
+def _planned(
+    topology: Topology, demand: Demand, effort: Effort, whole: Change
+) -> Change:
+    """`whole`, with the finish of a new plan for its pair's changed machine."""
+    changed = _changed(topology, whole)
+    cut = cut_off(changed, demand)
+    if cut is not None:
+        return dataclasses.replace(whole, finish=None, bound=None, cut_off=cut)
+    bound = second_bound(demand, changed)
+    try:
+        plan = greedy(changed, demand, bound=bound, effort=effort)
+    except ValueError as error:
+        return dataclasses.replace(whole, finish=None, bound=bound, problem=str(error))
+    finish = float(plan.sends.end.max(initial=0.0))
+    if _gains(whole.factor):
+        finish = min(finish, whole.base)  # the old plan still works
+    return dataclasses.replace(whole, finish=finish, bound=bound)
+
+
+def _changed(topology: Topology, change: Change) -> Topology:
+    pair = "-".join(change.pair)
+    if change.factor is None:
+        return disable(topology, pair)
+    return scale(topology, f"{pair}={change.factor!r}")
+
+
+def _used(
+    topology: Topology, schedule: Schedule, pairs: Int[np.ndarray, "pair end"]
+) -> Bool[np.ndarray, " pair"]:
+    """Whether a send passes either direction."""
+    count = len(topology.nodes)
+    links = np.unique(schedule.sends.link)
+    ends = np.sort(np.stack([topology.sources[links], topology.targets[links]]), axis=0)
+    return np.isin(pairs[:, 0] * count + pairs[:, 1], ends[0] * count + ends[1])
+
+
+def _names(topology: Topology, pair: Int[np.ndarray, " end"]) -> tuple[str, str]:
+    return topology.nodes[pair[0]].name, topology.nodes[pair[1]].name

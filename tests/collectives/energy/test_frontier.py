@@ -1,0 +1,104 @@
+"""Finish against energy: fronts by hand, and what is picked from them."""
+
+import itertools
+
+import pytest
+
+from diffenergy.collectives._demand.demands import demand
+from diffenergy.collectives._energy.frontier import frontier, pick, read_objective
+from diffenergy.collectives._listing.greedy import Effort, greedy
+from diffenergy.collectives._machine.epochs import epoch_model
+from diffenergy.collectives._machine.topology_files import load_topology
+from diffenergy.collectives._verify.verify import verify
+from diffenergy.hardware import load_gpu
+
+from .test_energy_search import DETOUR, MB, SLOTS, one_block, played
+
+SLOT = MB / 100e9
+FAST = played(DETOUR, one_block(DETOUR, [2]), [(0, 0)])
+DEAR, CHEAP = MB * 8 * 50e-12, MB * 8 * 2e-12
+QUICK = Effort(batches=1, restarts=4)
+
+
+def test_two_points_by_hand():
+    front = frontier(FAST, None, model=SLOTS)
+    assert front.points == front.trades
+    finishes = [point.finish for point in front.trades]
+    assert finishes == pytest.approx([SLOT, 2 * SLOT])
+    assert [p.active for p in front.trades] == pytest.approx([DEAR, CHEAP])
+    assert [p.total for p in front.trades] == [None, None]
+    assert [p.least for p in front.trades] == [False, True]
+
+
+def test_a_weight_is_the_price_of_a_second():
+    front = frontier(FAST, None, model=SLOTS)
+    fast, lean = front.trades
+    even = (DEAR - CHEAP) / SLOT
+    assert pick(front, 1.01 * even) is fast
+    assert pick(front, 0.99 * even) is lean
+    assert pick(front, 0.0) is lean
+    assert pick(front, "time") is fast
+
+
+def test_waiting_gpus_make_the_fastest_the_leanest():
+    # 1 MB: 400 pJ/B of the dear link against 16 and two more ends in memory (about 80
+    # each) save 0.23 mJ; another 10 us of three GPUs at 128 W cost 3.8 mJ.
+    front = frontier(FAST, load_gpu("h100-sxm"), model=SLOTS)
+    assert len(front.points) == 1
+    fast, lean = front.trades
+    assert fast.active - lean.active == pytest.approx(0.23e-3, rel=0.1)
+    assert fast.total is not None and lean.total is not None
+    assert lean.total - fast.total == pytest.approx(3.6e-3, rel=0.1)
+    assert pick(front, "energy").finish == pytest.approx(SLOT)
+
+
+def test_energy_needs_a_gpu():
+    front = frontier(FAST, None, model=SLOTS)
+    with pytest.raises(ValueError, match="names no GPU.*--gpu"):
+        pick(front, "energy")
+    with pytest.raises(ValueError, match="`objective` is -1; allowed are time, energy"):
+        pick(front, -1.0)
+
+
+def test_objectives_as_written():
+    assert read_objective(" Time ") == "time"
+    assert read_objective("energy") == "energy"
+    assert read_objective("1.5e2") == 150.0
+    for wrong in ("", "joules", "-3", "nan", "inf"):
+        with pytest.raises(ValueError, match="`objective` is .*; allowed are time"):
+            read_objective(wrong)
+
+
+def test_limits_are_kept():
+    front = frontier(FAST, None, limits=[SLOT, 1.5 * SLOT], model=SLOTS)
+    assert [point.finish for point in front.trades] == pytest.approx([SLOT])
+
+
+@pytest.mark.parametrize("collective", ["all_gather", "all_to_all", "all_reduce"])
+def test_a_front_falls(collective: str):
+    machine = load_topology("dgx-h100")
+    start = greedy(machine, demand(collective, machine, "1GB"), effort=QUICK)
+    front = frontier(start, load_gpu("h100-sxm"), time_limit=5.0)
+    first = front.trades[0]
+    assert first.finish <= verify(start).finish * (1 + 1e-9)
+    for points in (front.points, front.trades):
+        for fast, lean in itertools.pairwise(points):
+            assert fast.finish < lean.finish
+    for fast, lean in itertools.pairwise(front.trades):
+        assert lean.active < fast.active
+    for fast, lean in itertools.pairwise(front.points):
+        assert fast.total is not None and lean.total is not None
+        assert lean.total < fast.total
+    for point in front.trades:
+        assert verify(point.schedule).finish == pytest.approx(point.finish)
+    assert pick(front, "energy").total == min(p.total or 0 for p in front.points)
+
+
+def test_the_solver_joins_in():
+    machine = load_topology("dgx1")
+    start = greedy(machine, demand("all_to_all", machine, "8MB"), effort=QUICK)
+    model = epoch_model(machine, MB, MB / 25e9)
+    front = frontier(start, None, model=model, time_limit=30.0)
+    assert front.trades[-1].least
+    # 7.5 pJ/bit; 56 pairs, 32 of them neighbours, the rest two hops: 80 sends.
+    assert front.trades[-1].active == pytest.approx(80 * MB * 8 * 7.5e-12)

@@ -1,0 +1,58 @@
+"""Algorithm and bus bandwidth by hand."""
+
+import dataclasses
+
+import pytest
+
+from diffenergy.collectives._demand.demands import demand
+from diffenergy.collectives._demand.measures import bandwidths
+from diffenergy.collectives._machine.topology_files import load_topology
+
+HALF = 0.5  # s
+
+
+@pytest.mark.parametrize(
+    ("collective", "share"),
+    [
+        ("all_gather", 7 / 8),
+        ("reduce_scatter", 7 / 8),
+        ("all_to_all", 7 / 8),
+        ("gather", 7 / 8),
+        ("scatter", 7 / 8),
+        ("all_reduce", 2 * 7 / 8),
+        ("broadcast", 1.0),
+        ("reduce", 1.0),
+    ],
+)
+def test_eight_gpus(collective: str, share: float) -> None:
+    machine = load_topology("dgx-h100")
+    found = bandwidths(demand(collective, machine, "1GB"), machine, HALF, 1e9)
+    assert (found.buffer, found.algorithm) == (1e9, 2e9)
+    assert found.bus == pytest.approx(2e9 * share, rel=1e-12)
+
+
+def test_the_published_machine_shares_among_sixteen() -> None:
+    """15 GPUs take part, but buffers are cut into 16."""
+    machine = load_topology("ndv2-2-published")
+    wanted = demand("all_gather", machine, "1GB")
+    found = bandwidths(wanted, machine, HALF, 1e9)
+    assert found.bus == pytest.approx(2e9 * 15 / 16)
+    fewer = bandwidths(wanted, machine, HALF, 1e9, sharing=4)
+    assert fewer.bus == pytest.approx(2e9 * 3 / 4)
+
+
+def test_without_a_size_the_buffer_is_the_most_received() -> None:
+    machine = load_topology("dgx-h100")
+    found = bandwidths(demand("broadcast", machine, "1GB"), machine, HALF)
+    assert (found.buffer, found.bus) == (1e9, 2e9)
+    # Seven of eight parts come from others.
+    gathered = bandwidths(demand("all_gather", machine, "1GB"), machine, HALF)
+    assert gathered.buffer == pytest.approx(7e9 / 8)
+
+
+def test_of_any_demand_no_bus_bandwidth_is_known() -> None:
+    machine = load_topology("ring-4")
+    wanted = demand("broadcast", machine, "1MB")
+    custom = dataclasses.replace(wanted, collective="custom")
+    found = bandwidths(custom, machine, HALF, 1e6)
+    assert (found.algorithm, found.bus) == (2e6, None)

@@ -1,0 +1,463 @@
+"""Integer search against hand arithmetic, proven figures, and a naive model by loops
+solved with SciPy's HiGHS."""
+
+import dataclasses
+import os
+import shutil
+import signal
+import sys
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from diffenergy.collectives._demand.demand import Demand
+from diffenergy.collectives._demand.orbits import symmetries
+from diffenergy.collectives._exact.epoch_schedule import run_epochs
+from diffenergy.collectives._exact.milp import integer_model, least_finish, milp
+from diffenergy.collectives._exact.reach import least_horizon, reach
+from diffenergy.collectives._exact.rounds import rounds
+from diffenergy.collectives._exact.solver import LinearModel, solve
+from diffenergy.collectives._machine.epochs import epoch_length, epoch_model
+from diffenergy.collectives._verify.verify import verify
+
+from ..c4_machines import (
+    GBPS,
+    all_gather,
+    both,
+    dgx1,
+    dgx2_2,
+    link,
+    made,
+    ndv2_2,
+    ndv2_2_published,
+    replay_epochs,
+    ring,
+    scipy_least,
+    star,
+    torus,
+)
+from ..seeds import seeds
+
+CHUNK = 25e3
+
+
+def epochs_of(machine, kind="slowest", chunk=CHUNK):
+    return epoch_model(machine, chunk, epoch_length(machine, chunk, kind))
+
+
+def broadcast(machine, root=0, chunk=CHUNK):
+    whole = all_gather(machine, chunk)
+    keep = whole.source == root
+    return Demand(
+        "broadcast", *(column[keep] for column in dataclasses.astuple(whole)[1:])
+    )
+
+
+@pytest.mark.parametrize(
+    ("latency", "kind", "chunks", "least"),
+    [
+        (0.0, "slowest", 2, 3),
+        (0.7e-6, "slowest", 1, 4),
+        (0.7e-6, "slowest", 4, 6),
+        (0.0, "fastest", 2, 5),
+        (0.7e-6, "fastest", 3, 10),
+        pytest.param(0.0, "slowest", 1, 2, marks=pytest.mark.slow),
+        pytest.param(0.0, "slowest", 6, 7, marks=pytest.mark.slow),
+        pytest.param(0.7e-6, "slowest", 2, 5, marks=pytest.mark.slow),
+        pytest.param(0.7e-6, "slowest", 3, 6, marks=pytest.mark.slow),
+        pytest.param(0.0, "fastest", 1, 3, marks=pytest.mark.slow),
+        pytest.param(0.7e-6, "fastest", 1, 7, marks=pytest.mark.slow),
+        pytest.param(0.7e-6, "fastest", 2, 9, marks=pytest.mark.slow),
+        pytest.param(0.0, "slowest", 3, 4, marks=pytest.mark.slow),
+        pytest.param(0.0, "slowest", 4, 5, marks=pytest.mark.slow),
+        pytest.param(0.0, "slowest", 5, 6, marks=pytest.mark.slow),
+        pytest.param(0.7e-6, "slowest", 5, 7, marks=pytest.mark.slow),
+        pytest.param(0.7e-6, "slowest", 6, 8, marks=pytest.mark.slow),
+    ],
+)
+def test_dgx1_all_gather_has_its_least_epochs(latency, kind, chunks, least):
+    # Proven figures of another solver run for this machine.
+    machine = dgx1(latency)
+    model = epochs_of(machine, kind)
+    demand = all_gather(machine, CHUNK, chunks)
+    # 7 chunks for each of ours must come in over 6 lanes.
+    lanes = 6 if kind == "slowest" else 3
+    low = int(np.ceil(7 * chunks / lanes)) + int(model.delay.min())
+    found = least_finish(machine, demand, model, low=low, time_limit=60.0)
+    assert found.status == "optimal"
+    assert made(found).epochs == least
+    below = max(low, least_horizon(machine, demand, model.hop)) - 1
+    assert max(found.infeasible_at, below) == least - 1
+    replay_epochs(made(found), model, least)
+
+
+@pytest.mark.slow
+def test_dgx1_fast_three_chunks_in_eight_epochs():
+    # In seven, two double lanes bring 7 chunks each and two single ones 3: 20 of 21.
+    machine = dgx1(0.0)
+    model = epochs_of(machine, "fastest")
+    found = milp(machine, all_gather(machine, CHUNK, 3), model, 8, time_limit=200.0)
+    assert made(found).epochs == 8
+    replay_epochs(made(found), model, 8)
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [ndv2_2_published(), pytest.param(ndv2_2(), marks=pytest.mark.slow)],
+    ids=lambda m: m.name,
+)
+def test_ndv2_slow_epochs(machine):
+    chunk = 1e9 / 16
+    model = epochs_of(machine, chunk=chunk)
+    demand = all_gather(machine, chunk)
+    # 8 chunks pass the link into chassis 0, then two hops.
+    found = milp(machine, demand, model, 10, time_limit=60.0)
+    assert made(found).epochs == 10
+    replay_epochs(made(found), model, 10)
+    # The latencies that epochs drop add at most 4.1 us.
+    assert verify(run_epochs(made(found), model)).finish <= 10 * 5e-3 + 4.1e-6
+    assert milp(machine, demand, model, 9, time_limit=60.0).status == "infeasible"
+
+
+@pytest.mark.slow
+def test_ndv2_fast_epochs():
+    machine = ndv2_2_published()
+    chunk = 1e9 / 16
+    model = epochs_of(machine, "fastest", chunk)
+    demand = all_gather(machine, chunk)
+    found = milp(machine, demand, model, 35, time_limit=200.0)  # 8 x 4 + 3
+    replay_epochs(made(found), model, 35)
+    assert milp(machine, demand, model, 34, time_limit=200.0).status == "infeasible"
+
+
+@pytest.mark.parametrize(
+    ("copy", "free_exit", "kind", "least"),
+    [
+        (True, False, "broadcast", 2),  # in, out
+        (False, False, "broadcast", 4),  # in three times, the last one out
+        (True, True, "broadcast", 1),  # in; the way out is free
+        (False, True, "broadcast", 2),  # the second GPU sends too
+        (True, False, "all_gather", 4),  # three chunks on the last link, one before it
+        (False, True, "all_gather", 3),
+    ],
+)
+def test_switch(copy, free_exit, kind, least):
+    machine = star(4, copy, free_exit)
+    model = epochs_of(machine)
+    make = broadcast if kind == "broadcast" else all_gather
+    demand = make(machine, chunk=CHUNK)
+    found = least_finish(machine, demand, model, time_limit=30.0)
+    assert made(found).epochs == least
+    replay_epochs(made(found), model, least)
+
+
+@pytest.mark.parametrize(("count", "least"), [(4, 2), (5, 2), (7, 3)])
+def test_ring(count, least):
+    machine = ring(count)  # N - 1 chunks come in over two links
+    model = epochs_of(machine)
+    found = least_finish(machine, all_gather(machine, CHUNK), model)
+    assert made(found).epochs == least
+
+
+def naive_least(machine, demand, model, most):
+    """Least horizon by a model of all blocks, links and epochs (no switches)."""
+    for horizon in range(1, most + 1):
+        blocks, links = range(len(demand.source)), range(len(machine.links))
+        number = {}
+        for c in blocks:
+            for one in links:
+                for k in range(horizon):
+                    number["send", c, one, k] = len(number)
+            for n in range(len(machine.nodes)):
+                for k in range(horizon + 1):
+                    number["have", c, n, k] = len(number)
+        rows, high = [], []
+
+        def row(cells, at_most, rows=rows, high=high, number=number):
+            line = np.zeros(len(number))
+            for cell, value in cells:
+                line[number[cell]] += value
+            rows.append(line)
+            high.append(at_most)
+
+        low = np.zeros(len(number))
+        for c in blocks:
+            for n in range(len(machine.nodes)):
+                own = n == demand.source[c]
+                for k in range(horizon + 1):
+                    come = [
+                        (("send", c, one, k - model.hop[one]), -1)
+                        for one in links
+                        if machine.targets[one] == n and k >= model.hop[one]
+                    ]
+                    if k:
+                        come.append((("have", c, n, k - 1), -1))
+                    row([(("have", c, n, k), 1), *come], 1.0 if own else 0.0)
+                low[number["have", c, n, horizon]] = demand.wanted[c, n]
+            for one in links:
+                for k in range(horizon):
+                    have = ("have", c, int(machine.sources[one]), k)
+                    row([(("send", c, one, k), 1), (have, -1)], 0.0)
+        for one in links:
+            for k in range(horizon):
+                span = range(max(0, k - model.window[one] + 1), k + 1)
+                cells = [(("send", c, one, j), 1) for c in blocks for j in span]
+                row(cells, float(model.most[one]))
+        naive = LinearModel(
+            sparse.csr_array(np.array(rows)),
+            np.full(len(rows), -np.inf),
+            np.array(high),
+            low,
+            np.ones(len(number)),
+            np.zeros(len(number)),
+            np.ones(len(number), bool),
+        )
+        if scipy_least(naive) is not None:
+            return horizon
+    return None
+
+
+@pytest.mark.parametrize("seed", seeds(6, quick=3))
+def test_least_finish_is_that_of_a_naive_model(seed):
+    chance = np.random.default_rng(seed)
+    count = 4
+    links = [
+        dataclasses.replace(
+            one,
+            rate=chance.choice([20, 40, 80]) * GBPS,
+            latency=chance.choice([0, 1e-6]),
+        )
+        for n in range(count)
+        for one in both(n, (n + 1) % count, 1.0, 0.0)
+    ]
+    machine = dataclasses.replace(ring(count), links=tuple(links))
+    model = epochs_of(machine, "fastest", 40e3)
+    demand = all_gather(machine, 40e3)
+    found = least_finish(machine, demand, model, time_limit=60.0)
+    assert made(found).epochs == naive_least(machine, demand, model, 14)
+    replay_epochs(made(found), model, made(found).epochs)
+
+
+@pytest.mark.parametrize("solver", ["cp-sat", "scip", "highs"])
+def test_early_delivery_is_as_good_as_scipy_finds(solver):
+    machine = dgx1(0.0)
+    model = epochs_of(machine)
+    demand = all_gather(machine, CHUNK)
+    built, _ = integer_model(machine, demand, model, 3, objective="early")
+    found = milp(
+        machine, demand, model, 3, objective="early", solver=solver, time_limit=60.0
+    )
+    assert found.status == "optimal"
+    assert found.objective == pytest.approx(scipy_least(built), rel=1e-6)
+    replay_epochs(made(found), model, 3)
+
+
+def test_least_cost_sends_every_wish_once():
+    machine = dgx1()
+    model = epochs_of(machine)
+    found = milp(
+        machine,
+        all_gather(machine, CHUNK),
+        model,
+        6,
+        objective="cost",
+        link_cost=np.ones(32),
+        time_limit=60.0,
+    )
+    assert found.status == "optimal"
+    assert found.objective == 56  # 8 blocks, 7 takers
+    assert len(made(found).sends) == 56
+
+
+@pytest.mark.parametrize("free_exit", [True, False])
+def test_symmetric_answers_are_true_schedules(free_exit):
+    machine = dgx2_2(free_exit)
+    chunk = 1e9 / 32
+    model = epochs_of(machine, chunk=chunk)
+    demand = all_gather(machine, chunk)
+    whole, _ = integer_model(machine, demand, model, 5)
+    first = symmetries(machine, demand)[0]
+    merged, _ = integer_model(machine, demand, model, 5, symmetry=first)
+    assert first.size == 16
+    assert len(merged.cost) * 16 == len(whole.cost)
+    found = least_finish(machine, demand, model, symmetry=first, time_limit=60.0)
+    # 31 chunks come to an odd GPU over its switch, 10 an epoch, from epoch 1 on.
+    assert made(found).epochs == (4 if free_exit else 5)
+    replay_epochs(made(found), model, made(found).epochs)
+    verify(run_epochs(made(found), model))
+
+
+def test_symmetric_torus():
+    machine = torus(4, 4)
+    model = epochs_of(machine)
+    demand = all_gather(machine, CHUNK)
+    chain = symmetries(machine, demand)
+    low = int(np.ceil(15 / 4))  # 15 chunks over four links, after latencies
+    found = least_finish(
+        machine, demand, model, low=low, symmetry=chain[0], time_limit=60.0
+    )
+    replay_epochs(made(found), model, made(found).epochs)
+
+
+def test_reach_by_hand_on_a_line():
+    links = (link(0, 1, 50 * GBPS, 0.0), link(1, 2, 50 * GBPS, 0.0))
+    machine = dataclasses.replace(ring(3), links=links)
+    demand = broadcast(machine)
+    found = reach(machine, demand, np.array([1, 1]), 4)
+    np.testing.assert_array_equal(found.earliest, [[0, 1, 2]])
+    np.testing.assert_array_equal(found.first, [[0, 1]])
+    np.testing.assert_array_equal(found.last, [[3, 3]])
+
+
+def test_the_same_seed_gives_the_same_schedule():
+    machine = dgx1()
+    model = epochs_of(machine)
+    demand = all_gather(machine, CHUNK, 2)
+    one, two = (milp(machine, demand, model, 6, seed=5) for _ in range(2))
+    for field in dataclasses.fields(made(one).sends):
+        np.testing.assert_array_equal(
+            getattr(made(one).sends, field.name),
+            getattr(made(two).sends, field.name),
+        )
+
+
+def test_time_limit_ends_a_search(fresh_child):
+    machine = ndv2_2_published()
+    chunk = 1e9 / 16
+    model = epochs_of(machine, "fastest", chunk)
+    demand = all_gather(machine, chunk)
+    found = milp(machine, demand, model, 35, time_limit=0.05)
+    assert found.status == "unknown"
+    assert found.schedule is None
+    assert found.seconds < 5
+
+
+def hard_early():
+    machine = ndv2_2()
+    chunk = 1e9 / 16
+    model = epochs_of(machine, chunk=chunk)
+    demand = all_gather(machine, chunk)
+    return machine, demand, model, 14
+
+
+def test_progress_gets_better():
+    seen = []
+    found = milp(
+        *hard_early(),
+        objective="early",
+        time_limit=6.0,
+        watch=lambda one: seen.append(one),
+    )
+    values = [one.incumbent for one in seen if one.incumbent is not None]
+    assert values
+    assert values == sorted(values, reverse=True)
+    assert any(one.gap is not None and one.gap >= 0 for one in seen)
+    assert found.objective == pytest.approx(values[-1])
+    assert found.bound is not None and found.objective is not None
+    assert found.bound <= found.objective
+
+
+def test_ctrl_c_keeps_the_best_schedule(fresh_child):
+    def press(progress):
+        if progress.incumbent is not None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    machine, demand, model, horizon = hard_early()
+    found = milp(
+        machine, demand, model, horizon, objective="early", time_limit=60.0, watch=press
+    )
+    assert found.status == "feasible"
+    replay_epochs(made(found), model, horizon)
+
+
+def test_linear_program_of_each_solver():
+    # min x + 2y, x + y >= 3, x <= 2: x = 2, y = 1.
+    model = LinearModel(
+        sparse.csr_array(np.array([[1.0, 1.0]])),
+        np.array([3.0]),
+        np.array([np.inf]),
+        np.zeros(2),
+        np.array([2.0, np.inf]),
+        np.array([1.0, 2.0]),
+        np.zeros(2, bool),
+    )
+    for solver in ("glop", "highs", "pdlp"):
+        answer = solve(model, solver, time_limit=20.0)
+        assert answer.status == "optimal"
+        assert answer.objective == pytest.approx(4.0, rel=1e-4)
+        assert answer.values is not None
+        np.testing.assert_allclose(answer.values, [2, 1], rtol=1e-3)
+    with pytest.raises(ValueError, match="whole variables alone"):
+        solve(model, "cp-sat")
+
+
+def test_a_child_that_dies_is_an_error(fresh_child, monkeypatch):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    machine = dgx1()
+    with pytest.raises(RuntimeError, match="ended with status 1"):
+        milp(machine, all_gather(machine, CHUNK), epochs_of(machine), 5)
+
+
+def test_bad_input_has_one_line():
+    machine = dgx1()
+    model = epochs_of(machine)
+    demand = all_gather(machine, CHUNK)
+    with pytest.raises(ValueError, match="`solver` is gurobi"):
+        milp(machine, demand, model, 5, solver="gurobi")
+    with pytest.raises(ValueError, match="no whole variables"):
+        milp(machine, demand, model, 5, solver="glop")
+    with pytest.raises(ValueError, match="`link_cost` is missing"):
+        milp(machine, demand, model, 5, objective="cost")
+    sums = dataclasses.replace(demand, parts=demand.wanted)
+    with pytest.raises(ValueError, match="adds blocks up"):
+        milp(machine, sums, model, 5)
+    uneven = dataclasses.replace(demand, size=demand.size * np.arange(1, 9))
+    with pytest.raises(ValueError, match="chunks of one size"):
+        milp(machine, uneven, model, 5)
+    away = tuple(one for one in machine.links if one.target != 7)
+    with pytest.raises(ValueError, match="`gpu7` wants a block of `gpu0`"):
+        milp(dataclasses.replace(machine, links=away), demand, model_of(away), 5)
+    with pytest.raises(ValueError, match="`length` is 0"):
+        rounds(machine, demand, model, length=0)
+
+
+def model_of(links):
+    machine = dataclasses.replace(dgx1(), links=links)
+    return epochs_of(machine)
+
+
+@pytest.mark.parametrize(
+    ("machine", "chunk", "length", "most"),
+    [
+        (dgx1(0.0), CHUNK, 1, 4),
+        (dgx1(), CHUNK, None, 6),
+        (star(4, False), CHUNK, 1, 6),
+        (ndv2_2_published(), 1e9 / 16, 3, 12),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_rounds_make_true_schedules(machine, chunk, length, most):
+    model = epochs_of(machine, chunk=chunk)
+    demand = all_gather(machine, chunk)
+    found = rounds(machine, demand, model, length=length, time_limit=60.0)
+    assert found.status == "feasible"
+    assert made(found).epochs <= most
+    replay_epochs(made(found), model, made(found).epochs)
+
+
+def test_rounds_carry_what_is_in_flight():
+    # Hops of 2 epochs in rounds of 1: every arrival falls in a later round.
+    machine = ring(5, latency=0.5e-6, rate=25 * GBPS)
+    model = epochs_of(machine)
+    assert set(model.hop.tolist()) == {2}
+    found = rounds(machine, all_gather(machine, CHUNK), model, length=1)
+    assert made(found).epochs == 4  # two hops, two chunks a link
+
+
+def test_rounds_stop_at_the_horizon():
+    machine = dgx1()
+    model = epochs_of(machine)
+    found = rounds(machine, all_gather(machine, CHUNK), model, length=1, high=2)
+    assert found.schedule is None
+    assert found.status == "infeasible"

@@ -1,0 +1,354 @@
+"""MSCCL programs: run by an interpreter with numbers, read back, broken on purpose."""
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diffenergy.collectives._demand.demand import Collective
+from diffenergy.collectives._formats.msccl import msccl_xml
+from diffenergy.collectives._formats.msccl_read import read_msccl
+from diffenergy.collectives._formats.published import read_published, run_published
+from diffenergy.collectives._machine.topology import Topology
+from diffenergy.collectives._schedule.schedule import Schedule
+from diffenergy.collectives._verify.verify import Violation, verify
+
+from .. import machines_by_hand as by_hand
+from ..msccl_interpreter import run
+
+KINDS: tuple[Collective, ...] = (
+    "all_gather",
+    "all_to_all",
+    "reduce_scatter",
+    "all_reduce",
+)
+
+
+def on_ring(kind: Collective, count: int = 4, chunks: int = 1) -> Schedule:
+    """Around a ring one way, chunk after chunk; an all-reduce is both halves."""
+    topology = by_hand.ring(count, latency=0.5)
+    wanted = by_hand.demand(topology, kind, chunks=chunks)
+    step, rows, phase = 1.5, [], []
+    if kind == "all_to_all":
+        rows = [
+            (b, f"gpu{(s + k) % count}", f"gpu{(s + k + 1) % count}", s, b)
+            for b, (s, c) in enumerate(zip(wanted.source, wanted.chunk, strict=True))
+            for k in range((c % count - s) % count)
+        ]
+        rows = _queued(rows, step)
+        return by_hand.schedule(topology, wanted, rows)
+    halves = {
+        "all_gather": [by_hand.ring_rows(count)],
+        "reduce_scatter": [by_hand.reducing_rows(count)],
+        "all_reduce": [by_hand.reducing_rows(count), by_hand.ring_rows(count)],
+    }[kind]
+    for number, half in enumerate(halves):
+        for (b, a, z, t, _), c in itertools.product(half, range(chunks)):
+            begin = (number * (count - 1) + t) * chunks * step + c
+            rows.append((b * chunks + c, a, z, begin, begin + step))
+            phase.append(number)
+    return by_hand.schedule(topology, wanted, rows, phase=phase)
+
+
+def _queued(hops: list, step: float) -> list[by_hand.Row]:
+    """Hops of whole blocks one after another, each when link and block are free."""
+    free: dict[object, float] = {}
+    rows = []
+    for block, a, z, *_ in hops:
+        start = max(free.get((a, z), 0.0), free.get(block, 0.0))
+        free[a, z], free[block] = start + 1.0, start + step
+        rows.append((block, a, z, start, start + step))
+    return rows
+
+
+def through_switch(kind: Collective, count: int = 4) -> Schedule:
+    """All at once through one switch that copies and adds up."""
+    topology = by_hand.star(count, latency=0.25, reduces=True)
+    wanted = by_hand.demand(topology, kind)
+    rows, phase, step = [], [], 1.25
+    names = [f"gpu{n}" for n in range(count)]
+    for b in range(count):
+        others = [name for n, name in enumerate(names) if n != b]
+        gather = [(names[b], "sw0")] + [("sw0", name) for name in others]
+        reduce = [(name, "sw0") for name in others] + [("sw0", names[b])]
+        halves = {
+            "all_gather": [gather],
+            "reduce_scatter": [reduce],
+            "all_reduce": [reduce, gather],
+        }[kind]
+        for number, half in enumerate(halves):
+            for a, z in half:
+                begin = 2.0 * (b + number * count) + (0.25 if a == "sw0" else 0.0)
+                rows.append((b, a, z, begin, begin + step))
+                phase.append(number)
+    return by_hand.schedule(topology, wanted, rows, phase=phase)
+
+
+def expected(kind: Collective, inputs: np.ndarray) -> np.ndarray:
+    """Output buffers (GPU, chunk) as the collective is defined."""
+    ranks = len(inputs)
+    if kind == "all_gather":
+        return np.tile(inputs.ravel(), (ranks, 1))
+    if kind == "all_to_all":
+        return inputs.reshape(ranks, ranks, -1).swapaxes(0, 1).reshape(ranks, -1)
+    total = inputs.sum(axis=0)
+    if kind == "all_reduce":
+        return np.tile(total, (ranks, 1))
+    return total.reshape(ranks, -1)
+
+
+def numbers(kind: Collective, ranks: int, chunks: int) -> np.ndarray:
+    """Input buffers with a power of two in each place: sums tell their summands."""
+    width = chunks if kind == "all_gather" else ranks * chunks
+    return 2.0 ** (np.arange(ranks)[:, None] + 0.5 * np.arange(width))
+
+
+def check(text: str, kind: Collective, ranks: int, chunks: int) -> None:
+    """The program does what the collective means, in whatever order blocks run."""
+    inputs = numbers(kind, ranks, chunks)
+    for seed in range(4):
+        assert np.array(run(text, inputs, seed)) == pytest.approx(
+            expected(kind, inputs)
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_programs_fill_the_output_buffers(kind: Collective, chunks: int):
+    given = on_ring(kind, chunks=chunks)
+    assert verify(given).sends == len(given.sends)
+    check(msccl_xml(given), kind, 4, chunks)
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce"])
+def test_switches_become_peers(kind: Collective):
+    text = msccl_xml(through_switch(kind))
+    check(text, kind, 4, 1)
+    assert "sw0" not in text
+
+
+def both_ways() -> Schedule:
+    """A ring of four; blocks for the GPU opposite go half left, half right."""
+    topology = by_hand.ring(4)
+    wanted = by_hand.demand(topology, "all_to_all")
+    rows, size = [], []
+    for b, (s, d) in enumerate(
+        zip(wanted.source.tolist(), wanted.chunk.tolist(), strict=True)
+    ):
+        if (d - s) % 4 in (1, 3):
+            rows.append((b, f"gpu{s}", f"gpu{d}", 0.0, 1.0))
+            size.append(1.0)
+            continue
+        for way in ((s + 1) % 4, (s - 1) % 4):
+            rows.append((b, f"gpu{s}", f"gpu{way}", 1.0, 1.5))
+            rows.append((b, f"gpu{way}", f"gpu{d}", 1.5, 2.0))
+            size += [0.5, 0.5]
+    return by_hand.schedule(topology, wanted, rows, size=size)
+
+
+def test_parts_become_chunks():
+    given = both_ways()
+    assert verify(given).finish == 2.0
+    check(msccl_xml(given), "all_to_all", 4, 2)
+
+
+def test_what_msccl_cannot_say():
+    given = on_ring("all_gather")
+    odd = dataclasses.replace(given.demand, collective="gather")
+    with pytest.raises(ValueError, match="`collective` is gather"):
+        msccl_xml(dataclasses.replace(given, demand=odd))
+    size = given.demand.size.copy()
+    size[0] = 0.5
+    sends = dataclasses.replace(
+        given.sends, bytes=np.where(given.sends.block == 0, 0.5, 1.0)
+    )
+    odd = dataclasses.replace(given.demand, size=size)
+    with pytest.raises(ValueError, match="`size` differs"):
+        msccl_xml(dataclasses.replace(given, demand=odd, sends=sends))
+    with pytest.raises(Violation):
+        msccl_xml(by_hand.without(given, 3))
+    parts = both_ways()
+    ragged = np.where(parts.sends.bytes < 1, 0.5, 1.0)
+    for b in range(len(parts.demand.size)):
+        mine = np.flatnonzero((parts.sends.block == b) & (ragged < 1))
+        if len(mine):
+            ragged[mine] = [0.497, 0.497, 0.503, 0.503]
+    end = parts.sends.start + ragged
+    start = np.where(parts.sends.start == 1.5, 2.0, parts.sends.start)
+    sends = dataclasses.replace(
+        parts.sends, bytes=ragged, start=start, end=np.maximum(end, start + 1.0)
+    )
+    with pytest.raises(ValueError, match="no multiples of 1/64"):
+        msccl_xml(dataclasses.replace(parts, sends=sends))
+
+
+def read(text: str, topology: Topology, path, size: float) -> Schedule:
+    path.write_text(text)
+    return read_msccl(path, topology, size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_read_back(kind: Collective, chunks: int, tmp_path):
+    """The same sends at the same times or earlier: steps keep their order."""
+    given = on_ring(kind, chunks=chunks)
+    size = chunks * 4.0
+    again = read(msccl_xml(given), given.topology, tmp_path / "a.xml", size)
+    assert len(again.sends) == len(given.sends)
+    assert verify(again).finish <= verify(given).finish * (1 + 1e-9)
+    assert again.demand.size == pytest.approx(1.0)
+    if kind != "all_reduce":
+        assert set(zip(again.demand.source, again.demand.chunk, strict=True)) == set(
+            zip(given.demand.source, given.demand.chunk, strict=True)
+        )
+
+
+def test_ring_takes_its_steps(tmp_path):
+    """Four GPUs: three steps of 1 s and 0.5 s each, all-reduce six."""
+    taken: dict[Collective, int] = {
+        "all_gather": 3,
+        "reduce_scatter": 3,
+        "all_reduce": 6,
+    }
+    for kind, steps in taken.items():
+        given = on_ring(kind)
+        again = read(msccl_xml(given), given.topology, tmp_path / "a.xml", 4.0)
+        assert verify(again).finish == pytest.approx(1.5 * steps)
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce"])
+def test_peers_behind_a_switch(kind: Collective, tmp_path):
+    """Four GPUs: each takes and sends 3 chunks over its link to the switch, 3 s and two
+    latencies at best; an all-reduce twice that."""
+    given = through_switch(kind)
+    again = read(msccl_xml(given), given.topology, tmp_path / "a.xml", 4.0)
+    halves = 2 if kind == "all_reduce" else 1
+    assert verify(again).finish >= halves * 3.5 * (1 - 1e-9)
+
+
+PLAIN = "srcbuf='i' srcoff='0' cnt='1' depid='-1' deps='-1' hasdep='0'"
+
+
+def exchange(first: str = "s", second: str = "r", kind: str = "allreduce") -> str:
+    """Two GPUs swap their only chunk; `first`, `second`: order of steps."""
+    gpus = []
+    for gpu in range(2):
+        types = "".join(
+            f"<step s='{n}' type='{t}' {PLAIN} dstbuf='o' dstoff='0'/>"
+            for n, t in enumerate((first, second))
+        )
+        gpus.append(
+            f"<gpu id='{gpu}' i_chunks='1' o_chunks='1' s_chunks='0'>"
+            f"<tb id='0' send='{1 - gpu}' recv='{1 - gpu}' chan='0'>{types}</tb></gpu>"
+        )
+    return (
+        f"<algo name='x' ngpus='2' nchannels='1' coll='{kind}' proto='Simple'>"
+        f"{''.join(gpus)}</algo>"
+    )
+
+
+def test_recursive_doubling(tmp_path):
+    """Both GPUs add what they get: an all-reduce in one step, 1 s and 0.5 s."""
+    given = read(
+        exchange("s", "rrc"), by_hand.ring(2, latency=0.5), tmp_path / "a", 1.0
+    )
+    assert verify(given).finish == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (exchange("rrc", "s"), "circle of waiting"),
+        (exchange("s", "r"), "output chunk 0 of GPU . holds the sum .* of 1 GPUs"),
+        (exchange("s", "rrc", "broadcast"), "nothing is yet|do not belong"),
+        (exchange("s", "s"), "is never written"),
+        (exchange("s", "hop"), "`type` of a step is 'hop'"),
+        (exchange().replace("recv='1'", "recv='-1'"), "has no peer"),
+        (exchange().replace("recv='1'", "recv='7'"), "taken or no peer"),
+        (exchange().replace("depid='-1'", "depid='5'"), "`deps`|does not exist"),
+        (exchange().replace("srcoff='0'", "srcoff='3'"), "where nothing is yet"),
+        (exchange().replace("srcoff='0'", "srcoff='x'"), "`srcoff` of <step> is 'x'"),
+        (exchange().replace("srcbuf='i'", "srcbuf='q'"), "`srcbuf` of a step is 'q'"),
+        (exchange(kind="allfold"), "`coll` of"),
+        (exchange().replace("ngpus='2'", "ngpus='3'"), "2 <gpu> for ngpus 3"),
+        (exchange()[:200], "not whole XML"),
+        (exchange().replace("</tb>", "</tb><tb id='0'/>"), "two <tb> of one id"),
+        (exchange().replace("i_chunks='1'", "i_chunks='9999999'"), "chunks a GPU"),
+        (exchange(kind="alltoall"), "which 2 GPUs do not divide"),
+        ("", "not whole XML"),
+        ("<a/>", "begins with <a>"),
+    ],
+)
+def test_broken_programs(text: str, says: str, tmp_path):
+    with pytest.raises(ValueError, match=says):
+        verify(read(text, by_hand.ring(2), tmp_path / "a.xml", 1.0))
+
+
+def test_summand_added_twice(tmp_path):
+    """A sum that goes round and is added to itself."""
+    text = exchange("s", "rrc")
+    step = "<step s='2' type='s' " + PLAIN.replace("'i'", "'o'") + "/>"
+    step += "<step s='3' type='rrc' " + PLAIN.replace("'i'", "'o'")
+    step += " dstbuf='o' dstoff='0'/></tb>"
+    with pytest.raises(Violation, match="summand of GPU . a second time"):
+        read(text.replace("</tb>", step), by_hand.ring(2), tmp_path / "a.xml", 1.0)
+
+
+def test_wrong_machine(tmp_path):
+    text = msccl_xml(on_ring("all_gather"))
+    with pytest.raises(ValueError, match="is for 4 GPUs; by-hand has 5"):
+        read(text, by_hand.ring(5), tmp_path / "a.xml", 1.0)
+    one_way = by_hand.machine(
+        "gpu0 gpu1 gpu2 gpu3",
+        [(f"gpu{n}", f"gpu{(n - 1) % 4}", 1.0, 0.0) for n in range(4)],
+    )
+    with pytest.raises(Violation, match="gpu. sends to gpu., but no link"):
+        read(text, one_way, tmp_path / "a.xml", 1.0)
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_msccl(tmp_path / "none.xml", one_way)
+
+
+def test_in_place(tmp_path):
+    """A ring of two with the input as its part of the output."""
+    gpus = "".join(
+        f"<gpu id='{g}' i_chunks='1' o_chunks='2' s_chunks='0'>"
+        f"<tb id='0' send='{1 - g}' recv='{1 - g}' chan='0'>"
+        f"<step s='0' type='s' srcbuf='i' srcoff='0' dstbuf='o' dstoff='{g}' cnt='1' "
+        f"depid='-1' deps='-1' hasdep='0'/>"
+        f"<step s='1' type='r' srcbuf='i' srcoff='0' dstbuf='o' dstoff='{1 - g}' "
+        f"cnt='1' depid='-1' deps='-1' hasdep='0'/></tb></gpu>"
+        for g in range(2)
+    )
+    text = f"<algo ngpus='2' coll='allgather' inplace='1'>{gpus}</algo>"
+    assert verify(read(text, by_hand.ring(2), tmp_path / "a.xml", 2.0)).finish == 1.0
+    with pytest.raises(Violation, match="never written"):
+        read(
+            text.replace("inplace='1'", "inplace='0'"),
+            by_hand.ring(2),
+            tmp_path / "b.xml",
+            2.0,
+        )
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize(
+    ("name", "pieces"),
+    [
+        ("all_gather_fast_1GB", 1),
+        ("all_gather_slow_1KB", 1),
+        ("all_to_all_slow_1GB", 1),
+        ("all_to_all_fast_1GB", 4),
+    ],
+)
+def test_published_schedules_as_programs(shared: Path, tmp_path, name, pieces):
+    """15 GPUs around the switch gpu0; the fast all-to-all moves quarters."""
+    path = shared / f"data/teccl/schedules/ndv2-2-published_{name}.json.gz"
+    given, _ = run_published(read_published(path, by_hand.published_ndv2()))
+    text = msccl_xml(given)
+    kind = given.demand.collective
+    check(text, kind, 15, pieces)
+    again = read(text, given.topology, tmp_path / "a.xml", 15 * given.demand.size[0])
+    assert len(again.demand.size) == len(given.demand.size) * pieces
+    assert verify(again).finish > 0

@@ -1,0 +1,71 @@
+"""One door for all formats of schedules."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from diffenergy.collectives._demand.demands import demand
+from diffenergy.collectives._formats.export import sends_json
+from diffenergy.collectives._formats.msccl import msccl_xml
+from diffenergy.collectives._formats.verify_file import verify_file
+from diffenergy.collectives._machine.topology_files import load_topology
+from diffenergy.collectives._verify.verify import Violation
+
+from .. import machines_by_hand as by_hand
+
+_STEP = 1e6 / 50e9 + 0.7e-6
+"""s; 1 MB over a link of `ring-4`."""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """All-gather of 4 MB on `ring-4`, one epoch late, as our JSON and as MSCCL XML."""
+    topology = load_topology("ring-4")
+    rows = [
+        (*row[:3], (row[3] + 1) * _STEP, (row[4] + 1) * _STEP)
+        for row in by_hand.ring_rows(4)
+    ]
+    given = by_hand.schedule(topology, demand("all_gather", topology, 4e6), rows)
+    ours, xml = tmp_path / "a.json", tmp_path / "a.xml"
+    table = {"topology": "ring-4", "collective": "all_gather", "size_bytes": 4e6}
+    ours.write_text(json.dumps(table | {"chunks": 1, "sends": sends_json(given)}))
+    xml.write_text(msccl_xml(given))
+    return ours, xml
+
+
+def test_formats(files: tuple[Path, Path]):
+    """Stated 4 steps, three if run at once."""
+    ours = verify_file(files[0])
+    assert ours.format == "diffenergy"
+    assert ours.verified.finish == pytest.approx(4 * _STEP)
+    assert ours.earliest == pytest.approx(3 * _STEP)
+    xml = verify_file(files[1], load_topology("ring-4"), 4e6)
+    assert xml.format == "msccl"
+    assert xml.verified.finish == pytest.approx(3 * _STEP)
+    with pytest.raises(Violation, match="no link"):
+        verify_file(files[0], load_topology("mesh-2"))
+
+
+@pytest.mark.shared_data
+def test_published(shared: Path):
+    folder = shared / "data/teccl/schedules"
+    path = folder / "ndv2-2-published_all_gather_slow_1GB.json.gz"
+    found = verify_file(path, load_topology("ndv2-2-published"))
+    assert found.format == "te-ccl"
+    assert found.schedule.epochs == 10
+    assert found.verified.finish <= 50e-3
+    with pytest.raises(ValueError, match="names no topology"):
+        verify_file(path)
+    with pytest.raises(Violation):
+        verify_file(path, load_topology("dgx1"))
+
+
+def test_no_such_file(tmp_path: Path):
+    with pytest.raises(ValueError, match="cannot be read"):
+        verify_file(tmp_path / "none.json")
+    with pytest.raises(ValueError, match="cannot be read"):
+        verify_file(tmp_path)
+    (tmp_path / "list.json").write_text("[1]")
+    with pytest.raises(ValueError, match="no list `sends`"):
+        verify_file(tmp_path / "list.json")

@@ -1,0 +1,275 @@
+"""Closed forms by hand, the choice among candidates, the fit, and measured times."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+from diffenergy.collectives import cost_fit
+from diffenergy.collectives._standard import cost
+from diffenergy.collectives._standard.cost import algorithm_time, collective_time
+from diffenergy.hardware import GpuSpec, load_gpu
+from diffenergy.hardware.link_costs import LinkCosts
+from diffenergy.physics import links
+from diffenergy.records import as_float, as_index
+
+RATE, LATENCY, SIZE = 1e11, 1e-6, 8e8  # 8 ms for S on one link
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "collective", "ranks", "steps", "shares"),
+    [  # messages in a row; S sent by the busiest GPU
+        ("ring", "all_gather", 8, 7, 7 / 8),
+        ("ring", "reduce_scatter", 4, 3, 3 / 4),
+        ("ring", "all_reduce", 8, 14, 14 / 8),
+        ("tree", "all_reduce", 8, 6, 2),
+        ("doubling", "all_reduce", 8, 6, 14 / 8),
+        ("doubling", "all_gather", 16, 4, 15 / 16),
+        ("doubling", "all_to_all", 8, 3, 12 / 8),  # 4 of 8 blocks in each of 3 rounds
+        ("direct", "all_reduce", 4, 1, 3),
+        ("two_shot", "all_reduce", 4, 2, 6 / 4),
+        ("switch", "all_reduce", 8, 2, 9 / 8),
+        ("direct", "all_to_all", 8, 1, 7 / 8),
+        ("direct", "broadcast", 4, 1, 3),
+        ("tree", "broadcast", 8, 3, 1),
+        ("ring", "reduce", 4, 3, 1),
+        ("doubling", "scatter", 8, 3, 7 / 8),
+        ("direct", "send_recv", 2, 1, 1),
+    ],
+)
+def test_closed_forms(
+    algorithm: str, collective: str, ranks: int, steps: int, shares: float
+):
+    got = algorithm_time(algorithm, collective, SIZE, ranks, RATE, LATENCY, floor=5e-6)
+    assert float(got) == pytest.approx(5e-6 + steps * 1e-6 + shares * 8e-3, rel=1e-12)
+
+
+def rounds(ranks: int, ring: bool) -> tuple[int, float]:
+    """(rounds, blocks that a GPU sends) of an all-gather that is played out."""
+    held = [{gpu} for gpu in range(ranks)]
+    newest = [{gpu} for gpu in range(ranks)]
+    count, sent = 0, 0
+    while any(len(x) < ranks for x in held):
+        if ring:
+            sends = [newest[gpu - 1] for gpu in range(ranks)]
+        else:
+            sends = [set(held[gpu ^ (1 << count)]) for gpu in range(ranks)]
+        sent += len(sends[0])
+        newest = sends
+        held = [old | new for old, new in zip(held, sends, strict=True)]
+        count += 1
+    return count, sent / ranks
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 16])
+@pytest.mark.parametrize("algorithm", ["ring", "doubling"])
+def test_all_gather_played_out(algorithm: str, ranks: int):
+    count, sent = rounds(ranks, algorithm == "ring")
+    got = algorithm_time(algorithm, "all_gather", SIZE, ranks, RATE, LATENCY)
+    assert float(got) == pytest.approx(count * LATENCY + sent * SIZE / RATE, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "collective", "added"),
+    [  # of eight GPUs, buffers that the busiest one adds up
+        ("ring", "all_reduce", 7 / 8),
+        ("direct", "all_reduce", 7),
+        ("tree", "all_reduce", 1),
+        ("switch", "all_reduce", 0),
+        ("ring", "reduce_scatter", 7 / 8),
+        ("direct", "reduce", 7),
+        ("ring", "all_gather", 0),
+        ("tree", "broadcast", 0),
+    ],
+)
+def test_what_is_added_up(algorithm: str, collective: str, added: float):
+    got = algorithm_time(algorithm, collective, 1e9, 8, jnp.inf, 0.0, reduction=1e-12)
+    assert float(got) == pytest.approx(added * 1e-3, abs=1e-15)
+
+
+def test_doubling_needs_a_power_of_two():
+    assert "doubling" in cost.algorithm_times("all_gather", SIZE, 8, RATE, LATENCY)
+    got = cost.algorithm_times("all_gather", SIZE, 6, RATE, LATENCY)
+    assert set(got) == {"ring", "direct", "switch"}
+
+
+def test_bad_input():
+    with pytest.raises(
+        ValueError, match="`algorithm` is 'ring'.*; allowed are doubling, direct"
+    ):
+        algorithm_time("ring", "all_to_all", 1e6, 8, RATE, LATENCY)
+    with pytest.raises(ValueError, match="`ranks` is 1; allowed"):
+        algorithm_time("ring", "all_gather", 1e6, 1, RATE, LATENCY)
+    with pytest.raises(ValueError, match="`collective` is 'gossip'; allowed"):
+        collective_time(load_gpu("h100-sxm"), "gossip", 1e6, 8)
+
+
+# candidates ---------------------------------------------------------------------
+
+
+def constants(**fields: list[float] | float) -> LinkCosts:
+    """One collective; only what is given differs from "free"."""
+    slots = {n: [0.0] * 4 for n in ("floor", "step", "fill", "bias", "bias_ranks")}
+    given = {**slots, "relative": [1.0] * 4, "share": [1.0] * 3, "narrow": 0.0}
+    given |= {"switch": 0.0, **fields}
+    return LinkCosts(**{n: jnp.asarray(v)[None] for n, v in given.items()})  # pyright: ignore[reportArgumentType]
+
+
+def ways(kind: str, ranks: float, c: LinkCosts, narrow: float = 0.0):
+    one = jnp.ones(1)
+    index = jnp.full(1, list(links.KINDS).index(kind), jnp.int32)
+    return links.candidates(index, SIZE * one, ranks * one, narrow * one, RATE * one, c)
+
+
+def test_time_of_a_candidate():
+    c = constants(
+        floor=[5e-6, 0.0, 0.0, 0.0],
+        step=[1e-6, 0.0, 0.0, 0.0],
+        fill=[1e-3, 0.0, 0.0, 0.0],
+        relative=[0.5, 1.0, 1.0, 1.0],
+        share=[0.4, 0.8, 1.0],
+        narrow=0.25,
+    )
+    found = ways("all_gather", 4.0, c, narrow=1.0)
+    sent = 1.25 * 0.75 * SIZE / (RATE * 0.8 * 0.5)  # 18.75 ms
+    hand = 5e-6 + 3e-6 + sent + 1e-3 * np.sqrt(sent)
+    assert float(found.time[0, 0]) == pytest.approx(hand, rel=1e-6)
+    assert found.traffic[0, 0] == pytest.approx(0.75 * SIZE)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "share"), [(2, 0.4), (2.0 * 2**0.5, 0.6), (8, 1.0), (64, 1.0)]
+)
+def test_share_between_measured_numbers_of_gpus(ranks: float, share: float):
+    found = ways("broadcast", ranks, constants(share=[0.4, 0.8, 1.0]))
+    assert found.time[0, 2] == pytest.approx(SIZE / RATE / share, rel=1e-6)
+
+
+def test_two_take_part_in_a_message():
+    c = constants(step=[1e-3] * 4, share=[0.4, 0.8, 1.0], bias_ranks=[9.0] * 4)
+    alone, many = ways("send_recv", 2.0, c), ways("send_recv", 64.0, c)
+    assert many.time[0].tolist() == alone.time[0].tolist()
+    assert many.choice[0].tolist() == alone.choice[0].tolist()
+    assert many.time[0, 0] == pytest.approx(1e-3 + SIZE / RATE / 0.4, rel=1e-6)
+
+
+def test_switches_reduce_where_they_can():
+    for switch, narrow, illegal in ((1, 0, 0), (0, 0, 1), (1, 1, 1)):
+        found = ways("all_reduce", 8.0, constants(switch=float(switch)), float(narrow))
+        assert found.illegal[0].tolist() == [0, 0, 0, illegal]
+    # its time is never taken: 9/8 S against 14/8 S
+    assert links.expected_time(found)[0] == pytest.approx(14e-3, rel=1e-3)
+
+
+def test_choice_follows_belief():
+    same = ways("all_gather", 8.0, constants())
+    assert links.weights(same)[0].tolist() == pytest.approx([1 / 3] * 3 + [0], abs=1e-9)
+    slow = constants(floor=[1e-3, 0.0, 0.0, 0.0], bias=[0.5, 0.0, 0.0, 0.0])
+    found = ways("all_gather", 8.0, slow)  # 8 ms believed to be 0.6 x as long
+    assert links.expected_time(found)[0] == pytest.approx(8e-3, rel=1e-2)
+
+
+def test_belief_beyond_what_was_measured():
+    c = constants(bias_ranks=[1.0, 0.0, 0.0, 0.0])
+    for ranks in (8.0, 72.0):
+        assert ways("all_gather", ranks, c).choice[0, 0] == pytest.approx(
+            np.log(2) / links.TAU, rel=1e-6
+        )
+
+
+def test_one_gpu_sends_nothing():
+    found = ways("all_reduce", 1.0, constants(floor=[2e-6] * 4, step=[1.0] * 4))
+    assert found.time[0].tolist() == pytest.approx([2e-6] * 4)
+    assert not found.traffic.any()
+
+
+def test_gradients():
+    gpu = load_gpu("h100-sxm")
+
+    def log_time(x):
+        scaled = dataclasses.replace(gpu, link_bandwidth=gpu.link_bandwidth * x[1])
+        return jnp.log(collective_time(scaled, "all_reduce", x[0], x[2])[()])
+
+    at = jnp.array([3e7, 1.0, 6.0])
+    got = jax.jit(jax.grad(log_time))(at)
+    step = 1e-5 * at
+    value = jax.jit(log_time)
+    for i in range(3):
+        d = jnp.zeros(3).at[i].set(step[i])
+        slope = (value(at + d) - value(at - d)) / (2 * step[i])
+        assert got[i] == pytest.approx(float(slope), rel=1e-5)
+    assert got[0] > 0 > got[1]
+
+
+# fit and data -------------------------------------------------------------------
+
+
+def synthetic(sizes: np.ndarray) -> cost_fit.Points:
+    """Points of a machine with two regimes, for 2 and 8 GPUs."""
+    size, ranks = (x.ravel() for x in np.meshgrid(sizes, [2.0, 8.0]))
+    x = (ranks - 1) / ranks * size / (0.7 * 3e11)
+    fast, slow = 6e-6 + (ranks - 1) * 1e-6 + x / 0.35, 2e-5 + x
+    one = np.ones(len(size))
+    kind = list(links.KINDS).index("all_gather")
+    return cost_fit.Points(
+        (kind * one).astype(int),
+        size,
+        ranks,
+        0 * one,
+        3e11 * one,
+        0 * one,
+        np.minimum(fast, slow),
+        one,
+    )
+
+
+def test_fit_finds_a_machine_again():
+    seen, unseen = 2.0 ** np.arange(10, 30, 2), 2.0 ** np.arange(11, 29, 2)
+    found = cost_fit.fit(cost_fit.stack([synthetic(seen)]), 300, 2)
+    points = synthetic(unseen)
+    got = cost_fit.predicted({name: x[0] for name, x in found.items()}, points)
+    error = np.abs(np.asarray(got / points.time) - 1)
+    assert error.mean() < 0.04 and error.max() < 0.25  # at the change of regime
+
+
+def test_padding_has_no_weight():
+    both = cost_fit.stack([synthetic(np.array([1e6])), synthetic(np.array([1e6, 2e6]))])
+    assert both.weight.tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]]
+
+
+@eqx.filter_jit
+def modelled(gpu: GpuSpec, kind, size, ranks, narrow):
+    costs = links.link_costs(gpu, kind)
+    found = links.candidates(kind, size, ranks, narrow, gpu.link_bandwidth, costs)
+    return links.expected_time(found)
+
+
+@pytest.mark.shared_data
+def test_shipped_constants_on_nccl(shared):
+    table: Any = pd.read_csv(shared / "data" / "aiconfigurator" / "nccl.csv.gz")
+    table["kind"] = [
+        list(links.KINDS).index(word.replace("alltoall", "all_to_all"))
+        for word in table["collective"]
+    ]
+    longest = table.groupby("gpu").size().max()
+    means = []
+    for word, part in table.groupby("gpu"):
+        rows = part.iloc[np.arange(longest) % len(part)]  # one shape, one compilation
+        got = modelled(
+            load_gpu(str(word)),
+            as_index(rows["kind"].to_numpy()),
+            as_float(rows["message_bytes"].to_numpy()),
+            as_float(rows["num_gpus"].to_numpy()),
+            as_float((rows["dtype"] == "int8").to_numpy()),
+        )
+        error = (np.asarray(got)[: len(part)] / (1e-6 * part["time_us"]) - 1).abs()
+        large = part["message_bytes"] > 1e6
+        means.append(error.groupby([part["collective"], part["dtype"], large]).mean())
+    worst: Any = pd.concat(means).groupby(level=2).max()
+    assert worst[True] < 0.10  # from 1 MB, every GPU, collective and dtype
+    assert worst[False] < 0.20
