@@ -26,12 +26,12 @@ import pandas as pd
 from IPython.display import Markdown, display
 
 import diffenergy as de
-from diffenergy.dvfs.baselines import baselines
-from diffenergy.dvfs.modelled import clock_pairs, modelled
-from diffenergy.dvfs.plan import Objective
-from diffenergy.dvfs.schedule import schedule, schedule_frontier
-from diffenergy.dvfs.solve import Rules
-from diffenergy.dvfs.totals import default_total
+from diffenergy.dvfs._problem.modelled import clock_pairs, modelled
+from diffenergy.dvfs._problem.plan import Objective
+from diffenergy.dvfs._problem.totals import default_total
+from diffenergy.dvfs._solving.baselines import baselines
+from diffenergy.dvfs._solving.schedule import schedule, schedule_frontier
+from diffenergy.dvfs._solving.solve import Rules
 from diffenergy.hardware import read_gpu
 from diffenergy.report import style
 from diffenergy.report.estimates import kernel_name

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from diffenergy.dvfs.frontier import frontier
-from diffenergy.dvfs.order import loops_of
-from diffenergy.dvfs.problem import Problem
-from diffenergy.dvfs.solve import STRICT, Rules, solve
-from diffenergy.dvfs.totals import default_total
+from diffenergy.dvfs._problem.order import loops_of
+from diffenergy.dvfs._problem.problem import Problem
+from diffenergy.dvfs._problem.totals import default_total
+from diffenergy.dvfs._solving.frontier import frontier
+from diffenergy.dvfs._solving.solve import STRICT, Rules, solve
 from diffenergy.fitting.clock_law import ClockLaw, table
 from diffenergy.hardware import read_gpu
 from diffenergy.units import GHz, MHz

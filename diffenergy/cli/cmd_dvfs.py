@@ -202,7 +202,7 @@ def _title(found: Answer) -> str:
 
 
 def _tables(found: Answer) -> Iterable["RenderableType"]:
-    from ..dvfs.export import schedule_rows
+    from ..dvfs._apply.export import schedule_rows
     from ..report.estimates import BOARD_ONLY, assumed_line, grade_line, title_line
     from ..report.schedules import schedule_parts
 
@@ -222,12 +222,12 @@ def _writers(found: Answer | None, wish: Wish) -> output.Writers:
         return found
 
     def rows() -> str:
-        from ..dvfs.export import schedule_csv
+        from ..dvfs._apply.export import schedule_csv
 
         return schedule_csv(done().problem, done().plan, done().default_clock)
 
     def script() -> str:
-        from ..dvfs.script import apply_script
+        from ..dvfs._apply.script import apply_script
 
         title: Any = done().summary.get("model") or wish.table
         granularity: Any = wish.granularity

@@ -9,9 +9,9 @@ from .flags import Flags
 from .wishes import Answer, Wish, objective_of, rules_of
 
 if TYPE_CHECKING:
-    from ..dvfs.plan import Objective, Plan
-    from ..dvfs.problem import Problem
-    from ..dvfs.solve import Rules
+    from ..dvfs._problem.plan import Objective, Plan
+    from ..dvfs._problem.problem import Problem
+    from ..dvfs._solving.solve import Rules
     from ..hardware import GpuCard
 
 
@@ -22,11 +22,11 @@ def of_table(flags: Flags, wish: Wish, path: str) -> Answer:
     power = parse.positive("--power-limit", limit, "W") if limit else math.inf
     objective = objective_of(wish, power)
     engine.start(keep_compilations=True)
-    from ..dvfs.baselines import baselines
-    from ..dvfs.frontier import frontier
-    from ..dvfs.solve import solve
-    from ..dvfs.table import read_table
-    from ..dvfs.totals import default_total
+    from ..dvfs._measured.table import read_table
+    from ..dvfs._problem.totals import default_total
+    from ..dvfs._solving.baselines import baselines
+    from ..dvfs._solving.frontier import frontier
+    from ..dvfs._solving.solve import solve
     from ..hardware import read_gpu
     from ..report import schedule_summary as summaries
 
@@ -59,8 +59,8 @@ def _smoothed(
     """The problem behind noisy readings, and what its best schedule keeps."""
     import numpy as np
 
-    from ..dvfs.smoothing import DRAWS, promise, smoothed
-    from ..dvfs.solve import solve
+    from ..dvfs._measured.smoothing import DRAWS, promise, smoothed
+    from ..dvfs._solving.solve import solve
     from ..fitting.clock_fit import fit_table
     from ..fitting.clock_law import table
     from ..fitting.clock_model import Readings

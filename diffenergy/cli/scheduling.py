@@ -10,14 +10,14 @@ from .output import Infeasible
 from .wishes import Answer, Wish, objective_of, rules_of
 
 if TYPE_CHECKING:
-    from ..dvfs.modelled import Modelled
+    from ..dvfs._problem.modelled import Modelled
     from ..hardware import GpuCard
 
 
 def answer(flags: Flags, wish: Wish) -> Answer:
     """Plans what the flags ask for. `ValueError` for bad input, `Infeasible`."""
     wish.check()
-    from ..dvfs.plan import Infeasible as Unreachable
+    from ..dvfs._problem.plan import Infeasible as Unreachable
     from .measured_schedule import of_table
 
     try:
@@ -46,9 +46,9 @@ def _of_model(flags: Flags, wish: Wish) -> Answer:
         raise ValueError("`--power-limit` is a list; give one limit.")
     rules, notes = rules_of(wish, task.card.name)
     found = _modelled(task)
-    from ..dvfs.baselines import baselines
-    from ..dvfs.schedule import schedule, schedule_frontier
-    from ..dvfs.totals import default_total
+    from ..dvfs._problem.totals import default_total
+    from ..dvfs._solving.baselines import baselines
+    from ..dvfs._solving.schedule import schedule, schedule_frontier
     from ..report import schedule_summary as summaries
 
     problem, plan = schedule(found, objective, rules, _descent(wish))
@@ -80,7 +80,7 @@ def _of_model(flags: Flags, wish: Wish) -> Answer:
 def _modelled(task: Task) -> "Modelled":
     """What every kernel costs at every pair of clocks."""
     from ..compiling import compiler_options
-    from ..dvfs.modelled import clock_pairs, modelled
+    from ..dvfs._problem.modelled import clock_pairs, modelled
     from ..report.estimates import kernel_name
     from . import programs
 
@@ -125,7 +125,7 @@ def _check_clocks(
 
 
 def _descent(wish: Wish) -> Any:
-    from ..dvfs.schedule import Descent
+    from ..dvfs._solving.schedule import Descent
 
     if wish.solver == "exact":
         for name in ("seed", "starts"):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from . import parse
 
 if TYPE_CHECKING:
-    from ..dvfs.plan import Objective, Plan
-    from ..dvfs.problem import Problem
-    from ..dvfs.solve import Rules
+    from ..dvfs._problem.plan import Objective, Plan
+    from ..dvfs._problem.problem import Problem
+    from ..dvfs._solving.solve import Rules
 
 _CHOICES: Final = {
     "objective": ("energy", "edp", "ed2p", "time"),
@@ -69,7 +69,7 @@ class Answer:
 
 def objective_of(wish: Wish, power: float = math.inf) -> "Objective":
     """Objective with its limits; without a flag only energy has one of slowdown."""
-    from ..dvfs.plan import Objective
+    from ..dvfs._problem.plan import Objective
 
     slowdown = 0.0 if wish.objective == "energy" else math.inf
     if wish.max_slowdown == _NONE:
@@ -86,8 +86,8 @@ def objective_of(wish: Wish, power: float = math.inf) -> "Objective":
 
 def rules_of(wish: Wish, gpu: str | None) -> tuple["Rules", list[str]]:
     """What a schedule may do, and what was taken for it."""
-    from ..dvfs.plan import Switching
-    from ..dvfs.solve import Rules
+    from ..dvfs._problem.plan import Switching
+    from ..dvfs._solving.solve import Rules
 
     notes: list[str] = []
     latency, energy = 0.0, 0.0

@@ -13,7 +13,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
 from ..corrections import Corrections
-from ..dvfs.costs import row_costs
+from ..dvfs._problem.costs import row_costs
 from ..estimator import Estimate, estimate_once
 from ..hardware.spec import GpuSpec, OperatingPoint
 from ..kernels.gemm import Gemm

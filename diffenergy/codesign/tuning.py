@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..corrections import Corrections
-from ..dvfs.uniform import Runner, compiled
+from ..dvfs._problem.uniform import Runner, compiled
 from ..estimator import Estimate, estimate_once, from_leaves
 from ..hardware.files import GpuCard
 from ..hardware.spec import GpuSpec, OperatingPoint, default_point

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ..dvfs.launches import launches
-from ..dvfs.plan import Plan
-from ..dvfs.problem import Problem
+from ..dvfs._apply.launches import launches
+from ..dvfs._problem.plan import Plan
+from ..dvfs._problem.problem import Problem
 from . import style
 from .format import si
 from .schedules import BASELINES, change

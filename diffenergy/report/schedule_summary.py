@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..dvfs.export import outcome, schedule_json, schedule_rows
-from ..dvfs.plan import Objective, Plan
-from ..dvfs.problem import Problem, Total
-from ..dvfs.solve import Rules
-from ..dvfs.totals import default_total
-from ..dvfs.uniform import PowerCurve
+from ..dvfs._apply.export import outcome, schedule_json, schedule_rows
+from ..dvfs._problem.plan import Objective, Plan
+from ..dvfs._problem.problem import Problem, Total
+from ..dvfs._problem.totals import default_total
+from ..dvfs._problem.uniform import PowerCurve
+from ..dvfs._solving.solve import Rules
 from ..units import MHz
 
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..dvfs.launches import Launches
-from ..dvfs.problem import Problem
+from ..dvfs._apply.launches import Launches
+from ..dvfs._problem.problem import Problem
 from ..units import MHz
 from . import style
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..dvfs.order import loops_of
+from ..dvfs._problem.order import loops_of
 from ..workload.listing import Kernel, Listing, Number
 
 MOST: Final = 20_000

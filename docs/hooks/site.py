@@ -29,7 +29,7 @@ MODULES: Final = (
     ("Figures of merit", "diffenergy.metrics"),
     ("Measured tables", "diffenergy.measurements"),
     ("Predictions of measured rows", "diffenergy.fitting.predict"),
-    ("Frequency schedules", "diffenergy.dvfs.solve"),
+    ("Frequency schedules", "diffenergy.dvfs._solving.solve"),
     ("Co-design", "diffenergy.codesign.searching"),
     ("Machines of many GPUs", "diffenergy.collectives._machine.topology_files"),
     ("Demands of collectives", "diffenergy.collectives._demand.demands"),

@@ -26,7 +26,7 @@ from diffenergy.codesign.tiles import (
 )
 from diffenergy.codesign.tuning import costs_with, tune
 from diffenergy.dtypes import code
-from diffenergy.dvfs.uniform import compiled
+from diffenergy.dvfs._problem.uniform import compiled
 from diffenergy.hardware import default_point, load_gpu, read_gpu
 from diffenergy.kernels import gemm as kernels_gemm
 from diffenergy.report.tiles import tiles_json, tiles_parts

@@ -4,11 +4,17 @@ import itertools
 
 import numpy as np
 
-from diffenergy.dvfs.lookahead import holds
-from diffenergy.dvfs.plan import Objective
-from diffenergy.dvfs.positions import Positions
-from diffenergy.dvfs.problem import Loop, Problem
-from diffenergy.dvfs.totals import Spent, chosen, default_total, total, within_caps
+from diffenergy.dvfs._problem.plan import Objective
+from diffenergy.dvfs._problem.problem import Loop, Problem
+from diffenergy.dvfs._problem.totals import (
+    Spent,
+    chosen,
+    default_total,
+    total,
+    within_caps,
+)
+from diffenergy.dvfs._switching.lookahead import holds
+from diffenergy.dvfs._switching.positions import Positions
 
 KINDS = ("table", "host", "caps", "both")
 """Which of host time and stage caps a problem has."""

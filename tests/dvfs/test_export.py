@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from diffenergy.dvfs.export import (
+from diffenergy.dvfs._apply.export import (
     SCHEDULE_KEYS,
     change_pct,
     outcome,
@@ -15,10 +15,10 @@ from diffenergy.dvfs.export import (
     schedule_json,
     schedule_rows,
 )
-from diffenergy.dvfs.plan import Plan
-from diffenergy.dvfs.problem import Problem, Total
-from diffenergy.dvfs.rows import problem_from_columns
-from diffenergy.dvfs.table import read_table
+from diffenergy.dvfs._measured.rows import problem_from_columns
+from diffenergy.dvfs._measured.table import read_table
+from diffenergy.dvfs._problem.plan import Plan
+from diffenergy.dvfs._problem.problem import Problem, Total
 
 TABLE = """stage,instruction,frequency,memory_frequency,count,time,energy
 forward,gemm,auto,auto,3,0.010,3.0

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from diffenergy.dvfs.baselines import baselines
-from diffenergy.dvfs.frontier import frontier
-from diffenergy.dvfs.plan import Infeasible, Objective, Switching
-from diffenergy.dvfs.solve import Rules, solve
-from diffenergy.dvfs.totals import default_total
+from diffenergy.dvfs._problem.plan import Infeasible, Objective, Switching
+from diffenergy.dvfs._problem.totals import default_total
+from diffenergy.dvfs._solving.baselines import baselines
+from diffenergy.dvfs._solving.frontier import frontier
+from diffenergy.dvfs._solving.solve import Rules, solve
 
 from .small import KINDS, exhaustive, random_problem
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diffenergy.dvfs import free, knapsack
-from diffenergy.dvfs.hulls import Line, hull_sum, lower_hull
-from diffenergy.dvfs.totals import (
+from diffenergy.dvfs._free import free, knapsack
+from diffenergy.dvfs._free.hulls import Line, hull_sum, lower_hull
+from diffenergy.dvfs._problem.totals import (
     chosen,
     gpu_time,
     stage_slope,

@@ -7,12 +7,12 @@ import pytest
 
 from diffenergy import OperatingPoint, load_model
 from diffenergy.corrections import read_corrections
-from diffenergy.dvfs.costs import row_costs
-from diffenergy.dvfs.modelled import Modelled, clock_pairs, modelled
-from diffenergy.dvfs.plan import Objective
-from diffenergy.dvfs.schedule import Descent, schedule, stage_power
-from diffenergy.dvfs.solve import Rules
-from diffenergy.dvfs.totals import default_total
+from diffenergy.dvfs._problem.costs import row_costs
+from diffenergy.dvfs._problem.modelled import Modelled, clock_pairs, modelled
+from diffenergy.dvfs._problem.plan import Objective
+from diffenergy.dvfs._problem.totals import default_total
+from diffenergy.dvfs._solving.schedule import Descent, schedule, stage_power
+from diffenergy.dvfs._solving.solve import Rules
 from diffenergy.hardware import read_gpu
 
 CASES = [("gpt2", "decode", "a100-pcie-40gb"), ("gpt2", "prefill", "rtx-3080-ti")]

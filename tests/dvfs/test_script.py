@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffenergy.dvfs.launches import launches
-from diffenergy.dvfs.plan import Plan
-from diffenergy.dvfs.problem import Loop, Problem
-from diffenergy.dvfs.script import apply_script
+from diffenergy.dvfs._apply.launches import launches
+from diffenergy.dvfs._apply.script import apply_script
+from diffenergy.dvfs._problem.plan import Plan
+from diffenergy.dvfs._problem.problem import Loop, Problem
 
 AUTO, LOW, BOTH, MEMORY = range(4)
 SETTINGS = np.array([[np.nan, np.nan], [9e8, np.nan], [1.5e9, 5.001e9], [np.nan, 4e8]])

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from diffenergy.corrections import read_corrections
-from diffenergy.dvfs.plan import Objective, Plan
-from diffenergy.dvfs.problem import Loop, Problem
-from diffenergy.dvfs.smoothing import promise, smoothed
-from diffenergy.dvfs.solve import solve
-from diffenergy.dvfs.totals import default_total, listed, total
+from diffenergy.dvfs._measured.smoothing import promise, smoothed
+from diffenergy.dvfs._problem.plan import Objective, Plan
+from diffenergy.dvfs._problem.problem import Loop, Problem
+from diffenergy.dvfs._problem.totals import default_total, listed, total
+from diffenergy.dvfs._solving.solve import solve
 from diffenergy.fitting.clock_fit import fit_table
 from diffenergy.fitting.clock_law import table
 from diffenergy.fitting.clock_model import Readings

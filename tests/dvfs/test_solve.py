@@ -5,18 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffenergy.dvfs.baselines import baselines
-from diffenergy.dvfs.caps import cool_settings
-from diffenergy.dvfs.exact import prove
-from diffenergy.dvfs.frontier import frontier
-from diffenergy.dvfs.groups import by_stage, split
-from diffenergy.dvfs.launches import launches
-from diffenergy.dvfs.local import keeping
-from diffenergy.dvfs.plan import Infeasible, Objective, Plan
-from diffenergy.dvfs.positions import positions
-from diffenergy.dvfs.problem import Loop, Problem
-from diffenergy.dvfs.solve import Rules, solve
-from diffenergy.dvfs.totals import (
+from diffenergy.dvfs._apply.launches import launches
+from diffenergy.dvfs._free.exact import prove
+from diffenergy.dvfs._free.local import keeping
+from diffenergy.dvfs._problem.groups import by_stage, split
+from diffenergy.dvfs._problem.plan import Infeasible, Objective, Plan
+from diffenergy.dvfs._problem.problem import Loop, Problem
+from diffenergy.dvfs._problem.totals import (
     TIE,
     chosen,
     default_total,
@@ -25,6 +20,11 @@ from diffenergy.dvfs.totals import (
     total,
     within_caps,
 )
+from diffenergy.dvfs._solving.baselines import baselines
+from diffenergy.dvfs._solving.frontier import frontier
+from diffenergy.dvfs._solving.solve import Rules, solve
+from diffenergy.dvfs._switching.caps import cool_settings
+from diffenergy.dvfs._switching.positions import positions
 
 from .small import (
     KINDS,

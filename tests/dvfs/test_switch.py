@@ -6,15 +6,15 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from diffenergy.dvfs import lookahead, stall
-from diffenergy.dvfs.frontier import frontier
-from diffenergy.dvfs.plan import Objective, Plan, Switching
-from diffenergy.dvfs.positions import Positions, positions
-from diffenergy.dvfs.problem import Loop, Problem
-from diffenergy.dvfs.solve import Rules, solve
-from diffenergy.dvfs.stall import Prices
-from diffenergy.dvfs.switch import least_power
-from diffenergy.dvfs.totals import default_total, total, within_caps
+from diffenergy.dvfs._problem.plan import Objective, Plan, Switching
+from diffenergy.dvfs._problem.problem import Loop, Problem
+from diffenergy.dvfs._problem.totals import default_total, total, within_caps
+from diffenergy.dvfs._solving.frontier import frontier
+from diffenergy.dvfs._solving.solve import Rules, solve
+from diffenergy.dvfs._switching import lookahead, stall
+from diffenergy.dvfs._switching.positions import Positions, positions
+from diffenergy.dvfs._switching.stall import Prices
+from diffenergy.dvfs._switching.switch import least_power
 
 from .small import (
     KINDS,

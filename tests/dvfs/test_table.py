@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diffenergy.dvfs.problem import Loop
-from diffenergy.dvfs.rows import pair_text, problem_from_columns
-from diffenergy.dvfs.table import read_table
+from diffenergy.dvfs._measured.rows import pair_text, problem_from_columns
+from diffenergy.dvfs._measured.table import read_table
+from diffenergy.dvfs._problem.problem import Loop
 from diffenergy.hardware import read_gpu
 
 PLAIN = """stage,instruction,frequency,time,energy

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffenergy.dvfs.export import outcome, schedule_json
-from diffenergy.dvfs.launches import launches
-from diffenergy.dvfs.plan import Plan
-from diffenergy.dvfs.problem import Loop, Problem
-from diffenergy.dvfs.totals import default_total
+from diffenergy.dvfs._apply.export import outcome, schedule_json
+from diffenergy.dvfs._apply.launches import launches
+from diffenergy.dvfs._problem.plan import Plan
+from diffenergy.dvfs._problem.problem import Loop, Problem
+from diffenergy.dvfs._problem.totals import default_total
 from diffenergy.report.pictures import save_schedule_picture, schedule_figure
 from diffenergy.report.timeline import drawn
 

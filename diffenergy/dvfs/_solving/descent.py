@@ -14,15 +14,15 @@ import optax
 from jax import Array, lax
 from jaxtyping import Float
 
-from .. import smooth
-from ..compiling import compiler_options
-from ..corrections import Corrections
-from ..hardware.spec import GpuSpec, OperatingPoint
-from ..workload.workload import Workload
-from .costs import row_costs
-from .modelled import Modelled
-from .plan import Objective
-from .totals import default_total
+from ... import smooth
+from ...compiling import compiler_options
+from ...corrections import Corrections
+from ...hardware.spec import GpuSpec, OperatingPoint
+from ...workload.workload import Workload
+from .._problem.costs import row_costs
+from .._problem.modelled import Modelled
+from .._problem.plan import Objective
+from .._problem.totals import default_total
 
 _ROUNDS: Final = 20
 """Updates of the multipliers."""

@@ -5,10 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .free import restricted
-from .plan import Infeasible, Objective
-from .problem import Problem, Total
-from .totals import (
+from .._problem.plan import Infeasible, Objective
+from .._problem.problem import Problem, Total
+from .._problem.totals import (
     TIE,
     by_stage,
     chosen,
@@ -18,6 +17,7 @@ from .totals import (
     total,
     within_caps,
 )
+from .free import restricted
 
 
 def keeping(problem: Problem, objective: Objective) -> Problem:

@@ -6,13 +6,13 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .free import restricted
+from .._free.free import restricted
+from .._problem.modelled import Modelled
+from .._problem.plan import Infeasible, Objective, Plan
+from .._problem.problem import Problem
+from .._problem.totals import TIE, Spent, default_total, listed, stage_totals
 from .frontier import frontier
-from .modelled import Modelled
-from .plan import Infeasible, Objective, Plan
-from .problem import Problem
 from .solve import ANY, STRICT, Rules, solve
-from .totals import TIE, Spent, default_total, listed, stage_totals
 
 _NEAR: Final = 3
 """Legal clocks on either side of a continuous one that rounding may take."""

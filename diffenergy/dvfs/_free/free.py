@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from .._problem.problem import Problem, Total
+from .._problem.totals import chosen, gpu_time, total, within_caps
 from . import knapsack
 from .hulls import HullSum, Line, bound_line, hull_sum, kernel_points
-from .problem import Problem, Total
-from .totals import chosen, gpu_time, total, within_caps
 
 _STAGE_PLANS: Final = 1_500
 """Plans of one stage that are combined with those of the others."""

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from .._problem.plan import Infeasible, Objective
+from .._problem.problem import Total
+from .._problem.totals import TIE
 from .hulls import Line
-from .plan import Infeasible, Objective
-from .problem import Total
-from .totals import TIE
 
 
 class Answer(NamedTuple):

@@ -6,13 +6,14 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from . import free, groups, pick
-from .hulls import Line
-from .local import leanest
-from .plan import Infeasible, Objective
-from .problem import Problem, Total
+from .._free import free, pick
+from .._free.hulls import Line
+from .._free.local import leanest
+from .._problem import groups
+from .._problem.plan import Infeasible, Objective
+from .._problem.problem import Problem, Total
+from .._problem.totals import TIE, default_total
 from .solve import ANY, Rules, single_settings, solve
-from .totals import TIE, default_total
 
 STEP: Final = 0.1
 """Steps of slowdown (%)."""
@@ -68,7 +69,7 @@ def _plans(problem: Problem, rules: Rules) -> tuple[Total, Line | None]:
     if rules.granularity == "iteration" or rules.held:
         return single_settings(problem).total, None
     if rules.switching is not None and not rules.free:
-        from .switch import switched_front
+        from .._switching.switch import switched_front
 
         return switched_front(
             problem, rules.switching, rules.per_launch, rules.stall_power

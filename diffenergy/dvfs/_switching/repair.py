@@ -5,10 +5,10 @@ from typing import Final
 import numpy as np
 from jaxtyping import Int
 
+from .._problem.plan import Objective
+from .._problem.problem import Total
+from .._problem.totals import default_total, total, within_caps
 from .dual import Search
-from .plan import Objective
-from .problem import Total
-from .totals import default_total, total, within_caps
 
 _MIXES: Final = 4e7
 """Most plans x positions that are totalled at once."""

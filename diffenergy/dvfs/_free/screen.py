@@ -3,9 +3,9 @@
 import numpy as np
 from jaxtyping import Bool, Float
 
+from .._problem.problem import Problem
+from .._problem.totals import TIE, listed, stage_slope, stage_time
 from .hulls import Line
-from .problem import Problem
-from .totals import TIE, listed, stage_slope, stage_time
 
 
 def price_of_time(line: Line, most_time: float) -> float:

@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .plan import Objective
-from .problem import Problem
+from .._problem.plan import Objective
+from .._problem.problem import Problem
+from .._problem.totals import by_stage, default_total, stage_slope, stage_time
 from .quiet import silent_stdout
-from .totals import by_stage, default_total, stage_slope, stage_time
 
 _ROUNDS: Final = 4
 """Most rounds of tangents."""

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int, Shaped
 
-from .problem import AUTO, LEFT_ALONE, Loop, Problem, pair_text
+from .._problem.problem import AUTO, LEFT_ALONE, Loop, Problem, pair_text
 
 _MOST_CELLS: Final = 50_000_000
 """Kernels x settings; a table with more has its columns mixed up."""

@@ -9,11 +9,11 @@ from typing import Any, Final
 import numpy as np
 from jaxtyping import Float
 
-from ..units import MHz
+from ...units import MHz
+from .._problem.plan import Plan
+from .._problem.problem import AUTO, Problem, Total
+from .._problem.totals import default_total
 from .launches import default_change, launch_costs
-from .plan import Plan
-from .problem import AUTO, Problem, Total
-from .totals import default_total
 
 SCHEDULE_KEYS: Final = (
     "kernel",

@@ -20,9 +20,9 @@ from jax import Array
 from jaxtyping import Bool, Float
 from scipy.optimize import minimize
 
-from .plan import Infeasible, Plan
-from .problem import Problem
-from .totals import default_total, listed, total
+from .._problem.plan import Infeasible, Plan
+from .._problem.problem import Problem
+from .._problem.totals import default_total, listed, total
 
 _SCALES: Final = {
     "linear": 0.5,  # slope against ln of the SM clock

@@ -12,12 +12,9 @@ from typing import Final
 import numpy as np
 from jaxtyping import Float, Int
 
-from . import lookahead, stall
-from .caps import Oracle, ceilings, cool_settings, weights
-from .hulls import Line
-from .positions import Positions
-from .problem import Total
-from .totals import (
+from .._free.hulls import Line
+from .._problem.problem import Total
+from .._problem.totals import (
     TIE,
     by_stage,
     default_total,
@@ -26,6 +23,9 @@ from .totals import (
     total,
     within_caps,
 )
+from . import lookahead, stall
+from .caps import Oracle, ceilings, cool_settings, weights
+from .positions import Positions
 
 _PRICES: Final = 24
 """Most prices tried between a fast and a lean plan."""

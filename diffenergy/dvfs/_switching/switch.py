@@ -5,14 +5,14 @@ from typing import Final
 
 import numpy as np
 
-from . import free, pick
+from .._free import free, pick
+from .._free.hulls import Line
+from .._problem.plan import Objective, Plan, Switching
+from .._problem.problem import Problem, Total
+from .._problem.totals import default_total
 from .dual import Search, search
-from .hulls import Line
-from .plan import Objective, Plan, Switching
 from .positions import positions
-from .problem import Problem, Total
 from .repair import improve, mix
-from .totals import default_total
 
 _SOLVER: Final = "dynamic programming along the launches"
 _SWEEP: Final = 24

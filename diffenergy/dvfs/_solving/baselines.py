@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from .plan import Infeasible, Objective, Plan
-from .problem import Problem
+from .._problem.plan import Infeasible, Objective, Plan
+from .._problem.problem import Problem
 from .solve import ANY, STRICT, Rules, solve
 
 

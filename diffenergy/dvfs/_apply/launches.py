@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from .plan import Plan
-from .problem import Problem
-from .totals import Spent, stage_time
+from .._problem.plan import Plan
+from .._problem.problem import Problem
+from .._problem.totals import Spent, stage_time
 
 
 class Launches(NamedTuple):

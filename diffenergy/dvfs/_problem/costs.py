@@ -9,11 +9,11 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ..corrections import Corrections
-from ..estimator import runs
-from ..hardware.spec import GpuSpec, OperatingPoint
-from ..physics.power import LEAKAGE_REFERENCE, static_power, with_corrections
-from ..workload.workload import Group, Phases, Workload
+from ...corrections import Corrections
+from ...estimator import runs
+from ...hardware.spec import GpuSpec, OperatingPoint
+from ...physics.power import LEAKAGE_REFERENCE, static_power, with_corrections
+from ...workload.workload import Group, Phases, Workload
 
 
 class Costs(NamedTuple):

@@ -10,13 +10,13 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
-from ..compiling import compiler_options
-from ..corrections import Corrections
-from ..estimator import estimate_once
-from ..hardware.files import GpuCard
-from ..hardware.spec import GpuSpec, OperatingPoint
-from ..physics.power import COMPONENTS
-from ..workload.workload import Workload
+from ...compiling import compiler_options
+from ...corrections import Corrections
+from ...estimator import estimate_once
+from ...hardware.files import GpuCard
+from ...hardware.spec import GpuSpec, OperatingPoint
+from ...physics.power import COMPONENTS
+from ...workload.workload import Workload
 from .totals import Spent
 
 Runner = Callable[[Callable[..., Any], tuple[Any, ...]], list[Array]]

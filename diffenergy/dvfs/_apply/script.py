@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..units import MHz
+from ...units import MHz
+from .._problem.plan import Granularity, Plan
+from .._problem.problem import Problem, pair_text
 from .launches import launches
-from .plan import Granularity, Plan
-from .problem import Problem, pair_text
 
 _TEMPLATE: Final = Path(__file__).with_name("apply_clocks.py")
 _PLACE: Final = "SCHEDULE: dict[str, Any] = {}\n"

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from ..hardware.clocks import mem_clocks, sm_clock_words, sm_clocks, unsupported
-from ..measurements.cells import (
+from ...hardware.clocks import mem_clocks, sm_clock_words, sm_clocks, unsupported
+from ...measurements.cells import (
     POSITIVE,
     Range,
     Sheet,
@@ -17,12 +17,12 @@ from ..measurements.cells import (
     read_sheet,
     require,
 )
-from ..units import MHz
-from .problem import AUTO, LEFT_ALONE, Problem
+from ...units import MHz
+from .._problem.problem import AUTO, LEFT_ALONE, Problem
 from .rows import problem_from_columns
 
 if TYPE_CHECKING:
-    from ..hardware import GpuCard
+    from ...hardware import GpuCard
 
 COLUMNS: Final = ("stage", "instruction", "frequency", "time", "energy")
 """Columns that every table has; `memory_frequency` and `count` may be there too."""

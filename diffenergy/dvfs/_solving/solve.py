@@ -6,14 +6,15 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from . import free, groups, pick
-from .exact import prove
-from .hulls import Line
-from .local import keeping
-from .plan import Aggregation, Granularity, Objective, Plan, Switching
-from .problem import Problem, Total
-from .screen import price_of_time, worthwhile
-from .totals import chosen, default_total, listed, total, within_caps
+from .._free import free, pick
+from .._free.exact import prove
+from .._free.hulls import Line
+from .._free.local import keeping
+from .._free.screen import price_of_time, worthwhile
+from .._problem import groups
+from .._problem.plan import Aggregation, Granularity, Objective, Plan, Switching
+from .._problem.problem import Problem, Total
+from .._problem.totals import chosen, default_total, listed, total, within_caps
 
 _SMALL: Final = 1e-6
 """Gap below which a plan needs no exact finish."""
@@ -109,7 +110,7 @@ def solve(
         )
     if rules.switching is None or rules.switching.free:
         return _free(problem, objective, rules.per_launch, exact)
-    from .switch import switched
+    from .._switching.switch import switched
 
     return switched(
         problem, objective, rules.switching, rules.per_launch, rules.stall_power

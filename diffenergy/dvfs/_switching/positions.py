@@ -9,8 +9,8 @@ import dataclasses
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .problem import Problem
-from .totals import Spent, sums
+from .._problem.problem import Problem
+from .._problem.totals import Spent, sums
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..units import MHz
+from ...units import MHz
 
 LEFT_ALONE: Final = np.nan
 """A clock in `Problem.settings` that is left at its default ("auto")."""

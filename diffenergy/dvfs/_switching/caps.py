@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .free import restricted
+from .._free.free import restricted
+from .._problem.totals import TIE, default_total, stage_time, stage_totals, sums
 from .positions import Positions
 from .stall import Path, Prices
-from .totals import TIE, default_total, stage_time, stage_totals, sums
 
 _HALVINGS: Final = 16
 _STEEP: Final = 30.0

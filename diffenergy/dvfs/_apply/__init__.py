@@ -1,0 +1,1 @@
+"""Plans put to use: launches, files, a script that sets the clocks."""

@@ -1,0 +1,1 @@
+"""Plans where a change of clocks costs nothing: hulls, knapsack, integer finish."""

@@ -1,0 +1,1 @@
+"""Problems from measured tables, with and without their noise."""

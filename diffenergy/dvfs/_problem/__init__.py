@@ -1,0 +1,1 @@
+"""What every kernel costs at every pair of clocks, and what is asked of a plan."""

@@ -1,0 +1,1 @@
+"""The best plan, the whole frontier, baselines, and descent through the model."""

@@ -1,0 +1,1 @@
+"""Plans where a change of clocks costs time or energy."""
