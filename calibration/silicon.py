@@ -15,7 +15,7 @@ import typer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from diffenergy.codesign.silicon_fit import (  # noqa: E402
+from diffenergy.codesign._space.silicon_fit import (  # noqa: E402
     SIGNIFICANDS,
     Fit,
     area_fit,

@@ -23,8 +23,8 @@ from jaxtyping import Float
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 if TYPE_CHECKING:
-    from diffenergy.codesign.tiles import Tiles
-    from diffenergy.codesign.tuning import Tuning
+    from diffenergy.codesign._tiles.tiles import Tiles
+    from diffenergy.codesign._tiles.tuning import Tuning
     from diffenergy.hardware.spec import GpuSpec
     from diffenergy.kernels.simt import SimtGemm
     from diffenergy.measurements import MeasurementTable
@@ -83,7 +83,7 @@ def tile_choice(
 
 def shapes() -> "list[Listing]":
     """Distinct bf16 products of `_MODELS`, each with its weights in DRAM."""
-    from diffenergy.codesign.tiles import gemm_rows
+    from diffenergy.codesign._tiles.tiles import gemm_rows
     from diffenergy.workload.listing import Listing, normalise_kernel
     from diffenergy.workload.models import load_model
 
@@ -110,7 +110,7 @@ def shapes() -> "list[Listing]":
 def heuristics(gpu: str, listings: "Sequence[Listing]", goal: str) -> list[Any]:
     """Products, shares of equal tiles, and ratios of `goal`: of the tiles of
     nvMatmulHeuristics and of the model's mixture / of the best."""
-    from diffenergy.codesign.tuning import costs_with, tune
+    from diffenergy.codesign._tiles.tuning import costs_with, tune
     from diffenergy.corrections import read_corrections
     from diffenergy.hardware import read_gpu
 
@@ -182,8 +182,8 @@ def _with(shape: "SimtGemm", tile: dict[str, float]) -> "SimtGemm":
 
 def _legal(gpu: "GpuSpec") -> list[dict[str, float]]:
     """Legal tiles on CUDA cores, splits up to 8."""
-    from diffenergy.codesign.tile_costs import legal_tiles
-    from diffenergy.codesign.tiles import FIELDS, Shapes
+    from diffenergy.codesign._tiles.tile_costs import legal_tiles
+    from diffenergy.codesign._tiles.tiles import FIELDS, Shapes
     from diffenergy.dtypes import code
 
     long = np.array([4096.0])
@@ -202,7 +202,7 @@ def _products(
 ) -> tuple["SimtGemm", list[dict[str, float]]]:
     """Sampled products with the tile that cuBLAS ran, and its menu on that GPU: the
     tiles that it ran, each with every split."""
-    from diffenergy.codesign.tiles import VALUES
+    from diffenergy.codesign._tiles.tiles import VALUES
     from diffenergy.dtypes import code
     from diffenergy.kernels.simt import SimtGemm
 

@@ -194,7 +194,7 @@ def _unwritten(out: str | None, found: Answer) -> list[str]:
     """What a GPU file cannot hold, and how to ask for it."""
     if not (out or "").lower().endswith(".toml"):
         return []
-    from ..codesign.axes import TILES
+    from ..codesign._space.axes import TILES
 
     flags = {
         "sm_clock": ("--sm-clock", 1e-6),
@@ -267,7 +267,7 @@ def _writers(found: Answer | None, wish: Wish, name: str) -> output.Writers:
         return found
 
     def design() -> str:
-        from ..codesign.card import design_card
+        from ..codesign._problem.card import design_card
         from ..hardware.writing import gpu_toml
 
         problem, search = done().problem, done().found

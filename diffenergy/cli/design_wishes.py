@@ -8,8 +8,8 @@ from . import parse
 from .flags import Flags
 
 if TYPE_CHECKING:
-    from ..codesign.axes import Range
-    from ..codesign.engine import Effort
+    from ..codesign._search.engine import Effort
+    from ..codesign._space.axes import Range
     from ..hardware.spec import OperatingPoint
     from ..report.summary import Setting
 
@@ -60,7 +60,7 @@ class Wish:
 
     def ranges(self) -> tuple[list["Range"], bool]:
         """Fields to vary with their bounds, and whether tiles are varied."""
-        from ..codesign.axes import Range
+        from ..codesign._space.axes import Range
 
         entries = [part for text in self.vary for part in text.split(",")]
         found, tiles = [], 0
@@ -111,7 +111,7 @@ class Wish:
 
     def effort(self) -> "Effort":
         """How much the search does."""
-        from ..codesign.engine import Effort
+        from ..codesign._search.engine import Effort
 
         usual = Effort()
         starts = _count("--starts", self.starts, usual.starts, _MOST_STARTS)

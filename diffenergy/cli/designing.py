@@ -16,10 +16,10 @@ from .progress import progress
 from .quoted import estimate_flags
 
 if TYPE_CHECKING:
-    from ..codesign.found import Found
-    from ..codesign.mixing import Part
-    from ..codesign.problem import Problem
-    from ..codesign.tuning import Tuning
+    from ..codesign._problem.found import Found
+    from ..codesign._problem.mixing import Part
+    from ..codesign._problem.problem import Problem
+    from ..codesign._tiles.tuning import Tuning
     from ..hardware import GpuCard
 
 _SHARED = ("gpu", "corrections", "temperature", "sm_clock", "mem_clock", "power_limit")
@@ -161,7 +161,7 @@ def _named(mix: Mix, flags: Flags) -> Task:
 
 def _problem(tasks: Sequence[Task], wish: Wish, weights: Sequence[float]) -> "Problem":
     """The search that the flags ask for."""
-    from ..codesign.mixing import build
+    from ..codesign._problem.mixing import build
 
     task = tasks[0]
     ranges, tiles = wish.ranges()
@@ -183,7 +183,7 @@ def _problem(tasks: Sequence[Task], wish: Wish, weights: Sequence[float]) -> "Pr
 
 
 def _part(task: Task, weight: float) -> "Part":
-    from ..codesign.mixing import Part
+    from ..codesign._problem.mixing import Part
 
     about = task.about
     batch, output_len = about["batch"] or 0, about["output_len"] or 0
@@ -216,8 +216,8 @@ def _check_bounds(problem: "Problem", card: "GpuCard"):
 
 def _search(problem: "Problem", wish: Wish) -> "Found":
     """Searches, with a bar on stderr."""
-    from ..codesign.engine import options_of
-    from ..codesign.searching import search
+    from ..codesign._search.engine import options_of
+    from ..codesign._search.searching import search
     from .programs import Programs
 
     effort = wish.effort()
@@ -274,7 +274,7 @@ def _interval(trust: Any, word: str, value: float, found: "Found") -> list[float
 
 def _area(card: "GpuCard", problem: "Problem") -> list[str]:
     """How the area of a design is known."""
-    from ..codesign.card import area_words
+    from ..codesign._problem.card import area_words
 
     settled = problem.task.silicon.settled
     lacking = "" if settled else f"; of {card.name} itself no settled area is published"
@@ -286,7 +286,7 @@ def _area(card: "GpuCard", problem: "Problem") -> list[str]:
 
 def _tuned(task: Task, wish: Wish) -> Answer:
     """Tiles of least time or energy for every matrix product of a workload."""
-    from ..codesign.tuning import tune
+    from ..codesign._tiles.tuning import tune
     from ..compiling import compiler_options
     from ..hardware.spec import OperatingPoint
     from ..report.tiles import tiles_json

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..codesign.axes import TILES
-from ..codesign.found import Found, Score
-from ..codesign.goals import UNITS
-from ..codesign.problem import LIMITS, Problem
-from ..codesign.tiles import FIELDS as TILE_FIELDS
+from ..codesign._problem.found import Found, Score
+from ..codesign._problem.goals import UNITS
+from ..codesign._problem.problem import LIMITS, Problem
+from ..codesign._space.axes import TILES
+from ..codesign._tiles.tiles import FIELDS as TILE_FIELDS
 from ..units import GiB
 from .format import digits, si
 

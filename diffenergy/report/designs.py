@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ..codesign.axes import TILES
+from ..codesign._space.axes import TILES
 from ..hardware.fields import FIELDS
 from .design_summary import in_unit
 from .estimates import kernel_name

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ..codesign.axes import TILES
-from ..codesign.goals import UNITS
+from ..codesign._problem.goals import UNITS
+from ..codesign._space.axes import TILES
 from . import style
 from .designs import METRIC_KEYS, shown
 from .estimates import title_line

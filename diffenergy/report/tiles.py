@@ -11,7 +11,7 @@ from .tables import table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ..codesign.tuning import Tuned, Tuning
+    from ..codesign._tiles.tuning import Tuned, Tuning
 
 _SHAPE: Final = ("op", "batch", "m", "n", "k", "dtype")
 _TILE: Final = ("tile_m", "tile_n", "tile_k", "stages", "split_k")

@@ -30,7 +30,7 @@ MODULES: Final = (
     ("Measured tables", "diffenergy.measurements"),
     ("Predictions of measured rows", "diffenergy.fitting.predict"),
     ("Frequency schedules", "diffenergy.dvfs._solving.solve"),
-    ("Co-design", "diffenergy.codesign.searching"),
+    ("Co-design", "diffenergy.codesign._search.searching"),
     ("Machines of many GPUs", "diffenergy.collectives._machine.topology_files"),
     ("Demands of collectives", "diffenergy.collectives._demand.demands"),
     ("Schedules of collectives", "diffenergy.collectives._planning.plan"),

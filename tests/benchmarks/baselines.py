@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from jaxtyping import Float
 
-from diffenergy.codesign.axes import Axis
-from diffenergy.codesign.descent import advance
-from diffenergy.codesign.engine import GRADIENT, jitted
-from diffenergy.codesign.exact import Judge, Judged, scores
-from diffenergy.codesign.problem import Problem
+from diffenergy.codesign._problem.exact import Judge, Judged, scores
+from diffenergy.codesign._problem.problem import Problem
+from diffenergy.codesign._search.descent import advance
+from diffenergy.codesign._search.engine import GRADIENT, jitted
+from diffenergy.codesign._space.axes import Axis
 
 cma: Any = pytest.importorskip("cma", reason="needs the extra bench")
 optuna: Any = pytest.importorskip("optuna", reason="needs the extra bench")

@@ -27,12 +27,12 @@ import pytest
 from baselines import METHODS, Arena, Course, Watched
 
 from diffenergy import load_model
-from diffenergy.codesign.axes import Range
-from diffenergy.codesign.engine import Effort
-from diffenergy.codesign.mixing import Part, build
-from diffenergy.codesign.problem import Problem
-from diffenergy.codesign.searching import search
-from diffenergy.codesign.tiles import (
+from diffenergy.codesign._problem.mixing import Part, build
+from diffenergy.codesign._problem.problem import Problem
+from diffenergy.codesign._search.engine import Effort
+from diffenergy.codesign._search.searching import search
+from diffenergy.codesign._space.axes import Range
+from diffenergy.codesign._tiles.tiles import (
     gemm_rows,
     shapes_of,
     usual_tiles,

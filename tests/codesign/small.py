@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from diffenergy.codesign.axes import Range
-from diffenergy.codesign.engine import jitted
-from diffenergy.codesign.exact import Judge, Judged
-from diffenergy.codesign.mixing import Part, build
-from diffenergy.codesign.problem import Problem
+from diffenergy.codesign._problem.exact import Judge, Judged
+from diffenergy.codesign._problem.mixing import Part, build
+from diffenergy.codesign._problem.problem import Problem
+from diffenergy.codesign._search.engine import jitted
+from diffenergy.codesign._space.axes import Range
 from diffenergy.hardware import read_gpu
 from diffenergy.workload.listing import Listing, normalise_kernel
 

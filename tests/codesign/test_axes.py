@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from diffenergy.codesign.axes import Range, axes
-from diffenergy.codesign.goals import GOALS
-from diffenergy.codesign.growth import grown
-from diffenergy.codesign.legal import moves, nearest, roundings
-from diffenergy.codesign.problem import check_goals
+from diffenergy.codesign._problem.goals import GOALS
+from diffenergy.codesign._problem.legal import moves, nearest, roundings
+from diffenergy.codesign._problem.problem import check_goals
+from diffenergy.codesign._space.axes import Range, axes
+from diffenergy.codesign._space.growth import grown
 from diffenergy.hardware import read_gpu
 from tests.codesign.small import problem
 

@@ -11,10 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy.codesign import descent
-from diffenergy.codesign.axes import Range
-from diffenergy.codesign.descent import STIFFNESS, Aim, advance, begin, start_points
-from diffenergy.codesign.task import METRICS, Measured, Task
+from diffenergy.codesign._search import descent
+from diffenergy.codesign._search.descent import (
+    STIFFNESS,
+    Aim,
+    advance,
+    begin,
+    start_points,
+)
+from diffenergy.codesign._space.axes import Range
+from diffenergy.codesign._space.task import METRICS, Measured, Task
 from tests.codesign.small import problem
 
 LOW, HIGH, LIMIT = 1.0, 16.0, 4.0

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from diffenergy import estimate
-from diffenergy.codesign.axes import Range
-from diffenergy.codesign.engine import Effort, jitted
-from diffenergy.codesign.exact import Judge
-from diffenergy.codesign.legal import better, moved, moves
-from diffenergy.codesign.searching import search
-from diffenergy.codesign.task import hardware
+from diffenergy.codesign._problem.exact import Judge
+from diffenergy.codesign._problem.legal import better, moved, moves
+from diffenergy.codesign._search.engine import Effort, jitted
+from diffenergy.codesign._search.searching import search
+from diffenergy.codesign._space.axes import Range
+from diffenergy.codesign._space.task import hardware
 from diffenergy.hardware.fields import FIELDS
 from tests.codesign.small import everything, part, problem
 
@@ -61,7 +61,7 @@ def test_equals_brute_force(name: str):
 @pytest.mark.slow
 def test_mix_equals_brute_force_and_is_the_weighted_sum():
     parts = [part("products", weight=2.0), part("streams", weight=30.0)]
-    from diffenergy.codesign.mixing import build
+    from diffenergy.codesign._problem.mixing import build
     from diffenergy.hardware import read_gpu
 
     given = build(parts, read_gpu("h100-sxm"), SPACE, goals=("edp",))

@@ -17,8 +17,8 @@ import pytest
 from jax import Array
 from jaxtyping import Float
 
-from diffenergy.codesign.silicon import Silicon, silicon_of
-from diffenergy.codesign.silicon_fit import (
+from diffenergy.codesign._space.silicon import Silicon, silicon_of
+from diffenergy.codesign._space.silicon_fit import (
     area_fit,
     area_model,
     board_channels,

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from diffenergy import estimator, smooth
-from diffenergy.codesign import tile_costs, tuning
-from diffenergy.codesign.heuristics import heuristic_tile
-from diffenergy.codesign.tiles import (
+from diffenergy.codesign._tiles import tile_costs, tuning
+from diffenergy.codesign._tiles.tiles import (
     FIELDS,
     VALUES,
     Shapes,
@@ -24,7 +23,8 @@ from diffenergy.codesign.tiles import (
     usual_tiles,
     with_given_tiles,
 )
-from diffenergy.codesign.tuning import costs_with, tune
+from diffenergy.codesign._tiles.tuning import costs_with, tune
+from diffenergy.codesign.heuristics import heuristic_tile
 from diffenergy.dtypes import code
 from diffenergy.dvfs._problem.uniform import compiled
 from diffenergy.hardware import default_point, load_gpu, read_gpu

@@ -7,12 +7,12 @@ from typing import Any, Final
 import jax.numpy as jnp
 import numpy as np
 
-from ..hardware.fields import FIELDS
-from ..hardware.files import GpuCard, with_fields
+from ...hardware.fields import FIELDS
+from ...hardware.files import GpuCard, with_fields
+from .._space.silicon_fit import area_fit
+from .._space.task import hardware
 from .found import Score
 from .problem import Problem
-from .silicon_fit import area_fit
-from .task import hardware
 
 _NEAR: Final = 1e-6
 

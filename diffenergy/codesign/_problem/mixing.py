@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jax import Array
 
-from ..corrections import Corrections
-from ..hardware.spec import OperatingPoint
-from ..records import as_float, as_index
-from ..workload.assemble import assemble
-from ..workload.listing import Listing
-from .axes import Axis, Range, axes
-from .fit_tiles import legal_values
-from .goals import CUSTOM, GOALS
-from .problem import Problem, check_goals
-from .silicon import silicon_of
-from .task import Member, Objective, Task
-from .tiles import (
+from ...corrections import Corrections
+from ...hardware.spec import OperatingPoint
+from ...records import as_float, as_index
+from ...workload.assemble import assemble
+from ...workload.listing import Listing
+from .._space.axes import Axis, Range, axes
+from .._space.silicon import silicon_of
+from .._space.task import Member, Objective, Task
+from .._tiles.fit_tiles import legal_values
+from .._tiles.tiles import (
     FIELDS,
     Product,
     Tiles,
@@ -29,9 +27,11 @@ from .tiles import (
     usual_tiles,
     with_given_tiles,
 )
+from .goals import CUSTOM, GOALS
+from .problem import Problem, check_goals
 
 if TYPE_CHECKING:
-    from ..hardware import GpuCard
+    from ...hardware import GpuCard
 
 
 @dataclasses.dataclass(frozen=True)

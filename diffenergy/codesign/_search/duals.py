@@ -13,14 +13,14 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import nnls
 
-from ..hardware.fields import FIELDS
+from ...hardware.fields import FIELDS
+from .._problem.exact import Judged
+from .._problem.found import Active
+from .._problem.goals import UNITS, Target, excess
+from .._problem.legal import better, moved, next_moves
+from .._problem.problem import LIMITS, unit_of
+from .._space.task import METRICS
 from .descent import STEPS, Aim, begin
-from .exact import Judged
-from .found import Active
-from .goals import UNITS, Target, excess
-from .legal import better, moved, next_moves
-from .problem import LIMITS, unit_of
-from .task import METRICS
 
 if TYPE_CHECKING:
     from .engine import Engine

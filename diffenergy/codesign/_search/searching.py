@@ -2,12 +2,12 @@
 
 import time
 
+from .._problem.exact import Judge, Run, nan_free
+from .._problem.found import Found, Score
+from .._problem.problem import Problem, unit_of
 from .duals import SlopesAt, active_limits, elasticities
 from .engine import Effort, Engine, Tell
-from .exact import Judge, Run, nan_free
-from .found import Found, Score
 from .pareto import front
-from .problem import Problem, unit_of
 
 
 def search(

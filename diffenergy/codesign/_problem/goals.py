@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from jaxtyping import Float
 
-from .task import METRICS
+from .._space.task import METRICS
 
 GOALS: Final[Mapping[str, Mapping[str, int]]] = {
     "energy": {"energy": 1},

@@ -9,14 +9,14 @@ from typing import Any, Final
 import numpy as np
 from jaxtyping import Float
 
-from .axes import TILES, Axis
+from .._space.axes import TILES, Axis
+from .._space.task import METRICS, Task
+from .._tiles.repair import TileTable
+from .._tiles.tiles import FIELDS as TILE_FIELDS
 from .exact import Judged
 from .found import Score
 from .goals import CUSTOM, GOALS, UNITS, Target, target
 from .legal import nearest
-from .repair import TileTable
-from .task import METRICS, Task
-from .tiles import FIELDS as TILE_FIELDS
 
 LIMITS: Final = {
     "time": "max_latency",

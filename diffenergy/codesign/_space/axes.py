@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from jaxtyping import Float
 
-from ..hardware.clocks import mem_clocks, sm_clocks
-from ..hardware.dies import die_of
-from ..hardware.fields import FIELDS
+from ...hardware.clocks import mem_clocks, sm_clocks
+from ...hardware.dies import die_of
+from ...hardware.fields import FIELDS
 
 if TYPE_CHECKING:
-    from ..hardware import GpuCard
+    from ...hardware import GpuCard
 
 POINT: Final = ("sm_clock", "mem_clock", "power_cap")
 """Fields of the operating point that can be searched."""

@@ -15,8 +15,8 @@ import optax
 from jax import Array, lax
 from jaxtyping import Float
 
-from ..hardware.fields import FIELDS
-from .task import Task, measured, values_at
+from ...hardware.fields import FIELDS
+from .._space.task import Task, measured, values_at
 
 STEPS: Final = 10
 """Steps of Adam between two updates of the multipliers: one compiled program."""

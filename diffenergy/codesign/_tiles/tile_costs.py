@@ -12,14 +12,14 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
-from ..corrections import Corrections
-from ..dvfs._problem.costs import row_costs
-from ..estimator import Estimate, estimate_once
-from ..hardware.spec import GpuSpec, OperatingPoint
-from ..kernels.gemm import Gemm
-from ..kernels.simt import SimtGemm
-from ..physics.power import COMPONENTS
-from ..workload.workload import Group, Workload
+from ...corrections import Corrections
+from ...dvfs._problem.costs import row_costs
+from ...estimator import Estimate, estimate_once
+from ...hardware.spec import GpuSpec, OperatingPoint
+from ...kernels.gemm import Gemm
+from ...kernels.simt import SimtGemm
+from ...physics.power import COMPONENTS
+from ...workload.workload import Group, Workload
 from .tiles import VALUES, Product, Shapes, Tiles, legal, place
 
 _STATIC: Final = ("idle", "leakage")

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..compiling import compiler_options
+from ...compiling import compiler_options
+from .._problem.exact import Judge, Judged, Run, nan_free
+from .._problem.goals import Target, excess
+from .._problem.legal import Point, Points, moved, moves, polish, roundings
+from .._problem.problem import Problem
 from .descent import STEPS, STIFFNESS, Aim, Slopes, State, advance, begin, start_points
-from .exact import Judge, Judged, Run, nan_free
-from .goals import Target, excess
-from .legal import Point, Points, moved, moves, polish, roundings
-from .problem import Problem
 
 GRADIENT: Final = 3
 """Evaluations that one gradient counts as."""

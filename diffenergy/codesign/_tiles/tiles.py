@@ -10,15 +10,15 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from ..dtypes import BYTES, code
-from ..hardware.spec import GpuSpec
-from ..kernels._rates import on_tensor_cores
-from ..kernels.gemm import Gemm
-from ..kernels.ops import HAND_TILE, TILE_FIELDS
-from ..kernels.simt import SimtGemm
-from ..records import Record, as_float, as_index
-from ..workload.listing import Kernel, Listing
-from ..workload.workload import Workload
+from ...dtypes import BYTES, code
+from ...hardware.spec import GpuSpec
+from ...kernels._rates import on_tensor_cores
+from ...kernels.gemm import Gemm
+from ...kernels.ops import HAND_TILE, TILE_FIELDS
+from ...kernels.simt import SimtGemm
+from ...records import Record, as_float, as_index
+from ...workload.listing import Kernel, Listing
+from ...workload.workload import Workload
 
 SIDES: Final = (16.0, 32.0, 64.0, 96.0, 128.0, 160.0, 192.0, 256.0)
 VALUES: Final[Mapping[str, tuple[float, ...]]] = {

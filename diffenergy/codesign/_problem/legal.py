@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from jaxtyping import Float
 
-from .axes import Axis
+from .._space.axes import Axis
 from .exact import Judge, Judged
 from .goals import Target
 

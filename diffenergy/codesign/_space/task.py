@@ -9,17 +9,17 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int
 
-from ..corrections import Corrections
-from ..estimator import Estimate, estimate, runs
-from ..hardware.fields import FIELDS
-from ..hardware.spec import GpuSpec, OperatingPoint
-from ..workload.workload import Workload
+from ...corrections import Corrections
+from ...estimator import Estimate, estimate, runs
+from ...hardware.fields import FIELDS
+from ...hardware.spec import GpuSpec, OperatingPoint
+from ...workload.workload import Workload
+from .._tiles.fit_tiles import crowding
+from .._tiles.tiles import FIELDS as TILE_FIELDS
+from .._tiles.tiles import Shapes, Tiles, legal, place
 from .axes import POINT
-from .fit_tiles import crowding
 from .growth import grown
 from .silicon import Silicon
-from .tiles import FIELDS as TILE_FIELDS
-from .tiles import Shapes, Tiles, legal, place
 
 METRICS: Final = (
     "time",

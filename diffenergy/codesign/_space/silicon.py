@@ -6,10 +6,10 @@ import equinox as eqx
 from jax import Array
 from jaxtyping import Float
 
-from ..hardware.dies import die_of, process
-from ..hardware.files import GpuCard, read_gpu
-from ..hardware.spec import GpuSpec
-from ..records import as_float
+from ...hardware.dies import die_of, process
+from ...hardware.files import GpuCard, read_gpu
+from ...hardware.spec import GpuSpec
+from ...records import as_float
 from .silicon_fit import (
     SIGNIFICANDS,
     AreaModel,

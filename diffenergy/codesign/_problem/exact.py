@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..hardware.fields import FIELDS
+from ...hardware.fields import FIELDS
+from .._space.task import METRICS, Measured, Task, measured
 from .goals import Target, excess, objective
-from .task import METRICS, Measured, Task, measured
 
 BATCH: Final = 64
 """Designs a call: one compiled program."""

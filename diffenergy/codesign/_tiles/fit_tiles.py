@@ -5,18 +5,10 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ..hardware.spec import GpuSpec
-from ..kernels._rates import on_tensor_cores
-from ..records import as_float
-from .tiles import (
-    ACCUMULATORS,
-    ELEMENT_BYTES,
-    FIELDS,
-    VALUES,
-    Shapes,
-    Tiles,
-    legal,
-)
+from ...hardware.spec import GpuSpec
+from ...kernels._rates import on_tensor_cores
+from ...records import as_float
+from .tiles import ACCUMULATORS, ELEMENT_BYTES, FIELDS, VALUES, Shapes, Tiles, legal
 
 
 def crowding(

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..corrections import Corrections
-from ..dvfs._problem.uniform import Runner, compiled
-from ..estimator import Estimate, estimate_once, from_leaves
-from ..hardware.files import GpuCard
-from ..hardware.spec import GpuSpec, OperatingPoint, default_point
-from ..kernels._menu import LEGAL, MENU
-from ..workload.assemble import assemble
-from ..workload.listing import Listing
+from ...corrections import Corrections
+from ...dvfs._problem.uniform import Runner, compiled
+from ...estimator import Estimate, estimate_once, from_leaves
+from ...hardware.files import GpuCard
+from ...hardware.spec import GpuSpec, OperatingPoint, default_point
+from ...kernels._menu import LEGAL, MENU
+from ...workload.assemble import assemble
+from ...workload.listing import Listing
 from .tile_costs import (
     Launch,
     first_best,

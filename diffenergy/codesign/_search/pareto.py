@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .exact import nan_free
-from .found import Score
-from .goals import Target, objective
-from .legal import polish, roundings
+from .._problem.exact import nan_free
+from .._problem.found import Score
+from .._problem.goals import Target, objective
+from .._problem.legal import polish, roundings
 
 if TYPE_CHECKING:
     from .engine import Engine

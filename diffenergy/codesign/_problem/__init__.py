@@ -1,0 +1,1 @@
+"""Goals, limits, legal designs and their exact scores."""

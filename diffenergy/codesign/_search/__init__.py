@@ -1,0 +1,1 @@
+"""Descents from many starts, fronts, and what holds a design back."""

@@ -1,0 +1,1 @@
+"""Tiles of matrix products: legal ones, their costs, the best."""
