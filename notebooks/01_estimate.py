@@ -26,7 +26,7 @@ from IPython.display import Markdown, display
 import diffenergy as de
 from diffenergy.hardware import read_gpu
 from diffenergy.physics.power import COMPONENTS
-from diffenergy.report import style
+from diffenergy.report._charts import style
 
 # %matplotlib inline
 jax.config.update("jax_enable_x64", True)

@@ -34,7 +34,7 @@ from diffenergy.fitting.calibrate import Settings, blanked, calibrate
 from diffenergy.fitting.identifiability import report
 from diffenergy.fitting.predict import predict
 from diffenergy.measurements import read_measurements
-from diffenergy.report import style
+from diffenergy.report._charts import style
 
 # %matplotlib inline
 jax.config.update("jax_enable_x64", True)

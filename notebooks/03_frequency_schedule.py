@@ -33,8 +33,8 @@ from diffenergy.dvfs._solving.baselines import baselines
 from diffenergy.dvfs._solving.schedule import schedule, schedule_frontier
 from diffenergy.dvfs._solving.solve import Rules
 from diffenergy.hardware import read_gpu
-from diffenergy.report import style
-from diffenergy.report.estimates import kernel_name
+from diffenergy.report._charts import style
+from diffenergy.report._tables.estimates import kernel_name
 
 # %matplotlib inline
 jax.config.update("jax_enable_x64", True)

@@ -27,7 +27,7 @@ from IPython.display import Markdown, display
 import diffenergy as de
 from diffenergy.codesign import Effort, Part, Range, build, search
 from diffenergy.hardware import read_gpu
-from diffenergy.report import style
+from diffenergy.report._charts import style
 
 # %matplotlib inline
 jax.config.update("jax_enable_x64", True)

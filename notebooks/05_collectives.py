@@ -29,8 +29,8 @@ from diffenergy.collectives._energy.energy import schedule_energy
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._planning.plan import Search, find_schedule
 from diffenergy.hardware import load_gpu
-from diffenergy.report import style
-from diffenergy.report.plot_collective import collective_figure
+from diffenergy.report._charts import style
+from diffenergy.report._charts.plot_collective import collective_figure
 
 # %matplotlib inline
 jax.config.update("jax_enable_x64", True)

@@ -28,7 +28,7 @@ from IPython.display import Markdown, display
 
 import diffenergy as de
 from diffenergy.hardware import gpu_names, read_gpu, with_fields
-from diffenergy.report import style
+from diffenergy.report._charts import style
 
 # %matplotlib inline
 jax.config.update("jax_enable_x64", True)

@@ -246,10 +246,10 @@ def _draw(plot: str | None, found: Answer, mix: Mix):
     """Writes the picture of the designs or tiles."""
     if plot is None:
         return
-    from ..report import style
-    from ..report.design_summary import path_json
-    from ..report.plot_design import design_figure
-    from ..report.plot_tiles import tiles_figure
+    from ..report._charts import style
+    from ..report._charts.plot_design import design_figure
+    from ..report._charts.plot_tiles import tiles_figure
+    from ..report._summaries.design_summary import path_json
 
     def figure():
         if found.found is None:
@@ -276,7 +276,7 @@ def _writers(found: Answer | None, wish: Wish, name: str) -> output.Writers:
         return gpu_toml(design_card(done().card, problem, search.best, name_or_design))
 
     def everything() -> str:
-        from ..report.design_summary import path_json
+        from ..report._summaries.design_summary import path_json
 
         search = done().found
         path = {} if search is None else {"path": path_json(search)}
@@ -294,9 +294,14 @@ def _writers(found: Answer | None, wish: Wish, name: str) -> output.Writers:
 
 
 def _tables(found: Answer) -> Iterable["RenderableType"]:
-    from ..report.designs import design_parts
-    from ..report.estimates import BOARD_ONLY, assumed_line, grade_line, title_line
-    from ..report.tiles import tiles_parts
+    from ..report._tables.designs import design_parts
+    from ..report._tables.estimates import (
+        BOARD_ONLY,
+        assumed_line,
+        grade_line,
+        title_line,
+    )
+    from ..report._tables.tiles import tiles_parts
 
     summary: dict[str, Any] = found.summary
     members = summary.get("workloads", [summary])

@@ -233,7 +233,7 @@ def run(flags: CollectiveFlags, as_json: bool, out: str | None, plot: str | None
 
 
 def _tables(found: list[Answer]) -> Iterable["RenderableType"]:
-    from ..report.collectives import collective_parts, sizes_parts
+    from ..report._tables.collectives import collective_parts, sizes_parts
 
     if len(found) == 1:
         return collective_parts(found[0].summary)
@@ -242,8 +242,8 @@ def _tables(found: list[Answer]) -> Iterable["RenderableType"]:
 
 def _draw(plot: str, flags: CollectiveFlags, found: list[Answer]):
     """One schedule on its links, or bandwidth by size."""
-    from ..report import plot_collective
-    from ..report.collectives import bandwidth_lines, title_line
+    from ..report._charts import plot_collective
+    from ..report._tables.collectives import bandwidth_lines, title_line
 
     if len(found) == 1:
         plan = found[0].plan
@@ -317,7 +317,7 @@ def _verify(
             )
     from ..collectives._demand.demands import parse_size
     from ..collectives._formats.verify_file import verify_file
-    from ..report.collectives import verified_json, verified_parts
+    from ..report._tables.collectives import verified_json, verified_parts
 
     writers = {".json": lambda: output.json_text(content)}
     output.writer(out, writers)
@@ -329,7 +329,7 @@ def _verify(
     content = verified_json(file, checked)
     output.save(out, writers, inputs=[file])
     if plot is not None:
-        from ..report.plot_collective import save_collective_picture
+        from ..report._charts.plot_collective import save_collective_picture
 
         save_collective_picture(plot, checked.schedule, inputs=[file])
     output.show(content, as_json, lambda: verified_parts(content))

@@ -45,7 +45,7 @@ def _compare(
     writers = {".json": lambda: output.json_text(both)}
     output.writer(out, writers)
     sides = [_named(word, _prepare, text) for word, text in (("A", a), ("B", b))]
-    from ..report.comparison import comparison, comparison_parts
+    from ..report._tables.comparison import comparison, comparison_parts
 
     found = [
         _named(word, side.run) if isinstance(side, Task) else side

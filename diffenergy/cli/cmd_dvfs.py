@@ -171,7 +171,7 @@ def run(flags: Flags, wish: Wish, plot: str | None):
     found = answer(flags, wish)
     output.save(flags.out, _writers(found, wish), inputs=found.inputs)
     if plot is not None:
-        from ..report.pictures import save_schedule_picture
+        from ..report._charts.pictures import save_schedule_picture
 
         save_schedule_picture(
             plot, found.problem, found.plan, found.summary, _title(found), found.inputs
@@ -193,7 +193,7 @@ def _unrealistic(found: Answer, flags: Flags, wish: Wish) -> list[str]:
 
 def _title(found: Answer) -> str:
     """What was scheduled, in one line."""
-    from ..report.estimates import title_line
+    from ..report._tables.estimates import title_line
 
     summary = found.summary
     if "table" in summary:
@@ -203,8 +203,13 @@ def _title(found: Answer) -> str:
 
 def _tables(found: Answer) -> Iterable["RenderableType"]:
     from ..dvfs._apply.export import schedule_rows
-    from ..report.estimates import BOARD_ONLY, assumed_line, grade_line, title_line
-    from ..report.schedules import schedule_parts
+    from ..report._tables.estimates import (
+        BOARD_ONLY,
+        assumed_line,
+        grade_line,
+        title_line,
+    )
+    from ..report._tables.schedules import schedule_parts
 
     summary = found.summary
     parts = schedule_parts(summary, schedule_rows(found.problem, found.plan))

@@ -82,7 +82,7 @@ def run(flags: Flags, trace: str | None = None, plot: str | None = None):
     _draw(plot, flags, result)
 
     def tables():
-        from ..report.estimates import estimate_parts
+        from ..report._tables.estimates import estimate_parts
 
         return estimate_parts(result.summary, result.kernels, flags.detail)
 
@@ -94,9 +94,9 @@ def _draw(plot: str | None, flags: Flags, result: Result):
     """Writes the picture of one estimate or of a sweep."""
     if plot is None:
         return
-    from ..report import style
-    from ..report.plot_estimate import estimate_figure
-    from ..report.plot_sweep import sweep_figure
+    from ..report._charts import style
+    from ..report._charts.plot_estimate import estimate_figure
+    from ..report._charts.plot_sweep import sweep_figure
 
     summary, kernels = result.summary, result.kernels
     if kernels is None:

@@ -86,12 +86,12 @@ def _evaluate(
     predictions = predict(table, listings, file)
     summary = summary_json(table, predictions, columns)
     if plot is not None:
-        from ..report import style
-        from ..report.plot_accuracy import accuracy_figure
+        from ..report._charts import style
+        from ..report._charts.plot_accuracy import accuracy_figure
 
         style.save_figure(plot, lambda: accuracy_figure(table, predictions), inputs)
     output.save(out, writers, inputs=inputs)
-    from ..report.accuracy import accuracy_parts
+    from ..report._tables.accuracy import accuracy_parts
 
     output.show(summary, as_json, lambda: accuracy_parts(summary, columns))
     output.notes(table.notes)

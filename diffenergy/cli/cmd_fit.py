@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..fitting.identifiability import Identifiability
     from ..fitting.outliers import Flag
     from ..measurements import MeasurementTable
-    from ..report.fitting import Rows
+    from ..report._tables.fitting import Rows
 
 _SHOWN: Final = 3
 """Flagged rows that are shown as notes."""
@@ -297,7 +297,7 @@ def _judged(
     """Every row with its prediction, and what was learnt; None if interrupted."""
     from ..fitting.identifiability import report
     from ..fitting.predict import predict
-    from ..report.fitting import Rows
+    from ..report._tables.fitting import Rows
 
     fit = fitted.fit
     parts = zip(task.tables, task.held, task.flags, strict=True)
@@ -319,7 +319,7 @@ def _finish(
     learnt: "Identifiability",
 ):
     """Writes the corrections and prints their errors."""
-    from ..report.fitting import fit_parts, fit_summary
+    from ..report._tables.fitting import fit_parts, fit_summary
 
     summary = fit_summary(rows, fitted, learnt)
     _write(flags, task, fitted, summary)

@@ -61,7 +61,7 @@ def _list(as_json: bool, out: str | None):
     output.writer(out, writers)
     from ..corrections import read_corrections
     from ..hardware import gpu_names, read_gpu
-    from ..report.known import gpu_entry, gpu_list_parts
+    from ..report._tables.known import gpu_entry, gpu_list_parts
 
     file = read_corrections()
     cards = [read_gpu(name) for name in gpu_names()]
@@ -79,7 +79,7 @@ def _show(name: str, toml: bool, as_json: bool, out: str | None):
     from ..corrections import read_corrections
     from ..hardware import gpu_toml, read_gpu
     from ..hardware.files import field_units
-    from ..report.known import gpu_parts, gpu_summary
+    from ..report._tables.known import gpu_parts, gpu_summary
 
     card, file = read_gpu(name), read_corrections()
     summary = gpu_summary(card, field_units(), file)

@@ -46,7 +46,7 @@ def _models(
     output.check_action("models", action, name)
     writers = {".json": lambda: output.json_text(content)}
     output.writer(out, writers)
-    from ..report import known
+    from ..report._tables import known
     from ..workload.models import load_model, model_names
 
     if name is None:

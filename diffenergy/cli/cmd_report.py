@@ -77,7 +77,7 @@ def run(flags: Flags, versus: str | None):
     from .reporting import content
 
     found = content(flags, versus)
-    from ..report.page.build import page_html
+    from ..report._page.build import page_html
 
     writers = {".html": lambda: page_html(found)}
     output.save(flags.out, writers, inputs=inputs)

@@ -117,7 +117,7 @@ def _answer(
     from ..collectives._energy.energy import schedule_energy
     from ..collectives._formats.export import sends_json
     from ..collectives._standard.baselines import baselines
-    from ..report.collectives import collective_json
+    from ..report._tables.collectives import collective_json
 
     schedule = plan.schedule
     energy = schedule_energy(schedule, gpu, finish=plan.finish)

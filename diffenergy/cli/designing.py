@@ -85,7 +85,7 @@ def answer(flags: Flags, wish: Wish, mix: Mix) -> Answer:
     found = _search(problem, wish)
     if found.best.violation > 0:
         _refuse(problem, found)
-    from ..report.design_summary import design_summary
+    from ..report._summaries.design_summary import design_summary
 
     trust = tasks[0].corrections.trust(tasks[0].card, new=True)
     about = _about(tasks, mix.weights, problem)
@@ -230,8 +230,8 @@ def _search(problem: "Problem", wish: Wish) -> "Found":
 
 def _refuse(problem: "Problem", found: "Found"):
     """Says which limits the closest design passes."""
-    from ..report.design_summary import refusal
-    from ..report.designs import design_words
+    from ..report._summaries.design_summary import refusal
+    from ..report._tables.designs import design_words
 
     fields = design_words(found.best.fields)
     line = f"{refusal(problem, found.best)}; its fields: {fields}."
@@ -289,7 +289,7 @@ def _tuned(task: Task, wish: Wish) -> Answer:
     from ..codesign._tiles.tuning import tune
     from ..compiling import compiler_options
     from ..hardware.spec import OperatingPoint
-    from ..report.tiles import tiles_json
+    from ..report._tables.tiles import tiles_json
     from . import programs
 
     folder, options = engine.cache_folder(), compiler_options(once=True)

@@ -28,7 +28,7 @@ def of_table(flags: Flags, wish: Wish, path: str) -> Answer:
     from ..dvfs._solving.frontier import frontier
     from ..dvfs._solving.solve import solve
     from ..hardware import read_gpu
-    from ..report import schedule_summary as summaries
+    from ..report._summaries import schedule_summary as summaries
 
     card = read_gpu(flags.gpu) if flags.gpu else None
     rules, notes = rules_of(wish, card.name if card else None)

@@ -32,7 +32,7 @@ def described(point: "Point") -> dict[str, Any]:
 
 
 def plan_parts(content: dict[str, Any]) -> Iterator[Any]:
-    from ..report.tables import table
+    from ..report._tables.tables import table
 
     points = content["points"]
     minutes = content["seconds"] / 60
@@ -134,7 +134,7 @@ def after(table: "Table", done: "Progress") -> Iterator[str]:
 
 
 def summary_parts(summary: dict[str, Any], rows: "Sequence[Cells]") -> Iterator[Any]:
-    from ..report.tables import table
+    from ..report._tables.tables import table
 
     stopped = f" ({summary['stopped']})" if summary["stopped"] else ""
     yield (

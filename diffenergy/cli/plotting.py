@@ -15,7 +15,7 @@ def check(plot: str | None, inputs: Iterable[str] = ()) -> None:
     """Raises `ValueError`, before any work is done, if `--plot` cannot be written."""
     if plot is None:
         return
-    from ..report import style
+    from ..report._charts import style
 
     output.writer(plot, dict.fromkeys(style.ENDINGS, str), "--plot")
     style.check_picture(plot, inputs)

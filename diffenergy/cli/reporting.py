@@ -11,11 +11,11 @@ from .flags import Flags
 from .output import Infeasible
 
 if TYPE_CHECKING:
-    from ..report.page.build import Content
-    from ..report.page.curves import Side
-    from ..report.page.rests import Basis
+    from ..report._page.build import Content
+    from ..report._page.charts.curves import Side
+    from ..report._page.parts.rests import Basis
+    from ..report._summaries.sweeps import Totals
     from ..report.summary import Setting
-    from ..report.sweeps import Totals
     from .programs import Programs
 
 _OF_THE_FIRST: Final[dict[str, Any]] = {
@@ -39,8 +39,8 @@ def content(flags: Flags, versus: str | None) -> "Content":
 
     from .. import __version__
     from ..compiling import compiler_options
-    from ..report.kernel_work import roofs, with_work
-    from ..report.page.build import Content
+    from ..report._page.build import Content
+    from ..report._summaries.kernel_work import roofs, with_work
     from .programs import Programs
 
     result = task.run()
@@ -113,7 +113,7 @@ def _named(step: Any, *args: Any) -> Any:
 
 def _settings(task: Task) -> list["Setting"]:
     """Points of the curves: half of them SM clocks, half of them power limits."""
-    from ..report.sweeps import num_points, sweep_settings
+    from ..report._summaries.sweeps import num_points, sweep_settings
 
     rows = sum(len(listing.kernels) for listing in task.listings)
     return sweep_settings(task.card, task.settings[0], num_points(rows))
@@ -123,7 +123,7 @@ def _swept(task: Task, programs: "Programs") -> "Totals":
     """The workload over clocks and limits, on the host."""
     import numpy as np
 
-    from ..report.sweeps import Totals, operating_points, totals
+    from ..report._summaries.sweeps import Totals, operating_points, totals
     from ..workload.assemble import assemble
 
     points = operating_points(_settings(task), task.flags.mem_clock is not None)
@@ -134,7 +134,7 @@ def _swept(task: Task, programs: "Programs") -> "Totals":
 
 def _side(task: Task, result: Result, found: "Totals") -> "Side":
     """Curves of one GPU; points whose power limit cannot be kept are left out."""
-    from ..report.page.curves import Side
+    from ..report._page.charts.curves import Side
 
     columns = (found.time, found.energy, found.sm_clock, found.feasible)
     points = [
@@ -175,9 +175,9 @@ def _dram_bandwidth(task: Task) -> float:
 def _basis(task: Task) -> "Basis":
     """What the figures of one GPU rest on."""
     from ..hardware.files import field_units
-    from ..report.known import gpu_summary
-    from ..report.page.rests import Basis
-    from ..report.provenance import coefficients
+    from ..report._page.parts.rests import Basis
+    from ..report._summaries.provenance import coefficients
+    from ..report._tables.known import gpu_summary
 
     gpu = gpu_summary(task.card, field_units(), task.corrections)
     return Basis(gpu, coefficients(task.card, task.corrections))

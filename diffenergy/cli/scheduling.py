@@ -49,7 +49,7 @@ def _of_model(flags: Flags, wish: Wish) -> Answer:
     from ..dvfs._problem.totals import default_total
     from ..dvfs._solving.baselines import baselines
     from ..dvfs._solving.schedule import schedule, schedule_frontier
-    from ..report import schedule_summary as summaries
+    from ..report._summaries import schedule_summary as summaries
 
     problem, plan = schedule(found, objective, rules, _descent(wish))
     stages, limits = found.stage_problem(), found.uniform.limits
@@ -81,7 +81,7 @@ def _modelled(task: Task) -> "Modelled":
     """What every kernel costs at every pair of clocks."""
     from ..compiling import compiler_options
     from ..dvfs._problem.modelled import clock_pairs, modelled
-    from ..report.estimates import kernel_name
+    from ..report._tables.estimates import kernel_name
     from . import programs
 
     folder, options = engine.cache_folder(), compiler_options(once=True)

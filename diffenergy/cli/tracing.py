@@ -32,7 +32,7 @@ def save(trace: str | None, task: Task, result: Result) -> None:
     if trace is None:
         return
     from ..files import write_text_atomic
-    from ..report.trace import trace_text
+    from ..report._traces.trace import trace_text
 
     values, summary = task.card.values, result.summary
     share = summary["mem_clock_mhz"] * 1e6 / values["mem_clock"]

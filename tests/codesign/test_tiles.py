@@ -29,7 +29,7 @@ from diffenergy.dtypes import code
 from diffenergy.dvfs._problem.uniform import compiled
 from diffenergy.hardware import default_point, load_gpu, read_gpu
 from diffenergy.kernels import gemm as kernels_gemm
-from diffenergy.report.tiles import tiles_json, tiles_parts
+from diffenergy.report._tables.tiles import tiles_json, tiles_parts
 from diffenergy.workload.assemble import assemble
 from diffenergy.workload.listing import Listing, normalise_kernel
 

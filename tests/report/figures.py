@@ -16,7 +16,7 @@ _COUNTS = ("rows of", "model evaluations", "multiple of", "price")
 
 def drawn(figure: Figure) -> Figure:
     """The figure, laid out; checks its texts and axes."""
-    from diffenergy.report import style
+    from diffenergy.report._charts import style
 
     with style.house():
         canvas = FigureCanvasAgg(figure)

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from diffenergy.report.schedules import change, schedule_parts
+from diffenergy.report._tables.schedules import change, schedule_parts
 
 
 def outcome(time: float, energy: float, **more) -> dict:

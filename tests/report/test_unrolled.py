@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffenergy.report.unrolled import (
+from diffenergy.report._traces.unrolled import (
     issue,
     launch_order,
     slice_power,

@@ -1,0 +1,153 @@
+"""Picture of one estimate: its totals, its energy by unit, its kernels by class."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from .._format import percent, si
+from .._tables.estimates import title_line
+from . import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Summary = Mapping[str, Any]
+KINDS: Final = {
+    "compute": (style.BLUE, ("tensor", "fma", "sfu", "issue")),
+    "memory and links": (style.VERMILION, ("smem", "l2", "dram", "link")),
+    "clocks and other": (style.ORANGE, ("clock_tree", "launch", "other")),
+    "idle and leakage": (style.GREY, ("idle", "leakage")),
+}
+"""Units by what they are for, with their colour."""
+_MOST_CLASSES: Final = 7
+_NOTHING: Final = 5e-4
+"""Share of the total below which a unit or a class is left out."""
+_WAITING: Final = "no kernel runs"
+_QUANTITIES: Final = (("time_s", "time", "s"), ("energy_j", "energy", "J"))
+
+
+@style.house()
+def estimate_figure(summary: Summary, kernels: Sequence[Summary]) -> "Figure":
+    """Three panels: time and energy by phase with their intervals; energy by unit; time
+    and energy by kernel class.
+
+    `summary` is that of one setting, `kernels` those of `kernel_entries`.
+    """
+    units, classes = energy_units(summary), kernel_classes(summary, kernels)
+    heights = [1.3, 0.6 + 0.22 * len(units), 0.6 + 0.36 * len(classes)]
+    figure = style.canvas(0.4 + sum(heights))
+    totals, parts, kinds = figure.subplots(3, 1, height_ratios=heights).tolist()
+    _draw_totals(summary, totals)
+    _draw_units(summary, units, parts)
+    _draw_classes(summary, classes, kinds)
+    style.headline(figure, f"{title_line(summary)} ({summary['grade']})")
+    return figure
+
+
+def energy_units(summary: Summary) -> dict[str, float]:
+    """Energy by unit, J, largest first; what takes next to nothing is left out."""
+    least = _NOTHING * summary["energy_j"]
+    parts = sorted(summary["energy_j_by_unit"].items(), key=lambda part: -part[1])
+    return {name: energy for name, energy in parts if energy > least}
+
+
+def kernel_classes(
+    summary: Summary, kernels: Sequence[Summary]
+) -> dict[str, tuple[float, float]]:
+    """Time (s) and energy (J) of all launches by op, those of most time first.
+
+    The smallest are summed up as "others"; the rest of the totals is the time in which
+    the host is not ready.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    for kernel in kernels:
+        if kernel["time_s"] is not None:
+            sums = found.get(kernel["op"], (0.0, 0.0))
+            found[kernel["op"]] = _plus(kernel, sums)
+    order = sorted(found, key=lambda op: -found[op][0])
+    kept = {op.replace("_", " "): found[op] for op in order[:_MOST_CLASSES]}
+    rest = [found[op] for op in order[_MOST_CLASSES:]]
+    if rest:
+        kept[f"{len(rest)} others"] = (sum(x[0] for x in rest), sum(x[1] for x in rest))
+    time = summary["time_s"] - sum(x[0] for x in kept.values())
+    energy = summary["energy_j"] - sum(x[1] for x in kept.values())
+    if time > _NOTHING * summary["time_s"]:
+        kept[_WAITING] = (time, max(energy, 0.0))
+    return kept
+
+
+def _plus(kernel: Summary, sums: tuple[float, float]) -> tuple[float, float]:
+    count = kernel["count"]
+    time, energy = count * kernel["time_s"], count * kernel["energy_j"]
+    return sums[0] + time, sums[1] + energy
+
+
+def _draw_totals(summary: Summary, axes: "Axes") -> None:
+    """Phases one after the other on a bar each for time and energy, the interval of
+    their sum as a line."""
+    names, end = [], 0.0
+    for row, (key, word, unit) in enumerate(_QUANTITIES):
+        left, total = 0.0, summary[key]
+        for phase, colour in zip(summary["phases"], style.PALETTE, strict=False):
+            share = 100 * summary["phases"][phase][key] / total
+            label = phase if row == 0 else None
+            axes.barh(row, share, left=left, color=colour, label=label, height=0.7)
+            left += share
+        low, high = summary[f"{key}_p5_p95"]
+        below, above = (100 * (x / total - 1) for x in (low, high))
+        axes.errorbar(
+            100, row, xerr=[[max(-below, 0.0)], [max(above, 0.0)]],
+            color=style.BLACK, capsize=4, linewidth=1.4,
+        )  # fmt: skip
+        end = max(end, 100 + above)
+        names.append(f"{word}: {si(total, unit)}\n{si(low, unit)} to {si(high, unit)}")
+    style.rows_down(axes, names)
+    axes.set_title("Totals and their 5 to 95 % range")
+    axes.set_xlabel("share of the total, %")
+    axes.set_xlim(0.0, 1.04 * end)
+    if len(summary["phases"]) > 1:
+        style.legend_above(axes)
+
+
+def _draw_units(summary: Summary, units: Mapping[str, float], axes: "Axes") -> None:
+    """Energy of every unit, coloured by what it is for."""
+    colours = {u: c for c, members in KINDS.values() for u in members}
+    kinds = {u: kind for kind, (_, members) in KINDS.items() for u in members}
+    labelled: set[str] = set()
+    for row, (name, energy) in enumerate(units.items()):
+        label = kinds[name] if kinds[name] not in labelled else None
+        labelled.add(kinds[name])
+        axes.barh(row, energy, color=colours[name], label=label, height=0.75)
+        share = percent(energy / summary["energy_j"])
+        axes.annotate(
+            share, (energy, row), (4, 0), textcoords="offset points", va="center",
+            fontsize=style.SMALL,
+        )  # fmt: skip
+    style.rows_down(axes, [name.replace("_", " ") for name in units])
+    style.si_ticks(axes.xaxis, "J")
+    axes.set_title("Energy")
+    axes.set_xlabel("energy by unit")
+    axes.margins(x=0.12)
+    style.legend_above(axes)
+
+
+def _draw_classes(
+    summary: Summary, classes: Mapping[str, tuple[float, float]], axes: "Axes"
+) -> None:
+    """Shares of time and energy of every class, in one group of bars each."""
+    totals = (summary["time_s"], summary["energy_j"])
+    colours = (style.SKY, style.GREEN)
+    for which, (_, word, unit) in enumerate(_QUANTITIES):
+        shares = [100 * sums[which] / totals[which] for sums in classes.values()]
+        rows = [row - 0.2 + 0.4 * which for row in range(len(classes))]
+        axes.barh(rows, shares, color=colours[which], label=word, height=0.38)
+        for row, share, sums in zip(rows, shares, classes.values(), strict=True):
+            axes.annotate(
+                si(sums[which], unit), (share, row), (4, 0), va="center",
+                textcoords="offset points", fontsize=style.SMALL,
+            )  # fmt: skip
+    style.rows_down(axes, list(classes))
+    axes.set_title("Kernel classes")
+    axes.set_xlabel("share of the total, %")
+    axes.margins(x=0.14)
+    style.legend_above(axes)

@@ -1,0 +1,183 @@
+"""`page_html`: the whole report page of one estimate."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from string import Template
+from typing import Any, NamedTuple
+
+from ...workload.listing import Listing
+from .._summaries.kernel_work import Roof, by_class
+from .._tables.estimates import BOARD_ONLY, title_line
+from .charts.curves import Side, clock_chart, limit_chart
+from .charts.figures import COLOURS, Chart, figure, unavailable
+from .charts.roofline import roofline
+from .charts.timeline import timelines
+from .markup import embedded, escape, tag
+from .parts.answer import answer, unit_words
+from .parts.comparison import compared
+from .parts.rests import Basis, rests_on
+from .parts.tables import bars
+from .parts.work import kernel_list
+
+
+@dataclasses.dataclass(frozen=True)
+class Content:
+    """All that the page shows.
+
+    `summary` is what `estimate --json` prints, `kernels` are those of `with_work`,
+    `fitted_on` that of the corrections file; `versus` is the summary of a second GPU,
+    the second one of `sides` and `bases`.
+    """
+
+    summary: Mapping[str, Any]
+    kernels: Sequence[Mapping[str, Any]]
+    listings: Sequence[Listing]
+    roofs: Sequence[Roof]
+    dram_bandwidth: float  # B/s
+    power_range: Sequence[float]  # W, 5th and 95th percentile of the mean power
+    power_cap: float  # W that the limiter holds
+    sides: Sequence[Side]
+    bases: Sequence[Basis]
+    fitted_on: Mapping[str, Any]
+    notes: Sequence[str]
+    command: str
+    version: str
+    versus: Mapping[str, Any] | None = None
+
+
+def page_html(content: Content) -> str:
+    """The page, complete in itself: style, script, drawings and data are in it."""
+    summary, parts = content.summary, _parts(content)
+    title = f"{summary['model']} on {summary['gpu']}"
+    return Template(_asset("page.html")).substitute(
+        title=escape(f"{title}: energy and time"),
+        heading=escape(title),
+        what=escape(title_line(summary).removeprefix(f"{title}: ")),
+        style=_asset("page.css"),
+        script=_asset("page.js"),
+        links="".join(tag("a", escape(x.link), href=f"#{x.identity}") for x in parts),
+        answer=answer(summary, content.sides[0], content.power_range),
+        sections="".join(map(_section, parts)),
+        command=escape(content.command),
+        board=escape(BOARD_ONLY),
+        version=escape(content.version),
+        data=embedded("estimate", summary),
+    )
+
+
+class _Part(NamedTuple):
+    """A section of the page, and how the top of the page links to it."""
+
+    identity: str
+    link: str
+    heading: str
+    content: str
+
+
+def _parts(content: Content) -> list[_Part]:
+    """The sections below the answer."""
+    summary, versus = content.summary, content.versus
+    basis = rests_on(summary, content.notes, content.bases, content.fitted_on)
+    parts = [
+        _Part("energy", "Energy", "Where the energy goes", _energy(content)),
+        _Part("time", "Time", "One pass over time", _time(content)),
+        _Part("roofline", "Roofline", "What kernels are up against", _roofs(content)),
+        _Part("clocks", "Clocks", "Clocks and power limits", _curves(content.sides)),
+        _Part("kernels", "Kernels", "Kernels", kernel_list(summary, content.kernels)),
+    ]
+    if versus is not None:
+        words = f"Against {versus['gpu']}"
+        parts.append(_Part("versus", words, words, compared(summary, versus)))
+    return [*parts, _Part("sources", "Sources", "What it rests on", basis)]
+
+
+def _section(part: _Part) -> str:
+    label = f"{part.identity}-heading"
+    inner = tag("h2", escape(part.heading), id=label)
+    return tag("section", inner, part.content, id=part.identity, aria_labelledby=label)
+
+
+def _asset(name: str) -> str:
+    folder = resources.files("diffenergy.report._page")
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def _colours(content: Content) -> dict[str, int]:
+    """A colour for each kernel class, the ones that take most energy first."""
+    names = by_class(content.kernels, content.summary)
+    names = [name for name in names if name != "waiting for the host"]
+    return {name: min(i, COLOURS - 1) for i, name in enumerate(names)}
+
+
+def _energy(content: Content) -> str:
+    summary, versus = content.summary, content.versus
+    units = {unit_words(k): v for k, v in summary["energy_j_by_unit"].items()}
+    second, names = None, ("", "")
+    if versus is not None:
+        found = versus["energy_j_by_unit"].items()
+        second = {unit_words(key): value for key, value in found}
+        names = (summary["gpu"], versus["gpu"])
+    classes = by_class(content.kernels, summary)
+    energy = {name: joules for name, (_, joules) in classes.items()}
+    time = {name: seconds for name, (seconds, _) in classes.items()}
+    colours = _colours(content)
+    return tag(
+        "div",
+        bars("by-unit", "By hardware unit", units, "J", None, second, names),
+        tag(
+            "div",
+            bars("by-class", "By kernel class", energy, "J", colours),
+            bars("time-by-class", "Time by kernel class", time, "s", colours),
+        ),
+        class_="pair",
+    )
+
+
+def _time(content: Content) -> str:
+    charts = timelines(
+        content.listings,
+        content.kernels,
+        content.summary,
+        _colours(content),
+        content.power_cap,
+    )
+    why = "it has too many kernels to draw."
+    return "".join(
+        _or(chart, f"timeline-{i}", f"Timeline of {phase}", why)
+        for i, (phase, chart) in enumerate(charts.items())
+    )
+
+
+def _roofs(content: Content) -> str:
+    chart = roofline(
+        content.kernels,
+        content.roofs,
+        content.dram_bandwidth,
+        content.summary,
+        _colours(content),
+    )
+    why = "no kernel has FLOP and a peak to hold them against."
+    return _or(chart, "roofline-chart", "Roofline", why)
+
+
+def _curves(sides: Sequence[Side]) -> str:
+    why = "no SM clock keeps the power limit."
+    limits = "no power limit of this board can be kept by this workload."
+    first = _or(
+        clock_chart(sides), "clock-curve", "Time and energy over SM clocks", why
+    )
+    charts = [
+        _or(
+            limit_chart(sides, key, what, unit),
+            f"limit-{what}",
+            f"{what.capitalize()} under power limits",
+            limits,
+        )
+        for key, what, unit in (("energy_j", "energy", "J"), ("time_s", "time", "s"))
+    ]
+    return first + tag("div", *charts, class_="pair")
+
+
+def _or(chart: Chart | None, identity: str, title: str, why: str) -> str:
+    return unavailable(identity, title, why) if chart is None else figure(chart)

@@ -1,0 +1,187 @@
+"""Energy against time over SM clocks, and both under power limits."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from ..markup import si
+from .axes import Panel, drawing, linear, words
+from .figures import HALF, WIDE, Chart, Drawn, legend
+from .roofline import mark
+
+Point = Mapping[str, Any]
+_SLOWEST: Final = 3.0
+"""Time of the slowest clock that is drawn / of the fastest."""
+_BELOW: Final = 0.06
+"""Room for a label below the least energy, as a share of the most."""
+_LABEL: Final = 130.0
+"""Least middle of that label, px, so that it stays off the axis."""
+_ROOM: Final = (52.0, 34.0)
+"""Left of and above the data, px."""
+
+
+class Side(NamedTuple):
+    """One GPU's curves: points at rising SM clocks, and under rising power limits,
+    those left out that cannot be kept; `chosen`: its estimate."""
+
+    gpu: str
+    clocks: Sequence[Point]
+    limits: Sequence[Point]
+    chosen: Point
+
+
+def clock_chart(sides: Sequence[Side]) -> Chart | None:
+    """Time and energy of every SM clock; None where no clock keeps the limit."""
+    sides = [_quick(side) for side in sides if side.clocks]
+    if not sides:
+        return None
+    points = [point for side in sides for point in side.clocks]
+    texts = [
+        f"{_name(side, sides)}{p['sm_clock_set_mhz']:.0f} MHz: {_costs(p)}, "
+        f"{p['avg_power_w']:.0f} W{_held(p)}"
+        for side in sides
+        for p in side.clocks
+    ]
+
+    def draw(width: float, shown: str) -> Drawn:
+        few = 10 if shown == "wide" else 4
+        times = _column([*points, *(side.chosen for side in sides)], "time_s")
+        energies = _column([*points, *(side.chosen for side in sides)], "energy_j")
+        energies.append(min(energies) - _BELOW * max(energies))
+        panel = _panel(
+            width,
+            330.0,
+            linear(times, "time", "s", few),
+            linear(energies, "energy", "J"),
+        )
+        parts, places = [panel.frame()], []
+        for number, side in enumerate(sides):
+            own = [panel.at(p["time_s"], p["energy_j"]) for p in side.clocks]
+            parts += [path(own, number), *_dots(own, number)]
+            parts += _ends(own, side.clocks, width - 110)
+            place = panel.at(side.chosen["time_s"], side.chosen["energy_j"])
+            parts.append(mark(*place, 7.0, number, f"chosen c{number}"))
+            places += own
+        return Drawn(drawing(width, 330.0, *parts, shown=shown), places)
+
+    return Chart(
+        "clock-curve",
+        "Time and energy over SM clocks",
+        "Every point is the whole workload at one SM clock under the power limit of "
+        "the estimate, which is the large mark; its relative intervals hold for all "
+        f"points. Clocks that take over {_SLOWEST:g} times as long as the fastest are "
+        "left out.",
+        draw,
+        texts,
+        width=WIDE,
+        legend=_legend(sides),
+    )
+
+
+def limit_chart(sides: Sequence[Side], key: str, what: str, unit: str) -> Chart | None:
+    """`key` under every power limit; None where none can be kept."""
+    sides = [side for side in sides if side.limits]
+    if not sides:
+        return None
+    points = [point for side in sides for point in side.limits]
+    texts = [
+        f"{_name(side, sides)}limit {p['power_limit_w']:.0f} W: {_costs(p)}, "
+        f"{p['sm_clock_mhz']:.0f} MHz"
+        for side in sides
+        for p in side.limits
+    ]
+
+    def draw(width: float, shown: str) -> Drawn:
+        few = 8 if shown == "wide" else 5
+        values = _column([*points, *(side.chosen for side in sides)], key)
+        limits = _column(points, "power_limit_w")
+        panel = _panel(
+            width, 270.0, linear(limits, "power limit", "W", few),
+            linear(values, what, unit, 5, zero=True),
+        )  # fmt: skip
+        parts, places = [panel.frame()], []
+        for number, side in enumerate(sides):
+            own = [panel.at(p["power_limit_w"], p[key]) for p in side.limits]
+            parts += [path(own, number), *_dots(own, number)]
+            place = panel.at(side.chosen["power_limit_w"], side.chosen[key])
+            parts.append(mark(*place, 7.0, number, f"chosen c{number}"))
+            places += own
+        return Drawn(drawing(width, 270.0, *parts, shown=shown), places)
+
+    return Chart(
+        f"limit-{key.removesuffix('_s').removesuffix('_j')}",
+        f"{what.capitalize()} under power limits",
+        "The whole workload under each power limit that the board accepts and the "
+        "model can keep; the governor picks the clock. The large mark is the estimate.",
+        draw,
+        texts,
+        width=HALF,
+        legend=_legend(sides),
+    )
+
+
+def _quick(side: Side) -> Side:
+    """Without the clocks that nobody would choose."""
+    most = _SLOWEST * min(point["time_s"] for point in side.clocks)
+    return side._replace(clocks=[p for p in side.clocks if p["time_s"] <= most])
+
+
+def path(places: Sequence[tuple[float, float]], number: int) -> str:
+    """A line through `places`, in the style of a curve."""
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    return f'<polyline points="{points}" class="curve s{number}"/>'
+
+
+def _dots(places: Sequence[tuple[float, float]], number: int) -> list[str]:
+    return [mark(x, y, 2.6, number, f"point c{number}") for x, y in places]
+
+
+def _ends(
+    places: Sequence[tuple[float, float]], points: Sequence[Point], right: float
+) -> list[str]:
+    """Labels of the lowest clock, the highest, and the one of least energy; those
+    beyond `right` are on the left of their points."""
+    least = min(range(len(points)), key=lambda i: points[i]["energy_j"])
+    found = []
+    for i in dict.fromkeys((0, least, len(points) - 1)):
+        (x, y), clock = places[i], points[i]["sm_clock_set_mhz"]
+        text = f"{clock:.0f} MHz" + (", least energy" if i == least else "")
+        if i == least:
+            found.append(words(max(x, _LABEL), y + 22, text, "tick halo mid"))
+        elif x > right:
+            found.append(words(x - 10, y - 8, text, "tick halo end"))
+        else:
+            found.append(words(x + 10, y - 8, text, "tick halo"))
+    return found
+
+
+def _panel(width: float, height: float, x: Any, y: Any) -> Panel:
+    left, top = _ROOM
+    return Panel(left, top, width - left - 16, height - top - 46, x, y)
+
+
+def _column(points: Sequence[Point], key: str) -> list[float]:
+    return [point[key] for point in points]
+
+
+def _name(side: Side, sides: Sequence[Side]) -> str:
+    return f"{side.gpu}, " if len(sides) > 1 else ""
+
+
+def _costs(point: Point) -> str:
+    return f"{si(point['time_s'], 's')}, {si(point['energy_j'], 'J')}"
+
+
+def _held(point: Point) -> str:
+    """The clock that is held, where the power limit lowers it."""
+    held, asked = point["sm_clock_mhz"], point["sm_clock_set_mhz"]
+    return f", held at {held:.0f} MHz" if held < asked * (1 - 1e-6) else ""
+
+
+def _legend(sides: Sequence[Side]) -> str:
+    if len(sides) < 2:
+        return ""
+    shapes: Callable[[int], str] = lambda i: (  # noqa: E731
+        f'<svg viewBox="0 0 16 16" class="key" aria-hidden="true">'
+        f"{mark(8.0, 8.0, 5.0, i, f'point c{i}')}</svg>"
+    )
+    return legend([(shapes(i), side.gpu) for i, side in enumerate(sides)])

@@ -1,0 +1,199 @@
+"""One pass of each phase over time: power of every launch, one colour a class."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from ....workload.listing import Listing
+from ..._tables.estimates import kernel_name
+from ..._traces.unrolled import Unrolled, slice_power, unrolled, wait_power
+from ..markup import si
+from .axes import Panel, drawing, line, linear
+from .figures import WIDE, Chart, Drawn, legend, swatch
+
+_DRAWN: Final = 4000
+"""Launches of a pass that are drawn one by one."""
+_PASSES: Final = 200_000
+"""Launches of a phase among whose passes the middle one is taken."""
+
+
+class Pass(NamedTuple):
+    """Slices of one pass from left to right; -1 as a row: waiting for the host."""
+
+    row: Int[np.ndarray, " slice"]
+    launches: Float[np.ndarray, " slice"]
+    edge: Float[np.ndarray, " edge"]  # s, one more than slices
+    power: Float[np.ndarray, " slice"]  # W
+
+
+def timelines(
+    listings: Sequence[Listing],
+    kernels: Sequence[Mapping[str, Any]],
+    summary: Mapping[str, Any],
+    colours: Mapping[str, int],
+    cap: float,
+) -> dict[str, Chart | None]:
+    """A chart of each phase, None if it has too many kernels. `cap`: power that the
+    limiter holds, W; `colours`: by class."""
+    phases = list(summary["phases"].values())
+    one_by_one = unrolled(listings, kernels, phases, _PASSES)
+    by_kernel = unrolled(listings, kernels, phases, 0)
+    idle = wait_power(by_kernel, kernels, phases)
+    charts: dict[str, Chart | None] = {}
+    for number, name in enumerate(summary["phases"]):
+        found = one_by_one
+        shown, turn = _middle_pass(found, number)
+        if shown.sum() > _DRAWN:
+            found = by_kernel
+            shown, turn = _middle_pass(found, number)
+        if shown.sum() > _DRAWN:
+            charts[name] = None
+            continue
+        one = _pass(found, shown, slice_power(found, kernels), float(idle[number]))
+        folded = bool((one.launches > 1).any())
+        several = found.turn[found.phase == number].any()
+        passes = f"pass {turn + 1} of {listings[number].passes:g}"
+        which = passes if several and not folded else "all"
+        charts[name] = _chart(number, name, which, folded, one, kernels, colours, cap)
+    return charts
+
+
+def _middle_pass(found: Unrolled, phase: int) -> tuple[Bool[np.ndarray, " slice"], int]:
+    """Slices of the middle one of the passes that are shown launch by launch, and its
+    number."""
+    own = (found.phase == phase) & (found.launches == 1)
+    if not own.any():
+        own = found.phase == phase
+    turns = np.unique(found.turn[own])
+    turn = int(turns[len(turns) // 2])
+    return (found.phase == phase) & (found.turn == turn), turn
+
+
+def _pass(
+    found: Unrolled,
+    shown: Bool[np.ndarray, " slice"],
+    power: Float[np.ndarray, " slice"],
+    idle: float,
+) -> Pass:
+    """`shown` slices and the waits between them."""
+    start, time = found.start[shown], found.time[shown]
+    edges = np.column_stack([start, start + time]).ravel() - start[0]
+    row = np.column_stack([found.row[shown], np.full(len(start), -1)]).ravel()
+    launches = np.column_stack([found.launches[shown], np.zeros(len(start))]).ravel()
+    heights = np.column_stack([power[shown], np.full(len(start), idle)]).ravel()
+    last = np.flatnonzero(shown)[-1] + 1
+    end = found.start[last] if last < len(found.start) else found.phases[-1, 1]
+    edges = np.append(edges, max(end - start[0], edges[-1]))
+    if (found.launches[shown] > 1).any():  # one wait for all
+        edges = np.append(np.append(0.0, np.cumsum(time)), edges[-1])
+        row = np.append(found.row[shown], -1)
+        launches = np.append(found.launches[shown], 0.0)
+        heights = np.append(power[shown], idle)
+    kept = (row >= 0) | (np.diff(edges) > 1e-4 * edges[-1]) & np.isfinite(heights)
+    return Pass(
+        row[kept],
+        launches[kept],
+        np.append(edges[:-1][kept], edges[-1]),
+        heights[kept],
+    )
+
+
+def _chart(
+    number: int,
+    phase: str,
+    which: str,
+    folded: bool,
+    one: Pass,
+    kernels: Sequence[Mapping[str, Any]],
+    colours: Mapping[str, int],
+    cap: float,
+) -> Chart:
+    classes = [kernels[i]["class"] if i >= 0 else "" for i in one.row.tolist()]
+    present = [name for name in colours if name in set(classes)]
+    entries = [(swatch(colours[name]), name) for name in present]
+    if "" in classes:
+        entries.append((swatch("wait"), "waiting for the host"))
+    whole = f"{si(float(one.edge[-1]), 's')} in all"
+    how = (
+        "A slice is all launches of a kernel (they are too many to draw, or passes "
+        f"differ), {whole}."
+        if folded
+        else f"Every launch of {'the pass' if which == 'all' else which}, one after "
+        f"another, {whole}."
+    )
+    how += (
+        " Height is mean power, idle and leakage included; what the limiter holds is "
+        "the mean of the phase."
+    )
+    rows = [-1, *range(len(kernels))]
+    texts = [_text(kernels[i]) if i >= 0 else "waiting for the host" for i in rows]
+
+    def draw(width: float, shown: str) -> Drawn:
+        return _draw(one, classes, colours, cap, width, shown)
+
+    return Chart(
+        f"timeline-{number}",
+        f"Timeline of {phase}" + ("" if which == "all" else f", {which}"),
+        how,
+        draw,
+        texts,
+        which=(one.row + 1).tolist(),
+        read="span",
+        width=WIDE,
+        legend=legend(entries),
+    )
+
+
+def _text(kernel: Mapping[str, Any]) -> str:
+    if kernel["time_s"] is None:
+        return f"{kernel_name(kernel)}: never launched"
+    power = kernel["energy_j"] / kernel["time_s"]
+    return (
+        f"{kernel_name(kernel)}: {si(kernel['time_s'], 's')}, {power:.0f} W, "
+        f"{si(kernel['energy_j'], 'J')} a launch, limited by {kernel['limited_by']}"
+    )
+
+
+def _draw(
+    one: Pass,
+    classes: Sequence[str],
+    colours: Mapping[str, int],
+    cap: float,
+    width: float,
+    shown: str,
+) -> Drawn:
+    height = 280.0 if shown == "wide" else 250.0
+    few = 8 if shown == "wide" else 4
+    time = linear([0.0, float(one.edge[-1])], "time", "s", few, zero=True)
+    time = dataclasses.replace(time, high=float(one.edge[-1]))
+    power = linear([0.0, cap, float(one.power.max())], "power", "W", 5, zero=True)
+    panel = Panel(46.0, 34.0, width - 60, height - 80, time, power)
+    shapes: dict[str, list[str]] = {}
+    base = panel.top + panel.height
+    points = []
+    for a, b, watts, name in zip(
+        one.edge[:-1].tolist(), one.edge[1:].tolist(), one.power.tolist(), classes,
+        strict=True,
+    ):  # fmt: skip
+        left, top = panel.at(a, watts)
+        right = panel.at(b, watts)[0]
+        shapes.setdefault(name, []).append(
+            f"M{left:.2f} {base:.0f}V{top:.1f}H{right:.2f}V{base:.0f}"
+        )
+        points.append((left, top))
+    paths = [
+        f'<path d="{"".join(parts)}" class="{_style(name, colours)}"/>'
+        for name, parts in shapes.items()
+    ]
+    y = panel.at(0.0, cap)[1]
+    limit = line(panel.left, y, panel.left + panel.width, y, "limit")
+    label = panel.note(f"- - -  limit that is held: {cap:.0f} W")
+    svg = drawing(width, height, panel.frame(), *paths, limit, label, shown=shown)
+    return Drawn(svg, points)
+
+
+def _style(name: str, colours: Mapping[str, int]) -> str:
+    return f"slice c{colours[name]}" if name else "slice wait"

@@ -1,0 +1,189 @@
+"""The head of the page: what it costs, how sure that is, what would cost less."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ..._format import digits, percent
+from ..charts.curves import Point, Side
+from ..markup import escape, number, sentence, si, tag
+from .tables import plain, quantity, table
+
+_GRADES: Final = {
+    "calibrated": "measurements of this GPU were fitted",
+    "forecast": "measurements of its relatives were fitted, none of this very case",
+    "datasheet": "nothing was fitted: data sheets and priors, assumed widths",
+}
+_TOKENS: Final = (
+    ("Energy per token", "energy_j_per_token", "J"),
+    ("Tokens per second", "tokens_per_s", ""),
+    ("Time to first token", "ttft_s", "s"),
+    ("Time per output token", "tpot_s", "s"),
+)
+_SLOWER: Final = 1.05
+"""Time that is worth saving energy for, against the estimate's."""
+_WORTH: Final = 0.005
+"""Least share of the energy that is worth a line."""
+
+
+def answer(summary: Mapping[str, Any], side: Side, power_range: Sequence[float]) -> str:
+    """Sentence, figures, phases, and what would cost less. `power_range`: 5th and 95th
+    percentile of the mean power, W."""
+    large = [
+        _tile("Energy", summary["energy_j"], "J", summary["energy_j_p5_p95"]),
+        _tile("Time", summary["time_s"], "s", summary["time_s_p5_p95"]),
+        _tile("Mean power", summary["avg_power_w"], "W", power_range),
+    ]
+    small = [
+        _tile(name, summary[key], unit, None)
+        for name, key, unit in _TOKENS
+        if summary.get(key) is not None
+    ]
+    parts = [
+        tag("p", _sentence(summary), class_="lead"),
+        tag("dl", *large, class_="tiles large"),
+        tag("dl", *small, class_="tiles small") if small else "",
+        _grade(summary["grade"]),
+        _phases(summary),
+        _advice(side),
+    ]
+    return "".join(parts)
+
+
+def _grade(grade: str) -> str:
+    """How far the figures can be trusted."""
+    text = (
+        f" {sentence(_GRADES[grade])} Ranges reach from the 5th to the 95th "
+        "percentile, by measurements that no fit saw."
+    )
+    word = tag("strong", escape(f"Grade: {grade}."), class_="grade")
+    return tag("p", word, escape(text), class_="caption")
+
+
+def _sentence(summary: Mapping[str, Any]) -> str:
+    """The answer in words."""
+    energy = summary["energy_j"]
+    unit, most = max(summary["energy_j_by_unit"].items(), key=lambda item: item[1])
+    text = (
+        f" in {si(summary['time_s'], 's')}; {percent(most / energy, 0)} of the energy "
+        f"goes to {unit_words(unit)}. "
+        f"{_LIMITS.get(summary['limited_by'], summary['limited_by'])} sets the pace."
+    )
+    return tag("strong", escape(si(energy, "J"))) + escape(text)
+
+
+def unit_words(unit: str) -> str:
+    """A component of the energy in words."""
+    return _UNITS.get(unit, unit.replace("_", " "))
+
+
+_UNITS: Final = {
+    "tensor": "tensor cores",
+    "fma": "CUDA cores",
+    "sfu": "special functions",
+    "issue": "instructions",
+    "smem": "shared memory",
+    "l2": "L2",
+    "dram": "DRAM",
+    "link": "links",
+    "clock_tree": "clock tree",
+    "idle": "idle power",
+    "launch": "launches",
+}
+_LIMITS: Final = {
+    "host": "The host, which cannot launch fast enough,",
+    "power": "The power limit",
+    "dram": "DRAM bandwidth",
+    "tensor": "The tensor cores' rate",
+    "fma": "The CUDA cores' rate",
+    "latency": "Latency (too little work in flight)",
+    "launch": "Launching kernels",
+    "smem": "Shared-memory bandwidth",
+    "l2": "L2 bandwidth",
+    "issue": "Instruction issue",
+    "sfu": "The special-function rate",
+    "link": "Link bandwidth",
+}
+
+
+def _tile(name: str, value: float, unit: str, interval: Sequence[float] | None) -> str:
+    text = si(value, unit) if unit else digits(value)
+    shown = tag("dd", number(value, text), class_="figure")
+    if interval is None:
+        return tag("div", tag("dt", escape(name)), shown)
+    low, high = interval
+    full = high * 1.08
+    left, width = 100 * low / full, 100 * (high - low) / full
+    dot = 100 * value / full
+    drawn = tag(
+        "span",
+        tag("span", class_="range", style=f"left:{left:.1f}%;width:{width:.1f}%"),
+        tag("span", class_="centre", style=f"left:{dot:.1f}%"),
+        class_="interval",
+        aria_hidden="true",
+    )
+    between = number(low, si(low, unit)) + " to " + number(high, si(high, unit))
+    note = tag("span", "5 to 95 %: ", between, class_="between")
+    return tag("div", tag("dt", escape(name)), shown, tag("dd", drawn, note))
+
+
+def _phases(summary: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            plain(name),
+            quantity(phase["time_s"], si(phase["time_s"], "s")),
+            quantity(phase["energy_j"], si(phase["energy_j"], "J")),
+            quantity(phase["avg_power_w"], f"{phase['avg_power_w']:.1f} W"),
+            quantity(phase["sm_clock_mhz"], f"{phase['sm_clock_mhz']:.0f} MHz"),
+            quantity(*_waiting(phase)),
+            plain(phase["limited_by"]),
+        ]
+        for name, phase in summary["phases"].items()
+    ]
+    columns = ["phase", "time", "energy", "mean power", "SM clock"]
+    columns += ["GPU waits for host", "limited by"]
+    return table("phases", "Phases", columns, rows)
+
+
+def _waiting(phase: Mapping[str, Any]) -> tuple[float, str]:
+    share = max(0.0, 1 - phase["gpu_time_s"] / phase["time_s"])
+    return share, percent(share)
+
+
+def _advice(side: Side) -> str:
+    """Clocks and limits that would cost less, as a list."""
+    chosen = side.chosen
+    near = [p for p in side.clocks if p["time_s"] <= _SLOWER * chosen["time_s"]]
+    within = f"the least energy within {100 * (_SLOWER - 1):.0f} % of the time"
+    clock = "SM clock {sm_clock_set_mhz:.0f} MHz"
+    options = {
+        f"{clock}, {within}": _least(near),
+        f"{clock}, the least energy of all clocks": _least(side.clocks),
+        "Power limit {power_limit_w:.0f} W, the least energy": _least(side.limits),
+    }
+    lines: list[tuple[str, Point]] = []
+    for words, point in options.items():
+        if point is None or point["energy_j"] > (1 - _WORTH) * chosen["energy_j"]:
+            continue
+        if not any(point is known for _, known in lines):
+            lines.append((words.format(**point), point))
+    if not lines:
+        text = "No other SM clock or power limit saves more than 0.5 % of the energy."
+        return tag("p", escape(text), class_="advice")
+    items = [
+        tag("li", escape(f"{text}: "), tag("strong", escape(_change(point, chosen))))
+        for text, point in lines
+    ]
+    return tag(
+        "div", tag("p", "What would cost less"), tag("ul", *items), class_="advice"
+    )
+
+
+def _least(points: Sequence[Point]) -> Point | None:
+    return min(points, key=lambda p: p["energy_j"]) if points else None
+
+
+def _change(point: Point, chosen: Point) -> str:
+    energy = 100 * (point["energy_j"] / chosen["energy_j"] - 1)
+    time = 100 * (point["time_s"] / chosen["time_s"] - 1)
+    signs = f"energy {energy:+.1f} %, time {time:+.1f} %"
+    return signs.replace("-", "\N{MINUS SIGN}")

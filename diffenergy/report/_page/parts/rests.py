@@ -1,0 +1,150 @@
+"""The foot of the page: assumptions, the GPU's numbers, the constants, their data."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from ..._format import plain as shortest
+from ..._summaries.provenance import Coefficient
+from ..._tables.estimates import assumed_line
+from ..markup import escape, sentence, tag
+from .tables import Cell, plain, quantity, table
+
+
+class Basis(NamedTuple):
+    """What the figures of one GPU rest on: its `gpu_summary` and its constants."""
+
+    gpu: Mapping[str, Any]
+    constants: Sequence[Coefficient]
+
+
+def rests_on(
+    summary: Mapping[str, Any],
+    notes: Sequence[str],
+    bases: Sequence[Basis],
+    fitted_on: Mapping[str, Any],
+) -> str:
+    """Everything that went into the figures."""
+    items = [tag("li", escape(note)) for note in notes]
+    parts = [
+        tag("p", escape(sentence(assumed_line(summary)))),
+        tag("ul", *items, class_="notes") if items else "",
+        *(_fit(basis.gpu, fitted_on) for basis in bases),
+        _errors(bases[0].gpu),
+    ]
+    for number, (gpu, constants) in enumerate(bases):
+        heading = f"Numbers of {gpu['name']}"
+        rows = len(gpu["values"])
+        parts.append(_folded(f"numbers-{number}", heading, rows, _numbers(gpu)))
+        heading = f"Constants of the model for {gpu['name']}"
+        inner = _constants(constants, fitted_on)
+        parts.append(_folded(f"constants-{number}", heading, len(constants), inner))
+    return "".join(parts)
+
+
+def _fit(gpu: Mapping[str, Any], fitted_on: Mapping[str, Any]) -> str:
+    """What was fitted of a GPU."""
+    levels = gpu["corrections"]["levels"]
+    served = ", ".join(levels) or "unavailable"
+    text = f"Corrections that serve {gpu['name']}: {served}. "
+    names = [x.removeprefix("gpu:") for x in levels if x.startswith("gpu:")]
+    own = {
+        key.partition(":")[2]: rows
+        for key, rows in fitted_on.get("rows", {}).items()
+        if key.partition(":")[0] in (*names, gpu["name"])
+    }
+    if own:
+        words = ", ".join(f"{kind} {rows}" for kind, rows in own.items())
+        text += f"Measured rows of it in the fit: {words}."
+    else:
+        text += "No measured row of it is in the fit."
+    return tag("p", escape(text))
+
+
+def _errors(gpu: Mapping[str, Any]) -> str:
+    """How far measurements that no fit saw lay from the model."""
+    expected = gpu["corrections"]["expected"]
+    if not expected:
+        return ""
+    rows = [
+        [
+            plain(x["kind"]),
+            *(_percent(x[f"{word}_mape_pct"], "") for word in _WORDS),
+            *(_percent(x[f"{word}_interval_pct"], "+") for word in _WORDS),
+        ]
+        for x in expected
+    ]
+    columns = ["kind of row", *(f"{word}, mean" for word in _WORDS)]
+    columns += [f"{word}, 95 %" for word in _WORDS]
+    caption = f"Errors to expect for {gpu['name']}: mean and 95th percentile"
+    note = "Of measurements that were left out of the fit, by kind."
+    heading = tag("h3", escape(caption)) + tag("p", escape(note), class_="caption")
+    return heading + table("errors", caption, columns, rows)
+
+
+_WORDS: Final = ("time", "power", "energy")
+
+
+def _percent(value: float | None, sign: str) -> Cell:
+    text = "unavailable" if value is None else f"{sign}{value:.3g} %"
+    return quantity(value, text)
+
+
+def _numbers(gpu: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            plain(field),
+            quantity(x["value"], shortest(x["value"])),
+            plain(x["unit"]),
+            plain(x["quality"] or "unavailable"),
+            plain(x["year"] or "unavailable"),
+            plain(x["source"] or "unavailable"),
+        ]
+        for field, x in gpu["values"].items()
+    ]
+    columns = ["field", "value", "unit", "quality", "year", "source"]
+    caption = f"Numbers of {gpu['name']}"
+    return table(None, caption, columns, rows, sortable=True, tall=True)
+
+
+def _constants(constants: Sequence[Coefficient], fitted_on: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            plain(x.name),
+            plain(x.what),
+            quantity(x.value, f"{x.value:.4g}"),
+            plain(x.unit),
+            plain(x.basis),
+            plain(x.built),
+            plain(x.spread),
+        ]
+        for x in constants
+    ]
+    columns = [
+        "constant",
+        "what it is",
+        "value",
+        "unit",
+        "basis",
+        "made of",
+        "sd in ln",
+    ]
+    note = _sources(fitted_on.get("sources", ()))
+    return note + table(None, "Constants", columns, rows, sortable=True, tall=True)
+
+
+def _sources(names: Sequence[str]) -> str:
+    words = ", ".join(names)
+    text = f"Fitted on: {words}." if words else "Nothing was fitted: all are priors."
+    return tag("p", escape(text), class_="caption")
+
+
+def _folded(identity: str, heading: str, rows: int, inner: str) -> str:
+    """A part that opens on demand, with a field that filters its rows."""
+    label = tag(
+        "label",
+        "Filter rows ",
+        '<input type="search" autocomplete="off">',
+        class_="filter",
+    )
+    summary = tag("summary", escape(f"{heading} ({rows})"))
+    return tag("details", summary, label, inner, id=identity)

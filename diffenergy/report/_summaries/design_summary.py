@@ -1,0 +1,178 @@
+"""Summary of a search for designs: what `codesign --json` prints and tables show."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ...codesign._problem.found import Found, Score
+from ...codesign._problem.goals import UNITS
+from ...codesign._problem.problem import LIMITS, Problem
+from ...codesign._space.axes import TILES
+from ...codesign._tiles.tiles import FIELDS as TILE_FIELDS
+from ...units import GiB
+from .._format import digits, si
+
+_METRICS: Final = {
+    "ttft_s": "ttft",
+    "tpot_s": "tpot",
+    "energy_j_per_token": "energy_per_token",
+}
+"""Keys of metrics that not every workload has."""
+_ROUNDING: Final = 1e-9
+
+
+def design_summary(problem: Problem, found: Found) -> dict[str, Any]:
+    """The fixed keys, with what was varied and limited.
+
+    A number that is not known is None. `vary` gives bounds and base of every field;
+    `limits` every limit in its unit, with the base's and the best design's value;
+    `violation_pct` by how much a design passes its worst limit.
+    """
+    return {
+        "objective": found.objective,
+        "unit": found.unit,
+        "start": score_json(problem, found.start),
+        "best": score_json(problem, found.best),
+        "improvement_pct": finite(100 * found.improvement),
+        "vary": _varied(problem),
+        "limits": _limits(problem, found),
+        "active_constraints": [
+            {"name": x.name, "multiplier": finite(x.multiplier), "unit": x.unit}
+            for x in found.active
+        ],
+        "sensitivities": _sensitivities(found.sensitivities),
+        "evaluations": found.evaluations,
+        "wall_s": found.wall,
+        "seed": found.seed,
+        "interrupted": found.interrupted,
+        "pareto": [score_json(problem, score) for score in found.pareto],
+    }
+
+
+def score_json(problem: Problem, score: Score) -> dict[str, Any]:
+    """A design: its objective, what the model says of it, and its fields (SI)."""
+    priced = "cost" in problem.limits or "cost" in problem.goals
+    return {
+        "objective": finite(score.objective),
+        "time_s": finite(score.time),
+        "energy_j": finite(score.energy),
+        "avg_power_w": finite(score.power),
+        "area_mm2": finite(score.area),
+        **{key: finite(score.metrics.get(x)) for key, x in _METRICS.items()},
+        "cost": finite(score.metrics.get("cost")) if priced else None,
+        "violation_pct": finite(100 * score.violation),
+        "fields": fields_json(score.fields),
+    }
+
+
+def fields_json(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Varied fields; counts of tiles as whole numbers."""
+    found = dict(fields)
+    if TILES in found:
+        found[TILES] = [
+            {k: int(x) if k in TILE_FIELDS else x for k, x in tile.items()}
+            for tile in found[TILES]
+        ]
+    return found
+
+
+def path_json(found: Found) -> list[dict[str, Any]]:
+    """The best legal design near the descent after every round."""
+    return [
+        {
+            **{k: finite(x) if isinstance(x, float) else x for k, x in entry.items()},
+            "fields": fields_json(entry["fields"]),
+        }
+        for entry in found.path
+    ]
+
+
+def refusal(problem: Problem, score: Score) -> str:
+    """Which limits a design passes, worst first, and what it reaches."""
+    passed = {
+        metric: score.metrics[metric] / limit
+        for metric, limit in problem.limits.items()
+        if score.metrics[metric] > limit * (1 + _ROUNDING)
+    }
+    if not passed:
+        return "`power_cap` cannot be kept at the lowest clock"
+    worst = sorted(passed, key=lambda metric: -passed[metric])
+    said = [_passed(problem, metric, score.metrics[metric]) for metric in worst]
+    together = " together" if len(said) > 1 else ""
+    return f"{' and '.join(said)} cannot be met{together}"
+
+
+def _passed(problem: Problem, metric: str, reached: float) -> str:
+    if metric == "memory":
+        need = max(float(member.memory) for member in problem.task.members)
+        return (
+            f"`dram_capacity` (needed {need / GiB:.1f} GiB, the closest design has "
+            f"{need / reached / GiB:.1f} GiB; it follows `dram_bandwidth` unless it is "
+            "varied)"
+        )
+    flag, limit = LIMITS[metric].replace("_", "-"), problem.limits[metric]
+    return (
+        f"`--{flag}` (allowed {in_unit(metric, limit)}, the closest design has "
+        f"{in_unit(metric, reached)})"
+    )
+
+
+def in_unit(metric: str, value: float | None) -> str:
+    """A metric as people read it.
+
+    >>> in_unit("time", 0.0123), in_unit("area", 814.0)
+    ('12.30 ms', '814.0 mm2')
+    """
+    unit = UNITS.get(metric, "")
+    if value is None or metric == "cost":
+        return digits(value)
+    if metric == "memory":
+        return f"{digits(100 * value)} %"
+    if unit.startswith(("s", "J", "W")):
+        return si(value, unit)
+    return f"{digits(value)} {unit}".strip()
+
+
+def finite(value: float | None) -> float | None:
+    """`value`, or None where it is no number."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _varied(problem: Problem) -> dict[str, Any]:
+    """Bounds, base and number of legal values (None: any) of every field."""
+    first = len(problem.task.names)
+    found: dict[str, Any] = {
+        axis.name: {
+            "low": axis.low,
+            "high": axis.high,
+            "base": axis.base,
+            "legal_values": None if axis.legal is None else len(axis.legal),
+        }
+        for axis in problem.axes[:first]
+    }
+    if problem.products:
+        found[TILES] = {"products": len(problem.products)}
+    return found
+
+
+def _limits(problem: Problem, found: Found) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": LIMITS[metric],
+            "metric": metric,
+            "unit": UNITS.get(metric, ""),
+            "limit": limit,
+            "start": finite(found.start.metrics[metric]),
+            "best": finite(found.best.metrics[metric]),
+        }
+        for metric, limit in problem.limits.items()
+    ]
+
+
+def _sensitivities(
+    pairs: Sequence[tuple[str, float | None]],
+) -> list[dict[str, Any]]:
+    """Elasticities, the largest first, unknown ones last."""
+    known = [(name, finite(x)) for name, x in pairs]
+    known.sort(key=lambda pair: (pair[1] is None, -abs(pair[1] or 0.0)))
+    return [{"field": name, "elasticity": x} for name, x in known]

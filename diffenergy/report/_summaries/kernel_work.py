@@ -1,0 +1,133 @@
+"""What kernels do: class, FLOP and bytes of a launch, and the roofs above them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ...kernels import ops
+from ...units import MHz
+
+Kernels = Sequence[Mapping[str, Any]]
+_CLASSES: Final = {
+    "gemm": "matrix products",
+    "attention": "attention",
+    "attention_backward": "attention, backward",
+    "reduction": "softmax and norms",
+    "elementwise": "element-wise",
+    "gather": "gathers",
+    "moe": "mixture of experts",
+    "conv": "convolutions",
+    "collective": "collectives",
+    "activity": "programs by activity",
+}
+"""Words for the kernel classes; another one goes by its own name."""
+_SHOWN: Final = 1000
+"""Kernels that a page shows."""
+
+
+class Roof(NamedTuple):
+    """A ceiling of the roofline: FLOP/s that a kind of instruction can reach."""
+
+    name: str
+    flop_per_s: float
+
+
+def kernel_class(op: str) -> str:
+    """Class of an op, in words.
+
+    >>> kernel_class("rmsnorm")
+    'softmax and norms'
+    """
+    module = ops()[op][1].__name__.rpartition(".")[2]
+    return _CLASSES.get(module, module.replace("_", " "))
+
+
+def with_work(
+    kernels: Kernels,
+    phases: Mapping[str, Any],
+    values: Mapping[str, float],
+    dram_bandwidth: float,
+    tensor_peak: Float[np.ndarray, " kernel"],
+    fma_peak: Float[np.ndarray, " kernel"],
+) -> list[dict[str, Any]]:
+    """`kernels` (those of `kernel_entries`) with `class`, `flop` and `dram_bytes` of
+    one launch (None where it is never launched), padding included.
+
+    Arguments:
+
+    - `values`: those of the GPU file. `dram_bandwidth`: B/s at the estimate's clock.
+    - `tensor_peak`, `fma_peak`: FLOP/cycle/SM, 0 where the pipe is not used.
+    """
+    found = []
+    for kernel, tensor, fma in zip(kernels, tensor_peak, fma_peak, strict=True):
+        entry = {**kernel, "class": kernel_class(kernel["op"])}
+        flop = dram_bytes = None
+        if kernel["time_s"] is not None:
+            cycles = phases[kernel["phase"]]["sm_clock_mhz"] * MHz * kernel["time_s"]
+            use = kernel["utilization"]
+            rate = use["tensor"] * tensor + use["fma"] * fma
+            flop = float(rate * values["num_sms"] * cycles)
+            dram_bytes = float(use["dram"] * dram_bandwidth * kernel["time_s"])
+        found.append({**entry, "flop": flop, "dram_bytes": dram_bytes})
+    return found
+
+
+def roofs(
+    kernels: Kernels,
+    clock: float,
+    values: Mapping[str, float],
+    tensor_peak: Float[np.ndarray, " kernel"],
+    fma_peak: Float[np.ndarray, " kernel"],
+) -> list[Roof]:
+    """Ceilings that the kernels are up against at `clock` (Hz), highest first.
+
+    `values`: those of the GPU file. GPUs without tensor cores multiply on CUDA cores.
+    """
+    rate = values["num_sms"] * clock
+    names: dict[float, list[str]] = {}
+    for kernel, peak in zip(kernels, tensor_peak.tolist(), strict=True):
+        if peak > 0:
+            names.setdefault(peak, []).append(kernel.get("dtype", ""))
+    cores = {peak for peak in fma_peak.tolist() if peak > 0}
+    if values["fma_flop_per_cycle_fp32"] in names:
+        cores.add(values["fma_flop_per_cycle_fp32"])
+        del names[values["fma_flop_per_cycle_fp32"]]
+    found = [Roof("CUDA cores", peak * rate) for peak in cores]
+    for peak, dtypes in names.items():
+        words = ", ".join(dict.fromkeys(filter(None, dtypes)))
+        found.append(Roof(f"tensor cores, {words}", peak * rate))
+    return sorted(found, key=lambda roof: -roof.flop_per_s)
+
+
+def longest(kernels: Kernels) -> tuple[list[Mapping[str, Any]], str]:
+    """The kernels that are launched, those that take most time first, as far as they
+    can be shown; and a remark on the rest."""
+    live = sorted(
+        (kernel for kernel in kernels if kernel["time_s"]),
+        key=lambda kernel: -kernel["count"] * kernel["time_s"],
+    )
+    rest = len(live) - _SHOWN
+    return live[:_SHOWN], f" {rest} shorter ones are not shown." if rest > 0 else ""
+
+
+def by_class(
+    kernels: Kernels, summary: Mapping[str, Any]
+) -> dict[str, tuple[float, float]]:
+    """(time in s, energy in J) of each kernel class, most energy first, and of
+    "waiting for the host": what is left of the estimate's totals."""
+    sums: dict[str, tuple[float, float]] = {}
+    for kernel in kernels:
+        if kernel["time_s"] is None:
+            continue
+        name, count = kernel_class(kernel["op"]), kernel["count"]
+        time, energy = sums.get(name, (0.0, 0.0))
+        energy += count * kernel["energy_j"]
+        sums[name] = (time + count * kernel["time_s"], energy)
+    ordered = dict(sorted(sums.items(), key=lambda item: -item[1][1]))
+    busy = np.array(list(sums.values())).sum(axis=0)
+    rest = np.array([summary["time_s"], summary["energy_j"]]) - busy
+    if rest[0] > 1e-6 * summary["time_s"]:
+        ordered["waiting for the host"] = (float(rest[0]), float(rest[1]))
+    return ordered

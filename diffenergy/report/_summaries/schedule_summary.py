@@ -1,0 +1,109 @@
+"""Summary of a schedule: what `dvfs --json` prints and tables show."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ...dvfs._apply.export import outcome, schedule_json, schedule_rows
+from ...dvfs._problem.plan import Objective, Plan
+from ...dvfs._problem.problem import Problem, Total
+from ...dvfs._problem.totals import default_total
+from ...dvfs._problem.uniform import PowerCurve
+from ...dvfs._solving.solve import Rules
+from ...units import MHz
+
+
+def schedule_summary(
+    problem: Problem,
+    plan: Plan,
+    baselines: Mapping[str, Any],
+    edge: Float[np.ndarray, "point 2"],
+    objective: Objective,
+    rules: Rules,
+) -> dict[str, Any]:
+    """The fixed keys, and what was asked for."""
+
+    switching = rules.switching
+    return {
+        "objective": objective.goal,
+        "max_slowdown_pct": finite(objective.max_slowdown),
+        "granularity": rules.granularity,
+        "aggregation": rules.aggregation,
+        "per_launch": rules.per_launch,
+        "switch_kind": switching.kind if switching else None,
+        "switch_latency_s": finite(switching.latency) if switching else 0.0,
+        "switch_energy_j": finite(switching.energy) if switching else 0.0,
+        "switches": finite(plan.switches),
+        **schedule_json(problem, plan, baselines, edge),
+    }
+
+
+def compared(
+    problem: Problem, plans: Mapping[str, Plan | None]
+) -> dict[str, dict[str, Any] | None]:
+    """Baselines with their clocks, as JSON."""
+
+    default = default_total(problem)
+    found: dict[str, dict[str, Any] | None] = {}
+    for name, plan in plans.items():
+        if plan is None:
+            found[name] = None
+            continue
+        clocks = {
+            row["stage"]: {key: row[key] for key in ("sm_clock_mhz", "mem_clock_mhz")}
+            for row in schedule_rows(problem, plan)
+        }
+        single = next(iter(clocks.values()))
+        said = single if name == "iteration" else {"stages": clocks}
+        found[name] = outcome(plan.total, default, **said)
+    return found
+
+
+def limited(
+    curve: PowerCurve, objective: Objective, default: Total
+) -> dict[str, Any] | None:
+    """The power limit that serves the objective best; None if none keeps it."""
+
+    total = Total(curve.time, curve.energy)
+    kept = curve.feasible & objective.keeps(total, default)
+    if not kept.any():
+        return None
+    best = int(np.where(kept, objective.value(total), np.inf).argmin())
+    limit = {"power_limit_w": float(curve.limit[best])}
+    return outcome(Total(curve.time[best], curve.energy[best]), default, **limit)
+
+
+def curve_rows(curve: PowerCurve, about: dict[str, Any]) -> list[dict[str, Any]]:
+    """Time, energy and tokens per second under every power limit that can be kept."""
+    tokens = _tokens(about)
+    rows = zip(curve.limit, curve.time, curve.energy, curve.sm_clock, curve.feasible)  # noqa: B905
+    return [
+        {
+            "power_limit_w": float(limit),
+            "time_s": float(time),
+            "energy_j": float(energy),
+            "avg_power_w": float(energy / time),
+            "sm_clock_mhz": float(clock) / MHz,
+            "tokens_per_s": None if tokens is None else tokens / float(time),
+        }
+        for limit, time, energy, clock, kept in rows
+        if kept
+    ]
+
+
+def _tokens(about: dict[str, Any]) -> float | None:
+    """Tokens of an iteration: those generated, else those read; None without any."""
+    batch, phase = about["batch"], about["phase"]
+    if not batch:
+        return None
+    if phase == "decode":
+        return float(batch)
+    length = about["output_len"] if phase == "generate" else about["input_len"]
+    return float(batch * length * (about.get("accumulation") or 1)) if length else None
+
+
+def finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

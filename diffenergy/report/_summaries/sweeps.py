@@ -1,0 +1,86 @@
+"""A workload over SM clocks and over power limits, in one call of the estimator."""
+
+from typing import Final, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Bool, Float
+
+from ...corrections import Corrections
+from ...estimator import demands, estimate_once
+from ...hardware import clocks
+from ...hardware.files import GpuCard
+from ...hardware.spec import GpuSpec, OperatingPoint
+from ...workload.workload import Workload
+from ..summary import Setting
+
+_POINTS: Final = 32
+_FEW: Final = 8
+_LARGE: Final = 1000
+"""Listing rows above which a curve has few points: a second of work a point."""
+
+
+class Totals(NamedTuple):
+    """A workload at several points; and the peak rates that its kernels are up
+    against, of a listing row."""
+
+    time: Float[Array | np.ndarray, " point"]  # s
+    energy: Float[Array | np.ndarray, " point"]  # J
+    sm_clock: Float[Array | np.ndarray, " point"]  # Hz, mean over time
+    feasible: Bool[Array | np.ndarray, " point"]  # the power limit can be kept
+    tensor_peak: Float[Array | np.ndarray, " row"]  # FLOP/cycle/SM; 0 if not used
+    fma_peak: Float[Array | np.ndarray, " row"]  # FLOP/cycle/SM; 0 if not used
+
+
+def totals(
+    workload: Workload, gpu: GpuSpec, points: OperatingPoint, corrections: Corrections
+) -> Totals:
+    """`workload` at each of `points`."""
+
+    def one(point: OperatingPoint) -> tuple[Array, Array, Array, Array]:
+        found = estimate_once(workload, gpu, point, corrections)
+        kept = jnp.all(found.phases.feasible)
+        return found.time, found.energy, found.sm_clock, kept
+
+    tensor, fma = jnp.zeros(workload.num_rows), jnp.zeros(workload.num_rows)
+    asked = demands(workload, gpu, corrections)
+    for group, demand in zip(workload.groups, asked, strict=True):
+        used = jnp.where(demand.tensor > 0, demand.tensor_peak, 0.0).max(axis=1)
+        tensor = tensor.at[group.row].max(used)
+        used = jnp.where(demand.fma > 0, demand.fma_peak, 0.0).max(axis=1)
+        fma = fma.at[group.row].max(used)
+    return Totals(*jax.vmap(one)(points), tensor, fma)
+
+
+def num_points(num_rows: int) -> int:
+    """Clocks of a curve, and power limits: of a workload, not of a GPU, so that two
+    GPUs share a compilation."""
+    return _POINTS if num_rows <= _LARGE else _FEW
+
+
+def sweep_settings(card: GpuCard, setting: Setting, num: int) -> list[Setting]:
+    """`setting` at `num` SM clocks, the lowest first, then under `num` power limits
+    that `card` accepts, and at the SM clock of `setting`."""
+    steps = np.sort(clocks.sm_clocks(card))
+    picked = steps[np.linspace(0, len(steps) - 1, num).round().astype(int)]
+    low, high = card.values["power_limit_min"], card.values["power_limit_max"]
+    limits = np.linspace(low, max(low, high), num)
+    return [
+        *(setting._replace(sm_clock=float(clock)) for clock in picked),
+        *(setting._replace(power_limit=float(limit)) for limit in limits),
+    ]
+
+
+def operating_points(settings: list[Setting], mem_locked: bool) -> OperatingPoint:
+    """`settings` as one record; `mem_locked`: the memory clock was given."""
+    nan = float("nan")
+    warm = [nan if s.temperature is None else s.temperature for s in settings]
+    return OperatingPoint(
+        np.array([s.sm_clock for s in settings]),
+        np.array([s.mem_clock for s in settings]),
+        np.array([s.power_limit for s in settings]),
+        np.array(warm),
+        np.full(len(settings), float(mem_locked)),
+    )

@@ -1,0 +1,232 @@
+"""Summaries and tables of the GPUs and models that are known."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ...units import GiB
+from .._format import digits, plain, si
+from .tables import table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ...corrections import CorrectionsFile
+    from ...hardware import GpuCard
+    from ...workload.models import Model
+
+_STORED: Final = ("fp32", "bf16", "fp8")
+_WORDS: Final = ("architecture", "mma", "memory", "process_node", "segment")
+
+
+# --- GPUs
+
+
+def gpu_entry(card: "GpuCard", grade: str) -> dict[str, Any]:
+    """A GPU in the list of all."""
+    v = card.values
+    return {
+        "name": card.name,
+        "architecture": card.architecture,
+        "num_sms": v["num_sms"],
+        "sm_clock_max_mhz": v["sm_clock_max"] / 1e6,
+        "dram_capacity": v["dram_capacity"],
+        "dram_bandwidth": v["dram_bandwidth"],
+        "tdp_w": v["tdp"],
+        "grade": grade,
+        "aliases": list(card.aliases),
+    }
+
+
+def gpu_list_parts(entries: Sequence[Mapping[str, Any]]) -> list["RenderableType"]:
+    """What `gpus` prints."""
+    rows = [
+        [
+            x["name"],
+            x["architecture"],
+            plain(x["num_sms"]),
+            plain(x["sm_clock_max_mhz"]),
+            f"{x['dram_capacity'] / GiB:.0f}",
+            f"{x['dram_bandwidth'] / 1e9:.0f}",
+            plain(x["tdp_w"]),
+            x["grade"],
+        ]
+        for x in entries
+    ]
+    columns = ["GPU", "architecture", "SMs", "MHz", "GiB", "GB/s", "W", "grade"]
+    return [table(columns, rows, left=2, fold=["grade"])]
+
+
+def gpu_summary(
+    card: "GpuCard", units: Mapping[str, str], file: "CorrectionsFile"
+) -> dict[str, Any]:
+    """A GPU with every value, its unit and source, the levels of the corrections that
+    serve it, and the errors to expect."""
+    levels = [level for level in ("global", *card.tags) if level in file.levels]
+    values = {}
+    for field, value in card.values.items():
+        source = card.provenance.get(field, {})
+        values[field] = {
+            "value": value,
+            "unit": units[field],
+            "source": source.get("source"),
+            "quality": source.get("quality"),
+            "year": source.get("year"),
+        }
+    return {
+        "name": card.name,
+        **{word: getattr(card, word) for word in _WORDS},
+        "aliases": list(card.aliases),
+        "mem_clocks_mhz": [clock / 1e6 for clock in card.mem_clocks],
+        "corrections": {
+            "levels": levels,
+            "grade": file.grade(card),
+            "expected": _expected(card, file),
+        },
+        "published": card.published,
+        "values": values,
+    }
+
+
+def _expected(card: "GpuCard", file: "CorrectionsFile") -> list[dict[str, Any]]:
+    """By kind of row: the error of left-out rows of this grade, None where no group of
+    the kind was left out, and how far up the 95th percentile is (above 333 us)."""
+    found = []
+    for kind in dict.fromkeys(key.partition(":")[0] for key in file.spread):
+        trust = file.trust(card, kind)
+        figures: dict[str, Any] = {"kind": kind}
+        for word in ("time", "power", "energy"):
+            width = float(trust.half_width(word, 1.0))
+            figures[f"{word}_mape_pct"] = trust.mape_pct.get(word)
+            figures[f"{word}_interval_pct"] = round(100 * (math.exp(width) - 1), 1)
+        found.append(figures)
+    return found
+
+
+def _expected_table(expected: Sequence[Mapping[str, Any]]) -> "RenderableType":
+    words = ("time", "power", "energy")
+    rows = [
+        [
+            x["kind"],
+            *(digits(x[f"{word}_mape_pct"], 2) for word in words),
+            *(f"+-{x[f'{word}_interval_pct']:.0f}" for word in words),
+        ]
+        for x in expected
+    ]
+    columns = [f"{word} %" for word in words] + [f"{word} 5-95 %" for word in words]
+    return table(["left-out errors of", *columns], rows)
+
+
+def gpu_parts(summary: Mapping[str, Any]) -> list["RenderableType"]:
+    """What `gpus show` prints."""
+    words = ", ".join(str(summary[word]) for word in _WORDS)
+    corrections = summary["corrections"]
+    served = ", ".join(corrections["levels"]) or "none (priors)"
+    expected = corrections["expected"]
+    rows = [
+        [
+            field,
+            plain(x["value"]),
+            x["unit"],
+            ", ".join(str(part) for part in (x["quality"], x["year"]) if part),
+        ]
+        for field, x in summary["values"].items()
+    ]
+    sources: dict[str, list[str]] = {}
+    for field, x in summary["values"].items():
+        sources.setdefault(x["source"] or "not stated", []).append(field)
+    return [
+        f"{summary['name']}: {words}",
+        f"also called: {', '.join(summary['aliases']) or '-'}",
+        f"corrections that serve it: {served}; grade: {corrections['grade']}",
+        *([_expected_table(expected)] if expected else []),
+        table(["field", "value", "unit", "quality"], rows, fold=["unit", "quality"]),
+        table(
+            ["source", "of"],
+            [[source, ", ".join(fields)] for source, fields in sources.items()],
+            fold=["source", "of"],
+            left=2,
+        ),
+    ]
+
+
+# --- models
+
+
+def model_entry(model: "Model") -> dict[str, Any]:
+    """A model in the list of all."""
+    return {
+        "name": model.name,
+        "family": model.config.values["model_type"],
+        "parameters": model.parameters(),
+        "layers": _layers(model),
+        "max_positions": model.max_positions,
+        "phase": model.defaults()["phase"],
+    }
+
+
+def model_list_parts(entries: Sequence[Mapping[str, Any]]) -> list["RenderableType"]:
+    """What `models` prints."""
+    rows = [
+        [
+            x["name"],
+            x["family"],
+            si(x["parameters"], "").strip(),
+            plain(x["layers"]),
+            plain(x["max_positions"]),
+            x["phase"],
+        ]
+        for x in entries
+    ]
+    columns = ["model", "family", "parameters", "layers", "positions", "phase"]
+    return [table(columns, rows, left=2, fold=["phase"])]
+
+
+def model_summary(model: "Model") -> dict[str, Any]:
+    """A model: its sizes, bytes of the weights by dtype, KV bytes of a token."""
+    sizes = {
+        field.name: getattr(model, field.name)
+        for field in dataclasses.fields(model)
+        if isinstance(getattr(model, field.name), int | float | str | tuple)
+    }
+    cache = {dtype: model.kv_bytes_per_token(dtype) for dtype in _STORED}
+    return {
+        **model_entry(model),
+        "weight_bytes": {dtype: model.weight_bytes(dtype) for dtype in _STORED},
+        "kv_bytes_per_token": cache if any(cache.values()) else None,
+        "sizes": sizes,
+        "defaults": {k: v for k, v in model.defaults().items() if k != "base"},
+    }
+
+
+def model_parts(summary: Mapping[str, Any]) -> list["RenderableType"]:
+    """What `models show` prints."""
+    cache = summary["kv_bytes_per_token"] or {}
+    rows = [
+        [
+            dtype,
+            f"{size / 1e9:.3f} GB",
+            f"{plain(cache[dtype])} B" if cache else "-",
+        ]
+        for dtype, size in summary["weight_bytes"].items()
+    ]
+    sizes = [[name, _text(value)] for name, value in summary["sizes"].items()]
+    return [
+        f"{summary['name']}: {summary['family']}, {summary['layers']} layers, "
+        f"{summary['parameters']:,} parameters",
+        table(["dtype", "weights", "KV cache per token"], rows),
+        table(["size", "value"], sizes, fold=["value"]),
+    ]
+
+
+def _layers(model: "Model") -> int | None:
+    """Layers of a transformer, blocks of a convolutional network."""
+    if hasattr(model, "layers"):
+        return getattr(model, "layers")  # noqa: B009
+    depths = getattr(model, "depths", None)
+    return sum(depths) if depths else None
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

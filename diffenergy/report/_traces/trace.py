@@ -1,0 +1,198 @@
+"""`trace_text`: an estimate as a timeline that Perfetto and chrome://tracing open."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from jaxtyping import Float
+
+from ...kernels import ops
+from ...workload.listing import Listing
+from .._tables.estimates import kernel_name
+from .unrolled import MOST, Unrolled, slice_power, unrolled, wait_power
+
+_GPU: Final = 1
+_HOST: Final = 2
+"""Processes of the trace; each has one thread, number 1."""
+_COUNTERS: Final = {
+    "power (W)": "W",
+    "SM clock (MHz)": "MHz",
+    "DRAM bandwidth (GB/s)": "GB/s",
+}
+_ORDER: Final = (
+    "Kernels run one after another, in an order taken from how often each is launched, "
+    "waits for the host lie spread over a phase; all figures are the model's."
+)
+
+
+def trace_text(
+    summary: Mapping[str, Any],
+    kernels: Sequence[Mapping[str, Any]],
+    listings: Sequence[Listing],
+    dram_bandwidth: float,
+    most: int = MOST,
+) -> str:
+    """Trace-event JSON of one estimate, times in us.
+
+    Process 1 is the GPU: on its stream a slice a phase, in it a slice a pass, in it a
+    slice a launch; and counters of power, SM clock and DRAM bandwidth. Process 2 is the
+    host: a slice a launch that it dispatches, a mark where a graph begins.
+
+    Arguments:
+
+    - `summary`, `kernels`: those of `summary.single` and `summary.kernel_entries`.
+    - `dram_bandwidth`: B/s at the memory clock of the estimate.
+    - `most`: launches of a phase that are shown one by one; the passes behind these
+      are one slice a kernel, whose `launches` says how many it stands for.
+    """
+    phases = summary["phases"]
+    found = unrolled(listings, kernels, list(phases.values()), most)
+    events = [
+        *_names(summary),
+        *_phases(found, phases, listings),
+        *_kernels(found, kernels),
+        *_host(found, kernels, listings),
+        *_counters(found, kernels, list(phases.values()), dram_bandwidth),
+    ]
+    about = {
+        "made_by": "diffenergy estimate --trace",
+        **{key: summary[key] for key in ("model", "gpu", "phase", "dtype", "grade")},
+        **{key: summary[key] for key in ("time_s", "energy_j", "avg_power_w")},
+        "launches_not_shown_one_by_one": float(found.folded.sum()),
+        "note": _ORDER,
+    }
+    whole = {"displayTimeUnit": "ns", "otherData": about, "traceEvents": events}
+    return json.dumps(whole, allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def _names(summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What the tracks are called, the GPU above its host."""
+    for pid, process, thread in (
+        (_GPU, f"GPU {summary['gpu']}", "stream 1"),
+        (_HOST, "host", "launches"),
+    ):
+        common = {"ph": "M", "pid": pid, "tid": 1}
+        yield {**common, "name": "process_name", "args": {"name": process}}
+        yield {**common, "name": "thread_name", "args": {"name": thread}}
+        yield {**common, "name": "process_sort_index", "args": {"sort_index": pid}}
+
+
+def _phases(
+    found: Unrolled, phases: Mapping[str, Any], listings: Sequence[Listing]
+) -> Iterator[dict[str, Any]]:
+    """Phases, and in those of several passes each pass."""
+    for number, (name, phase) in enumerate(phases.items()):
+        keys = ("energy_j", "avg_power_w", "limited_by")
+        start, end = found.phases[number]
+        args = {key: phase[key] for key in keys}
+        yield _slice(_GPU, name, "phase", start, end, args)
+        own = found.phase == number
+        turns, firsts = np.unique(found.turn[own], return_index=True)
+        if len(turns) < 2:
+            continue
+        edges = np.append(found.start[own][firsts], end)
+        passes = int(listings[number].passes)
+        for turn, a, b in zip(turns.tolist(), edges[:-1], edges[1:], strict=True):
+            rest = found.launches[own][found.turn[own] == turn].max() > 1
+            words = f"passes {turn + 1} to {passes}" if rest else f"pass {turn + 1}"
+            yield _slice(_GPU, words, "pass", a, b, {})
+
+
+def _kernels(
+    found: Unrolled, kernels: Sequence[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Launches on the stream."""
+    known = ops()
+    said = [
+        (kernel_name(k), known[k["op"]][1].__name__.rpartition(".")[2], _args(k))
+        for k in kernels
+    ]
+    columns = (found.row, found.launches, found.start, found.time)
+    for row, launches, start, time in zip(*(x.tolist() for x in columns), strict=True):
+        name, kind, args = said[row]
+        if launches != 1:
+            name, args = f"{name} x{launches:g}", {**args, "launches": launches}
+        yield _slice(_GPU, name, kind, start, start + time, args)
+
+
+def _args(kernel: Mapping[str, Any]) -> dict[str, Any]:
+    """What a slice says of its kernel, of one launch."""
+    if kernel["time_s"] is None:
+        return {}
+    return {
+        "energy_j": kernel["energy_j"],
+        "power_w": round(kernel["energy_j"] / kernel["time_s"], 3),
+        "limited_by": kernel["limited_by"],
+    }
+
+
+def _host(
+    found: Unrolled, kernels: Sequence[Mapping[str, Any]], listings: Sequence[Listing]
+) -> Iterator[dict[str, Any]]:
+    """What the host dispatches; a graph is one launch a pass, of unknown cost."""
+    names = [kernel_name(kernel) for kernel in kernels]
+    issued = np.flatnonzero(found.host_time > 0)
+    ends = found.host_start + found.host_time
+    for i in issued.tolist():
+        name = f"launch {names[found.row[i]]}"
+        yield _slice(_HOST, name, "launch", found.host_start[i], ends[i], {})
+    turns = np.diff(found.turn, prepend=-1) != 0
+    firsts = np.flatnonzero(turns | (np.diff(found.phase, prepend=-1) != 0))
+    for i in firsts.tolist():
+        if listings[found.phase[i]].dispatch == "graph":
+            yield {
+                "ph": "i", "s": "t", "pid": _HOST, "tid": 1, "cat": "launch",
+                "name": "graph launch", "ts": _us(found.start[i]),
+            }  # fmt: skip
+
+
+def _counters(
+    found: Unrolled,
+    kernels: Sequence[Mapping[str, Any]],
+    phases: Sequence[Mapping[str, Any]],
+    dram_bandwidth: float,
+) -> Iterator[dict[str, Any]]:
+    """Power, SM clock and DRAM bandwidth wherever they change."""
+    use = [(k["utilization"] or {}).get("dram", 0.0) for k in kernels]
+    bandwidth = np.array(use)[found.row] * dram_bandwidth / 1e9
+    clock = np.array([phase["sm_clock_mhz"] for phase in phases])[found.phase]
+    end = found.start + found.time
+    following = np.append(found.start[1:], found.phases[-1, 1])
+    waits = following - end > _PICOSECOND
+    idle = wait_power(found, kernels, phases)[found.phase]
+    waits &= np.isfinite(idle)
+    at = np.concatenate([found.start, end[waits]])
+    order = np.argsort(at, kind="stable")
+    nothing = np.zeros(int(waits.sum()))
+    rows = {
+        "power (W)": (slice_power(found, kernels), idle[waits]),
+        "SM clock (MHz)": (clock, clock[waits]),
+        "DRAM bandwidth (GB/s)": (bandwidth, nothing),
+    }
+    for name, parts in rows.items():
+        values = np.round(np.concatenate(parts)[order], 3)
+        changed = np.append(True, values[1:] != values[:-1])
+        for ts, value in zip(at[order][changed], values[changed], strict=True):
+            yield {
+                "ph": "C", "pid": _GPU, "name": name, "ts": _us(ts),
+                "args": {_COUNTERS[name]: float(value)},
+            }  # fmt: skip
+
+
+_PICOSECOND: Final = 1e-12
+"""Grid of all times: neighbours share an edge exactly."""
+
+
+def _us(time: float | Float[np.ndarray, ""]) -> float:
+    return round(float(time) * 1e6, 6)
+
+
+def _slice(
+    pid: int, name: str, kind: str, start: float, end: float, args: dict[str, Any]
+) -> dict[str, Any]:
+    found = {
+        "ph": "X", "pid": pid, "tid": 1, "name": name, "cat": kind,
+        "ts": _us(start), "dur": round(_us(end) - _us(start), 6),
+    }  # fmt: skip
+    return {**found, "args": args} if args else found

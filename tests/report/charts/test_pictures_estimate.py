@@ -1,0 +1,141 @@
+"""Pictures of estimates and sweeps, from summaries made by hand."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from diffenergy.physics.power import COMPONENTS
+from diffenergy.report._charts.plot_estimate import (
+    KINDS,
+    energy_units,
+    estimate_figure,
+    kernel_classes,
+)
+from diffenergy.report._charts.plot_sweep import sweep_figure, swept
+
+from ..figures import drawn, points, spans, widths, words
+
+ABOUT = {
+    "model": "tiny", "gpu": "a10", "phase": "generate", "batch": 2, "input_len": 8,
+    "output_len": 4, "dtype": "bf16", "grade": "calibrated",
+}  # fmt: skip
+
+
+def summary(phases: int = 2) -> dict:
+    share = 1 / phases
+    names = ("prefill", "decode")[:phases]
+    return {
+        **ABOUT,
+        "time_s": 0.010,
+        "energy_j": 2.0,
+        "time_s_p5_p95": [0.008, 0.013],
+        "energy_j_p5_p95": [1.5, 2.6],
+        "energy_j_by_unit": {
+            "tensor": 0.8, "dram": 0.5, "clock_tree": 0.1, "idle": 0.6, "sfu": 0.0,
+        },
+        "phases": {
+            name: {"time_s": 0.010 * share, "energy_j": 2.0 * share} for name in names
+        },
+    }  # fmt: skip
+
+
+def kernel(op: str, count: float, time: float, energy: float) -> dict:
+    return {"op": op, "count": count, "time_s": time, "energy_j": energy}
+
+
+KERNELS = [
+    kernel("gemm", 4.0, 1e-3, 0.3),
+    kernel("gemm", 2.0, 1e-3, 0.1),
+    kernel("softmax", 1.0, 2e-3, 0.2),
+    {"op": "rmsnorm", "count": 0.0, "time_s": None, "energy_j": None},
+]
+
+
+def test_classes_add_up():
+    """6 ms and 1.4 J of gemm, 2 ms and 0.2 J of softmax; the rest nobody runs."""
+    found = kernel_classes(summary(), KERNELS)
+    assert list(found) == ["gemm", "softmax", "no kernel runs"]
+    assert found["gemm"] == pytest.approx((6e-3, 1.4))
+    assert found["softmax"] == pytest.approx((2e-3, 0.2))
+    assert found["no kernel runs"] == pytest.approx((2e-3, 0.4))
+
+
+def test_many_classes_are_summed_up():
+    kernels = [kernel(f"op{i}", 1.0, 1e-3, 0.2) for i in range(10)]
+    found = kernel_classes(summary(), kernels)
+    assert len(found) == 8 and found["3 others"] == pytest.approx((3e-3, 0.6))
+
+
+def test_every_unit_has_a_kind():
+    members = [unit for _, units in KINDS.values() for unit in units]
+    assert sorted(members) == sorted(COMPONENTS)
+
+
+def test_units_by_size():
+    assert list(energy_units(summary())) == ["tensor", "idle", "dram", "clock_tree"]
+
+
+@pytest.mark.parametrize("phases", [1, 2])
+def test_an_estimate(phases: int):
+    figure = drawn(estimate_figure(summary(phases), KERNELS))
+    said = words(figure)
+    for text in (
+        "tiny on a10: generate, batch 2, 8 in, 4 out, bf16 (calibrated)",
+        "time: 10.00 ms\n8.000 ms to 13.00 ms",
+        "energy: 2.000 J\n1.500 J to 2.600 J",
+        "40.0 %",
+        "clock tree",
+        "share of the total, %",
+    ):
+        assert text in said, text
+    totals, units, _ = figure.axes
+    assert widths(units) == pytest.approx([0.8, 0.6, 0.5, 0.1])
+    assert spans(totals) == pytest.approx([75.0, 80.0, 130.0, 130.0])
+
+
+def test_a_long_title_is_broken():
+    long = {**summary(), "model": "a-model-with-quite-a-long-name-of-its-own-instruct"}
+    said = words(drawn(estimate_figure(long, KERNELS)))
+    assert "long-name-of-its-own-instruct on a10: generate" in said.replace("\n", " ")
+
+
+def point(clock: float, limit: float, feasible: bool = True) -> dict:
+    known = {
+        "time_s": 1.0 / clock, "energy_j": 0.001 * clock + 100 / clock,
+        "avg_power_w": 100.0, "time_s_p5_p95": [0.5 / clock, 2.0 / clock],
+    }  # fmt: skip
+    unknown = dict.fromkeys(known)
+    return {
+        "sm_clock_set_mhz": clock, "mem_clock_mhz": 5000.0, "power_limit_w": limit,
+        "feasible": feasible, **(known if feasible else unknown),
+    }  # fmt: skip
+
+
+CLOCKS = (900.0, 300.0, 600.0)
+MANY = [200.0 + i for i in range(9)]
+
+
+def sweep(limits: list[float], clocks: Sequence[float] = CLOCKS) -> dict:
+    points = [point(clock, limit) for clock in clocks for limit in limits]
+    points.append(point(100.0, limits[0], feasible=False))
+    return {**ABOUT, "points": points, "best_energy": 1, "best_edp": 0}
+
+
+def test_lines_of_a_sweep():
+    across, lines = swept(sweep([200.0, 300.0])["points"])
+    assert across == "sm_clock_set_mhz"
+    assert list(lines) == ["power limit 200 W", "power limit 300 W"]
+    clocks = [row["sm_clock_set_mhz"] for row in lines["power limit 200 W"]]
+    assert clocks == [100.0, 300.0, 600.0, 900.0]
+
+
+@pytest.mark.parametrize("limits", [[200.0], [200.0, 300.0], MANY])
+def test_a_sweep(limits: list[float]):
+    clocks = [300.0 + 30 * i for i in range(20)] if len(limits) > 3 else sorted(CLOCKS)
+    figure = drawn(sweep_figure(sweep(limits, clocks)))
+    said = words(figure)
+    assert "SM clock, MHz" in said and "least energy" in said
+    time = figure.axes[0]
+    assert points(time.lines[0])[0].tolist() == clocks
+    assert len(time.collections) == (1 if len(limits) == 1 else 0)  # the interval
+    assert ("power limit 200 W" in said) == (len(limits) > 1)
