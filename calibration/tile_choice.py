@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from diffenergy.codesign._tiles.tiles import Tiles
     from diffenergy.codesign._tiles.tuning import Tuning
     from diffenergy.hardware.spec import GpuSpec
-    from diffenergy.kernels.simt import SimtGemm
+    from diffenergy.kernels._shared.simt import SimtGemm
     from diffenergy.measurements import MeasurementTable
     from diffenergy.workload.listing import Listing
 
@@ -204,7 +204,7 @@ def _products(
     tiles that it ran, each with every split."""
     from diffenergy.codesign._tiles.tiles import VALUES
     from diffenergy.dtypes import code
-    from diffenergy.kernels.simt import SimtGemm
+    from diffenergy.kernels._shared.simt import SimtGemm
 
     table = _table(folder)
     values, at = table.fields["gemm"].values, table.fields["gemm"].rows
@@ -239,7 +239,7 @@ def _simt_time(shape: Any, gpu: Any, corrections: Any) -> Any:
     """Time of a launch of each product at the highest clocks, s."""
     import jax.numpy as jnp
 
-    from diffenergy.kernels.simt import demand
+    from diffenergy.kernels._shared.simt import demand
     from diffenergy.physics.timeline import timing
 
     asked = demand(shape, gpu, corrections)

@@ -17,7 +17,9 @@ from . import smooth
 from .compiling import compiler_options
 from .corrections import Corrections
 from .hardware.spec import GpuSpec, OperatingPoint, default_point, relative_voltage
-from .kernels import _clblast, classes, simt, stream
+from .kernels import classes
+from .kernels._shared import clblast as _clblast
+from .kernels._shared import simt, stream
 from .physics.demand import UNITS, Demand
 from .physics.governor import capped_clock, secant_clock
 from .physics.instrument import Run

@@ -47,7 +47,7 @@ def sample() -> Callable[..., dict[str, Any]]:
     without being named here.
     """
     from diffenergy import kernels
-    from diffenergy.kernels.ops import REQUIRED
+    from diffenergy.kernels._shared.ops import REQUIRED
     from diffenergy.workload.listing import normalise_kernel
 
     anything = {"size": 640, "dtype": "bf16", "text": "gelu"}

@@ -11,8 +11,8 @@ from ..corrections import CorrectionsFile
 from ..hardware.files import GpuCard, read_gpu
 from ..hardware.spec import OperatingPoint
 from ..kernels import ops
-from ..kernels._routing import units_dealt
-from ..kernels.ops import COMMON_FIELDS
+from ..kernels._shared.ops import COMMON_FIELDS
+from ..kernels._shared.routing import units_dealt
 from ..measurements import Columns, MeasurementTable
 from ..physics.instrument import Instrument
 from ..records import as_float

@@ -8,9 +8,7 @@ import importlib
 import pkgutil
 from types import ModuleType
 
-from .ops import Op
-
-_SUPPORT = ("ops", "launch", "stream", "simt")
+from ._shared.ops import Op
 
 
 @functools.cache
@@ -20,7 +18,7 @@ def classes() -> dict[str, ModuleType]:
     return {
         name: importlib.import_module(f"{__name__}.{name}")
         for name in names
-        if name not in _SUPPORT and not name.startswith("_")
+        if not name.startswith("_")
     }
 
 

@@ -20,8 +20,8 @@ from ..physics.power import launch_energy, static_power
 from ..physics.timeline import FLOW, timing
 from ..records import Record, as_float
 from ..units import MHz, us
-from .launch import Context, Launches
-from .ops import Field, Op
+from ._shared.launch import Context, Launches
+from ._shared.ops import Field, Op
 
 _SHARES: Final = {
     "fma": ("fp32_active", "util_fp32_add", "util_fp32_mul", "util_fp32_fma"),

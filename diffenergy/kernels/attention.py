@@ -22,11 +22,11 @@ from ..hardware.spec import GpuSpec
 from ..physics.demand import Demand
 from ..physics.demand import demand as make_demand
 from ..records import Record, as_float, as_index
-from . import _rates
-from ._attention_tiles import HEADS, PAGED, kv_blocks, splits, tiles_of
-from .launch import Context, Launches, floats, take
-from .ops import Field, Op, same_as
-from .stream import stream_launches
+from ._shared import rates as _rates
+from ._shared.attention_tiles import HEADS, PAGED, kv_blocks, splits, tiles_of
+from ._shared.launch import Context, Launches, floats, take
+from ._shared.ops import Field, Op, same_as
+from ._shared.stream import stream_launches
 
 
 def _fields(prefill: bool) -> tuple[Field, ...]:

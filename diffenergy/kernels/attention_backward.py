@@ -18,10 +18,11 @@ from ..corrections import Corrections
 from ..dtypes import BYTES
 from ..hardware.spec import GpuSpec
 from ..physics.demand import Demand
-from . import _rates, attention
-from .launch import Context, Launches
-from .ops import Op
-from .stream import stream_launches
+from . import attention
+from ._shared import rates as _rates
+from ._shared.launch import Context, Launches
+from ._shared.ops import Op
+from ._shared.stream import stream_launches
 
 OPS: Final = (Op("attention_backward", attention.OPS[0].fields),)
 

@@ -16,8 +16,8 @@ from ..physics import links
 from ..physics.demand import Demand
 from ..physics.demand import demand as make_demand
 from ..records import Record, as_float, as_index
-from .launch import Context, Launches
-from .ops import Field, Op
+from ._shared.launch import Context, Launches
+from ._shared.ops import Field, Op
 
 OPS: Final = (
     Op(

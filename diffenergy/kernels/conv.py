@@ -7,10 +7,10 @@ from typing import Final
 import numpy as np
 
 from ..dtypes import BYTES
+from ._shared.launch import Context, Launches, floats, take
+from ._shared.ops import Field, Op, output_dtype
+from ._shared.stream import stream_launches
 from .gemm import product_launches
-from .launch import Context, Launches, floats, take
-from .ops import Field, Op, output_dtype
-from .stream import stream_launches
 
 OPS: Final = (
     Op(

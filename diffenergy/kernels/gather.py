@@ -6,9 +6,9 @@ from typing import Final
 import numpy as np
 
 from ..dtypes import BYTES
-from .launch import Context, Launches
-from .ops import Field, Op
-from .stream import stream_launches
+from ._shared.launch import Context, Launches
+from ._shared.ops import Field, Op
+from ._shared.stream import stream_launches
 
 OPS: Final = (Op("gather", (Field("rows"), Field("cols"), Field("dtype", "dtype"))),)
 

@@ -19,14 +19,14 @@ from ..physics.demand import demand as make_demand
 from ..physics.memory import excess, wave_traffic
 from ..records import Record, as_float, as_index
 from ..units import KiB
-from . import _rates
-from ._clblast import Xgemm, checked
-from ._menu import LEGAL, MENU
-from ._occupancy import resident_ctas
-from .launch import Context, Launches, floats, take
-from .ops import HAND_TILE, Field, Op, on_tensor_cores, output_dtype
-from .simt import SimtGemm
-from .stream import stream_launches
+from ._shared import rates as _rates
+from ._shared.clblast import Xgemm, checked
+from ._shared.launch import Context, Launches, floats, take
+from ._shared.menu import LEGAL, MENU
+from ._shared.occupancy import resident_ctas
+from ._shared.ops import HAND_TILE, Field, Op, on_tensor_cores, output_dtype
+from ._shared.simt import SimtGemm
+from ._shared.stream import stream_launches
 
 
 def _weights(fields: Mapping[str, Any]) -> Any:

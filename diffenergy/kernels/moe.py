@@ -21,10 +21,11 @@ from ..physics.demand import Demand
 from ..physics.demand import demand as make_demand
 from ..records import Record, as_float, as_index
 from ..units import KiB
-from . import _rates, _routing
-from .launch import Context, Host, Launches
-from .ops import Field, Op
-from .stream import CTA_BYTES
+from ._shared import rates as _rates
+from ._shared import routing as _routing
+from ._shared.launch import Context, Host, Launches
+from ._shared.ops import Field, Op
+from ._shared.stream import CTA_BYTES
 
 OPS: Final = (
     Op(

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..dtypes import DTYPES, SYNONYMS
-from ..kernels.ops import COMMON_FIELDS, REQUIRED, Field, Op
+from ..kernels._shared.ops import COMMON_FIELDS, REQUIRED, Field, Op
 from .cells import ANY, Range, Sheet, names, numbers, one_of, require
 from .dialects import FIELD_ALIASES
 

@@ -10,7 +10,7 @@ import pandas as pd
 from jaxtyping import Float, Int, Shaped
 
 from ..hardware.files import read_gpu
-from ..kernels.ops import Op
+from ..kernels._shared.ops import Op
 from . import columns
 from .cells import (
     POSITIVE,

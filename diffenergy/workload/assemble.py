@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes, kernels
-from ..kernels.ops import COMMON_FIELDS, REQUIRED, Field
+from ..kernels._shared.ops import COMMON_FIELDS, REQUIRED, Field
 from .listing import Listing, read_listings, select_listing
 from .unlisted import complete
 from .workload import OpRows, PhaseColumns, Workload, build

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from .. import dtypes
-from ..kernels.ops import COMMON_FIELDS, REQUIRED, Field
+from ..kernels._shared.ops import COMMON_FIELDS, REQUIRED, Field
 
 Number = int | float
 Dispatch = Literal["eager", "graph"]

@@ -11,7 +11,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from .. import kernels
-from ..kernels.launch import Context, take
+from ..kernels._shared.launch import Context, take
 from ..records import Record, as_float, as_index
 
 

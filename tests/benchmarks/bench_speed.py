@@ -19,7 +19,7 @@ from jax import Array
 from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
-from diffenergy.kernels.ops import HAND_TILE
+from diffenergy.kernels._shared.ops import HAND_TILE
 from diffenergy.records import as_float
 from diffenergy.workload.assemble import assemble
 from diffenergy.workload.listing import Listing, normalise_kernel

@@ -8,7 +8,7 @@ from diffenergy.corrections import Corrections
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware.spec import OperatingPoint
 from diffenergy.kernels import attention, attention_backward
-from diffenergy.kernels.stream import Stream
+from diffenergy.kernels._shared.stream import Stream
 
 ONCE = estimator.compiler_options(once=True)
 SHAPE = dict(

@@ -11,8 +11,10 @@ import pytest
 from diffenergy import estimator
 from diffenergy.corrections import Corrections, prior_file
 from diffenergy.hardware import GpuSpec, read_gpu, with_fields
-from diffenergy.kernels import _clblast, gemm, simt
-from diffenergy.kernels.ops import HAND_TILE
+from diffenergy.kernels import gemm
+from diffenergy.kernels._shared import clblast as _clblast
+from diffenergy.kernels._shared import simt
+from diffenergy.kernels._shared.ops import HAND_TILE
 from diffenergy.physics.timeline import cta_cycles, sm_cycles, timing
 
 NAMES = ("tile_m", "tile_n", *HAND_TILE)

@@ -10,7 +10,7 @@ import pytest
 from diffenergy import estimator, kernels
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import OperatingPoint, load_gpu
-from diffenergy.kernels.ops import REQUIRED
+from diffenergy.kernels._shared.ops import REQUIRED
 from diffenergy.physics.demand import Demand
 from diffenergy.records import as_float
 from diffenergy.workload.assemble import assemble

@@ -14,17 +14,10 @@ import pytest
 from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import load_gpu
-from diffenergy.kernels import (
-    _clblast,
-    attention,
-    attention_backward,
-    collective,
-    gemm,
-    moe,
-    simt,
-    stream,
-)
-from diffenergy.kernels._attention_tiles import tiles_of
+from diffenergy.kernels import attention, attention_backward, collective, gemm, moe
+from diffenergy.kernels._shared import clblast as _clblast
+from diffenergy.kernels._shared import simt, stream
+from diffenergy.kernels._shared.attention_tiles import tiles_of
 from diffenergy.physics.demand import Demand
 
 H200, A100 = load_gpu("h200-sxm"), load_gpu("a100-pcie-40gb")

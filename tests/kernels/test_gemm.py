@@ -10,7 +10,8 @@ import pytest
 from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import load_gpu
-from diffenergy.kernels import gemm, stream
+from diffenergy.kernels import gemm
+from diffenergy.kernels._shared import stream
 from diffenergy.physics.demand import Demand
 from diffenergy.physics.memory import excess, wave_traffic
 

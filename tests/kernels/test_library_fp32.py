@@ -17,7 +17,7 @@ from diffenergy.fitting.fit import _movers as movers
 from diffenergy.fitting.fit import target
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware.spec import GpuSpec, OperatingPoint
-from diffenergy.kernels.simt import SimtGemm, demand
+from diffenergy.kernels._shared.simt import SimtGemm, demand
 from diffenergy.measurements import read_measurements
 from diffenergy.physics.demand import Demand
 from diffenergy.physics.timeline import cta_cycles, sm_cycles, timing

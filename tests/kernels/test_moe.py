@@ -8,8 +8,9 @@ import pytest
 from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import load_gpu
-from diffenergy.kernels import _routing, moe
-from diffenergy.kernels._routing import expert_counts
+from diffenergy.kernels import moe
+from diffenergy.kernels._shared import routing as _routing
+from diffenergy.kernels._shared.routing import expert_counts
 
 SIZES = [
     (1, 8, 2), (7, 8, 2), (256, 128, 8), (4096, 128, 8), (1000, 60, 4), (3, 256, 8)

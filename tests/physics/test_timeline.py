@@ -12,7 +12,8 @@ from jax import Array
 from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import load_gpu
-from diffenergy.kernels import gemm, stream
+from diffenergy.kernels import gemm
+from diffenergy.kernels._shared import stream
 from diffenergy.physics import timeline
 from diffenergy.physics.demand import Demand
 from diffenergy.units import GHz, MHz, us

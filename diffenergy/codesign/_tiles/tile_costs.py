@@ -16,8 +16,8 @@ from ...corrections import Corrections
 from ...dvfs._problem.costs import row_costs
 from ...estimator import Estimate, estimate_once
 from ...hardware.spec import GpuSpec, OperatingPoint
+from ...kernels._shared.simt import SimtGemm
 from ...kernels.gemm import Gemm
-from ...kernels.simt import SimtGemm
 from ...physics.power import COMPONENTS
 from ...workload.workload import Group, Workload
 from .tiles import VALUES, Product, Shapes, Tiles, legal, place

@@ -12,10 +12,10 @@ from jaxtyping import Bool, Float, Int
 
 from ...dtypes import BYTES, code
 from ...hardware.spec import GpuSpec
-from ...kernels._rates import on_tensor_cores
+from ...kernels._shared.ops import HAND_TILE, TILE_FIELDS
+from ...kernels._shared.rates import on_tensor_cores
+from ...kernels._shared.simt import SimtGemm
 from ...kernels.gemm import Gemm
-from ...kernels.ops import HAND_TILE, TILE_FIELDS
-from ...kernels.simt import SimtGemm
 from ...records import Record, as_float, as_index
 from ...workload.listing import Kernel, Listing
 from ...workload.workload import Workload

@@ -15,7 +15,7 @@ from ...dvfs._problem.uniform import Runner, compiled
 from ...estimator import Estimate, estimate_once, from_leaves
 from ...hardware.files import GpuCard
 from ...hardware.spec import GpuSpec, OperatingPoint, default_point
-from ...kernels._menu import LEGAL, MENU
+from ...kernels._shared.menu import LEGAL, MENU
 from ...workload.assemble import assemble
 from ...workload.listing import Listing
 from .tile_costs import (

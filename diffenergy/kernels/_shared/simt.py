@@ -8,14 +8,14 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int
 
-from .. import smooth
-from ..corrections import Corrections
-from ..hardware.spec import GpuSpec
-from ..physics.demand import Demand
-from ..physics.demand import demand as make_demand
-from ..records import Record, as_float, as_index
-from . import _rates
-from ._occupancy import resident_ctas
+from ... import smooth
+from ...corrections import Corrections
+from ...hardware.spec import GpuSpec
+from ...physics.demand import Demand
+from ...physics.demand import demand as make_demand
+from ...records import Record, as_float, as_index
+from . import rates as _rates
+from .occupancy import resident_ctas
 
 
 class SimtGemm(Record):

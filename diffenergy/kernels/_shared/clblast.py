@@ -13,15 +13,15 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from .. import smooth
-from ..corrections import Corrections
-from ..dtypes import DTYPES
-from ..hardware.spec import GpuSpec
-from ..physics.demand import Demand
-from ..physics.demand import demand as make_demand
-from ..records import Record, as_float
-from . import _rates
-from ._occupancy import resident_ctas
+from ... import smooth
+from ...corrections import Corrections
+from ...dtypes import DTYPES
+from ...hardware.spec import GpuSpec
+from ...physics.demand import Demand
+from ...physics.demand import demand as make_demand
+from ...records import Record, as_float
+from . import rates as _rates
+from .occupancy import resident_ctas
 
 _SCHEDULERS: Final = 4.0
 """Sub-partitions of an SM, each with its share of the warps."""

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int
 
-from ..corrections import Corrections
-from ..dtypes import BYTES, DTYPES
-from ..hardware.spec import GpuSpec
-from ..records import as_float
+from ...corrections import Corrections
+from ...dtypes import BYTES, DTYPES
+from ...hardware.spec import GpuSpec
+from ...records import as_float
 
 FP32: Final = DTYPES.index("fp32")
 TF32: Final = DTYPES.index("tf32")

@@ -4,9 +4,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from .. import smooth
-from ..hardware.spec import GpuSpec
-from ..units import KiB
+from ... import smooth
+from ...hardware.spec import GpuSpec
+from ...units import KiB
 
 
 def resident_ctas(

@@ -9,13 +9,13 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from .. import smooth
-from ..corrections import Corrections
-from ..hardware.spec import GpuSpec
-from ..physics.demand import Demand
-from ..physics.demand import demand as make_demand
-from ..records import Record, as_float
-from . import _rates
+from ... import smooth
+from ...corrections import Corrections
+from ...hardware.spec import GpuSpec
+from ...physics.demand import Demand
+from ...physics.demand import demand as make_demand
+from ...records import Record, as_float
+from . import rates as _rates
 from .launch import Host, Launches
 
 

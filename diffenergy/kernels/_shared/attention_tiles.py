@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from .. import smooth
-from ..hardware.fields import MMA_KINDS
-from ..hardware.spec import GpuSpec
-from ..records import as_float
+from ... import smooth
+from ...hardware.fields import MMA_KINDS
+from ...hardware.spec import GpuSpec
+from ...records import as_float
 
 HEADS: Final = (64.0, 128.0, 192.0, 256.0)
 PAGED: Final = len(MMA_KINDS)

@@ -1,0 +1,1 @@
+"""What several kernel classes share: ops and fields, launches, tiles, rates."""
