@@ -83,7 +83,7 @@ def _line(series: Any, listings: list[Any], card: Any, served: Any) -> dict[str,
     clocks = series["sm_clock_mhz_set"].to_numpy() * 1e6
     time = series["time_ms_per_iter"].to_numpy()
     energy = series["energy_j_per_iter"].to_numpy()
-    from diffenergy.workload.unlisted import complete
+    from diffenergy.workload._unlisted import complete
 
     listings = [complete(listing) for listing in listings]
     labels = [str(i) for x in listings for i, _ in enumerate(x.kernels)]

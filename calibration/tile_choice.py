@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from diffenergy.hardware.spec import GpuSpec
     from diffenergy.kernels._shared.simt import SimtGemm
     from diffenergy.measurements import MeasurementTable
-    from diffenergy.workload.listing import Listing
+    from diffenergy.workload._listing import Listing
 
 _GPUS: Final = ("a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200-sxm")
 _MODELS: Final = ("gpt2-xl", "llama-3.1-8b", "llama-3.1-70b", "qwen2-7b", "opt-6.7b")
@@ -84,7 +84,7 @@ def tile_choice(
 def shapes() -> "list[Listing]":
     """Distinct bf16 products of `_MODELS`, each with its weights in DRAM."""
     from diffenergy.codesign._tiles.tiles import gemm_rows
-    from diffenergy.workload.listing import Listing, normalise_kernel
+    from diffenergy.workload._listing import Listing, normalise_kernel
     from diffenergy.workload.models import load_model
 
     seen: dict[tuple[int, ...], dict[str, Any]] = {}

@@ -31,7 +31,7 @@ from .physics.power import (
 )
 from .physics.timeline import sm_side_cycles, timing
 from .records import Record
-from .workload.workload import Workload
+from .workload._workload import Workload
 
 LIMITS: Final = (*UNITS, "latency", "launch")
 """What can limit a launch: a unit, latency (too little work in flight, waves, critical

@@ -48,7 +48,7 @@ def sample() -> Callable[..., dict[str, Any]]:
     """
     from diffenergy import kernels
     from diffenergy.kernels._shared.ops import REQUIRED
-    from diffenergy.workload.listing import normalise_kernel
+    from diffenergy.workload._listing import normalise_kernel
 
     anything = {"size": 640, "dtype": "bf16", "text": "gelu"}
 
@@ -69,8 +69,8 @@ def sample() -> Callable[..., dict[str, Any]]:
 @pytest.fixture(scope="session")
 def phases() -> Callable[..., Any]:
     """`phases(rows, ...)`: workload with one phase for every list of rows, no host."""
-    from diffenergy.workload.assemble import assemble
-    from diffenergy.workload.listing import Listing
+    from diffenergy.workload._assemble import assemble
+    from diffenergy.workload._listing import Listing
 
     def build(*lists: list[dict[str, Any]]) -> Any:
         names = [f"phase {i}" for i in range(len(lists))]

@@ -15,7 +15,7 @@ from diffenergy.estimator import estimate, estimate_once
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.records import as_float
 from diffenergy.units import GHz
-from diffenergy.workload.workload import Workload
+from diffenergy.workload._workload import Workload
 
 
 def constants(**values: Any) -> Corrections:

@@ -20,9 +20,9 @@ from diffenergy import estimator, kernels
 from diffenergy.corrections import CONSTANTS, Corrections
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.units import GHz
-from diffenergy.workload.assemble import assemble
-from diffenergy.workload.listing import Dispatch, Listing
-from diffenergy.workload.workload import Workload
+from diffenergy.workload._assemble import assemble
+from diffenergy.workload._listing import Dispatch, Listing
+from diffenergy.workload._workload import Workload
 
 OUTPUTS = ("time", "energy", "power")
 ROUNDED = {

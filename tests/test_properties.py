@@ -24,9 +24,9 @@ from diffenergy.kernels.activity import Activity
 from diffenergy.physics.links import COLLECTIVES
 from diffenergy.physics.power import COMPONENTS
 from diffenergy.physics.timeline import timing
-from diffenergy.workload.assemble import assemble
-from diffenergy.workload.listing import Listing, normalise_kernel
-from diffenergy.workload.workload import Workload
+from diffenergy.workload._assemble import assemble
+from diffenergy.workload._listing import Listing, normalise_kernel
+from diffenergy.workload._workload import Workload
 
 
 def constants(**values: Any) -> Corrections:

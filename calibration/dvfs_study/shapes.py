@@ -24,8 +24,8 @@ from diffenergy.hardware.spec import GpuSpec
 from diffenergy.physics.demand import Demand
 from diffenergy.physics.power import LAUNCH_COMPONENTS, launch_energy
 from diffenergy.physics.timeline import cta_cycles, sm_cycles, timing
-from diffenergy.workload.assemble import assemble
-from diffenergy.workload.listing import Kernel, Listing
+from diffenergy.workload._assemble import assemble
+from diffenergy.workload._listing import Kernel, Listing
 from diffenergy.workload.models import load_model
 
 from .fitted import GPU

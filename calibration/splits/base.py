@@ -15,7 +15,7 @@ from calibration.importers import importers
 from diffenergy.corrections import CorrectionsFile, prior_file
 from diffenergy.fitting.calibrate import Settings
 from diffenergy.measurements import MeasurementTable, Predictions, read_measurements
-from diffenergy.workload.listing import Listing, read_listings
+from diffenergy.workload._listing import Listing, read_listings
 
 Mask = Callable[[MeasurementTable, Predictions, CorrectionsFile], np.ndarray]
 """Rows of a tested table, by its predictions and the corrections that made them."""

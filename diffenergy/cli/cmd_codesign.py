@@ -283,7 +283,7 @@ def _writers(found: Answer | None, wish: Wish, name: str) -> output.Writers:
         return output.json_text({**done().summary, **path})
 
     def listing() -> str:
-        from ..workload.listing import listing_lines
+        from ..workload._listing import listing_lines
 
         tuning = done().tuning
         assert tuning is not None

@@ -113,7 +113,7 @@ def _writers(result: Result | None) -> output.Writers:
         return result
 
     def lines() -> str:
-        from ..workload.listing import listing_lines
+        from ..workload._listing import listing_lines
 
         return listing_lines(done().listings)
 

@@ -126,7 +126,7 @@ def _check_columns(table: "MeasurementTable", columns: Sequence[str]):
 def read_workloads(paths: Sequence[str]) -> dict[str, list["Listing"]]:
     """Listings of all files by name; the parts of a generation or of a training step
     (`X/prefill` and `X/decode`) are also `X`."""
-    from ..workload.listing import read_listings, wholes
+    from ..workload._listing import read_listings, wholes
 
     found: dict[str, list[Listing]] = {}
     files: dict[str, str] = {}

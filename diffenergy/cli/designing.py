@@ -105,7 +105,7 @@ def _picked(flags: Flags, texts: Sequence[str]) -> tuple[str | None, list[str]]:
     """The workload of the listing MODEL, and the members of the mix."""
     if not flags.model.lower().endswith(".jsonl") or not texts:
         return None, list(texts)
-    from ..workload.listing import PARTS, read_listings
+    from ..workload._listing import PARTS, read_listings
 
     names = {listing.name for listing in read_listings(flags.model)}
     names |= {

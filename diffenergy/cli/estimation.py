@@ -76,7 +76,7 @@ class Task:
     def run(self) -> Result:
         """Runs the model. Raises `Infeasible` if no power limit can be kept."""
         from ..report import summary
-        from ..workload.assemble import assemble
+        from ..workload._assemble import assemble
 
         gpu, workload = self.card.served(self.corrections), assemble(self.listings)
         locked = self.flags.mem_clock is not None
@@ -104,7 +104,7 @@ def prepare(flags: Flags) -> Task:
     changes = field_changes(flags)
     engine.start()
     from ..corrections import prior_file, read_corrections
-    from ..workload.unlisted import complete
+    from ..workload._unlisted import complete
 
     card, assumed = gpu_card(flags, changes)
     points, taken = settings(flags, card)
@@ -152,7 +152,7 @@ def _estimates(
     from ..compiling import compiler_options
     from ..estimator import estimate_once, from_leaves
     from ..hardware import OperatingPoint
-    from ..workload.workload import pad_size
+    from ..workload._workload import pad_size
     from . import programs
 
     nan = float("nan")
@@ -183,7 +183,7 @@ def _estimates(
 
 def _listed(flags: Flags, given: dict[str, Any]) -> _Work:
     """Work of a listing file."""
-    from ..workload.listing import read_listings, select_listing
+    from ..workload._listing import read_listings, select_listing
 
     for name, value in given.items():
         if value is not None:
@@ -222,7 +222,7 @@ def _listed(flags: Flags, given: dict[str, Any]) -> _Work:
 def _modelled(flags: Flags, given: dict[str, Any], card: "GpuCard") -> _Work:
     """Work of a model: bundled, or of a config file."""
     from ..workload.models import load_model
-    from ..workload.models.encoder import Encoder
+    from ..workload.models._shared.encoder import Encoder
 
     if flags.workload is not None:
         raise ValueError(
@@ -289,8 +289,8 @@ def _memory(model: Any, about: dict[str, Any]) -> dict[str, float]:
     """Bytes of weights and KV cache, or in training of what an optimizer keeps for the
     weights."""
     if about.get("phase") == "train":
-        from ..workload.models.base import values_dtype
-        from ..workload.models.training.step import state_bytes
+        from ..workload.models._shared.base import values_dtype
+        from ..workload.models._training.step import state_bytes
 
         state = state_bytes(model.parameters(), values_dtype(about["dtype"]))
         return {"weights, gradients and AdamW's state": float(state)}

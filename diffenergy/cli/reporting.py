@@ -124,7 +124,7 @@ def _swept(task: Task, programs: "Programs") -> "Totals":
     import numpy as np
 
     from ..report._summaries.sweeps import Totals, operating_points, totals
-    from ..workload.assemble import assemble
+    from ..workload._assemble import assemble
 
     points = operating_points(_settings(task), task.flags.mem_clock is not None)
     served = task.corrections.serve(task.card)

@@ -16,11 +16,11 @@ from ..kernels._shared.routing import units_dealt
 from ..measurements import Columns, MeasurementTable
 from ..physics.instrument import Instrument
 from ..records import as_float
-from ..workload.assemble import as_codes, op_rows
-from ..workload.listing import Listing
+from ..workload._assemble import as_codes, op_rows
+from ..workload._listing import Listing
+from ..workload._unlisted import complete
+from ..workload._workload import OpRows, PhaseColumns, Workload, build, pad_size
 from ..workload.models import load_model
-from ..workload.unlisted import complete
-from ..workload.workload import OpRows, PhaseColumns, Workload, build, pad_size
 from .series import fresh_process, in_blocks
 
 CHUNK: Final = 8192

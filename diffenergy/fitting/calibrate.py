@@ -15,7 +15,7 @@ from ..corrections import (
     Levels,
 )
 from ..measurements import MeasurementTable
-from ..workload.listing import Listing
+from ..workload._listing import Listing
 from .batches import Batch, batches
 from .fit import Fit, Target, fit, target
 from .parameters import SENSOR, Parameter, Parameters

@@ -20,7 +20,7 @@ from ..hardware.spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
 from ..physics.instrument import Instrument, Run
 from ..records import as_float
-from ..workload.workload import Workload
+from ..workload._workload import Workload
 from .batches import Batch, How
 from .parameters import SENSOR, Parameters, Serving
 from .predict import batch_reading, compiled_reading

@@ -21,9 +21,9 @@ from ..estimator import runs
 from ..hardware.files import GpuCard
 from ..hardware.spec import default_point, idle_power
 from ..records import as_float
-from ..workload.assemble import op_rows
-from ..workload.listing import normalise_kernel
-from ..workload.workload import PhaseColumns, Workload, build
+from ..workload._assemble import op_rows
+from ..workload._listing import normalise_kernel
+from ..workload._workload import PhaseColumns, Workload, build
 
 Numbers = Sequence[float] | np.ndarray
 

@@ -15,8 +15,8 @@ from ..measurements import MeasurementTable
 from ..measurements.metrics import QUANTITIES
 from ..measurements.predictions import Predictions
 from ..physics.instrument import Instrument, Run, data_activity, reading
-from ..workload.listing import Listing
-from ..workload.workload import Workload
+from ..workload._listing import Listing
+from ..workload._workload import Workload
 from .batches import Batch, How, batches
 
 

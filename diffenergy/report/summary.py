@@ -13,7 +13,7 @@ from ..estimator import LIMITS, Estimate
 from ..physics.demand import UNITS
 from ..physics.power import COMPONENTS
 from ..units import MHz
-from ..workload.listing import Listing
+from ..workload._listing import Listing
 
 _LOWERED: Final = 1 - 1e-6
 """Clock after the governor / clock asked for, below which the power limit acted."""

@@ -1,34 +1,8 @@
-"""Workloads: kernel listings, models that write them, and their launches as arrays."""
+"""Workloads: kernel listings, models that write them, and their launches as arrays.
 
-import importlib
-from typing import TYPE_CHECKING, Any, Final
+Names load on first use; `__init__.pyi` lists them.
+"""
 
-if TYPE_CHECKING:
-    from .assemble import from_listings, load_workload
-    from .listing import Listing, read_listings
-    from .models import load_model
-    from .workload import Workload
+import lazy_loader
 
-_HOMES: Final = {
-    "Listing": "listing",
-    "Workload": "workload",
-    "from_listings": "assemble",
-    "load_model": "models",
-    "load_workload": "assemble",
-    "read_listings": "listing",
-}
-
-__all__ = [
-    "Listing",
-    "Workload",
-    "from_listings",
-    "load_model",
-    "load_workload",
-    "read_listings",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -21,9 +21,9 @@ from diffenergy.corrections import Corrections
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.kernels._shared.ops import HAND_TILE
 from diffenergy.records import as_float
-from diffenergy.workload.assemble import assemble
-from diffenergy.workload.listing import Listing, normalise_kernel
-from diffenergy.workload.workload import OpRows, PhaseColumns, Workload, build
+from diffenergy.workload._assemble import assemble
+from diffenergy.workload._listing import Listing, normalise_kernel
+from diffenergy.workload._workload import OpRows, PhaseColumns, Workload, build
 
 GIVEN, CHOSEN, POINTS = 2**20, 2**17, 10_000
 OPTIONS = estimator.compiler_options()

@@ -11,9 +11,9 @@ from diffenergy.corrections import prior_file, read_corrections, write_correctio
 from diffenergy.hardware import read_gpu
 from diffenergy.physics.demand import UNITS
 from diffenergy.physics.power import COMPONENTS
-from diffenergy.workload.listing import listing_lines
+from diffenergy.workload._listing import listing_lines
+from diffenergy.workload._unlisted import complete
 from diffenergy.workload.models import load_model
-from diffenergy.workload.unlisted import complete
 
 from .conftest import GPT2
 

@@ -12,7 +12,7 @@ from diffenergy.codesign._problem.problem import Problem
 from diffenergy.codesign._search.engine import jitted
 from diffenergy.codesign._space.axes import Range
 from diffenergy.hardware import read_gpu
-from diffenergy.workload.listing import Listing, normalise_kernel
+from diffenergy.workload._listing import Listing, normalise_kernel
 
 KERNELS: Final[dict[str, list[dict[str, Any]]]] = {
     "products": [

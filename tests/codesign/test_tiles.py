@@ -30,8 +30,8 @@ from diffenergy.dvfs._problem.uniform import compiled
 from diffenergy.hardware import default_point, load_gpu, read_gpu
 from diffenergy.kernels import gemm as kernels_gemm
 from diffenergy.report._tables.tiles import tiles_json, tiles_parts
-from diffenergy.workload.assemble import assemble
-from diffenergy.workload.listing import Listing, normalise_kernel
+from diffenergy.workload._assemble import assemble
+from diffenergy.workload._listing import Listing, normalise_kernel
 
 ONCE = estimator.compiler_options(once=True)
 H100 = read_gpu("h100-sxm")

@@ -5,7 +5,7 @@ import pytest
 from diffenergy.corrections import read_corrections
 from diffenergy.fitting.predict import predict
 from diffenergy.measurements import grouped, read_measurements
-from diffenergy.workload.listing import read_listings
+from diffenergy.workload._listing import read_listings
 
 pytestmark = pytest.mark.shared_data
 

@@ -12,7 +12,7 @@ from diffenergy.corrections import prior_file
 from diffenergy.fitting.outliers import Flag, flagged, without
 from diffenergy.fitting.predict import predict
 from diffenergy.measurements import MeasurementTable, Predictions, read_measurements
-from diffenergy.workload.listing import read_listings
+from diffenergy.workload._listing import read_listings
 
 GPU = "a100-sxm-80gb"  # 108 SMs, 1.41 GHz at most, 400 W
 BAD = 7

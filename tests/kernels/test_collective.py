@@ -13,7 +13,7 @@ from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu
 from diffenergy.hardware.link_costs import BLOCKS, FIELDS, facts
 from diffenergy.kernels.collective import kind_of
 from diffenergy.physics.power import LAUNCH_COMPONENTS
-from diffenergy.workload.listing import normalise_kernel
+from diffenergy.workload._listing import normalise_kernel
 
 CASES = (
     ("all_gather", 1e9, 8, "bf16", ""),

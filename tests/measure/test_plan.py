@@ -16,7 +16,7 @@ from diffenergy.measure.plan import (
 from diffenergy.measure.record import asked
 from diffenergy.measure.shapes import CLASSES, copies, footprint, gemm, operands, stream
 from diffenergy.measure.table import KERNEL_COLUMNS, key
-from diffenergy.workload.listing import normalise_kernel
+from diffenergy.workload._listing import normalise_kernel
 
 KINDS = ("titan-xp", "v100-sxm-32gb", "t4", "a10", "l4", "h200-sxm", "b200-sxm")
 H100 = board_of(read_gpu("h100-sxm"))

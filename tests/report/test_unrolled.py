@@ -13,7 +13,7 @@ from diffenergy.report._traces.unrolled import (
     unrolled,
     wait_power,
 )
-from diffenergy.workload.listing import Listing
+from diffenergy.workload._listing import Listing
 
 
 def row(count: float, **fields: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from diffenergy.workload.listing import (
+from diffenergy.workload._listing import (
     listing_lines,
     merge,
     normalise_kernel,

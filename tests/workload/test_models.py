@@ -3,11 +3,11 @@ import json
 
 import pytest
 
-from diffenergy.workload.listing import listing_lines, read_listings
+from diffenergy.workload._listing import listing_lines, read_listings
+from diffenergy.workload._unlisted import complete
 from diffenergy.workload.models import load_model, model_from_config, model_names
-from diffenergy.workload.models.config import Config
-from diffenergy.workload.models.decoder import decode_segments
-from diffenergy.workload.unlisted import complete
+from diffenergy.workload.models._shared.config import Config
+from diffenergy.workload.models._shared.decoder import decode_segments
 
 PUBLISHED = {
     "gpt2": 124_439_808,

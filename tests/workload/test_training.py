@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload.listing import listing_lines, read_listings, select_listing
+from diffenergy.workload._listing import listing_lines, read_listings, select_listing
 from diffenergy.workload.models import load_model
 
 PARTS = ("forward", "backward", "optimizer")

@@ -3,8 +3,8 @@ import dataclasses
 
 import pytest
 
-from diffenergy.workload.listing import Listing, normalise_kernel, read_listings
-from diffenergy.workload.unlisted import complete
+from diffenergy.workload._listing import Listing, normalise_kernel, read_listings
+from diffenergy.workload._unlisted import complete
 
 
 def launches(kernels):

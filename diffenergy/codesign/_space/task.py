@@ -13,7 +13,7 @@ from ...corrections import Corrections
 from ...estimator import Estimate, estimate, runs
 from ...hardware.fields import FIELDS
 from ...hardware.spec import GpuSpec, OperatingPoint
-from ...workload.workload import Workload
+from ...workload._workload import Workload
 from .._tiles.fit_tiles import crowding
 from .._tiles.tiles import FIELDS as TILE_FIELDS
 from .._tiles.tiles import Shapes, Tiles, legal, place

@@ -19,7 +19,7 @@ from ...hardware.spec import GpuSpec, OperatingPoint
 from ...kernels._shared.simt import SimtGemm
 from ...kernels.gemm import Gemm
 from ...physics.power import COMPONENTS
-from ...workload.workload import Group, Workload
+from ...workload._workload import Group, Workload
 from .tiles import VALUES, Product, Shapes, Tiles, legal, place
 
 _STATIC: Final = ("idle", "leakage")

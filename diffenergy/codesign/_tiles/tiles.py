@@ -17,8 +17,8 @@ from ...kernels._shared.rates import on_tensor_cores
 from ...kernels._shared.simt import SimtGemm
 from ...kernels.gemm import Gemm
 from ...records import Record, as_float, as_index
-from ...workload.listing import Kernel, Listing
-from ...workload.workload import Workload
+from ...workload._listing import Kernel, Listing
+from ...workload._workload import Workload
 
 SIDES: Final = (16.0, 32.0, 64.0, 96.0, 128.0, 160.0, 192.0, 256.0)
 VALUES: Final[Mapping[str, tuple[float, ...]]] = {

@@ -16,8 +16,8 @@ from ...estimator import Estimate, estimate_once, from_leaves
 from ...hardware.files import GpuCard
 from ...hardware.spec import GpuSpec, OperatingPoint, default_point
 from ...kernels._shared.menu import LEGAL, MENU
-from ...workload.assemble import assemble
-from ...workload.listing import Listing
+from ...workload._assemble import assemble
+from ...workload._listing import Listing
 from .tile_costs import (
     Launch,
     first_best,

@@ -13,7 +13,7 @@ from ...corrections import Corrections
 from ...estimator import runs
 from ...hardware.spec import GpuSpec, OperatingPoint
 from ...physics.power import LEAKAGE_REFERENCE, static_power, with_corrections
-from ...workload.workload import Group, Phases, Workload
+from ...workload._workload import Group, Phases, Workload
 
 
 class Costs(NamedTuple):

@@ -13,9 +13,9 @@ from ...hardware import clocks
 from ...hardware.files import GpuCard
 from ...hardware.spec import GpuSpec, OperatingPoint
 from ...physics.power import leakage_growth
-from ...workload.assemble import assemble
-from ...workload.listing import Listing
-from ...workload.workload import Workload
+from ...workload._assemble import assemble
+from ...workload._listing import Listing
+from ...workload._workload import Workload
 from .costs import Costs, row_costs
 from .order import listing_order
 from .problem import LEFT_ALONE, Loop, Problem

@@ -16,7 +16,7 @@ from ...estimator import estimate_once
 from ...hardware.files import GpuCard
 from ...hardware.spec import GpuSpec, OperatingPoint
 from ...physics.power import COMPONENTS
-from ...workload.workload import Workload
+from ...workload._workload import Workload
 from .totals import Spent
 
 Runner = Callable[[Callable[..., Any], tuple[Any, ...]], list[Array]]

@@ -18,7 +18,7 @@ from ... import smooth
 from ...compiling import compiler_options
 from ...corrections import Corrections
 from ...hardware.spec import GpuSpec, OperatingPoint
-from ...workload.workload import Workload
+from ...workload._workload import Workload
 from .._problem.costs import row_costs
 from .._problem.modelled import Modelled
 from .._problem.plan import Objective

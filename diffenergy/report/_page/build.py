@@ -6,7 +6,7 @@ from importlib import resources
 from string import Template
 from typing import Any, NamedTuple
 
-from ...workload.listing import Listing
+from ...workload._listing import Listing
 from .._summaries.kernel_work import Roof, by_class
 from .._tables.estimates import BOARD_ONLY, title_line
 from .charts.curves import Side, clock_chart, limit_chart

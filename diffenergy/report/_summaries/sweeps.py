@@ -13,7 +13,7 @@ from ...estimator import demands, estimate_once
 from ...hardware import clocks
 from ...hardware.files import GpuCard
 from ...hardware.spec import GpuSpec, OperatingPoint
-from ...workload.workload import Workload
+from ...workload._workload import Workload
 from ..summary import Setting
 
 _POINTS: Final = 32

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...kernels import ops
-from ...workload.listing import Listing
+from ...workload._listing import Listing
 from .._tables.estimates import kernel_name
 from .unrolled import MOST, Unrolled, slice_power, unrolled, wait_power
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ...dvfs._problem.order import loops_of
-from ...workload.listing import Kernel, Listing, Number
+from ...workload._listing import Kernel, Listing, Number
 
 MOST: Final = 20_000
 """Launches of a phase that are shown one by one."""
@@ -86,7 +86,7 @@ def launch_order(
     """(row, launches, pass) of every slice of a phase; rows that are never launched
     have none.
 
-    >>> from diffenergy.workload.listing import normalise_kernel
+    >>> from diffenergy.workload._listing import normalise_kernel
     >>> norm = dict(op="rmsnorm", rows=1, cols=8, dtype="bf16")
     >>> rows = [normalise_kernel({**norm, "count": n}, "here") for n in (2, 4, 4)]
     >>> launch_order(rows, 2, 100)[0]

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from .base import Model, Request
-from .config import Config, read_config
+from ._shared.base import Model, Request
+from ._shared.config import Config, read_config
 
 __all__ = ["Model", "Request", "load_model", "model_from_config", "model_names"]
 

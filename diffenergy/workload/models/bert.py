@@ -3,12 +3,12 @@
 import dataclasses
 from typing import Final
 
-from ..listing import Kernel
-from ..unlisted import Attention, attention_copies, stream
-from .attention import fused, products, score_stream, softmax
-from .base import Request, linear, rows_of
-from .config import Config
-from .encoder import Encoder
+from .._listing import Kernel
+from .._unlisted import Attention, attention_copies, stream
+from ._shared.attention import fused, products, score_stream, softmax
+from ._shared.base import Request, linear, rows_of
+from ._shared.config import Config
+from ._shared.encoder import Encoder
 
 MODEL_TYPES: Final = ("bert",)
 

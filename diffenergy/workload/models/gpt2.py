@@ -3,18 +3,18 @@
 import dataclasses
 from typing import Any, Final
 
-from ..listing import Kernel
-from ..unlisted import masked_select, stream
-from .attention import products, score_stream, softmax
-from .base import Precision, Request, dense, rows_of
-from .config import Config
-from .decoder import Decoder, Step
-from .training.activations import Activation, gelu_new
-from .training.linear_layer import Linear
-from .training.norms import Norm
-from .training.operators import Embedding, Fixed, Residual
-from .training.self_attention import Scores, SelfAttention
-from .training.step import Network
+from .._listing import Kernel
+from .._unlisted import masked_select, stream
+from ._shared.attention import products, score_stream, softmax
+from ._shared.base import Precision, Request, dense, rows_of
+from ._shared.config import Config
+from ._shared.decoder import Decoder, Step
+from ._training.activations import Activation, gelu_new
+from ._training.linear_layer import Linear
+from ._training.norms import Norm
+from ._training.operators import Embedding, Fixed, Residual
+from ._training.self_attention import Scores, SelfAttention
+from ._training.step import Network
 
 MODEL_TYPES: Final = ("gpt2",)
 

@@ -3,18 +3,18 @@
 import dataclasses
 from typing import Any, Final
 
-from ..listing import Kernel
-from ..unlisted import rotary_copies, stream
-from .attention import cast_softmax, products, score_stream
-from .base import Request, dense, linear, product, rows_of
-from .config import Config
-from .decoder import Decoder, Step
-from .training.activations import Gated
-from .training.linear_layer import Linear
-from .training.norms import Norm, rms_norm
-from .training.operators import Embedding, Fixed, Operator, Residual
-from .training.self_attention import Rotary, Scores, SelfAttention
-from .training.step import Network
+from .._listing import Kernel
+from .._unlisted import rotary_copies, stream
+from ._shared.attention import cast_softmax, products, score_stream
+from ._shared.base import Request, dense, linear, product, rows_of
+from ._shared.config import Config
+from ._shared.decoder import Decoder, Step
+from ._training.activations import Gated
+from ._training.linear_layer import Linear
+from ._training.norms import Norm, rms_norm
+from ._training.operators import Embedding, Fixed, Operator, Residual
+from ._training.self_attention import Rotary, Scores, SelfAttention
+from ._training.step import Network
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,13 +3,13 @@
 import dataclasses
 from typing import Any, Final
 
-from ..listing import Kernel
-from .base import repeated
-from .config import Config
-from .decoder import Step
+from .._listing import Kernel
+from ._shared.base import repeated
+from ._shared.config import Config
+from ._shared.decoder import Step
+from ._training.experts import Experts
+from ._training.operators import Operator
 from .llama import Llama, llama_fields
-from .training.experts import Experts
-from .training.operators import Operator
 
 MODEL_TYPES: Final = ("mixtral", "qwen3_moe")
 

@@ -3,13 +3,13 @@
 import dataclasses
 from typing import Final
 
-from ..listing import Kernel
-from ..unlisted import Attention, attention_copies, mobilevit_rest, stream
-from .attention import fused, products, score_stream, softmax
-from .base import Precision, Request, linear, rows_of
-from .config import Config
-from .convolution import Image, convolve
-from .encoder import Encoder
+from .._listing import Kernel
+from .._unlisted import Attention, attention_copies, mobilevit_rest, stream
+from ._shared.attention import fused, products, score_stream, softmax
+from ._shared.base import Precision, Request, linear, rows_of
+from ._shared.config import Config
+from ._shared.convolution import Image, convolve
+from ._shared.encoder import Encoder
 from .vit import labels_of
 
 MODEL_TYPES: Final = ("mobilevit",)

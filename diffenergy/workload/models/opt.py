@@ -3,16 +3,16 @@
 import dataclasses
 from typing import Final
 
-from ..listing import Kernel
-from ..unlisted import HALF, stream
-from .attention import cast_softmax, products, score_stream
-from .base import Request, dense, linear, rows_of
-from .config import Config
-from .decoder import Decoder, Step
+from .._listing import Kernel
+from .._unlisted import HALF, stream
+from ._shared.attention import cast_softmax, products, score_stream
+from ._shared.base import Request, dense, linear, rows_of
+from ._shared.config import Config
+from ._shared.decoder import Decoder, Step
+from ._training.linear_layer import Linear
+from ._training.self_attention import Scores
+from ._training.step import Network
 from .gpt2 import embeddings, pre_norm_network
-from .training.linear_layer import Linear
-from .training.self_attention import Scores
-from .training.step import Network
 
 MODEL_TYPES: Final = ("opt",)
 _POSITION_OFFSET = 2

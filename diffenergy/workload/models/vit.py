@@ -3,13 +3,13 @@
 import dataclasses
 from typing import Final
 
-from ..listing import Kernel
-from ..unlisted import Attention, attention_copies, stream
-from .attention import cast_softmax, fused, products, score_stream
-from .base import Request, linear, rows_of
-from .config import Config
-from .convolution import Image, convolve
-from .encoder import Encoder
+from .._listing import Kernel
+from .._unlisted import Attention, attention_copies, stream
+from ._shared.attention import cast_softmax, fused, products, score_stream
+from ._shared.base import Request, linear, rows_of
+from ._shared.config import Config
+from ._shared.convolution import Image, convolve
+from ._shared.encoder import Encoder
 
 MODEL_TYPES: Final = ("vit",)
 

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from .listing import Kernel, Listing, Number, merge, normalise_kernel
+from ._listing import Kernel, Listing, Number, merge, normalise_kernel
 
 HALF: Final = 0.5
 """Share of zeros behind a ReLU and in causally masked scores."""

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from ...listing import Kernel
-from ...unlisted import (
+from ..._listing import Kernel
+from ..._unlisted import (
     HALF,
     Attention,
     attention_copies,
@@ -13,8 +13,8 @@ from ...unlisted import (
     stream,
     unlisted,
 )
-from ..attention import cast_softmax, fused, products, score_stream, softmax
-from ..base import product, rows_of
+from .._shared.attention import cast_softmax, fused, products, score_stream, softmax
+from .._shared.base import product, rows_of
 from .operators import Operator, Pass
 
 

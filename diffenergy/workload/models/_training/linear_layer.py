@@ -4,9 +4,9 @@ import dataclasses
 from typing import Final
 
 from .... import dtypes
-from ...listing import Kernel
-from ...unlisted import stream
-from ..base import Precision, dense, linear, product
+from ..._listing import Kernel
+from ..._unlisted import stream
+from .._shared.base import Precision, dense, linear, product
 from .activations import Activation
 from .operators import Operator, Pass
 

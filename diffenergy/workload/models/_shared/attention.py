@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ..listing import Kernel, Number
-from ..unlisted import Attention, stream
+from ..._listing import Kernel, Number
+from ..._unlisted import Attention, stream
 from .base import Precision, product, rows_of
 
 

@@ -4,9 +4,9 @@ import abc
 import dataclasses
 from typing import Any
 
-from ... import dtypes
-from ..listing import Kernel, Listing
-from ..unlisted import (
+from .... import dtypes
+from ..._listing import Kernel, Listing
+from ..._unlisted import (
     HALF,
     Attention,
     attention_copies,
@@ -14,18 +14,10 @@ from ..unlisted import (
     stream,
     unlisted,
 )
+from .._training.self_attention import Heads
+from .._training.step import Network, training_listings
 from .attention import fused, products, score_stream, softmax
-from .base import (
-    Model,
-    Precision,
-    Request,
-    dense,
-    linear,
-    repeated,
-    rows_of,
-)
-from .training.self_attention import Heads
-from .training.step import Network, training_listings
+from .base import Model, Precision, Request, dense, linear, repeated, rows_of
 
 _SEGMENTS = 8
 """Decode steps are integrated over at most so many KV lengths."""

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from ...listing import Kernel
-from ...unlisted import rms_norm_rest, stream
-from ..base import rows_of
+from ..._listing import Kernel
+from ..._unlisted import rms_norm_rest, stream
+from .._shared.base import rows_of
 from .operators import Operator, Pass
 
 

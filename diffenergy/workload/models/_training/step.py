@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from .... import dtypes
-from ...listing import Kernel, Listing
-from ...unlisted import stream
-from ..base import Model, Request, repeated, rows_of
+from ..._listing import Kernel, Listing
+from ..._unlisted import stream
+from .._shared.base import Model, Request, repeated, rows_of
 from .linear_layer import Linear
 from .norms import Norm
 from .operators import Operator, Pass

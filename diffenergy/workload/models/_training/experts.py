@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from ...listing import Kernel
-from ...unlisted import stream
-from ..base import Precision, dense, product, rows_of
+from ..._listing import Kernel
+from ..._unlisted import stream
+from .._shared.base import Precision, dense, product, rows_of
 from .activations import gated_backward
 from .operators import Operator, Pass
 

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from ...listing import Kernel, Number
-from ...unlisted import HALF, stream
+from ..._listing import Kernel, Number
+from ..._unlisted import HALF, stream
 from .operators import Operator, Pass
 
 

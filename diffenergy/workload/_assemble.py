@@ -7,9 +7,9 @@ import numpy as np
 
 from .. import dtypes, kernels
 from ..kernels._shared.ops import COMMON_FIELDS, REQUIRED, Field
-from .listing import Listing, read_listings, select_listing
-from .unlisted import complete
-from .workload import OpRows, PhaseColumns, Workload, build
+from ._listing import Listing, read_listings, select_listing
+from ._unlisted import complete
+from ._workload import OpRows, PhaseColumns, Workload, build
 
 
 def from_listings(listings: Sequence[Listing]) -> Workload:

@@ -5,13 +5,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ... import dtypes
-from ..listing import Dispatch, Kernel, Listing, Number
-from ..unlisted import finished
+from .... import dtypes
+from ..._listing import Dispatch, Kernel, Listing, Number
+from ..._unlisted import finished
 from .config import Config
 
 if TYPE_CHECKING:
-    from ..workload import Workload
+    from ..._workload import Workload
 
 Phase = Literal["prefill", "decode", "generate", "forward", "train"]
 Attend = Literal["flash", "eager"]
@@ -217,7 +217,7 @@ class Model(abc.ABC):
         >>> load_model("gpt2").workload(batch=4, phase="prefill").names
         ('prefill',)
         """
-        from ..assemble import assemble  # loads JAX
+        from ..._assemble import assemble  # loads JAX
 
         return assemble(self.listings(**given))
 

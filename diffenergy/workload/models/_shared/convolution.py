@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from ..listing import Kernel
-from ..unlisted import convolution_rest
+from ..._listing import Kernel
+from ..._unlisted import convolution_rest
 from .base import Precision
 
 

@@ -9,9 +9,9 @@ those of llm.c (its layer is that of GPT-2).
 import abc
 import dataclasses
 
-from ...listing import Kernel
-from ...unlisted import stream
-from ..base import Precision, rows_of
+from ..._listing import Kernel
+from ..._unlisted import stream
+from .._shared.base import Precision, rows_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 from typing import Any
 
-from ..listing import Kernel, Listing
+from ..._listing import Kernel, Listing
 from .base import Model, Request
 
 

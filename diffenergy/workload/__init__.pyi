@@ -1,0 +1,7 @@
+from ._assemble import from_listings as from_listings
+from ._assemble import load_workload as load_workload
+from ._listing import Listing as Listing
+from ._listing import listing_lines as listing_lines
+from ._listing import read_listings as read_listings
+from ._workload import Workload as Workload
+from .models import load_model as load_model

@@ -1,0 +1,1 @@
+"""What several model families share: configs, operators, decoders, encoders."""
