@@ -60,8 +60,8 @@ def run_fold(
     from splits import SPLITS
 
     from diffenergy.corrections import read_corrections
-    from diffenergy.fitting.calibrate import calibrate
-    from diffenergy.fitting.predict import predict
+    from diffenergy.fitting._calibrate import calibrate
+    from diffenergy.fitting._predict import predict
 
     split = next(x for x in SPLITS if x.name == name)
     data = _data(folder)

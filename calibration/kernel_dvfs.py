@@ -77,7 +77,7 @@ def one_run(study: Any, choice: Any, shapes: Any) -> dict[str, Any]:
     from dvfs_study.fitted import fit_errors, fit_study
     from dvfs_study.scores import TOLERANCES, published_frontier, score
 
-    from diffenergy.fitting.clock_law import table
+    from diffenergy.fitting._clock_law.clock_law import table
 
     fit = fit_study(study, choice)
     errors = fit_errors(study, *table(fit.law, SETTINGS, core_limit(SETTINGS)))

@@ -30,9 +30,9 @@ import pandas as pd
 from IPython.display import Markdown, display
 
 import diffenergy as de
-from diffenergy.fitting.calibrate import Settings, blanked, calibrate
-from diffenergy.fitting.identifiability import report
-from diffenergy.fitting.predict import predict
+from diffenergy.fitting._calibrate import Settings, blanked, calibrate
+from diffenergy.fitting._identifiability import report
+from diffenergy.fitting._predict import predict
 from diffenergy.measurements import read_measurements
 from diffenergy.report._charts import style
 

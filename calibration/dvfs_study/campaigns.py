@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from diffenergy.fitting.clock_model import KernelPriors, Kind, Readings
+from diffenergy.fitting._clock_law.clock_model import KernelPriors, Kind, Readings
 from diffenergy.hardware.spec import GpuSpec
 from diffenergy.physics.memory import wave_traffic
 from diffenergy.units import MHz

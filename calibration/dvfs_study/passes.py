@@ -12,9 +12,9 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from diffenergy.fitting.clock_fit import Sums
-from diffenergy.fitting.clock_law import ClockLaw, Points, together
-from diffenergy.fitting.clock_model import Base, Flat, law_of, soft
+from diffenergy.fitting._clock_law.clock_fit import Sums
+from diffenergy.fitting._clock_law.clock_law import ClockLaw, Points, together
+from diffenergy.fitting._clock_law.clock_model import Base, Flat, law_of, soft
 from diffenergy.units import GHz
 
 from .campaigns import MEM_CLOCKS, SETTINGS, SM_CLOCKS, Study, clocks

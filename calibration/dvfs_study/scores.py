@@ -12,7 +12,7 @@ from diffenergy.dvfs._problem.problem import Problem
 from diffenergy.dvfs._problem.totals import default_total
 from diffenergy.dvfs._solving.frontier import frontier
 from diffenergy.dvfs._solving.solve import STRICT, Rules, solve
-from diffenergy.fitting.clock_law import ClockLaw, table
+from diffenergy.fitting._clock_law.clock_law import ClockLaw, table
 from diffenergy.hardware import read_gpu
 from diffenergy.units import GHz, MHz
 

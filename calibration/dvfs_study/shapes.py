@@ -18,7 +18,7 @@ from jaxtyping import Float
 from diffenergy import smooth
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import demands
-from diffenergy.fitting.clock_law import ClockLaw
+from diffenergy.fitting._clock_law.clock_law import ClockLaw
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware.spec import GpuSpec
 from diffenergy.physics.demand import Demand

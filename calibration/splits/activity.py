@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from diffenergy.corrections import CorrectionsFile, prior_file
-from diffenergy.fitting.calibrate import Settings
+from diffenergy.fitting._calibrate import Settings
 from diffenergy.hardware.files import read_gpu
 from diffenergy.hardware.spec import idle_power
 from diffenergy.measurements import MeasurementTable

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from diffenergy.fitting.calibrate import Settings
+from diffenergy.fitting._calibrate import Settings
 from diffenergy.measurements import MeasurementTable
 
 from .base import NONE, WHOLE, Data, Fold, Mask, Score, Split, column

@@ -13,7 +13,7 @@ import numpy as np
 
 from calibration.importers import importers
 from diffenergy.corrections import CorrectionsFile, prior_file
-from diffenergy.fitting.calibrate import Settings
+from diffenergy.fitting._calibrate import Settings
 from diffenergy.measurements import MeasurementTable, Predictions, read_measurements
 from diffenergy.workload._listing import Listing, read_listings
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from diffenergy.corrections import CONSTANTS, CorrectionsFile, prior_file
 from diffenergy.corrections.levels import resolve
-from diffenergy.fitting.calibrate import Settings
+from diffenergy.fitting._calibrate import Settings
 from diffenergy.hardware.files import read_gpu
 from diffenergy.measurements import MeasurementTable, read_measurements
 

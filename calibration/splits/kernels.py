@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from diffenergy.corrections import CorrectionsFile, prior_file
-from diffenergy.fitting.batches import batches
-from diffenergy.fitting.calibrate import Settings, blanked, with_cold_blocks
+from diffenergy.fitting._batches import batches
+from diffenergy.fitting._calibrate import Settings, blanked, with_cold_blocks
 from diffenergy.measurements import MeasurementTable, Predictions
 from diffenergy.physics.instrument import idle_before, series_shares
 from diffenergy.records import as_float

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from diffenergy.corrections import prior_file
-from diffenergy.fitting.calibrate import Settings
+from diffenergy.fitting._calibrate import Settings
 from diffenergy.fitting.limits import at_limits
 from diffenergy.hardware.files import read_gpu
 from diffenergy.measurements import MeasurementTable, Predictions, read_measurements

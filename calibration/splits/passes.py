@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from diffenergy.estimator import estimate_once
-from diffenergy.fitting.batches import batches
-from diffenergy.fitting.calibrate import Settings, blanked, calibrate
+from diffenergy.fitting._batches import batches
+from diffenergy.fitting._calibrate import Settings, blanked, calibrate
 from diffenergy.measurements import MeasurementTable, Predictions
 
 from .base import NONE, Data, Fold, Mask, Score, Split, everything, folds_of, only

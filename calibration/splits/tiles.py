@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from calibration.importers import kernel_tuner_tiles
-from diffenergy.fitting.calibrate import Settings
+from diffenergy.fitting._calibrate import Settings
 from diffenergy.measurements import MeasurementTable, read_measurements
 
 from .base import WHOLE, Data, Fold, Mask, Score, Split, only

@@ -79,7 +79,7 @@ def _evaluate(
     listings = read_workloads(workloads or [])
     table = read_measurements(measurements, workloads=listings, gpu=gpu, op=op)
     from ..corrections import prior_file, read_corrections
-    from ..fitting.predict import predict
+    from ..fitting._predict import predict
 
     file = prior_file() if corrections == "none" else read_corrections(corrections)
     _check_columns(table, columns)

@@ -15,10 +15,10 @@ from .progress import progress
 
 if TYPE_CHECKING:
     from ..corrections import CorrectionsFile
-    from ..fitting.calibrate import Calibration, Settings
-    from ..fitting.holdout import Rule
-    from ..fitting.identifiability import Identifiability
-    from ..fitting.outliers import Flag
+    from ..fitting._calibrate import Calibration, Settings
+    from ..fitting._holdout import Rule
+    from ..fitting._identifiability import Identifiability
+    from ..fitting._outliers import Flag
     from ..measurements import MeasurementTable
     from ..report._tables.fitting import Rows
 
@@ -150,7 +150,7 @@ class _Task:
 
 def run(flags: Flags):
     """Fits, writes and prints what the flags ask for."""
-    from ..fitting.holdout import read_rule
+    from ..fitting._holdout import read_rule
 
     output.writer(flags.out, {".json": str})
     rules = [read_rule(text) for text in flags.holdout]
@@ -189,10 +189,10 @@ def _is_partial(path: Path) -> bool:
 def _read(flags: Flags, rules: "Sequence[Rule]") -> _Task:
     """Reads every file and finds the rows to leave out."""
     from ..corrections import prior_file, read_corrections
-    from ..fitting.calibrate import Settings
-    from ..fitting.holdout import held_out
-    from ..fitting.outliers import flagged
-    from ..fitting.predict import predict
+    from ..fitting._calibrate import Settings
+    from ..fitting._holdout import held_out
+    from ..fitting._outliers import flagged
+    from ..fitting._predict import predict
     from ..measurements import read_measurements
 
     start = prior_file() if flags.start == "none" else read_corrections(flags.start)
@@ -258,8 +258,8 @@ def _refuse(flags: "Sequence[Flag]"):
 
 def _calibrate(task: _Task) -> "Calibration":
     """The fit itself, without the rows that are held out or flagged."""
-    from ..fitting.calibrate import blanked, calibrate
-    from ..fitting.outliers import without
+    from ..fitting._calibrate import blanked, calibrate
+    from ..fitting._outliers import without
 
     tables = [
         blanked(without(table, flags), held)
@@ -295,8 +295,8 @@ def _judged(
     task: _Task, fitted: "Calibration"
 ) -> "tuple[list[Rows], Identifiability] | None":
     """Every row with its prediction, and what was learnt; None if interrupted."""
-    from ..fitting.identifiability import report
-    from ..fitting.predict import predict
+    from ..fitting._identifiability import report
+    from ..fitting._predict import predict
     from ..report._tables.fitting import Rows
 
     fit = fitted.fit

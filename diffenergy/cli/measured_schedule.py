@@ -61,9 +61,9 @@ def _smoothed(
 
     from ..dvfs._measured.smoothing import DRAWS, promise, smoothed
     from ..dvfs._solving.solve import solve
-    from ..fitting.clock_fit import fit_table
-    from ..fitting.clock_law import table
-    from ..fitting.clock_model import Readings
+    from ..fitting._clock_law.clock_fit import fit_table
+    from ..fitting._clock_law.clock_law import table
+    from ..fitting._clock_law.clock_model import Readings
     from .progress import progress
 
     if card is None:

@@ -28,7 +28,7 @@ INSIDE: Final = re.compile(r"\s|- |\d+\. |\|")
 MODULES: Final = (
     ("Figures of merit", "diffenergy.metrics"),
     ("Measured tables", "diffenergy.measurements"),
-    ("Predictions of measured rows", "diffenergy.fitting.predict"),
+    ("Predictions of measured rows", "diffenergy.fitting._predict"),
     ("Frequency schedules", "diffenergy.dvfs._solving.solve"),
     ("Co-design", "diffenergy.codesign._search.searching"),
     ("Machines of many GPUs", "diffenergy.collectives._machine.topology_files"),

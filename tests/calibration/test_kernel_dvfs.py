@@ -75,7 +75,11 @@ def test_missing_data_is_named(study_modules: dict[str, Any], tmp_path: Path):
 @pytest.fixture(scope="module")
 def plain_law(study_modules: dict[str, Any], study: Any) -> Any:
     """Kernels of the study at their priors, without a fit."""
-    from diffenergy.fitting.clock_law import ClockLaw, kernel_demand, law_corrections
+    from diffenergy.fitting._clock_law.clock_law import (
+        ClockLaw,
+        kernel_demand,
+        law_corrections,
+    )
     from diffenergy.hardware import load_gpu
 
     fitted = study_modules["fitted"]

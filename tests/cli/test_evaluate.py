@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from diffenergy.cli.cmd_evaluate import read_workloads
-from diffenergy.fitting import predict as predict_module
+from diffenergy.fitting import _predict as predict_module
 from diffenergy.measurements import Predictions
 
 TABLE = """gpu,op,rows,cols,dtype,time_us,avg_power_w,colour

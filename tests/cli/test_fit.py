@@ -10,9 +10,9 @@ import pytest
 from diffenergy import __version__
 from diffenergy.cli.cmd_fit import Flags
 from diffenergy.corrections import prior_file, read_corrections
-from diffenergy.fitting import fit as fit_module
-from diffenergy.fitting.holdout import held_out, read_rule
-from diffenergy.fitting.predict import predict
+from diffenergy.fitting import _fit as fit_module
+from diffenergy.fitting._holdout import held_out, read_rule
+from diffenergy.fitting._predict import predict
 from diffenergy.measurements import read_measurements
 
 TRUE = {"energy_dram": 6e-11, "dram_efficiency": 0.8, "launch_cycles": 4000.0}
@@ -257,7 +257,7 @@ def test_an_interrupt_behind_the_fit_keeps_it_too(fit, first, tmp_path, monkeypa
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("diffenergy.fitting.identifiability.report", interrupted)
+    monkeypatch.setattr("diffenergy.fitting._identifiability.report", interrupted)
     assert fit(tmp_path / "c.json").code == 130
     kept = read_corrections(tmp_path / "c.partial.json")
     assert kept.levels == read_corrections(first[0]).levels
@@ -267,7 +267,7 @@ def test_a_bare_interrupt_leaves_nothing(fit, tmp_path, monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("diffenergy.fitting.outliers.flagged", interrupted)
+    monkeypatch.setattr("diffenergy.fitting._outliers.flagged", interrupted)
     outcome = fit(tmp_path / "c.json")
     assert (outcome.code, outcome.err) == (130, "diffenergy: interrupted\n")
     assert not any(tmp_path.iterdir())

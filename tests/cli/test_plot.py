@@ -10,7 +10,7 @@ from diffenergy.cli import cmd_codesign, cmd_dvfs, cmd_estimate
 from diffenergy.cli.designing import Answer
 from diffenergy.cli.estimation import Result, Task
 from diffenergy.codesign._problem.found import Found, Score
-from diffenergy.fitting import predict as predict_module
+from diffenergy.fitting import _predict as predict_module
 from diffenergy.hardware.files import read_gpu
 from diffenergy.measurements import Predictions
 

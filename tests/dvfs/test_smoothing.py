@@ -11,9 +11,9 @@ from diffenergy.dvfs._problem.plan import Objective, Plan
 from diffenergy.dvfs._problem.problem import Loop, Problem
 from diffenergy.dvfs._problem.totals import default_total, listed, total
 from diffenergy.dvfs._solving.solve import solve
-from diffenergy.fitting.clock_fit import fit_table
-from diffenergy.fitting.clock_law import table
-from diffenergy.fitting.clock_model import Readings
+from diffenergy.fitting._clock_law.clock_fit import fit_table
+from diffenergy.fitting._clock_law.clock_law import table
+from diffenergy.fitting._clock_law.clock_model import Readings
 from diffenergy.hardware import read_gpu
 
 NOISE = (0.01, 0.02)

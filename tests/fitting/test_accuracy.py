@@ -3,7 +3,7 @@
 import pytest
 
 from diffenergy.corrections import read_corrections
-from diffenergy.fitting.predict import predict
+from diffenergy.fitting._predict import predict
 from diffenergy.measurements import grouped, read_measurements
 from diffenergy.workload._listing import read_listings
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from diffenergy.estimator import compiler_options
-from diffenergy.fitting.clock_fit import fit_table
-from diffenergy.fitting.clock_law import (
+from diffenergy.fitting._clock_law.clock_fit import fit_table
+from diffenergy.fitting._clock_law.clock_law import (
     ClockLaw,
     cells,
     kernel_demand,
@@ -19,7 +19,7 @@ from diffenergy.fitting.clock_law import (
     table,
     together,
 )
-from diffenergy.fitting.clock_model import Readings
+from diffenergy.fitting._clock_law.clock_model import Readings
 from diffenergy.hardware import load_gpu
 from diffenergy.records import as_float
 from diffenergy.units import GHz, MHz

@@ -12,11 +12,11 @@ from diffenergy.corrections import (
     prior_file,
     write_corrections,
 )
-from diffenergy.fitting.batches import _by_row, batches
-from diffenergy.fitting.calibrate import Settings, blanked, calibrate, free_parameters
-from diffenergy.fitting.fit import fit, target
-from diffenergy.fitting.parameters import Parameter, Parameters
-from diffenergy.fitting.predict import predict
+from diffenergy.fitting._batches import _by_row, batches
+from diffenergy.fitting._calibrate import Settings, blanked, calibrate, free_parameters
+from diffenergy.fitting._fit import fit, target
+from diffenergy.fitting._parameters import Parameter, Parameters
+from diffenergy.fitting._predict import predict
 from diffenergy.measurements import MeasurementTable, read_measurements
 from diffenergy.measurements.table import Columns
 

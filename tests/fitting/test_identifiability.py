@@ -7,9 +7,9 @@ import pytest
 
 from diffenergy import kernels
 from diffenergy.corrections import CONSTANTS, prior_file
-from diffenergy.fitting import identifiability
-from diffenergy.fitting.identifiability import closing, report
-from diffenergy.fitting.parameters import Parameter, Parameters
+from diffenergy.fitting import _identifiability as identifiability
+from diffenergy.fitting._identifiability import closing, report
+from diffenergy.fitting._parameters import Parameter, Parameters
 
 L2, DRAM, ISSUE = "energy_l2", "energy_dram", "energy_issue"
 CLOCK, LEAKAGE, FMA = "sm_clock_energy", "leakage", "energy_fma"

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from diffenergy.corrections import prior_file
-from diffenergy.fitting.outliers import Flag, flagged, without
-from diffenergy.fitting.predict import predict
+from diffenergy.fitting._outliers import Flag, flagged, without
+from diffenergy.fitting._predict import predict
 from diffenergy.measurements import MeasurementTable, Predictions, read_measurements
 from diffenergy.workload._listing import read_listings
 

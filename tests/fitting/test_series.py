@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from diffenergy.corrections import CorrectionsFile, prior_file
-from diffenergy.fitting.calibrate import with_cold_blocks
-from diffenergy.fitting.predict import predict
-from diffenergy.fitting.series import Block, cold_blocks, in_blocks
+from diffenergy.fitting._calibrate import with_cold_blocks
+from diffenergy.fitting._predict import predict
+from diffenergy.fitting._series import Block, cold_blocks, in_blocks
 from diffenergy.measurements import MeasurementTable, read_measurements
 
 CAMPAIGN = "vllm/0.22.0"

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from diffenergy.corrections import read_corrections
-from diffenergy.fitting.predict import predict
+from diffenergy.fitting._predict import predict
 from diffenergy.measurements import grouped, read_measurements
 
 pytestmark = pytest.mark.shared_data

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from diffenergy.corrections import prior_file
-from diffenergy.fitting.batches import Batch, batches
-from diffenergy.fitting.calibrate import free_parameters
-from diffenergy.fitting.fit import Target, _movers, target
+from diffenergy.fitting._batches import Batch, batches
+from diffenergy.fitting._calibrate import free_parameters
+from diffenergy.fitting._fit import Target, _movers, target
 from diffenergy.measurements import read_measurements
 
 HEADER = (

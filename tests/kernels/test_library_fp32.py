@@ -11,10 +11,10 @@ import pytest
 
 from diffenergy import estimate, smooth
 from diffenergy.corrections import CONSTANTS, Corrections, prior_file
-from diffenergy.fitting.batches import batches
-from diffenergy.fitting.calibrate import free_parameters
-from diffenergy.fitting.fit import _movers as movers
-from diffenergy.fitting.fit import target
+from diffenergy.fitting._batches import batches
+from diffenergy.fitting._calibrate import free_parameters
+from diffenergy.fitting._fit import _movers as movers
+from diffenergy.fitting._fit import target
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware.spec import GpuSpec, OperatingPoint
 from diffenergy.kernels._shared.simt import SimtGemm, demand

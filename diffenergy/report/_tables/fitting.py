@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ...fitting.calibrate import Calibration
-from ...fitting.identifiability import Identifiability
-from ...fitting.outliers import Flag
+from ...fitting._calibrate import Calibration
+from ...fitting._identifiability import Identifiability
+from ...fitting._outliers import Flag
 from ...measurements import MeasurementTable, Predictions
 from ...measurements.metrics import QUANTITIES, errors
 from .._format import UNKNOWN

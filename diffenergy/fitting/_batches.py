@@ -21,7 +21,7 @@ from ..workload._listing import Listing
 from ..workload._unlisted import complete
 from ..workload._workload import OpRows, PhaseColumns, Workload, build, pad_size
 from ..workload.models import load_model
-from .series import fresh_process, in_blocks
+from ._series import fresh_process, in_blocks
 
 CHUNK: Final = 8192
 """Rows of one batch at most; larger tables take several of one shape."""

@@ -17,10 +17,10 @@ from jax import Array
 from jaxtyping import Float
 from scipy.optimize import OptimizeResult, least_squares
 
-from ..corrections import Corrections
-from ..estimator import compiler_options
-from ..hardware.spec import GpuSpec
-from ..records import as_float
+from ...corrections import Corrections
+from ...estimator import compiler_options
+from ...hardware.spec import GpuSpec
+from ...records import as_float
 from .clock_law import ClockLaw, Points, points
 from .clock_model import (
     GPU_WIDTHS,

@@ -21,9 +21,9 @@ from ..measurements import MeasurementTable
 from ..physics.instrument import Instrument, Run
 from ..records import as_float
 from ..workload._workload import Workload
-from .batches import Batch, How
-from .parameters import SENSOR, Parameters, Serving
-from .predict import batch_reading, compiled_reading
+from ._batches import Batch, How
+from ._parameters import SENSOR, Parameters, Serving
+from ._predict import batch_reading, compiled_reading
 
 HUBER: Final = 2.0
 """Residuals beyond this many sigma count linearly."""

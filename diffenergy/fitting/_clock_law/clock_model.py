@@ -17,17 +17,11 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Int
 
-from ..corrections import Corrections
-from ..estimator import compiler_options
-from ..hardware.spec import GpuSpec
-from ..records import as_float
-from .clock_law import (
-    Cells,
-    ClockLaw,
-    kernel_cells,
-    kernel_demand,
-    law_corrections,
-)
+from ...corrections import Corrections
+from ...estimator import compiler_options
+from ...hardware.spec import GpuSpec
+from ...records import as_float
+from .clock_law import Cells, ClockLaw, kernel_cells, kernel_demand, law_corrections
 
 GPU_WIDTHS: Final[Mapping[str, float]] = {
     "vf_knee_clock": 0.1,

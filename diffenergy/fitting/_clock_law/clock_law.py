@@ -17,15 +17,15 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-from ..compiling import compiler_options
-from ..corrections import Corrections
-from ..hardware.spec import GpuSpec, OperatingPoint, relative_voltage
-from ..physics.demand import Demand
-from ..physics.demand import demand as make_demand
-from ..physics.governor import secant_clock
-from ..physics.power import LEAKAGE_REFERENCE, launch_energy, static_power
-from ..physics.timeline import timing
-from ..records import as_float
+from ...compiling import compiler_options
+from ...corrections import Corrections
+from ...hardware.spec import GpuSpec, OperatingPoint, relative_voltage
+from ...physics.demand import Demand
+from ...physics.demand import demand as make_demand
+from ...physics.governor import secant_clock
+from ...physics.power import LEAKAGE_REFERENCE, launch_energy, static_power
+from ...physics.timeline import timing
+from ...records import as_float
 
 SLOW_MEMORY: Final = 0.2
 """Memory clocks below this share of the default one are idle states of the memory."""

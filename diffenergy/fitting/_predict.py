@@ -17,7 +17,7 @@ from ..measurements.predictions import Predictions
 from ..physics.instrument import Instrument, Run, data_activity, reading
 from ..workload._listing import Listing
 from ..workload._workload import Workload
-from .batches import Batch, How, batches
+from ._batches import Batch, How, batches
 
 
 def batch_reading(

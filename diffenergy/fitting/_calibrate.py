@@ -16,10 +16,10 @@ from ..corrections import (
 )
 from ..measurements import MeasurementTable
 from ..workload._listing import Listing
-from .batches import Batch, batches
-from .fit import Fit, Target, fit, target
-from .parameters import SENSOR, Parameter, Parameters
-from .series import cold_blocks
+from ._batches import Batch, batches
+from ._fit import Fit, Target, fit, target
+from ._parameters import SENSOR, Parameter, Parameters
+from ._series import cold_blocks
 
 PASS_SD: Final = (0.05, 0.03)
 """Expected error of ln time and ln power of whole passes (`docs/physics.md`)."""

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..corrections import CONSTANTS, SENSOR_CONSTANTS
-from .parameters import SENSOR, Parameter, Parameters
+from ._parameters import SENSOR, Parameter, Parameters
 
 Status = Literal["measured", "partly", "open"]
 

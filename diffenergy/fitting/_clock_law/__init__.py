@@ -1,0 +1,1 @@
+"""Kernels at other clocks, each known by three numbers."""
