@@ -17,7 +17,7 @@ from ..dtypes import BYTES, DTYPES
 from ..hardware.files import GpuCard, read_gpu
 from ..hardware.spec import idle_power
 from ..measurements import MeasurementTable, Predictions
-from ..measurements.columns import QUANTITIES
+from ..measurements._columns import QUANTITIES
 
 LONG: Final = 20e-6
 """s; the time of shorter kernels belongs to the loop that launches them."""

@@ -12,8 +12,8 @@ from ..estimator import compiler_options, runs
 from ..hardware.files import GpuCard
 from ..hardware.spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
-from ..measurements.metrics import QUANTITIES
-from ..measurements.predictions import Predictions
+from ..measurements._metrics import QUANTITIES
+from ..measurements._predictions import Predictions
 from ..physics.instrument import Instrument, Run, data_activity, reading
 from ..workload._listing import Listing
 from ..workload._workload import Workload

@@ -1,18 +1,8 @@
-"""Measured runs: reading tables of them, comparing them with predictions."""
+"""Measured runs: reading tables of them, comparing them with predictions.
 
-from .metrics import Errors, errors, grouped, summary_json
-from .output import prediction_frame
-from .predictions import Predictions
-from .table import Columns, MeasurementTable, read_measurements
+Names load on first use; `__init__.pyi` lists them.
+"""
 
-__all__ = [
-    "Columns",
-    "Errors",
-    "MeasurementTable",
-    "Predictions",
-    "errors",
-    "grouped",
-    "prediction_frame",
-    "read_measurements",
-    "summary_json",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -18,7 +18,7 @@ from diffenergy.fitting._fit import fit, target
 from diffenergy.fitting._parameters import Parameter, Parameters
 from diffenergy.fitting._predict import predict
 from diffenergy.measurements import MeasurementTable, read_measurements
-from diffenergy.measurements.table import Columns
+from diffenergy.measurements._table import Columns
 
 TRUE = {"energy_dram": 6e-11, "dram_efficiency": 0.8, "launch_cycles": 4000.0}
 SEEN, UNSEEN = "a100-sxm-80gb", "h100-sxm"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from ...hardware.clocks import mem_clocks, sm_clock_words, sm_clocks, unsupported
-from ...measurements.cells import (
+from ...measurements._cells import (
     POSITIVE,
     Range,
     Sheet,

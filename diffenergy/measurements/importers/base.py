@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ...hardware.files import read_gpu
-from ..cells import (
+from .._cells import (
     ANY,
     Sheet,
     bad_cell,
@@ -20,7 +20,7 @@ from ..cells import (
     read_text,
     texts,
 )
-from ..shapes import DTYPE_WORDS
+from .._shapes import DTYPE_WORDS
 
 __all__ = [
     "Column",

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from ..cells import Sheet, bad_cell, read_sheet
+from .._cells import Sheet, bad_cell, read_sheet
 from .base import (
     drop,
     join,

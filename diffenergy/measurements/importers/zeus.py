@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from ..cells import read_sheet
+from .._cells import read_sheet
 from .base import drop, join, name_gpus, note, number, pick, text
 from .tables import finish
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ...measurements import MeasurementTable, Predictions
-from ...measurements.metrics import errors
+from ...measurements._metrics import errors
 from . import style
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ...fitting._calibrate import Calibration
 from ...fitting._identifiability import Identifiability
 from ...fitting._outliers import Flag
 from ...measurements import MeasurementTable, Predictions
-from ...measurements.metrics import QUANTITIES, errors
+from ...measurements._metrics import QUANTITIES, errors
 from .._format import UNKNOWN
 from .tables import table
 

@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from .cells import POSITIVE, Sheet, numbers, texts
-from .columns import CAMPAIGN_COLUMNS
+from ._cells import POSITIVE, Sheet, numbers, texts
+from ._columns import CAMPAIGN_COLUMNS
 
 FIELD_ALIASES: Final = {"family": "kernel_source", "bytes": "message_bytes"}
 """Column that serves where the field's own name is no column (AIConfigurator)."""

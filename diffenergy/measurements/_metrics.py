@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from .predictions import Predictions
-from .table import MeasurementTable
+from ._predictions import Predictions
+from ._table import MeasurementTable
 
 QUANTITIES: Final = {"time": "time_s", "power": "avg_power_w", "energy": "energy_j"}
 """Word in the summary -> array of the table and of the predictions."""

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..dtypes import DTYPES, SYNONYMS
 from ..kernels._shared.ops import COMMON_FIELDS, REQUIRED, Field, Op
-from .cells import ANY, Range, Sheet, names, numbers, one_of, require
-from .dialects import FIELD_ALIASES
+from ._cells import ANY, Range, Sheet, names, numbers, one_of, require
+from ._dialects import FIELD_ALIASES
 
 DTYPE_WORDS: Final = {name: name for name in DTYPES} | SYNONYMS
 _FLAGS: Final = {"true": "1", "True": "1", "1": "1"} | dict.fromkeys(

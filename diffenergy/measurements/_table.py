@@ -11,8 +11,8 @@ from jaxtyping import Float, Int, Shaped
 
 from ..hardware.files import read_gpu
 from ..kernels._shared.ops import Op
-from . import columns
-from .cells import (
+from . import _columns as columns
+from ._cells import (
     POSITIVE,
     Sheet,
     bad_cell,
@@ -23,9 +23,9 @@ from .cells import (
     require,
     texts,
 )
-from .dialects import translate
-from .requests import MODEL_COLUMNS, listing_names, model_requests
-from .shapes import broken_shares, op_column_names, op_columns
+from ._dialects import translate
+from ._requests import MODEL_COLUMNS, listing_names, model_requests
+from ._shapes import broken_shares, op_column_names, op_columns
 
 _TIMELESS: Final = ("activity",)
 """Ops that can be predicted without a measured time, from power alone."""

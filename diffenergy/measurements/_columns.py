@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from .cells import ANY, NOT_NEGATIVE, POSITIVE, Range, Sheet, name_list, numbers
+from ._cells import ANY, NOT_NEGATIVE, POSITIVE, Range, Sheet, name_list, numbers
 
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _JOULES: Final = {"mj": 1e-3, "j": 1.0, "kj": 1e3}

@@ -5,8 +5,8 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from .predictions import Predictions
-from .table import MeasurementTable
+from ._predictions import Predictions
+from ._table import MeasurementTable
 
 _NUMBERS: Final = ("time_s", "energy_j", "avg_power_w")
 

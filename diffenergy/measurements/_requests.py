@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from .cells import POSITIVE, Sheet, names, numbers, one_of, require
-from .shapes import DTYPE_WORDS
+from ._cells import POSITIVE, Sheet, names, numbers, one_of, require
+from ._shapes import DTYPE_WORDS
 
 MODES: Final = ("prefill", "decode", "generate", "train", "forward")
 """What a workload row that names a model may ask for."""
