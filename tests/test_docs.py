@@ -168,7 +168,8 @@ def folder(tmp_path, monkeypatch) -> Path:
 @pytest.fixture
 def board(monkeypatch):
     """An H100 that only pretends."""
-    from diffenergy.measure import runner, sensor, timing
+    from diffenergy.measure._board import sensor, timing
+    from diffenergy.measure._runners import runner
 
     world = importlib.import_module("measure.simulated").World()
     monkeypatch.setattr(sensor, "open_sensor", lambda index: world)

@@ -12,10 +12,10 @@ import typer
 from . import INTERRUPTED, measuring, output, parse
 
 if TYPE_CHECKING:
-    from ..measure.plan import Point, Wanted
-    from ..measure.record import Bench, Progress
-    from ..measure.shapes import Board
-    from ..measure.table import Table
+    from ..measure._plan import Point, Wanted
+    from ..measure._record import Bench, Progress
+    from ..measure._shapes import Board
+    from ..measure._table import Table
 
 _ASSUMED: Final = "h100-sxm"
 """GPU of a dry run without `--gpu`."""
@@ -134,7 +134,7 @@ class Flags:
 
 
 def _classes(text: str | None) -> tuple[str, ...]:
-    from ..measure.shapes import CLASSES
+    from ..measure._shapes import CLASSES
 
     words = [part.strip() for part in text.split(",")] if text is not None else CLASSES
     for word in words:
@@ -187,8 +187,8 @@ def _check_out(flags: Flags):
 
 
 def _wanted(flags: Flags, board: "Board") -> "Wanted":
-    from ..measure.bench import check_limits, swept_clocks
-    from ..measure.plan import Wanted
+    from ..measure._bench import check_limits, swept_clocks
+    from ..measure._plan import Wanted
 
     check_limits(flags.limits, board)
     return Wanted(
@@ -204,10 +204,10 @@ def _wanted(flags: Flags, board: "Board") -> "Wanted":
 def _show_plan(flags: Flags):
     """Prints what would be measured; touches neither files nor a GPU."""
     from ..hardware import read_gpu
-    from ..measure.bench import row_name
-    from ..measure.plan import board_of, make_plan, within
-    from ..measure.record import remaining
-    from ..measure.table import finished
+    from ..measure._bench import row_name
+    from ..measure._plan import board_of, make_plan, within
+    from ..measure._record import remaining
+    from ..measure._table import finished
 
     named = flags.gpu or _ASSUMED
     card = read_gpu(named)
@@ -233,10 +233,12 @@ def _show_plan(flags: Flags):
 
 def _on_the_gpu(flags: Flags):
     """Measures what is left of the plan."""
-    from ..measure import bench, clocks, runner, sensor, timing
-    from ..measure.plan import make_plan
-    from ..measure.record import Bench, Progress, remaining
-    from ..measure.table import Table, finished, state_path
+    from ..measure import _bench as bench
+    from ..measure._board import clocks, sensor, timing
+    from ..measure._plan import make_plan
+    from ..measure._record import Bench, Progress, remaining
+    from ..measure._runners import runner
+    from ..measure._table import Table, finished, state_path
 
     state = state_path(flags.file)
     finished(flags.file)  # another kind of file is found before the GPU is
@@ -293,7 +295,7 @@ def _interrupted(
     progress: "Progress",
 ) -> bool:
     """Measures; whether Ctrl-C ended it."""
-    from ..measure.record import measure
+    from ..measure._record import measure
 
     with measuring.shown(len(points)) as tell:
         try:
@@ -306,8 +308,8 @@ def _interrupted(
 
 def _finish(flags: Flags, kit: "Bench", planned: int, table: "Table", done: "Progress"):
     """Prints what was measured and what was not."""
-    from ..measure.record import campaign
-    from ..measure.table import series_path
+    from ..measure._record import campaign
+    from ..measure._table import series_path
 
     summary = {
         "file": str(flags.file),

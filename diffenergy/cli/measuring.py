@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from ..measure.plan import Point
-    from ..measure.record import Progress
-    from ..measure.table import Cells, Table
+    from ..measure._plan import Point
+    from ..measure._record import Progress
+    from ..measure._table import Cells, Table
 
 _PAUSE: Final = 10.0
 """s between two lines of progress."""
@@ -81,7 +81,7 @@ def _or_dash(value: float | None) -> str:
 @contextlib.contextmanager
 def shown(total: int) -> "Iterator[Callable[[Progress, Point], None]]":
     """How far the run is: a bar on a terminal, else a line now and then; on stderr."""
-    from ..measure.record import label
+    from ..measure._record import label
 
     if not sys.stderr.isatty():
         yield _lines(total)
@@ -103,7 +103,7 @@ def shown(total: int) -> "Iterator[Callable[[Progress, Point], None]]":
 
 
 def _lines(total: int) -> "Callable[[Progress, Point], None]":
-    from ..measure.record import label
+    from ..measure._record import label
 
     said = time.monotonic()
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from diffenergy.measure import plan, runner, sensor, timing
-from diffenergy.measure.shapes import CLASSES
+from diffenergy.measure import _plan as plan
+from diffenergy.measure._board import sensor, timing
+from diffenergy.measure._runners import runner
+from diffenergy.measure._shapes import CLASSES
 from diffenergy.measurements import read_measurements
 
 SCRIPT = Path(__file__).parents[2] / "calibration" / "measure.py"

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from diffenergy.measure import bench
-from diffenergy.measure.clocks import Control
-from diffenergy.measure.plan import Point
-from diffenergy.measure.record import Bench, Progress, Timing, measure, remaining
-from diffenergy.measure.runner import Unsupported
-from diffenergy.measure.sensor import About, NoPermission, SensorError
-from diffenergy.measure.shapes import Kernel, footprint, gemm, stream
-from diffenergy.measure.table import Table, state_path
+from diffenergy.measure import _bench as bench
+from diffenergy.measure._board.clocks import Control
+from diffenergy.measure._board.sensor import About, NoPermission, SensorError
+from diffenergy.measure._plan import Point
+from diffenergy.measure._record import Bench, Progress, Timing, measure, remaining
+from diffenergy.measure._runners.runner import Unsupported
+from diffenergy.measure._shapes import Kernel, footprint, gemm, stream
+from diffenergy.measure._table import Table, state_path
 
 IDLE, DYNAMIC, LEAK = 90.0, 450.0, 1.5  # W, W, W/K
 CLOCKS = tuple(1e6 * mhz for mhz in range(345, 1981, 15))

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from diffenergy.hardware import read_gpu
-from diffenergy.measure.plan import (
+from diffenergy.measure._plan import (
     Wanted,
     auto_clocks,
     board_of,
@@ -13,9 +13,16 @@ from diffenergy.measure.plan import (
     unknown_board,
     within,
 )
-from diffenergy.measure.record import asked
-from diffenergy.measure.shapes import CLASSES, copies, footprint, gemm, operands, stream
-from diffenergy.measure.table import KERNEL_COLUMNS, key
+from diffenergy.measure._record import asked
+from diffenergy.measure._shapes import (
+    CLASSES,
+    copies,
+    footprint,
+    gemm,
+    operands,
+    stream,
+)
+from diffenergy.measure._table import KERNEL_COLUMNS, key
 from diffenergy.workload._listing import normalise_kernel
 
 KINDS = ("titan-xp", "v100-sxm-32gb", "t4", "a10", "l4", "h200-sxm", "b200-sxm")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from diffenergy.hardware import read_gpu
-from diffenergy.measure.plan import Wanted, board_of, make_plan
-from diffenergy.measure.record import Timing, campaign
-from diffenergy.measure.sensor import SensorError
-from diffenergy.measure.table import finished, key, series_path, state_path
+from diffenergy.measure._board.sensor import SensorError
+from diffenergy.measure._plan import Wanted, board_of, make_plan
+from diffenergy.measure._record import Timing, campaign
+from diffenergy.measure._table import finished, key, series_path, state_path
 from diffenergy.measurements import read_measurements
 
 from .simulated import LIMIT, NEVER, QUICK, World, measured, points

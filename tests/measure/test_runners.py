@@ -9,11 +9,11 @@ import jax
 import numpy as np
 import pytest
 
-from diffenergy.measure import runner_jax, runner_torch
-from diffenergy.measure.runner import Unsupported, find_runner
-from diffenergy.measure.runner_jax import JaxRunner
-from diffenergy.measure.runner_torch import TorchRunner, TorchRunning
-from diffenergy.measure.shapes import attention, chain, depth, gemm, operands, stream
+from diffenergy.measure._runners import runner_jax, runner_torch
+from diffenergy.measure._runners.runner import Unsupported, find_runner
+from diffenergy.measure._runners.runner_jax import JaxRunner
+from diffenergy.measure._runners.runner_torch import TorchRunner, TorchRunning
+from diffenergy.measure._shapes import attention, chain, depth, gemm, operands, stream
 
 ROWS = {"rows": 8, "cols": 64}
 KERNELS = [

@@ -6,7 +6,12 @@ import types
 
 import pytest
 
-from diffenergy.measure.sensor import NoPermission, Nvml, SensorError, open_sensor
+from diffenergy.measure._board.sensor import (
+    NoPermission,
+    Nvml,
+    SensorError,
+    open_sensor,
+)
 
 
 class NVMLError(Exception):

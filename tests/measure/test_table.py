@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from diffenergy.measure.table import (
+from diffenergy.measure._table import (
     COLUMNS,
     Table,
     cell,

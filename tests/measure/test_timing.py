@@ -2,7 +2,7 @@
 
 import threading
 
-from diffenergy.measure.timing import Wall
+from diffenergy.measure._board.timing import Wall
 
 
 def test_every_calls_beside_the_main_work():

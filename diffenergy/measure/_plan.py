@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from ..units import MHz
-from .shapes import CLASSES, Board, Kernel, copies, is_resident, kernels
+from ._shapes import CLASSES, Board, Kernel, copies, is_resident, kernels
 
 if TYPE_CHECKING:
     from ..hardware import GpuCard

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final
 
-from ..files import write_text_atomic
-from ..units import MHz
+from ...files import write_text_atomic
+from ...units import MHz
 from .sensor import NoPermission, Sensor
 from .timing import Clock
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-from .shapes import Kernel
+from .._shapes import Kernel
 
 
 class Unsupported(Exception):

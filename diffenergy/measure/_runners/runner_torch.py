@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from .._shapes import Kernel, depth, operands
 from .runner import Runner, Unsupported
-from .shapes import Kernel, depth, operands
 
 _DTYPES: Final = {
     "fp32": "float32",

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from .. import __version__
 from ..units import MHz, us
-from .clocks import Control
-from .plan import GAP, Point
-from .reading import Means, Sampler, means, series
-from .runner import Runner, Running, Unsupported
-from .sensor import Sensor
-from .table import Cells, Table, cell, key
-from .timing import Clock
+from ._board.clocks import Control
+from ._board.reading import Means, Sampler, means, series
+from ._board.sensor import Sensor
+from ._board.timing import Clock
+from ._plan import GAP, Point
+from ._runners.runner import Runner, Running, Unsupported
+from ._table import Cells, Table, cell, key
 
 _FAILURES: Final = 5
 """Points that fail one after the other before a run gives up."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..hardware import read_gpu
 from ..units import MHz, MiB
-from .plan import FREE, auto_clocks, board_of, unknown_board
-from .sensor import About, Sensor
-from .shapes import Board
+from ._board.sensor import About, Sensor
+from ._plan import FREE, auto_clocks, board_of, unknown_board
+from ._shapes import Board
 
 if TYPE_CHECKING:
     from ..hardware import GpuCard

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from ..units import MHz
+from ...units import MHz
 from .sensor import REASONS, Sensor
 from .timing import Clock
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final, Protocol, runtime_checkable
 
-from ..units import MHz
+from ...units import MHz
 
 UNAVAILABLE: Final = (2, 3, 6, 13, 21)
 """NVML codes of what a board does not tell: invalid argument, not supported, not found,

@@ -1,0 +1,1 @@
+"""The board: clocks that are set and restored, sensors that are read, time."""

@@ -1,0 +1,1 @@
+"""What runs the kernels of a plan: PyTorch or JAX."""
