@@ -161,7 +161,7 @@ def _architecture(gpu: str) -> str:
 
 def _link_kind(gpu: str) -> str:
     from diffenergy.hardware import read_gpu
-    from diffenergy.hardware.link_costs import link_kind
+    from diffenergy.hardware._link_costs import link_kind
 
     return link_kind(read_gpu(gpu).values["link_bandwidth"])
 
@@ -257,7 +257,7 @@ def _text(fits: dict[Any, Any]) -> str:
     import jax.numpy as jnp
 
     from diffenergy.collectives.cost_fit import link_costs
-    from diffenergy.hardware.link_costs import FIELDS
+    from diffenergy.hardware._link_costs import FIELDS
 
     lines = [_HEADER, "[taken_for]"]
     lines += [f'{gpu} = "{other}"' for gpu, other in _TAKEN_FOR.items()]
@@ -301,7 +301,7 @@ def main(
 
     jax.config.update("jax_enable_x64", True)
     from diffenergy.files import write_text_atomic
-    from diffenergy.hardware.link_costs import FILE
+    from diffenergy.hardware._link_costs import FILE
 
     vidur = _named(_vidur(folder))
     sends = pd.DataFrame(vidur[vidur["kind"] == "send_recv"])

@@ -28,8 +28,8 @@ from diffenergy.codesign._space.silicon_fit import (  # noqa: E402
     regression,
     sram_area,
 )
-from diffenergy.hardware.dies import dies, idle_readings, process  # noqa: E402
-from diffenergy.hardware.files import read_gpu  # noqa: E402
+from diffenergy.hardware._dies import dies, idle_readings, process  # noqa: E402
+from diffenergy.hardware._files import read_gpu  # noqa: E402
 
 
 def silicon() -> None:

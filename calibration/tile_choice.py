@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 if TYPE_CHECKING:
     from diffenergy.codesign._tiles.tiles import Tiles
     from diffenergy.codesign._tiles.tuning import Tuning
-    from diffenergy.hardware.spec import GpuSpec
+    from diffenergy.hardware._spec import GpuSpec
     from diffenergy.kernels._shared.simt import SimtGemm
     from diffenergy.measurements import MeasurementTable
     from diffenergy.workload._listing import Listing

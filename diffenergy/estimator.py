@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from . import smooth
 from .compiling import compiler_options
 from .corrections import Corrections
-from .hardware.spec import GpuSpec, OperatingPoint, default_point, relative_voltage
+from .hardware._spec import GpuSpec, OperatingPoint, default_point, relative_voltage
 from .kernels import classes
 from .kernels._shared import clblast as _clblast
 from .kernels._shared import simt, stream

@@ -11,7 +11,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from diffenergy.fitting._clock_law.clock_model import KernelPriors, Kind, Readings
-from diffenergy.hardware.spec import GpuSpec
+from diffenergy.hardware._spec import GpuSpec
 from diffenergy.physics.memory import wave_traffic
 from diffenergy.units import MHz
 

@@ -12,7 +12,7 @@ from diffenergy.fitting._clock_law.clock_fit import ClockFit, fit_law
 from diffenergy.fitting._clock_law.clock_law import points
 from diffenergy.fitting._clock_law.clock_model import base_of
 from diffenergy.hardware import load_gpu
-from diffenergy.hardware.spec import GpuSpec
+from diffenergy.hardware._spec import GpuSpec
 from diffenergy.units import pJ
 
 from .campaigns import (

@@ -20,7 +20,7 @@ from diffenergy.corrections import Corrections
 from diffenergy.estimator import demands
 from diffenergy.fitting._clock_law.clock_law import ClockLaw
 from diffenergy.hardware import load_gpu
-from diffenergy.hardware.spec import GpuSpec
+from diffenergy.hardware._spec import GpuSpec
 from diffenergy.physics.demand import Demand
 from diffenergy.physics.power import LAUNCH_COMPONENTS, launch_energy
 from diffenergy.physics.timeline import cta_cycles, sm_cycles, timing

@@ -6,8 +6,8 @@ import numpy as np
 
 from diffenergy.corrections import CorrectionsFile, prior_file
 from diffenergy.fitting._calibrate import Settings
-from diffenergy.hardware.files import read_gpu
-from diffenergy.hardware.spec import idle_power
+from diffenergy.hardware._files import read_gpu
+from diffenergy.hardware._spec import idle_power
 from diffenergy.measurements import MeasurementTable
 
 from .base import WHOLE, Data, Fold, Mask, Score, Split, folds_of, only

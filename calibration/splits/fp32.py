@@ -9,7 +9,7 @@ import numpy as np
 from diffenergy.corrections import CONSTANTS, CorrectionsFile, prior_file
 from diffenergy.corrections.levels import resolve
 from diffenergy.fitting._calibrate import Settings
-from diffenergy.hardware.files import read_gpu
+from diffenergy.hardware._files import read_gpu
 from diffenergy.measurements import MeasurementTable, read_measurements
 
 from .base import NONE, WHOLE, Data, Fold, Mask, Score, Split, only

@@ -10,7 +10,7 @@ import pandas as pd
 from diffenergy.corrections import prior_file
 from diffenergy.fitting._calibrate import Settings
 from diffenergy.fitting.limits import at_limits
-from diffenergy.hardware.files import read_gpu
+from diffenergy.hardware._files import read_gpu
 from diffenergy.measurements import MeasurementTable, Predictions, read_measurements
 from diffenergy.measurements.importers import zeus
 

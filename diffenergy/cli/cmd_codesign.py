@@ -268,7 +268,7 @@ def _writers(found: Answer | None, wish: Wish, name: str) -> output.Writers:
 
     def design() -> str:
         from ..codesign._problem.card import design_card
-        from ..hardware.writing import gpu_toml
+        from ..hardware._writing import gpu_toml
 
         problem, search = done().problem, done().found
         assert problem is not None and search is not None

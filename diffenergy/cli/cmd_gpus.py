@@ -78,7 +78,7 @@ def _show(name: str, toml: bool, as_json: bool, out: str | None):
     output.writer(out, writers)
     from ..corrections import read_corrections
     from ..hardware import gpu_toml, read_gpu
-    from ..hardware.files import field_units
+    from ..hardware._files import field_units
     from ..report._tables.known import gpu_parts, gpu_summary
 
     card, file = read_gpu(name), read_corrections()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..collectives._machine.topology import Topology
     from ..collectives._planning.plan import Plan, Search, Watch
     from ..collectives._standard.baselines import Baselines
-    from ..hardware.spec import GpuSpec
+    from ..hardware._spec import GpuSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _wait_clock(plan: "Plan", gpu: "GpuSpec") -> dict[str, float]:
     """The SM clock at which waiting GPUs draw least, and what that saves once the
     change of clocks has acted."""
     from ..collectives._energy.energy import schedule_wait_clock
-    from ..hardware.switching import switch_latency
+    from ..hardware._switching import switch_latency
 
     latency = switch_latency(plan.schedule.topology.gpu or "").latency
     best = schedule_wait_clock(plan.schedule, gpu, latency, finish=plan.finish)

@@ -10,7 +10,7 @@ from .flags import Flags
 if TYPE_CHECKING:
     from ..codesign._search.engine import Effort
     from ..codesign._space.axes import Range
-    from ..hardware.spec import OperatingPoint
+    from ..hardware._spec import OperatingPoint
     from ..report.summary import Setting
 
 TILES: Final = "tiles"
@@ -170,7 +170,7 @@ class Wish:
 def point_of(flags: Flags, setting: "Setting", locked: bool) -> "OperatingPoint":
     """Where designs run as far as flags say; NaN: where a design does by default.
     `locked`: the memory clock is set or varied."""
-    from ..hardware.spec import OperatingPoint
+    from ..hardware._spec import OperatingPoint
 
     nan = float("nan")
     given = (flags.sm_clock, flags.mem_clock, flags.power_limit)

@@ -200,7 +200,7 @@ def _part(task: Task, weight: float) -> "Part":
 def _check_bounds(problem: "Problem", card: "GpuCard"):
     """Raises `ValueError` for bounds that no GPU file may hold."""
     from ..hardware import with_fields
-    from ..hardware.fields import FIELDS
+    from ..hardware._fields import FIELDS
 
     for axis in problem.axes[: len(problem.task.names)]:
         ends = (axis.low, axis.high) if axis.name in FIELDS else ()
@@ -288,7 +288,7 @@ def _tuned(task: Task, wish: Wish) -> Answer:
     """Tiles of least time or energy for every matrix product of a workload."""
     from ..codesign._tiles.tuning import tune
     from ..compiling import compiler_options
-    from ..hardware.spec import OperatingPoint
+    from ..hardware._spec import OperatingPoint
     from ..report._tables.tiles import tiles_json
     from . import programs
 

@@ -174,7 +174,7 @@ def _dram_bandwidth(task: Task) -> float:
 
 def _basis(task: Task) -> "Basis":
     """What the figures of one GPU rest on."""
-    from ..hardware.files import field_units
+    from ..hardware._files import field_units
     from ..report._page.parts.rests import Basis
     from ..report._summaries.provenance import coefficients
     from ..report._tables.known import gpu_summary

@@ -108,7 +108,7 @@ def _check_clocks(
     """Raises `ValueError` at the first clock that the GPU cannot be locked to."""
     import numpy as np
 
-    from ..hardware.clocks import mem_clocks, sm_clock_words, sm_clocks, unsupported
+    from ..hardware._clocks import mem_clocks, sm_clock_words, sm_clocks, unsupported
 
     locked = mem_clocks(card)
     words = " or ".join(f"{clock / 1e6:g}" for clock in locked) + " MHz"

@@ -109,7 +109,7 @@ def rules_of(wish: Wish, gpu: str | None) -> tuple["Rules", list[str]]:
 
 
 def _published(gpu: str | None) -> tuple[float, str]:
-    from ..hardware.switching import switch_latency
+    from ..hardware._switching import switch_latency
 
     if gpu is None:
         raise ValueError(

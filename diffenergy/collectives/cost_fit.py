@@ -18,7 +18,7 @@ import optax
 from jax import Array
 from jaxtyping import Float, Int
 
-from ..hardware.link_costs import LinkCosts
+from ..hardware._link_costs import LinkCosts
 from ..physics import links
 from ..physics.links import SLOTS
 from ..records import Record, as_float, as_index

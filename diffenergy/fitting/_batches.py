@@ -8,8 +8,8 @@ import numpy as np
 from jax import Array
 
 from ..corrections import CorrectionsFile
-from ..hardware.files import GpuCard, read_gpu
-from ..hardware.spec import OperatingPoint
+from ..hardware._files import GpuCard, read_gpu
+from ..hardware._spec import OperatingPoint
 from ..kernels import ops
 from ..kernels._shared.ops import COMMON_FIELDS
 from ..kernels._shared.routing import units_dealt

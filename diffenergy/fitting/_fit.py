@@ -16,7 +16,7 @@ from scipy.optimize import least_squares
 
 from ..compiling import compiler_options
 from ..corrections import ACTIVITY_CONSTANTS
-from ..hardware.spec import GpuSpec, OperatingPoint
+from ..hardware._spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
 from ..physics.instrument import Instrument, Run
 from ..records import as_float

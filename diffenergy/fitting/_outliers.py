@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from ..dtypes import BYTES, DTYPES
-from ..hardware.files import GpuCard, read_gpu
-from ..hardware.spec import idle_power
+from ..hardware._files import GpuCard, read_gpu
+from ..hardware._spec import idle_power
 from ..measurements import MeasurementTable, Predictions
 from ..measurements._columns import QUANTITIES
 

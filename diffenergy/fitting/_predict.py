@@ -9,8 +9,8 @@ import numpy as np
 
 from ..corrections import Corrections, CorrectionsFile, Sensor
 from ..estimator import compiler_options, runs
-from ..hardware.files import GpuCard
-from ..hardware.spec import GpuSpec, OperatingPoint
+from ..hardware._files import GpuCard
+from ..hardware._spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
 from ..measurements._metrics import QUANTITIES
 from ..measurements._predictions import Predictions

@@ -18,8 +18,8 @@ from jaxtyping import Float
 from ..compiling import compiler_options
 from ..corrections import Corrections
 from ..estimator import runs
-from ..hardware.files import GpuCard
-from ..hardware.spec import default_point, idle_power
+from ..hardware._files import GpuCard
+from ..hardware._spec import default_point, idle_power
 from ..records import as_float
 from ..workload._assemble import op_rows
 from ..workload._listing import normalise_kernel

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from .. import smooth
 from ..corrections import Corrections
-from ..hardware.spec import GpuSpec, OperatingPoint, relative_voltage
+from ..hardware._spec import GpuSpec, OperatingPoint, relative_voltage
 from ..physics.demand import Demand
 from ..physics.demand import demand as make_demand
 from ..physics.power import launch_energy, static_power

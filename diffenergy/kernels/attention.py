@@ -17,8 +17,8 @@ from jaxtyping import Float, Int
 from .. import smooth
 from ..corrections import Corrections
 from ..dtypes import BYTES, DTYPES
-from ..hardware.fields import MMA_KINDS
-from ..hardware.spec import GpuSpec
+from ..hardware._fields import MMA_KINDS
+from ..hardware._spec import GpuSpec
 from ..physics.demand import Demand
 from ..physics.demand import demand as make_demand
 from ..records import Record, as_float, as_index

@@ -16,7 +16,7 @@ import numpy as np
 from .. import smooth
 from ..corrections import Corrections
 from ..dtypes import BYTES
-from ..hardware.spec import GpuSpec
+from ..hardware._spec import GpuSpec
 from ..physics.demand import Demand
 from . import attention
 from ._shared import rates as _rates

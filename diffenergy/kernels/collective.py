@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from ..corrections import Corrections
 from ..dtypes import BYTES
-from ..hardware.spec import GpuSpec
+from ..hardware._spec import GpuSpec
 from ..physics import links
 from ..physics.demand import Demand
 from ..physics.demand import demand as make_demand

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from .. import smooth
 from ..corrections import Corrections
 from ..dtypes import BYTES
-from ..hardware.spec import GpuSpec
+from ..hardware._spec import GpuSpec
 from ..physics.demand import Demand
 from ..physics.demand import demand as make_demand
 from ..physics.memory import excess, wave_traffic

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int, Shaped
 
-from ..hardware.files import read_gpu
+from ..hardware._files import read_gpu
 from ..kernels._shared.ops import Op
 from . import _columns as columns
 from ._cells import (

@@ -25,8 +25,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
 from .. import smooth
-from ..hardware.link_costs import BLOCKS, LinkCosts
-from ..hardware.spec import GpuSpec
+from ..hardware._link_costs import BLOCKS, LinkCosts
+from ..hardware._spec import GpuSpec
 from ..records import Record, as_float, as_index
 
 COLLECTIVES: Final = (

@@ -12,7 +12,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ..corrections import Corrections
-from ..hardware.spec import GpuSpec, OperatingPoint, idle_power, relative_voltage
+from ..hardware._spec import GpuSpec, OperatingPoint, idle_power, relative_voltage
 from .demand import Demand
 from .timeline import Timing
 

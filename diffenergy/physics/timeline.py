@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from .. import smooth
 from ..corrections import Corrections
-from ..hardware.spec import GpuSpec
+from ..hardware._spec import GpuSpec
 from ..records import Record
 from .demand import Demand
 

@@ -125,7 +125,7 @@ def _kernels() -> str:
 
 
 def _gpu_fields() -> str:
-    from diffenergy.hardware.files import field_units
+    from diffenergy.hardware._files import field_units
 
     rows = [f"| `{name}` | {unit} |" for name, unit in field_units().items()]
     return (

@@ -11,7 +11,7 @@ from diffenergy.cli.designing import Answer
 from diffenergy.cli.estimation import Result, Task
 from diffenergy.codesign._problem.found import Found, Score
 from diffenergy.fitting import _predict as predict_module
-from diffenergy.hardware.files import read_gpu
+from diffenergy.hardware._files import read_gpu
 from diffenergy.measurements import Predictions
 
 from .conftest import GPT2, Outcome

@@ -14,7 +14,7 @@ from diffenergy.codesign._search.engine import Effort, jitted
 from diffenergy.codesign._search.searching import search
 from diffenergy.codesign._space.axes import Range
 from diffenergy.codesign._space.task import hardware
-from diffenergy.hardware.fields import FIELDS
+from diffenergy.hardware._fields import FIELDS
 from tests.codesign.small import everything, part, problem
 
 CLOCKS = Range("sm_clock", 0.9e9, 1.98e9)

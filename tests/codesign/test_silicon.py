@@ -26,7 +26,7 @@ from diffenergy.codesign._space.silicon_fit import (
     idle_model,
 )
 from diffenergy.hardware import GpuCard, GpuSpec, gpu_names, read_gpu
-from diffenergy.hardware.dies import NUMBERS, Die, die_of, dies, idle_readings, process
+from diffenergy.hardware._dies import NUMBERS, Die, die_of, dies, idle_readings, process
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = {

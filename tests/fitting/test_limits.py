@@ -11,7 +11,7 @@ from diffenergy.fitting.limits import (
     at_limits,
     responses,
 )
-from diffenergy.hardware.files import read_gpu
+from diffenergy.hardware._files import read_gpu
 
 LIMITS = (150.0, 175.0, 200.0, 225.0, 250.0)
 

@@ -20,7 +20,7 @@ from diffenergy.hardware import (
     read_gpu,
     with_fields,
 )
-from diffenergy.hardware.fields import FIELDS
+from diffenergy.hardware._fields import FIELDS
 
 DECIDED_BY_NAMES = {"mma_kind", "corrections", "links"}
 NUMBERS = {field.name for field in dataclasses.fields(GpuSpec)} - DECIDED_BY_NAMES

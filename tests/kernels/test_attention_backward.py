@@ -6,7 +6,7 @@ import pytest
 from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import load_gpu
-from diffenergy.hardware.spec import OperatingPoint
+from diffenergy.hardware._spec import OperatingPoint
 from diffenergy.kernels import attention, attention_backward
 from diffenergy.kernels._shared.stream import Stream
 

@@ -16,7 +16,7 @@ from diffenergy.fitting._calibrate import free_parameters
 from diffenergy.fitting._fit import _movers as movers
 from diffenergy.fitting._fit import target
 from diffenergy.hardware import load_gpu
-from diffenergy.hardware.spec import GpuSpec, OperatingPoint
+from diffenergy.hardware._spec import GpuSpec, OperatingPoint
 from diffenergy.kernels._shared.simt import SimtGemm, demand
 from diffenergy.measurements import read_measurements
 from diffenergy.physics.demand import Demand

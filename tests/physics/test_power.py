@@ -12,7 +12,7 @@ from jax import Array
 from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu, with_fields
-from diffenergy.hardware.spec import relative_voltage
+from diffenergy.hardware._spec import relative_voltage
 from diffenergy.physics.demand import Demand
 from diffenergy.physics.power import (
     COMPONENTS,

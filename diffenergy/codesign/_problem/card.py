@@ -7,8 +7,8 @@ from typing import Any, Final
 import jax.numpy as jnp
 import numpy as np
 
-from ...hardware.fields import FIELDS
-from ...hardware.files import GpuCard, with_fields
+from ...hardware._fields import FIELDS
+from ...hardware._files import GpuCard, with_fields
 from .._space.silicon_fit import area_fit
 from .._space.task import hardware
 from .found import Score

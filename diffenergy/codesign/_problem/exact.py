@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ...hardware.fields import FIELDS
+from ...hardware._fields import FIELDS
 from .._space.task import METRICS, Measured, Task, measured
 from .goals import Target, excess, objective
 

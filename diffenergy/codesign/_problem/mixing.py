@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 
 from ...corrections import Corrections
-from ...hardware.spec import OperatingPoint
+from ...hardware._spec import OperatingPoint
 from ...records import as_float, as_index
 from ...workload._assemble import assemble
 from ...workload._listing import Listing

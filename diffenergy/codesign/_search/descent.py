@@ -15,7 +15,7 @@ import optax
 from jax import Array, lax
 from jaxtyping import Float
 
-from ...hardware.fields import FIELDS
+from ...hardware._fields import FIELDS
 from .._space.task import Task, measured, values_at
 
 STEPS: Final = 10

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import nnls
 
-from ...hardware.fields import FIELDS
+from ...hardware._fields import FIELDS
 from .._problem.exact import Judged
 from .._problem.found import Active
 from .._problem.goals import UNITS, Target, excess

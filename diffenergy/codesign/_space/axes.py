@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from jaxtyping import Float
 
-from ...hardware.clocks import mem_clocks, sm_clocks
-from ...hardware.dies import die_of
-from ...hardware.fields import FIELDS
+from ...hardware._clocks import mem_clocks, sm_clocks
+from ...hardware._dies import die_of
+from ...hardware._fields import FIELDS
 
 if TYPE_CHECKING:
     from ...hardware import GpuCard

@@ -6,7 +6,7 @@ from typing import Final
 
 from jax import Array
 
-from ...hardware.spec import GpuSpec
+from ...hardware._spec import GpuSpec
 
 TENSOR_RATES: Final = tuple(
     f"tensor_flop_per_cycle_{dtype}"

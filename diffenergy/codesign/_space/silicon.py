@@ -6,9 +6,9 @@ import equinox as eqx
 from jax import Array
 from jaxtyping import Float
 
-from ...hardware.dies import die_of, process
-from ...hardware.files import GpuCard, read_gpu
-from ...hardware.spec import GpuSpec
+from ...hardware._dies import die_of, process
+from ...hardware._files import GpuCard, read_gpu
+from ...hardware._spec import GpuSpec
 from ...records import as_float
 from .silicon_fit import (
     SIGNIFICANDS,

@@ -8,8 +8,8 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Bool, Float
 
-from ...hardware.dies import Die, Process, die_of, dies, idle_readings, process
-from ...hardware.files import GpuCard, read_gpu
+from ...hardware._dies import Die, Process, die_of, dies, idle_readings, process
+from ...hardware._files import GpuCard, read_gpu
 
 SIGNIFICANDS: Final = {
     "fma_flop_per_cycle_fp32": 24,

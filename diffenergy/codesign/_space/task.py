@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 
 from ...corrections import Corrections
 from ...estimator import Estimate, estimate, runs
-from ...hardware.fields import FIELDS
-from ...hardware.spec import GpuSpec, OperatingPoint
+from ...hardware._fields import FIELDS
+from ...hardware._spec import GpuSpec, OperatingPoint
 from ...workload._workload import Workload
 from .._tiles.fit_tiles import crowding
 from .._tiles.tiles import FIELDS as TILE_FIELDS

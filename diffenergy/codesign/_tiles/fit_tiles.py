@@ -5,7 +5,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ...hardware.spec import GpuSpec
+from ...hardware._spec import GpuSpec
 from ...kernels._shared.rates import on_tensor_cores
 from ...records import as_float
 from .tiles import ACCUMULATORS, ELEMENT_BYTES, FIELDS, VALUES, Shapes, Tiles, legal

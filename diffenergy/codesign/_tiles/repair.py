@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ...hardware.spec import GpuSpec
+from ...hardware._spec import GpuSpec
 from .fit_tiles import accumulator_room, element_bytes
 from .tiles import FIELDS, VALUES, Shapes, Tiles, legal
 

@@ -11,7 +11,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from ...dtypes import BYTES, code
-from ...hardware.spec import GpuSpec
+from ...hardware._spec import GpuSpec
 from ...kernels._shared.ops import HAND_TILE, TILE_FIELDS
 from ...kernels._shared.rates import on_tensor_cores
 from ...kernels._shared.simt import SimtGemm

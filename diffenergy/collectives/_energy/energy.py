@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...corrections import Corrections
-from ...hardware.spec import GpuSpec
+from ...hardware._spec import GpuSpec
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule
 from .idle import (

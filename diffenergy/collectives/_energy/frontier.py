@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from ...corrections import Corrections
-from ...hardware.spec import GpuSpec
+from ...hardware._spec import GpuSpec
 from .._exact.solver import Watch
 from .._machine.epochs import EpochModel
 from .._schedule.schedule import Schedule

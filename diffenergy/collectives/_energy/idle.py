@@ -15,7 +15,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ...corrections import Corrections
-from ...hardware.spec import GpuSpec, OperatingPoint, relative_voltage
+from ...hardware._spec import GpuSpec, OperatingPoint, relative_voltage
 from ...physics.power import static_power, with_corrections
 
 COPY_SMS: Final = 24.0

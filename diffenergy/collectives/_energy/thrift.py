@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ...hardware.spec import GpuSpec
+from ...hardware._spec import GpuSpec
 from .._exact.solver import Watch
 from .._planning.plan import Plan, rescheduled
 from .energy_search import least_energy

@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from ...dtypes import BYTES, code
-from ...hardware.spec import GpuSpec
+from ...hardware._spec import GpuSpec
 from ...physics import links
 from ...physics.links import ALGORITHMS, GEOMETRY
 from ...records import as_float, as_index

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from ...hardware.clocks import mem_clocks, sm_clock_words, sm_clocks, unsupported
+from ...hardware._clocks import mem_clocks, sm_clock_words, sm_clocks, unsupported
 from ...measurements._cells import (
     POSITIVE,
     Range,

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ...corrections import Corrections
-from ...hardware import clocks
-from ...hardware.files import GpuCard
-from ...hardware.spec import GpuSpec, OperatingPoint
+from ...hardware import _clocks as clocks
+from ...hardware._files import GpuCard
+from ...hardware._spec import GpuSpec, OperatingPoint
 from ...physics.power import leakage_growth
 from ...workload._assemble import assemble
 from ...workload._listing import Listing

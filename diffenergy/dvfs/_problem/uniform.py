@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float
 from ...compiling import compiler_options
 from ...corrections import Corrections
 from ...estimator import estimate_once
-from ...hardware.files import GpuCard
-from ...hardware.spec import GpuSpec, OperatingPoint
+from ...hardware._files import GpuCard
+from ...hardware._spec import GpuSpec, OperatingPoint
 from ...physics.power import COMPONENTS
 from ...workload._workload import Workload
 from .totals import Spent

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from ... import smooth
 from ...compiling import compiler_options
 from ...corrections import Corrections
-from ...hardware.spec import GpuSpec, OperatingPoint
+from ...hardware._spec import GpuSpec, OperatingPoint
 from ...workload._workload import Workload
 from .._problem.costs import row_costs
 from .._problem.modelled import Modelled

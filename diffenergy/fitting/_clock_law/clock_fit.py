@@ -19,7 +19,7 @@ from scipy.optimize import OptimizeResult, least_squares
 
 from ...corrections import Corrections
 from ...estimator import compiler_options
-from ...hardware.spec import GpuSpec
+from ...hardware._spec import GpuSpec
 from ...records import as_float
 from .clock_law import ClockLaw, Points, points
 from .clock_model import (

@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from ...compiling import compiler_options
 from ...corrections import Corrections
-from ...hardware.spec import GpuSpec, OperatingPoint, relative_voltage
+from ...hardware._spec import GpuSpec, OperatingPoint, relative_voltage
 from ...physics.demand import Demand
 from ...physics.demand import demand as make_demand
 from ...physics.governor import secant_clock

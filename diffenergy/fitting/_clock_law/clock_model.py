@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 
 from ...corrections import Corrections
 from ...estimator import compiler_options
-from ...hardware.spec import GpuSpec
+from ...hardware._spec import GpuSpec
 from ...records import as_float
 from .clock_law import Cells, ClockLaw, kernel_cells, kernel_demand, law_corrections
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from ... import smooth
 from ...corrections import Corrections
 from ...dtypes import DTYPES
-from ...hardware.spec import GpuSpec
+from ...hardware._spec import GpuSpec
 from ...physics.demand import Demand
 from ...physics.demand import demand as make_demand
 from ...records import Record, as_float

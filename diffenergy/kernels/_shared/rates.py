@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from ...corrections import Corrections
 from ...dtypes import BYTES, DTYPES
-from ...hardware.spec import GpuSpec
+from ...hardware._spec import GpuSpec
 from ...records import as_float
 
 FP32: Final = DTYPES.index("fp32")

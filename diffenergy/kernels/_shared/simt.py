@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from ... import smooth
 from ...corrections import Corrections
-from ...hardware.spec import GpuSpec
+from ...hardware._spec import GpuSpec
 from ...physics.demand import Demand
 from ...physics.demand import demand as make_demand
 from ...records import Record, as_float, as_index

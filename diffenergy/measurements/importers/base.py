@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ...hardware.files import read_gpu
+from ...hardware._files import read_gpu
 from .._cells import (
     ANY,
     Sheet,

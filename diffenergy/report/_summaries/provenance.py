@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ...corrections import CONSTANTS, PRIOR_FACTORS, CorrectionsFile, is_share, resolve
-from ...hardware.files import GpuCard
+from ...hardware._files import GpuCard
 
 
 class Coefficient(NamedTuple):

@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float
 
 from ...corrections import Corrections
 from ...estimator import demands, estimate_once
-from ...hardware import clocks
-from ...hardware.files import GpuCard
-from ...hardware.spec import GpuSpec, OperatingPoint
+from ...hardware import _clocks as clocks
+from ...hardware._files import GpuCard
+from ...hardware._spec import GpuSpec, OperatingPoint
 from ...workload._workload import Workload
 from ..summary import Setting
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ...codesign._space.axes import TILES
-from ...hardware.fields import FIELDS
+from ...hardware._fields import FIELDS
 from .._format import UNKNOWN, digits, plain, si
 from .._summaries.design_summary import in_unit
 from .estimates import kernel_name

@@ -29,7 +29,7 @@ from diffenergy.collectives._machine.topology import Energy, Link, Node, Topolog
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._schedule.schedule import Schedule, Sends
 from diffenergy.hardware import load_gpu, read_gpu
-from diffenergy.hardware.clocks import sm_clocks
+from diffenergy.hardware._clocks import sm_clocks
 
 GB = 1e9
 PJ = 1e-12

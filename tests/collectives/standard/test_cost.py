@@ -14,7 +14,7 @@ from diffenergy.collectives import cost_fit
 from diffenergy.collectives._standard import cost
 from diffenergy.collectives._standard.cost import algorithm_time, collective_time
 from diffenergy.hardware import GpuSpec, load_gpu
-from diffenergy.hardware.link_costs import LinkCosts
+from diffenergy.hardware._link_costs import LinkCosts
 from diffenergy.physics import links
 from diffenergy.records import as_float, as_index
 

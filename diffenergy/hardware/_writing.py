@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .fields import FIELDS, WORDS
-from .files import GpuCard
+from ._fields import FIELDS, WORDS
+from ._files import GpuCard
 
 
 def gpu_toml(card: GpuCard) -> str:

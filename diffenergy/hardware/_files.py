@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .fields import (
+from ._fields import (
     ARCHITECTURES,
     CLOCK,
     FIELDS,
@@ -30,7 +30,7 @@ from .fields import (
 
 if TYPE_CHECKING:
     import diffenergy.corrections
-    import diffenergy.hardware.spec
+    import diffenergy.hardware._spec
 
 QUALITIES: Final = (
     "datasheet",
@@ -90,7 +90,7 @@ class GpuCard:
         )
 
     @functools.cached_property
-    def spec(self) -> "diffenergy.hardware.spec.GpuSpec":
+    def spec(self) -> "diffenergy.hardware._spec.GpuSpec":
         """The numbers as a traced record, with the shipped corrections."""
         from ..corrections import read_corrections
 
@@ -98,12 +98,12 @@ class GpuCard:
 
     def served(
         self, file: "diffenergy.corrections.CorrectionsFile"
-    ) -> "diffenergy.hardware.spec.GpuSpec":
+    ) -> "diffenergy.hardware._spec.GpuSpec":
         """The numbers as a traced record, with the constants of a corrections file."""
         import jax
 
-        from .link_costs import known_links, usual_links
-        from .spec import GpuSpec
+        from ._link_costs import known_links, usual_links
+        from ._spec import GpuSpec
 
         with jax.ensure_compile_time_eval():  # it is kept: no tracers of a first caller
             if self.corrections is None:
@@ -157,7 +157,7 @@ def read_gpu(name_or_path: str) -> GpuCard:
     )
 
 
-def load_gpu(name: str) -> "diffenergy.hardware.spec.GpuSpec":
+def load_gpu(name: str) -> "diffenergy.hardware._spec.GpuSpec":
     """Numbers of a GPU, by name, other spelling or path: `read_gpu(name).spec`.
 
     >>> float(load_gpu("h100-sxm").num_sms)

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from ..corrections import Corrections
 from ..records import Record, as_float
 from ..units import GHz
-from .link_costs import LinkCosts
+from ._link_costs import LinkCosts
 
 
 class GpuSpec(Record):

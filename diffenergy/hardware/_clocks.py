@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..units import MHz
-from .files import GpuCard
+from ._files import GpuCard
 
 ROUNDING: Final = 1.0 * MHz
 """Hz; tools show clocks in whole MHz, cut or rounded."""

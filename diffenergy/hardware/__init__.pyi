@@ -1,0 +1,14 @@
+from ._fields import ARCHITECTURES as ARCHITECTURES
+from ._fields import MMA_KINDS as MMA_KINDS
+from ._files import GpuCard as GpuCard
+from ._files import gpu_names as gpu_names
+from ._files import load_gpu as load_gpu
+from ._files import read_gpu as read_gpu
+from ._files import with_fields as with_fields
+from ._spec import GpuSpec as GpuSpec
+from ._spec import OperatingPoint as OperatingPoint
+from ._spec import default_point as default_point
+from ._spec import idle_power as idle_power
+from ._spec import relative_voltage as relative_voltage
+from ._spec import voltage as voltage
+from ._writing import gpu_toml as gpu_toml
