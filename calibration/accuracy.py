@@ -221,7 +221,7 @@ def spreads(done: Sequence[Done]) -> dict[str, dict[str, Any]]:
     """Half widths of intervals by kind and grade, from all left-out rows."""
     from splits import SPLITS
 
-    from diffenergy.corrections.spread import widths
+    from diffenergy.corrections._spread import widths
 
     found: dict[str, dict[str, Any]] = {}
     for key in dict.fromkeys(split.spread for split in SPLITS if split.spread):
@@ -260,7 +260,7 @@ def coverage(done: Sequence[Done]) -> list[str]:
     come from the other folds of the same kind."""
     from splits import SPLITS
 
-    from diffenergy.corrections.spread import Trust
+    from diffenergy.corrections._spread import Trust
 
     lines = []
     for split in SPLITS:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from diffenergy.corrections import CONSTANTS, CorrectionsFile, prior_file
-from diffenergy.corrections.levels import resolve
+from diffenergy.corrections._levels import resolve
 from diffenergy.fitting._calibrate import Settings
 from diffenergy.hardware._files import read_gpu
 from diffenergy.measurements import MeasurementTable, read_measurements

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from diffenergy.corrections import prior_file, read_corrections, write_corrections
-from diffenergy.corrections.spread import (
+from diffenergy.corrections._spread import (
     DURATIONS,
     QUANTITIES,
     Spread,

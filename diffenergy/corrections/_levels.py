@@ -15,10 +15,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
-from .constants import CONSTANTS, Corrections, centre, is_share
-from .priors import INSTRUMENTS, PRIOR_FACTORS
-from .sensors import SENSOR_CONSTANTS, Sensor
-from .spread import Spread, Trust, trust
+from ._constants import CONSTANTS, Corrections, centre, is_share
+from ._priors import INSTRUMENTS, PRIOR_FACTORS
+from ._sensors import SENSOR_CONSTANTS, Sensor
+from ._spread import Spread, Trust, trust
 
 SCHEMA: Final = 1
 Levels = dict[str, dict[str, float]]

@@ -4,7 +4,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ..records import Record
-from .constant import constant
+from ._constant import constant
 
 
 class Attention(Record):

@@ -11,8 +11,8 @@ from typing import Any, Final
 from jax import Array
 from jaxtyping import Float
 
-from .constant import constant
-from .kernel_constants import Attention, Experts, GivenTiles, Programs
+from ._constant import constant
+from ._kernel_constants import Attention, Experts, GivenTiles, Programs
 
 
 class Corrections(Attention, Experts, GivenTiles, Programs):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .sensors import SENSOR_CONSTANTS
+from ._sensors import SENSOR_CONSTANTS
 
 _NEWER_HOST: Final = {
     f"dispatch_{what}": (0.55, 0.3) for what in ("stream", "matrix", "module", "pass")

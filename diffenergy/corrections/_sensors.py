@@ -8,7 +8,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ..records import Record
-from .constant import constant
+from ._constant import constant
 
 
 class Sensor(Record):
