@@ -117,7 +117,7 @@ def _parts(
 def _points(table: pd.DataFrame, weight: Any = 1.0) -> Any:
     from diffenergy.collectives.cost_fit import Points
     from diffenergy.hardware import load_gpu
-    from diffenergy.physics.links import KINDS
+    from diffenergy.physics._links import KINDS
 
     gpus = table["gpu"]
     specs = {name: load_gpu(name) for name in gpus.unique()}

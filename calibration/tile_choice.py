@@ -240,7 +240,7 @@ def _simt_time(shape: Any, gpu: Any, corrections: Any) -> Any:
     import jax.numpy as jnp
 
     from diffenergy.kernels._shared.simt import demand
-    from diffenergy.physics.timeline import timing
+    from diffenergy.physics._timeline import timing
 
     asked = demand(shape, gpu, corrections)
     ones = jnp.ones_like(asked.ctas)

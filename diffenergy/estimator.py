@@ -20,16 +20,16 @@ from .hardware._spec import GpuSpec, OperatingPoint, default_point, relative_vol
 from .kernels import classes
 from .kernels._shared import clblast as _clblast
 from .kernels._shared import simt, stream
-from .physics.demand import UNITS, Demand
-from .physics.governor import capped_clock, secant_clock
-from .physics.instrument import Run
-from .physics.power import (
+from .physics._demand import UNITS, Demand
+from .physics._governor import capped_clock, secant_clock
+from .physics._instrument import Run
+from .physics._power import (
     LAUNCH_COMPONENTS,
     launch_energy,
     static_power,
     with_corrections,
 )
-from .physics.timeline import sm_side_cycles, timing
+from .physics._timeline import sm_side_cycles, timing
 from .records import Record
 from .workload._workload import Workload
 

@@ -25,7 +25,7 @@ from IPython.display import Markdown, display
 
 import diffenergy as de
 from diffenergy.hardware import read_gpu
-from diffenergy.physics.power import COMPONENTS
+from diffenergy.physics._power import COMPONENTS
 from diffenergy.report._charts import style
 
 # %matplotlib inline

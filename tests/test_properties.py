@@ -21,9 +21,9 @@ from diffenergy import estimator, kernels
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.kernels.activity import Activity
-from diffenergy.physics.links import COLLECTIVES
-from diffenergy.physics.power import COMPONENTS
-from diffenergy.physics.timeline import timing
+from diffenergy.physics._links import COLLECTIVES
+from diffenergy.physics._power import COMPONENTS
+from diffenergy.physics._timeline import timing
 from diffenergy.workload._assemble import assemble
 from diffenergy.workload._listing import Listing, normalise_kernel
 from diffenergy.workload._workload import Workload

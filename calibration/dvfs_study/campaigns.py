@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from diffenergy.fitting._clock_law.clock_model import KernelPriors, Kind, Readings
 from diffenergy.hardware._spec import GpuSpec
-from diffenergy.physics.memory import wave_traffic
+from diffenergy.physics._memory import wave_traffic
 from diffenergy.units import MHz
 
 MEM_CLOCKS: Final = (405.0, 810.0, 5001.0, 9251.0, 9501.0, np.nan)

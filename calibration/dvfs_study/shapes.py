@@ -21,9 +21,9 @@ from diffenergy.estimator import demands
 from diffenergy.fitting._clock_law.clock_law import ClockLaw
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware._spec import GpuSpec
-from diffenergy.physics.demand import Demand
-from diffenergy.physics.power import LAUNCH_COMPONENTS, launch_energy
-from diffenergy.physics.timeline import cta_cycles, sm_cycles, timing
+from diffenergy.physics._demand import Demand
+from diffenergy.physics._power import LAUNCH_COMPONENTS, launch_energy
+from diffenergy.physics._timeline import cta_cycles, sm_cycles, timing
 from diffenergy.workload._assemble import assemble
 from diffenergy.workload._listing import Kernel, Listing
 from diffenergy.workload.models import load_model

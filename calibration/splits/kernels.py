@@ -8,7 +8,7 @@ from diffenergy.corrections import CorrectionsFile, prior_file
 from diffenergy.fitting._batches import batches
 from diffenergy.fitting._calibrate import Settings, blanked, with_cold_blocks
 from diffenergy.measurements import MeasurementTable, Predictions
-from diffenergy.physics.instrument import idle_before, series_shares
+from diffenergy.physics._instrument import idle_before, series_shares
 from diffenergy.records import as_float
 
 from .base import (

@@ -19,8 +19,8 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from ..hardware._link_costs import LinkCosts
-from ..physics import links
-from ..physics.links import SLOTS
+from ..physics import _links as links
+from ..physics._links import SLOTS
 from ..records import Record, as_float, as_index
 
 Constants = dict[str, Any]

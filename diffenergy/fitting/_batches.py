@@ -14,7 +14,7 @@ from ..kernels import ops
 from ..kernels._shared.ops import COMMON_FIELDS
 from ..kernels._shared.routing import units_dealt
 from ..measurements import Columns, MeasurementTable
-from ..physics.instrument import Instrument
+from ..physics._instrument import Instrument
 from ..records import as_float
 from ..workload._assemble import as_codes, op_rows
 from ..workload._listing import Listing

@@ -18,7 +18,7 @@ from ..compiling import compiler_options
 from ..corrections import ACTIVITY_CONSTANTS
 from ..hardware._spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
-from ..physics.instrument import Instrument, Run
+from ..physics._instrument import Instrument, Run
 from ..records import as_float
 from ..workload._workload import Workload
 from ._batches import Batch, How

@@ -14,7 +14,7 @@ from ..hardware._spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
 from ..measurements._metrics import QUANTITIES
 from ..measurements._predictions import Predictions
-from ..physics.instrument import Instrument, Run, data_activity, reading
+from ..physics._instrument import Instrument, Run, data_activity, reading
 from ..workload._listing import Listing
 from ..workload._workload import Workload
 from ._batches import Batch, How, batches

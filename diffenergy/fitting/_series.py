@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..measurements import MeasurementTable
-from ..physics.instrument import hot_share, replayed_seconds
+from ..physics._instrument import hot_share, replayed_seconds
 
 _BANDWIDTH: Final = 4e12
 _FLOPS: Final = (7e14, 1.1e15)

@@ -14,10 +14,10 @@ from jaxtyping import Float
 from .. import smooth
 from ..corrections import Corrections
 from ..hardware._spec import GpuSpec, OperatingPoint, relative_voltage
-from ..physics.demand import Demand
-from ..physics.demand import demand as make_demand
-from ..physics.power import launch_energy, static_power
-from ..physics.timeline import FLOW, timing
+from ..physics._demand import Demand
+from ..physics._demand import demand as make_demand
+from ..physics._power import launch_energy, static_power
+from ..physics._timeline import FLOW, timing
 from ..records import Record, as_float
 from ..units import MHz, us
 from ._shared.launch import Context, Launches

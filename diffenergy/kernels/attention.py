@@ -19,8 +19,8 @@ from ..corrections import Corrections
 from ..dtypes import BYTES, DTYPES
 from ..hardware._fields import MMA_KINDS
 from ..hardware._spec import GpuSpec
-from ..physics.demand import Demand
-from ..physics.demand import demand as make_demand
+from ..physics._demand import Demand
+from ..physics._demand import demand as make_demand
 from ..records import Record, as_float, as_index
 from ._shared import rates as _rates
 from ._shared.attention_tiles import HEADS, PAGED, kv_blocks, splits, tiles_of

@@ -17,7 +17,7 @@ from .. import smooth
 from ..corrections import Corrections
 from ..dtypes import BYTES
 from ..hardware._spec import GpuSpec
-from ..physics.demand import Demand
+from ..physics._demand import Demand
 from . import attention
 from ._shared import rates as _rates
 from ._shared.launch import Context, Launches

@@ -12,9 +12,9 @@ from jaxtyping import Float, Int
 from ..corrections import Corrections
 from ..dtypes import BYTES
 from ..hardware._spec import GpuSpec
-from ..physics import links
-from ..physics.demand import Demand
-from ..physics.demand import demand as make_demand
+from ..physics import _links as links
+from ..physics._demand import Demand
+from ..physics._demand import demand as make_demand
 from ..records import Record, as_float, as_index
 from ._shared.launch import Context, Launches
 from ._shared.ops import Field, Op

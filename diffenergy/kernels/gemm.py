@@ -14,9 +14,9 @@ from .. import smooth
 from ..corrections import Corrections
 from ..dtypes import BYTES
 from ..hardware._spec import GpuSpec
-from ..physics.demand import Demand
-from ..physics.demand import demand as make_demand
-from ..physics.memory import excess, wave_traffic
+from ..physics._demand import Demand
+from ..physics._demand import demand as make_demand
+from ..physics._memory import excess, wave_traffic
 from ..records import Record, as_float, as_index
 from ..units import KiB
 from ._shared import rates as _rates

@@ -17,8 +17,8 @@ from .. import smooth
 from ..corrections import Corrections
 from ..dtypes import BYTES, DTYPES
 from ..hardware._spec import GpuSpec
-from ..physics.demand import Demand
-from ..physics.demand import demand as make_demand
+from ..physics._demand import Demand
+from ..physics._demand import demand as make_demand
 from ..records import Record, as_float, as_index
 from ..units import KiB
 from ._shared import rates as _rates

@@ -10,8 +10,8 @@ import numpy as np
 from .. import metrics
 from ..corrections import Trust
 from ..estimator import LIMITS, Estimate
-from ..physics.demand import UNITS
-from ..physics.power import COMPONENTS
+from ..physics._demand import UNITS
+from ..physics._power import COMPONENTS
 from ..units import MHz
 from ..workload._listing import Listing
 

@@ -9,8 +9,8 @@ from diffenergy.cli import estimation
 from diffenergy.cli.flags import Flags
 from diffenergy.corrections import prior_file, read_corrections, write_corrections
 from diffenergy.hardware import read_gpu
-from diffenergy.physics.demand import UNITS
-from diffenergy.physics.power import COMPONENTS
+from diffenergy.physics._demand import UNITS
+from diffenergy.physics._power import COMPONENTS
 from diffenergy.workload._listing import listing_lines
 from diffenergy.workload._unlisted import complete
 from diffenergy.workload.models import load_model

@@ -15,7 +15,7 @@ from diffenergy.kernels import gemm
 from diffenergy.kernels._shared import clblast as _clblast
 from diffenergy.kernels._shared import simt
 from diffenergy.kernels._shared.ops import HAND_TILE
-from diffenergy.physics.timeline import cta_cycles, sm_cycles, timing
+from diffenergy.physics._timeline import cta_cycles, sm_cycles, timing
 
 NAMES = ("tile_m", "tile_n", *HAND_TILE)
 SIZE, STEPS = 4096, 128

@@ -12,7 +12,7 @@ from diffenergy.corrections import Corrections
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu
 from diffenergy.hardware._link_costs import BLOCKS, FIELDS, facts
 from diffenergy.kernels.collective import kind_of
-from diffenergy.physics.power import LAUNCH_COMPONENTS
+from diffenergy.physics._power import LAUNCH_COMPONENTS
 from diffenergy.workload._listing import normalise_kernel
 
 CASES = (

@@ -11,7 +11,7 @@ from diffenergy import estimator, kernels
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels._shared.ops import REQUIRED
-from diffenergy.physics.demand import Demand
+from diffenergy.physics._demand import Demand
 from diffenergy.records import as_float
 from diffenergy.workload._assemble import assemble
 from diffenergy.workload._listing import Listing

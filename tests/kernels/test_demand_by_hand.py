@@ -18,7 +18,7 @@ from diffenergy.kernels import attention, attention_backward, collective, gemm, 
 from diffenergy.kernels._shared import clblast as _clblast
 from diffenergy.kernels._shared import simt, stream
 from diffenergy.kernels._shared.attention_tiles import tiles_of
-from diffenergy.physics.demand import Demand
+from diffenergy.physics._demand import Demand
 
 H200, A100 = load_gpu("h200-sxm"), load_gpu("a100-pcie-40gb")
 H200_SMS, A100_SMS = 132, 108

@@ -12,8 +12,8 @@ from diffenergy.corrections import Corrections
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import gemm
 from diffenergy.kernels._shared import stream
-from diffenergy.physics.demand import Demand
-from diffenergy.physics.memory import excess, wave_traffic
+from diffenergy.physics._demand import Demand
+from diffenergy.physics._memory import excess, wave_traffic
 
 lowered = jax.jit(gemm.demand, compiler_options=estimator.compiler_options(once=True))
 

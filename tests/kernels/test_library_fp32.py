@@ -19,8 +19,8 @@ from diffenergy.hardware import load_gpu
 from diffenergy.hardware._spec import GpuSpec, OperatingPoint
 from diffenergy.kernels._shared.simt import SimtGemm, demand
 from diffenergy.measurements import read_measurements
-from diffenergy.physics.demand import Demand
-from diffenergy.physics.timeline import cta_cycles, sm_cycles, timing
+from diffenergy.physics._demand import Demand
+from diffenergy.physics._timeline import cta_cycles, sm_cycles, timing
 
 
 class Card(NamedTuple):

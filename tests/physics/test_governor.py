@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 from diffenergy import estimator
 from diffenergy.corrections import CONSTANTS, Corrections, prior_file
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu, voltage
-from diffenergy.physics.governor import capped_clock
+from diffenergy.physics._governor import capped_clock
 from diffenergy.units import GHz
 
 LOW, HIGH = 0.21 * GHz, 1.41 * GHz

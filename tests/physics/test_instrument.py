@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 
 from diffenergy import estimator
 from diffenergy.corrections import SENSOR_CONSTANTS, Sensor
-from diffenergy.physics.instrument import (
+from diffenergy.physics._instrument import (
     GOVERNOR_TIME,
     Instrument,
     Run,

@@ -13,14 +13,14 @@ from diffenergy import estimator
 from diffenergy.corrections import Corrections
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu, with_fields
 from diffenergy.hardware._spec import relative_voltage
-from diffenergy.physics.demand import Demand
-from diffenergy.physics.power import (
+from diffenergy.physics._demand import Demand
+from diffenergy.physics._power import (
     COMPONENTS,
     LAUNCH_COMPONENTS,
     launch_energy,
     static_power,
 )
-from diffenergy.physics.timeline import Timing
+from diffenergy.physics._timeline import Timing
 from diffenergy.units import GHz, pJ
 
 

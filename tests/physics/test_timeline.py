@@ -14,8 +14,8 @@ from diffenergy.corrections import Corrections
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import gemm
 from diffenergy.kernels._shared import stream
-from diffenergy.physics import timeline
-from diffenergy.physics.demand import Demand
+from diffenergy.physics import _timeline as timeline
+from diffenergy.physics._demand import Demand
 from diffenergy.units import GHz, MHz, us
 
 

@@ -18,7 +18,7 @@ from ...estimator import Estimate, estimate_once
 from ...hardware._spec import GpuSpec, OperatingPoint
 from ...kernels._shared.simt import SimtGemm
 from ...kernels.gemm import Gemm
-from ...physics.power import COMPONENTS
+from ...physics._power import COMPONENTS
 from ...workload._workload import Group, Workload
 from .tiles import VALUES, Product, Shapes, Tiles, legal, place
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from ...corrections import Corrections
 from ...hardware._spec import GpuSpec, OperatingPoint, relative_voltage
-from ...physics.power import static_power, with_corrections
+from ...physics._power import static_power, with_corrections
 
 COPY_SMS: Final = 24.0
 """SMs that copy kernels hold: an estimate, as in `kernels.collective`."""

@@ -16,8 +16,8 @@ from jaxtyping import Float
 
 from ...dtypes import BYTES, code
 from ...hardware._spec import GpuSpec
-from ...physics import links
-from ...physics.links import ALGORITHMS, GEOMETRY
+from ...physics import _links as links
+from ...physics._links import ALGORITHMS, GEOMETRY
 from ...records import as_float, as_index
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from ...corrections import Corrections
 from ...estimator import runs
 from ...hardware._spec import GpuSpec, OperatingPoint
-from ...physics.power import LEAKAGE_REFERENCE, static_power, with_corrections
+from ...physics._power import LEAKAGE_REFERENCE, static_power, with_corrections
 from ...workload._workload import Group, Phases, Workload
 
 

@@ -12,7 +12,7 @@ from ...corrections import Corrections
 from ...hardware import _clocks as clocks
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint
-from ...physics.power import leakage_growth
+from ...physics._power import leakage_growth
 from ...workload._assemble import assemble
 from ...workload._listing import Listing
 from ...workload._workload import Workload

@@ -15,7 +15,7 @@ from ...corrections import Corrections
 from ...estimator import estimate_once
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint
-from ...physics.power import COMPONENTS
+from ...physics._power import COMPONENTS
 from ...workload._workload import Workload
 from .totals import Spent
 

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from ... import smooth
 from ...corrections import Corrections
 from ...hardware._spec import GpuSpec
-from ...physics.demand import Demand
-from ...physics.demand import demand as make_demand
+from ...physics._demand import Demand
+from ...physics._demand import demand as make_demand
 from ...records import Record, as_float, as_index
 from . import rates as _rates
 from .occupancy import resident_ctas

@@ -15,7 +15,7 @@ from diffenergy.collectives._standard import cost
 from diffenergy.collectives._standard.cost import algorithm_time, collective_time
 from diffenergy.hardware import GpuSpec, load_gpu
 from diffenergy.hardware._link_costs import LinkCosts
-from diffenergy.physics import links
+from diffenergy.physics import _links as links
 from diffenergy.records import as_float, as_index
 
 RATE, LATENCY, SIZE = 1e11, 1e-6, 8e8  # 8 ms for S on one link

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from diffenergy.physics.power import COMPONENTS
+from diffenergy.physics._power import COMPONENTS
 from diffenergy.report._charts.plot_estimate import (
     KINDS,
     energy_units,

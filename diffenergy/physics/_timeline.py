@@ -16,7 +16,7 @@ from .. import smooth
 from ..corrections import Corrections
 from ..hardware._spec import GpuSpec
 from ..records import Record
-from .demand import Demand
+from ._demand import Demand
 
 FLOW: Final = 3
 """Sharpness between DRAM bandwidth and bytes in flight (Little's law)."""

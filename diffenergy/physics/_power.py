@@ -13,8 +13,8 @@ from jaxtyping import Float
 
 from ..corrections import Corrections
 from ..hardware._spec import GpuSpec, OperatingPoint, idle_power, relative_voltage
-from .demand import Demand
-from .timeline import Timing
+from ._demand import Demand
+from ._timeline import Timing
 
 COMPONENTS: Final = (
     "tensor",
