@@ -149,8 +149,8 @@ def library(folder: Path, gpu: str, seconds: float) -> list[Any]:
     with cuBLAS's tile / with the best one of its menu, and of the legal ones."""
     import jax
 
+    from diffenergy.compiling import compiler_options
     from diffenergy.corrections import read_corrections
-    from diffenergy.estimator import compiler_options
     from diffenergy.hardware import read_gpu
 
     card = read_gpu(gpu)

@@ -11,7 +11,7 @@ from jax import Array
 
 from diffenergy import estimator
 from diffenergy.corrections import Corrections
-from diffenergy.estimator import estimate, estimate_once
+from diffenergy.estimator._estimate import estimate, estimate_once
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.records import as_float
 from diffenergy.units import GHz

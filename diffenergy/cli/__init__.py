@@ -55,7 +55,7 @@ def _run(args: Sequence[str] | None) -> int:
 
 def _report(error: Exception) -> int:
     """Says in one line what went wrong."""
-    from .output import Infeasible
+    from ..results import Infeasible
 
     spoken = getattr(error, "format_message", None)
     if spoken is not None:  # the parser's own, whichever click it is built on

@@ -1,6 +1,9 @@
-"""The typer application: every module `cmd_*.py` of this package adds its command."""
+"""The typer application: every module of `flags` is a command.
 
-import importlib
+A command's flags load when it is asked for, so that one command does not pay for the
+others.
+"""
+
 import pkgutil
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -9,23 +12,25 @@ import typer
 
 from .groups import Grouped
 
-_FOLDER: Final = [str(Path(__file__).parent)]
+_FLAGS: Final = Path(__file__).parent / "flags"
+
+
+def names() -> list[str]:
+    """The commands."""
+    return sorted(found.name for found in pkgutil.iter_modules([str(_FLAGS)]))
 
 
 def build() -> Any:
     """The command `diffenergy` with all its subcommands."""
-    app = typer.Typer(
+    root = typer.Typer(
         name="diffenergy",
-        cls=Grouped,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
+        cls=Grouped,
     )
-    app.callback()(_root)
-    for name in sorted(found.name for found in pkgutil.iter_modules(_FOLDER)):
-        if name.startswith("cmd_"):
-            importlib.import_module(f"diffenergy.cli.{name}").add_to(app)
-    return typer.main.get_command(app)
+    root.callback()(_root)
+    return typer.main.get_command(root)
 
 
 def _version(wanted: bool) -> bool:

@@ -1,8 +1,9 @@
 """The help of `diffenergy`: each command under the question that it answers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import typer
 from typer.core import TyperGroup
 
 QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -37,26 +38,33 @@ _MORE: Final = "More"
 
 
 class Grouped(TyperGroup):
-    """A group of commands whose help lists them by question."""
+    """A group of commands whose help lists them by question; each is made when it is
+    asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of all commands."""
+        from .app import names
+
+        return names()
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of that name, with its line of the list."""
-        command = super().get_command(ctx, cmd_name)
-        for lines in QUESTIONS.values():
-            if command is not None and cmd_name in lines:
-                command.short_help = lines[cmd_name]
-        return command
+        """The command of that name, with its line of the list; None without one."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        if cmd_name not in self.commands:
+            self.commands[cmd_name] = _command(cmd_name)
+        return self.commands[cmd_name]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the commands, one line each, under their questions."""
-        shown = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        shown = self.list_commands(ctx)
         width = max(map(len, shown), default=0)
         limit = formatter.width - width - 4  # beside the name, indent and gap
         named = [name for lines in QUESTIONS.values() for name in lines]
-        more = dict.fromkeys(name for name in shown if name not in named)
+        more = {name: "" for name in shown if name not in named}
         for question, lines in (*QUESTIONS.items(), (_MORE, more)):
             found = [
-                (name.ljust(width), shown[name].get_short_help_str(limit))
+                (name.ljust(width), _short(name, lines[name], limit))
                 for name in lines
                 if name in shown
             ]
@@ -65,3 +73,27 @@ class Grouped(TyperGroup):
                 formatter.write_text(question)
                 with formatter.indentation():
                     formatter.write_dl(found)
+
+
+def parsed(name: str, words: Sequence[str]) -> Mapping[str, Any]:
+    """What the parser reads from the words behind a command."""
+    return _command(name).make_context(name, list(words)).params
+
+
+def _command(name: str) -> Any:
+    """One command, as the parser has it."""
+    from .run import command
+
+    app = typer.Typer(rich_markup_mode=None, add_completion=False)
+    help_names = {"help_option_names": ["-h", "--help"]}
+    app.command(name, context_settings=help_names)(command(name))
+    found = typer.main.get_command(app)
+    for lines in QUESTIONS.values():
+        if name in lines:
+            found.short_help = lines[name]
+    return found
+
+
+def _short(name: str, line: str, limit: int) -> str:
+    """The line of a command in the list."""
+    return line or _command(name).get_short_help_str(limit)

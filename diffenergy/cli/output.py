@@ -1,21 +1,13 @@
 """Where results go: tables or JSON on stdout, notes on stderr, files by ending."""
 
 import json
-import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-Writers = Mapping[str, Callable[[], str]]
-"""Text of an output file by the ending of its name."""
-
-
-class Infeasible(Exception):
-    """What was asked for cannot be had; the message says why."""
 
 
 def one_line(text: str) -> str:
@@ -52,44 +44,16 @@ def show(content: Any, as_json: bool, table: Callable[[], Iterable["RenderableTy
             console.print()
 
 
-def writer(out: str | None, writers: Writers, flag: str = "--out") -> str | None:
-    """Ending of `out` if it can be written; checked before any work is done."""
-    if out is None:
-        return None
-    ending = next((end for end in writers if out.lower().endswith(end)), None)
-    if ending is None:
+def check_ending(path: str, endings: Sequence[str], flag: str):
+    """Raises `ValueError` for a file that cannot be written, or has no such ending."""
+    if not path.lower().endswith(tuple(endings)):
         raise ValueError(
-            f"`{flag}` is '{out}'; allowed are names ending in {', '.join(writers)}."
+            f"`{flag}` is '{path}'; allowed are names ending in {', '.join(endings)}."
         )
-    folder = Path(out).parent
+    folder = Path(path).parent
     if not folder.is_dir():
         raise ValueError(
-            f"`{flag}` is '{out}', but there is no folder '{folder}'; make it first."
+            f"`{flag}` is '{path}', but there is no folder '{folder}'; make it first."
         )
-    if Path(out).is_dir():
-        raise ValueError(f"`{flag}` is '{out}', a folder; give the name of a file.")
-    return ending
-
-
-def save(
-    out: str | None, writers: Writers, inputs: Iterable[str | os.PathLike[str]] = ()
-):
-    """Writes the file `out`, whole or not at all, never over one of `inputs`."""
-    ending = writer(out, writers)
-    if out is None or ending is None:
-        return
-    from ..files import write_text_atomic
-
-    write_text_atomic(out, writers[ending](), inputs=inputs)
-
-
-def check_action(command: str, action: str | None, name: str | None):
-    """Checks the words behind a command that takes `show NAME` or nothing."""
-    if action not in (None, "show"):
-        raise ValueError(
-            f"`{command}` is followed by '{action}'; allowed is `{command} show NAME`."
-        )
-    if action and not name:
-        raise ValueError(
-            f"`{command} show` lacks a name; `diffenergy {command}` lists those known."
-        )
+    if Path(path).is_dir():
+        raise ValueError(f"`{flag}` is '{path}', a folder; give the name of a file.")

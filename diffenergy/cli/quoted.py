@@ -2,7 +2,9 @@
 
 import shlex
 
-from .flags import Flags
+from .flags.estimate import Flags
+from .groups import parsed
+from .parsing.field import read_flags
 
 
 def estimate_flags(text: str, command: str) -> Flags:
@@ -10,29 +12,25 @@ def estimate_flags(text: str, command: str) -> Flags:
 
     Raises `ValueError` for what belongs behind the command, and for lists.
     """
-    from .app import build
-
     try:
         words = shlex.split(text)
     except ValueError as error:
         raise ValueError(f"'{text}' cannot be split into flags ({error}).") from None
-    given = build().commands["estimate"].make_context("estimate", words).params
-    known = Flags.__dataclass_fields__
-    files = {name: value for name, value in given.items() if name not in known}
-    rest = {name: value for name, value in given.items() if name in known}
-    flags = Flags(**{**rest, "set_field": tuple(rest["set_field"] or ())})
+    flags: Flags = read_flags(Flags, parsed("estimate", words))
     for name, value in (
         ("detail", flags.detail),
         ("json", flags.as_json),
         ("out", flags.out),
-        *files.items(),
+        ("trace", flags.trace),
+        ("plot", flags.plot),
     ):
         if value:
             raise ValueError(
                 f"`--{name}` goes behind `{command}`, not into the quotes."
             )
-    lists = (flags.sm_clock, flags.mem_clock, flags.power_limit)
-    if any("," in value for value in lists if value):
+    point = flags.point
+    lists = (point.sm_clock, point.mem_clock, point.power_limit)
+    if any(len(values) > 1 for values in lists if values):
         raise ValueError(
             f"`{command}` takes no lists of clocks or limits; give one each."
         )

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import jax
 import numpy as np
 
+from ..compiling import compiler_options
 from ..corrections import Corrections, CorrectionsFile, Sensor
-from ..estimator import compiler_options, runs
+from ..estimator._estimate import runs
 from ..hardware._files import GpuCard
 from ..hardware._spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable

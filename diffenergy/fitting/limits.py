@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from ..compiling import compiler_options
 from ..corrections import Corrections
-from ..estimator import runs
+from ..estimator._estimate import runs
 from ..hardware._files import GpuCard
 from ..hardware._spec import default_point, idle_power
 from ..records import as_float

@@ -1,1 +1,8 @@
-"""What people and programs read: summaries (JSON-like dicts) and tables of them."""
+"""What people and programs read of answers: tables, pictures, pages, traces.
+
+Names load on first use; `__init__.pyi` lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from diffenergy.cli.estimation import Result, Task
 
 from diffenergy.cli import cmd_codesign, cmd_dvfs, cmd_estimate
 from diffenergy.cli.designing import Answer
-from diffenergy.cli.estimation import Result, Task
 from diffenergy.codesign._problem.found import Found, Score
 from diffenergy.fitting import _predict as predict_module
 from diffenergy.hardware._files import read_gpu

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy.estimator import compiler_options
+from diffenergy.compiling import compiler_options
 from diffenergy.fitting._clock_law.clock_fit import fit_table
 from diffenergy.fitting._clock_law.clock_law import (
     ClockLaw,

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from ...corrections import Corrections
 from ...dvfs._problem.costs import row_costs
-from ...estimator import Estimate, estimate_once
+from ...estimator._estimate import Estimate, estimate_once
 from ...hardware._spec import GpuSpec, OperatingPoint
 from ...kernels._shared.simt import SimtGemm
 from ...kernels.gemm import Gemm

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from ...corrections import Corrections
 from ...dvfs._problem.uniform import Runner, compiled
-from ...estimator import Estimate, estimate_once, from_leaves
+from ...estimator._estimate import Estimate, estimate_once, from_leaves
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint, default_point
 from ...kernels._shared.menu import LEGAL, MENU

@@ -10,7 +10,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ...corrections import Corrections
-from ...estimator import runs
+from ...estimator._estimate import runs
 from ...hardware._spec import GpuSpec, OperatingPoint
 from ...physics._power import LEAKAGE_REFERENCE, static_power, with_corrections
 from ...workload._workload import Group, Phases, Workload

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 
 from ...compiling import compiler_options
 from ...corrections import Corrections
-from ...estimator import estimate_once
+from ...estimator._estimate import estimate_once
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint
 from ...physics._power import COMPONENTS

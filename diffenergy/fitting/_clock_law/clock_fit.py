@@ -17,8 +17,8 @@ from jax import Array
 from jaxtyping import Float
 from scipy.optimize import OptimizeResult, least_squares
 
+from ...compiling import compiler_options
 from ...corrections import Corrections
-from ...estimator import compiler_options
 from ...hardware._spec import GpuSpec
 from ...records import as_float
 from .clock_law import ClockLaw, Points, points

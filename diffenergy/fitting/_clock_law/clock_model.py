@@ -17,8 +17,8 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Float, Int
 
+from ...compiling import compiler_options
 from ...corrections import Corrections
-from ...estimator import compiler_options
 from ...hardware._spec import GpuSpec
 from ...records import as_float
 from .clock_law import Cells, ClockLaw, kernel_cells, kernel_demand, law_corrections

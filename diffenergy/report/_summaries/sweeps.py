@@ -8,13 +8,12 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
-from ...corrections import Corrections
-from ...estimator import demands, estimate_once
+from ...estimator import Setting
+from ...estimator._estimate import demands, estimate_once
+from ...hardware import GpuSpec, OperatingPoint
 from ...hardware import _clocks as clocks
 from ...hardware._files import GpuCard
-from ...hardware._spec import GpuSpec, OperatingPoint
 from ...workload._workload import Workload
-from ..summary import Setting
 
 _POINTS: Final = 32
 _FEW: Final = 8
@@ -34,18 +33,16 @@ class Totals(NamedTuple):
     fma_peak: Float[Array | np.ndarray, " row"]  # FLOP/cycle/SM; 0 if not used
 
 
-def totals(
-    workload: Workload, gpu: GpuSpec, points: OperatingPoint, corrections: Corrections
-) -> Totals:
+def totals(workload: Workload, gpu: GpuSpec, points: OperatingPoint) -> Totals:
     """`workload` at each of `points`."""
 
     def one(point: OperatingPoint) -> tuple[Array, Array, Array, Array]:
-        found = estimate_once(workload, gpu, point, corrections)
+        found = estimate_once(workload, gpu, point)
         kept = jnp.all(found.phases.feasible)
         return found.time, found.energy, found.sm_clock, kept
 
     tensor, fma = jnp.zeros(workload.num_rows), jnp.zeros(workload.num_rows)
-    asked = demands(workload, gpu, corrections)
+    asked = demands(workload, gpu, gpu.corrections)
     for group, demand in zip(workload.groups, asked, strict=True):
         used = jnp.where(demand.tensor > 0, demand.tensor_peak, 0.0).max(axis=1)
         tensor = tensor.at[group.row].max(used)
@@ -71,16 +68,3 @@ def sweep_settings(card: GpuCard, setting: Setting, num: int) -> list[Setting]:
         *(setting._replace(sm_clock=float(clock)) for clock in picked),
         *(setting._replace(power_limit=float(limit)) for limit in limits),
     ]
-
-
-def operating_points(settings: list[Setting], mem_locked: bool) -> OperatingPoint:
-    """`settings` as one record; `mem_locked`: the memory clock was given."""
-    nan = float("nan")
-    warm = [nan if s.temperature is None else s.temperature for s in settings]
-    return OperatingPoint(
-        np.array([s.sm_clock for s in settings]),
-        np.array([s.mem_clock for s in settings]),
-        np.array([s.power_limit for s in settings]),
-        np.array(warm),
-        np.full(len(settings), float(mem_locked)),
-    )

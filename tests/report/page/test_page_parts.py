@@ -1,9 +1,9 @@
 """Parts of the page by themselves: axes, escaping, roofs, one listing with traps."""
 
 import pytest
+from diffenergy.cli.reporting import command_line, content
 
 from diffenergy.cli.flags import Flags
-from diffenergy.cli.reporting import command_line, content
 from diffenergy.report._page.build import page_html
 from diffenergy.report._page.charts.axes import Panel, linear, logarithmic
 from diffenergy.report._page.markup import embedded, number, si, tag

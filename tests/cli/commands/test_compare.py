@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from .conftest import GPT2
+from ..conftest import GPT2
 
 FLAGS = " ".join(GPT2[1:])
 

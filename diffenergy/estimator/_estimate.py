@@ -13,25 +13,25 @@ from jax import Array, lax
 from jax.core import Tracer
 from jaxtyping import Bool, Float, Int
 
-from . import smooth
-from .compiling import compiler_options
-from .corrections import Corrections
-from .hardware._spec import GpuSpec, OperatingPoint, default_point, relative_voltage
-from .kernels import classes
-from .kernels._shared import clblast as _clblast
-from .kernels._shared import simt, stream
-from .physics._demand import UNITS, Demand
-from .physics._governor import capped_clock, secant_clock
-from .physics._instrument import Run
-from .physics._power import (
+from .. import smooth
+from ..compiling import compiler_options
+from ..corrections import Corrections
+from ..hardware._spec import GpuSpec, OperatingPoint, default_point, relative_voltage
+from ..kernels import classes
+from ..kernels._shared import clblast as _clblast
+from ..kernels._shared import simt, stream
+from ..physics._demand import UNITS, Demand
+from ..physics._governor import capped_clock, secant_clock
+from ..physics._instrument import Run
+from ..physics._power import (
     LAUNCH_COMPONENTS,
     launch_energy,
     static_power,
     with_corrections,
 )
-from .physics._timeline import sm_side_cycles, timing
-from .records import Record
-from .workload._workload import Workload
+from ..physics._timeline import sm_side_cycles, timing
+from ..records import Record
+from ..workload._workload import Workload
 
 LIMITS: Final = (*UNITS, "latency", "launch")
 """What can limit a launch: a unit, latency (too little work in flight, waves, critical

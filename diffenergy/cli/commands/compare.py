@@ -1,78 +1,58 @@
 """`diffenergy compare`: two estimates side by side."""
 
-import itertools
 import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-import typer
-
-from . import output
-from .estimation import Result, Task, prepare
-from .quoted import estimate_flags
+from ...estimator import EstimateResult, Task
+from ...report import comparison, comparison_parts
+from ...results import Infeasible
+from ..asking import task_of
+from ..flags.compare import Flags
+from ..quoted import estimate_flags
+from ..run import Outcome
 
 _NEEDED: Final = ("time_s", "energy_j", "avg_power_w")
 _TITLE: Final = ("model", "gpu", "phase", "batch", "input_len", "output_len", "dtype")
 
 
-def add_to(app: typer.Typer):
-    """Adds the command."""
-    app.command("compare")(_compare)
-
-
-def _compare(
-    a: Annotated[
-        str,
-        typer.Argument(
-            help="JSON file of `estimate --json`, or one quoted set of its flags."
-        ),
-    ],
-    b: Annotated[str, typer.Argument(help="The same; ratios are B / A.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone.")] = False,
-    out: Annotated[
-        str | None, typer.Option("--out", metavar="FILE", help="Also write .json.")
-    ] = None,
-):
-    """Time, energy and power of two estimates and their ratios, B / A.
-
-    \b
-    Examples:
-      diffenergy compare "gpt2 --gpu l40s" "gpt2 --gpu h100-sxm --batch 2"
-      diffenergy compare before.json "gpt2 --gpu a10 --dtype fp16" --json
-    """
-    writers = {".json": lambda: output.json_text(both)}
-    output.writer(out, writers)
-    sides = [_named(word, _prepare, text) for word, text in (("A", a), ("B", b))]
-    from ..report._tables.comparison import comparison, comparison_parts
-
-    found = [
-        _named(word, side.run) if isinstance(side, Task) else side
-        for word, side in zip("AB", sides, strict=True)
+def run(flags: Flags) -> Outcome:
+    """Evaluates or reads both sides."""
+    texts = {"A": flags.a, "B": flags.b}
+    read = {word: _named(word, _prepare, text) for word, text in texts.items()}
+    found = {
+        word: _named(word, side.run) if isinstance(side, Task) else side
+        for word, side in read.items()
+    }
+    both = comparison(
+        *(x.summary if isinstance(x, EstimateResult) else x for x in found.values())
+    )
+    notes = [
+        f"{word}: {note}"
+        for word, side in found.items()
+        if isinstance(side, EstimateResult)
+        for note in side.notes
     ]
-    both = comparison(*(x.summary if isinstance(x, Result) else x for x in found))
-    read = [side.flags.inputs for side in sides if isinstance(side, Task)]
-    output.save(out, writers, inputs=[a, b, *itertools.chain(*read)])
-    output.show(both, as_json, lambda: comparison_parts(both))
-    for word, side in zip("AB", found, strict=True):
-        if isinstance(side, Result):
-            output.notes(f"{word}: {note}" for note in side.notes)
+    return Outcome(content=both, parts=lambda: comparison_parts(both), notes=notes)
 
 
 def _named(word: str, step: Callable[..., Any], *args: Any) -> Any:
     """`step(*args)`; errors say which side they belong to."""
     try:
         return step(*args)
-    except (ValueError, output.Infeasible) as error:
-        raise type(error)(f"{word}: {error}") from None
+    except Infeasible as error:
+        raise Infeasible(f"{word}: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{word}: {error}") from None
 
 
 def _prepare(text: str) -> dict[str, Any] | Task:
     """The summary in a file, or the task that quoted flags describe."""
-    return (
-        _read(text) if _is_summary(text) else prepare(estimate_flags(text, "compare"))
-    )
+    if _is_summary(text):
+        return _read(text)
+    return task_of(estimate_flags(text, "compare"))
 
 
 def _is_summary(text: str) -> bool:

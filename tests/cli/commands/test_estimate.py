@@ -15,7 +15,7 @@ from diffenergy.workload._listing import listing_lines
 from diffenergy.workload._unlisted import complete
 from diffenergy.workload.models import load_model
 
-from .conftest import GPT2
+from ..conftest import GPT2
 
 KEYS = {
     "model", "gpu", "phase", "batch", "input_len", "output_len", "dtype", "kv_dtype",

@@ -5,7 +5,7 @@ import warnings
 from pathlib import Path
 
 
-def start(keep_compilations: bool = False):
+def start_jax(keep_compilations: bool = False):
     """Imports JAX and sets it up; the parser has done its work by then.
 
     `keep_compilations`: use JAX's own compilation cache (`programs` keeps whole

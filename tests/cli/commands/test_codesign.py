@@ -10,7 +10,7 @@ import pytest
 
 from diffenergy.cli import designing
 
-from .conftest import Outcome
+from ..conftest import Outcome
 
 Run = Callable[..., Outcome]
 KEYS = {

@@ -4,7 +4,7 @@ import math
 import re
 from typing import Final
 
-from ..units import MHz
+from ...units import MHz
 
 MOST: Final = 10**9
 """Largest batch or length; more is a slip of the keyboard."""
@@ -38,14 +38,12 @@ def positive(flag: str, text: str, unit: str = "") -> float:
     return value
 
 
-def whole(flag: str, text: str | None) -> int | None:
-    """Whole number of at least 1; None stays None.
+def whole(flag: str, text: str) -> int:
+    """Whole number of at least 1.
 
     >>> whole("--batch", "8")
     8
     """
-    if text is None:
-        return None
     stripped = text.strip()
     good = re.fullmatch(r"[0-9]{1,12}", stripped)
     if not good or not 1 <= int(stripped) <= MOST:
@@ -61,11 +59,11 @@ def positives(flag: str, text: str, unit: str) -> list[float]:
     return list(dict.fromkeys(values))
 
 
-def clocks(flag: str, text: str) -> list[float]:
+def clocks(flag: str, text: str) -> tuple[float, ...]:
     """Comma-separated clocks in MHz -> Hz.
 
     >>> clocks("--sm-clock", "900,1410")
-    [900000000.0, 1410000000.0]
+    (900000000.0, 1410000000.0)
     """
     values = positives(flag, text, "MHz")
     for value in values:
@@ -73,7 +71,45 @@ def clocks(flag: str, text: str) -> list[float]:
             slip, meant = ("GHz", value * 1e3) if value < 10 else ("Hz", value / 1e6)
             hint = f"; if that is {slip}, give {meant:g}" if 100 <= meant < 1e4 else ""
             raise ValueError(f"`{flag}` is '{value:g}'; it is read in MHz{hint}.")
-    return [value * MHz for value in values]
+    return tuple(value * MHz for value in values)
+
+
+def watts(flag: str, text: str) -> tuple[float, ...]:
+    """Comma-separated powers in W."""
+    return tuple(positives(flag, text, "W"))
+
+
+def celsius(flag: str, text: str) -> float:
+    """A temperature in C."""
+    return positive(flag, text, "C")
+
+
+def dtype(flag: str, text: str) -> str:
+    """A number format under its own name; what is unknown stays as it is."""
+    from ...dtypes import SYNONYMS
+
+    return SYNONYMS.get(text, text)
+
+
+def seed(flag: str, text: str) -> int:
+    """Whole number from 0 on."""
+    value = number(flag, text)
+    if value != int(value) or not 0 <= value <= MOST:
+        raise ValueError(
+            f"`{flag}` is '{text}'; allowed is a whole number from 0 to {MOST:,}."
+        )
+    return int(value)
+
+
+def assignments(flag: str, texts: list[str]) -> dict[str, float]:
+    """`FIELD=VALUE`, each field once."""
+    found: dict[str, float] = {}
+    for text in texts:
+        field, value = assignment(flag, text)
+        if field in found:
+            raise ValueError(f"`{flag} {field}` is given twice; give it once.")
+        found[field] = value
+    return found
 
 
 def assignment(flag: str, text: str) -> tuple[str, float]:

@@ -2,18 +2,19 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import jax
 import numpy as np
 
 from .. import metrics
 from ..corrections import Trust
-from ..estimator import LIMITS, Estimate
 from ..physics._demand import UNITS
 from ..physics._power import COMPONENTS
 from ..units import MHz
-from ..workload._listing import Listing
+from ..workload import Listing
+from ._estimate import LIMITS, Estimate
+from ._settings import Setting
 
 _LOWERED: Final = 1 - 1e-6
 """Clock after the governor / clock asked for, below which the power limit acted."""
@@ -21,15 +22,6 @@ _LOWERED: Final = 1 - 1e-6
 _NO_LAUNCH: Final[Mapping[str, Any]] = dict.fromkeys(
     ("time_s", "energy_j", "utilization", "limited_by")
 )
-
-
-class Setting(NamedTuple):
-    """Clocks (Hz) and power limit (W) asked for; temperature (C) or None."""
-
-    sm_clock: float
-    mem_clock: float
-    power_limit: float
-    temperature: float | None = None
 
 
 def single(

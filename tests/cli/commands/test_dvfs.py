@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Outcome
+from ..conftest import Outcome
 
 Run = Callable[..., Outcome]
 KEYS = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Outcome
+from ..conftest import Outcome
 
 Run = Callable[..., Outcome]
 KEYS = (

@@ -1,0 +1,63 @@
+"""`diffenergy estimate`: time, power and energy of a model or a kernel listing."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...estimator import EstimateResult, Task
+from ...report import trace_text
+from ...workload import listing_lines
+from ..asking import task_of
+from ..flags.estimate import Flags
+from ..run import Outcome
+
+
+def run(flags: Flags) -> Outcome:
+    """Evaluates what the flags ask for."""
+    task = task_of(flags, detail=flags.detail)
+    if flags.trace is not None and len(task.settings) > 1:
+        raise ValueError("`trace` is given with several settings; give one of each.")
+    result = task.run()
+    traced = {} if flags.trace is None else {flags.trace: lambda: _trace(task, result)}
+    return Outcome(
+        content=result.summary,
+        parts=result.parts,
+        texts={
+            ".jsonl": lambda: listing_lines(result.listings),
+            ".csv": lambda: _csv(result.kernels or result.summary["points"]),
+        },
+        beside=traced,
+        figure=result.figure,
+        notes=result.notes,
+    )
+
+
+def _trace(task: Task, result: EstimateResult) -> str:
+    """A timeline of the launches."""
+    values, summary = task.card.values, result.summary
+    share = summary["mem_clock_mhz"] * 1e6 / values["mem_clock"]
+    return trace_text(
+        summary, result.kernels or [], result.listings, values["dram_bandwidth"] * share
+    )
+
+
+def _csv(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Entries as CSV: nested figures become columns `key_unit`, None an empty cell."""
+    flat = [_flat(entry) for entry in entries]
+    columns = list(dict.fromkeys(key for row in flat for key in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def _flat(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in entry.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}_")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

@@ -1,0 +1,44 @@
+"""Flags of `diffenergy report`."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from .. import completing
+from ..parsing import shared
+from ..parsing.field import group, option, out, typed
+from ..parsing.shared import PointFlags, RequestFlags
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flags:
+    """A page about MODEL on one GPU: one HTML file that needs no network.
+
+    Totals with intervals, energy by unit and kernel class, the roofline, one pass over
+    time, curves over clocks and power limits, every kernel, and where each number comes
+    from. Clocks, limits and --set hold for --gpu; --versus runs at its defaults.
+
+    \b
+    Examples:
+      diffenergy report llama-3.1-8b --gpu h100-sxm --batch 8 --out llama.html
+      diffenergy report gpt2 --gpu a100-sxm-80gb --versus l40s --out gpt2.html
+    """
+
+    model: str = shared.model()
+    gpu: str | None = shared.gpu()
+    versus: str | None = option(
+        "NAME",
+        "A second GPU or .toml file beside the first.",
+        completed=completing.gpus,
+    )
+    workload: str | None = shared.picked()
+    request: RequestFlags = group(RequestFlags)
+    point: PointFlags = group(PointFlags)
+    typed: Mapping[str, Any] = typed()
+    out: str | None = out("The page, .html (needed).", ".html")
+
+    @property
+    def inputs(self) -> list[str]:
+        """Files that this run reads."""
+        files = (self.gpu, self.versus, self.point.corrections)
+        return shared.inputs(self.model, *files)

@@ -1,0 +1,1 @@
+"""Flags as fields of dataclasses: how they are declared, typed and read."""

@@ -1,0 +1,202 @@
+"""A flag is one field of a dataclass: how it is typed, read and told in the help.
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Flags:
+        '''Help of the command.'''
+
+        batch: int | None = option("N", "Sequences [1].", read.whole)
+        point: PointFlags = group(PointFlags)
+
+`parameters` gives the flags to the parser, groups flat where they stand; `read_flags`
+makes the dataclass of what was typed. A flag that was not given stays None.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+Read = Callable[[str, Any], Any]
+"""`(flag, text) -> value`, in SI; `ValueError` names the flag."""
+
+_FLAG: Final = "flag"
+_GROUP: Final = "group"
+_TYPED: Final = "typed"
+
+
+class _Flag(NamedTuple):
+    """`words`: what the parser says of it; `typed`: what it hands over; `name`: where
+    it is not that of the field; `endings`: of a file to write."""
+
+    words: Mapping[str, Any]
+    typed: Any
+    read: Read | None = None
+    name: str | None = None
+    endings: tuple[str, ...] = ()
+    is_argument: bool = False
+
+
+def option(
+    metavar: str,
+    text: str,
+    read: Read | None = None,
+    *,
+    default: Any = None,
+    completed: Callable[[str], list[str]] | None = None,
+    endings: tuple[str, ...] = (),
+    name: str | None = None,
+) -> Any:
+    """A flag with a value. `default`: as typed; `completed(start)`: what the shell
+    offers."""
+    words = {"metavar": metavar, "help": text, "autocompletion": completed}
+    typed = str if default is not None else str | None
+    return _field(default, _Flag(words, typed, read, name, endings))
+
+
+def number(text: str, default: int, least: int) -> Any:
+    """A flag with a whole number that the parser itself reads."""
+    return _field(default, _Flag({"min": least, "help": text}, int))
+
+
+def repeated(
+    metavar: str, text: str, read: Read | None = None, *, name: str | None = None
+) -> Any:
+    """A flag that may be given several times: a tuple, empty where it was not."""
+    words = {"metavar": metavar, "help": text}
+    return _field((), _Flag(words, list[str] | None, read or _as_tuple, name))
+
+
+def switch(text: str, *, name: str | None = None) -> Any:
+    """A flag without a value."""
+    return _field(False, _Flag({"help": text}, bool, name=name))
+
+
+def argument(
+    text: str,
+    *,
+    metavar: str | None = None,
+    needed: bool = True,
+    many: bool = False,
+    completed: Callable[[str], list[str]] | None = None,
+) -> Any:
+    """A word without a flag; None where it is not `needed` and not given."""
+    words = {"metavar": metavar, "help": text, "autocompletion": completed}
+    typed = list[str] if many else str if needed else str | None
+    flag = _Flag(words, typed, _as_tuple if many else None, is_argument=True)
+    default = dataclasses.MISSING if needed else None
+    return dataclasses.field(default=default, metadata={_FLAG: flag})
+
+
+def group(kind: type) -> Any:
+    """Flags of another dataclass, told at this place."""
+    return dataclasses.field(metadata={_GROUP: kind})
+
+
+def typed() -> Any:
+    """No flag: all flags as they were typed, by field."""
+    return dataclasses.field(metadata={_TYPED: True})
+
+
+def as_json() -> Any:
+    """`--json`."""
+    return switch("Print JSON alone.", name="--json")
+
+
+def out(text: str, *endings: str) -> Any:
+    """`--out`: a file whose ending decides what is written."""
+    return option("FILE", text, endings=endings)
+
+
+def plot(text: str = "Also draw the result, .png or .svg.") -> Any:
+    """`--plot`: a picture."""
+    return option("FILE", text, endings=(".png", ".svg"))
+
+
+def parameters(kind: type) -> Iterator[inspect.Parameter]:
+    """The flags of a dataclass as the parser takes them, in the order of the help."""
+    for field in dataclasses.fields(kind):
+        if _GROUP in field.metadata:
+            yield from parameters(field.metadata[_GROUP])
+            continue
+        if _TYPED in field.metadata:
+            continue
+        flag: _Flag = field.metadata[_FLAG]
+        needed = field.default is dataclasses.MISSING
+        default = inspect.Parameter.empty if needed else field.default
+        default = None if default == () else default
+        info = (
+            typer.Argument(**flag.words)
+            if flag.is_argument
+            else typer.Option(flag_name(field), **flag.words)
+        )
+        annotation = Annotated[flag.typed, info]
+        yield inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=default,
+            annotation=annotation,
+        )  # fmt: skip
+
+
+def read_flags(kind: type, given: Mapping[str, Any]) -> Any:
+    """The dataclass of what the parser handed over, every value read."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        if _GROUP in field.metadata:
+            values[field.name] = read_flags(field.metadata[_GROUP], given)
+            continue
+        if _TYPED in field.metadata:
+            values[field.name] = dict(given)
+            continue
+        flag: _Flag = field.metadata[_FLAG]
+        text = given[field.name]
+        if text is None and field.default == ():
+            values[field.name] = ()
+        elif text is None or flag.read is None:
+            values[field.name] = text
+        else:
+            values[field.name] = flag.read(flag_name(field), text)
+    return kind(**values)
+
+
+def flag_name(field: Any) -> str:
+    """`--input-len` of the field `input_len`, unless it has a name of its own."""
+    return field.metadata[_FLAG].name or "--" + field.name.replace("_", "-")
+
+
+def flag_names(kind: type) -> dict[str, str]:
+    """Flags by the names of their fields, those of groups too; no arguments."""
+    found: dict[str, str] = {}
+    for field in dataclasses.fields(kind):
+        if _GROUP in field.metadata:
+            found |= flag_names(field.metadata[_GROUP])
+        elif _FLAG in field.metadata and not field.metadata[_FLAG].is_argument:
+            found[field.name] = flag_name(field)
+    return found
+
+
+def file_endings(kind: type) -> dict[str, tuple[str, ...]]:
+    """Endings of the files that flags name, by field."""
+    return {
+        field.name: field.metadata[_FLAG].endings
+        for field in dataclasses.fields(kind)
+        if _FLAG in field.metadata and field.metadata[_FLAG].endings
+    }
+
+
+def given_names(flags: Any) -> Iterator[str]:
+    """Fields, those of groups too, that are not what they are when left out."""
+    for field in dataclasses.fields(flags):
+        value = getattr(flags, field.name)
+        if _GROUP in field.metadata:
+            yield from given_names(value)
+        elif _FLAG in field.metadata and value not in (field.default, None):
+            yield field.name
+
+
+def _field(default: Any, flag: _Flag) -> Any:
+    return dataclasses.field(default=default, metadata={_FLAG: flag})
+
+
+def _as_tuple(flag: str, words: list[str]) -> tuple[str, ...]:
+    return tuple(words)

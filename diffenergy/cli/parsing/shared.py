@@ -1,0 +1,96 @@
+"""Groups of flags that several commands have."""
+
+import dataclasses
+from pathlib import Path
+
+from .. import completing
+from . import read
+from .field import argument, option, repeated, switch
+
+MODEL = (
+    "Bundled name, Hugging Face config.json or its folder, or a .jsonl kernel listing"
+)
+
+
+def model(more: str = ".", needed: bool = True):
+    """The word MODEL."""
+    return argument(MODEL + more, needed=needed, completed=completing.models)
+
+
+def gpu(text: str = "GPU name or .toml file [h100-sxm]."):
+    """`--gpu`."""
+    return option("NAME", text, completed=completing.gpus)
+
+
+def picked():
+    """`--workload` of one listing."""
+    return option("NAME", "One workload of a listing file.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RequestFlags:
+    """What a model is asked to do; None where a flag was not given."""
+
+    batch: int | None = option(
+        "N", "Sequences or images [1]; in training of a micro-batch.", read.whole
+    )
+    input_len: int | None = option("N", "Tokens in, per sequence [512].", read.whole)
+    output_len: int | None = option("N", "Tokens out, per sequence [128].", read.whole)
+    phase: str | None = option(
+        "PHASE",
+        "prefill, decode (one step at KV length --input-len), generate, forward or "
+        "train (one optimizer step: forward, backward, AdamW) [generate; encoders "
+        "and vision: forward].",
+    )
+    dtype: str | None = option(
+        "TYPE", "fp32, tf32, bf16, fp16, fp8 or fp8_block [bf16].", read.dtype
+    )
+    kv_dtype: str | None = option(
+        "TYPE", "Type of the KV cache [as --dtype].", read.dtype
+    )
+    attention: str | None = option("KIND", "flash or eager [flash].")
+    stack: str | None = option(
+        "KIND",
+        "serving (fused kernels; in training as in llm.c or Megatron-LM) or "
+        "eager (Hugging Face modules; implies --attention eager) [serving].",
+    )
+    dispatch: str | None = option("KIND", "eager or graph [graph in serving decode].")
+    accumulation: int | None = option(
+        "N", "Micro-batches of an optimizer step [1]; train only.", read.whole
+    )
+    checkpointing: bool = switch(
+        "Run each layer again before its backward pass; train only."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PointFlags:
+    """Where it runs: clocks in Hz, limits in W, C; and the constants that serve it."""
+
+    sm_clock: tuple[float, ...] | None = option(
+        "MHZ[,MHZ...]", "SM clock, or a list [the highest].", read.clocks
+    )
+    mem_clock: tuple[float, ...] | None = option(
+        "MHZ[,MHZ...]", "Memory clock, or a list.", read.clocks
+    )
+    power_limit: tuple[float, ...] | None = option(
+        "W[,W...]", "Power limit, or a list [TDP].", read.watts
+    )
+    temperature: float | None = option(
+        "C", "Temperature [follows from the power].", read.celsius
+    )
+    changes: dict[str, float] = repeated(
+        "FIELD=VALUE",
+        "Change a field of the GPU, in SI; repeatable.",
+        read.assignments,
+        name="--set",
+    )
+    corrections: str | None = option(
+        "FILE|none", "Fitted constants [the shipped ones]."
+    )
+
+
+def inputs(model: str | None, *files: str | None) -> list[str]:
+    """Files that a run on `model` reads, as far as the names are files."""
+    named = [name for name in (model, *files) if name]
+    return [*named, str(Path(model) / "config.json")] if model else named

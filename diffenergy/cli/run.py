@@ -1,0 +1,139 @@
+"""The one way of every command: flags are read, files checked, work done, told.
+
+`flags/NAME.py` declares what may be typed; `commands/NAME.py` has `run(flags)`, which
+gives an `Outcome`. Everything else is here: which files can be written is found out
+before any work, and a file is written whole or not at all, never over an input.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ..results import Infeasible
+from . import INTERRUPTED, output
+from .parsing.field import file_endings, flag_names, parameters, read_flags
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a command found.
+
+    `content`: the JSON. `parts`: what people read. `texts`: of `--out`, by ending;
+    `.json` is the content unless it stands here. `beside`: texts of more files, by
+    path. `figure`: of `--plot`. `said`: a text to print as it is instead.
+    `interrupted`: says what was kept when Ctrl-C ended the work.
+    """
+
+    content: Any = None
+    parts: "Callable[[], Iterable[RenderableType]]" = tuple
+    texts: Mapping[str, Callable[[], str]] = dataclasses.field(default_factory=dict)
+    beside: Mapping[str, Callable[[], str]] = dataclasses.field(default_factory=dict)
+    figure: Callable[[], Any] | None = None
+    notes: Sequence[str] = ()
+    said: str = ""
+    interrupted: str = ""
+
+
+def command(name: str) -> Callable[..., None]:
+    """The function behind `diffenergy NAME`, with its flags as signature."""
+    kind = importlib.import_module(f"diffenergy.cli.flags.{name}").Flags
+
+    def entry(**given: Any):
+        try:
+            _run(name, read_flags(kind, given))
+        except (ValueError, Infeasible) as error:
+            said = _as_flags(str(error), kind)
+            if said == str(error):
+                raise
+            kind_of = Infeasible if isinstance(error, Infeasible) else ValueError
+            raise kind_of(said) from error
+
+    entry.__doc__ = kind.__doc__
+    signature = inspect.Signature(list(parameters(kind)))
+    entry.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+    entry.__annotations__ = {
+        x.name: x.annotation for x in signature.parameters.values()
+    }
+    return entry
+
+
+def _run(name: str, flags: Any):
+    """Checks the files, does the work, and tells what came of it."""
+    inputs = list(getattr(flags, "inputs", ()))
+    _check_files(flags, inputs)
+    outcome = importlib.import_module(f"diffenergy.cli.commands.{name}").run(flags)
+    if outcome is None:
+        return
+    _write(flags, outcome, inputs)
+    if outcome.said:
+        print(outcome.said)
+    elif outcome.content is not None:
+        output.show(outcome.content, getattr(flags, "as_json", False), outcome.parts)
+    output.notes(outcome.notes)
+    if outcome.interrupted:
+        print(f"diffenergy: {outcome.interrupted}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+
+
+def _check_files(flags: Any, inputs: Sequence[str]):
+    """Finds what cannot be written before time is spent."""
+    from ..files import check_target
+
+    names: dict[str, str] = {}
+    flag = flag_names(type(flags))
+    for field, endings in file_endings(type(flags)).items():
+        path = getattr(flags, field)
+        if path is None:
+            continue
+        allowed = getattr(flags, f"{field}_endings", endings)
+        output.check_ending(path, allowed, flag[field])
+        if field == "plot":
+            from ..report._charts.style import need_matplotlib
+
+            need_matplotlib()
+        for other, taken in names.items():
+            if Path(taken).resolve() == Path(path).resolve():
+                raise ValueError(
+                    f"`{flag[other]}` and `{flag[field]}` are both '{path}'; give each "
+                    "a file of its own."
+                )
+        names[field] = path
+        check_target(path, inputs)
+    for path in getattr(flags, "beside", ()):
+        check_target(path, inputs)
+
+
+def _write(flags: Any, outcome: Outcome, inputs: Sequence[str]):
+    """Writes every file; those beside `--out` first."""
+    from ..files import write_text_atomic
+
+    for path, text in outcome.beside.items():
+        write_text_atomic(path, text(), inputs=inputs)
+    out, plot = getattr(flags, "out", None), getattr(flags, "plot", None)
+    if out is not None:
+        texts = {".json": lambda: output.json_text(outcome.content), **outcome.texts}
+        text = texts[next(end for end in texts if out.lower().endswith(end))]
+        write_text_atomic(out, text(), inputs=inputs)
+    if plot is not None and outcome.figure is not None:
+        from ..report import save_figure
+
+        save_figure(plot, outcome.figure, inputs)
+
+
+def _as_flags(text: str, kind: type) -> str:
+    """Rooms call an argument by its name; who typed a flag reads the flag."""
+    names = flag_names(kind)
+    begun = re.match(r"`(\w+)`", text)
+    if begun is None or begun[1] not in names:
+        return text
+    return f"`{names[begun[1]]}`{text[begun.end() :]}"

@@ -1,0 +1,135 @@
+"""The public `estimate`: of records, pure; of names, as the command answers."""
+
+import os
+from collections.abc import Sequence
+from typing import Any, overload
+
+import jax.numpy as jnp
+
+from ..corrections import Corrections
+from ..hardware import GpuCard, GpuSpec, OperatingPoint, load_gpu
+from ..workload import Workload
+from . import _estimate
+from ._estimate import Estimate
+from ._requests import prepare
+from ._result import EstimateResult
+
+
+@overload
+def estimate(
+    workload: Workload,
+    gpu: GpuSpec | GpuCard | str = ...,
+    point: OperatingPoint | None = ...,
+    corrections: Corrections | None = ...,
+) -> Estimate: ...
+
+
+@overload
+def estimate(
+    workload: str | os.PathLike[str],
+    gpu: GpuCard | str = ...,
+    *,
+    corrections: str | None = ...,
+    **request: Any,
+) -> EstimateResult: ...
+
+
+def estimate(
+    workload: Any,
+    gpu: Any = "h100-sxm",
+    point: Any = None,
+    corrections: Any = None,
+    **request: Any,
+) -> Estimate | EstimateResult:
+    """Time, power and energy of a workload on a GPU.
+
+    Of a `Workload` the numbers alone, an `Estimate`: pure, jitted once per workload
+    structure, differentiable in every number; `jax.vmap` over points, GPUs or
+    corrections. Of a name the answer of `diffenergy estimate`, an `EstimateResult`,
+    with interval, phases and units. Both are of the steady state with random operands,
+    of the GPU board alone.
+
+    Args:
+        workload: a `Workload`, or the name of a bundled model, a Hugging Face
+            `config.json` (or its folder), or a `.jsonl` kernel listing.
+        gpu: a `GpuSpec` (`load_gpu`), a name, or the path of a `.toml` file
+            [h100-sxm].
+        point: clocks (Hz), power cap (W), temperature (C) of a `Workload`; leaves may
+            have one row a phase [highest clocks, default power limit].
+        corrections: fitted constants: a `Corrections` record, by name a file or "none"
+            [those of the GPU].
+        **request: of a name, the flags of the command: `batch` [1], `input_len` [512]
+            and `output_len` [128] in tokens, `phase` ("prefill", "decode", "generate",
+            "forward", "train"), `dtype` [bf16], `kv_dtype`, `attention`, `stack`,
+            `dispatch`, `accumulation`, `checkpointing`; `sm_clock` and `mem_clock` in
+            Hz and `power_limit` in W, each a number or several (every combination is a
+            point); `temperature` in C; `changes`, fields of the GPU in SI; `workload`,
+            one of several in a listing.
+
+    Raises:
+        ValueError: for what cannot be read or is out of range, in one sentence.
+        Infeasible: no power limit asked for can be kept.
+        TypeError: for arguments of another kind, in one sentence.
+
+    Example:
+
+        >>> from diffenergy import estimate, load_gpu, load_model
+        >>> prefill = load_model("gpt2").workload(input_len=128, phase="prefill")
+        >>> float(estimate(prefill, load_gpu("a100-sxm-80gb")).energy) > 0
+        True
+        >>> estimate("gpt2", "a100-sxm-80gb", batch=8).summary["phase"]
+        'generate'
+    """
+    if isinstance(workload, Workload):
+        if request:
+            raise TypeError(
+                f"`{next(iter(request))}` is given beside a Workload, which is "
+                "settled; give it to `Model.workload`, clocks and limits as `point`."
+            )
+        _check("corrections", corrections, Corrections | None)
+        _check("point", point, OperatingPoint | None)
+        return _estimate.estimate(workload, _spec(gpu), point, corrections)
+    _check("workload", workload, str | os.PathLike)
+    _check("gpu", gpu, str | GpuCard)
+    _check("corrections", corrections, str | None)
+    if point is not None:
+        raise TypeError(
+            "`point` is given beside a name; give `sm_clock`, `mem_clock`, "
+            "`power_limit` and `temperature`."
+        )
+    several = {
+        name: _several(name, request.pop(name, None))
+        for name in ("sm_clock", "mem_clock", "power_limit")
+    }
+    return prepare(
+        os.fspath(workload), gpu, corrections=corrections, **several, **request
+    ).run()
+
+
+def _spec(gpu: Any) -> GpuSpec:
+    """The numbers of a GPU, by whatever it is given."""
+    _check("gpu", gpu, GpuSpec | GpuCard | str)
+    if isinstance(gpu, GpuSpec):
+        return gpu
+    return gpu.spec if isinstance(gpu, GpuCard) else load_gpu(gpu)
+
+
+def _several(name: str, value: Any) -> tuple[float, ...] | None:
+    """One number or several as a tuple."""
+    if value is None:
+        return None
+    values = value if isinstance(value, Sequence) else jnp.atleast_1d(value).tolist()
+    for x in values:
+        _check(name, x, int | float)
+    return tuple(dict.fromkeys(float(x) for x in values))
+
+
+def _check(name: str, value: Any, kinds: Any):
+    """Raises `TypeError` with one sentence unless `value` is of these kinds."""
+    if not isinstance(value, kinds):
+        words = (
+            str(kinds).replace("diffenergy.", "")
+            if not isinstance(kinds, type)
+            else kinds.__name__
+        )
+        raise TypeError(f"`{name}` is a {type(value).__name__}; allowed is {words}.")

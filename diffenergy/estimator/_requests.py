@@ -1,0 +1,326 @@
+"""From what is asked of an estimate by name to its result."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import jax
+
+from ..corrections import CorrectionsFile, Trust, prior_file, read_corrections
+from ..hardware import GpuCard, GpuSpec, read_gpu, with_fields
+from ..results import Infeasible
+from ..units import GiB
+from ..workload import Listing
+from ..workload._assemble import assemble
+from ..workload._listing import read_listings, select_listing
+from ..workload._unlisted import complete
+from ..workload._workload import pad_size
+from ..workload.models import load_model
+from ..workload.models._shared.base import values_dtype
+from ..workload.models._shared.encoder import Encoder
+from ..workload.models._training.step import state_bytes
+from . import _programs, _summary
+from ._estimate import Estimate, compiler_options, estimate_once, from_leaves
+from ._jax_setup import cache_folder
+from ._result import EstimateResult
+from ._settings import Setting, operating_points, settings, unusual
+
+DEFAULT_GPU: Final = "h100-sxm"
+_REQUEST: Final = (
+    "phase",
+    "batch",
+    "input_len",
+    "output_len",
+    "dtype",
+    "kv_dtype",
+    "attention",
+    "stack",
+    "dispatch",
+)
+"""What was asked for, in every summary."""
+
+_TRAINING: Final = ("accumulation", "checkpointing")
+"""The same of a training step alone."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    """A workload with what the summary says about it and what was assumed. `memory`:
+    bytes that it keeps in the GPU's memory by what they are for, as far as known."""
+
+    listings: list[Listing]
+    about: dict[str, Any]
+    assumed: dict[str, Any]
+    notes: list[str]
+    memory: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A checked request, ready to run."""
+
+    card: GpuCard
+    corrections: CorrectionsFile
+    settings: list[Setting]
+    listings: list[Listing]
+    about: dict[str, Any]
+    trust: Trust
+    notes: list[str]
+    memory: float
+    """Bytes that the workload keeps in the GPU's memory; 0 where that is not known."""
+    detail: bool = False
+
+    @property
+    def gpu(self) -> GpuSpec:
+        """The GPU's numbers with the constants asked for."""
+        return self.card.served(self.corrections)
+
+    def run(self) -> EstimateResult:
+        """Runs the model. Raises `Infeasible` if no power limit can be kept."""
+        estimates = _estimates(assemble(self.listings), self.gpu, self.settings)
+        said = (self.about, self.listings, estimates)
+        if len(self.settings) > 1:
+            found = _summary.sweep(*said, self.settings, self.trust)
+            if found["best_energy"] is None:
+                least = min(point["least_power_w"] for point in found["points"])
+                raise Infeasible(_too_low(least, self.card))
+            return EstimateResult(found, self.listings, None, self.notes)
+        least = _summary.least_power(estimates)
+        if least is not None:
+            raise Infeasible(_too_low(least, self.card))
+        found = _summary.single(*said, self.settings[0], self.trust)
+        kernels = _summary.kernel_entries(self.listings, estimates)
+        if self.detail:
+            found["kernels"] = kernels
+        return EstimateResult(found, self.listings, kernels, self.notes, self.detail)
+
+
+def prepare(
+    model: str,
+    gpu: str | GpuCard | None = None,
+    *,
+    workload: str | None = None,
+    sm_clock: Sequence[float] | None = None,
+    mem_clock: Sequence[float] | None = None,
+    power_limit: Sequence[float] | None = None,
+    temperature: float | None = None,
+    changes: Mapping[str, float] | None = None,
+    corrections: str | None = None,
+    detail: bool = False,
+    **request: Any,
+) -> Task:
+    """Checks a request and reads its files.
+
+    `model`: bundled name, config or listing; `gpu`: name or file [h100-sxm];
+    `workload`: one of several in a listing; clocks in Hz, limits in W, temperature in
+    C: every combination is a point; `changes`: fields of the GPU, SI; `corrections`:
+    file, "none", or the shipped ones; `detail`: kernels stand in the summary;
+    `request`: batch, input_len, output_len, phase, dtype, kv_dtype, attention, stack,
+    dispatch, accumulation, checkpointing, None where not asked for.
+
+    Raises `ValueError` in one sentence for what cannot be.
+    """
+    given = _given(request)
+    changes = changes or {}
+    read = gpu if isinstance(gpu, GpuCard) else read_gpu(gpu or DEFAULT_GPU)
+    card, assumed = with_fields(read, changes), {} if gpu else {"gpu": read.name}
+    points, taken = settings(card, sm_clock, mem_clock, power_limit, temperature)
+    if detail and len(points) > 1:
+        raise ValueError("`detail` is given with several settings; give one of each.")
+    file = prior_file() if corrections == "none" else read_corrections(corrections)
+    if model.lower().endswith(".jsonl"):
+        work = _listed(model, workload, given)
+    else:
+        work = _modelled(model, workload, given, card)
+    # nobody measured a changed GPU, and no training step was fitted
+    train = work.about["phase"] in ("train", "backward", "optimizer")
+    new = train or bool(changes) or _is_changed(card)
+    about = {
+        "model": work.about["model"],
+        "gpu": card.name,
+        **{x: work.about[x] for x in (*_REQUEST, *_TRAINING) if x in work.about},
+        "assumed": assumed | work.assumed | taken,
+    }
+    listings = [complete(listing) for listing in work.listings]
+    notes = [*work.notes, *unusual(points, card)]
+    memory = float(sum(work.memory.values()))
+    trust = file.trust(card, new=new)
+    return Task(card, file, points, listings, about, trust, notes, memory, detail)
+
+
+def _given(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Every choice of a request, None where there is none."""
+    known = (*_REQUEST, *_TRAINING)
+    for name in request:
+        if name not in known:
+            raise ValueError(
+                f"`{name}` is no argument of an estimate; allowed are "
+                f"{', '.join(known)}."
+            )
+    given = dict.fromkeys(known) | dict(request)
+    return given | {"checkpointing": given["checkpointing"] or None}
+
+
+def _is_changed(card: GpuCard) -> bool:
+    """Whether a GPU with the corrections of a bundled one has other numbers: nobody
+    measured it."""
+    if card.corrections is None:
+        return False
+    return card.values != read_gpu(card.corrections).values
+
+
+def _too_low(least: float, card: GpuCard) -> str:
+    limit = math.ceil(least / card.values["cap_fraction"])
+    lowest = card.values["sm_clock_min"] / 1e6
+    return (
+        f"`power_limit` cannot be kept: at its lowest clock ({lowest:g} MHz) the GPU "
+        f"draws {least:.1f} W here; the least limit that can is {limit} W."
+    )
+
+
+def _estimates(workload: Any, gpu: GpuSpec, points: Sequence[Setting]) -> Estimate:
+    """Estimate on the host; several settings are one call, on a leading axis."""
+    options = compiler_options(once=True)
+    if len(points) == 1:
+        point = jax.tree.map(lambda x: x[0], operating_points(points))
+        arguments = (workload, gpu, point)
+        leaves = _programs.run(estimate_once, arguments, cache_folder(), options)
+        return jax.device_get(from_leaves(leaves))
+    more = pad_size(len(points)) - len(points)  # one compilation for many
+    many = operating_points([*points, *points[-1:] * more])
+    each = jax.vmap(lambda point: estimate_once(workload, gpu, point))
+    return jax.device_get(jax.jit(each, compiler_options=options)(many))
+
+
+# --- the workload
+
+
+def _listed(path: str, workload: str | None, given: dict[str, Any]) -> _Work:
+    """Work of a listing file."""
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` is given, but the listing '{path}' decides it; leave it out."
+            )
+    listings = select_listing(read_listings(path), workload)
+    first, last = listings[0], listings[-1]
+    pair, train = len(listings) == 2, len(listings) == 3
+    about = {
+        "model": first.model or first.name,
+        "phase": "generate" if pair else "train" if train else first.mode,
+        "batch": first.batch,
+        "input_len": first.seq_len,
+        "output_len": last.passes + 1 if pair else None,
+        "dtype": first.precision,
+        "kv_dtype": None,
+        "attention": None,
+        "stack": None,
+        "dispatch": _dispatch(listings),
+    }
+    if train:
+        about |= {"accumulation": first.passes, "checkpointing": None}
+    notes = [f"{x.name}: {note}" for x in listings for note in x.notes]
+    kernels = [kernel for listing in listings for kernel in listing.kernels]
+    if any(k["op"] == "activity" and not k["time_ref_us"] for k in kernels):
+        notes.append(
+            "an `activity` without `time_ref_us` is taken to last 1 s: only its power "
+            "means something."
+        )
+    return _Work(listings, about, {}, notes, {})
+
+
+def _modelled(
+    name: str, workload: str | None, given: dict[str, Any], card: GpuCard
+) -> _Work:
+    """Work of a model: bundled, or of a config file."""
+    if workload is not None:
+        raise ValueError(
+            f"`workload` is '{workload}', but '{name}' is a model; it picks one of "
+            "several workloads of a .jsonl listing."
+        )
+    model = load_model(name)
+    _check_phase(given)
+    request, _ = model.request(**given)
+    if given["output_len"] is not None and request.phase != "generate":
+        raise ValueError(
+            f"`output_len` is {given['output_len']}, but the phase {request.phase} "
+            "generates nothing; leave it out or take `--phase generate`."
+        )
+    if given["kv_dtype"] is not None and isinstance(model, Encoder):
+        raise ValueError(
+            f"`kv_dtype` is given, but {model.name} has no KV cache; leave it out."
+        )
+    listings = model.listings(**given)
+    train = request.phase == "train"
+    names = (*_REQUEST, *_TRAINING) if train else _REQUEST
+    about = {"model": model.name} | {name: getattr(request, name) for name in names}
+    about["dispatch"] = _dispatch(listings)
+    if isinstance(model, Encoder) or train:
+        about["kv_dtype"] = None
+    assumed = {
+        name: about[name]
+        for name in names
+        if given[name] is None and about[name] is not None
+    }
+    notes = _too_large(model, about, card)
+    return _Work(listings, about, assumed, notes, _memory(model, about))
+
+
+def _check_phase(given: dict[str, Any]):
+    """Flags that a training step lacks, or that only it has."""
+    train = given["phase"] == "train"
+    if train and given["kv_dtype"] is not None:
+        raise ValueError(
+            f"`kv_dtype` is {given['kv_dtype']}, but a training step has no KV "
+            "cache; leave it out."
+        )
+    if train and given["output_len"] is not None:
+        raise ValueError(
+            f"`output_len` is {given['output_len']}, but a training step generates "
+            "nothing; leave it out or take `--phase generate`."
+        )
+    for name in _TRAINING:
+        if given[name] is not None and not train:
+            raise ValueError(
+                f"`{name}` is given, but only a training step has it; leave it out "
+                "or take `--phase train`."
+            )
+
+
+def _dispatch(listings: Sequence[Listing]) -> str:
+    kinds = list(dict.fromkeys(listing.dispatch for listing in listings))
+    if len(kinds) == 1:
+        return kinds[0]
+    return ", ".join(f"{listing.mode} {listing.dispatch}" for listing in listings)
+
+
+def _memory(model: Any, about: dict[str, Any]) -> dict[str, float]:
+    """Bytes of weights and KV cache, or in training of what an optimizer keeps for the
+    weights."""
+    if about.get("phase") == "train":
+        state = state_bytes(model.parameters(), values_dtype(about["dtype"]))
+        return {"weights, gradients and AdamW's state": float(state)}
+    found = {"weights": float(model.weight_bytes(about["dtype"]))}
+    if about["kv_dtype"] is not None:
+        tokens = (about["input_len"] or 0) + (about["output_len"] or 0)
+        per_token = model.kv_bytes_per_token(about["kv_dtype"])
+        found["KV cache"] = float(per_token * tokens * about["batch"])
+    return found
+
+
+def _too_large(model: Any, about: dict[str, Any], card: GpuCard) -> list[str]:
+    """Warning if a workload does not fit the GPU's memory."""
+    memory = _memory(model, about)
+    capacity, need = card.values["dram_capacity"], sum(memory.values())
+    if need <= capacity:
+        return []
+    parts = " + ".join(f"{what} {size / GiB:.1f} GiB" for what, size in memory.items())
+    train = about.get("phase") == "train"
+    where = f"{card.name} in training" if train else card.name
+    total = f" = {need / GiB:.1f} GiB" if len(memory) > 1 else ""
+    above = " (activations come on top)" if train else ""
+    return [
+        f"{model.name} does not fit {where}: {parts}{total}{above}, memory "
+        f"{capacity / GiB:.1f} GiB; the figures are those of a GPU with enough."
+    ]

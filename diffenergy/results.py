@@ -1,0 +1,74 @@
+"""`Result`: what the answers of all rooms can do; `Infeasible`: why there is none.
+
+A room's answer is a frozen dataclass with its `summary`, the JSON that the command
+prints too, and the objects behind it. How it reads and looks is told once, by a module
+of `report` (`report._views`), which loads on first use.
+"""
+
+import importlib
+import json
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .files import write_text_atomic
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Infeasible(Exception):
+    """What was asked for cannot be had; the message names the limit and the least
+    value that works."""
+
+
+class Result:
+    """Base of answers. `view`: the module of `report._views` that tells of them, with
+    `line`, `parts` and, where there is something to draw, `figure`."""
+
+    view: ClassVar[str]
+    summary: Any
+    """JSON: dicts, lists, texts, numbers with their units in the keys, None."""
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The summary as JSON text; also written to `path`, if given, whole or not at
+        all. Raises `ValueError` if `path` cannot be written."""
+        text = json.dumps(self.summary, indent=1, allow_nan=False) + "\n"
+        if path is not None:
+            write_text_atomic(path, text)
+        return text
+
+    def plot(self, path: str | None = None) -> "Figure | None":
+        """Draws the answer: into the file `path` (.png or .svg), or as a figure.
+
+        Raises `ValueError` if matplotlib is not there (extra `plots`), the answer is
+        nothing to draw, or `path` cannot be written.
+        """
+        from .report import drawn, save_figure
+
+        if path is None:
+            return drawn(self.figure)
+        save_figure(path, self.figure)
+        return None
+
+    def figure(self) -> "Figure":
+        """The picture, in whatever style matplotlib is set to; see `plot`."""
+        draw = getattr(self._views(), "figure", None)
+        if draw is None:
+            raise ValueError(f"a {type(self).__name__} is nothing to draw.")
+        return draw(self)
+
+    def parts(self) -> Iterable[Any]:
+        """What the command prints: lines and tables of `rich`."""
+        return self._views().parts(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._views().line(self)}>"
+
+    def _repr_html_(self) -> str:
+        from .report import html
+
+        return html(self.parts())
+
+    def _views(self) -> Any:
+        return importlib.import_module(f"diffenergy.report._views.{self.view}")
