@@ -1,6 +1,9 @@
-"""Rooms import only from rooms above them; names and sizes of files."""
+"""Rooms import only from rooms above them; what is public; sizes of files and folders."""
 
 import ast
+import importlib
+import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -8,15 +11,21 @@ import pytest
 import diffenergy
 
 PACKAGE = Path(diffenergy.__file__).parent
+ROOT = PACKAGE.parent
 ROOMS = (
-    "units", "files", "dtypes", "compiling", "records", "smooth", "corrections",
-    "hardware", "physics", "kernels", "workload", "estimator", "metrics",
+    "units", "files", "dtypes", "compiling", "records", "smooth", "metrics", "results",
+    "corrections", "hardware", "physics", "kernels", "workload", "estimator",
     "measurements", "fitting", "measure", "dvfs", "codesign", "collectives", "report",
-    "cli",
+    "cli", "__main__",
 )  # fmt: skip
 """In the order of the flow; a room is a package or a single file."""
 FILES = sorted(PACKAGE.rglob("*.py"))
+FACES = sorted(PACKAGE.rglob("__init__.pyi"))
+"""What rooms list as public."""
 MOST_LINES = 450
+MOST_ENTRIES = 12
+PLUGINS = ("kernels", "workload/models", "cli", "measurements/importers")
+"""Where a file is found by being there, or stands at the edge: no `_` in its name."""
 
 
 def room(path: Path) -> str:
@@ -51,9 +60,11 @@ def test_rooms_are_listed():
     assert {room(path) for path in FILES} <= {"", *ROOMS}
 
 
-@pytest.mark.parametrize("name", [r for r in ROOMS])
+@pytest.mark.parametrize("name", ROOMS)
 def test_rooms_import_from_above(name: str):
     allowed = set(ROOMS[: ROOMS.index(name) + 1])
+    if name == "results":  # an answer's words and pictures load when they are asked for
+        allowed.add("report")
     for path in FILES:
         if room(path) == name:
             below = imported(path) - allowed
@@ -69,10 +80,11 @@ VERIFIER = {"verify", "verify_sums", "verify_switches"}
 ENTRY = {"verify", "Verified", "Violation"}
 """What the rest may take from `verify`."""
 MODEL = {
-    "units", "files", "dtypes", "compiling", "records",
-    "corrections", "hardware", "hardware.spec",
-    "physics.power",  # of an idle GPU, and of a byte of memory traffic
-    "physics.links", "physics.link_costs",
+    "units", "files", "dtypes", "compiling", "records", "results",
+    "corrections", "hardware", "hardware._spec",
+    "physics._power",  # of an idle GPU, and of a byte of memory traffic
+    "physics._links", "hardware._link_costs",
+    "estimator._jax_setup",
 }  # fmt: skip
 """Modules of other rooms that `collectives` may import."""
 
@@ -112,29 +124,112 @@ def test_nothing_reaches_into_the_verifier():
         assert entries <= ENTRY | TYPES, path
 
 
-@pytest.mark.parametrize("path", COLLECTIVES, ids=lambda path: path.stem)
-def test_collectives_need_little_of_the_model(path: Path):
+def test_collectives_need_little_of_the_model():
     """Records, dtypes, units, files, idle power, and the costs of links."""
-    for name in modules(path):
-        inside = name.split(".")[0] == "collectives"
-        above = any(allowed.startswith(f"{name}.") for allowed in MODEL)
-        known = {name, name.rpartition(".")[0]} & MODEL
-        assert inside or above or known, f"{path.name} imports {name}"
+    for path in COLLECTIVES:
+        for name in modules(path):
+            inside = name.split(".")[0] == "collectives"
+            above = any(allowed.startswith(f"{name}.") for allowed in MODEL)
+            known = {name, name.rpartition(".")[0]} & MODEL
+            assert inside or above or known, f"{path.name} imports {name}"
 
 
-def test_no_module_is_named_like_a_public_function():
-    modules = {path.stem for path in FILES}
-    functions = {name for name in diffenergy.__all__ if name.islower()}
-    assert not modules & functions
+# --- what is public
 
 
-def test_public_names_load():
-    for name in diffenergy.__all__:
-        assert getattr(diffenergy, name) is not None
+def face(path: Path) -> tuple[str, set[str]]:
+    """Package of a list of public names, and the names."""
+    package = ".".join(["diffenergy", *path.parent.relative_to(PACKAGE).parts])
+    names = {
+        alias.name
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    return package, names
+
+
+@pytest.mark.parametrize("path", FACES, ids=lambda path: face(path)[0])
+def test_a_room_shows_its_public_names_alone(path: Path):
+    package, names = face(path)
+    module = importlib.import_module(package)
+    assert set(dir(module)) == set(module.__all__) == names
+    for name in names:
+        thing = getattr(module, name)
+        assert inspect.ismodule(thing) or thing is not None
     with pytest.raises(AttributeError):
-        diffenergy.nothing  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
+        module.nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_files_are_short(path: Path):
-    assert len(path.read_text().splitlines()) <= MOST_LINES
+@pytest.mark.parametrize("path", FACES, ids=lambda path: face(path)[0])
+def test_public_functions_tell_what_they_take(path: Path):
+    """Every argument of a public function of a room stands in its docstring."""
+    package, names = face(path)
+    if package not in ("diffenergy", *PUBLIC):
+        return
+    for name in sorted(names):
+        function = getattr(importlib.import_module(package), name)
+        if not inspect.isfunction(function):
+            continue
+        text = inspect.getdoc(function) or ""
+        arguments = [x for x in inspect.signature(function).parameters if x != "self"]
+        lacking = [x for x in arguments if not re.search(rf"`?\b{x}\b", text)]
+        assert not lacking, f"{package}.{name} does not tell of {lacking}"
+
+
+PUBLIC = tuple(
+    f"diffenergy.{name}"
+    for name in ("codesign", "collectives", "dvfs", "fitting", "measurements")
+)
+"""Rooms that callers use by `de.room`."""
+
+
+def test_what_is_not_listed_begins_with_an_underscore():
+    for path in FACES:
+        folder = path.parent
+        if folder == PACKAGE:
+            continue
+        where = str(folder.relative_to(PACKAGE))
+        if where in PLUGINS:
+            continue
+        stems = {p.stem for p in folder.iterdir() if p.suffix == ".py" or p.is_dir()}
+        stems -= {"models", "importers"}
+        plain = {stem for stem in stems if not stem.startswith("_")}
+        assert not plain, f"{where}: {sorted(plain)}"
+
+
+def test_notebooks_and_pages_use_public_names_alone():
+    """`import diffenergy as de`, and rooms by what they list."""
+    texts = [*ROOT.glob("notebooks/*.py"), *ROOT.glob("docs/**/*.md")]
+    for path in [ROOT / "README.md", *texts]:
+        deep = re.findall(r"(?:from|import) (diffenergy\.\S*\._\S*)", path.read_text())
+        assert not deep, f"{path.name} imports {deep}"
+
+
+# --- sizes
+
+
+def test_files_are_short():
+    long = {
+        str(path.relative_to(PACKAGE)): lines
+        for path in FILES
+        if (lines := len(path.read_text().splitlines())) > MOST_LINES
+    }
+    assert not long
+
+
+def test_folders_can_be_held_in_a_head():
+    """Rooms and calibration; the package's top, its data and `__init__` apart."""
+    crowded = {}
+    for top in (PACKAGE, ROOT / "calibration", ROOT / "tests"):
+        for folder in (top, *(x for x in top.rglob("*") if x.is_dir())):
+            if folder in (PACKAGE, ROOT / "tests") or "data" in folder.parts:
+                continue
+            entries = [
+                x.name
+                for x in folder.iterdir()
+                if not x.name.startswith((".", "__")) and x.suffix != ".pyc"
+            ]
+            if len(entries) > MOST_ENTRIES:
+                crowded[str(folder.relative_to(ROOT))] = len(entries)
+    assert not crowded

@@ -201,8 +201,11 @@ def slopes(get_sample: Any, relaxed: bool) -> Slopes:
             [60.0 if i % 2 else jnp.nan for i in range(len(names))]
         ),
     }
-    flat, unravel = ravel_pytree((gpu, Corrections()))
-    fields = [*GpuSpec.__dataclass_fields__, *CONSTANTS]
+    numbers = [
+        x for x in GpuSpec.__dataclass_fields__ if jnp.ndim(getattr(gpu, x)) == 0
+    ]
+    flat, unravel = ravel_pytree(([getattr(gpu, x) for x in numbers], Corrections()))
+    fields = [*numbers, *CONSTANTS]
     parameters = [
         *fields,
         *("point.sm_clock", "point.mem_clock", "point.power_cap"),
@@ -211,7 +214,9 @@ def slopes(get_sample: Any, relaxed: bool) -> Slopes:
     assert len(fields) == flat.size
 
     def outputs(u: Array) -> tuple[Array, Array]:
-        g, c = unravel(flat * (1 + u[: flat.size]))
+        values, c = unravel(flat * (1 + u[: flat.size]))
+        given = dict(zip(numbers, values, strict=True))
+        g = dataclasses.replace(gpu, **given, corrections=c)
         clock, mem, cap, tile_m, tile_n = 1 + u[flat.size :]
         where = OperatingPoint(
             jnp.full(len(names), point["sm_clock"] * clock),
@@ -220,7 +225,7 @@ def slopes(get_sample: Any, relaxed: bool) -> Slopes:
             point["temperature"],
         )
         tiles = scaled_tiles(workload, {"tile_m": tile_m, "tile_n": tile_n})
-        got = estimator.estimate(tiles, g, where, c).phases
+        got = estimator.estimate(tiles, g, where).phases
         return jnp.log(
             jnp.stack([getattr(got, name) for name in OUTPUTS])
         ), got.sm_clock

@@ -8,7 +8,6 @@ before any work, and a file is written whole or not at all, never over an input.
 import dataclasses
 import importlib
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,13 @@ import typer
 
 from ..results import Infeasible
 from . import INTERRUPTED, output
-from .parsing.field import file_endings, flag_names, parameters, read_flags
+from .parsing.field import (
+    as_flags,
+    file_endings,
+    flag_names,
+    parameters,
+    read_flags,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -52,7 +57,7 @@ def command(name: str) -> Callable[..., None]:
         try:
             _run(name, read_flags(kind, given))
         except (ValueError, Infeasible) as error:
-            said = _as_flags(str(error), kind)
+            said = as_flags(str(error), kind)
             if said == str(error):
                 raise
             kind_of = Infeasible if isinstance(error, Infeasible) else ValueError
@@ -128,12 +133,3 @@ def _write(flags: Any, outcome: Outcome, inputs: Sequence[str]):
         from ..report import save_figure
 
         save_figure(plot, outcome.figure, inputs)
-
-
-def _as_flags(text: str, kind: type) -> str:
-    """Rooms call an argument by its name; who typed a flag reads the flag."""
-    names = flag_names(kind)
-    begun = re.match(r"`(\w+)`", text)
-    if begun is None or begun[1] not in names:
-        return text
-    return f"`{names[begun[1]]}`{text[begun.end() :]}"

@@ -123,8 +123,10 @@ def prepare(
     """
     given = _given(request)
     changes = changes or {}
-    read = gpu if isinstance(gpu, GpuCard) else read_gpu(gpu or DEFAULT_GPU)
-    card, assumed = with_fields(read, changes), {} if gpu else {"gpu": read.name}
+    named = DEFAULT_GPU if gpu is None else gpu
+    read = named if isinstance(named, GpuCard) else read_gpu(named)
+    card = with_fields(read, changes)
+    assumed = {"gpu": read.name} if gpu is None else {}
     points, taken = settings(card, sm_clock, mem_clock, power_limit, temperature)
     if detail and len(points) > 1:
         raise ValueError("`detail` is given with several settings; give one of each.")

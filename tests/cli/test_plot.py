@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from diffenergy.cli.estimation import Result, Task
 
 from diffenergy.cli import cmd_codesign, cmd_dvfs, cmd_estimate
 from diffenergy.cli.designing import Answer
 from diffenergy.codesign._problem.found import Found, Score
+from diffenergy.estimator import EstimateResult, Task
 from diffenergy.fitting import _predict as predict_module
 from diffenergy.hardware._files import read_gpu
 from diffenergy.measurements import Predictions
@@ -66,7 +66,7 @@ def test_a_sweep(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         for clock in (600.0, 900.0, 1200.0)
     ]  # fmt: skip
     found = {**ABOUT, "points": points, "best_energy": 1, "best_edp": 0}
-    answer = Result(found, [], None, [])
+    answer = EstimateResult(found, [], None, [])
     monkeypatch.setattr(Task, "run", lambda task: answer)
     path = tmp_path / "a.svg"
     outcome = run("estimate", "gpt2", "--sm-clock", "600,900,1200", "--plot", path)

@@ -10,7 +10,9 @@ from ...estimator import EstimateResult, Task
 from ...report import comparison, comparison_parts
 from ...results import Infeasible
 from ..asking import task_of
+from ..flags import estimate
 from ..flags.compare import Flags
+from ..parsing.field import as_flags
 from ..quoted import estimate_flags
 from ..run import Outcome
 
@@ -43,9 +45,9 @@ def _named(word: str, step: Callable[..., Any], *args: Any) -> Any:
     try:
         return step(*args)
     except Infeasible as error:
-        raise Infeasible(f"{word}: {error}") from None
+        raise Infeasible(f"{word}: {as_flags(str(error), estimate.Flags)}") from None
     except ValueError as error:
-        raise ValueError(f"{word}: {error}") from None
+        raise ValueError(f"{word}: {as_flags(str(error), estimate.Flags)}") from None
 
 
 def _prepare(text: str) -> dict[str, Any] | Task:

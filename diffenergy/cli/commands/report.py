@@ -8,8 +8,9 @@ from ...estimator import Task
 from ...report import page, page_html
 from ...results import Infeasible
 from ..asking import task_of
+from ..flags import estimate
 from ..flags.report import Flags
-from ..parsing.field import flag_names
+from ..parsing.field import as_flags, flag_names
 from ..parsing.shared import PointFlags
 from ..run import Outcome
 
@@ -65,6 +66,10 @@ def _named(step: Any, *args: Any) -> Any:
     try:
         return step(*args)
     except Infeasible as error:
-        raise Infeasible(f"`--versus`: {error}") from None
+        raise Infeasible(
+            f"`--versus`: {as_flags(str(error), estimate.Flags)}"
+        ) from None
     except ValueError as error:
-        raise ValueError(f"`--versus`: {error}") from None
+        raise ValueError(
+            f"`--versus`: {as_flags(str(error), estimate.Flags)}"
+        ) from None

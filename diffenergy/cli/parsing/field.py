@@ -13,6 +13,7 @@ makes the dataclass of what was typed. A flag that was not given stays None.
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -61,11 +62,16 @@ def number(text: str, default: int, least: int) -> Any:
 
 
 def repeated(
-    metavar: str, text: str, read: Read | None = None, *, name: str | None = None
+    metavar: str,
+    text: str,
+    read: Read | None = None,
+    *,
+    default: Any = (),
+    name: str | None = None,
 ) -> Any:
-    """A flag that may be given several times: a tuple, empty where it was not."""
+    """A flag that may be given several times; `default`, where it was not."""
     words = {"metavar": metavar, "help": text}
-    return _field((), _Flag(words, list[str] | None, read or _as_tuple, name))
+    return _field(default, _Flag(words, list[str] | None, read or _as_tuple, name))
 
 
 def switch(text: str, *, name: str | None = None) -> Any:
@@ -150,9 +156,11 @@ def read_flags(kind: type, given: Mapping[str, Any]) -> Any:
             continue
         flag: _Flag = field.metadata[_FLAG]
         text = given[field.name]
-        if text is None and field.default == ():
-            values[field.name] = ()
-        elif text is None or flag.read is None:
+        if isinstance(text, tuple):  # of a flag that may be given several times
+            text = list(text)
+        if text is None or text == []:
+            values[field.name] = field.default
+        elif flag.read is None:
             values[field.name] = text
         else:
             values[field.name] = flag.read(flag_name(field), text)
@@ -173,6 +181,15 @@ def flag_names(kind: type) -> dict[str, str]:
         elif _FLAG in field.metadata and not field.metadata[_FLAG].is_argument:
             found[field.name] = flag_name(field)
     return found
+
+
+def as_flags(text: str, kind: type) -> str:
+    """What a room says of its argument `name`, for who typed the flag `--name`."""
+    names = flag_names(kind)
+    begun = re.match(r"`(\w+)`", text)
+    if begun is None or begun[1] not in names:
+        return text
+    return f"`{names[begun[1]]}`{text[begun.end() :]}"
 
 
 def file_endings(kind: type) -> dict[str, tuple[str, ...]]:

@@ -79,10 +79,11 @@ class PointFlags:
     temperature: float | None = option(
         "C", "Temperature [follows from the power].", read.celsius
     )
-    changes: dict[str, float] = repeated(
+    changes: dict[str, float] | None = repeated(
         "FIELD=VALUE",
         "Change a field of the GPU, in SI; repeatable.",
         read.assignments,
+        default=None,
         name="--set",
     )
     corrections: str | None = option(

@@ -5,9 +5,8 @@ import math
 
 import pytest
 
-from diffenergy.cli import estimation
-from diffenergy.cli.flags import Flags
 from diffenergy.corrections import prior_file, read_corrections, write_corrections
+from diffenergy.estimator import _requests, prepare
 from diffenergy.hardware import read_gpu
 from diffenergy.physics._demand import UNITS
 from diffenergy.physics._power import COMPONENTS
@@ -177,9 +176,9 @@ def test_a_step_needs_memory_for_the_optimizer():
     """16 bytes a parameter: bf16 weight and gradient, fp32 master and moments."""
     card = read_gpu("h100-sxm")
     model, about = load_model("llama-3.1-8b"), dict(phase="train", dtype="bf16")
-    (note,) = estimation._too_large(model, about, card)
+    (note,) = _requests._too_large(model, about, card)
     assert f"{16 * 8_030_261_248 / 2**30:.1f} GiB" in note and "80.0 GiB" in note
-    assert estimation._too_large(load_model("gpt2-xl"), about, card) == []
+    assert _requests._too_large(load_model("gpt2-xl"), about, card) == []
 
 
 def test_a_single_output_token_has_no_decode_phase(run):
@@ -336,7 +335,7 @@ def test_many_modules_wait_for_the_host(run, tmp_path):
 
 
 def test_an_image_model_runs_forward_at_its_own_size():
-    about = estimation.prepare(Flags("resnet-50")).about
+    about = prepare("resnet-50").about
     assert about["phase"] == about["assumed"]["phase"] == "forward"
     assert about["input_len"] is about["output_len"] is about["kv_dtype"] is None
 
@@ -345,17 +344,17 @@ def test_an_activity_without_a_time_is_no_silent_second(tmp_path):
     file = tmp_path / "activity.jsonl"
     kernel = {"op": "activity", "dram_active": 0.5}
     file.write_text(json.dumps({"name": "a", "kernels": [kernel]}))
-    (note,) = estimation.prepare(Flags(str(file))).notes
+    (note,) = prepare(str(file)).notes
     assert "time_ref_us" in note and "only its power" in note
 
 
 def test_a_model_larger_than_the_memory_is_a_warning_with_numbers():
     about = dict(dtype="bf16", kv_dtype="bf16", input_len=512, output_len=128, batch=4)
     model, card = load_model("llama-3.1-70b"), read_gpu("h100-sxm")
-    (note,) = estimation._too_large(model, about, card)
+    (note,) = _requests._too_large(model, about, card)
     weights = 70_553_706_496 * 2 / 2**30
     cache = 2 * 80 * 8 * 128 * 2 * (512 + 128) * 4 / 2**30
     for number in (weights, cache, weights + cache, 80.0):
         assert f"{number:.1f} GiB" in note
     small = load_model("llama-3.1-8b")
-    assert estimation._too_large(small, about, card) == []
+    assert _requests._too_large(small, about, card) == []

@@ -1,9 +1,13 @@
 """Parts of the page by themselves: axes, escaping, roofs, one listing with traps."""
 
 import pytest
-from diffenergy.cli.reporting import command_line, content
 
-from diffenergy.cli.flags import Flags
+from diffenergy.cli.commands.report import command_line
+from diffenergy.cli.flags.report import Flags
+from diffenergy.cli.groups import parsed
+from diffenergy.cli.parsing.field import read_flags
+from diffenergy.estimator import prepare
+from diffenergy.report import page
 from diffenergy.report._page.build import page_html
 from diffenergy.report._page.charts.axes import Panel, linear, logarithmic
 from diffenergy.report._page.markup import embedded, number, si, tag
@@ -87,8 +91,8 @@ def odd(tmp_path_factory: pytest.TempPathFactory):
     path.write_text(text + "\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", "/dev/null")
-        flags = Flags(str(path), gpu="k40c", sm_clock="745", corrections="none")
-        return content(flags, None)
+        task = prepare(str(path), "k40c", sm_clock=[745e6], corrections="none")
+        return page(task, task.run(), None, "")
 
 
 def test_flop_and_bytes_are_those_of_the_shapes(odd):
@@ -128,11 +132,11 @@ def test_large_workloads_have_fewer_points():
 
 
 def test_a_page_with_traps_is_still_a_page(odd):
-    page = page_html(odd)
-    assert "</script><b>" not in page and "</title><i>" not in page
-    assert page.count("<script") == page.count("</script>")
-    assert "a slice is all launches of a kernel" in page.lower()
-    assert "nothing was fitted" in page.lower()
+    text = page_html(odd)
+    assert "</script><b>" not in text and "</title><i>" not in text
+    assert text.count("<script") == text.count("</script>")
+    assert "a slice is all launches of a kernel" in text.lower()
+    assert "nothing was fitted" in text.lower()
 
 
 def test_curves_pass_the_estimate_and_keep_their_limits(odd):
@@ -149,6 +153,7 @@ def test_curves_pass_the_estimate_and_keep_their_limits(odd):
 
 
 def test_the_command_is_the_one_of_the_same_figures():
-    flags = Flags("a model", gpu="l4", checkpointing=True, set_field=("tdp=70",))
+    words = ["a model", "--gpu", "l4", "--checkpointing", "--set", "tdp=70"]
+    flags = read_flags(Flags, parsed("report", words))
     text = "diffenergy estimate 'a model' --gpu l4 --checkpointing --set tdp=70 --json"
     assert command_line(flags) == text

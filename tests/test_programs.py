@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy.cli import programs
+from diffenergy.estimator import _programs as programs
 
 
 def double(x):
