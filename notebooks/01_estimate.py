@@ -24,10 +24,8 @@ import pandas as pd
 from IPython.display import Markdown, display
 
 import diffenergy as de
-from diffenergy.hardware import read_gpu
-from diffenergy.physics._power import COMPONENTS
-from diffenergy.report._charts import style
 
+style = de.report.style
 # %matplotlib inline
 jax.config.update("jax_enable_x64", True)
 house = style.house()
@@ -36,45 +34,13 @@ house.__enter__()  # the house style, through the whole notebook
 # %% [markdown]
 # ## One request in a batch of eight
 #
-# 512 tokens in, 128 out, on an H100. The first call compiles the model for this kind of
-# workload (seconds); others of the kind take milliseconds, whatever the batch, the
-# lengths or the GPU.
+# 512 tokens in, 128 out, on an H100: the answer of `diffenergy estimate`, by name.
 
 # %%
-MODEL = de.load_model("llama-3.1-8b")
-OUT = 128
+MODEL, OUT = "llama-3.1-8b", 128
 
-
-def run(batch=8, input_len=512, gpu="h100-sxm", dtype="bf16"):
-    """Estimate of `batch` requests that are read and answered together."""
-    workload = MODEL.workload(
-        batch=batch, input_len=input_len, output_len=OUT, dtype=dtype
-    )
-    return de.estimate(workload, de.load_gpu(gpu))
-
-
-def per_token(result, batch):
-    """J of prefill and decode for each token written."""
-    return np.asarray(result.phases.energy) / (batch * OUT)
-
-
-first = run()
-phases = pd.DataFrame(
-    {
-        "time, s": np.asarray(first.phases.time),
-        "mean power, W": np.asarray(first.phases.power),
-        "energy, J": np.asarray(first.phases.energy),
-        "mJ a token written": 1e3 * per_token(first, 8),
-    },
-    index=["prefill", "decode"],
-)
-phases.loc["both"] = [
-    float(first.time),
-    float(first.power),
-    float(first.energy),
-    1e3 * per_token(first, 8).sum(),
-]
-display(phases.round(3))
+first = de.estimate(MODEL, "h100-sxm", batch=8, input_len=512, output_len=OUT)
+first
 
 # %% [markdown]
 # Decode takes nearly all of it: it runs 127 passes that each read all weights, while
@@ -82,15 +48,34 @@ display(phases.round(3))
 # an interval, as wide as the distance of readings that no fit saw:
 
 # %%
-trust = de.read_corrections().trust(read_gpu("h100-sxm"))
-low, high = trust.interval("energy", float(first.energy), float(first.time))
-print(f"{float(first.energy):.0f} J, 5 to 95 %: {low:.0f} to {high:.0f} J", end="; ")
-print(f"grade: {trust.grade}")
+low, high = first.summary["energy_j_p5_p95"]
+print(f"{first.energy:.0f} J, 5 to 95 %: {low:.0f} to {high:.0f} J", end="; ")
+print(f"grade: {first.summary['grade']}")
 
 # %% [markdown]
 # ## Batch: who shares a pass shares its weights
+#
+# Many estimates of one kind are quicker as records: the first call compiles the model
+# for this kind of workload (seconds), others take milliseconds, whatever the batch, the
+# lengths or the GPU, and every number in them can be differentiated.
 
 # %%
+LLAMA = de.load_model(MODEL)
+
+
+def run(batch=8, input_len=512, gpu="h100-sxm", dtype="bf16"):
+    """Estimate of `batch` requests that are read and answered together."""
+    workload = LLAMA.workload(
+        batch=batch, input_len=input_len, output_len=OUT, dtype=dtype
+    )
+    return de.estimate(workload, gpu)
+
+
+def per_token(result, batch):
+    """J of prefill and decode for each token written."""
+    return np.asarray(result.phases.energy) / (batch * OUT)
+
+
 GROUPS = {
     "tensor and CUDA cores": ("tensor", "fma", "sfu", "issue"),
     "shared memory, L2": ("smem", "l2", "link"),
@@ -98,12 +83,12 @@ GROUPS = {
     "SM clock tree, other": ("clock_tree", "launch", "other"),
     "idle, leakage": ("idle", "leakage"),
 }
-assert sorted(sum(GROUPS.values(), ())) == sorted(COMPONENTS)  # nothing is left out
 
 batches = 2 ** np.arange(9)
 results = [run(batch=int(b)) for b in batches]
 joules = np.array([per_token(r, b) for r, b in zip(results, batches, strict=True)])
-units = np.array([np.asarray(r.phases.components).sum(0) for r in results])
+units = pd.DataFrame([r.energy_by_unit for r in results]).astype(float)
+assert sorted(sum(GROUPS.values(), ())) == sorted(units)  # nothing is left out
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 left.loglog(batches, joules[:, 1], "o-", color=style.VERMILION, label="decode")
@@ -116,7 +101,7 @@ left.set_title("Both phases")
 left.legend()
 floor = np.zeros(len(batches))
 for (name, parts), colour in zip(GROUPS.items(), style.PALETTE, strict=False):
-    share = units[:, [COMPONENTS.index(x) for x in parts]].sum(1) / units.sum(1)
+    share = units[list(parts)].sum(axis=1) / units.sum(axis=1)
     right.bar(range(9), share, bottom=floor, color=colour, label=name, width=0.8)
     floor += share
 right.set_xticks(range(9), [str(b) for b in batches])
@@ -173,11 +158,11 @@ cases = [
 ]
 rows = []
 for gpu, dtype in cases:
-    result = run(gpu=gpu, dtype=dtype)
-    trust = de.read_corrections().trust(read_gpu(gpu))
-    both = per_token(result, 8)
-    ends = trust.interval("energy", both.sum(), float(result.time))
-    rows.append((f"{gpu}, {dtype}", trust.grade, *both, *ends, float(result.time)))
+    result = de.estimate(MODEL, gpu, batch=8, output_len=OUT, dtype=dtype)
+    found, tokens = result.summary, 8 * OUT
+    both = [found["phases"][x]["energy_j"] / tokens for x in ("prefill", "decode")]
+    ends = [joule / tokens for joule in found["energy_j_p5_p95"]]
+    rows.append((f"{gpu}, {dtype}", found["grade"], *both, *ends, result.time))
 columns = ["case", "grade", "prefill", "decode", "low", "high", "time, s"]
 table = pd.DataFrame(rows, columns=columns).sort_values("decode", ignore_index=True)
 

@@ -48,7 +48,7 @@ PRELOADED: Final = (
 
 def tests_of(file: str) -> tuple[str, ...]:
     """Test files closest to a file of the package, the closest first."""
-    parts = Path(file).with_suffix("").parts[1:]
+    parts = [x.strip("_") for x in Path(file).with_suffix("").parts[1:]]
     tests = ROOT / "tests"
     folders = [tests.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
     folder = next(folder for folder in folders if folder.is_dir())

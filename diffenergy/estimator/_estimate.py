@@ -24,6 +24,7 @@ from ..physics._demand import UNITS, Demand
 from ..physics._governor import capped_clock, secant_clock
 from ..physics._instrument import Run
 from ..physics._power import (
+    COMPONENTS,
     LAUNCH_COMPONENTS,
     launch_energy,
     static_power,
@@ -77,6 +78,13 @@ class Estimate(eqx.Module):
     sm_clock: Float[Array, ""]  # Hz, mean over time
     phases: PhaseEstimate
     kernels: KernelEstimate
+
+    @property
+    def energy_by_unit(self) -> dict[str, Float[Array, ""]]:
+        """J of each hardware unit, and of idle, leakage, clock tree and the rest; they
+        add up to `energy`."""
+        parts = jnp.sum(self.phases.components, axis=-2)
+        return {name: parts[..., i] for i, name in enumerate(COMPONENTS)}
 
 
 def estimate(
