@@ -1,9 +1,18 @@
-"""Settings and fixtures of all tests."""
+"""Settings and fixtures of all tests.
 
+What JAX compiles is kept in the checkout for the next run and the other worker
+(`pytest --cache-clear` empties it), and so is bytecode, even where the environment
+says otherwise: every worker and many a test begin a Python of their own.
+"""
+
+import ctypes
+import gc
 import gzip
-from collections.abc import Callable, Mapping
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import jax
 import pandas as pd
@@ -11,7 +20,41 @@ import pytest
 
 from diffenergy.measurements import MeasurementTable, read_measurements
 
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 jax.config.update("jax_enable_x64", True)
+_COMPILED: Final = Path(__file__).parents[1] / ".pytest_cache" / "d" / "jax"
+jax.config.update("jax_compilation_cache_dir", str(_COMPILED))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+_MOST_MEMORY: Final = 1.4e9
+"""B of a worker beyond which it lets go of its compiled programs after a file of tests;
+a file takes up to 1 GB."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bounded_memory() -> Iterator[None]:
+    """Compiled programs are forgotten where they take too much memory."""
+    yield
+    if _memory() > _MOST_MEMORY:
+        from diffenergy.estimator import _programs
+
+        _programs._LOADED.clear()
+        jax.clear_caches()
+        gc.collect()
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "malloc_trim"):  # glibc keeps what was freed
+            libc.malloc_trim(0)
+
+
+def _memory() -> float:
+    """B of this process in memory; 0 where the system does not say."""
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+    except OSError:
+        return 0.0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture(scope="session")
