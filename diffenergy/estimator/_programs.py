@@ -86,7 +86,7 @@ def _answer(
     kept = _load(path)
     if kept is not None:
         try:
-            return kept, kept(leaves)
+            return kept, jax.block_until_ready(kept(leaves))
         except jax.errors.JaxRuntimeError:  # it loads, but lacks a part
             pass
     program = jax.jit(function, compiler_options=options).lower(leaves).compile()

@@ -188,3 +188,19 @@ def test_a_process_of_its_own_keeps_its_compilations(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["phase"] == "decode"
     assert list((tmp_path / "diffenergy" / "jax").iterdir())
+
+
+@pytest.mark.slow
+def test_a_program_that_jax_kept_too_is_compiled_again(tmp_path):
+    """One from JAX's own cache lacks a part once it is written again."""
+    kept = tmp_path / "diffenergy"
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    env |= {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "jax")}
+    env |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    env |= {"JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+    args = ("estimate", "gpt2", "--phase", "decode", "--json")
+    first = shell(*args, env=env)
+    shutil.rmtree(kept)
+    for _ in range(2):  # written from what JAX kept, then read
+        done = shell(*args, env=env)
+        assert (done.returncode, done.stdout) == (0, first.stdout), done.stderr
