@@ -3,10 +3,10 @@
 A command line begins with `diffenergy` or `python` and stands in a fenced block (`sh`,
 `bash`, `console`) or in backticks in a row of a table. Blocks and rows run each in a
 folder of their own, which holds the files of docs/examples/ and links to the folders of
-the repository. A comment in the row, or above the block, marks what takes over 30 s
-(`<!-- slow -->`) and what is to end with another exit status than 0
-(`<!-- exits 3 -->`). A GPU, where one is asked for, is simulated. Figures below a block
-are those that its commands answer (`answers`).
+the repository. What takes over 2 s runs among the slow tests alone. A comment in the
+row, or above the block, marks what takes over 30 s (`<!-- slow -->`) and what is to end
+with another exit status than 0 (`<!-- exits 3 -->`). A GPU, where one is asked for, is
+simulated. Figures below a block are those that its commands answer (`answers`).
 """
 
 import contextlib
@@ -37,8 +37,12 @@ SET_UP: Final = ("python3 -m venv", "python -m venv")
 """How the blocks begin that make an environment; they are tried by hand and by CI."""
 PROGRAMS: Final = ("diffenergy ", "python ")
 SLOW: Final = "<!-- slow -->"
-SLOW_HELP: Final = {("codesign", 1), ("codesign", 2), ("dvfs", 2)}
-"""Examples of the help that take long, by command and number."""
+QUICK: Final = ("gpus", "models", "measure --dry-run")
+"""How commands go on that neither compile nor search."""
+ALWAYS: Final = (
+    "diffenergy estimate gpt2 --gpu a100-sxm-80gb --sm-clock 900,1410 --json"
+)
+"""The one that compiles and runs each time."""
 EXITS: Final = re.compile(r"<!-- exits (\d+) -->")
 SHARED: Final = "../shared"
 IN_TABLE: Final = re.compile(r"`((?:diffenergy|python) [^`]+)`")
@@ -68,7 +72,16 @@ class Block(NamedTuple):
         """What is needed to run it."""
         shared = any(SHARED in command for command in self.commands)
         marks = [pytest.mark.shared_data] if shared else []
-        return [*marks, *([pytest.mark.slow] if SLOW in self.remark else [])]
+        return [*marks, *([] if self.quick else [pytest.mark.slow])]
+
+    @property
+    def quick(self) -> bool:
+        """Whether every run of the tests tries it."""
+        begins = tuple(f"diffenergy {words}" for words in QUICK)
+        known = (ALWAYS, "python calibration/datasets.py")
+        return SLOW not in self.remark and all(
+            command.startswith((*begins, *known)) for command in self.commands
+        )
 
 
 def fences(text: str) -> Iterator[tuple[int, str, list[str], str]]:
@@ -130,8 +143,7 @@ def examples() -> list[Block]:
         command = root.get_command(None, name)
         lines = (command.help or "").split("Examples:")[1].splitlines()
         for at, words in enumerate(commands_of(lines), 1):
-            remark = SLOW if (name, at) in SLOW_HELP else ""
-            found.append(Block(f"help-of-{name}", at, (words,), remark))
+            found.append(Block(f"help-of-{name}", at, (words,)))
     return found
 
 
@@ -225,9 +237,10 @@ def examples_in_python() -> list[Any]:
             text = page.read_text(encoding="utf-8")
             for line, language, lines, _ in fences(text):
                 if language == "python":
-                    name = f"{page.relative_to(ROOT)}:{line}"
+                    name, code = f"{page.relative_to(ROOT)}:{line}", "\n".join(lines)
                     said = below(text, line, len(lines))
-                    found.append(pytest.param("\n".join(lines), said, id=name))
+                    marks = [pytest.mark.slow] if "estimate(" in code else []
+                    found.append(pytest.param(code, said, id=name, marks=marks))
     return found
 
 
@@ -240,6 +253,7 @@ def test_python_runs(code: str, said: str, folder: Path, capsys):
     assert not unsaid(said, [out]), out
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_warnings(tmp_path):
     wanted = ("mkdocs", "material", "mkdocstrings")
     missing = [name for name in wanted if importlib.util.find_spec(name) is None]

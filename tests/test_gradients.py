@@ -262,11 +262,8 @@ def test_every_op_is_here():
     assert {name.split()[0] for name in PHASES} == set(kernels.ops())
 
 
-@pytest.mark.parametrize(
-    "relaxed",
-    [False, pytest.param(True, marks=pytest.mark.slow)],
-    ids=["exact", "relaxed"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
 def test_gradients(sample, relaxed: bool):
     s = slopes(sample, relaxed)
     check_finite(s)

@@ -18,8 +18,6 @@ LARGEST = 600 * 1024  # B
 SAME = 0.02
 """Relative distance between numbers of two runs: platforms differ a little."""
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
-QUICK = ("03_frequency_schedule", "06_future_gpu")
-"""Executed in every run; the others take 20 to 50 s each."""
 SEARCHED = ("05_collectives",)
 """Whose numbers depend on how much a solver finds in its time."""
 
@@ -128,13 +126,8 @@ def test_only_public_names(name: str):
     assert not re.search(r"\.\./|[\"']/", source)  # nothing that a stranger lacks
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-        for name in NAMES
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_runs_without_error_or_warning(
     name: str, compiled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

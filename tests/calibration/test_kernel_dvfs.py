@@ -131,6 +131,7 @@ def test_norms_and_embeddings_are_whole(study_modules: dict[str, Any]):
     assert same == head | norms | biases | {0, 44, 45}
 
 
+@pytest.mark.slow
 def test_the_shape_of_the_fit_changes_nothing(
     study_modules: dict[str, Any], plain_law: Any
 ):

@@ -30,18 +30,12 @@ def accuracy():
         del sys.modules[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "split, fold, most",
     [
-        pytest.param(
-            "a100-family", 0, {"time": 8, "power": 5}, marks=pytest.mark.slow
-        ),  # bertmodel
-        pytest.param(
-            "h200-gemm",
-            0,
-            {"time": 6.5, "power": 6.5, "energy": 11},
-            marks=pytest.mark.slow,
-        ),
+        ("a100-family", 0, {"time": 8, "power": 5}),  # bertmodel
+        ("h200-gemm", 0, {"time": 6.5, "power": 6.5, "energy": 11}),
         ("fp32-gemm", 0, {"time": 13}),  # P100
         ("fp32-vector", 0, {"time": 6}),  # P100, element-wise
     ],

@@ -7,6 +7,7 @@ import pytest
 PAGE = Path(__file__).parents[2] / "docs" / "codesign.md"
 
 
+@pytest.mark.slow
 def test_the_example_finds_a_design(capsys: pytest.CaptureFixture[str]):
     code = PAGE.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
     names: dict = {}

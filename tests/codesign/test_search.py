@@ -27,14 +27,10 @@ def row_of(found, given):
     return np.array([found.best.fields[name] for name in given.task.names])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [
-        "products",
-        pytest.param("streams", marks=pytest.mark.slow),
-        pytest.param("attention", marks=pytest.mark.slow),
-        "cuda_cores",
-    ],
+    ["products", "streams", "attention", "cuda_cores"],
 )
 def test_equals_brute_force(name: str):
     """4,000 designs each; several goals and limits on one compiled task."""
@@ -76,6 +72,7 @@ def test_mix_equals_brute_force_and_is_the_weighted_sum():
     assert (found.best.time, found.best.energy) == pytest.approx((time, energy))
 
 
+@pytest.mark.slow
 def test_same_seed_same_answer_and_no_single_step_is_better():
     space = (*SPACE, Range("l2_capacity"), Range("tensor_flop_per_cycle_bf16"))
     given = problem(["products"], space, goals=("edp",), limits={"area": 700.0})
@@ -91,6 +88,7 @@ def test_same_seed_same_answer_and_no_single_step_is_better():
     assert not any(better(judged, target, n, 0) for n in range(1, len(tried)))
 
 
+@pytest.mark.slow
 def test_multiplier_is_what_a_looser_limit_gains():
     """Continuous axes: the multiplier of the area is the slope of the best objective,
     by two more searches."""
@@ -104,6 +102,7 @@ def test_multiplier_is_what_a_looser_limit_gains():
     assert active["max_area"] == pytest.approx(slope, rel=0.1)
 
 
+@pytest.mark.slow
 def test_elasticity_is_the_slope_of_the_estimate():
     """Of a number that no rounding touches: by estimates at 1 % more and less."""
     given = problem(["streams"], SPACE)
@@ -127,6 +126,7 @@ def test_infeasible_comes_back_with_the_closest_design():
     assert found.best.violation == pytest.approx(least / 100 - 1)
 
 
+@pytest.mark.slow
 def test_front_of_two_goals_is_near_that_of_all_designs():
     """Ends exact; no design beats a point by half a per cent in both."""
     given = problem(["streams"], SPACE, goals=("energy", "time"))

@@ -188,6 +188,7 @@ def test_place_on_cuda_cores():
     assert [float(getattr(shape, x)[0]) for x in FIELDS] == [32, 256, 8, 2, 3]
 
 
+@pytest.mark.slow
 def test_time_has_the_slope_of_finite_differences():
     """In every field of a tile, where nothing is rounded."""
     rows = [listing(gemm(700, 3000, 2000))]
@@ -227,6 +228,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[Tiles]:
     return [Tiles(*([x] for x in tile)) for tile in itertools.product(*SMALL.values())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("goal", ["time", "energy"])
 def test_tune_is_brute_force(small: list[Tiles], goal: tuning.Goal):
     """One product alone: every tile estimated as a listing of its own."""
@@ -247,6 +249,7 @@ def test_tune_is_brute_force(small: list[Tiles], goal: tuning.Goal):
     assert total(found.listings) == pytest.approx((found.time, found.energy), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_default_costs_at_least_the_best():
     """The mixture of library tiles never undercuts the best legal tile."""
     found = tune(LISTINGS, H100, C)
@@ -266,6 +269,7 @@ def test_default_costs_at_least_the_best():
     assert len(tiles_parts(summary)) == 3
 
 
+@pytest.mark.slow
 def test_cuda_cores_default_is_the_best_of_the_menu():
     """`nn.Linear` in fp32: cuBLAS's five tiles, all of them legal."""
     card = read_gpu("a100-sxm-80gb")

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pytest
 
 from diffenergy.dvfs._problem.plan import Objective
 from diffenergy.dvfs._problem.problem import Loop, Problem
@@ -18,6 +19,11 @@ from diffenergy.dvfs._switching.positions import Positions
 
 KINDS = ("table", "host", "caps", "both")
 """Which of host time and stage caps a problem has."""
+RICHEST_KIND = [
+    *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS if kind != "both"),
+    "both",
+]
+"""`KINDS` as parameters, the others slow."""
 
 
 def random_problem(

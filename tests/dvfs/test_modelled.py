@@ -89,6 +89,7 @@ def test_clock_pairs_are_the_steps_of_the_gpu():
     assert len(geforce) == 2 + 5 * 3  # 2100 with memory left alone is "auto"
 
 
+@pytest.mark.slow
 def test_gradient_of_the_costs_is_that_of_differences():
     workload = assemble(load_model("gpt2").listings(phase="decode", batch=4))
     served = read_corrections(None).serve(GPU)

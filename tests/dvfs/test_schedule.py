@@ -58,6 +58,7 @@ def descent_excess(found: Modelled, slowdown: float) -> float:
     return 100 * (rounded.energy / exact.energy - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_gradient_descent_comes_within_half_a_percent(cases: list[Modelled], case: int):
     for slowdown in (1.0, 5.0):
@@ -73,6 +74,7 @@ def test_gradient_descent_on_larger_cases(case: tuple[str, str, str]):
             assert -1e-3 <= descent_excess(found, slowdown) <= 0.5
 
 
+@pytest.mark.slow
 def test_the_descent_is_reproducible(cases: list[Modelled]):
     objective = Objective(max_slowdown=5.0)
     (_, one), (_, other) = (

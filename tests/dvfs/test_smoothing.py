@@ -115,6 +115,7 @@ def test_noise_is_found_and_smoothed_away(truth: Problem):
         assert error < 0.6 * sd
 
 
+@pytest.mark.slow
 def test_a_table_without_noise_stays_as_it_is(truth: Problem):
     """But for the kinks where the limiter begins to act."""
     found = smoothed(truth, law_of(truth))
@@ -145,6 +146,7 @@ def simulated(truth: Problem, seeds: int) -> tuple[np.ndarray, ...]:
     return np.array(raw), np.array(smooth), np.array(bounds)
 
 
+@pytest.mark.slow
 def test_smoothing_promises_less_and_keeps_it(truth: Problem):
     """Plans on raw readings are slower than they say, smoothed ones keep a bound."""
     raw, smooth, bounds = simulated(truth, 4)

@@ -154,6 +154,7 @@ def smoothed() -> tuple[np.ndarray, ...]:
     return time, energy, *table(fit.law, SETTINGS)
 
 
+@pytest.mark.slow
 def test_a_fit_smooths_a_noisy_table(smoothed: tuple[np.ndarray, ...]):
     time, energy, fitted_time, fitted_energy = smoothed
     assert np.sqrt(np.mean(np.log(fitted_time / time) ** 2)) < 0.01

@@ -185,6 +185,7 @@ def passes(shared) -> tuple[MeasurementTable, MeasurementTable, Predictions]:
     return both, alone, predict(both, listings, prior_file())
 
 
+@pytest.mark.slow
 @pytest.mark.shared_data
 def test_dead_runs_are_found_among_good_ones(passes):
     both, _, predicted = passes

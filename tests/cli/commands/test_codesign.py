@@ -254,6 +254,7 @@ def test_tiles_and_tables(run: Run, listing: Path, tmp_path: Path):
     assert found["start"]["fields"]["tiles"] == []  # the library chooses
 
 
+@pytest.mark.slow
 def test_tuned_tiles_are_a_listing(run: Run, listing: Path, tmp_path: Path):
     out = tmp_path / "tuned.jsonl"
     words = ("codesign", listing, "--workload", "y", *GPU, "--tune-tiles")

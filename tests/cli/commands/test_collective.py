@@ -72,7 +72,9 @@ def test_files_are_verified_again(run: Run, tmp_path: Path):
         ("--disable", "0-1", "--scale", "gpu0-gpu2=0.5", "--latency", "1e-6"),
         ("--tenants", "0-3;4-7"),
         ("--collective", "reduce", "--root", "gpu3"),
-        ("--collective", "alltoall", "--chunks", "2"),
+        pytest.param(
+            ("--collective", "alltoall", "--chunks", "2"), marks=pytest.mark.slow
+        ),
         ("--collective", "AllReduce"),
     ],
     ids=lambda flags: flags[0] + flags[1],

@@ -152,7 +152,9 @@ def test_tables_name_what_was_assumed(run: Run):
         (("gpt2", "--switch-latency", "-1"), "`--switch-latency` is -1"),
         (("gpt2", "--switch-latency", "6ms"), "give s as a number"),
         (("gpt2", "--switch-energy", "x"), "`--switch-energy` is 'x'"),
-        (("gpt2", "--seed", "1"), "`--seed` is given"),
+        pytest.param(
+            ("gpt2", "--seed", "1"), "`--seed` is given", marks=pytest.mark.slow
+        ),
         (("gpt2", "--default-clock", "1410"), "`--default-clock` is given"),
         (("gpt2", "--power-limit", "200,250"), "`--power-limit` is a list"),
         (("gpt2", "--gpu", "a100-pcie-40gb", "--sm-clock", "905"), "`--sm-clock`"),

@@ -122,6 +122,7 @@ TRAIN = ("estimate", "gpt2", "--gpu", "a100-sxm-80gb", "--input-len", "64")
 TRAIN = (*TRAIN, "--batch", "2", "--phase", "train", "--accumulation", "3")
 
 
+@pytest.mark.slow
 def test_a_training_step_is_three_phases(run, tmp_path):
     file = tmp_path / "step.jsonl"
     found = run(*TRAIN, "--out", file, "--json").json

@@ -358,6 +358,7 @@ def test_progress_gets_better():
     assert found.bound <= found.objective
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_best_schedule(fresh_child):
     def press(progress):
         if progress.incumbent is not None:

@@ -216,7 +216,7 @@ def published(shared: Path) -> dict[tuple[str, str, str], dict[str, str]]:
     ("collective", "name", "sizes"),
     [
         ("all_gather", "AllGather", SIZES),
-        ("all_to_all", "AlltoAll", SIZES[3:]),
+        pytest.param("all_to_all", "AlltoAll", SIZES[3:], marks=pytest.mark.slow),
         pytest.param("all_to_all", "AlltoAll", SIZES[:3], marks=pytest.mark.slow),
     ],
     ids=["all_gather", "all_to_all", "small_all_to_all"],
