@@ -25,17 +25,14 @@ BLOCK: Final = re.compile(r"- |\d+\. |\|")
 """How a list or a table begins."""
 INSIDE: Final = re.compile(r"\s|- |\d+\. |\|")
 """How a line begins that may belong to a list or a table."""
-MODULES: Final = (
-    ("Figures of merit", "diffenergy.metrics"),
-    ("Measured tables", "diffenergy.measurements"),
-    ("Predictions of measured rows", "diffenergy.fitting._predict"),
-    ("Frequency schedules", "diffenergy.dvfs._solving.solve"),
-    ("Co-design", "diffenergy.codesign._search.searching"),
-    ("Machines of many GPUs", "diffenergy.collectives._machine.topology_files"),
-    ("Demands of collectives", "diffenergy.collectives._demand.demands"),
-    ("Schedules of collectives", "diffenergy.collectives._planning.plan"),
-    ("Verification", "diffenergy.collectives._verify.verify"),
+ROOMS: Final = (
+    ("Frequency schedules", "dvfs"),
+    ("Co-design", "codesign"),
+    ("Collectives", "collectives"),
+    ("Measured tables", "measurements"),
+    ("Fits", "fitting"),
 )
+"""Rooms that callers use by `de.room`, in the order of the page."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -138,10 +135,15 @@ def _gpu_fields() -> str:
 def _python() -> str:
     import diffenergy
 
-    names = [f"::: diffenergy.{name}\n" for name in sorted(diffenergy.__all__)]
-    modules = [f"## {title}\n\n::: {module}\n" for title, module in MODULES]
+    rooms = {room for _, room in ROOMS}
+    top = sorted(set(diffenergy.__all__) - rooms - {"report", "units"})
+    parts = [f"::: diffenergy.{name}\n" for name in top]
+    for title, room in ROOMS:
+        names = getattr(diffenergy, room).__all__
+        parts.append(f"## {title}: `de.{room}`\n")
+        parts += [f"::: diffenergy.{room}.{name}\n" for name in sorted(names)]
     head = (ROOT / "docs" / "hooks" / "python.md").read_text(encoding="utf-8")
-    return "\n".join([head, *names, *modules])
+    return "\n".join([head, *parts])
 
 
 # --- tutorials
