@@ -74,10 +74,10 @@ def run_fold(
     elif score:
         corrections, parameters, fitted = read_corrections(score), 0, 0
     else:
-        result = calibrate(task.fitted, data.listings, task.start, settings)
+        result = calibrate(task.fitted, task.start, settings)
         corrections, parameters = result.corrections, len(result.fit.z)
         fitted = sum(result.rows.values())
-    predicted = task.predicted or predict(task.tested, data.listings, corrections)
+    predicted = task.predicted or predict(task.tested, corrections)
     rows = np.flatnonzero(task.tested.skipped == "")
     numbers: dict[str, np.ndarray] = {}
     for word, column in COLUMNS.items():

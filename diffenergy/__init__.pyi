@@ -2,6 +2,7 @@ from . import codesign as codesign
 from . import collectives as collectives
 from . import dvfs as dvfs
 from . import fitting as fitting
+from . import measure as measure
 from . import measurements as measurements
 from . import units as units
 from .compiling import compiler_options as compiler_options

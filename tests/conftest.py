@@ -18,7 +18,8 @@ import jax
 import pandas as pd
 import pytest
 
-from diffenergy.measurements import MeasurementTable, read_measurements
+from diffenergy import measurements
+from diffenergy.measurements import MeasurementTable
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -146,7 +147,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def read_back(tmp_path: Path) -> Callable[..., dict[str, MeasurementTable]]:
-    """`read_back(tables, gpu=None)`: what `read_measurements` makes of the tables."""
+    """`read_back(tables, gpu=None)`: what `measurements.read` makes of the tables."""
 
     def read_back(
         tables: Mapping[str, pd.DataFrame], gpu: str | None = None
@@ -157,8 +158,8 @@ def read_back(tmp_path: Path) -> Callable[..., dict[str, MeasurementTable]]:
             table.to_csv(path, index=False, float_format="%.10g")
             named: dict[str, Any] = {}
             if "workload" in table:
-                named = dict.fromkeys(table["workload"])
-            found[stem] = read_measurements([str(path)], workloads=named, gpu=gpu)
+                named = dict.fromkeys(table["workload"], [])
+            found[stem] = measurements.read([str(path)], workloads=named, gpu=gpu)
         return found
 
     return read_back

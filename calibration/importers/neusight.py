@@ -1,4 +1,4 @@
-"""NeuSight's tables of fp32 kernels, whose words `read_measurements` knows."""
+"""NeuSight's tables of fp32 kernels, whose words `measurements.read` knows."""
 
 from pathlib import Path
 from typing import Final

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from calibration.importers import importers
+from diffenergy import measurements
 from diffenergy.corrections import CorrectionsFile, prior_file
 from diffenergy.fitting._calibrate import Settings
-from diffenergy.measurements import MeasurementTable, Predictions, read_measurements
+from diffenergy.measurements import MeasurementTable, Predictions
 from diffenergy.workload._listing import Listing, read_listings
 
 Mask = Callable[[MeasurementTable, Predictions, CorrectionsFile], np.ndarray]
@@ -39,12 +40,12 @@ class Data:
     @functools.cached_property
     def passes(self) -> MeasurementTable:
         file = str(self.folder / "energaizer" / "measurements.csv")
-        return read_measurements([file], workloads=self.listings)
+        return measurements.read([file], workloads=self.listings)
 
     @functools.cache  # noqa: B019 - one Data a process
     def kernels(self, gpu: str, op: str, what: str) -> MeasurementTable:
         file = self.folder / "aiconfigurator" / f"{gpu}_{op}_{what}.csv.gz"
-        return read_measurements([f"{op}={file}"])
+        return measurements.read([f"{op}={file}"])
 
     @functools.cache  # noqa: B019 - one Data a process
     def imported(self, name: str, stem: str) -> MeasurementTable:
@@ -53,7 +54,7 @@ class Data:
         with tempfile.TemporaryDirectory() as place:
             file = f"{place}/{stem}.csv"
             frame.to_csv(file, index=False)
-            return read_measurements([file])
+            return measurements.read([file])
 
 
 Percentages = tuple[float | None, float | None, float | None]

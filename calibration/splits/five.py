@@ -21,7 +21,7 @@ _PARENTS = {split.name: split for split in (*passes.SPLITS, *kernels.SPLITS)}
 def _without(data: Data, name: str) -> CorrectionsFile:
     """Corrections of the one fold of another split."""
     fold = _PARENTS[name].fold(data, 0, 0)
-    made = calibrate(fold.fitted, data.listings, fold.start, fold.settings)
+    made = calibrate(fold.fitted, fold.start, fold.settings)
     return made.corrections
 
 
@@ -50,7 +50,7 @@ def _five(split: str, rows_of: Mask) -> Callable[[Data, int, int], Fold]:
 @functools.cache
 def _predictions(data: Data, split: str) -> Predictions:
     tested = _PARENTS[split].fold(data, 0, 0).tested
-    return predict(tested, data.listings, _without(data, split))
+    return predict(tested, _without(data, split))
 
 
 SPLITS = (

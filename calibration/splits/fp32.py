@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from diffenergy import measurements
 from diffenergy.corrections import CONSTANTS, CorrectionsFile, prior_file
 from diffenergy.corrections._levels import resolve
 from diffenergy.fitting._calibrate import Settings
 from diffenergy.hardware._files import read_gpu
-from diffenergy.measurements import MeasurementTable, read_measurements
+from diffenergy.measurements import MeasurementTable
 
 from .base import NONE, WHOLE, Data, Fold, Mask, Score, Split, only
 
@@ -53,7 +54,7 @@ _OF_VECTORS = _but(
 
 @functools.cache
 def _table(folder: Path, stem: str) -> MeasurementTable:
-    return read_measurements([str(folder / "neusight" / f"{stem}_fp32.csv.gz")])
+    return measurements.read([str(folder / "neusight" / f"{stem}_fp32.csv.gz")])
 
 
 def _out(

@@ -114,7 +114,7 @@ def settled(
     """Rows whose sensor window the measurement model takes for full (a hot share above
     0.9), predicted below 660 W."""
     full = np.zeros(table.num_rows, bool)
-    for batch in batches(table, {}, corrections):
+    for batch in batches(table, corrections):
         here = batch.rows >= 0
         rows = np.where(here, batch.rows, batch.rows[0])
         i = batch.instrument

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from calibration.limits import at_limits
+from diffenergy import measurements
 from diffenergy.corrections import prior_file
 from diffenergy.fitting._calibrate import Settings
-from diffenergy.fitting.limits import at_limits
 from diffenergy.hardware._files import read_gpu
-from diffenergy.measurements import MeasurementTable, Predictions, read_measurements
+from diffenergy.measurements import MeasurementTable, Predictions
 from diffenergy.measurements.importers import zeus
 
 from .base import Data, Fold, Mask, Score, Split
@@ -86,7 +87,7 @@ def _table(rows: pd.DataFrame) -> MeasurementTable:
     with tempfile.TemporaryDirectory() as place:
         file = f"{place}/limits.csv"
         columns.assign(op="activity").to_csv(file, index=False)
-        return read_measurements([file])
+        return measurements.read([file])
 
 
 def _on(gpu: str) -> Mask:

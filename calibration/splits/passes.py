@@ -75,14 +75,14 @@ def _from(fitted: Sequence[str], tested: str) -> Callable[[Data, int, int], Fold
 def _throttled(data: Data, i: int, seed: int) -> Fold:
     """Clocks of throttled passes (in the place of times) by constants of 900 MHz."""
     fold = _from(("a100",), "a100_dvfs")(data, 0, seed)
-    made = calibrate(fold.fitted, data.listings, fold.start, fold.settings)
+    made = calibrate(fold.fitted, fold.start, fold.settings)
     table = data.passes
     throttled = table.frame["throttled"].to_numpy() == "True"
     rows = only(table, throttled & _source(table, "a100_dvfs"))
     measured, unknown = rows.sm_clock_avg, np.full(rows.num_rows, np.nan)
     asked = dataclasses.replace(rows, sm_clock_avg=unknown)
     clock = unknown.copy()
-    for batch in batches(asked, data.listings, made.corrections):
+    for batch in batches(asked, made.corrections):
         found = estimate_once(
             batch.workload,
             batch.card.spec,

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from calibration.importers import kernel_tuner_tiles
+from diffenergy import measurements
 from diffenergy.fitting._calibrate import Settings
-from diffenergy.measurements import MeasurementTable, read_measurements
+from diffenergy.measurements import MeasurementTable
 
 from .base import WHOLE, Data, Fold, Mask, Score, Split, only
 
@@ -38,7 +39,7 @@ def _sweeps(folder: Path) -> MeasurementTable:
     with tempfile.TemporaryDirectory() as place:
         file = f"{place}/tiles.csv"
         table.to_csv(file, index=False)
-        return read_measurements([file])
+        return measurements.read([file])
 
 
 def _gpu_out(data: Data, i: int, seed: int) -> Fold:

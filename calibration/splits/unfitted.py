@@ -27,7 +27,7 @@ def _shipped() -> CorrectionsFile:
 def _of(name: str, stem: str) -> Callable[[Data, int, int], Fold]:
     def fold(data: Data, i: int, seed: int) -> Fold:
         table = data.imported(name, stem)
-        predicted = predict(table, {}, _shipped())
+        predicted = predict(table, _shipped())
         return Fold([], table, Settings(seed=seed), _shipped(), predicted)
 
     return fold

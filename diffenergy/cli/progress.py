@@ -67,6 +67,39 @@ def _standing(stage: str, standing: Any) -> str:
     return f"{stage}: {standing.incumbent:.6g} at {standing.seconds:.1f} s{gap}"
 
 
+@contextlib.contextmanager
+def points(word: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Gives the function to call with the points done, their number, what is next."""
+    if not sys.stderr.isatty():
+        yield _point_lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeElapsedColumn as Elapsed
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, Elapsed(), console=console, transient=True) as bar:
+        task = bar.add_task(word, total=None)
+        yield lambda done, total, what: bar.update(
+            task, completed=done, total=total, description=what
+        )
+
+
+def _point_lines() -> Callable[[int, int, str], None]:
+    said = time.monotonic()
+
+    def tell(done: int, total: int, what: str):
+        nonlocal said
+        if time.monotonic() - said < _PAUSE:
+            return
+        said = time.monotonic()
+        line = f"{done} of {total} points, now {what}"
+        print(f"diffenergy: {line}", file=sys.stderr)
+
+    return tell
+
+
 def _lines(
     word: str, total: int, steps: str, value: str
 ) -> Callable[[int, float], None]:

@@ -35,7 +35,8 @@ class Outcome:
 
     `content`: the JSON. `parts`: what people read. `texts`: of `--out`, by ending;
     `.json` is the content unless it stands here. `beside`: texts of more files, by
-    path. `figure`: of `--plot`. `said`: a text to print as it is instead.
+    path. `figure`: of `--plot`. `stale`: files that are done with when all is written.
+    `said`: a text to print as it is instead.
     `interrupted`: says what was kept when Ctrl-C ended the work.
     """
 
@@ -45,6 +46,7 @@ class Outcome:
     beside: Mapping[str, Callable[[], str]] = dataclasses.field(default_factory=dict)
     figure: Callable[[], Any] | None = None
     notes: Sequence[str] = ()
+    stale: Sequence[Path] = ()
     said: str = ""
     interrupted: str = ""
 
@@ -125,7 +127,7 @@ def _write(flags: Any, outcome: Outcome, inputs: Sequence[str]):
     for path, text in outcome.beside.items():
         write_text_atomic(path, text(), inputs=inputs)
     out, plot = getattr(flags, "out", None), getattr(flags, "plot", None)
-    if out is not None:
+    if out is not None and (outcome.content is not None or outcome.texts):
         texts = {".json": lambda: output.json_text(outcome.content), **outcome.texts}
         text = texts[next(end for end in texts if out.lower().endswith(end))]
         write_text_atomic(out, text(), inputs=inputs)
@@ -133,3 +135,5 @@ def _write(flags: Any, outcome: Outcome, inputs: Sequence[str]):
         from ..report import save_figure
 
         save_figure(plot, outcome.figure, inputs)
+    for path in outcome.stale:
+        Path(path).unlink(missing_ok=True)

@@ -1,1 +1,8 @@
-"""Measured rows against predicted ones: batches, prediction, fitting."""
+"""Measured rows against predicted ones: how far they are apart, and constants fitted.
+
+Names load on first use; `__init__.pyi` lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

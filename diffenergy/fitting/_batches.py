@@ -93,23 +93,19 @@ class Batch:
 
 def batches(
     table: MeasurementTable,
-    listings: Mapping[str, Sequence[Listing]],
     corrections: CorrectionsFile,
     cards: Mapping[str, GpuCard] | None = None,
 ) -> Iterator[Batch]:
-    """Batches of all rows of `table` that are not skipped, by GPU.
-
-    `listings`: phases of each workload name; `cards`: GPUs that replace bundled ones.
-    """
+    """Batches of all rows of `table` that are not skipped, by GPU; `cards`: GPUs that
+    replace bundled ones."""
     cards = dict(cards or {})
     for gpu in dict.fromkeys(table.gpu):
         card = cards.get(gpu) or read_gpu(gpu)
         mine = (table.gpu == gpu) & (table.skipped == "")
         passes = np.flatnonzero(mine & (table.kind == "workload"))
         for start in range(0, len(passes), CHUNK):
-            yield _passes(
-                table, listings, corrections, card, passes[start : start + CHUNK]
-            )
+            part = passes[start : start + CHUNK]
+            yield _passes(table, corrections, card, part)
         for op, columns in table.fields.items():
             campaigns = table.campaign[columns.rows]
             here = mine[columns.rows]
@@ -122,7 +118,6 @@ def batches(
 
 def _passes(
     table: MeasurementTable,
-    listings: Mapping[str, Sequence[Listing]],
     corrections: CorrectionsFile,
     card: GpuCard,
     rows: np.ndarray,
@@ -137,7 +132,7 @@ def _passes(
         name = str(table.workload[row]) or f"model {requests[int(row)]}"
         if name not in known:
             given = (
-                listings[name]
+                table.listings[name]
                 if table.workload[row]
                 else _requested(table, requests[int(row)])
             )

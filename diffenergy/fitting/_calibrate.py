@@ -15,7 +15,6 @@ from ..corrections import (
     Levels,
 )
 from ..measurements import MeasurementTable
-from ..workload._listing import Listing
 from ._batches import Batch, batches
 from ._fit import Fit, Target, fit, target
 from ._parameters import SENSOR, Parameter, Parameters
@@ -130,7 +129,6 @@ class Calibration:
 
 def calibrate(
     tables: Sequence[MeasurementTable],
-    listings: Mapping[str, Sequence[Listing]],
     start: CorrectionsFile,
     settings: Settings = Settings(),
     *,
@@ -151,7 +149,7 @@ def calibrate(
     for table in tables:
         skipped = _sampled(table, start, rng, per_table)
         chosen = _without_unsettled(dataclasses.replace(table, skipped=skipped), start)
-        for batch in batches(chosen, listings, start):
+        for batch in batches(chosen, start):
             targets.append(_target(chosen, batch, settings.table_weight))
     if not targets:
         raise ValueError(

@@ -1,22 +1,33 @@
-"""`predict`: time, energy and power of every measured row, as its campaign reads it."""
+"""`predict`: time, energy and power of every measured row, as its campaign reads it;
+`evaluate`: how far that is from what was measured."""
 
 import dataclasses
 import functools
+import os
 from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
+import pandas as pd
 
 from ..compiling import compiler_options
-from ..corrections import Corrections, CorrectionsFile, Sensor
+from ..corrections import (
+    Corrections,
+    CorrectionsFile,
+    Sensor,
+    prior_file,
+    read_corrections,
+)
 from ..estimator._estimate import runs
 from ..hardware._files import GpuCard
 from ..hardware._spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
-from ..measurements._metrics import QUANTITIES
+from ..measurements._metrics import QUANTITIES, group_cells, summary_json
+from ..measurements._output import prediction_frame
 from ..measurements._predictions import Predictions
 from ..physics._instrument import Instrument, Run, data_activity, reading
-from ..workload._listing import Listing
+from ..results import Result
 from ..workload._workload import Workload
 from ._batches import Batch, How, batches
 
@@ -61,19 +72,15 @@ def read_batch(batch: Batch, corrections: CorrectionsFile) -> Run:
 
 def predict(
     table: MeasurementTable,
-    listings: Mapping[str, Sequence[Listing]],
     corrections: CorrectionsFile,
     cards: Mapping[str, GpuCard] | None = None,
 ) -> Predictions:
-    """Predictions of the readings of `table`, NaN on rows that it skips.
-
-    `listings`: phases of each workload that the table names; `cards`: GPU files that
-    replace the bundled ones of the same name.
-    """
+    """Predictions of the readings of `table`, NaN on rows that it skips; `cards`: GPU
+    files that replace the bundled ones of the same name."""
     time, energy = np.zeros(table.num_rows), np.zeros(table.num_rows)
     grade = np.full(table.num_rows, "", dtype=object)
     width = {q: np.full(table.num_rows, np.nan) for q in QUANTITIES.values()}
-    for batch in batches(table, listings, corrections, cards):
+    for batch in batches(table, corrections, cards):
         read = read_batch(batch, corrections)
         time += batch.per_row(table.num_rows, read.time)
         energy += batch.per_row(table.num_rows, read.energy)
@@ -98,3 +105,93 @@ def predict(
         for bound, side in (("p5", -1), ("p95", 1))
     }
     return Predictions(grade=grade, skipped=table.skipped, **values, **bounds)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class EvaluateResult(Result):
+    """Errors of the model against measured runs.
+
+    `summary`: the JSON of `diffenergy evaluate --json`: mean absolute, median and
+    signed errors and 90th percentiles in % of time, power and energy, over all rows and
+    by group; `by`: the columns that groups share; `notes`: what the files held besides.
+    """
+
+    view: ClassVar[str] = "evaluate"
+    summary: dict[str, Any]
+    table: MeasurementTable
+    predictions: Predictions
+    by: tuple[str, ...] = ()
+
+    def rows(self) -> pd.DataFrame:
+        """Every row with its prediction and interval, in SI: the table of `--out`."""
+        return prediction_frame(self.table, self.predictions)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of the files."""
+        return [*self.table.notes, *unused(self.table.ignored_columns)]
+
+
+def evaluate(
+    table: MeasurementTable,
+    corrections: CorrectionsFile | str | os.PathLike[str] | None = None,
+    by: str | Sequence[str] = (),
+) -> EvaluateResult:
+    """How far predictions are from measured runs.
+
+    Args:
+        table: what `measurements.read` gives.
+        corrections: fitted constants: those of a fit, a file, or "none" for the priors
+            [the shipped ones].
+        by: a column or several of the files; rows with equal cells are a group.
+
+    Returns:
+        Errors of all rows and of each group; `rows()` has every prediction, `plot`
+        draws predicted against measured.
+
+    Raises:
+        ValueError: for a file that cannot be read, or a column that is not there.
+        TypeError: if `table` is no table.
+
+    Example:
+
+        >>> from diffenergy import measurements
+        >>> table = measurements.read("docs/examples/gemm.csv", op="gemm", gpu="a10")
+        >>> evaluate(table).summary["rows"]
+        12
+    """
+    check_table(table)
+    file = corrections_file(corrections)
+    columns = (by,) if isinstance(by, str) else tuple(by)
+    for column in columns:  # before time is spent on predictions
+        group_cells(table, column)
+    predictions = predict(table, file)
+    summary = summary_json(table, predictions, columns)
+    return EvaluateResult(summary, table, predictions, columns)
+
+
+def corrections_file(
+    given: CorrectionsFile | str | os.PathLike[str] | None,
+) -> CorrectionsFile:
+    """Corrections, however they are given."""
+    if isinstance(given, CorrectionsFile):
+        return given
+    if given is not None and not isinstance(given, str | os.PathLike):
+        raise TypeError(
+            f"corrections are a {type(given).__name__}; give a file, a "
+            'CorrectionsFile, "none" or None.'
+        )
+    return prior_file() if given == "none" else read_corrections(given)
+
+
+def check_table(table: Any):
+    """Raises `TypeError` for what is no table."""
+    if not isinstance(table, MeasurementTable):
+        raise TypeError(
+            f"`table` is a {type(table).__name__}; give what `measurements.read` gives."
+        )
+
+
+def unused(columns: Sequence[str]) -> list[str]:
+    """A note on columns that nothing reads."""
+    return [f"ignored columns: {', '.join(columns)}"] if columns else []

@@ -1,8 +1,8 @@
 """Fitted constants of collectives by GPU (`data/facts/collective_costs.toml`).
 
-Made by `calibration/collective_costs.py`. A GPU that was not measured has the constants
-of the one that `taken_for` names, else the mean over the measured GPUs with the same
-kind of link; its own link's rate scales both.
+Made by `calibration/studies/collective_costs.py`. A GPU that was not measured has the
+constants of the one that `taken_for` names, else the mean over the measured GPUs with
+the same kind of link; its own link's rate scales both.
 """
 
 import dataclasses

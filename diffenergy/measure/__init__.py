@@ -1,1 +1,8 @@
-"""Running kernels on a GPU of this machine and reading time, power, clocks and heat."""
+"""Time, power and energy of kernels, measured on a GPU of this machine.
+
+Names load on first use; `__init__.pyi` lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -86,7 +86,7 @@ def swept_clocks(given: Sequence[float] | None, board: Board) -> tuple[float, ..
     if given is None:
         if not board.clocks:
             raise ValueError(
-                f"`--clocks` is 'auto', but {board.name} does not tell its clocks; "
+                f"`clocks` is 'auto', but {board.name} does not tell its clocks; "
                 "give them, such as `--clocks 600,900,1200`."
             )
         return auto_clocks(board.clocks)
@@ -94,7 +94,7 @@ def swept_clocks(given: Sequence[float] | None, board: Board) -> tuple[float, ..
         near = min(board.clocks, key=lambda known: abs(known - clock))
         if abs(near - clock) > 0.5 * MHz:
             raise ValueError(
-                f"`--clocks` is {clock / MHz:g}; {board.name} supports "
+                f"`clocks` is {clock / MHz:g}; {board.name} supports "
                 f"{min(board.clocks) / MHz:g} to {max(board.clocks) / MHz:g} MHz in "
                 f"steps, the nearest {near / MHz:g}."
             )
@@ -109,7 +109,7 @@ def check_limits(limits: Sequence[float], board: Board) -> None:
     for limit in limits:
         if not low <= limit <= high:
             raise ValueError(
-                f"`--power-limits` is {limit:g}; {board.name} allows {low:g} to "
+                f"`power_limits` is {limit:g}; {board.name} allows {low:g} to "
                 f"{high:g} W."
             )
 

@@ -85,7 +85,7 @@ def remaining(points: Sequence[Point], gpu: str, rows: Sequence[Cells]) -> list[
     return [point for point in points if key(asked(point, gpu)) not in done]
 
 
-def measure(
+def measure_points(
     points: Sequence[Point],
     bench: Bench,
     table: Table,

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from ..dtypes import BYTES, code
@@ -138,6 +138,17 @@ def kernels(kind: str, board: Board, seed: int) -> Iterator[Kernel]:
             tries = 0
             seen.append(kernel)
             yield kernel
+
+
+def check_classes(only: Sequence[str]) -> tuple[str, ...]:
+    """Classes of kernels, once known; raises `ValueError` for others."""
+    for word in only:
+        if word not in CLASSES:
+            raise ValueError(
+                f"`only` is '{word}'; allowed are {', '.join(CLASSES)}, separated by "
+                "commas."
+            )
+    return tuple(only)
 
 
 def is_resident(kind: str) -> bool:

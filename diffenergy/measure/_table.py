@@ -73,13 +73,13 @@ def finished(path: Path) -> list[Cells]:
     header, *rows = csv.reader(io.StringIO(text))
     if tuple(header) != COLUMNS:
         raise ValueError(
-            f"`--out` is '{path}', whose columns are not those that `measure` writes; "
+            f"`file` is '{path}', whose columns are not those that `measure` writes; "
             "give another name."
         )
     for number, row in enumerate(rows):
         if len(row) != len(header):
             raise ValueError(
-                f"`--out` is '{path}', where row {number} has {len(row)} cells instead "
+                f"`file` is '{path}', where row {number} has {len(row)} cells instead "
                 f"of {len(header)}; remove the row or give another name."
             )
     return [dict(zip(header, row, strict=True)) for row in rows]
@@ -139,13 +139,13 @@ def _whole(path: Path) -> str:
     whole = content[: content.rfind(b"\n") + 1]
     if not whole and not _line(COLUMNS).encode().startswith(content):
         raise ValueError(
-            f"`--out` is '{path}', which `measure` did not write; give another name."
+            f"`file` is '{path}', which `measure` did not write; give another name."
         )
     try:
         return whole.decode()
     except UnicodeDecodeError:
         raise ValueError(
-            f"`--out` is '{path}', which is no text; give another name."
+            f"`file` is '{path}', which is no text; give another name."
         ) from None
 
 

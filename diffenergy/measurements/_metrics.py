@@ -70,7 +70,7 @@ def grouped(
     """
     if not by:
         return []
-    keys = pd.DataFrame({column: _group_cells(table, column) for column in by})
+    keys = pd.DataFrame({column: group_cells(table, column) for column in by})
     groups = keys.groupby(list(keys), sort=False).indices.values()
     return [
         keys.iloc[rows[0]].to_dict() | _figures(table, predictions, rows)
@@ -90,7 +90,8 @@ def summary_json(
     return whole | {"groups": grouped(table, predictions, by)}
 
 
-def _group_cells(table: MeasurementTable, column: str) -> np.ndarray:
+def group_cells(table: MeasurementTable, column: str) -> np.ndarray:
+    """What rows are grouped by. Raises `ValueError` for a column that is not there."""
     if column in table.frame:
         return table.frame[column].to_numpy(object)
     if column in _GROUP_ARRAYS:

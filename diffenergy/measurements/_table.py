@@ -1,9 +1,9 @@
-"""`read_measurements`: CSV files of measured runs -> one `MeasurementTable` in SI."""
+"""`read`: CSV files of measured runs -> one `MeasurementTable` in SI."""
 
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,8 @@ from jaxtyping import Float, Int, Shaped
 
 from ..hardware._files import read_gpu
 from ..kernels._shared.ops import Op
+from ..workload import Listing
+from ..workload._listing import listings_by_name
 from . import _columns as columns
 from ._cells import (
     POSITIVE,
@@ -49,7 +51,8 @@ class MeasurementTable:
     `frame` holds every input column as text (with `--gpu`, its column `gpu` is
     replaced); `file` and `row` (0-based data row) say where a row comes from. `op` is
     "" on workload rows, `workload` on kernel rows and where a model is named instead.
-    `skipped` is the reason why a row cannot be predicted, "" if it can.
+    `skipped` is the reason why a row cannot be predicted, "" if it can. `listings`:
+    the phases of every workload that rows may name.
     """
 
     frame: pd.DataFrame
@@ -82,38 +85,63 @@ class MeasurementTable:
     `output_len` as floats (NaN if not given)."""
     ignored_columns: tuple[str, ...]
     notes: tuple[str, ...]
+    listings: Mapping[str, Sequence[Listing]]
 
     @property
     def num_rows(self) -> int:
         return len(self.row)
 
 
-def read_measurements(
-    specs: Sequence[str],
+Path = str | os.PathLike[str]
+
+
+def read(
+    paths: Path | Sequence[Path],
     *,
-    workloads: Mapping[str, Any] | None = None,
+    workloads: Path | Sequence[Path] | Mapping[str, Sequence[Listing]] = (),
     gpu: str | None = None,
     op: str | None = None,
 ) -> MeasurementTable:
-    """Rows of all files, one after the other.
+    """Measured runs of all files, one after the other.
 
-    **Arguments:**
+    Args:
+        paths: a file or several, each `FILE.csv`, `FILE.csv.gz` or `OP=FILE`.
+        workloads: files of listings (.jsonl), or listings by name, for files with a
+            column `workload`; the table keeps them.
+        gpu: replaces the column `gpu`.
+        op: replaces the column `op`, where no `OP=` does.
 
-    - `specs`: each `FILE.csv`, `FILE.csv.gz` or `OP=FILE`.
-    - `workloads`: listings by name, for files with a column `workload`.
-    - `gpu`: replaces the column `gpu`.
-    - `op`: replaces the column `op`, where no `OP=` does.
+    Raises:
+        ValueError: for the first thing that cannot be read, with file, row, column and
+            value.
 
-    Raises `ValueError` naming file, row, column and value at the first thing that
-    cannot be read.
+    Example:
+
+        >>> table = read("docs/examples/gemm.csv", op="gemm", gpu="a10")
+        >>> table.num_rows, set(table.gpu)
+        (12, {'a10'})
     """
-    if not specs:
+    files = _several(paths)
+    if not files:
         raise ValueError("no measurements are given; name at least one .csv file.")
-    return _join([_read(spec, workloads or {}, gpu, op) for spec in specs])
+    listings = (
+        workloads
+        if isinstance(workloads, Mapping)
+        else listings_by_name(_several(workloads))
+    )
+    return _join([_read(file, listings, gpu, op) for file in files])
+
+
+def _several(paths: Path | Sequence[Path]) -> list[str]:
+    each = [paths] if isinstance(paths, str | os.PathLike) else paths
+    return [os.fspath(path) for path in each]
 
 
 def _read(
-    spec: str, workloads: Mapping[str, Any], gpu: str | None, op: str | None
+    spec: str,
+    workloads: Mapping[str, Sequence[Listing]],
+    gpu: str | None,
+    op: str | None,
 ) -> MeasurementTable:
     known = _ops()
     prefix, equals, rest = spec.partition("=")
@@ -168,6 +196,7 @@ def _read(
             c for c in raw.columns if c in sheet.columns and c not in used
         ),
         notes=(*notes, *measured_notes),
+        listings=workloads,
         **values,
     )
 
@@ -245,6 +274,7 @@ def _join(tables: Sequence[MeasurementTable]) -> MeasurementTable:
         model_request=_join_columns(requests, starts),
         ignored_columns=tuple(dict.fromkeys(ignored)),
         notes=tuple(note for table in tables for note in table.notes),
+        listings=tables[0].listings,
         **whole,
     )
 

@@ -124,6 +124,29 @@ def wholes(listings: Sequence[Listing], name: str) -> list[list[Listing]]:
     ]
 
 
+def listings_by_name(paths: Sequence[str]) -> dict[str, list[Listing]]:
+    """Listings of all files by name; the parts of a generation or of a training step
+    (`X/prefill` and `X/decode`) are also `X`. Raises `ValueError` for a name that is
+    there twice."""
+    found: dict[str, list[Listing]] = {}
+    files: dict[str, str] = {}
+    for path in paths:
+        for listing in read_listings(path):
+            if listing.name in found:
+                raise ValueError(
+                    f"{path}: the workload '{listing.name}' is also in "
+                    f"{files[listing.name]}; give each name once."
+                )
+            found[listing.name], files[listing.name] = [listing], path
+    single = [listing for one in found.values() for listing in one]
+    stems = dict.fromkeys(name.rpartition("/")[0] for name in found)
+    for stem in stems:
+        parts = wholes(single, stem)
+        if stem not in found and len(parts) == 1:
+            found[stem] = parts[0]
+    return found
+
+
 def listing_lines(listings: Sequence[Listing]) -> str:
     """Text of a listing file that `read_listings` reads back identically."""
     return "".join(json.dumps(_line(listing)) + "\n" for listing in listings)

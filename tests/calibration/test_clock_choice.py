@@ -14,7 +14,7 @@ from diffenergy.hardware import read_gpu
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Any:
-    folder = Path(__file__).parents[2] / "calibration"
+    folder = Path(__file__).parents[2] / "calibration" / "studies"
     monkeypatch.syspath_prepend(str(folder))
     for name in [x for x in sys.modules if x == "clock_choice"]:
         del sys.modules[name]

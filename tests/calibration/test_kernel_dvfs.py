@@ -14,8 +14,8 @@ pytestmark = pytest.mark.shared_data
 
 @pytest.fixture(scope="module")
 def study_modules():
-    """`calibration/dvfs_study`, beside the package."""
-    folder = Path(__file__).parents[2] / "calibration"
+    """`calibration/studies/dvfs_study`, beside the package."""
+    folder = Path(__file__).parents[2] / "calibration" / "studies"
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
         yield {

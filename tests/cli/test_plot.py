@@ -29,7 +29,7 @@ RUNS = "gpu,op,rows,cols,dtype,time_us\na10,softmax,1024,1024,fp16,10\n"
 def perfect(monkeypatch: pytest.MonkeyPatch):
     """Predictions that are as measured."""
 
-    def predict(table, listings, corrections, cards=None):
+    def predict(table, corrections, cards=None):
         grade = np.full(table.num_rows, "calibrated", dtype=object)
         nan = np.full(table.num_rows, np.nan)
         return Predictions(table.time_s, nan, nan, grade, table.skipped)

@@ -199,7 +199,7 @@ def _by_hand(
 
 def test_script_prints_every_die_and_board():
     done = subprocess.run(
-        [sys.executable, "calibration/silicon.py"],
+        [sys.executable, "calibration/studies/silicon.py"],
         cwd=ROOT,
         capture_output=True,
         text=True,

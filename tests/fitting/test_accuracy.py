@@ -2,9 +2,10 @@
 
 import pytest
 
+from diffenergy import measurements
 from diffenergy.corrections import read_corrections
 from diffenergy.fitting._predict import predict
-from diffenergy.measurements import grouped, read_measurements
+from diffenergy.measurements import grouped
 from diffenergy.workload._listing import read_listings
 
 pytestmark = pytest.mark.shared_data
@@ -15,7 +16,7 @@ def passes(shared):
     folder = shared / "data" / "energaizer"
     files = ("workloads.jsonl", "workloads_derived.jsonl")
     listings = {x.name: [x] for file in files for x in read_listings(folder / file)}
-    table = read_measurements([str(folder / "measurements.csv")], workloads=listings)
+    table = measurements.read([str(folder / "measurements.csv")], workloads=listings)
     return table, listings
 
 
@@ -23,7 +24,7 @@ def test_errors_of_the_shipped_corrections(passes):
     """Own mean errors plus 2 % of themselves (published for the same passes: A100
     11.0 % time, 8.0 % power; A10 8.8, 8.2 %)."""
     table, listings = passes
-    predicted = predict(table, listings, read_corrections())
+    predicted = predict(table, read_corrections())
     found = {
         group["gpu"]: (group["time_mape_pct"], group["power_mape_pct"])
         for group in grouped(table, predicted, ["gpu"])

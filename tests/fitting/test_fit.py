@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from diffenergy import measurements
 from diffenergy.corrections import (
     ACTIVITY_CONSTANTS,
     CorrectionsFile,
@@ -17,7 +18,7 @@ from diffenergy.fitting._calibrate import Settings, blanked, calibrate, free_par
 from diffenergy.fitting._fit import fit, target
 from diffenergy.fitting._parameters import Parameter, Parameters
 from diffenergy.fitting._predict import predict
-from diffenergy.measurements import MeasurementTable, read_measurements
+from diffenergy.measurements import MeasurementTable
 from diffenergy.measurements._table import Columns
 
 TRUE = {"energy_dram": 6e-11, "dram_efficiency": 0.8, "launch_cycles": 4000.0}
@@ -35,7 +36,7 @@ def truth(factors: dict[str, dict[str, float]] | None = None) -> CorrectionsFile
 
 def read(table: MeasurementTable, file: CorrectionsFile) -> MeasurementTable:
     """The table with the readings of known constants."""
-    made = predict(table, {}, file)
+    made = predict(table, file)
     return dataclasses.replace(table, time_s=made.time_s, avg_power_w=made.avg_power_w)
 
 
@@ -58,7 +59,7 @@ def shape(folder, gpu: str, clocks: tuple[int, ...], sizes: range) -> Measuremen
         for power in sizes
     ]
     path.write_text("\n".join([HEAD, *lines]))
-    return read_measurements([str(path)])
+    return measurements.read([str(path)])
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ def test_known_constants_come_back(exact, time: float, power: float):
     """Within 3 posterior sds; with small errors to 3 % too."""
     start, table = prior_file(), noisy(exact, time, power)
     parameters = free(start.levels, tuple(TRUE))
-    targets = [target(table, b, time, power) for b in batches(table, {}, start)]
+    targets = [target(table, b, time, power) for b in batches(table, start)]
     result = fit(parameters, targets)
     known = dataclasses.replace(parameters, start=truth().levels).centre()
     assert np.all(np.abs(result.z - known) < 3 * result.sd)
@@ -106,7 +107,7 @@ def test_posterior_sds_follow_the_errors(exact):
     parameters = free(truth().levels, tuple(TRUE))
     information = []
     for sd in (0.005, 0.05):
-        targets = [target(exact, b, sd, sd) for b in batches(exact, {}, truth())]
+        targets = [target(exact, b, sd, sd) for b in batches(exact, truth())]
         covariance = fit(parameters, targets).covariance
         information.append(np.linalg.inv(covariance) - np.diag(parameters.sd() ** -2))
     assert information[0] == pytest.approx(100 * information[1], rel=1e-3)
@@ -115,7 +116,7 @@ def test_posterior_sds_follow_the_errors(exact):
 def test_a_constant_that_no_row_moves_stays_at_its_prior(table):
     start = prior_file()
     parameters = free(start.levels, ("energy_dram", "moe_own"))
-    targets = [target(table, b, 0.01, 0.01) for b in batches(table, {}, start)]
+    targets = [target(table, b, 0.01, 0.01) for b in batches(table, start)]
     result = fit(parameters, targets)
     fitted = parameters.fitted(result.z)["global"]
     assert fitted["moe_own"] == pytest.approx(start.levels["global"]["moe_own"])
@@ -126,8 +127,8 @@ def test_blanked_rows_are_predicted_but_not_fitted(table):
     held = np.arange(table.num_rows) % 2 == 0
     wrong = dataclasses.replace(table, time_s=np.where(held, 1e3, table.time_s))
     settings = Settings(max_steps=3)
-    result = calibrate([blanked(wrong, held)], {}, prior_file(), settings)
-    made = predict(table, {}, result.corrections)
+    result = calibrate([blanked(wrong, held)], prior_file(), settings)
+    made = predict(table, result.corrections)
     assert np.all(np.abs(np.log(made.time_s / table.time_s)) < 0.5)
     assert sum(result.rows.values()) == table.num_rows // 2
 
@@ -135,7 +136,7 @@ def test_blanked_rows_are_predicted_but_not_fitted(table):
 def test_nothing_to_fit_is_an_error(table):
     nothing = dataclasses.replace(table, skipped=np.full(table.num_rows, "x", object))
     with pytest.raises(ValueError, match="no measured row"):
-        calibrate([nothing], {}, prior_file())
+        calibrate([nothing], prior_file())
 
 
 @pytest.mark.parametrize("factor", [1.3, 0.8])
@@ -150,7 +151,7 @@ def test_activities_tell_the_factor_on_their_gpus_dynamic_energy(programs, facto
     parameters = Parameters(
         tuple(Parameter(name, "dynamic_energy") for name in names), made.levels
     )
-    targets = [target(table, b, 0.005, 0.005) for b in batches(table, {}, made)]
+    targets = [target(table, b, 0.005, 0.005) for b in batches(table, made)]
     result = fit(parameters, targets)
     fitted = parameters.fitted(result.z)
     assert fitted[tag]["dynamic_energy"] == pytest.approx(factor, rel=0.05)
@@ -170,13 +171,13 @@ def programs(tmp_path) -> MeasurementTable:
     ]
     head = "gpu,avg_power_w,util_fp32_fma,util_dram,util_int,sm_clock_mhz"
     path.write_text("\n".join([head, *lines]))
-    return read_measurements([f"activity={path}"])
+    return measurements.read([f"activity={path}"])
 
 
 def test_intervals_are_the_half_widths_of_their_kind(exact):
     """p5 and p95 lie as far below as above in ln, by what the corrections trust."""
-    file, made = truth(), predict(exact, {}, truth())
-    (batch, *_) = batches(exact, {}, file)
+    file, made = truth(), predict(exact, truth())
+    (batch, *_) = batches(exact, file)
     width = file.trust(batch.card, batch.kind).half_width("time", made.time_s)
     for bound, side in ((made.time_s_p95, 1), (made.time_s_p5, -1)):
         assert bound is not None
@@ -207,7 +208,7 @@ def test_a_number_of_a_meter_by_dtype_or_family():
 
 def freed(table: MeasurementTable, start: CorrectionsFile) -> set[str]:
     """Names of the numbers that a fit of the table frees."""
-    targets = [target(table, b, 0.1, 0.1) for b in batches(table, {}, start)]
+    targets = [target(table, b, 0.1, 0.1) for b in batches(table, start)]
     return {str(p) for p in free_parameters(start, targets).free}
 
 
@@ -236,7 +237,7 @@ def test_activities_free_the_factors_of_their_gpus_alone(programs):
 
 def test_from_a_fitted_start_the_gpu_of_the_rows_is_free(table, fitted_start):
     """Its own factors alone; other levels stay as they are."""
-    result = calibrate([table], {}, fitted_start, Settings(max_steps=4))
+    result = calibrate([table], fitted_start, Settings(max_steps=4))
     free = result.fit.parameters.free
     assert {p.tag for p in free} == {f"gpu:{SEEN}"}
     assert {"energy_dram", "launch_cycles", "l2_share"} <= {p.constant for p in free}
@@ -259,7 +260,7 @@ def test_five_power_readings_of_an_unseen_gpu(tmp_path, fitted_start, factor: fl
         time_s=np.full(table.num_rows, np.nan),
         skipped=np.where(five, "", "not read").astype(object),
     )
-    result = calibrate([untimed], {}, fitted_start)
+    result = calibrate([untimed], fitted_start)
     assert [str(p) for p in result.fit.parameters.free] == [f"{tag}/dynamic_energy"]
     assert result.rows == {f"{UNSEEN}:elementwise": 5}
     assert set(result.corrections.fitted_on["gpus"]) == {SEEN, UNSEEN}
@@ -301,7 +302,7 @@ def test_frozen_numbers_keep_their_start(table):
     def frozen(tag: str, constant: str) -> bool:
         return tag.startswith("memory:") or constant.startswith(freeze[1:])
 
-    result = calibrate([table], {}, start, Settings(max_steps=3, freeze=freeze))
+    result = calibrate([table], start, Settings(max_steps=3, freeze=freeze))
     free = {str(p) for p in result.fit.parameters.free}
     every = freed(table, start)
     assert free == {name for name in every if not frozen(*name.split("/"))} != every
@@ -315,7 +316,7 @@ def test_frozen_numbers_keep_their_start(table):
 
 def test_a_fit_with_all_frozen_is_an_error(table, fitted_start):
     with pytest.raises(ValueError, match="`--freeze` holds every"):
-        calibrate([table], {}, fitted_start, Settings(freeze=("gpu",)))
+        calibrate([table], fitted_start, Settings(freeze=("gpu",)))
 
 
 # --- draws
@@ -324,7 +325,7 @@ def test_a_fit_with_all_frozen_is_an_error(table, fitted_start):
 def test_the_same_seed_gives_the_same_bytes(table):
     """Of eight rows drawn from 32: another seed draws others."""
     made = [
-        calibrate([table], {}, prior_file(), Settings(seed, max_rows=8, max_steps=2))
+        calibrate([table], prior_file(), Settings(seed, max_rows=8, max_steps=2))
         for seed in (3, 3, 4)
     ]
     texts = [write_corrections(x.corrections) for x in made]
@@ -338,7 +339,7 @@ def test_the_same_seed_gives_the_same_bytes(table):
 def test_rows_of_a_large_table_weigh_less(table, fitted_start):
     """32 rows that count as 8: expected errors twice as large."""
     few, whole = (
-        calibrate([table], {}, fitted_start, Settings(max_steps=1, table_weight=weight))
+        calibrate([table], fitted_start, Settings(max_steps=1, table_weight=weight))
         for weight in (8.0, 1e9)
     )
     assert few.targets[0].time_sd == pytest.approx(2 * whole.targets[0].time_sd)

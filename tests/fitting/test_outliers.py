@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from diffenergy import measurements
 from diffenergy.corrections import prior_file
-from diffenergy.fitting._outliers import Flag, flagged, without
+from diffenergy.fitting._left_out.outliers import Flag, flagged, without
 from diffenergy.fitting._predict import predict
-from diffenergy.measurements import MeasurementTable, Predictions, read_measurements
+from diffenergy.measurements import MeasurementTable, Predictions
 from diffenergy.workload._listing import read_listings
 
 GPU = "a100-sxm-80gb"  # 108 SMs, 1.41 GHz at most, 400 W
@@ -22,12 +23,12 @@ SIZES = (2048.0, 3072.0, 4096.0, 6144.0, 8192.0)
 def read(cells: pd.DataFrame, folder: Path) -> tuple[str, MeasurementTable]:
     path = str(folder / "runs.csv")
     cells.to_csv(path, index=False)
-    return path, read_measurements([path])
+    return path, measurements.read([path])
 
 
 def found(cells: pd.DataFrame, folder: Path) -> list[Flag]:
     _, table = read(cells, folder)
-    return flagged(table, predict(table, {}, prior_file()))
+    return flagged(table, predict(table, prior_file()))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def clean(tmp_path_factory) -> pd.DataFrame:
     cells = cells.assign(k=8192, dtype="bf16", sm_clock_mhz_avg=cells.sm_clock_mhz_set)
     cells = cells.assign(time_us=1.0, avg_power_w=1.0)
     _, table = read(cells, tmp_path_factory.mktemp("outliers"))
-    true = predict(table, {}, prior_file())
+    true = predict(table, prior_file())
     noise = np.exp(0.03 * np.random.default_rng(0).normal(size=(2, len(cells))))
     time, power = true.time_s * noise[0], true.avg_power_w * noise[1]
     return cells.assign(
@@ -156,8 +157,8 @@ def test_rows_count_from_the_start_of_their_file(clean, tmp_path):
     files = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
     for file, cells in zip(files, (wrong[:25], wrong[25:]), strict=True):
         cells.to_csv(file, index=False)
-    table = read_measurements(files)
-    (flag,) = flagged(table, predict(table, {}, prior_file()))
+    table = measurements.read(files)
+    (flag,) = flagged(table, predict(table, prior_file()))
     assert (flag.file, flag.row, flag.index) == (files[1], BAD, 25 + BAD)
 
 
@@ -165,7 +166,7 @@ def test_without_blanks_the_readings_of_flagged_rows(clean, tmp_path):
     cells = clean.copy()
     cells.loc[BAD, "avg_power_w"] *= 1e3
     _, table = read(cells, tmp_path)
-    kept = without(table, flagged(table, predict(table, {}, prior_file())))
+    kept = without(table, flagged(table, predict(table, prior_file())))
     for name in ("time_s", "energy_j", "avg_power_w"):
         blank = np.isnan(getattr(kept, name))
         assert list(np.flatnonzero(blank)) == [BAD]
@@ -180,9 +181,9 @@ def passes(shared) -> tuple[MeasurementTable, MeasurementTable, Predictions]:
     files = ("workloads.jsonl", "workloads_derived.jsonl")
     listings = {x.name: [x] for f in files for x in read_listings(folder / f)}
     good, dead = (str(folder / f"measurements{end}.csv") for end in ("", "_excluded"))
-    both = read_measurements([good, dead], workloads=listings)
-    alone = read_measurements([dead], workloads=listings)
-    return both, alone, predict(both, listings, prior_file())
+    both = measurements.read([good, dead], workloads=listings)
+    alone = measurements.read([dead], workloads=listings)
+    return both, alone, predict(both, prior_file())
 
 
 @pytest.mark.slow
@@ -211,8 +212,8 @@ def test_dead_runs_are_found_alone(passes):
 def test_busy_layers_that_read_little_power(shared):
     """21 of 3,253 MoE rows longer than 333 us read below 200 W; few others are off."""
     folder = shared / "data" / "aiconfigurator"
-    table = read_measurements([f"moe={folder}/h200_sxm_moe_power.csv.gz"])
-    flags = flagged(table, predict(table, {}, prior_file()))
+    table = measurements.read([f"moe={folder}/h200_sxm_moe_power.csv.gz"])
+    flags = flagged(table, predict(table, prior_file()))
     dark = np.flatnonzero((table.avg_power_w < 200) & (table.time_s >= 333e-6))
     assert len(dark) == 21
     assert {flag.index for flag in flags}.issuperset(dark.tolist())

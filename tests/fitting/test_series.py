@@ -5,11 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
+from diffenergy import measurements
 from diffenergy.corrections import CorrectionsFile, prior_file
 from diffenergy.fitting._calibrate import with_cold_blocks
 from diffenergy.fitting._predict import predict
 from diffenergy.fitting._series import Block, cold_blocks, in_blocks
-from diffenergy.measurements import MeasurementTable, read_measurements
+from diffenergy.measurements import MeasurementTable
 
 CAMPAIGN = "vllm/0.22.0"
 COLUMNS = [512 * i for i in range(2, 34)]
@@ -37,7 +38,7 @@ def blank(tmp_path_factory):
     ]
     head = "gpu,framework,dtype,m,n,k,avg_power_w,time_us"
     path.write_text("\n".join([head, *lines]))
-    table = read_measurements([f"gemm={path}"])
+    table = measurements.read([f"gemm={path}"])
     assert set(table.campaign) == {CAMPAIGN} and set(table.skipped) == {""}
     return table
 
@@ -47,7 +48,7 @@ def readings(blank):
     """`readings(blocks)`: the campaign with 5 % errors of time and 3 % of power."""
 
     def readings(blocks: list[Block]) -> MeasurementTable:
-        made = predict(blank, {}, campaign(blocks))
+        made = predict(blank, campaign(blocks))
         noise = np.random.default_rng(0).normal(size=(2, blank.num_rows))
         return dataclasses.replace(
             blank,

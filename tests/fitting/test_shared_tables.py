@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from diffenergy import measurements
 from diffenergy.corrections import read_corrections
 from diffenergy.fitting._predict import predict
-from diffenergy.measurements import grouped, read_measurements
+from diffenergy.measurements import grouped
 
 pytestmark = pytest.mark.shared_data
 
@@ -40,8 +41,8 @@ def test_mean_errors(shared, tmp_path, name, dtype, time, power):
     rows = rows.iloc[np.linspace(0, len(rows) - 1, ROWS).astype(int)]
     rows.to_csv(tmp_path / "rows.csv", index=False)
     op = name.split("_", 2)[2].rsplit("_", 1)[0]
-    measured = read_measurements([f"{op}={tmp_path / 'rows.csv'}"])
-    (group,) = grouped(measured, predict(measured, {}, read_corrections()), ["gpu"])
+    measured = measurements.read([f"{op}={tmp_path / 'rows.csv'}"])
+    (group,) = grouped(measured, predict(measured, read_corrections()), ["gpu"])
     assert group["rows"] == ROWS
     assert group["time_mape_pct"] < 1.03 * time
     assert power is None or group["power_mape_pct"] < 1.03 * power

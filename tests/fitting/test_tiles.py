@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from diffenergy import measurements
 from diffenergy.corrections import prior_file
 from diffenergy.fitting._batches import Batch, batches
 from diffenergy.fitting._calibrate import free_parameters
 from diffenergy.fitting._fit import Target, _movers, target
-from diffenergy.measurements import read_measurements
 
 HEADER = (
     "gpu,op,m,n,k,dtype,tile_m,tile_n,tile_k,mdimc,ndimc,mdima,ndimb,vwm,vwn,sa,sb,"
@@ -25,10 +25,10 @@ def targets(tmp_path: Path) -> dict[str, Target]:
     file = tmp_path / "rows.csv"
     text = HEADER + f"k20m,gemm,{BY_HAND}" * 3 + f"a100-pcie-40gb,gemm,{LIBRARY}" * 9
     file.write_text(text, encoding="utf-8")
-    table = read_measurements([str(file)])
+    table = measurements.read([str(file)])
 
     def found() -> Iterator[Batch]:
-        yield from batches(table, {}, prior_file())
+        yield from batches(table, prior_file())
 
     return {batch.campaign: target(table, batch, 0.1, 0.1) for batch in found()}
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy import estimate, smooth
+from diffenergy import estimate, measurements, smooth
 from diffenergy.corrections import CONSTANTS, Corrections, prior_file
 from diffenergy.fitting._batches import batches
 from diffenergy.fitting._calibrate import free_parameters
@@ -18,7 +18,6 @@ from diffenergy.fitting._fit import target
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware._spec import GpuSpec, OperatingPoint
 from diffenergy.kernels._shared.simt import SimtGemm, demand
-from diffenergy.measurements import read_measurements
 from diffenergy.physics._demand import Demand
 from diffenergy.physics._timeline import cta_cycles, sm_cycles, timing
 
@@ -293,8 +292,8 @@ def test_its_constants_move_no_other_rows(tmp_path):
     )
     moved = []
     for file in (tiled, plain):
-        table = read_measurements([str(file)])
-        (batch,) = batches(table, {}, prior_file())
+        table = measurements.read([str(file)])
+        (batch,) = batches(table, prior_file())
         item = target(table, batch, 0.1, 0.1)
         parameters = free_parameters(prior_file(), [item])
         moved.append({parameters.free[i].constant for i in movers(parameters, item)})

@@ -13,7 +13,13 @@ from diffenergy.measure import _bench as bench
 from diffenergy.measure._board.clocks import Control
 from diffenergy.measure._board.sensor import About, NoPermission, SensorError
 from diffenergy.measure._plan import Point
-from diffenergy.measure._record import Bench, Progress, Timing, measure, remaining
+from diffenergy.measure._record import (
+    Bench,
+    Progress,
+    Timing,
+    measure_points,
+    remaining,
+)
 from diffenergy.measure._runners.runner import Unsupported
 from diffenergy.measure._shapes import Kernel, footprint, gemm, stream
 from diffenergy.measure._table import Table, state_path
@@ -248,5 +254,5 @@ def measured(
         table = Table(path)
         left = remaining(plan, "h100-sxm", table.rows)
         deadline = world.now() + seconds
-        measure(left, kit, table, deadline, progress, lambda done, point: None)
+        measure_points(left, kit, table, deadline, progress, lambda done, point: None)
     return table, progress

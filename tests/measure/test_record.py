@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from diffenergy import measurements
 from diffenergy.hardware import read_gpu
 from diffenergy.measure._board.sensor import SensorError
 from diffenergy.measure._plan import Wanted, board_of, make_plan
 from diffenergy.measure._record import Timing, campaign
 from diffenergy.measure._table import finished, key, series_path, state_path
-from diffenergy.measurements import read_measurements
 
 from .simulated import LIMIT, NEVER, QUICK, World, measured, points
 
@@ -86,7 +86,7 @@ def test_measurements_are_read_as_they_are(file):
     world = World()
     plan = make_plan(board_of(read_gpu("h100-sxm")), Wanted(points=40))
     measured(world, plan, file, QUICK)
-    table = read_measurements([str(file)])
+    table = measurements.read([str(file)])
     assert table.num_rows == 40 and not (table.skipped != "").any()
     assert np.all(table.power_limit == LIMIT) and np.all(table.sm_clock_avg == 1.98e9)
     assert np.isnan(table.sm_clock_set).all()

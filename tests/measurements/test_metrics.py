@@ -7,14 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffenergy.measurements import (
-    Errors,
-    Predictions,
-    errors,
-    grouped,
-    read_measurements,
-    summary_json,
-)
+from diffenergy import measurements
+from diffenergy.measurements import Errors, Predictions, errors, grouped
+from diffenergy.measurements._metrics import summary_json
 
 NAN = float("nan")
 ROWS = (
@@ -30,7 +25,7 @@ ROWS = (
 def table(tmp_path: Path):
     path = tmp_path / "runs.csv"
     path.write_text(ROWS)
-    return read_measurements([str(path)])
+    return measurements.read([str(path)])
 
 
 @pytest.fixture

@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from diffenergy import measurements
 from diffenergy.files import write_bytes_atomic, write_text_atomic
-from diffenergy.measurements import Predictions, prediction_frame, read_measurements
+from diffenergy.measurements import Predictions
+from diffenergy.measurements._output import prediction_frame
 
 NAN = float("nan")
 ADDED = [
@@ -50,7 +52,7 @@ def test_every_input_column_then_what_was_found(tmp_path: Path):
         "A10,gemm,8,8,08,bf16,1.50,x\n"
         "A10,gemm,9,8,8,bf16,2,\n"
     )
-    table = read_measurements([str(path)])
+    table = measurements.read([str(path)])
     frame = prediction_frame(table, predict(2, time_s_p5=np.array([0.5, 1.5])))
     given = ["gpu", "op", "m", "n", "k", "dtype", "time_us", "mark"]
     assert list(frame.columns) == given + ADDED
@@ -74,7 +76,7 @@ def test_several_files_one_after_the_other(tmp_path: Path):
     ):
         files.append(str(tmp_path / name))
         Path(files[-1]).write_text(f"gpu,op,m,n,k,dtype,time_us\n{cells}\n")
-    frame = prediction_frame(read_measurements(files), predict(2))
+    frame = prediction_frame(measurements.read(files), predict(2))
     assert list(frame["file"]) == files
     assert list(frame["row"]) == [0, 0] and list(frame["m"]) == ["1", "2"]
 
@@ -82,9 +84,9 @@ def test_several_files_one_after_the_other(tmp_path: Path):
 def test_output_of_an_earlier_run_can_be_evaluated_again(tmp_path: Path):
     path = tmp_path / "runs.csv"
     path.write_text("gpu,op,m,n,k,dtype,time_us\nl4,gemm,1,1,1,fp32,1\n")
-    first = prediction_frame(read_measurements([str(path)]), predict(1))
+    first = prediction_frame(measurements.read([str(path)]), predict(1))
     path.write_text(first.to_csv(index=False))
-    table = read_measurements([str(path)])
+    table = measurements.read([str(path)])
     assert list(prediction_frame(table, predict(1)).columns) == list(first.columns)
 
 

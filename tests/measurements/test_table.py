@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffenergy.measurements import read_measurements
+from diffenergy import measurements
 
 GEMM = "gpu,op,m,n,k,dtype,time_us\n"
 ENERGAIZER = (
@@ -71,7 +71,7 @@ def test_units_follow_from_the_suffix(write, column, cell, name, expected):
     row = f"a10,w,{cell}"
     if not column.startswith("time"):
         header, row = header + ",time_us", row + ",1"
-    table = read_measurements([write(f"{header}\n{row}\n")], workloads={"w": None})
+    table = measurements.read([write(f"{header}\n{row}\n")], workloads={"w": []})
     np.testing.assert_allclose(getattr(table, name), [expected], rtol=1e-14)
 
 
@@ -88,13 +88,13 @@ def test_units_follow_from_the_suffix(write, column, cell, name, expected):
 )
 def test_two_of_time_energy_and_power_give_the_third(write, columns, cells):
     file = write(f"gpu,workload,{columns}\na10,w,{cells}\n")
-    table = read_measurements([file], workloads={"w": None})
+    table = measurements.read([file], workloads={"w": []})
     found = [table.time_s[0], table.energy_j[0], table.avg_power_w[0]]
     assert found == [2.0, 200.0, 100.0]
 
 
 def test_what_a_file_does_not_give_is_nan(write):
-    table = read_measurements([write(gemm("a10,gemm,8,8,8,bf16,1"))])
+    table = measurements.read([write(gemm("a10,gemm,8,8,8,bf16,1"))])
     assert np.isnan(table.energy_j[0]) and np.isnan(table.avg_power_w[0])
     assert np.isnan(table.sm_clock_set[0]) and np.isnan(table.power_limit[0])
     assert table.campaign[0] == table.host[0] == table.workload[0] == ""
@@ -103,7 +103,7 @@ def test_what_a_file_does_not_give_is_nan(write):
 def test_zero_power_counts_as_not_measured_and_is_said(write):
     header = "gpu,workload,time_s,avg_power_w\n"
     file = write(header + "a10,w,1,0\na10,w,1,50\na10,w,1,\n")
-    table = read_measurements([file], workloads={"w": None})
+    table = measurements.read([file], workloads={"w": []})
     np.testing.assert_array_equal(table.avg_power_w, [np.nan, 50, np.nan])
     np.testing.assert_array_equal(table.energy_j, [np.nan, 50, np.nan])
     assert "`avg_power_w` is 0 in 1 rows" in table.notes[0]
@@ -111,7 +111,7 @@ def test_zero_power_counts_as_not_measured_and_is_said(write):
 
 def test_first_spelling_wins_and_the_others_are_said(write):
     file = write("gpu,workload,time_ms,time_us\na10,w,3,7\n")
-    table = read_measurements([file], workloads={"w": None})
+    table = measurements.read([file], workloads={"w": []})
     assert table.time_s[0] == pytest.approx(7e-6)
     assert "`time_us` is read, `time_ms` is not" in table.notes[0]
     assert table.ignored_columns == ()
@@ -124,7 +124,7 @@ def test_kernel_rows_with_defaults_and_synonyms(write):
         "NVIDIA H200,vllm/0.22.0,cutlass,fp8_block,2,32,1536,150,700.0,5\n",
         "h200.csv.gz",
     )
-    table = read_measurements([f"gemm={file}"])
+    table = measurements.read([f"gemm={file}"])
     shape = table.fields["gemm"].values
     assert list(table.gpu) == ["h200-sxm", "h200-sxm"]
     assert list(table.op) == ["gemm", "gemm"] and list(table.kind) == ["kernel"] * 2
@@ -153,7 +153,7 @@ def test_attention_and_moe_rows(write):
         "h200_sxm,vllm/0.22.0,fused,fp8,1,2048,512,8,256,1,8,power_law_1.2,24.1\n",
         "moe.csv",
     )
-    table = read_measurements([f"generation_attention={attention}", f"moe={moe}"])
+    table = measurements.read([f"generation_attention={attention}", f"moe={moe}"])
     shape = table.fields["generation_attention"].values
     assert shape["kv_cache_dtype"][0] == "fp8" and shape["causal"][0]
     assert shape["window_size"][0] == 128
@@ -170,7 +170,7 @@ def test_ops_of_one_file_keep_their_rows(write):
         "a10,softmax,,,,4,128,half,2\n"
         "a10,gemm,9,16,32,,,bf16,3\n"
     )
-    table = read_measurements([file])
+    table = measurements.read([file])
     assert list(table.fields["gemm"].rows) == [0, 2]
     np.testing.assert_array_equal(table.fields["gemm"].values["m"], [8, 9])
     assert list(table.fields["softmax"].rows) == [1]
@@ -178,7 +178,7 @@ def test_ops_of_one_file_keep_their_rows(write):
 
 
 def test_workload_rows_name_a_listing(write):
-    table = read_measurements([write(ENERGAIZER)], workloads={"bert": None})
+    table = measurements.read([write(ENERGAIZER)], workloads={"bert": []})
     assert table.kind[0] == "workload" and table.workload[0] == "bert"
     assert table.campaign[0] == "a10" and table.attention[0] == "eager"
     assert table.sm_clock_avg[0] == pytest.approx(899.5e6)
@@ -193,7 +193,7 @@ def test_workload_rows_name_a_model(write):
         "a10,qwen2,bfloat16,2,128,prefill,flash,5\n"
         "a10,resnet,fp32,4,,forward,,6\n"
     )
-    request = read_measurements([file]).model_request
+    request = measurements.read([file]).model_request
     assert list(request.rows) == [0, 1]
     assert list(request.values["model"]) == ["qwen2", "resnet"]
     assert list(request.values["precision"]) == ["bf16", "fp32"]
@@ -204,7 +204,7 @@ def test_workload_rows_name_a_model(write):
 
 def test_cublas_tiles_are_column_major(write):
     """Hand arithmetic: n = 300 with the printed 128 along it are 3 tiles, as grid_x."""
-    table = read_measurements([write(NEUSIGHT)])
+    table = measurements.read([write(NEUSIGHT)])
     shape = table.fields["gemm"].values
     np.testing.assert_array_equal(shape["tile_m"], [32, 32])
     np.testing.assert_array_equal(shape["tile_n"], [128, 128])
@@ -226,7 +226,7 @@ def test_vector_tables_have_batch_and_h(write):
         "Tesla T4,addu,float32,3,100,9\n"
         "Tesla T4,ln,float32,3,100,9\n"
     )
-    table = read_measurements([file])
+    table = measurements.read([file])
     assert table.fields["elementwise"].values["elements"][0] == 300
     assert table.fields["elementwise"].values["fn"][0] == "addu"
     norm = table.fields["layernorm"].values
@@ -239,7 +239,7 @@ def test_activity_needs_no_time_and_broken_shares_are_skipped(write):
         "TITAN Xp,142,0.2,0.004\n"
         "TITAN Xp,142,-8e8,0.004\n"
     )
-    table = read_measurements([f"activity={file}"])
+    table = measurements.read([f"activity={file}"])
     assert np.isnan(table.time_s).all()
     assert table.skipped[0] == ""
     assert table.skipped[1] == "`util_int` is -8e+08, which is no share from 0 to 1"
@@ -247,7 +247,7 @@ def test_activity_needs_no_time_and_broken_shares_are_skipped(write):
 
 def test_gpu_and_op_given_by_the_caller_replace_the_columns(write):
     file = write(gemm("nonsense,layer_7,8,8,8,bf16,1"))
-    table = read_measurements([file], gpu="NVIDIA H200", op="gemm")
+    table = measurements.read([file], gpu="NVIDIA H200", op="gemm")
     assert table.gpu[0] == "h200-sxm" and table.op[0] == "gemm"
     assert table.frame[["gpu", "op"]].to_numpy().tolist() == [["h200-sxm", "layer_7"]]
 
@@ -255,7 +255,7 @@ def test_gpu_and_op_given_by_the_caller_replace_the_columns(write):
 def test_files_are_joined_in_order(write):
     first = write(gemm("a10,gemm,8,8,8,bf16,1\na10,gemm,9,8,8,bf16,2"), "a.csv")
     second = write("gpu,op,rows,cols,dtype,time_ms\nl4,softmax,4,4,fp32,1\n", "b.csv")
-    table = read_measurements([first, second])
+    table = measurements.read([first, second])
     assert [Path(name).name for name in table.file] == ["a.csv", "a.csv", "b.csv"]
     assert list(table.row) == [0, 1, 0]
     assert list(table.fields["softmax"].rows) == [2]
@@ -268,7 +268,7 @@ def test_byte_order_mark_blank_lines_and_blanks_around_cells(write):
     file = write(
         "\ufeff gpu , op,m,n,k,dtype,time_us\r\n\r\na10, gemm ,8,8, 8,bf16,1\r\n"
     )
-    table = read_measurements([file])
+    table = measurements.read([file])
     assert table.fields["gemm"].values["k"][0] == 8 and list(table.row) == [0]
 
 
@@ -326,7 +326,7 @@ def test_byte_order_mark_blank_lines_and_blanks_around_cells(write):
 def test_bad_input_is_one_sentence_that_names_the_place(write, text, words):
     file = write(text)
     with pytest.raises(ValueError) as caught:
-        read_measurements([file], workloads={"w": None})
+        measurements.read([file], workloads={"w": []})
     message = str(caught.value)
     assert words in message and message.startswith(file)
     assert "\n" not in message and message.endswith(".")
@@ -347,25 +347,25 @@ def test_files_that_cannot_be_opened(tmp_path: Path, write):
         (latin, "not UTF-8 (byte 7)"),
     ):
         with pytest.raises(ValueError) as caught:
-            read_measurements([str(path)])
+            measurements.read([str(path)])
         assert words in str(caught.value) and str(path) in str(caught.value)
     with pytest.raises(ValueError, match="name at least one"):
-        read_measurements([])
+        measurements.read([])
     with pytest.raises(ValueError, match="`op` is 'gem'; allowed are"):
-        read_measurements([f"gem={write(GEMM)}"])
+        measurements.read([f"gem={write(GEMM)}"])
 
 
 def test_nearest_listing_is_named(write):
     file = write("gpu,workload,time_s\na10,bert_larg,1\n")
     with pytest.raises(ValueError, match="nearest is 'bert_large'.*listing file"):
-        read_measurements([file], workloads={"bert_large": None})
+        measurements.read([file], workloads={"bert_large": []})
 
 
 def test_fifty_thousand_rows_are_read_as_columns(write):
     file = write(GEMM + "a10,gemm,8,16,32,bf16,1.5\n" * 50_000)
-    read_measurements([write(gemm("a10,gemm,8,8,8,bf16,1"), "warm.csv")])
+    measurements.read([write(gemm("a10,gemm,8,8,8,bf16,1"), "warm.csv")])
     start = time.perf_counter()
-    table = read_measurements([file])
+    table = measurements.read([file])
     assert time.perf_counter() - start < 4
     assert table.num_rows == 50_000
 
@@ -374,11 +374,11 @@ def test_fifty_thousand_rows_are_read_as_columns(write):
 def test_energaizer_passes(shared: Path):
     folder = shared / "data" / "energaizer"
     listings = {
-        json.loads(line)["name"]: None
+        json.loads(line)["name"]: []
         for name in ("workloads.jsonl", "workloads_derived.jsonl")
         for line in (folder / name).read_text().splitlines()
     }
-    table = read_measurements([str(folder / "measurements.csv")], workloads=listings)
+    table = measurements.read([str(folder / "measurements.csv")], workloads=listings)
     assert table.num_rows == 364 and set(table.gpu) == {"a10", "a100-pcie-40gb"}
     assert table.time_s[0] == pytest.approx(12.80e-3, rel=1e-3)
     assert table.avg_power_w[0] == pytest.approx(67.1, rel=1e-3)
@@ -416,7 +416,7 @@ def test_energaizer_passes(shared: Path):
 )
 def test_aiconfigurator_kernels(shared: Path, op: str, name: str, rows: int):
     file = shared / "data" / "aiconfigurator" / f"{name}.csv.gz"
-    table = read_measurements([f"{op}={file}"])
+    table = measurements.read([f"{op}={file}"])
     assert table.num_rows == rows and list(table.fields) == [op]
     assert table.ignored_columns == () and table.notes == ()
     assert np.isfinite(table.avg_power_w).all() == name.endswith("power")
@@ -431,7 +431,7 @@ def test_a_grid_that_says_so_keeps_the_order_of_a_tile(write):
     )
     kept = row.replace(",300,300,454", ",384,320,454")  # 3 x 10, swapped 12 x 3
     header = NEUSIGHT.partition("\n")[0] + "\n"
-    table = read_measurements([write(header + row + kept)])
+    table = measurements.read([write(header + row + kept)])
     shape = table.fields["gemm"].values
     np.testing.assert_array_equal(shape["tile_m"], [32, 128])
     np.testing.assert_array_equal(shape["tile_n"], [128, 32])
@@ -442,7 +442,7 @@ def test_vector_operations_say_what_they_read(write):
     text = "gpu,op,dtype,batch,h,time_us\n" + "".join(
         f"Tesla T4,{op},float32,8,1024,30\n" for op in ("add", "pow", "addu", "gelu")
     )
-    table = read_measurements([write(text)])
+    table = measurements.read([write(text)])
     columns = table.fields["elementwise"].values
     np.testing.assert_array_equal(columns["reads"], [2, 2, 1, 1])
     assert list(columns["family"]) == ["add", "pow", "addu", "gelu"]
@@ -452,7 +452,7 @@ def test_vector_operations_say_what_they_read(write):
 @pytest.mark.shared_data
 def test_neusight_tiles_explain_the_grid(shared: Path):
     """ceil(n / tile_n) = grid_x, ceil(m / tile_m) = grid_y of nn.Linear on the T4."""
-    table = read_measurements([str(shared / "data" / "neusight" / "gemm_fp32.csv.gz")])
+    table = measurements.read([str(shared / "data" / "neusight" / "gemm_fp32.csv.gz")])
     shape, frame = table.fields["gemm"].values, table.frame
     rows = (table.gpu == "t4") & (frame["op"] == "linear").to_numpy()
     for size, tile, grid in (("n", "tile_n", "grid_x"), ("m", "tile_m", "grid_y")):
@@ -463,7 +463,7 @@ def test_neusight_tiles_explain_the_grid(shared: Path):
 @pytest.mark.shared_data
 def test_activity_tables(shared: Path):
     file = shared / "data" / "gpmtool" / "microbenchmark_power.csv.gz"
-    table = read_measurements([f"activity={file}"])
+    table = measurements.read([f"activity={file}"])
     assert table.num_rows == 6_911
     assert (table.skipped != "").sum() == 20  # K40c: negative counters in the source
 
@@ -472,4 +472,4 @@ def test_activity_tables(shared: Path):
 def test_layer_names_of_vidur_are_no_ops(shared: Path):
     file = shared / "data" / "vidur" / "transformer_ops.csv.gz"
     with pytest.raises(ValueError, match="row 0: `op` is 'add'; allowed are .*--op"):
-        read_measurements([str(file)])
+        measurements.read([str(file)])

@@ -49,8 +49,8 @@ def option(
     endings: tuple[str, ...] = (),
     name: str | None = None,
 ) -> Any:
-    """A flag with a value. `default`: as typed; `completed(start)`: what the shell
-    offers."""
+    """A flag with a value. `default`: as typed, `dataclasses.MISSING` of a flag that
+    has to be given; `completed(start)`: what the shell offers."""
     words = {"metavar": metavar, "help": text, "autocompletion": completed}
     typed = str if default is not None else str | None
     return _field(default, _Flag(words, typed, read, name, endings))

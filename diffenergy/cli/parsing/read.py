@@ -91,6 +91,14 @@ def dtype(flag: str, text: str) -> str:
     return SYNONYMS.get(text, text)
 
 
+def columns(flag: str, text: str) -> tuple[str, ...]:
+    """Comma-separated names of columns."""
+    found = tuple(part.strip() for part in text.split(","))
+    if "" in found:
+        raise ValueError(f"`{flag}` is '{text}'; give columns, such as gpu,workload.")
+    return found
+
+
 def seed(flag: str, text: str) -> int:
     """Whole number from 0 on."""
     value = number(flag, text)

@@ -1,6 +1,7 @@
 """Groups of flags that several commands have."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from .. import completing
@@ -89,6 +90,39 @@ class PointFlags:
     corrections: str | None = option(
         "FILE|none", "Fitted constants [the shipped ones]."
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableFlags:
+    """How files of measured runs are read."""
+
+    workloads: tuple[str, ...] = repeated("FILE", "Listings (.jsonl); repeatable.")
+    gpu: str | None = option("NAME", "Replaces the column gpu.")
+    op: str | None = option("OP", "Replaces the column op.")
+
+
+def measured():
+    """Files of measured runs."""
+    text = "Files .csv or .csv.gz of measured runs, or OP=FILE."
+    return argument(text, many=True)
+
+
+def table_inputs(files: Sequence[str], flags: TableFlags) -> list[str]:
+    """Files that reading tables reads, as far as the names are files."""
+    named = [*files, *(spec.partition("=")[2] for spec in files)]
+    return [x for x in (*named, *flags.workloads, flags.gpu) if x]
+
+
+def check_action(command: str, action: str | None, name: str | None):
+    """Checks the words behind a command that takes `show NAME` or nothing."""
+    if action not in (None, "show"):
+        raise ValueError(
+            f"`{command}` is followed by '{action}'; allowed is `{command} show NAME`."
+        )
+    if action and not name:
+        raise ValueError(
+            f"`{command} show` lacks a name; `diffenergy {command}` lists those known."
+        )
 
 
 def inputs(model: str | None, *files: str | None) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from calibration.importers import importers
-from diffenergy.measurements import read_measurements
+from diffenergy import measurements
 from diffenergy.measurements.importers.base import known_gpu
 
 LOG = (
@@ -83,8 +83,8 @@ def test_script_writes_tables_and_says_what_it_dropped(
     assert f"{out / 'zeus_run.csv'}: 1 rows" in said.out
     assert "1 of 2 rows left out: no energy was read" in said.out
     assert said.err == ""
-    table = read_measurements(
-        [str(out / "zeus_run.csv")], workloads={"bert": None}, gpu="a10"
+    table = measurements.read(
+        [str(out / "zeus_run.csv")], workloads={"bert": []}, gpu="a10"
     )
     assert table.energy_j.tolist() == [3000.0]
 

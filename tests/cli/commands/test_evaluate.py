@@ -4,9 +4,9 @@ import json
 import numpy as np
 import pytest
 
-from diffenergy.cli.cmd_evaluate import read_workloads
 from diffenergy.fitting import _predict as predict_module
 from diffenergy.measurements import Predictions
+from diffenergy.workload._listing import listings_by_name
 
 TABLE = """gpu,op,rows,cols,dtype,time_us,avg_power_w,colour
 a10,softmax,1024,1024,fp16,10,100,red
@@ -26,7 +26,7 @@ def table(tmp_path):
 def predicted(monkeypatch):
     """Predictions that are 10 % too slow at the measured power."""
 
-    def predict(table, listings, corrections, cards=None):
+    def predict(table, corrections, cards=None):
         time = 1.1 * table.time_s
         grade = np.full(table.num_rows, "calibrated", dtype=object)
         power = table.avg_power_w
@@ -74,7 +74,7 @@ def test_the_two_listings_of_a_generation_are_one_workload(tmp_path):
     lines = [json.dumps({"name": name, "kernels": [row]}) for name in names]
     file = tmp_path / "listings.jsonl"
     file.write_text("\n".join(lines))
-    found = read_workloads([str(file)])
+    found = listings_by_name([str(file)])
     assert {k: [x.name for x in v] for k, v in found.items()} == {
         "x/prefill": ["x/prefill"],
         "x/decode": ["x/decode"],
@@ -82,7 +82,7 @@ def test_the_two_listings_of_a_generation_are_one_workload(tmp_path):
         "x": ["x/prefill", "x/decode"],
     }
     with pytest.raises(ValueError, match="once"):
-        read_workloads([str(file), str(file)])
+        listings_by_name([str(file), str(file)])
 
 
 def test_rows_are_really_predicted(run, table):

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffenergy import __version__
-from diffenergy.cli.cmd_fit import Flags
+from diffenergy import __version__, measurements
+from diffenergy.cli.flags.fit import Flags
+from diffenergy.cli.parsing.shared import TableFlags
 from diffenergy.corrections import prior_file, read_corrections
 from diffenergy.fitting import _fit as fit_module
-from diffenergy.fitting._holdout import held_out, read_rule
+from diffenergy.fitting._left_out.holdout import held_out, read_rule
 from diffenergy.fitting._predict import predict
-from diffenergy.measurements import read_measurements
 
 TRUE = {"energy_dram": 6e-11, "dram_efficiency": 0.8, "launch_cycles": 4000.0}
 HEAD = "gpu,op,fn,elements,dtype,sm_clock_mhz,time_us,avg_power_w\n"
@@ -22,7 +22,7 @@ ROWS = [
     for clock in (900, 1410)
     for power in range(12, 28, 2)
 ]
-SCRIPT = Path(__file__).parents[2] / "calibration" / "optimize.py"
+SCRIPT = Path(__file__).parents[3] / "calibration" / "optimize.py"
 
 
 def written(path, readings):
@@ -35,10 +35,10 @@ def written(path, readings):
 def table(tmp_path_factory):
     """Copies of growing size at two clocks."""
     path = tmp_path_factory.mktemp("fit") / "streams.csv"
-    blank = read_measurements([str(written(path, [(1.0, 1.0)] * len(ROWS)))])
+    blank = measurements.read([str(written(path, [(1.0, 1.0)] * len(ROWS)))])
     truth = prior_file()
     truth.levels["global"].update(TRUE)
-    read = predict(blank, {}, truth)
+    read = predict(blank, truth)
     readings = zip(1e6 * read.time_s, read.avg_power_w, strict=True)
     return written(path, [(float(a), float(b)) for a, b in readings])
 
@@ -119,7 +119,7 @@ def test_held_out_rows_are_reported_apart(fit, tmp_path, rule):
 
 
 def test_rules_add_up_and_draws_follow_the_seed(table):
-    tables = [read_measurements([str(table)])]
+    tables = [measurements.read([str(table)])]
 
     def held(seed, *rules):
         (rows,) = held_out(tables, [read_rule(rule) for rule in rules], seed)
@@ -257,7 +257,7 @@ def test_an_interrupt_behind_the_fit_keeps_it_too(fit, first, tmp_path, monkeypa
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("diffenergy.fitting._identifiability.report", interrupted)
+    monkeypatch.setattr("diffenergy.fitting._ask.report", interrupted)
     assert fit(tmp_path / "c.json").code == 130
     kept = read_corrections(tmp_path / "c.partial.json")
     assert kept.levels == read_corrections(first[0]).levels
@@ -267,14 +267,19 @@ def test_a_bare_interrupt_leaves_nothing(fit, tmp_path, monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("diffenergy.fitting._outliers.flagged", interrupted)
+    monkeypatch.setattr("diffenergy.fitting._ask.flagged", interrupted)
     outcome = fit(tmp_path / "c.json")
     assert (outcome.code, outcome.err) == (130, "diffenergy: interrupted\n")
     assert not any(tmp_path.iterdir())
 
 
 def test_names_beside_the_output():
-    made = Flags(data=("gemm=a/b.csv.gz", "c.csv"), out="d/e.json", start="s.json")
+    made = Flags(
+        data=("gemm=a/b.csv.gz", "c.csv"),
+        out="d/e.json",
+        start="s.json",
+        table=TableFlags(),
+    )
     assert made.partial == Path("d/e.partial.json")
     assert {"a/b.csv.gz", "c.csv", "s.json"} <= {*made.inputs}
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from diffenergy import measurements
 from diffenergy.measure import _plan as plan
 from diffenergy.measure._board import sensor, timing
 from diffenergy.measure._runners import runner
 from diffenergy.measure._shapes import CLASSES
-from diffenergy.measurements import read_measurements
 
-SCRIPT = Path(__file__).parents[2] / "calibration" / "measure.py"
+SCRIPT = Path(__file__).parents[3] / "calibration" / "measure.py"
 simulated = importlib.import_module("measure.simulated")
 LAZY = """
 import sys
@@ -66,7 +66,7 @@ def test_a_run_writes_what_is_read(run, world, out):
     assert (said["gpu"], said["measured"], said["rows"]) == ("h100-sxm", 30, 30)
     assert (said["remaining"], said["failed"], said["stopped"]) == (0, [], None)
     assert set(said["classes"]) == set(CLASSES)
-    table = read_measurements([str(out)])
+    table = measurements.read([str(out)])
     assert table.num_rows == 30 and set(table.gpu) == {"h100-sxm"}
     assert (table.avg_power_w > 80).all()
     assert len(Path(said["series"]).read_text().splitlines()) == 30
@@ -107,7 +107,7 @@ def test_clocks_and_limits_are_swept_and_put_back(run, world, out):
     )
     states = {(r["sm_clock_mhz_set"], r["power_limit_w_set"]) for r in rows(out)}
     assert states == {("990", ""), ("1500", ""), ("", "300"), ("", "")}
-    table = read_measurements([str(out)])
+    table = measurements.read([str(out)])
     assert set(table.sm_clock_set[4:8]) == {9.9e8}
 
 
@@ -167,9 +167,9 @@ def test_a_name_is_taken_from_the_user(run, world, out):
 
 
 def test_progress_is_a_line_now_and_then(run, world, out, monkeypatch):
-    from diffenergy.cli import measuring
+    from diffenergy.cli import progress
 
-    monkeypatch.setattr(measuring, "_PAUSE", 0.0)
+    monkeypatch.setattr(progress, "_PAUSE", 0.0)
     outcome = run("measure", "--out", out, "--points", 3)
     assert "0 of 3 points, now gemm" in outcome.err
     assert "2 of 3 points, now elementwise" in outcome.err

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffenergy.measurements import MeasurementTable, Predictions, read_measurements
+from diffenergy import measurements
+from diffenergy.measurements import MeasurementTable, Predictions
 from diffenergy.report._charts.plot_accuracy import accuracy_figure
 
 from ..figures import drawn, heights, points, words
@@ -20,7 +21,7 @@ def table(tmp_path, ops: list[str], power: bool = True) -> MeasurementTable:
     ]
     named = "gpu,op,rows,cols,dtype,time_us" + (",avg_power_w" if power else "")
     file.write_text("\n".join([named, *cells]) + "\n")
-    return read_measurements([str(file)])
+    return measurements.read([str(file)])
 
 
 def predictions(table: MeasurementTable, factor: float, **given: Any) -> Predictions:

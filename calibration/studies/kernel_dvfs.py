@@ -1,6 +1,6 @@
 """The kernel-level DVFS study of an RTX 3080 Ti (arXiv 2601.08539), reproduced.
 
-    python calibration/kernel_dvfs.py ../shared/data [--spread N] [--json]
+    python calibration/studies/kernel_dvfs.py ../shared/data [--spread N] [--json]
 
 Fits the clock law on Figure 5 and, through nuisances, on Figures 3 and 4, then compares
 it with Table 1, Figure 6 and the RTX A4000, which no fit has seen. `--spread` repeats

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from diffenergy.corrections import prior_file
-from diffenergy.fitting.limits import (
+from calibration.limits import (
     BUSY_POWER,
     BUSY_SHARE,
     DRAM_SHARE,
     at_limits,
     responses,
 )
+from diffenergy.corrections import prior_file
 from diffenergy.hardware._files import read_gpu
 
 LIMITS = (150.0, 175.0, 200.0, 225.0, 250.0)

@@ -1,6 +1,6 @@
 """Tiles that libraries choose, beside the best legal ones by the model.
 
-    python calibration/tile_choice.py [../shared/data] [--goal time]
+    python calibration/studies/tile_choice.py [../shared/data] [--goal time]
 
 First against nvMatmulHeuristics (if it is installed): bf16 products of bundled models
 in prefill and decode, how often its tile is the model's best, and what its tile and the
@@ -20,7 +20,7 @@ import numpy as np
 import typer
 from jaxtyping import Float
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 if TYPE_CHECKING:
     from diffenergy.codesign._tiles.tiles import Tiles
@@ -230,9 +230,9 @@ def _products(
 
 @functools.cache
 def _table(folder: Path) -> "MeasurementTable":
-    from diffenergy.measurements import read_measurements
+    from diffenergy import measurements
 
-    return read_measurements([str(folder / "neusight" / "gemm_fp32.csv.gz")])
+    return measurements.read([str(folder / "neusight" / "gemm_fp32.csv.gz")])
 
 
 def _simt_time(shape: Any, gpu: Any, corrections: Any) -> Any:

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from ..dtypes import BYTES, DTYPES
-from ..hardware._files import GpuCard, read_gpu
-from ..hardware._spec import idle_power
-from ..measurements import MeasurementTable, Predictions
-from ..measurements._columns import QUANTITIES
+from ...dtypes import BYTES, DTYPES
+from ...hardware._files import GpuCard, read_gpu
+from ...hardware._spec import idle_power
+from ...measurements import MeasurementTable, Predictions
+from ...measurements._columns import QUANTITIES
 
 LONG: Final = 20e-6
 """s; the time of shorter kernels belongs to the loop that launches them."""

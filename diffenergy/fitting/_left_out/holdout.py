@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 if TYPE_CHECKING:  # rules are read before anything heavy loads
-    from ..measurements import MeasurementTable
+    from ...measurements import MeasurementTable
 
 _ARRAYS: Final = ("gpu", "op", "workload", "campaign", "file")
 """Arrays of a table that serve where its files have no such column."""
@@ -38,7 +38,7 @@ def read_rule(text: str) -> Rule:
     column, colon, number = (part.strip() for part in text.rpartition(":"))
     if equals or not (column and colon):
         raise ValueError(
-            f"`--holdout` is '{text}'; give COLUMN=VALUE, such as model=gpt2, or "
+            f"`holdout` is '{text}'; give COLUMN=VALUE, such as model=gpt2, or "
             "COLUMN:FRACTION, such as model:0.2."
         )
     try:
@@ -47,7 +47,7 @@ def read_rule(text: str) -> Rule:
         share = math.nan
     if not 0 < share < 1:
         raise ValueError(
-            f"`--holdout` is '{text}'; allowed are fractions above 0 and below 1."
+            f"`holdout` is '{text}'; allowed are fractions above 0 and below 1."
         )
     return Rule(text, column, share=share)
 
@@ -72,7 +72,7 @@ def held_out(
                 mine |= np.isin(column, values)
     live = [table.skipped == "" for table in tables]
     if rules and not any((x & ~y).any() for x, y in zip(live, held, strict=True)):
-        raise ValueError("`--holdout` holds out every row; leave some to fit.")
+        raise ValueError("`holdout` holds out every row; leave some to fit.")
     return held
 
 
@@ -102,13 +102,13 @@ def _drawn(
     if rule.value is not None:
         if rule.value not in known:
             raise ValueError(
-                f"`--holdout` is '{rule.text}', which no row has; `{rule.column}` has "
+                f"`holdout` is '{rule.text}', which no row has; `{rule.column}` has "
                 f"{_names(known)}."
             )
         return [rule.value]
     if len(known) < 2:
         raise ValueError(
-            f"`--holdout` is '{rule.text}'; `{rule.column}` has {_names(known)} only, "
+            f"`holdout` is '{rule.text}'; `{rule.column}` has {_names(known)} only, "
             "and some of its values have to stay."
         )
     count = min(max(math.ceil(rule.share * len(known) - 1e-9), 1), len(known) - 1)
@@ -126,6 +126,6 @@ def _unknown(tables: Sequence["MeasurementTable"], rule: Rule) -> ValueError:
     columns = dict.fromkeys(name for table in tables for name in table.frame)
     names = ", ".join(f"`{name}`" for name in dict.fromkeys([*columns, *_ARRAYS]))
     return ValueError(
-        f"`--holdout` is '{rule.text}', but no file has a column `{rule.column}`; "
+        f"`holdout` is '{rule.text}', but no file has a column `{rule.column}`; "
         f"allowed are {names}."
     )

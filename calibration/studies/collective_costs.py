@@ -1,6 +1,6 @@
 """Fit the constants of collectives to public tables, and say how well they predict.
 
-    python calibration/collective_costs.py ../shared/data [--write]
+    python calibration/studies/collective_costs.py ../shared/data [--write]
 
 Prints Markdown tables: errors on held-out message sizes (every third power of two, in
 three folds), errors on a GPU type that was left out, and on another campaign. With
@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import typer
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 _FOLDS: Final = 3
 _MEGABYTE: Final = 1e6
@@ -32,7 +32,7 @@ _LONG: Final = 260
 """Points of a job that count as many."""
 _HEADER: Final = """\
 # Constants of collectives among the GPUs of one machine; equations: physics/links.py.
-# Fitted by calibration/collective_costs.py to the NCCL tables (2.23-2.29), the
+# Fitted by calibration/studies/collective_costs.py to the NCCL tables (2.23-2.29), the
 # all-reduce kernels of serving frameworks (CUDA graphs) of AIConfigurator (github
 # ai-dynamo/aiconfigurator 095f58a51, Apache-2.0), and for send_recv to Vidur's profiles
 # (github microsoft/vidur 7d4751336, MIT). `nvlink` and `pcie`: one set of constants for

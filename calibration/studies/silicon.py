@@ -1,6 +1,6 @@
 """Die area and idle power: the two regressions, every residual, left-out errors.
 
-    python calibration/silicon.py
+    python calibration/studies/silicon.py
 
 Prints Markdown tables of the fits and of other forms that were dropped. The facts are
 bundled (`diffenergy/data/facts/dies.toml`).
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import typer
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from diffenergy.codesign._space.silicon_fit import (  # noqa: E402
     SIGNIFICANDS,

@@ -1,6 +1,6 @@
 """Energy at the clock that the planner chooses, beside the best clock measured.
 
-    python calibration/clock_choice.py ../shared/data [--corrections FILE]
+    python calibration/studies/clock_choice.py ../shared/data [--corrections FILE]
 
 For every measured series of clocks of the A100-PCIe-40GB the planner picks the single
 clock of least energy among those of the series; the table says what that clock was
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 import typer
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 _GPU: Final = "a100-pcie-40gb"
 _SOURCE: Final = "a100_dvfs"
@@ -60,7 +60,7 @@ def clock_choice(
 
 def _measured(folder: Path) -> list[tuple[Any, list[Any]]]:
     """Measured series (clock, time, energy by workload) with their listings."""
-    from splits.base import Data
+    from calibration.splits.base import Data
 
     data = Data(folder)
     frame = data.passes.frame

@@ -15,15 +15,15 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..compiling import compiler_options
-from ..corrections import Corrections
-from ..estimator._estimate import runs
-from ..hardware._files import GpuCard
-from ..hardware._spec import default_point, idle_power
-from ..records import as_float
-from ..workload._assemble import op_rows
-from ..workload._listing import normalise_kernel
-from ..workload._workload import PhaseColumns, Workload, build
+from diffenergy.compiling import compiler_options
+from diffenergy.corrections import Corrections
+from diffenergy.estimator._estimate import runs
+from diffenergy.hardware._files import GpuCard
+from diffenergy.hardware._spec import default_point, idle_power
+from diffenergy.records import as_float
+from diffenergy.workload._assemble import op_rows
+from diffenergy.workload._listing import normalise_kernel
+from diffenergy.workload._workload import PhaseColumns, Workload, build
 
 Numbers = Sequence[float] | np.ndarray
 

@@ -1,14 +1,17 @@
-"""Parity plots of left-out rows, one picture a GPU.
+"""Parity plots of left-out rows, one picture a GPU, in a folder by architecture.
 
 python calibration/accuracy.py DATA --rows rows.npz
-python calibration/plots.py rows.npz calibration/parity
+python calibration/studies/plots.py rows.npz calibration/parity
 """
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 COLUMNS = {"time": "s", "power": "W", "energy": "J"}
 COLOURS = ("#0b5394", "#e69138", "#38761d", "#a64d79", "#45818e", "#990000", "#666666")
@@ -21,11 +24,13 @@ def plots(
     """Draw predicted against measured time, power and energy of every GPU."""
     import matplotlib
 
+    from diffenergy.hardware import read_gpu
+
     matplotlib.use("Agg")
     data = np.load(rows)
-    out.mkdir(parents=True, exist_ok=True)
     for gpu in sorted(set(data["gpu"])):
-        path = out / f"{gpu}.png"
+        path = out / read_gpu(str(gpu)).architecture.lower() / f"{gpu}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
         draw({name: data[name][data["gpu"] == gpu] for name in data.files}, gpu, path)
         typer.echo(f"{path}")
 

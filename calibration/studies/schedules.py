@@ -1,6 +1,6 @@
 """What frequency schedules save on data-centre GPUs, as the model sees it.
 
-    python calibration/schedules.py [--max-slowdown 2]
+    python calibration/studies/schedules.py [--max-slowdown 2]
 
 One line a GPU, model and phase: change of energy by kernel, by phase, by one pair of
 clocks and by a power limit, each within the same slowdown, and time and energy of the
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 _GPUS: Final = ("a100-sxm-80gb", "h100-sxm", "h200-sxm")
 _PHASES: Final = {

@@ -1,0 +1,60 @@
+"""`diffenergy fit`: constants from measured runs."""
+
+from pathlib import Path
+
+from ... import measurements
+from ...corrections import read_corrections, write_corrections
+from ...estimator import start_jax
+from ...fitting import MAX_ROWS, MAX_STEPS, fit
+from ..flags.fit import Flags
+from ..progress import progress
+from ..run import Outcome
+
+
+def run(flags: Flags) -> Outcome:
+    """Reads the files, fits, and keeps what an interrupted fit has found."""
+    _check_partial(flags.partial)
+    start_jax(keep_compilations=True)
+    max_steps = flags.max_steps or MAX_STEPS
+    tables = [measurements.read(file, **vars(flags.table)) for file in flags.data]
+    with progress("fit", max_steps) as tell:
+        result = fit(
+            tables,
+            start=flags.start,
+            freeze=flags.freeze,
+            holdout=flags.holdout,
+            seed=flags.seed,
+            strict=flags.strict,
+            max_rows=flags.max_rows or MAX_ROWS,
+            max_steps=max_steps,
+            progress=tell,
+        )
+    if result.interrupted:
+        result.write(flags.partial)  # also where this run goes on from it
+        line = (
+            f"interrupted at evaluation {result.summary['steps']}; the same command "
+            f"with `--start {flags.partial}` goes on from there."
+        )
+        return Outcome(interrupted=line)
+    return Outcome(
+        content=result.summary,
+        parts=result.parts,
+        texts={".json": lambda: write_corrections(result.corrections)},
+        notes=result.notes,
+        stale=[flags.partial] if flags.partial.exists() else [],
+    )
+
+
+def _check_partial(path: Path):
+    """Finds what cannot be written before time is spent."""
+    if not path.exists():
+        return
+    try:
+        ours = read_corrections(path).continues is not None
+    except ValueError:
+        ours = False
+    if not ours:
+        raise ValueError(
+            f"`{path}`, where an interrupted fit is kept, exists and is none; move it "
+            "or give another `--out`."
+        )

@@ -1,0 +1,36 @@
+"""Flags of `diffenergy evaluate`."""
+
+import dataclasses
+
+from ..parsing import read, shared
+from ..parsing.field import as_json, group, option, out, plot
+from ..parsing.shared import TableFlags
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flags:
+    """Errors of time, power and energy against measured runs.
+
+    \b
+    Examples:
+      diffenergy evaluate runs.csv --workloads listings.jsonl --by gpu,workload
+      diffenergy evaluate gemm=gemm.csv --gpu a10 --out rows.csv
+    """
+
+    measurements: tuple[str, ...] = shared.measured()
+    table: TableFlags = group(TableFlags)
+    corrections: str | None = option(
+        "FILE|none", "Fitted constants [the shipped ones]."
+    )
+    by: tuple[str, ...] | None = option(
+        "COL[,COL...]", "Errors by group, too.", read.columns
+    )
+    plot: str | None = plot()
+    as_json: bool = as_json()
+    out: str | None = out("Also write every row (.csv) or .json.", ".csv", ".json")
+
+    @property
+    def inputs(self) -> list[str]:
+        """Files that this run reads."""
+        more = [self.corrections] if self.corrections else []
+        return [*shared.table_inputs(self.measurements, self.table), *more]

@@ -1,0 +1,39 @@
+"""Flags of `diffenergy models`."""
+
+import dataclasses
+
+from .. import completing
+from ..parsing import shared
+from ..parsing.field import argument, as_json, out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flags:
+    """Models that are bundled; of one its layers, parameters, bytes by dtype and
+    KV-cache bytes per token.
+
+    \b
+    Examples:
+      diffenergy models
+      diffenergy models show llama-3.1-8b
+    """
+
+    action: str | None = argument(
+        "Tell all about one model.",
+        metavar="show",
+        needed=False,
+        completed=completing.show,
+    )
+    name: str | None = argument(
+        "Bundled name, config.json or folder.",
+        metavar="NAME",
+        needed=False,
+        completed=completing.models,
+    )
+    as_json: bool = as_json()
+    out: str | None = out("Also write .json.", ".json")
+
+    @property
+    def inputs(self) -> list[str]:
+        """Files that this run reads."""
+        return shared.inputs(self.name)

@@ -1,0 +1,223 @@
+"""The public `fit`: constants from measured runs, with what they rest on."""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from .. import __version__
+from ..corrections import CONSTANTS, SENSOR_CONSTANTS, CorrectionsFile
+from ..hardware import read_gpu
+from ..measurements import MeasurementTable
+from ._calibrate import MAX_ROWS, Calibration, Progress, Settings, blanked, calibrate
+from ._identifiability import Identifiability, report
+from ._left_out.holdout import held_out, read_rule
+from ._left_out.outliers import Flag, flagged, without
+from ._predict import check_table, corrections_file, predict, unused
+from ._result import FitResult, Rows, fit_summary
+
+MAX_STEPS: Final = Settings.max_steps
+"""Evaluations of all rows in one fit."""
+_SHOWN: Final = 3
+"""Flagged rows that are told in notes."""
+_DIGITS, _DECIMALS = 4, 2
+"""Significant digits of a posterior sd; decimals of a correlation."""
+
+
+def fit(
+    tables: MeasurementTable | Sequence[MeasurementTable],
+    *,
+    start: CorrectionsFile | str | os.PathLike[str] | None = None,
+    freeze: str | Sequence[str] = (),
+    holdout: str | Sequence[str] = (),
+    seed: int = 0,
+    max_rows: int = MAX_ROWS,
+    max_steps: int = MAX_STEPS,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> FitResult:
+    """Fits the model's constants to measured runs.
+
+    A MAP estimate by Gauss-Newton on robust relative errors; the values of `start` are
+    the prior. Rows that cannot be true are left out and named. Ctrl-C keeps the best
+    point so far.
+
+    Args:
+        tables: what `measurements.read` gives, or several; a table of one op, GPU and
+            campaign counts as 128 rows at most.
+        start: constants to start from: a file, "none" for the priors, or the
+            corrections of an interrupted fit, which go on [the shipped ones].
+        freeze: levels ("mma", "gpu:a10"), constants, or their beginnings ("energy_")
+            that keep their start.
+        holdout: rows to leave out and report apart: "COLUMN=VALUE", or
+            "COLUMN:FRACTION" of the values of a column.
+        seed: of all draws [0].
+        max_rows: kernel rows to draw [20000].
+        max_steps: evaluations of all rows [30].
+        strict: refuse rows that cannot be true.
+        progress: called with the evaluations done and the cost so far.
+
+    Returns:
+        The constants, the errors of fitted and held-out rows, and what was learnt.
+
+    Raises:
+        ValueError: for what cannot be read or held, or if nothing is left to fit.
+        TypeError: for tables that are none.
+
+    Example:
+
+        >>> from diffenergy import measurements
+        >>> table = measurements.read("docs/examples/gemm.csv", op="gemm", gpu="a10")
+        >>> found = fit(table, holdout="n=4096", max_steps=2)
+        >>> found.summary["held_out"]["rows"]
+        6
+    """
+    rules = [read_rule(text) for text in _several(holdout)]
+    each = [tables] if isinstance(tables, MeasurementTable) else list(tables)
+    for table in each:
+        check_table(table)
+    begin = corrections_file(start)
+    prior = begin.continues or begin
+    settings = Settings(seed, max_rows, max_steps=max_steps, freeze=_several(freeze))
+    _check_groups(settings.freeze, prior, each)
+    held = held_out(each, rules, seed)
+    flags = [flagged(table, predict(table, prior)) for table in each]
+    every = [flag for found in flags for flag in found]
+    if strict and every:
+        more = f" ({len(every) - 1} more rows)" if len(every) > 1 else ""
+        raise ValueError(f"{_words(every[0])}{more}; correct it or drop `--strict`.")
+    parts = zip(each, flags, held, strict=True)
+    fitted = calibrate(
+        [blanked(without(table, found), out) for table, found, out in parts],
+        prior,
+        settings,
+        begin=begin if begin.continues else None,
+        progress=progress,
+    )
+    judged = None if fitted.fit.interrupted else _judged(fitted, each, held, flags)
+    if judged is None:
+        kept = dataclasses.replace(fitted.corrections, continues=prior)
+        return FitResult({"interrupted": True, "steps": fitted.fit.evaluations}, kept)
+    rows, learnt = judged
+    summary = fit_summary(rows, fitted, learnt)
+    rests_on = {"seed": seed, "holdout": [rule.text for rule in rules]}
+    corrections = _completed(fitted, each, rests_on, summary)
+    notes = tuple(_remarks(each, every, fitted, max_steps))
+    return FitResult(summary, corrections, learnt, tuple(rows), notes)
+
+
+def _several(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _check_groups(
+    groups: Sequence[str], prior: CorrectionsFile, tables: Sequence[MeasurementTable]
+):
+    """Finds a `freeze` that would hold nothing."""
+    if not groups:
+        return
+    gpus = {str(gpu) for table in tables for gpu in table.gpu}
+    own = sorted({tag for gpu in gpus for tag in read_gpu(gpu).tags})
+    kinds = sorted(
+        {*(tag.partition(":")[0] for tag in (*prior.levels, *own)), "sensor"}
+    )
+    constants = (*CONSTANTS, *SENSOR_CONSTANTS)
+    for group in groups:
+        if group in {*kinds, *own, *prior.levels, *prior.instruments}:
+            continue
+        if group and any(name.startswith(group) for name in constants):
+            continue
+        words = dict.fromkeys(name.partition("_")[0] for name in constants)
+        raise ValueError(
+            f"`freeze` is '{group}'; allowed are the levels {', '.join(kinds)}, one "
+            f"of them such as {', '.join(own)}, and constants or their beginnings: "
+            f"{', '.join(words)}."
+        )
+
+
+def _judged(
+    fitted: Calibration,
+    tables: Sequence[MeasurementTable],
+    held: Sequence[np.ndarray],
+    flags: Sequence[Sequence[Flag]],
+) -> tuple[list[Rows], Identifiability] | None:
+    """Every row with its prediction, and what was learnt; None if interrupted."""
+    found, parts = fitted.fit, zip(tables, held, flags, strict=True)
+    try:
+        rows = [
+            Rows(table, predict(table, fitted.corrections), out, flagged_rows)
+            for table, out, flagged_rows in parts
+        ]
+        return rows, report(found.parameters, found.z, found.covariance)
+    except KeyboardInterrupt:
+        return None
+
+
+def _completed(
+    fitted: Calibration,
+    tables: Sequence[MeasurementTable],
+    rests_on: dict[str, Any],
+    summary: dict[str, Any],
+) -> CorrectionsFile:
+    """The corrections with their sources, errors and posterior."""
+    files = dict.fromkeys(str(file) for table in tables for file in table.file)
+    fitted_on = {
+        **fitted.corrections.fitted_on,
+        "sources": [Path(file).name for file in files],
+        **rests_on,
+        "errors": [_rounded(group) for group in summary["groups"]],
+        "software": __version__,
+    }
+    return dataclasses.replace(
+        fitted.corrections, fitted_on=fitted_on, posterior=_posterior(fitted)
+    )
+
+
+def _rounded(group: dict[str, Any]) -> dict[str, Any]:
+    short = {k: round(v, 2) if isinstance(v, float) else v for k, v in group.items()}
+    return {**short, "file": Path(group["file"]).name}
+
+
+def _posterior(fitted: Calibration) -> dict[str, Any]:
+    """Sds and correlations of the fitted numbers, as a corrections file has them."""
+    found = fitted.fit
+    scaled = found.covariance / np.outer(found.sd, found.sd)
+    lower = scaled[np.tril_indices(len(found.sd))]
+    return {
+        "parameters": [str(p) for p in found.parameters.free],
+        "sd": [float(f"{sd:.{_DIGITS}g}") for sd in found.sd],
+        "correlation": (np.round(lower, _DECIMALS) + 0.0).tolist(),  # no -0.0
+    }
+
+
+def _remarks(
+    tables: Sequence[MeasurementTable],
+    flags: Sequence[Flag],
+    fitted: Calibration,
+    max_steps: int,
+) -> Iterator[str]:
+    """What the files held that was not used, and an early end."""
+    for table in tables:
+        yield from table.notes
+    ignored = dict.fromkeys(x for table in tables for x in table.ignored_columns)
+    yield from unused([*ignored])
+    if flags:
+        yield f"rows that cannot be true and were left out: {len(flags)}"
+    for flag in flags[:_SHOWN]:
+        yield _words(flag)
+    if len(flags) > _SHOWN:
+        yield f"and {len(flags) - _SHOWN} more; `--json` lists all"
+    if fitted.fit.evaluations >= max_steps:
+        yield (
+            f"stopped at {fitted.fit.evaluations} evaluations; `--max-steps` allows "
+            "more"
+        )
+
+
+def _words(flag: Flag) -> str:
+    return (
+        f"{flag.file}, row {flag.row}, `{flag.column}` is {flag.value}: {flag.reason}"
+    )

@@ -1,0 +1,194 @@
+"""The public `plan` and `measure`: what to measure on a GPU, and measuring it."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+from ..hardware import GpuCard, read_gpu
+from . import _bench
+from ._board import clocks as boards_clocks
+from ._board import sensor, timing
+from ._plan import Point, Wanted, board_of, make_plan, within
+from ._record import Bench, Progress, label, measure_points, remaining
+from ._result import MeasureResult, PlanResult, measured, plan_summary
+from ._runners import runner
+from ._shapes import CLASSES, Board, check_classes
+from ._table import Table, finished, state_path
+
+ASSUMED: Final = "h100-sxm"
+"""GPU of a plan that names none."""
+_SECONDS: Final = 20 * 60.0
+
+Clocks = Sequence[float] | Literal["auto"] | None
+Tell = Callable[[int, int, str], None]
+
+
+def plan(
+    gpu: str | GpuCard | None = None,
+    *,
+    file: str | os.PathLike[str] | None = None,
+    seconds: float = _SECONDS,
+    points: int = 200,
+    only: Sequence[str] = CLASSES,
+    zeros: bool = False,
+    clocks: Clocks = None,
+    power_limits: Sequence[float] = (),
+    seed: int = 0,
+) -> PlanResult:
+    """What `measure` would do on a GPU; needs none, and touches no file.
+
+    Args:
+        gpu: name, `.toml` file or card [h100-sxm].
+        file: measurements that are there already, which are not made again.
+        seconds: most that it may take [1200].
+        points: most points, those of `file` too [200].
+        only: classes of kernels [all].
+        zeros: operands of zeros, not random ones.
+        clocks: SM clocks to sweep in Hz, "auto" for about eight of the GPU's, None to
+            leave them to the GPU.
+        power_limits: power limits to sweep in W [none].
+        seed: of drawn shapes [0].
+
+    Raises:
+        ValueError: for what the GPU has not, or a file of another kind.
+
+    Example:
+
+        >>> plan("a100-sxm-80gb", points=3).summary["classes"]
+        {'tensor': 2, 'dram': 1}
+    """
+    card = gpu if isinstance(gpu, GpuCard) else read_gpu(gpu or ASSUMED)
+    board = board_of(card)
+    rows = finished(Path(file)) if file else []
+    asked = _wanted(board, points, only, zeros, clocks, power_limits, seed)
+    every = make_plan(board, asked)
+    named = gpu if isinstance(gpu, str) else card.name
+    left = remaining(every, _bench.row_name(named, card), rows)
+    now = within(left, seconds)
+    behind, after = len(every) - len(left), len(left) - len(now)
+    return PlanResult(plan_summary(board.name, gpu is None, now, behind, after))
+
+
+def measure(
+    file: str | os.PathLike[str],
+    *,
+    gpu: str | None = None,
+    gpu_index: int = 0,
+    seconds: float = _SECONDS,
+    points: int = 200,
+    only: Sequence[str] = CLASSES,
+    zeros: bool = False,
+    clocks: Clocks = None,
+    power_limits: Sequence[float] = (),
+    seed: int = 0,
+    note: Callable[[str], None] | None = None,
+    progress: Tell | None = None,
+) -> MeasureResult:
+    """Measures kernels on a GPU of this machine, for `fitting.fit`.
+
+    Needs an NVIDIA GPU, and PyTorch or JAX with CUDA. It may be stopped at any time;
+    the same call goes on where `file` ends. Clocks and limits stay untouched unless
+    they are asked for, and are put back whatever happens.
+
+    Args:
+        file: measurements to write or go on with (.csv); the samples of every row stand
+            beside it (.series.jsonl).
+        gpu: name or file of the GPU that rows name [what the board says].
+        gpu_index: which board, as nvidia-smi counts [0].
+        seconds, points, only, zeros, clocks, power_limits, seed: see `plan`.
+        note: called with remarks as they come up [they stand in the result].
+        progress: called before each point with the points done, those planned, and the
+            kernel's name.
+
+    Raises:
+        ValueError: for a board, library or file that does not serve, in one sentence.
+
+    Example:
+
+        >>> measure("mine.csv", seconds=600)  # doctest: +SKIP
+    """
+    path, said = Path(file), []
+    state = state_path(path)
+    finished(path)  # another kind of file is found before the GPU is
+    boards_clocks.check_state(state)
+    board = sensor.open_sensor(gpu_index)
+    _bench.check_board(board.about)
+    identity = _bench.identify(board.about, gpu)
+    before = board.processes()
+    wall, done = timing.Wall(), Progress()
+    tell = note or said.append
+    with boards_clocks.interruptible() as check:
+        kernels = runner.find_runner(board.about.uuid)
+        surveyed = _bench.survey(board, identity, kernels.l2)
+        asked = _wanted(surveyed, points, only, zeros, clocks, power_limits, seed)
+        every = make_plan(surveyed, asked)
+        with boards_clocks.Control(board, wall, state, tell) as control:
+            control.prepare(*_first_state(asked))
+            others = _bench.watch(board, before)
+            kit = Bench(identity.name, board, kernels, wall, control, others, check)
+            for line in (*identity.notes, *_busy(before)):
+                tell(line)
+            table = Table(path)
+            left = remaining(every, identity.name, table.rows)
+            ended = _interrupted(left, kit, table, seconds, done, progress)
+    found = measured(path, kit, len(left), table, done, ended)
+    found.notes[:0] = said
+    return found
+
+
+def _wanted(
+    board: Board,
+    points: int,
+    only: Sequence[str],
+    zeros: bool,
+    clocks: Clocks,
+    power_limits: Sequence[float],
+    seed: int,
+) -> Wanted:
+    """What is asked of a plan, once the board can do it."""
+    _bench.check_limits(power_limits, board)
+    given = None if clocks == "auto" else clocks
+    return Wanted(
+        points=points,
+        seed=seed,
+        only=check_classes(only),
+        zeros=zeros,
+        clocks=() if clocks is None else _bench.swept_clocks(given, board),
+        limits=tuple(power_limits),
+    )
+
+
+def _first_state(wanted: Wanted) -> tuple[float | None, float | None]:
+    """A clock and a limit that will be set, to find out whether they may be."""
+    clock = wanted.clocks[0] if wanted.clocks else None
+    return clock, wanted.limits[0] if wanted.limits else None
+
+
+def _busy(others: frozenset[int] | None) -> list[str]:
+    """A remark on who else is there."""
+    if not others:
+        return []
+    return [f"other processes use this GPU ({len(others)}): rows say `shared_gpu`"]
+
+
+def _interrupted(
+    points: Sequence[Point],
+    kit: Bench,
+    table: Table,
+    seconds: float,
+    done: Progress,
+    progress: Tell | None,
+) -> bool:
+    """Measures; whether Ctrl-C ended it."""
+
+    def tell(done: Progress, point: Point):
+        if progress is not None:
+            progress(done.measured + len(done.failed), len(points), label(point))
+
+    try:
+        deadline = kit.clock.now() + seconds
+        measure_points(points, kit, table, deadline, done, tell)
+    except KeyboardInterrupt:
+        return True
+    return False
