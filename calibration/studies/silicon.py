@@ -2,8 +2,9 @@
 
     python calibration/studies/silicon.py
 
-Prints Markdown tables of the fits and of other forms that were dropped. The facts are
-bundled (`diffenergy/data/facts/dies.toml`).
+Prints Markdown tables of the fits and of other forms that were dropped, then the
+numbers of `diffenergy/data/facts/silicon.toml`. The facts are bundled
+(`diffenergy/data/facts/dies.toml`).
 """
 
 import sys
@@ -15,17 +16,20 @@ import typer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from diffenergy.codesign._space.silicon_fit import (  # noqa: E402
-    SIGNIFICANDS,
+from calibration.silicon_fit import (  # noqa: E402
     Fit,
     area_fit,
-    area_model,
-    board_channels,
     die_circuits,
     idle_fit,
-    idle_model,
     idle_terms,
     regression,
+    stored,
+)
+from diffenergy.codesign._space.die_model import (  # noqa: E402
+    SIGNIFICANDS,
+    AreaModel,
+    IdleModel,
+    board_channels,
     sram_area,
 )
 from diffenergy.hardware._dies import dies, idle_readings, process  # noqa: E402
@@ -34,7 +38,8 @@ from diffenergy.hardware._files import read_gpu  # noqa: E402
 
 def silicon() -> None:
     """Print both regressions."""
-    area, idle = area_model(), idle_model()
+    area = AreaModel(*area_fit().coefficients)
+    idle = IdleModel(*idle_fit().coefficients)
     typer.echo(
         f"Area: {area.sm:.3e} gate pitches x metal pitches an SM, {area.lane:.3e} an "
         f"fp32 lane, {area.channel:.2f} mm2 a DRAM channel\n"
@@ -56,6 +61,7 @@ def silicon() -> None:
                 f"not fitted: {name} {reading.power:g} W read, {power:.1f} predicted "
                 f"({reading.note}; {reading.quality})"
             )
+    typer.echo(f"\nThe numbers of data/facts/silicon.toml:\n\n{stored()}")
 
 
 def _other_areas() -> Iterator[tuple[str, Fit]]:

@@ -27,7 +27,7 @@ import pytest
 from baselines import METHODS, Arena, Course, Watched
 
 from diffenergy import load_model
-from diffenergy.codesign._problem.mixing import Part, build
+from diffenergy.codesign._problem.mixing import Listed, build
 from diffenergy.codesign._problem.problem import Problem
 from diffenergy.codesign._search.engine import Effort
 from diffenergy.codesign._search.searching import search
@@ -78,7 +78,7 @@ def problem(tiles: bool) -> Problem:
         if not tiles:
             usual = usual_tiles(card.spec, shapes_of(gemm_rows(listings)))
             listings = with_given_tiles(listings, usual)
-        parts.append(Part(listings, weight, model.weight_bytes("bf16"), 0.0, phase))
+        parts.append(Listed(listings, weight, model.weight_bytes("bf16"), 0.0, phase))
     limits = {"area": 814.0, "power": 500.0}
     ranges = [Range(name) for name in VARIED]
     return build(parts, card, ranges, goals=("edp",), limits=limits, tiles=tiles)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from diffenergy.codesign._problem.exact import Judge, Judged
-from diffenergy.codesign._problem.mixing import Part, build
+from diffenergy.codesign._problem.mixing import Listed, build
 from diffenergy.codesign._problem.problem import Problem
 from diffenergy.codesign._search.engine import jitted
 from diffenergy.codesign._space.axes import Range
@@ -44,11 +44,11 @@ KERNELS: Final[dict[str, list[dict[str, Any]]]] = {
 """What the workloads are made of: bound by tensor cores, by DRAM, mixed, fp32."""
 
 
-def part(name: str, **about: Any) -> Part:
+def part(name: str, **about: Any) -> Listed:
     """One workload by its name in `KERNELS`."""
     kernels = tuple(normalise_kernel(row, name) for row in KERNELS[name])
     listing = Listing(name, mode="forward", kernels=kernels, dispatch="graph")
-    return Part([listing], name=name, **about)
+    return Listed([listing], name=name, **about)
 
 
 def problem(

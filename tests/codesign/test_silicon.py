@@ -17,14 +17,14 @@ import pytest
 from jax import Array
 from jaxtyping import Float
 
-from diffenergy.codesign._space.silicon import Silicon, silicon_of
-from diffenergy.codesign._space.silicon_fit import (
-    area_fit,
+from calibration.silicon_fit import area_fit, idle_fit, stored
+from diffenergy.codesign._space.die_model import (
+    area_errors,
     area_model,
     board_channels,
-    idle_fit,
     idle_model,
 )
+from diffenergy.codesign._space.silicon import Silicon, silicon_of
 from diffenergy.hardware import GpuCard, GpuSpec, gpu_names, read_gpu
 from diffenergy.hardware._dies import NUMBERS, Die, die_of, dies, idle_readings, process
 
@@ -195,6 +195,19 @@ def _by_hand(
         left_out[i] = matrix[i] @ found - target[i]
     found = np.linalg.lstsq(matrix, target, rcond=None)[0]
     return matrix @ found - target, left_out
+
+
+def test_stored_numbers_are_those_of_the_fit():
+    file = ROOT / "diffenergy" / "data" / "facts" / "silicon.toml"
+    kept = tomllib.loads(file.read_text(encoding="utf-8"))
+    fitted = tomllib.loads(stored())
+    assert set(kept) == {"area", "idle"} == set(fitted)
+    for name, numbers in fitted.items():
+        assert kept[name] == pytest.approx(numbers, rel=1e-9, abs=0)
+    assert area_model() == pytest.approx(area_fit().coefficients, rel=1e-9)
+    assert idle_model() == pytest.approx(idle_fit().coefficients, rel=1e-9)
+    errors = np.abs(area_fit().left_out_errors)
+    assert area_errors() == pytest.approx((errors.mean(), errors.max()), rel=1e-9)
 
 
 def test_script_prints_every_die_and_board():

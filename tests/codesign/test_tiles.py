@@ -10,6 +10,7 @@ import pytest
 
 from diffenergy import estimator, smooth
 from diffenergy.codesign._tiles import tile_costs, tuning
+from diffenergy.codesign._tiles.summary import tiles_json
 from diffenergy.codesign._tiles.tiles import (
     FIELDS,
     VALUES,
@@ -24,12 +25,11 @@ from diffenergy.codesign._tiles.tiles import (
     with_given_tiles,
 )
 from diffenergy.codesign._tiles.tuning import costs_with, tune
-from diffenergy.codesign.heuristics import heuristic_tile
 from diffenergy.dtypes import code
 from diffenergy.dvfs._problem.uniform import compiled
 from diffenergy.hardware import default_point, load_gpu, read_gpu
 from diffenergy.kernels import gemm as kernels_gemm
-from diffenergy.report._tables.tiles import tiles_json, tiles_parts
+from diffenergy.report._tables.tiles import tiles_parts
 from diffenergy.workload._assemble import assemble
 from diffenergy.workload._listing import Listing, normalise_kernel
 
@@ -342,31 +342,3 @@ def test_stages_that_are_not_said_change_nothing():
     usual, deep = (demand(assemble([listing(x)]).shapes[0], H100.spec, C) for x in rows)
     assert float(deep.path_cycles[0, 0]) == float(usual.path_cycles[0, 0])
     assert float(deep.flow[0, 0]) == float(usual.flow[0, 0])
-
-
-def test_heuristics():
-    pytest.importorskip("nvMatmulHeuristics")
-    tiles = heuristic_tile("h100-sxm", 4096, 4096, 4096)
-    assert {float(tiles.tile_m), float(tiles.tile_n)} == {128.0, 256.0}
-    assert float(tiles.split_k) == 1 and float(tiles.stages) >= 2
-    shape = Shapes(4096, 4096, 4096, code("bf16"), 1.0)
-    assert bool(legal(H100.spec, shape, tiles))
-
-
-@pytest.mark.parametrize(
-    ("gpu", "options", "words"),
-    [
-        ("k20m", {}, "`gpu` is 'k20m'"),
-        ("h100-sxm", {"dtype": "mxfp4"}, "`dtype` is 'mxfp4'"),
-        ("h100-sxm", {"layout": "tt"}, "`layout` is 'tt'"),
-    ],
-)
-def test_heuristics_refuse(gpu: str, options: dict[str, Any], words: str):
-    with pytest.raises(ValueError, match=words):
-        heuristic_tile(gpu, 64, 64, 64, **options)
-
-
-def test_heuristics_are_optional(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(__import__("sys").modules, "nvMatmulHeuristics", None)
-    with pytest.raises(ValueError, match="pip install nvidia-matmul-heuristics"):
-        heuristic_tile("l4", 64, 64, 64, dtype="fp16")

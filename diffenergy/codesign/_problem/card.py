@@ -9,7 +9,7 @@ import numpy as np
 
 from ...hardware._fields import FIELDS
 from ...hardware._files import GpuCard, with_fields
-from .._space.silicon_fit import area_fit
+from .._space.die_model import area_errors
 from .._space.task import hardware
 from .found import Score
 from .problem import Problem
@@ -62,10 +62,10 @@ def design_numbers(
 
 def area_words() -> str:
     """How far the model of the area can be trusted."""
-    errors = 100 * np.abs(area_fit().left_out_errors)
+    mean, worst = area_errors()
     return (
-        f"model of die areas, {errors.mean():.1f} % off on average "
-        f"(at most {errors.max():.1f} %) on dies left out of its fit"
+        f"model of die areas, {100 * mean:.1f} % off on average "
+        f"(at most {100 * worst:.1f} %) on dies left out of its fit"
     )
 
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """One workload of a mix.
+class Listed:
+    """One workload of a mix as it is searched with.
 
     `listings`: of its phases, complete (`workload.unlisted.complete`); `weight`: how
     often it runs; `memory`: bytes of weights and KV cache (0: not known); `tokens`:
@@ -51,7 +51,7 @@ class Part:
 
 
 def build(
-    parts: Sequence[Part],
+    parts: Sequence[Listed],
     card: "GpuCard",
     ranges: Sequence[Range],
     goals: Sequence[str] = ("energy",),
@@ -133,7 +133,9 @@ def build(
     )
 
 
-def _member(part: Part, products: Sequence[Product], first: int, own: Tiles) -> Member:
+def _member(
+    part: Listed, products: Sequence[Product], first: int, own: Tiles
+) -> Member:
     """A workload of the mix; `first`: number of its first product in the mix."""
     listings = with_given_tiles(part.listings, own) if products else part.listings
     workload = assemble(listings)
@@ -167,7 +169,7 @@ def _tile_axes(spec: Any, shapes: Any, usual: Tiles) -> tuple[Axis, ...]:
     )
 
 
-def _known(parts: Sequence[Part], task: Task) -> set[str]:
+def _known(parts: Sequence[Listed], task: Task) -> set[str]:
     """Metrics that the task has."""
     known = {"time", "energy", "power", "area", "cost"}
     if any(np.asarray(member.prefill).any() for member in task.members):
@@ -188,7 +190,7 @@ def _check_limits(
     for metric in sorted((wanted | set(limits)) - known):
         raise ValueError(
             f"`{metric}` is asked for, but no workload of the mix has it; take a "
-            "model with `--phase generate`."
+            "model with `phase='generate'`."
         )
     for metric, limit in limits.items():
         if not (math.isfinite(limit) and limit > 0):
@@ -201,7 +203,9 @@ def _numbered(grouped: Sequence[Sequence[Product]]) -> list[tuple[int, Product]]
     return [(n, product) for n, group in enumerate(grouped) for product in group]
 
 
-def _described(numbered: tuple[int, Product], parts: Sequence[Part]) -> dict[str, Any]:
+def _described(
+    numbered: tuple[int, Product], parts: Sequence[Listed]
+) -> dict[str, Any]:
     """What a product is called in results."""
     number, product = numbered
     kernel = product.kernel

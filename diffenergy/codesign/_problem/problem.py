@@ -127,13 +127,13 @@ def check_goals(goals: Sequence[str]) -> None:
     for goal in goals:
         if goal not in GOALS and goal != CUSTOM:
             raise ValueError(
-                f"`objective` is '{goal}'; allowed are {', '.join(GOALS)}, or several "
+                f"`goals` is '{goal}'; allowed are {', '.join(GOALS)}, or several "
                 "of them with commas."
             )
         if len(goals) > 1 and sum(GOALS.get(goal, {"": 2}).values()) > 1:
             raise ValueError(
-                f"`objective` is {','.join(goals)}, but a front is made of single "
+                f"`goals` is {','.join(goals)}, but a front is made of single "
                 f"metrics; leave '{goal}' out."
             )
         if goals.count(goal) > 1:
-            raise ValueError(f"`objective` names '{goal}' twice; name it once.")
+            raise ValueError(f"`goals` names '{goal}' twice; name it once.")

@@ -53,6 +53,13 @@ class Effort:
     rounds: int = 12
     seed: int = 0
 
+    def __post_init__(self):
+        """Raises `ValueError` for what no search can do."""
+        for name, most in (("starts", 256), ("rounds", 10_000)):
+            value = getattr(self, name)
+            if not 1 <= value <= most:
+                raise ValueError(f"`{name}` is {value}; allowed are 1 to {most}.")
+
 
 class Ends(NamedTuple):
     """Where descents end: values of the axes, multipliers of the limits."""

@@ -10,7 +10,7 @@ from ...hardware._dies import die_of, process
 from ...hardware._files import GpuCard, read_gpu
 from ...hardware._spec import GpuSpec
 from ...records import as_float
-from .silicon_fit import (
+from .die_model import (
     SIGNIFICANDS,
     AreaModel,
     Circuits,
@@ -50,7 +50,7 @@ class Silicon(eqx.Module):
         """Die area of `gpu`, mm2, whole die.
 
         published(base) x model(design) / model(base); rises with every number that it
-        uses. See `silicon_fit.area` for the model.
+        uses. See `die_model.area` for the model.
         """
         made = self._circuits(gpu)
         return self.scale * area(self._model, made, self.rules[0], self.rules[1])

@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ...codesign._problem.goals import UNITS
 from ...codesign._space.axes import TILES
 from ...hardware._fields import FIELDS
 from .._format import UNKNOWN, digits, plain, si
-from .._summaries.design_summary import in_unit
 from .estimates import kernel_name
 from .schedules import change
 from .tables import table
@@ -210,6 +210,22 @@ def shown(name: str, value: float) -> str:
     if unit in _PREFIXED:
         return si(value, unit)
     return plain(value)
+
+
+def in_unit(metric: str, value: float | None) -> str:
+    """A metric as people read it.
+
+    >>> in_unit("time", 0.0123), in_unit("area", 814.0)
+    ('12.30 ms', '814.0 mm2')
+    """
+    unit = UNITS.get(metric, "")
+    if value is None or metric == "cost":
+        return digits(value)
+    if metric == "memory":
+        return f"{digits(100 * value)} %"
+    if unit.startswith(("s", "J", "W")):
+        return si(value, unit)
+    return f"{digits(value)} {unit}".strip()
 
 
 def _span(name: str, low: float, high: float) -> str:

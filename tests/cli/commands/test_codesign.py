@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diffenergy.cli import designing
+from diffenergy.cli.commands import codesign
 
 from ..conftest import Outcome
 
@@ -230,7 +230,7 @@ def test_ctrl_c_keeps_the_best_so_far(
 
         yield tell
 
-    monkeypatch.setattr(designing, "progress", impatient)
+    monkeypatch.setattr(codesign, "progress", impatient)
     out = tmp_path / "kept.toml"
     done = run(*words, "--out", out, "--json")
     assert done.code == 130 and "interrupted" in done.err
@@ -297,7 +297,7 @@ LIMITS = ("latency", "power", "area", "ttft", "tpot")
         (("gpt2", "--vary", "sm_clock", "--sm-clock", "900"), "`sm_clock` is varied"),
         (("gpt2", "--vary", "sm_clock,sm_clock_max"), "`sm_clock_max` is varied"),
         (("gpt2", *VARY, "--sm-clock", "900,1000"), "`--sm-clock` is a list"),
-        (("gpt2", *VARY, "--objective", "joules"), "`objective` is 'joules'"),
+        (("gpt2", *VARY, "--objective", "joules"), "`--objective` is 'joules'"),
         (("gpt2", *VARY, "--objective", "energy,edp"), "leave 'edp' out"),
         (("gpt2", *VARY, "--objective", "time,time"), "names 'time' twice"),
         (("gpt2", *VARY, "--objective", "cost"), "give `--price`"),

@@ -8,7 +8,7 @@ import importlib
 from types import ModuleType
 from typing import Any, Final
 
-from ._tiles.tiles import Tiles
+from diffenergy.codesign._tiles.tiles import Tiles
 
 _GPUS: Final = {
     "a100-sxm-80gb": "A100_SXM_80GB",

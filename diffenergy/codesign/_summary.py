@@ -1,16 +1,14 @@
-"""Summary of a search for designs: what `codesign --json` prints and tables show."""
+"""The JSON of a search for designs, which tables and pictures show."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ...codesign._problem.found import Found, Score
-from ...codesign._problem.goals import UNITS
-from ...codesign._problem.problem import LIMITS, Problem
-from ...codesign._space.axes import TILES
-from ...codesign._tiles.tiles import FIELDS as TILE_FIELDS
-from ...units import GiB
-from .._format import digits, si
+from ._problem.found import Found, Score
+from ._problem.goals import UNITS
+from ._problem.problem import LIMITS, Problem
+from ._space.axes import TILES
+from ._tiles.tiles import FIELDS as TILE_FIELDS
 
 _METRICS: Final = {
     "ttft_s": "ttft",
@@ -18,7 +16,6 @@ _METRICS: Final = {
     "energy_j_per_token": "energy_per_token",
 }
 """Keys of metrics that not every workload has."""
-_ROUNDING: Final = 1e-9
 
 
 def design_summary(problem: Problem, found: Found) -> dict[str, Any]:
@@ -85,52 +82,6 @@ def path_json(found: Found) -> list[dict[str, Any]]:
         }
         for entry in found.path
     ]
-
-
-def refusal(problem: Problem, score: Score) -> str:
-    """Which limits a design passes, worst first, and what it reaches."""
-    passed = {
-        metric: score.metrics[metric] / limit
-        for metric, limit in problem.limits.items()
-        if score.metrics[metric] > limit * (1 + _ROUNDING)
-    }
-    if not passed:
-        return "`power_cap` cannot be kept at the lowest clock"
-    worst = sorted(passed, key=lambda metric: -passed[metric])
-    said = [_passed(problem, metric, score.metrics[metric]) for metric in worst]
-    together = " together" if len(said) > 1 else ""
-    return f"{' and '.join(said)} cannot be met{together}"
-
-
-def _passed(problem: Problem, metric: str, reached: float) -> str:
-    if metric == "memory":
-        need = max(float(member.memory) for member in problem.task.members)
-        return (
-            f"`dram_capacity` (needed {need / GiB:.1f} GiB, the closest design has "
-            f"{need / reached / GiB:.1f} GiB; it follows `dram_bandwidth` unless it is "
-            "varied)"
-        )
-    flag, limit = LIMITS[metric].replace("_", "-"), problem.limits[metric]
-    return (
-        f"`--{flag}` (allowed {in_unit(metric, limit)}, the closest design has "
-        f"{in_unit(metric, reached)})"
-    )
-
-
-def in_unit(metric: str, value: float | None) -> str:
-    """A metric as people read it.
-
-    >>> in_unit("time", 0.0123), in_unit("area", 814.0)
-    ('12.30 ms', '814.0 mm2')
-    """
-    unit = UNITS.get(metric, "")
-    if value is None or metric == "cost":
-        return digits(value)
-    if metric == "memory":
-        return f"{digits(100 * value)} %"
-    if unit.startswith(("s", "J", "W")):
-        return si(value, unit)
-    return f"{digits(value)} {unit}".strip()
 
 
 def finite(value: float | None) -> float | None:

@@ -1,0 +1,162 @@
+"""The public `search` and `tune`: by name, as the command answers."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jax import Array
+
+from ..compiling import compiler_options
+from ..estimator import Estimate, Task, _programs
+from ..estimator._jax_setup import cache_folder
+from ..hardware import GpuCard, OperatingPoint
+from ..results import Infeasible
+from . import _request
+from ._problem.card import area_words
+from ._problem.problem import check_goals
+from ._request import Part, Vary
+from ._result import SearchResult, TuneResult
+from ._search import searching
+from ._search.engine import Effort, Tell, options_of
+from ._summary import design_summary
+from ._tiles import tuning
+from ._tiles.summary import tiles_json
+
+
+def search(
+    work: str | os.PathLike[str] | Task | Sequence[Part],
+    gpu: GpuCard | str | None = None,
+    *,
+    vary: Vary,
+    limits: Mapping[str, float] | None = None,
+    goals: str | Sequence[str] | Callable[[Estimate], Array] = ("energy",),
+    price: float | None = None,
+    effort: Effort | None = None,
+    progress: Tell | None = None,
+    **request: Any,
+) -> SearchResult:
+    """The hardware, clocks and tiles that a workload costs least on.
+
+    Gradients through the model lead from many starts to designs that hardware can have,
+    within the limits; every figure is an exact estimate. The same seed gives the same
+    answer; nothing proves that no design is better. Ctrl-C keeps the best so far. JAX
+    should count in 64 bits (`diffenergy.estimator.start_jax`).
+
+    Args:
+        work: a model name, listing path or `Task`, or a list of `Part`, a mix: time and
+            energy are sums over it, weight times each.
+        gpu: the GPU that designs grow out of, a name, file or card [h100-sxm].
+        vary: what may change: fields of a GPU file, `sm_clock`, `mem_clock`,
+            `power_cap`, `tiles`; names, `Range`s, or a mapping to bounds in SI, None
+            for the default ones [half to twice the base; clocks: what is legal].
+        limits: the most of `time` (s), `power` (W, mean), `area` (mm2), `cost`, `ttft`
+            and `tpot` (s).
+        goals: what is to be small: "energy", "time", "edp", "ed2p",
+            "energy_per_token", "area" or "cost"; several single ones give their Pareto
+            front. Or a function of an `Estimate`, which JAX can differentiate.
+        price: of a mm2 of silicon, where something costs.
+        effort: starts, rounds and seed [`Effort()`].
+        progress: called with rounds done, rounds in all, best objective so far.
+        **request: as of `estimate`: `batch`, `input_len`, `phase` ...; `sm_clock` and
+            `mem_clock` (Hz) and `power_limit` (W), where designs run [at their own
+            highest and TDP]; of a mix they hold for every member.
+
+    Raises:
+        ValueError: for what cannot be read, varied, wanted or limited.
+        Infeasible: no design keeps the limits.
+        TypeError: for arguments of another kind.
+
+    Example:
+
+        >>> from diffenergy import codesign
+        >>> found = codesign.search(
+        ...     "gpt2", "a100-sxm-80gb", vary={"sm_clock": None}, phase="decode",
+        ...     effort=codesign.Effort(starts=2, rounds=2),
+        ... )
+        >>> found.best.energy < found.start.energy
+        True
+    """
+    ranges, tiles = _request.ranges_of(vary)
+    goals = (goals,) if isinstance(goals, str) else goals
+    limits, effort = dict(limits or {}), effort or Effort()
+    _request.check_point(_request.given_point(work, request), ranges)
+    _request.check_limits(limits)
+    if not callable(goals):
+        check_goals(goals)
+    mm2 = _request.price_of(price, goals, limits)
+    parts = _request.parts_of(work)
+    tasks = _request.tasks_of(parts, gpu, request)
+    weights = [float(part.weight) for part in parts]
+    problem = _request.problem_of(tasks, weights, (ranges, tiles), goals, limits, mm2)
+    # a caller's function has no name that outlives the process
+    run = None if callable(goals) else _programs.Programs(cache_folder(), options_of)
+    found = searching.search(problem, effort, progress or (lambda *_: None), run)
+    card, trust = tasks[0].card, tasks[0].corrections.trust(tasks[0].card, new=True)
+    best = found.best
+    summary = {
+        **_request.about_of(tasks, weights, set(problem.task.names)),
+        "grade": trust.grade,
+        **design_summary(problem, found),
+        "time_s_p5_p95": list(map(float, trust.interval("time", best.time, best.time))),
+        "energy_j_p5_p95": list(
+            map(float, trust.interval("energy", best.energy, best.time))
+        ),
+    }
+    lacking = f"; of {card.name} itself no settled area is published"
+    settled = problem.task.silicon.settled
+    notes = list(dict.fromkeys(note for task in tasks for note in task.notes))
+    notes += [f"areas come from a {area_words()}{'' if settled else lacking}."]
+    result = SearchResult(summary, found, problem, card, notes)
+    if best.violation > 0 and not found.interrupted:
+        raise Infeasible(result.refusal)
+    return result
+
+
+def tune(
+    work: str | os.PathLike[str] | Task,
+    gpu: GpuCard | str | None = None,
+    *,
+    goal: tuning.Goal = "time",
+    **request: Any,
+) -> TuneResult:
+    """The legal tile of least time or energy for every matrix product of a workload.
+
+    All tiles are tried, at the clock that the limiter holds with the library's choice.
+
+    Args:
+        work: a model name, listing path or `Task`.
+        gpu: a name, file or card [h100-sxm].
+        goal: "time" or "energy", of the whole workload.
+        **request: as of `estimate`, one clock and power limit each.
+
+    Raises:
+        ValueError: for what cannot be read or is out of range.
+        TypeError: for arguments of another kind.
+
+    Example:
+
+        >>> from diffenergy import codesign
+        >>> found = codesign.tune("gpt2", "l40s", phase="decode", batch=8)
+        >>> found.tuning.time <= found.tuning.default_time
+        True
+    """
+    if goal not in ("time", "energy"):
+        raise ValueError(f"`goal` is '{goal}'; allowed are time and energy.")
+    parts = _request.parts_of(work)
+    if len(parts) > 1:
+        raise ValueError("`work` is a mix; give one workload to tune its tiles.")
+    (task,) = _request.tasks_of(parts, gpu, request)
+    setting = task.settings[0]
+    temperature = float("nan") if setting.temperature is None else setting.temperature
+    point = OperatingPoint(*setting[:3], temperature, float(setting.mem_locked))
+    folder, options = cache_folder(), compiler_options(once=True)
+    found = tuning.tune(
+        task.listings,
+        task.card,
+        task.corrections.serve(task.card),
+        point,
+        goal,
+        lambda function, given: _programs.run(function, given, folder, options),
+    )
+    summary = {**task.about, "grade": task.trust.grade, **tiles_json(found)}
+    return TuneResult(summary, found, list(task.notes))

@@ -1,0 +1,270 @@
+"""What is asked of a search, in the words of the caller, checked."""
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from ..estimator import Task, prepare
+from ..hardware import GpuCard, OperatingPoint, with_fields
+from ..hardware._fields import FIELDS
+from ._problem.mixing import Listed, build
+from ._problem.problem import LIMITS, Problem
+from ._space.axes import TILES, Range
+
+Vary = str | Sequence[str | Range] | Mapping[str, tuple[Any, Any] | None]
+_POINT: Final = {
+    "sm_clock": ("sm_clock", "sm_clock_mhz"),
+    "mem_clock": ("mem_clock", "mem_clock_mhz"),
+    "power_limit": ("power_cap", "power_limit_w"),
+}
+"""Arguments that say where designs run: the field that each settles, and its key among
+what was assumed."""
+_SHARED: Final = (*_POINT, "temperature", "changes", "corrections")
+"""Arguments that hold for the whole mix."""
+_LIMITED: Final = tuple(metric for metric in LIMITS if metric != "memory")
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A member of a mix: a workload and how often it runs.
+
+    `work`: model name, listing path, or `estimator.Task`; `weight`: above 0; `request`:
+    what `estimate` takes for this member alone (batch, input_len, phase, dtype ...).
+    """
+
+    work: str | os.PathLike[str] | Task
+    weight: float = 1.0
+    request: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        """Raises `ValueError` for a weight that no mix can have."""
+        if not (math.isfinite(self.weight) and self.weight > 0):
+            raise ValueError(
+                f"`weight` is {self.weight:g}; allowed is a number above 0."
+            )
+
+
+def parts_of(work: Any) -> list[Part]:
+    """The members of what is to run. Raises `TypeError` for what is no workload."""
+    if isinstance(work, str | os.PathLike | Task):
+        return [Part(work)]
+    parts = list(work) if isinstance(work, Sequence) else []
+    if not parts or not all(isinstance(part, Part) for part in parts):
+        raise TypeError(
+            f"`work` is {work!r}; allowed are a model name, a listing path, a Task, or "
+            "a list of Part."
+        )
+    return parts
+
+
+def tasks_of(
+    parts: Sequence[Part], gpu: GpuCard | str | None, request: Mapping[str, Any]
+) -> list[Task]:
+    """Every member as a checked request; of several, errors say which one is meant."""
+    tasks = []
+    for part in parts:
+        try:
+            tasks.append(_task(part, gpu, request))
+        except ValueError as error:
+            if len(parts) == 1:
+                raise
+            raise ValueError(f"{_name(part)}: {error}") from None
+    first = tasks[0].card
+    for task in tasks[1:]:
+        if task.card.values != first.values or task.card.name != first.name:
+            raise ValueError(
+                f"`work` runs on {first.name} and on {task.card.name}; give tasks of "
+                "one GPU."
+            )
+    return tasks
+
+
+def _task(part: Part, gpu: GpuCard | str | None, request: Mapping[str, Any]) -> Task:
+    for name in _SHARED:
+        if name in part.request and part.request[name] != request.get(name):
+            raise ValueError(
+                f"`{name}` stands in the request of a Part; give it to the search, "
+                "where it holds for the whole mix."
+            )
+    asked = {**request, **part.request}
+    if isinstance(part.work, Task):
+        for name in (*(["gpu"] if gpu is not None else []), *asked):
+            raise TypeError(
+                f"`{name}` is given beside a Task, which is settled; leave it out."
+            )
+        for name, n in zip(_POINT, range(3), strict=True):
+            _single(name, {setting[n] for setting in part.work.settings})
+        return part.work
+    for name in _POINT:
+        value = asked.get(name)
+        if value is not None:
+            values = value if isinstance(value, Sequence) else [value]
+            _single(name, values)
+            asked[name] = tuple(float(x) for x in values)
+    return prepare(os.fspath(part.work), gpu, **asked)
+
+
+def _single(name: str, values: Any):
+    """Raises `ValueError` for several clocks or limits."""
+    if len(values) > 1:
+        raise ValueError(f"`{name}` is a list; give one value, or vary the field.")
+
+
+def _name(part: Part) -> str:
+    if isinstance(part.work, Task):
+        return part.work.about["model"]
+    return os.fspath(part.work)
+
+
+def ranges_of(vary: Vary) -> tuple[list[Range], bool]:
+    """Numbers to vary with their bounds, and whether tiles are varied."""
+    if isinstance(vary, Mapping):
+        entries = [Range(name, *(ends or (None, None))) for name, ends in vary.items()]
+    else:
+        words = [vary] if isinstance(vary, str) else vary
+        entries = [x if isinstance(x, Range) else Range(x) for x in words]
+    if not entries:
+        raise ValueError(
+            "`vary` is missing; name what may change, such as num_sms,sm_clock,tiles."
+        )
+    tiles = [entry for entry in entries if entry.name == TILES]
+    if len(tiles) > 1:
+        raise ValueError("`tiles` is varied twice; name it once.")
+    if tiles and tiles != [Range(TILES)]:
+        raise ValueError("`vary` bounds tiles; tiles take no bounds, leave them out.")
+    return [entry for entry in entries if entry.name != TILES], bool(tiles)
+
+
+def check_point(given: set[str], ranges: Sequence[Range]):
+    """Raises `ValueError` where a clock or limit is both given and varied."""
+    varied = {entry.name for entry in ranges}
+    for name, (field, _) in _POINT.items():
+        if name in given and field in varied:
+            raise ValueError(
+                f"`{name}` is given, but `{field}` is varied; leave one out."
+            )
+    if "sm_clock_max" in varied and ("sm_clock" in varied or "sm_clock" in given):
+        raise ValueError(
+            "`sm_clock_max` is varied beside an SM clock; leave one out: designs "
+            "run at their own highest clock unless another is asked for."
+        )
+
+
+def given_point(work: Any, request: Mapping[str, Any]) -> set[str]:
+    """Arguments of the operating point that are asked for."""
+    given = {name for name in _POINT if request.get(name) is not None}
+    if isinstance(work, Task):
+        assumed = work.about["assumed"]
+        given |= {name for name, (_, key) in _POINT.items() if key not in assumed}
+    return given
+
+
+def price_of(price: float | None, goals: Any, limits: Mapping[str, float]) -> float:
+    """Price of a mm2; 1 where nothing costs."""
+    wanted = not callable(goals) and "cost" in goals
+    if price is None and (wanted or "cost" in limits):
+        word = "goals" if wanted else "limits['cost']"
+        raise ValueError(
+            f"`{word}` asks for a cost, but no price is known; give `price` of a mm2."
+        )
+    if price is None:
+        return 1.0
+    if not (wanted or "cost" in limits):
+        raise ValueError(
+            f"`price` is {price:g}, but nothing costs; give `limits['cost']`, or make "
+            "cost a goal."
+        )
+    if not (math.isfinite(price) and price > 0):
+        raise ValueError(f"`price` is {price:g}; allowed is a number above 0.")
+    return float(price)
+
+
+def check_limits(limits: Mapping[str, float]):
+    """Raises `ValueError` for a limit of what has none."""
+    for name in limits:
+        if name not in _LIMITED:
+            raise ValueError(
+                f"`limits` names '{name}'; allowed are {', '.join(_LIMITED)}."
+            )
+
+
+def problem_of(
+    tasks: Sequence[Task],
+    weights: Sequence[float],
+    vary: tuple[Sequence[Range], bool],
+    goals: Sequence[str] | Callable[..., Any],
+    limits: Mapping[str, float],
+    price: float,
+) -> Problem:
+    """The search over `tasks`, with bounds that a GPU file may hold."""
+    task, (ranges, tiles) = tasks[0], vary
+    own = goals if callable(goals) else None
+    problem = build(
+        [_listed(task, weight) for task, weight in zip(tasks, weights, strict=True)],
+        task.card,
+        ranges,
+        ("energy",) if callable(goals) else goals,
+        limits,
+        tiles,
+        _point(task, ranges),
+        task.corrections.serve(task.card),
+        price,
+        own,
+    )
+    for axis in problem.axes[: len(problem.task.names)]:
+        for end in (axis.low, axis.high) if axis.name in FIELDS else ():
+            try:
+                with_fields(task.card, {axis.name: end})
+            except ValueError as error:
+                raise ValueError(
+                    f"`vary['{axis.name}']` goes from {axis.low:g} to {axis.high:g}, "
+                    f"but a GPU file refuses {end:g}: {error}"
+                ) from None
+    return problem
+
+
+def _listed(task: Task, weight: float) -> Listed:
+    about = task.about
+    batch, output_len = about["batch"] or 0, about["output_len"] or 0
+    tokens = {"generate": batch * output_len, "decode": batch}.get(about["phase"], 0)
+    return Listed(task.listings, weight, task.memory, float(tokens), about["model"])
+
+
+def _point(task: Task, ranges: Sequence[Range]) -> OperatingPoint:
+    """Where designs run as far as it is asked for; NaN: where one does by itself."""
+    setting, given = task.settings[0], given_point(task, {})
+    asked = [
+        value if name in given else math.nan
+        for name, value in zip(_POINT, setting[:3], strict=True)
+    ]
+    temperature = math.nan if setting.temperature is None else setting.temperature
+    varied = any(entry.name == "mem_clock" for entry in ranges)
+    return OperatingPoint(*asked, temperature, float(setting.mem_locked or varied))
+
+
+def about_of(
+    tasks: Sequence[Task], weights: Sequence[float], varied: set[str]
+) -> dict[str, Any]:
+    """What `estimate` says of the workload; of a mix what its members share."""
+    fields = {key: {field} for field, key in _POINT.values()}
+    fields["sm_clock_mhz"] |= {"sm_clock_max"}
+    fields["power_limit_w"] |= {"tdp"}
+    members = []
+    for task, weight in zip(tasks, weights, strict=True):
+        assumed = {
+            name: value
+            for name, value in task.about["assumed"].items()
+            if not varied & fields.get(name, set())
+        }
+        members.append({**task.about, "assumed": assumed, "weight": weight})
+    if len(members) == 1:
+        return {name: x for name, x in members[0].items() if name != "weight"}
+    shared = {
+        name: value if all(m.get(name) == value for m in members) else None
+        for name, value in members[0].items()
+        if name not in ("model", "assumed", "weight")
+    }
+    model = " + ".join(dict.fromkeys(m["model"] for m in members))
+    return {"model": model, **shared, "assumed": {}, "workloads": members}
