@@ -4,6 +4,7 @@ from . import dvfs as dvfs
 from . import fitting as fitting
 from . import measure as measure
 from . import measurements as measurements
+from . import report as report
 from . import units as units
 from .compiling import compiler_options as compiler_options
 from .corrections import Corrections as Corrections

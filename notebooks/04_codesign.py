@@ -25,19 +25,17 @@ import pandas as pd
 from IPython.display import Markdown, display
 
 import diffenergy as de
-from diffenergy.codesign import Effort, Part, Range, build, search
-from diffenergy.hardware import read_gpu
-from diffenergy.report._charts import style
 
 # %matplotlib inline
 jax.config.update("jax_enable_x64", True)
+style = de.report.style
 house = style.house()
 house.__enter__()  # the house style, through the whole notebook
 
-card = read_gpu("h100-sxm")
-request = {"batch": 32, "input_len": 1024, "output_len": 256}
-listings = de.load_model("llama-3.1-8b").listings(**request)
-workload = de.load_model("llama-3.1-8b").workload(**request)
+MODEL, GPU = "llama-3.1-8b", "h100-sxm"
+REQUEST = {"batch": 32, "input_len": 1024, "output_len": 256}
+h100 = de.load_gpu(GPU)
+workload = de.load_model(MODEL).workload(**REQUEST)
 
 # %% [markdown]
 # ## The slope at the H100
@@ -55,7 +53,7 @@ def log_edp(gpu):
 
 
 slopes = jax.jit(jax.jacrev(log_edp), compiler_options=de.compiler_options(once=True))(
-    card.spec
+    h100
 )
 FIELDS = {
     "num_sms": "SMs",
@@ -70,7 +68,7 @@ FIELDS = {
 }
 elastic = pd.DataFrame(
     {
-        words: np.asarray(getattr(slopes, field)) * card.values[field]
+        words: np.asarray(getattr(slopes, field)) * float(getattr(h100, field))
         for field, words in FIELDS.items()
     },
     index=["prefill", "decode", "both"],
@@ -113,14 +111,15 @@ VARIED = (
 
 def best(area):
     """Least energy x delay on `area` mm2 of silicon."""
-    problem = build(
-        [Part(listings, tokens=32 * 256.0)],
-        card,
-        [Range(name) for name in VARIED],
-        goals=("edp",),
+    return de.codesign.search(
+        MODEL,
+        GPU,
+        vary=VARIED,
         limits={"area": area},
+        goals="edp",
+        effort=de.codesign.Effort(starts=4, rounds=4, seed=0),
+        **REQUEST,
     )
-    return search(problem, Effort(starts=4, rounds=4, seed=0))
 
 
 found = {area: best(area) for area in BUDGETS}
@@ -156,14 +155,12 @@ left.axhline(1, color=style.GREY, linewidth=1, linestyle="--")
 left.set_ylabel("design / H100")
 left.set_ylim(0, None)
 left.legend(fontsize=8, ncols=2)
-trust = de.read_corrections().trust(card, new=True)
-for what, colour, marker in (
-    ("time", style.BLUE, "o"),
-    ("energy", style.VERMILION, "s"),
+for what, key, colour, marker in (
+    ("time", "time_s_p5_p95", style.BLUE, "o"),
+    ("energy", "energy_j_p5_p95", style.VERMILION, "s"),
 ):
     values = np.array([getattr(f.best, what) for f in found.values()])
-    times = np.array([f.best.time for f in found.values()])
-    ends = trust.interval(what, values, times)
+    ends = np.array([f.summary[key] for f in found.values()]).T
     start = getattr(base, what)
     errors = [(values - ends[0]) / start, (ends[1] - values) / start]
     right.errorbar(
@@ -190,7 +187,7 @@ plt.show()
 
 # %%
 largest = found[BUDGETS[-1]]
-for active in largest.active:
+for active in largest.found.active:
     print(f"{active.name}: {active.multiplier:.4g} {active.unit}")
 
 # %% [markdown]
@@ -201,7 +198,7 @@ more = {
     words: largest.best.fields[name] / base.fields[name]
     for name, words in zip(VARIED, NAMES, strict=True)
 }
-there = dict(largest.sensitivities)  # of energy x delay, at the largest design
+there = dict(largest.found.sensitivities)  # of energy x delay, at the largest design
 counts = {
     words: abs(there.get(name) or 0) > 0.05
     for name, words in zip(VARIED, NAMES, strict=True)

@@ -27,11 +27,11 @@ import pandas as pd
 from IPython.display import Markdown, display
 
 import diffenergy as de
-from diffenergy.hardware import gpu_names, read_gpu, with_fields
-from diffenergy.report._charts import style
+from diffenergy.estimator import prepare
 
 # %matplotlib inline
 jax.config.update("jax_enable_x64", True)
+style = de.report.style
 house = style.house()
 house.__enter__()  # the house style, through the whole notebook
 
@@ -43,10 +43,10 @@ house.__enter__()  # the house style, through the whole notebook
 # proportion to the SMs.
 
 # %%
-relative = read_gpu("rtx-pro-6000")
-share = 48 / relative.values["num_sms"]
-gb10 = with_fields(
-    relative,
+relative = de.load_gpu("rtx-pro-6000")
+share = 48 / float(relative.num_sms)
+SCALED = ("l2_bytes_per_cycle", "idle_constant", "idle_clock", "idle_leakage")
+GB10 = (
     {
         "num_sms": 48,  # 6,144 CUDA cores (NVIDIA, DGX Spark data sheet)
         "dram_bandwidth": 273e9,  # B/s, LPDDR5X, 256 bits (the same)
@@ -56,22 +56,22 @@ gb10 = with_fields(
         "power_limit_max": 140,
         "sm_clock_max": 2.418e9,  # Hz, recalled
         "l2_capacity": 25165824,  # B, 24 MiB, recalled
-        "l2_bytes_per_cycle": share * relative.values["l2_bytes_per_cycle"],
     }
-    | {
-        name: share * relative.values[name]
-        for name in ("idle_constant", "idle_clock", "idle_leakage")
-    }
-    | {"thermal_resistance": relative.values["thermal_resistance"] / share},
+    | {name: share * float(getattr(relative, name)) for name in SCALED}
+    | {"thermal_resistance": float(relative.thermal_resistance) / share}
 )
-assert "gb10" not in gpu_names()
+assert "gb10" not in de.gpu_names()
 
 
-def generate(card, model, dtype, corrections=None, **request):
-    """Estimate of a generation, and the interval widths of a GPU nobody measured."""
-    workload = de.load_model(model).workload(dtype=dtype, **request)
-    trust = de.read_corrections().trust(card, new=True)
-    return de.estimate(workload, card.spec, corrections=corrections), trust
+def generate(gpu, model, changes=None, core_energy=1.0, **request):
+    """Estimate of a generation in fp8, and the interval widths of its GPU. `changes`:
+    numbers that are other than the GPU's; `core_energy`: times that of an operation."""
+    task = prepare(model, gpu, changes=changes, dtype="fp8", **request)
+    constants = task.gpu.corrections
+    energy = core_energy * constants.core_energy
+    constants = dataclasses.replace(constants, core_energy=energy)
+    workload = de.load_model(model).workload(dtype="fp8", **request)
+    return de.estimate(workload, task.gpu, corrections=constants), task.trust
 
 
 # %% [markdown]
@@ -82,9 +82,8 @@ def generate(card, model, dtype, corrections=None, **request):
 # %%
 PUBLISHED = {"prefill": 7991.0, "decode": 20.5}  # tokens/s
 TOKENS = {"prefill": 2048, "decode": 127}
-run, trust = generate(
-    gb10, "llama-3.1-8b", "fp8", batch=1, input_len=2048, output_len=128
-)
+request = {"batch": 1, "input_len": 2048, "output_len": 128}
+run, trust = generate("rtx-pro-6000", "llama-3.1-8b", GB10, **request)
 phases = zip(PUBLISHED.items(), run.phases.time, run.phases.power, strict=True)
 rows = []
 for (phase, published), seconds, watts in phases:
@@ -135,14 +134,13 @@ plt.show()
 # at that of 4NP, once we take a quarter off (assumed).
 
 # %%
-b300 = read_gpu("b300")
-more = 224 / b300.values["num_sms"]
+b300 = de.load_gpu("b300")
+more = 224 / float(b300.num_sms)
 
 
 def rubin(power):
-    """Rubin with a power limit, W."""
-    return with_fields(
-        b300,
+    """What Rubin with a power limit (W) has other than a B300."""
+    return (
         {
             "num_sms": 224,
             "tensor_flop_per_cycle_fp4": 65536,
@@ -154,37 +152,23 @@ def rubin(power):
             "tdp": power,
             "power_limit_max": power,
         }
-        | {
-            name: more * b300.values[name]
-            for name in (
-                "l2_capacity",
-                "l2_bytes_per_cycle",
-                "idle_constant",
-                "idle_clock",
-                "idle_leakage",
-            )
-        }
-        | {"thermal_resistance": b300.values["thermal_resistance"] / more},
+        | {name: more * float(getattr(b300, name)) for name in ("l2_capacity", *SCALED)}
+        | {"thermal_resistance": float(b300.thermal_resistance) / more}
     )
 
 
-file = de.read_corrections()
-as_4np = file.serve(b300)
-as_n3 = dataclasses.replace(as_4np, core_energy=0.75 * as_4np.core_energy)
 CASES = {
-    "h200-sxm": (read_gpu("h200-sxm"), "fp8", None),
-    "b200-sxm": (read_gpu("b200-sxm"), "fp8", None),
-    "b300": (b300, "fp8", None),
-    "Rubin, 1.8 kW, 4NP energies": (rubin(1800), "fp8", as_4np),
-    "Rubin, 1.8 kW, N3 guess": (rubin(1800), "fp8", as_n3),
-    "Rubin, 2.3 kW, N3 guess": (rubin(2300), "fp8", as_n3),
+    "h200-sxm": ("h200-sxm", None, 1.0),
+    "b200-sxm": ("b200-sxm", None, 1.0),
+    "b300": ("b300", None, 1.0),
+    "Rubin, 1.8 kW, 4NP energies": ("b300", rubin(1800), 1.0),
+    "Rubin, 1.8 kW, N3 guess": ("b300", rubin(1800), 0.75),
+    "Rubin, 2.3 kW, N3 guess": ("b300", rubin(2300), 0.75),
 }
 request = {"batch": 64, "input_len": 1024, "output_len": 256}
 rows = []
-for name, (card, dtype, corrections) in CASES.items():
-    run, trust = generate(card, "llama-3.1-70b", dtype, corrections, **request)
-    if name in ("h200-sxm", "b200-sxm", "b300"):
-        trust = file.trust(card)
+for name, (gpu, changes, core_energy) in CASES.items():
+    run, trust = generate(gpu, "llama-3.1-70b", changes, core_energy, **request)
     tokens, time = 64 * 256, float(run.time)
     joules = float(run.energy) / tokens
     rows.append(

@@ -28,9 +28,9 @@ def search(
     gpu: GpuCard | str | None = None,
     *,
     vary: Vary,
-    limits: Mapping[str, float] | None = None,
+    limits: Mapping[str, int | float] | None = None,
     goals: str | Sequence[str] | Callable[[Estimate], Array] = ("energy",),
-    price: float | None = None,
+    price: int | float | None = None,
     effort: Effort | None = None,
     progress: Tell | None = None,
     **request: Any,
@@ -142,10 +142,7 @@ def tune(
     """
     if goal not in ("time", "energy"):
         raise ValueError(f"`goal` is '{goal}'; allowed are time and energy.")
-    parts = _request.parts_of(work)
-    if len(parts) > 1:
-        raise ValueError("`work` is a mix; give one workload to tune its tiles.")
-    (task,) = _request.tasks_of(parts, gpu, request)
+    (task,) = _request.tasks_of([Part(work)], gpu, request)
     setting = task.settings[0]
     temperature = float("nan") if setting.temperature is None else setting.temperature
     point = OperatingPoint(*setting[:3], temperature, float(setting.mem_locked))

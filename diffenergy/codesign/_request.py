@@ -35,7 +35,7 @@ class Part:
     """
 
     work: str | os.PathLike[str] | Task
-    weight: float = 1.0
+    weight: int | float = 1.0
     request: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
@@ -161,7 +161,9 @@ def given_point(work: Any, request: Mapping[str, Any]) -> set[str]:
     return given
 
 
-def price_of(price: float | None, goals: Any, limits: Mapping[str, float]) -> float:
+def price_of(
+    price: int | float | None, goals: Any, limits: Mapping[str, int | float]
+) -> float:
     """Price of a mm2; 1 where nothing costs."""
     wanted = not callable(goals) and "cost" in goals
     if price is None and (wanted or "cost" in limits):
@@ -181,7 +183,7 @@ def price_of(price: float | None, goals: Any, limits: Mapping[str, float]) -> fl
     return float(price)
 
 
-def check_limits(limits: Mapping[str, float]):
+def check_limits(limits: Mapping[str, int | float]):
     """Raises `ValueError` for a limit of what has none."""
     for name in limits:
         if name not in _LIMITED:
@@ -195,7 +197,7 @@ def problem_of(
     weights: Sequence[float],
     vary: tuple[Sequence[Range], bool],
     goals: Sequence[str] | Callable[..., Any],
-    limits: Mapping[str, float],
+    limits: Mapping[str, int | float],
     price: float,
 ) -> Problem:
     """The search over `tasks`, with bounds that a GPU file may hold."""

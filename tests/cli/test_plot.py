@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from diffenergy.cli import cmd_codesign, cmd_dvfs, cmd_estimate
-from diffenergy.cli.designing import Answer
+from diffenergy.cli import cmd_dvfs, cmd_estimate
+from diffenergy.cli.commands import codesign
+from diffenergy.codesign import SearchResult, TuneResult
 from diffenergy.codesign._problem.found import Found, Score
 from diffenergy.estimator import EstimateResult, Task
 from diffenergy.fitting import _predict as predict_module
@@ -93,8 +95,9 @@ def test_codesign(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         **ABOUT, "objective": "energy", "start": point, "best": point,
         "vary": {"sm_clock": space}, "pareto": [],
     }  # fmt: skip
-    answer = Answer(summary, [], read_gpu("a10"), found=found)
-    monkeypatch.setattr(cmd_codesign, "answer", lambda *given: answer)
+    problem: Any = None  # a picture needs none
+    answer = SearchResult(summary, found, problem, read_gpu("a10"), [])
+    monkeypatch.setattr(codesign, "search", lambda *given, **more: answer)
     path = tmp_path / "a.svg"
     words = ("codesign", "gpt2", "--vary", "sm_clock", "--json")
     check(run(*words, "--plot", path), path)
@@ -107,8 +110,9 @@ def test_tiles(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     gemm = {"op": "gemm", "batch": 1, "m": 8, "n": 8, "k": 8, "dtype": "bf16"}
     gemms = [{**gemm, **costs, "count": 3.0}]
     summary = {**ABOUT, **costs, "goal": "time", "gemms": gemms}
-    answer = Answer(summary, [], read_gpu("a10"))
-    monkeypatch.setattr(cmd_codesign, "answer", lambda *given: answer)
+    tuning: Any = None
+    answer = TuneResult(summary, tuning, [])
+    monkeypatch.setattr(codesign, "tune", lambda *given, **more: answer)
     path = tmp_path / "a.svg"
     check(run("codesign", "gpt2", "--tune-tiles", "--json", "--plot", path), path)
     assert b"-50.00 %" in path.read_bytes()
@@ -126,11 +130,11 @@ def test_tiles(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_bad_files_are_found_before_any_work(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command, name, words
 ):
-    def never(*args):
+    def never(*args, **more):
         raise AssertionError("worked")
 
     monkeypatch.setattr(cmd_estimate, "prepare", never)
-    monkeypatch.setattr(cmd_codesign, "answer", never)
+    monkeypatch.setattr(codesign, "search", never)
     monkeypatch.setattr(cmd_dvfs, "answer", never)
     monkeypatch.setattr(predict_module, "predict", never)
     given = tmp_path / "given.png"

@@ -15,8 +15,9 @@ from ...results import Infeasible
 from ...workload import listing_lines
 from ...workload._listing import PARTS, read_listings
 from .. import INTERRUPTED, output
+from ..flags import estimate
 from ..flags.codesign import Flags
-from ..parsing.field import flag_names, given_names
+from ..parsing.field import as_flags, flag_names, given_names
 from ..progress import progress
 from ..quoted import estimate_flags
 from ..run import Outcome
@@ -224,6 +225,12 @@ def _as_flags() -> Iterator[None]:
 
 
 def _flagged(text: str) -> str:
+    """What the room says, in the words of the command line."""
+    text = re.sub(
+        r"^([^`]*: )(`\w+`.*)",
+        lambda found: found[1] + as_flags(found[2], estimate.Flags),
+        text,
+    )
     flags = {metric: f"--{name.replace('_', '-')}" for name, metric in _LIMITS.items()}
     text = re.sub(r"`limits\['(\w+)'\]`", lambda found: f"`{flags[found[1]]}`", text)
     text = re.sub(r"`vary\['(\w+)'\]`", r"`--vary \1`", text)

@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 
 from diffenergy.cli.commands import codesign
+from diffenergy.codesign import Effort, Part, Range, search, tune
+from diffenergy.codesign._request import parts_of
+from diffenergy.estimator import prepare
+from diffenergy.hardware import read_gpu
 
 from ..conftest import Outcome
 
@@ -133,6 +137,84 @@ def test_the_file_is_a_gpu_that_answers_like_the_best(
     beside = json.loads(out.with_suffix(".json").read_text())
     assert {**beside, "path": None} == {**found, "path": None}
     assert len(beside["path"]) >= 3 and beside["path"][0]["round"] == 1
+
+
+def test_python_answers_as_the_command(
+    listing: Path, design: tuple[dict[str, Any], Path]
+):
+    said, out = design
+    given = {
+        "vary": {
+            "num_sms": None,
+            "dram_bandwidth": (1e12, 3e12),
+            "sm_clock": (900e6, 1410e6),
+        },
+        "limits": {"area": 700},
+        "effort": Effort(starts=6, rounds=3),
+    }
+    found = search(listing, "a100-sxm-80gb", workload="x", **given)
+    assert {**found.summary, "wall_s": 0} == {**said, "wall_s": 0}
+    assert found.to_toml("small") == out.read_text()
+    assert found.path == json.loads(out.with_suffix(".json").read_text())["path"]
+    assert found.best.energy == said["best"]["energy_j"] < found.start.energy
+    assert json.loads(found.to_json()) == found.summary
+    assert "energy" in repr(found) and "num_sms" in repr(found)
+    assert f"{said['best']['fields']['num_sms']:g}" in found._repr_html_()
+    task = prepare(str(listing), read_gpu("a100-sxm-80gb"), workload="x")
+    again = search(task, **given)
+    assert again.best == found.best
+
+
+def test_python_mixes_and_tunes_as_the_command(run: Run, listing: Path):
+    words = ("codesign", listing, "--workload", "y", *GPU, *SPACE, *QUICK)
+    said = run(*words, "--workload", f"{listing} --workload z", "--weight", "3").json
+    mix = [Part(listing, 1.0, {"workload": "y"}), Part(listing, 3, {"workload": "z"})]
+    vary = [
+        "num_sms", Range("dram_bandwidth", 1e12, 3e12), Range("sm_clock", 900e6, 1410e6)
+    ]  # fmt: skip
+    found = search(mix, "a100-sxm-80gb", vary=vary, effort=Effort(starts=6, rounds=3))
+    assert {**found.summary, "wall_s": 0} == {**said, "wall_s": 0}
+    words = ("codesign", listing, "--workload", "y", *GPU, "--tune-tiles", "--json")
+    tuned = tune(str(listing), "a100-sxm-80gb", workload="y")
+    assert tuned.summary == run(*words).json
+    (kernel,) = tuned.listings[0].kernels
+    assert kernel["tile_m"] == tuned.summary["gemms"][0]["tile_m"]
+    assert "1 matrix products" in repr(tuned) and "GEMM" in tuned._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"vary": ()}, "`vary` is missing"),
+        ({"vary": {"tiles": (1, 2)}}, "tiles take no bounds"),
+        ({"limits": {"speed": 1}}, "`limits` names 'speed'; allowed are time, power"),
+        ({"limits": {"time": -1}}, "the limit of `time` is -1"),
+        ({"goals": "joules"}, "`goals` is 'joules'; allowed are energy, time"),
+        ({"goals": "cost"}, "`goals` asks for a cost.*give `price`"),
+        ({"limits": {"cost": 5}}, r"`limits\['cost'\]` asks for a cost"),
+        ({"sm_clock": [9e8, 1e9]}, "`sm_clock` is a list"),
+        ({"vary": "power_cap", "power_limit": 300}, "`power_cap` is varied"),
+        ({"bacth": 2}, "`bacth` is no argument"),
+    ],
+)
+def test_python_refuses_in_one_sentence(given: dict[str, Any], said: str):
+    with pytest.raises(ValueError, match=said):
+        search("gpt2", **{"vary": "num_sms", **given})
+
+
+def test_python_takes_names_tasks_and_parts_alone():
+    with pytest.raises(TypeError, match="`work` is 3; allowed are a model name"):
+        parts_of(3)
+    task = prepare("gpt2", phase="decode")
+    with pytest.raises(TypeError, match="`batch` is given beside a Task"):
+        search(task, vary="num_sms", batch=2)
+    with pytest.raises(ValueError, match="`weight` is 0; allowed is a number above 0"):
+        Part("gpt2", 0)
+    mix = [Part("gpt2"), Part("gpt2", request={"power_limit": 300})]
+    with pytest.raises(ValueError, match="gpt2: `power_limit` stands in the request"):
+        search(mix, vary="num_sms")
+    with pytest.raises(ValueError, match="`starts` is 1000; allowed are 1 to 256"):
+        Effort(starts=1000)
 
 
 def test_a_design_is_a_base_of_the_next(
@@ -320,6 +402,7 @@ LIMITS = ("latency", "power", "area", "ttft", "tpot")
         (("--workload", "gpt2 --json", *VARY), "`--json` goes behind `codesign`"),
         (("--workload", "gpt2 --bacth 2", *VARY), "--bacth"),
         (("gpt2", "--workload", "gpt5", *VARY), "gpt5"),
+        (("gpt2", "--workload", "gpt2 --phase x", *VARY), "gpt2: `--phase` is 'x'"),
         (("gpt2", *VARY, "--starts", "0"), "`--starts` is '0'"),
         (("gpt2", *VARY, "--starts", "1000"), "`--starts` is 1000"),
         (("gpt2", *VARY, "--seed", "1.5"), "`--seed` is '1.5'"),
