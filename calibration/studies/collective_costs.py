@@ -115,7 +115,8 @@ def _parts(
 
 
 def _points(table: pd.DataFrame, weight: Any = 1.0) -> Any:
-    from diffenergy.collectives.cost_fit import Points
+    from cost_fit import Points
+
     from diffenergy.hardware import load_gpu
     from diffenergy.physics._links import KINDS
 
@@ -141,7 +142,7 @@ def _points(table: pd.DataFrame, weight: Any = 1.0) -> Any:
 def _fits(jobs: dict[Any, tuple[pd.DataFrame, Any]]) -> dict[Any, Any]:
     """Constants of every job (rows, their weights); jobs of one or two GPUs in one
     program, larger ones in another, so that less is padded."""
-    from diffenergy.collectives.cost_fit import fit, stack
+    from cost_fit import fit, stack
 
     fits = {}
     for long in (False, True):
@@ -175,7 +176,7 @@ def _even(table: pd.DataFrame) -> np.ndarray:
 
 def _errors(constants: Any, table: pd.DataFrame) -> np.ndarray:
     """Predicted / measured - 1 of every row."""
-    from diffenergy.collectives.cost_fit import predicted
+    from cost_fit import predicted
 
     measured = table["time_us"].to_numpy() * 1e-6
     return np.asarray(predicted(constants, _points(table))) / measured - 1
@@ -255,8 +256,8 @@ def _shipped(merged: pd.DataFrame) -> dict[Any, Any]:
 def _text(fits: dict[Any, Any]) -> str:
     """TOML text of the constants."""
     import jax.numpy as jnp
+    from cost_fit import link_costs
 
-    from diffenergy.collectives.cost_fit import link_costs
     from diffenergy.hardware._link_costs import FIELDS
 
     lines = [_HEADER, "[taken_for]"]

@@ -1,1 +1,8 @@
-"""Collectives on any topology: schedules as multi-commodity flow, bounds, energy."""
+"""Collectives: which GPU sends what to whom and when; bounds, energy and proof.
+
+Names load on first use; `__init__.pyi` lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from .._machine.topology import Topology
+from .._machine.topology_files import load_topology
 from .demand import COLLECTIVES, REDUCING, Collective, Demand
 
 _SPELLINGS: Final[dict[str, Collective]] = {
@@ -68,7 +69,7 @@ def collective_name(given: str) -> Collective:
 
 def demand(
     collective: str,
-    topology: Topology,
+    topology: Topology | str,
     size: int | float | str | None = None,
     chunks: int = 1,
     root: int | str = 0,
@@ -83,21 +84,27 @@ def demand(
     with), its own part included. All-to-all and scatter number part p for GPU d as
     p * GPUs + d.
 
-    **Arguments:**
+    Args:
+        collective: any of `COLLECTIVES` but `custom` (see `demand_files`), common
+            spellings too.
+        topology: a machine, or what `load_topology` takes.
+        size: B, a number or text such as "1GB".
+        chunks: blocks that the part of a GPU is cut into [1].
+        root: of broadcast, reduce, scatter, gather: its place among the GPUs that take
+            part, or its name [0].
+        matrix: of an uneven all-to-all, B from each GPU (row) to each other; instead of
+            `size`. The diagonal stays where it is.
+        groups: tenants; each group of GPUs (numbers or names) runs the collective by
+            itself, all at once, with a buffer shared by the group.
 
-    - `collective`: any of `COLLECTIVES` but `custom` (see `demand_files`), common
-      spellings too.
-    - `size`: B, a number or text such as "1GB".
-    - `root`: of broadcast, reduce, scatter, gather: its place among the GPUs that take
-      part, or its name.
-    - `matrix`: of an uneven all-to-all, B from each GPU (row) to each other; instead of
-      `size`. The diagonal stays where it is.
-    - `groups`: tenants; each group of GPUs (numbers or names) runs the collective by
-      itself, all at once, with a buffer shared by the group.
+    Raises:
+        ValueError: for an unknown collective, a size that `chunks` do not divide, a
+            root or group that is none, and for a GPU that cannot be reached, by name.
 
-    Raises `ValueError` for an unknown collective, a size that `chunks` do not divide, a
-    root or group that is none, and for a GPU that cannot be reached, by name.
+    >>> len(demand("all_gather", "dgx1", "8MB").source)  # a block of each GPU
+    8
     """
+    topology = load_topology(topology)
     kind = collective_name(collective)
     if kind == "custom":
         raise ValueError(

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from ...hardware._spec import GpuSpec
 from .._exact.solver import Watch
-from .._planning.plan import Plan, rescheduled
+from .._planning.search import Plan, rescheduled
 from .energy_search import least_energy
 from .frontier import Front, Goal, frontier, pick
 

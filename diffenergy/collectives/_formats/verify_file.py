@@ -1,13 +1,17 @@
-"""`verify_file`: verification of a schedule in any of the known file formats."""
+"""The public `verify`: of a schedule, or of a file in any of the known formats."""
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from ...results import Result
+from .._demand.demands import parse_size
 from .._machine.topology import Topology
+from .._machine.topology_files import load_topology
 from .._schedule.schedule import Schedule
 from .._schedule.simulate import retime
-from .._verify.verify import Verified, verify
+from .._verify.verify import Verified
+from .._verify.verify import verify as replay
 from .._verify.violation import Violation
 from .export import read_schedule_json
 from .msccl_read import read_msccl
@@ -17,49 +21,73 @@ _TIME: Final = 1e-6
 """Share by which a stated finish may be less."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Checked:
-    """A right schedule from a file.
+@dataclasses.dataclass(frozen=True, repr=False)
+class VerifyResult(Result):
+    """A right schedule.
 
-    `format`: `diffenergy`, `te-ccl` or `msccl`; `schedule`: in continuous time (of
-    published epochs: run with true latencies, in their order); `earliest`: s until the
-    last demand is met if every send starts as early as its order allows.
+    `summary`: the JSON of `diffenergy collective verify --json` (`format`:
+    `diffenergy`, `te-ccl`, `msccl`, or `schedule` of a record); `schedule`: in
+    continuous time (of published epochs: run with true latencies, in their order);
+    `finish`: s until the last wanted block arrives; `earliest`: the same if every send
+    starts as early as its order allows.
     """
 
-    format: str
+    view: ClassVar[str] = "verified"
+    summary: dict[str, Any]
     schedule: Schedule
-    verified: Verified
+    finish: float
     earliest: float
 
 
-def verify_file(
-    path: Path | str, topology: Topology | None = None, size: float = 1e9
-) -> Checked:
-    """Reads and verifies our JSON, a published TE-CCL file (also gzipped) or MSCCL XML.
+def verify(
+    schedule: Schedule | Path | str,
+    topology: Topology | str | None = None,
+    size: float | str = 1e9,
+    *,
+    latency: float | None = None,
+    gpu: str | None = None,
+) -> VerifyResult:
+    """Replays a schedule by code that shares nothing with what makes it.
 
-    `topology`: needed where the file names none, which only ours does. `size`: B of the
-    buffer, for MSCCL XML, which does not say it.
+    Args:
+        schedule: a `Schedule`, or a file: our JSON, a published TE-CCL file (also
+            gzipped) or MSCCL XML.
+        topology: the machine, needed where a file names none, which only ours does.
+        size: output buffer of a GPU, B or text, of MSCCL XML, which does not say it.
+        latency, gpu: of the `topology`, as for `load_topology`.
 
-    Raises `Violation` for the first thing wrong with the schedule, `ValueError` for a
-    file that is none of these.
+    Raises:
+        Violation: the first thing wrong with the schedule.
+        ValueError: for a file that is none of these.
+
+    Example:
+
+        >>> from diffenergy.collectives import plan, verify
+        >>> found = plan("ring-4", "all_gather", "8MB")
+        >>> verify(found.schedule).finish == found.finish
+        True
     """
+    machine = None if topology is None else load_topology(topology, latency, gpu)
+    if isinstance(schedule, Schedule):
+        return _checked("schedule", None, schedule, replay(schedule))
+    path = schedule
     if _is_xml(path):
-        schedule = read_msccl(path, _given(path, topology), size)
-        return _checked("msccl", schedule, verify(schedule))
+        size = parse_size(size) if isinstance(size, str) else size
+        found = read_msccl(path, _given(path, machine), size)
+        return _checked("msccl", path, found, replay(found))
     table = read_json(path)
     if is_published(table):
-        given = read_published(path, _given(path, topology))
-        schedule, verified = run_published(given)
-        return Checked("te-ccl", schedule, verified, verified.finish)
-    schedule = read_schedule_json(path, topology, table)
-    checked = _checked("diffenergy", schedule, verify(schedule))
-    _check_claim(table.get("finish_s"), checked.verified.finish)
+        found, verified = run_published(read_published(path, _given(path, machine)))
+        return _checked("te-ccl", path, found, verified, verified.finish)
+    found = read_schedule_json(path, machine, table)
+    checked = _checked("diffenergy", path, found, replay(found))
+    _check_claim(table.get("finish_s"), checked.finish)
     return checked
 
 
 def finish(schedule: Schedule) -> float:
     """s until the last demand is met if every send starts as early as it can."""
-    return verify(retime(schedule)).finish
+    return replay(retime(schedule)).finish
 
 
 def _check_claim(stated: Any, finish: float) -> None:
@@ -74,8 +102,29 @@ def _check_claim(stated: Any, finish: float) -> None:
         )
 
 
-def _checked(kind: str, schedule: Schedule, verified: Verified) -> Checked:
-    return Checked(kind, schedule, verified, min(verified.finish, finish(schedule)))
+def _checked(
+    kind: str,
+    path: Path | str | None,
+    schedule: Schedule,
+    verified: Verified,
+    earliest: float | None = None,
+) -> VerifyResult:
+    if earliest is None:
+        earliest = min(verified.finish, finish(schedule))
+    published = kind == "te-ccl"
+    summary = {
+        "file": None if path is None else str(path),
+        "format": kind,
+        "verified": True,
+        "topology": schedule.topology.name,
+        "collective": schedule.demand.collective,
+        "send_count": verified.sends,
+        "epoch_s": schedule.epoch if published else None,
+        "epochs": schedule.epochs if published else None,
+        "finish_s": verified.finish,
+        "earliest_finish_s": earliest,
+    }
+    return VerifyResult(summary, schedule, verified.finish, earliest)
 
 
 def _is_xml(path: Path | str) -> bool:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -25,25 +26,30 @@ def topology_names() -> list[str]:
 
 
 def load_topology(
-    name_or_path: str, latency: float | None = None, gpu: str | None = None
+    name_or_path: str | os.PathLike[str] | Topology,
+    latency: float | None = None,
+    gpu: str | None = None,
 ) -> Topology:
     """A machine by name, from a .toml file, or from the text of `nvidia-smi topo -m`.
 
-    **Arguments:**
+    Args:
+        name_or_path: a name of `topology_names()` (case does not matter, and space, `_`
+            and `-` are one), else the path of a file; a `Topology` stays as it is.
+        latency: s, of the links whose latency the machine leaves open [0.7e-6].
+        gpu: name of the GPU whose idle power counts [the machine's]. A print of
+            `nvidia-smi` needs it, since it says neither which GPUs nor which NVLinks
+            they are.
 
-    - `name_or_path`: a name of `topology_names()` (case does not matter, and space, `_`
-      and `-` are one), else the path of a file.
-    - `latency`: s, of the links whose latency the machine leaves open (0.7 us if it is
-      not given).
-    - `gpu`: name of the GPU whose idle power counts. A print of `nvidia-smi` needs it,
-      since it says neither which GPUs nor which NVLinks they are.
-
-    Raises `ValueError` for an unknown name, for a file that cannot be read or describes
-    no machine, and for a `latency` that is negative or that no link would take.
+    Raises:
+        ValueError: for an unknown name, for a file that cannot be read or describes no
+            machine, and for a `latency` that is negative or that no link would take.
 
     >>> float(load_topology("dgx1").rates.sum()) / 8
     150000000000.0
     """
+    if isinstance(name_or_path, Topology):
+        return _with_gpu(_settled(name_or_path, latency), gpu)
+    name_or_path = os.fspath(name_or_path)
     folded = re.sub(r"[\s_-]+", "-", name_or_path.strip().lower())
     if name_or_path.lower().endswith(".toml"):
         topology = _read(Path(name_or_path), latency)
@@ -53,7 +59,20 @@ def load_topology(
         return _read_print(Path(name_or_path), latency, gpu)
     else:
         raise ValueError(_unknown(name_or_path, folded))
+    return _with_gpu(topology, gpu)
+
+
+def _with_gpu(topology: Topology, gpu: str | None) -> Topology:
     return topology if gpu is None else dataclasses.replace(topology, gpu=gpu_name(gpu))
+
+
+def _settled(topology: Topology, latency: float | None) -> Topology:
+    if latency is not None:
+        raise ValueError(
+            f"`latency` is {latency:g} s beside a Topology, whose links have theirs; "
+            "give it to `load_topology`."
+        )
+    return topology
 
 
 def _bundled(name: str) -> dict[str, Any] | None:

@@ -16,36 +16,15 @@ nobody needs are left out, and independent code verifies it.
 
 import dataclasses
 
+from ...results import Infeasible
 from .._demand.demand import Demand
 from .._exact.solver import Progress
 from .._machine.topology import Topology
 from .attempts import Watch, attempts
-from .search import (
-    METHODS,
-    Method,
-    OutOfReach,
-    Plan,
-    Search,
-    better,
-    least,
-    make_task,
-    most,
-    rescheduled,
-)
-
-__all__ = [
-    "METHODS",
-    "Method",
-    "OutOfReach",
-    "Plan",
-    "Search",
-    "Watch",
-    "find_schedule",
-    "rescheduled",
-]
+from .search import Plan, Search, better, least, make_task, most
 
 
-def _silent(stage: str, progress: Progress | None) -> None:
+def silent(stage: str, progress: Progress | None) -> None:
     """Nobody watches."""
 
 
@@ -53,7 +32,7 @@ def find_schedule(
     topology: Topology,
     demand: Demand,
     search: Search | None = None,
-    watch: Watch = _silent,
+    watch: Watch = silent,
 ) -> Plan:
     """The best schedule that the method finds within its time.
 
@@ -61,7 +40,7 @@ def find_schedule(
 
     Raises:
         ValueError: a method or solver that does not fit the demand.
-        OutOfReach: nothing within `search.horizon`, or nothing in time.
+        Infeasible: nothing within `search.horizon`, or nothing in time.
     """
     search = search or Search()
     task = make_task(topology, demand, search)
@@ -89,8 +68,8 @@ def find_schedule(
         best = dataclasses.replace(best, interrupted=True)
     if best is None:
         task.check_horizon()
-        raise OutOfReach(
-            f"method {search.method} found no schedule in {search.time_limit:g} s; "
+        raise Infeasible(
+            f"method {search.method} found no schedule in {search.limit:g} s; "
             f"none takes less than {task.bound:.6g} s; take method auto or greedy, or "
             "a longer --time-limit."
         )

@@ -6,6 +6,7 @@ from typing import Final, Literal, get_args
 
 import numpy as np
 
+from ...results import Infeasible
 from .._bounds.bounds import epoch_bound, second_bound
 from .._demand.demand import Demand
 from .._exact.solver import SOLVERS
@@ -28,6 +29,8 @@ CONTINUOUS: Final = "continuous"
 """Instead of a length: no epochs."""
 _ODD: Final = 1e4
 """Factor between an epoch and the usual one that makes no sense any more."""
+_AUTO_LIMIT: Final = 10.0  # s
+_SOLVER_LIMIT: Final = 300.0  # s
 _WHOLE_BLOCK: Final = 1 - 1e-6
 """Share of a block that counts as all of it."""
 
@@ -39,17 +42,29 @@ class Search:
     `epoch`: `fastest`, `slowest` (what a chunk takes on such a link), s, or
     `continuous`: no epochs. None: the earliest finish, and the fewest of the fastest
     epochs, if need be of two schedules. `solver`: None for the method's own.
-    `time_limit`: s, in all. `gap`: stop within this share of the bound. `horizon`: most
-    epochs allowed.
+    `time_limit`: s, in all (None: 10; 300 of a method that is a solver's alone). `gap`:
+    stop within this share of the bound. `horizon`: most epochs allowed.
     """
 
     method: Method = "auto"
     epoch: str | float | None = None
     solver: str | None = None
-    time_limit: float = 10.0
+    time_limit: float | None = None
     gap: float = 0.0
     horizon: int | None = None
     seed: int = 0
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the method takes whatever solver it needs, and may need none."""
+        return self.method in ("auto", "greedy")
+
+    @property
+    def limit(self) -> float:
+        """s of the whole search."""
+        if self.time_limit is not None:
+            return self.time_limit
+        return _AUTO_LIMIT if self.chooses else _SOLVER_LIMIT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,10 +111,6 @@ class Plan:
         """Whether no schedule takes fewer epochs."""
         epochs, bound = self.fewest, self.epoch_bound
         return epochs is not None and bound is not None and epochs <= bound
-
-
-class OutOfReach(ValueError):
-    """The horizon is too short, or nothing was found within it and the time limit."""
 
 
 def in_epochs(schedule: Schedule, model: EpochModel | None) -> Schedule:
@@ -204,7 +215,7 @@ class Task:
                 "size; leave it out."
             )
         if horizon < self.least:
-            raise OutOfReach(
+            raise Infeasible(
                 f"`horizon` is {horizon} epochs of {self.model.tau:.6g} s; at least "
                 f"{self.least} are needed (proven); give more."
             )
@@ -219,7 +230,7 @@ class Task:
         if epochs > horizon:
             low = best.epoch_bound or self.least
             proven = " (proven)" if low is not None and low > horizon else ""
-            raise OutOfReach(
+            raise Infeasible(
                 f"`horizon` is {horizon} epochs of {self.model.tau:.6g} s; at least "
                 f"{low} are needed{proven}, and the best schedule found takes {epochs}."
             )
@@ -247,13 +258,27 @@ def _both_ways(topology: Topology, model: EpochModel, demand: Demand) -> EpochMo
     return dataclasses.replace(model, hop=np.minimum(model.hop, other.hop))
 
 
-def make_task(topology: Topology, demand: Demand, search: Search) -> Task:
-    """Bounds, epochs, and what spreads."""
+def _check(search: Search):
+    """Refuse names that are none, and a solver for a method that chooses its own."""
+    if search.method not in METHODS:
+        raise ValueError(
+            f"`method` is '{search.method}'; allowed are {', '.join(METHODS)}."
+        )
+    if search.solver is not None and search.chooses:
+        raise ValueError(
+            f"`solver` is '{search.solver}', but method {search.method} chooses its "
+            "own; give method milp, lp or rounds with it."
+        )
     if search.solver is not None and search.solver not in SOLVERS:
         raise ValueError(
             f"`solver` is {search.solver}; allowed are {', '.join(SOLVERS)}."
         )
-    ends = time.monotonic() + search.time_limit
+
+
+def make_task(topology: Topology, demand: Demand, search: Search) -> Task:
+    """Bounds, epochs, and what spreads."""
+    _check(search)
+    ends = time.monotonic() + search.limit
     single = not demand.reduces and bool((demand.wanted.sum(1) <= 1).all())
     even = float(np.ptp(demand.size)) <= MET * float(demand.size.max())
     machine, spread = topology, demand

@@ -1,7 +1,6 @@
 """Pictures of collectives: a schedule on its links, and bandwidth by size."""
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -25,32 +24,6 @@ _OURS: Final = "this schedule"
 _BOUND: Final = "bound"
 _WIDE: Final = 30.0
 """Largest over smallest bandwidth from which on the axis is logarithmic."""
-
-
-def save_collective_picture(
-    path: str,
-    schedule: Schedule,
-    bound: float | None = None,
-    baselines: Mapping[str, Schedule | float] | None = None,
-    title: str = "",
-    inputs: Iterable[str | os.PathLike[str]] = (),
-) -> None:
-    """Writes `collective_figure` to `path` (.png or .svg), whole or not at all and
-    never over one of `inputs`; `ValueError` if that cannot be."""
-    style.save_figure(
-        path, lambda: collective_figure(schedule, bound, baselines, title), inputs
-    )
-
-
-def save_bandwidth_picture(
-    path: str,
-    sizes: Sequence[float],
-    algo_bw: Mapping[str, Sequence[float]],
-    title: str = "",
-    inputs: Iterable[str | os.PathLike[str]] = (),
-) -> None:
-    """Writes `bandwidth_figure` to `path`, as `save_collective_picture` does."""
-    style.save_figure(path, lambda: bandwidth_figure(sizes, algo_bw, title), inputs)
 
 
 @style.house()

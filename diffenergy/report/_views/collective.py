@@ -1,101 +1,33 @@
-"""A planned collective as JSON and as tables for people."""
+"""How a planned collective reads and looks."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ...collectives._demand.measures import bandwidths
-from ...collectives._energy.energy import CollectiveEnergy, energy_rows
-from ...collectives._formats.export import demand_json
-from ...collectives._formats.verify_file import Checked
-from ...collectives._planning.plan import Plan
-from ...collectives._standard.baselines import Baselines
 from .._format import UNKNOWN, digits, percent, si
-from .tables import table
+from .._tables.tables import table
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import RenderableType
+
+    from ...collectives import CollectiveResult
 
 _SHOWN: Final = 12
 """Links in a table for people."""
 
 
-def collective_json(
-    plan: Plan,
-    request: Mapping[str, Any],
-    energy: CollectiveEnergy,
-    baselines: Baselines,
-    *,
-    sharing: int | None = None,
-    listed: bool = False,
-) -> dict[str, Any]:
-    """The keys that `collective --json` fixes but `sends`, and what a file needs to be
-    verified on its own.
-
-    `request`: what was asked for, by key of the JSON: `topology`, `size_bytes` (None
-    where a file says the bytes), `chunks`, ... `sharing`: GPUs of a tenant. `listed`:
-    the collective's name and size do not say the demand, so it is written out.
-    """
-    schedule, model = plan.schedule, plan.model
-    speed = bandwidths(
-        schedule.demand, schedule.topology, plan.finish, request["size_bytes"], sharing
+def line(result: "CollectiveResult") -> str:
+    """What, when it ends, how far from the bound, and its joules."""
+    summary = result.summary
+    return (
+        f"{title_line(summary)}: {si(result.finish, 's')} (bound "
+        f"{si(result.bound, 's')}), {si(summary['energy_j'], 'J')}, verified"
     )
-    epochs = plan.fewest
-    tau = model.tau if model is not None and epochs is not None else None
-    total = energy.total
-    known = {
-        "topology": request["topology"],
-        "collective": schedule.demand.collective,
-        "size_bytes": request["size_bytes"],
-        "chunks": request["chunks"],
-        "method": plan.method,
-        "solver": plan.solver,
-        "solver_s": plan.solver_seconds,
-        "epoch_s": tau,
-        "epochs": epochs,
-        "epoch_finish_s": None if tau is None or epochs is None else epochs * tau,
-        "epoch_bound": plan.epoch_bound if epochs is not None else None,
-        "sends_epochs": schedule.epochs,
-        "finish_s": plan.finish,
-        "lower_bound_s": plan.bound,
-        "gap_pct": 100 * plan.gap,
-        "certified": plan.certified,
-        "certified_in": _certified_in(plan),
-        "algo_bw_bytes_per_s": speed.algorithm,
-        "bus_bw_bytes_per_s": speed.bus,
-        "output_buffer_bytes": speed.buffer,
-        "energy_j": None if total is None else total.typical,
-        "energy": energy_rows(energy),
-        "verified": True,
-        "interrupted": plan.interrupted,
-        "baselines": {
-            name: {
-                "finish_s": found.finish,
-                "slower_pct": 100 * (found.finish / plan.finish - 1),
-                "variant": found.variant,
-            }
-            for name, found in baselines.found.items()
-        },
-        "baselines_unfit": dict(baselines.unfit),
-    }
-    known |= {k: v for k, v in request.items() if k not in known}
-    if listed:
-        known["demand"] = demand_json(schedule)
-    known["send_count"] = len(schedule.sends)
-    return known
 
 
-def _certified_in(plan: Plan) -> list[str]:
-    """In which measure nothing can be shorter."""
-    return [
-        name
-        for name, met in (("epochs", plan.least_epochs), ("time", plan.least_time))
-        if met
-    ]
-
-
-def collective_parts(summary: Mapping[str, Any]) -> list["RenderableType"]:
+def parts(result: "CollectiveResult") -> list["RenderableType"]:
     """Tables and lines for people."""
+    summary = result.summary
     parts: list[RenderableType] = [title_line(summary), *_result(summary)]
     parts.append(_algorithms(summary))
     parts.append(_energy(summary))
@@ -104,6 +36,15 @@ def collective_parts(summary: Mapping[str, Any]) -> list["RenderableType"]:
     if "links" in summary:
         parts += links_parts(summary["links"])
     return parts
+
+
+def figure(result: "CollectiveResult") -> "Figure":
+    """Links over time, and the finish beside the bound and standard algorithms."""
+    from .._charts.plot_collective import collective_figure
+
+    others = {name: x.finish for name, x in result.baselines.found.items()}
+    title = title_line(result.summary)
+    return collective_figure(result.schedule, result.bound, others, title)
 
 
 def title_line(summary: Mapping[str, Any]) -> str:
@@ -255,86 +196,6 @@ def links_parts(links: Mapping[str, Any]) -> list["RenderableType"]:
     ]
     parts.append(table(("if it fails", "finish", "slower by", ""), rows, fold=("",)))
     return parts
-
-
-def sizes_parts(summaries: Sequence[Mapping[str, Any]]) -> list["RenderableType"]:
-    """One line for each size."""
-    first = summaries[0]
-    rows = [
-        (
-            si(s["output_buffer_bytes"], "B"),
-            si(s["finish_s"], "s"),
-            f"{s['gap_pct']:.2f} %",
-            si(s["algo_bw_bytes_per_s"], "B/s"),
-            si(s["energy_j"], "J"),
-            *_best(s),
-        )
-        for s in summaries
-    ]
-    columns = ("size", "finish", "gap", "bandwidth", "energy", "best standard", "")
-    return [
-        f"{first['collective']} on {first['topology']}: finish, how far it is above "
-        "the bound, and the best standard algorithm's",
-        table(columns, rows, left=0),
-    ]
-
-
-def _best(summary: Mapping[str, Any]) -> tuple[str, str]:
-    """Finish and name of the fastest standard algorithm."""
-    known = summary["baselines"].items()
-    name, found = min(
-        known, key=lambda item: item[1]["finish_s"], default=(UNKNOWN, None)
-    )
-    return si(None if found is None else found["finish_s"], "s"), name
-
-
-def bandwidth_lines(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Algorithm bandwidth by size, B/s: ours, the bound and the algorithms; NaN where
-    one has no schedule."""
-    names = dict.fromkeys(name for s in summaries for name in s["baselines"])
-    buffers = [s["output_buffer_bytes"] for s in summaries]
-    finish = {
-        "this schedule": [s["finish_s"] for s in summaries],
-        "bound": [s["lower_bound_s"] for s in summaries],
-    }
-    for name in names:
-        finish[name] = [
-            s["baselines"].get(name, {}).get("finish_s", math.nan) for s in summaries
-        ]
-    return {
-        name: [size / t for size, t in zip(buffers, times, strict=True)]
-        for name, times in finish.items()
-    }
-
-
-def verified_json(path: str, checked: Checked) -> dict[str, Any]:
-    """What `collective verify` found."""
-    schedule, published = checked.schedule, checked.format == "te-ccl"
-    return {
-        "file": path,
-        "format": checked.format,
-        "verified": True,
-        "topology": schedule.topology.name,
-        "collective": schedule.demand.collective,
-        "send_count": checked.verified.sends,
-        "epoch_s": schedule.epoch if published else None,
-        "epochs": schedule.epochs if published else None,
-        "finish_s": checked.verified.finish,
-        "earliest_finish_s": checked.earliest,
-    }
-
-
-def verified_parts(summary: Mapping[str, Any]) -> list["RenderableType"]:
-    """The same for people."""
-    epochs = summary["epochs"]
-    known = "" if epochs is None else f"; {epochs} epochs"
-    return [
-        f"right: {summary['collective']} on {summary['topology']} "
-        f"({summary['format']}), {summary['send_count']} sends{known}",
-        f"finish {si(summary['finish_s'], 's')}; "
-        f"{si(summary['earliest_finish_s'], 's')} if every send starts as early as "
-        "its order allows",
-    ]
 
 
 def _share(value: float | None) -> str:

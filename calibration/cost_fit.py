@@ -18,10 +18,10 @@ import optax
 from jax import Array
 from jaxtyping import Float, Int
 
-from ..hardware._link_costs import LinkCosts
-from ..physics import _links as links
-from ..physics._links import SLOTS
-from ..records import Record, as_float, as_index
+from diffenergy.hardware._link_costs import LinkCosts
+from diffenergy.physics import _links as links
+from diffenergy.physics._links import SLOTS
+from diffenergy.records import Record, as_float, as_index
 
 Constants = dict[str, Any]
 """Values by field of `LinkCosts` (without `switch`), in the space of the fit."""

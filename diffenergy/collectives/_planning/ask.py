@@ -1,0 +1,308 @@
+"""The public `plan`: a collective on a machine, of names or of records."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from jaxtyping import Float
+
+from ...hardware import GpuCard, GpuSpec, read_gpu
+from .._bounds.shadow_prices import price_rows, rate_prices
+from .._demand.demand import Demand
+from .._demand.demand_files import read_demand_file, read_matrix_file
+from .._demand.demands import collective_name, parse_size
+from .._demand.demands import demand as collective_demand
+from .._energy.energy import byte_prices, schedule_energy
+from .._energy.frontier import Goal, read_objective
+from .._energy.idle import memory_price
+from .._energy.thrift import chosen, front_rows, leaner
+from .._machine.topology import Topology
+from .._machine.topology_files import load_topology
+from .._standard.baselines import baselines
+from .._what_if.criticality import criticality, criticality_rows, gathered
+from .._what_if.sensitivity import sensitivities, sensitivity_rows
+from .._what_if.what_if import disable as without
+from .._what_if.what_if import scale as scaled
+from .attempts import Watch
+from .plan import find_schedule, silent
+from .result import CollectiveResult, SizesResult
+from .search import Plan, Search
+from .summary import collective_json, wait_clock_json
+
+_ROOTED = ("broadcast", "reduce", "scatter", "gather")
+_PATH = str | os.PathLike
+
+
+@overload
+def plan(
+    topology: Topology | str | os.PathLike[str],
+    collective: str | None = ...,
+    size: float | str | None = ...,
+    **request: Any,
+) -> CollectiveResult: ...
+
+
+@overload
+def plan(
+    topology: Topology | str | os.PathLike[str],
+    collective: str | None,
+    size: list[Any] | tuple[Any, ...],
+    **request: Any,
+) -> SizesResult: ...
+
+
+def plan(
+    topology: Topology | str | os.PathLike[str],
+    collective: str | None = None,
+    size: Any = None,
+    *,
+    chunks: int | None = None,
+    root: int | str | None = None,
+    groups: Sequence[Sequence[int | str]] | None = None,
+    matrix: Float[np.ndarray, "source target"] | str | os.PathLike[str] | None = None,
+    demand: Demand | str | os.PathLike[str] | None = None,
+    search: Search | None = None,
+    objective: str | float = "time",
+    gpu: GpuCard | str | None = None,
+    latency: float | None = None,
+    disable: Sequence[str] = (),
+    scale: Sequence[str] = (),
+    links: bool = False,
+    watch: Watch = silent,
+) -> CollectiveResult | SizesResult:
+    """A verified schedule of a collective, a bound that no schedule beats, its energy
+    and the standard algorithms beside it: the answer of `diffenergy collective`.
+
+    Links carry one block at a time at their published rate and latency; nothing of a
+    library or of kernels stands between. Several sizes give a `SizesResult`. Ctrl-C
+    ends the search with the best so far (`interrupted`), if there is one.
+
+    Args:
+        topology: a name of `topology_names()`, a .toml file, the text of `nvidia-smi
+            topo -m` in a file, or a `Topology`.
+        collective: "all_gather", "all_to_all", "reduce_scatter", "all_reduce",
+            "broadcast", "reduce", "scatter" or "gather".
+        size: output buffer of a GPU: B, or text such as "1GB"; a list plans each.
+        chunks: parts of a GPU's share that are sent by themselves [1].
+        root: of broadcast, reduce, scatter, gather: a GPU by place or name [0].
+        groups: GPUs (numbers or names) that each run the collective, all at once.
+        matrix: uneven all-to-all, B from GPU (row) to GPU, or a CSV file of them;
+            instead of `size`.
+        demand: any `Demand`, or a CSV file of blocks; instead of all of the above.
+        search: method, time limit and epochs [`Search()`].
+        objective: "time", "energy", or J that a second of finish time is worth.
+        gpu: whose memory and idle power count: a name, a .toml file or a card
+            [the machine's].
+        latency: s, of links whose latency the machine leaves open [0.7e-6].
+        disable: pairs such as "gpu0-gpu3" without their links, both directions.
+        scale: pairs with a factor of their rate, such as "gpu0-gpu3=0.5".
+        links: also what each link's rate, latency and failure do to the finish.
+        watch: called with what is being tried, and where its solver stands.
+
+    Raises:
+        ValueError: for what cannot be read or does not fit, in one sentence.
+        Infeasible: nothing within `search.horizon`, or nothing in time.
+        TypeError: for arguments of another kind, in one sentence.
+
+    Example:
+
+        >>> from diffenergy.collectives import plan
+        >>> found = plan("dgx1", "all_gather", "200KB")
+        >>> found.finish < found.baselines.found["ring"].finish, found.certified
+        (True, True)
+    """
+    search = search or Search()
+    _check_kinds(topology, search, gpu, demand)
+    several = isinstance(size, list | tuple)
+    sizes = list(dict.fromkeys(size)) if several else [size]
+    goal = read_objective(str(objective))
+    _check_size(sizes[0] if sizes else None, matrix, demand)
+    given = _machine(topology, latency, gpu)
+    machine = given
+    for pair in disable:
+        machine = without(machine, pair)
+    for change in scale:
+        machine = scaled(machine, change)
+    wanted = [
+        _wanted(machine, collective, size, chunks, root, groups, matrix, demand)
+        for size in sizes
+    ]
+    spec = _spec(machine, gpu)
+    if spec is None and goal != "time":
+        raise ValueError(
+            f"`objective` is '{objective}', which needs the power of the GPUs, but "
+            f"`{machine.name}` names none; give `gpu`."
+        )
+    teams = {len(group) for group in groups or ()}
+    sharing = teams.pop() if len(teams) == 1 else None
+    found: list[CollectiveResult] = []
+    for size, blocks in zip(sizes, wanted, strict=True):
+        request = {
+            "topology": _name(topology, given),
+            "size_bytes": parse_size(size) if isinstance(size, str) else size,
+            "chunks": chunks or (1 if demand is None else None),
+            "root": root,
+            "latency_s": latency,
+            "disable": list(disable),
+            "scale": list(scale),
+            "gpu": machine.gpu,
+            "seed": search.seed,
+        }
+        best = find_schedule(machine, blocks, search, watch)
+        best, extra = _thrifty(best, goal, spec, search, watch)
+        if links:
+            extra["links"] = _links(best, watch)
+        energy = schedule_energy(best.schedule, spec, finish=best.finish)
+        others = best.standard or baselines(machine, blocks)
+        summary = collective_json(
+            best, request, energy, others,
+            sharing=sharing,
+            listed=any(x is not None for x in (matrix, demand, groups)),
+            more=({} if spec is None else wait_clock_json(best, spec)) | extra,
+        )  # fmt: skip
+        found.append(CollectiveResult(summary, best, energy, others, spec))
+        if best.interrupted:
+            break
+    return SizesResult([x.summary for x in found], found) if several else found[0]
+
+
+# --- what was asked for
+
+
+def _check_kinds(topology: Any, search: Any, gpu: Any, demand: Any):
+    """Raises `TypeError` for arguments of another kind."""
+    allowed = (
+        ("topology", topology, Topology | _PATH, "a name, a path or a Topology"),
+        ("search", search, Search, "a Search"),
+        ("gpu", gpu, GpuCard | str | None, "a name, a path or a card (`read_gpu`)"),
+        ("demand", demand, Demand | _PATH | None, "a Demand or the path of a CSV file"),
+    )
+    for name, value, kinds, words in allowed:
+        if not isinstance(value, kinds):
+            raise TypeError(
+                f"`{name}` is a {type(value).__name__}; allowed is {words}."
+            )
+
+
+def _check_size(size: Any, matrix: Any, demand: Any):
+    """Bytes are said once."""
+    if matrix is None and demand is None:
+        if size is None:
+            raise ValueError(
+                "`size` is missing; give the output buffer of a GPU, such as 1GB."
+            )
+    elif size is not None:
+        which = "matrix" if matrix is not None else "demand"
+        raise ValueError(
+            f"`size` is '{size}', but `{which}` says all bytes; leave one out."
+        )
+
+
+def _machine(topology: Any, latency: float | None, gpu: GpuCard | str | None):
+    """The machine, before anything is changed on it."""
+    name = str(gpu.path or gpu.name) if isinstance(gpu, GpuCard) else gpu
+    return load_topology(topology, latency, name)
+
+
+def _name(topology: Any, machine: Topology) -> str:
+    """What a reader of the JSON loads the machine by."""
+    if isinstance(topology, Topology):
+        return machine.name
+    path = os.fspath(topology)
+    return path if Path(path).is_file() and path != machine.name else machine.name
+
+
+def _spec(machine: Topology, gpu: GpuCard | str | None) -> GpuSpec | None:
+    """The GPU whose memory and idle power count."""
+    name = machine.gpu if gpu is None else gpu
+    if name is None:
+        return None
+    return (name if isinstance(name, GpuCard) else read_gpu(name)).spec
+
+
+def _wanted(
+    machine: Topology,
+    collective: str | None,
+    size: Any,
+    chunks: int | None,
+    root: int | str | None,
+    groups: Any,
+    matrix: Any,
+    demand: Any,
+) -> Demand:
+    """The blocks, from whichever argument says them."""
+    said = {"collective": collective, "chunks": chunks, "root": root,
+            "matrix": matrix, "groups": groups}  # fmt: skip
+    if demand is not None:
+        _refuse(said, "demand")
+        if isinstance(demand, Demand):
+            return demand
+        return read_demand_file(os.fspath(demand), machine)
+    if matrix is not None:
+        _refuse({name: said[name] for name in ("root", "groups")}, "matrix")
+        if isinstance(matrix, _PATH):
+            matrix = read_matrix_file(os.fspath(matrix))
+        kind = collective or "all_to_all"
+        return collective_demand(kind, machine, None, chunks or 1, matrix=matrix)
+    if collective is None:
+        raise ValueError(
+            "`collective` is missing; give all_gather, all_to_all, reduce_scatter, "
+            "all_reduce, broadcast, reduce, scatter or gather."
+        )
+    kind = collective_name(collective)
+    if root is not None and kind not in _ROOTED:
+        raise ValueError(f"`root` is '{root}', but {kind} has none; leave it out.")
+    place = 0 if root is None else root
+    return collective_demand(
+        collective, machine, size, chunks or 1, place, groups=groups
+    )
+
+
+def _refuse(said: dict[str, Any], which: str):
+    """Arguments that say what another says already."""
+    for name, value in said.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` is '{value}', but `{which}` says that; leave one out."
+            )
+
+
+# --- what is said about a schedule
+
+
+def _thrifty(
+    plan: Plan, goal: Goal | float, gpu: GpuSpec | None, search: Search, watch: Watch
+) -> tuple[Plan, dict[str, Any]]:
+    """The plan that the objective prefers, and the front that it was chosen from."""
+    if plan.interrupted:
+        return plan, {}
+    if goal == "time" or gpu is None:
+        memory = None if gpu is None else memory_price(gpu)
+        return leaner(plan, byte_prices(plan.schedule.topology, memory)), {}
+    stage = "finish against energy"
+    watch(stage, None)
+    plan, front = chosen(
+        plan, gpu, goal, search.limit, search.seed,
+        lambda progress: watch(stage, progress),
+    )  # fmt: skip
+    return plan, {"front": front_rows(front)}
+
+
+def _links(plan: Plan, watch: Watch) -> dict[str, Any]:
+    """What rates, latencies and failures of links do to the finish."""
+    schedule = plan.schedule
+    topology, demand = schedule.topology, schedule.demand
+
+    def tell(done: int, total: int):
+        watch(f"failing links: {done} of {total}", None)
+
+    changes, whole = gathered(criticality(topology, demand, progress=tell))
+    return {
+        "sensitivity": sensitivity_rows(sensitivities(schedule)),
+        "media": sensitivity_rows(sensitivities(schedule, "medium")),
+        "prices": price_rows(rate_prices(demand, topology), topology),
+        "criticality": criticality_rows(changes),
+        "complete": whole,
+    }

@@ -1,0 +1,87 @@
+"""How a collective of several sizes reads and looks."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .._format import UNKNOWN, si
+from .._tables.tables import table
+from . import collective
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+    from ...collectives import SizesResult
+
+
+def line(result: "SizesResult") -> str:
+    """What, and of which sizes."""
+    sizes = [si(s["output_buffer_bytes"], "B") for s in result.summary]
+    first = result.summary[0]
+    return f"{first['collective']} on {first['topology']}, {', '.join(sizes)} a GPU"
+
+
+def parts(result: "SizesResult") -> list["RenderableType"]:
+    """One line for each size."""
+    if len(result.results) == 1:
+        return collective.parts(result.results[0])
+    summaries = result.summary
+    first = summaries[0]
+    rows = [
+        (
+            si(s["output_buffer_bytes"], "B"),
+            si(s["finish_s"], "s"),
+            f"{s['gap_pct']:.2f} %",
+            si(s["algo_bw_bytes_per_s"], "B/s"),
+            si(s["energy_j"], "J"),
+            *_best(s),
+        )
+        for s in summaries
+    ]
+    columns = ("size", "finish", "gap", "bandwidth", "energy", "best standard", "")
+    return [
+        f"{first['collective']} on {first['topology']}: finish, how far it is above "
+        "the bound, and the best standard algorithm's",
+        table(columns, rows, left=0),
+    ]
+
+
+def figure(result: "SizesResult") -> "Figure":
+    """Bandwidth by size."""
+    if len(result.results) == 1:
+        return collective.figure(result.results[0])
+    from .._charts.plot_collective import bandwidth_figure
+
+    first = result.summary[0]
+    sizes = [s["output_buffer_bytes"] for s in result.summary]
+    title = f"{first['collective'].replace('_', '-')} on {first['topology']}"
+    return bandwidth_figure(sizes, _bandwidths(result.summary), title)
+
+
+def _best(summary: Mapping[str, Any]) -> tuple[str, str]:
+    """Finish and name of the fastest standard algorithm."""
+    known = summary["baselines"].items()
+    name, found = min(
+        known, key=lambda item: item[1]["finish_s"], default=(UNKNOWN, None)
+    )
+    return si(None if found is None else found["finish_s"], "s"), name
+
+
+def _bandwidths(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Algorithm bandwidth by size, B/s: ours, the bound and the algorithms; NaN where
+    one has no schedule."""
+    names = dict.fromkeys(name for s in summaries for name in s["baselines"])
+    buffers = [s["output_buffer_bytes"] for s in summaries]
+    finish = {
+        "this schedule": [s["finish_s"] for s in summaries],
+        "bound": [s["lower_bound_s"] for s in summaries],
+    }
+    for name in names:
+        finish[name] = [
+            s["baselines"].get(name, {}).get("finish_s", math.nan) for s in summaries
+        ]
+    return {
+        name: [size / t for size, t in zip(buffers, times, strict=True)]
+        for name, times in finish.items()
+    }

@@ -1,0 +1,36 @@
+"""How a verified schedule reads and looks."""
+
+from typing import TYPE_CHECKING
+
+from .._format import si
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ...collectives import VerifyResult
+
+
+def line(result: "VerifyResult") -> str:
+    """That it is right."""
+    return parts(result)[0]
+
+
+def parts(result: "VerifyResult") -> list[str]:
+    """That it is right, and when it ends."""
+    summary = result.summary
+    epochs = summary["epochs"]
+    known = "" if epochs is None else f"; {epochs} epochs"
+    return [
+        f"right: {summary['collective']} on {summary['topology']} "
+        f"({summary['format']}), {summary['send_count']} sends{known}",
+        f"finish {si(summary['finish_s'], 's')}; "
+        f"{si(summary['earliest_finish_s'], 's')} if every send starts as early as "
+        "its order allows",
+    ]
+
+
+def figure(result: "VerifyResult") -> "Figure":
+    """Links over time."""
+    from .._charts.plot_collective import collective_figure
+
+    return collective_figure(result.schedule)
