@@ -18,45 +18,33 @@
 # joules.
 
 # %%
-import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from IPython.display import Markdown, display
 
-from diffenergy.collectives._demand.demands import demand
-from diffenergy.collectives._energy.energy import schedule_energy
-from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._planning.plan import Search, find_schedule
-from diffenergy.hardware import load_gpu
-from diffenergy.report._charts import style
-from diffenergy.report._charts.plot_collective import collective_figure
+import diffenergy as de
 
 # %matplotlib inline
-jax.config.update("jax_enable_x64", True)
-house = style.house()
-house.__enter__()  # the house style, through the whole notebook
+plt.style.use("tableau-colorblind10")
 
 # %% [markdown]
 # ## Schedules for 16 MB
 #
-# `find_schedule` tries list schedules, the standard algorithms and integer programming,
+# `de.collectives.plan` tries list schedules, the standard algorithms and integer programming,
 # and stops at the bound. What it returns was verified by code that trusts nothing but
 # machine and demand.
 
 # %%
 MACHINES = ("ndv2-2", "dgx-h100-2")
 COLLECTIVES = ("all_gather", "all_reduce")
+SEARCH = de.collectives.Search(time_limit=8.0)
 
-
-def plan_of(machine, collective, size):
-    """Verified schedule of a collective of `size` (text, or bytes) on a machine."""
-    topology = load_topology(machine)
-    wanted = demand(collective, topology, size)
-    return find_schedule(topology, wanted, Search(time_limit=8.0))
-
-
-plans = {(m, c): plan_of(m, c, "16MB") for m in MACHINES for c in COLLECTIVES}
+plans = {
+    (m, c): de.collectives.plan(m, c, "16MB", search=SEARCH)
+    for m in MACHINES
+    for c in COLLECTIVES
+}
 rows = [
     {
         "machine": machine,
@@ -65,7 +53,7 @@ rows = [
         "bound, us": 1e6 * plan.bound,
         "above the bound, %": 100 * plan.gap,
         "found by": plan.method,
-        "ring, us": 1e6 * plan.standard.found["ring"].finish,
+        "ring, us": 1e6 * plan.baselines.found["ring"].finish,
         "sends": len(plan.schedule.sends),
     }
     for (machine, collective), plan in plans.items()
@@ -82,9 +70,7 @@ display(table.round(1))
 # beat that, and everything else is arranged around it.
 
 # %%
-plan = plans["ndv2-2", "all_gather"]
-standard = {name: x.schedule for name, x in plan.standard.found.items()}
-picture = collective_figure(plan.schedule, plan.bound, standard)
+picture = plans["ndv2-2", "all_gather"].plot()
 picture.set_dpi(80)
 display(picture)
 
@@ -92,9 +78,7 @@ display(picture)
 # The all-reduce on two DGX H100. Its NVSwitches can add up what passes.
 
 # %%
-plan = plans["dgx-h100-2", "all_reduce"]
-standard = {name: x.schedule for name, x in plan.standard.found.items()}
-picture = collective_figure(plan.schedule, plan.bound, standard)
+picture = plans["dgx-h100-2", "all_reduce"].plot()
 picture.set_dpi(80)
 display(picture)
 
@@ -105,32 +89,12 @@ display(picture)
 # bandwidth* is the buffer over the time.
 
 # %%
-SIZES = 4 * 16.0 ** np.arange(3, 7)  # B, 16 KiB to 64 MiB
-sweeps = {
-    m: [plan_of(m, "all_reduce", float(size)) for size in SIZES] for m in MACHINES
-}
-
-figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-for ax, (machine, found) in zip(axes, sweeps.items(), strict=True):
-    bound = SIZES / np.array([p.bound for p in found])
-    ax.loglog(SIZES, bound, "--", color=style.BLACK, label="bound")
-    ours = SIZES / np.array([p.finish for p in found])
-    ax.loglog(SIZES, ours, "o-", color=style.VERMILION, label="found", linewidth=3)
-    names = sorted(set.intersection(*(set(p.standard.found) for p in found)))
-    others = (style.SKY, style.BLUE, style.GREEN, style.ORANGE)
-    marks = zip(names, others, style.MARKERS[1:], strict=False)
-    for name, colour, marker in marks:
-        line = SIZES / np.array([p.standard.found[name].finish for p in found])
-        label = name.replace("_", " ")
-        ax.loglog(SIZES, line, marker=marker, color=colour, label=label, markersize=4)
-    ax.set_title(f"All-reduce on {machine}")
-    ax.set_xlabel("buffer of a GPU")
-    style.log_ticks(ax.xaxis)
-    style.si_ticks(ax.xaxis, "B")
-    style.si_ticks(ax.yaxis, "B/s")
-axes[0].set_ylabel("algorithm bandwidth")
-axes[0].legend(fontsize=8)
-plt.show()
+SIZES = (4 * 16.0 ** np.arange(3, 7)).tolist()  # B, 16 KiB to 64 MiB
+for machine in MACHINES:
+    found = de.collectives.plan(machine, "all_reduce", SIZES, search=SEARCH)
+    picture = found.plot()
+    picture.set_dpi(80)
+    display(picture)
 
 # %% [markdown]
 # ## Joules of an all-reduce
@@ -139,12 +103,11 @@ plt.show()
 # of memory, and all GPUs waiting until the end.
 
 # %%
-GPUS = {"ndv2-2": "v100-sxm-32gb", "dgx-h100-2": "h100-sxm"}
 parts = []
-for machine, gpu in GPUS.items():
+for machine in MACHINES:
     plan = plans[machine, "all_reduce"]
-    for name, chosen in (("found", plan), ("ring", plan.standard.found["ring"])):
-        energy = schedule_energy(chosen.schedule, load_gpu(gpu))
+    energies = {"found": plan.energy, "ring": plan.baseline_energy("ring")}
+    for name, energy in energies.items():
         moved = energy.moved
         parts.append(
             {
@@ -161,13 +124,14 @@ joules = pd.DataFrame(parts)
 figure, ax = plt.subplots(figsize=(9, 2.8), layout="constrained")
 left = np.zeros(len(joules))
 columns = {"idle": "waiting GPUs", "memory": "DRAM and L2", "links": "links"}
-for (column, label), colour in zip(columns.items(), style.PALETTE, strict=False):
+for column, label in columns.items():
     values = 1e3 * joules[column]
-    ax.barh(joules.index, values, left=left, color=colour, label=label)
+    ax.barh(joules.index, values, left=left, label=label)
     left += values
 ends = 1e3 * joules[["low", "high"]].to_numpy().T
-ax.errorbar(left, joules.index, xerr=ends, fmt="none", color=style.BLACK, capsize=3)
-style.rows_down(ax, list(joules.case))
+ax.errorbar(left, joules.index, xerr=ends, fmt="none", color="black", capsize=3)
+ax.set_yticks(joules.index, joules.case)
+ax.invert_yaxis()
 ax.set_xlabel("mJ of one all-reduce of 16 MB, all GPUs")
 ax.legend(loc="lower right")
 plt.show()

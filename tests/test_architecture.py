@@ -81,10 +81,9 @@ ENTRY = {"verify", "Verified", "Violation"}
 """What the rest may take from `verify`."""
 MODEL = {
     "units", "files", "dtypes", "compiling", "records", "results",
-    "corrections", "hardware", "hardware._spec",
+    "corrections", "hardware", "hardware._spec", "hardware._switching",
     "physics._power",  # of an idle GPU, and of a byte of memory traffic
-    "physics._links", "hardware._link_costs",
-    "estimator._jax_setup",
+    "physics._links",
 }  # fmt: skip
 """Modules of other rooms that `collectives` may import."""
 

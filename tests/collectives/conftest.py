@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-_USERS = ("flow_bound", "lp", "milp", "rounds", "solver")
+_USERS = (
+    "_bounds.flow_bound", "_exact.lp", "_exact.milp", "_exact.rounds", "_exact.solver",
+)  # fmt: skip
 """Modules of `diffenergy.collectives` that start a worker."""
 
 

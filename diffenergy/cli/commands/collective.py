@@ -62,7 +62,7 @@ def _planned(
     """What the room finds."""
     same = ("chunks", "root", "groups", "matrix", "demand", "gpu", "latency")
     search = Search(
-        flags.method or "auto",  # pyright: ignore[reportArgumentType]
+        flags.method or "auto",
         flags.epoch,
         flags.solver,
         flags.time_limit,

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Final, overload
 
 import numpy as np
 from jaxtyping import Float
@@ -31,8 +31,8 @@ from .result import CollectiveResult, SizesResult
 from .search import Plan, Search
 from .summary import collective_json, wait_clock_json
 
-_ROOTED = ("broadcast", "reduce", "scatter", "gather")
-_PATH = str | os.PathLike
+_ROOTED: Final = ("broadcast", "reduce", "scatter", "gather")
+_PATH: Final = str | os.PathLike
 
 
 @overload
@@ -54,7 +54,7 @@ def plan(
 
 
 def plan(
-    topology: Topology | str | os.PathLike[str],
+    topology: Any,
     collective: str | None = None,
     size: Any = None,
     *,
@@ -62,10 +62,10 @@ def plan(
     root: int | str | None = None,
     groups: Sequence[Sequence[int | str]] | None = None,
     matrix: Float[np.ndarray, "source target"] | str | os.PathLike[str] | None = None,
-    demand: Demand | str | os.PathLike[str] | None = None,
-    search: Search | None = None,
+    demand: Any = None,
+    search: Any = None,
     objective: str | float = "time",
-    gpu: GpuCard | str | None = None,
+    gpu: Any = None,
     latency: float | None = None,
     disable: Sequence[str] = (),
     scale: Sequence[str] = (),
@@ -141,7 +141,7 @@ def plan(
     for size, blocks in zip(sizes, wanted, strict=True):
         request = {
             "topology": _name(topology, given),
-            "size_bytes": parse_size(size) if isinstance(size, str) else size,
+            "size_bytes": _bytes(size),
             "chunks": chunks or (1 if demand is None else None),
             "root": root,
             "latency_s": latency,
@@ -200,7 +200,15 @@ def _check_size(size: Any, matrix: Any, demand: Any):
         )
 
 
-def _machine(topology: Any, latency: float | None, gpu: GpuCard | str | None):
+def _bytes(size: Any) -> float | None:
+    if size is None:
+        return None
+    return parse_size(size) if isinstance(size, str) else float(size)
+
+
+def _machine(
+    topology: Any, latency: float | None, gpu: GpuCard | str | None
+) -> Topology:
     """The machine, before anything is changed on it."""
     name = str(gpu.path or gpu.name) if isinstance(gpu, GpuCard) else gpu
     return load_topology(topology, latency, name)

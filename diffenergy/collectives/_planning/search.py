@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from typing import Final, Literal, get_args
+from typing import Final
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from .._schedule.whole_epochs import whole_epochs
 from .._standard.baselines import Baselines
 from .._verify.verify import verify
 
-Method = Literal["auto", "milp", "lp", "rounds", "greedy"]
-METHODS: Final[tuple[Method, ...]] = get_args(Method)
+METHODS: Final = ("auto", "milp", "lp", "rounds", "greedy")
 MET: Final = 1e-9
 """Relative distance from a bound at which it is met."""
 COARSE: Final = 0.02
@@ -39,6 +38,7 @@ _WHOLE_BLOCK: Final = 1 - 1e-6
 class Search:
     """How to look for a schedule.
 
+    `method`: `auto` (all that help), `milp`, `lp`, `rounds` or `greedy`.
     `epoch`: `fastest`, `slowest` (what a chunk takes on such a link), s, or
     `continuous`: no epochs. None: the earliest finish, and the fewest of the fastest
     epochs, if need be of two schedules. `solver`: None for the method's own.
@@ -46,7 +46,7 @@ class Search:
     stop within this share of the bound. `horizon`: most epochs allowed.
     """
 
-    method: Method = "auto"
+    method: str = "auto"
     epoch: str | float | None = None
     solver: str | None = None
     time_limit: float | None = None

@@ -10,7 +10,8 @@ from diffenergy.collectives._energy.idle import MemoryPrice
 from diffenergy.collectives._energy.thrift import chosen, front_rows, leaner
 from diffenergy.collectives._machine.epochs import epoch_model
 from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._planning.plan import Plan, Search, find_schedule
+from diffenergy.collectives._planning.plan import find_schedule
+from diffenergy.collectives._planning.search import Plan, Search
 from diffenergy.collectives._verify.verify import verify
 from diffenergy.hardware import load_gpu
 

@@ -14,16 +14,13 @@ from diffenergy.collectives._listing.greedy import greedy
 from diffenergy.collectives._machine.epochs import epoch_length, epoch_model
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._planning import attempts
-from diffenergy.collectives._planning.plan import (
-    OutOfReach,
-    Plan,
-    Search,
-    find_schedule,
-)
+from diffenergy.collectives._planning.plan import find_schedule
+from diffenergy.collectives._planning.search import Plan, Search
 from diffenergy.collectives._schedule.flow_epochs import flow_epochs
 from diffenergy.collectives._schedule.schedule import Schedule
 from diffenergy.collectives._schedule.turning import reduction, spread_of
 from diffenergy.collectives._verify.verify import verify
+from diffenergy.results import Infeasible
 
 from ..machines_by_hand import machine
 
@@ -99,7 +96,7 @@ def test_rounds_end_somewhere_above():
     ("collective", "horizon"), [("all_gather", 9), ("all_to_all", 56)]
 )
 def test_a_horizon_below_the_bound_is_out_of_reach(collective, horizon):
-    with pytest.raises(OutOfReach, match=rf"{horizon} epochs.*at least \d+ are needed"):
+    with pytest.raises(Infeasible, match=rf"{horizon} epochs.*at least \d+ are needed"):
         planned("ndv2-2-published", collective, "1GB", epoch="slowest", horizon=horizon)
 
 

@@ -10,12 +10,11 @@ from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._schedule.schedule import Schedule, Sends
+from diffenergy.report import save_figure
 from diffenergy.report._charts.gantt import busy_time, rows_of
 from diffenergy.report._charts.plot_collective import (
     bandwidth_figure,
     collective_figure,
-    save_bandwidth_picture,
-    save_collective_picture,
 )
 
 from ..figures import corners, drawn, points, widths, words
@@ -157,9 +156,9 @@ def test_lines_that_do_not_fit():
 def test_files(tmp_path: Path, ring: Schedule, name: str):
     begins = b"\x89PNG" if name.endswith("png") else b"<?xml"
     path = str(tmp_path / name)
-    save_collective_picture(path, one_send(ring), 1e-3)
+    save_figure(path, lambda: collective_figure(one_send(ring), 1e-3))
     assert Path(path).read_bytes().startswith(begins)
-    save_bandwidth_picture(path, SIZES, LINES, "title")
+    save_figure(path, lambda: bandwidth_figure(SIZES, LINES, "title"))
     assert Path(path).read_bytes().startswith(begins)
     with pytest.raises(ValueError, match="is an input"):
-        save_bandwidth_picture(path, SIZES, LINES, inputs=[path])
+        save_figure(path, lambda: bandwidth_figure(SIZES, LINES), inputs=[path])
