@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
 class Infeasible(Exception):
     """What was asked for cannot be had; the message names the limit and the least
-    value that works."""
+    value that works.
+
+    `least`: such values by the name of the limit, as far as they are known.
+    """
+
+    def __init__(self, message: str, **least: float):
+        super().__init__(message)
+        self.least = least
 
 
 class Result:

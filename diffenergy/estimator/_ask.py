@@ -86,19 +86,19 @@ def estimate(
                 f"`{next(iter(request))}` is given beside a Workload, which is "
                 "settled; give it to `Model.workload`, clocks and limits as `point`."
             )
-        _check("corrections", corrections, Corrections | None)
-        _check("point", point, OperatingPoint | None)
+        check_type("corrections", corrections, Corrections | None)
+        check_type("point", point, OperatingPoint | None)
         return _estimate.estimate(workload, _spec(gpu), point, corrections)
-    _check("workload", workload, str | os.PathLike)
-    _check("gpu", gpu, str | GpuCard)
-    _check("corrections", corrections, str | None)
+    check_type("workload", workload, str | os.PathLike)
+    check_type("gpu", gpu, str | GpuCard)
+    check_type("corrections", corrections, str | None)
     if point is not None:
         raise TypeError(
             "`point` is given beside a name; give `sm_clock`, `mem_clock`, "
             "`power_limit` and `temperature`."
         )
     several = {
-        name: _several(name, request.pop(name, None))
+        name: several(name, request.pop(name, None))
         for name in ("sm_clock", "mem_clock", "power_limit")
     }
     return prepare(
@@ -108,23 +108,23 @@ def estimate(
 
 def _spec(gpu: Any) -> GpuSpec:
     """The numbers of a GPU, by whatever it is given."""
-    _check("gpu", gpu, GpuSpec | GpuCard | str)
+    check_type("gpu", gpu, GpuSpec | GpuCard | str)
     if isinstance(gpu, GpuSpec):
         return gpu
     return gpu.spec if isinstance(gpu, GpuCard) else load_gpu(gpu)
 
 
-def _several(name: str, value: Any) -> tuple[float, ...] | None:
+def several(name: str, value: Any) -> tuple[float, ...] | None:
     """One number or several as a tuple."""
     if value is None:
         return None
     values = value if isinstance(value, Sequence) else jnp.atleast_1d(value).tolist()
     for x in values:
-        _check(name, x, int | float)
+        check_type(name, x, int | float)
     return tuple(dict.fromkeys(float(x) for x in values))
 
 
-def _check(name: str, value: Any, kinds: Any):
+def check_type(name: str, value: Any, kinds: Any):
     """Raises `TypeError` with one sentence unless `value` is of these kinds."""
     if not isinstance(value, kinds):
         words = (

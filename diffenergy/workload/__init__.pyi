@@ -1,5 +1,6 @@
 from ._assemble import from_listings as from_listings
 from ._assemble import load_workload as load_workload
+from ._kernel_name import kernel_name as kernel_name
 from ._listing import Listing as Listing
 from ._listing import listing_lines as listing_lines
 from ._listing import read_listings as read_listings

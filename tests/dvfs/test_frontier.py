@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._problem.plan import Infeasible, Objective, Switching
+from diffenergy.dvfs._problem.plan import Objective, Switching
 from diffenergy.dvfs._problem.totals import default_total
-from diffenergy.dvfs._solving.baselines import baselines
 from diffenergy.dvfs._solving.frontier import frontier
+from diffenergy.dvfs._solving.schedule import baselines
 from diffenergy.dvfs._solving.solve import Rules, solve
+from diffenergy.results import Infeasible
 
 from .small import KINDS, RICHEST_KIND, exhaustive, random_problem
 

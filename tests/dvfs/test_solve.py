@@ -9,7 +9,7 @@ from diffenergy.dvfs._apply.launches import launches
 from diffenergy.dvfs._free.exact import prove
 from diffenergy.dvfs._free.local import keeping
 from diffenergy.dvfs._problem.groups import by_stage, split
-from diffenergy.dvfs._problem.plan import Infeasible, Objective, Plan
+from diffenergy.dvfs._problem.plan import Objective, Plan
 from diffenergy.dvfs._problem.problem import Loop, Problem
 from diffenergy.dvfs._problem.totals import (
     TIE,
@@ -20,11 +20,12 @@ from diffenergy.dvfs._problem.totals import (
     total,
     within_caps,
 )
-from diffenergy.dvfs._solving.baselines import baselines
 from diffenergy.dvfs._solving.frontier import frontier
+from diffenergy.dvfs._solving.schedule import baselines
 from diffenergy.dvfs._solving.solve import Rules, solve
 from diffenergy.dvfs._switching.caps import cool_settings
 from diffenergy.dvfs._switching.positions import positions
+from diffenergy.results import Infeasible
 
 from .small import (
     KINDS,
@@ -291,7 +292,7 @@ def test_least_reachable_slowdown():
     problem = random_problem(2)
     with pytest.raises(Infeasible) as raised:
         solve(problem, Objective(max_slowdown=-40.0))
-    least = raised.value.slowdown
+    least = raised.value.least["max_slowdown"]
     fastest = problem.count @ problem.time.min(1)
     default = problem.count @ problem.default_time
     assert least == pytest.approx(100 * (fastest / default - 1))
@@ -302,14 +303,14 @@ def test_least_reachable_slowdown():
         solve(problem, Objective(max_slowdown=least - 0.01))
     with pytest.raises(Infeasible) as raised:
         solve(problem, Objective(max_slowdown=-40.0), Rules("local"))
-    assert raised.value.slowdown >= least
+    assert raised.value.least["max_slowdown"] >= least
 
 
 def test_least_reachable_power():
     problem = random_problem(2)
     with pytest.raises(Infeasible) as raised:
         solve(problem, Objective("time", power_cap=1.0))
-    least = raised.value.power
+    least = raised.value.least["power_limit"]
     assert f"{least:.2f} W" in str(raised.value)
     plan = solve(problem, Objective("time", power_cap=least * (1 + TIE)))
     assert plan.energy / plan.time == pytest.approx(least)

@@ -4,7 +4,12 @@ HiGHS proves the optimum. Host time makes the stage time convex in the GPU time;
 bounded below by tangents, to which every round adds those at the last answer.
 """
 
+import contextlib
+import ctypes
 import dataclasses
+import os
+import sys
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -13,7 +18,6 @@ from jaxtyping import Bool, Float
 from .._problem.plan import Objective
 from .._problem.problem import Problem
 from .._problem.totals import by_stage, default_total, stage_slope, stage_time
-from .quiet import silent_stdout
 
 _ROUNDS: Final = 4
 """Most rounds of tangents."""
@@ -133,7 +137,7 @@ class _Model:
             "time_limit": _SECONDS, "node_limit": _NODES, "mip_rel_gap": _GAP,
             "presolve": False,
         }  # fmt: skip
-        with silent_stdout():
+        with _silent_stdout():
             return milp(
                 cost,
                 integrality=np.arange(columns + stages) < columns,
@@ -212,3 +216,26 @@ class _Model:
 
 def _wide(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.concatenate([left, right], axis=1)
+
+
+@contextlib.contextmanager
+def _silent_stdout() -> Iterator[None]:
+    """Stdout belongs to the JSON of the command: what compiled code prints inside goes
+    nowhere (HiGHS has lines that no option
+    turns off)."""
+    try:
+        kept = os.dup(1)
+    except OSError:  # no stdout at all
+        yield
+        return
+    sys.stdout.flush()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError, AttributeError, TypeError):
+            ctypes.CDLL(None).fflush(None)  # before it gets to the real one
+        os.dup2(kept, 1)
+        os.close(nowhere)
+        os.close(kept)

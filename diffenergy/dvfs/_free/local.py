@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .._problem.plan import Infeasible, Objective
+from ...results import Infeasible
+from .._problem.plan import Objective
 from .._problem.problem import Problem, Total
 from .._problem.totals import (
     TIE,
@@ -114,14 +115,16 @@ def _infeasible(
     slowdown = float(100 * (fastest[worst] - 1))
     if np.isinf(slowdown):
         return Infeasible(
-            f"kernel `{name}` draws more than {objective.power_cap:g} W at every "
-            f"setting; all kernels can keep {least:.2f} W.",
-            slowdown,
-            least,
+            f"`power_limit`: kernel `{name}` draws more than "
+            f"{objective.power_cap:g} W at every setting; all kernels can "
+            f"keep {least:.2f} W.",
+            max_slowdown=slowdown,
+            power_limit=least,
         )
     return Infeasible(
-        f"kernel `{name}` cannot keep a slowdown of {objective.max_slowdown:g} %; the "
-        f"least that every kernel reaches is {np.ceil(slowdown * 100) / 100:.2f} %.",
-        slowdown,
-        least,
+        f"`max_slowdown`: kernel `{name}` cannot keep a slowdown of "
+        f"{objective.max_slowdown:g} %; the least that every kernel reaches is "
+        f"{np.ceil(slowdown * 100) / 100:.2f} %.",
+        max_slowdown=slowdown,
+        power_limit=least,
     )

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._problem.plan import Infeasible, Objective
+from ...results import Infeasible
+from .._problem.plan import Objective
 from .._problem.problem import Total
 from .._problem.totals import TIE
 from .hulls import Line
@@ -69,16 +70,16 @@ def infeasible(plans: Total, objective: Objective, default: Total) -> Infeasible
     slowdown = float(100 * (fastest / default.time - 1))
     if not cool.any():
         return Infeasible(
-            f"no schedule draws {objective.power_cap:g} W or less; the least mean "
-            f"power is {least:.2f} W.",
-            float(100 * (time.min() / default.time - 1)),
-            least,
+            f"`power_limit`: no schedule draws {objective.power_cap:g} W or less; "
+            f"the least mean power is {least:.2f} W.",
+            max_slowdown=float(100 * (time.min() / default.time - 1)),
+            power_limit=least,
         )
     return Infeasible(
-        f"no schedule keeps a slowdown of {objective.max_slowdown:g} %; the least "
-        f"reachable is {_up(slowdown):.2f} %.",
-        slowdown,
-        least,
+        f"`max_slowdown`: no schedule keeps a slowdown of "
+        f"{objective.max_slowdown:g} %; the least reachable is {_up(slowdown):.2f} %.",
+        max_slowdown=slowdown,
+        power_limit=least,
     )
 
 

@@ -20,7 +20,8 @@ from jax import Array
 from jaxtyping import Bool, Float
 from scipy.optimize import minimize
 
-from .._problem.plan import Infeasible, Plan
+from ...results import Infeasible
+from .._problem.plan import Plan
 from .._problem.problem import Problem
 from .._problem.totals import default_total, listed, total
 

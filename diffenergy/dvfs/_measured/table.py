@@ -45,6 +45,7 @@ class Table(NamedTuple):
     stands for, NaN where nothing is said about it. `notes` are remarks for people.
     """
 
+    path: str
     problem: Problem
     default_clock: tuple[float, float]
     notes: tuple[str, ...]
@@ -98,7 +99,8 @@ def read_table(
         *_incomplete(problem),
         *_growing(problem, default),
     ]
-    return Table(problem, default, tuple(f"{sheet.file}: {note}" for note in remarks))
+    notes = tuple(f"{sheet.file}: {note}" for note in remarks)
+    return Table(path, problem, default, notes)
 
 
 def _default_clock(text: str) -> tuple[float, float]:
@@ -110,7 +112,7 @@ def _default_clock(text: str) -> tuple[float, float]:
     clocks = [_number(part) for part in parts if part != _AUTO]
     if len(parts) != 2 or not all(low <= clock <= high for clock in clocks):
         raise ValueError(
-            f"`--default-clock` is '{text}'; allowed is SM or SM,MEM, each "
+            f"`default_clock` is '{text}'; allowed is SM or SM,MEM, each "
             f"{_CLOCK_WORDS}."
         )
     sm, mem = (LEFT_ALONE if p == _AUTO else _number(p) * MHz for p in parts)

@@ -6,12 +6,14 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from ...hardware._switching import switch_latency
 from .problem import Total
 from .totals import TIE
 
 Goal = Literal["energy", "edp", "ed2p", "time"]
 Aggregation = Literal["global", "local"]
 Granularity = Literal["kernel", "phase", "iteration"]
+SwitchKind = Literal["stall", "lookahead"]
 
 _DELAYS: Final = {"energy": 0, "edp": 1, "ed2p": 2}
 """n of E T^n."""
@@ -49,12 +51,28 @@ class Switching(NamedTuple):
 
     `stall`: the GPU stands still for `latency`. `lookahead`: requests are sent ahead
     and work goes on, but a setting stays for at least `latency` before the next change.
-    Each change takes `energy` besides.
+    Each change takes `energy` besides. `source`: whose latency it is, and who says so.
     """
 
-    kind: Literal["stall", "lookahead"]
-    latency: float  # s
+    kind: SwitchKind = "stall"
+    latency: float = 0.0  # s; infinite: clocks never change
     energy: float = 0.0  # J
+    source: str = ""
+
+    @classmethod
+    def published(
+        cls, gpu: str, kind: SwitchKind = "stall", energy: float = 0.0
+    ) -> "Switching":
+        """With the latency published for a GPU of this name, or for GPUs in general.
+
+        >>> Switching.published("h200-sxm").latency
+        0.006
+        """
+        fact = switch_latency(gpu)
+        whose = "GPUs in general" if fact.typical else gpu
+        return cls(
+            kind, fact.latency, energy, f"{whose} ({fact.quality}; {fact.source})"
+        )
 
     @property
     def free(self) -> bool:
@@ -65,19 +83,6 @@ class Switching(NamedTuple):
     def forbidden(self) -> bool:
         """Whether no change can be paid for."""
         return bool(np.isinf(self.latency) or np.isinf(self.energy))
-
-
-class Infeasible(Exception):
-    """No schedule keeps the limits; says what can be reached.
-
-    `slowdown`: least change of time within the power limits (%); `power`: least mean
-    power of an iteration (W).
-    """
-
-    def __init__(self, message: str, slowdown: float, power: float = np.nan):
-        super().__init__(message)
-        self.slowdown = slowdown
-        self.power = power
 
 
 @dataclasses.dataclass(frozen=True)

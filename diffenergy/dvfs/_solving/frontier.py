@@ -6,11 +6,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ...results import Infeasible
 from .._free import free, pick
 from .._free.hulls import Line
 from .._free.local import leanest
 from .._problem import groups
-from .._problem.plan import Infeasible, Objective
+from .._problem.plan import Objective
 from .._problem.problem import Problem, Total
 from .._problem.totals import TIE, default_total
 from .solve import ANY, Rules, single_settings, solve

@@ -6,9 +6,10 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float
 
+from ...results import Infeasible
 from .._free.free import restricted
 from .._problem.modelled import Modelled
-from .._problem.plan import Infeasible, Objective, Plan
+from .._problem.plan import Objective, Plan
 from .._problem.problem import Problem
 from .._problem.totals import TIE, Spent, default_total, listed, stage_totals
 from .frontier import frontier
@@ -83,6 +84,26 @@ def _or_by_stage(
         bound_energy=min(free.bound_energy, coarse.energy),
     )
     return stages, dataclasses.replace(coarse, **bounds)
+
+
+def baselines(
+    problem: Problem, objective: Objective = STRICT, rules: Rules = ANY
+) -> dict[str, Plan | None]:
+    """Best single setting ("iteration") and best per stage ("phase").
+
+    The limits are kept by the sum, whatever `rules.aggregation` says; changes between
+    stages cost what `rules` says. `None` where nothing keeps the limits.
+    """
+    found: dict[str, Plan | None] = {}
+    for granularity in ("iteration", "phase"):
+        coarse = dataclasses.replace(
+            rules, granularity=granularity, aggregation="global", per_launch=False
+        )
+        try:
+            found[granularity] = solve(problem, objective, coarse)
+        except Infeasible:
+            found[granularity] = None
+    return found
 
 
 def schedule_frontier(

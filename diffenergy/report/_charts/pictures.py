@@ -1,7 +1,6 @@
-"""`save_schedule_picture`: a schedule in time and energy, its clocks over time."""
+"""`schedule_figure`: a schedule in time and energy, its clocks over time."""
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -28,32 +27,15 @@ WIDEST: Final = 30.0
 """% of slowdown up to which the frontier is drawn, or more if a point lies there."""
 
 
-def save_schedule_picture(
-    path: str,
-    problem: Problem,
-    plan: Plan,
-    summary: Mapping[str, Any],
-    title: str = "",
-    inputs: Iterable[str | os.PathLike[str]] = (),
-) -> None:
-    """Writes a picture (.png or .svg) of `plan`, whose `schedule_json` is `summary`.
-
-    Above, change of time and energy: frontier, bound, baselines, default clocks and the
-    plan. Below, the clocks of the launches of one iteration. The file is replaced as a
-    whole and never is one of `inputs`.
-
-    Raises `ValueError` if matplotlib is not there or the file cannot be written.
-    """
-    style.save_figure(
-        path, lambda: schedule_figure(problem, plan, summary, title), inputs
-    )
-
-
 @style.house()
 def schedule_figure(
     problem: Problem, plan: Plan, summary: Mapping[str, Any], title: str = ""
 ) -> "Figure":
-    """What `save_schedule_picture` writes."""
+    """Above, change of time and energy: frontier, bound, baselines, default clocks and
+    the plan. Below, the clocks of the launches of one iteration.
+
+    `summary`: as of `schedule_json`.
+    """
     shown = drawn(problem, launches(problem, plan))
     clocks = [0, 1] if _memory_is_locked(problem, plan) else [0]
     figure = style.canvas(5.2 + 1.7 * len(clocks))

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from ...workload import kernel_name
 from .._format import plain, si
-from .._tables.estimates import kernel_name, title_line
+from .._tables.estimates import title_line
 from .._tables.schedules import change
 from . import style
 

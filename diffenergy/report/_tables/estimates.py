@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ...workload import kernel_name
 from .._format import UNKNOWN, digits, percent, plain, si
 from .tables import table
 
@@ -13,17 +14,6 @@ if TYPE_CHECKING:
 Summary = Mapping[str, Any]
 BOARD_ONLY: Final = "GPU board only: no host, no cooling."
 _TOP_KERNELS: Final = 8
-_SHAPES: Final = {
-    "gemm": ("batch", "m", "n", "k"),
-    "conv2d": ("images", "in_channels", "input_hw", "out_channels", "kernel_size"),
-    "context_attention": ("batch", "q_len", "kv_len", "num_heads", "head_dim"),
-    "attention_backward": ("batch", "q_len", "kv_len", "num_heads", "head_dim"),
-    "generation_attention": ("batch", "q_len", "kv_len", "num_heads", "head_dim"),
-    "moe": ("num_tokens", "hidden_size", "inter_size", "num_experts", "topk"),
-    "elementwise": ("elements",),
-    "collective": ("bytes", "num_gpus"),
-}
-"""Fields that say the size of a kernel in one cell; rows and cols for the others."""
 _UNITS: Final = {
     "sm_clock_mhz": "MHz",
     "mem_clock_mhz": "MHz",
@@ -158,14 +148,6 @@ def kernel_table(
     name = f"kernel (and {rest} more)" if rest else "kernel"
     columns = [name, *(["phase"] if several else []), "count", "time", "share", "limit"]
     return table(columns, rows, left=len(columns) - 4, fold=[name, "limit"])
-
-
-def kernel_name(kernel: Mapping[str, Any]) -> str:
-    """Op and size of a kernel in one cell."""
-    fields = _SHAPES.get(kernel["op"], ("rows", "cols"))
-    size = "x".join(plain(kernel[field]) for field in fields if field in kernel)
-    name = kernel.get("fn", kernel["op"])
-    return " ".join(filter(None, [name, size, kernel.get("dtype")]))
 
 
 def host_line(summary: Summary) -> str:

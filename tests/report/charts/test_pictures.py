@@ -12,7 +12,8 @@ from diffenergy.dvfs._apply.launches import launches
 from diffenergy.dvfs._problem.plan import Plan
 from diffenergy.dvfs._problem.problem import Loop, Problem
 from diffenergy.dvfs._problem.totals import default_total
-from diffenergy.report._charts.pictures import save_schedule_picture, schedule_figure
+from diffenergy.report import save_figure
+from diffenergy.report._charts.pictures import schedule_figure
 from diffenergy.report._charts.timeline import drawn
 
 from ..figures import drawn as drawn_figure
@@ -70,7 +71,10 @@ def written(path: Path, problem: Problem, setting: list[int], **options) -> byte
     }
     frontier = np.array([[-1.0, 5.0], [0.0, -3.0], [20.0, -16.0], [80.0, -30.0]])
     summary = schedule_json(problem, found, baselines, frontier)
-    save_schedule_picture(str(path), problem, found, summary, **options)
+    inputs = options.pop("inputs", ())
+    save_figure(
+        str(path), lambda: schedule_figure(problem, found, summary, **options), inputs
+    )
     return path.read_bytes()
 
 

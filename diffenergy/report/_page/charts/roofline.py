@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ....workload import kernel_name
 from ..._format import percent
 from ..._summaries.kernel_work import Roof, longest
-from ..._tables.estimates import kernel_name
 from ..markup import si
 from .axes import Panel, drawing, line, logarithmic, words
 from .figures import MARKS, WIDE, Chart, Drawn, legend, swatch

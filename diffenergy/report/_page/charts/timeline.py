@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from ....workload import kernel_name
 from ....workload._listing import Listing
-from ..._tables.estimates import kernel_name
 from ..._traces.unrolled import Unrolled, slice_power, unrolled, wait_power
 from ..markup import si
 from .axes import Panel, drawing, line, linear

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ....workload import kernel_name
 from ..._format import percent
 from ..._summaries.kernel_work import longest
-from ..._tables.estimates import kernel_name
 from ..markup import escape, si, tag
 from .tables import Cell, plain, quantity, table
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ...dvfs._apply.export import outcome, schedule_json, schedule_rows
-from ...dvfs._problem.plan import Objective, Plan
-from ...dvfs._problem.problem import Problem, Total
-from ...dvfs._problem.totals import default_total
-from ...dvfs._problem.uniform import PowerCurve
-from ...dvfs._solving.solve import Rules
 from ...units import MHz
+from .._apply.export import outcome, schedule_json, schedule_rows
+from .._problem.plan import Objective, Plan
+from .._problem.problem import Problem, Total
+from .._problem.totals import default_total
+from .._problem.uniform import PowerCurve
+from .._solving.solve import Rules
 
 
 def schedule_summary(
@@ -25,18 +25,17 @@ def schedule_summary(
     rules: Rules,
 ) -> dict[str, Any]:
     """The fixed keys, and what was asked for."""
-
     switching = rules.switching
     return {
         "objective": objective.goal,
-        "max_slowdown_pct": finite(objective.max_slowdown),
+        "max_slowdown_pct": _finite(objective.max_slowdown),
         "granularity": rules.granularity,
         "aggregation": rules.aggregation,
         "per_launch": rules.per_launch,
         "switch_kind": switching.kind if switching else None,
-        "switch_latency_s": finite(switching.latency) if switching else 0.0,
-        "switch_energy_j": finite(switching.energy) if switching else 0.0,
-        "switches": finite(plan.switches),
+        "switch_latency_s": _finite(switching.latency) if switching else 0.0,
+        "switch_energy_j": _finite(switching.energy) if switching else 0.0,
+        "switches": _finite(plan.switches),
         **schedule_json(problem, plan, baselines, edge),
     }
 
@@ -45,7 +44,6 @@ def compared(
     problem: Problem, plans: Mapping[str, Plan | None]
 ) -> dict[str, dict[str, Any] | None]:
     """Baselines with their clocks, as JSON."""
-
     default = default_total(problem)
     found: dict[str, dict[str, Any] | None] = {}
     for name, plan in plans.items():
@@ -66,7 +64,6 @@ def limited(
     curve: PowerCurve, objective: Objective, default: Total
 ) -> dict[str, Any] | None:
     """The power limit that serves the objective best; None if none keeps it."""
-
     total = Total(curve.time, curve.energy)
     kept = curve.feasible & objective.keeps(total, default)
     if not kept.any():
@@ -105,5 +102,5 @@ def _tokens(about: dict[str, Any]) -> float | None:
     return float(batch * length * (about.get("accumulation") or 1)) if length else None
 
 
-def finite(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None

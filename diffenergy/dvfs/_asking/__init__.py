@@ -1,0 +1,1 @@
+"""`plan`, asked by name or of a measured table, and its `PlanResult`."""

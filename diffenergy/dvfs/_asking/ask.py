@@ -1,0 +1,273 @@
+"""The public `plan`: clocks for the kernels of a model, or of a measured table."""
+
+import math
+import os
+from collections.abc import Mapping, Sequence, Sized
+from typing import Any, Final, Literal, get_args
+
+from ...estimator import Task, prepare
+from ...estimator._ask import check_type, several
+from ...hardware import GpuCard, read_gpu
+from ...workload import Workload
+from .._measured.table import Table, read_table
+from .._problem.plan import (
+    Aggregation,
+    Goal,
+    Granularity,
+    Objective,
+    Switching,
+    SwitchKind,
+)
+from .._solving.schedule import Descent
+from .._solving.solve import Rules
+from .of_model import of_model
+from .of_table import Progress, of_table
+from .result import PlanResult
+
+Solver = Literal["exact", "descent"]
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "objective": get_args(Goal),
+    "granularity": get_args(Granularity),
+    "aggregation": get_args(Aggregation),
+    "solver": get_args(Solver),
+}
+_LISTS: Final = ("sm_clock", "mem_clock", "power_limit")
+
+
+def plan(
+    work: str | os.PathLike[str] | Task | None = None,
+    gpu: str | GpuCard | None = None,
+    *,
+    objective: Goal = "energy",
+    max_slowdown: float | None = None,
+    granularity: Granularity = "kernel",
+    aggregation: Aggregation = "global",
+    per_launch: bool = False,
+    switching: Switching | None = None,
+    solver: Solver = "exact",
+    seed: int | None = None,
+    starts: int | None = None,
+    power_curve: bool = False,
+    table: str | os.PathLike[str] | Table | None = None,
+    default_clock: str | None = None,
+    smooth: bool = False,
+    progress: Progress | None = None,
+    **request: Any,
+) -> PlanResult:
+    """Clocks for every kernel, phase or iteration: less energy in the same time.
+
+    Costs are those of the model at every pair of clocks, or those of a measured table;
+    the schedule is compared with the best single pair, the best pairs by phase, a power
+    limit alone and a bound that no schedule passes. See `docs/dvfs.md`.
+
+    Args:
+        work: name of a bundled model, a Hugging Face `config.json` (or its folder), a
+            `.jsonl` kernel listing, or a checked request (`estimator.prepare`); not
+            with `table`.
+        gpu: a name, the path of a `.toml` file or a `GpuCard` [h100-sxm; beside a
+            table none, whose clocks are then not checked].
+        objective: "energy", "edp", "ed2p" or "time" is to be small.
+        max_slowdown: longest time against default clocks, %, as in `Objective`;
+            negative asks for a speed-up, infinite for no limit [0 for energy, else
+            none].
+        granularity: what has clocks of its own: "kernel", "phase", "iteration".
+        aggregation: "global": the sum keeps the limits; "local": every kernel does.
+        per_launch: whether launches of one kernel may differ.
+        switching: what a change of clocks costs [nothing].
+        solver: "exact", or "descent" by gradients through the model from `starts` [8]
+            points drawn by `seed` [0].
+        power_curve: also time and energy by power limit.
+        table: measured times and energies by clock: a file or what `read_table` gives.
+        default_clock: default clocks of a table, "SM" or "SM,MEM" in MHz [auto].
+        smooth: readings of the table are noisy: plan on what is behind them and state a
+            95 % bound; needs `gpu`.
+        progress: `progress(word, steps)` gives a context whose value is called with
+            the steps done, for the long work of `smooth`.
+        **request: as of `estimate`; `sm_clock` and `mem_clock` (Hz) are those to
+            choose from [all]. A table takes `power_limit` (W) alone: the most that an
+            iteration may draw on average.
+
+    Raises:
+        Infeasible: no schedule keeps the limits; `least` has what can be had.
+        ValueError: for what cannot be read or is out of range, in one sentence.
+        TypeError: for arguments of another kind, in one sentence.
+
+    Example:
+
+        >>> clocks = [900e6, 1110e6, 1410e6]
+        >>> found = plan("gpt2", "a100-sxm-80gb", phase="decode", sm_clock=clocks)
+        >>> found.time <= found.default.time * 1.001
+        True
+        >>> found.bound <= found.energy < found.default.energy
+        True
+    """
+    given = dict(
+        objective=objective,
+        granularity=granularity,
+        aggregation=aggregation,
+        solver=solver,
+    )
+    for name, allowed in _CHOICES.items():
+        if given[name] not in allowed:
+            raise ValueError(
+                f"`{name}` is '{given[name]}'; allowed are {', '.join(allowed)}."
+            )
+    for name in _LISTS:
+        if name in request:
+            request[name] = several(name, request[name])
+    aim = _objective(objective, max_slowdown)
+    costs, notes = _switching(switching)
+    rules = Rules(aggregation, granularity, per_launch, costs)
+    if table is None:
+        _no_table(smooth, default_clock)
+        task = _task(work, gpu, request)
+        descent = _descent(solver, seed, starts)
+        return of_model(task, aim, rules, descent, power_curve, notes)
+    _table_decides(work, request)
+    _table_cannot(solver, power_curve)
+    _descent(solver, seed, starts)
+    if request.get("power_limit") is not None:
+        aim = aim._replace(power_cap=_one_limit(request["power_limit"]))
+    check_type("gpu", gpu, str | GpuCard | None)
+    card = read_gpu(gpu) if isinstance(gpu, str) else gpu
+    read = _read(table, default_clock, card)
+    return of_table(read, aim, rules, notes, card, smooth, progress)
+
+
+def _objective(goal: Goal, slowdown: float | None) -> Objective:
+    """With its limit of time; unless it is given only energy has one."""
+    if slowdown is None:
+        slowdown = 0.0 if goal == "energy" else math.inf
+    check_type("max_slowdown", slowdown, int | float)
+    if not slowdown > -100:
+        raise ValueError(
+            f"`max_slowdown` is {slowdown:g}; allowed are percentages above -100 "
+            "(negative asks for a speed-up), or none (infinite)."
+        )
+    return Objective(goal, float(slowdown))
+
+
+def _switching(asked: Switching | None) -> tuple[Switching | None, list[str]]:
+    """What changes cost, None where they are free; whose figures that are."""
+    check_type("switching", asked, Switching | None)
+    if asked is None:
+        return None, []
+    if asked.kind not in get_args(SwitchKind):
+        raise ValueError(
+            f"`switching` is of kind '{asked.kind}'; allowed are "
+            f"{', '.join(get_args(SwitchKind))}."
+        )
+    if not (asked.latency >= 0 and asked.energy >= 0):
+        raise ValueError(
+            f"`switching` takes {asked.latency:g} s and {asked.energy:g} J; allowed "
+            "are 0 or more, or infinite."
+        )
+    said = f"switch latency {asked.latency:g} s of {asked.source}"
+    return None if asked.free else asked, [said] if asked.source else []
+
+
+def _descent(solver: Solver, seed: int | None, starts: int | None) -> Descent | None:
+    for name, value, least in (("seed", seed, 0), ("starts", starts, 1)):
+        if value is None:
+            continue
+        if solver == "exact":
+            raise ValueError(
+                f"`{name}` is given, but only the solver descent starts anywhere; "
+                "leave it out."
+            )
+        check_type(name, value, int)
+        if value < least:
+            raise ValueError(
+                f"`{name}` is {value}; allowed are whole numbers from {least}."
+            )
+    if solver == "exact":
+        return None
+    return Descent(8 if starts is None else starts, seed or 0)
+
+
+def _one_limit(limits: Sequence[float]) -> float:
+    """The power limit, W."""
+    if len(set(limits)) > 1:
+        raise ValueError("`power_limit` is a list; give one limit.")
+    return limits[0]
+
+
+# --- of a model
+
+
+def _task(work: Any, gpu: Any, request: dict[str, Any]) -> Task:
+    """The checked request."""
+    if isinstance(work, Workload):
+        raise TypeError(
+            "`work` is a Workload, which has no names and no order of its kernels; "
+            "give the name of its model or listing, or a Task of `estimator.prepare`."
+        )
+    if work is None:
+        raise ValueError("`work` is missing; name a model, or give a measured table.")
+    check_type("work", work, str | os.PathLike | Task)
+    if isinstance(work, Task):
+        if gpu is not None or request:
+            name = "gpu" if gpu is not None else next(iter(request))
+            raise TypeError(
+                f"`{name}` is given beside a Task, which is settled; give it to "
+                "`estimator.prepare`."
+            )
+        task = work
+    else:
+        check_type("gpu", gpu, str | GpuCard | None)
+        task = prepare(os.fspath(work), gpu, **request)
+    _one_limit([setting.power_limit for setting in task.settings])
+    return task
+
+
+def _no_table(smooth: bool, default_clock: str | None):
+    """Refuses what only a table has."""
+    if smooth:
+        raise ValueError(
+            "`smooth` is given without a table; a model has no noise to smooth."
+        )
+    if default_clock is not None:
+        raise ValueError(
+            "`default_clock` is given without a table; the default of a model is "
+            "what the GPU does when its clocks are left alone."
+        )
+
+
+# --- of a table
+
+
+def _read(table: Any, default_clock: str | None, card: GpuCard | None) -> Table:
+    check_type("table", table, str | os.PathLike | Table)
+    if not isinstance(table, Table):
+        return read_table(os.fspath(table), default_clock, card)
+    if default_clock is not None:
+        raise ValueError(
+            "`default_clock` is given beside a Table, which is read; give it to "
+            "`read_table`."
+        )
+    return table
+
+
+def _table_decides(work: Any, request: Mapping[str, Any]):
+    """Refuses what a table decides."""
+    for name, value in {"work": work, **request}.items():
+        empty = value is None or value is False
+        empty |= isinstance(value, Sized) and not len(value)
+        if name != "power_limit" and not empty:
+            raise ValueError(
+                f"`{name}` is given beside a measured table, which decides it; leave "
+                "one of them out."
+            )
+
+
+def _table_cannot(solver: Solver, power_curve: bool):
+    """Refuses what needs a model."""
+    if solver != "exact":
+        raise ValueError(
+            "`solver` is descent, which needs a model; a table has its settings only."
+        )
+    if power_curve:
+        raise ValueError(
+            "`power_curve` is given with a table, which does not say what a power "
+            "limit does; give a model and a GPU."
+        )
