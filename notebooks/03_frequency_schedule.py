@@ -26,15 +26,7 @@ import pandas as pd
 from IPython.display import Markdown, display
 
 import diffenergy as de
-from diffenergy.dvfs._problem.modelled import clock_pairs, modelled
-from diffenergy.dvfs._problem.plan import Objective
-from diffenergy.dvfs._problem.totals import default_total
-from diffenergy.dvfs._solving.baselines import baselines
-from diffenergy.dvfs._solving.schedule import schedule, schedule_frontier
-from diffenergy.dvfs._solving.solve import Rules
-from diffenergy.hardware import read_gpu
-from diffenergy.report._charts import style
-from diffenergy.report._tables.estimates import kernel_name
+from diffenergy.report import style
 
 # %matplotlib inline
 jax.config.update("jax_enable_x64", True)
@@ -49,26 +41,23 @@ house.__enter__()  # the house style, through the whole notebook
 # of which leaves both alone.
 
 # %%
-card = read_gpu("rtx-3080-ti")
-step = de.load_model("gpt3-xl").listings(
-    phase="train", batch=40, input_len=1024, attention="eager"
+found = de.dvfs.plan(
+    "gpt3-xl",
+    "rtx-3080-ti",
+    phase="train",
+    batch=40,
+    input_len=1024,
+    attention="eager",
+    sm_clock=[210e6 * n for n in range(1, 11)],
+    max_slowdown=0,
+    power_curve=True,
 )
-names = [kernel_name(kernel) for listing in step for kernel in listing.kernels]
-costs = modelled(
-    step,
-    names,
-    card,
-    de.read_corrections().serve(card),
-    power_cap=card.values["tdp"],
-    settings=clock_pairs(card, sm=[210e6 * n for n in range(1, 11)]),
-)
-strict = Objective("energy", max_slowdown=0.0)
-problem, plan = schedule(costs, strict)
-default = default_total(problem)
+problem, plan, default = found.problem, found.plan, found.default
+names = problem.kernels
 print(f"default clocks: {default.time:.2f} s, {default.energy:.0f} J")
 print(f"own clocks:     {plan.time:.2f} s, {plan.energy:.0f} J", end=" ")
 print(f"({plan.energy / default.energy - 1:+.1%}); none can take less than ", end="")
-print(f"{plan.bound_energy:.0f} J")
+print(f"{found.bound:.0f} J")
 
 # %% [markdown]
 # ## Why kernels want different clocks
@@ -173,17 +162,16 @@ print(f"{few:.0%} of it in the ten that waste most")
 # limit reach.
 
 # %%
-front = schedule_frontier(costs, problem, Rules())
-coarse = baselines(costs.stage_problem(), strict, Rules())
-limits = costs.uniform.limits
-kept = limits.feasible
-slower = 100 * (limits.time / default.time - 1)
-cheaper = 100 * (limits.energy / default.energy - 1)
+front = found.frontier()
+coarse = found.summary["baselines"]
+limits = pd.DataFrame(found.summary["power_curve"])
+slower = 100 * (limits["time_s"] / default.time - 1)
+cheaper = 100 * (limits["energy_j"] / default.energy - 1)
 
 figure, ax = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
 near = front[front[:, 0] <= 20]
 ax.plot(*near.T, color=style.BLUE, label="clocks of every kernel's own")
-shown = kept & (slower <= 20)
+shown = slower <= 20
 ax.plot(
     slower[shown],
     cheaper[shown],
@@ -194,11 +182,7 @@ ax.plot(
 labels = {"iteration": "one pair of clocks", "phase": "one pair a phase"}
 marks = zip(labels.items(), (style.GREEN, style.ORANGE), "sD", strict=True)
 for (key, label), colour, marker in marks:
-    found = coarse[key]
-    point = (
-        100 * (found.time / default.time - 1),
-        100 * (found.energy / default.energy - 1),
-    )
+    point = [coarse[key][f"{what}_change_pct"] for what in ("time", "energy")]
     ax.plot(*point, marker, color=colour, label=label)
 ax.plot(0, 0, "o", color=style.BLACK, label="default clocks")
 ax.set_xlabel("time against default clocks, %")
@@ -216,19 +200,20 @@ plt.show()
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 for ax, values, label, colour in (
-    (axes[0], limits.time, "time of a step, s", style.BLUE),
-    (axes[1], limits.energy / 1e3, "energy of a step, kJ", style.VERMILION),
+    (axes[0], limits["time_s"], "time of a step, s", style.BLUE),
+    (axes[1], limits["energy_j"] / 1e3, "energy of a step, kJ", style.VERMILION),
 ):
-    ax.plot(limits.limit[kept], values[kept], color=colour)
+    ax.plot(limits["power_limit_w"], values, color=colour)
     ax.set_xlabel("power limit, W")
     ax.set_ylabel(label)
     ax.set_ylim(0, None)
-best = int(np.argmin(np.where(kept, limits.energy, np.inf)))
-axes[1].plot(limits.limit[best], limits.energy[best] / 1e3, "o", color=style.BLACK)
+best = limits.loc[limits["energy_j"].idxmin()]
+least = (best["power_limit_w"], best["energy_j"] / 1e3)
+axes[1].plot(*least, "o", color=style.BLACK)
 axes[1].annotate(
-    f"least: {limits.energy[best] / 1e3:.2f} kJ at {limits.limit[best]:.0f} W,\n"
-    f"{limits.time[best] / default.time - 1:+.0%} time",
-    (limits.limit[best], limits.energy[best] / 1e3),
+    f"least: {least[1]:.2f} kJ at {least[0]:.0f} W,\n"
+    f"{best['time_s'] / default.time - 1:+.0%} time",
+    least,
     textcoords="offset points",
     xytext=(0, -14),
     ha="center",
@@ -243,9 +228,8 @@ plt.show()
 # %%
 saved = 1 - plan.energy / default.energy
 five = -float(np.interp(5, *front.T))
-single = 1 - coarse["iteration"].energy / default.energy
-trust = de.read_corrections().trust(card, new=True)
-low, high = trust.interval("energy", plan.energy, plan.time)
+single = -coarse["iteration"]["energy_change_pct"] / 100
+low, high = found.summary["energy_j_p5_p95"]
 display(
     Markdown(
         f"All kernels at the same clocks **waste {saved:.1%} of the energy** of a "

@@ -25,6 +25,7 @@ def synthetic(sizes: np.ndarray) -> cost_fit.Points:
     )
 
 
+@pytest.mark.slow
 def test_fit_finds_a_machine_again():
     seen, unseen = 2.0 ** np.arange(10, 30, 2), 2.0 ** np.arange(11, 29, 2)
     found = cost_fit.fit(cost_fit.stack([synthetic(seen)]), 300, 2)
