@@ -31,9 +31,9 @@ plt.style.use("tableau-colorblind10")
 # %% [markdown]
 # ## Schedules for 16 MB
 #
-# `de.collectives.plan` tries list schedules, the standard algorithms and integer programming,
-# and stops at the bound. What it returns was verified by code that trusts nothing but
-# machine and demand.
+# `de.collectives.plan` tries list schedules, the standard algorithms and integer
+# programming, and stops at the bound. What it returns was verified by code that trusts
+# nothing but machine and demand.
 
 # %%
 MACHINES = ("ndv2-2", "dgx-h100-2")

@@ -25,8 +25,7 @@ from .._demand.orbits import Symmetry, no_symmetry
 from .._machine.epochs import EpochModel
 from .._machine.topology import Topology
 from .constraints import Rows, rows
-from .epoch_schedule import Found, epoch_schedule
-from .needed import needed
+from .epoch_schedule import Found, epoch_schedule, needed
 from .reach import least_horizon, reach
 from .solver import Answer, LinearModel, Watch, Worker, worker
 from .variables import Columns, ragged

@@ -22,9 +22,8 @@ from .._demand.orbits import no_symmetry
 from .._machine.epochs import EpochModel
 from .._machine.topology import Topology
 from .constraints import Rows, rows
-from .epoch_schedule import Found, epoch_schedule
+from .epoch_schedule import Found, epoch_schedule, needed
 from .milp import check_epochs, whole_model
-from .needed import needed
 from .reach import Reach, distances, least_horizon
 from .solver import Watch, worker
 from .variables import ragged

@@ -11,9 +11,6 @@ from jaxtyping import Float
 from ...hardware import GpuCard, GpuSpec, read_gpu
 from .._bounds.shadow_prices import price_rows, rate_prices
 from .._demand.demand import Demand
-from .._demand.demand_files import read_demand_file, read_matrix_file
-from .._demand.demands import collective_name, parse_size
-from .._demand.demands import demand as collective_demand
 from .._energy.energy import byte_prices, schedule_energy
 from .._energy.frontier import Goal, read_objective
 from .._energy.idle import memory_price
@@ -26,12 +23,12 @@ from .._what_if.sensitivity import sensitivities, sensitivity_rows
 from .._what_if.what_if import disable as without
 from .._what_if.what_if import scale as scaled
 from .attempts import Watch
+from .blocks import blocks_of, bytes_of, check_size
 from .plan import find_schedule, silent
 from .result import CollectiveResult, SizesResult
 from .search import Plan, Search
 from .summary import collective_json, wait_clock_json
 
-_ROOTED: Final = ("broadcast", "reduce", "scatter", "gather")
 _PATH: Final = str | os.PathLike
 
 
@@ -53,7 +50,7 @@ def plan(
 ) -> SizesResult: ...
 
 
-def plan(
+def plan(  # pyright: ignore[reportInconsistentOverload] they name no keywords
     topology: Any,
     collective: str | None = None,
     size: Any = None,
@@ -118,7 +115,7 @@ def plan(
     several = isinstance(size, list | tuple)
     sizes = list(dict.fromkeys(size)) if several else [size]
     goal = read_objective(str(objective))
-    _check_size(sizes[0] if sizes else None, matrix, demand)
+    check_size(sizes[0] if sizes else None, matrix, demand)
     given = _machine(topology, latency, gpu)
     machine = given
     for pair in disable:
@@ -126,7 +123,7 @@ def plan(
     for change in scale:
         machine = scaled(machine, change)
     wanted = [
-        _wanted(machine, collective, size, chunks, root, groups, matrix, demand)
+        blocks_of(machine, collective, size, chunks, root, groups, matrix, demand)
         for size in sizes
     ]
     spec = _spec(machine, gpu)
@@ -141,7 +138,7 @@ def plan(
     for size, blocks in zip(sizes, wanted, strict=True):
         request = {
             "topology": _name(topology, given),
-            "size_bytes": _bytes(size),
+            "size_bytes": bytes_of(size),
             "chunks": chunks or (1 if demand is None else None),
             "root": root,
             "latency_s": latency,
@@ -186,26 +183,6 @@ def _check_kinds(topology: Any, search: Any, gpu: Any, demand: Any):
             )
 
 
-def _check_size(size: Any, matrix: Any, demand: Any):
-    """Bytes are said once."""
-    if matrix is None and demand is None:
-        if size is None:
-            raise ValueError(
-                "`size` is missing; give the output buffer of a GPU, such as 1GB."
-            )
-    elif size is not None:
-        which = "matrix" if matrix is not None else "demand"
-        raise ValueError(
-            f"`size` is '{size}', but `{which}` says all bytes; leave one out."
-        )
-
-
-def _bytes(size: Any) -> float | None:
-    if size is None:
-        return None
-    return parse_size(size) if isinstance(size, str) else float(size)
-
-
 def _machine(
     topology: Any, latency: float | None, gpu: GpuCard | str | None
 ) -> Topology:
@@ -228,53 +205,6 @@ def _spec(machine: Topology, gpu: GpuCard | str | None) -> GpuSpec | None:
     if name is None:
         return None
     return (name if isinstance(name, GpuCard) else read_gpu(name)).spec
-
-
-def _wanted(
-    machine: Topology,
-    collective: str | None,
-    size: Any,
-    chunks: int | None,
-    root: int | str | None,
-    groups: Any,
-    matrix: Any,
-    demand: Any,
-) -> Demand:
-    """The blocks, from whichever argument says them."""
-    said = {"collective": collective, "chunks": chunks, "root": root,
-            "matrix": matrix, "groups": groups}  # fmt: skip
-    if demand is not None:
-        _refuse(said, "demand")
-        if isinstance(demand, Demand):
-            return demand
-        return read_demand_file(os.fspath(demand), machine)
-    if matrix is not None:
-        _refuse({name: said[name] for name in ("root", "groups")}, "matrix")
-        if isinstance(matrix, _PATH):
-            matrix = read_matrix_file(os.fspath(matrix))
-        kind = collective or "all_to_all"
-        return collective_demand(kind, machine, None, chunks or 1, matrix=matrix)
-    if collective is None:
-        raise ValueError(
-            "`collective` is missing; give all_gather, all_to_all, reduce_scatter, "
-            "all_reduce, broadcast, reduce, scatter or gather."
-        )
-    kind = collective_name(collective)
-    if root is not None and kind not in _ROOTED:
-        raise ValueError(f"`root` is '{root}', but {kind} has none; leave it out.")
-    place = 0 if root is None else root
-    return collective_demand(
-        collective, machine, size, chunks or 1, place, groups=groups
-    )
-
-
-def _refuse(said: dict[str, Any], which: str):
-    """Arguments that say what another says already."""
-    for name, value in said.items():
-        if value is not None:
-            raise ValueError(
-                f"`{name}` is '{value}', but `{which}` says that; leave one out."
-            )
 
 
 # --- what is said about a schedule
