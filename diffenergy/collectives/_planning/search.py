@@ -264,14 +264,14 @@ def _check(search: Search):
         raise ValueError(
             f"`method` is '{search.method}'; allowed are {', '.join(METHODS)}."
         )
+    if search.solver is not None and search.solver not in SOLVERS:
+        raise ValueError(
+            f"`solver` is {search.solver}; allowed are {', '.join(SOLVERS)}."
+        )
     if search.solver is not None and search.chooses:
         raise ValueError(
             f"`solver` is '{search.solver}', but method {search.method} chooses its "
             "own; give method milp, lp or rounds with it."
-        )
-    if search.solver is not None and search.solver not in SOLVERS:
-        raise ValueError(
-            f"`solver` is {search.solver}; allowed are {', '.join(SOLVERS)}."
         )
 
 
