@@ -1,8 +1,18 @@
 """What a GPU file holds: its numbers with units and ranges, its words."""
 
 import math
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from jax import Array
+    from jaxtyping import Float
+
+    from ..records import Record
+
+    Value = Float[Array, "*batch"]
+else:  # files are read, checked and listed without JAX; `_spec` makes the record
+    Record, Value = object, float
 
 MMA_KINDS: Final = ("mma.sync", "wgmma", "tcgen05")
 """Matrix instructions of a GPU."""
@@ -36,7 +46,7 @@ SEGMENTS: Final = ("datacenter", "workstation", "geforce")
 
 
 class NumberField(NamedTuple):
-    """How one number of a file is checked and printed.
+    """How one number of a file is checked and printed, and what it means.
 
     `sign`: "+" positive, "0" zero or positive, "any" finite. A value below `low` or
     above `high` is surely in `slip` instead of `unit`. `default`: what a file without
@@ -44,6 +54,7 @@ class NumberField(NamedTuple):
     """
 
     unit: str
+    what: str
     sign: str = "+"
     low: float = 0.0
     high: float = math.inf
@@ -51,72 +62,116 @@ class NumberField(NamedTuple):
     default: float | None = None
 
 
-_RATE = NumberField("FLOP/cycle/SM, dense", "0")
-CLOCK = NumberField("Hz", low=1e7, slip="MHz")
+def _tensor(dtype: str) -> NumberField:
+    what = f"{dtype} on tensor cores; 0: not supported"
+    return NumberField("FLOP/cycle/SM, dense", what, "0")
 
-FIELDS: Final = {
-    "num_sms": NumberField("count"),
-    "tensor_flop_per_cycle_tf32": _RATE,
-    "tensor_flop_per_cycle_bf16": _RATE,
-    "tensor_flop_per_cycle_fp16": _RATE,
-    "tensor_flop_per_cycle_fp8": _RATE,
-    "tensor_flop_per_cycle_int8": _RATE,
-    "tensor_flop_per_cycle_fp4": _RATE,
-    "fma_flop_per_cycle_fp32": NumberField("FLOP/cycle/SM"),
-    "fma_flop_per_cycle_fp64": NumberField("FLOP/cycle/SM"),
-    "fp32_doubled": NumberField(
-        "1: half of the fp32 lanes also do integers; 0: none", "0"
-    ),
-    "sfu_ops_per_cycle": NumberField("op/cycle/SM"),
-    "issue_slots_per_cycle": NumberField("lane instructions/cycle/SM"),
-    "smem_bytes_per_cycle": NumberField("B/cycle/SM"),
-    "smem_per_sm": NumberField("B", low=1e3, slip="KiB"),
-    "registers_per_sm": NumberField("32-bit registers"),
-    "max_threads_per_sm": NumberField("count"),
-    "max_ctas_per_sm": NumberField("count"),
-    "smem_reserved_per_cta": NumberField("B", "0"),
-    "warp_size": NumberField("lanes"),
-    "l1_capacity": NumberField("B/SM", low=1e3, slip="KiB"),
-    "fma_latency": NumberField("cycles of the SM clock"),
-    "smem_latency": NumberField("cycles of the SM clock"),
-    "l1_latency": NumberField("cycles of the SM clock"),
-    "l2_latency": NumberField("cycles of the SM clock"),
-    "l2_capacity": NumberField("B", low=1e4, slip="MiB"),
-    "l2_bytes_per_cycle": NumberField("B/cycle of the SM clock, whole GPU"),
-    "dram_capacity": NumberField("B", low=1e6, slip="GB"),
-    "dram_bandwidth": NumberField("B/s", low=1e9, slip="GB/s"),
-    "dram_latency": NumberField("s", high=1e-3, slip="ns"),
-    "link_bandwidth": NumberField("B/s, one direction", low=1e9, slip="GB/s"),
-    "sm_clock_min": CLOCK,
-    "sm_clock_max": CLOCK,
-    "sm_clock_applied_share": NumberField(
-        "highest clock that is applied / sm_clock_max", default=1.0
-    ),
-    "sm_clock_step": NumberField("Hz", low=1e4, slip="MHz"),
-    "mem_clock": CLOCK,
-    "tdp": NumberField("W", high=1e5, slip="mW"),
-    "power_limit_min": NumberField("W", high=1e5, slip="mW"),
-    "power_limit_max": NumberField("W", high=1e5, slip="mW"),
-    "cap_fraction": NumberField("power held / limit set"),
-    "vf_floor_voltage": NumberField("V", high=10.0, slip="mV"),
-    "vf_knee_clock": CLOCK,
-    "vf_slope": NumberField("V/Hz", "0", high=1e-6, slip="V/GHz"),
-    "vf_curvature": NumberField("V/Hz^2", "any", high=1e-12, slip="V/GHz^2"),
-    "vf_unlocked_slope": NumberField(
+
+def _cycles(what: str) -> NumberField:
+    return NumberField("cycles of the SM clock", f"latency of {what}")
+
+
+def _watts(what: str, sign: str = "+") -> NumberField:
+    return NumberField("W", what, sign, high=1e5, slip="mW")
+
+
+CLOCK = NumberField("Hz", "a clock", low=1e7, slip="MHz")
+
+
+# fmt: off
+class GpuNumbers(Record):
+    """Every number of a GPU file, in SI: the fields of `GpuSpec` but those that names
+    decide. Rates are per cycle of the SM clock and per SM unless they say otherwise,
+    those of tensor cores dense with fp32 accumulation."""
+
+    num_sms: Annotated[Value, NumberField("count", "streaming multiprocessors")]
+    tensor_flop_per_cycle_tf32: Annotated[Value, _tensor("tf32")]
+    tensor_flop_per_cycle_bf16: Annotated[Value, _tensor("bf16")]
+    tensor_flop_per_cycle_fp16: Annotated[Value, _tensor("fp16")]
+    tensor_flop_per_cycle_fp8: Annotated[Value, _tensor("fp8")]
+    tensor_flop_per_cycle_int8: Annotated[Value, _tensor("int8")]
+    tensor_flop_per_cycle_fp4: Annotated[Value, _tensor("fp4")]
+    fma_flop_per_cycle_fp32: Annotated[Value, NumberField("FLOP/cycle/SM",
+        "fp32 on CUDA cores")]
+    fma_flop_per_cycle_fp64: Annotated[Value, NumberField("FLOP/cycle/SM",
+        "fp64 on CUDA cores")]
+    fp32_doubled: Annotated[Value, NumberField(
+        "1: half of the fp32 lanes also do integers; 0: none",
+        "1 on GA10x, AD10x, GB20x", "0")]
+    sfu_ops_per_cycle: Annotated[Value, NumberField("op/cycle/SM", "special functions")]
+    issue_slots_per_cycle: Annotated[Value, NumberField("lane instructions/cycle/SM",
+        "4 schedulers x 32 lanes = 128")]
+    smem_bytes_per_cycle: Annotated[Value, NumberField("B/cycle/SM",
+        "rate of shared memory")]
+    smem_per_sm: Annotated[Value, NumberField("B", "shared memory of an SM", low=1e3,
+        slip="KiB")]
+    registers_per_sm: Annotated[Value, NumberField("32-bit registers",
+        "register file of an SM")]
+    max_threads_per_sm: Annotated[Value, NumberField("count", "most threads of an SM")]
+    max_ctas_per_sm: Annotated[Value, NumberField("count", "most CTAs of an SM")]
+    smem_reserved_per_cta: Annotated[Value, NumberField("B",
+        "shared memory that a CTA takes for itself", "0")]
+    warp_size: Annotated[Value, NumberField("lanes",
+        "lanes of one instruction: 32, or 64 on AMD")]
+    l1_capacity: Annotated[Value, NumberField("B/SM",
+        "L1, with shared memory if one", low=1e3, slip="KiB")]
+    fma_latency: Annotated[Value, _cycles("a dependent FMA")]
+    smem_latency: Annotated[Value, _cycles("shared memory")]
+    l1_latency: Annotated[Value, _cycles("L1")]
+    l2_latency: Annotated[Value, _cycles("L2")]
+    l2_capacity: Annotated[Value, NumberField("B", "L2 of the whole GPU", low=1e4,
+        slip="MiB")]
+    l2_bytes_per_cycle: Annotated[Value, NumberField(
+        "B/cycle of the SM clock, whole GPU", "measured read rate of L2")]
+    dram_capacity: Annotated[Value, NumberField("B", "DRAM", low=1e6, slip="GB")]
+    dram_bandwidth: Annotated[Value, NumberField("B/s", "rate of DRAM at `mem_clock`",
+        low=1e9, slip="GB/s")]
+    dram_latency: Annotated[Value, NumberField("s", "latency of DRAM", high=1e-3,
+        slip="ns")]
+    link_bandwidth: Annotated[Value, NumberField("B/s, one direction",
+        "NVLink, else PCIe", low=1e9, slip="GB/s")]
+    sm_clock_min: Annotated[Value, CLOCK._replace(what="lowest SM clock")]
+    sm_clock_max: Annotated[Value, CLOCK._replace(
+        what="highest SM clock that is accepted")]
+    sm_clock_applied_share: Annotated[Value, NumberField(
+        "highest clock that is applied / sm_clock_max",
+        "requests above it are cut to it", default=1.0)]
+    sm_clock_step: Annotated[Value, NumberField("Hz", "between two SM clocks", low=1e4,
+        slip="MHz")]
+    mem_clock: Annotated[Value, CLOCK._replace(
+        what="memory clock that `dram_bandwidth` belongs to")]
+    tdp: Annotated[Value, _watts("default power limit")]
+    power_limit_min: Annotated[Value, _watts("least power limit that can be set")]
+    power_limit_max: Annotated[Value, _watts("highest power limit that can be set")]
+    cap_fraction: Annotated[Value, NumberField("power held / limit set",
+        "what the limiter holds")]
+    vf_floor_voltage: Annotated[Value, NumberField("V",
+        "core voltage at low clocks, V0", high=10.0, slip="mV")]
+    vf_knee_clock: Annotated[Value, CLOCK._replace(
+        what="SM clock from which the voltage rises")]
+    vf_slope: Annotated[Value, NumberField("V/Hz", "rise behind the knee", "0",
+        high=1e-6, slip="V/GHz")]
+    vf_curvature: Annotated[Value, NumberField("V/Hz^2", "its curvature", "any",
+        high=1e-12, slip="V/GHz^2")]
+    vf_unlocked_slope: Annotated[Value, NumberField(
         "V/Hz more while the memory clock is left alone",
-        "0",
-        high=1e-6,
-        slip="V/GHz",
-        default=0.0,
-    ),
-    "idle_constant": NumberField("W", "0", high=1e5, slip="mW"),
-    "idle_clock": NumberField("W/(V^2 Hz)", "0", high=1e-6, slip="W/(V^2 GHz)"),
-    "idle_leakage": NumberField("W/V^4", "0"),
-    "leakage_scale": NumberField("silicon / what is usual for tdp", default=1.0),
-    "thermal_resistance": NumberField("K/W"),
-    "ambient_temperature": NumberField("C", "any"),
+        "on top of `vf_slope` (GeForce)", "0", high=1e-6, slip="V/GHz", default=0.0)]
+    idle_constant: Annotated[Value, _watts("idle board and memory", "0")]
+    idle_clock: Annotated[Value, NumberField("W/(V^2 Hz)", "idle clock tree", "0",
+        high=1e-6, slip="W/(V^2 GHz)")]
+    idle_leakage: Annotated[Value, NumberField("W/V^4", "leakage, cold board", "0")]
+    leakage_scale: Annotated[Value, NumberField("silicon / what is usual for tdp",
+        "leakage, warm; above 1: a design with more silicon under the same limit",
+        default=1.0)]
+    thermal_resistance: Annotated[Value, NumberField("K/W", "chip to ambient air")]
+    ambient_temperature: Annotated[Value, NumberField("C", "ambient air", "any")]
+# fmt: on
+
+
+FIELDS: Final[Mapping[str, NumberField]] = {
+    name: hint.__metadata__[-1] for name, hint in GpuNumbers.__annotations__.items()
 }
-"""Every number of a file: the fields of `GpuSpec` but those that names decide."""
+"""Every number of a file, by name."""
 
 WORDS: Final = (
     "name",

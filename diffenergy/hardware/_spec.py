@@ -1,8 +1,9 @@
 """`GpuSpec` and `OperatingPoint`: the numbers of a GPU and where it runs."""
 
 import math
+import types
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import equinox as eqx
 import jax
@@ -15,84 +16,31 @@ from jaxtyping import Float
 from ..corrections import Corrections
 from ..records import Record, as_float
 from ..units import GHz
+from ._fields import FIELDS
 from ._link_costs import LinkCosts
 
+if TYPE_CHECKING:
+    from ._fields import GpuNumbers
+else:
+    GpuNumbers = types.new_class(
+        "GpuNumbers",
+        (Record,),
+        exec_body=lambda body: body.update(
+            {name: eqx.field(converter=as_float) for name in FIELDS},
+            __annotations__=dict.fromkeys(FIELDS, Float[Array, "*batch"]),
+            __module__=__name__,
+            __doc__="Numbers of a GPU file as arrays.",
+        ),
+    )
 
-class GpuSpec(Record):
+
+class GpuSpec(GpuNumbers):
     """Everything numeric about one GPU (or a batch of GPUs), in SI, with the fitted
     constants that serve it.
 
-    Rates are per cycle of the SM clock and per SM unless they say otherwise; tensor
-    rates are dense with fp32 accumulation, 0 where the type is not supported.
+    Every number of a GPU file is a field (see `FIELDS`: unit, range and meaning).
     """
 
-    num_sms: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    # FLOP/cycle/SM
-    tensor_flop_per_cycle_tf32: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    tensor_flop_per_cycle_bf16: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    tensor_flop_per_cycle_fp16: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    tensor_flop_per_cycle_fp8: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    tensor_flop_per_cycle_int8: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    tensor_flop_per_cycle_fp4: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    fma_flop_per_cycle_fp32: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    fma_flop_per_cycle_fp64: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    fp32_doubled: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    """1 where half the fp32 lanes also do integers (GA10x, AD10x, GB20x), else 0."""
-    sfu_ops_per_cycle: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    issue_slots_per_cycle: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    """Lane instructions issued per cycle and SM: 4 schedulers x 32 lanes = 128."""
-    smem_bytes_per_cycle: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    # per-SM limits
-    smem_per_sm: Float[Array, "*batch"] = eqx.field(converter=as_float)  # B
-    registers_per_sm: Float[Array, "*batch"] = eqx.field(converter=as_float)  # 32 bit
-    max_threads_per_sm: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    max_ctas_per_sm: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    smem_reserved_per_cta: Float[Array, "*batch"] = eqx.field(converter=as_float)  # B
-    warp_size: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    """Lanes of one instruction: 32, or 64 on AMD."""
-    l1_capacity: Float[Array, "*batch"] = eqx.field(converter=as_float)  # B
-    # latencies inside an SM and of L2, SM cycles
-    fma_latency: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    smem_latency: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    l1_latency: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    l2_latency: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    # memory
-    l2_capacity: Float[Array, "*batch"] = eqx.field(converter=as_float)  # B
-    l2_bytes_per_cycle: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    """Measured L2 read rate of the whole GPU, B per SM cycle."""
-    dram_capacity: Float[Array, "*batch"] = eqx.field(converter=as_float)  # B
-    dram_bandwidth: Float[Array, "*batch"] = eqx.field(converter=as_float)  # B/s
-    dram_latency: Float[Array, "*batch"] = eqx.field(converter=as_float)  # s
-    link_bandwidth: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    """NVLink (or PCIe) rate of one direction, B/s."""
-    # clocks, Hz
-    sm_clock_min: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    sm_clock_max: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    sm_clock_applied_share: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    """Highest clock that is applied / `sm_clock_max`, the highest that is accepted."""
-    sm_clock_step: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    mem_clock: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    """Memory clock that `dram_bandwidth` belongs to."""
-    # power
-    tdp: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W
-    power_limit_min: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W
-    power_limit_max: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W
-    cap_fraction: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    """Power that the limiter holds / the limit that is set."""
-    vf_floor_voltage: Float[Array, "*batch"] = eqx.field(converter=as_float)  # V
-    vf_knee_clock: Float[Array, "*batch"] = eqx.field(converter=as_float)  # Hz
-    vf_slope: Float[Array, "*batch"] = eqx.field(converter=as_float)  # V/Hz
-    vf_curvature: Float[Array, "*batch"] = eqx.field(converter=as_float)  # V/Hz^2
-    vf_unlocked_slope: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    """V/Hz above the knee that come on top while the memory clock is left alone."""
-    idle_constant: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W
-    idle_clock: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W/(V^2 Hz)
-    idle_leakage: Float[Array, "*batch"] = eqx.field(converter=as_float)  # W/V^4
-    leakage_scale: Float[Array, "*batch"] = eqx.field(converter=as_float)
-    """Leakage of a warm board relative to that of the silicon that is usual for `tdp`
-    (1 for GPUs that exist; a design may have more silicon under the same limit)."""
-    thermal_resistance: Float[Array, "*batch"] = eqx.field(converter=as_float)  # K/W
-    ambient_temperature: Float[Array, "*batch"] = eqx.field(converter=as_float)  # C
     mma_kind: Float[Array, "*batch"] = eqx.field(converter=as_float)
     """Index in `MMA_KINDS`, as a float: the whole record can be differentiated (GPUs
     without tensor cores have 0)."""

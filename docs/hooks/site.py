@@ -122,13 +122,13 @@ def _kernels() -> str:
 
 
 def _gpu_fields() -> str:
-    from diffenergy.hardware._files import field_units
+    from diffenergy.hardware._fields import FIELDS
 
-    rows = [f"| `{name}` | {unit} |" for name, unit in field_units().items()]
+    rows = [f"| `{name}` | {x.unit} | {x.what} |" for name, x in FIELDS.items()]
     return (
         "# Fields of a GPU file\n\n"
         "What `--set FIELD=VALUE` and `--vary` take too. Numbers are in SI.\n\n"
-        "| field | unit |\n|---|---|\n" + "\n".join(rows) + "\n"
+        "| field | unit | meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n"
     )
 
 
