@@ -1,6 +1,10 @@
+from ._constant import ANY as ANY
+from ._constant import Constant as Constant
 from ._constants import CONSTANTS as CONSTANTS
+from ._constants import GIVEN as GIVEN
 from ._constants import Corrections as Corrections
 from ._constants import is_share as is_share
+from ._instruments import instruments as instruments
 from ._levels import CorrectionsFile as CorrectionsFile
 from ._levels import Levels as Levels
 from ._levels import Tagged as Tagged
@@ -10,9 +14,7 @@ from ._levels import read_corrections as read_corrections
 from ._levels import resolve as resolve
 from ._levels import write_corrections as write_corrections
 from ._priors import ACTIVITY_CONSTANTS as ACTIVITY_CONSTANTS
-from ._priors import INSTRUMENTS as INSTRUMENTS
 from ._priors import PRIOR_FACTORS as PRIOR_FACTORS
 from ._sensors import SENSOR_CONSTANTS as SENSOR_CONSTANTS
 from ._sensors import Sensor as Sensor
-from ._sensors import sensor_centre as sensor_centre
 from ._spread import Trust as Trust

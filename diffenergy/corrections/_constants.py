@@ -1,202 +1,399 @@
-"""`Corrections`: what is fitted, one constant a field, with its prior.
+"""`Corrections`: everything that is fitted, one row a constant.
 
-Centres and widths are published or fitted figures that `docs/physics.md` names;
-every energy is stated at the floor voltage V0.
+Centres and widths are published or fitted figures that the section of
+`docs/physics.md` named by `source` gives; every energy is stated at the floor voltage
+V0. A new constant is one row here: nothing else decides by its name.
 """
 
-import dataclasses
 from collections.abc import Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
-from jax import Array
-from jaxtyping import Float
+from ..records import Record
+from ._constant import FREE, Constant, Number, constant, table
 
-from ._constant import constant
-from ._kernel_constants import Attention, Experts, GivenTiles, Programs
+LIBRARY: Final = ("workload", "gemm", "conv2d")
+GIVEN: Final = ("Xgemm", "SimtGemm")
+OF_MMA: Final = (*FREE, "mma")
+ATTENTION: Final = (*OF_MMA, "architecture:Ada")
+"""Ada runs other attention libraries than the Ampere GPU."""
+
+# fmt: off
+_activity = partial(constant,
+    closes="activities of core-bound and memory-bound programs at 8 SM clocks",
+    source="Activity", rows=("activity",), levels=())
+_simt = partial(constant,
+    closes="fp32 GEMM of known tile and grid, from one tile to many waves",
+    source="CUDA-core tiles", rows=("SimtGemm",), frees=("SimtGemm",))
+_tiled = partial(constant, closes="one fp32 GEMM in a few hundred tiles of a tuner",
+    source="Hand-made tiles", rows=("Xgemm",), frees=("Xgemm",))
+_moe = partial(constant, closes="bf16 MoE layers with 16 to 1024 tokens per expert",
+    source="MoE", rows=("moe",), frees=("moe",))
+_attention = partial(constant, source="Attention",
+    rows=("context_attention", "generation_attention"), levels=ATTENTION)
+_prefill = partial(_attention,
+    closes="own head layouts of that attention kernel family, prefill",
+    rows=("context_attention", "Prefill"), frees=("context_attention",))
+_decode = partial(_attention,
+    closes="own head layouts of that attention kernel family, decode",
+    rows=("generation_attention",), frees=("generation_attention",))
+_library = partial(constant, source="GEMM", rows=LIBRARY)
+_choice = partial(_library,
+    closes="kernel names (tile, split) of the library's GEMM over many shapes",
+    source="Choice")
+_dispatch = partial(constant, closes="small eager passes of two model families",
+    source="Timeline", rows=("workload",), frees=("workload",))
+_energy = partial(constant, source="Power", power=True)
+_board = partial(_energy, frees=("workload", "moe", "gemm"))
 
 
-class Corrections(Attention, Experts, GivenTiles, Programs):
+class Corrections(Record):
     """Constants of the model for one GPU (or a batch of them); defaults are priors."""
 
+    # programs known by their activities alone
+    activity_sharpness: Number = _activity(2.7, 0.2, "-",
+        "overlap of the core and the memory part of a program")
+    activity_dram: Number = _activity(0.78, 0.4, "-",
+        "DRAM activity that a counter shows of a saturated DRAM", share=True)
+    activity_fp64: Number = _activity(0.5, 0.5, "-",
+        "energy of busy fp64 pipes / of busy fp32 pipes")
+    activity_branch: Number = _activity(0.4, 0.5, "-",
+        "energy of a branch / of an integer instruction")
+    memory_knee: Number = _activity(0.5, 0.5, "-",
+        "SM clock below which DRAM follows it / the highest",
+        closes="one copy of at least 1 GB at 8 SM clocks, half of them low")
+    # CUDA-core matrix products whose tile is given
+    simt_issue: Number = _simt(1.0, 0.05, "-",
+        "instructions per issue slot of the GPU file (dual issue)")
+    simt_smem: Number = _simt(1.0, 0.5, "-",
+        "cost of a shared-memory wavefront / one cycle at full rate")
+    simt_loop: Number = _simt(6.0, 0.5, "-",
+        "loop and address instructions of a warp and main-loop step")
+    simt_path: Number = _simt(1.2, 0.5, "-",
+        "critical path of a step / its load and dependent FMA")
+    simt_start: Number = _simt(6.0, 0.4, "-", "first fill of a CTA / L2 latency")
+    simt_drift: Number = _simt(0.012, 0.7, "-",
+        "spread along k of the CTAs of a wave / k")
+    simt_sharpness: Number = _simt(4.0, 0.4, "-", "overlap inside an SM and with L2")
+    simt_sharpness_memory: Number = _simt(4.0, 0.4, "-", "overlap of SM side and DRAM")
+    # hand-made CUDA-core tiles, nothing double-buffered
+    tiled_fma: Number = _tiled(0.95, 0.1, "-", "fp32 rate reached / data sheet")
+    tiled_issue: Number = _tiled(1.0, 0.3, "-",
+        "instructions per issue slot of the GPU file (dual issue)")
+    tiled_smem: Number = _tiled(1.0, 0.4, "-", "cycles of a shared-memory wavefront",
+        levels=(*FREE, "architecture:GCN"))
+    tiled_broadcast: Number = _tiled(0.5, 0.5, "-",
+        "least cycles of a broadcast load, per word of its width")
+    tiled_l1: Number = _tiled(1.2, 0.5, "-", "cycles of an L1 wavefront",
+        levels=(*FREE, "architecture:Kepler", "architecture:GCN"))
+    tiled_staging_store: Number = _tiled(1.0, 0.5, "-",
+        "stores of staging / shared-memory wavefronts")
+    tiled_staging_load: Number = _tiled(1.0, 0.7, "-",
+        "loads of staging / L1 wavefronts")
+    tiled_loop: Number = _tiled(3.0, 0.7, "-",
+        "loop instructions of a warp per element of k")
+    tiled_address: Number = _tiled(2.0, 0.7, "-",
+        "address instructions of a load from L1")
+    tiled_staging_address: Number = _tiled(3.0, 0.7, "-",
+        "the same of a load that stages")
+    tiled_latency: Number = _tiled(0.5, 0.7, "-",
+        "exposed part of a load's latency per element of k")
+    tiled_staging_latency: Number = _tiled(1.5, 0.7, "-",
+        "latency of staging / idle L2 latency")
+    tiled_dependence: Number = _tiled(0.25, 0.5, "-",
+        "time between two instructions of a warp / FMA latency")
+    tiled_spill: Number = _tiled(2.0, 0.7, "-",
+        "wavefronts of an access to a spilled register")
+    tiled_l2: Number = _tiled(0.82, 0.4, "-", "L2 rate reached / that of other kernels")
+    tiled_camping: Number = _tiled(1.0, 0.5, "-",
+        "cost of few L2 channels at once (AMD)")
+    tiled_sharpness: Number = _tiled(3.0, 0.5, "-",
+        "overlap inside an SM and with memory")
+    tiled_clock: Number = _tiled(1.0, 0.08, "-", "clock sustained / predicted",
+        levels=("gpu",))
+    # other products, overlap
+    depthwise_efficiency: Number = constant(0.1, 0.5, "-",
+        "depthwise convolution rate / fp32 rate",
+        "depthwise convolutions of several sizes", rows=("workload", "conv2d"),
+        source="Convolution")
+    misalignment: Number = _library(0.8, 0.3, "-",
+        "slow-down of GEMM main loops at odd sizes", "GEMM with odd N and K")
+    sharpness: Number = constant(10.0, 0.3, "-",
+        "overlap of units inside an SM and with memory",
+        "GEMM near the ridge, where math and memory take equal time", source="Timeline")
+    sharpness_stream: Number = constant(2.2, 0.2, "-",
+        "overlap of SM side and DRAM in streaming kernels",
+        "one copy of at least 1 GB at 8 SM clocks", source="Streams")
+    # mixtures of experts
+    moe_efficiency: Number = _moe(0.67, 0.3, "-",
+        "tensor-core rate of grouped expert GEMM, 16 bits", share=True)
+    moe_efficiency_fp8: Number = _moe(0.93, 0.5, "-", "the same, fp8", share=True)
+    moe_efficiency_block: Number = _moe(0.38, 0.3, "-", "the same, block-scaled fp8",
+        share=True)
+    moe_feed: Number = _moe(56.0, 0.3, "B/cycle/SM",
+        "tile loads of grouped GEMM that one SM sustains")
+    moe_flow: Number = _moe(11.0, 0.4, "B/cycle",
+        "DRAM rate of one CTA of a grouped GEMM")
+    moe_sharpness: Number = _moe(4.8, 0.2, "-",
+        "overlap of units inside an SM in grouped GEMM")
+    moe_sharpness_memory: Number = _moe(2.4, 0.2, "-",
+        "overlap of SM side and DRAM in grouped GEMM")
+    moe_own: Number = _moe(2000.0, 0.4, "cycles",
+        "start and end of a grouped-GEMM tile")
+    moe_quantization: Number = _moe(0.6, 0.5, "-",
+        "share of a part-filled wave that is paid", share=True)
+    moe_empty: Number = _moe(105.0, 0.4, "cycles",
+        "CTA of a grouped GEMM that finds no rows")
+    moe_misaligned: Number = _moe(22.0, 0.4, "-",
+        "slow-down of 16-bit loads where k is no multiple of 16",
+        closes="MoE layers with an inner size that is no multiple of 16")
+    moe_stream: Number = _moe(18.5, 0.3, "B/cycle/SM",
+        "rate of one SM in kernels over a layer's rows")
+    moe_quantise: Number = _moe(1.0, 0.3, "-",
+        "time of a byte in fp8 quantisation / in other kernels")
+    moe_quantise_block: Number = _moe(4.2, 0.3, "-", "the same, block-scaled fp8")
+    moe_cycles: Number = _moe(2e4, 0.3, "cycles",
+        "small kernels of a layer beyond a launch, 16 bits")
+    moe_cycles_fp8: Number = _moe(2.8e4, 0.3, "cycles", "the same, fp8")
+    moe_cycles_block: Number = _moe(4.3e4, 0.3, "cycles", "the same, block-scaled fp8")
+    moe_sorting: Number = _moe(1.15e4, 0.4, "cycles",
+        "sorting of tokens by expert, once")
+    moe_align: Number = _moe(0.6e-9, 0.5, "s", "sorting of tokens by expert, per row",
+        closes="MoE layers of many tokens spread over several GPUs")
+    moe_expert: Number = _moe(1.6e-9, 0.5, "s",
+        "sorting of tokens by expert, per expert")
+    moe_load_energy: Number = _moe(27e-12, 0.4, "J/B",
+        "tile loads of grouped GEMM beyond L2 and shared memory", power=True)
+    # fused attention, prefill
+    prefill_efficiency: Number = _prefill(0.9, 0.3, "-",
+        "tensor-core rate in prefill attention", share=True)
+    prefill_exp: Number = _prefill(1.94, 0.3, "-",
+        "softmax cost / one exponential per element")
+    prefill_mask: Number = _prefill(0.62, 0.5, "-",
+        "extra cost of an element in a masked block")
+    prefill_feed: Number = _prefill(129.0, 0.5, "B/cycle/SM",
+        "loads of K and V into shared memory")
+    prefill_own: Number = _prefill(1205.0, 0.4, "cycles",
+        "start and end of a prefill tile")
+    prefill_query: Number = _prefill(10.5, 0.4, "B/cycle/SM",
+        "load of Q and store of O")
+    prefill_fill: Number = _prefill(0.39, 0.4, "-",
+        "share of the first block that nothing overlaps")
+    prefill_sharpness: Number = _prefill(4.1, 0.3, "-",
+        "overlap of matrix, softmax and loads")
+    prefill_serial: Number = _prefill(1.5, 0.3, "-",
+        "the same where matrix and softmax take turns")
+    prefill_query_fast: Number = _prefill(0.64, 0.3, "-",
+        "time of Q and O with 4, 8 or 16 query heads a KV head")
+    prefill_quantization: Number = _prefill(0.77, 0.5, "-",
+        "share of a part-filled wave that is paid", share=True, source="Timeline")
+    prefill_tail: Number = _prefill(0.4, 0.5, "-",
+        "list-schedule tail of unequal tiles", source="Timeline")
+    prefill_cycles: Number = _prefill(7000.0, 0.4, "cycles",
+        "launch cost of prefill attention beyond a launch",
+        closes="prefill attention of one short sequence, at two clocks")
+    prefill_schedule: Number = _prefill(12e-9, 0.5, "s",
+        "scheduling kernel, per sequence")
+    # fused attention, decode
+    decode_efficiency: Number = _decode(0.8, 0.3, "-",
+        "tensor-core rate in decode attention", share=True)
+    decode_exp: Number = _decode(0.94, 0.3, "-",
+        "softmax cost / one exponential per element")
+    decode_own: Number = _decode(1995.0, 0.4, "cycles",
+        "start and end of a decode tile")
+    decode_own_head: Number = _decode(19.1, 0.5, "cycles",
+        "the same, per element of head_dim")
+    decode_own_fp8: Number = _decode(0.84, 0.4, "-", "the same, fp8 / bf16")
+    decode_own_local: Number = _decode(3000.0, 0.4, "cycles",
+        "extra start of a decode tile with a window")
+    decode_cycles_local: Number = _decode(1700.0, 0.5, "cycles",
+        "extra launch of decode with a window",
+        closes="decode attention with a short context, at two clocks")
+    decode_flow: Number = _decode(200.0, 0.5, "B/cycle/SM",
+        "flow of K and V into one SM in decode attention",
+        closes="decode attention of few sequences with a long context")
+    decode_sharpness: Number = _decode(4.0, 0.4, "-",
+        "overlap of matrix, softmax and loads in decode attention")
+    decode_serial: Number = _decode(1.2, 0.3, "-",
+        "the same where matrix and softmax take turns")
+    decode_quantization: Number = _decode(0.48, 0.5, "-",
+        "share of a part-filled wave that is paid", share=True, source="Timeline")
+    decode_cycles: Number = _decode(6000.0, 0.4, "cycles",
+        "launch cost of decode attention beyond a launch",
+        closes="decode attention with a short context, at two clocks")
+    decode_schedule: Number = _decode(20e-9, 0.5, "s",
+        "scheduling kernel, per sequence",
+        closes="decode attention with a short context, batch 1 to 992")
+    transpose_rate: Number = _attention(5.4, 0.5, "elements/cycle/SM",
+        "transposition of fp8 V in shared memory",
+        "prefill attention in fp8 and in bf16")
     # rates and overlap
-    tensor_efficiency: Float[Array, "*batch"] = constant(
-        0.95, 0.6, "-", "tensor-core rate reached / data sheet", "share"
-    )
-    tf32_efficiency: Float[Array, "*batch"] = constant(0.8, 0.1, "-", "tf32 / bf16")
-    fp8_efficiency: Float[Array, "*batch"] = constant(0.95, 0.15, "-", "fp8 / bf16")
-    fp8_block_efficiency: Float[Array, "*batch"] = constant(
-        0.8, 0.2, "-", "block-scaled fp8 / bf16"
-    )
-    operand_half_tile: Float[Array, "*batch"] = constant(
-        10.0,
-        0.15,
-        "elements",
+    tensor_efficiency: Number = constant(0.95, 0.6, "-",
+        "tensor-core rate reached / data sheet", "bf16 GEMM of at least 8 waves",
+        share=True, levels=ATTENTION, source="GEMM")
+    tf32_efficiency: Number = constant(0.8, 0.1, "-", "tf32 / bf16",
+        "tf32 and bf16 GEMM of at least 8 waves", source="Flow")
+    fp8_efficiency: Number = constant(0.95, 0.15, "-", "fp8 / bf16",
+        "bf16, fp8 and block-scaled fp8 GEMM of at least 8 waves", source="Flow")
+    fp8_block_efficiency: Number = constant(0.8, 0.2, "-", "block-scaled fp8 / bf16",
+        "bf16, fp8 and block-scaled fp8 GEMM of at least 8 waves", source="Flow")
+    operand_half_tile: Number = _library(10.0, 0.15, "elements",
         "tile side that halves the operand feed at 4096 B/cycle of operands",
-    )
-    sm_feed: Float[Array, "*batch"] = constant(
-        75.0, 0.3, "B/cycle/SM", "tile loads that one SM sustains"
-    )
-    tile_load_scale: Float[Array, "*batch"] = constant(
-        2.1, 0.1, "-", "tile loads served per L2 read (loads shared by CTAs)"
-    )
-    fma_efficiency: Float[Array, "*batch"] = constant(
-        0.96, 0.6, "-", "CUDA-core rate reached / data sheet", "share"
-    )
-    fp32_dual: Float[Array, "*batch"] = constant(
-        0.65, 0.05, "-", "usable share of the doubled fp32 rate (GA10x, Ada)"
-    )
-    fma_step_cycles: Float[Array, "*batch"] = constant(
-        450.0, 0.4, "cycles", "critical path of a CUDA-core main-loop step of 8"
-    )
+        "GEMM with M below 128", levels=OF_MMA)
+    sm_feed: Number = constant(75.0, 0.3, "B/cycle/SM",
+        "tile loads that one SM sustains", "GEMM with M below 128 and large K",
+        levels=OF_MMA, source="GEMM")
+    tile_load_scale: Number = constant(2.1, 0.1, "-",
+        "tile loads served per L2 read (loads shared by CTAs)",
+        "large GEMM beside a copy that fits in L2", rows=(*LIBRARY, "moe"),
+        source="Timeline")
+    fma_efficiency: Number = _library(0.96, 0.6, "-",
+        "CUDA-core rate reached / data sheet", "fp32 GEMM of at least 8 waves",
+        share=True, tiles=("SimtGemm",), source="Flow")
+    fp32_dual: Number = _library(0.65, 0.05, "-",
+        "usable share of the doubled fp32 rate (GA10x, Ada)",
+        "fp32 GEMM on a GA10x or Ada GPU (A10, L40S)", tiles=GIVEN, source="Flow")
+    fma_step_cycles: Number = _library(450.0, 0.4, "cycles",
+        "critical path of a CUDA-core main-loop step of 8",
+        "fp32 GEMM of one wave over a range of K")
     # memory
-    l2_efficiency: Float[Array, "*batch"] = constant(
-        0.85, 0.5, "-", "L2 rate reached / measured rate", "share"
-    )
-    l2_share: Float[Array, "*batch"] = constant(
-        0.6, 0.3, "-", "usable share of L2 for operands", "share"
-    )
-    l2_producer_share: Float[Array, "*batch"] = constant(
-        0.4, 0.3, "-", "usable share of L2 for a producer's output", "share"
-    )
-    l2_sharpness: Float[Array, "*batch"] = constant(2.5, 0.2, "-", "edge of L2 misses")
-    wave_traffic: Float[Array, "*batch"] = constant(
-        1.0, 0.2, "-", "re-reads between waves of tiles / ideal block order"
-    )
-    dram_efficiency: Float[Array, "*batch"] = constant(
-        0.92, 0.4, "-", "DRAM rate reached / data sheet", "share"
-    )
-    in_flight: Float[Array, "*batch"] = constant(
-        45.0, 0.3, "B/cycle/SM", "DRAM rate of one SM at 228 KiB shared memory"
-    )
-    stream_feed: Float[Array, "*batch"] = constant(
-        18.4, 0.15, "B/cycle/SM", "rate of one SM in streaming kernels"
-    )
-    reduction_reads: Float[Array, "*batch"] = constant(
-        1.5, 0.5, "-", "extra reads of a row in softmax and norms"
-    )
-    reduction_latency: Float[Array, "*batch"] = constant(
-        4.0, 0.5, "-", "critical path of a row / DRAM latency"
-    )
+    l2_efficiency: Number = constant(0.85, 0.5, "-", "L2 rate reached / measured rate",
+        "copies that fit in L2, at the top SM clock", share=True, tiles=GIVEN,
+        source="Timeline")
+    l2_share: Number = constant(0.6, 0.3, "-", "usable share of L2 for operands",
+        "GEMM and element-wise kernels of 8 sizes across that of L2", share=True,
+        source="GEMM")
+    l2_producer_share: Number = constant(0.4, 0.3, "-",
+        "usable share of L2 for a producer's output",
+        "GEMM and element-wise kernels of 8 sizes across that of L2", share=True,
+        source="Attention")
+    l2_sharpness: Number = constant(2.5, 0.2, "-", "edge of L2 misses",
+        "GEMM and element-wise kernels of 8 sizes across that of L2", source="GEMM")
+    wave_traffic: Number = constant(1.0, 0.2, "-",
+        "re-reads between waves of tiles / ideal block order",
+        "GEMM of many waves with operands beyond L2", source="GEMM")
+    dram_efficiency: Number = constant(0.92, 0.4, "-", "DRAM rate reached / data sheet",
+        "one copy of at least 1 GB at the top SM clock", share=True, tiles=GIVEN,
+        source="Timeline", levels=(*FREE, "memory"))
+    in_flight: Number = constant(45.0, 0.3, "B/cycle/SM",
+        "DRAM rate of one SM at 228 KiB shared memory",
+        "GEMM with fewer tiles than SMs, at two SM clocks", levels=OF_MMA,
+        source="GEMM")
+    stream_feed: Number = constant(18.4, 0.15, "B/cycle/SM",
+        "rate of one SM in streaming kernels",
+        "one copy of at least 1 GB at three SM clocks, one of them low",
+        source="Streams", levels=OF_MMA)
+    reduction_reads: Number = constant(1.5, 0.5, "-",
+        "extra reads of a row in softmax and norms",
+        "softmax and layer norm of at least 100 MB", source="Streams")
+    reduction_latency: Number = constant(4.0, 0.5, "-",
+        "critical path of a row / DRAM latency",
+        "softmax and layer norm of few, long rows", source="Streams")
     # per launch, per tile
-    launch_seconds: Float[Array, "*batch"] = constant(
-        1.2e-6, 0.3, "s", "launch cost that no clock changes"
-    )
-    launch_cycles: Float[Array, "*batch"] = constant(
-        2000.0, 0.5, "cycles", "launch cost that follows the SM clock"
-    )
-    gemm_cycles: Float[Array, "*batch"] = constant(
-        3000.0, 0.5, "cycles", "cost of a library GEMM beyond its tiles"
-    )
-    gemm_eager: Float[Array, "*batch"] = constant(
-        3.0, 0.5, "-", "the same in eager passes / in a loop of one kernel"
-    )
-    own_cycles: Float[Array, "*batch"] = constant(
-        1200.0, 0.5, "cycles", "first fill and epilogue of a tile, alone on its SM"
-    )
-    step_cycles: Float[Array, "*batch"] = constant(
-        120.0, 0.5, "cycles", "critical path of a tensor main-loop step of 128 B"
-    )
-    store_exposed: Float[Array, "*batch"] = constant(
-        0.9, 0.3, "-", "share of a store that no other tile hides (mma.sync)", "share"
-    )
-    split_cycles: Float[Array, "*batch"] = constant(
-        2000.0, 0.5, "cycles", "split-K reduction beyond its launch"
-    )
-    choice_tau: Float[Array, "*batch"] = constant(
-        0.03, 0.3, "-", "spread in ln t of a library's tile choice, tensor cores"
-    )
-    choice_tau_fma: Float[Array, "*batch"] = constant(
-        0.1, 0.3, "-", "the same on CUDA cores"
-    )
-    choice_split: Float[Array, "*batch"] = constant(
-        2.0, 0.5, "-", "reluctance to split K: weight s^-x"
-    )
+    launch_seconds: Number = constant(1.2e-6, 0.3, "s",
+        "launch cost that no clock changes", "small kernels at two clocks", tiles=GIVEN,
+        source="Timeline")
+    launch_cycles: Number = constant(2000.0, 0.5, "cycles",
+        "launch cost that follows the SM clock", "small kernels at two clocks",
+        tiles=GIVEN, source="Timeline")
+    gemm_cycles: Number = _library(3000.0, 0.5, "cycles",
+        "cost of a library GEMM beyond its tiles",
+        "small GEMM in a loop of one kernel, at two clocks", frees=("workload", "gemm"),
+        levels=OF_MMA)
+    gemm_eager: Number = constant(3.0, 0.5, "-",
+        "the same in eager passes / in a loop of one kernel",
+        "a kernel trace of an eager pass", rows=("workload",), source="GEMM")
+    own_cycles: Number = constant(1200.0, 0.5, "cycles",
+        "first fill and epilogue of a tile, alone on its SM",
+        "GEMM with small K and few waves", levels=OF_MMA, source="GEMM")
+    step_cycles: Number = constant(120.0, 0.5, "cycles",
+        "critical path of a tensor main-loop step of 128 B",
+        "GEMM of one wave over a range of K", levels=OF_MMA, source="GEMM")
+    store_exposed: Number = constant(0.9, 0.3, "-",
+        "share of a store that no other tile hides (mma.sync)",
+        "GEMM with large outputs and small K", share=True, source="Timeline",
+        levels=OF_MMA)
+    split_cycles: Number = _library(2000.0, 0.5, "cycles",
+        "split-K reduction beyond its launch", "GEMM with small M and N and large K",
+        tiles=("SimtGemm",))
+    choice_tau: Number = _choice(0.03, 0.3, "-",
+        "spread in ln t of a library's tile choice, tensor cores")
+    choice_tau_fma: Number = _choice(0.1, 0.3, "-", "the same on CUDA cores")
+    choice_split: Number = _choice(2.0, 0.5, "-", "reluctance to split K: weight s^-x")
     # host
-    dispatch_stream: Float[Array, "*batch"] = constant(
-        15e-6, 0.3, "s", "host time of one streaming operator"
-    )
-    dispatch_matrix: Float[Array, "*batch"] = constant(
-        25e-6, 0.3, "s", "host time of one matrix operator"
-    )
-    dispatch_module: Float[Array, "*batch"] = constant(
-        7e-6, 0.5, "s", "host time of one module call"
-    )
-    dispatch_pass: Float[Array, "*batch"] = constant(
-        1e-3, 0.5, "s", "host time of one forward pass"
-    )
+    dispatch_stream: Number = _dispatch(15e-6, 0.3, "s",
+        "host time of one streaming operator")
+    dispatch_matrix: Number = _dispatch(25e-6, 0.3, "s",
+        "host time of one matrix operator")
+    dispatch_module: Number = _dispatch(7e-6, 0.5, "s", "host time of one module call")
+    dispatch_pass: Number = _dispatch(1e-3, 0.5, "s", "host time of one forward pass")
     # energies, all at the floor voltage V0
-    energy_tensor: Float[Array, "*batch"] = constant(
-        0.45e-12, 0.3, "J/FLOP", "bf16 tensor FLOP, operands included"
-    )
-    energy_tf32: Float[Array, "*batch"] = constant(2.6, 0.2, "-", "tf32 / bf16")
-    energy_fp8: Float[Array, "*batch"] = constant(0.65, 0.2, "-", "fp8 / bf16")
-    energy_fma: Float[Array, "*batch"] = constant(
-        5e-12, 0.3, "J/FLOP", "fp32 FLOP on CUDA cores"
-    )
-    energy_sfu: Float[Array, "*batch"] = constant(3.5e-12, 0.6, "J", "special function")
-    energy_issue: Float[Array, "*batch"] = constant(
-        8e-12, 0.5, "J", "lane instruction of streaming kernels"
-    )
-    energy_smem: Float[Array, "*batch"] = constant(0.5e-12, 0.7, "J/B", "shared memory")
-    energy_l2: Float[Array, "*batch"] = constant(
-        8e-12, 0.4, "J/B", "L2, network and SM path"
-    )
-    energy_dram: Float[Array, "*batch"] = constant(
-        75e-12, 0.2, "J/B", "DRAM and its interface (own rail), HBM2"
-    )
-    energy_link: Float[Array, "*batch"] = constant(
-        60e-12, 0.5, "J/B", "NVLink, 5-10 pJ/bit"
-    )
-    energy_launch: Float[Array, "*batch"] = constant(
-        1e-6, 1.0, "J", "launch; no study saw it"
-    )
-    energy_tile: Float[Array, "*batch"] = constant(
-        1e-9, 1.0, "J", "CTA; no study saw it"
-    )
-    core_energy: Float[Array, "*batch"] = constant(
-        1.0, 0.2, "-", "factor on all core energies (process, design)"
-    )
-    dynamic_energy: Float[Array, "*batch"] = constant(
-        1.0, 0.2, "-", "factor on all core and DRAM energies (five readings)"
-    )
-    sm_clock_energy: Float[Array, "*batch"] = constant(
-        0.2e-9, 0.5, "J/cycle", "clock tree and issue of an SM that holds CTAs"
-    )
-    leakage: Float[Array, "*batch"] = constant(
-        0.008, 0.5, "1/TDP", "leakage at 40 C and V0 beyond the cold idle table"
-    )
-    leakage_efold: Float[Array, "*batch"] = constant(13.0, 0.15, "K", "e-fold")
-    memory_idle: Float[Array, "*batch"] = constant(
-        0.6, 1.0, "-", "share of constant idle power that follows the memory", "share"
-    )
-    voltage_knee: Float[Array, "*batch"] = constant(
-        1.0, 0.1, "-", "clock at which the voltage rises / that of the GPU file"
-    )
-    voltage_slope: Float[Array, "*batch"] = constant(
-        1.0, 0.4, "-", "rise of the voltage behind it / that of the GPU file"
-    )
-    voltage_curvature: Float[Array, "*batch"] = constant(
-        1.0, 0.4, "-", "its curvature / that of the GPU file"
-    )
-    zero_saving: Float[Array, "*batch"] = constant(
-        0.14, 0.3, "-", "energy saved by operands that are half zeros"
-    )
-    idle_scale: Float[Array, "*batch"] = constant(
-        1.0, 0.05, "-", "idle power / that of the GPU file"
-    )
+    energy_tensor: Number = _energy(0.45e-12, 0.3, "J/FLOP",
+        "bf16 tensor FLOP, operands included",
+        "power of a bf16 GEMM below the power limit, at two SM clocks")
+    energy_tf32: Number = _energy(2.6, 0.2, "-", "tf32 / bf16",
+        "power of a tf32 and a bf16 GEMM below the power limit")
+    energy_fp8: Number = _energy(0.65, 0.2, "-", "fp8 / bf16",
+        "power of an fp8 and a bf16 GEMM below the power limit")
+    energy_fma: Number = _energy(5e-12, 0.3, "J/FLOP", "fp32 FLOP on CUDA cores",
+        "power of an fp32 GEMM below the power limit")
+    energy_sfu: Number = _energy(3.5e-12, 0.6, "J", "special function",
+        "power of prefill attention with small heads")
+    energy_issue: Number = _energy(8e-12, 0.5, "J",
+        "lane instruction of streaming kernels",
+        "power of element-wise kernels that fit in L2, at two SM clocks")
+    energy_smem: Number = _energy(0.5e-12, 0.7, "J/B", "shared memory",
+        "power of one GEMM in a small and in a large tile")
+    energy_l2: Number = _energy(8e-12, 0.4, "J/B", "L2, network and SM path",
+        "power of one copy that fits in L2 and of one of at least 1 GB")
+    energy_dram: Number = _energy(75e-12, 0.2, "J/B",
+        "DRAM and its interface (own rail), HBM2",
+        "one copy of at least 1 GB at two SM clocks above the voltage knee",
+        levels=(*FREE, "memory"))
+    energy_link: Number = _energy(60e-12, 0.5, "J/B", "NVLink, 5-10 pJ/bit",
+        "power of an all-reduce over NVLink", levels=())
+    energy_launch: Number = _energy(1e-6, 1.0, "J", "launch; no study saw it",
+        "power of a stream of empty kernels", levels=())
+    energy_tile: Number = _energy(1e-9, 1.0, "J", "CTA; no study saw it",
+        "power of a kernel of many empty CTAs", levels=())
+    core_energy: Number = _board(1.0, 0.2, "-",
+        "factor on all core energies (process, design)",
+        "five power readings of different kernels",
+        levels=("own", "architecture", "gpu"))
+    dynamic_energy: Number = _energy(1.0, 0.2, "-",
+        "factor on all core and DRAM energies (five readings)",
+        "five power readings of different kernels", levels=())
+    sm_clock_energy: Number = _board(0.2e-9, 0.5, "J/cycle",
+        "clock tree and issue of an SM that holds CTAs",
+        "power of a GEMM and of a copy of at least 1 GB at 8 SM clocks")
+    leakage: Number = _board(0.008, 0.5, "1/TDP",
+        "leakage at 40 C and V0 beyond the cold idle table",
+        "power of a core-bound kernel at 8 clocks with the temperature logged")
+    leakage_efold: Number = _energy(13.0, 0.15, "K", "e-fold",
+        "power of a core-bound kernel, cold and hot, temperature logged")
+    memory_idle: Number = constant(0.6, 1.0, "-",
+        "share of constant idle power that follows the memory",
+        "idle readings at two memory clocks", share=True, source="Power", levels=())
+    voltage_knee: Number = _activity(1.0, 0.1, "-",
+        "clock at which the voltage rises / that of the GPU file",
+        closes="power of a core-bound kernel at 8 SM clocks")
+    voltage_slope: Number = _activity(1.0, 0.4, "-",
+        "rise of the voltage behind it / that of the GPU file",
+        closes="power of a core-bound kernel at 8 SM clocks")
+    voltage_curvature: Number = _activity(1.0, 0.4, "-",
+        "its curvature / that of the GPU file",
+        closes="power of a core-bound kernel at 8 SM clocks")
+    zero_saving: Number = _energy(0.14, 0.3, "-",
+        "energy saved by operands that are half zeros",
+        "power of a GEMM with random and with half-zero operands")
+    idle_scale: Number = _board(1.0, 0.05, "-", "idle power / that of the GPU file",
+        "an idle reading with a context", levels=("own", "gpu"))
+# fmt: on
 
 
-CONSTANTS: Final[Mapping[str, dataclasses.Field[Any]]] = {
-    field.name: field for field in dataclasses.fields(Corrections)
-}
+CONSTANTS: Final[Mapping[str, Constant]] = table(Corrections)
 
 
-def centre(constant: str) -> float:
-    """Prior centre of a global constant."""
-    default: Any = CONSTANTS[constant].default
-    return default
-
-
-def is_share(constant: str) -> bool:
+def is_share(name: str) -> bool:
     """Whether a constant lives in (0, 1)."""
-    return CONSTANTS[constant].metadata["transform"] == "share"
+    return CONSTANTS[name].share

@@ -15,8 +15,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
-from ._constants import CONSTANTS, Corrections, centre, is_share
-from ._priors import INSTRUMENTS, PRIOR_FACTORS
+from ._constants import CONSTANTS, Corrections, is_share
+from ._instruments import instruments
+from ._priors import PRIOR_FACTORS
 from ._sensors import SENSOR_CONSTANTS, Sensor
 from ._spread import Spread, Trust, trust
 
@@ -41,7 +42,7 @@ class Tagged(Protocol):
 
 def prior_levels() -> Levels:
     """Levels with every constant at its prior centre."""
-    levels = {"global": {name: centre(name) for name in CONSTANTS}}
+    levels = {"global": {name: c.centre for name, c in CONSTANTS.items()}}
     for tag, factors in PRIOR_FACTORS.items():
         levels[tag] = {name: middle for name, (middle, _) in factors.items()}
     return levels
@@ -126,8 +127,8 @@ class CorrectionsFile:
 
 def prior_file() -> CorrectionsFile:
     """Corrections with nothing fitted."""
-    instruments = {name: dict(values) for name, values in INSTRUMENTS.items()}
-    return CorrectionsFile(prior_levels(), instruments, {})
+    known = {name: dict(values) for name, values in instruments().items()}
+    return CorrectionsFile(prior_levels(), known, {})
 
 
 def read_corrections(path: str | Path | None = None) -> CorrectionsFile:
@@ -155,7 +156,7 @@ def read_corrections(path: str | Path | None = None) -> CorrectionsFile:
 
 def write_corrections(file: CorrectionsFile) -> str:
     """JSON text of a corrections file."""
-    units = {name: field.metadata["unit"] for name, field in CONSTANTS.items()}
+    units = {name: c.unit for name, c in CONSTANTS.items()}
     body = {"schema": SCHEMA, **_body(file), "units": units}
     if file.continues is not None:
         body["continues"] = _body(file.continues)

@@ -9,7 +9,9 @@ import numpy as np
 
 from ..corrections import (
     ACTIVITY_CONSTANTS,
+    ANY,
     CONSTANTS,
+    GIVEN,
     SENSOR_CONSTANTS,
     CorrectionsFile,
     Levels,
@@ -36,55 +38,10 @@ FEW_READINGS: Final = 20
 
 TILED: Final = "gemm in known tiles"
 """Kind of rows of CUDA-core products whose tile is given."""
-_IN_TILES: Final = {"SimtGemm", "Xgemm"}
 _PARTIAL: Final = (TILED, "activity")
 """Kinds of rows that do not make a GPU's estimates `calibrated`."""
-_ATTENTION: Final = tuple(
-    name for name in CONSTANTS if name.startswith(("prefill_", "decode_", "transpose"))
-)
-_HELD: Final = (
-    "core_energy",
-    "dynamic_energy",
-    "idle_scale",
-    "energy_launch",
-    "energy_tile",
-    "energy_link",
-    "tiled_clock",
-    "activity_sharpness",
-    "activity_dram",
-    "activity_fp64",
-    "activity_branch",
-    "memory_knee",
-    "memory_idle",
-    "voltage_knee",
-    "voltage_slope",
-    "voltage_curvature",
-)
-"""Global constants that no data here can tell from others, or that belong to a GPU."""
-_FACTORS: Final[Mapping[str, tuple[str, ...]]] = {
-    "mma": (
-        "tensor_efficiency",
-        "operand_half_tile",
-        "gemm_cycles",
-        "own_cycles",
-        "step_cycles",
-        "store_exposed",
-        "sm_feed",
-        "in_flight",
-        "stream_feed",
-        *_ATTENTION,
-    ),
-    "memory": ("energy_dram", "dram_efficiency"),
-    "architecture": ("core_energy",),
-    "architecture:Ada": ("tensor_efficiency", *_ATTENTION),
-    "architecture:Kepler": ("tiled_l1",),
-    "architecture:GCN": ("tiled_l1", "tiled_smem"),
-    "gpu": ("core_energy", "idle_scale", "tiled_clock"),
-}
-"""Constants that may differ between relatives, by their tag or its kind. The oldest of
-each kind (mma.sync, HBM2, Ampere, the GPU with most passes) is the reference. Ada runs
-other attention libraries than the Ampere GPU."""
 _REFERENCE: Final = ("mma:mma.sync", "memory:HBM2", "architecture:Ampere")
+"""The oldest of each kind, without factors; so is the GPU with most passes."""
 
 Progress = Callable[[int, float], None]
 
@@ -120,7 +77,7 @@ class Calibration:
         rows: dict[str, int] = {}
         for item in self.targets:
             card, kind = item.batch.card, item.batch.kind
-            kind = TILED if item.batch.records <= _IN_TILES else kind
+            kind = TILED if item.batch.records <= {*GIVEN} else kind
             label = f"{card.served_as}:{kind}"
             read = np.isfinite(item.time) | np.isfinite(item.power)
             rows[label] = rows.get(label, 0) + int(read.sum())
@@ -213,8 +170,7 @@ def free_parameters(start: CorrectionsFile, targets: Sequence[Target]) -> Parame
     if not start.fitted_on:
         used = [item.batch for item in targets]
         shaped = [batch for batch in used if batch.kind != "activity"]
-        names = [name for name in CONSTANTS if name not in _HELD and shaped]
-        free = [Parameter("global", name) for name in names]
+        free = [Parameter("global", name) for name in _at_level("global") if shaped]
         free += _relatives(shaped) if shaped else []
         free += [
             Parameter(batch.card.tags[-1], name)
@@ -262,11 +218,10 @@ def _relatives(used: Sequence[Batch]) -> list[Parameter]:
             prefix = tag.partition(":")[0]
             if tag in _REFERENCE or tag == reference:
                 continue
-            names = (*_FACTORS.get(prefix, ()), *_FACTORS.get(tag, ()))
             factors.setdefault(tag, set()).update(
                 name
-                for name in names
-                if _concerns(name, batch) and (prefix != "gpu" or batch.kind != "moe")
+                for name in _at_level(prefix, tag)
+                if _frees(batch, name) and (prefix != "gpu" or batch.kind != "moe")
             )
     return [
         Parameter(tag, name) for tag in sorted(factors) for name in sorted(factors[tag])
@@ -287,36 +242,28 @@ def _own(start: CorrectionsFile, targets: Sequence[Target]) -> list[Parameter]:
             continue
         if any(item.batch.kind == "activity" for item in mine):
             free += [Parameter(tag, name) for name in ACTIVITY_CONSTANTS]
-        names = [*(n for n in CONSTANTS if n not in _HELD), "core_energy", "idle_scale"]
+        own = _at_level("own")  # those of a GPU alone at the end
+        own.sort(key=lambda name: "global" not in CONSTANTS[name].levels)
         free += [
             Parameter(tag, name)
-            for name in names
-            if any(_concerns(name, item.batch) for item in mine)
+            for name in own
+            if any(_frees(item.batch, name) for item in mine)
         ]
     return free
 
 
-def _concerns(constant: str, batch: Batch) -> bool:
-    """Whether rows of a batch say anything about a constant."""
+def _at_level(*levels: str) -> list[str]:
+    """Constants that a fit may free at one of the levels."""
+    return [name for name, c in CONSTANTS.items() if set(levels) & set(c.levels)]
+
+
+def _frees(batch: Batch, constant: str) -> bool:
+    """Whether rows of a batch free a factor of a constant; rows of op `activity` have
+    `ACTIVITY_CONSTANTS`."""
+    rows = CONSTANTS[constant].frees
     if batch.kind == "activity":
-        return False  # see `ACTIVITY_CONSTANTS`
-    if constant.startswith("tiled_"):
-        return "Xgemm" in batch.records
-    if constant.startswith("simt_"):
-        return "SimtGemm" in batch.records
-    if constant.startswith("prefill_"):
-        return batch.kind == "context_attention"
-    if constant.startswith("decode_"):
-        return batch.kind == "generation_attention"
-    if constant.startswith("moe_"):
-        return batch.kind == "moe"
-    if constant.startswith("dispatch_"):
-        return batch.kind == "workload"
-    if constant in ("core_energy", "idle_scale", "leakage", "sm_clock_energy"):
-        return batch.kind in ("workload", "moe", "gemm")
-    if constant == "gemm_cycles":
-        return batch.kind in ("workload", "gemm")
-    return True
+        return False
+    return rows == ANY or bool({batch.kind, *batch.records} & set(rows))
 
 
 def _frozen(p: Parameter, groups: Sequence[str]) -> bool:

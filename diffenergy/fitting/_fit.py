@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from jaxtyping import Float
 from scipy.optimize import least_squares
 
 from ..compiling import compiler_options
-from ..corrections import ACTIVITY_CONSTANTS
+from ..corrections import ACTIVITY_CONSTANTS, ANY, GIVEN, Constant
 from ..hardware._spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
 from ..physics._instrument import Instrument, Run
@@ -30,48 +30,6 @@ HUBER: Final = 2.0
 _COLUMNS: Final = 16
 """Columns of the Jacobian of one call: few, so that both workers have some, and always
 as many, so that they share a compilation."""
-_ONLY: Final[Mapping[str, tuple[str, ...]]] = {
-    "prefill_": ("context_attention", "Prefill"),
-    "decode_": ("generation_attention",),
-    "transpose_": ("context_attention", "generation_attention"),
-    "moe_": ("moe",),
-    "dispatch_": ("workload",),
-    "gemm_eager": ("workload",),
-    "depthwise_": ("workload", "conv2d"),
-    "fp32_dual": ("workload", "gemm", "conv2d"),
-    "fma_": ("workload", "gemm", "conv2d"),
-    "choice_": ("workload", "gemm", "conv2d"),
-    "split_": ("workload", "gemm", "conv2d"),
-    "misalignment": ("workload", "gemm", "conv2d"),
-    "gemm_": ("workload", "gemm", "conv2d"),
-    "operand_half_tile": ("workload", "gemm", "conv2d"),
-    "tile_load_scale": ("workload", "gemm", "conv2d", "moe"),
-    "tiled_": ("Xgemm",),
-    "simt_": ("SimtGemm",),
-    "activity_": (),
-    "memory_knee": (),
-    "voltage_": (),
-}
-"""Kinds of rows, or shape records, that constants with these beginnings can move."""
-_POWER: Final = (
-    "energy_", "core_", "dynamic_", "sm_clock_", "leakage", "idle_", "zero_saving",
-    "moe_load_energy",
-)  # fmt: skip
-"""Beginnings of the constants that time far from a power limit says nothing about."""
-_ALONE: Final[Mapping[str, tuple[str, ...]]] = {
-    "Xgemm": ("tiled_", "l2_efficiency", "dram_efficiency", "launch_", "fp32_dual"),
-    "SimtGemm": (
-        "simt_",
-        "l2_efficiency",
-        "dram_efficiency",
-        "launch_",
-        "fma_efficiency",
-        "fp32_dual",
-        "split_cycles",
-    ),
-}
-"""Beginnings of the constants that the time of one shape record depends on, where that
-is less than `_ONLY` leaves."""
 _WORKERS: Final = 2
 """Calls that are compiled and evaluated at once."""
 
@@ -164,35 +122,34 @@ def _movers(parameters: Parameters, item: Target) -> list[int]:
             for i, p in enumerate(parameters.free)
             if p.tag == own and p.constant in (*ACTIVITY_CONSTANTS, "dynamic_energy")
         ]
-    names = ("global", *item.batch.card.tags, sensor_tag(item.batch))
-    foreign = [word for word, kinds in _ONLY.items() if not _holds(item.batch, kinds)]
-    if not (item.batch.how.capped or np.isfinite(item.power).any()):
-        foreign += _POWER
-    near = _alone(item.batch)
+    batch = item.batch
+    names = ("global", *batch.card.tags, sensor_tag(batch))
+    powered = bool(batch.how.capped or np.isfinite(item.power).any())
+    given = batch.records if batch.kind != "workload" else set()
+    given = given & set(GIVEN) if len(given) == 1 else set()
     return [
         i
         for i, p in enumerate(parameters.free)
-        if p.tag in names
-        and p.constant.startswith(near)
-        and not p.constant.startswith(tuple(foreign))
+        if p.tag in names and _moves(p.row, batch, given, powered)
     ]
 
 
-def _alone(batch: Batch) -> tuple[str, ...] | str:
-    """Beginnings of the constants that move kernel rows of one shape record."""
-    record, *others = batch.records
-    if others or batch.kind == "workload" or record not in _ALONE:
-        return ""
-    return (*_ALONE[record], *_POWER)
+def _moves(row: Constant, batch: Batch, given: set[str], powered: bool) -> bool:
+    """Whether a constant can move rows of a batch, with readings that see power if they
+    are `powered`; `given`: the only record of the rows, if its tiles are given."""
+    if row.power and not powered or not _holds(batch, row.rows):
+        return False
+    return not given or row.power or bool(given & {*row.rows, *row.tiles})
 
 
-def _holds(batch: Batch, kinds: Sequence[str]) -> bool:
-    """Whether a batch is of one of `kinds`, or holds a kernel or record of one."""
-    if batch.records & set(kinds):
+def _holds(batch: Batch, rows: Sequence[str]) -> bool:
+    """Whether a batch is of one of the kinds `rows`, or holds a kernel or record of
+    one."""
+    if rows == ANY or batch.records & set(rows):
         return True
-    if batch.kind != "workload" or "workload" in kinds:
-        return batch.kind in kinds
-    return any(batch.holds(kind) for kind in kinds)
+    if batch.kind != "workload" or "workload" in rows:
+        return batch.kind in rows
+    return any(batch.holds(name) for name in rows)
 
 
 def _bases(parameters: Parameters, item: Target) -> list[np.ndarray]:

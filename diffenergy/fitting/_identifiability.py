@@ -8,7 +8,6 @@ from typing import Any, Final, Literal
 import numpy as np
 from jaxtyping import Float
 
-from ..corrections import CONSTANTS, SENSOR_CONSTANTS
 from ._parameters import SENSOR, Parameter, Parameters
 
 Status = Literal["measured", "partly", "open"]
@@ -24,75 +23,6 @@ _INFLATION, _WEIGHT, _MEMBERS = 2.0, 0.2, 4
 """An open combination: least growth of a member's variance by not knowing the others,
 least weight of a member, most members."""
 
-_CLOSING: Final[Mapping[str, str]] = {
-    "tensor_efficiency": "bf16 GEMM of at least 8 waves",
-    "tf32_efficiency": "tf32 and bf16 GEMM of at least 8 waves",
-    "fp8_": "bf16, fp8 and block-scaled fp8 GEMM of at least 8 waves",
-    "operand_half_tile": "GEMM with M below 128",
-    "sm_feed": "GEMM with M below 128 and large K",
-    "tile_load_scale": "large GEMM beside a copy that fits in L2",
-    "fma_efficiency": "fp32 GEMM of at least 8 waves",
-    "fp32_dual": "fp32 GEMM on a GA10x or Ada GPU (A10, L40S)",
-    "fma_step_cycles": "fp32 GEMM of one wave over a range of K",
-    "depthwise_efficiency": "depthwise convolutions of several sizes",
-    "misalignment": "GEMM with odd N and K",
-    "sharpness": "GEMM near the ridge, where math and memory take equal time",
-    "sharpness_stream": "one copy of at least 1 GB at 8 SM clocks",
-    "l2_": "GEMM and element-wise kernels of 8 sizes across that of L2",
-    "l2_efficiency": "copies that fit in L2, at the top SM clock",
-    "wave_traffic": "GEMM of many waves with operands beyond L2",
-    "dram_efficiency": "one copy of at least 1 GB at the top SM clock",
-    "in_flight": "GEMM with fewer tiles than SMs, at two SM clocks",
-    "stream_feed": "one copy of at least 1 GB at three SM clocks, one of them low",
-    "reduction_reads": "softmax and layer norm of at least 100 MB",
-    "reduction_latency": "softmax and layer norm of few, long rows",
-    "launch_": "small kernels at two clocks",
-    "gemm_cycles": "small GEMM in a loop of one kernel, at two clocks",
-    "gemm_eager": "a kernel trace of an eager pass",
-    "own_cycles": "GEMM with small K and few waves",
-    "step_cycles": "GEMM of one wave over a range of K",
-    "store_exposed": "GEMM with large outputs and small K",
-    "split_cycles": "GEMM with small M and N and large K",
-    "choice_": "kernel names (tile, split) of the library's GEMM over many shapes",
-    "dispatch_": "small eager passes of two model families",
-    "prefill_": "own head layouts of that attention kernel family, prefill",
-    "prefill_cycles": "prefill attention of one short sequence, at two clocks",
-    "decode_": "own head layouts of that attention kernel family, decode",
-    "decode_flow": "decode attention of few sequences with a long context",
-    "decode_cycles": "decode attention with a short context, at two clocks",
-    "decode_schedule": "decode attention with a short context, batch 1 to 992",
-    "transpose_rate": "prefill attention in fp8 and in bf16",
-    "moe_": "bf16 MoE layers with 16 to 1024 tokens per expert",
-    "moe_align": "MoE layers of many tokens spread over several GPUs",
-    "moe_misaligned": "MoE layers with an inner size that is no multiple of 16",
-    "energy_tensor": "power of a bf16 GEMM below the power limit, at two SM clocks",
-    "energy_tf32": "power of a tf32 and a bf16 GEMM below the power limit",
-    "energy_fp8": "power of an fp8 and a bf16 GEMM below the power limit",
-    "energy_fma": "power of an fp32 GEMM below the power limit",
-    "energy_sfu": "power of prefill attention with small heads",
-    "energy_issue": "power of element-wise kernels that fit in L2, at two SM clocks",
-    "energy_smem": "power of one GEMM in a small and in a large tile",
-    "energy_l2": "power of one copy that fits in L2 and of one of at least 1 GB",
-    "energy_dram": "one copy of at least 1 GB at two SM clocks above the voltage knee",
-    "energy_link": "power of an all-reduce over NVLink",
-    "energy_launch": "power of a stream of empty kernels",
-    "energy_tile": "power of a kernel of many empty CTAs",
-    "core_energy": "five power readings of different kernels",
-    "dynamic_energy": "five power readings of different kernels",
-    "sm_clock_energy": "power of a GEMM and of a copy of at least 1 GB at 8 SM clocks",
-    "leakage": "power of a core-bound kernel at 8 clocks with the temperature logged",
-    "leakage_efold": "power of a core-bound kernel, cold and hot, temperature logged",
-    "activity_": "activities of core-bound and memory-bound programs at 8 SM clocks",
-    "memory_knee": "one copy of at least 1 GB at 8 SM clocks, half of them low",
-    "memory_idle": "idle readings at two memory clocks",
-    "voltage_": "power of a core-bound kernel at 8 SM clocks",
-    "simt_": "fp32 GEMM of known tile and grid, from one tile to many waves",
-    "tiled_": "one fp32 GEMM in a few hundred tiles of a tuner",
-    "zero_saving": "power of a GEMM with random and with half-zero operands",
-    "idle_scale": "an idle reading with a context",
-}
-"""What measures a constant, by its name or the longest prefix of it (studies behind
-`docs/physics.md`; no study measured the energies of a launch and of a CTA)."""
 _LEADS: Final[Mapping[str, str]] = {
     "J": "energy: ",
     "J/B": "energy per byte: ",
@@ -182,11 +112,6 @@ class Identifiability:
         return {"constants": constants, "open_directions": directions}
 
 
-def closing(constant: str) -> str:
-    """The measurement that would close a constant."""
-    return _CLOSING[max(filter(constant.startswith, _CLOSING), key=len)]
-
-
 def report(
     parameters: Parameters,
     z: Float[np.ndarray, " p"],
@@ -217,7 +142,7 @@ def _constant(p: Parameter, z: float, centre: float, sd: float) -> ConstantRepor
     return ConstantReport(
         parameter=p,
         value=float(1 / (1 + np.exp(-z)) if p.share else np.exp(z)),
-        unit="x" if _is_factor(p) else _about(p)["unit"],
+        unit="x" if _is_factor(p) else p.row.unit,
         prior_sd=p.sd,
         posterior_sd=sd,
         ratio=ratio,
@@ -239,21 +164,15 @@ def _is_factor(p: Parameter) -> bool:
     return p.tag != "global" and not p.tag.startswith(SENSOR)
 
 
-def _about(p: Parameter) -> Mapping[str, Any]:
-    known = SENSOR_CONSTANTS if p.tag.startswith(SENSOR) else CONSTANTS
-    return known[p.constant].metadata
-
-
 def _closing(p: Parameter) -> str:
     if p.tag.startswith(SENSOR):
-        return f"power of one kernel in runs of 0.1 to 10 s, {_level(p)}"
+        return f"{p.row.closes}, {_level(p)}"
     where = "" if p.tag == "global" else f", on a GPU of {p.tag}"
-    return closing(p.constant) + where
+    return p.row.closes + where
 
 
 def _words(p: Parameter) -> str:
-    about = _about(p)
-    what = _LEADS.get(about["unit"], "") + about["what"].partition(";")[0]
+    what = _LEADS.get(p.row.unit, "") + p.row.what.partition(";")[0]
     level = "" if p.tag == "global" else f", {_level(p)}"
     return f"{what} ({p.constant}{level})"
 
@@ -353,7 +272,7 @@ def _direction(
     text = f"not told apart: {names}: {_held(members, block, line)}"
     if len({p.constant for p in members}) == 1:  # a factor against what it multiplies
         where = f"on a GPU that is not of {members[-1].tag}"
-        wanted = [f"{closing(members[0].constant)}, {where},"]
+        wanted = [f"{members[0].row.closes}, {where},"]
     else:  # as many members as there are open combinations, the widest
         undecided = int(np.sum(np.linalg.eigvalsh(block) > _UNDECIDED))
         widest = np.argsort(-np.round(np.diag(block), 6), kind="stable")
@@ -370,7 +289,7 @@ def _held(
     """What the data do know of the members."""
     spread, axes = np.linalg.eigh(block)
     if spread[1] >= _MEASURED**2 and abs(np.sum(np.sign(axes[:, 0]))) == len(members):
-        units = {_about(p)["unit"] for p in members}
+        units = {p.row.unit for p in members}
         if len({p.constant for p in members}) == 1:
             return "the data hold their product"
         if any(units <= kind for kind in _ADDED):

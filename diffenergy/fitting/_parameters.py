@@ -15,12 +15,12 @@ from ..corrections import (
     CONSTANTS,
     PRIOR_FACTORS,
     SENSOR_CONSTANTS,
+    Constant,
     Corrections,
     Levels,
     Sensor,
     is_share,
     resolve,
-    sensor_centre,
 )
 from ..records import as_float
 
@@ -42,6 +42,12 @@ class Parameter:
     constant: str
 
     @property
+    def row(self) -> Constant:
+        """What is said of the constant."""
+        known = SENSOR_CONSTANTS if self.tag.startswith(SENSOR) else CONSTANTS
+        return known[self.constant]
+
+    @property
     def share(self) -> bool:
         """Whether it lives in (0, 1) and is fitted as a logit; else as a logarithm
         (factors of shares act on their odds)."""
@@ -50,12 +56,10 @@ class Parameter:
     @property
     def sd(self) -> float:
         """Prior sd in fitted space."""
-        if self.tag.startswith(SENSOR):
-            return SENSOR_CONSTANTS[self.constant].metadata["sd"]
-        if self.tag == "global":
-            return CONSTANTS[self.constant].metadata["sd"]
+        own = self.row.sd
+        if self.tag == "global" or self.tag.startswith(SENSOR):
+            return own
         known = PRIOR_FACTORS.get(self.tag, {}).get(self.constant)
-        own = CONSTANTS[self.constant].metadata["sd"]
         return known[1] if known else min(FACTOR_SD, own)
 
     def __str__(self) -> str:
@@ -80,7 +84,7 @@ class Parameters:
         )
 
     def _started(self, p: Parameter) -> float:
-        default = sensor_centre(p.constant) if p.tag.startswith(SENSOR) else 1.0
+        default = p.row.centre if p.tag.startswith(SENSOR) else 1.0
         return self.start.get(p.tag, {}).get(p.constant, default)
 
     def sd(self) -> Float[np.ndarray, " p"]:
@@ -124,7 +128,7 @@ class Parameters:
         """The same for the constants of the sensor `tag`."""
         names = list(SENSOR_CONSTANTS)
         values = {
-            name: field.default for name, field in SENSOR_CONSTANTS.items()
+            name: c.centre for name, c in SENSOR_CONSTANTS.items()
         } | self.start.get(tag, {})
         offset = np.log(np.array([values[name] for name in names]))
         matrix = np.zeros((len(names), len(self.free)))

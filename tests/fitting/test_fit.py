@@ -1,6 +1,8 @@
 """Fits recover known constants from synthetic readings, and free what they should."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,11 +10,16 @@ import pytest
 from diffenergy import measurements
 from diffenergy.corrections import (
     ACTIVITY_CONSTANTS,
+    CONSTANTS,
+    PRIOR_FACTORS,
     CorrectionsFile,
     Levels,
+    _constants,
+    _levels,
     prior_file,
     write_corrections,
 )
+from diffenergy.fitting import _calibrate, _fit, _parameters
 from diffenergy.fitting._batches import _by_row, batches
 from diffenergy.fitting._calibrate import Settings, blanked, calibrate, free_parameters
 from diffenergy.fitting._fit import fit, target
@@ -317,6 +324,41 @@ def test_frozen_numbers_keep_their_start(table):
 def test_a_fit_with_all_frozen_is_an_error(table, fitted_start):
     with pytest.raises(ValueError, match="`--freeze` holds every"):
         calibrate([table], fitted_start, Settings(freeze=("gpu",)))
+
+
+# --- names decide nothing
+
+
+def test_a_renamed_constant_stays_in_the_fit(tmp_path, monkeypatch):
+    """All constants under names without meaning, in a copy of the tables: a fit of
+    three rows frees and moves the same ones to the same values."""
+    blank = shape(tmp_path, SEEN, (1395,), range(26, 29))
+    made = read(blank, truth())
+    settings = Settings(max_steps=3)
+    plain = calibrate([made], {}, prior_file(), settings)
+    names = {name: f"c{i:03}" for i, name in enumerate(CONSTANTS)}
+
+    def renamed(table: Mapping[str, Any]) -> dict[str, Any]:
+        return {names[name]: value for name, value in table.items()}
+
+    constants, activity = renamed(CONSTANTS), renamed(ACTIVITY_CONSTANTS)
+    factors = {tag: renamed(own) for tag, own in PRIOR_FACTORS.items()}
+    for module in (_constants, _levels, _calibrate, _parameters):
+        monkeypatch.setattr(module, "CONSTANTS", constants)
+    for module in (_levels, _parameters):
+        monkeypatch.setattr(module, "PRIOR_FACTORS", factors)
+    for module in (_fit, _calibrate):
+        monkeypatch.setattr(module, "ACTIVITY_CONSTANTS", activity)
+    other = calibrate([made], {}, prior_file(), settings)
+    expected = {f"{p.tag}/{names[p.constant]}" for p in plain.fit.parameters.free}
+    assert {str(p) for p in other.fit.parameters.free} == expected
+    for tag, values in plain.corrections.levels.items():
+        found = other.corrections.levels[tag]
+        assert found == pytest.approx(renamed(values), rel=1e-6), tag
+    moved = other.corrections.levels["global"]
+    for name in ("dram_efficiency", "energy_dram", "launch_cycles"):
+        centre = CONSTANTS[name].centre
+        assert moved[names[name]] != pytest.approx(centre, rel=1e-5), name
 
 
 # --- draws

@@ -8,7 +8,7 @@ import pytest
 from diffenergy import kernels
 from diffenergy.corrections import CONSTANTS, prior_file
 from diffenergy.fitting import _identifiability as identifiability
-from diffenergy.fitting._identifiability import closing, report
+from diffenergy.fitting._identifiability import report
 from diffenergy.fitting._parameters import Parameter, Parameters
 
 L2, DRAM, ISSUE = "energy_l2", "energy_dram", "energy_issue"
@@ -63,7 +63,7 @@ def test_two_constants_that_enter_as_a_sum_are_one_open_direction():
     assert constant(result, L2).ratio == pytest.approx(0.5**0.5, abs=1e-3)
     line = next(line for line in result.lines() if line.startswith("not told apart"))
     assert "(energy_l2) against" in line and "(energy_dram): the data hold" in line
-    assert line.endswith(f"their sum; {closing(L2)} would close it")
+    assert line.endswith(f"their sum; {CONSTANTS[L2].closes} would close it")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_untouched_constants_are_open_and_in_no_direction():
     assert untouched.status == "open"
     assert untouched.ratio == pytest.approx(1)
     assert all(FMA not in members for members in named(result))
-    assert any(FMA in line and closing(FMA) in line for line in result.lines())
+    assert any(FMA in line and CONSTANTS[FMA].closes in line for line in result.lines())
 
 
 @pytest.mark.parametrize(
@@ -206,11 +206,15 @@ def test_every_constant_has_a_closing_measurement():
     shows is closed by powers or by several clocks."""
     assert set(MEASURED.values()) <= set(kernels.ops())
     for name in CONSTANTS:
-        text = closing(name)
+        text = CONSTANTS[name].closes
         assert any(word in text for word in (*MEASURED, *OTHERWISE)), (name, text)
         if name.startswith(("energy_", "core_", "sm_clock_", "leakage", "voltage_")):
             assert "power" in text or "clocks" in text, (name, text)
-    assert closing("decode_flow") != closing("decode_own") != closing("prefill_own")
+    assert (
+        CONSTANTS["decode_flow"].closes
+        != CONSTANTS["decode_own"].closes
+        != CONSTANTS["prefill_own"].closes
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -250,7 +254,7 @@ def test_json_holds_what_the_report_holds():
         "shift": pytest.approx(0),
         "left_prior": False,
         "status": "partly",
-        "measurement": closing(L2),
+        "measurement": CONSTANTS[L2].closes,
     }
     assert body["constants"][-1]["level"] == "gpu:a10"
     (direction,) = body["open_directions"]

@@ -38,6 +38,13 @@ LOOSE = {
 }
 
 
+def test_a_number_is_declared_once():
+    """The record has the table's fields in its order; each has a unit and a meaning."""
+    fields = [field.name for field in dataclasses.fields(GpuSpec)]
+    assert fields == [*FIELDS, "mma_kind", "corrections", "links"]
+    assert all(rule.unit and rule.what for rule in FIELDS.values())
+
+
 @pytest.mark.parametrize("name", gpu_names())
 class TestBundled:
     def test_has_every_field_with_a_source(self, name: str):
@@ -176,7 +183,7 @@ def test_file_without_corrections_takes_those_of_its_relatives(tmp_path: Path):
 def test_constants_of_another_file():
     card = read_gpu("h100-sxm")
     priors = card.served(prior_file())
-    assert float(priors.corrections.leakage_efold) == CONSTANTS["leakage_efold"].default
+    assert float(priors.corrections.leakage_efold) == CONSTANTS["leakage_efold"].centre
     assert same(priors.links, card.spec.links)
     assert not same(priors.corrections, card.spec.corrections)
 

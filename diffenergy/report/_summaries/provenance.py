@@ -32,17 +32,16 @@ def coefficients(card: GpuCard, file: CorrectionsFile) -> list[Coefficient]:
         zip(posterior.get("parameters", ()), posterior.get("sd", ()), strict=True)
     )
     rows = []
-    for name, field in CONSTANTS.items():
+    for name, row in CONSTANTS.items():
         levels = [t for t in ("global", *names) if name in file.levels.get(t, {})]
         known = [f"{tag}/{name}" in fitted for tag in levels]
         basis = "fitted" if all(known) else "partly fitted" if any(known) else "prior"
-        meta = field.metadata
         rows.append(
             Coefficient(
                 name=name,
-                what=meta["what"],
+                what=row.what,
                 value=float(served[name]),
-                unit="" if meta["unit"] == "-" else meta["unit"],
+                unit="" if row.unit == "-" else row.unit,
                 built=_built(name, levels, file.levels),
                 basis=basis,
                 spread=_spread(name, levels, fitted),
@@ -72,7 +71,7 @@ def _spread(name: str, levels: list[str], fitted: Mapping[str, float]) -> str:
             words.append(f"{tag} ±{sd:.2g} (fit)")
             continue
         prior = PRIOR_FACTORS.get(tag, {}).get(name)
-        prior_sd = CONSTANTS[name].metadata["sd"] if tag == "global" else None
+        prior_sd = CONSTANTS[name].sd if tag == "global" else None
         known = prior[1] if prior else prior_sd
         words.append(f"{tag} " + (f"±{known:.2g} (prior)" if known else "unavailable"))
     return ", ".join(words)
