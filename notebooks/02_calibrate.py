@@ -30,10 +30,6 @@ import pandas as pd
 from IPython.display import Markdown, display
 
 import diffenergy as de
-from diffenergy.fitting._calibrate import Settings, blanked, calibrate
-from diffenergy.fitting._identifiability import report
-from diffenergy.fitting._predict import predict
-from diffenergy.measurements import read_measurements
 from diffenergy.report._charts import style
 
 # %matplotlib inline
@@ -86,15 +82,16 @@ def measured(frame, name):
     frame = frame.assign(gpu=GPU, time_us=1.0, avg_power_w=1.0)
     path = folder / f"{name}.csv"
     frame.to_csv(path, index=False)
-    exact = predict(read_measurements([str(path)]), {}, truth)
+    exact = de.fitting.predict(de.measurements.read(path), truth)
     noisy = np.exp(rng.normal(0, NOISE, (2, len(frame))))
     frame["time_us"] = 1e6 * exact.time_s * noisy[0]
     frame["avg_power_w"] = exact.avg_power_w * noisy[1]
     frame.to_csv(path, index=False)
-    return read_measurements([str(path)])
+    return de.measurements.read(path)
 
 
-table = measured(pd.concat([products, copies], ignore_index=True), "mine")
+runs = pd.concat([products, copies], ignore_index=True)
+table = measured(runs.assign(part=["left out", *["fitted"] * 4] * 20), "mine")
 display(table.frame.iloc[[0, 1, 60, 61]].fillna("").T)
 
 # %% [markdown]
@@ -104,20 +101,20 @@ display(table.frame.iloc[[0, 1, 60, 61]].fillna("").T)
 # constant that its rows concern; the values of its relatives are the prior.
 
 # %%
-held = np.arange(table.num_rows) % 5 == 0
-fitted = calibrate([blanked(table, held)], {}, shipped, Settings(seed=SEED))
-before = predict(table, {}, shipped)
-after = predict(table, {}, fitted.corrections)
+fitted = de.fitting.fit(table, holdout="part=left out", seed=SEED)
+before = de.fitting.evaluate(table, by="part")
+after = de.fitting.evaluate(table, fitted.corrections, by="part")
 
+held = (table.frame["part"] == "left out").to_numpy()
 errors = {}
-for word, column in (("time", "time_s"), ("power", "avg_power_w")):
-    read = getattr(table, column)
-    for name, found in (("before", before), ("after", after)):
-        off = np.abs(getattr(found, column) / read - 1)[held]
-        errors[f"{word}, {name}"] = 100 * float(np.mean(off))
-print(f"free numbers: {len(fitted.fit.parameters.free)}", end=", ")
+for name, found in (("before", before), ("after", after)):
+    group = next(x for x in found.summary["groups"] if x["part"] == "left out")
+    for word in ("time", "power"):
+        errors[f"{word}, {name}"] = group[f"{word}_mape_pct"]
+print(f"free numbers: {fitted.summary['parameters']}", end=", ")
 print(f"rows fitted: {int((~held).sum())}; mean error of the {int(held.sum())} rows")
 print("left out:", ", ".join(f"{name} {x:.1f} %" for name, x in errors.items()))
+display(fitted)
 
 # %% [markdown]
 # ## Parity and residuals
@@ -131,8 +128,10 @@ for ax, column, unit in (
     (axes[0], "time_s", "s"),
     (axes[1], "avg_power_w", "W"),
 ):
-    read, first, last = (getattr(x, column) for x in (table, before, after))
-    low, high = (getattr(before, f"{column}_{end}") for end in ("p5", "p95"))
+    read, first, last = (
+        getattr(x, column) for x in (table, before.predictions, after.predictions)
+    )
+    low, high = (before.rows()[f"{column}_pred_{end}"] for end in ("p5", "p95"))
     order = np.argsort(first)
     ax.fill_between(
         first[order],
@@ -168,7 +167,7 @@ for ax, column in zip(axes, ("time_s", "avg_power_w"), strict=True):
         (before, style.VERMILION, "before"),
         (after, style.BLUE, "after"),
     ):
-        off = 100 * np.log(getattr(found, column) / getattr(table, column))
+        off = 100 * np.log(getattr(found.predictions, column) / getattr(table, column))
         ax.hist(off, bins, color=colour, alpha=0.6, label=label)
     label = "90 % of the noise"
     ax.axvspan(-164.5 * NOISE, 164.5 * NOISE, color=style.LIGHT, zorder=0, label=label)
@@ -187,7 +186,7 @@ plt.show()
 # sum known and the split open.
 
 # %%
-learnt = report(fitted.fit.parameters, fitted.fit.z, fitted.fit.covariance)
+learnt = fitted.learnt
 shown = sorted(learnt.constants, key=lambda c: c.ratio)[:12]
 named = [c.parameter.constant for c in shown]
 shown += [c for c in learnt.constants if c.parameter.constant in set(TRUE) - set(named)]

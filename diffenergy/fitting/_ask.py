@@ -1,7 +1,6 @@
 """The public `fit`: constants from measured runs, with what they rest on."""
 
 import dataclasses
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +29,7 @@ _DIGITS, _DECIMALS = 4, 2
 def fit(
     tables: MeasurementTable | Sequence[MeasurementTable],
     *,
-    start: CorrectionsFile | str | os.PathLike[str] | None = None,
+    start: CorrectionsFile | str | Path | None = None,
     freeze: str | Sequence[str] = (),
     holdout: str | Sequence[str] = (),
     seed: int = 0,

@@ -3,8 +3,8 @@
 
 import dataclasses
 import functools
-import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
@@ -134,7 +134,7 @@ class EvaluateResult(Result):
 
 def evaluate(
     table: MeasurementTable,
-    corrections: CorrectionsFile | str | os.PathLike[str] | None = None,
+    corrections: CorrectionsFile | str | Path | None = None,
     by: str | Sequence[str] = (),
 ) -> EvaluateResult:
     """How far predictions are from measured runs.
@@ -171,12 +171,12 @@ def evaluate(
 
 
 def corrections_file(
-    given: CorrectionsFile | str | os.PathLike[str] | None,
+    given: CorrectionsFile | str | Path | None,
 ) -> CorrectionsFile:
     """Corrections, however they are given."""
     if isinstance(given, CorrectionsFile):
         return given
-    if given is not None and not isinstance(given, str | os.PathLike):
+    if given is not None and not isinstance(given, str | Path):
         raise TypeError(
             f"corrections are a {type(given).__name__}; give a file, a "
             'CorrectionsFile, "none" or None.'

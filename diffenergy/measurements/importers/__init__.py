@@ -11,9 +11,23 @@ import pkgutil
 from collections.abc import Sequence
 from types import ModuleType
 
-from .base import check_texts, notes_of
+from .._cells import read_sheet
+from .base import check_texts, files_in, name_gpus, notes_of, number, pick, text
+from .tables import finish
 
-__all__ = ["check_texts", "importers", "importers_in", "notes_of"]
+__all__ = [
+    "check_texts",
+    "files_in",
+    "finish",
+    "importers",
+    "importers_in",
+    "name_gpus",
+    "notes_of",
+    "number",
+    "pick",
+    "read_sheet",
+    "text",
+]
 
 _SUPPORT = ("base", "tables")
 

@@ -4,6 +4,7 @@ import json
 import numpy as np
 import pytest
 
+import diffenergy as de
 from diffenergy.fitting import _predict as predict_module
 from diffenergy.measurements import Predictions
 from diffenergy.workload._listing import listings_by_name
@@ -98,3 +99,25 @@ def test_rows_are_really_predicted(run, table):
             low, middle, high = (float(row[key]) for key in keys)
             assert 0 < low < middle < high, name
             assert low * high == pytest.approx(middle**2)
+
+
+def test_from_python_it_is_the_same(run, predicted, table, tmp_path):
+    out = tmp_path / "rows.csv"
+    said = run("evaluate", table, "--by", "colour", "--json", "--out", out).json
+    read = de.measurements.read(table)
+    found = de.fitting.evaluate(read, "none", by="colour")
+    assert found.summary == said == json.loads(found.to_json())
+    assert found.rows().to_csv(index=False) == out.read_text()
+    assert "3 rows" in repr(found) and "time 10.0 %" in repr(found)
+    assert "10.0 (+10.0)" in found._repr_html_()
+    assert found.plot() is not None
+    both = de.measurements.read([table, f"softmax={table}"])
+    assert both.num_rows == 6 and de.fitting.evaluate(both).summary["rows"] == 6
+
+
+def test_what_is_no_table_is_said_in_one_sentence(table):
+    with pytest.raises(TypeError, match="table"):
+        de.fitting.evaluate(str(table))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="corrections"):
+        read = de.measurements.read(table)
+        de.fitting.evaluate(read, 3.0)  # pyright: ignore[reportArgumentType]

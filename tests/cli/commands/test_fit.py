@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import diffenergy as de
 from diffenergy import __version__, measurements
 from diffenergy.cli.flags.fit import Flags
 from diffenergy.cli.parsing.shared import TableFlags
@@ -293,3 +294,26 @@ def test_the_script_runs_from_anywhere(tmp_path):
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert "`--max-rows`" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_from_python_it_is_the_same(first, table, tmp_path):
+    out, said = first
+    found = de.fitting.fit(de.measurements.read(table), start="none")
+    assert found.summary == said and not found.interrupted
+    found.write(tmp_path / "mine.json")
+    assert (tmp_path / "mine.json").read_bytes() == out.read_bytes()
+    assert f"{said['parameters']} constants" in repr(found)
+    assert "16 rows, 16 fitted, 0 flagged" in found._repr_html_()
+    after = de.fitting.evaluate(found.rows[0].table, found.corrections).summary
+    assert after["time_mape_pct"] == pytest.approx(said["time_mape_pct"])
+
+
+def test_an_interrupted_fit_goes_on_in_python_too(table, monkeypatch):
+    read = de.measurements.read(table)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        kept = de.fitting.fit(read, start="none")
+    assert kept.interrupted and kept.corrections.continues == prior_file()
+    assert repr(kept) == "<FitResult: interrupted at evaluation 2>"
+    done = de.fitting.fit(read, start=kept.corrections, max_steps=3)
+    assert not done.interrupted and done.corrections.continues is None

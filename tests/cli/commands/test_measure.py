@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import diffenergy as de
 from diffenergy import measurements
 from diffenergy.measure import _plan as plan
 from diffenergy.measure._board import sensor, timing
@@ -277,3 +278,21 @@ def test_the_script_is_the_same():
     points = json.loads(done.stdout)["points"]
     assert [point["class"] for point in points] == ["tensor", "tensor", "dram"]
     assert plan.GAP > 1
+
+
+def test_from_python_it_is_the_same(run, world, out):
+    asked = {"points": 6, "only": ("dram", "l2"), "clocks": (9.9e8,)}
+    flags = ("--points", 6, "--only", "dram,l2", "--set-clocks", "--clocks", "990")
+    told: list[tuple[int, int, str]] = []
+    found = de.measure.measure(out, progress=lambda *x: told.append(x), **asked)
+    assert (found.summary["measured"], found.interrupted) == (6, False)
+    assert [x[:2] for x in told] == [(i, 6) for i in range(6)]
+    assert world.locked is None and set(world.sets) == {9.9e8}
+    again = run("measure", "--out", out, *flags, "--json").json
+    assert again == found.summary | {"measured": 0}
+    assert "6 points measured, 0 left out" in repr(found)
+    assert "dram" in found._repr_html_()
+    planned = de.measure.plan("h100-sxm", **asked)
+    dry = run("measure", "--dry-run", "--gpu", "h100-sxm", *flags, "--json").json
+    assert planned.summary == dry and "6 points on h100-sxm" in repr(planned)
+    assert de.measure.plan("h100-sxm", file=out, **asked).summary["done"] == 6
