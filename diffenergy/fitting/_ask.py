@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import jax.numpy as jnp
 import numpy as np
 
 from .. import __version__
@@ -63,17 +64,25 @@ def fit(
         The constants, the errors of fitted and held-out rows, and what was learnt.
 
     Raises:
-        ValueError: for what cannot be read or held, or if nothing is left to fit.
+        ValueError: for what cannot be read or held, if nothing is left to fit, or if
+            JAX is not set to 64 bit.
         TypeError: for tables that are none.
 
     Example:
 
+        >>> import jax
         >>> from diffenergy import measurements
+        >>> jax.config.update("jax_enable_x64", True)
         >>> table = measurements.read("docs/examples/gemm.csv", op="gemm", gpu="a10")
         >>> found = fit(table, holdout="n=4096", max_steps=2)
         >>> found.summary["held_out"]["rows"]
         6
     """
+    if jnp.zeros(()).dtype.itemsize < 8:
+        raise ValueError(
+            "a fit needs numbers of 64 bit; call "
+            '`jax.config.update("jax_enable_x64", True)` before it.'
+        )
     rules = [read_rule(text) for text in _several(holdout)]
     each = [tables] if isinstance(tables, MeasurementTable) else list(tables)
     for table in each:

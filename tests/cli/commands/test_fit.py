@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -306,6 +307,12 @@ def test_from_python_it_is_the_same(first, table, tmp_path):
     assert "16 rows, 16 fitted, 0 flagged" in found._repr_html_()
     after = de.fitting.evaluate(found.rows[0].table, found.corrections).summary
     assert after["time_mape_pct"] == pytest.approx(said["time_mape_pct"])
+
+
+def test_a_fit_needs_64_bit(table):
+    read = de.measurements.read(table)
+    with jax.enable_x64(False), pytest.raises(ValueError, match="jax_enable_x64"):
+        de.fitting.fit(read)
 
 
 def test_an_interrupted_fit_goes_on_in_python_too(table, monkeypatch):
