@@ -40,7 +40,7 @@ house.__enter__()  # the house style, through the whole notebook
 MODEL, OUT = "llama-3.1-8b", 128
 
 first = de.estimate(MODEL, "h100-sxm", batch=8, input_len=512, output_len=OUT)
-first
+display(first)
 
 # %% [markdown]
 # Decode takes nearly all of it: it runs 127 passes that each read all weights, while

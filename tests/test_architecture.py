@@ -1,4 +1,4 @@
-"""Rooms import only from rooms above them; what is public; sizes of files and folders."""
+"""Rooms import from rooms above them alone; what is public; files and folders."""
 
 import ast
 import importlib

@@ -5,6 +5,7 @@ ln time, ln energy and ln power of many phases, one op (or model phase) each: on
 compilation gives all elasticities and one gives their differences.
 """
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 

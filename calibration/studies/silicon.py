@@ -16,7 +16,7 @@ import typer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from calibration.silicon_fit import (  # noqa: E402
+from calibration.studies.silicon_fit import (  # noqa: E402
     Fit,
     area_fit,
     die_circuits,

@@ -135,7 +135,7 @@ def _heuristic_tiles(gpu: str, found: "Tuning") -> "Tiles":
     import jax
     import jax.numpy as jnp
 
-    from calibration.tile_heuristics import heuristic_tile
+    from calibration.studies.tile_heuristics import heuristic_tile
 
     tiles = []
     for tuned in found.products:

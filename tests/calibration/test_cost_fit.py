@@ -1,8 +1,9 @@
 """The fit of the costs of collectives finds a machine again."""
 
 import numpy as np
+import pytest
 
-from calibration import cost_fit
+from calibration.studies import cost_fit
 from diffenergy.physics import _links as links
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from calibration.tile_heuristics import heuristic_tile
+from calibration.studies.tile_heuristics import heuristic_tile
 from diffenergy.codesign._tiles.tiles import Shapes, legal
 from diffenergy.dtypes import code
 from diffenergy.hardware import load_gpu

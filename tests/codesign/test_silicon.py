@@ -17,7 +17,7 @@ import pytest
 from jax import Array
 from jaxtyping import Float
 
-from calibration.silicon_fit import area_fit, idle_fit, stored
+from calibration.studies.silicon_fit import area_fit, idle_fit, stored
 from diffenergy.codesign._space.die_model import (
     area_errors,
     area_model,

@@ -24,7 +24,8 @@ from diffenergy.physics._instrument import (
 
 WIDE: dict[str, Any] = {"loop": 6.0, "loop_body": 270e-6}
 NARROW: dict[str, Any] = {"loop": 1.0, "loop_body": 70e-6, "narrow": 1.0}
-"""Power runs of bf16 and of block-scaled fp8 GEMMs (`data/corrections/instruments.toml`)."""
+"""Power runs of bf16 and of block-scaled fp8 GEMMs
+(`data/corrections/instruments.toml`)."""
 PERIOD = 0.1005  # s between two samples
 
 

@@ -1,6 +1,7 @@
 """Die area and idle power: regressions over published dies, three numbers each.
 
-The numbers stand in `data/facts/silicon.toml`; `calibration/silicon.py` fits them.
+The numbers stand in `data/facts/silicon.toml`, and `calibration/studies/silicon.py`
+fits them.
 """
 
 import functools
