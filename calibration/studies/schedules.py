@@ -7,9 +7,6 @@ clocks and by a power limit, each within the same slowdown, and time and energy 
 schedule by kernel with their 5 to 95 % intervals.
 """
 
-import contextlib
-import io
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -20,17 +17,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 _GPUS: Final = ("a100-sxm-80gb", "h100-sxm", "h200-sxm")
 _PHASES: Final = {
-    "prefill": ("--batch", "4", "--input-len", "2048"),
-    "decode": ("--batch", "32", "--input-len", "2048"),
-    "train": ("--batch", "4", "--input-len", "2048"),
+    "prefill": {"batch": 4, "input_len": 2048},
+    "decode": {"batch": 32, "input_len": 2048},
+    "train": {"batch": 4, "input_len": 2048},
 }
 _MODELS: Final = ("gpt3-xl", "llama-3.1-8b", "qwen3-30b-a3b")
 
 
 def schedules(
-    max_slowdown: Annotated[str, typer.Option(help="percent")] = "2",
+    max_slowdown: Annotated[float, typer.Option(help="percent")] = 2.0,
 ) -> None:
     """Print a Markdown table."""
+    from diffenergy.dvfs import plan
+    from diffenergy.estimator import start_jax
+
+    start_jax()
     typer.echo(
         "| GPU | model | phase | kernel | phase | one pair | power limit | time "
         "(5-95 %) | energy (5-95 %) |"
@@ -38,24 +39,13 @@ def schedules(
     typer.echo("|---|---|---|---|---|---|---|---|---|")
     for gpu in _GPUS:
         for model in _MODELS:
-            for phase, flags in _PHASES.items():
+            for phase, asked in _PHASES.items():
                 if model == "gpt3-xl":
-                    flags = (*flags[:2], "--input-len", "1024")
-                limit = ("--max-slowdown", max_slowdown, "--json")
-                words = ("dvfs", model, "--gpu", gpu, "--phase", phase, *flags, *limit)
-                typer.echo(f"| {gpu} | {model} | {phase} | {_cells(_run(words))} |")
-
-
-def _run(words: tuple[str, ...]) -> dict[str, Any]:
-    """JSON of a command."""
-    from diffenergy.cli import main
-
-    text = io.StringIO()
-    with contextlib.redirect_stdout(text):
-        code = main(words)
-    if code:
-        raise typer.Exit(code)
-    return json.loads(text.getvalue())
+                    asked = asked | {"input_len": 1024}
+                found = plan(
+                    model, gpu, phase=phase, max_slowdown=max_slowdown, **asked
+                )
+                typer.echo(f"| {gpu} | {model} | {phase} | {_cells(found.summary)} |")
 
 
 def _cells(found: dict[str, Any]) -> str:

@@ -207,7 +207,7 @@ def given_names(flags: Any) -> Iterator[str]:
         value = getattr(flags, field.name)
         if _GROUP in field.metadata:
             yield from given_names(value)
-        elif _FLAG in field.metadata and value not in (field.default, None):
+        elif _FLAG in field.metadata and value not in (field.default, None, {}):
             yield field.name
 
 

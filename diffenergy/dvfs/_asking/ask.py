@@ -38,13 +38,13 @@ def plan(
     work: str | os.PathLike[str] | Task | None = None,
     gpu: str | GpuCard | None = None,
     *,
-    objective: Goal = "energy",
+    objective: Goal | str = "energy",
     max_slowdown: float | None = None,
-    granularity: Granularity = "kernel",
-    aggregation: Aggregation = "global",
+    granularity: Granularity | str = "kernel",
+    aggregation: Aggregation | str = "global",
     per_launch: bool = False,
     switching: Switching | None = None,
-    solver: Solver = "exact",
+    solver: Solver | str = "exact",
     seed: int | None = None,
     starts: int | None = None,
     power_curve: bool = False,
@@ -101,23 +101,23 @@ def plan(
         >>> found.bound <= found.energy < found.default.energy
         True
     """
-    given = dict(
+    words: dict[str, Any] = dict(
         objective=objective,
         granularity=granularity,
         aggregation=aggregation,
         solver=solver,
     )
     for name, allowed in _CHOICES.items():
-        if given[name] not in allowed:
+        if words[name] not in allowed:
             raise ValueError(
-                f"`{name}` is '{given[name]}'; allowed are {', '.join(allowed)}."
+                f"`{name}` is '{words[name]}'; allowed are {', '.join(allowed)}."
             )
     for name in _LISTS:
         if name in request:
             request[name] = several(name, request[name])
-    aim = _objective(objective, max_slowdown)
+    aim = _objective(words["objective"], max_slowdown)
     costs, notes = _switching(switching)
-    rules = Rules(aggregation, granularity, per_launch, costs)
+    rules = Rules(words["aggregation"], words["granularity"], per_launch, costs)
     if table is None:
         _no_table(smooth, default_clock)
         task = _task(work, gpu, request)
@@ -134,7 +134,7 @@ def plan(
     return of_table(read, aim, rules, notes, card, smooth, progress)
 
 
-def _objective(goal: Goal, slowdown: float | None) -> Objective:
+def _objective(goal: Goal, slowdown: Any) -> Objective:
     """With its limit of time; unless it is given only energy has one."""
     if slowdown is None:
         slowdown = 0.0 if goal == "energy" else math.inf
@@ -147,7 +147,7 @@ def _objective(goal: Goal, slowdown: float | None) -> Objective:
     return Objective(goal, float(slowdown))
 
 
-def _switching(asked: Switching | None) -> tuple[Switching | None, list[str]]:
+def _switching(asked: Any) -> tuple[Switching | None, list[str]]:
     """What changes cost, None where they are free; whose figures that are."""
     check_type("switching", asked, Switching | None)
     if asked is None:
@@ -166,7 +166,7 @@ def _switching(asked: Switching | None) -> tuple[Switching | None, list[str]]:
     return None if asked.free else asked, [said] if asked.source else []
 
 
-def _descent(solver: Solver, seed: int | None, starts: int | None) -> Descent | None:
+def _descent(solver: str, seed: int | None, starts: int | None) -> Descent | None:
     for name, value, least in (("seed", seed, 0), ("starts", starts, 1)):
         if value is None:
             continue
@@ -260,7 +260,7 @@ def _table_decides(work: Any, request: Mapping[str, Any]):
             )
 
 
-def _table_cannot(solver: Solver, power_curve: bool):
+def _table_cannot(solver: str, power_curve: bool):
     """Refuses what needs a model."""
     if solver != "exact":
         raise ValueError(

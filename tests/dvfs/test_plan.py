@@ -1,0 +1,157 @@
+"""`dvfs.plan`: names and records say the same, and the same as the command."""
+
+import contextlib
+import inspect
+import io
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+import diffenergy as de
+from diffenergy.cli import main
+from diffenergy.dvfs import Objective, Switching, frontier, plan, read_table
+from diffenergy.estimator import prepare
+from diffenergy.hardware import read_gpu
+from diffenergy.report._format import si
+
+TWO_KERNELS = """stage,instruction,frequency,memory_frequency,count,time,energy
+forward,a,auto,auto,2,1.00,100
+forward,a,1500,auto,2,0.98,80
+forward,a,1200,auto,2,0.97,85
+forward,b,auto,auto,2,1.00,100
+forward,b,1500,auto,2,1.00,100
+forward,b,1200,auto,2,1.01,65
+"""
+"""Two equal kernels: the best pair is (-2 %, -20 %) and (+1 %, -35 %)."""
+CLOCKS = (600e6, 1110e6, 1410e6)
+unchecked = inspect.unwrap(plan)
+"""As outside of tests, where nothing looks at types of arguments first."""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "two.csv"
+    path.write_text(TWO_KERNELS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def decode():
+    return plan(
+        "gpt2", "a100-pcie-40gb", phase="decode", max_slowdown=3.0, sm_clock=CLOCKS
+    )
+
+
+def test_a_table_by_hand(table: Path):
+    """(-2 + 1) / 2 % of time, (-20 - 35) / 2 % of energy."""
+    found = plan(table=table)
+    assert found.time == pytest.approx(4 * 0.995)
+    assert found.energy == pytest.approx(400 * 0.725)
+    assert found.default == (4.0, 400.0)
+    assert found.bound <= found.energy
+    assert found.objective == Objective("energy", 0.0)
+    assert found.frontier()[-1].tolist() == pytest.approx([-0.5, -27.5])
+    again = frontier(read_table(str(table)).problem).points(found.default)
+    assert again.tolist() == found.frontier().tolist()
+
+
+def test_a_table_that_is_read_or_named(table: Path):
+    read = read_table(str(table))
+    assert plan(table=read).summary == plan(table=str(table)).summary
+    with pytest.raises(ValueError, match="`default_clock` is given beside a Table"):
+        plan(table=read, default_clock="1500")
+
+
+def test_files_are_read_back(table: Path, tmp_path: Path):
+    found = plan(table=table)
+    path = tmp_path / "plan.csv"
+    assert found.to_csv(path) == path.read_text()
+    assert [row["sm_clock_mhz"] for row in found.rows()] == [1500, 1200]
+    compile(found.to_script(tmp_path / "plan.py"), "plan.py", "exec")
+    assert "two.csv" in (tmp_path / "plan.py").read_text()
+
+
+def test_a_request_is_planned_as_its_name(decode):
+    card = read_gpu("a100-pcie-40gb")
+    asked = prepare("gpt2", card, phase="decode", sm_clock=CLOCKS)
+    assert plan(asked, max_slowdown=3.0).summary == decode.summary
+    with pytest.raises(TypeError, match="`batch` is given beside a Task"):
+        plan(asked, batch=8)
+
+
+def test_it_is_what_the_command_says(decode):
+    words = "dvfs gpt2 --gpu a100-pcie-40gb --phase decode --sm-clock 600,1110,1410"
+    words += " --max-slowdown 3"
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        assert main([*words.split(), "--json"]) == 0
+    assert json.loads(text.getvalue()) == json.loads(decode.to_json())
+
+
+def test_it_shows_its_numbers(decode):
+    saved = si(decode.energy, "J")
+    assert saved in repr(decode) and "gpt2 on a100-pcie-40gb" in repr(decode)
+    assert saved in decode._repr_html_()
+    assert "this schedule" in decode._repr_html_()
+    assert len(decode.figure().axes) == 2  # time and energy; the SM clock
+
+
+def test_limits_that_cannot_be_kept(table: Path):
+    with pytest.raises(de.Infeasible, match="`max_slowdown`.*-1.50 %") as raised:
+        plan(table=table, max_slowdown=-3.0)
+    least = raised.value.least["max_slowdown"]
+    assert least == pytest.approx(-1.5)
+    assert plan(table=table, max_slowdown=least).time == pytest.approx(4 * 0.985)
+    with pytest.raises(de.Infeasible, match="`power_limit`"):
+        plan(table=table, objective="time", power_limit=60)
+
+
+def test_published_switching_says_whose(table: Path):
+    asked = Switching.published("h200-sxm", "lookahead")
+    found = plan(table=table, switching=asked)
+    assert found.summary["switch_latency_s"] == 0.006
+    assert any("switch latency 0.006 s of h200-sxm" in note for note in found.notes)
+    single = plan(table=table, granularity="iteration")
+    held = plan(table=table, switching=Switching(latency=math.inf))
+    assert held.energy == single.energy
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({}, "`work` is missing"),
+        ({"work": "gpt2", "objective": "joules"}, "`objective` is 'joules'"),
+        ({"work": "gpt2", "max_slowdown": -100.0}, "`max_slowdown` is -100"),
+        ({"work": "gpt2", "max_slowdown": math.nan}, "`max_slowdown` is nan"),
+        ({"work": "gpt2", "seed": 1}, "`seed` is given"),
+        ({"work": "gpt2", "solver": "descent", "starts": 0}, "`starts` is 0"),
+        ({"work": "gpt2", "power_limit": [200, 250]}, "`power_limit` is a list"),
+        ({"table": "x.csv", "solver": "descent"}, "`solver` is descent"),
+        ({"work": "gpt2", "smooth": True}, "`smooth` is given without a table"),
+        ({"work": "gpt2", "default_clock": "1410"}, "`default_clock` is given"),
+        ({"work": "gpt2", "switching": Switching("jump")}, "of kind 'jump'"),
+        ({"work": "gpt2", "switching": Switching(latency=-1.0)}, "takes -1 s"),
+        ({"work": "gpt2", "table": "x.csv"}, "`work` is given beside"),
+        ({"table": "x.csv", "batch": 8}, "`batch` is given beside"),
+        ({"table": "x.csv", "sm_clock": 9e8}, "`sm_clock` is given beside"),
+    ],
+)
+def test_bad_values_are_one_sentence(given, said):
+    with pytest.raises(ValueError, match=said):
+        unchecked(**given)
+
+
+def test_wrong_types_are_one_sentence():
+    work = de.load_model("gpt2").workload(input_len=8, phase="prefill")
+    for given, said in (
+        ({"work": work}, "`work` is a Workload, which has no names"),
+        ({"work": 3}, "`work` is a int; allowed is str"),
+        ({"work": "gpt2", "gpu": 3}, "`gpu` is a int"),
+        ({"work": "gpt2", "max_slowdown": "2"}, "`max_slowdown` is a str"),
+        ({"work": "gpt2", "switching": 0.1}, "`switching` is a float"),
+        ({"table": 3}, "`table` is a int"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            unchecked(**given)
