@@ -16,7 +16,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 _GPUS: Final = ("a100-sxm-80gb", "h100-sxm", "h200-sxm")
-_PHASES: Final = {
+_PHASES: Final[dict[str, dict[str, Any]]] = {
     "prefill": {"batch": 4, "input_len": 2048},
     "decode": {"batch": 32, "input_len": 2048},
     "train": {"batch": 4, "input_len": 2048},
@@ -40,10 +40,11 @@ def schedules(
     for gpu in _GPUS:
         for model in _MODELS:
             for phase, asked in _PHASES.items():
+                given: dict[str, Any] = dict(asked)
                 if model == "gpt3-xl":
-                    asked = asked | {"input_len": 1024}
+                    given["input_len"] = 1024
                 found = plan(
-                    model, gpu, phase=phase, max_slowdown=max_slowdown, **asked
+                    model, gpu, phase=phase, max_slowdown=max_slowdown, **given
                 )
                 typer.echo(f"| {gpu} | {model} | {phase} | {_cells(found.summary)} |")
 

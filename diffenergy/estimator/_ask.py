@@ -97,12 +97,12 @@ def estimate(
             "`point` is given beside a name; give `sm_clock`, `mem_clock`, "
             "`power_limit` and `temperature`."
         )
-    several = {
+    lists = {
         name: several(name, request.pop(name, None))
         for name in ("sm_clock", "mem_clock", "power_limit")
     }
     return prepare(
-        os.fspath(workload), gpu, corrections=corrections, **several, **request
+        os.fspath(workload), gpu, corrections=corrections, **lists, **request
     ).run()
 
 

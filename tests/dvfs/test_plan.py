@@ -131,7 +131,10 @@ def test_published_switching_says_whose(table: Path):
         ({"table": "x.csv", "solver": "descent"}, "`solver` is descent"),
         ({"work": "gpt2", "smooth": True}, "`smooth` is given without a table"),
         ({"work": "gpt2", "default_clock": "1410"}, "`default_clock` is given"),
-        ({"work": "gpt2", "switching": Switching("jump")}, "of kind 'jump'"),
+        (
+            {"work": "gpt2", "switching": Switching()._replace(kind="jump")},
+            "of kind 'jump'",
+        ),
         ({"work": "gpt2", "switching": Switching(latency=-1.0)}, "takes -1 s"),
         ({"work": "gpt2", "table": "x.csv"}, "`work` is given beside"),
         ({"table": "x.csv", "batch": 8}, "`batch` is given beside"),
