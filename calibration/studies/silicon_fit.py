@@ -116,10 +116,6 @@ def _area_terms(c: Circuits, rules: Process) -> tuple[float, float, float]:
     return rules.logic_area * c.sms, rules.logic_area * c.lanes, c.channels
 
 
-def _area_terms(c: Circuits, rules: Process) -> tuple[float, float, float]:
-    return rules.logic_area * c.sms, rules.logic_area * c.lanes, c.channels
-
-
 def stored() -> str:
     """What `silicon.toml` holds, as a table of numbers a regression."""
     models = {"area": (AreaModel, area_fit()), "idle": (IdleModel, idle_fit())}

@@ -78,16 +78,17 @@ def search(
     """
     ranges, tiles = _request.ranges_of(vary)
     goals = (goals,) if isinstance(goals, str) else goals
-    limits, effort = dict(limits or {}), effort or Effort()
+    most = {metric: float(value) for metric, value in (limits or {}).items()}
+    effort = effort or Effort()
     _request.check_point(_request.given_point(work, request), ranges)
-    _request.check_limits(limits)
+    _request.check_limits(most)
     if not callable(goals):
         check_goals(goals)
-    mm2 = _request.price_of(price, goals, limits)
+    mm2 = _request.price_of(price, goals, most)
     parts = _request.parts_of(work)
     tasks = _request.tasks_of(parts, gpu, request)
     weights = [float(part.weight) for part in parts]
-    problem = _request.problem_of(tasks, weights, (ranges, tiles), goals, limits, mm2)
+    problem = _request.problem_of(tasks, weights, (ranges, tiles), goals, most, mm2)
     # a caller's function has no name that outlives the process
     run = None if callable(goals) else _programs.Programs(cache_folder(), options_of)
     found = searching.search(problem, effort, progress or (lambda *_: None), run)

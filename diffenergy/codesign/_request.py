@@ -162,7 +162,7 @@ def given_point(work: Any, request: Mapping[str, Any]) -> set[str]:
 
 
 def price_of(
-    price: int | float | None, goals: Any, limits: Mapping[str, int | float]
+    price: int | float | None, goals: Any, limits: Mapping[str, float]
 ) -> float:
     """Price of a mm2; 1 where nothing costs."""
     wanted = not callable(goals) and "cost" in goals
@@ -183,7 +183,7 @@ def price_of(
     return float(price)
 
 
-def check_limits(limits: Mapping[str, int | float]):
+def check_limits(limits: Mapping[str, float]):
     """Raises `ValueError` for a limit of what has none."""
     for name in limits:
         if name not in _LIMITED:
@@ -197,7 +197,7 @@ def problem_of(
     weights: Sequence[float],
     vary: tuple[Sequence[Range], bool],
     goals: Sequence[str] | Callable[..., Any],
-    limits: Mapping[str, int | float],
+    limits: Mapping[str, float],
     price: float,
 ) -> Problem:
     """The search over `tasks`, with bounds that a GPU file may hold."""
@@ -237,13 +237,15 @@ def _listed(task: Task, weight: float) -> Listed:
 def _point(task: Task, ranges: Sequence[Range]) -> OperatingPoint:
     """Where designs run as far as it is asked for; NaN: where one does by itself."""
     setting, given = task.settings[0], given_point(task, {})
-    asked = [
+    sm, mem, cap = (
         value if name in given else math.nan
         for name, value in zip(_POINT, setting[:3], strict=True)
-    ]
+    )
     temperature = math.nan if setting.temperature is None else setting.temperature
     varied = any(entry.name == "mem_clock" for entry in ranges)
-    return OperatingPoint(*asked, temperature, float(setting.mem_locked or varied))
+    return OperatingPoint(
+        sm, mem, cap, temperature, float(setting.mem_locked or varied)
+    )
 
 
 def about_of(

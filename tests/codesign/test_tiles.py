@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy import estimator, smooth
+from diffenergy import smooth
 from diffenergy.codesign._tiles import tile_costs, tuning
 from diffenergy.codesign._tiles.summary import tiles_json
 from diffenergy.codesign._tiles.tiles import (
@@ -25,15 +25,17 @@ from diffenergy.codesign._tiles.tiles import (
     with_given_tiles,
 )
 from diffenergy.codesign._tiles.tuning import costs_with, tune
+from diffenergy.compiling import compiler_options
 from diffenergy.dtypes import code
 from diffenergy.dvfs._problem.uniform import compiled
+from diffenergy.estimator._estimate import estimate_once
 from diffenergy.hardware import default_point, load_gpu, read_gpu
 from diffenergy.kernels import gemm as kernels_gemm
 from diffenergy.report._tables.tiles import tiles_parts
 from diffenergy.workload._assemble import assemble
 from diffenergy.workload._listing import Listing, normalise_kernel
 
-ONCE = estimator.compiler_options(once=True)
+ONCE = compiler_options(once=True)
 H100 = read_gpu("h100-sxm")
 C = H100.spec.corrections
 
@@ -153,9 +155,7 @@ def test_usual_tiles_are_legal(gpu: str, dtype: str):
 
 def total(listings: Any, card: Any = H100) -> tuple[float, float]:
     """Time and energy of a workload, through the front door."""
-    found = estimator.estimate_once(
-        assemble(listings), card.spec, default_point(card.spec), C
-    )
+    found = estimate_once(assemble(listings), card.spec, default_point(card.spec), C)
     return float(found.time), float(found.energy)
 
 

@@ -97,11 +97,10 @@ def _tiles(flags: Flags) -> Outcome:
                 f"`{names[name]}` is given beside `--tune-tiles`, which tunes the "
                 "tiles of one workload on one GPU; leave one out."
             )
-    goals = flags.designs.goals or ("time",)
-    if goals[0] not in ("time", "energy") or len(goals) > 1:
+    goal = ",".join(flags.designs.goals or ("time",))
+    if goal not in ("time", "energy"):
         raise ValueError(
-            f"`goals` is '{','.join(goals)}'; allowed with `--tune-tiles` are time and "
-            "energy."
+            f"`goals` is '{goal}'; allowed with `--tune-tiles` are time and energy."
         )
     parts = _mix(flags)
     if len(parts) > 1:
@@ -110,7 +109,7 @@ def _tiles(flags: Flags) -> Outcome:
         )
     (part,) = parts
     request = {**vars(flags.point), **part.request}
-    found = tune(part.work, flags.gpu, goal=goals[0], **request)
+    found = tune(part.work, flags.gpu, goal=goal, **request)
     return Outcome(
         content=found.summary,
         parts=found.parts,

@@ -55,7 +55,7 @@ def build(
     card: "GpuCard",
     ranges: Sequence[Range],
     goals: Sequence[str] = ("energy",),
-    limits: Mapping[str, int | float] | None = None,
+    limits: Mapping[str, float] | None = None,
     tiles: bool = False,
     point: OperatingPoint | None = None,
     corrections: Corrections | None = None,
@@ -184,7 +184,7 @@ def _known(parts: Sequence[Listed], task: Task) -> set[str]:
 
 
 def _check_limits(
-    goals: Sequence[str], limits: Mapping[str, int | float], known: set[str]
+    goals: Sequence[str], limits: Mapping[str, float], known: set[str]
 ) -> None:
     wanted = {metric for goal in goals for metric in GOALS.get(goal, {})}
     for metric in sorted((wanted | set(limits)) - known):

@@ -167,7 +167,8 @@ def test_python_answers_as_the_command(
 
 def test_python_mixes_and_tunes_as_the_command(run: Run, listing: Path):
     words = ("codesign", listing, "--workload", "y", *GPU, *SPACE, *QUICK)
-    said = run(*words, "--workload", f"{listing} --workload z", "--weight", "3").json
+    more = ("--workload", f"{listing} --workload z", "--weight", "3", "--json")
+    said = run(*words, *more).json
     mix = [Part(listing, 1.0, {"workload": "y"}), Part(listing, 3, {"workload": "z"})]
     vary = [
         "num_sms", Range("dram_bandwidth", 1e12, 3e12), Range("sm_clock", 900e6, 1410e6)
