@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy import smooth
+from diffenergy import estimator, smooth
 from diffenergy.codesign._tiles import tile_costs, tuning
 from diffenergy.codesign._tiles.summary import tiles_json
 from diffenergy.codesign._tiles.tiles import (
