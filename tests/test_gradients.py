@@ -17,8 +17,9 @@ import pytest
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from diffenergy import estimator, kernels
+from diffenergy import kernels
 from diffenergy.corrections import CONSTANTS, Corrections
+from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.units import GHz
 from diffenergy.workload._assemble import assemble

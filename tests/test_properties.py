@@ -17,8 +17,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from jax import Array
 
-from diffenergy import estimator, kernels
+from diffenergy import kernels
 from diffenergy.corrections import Corrections
+from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.kernels.activity import Activity
 from diffenergy.physics._links import COLLECTIVES

@@ -40,12 +40,10 @@ def schedules(
     for gpu in _GPUS:
         for model in _MODELS:
             for phase, asked in _PHASES.items():
-                given: dict[str, Any] = dict(asked)
+                given: dict[str, Any] = {"max_slowdown": max_slowdown, **asked}
                 if model == "gpt3-xl":
                     given["input_len"] = 1024
-                found = plan(
-                    model, gpu, phase=phase, max_slowdown=max_slowdown, **given
-                )
+                found = plan(model, gpu, phase=phase, **given)
                 typer.echo(f"| {gpu} | {model} | {phase} | {_cells(found.summary)} |")
 
 

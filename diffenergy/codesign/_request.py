@@ -237,10 +237,10 @@ def _listed(task: Task, weight: float) -> Listed:
 def _point(task: Task, ranges: Sequence[Range]) -> OperatingPoint:
     """Where designs run as far as it is asked for; NaN: where one does by itself."""
     setting, given = task.settings[0], given_point(task, {})
-    sm, mem, cap = (
+    sm, mem, cap = [
         value if name in given else math.nan
         for name, value in zip(_POINT, setting[:3], strict=True)
-    )
+    ]
     temperature = math.nan if setting.temperature is None else setting.temperature
     varied = any(entry.name == "mem_clock" for entry in ranges)
     return OperatingPoint(

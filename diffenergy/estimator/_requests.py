@@ -190,7 +190,7 @@ def _estimates(workload: Any, gpu: GpuSpec, points: Sequence[Setting]) -> Estima
         leaves = _programs.run(estimate_once, arguments, cache_folder(), options)
         return jax.device_get(from_leaves(leaves))
     more = pad_size(len(points)) - len(points)  # one compilation for many
-    many = operating_points([*points, *points[-1:] * more])
+    many = operating_points([*points, *[points[-1]] * more])
     each = jax.vmap(lambda point: estimate_once(workload, gpu, point))
     return jax.device_get(jax.jit(each, compiler_options=options)(many))
 

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from jax import Array
 
-from diffenergy import estimator
 from diffenergy.corrections import Corrections
+from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.kernels._shared.ops import HAND_TILE
 from diffenergy.records import as_float

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffenergy.cli import cmd_dvfs, cmd_estimate
-from diffenergy.cli.commands import codesign
+from diffenergy import dvfs
+from diffenergy.cli.commands import codesign, estimate, evaluate
 from diffenergy.codesign import SearchResult, TuneResult
 from diffenergy.codesign._problem.found import Found, Score
 from diffenergy.estimator import EstimateResult, Task
-from diffenergy.fitting import _predict as predict_module
+from diffenergy.fitting import _ask as predict_module
 from diffenergy.hardware._files import read_gpu
 from diffenergy.measurements import Predictions
 
@@ -133,10 +133,10 @@ def test_bad_files_are_found_before_any_work(
     def never(*args, **more):
         raise AssertionError("worked")
 
-    monkeypatch.setattr(cmd_estimate, "prepare", never)
+    monkeypatch.setattr(estimate, "task_of", never)
     monkeypatch.setattr(codesign, "search", never)
-    monkeypatch.setattr(cmd_dvfs, "answer", never)
-    monkeypatch.setattr(predict_module, "predict", never)
+    monkeypatch.setattr(dvfs, "plan", never)
+    monkeypatch.setattr(evaluate, "evaluate", never)
     given = tmp_path / "given.png"
     given.write_text(RUNS)
     first = given if command == "evaluate" else "gpt2"

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy import estimator, smooth
+from diffenergy import smooth
 from diffenergy.codesign._tiles import tile_costs, tuning
 from diffenergy.codesign._tiles.summary import tiles_json
 from diffenergy.codesign._tiles.tiles import (
@@ -28,6 +28,7 @@ from diffenergy.codesign._tiles.tuning import costs_with, tune
 from diffenergy.compiling import compiler_options
 from diffenergy.dtypes import code
 from diffenergy.dvfs._problem.uniform import compiled
+from diffenergy.estimator import _estimate as estimator
 from diffenergy.estimator._estimate import estimate_once
 from diffenergy.hardware import default_point, load_gpu, read_gpu
 from diffenergy.kernels import gemm as kernels_gemm

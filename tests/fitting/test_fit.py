@@ -335,7 +335,7 @@ def test_a_renamed_constant_stays_in_the_fit(tmp_path, monkeypatch):
     blank = shape(tmp_path, SEEN, (1395,), range(26, 29))
     made = read(blank, truth())
     settings = Settings(max_steps=3)
-    plain = calibrate([made], {}, prior_file(), settings)
+    plain = calibrate([made], prior_file(), settings)
     names = {name: f"c{i:03}" for i, name in enumerate(CONSTANTS)}
 
     def renamed(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -349,7 +349,7 @@ def test_a_renamed_constant_stays_in_the_fit(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "PRIOR_FACTORS", factors)
     for module in (_fit, _calibrate):
         monkeypatch.setattr(module, "ACTIVITY_CONSTANTS", activity)
-    other = calibrate([made], {}, prior_file(), settings)
+    other = calibrate([made], prior_file(), settings)
     expected = {f"{p.tag}/{names[p.constant]}" for p in plain.fit.parameters.free}
     assert {str(p) for p in other.fit.parameters.free} == expected
     for tag, values in plain.corrections.levels.items():

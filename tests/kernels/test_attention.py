@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy import estimator, smooth
+from diffenergy import smooth
 from diffenergy.corrections import Corrections
+from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import attention
 from diffenergy.kernels.attention import kv_blocks

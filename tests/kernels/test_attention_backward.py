@@ -3,8 +3,8 @@
 import jax
 import pytest
 
-from diffenergy import estimator
 from diffenergy.corrections import Corrections
+from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware._spec import OperatingPoint
 from diffenergy.kernels import attention, attention_backward

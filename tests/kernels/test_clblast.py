@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy import estimator
 from diffenergy.corrections import Corrections, prior_file
+from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import GpuSpec, read_gpu, with_fields
 from diffenergy.kernels import gemm
 from diffenergy.kernels._shared import clblast as _clblast

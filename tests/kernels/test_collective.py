@@ -6,12 +6,12 @@ import jax
 import numpy as np
 import pytest
 
-from diffenergy import estimator
 from diffenergy.collectives._standard.cost import collective_time
 from diffenergy.corrections import Corrections
+from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu
 from diffenergy.hardware._link_costs import BLOCKS, FIELDS, facts
-from diffenergy.kernels.collective import kind_of
+from diffenergy.physics._links import kind_of
 from diffenergy.physics._power import LAUNCH_COMPONENTS
 from diffenergy.workload._listing import normalise_kernel
 

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffenergy import estimator, kernels
+from diffenergy import kernels
 from diffenergy.corrections import Corrections
+from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels._shared.ops import REQUIRED
 from diffenergy.physics._demand import Demand

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import pytest
 
-from diffenergy import estimator
 from diffenergy.corrections import Corrections
+from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import attention, attention_backward, collective, gemm, moe
 from diffenergy.kernels._shared import clblast as _clblast

@@ -9,8 +9,8 @@ import pytest
 from jax import Array
 from scipy.optimize import brentq
 
-from diffenergy import estimator
 from diffenergy.corrections import CONSTANTS, Corrections, prior_file
+from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu, voltage
 from diffenergy.physics._governor import capped_clock
 from diffenergy.units import GHz

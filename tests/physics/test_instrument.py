@@ -10,8 +10,8 @@ import pytest
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from diffenergy import estimator
 from diffenergy.corrections import SENSOR_CONSTANTS, Sensor
+from diffenergy.estimator import _estimate as estimator
 from diffenergy.physics._instrument import (
     GOVERNOR_TIME,
     Instrument,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from jax import Array
 
-from diffenergy import estimator
 from diffenergy.corrections import Corrections
+from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu, with_fields
 from diffenergy.hardware._spec import relative_voltage
 from diffenergy.physics._demand import Demand

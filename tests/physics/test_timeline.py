@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from jax import Array
 
-from diffenergy import estimator
 from diffenergy.corrections import Corrections
+from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import gemm
 from diffenergy.kernels._shared import stream

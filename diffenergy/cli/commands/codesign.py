@@ -107,7 +107,7 @@ def _tiles(flags: Flags) -> Outcome:
         raise ValueError(
             "`--tune-tiles` tunes one workload; leave the others of `--workload` out."
         )
-    (part,) = parts
+    part = parts[0]
     request = {**vars(flags.point), **part.request}
     found = tune(part.work, flags.gpu, goal=goal, **request)
     return Outcome(
