@@ -30,10 +30,10 @@ import pandas as pd
 from IPython.display import Markdown, display
 
 import diffenergy as de
-from diffenergy.report._charts import style
 
 # %matplotlib inline
 jax.config.update("jax_enable_x64", True)
+style = de.report.style
 house = style.house()
 house.__enter__()  # the house style, through the whole notebook
 

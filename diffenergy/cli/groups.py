@@ -55,6 +55,15 @@ class Grouped(TyperGroup):
             self.commands[cmd_name] = _command(cmd_name)
         return self.commands[cmd_name]
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first of `args` names; a slip is answered with the
+        nearest of all commands."""
+        known = self.list_commands(ctx)
+        if args and args[0] not in known:
+            for name in known:
+                self.get_command(ctx, name)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the commands, one line each, under their questions."""
         shown = self.list_commands(ctx)

@@ -104,7 +104,7 @@ def prepare(
     sm_clock: Sequence[float] | None = None,
     mem_clock: Sequence[float] | None = None,
     power_limit: Sequence[float] | None = None,
-    temperature: float | None = None,
+    temperature: int | float | None = None,
     changes: Mapping[str, float] | None = None,
     corrections: str | None = None,
     detail: bool = False,

@@ -19,7 +19,7 @@ class Setting(NamedTuple):
     sm_clock: float
     mem_clock: float
     power_limit: float
-    temperature: float | None = None
+    temperature: int | float | None = None
     mem_locked: bool = False
 
 
@@ -45,7 +45,7 @@ def settings(
     sm_clock: Sequence[float] | None = None,
     mem_clock: Sequence[float] | None = None,
     power_limit: Sequence[float] | None = None,
-    temperature: float | None = None,
+    temperature: int | float | None = None,
 ) -> tuple[list[Setting], dict[str, float]]:
     """Every combination of the clocks (Hz) and limits (W) given, and what was taken
     for those that were not, in MHz and W. `ValueError` for what the GPU has not."""

@@ -75,8 +75,14 @@ def predict(
     corrections: CorrectionsFile,
     cards: Mapping[str, GpuCard] | None = None,
 ) -> Predictions:
-    """Predictions of the readings of `table`, NaN on rows that it skips; `cards`: GPU
-    files that replace the bundled ones of the same name."""
+    """Predictions of the readings of a table: s, J and W a row, NaN where skipped.
+
+    Args:
+        table: measured rows (`de.measurements.read`).
+        corrections: the constants (`de.read_corrections`); the instrument of a row's
+            campaign is one of them.
+        cards: GPUs that replace the bundled ones of the same name.
+    """
     time, energy = np.zeros(table.num_rows), np.zeros(table.num_rows)
     grade = np.full(table.num_rows, "", dtype=object)
     width = {q: np.full(table.num_rows, np.nan) for q in QUANTITIES.values()}

@@ -38,7 +38,10 @@ class Errors:
 def errors(
     measured: Float[np.ndarray, " row"], predicted: Float[np.ndarray, " row"]
 ) -> Errors:
-    """Error figures of one quantity; rows with NaN on either side are left out.
+    """Error figures of one quantity, in %; rows with NaN on either side are left out.
+
+    `measured` and `predicted` are in the same unit; the error is that of `predicted`
+    as a share of `measured`.
 
     >>> errors(np.array([1.0, 2.0]), np.array([1.5, 1.0])).mape
     50.0
@@ -60,7 +63,8 @@ def errors(
 def grouped(
     table: MeasurementTable, predictions: Predictions, by: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """One dict a group of rows with equal cells in the columns `by`, in input order.
+    """One dict a group of rows of `table` with equal cells in the columns `by`, in
+    input order, with the errors of `predictions` (`de.fitting.predict`).
 
     Keys: the columns of `by`, `rows` and `skipped` (of `rows`), then for time, power
     and energy `_rows` (those compared), `_mape_pct`, `_median_pct`, `_bias_pct`,

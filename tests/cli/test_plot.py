@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +10,10 @@ from diffenergy import dvfs
 from diffenergy.cli.commands import codesign, estimate, evaluate
 from diffenergy.codesign import SearchResult, TuneResult
 from diffenergy.codesign._problem.found import Found, Score
+from diffenergy.codesign._problem.problem import Problem
+from diffenergy.codesign._tiles.tuning import Tuning
 from diffenergy.estimator import EstimateResult, Task
-from diffenergy.fitting import _ask as predict_module
+from diffenergy.fitting import _predict as predict_module
 from diffenergy.hardware._files import read_gpu
 from diffenergy.measurements import Predictions
 
@@ -95,7 +96,7 @@ def test_codesign(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         **ABOUT, "objective": "energy", "start": point, "best": point,
         "vary": {"sm_clock": space}, "pareto": [],
     }  # fmt: skip
-    problem: Any = None  # a picture needs none
+    problem = object.__new__(Problem)  # a picture looks at none of it
     answer = SearchResult(summary, found, problem, read_gpu("a10"), [])
     monkeypatch.setattr(codesign, "search", lambda *given, **more: answer)
     path = tmp_path / "a.svg"
@@ -110,7 +111,7 @@ def test_tiles(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     gemm = {"op": "gemm", "batch": 1, "m": 8, "n": 8, "k": 8, "dtype": "bf16"}
     gemms = [{**gemm, **costs, "count": 3.0}]
     summary = {**ABOUT, **costs, "goal": "time", "gemms": gemms}
-    tuning: Any = None
+    tuning = object.__new__(Tuning)
     answer = TuneResult(summary, tuning, [])
     monkeypatch.setattr(codesign, "tune", lambda *given, **more: answer)
     path = tmp_path / "a.svg"

@@ -39,7 +39,7 @@ def plan(
     gpu: str | GpuCard | None = None,
     *,
     objective: Goal | str = "energy",
-    max_slowdown: float | None = None,
+    max_slowdown: int | float | None = None,
     granularity: Granularity | str = "kernel",
     aggregation: Aggregation | str = "global",
     per_launch: bool = False,

@@ -63,6 +63,7 @@ def read_table(
 
     **Arguments:**
 
+    - `path`: the file.
     - `default_clock`: "SM" or "SM,MEM" in MHz, the setting that counts as default;
       needed where kernels have no row with `auto`, as in files of Perseus.
     - `card`: the GPU whose clocks the file must name.

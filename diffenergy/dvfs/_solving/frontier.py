@@ -46,10 +46,15 @@ def frontier(
     slowdowns: Float[np.ndarray, " limit"] | None = None,
     rules: Rules = ANY,
 ) -> Frontier:
-    """Least energy within every slowdown limit (%), and its bound.
+    """Least energy within every slowdown limit, and its bound.
 
-    Without `slowdowns`: every 0.1 % from the least reachable to the leanest plan.
     Plans are those of the hull and of dynamic programming (no integer programme).
+
+    Args:
+        problem: what every kernel costs at every setting, s and J.
+        slowdowns: limits, % of the default time [every 0.1 % from the least reachable
+            to the leanest plan].
+        rules: who chooses settings, and what changing them costs.
     """
     if rules.granularity == "phase":
         phases = groups.by_stage(problem).problem

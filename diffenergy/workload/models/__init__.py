@@ -26,7 +26,11 @@ def model_names() -> list[str]:
 
 
 def load_model(name_or_path: str | Path) -> Model:
-    """A bundled model, or the model of a `config.json` or of the folder that holds one.
+    """A model that lists its kernels.
+
+    Args:
+        name_or_path: a bundled name (`model_names`), a Hugging Face `config.json`, or
+            the folder that holds one.
 
     Raises `ValueError` if there is none, its type is unsupported or its config wrong.
 

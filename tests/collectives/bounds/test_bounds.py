@@ -17,7 +17,7 @@ from diffenergy.collectives._machine.epochs import epoch_length, epoch_model
 from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._verify.verify import verify
 
-from ..c3_machines import (
+from ..machine.c3_machines import (
     GB,
     all_gather,
     all_to_all,

@@ -15,7 +15,7 @@ from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._machine.topology_files import load_topology
 
-from ..c3_machines import (
+from ..machine.c3_machines import (
     all_gather,
     all_to_all,
     gpu_nodes,

@@ -14,7 +14,7 @@ from diffenergy.collectives._demand.orbits import (
     symmetries,
 )
 
-from ..c4_machines import (
+from ..machine.c4_machines import (
     all_gather,
     all_to_all,
     dgx1,

@@ -21,7 +21,7 @@ from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._schedule.schedule import Schedule, Sends
 from diffenergy.collectives._verify.verify import verify
 
-from ..c4_machines import all_to_all, made, scipy_least
+from ..machine.c4_machines import all_to_all, made, scipy_least
 
 MB = 1e6
 QUICK = Effort(batches=1, restarts=4)

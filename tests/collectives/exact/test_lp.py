@@ -14,7 +14,7 @@ from diffenergy.collectives._exact.solver import worker
 from diffenergy.collectives._machine.epochs import epoch_length, epoch_model
 from diffenergy.collectives._verify.verify import verify
 
-from ..c4_machines import (
+from ..machine.c4_machines import (
     GBPS,
     all_gather,
     all_to_all,
@@ -28,7 +28,7 @@ from ..c4_machines import (
     scipy_least,
     star,
 )
-from ..seeds import seeds
+from ..schedule.seeds import seeds
 
 CHUNK = 25e3
 

@@ -21,7 +21,7 @@ from diffenergy.collectives._exact.solver import LinearModel, solve
 from diffenergy.collectives._machine.epochs import epoch_length, epoch_model
 from diffenergy.collectives._verify.verify import verify
 
-from ..c4_machines import (
+from ..machine.c4_machines import (
     GBPS,
     all_gather,
     both,
@@ -37,7 +37,7 @@ from ..c4_machines import (
     star,
     torus,
 )
-from ..seeds import seeds
+from ..schedule.seeds import seeds
 
 CHUNK = 25e3
 

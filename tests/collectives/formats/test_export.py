@@ -22,7 +22,7 @@ from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._schedule.schedule import Schedule
 from diffenergy.collectives._verify.verify import Violation, verify
 
-from .. import machines_by_hand as by_hand
+from ..machine import machines_by_hand as by_hand
 
 _STEP = 1e6 / 50e9 + 0.7e-6
 """s; 1 MB over a link of `ring-4`."""

@@ -15,8 +15,8 @@ from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._schedule.schedule import Schedule
 from diffenergy.collectives._verify.verify import Violation, verify
 
-from .. import machines_by_hand as by_hand
-from ..msccl_interpreter import run
+from ..machine import machines_by_hand as by_hand
+from .msccl_interpreter import run
 
 KINDS: tuple[Collective, ...] = (
     "all_gather",

@@ -17,7 +17,7 @@ from diffenergy.collectives._formats.published import (
 )
 from diffenergy.collectives._verify.verify import Violation
 
-from ..machines_by_hand import published_ndv2
+from ..machine.machines_by_hand import published_ndv2
 
 _PREFIX = "ndv2-2-published_"
 _LONGEST = 4.1e-6

@@ -12,7 +12,7 @@ from diffenergy.collectives._formats.verify_file import verify
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._verify.verify import Violation
 
-from .. import machines_by_hand as by_hand
+from ..machine import machines_by_hand as by_hand
 
 _STEP = 1e6 / 50e9 + 0.7e-6
 """s; 1 MB over a link of `ring-4`."""

@@ -14,7 +14,7 @@ from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._schedule.schedule import Schedule, Sends
 from diffenergy.collectives._verify.verify import verify
 
-from ..c3_machines import (
+from ..machine.c3_machines import (
     all_gather,
     all_to_all,
     both,

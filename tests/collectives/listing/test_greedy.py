@@ -13,7 +13,7 @@ from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._verify.verify import verify
 
 from ..bounds.test_bounds import published
-from ..c3_machines import (
+from ..machine.c3_machines import (
     GB,
     all_gather,
     all_to_all,

@@ -8,7 +8,7 @@ import pytest
 from diffenergy.collectives._machine.nvidia_smi import read_matrix
 from diffenergy.collectives._machine.topology_files import load_topology
 
-from ..graphs import into, link, reached
+from .graphs import into, link, reached
 
 DGX1 = """
 \x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tGPU4\tGPU5\tGPU6\tGPU7\tmlx5_0\tCPU Affinity\x1b[0m

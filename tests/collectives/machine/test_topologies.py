@@ -11,7 +11,7 @@ from diffenergy.collectives._machine.topology_files import load_topology, topolo
 from diffenergy.collectives._what_if.what_if import disable, scale
 from diffenergy.hardware import gpu_names
 
-from ..graphs import into, link, out_of, reached
+from .graphs import into, link, out_of, reached
 
 GENERATED = (
     "mesh-3", "torus-2x4", "torus-3x4x5", "ring-2", "ring-5", "dgx-a100-2", "dgx-h100-3"

@@ -7,7 +7,7 @@ import pytest
 from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._machine.topology_files import load_topology
 
-from ..graphs import link
+from .graphs import link
 
 OWN = """
 name = "two-and-a-switch"

@@ -22,7 +22,7 @@ from diffenergy.collectives._schedule.turning import reduction, spread_of
 from diffenergy.collectives._verify.verify import verify
 from diffenergy.results import Infeasible
 
-from ..machines_by_hand import machine
+from ..machine.machines_by_hand import machine
 
 US = 1e-6
 SIZES = "1KB 4KB 16KB 64KB 256KB 1MB 4MB 16MB 64MB 256MB 1GB".split()

@@ -16,7 +16,7 @@ from diffenergy.collectives._schedule.replay import finish_time, order_of
 from diffenergy.collectives._schedule.schedule import Schedule, Sends
 from diffenergy.collectives._schedule.simulate import retime
 
-from ..c3_machines import (
+from ..machine.c3_machines import (
     all_gather,
     all_to_all,
     check,

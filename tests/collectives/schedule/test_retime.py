@@ -27,9 +27,17 @@ from diffenergy.collectives._schedule.simulate import order_of, retime
 from diffenergy.collectives._schedule.turning import reduction, spread_of
 from diffenergy.collectives._verify.verify import verify
 
-from ..c3_machines import all_gather, both, gpu_nodes, machine, one_to_all, ring, star
-from ..graphs import reached
-from ..seeds import seeds
+from ..machine.c3_machines import (
+    all_gather,
+    both,
+    gpu_nodes,
+    machine,
+    one_to_all,
+    ring,
+    star,
+)
+from ..machine.graphs import reached
+from .seeds import seeds
 
 QUICK = Effort(1, 2)
 MACHINES = {

@@ -15,8 +15,8 @@ from diffenergy.collectives._schedule.turning import spread_of
 from diffenergy.collectives._schedule.whole_epochs import whole_epochs
 from diffenergy.collectives._verify.verify import verify
 
-from .. import machines_by_hand as by_hand
-from ..machines_by_hand import Row, machine, schedule
+from ..machine import machines_by_hand as by_hand
+from ..machine.machines_by_hand import Row, machine, schedule
 
 QUICK = Effort(batches=1, restarts=2)
 

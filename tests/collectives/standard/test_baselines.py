@@ -21,7 +21,7 @@ from diffenergy.collectives._standard.trees import (
 )
 from diffenergy.collectives._verify.verify import verify
 
-from ..c3_machines import check, star
+from ..machine.c3_machines import check, star
 
 OPEN = ("dgx1", "mi250x-1", "mi250x-2", "mesh-3", "mesh-4", "ring-5", "ring-8")
 PLAIN = [kind for kind in COLLECTIVES if kind != "custom"]

@@ -10,7 +10,7 @@ from diffenergy.collectives._schedule.schedule import Schedule, Sends
 from diffenergy.collectives._schedule.simulate import retime
 from diffenergy.collectives._verify.verify import Violation, verify
 
-from .. import machines_by_hand as by_hand
+from ..machine import machines_by_hand as by_hand
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from diffenergy.collectives._what_if.criticality import (
 )
 from diffenergy.collectives._what_if.what_if import disable
 
-from ..c3_machines import all_gather, gpu_nodes, machine, ring, sums, torus
+from ..machine.c3_machines import all_gather, gpu_nodes, machine, ring, sums, torus
 
 MB = 1e6
 STEP = 20.0 + 0.7  # us, a block of 1 MB over a link of ring(n)

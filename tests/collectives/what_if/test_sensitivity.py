@@ -22,7 +22,7 @@ from diffenergy.collectives._what_if.sensitivity import (
     sensitivity_rows,
 )
 
-from ..c3_machines import all_gather, all_to_all, gpu_nodes, machine, star, sums
+from ..machine.c3_machines import all_gather, all_to_all, gpu_nodes, machine, star, sums
 
 MB = 1e6
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "collectives.md"
+PAGE = Path(__file__).parents[3] / "docs" / "collectives.md"
 
 
 def test_the_example_meets_its_bound(capsys: pytest.CaptureFixture[str]):
