@@ -204,7 +204,9 @@ def slopes(get_sample: Any, relaxed: bool) -> Slopes:
         ),
     }
     numbers = [
-        x for x in GpuSpec.__dataclass_fields__ if jnp.ndim(getattr(gpu, x)) == 0
+        name
+        for name in GpuSpec.__dataclass_fields__
+        if isinstance(value := getattr(gpu, name), Array) and value.ndim == 0
     ]
     flat, unravel = ravel_pytree(([getattr(gpu, x) for x in numbers], Corrections()))
     fields = [*numbers, *CONSTANTS]
