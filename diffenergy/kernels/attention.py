@@ -223,8 +223,10 @@ def _prefill(shape: _Attention, gpu: GpuSpec, c: Corrections) -> Demand:
     tiles, blocks, longest, masked = kv_blocks(
         shape.q_len, shape.kv_len, s["group"], s["window"], shape.causal, tile_m, tile_n
     )
-    split = jnp.minimum(splits(heads * tiles, shape.kv_len / tile_n, gpu), longest)
+    split = splits(heads * tiles, shape.kv_len / tile_n, gpu)
     split = jnp.where(s["wgmma"], split, 1.0)
+    split = jnp.where(shape.split_k > 0, shape.split_k, split)
+    split = jnp.minimum(split, longest)
     ctas, blocks_all = heads * tiles * split, heads * blocks
     elements = tile_m * tile_n
     transposed = s["turned"] * tile_n * d / c.transpose_rate  # cycles

@@ -143,6 +143,26 @@ def test_decode_never_splits_finer_than_blocks():
     assert jnp.all(demand.ctas == 16 * 8)
 
 
+def test_a_given_split_of_prefill_wins():
+    """Of one sequence and few heads FlashAttention 3 splits the keys; as often as it
+    is told to, and never finer than blocks."""
+    few = {"batch": 1, "q_len": 512, "kv_len": 8192, "num_heads": 4, "num_kv_heads": 4}
+
+    def ctas(**given: Any) -> tuple[float, float]:
+        shape = attention.Prefill(
+            **vars(decode(**few, tile_m=128, tile_n=128, **given))
+        )
+        demand = lowered(shape, load_gpu("h200-sxm"), Corrections())
+        return float(demand.ctas[0, 0]), float(demand.launches[0, 0])
+
+    tiles = 4 * 512 / 128
+    chosen, launches = ctas()
+    assert chosen > tiles and launches == 2
+    assert ctas(split_k=1) == (tiles, 1)
+    assert ctas(split_k=3) == (3 * tiles, 2)
+    assert ctas(split_k=1000) == (64 * tiles, 2)
+
+
 def test_a_window_limits_what_decode_reads():
     gpu, c = load_gpu("h200-sxm"), Corrections()
     local = lowered(decode(window_size=1024, split_k=1), gpu, c)
