@@ -311,7 +311,7 @@ def check(c: Case):
 
 
 @settings(
-    max_examples=8, deadline=None, derandomize=True,
+    max_examples=5, deadline=None, derandomize=True,
     phases=[Phase.explicit, Phase.generate],  # a seed does not shrink
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip

@@ -144,6 +144,7 @@ def test_the_shape_of_the_fit_changes_nothing(
     np.testing.assert_allclose(found.energy, expected.energy, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_weight_gradients_of_few_tokens_wait_for_their_stores(
     study_modules: dict[str, Any], study: Any, plain_law: Any
 ):

@@ -74,6 +74,7 @@ def test_python_and_command_agree(
     )
 
 
+@pytest.mark.slow
 def test_slope_of_a_carried_constant(listing: str):
     """Energy is linear in the price of a byte of L2: its slope is a difference."""
     workload, gpu = de.load_workload(listing), de.load_gpu("h100-sxm")

@@ -158,6 +158,7 @@ def test_own_objective_and_where_it_is_nan():
         search(problem(["products"], SPACE, objective=broken), EFFORT)
 
 
+@pytest.mark.slow
 def test_interruption_keeps_the_best_so_far():
     given = problem(["streams"], SPACE)
 

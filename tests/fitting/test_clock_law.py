@@ -60,7 +60,7 @@ def test_core_work_follows_the_clock_and_bytes_the_memory():
     assert time[1, half] == pytest.approx(BYTES[1] / rate * 9501 / 5001, rel=1e-2)
 
 
-@pytest.mark.parametrize("cap", [1e4, 250.0])
+@pytest.mark.parametrize("cap", [pytest.param(1e4, marks=pytest.mark.slow), 250.0])
 def test_a_pass_of_one_kernel_is_its_launches(cap: float):
     """Five launches of the third kernel: five times its time and energy, and its
     clock, with a power limit or without; all three without one are sums."""

@@ -254,7 +254,7 @@ def test_from_a_fitted_start_the_gpu_of_the_rows_is_free(table, fitted_start):
     assert result.corrections.fitted_on["gpus"] == [SEEN]
 
 
-@pytest.mark.parametrize("factor", [1.2, 0.85])
+@pytest.mark.parametrize("factor", [1.2, pytest.param(0.85, marks=pytest.mark.slow)])
 def test_five_power_readings_of_an_unseen_gpu(tmp_path, fitted_start, factor: float):
     """One factor on all dynamic energy is free, and found: at the least of the squares
     of readings (8 %) and prior (0.2), here by trying factors."""

@@ -99,6 +99,7 @@ def test_finite_and_positive(results):
     assert jnp.all((used >= 0) & (used <= 1))
 
 
+@pytest.mark.slow
 def test_single_width_is_close(rows, results):
     with jax.enable_x64(False):
         single = run(workload(rows))

@@ -165,6 +165,7 @@ def test_python_answers_as_the_command(
     assert again.best == found.best
 
 
+@pytest.mark.slow
 def test_python_mixes_and_tunes_as_the_command(run: Run, listing: Path):
     words = ("codesign", listing, "--workload", "y", *GPU, *SPACE, *QUICK)
     more = ("--workload", f"{listing} --workload z", "--weight", "3", "--json")

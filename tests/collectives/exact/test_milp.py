@@ -341,6 +341,7 @@ def hard_early():
     return machine, demand, model, 14
 
 
+@pytest.mark.slow
 def test_progress_gets_better():
     seen = []
     found = milp(

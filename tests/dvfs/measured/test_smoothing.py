@@ -124,6 +124,7 @@ def test_a_table_without_noise_stays_as_it_is(truth: Problem):
         assert np.std(error) < most
 
 
+@pytest.mark.slow
 def test_missing_cells_stay_unusable(truth: Problem):
     time, energy = truth.time.copy(), truth.energy.copy()
     time[2, 4] = energy[2, 4] = np.inf
