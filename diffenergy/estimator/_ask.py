@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, get_args, overload
 
 import jax.numpy as jnp
 
@@ -92,6 +92,7 @@ def estimate(
     check_type("workload", workload, str | os.PathLike)
     check_type("gpu", gpu, str | GpuCard)
     check_type("corrections", corrections, str | None)
+    check_type("temperature", request.get("temperature"), int | float | None)
     if point is not None:
         raise TypeError(
             "`point` is given beside a name; give `sm_clock`, `mem_clock`, "
@@ -127,9 +128,6 @@ def several(name: str, value: Any) -> tuple[float, ...] | None:
 def check_type(name: str, value: Any, kinds: Any):
     """Raises `TypeError` with one sentence unless `value` is of these kinds."""
     if not isinstance(value, kinds):
-        words = (
-            str(kinds).replace("diffenergy.", "")
-            if not isinstance(kinds, type)
-            else kinds.__name__
-        )
+        allowed = [kind.__name__ for kind in get_args(kinds) or (kinds,)]
+        words = " or ".join("None" if x == "NoneType" else x for x in allowed)
         raise TypeError(f"`{name}` is a {type(value).__name__}; allowed is {words}.")

@@ -84,7 +84,7 @@ def fit(
             '`jax.config.update("jax_enable_x64", True)` before it.'
         )
     rules = [read_rule(text) for text in _several(holdout)]
-    each = [tables] if isinstance(tables, MeasurementTable) else list(tables)
+    each = list(tables) if isinstance(tables, Sequence) else [tables]
     for table in each:
         check_table(table)
     begin = corrections_file(start)

@@ -2,9 +2,12 @@ import csv
 import dataclasses
 import json
 import math
+import re
+from typing import Any
 
 import pytest
 
+import diffenergy as de
 from diffenergy.corrections import prior_file, read_corrections, write_corrections
 from diffenergy.estimator import _requests, prepare
 from diffenergy.hardware import read_gpu
@@ -359,3 +362,20 @@ def test_a_model_larger_than_the_memory_is_a_warning_with_numbers():
         assert f"{number:.1f} GiB" in note
     small = load_model("llama-3.1-8b")
     assert _requests._too_large(small, about, card) == []
+
+
+@pytest.mark.parametrize(
+    "given, more, words",
+    [
+        ((3,), {}, "`workload` is a int; allowed is str or PathLike."),
+        (("gpt2", 4.0), {}, "`gpu` is a float; allowed is str or GpuCard."),
+        (("gpt2",), {"temperature": "x"}, "`temperature` is a str; allowed is int"),
+        (("gpt2",), {"sm_clock": ["a"]}, "`sm_clock` is a str; allowed is int"),
+    ],
+    ids=["workload", "gpu", "temperature", "sm_clock"],
+)
+def test_wrong_types_get_one_sentence(given, more, words: str):
+    ask: Any = de.estimate
+    with pytest.raises(TypeError, match=re.escape(words)) as error:
+        ask(*given, **more)
+    assert len(str(error.value).splitlines()) == 1
