@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from .._machine.topology import Topology
 from .demand import Demand
-from .demands import check_reachable
+from .demands import check_reachable, gpu_named
 
 _MOST_BYTES: Final = 1e18
 _COLUMNS: Final = ("source", "chunk", "bytes", "wanted")
@@ -50,7 +50,7 @@ def read_demand_file(path: str, topology: Topology) -> Demand:
         )
     if not rows:
         raise ValueError(f"{path}: there is no block; add a row for each.")
-    source, chunk, size = [], [], []
+    blocks: dict[tuple[int, int], float] = {}
     wanted = np.zeros((len(rows), len(topology.nodes)), bool)
     for r, row in enumerate(rows):
         where = f"{path}: row {r}"
@@ -58,32 +58,23 @@ def read_demand_file(path: str, topology: Topology) -> Demand:
             raise ValueError(
                 f"{where} has {len(row)} cells; allowed are {len(_COLUMNS)}."
             )
-        source.append(_gpu(row[0], topology, where))
-        chunk.append(_chunk(row[1], where))
-        size.append(_bytes(row[2], where))
-        if not 0 < size[-1] < _MOST_BYTES:
-            raise ValueError(
-                f"{where}: `bytes` is {size[-1]:g}; give a number above 0."
-            )
+        source, chunk = _gpu(row[0], topology, where), _chunk(row[1], where)
+        size = _bytes(row[2], where)
+        if not 0 < size < _MOST_BYTES:
+            raise ValueError(f"{where}: `bytes` is {size:g}; give a number above 0.")
         wanted[r, _takers(row[3], topology, where)] = True
-        wanted[r, source[-1]] = False
+        wanted[r, source] = False
         if not wanted[r].any():
             raise ValueError(
                 f"{where}: `wanted` names only the GPU that has the block; name "
                 "another, or leave the row out."
             )
-    names = list(zip(source, chunk, strict=True))
-    if len(set(names)) < len(names):
-        r = next(r for r, name in enumerate(names) if name in names[:r])
-        raise ValueError(f"{path}: row {r} names a block again; number its chunk anew.")
-    found = Demand(
-        "custom",
-        np.array(source),
-        np.array(chunk),
-        np.array(size, float),
-        wanted,
-        np.zeros_like(wanted),
-    )
+        if (source, chunk) in blocks:
+            raise ValueError(f"{where} names a block again; number its chunk anew.")
+        blocks[source, chunk] = size
+    names, size = np.array(list(blocks)), np.array(list(blocks.values()))
+    none = np.zeros_like(wanted)
+    found = Demand("custom", names[:, 0], names[:, 1], size, wanted, none)
     check_reachable(topology, found)
     return found
 
@@ -128,9 +119,8 @@ def _chunk(cell: str, where: str) -> int:
 
 
 def _gpu(cell: str, topology: Topology, where: str) -> int:
-    name = cell.strip().lower()
-    node = topology.index.get(f"gpu{name}" if name.isdecimal() else name, -1)
-    if node not in topology.gpus:
+    node = gpu_named(topology, cell)
+    if node < 0:
         raise ValueError(
             f"{where} names {cell.strip()!r}, which is not a GPU of `{topology.name}`."
         )

@@ -26,6 +26,7 @@ _UNITS: Final = {
 }  # fmt: skip
 _SIZE: Final = re.compile(r"\s*(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*([a-z]*)\s*", re.I)
 _MOST_BLOCKS: Final = 5_000_000
+_ROOTED: Final = ("broadcast", "reduce", "scatter", "gather")
 
 
 def parse_size(text: str) -> float:
@@ -112,21 +113,18 @@ def demand(
         )
     if chunks < 1:
         raise ValueError(f"`chunks` is {chunks}; give a whole number from 1 on.")
+    machine = _Team(topology, topology.gpus, topology.buffer_gpus, chunks, root)
     if matrix is not None:
         if kind != "all_to_all" or size is not None or groups is not None:
             raise ValueError(
                 "`matrix` is given; allowed are all_to_all and neither `size` nor "
                 "`groups` with it, since it says all bytes."
             )
-        found = _uneven(topology, matrix, chunks)
+        found = machine.uneven(matrix)
     else:
         whole = _whole_size(size, chunks)
-        teams = [topology.gpus] if groups is None else _teams(topology, groups)
-        parts = []
-        for team in teams:
-            sharing = topology.buffer_gpus if groups is None else len(team)
-            parts.append(_demand(kind, topology, team, whole, sharing, chunks, root))
-        found = together(parts)
+        teams = [machine] if groups is None else _teams(machine, groups)
+        found = together([team.demand(kind, whole) for team in teams])
     check_reachable(topology, found)
     return found
 
@@ -174,151 +172,141 @@ def _whole_size(size: int | float | str | None, chunks: int) -> float:
     return whole
 
 
-def _demand(
-    kind: Collective,
-    topology: Topology,
-    team: Int[np.ndarray, " gpu"],
-    size: float,
-    sharing: int,
-    chunks: int,
-    root: int | str,
-) -> Demand:
-    """`kind` among the GPUs of `team`; blocks of size / sharing / chunks, B."""
-    _check_blocks(chunks, chunks * sharing * (sharing if kind == "all_to_all" else 1))
-    places = np.arange(len(team))
-    numbers = _numbers(topology, team, sharing)
-    block = size / sharing / chunks
-    if kind in ("broadcast", "reduce"):
-        source = np.full(sharing * chunks, _root(topology, team, root))
-        chunk, target = np.arange(sharing * chunks), None
-    elif kind in ("scatter", "all_to_all"):
-        starts = [_root(topology, team, root)] if kind == "scatter" else team
-        part, start, to = (
-            axis.ravel()
-            for axis in np.meshgrid(range(chunks), starts, places, indexing="ij")
-        )
-        away = start != team[to]
-        source, target = start[away], team[to][away]
-        chunk = (part * sharing + numbers[to])[away]
-    else:
-        source = np.repeat(team, chunks)
-        chunk, target = np.tile(np.arange(chunks), len(team)), None
-        if kind == "gather":
-            end = _root(topology, team, root)
-            source, chunk = source[source != end], chunk[source != end]
-            target = np.full(len(source), end)
-    return _filled(kind, topology, team, source, chunk, target, block)
+@dataclasses.dataclass(frozen=True)
+class _Team:
+    """GPUs that run a collective: a buffer has `sharing` parts of `chunks` blocks."""
 
+    topology: Topology
+    gpus: Int[np.ndarray, " gpu"]
+    sharing: int
+    chunks: int
+    root: int | str
 
-def _check_blocks(chunks: int, blocks: int) -> None:
-    if blocks > _MOST_BLOCKS:
+    def demand(self, kind: Collective, size: float) -> Demand:
+        """`kind` with blocks of size / sharing / chunks, B."""
+        sharing, chunks = self.sharing, self.chunks
+        blocks = chunks * sharing * (sharing if kind == "all_to_all" else 1)
+        if blocks > _MOST_BLOCKS:
+            raise ValueError(
+                f"`chunks` is {chunks}, which makes {blocks} blocks; allowed are "
+                f"{_MOST_BLOCKS}: take fewer chunks."
+            )
+        end = self._end() if kind in _ROOTED else -1
+        if kind in ("broadcast", "reduce"):
+            ways = np.full(sharing * chunks, end), None, np.arange(sharing * chunks)
+        elif kind in ("scatter", "all_to_all"):
+            ways = self._to_each(self.gpus if kind == "all_to_all" else np.array([end]))
+        else:
+            own = (
+                np.repeat(self.gpus, chunks),
+                np.tile(np.arange(chunks), len(self.gpus)),
+            )
+            source, chunk = np.stack(own)[:, own[0] != end]
+            target = np.full(len(source), end) if kind == "gather" else None
+            ways = source, target, chunk
+        return self._filled(kind, *ways, size / sharing / chunks)
+
+    def uneven(self, matrix: Float[np.ndarray, "source target"]) -> Demand:
+        """All-to-all of given bytes; a pair with 0 B has no block."""
+        gpus, name = self.gpus, self.topology.name
+        if matrix.shape != (len(gpus), len(gpus)):
+            raise ValueError(
+                f"`matrix` is {matrix.shape[0]} x {matrix.shape[1]}; allowed is one "
+                f"row and column for each of the {len(gpus)} GPUs of `{name}`."
+            )
+        if not (np.isfinite(matrix).all() and (matrix >= 0).all()):
+            raise ValueError("`matrix` has a cell below 0 or not finite; give bytes.")
+        table = np.zeros((len(self.topology.nodes),) * 2)
+        table[np.ix_(gpus, gpus)] = matrix
+        blocks = self._to_each(gpus)
+        source, target, chunk = blocks[:, table[blocks[0], blocks[1]] > 0]
+        if not len(source):
+            raise ValueError(
+                "`matrix` asks for no transfer; give bytes off the diagonal."
+            )
+        size = table[source, target] / self.chunks
+        return self._filled("all_to_all", source, target, chunk, size)
+
+    def _end(self) -> int:
+        """The root."""
+        root, team = self.root, self.gpus
+        if isinstance(root, str) and not root.isdecimal():
+            node = gpu_named(self.topology, root)
+            if node in team:
+                return node
+        elif 0 <= int(root) < len(team):
+            return int(team[int(root)])
+        first, last = (self.topology.nodes[n].name for n in team[[0, -1]])
         raise ValueError(
-            f"`chunks` is {chunks}, which makes {blocks} blocks; allowed are "
-            f"{_MOST_BLOCKS}: take fewer chunks."
+            f"`root` is {root!r}; allowed are 0 to {len(team) - 1}, or {first} to "
+            f"{last}."
         )
 
+    def _to_each(self, starts: Int[np.ndarray, " start"]) -> Int[np.ndarray, "3 block"]:
+        """Source, target and chunk of parts from each of `starts` to each other GPU:
+        part * sharing + number of the target, which is that of its name on a whole
+        machine, else its place in the team."""
+        number = np.arange(len(self.gpus))
+        if self.sharing != len(self.gpus):
+            names = [self.topology.nodes[n].name for n in self.gpus]
+            number = np.array([int(name.removeprefix("gpu")) for name in names])
+        parts = self.sharing * np.arange(self.chunks)
+        part, source, target = np.meshgrid(parts, starts, self.gpus, indexing="ij")
+        found = np.stack([source, target, part + number]).reshape(3, -1)
+        return found[:, found[0] != found[1]]
 
-def _filled(
-    kind: Collective,
-    topology: Topology,
-    team: Int[np.ndarray, " gpu"],
-    source: Int[np.ndarray, " block"],
-    chunk: Int[np.ndarray, " block"],
-    target: Int[np.ndarray, " block"] | None,
-    size: float,
-) -> Demand:
-    """Demand whose blocks go to `target`, else to all others, or sums to their source
-    (of an all-reduce: to all)."""
-    shape = (len(source), len(topology.nodes))
-    wanted, parts = np.zeros(shape, bool), np.zeros(shape, bool)
-    rows = np.arange(len(source))
-    if kind in REDUCING:
-        parts[:, team] = True
-        wanted[rows, source] = True
-        if kind == "all_reduce":
-            wanted[:, team] = True
-    elif target is not None:
-        wanted[rows, target] = True
-    else:
-        wanted[:, team] = True
-        wanted[rows, source] = False
-    return Demand(kind, source, chunk, np.full(len(source), size), wanted, parts)
-
-
-def _numbers(
-    topology: Topology, team: Int[np.ndarray, " gpu"], sharing: int
-) -> Int[np.ndarray, " gpu"]:
-    """Numbers of GPUs in chunks of an all-to-all: those of their names on a whole
-    machine, else their places in the group."""
-    if sharing == len(team):
-        return np.arange(len(team))
-    return np.array([int(topology.nodes[n].name.removeprefix("gpu")) for n in team])
-
-
-def _root(topology: Topology, team: Int[np.ndarray, " gpu"], root: int | str) -> int:
-    if isinstance(root, str) and not root.isdecimal():
-        node = topology.index.get(root.strip().lower(), -1)
-        if node in team:
-            return node
-    elif 0 <= int(root) < len(team):
-        return int(team[int(root)])
-    names = [topology.nodes[n].name for n in team]
-    raise ValueError(
-        f"`root` is {root!r}; allowed are 0 to {len(team) - 1}, or {names[0]} to "
-        f"{names[-1]}."
-    )
+    def _filled(
+        self,
+        kind: Collective,
+        source: Int[np.ndarray, " block"],
+        target: Int[np.ndarray, " block"] | None,
+        chunk: Int[np.ndarray, " block"],
+        size: float | Float[np.ndarray, " block"],
+    ) -> Demand:
+        """Demand whose blocks go to `target`, else to all others, or sums to their
+        source (of an all-reduce: to all)."""
+        wanted = np.zeros((len(source), len(self.topology.nodes)), bool)
+        parts = np.zeros_like(wanted)
+        parts[:, self.gpus] = kind in REDUCING
+        rows = np.arange(len(source))
+        if target is not None:
+            wanted[rows, target] = True
+        elif kind in ("reduce", "reduce_scatter"):
+            wanted[rows, source] = True
+        else:
+            wanted[:, self.gpus] = True
+            wanted[rows, source] = kind == "all_reduce"
+        return Demand(kind, source, chunk, np.full(len(source), size), wanted, parts)
 
 
-def _teams(
-    topology: Topology, groups: Sequence[Sequence[int | str]]
-) -> list[Int[np.ndarray, " gpu"]]:
-    gpus = set(topology.gpus.tolist())
+def gpu_named(topology: Topology, given: int | str) -> int:
+    """Node of a GPU by its number or name; -1 if there is none."""
+    name = str(given).strip().lower()
+    node = topology.index.get(f"gpu{name}" if name.isdecimal() else name, -1)
+    return node if node in topology.gpus else -1
+
+
+def _teams(machine: _Team, groups: Sequence[Sequence[int | str]]) -> list[_Team]:
+    """Tenants of a machine, each with a buffer of its own."""
     teams = []
     for group in groups:
         names = [f"gpu{g}" if str(g).isdecimal() else str(g).lower() for g in group]
-        nodes = [topology.index.get(name, -1) for name in names]
-        for name, node in zip(names, nodes, strict=True):
-            if node not in gpus:
-                raise ValueError(
-                    f"`groups` names {name}, which is not a GPU of `{topology.name}`."
-                )
+        nodes = [gpu_named(machine.topology, name) for name in names]
+        if -1 in nodes:
+            raise ValueError(
+                f"`groups` names {names[nodes.index(-1)]}, which is not a GPU of "
+                f"`{machine.topology.name}`."
+            )
         if len(nodes) < 2 or len(set(nodes)) < len(nodes):
             raise ValueError(
                 f"`groups` has {' '.join(names)!r}; allowed are two or more GPUs, each "
                 f"once."
             )
-        teams.append(np.array(nodes))
+        team = dataclasses.replace(machine, gpus=np.array(nodes), sharing=len(nodes))
+        teams.append(team)
     if not teams:
         raise ValueError("`groups` is empty; give at least one group of GPUs.")
     return teams
-
-
-def _uneven(
-    topology: Topology, matrix: Float[np.ndarray, "source target"], chunks: int
-) -> Demand:
-    """All-to-all of given bytes; a pair with 0 B has no block."""
-    gpus = topology.gpus
-    if matrix.shape != (len(gpus), len(gpus)):
-        raise ValueError(
-            f"`matrix` is {matrix.shape[0]} x {matrix.shape[1]}; allowed is one row "
-            f"and column for each of the {len(gpus)} GPUs of `{topology.name}`."
-        )
-    if not (np.isfinite(matrix).all() and (matrix >= 0).all()):
-        raise ValueError("`matrix` has a cell below 0 or not finite; give bytes.")
-    numbers = _numbers(topology, gpus, topology.buffer_gpus)
-    part, start, to = (
-        axis.ravel()
-        for axis in np.meshgrid(
-            range(chunks), range(len(gpus)), range(len(gpus)), indexing="ij"
-        )
-    )
-    moved = (start != to) & (matrix[start, to] > 0)
-    part, start, to = part[moved], start[moved], to[moved]
-    if not len(part):
-        raise ValueError("`matrix` asks for no transfer; give bytes off the diagonal.")
-    chunk = part * topology.buffer_gpus + numbers[to]
-    plain = _filled("all_to_all", topology, gpus, gpus[start], chunk, gpus[to], 0.0)
-    return dataclasses.replace(plain, size=matrix[start, to] / chunks)
 
 
 # --- reachability
@@ -350,14 +338,13 @@ def _wish(topology: Topology, end: int, source: int, what: str) -> str:
 def _reachable(topology: Topology) -> Bool[np.ndarray, "node node"]:
     """Whether a path leads from a node (row) to another."""
     from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
+    from scipy.sparse.csgraph import connected_components, dijkstra
 
-    ends = topology.sources, topology.targets
-    size = len(topology.nodes)
-    graph = coo_array((np.ones(len(topology.links)), ends), shape=(size, size))
-    count, part = connected_components(graph, connection="strong")
-    reach = np.eye(count, dtype=bool)
-    reach[part[ends[0]], part[ends[1]]] = True
-    for _ in range(count.bit_length()):  # paths of twice the length each time
-        reach = reach.astype(np.float32) @ reach.astype(np.float32) > 0
-    return reach[np.ix_(part, part)]
+    def graph(ends: Int[np.ndarray, "2 link"], count: int) -> coo_array:
+        return coo_array((np.ones(ends.shape[1]), ends), shape=(count, count))
+
+    ends = np.stack([topology.sources, topology.targets])
+    nodes = graph(ends, len(topology.nodes))
+    count, part = connected_components(nodes, connection="strong")
+    steps = dijkstra(graph(part[ends], count), unweighted=True)
+    return np.isfinite(steps)[np.ix_(part, part)]
