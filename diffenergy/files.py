@@ -1,9 +1,47 @@
-"""Writing named output files: whole or not at all, and never over an input."""
+"""Files that a user names: inputs read whole, or one sentence why not; outputs written
+whole or not at all, and never over an input."""
 
 import os
+import tomllib
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+
+def read_named(path: Path, key: str, example: str) -> str:
+    """Text of the file `path` that was given as `key`, such as `gpu`.
+
+    Raises `ValueError` if it cannot be read; `example`: a bundled name for `key`.
+    """
+    given = f"`{key}` is {str(path)!r}"
+    try:
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise ValueError(
+            f"{given}, but there is no such file; give the path of a .toml file or a "
+            f"bundled name such as `{example}`."
+        ) from None
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"{given}, which is not UTF-8 text; save it as UTF-8."
+        ) from None
+    except OSError as error:
+        raise ValueError(
+            f"{given}, which cannot be read ({error.strerror}); check the path and its "
+            f"permissions."
+        ) from None
+
+
+def read_toml(path: Path, key: str, example: str) -> dict[str, Any]:
+    """Tables of a TOML file; see `read_named`."""
+    try:
+        return tomllib.loads(read_named(path, key, example))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(
+            f"`{key}` is {str(path)!r}, which is not valid TOML ({error}); correct it "
+            f"there."
+        ) from None
 
 
 def write_text_atomic(

@@ -10,11 +10,11 @@ import difflib
 import functools
 import math
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ..files import read_toml
 from ._fields import (
     ARCHITECTURES,
     CLOCK,
@@ -237,29 +237,7 @@ def _nearest(names: list[str]) -> str:
 def _read_file(path: Path) -> GpuCard:
     if path.is_dir():
         raise ValueError(f"`gpu` is {str(path)!r}, a folder; give one .toml file.")
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        raise ValueError(
-            f"`gpu` is {str(path)!r}, but there is no such file; give the path of a "
-            f".toml file or a bundled name such as `h100-sxm`."
-        ) from None
-    except UnicodeDecodeError:
-        raise ValueError(
-            f"`gpu` is {str(path)!r}, which is not UTF-8 text; save it as UTF-8."
-        ) from None
-    except OSError as error:
-        raise ValueError(
-            f"`gpu` is {str(path)!r}, which cannot be read ({error.strerror}); "
-            f"check the path and its permissions."
-        ) from None
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(
-            f"`gpu` is {str(path)!r}, which is not valid TOML ({error}); correct it "
-            f"there."
-        ) from None
+    table = read_toml(path, "gpu", "h100-sxm")
     try:
         return _card(table, path)
     except ValueError as error:

@@ -1,9 +1,9 @@
-"""Entries of topology files: text, numbers, flags and lists of nodes, each checked."""
+"""`Entry`: a table of a topology file whose values are checked as they are read."""
 
 import difflib
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Final
 
 NAMES: Final = re.compile(r"(gpu|sw|nic)?(\d+)(?:\.\.(?:(gpu|sw|nic))?(\d+))?")
@@ -11,15 +11,69 @@ NAMES: Final = re.compile(r"(gpu|sw|nic)?(\d+)(?:\.\.(?:(gpu|sw|nic))?(\d+))?")
 MOST_NODES: Final = 200_000
 
 
-def check_keys(where: str, row: Mapping[str, Any], allowed: Collection[str]) -> None:
-    """Raises `ValueError` for a key of `row` that is none of `allowed`."""
-    for key in row:
-        if key not in allowed:
-            near = difflib.get_close_matches(key, allowed, n=2) or allowed
-            place = f" of `{where}`" if where else ""
-            raise ValueError(
-                f"`{key}` is not a key{place}; nearest: {', '.join(near)}."
-            )
+class Entry(dict[str, Any]):
+    """A table; every method raises `ValueError` naming the key that is wrong."""
+
+    def check_keys(self, where: str, allowed: Collection[str]) -> None:
+        """No keys but `allowed` ones."""
+        for key in self:
+            if key not in allowed:
+                near = difflib.get_close_matches(key, allowed, n=2) or allowed
+                place = f" of `{where}`" if where else ""
+                raise ValueError(
+                    f"`{key}` is not a key{place}; nearest: {', '.join(near)}."
+                )
+
+    def rows(self, key: str) -> "list[Entry]":
+        """A list of tables, empty if there is none."""
+        rows = self.get(key, [])
+        if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
+            raise ValueError(f"`{key}` is {rows!r}; give tables, `[[{key}]]`.")
+        return [Entry(row) for row in rows]
+
+    def table(self, key: str) -> "Entry":
+        """A table, empty if there is none."""
+        value = self.get(key, {})
+        if not isinstance(value, dict):
+            raise ValueError(f"`{key}` is {value!r}; give a table.")
+        return Entry(value)
+
+    def text(self, key: str) -> str:
+        value = self.get(key)
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(f"`{key}` is {value!r}; give text in quotes.")
+        return value
+
+    def optional_text(self, key: str) -> str | None:
+        return self.text(key) if key in self else None
+
+    def names(self, key: str = "names") -> list[str]:
+        """Nodes that a text names."""
+        return expand_names(self.text(key), key)
+
+    def flag(self, key: str) -> bool:
+        """True or false; false if it is left out."""
+        value = self.get(key, False)
+        if not isinstance(value, bool):
+            raise ValueError(f"`{key}` is {value!r}; allowed are true and false.")
+        return value
+
+    def count(self, key: str, default: int | None = None) -> int:
+        value = self.get(key, default)
+        if not is_int(value) or value < 1:
+            raise ValueError(f"`{key}` is {value!r}; give a whole number from 1 on.")
+        return value
+
+    def number(self, key: str, unit: str) -> float:
+        value = self.get(key)
+        fits = isinstance(value, int | float) and not isinstance(value, bool)
+        if not fits or not math.isfinite(value):
+            raise ValueError(f"`{key}` is {value!r}; give a finite number ({unit}).")
+        return float(value)
+
+
+def is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def expand_names(text: str, key: str) -> list[str]:
@@ -43,55 +97,6 @@ def expand_names(text: str, key: str) -> list[str]:
 
 
 def split_name(name: str) -> tuple[str, int]:
+    """ "sw3" -> sw, 3."""
     prefix = name.rstrip("0123456789")
     return prefix, int(name[len(prefix) :])
-
-
-def rows(table: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    rows = table.get(key, [])
-    if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
-        raise ValueError(f"`{key}` is {rows!r}; give tables, `[[{key}]]`.")
-    return rows
-
-
-def subtable(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = table.get(key, {})
-    if not isinstance(value, dict):
-        raise ValueError(f"`{key}` is {value!r}; give a table.")
-    return value
-
-
-def text(row: Mapping[str, Any], key: str) -> str:
-    value = row.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"`{key}` is {value!r}; give text in quotes.")
-    return value
-
-
-def optional_text(row: Mapping[str, Any], key: str) -> str | None:
-    return text(row, key) if key in row else None
-
-
-def flag(row: Mapping[str, Any], key: str, default: bool) -> bool:
-    value = row.get(key, default)
-    if not isinstance(value, bool):
-        raise ValueError(f"`{key}` is {value!r}; allowed are true and false.")
-    return value
-
-
-def is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def count(row: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    value = row.get(key, default)
-    if not is_int(value) or value < 1:
-        raise ValueError(f"`{key}` is {value!r}; give a whole number from 1 on.")
-    return value
-
-
-def number(key: str, value: Any, unit: str) -> float:
-    fits = isinstance(value, int | float) and not isinstance(value, bool)
-    if not fits or not math.isfinite(value):
-        raise ValueError(f"`{key}` is {value!r}; give a finite number ({unit}).")
-    return float(value)

@@ -1,9 +1,10 @@
 """Machines that are generated: grids and rings of any size, chassis joined by rails."""
 
-import itertools
 import math
 import re
 from typing import Any, Final
+
+import numpy as np
 
 MOST: Final = 20_000
 """GPUs that a generated machine may have."""
@@ -14,13 +15,8 @@ _GRIDS: Final = {
 }
 _RAILED: Final = re.compile(r"(dgx-[ah]100)-(\d+)")
 FAMILIES: Final = (
-    "mesh-N",
-    "torus-AxB",
-    "torus-AxBxC",
-    "ring-N",
-    "dgx-a100-N",
-    "dgx-h100-N",
-)
+    "mesh-N", "torus-AxB", "torus-AxBxC", "ring-N", "dgx-a100-N", "dgx-h100-N",
+)  # fmt: skip
 """How names of generated machines read."""
 PARTS: Final = tuple(_GRIDS)
 """Bundled files that describe a part of a machine and no machine."""
@@ -79,33 +75,15 @@ def expand(table: dict[str, Any]) -> dict[str, Any]:
 
 def _grid(grid: dict[str, Any]) -> dict[str, Any]:
     sizes, wrap = grid.pop("sizes"), grid.pop("wrap", False)
-    pairs = [
-        f"{_number(here, sizes)}-{_number(there, sizes)}"
-        for here in itertools.product(*map(range, sizes))
-        for there in _next(here, sizes, wrap)
-    ]
-    return {
-        "gpus": math.prod(sizes),
-        "links": [grid | {"pairs": " ".join(pairs)}],
-    }
-
-
-def _next(here: tuple[int, ...], sizes: list[int], wrap: bool) -> list[tuple[int, ...]]:
-    """Neighbours of a place one step up in each dimension."""
-    places = []
-    for axis, size in enumerate(sizes):
-        step = here[axis] + 1
-        if step == size and not (wrap and size > 2):
-            continue
-        places.append((*here[:axis], step % size, *here[axis + 1 :]))
-    return places
-
-
-def _number(place: tuple[int, ...], sizes: list[int]) -> int:
-    number = 0
-    for coordinate, size in zip(place, sizes, strict=True):
-        number = number * size + coordinate
-    return number
+    numbers = np.arange(math.prod(sizes)).reshape(sizes)
+    pairs = []
+    for axis, size in enumerate(sizes):  # neighbours one step up
+        last = np.indices(sizes)[axis] == size - 1
+        away = np.where(last & ~(wrap and size > 2), -1, np.roll(numbers, -1, axis))
+        pairs.append(np.stack([numbers, away], axis=-1))
+    found = np.stack(pairs, axis=-2).reshape(-1, 2).tolist()
+    words = " ".join(f"{here}-{there}" for here, there in found if there >= 0)
+    return {"gpus": numbers.size, "links": [grid | {"pairs": words}]}
 
 
 def _rails(table: dict[str, Any], rails: dict[str, Any]) -> dict[str, Any]:
@@ -115,14 +93,10 @@ def _rails(table: dict[str, Any], rails: dict[str, Any]) -> dict[str, Any]:
     pcie = " ".join(f"{n}-nic{n}" for n in numbers)
     network = " ".join(f"nic{n}-sw{leaf + n % gpus}" for n in numbers)
     nics = [
-        {
-            "names": f"nic{c * gpus}..{(c + 1) * gpus - 1}",
-            "copy": False,
-            "chassis": c,
-        }
+        {"names": f"nic{c * gpus}..{(c + 1) * gpus - 1}", "chassis": c}
         for c in range(chassis)
     ]
-    leaves = {"names": f"sw{leaf}..{leaf + gpus - 1}", "copy": False}
+    leaves = {"names": f"sw{leaf}..{leaf + gpus - 1}"}
     return {
         "outer_nodes": [*table.get("outer_nodes", []), leaves, *nics],
         "outer_links": [

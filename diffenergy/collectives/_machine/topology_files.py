@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
+from ...files import read_named, read_toml
 from .building import build, gpu_name
 from .machines import FAMILIES, PARTS, expand, family
 from .media import FILE as MEDIA_FILE
@@ -48,7 +49,12 @@ def load_topology(
     150000000000.0
     """
     if isinstance(name_or_path, Topology):
-        return _with_gpu(_settled(name_or_path, latency), gpu)
+        if latency is not None:
+            raise ValueError(
+                f"`latency` is {latency:g} s beside a Topology, whose links have "
+                f"theirs; give it to `load_topology`."
+            )
+        return _with_gpu(name_or_path, gpu)
     name_or_path = os.fspath(name_or_path)
     folded = re.sub(r"[\s_-]+", "-", name_or_path.strip().lower())
     if name_or_path.lower().endswith(".toml"):
@@ -64,15 +70,6 @@ def load_topology(
 
 def _with_gpu(topology: Topology, gpu: str | None) -> Topology:
     return topology if gpu is None else dataclasses.replace(topology, gpu=gpu_name(gpu))
-
-
-def _settled(topology: Topology, latency: float | None) -> Topology:
-    if latency is not None:
-        raise ValueError(
-            f"`latency` is {latency:g} s beside a Topology, whose links have theirs; "
-            "give it to `load_topology`."
-        )
-    return topology
 
 
 def _bundled(name: str) -> dict[str, Any] | None:
@@ -113,60 +110,30 @@ def _whole(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(path: Path, latency: float | None) -> Topology:
-    try:
-        table = tomllib.loads(_text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(
-            f"`topology` is {str(path)!r}, which is not valid TOML ({error}); correct "
-            f"it there."
-        ) from None
+    table = read_toml(path, "topology", "dgx1")
     try:
         name = table.pop("name", path.stem)
         if not isinstance(name, str):
             raise ValueError(f"`name` is {name!r}; give text in quotes.")
-        return build(expand(_checked(_whole(table))), name, latency)
+        for key in ("grid", "rails"):
+            if key in table:
+                raise ValueError(
+                    f"`{key}` is a table of bundled topologies alone; list the links "
+                    f"under `[[links]]`."
+                )
+        return build(expand(_whole(table)), name, latency)
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from None
-
-
-def _checked(table: dict[str, Any]) -> dict[str, Any]:
-    """`table` if no part of it has to be generated."""
-    for key in ("grid", "rails"):
-        if key in table:
-            raise ValueError(
-                f"`{key}` is a table of bundled topologies alone; list the links under "
-                f"`[[links]]`."
-            )
-    return table
 
 
 def _read_print(path: Path, latency: float | None, gpu: str | None) -> Topology:
     from .nvidia_smi import read_matrix
 
-    text = _text(path)
+    text = read_named(path, "topology", "dgx1")
     try:
         return read_matrix(text, gpu, latency, name=path.stem)
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        raise ValueError(
-            f"`topology` is {str(path)!r}, but there is no such file; give the path of "
-            f"a .toml file or a bundled name such as `dgx1`."
-        ) from None
-    except UnicodeDecodeError:
-        raise ValueError(
-            f"`topology` is {str(path)!r}, which is not UTF-8 text; save it as UTF-8."
-        ) from None
-    except OSError as error:
-        raise ValueError(
-            f"`topology` is {str(path)!r}, which cannot be read ({error.strerror}); "
-            f"check the path and its permissions."
-        ) from None
 
 
 def _unknown(given: str, folded: str) -> str:
