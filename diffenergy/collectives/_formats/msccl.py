@@ -1,26 +1,17 @@
 """MSCCL XML of a schedule: programs of thread blocks, one for each GPU and peer."""
 
-import dataclasses
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Int
 
-from .._demand.demand import Collective, Demand
+from .._demand.demand import REDUCING, Demand
 from .._schedule.hops import Part, into_sums, through_switches
 from .._schedule.schedule import Schedule
 from .._verify.verify import verify
+from .msccl_program import NAMES, Block, Place, Program, Step, goals, program_xml
 
-NAMES: Final[Mapping[Collective, str]] = {
-    "all_gather": "allgather",
-    "all_to_all": "alltoall",
-    "reduce_scatter": "reduce_scatter",
-    "all_reduce": "allreduce",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-}
-"""Collectives that MSCCL has, and what it calls them."""
 _MOST_PIECES: Final = 64
 """Blocks are cut into at most so many equal pieces."""
 _TIME: Final = 1e-9
@@ -29,8 +20,7 @@ _SHARE: Final = 1e-4
 """Parts of a block are read as multiples of a piece to this share of it."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Transfer:
+class _Transfer(NamedTuple):
     """A piece of a block from GPU to GPU (nodes), whatever switches it passes."""
 
     end: float
@@ -40,32 +30,6 @@ class _Transfer:
     source: int
     target: int
     phase: int
-
-
-@dataclasses.dataclass(frozen=True)
-class _Place:
-    """Buffer (i, o or s) and chunk in it."""
-
-    buffer: str
-    offset: int
-
-
-@dataclasses.dataclass
-class _Step:
-    kind: str
-    source: _Place
-    target: _Place
-    waits: "tuple[_Block, int] | None" = None
-    awaited: bool = False
-
-
-@dataclasses.dataclass(eq=False)
-class _Block:
-    """A thread block: peer that it sends to or receives from, -1 for none."""
-
-    send: int
-    recv: int
-    steps: list[_Step] = dataclasses.field(default_factory=list)
 
 
 def msccl_xml(schedule: Schedule) -> str:
@@ -98,35 +62,22 @@ def msccl_xml(schedule: Schedule) -> str:
             "`tenants` run this collective in groups; MSCCL has one for all GPUs, so "
             "export the JSON of sends."
         )
-    program = _Program(schedule, pieces)
-    for transfer in sorted(_transfers(schedule, pieces), key=_order):
-        program.add(transfer)
-    return program.xml()
+    writer = _Writer(schedule, pieces)
+    for transfer in sorted(_transfers(schedule, pieces)):
+        writer.add(transfer)
+    return program_xml(writer.program, f"{schedule.topology.name}-{demand.collective}")
 
 
 def _whole_machine(demand: Demand) -> bool:
     """Whether all GPUs that take part run one collective."""
-    part = np.zeros(demand.wanted.shape[1], bool)
-    part |= (demand.wanted | demand.parts).any(axis=0)
-    part[demand.source] = True
     takers = demand.wanted | demand.parts
     takers[np.arange(len(takers)), demand.source] = True
-    if demand.collective != "all_to_all":
-        return bool((takers == part).all())
-    pairs = np.zeros((len(part), len(part)), bool)
-    np.logical_or.at(pairs, demand.source, takers)
-    return bool((pairs[part] == part).all())
-
-
-def _order(transfer: _Transfer) -> tuple[float, float, int, int, int, int]:
-    return (
-        transfer.end,
-        transfer.start,
-        transfer.block,
-        transfer.piece,
-        transfer.source,
-        transfer.target,
-    )
+    part = takers.any(axis=0)
+    if demand.collective == "all_to_all":
+        pairs = np.zeros((len(part), len(part)), bool)
+        np.logical_or.at(pairs, demand.source, takers)
+        takers = pairs[part]
+    return bool((takers == part).all())
 
 
 def _pieces(schedule: Schedule) -> int:
@@ -203,183 +154,100 @@ def _fed(
     ]
 
 
-class _Program:
-    """Thread blocks of all GPUs, grown transfer by transfer in order of their ends."""
+class _Writer:
+    """Thread blocks of all GPUs, grown transfer by transfer in order of their ends; a
+    key is (GPU, input chunk) of a piece of a block, with -1 as the GPU of a sum."""
 
     def __init__(self, schedule: Schedule, pieces: int) -> None:
-        self.demand = schedule.demand
-        self.gpus: list[int] = schedule.topology.gpus.tolist()
-        self.rank = {gpu: rank for rank, gpu in enumerate(self.gpus)}
-        self.name, self.pieces = schedule.topology.name, pieces
-        self.layout = Layout(schedule.demand, self.gpus, pieces)
-        self.blocks: dict[int, dict[tuple[str, int], _Block]] = {
-            g: {} for g in self.gpus
-        }
-        self.written: dict[tuple[int, int, int], tuple[_Block, int]] = {}
-        self.scratch: dict[int, dict[tuple[int, int], int]] = {g: {} for g in self.gpus}
-        for gpu in self.gpus:
-            for source, target in self.layout.kept(self.rank[gpu]):
-                copy = _Step("cpy", _Place("i", source), _Place("o", target))
-                self._append(gpu, "copy", -1, copy)
+        demand, gpus = schedule.demand, schedule.topology.gpus
+        self.rank = {gpu: rank for rank, gpu in enumerate(gpus.tolist())}
+        self.wanted, self.parts = demand.wanted[:, gpus], demand.parts[:, gpus]
+        owner = np.array([self.rank[n] for n in demand.source.tolist()])
+        self.program, self.inputs = _empty(demand, owner, self.wanted, pieces)
+        rooted = -1 if demand.collective in REDUCING else self.program.root
+        one = rooted < 0 or demand.collective == "broadcast"
+        self.giver = np.full_like(owner, rooted) if one else owner
+        self.blocks: list[dict[tuple[str, int], Block]] = [{} for _ in gpus]
+        self.written: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self.scratch: list[dict[tuple[int, int], int]] = [{} for _ in gpus]
+        self.outputs: dict[tuple[int, int], int] = {}
+        for (gpu, offset), (key, _) in goals(self.program).items():
+            self.outputs[key] = offset
+            if key[0] == gpu:
+                self._append(gpu, "copy", -1, "cpy", ("i", key[1]), ("o", offset))
 
     def add(self, transfer: _Transfer) -> None:
         """A send step at the source and a receiving step at the target."""
-        key = transfer.block, transfer.piece
-        there = self._place(transfer.target, *key)
-        written = self.written.get((transfer.source, *key))
-        if written is None:
-            here = _Place("i", self.layout.input(*key))
-        else:
-            here = self._place(transfer.source, *key)
-        step = _Step("s", here, there, written)
-        self._append(transfer.source, "send", self.rank[transfer.target], step)
-        arrival = transfer.target, *key
+        block, piece, phase = transfer.block, transfer.piece, transfer.phase
+        source, target = self.rank[transfer.source], self.rank[transfer.target]
+        key = int(self.giver[block]), int(self.inputs[block]) + piece
+        own = "i", key[1]
+        written = self.written.get((source, *key))
+        here = own if written is None else self._place(source, block, key)
+        there = self._place(target, block, key)
+        self._append(source, "send", target, "s", here, there, written)
         kind, before = "r", None
-        if transfer.phase == 0 and self.demand.parts[transfer.block].any():
-            if (
-                arrival not in self.written
-                and self.demand.parts[transfer.block, transfer.target]
-            ):
-                own = _Place("i", self.layout.input(*key))
-                copy = _Step("cpy", own, there)
-                self.written[arrival] = self._append(transfer.target, "copy", -1, copy)
-            before = self.written.get(arrival)
+        if phase == 0 and self.parts[block].any():
+            if (target, *key) not in self.written and self.parts[block, target]:
+                copied = self._append(target, "copy", -1, "cpy", own, there)
+                self.written[target, *key] = copied
+            before = self.written.get((target, *key))
             kind = "r" if before is None else "rrc"
-        step = _Step(kind, there if kind == "rrc" else here, there, before)
-        recv = self._append(transfer.target, "recv", self.rank[transfer.source], step)
-        self.written[arrival] = recv
+        here = there if kind == "rrc" else here
+        received = self._append(target, "recv", source, kind, here, there, before)
+        self.written[target, *key] = received
 
-    def _place(self, gpu: int, block: int, piece: int) -> _Place:
+    def _place(self, gpu: int, block: int, key: tuple[int, int]) -> Place:
         """Where a GPU keeps a piece that comes to it."""
-        if self.demand.wanted[block, gpu]:
-            return _Place("o", self.layout.output(block, piece))
+        if self.wanted[block, gpu]:
+            return "o", self.outputs[key]
         scratch = self.scratch[gpu]
-        return _Place("s", scratch.setdefault((block, piece), len(scratch)))
+        return "s", scratch.setdefault(key, len(scratch))
 
-    def _append(self, gpu: int, way: str, peer: int, step: _Step) -> tuple[_Block, int]:
-        block = self.blocks[gpu].get((way, peer))
-        if block is None:
-            send, recv = (peer if way == w else -1 for w in ("send", "recv"))
-            block = self.blocks[gpu][way, peer] = _Block(send, recv)
-        if step.waits is not None and step.waits[0] is block:
-            step.waits = None
-        if step.waits is not None:
-            step.waits[0].steps[step.waits[1]].awaited = True
-        block.steps.append(step)
-        return block, len(block.steps) - 1
-
-    def xml(self) -> str:
-        """The whole file."""
-        size_in, size_out = self.layout.size_in, self.layout.size_out
-        algo = ElementTree.Element(
-            "algo",
-            name=f"{self.name}-{self.demand.collective}",
-            proto="Simple",
-            nchannels="1",
-            nchunksperloop=str(max(size_in, size_out)),
-            ngpus=str(len(self.gpus)),
-            coll=NAMES[self.demand.collective],
-            inplace="0",
-            outofplace="1",
-            root=str(self.layout.root),
-            minBytes="0",
-            maxBytes="0",
-        )
-        for gpu in self.gpus:
-            node = ElementTree.SubElement(
-                algo,
-                "gpu",
-                id=str(self.rank[gpu]),
-                i_chunks=str(size_in),
-                o_chunks=str(size_out),
-                s_chunks=str(len(self.scratch[gpu])),
-            )
-            numbers = {id(b): n for n, b in enumerate(self.blocks[gpu].values())}
-            for number, block in enumerate(self.blocks[gpu].values()):
-                _write_block(node, number, block, numbers)
-        ElementTree.indent(algo)
-        return ElementTree.tostring(algo, encoding="unicode") + "\n"
+    def _append(
+        self,
+        gpu: int,
+        way: str,
+        peer: int,
+        kind: str,
+        source: Place,
+        target: Place,
+        waits: tuple[int, int] | None = None,
+    ) -> tuple[int, int]:
+        """Adds a step to the thread block for a peer; numbers of block and step."""
+        blocks = self.blocks[gpu]
+        if (way, peer) not in blocks:
+            send, recv = (peer if way == end else -1 for end in ("send", "recv"))
+            blocks[way, peer] = Block(gpu, len(blocks), send, recv, 0, [])
+            self.program.blocks.append(blocks[way, peer])
+        block = blocks[way, peer]
+        if waits is not None and waits[0] == block.number:
+            waits = None
+        block.steps.append(Step(kind, source, target, 1, waits))
+        return block.number, len(block.steps) - 1
 
 
-def _write_block(
-    node: ElementTree.Element, number: int, block: _Block, numbers: dict[int, int]
-) -> None:
-    tb = ElementTree.SubElement(
-        node, "tb", id=str(number), send=str(block.send), recv=str(block.recv), chan="0"
-    )
-    for n, step in enumerate(block.steps):
-        depends = ("-1", "-1")
-        if step.waits is not None:
-            depends = (str(numbers[id(step.waits[0])]), str(step.waits[1]))
-        ElementTree.SubElement(
-            tb,
-            "step",
-            s=str(n),
-            type=step.kind,
-            srcbuf=step.source.buffer,
-            srcoff=str(step.source.offset),
-            dstbuf=step.target.buffer,
-            dstoff=str(step.target.offset),
-            cnt="1",
-            depid=depends[0],
-            deps=depends[1],
-            hasdep=str(int(step.awaited)),
-        )
+def _empty(
+    demand: Demand,
+    owner: Int[np.ndarray, " block"],
+    wanted: Bool[np.ndarray, "block rank"],
+    pieces: int,
+) -> tuple[Program, Int[np.ndarray, " block"]]:
+    """The program without steps, and where blocks begin in the input buffers."""
+    kind, ranks = demand.collective, wanted.shape[1]
+    taker = wanted.argmax(axis=1) if kind == "all_to_all" else owner
+    place, count = _places(owner.tolist(), taker.tolist())
+    one, whole = count * pieces, ranks * count * pieces
+    spread = kind in ("all_to_all", "reduce_scatter", "all_reduce")
+    inputs = (place + count * taker if spread else place) * pieces
+    outputs = one if kind in ("broadcast", "reduce", "reduce_scatter") else whole
+    sizes = whole if spread else one, outputs
+    return Program(kind, ranks, *sizes, False, int(owner[0]), []), inputs
 
 
-class Layout:
-    """Where the pieces of blocks stand in the input and output buffers of the GPUs."""
-
-    def __init__(self, demand: Demand, gpus: list[int], pieces: int) -> None:
-        self.demand, self.pieces = demand, pieces
-        rank = {gpu: n for n, gpu in enumerate(gpus)}
-        self.root = rank[int(demand.source[0])]
-        owner = [rank[int(s)] for s in demand.source]
-        taker = owner
-        if demand.collective == "all_to_all":
-            taker = [rank[int(np.flatnonzero(w)[0])] for w in demand.wanted]
-        place, count = _places(owner, taker)
-        ranks = len(gpus)
-        if demand.collective in ("broadcast", "reduce"):
-            self._in = self._out = place
-            total_in = total_out = count
-        elif demand.collective == "all_gather":
-            self._in = place
-            self._out = [o * count + p for o, p in zip(owner, place, strict=True)]
-            total_in, total_out = count, ranks * count
-        elif demand.collective == "all_to_all":
-            self._in = [t * count + p for t, p in zip(taker, place, strict=True)]
-            self._out = [o * count + p for o, p in zip(owner, place, strict=True)]
-            total_in = total_out = ranks * count
-        else:
-            self._in = [o * count + p for o, p in zip(owner, place, strict=True)]
-            self._out = place if demand.collective == "reduce_scatter" else self._in
-            total_in = ranks * count
-            total_out = count if demand.collective == "reduce_scatter" else total_in
-        self.count = count
-        self.size_in, self.size_out = total_in * pieces, total_out * pieces
-
-    def input(self, block: int, piece: int) -> int:
-        """Chunk of the input buffer of a GPU that begins with the block."""
-        return self._in[block] * self.pieces + piece
-
-    def output(self, block: int, piece: int) -> int:
-        """Chunk of the output buffer of a GPU that wants the block."""
-        return self._out[block] * self.pieces + piece
-
-    def kept(self, rank: int) -> list[tuple[int, int]]:
-        """Chunks of a GPU's input that are part of its output as they are: from, to."""
-        count = self.count * self.pieces
-        if self.demand.collective == "all_gather":
-            return [(p, rank * count + p) for p in range(count)]
-        if self.demand.collective == "all_to_all":
-            return [(rank * count + p, rank * count + p) for p in range(count)]
-        if self.demand.collective == "broadcast" and rank == self.root:
-            return [(p, p) for p in range(count)]
-        return []
-
-
-def _places(owner: list[int], taker: list[int]) -> tuple[list[int], int]:
+def _places(
+    owner: list[int], taker: list[int]
+) -> tuple[Int[np.ndarray, " block"], int]:
     """Number of each block among those with its ends, and how many those are."""
     seen: dict[tuple[int, int], int] = {}
     place: list[int] = []
@@ -390,4 +258,4 @@ def _places(owner: list[int], taker: list[int]) -> tuple[list[int], int]:
         raise ValueError(
             "GPUs have different numbers of chunks; MSCCL needs the same for all."
         )
-    return place, max(seen.values())
+    return np.array(place), max(seen.values())

@@ -1,28 +1,40 @@
-"""MSCCL XML files as records."""
+"""MSCCL XML files as records: what a program says, and what it must compute."""
 
 import dataclasses
+import itertools
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from .._demand.demand import Collective
-from .msccl import NAMES
 
+NAMES: Final[Mapping[Collective, str]] = {
+    "all_gather": "allgather",
+    "all_to_all": "alltoall",
+    "reduce_scatter": "reduce_scatter",
+    "all_reduce": "allreduce",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+}
+"""Collectives that MSCCL has, and what it calls them."""
 _KINDS: Final = ("s", "r", "rcs", "rrc", "rrs", "rrcs", "cpy", "re", "nop")
-_COLLECTIVES: Final[Mapping[str, Collective]] = {v: k for k, v in NAMES.items()}
-
 _MOST_CHUNKS: Final = 5_000_000
 """Chunks in all buffers of one kind."""
+Place = tuple[str, int]
+"""Buffer (i, o or s) and chunk in it."""
+Value = tuple[tuple[int, int], int]
+"""(GPU or -1 for sums, input chunk), and the GPUs summed up as bits."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A step: buffers and chunks in them, how many, and what it waits for."""
+    """A step: buffers and chunks in them, how many, and the (thread block, step) of its
+    GPU that it waits for."""
 
     kind: str
-    source: tuple[str, int]
-    target: tuple[str, int]
+    source: Place
+    target: Place
     count: int
     waits: tuple[int, int] | None
 
@@ -36,7 +48,7 @@ class Block:
     send: int
     recv: int
     channel: int
-    steps: tuple[Step, ...]
+    steps: list[Step]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +61,95 @@ class Program:
     outputs: int
     in_place: bool
     root: int
-    blocks: tuple[Block, ...]
+    blocks: list[Block]
+
+
+def goals(program: Program) -> dict[tuple[int, int], Value]:
+    """What must stand in (GPU, output chunk) at the end."""
+    ranks, inputs, outputs = range(program.ranks), program.inputs, program.outputs
+    kind, root, full = program.collective, program.root, (1 << program.ranks) - 1
+    if kind == "all_gather":
+        grid = itertools.product(ranks, ranks, range(inputs))
+        return {(g, r * inputs + c): ((r, c), 1 << r) for g, r, c in grid}
+    if kind == "all_to_all":
+        part = inputs // program.ranks
+        grid = itertools.product(ranks, ranks, range(part))
+        return {(d, s * part + p): ((s, d * part + p), 1 << s) for s, d, p in grid}
+    if kind == "broadcast":
+        grid = itertools.product(ranks, range(outputs))
+        return {(g, c): ((root, c), 1 << root) for g, c in grid}
+    if kind == "reduce":
+        return {(root, c): ((-1, c), full) for c in range(inputs)}
+    own = outputs if kind == "reduce_scatter" else 0
+    grid = itertools.product(ranks, range(outputs))
+    return {(g, c): ((-1, g * own + c), full) for g, c in grid}
+
+
+# --- writing
+
+
+def program_xml(program: Program, name: str) -> str:
+    """The whole file; steps that others wait for say so."""
+    algo = ElementTree.Element(
+        "algo",
+        _texts(
+            name=name,
+            proto="Simple",
+            nchannels=1,
+            nchunksperloop=max(program.inputs, program.outputs),
+            ngpus=program.ranks,
+            coll=NAMES[program.collective],
+            inplace=int(program.in_place),
+            outofplace=int(not program.in_place),
+            root=program.root,
+            minBytes=0,
+            maxBytes=0,
+        ),
+    )
+    mine: list[list[Block]] = [[] for _ in range(program.ranks)]
+    for block in program.blocks:
+        mine[block.gpu].append(block)
+    for gpu, blocks in enumerate(mine):
+        steps = [step for block in blocks for step in block.steps]
+        kept = [step.target for step in steps if step.kind != "s"]
+        scratch = 1 + max((n for buffer, n in kept if buffer == "s"), default=-1)
+        chunks = {"i": program.inputs, "o": program.outputs, "s": scratch}
+        sizes = {f"{buffer}_chunks": count for buffer, count in chunks.items()}
+        node = ElementTree.SubElement(algo, "gpu", _texts(id=gpu, **sizes))
+        awaited = {step.waits for step in steps}
+        for block in blocks:
+            _write_block(node, block, awaited)
+    ElementTree.indent(algo)
+    return ElementTree.tostring(algo, encoding="unicode") + "\n"
+
+
+def _write_block(
+    node: ElementTree.Element, block: Block, awaited: set[tuple[int, int] | None]
+) -> None:
+    ends = {"send": block.send, "recv": block.recv, "chan": block.channel}
+    tb = ElementTree.SubElement(node, "tb", _texts(id=block.number, **ends))
+    for n, step in enumerate(block.steps):
+        depid, deps = step.waits or (-1, -1)
+        row = _texts(
+            s=n,
+            type=step.kind,
+            srcbuf=step.source[0],
+            srcoff=step.source[1],
+            dstbuf=step.target[0],
+            dstoff=step.target[1],
+            cnt=step.count,
+            depid=depid,
+            deps=deps,
+            hasdep=int((block.number, n) in awaited),
+        )
+        ElementTree.SubElement(tb, "step", row)
+
+
+def _texts(**values: object) -> dict[str, str]:
+    return {key: str(value) for key, value in values.items()}
+
+
+# --- reading
 
 
 def read_program(path: Path | str) -> Program:
@@ -64,14 +164,12 @@ def read_program(path: Path | str) -> Program:
         ) from error
     if algo.tag != "algo":
         raise ValueError(f"`{path}` begins with <{algo.tag}>; MSCCL files with <algo>.")
-    kind = algo.get("coll", "").lower().replace("_", "")
-    known: dict[str, Collective] = {
-        name.replace("_", ""): value for name, value in _COLLECTIVES.items()
-    }
-    if kind not in known:
+    given = algo.get("coll", "").lower().replace("_", "")
+    known = {name.replace("_", ""): kind for kind, name in NAMES.items()}
+    if given not in known:
         raise ValueError(
             f"`coll` of `{path}` is {algo.get('coll')!r}; allowed are "
-            f"{', '.join(_COLLECTIVES)}."
+            f"{', '.join(NAMES.values())}."
         )
     gpus = sorted(algo.findall("gpu"), key=lambda gpu: _int(gpu, "id"))
     ranks = _int(algo, "ngpus", len(gpus))
@@ -90,19 +188,13 @@ def read_program(path: Path | str) -> Program:
             f"`{path}` has {max(inputs, outputs)} chunks a GPU; allowed are "
             f"{_MOST_CHUNKS} in all."
         )
-    if known[kind] == "all_to_all" and inputs % ranks:
+    if known[given] == "all_to_all" and inputs % ranks:
         raise ValueError(
             f"`i_chunks` of `{path}` is {inputs}, which {ranks} GPUs do not divide."
         )
-    return Program(
-        known[kind],
-        ranks,
-        inputs,
-        outputs,
-        bool(_int(algo, "inplace", 0)) and not _int(algo, "outofplace", 0),
-        _int(algo, "root", 0),
-        tuple(blocks),
-    )
+    in_place = bool(_int(algo, "inplace", 0)) and not _int(algo, "outofplace", 0)
+    root = _int(algo, "root", 0)
+    return Program(known[given], ranks, inputs, outputs, in_place, root, blocks)
 
 
 def _int(element: ElementTree.Element, key: str, default: int | None = None) -> int:
@@ -115,14 +207,13 @@ def _int(element: ElementTree.Element, key: str, default: int | None = None) -> 
 
 
 def _block(gpu: ElementTree.Element, tb: ElementTree.Element) -> Block:
-    steps = [_step(step) for step in tb.findall("step")]
     return Block(
         _int(gpu, "id"),
         _int(tb, "id"),
         _int(tb, "send", -1),
         _int(tb, "recv", -1),
         _int(tb, "chan", 0),
-        tuple(steps),
+        [_step(step) for step in tb.findall("step")],
     )
 
 
@@ -132,7 +223,7 @@ def _step(step: ElementTree.Element) -> Step:
         raise ValueError(
             f"`type` of a step is {kind!r}; MSCCL has {', '.join(_KINDS)}."
         )
-    places: list[tuple[str, int]] = []
+    places: list[Place] = []
     for end in ("src", "dst"):
         buffer = step.get(f"{end}buf", "i")
         if buffer not in ("i", "o", "s"):

@@ -1,6 +1,5 @@
 """The schedule that an MSCCL program makes on a machine."""
 
-import itertools
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +8,8 @@ from .._demand.demand import REDUCING, Demand
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule, Sends
 from .._verify.violation import Violation
-from .msccl_program import Program, read_program
-from .msccl_run import Run, Value
+from .msccl_program import Program, Value, goals, read_program
+from .msccl_run import Run
 
 
 def read_msccl(path: Path | str, topology: Topology, size: float = 1e9) -> Schedule:
@@ -37,27 +36,6 @@ def read_msccl(path: Path | str, topology: Topology, size: float = 1e9) -> Sched
     run.play()
     _check_outputs(program, run)
     return _schedule(program, topology, run, chunk)
-
-
-def goals(program: Program) -> dict[tuple[int, int], Value]:
-    """What must stand in (GPU, output chunk) at the end."""
-    ranks, inputs, outputs = range(program.ranks), program.inputs, program.outputs
-    kind, root, full = program.collective, program.root, (1 << program.ranks) - 1
-    if kind == "all_gather":
-        grid = itertools.product(ranks, ranks, range(inputs))
-        return {(g, r * inputs + c): ((r, c), 1 << r) for g, r, c in grid}
-    if kind == "all_to_all":
-        part = inputs // program.ranks
-        grid = itertools.product(ranks, ranks, range(part))
-        return {(d, s * part + p): ((s, d * part + p), 1 << s) for s, d, p in grid}
-    if kind == "broadcast":
-        grid = itertools.product(ranks, range(outputs))
-        return {(g, c): ((root, c), 1 << root) for g, c in grid}
-    if kind == "reduce":
-        return {(root, c): ((-1, c), full) for c in range(inputs)}
-    own = outputs if kind == "reduce_scatter" else 0
-    grid = itertools.product(ranks, range(outputs))
-    return {(g, c): ((-1, g * own + c), full) for g, c in grid}
 
 
 def _check_outputs(program: Program, run: Run) -> None:

@@ -6,13 +6,14 @@ import itertools
 from collections import deque
 from typing import Final
 
+import numpy as np
+
 from .._demand.demand import REDUCING
+from .._machine.routes import Clock, routes
 from .._machine.topology import Topology
 from .._verify.violation import Violation
-from .msccl_program import Block, Program, Step
+from .msccl_program import Block, Place, Program, Step, Value
 
-Value = tuple[tuple[int, int], int]
-"""(GPU or -1 for sums, input chunk), and the GPUs summed up as bits."""
 _Event = tuple[str, int, int, int]
 """A step of a block (GPU, block, 0) or a chunk on a connection (from, to, channel)."""
 _RECEIVES: Final = ("r", "rcs", "rrc", "rrs", "rrcs")
@@ -43,27 +44,26 @@ class Run:
         self.summed: dict[int, int] = {}
         self._buffers = self._filled()
         self._free = [0.0] * len(topology.links)
-        self._ways: dict[tuple[int, int], list[int]] = {}
+        self._ways = _ways(topology)
         self._fifo: dict[tuple[int, int, int], deque[tuple[float, list[Value]]]] = {}
         self._blocks = {(b.gpu, b.number): b for b in program.blocks}
         self._done: dict[tuple[int, int], list[float]] = {k: [] for k in self._blocks}
         self._clock = dict.fromkeys(self._blocks, 0.0)
         self._check_ends()
 
-    def _filled(self) -> list[dict[tuple[str, int], Value]]:
+    def _filled(self) -> list[dict[Place, Value]]:
         """Buffers at the start: inputs alone."""
         program = self.program
-        buffers: list[dict[tuple[str, int], Value]] = [{} for _ in range(program.ranks)]
-        for gpu, chunk in itertools.product(
-            range(program.ranks), range(program.inputs)
-        ):
+        buffers: list[dict[Place, Value]] = [{} for _ in range(program.ranks)]
+        chunks = itertools.product(range(program.ranks), range(program.inputs))
+        for gpu, chunk in chunks:
             if program.collective == "broadcast" and gpu != program.root:
                 continue
             rank = -1 if program.collective in REDUCING else gpu
             buffers[gpu][self._at(gpu, ("i", chunk))] = (rank, chunk), 1 << gpu
         return buffers
 
-    def _at(self, gpu: int, place: tuple[str, int]) -> tuple[str, int]:
+    def _at(self, gpu: int, place: Place) -> Place:
         """The place, with in-place buffers as one."""
         buffer, offset = place
         if not self.program.in_place or buffer == "s":
@@ -71,9 +71,8 @@ class Run:
         if self.program.collective == "all_gather":
             return ("o", gpu * self.program.inputs + offset) if buffer == "i" else place
         if self.program.collective == "reduce_scatter":
-            return (
-                ("i", gpu * self.program.outputs + offset) if buffer == "o" else place
-            )
+            first = gpu * self.program.outputs
+            return ("i", first + offset) if buffer == "o" else place
         return "i", offset
 
     def output(self, gpu: int, offset: int) -> Value | None:
@@ -84,8 +83,7 @@ class Run:
         """One block only at each end of a connection; steps wait for what there is."""
         seen: set[tuple[str, int, int, int]] = set()
         for block in self.program.blocks:
-            ends = [("send", block.send), ("recv", block.recv)]
-            for way, peer in ends:
+            for way, peer in (("send", block.send), ("recv", block.recv)):
                 if peer < 0:
                     continue
                 end = way, block.gpu, peer, block.channel
@@ -100,11 +98,8 @@ class Run:
 
     def _check_step(self, block: Block, step: Step) -> None:
         where = f"a step {step.kind!r} of thread block {block.number}, GPU {block.gpu},"
-        if (
-            step.kind in _SENDS
-            and block.send < 0
-            or (step.kind in _RECEIVES and block.recv < 0)
-        ):
+        mute = step.kind in _SENDS and block.send < 0
+        if mute or (step.kind in _RECEIVES and block.recv < 0):
             raise Violation(f"{where} has no peer.")
         if step.waits is not None:
             other = self._blocks.get((block.gpu, step.waits[0]))
@@ -118,11 +113,10 @@ class Run:
         stuck: dict[_Event, list[tuple[int, int]]] = {}
         while queue:
             time, key = heapq.heappop(queue)
-            lack = self._lack(key)
-            if lack is not None:
-                stuck.setdefault(lack, []).append(key)
-                continue
             ready = self._ready(key)
+            if isinstance(ready, tuple):
+                stuck.setdefault(ready, []).append(key)
+                continue
             if ready > time:
                 heapq.heappush(queue, (ready, key))
                 continue
@@ -141,28 +135,21 @@ class Run:
                 f"{gpu} never runs: the program stops in a circle of waiting."
             )
 
-    def _lack(self, key: tuple[int, int]) -> _Event | None:
-        """What the next step of a block has yet to wait for."""
-        block = self._blocks[key]
-        step = block.steps[len(self._done[key])]
-        if step.waits is not None:
-            other, number = (block.gpu, step.waits[0]), step.waits[1]
-            if len(self._done[other]) <= number:
-                return "step", *other, 0
-        line = block.recv, block.gpu, block.channel
-        if step.kind in _RECEIVES and not self._fifo.get(line):
-            return "chunk", *line
-        return None
-
-    def _ready(self, key: tuple[int, int]) -> float:
-        """When the next step of a block can run, all that it waits for being there."""
+    def _ready(self, key: tuple[int, int]) -> float | _Event:
+        """When the next step of a block can run, or what it has yet to wait for."""
         block = self._blocks[key]
         step = block.steps[len(self._done[key])]
         ready = self._clock[key]
         if step.waits is not None:
-            ready = max(ready, self._done[block.gpu, step.waits[0]][step.waits[1]])
+            other, number = (block.gpu, step.waits[0]), step.waits[1]
+            if len(self._done[other]) <= number:
+                return "step", *other, 0
+            ready = max(ready, self._done[other][number])
         if step.kind in _RECEIVES:
-            ready = max(ready, self._fifo[block.recv, block.gpu, block.channel][0][0])
+            line = block.recv, block.gpu, block.channel
+            if not self._fifo.get(line):
+                return "chunk", *line
+            ready = max(ready, self._fifo[line][0][0])
         if step.kind in _SENDS:
             lag = 0.0
             for link in self._way(block.gpu, block.send):
@@ -199,7 +186,7 @@ class Run:
         number = len(self._done[block.gpu, block.number])
         return f"step {number} of thread block {block.number} on GPU {block.gpu}"
 
-    def _read(self, block: Block, place: tuple[str, int], count: int) -> list[Value]:
+    def _read(self, block: Block, place: Place, count: int) -> list[Value]:
         found: list[Value] = []
         for n in range(count):
             at = self._at(block.gpu, (place[0], place[1] + n))
@@ -211,7 +198,7 @@ class Run:
             found.append(self._buffers[block.gpu][at])
         return found
 
-    def _write(self, block: Block, place: tuple[str, int], values: list[Value]) -> None:
+    def _write(self, block: Block, place: Place, values: list[Value]) -> None:
         full = (1 << self.program.ranks) - 1
         for n, value in enumerate(values):
             at = self._at(block.gpu, (place[0], place[1] + n))
@@ -248,30 +235,23 @@ class Run:
         return gone
 
     def _way(self, gpu: int, peer: int) -> list[int]:
-        """Links to a peer: the direct one, else through switches with least latency."""
-        if (gpu, peer) not in self._ways:
-            ends = int(self.topology.gpus[gpu]), int(self.topology.gpus[peer])
-            self._ways[gpu, peer] = self._found(*ends)
-        return self._ways[gpu, peer]
+        """Links to a peer."""
+        begin, end = (int(self.topology.gpus[rank]) for rank in (gpu, peer))
+        if (begin, end) not in self._ways:
+            names = [self.topology.nodes[node].name for node in (begin, end)]
+            raise Violation(
+                f"{names[0]} sends to {names[1]}, but no link or switch of "
+                f"{self.topology.name} joins them."
+            )
+        return self._ways[begin, end]
 
-    def _found(self, begin: int, end: int) -> list[int]:
-        topology = self.topology
-        queue: list[tuple[bool, float, int, list[int]]] = [(False, 0.0, begin, [])]
-        seen: set[int] = set()
-        while queue:
-            _, cost, node, way = heapq.heappop(queue)
-            if node == end:
-                return way
-            if node in seen or (node != begin and topology.stores[node]):
-                continue
-            seen.add(node)
-            for n, link in enumerate(topology.links):
-                if link.source == node:
-                    direct = node == begin and link.target == end
-                    item = not direct, cost + link.latency, link.target, [*way, n]
-                    heapq.heappush(queue, item)
-        names = topology.nodes[begin].name, topology.nodes[end].name
-        raise Violation(
-            f"{names[0]} sends to {names[1]}, but no link or switch of "
-            f"{topology.name} joins them."
-        )
+
+def _ways(topology: Topology) -> dict[tuple[int, int], list[int]]:
+    """Links from GPU to GPU: the direct one, else through switches with the least
+    latency."""
+    latency, none = topology.latencies, np.zeros(len(topology.links))
+    found = routes(topology, Clock(none, none.astype(int), latency, latency, none))
+    order = np.lexsort((*found.links.T[::-1], found.arrive, ~found.direct))[::-1]
+    ends = zip(found.source[order].tolist(), found.target[order].tolist(), strict=True)
+    ways = [[n for n in row if n >= 0] for row in found.links[order].tolist()]
+    return dict(zip(ends, ways, strict=True))

@@ -78,7 +78,7 @@ def routes(topology: Topology, clock: Clock) -> Routes:
         if topology.stores[link.source]
         for way in _spread(topology, clock, outgoing, number)
     ]
-    width = max(len(way[0]) for way in found)
+    width = max((len(way[0]) for way in found), default=1)
     links = np.full((len(found), width), -1)
     offset = np.zeros((len(found), width))
     for row, (path, starts, _) in enumerate(found):
