@@ -6,12 +6,12 @@ import itertools
 from typing import Final
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from .._schedule.schedule import Schedule, Sends
 from .verify_sums import sums
-from .verify_switches import unfed
-from .violation import Fault, Violation, block_name, describe, earliest
+from .verify_switches import grouped, unfed
+from .violation import Fault, Violation, block_name, earliest, fault
 
 _TIME: Final = 1e-9
 """Times this near each other, as a share of the last end, are the same."""
@@ -96,12 +96,8 @@ def _first(
 ) -> list[Fault]:
     """The earliest of the sends that are `wrong`."""
     found = np.flatnonzero(wrong)
-    if not len(found):
-        return []
-    send = int(found[np.argmin(schedule.sends.start[found])])
-    return [
-        Fault(float(schedule.sends.start[send]), f"{describe(schedule, send)} {text}")
-    ]
+    first = found[np.argsort(schedule.sends.start[found], kind="stable")[:1]]
+    return [fault(schedule, send, text) for send in first.tolist()]
 
 
 def _too_short(schedule: Schedule, slack: float) -> list[Fault]:
@@ -132,11 +128,8 @@ def _overloaded(schedule: Schedule, slack: float) -> list[Fault]:
             continue
         late = _late(start[span], last[span], work[span], slack)
         if late is not None:
-            send = int(order[span][late])
             text = "is over the capacity of its link: the sends there do not fit."
-            faults.append(
-                Fault(float(sends.start[send]), f"{describe(schedule, send)} {text}")
-            )
+            faults.append(fault(schedule, int(order[span][late]), text))
     return faults
 
 
@@ -181,9 +174,7 @@ def _plain(
     sends, topology, demand = schedule.sends, schedule.topology, schedule.demand
     blocks = np.arange(len(demand.size))
     present[blocks, demand.source] = np.minimum(present[blocks, demand.source], begin)
-    plain = (sends.phase == 1) | ~(np.count_nonzero(demand.parts, axis=1) > 0)[
-        sends.block
-    ]
+    plain = (sends.phase == 1) | ~demand.parts.any(axis=1)[sends.block]
     whole = sends.bytes >= demand.size[sends.block] * (1 - _BYTES)
     split = np.zeros(len(demand.size), bool)
     split[sends.block[plain & ~whole]] = True
@@ -195,118 +186,90 @@ def _plain(
     early = out & (sends.start < present[sends.block, source] - slack)
     faults = _first(schedule, early, "carries what its sender does not hold yet.")
     fluid = split & (np.count_nonzero(demand.wanted, axis=1) <= 1)
-    parts = np.flatnonzero(plain & split[sends.block])
-    parted, landed = _by_node(sends, parts, source), _by_node(sends, parts, target)
-    for key in sorted({*parted, *landed}):
-        if topology.stores[key[1]]:
-            rule = _conserved if fluid[key[0]] else _in_order
-            faults += rule(
-                schedule,
-                key,
-                landed.get(key, []),
-                parted.get(key, []),
-                float(begin[key[0]]),
-                present,
-                slack,
-            )
+    parts = plain & split[sends.block]
+    leaving, landing = (
+        grouped(np.flatnonzero(parts & topology.stores[node]), sends.block, node)
+        for node in (source, target)
+    )
+    for block, node in sorted({*leaving, *landing}):
+        own = demand.source[block] == node
+        stock = _Stock(
+            sends,
+            float(demand.size[block]),
+            [float(begin[block])] if own else [],
+            landing[block, node],
+            leaving[block, node],
+        )
+        rule = stock.conserved if fluid[block] else stock.in_order
+        there, wrong, text = rule(slack)
+        present[block, node] = min(there, begin[block] if own else np.inf)
+        faults += [fault(schedule, send, text) for send in wrong[:1]]
     wrong = unfed(schedule, plain, fluid, slack)
-    return faults + [
-        Fault(float(sends.start[s]), f"{describe(schedule, s)} {text}")
-        for s, text in wrong
-    ]
+    return faults + [fault(schedule, send, text) for send, text in wrong]
 
 
-def _by_node(
-    sends: Sends, chosen: Int[np.ndarray, " some"], node: Int[np.ndarray, " send"]
-) -> dict[tuple[int, int], list[int]]:
-    """Sends by (block, node)."""
-    groups: dict[tuple[int, int], list[int]] = {}
-    for send in chosen.tolist():
-        groups.setdefault((int(sends.block[send]), int(node[send])), []).append(send)
-    return groups
+@dataclasses.dataclass(frozen=True)
+class _Stock:
+    """A block of `size` B that moves in parts through a node that stores: sends into it
+    and out of it, and when the source has it all (s; nowhere else)."""
 
+    sends: Sends
+    size: float
+    begin: list[float]
+    into: list[int]
+    out: list[int]
 
-def _conserved(
-    schedule: Schedule,
-    key: tuple[int, int],
-    into: list[int],
-    out: list[int],
-    begin: float,
-    present: Float[np.ndarray, "block node"],
-    slack: float,
-) -> list[Fault]:
-    """A block for one node: nobody sends on more bytes than have come in."""
-    sends, (block, node) = schedule.sends, key
-    size = float(schedule.demand.size[block])
-    own = schedule.demand.source[block] == node
-    arrivals = sorted((float(sends.end[s]), float(sends.bytes[s])) for s in into)
-    if own:
-        arrivals.insert(0, (begin, size))
-    gone = sum(float(sends.bytes[s]) for s in out)
-    if not own:
-        kept = np.cumsum([amount for _, amount in arrivals]) - gone
-        enough = np.flatnonzero(kept >= size * (1 - _BYTES))
-        if len(enough):
-            present[block, node] = arrivals[enough[0]][0]
-    held, taken = 0.0, 0
-    for send in sorted(out, key=lambda s: float(sends.start[s])):
-        while taken < len(arrivals) and arrivals[taken][0] <= sends.start[send] + slack:
-            held += arrivals[taken][1]
-            taken += 1
-        held -= float(sends.bytes[send])
-        if held < -_BYTES * size:
-            text = "carries more of its block than its sender holds yet."
-            return [
-                Fault(float(sends.start[send]), f"{describe(schedule, send)} {text}")
-            ]
-    return []
+    def conserved(self, slack: float) -> tuple[float, list[int], str]:
+        """Of a block for one node nobody sends on more bytes than have come in: when
+        the node has it whole and keeps it, and the sends that carry too much."""
+        sends, crumb = self.sends, _BYTES * self.size
+        into, out = np.array(self.into, int), np.array(self.out, int)
+        out = out[np.argsort(sends.start[out], kind="stable")]
+        times = np.append(self.begin, sends.end[into])
+        order = np.argsort(times, kind="stable")
+        amount = np.append([self.size] * len(self.begin), sends.bytes[into])[order]
+        come, gone = np.cumsum(amount), np.cumsum(sends.bytes[out])
+        kept = come - sends.bytes[out].sum() >= self.size - crumb
+        taken = np.searchsorted(times[order], sends.start[out] + slack, "right")
+        wrong = out[np.append(0.0, come)[taken] - gone < -crumb].tolist()
+        whole = times[order][kept].min(initial=np.inf)
+        return whole, wrong, "carries more of its block than its sender holds yet."
 
+    def in_order(self, slack: float) -> tuple[float, list[int], str]:
+        """Of a block for several nodes the parts over a link are its bytes in order:
+        when the node has it whole, and the sends that carry what is not there yet."""
+        sends = self.sends
+        reached = [(time, self.size) for time in self.begin]
+        for send, stop in self._counted(self.into, sends.end):
+            reached.append((float(sends.end[send]), stop))
 
-def _in_order(
-    schedule: Schedule,
-    key: tuple[int, int],
-    into: list[int],
-    out: list[int],
-    begin: float,
-    present: Float[np.ndarray, "block node"],
-    slack: float,
-) -> list[Fault]:
-    """A block for several nodes: parts over a link are its bytes in order."""
-    sends, (block, node) = schedule.sends, key
-    size = float(schedule.demand.size[block])
-    steps: list[tuple[float, float]] = []
-    if schedule.demand.source[block] == node:
-        steps.append((begin, size))
-    for send, stop in _counted(schedule, into, sends.end, size):
-        steps.append((float(sends.end[send]), stop))
-    whole = [time for time, reach in steps if reach >= size * (1 - _BYTES)]
-    present[block, node] = min(whole, default=np.inf)
-    faults: list[Fault] = []
-    for send, stop in _counted(schedule, out, sends.start, size):
-        have = [time for time, reach in steps if reach >= stop - _BYTES * size]
-        if sends.start[send] < min(have, default=np.inf) - slack:
-            text = "carries a part of its block that its sender does not hold yet."
-            start = float(sends.start[send])
-            faults.append(Fault(start, f"{describe(schedule, send)} {text}"))
-    return faults
+        def there(stop: float) -> float:
+            least = stop - _BYTES * self.size
+            return min((time for time, n in reached if n >= least), default=np.inf)
 
+        wrong = [
+            send
+            for send, stop in self._counted(self.out, sends.start)
+            if sends.start[send] < there(stop) - slack
+        ]
+        text = "carries a part of its block that its sender does not hold yet."
+        return there(self.size), wrong, text
 
-def _counted(
-    schedule: Schedule, chosen: list[int], time: Float[np.ndarray, " send"], size: float
-) -> list[tuple[int, float]]:
-    """Sends in order of `time`, and up to which byte of the block each reaches,
-    counted along its link."""
-    sends = schedule.sends
-    reach: dict[int, float] = {}
-    stops: list[tuple[int, float]] = []
-    for send in sorted(chosen, key=lambda s: float(time[s])):
-        link, amount = int(sends.link[send]), float(sends.bytes[send])
-        low = reach.get(link, 0.0)
-        if amount >= size * (1 - _BYTES) or low >= size * (1 - _BYTES):
-            low = 0.0
-        reach[link] = low + amount
-        stops.append((send, low + amount))
-    return stops
+    def _counted(
+        self, chosen: list[int], time: Float[np.ndarray, " send"]
+    ) -> list[tuple[int, float]]:
+        """Sends in order of `time`, and up to which byte of the block each reaches,
+        counted along its link."""
+        reach: dict[int, float] = {}
+        stops: list[tuple[int, float]] = []
+        for send in sorted(chosen, key=lambda s: float(time[s])):
+            link, amount = int(self.sends.link[send]), float(self.sends.bytes[send])
+            low = reach.get(link, 0.0)
+            if max(amount, low) >= self.size * (1 - _BYTES):
+                low = 0.0
+            reach[link] = low + amount
+            stops.append((send, low + amount))
+        return stops
 
 
 def _unmet(schedule: Schedule, present: Float[np.ndarray, "block node"]) -> list[Fault]:

@@ -6,16 +6,26 @@ own last byte leaves no earlier than that came in.
 """
 
 import collections
-import dataclasses
 from typing import Final
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Int
 
 from .._schedule.schedule import Schedule
 
 _CRUMB: Final = 1e-6
 """Share of a block below which bytes do not count."""
+
+
+def grouped(
+    chosen: Int[np.ndarray, " some"], *keys: Int[np.ndarray, " send"]
+) -> dict[tuple[int, ...], list[int]]:
+    """The chosen sends, in order, by what they have as keys; none by any other key."""
+    groups: dict[tuple[int, ...], list[int]] = collections.defaultdict(list)
+    columns = (key[chosen].tolist() for key in keys)
+    for send, *key in zip(chosen.tolist(), *columns, strict=True):
+        groups[tuple(key)].append(send)
+    return groups
 
 
 def unfed(
@@ -30,20 +40,18 @@ def unfed(
     What came in goes out once over each link if the switch copies, else once in all;
     blocks that leave `once` do so also where it copies.
     """
-    sends, topology, times = schedule.sends, schedule.topology, _times(schedule, slack)
+    sends, topology, times = schedule.sends, schedule.topology, _Times(schedule, slack)
     source, target = topology.sources[sends.link], topology.targets[sends.link]
-    coming: dict[tuple[int, int], list[int]] = collections.defaultdict(list)
-    for send in np.flatnonzero(chosen & ~topology.stores[target]).tolist():
-        coming[int(sends.block[send]), int(target[send])].append(send)
-    leaving: dict[tuple[int, int, int], list[int]] = collections.defaultdict(list)
-    for send in np.flatnonzero(chosen & ~topology.stores[source]).tolist():
-        block, node = int(sends.block[send]), int(source[send])
-        copied = topology.nodes[node].copy and not once[block]
-        leaving[block, node, int(sends.link[send]) if copied else -1].append(send)
+    into = np.flatnonzero(chosen & ~topology.stores[target])
+    coming = grouped(into, sends.block, target)
+    copied = topology.copies[source] & ~once[sends.block]
+    way = np.where(copied, sends.link, -1)
+    onward = np.flatnonzero(chosen & ~topology.stores[source])
+    leaving = grouped(onward, sends.block, source, way)
     faults: list[tuple[int, str]] = []
     for (block, node, _), out in leaving.items():
         size = float(schedule.demand.size[block])
-        here = sorted(coming.get((block, node), []), key=lambda s: times.last[s])
+        here = sorted(coming[block, node], key=lambda s: times.last[s])
         out = sorted(out, key=lambda s: times.start[s])
         whole = sends.bytes[[*here, *out]].min() >= size * (1 - _CRUMB)
         rule = _unpaired if whole else _overdrawn
@@ -64,18 +72,17 @@ def summed(
     out what is taken first. What is left joins the first that it can in a switch that
     reduces. Nothing goes back where it came from at once.
     """
-    sends, topology, times = schedule.sends, schedule.topology, _times(schedule, slack)
+    sends, topology, times = schedule.sends, schedule.topology, _Times(schedule, slack)
     source, target = topology.sources[sends.link], topology.targets[sends.link]
     out = np.flatnonzero(ways_in & ~topology.stores[source])
-    leaving: dict[tuple[int, int], list[int]] = collections.defaultdict(list)
-    for send in out[np.argsort(sends.start[out], kind="stable")].tolist():
-        leaving[int(sends.block[send]), int(source[send])].append(send)
+    out = out[np.argsort(sends.start[out], kind="stable")]
+    leaving = grouped(out, sends.block, source)
     into = np.flatnonzero(ways_in & ~topology.stores[target])
     into = into[np.argsort(times.last[into], kind="stable")].tolist()
     options: dict[int, list[int]] = {
         send: [
             other
-            for other in leaving.get((int(sends.block[send]), int(target[send])), [])
+            for other in leaving[int(sends.block[send]), int(target[send])]
             if target[other] != source[send] and times.passes(send, other)
         ]
         for send in into
@@ -94,50 +101,26 @@ def summed(
     return carries, lost
 
 
-@dataclasses.dataclass(frozen=True)
 class _Times:
     """Of each send, s: its start; when its first and last byte arrive; when its last
     byte has left. `slack`: s within which times are the same."""
 
-    start: Float[np.ndarray, " send"]
-    first: Float[np.ndarray, " send"]
-    last: Float[np.ndarray, " send"]
-    leaves: Float[np.ndarray, " send"]
-    bytes: Float[np.ndarray, " send"]
-    slack: float
+    def __init__(self, schedule: Schedule, slack: float) -> None:
+        sends = schedule.sends
+        latency = schedule.topology.latencies[sends.link]
+        self.start, self.first = sends.start, sends.start + latency
+        self.last, self.leaves = sends.end, sends.end - latency
+        self.bytes, self.slack = sends.bytes, slack
 
-    def passes(self, came: int, goes: int) -> bool:
-        """Whether `goes` can pass on the whole of `came` without a store."""
-        start = self.start[goes]
+    def passes(self, came: int, goes: int, low: float = 0.0, high: float = 1.0) -> bool:
+        """Whether `goes` can pass on the share `low` to `high` of `came` without a
+        store: none of it left behind when it starts, each byte there at its turn."""
+        start, took = self.start[goes], self.last[came] - self.first[came]
         return bool(
-            self.first[came] <= start + self.slack
+            self.first[came] + low * took <= start + self.slack
             and start <= self.last[came] + self.slack
-            and self.last[came] <= self.leaves[goes] + self.slack
+            and self.first[came] + high * took <= self.leaves[goes] + self.slack
         )
-
-    def passes_bytes(self, came: int, goes: int, low: float, high: float) -> bool:
-        """Whether `goes` can pass on bytes `low` to `high` of `came`: none of it left
-        behind when it starts, each there when its turn comes."""
-        start, pace = self.start[goes], self.last[came] - self.first[came]
-        pace = pace / self.bytes[came]
-        return bool(
-            self.last[came] >= start - self.slack
-            and self.first[came] + low * pace <= start + self.slack
-            and self.first[came] + high * pace <= self.leaves[goes] + self.slack
-        )
-
-
-def _times(schedule: Schedule, slack: float) -> _Times:
-    sends = schedule.sends
-    latency = schedule.topology.latencies[sends.link]
-    return _Times(
-        sends.start,
-        sends.start + latency,
-        sends.end,
-        sends.end - latency,
-        sends.bytes,
-        slack,
-    )
 
 
 def _unpaired(
@@ -158,10 +141,11 @@ def _overdrawn(
     for out in leaving:
         left = float(times.bytes[out])
         for came, low in used.items():
-            high = min(float(times.bytes[came]), low + left)
+            size = float(times.bytes[came])
+            high = min(size, low + left)
             if left <= crumb or high - low <= crumb:
                 continue
-            if times.passes_bytes(came, out, low, high):
+            if times.passes(came, out, low / size, high / size):
                 used[came] = high
                 left -= high - low
         if left > crumb:

@@ -22,6 +22,12 @@ class Fault:
         return Violation(self.text)
 
 
+def fault(schedule: Schedule, send: int, text: str) -> Fault:
+    """What is wrong with a send, when it starts."""
+    start = float(schedule.sends.start[send])
+    return Fault(start, f"{describe(schedule, send)} {text}")
+
+
 def earliest(faults: list[Fault]) -> Fault:
     """The first in time; among equals the first found."""
     return min(faults, key=lambda fault: fault.time)
