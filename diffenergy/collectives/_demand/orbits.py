@@ -22,6 +22,8 @@ from .demand import Demand
 
 Permutation = Int[np.ndarray, " node"]
 """Where each node goes."""
+Colours = Int[np.ndarray, " node"]
+"""Nodes of one colour may be alike."""
 _TRIALS: Final = 400
 """Random products looked at for each step of a group."""
 _ATTEMPTS: Final = 6
@@ -65,7 +67,7 @@ def symmetries(topology: Topology, demand: Demand, seed: int = 0) -> list[Symmet
 
 def automorphisms(topology: Topology, demand: Demand) -> list[Permutation]:
     """Generators of all automorphisms, the identity left out."""
-    return _generators(_labels(topology, demand), _Exact(topology, demand))
+    return _Graph(demand, _labels(topology, demand)).generators()
 
 
 # Orbits
@@ -144,20 +146,6 @@ def _rows(
 # Automorphisms
 
 
-class _Exact:
-    """Whether a renumbering keeps links and demand as they are."""
-
-    def __init__(self, topology: Topology, demand: Demand) -> None:
-        self._topology, self._demand = topology, demand
-
-    def __call__(self, node_map: Permutation) -> bool:
-        try:
-            block_map(self._demand, node_map)
-        except ValueError:
-            return False
-        return True
-
-
 def _labels(topology: Topology, demand: Demand) -> Int[np.ndarray, "node node"]:
     """A number for every ordered pair of nodes: equal where links between them, wishes
     and (on the diagonal) kinds are alike."""
@@ -188,130 +176,109 @@ def _mix(value: UInt64[np.ndarray, "*axes"]) -> UInt64[np.ndarray, "*axes"]:
     return value ^ (value >> np.uint64(31))
 
 
-class _Refiner:
-    """Colour refinement of two colourings of one labelled graph side by side."""
+class _Graph:
+    """What a renumbering has to keep: the labels of pairs of nodes, and the demand."""
 
-    def __init__(self, labels: Int[np.ndarray, "node node"]) -> None:
+    def __init__(self, demand: Demand, labels: Int[np.ndarray, "node node"]) -> None:
+        self._demand, self._labels = demand, labels
         scaled = labels.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         self._out = _mix(scaled)
         self._in = _mix(scaled.T + np.uint64(1))
-        self.kinds = np.unique(np.diag(labels), return_inverse=True)[1].reshape(-1)
 
-    def _hashes(self, colour: Int[np.ndarray, " node"]) -> UInt64[np.ndarray, " node"]:
-        far = _mix((colour.astype(np.uint64) + np.uint64(7)) * np.uint64(0xD6E8FEB9))
-        seen = _mix(self._out ^ far) + _mix(self._in + far)
-        return _mix(seen.sum(axis=1, dtype=np.uint64) ^ (far << np.uint64(1)))
+    def generators(self) -> list[Permutation]:
+        """Generators of all automorphisms, level by level: those that keep more nodes
+        fixed first."""
+        levels: list[tuple[int, Colours]] = []
+        kinds = np.unique(np.diag(self._labels), return_inverse=True)[1].reshape(-1)
+        colour = self._refined(kinds, kinds)[0]
+        while (node := _first_alike(colour)) is not None:
+            levels.append((node, colour))
+            fixed = _marked(colour, node)
+            colour = self._refined(fixed, fixed)[0]
+        makers: list[Permutation] = []
+        for node, colour in reversed(levels):
+            for other in np.flatnonzero(colour == colour[node]).tolist():
+                orbit = _orbits(len(colour), [*makers])
+                if orbit[other] != orbit[node]:
+                    makers += self._moving(colour, node, other)
+        return makers
 
-    def refine(
-        self, one: Int[np.ndarray, " node"], two: Int[np.ndarray, " node"]
-    ) -> tuple[Int[np.ndarray, " node"], Int[np.ndarray, " node"]] | None:
-        """The coarsest stable colourings below these; None if they differ."""
+    def _keeps(self, node_map: Permutation) -> bool:
+        """Whether a renumbering is an automorphism."""
+        moved = self._labels[np.ix_(node_map, node_map)]
+        if not np.array_equal(moved, self._labels):
+            return False
+        try:
+            block_map(self._demand, node_map)
+        except ValueError:
+            return False
+        return True
+
+    def _moving(self, colour: Colours, node: int, other: int) -> list[Permutation]:
+        """An automorphism that keeps `colour` and takes `node` to `other`, if any."""
+        swap = np.arange(len(colour))
+        swap[[node, other]] = other, node
+        if self._keeps(swap):
+            return [swap]
+        left, right = _marked(colour, node), _marked(colour, other)
+        return self._search(left, right, iter(range(_MOST_TRIES)))
+
+    def _search(
+        self, one: Colours, two: Colours, tries: Iterator[int]
+    ) -> list[Permutation]:
+        """An automorphism that takes the first colouring to the second, if any."""
+        one, two = self._refined(one, two)
+        if not np.array_equal(np.sort(one), np.sort(two)):
+            return []
+        node = _first_alike(one)
+        if node is None:
+            node_map = np.empty(len(one), int)
+            node_map[np.argsort(one)] = np.argsort(two)
+            return [node_map] if self._keeps(node_map) else []
+        left = _marked(one, node)
+        options = np.flatnonzero(two == one[node]).tolist()
+        for option in sorted(options, key=lambda n: n != node):
+            if next(tries, None) is None:
+                return []
+            if found := self._search(left, _marked(two, option), tries):
+                return found
+        return []
+
+    def _refined(self, one: Colours, two: Colours) -> tuple[Colours, Colours]:
+        """The coarsest stable colourings below these, side by side; as far as they are
+        the same."""
         count, colours = len(one), len(np.unique(one))
         same = one is two
         while True:
             first = self._hashes(one)
             second = first if same else self._hashes(two)
-            found, names = np.unique(
-                np.concatenate([first, second]), return_inverse=True
-            )
-            names = names.reshape(-1)
-            one, two = names[:count], names[count:]
-            if not same and not np.array_equal(np.sort(one), np.sort(two)):
-                return None
-            if len(found) == colours:
+            both = np.concatenate([first, second])
+            found, names = np.unique(both, return_inverse=True)
+            one, two = np.split(names.reshape(-1), [count])
+            if len(found) == colours or not np.array_equal(np.sort(one), np.sort(two)):
                 return one, two
             colours = len(found)
 
+    def _hashes(self, colour: Colours) -> UInt64[np.ndarray, " node"]:
+        far = _mix((colour.astype(np.uint64) + np.uint64(7)) * np.uint64(0xD6E8FEB9))
+        seen = _mix(self._out ^ far) + _mix(self._in + far)
+        return _mix(seen.sum(axis=1, dtype=np.uint64) ^ (far << np.uint64(1)))
 
-def _search(
-    refiner: _Refiner,
-    exact: "_Both",
-    one: Int[np.ndarray, " node"],
-    two: Int[np.ndarray, " node"],
-    tries: Iterator[int],
-) -> Permutation | None:
-    """An automorphism that takes the first colouring to the second."""
-    refined = refiner.refine(one, two)
-    if refined is None:
+
+def _first_alike(colour: Colours) -> int | None:
+    """First node of the rarest colour that several nodes have; None if none has."""
+    names, size = np.unique(colour, return_counts=True)
+    if len(names) == len(colour):
         return None
-    one, two = refined
-    colour, size = np.unique(one, return_counts=True)
-    if len(colour) == len(one):
-        node_map = np.empty(len(one), int)
-        node_map[np.argsort(one)] = np.argsort(two)
-        return node_map if exact(node_map) else None
-    split = colour[size > 1][np.argmin(size[size > 1])]
-    node = np.flatnonzero(one == split)[0]
-    fresh = len(one) + 1
-    left = one.copy()
-    left[node] = fresh
-    options = np.flatnonzero(two == split)
-    for option in sorted(options, key=lambda n: n != node):
-        if next(tries, None) is None:
-            return None
-        right = two.copy()
-        right[option] = fresh
-        found = _search(refiner, exact, left, right, tries)
-        if found is not None:
-            return found
-    return None
+    split = names[size > 1][np.argmin(size[size > 1])]
+    return int(np.flatnonzero(colour == split)[0])
 
 
-class _Both:
-    """Whether a renumbering keeps the labels and passes the exact test."""
-
-    def __init__(self, labels: Int[np.ndarray, "node node"], exact: _Exact) -> None:
-        self._labels, self._exact = labels, exact
-
-    def __call__(self, node_map: Permutation) -> bool:
-        moved = self._labels[np.ix_(node_map, node_map)]
-        return bool(np.array_equal(moved, self._labels)) and self._exact(node_map)
-
-
-def _generators(
-    labels: Int[np.ndarray, "node node"], exact: _Exact
-) -> list[Permutation]:
-    """Generators level by level: those that keep more nodes fixed first."""
-    refiner, both = _Refiner(labels), _Both(labels, exact)
-    levels: list[tuple[int, Int[np.ndarray, " node"]]] = []
-    stable = refiner.refine(refiner.kinds, refiner.kinds)
-    assert stable is not None
-    colour = stable[0]
-    while len(np.unique(colour)) < len(colour):
-        names, size = np.unique(colour, return_counts=True)
-        split = names[size > 1][np.argmin(size[size > 1])]
-        node = int(np.flatnonzero(colour == split)[0])
-        levels.append((node, colour))
-        fixed = colour.copy()
-        fixed[node] = len(colour) + 1
-        stable = refiner.refine(fixed, fixed)
-        assert stable is not None
-        colour = stable[0]
-    makers: list[Permutation] = []
-    for node, colour in reversed(levels):
-        for other in np.flatnonzero(colour == colour[node]).tolist():
-            orbit = _orbits(len(colour), [*makers])
-            if orbit[other] != orbit[node]:
-                found = _moving(refiner, both, colour, node, other)
-                makers += [] if found is None else [found]
-    return makers
-
-
-def _moving(
-    refiner: _Refiner,
-    both: _Both,
-    colour: Int[np.ndarray, " node"],
-    node: int,
-    other: int,
-) -> Permutation | None:
-    """An automorphism that keeps `colour` and takes `node` to `other`."""
-    swap = np.arange(len(colour))
-    swap[[node, other]] = other, node
-    if both(swap):
-        return swap
-    left, right = colour.copy(), colour.copy()
-    left[node] = right[other] = len(colour) + 1
-    return _search(refiner, both, left, right, iter(range(_MOST_TRIES)))
+def _marked(colour: Colours, node: int) -> Colours:
+    """The colouring with a colour of its own for a node."""
+    marked = colour.copy()
+    marked[node] = len(colour) + 1
+    return marked
 
 
 # Groups that move every GPU
@@ -320,11 +287,12 @@ def _moving(
 def _free_groups(topology: Topology, demand: Demand, seed: int) -> list[_Step]:
     """The chain of growing groups that ends largest, of a few ways to begin."""
     chance = np.random.default_rng(seed)
-    exact, labels = _Exact(topology, demand), _labels(topology, demand)
-    found = _generators(labels, exact)
+    labels = _labels(topology, demand)
+    found = _Graph(demand, labels).generators()
     best: list[_Step] = []
     for attempt in range(_ATTEMPTS):
-        chain = _chain(labels, exact, topology.gpus, found, chance, attempt == 0)
+        greedy = attempt == 0
+        chain = _chain(demand, labels, topology.gpus, found, chance, greedy)
         best = max(best, chain, key=lambda one: len(one[-1][1]) if one else 1)
         if not best or len(best[-1][1]) == len(topology.gpus):
             break
@@ -332,8 +300,8 @@ def _free_groups(topology: Topology, demand: Demand, seed: int) -> list[_Step]:
 
 
 def _chain(
+    demand: Demand,
     labels: Int[np.ndarray, "node node"],
-    exact: _Exact,
     gpus: Int[np.ndarray, " gpu"],
     found: list[Permutation],
     chance: np.random.Generator,
@@ -355,7 +323,7 @@ def _chain(
         chain.append((makers, group))
         labels = 2 * labels
         labels[np.arange(len(labels)), makers[-1]] += 1
-        found = _generators(labels, exact)
+        found = _Graph(demand, labels).generators()
 
 
 def _products(
