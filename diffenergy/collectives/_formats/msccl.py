@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from .._demand.demand import REDUCING, Demand
-from .._schedule.hops import Part, into_sums, through_switches
+from .._schedule.hops import Part, stated, switched
 from .._schedule.schedule import Schedule
 from .._verify.verify import verify
 from .msccl_program import NAMES, Block, Place, Program, Step, goals, program_xml
@@ -102,7 +102,7 @@ def _transfers(schedule: Schedule, pieces: int) -> Iterable[_Transfer]:
     """Sends from GPU to GPU; on a GPU the pieces that came first go first."""
     sends, topology, demand = schedule.sends, schedule.topology, schedule.demand
     slack = _TIME * float(sends.end.max(initial=0.0))
-    feeds = _feeds(schedule, slack)
+    feeds, _ = switched(schedule, stated(schedule), slack)
     share = sends.bytes / demand.size[sends.block]
     carried: dict[int, list[tuple[int, int, float]]] = {}
     stock: dict[tuple[int, int], list[tuple[float, int]]] = {}
@@ -129,16 +129,6 @@ def _transfers(schedule: Schedule, pieces: int) -> Iterable[_Transfer]:
             phase = int(sends.phase[send])
             for piece, origin, begun in mine:
                 yield _Transfer(end, begun, block, piece, origin, link.target, phase)
-
-
-def _feeds(schedule: Schedule, slack: float) -> dict[int, list[Part]]:
-    """What each send out of a switch passes on or adds up."""
-    sends, demand = schedule.sends, schedule.demand
-    way_in = (np.count_nonzero(demand.parts, axis=1) > 0)[sends.block]
-    way_in &= sends.phase == 0
-    single = np.count_nonzero(demand.wanted, axis=1) <= 1
-    feeds, _ = through_switches(schedule, ~way_in, slack, single)
-    return feeds | into_sums(schedule, way_in, slack)[0]
 
 
 def _fed(

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .hops import Arrivals, Part, into_sums, through_switches
+from .hops import Arrivals, exits, stated, switched, ways_in, whole
 from .schedule import Schedule
 
 _BYTES: Final = 1e-6
@@ -18,38 +18,19 @@ class Passed:
     """Sends `into` a switch that it passes on by `out`: the bytes from share `low` to
     share `high` of what `into` carries.
 
-    The first `lone` pairs leave no choice. Where there was one, among sends marked
-    `choice`, it fell by who ends and who starts first: pairs of `ends` and `starts`
-    (first, second) are in that order.
+    Where there was a choice, among sends `coming` in and `going` out, it fell by who
+    ends and who starts first: pairs of `ends` and `starts` (first, second) are in that
+    order.
     """
 
     into: Int[np.ndarray, " pair"]
     out: Int[np.ndarray, " pair"]
     low: Float[np.ndarray, " pair"]
     high: Float[np.ndarray, " pair"]
-    lone: int
-    choice: Bool[np.ndarray, " send"]
+    coming: Bool[np.ndarray, " send"]
+    going: Bool[np.ndarray, " send"]
     ends: Int[np.ndarray, "2 end"]
     starts: Int[np.ndarray, "2 start"]
-
-
-def stated(schedule: Schedule) -> Arrivals:
-    """When sends can be sent on by their own times, also where epochs round those: the
-    last byte comes no sooner than the first and leaves no sooner than the rate says."""
-    sends, topology = schedule.sends, schedule.topology
-    latency = topology.latencies[sends.link]
-    busy = sends.bytes / topology.rates[sends.link]
-    return Arrivals(
-        np.minimum(sends.start + latency, sends.end),
-        sends.end,
-        np.maximum(sends.end - latency, sends.start + busy),
-    )
-
-
-def ways_in(schedule: Schedule) -> Bool[np.ndarray, " send"]:
-    """Sends of summands."""
-    summed = np.count_nonzero(schedule.demand.parts, axis=1) > 0
-    return (schedule.sends.phase == 0) & summed[schedule.sends.block]
 
 
 def passed_on(schedule: Schedule, when: Arrivals, slack: float) -> Passed:
@@ -64,47 +45,38 @@ def passed_on(schedule: Schedule, when: Arrivals, slack: float) -> Passed:
     out = ~topology.stores[topology.sources[sends.link]]
     if not (into.any() or out.any()):
         none, no_pair = np.zeros(0), np.zeros((2, 0), int)
-        return Passed(no_pair[0], no_pair[1], none, none, 0, into, no_pair, no_pair)
+        return Passed(*no_pair, none, none, into, out, no_pair, no_pair)
     sums = ways_in(schedule)
     found = [
-        _lone(schedule, into & ~sums & _whole(schedule), out & ~sums, sums_up=False),
+        _lone(schedule, into & ~sums & whole(schedule), out & ~sums, sums_up=False),
         _lone(schedule, into & sums, out & sums, sums_up=True),
     ]
     pairs = np.concatenate(found, axis=1)
-    left = _left(schedule, into, out, sums, pairs)
-    rest, odd = _searched(schedule, when, slack, left, pairs)
+    coming, going = _open(schedule, into, out, sums, pairs)
+    feeds, odd = switched(schedule, when, slack, coming, going)
     if odd:
         raise ValueError(_unfed(schedule, odd[0]))
+    rest = [(part, send) for send, parts in feeds.items() for part in parts]
     first = np.array([part.send for part, _ in rest], int)
-    second = np.array([send for _, send in rest], int)
     low = np.array([part.begin for part, _ in rest]) / sends.bytes[first]
     high = np.array([part.stop for part, _ in rest]) / sends.bytes[first]
     source, target = _keys(schedule)
-    spreads = topology.copies[topology.sources[sends.link]] & ~_conserved(schedule)
-    links = np.where(spreads & ~sums, sends.link, -1)
     return Passed(
         np.append(pairs[0], first),
-        np.append(pairs[1], second),
+        np.append(pairs[1], np.array([send for _, send in rest], int)),
         np.append(np.zeros(pairs.shape[1]), low),
         np.append(np.ones(pairs.shape[1]), high),
-        pairs.shape[1],
-        left,
-        _row(left & into, [when.last, sums, target]),
-        _row(left & out, [sends.start, links, sums, source]),
+        coming,
+        going,
+        _row(coming, [when.last, sums, target]),
+        _row(going, [sends.start, exits(schedule), sums, source]),
     )
 
 
 def passable(schedule: Schedule, passed: Passed, slack: float) -> bool:
     """Whether what was passed on by choice can be by the schedule's own times."""
-    when = stated(schedule)
-    pairs = np.stack([passed.into, passed.out])[:, : passed.lone]
-    return not _searched(schedule, when, slack, passed.choice, pairs)[1]
-
-
-def _conserved(schedule: Schedule) -> Bool[np.ndarray, " send"]:
-    """Sends of blocks that leave a switch once, also where it copies."""
-    one = np.count_nonzero(schedule.demand.wanted, axis=1) <= 1
-    return one[schedule.sends.block]
+    when, (coming, going) = stated(schedule), (passed.coming, passed.going)
+    return not switched(schedule, when, slack, coming, going)[1]
 
 
 def _row(
@@ -118,18 +90,6 @@ def _row(
     for key in keys[1:]:
         alike &= key[before] == key[after]
     return np.stack([before[alike], after[alike]])
-
-
-def _whole(schedule: Schedule) -> Bool[np.ndarray, " send"]:
-    """Sends of blocks of which no plain send is a part."""
-    return ~_split(schedule)[schedule.sends.block]
-
-
-def _split(schedule: Schedule) -> Bool[np.ndarray, " block"]:
-    """Blocks of which parts are sent."""
-    sends, demand = schedule.sends, schedule.demand
-    part = sends.bytes < demand.size[sends.block] * (1 - _BYTES)
-    return np.bincount(sends.block[part], minlength=len(demand.size)) > 0
 
 
 def _keys(
@@ -163,51 +123,23 @@ def _lone(
     return np.stack([rows, partner] if sums_up else [partner, rows])
 
 
-def _left(
+def _open(
     schedule: Schedule,
     into: Bool[np.ndarray, " send"],
     out: Bool[np.ndarray, " send"],
     sums: Bool[np.ndarray, " send"],
     pairs: Int[np.ndarray, "2 pair"],
-) -> Bool[np.ndarray, " send"]:
-    """Sends at switches where, of a block and sum or not, some have no pair yet."""
+) -> tuple[Bool[np.ndarray, " send"], Bool[np.ndarray, " send"]]:
+    """Sends into and out of switches where, of a block and sum or not, some have no
+    pair yet."""
     source, target = _keys(schedule)
     size = len(schedule.demand.size) * len(schedule.topology.nodes)
+    source, target = source + size * sums, target + size * sums
+    alone = np.where(sums, into, out)
+    alone[np.where(sums[pairs[1]], pairs[0], pairs[1])] = False
     open_ = np.zeros(2 * size, bool)
-    mine = np.where(sums, into, out)
-    mine[np.where(sums[pairs[1]], pairs[0], pairs[1])] = False
-    key = np.where(sums, target + size, source)
-    open_[key[mine]] = True
-    shift = np.where(sums, size, 0)
-    return (into & open_[target + shift]) | (out & open_[source + shift])
-
-
-def _searched(
-    schedule: Schedule,
-    when: Arrivals,
-    slack: float,
-    left: Bool[np.ndarray, " send"],
-    pairs: Int[np.ndarray, "2 pair"],
-) -> tuple[list[tuple[Part, int]], list[int]]:
-    """(part, send that takes it on) where there is a choice, and sends without."""
-    if not left.any():
-        return [], []
-    sums = ways_in(schedule)
-    conserved = np.count_nonzero(schedule.demand.wanted, axis=1) <= 1
-    feeds, faults = through_switches(schedule, left & ~sums, slack, conserved, when)
-    summed, lost = into_sums(schedule, left & sums, slack, when)
-    known_in = set(pairs[0].tolist())
-    known_out = set(pairs[1].tolist())
-    odd = [send for send, _ in faults if send not in known_out]
-    odd += [send for send in lost if send not in known_in]
-    odd += [s for s, parts in summed.items() if not parts and s not in known_out]
-    found = [
-        (part, send)
-        for send, parts in (feeds | summed).items()
-        for part in parts
-        if (part.send not in known_in if sums[send] else send not in known_out)
-    ]
-    return found, odd
+    open_[np.where(sums, target, source)[alone]] = True
+    return into & open_[target], out & open_[source]
 
 
 def _unfed(schedule: Schedule, send: int) -> str:
@@ -234,19 +166,19 @@ def stored(
     sums = ways_in(schedule)
     storing = topology.stores[topology.sources[sends.link]]
     home = topology.sources[sends.link] == demand.source[sends.block]
-    whole = _whole(schedule)
+    intact = whole(schedule)
     first = np.full(len(demand.size) * len(topology.nodes), -1)
-    easy = np.flatnonzero(~sums & whole)
+    easy = np.flatnonzero(~sums & intact)
     latest = easy[np.argsort(-when.last[easy], kind="stable")]
     first[target[latest]] = latest
-    out = np.flatnonzero(~sums & whole & storing & ~home)
+    out = np.flatnonzero(~sums & intact & storing & ~home)
     out = out[first[source[out]] >= 0]
     pairs = [np.stack([first[source[out]], out])]
     if sums.any():
         summed = np.count_nonzero(demand.parts, axis=1) > 0
         adds = storing & (sums | home) & summed[sends.block]
         pairs.append(_all_before(schedule, when.last - slack, sums, adds))
-    parted = ~sums & ~whole
+    parted = ~sums & ~intact
     if parted.any():
         pairs.append(_by_parts(schedule, when, parted, storing))
     return np.concatenate(pairs, axis=1)

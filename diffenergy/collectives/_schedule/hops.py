@@ -4,7 +4,7 @@ import dataclasses
 from typing import Final
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from .schedule import Schedule
 
@@ -32,48 +32,99 @@ class Arrivals:
     """When the last byte of a send has left its sender."""
 
 
-def arrivals(schedule: Schedule) -> Arrivals:
-    """Those that the sends state."""
-    sends = schedule.sends
-    latency = schedule.topology.latencies[sends.link]
-    return Arrivals(sends.start + latency, sends.end, sends.end - latency)
+Feeds = dict[int, list[Part]]
+"""What each send out of a switch passes on or adds up."""
 
 
-def through_switches(
-    schedule: Schedule,
-    chosen: Bool[np.ndarray, " send"],
-    slack: float,
-    conserved: Bool[np.ndarray, " block"],
-    when: Arrivals | None = None,
-) -> tuple[dict[int, list[Part]], list[tuple[int, str]]]:
-    """The parts of sends into a switch that each send out of it passes on, and the
-    sends out of switches that have none, with what is wrong.
-
-    `conserved` blocks leave a switch once, also where it copies.
-    """
+def stated(schedule: Schedule) -> Arrivals:
+    """When sends can be sent on by their own times, also where epochs round those: the
+    last byte comes no sooner than the first and leaves no sooner than the rate says."""
     sends, topology = schedule.sends, schedule.topology
-    when = arrivals(schedule) if when is None else when
+    latency = topology.latencies[sends.link]
+    busy = sends.bytes / topology.rates[sends.link]
+    return Arrivals(
+        np.minimum(sends.start + latency, sends.end),
+        sends.end,
+        np.maximum(sends.end - latency, sends.start + busy),
+    )
+
+
+def ways_in(schedule: Schedule) -> Bool[np.ndarray, " send"]:
+    """Sends of summands."""
+    summed = np.count_nonzero(schedule.demand.parts, axis=1) > 0
+    return (schedule.sends.phase == 0) & summed[schedule.sends.block]
+
+
+def whole(schedule: Schedule) -> Bool[np.ndarray, " send"]:
+    """Sends of blocks of which no send is a part."""
+    sends, demand = schedule.sends, schedule.demand
+    part = sends.bytes < demand.size[sends.block] * (1 - _BYTES)
+    split = np.bincount(sends.block[part], minlength=len(demand.size)) > 0
+    return ~split[sends.block]
+
+
+def exits(schedule: Schedule) -> Int[np.ndarray, " send"]:
+    """The link of each send out of a switch that copies, which sends on what came in
+    once over each link; -1 where it goes on once in all: of sums, and of blocks with
+    one taker."""
+    sends, topology = schedule.sends, schedule.topology
+    many = np.count_nonzero(schedule.demand.wanted, axis=1) > 1
+    copied = topology.copies[topology.sources[sends.link]] & many[sends.block]
+    return np.where(copied & ~ways_in(schedule), sends.link, -1)
+
+
+def switched(
+    schedule: Schedule,
+    when: Arrivals,
+    slack: float,
+    into: Bool[np.ndarray, " send"] | bool = True,
+    out: Bool[np.ndarray, " send"] | bool = True,
+) -> tuple[Feeds, list[int]]:
+    """What each send out of a switch (if marked `out`) takes of those into it (`into`),
+    and the sends without the other half: out ones that find nothing, summands that none
+    takes."""
+    sends, topology = schedule.sends, schedule.topology
+    sums, link = ways_in(schedule), exits(schedule)
     source, target = topology.sources[sends.link], topology.targets[sends.link]
-    into: dict[tuple[int, int], list[int]] = {}
-    out: dict[tuple[int, int, int], list[int]] = {}
-    for send in np.flatnonzero(chosen & ~topology.stores[target]).tolist():
-        key = int(sends.block[send]), int(target[send])
-        into.setdefault(key, []).append(send)
-    for send in np.flatnonzero(chosen & ~topology.stores[source]).tolist():
-        block, node = int(sends.block[send]), int(source[send])
-        spreads = topology.nodes[node].copy and not conserved[block]
-        key = block, node, int(sends.link[send]) if spreads else -1
-        out.setdefault(key, []).append(send)
-    feeds: dict[int, list[Part]] = {}
-    faults: list[tuple[int, str]] = []
-    for (block, node, _), leaving in out.items():
+    into, out = into & ~topology.stores[target], out & ~topology.stores[source]
+    coming: dict[tuple[int, int, bool], list[int]] = {}
+    for send in np.flatnonzero(into).tolist():
+        key = int(sends.block[send]), int(target[send]), bool(sums[send])
+        coming.setdefault(key, []).append(send)
+    leaving: dict[tuple[int, int, bool, int], list[int]] = {}
+    for send in np.flatnonzero(out).tolist():
+        key = int(sends.block[send]), int(source[send]), bool(sums[send])
+        leaving.setdefault((*key, int(link[send])), []).append(send)
+    feeds: Feeds = {}
+    odd: list[int] = []
+    for (*place, _), goes in leaving.items():
+        block, node, summands = place
         size = float(schedule.demand.size[block])
-        coming = into.get((block, node), [])
-        if sends.bytes[[*coming, *leaving]].min() >= size * (1 - _BYTES):
-            faults += _pair(schedule, coming, leaving, when, slack, feeds)
-            continue
-        faults += _match(schedule, coming, leaving, when, slack, _BYTES * size, feeds)
-    return feeds, faults
+        here = coming.get((block, node, summands), [])
+        come = sorted(here, key=lambda s: float(when.last[s]))
+        goes = sorted(goes, key=lambda s: float(sends.start[s]))
+        if summands:
+            odd += _add(schedule, come, goes, when, slack, feeds)
+        elif sends.bytes[[*come, *goes]].min() >= size * (1 - _BYTES):
+            odd += _pair(schedule, come, goes, when, slack, feeds)
+        else:
+            odd += _match(schedule, come, goes, when, slack, _BYTES * size, feeds)
+        feeds |= {send: [] for send in goes if send not in feeds}
+    for (block, node, summands), come in coming.items():
+        if summands and (block, node, True, -1) not in leaving:
+            odd += come
+    return feeds, odd
+
+
+def _fits(
+    schedule: Schedule, came: int, goes: int, when: Arrivals, slack: float
+) -> bool:
+    """Whether `goes` can pass on the whole of `came` without a store."""
+    start = schedule.sends.start[goes]
+    return bool(
+        when.first[came] - slack <= start <= when.last[came] + slack
+        and when.last[came] <= when.leaves[goes] + slack
+    )
 
 
 def _pair(
@@ -82,30 +133,19 @@ def _pair(
     leaving: list[int],
     when: Arrivals,
     slack: float,
-    feeds: dict[int, list[Part]],
-) -> list[tuple[int, str]]:
+    feeds: Feeds,
+) -> list[int]:
     """Gives every leaving send of a whole block one that has come in, what must go
     first before others, as long as all find one."""
-    sends = schedule.sends
-    first, last = when.first, when.last
-    coming = sorted(coming, key=lambda s: float(last[s]))
-    leaving = sorted(leaving, key=lambda s: float(sends.start[s]))
     may = {
-        send: [
-            source
-            for source in coming
-            if first[source] - slack <= sends.start[send] <= last[source] + slack
-            and last[source] <= when.leaves[send] + slack
-        ]
+        send: [came for came in coming if _fits(schedule, came, send, when, slack)]
         for send in leaving
     }
     owner: dict[int, int] = {}
     lost = [send for send in leaving if not _chooses(send, may, owner)]
-    for source, send in owner.items():
-        feeds[send] = [Part(source, 0.0, float(sends.bytes[source]))]
-    for send in lost:
-        feeds[send] = []
-    return [(n, _reason(schedule, coming, n, when, slack)) for n in lost[:1]]
+    for came, send in owner.items():
+        feeds[send] = [Part(came, 0.0, float(schedule.sends.bytes[came]))]
+    return lost
 
 
 def _match(
@@ -115,12 +155,12 @@ def _match(
     when: Arrivals,
     slack: float,
     crumb: float,
-    feeds: dict[int, list[Part]],
-) -> list[tuple[int, str]]:
+    feeds: Feeds,
+) -> list[int]:
     """Gives every leaving send what has come in and must go first."""
     sends = schedule.sends
-    used = dict.fromkeys(sorted(coming, key=lambda s: float(when.last[s])), 0.0)
-    for send in sorted(leaving, key=lambda s: float(sends.start[s])):
+    used = dict.fromkeys(coming, 0.0)
+    for send in leaving:
         start, left = float(sends.start[send]), float(sends.bytes[send])
         parts: list[Part] = []
         for source, begin in used.items():
@@ -140,41 +180,20 @@ def _match(
             used[part.send] = part.stop
         feeds[send] = parts
         if left > crumb:
-            return [(send, _reason(schedule, coming, send, when, slack))]
+            return [send]
     return []
 
 
-def _reason(
-    schedule: Schedule, coming: list[int], send: int, when: Arrivals, slack: float
-) -> str:
-    """Why a send out of a switch has nothing to pass on."""
-    sends = schedule.sends
-    node = schedule.topology.nodes[schedule.topology.sources[sends.link[send]]]
-    gone = [s for s in coming if when.last[s] < sends.start[send] - slack]
-    here = [
-        s
-        for s in coming
-        if s not in gone and when.first[s] <= sends.start[send] + slack
-    ]
-    if here and any(when.last[s] > when.leaves[send] + slack for s in here):
-        return f"leaves {node.name} before its last byte has come in."
-    if here and not node.copy:
-        return f"is a second way out of {node.name}, which cannot copy."
-    if here:
-        return f"carries again what {node.name} has sent on over this link."
-    if gone:
-        return f"waits in {node.name}, which cannot store."
-    return f"carries what {node.name} does not hold yet."
-
-
-def into_sums(
+def _add(
     schedule: Schedule,
-    ways_in: Bool[np.ndarray, " send"],
+    coming: list[int],
+    leaving: list[int],
+    when: Arrivals,
     slack: float,
-    when: Arrivals | None = None,
-) -> tuple[dict[int, list[Part]], list[int]]:
-    """What each send of a sum out of a switch takes, several sends only where the
-    switch reduces; and the sends into switches that none takes.
+    feeds: Feeds,
+) -> list[int]:
+    """Gives every summand that comes in a leaving sum, several one only where the
+    switch reduces.
 
     Those whose last byte comes first choose first, the earliest that may take them and
     has nothing yet; who finds none makes others choose again, so that as many as can
@@ -182,36 +201,23 @@ def into_sums(
     goes back at once.
     """
     sends, topology = schedule.sends, schedule.topology
-    when = arrivals(schedule) if when is None else when
     source, target = topology.sources[sends.link], topology.targets[sends.link]
-    out = np.flatnonzero(ways_in & ~topology.stores[source])
-    leaving: dict[tuple[int, int], list[int]] = {}
-    for send in out[np.argsort(sends.start[out], kind="stable")].tolist():
-        leaving.setdefault((int(sends.block[send]), int(source[send])), []).append(send)
-
-    def takers(send: int) -> list[int]:
-        here = leaving.get((int(sends.block[send]), int(target[send])), [])
-        return [
-            other
-            for other in here
-            if target[other] != source[send]
-            and when.first[send] - slack <= sends.start[other]
-            and sends.start[other] <= when.last[send] + slack
-            and when.last[send] <= when.leaves[other] + slack
+    may = {
+        send: [
+            goes
+            for goes in leaving
+            if target[goes] != source[send] and _fits(schedule, send, goes, when, slack)
         ]
-
-    into = np.flatnonzero(ways_in & ~topology.stores[target])
-    into = into[np.argsort(when.last[into], kind="stable")].tolist()
-    may = {send: takers(send) for send in into}
+        for send in coming
+    }
     owner: dict[int, int] = {}
-    left = [send for send in into if not _chooses(send, may, owner)]
-    adds = [n for n in left if topology.nodes[int(target[n])].reduces and may[n]]
-    feeds: dict[int, list[Part]] = {int(send): [] for send in out}
-    for send, other in [(n, o) for o, n in owner.items()] + [
-        (n, may[n][0]) for n in adds
-    ]:
-        feeds[other].append(Part(send, 0.0, float(sends.bytes[send])))
-    return feeds, [send for send in left if send not in adds]
+    left = [send for send in coming if not _chooses(send, may, owner)]
+    adds = [s for s in left if topology.nodes[int(target[s])].reduces and may[s]]
+    taken = [*((s, goes) for goes, s in owner.items()), *((s, may[s][0]) for s in adds)]
+    for send, goes in taken:
+        feeds.setdefault(goes, []).append(Part(send, 0.0, float(sends.bytes[send])))
+    lost = [send for send in left if send not in adds]
+    return lost + [goes for goes in leaving if goes not in feeds]
 
 
 def _chooses(send: int, may: dict[int, list[int]], owner: dict[int, int]) -> bool:

@@ -21,9 +21,9 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float, Int
 
-from .feeds import Passed, passed_on, stated, stored
+from .feeds import Passed, passed_on, stored
 from .groups import SAME, Groups
-from .hops import Arrivals
+from .hops import Arrivals, stated
 from .schedule import Schedule
 
 

@@ -1,16 +1,14 @@
 """Leave out sends that nobody needs."""
 
 import dataclasses
-from typing import Final
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from .feeds import passed_on, stated
+from .feeds import passed_on
 from .groups import SAME
+from .hops import stated, whole
 from .schedule import Schedule, Sends
-
-_WHOLE: Final = 1 - 1e-9
 
 
 def prune(schedule: Schedule) -> Schedule:
@@ -21,10 +19,7 @@ def prune(schedule: Schedule) -> Schedule:
     if not len(sends):
         return schedule
     phase = 1 if demand.reduces else 0
-    parts = sends.bytes < demand.size[sends.block] * _WHOLE
-    blocks = len(demand.size)
-    cut = np.bincount(sends.block[parts], minlength=blocks) > 0
-    needed = (sends.phase != phase) | cut[sends.block]
+    needed = (sends.phase != phase) | ~whole(schedule)
     rows = np.flatnonzero(~needed)
     if len(rows):
         rest = dataclasses.replace(schedule, sends=take(sends, rows))

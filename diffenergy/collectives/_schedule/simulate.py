@@ -59,7 +59,7 @@ def _ordered(schedule: Schedule, when: Arrivals | None) -> tuple[Order, Schedule
             if moved is not None and passable(moved, passed, SAME * _last(moved)):
                 found.append((order, moved))
                 break
-            if not passed.choice.any():
+            if not passed.coming.any():
                 break
         if found and not overlap and _last(found[0][1]) <= limit:
             break

@@ -19,7 +19,7 @@ from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.epochs import epoch_length, epoch_model
 from diffenergy.collectives._machine.topology import Node, Topology
 from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._schedule.hops import into_sums
+from diffenergy.collectives._schedule.hops import stated, switched
 from diffenergy.collectives._schedule.prune import prune
 from diffenergy.collectives._schedule.replay import finish_time
 from diffenergy.collectives._schedule.schedule import Schedule, Sends
@@ -304,8 +304,8 @@ def test_matching_moves_others() -> None:
     start, end = (np.array([row[n] for row in rows]) for n in (2, 3))
     sends = Sends(np.zeros(4, int), link, start, end, np.ones(4), np.zeros(4, int))
     given = Schedule(topology, wanted, sends)
-    feeds, lost = into_sums(given, np.ones(4, bool), 0.0)
-    assert lost == []
+    feeds, odd = switched(given, stated(given), 0.0)
+    assert odd == []
     assert {out: [part.send for part in parts] for out, parts in feeds.items()} == {
         2: [1],
         3: [0],
