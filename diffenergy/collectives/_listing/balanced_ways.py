@@ -9,9 +9,9 @@ import heapq
 from typing import Final
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from .._machine.topology import Topology
+from .queues import Errands
 
 _POWER: Final = 7
 """Of how full a link is, in its price."""
@@ -22,12 +22,7 @@ _ROUNDS: Final = 8
 
 
 def balanced_ways(
-    topology: Topology,
-    source: Int[np.ndarray, " block"],
-    taker: Int[np.ndarray, " block"],
-    size: Float[np.ndarray, " block"],
-    rng: np.random.Generator,
-    wobble: float = 0.0,
+    topology: Topology, errands: Errands, rng: np.random.Generator, wobble: float = 0.0
 ) -> list[list[int]]:
     """Links along the way of each block. `wobble`: most by which prices are off in the
     first round, as a share, so that calls end at different ways."""
@@ -36,7 +31,8 @@ def balanced_ways(
     for number, link in enumerate(topology.links):
         ahead[link.source].append((link.target, number))
     work = np.zeros(len(rates)).tolist()
-    least = _least_work(topology, source, taker, size)
+    source, taker, size = errands.source, errands.taker, errands.size
+    least = _least_work(topology, errands)
     ways: list[list[int]] = [[] for _ in source]
     for turn in range(_ROUNDS):
         off = wobble * max(0.0, 1 - 2 * turn / _ROUNDS)
@@ -70,17 +66,13 @@ def balanced_ways(
     return ways
 
 
-def _least_work(
-    topology: Topology,
-    source: Int[np.ndarray, " block"],
-    taker: Int[np.ndarray, " block"],
-    size: Float[np.ndarray, " block"],
-) -> float:
+def _least_work(topology: Topology, errands: Errands) -> float:
     """s that the busiest GPU's links need at least for what leaves or comes: where
     prices begin to rise."""
     nodes = len(topology.nodes)
     out = np.bincount(topology.sources, topology.rates, nodes)
     into = np.bincount(topology.targets, topology.rates, nodes)
+    source, taker, size = errands.source, errands.taker, errands.size
     gone = np.bincount(source, size, nodes)[source] / out[source]
     come = np.bincount(taker, size, nodes)[taker] / into[taker]
     return float(max(gone.max(), come.max()))

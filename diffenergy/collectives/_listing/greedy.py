@@ -13,19 +13,19 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 
 from .._demand.demand import Demand
 from .._machine.epochs import EpochModel, epoch_model
-from .._machine.routes import Clock, distances, epoch_clock, routes, second_clock
+from .._machine.routes import Clock, distances, epoch_clock, second_clock
 from .._machine.topology import Topology
 from .._schedule.prune import prune
 from .._schedule.schedule import Schedule, Sends
 from .._schedule.simulate import retime
+from .._schedule.turning import spread_of, turned_round
 from .balanced_ways import balanced_ways
 from .list_schedule import Aim, Plan, Problem, lanes, list_schedule
-from .planned_queues import planned_schedule
-from .queues import Errands, Trips, queue_schedule
+from .queues import Errands, planned_schedule, queue_schedule
 
 _REPLAYS: Final = 4
 """Most times that it is timed again."""
@@ -151,27 +151,21 @@ def _one_taker(
             found += _along_ways(topology, errands, seed, best.finish)
         if batch < _QUEUES or batch > planned:
             found.append(queue_schedule(topology, errands, seed))
-        best = min(found, key=lambda trips: trips.finish)
-    block = live[best.block]
-    size = demand.size[block]
-    took = size / topology.rates[best.link] + topology.latencies[best.link]
-    phase = np.zeros(len(block), int)
-    sends = Sends(block, best.link, best.start, best.start + took, size, phase)
-    return retime(Schedule(topology, demand, sends))
+        best = min(found, key=lambda plan: plan.finish)
+    best = dataclasses.replace(best, block=live[best.block])
+    return retime(Schedule(topology, demand, _sends(demand, best)))
 
 
 def _along_ways(
     topology: Topology, errands: Errands, seed: int, limit: float
-) -> Iterator[Trips]:
+) -> Iterator[Plan]:
     """Schedules along the best of some sets of ways, if it can end before `limit`."""
     rng = np.random.default_rng([seed, len(errands.size)])
     many = _MOST_TRIED // (len(errands.size) * len(topology.links))
     tries, off = (1, 0.0) if seed % 2 else (min(max(many, 1), _WAYS), _OFF)
     choices = []
     for _ in range(tries):
-        ways = balanced_ways(
-            topology, errands.source, errands.taker, errands.size, rng, off
-        )
+        ways = balanced_ways(topology, errands, rng, off)
         work = np.zeros(len(topology.links))
         for way, size in zip(ways, errands.size, strict=True):
             work[way] += size / topology.rates[way]
@@ -183,84 +177,55 @@ def _along_ways(
 
 
 def _attempt(
-    topology: Topology,
-    demand: Demand,
-    model: EpochModel | None,
-    aim: Aim,
+    topology: Topology, demand: Demand, model: EpochModel | None, aim: Aim
 ) -> tuple[float, Sends] | None:
     """One batch: finish (epochs or s) and sends in s, as the clock has them."""
-    if not demand.reduces:
-        clock = _clock(topology, demand, model)
-        release, free = _fresh(topology, demand, clock)
-        plan = _spread(topology, clock, demand, demand.wanted, release, free, aim)
-        if plan is None:
+    unit = model.tau if model else 1.0
+    way_in, sends = None, list[Sends]()
+    if demand.reduces:
+        half = aim
+        if demand.collective == "all_reduce":
+            half = dataclasses.replace(aim, least=0.0)
+        way_in = _spread(*spread_of(topology, demand), model, half)
+        if way_in is None:
             return None
-        return plan.finish, _sends(demand, clock, plan, model, 0)
-    machine = topology.reversed()
-    clock = _clock(machine, demand, model)
-    release, free = _fresh(machine, demand, clock)
-    away = demand.parts.copy()
-    away[np.arange(len(away)), demand.source] = False
-    half = aim
-    if demand.collective == "all_reduce":
-        half = dataclasses.replace(aim, least=0.0)
-    plan = _spread(machine, clock, demand, away, release, free, half)
+        length = way_in.finish * unit
+        sends = [turned_round(_sends(demand, way_in, unit), length)]
+        if demand.collective != "all_reduce":
+            return way_in.finish, sends[0]
+    plan = _spread(topology, demand, model, aim, way_in)
     if plan is None:
         return None
-    length = plan.finish
-    summed = _turn_round(_sends(demand, clock, plan, model, 0), length, model)
-    if demand.collective != "all_reduce":
-        return length, summed
-    begun = np.full(len(demand.size), length)
-    np.minimum.at(begun, plan.block, plan.start)
-    release = np.where(np.isfinite(release), length - begun, np.inf)
-    used = np.full(len(topology.links), length)
-    np.minimum.at(used, plan.link, plan.start)
-    forward = _clock(topology, demand, model)
-    _, free = _fresh(topology, demand, forward)
-    free = free + np.where(used < length, length - used, 0.0)[:, None]
-    plan = _spread(topology, forward, demand, demand.wanted, release, free, aim)
-    if plan is None:
-        return None
-    spread = _sends(demand, forward, plan, model, 1)
-    both = (
-        np.append(getattr(summed, field.name), getattr(spread, field.name))
-        for field in dataclasses.fields(Sends)
-    )
-    return max(plan.finish, length), Sends(*both)
-
-
-def _clock(topology: Topology, demand: Demand, model: EpochModel | None) -> Clock:
-    largest = float(demand.size.max())
-    if model is None:
-        return second_clock(topology, largest)
-    return epoch_clock(epoch_model(topology, largest, model.tau))
-
-
-def _fresh(
-    topology: Topology, demand: Demand, clock: Clock
-) -> tuple[Float[np.ndarray, "node block"], Float[np.ndarray, "link lane"]]:
-    """Every block at home and every lane free."""
-    count = len(demand.size)
-    release = np.full((len(topology.nodes), count), np.inf)
-    release[demand.source, np.arange(count)] = 0.0
-    return release, lanes(clock, count)
+    sends.append(_sends(demand, plan, unit, len(sends)))
+    return max(plan.finish, way_in.finish if way_in else 0.0), Sends.joined(sends)
 
 
 def _spread(
     topology: Topology,
-    clock: Clock,
     demand: Demand,
-    wanted: Bool[np.ndarray, "block node"],
-    release: Float[np.ndarray, "node block"],
-    free: Float[np.ndarray, "link lane"],
+    model: EpochModel | None,
     aim: Aim,
+    way_in: Plan | None = None,
 ) -> Plan | None:
-    useful = _useful(topology, clock, demand.source, wanted)
-    problem = Problem(
-        topology, clock, routes(topology, clock), release, wanted.T, useful, free
+    """Blocks spread from where they are, after the `way_in` of an all-reduce from when
+    the sum is there, each link once it has carried its last summand."""
+    largest, count = float(demand.size.max()), len(demand.size)
+    clock = second_clock(topology, largest)
+    if model is not None:
+        clock = epoch_clock(epoch_model(topology, largest, model.tau))
+    there, used = np.zeros(count), np.zeros(len(topology.links))
+    if way_in is not None:  # turned round: its first sends are the last
+        there[:], used[:] = way_in.finish, way_in.finish
+        np.minimum.at(there, way_in.block, way_in.start)
+        np.minimum.at(used, way_in.link, way_in.start)
+        there, used = way_in.finish - there, way_in.finish - used
+    release = np.full((len(topology.nodes), count), np.inf)
+    release[demand.source, np.arange(count)] = there
+    free = lanes(clock, count) + used[:, None]
+    useful = _useful(topology, clock, demand.source, demand.wanted)
+    return list_schedule(
+        Problem(topology, clock, release, demand.wanted.T, useful, free), aim
     )
-    return list_schedule(problem, aim)
 
 
 def _useful(
@@ -282,24 +247,13 @@ def _useful(
     return useful
 
 
-def _sends(
-    demand: Demand, clock: Clock, plan: Plan, model: EpochModel | None, phase: int
-) -> Sends:
-    """The plan's sends in s, each as long as the clock says."""
-    unit = model.tau if model else 1.0
-    end = plan.start + clock.arrive[plan.link]
+def _sends(demand: Demand, plan: Plan, unit: float = 1.0, phase: int = 0) -> Sends:
+    """The plan's sends in s; `unit`: s of its clock's."""
     return Sends(
         plan.block,
         plan.link,
         plan.start * unit,
-        end * unit,
+        plan.end * unit,
         demand.size[plan.block],
         np.full(len(plan.block), phase),
     )
-
-
-def _turn_round(sends: Sends, length: float, model: EpochModel | None) -> Sends:
-    """The same sends backwards in time: from end to start."""
-    whole = length * (model.tau if model else 1.0)
-    start = np.maximum(whole - sends.end, 0.0)  # below 0 by rounding alone
-    return dataclasses.replace(sends, start=start, end=whole - sends.start)

@@ -8,13 +8,14 @@ a switch starts only with its ways out free at the right moments.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .._machine.routes import Clock, Routes, distances
+from .._machine.routes import Clock, Routes, distances, routes
 from .._machine.topology import Topology
 
 _SAME: Final = 1e-9
@@ -36,21 +37,26 @@ class Problem:
 
     topology: Topology
     clock: Clock
-    routes: Routes
     release: Float[np.ndarray, "node block"]
     wanted: Bool[np.ndarray, "node block"]
     useful: Bool[np.ndarray, "node block"]
     """Where a block may be brought at all."""
     free: Float[np.ndarray, "link lane"]
 
+    @functools.cached_property
+    def routes(self) -> Routes:
+        """Ways from GPU to GPU."""
+        return routes(self.topology, self.clock)
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Sends of the best restart, ordered by start, in the clock's unit."""
+    """Sends of whole blocks in the clock's unit, and the finish."""
 
     link: Int[np.ndarray, " send"]
     block: Int[np.ndarray, " send"]
     start: Float[np.ndarray, " send"]
+    end: Float[np.ndarray, " send"]
     finish: float
 
 
@@ -383,20 +389,16 @@ class _State:
         winner = int(finish.argmin())
         if not finish[winner] <= self.limit + self.step or np.isinf(finish[winner]):
             return None
-        if not self.log:
-            nothing = np.zeros(0, int)
-            return plan(self.problem.routes, nothing, nothing, np.zeros(0), 0.0)
-        restart, way, block, start = (
-            np.concatenate(c) for c in zip(*self.log, strict=True)
-        )
+        log = self.log or [(np.zeros(0, int),) * 4]
+        restart, way, block, start = (np.concatenate(c) for c in zip(*log, strict=True))
         mine = restart == winner
-        return plan(
-            self.problem.routes, way[mine], block[mine], start[mine], finish[winner]
+        return _plan(
+            self.problem, way[mine], block[mine], start[mine], float(finish[winner])
         )
 
 
-def plan(
-    routes: Routes,
+def _plan(
+    problem: Problem,
     way: Int[np.ndarray, " trip"],
     block: Int[np.ndarray, " trip"],
     start: Float[np.ndarray, " trip"],
@@ -404,11 +406,12 @@ def plan(
 ) -> Plan:
     """Trips along routes as sends: trips of a block that begin together on one link
     share what their routes share, if the relays on them copy."""
+    routes = problem.routes
     trip, hop = np.nonzero(routes.links[way] >= 0)
     link = routes.links[way[trip], hop]
     at = start[trip] + routes.offset[way[trip], hop]
     apart = np.where(routes.fans[way[trip]], -1, trip)
     rows = np.unique(np.stack([at, link, block[trip], apart], 1), axis=0)
-    return Plan(
-        rows[:, 1].astype(int), rows[:, 2].astype(int), rows[:, 0], float(finish)
-    )
+    link, start = rows[:, 1].astype(int), rows[:, 0]
+    end = start + problem.clock.arrive[link]
+    return Plan(link, rows[:, 2].astype(int), start, end, finish)

@@ -1,13 +1,18 @@
-"""List scheduling of blocks with one taker each, in continuous time.
+"""List scheduling of blocks with one taker each, in continuous time; blocks move whole.
 
-A block that has come to a GPU picks the next way that gets it home soonest, counting
-what already waits for the way's slowest link, and queues there; a free link takes the
-block with the longest way still to go. Blocks move whole.
+`queue_schedule`: a block that has come to a GPU picks the next way that gets it home
+soonest, counting what already waits for the way's slowest link, and queues there; a
+free link takes the block with the longest way still to go.
+
+`planned_schedule`: the ways are given. Of all blocks that could start, those go first
+whose way has most before it: the largest, over the links still to pass, of the work
+that the link still has plus the time from it to the taker.
 """
 
 import dataclasses
 import functools
 import heapq
+import itertools
 from typing import Final
 
 import numpy as np
@@ -15,9 +20,12 @@ from jaxtyping import Float, Int
 
 from .._machine.routes import Routes, distances, routes, second_clock
 from .._machine.topology import Topology
+from .list_schedule import Plan
 
 _ALIKE: Final = 1e-6
 """Times this near each other, relatively, are a tie."""
+_SAME: Final = 1e-9
+"""Times this near each other, relative to a typical one, are one moment."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,19 +37,72 @@ class Errands:
     size: Float[np.ndarray, " block"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Trips:
-    """Sends of whole blocks in s, in any order, and the finish."""
+class _Leg:
+    """Links up to the next GPU, which a block enters at once (switches do not store):
+    starts after the first, s that it takes on each, latency of the last."""
 
-    link: Int[np.ndarray, " send"]
-    block: Int[np.ndarray, " send"]
-    start: Float[np.ndarray, " send"]
-    finish: float
+    def __init__(self, topology: Topology, links: list[int], size: float):
+        latency = [topology.links[n].latency for n in links]
+        self.links, self.latency = links, latency[-1]
+        self.took = [size / topology.links[n].rate for n in links]
+        self.offset = [0.0]
+        for wait, (before, after) in zip(
+            latency[:-1], itertools.pairwise(self.took), strict=True
+        ):
+            self.offset.append(self.offset[-1] + wait + max(0.0, before - after))
+
+    def there(self, start: float) -> float:
+        """When the last byte has arrived."""
+        return start + self.offset[-1] + self.took[-1] + self.latency
 
 
-def queue_schedule(topology: Topology, errands: Errands, seed: int) -> Trips:
-    """Trips of all blocks; ties are broken at random."""
+class _Traffic:
+    """Links with when each is free, and the sends so far."""
+
+    def __init__(self, topology: Topology, errands: Errands):
+        self.topology, self.errands = topology, errands
+        self.free = [0.0] * len(topology.links)
+        self.log: list[tuple[int, int, float]] = []
+        self.finish = 0.0
+
+    def when(self, leg: _Leg) -> float:
+        """When all links of a leg are free."""
+        if len(leg.links) == 1:
+            return self.free[leg.links[0]]
+        return max(self.free[n] - o for n, o in zip(leg.links, leg.offset, strict=True))
+
+    def send(self, block: int, leg: _Leg, start: float) -> float:
+        """Takes the links; when the block has arrived."""
+        for link, after, took in zip(leg.links, leg.offset, leg.took, strict=True):
+            self.free[link] = start + after + took
+            self.log.append((link, block, start + after))
+        return leg.there(start)
+
+    def plan(self) -> Plan:
+        """The sends so far."""
+        columns = zip(*self.log, strict=True) if self.log else ((), (), ())
+        link, block, start = (np.array(column) for column in columns)
+        link, block = link.astype(int), block.astype(int)
+        took = self.errands.size[block] / self.topology.rates[link]
+        end = start + (took + self.topology.latencies[link])
+        return Plan(link, block, start, end, float(self.finish))
+
+
+def queue_schedule(topology: Topology, errands: Errands, seed: int) -> Plan:
+    """Sends of all blocks; ties are broken at random."""
     return _Queues(topology, errands, seed).run()
+
+
+def planned_schedule(
+    topology: Topology,
+    errands: Errands,
+    ways: list[list[int]],
+    rng: np.random.Generator,
+    give_up: float = np.inf,
+) -> Plan:
+    """Sends of all blocks along `ways`; the finish is infinite if it would be after
+    `give_up`."""
+    return _Planned(topology, errands, ways, rng, give_up).run()
 
 
 def _turns(
@@ -55,40 +116,34 @@ def _turns(
     rank = np.full(len(topology.nodes), 0)
     rank[topology.gpus] = np.arange(len(topology.gpus))
     shift = (rank[errands.taker] - rank[errands.source]) % len(topology.gpus)
-    turn = np.empty(count, int)
-    turn[np.argsort(shift, kind="stable")] = np.arange(count)
-    return turn.tolist()
+    return np.argsort(np.argsort(shift, kind="stable")).tolist()
 
 
-class _Queues:
+class _Queues(_Traffic):
     """Links with their queues, and the events to come."""
 
     def __init__(self, topology: Topology, errands: Errands, seed: int):
+        super().__init__(topology, errands)
         rng = np.random.default_rng(seed)
-        self.errands = errands
         clock = second_clock(topology, float(errands.size.mean()))
         self.routes: Routes = routes(topology, clock)
         self.way = distances(topology, clock)
         self.rate = topology.rates.tolist()
-        self.latency = topology.latencies.tolist()
-        self.free = [0.0] * len(self.rate)
         self.backlog = [0.0] * len(self.rate)
         self.queue: list[list[tuple[float, int, int, int]]] = [[] for _ in self.rate]
         self.asleep = [True] * len(self.rate)
         self.paths = [[int(n) for n in row if n >= 0] for row in self.routes.links]
         self.slowest = [min(path, key=self.rate.__getitem__) for path in self.paths]
-        self.log: list[tuple[int, int, float]] = []
         self.turn = _turns(topology, errands, seed, rng)
         self.events: list[tuple[float, int, int, int]] = [
             (0.0, turn, block, int(errands.source[block]))
             for block, turn in enumerate(self.turn)
         ]
         heapq.heapify(self.events)
-        self.finish = 0.0
         self.any = lambda: rng.uniform(1, 1 + _ALIKE)
-        self.soon = 1e-9 * float(clock.arrive.max())
+        self.soon = _SAME * float(clock.arrive.max())
 
-    def run(self) -> Trips:
+    def run(self) -> Plan:
         """Work off all events: arrivals (a turn >= 0) before links that wake (-1 as
         node) at the same time."""
         wake = len(self.turn)
@@ -100,10 +155,7 @@ class _Queues:
                 self.finish = max(self.finish, now)
             else:
                 self._join(what, node, now)
-        link, block, start = zip(*self.log, strict=True) if self.log else ((), (), ())
-        return Trips(
-            np.array(link, int), np.array(block, int), np.array(start), self.finish
-        )
+        return self.plan()
 
     @functools.cache  # noqa: B019
     def _choices(
@@ -120,6 +172,10 @@ class _Queues:
             if rest < here
         )
 
+    @functools.cache  # noqa: B019
+    def _leg(self, way: int, size: float) -> _Leg:
+        return _Leg(self.topology, self.paths[way], size)
+
     def _join(self, block: int, node: int, now: float) -> None:
         choices = self._choices(node, int(self.errands.taker[block]))
         way, link, _, rest = min(
@@ -131,9 +187,12 @@ class _Queues:
         heapq.heappush(self.queue[link], (-rest, self.turn[block], block, way))
         if self.asleep[link]:
             self.asleep[link] = False
-            offsets = self._offsets(self.paths[way], size)
-            at = max(now, self.free[link] - offsets[self.paths[way].index(link)])
-            heapq.heappush(self.events, (at, len(self.turn), link, -1))
+            self._wake(link, self._leg(way, size), now)
+
+    def _wake(self, link: int, leg: _Leg, now: float) -> None:
+        """Looks again when a block can set out that comes to `link` as it gets free."""
+        at = max(now, self.free[link] - leg.offset[leg.links.index(link)])
+        heapq.heappush(self.events, (at, len(self.turn), link, -1))
 
     def _serve(self, link: int, now: float) -> None:
         """Send the first in the queue of `link` as soon as its whole way is free."""
@@ -141,42 +200,141 @@ class _Queues:
             self.asleep[link] = True
             return
         _, turn, block, way = self._pick(link, now)
-        path, size = self.paths[way], float(self.errands.size[block])
-        offsets = self._offsets(path, size)
-        start = max(
-            now, *(self.free[n] - o for n, o in zip(path, offsets, strict=True))
-        )
-        for n, o in zip(path, offsets, strict=True):
-            self.free[n] = start + o + size / self.rate[n]
-            self.log.append((n, block, start + o))
-        end = start + offsets[-1] + size / self.rate[path[-1]] + self.latency[path[-1]]
+        leg = self._leg(way, float(self.errands.size[block]))
+        end = self.send(block, leg, max(now, self.when(leg)))
         target = int(self.routes.target[way])
         heapq.heappush(self.events, (end, turn, block, target))
         # The next can set out while this one still leaves the relay before the link.
-        lead = offsets[path.index(link)]
-        again = max(now, self.free[link] - lead)
-        heapq.heappush(self.events, (again, len(self.turn), link, -1))
+        self._wake(link, leg, now)
 
     def _pick(self, link: int, now: float) -> tuple[float, int, int, int]:
         """The first in the queue whose way through relays is free, else the first."""
         queue = self.queue[link]
         if len(self.paths[queue[0][3]]) > 1:
             for errand in sorted(queue):
-                path = self.paths[errand[3]]
-                offsets = self._offsets(path, float(self.errands.size[errand[2]]))
-                if all(
-                    self.free[n] <= now + o + self.soon
-                    for n, o in zip(path, offsets, strict=True)
-                ):
+                leg = self._leg(errand[3], float(self.errands.size[errand[2]]))
+                if self.when(leg) <= now + self.soon:
                     queue.remove(errand)
                     heapq.heapify(queue)
                     return errand
         return heapq.heappop(queue)
 
-    def _offsets(self, path: list[int], size: float) -> list[float]:
-        """Starts on the links of a way after its start."""
-        offsets = [0.0]
-        for before, after in zip(path[:-1], path[1:], strict=True):
-            lag = max(0.0, size / self.rate[before] - size / self.rate[after])
-            offsets.append(offsets[-1] + self.latency[before] + lag)
-        return offsets
+
+class _Planned(_Traffic):
+    """Links, blocks on their ways, and the events to come."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        errands: Errands,
+        ways: list[list[int]],
+        rng: np.random.Generator,
+        give_up: float,
+    ):
+        super().__init__(topology, errands)
+        self.give_up = give_up
+        self.legs = [
+            _legs(topology, way, float(size))
+            for way, size in zip(ways, errands.size, strict=True)
+        ]
+        self.left = [0.0] * len(topology.links)
+        for leg in itertools.chain(*self.legs):
+            for link, time in zip(leg.links, leg.took, strict=True):
+                self.left[link] += time
+        self.rest = [_rests(legs) for legs in self.legs]
+        self.at = [0] * len(ways)
+        self.waiting: dict[int, set[int]] = {}
+        self.noise = rng.random(len(ways)).tolist()
+        self.jitter = float(rng.choice([0.0, 0.02, 0.2])) * max(self.left, default=0.0)
+        longest = (sum(leg.took) for leg in itertools.chain(*self.legs))
+        self.soon = _SAME * max(longest, default=0.0)
+
+    def run(self) -> Plan:
+        """Work off all events: blocks that come (0, block) and links to look at (1,
+        first link)."""
+        events: list[tuple[float, int, int]] = [
+            (0.0, 0, block) for block in range(len(self.legs))
+        ]
+        while events:
+            now = events[0][0]
+            if now > self.give_up:
+                self.finish = np.inf
+                break
+            look: set[int] = set()
+            while events and events[0][0] <= now + self.soon:
+                _, kind, what = heapq.heappop(events)
+                if kind == 0:
+                    first = self.legs[what][self.at[what]].links[0]
+                    self.waiting.setdefault(first, set()).add(what)
+                    look.add(first)
+                else:
+                    look.add(what)
+            self._start(now, look, events)
+        return self.plan()
+
+    def _start(
+        self, now: float, look: set[int], events: list[tuple[float, int, int]]
+    ) -> None:
+        """Start what can start on the links to look at, the most pressing first."""
+        late = now + self.soon
+        ready: list[tuple[float, int]] = []
+        for first in look:
+            if self.free[first] <= late:
+                for block in self.waiting[first]:
+                    if self._when(block) <= late:
+                        ready.append((-self._press(block), block))
+        ready.sort()
+        for _, block in ready:
+            if self._when(block) <= late:
+                self._set_out(block, now, events)
+        for first in look:
+            waiting = self.waiting[first]
+            if waiting:
+                again = self.free[first]
+                if again <= late:
+                    again = min(self._when(block) for block in waiting)
+                heapq.heappush(events, (again, 1, first))
+
+    def _when(self, block: int) -> float:
+        return self.when(self.legs[block][self.at[block]])
+
+    def _press(self, block: int) -> float:
+        left = self.left
+        most = max([left[n] + rest for n, rest in self.rest[block][self.at[block]]])
+        return most + self.noise[block] * self.jitter
+
+    def _set_out(
+        self, block: int, now: float, events: list[tuple[float, int, int]]
+    ) -> None:
+        leg = self.legs[block][self.at[block]]
+        self.waiting[leg.links[0]].discard(block)
+        for link, time in zip(leg.links, leg.took, strict=True):
+            self.left[link] -= time
+        end = self.send(block, leg, now)
+        self.at[block] += 1
+        if self.at[block] < len(self.legs[block]):
+            heapq.heappush(events, (end, 0, block))
+        else:
+            self.finish = max(self.finish, end)
+
+
+def _legs(topology: Topology, way: list[int], size: float) -> list[_Leg]:
+    """The way cut at GPUs."""
+    ends = [
+        n + 1 for n, link in enumerate(way) if topology.stores[topology.targets[link]]
+    ]
+    cuts = itertools.pairwise([0, *ends])
+    return [_Leg(topology, way[low:high], size) for low, high in cuts]
+
+
+def _rests(legs: list[_Leg]) -> list[list[tuple[int, float]]]:
+    """For each leg: the links still to pass, each with the time to the taker."""
+    found: list[list[tuple[int, float]]] = []
+    rest, after = 0.0, list[tuple[int, float]]()
+    for leg in reversed(legs):
+        rest = leg.there(0.0) + rest
+        after = [
+            (n, rest - o) for n, o in zip(leg.links, leg.offset, strict=True)
+        ] + after
+        found.append(after)
+    return found[::-1]

@@ -24,11 +24,11 @@ from jaxtyping import Float, Int
 from .feeds import Passed, passed_on, stored
 from .groups import SAME, Groups
 from .hops import Arrivals, stated
-from .schedule import Schedule
+from .schedule import Columns, Schedule
 
 
 @dataclasses.dataclass(frozen=True)
-class Waits:
+class Waits(Columns):
     """Differences between starts of groups: x[after] >= x[before] + gap, with gap =
     ahead T[before] - behind T[after] + lag a[before] - lead a[after]."""
 
@@ -38,15 +38,6 @@ class Waits:
     behind: Float[np.ndarray, " wait"]
     lag: Float[np.ndarray, " wait"]
     lead: Float[np.ndarray, " wait"]
-
-    def __len__(self) -> int:
-        return len(self.before)
-
-    def take(self, rows: Int[np.ndarray, " row"] | slice) -> "Waits":
-        """Some of them."""
-        return Waits(
-            *(getattr(self, field.name)[rows] for field in dataclasses.fields(self))
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,18 +63,18 @@ def order_by(
     """The order of groups (numbered along each link) whose sends wait for `pairs`;
     `keeping`: what decided choices in switches stays in order."""
     count = len(groups.link)
-    forward = _joined(
+    forward = Waits.joined(
         [
             _on_links(groups),
             _between(groups, pairs, groups.until[pairs[0]], groups.first[pairs[1]]),
             *_cut_through(groups, passed),
         ]
     )
-    held = _joined(_held_back(groups, passed)[: None if keeping else 1])
+    held = Waits.joined(_held_back(groups, passed)[: None if keeping else 1])
     level, tail = _levels(forward, count), forward.after
     rising = level[tail] > level[forward.before]
     if not rising.all():
-        held = _joined([held, forward.take(np.flatnonzero(~rising))])
+        held = Waits.joined([held, forward.take(np.flatnonzero(~rising))])
     rows = np.flatnonzero(rising)
     rows = rows[np.lexsort((tail[rows], level[tail[rows]]))]
     forward = forward.take(rows)
@@ -99,15 +90,6 @@ def pairs_of(
     slack = SAME * float(schedule.sends.end.max())
     when = stated(schedule) if when is None else when
     return stored(schedule, when, slack), passed_on(schedule, when, slack)
-
-
-def _joined(waits: list[Waits]) -> Waits:
-    return Waits(
-        *(
-            np.concatenate([getattr(wait, field.name) for wait in waits])
-            for field in dataclasses.fields(Waits)
-        )
-    )
 
 
 def _on_links(groups: Groups) -> Waits:

@@ -3,12 +3,12 @@
 import dataclasses
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 
 from .feeds import passed_on
 from .groups import SAME
 from .hops import stated, whole
-from .schedule import Schedule, Sends
+from .schedule import Schedule
 
 
 def prune(schedule: Schedule) -> Schedule:
@@ -22,16 +22,9 @@ def prune(schedule: Schedule) -> Schedule:
     needed = (sends.phase != phase) | ~whole(schedule)
     rows = np.flatnonzero(~needed)
     if len(rows):
-        rest = dataclasses.replace(schedule, sends=take(sends, rows))
+        rest = dataclasses.replace(schedule, sends=sends.take(rows))
         needed[rows] = _needed(rest)
-    return dataclasses.replace(schedule, sends=take(sends, np.flatnonzero(needed)))
-
-
-def take(sends: Sends, rows: Int[np.ndarray, " kept"]) -> Sends:
-    """Some of the sends."""
-    return Sends(
-        *(getattr(sends, field.name)[rows] for field in dataclasses.fields(sends))
-    )
+    return dataclasses.replace(schedule, sends=sends.take(np.flatnonzero(needed)))
 
 
 def _needed(schedule: Schedule) -> Bool[np.ndarray, " send"]:

@@ -1,6 +1,8 @@
 """`Schedule`: sends of blocks over links, in continuous time."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -9,8 +11,29 @@ from .._demand.demand import Demand
 from .._machine.topology import Topology
 
 
+class Columns:
+    """A record (dataclass) whose fields are columns of one length."""
+
+    def __len__(self) -> int:
+        return len(self._columns()[0])
+
+    def _columns(self) -> list[np.ndarray]:
+        fields = dataclasses.fields(self)  # pyright: ignore[reportArgumentType]
+        return [getattr(self, field.name) for field in fields]
+
+    def take(self, rows: Int[np.ndarray, " kept"] | slice) -> Self:
+        """Some of the rows."""
+        return type(self)(*(column[rows] for column in self._columns()))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The rows of all, one after the other."""
+        columns = zip(*(part._columns() for part in parts), strict=True)
+        return cls(*map(np.concatenate, columns))
+
+
 @dataclasses.dataclass(frozen=True)
-class Sends:
+class Sends(Columns):
     """Sends as columns, in any order; times in s from the start of the collective.
 
     `start`: the first byte enters the link; `end`: the last byte has arrived, latency
@@ -25,9 +48,6 @@ class Sends:
     end: Float[np.ndarray, " send"]
     bytes: Float[np.ndarray, " send"]
     phase: Int[np.ndarray, " send"]
-
-    def __len__(self) -> int:
-        return len(self.block)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,8 @@ its end to its start.
 
 import dataclasses
 
+import numpy as np
+
 from .._demand.demand import Demand
 from .._machine.topology import Topology
 from .schedule import Schedule, Sends
@@ -26,9 +28,8 @@ def spread_of(topology: Topology, demand: Demand) -> tuple[Topology, Demand]:
 
 def turned_round(sends: Sends, length: float) -> Sends:
     """The same sends backwards in time, s, from `length` to 0."""
-    return dataclasses.replace(
-        sends, start=length - sends.end, end=length - sends.start
-    )
+    start = np.maximum(length - sends.end, 0.0)  # below 0 by rounding alone
+    return dataclasses.replace(sends, start=start, end=length - sends.start)
 
 
 def reduction(topology: Topology, demand: Demand, spread: Schedule) -> Schedule:

@@ -7,9 +7,8 @@ from diffenergy.collectives._bounds.bounds import second_bound
 from diffenergy.collectives._bounds.flow_bound import flow_bound
 from diffenergy.collectives._listing.balanced_ways import balanced_ways
 from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._listing.list_schedule import Aim, islands
-from diffenergy.collectives._listing.planned_queues import planned_schedule
-from diffenergy.collectives._listing.queues import Errands, Trips
+from diffenergy.collectives._listing.list_schedule import Aim, Plan, islands
+from diffenergy.collectives._listing.queues import Errands, planned_schedule
 from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._schedule.schedule import Schedule, Sends
 from diffenergy.collectives._verify.verify import verify
@@ -39,7 +38,7 @@ def errands(topology: Topology, size: float) -> Errands:
 def ways_of(topology: Topology, seed: int = 0, wobble: float = 0.0) -> list[list[int]]:
     job = errands(topology, 1e6)
     rng = np.random.default_rng(seed)
-    return balanced_ways(topology, job.source, job.taker, job.size, rng, wobble)
+    return balanced_ways(topology, job, rng, wobble)
 
 
 def most_used(topology: Topology, ways: list[list[int]]) -> int:
@@ -69,9 +68,9 @@ def test_ways_are_near_the_least_work() -> None:
     assert used[large.rates < 20e9].max() == 32
 
 
-def trips_of(topology: Topology, give_up: float = np.inf) -> tuple[Errands, Trips]:
+def trips_of(topology: Topology, give_up: float = np.inf) -> tuple[Errands, Plan]:
     job, rng = errands(topology, 1e6), np.random.default_rng(0)
-    ways = balanced_ways(topology, job.source, job.taker, job.size, rng)
+    ways = balanced_ways(topology, job, rng)
     return job, planned_schedule(topology, job, ways, rng, give_up)
 
 
