@@ -208,5 +208,5 @@ def _program(
         np.zeros(len(gain)),
         high,
         -gain,
-        np.zeros(len(gain), bool),
+        False,
     )

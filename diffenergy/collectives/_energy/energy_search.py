@@ -151,8 +151,12 @@ def _solved(
     single = bool((demand.wanted.sum(axis=1) <= 1).all())
     if not single and not np.allclose(demand.size, model.chunk, rtol=1e-9):
         return found
-    count = flow_count if single else send_count
-    if count(topology, demand, model, horizon) > _MOST_CHOICES:
+    if single:
+        choices = flow_count(topology, demand, model, horizon)
+    else:
+        wanted = demand.source, demand.wanted
+        choices = reach(topology, *wanted, model.hop, horizon).choices
+    if choices > _MOST_CHOICES:
         return found
     cost = prices / max(float(prices.mean()), 1e-300)
     if single:
@@ -172,11 +176,3 @@ def _solved(
         timed = reduction(given.topology, given.demand, timed)
     proved = answer.status == "optimal"
     return _better(found, timed, step, prices, latest, proved)
-
-
-def send_count(
-    topology: Topology, demand: Demand, model: EpochModel, horizon: int
-) -> int:
-    """Sends (block, link, epoch) that `milp` would choose from."""
-    found = reach(topology, demand, model.hop, horizon)
-    return int(np.maximum(found.last - found.first + 1, 0).sum())

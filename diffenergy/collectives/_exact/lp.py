@@ -14,7 +14,6 @@ link carries something of use only between the earliest arrival at its start and
 latest departure to somebody who wants it), and bisection the rest.
 """
 
-import dataclasses
 from typing import Final
 
 import numpy as np
@@ -25,25 +24,12 @@ from .._demand.demand import Demand
 from .._machine.epochs import EpochModel
 from .._machine.topology import Topology
 from .epoch_schedule import Found
-from .parts import Flow, part_sends
-from .reach import Reach, least_horizon, reach
-from .solver import Answer, LinearModel, Watch, Worker, worker
-from .variables import ragged
+from .parts import FlowModel, part_sends
+from .reach import least_horizon, reach
+from .solver import LinearModel, Watch, Worker, worker
 
 _SLACK: Final = 1e-7
 """Share of an epoch by which a static bound may be off."""
-
-
-@dataclasses.dataclass(frozen=True)
-class FlowModel:
-    """The linear model at one horizon; axes (flow,) of its first columns say what they
-    are: number of the source in `sources`, link, epoch."""
-
-    linear: LinearModel
-    sources: Int[np.ndarray, " source"]
-    source: Int[np.ndarray, " flow"]
-    link: Int[np.ndarray, " flow"]
-    epoch: Int[np.ndarray, " flow"]
 
 
 def grouped(
@@ -78,20 +64,17 @@ def flow_model(
     """The equations above as one sparse matrix; `link_cost`: of a chunk over each link
     (None: 1)."""
     sources, wanted = grouped(demand, model.chunk)
-    found = _reach(topology, demand, model, sources, wanted, horizon)
     hop = 1 + model.delay
-    pair_source, pair_link = np.nonzero(found.useful)
-    first = found.first[pair_source, pair_link]
-    pair, step = ragged(found.last[pair_source, pair_link] - first + 1)
-    source, link, epoch = pair_source[pair], pair_link[pair], first[pair] + step
+    found = reach(topology, sources, wanted > 0, hop, horizon)
+    source, link, epoch = np.nonzero(found.open)
     nodes = len(topology.nodes)
     # A row for every source, node and epoch 0..horizon: what comes, leaves and waits.
     out = (source * nodes + topology.sources[link]) * (horizon + 1) + epoch
     into = (source * nodes + topology.targets[link]) * (horizon + 1) + epoch + hop[link]
     wait = np.zeros((len(sources), nodes, horizon + 1), bool)
     wait[:, topology.stores, :horizon] = True
-    wait &= np.arange(horizon + 1) >= found.earliest[:, :, None]
-    wait &= np.arange(horizon + 1) < found.latest[:, :, None]
+    wait &= found.epochs >= found.earliest[:, :, None]
+    wait &= found.epochs < found.latest[:, :, None]
     held = np.flatnonzero(wait)
     flows, waits = np.arange(len(link)), len(link) + np.arange(len(held))
     rows = np.concatenate([out, into, held, held + 1])
@@ -117,15 +100,8 @@ def flow_model(
     count = len(flows) + len(held)
     passing = np.ones(len(flows)) if link_cost is None else link_cost[link]
     cost = np.concatenate([passing, np.zeros(len(held))])
-    linear = LinearModel(
-        matrix,
-        low,
-        high,
-        np.zeros(count),
-        np.full(count, np.inf),
-        cost,
-        np.zeros(count, bool),
-    )
+    ends = np.zeros(count), np.full(count, np.inf)
+    linear = LinearModel(matrix, low, high, *ends, cost, False)
     return FlowModel(linear, sources, source, link, epoch)
 
 
@@ -135,33 +111,12 @@ def _matrix(
     return sparse.csr_array(sparse.coo_array((value, (row, column)), shape=shape))
 
 
-def _reach(
-    topology: Topology,
-    demand: Demand,
-    model: EpochModel,
-    sources: Int[np.ndarray, " source"],
-    wanted: Float[np.ndarray, "source node"],
-    horizon: int,
-) -> Reach:
-    """Reach of everything that a source sends, as one block."""
-    whole = dataclasses.replace(
-        demand,
-        source=sources,
-        chunk=np.zeros(len(sources), int),
-        size=wanted.sum(axis=1),
-        wanted=wanted > 0,
-        parts=np.zeros(wanted.shape, bool),
-    )
-    return reach(topology, whole, 1 + model.delay, horizon)
-
-
 def flow_count(
     topology: Topology, demand: Demand, model: EpochModel, horizon: int
 ) -> int:
     """Flows (source, link, epoch) of `flow_model`, without building it."""
     sources, wanted = grouped(demand, model.chunk)
-    found = _reach(topology, demand, model, sources, wanted, horizon)
-    return int(np.maximum(found.last - found.first + 1, 0).sum())
+    return reach(topology, sources, wanted > 0, 1 + model.delay, horizon).choices
 
 
 def static_bound(
@@ -173,10 +128,11 @@ def static_bound(
     nearest = least_horizon(topology, demand, 1 + model.delay)
     sources, wanted = grouped(demand, model.chunk)
     far = nearest + 1
-    found = _reach(topology, demand, model, sources, wanted, far)
-    usable = found.useful.any(axis=0)
-    first = np.where(found.useful, found.first, far).min(axis=0)
-    after = np.where(found.useful, far - 1 - found.last, far).min(axis=0)
+    found = reach(topology, sources, wanted > 0, 1 + model.delay, far)
+    useful = found.first <= found.last
+    usable = useful.any(axis=0)
+    first = np.where(useful, found.first, far).min(axis=0)
+    after = np.where(useful, far - 1 - found.last, far).min(axis=0)
     idle = np.where(usable, first + after, far)
     nodes, links, count = len(topology.nodes), len(topology.links), len(sources)
     source, link = np.divmod(np.arange(count * links), links)
@@ -202,9 +158,7 @@ def static_bound(
     cost = np.zeros(count * links + 1)
     cost[-1] = 1
     ends = np.full(count * links + 1, np.inf)
-    linear = LinearModel(
-        matrix, low, high, np.zeros(len(cost)), ends, cost, np.zeros(len(cost), bool)
-    )
+    linear = LinearModel(matrix, low, high, np.zeros(len(cost)), ends, cost, False)
     answer = child.solve(linear, "glop")
     if answer.objective is None:
         return nearest
@@ -259,22 +213,8 @@ def lp(
                 long, best = horizon, (flows, answer)
     if best is None:
         return Found(None, "unknown", tried, spent)
-    found = _found(topology, demand, model, *best, tried, spent)
+    flows, answer = best
+    schedule = part_sends(topology, demand, model, flows, answer.values)
     proven = long is not None and long - short <= 1
-    return found if proven else dataclasses.replace(found, status="feasible")
-
-
-def _found(
-    topology: Topology,
-    demand: Demand,
-    model: EpochModel,
-    flows: FlowModel,
-    answer: Answer,
-    tried: int,
-    spent: float,
-) -> Found:
-    assert answer.values is not None
-    amount = answer.values[: len(flows.link)]
-    flow = Flow(flows.sources, flows.source, flows.link, flows.epoch, amount)
-    schedule = part_sends(topology, demand, model, flow)
-    return Found(schedule, answer.status, tried, spent, answer.objective, answer.bound)
+    status = answer.status if proven else "feasible"
+    return Found(schedule, status, tried, spent, answer.objective, answer.bound)

@@ -24,11 +24,10 @@ from .._demand.demand import Demand
 from .._demand.orbits import Symmetry, no_symmetry
 from .._machine.epochs import EpochModel
 from .._machine.topology import Topology
-from .constraints import Rows, rows
 from .epoch_schedule import Found, epoch_schedule, needed
+from .integer_rows import IntegerRows, integer_rows
 from .reach import least_horizon, reach
-from .solver import Answer, LinearModel, Watch, Worker, worker
-from .variables import Columns, ragged
+from .solver import LinearModel, Watch, Worker, solve, worker
 
 Objective = Literal["finish", "early", "cost"]
 _EARLY: Final = 1e6
@@ -44,56 +43,38 @@ def integer_model(
     symmetry: Symmetry | None = None,
     objective: Objective = "finish",
     link_cost: Float[np.ndarray, " link"] | None = None,
-) -> tuple[LinearModel, Columns]:
+) -> tuple[LinearModel, IntegerRows]:
     """The rows above as one sparse matrix, and what its columns stand for."""
-    reached = reach(topology, demand, model.hop, horizon)
-    built = rows(
-        topology, demand, model, reached, symmetry or no_symmetry(topology, demand)
-    )
-    columns = built.columns
-    wanted = demand.wanted[columns.hold_block, columns.hold_node]
-    low = np.zeros(columns.count)
-    low[columns.hold_end[wanted]] = 1
-    cost = _cost(columns, demand, objective, link_cost)
-    return whole_model(built, low, np.ones(columns.count), cost), columns
-
-
-def whole_model(
-    built: Rows,
-    low: Float[np.ndarray, " column"],
-    high: Float[np.ndarray, " column"],
-    cost: Float[np.ndarray, " column"],
-) -> LinearModel:
-    """The rows with limits and costs of their columns, all whole."""
-    whole = np.ones(built.columns.count, bool)
-    return LinearModel(built.matrix, built.low, built.high, low, high, cost, whole)
+    reached = reach(topology, demand.source, demand.wanted, model.hop, horizon)
+    symmetry = symmetry or no_symmetry(topology, demand)
+    rows = integer_rows(topology, demand, model, reached, symmetry)
+    low = np.zeros(rows.count)
+    met = rows.hold[:, :, -1][demand.wanted]
+    low[met[met >= 0]] = 1
+    cost = _cost(rows, demand, objective, link_cost)
+    return rows.model(low, np.ones(rows.count), cost), rows
 
 
 def _cost(
-    columns: Columns,
+    rows: IntegerRows,
     demand: Demand,
     objective: Objective,
     link_cost: Float[np.ndarray, " link"] | None,
 ) -> Float[np.ndarray, " column"]:
     """Nothing for the least finish; -`_EARLY` / k of B[c, n, k] where n wants c; or
     `link_cost` of every F."""
-    cost = np.zeros(columns.count)
+    cost = np.zeros(rows.count)
     if objective == "early":
-        block, node = np.nonzero((columns.hold_at >= 0) & demand.wanted)
-        earliest = columns.reached.earliest[block, node]
-        place, step = ragged(columns.reached.horizon - earliest + 1)
-        column = columns.hold_at[block, node][place] + step
-        worth = np.round(_EARLY / np.maximum(earliest[place] + step, 1))
-        np.add.at(cost, column, -worth)
+        wished = (rows.hold >= 0) & demand.wanted[:, :, None]
+        epoch = np.nonzero(wished)[2]
+        np.add.at(cost, rows.hold[wished], -np.round(_EARLY / np.maximum(epoch, 1)))
     if objective == "cost":
         if link_cost is None:
             raise ValueError(
                 "`link_cost` is missing; give one cost for each link, or another "
                 "`objective`."
             )
-        block, link = np.nonzero(columns.reached.useful)
-        pair, _, column = columns.sends(block, link)
-        np.add.at(cost, column, link_cost[link[pair]])
+        np.add.at(cost, rows.send[rows.sends], link_cost[rows.sends[1]])
     return cost
 
 
@@ -124,7 +105,7 @@ def milp(
     check_epochs(topology, demand, model)
     if horizon < least_horizon(topology, demand, model.hop):
         return Found(None, "infeasible", horizon, 0.0)
-    built, columns = integer_model(
+    built, rows = integer_model(
         topology,
         demand,
         model,
@@ -133,16 +114,21 @@ def milp(
         objective=objective,
         link_cost=link_cost,
     )
-    if child is None:
-        with worker() as own:
-            answer = own.solve(
-                built, solver, time_limit=time_limit, seed=seed, watch=watch
-            )
-    else:
-        answer = child.solve(
-            built, solver, time_limit=time_limit, seed=seed, watch=watch
-        )
-    return _found(answer, columns, topology, demand, model, horizon)
+    answer = solve(built, solver, child, time_limit=time_limit, seed=seed, watch=watch)
+    if answer.values is None:
+        ended = horizon if answer.status == "infeasible" else 0
+        return Found(None, answer.status, ended, answer.seconds, None, answer.bound)
+    sends = rows.chosen(answer.values)
+    kept = needed(topology, demand, model, *sends)
+    schedule = epoch_schedule(topology, demand, model, *(x[kept] for x in sends))
+    return Found(
+        schedule,
+        answer.status,
+        0,
+        answer.seconds,
+        answer.objective,
+        answer.bound,
+    )
 
 
 def least_finish(
@@ -204,32 +190,3 @@ def check_epochs(topology: Topology, demand: Demand, model: EpochModel) -> None:
             f"`{topology.name}` has links between switches that take no epoch; leave "
             "`free_exit` off."
         )
-
-
-def _found(
-    answer: Answer,
-    columns: Columns,
-    topology: Topology,
-    demand: Demand,
-    model: EpochModel,
-    horizon: int,
-) -> Found:
-    if answer.values is None:
-        ended = horizon if answer.status == "infeasible" else 0
-        return Found(None, answer.status, ended, answer.seconds, None, answer.bound)
-    block, link = np.nonzero(columns.reached.useful)
-    pair, epoch, column = columns.sends(block, link)
-    chosen = answer.values[column] > 0.5
-    block, link, epoch = block[pair[chosen]], link[pair[chosen]], epoch[chosen]
-    kept = needed(topology, demand, model, block, link, epoch)
-    schedule = epoch_schedule(
-        topology, demand, model, block[kept], link[kept], epoch[kept]
-    )
-    return Found(
-        schedule,
-        answer.status,
-        0,
-        answer.seconds,
-        answer.objective,
-        answer.bound,
-    )

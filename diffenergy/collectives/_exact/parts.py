@@ -11,54 +11,60 @@ from .._demand.demand import Demand
 from .._machine.epochs import EpochModel
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule, Sends
+from .solver import LinearModel
 
 _DUST: Final = 1e-7
 """Chunks below which an amount is rounding."""
-_LOOSE: Final = (
-    "`solver` leaves {missing:.3g} chunks of a wish unserved, so loosely does it keep "
-    "equations; take glop."
-)
+_LOST: Final = 1e-4
+"""Chunks that rounding can lose of a wish."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Flow:
-    """Amounts, in chunks, of what began at a source that enter links in epochs;
-    `source` counts in `sources`."""
+class FlowModel:
+    """The linear model at one horizon; axes (flow,) of its first columns say what they
+    are: number of the source in `sources`, link, epoch."""
 
+    linear: LinearModel
     sources: Int[np.ndarray, " source"]
     source: Int[np.ndarray, " flow"]
     link: Int[np.ndarray, " flow"]
     epoch: Int[np.ndarray, " flow"]
-    amount: Float[np.ndarray, " flow"]
 
 
 def part_sends(
-    topology: Topology, demand: Demand, model: EpochModel, flow: Flow
+    topology: Topology,
+    demand: Demand,
+    model: EpochModel,
+    flows: FlowModel,
+    values: Float[np.ndarray, " column"],
 ) -> Schedule:
-    """A schedule whose sends carry parts of blocks along the flow.
+    """A schedule whose sends carry parts of blocks along an answer, in chunks.
 
     Per source the flow is walked back from each taker, along what came last, into
     paths; each path serves the taker's blocks in order.
     """
-    hop = 1 + model.delay
+    amount = values[: len(flows.link)]
     carried: dict[tuple[int, int, int], float] = collections.defaultdict(float)
-    for number, source in enumerate(flow.sources.tolist()):
-        mine = (flow.source == number) & (flow.amount > _DUST)
-        walk = _Walk(
-            topology, hop, flow.link[mine], flow.epoch[mine], flow.amount[mine]
-        )
+    for number, source in enumerate(flows.sources.tolist()):
+        mine = (flows.source == number) & (amount > _DUST)
+        link, epoch = flows.link[mine], flows.epoch[mine]
+        walk = _Walk(topology, epoch + 1 + model.delay[link], link, epoch, amount[mine])
         for block in np.flatnonzero(demand.source == source).tolist():
             takers = np.flatnonzero(demand.wanted[block])
             if not len(takers) or takers[0] == source:
                 continue
-            taker = int(takers[0])
             wish = float(demand.size[block]) / model.chunk
-            for path, amount in walk.paths(source, taker, wish):
-                for link, epoch in path:
-                    carried[epoch, link, block] += amount
-    keys = np.array(sorted(carried), int).reshape(-1, 3)
-    share = np.array([carried[key] for key in sorted(carried)])
-    return _timed(topology, demand, model, keys, share)
+            for path, share in walk.paths(source, int(takers[0]), wish):
+                for flow in path:
+                    carried[walk.epoch[flow], walk.link[flow], block] += share
+    keys = sorted(carried)
+    epoch, link, block = np.array(keys, int).reshape(-1, 3).T
+    size = np.array([carried[key] for key in keys]) * model.chunk
+    start = epoch * model.tau
+    end = start + size / topology.rates[link] + topology.latencies[link]
+    sends = Sends(block, link, start, end, size, np.zeros(len(block), int))
+    epochs = int((epoch + 1 + model.delay[link]).max(initial=0))
+    return Schedule(topology, demand, sends, model.tau, epochs)
 
 
 class _Walk:
@@ -67,87 +73,64 @@ class _Walk:
     def __init__(
         self,
         topology: Topology,
-        hop: Int[np.ndarray, " link"],
+        arrive: Int[np.ndarray, " flow"],
         link: Int[np.ndarray, " flow"],
         epoch: Int[np.ndarray, " flow"],
         amount: Float[np.ndarray, " flow"],
     ) -> None:
-        self._from = topology.sources
         self._stores = topology.stores
-        self._arrivals: dict[int, list[tuple[int, int, int]]] = {}
-        self._left: dict[tuple[int, int], float] = {}
-        arrive = epoch + hop[link]
-        for n in np.argsort(-arrive, kind="stable").tolist():
-            at, one, k = int(arrive[n]), int(link[n]), int(epoch[n])
-            node = int(topology.targets[one])
-            self._arrivals.setdefault(node, []).append((at, one, k))
-            self._left[one, k] = float(amount[n])
+        self._from: list[int] = topology.sources[link].tolist()
+        self._arrive: list[int] = arrive.tolist()
+        self.link: list[int] = link.tolist()
+        self.epoch: list[int] = epoch.tolist()
+        self._left: list[float] = amount.tolist()
+        self._into: dict[int, list[int]] = collections.defaultdict(list)
+        for flow in np.argsort(-arrive, kind="stable").tolist():
+            self._into[int(topology.targets[link[flow]])].append(flow)
 
     def paths(
         self, source: int, taker: int, wish: float
-    ) -> list[tuple[list[tuple[int, int]], float]]:
-        """Paths of (link, epoch) from `source` to `taker` that carry `wish` in all."""
-        found: list[tuple[list[tuple[int, int]], float]] = []
+    ) -> list[tuple[list[int], float]]:
+        """Paths of flows from `source` to `taker`, and what each carries: `wish` in
+        all, what rounding lost on the largest.
+
+        Raises:
+            ValueError: more is missing than rounding explains.
+        """
+        found: list[tuple[list[int], float]] = []
         while wish > _DUST:
             path = self._back(source, taker)
             if path is None:
                 break
-            amount = min(wish, *(self._left[step] for step in path))
-            for step in path:
-                self._left[step] -= amount
-            found.append((path, amount))
-            wish -= amount
-        return _made_up(found, wish)
+            share = min(wish, *(self._left[flow] for flow in path))
+            for flow in path:
+                self._left[flow] -= share
+            found.append((path, share))
+            wish -= share
+        if wish > _LOST:
+            raise ValueError(
+                f"`solver` leaves {wish:.3g} chunks of a wish unserved, so loosely "
+                "does it keep equations; take glop."
+            )
+        if wish > 0 and found:
+            largest = max(range(len(found)), key=lambda n: found[n][1])
+            path, share = found[largest]
+            found[largest] = path, share + wish
+        return found
 
-    def _back(self, source: int, taker: int) -> list[tuple[int, int]] | None:
+    def _back(self, source: int, taker: int) -> list[int] | None:
         """One path, from its end: out of a store after any arrival, out of a switch at
         the arrival."""
         node, before, path = taker, None, []
         while node != source:
-            for at, link, epoch in self._arrivals.get(node, []):
+            for flow in self._into[node]:
+                at = self._arrive[flow]
                 late = before is not None and at > before
                 missed = before is not None and not self._stores[node] and at != before
-                if not late and not missed and self._left[link, epoch] > _DUST:
+                if not late and not missed and self._left[flow] > _DUST:
                     break
             else:
                 return None
-            path.append((link, epoch))
-            node, before = int(self._from[link]), epoch
+            path.append(flow)
+            node, before = self._from[flow], self.epoch[flow]
         return path[::-1]
-
-
-def _made_up(
-    found: list[tuple[list[tuple[int, int]], float]], missing: float
-) -> list[tuple[list[tuple[int, int]], float]]:
-    """The paths with what rounding lost put on the largest.
-
-    Raises:
-        ValueError: more is missing than rounding explains.
-    """
-    if missing <= 0 or not found:
-        if missing > 1e-4:
-            raise ValueError(_LOOSE.format(missing=missing))
-        return found
-    if missing > 1e-4:
-        raise ValueError(_LOOSE.format(missing=missing))
-    largest = max(range(len(found)), key=lambda n: found[n][1])
-    path, amount = found[largest]
-    found[largest] = (path, amount + missing)
-    return found
-
-
-def _timed(
-    topology: Topology,
-    demand: Demand,
-    model: EpochModel,
-    keys: Int[np.ndarray, "send 3"],
-    share: Float[np.ndarray, " send"],
-) -> Schedule:
-    """Sends (epoch, link, block) that begin with their epoch."""
-    epoch, link, block = keys.T
-    size = share * model.chunk
-    start = epoch * model.tau
-    end = start + size / topology.rates[link] + topology.latencies[link]
-    sends = Sends(block, link, start, end, size, np.zeros(len(block), int))
-    epochs = int((epoch + 1 + model.delay[link]).max(initial=0))
-    return Schedule(topology, demand, sends, model.tau, epochs)

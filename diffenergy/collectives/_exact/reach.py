@@ -30,9 +30,20 @@ class Reach:
     last: Int[np.ndarray, "block link"]
 
     @property
-    def useful(self) -> Bool[np.ndarray, "block link"]:
-        """Pairs of block and link with an epoch left."""
-        return self.first <= self.last
+    def epochs(self) -> Int[np.ndarray, " epoch"]:
+        """Their numbers, the horizon included."""
+        return np.arange(self.horizon + 1)
+
+    @property
+    def open(self) -> Bool[np.ndarray, "block link epoch"]:
+        """Sends that are useful."""
+        after = self.epochs >= self.first[:, :, None]
+        return after & (self.epochs <= self.last[:, :, None])
+
+    @property
+    def choices(self) -> int:
+        """How many these are."""
+        return int(np.maximum(self.last - self.first + 1, 0).sum())
 
 
 def distances(
@@ -68,17 +79,18 @@ def least_horizon(
 
 def reach(
     topology: Topology,
-    demand: Demand,
+    source: Int[np.ndarray, " block"],
+    wanted: Bool[np.ndarray, "block node"],
     hop: Int[np.ndarray, " link"],
     horizon: int,
 ) -> Reach:
     """Epochs in which sends can matter if all must be met within `horizon` epochs."""
     away = distances(topology, hop)
-    earliest = away[demand.source]
-    latest = horizon - _nearest(away, demand.wanted)
+    earliest = away[source]
+    latest = horizon - _nearest(away, wanted)
     first = earliest[:, topology.sources]
     last = latest[:, topology.targets] - hop
-    home = topology.targets[None, :] == demand.source[:, None]
+    home = topology.targets == source[:, None]
     return Reach(horizon, earliest, latest, first, np.where(home, -1, last))
 
 

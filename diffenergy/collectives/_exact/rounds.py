@@ -15,28 +15,22 @@ import time
 from typing import Final
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from .._demand.demand import Demand
 from .._demand.orbits import no_symmetry
 from .._machine.epochs import EpochModel
 from .._machine.topology import Topology
-from .constraints import Rows, rows
 from .epoch_schedule import Found, epoch_schedule, needed
-from .milp import check_epochs, whole_model
+from .integer_rows import IntegerRows, Picked, integer_rows
+from .milp import check_epochs
 from .reach import Reach, distances, least_horizon
 from .solver import Watch, worker
-from .variables import ragged
 
 _WISH: Final = 1000.0
 _NEAR: Final = 100.0
 _GAP: Final = 0.01
 """Relative gap at which a round is good enough."""
-
-Picked = tuple[
-    Int[np.ndarray, " send"], Int[np.ndarray, " send"], Int[np.ndarray, " send"]
-]
-"""Block, link and epoch of sends."""
 
 
 def rounds(
@@ -79,14 +73,14 @@ def rounds(
                 status = "unknown" if left <= 0 else "infeasible"
                 return Found(None, status, 0, time.perf_counter() - began)
             reached = _open(topology, demand, model, done, longest)
-            built = rows(
+            rows = integer_rows(
                 topology, demand, model, reached, no_symmetry(topology, demand)
             )
-            low, up = _decided(built, picked, done - length)
+            low, up = _decided(rows, picked, done - length)
             missing = _missing(topology, demand, picked)
-            cost = _cost(built, topology, demand, model, away, missing, done)
+            cost = _cost(rows, topology, demand, model, away, missing, done)
             answer = child.solve(
-                whole_model(built, low, up, cost),
+                rows.model(low, up, cost),
                 solver,
                 time_limit=min(left, round_limit),
                 seed=seed,
@@ -95,14 +89,13 @@ def rounds(
             )
             if answer.values is None:
                 return Found(None, answer.status, 0, time.perf_counter() - began)
-            before, picked = picked, _chosen(built, answer.values)
+            before, picked = picked, rows.chosen(answer.values)
             # Rounds without a send wait for what is under way, no longer.
             idle = idle + length if len(picked[0]) == len(before[0]) else 0
             if idle > longest:
                 return Found(None, "unknown", 0, time.perf_counter() - began)
     kept = needed(topology, demand, model, *picked)
-    chosen = (column[kept] for column in picked)
-    schedule = epoch_schedule(topology, demand, model, *chosen)
+    schedule = epoch_schedule(topology, demand, model, *(x[kept] for x in picked))
     if high is not None and (schedule.epochs or 0) > high:
         return Found(None, "infeasible", 0, time.perf_counter() - began)
     return Found(schedule, "feasible", 0, time.perf_counter() - began)
@@ -132,22 +125,19 @@ def _open(
 
 
 def _decided(
-    built: Rows, picked: Picked, begin: int
+    rows: IntegerRows, picked: Picked, begin: int
 ) -> tuple[Float[np.ndarray, " column"], Float[np.ndarray, " column"]]:
     """Limits of the columns: sends before epoch `begin` are as they were."""
-    columns = built.columns
-    low, up = np.zeros(columns.count), np.ones(columns.count)
-    block, link = np.nonzero(columns.reached.useful)
-    _, epoch, column = columns.sends(block, link)
-    up[column[epoch < begin]] = 0
-    block, link, epoch = picked
-    sent = columns.send_at[block, link] + epoch - columns.reached.first[block, link]
+    low, up = np.zeros(rows.count), np.ones(rows.count)
+    early = rows.send[:, :, :begin]
+    up[early[early >= 0]] = 0
+    sent = rows.send[picked]
     low[sent] = up[sent] = 1
     return low, up
 
 
 def _cost(
-    built: Rows,
+    rows: IntegerRows,
     topology: Topology,
     demand: Demand,
     model: EpochModel,
@@ -157,29 +147,14 @@ def _cost(
 ) -> Float[np.ndarray, " column"]:
     """-`_WISH` for each epoch that a wanted block is there, less the potential of where
     blocks are at the end; whole numbers."""
-    columns = built.columns
-    cost = np.zeros(columns.count)
-    block, node = columns.hold_block, columns.hold_node
+    cost = np.zeros(rows.count)
     near = np.round(_NEAR * missing.astype(float) @ (1 / (1 + away)).T)
-    cost[columns.hold_end] -= near[block, node]
-    wanted = demand.wanted[block, node]
-    at = columns.hold_at[block[wanted], node[wanted]]
-    place, step = ragged(columns.hold_end[wanted] - at + 1)
-    cost[at[place] + step] -= _WISH
+    last = rows.hold[:, :, -1]
+    cost[last[last >= 0]] -= near[last >= 0]
+    cost[rows.hold[(rows.hold >= 0) & demand.wanted[:, :, None]]] -= _WISH
     # A block under way into a switch at the end is near whoever the switch leads to.
-    block, link = np.nonzero(
-        columns.reached.useful & ~topology.stores[topology.targets][None, :]
-    )
-    pair, epoch, column = columns.sends(block, link)
-    late = epoch + model.hop[link[pair]] >= end
-    cost[column[late]] -= near[block, topology.targets[link]][pair[late]]
+    block, link, epoch = rows.sends
+    target = topology.targets[link]
+    late = ~topology.stores[target] & (epoch + model.hop[link] >= end)
+    cost[rows.send[rows.sends][late]] -= near[block, target][late]
     return cost
-
-
-def _chosen(built: Rows, values: Float[np.ndarray, " column"]) -> Picked:
-    """The sends of an answer."""
-    columns = built.columns
-    block, link = np.nonzero(columns.reached.useful)
-    pair, epoch, column = columns.sends(block, link)
-    chosen = values[column] > 0.5
-    return block[pair[chosen]], link[pair[chosen]], epoch[chosen]

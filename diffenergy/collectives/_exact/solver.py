@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any, Final, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy import sparse
 
 SOLVERS: Final = ("cp-sat", "glop", "pdlp", "highs", "scip")
@@ -29,7 +29,7 @@ _GRACE: Final = 5.0
 @dataclasses.dataclass(frozen=True)
 class LinearModel:
     """Minimise `cost @ x` with row_low <= matrix @ x <= row_high, low <= x <= high,
-    and x whole where `whole`."""
+    and all of x whole numbers if `whole`."""
 
     matrix: sparse.csr_array
     row_low: Float[np.ndarray, " row"]
@@ -37,7 +37,7 @@ class LinearModel:
     low: Float[np.ndarray, " column"]
     high: Float[np.ndarray, " column"]
     cost: Float[np.ndarray, " column"]
-    whole: Bool[np.ndarray, " column"]
+    whole: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,19 +170,13 @@ def worker() -> Iterator[Worker]:
 
 
 def solve(
-    model: LinearModel,
-    solver: str = "cp-sat",
-    *,
-    time_limit: float = 3600.0,
-    seed: int = 0,
-    gap: float = 0.0,
-    watch: Watch | None = None,
+    model: LinearModel, solver: str, child: Worker | None = None, **limits: Any
 ) -> Answer:
-    """`Worker.solve` in a child of its own."""
-    with worker() as child:
-        return child.solve(
-            model, solver, time_limit=time_limit, seed=seed, gap=gap, watch=watch
-        )
+    """`Worker.solve`, with its keywords; in a child of its own if none is given."""
+    if child is not None:
+        return child.solve(model, solver, **limits)
+    with worker() as own:
+        return own.solve(model, solver, **limits)
 
 
 def _check(model: LinearModel, solver: str) -> None:
@@ -191,12 +185,12 @@ def _check(model: LinearModel, solver: str) -> None:
             f"`solver` is {solver}; allowed are {', '.join(SOLVERS)}; leave it out to "
             "have it chosen."
         )
-    if model.whole.any() and solver in ("glop", "pdlp"):
+    if model.whole and solver in ("glop", "pdlp"):
         raise ValueError(
             f"`solver` is {solver}, which has no whole variables; take cp-sat, highs "
             "or scip."
         )
-    if solver == "cp-sat" and not model.whole.all():
+    if solver == "cp-sat" and not model.whole:
         raise ValueError(
             "`solver` is cp-sat, which has whole variables alone; take glop, pdlp, "
             "highs or scip."

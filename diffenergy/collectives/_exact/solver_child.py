@@ -131,8 +131,9 @@ def _linear(
     limits = (model.low, model.high, model.cost, model.row_low, model.row_high)
     fill: Any = helper.fill_model_from_sparse_data  # its stub mixes shapes and dtypes
     fill(*limits, model.matrix)
-    for column in np.flatnonzero(model.whole).tolist():
-        helper.set_var_integrality(column, True)
+    if model.whole:
+        for column in range(len(model.cost)):
+            helper.set_var_integrality(column, True)
     engine = linear.ModelSolverHelper(name)
     engine.set_time_limit_in_seconds(limit)
     if parameters:
@@ -144,7 +145,7 @@ def _linear(
     if status not in ("optimal", "feasible"):
         return Answer(status, None, None, None, seconds)
     values = np.asarray(engine.variable_values(), float)
-    bound = engine.best_objective_bound() if model.whole.any() else None
+    bound = engine.best_objective_bound() if model.whole else None
     objective = float(model.cost @ values)
     if bound is None and status == "optimal":
         bound = objective

@@ -135,8 +135,8 @@ def _integer(task: Task, watch: Watch, solver: str | None) -> Iterator[Plan]:
         low, high = task.least, task.search.horizon
         high = known - 1 if known is not None else high
         size = symmetry.size if symmetry is not None else 1
-        choices = _choices(machine, spread, model, low or 0) / size
-        if task.search.method == "auto" and choices > _MOST_CHOICES:
+        reached = reach(machine, spread.source, spread.wanted, model.hop, low or 0)
+        if task.search.method == "auto" and reached.choices / size > _MOST_CHOICES:
             continue
         kind = f"of symmetry {size} " if size > 1 else ""
         stage = f"integer search {kind}from {low} epochs on"
@@ -179,14 +179,6 @@ def _proven(task: Task, found: Found, exact: bool) -> Iterator[Plan]:
         task.least = max(task.least, found.infeasible_at + 1)
         if task.best is not None:
             yield dataclasses.replace(task.best, epoch_bound=task.least)
-
-
-def _choices(
-    machine: Topology, spread: Demand, model: EpochModel, horizon: int
-) -> float:
-    """(block, link, epoch) that a send could have."""
-    reached = reach(machine, spread, model.hop, horizon)
-    return float(np.maximum(reached.last - reached.first + 1, 0).sum(dtype=float))
 
 
 def _turned(task: Task, schedule: Schedule) -> Schedule:

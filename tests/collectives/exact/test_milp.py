@@ -211,7 +211,7 @@ def naive_least(machine, demand, model, most):
             low,
             np.ones(len(number)),
             np.zeros(len(number)),
-            np.ones(len(number), bool),
+            True,
         )
         if scipy_least(naive) is not None:
             return horizon
@@ -304,7 +304,7 @@ def test_reach_by_hand_on_a_line():
     links = (link(0, 1, 50 * GBPS, 0.0), link(1, 2, 50 * GBPS, 0.0))
     machine = dataclasses.replace(ring(3), links=links)
     demand = broadcast(machine)
-    found = reach(machine, demand, np.array([1, 1]), 4)
+    found = reach(machine, demand.source, demand.wanted, np.array([1, 1]), 4)
     np.testing.assert_array_equal(found.earliest, [[0, 1, 2]])
     np.testing.assert_array_equal(found.first, [[0, 1]])
     np.testing.assert_array_equal(found.last, [[3, 3]])
@@ -382,7 +382,7 @@ def test_linear_program_of_each_solver():
         np.zeros(2),
         np.array([2.0, np.inf]),
         np.array([1.0, 2.0]),
-        np.zeros(2, bool),
+        False,
     )
     for solver in ("glop", "highs", "pdlp"):
         answer = solve(model, solver, time_limit=20.0)

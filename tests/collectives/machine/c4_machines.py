@@ -169,7 +169,7 @@ def scipy_least(model: LinearModel) -> float | None:
     ends: Any = (model.low, model.high)
     answer = milp(
         model.cost,
-        integrality=model.whole.astype(int),
+        integrality=int(model.whole),
         bounds=Bounds(*ends),
         constraints=LinearConstraint(model.matrix, *limits),
     )
