@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-_USERS = (
-    "_bounds.flow_bound", "_exact.lp", "_exact.milp", "_exact.rounds", "_exact.solver",
-)  # fmt: skip
+_USERS = ("_exact.lp", "_exact.milp", "_exact.rounds", "_exact.solver")
 """Modules of `diffenergy.collectives` that start a worker."""
 
 

@@ -1,4 +1,4 @@
-"""`flow_bound`: the least time of a flow, for blocks with one taker, and its prices.
+"""`flow_bound`: the least time of a flow, for blocks with one taker.
 
 With W[s, t] the bytes from s to t, f[s, l] what of s passes link l, and idle_l the time
 in which nothing of use can be on l (`prices.idle`), no schedule ends before the least T
@@ -18,40 +18,23 @@ source standing for all of its orbit. The bound is then worked out from y alone 
 cheapest ways, so that it holds whatever the solver's tolerance.
 """
 
-import dataclasses
 from typing import Final
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
-from scipy.sparse import csgraph
 
 from .._demand.demand import Demand
-from .._demand.orbits import automorphisms, link_map
-from .._exact.solver import LinearModel, Watch, Worker, worker
+from .._demand.orbits import automorphisms, link_map, orbit_numbers
+from .._exact.solver import LinearModel, solve
 from .._machine.topology import Topology
 from .bounds import spreads
 from .prices import Transfers, costs, idle, price_bound, price_time, transfers
 
 MOST_ROWS: Final = 200_000
 """(source, link) pairs, symmetric ones once, up to which the program is solved."""
-
-
-@dataclasses.dataclass(frozen=True)
-class FlowBound:
-    """Bound on the finish of a demand by what flows alone can do.
-
-    `rate_prices`: dT/dr of each link, s per B/s, never above 0 (a rate `r` that grows
-    by 1 % moves T by 0.01 r dT/dr): where optimal prices are not unique, of one choice
-    of them, alike for alike links. `latency_prices`: dT/d(idle), s per s. `best`:
-    whether the prices are optimal; if not (too large, out of time) they are fixed ones
-    and the bound holds all the same. 0 s and no prices where nothing has one taker.
-    """
-
-    seconds: float
-    rate_prices: Float[np.ndarray, " link"]
-    latency_prices: Float[np.ndarray, " link"]
-    best: bool
+_ROUNDING: Final = 1e-9
+"""Relative difference of bounds that counts as none."""
 
 
 def flow_bound(
@@ -61,70 +44,48 @@ def flow_bound(
     whole: bool = True,
     most_rows: int = MOST_ROWS,
     time_limit: float = 60.0,
-    child: Worker | None = None,
-    watch: Watch | None = None,
-) -> FlowBound:
-    """Least s of any schedule, by what has one taker; of blocks that may be cut up if
-    not `whole`.
+) -> float:
+    """Least s of any schedule, by what has one taker (0 if nothing has); of blocks that
+    may be cut up if not `whole`.
+
+    A program of more than `most_rows`, or that takes longer than `time_limit` (s), is
+    left to fixed prices.
 
     Raises:
         ValueError: a block cannot reach its taker.
     """
-    none = np.zeros(len(topology.links))
-    bound = FlowBound(0.0, none, none, True)
+    bound = 0.0
     for spread in spreads(demand, topology):
         moved = transfers(spread.source, spread.wanted, spread.size)
-        if not len(moved.bytes):
-            continue
-        found = _bound(
-            moved, spread.topology, whole, most_rows, time_limit, child, watch
-        )
-        bound = max(bound, found, key=lambda one: one.seconds)
+        if len(moved.bytes):
+            found = _bound(moved, spread.topology, whole, most_rows, time_limit)
+            bound = max(bound, found)
     return bound
 
 
 def _bound(
-    moved: Transfers,
-    topology: Topology,
-    whole: bool,
-    most_rows: int,
-    time_limit: float,
-    child: Worker | None,
-    watch: Watch | None,
-) -> FlowBound:
+    moved: Transfers, topology: Topology, whole: bool, most_rows: int, limit: float
+) -> float:
     spare, farthest = idle(moved, topology, whole)
     if np.isinf(farthest):
         raise ValueError(
             f"`demand` has a block that no way of `{topology.name}` leads to its "
             "taker; add links or change the demand."
         )
-    none = np.zeros(len(spare))
     spare = np.where(np.isinf(spare), np.inf, np.minimum(spare, farthest))
-    fallback = FlowBound(price_bound(moved, topology, whole), none, none, False)
+    fixed = price_bound(moved, topology, whole)
     link_class, stands_for = _classes(moved, topology)
     if np.count_nonzero(stands_for) * len(spare) > most_rows:
-        return fallback
-    model = _program(moved, topology, spare, link_class, stands_for)
-    if child is None:
-        with worker() as own:
-            answer = own.solve(model, "glop", time_limit=time_limit, watch=watch)
-    else:
-        answer = child.solve(model, "glop", time_limit=time_limit, watch=watch)
+        return fixed
+    program = _program(moved, topology, spare, link_class, stands_for)
+    answer = solve(program, "glop", time_limit=limit)
     if answer.values is None:
-        return fallback
+        return fixed
     price = np.maximum(answer.values[: link_class.max() + 1], 0.0)[link_class]
     price = np.where(np.isfinite(spare), price / topology.rates.max(), 0.0)
-    weight = price * topology.rates
     seconds = price_time(moved, topology, price, costs(topology, price), spare)
-    if seconds < fallback.seconds * (
-        1 - 1e-9
-    ):  # the farthest block says more than all flows
-        return dataclasses.replace(fallback, best=answer.status == "optimal")
-    share = weight / weight.sum()
-    span = seconds - np.where(np.isfinite(spare), spare, seconds)
-    return FlowBound(
-        seconds, -share * span / topology.rates, share, answer.status == "optimal"
-    )
+    # The farthest block may say more than all flows.
+    return seconds if seconds >= fixed * (1 - _ROUNDING) else fixed
 
 
 def _classes(
@@ -137,21 +98,15 @@ def _classes(
     number, parts = np.zeros(pairs, int), np.zeros((pairs, nodes), bool)
     flat = Demand("custom", moved.source, number, moved.bytes, wanted, parts)
     makers = automorphisms(topology, flat)
-    link_class = _orbits(len(topology.links), [link_map(topology, m) for m in makers])
-    orbit = _orbits(nodes, makers)
+    link_class = orbit_numbers(
+        len(topology.links), [link_map(topology, m) for m in makers]
+    )
+    orbit = orbit_numbers(nodes, makers)
     sources = np.unique(moved.source)
     _, first, count = np.unique(orbit[sources], return_index=True, return_counts=True)
     stands_for = np.zeros(nodes, int)
     stands_for[sources[first]] = count
     return link_class, stands_for
-
-
-def _orbits(count: int, maps: list[np.ndarray]) -> Int[np.ndarray, " member"]:
-    """Number of the orbit of each of `count` members."""
-    start = np.tile(np.arange(count), len(maps))
-    end = np.concatenate([np.zeros(0, int), *maps])
-    arcs = sparse.coo_array((np.ones(len(end), np.int8), (start, end)), (count, count))
-    return np.asarray(csgraph.connected_components(arcs, directed=False)[1], int)
 
 
 def _program(
@@ -170,28 +125,25 @@ def _program(
     place = np.full(nodes, -1)
     place[sources] = np.arange(len(sources))
     prices = int(link_class.max()) + 1
-    head = topology.targets[links]
-    tail = topology.sources[links]
-    row = np.arange(len(sources) * len(links))
-    base = prices + np.repeat(np.arange(len(sources)) * nodes, len(links))
-    every = np.tile(np.arange(len(links)), len(sources))
+    every, ones = np.arange(len(links)), np.ones(len(links))
+    ends = np.append(topology.targets[links], topology.sources[links])
+    signs = np.append(ones, -ones), (np.tile(every, 2), ends)
+    classes = sparse.coo_array(
+        (-ones, (every, link_class[links])), (len(links), prices)
+    )
     weight = np.bincount(link_class[links], speed[links], prices)
-    matrix = sparse.coo_array(
-        (
-            np.concatenate([np.repeat([1.0, -1.0, -1.0], len(row)), weight]),
-            (
-                np.concatenate([row, row, row, np.full(prices, len(row))]),
-                np.concatenate(
-                    [
-                        base + head[every],
-                        base + tail[every],
-                        link_class[links[every]],
-                        np.arange(prices),
-                    ]
+    rows = len(sources) * len(links)
+    matrix = sparse.block_array(
+        [
+            [
+                sparse.kron(np.ones((len(sources), 1)), classes),
+                sparse.kron(
+                    sparse.eye_array(len(sources)),
+                    sparse.coo_array(signs, (len(links), nodes)),
                 ),
-            ),
-        ),
-        (len(row) + 1, prices + len(sources) * nodes),
+            ],
+            [sparse.coo_array(weight[None]), None],
+        ]
     )
     gain = np.zeros(prices + len(sources) * nodes)
     wait = speed[links] * spare[links] * topology.rates.max() / unit
@@ -203,8 +155,8 @@ def _program(
     high[prices + np.arange(len(sources)) * nodes + sources] = 0.0
     return LinearModel(
         sparse.csr_array(matrix),
-        np.append(np.full(len(row), -np.inf), 1.0),
-        np.append(np.zeros(len(row)), 1.0),
+        np.append(np.full(rows, -np.inf), 1.0),
+        np.append(np.zeros(rows), 1.0),
         np.zeros(len(gain)),
         high,
         -gain,

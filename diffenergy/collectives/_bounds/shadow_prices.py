@@ -19,10 +19,15 @@ from typing import Any, Final, Literal
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
-from scipy.sparse import csgraph
 
 from .._demand.demand import Demand
-from .._demand.orbits import Permutation, automorphisms, link_map
+from .._demand.orbits import (
+    Permutation,
+    automorphisms,
+    link_map,
+    orbit_numbers,
+    pair_maps,
+)
 from .._machine.topology import Topology
 from .bounds import Spread, spreads
 
@@ -67,7 +72,7 @@ def rate_prices(demand: Demand, topology: Topology) -> RatePrices:
     bound = max(one.bound for one in found)
     worst = [one for one in found if one.bound >= bound * (1 - _NOTHING)]
     rate = np.mean([one.rate for one in worst], axis=0)
-    orbit = _orbits(len(rate), [link_map(topology, maker) for maker in makers])
+    orbit = orbit_numbers(len(rate), [link_map(topology, maker) for maker in makers])
     mean = np.bincount(orbit, rate) / np.bincount(orbit)
     return RatePrices(worst[0].kind, bound, np.minimum(mean[orbit], 0.0))
 
@@ -103,7 +108,7 @@ def _prices(spread: Spread, makers: list[Permutation]) -> Iterator[RatePrices]:
         flow = _least_time(spread.topology, given, makers, moved)
         yield RatePrices("flow", *flow)
     several = np.flatnonzero(spread.wanted[takers > 1].any(0))
-    _, first = np.unique(_orbits(nodes, makers)[several], return_index=True)
+    _, first = np.unique(orbit_numbers(nodes, makers)[several], return_index=True)
     for node in several[first].tolist():
         mine = spread.wanted[:, node]
         given = np.bincount(spread.source[mine], spread.size[mine], nodes)
@@ -128,9 +133,9 @@ def _least_time(
     unit = float(np.median(np.abs(given[given != 0])))  # B; HiGHS wants figures near 1
     speed = topology.rates / topology.rates.max()
     link_maps = [link_map(topology, maker) for maker in makers]
-    link_orbit = _orbits(links, link_maps)
-    place_orbit = _orbits(flows * nodes, _pairs(moved, makers, nodes))
-    flow_orbit = _orbits(flows * links, _pairs(moved, link_maps, links))
+    link_orbit = orbit_numbers(links, link_maps)
+    place_orbit = orbit_numbers(flows * nodes, pair_maps(moved, makers, nodes))
+    flow_orbit = orbit_numbers(flows * links, pair_maps(moved, link_maps, links))
     time = int(flow_orbit.max()) + 1  # the column of T, after those of flows
     flow, link = np.divmod(np.arange(flows * links), links)
     out, into = (
@@ -183,26 +188,3 @@ def _led(
 def _leaders(orbit: Int[np.ndarray, " member"]) -> Int[np.ndarray, " orbit"]:
     """First member of each orbit."""
     return np.unique(orbit, return_index=True)[1]
-
-
-def _pairs(
-    first: list[Int[np.ndarray, " one"]],
-    second: list[Int[np.ndarray, " two"]],
-    count: int,
-) -> list[Int[np.ndarray, " pair"]]:
-    """Where pairs (one, two), numbered one * count + two, go."""
-    return [
-        (one[:, None] * count + two).reshape(-1)
-        for one, two in zip(first, second, strict=True)
-    ]
-
-
-def _orbits(
-    count: int, maps: list[Int[np.ndarray, " member"]]
-) -> Int[np.ndarray, " member"]:
-    """Number of the orbit of each of `count` members, by first members."""
-    if not maps:
-        return np.arange(count)
-    start, end = np.tile(np.arange(count), len(maps)), np.concatenate(maps)
-    arcs = sparse.coo_array((np.ones(len(end), np.int8), (start, end)), (count, count))
-    return csgraph.connected_components(arcs, directed=False)[1].astype(int)

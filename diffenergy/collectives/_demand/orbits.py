@@ -80,8 +80,8 @@ def _symmetry(
     nodes = len(topology.nodes)
     block_maps = [block_map(demand, maker) for maker in makers]
     link_maps = [link_map(topology, maker) for maker in makers]
-    pairs = [b[:, None] * links + t for b, t in zip(block_maps, link_maps, strict=True)]
-    places = [b[:, None] * nodes + m for b, m in zip(block_maps, makers, strict=True)]
+    pairs = pair_maps(block_maps, link_maps, links)
+    places = pair_maps(block_maps, makers, nodes)
     return Symmetry(
         size,
         _orbits(blocks * links, pairs).reshape(blocks, links),
@@ -92,14 +92,28 @@ def _symmetry(
 
 def _orbits(count: int, maps: list[np.ndarray]) -> Int[np.ndarray, " member"]:
     """First member of the orbit of each of `count` members."""
+    number = orbit_numbers(count, maps)
+    return np.unique(number, return_index=True)[1][number]
+
+
+def orbit_numbers(count: int, maps: list[np.ndarray]) -> Int[np.ndarray, " member"]:
+    """Number of the orbit of each of `count` members, in order of first members;
+    `maps`: where generators take them."""
     if not maps:
         return np.arange(count)
-    start = np.tile(np.arange(count), len(maps))
-    end = np.concatenate([one.reshape(-1) for one in maps])
+    start, end = np.tile(np.arange(count), len(maps)), np.concatenate(maps)
     arcs = sparse.coo_array((np.ones(len(end), np.int8), (start, end)), (count, count))
-    _, label = csgraph.connected_components(arcs, directed=False)
-    _, first = np.unique(label, return_index=True)
-    return first[label]
+    return csgraph.connected_components(arcs, directed=False)[1].astype(int)
+
+
+def pair_maps(
+    first: list[np.ndarray], second: list[np.ndarray], count: int
+) -> list[Int[np.ndarray, " pair"]]:
+    """Where pairs (one, two), numbered one * count + two, go."""
+    return [
+        (one[:, None] * count + two).reshape(-1)
+        for one, two in zip(first, second, strict=True)
+    ]
 
 
 def link_map(topology: Topology, node_map: Permutation) -> Int[np.ndarray, " link"]:

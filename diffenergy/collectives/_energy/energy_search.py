@@ -16,14 +16,12 @@ from typing import Final, Literal
 import numpy as np
 from jaxtyping import Float
 
-from .._demand.demand import Demand
 from .._exact.epoch_schedule import run_epochs
 from .._exact.lp import flow_count, lp
 from .._exact.milp import milp
 from .._exact.reach import reach
 from .._exact.solver import Watch
 from .._machine.epochs import EpochModel
-from .._machine.topology import Topology
 from .._schedule.prune import prune
 from .._schedule.schedule import Schedule
 from .._schedule.turning import reduction, spread_of

@@ -22,7 +22,7 @@ from scipy.sparse import csgraph
 
 from .._bounds.bounds import second_bound
 from .._demand.demand import Demand
-from .._demand.orbits import automorphisms
+from .._demand.orbits import automorphisms, orbit_numbers
 from .._listing.greedy import Effort, greedy
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule
@@ -191,14 +191,11 @@ def pair_orbits(
     """Number of each pair's orbit under the automorphisms, in order of first pairs."""
     count = len(topology.nodes)
     key = pairs[:, 0] * count + pairs[:, 1]  # sorted
-    start, end = [np.arange(len(key))], [np.arange(len(key))]
+    maps = []
     for node_map in automorphisms(topology, demand):
         moved = np.sort(node_map[pairs], axis=1)
-        start.append(np.arange(len(key)))
-        end.append(np.searchsorted(key, moved[:, 0] * count + moved[:, 1]))
-    arcs = np.concatenate(start), np.concatenate(end)
-    graph = sparse.coo_array((np.ones(len(arcs[0])), arcs), (len(key), len(key)))
-    return csgraph.connected_components(graph, directed=False)[1].astype(int)
+        maps.append(np.searchsorted(key, moved[:, 0] * count + moved[:, 1]))
+    return orbit_numbers(len(key), maps)
 
 
 def cut_off(topology: Topology, demand: Demand) -> CutOff | None:

@@ -253,7 +253,7 @@ def test_never_above_the_least_finish(seed: int, kind: str) -> None:
     for whole in (True, False):
         assert second_bound(demand, topology, whole) <= finish * (1 + 1e-9)
     assert cut_bound(demand, topology) <= finish * (1 + 1e-6)
-    assert flow_bound(demand, topology).seconds <= finish * (1 + 1e-9)
+    assert flow_bound(demand, topology) <= finish * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(6))

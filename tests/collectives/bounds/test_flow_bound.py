@@ -1,8 +1,5 @@
 """The flow bound against a plain program by loops, hand sums and differences."""
 
-import dataclasses
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -12,7 +9,6 @@ from diffenergy.collectives._bounds.flow_bound import flow_bound
 from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._exact.epoch_schedule import run_epochs
 from diffenergy.collectives._exact.lp import lp
-from diffenergy.collectives._exact.solver import Worker, worker
 from diffenergy.collectives._machine.epochs import epoch_length, epoch_model
 from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._verify.verify import verify
@@ -30,12 +26,6 @@ from ..machine.c3_machines import (
     star,
     sums,
 )
-
-
-@pytest.fixture(scope="module")
-def child() -> Iterator[Worker]:
-    with worker() as one:
-        yield one
 
 
 def pairs(
@@ -94,32 +84,13 @@ def plain_flow(topology: Topology, demand: Demand) -> float:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_equals_a_plain_program(seed: int, child: Worker) -> None:
+def test_equals_a_plain_program(seed: int) -> None:
     topology, demand = random_case(seed)
-    found = flow_bound(demand, topology, whole=False, child=child)
-    assert found.best
-    assert found.seconds == pytest.approx(plain_flow(topology, demand), rel=1e-6)
+    found = flow_bound(demand, topology, whole=False)
+    assert found == pytest.approx(plain_flow(topology, demand), rel=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_rate_prices_are_differences(seed: int, child: Worker) -> None:
-    """Uneven rates: the prices are unique. T of r is homogeneous of degree -1."""
-    topology, demand = random_case(seed)
-    found = flow_bound(demand, topology, whole=False, child=child)
-    total = float((found.rate_prices * topology.rates).sum())
-    assert total == pytest.approx(-found.seconds, rel=1e-6)
-    for n, link in enumerate(topology.links):
-        times = []
-        for factor in (1 + 1e-4, 1 - 1e-4):
-            changed = list(topology.links)
-            changed[n] = dataclasses.replace(link, rate=link.rate * factor)
-            other = dataclasses.replace(topology, links=tuple(changed))
-            times.append(plain_flow(other, demand))
-        slope = (times[0] - times[1]) / (2e-4 * link.rate)
-        assert found.rate_prices[n] * GB == pytest.approx(slope * GB, abs=2e-4)
-
-
-def test_mesh_by_its_middle_cut(child: Worker) -> None:
+def test_mesh_by_its_middle_cut() -> None:
     """4 x 4: 64 blocks pass the 4 links from the left half to the right."""
     places = [(x, y) for x in range(4) for y in range(4)]
     edges = []
@@ -131,62 +102,55 @@ def test_mesh_by_its_middle_cut(child: Worker) -> None:
     mesh = machine("mesh-4", gpu_nodes(16, 16), edges, 16)
     demand = all_to_all(mesh, 16 * GB)
     # 64 GB over 400 GB/s
-    assert flow_bound(demand, mesh, child=child).seconds == pytest.approx(0.16 + 0.7e-6)
+    assert flow_bound(demand, mesh) == pytest.approx(0.16 + 0.7e-6)
     assert second_bound(demand, mesh) < 0.14
 
 
-def test_links_are_of_use_from_first_to_last_block(child: Worker) -> None:
+def test_links_are_of_use_from_first_to_last_block() -> None:
     """gpu1 -> gpu3 and gpu0 -> gpu2 on a line share the middle link, one in each of two
     turns: idle for none of them at both ends, it is idle for nothing."""
     edges = [(0, 1, 1.0, 0.0), (1, 2, 1.0, 0.0), (2, 3, 1.0, 0.0)]
     line = machine("line", gpu_nodes(4, 4), edges, 4)
     demand = pairs(line, [(1, 3, GB), (0, 2, GB)])
-    assert flow_bound(demand, line, child=child).seconds == pytest.approx(2.0)
+    assert flow_bound(demand, line) == pytest.approx(2.0)
     one = pairs(line, [(0, 3, GB)])
-    assert flow_bound(one, line, child=child).seconds == pytest.approx(3.0)
-    assert flow_bound(one, line, whole=False, child=child).seconds == pytest.approx(1.0)
+    assert flow_bound(one, line) == pytest.approx(3.0)
+    assert flow_bound(one, line, whole=False) == pytest.approx(1.0)
 
 
-def test_switch_is_not_stored_in(child: Worker) -> None:
+def test_switch_is_not_stored_in() -> None:
     """Blocks go through a switch at once: a block of 1 GB at 100 GB/s takes 10 ms."""
     topology = star(3)
     demand = pairs(topology, [(0, 1, GB)])
-    assert flow_bound(demand, topology, child=child).seconds == pytest.approx(
-        0.01 + 0.7e-6
-    )
+    assert flow_bound(demand, topology) == pytest.approx(0.01 + 0.7e-6)
 
 
 @pytest.mark.parametrize("topology", [dgx1(), ring(5)], ids=lambda t: t.name)
-def test_parts_of_blocks_do_not_beat_it(topology: Topology, child: Worker) -> None:
+def test_parts_of_blocks_do_not_beat_it(topology: Topology) -> None:
     demand = all_to_all(topology, 8e6)
     model = epoch_model(topology, 1e6, epoch_length(topology, 1e6))
     found = lp(topology, demand, model)
     assert found.schedule is not None
     finish = verify(run_epochs(found.schedule, model, parts=True)).finish
-    bound = flow_bound(demand, topology, whole=False, child=child).seconds
+    bound = flow_bound(demand, topology, whole=False)
     assert 0.8 * finish <= bound <= finish * (1 + 1e-9)
 
 
-def test_what_has_several_takers_has_none(child: Worker) -> None:
+def test_what_has_several_takers_has_none() -> None:
     topology = ring(4)
     for demand in (all_gather(topology, 4e6), sums(topology, 4e6, True)):
-        found = flow_bound(demand, topology, child=child)
-        assert found.seconds == 0.0 and not found.rate_prices.any()
+        found = flow_bound(demand, topology)
+        assert found == 0.0
 
 
-def test_too_large_falls_back_on_fixed_prices(child: Worker) -> None:
+def test_too_large_falls_back_on_fixed_prices() -> None:
     topology = ndv2_2()
     demand = all_to_all(topology, GB)
-    large = flow_bound(demand, topology, most_rows=10, child=child)
-    assert not large.best and not large.rate_prices.any()
-    assert (
-        0
-        < large.seconds
-        <= flow_bound(demand, topology, child=child).seconds * (1 + 1e-9)
-    )
+    large = flow_bound(demand, topology, most_rows=10)
+    assert 0 < large <= flow_bound(demand, topology) * (1 + 1e-9)
 
 
-def test_no_way_is_an_error(child: Worker) -> None:
+def test_no_way_is_an_error() -> None:
     topology = machine("one-way", gpu_nodes(2, 2), [(0, 1, 10.0, 1.0)], 2)
     with pytest.raises(ValueError, match="no way of `one-way`"):
-        flow_bound(pairs(topology, [(1, 0, GB)]), topology, child=child)
+        flow_bound(pairs(topology, [(1, 0, GB)]), topology)

@@ -99,7 +99,7 @@ def test_planned_schedule_gives_up() -> None:
 )
 def test_all_to_all_within_two_per_cent(topology: Topology) -> None:
     demand = all_to_all(topology, 1e9)
-    bound = flow_bound(demand, topology).seconds
+    bound = flow_bound(demand, topology)
     schedule = greedy(topology, demand, bound=bound, effort=Effort(batches=3))
     assert bound * (1 - 1e-9) <= verify(schedule).finish <= 1.02 * bound
 

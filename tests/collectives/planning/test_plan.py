@@ -158,7 +158,7 @@ def test_prices_of_the_links_raise_the_bound():
     plan = find_schedule(
         machine, wanted, Search(), lambda stage, _: stages.append(stage)
     )
-    cuts, flows = second_bound(wanted, machine), flow_bound(wanted, machine).seconds
+    cuts, flows = second_bound(wanted, machine), flow_bound(wanted, machine)
     assert plan.bound == pytest.approx(flows, rel=1e-9) and flows > 1.4 * cuts
     assert stages.index("list scheduling") < stages.index("bound by link prices")
     assert flows <= plan.finish == verify(plan.schedule).finish
