@@ -1,7 +1,10 @@
 """Numbers as people read them."""
 
 import math
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..workload import kernel_name
 
 _PREFIXES: Final = (
     (1e12, "T"),
@@ -14,6 +17,7 @@ _PREFIXES: Final = (
     (1e-9, "n"),
     (1e-12, "p"),
 )
+QUANTITIES: Final = ("time", "power", "energy")
 UNKNOWN: Final = "-"
 """Shown where a value is not known."""
 
@@ -61,3 +65,19 @@ def percent(share: int | float | None, places: int = 1) -> str:
 def plain(value: int | float | None) -> str:
     """Shortest text of a number: 1980, 0.99, 3.352e+12."""
     return UNKNOWN if value is None else f"{value:.6g}"
+
+
+def change(percent: float | None) -> str:
+    """Change in per cent with its sign.
+
+    >>> change(-15.638), change(0.0)
+    ('-15.64 %', '0 %')
+    """
+    if percent is None:
+        return UNKNOWN
+    return "0 %" if abs(percent) < 0.005 else f"{percent:+.2f} %"
+
+
+def product(kernel: Mapping[str, Any]) -> str:
+    """Sizes of a matrix product, without the word and a batch of one."""
+    return kernel_name(kernel).removeprefix("gemm ").removeprefix("1x")

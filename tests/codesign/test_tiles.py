@@ -32,7 +32,7 @@ from diffenergy.estimator import _estimate as estimator
 from diffenergy.estimator._estimate import estimate_once
 from diffenergy.hardware import default_point, load_gpu, read_gpu
 from diffenergy.kernels import gemm as kernels_gemm
-from diffenergy.report._tables.tiles import tiles_parts
+from diffenergy.report._views.tiles import tiles_parts
 from diffenergy.workload._assemble import assemble
 from diffenergy.workload._listing import Listing, normalise_kernel
 

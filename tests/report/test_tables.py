@@ -8,7 +8,7 @@ from rich.console import Console
 from diffenergy import metrics
 from diffenergy.report._format import digits, percent, si
 from diffenergy.report._tables.comparison import comparison, comparison_parts
-from diffenergy.report._tables.estimates import estimate_parts
+from diffenergy.report._views.estimate import estimate_parts
 
 SUMMARY = {
     "model": "m" * 20,

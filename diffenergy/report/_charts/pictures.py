@@ -8,8 +8,8 @@ import numpy as np
 from ...dvfs._apply.launches import launches
 from ...dvfs._problem.plan import Plan
 from ...dvfs._problem.problem import Problem
-from .._format import si
-from .._tables.schedules import BASELINES, change
+from .._format import change, si
+from .._views.schedule import BASELINES
 from . import style
 from .timeline import draw_clocks, draw_marks, drawn
 

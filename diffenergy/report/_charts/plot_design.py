@@ -7,10 +7,9 @@ import numpy as np
 
 from ...codesign._problem.goals import UNITS
 from ...codesign._space.axes import TILES
-from .._format import si
-from .._tables.designs import METRIC_KEYS, shown
-from .._tables.estimates import title_line
-from .._tables.schedules import change
+from .._format import change, si
+from .._tables.design_words import METRIC_KEYS, shown
+from .._views.estimate import title_line
 from . import style
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from .._format import percent, si
-from .._tables.estimates import title_line
+from .._views.estimate import title_line
 from . import style
 
 if TYPE_CHECKING:

@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ...workload import kernel_name
-from .._format import plain, si
-from .._tables.estimates import title_line
-from .._tables.schedules import change
+from .._format import change, plain, product, si
+from .._views.estimate import title_line
 from . import style
 
 if TYPE_CHECKING:
@@ -55,6 +53,5 @@ def _name(row: Mapping[str, Any]) -> str:
     """Size of a product, how often it runs, and its time."""
     if "whole" in row:
         return f"whole workload, {si(row['time_s'], 's')}"
-    name = kernel_name(row).removeprefix("gemm ").removeprefix("1x")
     times = f"{plain(row['count'])} x {si(row['time_s'], 's')}"
-    return f"{style.shortened(name, _LONGEST)}\n{times}"
+    return f"{style.shortened(product(row), _LONGEST)}\n{times}"

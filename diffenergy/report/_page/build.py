@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ...workload._listing import Listing
 from .._summaries.kernel_work import Roof, by_class
-from .._tables.estimates import BOARD_ONLY, title_line
+from .._views.estimate import BOARD_ONLY, title_line
 from .charts.curves import Side, clock_chart, limit_chart
 from .charts.figures import COLOURS, Chart, figure, unavailable
 from .charts.roofline import roofline

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from .._format import digits, si
-from .estimates import BOARD_ONLY, assumed_line, title_line
-from .tables import table
+from .._format import UNKNOWN, digits, si
+from .._views.estimate import BOARD_ONLY, assumed_line, title_line
+from .columns import table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,6 +22,11 @@ _TOKENS: Final = {
     "tokens_per_s": ("tokens/s", ""),
     "energy_j_per_token": ("energy per token", "J"),
 }
+_WORDS: Final = {
+    "sm_clock_mhz": "SM clock",
+    "limited_by": "limited by",
+    "grade": "grade",
+}
 
 
 def comparison(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,39 +36,27 @@ def comparison(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
 
 def comparison_parts(both: Mapping[str, Any]) -> list["RenderableType"]:
     """What `compare` prints."""
-    a, b = both["a"], both["b"]
     parts: list[RenderableType] = []
-    for name, summary in (("A", a), ("B", b)):
+    for name, summary in (("A", both["a"]), ("B", both["b"])):
         parts.append(f"{name}: {title_line(summary)}")
         parts.append(f"   {assumed_line(summary)}")
-    return [*parts, comparison_table(both), BOARD_ONLY]
+    return [*parts, _table(both), BOARD_ONLY]
 
 
-def comparison_table(both: Mapping[str, Any]) -> "Table":
+def _table(both: Mapping[str, Any]) -> "Table":
     """Time, energy, power and, where both have them, figures per token."""
     a, b = both["a"], both["b"]
-    rows = [
-        [name, si(a[key], unit), si(b[key], unit), digits(both["ratio"][key])]
-        for key, (name, unit) in _COMPARED.items()
-    ]
-    rows += [
-        [name, _value(a[key], unit), _value(b[key], unit), digits(b[key] / a[key])]
-        for key, (name, unit) in _TOKENS.items()
-        if a.get(key) and b.get(key)
-    ]
-    words = [("SM clock", "sm_clock_mhz"), ("limited by", "limited_by")]
-    rows += [
-        [name, _text(a.get(key)), _text(b.get(key)), ""]
-        for name, key in [*words, ("grade", "grade")]
-    ]
-    return table(["", "A", "B", "B / A"], rows)
-
-
-def _value(value: int | float, unit: str) -> str:
-    return si(value, unit) if unit else digits(value)
+    rows = []
+    for key, (name, unit) in (_COMPARED | _TOKENS).items():
+        if a.get(key) and b.get(key):
+            values = (si(x[key], unit) if unit else digits(x[key]) for x in (a, b))
+            rows.append((name, *values, digits(b[key] / a[key])))
+    for key, name in _WORDS.items():
+        rows.append((name, _text(a.get(key)), _text(b.get(key)), ""))
+    return table(("", "A", "B", "B / A"), rows)
 
 
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.0f} MHz"
-    return "-" if value is None else str(value)
+    return UNKNOWN if value is None else str(value)

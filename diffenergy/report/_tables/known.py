@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ...units import GiB
-from .._format import digits, plain, si
-from .tables import table
+from .._format import QUANTITIES, digits, plain, si
+from .columns import table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,21 +41,17 @@ def gpu_entry(card: "GpuCard", grade: str) -> dict[str, Any]:
 
 def gpu_list_parts(entries: Sequence[Mapping[str, Any]]) -> list["RenderableType"]:
     """What `gpus` prints."""
-    rows = [
-        [
-            x["name"],
-            x["architecture"],
-            plain(x["num_sms"]),
-            plain(x["sm_clock_max_mhz"]),
-            f"{x['dram_capacity'] / GiB:.0f}",
-            f"{x['dram_bandwidth'] / 1e9:.0f}",
-            plain(x["tdp_w"]),
-            x["grade"],
-        ]
-        for x in entries
-    ]
-    columns = ["GPU", "architecture", "SMs", "MHz", "GiB", "GB/s", "W", "grade"]
-    return [table(columns, rows, left=2, fold=["grade"])]
+    columns = (
+        ("GPU", "name"),
+        ("architecture", "architecture"),
+        ("SMs", "num_sms", "{:.6g}"),
+        ("MHz", "sm_clock_max_mhz", "{:.6g}"),
+        ("GiB", lambda x: x["dram_capacity"] / GiB, "{:.0f}"),
+        ("GB/s", lambda x: x["dram_bandwidth"] / 1e9, "{:.0f}"),
+        ("W", "tdp_w", "{:.6g}"),
+        ("grade", "grade"),
+    )
+    return [table(columns, entries, left=2, fold=["grade"])]
 
 
 def gpu_summary(
@@ -96,26 +92,12 @@ def _expected(card: "GpuCard", file: "CorrectionsFile") -> list[dict[str, Any]]:
     for kind in dict.fromkeys(key.partition(":")[0] for key in file.spread):
         trust = file.trust(card, kind)
         figures: dict[str, Any] = {"kind": kind}
-        for word in ("time", "power", "energy"):
+        for word in QUANTITIES:
             width = float(trust.half_width(word, 1.0))
             figures[f"{word}_mape_pct"] = trust.mape_pct.get(word)
             figures[f"{word}_interval_pct"] = round(100 * (math.exp(width) - 1), 1)
         found.append(figures)
     return found
-
-
-def _expected_table(expected: Sequence[Mapping[str, Any]]) -> "RenderableType":
-    words = ("time", "power", "energy")
-    rows = [
-        [
-            x["kind"],
-            *(digits(x[f"{word}_mape_pct"], 2) for word in words),
-            *(f"+-{x[f'{word}_interval_pct']:.0f}" for word in words),
-        ]
-        for x in expected
-    ]
-    columns = [f"{word} %" for word in words] + [f"{word} 5-95 %" for word in words]
-    return table(["left-out errors of", *columns], rows)
 
 
 def gpu_parts(summary: Mapping[str, Any]) -> list["RenderableType"]:
@@ -124,31 +106,33 @@ def gpu_parts(summary: Mapping[str, Any]) -> list["RenderableType"]:
     corrections = summary["corrections"]
     served = ", ".join(corrections["levels"]) or "none (priors)"
     expected = corrections["expected"]
-    rows = [
-        [
-            field,
-            plain(x["value"]),
-            x["unit"],
-            ", ".join(str(part) for part in (x["quality"], x["year"]) if part),
-        ]
-        for field, x in summary["values"].items()
+    errors = [
+        ("left-out errors of", "kind"),
+        *((f"{x} %", f"{x}_mape_pct", lambda x: digits(x, 2)) for x in QUANTITIES),
+        *((f"{x} 5-95 %", f"{x}_interval_pct", "+-{:.0f}") for x in QUANTITIES),
     ]
+    values = (
+        ("field", lambda x: x[0]),
+        ("value", lambda x: x[1]["value"], plain),
+        ("unit", lambda x: x[1]["unit"]),
+        ("quality", lambda x: ", ".join(_known(x[1]["quality"], x[1]["year"]))),
+    )
     sources: dict[str, list[str]] = {}
     for field, x in summary["values"].items():
         sources.setdefault(x["source"] or "not stated", []).append(field)
+    of = ("of", lambda x: ", ".join(x[1]))
     return [
         f"{summary['name']}: {words}",
         f"also called: {', '.join(summary['aliases']) or '-'}",
         f"corrections that serve it: {served}; grade: {corrections['grade']}",
-        *([_expected_table(expected)] if expected else []),
-        table(["field", "value", "unit", "quality"], rows, fold=["unit", "quality"]),
-        table(
-            ["source", "of"],
-            [[source, ", ".join(fields)] for source, fields in sources.items()],
-            fold=["source", "of"],
-            left=2,
-        ),
+        *([table(errors, expected)] if expected else []),
+        table(values, summary["values"].items(), fold=["unit", "quality"]),
+        table(("source", of), sources.items(), fold=["source", "of"], left=2),
     ]
+
+
+def _known(*words: Any) -> list[str]:
+    return [str(word) for word in words if word]
 
 
 # --- models
@@ -168,19 +152,15 @@ def model_entry(model: "Model") -> dict[str, Any]:
 
 def model_list_parts(entries: Sequence[Mapping[str, Any]]) -> list["RenderableType"]:
     """What `models` prints."""
-    rows = [
-        [
-            x["name"],
-            x["family"],
-            si(x["parameters"], "").strip(),
-            plain(x["layers"]),
-            plain(x["max_positions"]),
-            x["phase"],
-        ]
-        for x in entries
-    ]
-    columns = ["model", "family", "parameters", "layers", "positions", "phase"]
-    return [table(columns, rows, left=2, fold=["phase"])]
+    columns = (
+        ("model", "name"),
+        ("family", "family"),
+        ("parameters", "parameters", lambda x: si(x, "").strip()),
+        ("layers", "layers", plain),
+        ("positions", "max_positions", plain),
+        ("phase", "phase"),
+    )
+    return [table(columns, entries, left=2, fold=["phase"])]
 
 
 def model_summary(model: "Model") -> dict[str, Any]:
@@ -203,20 +183,17 @@ def model_summary(model: "Model") -> dict[str, Any]:
 def model_parts(summary: Mapping[str, Any]) -> list["RenderableType"]:
     """What `models show` prints."""
     cache = summary["kv_bytes_per_token"] or {}
-    rows = [
-        [
-            dtype,
-            f"{size / 1e9:.3f} GB",
-            f"{plain(cache[dtype])} B" if cache else "-",
-        ]
-        for dtype, size in summary["weight_bytes"].items()
-    ]
-    sizes = [[name, _text(value)] for name, value in summary["sizes"].items()]
+    stored = (
+        "dtype",
+        ("weights", lambda x: x[1] / 1e9, "{:.3f} GB"),
+        ("KV cache per token", lambda x: cache.get(x[0]), "{:.6g} B"),
+    )
+    sizes = ("size", ("value", lambda x: _text(x[1])))
     return [
         f"{summary['name']}: {summary['family']}, {summary['layers']} layers, "
         f"{summary['parameters']:,} parameters",
-        table(["dtype", "weights", "KV cache per token"], rows),
-        table(["size", "value"], sizes, fold=["value"]),
+        table(stored, summary["weight_bytes"].items()),
+        table(sizes, summary["sizes"].items(), fold=["value"]),
     ]
 
 

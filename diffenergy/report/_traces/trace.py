@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ...kernels import ops
+from ...workload import kernel_name
 from ...workload._listing import Listing
-from .._tables.estimates import kernel_name
 from .unrolled import MOST, Unrolled, slice_power, unrolled, wait_power
 
 _GPU: Final = 1

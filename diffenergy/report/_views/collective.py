@@ -1,10 +1,10 @@
 """How a planned collective reads and looks."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from .._format import UNKNOWN, digits, percent, si
-from .._tables.tables import table
+from .._format import digits, si
+from .._tables.columns import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,13 +28,12 @@ def line(result: "CollectiveResult") -> str:
 def parts(result: "CollectiveResult") -> list["RenderableType"]:
     """Tables and lines for people."""
     summary = result.summary
-    parts: list[RenderableType] = [title_line(summary), *_result(summary)]
-    parts.append(_algorithms(summary))
-    parts.append(_energy(summary))
+    parts = [title_line(summary), *_result(summary)]
+    parts += [_algorithms(summary), _energy(summary)]
     if "front" in summary:
         parts += _front(summary["front"])
     if "links" in summary:
-        parts += links_parts(summary["links"])
+        parts += _links(summary["links"])
     return parts
 
 
@@ -57,7 +56,6 @@ def title_line(summary: Mapping[str, Any]) -> str:
 
 def _result(summary: Mapping[str, Any]) -> list[str]:
     """Finish, bound and bandwidth, a line each."""
-    bus = summary["bus_bw_bytes_per_s"]
     gap = f"{summary['gap_pct']:.2f} % above"
     where = {
         "time": "no schedule is shorter",
@@ -76,8 +74,8 @@ def _result(summary: Mapping[str, Any]) -> list[str]:
             f"{_other(summary)}"
         )
     lines.append(
-        f"bandwidth {si(summary['algo_bw_bytes_per_s'], 'B/s')} (bus "
-        f"{si(bus, 'B/s') if bus is not None else UNKNOWN})"
+        f"bandwidth {si(summary['algo_bw_bytes_per_s'], 'B/s')} "
+        f"(bus {si(summary['bus_bw_bytes_per_s'], 'B/s')})"
     )
     solver = f" with {summary['solver']}" if summary["solver"] else ""
     lines.append(
@@ -97,45 +95,43 @@ def _other(summary: Mapping[str, Any]) -> str:
 
 
 def _algorithms(summary: Mapping[str, Any]) -> "RenderableType":
-    rows = [("this schedule", si(summary["finish_s"], "s"), "", "")]
+    """The finish of this schedule and of the standard algorithms."""
+    above = "{:+.1f} %".format
+    rows = [("this schedule", summary["finish_s"], "", "")]
     rows += [
-        (name, si(row["finish_s"], "s"), f"{row['slower_pct']:+.1f} %", row["variant"])
+        (name, row["finish_s"], above(row["slower_pct"]), row["variant"])
         for name, row in summary["baselines"].items()
     ]
-    rows += [(name, UNKNOWN, "", why) for name, why in _unfit(summary)]
-    return table(("algorithm", "finish", "slower by", ""), rows, fold=("",))
-
-
-def _unfit(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    return summary["baselines_unfit"].items()
+    rows += [(name, None, "", why) for name, why in summary["baselines_unfit"].items()]
+    columns = ("algorithm", ("finish", 1, "s"), "slower by", "")
+    return table(columns, rows, fold=("",))
 
 
 def _energy(summary: Mapping[str, Any]) -> "RenderableType":
-    energy = summary["energy"]
+    """Joules by what takes them, and what a lower clock of waiting GPUs saves."""
+    energy, best = summary["energy"], summary.get("wait_clock")
+    each = f"{si(energy['idle_power_w'], 'W')} each"
+    total = energy["total_j"]
     rows = [
-        (f"links: {medium}", si(part["typical"], "J"), _bracket(part))
+        (f"links: {medium}", part["typical"], _bracket(part))
         for medium, part in energy["links_j"].items()
     ]
-    rows.append(("memory (DRAM)", si(energy["dram_j"], "J"), ""))
-    rows.append(("memory (L2 and on-chip path)", si(energy["l2_j"], "J"), ""))
-    power = si(energy["idle_power_w"], "W")
-    rows.append((f"{energy['gpus']} waiting GPUs", si(energy["idle_j"], "J"),
-                 "" if energy["idle_j"] is None else f"{power} each"))  # fmt: skip
-    total = energy["total_j"]
-    if total is None:
-        rows.append(("total", UNKNOWN, energy["covers"]))
-    else:
-        rows.append(("total", si(total["typical"], "J"), _bracket(total)))
-    best = summary.get("wait_clock")
+    rows += [
+        ("memory (DRAM)", energy["dram_j"], ""),
+        ("memory (L2 and on-chip path)", energy["l2_j"], ""),
+        (
+            f"{energy['gpus']} waiting GPUs",
+            energy["idle_j"],
+            "" if energy["idle_j"] is None else each,
+        ),
+        ("total", None, energy["covers"])
+        if total is None
+        else ("total", total["typical"], _bracket(total)),
+    ]
     if best is not None:
-        rows.append(
-            (
-                f"saved if GPUs wait at {best['sm_clock_mhz']:.0f} MHz",
-                si(best["saved_j"], "J"),
-                f"{si(best['saved_w'], 'W')} in all",
-            )
-        )
-    return table(("energy", "best guess", ""), rows, fold=("",))
+        name = f"saved if GPUs wait at {best['sm_clock_mhz']:.0f} MHz"
+        rows.append((name, best["saved_j"], f"{si(best['saved_w'], 'W')} in all"))
+    return table(("energy", ("best guess", 1, "J"), ""), rows, fold=("",))
 
 
 def _bracket(part: Mapping[str, Any]) -> str:
@@ -145,61 +141,46 @@ def _bracket(part: Mapping[str, Any]) -> str:
 def _front(front: Sequence[Mapping[str, Any]]) -> list["RenderableType"]:
     if len(front) == 1:
         return ["the fastest schedule also takes the least energy"]
-    rows = [
-        (si(p["finish_s"], "s"), si(p["moved_j"], "J"), si(p["energy_j"], "J"))
-        for p in front
-    ]
-    return [table(("finish", "links and memory", "with idle"), rows, left=0)]
+    columns = (
+        ("finish", "finish_s", "s"),
+        ("links and memory", "moved_j", "J"),
+        ("with idle", "energy_j", "J"),
+    )
+    return [table(columns, front, left=0)]
 
 
-def links_parts(links: Mapping[str, Any]) -> list["RenderableType"]:
+def _links(links: Mapping[str, Any]) -> list["RenderableType"]:
     """What rates, latencies and failures of links do, most critical first."""
-    parts: list[RenderableType] = []
-    rows = [
+    slopes = (
+        ("if faster", "rate_sensitivity_if_faster", "{:+.3f}"),
+        ("if slower", "rate_sensitivity_if_slower", "{:+.3f}"),
         (
-            row["medium"],
-            str(row["links"]),
-            _share(row["rate_sensitivity_if_faster"]),
-            _share(row["rate_sensitivity_if_slower"]),
-            digits(row["latency_sensitivity_s_per_us"] * 1e6, 3),
-        )
-        for row in links["media"]
-    ]
-    columns = ("all links of", "links", "if faster", "if slower", "us per us")
-    parts.append("finish, % per % of rate, and us per us of latency:")
-    parts.append(table(columns, rows))
-    rows = [
-        (
-            " -> ".join(row["link"]),
-            si(row["rate_bytes_per_s"], "B/s"),
-            _share(row["rate_sensitivity"]),
-            _share(row["rate_sensitivity_if_faster"]),
-            _share(row["rate_sensitivity_if_slower"]),
-            digits(row["latency_sensitivity_s_per_us"] * 1e6, 3),
-        )
-        for row in links["sensitivity"][:_SHOWN]
-    ]
-    columns = ("link", "rate", "one way", "if faster", "if slower", "us per us")
-    parts.append(table(columns, rows))
+            "us per us",
+            lambda row: row["latency_sensitivity_s_per_us"] * 1e6,
+            lambda value: digits(value, 3),
+        ),
+    )
+    media = (("all links of", "medium"), ("links", "links"), *slopes)
+    single = (
+        ("link", lambda row: " -> ".join(row["link"])),
+        ("rate", "rate_bytes_per_s", "B/s"),
+        ("one way", "rate_sensitivity", "{:+.3f}"),
+        *slopes,
+    )
+    failures = (
+        ("if it fails", lambda row: " - ".join(row["link"])),
+        ("finish", "finish_s", "s"),
+        ("slower by", "slowdown_pct", "{:.1f} %"),
+        ("", _cut),
+    )
     binding = ", ".join(" -> ".join(row["link"]) for row in links["prices"][:_SHOWN])
-    parts.append(f"links that the bound rests on: {binding or 'none'}")
-    rows = [
-        (
-            " - ".join(row["link"]),
-            si(row["finish_s"], "s"),
-            UNKNOWN
-            if row["slowdown_pct"] is None
-            else percent(row["slowdown_pct"] / 100),
-            _cut(row),
-        )
-        for row in links["criticality"][:_SHOWN]
+    return [
+        "finish, % per % of rate, and us per us of latency:",
+        table(media, links["media"]),
+        table(single, links["sensitivity"][:_SHOWN]),
+        f"links that the bound rests on: {binding or 'none'}",
+        table(failures, links["criticality"][:_SHOWN], fold=("",)),
     ]
-    parts.append(table(("if it fails", "finish", "slower by", ""), rows, fold=("",)))
-    return parts
-
-
-def _share(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:+.3f}"
 
 
 def _cut(row: Mapping[str, Any]) -> str:

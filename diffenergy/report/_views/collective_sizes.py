@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._format import UNKNOWN, si
-from .._tables.tables import table
+from .._format import si
+from .._tables.columns import table
 from . import collective
 
 if TYPE_CHECKING:
@@ -26,24 +26,20 @@ def parts(result: "SizesResult") -> list["RenderableType"]:
     """One line for each size."""
     if len(result.results) == 1:
         return collective.parts(result.results[0])
-    summaries = result.summary
-    first = summaries[0]
-    rows = [
-        (
-            si(s["output_buffer_bytes"], "B"),
-            si(s["finish_s"], "s"),
-            f"{s['gap_pct']:.2f} %",
-            si(s["algo_bw_bytes_per_s"], "B/s"),
-            si(s["energy_j"], "J"),
-            *_best(s),
-        )
-        for s in summaries
-    ]
-    columns = ("size", "finish", "gap", "bandwidth", "energy", "best standard", "")
+    columns = (
+        ("size", "output_buffer_bytes", "B"),
+        ("finish", "finish_s", "s"),
+        ("gap", "gap_pct", "{:.2f} %"),
+        ("bandwidth", "algo_bw_bytes_per_s", "B/s"),
+        ("energy", "energy_j", "J"),
+        ("best standard", lambda summary: _best(summary)[1], "s"),
+        ("", lambda summary: _best(summary)[0]),
+    )
+    first = result.summary[0]
     return [
         f"{first['collective']} on {first['topology']}: finish, how far it is above "
         "the bound, and the best standard algorithm's",
-        table(columns, rows, left=0),
+        table(columns, result.summary, left=0),
     ]
 
 
@@ -59,13 +55,10 @@ def figure(result: "SizesResult") -> "Figure":
     return bandwidth_figure(sizes, _bandwidths(result.summary), title)
 
 
-def _best(summary: Mapping[str, Any]) -> tuple[str, str]:
-    """Finish and name of the fastest standard algorithm."""
-    known = summary["baselines"].items()
-    name, found = min(
-        known, key=lambda item: item[1]["finish_s"], default=(UNKNOWN, None)
-    )
-    return si(None if found is None else found["finish_s"], "s"), name
+def _best(summary: Mapping[str, Any]) -> tuple[str | None, float | None]:
+    """Name and finish (s) of the fastest standard algorithm."""
+    found = {name: row["finish_s"] for name, row in summary["baselines"].items()}
+    return min(found.items(), key=lambda item: item[1], default=(None, None))
 
 
 def _bandwidths(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:

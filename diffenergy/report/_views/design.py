@@ -1,24 +1,45 @@
 """How a search for designs reads and looks."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ...codesign._problem.problem import LIMITS
+from ...codesign._space.axes import TILES
 from ...units import GiB
-from .._tables.designs import design_parts, design_words, in_unit
-from .._tables.estimates import BOARD_ONLY, assumed_line, grade_line, title_line
+from .._format import change, product
+from .._tables.columns import table
+from .._tables.design_words import (
+    METRIC_KEYS,
+    active_lines,
+    design_words,
+    effort_line,
+    first_goal,
+    in_unit,
+    short,
+    shown,
+    span,
+)
+from .estimate import BOARD_ONLY, assumed_line, grade_line, title_line
+from .tiles import TILE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from rich.table import Table
 
     from ...codesign import SearchResult
 
+Summary = Mapping[str, Any]
 _ROUNDING: Final = 1e-9
+_EDGE: Final = 1e-6
+_SHOWN_TILES: Final = 12
+_SHOWN_NUMBERS: Final = 8
+_SHOWN_FIELDS: Final = 4
 
 
 def line(result: "SearchResult") -> str:
     """What was searched for, by how much it fell, and the fields."""
     summary, best = result.summary, result.best
-    goal = summary["objective"].split(",")[0]
+    goal = first_goal(summary)
     start, end = (in_unit(goal, summary[x]["objective"]) for x in ("start", "best"))
     words = (f"{goal} {start} -> {end}", design_words(best.fields), summary["grade"])
     return f"{summary['model']} on what grows out of {result.card.name}: " + ", ".join(
@@ -29,11 +50,20 @@ def line(result: "SearchResult") -> str:
 def parts(result: "SearchResult") -> list[Any]:
     """Assumptions, totals, limits, fields, tiles, what holds the design back."""
     summary = result.summary
-    head = []
+    found = []
     for member in summary.get("workloads", [summary]):
         times = f"{member['weight']:g} x " if "weight" in member else ""
-        head += [assumed_line(member), times + title_line(member)]
-    return [*head, *design_parts(summary), grade_line(summary), BOARD_ONLY]
+        found += [assumed_line(member), times + title_line(member)]
+    found.append(_totals(summary))
+    if summary["limits"]:
+        found.append(_limits(summary))
+    numbers = [name for name in summary["vary"] if name != TILES]
+    if numbers:
+        found.append(_fields(summary, numbers))
+    found += [*_tiles(summary), *active_lines(summary), _elasticities(summary)]
+    if summary["pareto"]:
+        found.append(_front(summary, numbers[:_SHOWN_FIELDS]))
+    return [*found, effort_line(summary), grade_line(summary), BOARD_ONLY]
 
 
 def figure(result: "SearchResult") -> "Figure":
@@ -73,3 +103,104 @@ def _passed(result: "SearchResult", metric: str) -> str:
         f"`limits['{metric}']` (allowed {in_unit(metric, problem.limits[metric])}, the "
         f"closest design has {in_unit(metric, reached)})"
     )
+
+
+def _totals(summary: Summary) -> "Table":
+    """Base and best design: time, energy, power, area, and the objective."""
+    goal, gained = first_goal(summary), summary["improvement_pct"]
+    own = (short(goal), "objective", lambda value: in_unit(goal, value))
+    columns = [
+        ("", "name"),
+        ("time", "time_s", "s"),
+        ("energy", "energy_j", "J"),
+        ("power", "avg_power_w", "{:.1f} W"),
+        ("area", "area_mm2", "{:.0f} mm2"),
+        *([] if goal in ("time", "energy", "area") else [own]),
+        (f"change of {short(goal)}", "change", change),
+    ]
+    fallen = None if gained is None else -gained
+    base = {**summary["start"], "name": "base", "change": 0.0}
+    best = {**summary["best"], "name": "best", "change": fallen}
+    return table(columns, (base, best))
+
+
+def _limits(summary: Summary) -> "Table":
+    """Every limit with what base and best design need of it."""
+    keys = {"allowed": "limit", "base": "start", "best": "best"}
+    columns = [
+        ("limit", lambda x: x["name"].replace("_", " ")),
+        *(
+            (word, lambda x, key=key: in_unit(x["metric"], x[key]))
+            for word, key in keys.items()
+        ),
+    ]
+    return table(columns, summary["limits"])
+
+
+def _fields(summary: Summary, names: Sequence[str]) -> "Table":
+    """Varied numbers, base and best, with their bounds."""
+    fields = summary["best"]["fields"]
+    entries = [
+        {**summary["vary"][name], "name": name, "best": fields[name]} for name in names
+    ]
+    columns = (
+        ("field", "name"),
+        ("base", lambda x: shown(x["name"], x["base"])),
+        ("best", lambda x: shown(x["name"], x["best"])),
+        ("change", lambda x: change(100 * (x["best"] / x["base"] - 1))),
+        ("bounds", lambda x: span(x["name"], x["low"], x["high"])),
+        ("at", _bound),
+    )
+    return table(columns, entries, fold=["bounds"])
+
+
+def _bound(field: Summary) -> str:
+    """Which bound a number is at."""
+    if field["best"] <= field["low"] * (1 + _EDGE):
+        return "lower"
+    return "upper" if field["best"] >= field["high"] * (1 - _EDGE) else ""
+
+
+def _tiles(summary: Summary) -> list[Any]:
+    """Tiles of the matrix products, those launched most first."""
+    tiles = summary["best"]["fields"].get(TILES)
+    if not tiles:
+        return []
+    several = "workload" in tiles[0]
+    columns = [
+        *([("workload", "workload")] if several else []),
+        ("GEMM", lambda x: f"{x['phase'] or 'forward'} {product({'op': 'gemm', **x})}"),
+        ("count", "count", "{:.6g}"),
+        *TILE,
+    ]
+    order = sorted(tiles, key=lambda tile: -tile["count"])[:_SHOWN_TILES]
+    made = table(columns, order, left=1 + several, fold=["GEMM"])
+    rest = len(tiles) - len(order)
+    more = [f"{rest} more tiles are in --json and --out FILE."] if rest else []
+    return [made, *more]
+
+
+def _elasticities(summary: Summary) -> "Table":
+    """The numbers of the GPU that the objective depends on most."""
+    goal = short(first_goal(summary))
+    columns = (
+        ("1 % more of", "field"),
+        (f"changes {goal} by", "elasticity", "{:+.3f} %"),
+    )
+    top = [x for x in summary["sensitivities"] if x["elasticity"]]
+    return table(columns, top[:_SHOWN_NUMBERS])
+
+
+def _front(summary: Summary, names: Sequence[str]) -> "Table":
+    """The front, by rising first objective."""
+    columns = [
+        *(
+            (short(goal), METRIC_KEYS[goal], lambda x, goal=goal: in_unit(goal, x))
+            for goal in summary["objective"].split(",")
+        ),
+        *(
+            (name, lambda x, name=name: shown(name, x["fields"][name]))
+            for name in names
+        ),
+    ]
+    return table(columns, summary["pareto"], left=0)

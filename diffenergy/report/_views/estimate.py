@@ -1,14 +1,27 @@
 """How an estimate by name reads and looks."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from .._format import si
-from .._tables.estimates import estimate_parts, title_line
+from ...workload import kernel_name
+from .._format import UNKNOWN, digits, percent, plain, si
+from .._tables.columns import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from rich.console import RenderableType
+    from rich.table import Table
 
     from ...estimator import EstimateResult
+
+Summary = Mapping[str, Any]
+BOARD_ONLY: Final = "GPU board only: no host, no cooling."
+_TOP_KERNELS: Final = 8
+_UNITS: Final = {
+    "sm_clock_mhz": "MHz",
+    "mem_clock_mhz": "MHz",
+    "power_limit_w": "W",
+}
 
 
 def line(result: "EstimateResult") -> str:
@@ -37,3 +50,182 @@ def figure(result: "EstimateResult") -> "Figure":
     if result.kernels is None:
         return sweep_figure(result.summary)
     return estimate_figure(result.summary, result.kernels)
+
+
+def estimate_parts(
+    summary: Summary, kernels: Sequence[Summary] | None, detail: bool = False
+) -> list["RenderableType"]:
+    """Phases, tokens, energy by unit and kernels of one setting; a row for each of
+    several.
+
+    `kernels` are those of `kernel_entries`; all of them with `detail`, else those that
+    take most time.
+    """
+    if "points" in summary:
+        best = [UNKNOWN if i is None else i for i in _best(summary).values()]
+        words = f"best for energy: row {best[0]}; for energy-delay product: row "
+        return framed(summary, [_points(summary), f"{words}{best[1]}"])
+    parts = [_phases(summary), *_token_lines(summary), _energy(summary)]
+    if kernels:
+        parts.append(_kernels(summary, kernels, None if detail else _TOP_KERNELS))
+    return framed(summary, [*parts, _host_line(summary)])
+
+
+def framed(
+    summary: Summary, parts: Iterable["RenderableType"]
+) -> list["RenderableType"]:
+    """`parts` between what was assumed and estimated, and how far it can be trusted."""
+    head = [assumed_line(summary), title_line(summary)]
+    return [*head, *parts, grade_line(summary), BOARD_ONLY]
+
+
+def assumed_line(summary: Summary) -> str:
+    """Every value that was taken because no flag gave it."""
+    taken = [
+        f"{key.removesuffix('_mhz').removesuffix('_w').replace('_', '-')} "
+        + (f"{plain(value)} {_UNITS[key]}" if key in _UNITS else str(value))
+        for key, value in summary["assumed"].items()
+    ]
+    return f"assumed: {'; '.join(taken) or 'nothing'}"
+
+
+def title_line(summary: Summary) -> str:
+    """What was estimated, in one line."""
+    times = summary.get("accumulation") or 1
+    words = [
+        summary["phase"],
+        f"batch {summary['batch']}" if summary["batch"] else None,
+        f"{summary['input_len']} in" if summary["input_len"] else None,
+        f"{summary['output_len']} out" if summary["output_len"] else None,
+        f"{plain(times)} micro-batches" if times > 1 else None,
+        "checkpointing" if summary.get("checkpointing") else None,
+        summary["dtype"],
+    ]
+    return f"{summary['model']} on {summary['gpu']}: {', '.join(filter(None, words))}"
+
+
+def grade_line(summary: Summary) -> str:
+    """How far the figures can be trusted."""
+    time, energy = (summary.get(f"{name}_p5_p95") for name in ("time_s", "energy_j"))
+    if time is None or energy is None:  # settings in a table have their own
+        return f"grade: {summary['grade']}"
+    return (
+        f"grade: {summary['grade']} (5 to 95 %: "
+        f"time {si(time[0], 's')} to {si(time[1], 's')}, "
+        f"energy {si(energy[0], 'J')} to {si(energy[1], 'J')})"
+    )
+
+
+def _phases(summary: Summary) -> "Table":
+    """Time, power, energy and clock of each phase and of all of them."""
+    phases = summary["phases"]
+    entries = [{**phase, "name": name} for name, phase in phases.items()]
+    if len(phases) > 1:
+        entries.append({**summary, "name": "total"})
+    columns = (
+        ("phase", "name"),
+        ("time", "time_s", "s"),
+        ("power", "avg_power_w", "{:.1f} W"),
+        ("energy", "energy_j", "J"),
+        ("SM clock", "sm_clock_mhz", "{:.0f} MHz"),
+        ("limited by", "limited_by"),
+    )
+    return table(columns, entries, fold=["limited by"])
+
+
+def _token_lines(summary: Summary) -> list[str]:
+    """Latencies and rates per token, of a generation or a training step only."""
+    if summary.get("tokens_per_s") is None:
+        return []
+    latencies = ""
+    if summary["ttft_s"] is not None:
+        ttft, tpot = si(summary["ttft_s"], "s"), si(summary["tpot_s"], "s")
+        latencies = f"TTFT {ttft}, TPOT {tpot}, "
+    return [
+        f"{latencies}{digits(summary['tokens_per_s'])} tokens/s, "
+        f"{si(summary['energy_j_per_token'], 'J')} per token"
+    ]
+
+
+def _energy(summary: Summary) -> "Table":
+    """Energy by unit, largest first; units that take none are left out."""
+    columns = (
+        ("energy by unit", lambda part: part[0].replace("_", " ")),
+        ("energy", 1, "J"),
+        ("share", lambda part: part[1] / summary["energy_j"], percent),
+    )
+    parts = sorted(summary["energy_j_by_unit"].items(), key=lambda part: -part[1])
+    return table(columns, [part for part in parts if part[1]])
+
+
+def _kernels(summary: Summary, kernels: Sequence[Summary], most: int | None) -> "Table":
+    """Kernels by their share of the GPU's time (`most` None: all, in listed order)."""
+    several = len(summary["phases"]) > 1
+    busy = sum(phase["gpu_time_s"] for phase in summary["phases"].values())
+    live = [kernel for kernel in kernels if kernel["time_s"] is not None]
+    shown = live
+    if most is not None:
+        shown = sorted(live, key=lambda x: -x["count"] * x["time_s"])[:most]
+    rest = len(live) - len(shown)
+    name = f"kernel (and {rest} more)" if rest else "kernel"
+    columns = [
+        (name, kernel_name),
+        *([("phase", "phase")] if several else []),
+        ("count", "count", "{:.6g}"),
+        ("time", "time_s", "s"),
+        ("share", lambda x: x["count"] * x["time_s"] / busy, percent),
+        ("limit", limit_words),
+    ]
+    return table(columns, shown, left=len(columns) - 4, fold=[name, "limit"])
+
+
+def limit_words(kernel: Summary) -> str:
+    """What limits a kernel, and its utilization where that is a unit."""
+    limit = kernel["limited_by"]
+    use = kernel["utilization"].get(limit)
+    return limit if use is None else f"{limit} {percent(use, 0)}"
+
+
+def _host_line(summary: Summary) -> str:
+    """Share of the time in which no kernel runs because the host is not ready."""
+    phases = summary["phases"].values()
+    waiting = sum(phase["time_s"] - phase["gpu_time_s"] for phase in phases)
+    share = max(0.0, waiting / summary["time_s"])
+    return f"host-bound: {percent(share)} of the time the GPU waits for the host"
+
+
+def _points(summary: Summary) -> "Table":
+    """One row a setting; the best are marked."""
+    several = len({point["mem_clock_mhz"] for point in summary["points"]}) > 1
+    marks: dict[int | None, str] = {}
+    for word, number in _best(summary).items():
+        marks[number] = "both" if number in marks else word
+    unknown = dict.fromkeys(("time_s", "energy_j", "sm_clock_mhz"))
+    entries = [
+        {**point, **({} if point["feasible"] else unknown), "row": number}
+        for number, point in enumerate(summary["points"])
+    ]
+    columns = [
+        ("row", "row"),
+        ("SM MHz", "sm_clock_set_mhz", "{:.6g}"),
+        *([("mem MHz", "mem_clock_mhz", "{:.6g}")] if several else []),
+        ("limit W", "power_limit_w", "{:.6g}"),
+        ("time", "time_s", "s"),
+        ("power", _power_words),
+        ("energy", "energy_j", "J"),
+        ("held MHz", "sm_clock_mhz", "{:.0f}"),
+        ("best", lambda point: marks.get(point["row"], "")),
+    ]
+    return table(columns, entries)
+
+
+def _best(summary: Summary) -> dict[str, int | None]:
+    """Rows of least energy and of least energy-delay product."""
+    return {word: summary[f"best_{word}"] for word in ("energy", "edp")}
+
+
+def _power_words(point: Summary) -> str:
+    """Mean power; what the lowest clock needs where the limit cannot be kept."""
+    if not point["feasible"]:
+        return f">={point['least_power_w']:.0f} W"
+    return f"{point['avg_power_w']:.0f} W"

@@ -1,14 +1,20 @@
 """How errors against measured runs read and look."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from .._format import UNKNOWN
-from .._tables.accuracy import accuracy_parts
+from .._format import QUANTITIES, UNKNOWN
+from .._tables.columns import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from rich.table import Table
 
     from ...fitting import EvaluateResult
+
+_LEGEND: Final = (
+    "in percent of the measured value; (bias) is above 0 if predicted too high"
+)
 
 
 def line(result: "EvaluateResult") -> str:
@@ -16,16 +22,20 @@ def line(result: "EvaluateResult") -> str:
     return errors_line(result.summary)
 
 
-def errors_line(summary: dict[str, Any]) -> str:
+def errors_line(summary: Mapping[str, Any]) -> str:
     """Rows and mean absolute errors of them."""
-    found = {w: summary[f"{w}_mape_pct"] for w in ("time", "power", "energy")}
+    found = {word: summary[f"{word}_mape_pct"] for word in QUANTITIES}
     said = (f"{w} {UNKNOWN if x is None else f'{x:.1f} %'}" for w, x in found.items())
     return f"{summary['rows']} rows, mean errors {', '.join(said)}"
 
 
 def parts(result: "EvaluateResult") -> list[Any]:
     """Errors of all rows, then by group."""
-    return accuracy_parts(result.summary, result.by)
+    summary = result.summary
+    found = [f"{summary['rows']} rows, {summary['skipped']} skipped", _errors(summary)]
+    if summary["groups"]:
+        found.append(_by_group(summary["groups"], result.by))
+    return [*found, _LEGEND]
 
 
 def figure(result: "EvaluateResult") -> "Figure":
@@ -33,3 +43,39 @@ def figure(result: "EvaluateResult") -> "Figure":
     from .._charts.plot_accuracy import accuracy_figure
 
     return accuracy_figure(result.table, result.predictions)
+
+
+def _errors(summary: Mapping[str, Any]) -> "Table":
+    """Error figures of time, power and energy."""
+    figures = {"mape": "MAPE", "median": "median", "bias": "bias", "p90": "P90"}
+    columns = [
+        (heading, f"{key}_pct", "{:+.1f}" if key == "bias" else "{:.1f}")
+        for key, heading in figures.items()
+    ]
+    keys = ("rows", *(key for _, key, _ in columns))
+    entries = [
+        {"word": word, **{key: summary[f"{word}_{key}"] for key in keys}}
+        for word in QUANTITIES
+    ]
+    return table([("", "word"), ("rows", "rows"), *columns], entries)
+
+
+def _by_group(groups: Sequence[Mapping[str, Any]], by: Sequence[str]) -> "Table":
+    """Mean absolute error and, in brackets, bias of each group."""
+    name = ", ".join(by)
+    columns = [
+        (name, lambda group: ", ".join(str(group[x]) or UNKNOWN for x in by)),
+        ("rows", "rows"),
+        *(
+            (word, lambda group, word=word: _mape_and_bias(group, word))
+            for word in QUANTITIES
+            if any(group[f"{word}_rows"] for group in groups)
+        ),
+    ]
+    return table(columns, groups, fold=[name])
+
+
+def _mape_and_bias(group: Mapping[str, Any], word: str) -> str | None:
+    if group[f"{word}_mape_pct"] is None:
+        return None
+    return f"{group[f'{word}_mape_pct']:.1f} ({group[f'{word}_bias_pct']:+.1f})"

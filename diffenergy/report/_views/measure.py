@@ -1,19 +1,42 @@
 """How measurements read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._tables.measuring import measured_line, measured_parts
+from .._tables.columns import table
 
 if TYPE_CHECKING:
     from ...measure import MeasureResult
 
 
 def line(result: "MeasureResult") -> str:
-    """Points measured, left out and to come."""
-    return measured_line(result.summary)
+    """How much was measured."""
+    summary = result.summary
+    stopped = f" ({summary['stopped']})" if summary["stopped"] else ""
+    return (
+        f"{summary['measured']} points measured, {len(summary['failed'])} left out, "
+        f"{summary['remaining']} remain{stopped}; {summary['file']} has "
+        f"{summary['rows']} rows"
+    )
 
 
 def parts(result: "MeasureResult") -> Iterator[Any]:
     """Counts, and what every class spans."""
-    return measured_parts(result.summary, result.rows)
+    yield line(result)
+    columns = (
+        ("class", 0),
+        ("rows", 1),
+        ("us", lambda x: _span(result.rows, x[0], "time_us")),
+        ("W", lambda x: _span(result.rows, x[0], "avg_power_w")),
+    )
+    yield table(columns, result.summary["classes"].items())
+    yield f"next: diffenergy fit {result.summary['file']} --out mine.json"
+
+
+def _span(rows: Sequence[Mapping[str, str]], kind: str, column: str) -> str | None:
+    """Least and greatest value of a class."""
+    own = [row[column] for row in rows if row["class"] == kind and row.get(column)]
+    if not own:
+        return None
+    values = sorted(map(float, own))
+    return f"{values[0]:.4g} to {values[-1]:.4g}"

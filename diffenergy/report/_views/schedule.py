@@ -1,15 +1,38 @@
 """How a frequency schedule reads and looks."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from .._format import si
-from .._tables.estimates import BOARD_ONLY, assumed_line, grade_line, title_line
-from .._tables.schedules import change, schedule_parts
+import numpy as np
+
+from .._format import UNKNOWN, change, digits, plain, si
+from .._tables.columns import table
+from .estimate import framed, title_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from rich.console import RenderableType
+    from rich.table import Table
 
     from ...dvfs import PlanResult
+
+Summary = Mapping[str, Any]
+_MOST_ROWS: Final = 60
+"""Rows of a schedule that people still read; above it only the longest are shown."""
+_SHOWN: Final = 40
+_CURVE: Final = 12
+BASELINES: Final = {
+    "iteration": "one pair of clocks",
+    "phase": "one pair a stage",
+    "power_limit": "power limit alone",
+}
+"""Names of the baselines in words."""
+_COSTS: Final = (
+    ("time", "time_s", "s"),
+    ("change", "time_change_pct", change),
+    ("energy", "energy_j", "J"),
+    ("change", "energy_change_pct", change),
+)
 
 
 def line(result: "PlanResult") -> str:
@@ -27,10 +50,7 @@ def parts(result: "PlanResult") -> list[Any]:
     """Assumptions, totals beside the baselines, bound, clocks of the kernels."""
     summary = result.summary
     found = schedule_parts(summary, result.rows())
-    if "table" in summary:
-        return [_title(summary), *found]
-    head = [assumed_line(summary), title_line(summary)]
-    return [*head, *found, grade_line(summary), BOARD_ONLY]
+    return [_title(summary), *found] if "table" in summary else framed(summary, found)
 
 
 def figure(result: "PlanResult") -> "Figure":
@@ -44,7 +64,129 @@ def figure(result: "PlanResult") -> "Figure":
     return schedule_figure(result.problem, result.plan, summary, title)
 
 
-def _title(summary: dict[str, Any]) -> str:
+def schedule_parts(summary: Summary, rows: Sequence[Summary]) -> list["RenderableType"]:
+    """Totals beside the baselines, bound, clocks; of many rows those of most time.
+
+    `summary` is that of `schedule_json`, `rows` those of `schedule_rows`.
+    """
+    shown = rows
+    if len(rows) > _MOST_ROWS:
+        order = np.argsort([-row["count"] * row["time_s"] for row in rows])
+        shown = [rows[i] for i in np.sort(order[:_SHOWN])]
+    parts: list[RenderableType] = [_totals(summary), _bound_line(summary)]
+    parts += [*_promise_lines(summary), *_stages(shown)]
+    if len(shown) < len(rows):
+        parts.append(
+            f"{len(shown)} of {len(rows)} rows are shown, those that take most time; "
+            f"--out FILE has all."
+        )
+    if "power_curve" in summary:
+        parts.append(_power_curve(summary["power_curve"]))
+    return parts
+
+
+def _title(summary: Summary) -> str:
     if "table" in summary:
         return f"measured: {summary['table']}"
     return title_line(summary)
+
+
+def _totals(summary: Summary) -> "Table":
+    """Time and energy of an iteration: default clocks, baselines, the schedule."""
+    default = {**summary["default"], "time_change_pct": 0.0, "energy_change_pct": 0.0}
+    named: dict[str, Summary | None] = {"default clocks": default}
+    for name, found in summary["baselines"].items():
+        named[BASELINES[name] if name in BASELINES else name] = found
+    named["this schedule"] = summary
+    unknown = dict.fromkeys(key for _, key, _ in _COSTS)
+    entries = [
+        {"name": name, **(found or unknown), "by": _setting(found or {})}
+        for name, found in named.items()
+    ]
+    by = [("by", "by")] if any(entry["by"] for entry in entries) else []
+    return table([("", "name"), *_COSTS, *by], entries, fold=["by"])
+
+
+def _bound_line(summary: Summary) -> str:
+    """How near the optimum the schedule is, and who found it."""
+    gap = summary["gap_pct"]
+    words = UNKNOWN if gap is None else f"{gap:.3f} %"
+    return (
+        f"bound: {change(summary['bound_energy_change_pct'])} of energy; gap to the "
+        f"optimum at most {words}; solver: {summary['solver']}"
+    )
+
+
+def _promise_lines(summary: Summary) -> list[str]:
+    """What a schedule of a smoothed table keeps in 19 of 20 cases."""
+    if "noise_time_pct" not in summary:
+        return []
+    late = change(summary["time_change_pct_p95"])
+    noise = [f"{summary[f'noise_{x}_pct']:.2g} %" for x in ("time", "energy")]
+    return [
+        f"re-measured, its time changes by at most {late} in 19 of 20 cases; "
+        f"noise of a reading: time {noise[0]}, energy {noise[1]}"
+    ]
+
+
+def _power_curve(curve: Sequence[Summary]) -> "Table":
+    """Time, energy and tokens per second by power limit; a dozen rows of them."""
+    picked = np.unique(np.linspace(0, len(curve) - 1, _CURVE).round().astype(int))
+    columns = (
+        ("power limit", "power_limit_w", "{:.6g} W"),
+        ("time", "time_s", "s"),
+        ("energy", "energy_j", "J"),
+        ("SM clock", "sm_clock_mhz", "{:.0f} MHz"),
+        ("tokens/s", "tokens_per_s", digits),
+    )
+    return table(columns, [curve[i] for i in picked])
+
+
+def _stages(rows: Sequence[Summary]) -> list["Table"]:
+    """Clocks and cost of one launch of every kernel: a table for each stage."""
+    stages = list(dict.fromkeys(row["stage"] for row in rows))
+    memory = any(row["mem_clock_mhz"] is not None for row in rows)
+    both = ("SM/mem MHz", lambda x: "/".join(map(_clock, _clocks(x))))
+    alone = ("SM MHz", lambda x: _clock(x["sm_clock_mhz"]))
+    columns = [
+        ("kernel", "kernel"),
+        ("count", "count", "{:.6g}"),
+        both if memory else alone,
+        *_COSTS,
+    ]
+    return [
+        table(
+            columns,
+            [row for row in rows if row["stage"] == stage],
+            title=stage if len(stages) > 1 else None,
+            fold=["kernel"],
+        )
+        for stage in stages
+    ]
+
+
+def _setting(found: Summary) -> str:
+    """Clocks or power limit of a baseline, as far as it says."""
+    if "power_limit_w" in found:
+        return f"{plain(found['power_limit_w'])} W"
+    if "stages" in found:
+        pairs = {name: _pair(clocks) for name, clocks in found["stages"].items()}
+        return ", ".join(f"{name} {pair}" for name, pair in pairs.items())
+    return _pair(found) if "mem_clock_mhz" in found else ""
+
+
+def _pair(found: Summary) -> str:
+    """SM clock, and behind it the memory clock if it is locked."""
+    clocks = _clocks(found)
+    if clocks == [None, None]:
+        return _clock(None)
+    return "/".join(map(_clock, clocks if clocks[1] else clocks[:1])) + " MHz"
+
+
+def _clocks(found: Summary) -> list[float | None]:
+    return [found["sm_clock_mhz"], found["mem_clock_mhz"]]
+
+
+def _clock(mhz: float | None) -> str:
+    """Clock in MHz; "auto" if it is left alone."""
+    return "auto" if mhz is None else plain(mhz)

@@ -1,15 +1,24 @@
 """How tuned tiles read and look."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
-from .._format import si
-from .._tables.estimates import BOARD_ONLY, assumed_line, grade_line, title_line
-from .._tables.tiles import tiles_parts
+from .._format import change, product, si
+from .._tables.columns import table
+from .estimate import framed, title_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from rich.console import RenderableType
 
     from ...codesign import TuneResult
+
+TILE = (
+    ("tile x stages", lambda x: "x".join(str(x[name]) for name in _TILE)),
+    ("split", "split_k"),
+)
+"""Columns that say what a tile is."""
+_TILE: Final = ("tile_m", "tile_n", "tile_k", "stages")
 
 
 def line(result: "TuneResult") -> str:
@@ -28,9 +37,7 @@ def line(result: "TuneResult") -> str:
 
 def parts(result: "TuneResult") -> list[Any]:
     """Assumptions, the tiles, the whole workload."""
-    summary = result.summary
-    head = [assumed_line(summary), title_line(summary)]
-    return [*head, *tiles_parts(summary), grade_line(summary), BOARD_ONLY]
+    return framed(result.summary, tiles_parts(result.summary))
 
 
 def figure(result: "TuneResult") -> "Figure":
@@ -38,3 +45,31 @@ def figure(result: "TuneResult") -> "Figure":
     from .._charts.plot_tiles import tiles_figure
 
     return tiles_figure(result.summary)
+
+
+def tiles_parts(summary: Mapping[str, Any]) -> list["RenderableType"]:
+    """The tiles and the whole workload, from the summary of `tiles_json`."""
+    default = {key: summary[f"default_{key}"] for key in ("time_s", "energy_j")}
+    costs = (("time", "time_s", "s"), ("energy", "energy_j", "J"))
+    tiles = (
+        ("GEMM", product),
+        ("count", "count", "{:.6g}"),
+        *TILE,
+        *costs,
+        ("default", "default_costs_more_pct", change),
+    )
+    words = (
+        f"default: {summary['goal']} of the library's choice above that of the tile; "
+        "tiles are compared at the clock of the library's choice, the whole with the "
+        "limiter."
+    )
+    whole = [("whole workload", "name")]
+    for cost in costs:
+        key = cost[1]
+        above = lambda x, key=key: 100 * (x[key] / default[key] - 1)  # noqa: E731
+        whole += [cost, ("change", above, change)]
+    totals = [
+        {"name": "library's choice", **default},
+        {"name": "these tiles", **summary},
+    ]
+    return [table(tiles, summary["gemms"], fold=["GEMM"]), words, table(whole, totals)]

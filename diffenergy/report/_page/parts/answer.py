@@ -6,7 +6,7 @@ from typing import Any, Final
 from ..._format import digits, percent
 from ..charts.curves import Point, Side
 from ..markup import escape, number, sentence, si, tag
-from .tables import plain, quantity, table
+from .tables import table
 
 _GRADES: Final = {
     "calibrated": "measurements of this GPU were fitted",
@@ -127,26 +127,21 @@ def _tile(name: str, value: float, unit: str, interval: Sequence[float] | None) 
 
 
 def _phases(summary: Mapping[str, Any]) -> str:
-    rows = [
-        [
-            plain(name),
-            quantity(phase["time_s"], si(phase["time_s"], "s")),
-            quantity(phase["energy_j"], si(phase["energy_j"], "J")),
-            quantity(phase["avg_power_w"], f"{phase['avg_power_w']:.1f} W"),
-            quantity(phase["sm_clock_mhz"], f"{phase['sm_clock_mhz']:.0f} MHz"),
-            quantity(*_waiting(phase)),
-            plain(phase["limited_by"]),
-        ]
-        for name, phase in summary["phases"].items()
-    ]
-    columns = ["phase", "time", "energy", "mean power", "SM clock"]
-    columns += ["GPU waits for host", "limited by"]
-    return table("phases", "Phases", columns, rows)
+    entries = [{**phase, "name": name} for name, phase in summary["phases"].items()]
+    columns = (
+        ("phase", "name"),
+        ("time", "time_s", "s"),
+        ("energy", "energy_j", "J"),
+        ("mean power", "avg_power_w", "{:.1f} W"),
+        ("SM clock", "sm_clock_mhz", "{:.0f} MHz"),
+        ("GPU waits for host", _waiting, percent),
+        ("limited by", "limited_by"),
+    )
+    return table("phases", "Phases", columns, entries)
 
 
-def _waiting(phase: Mapping[str, Any]) -> tuple[float, str]:
-    share = max(0.0, 1 - phase["gpu_time_s"] / phase["time_s"])
-    return share, percent(share)
+def _waiting(phase: Mapping[str, Any]) -> float:
+    return max(0.0, 1 - phase["gpu_time_s"] / phase["time_s"])
 
 
 def _advice(side: Side) -> str:

@@ -1,13 +1,14 @@
 """The foot of the page: assumptions, the GPU's numbers, the constants, their data."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
+from ..._format import QUANTITIES
 from ..._format import plain as shortest
 from ..._summaries.provenance import Coefficient
-from ..._tables.estimates import assumed_line
+from ..._views.estimate import assumed_line
 from ..markup import escape, sentence, tag
-from .tables import Cell, plain, quantity, table
+from .tables import table
 
 
 class Basis(NamedTuple):
@@ -65,71 +66,41 @@ def _errors(gpu: Mapping[str, Any]) -> str:
     expected = gpu["corrections"]["expected"]
     if not expected:
         return ""
-    rows = [
-        [
-            plain(x["kind"]),
-            *(_percent(x[f"{word}_mape_pct"], "") for word in _WORDS),
-            *(_percent(x[f"{word}_interval_pct"], "+") for word in _WORDS),
-        ]
-        for x in expected
+    columns = [
+        ("kind of row", "kind"),
+        *((f"{x}, mean", f"{x}_mape_pct", "{:.3g} %") for x in QUANTITIES),
+        *((f"{x}, 95 %", f"{x}_interval_pct", "+{:.3g} %") for x in QUANTITIES),
     ]
-    columns = ["kind of row", *(f"{word}, mean" for word in _WORDS)]
-    columns += [f"{word}, 95 %" for word in _WORDS]
     caption = f"Errors to expect for {gpu['name']}: mean and 95th percentile"
     note = "Of measurements that were left out of the fit, by kind."
     heading = tag("h3", escape(caption)) + tag("p", escape(note), class_="caption")
-    return heading + table("errors", caption, columns, rows)
-
-
-_WORDS: Final = ("time", "power", "energy")
-
-
-def _percent(value: float | None, sign: str) -> Cell:
-    text = "unavailable" if value is None else f"{sign}{value:.3g} %"
-    return quantity(value, text)
+    return heading + table("errors", caption, columns, expected)
 
 
 def _numbers(gpu: Mapping[str, Any]) -> str:
-    rows = [
-        [
-            plain(field),
-            quantity(x["value"], shortest(x["value"])),
-            plain(x["unit"]),
-            plain(x["quality"] or "unavailable"),
-            plain(x["year"] or "unavailable"),
-            plain(x["source"] or "unavailable"),
-        ]
-        for field, x in gpu["values"].items()
-    ]
-    columns = ["field", "value", "unit", "quality", "year", "source"]
+    entries = [{**x, "field": field} for field, x in gpu["values"].items()]
+    columns = (
+        ("field", "field"),
+        ("value", "value", shortest),
+        *((word, word) for word in ("unit", "quality", "year", "source")),
+    )
     caption = f"Numbers of {gpu['name']}"
-    return table(None, caption, columns, rows, sortable=True, tall=True)
+    return table(None, caption, columns, entries, sortable=True, tall=True)
 
 
 def _constants(constants: Sequence[Coefficient], fitted_on: Mapping[str, Any]) -> str:
-    rows = [
-        [
-            plain(x.name),
-            plain(x.what),
-            quantity(x.value, f"{x.value:.4g}"),
-            plain(x.unit),
-            plain(x.basis),
-            plain(x.built),
-            plain(x.spread),
-        ]
-        for x in constants
-    ]
-    columns = [
-        "constant",
-        "what it is",
-        "value",
-        "unit",
-        "basis",
-        "made of",
-        "sd in ln",
-    ]
+    columns = (
+        ("constant", "name"),
+        ("what it is", "what"),
+        ("value", "value", "{:.4g}"),
+        ("unit", "unit"),
+        ("basis", "basis"),
+        ("made of", "built"),
+        ("sd in ln", "spread"),
+    )
+    entries = [x._asdict() for x in constants]
     note = _sources(fitted_on.get("sources", ()))
-    return note + table(None, "Constants", columns, rows, sortable=True, tall=True)
+    return note + table(None, "Constants", columns, entries, sortable=True, tall=True)
 
 
 def _sources(names: Sequence[str]) -> str:

@@ -1,9 +1,10 @@
 """Tables and bars of the page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..._format import percent
+from ..._tables.columns import TEXT, Column, Columns, resolved
 from ..charts.figures import swatch
 from ..markup import escape, number, si, tag
 
@@ -28,8 +29,8 @@ def quantity(value: int | float | None, text: str) -> Cell:
 def table(
     identity: str | None,
     caption: str,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[Cell]],
+    columns: Columns,
+    entries: Iterable[Any],
     *,
     sortable: bool = False,
     sorted_by: int | None = None,
@@ -37,21 +38,24 @@ def table(
 ) -> str:
     """A table in a box of its own that scrolls; columns of figures stand right.
 
+    A value is a figure if its column says how it is shown, else text; or it is a cell.
     `sorted_by`: the column that already falls from row to row.
     """
-    right = [any(row[i].value is not None for row in rows) for i in range(len(columns))]
+    made = resolved(columns)
+    rows = [[filled(column, entry) for column in made] for entry in entries]
+    right = [any(row[i].value is not None for row in rows) for i in range(len(made))]
     head = "".join(
         tag(
             "th",
-            tag("button", escape(name), type="button") if sortable else escape(name),
+            tag("button", name, type="button") if sortable else name,
             scope="col",
             class_="num" if right[i] else None,
             aria_sort="descending" if i == sorted_by else "none" if sortable else None,
         )
-        for i, name in enumerate(columns)
+        for i, name in enumerate(escape(column.heading) for column in made)
     )
     body = "".join(tag("tr", *map(_cell, row, right)) for row in rows)
-    made = tag(
+    box = tag(
         "table",
         tag("caption", escape(caption), class_="hidden"),
         tag("thead", tag("tr", head)),
@@ -62,12 +66,23 @@ def table(
     # focus lets the keyboard scroll the box
     return tag(
         "div",
-        made,
+        box,
         class_="box tall" if tall else "box",
         tabindex="0",
         role="region",
         aria_label=caption,
     )
+
+
+def filled(column: Column, entry: Any) -> Cell:
+    """The cell of an entry: text as it is, a figure beside its exact value."""
+    value, shown = column.of(entry), column.shown
+    if isinstance(value, Cell):
+        return value
+    if shown == TEXT:
+        return plain("unavailable" if value is None else value)
+    is_unit = isinstance(shown, str) and "{" not in shown
+    return quantity(value, si(value, str(shown)) if is_unit else column.text(entry))
 
 
 def _cell(cell: Cell, right: bool) -> str:

@@ -1,0 +1,157 @@
+"""Numbers of designs, their multipliers and goals in words and handy units."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...codesign._problem.goals import UNITS
+from ...codesign._space.axes import TILES
+from ...hardware._fields import FIELDS
+from .._format import digits, plain, si
+
+Summary = Mapping[str, Any]
+_PREFIXED: Final = ("Hz", "B", "B/s", "s", "W", "V", "B/SM")
+METRIC_KEYS: Final = {
+    "time": "time_s",
+    "energy": "energy_j",
+    "area": "area_mm2",
+    "energy_per_token": "energy_j_per_token",
+    "cost": "cost",
+}
+"""Key of a goal that is a metric by itself."""
+_STEPS: Final = {
+    "Hz": (1e6, "MHz"),
+    "B": (1e6, "MB"),
+    "B/SM": (1e3, "kB a SM"),
+    "B/s": (1e9, "GB/s"),
+    "s": (1e-3, "ms"),
+    "share of DRAM": (1e-2, "%"),
+}
+"""Room that a multiplier is told for, by unit; one unit elsewhere."""
+_WORDS: Final = {
+    "num_sms": "SM",
+    "max_latency": "latency",
+    "max_power": "mean power",
+    "max_area": "area",
+    "max_cost": "cost",
+    "max_ttft": "TTFT",
+    "max_tpot": "TPOT",
+    "dram_capacity": "DRAM capacity",
+    "tdp": "TDP",
+}
+_CAPITALS: Final = ("sm", "l1", "l2", "dram", "smem", "fma", "sfu", "vf", "cta")
+
+
+def active_lines(summary: Summary) -> list[str]:
+    """What each active limit or bound costs, in handy units."""
+    lines = [
+        _active(summary, active)
+        for active in summary["active_constraints"]
+        if active["multiplier"] is not None
+    ]
+    return lines or ["no limit or bound holds the design back"]
+
+
+def effort_line(summary: Summary) -> str:
+    """What the search took."""
+    cut = ", interrupted" if summary["interrupted"] else ""
+    return (
+        f"{summary['evaluations']:,} model evaluations (a gradient counts as three) in "
+        f"{digits(summary['wall_s'], 3)} s, seed {summary['seed']}{cut}"
+    )
+
+
+def design_words(fields: Mapping[str, Any]) -> str:
+    """A design in one line."""
+    words = [
+        f"{name} {shown(name, value)}"
+        for name, value in fields.items()
+        if name != TILES
+    ]
+    return ", ".join(words) or "tiles alone"
+
+
+def shown(name: str, value: float) -> str:
+    """A varied number with its unit.
+
+    >>> shown("dram_bandwidth", 3.352e12), shown("num_sms", 132.0)
+    ('3.352 TB/s', '132')
+    """
+    unit = unit_of(name)
+    if unit in _PREFIXED:
+        return si(value, unit)
+    return plain(value)
+
+
+def in_unit(metric: str, value: float | None) -> str:
+    """A metric as people read it.
+
+    >>> in_unit("time", 0.0123), in_unit("area", 814.0)
+    ('12.30 ms', '814.0 mm2')
+    """
+    unit = UNITS.get(metric, "")
+    if value is None or metric == "cost":
+        return digits(value)
+    if metric == "memory":
+        return f"{digits(100 * value)} %"
+    if unit.startswith(("s", "J", "W")):
+        return si(value, unit)
+    return f"{digits(value)} {unit}".strip()
+
+
+def span(name: str, low: float, high: float) -> str:
+    """Two bounds, with the unit of the upper one.
+
+    >>> span("sm_clock", 345e6, 1980e6)
+    '0.345 to 1.98 GHz'
+    """
+    if unit_of(name) not in _PREFIXED:
+        return f"{plain(low)} to {plain(high)}"
+    number, _, unit = si(high, unit_of(name)).partition(" ")
+    scale = 10.0 ** round(math.log10(high / float(number)))
+    return f"{digits(low / scale, 3)} to {digits(high / scale, 3)} {unit}"
+
+
+def unit_of(name: str) -> str:
+    """Unit of a field of the GPU or of the operating point."""
+    point = {"sm_clock": "Hz", "mem_clock": "Hz", "power_cap": "W"}
+    return point.get(name) or FIELDS[name].unit.split(",")[0]
+
+
+def _active(summary: Summary, active: Summary) -> str:
+    """A multiplier in words: one more GB/s of DRAM bandwidth saves 0.12 mJ."""
+    goal, name = first_goal(summary), active["name"]
+    field, _, end = name.partition(" ")
+    bound = bool(end)
+    unit = unit_of(field) if bound else active["unit"].partition("/(")[2][:-1]
+    step, word = _STEPS.get(unit, (1.0, unit))
+    gain = in_unit(goal, active["multiplier"] * step)
+    token = " per token" if goal == "energy_per_token" else ""
+    more = "less" if end == "(low)" else "more"
+    if unit == "count":
+        amount = f"one {more} {_words(field)}"
+    elif field == "dram_capacity" and not bound:
+        amount = f"1 % more {_words(field)}"
+    elif word in ("", "price"):
+        amount = f"one {more} of {_words(field)}"
+    else:
+        amount = f"one {word} {more} of {_words(field)}"
+        amount = amount.replace(f"{word} more", f"more {word}")
+    return f"{name}: {amount} saves {gain}{token}"
+
+
+def _words(name: str) -> str:
+    if name in _WORDS:
+        return _WORDS[name]
+    words = [x.upper() if x in _CAPITALS else x for x in name.split("_")]
+    return " ".join(words)
+
+
+def first_goal(summary: Summary) -> str:
+    """The goal that designs are ranked by."""
+    return summary["objective"].split(",")[0]
+
+
+def short(goal: str) -> str:
+    """A goal as the heading of a column."""
+    return {"edp": "EDP", "ed2p": "ED2P"}.get(goal, goal.replace("_", " "))
