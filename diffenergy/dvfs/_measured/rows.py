@@ -1,7 +1,6 @@
 """`problem_from_columns`: measured rows -> what every kernel costs at every setting."""
 
-import dataclasses
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,10 +10,11 @@ from .._problem.problem import AUTO, LEFT_ALONE, Loop, Problem, pair_text
 
 _MOST_CELLS: Final = 50_000_000
 """Kernels x settings; a table with more has its columns mixed up."""
+_BEFORE_ALL: Final = -1.0
+"""Stands for a clock left alone while pairs are sorted."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Grid:
+class _Grid(NamedTuple):
     """Rows as a table of kernels in launch order by settings in rising order."""
 
     names: tuple[str, ...]
@@ -50,19 +50,38 @@ def problem_from_columns(
 
     - `stage`, `instruction`: texts; both together name a kernel.
     - `sm_clock`, `mem_clock`: Hz; NaN where a clock is left alone.
-    - `time`, `energy`: s and J of one launch.
+    - `time`, `energy`: s and J of one launch, above 0.
     - `count`: launches of the kernel in one iteration, the same in all its rows.
     - `default`: the setting (Hz) that counts as leaving both clocks alone. A kernel
       without a row there falls back to its row that leaves both alone.
     - `source`: where the rows come from, for errors.
 
     Raises `ValueError` for a kernel with two rows at one setting, with two counts or
-    without a row at the default, for a time or energy that is not above 0, and if all
-    rows are of one setting.
+    without a row at the default, and if all rows are of one setting.
     """
-    for column, values in {"time": time, "energy": energy}.items():
-        _require_positive(source, column, values)
-    grid = _grid(source, stage, instruction, sm_clock, mem_clock, time, energy, count)
+    named = pd.DataFrame({"stage": stage, "instruction": instruction})
+    kernel = named.groupby([*named], sort=False).ngroup().to_numpy()
+    first_row = np.unique(kernel, return_index=True)[1]
+    stage_of_row, stages = pd.factorize(stage)
+    settings, setting = _settings(sm_clock, mem_clock)
+    shape = (len(first_row), len(settings))
+    if np.prod(shape, dtype=float) > _MOST_CELLS:
+        raise ValueError(
+            f"{source}: there are {shape[0]} kernels at {shape[1]} settings; allowed "
+            f"are {_MOST_CELLS:,} cells; check the columns, or round the clocks."
+        )
+    cells = np.full((2, *shape), np.inf)
+    cells[:, kernel, setting] = time, energy
+    grid = _Grid(
+        tuple(map(str, instruction[first_row])),
+        tuple(map(str, stages)),
+        stage_of_row[first_row],
+        count[first_row],
+        settings,
+        *cells,
+    )
+    _require_one_count(source, grid, kernel, count)
+    _require_once(source, grid, kernel, setting)
     first, others = _default_cells(grid, default, source)
     return Problem(
         kernels=grid.names,
@@ -81,59 +100,15 @@ def problem_from_columns(
     )
 
 
-def _grid(
-    source: str,
-    stage: np.ndarray,
-    instruction: np.ndarray,
-    sm_clock: np.ndarray,
-    mem_clock: np.ndarray,
-    time: np.ndarray,
-    energy: np.ndarray,
-    count: np.ndarray,
-) -> _Grid:
-    stage_of_row, stages = pd.factorize(stage)
-    name_of_row, words = pd.factorize(instruction)
-    kernel, keys = pd.factorize(stage_of_row * len(words) + name_of_row)
-    stage_of_kernel, name_of_kernel = np.divmod(keys, len(words))
-    settings, setting = _settings(sm_clock, mem_clock)
-    shape = (len(keys), len(settings))
-    if np.prod(shape, dtype=float) > _MOST_CELLS:
-        raise ValueError(
-            f"{source}: there are {shape[0]} kernels at {shape[1]} settings; allowed "
-            f"are {_MOST_CELLS:,} cells; check the columns, or round the clocks."
-        )
-    counts = count[np.unique(kernel, return_index=True)[1]]
-    times, energies = np.full(shape, np.inf), np.full(shape, np.inf)
-    times[kernel, setting] = time
-    energies[kernel, setting] = energy
-    grid = _Grid(
-        names=tuple(str(words[name]) for name in name_of_kernel),
-        stages=tuple(str(word) for word in stages),
-        stage=stage_of_kernel.astype(np.int64),
-        count=counts,
-        settings=settings,
-        time=times,
-        energy=energies,
-    )
-    _require_one_count(source, grid, kernel, count)
-    _require_once(source, grid, kernel, setting)
-    return grid
-
-
 def _settings(
     sm_clock: np.ndarray, mem_clock: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Distinct pairs by rising SM clock, auto first, and the pair of every row."""
-    sm, sm_values = pd.factorize(sm_clock, sort=True)  # NaN: -1
-    mem, mem_values = pd.factorize(mem_clock, sort=True)
-    width = len(mem_values) + 1
-    codes, setting = np.unique((sm + 1) * width + mem + 1, return_inverse=True)
-    sm_code, mem_code = np.divmod(codes, width)
-    pairs = [
-        np.concatenate([[LEFT_ALONE], sm_values])[sm_code],
-        np.concatenate([[LEFT_ALONE], mem_values])[mem_code],
-    ]
-    return np.stack(pairs, axis=1), setting
+    sm, mem = (np.nan_to_num(x, nan=_BEFORE_ALL) for x in (sm_clock, mem_clock))
+    # complex numbers sort by their first part, then by their second one
+    pairs, setting = np.unique(sm + 1j * mem, return_inverse=True)
+    settings = np.stack([pairs.real, pairs.imag], axis=1)
+    return np.where(settings == _BEFORE_ALL, LEFT_ALONE, settings), setting
 
 
 def _default_cells(
@@ -141,7 +116,9 @@ def _default_cells(
 ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
     """Cell of every kernel at default clocks, and the columns of other settings."""
     auto = np.isnan(grid.settings).all(axis=1)
-    named: np.ndarray = np.all(_equal(grid.settings, np.asarray(default)), axis=1)
+    # equal within 1 Hz
+    near = np.isclose(grid.settings, default, rtol=0.0, atol=1.0, equal_nan=True)
+    named = near.all(axis=1)
     standing_for = np.flatnonzero(auto | named)
     # columns in order of preference: the named one, then auto
     standing_for = standing_for[np.argsort(~named[standing_for], kind="stable")]
@@ -189,16 +166,6 @@ def _loops(stage: np.ndarray, count: np.ndarray) -> tuple[Loop, ...]:
     return tuple(Loop(tuple(b.tolist()), int(count[b[0]])) for b in bodies)
 
 
-def _require_positive(source: str, column: str, values: np.ndarray) -> None:
-    wrong = ~(np.isfinite(values) & (values > 0))
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(
-            f"{source}, row {row}: `{column}` is {values[row]}; allowed is a finite "
-            f"number above 0; correct the cell or remove the row."
-        )
-
-
 def _require_one_count(
     source: str, grid: _Grid, kernel: np.ndarray, count: np.ndarray
 ) -> None:
@@ -225,8 +192,3 @@ def _require_once(
             f"{int((cell == cell[row]).argmax())} already; give each pair of clocks "
             f"once, as the mean of its repetitions."
         )
-
-
-def _equal(clocks: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Equal clocks (within 1 Hz), where NaN is equal to NaN."""
-    return np.isclose(clocks, other, rtol=0.0, atol=1.0, equal_nan=True)

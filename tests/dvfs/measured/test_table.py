@@ -250,11 +250,6 @@ def test_from_columns():
     )
     assert problem.time.tolist() == [[1.0, 3.0], [2.0, 4.0]]
     assert problem.loops == (Loop((0, 1), 2),)
-    with pytest.raises(ValueError, match="row 1: `energy` is nan"):
-        problem_from_columns(
-            names, names, np.ones(4), np.ones(4), np.ones(4),
-            np.array([1.0, np.nan, 1.0, 1.0]), np.ones(4),
-        )  # fmt: skip
 
 
 def test_pair_text():
