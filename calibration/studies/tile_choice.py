@@ -182,7 +182,7 @@ def _with(shape: "SimtGemm", tile: dict[str, float]) -> "SimtGemm":
 
 def _legal(gpu: "GpuSpec") -> list[dict[str, float]]:
     """Legal tiles on CUDA cores, splits up to 8."""
-    from diffenergy.codesign._tiles.tile_costs import legal_tiles
+    from diffenergy.codesign._tiles.grid import legal_tiles
     from diffenergy.codesign._tiles.tiles import FIELDS, Shapes
     from diffenergy.dtypes import code
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from diffenergy import smooth
-from diffenergy.codesign._tiles import tile_costs, tuning
+from diffenergy.codesign._tiles import grid, tile_costs, tuning
 from diffenergy.codesign._tiles.summary import tiles_json
 from diffenergy.codesign._tiles.tiles import (
     FIELDS,
@@ -288,7 +288,7 @@ def test_padding_never_wins():
     """Products with fewer legal tiles than others are filled up with copies."""
     shapes = Shapes([256, 256], [256, 256], [256, 256], [code("bf16"), code("fp8")],
                     [1, 1])  # fmt: skip
-    tiles, kept = tile_costs.legal_tiles(H100.spec, shapes)
+    tiles, kept = grid.legal_tiles(H100.spec, shapes)
     counts = kept.sum(0)
     assert counts[1] < counts[0] == len(kept)
     for i in range(2):

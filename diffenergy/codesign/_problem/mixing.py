@@ -16,7 +16,7 @@ from ...workload._listing import Listing
 from .._space.axes import Axis, Range, axes
 from .._space.silicon import silicon_of
 from .._space.task import Member, Objective, Task
-from .._tiles.fit_tiles import legal_values
+from .._tiles.grid import legal_values
 from .._tiles.tiles import (
     FIELDS,
     Product,

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from .._space.axes import TILES, Axis
 from .._space.task import METRICS, Task
-from .._tiles.repair import TileTable
+from .._tiles.grid import TileTable
 from .._tiles.tiles import FIELDS as TILE_FIELDS
 from .exact import Judged
 from .found import Score

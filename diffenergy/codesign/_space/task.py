@@ -14,9 +14,8 @@ from ...estimator._estimate import Estimate, estimate, runs
 from ...hardware._fields import FIELDS
 from ...hardware._spec import GpuSpec, OperatingPoint
 from ...workload._workload import Workload
-from .._tiles.fit_tiles import crowding
 from .._tiles.tiles import FIELDS as TILE_FIELDS
-from .._tiles.tiles import Shapes, Tiles, legal, place
+from .._tiles.tiles import Shapes, Tiles, crowding, legal, place
 from .axes import POINT
 from .growth import grown
 from .silicon import Silicon

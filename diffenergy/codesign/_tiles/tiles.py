@@ -45,7 +45,8 @@ _SIMT_AREA: Final = 2048.0
 """Smaller ones (32 x 32) run sliced, which a tile alone does not say."""
 _SIMT_STEP, _SIMT_STAGES = 8.0, 2.0
 """The one main loop of CUDA-core kernels that `kernels/simt.py` is fitted on."""
-ACCUMULATORS: Final = (0.5, 0.75, 0.75)
+_ELEMENT_BYTES: Final = tuple(2.0 ** np.floor(np.log2(size)) for size in BYTES)
+_ACCUMULATORS: Final = (0.5, 0.75, 0.75)
 """Most accumulators / register file by MMA kind: 256 x 128 for mma.sync, which holds
 its operands in registers too, and 192 x 256 later, the largest of the menus."""
 
@@ -198,59 +199,85 @@ def legal(gpu: GpuSpec, shapes: Shapes, tiles: Tiles) -> Bool[Array, "*gemm"]:
     A tile that is larger than the product is legal, as libraries run them. Leading axes
     of `shapes` and `tiles` broadcast. The numbers are taken as whole.
     """
-    tensor = shapes.tensor_core * on_tensor_cores(gpu, shapes.dtype) > 0
-    # elements, not block scales, fill instructions and shared memory
-    e = as_float(ELEMENT_BYTES)[shapes.dtype]
-    on_tensor = _tensor_legal(gpu, e, tiles)
+    e = element_bytes(shapes)
     steps = jnp.ceil(shapes.k / tiles.tile_k)
     split = tiles.split_k <= steps
     split &= (tiles.split_k == 1) | (e >= 2)  # 8-bit library kernels never split
-    smem = tiles.stages * (tiles.tile_m + tiles.tile_n) * tiles.tile_k * e
-    fits = smem <= gpu.smem_per_sm - gpu.smem_reserved_per_cta
+    fits = shared_memory(shapes, tiles) <= gpu.smem_per_sm - gpu.smem_reserved_per_cta
+    accumulators = tiles.tile_m * tiles.tile_n
+    fits &= accumulators <= accumulator_room(gpu, shapes) * gpu.registers_per_sm
     known = [_in(getattr(tiles, name), VALUES[name]) for name in FIELDS]
     everywhere = split & fits & jnp.all(jnp.stack(jnp.broadcast_arrays(*known)), 0)
-    return everywhere & jnp.where(tensor, on_tensor, _simt_legal(gpu, tiles))
+    on_tensor = _tensor_legal(gpu, e, tiles)
+    return everywhere & jnp.where(
+        _on_tensor(gpu, shapes), on_tensor, _simt_legal(tiles)
+    )
 
 
 def _tensor_legal(gpu: GpuSpec, e: Array, tiles: Tiles) -> Array:
-    """Sides, depth and accumulators on tensor cores."""
+    """Sides and depth on tensor cores."""
     kind = jnp.round(gpu.mma_kind).astype(jnp.int32)
     m, n = tiles.tile_m, tiles.tile_n
     # below 64 on both sides no library has a kernel, and no constant is fitted
     powers = _in(m, _POWERS) & _in(n, _POWERS) & (jnp.maximum(m, n) >= _WARP_ROWS)
     rows = (m % _WARP_ROWS == 0) | (n % _WARP_ROWS == 0)  # of either operand
     depth = tiles.tile_k * e / as_float(_DEPTH)[kind]
-    room = as_float(ACCUMULATORS)[kind] * gpu.registers_per_sm
-    return jnp.where(kind == 0, powers, rows) & _in(depth, (1.0, 2.0)) & (m * n <= room)
+    return jnp.where(kind == 0, powers, rows) & _in(depth, (1.0, 2.0))
 
 
-def _simt_legal(gpu: GpuSpec, tiles: Tiles) -> Array:
+def _simt_legal(tiles: Tiles) -> Array:
     """Those that `kernels/simt.py` knows: the tiles of cuBLAS."""
-    m, n = tiles.tile_m, tiles.tile_n
     return (
-        _in(m, _SIMT_SIDES)
-        & _in(n, _SIMT_SIDES)
-        & (m * n >= _SIMT_AREA)
-        & (m * n <= ACCUMULATORS[0] * gpu.registers_per_sm)
+        _in(tiles.tile_m, _SIMT_SIDES)
+        & _in(tiles.tile_n, _SIMT_SIDES)
+        & (tiles.tile_m * tiles.tile_n >= _SIMT_AREA)
         & (tiles.tile_k == _SIMT_STEP)
         & (tiles.stages == _SIMT_STAGES)
     )
+
+
+def crowding(
+    gpu: GpuSpec, shapes: Shapes, tiles: Tiles
+) -> Float[Array, " two_per_gemm"]:
+    """By how much tiles pass what an SM holds, as shares of it, below 0 where they fit:
+    shared memory of all products, then their accumulators. Differentiable."""
+    room = accumulator_room(gpu, shapes) * gpu.registers_per_sm
+    free = gpu.smem_per_sm - gpu.smem_reserved_per_cta
+    smem = shared_memory(shapes, tiles) / free
+    return jnp.concatenate([smem, tiles.tile_m * tiles.tile_n / room]) - 1
+
+
+def shared_memory(shapes: Shapes, tiles: Tiles) -> Float[Array, "*gemm"]:
+    """B of the operands of all stages."""
+    elements = tiles.stages * (tiles.tile_m + tiles.tile_n) * tiles.tile_k
+    return elements * element_bytes(shapes)
+
+
+def element_bytes(shapes: Shapes) -> Float[Array, "*gemm"]:
+    """Bytes of an operand's element; block scales fill neither instructions nor shared
+    memory."""
+    return as_float(_ELEMENT_BYTES)[shapes.dtype]
+
+
+def accumulator_room(gpu: GpuSpec, shapes: Shapes) -> Float[Array, "*gemm"]:
+    """Most accumulators of a tile / registers of an SM."""
+    kind = jnp.round(gpu.mma_kind).astype(jnp.int32)
+    return as_float(_ACCUMULATORS)[jnp.where(_on_tensor(gpu, shapes), kind, 0)]
+
+
+def _on_tensor(gpu: GpuSpec, shapes: Shapes) -> Bool[Array, "*gemm"]:
+    return shapes.tensor_core * on_tensor_cores(gpu, shapes.dtype) > 0
 
 
 def _in(x: Array, values: Sequence[float]) -> Array:
     return jnp.any(x[..., None] == as_float(values), -1)
 
 
-ELEMENT_BYTES: Final = tuple(2.0 ** np.floor(np.log2(size)) for size in BYTES)
-"""Bytes of an element without block scales."""
-
-
 def usual_tiles(gpu: GpuSpec, shapes: Shapes) -> Tiles:
     """A legal tile for each of `shapes` to start from: 128 x 128 (128 x 64 on CUDA
     cores), cut to a short side, with the default step, four stages if they fit, and no
     split."""
-    tensor = np.asarray(shapes.tensor_core * on_tensor_cores(gpu, shapes.dtype)) > 0
-    e = np.asarray(ELEMENT_BYTES)[np.asarray(shapes.dtype)]
+    tensor, e = np.asarray(_on_tensor(gpu, shapes)), np.asarray(element_bytes(shapes))
     m, n = (
         2.0 ** np.ceil(np.log2(np.minimum(np.asarray(x), 128.0)))
         for x in (shapes.m, shapes.n)

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ...corrections import Corrections
+from ...dvfs._problem.costs import Costs, row_costs
 from ...dvfs._problem.uniform import Runner, compiled
 from ...estimator._estimate import Estimate, estimate_once, from_leaves
 from ...hardware._files import GpuCard
@@ -18,16 +19,8 @@ from ...hardware._spec import GpuSpec, OperatingPoint, default_point
 from ...kernels._shared.menu import LEGAL, MENU
 from ...workload._assemble import assemble
 from ...workload._listing import Listing
-from .tile_costs import (
-    Launch,
-    first_best,
-    held,
-    launch_costs,
-    legal_tiles,
-    products_of,
-    tile_costs,
-    whole_costs,
-)
+from .grid import legal_tiles
+from .tile_costs import first_best, held, products_of, tile_costs, whole_costs
 from .tiles import (
     FIELDS,
     Product,
@@ -154,7 +147,7 @@ def costs_with(
     default = _total(gpu, point, corrections, run, listings)
     clocks, static = held(default, point, products)
     workload = products_of(assemble(with_given_tiles(listings, tiles)), products)
-    costs = Launch(*run(launch_costs, (workload, gpu, clocks, corrections)))
+    costs = Costs(*run(row_costs, (workload, gpu, clocks, corrections)))
     time = np.asarray(costs.time)
     return time, np.asarray(costs.work) + static * time
 
@@ -213,8 +206,8 @@ def _costs(
     clocks, static = held(default, point, products)
     tiles, kept = legal_tiles(gpu, shapes)
     arguments = (gpu, clocks, corrections)
-    mixed = Launch(*map(np.asarray, run(launch_costs, (free, *arguments))))
-    found = Launch(*map(np.asarray, run(tile_costs, (tiled, tiles, *arguments))))
+    mixed = Costs(*map(np.asarray, run(row_costs, (free, *arguments))))
+    found = Costs(*map(np.asarray, run(tile_costs, (tiled, tiles, *arguments))))
     time = np.where(kept, found.time, np.inf)
     energy = np.where(kept, found.work + static * found.time, np.inf)
     library = first_best(np.where(_in_menu(products, tiles), time, np.inf))
