@@ -14,7 +14,6 @@ from diffenergy.dvfs._solving.solve import Rules, solve
 from diffenergy.dvfs._switching import lookahead, stall
 from diffenergy.dvfs._switching.positions import Positions, positions
 from diffenergy.dvfs._switching.stall import Prices
-from diffenergy.dvfs._switching.switch import least_power
 
 from .small import (
     RICHEST_KIND,
@@ -46,7 +45,7 @@ def small(seed: int, kind: str = "table") -> Problem:
 def places_of(problem: Problem, switching: Switching, per_launch: bool) -> Positions:
     ahead = switching.kind == "lookahead"
     latency = 0.0 if ahead else switching.latency
-    energy = switching.energy + latency * least_power(problem)
+    energy = switching.energy + latency * problem.power.min()
     return positions(problem, latency, energy, per_launch or ahead)
 
 

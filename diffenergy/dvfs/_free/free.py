@@ -10,6 +10,7 @@ from .._problem.problem import Problem, Total
 from .._problem.totals import chosen, gpu_time, total, within_caps
 from . import knapsack
 from .hulls import HullSum, Line, bound_line, hull_sum, kernel_points
+from .knapsack import undominated
 
 _STAGE_PLANS: Final = 1_500
 """Plans of one stage that are combined with those of the others."""
@@ -60,14 +61,6 @@ def bound(problem: Problem) -> Line:
     return bound_line(problem, [hull.line for hull in stage_hulls(problem)])
 
 
-def undominated(time: np.ndarray, energy: np.ndarray) -> Int[np.ndarray, " plan"]:
-    """Plans that use less energy than every faster one, by rising time."""
-    order = np.lexsort((energy, time))
-    least = np.minimum.accumulate(energy[order])
-    before = np.concatenate([[np.inf], least[:-1]])
-    return order[energy[order] < before]
-
-
 def front(problem: Problem, most_time: float = np.inf, prune: bool = True) -> Front:
     """Many good plans up to about `most_time` (s), from the fastest to the leanest.
 
@@ -106,20 +99,13 @@ def _stage_front(
 def only_stage(problem: Problem, stage: int) -> Problem:
     """The kernels of one stage as a problem of their own, launch order left out."""
     rows, one = np.flatnonzero(problem.stage == stage), slice(stage, stage + 1)
-    return Problem(
-        tuple(problem.kernels[i] for i in rows),
-        (problem.stages[stage],),
-        np.zeros(len(rows), np.int64),
-        problem.count[rows],
-        problem.settings,
-        problem.time[rows],
-        problem.energy[rows],
-        problem.default_time[rows],
-        problem.default_energy[rows],
-        (),
-        problem.power_cap[one],
-        problem.host_time[one],
-        problem.wait_power[one],
+    return problem.take(
+        rows,
+        stages=(problem.stages[stage],),
+        stage=np.zeros(len(rows), np.int64),
+        power_cap=problem.power_cap[one],
+        host_time=problem.host_time[one],
+        wait_power=problem.wait_power[one],
     )
 
 

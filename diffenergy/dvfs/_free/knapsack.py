@@ -3,7 +3,7 @@
 from typing import Final
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 STEPS: Final = 20_000
 """Steps of weight between the lightest and the heaviest choice."""
@@ -39,27 +39,25 @@ def choices(
     bins = np.where(usable, (weight - lightest[:, None]) / (span / steps), room)
     bins = np.rint(np.minimum(bins, room)).astype(np.int64)
     wanted = usable & (bins < room)
-    if prune:
-        wanted &= undominated(weight, cost)
     best, taken = np.full(room, np.inf), []
     best[0] = 0.0
-    for row_bins, row_cost, row_wanted in zip(bins, cost, wanted, strict=True):
-        best, item = _extend(best, row_bins, row_cost, np.flatnonzero(row_wanted))
+    for row, items in enumerate(wanted):
+        kept = np.flatnonzero(items)
+        if prune:
+            kept = kept[np.sort(undominated(weight[row, kept], cost[row, kept]))]
+        best, item = _extend(best, bins[row], cost[row], kept)
         taken.append(item)
     return _traced(np.flatnonzero(np.isfinite(best)), bins, taken)
 
 
 def undominated(
-    weight: Float[np.ndarray, "row item"], cost: Float[np.ndarray, "row item"]
-) -> Bool[np.ndarray, "row item"]:
-    """Items that are cheaper than all lighter ones of their row."""
-    order = np.lexsort((cost, weight), axis=-1)
-    rising = np.take_along_axis(cost, order, -1)
-    before = np.minimum.accumulate(rising, -1)
-    best = np.concatenate([np.full((len(cost), 1), np.inf), before[:, :-1]], -1)
-    kept = np.zeros(cost.shape, bool)
-    np.put_along_axis(kept, order, rising < best, -1)
-    return kept
+    weight: Float[np.ndarray, " item"], cost: Float[np.ndarray, " item"]
+) -> Int[np.ndarray, " kept"]:
+    """Items that are cheaper than all lighter ones, by rising weight."""
+    order = np.lexsort((cost, weight))
+    least = np.minimum.accumulate(cost[order])
+    before = np.concatenate([[np.inf], least[:-1]])
+    return order[cost[order] < before]
 
 
 def _lightest(weight: np.ndarray, cost: np.ndarray) -> np.ndarray:

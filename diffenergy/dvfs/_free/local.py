@@ -1,9 +1,7 @@
 """Aggregation "local": every kernel keeps the limits by itself."""
 
-from typing import NamedTuple
-
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from ...results import Infeasible
 from .._problem.plan import Objective
@@ -30,26 +28,26 @@ def keeping(problem: Problem, objective: Objective) -> Problem:
     most = problem.default_time * (1 + objective.max_slowdown / 100) * (1 + TIE)
     allowed = problem.usable & (problem.time <= most[:, None])
     cap = objective.power_cap * (1 + TIE)
-    power = _power(problem)
+    power = problem.power
     allowed &= power <= cap
     if not np.all(allowed.any(1)):
         raise _infeasible(problem, objective, power)
     if objective.goal in ("edp", "ed2p"):
         value = objective.value(Total(problem.time, problem.energy))
-        allowed &= np.where(allowed, value, np.inf) == _least(allowed, value)
+        value = np.where(allowed, value, np.inf)
+        allowed &= value == value.min(1, keepdims=True)
     return restricted(problem, allowed)
 
 
-class Leanest(NamedTuple):
-    """Totals when every kernel takes its leanest setting; NaN where that is no plan."""
-
-    time: Float[np.ndarray, " limit"]  # s
-    energy: Float[np.ndarray, " limit"]  # J
-    bound: Float[np.ndarray, " limit"]  # J
-
-
-def leanest(problem: Problem, slowdowns: Float[np.ndarray, " limit"]) -> Leanest:
-    """The leanest setting of every kernel within each slowdown (%) of its own.
+def leanest(
+    problem: Problem, slowdowns: Float[np.ndarray, " limit"]
+) -> tuple[
+    Float[np.ndarray, " limit"],
+    Float[np.ndarray, " limit"],
+    Float[np.ndarray, " limit"],
+]:
+    """(time in s, energy and bound of it in J) with every kernel at its leanest setting
+    within each slowdown (%) of its own.
 
     A tangent of the stage time says what waiting a second of a kernel saves. NaN where
     a kernel cannot keep the limit, a stage passes its cap or the sum the limit.
@@ -66,7 +64,7 @@ def leanest(problem: Problem, slowdowns: Float[np.ndarray, " limit"]) -> Leanest
     limit = default_total(problem).time * ratio[kept] * (1 + TIE)
     good = within_caps(problem, spent) & (found.time <= limit)
     time[kept[good]], energy[kept[good]] = found.time[good], found.energy[good]
-    return Leanest(time, energy, bound)
+    return time, energy, bound
 
 
 def _leanest_at(
@@ -90,19 +88,6 @@ def _leanest_at(
         choice[:, kernel] = cost.argmin(1)
         bound = bound + problem.count[kernel] * cost.min(1)
     return choice, bound
-
-
-def _power(problem: Problem) -> Float[np.ndarray, "kernel setting"]:
-    usable = problem.usable
-    time = np.where(usable, problem.time, 1.0)
-    return np.where(usable, problem.energy, np.inf) / time
-
-
-def _least(
-    allowed: Bool[np.ndarray, "kernel setting"],
-    value: Float[np.ndarray, "kernel setting"],
-) -> Float[np.ndarray, "kernel 1"]:
-    return np.where(allowed, value, np.inf).min(1, keepdims=True)
 
 
 def _infeasible(

@@ -64,20 +64,7 @@ def split(problem: Problem) -> Grouped:
     """
     parts = [_parts(float(count)) for count in problem.count]
     origin = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    return Grouped(
-        dataclasses.replace(
-            problem,
-            kernels=tuple(problem.kernels[i] for i in origin),
-            stage=problem.stage[origin],
-            count=np.concatenate(parts),
-            time=problem.time[origin],
-            energy=problem.energy[origin],
-            default_time=problem.default_time[origin],
-            default_energy=problem.default_energy[origin],
-            loops=(),
-        ),
-        origin,
-    )
+    return Grouped(problem.take(origin, count=np.concatenate(parts)), origin)
 
 
 def _parts(count: float) -> Float[np.ndarray, " part"]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -15,6 +15,11 @@ LEFT_ALONE: Final = np.nan
 
 AUTO: Final = (LEFT_ALONE, LEFT_ALONE)
 """The setting that leaves both clocks alone."""
+
+
+_BY_KERNEL: Final = (
+    "stage", "count", "time", "energy", "default_time", "default_energy",
+)  # fmt: skip
 
 
 class Loop(NamedTuple):
@@ -58,6 +63,21 @@ class Problem:
     def usable(self) -> Bool[np.ndarray, "kernel setting"]:
         """Where a kernel can run."""
         return np.isfinite(self.time)
+
+    @property
+    def power(self) -> Float[np.ndarray, "kernel setting"]:
+        """Mean power of a launch, W; infinite where a kernel cannot run."""
+        usable = self.usable
+        time = np.where(usable, self.time, 1.0)
+        return np.where(usable, self.energy, np.inf) / time
+
+    def take(self, rows: Int[np.ndarray, " row"], **changes: Any) -> "Problem":
+        """Some of the kernels, each as often as it is named, launch order left out;
+        `changes` are made besides."""
+        found = {name: getattr(self, name)[rows] for name in _BY_KERNEL}
+        names = tuple(self.kernels[i] for i in rows)
+        changes = {"kernels": names, "loops": (), **found, **changes}
+        return dataclasses.replace(self, **changes)
 
     def sequence(self) -> Int[np.ndarray, " launch"]:
         """Kernel of every launch of one iteration, in order."""

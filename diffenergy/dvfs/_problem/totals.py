@@ -110,10 +110,15 @@ def total(problem: Problem, spent: Spent) -> Total:
 
 def within_caps(problem: Problem, spent: Spent) -> Bool[np.ndarray, "*plan"]:
     """Whether the mean power of every stage stays within its cap."""
+    return np.asarray(np.all(cool_stages(problem, spent), axis=-1))
+
+
+def cool_stages(problem: Problem, spent: Spent) -> Bool[np.ndarray, "*plan stage"]:
+    """Stages whose mean power stays within their cap."""
     time, energy = stage_totals(problem, spent)
     free = np.isinf(problem.power_cap)
     most = np.where(free, np.inf, np.where(free, 0.0, problem.power_cap) * time)
-    return np.asarray(np.all(energy <= most * (1 + TIE), axis=-1))
+    return np.asarray(energy <= most * (1 + TIE))
 
 
 def default_total(problem: Problem) -> Total:

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 
 from ...results import Infeasible
 from .._free.free import restricted
+from .._free.knapsack import undominated
 from .._problem.modelled import Modelled
 from .._problem.plan import Objective, Plan
 from .._problem.problem import Problem
@@ -119,9 +120,7 @@ def schedule_frontier(
         found.append(frontier(kernels, rules=rules))
     default = default_total(stages)
     points = np.concatenate([edge.points(default) for edge in found])
-    points = points[np.lexsort((points[:, 1], points[:, 0]))]
-    least = np.minimum.accumulate(points[:, 1])
-    return points[points[:, 1] < np.append(np.inf, least[:-1])]
+    return points[undominated(points[:, 0], points[:, 1])]
 
 
 def stage_power(problem: Problem, plan: Plan) -> Float[np.ndarray, " stage"]:

@@ -7,10 +7,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .._free import free, pick
-from .._free.exact import prove
+from .._free.exact import price_of_time, prove, worthwhile
 from .._free.hulls import Line
 from .._free.local import keeping
-from .._free.screen import price_of_time, worthwhile
 from .._problem import groups
 from .._problem.plan import Aggregation, Granularity, Objective, Plan, Switching
 from .._problem.problem import Problem, Total

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from .._free.free import restricted
-from .._problem.totals import TIE, default_total, stage_time, stage_totals, sums
+from .._problem.totals import cool_stages, default_total, stage_time, sums
 from .positions import Positions
 from .stall import Path, Prices
 
@@ -30,14 +30,15 @@ def ceilings(places: Positions, oracle: Oracle) -> Float[np.ndarray, " stage"]:
     By bisection, for all stages at once.
     """
     problem = places.problem
-    capped = np.isfinite(problem.power_cap)
+    stages = len(problem.stages)
+    if np.isinf(problem.power_cap).all():
+        return np.full(stages, np.inf)
     default = default_total(problem)
-    steep = np.full(len(capped), _STEEP * float(default.energy / default.time))
-    high = steep.copy()
-    if not capped.any() or not _over(places, oracle, high).any():
-        return np.full(len(capped), np.inf)
-    over = _over(places, oracle, high)
-    low = np.where(over, -problem.power_cap, high)
+    steep = np.full(stages, _STEEP * float(default.energy / default.time))
+    over = _over(places, oracle, steep)
+    if not over.any():
+        return np.full(stages, np.inf)
+    low, high = np.where(over, -problem.power_cap, steep), steep
     for _ in range(_HALVINGS):
         middle = np.where(over, 0.5 * (low + high), steep)
         hot = _over(places, oracle, middle)
@@ -50,10 +51,7 @@ def _over(
 ) -> Bool[np.ndarray, " stage"]:
     """Which stages pass their caps at prices of GPU time."""
     path = oracle(places, Prices(time, np.ones_like(time)))
-    spent = stage_totals(places.problem, places.spent(path.settings))
-    cap = places.problem.power_cap
-    most = np.where(np.isinf(cap), np.inf, np.where(np.isinf(cap), 0, cap) * spent.time)
-    return spent.energy > most * (1 + TIE)
+    return ~cool_stages(places.problem, places.spent(path.settings))
 
 
 def weights(
@@ -102,9 +100,7 @@ def cool_settings(places: Positions) -> Positions | None:
     problem = places.problem
     if np.all(np.isinf(problem.power_cap)):
         return None
-    usable = problem.usable
-    time = np.where(usable, problem.time, 1.0)
-    power = np.where(usable, problem.energy, np.inf) / time
+    power = problem.power
     allowed: Bool[np.ndarray, "kernel setting"] = (
         power <= problem.power_cap[problem.stage][:, None]
     )

@@ -7,7 +7,7 @@ are plans.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -37,17 +37,25 @@ _HIGHEST: Final = 1e6
 """Price at which only time counts, in mean powers of the default."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Found:
-    """Plans and the half-planes energy + price x time >= least."""
+def _gathered() -> Any:
+    return dataclasses.field(default_factory=list, init=False)
 
-    settings: list[Int[np.ndarray, " position"]] = dataclasses.field(
-        default_factory=list
-    )
-    time: list[float] = dataclasses.field(default_factory=list)
-    energy: list[float] = dataclasses.field(default_factory=list)
-    price: list[float] = dataclasses.field(default_factory=list)
-    least: list[float] = dataclasses.field(default_factory=list)
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Search:
+    """Plans of `places` by an `oracle` that answers prices, and the half-planes energy
+    + `price` x time >= `least`."""
+
+    places: Positions
+    oracle: Oracle
+    holds: Callable[[Int[np.ndarray, " position"]], bool]
+    cool: Positions | None  # settings within the caps; None without caps
+    ceiling: Float[np.ndarray, " stage"]  # W, price of time above which a cap is passed
+    settings: list[Int[np.ndarray, " position"]] = _gathered()
+    time: list[float] = _gathered()
+    energy: list[float] = _gathered()
+    price: list[float] = _gathered()
+    least: list[float] = _gathered()
 
     @property
     def total(self) -> Total:
@@ -70,18 +78,6 @@ class Found:
         x[:1] *= 1 - TIE  # the fastest plan itself lies on the line
         return Line(x, y)
 
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Search:
-    """Plans of `places` by an `oracle` that answers prices, gathered in `found`."""
-
-    places: Positions
-    oracle: Oracle
-    holds: Callable[[Int[np.ndarray, " position"]], bool]
-    cool: Positions | None  # settings within the caps; None without caps
-    ceiling: Float[np.ndarray, " stage"]  # W, price of time above which a cap is passed
-    found: Found = dataclasses.field(default_factory=Found)
-
     def add(self, settings: Int[np.ndarray, " position"]) -> Total | None:
         """Keeps a plan if its clocks and caps hold; its totals."""
         problem = self.places.problem
@@ -91,20 +87,20 @@ class Search:
         if not self.holds(settings):
             return None
         exact = total(problem, took)
-        self.found.settings.append(settings)
-        self.found.time.append(float(exact.time))
-        self.found.energy.append(float(exact.energy))
+        self.settings.append(settings)
+        self.time.append(float(exact.time))
+        self.energy.append(float(exact.energy))
         return exact
 
     def at(self, price: float) -> int:
         """Index of the best plan found at a price of time (W); -1 if all break caps."""
-        first = len(self.found.time)
+        first = len(self.time)
         self._bend(price)
-        if self.cool is not None and len(self.found.time) == first:
+        if self.cool is not None and len(self.time) == first:
             prices = np.full(len(self.ceiling), price)
             flat = stall.Prices(prices, np.ones_like(prices))
             self.add(self.oracle(self.cool, flat).settings)
-        time, energy = (x[first:] for x in self.found.total)
+        time, energy = (x[first:] for x in self.total)
         return first + int(np.argmin(energy + price * time)) if len(time) else -1
 
     def _bend(self, price: float) -> None:
@@ -123,8 +119,8 @@ class Search:
             time = (rate * slope - credit) / weight - problem.wait_power
             path = self.oracle(self.places, stall.Prices(time, weight))
             rest = rest + rate * tangent_offset(slope, host)
-            self.found.price.append(price)
-            self.found.least.append(path.value + float(np.sum(rest)))
+            self.price.append(price)
+            self.least.append(path.value + float(np.sum(rest)))
             self.add(path.settings)
             own = stage_slope(self.places.spent(path.settings).time, host)
             if np.abs(own - slope).max() < _SAME_SLOPE:
@@ -137,8 +133,8 @@ class Search:
 
     def _guess(self) -> Float[np.ndarray, " stage"]:
         """GPU times of the newest plan, or the default's."""
-        if self.found.settings:
-            return self.places.spent(self.found.settings[-1]).time
+        if self.settings:
+            return self.places.spent(self.settings[-1]).time
         problem = self.places.problem
         return by_stage(problem, problem.count * problem.default_time)
 
@@ -149,7 +145,7 @@ class Search:
 
         `quick` says on which side of the limit a plan is.
         """
-        time, energy = self.found.time, self.found.energy
+        time, energy = self.time, self.energy
         for _ in range(_PRICES):
             if time[lean] <= time[fast] or energy[fast] <= energy[lean]:
                 break

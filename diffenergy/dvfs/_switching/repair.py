@@ -17,7 +17,7 @@ _ROUNDS: Final = 40
 
 def mix(search: Search, fast: int, lean: int, objective: Objective) -> None:
     """Adds the best plans that take one stretch of launches from each."""
-    a, b = search.found.settings[fast], search.found.settings[lean]
+    a, b = search.settings[fast], search.settings[lean]
     num = len(a)
     if num**3 <= _MIXES:
         start, end = np.triu_indices(num + 1, 1)
@@ -55,7 +55,7 @@ def _add_cut(
 
 def improve(search: Search, plan: int, objective: Objective) -> None:
     """Adds plans that change one position at a time, as long as that helps."""
-    settings, problem = search.found.settings[plan], search.places.problem
+    settings, problem = search.settings[plan], search.places.problem
     num, choices = len(settings), len(problem.settings)
     if num * num * choices * _ROUNDS > 20 * _MIXES:
         return

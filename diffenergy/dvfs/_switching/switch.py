@@ -21,12 +21,6 @@ _FOLLOWED: Final = 10
 """Most steps towards the least E T^n."""
 
 
-def least_power(problem: Problem) -> float:
-    """Least power in the table (W), taken for that of a GPU that stands still."""
-    usable = problem.usable
-    return float(np.min(problem.energy[usable] / problem.time[usable]))
-
-
 def switched(
     problem: Problem,
     objective: Objective,
@@ -38,15 +32,15 @@ def switched(
 
     Stalls: positions of the loops' bodies keep their setting over the turns, unless
     `per_launch`. Look-ahead: every launch may differ. During a stall the GPU draws
-    `stall_power` (W; `None`: `least_power`). Raises `Infeasible`.
+    `stall_power` (W; `None`: the least power in the table). Raises `Infeasible`.
     """
     found = _start(problem, switching, per_launch, stall_power)
     default = default_total(problem)
     _search(found, objective, default)
-    line, whole = found.found.line(), free.bound(problem)
-    answer = pick.best(found.found.total, objective, default)
+    line, whole = found.line(), free.bound(problem)
+    answer = pick.best(found.total, objective, default)
     if answer is None:
-        raise pick.infeasible(found.found.total, objective, default)
+        raise pick.infeasible(found.total, objective, default)
     bound = max(pick.least_value(x, objective, default) for x in (line, whole))
     time = np.array([answer.total.time])
     below = max(float(x.at(time)[0]) for x in (line, whole))
@@ -62,7 +56,7 @@ def switched_front(
     """Totals of plans from the fastest to the leanest, and a line below all."""
     found = _start(problem, switching, per_launch, stall_power)
     _sweep(found)
-    return found.found.total, found.found.line()
+    return found.total, found.line()
 
 
 def _start(
@@ -73,7 +67,8 @@ def _start(
 ) -> Search:
     """A search that knows the single settings."""
     ahead = switching.kind == "lookahead"
-    power = least_power(problem) if stall_power is None else stall_power
+    # a GPU that stands still draws no more than the coolest launch
+    power = float(problem.power.min()) if stall_power is None else stall_power
     stall = 0.0 if ahead else switching.latency
     energy = switching.energy + stall * power
     places = positions(problem, stall, energy, per_launch or ahead)
@@ -92,7 +87,7 @@ def _search(found: Search, objective: Objective, default: Total) -> None:
     if lean >= 0 and fast >= 0:
         fast, lean = found.between(fast, lean, _quick(objective, default))
         mix(found, fast, lean, objective)
-    answer = pick.best(found.found.total, objective, default)
+    answer = pick.best(found.total, objective, default)
     if answer is not None and answer.plan >= 0:
         improve(found, answer.plan, objective)
 
@@ -109,7 +104,7 @@ def _follow(found: Search, objective: Objective, default: Total) -> None:
     delays = 1 if objective.goal == "edp" else 2
     value = np.inf
     for _ in range(_FOLLOWED):
-        answer = pick.best(found.found.total, objective, default)
+        answer = pick.best(found.total, objective, default)
         if answer is None or answer.value >= value:
             return
         value = answer.value
@@ -130,7 +125,7 @@ def _plan(
     places, default = found.places, answer.plan < 0
     settings = np.zeros(len(places.kernel), np.int64)
     if not default:
-        settings = found.found.settings[answer.plan]
+        settings = found.settings[answer.plan]
     return Plan(
         places.kernel,
         settings,
