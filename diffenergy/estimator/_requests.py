@@ -17,9 +17,9 @@ from ..workload._listing import read_listings, select_listing
 from ..workload._unlisted import complete
 from ..workload._workload import pad_size
 from ..workload.models import load_model
+from ..workload.models._network.step import state_bytes
 from ..workload.models._shared.base import values_dtype
 from ..workload.models._shared.encoder import Encoder
-from ..workload.models._training.step import state_bytes
 from . import _programs, _summary
 from ._estimate import Estimate, compiler_options, estimate_once, from_leaves
 from ._jax_setup import cache_folder

@@ -1,20 +1,19 @@
 """Llama and its relatives: RMSNorm, rotary positions, gated MLP, grouped queries."""
 
 import dataclasses
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from .._listing import Kernel
 from .._unlisted import rotary_copies, stream
-from ._shared.attention import cast_softmax, products, score_stream
-from ._shared.base import Request, dense, linear, product, rows_of
+from ._network.activations import Gated
+from ._network.linear_layer import Linear
+from ._network.norms import Norm
+from ._network.operators import Operator, Pass
+from ._network.self_attention import rotation
+from ._shared.attention import Scores
+from ._shared.base import product, repeated
 from ._shared.config import Config
-from ._shared.decoder import Decoder, Step
-from ._training.activations import Gated
-from ._training.linear_layer import Linear
-from ._training.norms import Norm, rms_norm
-from ._training.operators import Embedding, Fixed, Operator, Residual
-from ._training.self_attention import Rotary, Scores, SelfAttention
-from ._training.step import Network
+from ._shared.decoder import Decoder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +46,10 @@ class Llama(Decoder):
     attention_bias: bool
     mlp_bias: bool
 
+    norm: ClassVar[str] = "rmsnorm"
+    rotary: ClassVar[bool] = True
+    scores: ClassVar[Scores] = Scores()
+
     def parameters(self) -> int:
         embeddings = self.vocab * self.hidden * (1 if self.tied else 2)
         return embeddings + self.layers * self._layer_parameters() + self.hidden
@@ -70,128 +73,7 @@ class Llama(Decoder):
         biases = 2 * self.inner + self.hidden if self.mlp_bias else 0
         return 3 * self.hidden * self.inner + biases
 
-    # Serving: fused kernels.
-
-    def _serving_pass(self, step: Step) -> list[Kernel]:
-        p, t, n = step.precision, step.tokens, self.layers
-        fused = (self.heads + 2 * self.kv_heads) * self.head_dim
-        width = self.heads * self.head_dim
-        return [
-            rows_of("gather", t, self.hidden, p.values),
-            rows_of("rmsnorm", t, self.hidden, p.values),
-            dense(p.linear, t, fused, self.hidden, count=n),
-            *self._serving_qk_norms(step),
-            self._kv_write(step, "rope_kv_write", rotated=True),
-            *self._serving_attention(step),
-            dense(p.linear, t, self.hidden, width, count=n),
-            *self._serving_mlp(step),
-            # two a layer and the final one; the very first had no residual to add
-            rows_of("rmsnorm", t, self.hidden, p.values, count=2 * n, residual=True),
-        ]
-
-    def _serving_qk_norms(self, step: Step) -> list[Kernel]:
-        if not self.variant.qk_norm:
-            return []
-        return [
-            rows_of(
-                "rmsnorm",
-                step.tokens * heads,
-                self.head_dim,
-                step.precision.values,
-                count=self.layers,
-            )
-            for heads in (self.heads, self.kv_heads)
-        ]
-
-    def _serving_mlp(self, step: Step) -> list[Kernel]:
-        p, t, n = step.precision, step.tokens, self.layers
-        return [
-            dense(p.linear, t, 2 * self.inner, self.hidden, count=n),
-            stream("silu_mul", t * self.inner, p.values, n),
-            dense(p.linear, t, self.hidden, self.inner, count=n),
-        ]
-
-    # Eager: one kernel an operator.
-
-    def _eager_pass(self, step: Step) -> list[Kernel]:
-        p, t, n = step.precision, step.tokens, self.layers
-        width, kv_width = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        rows = [
-            *self._rotary_tables(step.q_len),
-            *rms_norm(t, self.hidden, p.values, 2 * n + 1),
-            linear(p, width, t, self.hidden, count=n),
-            linear(p, kv_width, t, self.hidden, count=2 * n),
-            linear(p, self.hidden, t, width, count=n),
-            stream("pointwise_add", t * self.hidden, p.values, 2 * n),
-            *self._rotate(step, t * width),
-            *self._rotate(step, t * kv_width),
-            *self._eager_attention(step),
-            linear(p, self.inner, t, self.hidden, count=2 * n),
-            stream("silu", t * self.inner, p.values, n),
-            stream("pointwise_mul", t * self.inner, p.values, n),
-            linear(p, self.hidden, t, self.inner, count=n),
-            *self._eager_copies(step),
-            *rotary_copies(self._site(step), p.values),
-        ]
-        if self.variant.qk_norm:
-            for heads in (self.heads, self.kv_heads):
-                rows += rms_norm(t * heads, self.head_dim, p.values, n)
-        return rows
-
-    def _rotary_tables(self, length: int) -> list[Kernel]:
-        """Angles (an outer product of frequencies and positions), then cos and sin."""
-        angles = product("fp32", 1, self.head_dim // 2, length, 1)
-        return [angles, stream("scalar_mul", length * self.head_dim, "fp32", 2)]
-
-    def _rotate(self, step: Step, elements: int) -> list[Kernel]:
-        """x cos + rotate_half(x) sin; the tables are broadcast over the heads."""
-        dtype, n = step.precision.values, self.layers
-        return [
-            stream("pointwise_mul", elements, dtype, 2 * n, reads=1),
-            stream("pointwise_add", elements, dtype, n),
-        ]
-
-    def _eager_attention(self, step: Step) -> list[Kernel]:
-        if step.flash:
-            return [self._fused_attention(step)]
-        site, p = self._site(step), step.precision
-        scores, values = products(site, p, **step.zeros)
-        return [
-            scores,
-            score_stream("scalar_mul", site, p.values, **step.zeros),
-            score_stream("pointwise_add", site, p.values, reads=1, **step.zeros),
-            *cast_softmax(site, p.values, **step.zeros),
-            values,
-        ]
-
-    # Training: one description for both stacks.
-
-    def _network(self, request: Request) -> Network:
-        h, fused = self.hidden, request.stack == "serving"
-        norm, layout = Norm("rmsnorm", h), self.head_layout
-        tables = () if fused else tuple(self._rotary_tables(request.input_len or 1))
-        width = self.heads * self.head_dim
-        bias = self.attention_bias and not self.variant.qkv_bias
-        return Network(
-            inputs=(Embedding(self.vocab, h), Fixed(tables)),
-            norm=norm,
-            body=(
-                *self._projections(fused),
-                *self._qk_norms(),
-                Rotary(layout),
-                SelfAttention(layout, Scores()),
-                Linear(h, width, bias),
-                Residual(h),
-                norm,
-                *self._mlp(fused),
-                Residual(h),
-            ),
-            layers=self.layers,
-            final=norm,
-            head=Linear(self.vocab, h, wide=True),
-        )
-
-    def _projections(self, fused: bool) -> tuple[Linear, ...]:
+    def projections(self, fused: bool) -> tuple[Linear, ...]:
         """Queries, keys and values, as one layer where they are fused."""
         h, bias = self.hidden, self.variant.qkv_bias or self.attention_bias
         width, kv_width = self.heads * self.head_dim, self.kv_heads * self.head_dim
@@ -199,7 +81,7 @@ class Llama(Decoder):
             return (Linear(width + 2 * kv_width, h, bias),)
         return (Linear(width, h, bias), *2 * (Linear(kv_width, h, bias, joins=True),))
 
-    def _qk_norms(self) -> tuple[Norm, ...]:
+    def head_norms(self) -> tuple[Norm, ...]:
         if not self.variant.qk_norm:
             return ()
         return tuple(
@@ -207,12 +89,36 @@ class Llama(Decoder):
             for heads in (self.heads, self.kv_heads)
         )
 
-    def _mlp(self, fused: bool) -> tuple[Operator, ...]:
+    def output(self, fused: bool) -> Linear:
+        bias = self.attention_bias and not self.variant.qkv_bias
+        return Linear(self.hidden, self.heads * self.head_dim, bias)
+
+    def mlp(self, fused: bool) -> tuple[Operator, ...]:
         """Gate and up (one layer where they are fused), product, down."""
         h, inner, bias = self.hidden, self.inner, self.mlp_bias
         parts = (Linear(inner, h, bias), Linear(inner, h, bias, joins=True))
         first = (Linear(2 * inner, h, bias),) if fused else parts
         return (*first, Gated(inner), Linear(h, inner, bias))
+
+    def tables(self, run: Pass) -> list[Kernel]:
+        """Angles (an outer product of frequencies and positions), then cos and sin."""
+        angles = product("fp32", 1, self.head_dim // 2, run.q_len, 1)
+        return [angles, stream("scalar_mul", run.q_len * self.head_dim, "fp32", 2)]
+
+    def _eager_pass(self, run: Pass) -> list[Kernel]:
+        n, site = self.layers, self._site(run)
+        return [
+            *self.tables(run),
+            *repeated(Norm(self.norm, self.hidden).forward(run), 2 * n + 1),
+            *self.each(run, *self.projections(False), self.output(False)),
+            stream("pointwise_add", run.tokens * self.hidden, run.values, 2 * n),
+            *rotation(site, run.values),
+            *self._eager_attention(run),
+            *self.each(run, *self.mlp(False)),
+            *self._eager_copies(run),
+            *rotary_copies(site, run.values),
+            *self.each(run, *self.head_norms()),
+        ]
 
 
 def build(config: Config) -> Llama:

@@ -3,12 +3,9 @@
 import dataclasses
 from typing import Any, Final
 
-from .._listing import Kernel
-from ._shared.base import repeated
+from ._network.experts import Experts
+from ._network.operators import Operator
 from ._shared.config import Config
-from ._shared.decoder import Step
-from ._training.experts import Experts
-from ._training.operators import Operator
 from .llama import Llama, llama_fields
 
 MODEL_TYPES: Final = ("mixtral", "qwen3_moe")
@@ -32,12 +29,7 @@ class Mixtral(Llama):
                 "(fused experts); a kernel listing can say otherwise."
             )
 
-    def _serving_mlp(self, step: Step) -> list[Kernel]:
-        """Router, choice of experts, experts."""
-        layer = Experts(self.hidden, self.inner, self.experts, self.chosen)
-        return repeated(layer.rows(step.tokens, step.precision), self.layers)
-
-    def _mlp(self, fused: bool) -> tuple[Operator, ...]:
+    def mlp(self, fused: bool) -> tuple[Operator, ...]:
         return (Experts(self.hidden, self.inner, self.experts, self.chosen),)
 
 

@@ -1,12 +1,12 @@
 """MobileViT: inverted residuals, then transformers over unfolded patches."""
 
 import dataclasses
-from typing import Final
+from typing import ClassVar, Final
 
 from .._listing import Kernel
-from .._unlisted import Attention, attention_copies, mobilevit_rest, stream
-from ._shared.attention import fused, products, score_stream, softmax
-from ._shared.base import Precision, Request, linear, rows_of
+from .._unlisted import Attention, mobilevit_rest, stream
+from ._shared.attention import Scores
+from ._shared.base import Precision, Request, layer_parameters, linear, rows_of
 from ._shared.config import Config
 from ._shared.convolution import Image, convolve
 from ._shared.encoder import Encoder
@@ -35,6 +35,8 @@ class MobileVit(Encoder):
     channels: int
     labels: int
 
+    scores: ClassVar[Scores] = Scores("unspecified_scalar", mask="", cast=False)
+
     def parameters(self) -> int:
         neck, k = self.neck, self.kernel
         total = _normed(self.channels, neck[0], 3)
@@ -46,9 +48,8 @@ class MobileVit(Encoder):
             total += _normed(inner, outputs, 1)
         for width, channels, depth in zip(self.widths, neck[3:6], _DEPTHS, strict=True):
             inner = int(width * self.mlp_ratio)
-            layer = 4 * (width**2 + width) + 2 * width * inner + inner + width
             total += _normed(channels, channels, k) + channels * width
-            total += depth * (layer + 4 * width) + 2 * width
+            total += depth * layer_parameters(width, inner) + 2 * width
             total += _normed(width, channels, 1) + _normed(2 * channels, channels, k)
         total += _normed(neck[5], neck[6], 1)
         return total + ((neck[6] + 1) * self.labels if self._has_head() else 0)
@@ -123,27 +124,13 @@ class MobileVit(Encoder):
 
     def _transformer(self, image: Image, depth: int, request: Request) -> list[Kernel]:
         p, width, area = self.precision(request), image.channels, self.patch**2
-        pixels = image.batch * image.hw**2
         length = image.hw**2 // area
-        inner = int(width * self.mlp_ratio)
         heads, head_dim = self.heads, width // self.heads
         sequences = image.batch * area
         site = Attention(sequences, heads, heads, length, length, head_dim, depth)
-        if request.attention == "flash":
-            attention = [fused(site, p, causal=False)]
-        else:
-            scores, values = products(site, p)
-            scale = score_stream("unspecified_scalar", site, p.values)
-            attention = [scores, scale, softmax(site, p.values), values]
-            attention += attention_copies(site, p.values)
         return [
-            rows_of("layernorm", pixels, width, p.values, count=2 * depth + 1),
-            linear(p, width, pixels, width, count=4 * depth),
-            *attention,
-            stream("pointwise_add", pixels * width, p.values, 2 * depth),
-            linear(p, inner, pixels, width, count=depth),
-            stream("silu", pixels * inner, p.values, depth),
-            linear(p, width, pixels, inner, count=depth),
+            *self._layers(request, site, int(width * self.mlp_ratio), "silu"),
+            rows_of("layernorm", sequences * length, width, p.values),
         ]
 
 

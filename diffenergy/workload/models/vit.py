@@ -1,12 +1,12 @@
 """ViT: image patches through a bidirectional transformer encoder."""
 
 import dataclasses
-from typing import Final
+from typing import ClassVar, Final
 
 from .._listing import Kernel
-from .._unlisted import Attention, attention_copies, stream
-from ._shared.attention import cast_softmax, fused, products, score_stream
-from ._shared.base import Request, linear, rows_of
+from .._unlisted import Attention, stream
+from ._shared.attention import Scores
+from ._shared.base import Request, layer_parameters, linear, rows_of
 from ._shared.config import Config
 from ._shared.convolution import Image, convolve
 from ._shared.encoder import Encoder
@@ -29,15 +29,17 @@ class Vit(Encoder):
     labels: int
     activation: str
 
+    scores: ClassVar[Scores] = Scores(mask="")
+
     @property
     def tokens(self) -> int:
         """Patches of an image and the class token."""
         return (self.image_size // self.patch) ** 2 + 1
 
     def parameters(self) -> int:
-        h, inner = self.hidden, self.inner
+        h = self.hidden
         patches = self.channels * self.patch**2 * h + h
-        layer = 4 * (h * h + h) + 2 * h * inner + inner + h + 2 * 2 * h
+        layer = layer_parameters(h, self.inner)
         outputs = self.labels if self._has_head() else self.pooled
         body = patches + (self.tokens + 1) * h + self.layers * layer + 2 * h
         return body + outputs * (h + 1)
@@ -47,45 +49,24 @@ class Vit(Encoder):
         return 17 * self.layers + 8
 
     def _forward(self, request: Request) -> list[Kernel]:
-        p, n, h, batch = (
+        p, h, batch, heads = (
             self.precision(request),
-            self.layers,
             self.hidden,
             request.batch,
+            self.heads,
         )
-        t = batch * self.tokens
+        length, t = self.tokens, batch * self.tokens
         image = Image(batch, self.channels, self.image_size)
         _, patches = convolve(
             image, h, self.patch, p, self.patch, padding=0, batch_norm=False
         )
+        site = Attention(batch, heads, heads, length, length, h // heads, self.layers)
         return [
             *patches,
             stream("scalar_add", t * h, p.values, 1),  # position embeddings
-            rows_of("layernorm", t, h, p.values, count=2 * n + 1),
-            linear(p, h, t, h, count=4 * n),
-            *self._attention(request),
-            stream("pointwise_add", t * h, p.values, 2 * n),
-            linear(p, self.inner, t, h, count=n),
-            stream(self.activation, t * self.inner, p.values, n),
-            linear(p, h, t, self.inner, count=n),
+            *self._layers(request, site, self.inner, self.activation),
+            rows_of("layernorm", t, h, p.values),
             *self._head(request),
-        ]
-
-    def _attention(self, request: Request) -> list[Kernel]:
-        p, heads, length = self.precision(request), self.heads, self.tokens
-        depth = self.hidden // heads
-        site = Attention(
-            request.batch, heads, heads, length, length, depth, self.layers
-        )
-        if request.attention == "flash":
-            return [fused(site, p, causal=False)]
-        scores, values = products(site, p)
-        return [
-            scores,
-            score_stream("scalar_mul", site, p.values),
-            *cast_softmax(site, p.values),
-            values,
-            *attention_copies(site, p.values),
         ]
 
     def _head(self, request: Request) -> list[Kernel]:

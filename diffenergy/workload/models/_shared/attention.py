@@ -1,9 +1,11 @@
 """Attention calls as kernels: one fused kernel, or products around a softmax."""
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
-from ..._listing import Kernel, Number
-from ..._unlisted import Attention, stream
+from ..._listing import Kernel
+from ..._unlisted import Attention, masked_select, stream
 from .base import Precision, product, rows_of
 
 
@@ -25,6 +27,53 @@ def fused(
         kv_cache_dtype=precision.cache,
         count=site.count,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """What a module does to its scores: `scale` and `mask` ("": none) are elementwise
+    kernels (`scale_queries`: of the queries, before the product), `cast`: softmax in
+    fp32."""
+
+    scale: str = "scalar_mul"
+    mask: str = "pointwise_add"
+    scale_queries: bool = False
+    cast: bool = True
+
+    def rows(
+        self,
+        site: Attention,
+        precision: Precision,
+        copies: Sequence[Kernel] = (),
+        **zeros: float,
+    ) -> list[Kernel]:
+        """Attention of operators in launch order, `copies` of operands before the
+        product; `zeros`: of the scores."""
+        dtype = precision.values
+        scores, values = products(site, precision, **zeros)
+        scale = self.scaling(self.scale, site, dtype, **zeros)
+        return [
+            *([scale] if self.scale_queries else []),
+            *copies,
+            scores,
+            *([] if self.scale_queries else [scale]),
+            *self.masking(site, dtype, **zeros),
+            *(cast_softmax if self.cast else _plain_softmax)(site, dtype, **zeros),
+            values,
+        ]
+
+    def scaling(self, fn: str, site: Attention, dtype: str, **zeros: float) -> Kernel:
+        """Kernel that scales the scores, or the queries."""
+        if self.scale_queries:
+            return stream(fn, site.queries, dtype, site.count)
+        return score_stream(fn, site, dtype, **zeros)
+
+    def masking(self, site: Attention, dtype: str, **zeros: float) -> list[Kernel]:
+        """Kernel that masks the scores, if one does."""
+        if self.mask == "where":
+            return masked_select(site, dtype, **zeros)
+        added = {"reads": 1, **zeros}
+        return [score_stream(self.mask, site, dtype, **added)] if self.mask else []
 
 
 def products(
@@ -55,7 +104,10 @@ def cast_softmax(site: Attention, dtype: str, **zeros: float) -> list[Kernel]:
     return [up, middle, down]
 
 
+def _plain_softmax(site: Attention, dtype: str, **zeros: float) -> list[Kernel]:
+    return [softmax(site, dtype, **zeros)]
+
+
 def score_stream(fn: str, site: Attention, dtype: str, **extra: Any) -> Kernel:
     """Elementwise kernel over the scores."""
-    elements: Number = site.scores
-    return stream(fn, elements, dtype, site.count, **extra)
+    return stream(fn, site.scores, dtype, site.count, **extra)

@@ -293,6 +293,11 @@ def _check_training(given: dict[str, Any]):
             )
 
 
+def layer_parameters(hidden: int, inner: int) -> int:
+    """Parameters of a transformer layer with biases: attention, MLP, two LayerNorms."""
+    return 4 * hidden**2 + 2 * hidden * inner + inner + 9 * hidden
+
+
 # Row builders ---------------------------------------------------------------------
 
 

@@ -2,52 +2,21 @@
 
 import abc
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from .... import dtypes
 from ..._listing import Kernel, Listing
-from ..._unlisted import (
-    HALF,
-    Attention,
-    attention_copies,
-    repeated_keys,
-    stream,
-    unlisted,
-)
-from .._training.self_attention import Heads
-from .._training.step import Network, training_listings
-from .attention import fused, products, score_stream, softmax
-from .base import Model, Precision, Request, dense, linear, repeated, rows_of
+from ..._unlisted import Attention, attention_copies, repeated_keys, stream, unlisted
+from .._network.linear_layer import Linear
+from .._network.norms import Norm
+from .._network.operators import Embedding, Fixed, Operator, Pass, Residual
+from .._network.self_attention import Heads, Rotary, SelfAttention
+from .._network.step import Network, training_listings
+from .attention import Scores, fused, products, score_stream, softmax
+from .base import Model, Request, linear, repeated, rows_of
 
 _SEGMENTS = 8
 """Decode steps are integrated over at most so many KV lengths."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """One forward pass: `q_len` new tokens a sequence against `kv_len` cached ones."""
-
-    batch: int
-    q_len: int
-    kv_len: int
-    precision: Precision
-    flash: bool
-    base: bool
-
-    @property
-    def tokens(self) -> int:
-        """New tokens of all sequences."""
-        return self.batch * self.q_len
-
-    @property
-    def is_decode(self) -> bool:
-        """Whether keys of earlier passes are read."""
-        return self.kv_len > self.q_len
-
-    @property
-    def zeros(self) -> dict[str, float]:
-        """Causally masked scores are half zeros; a decode step masks nothing."""
-        return {} if self.is_decode else {"zero_share": HALF}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,21 +33,42 @@ class Decoder(Model):
     positions: int
     window: int
 
+    norm: ClassVar[str]
+    rotary: ClassVar[bool] = False
+    scores: ClassVar[Scores]
+
     @property
     def max_positions(self) -> int:
         return self.positions
 
-    @abc.abstractmethod
-    def _serving_pass(self, step: Step) -> list[Kernel]:
-        """Fused kernels of one pass, up to the final norm."""
+    @property
+    def embedding(self) -> Embedding:
+        """Look-up of tokens, and of positions where they are learned."""
+        return Embedding(self.vocab, self.hidden, 0 if self.rotary else self.positions)
 
     @abc.abstractmethod
-    def _eager_pass(self, step: Step) -> list[Kernel]:
+    def projections(self, fused: bool) -> tuple[Linear, ...]:
+        """Queries, keys and values of a layer."""
+
+    def head_norms(self) -> tuple[Norm, ...]:
+        """Norms of queries and keys, by head."""
+        return ()
+
+    @abc.abstractmethod
+    def output(self, fused: bool) -> Linear:
+        """Linear layer behind the attention."""
+
+    @abc.abstractmethod
+    def mlp(self, fused: bool) -> tuple[Operator, ...]:
+        """What follows the second norm of a layer."""
+
+    def tables(self, run: Pass) -> list[Kernel]:
+        """Masks or angles that an eager pass makes before its layers."""
+        return []
+
+    @abc.abstractmethod
+    def _eager_pass(self, run: Pass) -> list[Kernel]:
         """Kernels that the Hugging Face base model launches in one pass."""
-
-    @abc.abstractmethod
-    def _network(self, request: Request) -> Network:
-        """Operators of a training step."""
 
     def kv_bytes_per_token(self, dtype: str) -> float:
         elements = 2 * self.layers * self.kv_heads * self.head_dim
@@ -108,7 +98,7 @@ class Decoder(Model):
 
     def _listings(self, request: Request) -> list[Listing]:
         if request.phase == "train":
-            return training_listings(self, self._network(request), request)
+            return training_listings(self, self.network, request)
         if request.phase == "decode":
             rows = self._pass(request, 1, _length(request))
             return [self.listing(request, rows, "decode")]
@@ -129,85 +119,119 @@ class Decoder(Model):
         return listings
 
     def _pass(self, request: Request, q_len: int, kv_len: int) -> list[Kernel]:
-        step = Step(
+        run = Pass(
             request.batch,
             q_len,
             kv_len,
             self.precision(request),
+            request.stack == "serving",
             request.attention == "flash",
-            request.base,
         )
-        if request.stack == "serving":
-            return self._serving_pass(step) + self._serving_head(step)
-        head = linear(step.precision, self.vocab, step.tokens, self.hidden)
-        return self._eager_pass(step) + ([] if step.base else [head])
+        rows = self._serving_pass(run) if run.fused else self._eager_pass(run)
+        if request.base:
+            return rows
+        if run.fused:
+            return rows + self._serving_head(run)
+        head = linear(run.precision, self.vocab, run.tokens, self.hidden)
+        return [*rows, head]
 
-    def _serving_head(self, step: Step) -> list[Kernel]:
+    def _serving_pass(self, run: Pass) -> list[Kernel]:
+        """Fused kernels of one pass, up to the final norm."""
+        t, h, dtype, n = run.tokens, self.hidden, run.values, self.layers
+        return [
+            *self.embedding.forward(dataclasses.replace(run, fused=False)),
+            rows_of(self.norm, t, h, dtype),
+            *self.each(run, *self.projections(True), *self.head_norms()),
+            self._kv_write(run),
+            *self._serving_attention(run),
+            *self.each(run, self.output(True), *self.mlp(True)),
+            # two a layer and the final one; the very first had no residual to add
+            rows_of(self.norm, t, h, dtype, count=2 * n, residual=True),
+        ]
+
+    def _serving_head(self, run: Pass) -> list[Kernel]:
         """Logits of the last token of each sequence, and sampling.
 
         The head stays in the activations' type where layers are quantised to 8 bit.
         """
-        if step.base:
-            return []
-        p = step.precision
-        dtype = p.linear if dtypes.BYTES[dtypes.code(p.linear)] >= 2 else p.values
-        return [
-            dense(dtype, step.batch, self.vocab, self.hidden),
-            rows_of("softmax", step.batch, self.vocab, "fp32"),
-        ]
+        last = dataclasses.replace(run, q_len=1)
+        head = Linear(self.vocab, self.hidden, wide=True).forward(last)
+        return [*head, rows_of("softmax", run.sequences, self.vocab, "fp32")]
+
+    def network(self, run: Pass) -> Network:
+        """Operators of a training step."""
+        h, norm, layout = self.hidden, Norm(self.norm, self.hidden), self.head_layout
+        return Network(
+            inputs=(self.embedding, Fixed(() if run.fused else self.tables(run))),
+            norm=norm,
+            body=(
+                *self.projections(run.fused),
+                *self.head_norms(),
+                *((Rotary(layout),) if self.rotary else ()),
+                SelfAttention(layout, self.scores),
+                self.output(run.fused),
+                Residual(h),
+                norm,
+                *self.mlp(run.fused),
+                Residual(h),
+            ),
+            layers=self.layers,
+            final=norm,
+            head=Linear(self.vocab, h, wide=True),
+        )
+
+    def each(self, run: Pass, *operators: Operator) -> list[Kernel]:
+        """Forward kernels of operators that every layer has."""
+        return repeated([row for x in operators for row in x.forward(run)], self.layers)
 
     @property
     def head_layout(self) -> Heads:
         """Heads of the attention."""
         return Heads(self.heads, self.kv_heads, self.head_dim, self.window)
 
-    def _site(self, step: Step) -> Attention:
+    def _site(self, run: Pass) -> Attention:
         """All attention calls of a pass."""
-        return Attention(
-            step.batch,
-            self.heads,
-            self.kv_heads,
-            step.q_len,
-            step.kv_len,
-            self.head_dim,
-            self.layers,
-        )
+        return self.head_layout.site(run, self.layers)
 
-    def _fused_attention(self, step: Step) -> Kernel:
-        return fused(self._site(step), step.precision, window=self.window)
-
-    def _serving_attention(self, step: Step) -> list[Kernel]:
+    def _serving_attention(self, run: Pass) -> list[Kernel]:
         """One fused kernel a layer, or products around an fp32 softmax."""
-        if step.flash:
-            return [self._fused_attention(step)]
-        site, p = self._site(step), step.precision
-        scores, values = products(site, p, **step.zeros)
-        scale = score_stream("scale_mask", site, p.values, reads=1, **step.zeros)
-        return [scores, scale, softmax(site, "fp32", **step.zeros), values]
+        site, p = self._site(run), run.precision
+        if run.flash:
+            return [fused(site, p, window=self.window)]
+        scores, values = products(site, p, **run.zeros)
+        scale = score_stream("scale_mask", site, p.values, reads=1, **run.zeros)
+        return [scores, scale, softmax(site, "fp32", **run.zeros), values]
 
-    def _eager_copies(self, step: Step) -> list[Kernel]:
+    def _eager_attention(self, run: Pass) -> list[Kernel]:
+        """One fused kernel a layer, or the module's operators."""
+        site, p = self._site(run), run.precision
+        if run.flash:
+            return [fused(site, p, window=self.window)]
+        return self.scores.rows(site, p, (), **run.zeros)
+
+    def _eager_copies(self, run: Pass) -> list[Kernel]:
         """Unlisted copies around attention; in decode also the grown KV cache."""
-        dtype, site = step.precision.values, self._site(step)
+        dtype, site = run.values, self._site(run)
         rows = repeated_keys(site, dtype)
-        if not step.flash:
+        if not run.flash:
             rows += attention_copies(site, dtype)
-        if step.is_decode:
-            cached = step.batch * self.kv_heads * step.kv_len * self.head_dim
+        if run.is_decode:
+            cached = run.sequences * self.kv_heads * run.kv_len * self.head_dim
             rows.append(unlisted("concat", cached, dtype, 2 * self.layers))
         return rows
 
-    def _kv_write(self, step: Step, fn: str, rotated: bool) -> Kernel:
+    def _kv_write(self, run: Pass) -> Kernel:
         """New keys and values copied to the cache, q and k rotated on the way.
 
         Elements are q and k (rotated) or k and v; the cache may have fewer bytes.
         """
-        p, kv = step.precision, self.kv_heads
+        p, kv = run.precision, self.kv_heads
         size = dtypes.BYTES[dtypes.code(p.cache)] / dtypes.BYTES[dtypes.code(p.values)]
-        queries = self.heads if rotated else 0
-        elements = queries + kv if rotated else 2 * kv
+        queries = self.heads if self.rotary else 0
+        elements = queries + kv if self.rotary else 2 * kv
         return stream(
-            fn,
-            step.tokens * elements * self.head_dim,
+            "rope_kv_write" if self.rotary else "kv_write",
+            run.tokens * elements * self.head_dim,
             p.values,
             self.layers,
             reads=(queries + 2 * kv) / elements,

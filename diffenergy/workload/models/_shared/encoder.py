@@ -2,15 +2,20 @@
 
 import abc
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from ..._listing import Kernel, Listing
-from .base import Model, Request
+from ..._unlisted import Attention, attention_copies, stream
+from .attention import Scores, fused
+from .base import Model, Request, linear, rows_of
 
 
 @dataclasses.dataclass(frozen=True)
 class Encoder(Model):
     """A network without a KV cache; its only phase is one forward pass."""
+
+    scores: ClassVar[Scores]
+    """Of its attention, if it has one."""
 
     @abc.abstractmethod
     def _forward(self, request: Request) -> list[Kernel]:
@@ -60,6 +65,27 @@ class Encoder(Model):
                 f"`input_len` is {length}, but {self.name} has {longest} positions; "
                 "shorten the input."
             )
+
+    def _layers(
+        self, request: Request, site: Attention, inner: int, activation: str
+    ) -> list[Kernel]:
+        """Transformer layers, one for each of `site`'s calls: norm, attention and sum,
+        norm, MLP and sum."""
+        p, n, tokens = self.precision(request), site.count, site.sequences * site.q_len
+        width = site.heads * site.head_dim
+        if request.attention == "flash":
+            attention = [fused(site, p, causal=False)]
+        else:
+            attention = self.scores.rows(site, p) + attention_copies(site, p.values)
+        return [
+            rows_of("layernorm", tokens, width, p.values, count=2 * n),
+            linear(p, width, tokens, width, count=4 * n),
+            *attention,
+            stream("pointwise_add", tokens * width, p.values, 2 * n),
+            linear(p, inner, tokens, width, count=n),
+            stream(activation, tokens * inner, p.values, n),
+            linear(p, width, tokens, inner, count=n),
+        ]
 
     def _listings(self, request: Request) -> list[Listing]:
         return [self.listing(request, self._forward(request), request.phase)]

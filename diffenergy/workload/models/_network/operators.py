@@ -1,4 +1,4 @@
-"""Operators of a training step: what each launches forward and backward.
+"""Operators of a language model: what each launches forward and backward.
 
 Rows are those of one call and one micro-batch, in launch order. Bytes follow from the
 tensors that a kernel reads and writes once; gradients of biases and norms are tensors
@@ -8,37 +8,50 @@ those of llm.c (its layer is that of GPT-2).
 
 import abc
 import dataclasses
+from collections.abc import Sequence
 
 from ..._listing import Kernel
-from ..._unlisted import stream
+from ..._unlisted import HALF, stream
 from .._shared.base import Precision, rows_of
 
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """One micro-batch forward and backward: `sequences` of `length` tokens.
+    """One forward pass, in training with the backward one: `q_len` new tokens in each
+    of `sequences` against `kv_len` cached ones.
 
     `fused`: kernels that join elementwise work (stack serving), else one kernel an
-    operator. `flash`: fused attention. `checkpointing`: the layer's forward kernels run
+    operator. `flash`: fused attention. `checkpointing`: a layer's forward kernels run
     again before its backward ones.
     """
 
     sequences: int
-    length: int
+    q_len: int
+    kv_len: int
     precision: Precision
     fused: bool
     flash: bool
-    checkpointing: bool
+    checkpointing: bool = False
 
     @property
     def tokens(self) -> int:
-        """Tokens of all sequences."""
-        return self.sequences * self.length
+        """New tokens of all sequences."""
+        return self.sequences * self.q_len
 
     @property
     def values(self) -> str:
         """Type of everything but the linear layers."""
         return self.precision.values
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether keys of earlier passes are read."""
+        return self.kv_len > self.q_len
+
+    @property
+    def zeros(self) -> dict[str, float]:
+        """Causally masked scores are half zeros; a decode step masks nothing."""
+        return {} if self.is_decode else {"zero_share": HALF}
 
 
 class Operator(abc.ABC):
@@ -57,7 +70,7 @@ class Operator(abc.ABC):
 class Fixed(Operator):
     """Kernels without a gradient, such as masks and tables of angles."""
 
-    rows: tuple[Kernel, ...]
+    rows: Sequence[Kernel]
 
     def forward(self, run: Pass) -> list[Kernel]:
         return list(self.rows)

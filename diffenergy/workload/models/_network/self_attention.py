@@ -7,13 +7,12 @@ from ..._unlisted import (
     HALF,
     Attention,
     attention_copies,
-    masked_select,
     repeated_keys,
     rotary_copies,
     stream,
     unlisted,
 )
-from .._shared.attention import cast_softmax, fused, products, score_stream, softmax
+from .._shared.attention import Scores, cast_softmax, fused, products, score_stream
 from .._shared.base import product, rows_of
 from .operators import Operator, Pass
 
@@ -27,28 +26,17 @@ class Heads:
     head_dim: int
     window: int = 0
 
-    def site(self, run: Pass) -> Attention:
-        """One call."""
+    def site(self, run: Pass, count: int = 1) -> Attention:
+        """`count` calls."""
         return Attention(
             run.sequences,
             self.heads,
             self.kv_heads,
-            run.length,
-            run.length,
+            run.q_len,
+            run.kv_len,
             self.head_dim,
-            1,
+            count,
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class Scores:
-    """What a module does to its scores: `scale` and `mask` are the elementwise kernels
-    (`scale_queries`: of the queries, before the product), `cast`: softmax in fp32."""
-
-    scale: str = "scalar_mul"
-    mask: str = "pointwise_add"
-    scale_queries: bool = False
-    cast: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,18 +50,23 @@ class Rotary(Operator):
         if run.fused:
             both = site.queries + site.new_keys
             return [stream("rope", both, dtype, 1, reads=1, writes=1)]
-        rows = [
-            row
-            for elements in (site.queries, site.new_keys)
-            for row in (
-                stream("pointwise_mul", elements, dtype, 2, reads=1),
-                stream("pointwise_add", elements, dtype, 1),
-            )
-        ]
-        return rotary_copies(site, dtype) + rows
+        return rotary_copies(site, dtype) + rotation(site, dtype)
 
     def backward(self, run: Pass) -> list[Kernel]:
         return self.forward(run)
+
+
+def rotation(site: Attention, dtype: str) -> list[Kernel]:
+    """x cos + rotate_half(x) sin of queries and keys; the tables are broadcast over the
+    heads."""
+    return [
+        row
+        for elements in (site.queries, site.new_keys)
+        for row in (
+            stream("pointwise_mul", elements, dtype, 2 * site.count, reads=1),
+            stream("pointwise_add", elements, dtype, site.count),
+        )
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,30 +85,20 @@ class SelfAttention(Operator):
         if run.flash:
             around = [] if run.fused else repeated_keys(site, p.values)
             return [*around, fused(site, p, window=self.layout.window)]
-        scores, values = products(site, p, zero_share=HALF)
+        repeated = repeated_keys(site, p.values)
         if run.fused:
+            scores, values = products(site, p, zero_share=HALF)
             return [
                 self._permute("permute", site, run),
-                *repeated_keys(site, p.values),
+                *repeated,
                 scores,
                 self._visible_softmax(site, run),
                 values,
                 stream("unpermute", site.queries, p.values, 1, reads=1),
             ]
         *apart, joined = attention_copies(site, p.values)
-        before = self.scores.scale_queries
-        scale = [self._scale(site, run)]
-        return [
-            *(scale if before else []),
-            *repeated_keys(site, p.values),
-            *apart,
-            scores,
-            *([] if before else scale),
-            *self._mask(site, run),
-            *self._softmax(site, run),
-            values,
-            joined,
-        ]
+        rows = self.scores.rows(site, p, [*repeated, *apart], zero_share=HALF)
+        return [*rows, joined]
 
     def backward(self, run: Pass) -> list[Kernel]:
         site, p = self.layout.site(run), run.precision
@@ -140,13 +123,15 @@ class SelfAttention(Operator):
             ]
         *apart, joined = attention_copies(site, p.values)
         before = self.scores.scale_queries
-        scale = [self._scale(site, run, backward=True)]
+        half = {"zero_share": HALF}
+        scale = [self.scores.scaling("scalar_mul", site, p.values, **half)]
+        where = self.scores.mask == "where"
         return [
             joined,
             d_scores,
             d_values,
             *self._softmax_backward(site, run),
-            *(self._mask(site, run) if self.scores.mask == "where" else []),
+            *(self.scores.masking(site, p.values, **half) if where else []),
             *([] if before else scale),
             d_queries,
             d_keys,
@@ -164,23 +149,6 @@ class SelfAttention(Operator):
         """Rows as long as the mean number of visible keys."""
         rows = site.sequences * site.heads * site.q_len
         return rows_of("softmax", rows, _visible(site) / site.q_len, run.values)
-
-    def _scale(self, site: Attention, run: Pass, backward: bool = False) -> Kernel:
-        fn = "scalar_mul" if backward else self.scores.scale
-        if self.scores.scale_queries:
-            return stream(fn, site.queries, run.values, 1)
-        return score_stream(fn, site, run.values, zero_share=HALF)
-
-    def _mask(self, site: Attention, run: Pass) -> list[Kernel]:
-        if self.scores.mask == "where":
-            return masked_select(site, run.values, zero_share=HALF)
-        fn = self.scores.mask
-        return [score_stream(fn, site, run.values, reads=1, zero_share=HALF)]
-
-    def _softmax(self, site: Attention, run: Pass) -> list[Kernel]:
-        if self.scores.cast:
-            return cast_softmax(site, run.values, zero_share=HALF)
-        return [softmax(site, run.values, zero_share=HALF)]
 
     def _softmax_backward(self, site: Attention, run: Pass) -> list[Kernel]:
         """With the casts backward, if the forward pass had them."""

@@ -23,7 +23,7 @@ class Norm(Operator):
     def forward(self, run: Pass) -> list[Kernel]:
         rows = run.tokens * self.per_token
         if self.op == "rmsnorm" and not run.fused:
-            return rms_norm(rows, self.cols, run.values)
+            return _rms_norm(rows, self.cols, run.values)
         more = {"residual": True} if run.fused and self.residual else {}
         return [rows_of(self.op, rows, self.cols, run.values, **more)]
 
@@ -38,26 +38,26 @@ class Norm(Operator):
         return _layer_norm_backward(rows, self.cols, run.values)
 
 
-def rms_norm(rows: int, cols: int, dtype: str, count: int = 1) -> list[Kernel]:
+def _rms_norm(rows: int, cols: int, dtype: str) -> list[Kernel]:
     """RMSNorm made of operators: square, mean, + eps, rsqrt, product in fp32; then the
     weight in the values' type."""
-    rest = rms_norm_rest(rows, cols, dtype, count)
+    rest = rms_norm_rest(rows, cols, dtype, 1)
     mean = len(rest) // 2  # between the casts, if there are any
     elements = rows * cols
     return [
         *rest[:mean],
-        stream("unspecified_scalar", elements, "fp32", count),
+        stream("unspecified_scalar", elements, "fp32", 1),
         rest[mean],
-        stream("scalar_add", rows, "fp32", count),
-        stream("unspecified_scalar", rows, "fp32", count),
-        stream("pointwise_mul", elements, "fp32", count, reads=1),
+        stream("scalar_add", rows, "fp32", 1),
+        stream("unspecified_scalar", rows, "fp32", 1),
+        stream("pointwise_mul", elements, "fp32", 1, reads=1),
         *rest[mean + 1 :],
-        stream("scalar_mul", elements, dtype, count),
+        stream("scalar_mul", elements, dtype, 1),
     ]
 
 
 def _rms_norm_backward(rows: int, cols: int, dtype: str) -> list[Kernel]:
-    """Gradients of `rms_norm`, last operator first. Kernels over one element a row
+    """Gradients of `_rms_norm`, last operator first. Kernels over one element a row
     (rsqrt, mean) are left out: they take microseconds."""
     elements = rows * cols
 

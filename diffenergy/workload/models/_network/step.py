@@ -7,7 +7,7 @@ micro-batches counts cover all of them.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from .... import dtypes
@@ -67,26 +67,27 @@ class Loss(Operator):
 
 
 def training_listings(
-    model: Model, network: Network, request: Request
+    model: Model, network: Callable[[Pass], Network], request: Request
 ) -> list[Listing]:
     """The three listings of an optimizer step."""
-    times = request.accumulation or 1
-    fused = request.stack == "serving"
+    times, length = request.accumulation or 1, request.input_len or 1
     run = Pass(
         request.batch,
-        request.input_len or 1,
+        length,
+        length,
         model.precision(request),
-        fused,
+        request.stack == "serving",
         request.attention == "flash",
         bool(request.checkpointing),
     )
+    layers = network(run)
     parameters = model.parameters()
-    gradients = repeated(backward(network, run), times)
+    gradients = repeated(backward(layers, run), times)
     gradients += accumulated(parameters, run, times - 1)
     parts = (
-        ("forward", repeated(forward(network, run), times), times),
+        ("forward", repeated(forward(layers, run), times), times),
         ("backward", gradients, times),
-        ("optimizer", optimizer(parameters, run.values, fused), 1),
+        ("optimizer", optimizer(parameters, run.values, run.fused), 1),
     )
     listings = [
         model.listing(request, rows, mode, passes, suffix=f"/{mode}", merged=False)

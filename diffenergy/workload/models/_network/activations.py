@@ -27,7 +27,7 @@ class Activation:
         """Kernels that apply it."""
         elements = run.tokens * self.width
         if self.fn == "gelu_new" and not run.fused:
-            return gelu_new(elements, run.values)
+            return _gelu_new(elements, run.values)
         return [stream(self._name, elements, run.values, 1)]
 
     def again(self, run: Pass) -> list[Kernel]:
@@ -48,7 +48,7 @@ class Activation:
         return "gelu" if self.fn == "gelu_new" else self.fn
 
 
-def gelu_new(elements: int, dtype: str, count: int = 1) -> list[Kernel]:
+def _gelu_new(elements: int, dtype: str) -> list[Kernel]:
     """`gelu_new` is eight kernels: 0.5 x (1 + tanh(c (x + 0.044715 x^3)))."""
     parts = {
         "scalar_mul": 4,  # 0.5 x, 0.044715 x^3, c (...), 1 + ...
@@ -57,7 +57,7 @@ def gelu_new(elements: int, dtype: str, count: int = 1) -> list[Kernel]:
         "tanh": 1,
         "pointwise_mul": 1,
     }
-    return [stream(fn, elements, dtype, n * count) for fn, n in parts.items()]
+    return [stream(fn, elements, dtype, n) for fn, n in parts.items()]
 
 
 def _gelu_new_backward(elements: int, dtype: str) -> list[Kernel]:

@@ -4,7 +4,7 @@ import dataclasses
 
 from ..._listing import Kernel
 from ..._unlisted import stream
-from .._shared.base import Precision, dense, product, rows_of
+from .._shared.base import dense, product, rows_of
 from .activations import gated_backward
 from .operators import Operator, Pass
 
@@ -22,8 +22,9 @@ class Experts(Operator):
     experts: int
     chosen: int
 
-    def rows(self, tokens: int, p: Precision) -> list[Kernel]:
+    def forward(self, run: Pass) -> list[Kernel]:
         """Router, choice of experts, experts."""
+        tokens, p = run.tokens, run.precision
         experts: Kernel = dict(
             op="moe",
             num_tokens=tokens,
@@ -39,9 +40,6 @@ class Experts(Operator):
             rows_of("softmax", tokens, self.experts, "fp32"),
             experts,
         ]
-
-    def forward(self, run: Pass) -> list[Kernel]:
-        return self.rows(run.tokens, run.precision)
 
     def backward(self, run: Pass) -> list[Kernel]:
         """Combination, down, product of gate and up, gate and up, look-up, router."""
