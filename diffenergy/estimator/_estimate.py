@@ -93,20 +93,7 @@ def estimate(
     point: OperatingPoint | None = None,
     corrections: Corrections | None = None,
 ) -> Estimate:
-    """Time, power and energy of `workload` on `gpu` at `point`.
-
-    Pure, jitted once per workload structure, differentiable in every number; `jax.vmap`
-    over points, GPUs or corrections. `point` defaults to the highest clocks under the
-    default power limit (its leaves may have one row a phase), `corrections` to
-    those of `gpu`. Answers for the steady state with random operands.
-
-    Example:
-
-        >>> from diffenergy import estimate, load_gpu, load_model
-        >>> prefill = load_model("gpt2").workload(input_len=128, phase="prefill")
-        >>> float(estimate(prefill, load_gpu("a100-sxm-80gb")).energy) > 0
-        True
-    """
+    """The public `estimate` of a `Workload` (see `_ask.estimate`)."""
     arguments = (workload, gpu, point, corrections, smooth.is_relaxed())
     if _traced(arguments):
         return _nested(*arguments)

@@ -79,9 +79,8 @@ class Task:
     def run(self) -> EstimateResult:
         """Runs the model. Raises `Infeasible` if no power limit can be kept."""
         estimates = _estimates(assemble(self.listings), self.gpu, self.settings)
-        said = (self.about, self.listings, estimates)
         if len(self.settings) > 1:
-            found = _summary.sweep(*said, self.settings, self.trust)
+            found = _summary.sweep(self, estimates)
             if found["best_energy"] is None:
                 least = min(point["least_power_w"] for point in found["points"])
                 raise Infeasible(_too_low(least, self.card))
@@ -89,7 +88,7 @@ class Task:
         least = _summary.least_power(estimates)
         if least is not None:
             raise Infeasible(_too_low(least, self.card))
-        found = _summary.single(*said, self.settings[0], self.trust)
+        found = _summary.single(self, estimates)
         kernels = _summary.kernel_entries(self.listings, estimates)
         if self.detail:
             found["kernels"] = kernels
@@ -242,8 +241,7 @@ def _modelled(
             "several workloads of a .jsonl listing."
         )
     model = load_model(name)
-    _check_phase(given)
-    request, _ = model.request(**given)
+    request = model.request(**given)
     if given["output_len"] is not None and request.phase != "generate":
         raise ValueError(
             f"`output_len` is {given['output_len']}, but the phase {request.phase} "
@@ -265,29 +263,9 @@ def _modelled(
         for name in names
         if given[name] is None and about[name] is not None
     }
-    notes = _too_large(model, about, card)
-    return _Work(listings, about, assumed, notes, _memory(model, about))
-
-
-def _check_phase(given: dict[str, Any]):
-    """Flags that a training step lacks, or that only it has."""
-    train = given["phase"] == "train"
-    if train and given["kv_dtype"] is not None:
-        raise ValueError(
-            f"`kv_dtype` is {given['kv_dtype']}, but a training step has no KV "
-            "cache; leave it out."
-        )
-    if train and given["output_len"] is not None:
-        raise ValueError(
-            f"`output_len` is {given['output_len']}, but a training step generates "
-            "nothing; leave it out or take `--phase generate`."
-        )
-    for name in _TRAINING:
-        if given[name] is not None and not train:
-            raise ValueError(
-                f"`{name}` is given, but only a training step has it; leave it out "
-                "or take `--phase train`."
-            )
+    memory = _memory(model, about)
+    notes = _too_large(model.name, train, memory, card)
+    return _Work(listings, about, assumed, notes, memory)
 
 
 def _dispatch(listings: Sequence[Listing]) -> str:
@@ -311,18 +289,18 @@ def _memory(model: Any, about: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def _too_large(model: Any, about: dict[str, Any], card: GpuCard) -> list[str]:
+def _too_large(
+    model: str, train: bool, memory: dict[str, float], card: GpuCard
+) -> list[str]:
     """Warning if a workload does not fit the GPU's memory."""
-    memory = _memory(model, about)
     capacity, need = card.values["dram_capacity"], sum(memory.values())
     if need <= capacity:
         return []
     parts = " + ".join(f"{what} {size / GiB:.1f} GiB" for what, size in memory.items())
-    train = about.get("phase") == "train"
     where = f"{card.name} in training" if train else card.name
     total = f" = {need / GiB:.1f} GiB" if len(memory) > 1 else ""
     above = " (activations come on top)" if train else ""
     return [
-        f"{model.name} does not fit {where}: {parts}{total}{above}, memory "
+        f"{model} does not fit {where}: {parts}{total}{above}, memory "
         f"{capacity / GiB:.1f} GiB; the figures are those of a GPU with enough."
     ]

@@ -25,19 +25,7 @@ class Setting(NamedTuple):
 
 def operating_points(settings: Sequence[Setting]) -> OperatingPoint:
     """Settings as one record with a leading axis."""
-    columns = np.array(
-        [
-            (
-                s.sm_clock,
-                s.mem_clock,
-                s.power_limit,
-                np.nan if s.temperature is None else s.temperature,
-                float(s.mem_locked),
-            )
-            for s in settings
-        ]
-    )
-    return OperatingPoint(*columns.T)
+    return OperatingPoint(*np.array(settings, dtype=float).T)  # None: NaN
 
 
 def settings(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import jax
 import numpy as np
@@ -16,6 +16,9 @@ from ..workload import Listing
 from ._estimate import LIMITS, Estimate
 from ._settings import Setting
 
+if TYPE_CHECKING:
+    from ._requests import Task
+
 _LOWERED: Final = 1 - 1e-6
 """Clock after the governor / clock asked for, below which the power limit acted."""
 
@@ -24,41 +27,25 @@ _NO_LAUNCH: Final[Mapping[str, Any]] = dict.fromkeys(
 )
 
 
-def single(
-    about: Mapping[str, Any],
-    listings: Sequence[Listing],
-    estimate: Estimate,
-    setting: Setting,
-    trust: Trust,
-) -> dict[str, Any]:
-    """Summary of an estimate at one setting.
-
-    `about` says what was asked for (model, gpu, phase, batch, ..., `assumed`),
-    `listings` are those evaluated, one a phase.
-    """
-    figures = _figures(about, listings, estimate, setting, trust)
-    return {**about, "grade": trust.grade, **figures}
+def single(task: "Task", estimate: Estimate) -> dict[str, Any]:
+    """Summary of an estimate at the task's one setting."""
+    figures = _figures(task, estimate, task.settings[0])
+    return {**task.about, "grade": task.trust.grade, **figures}
 
 
-def sweep(
-    about: Mapping[str, Any],
-    listings: Sequence[Listing],
-    estimate: Estimate,
-    settings: Sequence[Setting],
-    trust: Trust,
-) -> dict[str, Any]:
+def sweep(task: "Task", estimate: Estimate) -> dict[str, Any]:
     """Summary of estimates at several settings (the leading axis of `estimate`).
 
     `best_energy` and `best_edp` are indices into `points`, None if no power limit can
     be kept.
     """
     points = []
-    for i, setting in enumerate(settings):
+    for i, setting in enumerate(task.settings):
         at = jax.tree.map(lambda x: x[i], estimate)  # noqa: B023
-        points.append(_point(about, listings, at, setting, trust))
+        points.append(_point(task, at, setting))
     return {
-        **about,
-        "grade": trust.grade,
+        **task.about,
+        "grade": task.trust.grade,
         "points": points,
         "best_energy": _least(points, "energy_j"),
         "best_edp": _least(points, "edp"),
@@ -125,17 +112,11 @@ def _launch(sums: np.ndarray, limiter: str) -> dict[str, Any]:
     }
 
 
-def _point(
-    about: Mapping[str, Any],
-    listings: Sequence[Listing],
-    estimate: Estimate,
-    setting: Setting,
-    trust: Trust,
-) -> dict[str, Any]:
+def _point(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, Any]:
     asked = {"sm_clock_set_mhz": setting.sm_clock / MHz}
     power = least_power(estimate)
     if power is None:
-        figures = _figures(about, listings, estimate, setting, trust)
+        figures = _figures(task, estimate, setting)
         product = metrics.edp(figures["energy_j"], figures["time_s"])
         return asked | {"feasible": True} | figures | {"edp": product}
     return asked | {
@@ -151,13 +132,7 @@ def _point(
     }
 
 
-def _figures(
-    about: Mapping[str, Any],
-    listings: Sequence[Listing],
-    estimate: Estimate,
-    setting: Setting,
-    trust: Trust,
-) -> dict[str, Any]:
+def _figures(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, Any]:
     """Everything that follows from the numbers of one estimate."""
     time, energy = float(estimate.time), float(estimate.energy)
     if not (math.isfinite(time) and math.isfinite(energy) and time > 0):
@@ -166,7 +141,7 @@ def _figures(
             "of the GPU that do not fit together); correct the listing or the GPU."
         )
     limits = _limits(estimate, setting)
-    phases = _phases(phase_names(listings), estimate, limits)
+    phases = _phases(phase_names(task.listings), estimate, limits)
     by_unit = np.asarray(estimate.phases.components).sum(axis=0)
     return {
         "time_s": time,
@@ -176,11 +151,11 @@ def _figures(
         "mem_clock_mhz": setting.mem_clock / MHz,
         "power_limit_w": setting.power_limit,
         "limited_by": _longest(limits, np.asarray(estimate.phases.time)),
-        "time_s_p5_p95": _interval(trust, "time", time, time),
-        "energy_j_p5_p95": _interval(trust, "energy", energy, time),
+        "time_s_p5_p95": _interval(task.trust, "time", time, time),
+        "energy_j_p5_p95": _interval(task.trust, "energy", energy, time),
         "energy_j_by_unit": dict(zip(COMPONENTS, map(float, by_unit), strict=True)),
         "phases": phases,
-        **_generation(about, phases, time, energy),
+        **_generation(task.about, phases, time, energy),
     }
 
 

@@ -6,6 +6,7 @@ import pytest
 from diffenergy.workload._listing import listing_lines, read_listings
 from diffenergy.workload._unlisted import complete
 from diffenergy.workload.models import load_model, model_from_config, model_names
+from diffenergy.workload.models._shared.base import Request
 from diffenergy.workload.models._shared.config import Config
 from diffenergy.workload.models._shared.decoder import decode_segments
 
@@ -523,18 +524,22 @@ def test_a_quantised_checkpoint_sets_the_type_of_its_linear_layers(
     assert given.precision == "bf16"
 
 
-def test_assumed_choices_are_named():
-    _, assumed = load_model("gpt2").request(batch=4, stack="eager")
-    assert assumed == dict(
+def test_choices_that_are_not_given_are_made():
+    made = load_model("gpt2").request(batch=4, stack="eager")
+    assert made == Request(
+        batch=4,
         input_len=512,
         output_len=128,
         phase="generate",
         dtype="bf16",
         kv_dtype="bf16",
         attention="eager",
+        stack="eager",
+        dispatch=None,
+        base=False,
     )
-    _, assumed = load_model("vit-large").request()
-    assert assumed["phase"] == "forward" and "input_len" not in assumed
+    made = load_model("vit-large").request()
+    assert made.phase == "forward" and made.input_len is None
 
 
 @pytest.mark.parametrize("depths", [[3, 0, 6, 3], [3, 4, True, 3], [3, 4, 6.5, 3], []])

@@ -27,11 +27,11 @@ _CHOICES: Final = {
 }
 
 _WITHOUT: Final = {
-    "output_len": "generates nothing",
-    "kv_dtype": "has no KV cache",
-    "base": "needs the head",
+    "kv_dtype": "has no KV cache; leave it out",
+    "output_len": "generates nothing; leave it out or take `--phase generate`",
+    "base": "needs the head; leave it out",
 }
-"""Choices that training has not, and why."""
+"""Choices that training has not, why, and what to do."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,8 +122,8 @@ class Model(abc.ABC):
     def _listings(self, request: Request) -> list[Listing]:
         """Listings of a checked request."""
 
-    def request(self, **given: Any) -> tuple[Request, dict[str, Any]]:
-        """The request with every choice made, and those choices that were assumed.
+    def request(self, **given: Any) -> Request:
+        """The request with every choice made.
 
         Raises `ValueError` for a choice that is unknown or that the model lacks.
         """
@@ -139,17 +139,10 @@ class Model(abc.ABC):
         values.setdefault("kv_dtype", None)
         if values["kv_dtype"] is None:
             values["kv_dtype"] = values_dtype(str(values["dtype"]))
-        _check_choices(values)
         _check_training(given)
+        _check_choices(values)
         self._check(values)
-        train = values["phase"] == "train"
-        silent = _WITHOUT if train else ("base",)
-        assumed = {
-            key: values[key]
-            for key in defaults
-            if key not in (*given, *silent) and values[key] is not None
-        }
-        return Request(**values), assumed
+        return Request(**values)
 
     def listings(
         self,
@@ -193,7 +186,7 @@ class Model(abc.ABC):
         >>> decode.passes
         8
         """
-        request, _ = self.request(
+        request = self.request(
             batch=batch,
             input_len=input_len,
             output_len=output_len,
@@ -282,14 +275,13 @@ def _check_training(given: dict[str, Any]):
     for name, reason in _WITHOUT.items():
         if train and given.get(name):
             raise ValueError(
-                f"`{name}` is {given[name]!r}, but a training step {reason}; leave it "
-                "out."
+                f"`{name}` is {given[name]}, but a training step {reason}."
             )
     for name in ("accumulation", "checkpointing"):
         if name in given and not train:
             raise ValueError(
-                f"`{name}` is {given[name]!r}, but only a training step has it; leave "
-                "it out or take the phase train."
+                f"`{name}` is given, but only a training step has it; leave it out "
+                "or take `--phase train`."
             )
 
 
