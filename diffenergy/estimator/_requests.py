@@ -263,9 +263,8 @@ def _modelled(
         for name in names
         if given[name] is None and about[name] is not None
     }
-    memory = _memory(model, about)
-    notes = _too_large(model.name, train, memory, card)
-    return _Work(listings, about, assumed, notes, memory)
+    notes = _too_large(model, about, card)
+    return _Work(listings, about, assumed, notes, _memory(model, about))
 
 
 def _dispatch(listings: Sequence[Listing]) -> str:
@@ -289,18 +288,18 @@ def _memory(model: Any, about: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def _too_large(
-    model: str, train: bool, memory: dict[str, float], card: GpuCard
-) -> list[str]:
+def _too_large(model: Any, about: dict[str, Any], card: GpuCard) -> list[str]:
     """Warning if a workload does not fit the GPU's memory."""
+    memory = _memory(model, about)
     capacity, need = card.values["dram_capacity"], sum(memory.values())
     if need <= capacity:
         return []
     parts = " + ".join(f"{what} {size / GiB:.1f} GiB" for what, size in memory.items())
+    train = about.get("phase") == "train"
     where = f"{card.name} in training" if train else card.name
     total = f" = {need / GiB:.1f} GiB" if len(memory) > 1 else ""
     above = " (activations come on top)" if train else ""
     return [
-        f"{model} does not fit {where}: {parts}{total}{above}, memory "
+        f"{model.name} does not fit {where}: {parts}{total}{above}, memory "
         f"{capacity / GiB:.1f} GiB; the figures are those of a GPU with enough."
     ]
