@@ -37,7 +37,7 @@ def lower(
 ) -> list[Launches]:
     """Implicit GEMM of the groups (`batch` = groups); one group a channel is depthwise
     work on CUDA cores that reads and writes each pixel once."""
-    f = {name: fields[name] for name in fields}
+    f = dict(fields)
     out_hw = (
         np.floor((f["input_hw"] + 2 * f["padding"] - f["kernel_size"]) / f["stride"])
         + 1

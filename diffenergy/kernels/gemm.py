@@ -17,11 +17,11 @@ from ..hardware._spec import GpuSpec
 from ..physics._demand import Demand
 from ..physics._demand import demand as make_demand
 from ..physics._memory import excess, wave_traffic
-from ..records import Record, as_float, as_index
+from ..records import as_float, as_index
 from ..units import KiB
 from ._shared import rates as _rates
 from ._shared.clblast import Xgemm, checked
-from ._shared.launch import Context, Launches, floats, take
+from ._shared.launch import Context, Launches, Product, floats, take
 from ._shared.menu import LEGAL, MENU
 from ._shared.occupancy import resident_ctas
 from ._shared.ops import HAND_TILE, Field, Op, on_tensor_cores, output_dtype
@@ -53,13 +53,9 @@ OPS: Final = (
 )
 
 
-class Gemm(Record):
-    """Shapes of matrix products C[m, n] += A[m, k] B[k, n], `batch` of them."""
+class Gemm(Product):
+    """Products by a library; tiles that are not given are chosen from its menu."""
 
-    batch: Float[Array, "*k"] = eqx.field(converter=as_float)
-    m: Float[Array, "*k"] = eqx.field(converter=as_float)
-    n: Float[Array, "*k"] = eqx.field(converter=as_float)
-    k: Float[Array, "*k"] = eqx.field(converter=as_float)
     dtype: Int[Array, "*k"] = eqx.field(converter=as_index)
     out_dtype: Int[Array, "*k"] = eqx.field(converter=as_index)
     tensor_core: Float[Array, "*k"] = eqx.field(converter=as_float)  # 1 or 0
@@ -70,12 +66,8 @@ class Gemm(Record):
     a_distance: Float[Array, "*k"] = eqx.field(converter=as_float)
     b_distance: Float[Array, "*k"] = eqx.field(converter=as_float)
     """Bytes touched between two uses of an operand that is a weight, else 0."""
-    zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
     eager: Float[Array, "*k"] = eqx.field(converter=as_float)
     """1 in eager passes, where a library GEMM costs more than in a loop of its own."""
-    tile_m: Float[Array, "*k"] = eqx.field(converter=as_float)
-    tile_n: Float[Array, "*k"] = eqx.field(converter=as_float)
-    tile_k: Float[Array, "*k"] = eqx.field(converter=as_float)
     stages: Float[Array, "*k"] = eqx.field(converter=as_float)
     split_k: Float[Array, "*k"] = eqx.field(converter=as_float)
     threads: Float[Array, "*k"] = eqx.field(converter=as_float)

@@ -1,13 +1,20 @@
 """Shape columns of kernel rows: the fields of an op, checked, defaults filled in."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from ..dtypes import DTYPES, SYNONYMS
-from ..kernels._shared.ops import COMMON_FIELDS, REQUIRED, Field, Op
+from ..kernels._shared.ops import (
+    CHOICES,
+    COMMON_FIELDS,
+    DISTRIBUTION,
+    DIVIDES,
+    REQUIRED,
+    Field,
+    Op,
+)
 from ._cells import ANY, Range, Sheet, names, numbers, one_of, require
 from ._dialects import FIELD_ALIASES
 
@@ -15,25 +22,8 @@ DTYPE_WORDS: Final = {name: name for name in DTYPES} | SYNONYMS
 _FLAGS: Final = {"true": "1", "True": "1", "1": "1"} | dict.fromkeys(
     ("false", "False", "0"), "0"
 )
-_CHOICES: Final = {"layout": ("nn", "nt", "tn", "tt"), "weights": ("a", "b", "none")}
-_DISTRIBUTION: Final = re.compile(r"balanced|power_law_\d+(\.\d+)?")
-
-_ARRAY_TYPES: Final = {
-    "size": float,
-    "share": float,
-    "bool": bool,
-    "dtype": object,
-    "text": object,
-}
-
-_DIVIDES: Final = {
-    "conv2d": (("groups", "in_channels"), ("groups", "out_channels")),
-    "context_attention": (("num_kv_heads", "num_heads"),),
-    "attention_backward": (("num_kv_heads", "num_heads"),),
-    "generation_attention": (("num_kv_heads", "num_heads"),),
-    "moe": (("moe_ep_size", "num_experts"),),
-}
-"""Pairs of fields of an op of which the first divides the second."""
+_ARRAY_TYPES: Final = {"size": float, "share": float, "bool": bool}
+"""Of a field's kind; those of words are objects."""
 
 
 def op_columns(sheet: Sheet, op: Op, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -52,7 +42,7 @@ def op_columns(sheet: Sheet, op: Op, rows: np.ndarray) -> dict[str, np.ndarray]:
             values[field.name] = _default(field, values, len(rows))
         else:
             values[field.name] = _field(sheet, column, field, rows, values)
-    for part, whole in _DIVIDES.get(op.name, ()):
+    for part, whole in DIVIDES.get(op.name, ()):
         _check_divides(sheet, rows, values, part, whole)
     return values
 
@@ -89,7 +79,7 @@ def _column(sheet: Sheet, field: Field) -> str | None:
 def _default(field: Field, values: Mapping[str, Any], num_rows: int) -> np.ndarray:
     """Default of a field, which may follow from the columns before it."""
     default = field.default(values) if callable(field.default) else field.default
-    return np.full(num_rows, default, dtype=_ARRAY_TYPES[field.kind])
+    return np.full(num_rows, default, dtype=_ARRAY_TYPES.get(field.kind, object))
 
 
 def _field(
@@ -121,15 +111,15 @@ def _resolver(field: Field, column: str) -> Callable[[str], str]:
         return one_of(column, DTYPE_WORDS)
     if field.kind == "bool":
         return one_of(column, _FLAGS)
-    if field.name in _CHOICES:
-        return one_of(column, {word: word for word in _CHOICES[field.name]})
+    if field.name in CHOICES:
+        return one_of(column, {word: word for word in CHOICES[field.name]})
     if field.name == "distribution":
         return _distribution
     return str
 
 
 def _distribution(word: str) -> str:
-    if not _DISTRIBUTION.fullmatch(word):
+    if not DISTRIBUTION.fullmatch(word):
         raise ValueError(
             f"`distribution` is '{word}'; allowed are balanced, power_law_X; correct "
             f"the cell."

@@ -4,13 +4,19 @@ import dataclasses
 import difflib
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from .. import dtypes
-from ..kernels._shared.ops import COMMON_FIELDS, REQUIRED, Field
+from ..kernels._shared.ops import (
+    CHOICES,
+    COMMON_FIELDS,
+    DISTRIBUTION,
+    DIVIDES,
+    REQUIRED,
+    Field,
+)
 
 Number = int | float
 Dispatch = Literal["eager", "graph"]
@@ -20,10 +26,6 @@ _SYNONYMS: Final = {"message_bytes": "bytes", "kernel_source": "family"}
 PARTS: Final = (("prefill", "decode"), ("forward", "backward", "optimizer"))
 """Ends of the names (and modes) of listings that are one workload: a generation, a
 training step."""
-
-_LAYOUTS: Final = ("nn", "nt", "tn", "tt")
-_WEIGHTS: Final = ("a", "b", "none")
-_DISTRIBUTION: Final = re.compile(r"balanced|power_law_\d+(\.\d+)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -357,41 +359,33 @@ def _good_text(name: str, value: Any) -> tuple[bool, str]:
     """Whether `value` may stand in text field `name`, and what may."""
     if not isinstance(value, str):
         return False, "text in quotes"
-    choices = {"layout": ("", *_LAYOUTS), "weights": _WEIGHTS}.get(name)
+    choices = CHOICES.get(name, ())
+    choices = ("", *choices) if name == "layout" else choices  # not given
     if name == "distribution":
-        return bool(_DISTRIBUTION.fullmatch(value)), "balanced and power_law_X"
-    return not choices or value in choices, ", ".join(choices or ())
+        return bool(DISTRIBUTION.fullmatch(value)), "balanced and power_law_X"
+    return not choices or value in choices, ", ".join(choices)
 
 
 def _check_shape(kernel: Kernel, where: str):
     """Relations between the fields of one kernel."""
-
-    def divides(part: str, whole: str):
+    for part, whole in DIVIDES.get(kernel["op"], ()):
         if kernel[whole] % kernel[part]:
             raise ValueError(
                 f"{where}: `{whole}` is {kernel[whole]}, which `{part}` "
                 f"{kernel[part]} does not divide; correct one of them."
             )
-
-    match kernel["op"]:
-        case "conv2d":
-            divides("groups", "in_channels")
-            divides("groups", "out_channels")
-            padded = kernel["input_hw"] + 2 * kernel["padding"]
-            if kernel["kernel_size"] > padded:
-                raise ValueError(
-                    f"{where}: `kernel_size` is {kernel['kernel_size']}; allowed is at "
-                    f"most the padded input, `input_hw` + 2 `padding` = {padded}."
-                )
-        case "context_attention" | "generation_attention" | "attention_backward":
-            divides("num_kv_heads", "num_heads")
-        case "moe":
-            divides("moe_ep_size", "num_experts")
-            if kernel["topk"] > kernel["num_experts"]:
-                raise ValueError(
-                    f"{where}: `topk` is {kernel['topk']}; allowed is at most "
-                    f"`num_experts` = {kernel['num_experts']}."
-                )
+    if kernel["op"] == "conv2d":
+        padded = kernel["input_hw"] + 2 * kernel["padding"]
+        if kernel["kernel_size"] > padded:
+            raise ValueError(
+                f"{where}: `kernel_size` is {kernel['kernel_size']}; allowed is at "
+                f"most the padded input, `input_hw` + 2 `padding` = {padded}."
+            )
+    if kernel["op"] == "moe" and kernel["topk"] > kernel["num_experts"]:
+        raise ValueError(
+            f"{where}: `topk` is {kernel['topk']}; allowed is at most "
+            f"`num_experts` = {kernel['num_experts']}."
+        )
 
 
 def _label(raw: dict[str, Any], key: str, where: str) -> str | None:

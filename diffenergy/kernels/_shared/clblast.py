@@ -19,8 +19,9 @@ from ...dtypes import DTYPES
 from ...hardware._spec import GpuSpec
 from ...physics._demand import Demand
 from ...physics._demand import demand as make_demand
-from ...records import Record, as_float
+from ...records import as_float
 from . import rates as _rates
+from .launch import Product
 from .occupancy import resident_ctas
 
 _SCHEDULERS: Final = 4.0
@@ -37,8 +38,8 @@ _CHANNEL: Final = 256.0
 _CHANNELS: Final = 16.0
 
 
-class Xgemm(Record):
-    """Shapes of C[m, n] += A[m, k] B[k, n] in fp32, `batch` of them, with their tiles.
+class Xgemm(Product):
+    """Products in fp32 with their tiles.
 
     A CTA of `mdimc` x `ndimc` threads makes a block of `tile_m` x `tile_n`; `mdima` and
     `ndimb` threads lie along m and n while A and B are staged; `vwm` and `vwn` words
@@ -46,13 +47,6 @@ class Xgemm(Record):
     read through L1.
     """
 
-    batch: Float[Array, "*k"] = eqx.field(converter=as_float)
-    m: Float[Array, "*k"] = eqx.field(converter=as_float)
-    n: Float[Array, "*k"] = eqx.field(converter=as_float)
-    k: Float[Array, "*k"] = eqx.field(converter=as_float)
-    tile_m: Float[Array, "*k"] = eqx.field(converter=as_float)
-    tile_n: Float[Array, "*k"] = eqx.field(converter=as_float)
-    tile_k: Float[Array, "*k"] = eqx.field(converter=as_float)
     mdimc: Float[Array, "*k"] = eqx.field(converter=as_float)
     ndimc: Float[Array, "*k"] = eqx.field(converter=as_float)
     mdima: Float[Array, "*k"] = eqx.field(converter=as_float)
@@ -61,7 +55,6 @@ class Xgemm(Record):
     vwn: Float[Array, "*k"] = eqx.field(converter=as_float)
     sa: Float[Array, "*k"] = eqx.field(converter=as_float)
     sb: Float[Array, "*k"] = eqx.field(converter=as_float)
-    zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
 
 
 def checked(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -3,7 +3,12 @@
 import dataclasses
 from typing import Any, Literal
 
+import equinox as eqx
 import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from ...records import Record, as_float
 
 Host = Literal["stream", "matrix", "none"]
 """What the host spends on a launch: a streaming operator, a matrix operator, nothing
@@ -36,6 +41,20 @@ class Launches:
     host: Host
     key: tuple[str, ...] = ()
     rows: np.ndarray | None = None
+
+
+class Product(Record):
+    """Shapes of matrix products C[m, n] += A[m, k] B[k, n], `batch` of them, with their
+    tiles (0: not given)."""
+
+    batch: Float[Array, "*k"] = eqx.field(converter=as_float)
+    m: Float[Array, "*k"] = eqx.field(converter=as_float)
+    n: Float[Array, "*k"] = eqx.field(converter=as_float)
+    k: Float[Array, "*k"] = eqx.field(converter=as_float)
+    zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
+    tile_m: Float[Array, "*k"] = eqx.field(converter=as_float)
+    tile_n: Float[Array, "*k"] = eqx.field(converter=as_float)
+    tile_k: Float[Array, "*k"] = eqx.field(converter=as_float)
 
 
 def floats(x: np.ndarray) -> np.ndarray:

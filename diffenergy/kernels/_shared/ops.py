@@ -1,6 +1,7 @@
 """Vocabulary of kernel listings: ops, their fields, defaults and limits."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
@@ -51,18 +52,21 @@ class Op:
     fields: tuple[Field, ...]
 
 
-TILE_FIELDS: Final = tuple(
-    Field(name, default=0.0, minimum=0.0)
-    for name in (
-        "tile_m",
-        "tile_n",
-        "tile_k",
-        "stages",
-        "split_k",
-        "warps",
-        "threads",
-    )
-)
+CHOICES: Final = {"layout": ("nn", "nt", "tn", "tt"), "weights": ("a", "b", "none")}
+"""Words that text fields allow."""
+DISTRIBUTION: Final = re.compile(r"balanced|power_law_(\d+(?:\.\d+)?)")
+"""Words that the field `distribution` allows."""
+_HEADS: Final = (("num_kv_heads", "num_heads"),)
+DIVIDES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "conv2d": (("groups", "in_channels"), ("groups", "out_channels")),
+    "context_attention": _HEADS,
+    "generation_attention": _HEADS,
+    "attention_backward": _HEADS,
+    "moe": (("moe_ep_size", "num_experts"),),
+}
+"""Pairs of fields of an op of which the first divides the second."""
+
+_TILE: Final = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "warps", "threads")
 """Tile of any kernel; 0 means "not given", the model then chooses."""
 
 HAND_TILE: Final = ("mdimc", "ndimc", "mdima", "ndimb", "vwm", "vwn", "sa", "sb")
@@ -76,8 +80,7 @@ COMMON_FIELDS: Final = (
     Field("layout", "text", ""),
     Field("family", "text", ""),
     Field("framework", "text", ""),
-    *TILE_FIELDS,
-    *(Field(name, default=0.0, minimum=0.0) for name in HAND_TILE),
+    *(Field(name, default=0.0, minimum=0.0) for name in (*_TILE, *HAND_TILE)),
 )
 """Optional on every kernel. `zero_share`: share of zeros in the operands; `listed`:
 false for kernels that a trace does not name."""

@@ -20,9 +20,21 @@ def bytes_of(dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
     return as_float(BYTES)[dtype]
 
 
-def _pick(dtype: Array, values: dict[str, Array]) -> Array:
-    """Value by dtype; `values` names the dtypes, the rest is an error of this file."""
-    return jnp.stack([jnp.broadcast_to(values[name], ()) for name in DTYPES])[dtype]
+def _by_type(
+    dtype: Array,
+    *,
+    tf32: Array,
+    bf16: Array,
+    fp16: Array,
+    fp8: Array,
+    fp8_block: Array,
+    int8: Array,
+    fp4: Array,
+) -> Array:
+    """Value by dtype code, in the order of `DTYPES`: fp32 as tf32, both kinds of fp4
+    alike."""
+    values = (tf32, tf32, bf16, fp16, fp8, fp8_block, int8, fp4, fp4)
+    return jnp.stack([jnp.broadcast_to(value, ()) for value in values])[dtype]
 
 
 def tensor_peak(gpu: GpuSpec, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
@@ -33,18 +45,12 @@ def tensor_peak(gpu: GpuSpec, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
     fp8 = _or(gpu.tensor_flop_per_cycle_fp8, bf16)
     tf32 = _or(gpu.tensor_flop_per_cycle_tf32, gpu.fma_flop_per_cycle_fp32)
     fp4 = _or(gpu.tensor_flop_per_cycle_fp4, fp8)
-    rates = {
-        "fp32": tf32,
-        "tf32": tf32,
-        "bf16": bf16,
-        "fp16": fp16,
-        "fp8": fp8,
-        "fp8_block": fp8,
-        "int8": _or(gpu.tensor_flop_per_cycle_int8, bf16),
-        "nvfp4": fp4,
-        "mxfp4": fp4,
-    }
-    return _or(_pick(dtype, rates), gpu.fma_flop_per_cycle_fp32)
+    int8 = _or(gpu.tensor_flop_per_cycle_int8, bf16)
+    found = _by_type(
+        dtype, tf32=tf32, bf16=bf16, fp16=fp16, fp8=fp8, fp8_block=fp8, int8=int8,
+        fp4=fp4,
+    )  # fmt: skip
+    return _or(found, gpu.fma_flop_per_cycle_fp32)
 
 
 def on_tensor_cores(gpu: GpuSpec, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
@@ -63,36 +69,20 @@ def _or(rate: Array, fallback: Array) -> Array:
 
 def dtype_efficiency(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
     """Tensor efficiency of a dtype relative to bf16."""
-    one = jnp.ones(())
-    factors = {
-        "fp32": c.tf32_efficiency,
-        "tf32": c.tf32_efficiency,
-        "bf16": one,
-        "fp16": one,
-        "fp8": c.fp8_efficiency,
-        "fp8_block": c.fp8_block_efficiency,
-        "int8": c.fp8_efficiency,
-        "nvfp4": c.fp8_efficiency,
-        "mxfp4": c.fp8_efficiency,
-    }
-    return _pick(dtype, factors)
+    one, fp8, block = jnp.ones(()), c.fp8_efficiency, c.fp8_block_efficiency
+    return _by_type(
+        dtype, tf32=c.tf32_efficiency, bf16=one, fp16=one, fp8=fp8, fp8_block=block,
+        int8=fp8, fp4=fp8,
+    )  # fmt: skip
 
 
 def tensor_energy(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
     """J per tensor FLOP at V0 (fp4: half of fp8, by operand width)."""
-    one = jnp.ones(())
-    factors = {
-        "fp32": c.energy_tf32,
-        "tf32": c.energy_tf32,
-        "bf16": one,
-        "fp16": one,
-        "fp8": c.energy_fp8,
-        "fp8_block": c.energy_fp8,
-        "int8": c.energy_fp8,
-        "nvfp4": 0.5 * c.energy_fp8,
-        "mxfp4": 0.5 * c.energy_fp8,
-    }
-    return c.energy_tensor * _pick(dtype, factors)
+    one, fp8 = jnp.ones(()), c.energy_fp8
+    return c.energy_tensor * _by_type(
+        dtype, tf32=c.energy_tf32, bf16=one, fp16=one, fp8=fp8, fp8_block=fp8,
+        int8=fp8, fp4=0.5 * fp8,
+    )  # fmt: skip
 
 
 def fma_rate(gpu: GpuSpec, c: Corrections) -> tuple[Array, Array]:

@@ -2,12 +2,13 @@
 collector; made on the host, as they depend on shapes alone.
 """
 
+import bisect
 import functools
-import re
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+
+from .ops import DISTRIBUTION
 
 BINS: Final = 64
 """Expert loads are held as at most this many sorted values with weights."""
@@ -82,7 +83,8 @@ def _rounded(
 
 def _in_turns(n: int, room: np.ndarray) -> np.ndarray:
     """`n` units dealt one by one, in turns, to those that have room left."""
-    turns = _last(lambda t: np.minimum(room, t).sum() <= n, 0, int(room.max()))
+    whole = range(1, int(room.max()) + 1)
+    turns = bisect.bisect(whole, n, key=lambda t: np.minimum(room, t).sum())
     dealt = np.minimum(room, turns)
     dealt[np.flatnonzero(room > turns)[: n - dealt.sum()]] += 1
     return dealt
@@ -104,14 +106,6 @@ def _filled(groups: np.ndarray, units: np.ndarray) -> np.ndarray:
     return filled + ((filled == level) & (turn <= rest[:, None]))
 
 
-def _last(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """Last integer of [low, high] where `holds`, which is true up to it."""
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle - 1)
-    return low
-
-
 def expert_counts(
     tokens: int, experts: int, topk: int, distribution: str
 ) -> np.ndarray:
@@ -131,7 +125,7 @@ def _exponent(distribution: str) -> float | None:
     """Exponent of a power law, None for `balanced`."""
     if distribution == "balanced":
         return None
-    match = re.fullmatch(r"power_law_(\d+(?:\.\d+)?)", distribution)
+    match = DISTRIBUTION.fullmatch(distribution)
     if match is None:
         raise ValueError(
             f"`distribution` is '{distribution}'; allowed are balanced and power_law_X "

@@ -13,26 +13,19 @@ from ...corrections import Corrections
 from ...hardware._spec import GpuSpec
 from ...physics._demand import Demand
 from ...physics._demand import demand as make_demand
-from ...records import Record, as_float, as_index
+from ...records import as_float, as_index
 from . import rates as _rates
+from .launch import Product
 from .occupancy import resident_ctas
 
 
-class SimtGemm(Record):
-    """Shapes of C[m, n] += A[m, k] B[k, n], `batch` of them, with their tiles."""
+class SimtGemm(Product):
+    """Library products on CUDA cores with their tiles (`tile_k` 0: 8)."""
 
-    batch: Float[Array, "*k"] = eqx.field(converter=as_float)
-    m: Float[Array, "*k"] = eqx.field(converter=as_float)
-    n: Float[Array, "*k"] = eqx.field(converter=as_float)
-    k: Float[Array, "*k"] = eqx.field(converter=as_float)
     dtype: Int[Array, "*k"] = eqx.field(converter=as_index)
     out_dtype: Int[Array, "*k"] = eqx.field(converter=as_index)
     linear: Float[Array, "*k"] = eqx.field(converter=as_float)
     """1 where both operands lie along k (`nn.Linear`), else 0."""
-    zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
-    tile_m: Float[Array, "*k"] = eqx.field(converter=as_float)
-    tile_n: Float[Array, "*k"] = eqx.field(converter=as_float)
-    tile_k: Float[Array, "*k"] = eqx.field(converter=as_float)  # 0: 8
     stages: Float[Array, "*k"] = eqx.field(converter=as_float)  # 0: 2
     split_k: Float[Array, "*k"] = eqx.field(converter=as_float)  # 0: 1
     slices: Float[Array, "*k"] = eqx.field(converter=as_float)

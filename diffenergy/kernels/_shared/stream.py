@@ -66,11 +66,7 @@ def demand(shape: Stream, gpu: GpuSpec, c: Corrections) -> Demand:
     The SM side pulls `stream_feed` bytes a cycle (fits 825-1,270 GB/s of an A100 over
     510-1,410 MHz), DRAM gives its rate to what L2 does not hold of a producer's output.
     """
-    read, write, rows = (
-        shape.read[..., None],
-        shape.write[..., None],
-        shape.ctas[..., None],
-    )
+    read, write, rows = (x[..., None] for x in (shape.read, shape.write, shape.ctas))
     once = read + write
     reduction = jnp.where(rows > 0, 1.0, 0.0)
     reread = read * c.reduction_reads * reduction
