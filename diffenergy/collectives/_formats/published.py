@@ -6,9 +6,11 @@ rows, which are GPU numbers on machines without a network switch in row 0.
 
 import dataclasses
 import gzip
+import itertools
 import json
 import re
 import zlib
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +24,7 @@ from .._schedule.hops import Arrivals
 from .._schedule.schedule import Schedule, Sends
 from .._schedule.simulate import retime
 from .._verify.verify import Verified, verify
-from .._verify.violation import Violation
+from .._verify.violation import Violation, block_name
 
 _FLOW: Final = re.compile(
     r"Chunk (\d+) from (\d+) traveled over (\d+)->(\d+)"
@@ -129,26 +131,18 @@ def _flows(table: Mapping[str, Any]) -> list[str]:
     paths share in an epoch are listed once, with the volume of one."""
     if _GATHER in table:
         return [str(flow) for flow in table[_GATHER]]
-    listed = {str(flow) for flow in table[_TO_ALL]}
-    flows = [
-        f"Chunk {_chunk(demand)} traveled over {hop}"
-        for demand, paths in table[_PATHS].items()
-        for path in paths
-        for _, hop in path
-    ]
+    listed, flows = {str(flow) for flow in table[_TO_ALL]}, []
+    for demand, paths in table[_PATHS].items():
+        found = _DEMAND.fullmatch(demand)
+        if found is None:
+            raise ValueError(f"`{demand}`")
+        hops = [hop for path in paths for _, hop in path]
+        flows += [f"Chunk {found[1]} traveled over {hop}" for hop in hops]
     odd = sorted(listed.symmetric_difference(flows))
     if odd:
         where = "no path" if odd[0] in listed else "a path but not listed"
         raise Violation(f"the flow `{odd[0]}` belongs to {where}.")
     return flows
-
-
-def _chunk(demand: str) -> str:
-    """`0 from 10` of a demand."""
-    found = _DEMAND.fullmatch(demand)
-    if found is None:
-        raise ValueError(f"`{demand}`")
-    return found[1]
 
 
 def _hop_epochs(model: EpochModel, gather: bool) -> np.ndarray:
@@ -200,27 +194,19 @@ def _node(index: dict[str, int], number: int, flow: str) -> int:
     return index[name]
 
 
-def _demand(topology: Topology, chunk: float, hops: _Hops, gather: bool) -> Demand:
+def _demand(topology: Topology, size: float, hops: _Hops, gather: bool) -> Demand:
     """Every GPU wants every other's chunks (all-gather), or the one that is its."""
-    gpus, nodes = topology.gpus, len(topology.nodes)
-    if gather:
-        chunks = 1 + max((key[0] for key in hops), default=0)
-        pairs = [(s, c, gpus) for s in gpus for c in range(chunks)]
-    else:
-        pairs = [
-            (s, d, gpus[[d]]) for s in gpus for d in range(len(gpus)) if gpus[d] != s
-        ]
-    wanted = np.zeros((len(pairs), nodes), bool)
-    for block, (_, _, takers) in enumerate(pairs):
-        wanted[block, takers] = True
-    return Demand(
-        "all_gather" if gather else "all_to_all",
-        np.array([pair[0] for pair in pairs], int),
-        np.array([pair[1] for pair in pairs], int),
-        np.full(len(pairs), chunk),
-        wanted,
-        np.zeros_like(wanted),
-    )
+    gpus = topology.gpus
+    count = 1 + max((key[0] for key in hops), default=0) if gather else len(gpus)
+    source, chunk = np.repeat(gpus, count), np.tile(np.arange(count), len(gpus))
+    if not gather:
+        away = source != gpus[chunk]
+        source, chunk = source[away], chunk[away]
+    wanted = np.zeros((len(source), len(topology.nodes)), bool)
+    rows = np.arange(len(source))[:, None]
+    wanted[rows, gpus if gather else gpus[chunk][:, None]] = True
+    kind, size = "all_gather" if gather else "all_to_all", np.full(len(source), size)
+    return Demand(kind, source, chunk, size, wanted, np.zeros_like(wanted))
 
 
 def _schedule(
@@ -230,20 +216,19 @@ def _schedule(
         (int(s), int(c)): n
         for n, (s, c) in enumerate(zip(demand.source, demand.chunk, strict=True))
     }
-    keys = list(hops)
-    for chunk, source, _, _ in keys:
+    for chunk, source, _, _ in hops:
         if (source, chunk) not in block:
             name = topology.nodes[source].name
             raise Violation(f"chunk {chunk} of {name} is wanted by nobody.")
-    numbers = np.array([block[key[1], key[0]] for key in keys], int)
-    link = np.array([key[2] for key in keys], int)
-    start = np.array([key[3] for key in keys], float) * epochs[0]
-    size = demand.size[numbers] * np.array([hops[key] for key in keys])
+    numbers = np.array([block[key[1], key[0]] for key in hops], int)
+    link = np.array([key[2] for key in hops], int)
+    start = np.array([key[3] for key in hops], float) * epochs[0]
+    size = demand.size[numbers] * np.array(list(hops.values()))
     end = start + size / topology.rates[link] + topology.latencies[link]
     if demand.collective == "all_to_all":
         chunk = np.array(topology.gpus[demand.chunk], int)
         demand = dataclasses.replace(demand, chunk=chunk)
-    sends = Sends(numbers, link, start, end, size, np.zeros(len(keys), int))
+    sends = Sends(numbers, link, start, end, size, np.zeros(len(hops), int))
     return Schedule(topology, demand, sends, *epochs)
 
 
@@ -269,103 +254,84 @@ def replay_epochs(schedule: Schedule) -> int:
     epoch = np.rint(sends.start / schedule.epoch).astype(int)
     gather = demand.collective != "all_to_all"
     there = epoch + _hop_epochs(model, gather)[sends.link]
-    window = model.window if gather else np.ones_like(model.window)
-    most = model.most if gather else model.capacity
-    for link in np.unique(sends.link).tolist():
-        mine = sends.link == link
-        _check_load(
-            schedule,
-            link,
-            epoch[mine],
-            sends.bytes[mine] / chunk,
-            (int(window[link]), float(most[link])),
-        )
+    if gather:
+        _check_loads(schedule, epoch, model.window, model.most)
+    else:
+        _check_loads(schedule, epoch, np.ones_like(model.window), model.capacity)
     return _replay(schedule, epoch, there)
 
 
-def _check_load(
-    schedule: Schedule,
-    link: int,
-    epoch: np.ndarray,
-    volume: np.ndarray,
-    limit: tuple[int, float],
+def _check_loads(
+    schedule: Schedule, epoch: np.ndarray, window: np.ndarray, most: np.ndarray
 ) -> None:
-    """At most `limit[1]` chunks in any `limit[0]` epochs in a row."""
-    order = np.argsort(epoch, kind="stable")
-    when, total = epoch[order], np.concatenate([[0.0], np.cumsum(volume[order])])
-    first = np.searchsorted(when, when - limit[0], "right")
-    load = total[np.searchsorted(when, when, "right")] - total[first]
-    over = np.flatnonzero(load > limit[1] + 1e-4)
-    if len(over):
-        topology = schedule.topology
-        ends = (
-            topology.nodes[topology.sources[link]],
-            topology.nodes[topology.targets[link]],
-        )
-        raise Violation(
-            f"{ends[0].name}->{ends[1].name} carries {load[over[0]]:.6g} chunks in the "
-            f"{limit[0]} epochs up to {when[over[0]]}; its capacity is {limit[1]:g}."
-        )
+    """A link carries at most `most` chunks in any `window` epochs in a row."""
+    sends, topology = schedule.sends, schedule.topology
+    order = np.lexsort((epoch, sends.link))
+    volume = sends.bytes[order] / float(schedule.demand.size.max())
+    ends = np.flatnonzero(np.diff(sends.link[order], prepend=-1, append=-1))
+    for low, high in itertools.pairwise(ends):
+        link, when = int(sends.link[order[low]]), epoch[order[low:high]]
+        total = np.append(0.0, np.cumsum(volume[low:high]))
+        first = np.searchsorted(when, when - window[link], "right")
+        load = total[np.searchsorted(when, when, "right")] - total[first]
+        for n in np.flatnonzero(load > most[link] + 1e-4)[:1]:
+            names = [
+                topology.nodes[end[link]].name
+                for end in (topology.sources, topology.targets)
+            ]
+            raise Violation(
+                f"{'->'.join(names)} carries {load[n]:.6g} chunks in the "
+                f"{window[link]} epochs up to {when[n]}; its capacity is "
+                f"{most[link]:g}."
+            )
 
 
 def _replay(schedule: Schedule, epoch: np.ndarray, there: np.ndarray) -> int:
     """Epochs until the last demand is met."""
     demand, sends, topology = schedule.demand, schedule.sends, schedule.topology
-    source, target = topology.sources[sends.link], topology.targets[sends.link]
-    order = np.argsort(epoch, kind="stable").tolist()
-    stock: dict[tuple[int, int], list[tuple[int, float]]] = {}
-    for send in order:
-        key = int(sends.block[send]), int(target[send])
-        stock.setdefault(key, []).append((int(there[send]), float(sends.bytes[send])))
-    gone: dict[tuple[int, int, int], float] = {}
+    names = [node.name for node in topology.nodes]
     parts = demand.collective == "all_to_all"
+    order = np.argsort(epoch, kind="stable").tolist()
+    stock: dict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
     for send in order:
-        block, node = int(sends.block[send]), int(source[send])
+        place = int(sends.block[send]), int(topology.targets[sends.link[send]])
+        stock[place].append((int(there[send]), float(sends.bytes[send])))
+    gone: dict[tuple[int, int, int], float] = defaultdict(float)
+    for send in order:
+        block, now, link = int(sends.block[send]), int(epoch[send]), sends.link[send]
+        node = int(topology.sources[link])
         if demand.source[block] == node:
             continue
         stores = bool(topology.stores[node])
-        now = int(epoch[send])
         held = sum(
             amount
-            for time, amount in stock.get((block, node), [])
+            for time, amount in stock[block, node]
             if time == now or (stores and time < now)
         )
-        key = block, node, -1 if stores else now
         if parts:
-            gone[key] = gone.get(key, 0.0) + float(sends.bytes[send])
+            key = block, node, -1 if stores else now
+            gone[key] += float(sends.bytes[send])
             held -= gone[key]
-        if held < (-1e-4 * demand.size[block] if parts else demand.size[block] * 0.5):
-            name, link = topology.nodes[node].name, topology.nodes[target[send]].name
+        if held < demand.size[block] * (-1e-4 if parts else 0.5):
             raise Violation(
-                f"chunk {demand.chunk[block]} of "
-                f"{topology.nodes[demand.source[block]].name} leaves {name} for {link} "
-                f"in epoch {now}, when {name} does not have it."
+                f"{block_name(schedule, block)} leaves {names[node]} for "
+                f"{names[topology.targets[link]]} in epoch {now}, when {names[node]} "
+                f"does not have it."
             )
-    return max(
-        (_met(schedule, stock, int(b), int(n)) for b, n in np.argwhere(demand.wanted)),
-        default=0,
-    )
-
-
-def _met(
-    schedule: Schedule,
-    stock: dict[tuple[int, int], list[tuple[int, float]]],
-    block: int,
-    node: int,
-) -> int:
-    """Epoch from which a wanted block is whole at a node."""
-    demand, topology = schedule.demand, schedule.topology
-    if demand.source[block] == node:
-        return 0
-    held = 0.0
-    for time, amount in sorted(stock.get((block, node), [])):
-        held += amount
-        if held >= demand.size[block] * (1 - 1e-4):
-            return time
-    raise Violation(
-        f"chunk {demand.chunk[block]} of {topology.nodes[demand.source[block]].name} "
-        f"never comes whole to {topology.nodes[node].name}, which wants it."
-    )
+    last = 0
+    for block, node in np.argwhere(demand.wanted).tolist():
+        if demand.source[block] == node:
+            continue
+        come = sorted(stock[block, node])
+        held = np.cumsum([amount for _, amount in come])
+        whole = np.flatnonzero(held >= demand.size[block] * (1 - 1e-4))
+        if not len(whole):
+            raise Violation(
+                f"{block_name(schedule, block)} never comes whole to {names[node]}, "
+                f"which wants it."
+            )
+        last = max(last, come[whole[0]][0])
+    return last
 
 
 def run_published(schedule: Schedule) -> tuple[Schedule, Verified]:
