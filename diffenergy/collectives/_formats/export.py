@@ -4,12 +4,12 @@ import csv
 import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._demand.demand import COLLECTIVES, Collective, Demand
+from .._demand.demand import Collective, Demand
 from .._demand.demands import collective_name, demand
 from .._machine.topology import Topology
 from .._machine.topology_files import load_topology
@@ -120,8 +120,21 @@ def read_schedule_json(
     )
 
 
-_Row = tuple[int, str, str, str, float, float, float | None]
-"""Chunk, source, from, to, start, end (s), bytes if only a part."""
+class _Row(NamedTuple):
+    """A send of a file: ends by name, times in s, bytes if only a part."""
+
+    chunk: int
+    source: str
+    link: tuple[str, str]
+    start: float
+    end: float
+    bytes: float | None
+
+
+_WRONG: Final = (
+    ArithmeticError, AttributeError, LookupError, TypeError, ValueError,
+)  # fmt: skip
+"""What comes of reading a value that is missing or of another type."""
 
 
 def _checked(rows: list[Any], path: str) -> list[_Row]:
@@ -129,28 +142,14 @@ def _checked(rows: list[Any], path: str) -> list[_Row]:
     found: list[_Row] = []
     for n, row in enumerate(rows):
         try:
-            begin, end = row["link"]
+            begin, end = map(str, row["link"])
             if int(row["chunk"]) != row["chunk"]:
                 raise ValueError("chunk")
-            part = row.get("bytes")
-            found.append(
-                (
-                    int(row["chunk"]),
-                    str(row["source"]),
-                    str(begin),
-                    str(end),
-                    float(row["start_s"]),
-                    float(row["end_s"]),
-                    None if part is None else float(part),
-                )
-            )
-        except (
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            TypeError,
-            ValueError,
-        ) as error:
+            times = float(row["start_s"]), float(row["end_s"])
+            part = None if row.get("bytes") is None else float(row["bytes"])
+            name = int(row["chunk"]), str(row["source"])
+            found.append(_Row(*name, (begin, end), *times, part))
+        except _WRONG as error:
             raise ValueError(
                 f"`sends[{n}]` of `{path}` is {row!r:.80}; a send has chunk, source, "
                 "link [from, to], start_s and end_s."
@@ -199,13 +198,7 @@ def _demand(
         size, chunks = float(table["size_bytes"]), int(table.get("chunks") or 1)
     except Violation:
         raise
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except _WRONG as error:
         raise ValueError(
             f"`{path}` lacks {error} or has it wrong; it needs collective, size_bytes "
             "and chunks."
@@ -220,14 +213,9 @@ def _demand(
 
 def _root(kind: Collective, topology: Topology, rows: list[_Row]) -> str | int:
     """Root as the sends show it: their one source; of a gather the GPU that is none."""
-    sources = {row[1] for row in rows}
+    sources = {row.source for row in rows}
     if kind == "gather":
-        others = [
-            topology.nodes[n].name
-            for n in topology.gpus
-            if topology.nodes[n].name not in sources
-        ]
-        return others[0] if len(others) == 1 else 0
+        sources = {topology.nodes[n].name for n in topology.gpus} - sources
     return next(iter(sources)) if len(sources) == 1 else 0
 
 
@@ -241,22 +229,13 @@ def _listed(kind: Collective, rows: list[Any], topology: Topology) -> Demand:
                 grid[block, _node(topology, str(name))] = True
         return grid
 
-    return Demand(
-        kind if kind in COLLECTIVES else "custom",
-        np.array([_node(topology, str(row["source"])) for row in rows], int),
-        np.array([int(row["chunk"]) for row in rows], int),
-        np.array([_bytes(row["bytes"]) for row in rows], float),
-        mask("wanted"),
-        mask("parts"),
-    )
-
-
-def _bytes(value: Any) -> float:
-    """Size of a block, B."""
-    size = float(value)
-    if not 0 < size < _MOST_BYTES:
-        raise ValueError(f"`bytes` of the demand is {size:g}; give a number above 0.")
-    return size
+    source = [_node(topology, str(row["source"])) for row in rows]
+    size = np.array([float(row["bytes"]) for row in rows], float)
+    for wrong in size[~((size > 0) & (size < _MOST_BYTES))][:1]:
+        raise ValueError(f"`bytes` of the demand is {wrong:g}; give a number above 0.")
+    chunk = [int(row["chunk"]) for row in rows]
+    columns = np.array(source, int), np.array(chunk, int), size
+    return Demand(kind, *columns, mask("wanted"), mask("parts"))
 
 
 def _node(topology: Topology, name: str) -> int:
@@ -267,43 +246,30 @@ def _node(topology: Topology, name: str) -> int:
 
 def _sends(rows: list[_Row], topology: Topology, blocks: Demand) -> Sends:
     names = [node.name for node in topology.nodes]
-    links = {
-        (names[a], names[b]): n
-        for n, (a, b) in enumerate(
-            zip(topology.sources.tolist(), topology.targets.tolist(), strict=True)
-        )
-    }
-    numbers = {
-        (names[s], c): n
-        for n, (s, c) in enumerate(
-            zip(blocks.source.tolist(), blocks.chunk.tolist(), strict=True)
-        )
-    }
+    ends = [(names[link.source], names[link.target]) for link in topology.links]
+    links = {pair: n for n, pair in enumerate(ends)}
+    owners = [names[n] for n in blocks.source.tolist()]
+    named = zip(owners, blocks.chunk.tolist(), strict=True)
+    numbers = {block: n for n, block in enumerate(named)}
     for n, row in enumerate(rows):
-        if (row[2], row[3]) not in links:
+        if row.link not in links:
             raise Violation(
-                f"send {n} uses {row[2]}->{row[3]}, which is no link of "
+                f"send {n} uses {'->'.join(row.link)}, which is no link of "
                 f"{topology.name}."
             )
-        if (row[1], row[0]) not in numbers:
+        if (row.source, row.chunk) not in numbers:
             raise Violation(
-                f"send {n} carries chunk {row[0]} of {row[1]}, which nobody wants."
+                f"send {n} carries chunk {row.chunk} of {row.source}, which nobody "
+                f"wants."
             )
-    block = np.array([numbers[row[1], row[0]] for row in rows], int)
-    start = np.array([row[4] for row in rows], float)
-    link = np.array([links[row[2], row[3]] for row in rows], int)
-    size = [
-        blocks.size[b] if r[6] is None else r[6]
-        for b, r in zip(block, rows, strict=True)
-    ]
-    return Sends(
-        block,
-        link,
-        start,
-        np.array([row[5] for row in rows], float),
-        np.array(size, float),
-        way_out(blocks, block, start, topology.sources[link]),
-    )
+    block = np.array([numbers[row.source, row.chunk] for row in rows], int)
+    link = np.array([links[row.link] for row in rows], int)
+    start = np.array([row.start for row in rows], float)
+    end = np.array([row.end for row in rows], float)
+    whole = blocks.size[block].tolist()
+    size = [n if r.bytes is None else r.bytes for n, r in zip(whole, rows, strict=True)]
+    phase = way_out(blocks, block, start, topology.sources[link])
+    return Sends(block, link, start, end, np.array(size, float), phase)
 
 
 def way_out(
