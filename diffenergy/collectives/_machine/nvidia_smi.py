@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from .building import build
 from .topology import Topology
@@ -46,6 +46,30 @@ _LANES: Final = {"a40": 14.0625e9, "rtx-a6000": 14.0625e9}
 """B/s of one NVLink of GPUs that differ from their architecture (deviceQuery)."""
 
 
+class _Card(NamedTuple):
+    """GPUs by their bundled name, how many NVLinks one has, and its links."""
+
+    name: str
+    nvlinks: int
+    links: _Generation
+
+    def lanes(self, pairs: str, count: int, end: str = "") -> dict[str, Any]:
+        """Links of `count` NVLinks each; `end`: of what they lead to."""
+        lane, medium = self.links.lane, self.links.nvlink
+        said = f"{count} links of {lane / 1e9:g} GB/s"
+        if end:
+            said, medium = f"{said} to a {end}", f"{medium}-{end}"
+        return self._row(pairs, float(count * lane), medium, said)
+
+    def x16(self, pairs: list[str], said: str) -> dict[str, Any]:
+        """Links of PCIe."""
+        return self._row(" ".join(pairs), self.links.pcie, self.links.bus, said)
+
+    def _row(self, pairs: str, rate: float, medium: str, said: str) -> dict[str, Any]:
+        source = f"nvidia-smi topo -m of a machine with {self.name}: {said}"
+        return {"pairs": pairs, "rate": rate, "medium": medium, "source": source}
+
+
 def read_matrix(
     text: str, gpu: str | None, latency: float | None = None, name: str = "nvidia-smi"
 ) -> Topology:
@@ -63,24 +87,24 @@ def read_matrix(
             "`gpu` is missing, and the print does not say which NVLinks it shows; name "
             "the GPUs, for example a100-sxm-80gb."
         )
-    card, generation, most = _known(gpu)
+    card = _known(gpu)
     lanes = np.array(
         [[int(c[2:]) if c.startswith("NV") else 0 for c in row] for row in cells]
     )
-    if lanes.any() and not most:
+    if lanes.any() and not card.nvlinks:
         raise ValueError(
             f"`gpu` is {gpu!r}, which has no NVLink, but the print shows NVLinks; name "
             f"the GPUs of that machine."
         )
-    table: dict[str, Any] = {"gpu": card, "gpus": len(cells)}
-    source = f"nvidia-smi topo -m of a machine with {card}"
-    if lanes.sum(1).max() > most:
-        table |= _switched(lanes, most, card, generation, source)
+    table: dict[str, Any] = {"gpu": card.name, "gpus": len(cells)}
+    if lanes.sum(1).max() > card.nvlinks:
+        table |= _switched(lanes, card)
     else:
-        table["links"] = _direct(lanes, generation, source)
-        if not _joined(lanes):
-            nodes, links = _host(cells, generation, source)
-            table["outer_nodes"] = nodes
+        ends = np.argwhere(np.triu(lanes)).tolist()
+        table["links"] = [card.lanes(f"{i}-{j}", int(lanes[i, j])) for i, j in ends]
+        if len(_groups(lanes > 0)) > 1:
+            nodes, links = _host(np.array(cells), card)
+            table["outer_nodes"] = [{"names": " ".join(nodes)}]
             table["links"] += links
     return build(table, name, latency)
 
@@ -92,13 +116,14 @@ def _matrix(text: str) -> list[list[str]]:
     """Cells between GPUs, row by row."""
     lines = [_STYLE.sub("", line).split() for line in text.splitlines()]
     lines = [words for words in lines if words]
-    start = next((n for n, words in enumerate(lines) if _is_header(words)), None)
-    if start is None:
+    heads = [n for n, words in enumerate(lines) if words[0] == "GPU0"]
+    heads = [n for n in heads if "X" not in lines[n]]
+    if not heads:
         raise ValueError(
             "`topology` is no print of `nvidia-smi topo -m` (no line GPU0, GPU1, ...); "
             "give one, or TOML in a file whose name ends in .toml."
         )
-    head = lines[start]
+    start, head = heads[0], lines[heads[0]]
     names = [word for word in head if re.fullmatch(r"GPU\d+", word)]
     rows = {words[0]: words[1:] for words in lines[start + 1 :] if words[0] in names}
     if head[: len(names)] != names or list(rows) != names:
@@ -109,10 +134,6 @@ def _matrix(text: str) -> list[list[str]]:
     cells = [rows[name][: len(names)] for name in names]
     _check_cells(names, cells)
     return cells
-
-
-def _is_header(words: list[str]) -> bool:
-    return words[0] == "GPU0" and "X" not in words
 
 
 def _check_cells(names: list[str], cells: list[list[str]]) -> None:
@@ -136,8 +157,7 @@ def _check_cells(names: list[str], cells: list[list[str]]) -> None:
                 )
 
 
-def _known(gpu: str) -> tuple[str, _Generation, int]:
-    """Bundled name, links, and how many NVLinks the GPU has."""
+def _known(gpu: str) -> _Card:
     from ...hardware import read_gpu
 
     card = read_gpu(gpu)
@@ -150,74 +170,41 @@ def _known(gpu: str) -> tuple[str, _Generation, int]:
     links = links._replace(lane=_LANES.get(card.name, links.lane))
     rate = card.values["link_bandwidth"]
     has_nvlink = links.lane and rate > 1.01 * links.pcie
-    return card.name, links, round(rate / links.lane) if has_nvlink else 0
+    return _Card(card.name, round(rate / links.lane) if has_nvlink else 0, links)
 
 
 # --- links
 
 
-def _direct(
-    lanes: Int[np.ndarray, "gpu gpu"], links: _Generation, source: str
-) -> list[dict[str, Any]]:
-    """NVLinks from GPU to GPU."""
-    return [
-        {
-            "pairs": f"{i}-{j}",
-            "rate": float(lanes[i, j] * links.lane),
-            "medium": links.nvlink,
-            "source": f"{source}: {lanes[i, j]} links of {links.lane / 1e9:g} GB/s",
-        }
-        for i, j in zip(*np.nonzero(np.triu(lanes)), strict=True)
-    ]
-
-
-def _switched(
-    lanes: Int[np.ndarray, "gpu gpu"],
-    most: int,
-    card: str,
-    links: _Generation,
-    source: str,
-) -> dict[str, Any]:
+def _switched(lanes: Int[np.ndarray, "gpu gpu"], card: _Card) -> dict[str, Any]:
     """NVLinks to one switch that never blocks; one of Hopper and later can reduce."""
     width = int(lanes.max())
     others = lanes[~np.eye(len(lanes), dtype=bool)]
-    if (others != width).any() or width > most:
+    if (others != width).any() or width > card.nvlinks:
         raise ValueError(
             f"`topology` shows up to {lanes.sum(1).max()} NVLinks at a GPU, but "
-            f"{card} has {most} and not all pairs are alike, as behind a switch; name "
-            f"the GPUs of that machine."
+            f"{card.name} has {card.nvlinks} and not all pairs are alike, as behind a "
+            f"switch; name the GPUs of that machine."
         )
-    reduces = links.nvlink in ("nvlink4", "nvlink5")
-    rate = width * links.lane
-    said = f"{source}: {width} links of {links.lane / 1e9:g} GB/s to a switch"
+    reduces = card.links.nvlink in ("nvlink4", "nvlink5")
     return {
         "nodes": [{"names": "sw0", "copy": reduces, "reduces": reduces}],
-        "links": [
-            {
-                "pairs": f"0..{len(lanes) - 1}-sw0",
-                "rate": rate,
-                "medium": f"{links.nvlink}-switch",
-                "source": said,
-            }
-        ],
+        "links": [card.lanes(f"0..{len(lanes) - 1}-sw0", width, "switch")],
     }
 
 
-def _host(
-    cells: list[list[str]], links: _Generation, source: str
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _host(cells: np.ndarray, card: _Card) -> tuple[list[str], list[dict[str, Any]]]:
     """PCIe: GPUs behind PCIe switches, those behind host bridges, those joined.
 
     Every link has the rate of x16; that of the link between sockets is a guess. GPUs
     that NVLinks join count as behind one bridge, since NV# hides what PCIe is below.
     """
-    kinds = [["NV" if c.startswith("NV") else c for c in row] for row in cells]
-    near, bridged = _groups(kinds, _NEAR), _groups(kinds, (*_NEAR, *_BRIDGE, "NV"))
-    nodes, pairs, between = [], [], []
-    for number in range(len(bridged)):
-        nodes.append(f"sw{number}")
-        between += [f"sw{other}-sw{number}" for other in range(number)]
-    for group in near:
+    close = np.isin(cells, _NEAR)
+    linked = np.char.startswith(cells, "NV") | np.isin(cells, _BRIDGE)
+    bridged = _groups(close | linked)
+    nodes, pairs = [f"sw{number}" for number in range(len(bridged))], []
+    between = [f"{a}-{b}" for n, b in enumerate(nodes) for a in nodes[:n]]
+    for group in _groups(close):
         bridge = next(n for n, wide in enumerate(bridged) if group[0] in wide)
         up = f"sw{bridge}"
         if len(group) > 1:
@@ -225,28 +212,15 @@ def _host(
             pairs.append(f"{nodes[-1]}-{up}")
             up = nodes[-1]
         pairs += [f"{gpu}-{up}" for gpu in group]
-    x16 = {"rate": links.pcie, "medium": links.bus}
-    rows = [x16 | {"pairs": " ".join(pairs), "source": f"{source}: x16"}]
+    rows = [card.x16(pairs, "x16")]
     if between:
-        said = f"{source}: between sockets, rate a guess, that of x16"
-        rows.append(x16 | {"pairs": " ".join(between), "source": said})
-    return [{"names": " ".join(nodes), "copy": False}], rows
+        rows.append(card.x16(between, "between sockets, rate a guess, that of x16"))
+    return nodes, rows
 
 
-def _groups(cells: list[list[str]], kinds: tuple[str, ...]) -> list[list[int]]:
-    """GPUs that cells of these kinds join, directly or over others."""
-    left, groups = list(range(len(cells))), []
-    while left:
-        group = [left.pop(0)]
-        for gpu in group:
-            near = [other for other in left if cells[gpu][other] in kinds]
-            group += near
-            left = [other for other in left if other not in near]
-        groups.append(sorted(group))
-    return groups
+def _groups(near: Bool[np.ndarray, "gpu gpu"]) -> list[list[int]]:
+    """GPUs that are near each other, directly or over others."""
+    from scipy.sparse.csgraph import connected_components
 
-
-def _joined(lanes: Int[np.ndarray, "gpu gpu"]) -> bool:
-    """Whether NVLinks alone lead from every GPU to every other."""
-    names = np.where(lanes > 0, "NV", "-").tolist()
-    return len(_groups(names, ("NV",))) == 1
+    count, group = connected_components(near, directed=False)
+    return [np.flatnonzero(group == n).tolist() for n in range(count)]

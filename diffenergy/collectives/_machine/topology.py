@@ -2,13 +2,12 @@
 
 import dataclasses
 import functools
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 Kind = Literal["gpu", "switch", "nic"]
-KINDS: Final = ("gpu", "switch", "nic")
 
 
 @dataclasses.dataclass(frozen=True)
