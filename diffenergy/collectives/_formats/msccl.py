@@ -14,8 +14,6 @@ from .msccl_program import NAMES, Block, Place, Program, Step, goals, program_xm
 
 _MOST_PIECES: Final = 64
 """Blocks are cut into at most so many equal pieces."""
-_TIME: Final = 1e-9
-"""Times this near each other, as a share of the last end, are the same."""
 _SHARE: Final = 1e-4
 """Parts of a block are read as multiples of a piece to this share of it."""
 
@@ -101,8 +99,7 @@ def _pieces(schedule: Schedule) -> int:
 def _transfers(schedule: Schedule, pieces: int) -> Iterable[_Transfer]:
     """Sends from GPU to GPU; on a GPU the pieces that came first go first."""
     sends, topology, demand = schedule.sends, schedule.topology, schedule.demand
-    slack = _TIME * float(sends.end.max(initial=0.0))
-    feeds, _ = switched(schedule, stated(schedule), slack)
+    feeds, _ = switched(schedule, stated(schedule))
     share = sends.bytes / demand.size[sends.block]
     carried: dict[int, list[tuple[int, int, float]]] = {}
     stock: dict[tuple[int, int], list[tuple[float, int]]] = {}

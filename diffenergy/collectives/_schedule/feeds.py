@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .hops import Arrivals, exits, stated, switched, ways_in, whole
+from .hops import Arrivals, exits, slack_of, stated, switched, ways_in, whole
 from .schedule import Schedule
 
 _BYTES: Final = 1e-6
@@ -33,7 +33,7 @@ class Passed:
     starts: Int[np.ndarray, "2 start"]
 
 
-def passed_on(schedule: Schedule, when: Arrivals, slack: float) -> Passed:
+def passed_on(schedule: Schedule, when: Arrivals) -> Passed:
     """What every send out of a switch passes on.
 
     Raises:
@@ -53,7 +53,7 @@ def passed_on(schedule: Schedule, when: Arrivals, slack: float) -> Passed:
     ]
     pairs = np.concatenate(found, axis=1)
     coming, going = _open(schedule, into, out, sums, pairs)
-    feeds, odd = switched(schedule, when, slack, coming, going)
+    feeds, odd = switched(schedule, when, coming, going)
     if odd:
         raise ValueError(_unfed(schedule, odd[0]))
     rest = [(part, send) for send, parts in feeds.items() for part in parts]
@@ -73,10 +73,10 @@ def passed_on(schedule: Schedule, when: Arrivals, slack: float) -> Passed:
     )
 
 
-def passable(schedule: Schedule, passed: Passed, slack: float) -> bool:
+def passable(schedule: Schedule, passed: Passed) -> bool:
     """Whether what was passed on by choice can be by the schedule's own times."""
     when, (coming, going) = stated(schedule), (passed.coming, passed.going)
-    return not switched(schedule, when, slack, coming, going)[1]
+    return not switched(schedule, when, coming, going)[1]
 
 
 def _row(
@@ -153,9 +153,7 @@ def _unfed(schedule: Schedule, send: int) -> str:
     )
 
 
-def stored(
-    schedule: Schedule, when: Arrivals, slack: float
-) -> Int[np.ndarray, "2 pair"]:
+def stored(schedule: Schedule, when: Arrivals) -> Int[np.ndarray, "2 pair"]:
     """Pairs (send into a GPU, send out of it) of the same data.
 
     Plain whole blocks wait for the first arrival, sums for all that have come, parts
@@ -177,7 +175,7 @@ def stored(
     if sums.any():
         summed = np.count_nonzero(demand.parts, axis=1) > 0
         adds = storing & (sums | home) & summed[sends.block]
-        pairs.append(_all_before(schedule, when.last - slack, sums, adds))
+        pairs.append(_all_before(schedule, when.last - slack_of(schedule), sums, adds))
     parted = ~sums & ~intact
     if parted.any():
         pairs.append(_by_parts(schedule, when, parted, storing))

@@ -1,16 +1,12 @@
 """`Groups`: sends that keep a link to themselves, and the order of groups on it."""
 
 import dataclasses
-from typing import Final
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .hops import Arrivals
+from .hops import Arrivals, slack_of
 from .schedule import Schedule
-
-SAME: Final = 1e-9
-"""Times this near each other, as a share of the last end, are the same."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +33,7 @@ def groups_of(
     other links only those that do not fit one after the other.
     """
     sends, topology = schedule.sends, schedule.topology
-    slack = SAME * float(sends.end.max())
+    slack = slack_of(schedule)
     last = sends.end if when is None else when.last
     rows = np.lexsort((sends.block, last, sends.start, sends.link))
     link = sends.link[rows]
@@ -93,10 +89,17 @@ def _kept(
     """Sends of groups whose stated times hold them one after the other."""
     late = leaves - start < busy - slack
     for low, high in _runs(number, np.diff(number) == 0):
-        total = np.cumsum(busy[low:high])
-        free = np.maximum.accumulate(start[low:high] - total + busy[low:high]) + total
+        free = _one_by_one(start[low:high], busy[low:high])
         late[low] |= bool((free > leaves[low:high] + slack).any())
     return np.bincount(number, late)[number] == 0
+
+
+def _one_by_one(
+    start: Float[np.ndarray, " send"], busy: Float[np.ndarray, " send"]
+) -> Float[np.ndarray, " send"]:
+    """When each of the sends of a link has left if they go one after the other."""
+    total = np.cumsum(busy)
+    return np.maximum.accumulate(start - total + busy) + total
 
 
 def _runs(
@@ -116,8 +119,7 @@ def _apart(
     switched: bool,
 ) -> Bool[np.ndarray, " next"]:
     """Whether each send of a link but the first begins a group, by stated times."""
-    total = np.cumsum(busy)
-    free = np.maximum.accumulate(start - total + busy) + total
+    free = _one_by_one(start, busy)
     fresh = start[1:] >= free[:-1] - slack
     if switched:
         return fresh

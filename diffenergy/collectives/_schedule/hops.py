@@ -8,6 +8,8 @@ from jaxtyping import Bool, Float, Int
 
 from .schedule import Schedule
 
+SAME: Final = 1e-9
+"""Times this near each other, as a share of the last end, are the same."""
 _BYTES: Final = 1e-6
 """Parts of a block that miss this share of it make it whole."""
 
@@ -34,6 +36,11 @@ class Arrivals:
 
 Feeds = dict[int, list[Part]]
 """What each send out of a switch passes on or adds up."""
+
+
+def slack_of(schedule: Schedule) -> float:
+    """s within which times are the same."""
+    return SAME * float(schedule.sends.end.max(initial=0.0))
 
 
 def stated(schedule: Schedule) -> Arrivals:
@@ -76,14 +83,13 @@ def exits(schedule: Schedule) -> Int[np.ndarray, " send"]:
 def switched(
     schedule: Schedule,
     when: Arrivals,
-    slack: float,
     into: Bool[np.ndarray, " send"] | bool = True,
     out: Bool[np.ndarray, " send"] | bool = True,
 ) -> tuple[Feeds, list[int]]:
     """What each send out of a switch (if marked `out`) takes of those into it (`into`),
     and the sends without the other half: out ones that find nothing, summands that none
     takes."""
-    sends, topology = schedule.sends, schedule.topology
+    sends, topology, slack = schedule.sends, schedule.topology, slack_of(schedule)
     sums, link = ways_in(schedule), exits(schedule)
     source, target = topology.sources[sends.link], topology.targets[sends.link]
     into, out = into & ~topology.stores[target], out & ~topology.stores[source]

@@ -17,12 +17,13 @@ linear in the latencies and in 1 / rates.
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from .feeds import Passed, passed_on, stored
-from .groups import SAME, Groups
+from .groups import Groups
 from .hops import Arrivals, stated
 from .schedule import Columns, Schedule
 
@@ -38,6 +39,12 @@ class Waits(Columns):
     behind: Float[np.ndarray, " wait"]
     lag: Float[np.ndarray, " wait"]
     lead: Float[np.ndarray, " wait"]
+
+    def gaps(self, spell: Any, latency: Any) -> Any:
+        """The gap of each wait, s, from T and a of each group; NumPy or JAX."""
+        ahead = self.ahead * spell[self.before] + self.lag * latency[self.before]
+        behind = self.behind * spell[self.after]
+        return ahead - behind - self.lead * latency[self.after]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,9 +94,8 @@ def pairs_of(
     schedule: Schedule, when: Arrivals | None
 ) -> tuple[Int[np.ndarray, "2 pair"], Passed]:
     """What waits for what at GPUs and at switches, by the stated times or `when`."""
-    slack = SAME * float(schedule.sends.end.max())
     when = stated(schedule) if when is None else when
-    return stored(schedule, when, slack), passed_on(schedule, when, slack)
+    return stored(schedule, when), passed_on(schedule, when)
 
 
 def _on_links(groups: Groups) -> Waits:

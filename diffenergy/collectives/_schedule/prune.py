@@ -6,7 +6,6 @@ import numpy as np
 from jaxtyping import Bool
 
 from .feeds import passed_on
-from .groups import SAME
 from .hops import stated, whole
 from .schedule import Schedule
 
@@ -38,8 +37,7 @@ def _needed(schedule: Schedule) -> Bool[np.ndarray, " send"]:
     first[key[order][::-1]] = order[::-1]
     first[np.arange(blocks) * nodes + demand.source] = -1  # nothing new at home
     feeder = first[sends.block * nodes + source]
-    slack = SAME * float(sends.end.max())
-    passed = passed_on(schedule, stated(schedule), slack)
+    passed = passed_on(schedule, stated(schedule))
     feeder[passed.out] = passed.into  # what leaves a switch came in for it
     wanted = demand.wanted & topology.stores
     needed = np.zeros(len(sends), bool)

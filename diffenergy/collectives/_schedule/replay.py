@@ -6,7 +6,6 @@ sum along the path; where two paths tie it is the derivative of one of them. Agr
 with `simulate.retime` at the rates and latencies of the topology.
 """
 
-import dataclasses
 from typing import Final, NamedTuple
 
 import jax.numpy as jnp
@@ -14,7 +13,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Int
 
-from .order import Order, Waits
+from .order import Order
 from .simulate import order_of
 
 __all__ = ["Order", "finish_time", "order_of"]
@@ -32,24 +31,13 @@ def finish_time(
     groups, latencies = order.groups, jnp.asarray(latencies)
     spell = jnp.asarray(groups.bytes) / jnp.asarray(rates)[groups.link]
     gaps = jnp.append(
-        _gaps(order.forward, spell, latencies[groups.link]),
-        _gaps(order.back, spell, latencies[groups.link]),
+        order.forward.gaps(spell, latencies[groups.link]),
+        order.back.gaps(spell, latencies[groups.link]),
     )
     last = jnp.asarray(groups.until) * spell[groups.group] + latencies[order.send_link]
     walk = _longest(order, lax.stop_gradient(gaps), lax.stop_gradient(last))
     length = (walk.times * gaps).sum() + last[walk.end]
     return jnp.where(walk.ends, length, jnp.inf)
-
-
-def _gaps(
-    waits: Waits, spell: Float[Array, " group"], latency: Float[Array, " group"]
-) -> Float[Array, " wait"]:
-    """The gap of each wait, s."""
-    before, after, ahead, behind, lag, lead = map(
-        jnp.asarray, dataclasses.astuple(waits)
-    )
-    moved = ahead * spell[before] - behind * spell[after]
-    return moved + lag * latency[before] - lead * latency[after]
 
 
 class _Walk(NamedTuple):

@@ -2,13 +2,15 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Self
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from .._demand.demand import Demand
 from .._machine.topology import Topology
+
+Some = TypeVar("Some", bound="Columns")
 
 
 class Columns:
@@ -21,12 +23,12 @@ class Columns:
         fields = dataclasses.fields(self)  # pyright: ignore[reportArgumentType]
         return [getattr(self, field.name) for field in fields]
 
-    def take(self, rows: Int[np.ndarray, " kept"] | slice) -> Self:
+    def take(self: Some, rows: Int[np.ndarray, " kept"] | slice) -> Some:
         """Some of the rows."""
         return type(self)(*(column[rows] for column in self._columns()))
 
     @classmethod
-    def joined(cls, parts: Sequence[Self]) -> Self:
+    def joined(cls: type[Some], parts: Sequence[Some]) -> Some:
         """The rows of all, one after the other."""
         columns = zip(*(part._columns() for part in parts), strict=True)
         return cls(*map(np.concatenate, columns))

@@ -8,9 +8,9 @@ from jaxtyping import Float
 
 from .._machine.topology import Topology
 from .feeds import passable
-from .groups import SAME, groups_of
-from .hops import Arrivals
-from .order import Order, Waits, order_by, pairs_of
+from .groups import groups_of
+from .hops import SAME, Arrivals
+from .order import Order, order_by, pairs_of
 from .schedule import Schedule
 
 _NEAR: Final = 1e-14
@@ -56,7 +56,7 @@ def _ordered(schedule: Schedule, when: Arrivals | None) -> tuple[Order, Schedule
         for keeping in (False, True):
             order = order_by(schedule, groups, pairs, passed, keeping)
             moved = _moved(schedule, order)
-            if moved is not None and passable(moved, passed, SAME * _last(moved)):
+            if moved is not None and passable(moved, passed):
                 found.append((order, moved))
                 break
             if not passed.coming.any():
@@ -92,24 +92,13 @@ def _moved(schedule: Schedule, order: Order) -> Schedule | None:
     return dataclasses.replace(schedule, sends=moved)
 
 
-def _gaps(
-    waits: Waits,
-    spell: Float[np.ndarray, " group"],
-    latency: Float[np.ndarray, " group"],
-) -> Float[np.ndarray, " wait"]:
-    """The gap of each wait, s."""
-    before, after = waits.before, waits.after
-    ahead = waits.ahead * spell[before] + waits.lag * latency[before]
-    return ahead - waits.behind * spell[after] - waits.lead * latency[after]
-
-
 def _starts(topology: Topology, order: Order) -> Float[np.ndarray, " group"] | None:
     """Least starts from 0 on; None if there are none, since groups wait in a circle."""
     groups = order.groups
     spell = groups.bytes / topology.rates[groups.link]
     latency = topology.latencies[groups.link]
-    forward = _gaps(order.forward, spell, latency)
-    back = _gaps(order.back, spell, latency)
+    forward = order.forward.gaps(spell, latency)
+    back = order.back.gaps(spell, latency)
     most = float(spell.sum() + latency.sum()) * float(groups.until.max())
     levels = np.flatnonzero(np.diff(order.level, prepend=-1, append=-1))
     heads = np.flatnonzero(np.diff(order.forward.after, prepend=-1))

@@ -26,8 +26,6 @@ _MOMENT: Final = 1e-6
 """Starts this near each other, as a share of the shortest hop, are at once."""
 _WAKE: Final = 1 << 60
 """In the place of a rank: links that become free come last."""
-_Event = tuple[int, int, int]
-"""Moment, rank, number of the hop (of the link if the rank is `_WAKE`)."""
 _Place = tuple[int, int, int]
 """In the line of a link: rank, moment, number of the hop."""
 _Use = tuple[int, float, float]
@@ -37,55 +35,42 @@ _Use = tuple[int, float, float]
 @dataclasses.dataclass(frozen=True)
 class Course:
     """Hops of one block: which, phase, step, the longest chain of hops that waits for
-    each, how many it waits for itself, and the places of those that wait for it."""
+    each, and the places of those that wait for it."""
 
-    hop: tuple[int, ...]
-    phase: tuple[int, ...]
-    step: tuple[int, ...]
-    ahead: tuple[int, ...]
-    waits: tuple[int, ...]
-    then: tuple[tuple[int, ...], ...]
+    hop: list[int]
+    phase: list[int]
+    step: list[int]
+    ahead: list[int]
+    then: list[list[int]]
 
 
 def course(ways: Ways, inward: Tree | None, outward: Tree | None) -> Course:
     """Hops of a sum on its way `inward` to the root, then of copies `outward`."""
-    rows: list[tuple[int, int, int]] = []
-    waits: list[int] = []
-    then: list[list[int]] = []
-    place: dict[int, int] = {}  # of the hop into (outward) or out of (inward) a node
-    last: list[int] = []  # hops into the root
+    found = Course([], [], [], [], [])
+    brought: dict[int, list[int]] = collections.defaultdict(list)  # to a node: summands
+    copied: dict[int, list[int]] = {}  # to a node: the hop of the copy
+
+    def add(source: int, target: int, phase: int, step: int, feeds: list[int]) -> int:
+        number = len(found.hop)
+        found.hop.append(int(ways.hop[source, target]))
+        found.phase.append(phase)
+        found.step.append(step)
+        found.then.append([])
+        for feed in feeds:
+            found.then[feed].append(number)
+        return number
+
     first = 1 + max((step for _, _, step in inward.edges), default=0) if inward else 0
     for up, down, step in reversed(inward.edges if inward else ()):
-        place[down] = len(rows)
-        rows.append((int(ways.hop[down, up]), 0, first - step))
-        waits.append(0)
-        then.append([])
-    for up, down, _ in inward.edges if inward else ():
-        if up in place:
-            then[place[down]].append(place[up])
-            waits[place[up]] += 1
-        else:
-            last.append(place[down])
-    place = {}
+        brought[up].append(add(down, up, 0, first - step, brought[down]))
     for up, down, step in outward.edges if outward else ():
-        place[down] = len(rows)
-        feeds = [place[up]] if up in place else last
-        for feed in feeds:
-            then[feed].append(len(rows))
-        rows.append((int(ways.hop[up, down]), 1 if inward else 0, first + 1 + step))
-        waits.append(len(feeds))
-        then.append([])
-    hop, phase, step = zip(*rows, strict=True) if rows else ((), (), ())
-    ahead = _ahead(then)
-    return Course(hop, phase, step, ahead, tuple(waits), tuple(map(tuple, then)))
-
-
-def _ahead(then: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Hops in the longest chain that waits for each; those that wait come later."""
-    ahead = [0] * len(then)
-    for n in range(len(then) - 1, -1, -1):
-        ahead[n] = max((1 + ahead[after] for after in then[n]), default=0)
-    return tuple(ahead)
+        feeds = copied[up] if up in copied else brought[up]
+        phase = 1 if inward else 0
+        copied[down] = [add(up, down, phase, first + 1 + step, feeds)]
+    found.ahead.extend(0 for _ in found.hop)
+    for n in reversed(range(len(found.hop))):  # those that wait come later
+        found.ahead[n] = max((1 + found.ahead[m] for m in found.then[n]), default=0)
+    return found
 
 
 def tree_schedule(
@@ -109,13 +94,12 @@ def tree_schedule(
         for begin, one in zip(begins, courses, strict=True)
         for follow in one.then
     ]
-    waits = [w for one in courses for w in one.waits]
     used = links >= 0
     last = used.sum(1) - 1
     rows = np.arange(len(hop))
     lag = offset[rows, last] + busy[rows, last] + topology.latencies[links[rows, last]]
     use = _uses(links, offset, offset + busy)
-    start = _starts(use, rank.tolist(), waits, then, lag)
+    start = _Timing(use, rank.tolist(), then, lag).run()
     row, column = np.nonzero(used)
     link = links[row, column]
     at = start[row] + offset[row, column]
@@ -152,24 +136,6 @@ def _uses(
     return [flat[low:high] for low, high in itertools.pairwise(bounds)]
 
 
-def _starts(
-    use: list[list[_Use]],
-    rank: list[int],
-    waits: list[int],
-    then: list[list[int]],
-    lag: Float[np.ndarray, " send"],
-) -> Float[np.ndarray, " send"]:
-    """Start of every hop, s."""
-    timing = _Timing(use, rank, waits, then, lag)
-    while timing.queue:
-        now, order, number = heapq.heappop(timing.queue)
-        if order == _WAKE:
-            timing.wake(number, now)
-        else:
-            timing.come((now, order, number))
-    return np.array(timing.start)
-
-
 class _Timing:
     """Hops that wait for data, in `queue`, or for a link, in the line of that link; a
     line is woken when its link is free for one of them. Moments are whole ticks."""
@@ -178,11 +144,12 @@ class _Timing:
         self,
         use: list[list[_Use]],
         rank: list[int],
-        waits: list[int],
         then: list[list[int]],
         lag: Float[np.ndarray, " send"],
     ) -> None:
-        self.use, self.rank, self.waits, self.then = use, rank, waits, then
+        self.use, self.rank, self.then = use, rank, then
+        after = np.array(list(itertools.chain(*then)), int)
+        self.waits = np.bincount(after, minlength=len(use)).tolist()
         self.tick = 1.0 / (_MOMENT * float(lag.min(initial=np.inf)))
         self.lag, self.ready = lag.tolist(), [0.0] * len(use)
         self.start = [0.0] * len(use)
@@ -190,12 +157,21 @@ class _Timing:
         self.reach: dict[int, float] = collections.defaultdict(float)
         self.lines: dict[int, list[_Place]] = collections.defaultdict(list)
         self.alarm: dict[int, int] = {}
-        self.queue = [(0, rank[n], n) for n, count in enumerate(waits) if not count]
+        self.queue = [(0, rank[n], n) for n, w in enumerate(self.waits) if not w]
         heapq.heapify(self.queue)
 
-    def come(self, event: _Event) -> None:
+    def run(self) -> Float[np.ndarray, " send"]:
+        """Start of every hop, s."""
+        while self.queue:
+            now, order, number = heapq.heappop(self.queue)
+            if order == _WAKE:
+                self._wake(number, now)
+            else:
+                self._come(now, order, number)
+        return np.array(self.start)
+
+    def _come(self, now: int, rank: int, number: int) -> None:
         """Starts a hop that has its data, or lines it up."""
-        now, rank, number = event
         for link, _, _ in self.use[number]:
             if self.alarm.get(link) == now:  # others wait for it too
                 self._line_up((rank, now, number), link, now)
@@ -204,7 +180,7 @@ class _Timing:
         if link >= 0:
             self._line_up((rank, now, number), link, moment)
 
-    def wake(self, link: int, now: int) -> None:
+    def _wake(self, link: int, now: int) -> None:
         """Starts the first in a line that can."""
         if self.alarm.get(link) != now:
             return  # another alarm came before
@@ -228,7 +204,7 @@ class _Timing:
         if line:
             self._set_alarm(link, soon)
 
-    def _line_up(self, event: _Event, link: int, moment: int) -> None:
+    def _line_up(self, event: _Place, link: int, moment: int) -> None:
         heapq.heappush(self.lines[link], event)
         low = next(low for number, low, _ in self.use[event[2]] if number == link)
         self.reach[link] = max(self.reach[link], low)

@@ -304,7 +304,7 @@ def test_matching_moves_others() -> None:
     start, end = (np.array([row[n] for row in rows]) for n in (2, 3))
     sends = Sends(np.zeros(4, int), link, start, end, np.ones(4), np.zeros(4, int))
     given = Schedule(topology, wanted, sends)
-    feeds, odd = switched(given, stated(given), 0.0)
+    feeds, odd = switched(given, stated(given))
     assert odd == []
     assert {out: [part.send for part in parts] for out, parts in feeds.items()} == {
         2: [1],
