@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from .._demand.demand import Demand
+from .._demand.demands import check_reachable
 from .._machine.epochs import EpochModel, epoch_model
 from .._machine.routes import Clock, distances, epoch_clock, second_clock
 from .._machine.topology import Topology
@@ -72,7 +73,7 @@ def greedy(
         ValueError: a block cannot reach one of its takers.
     """
     effort = effort or Effort()
-    _check(topology, demand)
+    check_reachable(topology, demand)
     if not demand.reduces and (demand.wanted.sum(1) <= 1).all():
         return _one_taker(topology, demand, bound, effort)
     largest = float(demand.size.max())
@@ -110,24 +111,6 @@ def _tightened(schedule: Schedule) -> Schedule:
             break
         schedule, finish = again, sooner
     return schedule
-
-
-def _check(topology: Topology, demand: Demand) -> None:
-    """Refuse what no schedule can do."""
-    clock = second_clock(topology, 1.0)
-    way = distances(topology, clock)
-    gone = np.isinf(way[demand.source]) & demand.wanted
-    short = np.isinf(way[:, demand.source].T) & demand.parts
-    for what, rows in (("source", gone), ("taker", short)):
-        if rows.any():
-            block, node = np.argwhere(rows)[0]
-            here = topology.nodes[demand.source[block]].name
-            there = topology.nodes[node].name
-            pair = (here, there) if what == "source" else (there, here)
-            raise ValueError(
-                f"`topology` {topology.name} has no way from {pair[0]} to {pair[1]} "
-                f"for chunk {demand.chunk[block]}; add links or change the demand."
-            )
 
 
 def _one_taker(

@@ -12,10 +12,10 @@ from .._demand.demand import Demand
 from .._exact.solver import SOLVERS
 from .._machine.epochs import EpochModel, epoch_length, epoch_model
 from .._machine.topology import Topology
-from .._schedule.flow_epochs import flow_epochs
+from .._schedule.epoch_counts import flow_epochs, whole_epochs
+from .._schedule.hops import whole
 from .._schedule.schedule import Schedule
 from .._schedule.turning import spread_of
-from .._schedule.whole_epochs import whole_epochs
 from .._standard.baselines import Baselines
 from .._verify.verify import verify
 
@@ -30,8 +30,6 @@ _ODD: Final = 1e4
 """Factor between an epoch and the usual one that makes no sense any more."""
 _AUTO_LIMIT: Final = 10.0  # s
 _SOLVER_LIMIT: Final = 300.0  # s
-_WHOLE_BLOCK: Final = 1 - 1e-6
-"""Share of a block that counts as all of it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,10 +115,7 @@ def in_epochs(schedule: Schedule, model: EpochModel | None) -> Schedule:
     """With the epochs that it takes, its ways and orders kept: blocks with one taker as
     a flow, others whole; None of an all-reduce, and without a model."""
     demand, epochs = schedule.demand, None
-    parts = (
-        schedule.sends.bytes < demand.size[schedule.sends.block] * _WHOLE_BLOCK
-    ).any()
-    if model is not None and not parts:
+    if model is not None and whole(schedule).all():
         if demand.reduces or (demand.wanted.sum(1) > 1).any():
             epochs = whole_epochs(schedule, model)
         else:

@@ -105,15 +105,14 @@ def ring(task: Task) -> list[Variant] | str:
     def one_way(root: int, lane: int, inward: bool) -> list[Edge]:
         return chain(back if inward != bool(lane) else order, root)
 
-    def to_far_side(root: int, lane: int, inward: bool) -> list[Edge]:
-        return both_ways(order, root)
-
     found = [Variant("one direction", one_way, by_hops=True)]
     if not _links_round(task, order) & _links_round(task, back):
         half = "both directions, half of the blocks each"
         found.append(Variant(half, one_way, 2, by_hops=True))
         far = "both directions, each block to the far side"
-        found.append(Variant(far, to_far_side, by_hops=True))
+        found.append(
+            Variant(far, lambda root, *_: both_ways(order, root), by_hops=True)
+        )
     rings = _rings(task, cost, order)
 
     def in_turn(root: int, lane: int, inward: bool) -> list[Edge]:
@@ -173,11 +172,8 @@ def exchanges(task: Task) -> list[Variant] | str:
         return f"made for {', '.join(EXCHANGES)}"
     if len(task.team) & (len(task.team) - 1):
         return f"made for a power of two of GPUs; {len(task.team)} take part"
-
-    def exchange(root: int, lane: int, inward: bool) -> list[Edge]:
-        return doubling(task.team, root)
-
-    return [Variant("pairs by GPU number", exchange)]
+    name = "pairs by GPU number"
+    return [Variant(name, lambda root, *_: doubling(task.team, root))]
 
 
 def tree(task: Task) -> list[Variant] | str:
@@ -194,23 +190,22 @@ def tree(task: Task) -> list[Variant] | str:
             path.append(above[path[-1][1]])
         return path
 
-    def from_root(root: int, lane: int, inward: bool) -> list[Edge]:
-        return binomial(task.groups, root)
-
-    def halves(root: int, lane: int, inward: bool) -> list[Edge]:
-        return double_binary(task.team, root, bool(lane))
-
-    def entries(root: int, lane: int, inward: bool) -> list[Edge]:
-        return by_entry(task.groups, root, lane)
-
     if kind == "gather":
         return [Variant("binomial", to_taker)]
-    found = [Variant("binomial", from_root)]
+    found = [Variant("binomial", lambda root, *_: binomial(task.groups, root))]
     if kind in ("broadcast", "reduce"):
-        found.append(Variant("double binary", halves, 2))
+        name = "double binary"
+        found.append(
+            Variant(name, lambda root, lane, _: double_binary(task.team, root, lane), 2)
+        )
         if len(task.groups) > 1:
-            lanes = 2 * max(map(len, task.groups))
-            found.append(Variant("double binary, chassis by chassis", entries, lanes))
+            found.append(
+                Variant(
+                    f"{name}, chassis by chassis",
+                    lambda root, lane, _: by_entry(task.groups, root, lane),
+                    2 * max(map(len, task.groups)),
+                )
+            )
     return found
 
 

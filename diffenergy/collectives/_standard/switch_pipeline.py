@@ -67,15 +67,14 @@ def _star(topology: Topology, team: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     if len(switches) != 1 or not nodes[switches[0]].copy:
         return None
     (switch,) = switches
-    into = {int(s): n for n, s in enumerate(topology.sources)
-            if topology.targets[n] == switch}  # fmt: skip
-    out = {int(t): n for n, t in enumerate(topology.targets)
-           if topology.sources[n] == switch}  # fmt: skip
-    if not all(int(gpu) in into and int(gpu) in out for gpu in team):
-        return None
-    up = np.array([into[int(gpu)] for gpu in team])
-    down = np.array([out[int(gpu)] for gpu in team])
+    number = {(link.source, link.target): n for n, link in enumerate(topology.links)}
+    up = np.array([number.get((gpu, switch), -1) for gpu in team.tolist()])
+    down = np.array([number.get((switch, gpu), -1) for gpu in team.tolist()])
     both = np.append(up, down)
-    if np.ptp(topology.rates[both]) or np.ptp(topology.latencies[both]):
+    if (
+        both.min() < 0
+        or np.ptp(topology.rates[both])
+        or np.ptp(topology.latencies[both])
+    ):
         return None
     return up, down

@@ -8,6 +8,7 @@ root, a copy from the root to the leaves.
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -59,11 +60,14 @@ def chain(order: Sequence[int], root: int) -> list[Edge]:
     >>> chain([0, 1, 2], 1)
     [(1, 2, 0), (2, 0, 1)]
     """
+    hops = itertools.pairwise(_turned(order, root))
+    return [(here, there, step) for step, (here, there) in enumerate(hops)]
+
+
+def _turned(order: Sequence[int], root: int) -> list[int]:
+    """The round from `root` on."""
     at = list(order).index(root)
-    turn = [*order[at:], *order[:at]]
-    return [
-        (a, b, step) for step, (a, b) in enumerate(zip(turn, turn[1:], strict=False))
-    ]
+    return [*order[at:], *order[:at]]
 
 
 def both_ways(order: Sequence[int], root: int) -> list[Edge]:
@@ -85,9 +89,7 @@ def doubling(order: Sequence[int], root: int) -> list[Edge]:
 
 def star(order: Sequence[int], root: int) -> list[Edge]:
     """Straight to everybody, the next in `order` first."""
-    at = list(order).index(root)
-    turn = [*order[at:], *order[:at]]
-    return [(root, end, step) for step, end in enumerate(turn[1:])]
+    return [(root, end, step) for step, end in enumerate(_turned(order, root)[1:])]
 
 
 def binomial(groups: Sequence[Sequence[int]], root: int) -> list[Edge]:
@@ -113,12 +115,12 @@ def _halves(order: Sequence[int], step: int) -> list[Edge]:
     return edges + _halves(near, step + 1) + _halves(far, step + 1)
 
 
-def double_binary(order: Sequence[int], root: int, second: bool) -> list[Edge]:
-    """One of two binary trees below the root: who passes on in one is a leaf in the
-    other, so that each can carry half of the blocks (Sanders, Speck, Traff 2009)."""
-    at = list(order).index(root)
-    rest = [*order[at + 1 :], *order[:at]]
-    if second:
+def double_binary(order: Sequence[int], root: int, lane: int) -> list[Edge]:
+    """The binary tree of lane 0 or 1 below the root: who passes on in one is a leaf in
+    the other, so that each can carry half of the blocks (Sanders, Speck, Traff 2009).
+    """
+    rest = _turned(order, root)[1:]
+    if lane:
         rest = [rest[-1], *rest[:-1]] if len(rest) % 2 else rest[::-1]
     edges: list[Edge] = []
 
@@ -142,7 +144,7 @@ def by_entry(groups: Sequence[Sequence[int]], root: int, lane: int) -> list[Edge
     edges = [] if entries[0] == root else [(root, entries[0], 0)]
     edges += _halves(entries, 1)
     first = 2 + max(step for _, _, step in edges)
-    second = bool(lane // max(map(len, groups)) % 2)
+    second = lane // max(map(len, groups)) % 2
     for group, entry in zip((*groups[home:], *groups[:home]), entries, strict=True):
         begin = root if root in group else entry
         inside = double_binary(group, begin, second)

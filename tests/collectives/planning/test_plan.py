@@ -16,7 +16,7 @@ from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._planning import attempts
 from diffenergy.collectives._planning.plan import find_schedule
 from diffenergy.collectives._planning.search import Plan, Search
-from diffenergy.collectives._schedule.flow_epochs import flow_epochs
+from diffenergy.collectives._schedule.epoch_counts import flow_epochs
 from diffenergy.collectives._schedule.schedule import Schedule
 from diffenergy.collectives._schedule.turning import reduction, spread_of
 from diffenergy.collectives._verify.verify import verify

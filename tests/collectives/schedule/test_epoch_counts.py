@@ -11,8 +11,8 @@ from diffenergy.collectives._machine.epochs import epoch_length, epoch_model
 from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._planning.search import in_epochs
+from diffenergy.collectives._schedule.epoch_counts import whole_epochs
 from diffenergy.collectives._schedule.turning import spread_of
-from diffenergy.collectives._schedule.whole_epochs import whole_epochs
 from diffenergy.collectives._verify.verify import verify
 
 from ..machine import machines_by_hand as by_hand
