@@ -21,7 +21,6 @@ from typing import Any, Final
 import numpy as np
 from jaxtyping import Float
 
-from ...corrections import Corrections
 from ...hardware._spec import GpuSpec
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule
@@ -29,7 +28,6 @@ from .idle import (
     MemoryPrice,
     WaitClock,
     best_wait_clock,
-    constants,
     idle_power,
     memory_price,
     supported_clocks,
@@ -67,12 +65,8 @@ class CollectiveEnergy:
     @property
     def moved(self) -> Joules:
         """Links alone."""
-        parts = self.links.values()
-        return Joules(
-            float(sum(part.typical for part in parts)),
-            float(sum(part.low for part in parts)),
-            float(sum(part.high for part in parts)),
-        )
+        rows = [dataclasses.astuple(part) for part in self.links.values()]
+        return Joules(*np.array(rows, float).reshape(-1, 3).sum(axis=0).tolist())
 
     @property
     def active(self) -> float:
@@ -91,7 +85,6 @@ class CollectiveEnergy:
 def schedule_energy(
     schedule: Schedule,
     gpu: GpuSpec | None,
-    corrections: Corrections | None = None,
     sm_clock: float | None = None,
     finish: float | None = None,
 ) -> CollectiveEnergy:
@@ -114,12 +107,11 @@ def schedule_energy(
     if gpu is None:
         return CollectiveEnergy(links, end, gpus)
     _check_clock(gpu, sm_clock)
-    c = constants(gpu, corrections)
-    price = memory_price(gpu, sm_clock, c)
+    price = memory_price(gpu, sm_clock)
     clock = float(gpu.sm_clock_applied_max) if sm_clock is None else sm_clock
     stored = float(passed @ memory_ends(topology))
     load = stored * price.byte / (end * gpus) if end > 0 else 0.0
-    waiting = float(idle_power(gpu, np.array([clock]), load, c)[0])
+    waiting = float(idle_power(gpu, np.array([clock]), load)[0])
     return CollectiveEnergy(
         links,
         end,
@@ -136,13 +128,12 @@ def schedule_wait_clock(
     schedule: Schedule,
     gpu: GpuSpec,
     latency: float = 0.0,
-    corrections: Corrections | None = None,
     finish: float | None = None,
 ) -> WaitClock:
     """The best SM clock for the GPUs of a schedule to wait at (`best_wait_clock`), high
     enough for copy kernels to fill the links of any GPU. `latency`: s that a change of
     clocks takes."""
-    energy = schedule_energy(schedule, gpu, corrections, None, finish)
+    energy = schedule_energy(schedule, gpu, finish=finish)
     topology, time = schedule.topology, energy.finish * energy.gpus
     stored = (energy.dram or 0.0) + (energy.l2 or 0.0)
     out = np.bincount(topology.sources, topology.rates, len(topology.nodes))
@@ -154,7 +145,6 @@ def schedule_wait_clock(
         rate=float(np.maximum(out, into)[topology.gpus].max()),
         load=stored / time if time > 0 else 0.0,
         latency=latency,
-        corrections=corrections,
     )
 
 

@@ -13,9 +13,10 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from .._bounds.bounds import Spread, spreads
 from .._demand.demand import Demand
+from .._machine.routes import shortest
 from .._machine.topology import Topology
-from .._schedule.turning import spread_of
 
 _WORK: Final = 1.4e6
 """(blocks that differ) x arcs^2 above which the plain bound replaces dual ascent."""
@@ -38,26 +39,23 @@ def energy_floor(
 ) -> float:
     """J below which no schedule of `demand` stays, at `prices` in J/B of each link. An
     all-reduce comes together at its sources and spreads from there."""
-    floor = 0.0
-    if demand.reduces:
-        floor += float(_block_floors(*spread_of(topology, demand), prices).sum())
-    if demand.collective == "all_reduce" or not demand.reduces:
-        floor += float(_block_floors(topology, demand, prices).sum())
-    return floor
+    return sum(
+        float(_block_floors(spread, prices).sum())
+        for spread in spreads(demand, topology)
+    )
 
 
 def _block_floors(
-    topology: Topology, demand: Demand, prices: Float[np.ndarray, " link"]
+    spread: Spread, prices: Float[np.ndarray, " link"]
 ) -> Float[np.ndarray, " block"]:
-    """J of the cheapest tree, or a bound below it, of each block; no sums."""
-    takers = demand.wanted & topology.stores
-    takers[np.arange(len(takers)), demand.source] = False
-    way = _cheapest_ways(topology, prices)
-    least = np.where(takers, way[demand.source], 0.0)
+    """J of the cheapest tree, or a bound below it, of each block."""
+    topology, source = spread.topology, spread.source
+    takers = spread.wanted & topology.stores
+    least = np.where(takers, shortest(topology, prices)[source], 0.0)
     price = least.sum(axis=1)
     several = np.flatnonzero(takers.sum(axis=1) > 1)
     if len(several):
-        keys = np.column_stack([demand.source[several], takers[several]])
+        keys = np.column_stack([source[several], takers[several]])
         alike, which = np.unique(keys, axis=0, return_inverse=True)
         graph = _copying(topology, prices)
         ascend = len(alike) * len(graph.begin) ** 2 <= _WORK
@@ -67,43 +65,22 @@ def _block_floors(
         price[several] = np.maximum(
             np.array(trees)[which.reshape(-1)], least[several].max(axis=1)
         )
-    return price * demand.size
-
-
-def _cheapest_ways(
-    topology: Topology, prices: Float[np.ndarray, " link"]
-) -> Float[np.ndarray, "node node"]:
-    """J/B of the cheapest way from each node to each, infinite where there is none."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import dijkstra
-
-    table = _table(topology, prices)
-    rows, columns = np.nonzero(np.isfinite(table))
-    weight = np.maximum(table[rows, columns], 1e-300)  # zero would not be an edge
-    return np.asarray(dijkstra(csr_array((weight, (rows, columns)), table.shape)))
-
-
-def _table(
-    topology: Topology, prices: Float[np.ndarray, " link"]
-) -> Float[np.ndarray, "node node"]:
-    """J/B of the link from each node to each, infinite where there is none."""
-    count = len(topology.nodes)
-    table = np.full((count, count), np.inf)
-    np.minimum.at(table, (topology.sources, topology.targets), prices)
-    return table
+    return price * spread.size
 
 
 def _copying(topology: Topology, prices: Float[np.ndarray, " link"]) -> _Graph:
     """The machine without its relays that cannot copy: each way through them, which a
     block pays once a taker, is an arc."""
-    table = _table(topology, prices)
+    count = len(topology.nodes)
+    table = np.full((count, count), np.inf)
+    np.minimum.at(table, (topology.sources, topology.targets), prices)
     for relay in np.flatnonzero(~topology.copies):
         through = table[:, relay, None] + table[None, relay, :]
         np.minimum(table, through, out=table)
         table[relay, :] = table[:, relay] = np.inf
     np.fill_diagonal(table, np.inf)
     begin, end = np.nonzero(np.isfinite(table))
-    return _Graph(len(table), begin, end, table[begin, end])
+    return _Graph(count, begin, end, table[begin, end])
 
 
 def _entered(graph: _Graph, source: int, takers: Bool[np.ndarray, " node"]) -> float:

@@ -11,7 +11,7 @@ Every result is verified; one that ends later or costs more is thrown away.
 
 import dataclasses
 import time
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from jaxtyping import Float
@@ -30,8 +30,7 @@ from .._verify.violation import Violation
 from .energy import schedule_price
 from .energy_floor import energy_floor
 
-Step = Literal["none", "prune", "milp", "lp"]
-_SAME: Final = 1e-9
+SAME: Final = 1e-9
 """Relative difference of joules or seconds that counts as none."""
 _MOST_CHOICES: Final = 3e5
 """(block, link, epoch) or (source, link, epoch) above which no solver is asked."""
@@ -39,138 +38,114 @@ _MOST_CHOICES: Final = 3e5
 
 @dataclasses.dataclass(frozen=True)
 class Thrift:
-    """The cheapest schedule found: `joules` of links and memory at the prices given,
-    `start_joules` before, `floor` that no schedule stays below (0: none known).
-
-    `step`: what found it; `least`: whether none can be cheaper, in these epochs
-    (`step` milp or lp) or at all (the floor is met); `seconds`: wall time.
-    """
+    """A schedule with its `finish` (s), `joules` of links and memory at the prices
+    given, and the `floor` that no schedule stays below (0: none known)."""
 
     schedule: Schedule
     finish: float
     joules: float
-    start_joules: float
     floor: float
-    step: Step
-    least: bool
-    seconds: float
     interrupted: bool = False
 
     @property
     def meets_floor(self) -> bool:
         """Whether no schedule can cost less, however late."""
-        return self.joules <= self.floor * (1 + _SAME)
+        return self.joules <= self.floor * (1 + SAME)
+
+
+def priced(schedule: Schedule, prices: Float[np.ndarray, " link"]) -> Thrift:
+    """What a schedule costs at `prices` (J/B of each link, `energy.byte_prices`)."""
+    floor = energy_floor(schedule.topology, schedule.demand, prices)
+    cost = schedule_price(schedule, prices)
+    return Thrift(schedule, verify(schedule).finish, cost, floor)
 
 
 def least_energy(
-    start: Schedule,
+    start: Thrift,
     prices: Float[np.ndarray, " link"],
     *,
-    limit: float | None = None,
+    limit: float = 0.0,
     model: EpochModel | None = None,
     horizon: int | None = None,
     time_limit: float = 20.0,
     seed: int = 0,
     watch: Watch | None = None,
 ) -> Thrift:
-    """The cheapest schedule at `prices` (J/B of each link, `energy.byte_prices`) that
-    ends by `limit` (s; None: when `start` does).
+    """The cheapest schedule at `prices` that ends by `limit` (s) or when `start` does.
 
     `model`, `horizon`: epochs, and how many, for the solver (None: no solver), which
     has what `prune` leaves of `time_limit` (s). Ctrl-C keeps the best so far.
     """
-    began = time.monotonic()
-    finish = verify(start).finish
-    latest = max(finish, 0.0 if limit is None else limit)
-    floor = energy_floor(start.topology, start.demand, prices)
-    cost = schedule_price(start, prices)
-    found = Thrift(start, finish, cost, cost, floor, "none", False, 0.0)
+    ends, latest = time.monotonic() + time_limit, max(start.finish, limit)
+    found = start
     try:
-        found = _better(found, start, "prune", prices, latest)
-        left = time_limit - (time.monotonic() - began)
+        found = _better(found, start.schedule, prices, latest)
+        left = ends - time.monotonic()
         if model is not None and horizon and left > 0 and not found.meets_floor:
-            found = _solved(found, prices, latest, model, horizon, left, seed, watch)
+            other = _solved(found.schedule, prices, model, horizon, left, seed, watch)
+            if other is not None:
+                found = _better(found, other, prices, latest)
     except KeyboardInterrupt:
         found = dataclasses.replace(found, interrupted=True)
-    return dataclasses.replace(
-        found,
-        least=found.least or found.meets_floor,
-        seconds=time.monotonic() - began,
-    )
-
-
-def meets(schedule: Schedule, prices: Float[np.ndarray, " link"], floor: float) -> bool:
-    """Whether a schedule costs no more than its floor, J."""
-    return schedule_price(schedule, prices) <= floor * (1 + _SAME)
+    return found
 
 
 def _better(
-    found: Thrift,
-    other: Schedule,
-    step: Step,
-    prices: Float[np.ndarray, " link"],
-    latest: float,
-    least: bool = False,
+    found: Thrift, other: Schedule, prices: Float[np.ndarray, " link"], latest: float
 ) -> Thrift:
-    """`other` where it is right, in time and cheaper; `least`: no other is cheaper."""
+    """`other` where it is right, in time and cheaper."""
     other = prune(other)
     cost = schedule_price(other, prices)
-    if cost > found.joules * (1 - _SAME):
-        cheap = cost <= found.joules * (1 + _SAME)
-        return dataclasses.replace(found, least=found.least or (least and cheap))
+    if cost > found.joules * (1 - SAME):
+        return found
     try:
         finish = verify(other).finish
     except Violation:
         return found
-    if finish > latest * (1 + _SAME):
+    if finish > latest * (1 + SAME):
         return found
-    return dataclasses.replace(
-        found, schedule=other, finish=finish, joules=cost, step=step, least=least
-    )
+    return dataclasses.replace(found, schedule=other, finish=finish, joules=cost)
 
 
 def _solved(
-    found: Thrift,
+    given: Schedule,
     prices: Float[np.ndarray, " link"],
-    latest: float,
     model: EpochModel,
     horizon: int,
     time_limit: float,
     seed: int,
     watch: Watch | None,
-) -> Thrift:
+) -> Schedule | None:
     """What a solver finds in as many epochs."""
-    given = found.schedule
     topology, demand = given.topology, given.demand
     if demand.collective == "all_reduce":
-        return found
+        return None
     if demand.reduces:
         topology, demand = spread_of(topology, demand)
     single = bool((demand.wanted.sum(axis=1) <= 1).all())
     if not single and not np.allclose(demand.size, model.chunk, rtol=1e-9):
-        return found
+        return None
     if single:
         choices = flow_count(topology, demand, model, horizon)
     else:
         wanted = demand.source, demand.wanted
         choices = reach(topology, *wanted, model.hop, horizon).choices
     if choices > _MOST_CHOICES:
-        return found
+        return None
     cost = prices / max(float(prices.mean()), 1e-300)
     if single:
-        step, answer = "lp", lp(
+        answer = lp(
             topology, demand, model, low=horizon, high=horizon, link_cost=cost,
             time_limit=time_limit, watch=watch,
         )  # fmt: skip
     else:
-        step, answer = "milp", milp(
+        answer = milp(
             topology, demand, model, horizon, objective="cost",
             link_cost=cost, time_limit=time_limit, seed=seed, watch=watch,
         )  # fmt: skip
     if answer.schedule is None:
-        return found
+        return None
     timed = run_epochs(answer.schedule, model, parts=single)
     if given.demand.reduces:
         timed = reduction(given.topology, given.demand, timed)
-    proved = answer.status == "optimal"
-    return _better(found, timed, step, prices, latest, proved)
+    return timed

@@ -10,37 +10,30 @@ import dataclasses
 import math
 import time
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from ...corrections import Corrections
 from ...hardware._spec import GpuSpec
 from .._exact.solver import Watch
 from .._machine.epochs import EpochModel
 from .._schedule.schedule import Schedule
-from .._verify.verify import verify
 from .energy import CollectiveEnergy, byte_prices, schedule_energy
-from .energy_floor import energy_floor
-from .energy_search import least_energy, meets
+from .energy_search import SAME, least_energy, priced
 from .idle import memory_price
 
 Goal = Literal["time", "energy"]
-STRETCHES: Final = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0)
-"""Limits that are tried where none are given, in finishes of the first schedule."""
-_SAME: Final = 1e-9
-"""Relative difference of joules or seconds that counts as none."""
+_STRETCHES: Final = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0)
+"""Latest finishes that are tried, in finishes of the first schedule."""
 _ROUNDING: Final = 1e-6
 """Share of an epoch by which a limit may miss it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FrontPoint:
-    """A schedule with its `finish` (s) and what it takes; `least`: whether no schedule
-    spends less on links and memory, at any finish."""
+    """A schedule with its `finish` (s) and what it takes."""
 
     schedule: Schedule
     finish: float
     energy: CollectiveEnergy
-    least: bool
 
     @property
     def active(self) -> float:
@@ -69,49 +62,52 @@ def frontier(
     start: Schedule,
     gpu: GpuSpec | None,
     *,
-    limits: Sequence[float] | None = None,
     model: EpochModel | None = None,
-    corrections: Corrections | None = None,
-    sm_clock: float | None = None,
     time_limit: float = 20.0,
     seed: int = 0,
     watch: Watch | None = None,
 ) -> Front:
     """Finish against energy from `start`, a fast schedule, on.
 
-    `limits`: latest finishes to try, s (None: `STRETCHES` of the first finish);
     `model`: epochs for the solver, which gets as many as fit; `time_limit`: s in all.
     Ends at the first schedule that nothing can undercut, and on Ctrl-C.
     """
-    finish = verify(start).finish
-    memory = None if gpu is None else memory_price(gpu, sm_clock, corrections)
+    memory = None if gpu is None else memory_price(gpu)
     prices = byte_prices(start.topology, memory)
     ends = time.monotonic() + time_limit
-    asked = [finish * x for x in STRETCHES] if limits is None else sorted(limits)
-
-    def point(schedule: Schedule, finish: float, least: bool) -> FrontPoint:
-        energy = schedule_energy(schedule, gpu, corrections, sm_clock, finish)
-        return FrontPoint(schedule, finish, energy, least)
-
-    met = meets(start, prices, energy_floor(start.topology, start.demand, prices))
-    found, interrupted = [point(start, finish, met)], False
-    for number, limit in enumerate(asked):
+    found = [priced(start, prices)]
+    for number, stretch in enumerate(_STRETCHES):
         left = ends - time.monotonic()
-        if met or interrupted or left <= 0:
+        if found[-1].meets_floor or found[-1].interrupted or left <= 0:
             break
+        limit = found[0].finish * stretch
         better = least_energy(
-            found[-1].schedule,
+            found[-1],
             prices,
             limit=limit,
             model=model,
             horizon=None if model is None else int(limit / model.tau + _ROUNDING),
-            time_limit=left / (len(asked) - number),
+            time_limit=left / (len(_STRETCHES) - number),
             seed=seed,
             watch=watch,
         )
-        interrupted, met = better.interrupted, better.meets_floor
-        found.append(point(better.schedule, better.finish, met))
-    return Front(_pareto(found, True), _pareto(found, False), interrupted)
+        found.append(better)
+    points = [
+        FrontPoint(
+            x.schedule, x.finish, schedule_energy(x.schedule, gpu, finish=x.finish)
+        )
+        for x in found
+    ]
+    return Front(_pareto(points, True), _pareto(points, False), found[-1].interrupted)
+
+
+def front_rows(front: Front) -> list[dict[str, Any]]:
+    """The front for JSON, by rising finish: `moved_j` of links and memory, `energy_j`
+    with the GPUs that wait."""
+    return [
+        {"finish_s": p.finish, "moved_j": p.active, "energy_j": p.total}
+        for p in front.trades
+    ]
 
 
 def read_objective(text: str) -> Goal | float:
@@ -171,9 +167,9 @@ def _pareto(found: Sequence[FrontPoint], whole: bool) -> tuple[FrontPoint, ...]:
 
     front: list[FrontPoint] = []
     for point in sorted(found, key=lambda p: (p.finish, energy(p))):
-        if front and energy(point) >= energy(front[-1]) * (1 - _SAME):
+        if front and energy(point) >= energy(front[-1]) * (1 - SAME):
             continue
-        if front and point.finish <= front[-1].finish * (1 + _SAME):
+        if front and point.finish <= front[-1].finish * (1 + SAME):
             front.pop()
         front.append(point)
     return tuple(front)

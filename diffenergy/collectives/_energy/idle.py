@@ -2,7 +2,7 @@
 
 Idle and leakage power are those of `physics.power.static_power`, the price of a byte of
 memory traffic that of `physics.power.launch_energy`, both with the corrections of
-the GPU unless others are given.
+the GPU.
 """
 
 import dataclasses
@@ -14,7 +14,6 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from ...corrections import Corrections
 from ...hardware._spec import GpuSpec, OperatingPoint, relative_voltage
 from ...physics._power import static_power, with_corrections
 
@@ -42,25 +41,18 @@ class MemoryPrice:
 class WaitClock:
     """The SM clock at which the GPUs of a collective draw least.
 
-    `clock`, `highest`: Hz; `power`, `highest_power`: W of one GPU at these. `floor`: Hz
-    below which L2, or the SMs that copy, could not keep up with the GPU's links.
-    `saved_power`: W of all GPUs against `highest`; `saved_energy`: J over what is left
-    of the finish when the change of clocks, `latency` s, has acted (0 if nothing is).
+    `clock`: Hz; `power`: W of one GPU at it. `floor`: Hz below which L2, or the SMs
+    that copy, could not keep up with the GPU's links. `saved_power`: W of all GPUs
+    against the highest clock; `saved_energy`: J over what is left of the finish when
+    the change of clocks, `latency` s, has acted (0 if nothing is).
     """
 
     clock: float
     power: float
-    highest: float
-    highest_power: float
     floor: float
     saved_power: float
     saved_energy: float
     latency: float
-
-
-def constants(gpu: GpuSpec, corrections: Corrections | None) -> Corrections:
-    """`corrections`, or those of the GPU."""
-    return gpu.corrections if corrections is None else corrections
 
 
 def supported_clocks(gpu: GpuSpec) -> Float[np.ndarray, " clock"]:
@@ -72,54 +64,44 @@ def supported_clocks(gpu: GpuSpec) -> Float[np.ndarray, " clock"]:
     return np.sort(clocks[clocks <= applied * (1 + 1e-9)])
 
 
-def memory_price(
-    gpu: GpuSpec, sm_clock: float | None = None, corrections: Corrections | None = None
-) -> MemoryPrice:
+def memory_price(gpu: GpuSpec, sm_clock: float | None = None) -> MemoryPrice:
     """J per byte of a GPU's memory at `sm_clock` (Hz; None: the highest), random
     data."""
-    c = constants(gpu, corrections)
+    c = gpu.corrections
     clock = float(gpu.sm_clock_applied_max) if sm_clock is None else sm_clock
-    volts = float(_standing(gpu, c, jnp.array([clock]), jnp.zeros(1))[1][0])
+    volts = float(_standing(gpu, jnp.array([clock]), jnp.zeros(1))[1][0])
     dram = float(c.dynamic_energy) * float(c.energy_dram)
     core = float(c.dynamic_energy) * float(c.core_energy) * volts**2
     return MemoryPrice(dram, core * float(c.energy_l2))
 
 
 def idle_power(
-    gpu: GpuSpec,
-    clocks: Float[np.ndarray, " clock"],
-    load: float = 0.0,
-    corrections: Corrections | None = None,
+    gpu: GpuSpec, clocks: Float[np.ndarray, " clock"], load: float = 0.0
 ) -> Float[np.ndarray, " clock"]:
     """W of one GPU without work at SM `clocks` (Hz): idle and leakage, memory clock at
     its highest. `load`: W that work adds and that warms the board."""
-    c = constants(gpu, corrections)
     asked = jnp.asarray(clocks)
-    power, _ = _standing(gpu, c, asked, jnp.full_like(asked, load))
+    power, _ = _standing(gpu, asked, jnp.full_like(asked, load))
     return np.asarray(power, float)
 
 
 @jax.jit
 def _standing(
-    gpu: GpuSpec,
-    c: Corrections,
-    clocks: Float[Array, " clock"],
-    load: Float[Array, " clock"],
+    gpu: GpuSpec, clocks: Float[Array, " clock"], load: Float[Array, " clock"]
 ) -> tuple[Float[Array, " clock"], Float[Array, " clock"]]:
     """W of one GPU that stands still under `load` W, and its core voltage / V0."""
-    fitted, alike = with_corrections(gpu, c), jnp.ones_like(clocks)
+    c, alike = gpu.corrections, jnp.ones_like(clocks)
+    fitted = with_corrections(gpu, c)
     point = OperatingPoint(clocks, alike * gpu.mem_clock, alike * gpu.tdp)
     idle, leakage = static_power(fitted, c, clocks, load, point)
     return idle + leakage, relative_voltage(fitted, clocks, point.mem_locked)
 
 
-def feeding_clock(
-    gpu: GpuSpec, rate: float, corrections: Corrections | None = None
-) -> float:
+def feeding_clock(gpu: GpuSpec, rate: float) -> float:
     """Lowest SM clock, Hz, at which a GPU can fill links of `rate` B/s a direction:
     what goes and what comes passes L2, and `COPY_SMS` SMs load what goes as fast as
     they load tiles."""
-    c = constants(gpu, corrections)
+    c = gpu.corrections
     l2 = float(gpu.l2_bytes_per_cycle) * float(c.l2_efficiency)
     sms = min(COPY_SMS, float(gpu.num_sms)) * float(c.sm_feed)
     return rate * max(_BOTH_WAYS / l2, 1 / sms)
@@ -133,7 +115,6 @@ def best_wait_clock(
     rate: float = 0.0,
     load: float = 0.0,
     latency: float = 0.0,
-    corrections: Corrections | None = None,
 ) -> WaitClock:
     """The supported SM clock with least idle power over a collective of `finish` s.
 
@@ -149,17 +130,15 @@ def best_wait_clock(
             (`hardware.switching.switch_latency`).
     """
     clocks = supported_clocks(gpu)
-    floor = feeding_clock(gpu, rate, corrections)
+    floor = feeding_clock(gpu, rate)
     usable = clocks[clocks >= min(floor, float(clocks[-1]))]
-    power = idle_power(gpu, usable, load, corrections)
+    power = idle_power(gpu, usable, load)
     best = int(np.argmin(power))
     saved = gpus * float(power[-1] - power[best])
     left = max(finish - latency, 0.0)
     return WaitClock(
         float(usable[best]),
         float(power[best]),
-        float(usable[-1]),
-        float(power[-1]),
         floor,
         saved,
         saved * left,

@@ -11,10 +11,8 @@ from jaxtyping import Float
 from ...hardware import GpuCard, GpuSpec, read_gpu
 from .._bounds.shadow_prices import price_rows, rate_prices
 from .._demand.demand import Demand
-from .._energy.energy import byte_prices, schedule_energy
-from .._energy.frontier import Goal, read_objective
-from .._energy.idle import memory_price
-from .._energy.thrift import chosen, front_rows, leaner
+from .._energy.energy import schedule_energy
+from .._energy.frontier import front_rows, read_objective
 from .._machine.topology import Topology
 from .._machine.topology_files import load_topology
 from .._standard.baselines import baselines
@@ -27,6 +25,7 @@ from .blocks import blocks_of, bytes_of, check_size
 from .plan import find_schedule, silent
 from .result import CollectiveResult, SizesResult
 from .search import Plan, Search
+from .second_stage import second_stage
 from .summary import collective_json, wait_clock_json
 
 _PATH: Final = str | os.PathLike
@@ -148,7 +147,8 @@ def plan(  # pyright: ignore[reportInconsistentOverload] they name no keywords
             "seed": search.seed,
         }
         best = find_schedule(machine, blocks, search, watch)
-        best, extra = _thrifty(best, goal, spec, search, watch)
+        best, front = second_stage(best, goal, spec, search, watch)
+        extra = {} if front is None else {"front": front_rows(front)}
         if links:
             extra["links"] = _links(best, watch)
         energy = schedule_energy(best.schedule, spec, finish=best.finish)
@@ -208,24 +208,6 @@ def _spec(machine: Topology, gpu: GpuCard | str | None) -> GpuSpec | None:
 
 
 # --- what is said about a schedule
-
-
-def _thrifty(
-    plan: Plan, goal: Goal | float, gpu: GpuSpec | None, search: Search, watch: Watch
-) -> tuple[Plan, dict[str, Any]]:
-    """The plan that the objective prefers, and the front that it was chosen from."""
-    if plan.interrupted:
-        return plan, {}
-    if goal == "time" or gpu is None:
-        memory = None if gpu is None else memory_price(gpu)
-        return leaner(plan, byte_prices(plan.schedule.topology, memory)), {}
-    stage = "finish against energy"
-    watch(stage, None)
-    plan, front = chosen(
-        plan, gpu, goal, search.limit, search.seed,
-        lambda progress: watch(stage, progress),
-    )  # fmt: skip
-    return plan, {"front": front_rows(front)}
 
 
 def _links(plan: Plan, watch: Watch) -> dict[str, Any]:

@@ -6,16 +6,17 @@ import pytest
 
 from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._energy.energy import byte_prices, schedule_price
+from diffenergy.collectives._energy.frontier import front_rows
 from diffenergy.collectives._energy.idle import MemoryPrice
-from diffenergy.collectives._energy.thrift import chosen, front_rows, leaner
 from diffenergy.collectives._machine.epochs import epoch_model
 from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._planning.plan import find_schedule
+from diffenergy.collectives._planning.plan import find_schedule, silent
 from diffenergy.collectives._planning.search import Plan, Search
+from diffenergy.collectives._planning.second_stage import leaner, second_stage
 from diffenergy.collectives._verify.verify import verify
 from diffenergy.hardware import load_gpu
 
-from .test_energy_search import DETOUR, MB, one_block, played, used
+from ..energy.test_energy_search import DETOUR, MB, one_block, played, used
 
 SLOT = MB / 100e9
 MEMORY = MemoryPrice(75e-12, 5e-12)
@@ -74,13 +75,15 @@ def test_what_an_objective_prefers() -> None:
     """Slots of 10 us: 0.384 mJ saved for 10 us more, or 3.6 mJ of GPUs that wait."""
     plan = Plan(START, SLOT, SLOT, "by hand", MODEL)
     gpu = load_gpu("h100-sxm")
-    fast, front = chosen(plan, gpu, "time", 60.0)
-    assert used(fast.schedule) == [0]
-    lean, _ = chosen(plan, gpu, 1e-3, 60.0)
+    search = Search(time_limit=60.0)
+    fast, front = second_stage(plan, "time", gpu, search, silent)
+    assert used(fast.schedule) == [0] and front is None
+    lean, front = second_stage(plan, 1e-3, gpu, search, silent)
     assert used(lean.schedule) == [1, 2]
     assert lean.finish == pytest.approx(2 * SLOT)
-    least, _ = chosen(plan, gpu, "energy", 60.0)
+    least, _ = second_stage(plan, "energy", gpu, search, silent)
     assert used(least.schedule) == [0]
+    assert front is not None
     rows = front_rows(front)
     assert [row["finish_s"] for row in rows] == pytest.approx([SLOT, 2 * SLOT])
     assert rows[1]["moved_j"] < rows[0]["moved_j"] < rows[0]["energy_j"]
