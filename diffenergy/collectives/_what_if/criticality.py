@@ -8,7 +8,7 @@ exact saves plans:
 - a plan without a link is one with it, so the least of all finishes is the base.
 
 A slowdown is thus what a failure costs this planner: `bound` says how little it could
-be. With `factor` links are not taken away but made `factor` times as fast.
+be.
 """
 
 import dataclasses
@@ -17,16 +17,15 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
-from scipy import sparse
-from scipy.sparse import csgraph
 
 from .._bounds.bounds import second_bound
 from .._demand.demand import Demand
 from .._demand.orbits import automorphisms, orbit_numbers
 from .._listing.greedy import Effort, greedy
+from .._machine.routes import shortest
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule
-from .what_if import disable, scale
+from .what_if import disable
 
 Progress = Callable[[int, int], None]
 """Called with how many pairs of nodes are done, and of how many."""
@@ -43,7 +42,7 @@ class CutOff:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What becomes of the finish when the links between a `pair` of nodes change.
+    """What becomes of the finish when the links between a `pair` of nodes fail.
 
     `finish`: s, None where a demand is `cut_off` or the greedy finds no plan (a
     `problem`, in its words). `bound`: s, no plan is faster (None if cut off). `base`:
@@ -52,7 +51,6 @@ class Change:
     """
 
     pair: tuple[str, str]
-    factor: float | None
     finish: float | None
     bound: float | None
     base: float
@@ -66,32 +64,19 @@ def criticality(
     topology: Topology,
     demand: Demand,
     effort: Effort | None = None,
-    base: Schedule | None = None,
-    factor: float | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Change]:
     """A `Change` for each pair of linked nodes as soon as it is known, alike pairs
     together.
 
-    Args:
-        effort: of every plan (two batches of eight restarts if not given).
-        base: the whole machine's plan by `greedy` at the same effort, if there is one
-            already; planned first if not given.
-        factor: both directions become this many times as fast; None: they fail.
+    `effort`: of every plan (two batches of eight restarts if not given).
 
     Raises:
-        ValueError: the demand cannot be met even with all links, or `factor` is not
-            above 0.
+        ValueError: the demand cannot be met even with all links.
     """
-    if factor is not None and not (np.isfinite(factor) and factor > 0):
-        raise ValueError(
-            f"`factor` is {factor:g}; allowed is a number above 0, or none for a "
-            "failure."
-        )
     effort = effort or Effort(batches=2, restarts=8)
     least = second_bound(demand, topology)
-    if base is None:
-        base = greedy(topology, demand, bound=least, effort=effort)
+    base = greedy(topology, demand, bound=least, effort=effort)
     finish = float(base.sends.end.max(initial=0.0))
     pairs = linked_pairs(topology)
     used = _used(topology, base, pairs)
@@ -99,14 +84,14 @@ def criticality(
     done = 0
     for number in range(int(orbit.max(initial=-1)) + 1):
         members = np.flatnonzero(orbit == number)
-        spared = not used[members].all() and not _gains(factor)
         ends = [_names(topology, pair) for pair in pairs[members]]
-        whole = Change(ends[0], factor, finish, least, finish, len(members), True)
-        change = whole if spared else _planned(topology, demand, effort, whole)
+        change = Change(ends[0], finish, least, finish, len(members), True)
+        if used[members].all():
+            change = _planned(topology, demand, effort, change)
         for pair, uses in zip(ends, used[members].tolist(), strict=True):
             mine = dataclasses.replace(change, pair=pair, used=uses)
             if change.cut_off is not None:  # alike, but others are cut off
-                lost = cut_off(_changed(topology, mine), demand)
+                lost = cut_off(disable(topology, "-".join(pair)), demand)
                 mine = dataclasses.replace(mine, cut_off=lost)
             yield mine
         done += len(members)
@@ -127,15 +112,13 @@ def gathered(changes: Iterable[Change]) -> tuple[list[Change], bool]:
 
 def criticality_rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
     """Rows for JSON and tables, the most critical first: cut off, not planned, then by
-    finish. `factor`: of the rate, 0 for a failure. `slowdown_pct` is against the least
-    finish of all, which any machine with more could keep; of links that become faster
-    (below 0, then) against the base."""
+    finish. `factor`: of the rate, 0 as links fail. `slowdown_pct` is against the least
+    finish of all, which any machine with more could keep."""
     found = list(changes)
-    known = [c.finish for c in found if c.finish is not None and not _gains(c.factor)]
+    known = [change.finish for change in found if change.finish is not None]
     rows = []
     for change in found:
-        finishes = [] if _gains(change.factor) else known
-        base = min([change.base, *finishes])
+        base = min([change.base, *known])
         slower = None
         if change.finish is not None:
             slower = 100 * (change.finish - base) / base if base else 0.0
@@ -143,40 +126,32 @@ def criticality_rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
         rows.append(
             {
                 "link": list(change.pair),
-                "factor": change.factor or 0.0,
+                "factor": 0.0,
                 "finish_s": change.finish,
                 "base_s": base,
                 "slowdown_pct": slower,
                 "lower_bound_s": change.bound,
                 "alike": change.alike,
                 "used": change.used,
-                "cut_off": None if cut is None else _cut_row(cut),
+                "cut_off": cut
+                and {
+                    "demands": cut.demands,
+                    "from": list(cut.senders),
+                    "to": list(cut.receivers),
+                },
                 "problem": change.problem,
             }
         )
     return sorted(rows, key=_rank)
 
 
-def _cut_row(cut: CutOff) -> dict[str, Any]:
-    return {
-        "demands": cut.demands,
-        "from": list(cut.senders),
-        "to": list(cut.receivers),
-    }
-
-
-def _gains(factor: float | None) -> bool:
-    """Whether links become faster."""
-    return factor is not None and factor > 1
-
-
 def _rank(row: dict[str, Any]) -> tuple[int, float]:
-    """Cut off, no plan, slowest; for a gain the fastest."""
+    """Cut off, no plan, slowest."""
     if row["cut_off"] is not None:
         return 0, -float(row["cut_off"]["demands"])
     if row["slowdown_pct"] is None:
         return 1, 0.0
-    return 2, -abs(row["slowdown_pct"])
+    return 2, -row["slowdown_pct"]
 
 
 def linked_pairs(topology: Topology) -> Int[np.ndarray, "pair end"]:
@@ -200,10 +175,8 @@ def pair_orbits(
 
 def cut_off(topology: Topology, demand: Demand) -> CutOff | None:
     """Who wants (or adds to) what has no way; None if everything has one."""
-    ends = topology.sources, topology.targets
     count = len(topology.nodes)
-    graph = sparse.coo_array((np.ones(len(ends[0])), ends), (count, count)).tocsr()
-    reach = np.isfinite(csgraph.shortest_path(graph, unweighted=True))
+    reach = np.isfinite(shortest(topology, np.ones(len(topology.links))))
     home = demand.source
     block, node = np.nonzero(demand.wanted & ~reach[home])
     part, giver = np.nonzero(demand.parts & ~reach.T[home])
@@ -225,7 +198,7 @@ def _planned(
     topology: Topology, demand: Demand, effort: Effort, whole: Change
 ) -> Change:
     """`whole`, with the finish of a new plan for its pair's changed machine."""
-    changed = _changed(topology, whole)
+    changed = disable(topology, "-".join(whole.pair))
     cut = cut_off(changed, demand)
     if cut is not None:
         return dataclasses.replace(whole, finish=None, bound=None, cut_off=cut)
@@ -235,16 +208,7 @@ def _planned(
     except ValueError as error:
         return dataclasses.replace(whole, finish=None, bound=bound, problem=str(error))
     finish = float(plan.sends.end.max(initial=0.0))
-    if _gains(whole.factor):
-        finish = min(finish, whole.base)  # the old plan still works
     return dataclasses.replace(whole, finish=finish, bound=bound)
-
-
-def _changed(topology: Topology, change: Change) -> Topology:
-    pair = "-".join(change.pair)
-    if change.factor is None:
-        return disable(topology, pair)
-    return scale(topology, f"{pair}={change.factor!r}")
 
 
 def _used(

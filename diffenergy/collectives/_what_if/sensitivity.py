@@ -17,7 +17,7 @@ sum(latency) - sum(rate) = 1.
 """
 
 import dataclasses
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -27,8 +27,8 @@ from .._machine.topology import Topology
 from .._schedule.replay import finish_time, order_of
 from .._schedule.schedule import Schedule
 
-BY: Final = ("link", "pair", "medium")
-"""What changes at once: a direction, both directions, all links of a medium."""
+BY: Final = ("link", "medium")
+"""What changes at once: a direction, or all links of a medium."""
 _FASTER: Final = 1e-7
 """Step in s per byte that prefers some of the longest paths to others: paths whose
 lengths differ by less than that share of a part's time count as equal."""
@@ -85,12 +85,9 @@ def parts_of(topology: Topology, by: str = "link") -> Parts:
     number: dict[tuple[str, ...], int] = {}
     which = []
     for link in topology.links:
-        ends = (link.source, link.target)
-        ends = tuple(sorted(ends)) if by == "pair" else ends
-        name = tuple(topology.nodes[n].name for n in ends)
-        which.append(
-            number.setdefault((link.medium,) if by == "medium" else name, len(number))
-        )
+        name = tuple(topology.nodes[n].name for n in (link.source, link.target))
+        part = (link.medium,) if by == "medium" else name
+        which.append(number.setdefault(part, len(number)))
     members = np.arange(len(number))[:, None] == np.array(which, int)
     return Parts(topology, by, tuple(number), members)
 
@@ -113,15 +110,26 @@ def sensitivities(
     late = _LATER * float(schedule.sends.end.max(initial=0.0))
     slowness = np.repeat([1 - _FASTER, 1 + _FASTER, 1.0, 1.0], len(some))
     wait = np.repeat([0.0, 0.0, late, -late], len(some))
-    cases = _Cases(np.tile(some, 4), slowness, wait)
-    found = _slopes(schedule, parts, cases)
+    base, found = _slopes(schedule, parts, np.tile(some, 4), slowness, wait)
+    finish = float(base.finish)
+    exact = None
+    if one_sided:
+        # The paths that a small step prefers are the longest ones there, and T is
+        # piecewise linear in latencies and in s per byte: the gradient after the step
+        # is the derivative at its beginning.
+        kept = np.where(np.isfinite(found.finish), 1.0, np.nan)
+        rate = (kept * found.by_rate / slowness / finish).reshape(4, -1)
+        rise = (kept * found.by_latency).reshape(4, -1)
+        table = np.zeros((4, len(parts.names)))  # links that nothing passes: 0
+        table[:, some] = [rate[0], rate[1], rise[2], rise[3]]
+        exact = OneSided(*table)
     return Sensitivities(
         parts,
-        found.finish,
-        parts.members @ found.by_rate / found.finish,
-        parts.members @ (found.by_latency * topology.latencies) / found.finish,
-        parts.members @ found.by_latency,
-        _one_sided(found, cases, len(parts.names)) if one_sided else None,
+        finish,
+        parts.members @ base.by_rate / finish,
+        parts.members @ (base.by_latency * topology.latencies) / finish,
+        parts.members @ base.by_latency,
+        exact,
     )
 
 
@@ -173,29 +181,23 @@ def _common(values: Float[np.ndarray, " link"]) -> float | None:
     return float(values[0]) if np.ptp(values) == 0 else None
 
 
-@dataclasses.dataclass(frozen=True)
-class _Cases:
-    """What is tried: the links of a part `slowness` times as slow, `late` s later."""
+class _Slopes(NamedTuple):
+    """Finish in s, r dT/dr and dT/da: one finish and axes (link,), or all (case,)."""
 
-    part: Int[np.ndarray, " case"]
-    slowness: Float[np.ndarray, " case"]
-    late: Float[np.ndarray, " case"]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Slopes:
-    """Finish in s, r dT/dr and dT/da: of each link, and in each case of its part."""
-
-    finish: float
-    by_rate: Float[np.ndarray, " link"]
-    by_latency: Float[np.ndarray, " link"]
-    finishes: Float[np.ndarray, " case"]
-    by_rates: Float[np.ndarray, " case"]
-    by_latencies: Float[np.ndarray, " case"]
+    finish: np.ndarray
+    by_rate: np.ndarray
+    by_latency: np.ndarray
 
 
-def _slopes(schedule: Schedule, parts: Parts, cases: _Cases) -> _Slopes:
-    """Gradients case by case, then with nothing changed: one program, small enough for
+def _slopes(
+    schedule: Schedule,
+    parts: Parts,
+    part: Int[np.ndarray, " case"],
+    slowness: Float[np.ndarray, " case"],
+    late: Float[np.ndarray, " case"],
+) -> tuple[_Slopes, _Slopes]:
+    """Gradients with nothing changed, and in each case summed over its part, whose
+    links are `slowness` times as slow and `late` s later: one program, small enough for
     any schedule (on processors no slower than cases side by side)."""
     import jax
     import jax.numpy as jnp
@@ -221,35 +223,13 @@ def _slopes(schedule: Schedule, parts: Parts, cases: _Cases) -> _Slopes:
             return by_link, (value, *((mine * column).sum() for column in by_link))
 
         nothing = jnp.zeros_like(rates), jnp.zeros_like(rates)
-        tried = (
-            np.append(cases.part, 0),
-            np.append(cases.slowness, 1.0),
-            np.append(cases.late, 0.0),
-        )
+        # The last case changes nothing, and its slopes are carried to the end.
+        tried = np.append(part, 0), np.append(slowness, 1.0), np.append(late, 0.0)
         options = compiler_options(once=len(tried[0]) * len(schedule.sends) < _SMALL)
         every = jax.jit(
             lambda rows: jax.lax.scan(one, nothing, rows), compiler_options=options
         )
         last, columns = every(tried)
-    by_rate, by_latency = (np.asarray(column) for column in last)
-    finishes, by_rates, by_latencies = (np.asarray(column) for column in columns)
-    return _Slopes(
-        float(finishes[-1]),
-        by_rate,
-        by_latency,
-        finishes[:-1],
-        by_rates[:-1],
-        by_latencies[:-1],
-    )
-
-
-def _one_sided(found: _Slopes, cases: _Cases, count: int) -> OneSided:
-    """The paths that a small step prefers are the longest ones there, and T is
-    piecewise linear in latencies and in s per byte: the gradient after the step is the
-    derivative at its beginning."""
-    kept = np.where(np.isfinite(found.finishes), 1.0, np.nan)
-    rate = (kept * found.by_rates / cases.slowness / found.finish).reshape(4, -1)
-    rise = (kept * found.by_latencies).reshape(4, -1)
-    table = np.zeros((4, count))  # links that nothing passes do not matter
-    table[:, cases.part[: rate.shape[1]]] = [rate[0], rate[1], rise[2], rise[3]]
-    return OneSided(*table)
+    finishes, *sums = (np.asarray(column) for column in columns)
+    base = _Slopes(finishes[-1], *(np.asarray(column) for column in last))
+    return base, _Slopes(finishes[:-1], *(column[:-1] for column in sums))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._machine.topology_files import load_topology
+from diffenergy.collectives._schedule.schedule import Schedule
 from diffenergy.collectives._what_if import criticality as room
 from diffenergy.collectives._what_if.criticality import (
     Change,
@@ -115,28 +115,19 @@ def test_cut_off_says_from_whom_to_whom() -> None:
     assert adds.demands == 64
 
 
-@pytest.mark.parametrize("factor", [0.25, 4.0])
-def test_rates_by_hand(factor: float) -> None:
-    """One link: b / (F r) + a."""
-    topology = machine("pair", gpu_nodes(2, 2), [(0, 1, 50.0, 0.7)], 2)
-    (found,) = criticality(topology, to_next(topology), QUICK, factor=factor)
-    assert found.finish == pytest.approx((20.0 / factor + 0.7) * 1e-6)
-    (row,) = criticality_rows([found])
-    assert row["factor"] == factor
-    assert row["slowdown_pct"] == pytest.approx(100 * (20 / factor - 20) / 20.7)
-
-
-def test_a_faster_link_is_never_worse_and_a_base_is_the_least() -> None:
+def test_a_base_is_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan of a machine without a link is one with it."""
     topology = load_topology("dgx1")
     wish = demand("all_gather", topology, "8MB")
-    faster = criticality_rows(criticality(topology, wish, QUICK, factor=2.0))
-    assert all(row["slowdown_pct"] <= 1e-9 for row in faster)
-    slow = greedy(topology, wish, effort=Effort(1, 1))
-    late = dataclasses.replace(
-        slow, sends=dataclasses.replace(slow.sends, end=slow.sends.end + 1e-3)
-    )
-    rows = criticality_rows(criticality(topology, wish, QUICK, base=late))
+
+    def late(given: Topology, *rest: object, **named: object) -> Schedule:
+        found = greedy(given, *rest, **named)  # pyright: ignore[reportArgumentType]
+        wait = 1e-3 * (given is topology)
+        sends = dataclasses.replace(found.sends, end=found.sends.end + wait)
+        return dataclasses.replace(found, sends=sends)
+
+    monkeypatch.setattr(room, "greedy", late)
+    rows = criticality_rows(criticality(topology, wish, QUICK))
     assert all(row["slowdown_pct"] >= 0 for row in rows)
     assert rows[0]["base_s"] == min(row["finish_s"] for row in rows)
 
@@ -196,27 +187,19 @@ def test_what_came_before_the_stop_is_kept() -> None:
     assert len(whole) == 3
 
 
-def failing(text: str) -> Callable[..., object]:
-    def plan(topology: Topology, *_: object, **__: object) -> object:
-        raise ValueError(text)
-
-    return plan
-
-
 def test_no_plan_is_said_and_not_a_finish(monkeypatch: pytest.MonkeyPatch) -> None:
     topology = ring(3)
     wish = all_gather(topology, 3 * MB)
-    base = greedy(topology, wish, effort=QUICK)
-    monkeypatch.setattr(room, "greedy", failing("`demand` was not met."))
-    rows = criticality_rows(criticality(topology, wish, QUICK, base=base))
+
+    def failing(given: Topology, *rest: object, **named: object) -> Schedule:
+        if given is not topology:
+            raise ValueError("`demand` was not met.")
+        return greedy(given, *rest, **named)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(room, "greedy", failing)
+    rows = criticality_rows(criticality(topology, wish, QUICK))
     assert {row["problem"] for row in rows} == {"`demand` was not met."}
     assert all(row["finish_s"] is None and row["cut_off"] is None for row in rows)
-
-
-def test_a_factor_is_checked_before_the_first_plan() -> None:
-    changes = criticality(ring(3), to_next(ring(3)), QUICK, factor=0.0)
-    with pytest.raises(ValueError, match="`factor` is 0; allowed is a number above 0"):
-        next(changes)
 
 
 def test_a_demand_that_was_never_possible_is_an_error() -> None:

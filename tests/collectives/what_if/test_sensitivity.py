@@ -213,18 +213,18 @@ def test_shares_add_up_and_halves_agree(kind: str) -> None:
     np.testing.assert_allclose(change / step, found.rate, atol=1e-3)
 
 
-def test_pairs_are_the_sums_of_their_directions() -> None:
+def test_a_medium_is_the_sum_of_its_links() -> None:
     """A block there and one back, 100 us and 50 us."""
     edges = [(0, 1, 10.0, 2.0), (1, 0, 20.0, 2.0), (1, 2, 10.0, 2.0)]
     topology = machine("pairs", gpu_nodes(3, 3), edges, 1)
     rows = [(0, 0, 0.0), (1, 0, 100.0), (2, 1, 0.0), (3, 2, 0.0)]
     schedule = whole(topology, wishes(3, [(0, 1), (0, 1), (1, 0), (1, 2)]), rows)
-    found = sensitivities(schedule, "pair", one_sided=False)
-    assert found.parts.names == (("gpu0", "gpu1"), ("gpu1", "gpu2"))
-    np.testing.assert_allclose(found.rate, [-200 / 202, 0.0])
+    found = sensitivities(schedule, "medium", one_sided=False)
+    assert found.parts.names == ((topology.links[0].medium,),)
+    np.testing.assert_allclose(found.rate, [-200 / 202])
     assert found.exact is None
     row = sensitivity_rows(found)[0]
-    assert row["link"] == ["gpu0", "gpu1"]
+    assert row["links"] == 3
     assert row["rate_bytes_per_s"] is None  # one way faster than the other
     assert row["rate_sensitivity_if_faster"] is None
 
@@ -237,7 +237,7 @@ def test_large_schedules_have_no_sides(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bad_input_is_named() -> None:
     schedule = chain()
-    with pytest.raises(ValueError, match="`by` is 'rack'; allowed are link, pair"):
+    with pytest.raises(ValueError, match="`by` is 'rack'; allowed are link, medium"):
         parts_of(schedule.topology, "rack")
     none = np.zeros(0, int)
     empty = Sends(none, none, np.zeros(0), np.zeros(0), np.zeros(0), none)
