@@ -7,13 +7,13 @@ time limit cuts the search).
 
 import contextlib
 import dataclasses
-import os
 import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from typing import IO, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -115,15 +115,14 @@ class Worker:
             RuntimeError: the child died (its own message is on stderr).
         """
         _check(model, solver)
-        order = (model, solver, time_limit, seed, gap)
         best: Answer | None = None
-        expired = threading.Event()
-        timer = threading.Timer(time_limit + _GRACE, self._expire, [expired])
+        ends = time.monotonic() + time_limit + _GRACE
+        # Ends a child that does not keep its time limit.
+        timer = threading.Timer(time_limit + _GRACE, self._child.kill)
         timer.daemon = True
         timer.start()
         try:
-            _send(self._child.stdin, order)
-            for answer, final in self._answers():
+            for answer, final in self._answers((model, solver, time_limit, seed, gap)):
                 if answer.values is not None:
                     best = answer
                 if final:
@@ -139,24 +138,21 @@ class Worker:
             timer.cancel()
         code = self._child.wait()
         self.close()
-        if not expired.is_set():
+        if time.monotonic() < ends:
             raise RuntimeError(f"solver {solver} ended with status {code}")
         return best or Answer("unknown", None, None, None, time_limit)
 
-    def _expire(self, expired: threading.Event) -> None:
-        """End a child that does not keep its time limit."""
-        expired.set()
-        self._child.kill()
-
-    def _answers(self) -> Iterator[tuple[Answer, bool]]:
+    def _answers(self, order: tuple[Any, ...]) -> Iterator[tuple[Answer, bool]]:
         """Answers as the child finds them, each with whether it is the last."""
-        pipe = self._child.stdout
-        assert pipe is not None
-        while True:
-            try:
-                yield pickle.load(pipe)
-            except (EOFError, pickle.UnpicklingError):
-                return
+        orders, answers = self._child.stdin, self._child.stdout
+        assert orders is not None and answers is not None
+        # A child that died is noticed when its answers end.
+        with contextlib.suppress(BrokenPipeError):
+            pickle.dump(order, orders, protocol=pickle.HIGHEST_PROTOCOL)
+            orders.flush()
+        with contextlib.suppress(EOFError, pickle.UnpicklingError):
+            while True:
+                yield pickle.load(answers)
 
 
 @contextlib.contextmanager
@@ -195,18 +191,3 @@ def _check(model: LinearModel, solver: str) -> None:
             "`solver` is cp-sat, which has whole variables alone; take glop, pdlp, "
             "highs or scip."
         )
-
-
-def _send(pipe: IO[bytes] | None, order: Any) -> None:
-    assert pipe is not None
-    # A child that died is noticed when its answers end.
-    with contextlib.suppress(BrokenPipeError):
-        pickle.dump(order, pipe, protocol=pickle.HIGHEST_PROTOCOL)
-        pipe.flush()
-
-
-def parent_pipes() -> tuple[IO[bytes], IO[bytes]]:
-    """Binary input and output of the child; what solvers print goes to stderr."""
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return sys.stdin.buffer, out

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import sys
 import threading
 import time
 from typing import IO, Any, Final
@@ -10,7 +11,7 @@ import numpy as np
 from ortools.linear_solver.python import model_builder_helper as linear
 from ortools.sat.python import cp_model
 
-from .solver import Answer, LinearModel, Status, parent_pipes
+from .solver import Answer, LinearModel, Status
 
 _SCALE: Final = 1e6
 """Costs become whole numbers up to this for CP-SAT."""
@@ -145,10 +146,10 @@ def _linear(
     if status not in ("optimal", "feasible"):
         return Answer(status, None, None, None, seconds)
     values = np.asarray(engine.variable_values(), float)
-    bound = engine.best_objective_bound() if model.whole else None
     objective = float(model.cost @ values)
-    if bound is None and status == "optimal":
-        bound = objective
+    bound = objective if status == "optimal" else None
+    if model.whole:
+        bound = engine.best_objective_bound()
     return Answer(status, values, objective, bound, seconds)
 
 
@@ -163,10 +164,11 @@ def _follow_parent() -> None:
 def main() -> None:
     """Solve until the parent closes the pipe."""
     threading.Thread(target=_follow_parent, daemon=True).start()
-    orders, out = parent_pipes()
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what solvers print
     while True:
         try:
-            model, solver, limit, seed, gap = pickle.load(orders)
+            model, solver, limit, seed, gap = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
         if solver == "cp-sat":
