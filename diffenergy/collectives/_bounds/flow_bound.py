@@ -27,6 +27,7 @@ from scipy import sparse
 from .._demand.demand import Demand
 from .._demand.orbits import automorphisms, link_map, orbit_numbers
 from .._exact.solver import LinearModel, solve
+from .._machine.routes import incidence
 from .._machine.topology import Topology
 from .bounds import spreads
 from .prices import Transfers, costs, idle, price_bound, price_time, transfers
@@ -125,26 +126,14 @@ def _program(
     place = np.full(nodes, -1)
     place[sources] = np.arange(len(sources))
     prices = int(link_class.max()) + 1
-    every, ones = np.arange(len(links)), np.ones(len(links))
-    ends = np.append(topology.targets[links], topology.sources[links])
-    signs = np.append(ones, -ones), (np.tile(every, 2), ends)
-    classes = sparse.coo_array(
-        (-ones, (every, link_class[links])), (len(links), prices)
-    )
+    ones = -np.ones(len(links)), (np.arange(len(links)), link_class[links])
+    classes = sparse.coo_array(ones, (len(links), prices))
+    ends = -incidence(topology)[:, links].T
     weight = np.bincount(link_class[links], speed[links], prices)
     rows = len(sources) * len(links)
-    matrix = sparse.block_array(
-        [
-            [
-                sparse.kron(np.ones((len(sources), 1)), classes),
-                sparse.kron(
-                    sparse.eye_array(len(sources)),
-                    sparse.coo_array(signs, (len(links), nodes)),
-                ),
-            ],
-            [sparse.coo_array(weight[None]), None],
-        ]
-    )
+    each, every = sparse.eye_array(len(sources)), np.ones((len(sources), 1))
+    ways = [sparse.kron(every, classes), sparse.kron(each, ends)]
+    matrix = sparse.block_array([ways, [sparse.coo_array(weight[None]), None]])
     gain = np.zeros(prices + len(sources) * nodes)
     wait = speed[links] * spare[links] * topology.rates.max() / unit
     gain[:prices] = np.bincount(link_class[links], wait, prices)

@@ -28,6 +28,7 @@ from .._demand.orbits import (
     orbit_numbers,
     pair_maps,
 )
+from .._machine.routes import incidence
 from .._machine.topology import Topology
 from .bounds import Spread, spreads
 
@@ -137,27 +138,17 @@ def _least_time(
     place_orbit = orbit_numbers(flows * nodes, pair_maps(moved, makers, nodes))
     flow_orbit = orbit_numbers(flows * links, pair_maps(moved, link_maps, links))
     time = int(flow_orbit.max()) + 1  # the column of T, after those of flows
-    flow, link = np.divmod(np.arange(flows * links), links)
-    out, into = (
-        flow * nodes + end[link] for end in (topology.sources, topology.targets)
-    )
-    balance = _led(
-        np.concatenate([out, into]),
-        np.tile(flow_orbit, 2),
-        np.repeat([1.0, -1.0], flows * links),
-        place_orbit,
-        time + 1,
-    )
-    load = _led(
-        np.concatenate([link, np.arange(links)]),
-        np.concatenate([flow_orbit, np.full(links, time)]),
-        np.concatenate([np.ones(flows * links), -speed]),
-        link_orbit,
-        time + 1,
-    )
+    member = np.ones(len(flow_orbit)), (np.arange(len(flow_orbit)), flow_orbit)
+    merged = sparse.csr_array(member, shape=(len(flow_orbit), time))
+    every = sparse.kron(sparse.eye_array(flows), incidence(topology), "csr")
+    balance = (every @ merged)[_leaders(place_orbit)]
+    balance.resize(balance.shape[0], time + 1)
+    first = _leaders(link_orbit)
+    sums = sparse.kron(np.ones((1, flows)), sparse.eye_array(links), "csr") @ merged
+    load = sparse.hstack([sums[first], sparse.coo_array(-speed[first, None])])
     cost = np.append(np.zeros(time), 1.0)
     wish = given.reshape(-1)[_leaders(place_orbit)] / unit
-    none = np.zeros(int(link_orbit.max()) + 1)
+    none = np.zeros(len(first))
     answer = linprog(cost, load, none, balance, wish, method="highs-ipm")
     if answer.status == 2:
         raise ValueError(
@@ -169,20 +160,6 @@ def _least_time(
     least = float(answer.fun * unit / topology.rates.max())
     price = np.asarray(answer.ineqlin.marginals, float) / np.bincount(link_orbit)
     return least, price[link_orbit] * speed
-
-
-def _led(
-    row: Int[np.ndarray, " entry"],
-    column: Int[np.ndarray, " entry"],
-    value: Float[np.ndarray, " entry"],
-    orbit: Int[np.ndarray, " row"],
-    columns: int,
-) -> sparse.csr_array:
-    """The matrix of the first row of each orbit; values in one cell are added up."""
-    lead = np.isin(np.arange(len(orbit)), _leaders(orbit))[row]
-    entries = value[lead], (orbit[row[lead]], column[lead])
-    shape = (int(orbit.max()) + 1, columns)
-    return sparse.csr_array(sparse.coo_array(entries, shape=shape))
 
 
 def _leaders(orbit: Int[np.ndarray, " member"]) -> Int[np.ndarray, " orbit"]:

@@ -22,6 +22,7 @@ from scipy import sparse
 
 from .._demand.demand import Demand
 from .._machine.epochs import EpochModel
+from .._machine.routes import incidence
 from .._machine.topology import Topology
 from .epoch_schedule import Found
 from .parts import FlowModel, part_sends
@@ -87,12 +88,11 @@ def flow_model(
     lost = np.setdiff1d(np.flatnonzero(given), used)
     load, load_row = np.unique(link * horizon + epoch, return_inverse=True)
     capacity = model.capacity[load // horizon]
-    matrix = _matrix(
-        np.concatenate([rows.reshape(-1), len(used) + load_row.reshape(-1)]),
-        np.concatenate([columns, flows]),
-        np.concatenate([values, np.ones(len(flows))]),
-        (len(used) + len(load) + len(lost), len(flows) + len(held)),
-    )
+    rows = np.concatenate([rows.reshape(-1), len(used) + load_row.reshape(-1)])
+    places = rows, np.concatenate([columns, flows])
+    values = np.concatenate([values, np.ones(len(flows))])
+    shape = len(used) + len(load) + len(lost), len(flows) + len(held)
+    matrix = sparse.csr_array(sparse.coo_array((values, places), shape))
     balance = given.reshape(-1)[used]
     missing = given.reshape(-1)[lost]
     low = np.concatenate([balance, np.full(len(load), -np.inf), missing])
@@ -103,12 +103,6 @@ def flow_model(
     ends = np.zeros(count), np.full(count, np.inf)
     linear = LinearModel(matrix, low, high, *ends, cost, False)
     return FlowModel(linear, sources, source, link, epoch)
-
-
-def _matrix(
-    row: np.ndarray, column: np.ndarray, value: np.ndarray, shape: tuple[int, int]
-) -> sparse.csr_array:
-    return sparse.csr_array(sparse.coo_array((value, (row, column)), shape=shape))
 
 
 def flow_count(
@@ -134,22 +128,11 @@ def static_bound(
     first = np.where(useful, found.first, far).min(axis=0)
     after = np.where(useful, far - 1 - found.last, far).min(axis=0)
     idle = np.where(usable, first + after, far)
-    nodes, links, count = len(topology.nodes), len(topology.links), len(sources)
-    source, link = np.divmod(np.arange(count * links), links)
-    flows = np.arange(count * links)
-    row = np.concatenate(
-        [
-            source * nodes + topology.sources[link],
-            source * nodes + topology.targets[link],
-            count * nodes + link,
-            count * nodes + np.arange(links),
-        ]
-    )
-    column = np.concatenate([flows, flows, flows, np.full(links, count * links)])
-    value = np.concatenate(
-        [np.repeat([1.0, -1.0, 1.0], count * links), -model.capacity]
-    )
-    matrix = _matrix(row, column, value, (count * nodes + links, count * links + 1))
+    links, count = len(topology.links), len(sources)
+    balance = sparse.kron(sparse.eye_array(count), incidence(topology))
+    loads = sparse.kron(np.ones((1, count)), sparse.eye_array(links))
+    time = sparse.coo_array(-model.capacity[:, None])
+    matrix = sparse.block_array([[balance, None], [loads, time]])
     given = -wanted
     given[np.arange(count), sources] += wanted.sum(axis=1)
     load = np.where(usable, -model.capacity * idle, 0.0)
@@ -158,7 +141,8 @@ def static_bound(
     cost = np.zeros(count * links + 1)
     cost[-1] = 1
     ends = np.full(count * links + 1, np.inf)
-    linear = LinearModel(matrix, low, high, np.zeros(len(cost)), ends, cost, False)
+    none, matrix = np.zeros(len(cost)), sparse.csr_array(matrix)
+    linear = LinearModel(matrix, low, high, none, ends, cost, False)
     answer = child.solve(linear, "glop")
     if answer.objective is None:
         return nearest

@@ -2,6 +2,7 @@
 
 import dataclasses
 import heapq
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -153,3 +154,13 @@ def hop_times(topology: Topology, clock: Clock) -> Float[np.ndarray, " link"]:
     """
     out = ~topology.stores[topology.sources] & (clock.drag > 0)
     return np.where(out, clock.lead, clock.arrive)
+
+
+def incidence(topology: Topology) -> Any:
+    """Sparse matrix (node, link): 1 where a link begins, -1 where it ends."""
+    from scipy.sparse import csr_array
+
+    links = np.arange(len(topology.links))
+    ends = np.append(topology.sources, topology.targets), np.tile(links, 2)
+    signs = np.repeat([1.0, -1.0], len(links))
+    return csr_array((signs, ends), (len(topology.nodes), len(links)))
