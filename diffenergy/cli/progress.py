@@ -17,19 +17,27 @@ def progress(
 ) -> Iterator[Callable[[int, float], None]]:
     """Gives the function to call with the steps done and the cost so far (infinite:
     none yet); `steps` and `value`: what these are called."""
-    if not sys.stderr.isatty():
-        yield _lines(word, total, steps, value)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeElapsedColumn as Elapsed
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, Elapsed(), console=console, transient=True) as bar:
-        task = bar.add_task(word, total=total)
-        yield lambda done, cost: bar.update(
-            task, completed=done, description=f"{word}{_said(value, cost)}"
+    def said(cost: float) -> str:
+        return f", {value} {cost:.6g}" if math.isfinite(cost) else ""
+
+    with _shown(word, total) as show:
+        yield lambda done, cost: show(
+            f"{word}: {done} of at most {total} {steps}{said(cost)}",
+            completed=done,
+            description=f"{word}{said(cost)}",
+        )
+
+
+@contextlib.contextmanager
+def points(word: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Gives the function to call with the points done, their number, what is next."""
+    with _shown(word, None) as show:
+        yield lambda done, total, what: show(
+            f"{done} of {total} points, now {what}",
+            completed=done,
+            total=total,
+            description=what,
         )
 
 
@@ -38,25 +46,13 @@ def stages() -> Iterator[Callable[[str, Any], None]]:
     """Gives the function to call with what is being tried and where its solver stands
     (None, or a record with `incumbent`, `bound` and `gap`)."""
     if not sys.stderr.isatty():
-        yield _stage_lines()
+        tell = _now_and_then()
+        yield lambda stage, standing: tell(_standing(stage, standing))
         return
     from rich.console import Console
 
     with Console(stderr=True).status("starting") as status:
         yield lambda stage, standing: status.update(_standing(stage, standing))
-
-
-def _stage_lines() -> Callable[[str, Any], None]:
-    said = time.monotonic()
-
-    def tell(stage: str, standing: Any):
-        nonlocal said
-        if time.monotonic() - said < _PAUSE:
-            return
-        said = time.monotonic()
-        print(f"diffenergy: {_standing(stage, standing)}", file=sys.stderr)
-
-    return tell
 
 
 def _standing(stage: str, standing: Any) -> str:
@@ -68,10 +64,11 @@ def _standing(stage: str, standing: Any) -> str:
 
 
 @contextlib.contextmanager
-def points(word: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Gives the function to call with the points done, their number, what is next."""
+def _shown(word: str, total: int | None) -> Iterator[Callable[..., None]]:
+    """Gives the function to call with a line, and what a bar shows instead."""
     if not sys.stderr.isatty():
-        yield _point_lines()
+        tell = _now_and_then()
+        yield lambda line, **_: tell(line)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -80,41 +77,18 @@ def points(word: str) -> Iterator[Callable[[int, int, str], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
     with Progress(*columns, Elapsed(), console=console, transient=True) as bar:
-        task = bar.add_task(word, total=None)
-        yield lambda done, total, what: bar.update(
-            task, completed=done, total=total, description=what
-        )
+        task = bar.add_task(word, total=total)
+        yield lambda _, **shown: bar.update(task, **shown)
 
 
-def _point_lines() -> Callable[[int, int, str], None]:
+def _now_and_then() -> Callable[[str], None]:
+    """Prints a line unless the last one is too fresh."""
     said = time.monotonic()
 
-    def tell(done: int, total: int, what: str):
+    def tell(line: str):
         nonlocal said
-        if time.monotonic() - said < _PAUSE:
-            return
-        said = time.monotonic()
-        line = f"{done} of {total} points, now {what}"
-        print(f"diffenergy: {line}", file=sys.stderr)
+        if time.monotonic() - said >= _PAUSE:
+            said = time.monotonic()
+            print(f"diffenergy: {line}", file=sys.stderr)
 
     return tell
-
-
-def _lines(
-    word: str, total: int, steps: str, value: str
-) -> Callable[[int, float], None]:
-    said = time.monotonic()
-
-    def tell(done: int, cost: float):
-        nonlocal said
-        if time.monotonic() - said < _PAUSE:
-            return
-        said = time.monotonic()
-        line = f"{word}: {done} of at most {total} {steps}{_said(value, cost)}"
-        print(f"diffenergy: {line}", file=sys.stderr)
-
-    return tell
-
-
-def _said(value: str, cost: float) -> str:
-    return f", {value} {cost:.6g}" if math.isfinite(cost) else ""

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..results import Infeasible
 from . import INTERRUPTED, output
 from .parsing.field import (
     as_flags,
     file_endings,
     flag_names,
+    inputs,
     parameters,
     read_flags,
+    told,
 )
 
 if TYPE_CHECKING:
@@ -56,14 +57,8 @@ def command(name: str) -> Callable[..., None]:
     kind = importlib.import_module(f"diffenergy.cli.flags.{name}").Flags
 
     def entry(**given: Any):
-        try:
+        with told(lambda text: as_flags(text, kind)):
             _run(name, read_flags(kind, given))
-        except (ValueError, Infeasible) as error:
-            said = as_flags(str(error), kind)
-            if said == str(error):
-                raise
-            kind_of = Infeasible if isinstance(error, Infeasible) else ValueError
-            raise kind_of(said) from error
 
     entry.__doc__ = kind.__doc__
     signature = inspect.Signature(list(parameters(kind)))
@@ -76,12 +71,12 @@ def command(name: str) -> Callable[..., None]:
 
 def _run(name: str, flags: Any):
     """Checks the files, does the work, and tells what came of it."""
-    inputs = list(getattr(flags, "inputs", ()))
-    _check_files(flags, inputs)
+    read = inputs(flags)
+    _check_files(flags, read)
     outcome = importlib.import_module(f"diffenergy.cli.commands.{name}").run(flags)
     if outcome is None:
         return
-    _write(flags, outcome, inputs)
+    _write(flags, outcome, read)
     if outcome.said:
         print(outcome.said)
     elif outcome.content is not None:
@@ -92,7 +87,7 @@ def _run(name: str, flags: Any):
         raise typer.Exit(INTERRUPTED)
 
 
-def _check_files(flags: Any, inputs: Sequence[str]):
+def _check_files(flags: Any, read: Sequence[str]):
     """Finds what cannot be written before time is spent."""
     from ..files import check_target
 
@@ -115,25 +110,25 @@ def _check_files(flags: Any, inputs: Sequence[str]):
                     "a file of its own."
                 )
         names[field] = path
-        check_target(path, inputs)
+        check_target(path, read)
     for path in getattr(flags, "beside", ()):
-        check_target(path, inputs)
+        check_target(path, read)
 
 
-def _write(flags: Any, outcome: Outcome, inputs: Sequence[str]):
+def _write(flags: Any, outcome: Outcome, read: Sequence[str]):
     """Writes every file; those beside `--out` first."""
     from ..files import write_text_atomic
 
     for path, text in outcome.beside.items():
-        write_text_atomic(path, text(), inputs=inputs)
+        write_text_atomic(path, text(), inputs=read)
     out, plot = getattr(flags, "out", None), getattr(flags, "plot", None)
     if out is not None and (outcome.content is not None or outcome.texts):
         texts = {".json": lambda: output.json_text(outcome.content), **outcome.texts}
         text = texts[next(end for end in texts if out.lower().endswith(end))]
-        write_text_atomic(out, text(), inputs=inputs)
+        write_text_atomic(out, text(), inputs=read)
     if plot is not None and outcome.figure is not None:
         from ..report import save_figure
 
-        save_figure(plot, outcome.figure, inputs)
+        save_figure(plot, outcome.figure, read)
     for path in outcome.stale:
         Path(path).unlink(missing_ok=True)

@@ -1,9 +1,8 @@
 """`diffenergy codesign`: hardware, clocks and tiles by gradient descent."""
 
-import contextlib
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,13 +10,12 @@ import typer
 
 from ...codesign import Effort, Part, Range, SearchResult, search, tune
 from ...estimator import start_jax
-from ...results import Infeasible
 from ...workload import listing_lines
 from ...workload._listing import PARTS, read_listings
 from .. import INTERRUPTED, output
 from ..flags import estimate
 from ..flags.codesign import Flags
-from ..parsing.field import as_flags, flag_names, given_names
+from ..parsing.field import as_flags, flag_names, given_names, told
 from ..progress import progress
 from ..quoted import estimate_flags
 from ..run import Outcome
@@ -41,7 +39,7 @@ _RUN_AT: Final = {
 def run(flags: Flags) -> Outcome:
     """Searches, or tunes, what the flags ask for."""
     start_jax()
-    with _as_flags():
+    with told(_flagged):
         return _tiles(flags) if flags.tune_tiles else _design(flags)
 
 
@@ -211,16 +209,6 @@ def _unwritten(flags: Flags, found: SearchResult) -> list[str]:
         f"'{flags.out}' is the hardware alone; the design runs with "
         f"{' and '.join(lacking)}."
     ]
-
-
-@contextlib.contextmanager
-def _as_flags() -> Iterator[None]:
-    """Errors of the room name what was typed."""
-    try:
-        yield
-    except (ValueError, Infeasible) as error:
-        kind = Infeasible if isinstance(error, Infeasible) else ValueError
-        raise kind(_flagged(str(error))) from error
 
 
 def _flagged(text: str) -> str:

@@ -8,11 +8,10 @@ from typing import Any, Final
 
 from ...estimator import EstimateResult, Task
 from ...report import comparison, comparison_parts
-from ...results import Infeasible
 from ..asking import task_of
 from ..flags import estimate
 from ..flags.compare import Flags
-from ..parsing.field import as_flags
+from ..parsing.field import as_flags, told
 from ..quoted import estimate_flags
 from ..run import Outcome
 
@@ -42,12 +41,8 @@ def run(flags: Flags) -> Outcome:
 
 def _named(word: str, step: Callable[..., Any], *args: Any) -> Any:
     """`step(*args)`; errors say which side they belong to."""
-    try:
+    with told(lambda text: f"{word}: {as_flags(text, estimate.Flags)}"):
         return step(*args)
-    except Infeasible as error:
-        raise Infeasible(f"{word}: {as_flags(str(error), estimate.Flags)}") from None
-    except ValueError as error:
-        raise ValueError(f"{word}: {as_flags(str(error), estimate.Flags)}") from None
 
 
 def _prepare(text: str) -> dict[str, Any] | Task:

@@ -6,11 +6,10 @@ from typing import Any
 
 from ...estimator import Task
 from ...report import page, page_html
-from ...results import Infeasible
 from ..asking import task_of
 from ..flags import estimate
 from ..flags.report import Flags
-from ..parsing.field import as_flags, flag_names
+from ..parsing.field import as_flags, flag_names, told
 from ..parsing.shared import PointFlags
 from ..run import Outcome
 
@@ -63,13 +62,5 @@ def _single(task: Task) -> Task:
 
 def _named(step: Any, *args: Any) -> Any:
     """`step(*args)`; errors say that they belong to the second GPU."""
-    try:
+    with told(lambda text: f"`--versus`: {as_flags(text, estimate.Flags)}"):
         return step(*args)
-    except Infeasible as error:
-        raise Infeasible(
-            f"`--versus`: {as_flags(str(error), estimate.Flags)}"
-        ) from None
-    except ValueError as error:
-        raise ValueError(
-            f"`--versus`: {as_flags(str(error), estimate.Flags)}"
-        ) from None

@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from ..parsing import read, shared
-from ..parsing.field import as_json, group, option, out, plot, repeated, switch
+from ..parsing.field import (
+    as_json,
+    group,
+    inputs,
+    option,
+    out,
+    plot,
+    repeated,
+    switch,
+)
 from ..parsing.shared import PointFlags, RequestFlags
 from ..quoted import estimate_flags
 
@@ -89,6 +98,7 @@ class Designs:
         '"MODEL FLAGS"',
         "Another workload of the mix, quoted with its flags of estimate; "
         "repeatable. The bare name of a workload picks it from the listing MODEL.",
+        files=lambda text: inputs(estimate_flags(text, "codesign")),
     )
     weight: tuple[float, ...] = repeated(
         "W",
@@ -156,16 +166,6 @@ class Flags:
     def out_endings(self) -> tuple[str, ...]:
         """What `--out` may end with."""
         return (".json", ".jsonl") if self.tune_tiles else (".json", ".toml")
-
-    @property
-    def inputs(self) -> list[str]:
-        """Files that this run reads, for its outputs to keep away from."""
-        quoted = [estimate_flags(text, "codesign") for text in self.designs.workload]
-        files = (self.gpu, self.point.corrections)
-        return [
-            *shared.inputs(self.model, *files),
-            *(name for flags in quoted for name in flags.inputs),
-        ]
 
     @property
     def beside(self) -> list[str]:

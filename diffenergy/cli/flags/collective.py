@@ -5,7 +5,7 @@ import re
 from typing import Final
 
 from .. import completing
-from ..parsing import read
+from ..parsing import read, shared
 from ..parsing.field import argument, as_json, option, out, plot, repeated, switch
 
 _EPOCHS: Final = "s, or fastest, slowest or continuous"
@@ -100,11 +100,13 @@ class Flags:
         "the word verify.",
         metavar="TOPOLOGY|verify",
         completed=completing.topologies,
+        files=shared.file,
     )
     file: str | None = argument(
         "Of verify: our JSON, a published TE-CCL file or MSCCL XML.",
         metavar="[FILE]",
         needed=False,
+        files=shared.file,
     )
     collective: str | None = option(
         "NAME",
@@ -121,10 +123,10 @@ class Flags:
     )
     root: str | None = option("GPU", "Of broadcast, reduce, scatter and gather [gpu0].")
     matrix: str | None = option(
-        "FILE", "Uneven all_to_all: CSV of bytes from GPU to GPU."
+        "FILE", "Uneven all_to_all: CSV of bytes from GPU to GPU.", files=shared.file
     )
     demand: str | None = option(
-        "FILE", "Any demand: CSV of source, chunk, bytes, wanted."
+        "FILE", "Any demand: CSV of source, chunk, bytes, wanted.", files=shared.file
     )
     groups: list[list[int | str]] | None = option(
         "GPUS;GPUS",
@@ -166,6 +168,7 @@ class Flags:
         "NAME",
         "GPU whose memory and idle power count [machine's].",
         completed=completing.gpus,
+        files=shared.file,
     )
     links: bool = switch(
         "Also what each link's rate, latency and failure do to the finish."
@@ -187,14 +190,6 @@ class Flags:
     def verifies(self) -> bool:
         """Whether a file is replayed instead."""
         return self.topology == "verify"
-
-    @property
-    def inputs(self) -> list[str]:
-        """Files that this run reads."""
-        if self.verifies:
-            return [self.file] if self.file else []
-        names = (self.topology, self.matrix, self.demand, self.gpu)
-        return [name for name in names if name]
 
     @property
     def out_endings(self) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ class Flags:
     model: str | None = shared.model("; not with --table.", needed=False)
     gpu: str | None = shared.gpu()
     table: str | None = option(
-        "FILE.csv", "Measured times and energies by clock instead."
+        "FILE.csv", "Measured times and energies by clock instead.", files=shared.file
     )
     default_clock: str | None = option("MHZ[,MHZ]", "Default clocks of a table [auto].")
     smooth: bool = switch(
@@ -116,9 +116,3 @@ class Flags:
     out: str | None = out(
         "Also write .json, .csv, or .py (applies the clocks).", ".json", ".csv", ".py"
     )
-
-    @property
-    def inputs(self) -> list[str]:
-        """Files that this run reads, for its outputs to keep away from."""
-        files = (self.gpu, self.table, self.point.corrections)
-        return shared.inputs(self.model, *files)

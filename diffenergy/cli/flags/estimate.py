@@ -34,8 +34,3 @@ class Flags:
     out: str | None = out(
         "Also write .json, .jsonl (the listing) or .csv.", ".json", ".jsonl", ".csv"
     )
-
-    @property
-    def inputs(self) -> list[str]:
-        """Files that this run reads, for its outputs to keep away from."""
-        return shared.inputs(self.model, self.gpu, self.point.corrections)

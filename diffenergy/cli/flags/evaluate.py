@@ -19,18 +19,10 @@ class Flags:
 
     measurements: tuple[str, ...] = shared.measured()
     table: TableFlags = group(TableFlags)
-    corrections: str | None = option(
-        "FILE|none", "Fitted constants [the shipped ones]."
-    )
+    corrections: str | None = shared.corrections()
     by: tuple[str, ...] | None = option(
         "COL[,COL...]", "Errors by group, too.", read.columns
     )
     plot: str | None = plot()
     as_json: bool = as_json()
     out: str | None = out("Also write every row (.csv) or .json.", ".csv", ".json")
-
-    @property
-    def inputs(self) -> list[str]:
-        """Files that this run reads."""
-        more = [self.corrections] if self.corrections else []
-        return [*shared.table_inputs(self.measurements, self.table), *more]

@@ -37,7 +37,9 @@ class Flags:
     )
     table: TableFlags = group(TableFlags)
     start: str | None = option(
-        "FILE|none", "Corrections to start from [the shipped ones]."
+        "FILE|none",
+        "Corrections to start from [the shipped ones].",
+        files=shared.file,
     )
     freeze: tuple[str, ...] = repeated(
         "GROUP",
@@ -53,12 +55,6 @@ class Flags:
     max_steps: int | None = option("N", "Evaluations of all rows [30].", read.whole)
     strict: bool = switch("Refuse rows that cannot be true.")
     as_json: bool = as_json()
-
-    @property
-    def inputs(self) -> list[str]:
-        """Files that this run reads, for `--out` to keep away from."""
-        more = [self.start] if self.start else []
-        return [*shared.table_inputs(self.data, self.table), *more]
 
     @property
     def partial(self) -> Path:

@@ -3,6 +3,7 @@
 import dataclasses
 
 from .. import completing
+from ..parsing import shared
 from ..parsing.field import argument, as_json, out, switch
 
 
@@ -28,6 +29,7 @@ class Flags:
         metavar="NAME",
         needed=False,
         completed=completing.gpus,
+        files=shared.file,
     )
     toml: bool = switch("Print a GPU file to start from.")
     as_json: bool = as_json()
@@ -37,8 +39,3 @@ class Flags:
     def out_endings(self) -> tuple[str, ...]:
         """What can be written: a list is no GPU file."""
         return (".json", ".toml") if self.name else (".json",)
-
-    @property
-    def inputs(self) -> list[str]:
-        """Files that this run reads."""
-        return [self.name] if self.name else []

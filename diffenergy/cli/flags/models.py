@@ -29,11 +29,7 @@ class Flags:
         metavar="NAME",
         needed=False,
         completed=completing.models,
+        files=shared.model_files,
     )
     as_json: bool = as_json()
     out: str | None = out("Also write .json.", ".json")
-
-    @property
-    def inputs(self) -> list[str]:
-        """Files that this run reads."""
-        return shared.inputs(self.name)

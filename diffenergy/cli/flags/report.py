@@ -30,15 +30,10 @@ class Flags:
         "NAME",
         "A second GPU or .toml file beside the first.",
         completed=completing.gpus,
+        files=shared.file,
     )
     workload: str | None = shared.picked()
     request: RequestFlags = group(RequestFlags)
     point: PointFlags = group(PointFlags)
     typed: Mapping[str, Any] = typed()
     out: str | None = out("The page, .html (needed).", ".html")
-
-    @property
-    def inputs(self) -> list[str]:
-        """Files that this run reads."""
-        files = (self.gpu, self.versus, self.point.corrections)
-        return shared.inputs(self.model, *files)

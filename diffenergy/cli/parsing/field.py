@@ -11,16 +11,21 @@
 makes the dataclass of what was typed. A flag that was not given stays None.
 """
 
+import contextlib
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from ...results import Infeasible
+
 Read = Callable[[str, Any], Any]
 """`(flag, text) -> value`, in SI; `ValueError` names the flag."""
+Files = Callable[[str], Iterable[str]]
+"""Files that are read because of a text, as far as it names any."""
 
 _FLAG: Final = "flag"
 _GROUP: Final = "group"
@@ -29,13 +34,14 @@ _TYPED: Final = "typed"
 
 class _Flag(NamedTuple):
     """`words`: what the parser says of it; `typed`: what it hands over; `name`: where
-    it is not that of the field; `endings`: of a file to write."""
+    it is not that of the field; `endings`: of a file to write; `files`: read for it."""
 
     words: Mapping[str, Any]
     typed: Any
     read: Read | None = None
     name: str | None = None
     endings: tuple[str, ...] = ()
+    files: Files | None = None
     is_argument: bool = False
 
 
@@ -48,12 +54,14 @@ def option(
     completed: Callable[[str], list[str]] | None = None,
     endings: tuple[str, ...] = (),
     name: str | None = None,
+    files: Files | None = None,
 ) -> Any:
     """A flag with a value. `default`: as typed, `dataclasses.MISSING` of a flag that
-    has to be given; `completed(start)`: what the shell offers."""
+    has to be given; `completed(start)`: what the shell offers; `endings`: of a file to
+    write; `files(text)`: those that are read."""
     words = {"metavar": metavar, "help": text, "autocompletion": completed}
     typed = str if default is not None else str | None
-    return _field(default, _Flag(words, typed, read, name, endings))
+    return _field(default, _Flag(words, typed, read, name, endings, files))
 
 
 def number(text: str, default: int, least: int) -> Any:
@@ -68,10 +76,12 @@ def repeated(
     *,
     default: Any = (),
     name: str | None = None,
+    files: Files | None = None,
 ) -> Any:
     """A flag that may be given several times; `default`, where it was not."""
     words = {"metavar": metavar, "help": text}
-    return _field(default, _Flag(words, list[str] | None, read or _as_tuple, name))
+    typed = list[str] | None
+    return _field(default, _Flag(words, typed, read or _as_tuple, name, files=files))
 
 
 def switch(text: str, *, name: str | None = None) -> Any:
@@ -86,13 +96,14 @@ def argument(
     needed: bool = True,
     many: bool = False,
     completed: Callable[[str], list[str]] | None = None,
+    files: Files | None = None,
 ) -> Any:
     """A word without a flag; None where it is not `needed` and not given."""
     words = {"metavar": metavar, "help": text, "autocompletion": completed}
     typed = list[str] if many else str if needed else str | None
-    flag = _Flag(words, typed, _as_tuple if many else None, is_argument=True)
-    default = dataclasses.MISSING if needed else None
-    return dataclasses.field(default=default, metadata={_FLAG: flag})
+    read = _as_tuple if many else None
+    flag = _Flag(words, typed, read, files=files, is_argument=True)
+    return _field(dataclasses.MISSING if needed else None, flag)
 
 
 def group(kind: type) -> Any:
@@ -122,13 +133,7 @@ def plot(text: str = "Also draw the result, .png or .svg.") -> Any:
 
 def parameters(kind: type) -> Iterator[inspect.Parameter]:
     """The flags of a dataclass as the parser takes them, in the order of the help."""
-    for field in dataclasses.fields(kind):
-        if _GROUP in field.metadata:
-            yield from parameters(field.metadata[_GROUP])
-            continue
-        if _TYPED in field.metadata:
-            continue
-        flag: _Flag = field.metadata[_FLAG]
+    for field, flag in _declared(kind):
         needed = field.default is dataclasses.MISSING
         default = inspect.Parameter.empty if needed else field.default
         default = None if default == () else default
@@ -174,13 +179,11 @@ def flag_name(field: Any) -> str:
 
 def flag_names(kind: type) -> dict[str, str]:
     """Flags by the names of their fields, those of groups too; no arguments."""
-    found: dict[str, str] = {}
-    for field in dataclasses.fields(kind):
-        if _GROUP in field.metadata:
-            found |= flag_names(field.metadata[_GROUP])
-        elif _FLAG in field.metadata and not field.metadata[_FLAG].is_argument:
-            found[field.name] = flag_name(field)
-    return found
+    return {
+        field.name: flag_name(field)
+        for field, flag in _declared(kind)
+        if not flag.is_argument
+    }
 
 
 def as_flags(text: str, kind: type) -> str:
@@ -192,23 +195,55 @@ def as_flags(text: str, kind: type) -> str:
     return f"`{names[begun[1]]}`{text[begun.end() :]}"
 
 
+@contextlib.contextmanager
+def told(say: Callable[[str], str]) -> Iterator[None]:
+    """Within it, errors for the user are put as `say` puts them."""
+    try:
+        yield
+    except (ValueError, Infeasible) as error:
+        kind = Infeasible if isinstance(error, Infeasible) else ValueError
+        raise kind(say(str(error))) from error
+
+
 def file_endings(kind: type) -> dict[str, tuple[str, ...]]:
     """Endings of the files that flags name, by field."""
-    return {
-        field.name: field.metadata[_FLAG].endings
-        for field in dataclasses.fields(kind)
-        if _FLAG in field.metadata and field.metadata[_FLAG].endings
-    }
+    return {field.name: flag.endings for field, flag in _declared(kind) if flag.endings}
 
 
 def given_names(flags: Any) -> Iterator[str]:
     """Fields, those of groups too, that are not what they are when left out."""
-    for field in dataclasses.fields(flags):
-        value = getattr(flags, field.name)
-        if _GROUP in field.metadata:
-            yield from given_names(value)
-        elif _FLAG in field.metadata and value not in (field.default, None, {}):
+    for field, value in _given(flags):
+        if value not in (field.default, None, {}):
             yield field.name
+
+
+def inputs(flags: Any) -> list[str]:
+    """Files that a run reads, as far as its flags name any; outputs keep away."""
+    return [
+        file
+        for field, value in _given(flags)
+        if value and (files := field.metadata[_FLAG].files)
+        for text in ([value] if isinstance(value, str) else value)
+        for file in files(text)
+    ]
+
+
+def _declared(kind: type) -> Iterator[tuple[Any, _Flag]]:
+    """The fields that are flags, those of groups where they stand."""
+    for field in dataclasses.fields(kind):
+        if _GROUP in field.metadata:
+            yield from _declared(field.metadata[_GROUP])
+        elif _FLAG in field.metadata:
+            yield field, field.metadata[_FLAG]
+
+
+def _given(flags: Any) -> Iterator[tuple[Any, Any]]:
+    """The same fields with their values."""
+    for field in dataclasses.fields(flags):
+        if _GROUP in field.metadata:
+            yield from _given(getattr(flags, field.name))
+        elif _FLAG in field.metadata:
+            yield field, getattr(flags, field.name)
 
 
 def _field(default: Any, flag: _Flag) -> Any:

@@ -1,7 +1,6 @@
 """Groups of flags that several commands have."""
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 
 from .. import completing
@@ -15,12 +14,29 @@ MODEL = (
 
 def model(more: str = ".", needed: bool = True):
     """The word MODEL."""
-    return argument(MODEL + more, needed=needed, completed=completing.models)
+    return argument(
+        MODEL + more, needed=needed, completed=completing.models, files=model_files
+    )
+
+
+def file(name: str) -> tuple[str, ...]:
+    """What may be a file."""
+    return (name,)
+
+
+def model_files(name: str) -> tuple[str, ...]:
+    """What may be a file or the folder of a config.json."""
+    return name, str(Path(name) / "config.json")
 
 
 def gpu(text: str = "GPU name or .toml file [h100-sxm]."):
     """`--gpu`."""
-    return option("NAME", text, completed=completing.gpus)
+    return option("NAME", text, completed=completing.gpus, files=file)
+
+
+def corrections():
+    """`--corrections`."""
+    return option("FILE|none", "Fitted constants [the shipped ones].", files=file)
 
 
 def picked():
@@ -87,30 +103,26 @@ class PointFlags:
         default=None,
         name="--set",
     )
-    corrections: str | None = option(
-        "FILE|none", "Fitted constants [the shipped ones]."
-    )
+    corrections: str | None = corrections()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableFlags:
     """How files of measured runs are read."""
 
-    workloads: tuple[str, ...] = repeated("FILE", "Listings (.jsonl); repeatable.")
-    gpu: str | None = option("NAME", "Replaces the column gpu.")
+    workloads: tuple[str, ...] = repeated(
+        "FILE", "Listings (.jsonl); repeatable.", files=file
+    )
+    gpu: str | None = option("NAME", "Replaces the column gpu.", files=file)
     op: str | None = option("OP", "Replaces the column op.")
 
 
 def measured():
     """Files of measured runs."""
     text = "Files .csv or .csv.gz of measured runs, or OP=FILE."
-    return argument(text, many=True)
-
-
-def table_inputs(files: Sequence[str], flags: TableFlags) -> list[str]:
-    """Files that reading tables reads, as far as the names are files."""
-    named = [*files, *(spec.partition("=")[2] for spec in files)]
-    return [x for x in (*named, *flags.workloads, flags.gpu) if x]
+    return argument(
+        text, many=True, files=lambda spec: (spec, spec.partition("=")[2] or spec)
+    )
 
 
 def check_action(command: str, action: str | None, name: str | None):
@@ -123,9 +135,3 @@ def check_action(command: str, action: str | None, name: str | None):
         raise ValueError(
             f"`{command} show` lacks a name; `diffenergy {command}` lists those known."
         )
-
-
-def inputs(model: str | None, *files: str | None) -> list[str]:
-    """Files that a run on `model` reads, as far as the names are files."""
-    named = [name for name in (model, *files) if name]
-    return [*named, str(Path(model) / "config.json")] if model else named

@@ -11,6 +11,7 @@ import pytest
 import diffenergy as de
 from diffenergy import __version__, measurements
 from diffenergy.cli.flags.fit import Flags
+from diffenergy.cli.parsing.field import inputs
 from diffenergy.cli.parsing.shared import TableFlags
 from diffenergy.corrections import prior_file, read_corrections
 from diffenergy.fitting import _fit as fit_module
@@ -283,7 +284,7 @@ def test_names_beside_the_output():
         table=TableFlags(),
     )
     assert made.partial == Path("d/e.partial.json")
-    assert {"a/b.csv.gz", "c.csv", "s.json"} <= {*made.inputs}
+    assert {"a/b.csv.gz", "c.csv", "s.json"} <= {*inputs(made)}
 
 
 def test_the_script_runs_from_anywhere(tmp_path):
