@@ -7,6 +7,7 @@ from typing import Any, Final
 from ..workload import kernel_name
 
 _PREFIXES: Final = (
+    (1e15, "P"),
     (1e12, "T"),
     (1e9, "G"),
     (1e6, "M"),
@@ -17,6 +18,8 @@ _PREFIXES: Final = (
     (1e-9, "n"),
     (1e-12, "p"),
 )
+_MOST: Final = 1e12
+"""Largest prefix in texts."""
 QUANTITIES: Final = ("time", "power", "energy")
 UNKNOWN: Final = "-"
 """Shown where a value is not known."""
@@ -48,9 +51,18 @@ def si(value: int | float | None, unit: str) -> str:
         return UNKNOWN
     if value == 0:
         return f"0 {unit}"
-    fits = [(scale, prefix) for scale, prefix in _PREFIXES if abs(value) >= scale]
-    scale, prefix = fits[0] if fits else _PREFIXES[-1]
+    scale, prefix = scaled(min(abs(value), _MOST))
     return f"{digits(value / scale)} {prefix}{unit}"
+
+
+def scaled(value: float) -> tuple[float, str]:
+    """The largest SI prefix that leaves `value` at 1 or more, and its factor.
+
+    >>> scaled(0.02)
+    (0.001, 'm')
+    """
+    fits = [(scale, prefix) for scale, prefix in _PREFIXES if value >= scale]
+    return fits[0] if fits else _PREFIXES[-1]
 
 
 def percent(share: int | float | None, places: int = 1) -> str:

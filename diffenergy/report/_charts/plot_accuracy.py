@@ -64,8 +64,7 @@ def accuracy_figure(table: MeasurementTable, predictions: Predictions) -> "Figur
     for (left, right), (pairs, word, unit) in zip(panels, shown, strict=True):
         _draw_parity(pairs, names, left)
         for axis, what in ((left.xaxis, "measured"), (left.yaxis, "predicted")):
-            axis.set_label_text(f"{what} {word}")
-            style.si_ticks(axis, unit)
+            style.name_axis(axis, f"{what} {word}", unit)
         _draw_errors(pairs, word, right)
     _draw_legend(figure, panels[0, 0])
     return figure

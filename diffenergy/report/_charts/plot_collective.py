@@ -96,10 +96,8 @@ def bandwidth_figure(
     else:
         axes.set_ylim(0, 1.08 * known.max())
     style.log_ticks(axes.xaxis, 8)
-    axes.set_xlabel("size of the output buffer")
-    axes.set_ylabel("algorithm bandwidth")
-    style.si_ticks(axes.xaxis, "B")
-    style.si_ticks(axes.yaxis, "B/s")
+    style.name_axis(axes.xaxis, "size of the output buffer", "B")
+    style.name_axis(axes.yaxis, "algorithm bandwidth", "B/s")
     axes.legend(loc="best")
     if title:
         style.headline(figure, title)
@@ -145,8 +143,7 @@ def _draw_sends(
     lines += "" if bound is None else "; dashed: bound"
     if bound is not None and finish <= bound * (1 + _MET):
         lines = "thin bars: latency; line: finish, which is the bound"
-    axes.set_xlabel(f"time ({lines}){note}")
-    style.si_ticks(axes.xaxis, "s")
+    style.name_axis(axes.xaxis, f"time ({lines}){note}", "s")
     _draw_scale(names, colours, axes)
 
 
@@ -182,7 +179,7 @@ def _draw_finishes(
         names.append(f"{name.replace('_', ' ')}\n{si(time, 's')}{more}")
     style.rows_down(axes, names)
     axes.set_title("Finish")
-    axes.set_xlabel("time" + ("" if bound is None else " (dashed: bound)"))
+    words = "time" if bound is None else "time (dashed: bound)"
+    style.name_axis(axes.xaxis, words, "s")
     axes.set_xlim(0, 1.05 * max(*finishes.values(), bound or 0.0))
-    style.si_ticks(axes.xaxis, "s")
     style.few_ticks(axes.xaxis, 4)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from .._format import percent, si
+from .._summaries.kernel_work import summed
 from .._views.estimate import title_line
 from . import style
 
@@ -59,11 +60,7 @@ def kernel_classes(
     The smallest are summed up as "others"; the rest of the totals is the time in which
     the host is not ready.
     """
-    found: dict[str, tuple[float, float]] = {}
-    for kernel in kernels:
-        if kernel["time_s"] is not None:
-            sums = found.get(kernel["op"], (0.0, 0.0))
-            found[kernel["op"]] = _plus(kernel, sums)
+    found = summed(kernels, lambda kernel: kernel["op"])
     order = sorted(found, key=lambda op: -found[op][0])
     kept = {op.replace("_", " "): found[op] for op in order[:_MOST_CLASSES]}
     rest = [found[op] for op in order[_MOST_CLASSES:]]
@@ -74,12 +71,6 @@ def kernel_classes(
     if time > _NOTHING * summary["time_s"]:
         kept[_WAITING] = (time, max(energy, 0.0))
     return kept
-
-
-def _plus(kernel: Summary, sums: tuple[float, float]) -> tuple[float, float]:
-    count = kernel["count"]
-    time, energy = count * kernel["time_s"], count * kernel["energy_j"]
-    return sums[0] + time, sums[1] + energy
 
 
 def _draw_totals(summary: Summary, axes: "Axes") -> None:
@@ -111,22 +102,19 @@ def _draw_totals(summary: Summary, axes: "Axes") -> None:
 
 def _draw_units(summary: Summary, units: Mapping[str, float], axes: "Axes") -> None:
     """Energy of every unit, coloured by what it is for."""
-    colours = {u: c for c, members in KINDS.values() for u in members}
-    kinds = {u: kind for kind, (_, members) in KINDS.items() for u in members}
-    labelled: set[str] = set()
-    for row, (name, energy) in enumerate(units.items()):
-        label = kinds[name] if kinds[name] not in labelled else None
-        labelled.add(kinds[name])
-        axes.barh(row, energy, color=colours[name], label=label, height=0.75)
-        share = percent(energy / summary["energy_j"])
-        axes.annotate(
-            share, (energy, row), (4, 0), textcoords="offset points", va="center",
-            fontsize=style.SMALL,
+    rows = {name: row for row, name in enumerate(units)}
+    kinds = {unit: kind for kind, (_, members) in KINDS.items() for unit in members}
+    for kind in dict.fromkeys(kinds[name] for name in units):
+        energies = {name: units[name] for name in units if kinds[name] == kind}
+        shares = (percent(energy / summary["energy_j"]) for energy in energies.values())
+        places = [rows[name] for name in energies]
+        style.bars(
+            axes, places, list(energies.values()), shares,
+            color=KINDS[kind][0], label=kind, height=0.75,
         )  # fmt: skip
     style.rows_down(axes, [name.replace("_", " ") for name in units])
-    style.si_ticks(axes.xaxis, "J")
+    style.name_axis(axes.xaxis, "energy by unit", "J")
     axes.set_title("Energy")
-    axes.set_xlabel("energy by unit")
     axes.margins(x=0.12)
     style.legend_above(axes)
 
@@ -140,12 +128,9 @@ def _draw_classes(
     for which, (_, word, unit) in enumerate(_QUANTITIES):
         shares = [100 * sums[which] / totals[which] for sums in classes.values()]
         rows = [row - 0.2 + 0.4 * which for row in range(len(classes))]
-        axes.barh(rows, shares, color=colours[which], label=word, height=0.38)
-        for row, share, sums in zip(rows, shares, classes.values(), strict=True):
-            axes.annotate(
-                si(sums[which], unit), (share, row), (4, 0), va="center",
-                textcoords="offset points", fontsize=style.SMALL,
-            )  # fmt: skip
+        texts = (si(sums[which], unit) for sums in classes.values())
+        look = {"color": colours[which], "label": word, "height": 0.38}
+        style.bars(axes, rows, shares, texts, **look)
     style.rows_down(axes, list(classes))
     axes.set_title("Kernel classes")
     axes.set_xlabel("share of the total, %")

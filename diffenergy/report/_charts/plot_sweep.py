@@ -40,8 +40,7 @@ def sweep_figure(summary: Summary) -> "Figure":
             _draw_line(rows, across, key, axes, **look, label=name if named else "_")
         if len(lines) == 1:
             _draw_band(points, across, key, axes)
-        axes.set_ylabel(word)
-        style.si_ticks(axes.yaxis, unit)
+        style.name_axis(axes.yaxis, word, unit)
     _mark_best(summary, across, panels)
     word, unit = SETTINGS[across]
     panels[-1].set_xlabel(f"{word}, {unit}")

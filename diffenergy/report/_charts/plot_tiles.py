@@ -28,14 +28,8 @@ def tiles_figure(summary: Mapping[str, Any]) -> "Figure":
     for which, (key, word, colour) in enumerate(quantities):
         saved = [100 * (row[key] / row[f"default_{key}"] - 1) for row in rows]
         places = [row - 0.19 + 0.38 * which for row in range(len(rows))]
-        axes.barh(places, saved, color=colour, height=0.36, label=word)
-        for place, percent in zip(places, saved, strict=True):
-            side = -1 if percent < 0 else 1
-            axes.annotate(
-                change(percent), (percent, place), (4 * side, 0), va="center",
-                ha="right" if side < 0 else "left", textcoords="offset points",
-                fontsize=style.SMALL,
-            )  # fmt: skip
+        look = {"color": colour, "height": 0.36, "label": word}
+        style.bars(axes, places, saved, map(change, saved), **look)
     axes.axvline(0, color=style.BLACK, linewidth=1.0)
     style.rows_down(axes, [_name(row) for row in rows])
     axes.axhline(len(rows) - 1.5, color=style.GREY, linewidth=1.0)

@@ -132,26 +132,18 @@ def save_figure(
     Raises `ValueError`, before anything is drawn, if the ending is another, the file
     cannot be written or is one of `inputs`, or matplotlib is not there.
     """
-    inputs = tuple(inputs)
-    ending = check_picture(path, inputs)
-    with house():
-        figure, content = draw(), io.BytesIO()
-        known = {"Date": None, "Creator": None} if ending == ".svg" else {}
-        figure.savefig(content, format=ending[1:], metadata=known)
-    write_bytes_atomic(path, content.getvalue(), inputs=inputs)
-
-
-def check_picture(path: str, inputs: Iterable[str | os.PathLike[str]] = ()) -> str:
-    """Ending of a picture that can be written to `path`; `ValueError` if none can."""
-    ending = Path(path).suffix.lower()
+    inputs, ending = tuple(inputs), Path(path).suffix.lower()
     if ending not in ENDINGS:
         raise ValueError(
             f"the picture is '{path}'; allowed are names ending in "
             f"{', '.join(ENDINGS)}."
         )
     check_target(path, inputs)
-    need_matplotlib()
-    return ending
+    with house():
+        figure, content = draw(), io.BytesIO()
+        known = {"Date": None, "Creator": None} if ending == ".svg" else {}
+        figure.savefig(content, format=ending[1:], metadata=known)
+    write_bytes_atomic(path, content.getvalue(), inputs=inputs)
 
 
 def colours(count: int) -> list[str]:
@@ -187,6 +179,26 @@ def si_ticks(axis: "Axis", unit: str) -> None:
         )
 
     axis.set_major_formatter(FuncFormatter(text))
+
+
+def name_axis(axis: "Axis", words: str, unit: str) -> None:
+    """What is on an axis, and its ticks with SI prefix and unit."""
+    axis.set_label_text(words)
+    si_ticks(axis, unit)
+
+
+def bars(
+    axes: "Axes", rows: Sequence[int | float], values: Sequence[int | float],
+    texts: Iterable[str], **look: Any,
+) -> None:  # fmt: skip
+    """Horizontal bars, each with its text behind its end."""
+    axes.barh(rows, values, **look)
+    for row, value, text in zip(rows, values, texts, strict=True):
+        side = -1 if value < 0 else 1
+        axes.annotate(
+            text, (value, row), (4 * side, 0), textcoords="offset points", va="center",
+            ha="right" if side < 0 else "left", fontsize=SMALL,
+        )  # fmt: skip
 
 
 def legend_above(axes: "Axes", columns: int = 4) -> None:

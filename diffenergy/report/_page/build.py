@@ -6,11 +6,12 @@ from importlib import resources
 from string import Template
 from typing import Any, NamedTuple
 
+from ... import __version__
 from ...workload._listing import Listing
 from .._summaries.kernel_work import Roof, by_class
 from .._views.estimate import BOARD_ONLY, title_line
 from .charts.curves import Side, clock_chart, limit_chart
-from .charts.figures import COLOURS, Chart, figure, unavailable
+from .charts.figures import COLOURS
 from .charts.roofline import roofline
 from .charts.timeline import timelines
 from .markup import embedded, escape, tag
@@ -42,7 +43,6 @@ class Content:
     fitted_on: Mapping[str, Any]
     notes: Sequence[str]
     command: str
-    version: str
     versus: Mapping[str, Any] | None = None
 
 
@@ -61,7 +61,7 @@ def page_html(content: Content) -> str:
         sections="".join(map(_section, parts)),
         command=escape(content.command),
         board=escape(BOARD_ONLY),
-        version=escape(content.version),
+        version=escape(__version__),
         data=embedded("estimate", summary),
     )
 
@@ -77,14 +77,17 @@ class _Part(NamedTuple):
 
 def _parts(content: Content) -> list[_Part]:
     """The sections below the answer."""
-    summary, versus = content.summary, content.versus
+    summary, versus, kernels = content.summary, content.versus, content.kernels
+    colours, roofs = _colours(content), content.roofs
+    time = timelines(content.listings, kernels, summary, colours, content.power_cap)
+    roof = roofline(kernels, roofs, content.dram_bandwidth, summary, colours)
     basis = rests_on(summary, content.notes, content.bases, content.fitted_on)
     parts = [
-        _Part("energy", "Energy", "Where the energy goes", _energy(content)),
-        _Part("time", "Time", "One pass over time", _time(content)),
-        _Part("roofline", "Roofline", "What kernels are up against", _roofs(content)),
+        _Part("energy", "Energy", "Where the energy goes", _energy(content, colours)),
+        _Part("time", "Time", "One pass over time", time),
+        _Part("roofline", "Roofline", "What kernels are up against", roof),
         _Part("clocks", "Clocks", "Clocks and power limits", _curves(content.sides)),
-        _Part("kernels", "Kernels", "Kernels", kernel_list(summary, content.kernels)),
+        _Part("kernels", "Kernels", "Kernels", kernel_list(summary, kernels)),
     ]
     if versus is not None:
         words = f"Against {versus['gpu']}"
@@ -110,7 +113,7 @@ def _colours(content: Content) -> dict[str, int]:
     return {name: min(i, COLOURS - 1) for i, name in enumerate(names)}
 
 
-def _energy(content: Content) -> str:
+def _energy(content: Content, colours: Mapping[str, int]) -> str:
     summary, versus = content.summary, content.versus
     units = {unit_words(k): v for k, v in summary["energy_j_by_unit"].items()}
     second, names = None, ("", "")
@@ -121,7 +124,6 @@ def _energy(content: Content) -> str:
     classes = by_class(content.kernels, summary)
     energy = {name: joules for name, (_, joules) in classes.items()}
     time = {name: seconds for name, (seconds, _) in classes.items()}
-    colours = _colours(content)
     return tag(
         "div",
         bars("by-unit", "By hardware unit", units, "J", None, second, names),
@@ -134,50 +136,9 @@ def _energy(content: Content) -> str:
     )
 
 
-def _time(content: Content) -> str:
-    charts = timelines(
-        content.listings,
-        content.kernels,
-        content.summary,
-        _colours(content),
-        content.power_cap,
-    )
-    why = "it has too many kernels to draw."
-    return "".join(
-        _or(chart, f"timeline-{i}", f"Timeline of {phase}", why)
-        for i, (phase, chart) in enumerate(charts.items())
-    )
-
-
-def _roofs(content: Content) -> str:
-    chart = roofline(
-        content.kernels,
-        content.roofs,
-        content.dram_bandwidth,
-        content.summary,
-        _colours(content),
-    )
-    why = "no kernel has FLOP and a peak to hold them against."
-    return _or(chart, "roofline-chart", "Roofline", why)
-
-
 def _curves(sides: Sequence[Side]) -> str:
-    why = "no SM clock keeps the power limit."
-    limits = "no power limit of this board can be kept by this workload."
-    first = _or(
-        clock_chart(sides), "clock-curve", "Time and energy over SM clocks", why
-    )
     charts = [
-        _or(
-            limit_chart(sides, key, what, unit),
-            f"limit-{what}",
-            f"{what.capitalize()} under power limits",
-            limits,
-        )
+        limit_chart(sides, key, what, unit)
         for key, what, unit in (("energy_j", "energy", "J"), ("time_s", "time", "s"))
     ]
-    return first + tag("div", *charts, class_="pair")
-
-
-def _or(chart: Chart | None, identity: str, title: str, why: str) -> str:
-    return unavailable(identity, title, why) if chart is None else figure(chart)
+    return clock_chart(sides) + tag("div", *charts, class_="pair")

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from ... import __version__
 from ...compiling import compiler_options
 from ...estimator import EstimateResult, Setting, Task
 from ...estimator._jax_setup import cache_folder
@@ -59,7 +58,6 @@ def page(
         fitted_on=task.corrections.fitted_on,
         notes=notes,
         command=command,
-        version=__version__,
         versus=None if versus is None else versus[1].summary,
     )
 

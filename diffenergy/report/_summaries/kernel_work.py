@@ -1,6 +1,6 @@
 """What kernels do: class, FLOP and bytes of a launch, and the roofs above them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -40,8 +40,17 @@ def kernel_class(op: str) -> str:
     >>> kernel_class("rmsnorm")
     'softmax and norms'
     """
-    module = ops()[op][1].__name__.rpartition(".")[2]
+    module = kernel_module(op)
     return _CLASSES.get(module, module.replace("_", " "))
+
+
+def kernel_module(op: str) -> str:
+    """Name of the module that models an op.
+
+    >>> kernel_module("rmsnorm")
+    'reduction'
+    """
+    return ops()[op][1].__name__.rpartition(".")[2]
 
 
 def with_work(
@@ -112,19 +121,25 @@ def longest(kernels: Kernels) -> tuple[list[Mapping[str, Any]], str]:
     return live[:_SHOWN], f" {rest} shorter ones are not shown." if rest > 0 else ""
 
 
+def summed(
+    kernels: Kernels, name: Callable[[Mapping[str, Any]], str]
+) -> dict[str, tuple[float, float]]:
+    """(time in s, energy in J) of all launches by `name` of their kernel."""
+    sums: dict[str, tuple[float, float]] = {}
+    for kernel in kernels:
+        if kernel["time_s"] is not None:
+            time, energy = sums.get(name(kernel), (0.0, 0.0))
+            time += kernel["count"] * kernel["time_s"]
+            sums[name(kernel)] = (time, energy + kernel["count"] * kernel["energy_j"])
+    return sums
+
+
 def by_class(
     kernels: Kernels, summary: Mapping[str, Any]
 ) -> dict[str, tuple[float, float]]:
     """(time in s, energy in J) of each kernel class, most energy first, and of
     "waiting for the host": what is left of the estimate's totals."""
-    sums: dict[str, tuple[float, float]] = {}
-    for kernel in kernels:
-        if kernel["time_s"] is None:
-            continue
-        name, count = kernel_class(kernel["op"]), kernel["count"]
-        time, energy = sums.get(name, (0.0, 0.0))
-        energy += count * kernel["energy_j"]
-        sums[name] = (time + count * kernel["time_s"], energy)
+    sums = summed(kernels, lambda kernel: kernel_class(kernel["op"]))
     ordered = dict(sorted(sums.items(), key=lambda item: -item[1][1]))
     busy = np.array(list(sums.values())).sum(axis=0)
     rest = np.array([summary["time_s"], summary["energy_j"]]) - busy

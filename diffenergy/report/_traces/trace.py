@@ -7,19 +7,14 @@ from typing import Any, Final
 import numpy as np
 from jaxtyping import Float
 
-from ...kernels import ops
 from ...workload import kernel_name
 from ...workload._listing import Listing
+from .._summaries.kernel_work import kernel_module
 from .unrolled import MOST, Unrolled, slice_power, unrolled, wait_power
 
 _GPU: Final = 1
 _HOST: Final = 2
 """Processes of the trace; each has one thread, number 1."""
-_COUNTERS: Final = {
-    "power (W)": "W",
-    "SM clock (MHz)": "MHz",
-    "DRAM bandwidth (GB/s)": "GB/s",
-}
 _ORDER: Final = (
     "Kernels run one after another, in an order taken from how often each is launched, "
     "waits for the host lie spread over a phase; all figures are the model's."
@@ -103,11 +98,7 @@ def _kernels(
     found: Unrolled, kernels: Sequence[Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     """Launches on the stream."""
-    known = ops()
-    said = [
-        (kernel_name(k), known[k["op"]][1].__name__.rpartition(".")[2], _args(k))
-        for k in kernels
-    ]
+    said = [(kernel_name(k), kernel_module(k["op"]), _args(k)) for k in kernels]
     columns = (found.row, found.launches, found.start, found.time)
     for row, launches, start, time in zip(*(x.tolist() for x in columns), strict=True):
         name, kind, args = said[row]
@@ -165,18 +156,18 @@ def _counters(
     at = np.concatenate([found.start, end[waits]])
     order = np.argsort(at, kind="stable")
     nothing = np.zeros(int(waits.sum()))
-    rows = {
-        "power (W)": (slice_power(found, kernels), idle[waits]),
-        "SM clock (MHz)": (clock, clock[waits]),
-        "DRAM bandwidth (GB/s)": (bandwidth, nothing),
-    }
-    for name, parts in rows.items():
+    rows = (
+        ("power", "W", slice_power(found, kernels), idle[waits]),
+        ("SM clock", "MHz", clock, clock[waits]),
+        ("DRAM bandwidth", "GB/s", bandwidth, nothing),
+    )
+    for name, unit, *parts in rows:
         values = np.round(np.concatenate(parts)[order], 3)
         changed = np.append(True, values[1:] != values[:-1])
         for ts, value in zip(at[order][changed], values[changed], strict=True):
             yield {
-                "ph": "C", "pid": _GPU, "name": name, "ts": _us(ts),
-                "args": {_COUNTERS[name]: float(value)},
+                "ph": "C", "pid": _GPU, "name": f"{name} ({unit})", "ts": _us(ts),
+                "args": {unit: float(value)},
             }  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def parts(result: "PlanResult") -> list[Any]:
 
 def figure(result: "PlanResult") -> "Figure":
     """The schedule in time and energy, and its clocks over time."""
-    from .._charts.pictures import schedule_figure
+    from .._charts.plot_schedule import schedule_figure
 
     summary = result.summary
     title = _title(summary)

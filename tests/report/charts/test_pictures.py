@@ -13,8 +13,7 @@ from diffenergy.dvfs._problem.plan import Plan
 from diffenergy.dvfs._problem.problem import Loop, Problem
 from diffenergy.dvfs._problem.totals import default_total
 from diffenergy.report import save_figure
-from diffenergy.report._charts.pictures import schedule_figure
-from diffenergy.report._charts.timeline import drawn
+from diffenergy.report._charts.plot_schedule import drawn, schedule_figure
 
 from ..figures import drawn as drawn_figure
 from ..figures import points

@@ -75,7 +75,7 @@ def test_a_drawing_that_fails_leaves_the_old_file(tmp_path: Path):
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ValueError, match="pip install matplotlib"):
-        style.check_picture(str(tmp_path / "a.png"))
+        style.save_figure(str(tmp_path / "a.png"), lambda: style.canvas(1.0))
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,9 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from ..._format import scaled
 from ..markup import escape, tag
 
-_PREFIXES: Final = (
-    (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""),
-    (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"),
-)  # fmt: skip
 _NICE: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 _LOG_ROOM: Final = 2.0
 """Factor between the data and the ends of a logarithmic axis."""
@@ -98,7 +95,7 @@ def linear(
     if step / scale * 10**places % 1 > 1e-6:  # 2.5
         places += 1
     ticks = tuple((mark, f"{mark / scale:.{places}f}") for mark in marks)
-    return Axis(low, high, ticks, _title(what, prefix + unit))
+    return Axis(low, high, ticks, _title(what, prefix.replace("u", "µ") + unit))
 
 
 def logarithmic(values: Sequence[float], what: str, unit: str, most: int = 7) -> Axis:
@@ -110,16 +107,6 @@ def logarithmic(values: Sequence[float], what: str, unit: str, most: int = 7) ->
         (10.0**e, _short(10.0**e)) for e in range(first, last + 1) if e % every == 0
     )
     return Axis(low, high, ticks, _title(what, unit), log=True)
-
-
-def scaled(value: float) -> tuple[float, str]:
-    """The largest SI prefix that leaves `value` at 1 or more, and its factor.
-
-    >>> scaled(0.02)
-    (0.001, 'm')
-    """
-    fits = [(scale, prefix) for scale, prefix in _PREFIXES if value >= scale]
-    return fits[0] if fits else _PREFIXES[-1]
 
 
 def line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
@@ -158,4 +145,4 @@ def _step(rough: float) -> float:
 
 def _short(value: float) -> str:
     scale, prefix = scaled(value * 1.0000001)
-    return f"{value / scale:g}{prefix}"
+    return f"{value / scale:g}{prefix}".replace("u", "µ")

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from ..markup import si
 from .axes import Panel, drawing, linear, words
-from .figures import HALF, WIDE, Chart, Drawn, legend
+from .figures import HALF, WIDE, Chart, Drawn, figure, legend, unavailable
 from .roofline import mark
 
 Point = Mapping[str, Any]
@@ -29,11 +29,12 @@ class Side(NamedTuple):
     chosen: Point
 
 
-def clock_chart(sides: Sequence[Side]) -> Chart | None:
-    """Time and energy of every SM clock; None where no clock keeps the limit."""
+def clock_chart(sides: Sequence[Side]) -> str:
+    """Time and energy of every SM clock that keeps the limit."""
+    identity, title = "clock-curve", "Time and energy over SM clocks"
     sides = [_quick(side) for side in sides if side.clocks]
     if not sides:
-        return None
+        return unavailable(identity, title, "no SM clock keeps the power limit.")
     points = [point for side in sides for point in side.clocks]
     texts = [
         f"{_name(side, sides)}{p['sm_clock_set_mhz']:.0f} MHz: {_costs(p)}, "
@@ -63,9 +64,9 @@ def clock_chart(sides: Sequence[Side]) -> Chart | None:
             places += own
         return Drawn(drawing(width, 330.0, *parts, shown=shown), places)
 
-    return Chart(
-        "clock-curve",
-        "Time and energy over SM clocks",
+    chart = Chart(
+        identity,
+        title,
         "Every point is the whole workload at one SM clock under the power limit of "
         "the estimate, which is the large mark; its relative intervals hold for all "
         f"points. Clocks that take over {_SLOWEST:g} times as long as the fastest are "
@@ -75,13 +76,16 @@ def clock_chart(sides: Sequence[Side]) -> Chart | None:
         width=WIDE,
         legend=_legend(sides),
     )
+    return figure(chart)
 
 
-def limit_chart(sides: Sequence[Side], key: str, what: str, unit: str) -> Chart | None:
-    """`key` under every power limit; None where none can be kept."""
+def limit_chart(sides: Sequence[Side], key: str, what: str, unit: str) -> str:
+    """`key` under every power limit that can be kept."""
+    identity, title = f"limit-{what}", f"{what.capitalize()} under power limits"
     sides = [side for side in sides if side.limits]
     if not sides:
-        return None
+        why = "no power limit of this board can be kept by this workload."
+        return unavailable(identity, title, why)
     points = [point for side in sides for point in side.limits]
     texts = [
         f"{_name(side, sides)}limit {p['power_limit_w']:.0f} W: {_costs(p)}, "
@@ -107,9 +111,9 @@ def limit_chart(sides: Sequence[Side], key: str, what: str, unit: str) -> Chart 
             places += own
         return Drawn(drawing(width, 270.0, *parts, shown=shown), places)
 
-    return Chart(
-        f"limit-{key.removesuffix('_s').removesuffix('_j')}",
-        f"{what.capitalize()} under power limits",
+    chart = Chart(
+        identity,
+        title,
         "The whole workload under each power limit that the board accepts and the "
         "model can keep; the governor picks the clock. The large mark is the estimate.",
         draw,
@@ -117,6 +121,7 @@ def limit_chart(sides: Sequence[Side], key: str, what: str, unit: str) -> Chart 
         width=HALF,
         legend=_legend(sides),
     )
+    return figure(chart)
 
 
 def _quick(side: Side) -> Side:

@@ -1,5 +1,6 @@
 """The roofline with every kernel on it."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -8,7 +9,7 @@ from ..._format import percent
 from ..._summaries.kernel_work import Roof, longest
 from ..markup import si
 from .axes import Panel, drawing, line, logarithmic, words
-from .figures import MARKS, WIDE, Chart, Drawn, legend, swatch
+from .figures import MARKS, WIDE, Chart, Drawn, figure, legend, swatch, unavailable
 
 _LEAST: Final = 3.0
 _MOST: Final = 15.0
@@ -27,13 +28,15 @@ def roofline(
     dram_bandwidth: float,
     summary: Mapping[str, Any],
     colours: Mapping[str, int],
-) -> Chart | None:
-    """FLOP a byte of DRAM against FLOP/s of every kernel that does FLOP or moves bytes;
-    None where there is none, or nothing to hold it against."""
+) -> str:
+    """FLOP a byte of DRAM against FLOP/s of every kernel that does FLOP or moves bytes,
+    if there is one and something to hold it against."""
+    identity, title = "roofline-chart", "Roofline"
     live, rest = longest(kernels)  # small ones on top
     shown = [k for k in live if k["flop"] or k["dram_bytes"]]
     if not shown or not roofs:
-        return None
+        why = "no kernel has FLOP and a peak to hold them against."
+        return unavailable(identity, title, why)
     phases = list(summary["phases"])
     whole = sum(k["count"] * k["time_s"] for k in kernels if k["time_s"])
     left = len(live) - len(shown)
@@ -51,20 +54,16 @@ def roofline(
     if left:
         caption += f" {left} kernels do neither and are not shown."
 
-    def draw(width: float, screen: str) -> Drawn:
-        return _draw(
-            shown, roofs, dram_bandwidth, phases, colours, whole, width, screen
-        )
-
-    return Chart(
-        "roofline-chart",
-        "Roofline",
+    chart = Chart(
+        identity,
+        title,
         caption,
-        draw,
+        functools.partial(_draw, shown, roofs, dram_bandwidth, phases, colours, whole),
         [_text(kernel, whole, len(phases) > 1) for kernel in shown],
         width=WIDE,
         legend=legend(entries),
     )
+    return figure(chart)
 
 
 def _text(kernel: Mapping[str, Any], whole: float, several: bool) -> str:

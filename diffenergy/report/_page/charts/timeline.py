@@ -1,6 +1,7 @@
 """One pass of each phase over time: power of every launch, one colour a class."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +13,7 @@ from ....workload._listing import Listing
 from ..._traces.unrolled import Unrolled, slice_power, unrolled, wait_power
 from ..markup import si
 from .axes import Panel, drawing, line, linear
-from .figures import WIDE, Chart, Drawn, legend, swatch
+from .figures import WIDE, Chart, Drawn, figure, legend, swatch, unavailable
 
 _DRAWN: Final = 4000
 """Launches of a pass that are drawn one by one."""
@@ -35,14 +36,14 @@ def timelines(
     summary: Mapping[str, Any],
     colours: Mapping[str, int],
     cap: float,
-) -> dict[str, Chart | None]:
-    """A chart of each phase, None if it has too many kernels. `cap`: power that the
+) -> str:
+    """A chart of each phase that has not too many kernels. `cap`: power that the
     limiter holds, W; `colours`: by class."""
     phases = list(summary["phases"].values())
     one_by_one = unrolled(listings, kernels, phases, _PASSES)
     by_kernel = unrolled(listings, kernels, phases, 0)
     idle = wait_power(by_kernel, kernels, phases)
-    charts: dict[str, Chart | None] = {}
+    charts = []
     for number, name in enumerate(summary["phases"]):
         found = one_by_one
         shown, turn = _middle_pass(found, number)
@@ -50,15 +51,17 @@ def timelines(
             found = by_kernel
             shown, turn = _middle_pass(found, number)
         if shown.sum() > _DRAWN:
-            charts[name] = None
+            why = "it has too many kernels to draw."
+            charts.append(unavailable(f"timeline-{number}", f"Timeline of {name}", why))
             continue
         one = _pass(found, shown, slice_power(found, kernels), float(idle[number]))
         folded = bool((one.launches > 1).any())
         several = found.turn[found.phase == number].any()
         passes = f"pass {turn + 1} of {listings[number].passes:g}"
         which = passes if several and not folded else "all"
-        charts[name] = _chart(number, name, which, folded, one, kernels, colours, cap)
-    return charts
+        chart = _chart(number, name, which, folded, one, kernels, colours, cap)
+        charts.append(figure(chart))
+    return "".join(charts)
 
 
 def _middle_pass(found: Unrolled, phase: int) -> tuple[Bool[np.ndarray, " slice"], int]:
@@ -131,14 +134,11 @@ def _chart(
     rows = [-1, *range(len(kernels))]
     texts = [_text(kernels[i]) if i >= 0 else "waiting for the host" for i in rows]
 
-    def draw(width: float, shown: str) -> Drawn:
-        return _draw(one, classes, colours, cap, width, shown)
-
     return Chart(
         f"timeline-{number}",
         f"Timeline of {phase}" + ("" if which == "all" else f", {which}"),
         how,
-        draw,
+        functools.partial(_draw, one, classes, colours, cap),
         texts,
         which=(one.row + 1).tolist(),
         read="span",
