@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ..results import Result
 from . import INTERRUPTED, output
 from .parsing.field import (
     as_flags,
@@ -52,6 +53,17 @@ class Outcome:
     interrupted: str = ""
 
 
+def outcome(result: Result, **more: Any) -> Outcome:
+    """What the answer of a room comes to; `more`: fields that are otherwise."""
+    found = {
+        "content": result.summary,
+        "parts": result.parts,
+        "figure": result.figure,
+        "notes": getattr(result, "notes", ()),
+    }
+    return Outcome(**(found | more))
+
+
 def command(name: str) -> Callable[..., None]:
     """The function behind `diffenergy NAME`, with its flags as signature."""
     kind = importlib.import_module(f"diffenergy.cli.flags.{name}").Flags
@@ -73,17 +85,15 @@ def _run(name: str, flags: Any):
     """Checks the files, does the work, and tells what came of it."""
     read = inputs(flags)
     _check_files(flags, read)
-    outcome = importlib.import_module(f"diffenergy.cli.commands.{name}").run(flags)
-    if outcome is None:
-        return
-    _write(flags, outcome, read)
-    if outcome.said:
-        print(outcome.said)
-    elif outcome.content is not None:
-        output.show(outcome.content, getattr(flags, "as_json", False), outcome.parts)
-    output.notes(outcome.notes)
-    if outcome.interrupted:
-        print(f"diffenergy: {outcome.interrupted}", file=sys.stderr)
+    found = importlib.import_module(f"diffenergy.cli.commands.{name}").run(flags)
+    _write(flags, found, read)
+    if found.said:
+        print(found.said)
+    elif found.content is not None:
+        output.show(found.content, getattr(flags, "as_json", False), found.parts)
+    output.notes(found.notes)
+    if found.interrupted:
+        print(f"diffenergy: {found.interrupted}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import typer
 
 from ...codesign import Effort, Part, Range, SearchResult, search, tune
+from ...codesign._problem.problem import LIMITS
 from ...estimator import start_jax
 from ...workload import listing_lines
 from ...workload._listing import PARTS, read_listings
@@ -18,16 +19,8 @@ from ..flags.codesign import Flags
 from ..parsing.field import as_flags, flag_names, given_names, told
 from ..progress import progress
 from ..quoted import estimate_flags
-from ..run import Outcome
+from ..run import Outcome, outcome
 
-_LIMITS: Final = {
-    "max_latency": "time",
-    "max_power": "power",
-    "max_area": "area",
-    "max_cost": "cost",
-    "max_ttft": "ttft",
-    "max_tpot": "tpot",
-}
 _RUN_AT: Final = {
     "sm_clock": ("--sm-clock", 1e-6),
     "mem_clock": ("--mem-clock", 1e-6),
@@ -47,8 +40,8 @@ def _design(flags: Flags) -> Outcome:
     given = flags.designs
     limits = {
         metric: value
-        for name, metric in _LIMITS.items()
-        if (value := getattr(given, name)) is not None
+        for metric, name in LIMITS.items()
+        if (value := getattr(given, name, None)) is not None
     }
     work = _mix(flags)
     asked = {name: getattr(given, name) for name in ("starts", "rounds", "seed")}
@@ -76,12 +69,10 @@ def _design(flags: Flags) -> Outcome:
     kept = f" and written to '{flags.out}'" if flags.out else ""
     cut = f"interrupted; the best design so far is shown{kept}."
     name = Path(flags.out or "").stem.strip() or "design"
-    return Outcome(
-        content=found.summary,
-        parts=found.parts,
+    return outcome(
+        found,
         texts={".json": everything, ".toml": lambda: found.to_toml(name)},
         beside=dict.fromkeys(flags.beside, everything),
-        figure=found.figure,
         notes=[*found.notes, *_unwritten(flags, found)],
         interrupted=cut if found.interrupted else "",
     )
@@ -108,13 +99,7 @@ def _tiles(flags: Flags) -> Outcome:
     part = parts[0]
     request = {**vars(flags.point), **part.request}
     found = tune(part.work, flags.gpu, goal=goal, **request)
-    return Outcome(
-        content=found.summary,
-        parts=found.parts,
-        texts={".jsonl": lambda: listing_lines(found.listings)},
-        figure=found.figure,
-        notes=found.notes,
-    )
+    return outcome(found, texts={".jsonl": lambda: listing_lines(found.listings)})
 
 
 def _mix(flags: Flags) -> list[Part]:
@@ -218,7 +203,7 @@ def _flagged(text: str) -> str:
         lambda found: found[1] + as_flags(found[2], estimate.Flags),
         text,
     )
-    flags = {metric: f"--{name.replace('_', '-')}" for name, metric in _LIMITS.items()}
+    flags = {metric: f"--{name.replace('_', '-')}" for metric, name in LIMITS.items()}
     text = re.sub(r"`limits\['(\w+)'\]`", lambda found: f"`{flags[found[1]]}`", text)
     text = re.sub(r"`vary\['(\w+)'\]`", r"`--vary \1`", text)
     text = text.replace("`phase='generate'`", "`--phase generate`")

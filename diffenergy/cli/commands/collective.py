@@ -5,7 +5,7 @@ from ...estimator import start_jax
 from ..flags.collective import Flags
 from ..parsing.field import flag_names, given_names
 from ..progress import stages
-from ..run import Outcome
+from ..run import Outcome, outcome
 
 
 def run(flags: Flags) -> Outcome:
@@ -26,14 +26,12 @@ def run(flags: Flags) -> Outcome:
     start_jax(keep_compilations=True)
     result = _planned(flags, sizes)
     last = result.results[-1] if isinstance(result, SizesResult) else result
-    return Outcome(
+    cut = "interrupted; the best so far is shown." if last.interrupted else ""
+    return outcome(
+        result,
         content=_content(result, flags.no_sends),
-        parts=result.parts,
         texts={".csv": last.to_csv, ".xml": last.to_xml},
-        figure=result.figure,
-        interrupted="interrupted; the best so far is shown."
-        if last.interrupted
-        else "",
+        interrupted=cut,
     )
 
 
@@ -119,4 +117,4 @@ def _verified(flags: Flags) -> Outcome:
         latency=flags.latency,
         gpu=flags.gpu,
     )
-    return Outcome(content=checked.summary, parts=checked.parts, figure=checked.figure)
+    return outcome(checked)

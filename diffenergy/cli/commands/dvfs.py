@@ -7,7 +7,7 @@ from ...estimator._requests import DEFAULT_GPU
 from ...hardware import read_gpu
 from ..flags.dvfs import PUBLISHED, Flags
 from ..progress import progress
-from ..run import Outcome
+from ..run import Outcome, outcome
 
 
 def run(flags: Flags) -> Outcome:
@@ -40,11 +40,9 @@ def run(flags: Flags) -> Outcome:
         **vars(flags.point),
         **vars(flags.request),
     )
-    return Outcome(
-        content=found.summary,
-        parts=found.parts,
+    return outcome(
+        found,
         texts={".csv": found.to_csv, ".py": found.to_script},
-        figure=found.figure,
         notes=[*found.notes, *_unrealistic(flags, found.rules.latency)],
     )
 

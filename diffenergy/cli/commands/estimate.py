@@ -10,7 +10,7 @@ from ...report import trace_text
 from ...workload import listing_lines
 from ..asking import task_of
 from ..flags.estimate import Flags
-from ..run import Outcome
+from ..run import Outcome, outcome
 
 
 def run(flags: Flags) -> Outcome:
@@ -20,16 +20,13 @@ def run(flags: Flags) -> Outcome:
         raise ValueError("`trace` is given with several settings; give one of each.")
     result = task.run()
     traced = {} if flags.trace is None else {flags.trace: lambda: _trace(task, result)}
-    return Outcome(
-        content=result.summary,
-        parts=result.parts,
+    return outcome(
+        result,
         texts={
             ".jsonl": lambda: listing_lines(result.listings),
             ".csv": lambda: _csv(result.kernels or result.summary["points"]),
         },
         beside=traced,
-        figure=result.figure,
-        notes=result.notes,
     )
 
 

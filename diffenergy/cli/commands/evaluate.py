@@ -4,7 +4,7 @@ from ... import measurements
 from ...estimator import start_jax
 from ...fitting import evaluate
 from ..flags.evaluate import Flags
-from ..run import Outcome
+from ..run import Outcome, outcome
 
 
 def run(flags: Flags) -> Outcome:
@@ -12,10 +12,5 @@ def run(flags: Flags) -> Outcome:
     start_jax(keep_compilations=True)
     table = measurements.read(flags.measurements, **vars(flags.table))
     result = evaluate(table, flags.corrections, flags.by or ())
-    return Outcome(
-        content=result.summary,
-        parts=result.parts,
-        texts={".csv": lambda: result.rows().to_csv(index=False)},
-        figure=result.figure,
-        notes=result.notes,
-    )
+    rows = {".csv": lambda: result.rows().to_csv(index=False)}
+    return outcome(result, texts=rows)

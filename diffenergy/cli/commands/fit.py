@@ -8,7 +8,7 @@ from ...estimator import start_jax
 from ...fitting import MAX_ROWS, MAX_STEPS, fit
 from ..flags.fit import Flags
 from ..progress import progress
-from ..run import Outcome
+from ..run import Outcome, outcome
 
 
 def run(flags: Flags) -> Outcome:
@@ -36,11 +36,9 @@ def run(flags: Flags) -> Outcome:
             f"with `--start {flags.partial}` goes on from there."
         )
         return Outcome(interrupted=line)
-    return Outcome(
-        content=result.summary,
-        parts=result.parts,
+    return outcome(
+        result,
         texts={".json": lambda: write_corrections(result.corrections)},
-        notes=result.notes,
         stale=[flags.partial] if flags.partial.exists() else [],
     )
 

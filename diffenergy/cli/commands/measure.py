@@ -7,7 +7,7 @@ from ...measure import measure, plan
 from .. import output
 from ..flags.measure import Flags
 from ..progress import points
-from ..run import Outcome
+from ..run import Outcome, outcome
 
 
 def run(flags: Flags) -> Outcome:
@@ -25,11 +25,7 @@ def run(flags: Flags) -> Outcome:
     if flags.dry_run or flags.file is None:
         planned = plan(flags.gpu, file=flags.file, **asked)
         assumed = f"no `--gpu` is given: this is the plan of {planned.summary['gpu']}"
-        return Outcome(
-            content=planned.summary,
-            parts=planned.parts,
-            notes=[] if flags.gpu else [assumed],
-        )
+        return outcome(planned, notes=[] if flags.gpu else [assumed])
     with points("measure") as tell:
         result = measure(
             flags.file,
@@ -45,7 +41,7 @@ def run(flags: Flags) -> Outcome:
             "command goes on from there."
         )
         return Outcome(interrupted=line)
-    return Outcome(content=result.summary, parts=result.parts, notes=result.notes)
+    return outcome(result)
 
 
 def _asked(flags: Flags) -> dict[str, Any]:
