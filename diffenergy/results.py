@@ -7,6 +7,7 @@ of `report` (`report._views`), which loads on first use.
 
 import importlib
 import json
+import math
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,6 +16,11 @@ from .files import write_text_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def finite(value: float | None) -> float | None:
+    """`value` as JSON has it: None where it is no number, or infinite."""
+    return None if value is None or not math.isfinite(value) else float(value)
 
 
 class Infeasible(Exception):

@@ -1,9 +1,9 @@
 """The JSON of a search for designs, which tables and pictures show."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ..results import finite
 from ._problem.found import Found, Score
 from ._problem.goals import UNITS
 from ._problem.problem import LIMITS, Problem
@@ -82,11 +82,6 @@ def path_json(found: Found) -> list[dict[str, Any]]:
         }
         for entry in found.path
     ]
-
-
-def finite(value: float | None) -> float | None:
-    """`value`, or None where it is no number."""
-    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def _varied(problem: Problem) -> dict[str, Any]:

@@ -20,8 +20,7 @@ from .._problem.plan import (
 )
 from .._solving.schedule import Descent
 from .._solving.solve import Rules
-from .of_model import of_model
-from .of_table import Progress, of_table
+from .answers import Progress, of_model, of_table
 from .result import PlanResult
 
 Solver = Literal["exact", "descent"]

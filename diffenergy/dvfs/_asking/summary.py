@@ -1,19 +1,29 @@
 """Summary of a schedule: what `dvfs --json` prints and tables show."""
 
-import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from jaxtyping import Float
 
+from ...results import finite
 from ...units import MHz
-from .._apply.export import outcome, schedule_json, schedule_rows
+from .._apply.export import schedule_rows
 from .._problem.plan import Objective, Plan
 from .._problem.problem import Problem, Total
 from .._problem.totals import default_total
 from .._problem.uniform import PowerCurve
 from .._solving.solve import Rules
+
+SCHEDULE_KEYS: Final = (
+    "kernel",
+    "count",
+    "sm_clock_mhz",
+    "mem_clock_mhz",
+    "time_s",
+    "energy_j",
+)
+"""Keys of an entry of `schedule` in the JSON."""
 
 
 def schedule_summary(
@@ -24,20 +34,58 @@ def schedule_summary(
     objective: Objective,
     rules: Rules,
 ) -> dict[str, Any]:
-    """The fixed keys, and what was asked for."""
-    switching = rules.switching
+    """What was asked for, and the fixed keys; None for what is not known.
+
+    **Arguments:**
+
+    - `baselines`: by name (`iteration`, `phase`, `power_limit`), each as `outcome`
+      gives it; None where there is none.
+    - `edge`: change of time and energy of several plans, %.
+    """
+    switching, default = rules.switching, default_total(problem)
+    rows = schedule_rows(problem, plan)
     return {
         "objective": objective.goal,
-        "max_slowdown_pct": _finite(objective.max_slowdown),
+        "max_slowdown_pct": finite(objective.max_slowdown),
         "granularity": rules.granularity,
         "aggregation": rules.aggregation,
         "per_launch": rules.per_launch,
         "switch_kind": switching.kind if switching else None,
-        "switch_latency_s": _finite(switching.latency) if switching else 0.0,
-        "switch_energy_j": _finite(switching.energy) if switching else 0.0,
-        "switches": _finite(plan.switches),
-        **schedule_json(problem, plan, baselines, edge),
+        "switch_latency_s": finite(rules.latency),
+        "switch_energy_j": finite(switching.energy) if switching else 0.0,
+        "switches": finite(plan.switches),
+        **outcome(plan.total, default),
+        "bound_energy_change_pct": change_pct(plan.bound_energy, float(default.energy)),
+        "gap_pct": finite(100 * plan.gap),
+        "solver": plan.solver,
+        "default": {"time_s": float(default.time), "energy_j": float(default.energy)},
+        "baselines": baselines,
+        "frontier": edge.tolist(),
+        "schedule": [{key: row[key] for key in SCHEDULE_KEYS} for row in rows],
     }
+
+
+def outcome(total: Total, default: Total, **more: Any) -> dict[str, Any]:
+    """Time and energy of an iteration and their change against `default`, as JSON.
+
+    `more` are further keys, as those that say which clock or limit a baseline has.
+    """
+    return {
+        "time_s": float(total.time),
+        "energy_j": float(total.energy),
+        "time_change_pct": change_pct(float(total.time), float(default.time)),
+        "energy_change_pct": change_pct(float(total.energy), float(default.energy)),
+        **more,
+    }
+
+
+def change_pct(value: float, default: float) -> float | None:
+    """Change against `default` in per cent; None if either is not known.
+
+    >>> change_pct(90.0, 100.0)
+    -10.0
+    """
+    return finite(100 * (value - default) / default)
 
 
 def compared(
@@ -100,7 +148,3 @@ def _tokens(about: dict[str, Any]) -> float | None:
         return float(batch)
     length = about["output_len"] if phase == "generate" else about["input_len"]
     return float(batch * length * (about.get("accumulation") or 1)) if length else None
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

@@ -44,7 +44,7 @@ def schedule_figure(
     """Above, change of time and energy: frontier, bound, baselines, default clocks and
     the plan. Below, the clocks of the launches of one iteration.
 
-    `summary`: as of `schedule_json`.
+    `summary`: as of `schedule_summary`.
     """
     shown = drawn(problem, launches(problem, plan))
     clocks = [0, 1] if _memory_is_locked(problem, plan) else [0]

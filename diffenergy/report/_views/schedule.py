@@ -67,7 +67,7 @@ def figure(result: "PlanResult") -> "Figure":
 def schedule_parts(summary: Summary, rows: Sequence[Summary]) -> list["RenderableType"]:
     """Totals beside the baselines, bound, clocks; of many rows those of most time.
 
-    `summary` is that of `schedule_json`, `rows` those of `schedule_rows`.
+    `summary` is that of `schedule_summary`, `rows` those of `schedule_rows`.
     """
     shown = rows
     if len(rows) > _MOST_ROWS:

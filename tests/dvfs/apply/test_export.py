@@ -7,18 +7,18 @@ import json
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._apply.export import (
+from diffenergy.dvfs._apply.export import schedule_csv, schedule_rows
+from diffenergy.dvfs._asking.summary import (
     SCHEDULE_KEYS,
     change_pct,
     outcome,
-    schedule_csv,
-    schedule_json,
-    schedule_rows,
+    schedule_summary,
 )
 from diffenergy.dvfs._measured.rows import problem_from_columns
 from diffenergy.dvfs._measured.table import read_table
-from diffenergy.dvfs._problem.plan import Plan
+from diffenergy.dvfs._problem.plan import Objective, Plan
 from diffenergy.dvfs._problem.problem import Problem, Total
+from diffenergy.dvfs._solving.solve import Rules
 
 TABLE = """stage,instruction,frequency,memory_frequency,count,time,energy
 forward,gemm,auto,auto,3,0.010,3.0
@@ -62,8 +62,12 @@ def test_json(problem):
         "iteration": outcome(default, default, sm_clock_mhz=None),
         "power_limit": None,
     }
-    found = schedule_json(problem, plan(LOW, MEMORY, ALONE), baselines, frontier)
+    found = schedule_summary(
+        problem, plan(LOW, MEMORY, ALONE), baselines, frontier, Objective(), Rules()
+    )
     assert list(found) == [
+        "objective", "max_slowdown_pct", "granularity", "aggregation", "per_launch",
+        "switch_kind", "switch_latency_s", "switch_energy_j", "switches",
         "time_s", "energy_j", "time_change_pct", "energy_change_pct",
         "bound_energy_change_pct", "gap_pct", "solver", "default", "baselines",
         "frontier", "schedule",
@@ -91,7 +95,7 @@ def test_json(problem):
 def test_what_is_not_known_is_null(problem):
     none = np.empty((0, 2))
     unbound = plan(ALONE, ALONE, ALONE, bound=-np.inf, bound_energy=np.nan)
-    found = schedule_json(problem, unbound, {}, none)
+    found = schedule_summary(problem, unbound, {}, none, Objective(), Rules())
     assert found["gap_pct"] is None and found["bound_energy_change_pct"] is None
     assert found["frontier"] == [] and change_pct(np.nan, 1.0) is None
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._apply.export import outcome, schedule_json
 from diffenergy.dvfs._apply.launches import launches
-from diffenergy.dvfs._problem.plan import Plan
+from diffenergy.dvfs._asking.summary import outcome, schedule_summary
+from diffenergy.dvfs._problem.plan import Objective, Plan
 from diffenergy.dvfs._problem.problem import Loop, Problem
 from diffenergy.dvfs._problem.totals import default_total
+from diffenergy.dvfs._solving.solve import Rules
 from diffenergy.report import save_figure
 from diffenergy.report._charts.plot_schedule import drawn, schedule_figure
 
@@ -69,7 +70,9 @@ def written(path: Path, problem: Problem, setting: list[int], **options) -> byte
         "power_limit": outcome(default, default, power_limit_w=300.0),
     }
     frontier = np.array([[-1.0, 5.0], [0.0, -3.0], [20.0, -16.0], [80.0, -30.0]])
-    summary = schedule_json(problem, found, baselines, frontier)
+    summary = schedule_summary(
+        problem, found, baselines, frontier, Objective(), Rules()
+    )
     inputs = options.pop("inputs", ())
     save_figure(
         str(path), lambda: schedule_figure(problem, found, summary, **options), inputs
@@ -85,7 +88,8 @@ def texts(content: bytes) -> str:
 def test_the_house_style():
     whole = problem()
     found = plan(whole, MIXED)
-    summary = schedule_json(whole, found, {}, np.array([[-1.0, 5.0], [20.0, -16.0]]))
+    edge = np.array([[-1.0, 5.0], [20.0, -16.0]])
+    summary = schedule_summary(whole, found, {}, edge, Objective(), Rules())
     drawn_figure(schedule_figure(whole, found, summary, "gpt on a gpu"))
     promised = schedule_figure(whole, found, {**summary, "time_change_pct_p95": 12.0})
     plane = drawn_figure(promised).axes[0]

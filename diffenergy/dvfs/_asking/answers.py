@@ -1,20 +1,36 @@
-"""From a checked request and what is asked of its clocks to a schedule."""
+"""From what is asked of the clocks of a workload, or of a table, to a schedule."""
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 
 from ...compiling import compiler_options
 from ...estimator import Task, _programs
 from ...estimator._jax_setup import cache_folder
+from ...fitting._clock_law.clock_fit import fit_table
+from ...fitting._clock_law.clock_law import table as of_law
+from ...fitting._clock_law.clock_model import Readings
 from ...hardware import GpuCard
 from ...hardware._clocks import mem_clocks, sm_clock_words, sm_clocks, unsupported
+from ...results import finite
 from ...workload import kernel_name
+from .._measured.smoothing import DRAWS, promise, smoothed
+from .._measured.table import Table
 from .._problem.modelled import Modelled, clock_pairs, modelled
-from .._problem.plan import Objective
+from .._problem.plan import Objective, Plan
+from .._problem.problem import Problem
 from .._problem.totals import default_total
+from .._solving.frontier import frontier
 from .._solving.schedule import Descent, baselines, schedule, schedule_frontier
-from .._solving.solve import Rules
+from .._solving.solve import Rules, solve
 from . import summary as summaries
 from .result import PlanResult
+
+Progress = Callable[[str, int], AbstractContextManager[Callable[[int, float], None]]]
+"""`progress(word, steps)`: a context whose value hears of the steps done."""
 
 
 def of_model(
@@ -87,3 +103,71 @@ def _check_clocks(
 
 def _interval(task: Task, word: str, value: float, time: float) -> list[float]:
     return [float(x) for x in task.trust.interval(word, value, time)]
+
+
+def of_table(
+    table: Table,
+    objective: Objective,
+    rules: Rules,
+    notes: list[str],
+    card: GpuCard | None,
+    smooth: bool,
+    progress: Progress | None,
+) -> PlanResult:
+    """Schedule of a measured table, taken as exact unless it is to be smoothed."""
+    problem, promised = table.problem, {}
+    if smooth:
+        problem, promised = _smoothed(problem, objective, rules, card, progress)
+    plan = solve(problem, objective, rules)
+    coarse = summaries.compared(problem, baselines(problem, objective, rules))
+    coarse["power_limit"] = None  # a table does not say what the limiter does
+    edge = frontier(problem, rules=rules).points(default_total(problem))
+    found = summaries.schedule_summary(problem, plan, coarse, edge, objective, rules)
+    about = {"table": table.path, "gpu": card.name if card else None}
+    return PlanResult(
+        about | promised | found,
+        problem,
+        plan,
+        objective,
+        rules,
+        [*table.notes, *notes],
+        table.default_clock,
+    )
+
+
+def _smoothed(
+    problem: Problem,
+    objective: Objective,
+    rules: Rules,
+    card: GpuCard | None,
+    progress: Progress | None,
+) -> tuple[Problem, dict[str, Any]]:
+    """The problem behind noisy readings, and what its best schedule keeps."""
+    if card is None:
+        raise ValueError(
+            "`smooth` is given without a GPU; name it (or a .toml of it), whose law of "
+            "clocks, voltage and power limit the readings follow."
+        )
+    times, energies = (
+        np.where(problem.usable, x, np.nan) for x in (problem.time, problem.energy)
+    )
+    fit = fit_table(
+        card.spec,
+        card.spec.corrections,
+        problem.settings,
+        Readings.of_table(times, energies),
+        card.values["tdp"],
+    )
+    found = smoothed(problem, of_law(fit.law, problem.settings))
+
+    def planner(other: Problem) -> Plan:
+        return solve(other, objective, rules, exact=False)
+
+    silent = contextlib.nullcontext(lambda done, cost: None)
+    with progress("bootstrap", DRAWS) if progress else silent as tell:
+        bound = promise(found, planner(found.problem), planner, tell=tell)
+    return found.problem, {
+        "time_change_pct_p95": finite(bound),
+        "noise_time_pct": 100 * found.time.noise,
+        "noise_energy_pct": 100 * found.energy.noise,
+    }
