@@ -18,9 +18,8 @@ from ._request import Part, Vary
 from ._result import SearchResult, TuneResult
 from ._search import searching
 from ._search.engine import Effort, Tell, options_of
-from ._summary import design_summary
+from ._summary import design_summary, tiles_json
 from ._tiles import tuning
-from ._tiles.summary import tiles_json
 
 
 def search(

@@ -10,8 +10,7 @@ from ..hardware import GpuCard, gpu_toml
 from ..results import Result
 from ..workload import Listing
 from ._problem.card import design_card
-from ._problem.found import Found, Score
-from ._problem.problem import Problem
+from ._problem.problem import Found, Problem, Score
 from ._summary import path_json
 from ._tiles.tuning import Tuning
 

@@ -1,14 +1,14 @@
-"""The JSON of a search for designs, which tables and pictures show."""
+"""The JSON of designs and tiles, which tables and pictures show."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..results import finite
-from ._problem.found import Found, Score
 from ._problem.goals import UNITS
-from ._problem.problem import LIMITS, Problem
+from ._problem.problem import LIMITS, Found, Problem, Score
 from ._space.axes import TILES
 from ._tiles.tiles import FIELDS as TILE_FIELDS
+from ._tiles.tuning import Tuned, Tuning
 
 _METRICS: Final = {
     "ttft_s": "ttft",
@@ -16,6 +16,9 @@ _METRICS: Final = {
     "energy_j_per_token": "energy_per_token",
 }
 """Keys of metrics that not every workload has."""
+
+
+_SHAPE: Final = ("op", "batch", "m", "n", "k", "dtype")
 
 
 def design_summary(problem: Problem, found: Found) -> dict[str, Any]:
@@ -122,3 +125,39 @@ def _sensitivities(
     known = [(name, finite(x)) for name, x in pairs]
     known.sort(key=lambda pair: (pair[1] is None, -abs(pair[1] or 0.0)))
     return [{"field": name, "elasticity": x} for name, x in known]
+
+
+def tiles_json(found: Tuning) -> dict[str, Any]:
+    """Summary of `tune`: totals, and one entry a matrix product (one launch, SI).
+
+    `default_costs_more_pct`: by how much the library's choice costs more of what was
+    asked for (`goal`).
+    """
+    return {
+        "goal": found.goal,
+        "time_s": found.time,
+        "energy_j": found.energy,
+        "default_time_s": found.default_time,
+        "default_energy_j": found.default_energy,
+        "tiles_tried": found.tried,
+        "gemms": [_entry(tuned, found.goal) for tuned in found.products],
+    }
+
+
+def _entry(tuned: Tuned, goal: str) -> dict[str, Any]:
+    kernel = tuned.product.kernel
+    costs = {
+        "time_s": tuned.time,
+        "energy_j": tuned.energy,
+        "default_time_s": tuned.default_time,
+        "default_energy_j": tuned.default_energy,
+    }
+    key = "time_s" if goal == "time" else "energy_j"
+    more = 100 * (costs[f"default_{key}"] / costs[key] - 1)
+    return {
+        **{name: kernel[name] for name in _SHAPE},
+        "count": tuned.product.count,
+        **{name: int(tuned.tile[name]) for name in TILE_FIELDS},
+        **costs,
+        "default_costs_more_pct": more,
+    }

@@ -7,7 +7,7 @@ from diffenergy.codesign._problem.goals import GOALS
 from diffenergy.codesign._problem.legal import moves, nearest, roundings
 from diffenergy.codesign._problem.problem import check_goals
 from diffenergy.codesign._space.axes import Range, axes
-from diffenergy.codesign._space.growth import grown
+from diffenergy.codesign._space.task import grown
 from diffenergy.hardware import read_gpu
 from tests.codesign.small import problem
 

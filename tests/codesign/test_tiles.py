@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from diffenergy import smooth
+from diffenergy.codesign._summary import tiles_json
 from diffenergy.codesign._tiles import grid, tile_costs, tuning
-from diffenergy.codesign._tiles.summary import tiles_json
 from diffenergy.codesign._tiles.tiles import (
     FIELDS,
     VALUES,

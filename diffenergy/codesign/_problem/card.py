@@ -11,8 +11,7 @@ from ...hardware._fields import FIELDS
 from ...hardware._files import GpuCard, with_fields
 from .._space.die_model import area_errors
 from .._space.task import hardware
-from .found import Score
-from .problem import Problem
+from .problem import Problem, Score
 
 _NEAR: Final = 1e-6
 

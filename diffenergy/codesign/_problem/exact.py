@@ -1,7 +1,7 @@
 """`Judge`: exact scores of many designs, and how many evaluations that took."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,19 +22,14 @@ Run = Callable[[Callable[..., Any], tuple[Any, ...]], Any]
 Gives the leaves of the result."""
 
 
-class Judged:
+class Judged(NamedTuple):
     """Exact scores of designs, as columns; axes (design, ...)."""
 
-    def __init__(
-        self,
-        values: Float[np.ndarray, "design axis"],
-        metrics: Float[np.ndarray, "design metric"],
-        custom: Float[np.ndarray, " design"],
-        faults: Float[np.ndarray, "design fault"],
-    ):
-        self.values, self.metrics, self.custom = values, metrics, custom
-        self.faults = faults
-        """Above 0: tiles that cannot run, a power cap that cannot be kept."""
+    values: Float[np.ndarray, "design axis"]
+    metrics: Float[np.ndarray, "design metric"]
+    custom: Float[np.ndarray, " design"]
+    faults: Float[np.ndarray, "design fault"]
+    """Above 0: tiles that cannot run, a power cap that cannot be kept."""
 
     def objective(self, target: Target) -> Float[np.ndarray, " design"]:
         """What `target` makes small."""
@@ -53,19 +48,7 @@ class Judged:
 
     def take(self, rows: Any) -> "Judged":
         """Some of the designs."""
-        return Judged(
-            self.values[rows],
-            self.metrics[rows],
-            self.custom[rows],
-            self.faults[rows],
-        )
-
-    @staticmethod
-    def join(parts: "list[Judged]") -> "Judged":
-        """All designs of all parts."""
-        names = ("values", "metrics", "custom", "faults")
-        columns = [np.concatenate([getattr(p, name) for p in parts]) for name in names]
-        return Judged(*columns)
+        return Judged(*(column[rows] for column in self))
 
 
 class Judge:
@@ -95,7 +78,8 @@ class Judge:
     def everything(self) -> Judged:
         """All designs scored so far."""
         if len(self._all) > 1:
-            self._all = [Judged.join(self._all)]
+            columns = zip(*self._all, strict=True)
+            self._all = [Judged(*map(np.concatenate, columns))]
         return self._all[0]
 
     def _add(self, values: np.ndarray, keys: list[bytes]):

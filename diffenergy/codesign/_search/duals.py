@@ -15,10 +15,9 @@ from scipy.optimize import nnls
 
 from ...hardware._fields import FIELDS
 from .._problem.exact import Judged
-from .._problem.found import Active
 from .._problem.goals import UNITS, Target, excess
 from .._problem.legal import better, moved, next_moves
-from .._problem.problem import LIMITS, unit_of
+from .._problem.problem import LIMITS, Active, unit_of
 from .._space.task import METRICS
 from .descent import STEPS, Aim, begin
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -112,14 +112,13 @@ class Engine:
         moving = np.ones(z.shape[1]) if free is None else free
         known = np.zeros((len(z), self.limits)) if multipliers is None else multipliers
         states = begin(z, known)
-        aims = stacked([aim(target, self.scale, moving) for target in targets])
-        stiffness = np.full(len(z), STIFFNESS)
+        after, stiffness = aims(targets, self.scale, moving), np.full(len(z), STIFFNESS)
         values, best = self.values(z), np.inf
         try:
             for number in range(rounds):
                 share = number / max(rounds - 1, 1)
                 rates = np.full(STEPS, first * (_LAST / first) ** share)
-                states, _ = self.advance(states, aims, rates, stiffness)
+                states, _ = self.advance(states, after, rates, stiffness)
                 values = self.values(np.asarray(states.z))
                 nan = np.isnan(values).any(axis=1)
                 values[nan] = self.values(z)[nan]
@@ -265,15 +264,12 @@ class Engine:
         return ends.multipliers[:1]
 
 
-def aim(goal: Target, scale: float, free: Float[np.ndarray, " axis"]) -> Aim:
-    """A target as a descent reads it."""
-    limits = np.where(np.isinf(goal.limits), 0.0, 1 / goal.limits)
-    return Aim(goal.powers, limits, np.array(float(goal.custom) / scale), free)  # pyright: ignore[reportArgumentType]
-
-
-def stacked(aims: list[Aim]) -> Aim:
-    """Aims on a leading axis."""
-    return Aim(*(np.stack(column) for column in zip(*aims, strict=True)))  # pyright: ignore[reportArgumentType]
+def aims(
+    targets: Sequence[Target], scale: float, free: Float[np.ndarray, " axis"]
+) -> Aim:
+    """Targets as the descents read them, one a start."""
+    rows = [(t.powers, 1 / t.limits, float(t.custom) / scale, free) for t in targets]
+    return Aim(*(jnp.asarray(np.stack(column)) for column in zip(*rows, strict=True)))
 
 
 @functools.cache

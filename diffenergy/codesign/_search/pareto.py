@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from .._problem.exact import nan_free
-from .._problem.found import Score
 from .._problem.goals import Target, objective
 from .._problem.legal import polish, roundings
+from .._problem.problem import Score
 
 if TYPE_CHECKING:
     from .engine import Engine

@@ -3,8 +3,7 @@
 import time
 
 from .._problem.exact import Judge, Run, nan_free
-from .._problem.found import Found, Score
-from .._problem.problem import Problem, unit_of
+from .._problem.problem import Found, Problem, Score, unit_of
 from .duals import SlopesAt, active_limits, elasticities
 from .engine import Effort, Engine, Tell
 from .pareto import front

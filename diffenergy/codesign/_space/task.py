@@ -1,7 +1,7 @@
 """`Task`: everything a search computes with, and the metrics of one design."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import equinox as eqx
@@ -17,7 +17,6 @@ from ...workload._workload import Workload
 from .._tiles.tiles import FIELDS as TILE_FIELDS
 from .._tiles.tiles import Shapes, Tiles, crowding, legal, place
 from .axes import POINT
-from .growth import grown
 from .silicon import Silicon
 
 METRICS: Final = (
@@ -35,6 +34,22 @@ METRICS: Final = (
 of the silicon, s, s, J, bytes needed / DRAM capacity. 1 where a design has none."""
 
 _STATIC: Final = ("idle_constant", "idle_clock", "idle_leakage", "leakage_scale")
+
+_TENSOR_RATES: Final = tuple(
+    f"tensor_flop_per_cycle_{dtype}"
+    for dtype in ("bf16", "fp16", "tf32", "fp8", "int8", "fp4")
+)
+_FOLLOWERS: Final = {
+    "num_sms": ("l2_bytes_per_cycle",),
+    "smem_per_sm": ("l1_capacity",),
+    "dram_bandwidth": ("dram_capacity",),
+    "tdp": ("power_limit_max",),
+    **{rate: _TENSOR_RATES for rate in _TENSOR_RATES},
+}
+"""Numbers that change in proportion with another one unless they are varied themselves:
+every SM brings its port to L2 (A100 35.6, H100 34.5 B/cycle a SM), shared memory and L1
+are one array, a stack or channel of DRAM brings its capacity, and a tensor core of
+twice the rate has it in every type (the first varied type leads)."""
 
 Objective = Callable[[Estimate], Array]
 """A caller's own objective, of the estimate of one workload."""
@@ -90,6 +105,16 @@ def values_at(task: Task, z: Float[Array, " axis"]) -> Float[Array, " axis"]:
     share = jnp.asarray(1 / (1 + jnp.exp(-z)))
     low, high = jnp.log(task.low), jnp.log(task.high)
     return jnp.exp(low + (high - low) * share)
+
+
+def grown(base: GpuSpec, values: Mapping[str, Array]) -> GpuSpec:
+    """`base` with `values` (SI) and what follows them; without static power."""
+    changes = dict(values)
+    for lead, value in values.items():
+        for name in _FOLLOWERS.get(lead, ()):
+            if name not in changes:
+                changes[name] = getattr(base, name) * value / getattr(base, lead)
+    return dataclasses.replace(base, **changes)
 
 
 def hardware(
