@@ -31,14 +31,9 @@ unit, as counters see it, costs something else on every GPU than work known from
 These rows move nothing that other GPUs share."""
 _COUNTED: Final = {name: (1.0, sd) for name, sd in ACTIVITY_CONSTANTS.items()}
 _KNOWN_BY_COUNTERS: Final = (
-    "v100-pcie-16gb",
-    "quadro-rtx-8000",
-    "gtx-1080-ti",
-    "gtx-980",
-    "titan-x-maxwell",
-    "titan-xp",
-    "k40c",
-)
+    "v100-pcie-16gb", "quadro-rtx-8000", "gtx-1080-ti", "gtx-980", "titan-x-maxwell",
+    "titan-xp", "k40c",
+)  # fmt: skip
 PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
     "mma:wgmma": {
         "operand_half_tile": (0.3, 0.4),

@@ -28,16 +28,9 @@ from ._settings import Setting, operating_points, settings, unusual
 
 DEFAULT_GPU: Final = "h100-sxm"
 _REQUEST: Final = (
-    "phase",
-    "batch",
-    "input_len",
-    "output_len",
-    "dtype",
-    "kv_dtype",
-    "attention",
-    "stack",
-    "dispatch",
-)
+    "phase", "batch", "input_len", "output_len", "dtype", "kv_dtype", "attention",
+    "stack", "dispatch",
+)  # fmt: skip
 """What was asked for, in every summary."""
 
 _TRAINING: Final = ("accumulation", "checkpointing")

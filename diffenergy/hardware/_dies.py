@@ -9,13 +9,8 @@ from typing import Any, Final, NamedTuple
 
 _FILE: Final = Path(__file__).parents[1] / "data" / "facts" / "dies.toml"
 NUMBERS: Final = (
-    "die_area",
-    "transistors",
-    "num_sms",
-    "sms_per_gpc",
-    "l2_capacity",
-    "bus_width",
-)
+    "die_area", "transistors", "num_sms", "sms_per_gpc", "l2_capacity", "bus_width",
+)  # fmt: skip
 """Numbers of a die that carry a source."""
 _NM2: Final = 1e-12  # mm2
 _UM2: Final = 1e-6  # mm2

@@ -17,31 +17,13 @@ else:  # files are read, checked and listed without JAX; `_spec` makes the recor
 MMA_KINDS: Final = ("mma.sync", "wgmma", "tcgen05")
 """Matrix instructions of a GPU."""
 ARCHITECTURES: Final = (
-    "Kepler",
-    "Maxwell",
-    "Pascal",
-    "Volta",
-    "GCN",
-    "Turing",
-    "Ampere",
-    "CDNA",
-    "Ada",
-    "Hopper",
-    "Blackwell",
-    "CDNA3",
-)
+    "Kepler", "Maxwell", "Pascal", "Volta", "GCN", "Turing", "Ampere", "CDNA", "Ada",
+    "Hopper", "Blackwell", "CDNA3",
+)  # fmt: skip
 """Architectures in order of appearance."""
 MEMORIES: Final = (
-    "GDDR5",
-    "GDDR5X",
-    "GDDR6",
-    "GDDR6X",
-    "GDDR7",
-    "HBM2",
-    "HBM2e",
-    "HBM3",
-    "HBM3e",
-)
+    "GDDR5", "GDDR5X", "GDDR6", "GDDR6X", "GDDR7", "HBM2", "HBM2e", "HBM3", "HBM3e",
+)  # fmt: skip
 SEGMENTS: Final = ("datacenter", "workstation", "geforce")
 
 
@@ -174,21 +156,11 @@ FIELDS: Final[Mapping[str, NumberField]] = {
 """Every number of a file, by name."""
 
 WORDS: Final = (
-    "name",
-    "architecture",
-    "mma",
-    "memory",
-    "process_node",
-    "segment",
-)
+    "name", "architecture", "mma", "memory", "process_node", "segment",
+)  # fmt: skip
 OPTIONAL: Final = (
-    "corrections",
-    "aliases",
-    "mem_clocks",
-    "published",
-    "physical",
-    "provenance",
-)
+    "corrections", "aliases", "mem_clocks", "published", "physical", "provenance",
+)  # fmt: skip
 
 
 def unstated(keys: Iterable[str]) -> dict[str, dict[str, str | int]]:

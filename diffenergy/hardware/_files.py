@@ -33,14 +33,8 @@ if TYPE_CHECKING:
     import diffenergy.hardware._spec
 
 QUALITIES: Final = (
-    "datasheet",
-    "whitepaper",
-    "vendor_docs",
-    "measured",
-    "derived",
-    "recall",
-    "guess",
-)
+    "datasheet", "whitepaper", "vendor_docs", "measured", "derived", "recall", "guess",
+)  # fmt: skip
 """How a number of a file can be known."""
 _FOLDER: Final = Path(__file__).parent.parent / "data" / "gpus"
 

@@ -20,13 +20,9 @@ from ..records import Record, as_float
 
 FILE: Final = Path(__file__).parents[1] / "data" / "facts" / "collective_costs.toml"
 BLOCKS: Final = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "send_recv",
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv",
     "custom_all_reduce",
-)
+)  # fmt: skip
 """Collectives with constants of their own."""
 _NVLINK_RATE: Final = 9e10
 """B/s of one direction from which a link counts as NVLink, below it as PCIe (one bridge

@@ -11,34 +11,14 @@ from ._shared.ops import Field, Op
 from ._shared.stream import stream_launches
 
 TWO_READS: Final = (
-    "pointwise_add",
-    "pointwise_mul",
-    "pointwise_sub",
-    "pointwise_div",
-    "add",
-    "mul",
-    "sub",
-    "div",
-    "silu_mul",
-    "gelu_mul",
-)
+    "pointwise_add", "pointwise_mul", "pointwise_sub", "pointwise_div", "add", "mul",
+    "sub", "div", "silu_mul", "gelu_mul",
+)  # fmt: skip
 ONE_READ: Final = (
-    "scalar_add",
-    "scalar_mul",
-    "unspecified_scalar",
-    "unspecified_tensor",
-    "relu",
-    "gelu",
-    "silu",
-    "tanh",
-    "exp",
-    "pow",
-    "copy",
-    "cast",
-    "typecast_to_fp32",
-    "typecast_to_bf16",
-    "typecast_to_fp16",
-)
+    "scalar_add", "scalar_mul", "unspecified_scalar", "unspecified_tensor", "relu",
+    "gelu", "silu", "tanh", "exp", "pow", "copy", "cast", "typecast_to_fp32",
+    "typecast_to_bf16", "typecast_to_fp16",
+)  # fmt: skip
 _TRANSCENDENTAL: Final = ("gelu", "silu", "tanh", "exp", "pow", "silu_mul", "gelu_mul")
 _INSTRUCTIONS: Final = 4.0
 """Lane instructions per element: address, load, operation, store (vectorised)."""

@@ -13,15 +13,9 @@ MODES: Final = ("prefill", "decode", "generate", "train", "forward")
 """What a workload row that names a model may ask for."""
 
 MODEL_COLUMNS: Final = (
-    "model",
-    "config",
-    "precision",
-    "batch",
-    "seq_len",
-    "output_len",
-    "mode",
+    "model", "config", "precision", "batch", "seq_len", "output_len", "mode",
     "attention",
-)
+)  # fmt: skip
 
 
 def listing_names(

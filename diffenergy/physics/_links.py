@@ -30,16 +30,9 @@ from ..hardware._spec import GpuSpec
 from ..records import Record, as_float, as_index
 
 COLLECTIVES: Final = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "broadcast",
-    "reduce",
-    "scatter",
-    "gather",
-    "send_recv",
-)
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce",
+    "scatter", "gather", "send_recv",
+)  # fmt: skip
 ALGORITHMS: Final = ("ring", "tree", "doubling", "direct", "two_shot", "switch")
 """Ring; double binary tree; recursive doubling and halving; everyone to everyone at
 once; reduce-scatter, then all-gather, both direct; reduction and copy in the switch."""

@@ -17,20 +17,9 @@ from ._demand import Demand
 from ._timeline import Timing
 
 COMPONENTS: Final = (
-    "tensor",
-    "fma",
-    "sfu",
-    "issue",
-    "smem",
-    "l2",
-    "dram",
-    "link",
-    "clock_tree",
-    "launch",
-    "other",
-    "idle",
-    "leakage",
-)
+    "tensor", "fma", "sfu", "issue", "smem", "l2", "dram", "link", "clock_tree",
+    "launch", "other", "idle", "leakage",
+)  # fmt: skip
 """What the energy of a run is split into; all but the last two belong to launches."""
 LAUNCH_COMPONENTS: Final = COMPONENTS[:-2]
 MAX_TEMPERATURE: Final = 95.0

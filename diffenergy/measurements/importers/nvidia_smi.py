@@ -49,16 +49,9 @@ _COLUMNS: Final = {
     "power_limit_w": number("enforced.power.limit", "power.limit", needed=False),
 }
 _NO_HEADER: Final = (
-    "timestamp",
-    "name",
-    "index",
-    "power.draw",
-    "clocks.sm",
-    "clocks.mem",
-    "temperature.gpu",
-    "utilization.gpu",
-    "power.limit",
-)
+    "timestamp", "name", "index", "power.draw", "clocks.sm", "clocks.mem",
+    "temperature.gpu", "utilization.gpu", "power.limit",
+)  # fmt: skip
 _UNITS: Final = {
     "power": "W",
     "enforced": "W",

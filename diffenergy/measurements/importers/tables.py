@@ -11,17 +11,10 @@ FIRST: Final = ("gpu", "op", "workload", "model")
 TIMES: Final = ("time_us", "time_ms_per_iter", "time_s")
 
 _ZERO_IS_MISSING: Final = (
-    "avg_power_w",
-    "avg_power_ref_w",
-    "energy_j",
-    "energy_j_per_iter",
-    "power_limit_w",
-    "sm_clock_mhz",
-    "sm_clock_mhz_set",
-    "sm_clock_mhz_avg",
-    "mem_clock_mhz",
+    "avg_power_w", "avg_power_ref_w", "energy_j", "energy_j_per_iter", "power_limit_w",
+    "sm_clock_mhz", "sm_clock_mhz_set", "sm_clock_mhz_avg", "mem_clock_mhz",
     "temperature_c",
-)
+)  # fmt: skip
 """No meter was running: none of these is ever 0 on a GPU that works."""
 
 _PLAUSIBLE: Final = {
