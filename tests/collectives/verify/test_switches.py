@@ -1,0 +1,191 @@
+"""What a switch passes on, against every pairing of what comes in and goes out."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from diffenergy.collectives._schedule.schedule import Schedule
+from diffenergy.collectives._verify.verify import Violation, verify
+
+from ..machine import machines_by_hand as by_hand
+
+LATENCY = 0.25
+
+
+def _right(given: Schedule) -> bool:
+    try:
+        verify(given)
+    except Violation:
+        return False
+    return True
+
+
+def _block(topology, collective, takers, summands=()):
+    """gpu0's block alone."""
+    whole = by_hand.demand(topology, collective)
+    wanted, parts = np.zeros_like(whole.wanted[:1]), np.zeros_like(whole.parts[:1])
+    wanted[0, takers], parts[0, list(summands)] = True, True
+    columns = dict(source=whole.source, chunk=whole.chunk, size=whole.size)
+    first = {name: column[:1] for name, column in columns.items()}
+    return dataclasses.replace(whole, wanted=wanted, parts=parts, **first)
+
+
+def _times(rng, number: int) -> list[tuple[float, float]]:
+    """Quarters of a second; a send takes its latency at least, and next to no more."""
+    start = rng.integers(0, 8, number) / 4
+    return [(s, s + LATENCY + rng.integers(1, 6) / 4) for s in start.tolist()]
+
+
+def _passes(came: tuple[float, float], goes: tuple[float, float]) -> bool:
+    """Begun between the first and the last byte, and ended no earlier than it came."""
+    return came[0] + LATENCY <= goes[0] <= came[1] <= goes[1] - LATENCY
+
+
+def _paired(into, out) -> bool:
+    """Whether every send out has a send in of its own."""
+    return any(
+        all(_passes(a, b) for a, b in zip(chosen, out, strict=True))
+        for chosen in itertools.permutations(into, len(out))
+    )
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_whole_blocks(copy: bool):
+    """gpu0 sends its block into the switch up to three times, and it goes out to gpu1
+    and gpu2; a switch that copies may take the same once for either link."""
+    topology = by_hand.star(3, rate=1e3, latency=LATENCY, copy=copy)
+    wanted, rng = _block(topology, "all_gather", [1, 2]), np.random.default_rng(0)
+    right = 0
+    for _ in range(150):
+        into = _times(rng, int(rng.integers(1, 4)))
+        out = _times(rng, int(rng.integers(2, 4)))
+        to = [1, 2, *rng.integers(1, 3, len(out) - 2).tolist()]
+        rows = [(0, "gpu0", "sw0", *times) for times in into]
+        rows += [
+            (0, "sw0", f"gpu{n}", *times) for n, times in zip(to, out, strict=True)
+        ]
+        groups = [[x for n, x in zip(to, out, strict=True) if n == k] for k in (1, 2)]
+        expected = all(_paired(into, x) for x in (groups if copy else [out]))
+        right += expected
+        assert _right(by_hand.schedule(topology, wanted, rows)) == expected, rows
+    assert right > 5
+
+
+@pytest.mark.parametrize("reduces", [False, True])
+def test_sums(reduces: bool):
+    """Summands of three GPUs go to gpu0 through a switch, added up there or not: each
+    in one send out, and something in each of them."""
+    topology = by_hand.star(4, rate=1e3, latency=LATENCY, reduces=reduces)
+    wanted = _block(topology, "reduce_scatter", [0], range(4))
+    rng, right = np.random.default_rng(1), 0
+    for _ in range(150):
+        into = _times(rng, 3)
+        out = _times(rng, int(rng.integers(1, 4)) if reduces else 3)
+        rows = [(0, f"gpu{n}", "sw0", *times) for n, times in enumerate(into, 1)]
+        rows += [(0, "sw0", "gpu0", *times) for times in out]
+        ways = itertools.product(range(len(out)), repeat=3)
+        expected = any(
+            len(set(way)) == len(out)
+            and all(_passes(into[n], out[o]) for n, o in enumerate(way))
+            for way in ways
+        )
+        right += expected
+        assert _right(by_hand.schedule(topology, wanted, rows)) == expected, rows
+    assert right > 5
+
+
+def test_a_sum_through_two_switches():
+    """Two summands meet in the first switch, the third in the second; what the second
+    sends on starts at the moment at which the first does, with no latency."""
+    names = "gpu0 gpu1 gpu2 gpu3 sw0 sw1"
+    pairs = [("gpu0", "sw1"), ("gpu1", "sw1"), ("sw0", "sw1")]
+    pairs += [("gpu2", "sw0"), ("gpu3", "sw0")]
+    links = [link for a, b in pairs for link in by_hand.both(a, b, 1.0, 0.0)]
+    topology = by_hand.machine(names, links, reduces=True)
+    wanted = _block(topology, "reduce_scatter", [0], range(4))
+    hops = [("sw1", "gpu0"), ("sw0", "sw1"), ("gpu1", "sw1"), ("gpu2", "sw0")]
+    hops += [("gpu3", "sw0")]
+    given = by_hand.schedule(topology, wanted, [(0, *hop, 0.0, 1.0) for hop in hops])
+    assert verify(given).finish == 1.0
+    for send, says in [(4, "summand of gpu3 never reaches the sum in chunk 0 of gpu0"),
+                       (1, "cannot pass it on"), (0, "cannot pass it on")]:  # fmt: skip
+        with pytest.raises(Violation, match=says):
+            verify(by_hand.without(given, send))
+    twice = [(0, *hop, 0.0, 1.0) for hop in hops] + [(0, "gpu3", "sw0", 0.0, 2.0)]
+    with pytest.raises(Violation):
+        verify(by_hand.schedule(topology, wanted, twice))
+
+
+def _halves(rows: list, size: list[float]) -> Schedule:
+    topology = by_hand.star(3, rate=1.0, latency=0.0)
+    wanted = _block(topology, "all_gather", [1])
+    return by_hand.schedule(topology, wanted, rows, size=size)
+
+
+def test_parts_of_several_sends_in_one():
+    """Halves come in one after the other and go out as one at 1 B/s, or in quarters."""
+    into = [(0, "gpu0", "sw0", 0.0, 0.5), (0, "gpu0", "sw0", 0.5, 1.0)]
+    whole = [*into, (0, "sw0", "gpu1", 0.5, 1.5)]
+    assert verify(_halves(whole, [0.5, 0.5, 1.0])).finish == 1.5
+    quarters = [(0, "sw0", "gpu1", 0.25 * n, 0.25 * n + 0.25) for n in range(4)]
+    given = _halves([*into, *quarters], [0.5] * 2 + [0.25] * 4)
+    assert verify(given).finish == 1.0
+    # the last quarter was half in when it began, and its bytes are gone at 1 s
+    with pytest.raises(Violation, match="send 5 .*before its last byte|send 5 .*again"):
+        verify(by_hand.changed(given, 5, start=0.7, end=0.95))
+    with pytest.raises(Violation, match="send 5 .*waits in sw0"):
+        verify(by_hand.changed(given, 5, start=1.05, end=1.3))
+    with pytest.raises(Violation, match="send [2-5] .*sw0"):
+        verify(by_hand.changed(given, 3, bytes=0.35, end=0.6))
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"link": -1}, "send 1 uses an unknown link; by-hand has 4."),
+        ({"link": 4}, "send 1 uses an unknown link; by-hand has 4."),
+        ({"block": -1}, "send 1 carries an unknown block; the demand has 2."),
+        ({"block": 2}, "send 1 carries an unknown block; the demand has 2."),
+        ({"start": np.inf}, "send 1 has no proper times"),
+        ({"end": np.inf}, "send 1 has no proper times"),
+        ({"end": np.nan}, "send 1 has no proper times"),
+        ({"bytes": -1.0}, "send 1 carries no bytes"),
+        ({"bytes": np.nan}, "send 1 carries no bytes"),
+    ],
+)
+def test_sends_that_cannot_be_read(values: dict, says: str):
+    topology = by_hand.ring(2)
+    wanted = by_hand.demand(topology, "all_gather")
+    rows = [(0, "gpu0", "gpu1", 0.0, 1.0), (1, "gpu1", "gpu0", 0.0, 1.0)]
+    given = by_hand.schedule(topology, wanted, rows)
+    assert verify(given).met.tolist() == [1.0, 1.0]
+    with pytest.raises(Violation) as found:
+        verify(by_hand.changed(given, 1, **values))
+    assert str(found.value).startswith(says)
+
+
+def test_nothing_to_send():
+    """Blocks where they are wanted, and sums of one summand, need no send."""
+    topology = by_hand.ring(2)
+    for collective, summands in [("all_gather", ()), ("reduce_scatter", (0,))]:
+        wanted = _block(topology, collective, [0], summands)
+        found = verify(by_hand.schedule(topology, wanted, []))
+        assert (found.finish, found.sends, found.met.tolist()) == (0.0, 0, [0.0])
+    missing = _block(topology, "all_gather", [0, 1])
+    with pytest.raises(Violation, match="never comes whole to gpu1.*1 demands"):
+        verify(by_hand.schedule(topology, missing, []))
+
+
+def test_the_earliest_of_several_wrong_sends():
+    """Both hops of two blocks start before the block is there; the later send in the
+    list is the earlier in time."""
+    topology = by_hand.ring(4)
+    given = by_hand.schedule(
+        topology, by_hand.demand(topology, "all_gather"), by_hand.ring_rows(4)
+    )
+    broken = by_hand.changed(given, 5, start=0.9)
+    broken = by_hand.changed(broken, 6, start=0.8)
+    with pytest.raises(Violation, match=r"send 6 \(chunk 0 of gpu1 over gpu2->gpu3"):
+        verify(broken)

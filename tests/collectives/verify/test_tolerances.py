@@ -1,0 +1,164 @@
+"""How far a schedule may be off: 1e-9 of its last end, 1e-6 of a block, no more.
+
+Every rule of the verifier is met just inside and just outside of the tolerance.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diffenergy.collectives._schedule.schedule import Schedule
+from diffenergy.collectives._verify.verify import Violation, verify
+
+from ..machine import machines_by_hand as by_hand
+
+INSIDE, OUTSIDE = 0.95, 1.05
+Change = Callable[[float], dict[str, Any]]
+"""What is changed of a send, given by how much (s or B)."""
+
+
+def _wanted(topology: Any, collective: Any, *takers: int) -> Any:
+    """gpu0's block alone, for `takers`."""
+    whole = by_hand.demand(topology, collective)
+    wanted = np.zeros_like(whole.wanted[:1])
+    wanted[0, list(takers)] = True
+    columns = dict(source=whole.source, chunk=whole.chunk, size=whole.size)
+    first = {name: column[:1] for name, column in columns.items()}
+    return dataclasses.replace(whole, wanted=wanted, parts=whole.parts[:1], **first)
+
+
+def _gather() -> Schedule:
+    """Three steps of 1.5 s around a ring of four."""
+    topology = by_hand.ring(4, latency=0.5)
+    rows = by_hand.ring_rows(4, 0.5)
+    return by_hand.schedule(topology, by_hand.demand(topology, "all_gather"), rows)
+
+
+def _scatter() -> Schedule:
+    topology = by_hand.ring(4)
+    wanted = by_hand.demand(topology, "reduce_scatter")
+    return by_hand.schedule(topology, wanted, by_hand.reducing_rows(4))
+
+
+def _all_reduce() -> Schedule:
+    topology = by_hand.ring(2)
+    rows = [(0, "gpu1", "gpu0", 0.0, 1.0), (0, "gpu0", "gpu1", 1.0, 2.0)]
+    wanted = _wanted(topology, "all_reduce", 0, 1)
+    return by_hand.schedule(topology, wanted, rows, phase=[0, 1])
+
+
+def _shared_link() -> Schedule:
+    """Both ways 2 B over 1 B/s in [0, 2], the first of them in [0, 1]."""
+    topology = by_hand.ring(2)
+    wanted = by_hand.demand(topology, "all_gather", chunks=2)
+    blocks = [(0, "gpu0", "gpu1"), (1, "gpu0", "gpu1"), (2, "gpu1", "gpu0")]
+    blocks.append((3, "gpu1", "gpu0"))
+    rows = [(*row, 0.0, 1.0 + n % 2) for n, row in enumerate(blocks)]
+    return by_hand.schedule(topology, wanted, rows)
+
+
+def _in_the_middle() -> Schedule:
+    """The second block passes while the first is under way."""
+    given = _shared_link()
+    for send, (start, end) in enumerate([(0.0, 2.0), (0.5, 1.5)] * 2):
+        given = by_hand.changed(given, send, start=start, end=end)
+    return given
+
+
+def _line(*takers: int) -> Schedule:
+    """gpu0's block in halves to gpu1 and on to gpu2."""
+    topology = by_hand.ring(3)
+    hops = [("gpu0", "gpu1", 0.0), ("gpu0", "gpu1", 0.5)]
+    hops += [("gpu1", "gpu2", 0.5), ("gpu1", "gpu2", 1.0)]
+    rows = [(0, *hop, end) for hop, end in zip(hops, (0.5, 1.0, 1.0, 1.6), strict=True)]
+    wanted = _wanted(topology, "all_gather", *takers)
+    return by_hand.schedule(topology, wanted, rows, size=[0.5] * 4)
+
+
+def _again(*size: float) -> Schedule:
+    """gpu0's block to two others in parts, and what is sent after them to gpu1."""
+    topology = by_hand.ring(3)
+    rows = [(0, "gpu0", "gpu2", 0.0, 1.0)]
+    rows += [(0, "gpu0", "gpu1", 2.0 * n, 2.0 * n + 2) for n in range(len(size))]
+    wanted = _wanted(topology, "all_gather", 1, 2)
+    return by_hand.schedule(topology, wanted, rows, size=[1.0, *size])
+
+
+def _switched(half: bool, out: float = 1.0, **switch: bool) -> Schedule:
+    """gpu0's block to gpu1 (whole: and gpu2) through a switch, 0.25 s a hop, whole or
+    in halves, at 1 B/s in and `out` B/s out."""
+    topology = by_hand.star(3, latency=0.25, **switch)
+    links = tuple(
+        dataclasses.replace(link, rate=out) if link.source == 3 else link
+        for link in topology.links
+    )
+    topology = dataclasses.replace(topology, links=links)
+    size = 0.5 if half else 1.0
+    rows = [
+        (0, "gpu0", "sw0", n * size, (n + 1) * size + 0.25) for n in range(1 + half)
+    ]
+    for n in range(2):
+        begun = n * size + 0.25 if half else 0.25
+        rows.append(
+            (0, "sw0", f"gpu{1 if half else n + 1}", begun, begun + size + 0.25)
+        )
+    wanted = _wanted(topology, "all_gather", *([1] if half else [1, 2]))
+    return by_hand.schedule(topology, wanted, rows, size=[size] * len(rows))
+
+
+TIMES: list[tuple[Callable[[], Schedule], int, Change, str]] = [
+    (_gather, 3, lambda s: {"end": 1.5 - s}, "ends before its bytes"),
+    (_gather, 5, lambda s: {"start": 1.5 - s}, "does not hold yet"),
+    (_shared_link, 1, lambda s: {"end": 2 - s}, "over the capacity"),
+    (_in_the_middle, 0, lambda s: {"end": 2 - s}, "over the capacity"),
+    (_scatter, 5, lambda s: {"start": 1 - s}, "never reaches the sum"),
+    (_all_reduce, 1, lambda s: {"start": 1 - s}, "does not hold yet"),
+    (lambda: _line(2), 2, lambda s: {"start": 0.5 - s}, "more of its block"),
+    (lambda: _line(1, 2), 2, lambda s: {"start": 0.5 - s}, "a part of its block"),
+    (lambda: _switched(False), 1, lambda s: {"start": 0.25 - s}, "not hold yet"),
+    (lambda: _switched(False), 1, lambda s: {"start": 1.25 + s, "end": 2.5 + s},
+     "waits in sw0, which cannot store"),
+    (lambda: _switched(False, 2.0), 1, lambda s: {"end": 1.5 - s},
+     "before its last byte has come in"),
+    (lambda: _switched(True), 3, lambda s: {"start": 0.75 - s}, "send 3 .*again"),
+    (lambda: _switched(True), 3, lambda s: {"start": 1.25 + s, "end": 2.0 + s},
+     "waits in sw0, which cannot store"),
+    (lambda: _switched(True, 2.0), 3, lambda s: {"end": 1.5 - s},
+     "before its last byte has come in"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "send", "change", "says"), TIMES)
+def test_times(make, send: int, change: Change, says: str):
+    """Shifted by a share of 1e-9 of the last end."""
+    given = make()
+    last = max(given.sends.end.max(), change(0.0).get("end", 0.0))
+    verify(by_hand.changed(given, send, **change(INSIDE * 1e-9 * last)))
+    with pytest.raises(Violation, match=says):
+        verify(by_hand.changed(given, send, **change(OUTSIDE * 1e-9 * last)))
+
+
+BYTES: list[tuple[Callable[[], Schedule], int, Change, str]] = [
+    (_gather, 11, lambda b: {"bytes": 1 + b, "end": 5.0}, "more than its block has"),
+    (_gather, 11, lambda b: {"bytes": 1 - b}, "never comes whole to gpu0"),
+    (_scatter, 11, lambda b: {"bytes": 1 - b}, "sums move whole"),
+    (lambda: _line(2), 3, lambda b: {"bytes": 0.5 - b}, "never comes whole to gpu2"),
+    (lambda: _line(2), 2, lambda b: {"bytes": 0.5 + b, "end": 1.1}, "more of its"),
+    (lambda: _line(1, 2), 3, lambda b: {"bytes": 0.5 - b}, "never comes whole to gpu2"),
+    (lambda: _line(1, 2), 1, lambda b: {"bytes": 0.5 - b}, "a part of its block"),
+    (lambda: _again(0.5, 1.0), 2, lambda b: {"bytes": 1 - b}, "send 2 .*a part of"),
+    (lambda: _again(0.5, 0.5, 0.5), 2, lambda b: {"bytes": 0.5 - b}, "send 3 .*a part"),
+    (lambda: _switched(True, 2.0), 2, lambda b: {"bytes": 0.5 + b}, "send [23] .*sw0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "send", "change", "says"), BYTES)
+def test_bytes(make, send: int, change: Change, says: str):
+    """More or less by a share of 1e-6 of the block of 1 B."""
+    given = make()
+    verify(by_hand.changed(given, send, **change(INSIDE * 1e-6)))
+    with pytest.raises(Violation, match=says):
+        verify(by_hand.changed(given, send, **change(OUTSIDE * 1e-6)))
