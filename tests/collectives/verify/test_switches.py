@@ -118,8 +118,8 @@ def test_a_sum_through_two_switches():
         verify(by_hand.schedule(topology, wanted, twice))
 
 
-def _halves(rows: list, size: list[float]) -> Schedule:
-    topology = by_hand.star(3, rate=1.0, latency=0.0)
+def _parts(rows: list, size: list[float], rate: float = 1.0) -> Schedule:
+    topology = by_hand.star(3, rate)
     wanted = _block(topology, "all_gather", [1])
     return by_hand.schedule(topology, wanted, rows, size=size)
 
@@ -128,11 +128,14 @@ def test_parts_of_several_sends_in_one():
     """Halves come in one after the other and go out as one at 1 B/s, or in quarters."""
     into = [(0, "gpu0", "sw0", 0.0, 0.5), (0, "gpu0", "sw0", 0.5, 1.0)]
     whole = [*into, (0, "sw0", "gpu1", 0.5, 1.5)]
-    assert verify(_halves(whole, [0.5, 0.5, 1.0])).finish == 1.5
+    assert verify(_parts(whole, [0.5, 0.5, 1.0])).finish == 1.5
     quarters = [(0, "sw0", "gpu1", 0.25 * n, 0.25 * n + 0.25) for n in range(4)]
-    given = _halves([*into, *quarters], [0.5] * 2 + [0.25] * 4)
+    given = _parts([*into, *quarters], [0.5] * 2 + [0.25] * 4)
     assert verify(given).finish == 1.0
-    # the last quarter was half in when it began, and its bytes are gone at 1 s
+    fast = _parts([*into, *quarters], [0.5] * 2 + [0.25] * 4, rate=2.0)
+    with pytest.raises(Violation, match="send 3 .*carries again"):  # not there yet
+        verify(by_hand.changed(fast, 3, start=0.2))
+    # what the last quarter takes is all there at 1 s, and gone then
     with pytest.raises(Violation, match="send 5 .*before its last byte|send 5 .*again"):
         verify(by_hand.changed(given, 5, start=0.7, end=0.95))
     with pytest.raises(Violation, match="send 5 .*waits in sw0"):
@@ -164,6 +167,19 @@ def test_sends_that_cannot_be_read(values: dict, says: str):
     with pytest.raises(Violation) as found:
         verify(by_hand.changed(given, 1, **values))
     assert str(found.value).startswith(says)
+
+
+def test_sums_where_no_summand_is():
+    """gpu1 and gpu2 send theirs to gpu0, gpu2 by way of gpu3: neither has one."""
+    topology = by_hand.ring(4)
+    wanted = _block(topology, "reduce_scatter", [0], [1, 2])
+    rows = [(0, "gpu1", "gpu0", 0.0, 1.0), (0, "gpu2", "gpu3", 0.0, 1.0)]
+    rows.append((0, "gpu3", "gpu0", 1.0, 2.0))
+    given = by_hand.schedule(topology, wanted, rows)
+    assert verify(given).finish == 2.0
+    for send, says in enumerate(("of gpu1 never", "no summand", "of gpu2 never")):
+        with pytest.raises(Violation, match=says):
+            verify(by_hand.without(given, send))
 
 
 def test_nothing_to_send():

@@ -16,13 +16,15 @@ from diffenergy.collectives._verify.verify import Violation, verify
 from ..machine import machines_by_hand as by_hand
 
 INSIDE, OUTSIDE = 0.95, 1.05
+BLOCK = 4.0
+"""B of a block, which links of 1 carry in a second."""
 Change = Callable[[float], dict[str, Any]]
-"""What is changed of a send, given by how much (s or B)."""
+"""What is changed of a send, given by how much (s, or share of a block)."""
 
 
 def _wanted(topology: Any, collective: Any, *takers: int) -> Any:
     """gpu0's block alone, for `takers`."""
-    whole = by_hand.demand(topology, collective)
+    whole = by_hand.demand(topology, collective, BLOCK)
     wanted = np.zeros_like(whole.wanted[:1])
     wanted[0, list(takers)] = True
     columns = dict(source=whole.source, chunk=whole.chunk, size=whole.size)
@@ -32,28 +34,30 @@ def _wanted(topology: Any, collective: Any, *takers: int) -> Any:
 
 def _gather() -> Schedule:
     """Three steps of 1.5 s around a ring of four."""
-    topology = by_hand.ring(4, latency=0.5)
+    topology = by_hand.ring(4, BLOCK, latency=0.5)
     rows = by_hand.ring_rows(4, 0.5)
-    return by_hand.schedule(topology, by_hand.demand(topology, "all_gather"), rows)
+    return by_hand.schedule(
+        topology, by_hand.demand(topology, "all_gather", BLOCK), rows
+    )
 
 
 def _scatter() -> Schedule:
-    topology = by_hand.ring(4)
-    wanted = by_hand.demand(topology, "reduce_scatter")
+    topology = by_hand.ring(4, BLOCK)
+    wanted = by_hand.demand(topology, "reduce_scatter", BLOCK)
     return by_hand.schedule(topology, wanted, by_hand.reducing_rows(4))
 
 
 def _all_reduce() -> Schedule:
-    topology = by_hand.ring(2)
+    topology = by_hand.ring(2, BLOCK)
     rows = [(0, "gpu1", "gpu0", 0.0, 1.0), (0, "gpu0", "gpu1", 1.0, 2.0)]
     wanted = _wanted(topology, "all_reduce", 0, 1)
     return by_hand.schedule(topology, wanted, rows, phase=[0, 1])
 
 
 def _shared_link() -> Schedule:
-    """Both ways 2 B over 1 B/s in [0, 2], the first of them in [0, 1]."""
-    topology = by_hand.ring(2)
-    wanted = by_hand.demand(topology, "all_gather", chunks=2)
+    """Both ways two blocks over a link in [0, 2], the first of them in [0, 1]."""
+    topology = by_hand.ring(2, BLOCK)
+    wanted = by_hand.demand(topology, "all_gather", BLOCK, 2)
     blocks = [(0, "gpu0", "gpu1"), (1, "gpu0", "gpu1"), (2, "gpu1", "gpu0")]
     blocks.append((3, "gpu1", "gpu0"))
     rows = [(*row, 0.0, 1.0 + n % 2) for n, row in enumerate(blocks)]
@@ -70,29 +74,31 @@ def _in_the_middle() -> Schedule:
 
 def _line(*takers: int) -> Schedule:
     """gpu0's block in halves to gpu1 and on to gpu2."""
-    topology = by_hand.ring(3)
+    topology = by_hand.ring(3, BLOCK)
     hops = [("gpu0", "gpu1", 0.0), ("gpu0", "gpu1", 0.5)]
     hops += [("gpu1", "gpu2", 0.5), ("gpu1", "gpu2", 1.0)]
     rows = [(0, *hop, end) for hop, end in zip(hops, (0.5, 1.0, 1.0, 1.6), strict=True)]
     wanted = _wanted(topology, "all_gather", *takers)
-    return by_hand.schedule(topology, wanted, rows, size=[0.5] * 4)
+    return by_hand.schedule(topology, wanted, rows, size=[BLOCK / 2] * 4)
 
 
 def _again(*size: float) -> Schedule:
     """gpu0's block to two others in parts, and what is sent after them to gpu1."""
-    topology = by_hand.ring(3)
+    topology = by_hand.ring(3, BLOCK)
     rows = [(0, "gpu0", "gpu2", 0.0, 1.0)]
     rows += [(0, "gpu0", "gpu1", 2.0 * n, 2.0 * n + 2) for n in range(len(size))]
     wanted = _wanted(topology, "all_gather", 1, 2)
-    return by_hand.schedule(topology, wanted, rows, size=[1.0, *size])
+    return by_hand.schedule(
+        topology, wanted, rows, size=[BLOCK, *(BLOCK * x for x in size)]
+    )
 
 
 def _switched(half: bool, out: float = 1.0, **switch: bool) -> Schedule:
     """gpu0's block to gpu1 (whole: and gpu2) through a switch, 0.25 s a hop, whole or
-    in halves, at 1 B/s in and `out` B/s out."""
-    topology = by_hand.star(3, latency=0.25, **switch)
+    in halves, at a block a second in and `out` out."""
+    topology = by_hand.star(3, BLOCK, latency=0.25, **switch)
     links = tuple(
-        dataclasses.replace(link, rate=out) if link.source == 3 else link
+        dataclasses.replace(link, rate=out * BLOCK) if link.source == 3 else link
         for link in topology.links
     )
     topology = dataclasses.replace(topology, links=links)
@@ -106,7 +112,7 @@ def _switched(half: bool, out: float = 1.0, **switch: bool) -> Schedule:
             (0, "sw0", f"gpu{1 if half else n + 1}", begun, begun + size + 0.25)
         )
     wanted = _wanted(topology, "all_gather", *([1] if half else [1, 2]))
-    return by_hand.schedule(topology, wanted, rows, size=[size] * len(rows))
+    return by_hand.schedule(topology, wanted, rows, size=[BLOCK * size] * len(rows))
 
 
 TIMES: list[tuple[Callable[[], Schedule], int, Change, str]] = [
@@ -141,23 +147,28 @@ def test_times(make, send: int, change: Change, says: str):
         verify(by_hand.changed(given, send, **change(OUTSIDE * 1e-9 * last)))
 
 
+def _moved(share: float, sign: int, **more: float) -> Change:
+    """Carries a share of the block, and more or less."""
+    return lambda b: {"bytes": BLOCK * (share + sign * b), **more}
+
+
 BYTES: list[tuple[Callable[[], Schedule], int, Change, str]] = [
-    (_gather, 11, lambda b: {"bytes": 1 + b, "end": 5.0}, "more than its block has"),
-    (_gather, 11, lambda b: {"bytes": 1 - b}, "never comes whole to gpu0"),
-    (_scatter, 11, lambda b: {"bytes": 1 - b}, "sums move whole"),
-    (lambda: _line(2), 3, lambda b: {"bytes": 0.5 - b}, "never comes whole to gpu2"),
-    (lambda: _line(2), 2, lambda b: {"bytes": 0.5 + b, "end": 1.1}, "more of its"),
-    (lambda: _line(1, 2), 3, lambda b: {"bytes": 0.5 - b}, "never comes whole to gpu2"),
-    (lambda: _line(1, 2), 1, lambda b: {"bytes": 0.5 - b}, "a part of its block"),
-    (lambda: _again(0.5, 1.0), 2, lambda b: {"bytes": 1 - b}, "send 2 .*a part of"),
-    (lambda: _again(0.5, 0.5, 0.5), 2, lambda b: {"bytes": 0.5 - b}, "send 3 .*a part"),
-    (lambda: _switched(True, 2.0), 2, lambda b: {"bytes": 0.5 + b}, "send [23] .*sw0"),
+    (_gather, 11, _moved(1, +1, end=5.0), "more than its block has"),
+    (_gather, 11, _moved(1, -1), "never comes whole to gpu0"),
+    (_scatter, 11, _moved(1, -1), "sums move whole"),
+    (lambda: _line(2), 3, _moved(0.5, -1), "never comes whole to gpu2"),
+    (lambda: _line(2), 2, _moved(0.5, +1, end=1.1), "more of its"),
+    (lambda: _line(1, 2), 3, _moved(0.5, -1), "never comes whole to gpu2"),
+    (lambda: _line(1, 2), 1, _moved(0.5, -1), "a part of its block"),
+    (lambda: _again(0.5, 1.0), 2, _moved(1, -1), "send 2 .*a part of"),
+    (lambda: _again(0.5, 0.5, 0.5), 2, _moved(0.5, -1), "send 3 .*a part"),
+    (lambda: _switched(True, 2.0), 2, _moved(0.5, +1), "send [23] .*sw0"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("make", "send", "change", "says"), BYTES)
 def test_bytes(make, send: int, change: Change, says: str):
-    """More or less by a share of 1e-6 of the block of 1 B."""
+    """More or less by a share of 1e-6 of the block."""
     given = make()
     verify(by_hand.changed(given, send, **change(INSIDE * 1e-6)))
     with pytest.raises(Violation, match=says):
