@@ -1,0 +1,263 @@
+"""What is read of a config of each family: defaults, other values, refusals.
+
+Sizes are all different, so that a key read for another one shows.
+"""
+
+import dataclasses
+import json
+
+import pytest
+
+from diffenergy.workload.models import Model, load_model, model_from_config
+from diffenergy.workload.models._shared.config import Config
+
+_HF = dict(num_hidden_layers=2, hidden_size=48, num_attention_heads=3)
+_TEXT = _HF | dict(vocab_size=77, max_position_embeddings=40)
+_MIXTURE = _TEXT | dict(intermediate_size=110, num_experts_per_tok=2)
+FAMILIES = {
+    "gpt2": dict(n_embd=48, n_head=3, n_layer=2, vocab_size=77, n_positions=40),
+    "opt": _TEXT | dict(ffn_dim=100),
+    "llama": _TEXT | dict(intermediate_size=100),
+    "mistral": _TEXT | dict(intermediate_size=100),
+    "qwen2": _TEXT | dict(intermediate_size=100, sliding_window=16),
+    "qwen3": _TEXT | dict(intermediate_size=100, sliding_window=16),
+    "mixtral": _MIXTURE | dict(num_local_experts=5),
+    "qwen3_moe": _MIXTURE | dict(num_experts=5, sliding_window=16),
+    "bert": _TEXT | dict(intermediate_size=100),
+    "vit": _HF | dict(intermediate_size=100, image_size=35, patch_size=7),
+    "resnet": dict(hidden_sizes=[16, 32], depths=[1, 2]),
+    "mobilevit": dict(
+        hidden_sizes=[36, 48, 60], num_attention_heads=3,
+        neck_hidden_sizes=[8, 16, 24, 40, 56, 72, 88],
+    ),
+}  # fmt: skip
+"""The least config of each."""
+
+
+def built(family: str, **changes) -> Model:
+    values = {"model_type": family} | FAMILIES[family] | changes
+    values = {key: value for key, value in values.items() if value != "absent"}
+    return model_from_config(Config("tiny", "config.json", values))
+
+
+def known(model: Model) -> dict:
+    """All that was read."""
+    return {
+        field.name: getattr(model, field.name)
+        for field in dataclasses.fields(model)
+        if field.name != "config"
+    }
+
+
+_LLAMA = [
+    ("num_key_value_heads", 3, 1), ("head_dim", 16, 8), ("mlp_bias", False, True),
+    ("attention_bias", False, True), ("tie_word_embeddings", False, True),
+]  # fmt: skip
+_VISION = [("num_channels", 3, 5), ("num_labels", 1000, 9)]
+DEFAULTS = {
+    "gpt2": [("n_inner", 192, 100), ("activation_function", "gelu_new", "relu")],
+    "opt": [("activation_function", "relu", "gelu")],
+    "llama": [*_LLAMA, ("sliding_window", None, 8)],
+    "mistral": [*_LLAMA, ("sliding_window", None, 8)],
+    "qwen2": [*_LLAMA, ("use_sliding_window", False, True)],
+    "qwen3": [*_LLAMA, ("use_sliding_window", False, True)],
+    "mixtral": [*_LLAMA, ("sliding_window", None, 8)],
+    "qwen3_moe": [
+        *_LLAMA, ("use_sliding_window", False, True), ("moe_intermediate_size", 110, 90)
+    ],
+    "bert": [("type_vocab_size", 2, 3), ("hidden_act", "gelu", "relu")],
+    "vit": [*_VISION, ("pooler_output_size", 48, 20), ("hidden_act", "gelu", "relu")],
+    "resnet": [*_VISION, ("embedding_size", 64, 24), ("image_size", 224, 64)],
+    "mobilevit": [
+        *_VISION, ("image_size", 256, 128), ("patch_size", 2, 4),
+        ("mlp_ratio", 2.0, 3.0), ("expand_ratio", 4.0, 2.0), ("conv_kernel_size", 3, 5),
+    ],
+}  # fmt: skip
+"""Key, value that stands for an absent one (as `transformers` has it), another one."""
+
+
+@pytest.mark.parametrize("family", DEFAULTS)
+def test_an_absent_key_has_its_default(family: str):
+    least = built(family)
+    for key, default, other in DEFAULTS[family]:
+        assert known(built(family, **{key: default})) == known(least), key
+        changed = known(built(family, **{key: other}))
+        assert changed != known(least), key
+        assert any(value == other for value in changed.values()) or key in (
+            "use_sliding_window",
+        ), key
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_required_key_is_asked_for(family: str):
+    for key in FAMILIES[family]:
+        if key == "sliding_window":
+            continue
+        with pytest.raises(ValueError, match=f"config.json: .*`{key}`.* is missing; "):
+            built(family, **{key: "absent"})
+
+
+def test_second_names_of_keys():
+    """`n_ctx` for `n_positions`, `num_experts` for `num_local_experts`; null is absent;
+    whole numbers may be written as floats; labels may have names alone."""
+    longer = built("gpt2", n_positions=None, n_ctx=50)
+    assert longer.max_positions == 50
+    assert built("gpt2", n_ctx=50).max_positions == 40
+    mixture = built("mixtral", num_local_experts=None, num_experts=6)
+    assert known(mixture)["experts"] == 6
+    assert known(built("gpt2", n_embd=48.0)) == known(built("gpt2"))
+    names = {str(n): f"class {n}" for n in range(11)}
+    for family in ("vit", "resnet", "mobilevit"):
+        assert known(built(family, id2label=names))["labels"] == 11
+        assert known(built(family, id2label=names, num_labels=9))["labels"] == 9
+        assert known(built(family, id2label={}))["labels"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "words"),
+    [
+        ("gpt2", dict(n_embd=50), "`n_embd` is 50, which `n_head` 3 does not divide"),
+        ("gpt2", dict(n_layer=2.5), "`n_layer` is 2.5; allowed is a whole number"),
+        ("gpt2", dict(n_layer=2**53), "`n_layer` is 9007199254740992; allowed is"),
+        ("gpt2", dict(n_layer=2.0**53), "`n_layer` is 9007199254740992.0; allowed"),
+        ("gpt2", dict(n_layer=float("inf")), "`n_layer` is Infinity; allowed is"),
+        ("gpt2", dict(activation_function=3), "`activation_function` is 3; allowed is"),
+        ("gpt2", dict(n_layer="x" * 38), '`n_layer` is "x{38}"; allowed'),
+        ("gpt2", dict(n_layer="x" * 39), r'`n_layer` is "x{36}\.\.\.; allowed'),
+        ("opt", dict(hidden_size=50, ffn_dim=1), "`hidden_size` is 50, which `num_a"),
+        ("opt", dict(word_embed_proj_dim=24), "`word_embed_proj_dim` is 24; allowed is"
+         " `hidden_size` = 48"),
+        ("llama", dict(num_key_value_heads=2), "`num_attention_heads` is 3, which"),
+        ("llama", dict(hidden_size=50), "`hidden_size` is 50, which"),
+        ("llama", dict(mlp_bias=1), "`mlp_bias` is 1; allowed is true or false"),
+        ("qwen2", dict(use_sliding_window=0), "`use_sliding_window` is 0; allowed is"),
+        ("mixtral", dict(num_experts_per_tok=6), "`num_experts_per_tok` is 6; allowed"
+         " is at most 5 experts"),
+        ("mixtral", dict(mlp_only_layers=[1]), r"`mlp_only_layers` is \[1\]; allowed is"
+         " an empty list"),
+        ("mixtral", dict(decoder_sparse_step=2), "`decoder_sparse_step` is 2; allowed"),
+        ("bert", dict(hidden_size=50), "`hidden_size` is 50, which"),
+        ("vit", dict(hidden_size=50), "`hidden_size` is 50, which"),
+        ("vit", dict(patch_size=36), "`patch_size` is 36; allowed is at most"),
+        ("resnet", dict(depths=[1]), r"`depths` is \[1\]; allowed is a list of 2"),
+        ("resnet", dict(hidden_sizes=16), "`hidden_sizes` is 16; allowed is a list of"),
+        ("resnet", dict(layer_type="basic"), '`layer_type` is "basic"; allowed is'),
+        ("mobilevit", dict(hidden_sizes=[36, 48]), ".* a list of 3 numbers"),
+        ("mobilevit", dict(hidden_sizes=[36, 48, 61]), ".* a divisor of each"),
+        ("mobilevit", dict(neck_hidden_sizes=[1] * 6), ".* a list of 7 numbers"),
+        ("mobilevit", dict(image_size=96), "`image_size` is 96; allowed is a multiple"
+         " of 64"),
+        ("mobilevit", dict(mlp_ratio=0.0), "`mlp_ratio` is 0.0; allowed is a finite"),
+        ("mobilevit", dict(mlp_ratio=True), "`mlp_ratio` is true; allowed is a finite"),
+        ("mobilevit", dict(mlp_ratio="2"), '`mlp_ratio` is "2"; allowed is a finite'),
+        ("mobilevit", dict(expand_ratio=float("inf")), "`expand_ratio` is Infinity"),
+        ("gpt2", dict(model_type="gpt5"), "`model_type` is 'gpt5'; supported are bert"),
+    ],
+)  # fmt: skip
+def test_what_a_family_refuses(family: str, changes: dict, words: str):
+    with pytest.raises(ValueError, match=f"^config.json: {words}"):
+        built(family, **changes).listings()
+
+
+def test_what_a_family_takes_at_the_edge():
+    """The nearest values that are right."""
+    for family, changes in [
+        ("llama", dict(hidden_size=50, head_dim=16)), ("vit", dict(patch_size=35)),
+        ("mixtral", dict(num_experts_per_tok=5, mlp_only_layers=[])),
+        ("mobilevit", dict(image_size=64)), ("opt", dict(word_embed_proj_dim=48)),
+        ("gpt2", dict(n_layer=1, n_head=1)), ("mixtral", dict(decoder_sparse_step=1)),
+    ]:  # fmt: skip
+        length = dict(input_len=4) if built(family).max_positions else {}
+        assert built(family, **changes).listings(phase="prefill", **length)
+
+
+@pytest.mark.parametrize(
+    ("quantisation", "dtype"),
+    [
+        (None, "bf16"),
+        ({"quant_method": "modelopt", "quant_algo": "W4A8 fp8"}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "'modelopt'; supported"),
+        ({"quant_method": "modelopt"}, "'modelopt'; supported"),
+        ({}, "None; supported"),
+        ("fp8", '`quantization_config` is "fp8"; allowed is an object'),
+    ],
+)
+def test_quantisation(quantisation, dtype: str):
+    model = built("llama", quantization_config=quantisation)
+    if len(dtype) > 9:
+        with pytest.raises(ValueError, match=dtype):
+            model.request(input_len=8, phase="prefill")
+        return
+    assert model.request(input_len=8, phase="prefill")[0].dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("architectures", "base"),
+    [
+        (None, True), (["GPT2Model"], True), (["GPT2LMHeadModel"], False),
+        (["GPT2Model", "GPT2LMHeadModel"], False), ("GPT2LMHeadModel", True),
+        (["GPT2ForTokenClassification", "GPT2Model"], False), ([], True),
+    ],
+)  # fmt: skip
+def test_a_head_is_what_one_of_the_architectures_names(architectures, base: bool):
+    request, assumed = built("gpt2", architectures=architectures).request(
+        input_len=8, phase="prefill"
+    )
+    assert request.base == base and "base" not in assumed
+
+
+def test_files_and_folders(tmp_path):
+    """A name is the folder of a `config.json`, or the file's without its ending."""
+    text = json.dumps({"model_type": "gpt2"} | FAMILIES["gpt2"])
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "config.json").write_text(text, encoding="utf-8-sig")
+    (folder / "other.json").write_text(text)
+    assert load_model(folder).name == "mine"
+    assert load_model(str(folder / "other.json")).name == "other"
+    (folder / "list.json").write_text(json.dumps(["model_type"]))
+    with pytest.raises(ValueError, match=r"list.json has no `model_type`"):
+        load_model(folder / "list.json")
+    (folder / "deep.json").write_text('{\n"model_type": "gpt2",,}')
+    with pytest.raises(ValueError, match=r"deep.json, line 2: broken JSON"):
+        load_model(folder / "deep.json")
+    with pytest.raises(ValueError, match="model or file 'qwen3-8'; near are qwen3-8b"):
+        load_model("qwen3-8")
+    with pytest.raises(ValueError, match="model or file '#'; bundled are bert-base, b"):
+        load_model("#")
+
+
+@pytest.mark.parametrize(
+    ("family", "given", "words"),
+    [
+        ("gpt2", dict(batch=True), "`batch` is True; allowed is a whole number"),
+        ("gpt2", dict(input_len=0), "`input_len` is 0; allowed is a whole number"),
+        ("gpt2", dict(input_len=33, output_len=8), "is 41, but tiny has 40 positions"),
+        ("gpt2", dict(kv_dtype="tf32"), "`kv_dtype` is 'tf32'; allowed are fp32, bf16"),
+        ("gpt2", dict(attention="flex"), "`attention` is 'flex'; allowed are flash"),
+        ("gpt2", dict(stack="vllm"), "`stack` is 'vllm'; allowed are serving, eager"),
+        ("gpt2", dict(dispatch="now"), "`dispatch` is 'now'; allowed are eager, graph"),
+        ("gpt2", dict(phase="decode", accumulation=1), "`accumulation` is 1, but only"),
+        ("gpt2", dict(checkpointing=False), "`checkpointing` is False, but only"),
+        ("gpt2", dict(phase="train", kv_dtype="bf16"), "a training step has no KV"),
+        ("bert", dict(phase="generate"), "'generate', but tiny generates no tokens"),
+        ("bert", dict(phase="train"), "'train', but training is known for language"),
+        ("bert", dict(input_len=41), "is 41, but tiny has 40 positions"),
+        ("vit", dict(stack="serving"), "'serving', but tiny has only eager"),
+        ("vit", dict(input_len=4), "is 4, but tiny reads images of the config's size"),
+        ("mixtral", dict(stack="eager"), "'eager', but tiny has only serving"),
+    ],
+)  # fmt: skip
+def test_what_a_request_cannot_be(family: str, given: dict, words: str):
+    about = {"input_len": 8, "output_len": 4} if family in ("gpt2", "mixtral") else {}
+    if given.get("phase") == "train":
+        about.pop("output_len", None)
+    with pytest.raises(ValueError, match=words):
+        built(family).listings(**(about | given))
+
+
+def test_the_longest_request():
+    assert built("gpt2").listings(input_len=32, output_len=8)
+    assert built("gpt2").listings(input_len=40, phase="prefill")
+    assert built("bert").listings(input_len=40, phase="prefill")
+    assert built("gpt2").listings(input_len=40, phase="train", base=False)
