@@ -34,11 +34,11 @@ from typing import Any, Final
 from faults import ROOT, Fault, draw
 
 WIDE: Final = {
-    "kernels": ("test_demand_by_hand", "test_contract", "test_library_fp32"),
+    "kernels": ("by_hand/test_*", "test_contract", "test_library_fp32"),
     "physics": ("test_timeline", "test_gemm"),
-    "workload": ("test_models", "test_training"),
+    "workload": ("test_configs", "test_passes_by_hand", "test_models", "test_training"),
 }
-"""Test files, by name, that look at all of a room."""
+"""Test files that look at all of a room."""
 PRELOADED: Final = (
     "jax", "equinox", "numpy", "pandas", "scipy.optimize", "optax", "typer",
     "rich.console", "pytest", "hypothesis", "beartype", "jaxtyping",

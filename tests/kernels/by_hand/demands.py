@@ -1,0 +1,57 @@
+"""`Demand` of a row, field by field, against hand arithmetic.
+
+Constants are round numbers, and L2 is made all too small (`COLD`) or all too large
+(`WARM`), so that misses are 1 or 0 and every expected value is a product of the shape.
+"""
+
+from typing import Any
+
+import jax
+import pytest
+
+from diffenergy.corrections import Corrections
+from diffenergy.estimator import _estimate as estimator
+from diffenergy.hardware import load_gpu
+from diffenergy.kernels import attention, attention_backward, collective, gemm, moe
+from diffenergy.kernels._shared import clblast as _clblast
+from diffenergy.kernels._shared import simt, stream
+from diffenergy.physics._demand import Demand
+
+H200, A100 = load_gpu("h200-sxm"), load_gpu("a100-pcie-40gb")
+H200_SMS, A100_SMS = 132, 108
+COLD = dict(l2_share=1e-6, l2_producer_share=1e-6, l2_sharpness=50.0)
+WARM = dict(l2_share=1e6, l2_producer_share=1e6, l2_sharpness=50.0)
+NO_WAVES = dict(wave_traffic=-100.0)
+"""No traffic beyond reading each datum once."""
+ONCE = estimator.compiler_options(once=True)
+LOWERED = {
+    module: jax.jit(module.demand, compiler_options=ONCE)
+    for module in (
+        _clblast,
+        attention,
+        attention_backward,
+        collective,
+        gemm,
+        moe,
+        simt,
+        stream,
+    )
+}
+
+
+def found(phases, kind: type, *rows: dict[str, Any]) -> Any:
+    """The shape record of a class that rows of one phase lower to."""
+    work = phases(list(rows))
+    (group,) = [i for i, shape in enumerate(work.shapes) if type(shape) is kind]
+    real = work.groups[group].count > 0
+    return jax.tree.map(lambda x: x[real], work.shapes[group])
+
+
+def demand_of(module: Any, shape: Any, gpu: Any, **constants: Any) -> Demand:
+    return LOWERED[module](shape, gpu, Corrections(**constants))
+
+
+def check(demand: Demand, row: int = 0, **expected: float) -> None:
+    """Every given field of the first candidate."""
+    got = {name: float(getattr(demand, name)[row, 0]) for name in expected}
+    assert got == pytest.approx(expected, rel=1e-6, abs=1e-20)
