@@ -12,7 +12,14 @@ import pytest
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
-from diffenergy.kernels import attention, attention_backward, collective, gemm, moe
+from diffenergy.kernels import (
+    activity,
+    attention,
+    attention_backward,
+    collective,
+    gemm,
+    moe,
+)
 from diffenergy.kernels._shared import clblast as _clblast
 from diffenergy.kernels._shared import simt, stream
 from diffenergy.physics._demand import Demand
@@ -28,6 +35,7 @@ LOWERED = {
     module: jax.jit(module.demand, compiler_options=ONCE)
     for module in (
         _clblast,
+        activity,
         attention,
         attention_backward,
         collective,

@@ -8,9 +8,10 @@ import jax
 import pytest
 
 from diffenergy.kernels import attention, attention_backward
+from diffenergy.kernels._shared import stream
 from diffenergy.kernels._shared.attention_tiles import tiles_of
 
-from .demands import A100, COLD, H200, check, demand_of, found
+from .demands import A100, COLD, H200, WARM, check, demand_of, found
 
 ATTENTION = dict(
     prefill_efficiency=0.5, prefill_exp=2.0, prefill_mask=0.5, prefill_feed=64.0,
@@ -267,3 +268,42 @@ def test_backward_kernel(sample, phases):
         store_dram=4 * q + 2 * kv,  # dQ in fp32
         launches=1,
     )
+
+
+@pytest.mark.parametrize(("batch", "planned"), [(992, 992), (993, 0.35 * 993)])
+@pytest.mark.parametrize("op", ["context_attention", "generation_attention"])
+def test_splits_are_planned_for_so_many_sequences(sample, phases, op, batch, planned):
+    """31 by each of 32 warps; beyond them a sequence costs about a third."""
+    sizes = dict(q_len=1, kv_len=64) if op == "generation_attention" else dict(q_len=64)
+    row = sample(op, batch=batch, **sizes, **HEADS)
+    prefill = op == "context_attention"
+    kind = attention.Prefill if prefill else attention.Decode
+    got = demand_of(attention, found(phases, kind, row), H200, **ATTENTION)
+    check(got, fixed_seconds=planned * (1e-8 if prefill else 2e-8))
+
+
+@pytest.mark.parametrize(
+    ("cache", "family", "elements", "size", "queries"),
+    [
+        ("bf16", "", 1.0, 2, 0), ("fp8", "", 1.8, 1, 1), ("fp8", "triton", 1.8, 1, 0),
+        ("fp8", "xfa2", 1.8, 1, 0), ("bf16", "triton", 1.0, 2, 0),
+    ],
+)  # fmt: skip
+def test_what_a_server_writes_to_its_cache(
+    sample, phases, cache, family, elements, size, queries
+):
+    """vLLM 0.24: keys and values of 3 x 7 tokens, rounded queries; 55 instructions an
+    element, 34 a rounded one, 5,000 a token."""
+    row = sample(
+        "context_attention", batch=3, q_len=7, kv_cache_dtype=cache, family=family,
+        framework="vllm/0.24.1", num_heads=10, num_kv_heads=5, head_dim=16,
+    )  # fmt: skip
+    shape = found(phases, stream.Stream, row)
+    new, rounded = 2 * 21 * 5 * 16, 21 * 10 * 16 * queries
+    check(
+        demand_of(stream, shape, H200, **WARM),
+        issue=55 * elements * new + 5000 * 21 + 34 * rounded,
+        l2=(2 + size) * (new + rounded),
+    )
+    work = phases([row | {"framework": "vllm/0.23"}])
+    assert not any(isinstance(x, stream.Stream) for x in work.shapes)

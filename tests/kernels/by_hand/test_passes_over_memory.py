@@ -1,12 +1,15 @@
 """Kernels that pass over memory, and a collective."""
 
+import dataclasses
+
+import jax.numpy as jnp
 import pytest
 
 from diffenergy.hardware import load_gpu
-from diffenergy.kernels import collective
+from diffenergy.kernels import activity, collective
 from diffenergy.kernels._shared import stream
 
-from .demands import A100, COLD, WARM, check, demand_of, found
+from .demands import A100, A100_SMS, COLD, WARM, check, demand_of, found
 
 
 @pytest.mark.parametrize(
@@ -78,3 +81,78 @@ def test_a_collective(sample, phases):
         float(getattr(got, name)[0, best]) for name in ("link", "dram", "l2", "ctas")
     )
     assert (link, dram, l2, ctas) == pytest.approx((sent, 2 * sent, 2 * sent, 24))
+
+
+@pytest.mark.parametrize("clocks", [(0.0, 0.0), (900.0, 800.0)])
+def test_an_activity(clocks):
+    """Shares of the rates over the reference time; half of DRAM's, at full clocks."""
+    sm, mem = (
+        x * 1e6 or float(y)
+        for x, y in zip(clocks, (A100.sm_clock_max, A100.mem_clock), strict=True)
+    )
+    shares = dict(fma=0.1, fp64=0.2, issue=0.3, branch=0.4, sfu=0.05, smem=0.15)
+    shares["l2"] = 0.25
+    shape = activity.Activity(
+        sm_active=[0.5], dram=[0.0], time=[2.0], power=[0.0],
+        sm_clock=[clocks[0] * 1e6], mem_clock=[clocks[1] * 1e6],
+        **{name: [value] for name, value in shares.items()},
+    )  # fmt: skip
+    c = dict(activity_fp64=2.0, activity_branch=3.0, dram_efficiency=0.9)
+    c |= dict(memory_knee=0.7, activity_dram=1.1, activity_sharpness=2.5)
+    cycles = 2 * sm
+    check(
+        demand_of(activity, shape, A100, **c),
+        fma=(0.1 + 2 * 0.2) * float(A100.fma_flop_per_cycle_fp32) * A100_SMS * cycles,
+        issue=(0.3 + 3 * 0.4) * float(A100.issue_slots_per_cycle) * A100_SMS * cycles,
+        sfu=0.05 * float(A100.sfu_ops_per_cycle) * A100_SMS * cycles,
+        smem=0.15 * float(A100.smem_bytes_per_cycle) * A100_SMS * cycles,
+        l2=0.25 * float(A100.l2_bytes_per_cycle) * cycles,
+        dram=0,
+        ctas=A100_SMS / 2,
+        path_cycles=cycles,
+        launches=0,
+        other_energy=0,
+    )
+    busy = dataclasses.replace(shape, dram=jnp.asarray([0.5]))
+    got = demand_of(activity, busy, A100, **c)
+    follows = 0.7 * float(A100.sm_clock_max)
+    relative = mem / float(A100.mem_clock)
+    share = ((1 / relative) ** 3 + (follows / sm) ** 3) ** (-1 / 3)
+    load = 0.5 * relative / (1.1 * share)
+    bound, p = load * (1 + load**12) ** (-1 / 12), 2.5
+    reached = 0.9 * float(A100.dram_bandwidth)
+    check(
+        got,
+        dram=bound * share * reached * 2,
+        path_cycles=(1 - bound**p) ** (1 / p) * cycles,
+        flow=reached / (A100_SMS / 2 * follows),
+        sharpness_memory=p,
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "fields", "issue", "sfu", "read", "written"),
+    [
+        ("gather", dict(rows=5, cols=32, dtype="fp32"), 4, 0, 4, 4),
+        ("softmax", dict(rows=5, cols=32, dtype="fp32"), 12, 1, 4, 4),
+        ("layernorm", dict(rows=5, cols=32, dtype="fp16"), 12, 0, 2, 2),
+        ("layernorm", dict(rows=5, cols=32, dtype="fp16", residual=True), 12, 0, 4, 4),
+        ("rmsnorm", dict(rows=5, cols=32, dtype="bf16", residual=True), 8, 0, 4, 4),
+        *(
+            ("elementwise", dict(fn=fn, elements=160, dtype="bf16"), 4, 1, 2, 2)
+            for fn in ("gelu", "tanh", "exp", "pow")
+        ),
+        ("elementwise", dict(fn="relu", elements=160, dtype="bf16"), 4, 0, 2, 2),
+        ("elementwise", dict(fn="gelu_mul", elements=160, dtype="fp32"), 4, 1, 8, 4),
+        ("elementwise", dict(fn="sub", elements=160, dtype="fp32"), 4, 0, 8, 4),
+        ("elementwise", dict(fn="typecast_to_fp16", elements=160, dtype="fp32"),
+         4, 0, 4, 2),
+    ],
+)  # fmt: skip
+def test_bytes_and_instructions_of_160_elements(
+    sample, phases, op, fields, issue, sfu, read, written
+):
+    shape = found(phases, stream.Stream, sample(op, **fields))
+    got = {name: float(getattr(shape, name)[0]) for name in ("read", "write", "issue")}
+    assert got == {"read": 160 * read, "write": 160 * written, "issue": 160 * issue}
+    assert float(shape.sfu[0]) == 160 * sfu

@@ -1,0 +1,169 @@
+"""What a listing row leaves out, of every op, and the least that it may say."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diffenergy import kernels
+from diffenergy.dtypes import DTYPES
+from diffenergy.kernels import moe
+from diffenergy.kernels._shared.launch import Context
+from diffenergy.workload._listing import normalise_kernel
+
+HEADS = dict(batch=1, num_kv_heads=3, window_size=0, causal=True, kv_cache_dtype="fp8")
+ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "activity": ({}, dict(sm_active=1, sm_occupancy=1)),
+    "context_attention": (
+        dict(q_len=5, num_heads=3, head_dim=16, dtype="fp8"), HEADS | dict(kv_len=5)
+    ),
+    "attention_backward": (
+        dict(q_len=5, num_heads=3, head_dim=16, dtype="fp8"), HEADS | dict(kv_len=5)
+    ),
+    "generation_attention": (
+        dict(kv_len=5, num_heads=3, head_dim=16, dtype="fp8"), HEADS | dict(q_len=1)
+    ),
+    "collective": (
+        dict(collective="all_reduce", bytes=9, num_gpus=2), dict(dtype="bf16")
+    ),
+    "conv2d": (
+        dict(images=2, in_channels=3, out_channels=4, input_hw=7, kernel_size=1,
+             dtype="fp8"),
+        dict(stride=1, padding=0, groups=1, out_dtype="bf16", tensor_core=True),
+    ),
+    "elementwise": (
+        dict(fn="gelu", elements=9, dtype="fp32"),
+        dict(out_dtype="fp32", reads=1, writes=1),
+    ),
+    "gather": (dict(rows=2, cols=3, dtype="fp32"), {}),
+    "gemm": (
+        dict(m=2, n=3, k=4, dtype="bf16"),
+        dict(batch=1, out_dtype="bf16", tensor_core=True, weights="b", slices=1),
+    ),
+    "moe": (
+        dict(num_tokens=2, hidden_size=3, inter_size=4, topk=1, num_experts=6,
+             dtype="fp8"),
+        dict(moe_tp_size=1, moe_ep_size=1, distribution="balanced"),
+    ),
+    **{
+        op: (dict(rows=2, cols=3, dtype="bf16"), dict(residual=False))
+        for op in ("softmax", "layernorm", "rmsnorm")
+    },
+}  # fmt: skip
+"""What a row must say, and what stands for all else."""
+
+
+def test_every_op_is_here():
+    assert set(ROWS) == set(kernels.ops())
+
+
+@pytest.mark.parametrize("op", ROWS)
+def test_defaults(op: str):
+    required, rest = ROWS[op]
+    found = normalise_kernel({"op": op} | required, "row")
+    if op == "activity":  # no unit is busy, nothing was read
+        found = {name: value for name, value in found.items() if value != 0}
+    assert found == {"op": op, "count": 1} | required | rest
+
+
+@pytest.mark.parametrize("op", ROWS)
+def test_what_a_row_must_say(op: str):
+    required, _ = ROWS[op]
+    for name in required:
+        rest = {key: value for key, value in required.items() if key != name}
+        with pytest.raises(ValueError, match=f"`{name}`"):
+            normalise_kernel({"op": op} | rest, "row")
+
+
+@pytest.mark.parametrize("op", ROWS)
+def test_the_least_of_every_size(op: str):
+    """One of what is counted, none of what may be left out."""
+    required, rest = ROWS[op]
+    none = ("window_size", "padding", "reads", "writes", "count", "tile_m", "split_k")
+    common = {"count": 1, "tile_m": 1, "split_k": 1, "mdimc": 1}
+    for name, value in (required | rest | common).items():
+        if isinstance(value, bool | str):
+            continue
+        share = name.startswith("sm_")
+        least = 0 if name in (*none, "mdimc") or share else 1
+        normalise_kernel({"op": op} | required | {name: least}, "row")
+        with pytest.raises(ValueError, match=f"`{name}` is"):
+            normalise_kernel({"op": op} | required | {name: least - 0.1}, "row")
+        if share:
+            with pytest.raises(ValueError, match=f"`{name}` is"):
+                normalise_kernel({"op": op} | required | {name: 1.1}, "row")
+
+
+def lowered(**given: Any) -> list[Any]:
+    """Launches of mixtures, one for each value of the lists in `given`."""
+    fields = dict(num_tokens=4, hidden_size=3, inter_size=10, topk=2, num_experts=6,
+                  moe_tp_size=1, moe_ep_size=1, distribution="balanced", dtype=CODE,
+                  zero_share=0.0, tile_m=0.0, tile_n=0.0)  # fmt: skip
+    rows = max(len(x) for x in given.values())
+    columns = {
+        name: np.array(given.get(name, [value] * rows))
+        for name, value in fields.items()
+    }
+    none = np.zeros(rows)
+    return moe.lower("moe", columns, Context(pass_bytes=none, eager=none))
+
+
+CODE = DTYPES.index("fp8")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (dict(moe_ep_size=[3, 4]), "`moe_ep_size` is 4; it must divide `num_experts`"),
+        (dict(topk=[6, 7]), "`topk` is 7; at most `num_experts` = 6 are allowed"),
+        (dict(distribution=["balanced", "zipf"]), "`distribution` is 'zipf'; allowed"),
+        (dict(distribution=["power_law_"]), "`distribution` is 'power_law_'; allowed"),
+    ],
+)
+def test_routings_that_cannot_be(given, words: str):
+    with pytest.raises(ValueError, match=words):
+        lowered(**given)
+
+
+def test_kernels_of_two_mixtures():
+    """4 x 2 rows on 6 experts, and 30 x 3 on 10 over 2 ranks, a third of each expert:
+    gate and up, down; sorting, activation, sum of a token's choices."""
+    sort, up, activate, down, combine = lowered(
+        num_tokens=[4, 30], topk=[2, 3], num_experts=[6, 10], moe_ep_size=[1, 2],
+        moe_tp_size=[1, 3], hidden_size=[3, 7], inter_size=[10, 12],
+        dtype=[DTYPES.index("bf16"), CODE],
+    )  # fmt: skip
+    assert [x.host for x in (sort, up, activate, down, combine)] == [
+        "matrix", "none", "none", "none", "none"
+    ]  # fmt: skip
+
+    def columns(launch: Any, *names: str) -> list[list[float]]:
+        return [launch.columns[name].tolist() for name in names]
+
+    assert columns(up, "n", "k", "all_rows", "experts") == [
+        [20, 8], [3, 7], [8, 90], [6, 10]
+    ]  # fmt: skip
+    assert columns(down, "n", "k") == [[3, 7], [10, 4]]
+    for launch in (up, down):  # of the experts of one rank
+        used = launch.columns["weight"] * launch.columns["tokens"]
+        assert launch.columns["weight"].sum(1).tolist() == [6, 5]
+        assert used.sum(1) == pytest.approx([8, 45])
+    assert up.bytes.tolist() == [2 * 6 * 3 * 10 * 2, 2 * 5 * 7 * 4]
+    assert down.bytes.tolist() == [6 * 3 * 10 * 2, 5 * 7 * 4]
+    moved = ("read", "write", "quantised", "issue", "sfu", "first", "sorts", "sorted")
+    assert columns(sort, *moved) == [
+        [0, 420], [0, 210], [0, 630], [0, 0], [0, 0], [1, 1], [1, 1], [8, 90]
+    ]  # fmt: skip
+    rows = 90 * 4
+    assert columns(activate, *moved) == [
+        [480, 8 * rows], [320, 5 * rows], [0, 3 * rows], [640, 8 * rows], [80, rows],
+        [0, 0], [0, 0], [0, 0],
+    ]  # fmt: skip
+    assert columns(combine, *moved) == [
+        [96, 4 * 630], [48, 4 * 210], [0, 0], [48, 2 * 630], [0, 0], [0, 0], [0, 0],
+        [0, 0],
+    ]  # fmt: skip
+
+
+def test_as_many_choices_as_experts():
+    assert len(lowered(topk=[6], moe_ep_size=[6])) == 5
