@@ -15,6 +15,7 @@ from diffenergy.fitting._clock_law.clock_fit import fit_table
 from diffenergy.fitting._clock_law.clock_law import table
 from diffenergy.fitting._clock_law.clock_model import Readings
 from diffenergy.hardware import read_gpu
+from diffenergy.results import Infeasible
 
 NOISE = (0.01, 0.02)
 GPU = read_gpu("a100-pcie-40gb")
@@ -101,6 +102,74 @@ def law_of(read: Problem) -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture(scope="module")
 def truth() -> Problem:
     return measured_truth()
+
+
+def small() -> Problem:
+    """Three of the kernels at every third clock."""
+    whole = measured_truth()
+    columns = np.array([0, *range(1, len(whole.settings), 2)])
+    kernels, time, energy = whole.kernels[:3], whole.time[:3], whole.energy[:3]
+    return dataclasses.replace(
+        whole, kernels=kernels, stage=whole.stage[:3], count=whole.count[:3],
+        settings=whole.settings[columns], time=time[:, columns],
+        energy=energy[:, columns], default_time=time[:, 0], default_energy=energy[:, 0],
+        loops=(Loop((0, 1, 2), 1),),
+    )  # fmt: skip
+
+
+def test_a_right_law_is_believed():
+    """Readings at half of their level: the law's shape stays, the level is theirs, and
+    noise of 1 and 2 % is found and mostly taken away; a hole stays one."""
+    truth = small()
+    time, energy = truth.time.copy(), truth.energy.copy()
+    time[1, 3] = energy[1, 3] = np.inf
+    holed = dataclasses.replace(truth, time=time, energy=energy)
+    law = (2 * truth.time, 0.5 * truth.energy)
+    exact = smoothed(holed, law)
+    there = exact.problem.usable
+    assert there.tolist() == holed.usable.tolist() and not there[1, 3]
+    for name in ("time", "energy"):
+        found, true = getattr(exact.problem, name), getattr(truth, name)
+        assert found[there] == pytest.approx(true[there], rel=1e-4)
+        assert (
+            getattr(exact.problem, f"default_{name}").tolist() == found[:, 0].tolist()
+        )
+    read = noisy(truth, 1)
+    found = smoothed(read, law)
+    for smoother, sd in ((found.time, NOISE[0]), (found.energy, NOISE[1])):
+        assert smoother.noise == pytest.approx(sd, rel=0.35)
+        # a mean of readings: the posterior covariance is noise x weights
+        covariance = np.einsum("kst,kut->ksu", smoother.root, smoother.root)
+        expected = smoother.noise**2 * smoother.weights
+        assert covariance == pytest.approx(expected, abs=2e-2 * expected.max())
+    for name in ("time", "energy"):
+        raw, better = (
+            np.log(getattr(x, name) / getattr(truth, name)).std()
+            for x in (read, found.problem)
+        )
+        assert better < 0.7 * raw
+
+
+def test_what_plans_miss_is_promised():
+    """By a planner that lists the same clock whatever is read: what noise makes of its
+    slowdown is added to what the means say; nothing if clocks are left alone."""
+    truth = small()
+    read = noisy(truth, 2)
+    found = smoothed(read, (truth.time, truth.energy))
+    told: list[int] = []
+    kernels = np.arange(3)
+    same = Plan(kernels, np.full(3, 4), np.ones(3), *[0.0] * 5, "exact", 0.0)
+    slower = 100 * (found.problem.time[:, 4].sum() / found.problem.time[:, 0].sum() - 1)
+    bound = promise(found, same, lambda _: same, tell=lambda n, _: told.append(n))
+    assert told == list(range(1, 81))
+    assert slower < bound < slower + 3
+    default = dataclasses.replace(same, solver="default")
+    assert promise(found, default, lambda _: default) == 0
+
+    def never(_: Problem) -> Plan:
+        raise Infeasible("late.")
+
+    assert np.isnan(promise(found, same, never))
 
 
 @pytest.mark.slow

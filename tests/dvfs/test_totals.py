@@ -1,0 +1,139 @@
+"""Sums, limits and caps, against closed forms and at their tolerance of 1e-9."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from diffenergy.dvfs._problem.plan import Objective, Plan, Switching
+from diffenergy.dvfs._problem.problem import Loop, Problem, Total
+from diffenergy.dvfs._problem.totals import (
+    Spent,
+    chosen,
+    default_total,
+    gpu_time,
+    listed,
+    stage_slope,
+    stage_time,
+    tangent_offset,
+    total,
+    within_caps,
+)
+
+INSIDE, OUTSIDE = 1 + 0.95e-9, 1 + 1.05e-9
+
+
+def made(**changes) -> Problem:
+    """Kernels a and b in the first stage (3 and 2 launches), c in the second (5)."""
+    time = np.array([[1.0, 2.0], [3.0, 5.0], [7.0, 11.0]])
+    energy = np.array([[100.0, 90.0], [200.0, 150.0], [300.0, 400.0]])
+    none = np.zeros(2)
+    whole = Problem(
+        kernels=("a", "b", "c"), stages=("first", "second"), stage=np.array([0, 0, 1]),
+        count=np.array([3.0, 2.0, 5.0]),
+        settings=np.array([[np.nan] * 2, [1e9, np.nan]]),
+        time=time, energy=energy, default_time=np.array([1.5, 3.5, 7.5]),
+        default_energy=np.array([110.0, 210.0, 310.0]), loops=(Loop((0,), 3),),
+        power_cap=np.full(2, np.inf), host_time=none, wait_power=none,
+    )  # fmt: skip
+    return dataclasses.replace(whole, **changes)
+
+
+def test_sums_of_a_choice():
+    """a and c at the second setting: (6 + 6, 55) s, (270 + 400, 2000) J."""
+    spent = chosen(made(), np.array([[1, 0, 1]]))
+    assert spent.time.tolist() == [[12, 55]]
+    assert spent.energy.tolist() == [[670, 2000]]
+    rows = (np.array([2, 0, 0]), np.array([1, 0, 1]), np.array([4.0, 1.0, 2.0]))
+    spent = listed(made(), *rows)
+    assert spent.time.tolist() == [5, 44] and spent.energy.tolist() == [280, 1600]
+    assert np.isclose(
+        default_total(made()), [3 * 1.5 + 7 + 37.5, 330 + 420 + 1550]
+    ).all()
+
+
+def test_what_waits_for_the_host():
+    """The 20-norm of GPU and host; the GPU draws the waiting power meanwhile."""
+    problem = made(host_time=np.array([12.0, 0.0]), wait_power=np.array([40.0, 60.0]))
+    spent = chosen(problem, np.array([1, 0, 1]))
+    first = 12 * 2**0.05
+    found = total(problem, spent)
+    assert found.time == pytest.approx(first + 55, rel=1e-12)
+    assert found.energy == pytest.approx(670 + 40 * (first - 12) + 2000, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "host"), [(1.0, 0.0), (1.0, 0.9), (1.0, 1.0), (0.9, 1.0), (0.0, 2.0)]
+)
+def test_stage_time(gpu: float, host: float):
+    time = float(stage_time(gpu, host))
+    assert time == pytest.approx((gpu**20 + host**20) ** 0.05, rel=1e-12)
+    step = 1e-6
+    up, down = (float(stage_time(gpu + x, host)) for x in (step, 0.0))
+    assert float(stage_slope(gpu, host)) == pytest.approx((up - down) / step, abs=1e-4)
+    inverse = gpu_time(time * (1 + 1e-12), host)
+    if gpu >= 0.9:
+        assert float(inverse) == pytest.approx(gpu, rel=1e-6)
+    assert float(gpu_time(0.99 * host, host)) == (-1 if host else 0)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.3, 0.9, 1.0])
+def test_a_tangent_lies_below_every_stage_time(slope: float):
+    gpu = np.linspace(0, 3, 30001)
+    least = (stage_time(gpu, 1.0) - slope * gpu).min()
+    assert float(tangent_offset(slope, 1.0)) == pytest.approx(least, abs=1e-6)
+
+
+def test_nothing_takes_no_time():
+    assert float(stage_time(0.0, 0.0)) == 0 and float(stage_slope(0.0, 0.0)) == 1
+    assert float(gpu_time(0.0, 0.0)) == 0
+
+
+def test_caps_at_their_tolerance():
+    """One stage at 100 W of the other free; both on a line of plans."""
+    problem = made(power_cap=np.array([100.0, np.inf]))
+    energy = 100 * 12 * np.array([[INSIDE, 99.0], [OUTSIDE, 99.0], [0.5, 1e9]])
+    spent = Spent(np.full((3, 2), 12.0), energy)
+    assert within_caps(problem, spent).tolist() == [True, False, True]
+    both = made(power_cap=np.array([100.0, 100.0]))
+    assert within_caps(both, spent).tolist() == [False, False, False]
+
+
+@pytest.mark.parametrize("slowdown", [-5.0, 0.0, 7.0])
+def test_limits_at_their_tolerance(slowdown: float):
+    default = Total(np.asarray(10.0), np.asarray(1000.0))
+    most = 10 * (1 + slowdown / 100)
+    objective = Objective(max_slowdown=slowdown)
+    assert objective.most_time(default) == pytest.approx(most)
+    for factor, kept in ((INSIDE, True), (OUTSIDE, False)):
+        plan = Total(np.asarray(most * factor), np.asarray(1e9))
+        assert bool(objective.keeps(plan, default)) == kept
+        capped = Objective("time", slowdown, 80.0)
+        plan = Total(np.asarray(most), np.asarray(most * 80 * factor))
+        assert bool(capped.keeps(plan, default)) == kept
+        late = Total(2 * plan.time, plan.energy)
+        assert not capped.keeps(late, default)
+
+
+def test_values_of_the_goals():
+    plan = Total(np.asarray(3.0), np.asarray(50.0))
+    values = {goal: Objective(goal).value(plan) for goal in ("energy", "edp", "ed2p")}
+    assert values == {"energy": 50, "edp": 150, "ed2p": 450}
+    assert Objective("time").value(plan) == 3
+    assert Objective() == ("energy", np.inf, np.inf)
+    numbers = (3.0, 50.0, 50.0, 40.0, 45.0)
+    rows = (np.zeros(1, int), np.zeros(1, int), np.ones(1))
+    assert Plan(*rows, *numbers, "solver", 0.0).gap == pytest.approx(0.2)
+
+
+def test_what_switching_costs():
+    assert Switching() == ("stall", 0.0, 0.0, "")
+    for latency, energy in itertools.product((0.0, 1.0, np.inf), repeat=2):
+        found = Switching("stall", latency, energy)
+        assert found.free == (latency == 0 and energy == 0)
+        assert found.forbidden == (np.inf in (latency, energy))
+    own = Switching.published("h200-sxm", "lookahead", 2.0)
+    assert own[:3] == ("lookahead", 0.006, 2.0) and own.source.startswith("h200-sxm (")
+    other = Switching.published("a gpu of nobody")
+    assert other.kind == "stall" and other.source.startswith("GPUs in general (")
