@@ -26,7 +26,9 @@ from IPython.display import Markdown, display
 import diffenergy as de
 
 # %matplotlib inline
-plt.style.use("tableau-colorblind10")
+style = de.report.style
+house = style.house()
+house.__enter__()  # the house style, through the whole notebook
 
 # %% [markdown]
 # ## Schedules for 16 MB
@@ -129,9 +131,8 @@ for column, label in columns.items():
     ax.barh(joules.index, values, left=left, label=label)
     left += values
 ends = 1e3 * joules[["low", "high"]].to_numpy().T
-ax.errorbar(left, joules.index, xerr=ends, fmt="none", color="black", capsize=3)
-ax.set_yticks(joules.index, joules.case)
-ax.invert_yaxis()
+ax.errorbar(left, joules.index, xerr=ends, fmt="none", color=style.BLACK, capsize=3)
+style.rows_down(ax, list(joules.case))
 ax.set_xlabel("mJ of one all-reduce of 16 MB, all GPUs")
 ax.legend(loc="lower right")
 plt.show()

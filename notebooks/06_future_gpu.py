@@ -27,7 +27,6 @@ import pandas as pd
 from IPython.display import Markdown, display
 
 import diffenergy as de
-from diffenergy.estimator import prepare
 
 # %matplotlib inline
 jax.config.update("jax_enable_x64", True)
@@ -66,7 +65,7 @@ assert "gb10" not in de.gpu_names()
 def generate(gpu, model, changes=None, core_energy=1.0, **request):
     """Estimate of a generation in fp8, and the interval widths of its GPU. `changes`:
     numbers that are other than the GPU's; `core_energy`: times that of an operation."""
-    task = prepare(model, gpu, changes=changes, dtype="fp8", **request)
+    task = de.estimator.prepare(model, gpu, changes=changes, dtype="fp8", **request)
     constants = task.gpu.corrections
     energy = core_energy * constants.core_energy
     constants = dataclasses.replace(constants, core_energy=energy)
