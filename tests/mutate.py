@@ -6,8 +6,10 @@ draws single faults (operator swapped, constant 10 % larger, min and max swapped
 dropped, a condition negated, an index off by one, a guard removed, a default changed),
 room, then kind, then place by the seed, applies each to a copy of the working tree and
 runs there the test files closest to the broken file: those in the same folder of tests/
-that name its module, and the wide ones of the room (`WIDE`). Room `a/b` is every file
-whose path under diffenergy/ begins so. The unbroken copy has to pass first.
+that name its module, and the wide ones of the room (`WIDE`). What these let pass meets
+all tests of the room and those of its commands (`COMMANDS`), the slow ones apart. Room
+`a/b` is every file whose path under diffenergy/ begins so. The unbroken copy has to
+pass first.
 
 Each fault is one JSON line of `--log`; a run that was cut off goes on there. At the end
 the survivors are listed, with place and change. A survivor is a hole in the tests,
@@ -39,6 +41,14 @@ WIDE: Final = {
     "workload": ("test_configs", "test_passes_by_hand", "test_models", "test_training"),
 }
 """Test files that look at all of a room."""
+COMMANDS: Final = {
+    "collectives": ("collective",),
+    "dvfs": ("dvfs",),
+    "fitting": ("fit", "evaluate"),
+    "kernels": ("estimate",),
+    "workload": ("estimate", "known"),
+}
+"""Commands, by the tests in tests/cli/commands, whose answers come from a room."""
 PRELOADED: Final = (
     "jax", "equinox", "numpy", "pandas", "scipy.optimize", "optax", "typer",
     "rich.console", "pytest", "hypothesis", "beartype", "jaxtyping",
@@ -62,6 +72,13 @@ def tests_of(file: str) -> tuple[str, ...]:
     chosen = dict.fromkeys((near or list(texts)) + wide)
     first = [x for x in chosen if stems[0] in x.stem]
     return tuple(str(x.relative_to(ROOT)) for x in dict.fromkeys((*first, *chosen)))
+
+
+def _wider(file: str) -> tuple[str, ...]:
+    """All tests of the room of a file, and those of its commands."""
+    room = Path(file).parts[1]
+    commands = [f"tests/cli/commands/test_{x}.py" for x in COMMANDS.get(room, ())]
+    return f"tests/{room}", *commands
 
 
 class _First:
@@ -119,7 +136,7 @@ def run(tree: Path, tests: tuple[str, ...], limit: float) -> tuple[str, str, flo
     if late or not answer.exists():  # killed, or crashed
         return "time" if late else "noticed", "", seconds
     status, failed = json.loads(answer.read_text())
-    known = ("survived", "noticed", "noticed", "noticed", "noticed")
+    known = ("survived", "noticed", "noticed", "noticed", "noticed", "survived")
     return known[status] if status < len(known) else "error", failed, seconds
 
 
@@ -141,18 +158,21 @@ def judged(faults: list[Fault], log: Path, tree: Path, slack: float) -> list[dic
     for number, fault in enumerate(faults, 1):
         if fault in known:
             continue
-        tests = tests_of(fault.file)
-        if tests not in usual:
-            result, failed, usual[tests] = run(tree, tests, 1800.0)
-            if result != "survived":
-                output = (tree.parent / "output.txt").read_text()[-2000:]
-                raise SystemExit(f"{output}\nthe unbroken tree: {result} {failed}")
         path = tree / fault.file
         whole = path.read_bytes()
-        path.write_bytes(whole[: fault.start] + fault.now.encode() + whole[fault.end :])
-        os.utime(path, (number, number))  # or a stale .pyc of the same size runs
-        result, test, seconds = run(tree, tests, slack + 3 * usual[tests])
-        path.write_bytes(whole)
+        broken = whole[: fault.start] + fault.now.encode() + whole[fault.end :]
+        for tests in (tests_of(fault.file), _wider(fault.file)):
+            if tests not in usual:
+                result, failed, usual[tests] = run(tree, tests, 1800.0)
+                if result != "survived":
+                    output = (tree.parent / "output.txt").read_text()[-2000:]
+                    raise SystemExit(f"{output}\nthe unbroken tree: {result} {failed}")
+            path.write_bytes(broken)
+            os.utime(path, (number, number))  # or a stale .pyc of the same size runs
+            result, test, seconds = run(tree, tests, slack + 3 * usual[tests])
+            path.write_bytes(whole)
+            if result != "survived":
+                break
         line = {"result": result, "test": test, "seconds": round(seconds, 1)}
         known[fault] = fault._asdict() | line
         with log.open("a") as out:
