@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
+from .._machine.routes import shortest
 from .._machine.topology import Topology
 from .._machine.topology_files import load_topology
 from .demand import COLLECTIVES, REDUCING, Collective, Demand
@@ -314,7 +315,7 @@ def _teams(machine: _Team, groups: Sequence[Sequence[int | str]]) -> list[_Team]
 
 def check_reachable(topology: Topology, demand: Demand) -> None:
     """Raises `ValueError` naming a GPU that wants a block that cannot come to it."""
-    reach = _reachable(topology)
+    reach = np.isfinite(shortest(topology, np.ones(len(topology.links))))
     node = demand.source
     lost = demand.wanted & ~reach[node]
     short = demand.parts & ~reach.T[node]
@@ -323,28 +324,13 @@ def check_reachable(topology: Topology, demand: Demand) -> None:
             continue
         blocks, ends = np.nonzero(bad)
         pairs = dict.fromkeys(zip(ends.tolist(), node[blocks].tolist(), strict=True))
-        shown = ", ".join(_wish(topology, *pair, what) for pair in list(pairs)[:3])
+        names = [node.name for node in topology.nodes]
+        shown = ", ".join(
+            f"{names[end]} {what} {names[source]}'s block"
+            for end, source in list(pairs)[:3]
+        )
         more = f" and {len(pairs) - 3} more" if len(pairs) > 3 else ""
         raise ValueError(
             f"`{topology.name}` has no path for {len(pairs)} of the demands: {shown}"
             f"{more}; add links or leave these GPUs out."
         )
-
-
-def _wish(topology: Topology, end: int, source: int, what: str) -> str:
-    return f"{topology.nodes[end].name} {what} {topology.nodes[source].name}'s block"
-
-
-def _reachable(topology: Topology) -> Bool[np.ndarray, "node node"]:
-    """Whether a path leads from a node (row) to another."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components, dijkstra
-
-    def graph(ends: Int[np.ndarray, "2 link"], count: int) -> coo_array:
-        return coo_array((np.ones(ends.shape[1]), ends), shape=(count, count))
-
-    ends = np.stack([topology.sources, topology.targets])
-    nodes = graph(ends, len(topology.nodes))
-    count, part = connected_components(nodes, connection="strong")
-    steps = dijkstra(graph(part[ends], count), unweighted=True)
-    return np.isfinite(steps)[np.ix_(part, part)]
