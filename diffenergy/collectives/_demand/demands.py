@@ -237,7 +237,7 @@ class _Team:
                 return node
         elif 0 <= int(root) < len(team):
             return int(team[int(root)])
-        first, last = (self.topology.nodes[n].name for n in team[[0, -1]])
+        first, last = (self.topology.names[n] for n in team[[0, -1]])
         raise ValueError(
             f"`root` is {root!r}; allowed are 0 to {len(team) - 1}, or {first} to "
             f"{last}."
@@ -249,8 +249,8 @@ class _Team:
         machine, else its place in the team."""
         number = np.arange(len(self.gpus))
         if self.sharing != len(self.gpus):
-            names = [self.topology.nodes[n].name for n in self.gpus]
-            number = np.array([int(name.removeprefix("gpu")) for name in names])
+            names = [self.topology.names[n].removeprefix("gpu") for n in self.gpus]
+            number = np.array(names).astype(int)
         parts = self.sharing * np.arange(self.chunks)
         part, source, target = np.meshgrid(parts, starts, self.gpus, indexing="ij")
         found = np.stack([source, target, part + number]).reshape(3, -1)
@@ -324,9 +324,8 @@ def check_reachable(topology: Topology, demand: Demand) -> None:
             continue
         blocks, ends = np.nonzero(bad)
         pairs = dict.fromkeys(zip(ends.tolist(), node[blocks].tolist(), strict=True))
-        names = [node.name for node in topology.nodes]
         shown = ", ".join(
-            f"{names[end]} {what} {names[source]}'s block"
+            f"{topology.names[end]} {what} {topology.names[source]}'s block"
             for end, source in list(pairs)[:3]
         )
         more = f" and {len(pairs) - 3} more" if len(pairs) > 3 else ""

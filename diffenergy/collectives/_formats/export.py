@@ -53,7 +53,7 @@ def sends_csv(schedule: Schedule) -> str:
 def _rows(schedule: Schedule) -> Iterable[tuple]:
     """Columns of `COLUMNS` and whether the block is whole, by start."""
     sends, wanted, topology = schedule.sends, schedule.demand, schedule.topology
-    names = [node.name for node in topology.nodes]
+    names = topology.names
     order = np.lexsort((sends.block, sends.link, sends.end, sends.start))
     block, link = sends.block[order], sends.link[order]
     size = sends.bytes[order]
@@ -74,7 +74,7 @@ def demand_json(schedule: Schedule) -> list[dict[str, Any]]:
     """Blocks of a demand that no collective's name says (uneven, custom, tenants):
     `chunk, source, bytes, wanted [names]`, of sums also `parts [names]`."""
     wanted = schedule.demand
-    names = np.array([node.name for node in schedule.topology.nodes])
+    names = np.array(schedule.topology.names)
     return [
         {
             "chunk": int(wanted.chunk[block]),
@@ -215,7 +215,7 @@ def _root(kind: Collective, topology: Topology, rows: list[_Row]) -> str | int:
     """Root as the sends show it: their one source; of a gather the GPU that is none."""
     sources = {row.source for row in rows}
     if kind == "gather":
-        sources = {topology.nodes[n].name for n in topology.gpus} - sources
+        sources = {topology.names[n] for n in topology.gpus} - sources
     return next(iter(sources)) if len(sources) == 1 else 0
 
 
@@ -245,9 +245,8 @@ def _node(topology: Topology, name: str) -> int:
 
 
 def _sends(rows: list[_Row], topology: Topology, blocks: Demand) -> Sends:
-    names = [node.name for node in topology.nodes]
-    ends = [(names[link.source], names[link.target]) for link in topology.links]
-    links = {pair: n for n, pair in enumerate(ends)}
+    names = topology.names
+    links = {(names[a], names[b]): n for (a, b), n in topology.between.items()}
     owners = [names[n] for n in blocks.source.tolist()]
     named = zip(owners, blocks.chunk.tolist(), strict=True)
     numbers = {block: n for n, block in enumerate(named)}

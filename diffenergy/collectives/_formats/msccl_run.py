@@ -238,7 +238,7 @@ class Run:
         """Links to a peer."""
         begin, end = (int(self.topology.gpus[rank]) for rank in (gpu, peer))
         if (begin, end) not in self._ways:
-            names = [self.topology.nodes[node].name for node in (begin, end)]
+            names = [self.topology.names[node] for node in (begin, end)]
             raise Violation(
                 f"{names[0]} sends to {names[1]}, but no link or switch of "
                 f"{self.topology.name} joins them."

@@ -112,7 +112,7 @@ def _number(table: Mapping[str, Any], key: str, path: Path | str) -> float:
 
 def _check_claims(met: Any, topology: Topology, demand: Demand) -> None:
     """Every demand of an all-gather is in the file's own table of met ones."""
-    name = [node.name.replace("gpu", "GPU ") for node in topology.nodes]
+    name = [name.replace("gpu", "GPU ") for name in topology.names]
     for block, node in np.argwhere(demand.wanted).tolist():
         source, taker = name[demand.source[block]], name[node]
         try:
@@ -161,10 +161,6 @@ def _hops(flows: list[str], topology: Topology, hop: np.ndarray) -> _Hops:
     epoch in which it is there. Copies of a chunk share a send, parts of it add up.
     """
     index = topology.index
-    link = {
-        (int(a), int(b)): n
-        for n, (a, b) in enumerate(zip(topology.sources, topology.targets, strict=True))
-    }
     hops: _Hops = {}
     for flow in flows:
         found = _FLOW.fullmatch(flow.strip())
@@ -175,15 +171,15 @@ def _hops(flows: list[str], topology: Topology, hop: np.ndarray) -> _Hops:
         epoch, volume = int(found[6]), float(found[5] or 1.0)
         way = [_node(index, n, flow) for n in (a, *inner, b)]
         for ends in zip(way, way[1:], strict=False):
-            if ends not in link:
-                names = [topology.nodes[n].name for n in ends]
+            if ends not in topology.between:
+                names = "->".join(topology.names[n] for n in ends)
                 raise Violation(
-                    f"`{flow}` uses {names[0]}->{names[1]}, which is no link of "
-                    f"{topology.name}."
+                    f"`{flow}` uses {names}, which is no link of {topology.name}."
                 )
-            key = chunk, _node(index, source, flow), link[ends], epoch
+            link = topology.between[ends]
+            key = chunk, _node(index, source, flow), link, epoch
             hops[key] = hops.get(key, 0.0) + volume if found[5] else 1.0
-            epoch += int(hop[link[ends]])
+            epoch += int(hop[link])
     return {key: volume for key, volume in hops.items() if volume > _LEAST}
 
 
@@ -218,7 +214,7 @@ def _schedule(
     }
     for chunk, source, _, _ in hops:
         if (source, chunk) not in block:
-            name = topology.nodes[source].name
+            name = topology.names[source]
             raise Violation(f"chunk {chunk} of {name} is wanted by nobody.")
     numbers = np.array([block[key[1], key[0]] for key in hops], int)
     link = np.array([key[2] for key in hops], int)
@@ -275,12 +271,8 @@ def _check_loads(
         first = np.searchsorted(when, when - window[link], "right")
         load = total[np.searchsorted(when, when, "right")] - total[first]
         for n in np.flatnonzero(load > most[link] + 1e-4)[:1]:
-            names = [
-                topology.nodes[end[link]].name
-                for end in (topology.sources, topology.targets)
-            ]
             raise Violation(
-                f"{'->'.join(names)} carries {load[n]:.6g} chunks in the "
+                f"{topology.link_name(link)} carries {load[n]:.6g} chunks in the "
                 f"{window[link]} epochs up to {when[n]}; its capacity is "
                 f"{most[link]:g}."
             )
@@ -289,7 +281,7 @@ def _check_loads(
 def _replay(schedule: Schedule, epoch: np.ndarray, there: np.ndarray) -> int:
     """Epochs until the last demand is met."""
     demand, sends, topology = schedule.demand, schedule.sends, schedule.topology
-    names = [node.name for node in topology.nodes]
+    names = topology.names
     parts = demand.collective == "all_to_all"
     order = np.argsort(epoch, kind="stable").tolist()
     stock: dict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)

@@ -83,6 +83,21 @@ class Topology:
         return {node.name: n for n, node in enumerate(self.nodes)}
 
     @functools.cached_property
+    def names(self) -> list[str]:
+        """Names of the nodes."""
+        return [node.name for node in self.nodes]
+
+    @functools.cached_property
+    def between(self) -> dict[tuple[int, int], int]:
+        """Number of the link from a node to another."""
+        return {(link.source, link.target): n for n, link in enumerate(self.links)}
+
+    def link_name(self, link: int) -> str:
+        """`gpu0->gpu1`."""
+        ends = self.links[link]
+        return f"{self.names[ends.source]}->{self.names[ends.target]}"
+
+    @functools.cached_property
     def gpus(self) -> Int[np.ndarray, " gpu"]:
         """Nodes that are GPUs, in order."""
         return np.flatnonzero([node.kind == "gpu" for node in self.nodes])

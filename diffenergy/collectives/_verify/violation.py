@@ -35,17 +35,16 @@ def earliest(faults: list[Fault]) -> Fault:
 
 def describe(schedule: Schedule, send: int) -> str:
     """`send 3 (chunk 0 of gpu1 over gpu1->gpu2 at 1.2e-06 s)`."""
-    sends, topology = schedule.sends, schedule.topology
-    link = topology.links[sends.link[send]]
-    names = [node.name for node in topology.nodes]
+    sends = schedule.sends
     return (
         f"send {send} ({block_name(schedule, int(sends.block[send]))} over "
-        f"{names[link.source]}->{names[link.target]} at {sends.start[send]:.6g} s)"
+        f"{schedule.topology.link_name(int(sends.link[send]))} at "
+        f"{sends.start[send]:.6g} s)"
     )
 
 
 def block_name(schedule: Schedule, block: int) -> str:
     """`chunk 0 of gpu1`."""
     demand = schedule.demand
-    name = schedule.topology.nodes[demand.source[block]].name
+    name = schedule.topology.names[demand.source[block]]
     return f"chunk {demand.chunk[block]} of {name}"
