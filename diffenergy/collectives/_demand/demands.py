@@ -135,22 +135,17 @@ def together(demands: Sequence[Demand]) -> Demand:
     numbers after those."""
     if len(demands) == 1:
         return demands[0]
-    source = np.concatenate([part.source for part in demands])
-    chunk, after = [], {}
+    chunk, after = [], np.zeros(demands[0].wanted.shape[1], int)
     for part in demands:
-        first = np.array([after.get(int(s), 0) for s in part.source], int)
-        chunk.append(part.chunk + first)
-        for s, c in zip(part.source.tolist(), chunk[-1].tolist(), strict=True):
-            after[s] = max(after.get(s, 0), c + 1)
+        chunk.append(part.chunk + after[part.source])
+        np.maximum.at(after, part.source, chunk[-1] + 1)
     kinds = {part.collective for part in demands}
-    return Demand(
-        demands[0].collective if len(kinds) == 1 else "custom",
-        source,
-        np.concatenate(chunk),
-        np.concatenate([part.size for part in demands]),
-        np.concatenate([part.wanted for part in demands]),
-        np.concatenate([part.parts for part in demands]),
+    source, size, wanted, parts = (
+        np.concatenate([getattr(part, name) for part in demands])
+        for name in ("source", "size", "wanted", "parts")
     )
+    kind = kinds.pop() if len(kinds) == 1 else "custom"
+    return Demand(kind, source, np.concatenate(chunk), size, wanted, parts)
 
 
 # --- one collective

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 
 from .._demand.demand import REDUCING, Demand
 from .._schedule.hops import Part, stated, switched
@@ -149,11 +149,19 @@ class _Writer:
         demand, gpus = schedule.demand, schedule.topology.gpus
         self.rank = {gpu: rank for rank, gpu in enumerate(gpus.tolist())}
         self.wanted, self.parts = demand.wanted[:, gpus], demand.parts[:, gpus]
+        kind, ranks = demand.collective, len(gpus)
         owner = np.array([self.rank[n] for n in demand.source.tolist()])
-        self.program, self.inputs = _empty(demand, owner, self.wanted, pieces)
-        rooted = -1 if demand.collective in REDUCING else self.program.root
-        one = rooted < 0 or demand.collective == "broadcast"
-        self.giver = np.full_like(owner, rooted) if one else owner
+        taker = self.wanted.argmax(axis=1) if kind == "all_to_all" else owner
+        place, count = _places(owner * ranks + taker)
+        spread = kind in ("all_to_all", "reduce_scatter", "all_reduce")
+        self.inputs = (place + count * taker if spread else place) * pieces
+        one, whole = count * pieces, ranks * count * pieces
+        outputs = one if kind in ("broadcast", "reduce", "reduce_scatter") else whole
+        sizes, root = (whole if spread else one, outputs), int(owner[0])
+        self.program = Program(kind, ranks, *sizes, False, root, [])
+        self.giver = np.full_like(owner, root) if kind == "broadcast" else owner
+        if kind in REDUCING:
+            self.giver = np.full_like(owner, -1)
         self.blocks: list[dict[tuple[str, int], Block]] = [{} for _ in gpus]
         self.written: dict[tuple[int, int, int], tuple[int, int]] = {}
         self.scratch: list[dict[tuple[int, int], int]] = [{} for _ in gpus]
@@ -214,35 +222,15 @@ class _Writer:
         return block.number, len(block.steps) - 1
 
 
-def _empty(
-    demand: Demand,
-    owner: Int[np.ndarray, " block"],
-    wanted: Bool[np.ndarray, "block rank"],
-    pieces: int,
-) -> tuple[Program, Int[np.ndarray, " block"]]:
-    """The program without steps, and where blocks begin in the input buffers."""
-    kind, ranks = demand.collective, wanted.shape[1]
-    taker = wanted.argmax(axis=1) if kind == "all_to_all" else owner
-    place, count = _places(owner.tolist(), taker.tolist())
-    one, whole = count * pieces, ranks * count * pieces
-    spread = kind in ("all_to_all", "reduce_scatter", "all_reduce")
-    inputs = (place + count * taker if spread else place) * pieces
-    outputs = one if kind in ("broadcast", "reduce", "reduce_scatter") else whole
-    sizes = whole if spread else one, outputs
-    return Program(kind, ranks, *sizes, False, int(owner[0]), []), inputs
-
-
 def _places(
-    owner: list[int], taker: list[int]
+    ends: Int[np.ndarray, " block"],
 ) -> tuple[Int[np.ndarray, " block"], int]:
     """Number of each block among those with its ends, and how many those are."""
-    seen: dict[tuple[int, int], int] = {}
-    place: list[int] = []
-    for ends in zip(owner, taker, strict=True):
-        place.append(seen.get(ends, 0))
-        seen[ends] = place[-1] + 1
-    if len(set(seen.values())) > 1:
+    counts = np.unique(ends, return_counts=True)[1]
+    if np.any(counts != counts[0]):
         raise ValueError(
             "GPUs have different numbers of chunks; MSCCL needs the same for all."
         )
-    return np.array(place), max(seen.values())
+    place = np.empty_like(ends)
+    place[np.argsort(ends, kind="stable")] = np.arange(len(ends)) % counts[0]
+    return place, int(counts[0])
