@@ -144,7 +144,7 @@ def together(demands: Sequence[Demand]) -> Demand:
         np.concatenate([getattr(part, name) for part in demands])
         for name in ("source", "size", "wanted", "parts")
     )
-    kind = kinds.pop() if len(kinds) == 1 else "custom"
+    kind = demands[0].collective if len(kinds) == 1 else "custom"
     return Demand(kind, source, np.concatenate(chunk), size, wanted, parts)
 
 
@@ -189,18 +189,17 @@ class _Team:
             )
         end = self._end() if kind in _ROOTED else -1
         if kind in ("broadcast", "reduce"):
-            ways = np.full(sharing * chunks, end), None, np.arange(sharing * chunks)
+            source, target = np.full(sharing * chunks, end), None
+            chunk = np.arange(sharing * chunks)
         elif kind in ("scatter", "all_to_all"):
-            ways = self._to_each(self.gpus if kind == "all_to_all" else np.array([end]))
+            starts = self.gpus if kind == "all_to_all" else np.array([end])
+            source, target, chunk = self._to_each(starts)
         else:
-            own = (
-                np.repeat(self.gpus, chunks),
-                np.tile(np.arange(chunks), len(self.gpus)),
-            )
-            source, chunk = np.stack(own)[:, own[0] != end]
+            source = np.repeat(self.gpus, chunks)
+            chunk = np.tile(np.arange(chunks), len(self.gpus))
+            source, chunk = source[source != end], chunk[source != end]
             target = np.full(len(source), end) if kind == "gather" else None
-            ways = source, target, chunk
-        return self._filled(kind, *ways, size / sharing / chunks)
+        return self._filled(kind, source, target, chunk, size / sharing / chunks)
 
     def uneven(self, matrix: Float[np.ndarray, "source target"]) -> Demand:
         """All-to-all of given bytes; a pair with 0 B has no block."""

@@ -68,9 +68,9 @@ def msccl_xml(schedule: Schedule) -> str:
 
 def _whole_machine(demand: Demand) -> bool:
     """Whether all GPUs that take part run one collective."""
-    takers = demand.wanted | demand.parts
+    takers = np.logical_or(demand.wanted, demand.parts)
     takers[np.arange(len(takers)), demand.source] = True
-    part = takers.any(axis=0)
+    part = np.any(takers, axis=0)
     if demand.collective == "all_to_all":
         pairs = np.zeros((len(part), len(part)), bool)
         np.logical_or.at(pairs, demand.source, takers)

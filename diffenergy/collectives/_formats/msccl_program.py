@@ -165,7 +165,9 @@ def read_program(path: Path | str) -> Program:
     if algo.tag != "algo":
         raise ValueError(f"`{path}` begins with <{algo.tag}>; MSCCL files with <algo>.")
     given = algo.get("coll", "").lower().replace("_", "")
-    known = {name.replace("_", ""): kind for kind, name in NAMES.items()}
+    known: dict[str, Collective] = {
+        name.replace("_", ""): kind for kind, name in NAMES.items()
+    }
     if given not in known:
         raise ValueError(
             f"`coll` of `{path}` is {algo.get('coll')!r}; allowed are "

@@ -201,8 +201,8 @@ def _demand(topology: Topology, size: float, hops: _Hops, gather: bool) -> Deman
     wanted = np.zeros((len(source), len(topology.nodes)), bool)
     rows = np.arange(len(source))[:, None]
     wanted[rows, gpus if gather else gpus[chunk][:, None]] = True
-    kind, size = "all_gather" if gather else "all_to_all", np.full(len(source), size)
-    return Demand(kind, source, chunk, size, wanted, np.zeros_like(wanted))
+    kind, sizes = "all_gather" if gather else "all_to_all", np.full(len(source), size)
+    return Demand(kind, source, chunk, sizes, wanted, np.zeros_like(wanted))
 
 
 def _schedule(

@@ -32,7 +32,7 @@ _MOST_ENERGY: Final = 1e-6  # J/bit; above it is in pJ/bit
 class _Chassis(NamedTuple):
     """Boxes that are alike: how many, and how many nodes of each kind are in one."""
 
-    count: int
+    number: int
     size: Mapping[str, int]
 
     def name(self, name: str, chassis: int) -> str:
@@ -44,7 +44,7 @@ class _Chassis(NamedTuple):
         """Entries `key` of each chassis, then those outside, with their key and the
         number of the chassis that their names are counted in."""
         for row in table.rows(key):
-            yield from ((row, key, chassis) for chassis in range(self.count))
+            yield from ((row, key, chassis) for chassis in range(self.number))
         yield from ((row, f"outer_{key}", 0) for row in table.rows(f"outer_{key}"))
 
 
@@ -62,7 +62,7 @@ def build(table: Mapping[str, Any], name: str, latency: float | None) -> Topolog
     links = _links(table, box, {node.name: n for n, node in enumerate(nodes)}, latency)
     if sum(node.kind == "gpu" for node in nodes) < 2:
         raise ValueError("`gpus` leaves fewer than two GPUs; describe at least two.")
-    gpus = box.count * box.size["gpu"]
+    gpus = box.number * box.size["gpu"]
     buffer_gpus = table.count("buffer_gpus", gpus)
     if buffer_gpus < gpus:
         raise ValueError(
@@ -103,7 +103,7 @@ def _chassis(table: Entry) -> _Chassis:
 
 
 def _nodes(table: Entry, box: _Chassis) -> tuple[Node, ...]:
-    gpus = range(box.count * box.size["gpu"])
+    gpus = range(box.number * box.size["gpu"])
     relays = set(expand_names(table.optional_text("relays") or "", "relays"))
     if unknown := sorted(relays - {f"gpu{n}" for n in gpus}):
         raise ValueError(f"`relays` names {unknown[0]}, which is not a GPU here.")

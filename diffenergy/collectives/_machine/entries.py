@@ -59,13 +59,13 @@ class Entry(dict[str, Any]):
         return value
 
     def count(self, key: str, default: int | None = None) -> int:
-        value = self.get(key, default)
+        value: Any = self.get(key, default)
         if not is_int(value) or value < 1:
             raise ValueError(f"`{key}` is {value!r}; give a whole number from 1 on.")
         return value
 
     def number(self, key: str, unit: str) -> float:
-        value = self.get(key)
+        value: Any = self.get(key)
         fits = isinstance(value, int | float) and not isinstance(value, bool)
         if not fits or not math.isfinite(value):
             raise ValueError(f"`{key}` is {value!r}; give a finite number ({unit}).")

@@ -54,22 +54,27 @@ def load_topology(
                 f"`latency` is {latency:g} s beside a Topology, whose links have "
                 f"theirs; give it to `load_topology`."
             )
-        return _with_gpu(name_or_path, gpu)
-    name_or_path = os.fspath(name_or_path)
-    folded = re.sub(r"[\s_-]+", "-", name_or_path.strip().lower())
-    if name_or_path.lower().endswith(".toml"):
-        topology = _read(Path(name_or_path), latency)
-    elif (found := _bundled(folded)) is not None:
-        topology = build(expand(found), folded, latency)
-    elif Path(name_or_path).is_file():
-        return _read_print(Path(name_or_path), latency, gpu)
+        topology = name_or_path
     else:
-        raise ValueError(_unknown(name_or_path, folded))
-    return _with_gpu(topology, gpu)
-
-
-def _with_gpu(topology: Topology, gpu: str | None) -> Topology:
+        topology = _found(os.fspath(name_or_path), latency, gpu)
     return topology if gpu is None else dataclasses.replace(topology, gpu=gpu_name(gpu))
+
+
+def _found(given: str, latency: float | None, gpu: str | None) -> Topology:
+    folded = re.sub(r"[\s_-]+", "-", given.strip().lower())
+    if given.lower().endswith(".toml"):
+        return _read(Path(given), latency)
+    if (table := _bundled(folded)) is not None:
+        return build(expand(table), folded, latency)
+    if Path(given).is_file():
+        return _read_print(Path(given), latency, gpu)
+    names = topology_names()
+    near = difflib.get_close_matches(folded, names, n=3, cutoff=0.5) or names
+    raise ValueError(
+        f"`topology` is {given!r}, which is neither a known topology nor a file; "
+        f"nearest: {', '.join(f'`{name}`' for name in near)}, or give the path of a "
+        f".toml file."
+    )
 
 
 def _bundled(name: str) -> dict[str, Any] | None:
@@ -134,13 +139,3 @@ def _read_print(path: Path, latency: float | None, gpu: str | None) -> Topology:
         return read_matrix(text, gpu, latency, name=path.stem)
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from None
-
-
-def _unknown(given: str, folded: str) -> str:
-    names = topology_names()
-    near = difflib.get_close_matches(folded, names, n=3, cutoff=0.5) or names
-    return (
-        f"`topology` is {given!r}, which is neither a known topology nor a file; "
-        f"nearest: {', '.join(f'`{name}`' for name in near)}, or give the path of a "
-        f".toml file."
-    )

@@ -174,7 +174,8 @@ def _plain(
     sends, topology, demand = schedule.sends, schedule.topology, schedule.demand
     blocks = np.arange(len(demand.size))
     present[blocks, demand.source] = np.minimum(present[blocks, demand.source], begin)
-    plain = (sends.phase == 1) | ~demand.parts.any(axis=1)[sends.block]
+    is_sum = np.any(demand.parts, axis=1)
+    plain = (sends.phase == 1) | ~is_sum[sends.block]
     whole = sends.bytes >= demand.size[sends.block] * (1 - _BYTES)
     split = np.zeros(len(demand.size), bool)
     split[sends.block[plain & ~whole]] = True

@@ -23,7 +23,7 @@ def sums(
     present = np.full(demand.wanted.shape, np.inf)
     begin = np.zeros(len(demand.size))
     faults: list[Fault] = []
-    is_sum = demand.parts.any(axis=1)
+    is_sum = np.any(demand.parts, axis=1)
     ways_in = (sends.phase == 0) & is_sum[sends.block]
     switched = summed(schedule, ways_in, slack)
     chosen = np.flatnonzero(ways_in)
