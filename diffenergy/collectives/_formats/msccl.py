@@ -99,7 +99,7 @@ def _pieces(schedule: Schedule) -> int:
 def _transfers(schedule: Schedule, pieces: int) -> Iterable[_Transfer]:
     """Sends from GPU to GPU; on a GPU the pieces that came first go first."""
     sends, topology, demand = schedule.sends, schedule.topology, schedule.demand
-    feeds, _ = switched(schedule, stated(schedule))
+    feeds = switched(schedule, stated(schedule)).feeds
     share = sends.bytes / demand.size[sends.block]
     carried: dict[int, list[tuple[int, int, float]]] = {}
     stock: dict[tuple[int, int], list[tuple[float, int]]] = {}

@@ -74,17 +74,20 @@ def greedy(
     """
     effort = effort or Effort()
     check_reachable(topology, demand)
-    if not demand.reduces and (demand.wanted.sum(1) <= 1).all():
-        return _one_taker(topology, demand, bound, effort)
-    largest = float(demand.size.max())
-    model = epoch_model(topology, largest, tau) if tau else None
+    single = not demand.reduces and bool((demand.wanted.sum(1) <= 1).all())
+    model = None
+    if tau is not None and not single:
+        model = epoch_model(topology, float(demand.size.max()), tau)
     ends = time.monotonic() + effort.time_limit
     best: tuple[float, Sends] | None = None
     for batch in range(effort.batches):
         seed = effort.seed * effort.batches + batch
         limit = np.inf if best is None else best[0]
-        aim = Aim(effort.restarts, seed, limit, float(bound))
-        found = _attempt(topology, demand, model, aim)
+        if single:
+            found = _one_taker(topology, demand, batch, seed, limit)
+        else:
+            aim = Aim(effort.restarts, seed, limit, float(bound))
+            found = _attempt(topology, demand, model, aim)
         if found is not None and (best is None or found[0] < best[0]):
             best = found
         if best is not None and best[0] <= bound * (1 + 1e-9):
@@ -96,7 +99,9 @@ def greedy(
             f"`demand` was not met on `topology` {topology.name} by list scheduling; "
             "use another method."
         )
-    epochs = round(best[0]) if tau else None
+    if single:
+        return retime(Schedule(topology, demand, best[1]))
+    epochs = round(best[0]) if model else None
     return _tightened(prune(retime(Schedule(topology, demand, best[1], tau, epochs))))
 
 
@@ -114,29 +119,23 @@ def _tightened(schedule: Schedule) -> Schedule:
 
 
 def _one_taker(
-    topology: Topology, demand: Demand, bound: int | float, effort: Effort
-) -> Schedule:
-    """Queues in continuous time, a batch for each seed; after the first also along ways
-    that share the links out evenly."""
+    topology: Topology, demand: Demand, batch: int, seed: int, limit: float
+) -> tuple[float, Sends]:
+    """Best of queues in continuous time and, after the first batch, of schedules along
+    ways that share the links out evenly: finish and sends in s."""
     live = np.flatnonzero(demand.wanted.any(1))
     errands = Errands(
         demand.source[live], demand.wanted[live].argmax(1), demand.size[live]
     )
-    ends = time.monotonic() + effort.time_limit
-    best = queue_schedule(topology, errands, effort.seed * effort.batches)
     planned = round(_MOST_PLANNED / max(1, len(live) * len(topology.links)))
-    for batch in range(1, effort.batches):
-        if best.finish <= bound * (1 + 1e-9) or time.monotonic() > ends:
-            break
-        seed = effort.seed * effort.batches + batch
-        found = [best]
-        if batch <= planned:
-            found += _along_ways(topology, errands, seed, best.finish)
-        if batch < _QUEUES or batch > planned:
-            found.append(queue_schedule(topology, errands, seed))
-        best = min(found, key=lambda plan: plan.finish)
+    found: list[Plan] = []
+    if 0 < batch <= planned:
+        found += _along_ways(topology, errands, seed, limit)
+    if batch < _QUEUES or batch > planned:
+        found.append(queue_schedule(topology, errands, seed))
+    best = min(found, key=lambda plan: plan.finish)
     best = dataclasses.replace(best, block=live[best.block])
-    return retime(Schedule(topology, demand, _sends(demand, best)))
+    return best.finish, _sends(demand, best)
 
 
 def _along_ways(

@@ -18,17 +18,15 @@ class Passed:
     """Sends `into` a switch that it passes on by `out`: the bytes from share `low` to
     share `high` of what `into` carries.
 
-    Where there was a choice, among sends `coming` in and `going` out, it fell by who
-    ends and who starts first: pairs of `ends` and `starts` (first, second) are in that
-    order.
+    Where there was a `choice`, it fell by who ends and who starts first: pairs of
+    `ends` and `starts` (first, second) are in that order.
     """
 
     into: Int[np.ndarray, " pair"]
     out: Int[np.ndarray, " pair"]
     low: Float[np.ndarray, " pair"]
     high: Float[np.ndarray, " pair"]
-    coming: Bool[np.ndarray, " send"]
-    going: Bool[np.ndarray, " send"]
+    choice: bool
     ends: Int[np.ndarray, "2 end"]
     starts: Int[np.ndarray, "2 start"]
 
@@ -40,43 +38,26 @@ def passed_on(schedule: Schedule, when: Arrivals) -> Passed:
         ValueError: a send out of a switch that nothing feeds, or a summand that no
             send takes out of one.
     """
-    topology, sends = schedule.topology, schedule.sends
-    into = ~topology.stores[topology.targets[sends.link]]
-    out = ~topology.stores[topology.sources[sends.link]]
-    if not (into.any() or out.any()):
-        none, no_pair = np.zeros(0), np.zeros((2, 0), int)
-        return Passed(*no_pair, none, none, into, out, no_pair, no_pair)
-    sums = ways_in(schedule)
-    found = [
-        _lone(schedule, into & ~sums & whole(schedule), out & ~sums, sums_up=False),
-        _lone(schedule, into & sums, out & sums, sums_up=True),
-    ]
-    pairs = np.concatenate(found, axis=1)
-    coming, going = _open(schedule, into, out, sums, pairs)
-    feeds, odd = switched(schedule, when, coming, going)
-    if odd:
-        raise ValueError(_unfed(schedule, odd[0]))
-    rest = [(part, send) for send, parts in feeds.items() for part in parts]
-    first = np.array([part.send for part, _ in rest], int)
-    low = np.array([part.begin for part, _ in rest]) / sends.bytes[first]
-    high = np.array([part.stop for part, _ in rest]) / sends.bytes[first]
+    sends, sums, found = schedule.sends, ways_in(schedule), switched(schedule, when)
+    if found.odd:
+        raise ValueError(_unfed(schedule, found.odd[0]))
+    pairs = [(part, send) for send, parts in found.feeds.items() for part in parts]
+    into = np.array([part.send for part, _ in pairs], int)
     source, target = _keys(schedule)
     return Passed(
-        np.append(pairs[0], first),
-        np.append(pairs[1], np.array([send for _, send in rest], int)),
-        np.append(np.zeros(pairs.shape[1]), low),
-        np.append(np.ones(pairs.shape[1]), high),
-        coming,
-        going,
-        _row(coming, [when.last, sums, target]),
-        _row(going, [sends.start, exits(schedule), sums, source]),
+        into,
+        np.array([send for _, send in pairs], int),
+        np.array([part.begin for part, _ in pairs]) / sends.bytes[into],
+        np.array([part.stop for part, _ in pairs]) / sends.bytes[into],
+        bool(found.out.any()),
+        _row(found.into, [when.last, sums, target]),
+        _row(found.out, [sends.start, exits(schedule), sums, source]),
     )
 
 
 def passable(schedule: Schedule, passed: Passed) -> bool:
     """Whether what was passed on by choice can be by the schedule's own times."""
-    when, (coming, going) = stated(schedule), (passed.coming, passed.going)
-    return not switched(schedule, when, coming, going)[1]
+    return not (passed.choice and switched(schedule, stated(schedule)).odd)
 
 
 def _row(
@@ -99,47 +80,6 @@ def _keys(
     sends, topology = schedule.sends, schedule.topology
     base = sends.block * len(topology.nodes)
     return base + topology.sources[sends.link], base + topology.targets[sends.link]
-
-
-def _lone(
-    schedule: Schedule,
-    into: Bool[np.ndarray, " send"],
-    out: Bool[np.ndarray, " send"],
-    sums_up: bool,
-) -> Int[np.ndarray, "2 pair"]:
-    """Pairs that leave no choice: the one send that brings a block to a switch with all
-    that take it on; of a sum all that bring it with the one that takes it on."""
-    source, target = _keys(schedule)
-    one, many = (out, into) if sums_up else (into, out)
-    one_key, many_key = (source, target) if sums_up else (target, source)
-    size = len(schedule.demand.size) * len(schedule.topology.nodes)
-    only = np.flatnonzero(one)
-    count = np.bincount(one_key[only], minlength=size)
-    which = np.zeros(size, int)
-    which[one_key[only]] = only
-    rows = np.flatnonzero(many)
-    rows = rows[count[many_key[rows]] == 1]
-    partner = which[many_key[rows]]
-    return np.stack([rows, partner] if sums_up else [partner, rows])
-
-
-def _open(
-    schedule: Schedule,
-    into: Bool[np.ndarray, " send"],
-    out: Bool[np.ndarray, " send"],
-    sums: Bool[np.ndarray, " send"],
-    pairs: Int[np.ndarray, "2 pair"],
-) -> tuple[Bool[np.ndarray, " send"], Bool[np.ndarray, " send"]]:
-    """Sends into and out of switches where, of a block and sum or not, some have no
-    pair yet."""
-    source, target = _keys(schedule)
-    size = len(schedule.demand.size) * len(schedule.topology.nodes)
-    source, target = source + size * sums, target + size * sums
-    alone = np.where(sums, into, out)
-    alone[np.where(sums[pairs[1]], pairs[0], pairs[1])] = False
-    open_ = np.zeros(2 * size, bool)
-    open_[np.where(sums, target, source)[alone]] = True
-    return into & open_[target], out & open_[source]
 
 
 def _unfed(schedule: Schedule, send: int) -> str:

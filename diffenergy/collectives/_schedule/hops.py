@@ -1,5 +1,6 @@
 """Which send into a switch feeds which send out of it."""
 
+import collections
 import dataclasses
 from typing import Final
 
@@ -80,46 +81,66 @@ def exits(schedule: Schedule) -> Int[np.ndarray, " send"]:
     return np.where(copied & ~ways_in(schedule), sends.link, -1)
 
 
-def switched(
-    schedule: Schedule,
-    when: Arrivals,
-    into: Bool[np.ndarray, " send"] | bool = True,
-    out: Bool[np.ndarray, " send"] | bool = True,
-) -> tuple[Feeds, list[int]]:
-    """What each send out of a switch (if marked `out`) takes of those into it (`into`),
-    and the sends without the other half: out ones that find nothing, summands that none
-    takes."""
+@dataclasses.dataclass(frozen=True)
+class Switched:
+    """What switches pass on, and the sends without the other half: those out that find
+    nothing, summands that none takes. `into`, `out`: sends among which was a choice."""
+
+    feeds: Feeds
+    odd: list[int]
+    into: Bool[np.ndarray, " send"]
+    out: Bool[np.ndarray, " send"]
+
+
+def switched(schedule: Schedule, when: Arrivals) -> Switched:
+    """What each send out of a switch takes of those into it.
+
+    The one send that brings a whole block goes on by all that take it, and all summands
+    by the one that takes them, whatever their times; elsewhere the times `when` choose.
+    """
     sends, topology, slack = schedule.sends, schedule.topology, slack_of(schedule)
-    sums, link = ways_in(schedule), exits(schedule)
+    sums, intact, link = ways_in(schedule), whole(schedule), exits(schedule)
     source, target = topology.sources[sends.link], topology.targets[sends.link]
-    into, out = into & ~topology.stores[target], out & ~topology.stores[source]
-    coming: dict[tuple[int, int, bool], list[int]] = {}
-    for send in np.flatnonzero(into).tolist():
-        key = int(sends.block[send]), int(target[send]), bool(sums[send])
-        coming.setdefault(key, []).append(send)
-    leaving: dict[tuple[int, int, bool, int], list[int]] = {}
-    for send in np.flatnonzero(out).tolist():
-        key = int(sends.block[send]), int(source[send]), bool(sums[send])
-        leaving.setdefault((*key, int(link[send])), []).append(send)
+    base = sends.block * len(topology.nodes)
+    coming: dict[tuple[int, bool], list[int]] = collections.defaultdict(list)
+    rows = np.flatnonzero(~topology.stores[target])
+    rows = rows[np.argsort(when.last[rows], kind="stable")]
+    for *place, send in zip(*_columns(rows, base + target, sums), strict=True):
+        coming[tuple(place)].append(send)
+    leaving: dict[tuple[int, bool, int], list[int]] = collections.defaultdict(list)
+    rows = np.flatnonzero(~topology.stores[source])
+    for *place, send in zip(*_columns(rows, base + source, sums, link), strict=True):
+        leaving[tuple(place)].append(send)
     feeds: Feeds = {}
-    odd: list[int] = []
-    for (*place, _), goes in leaving.items():
-        block, node, summands = place
-        size = float(schedule.demand.size[block])
-        here = coming.get((block, node, summands), [])
-        come = sorted(here, key=lambda s: float(when.last[s]))
+    odd = [
+        send
+        for place, come in coming.items()
+        if place[1] and (*place, -1) not in leaving
+        for send in come
+    ]
+    into, out = np.zeros((2, len(sends)), bool)
+    into[odd] = True
+    for place, goes in leaving.items():
+        come, summands = coming.get(place[:2], []), place[1]
+        feeds |= {send: [] for send in goes}
+        if len(goes if summands else come) == 1 and (summands or intact[come[0]]):
+            for send in goes:
+                feeds[send] = [
+                    Part(n, 0.0, float(sends.bytes[n])) for n in sorted(come)
+                ]
+            continue
+        into[come], out[goes] = True, True
         goes = sorted(goes, key=lambda s: float(sends.start[s]))
-        if summands:
-            odd += _add(schedule, come, goes, when, slack, feeds)
-        elif sends.bytes[[*come, *goes]].min() >= size * (1 - _BYTES):
-            odd += _pair(schedule, come, goes, when, slack, feeds)
-        else:
-            odd += _match(schedule, come, goes, when, slack, _BYTES * size, feeds)
-        feeds |= {send: [] for send in goes if send not in feeds}
-    for (block, node, summands), come in coming.items():
-        if summands and (block, node, True, -1) not in leaving:
-            odd += come
-    return feeds, odd
+        least = sends.bytes[[*come, *goes]].min()
+        alike = least >= schedule.demand.size[sends.block[goes[0]]] * (1 - _BYTES)
+        pass_on = _add if summands else _pair if alike else _match
+        odd += pass_on(schedule, come, goes, when, slack, feeds)
+    return Switched(feeds, odd, into, out)
+
+
+def _columns(rows: Int[np.ndarray, " row"], *columns: np.ndarray) -> list[list]:
+    """The rows of the columns, and their numbers."""
+    return [*(column[rows].tolist() for column in columns), rows.tolist()]
 
 
 def _fits(
@@ -160,11 +181,11 @@ def _match(
     leaving: list[int],
     when: Arrivals,
     slack: float,
-    crumb: float,
     feeds: Feeds,
 ) -> list[int]:
     """Gives every leaving send what has come in and must go first."""
     sends = schedule.sends
+    crumb = _BYTES * float(schedule.demand.size[sends.block[leaving[0]]])
     used = dict.fromkeys(coming, 0.0)
     for send in leaving:
         start, left = float(sends.start[send]), float(sends.bytes[send])
@@ -221,9 +242,9 @@ def _add(
     adds = [s for s in left if topology.nodes[int(target[s])].reduces and may[s]]
     taken = [*((s, goes) for goes, s in owner.items()), *((s, may[s][0]) for s in adds)]
     for send, goes in taken:
-        feeds.setdefault(goes, []).append(Part(send, 0.0, float(sends.bytes[send])))
+        feeds[goes].append(Part(send, 0.0, float(sends.bytes[send])))
     lost = [send for send in left if send not in adds]
-    return lost + [goes for goes in leaving if goes not in feeds]
+    return lost + [goes for goes in leaving if not feeds[goes]]
 
 
 def _chooses(send: int, may: dict[int, list[int]], owner: dict[int, int]) -> bool:

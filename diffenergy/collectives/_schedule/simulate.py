@@ -8,9 +8,8 @@ from jaxtyping import Float
 
 from .._machine.topology import Topology
 from .feeds import passable
-from .groups import groups_of
 from .hops import SAME, Arrivals
-from .order import Order, order_by, pairs_of
+from .order import Order, groups_of, order_by, pairs_of
 from .schedule import Schedule
 
 _NEAR: Final = 1e-14
@@ -59,7 +58,7 @@ def _ordered(schedule: Schedule, when: Arrivals | None) -> tuple[Order, Schedule
             if moved is not None and passable(moved, passed):
                 found.append((order, moved))
                 break
-            if not passed.coming.any():
+            if not passed.choice:
                 break
         if found and not overlap and _last(found[0][1]) <= limit:
             break

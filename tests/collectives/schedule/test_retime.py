@@ -304,9 +304,11 @@ def test_matching_moves_others() -> None:
     start, end = (np.array([row[n] for row in rows]) for n in (2, 3))
     sends = Sends(np.zeros(4, int), link, start, end, np.ones(4), np.zeros(4, int))
     given = Schedule(topology, wanted, sends)
-    feeds, odd = switched(given, stated(given))
-    assert odd == []
-    assert {out: [part.send for part in parts] for out, parts in feeds.items()} == {
+    found = switched(given, stated(given))
+    assert found.odd == []
+    assert {
+        out: [part.send for part in parts] for out, parts in found.feeds.items()
+    } == {
         2: [1],
         3: [0],
     }
