@@ -10,7 +10,7 @@ from .._bounds.bounds import cut_bound, epoch_bound
 from .._bounds.flow_bound import flow_bound
 from .._demand.demand import Demand
 from .._demand.orbits import Symmetry, symmetries
-from .._exact.epoch_schedule import Found, run_epochs
+from .._exact.epoch_schedule import run_epochs
 from .._exact.lp import lp
 from .._exact.milp import least_finish
 from .._exact.reach import reach
@@ -154,7 +154,10 @@ def _integer(task: Task, watch: Watch, solver: str | None) -> Iterator[Plan]:
             watch=lambda progress, stage=stage: watch(stage, progress),
         )
         task.seconds += found.seconds
-        yield from _proven(task, found, symmetry is None)
+        if symmetry is None and found.infeasible_at and task.least is not None:
+            task.least = max(task.least, found.infeasible_at + 1)  # proven too short
+            if task.best is not None:
+                yield task.best
         if found.schedule is not None:
             whole = prune(run_epochs(found.schedule, model))
             yield task.plan(_turned(task, whole), "milp", solver or _WHOLE)
@@ -162,23 +165,10 @@ def _integer(task: Task, watch: Watch, solver: str | None) -> Iterator[Plan]:
 
 def _groups(task: Task, machine: Topology, spread: Demand) -> Iterator[Symmetry | None]:
     """The largest group of symmetries, then none, as long as fewer epochs may do."""
-    found: list[Symmetry | None] = [None]
-    for number in range(2):
-        best = task.best
-        if best is not None and best.least_epochs:
-            return
-        if number == 0:
-            found = [*symmetries(machine, spread)[:1], None]
-        if number < len(found):
-            yield found[number]
-
-
-def _proven(task: Task, found: Found, exact: bool) -> Iterator[Plan]:
-    """A horizon that is proven too short raises the bound of the best so far."""
-    if exact and found.infeasible_at and task.least is not None:
-        task.least = max(task.least, found.infeasible_at + 1)
-        if task.best is not None:
-            yield dataclasses.replace(task.best, epoch_bound=task.least)
+    if task.best is None or not task.best.least_epochs:
+        yield from symmetries(machine, spread)[:1]
+    if task.best is None or not task.best.least_epochs:
+        yield None
 
 
 def _turned(task: Task, schedule: Schedule) -> Schedule:
@@ -214,56 +204,61 @@ def _flow_count(task: Task, model: EpochModel) -> float:
 def _flows(task: Task, watch: Watch, solver: str | None) -> Iterator[Plan]:
     """The linear program, from the bound on."""
     model, machine, spread = _epochs_of(task, "lp")
-    stage = f"linear program from {task.least} epochs on"
-    watch(stage, None)
-    low = epoch_bound(task.demand, task.topology, model, whole=False)
     best = task.best.fewest if task.best is not None else None
+    high = best if best is not None else task.search.horizon
+    stage = f"linear program from {task.least} epochs on"
+    schedule = _linear(task, watch, stage, machine, spread, model, high, solver)
+    if schedule is not None:
+        yield task.plan(schedule, "lp", solver or _FLOWS)
+
+
+def _fine_flows(task: Task, watch: Watch) -> Iterator[Plan]:
+    """The linear program in epochs so short that parts of chunks hardly wait for
+    them."""
+    best, topology, demand = task.best, task.topology, task.demand
+    if not task.in_time or best is None:
+        return
+    chunk = float(demand.size.max())
+    fine = epoch_model(topology, chunk, epoch_length(topology, chunk) / _FINER)
+    if best.gap <= COARSE or _flow_count(task, fine) > _MOST_FINE:
+        return
+    stage, high = "linear program in short epochs", int(best.finish / fine.tau) + 1
+    schedule = _linear(task, watch, stage, topology, demand, fine, high)
+    if schedule is not None:
+        whole = dataclasses.replace(schedule, epoch=None, epochs=None)
+        yield task.plan(whole, "lp", _FLOWS)
+
+
+def _linear(
+    task: Task,
+    watch: Watch,
+    stage: str,
+    machine: Topology,
+    spread: Demand,
+    model: EpochModel,
+    high: int | None,
+    solver: str | None = None,
+) -> Schedule | None:
+    """What the linear program finds in up to `high` epochs, in continuous time; the
+    least epochs of the task's model are then known."""
+    watch(stage, None)
     found = lp(
         machine,
         spread,
         model,
-        low=low,
-        high=best if best is not None else task.search.horizon,
+        low=epoch_bound(task.demand, task.topology, model, whole=False),
+        high=high,
         solver=solver or _FLOWS,
         time_limit=task.left(),
         watch=lambda progress: watch(stage, progress),
     )
     task.seconds += found.seconds
     if found.schedule is None:
-        return
-    if found.status == "optimal" and found.schedule.epochs is not None:
-        task.least = found.schedule.epochs
-    whole = run_epochs(found.schedule, model, parts=True)
-    yield task.plan(whole, "lp", solver or _FLOWS)
-
-
-def _fine_flows(task: Task, watch: Watch) -> Iterator[Plan]:
-    """The linear program in epochs so short that parts of chunks hardly wait for
-    them."""
-    best = task.best
-    if not task.in_time or best is None:
-        return
-    chunk = float(task.demand.size.max())
-    tau = epoch_length(task.topology, chunk) / _FINER
-    fine = epoch_model(task.topology, chunk, tau)
-    if best.gap <= COARSE or _flow_count(task, fine) > _MOST_FINE:
-        return
-    watch("linear program in short epochs", None)
-    low = epoch_bound(task.demand, task.topology, fine, whole=False)
-    found = lp(
-        task.topology,
-        task.demand,
-        fine,
-        low=low,
-        high=int(best.finish / fine.tau) + 1,
-        time_limit=task.left(),
-        watch=lambda progress: watch("linear program in short epochs", progress),
-    )
-    task.seconds += found.seconds
-    if found.schedule is not None:
-        whole = run_epochs(found.schedule, fine, parts=True)
-        whole = dataclasses.replace(whole, epoch=None, epochs=None)
-        yield task.plan(whole, "lp", _FLOWS)
+        return None
+    least = found.schedule.epochs
+    if model is task.model and found.status == "optimal" and least is not None:
+        task.least = least
+    return run_epochs(found.schedule, model, parts=True)
 
 
 def _rounds(task: Task, watch: Watch) -> Iterator[Plan]:

@@ -21,7 +21,7 @@ from .._demand.demand import Demand
 from .._exact.solver import Progress
 from .._machine.topology import Topology
 from .attempts import Watch, attempts
-from .search import Plan, Search, better, least, make_task, most
+from .search import Plan, Search, better, make_task
 
 
 def silent(stage: str, progress: Progress | None) -> None:
@@ -48,14 +48,14 @@ def find_schedule(
     best: Plan | None = None
     try:
         for found in attempts(task, watch):
-            fewest = least(found.fewest, best.fewest if best is not None else None)
+            known = [x.fewest for x in (found, best) if x is not None]
             if best is None or better(found, best, task.in_time):
                 best = found
             best = dataclasses.replace(
                 best,
-                fewest=fewest,
+                fewest=min((n for n in known if n is not None), default=None),
                 bound=task.bound,
-                epoch_bound=most(best.epoch_bound, found.epoch_bound),
+                epoch_bound=task.least,
                 solver_seconds=task.seconds,
                 standard=task.standard,
             )

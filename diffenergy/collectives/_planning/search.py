@@ -138,16 +138,6 @@ def better(found: Plan, best: Plan, in_time: bool) -> bool:
     return found.finish < best.finish * (1 - MET)
 
 
-def most(a: int | None, b: int | None) -> int | None:
-    """The larger of what is known."""
-    return max((n for n in (a, b) if n is not None), default=None)
-
-
-def least(a: int | None, b: int | None) -> int | None:
-    """The smaller of what is known."""
-    return min((n for n in (a, b) if n is not None), default=None)
-
-
 @dataclasses.dataclass
 class Task:
     """What all attempts share. Of a reduction `machine` and `spread` are those on

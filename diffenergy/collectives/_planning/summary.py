@@ -45,6 +45,7 @@ def collective_json(
     epochs = plan.fewest
     tau = model.tau if model is not None and epochs is not None else None
     total = energy.total
+    least = {"epochs": plan.least_epochs, "time": plan.least_time}
     known = {
         "topology": request["topology"],
         "collective": schedule.demand.collective,
@@ -62,7 +63,7 @@ def collective_json(
         "lower_bound_s": plan.bound,
         "gap_pct": 100 * plan.gap,
         "certified": plan.certified,
-        "certified_in": _certified_in(plan),
+        "certified_in": [name for name, met in least.items() if met],
         "algo_bw_bytes_per_s": speed.algorithm,
         "bus_bw_bytes_per_s": speed.bus,
         "output_buffer_bytes": speed.buffer,
@@ -85,15 +86,6 @@ def collective_json(
         known["demand"] = demand_json(schedule)
     known["send_count"] = len(schedule.sends)
     return known | dict(more or {}) | {"sends": sends_json(schedule)}
-
-
-def _certified_in(plan: Plan) -> list[str]:
-    """In which measure nothing can be shorter."""
-    return [
-        name
-        for name, met in (("epochs", plan.least_epochs), ("time", plan.least_time))
-        if met
-    ]
 
 
 def wait_clock_json(plan: Plan, gpu: GpuSpec) -> dict[str, Any]:
