@@ -41,13 +41,14 @@ _UNREACHED: Final = (
 
 @dataclasses.dataclass(frozen=True)
 class _Pipes:
-    """Links for data that may be cut up, in s and B or in epochs and chunks: `hop`
-    from when a sender has a first part to when the receiver has it, of which `wait`
-    does not fill the link; `rate` of what flows."""
+    """Links for data that may be cut up, in s and B or in epochs and chunks of `unit`
+    B: `hop` from when a sender has a first part to when the receiver has it, of which
+    `wait` does not fill the link; `rate` of what flows."""
 
     hop: Float[np.ndarray, " link"]
     wait: Float[np.ndarray, " link"]
     rate: Float[np.ndarray, " link"]
+    unit: float = 1.0
 
 
 def epoch_bound(
@@ -56,9 +57,11 @@ def epoch_bound(
     """Least epochs of any schedule in the model of epochs: of whole chunks, or of flows
     that carry any part of a chunk (a send in epoch k is there in k + 1 + a)."""
     delay = model.delay.astype(float)
-    pipes = _Pipes(1 + delay, delay, model.capacity)
-    clock = epoch_clock(model) if whole else None
-    bound = _bound(demand, topology, None if whole else pipes, clock, model.chunk)
+    if whole:
+        bound = _bound(demand, topology, None, epoch_clock(model))
+    else:
+        pipes = _Pipes(1 + delay, delay, model.capacity, model.chunk)
+        bound = _bound(demand, topology, pipes, None)
     return int(np.ceil(bound - _ROUNDING * max(bound, 1.0)))
 
 
@@ -68,7 +71,7 @@ def second_bound(demand: Demand, topology: Topology, whole: bool = True) -> floa
     size = demand.size
     alike = whole and np.ptp(size) <= _ROUNDING * size.max()
     clock = second_clock(topology, float(size[0])) if alike else None
-    bound = _bound(demand, topology, pipes, clock, 1.0)
+    bound = _bound(demand, topology, pipes, clock)
     if whole and not alike:
         bound = max(bound, _arrival(demand, topology))
     for spread in spreads(demand, topology):
@@ -78,7 +81,7 @@ def second_bound(demand: Demand, topology: Topology, whole: bool = True) -> floa
             back = _backwards(spread)
             if len(np.unique(spread.source)) < len(np.unique(back.source)):
                 found = gates(back)
-                alone = _gated(back.topology, found, pipes, clock, 1.0, back)[0]
+                alone = _gated(back.topology, found, pipes, clock, back)[0]
                 bound = max(bound, alone)
     return bound
 
@@ -138,14 +141,9 @@ def _backwards(spread: Spread) -> Spread:
 
 
 def _bound(
-    demand: Demand,
-    topology: Topology,
-    pipes: _Pipes | None,
-    clock: Clock | None,
-    chunk: float,
+    demand: Demand, topology: Topology, pipes: _Pipes | None, clock: Clock | None
 ) -> float:
-    """Bound by gates: of what may be cut up (`pipes`) and of whole blocks (`clock`), in
-    units of `chunk` B.
+    """Bound by gates: of what may be cut up (`pipes`) and of whole blocks (`clock`).
 
     Raises:
         ValueError: a block cannot reach one of its takers.
@@ -154,7 +152,7 @@ def _bound(
     halves: list[tuple[float, float]] = []
     for spread in spreads(demand, topology):
         found = gates(spread)
-        alone, last = _gated(spread.topology, found, pipes, clock, chunk, spread)
+        alone, last = _gated(spread.topology, found, pipes, clock, spread)
         bound = max(bound, alone)
         halves.append((alone, last))
     if np.isinf(bound):
@@ -164,8 +162,8 @@ def _bound(
         (come, first), (go, last) = halves
         bound = max(bound, come + last, first + go)
         found = sum_gates(topology, demand.parts, demand.wanted, demand.size)
-        bound = max(bound, _gated(topology, found, pipes, clock, chunk, None)[0])
-        bound = max(bound, _gossip(demand, topology, pipes, clock, chunk))
+        bound = max(bound, _gated(topology, found, pipes, clock)[0])
+        bound = max(bound, _gossip(demand, topology, pipes, clock))
     return bound
 
 
@@ -174,8 +172,7 @@ def _gated(
     found: list[Gates],
     pipes: _Pipes | None,
     clock: Clock | None,
-    chunk: float,
-    spread: Spread | None,
+    spread: Spread | None = None,
 ) -> tuple[float, float]:
     """Bound by gates, and the time in which one block can reach all its takers."""
     bound, single = 0.0, 0.0
@@ -185,7 +182,7 @@ def _gated(
         way = distances(topology, Clock(zero, lanes, pipes.hop, pipes.hop, zero))
         bound, single = _farthest(spread, way)
         for gate in found:
-            time = fluid(gate, topology, way, pipes.wait, pipes.rate, chunk)
+            time = fluid(gate, topology, way, pipes.wait, pipes.rate, pipes.unit)
             bound = max(bound, time)
     if clock is not None:
         way, hop = distances(topology, clock), hop_times(topology, clock)
@@ -207,17 +204,13 @@ def _farthest(
 
 
 def _gossip(
-    demand: Demand,
-    topology: Topology,
-    pipes: _Pipes | None,
-    clock: Clock | None,
-    chunk: float,
+    demand: Demand, topology: Topology, pipes: _Pipes | None, clock: Clock | None
 ) -> float:
     """Bound of an all-reduce by how often groups receive sums."""
     bound = 0.0
     for into, times in receptions(topology, demand.parts, demand.wanted):
         if pipes is not None:
-            volume = float((times * demand.size).sum()) / chunk
+            volume = float((times * demand.size).sum()) / pipes.unit
             wait, rate = pipes.wait[into], pipes.rate[into]
             order = np.argsort(wait)
             moved = np.cumsum((rate * wait)[order])

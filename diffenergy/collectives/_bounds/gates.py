@@ -71,26 +71,17 @@ def labels(topology: Topology) -> Int[np.ndarray, "label node"]:
 
 
 @functools.lru_cache(maxsize=16)
-def groups(topology: Topology) -> Bool[np.ndarray, "group node"]:
-    """Sets of nodes, some GPUs but not all in each: those of all `labels`."""
-    label = labels(topology)
-    members = np.concatenate(
-        [row == np.unique(row[row >= 0])[:, None] for row in label]
-    )
-    inside = members[:, topology.gpus].sum(1)
-    members = members[(inside > 0) & (inside < len(topology.gpus))]
-    return np.unique(members, axis=0)
-
-
-@functools.lru_cache(maxsize=16)
 def _entrances(
     topology: Topology,
 ) -> tuple[tuple[Int[np.ndarray, " node"], Int[np.ndarray, " link"]], ...]:
-    """Members of each group and the links into it, for groups that have some."""
+    """Members of each group of `labels` and the links into it, for groups with some,
+    not all, of the GPUs that have such links."""
+    every = [row == np.unique(row[row >= 0])[:, None] for row in labels(topology)]
+    groups = np.unique(np.concatenate(every), axis=0)
     found = []
-    for group in groups(topology):
+    for group in groups[groups[:, topology.gpus].any(1)]:
         into = np.flatnonzero(~group[topology.sources] & group[topology.targets])
-        if len(into):
+        if len(into) and not group[topology.gpus].all():
             found.append((np.flatnonzero(group), into))
     return tuple(found)
 
