@@ -26,7 +26,7 @@ from scipy import sparse
 
 from .._demand.demand import Demand
 from .._demand.orbits import automorphisms, link_map, orbit_numbers
-from .._exact.solver import LinearModel, solve
+from .._exact.solver import LinearModel, Solving, solve
 from .._machine.routes import incidence
 from .._machine.topology import Topology
 from .bounds import spreads
@@ -79,7 +79,7 @@ def _bound(
     if np.count_nonzero(stands_for) * len(spare) > most_rows:
         return fixed
     program = _program(moved, topology, spare, link_class, stands_for)
-    answer = solve(program, "glop", time_limit=limit)
+    answer = solve(program, Solving(time_limit=limit))
     if answer.values is None:
         return fixed
     price = np.maximum(answer.values[: link_class.max() + 1], 0.0)[link_class]

@@ -20,7 +20,7 @@ from .._exact.epoch_schedule import run_epochs
 from .._exact.lp import flow_count, lp
 from .._exact.milp import milp
 from .._exact.reach import reach
-from .._exact.solver import Watch
+from .._exact.solver import USUAL, Solving
 from .._machine.epochs import EpochModel
 from .._schedule.prune import prune
 from .._schedule.schedule import Schedule
@@ -63,26 +63,25 @@ def priced(schedule: Schedule, prices: Float[np.ndarray, " link"]) -> Thrift:
 def least_energy(
     start: Thrift,
     prices: Float[np.ndarray, " link"],
+    how: Solving = USUAL,
     *,
     limit: float = 0.0,
     model: EpochModel | None = None,
     horizon: int | None = None,
-    time_limit: float = 20.0,
-    seed: int = 0,
-    watch: Watch | None = None,
 ) -> Thrift:
     """The cheapest schedule at `prices` that ends by `limit` (s) or when `start` does.
 
     `model`, `horizon`: epochs, and how many, for the solver (None: no solver), which
-    has what `prune` leaves of `time_limit` (s). Ctrl-C keeps the best so far.
+    has what `prune` leaves of the time limit. Ctrl-C keeps the best so far.
     """
-    ends, latest = time.monotonic() + time_limit, max(start.finish, limit)
+    ends, latest = time.monotonic() + how.time_limit, max(start.finish, limit)
     found = start
     try:
         found = _better(found, start.schedule, prices, latest)
         left = ends - time.monotonic()
         if model is not None and horizon and left > 0 and not found.meets_floor:
-            other = _solved(found.schedule, prices, model, horizon, left, seed, watch)
+            how = dataclasses.replace(how, time_limit=left)
+            other = _solved(found.schedule, prices, model, horizon, how)
             if other is not None:
                 found = _better(found, other, prices, latest)
     except KeyboardInterrupt:
@@ -112,9 +111,7 @@ def _solved(
     prices: Float[np.ndarray, " link"],
     model: EpochModel,
     horizon: int,
-    time_limit: float,
-    seed: int,
-    watch: Watch | None,
+    how: Solving,
 ) -> Schedule | None:
     """What a solver finds in as many epochs."""
     topology, demand = given.topology, given.demand
@@ -135,14 +132,12 @@ def _solved(
     cost = prices / max(float(prices.mean()), 1e-300)
     if single:
         answer = lp(
-            topology, demand, model, low=horizon, high=horizon, link_cost=cost,
-            time_limit=time_limit, watch=watch,
-        )  # fmt: skip
+            topology, demand, model, how, low=horizon, high=horizon, link_cost=cost
+        )
     else:
         answer = milp(
-            topology, demand, model, horizon, objective="cost",
-            link_cost=cost, time_limit=time_limit, seed=seed, watch=watch,
-        )  # fmt: skip
+            topology, demand, model, horizon, how, objective="cost", link_cost=cost
+        )
     if answer.schedule is None:
         return None
     timed = run_epochs(answer.schedule, model, parts=single)

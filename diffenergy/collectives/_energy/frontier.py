@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from ...hardware._spec import GpuSpec
-from .._exact.solver import Watch
+from .._exact.solver import USUAL, Solving
 from .._machine.epochs import EpochModel
 from .._schedule.schedule import Schedule
 from .energy import CollectiveEnergy, byte_prices, schedule_energy
@@ -61,20 +61,18 @@ class Front:
 def frontier(
     start: Schedule,
     gpu: GpuSpec | None,
+    how: Solving = USUAL,
     *,
     model: EpochModel | None = None,
-    time_limit: float = 20.0,
-    seed: int = 0,
-    watch: Watch | None = None,
 ) -> Front:
     """Finish against energy from `start`, a fast schedule, on.
 
-    `model`: epochs for the solver, which gets as many as fit; `time_limit`: s in all.
-    Ends at the first schedule that nothing can undercut, and on Ctrl-C.
+    `model`: epochs for the solver, which gets as many as fit; the time limit is for all
+    searches. Ends at the first schedule that nothing can undercut, and on Ctrl-C.
     """
     memory = None if gpu is None else memory_price(gpu)
     prices = byte_prices(start.topology, memory)
-    ends = time.monotonic() + time_limit
+    ends = time.monotonic() + how.time_limit
     found = [priced(start, prices)]
     for number, stretch in enumerate(_STRETCHES):
         left = ends - time.monotonic()
@@ -84,12 +82,10 @@ def frontier(
         better = least_energy(
             found[-1],
             prices,
+            dataclasses.replace(how, time_limit=left / (len(_STRETCHES) - number)),
             limit=limit,
             model=model,
             horizon=None if model is None else int(limit / model.tau + _ROUNDING),
-            time_limit=left / (len(_STRETCHES) - number),
-            seed=seed,
-            watch=watch,
         )
         found.append(better)
     points = [

@@ -14,6 +14,7 @@ link carries something of use only between the earliest arrival at its start and
 latest departure to somebody who wants it), and bisection the rest.
 """
 
+import dataclasses
 from typing import Final
 
 import numpy as np
@@ -27,7 +28,7 @@ from .._machine.topology import Topology
 from .epoch_schedule import Found
 from .parts import FlowModel, part_sends
 from .reach import least_horizon, reach
-from .solver import LinearModel, Watch, Worker, worker
+from .solver import USUAL, LinearModel, Solving, Worker, worker
 
 _SLACK: Final = 1e-7
 """Share of an epoch by which a static bound may be off."""
@@ -143,7 +144,7 @@ def static_bound(
     ends = np.full(count * links + 1, np.inf)
     none, matrix = np.zeros(len(cost)), sparse.csr_array(matrix)
     linear = LinearModel(matrix, low, high, none, ends, cost, False)
-    answer = child.solve(linear, "glop")
+    answer = child.solve(linear)
     if answer.objective is None:
         return nearest
     return max(nearest, int(np.ceil(answer.objective - _SLACK)))
@@ -153,13 +154,11 @@ def lp(
     topology: Topology,
     demand: Demand,
     model: EpochModel,
+    how: Solving = USUAL,
     *,
     low: int = 0,
     high: int | None = None,
     link_cost: Float[np.ndarray, " link"] | None = None,
-    solver: str = "glop",
-    time_limit: float = 3600.0,
-    watch: Watch | None = None,
 ) -> Found:
     """The schedule of fewest epochs and, at those, of least volume over links, or of
     least `link_cost` (of a chunk over each link; near 1, as solvers round).
@@ -172,7 +171,7 @@ def lp(
     Raises:
         ValueError: blocks with several takers, sums, or a wish that no way leads to.
     """
-    left, best = time_limit, None
+    best = None
     with worker() as child:
         short = max(low, static_bound(topology, demand, model, child)) - 1
         tried, step, long = 0, 1, None
@@ -184,11 +183,11 @@ def lp(
                     return Found(None, "infeasible", short, spent)
                 horizon = high
             flows = flow_model(topology, demand, model, horizon, link_cost)
-            answer = child.solve(
-                flows.linear, solver, time_limit=max(left, 0.1), watch=watch
-            )
+            # Least volume is one figure: a seed only picks among equals.
+            left = max(how.time_limit - spent, 0.1)
+            brief = dataclasses.replace(how, time_limit=left, seed=0)
+            answer = child.solve(flows.linear, brief)
             spent += answer.seconds
-            left = time_limit - spent
             if answer.status == "infeasible":
                 short, tried, step = horizon, horizon, 2 * step
             elif answer.values is None or answer.interrupted:

@@ -27,7 +27,7 @@ from .._machine.topology import Topology
 from .epoch_schedule import Found, epoch_schedule, needed
 from .integer_rows import IntegerRows, integer_rows
 from .reach import least_horizon, reach
-from .solver import LinearModel, Watch, Worker, solve, worker
+from .solver import USUAL, LinearModel, Solving, Worker, solve, worker
 
 Objective = Literal["finish", "early", "cost"]
 _EARLY: Final = 1e6
@@ -83,14 +83,11 @@ def milp(
     demand: Demand,
     model: EpochModel,
     horizon: int,
+    how: Solving = USUAL,
     *,
     symmetry: Symmetry | None = None,
     objective: Objective = "finish",
     link_cost: Float[np.ndarray, " link"] | None = None,
-    solver: str = "cp-sat",
-    time_limit: float = 3600.0,
-    seed: int = 0,
-    watch: Watch | None = None,
     child: Worker | None = None,
 ) -> Found:
     """A schedule within `horizon` epochs.
@@ -114,7 +111,7 @@ def milp(
         objective=objective,
         link_cost=link_cost,
     )
-    answer = solve(built, solver, child, time_limit=time_limit, seed=seed, watch=watch)
+    answer = solve(built, how, child)
     if answer.values is None:
         ended = horizon if answer.status == "infeasible" else 0
         return Found(None, answer.status, ended, answer.seconds, None, answer.bound)
@@ -135,32 +132,21 @@ def least_finish(
     topology: Topology,
     demand: Demand,
     model: EpochModel,
+    how: Solving = USUAL,
     *,
     low: int = 0,
     high: int | None = None,
     symmetry: Symmetry | None = None,
-    solver: str = "cp-sat",
-    time_limit: float = 3600.0,
-    seed: int = 0,
-    watch: Watch | None = None,
 ) -> Found:
     """The schedule of fewest epochs: horizons from a bound `low` on, one by one, up to
-    `high` and within `time_limit` s in all."""
+    `high` and within the time limit in all."""
     horizon = max(low, least_horizon(topology, demand, model.hop))
     spent, infeasible = 0.0, 0
     with worker() as child:
         while high is None or horizon <= high:
+            left = dataclasses.replace(how, time_limit=max(how.time_limit - spent, 0.1))
             found = milp(
-                topology,
-                demand,
-                model,
-                horizon,
-                symmetry=symmetry,
-                solver=solver,
-                time_limit=max(time_limit - spent, 0.1),
-                seed=seed,
-                watch=watch,
-                child=child,
+                topology, demand, model, horizon, left, symmetry=symmetry, child=child
             )
             spent += found.seconds
             if found.status != "infeasible":

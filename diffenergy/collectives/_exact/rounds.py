@@ -11,6 +11,7 @@ as much as it can of
   hop).
 """
 
+import dataclasses
 import time
 from typing import Final
 
@@ -25,29 +26,27 @@ from .epoch_schedule import Found, epoch_schedule, needed
 from .integer_rows import IntegerRows, Picked, integer_rows
 from .milp import check_epochs
 from .reach import Reach, distances, least_horizon
-from .solver import Watch, worker
+from .solver import USUAL, Solving, worker
 
 _WISH: Final = 1000.0
 _NEAR: Final = 100.0
 _GAP: Final = 0.01
 """Relative gap at which a round is good enough."""
+_ROUND: Final = 20.0
+"""s that a round may take."""
 
 
 def rounds(
     topology: Topology,
     demand: Demand,
     model: EpochModel,
+    how: Solving = USUAL,
     *,
     length: int | None = None,
     high: int | None = None,
-    solver: str = "cp-sat",
-    time_limit: float = 3600.0,
-    round_limit: float = 20.0,
-    seed: int = 0,
-    watch: Watch | None = None,
 ) -> Found:
     """A schedule made `length` epochs at a time (by default twice the longest hop),
-    each round within `round_limit` s; no proof of how good it is.
+    each round within 20 s; no proof of how good it is.
 
     `high`: epochs after which to give up.
 
@@ -68,7 +67,7 @@ def rounds(
     with worker() as child:
         while _missing(topology, demand, picked).any():
             done += length
-            left = time_limit - (time.perf_counter() - began)
+            left = how.time_limit - (time.perf_counter() - began)
             if left <= 0 or (high is not None and done - length >= high):
                 status = "unknown" if left <= 0 else "infeasible"
                 return Found(None, status, 0, time.perf_counter() - began)
@@ -79,14 +78,8 @@ def rounds(
             low, up = _decided(rows, picked, done - length)
             missing = _missing(topology, demand, picked)
             cost = _cost(rows, topology, demand, model, away, missing, done)
-            answer = child.solve(
-                rows.model(low, up, cost),
-                solver,
-                time_limit=min(left, round_limit),
-                seed=seed,
-                gap=_GAP,
-                watch=watch,
-            )
+            brief = dataclasses.replace(how, time_limit=min(left, _ROUND), gap=_GAP)
+            answer = child.solve(rows.model(low, up, cost), brief)
             if answer.values is None:
                 return Found(None, answer.status, 0, time.perf_counter() - began)
             before, picked = picked, rows.chosen(answer.values)

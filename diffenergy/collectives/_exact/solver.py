@@ -73,6 +73,21 @@ class Answer:
 Watch = Callable[[Progress], None]
 
 
+@dataclasses.dataclass(frozen=True)
+class Solving:
+    """How to solve: `solver` (None: CP-SAT for whole variables, GLOP for real ones),
+    `time_limit` (s), relative `gap` that will do, and whom to tell of progress."""
+
+    solver: str | None = None
+    time_limit: float = 3600.0
+    seed: int = 0
+    gap: float = 0.0
+    watch: Watch | None = None
+
+
+USUAL: Final = Solving()
+
+
 class Worker:
     """A child process that solves one model after another."""
 
@@ -94,17 +109,8 @@ class Worker:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
 
-    def solve(
-        self,
-        model: LinearModel,
-        solver: str = "cp-sat",
-        *,
-        time_limit: float = 3600.0,
-        seed: int = 0,
-        gap: float = 0.0,
-        watch: Watch | None = None,
-    ) -> Answer:
-        """The best answer within `time_limit` s and relative `gap`.
+    def solve(self, model: LinearModel, how: Solving = USUAL) -> Answer:
+        """The best answer within the time limit and gap.
 
         Ctrl-C returns the best answer so far, if there is one; the worker is closed
         then, as it is when a solver overruns its limit.
@@ -114,21 +120,23 @@ class Worker:
             KeyboardInterrupt: on Ctrl-C before a first answer.
             RuntimeError: the child died (its own message is on stderr).
         """
+        solver = how.solver or ("cp-sat" if model.whole else "glop")
         _check(model, solver)
+        order = model, solver, how.time_limit, how.seed, how.gap
         best: Answer | None = None
-        ends = time.monotonic() + time_limit + _GRACE
+        ends = time.monotonic() + how.time_limit + _GRACE
         # Ends a child that does not keep its time limit.
-        timer = threading.Timer(time_limit + _GRACE, self._child.kill)
+        timer = threading.Timer(how.time_limit + _GRACE, self._child.kill)
         timer.daemon = True
         timer.start()
         try:
-            for answer, final in self._answers((model, solver, time_limit, seed, gap)):
+            for answer, final in self._answers(order):
                 if answer.values is not None:
                     best = answer
                 if final:
                     return answer
-                if watch is not None:
-                    watch(Progress(answer.seconds, answer.objective, answer.bound))
+                if how.watch is not None:
+                    how.watch(Progress(answer.seconds, answer.objective, answer.bound))
         except KeyboardInterrupt:
             self.close()
             if best is None:
@@ -140,7 +148,7 @@ class Worker:
         self.close()
         if time.monotonic() < ends:
             raise RuntimeError(f"solver {solver} ended with status {code}")
-        return best or Answer("unknown", None, None, None, time_limit)
+        return best or Answer("unknown", None, None, None, how.time_limit)
 
     def _answers(self, order: tuple[Any, ...]) -> Iterator[tuple[Answer, bool]]:
         """Answers as the child finds them, each with whether it is the last."""
@@ -166,13 +174,13 @@ def worker() -> Iterator[Worker]:
 
 
 def solve(
-    model: LinearModel, solver: str, child: Worker | None = None, **limits: Any
+    model: LinearModel, how: Solving = USUAL, child: Worker | None = None
 ) -> Answer:
-    """`Worker.solve`, with its keywords; in a child of its own if none is given."""
+    """`Worker.solve`, in a child of its own if none is given."""
     if child is not None:
-        return child.solve(model, solver, **limits)
+        return child.solve(model, how)
     with worker() as own:
-        return own.solve(model, solver, **limits)
+        return own.solve(model, how)
 
 
 def _check(model: LinearModel, solver: str) -> None:

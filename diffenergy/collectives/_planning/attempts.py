@@ -15,7 +15,7 @@ from .._exact.lp import lp
 from .._exact.milp import least_finish
 from .._exact.reach import reach
 from .._exact.rounds import rounds
-from .._exact.solver import Progress
+from .._exact.solver import Progress, Solving
 from .._listing.greedy import Effort, greedy
 from .._machine.epochs import EpochModel, epoch_length, epoch_model
 from .._machine.topology import Topology
@@ -53,9 +53,9 @@ def attempts(task: Task, watch: Watch) -> Iterator[Plan]:
     if method in ("auto", "greedy"):
         yield from _listed(task, watch)
     if method == "milp":
-        yield from _integer(task, watch, task.search.solver)
+        yield from _integer(task, watch)
     if method == "lp":
-        yield from _flows(task, watch, task.search.solver)
+        yield from _flows(task, watch)
     if method == "rounds":
         yield from _rounds(task, watch)
     if method != "auto":
@@ -64,11 +64,11 @@ def attempts(task: Task, watch: Watch) -> Iterator[Plan]:
     yield from _bounded(task, watch)
     if task.single and task.model is not None:
         if _flow_count(task, task.model) <= _MOST_FLOWS:
-            yield from _flows(task, watch, None)
+            yield from _flows(task, watch)
     if task.single:
         yield from _fine_flows(task, watch)
     if not task.single and task.spread is not None and task.model is not None:
-        yield from _integer(task, watch, None)
+        yield from _integer(task, watch)
     coarse = task.best is not None and task.best.gap > COARSE
     if task.in_time and not task.single and task.model is not None and coarse:
         watch("list scheduling in continuous time", None)
@@ -125,7 +125,7 @@ def _greedy(task: Task, tau: float | None, bound: int | float) -> Schedule:
     return greedy(task.topology, task.demand, tau, bound, effort)
 
 
-def _integer(task: Task, watch: Watch, solver: str | None) -> Iterator[Plan]:
+def _integer(task: Task, watch: Watch) -> Iterator[Plan]:
     """Symmetric search, largest group first, then search without symmetry, for fewer
     epochs than the best so far."""
     model, machine, spread = _epochs_of(task, "milp")
@@ -140,18 +140,9 @@ def _integer(task: Task, watch: Watch, solver: str | None) -> Iterator[Plan]:
             continue
         kind = f"of symmetry {size} " if size > 1 else ""
         stage = f"integer search {kind}from {low} epochs on"
-        watch(stage, None)
+        how = _solving(task, watch, stage, 1.0 if symmetry is None else 0.5)
         found = least_finish(
-            machine,
-            spread,
-            model,
-            low=low or 0,
-            high=high,
-            symmetry=symmetry,
-            solver=solver or _WHOLE,
-            time_limit=task.left() * (0.5 if symmetry is not None else 1.0),
-            seed=task.search.seed,
-            watch=lambda progress, stage=stage: watch(stage, progress),
+            machine, spread, model, how, low=low or 0, high=high, symmetry=symmetry
         )
         task.seconds += found.seconds
         if symmetry is None and found.infeasible_at and task.least is not None:
@@ -160,7 +151,18 @@ def _integer(task: Task, watch: Watch, solver: str | None) -> Iterator[Plan]:
                 yield task.best
         if found.schedule is not None:
             whole = prune(run_epochs(found.schedule, model))
-            yield task.plan(_turned(task, whole), "milp", solver or _WHOLE)
+            yield task.plan(_turned(task, whole), "milp", task.search.solver or _WHOLE)
+
+
+def _solving(task: Task, watch: Watch, stage: str, share: float = 1.0) -> Solving:
+    """The solver asked for, in a share of the time left."""
+    watch(stage, None)
+    return Solving(
+        task.search.solver,
+        task.left() * share,
+        task.search.seed,
+        watch=lambda progress: watch(stage, progress),
+    )
 
 
 def _groups(task: Task, machine: Topology, spread: Demand) -> Iterator[Symmetry | None]:
@@ -201,15 +203,15 @@ def _flow_count(task: Task, model: EpochModel) -> float:
     return float(sources * len(task.topology.links) * horizon)
 
 
-def _flows(task: Task, watch: Watch, solver: str | None) -> Iterator[Plan]:
+def _flows(task: Task, watch: Watch) -> Iterator[Plan]:
     """The linear program, from the bound on."""
     model, machine, spread = _epochs_of(task, "lp")
     best = task.best.fewest if task.best is not None else None
     high = best if best is not None else task.search.horizon
     stage = f"linear program from {task.least} epochs on"
-    schedule = _linear(task, watch, stage, machine, spread, model, high, solver)
+    schedule = _linear(task, watch, stage, machine, spread, model, high)
     if schedule is not None:
-        yield task.plan(schedule, "lp", solver or _FLOWS)
+        yield task.plan(schedule, "lp", task.search.solver or _FLOWS)
 
 
 def _fine_flows(task: Task, watch: Watch) -> Iterator[Plan]:
@@ -237,21 +239,12 @@ def _linear(
     spread: Demand,
     model: EpochModel,
     high: int | None,
-    solver: str | None = None,
 ) -> Schedule | None:
     """What the linear program finds in up to `high` epochs, in continuous time; the
     least epochs of the task's model are then known."""
-    watch(stage, None)
-    found = lp(
-        machine,
-        spread,
-        model,
-        low=epoch_bound(task.demand, task.topology, model, whole=False),
-        high=high,
-        solver=solver or _FLOWS,
-        time_limit=task.left(),
-        watch=lambda progress: watch(stage, progress),
-    )
+    low = epoch_bound(task.demand, task.topology, model, whole=False)
+    how = _solving(task, watch, stage)
+    found = lp(machine, spread, model, how, low=low, high=high)
     task.seconds += found.seconds
     if found.schedule is None:
         return None
@@ -264,17 +257,8 @@ def _linear(
 def _rounds(task: Task, watch: Watch) -> Iterator[Plan]:
     """Time partitioning."""
     model, machine, spread = _epochs_of(task, "rounds")
-    watch("rounds", None)
-    found = rounds(
-        machine,
-        spread,
-        model,
-        high=task.search.horizon,
-        solver=task.search.solver or _WHOLE,
-        time_limit=task.left(),
-        seed=task.search.seed,
-        watch=lambda progress: watch("rounds", progress),
-    )
+    how = _solving(task, watch, "rounds")
+    found = rounds(machine, spread, model, how, high=task.search.horizon)
     task.seconds += found.seconds
     if found.schedule is not None:
         whole = prune(run_epochs(found.schedule, model))

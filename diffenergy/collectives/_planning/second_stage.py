@@ -10,6 +10,7 @@ from .._energy.energy import byte_prices
 from .._energy.energy_search import least_energy, priced
 from .._energy.frontier import Front, Goal, frontier, pick
 from .._energy.idle import memory_price
+from .._exact.solver import Solving
 from .attempts import Watch
 from .search import Plan, Search, rescheduled
 
@@ -26,14 +27,12 @@ def second_stage(
         return leaner(plan, byte_prices(plan.schedule.topology, memory)), None
     stage = "finish against energy"
     watch(stage, None)
-    front = frontier(
-        plan.schedule,
-        gpu,
-        model=plan.model,
+    how = Solving(
         time_limit=search.limit,
         seed=search.seed,
         watch=lambda progress: watch(stage, progress),
     )
+    front = frontier(plan.schedule, gpu, how, model=plan.model)
     best, other = pick(front, goal), plan
     if best.schedule is not plan.schedule:
         other = rescheduled(plan, best.schedule)

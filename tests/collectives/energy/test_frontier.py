@@ -6,6 +6,7 @@ import pytest
 
 from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._energy.frontier import frontier, pick, read_objective
+from diffenergy.collectives._exact.solver import Solving
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.epochs import epoch_model
 from diffenergy.collectives._machine.topology_files import load_topology
@@ -72,7 +73,7 @@ def test_objectives_as_written():
 def test_a_front_falls(collective: str):
     machine = load_topology("dgx-h100")
     start = greedy(machine, demand(collective, machine, "1GB"), effort=QUICK)
-    front = frontier(start, load_gpu("h100-sxm"), time_limit=5.0)
+    front = frontier(start, load_gpu("h100-sxm"), how=Solving(time_limit=5.0))
     first = front.trades[0]
     assert first.finish <= verify(start).finish * (1 + 1e-9)
     for points in (front.points, front.trades):
@@ -92,6 +93,6 @@ def test_the_solver_joins_in():
     machine = load_topology("dgx1")
     start = greedy(machine, demand("all_to_all", machine, "8MB"), effort=QUICK)
     model = epoch_model(machine, MB, MB / 25e9)
-    front = frontier(start, None, model=model, time_limit=30.0)
+    front = frontier(start, None, model=model, how=Solving(time_limit=30.0))
     # 7.5 pJ/bit; 56 pairs, 32 of them neighbours, the rest two hops: 80 sends.
     assert front.trades[-1].active == pytest.approx(80 * MB * 8 * 7.5e-12)

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._exact.epoch_schedule import run_epochs
 from diffenergy.collectives._exact.lp import flow_model, lp, static_bound
-from diffenergy.collectives._exact.solver import worker
+from diffenergy.collectives._exact.solver import Solving, worker
 from diffenergy.collectives._machine.epochs import epoch_length, epoch_model
 from diffenergy.collectives._verify.verify import verify
 
@@ -66,7 +66,7 @@ def test_ndv2_slow_epochs(machine, least):
     demand = all_to_all(machine, chunk)
     with worker() as child:
         assert static_bound(machine, demand, model, child) == least
-    found = lp(machine, demand, model, time_limit=300.0)
+    found = lp(machine, demand, model, how=Solving(time_limit=300.0))
     assert made(found).epochs == least
     replay_parts(made(found), model, least)
     timed = run_epochs(made(found), model, parts=True)
@@ -78,7 +78,9 @@ def test_ndv2_fast_epochs():
     machine = ndv2_2_published()
     chunk = 1e9 / 16
     model = epochs_of(machine, "fastest", chunk)
-    found = lp(machine, all_to_all(machine, chunk), model, time_limit=400.0)
+    found = lp(
+        machine, all_to_all(machine, chunk), model, how=Solving(time_limit=400.0)
+    )
     assert made(found).epochs == 225  # 1 + 56 x 4
     assert found.objective == pytest.approx(544)
     replay_parts(made(found), model, 225)
@@ -218,4 +220,4 @@ def test_bad_input_has_one_line():
     with pytest.raises(ValueError, match="`gpu7` wants a block of `gpu0`"):
         lp(cut, all_to_all(machine, CHUNK), epochs_of(cut))
     with pytest.raises(ValueError, match="`solver` is cp-sat"):
-        lp(machine, all_to_all(machine, CHUNK), model, solver="cp-sat")
+        lp(machine, all_to_all(machine, CHUNK), model, how=Solving(solver="cp-sat"))

@@ -17,7 +17,7 @@ from diffenergy.collectives._exact.epoch_schedule import run_epochs
 from diffenergy.collectives._exact.milp import integer_model, least_finish, milp
 from diffenergy.collectives._exact.reach import least_horizon, reach
 from diffenergy.collectives._exact.rounds import rounds
-from diffenergy.collectives._exact.solver import LinearModel, solve
+from diffenergy.collectives._exact.solver import LinearModel, Solving, solve
 from diffenergy.collectives._machine.epochs import epoch_length, epoch_model
 from diffenergy.collectives._verify.verify import verify
 
@@ -84,7 +84,7 @@ def test_dgx1_all_gather_has_its_least_epochs(latency, kind, chunks, least):
     # 7 chunks for each of ours must come in over 6 lanes.
     lanes = 6 if kind == "slowest" else 3
     low = int(np.ceil(7 * chunks / lanes)) + int(model.delay.min())
-    found = least_finish(machine, demand, model, low=low, time_limit=60.0)
+    found = least_finish(machine, demand, model, low=low, how=Solving(time_limit=60.0))
     assert found.status == "optimal"
     assert made(found).epochs == least
     below = max(low, least_horizon(machine, demand, model.hop)) - 1
@@ -97,7 +97,9 @@ def test_dgx1_fast_three_chunks_in_eight_epochs():
     # In seven, two double lanes bring 7 chunks each and two single ones 3: 20 of 21.
     machine = dgx1(0.0)
     model = epochs_of(machine, "fastest")
-    found = milp(machine, all_gather(machine, CHUNK, 3), model, 8, time_limit=200.0)
+    found = milp(
+        machine, all_gather(machine, CHUNK, 3), model, 8, how=Solving(time_limit=200.0)
+    )
     assert made(found).epochs == 8
     replay_epochs(made(found), model, 8)
 
@@ -112,12 +114,15 @@ def test_ndv2_slow_epochs(machine):
     model = epochs_of(machine, chunk=chunk)
     demand = all_gather(machine, chunk)
     # 8 chunks pass the link into chassis 0, then two hops.
-    found = milp(machine, demand, model, 10, time_limit=60.0)
+    found = milp(machine, demand, model, 10, how=Solving(time_limit=60.0))
     assert made(found).epochs == 10
     replay_epochs(made(found), model, 10)
     # The latencies that epochs drop add at most 4.1 us.
     assert verify(run_epochs(made(found), model)).finish <= 10 * 5e-3 + 4.1e-6
-    assert milp(machine, demand, model, 9, time_limit=60.0).status == "infeasible"
+    assert (
+        milp(machine, demand, model, 9, how=Solving(time_limit=60.0)).status
+        == "infeasible"
+    )
 
 
 @pytest.mark.slow
@@ -126,9 +131,12 @@ def test_ndv2_fast_epochs():
     chunk = 1e9 / 16
     model = epochs_of(machine, "fastest", chunk)
     demand = all_gather(machine, chunk)
-    found = milp(machine, demand, model, 35, time_limit=200.0)  # 8 x 4 + 3
+    found = milp(machine, demand, model, 35, how=Solving(time_limit=200.0))  # 8 x 4 + 3
     replay_epochs(made(found), model, 35)
-    assert milp(machine, demand, model, 34, time_limit=200.0).status == "infeasible"
+    assert (
+        milp(machine, demand, model, 34, how=Solving(time_limit=200.0)).status
+        == "infeasible"
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,7 +155,7 @@ def test_switch(copy, free_exit, kind, least):
     model = epochs_of(machine)
     make = broadcast if kind == "broadcast" else all_gather
     demand = make(machine, chunk=CHUNK)
-    found = least_finish(machine, demand, model, time_limit=30.0)
+    found = least_finish(machine, demand, model, how=Solving(time_limit=30.0))
     assert made(found).epochs == least
     replay_epochs(made(found), model, least)
 
@@ -234,7 +242,7 @@ def test_least_finish_is_that_of_a_naive_model(seed):
     machine = dataclasses.replace(ring(count), links=tuple(links))
     model = epochs_of(machine, "fastest", 40e3)
     demand = all_gather(machine, 40e3)
-    found = least_finish(machine, demand, model, time_limit=60.0)
+    found = least_finish(machine, demand, model, how=Solving(time_limit=60.0))
     assert made(found).epochs == naive_least(machine, demand, model, 14)
     replay_epochs(made(found), model, made(found).epochs)
 
@@ -246,7 +254,12 @@ def test_early_delivery_is_as_good_as_scipy_finds(solver):
     demand = all_gather(machine, CHUNK)
     built, _ = integer_model(machine, demand, model, 3, objective="early")
     found = milp(
-        machine, demand, model, 3, objective="early", solver=solver, time_limit=60.0
+        machine,
+        demand,
+        model,
+        3,
+        objective="early",
+        how=Solving(solver=solver, time_limit=60.0),
     )
     assert found.status == "optimal"
     assert found.objective == pytest.approx(scipy_least(built), rel=1e-6)
@@ -263,7 +276,7 @@ def test_least_cost_sends_every_wish_once():
         6,
         objective="cost",
         link_cost=np.ones(32),
-        time_limit=60.0,
+        how=Solving(time_limit=60.0),
     )
     assert found.status == "optimal"
     assert found.objective == 56  # 8 blocks, 7 takers
@@ -281,7 +294,9 @@ def test_symmetric_answers_are_true_schedules(free_exit):
     merged, _ = integer_model(machine, demand, model, 5, symmetry=first)
     assert first.size == 16
     assert len(merged.cost) * 16 == len(whole.cost)
-    found = least_finish(machine, demand, model, symmetry=first, time_limit=60.0)
+    found = least_finish(
+        machine, demand, model, symmetry=first, how=Solving(time_limit=60.0)
+    )
     # 31 chunks come to an odd GPU over its switch, 10 an epoch, from epoch 1 on.
     assert made(found).epochs == (4 if free_exit else 5)
     replay_epochs(made(found), model, made(found).epochs)
@@ -295,7 +310,7 @@ def test_symmetric_torus():
     chain = symmetries(machine, demand)
     low = int(np.ceil(15 / 4))  # 15 chunks over four links, after latencies
     found = least_finish(
-        machine, demand, model, low=low, symmetry=chain[0], time_limit=60.0
+        machine, demand, model, low=low, symmetry=chain[0], how=Solving(time_limit=60.0)
     )
     replay_epochs(made(found), model, made(found).epochs)
 
@@ -314,7 +329,7 @@ def test_the_same_seed_gives_the_same_schedule():
     machine = dgx1()
     model = epochs_of(machine)
     demand = all_gather(machine, CHUNK, 2)
-    one, two = (milp(machine, demand, model, 6, seed=5) for _ in range(2))
+    one, two = (milp(machine, demand, model, 6, how=Solving(seed=5)) for _ in range(2))
     for field in dataclasses.fields(made(one).sends):
         np.testing.assert_array_equal(
             getattr(made(one).sends, field.name),
@@ -327,7 +342,7 @@ def test_time_limit_ends_a_search(fresh_child):
     chunk = 1e9 / 16
     model = epochs_of(machine, "fastest", chunk)
     demand = all_gather(machine, chunk)
-    found = milp(machine, demand, model, 35, time_limit=0.05)
+    found = milp(machine, demand, model, 35, how=Solving(time_limit=0.05))
     assert found.status == "unknown"
     assert found.schedule is None
     assert found.seconds < 5
@@ -347,8 +362,7 @@ def test_progress_gets_better():
     found = milp(
         *hard_early(),
         objective="early",
-        time_limit=6.0,
-        watch=lambda one: seen.append(one),
+        how=Solving(time_limit=6.0, watch=lambda one: seen.append(one)),
     )
     values = [one.incumbent for one in seen if one.incumbent is not None]
     assert values
@@ -367,7 +381,12 @@ def test_ctrl_c_keeps_the_best_schedule(fresh_child):
 
     machine, demand, model, horizon = hard_early()
     found = milp(
-        machine, demand, model, horizon, objective="early", time_limit=60.0, watch=press
+        machine,
+        demand,
+        model,
+        horizon,
+        objective="early",
+        how=Solving(time_limit=60.0, watch=press),
     )
     assert found.status == "feasible"
     replay_epochs(made(found), model, horizon)
@@ -385,13 +404,13 @@ def test_linear_program_of_each_solver():
         False,
     )
     for solver in ("glop", "highs", "pdlp"):
-        answer = solve(model, solver, time_limit=20.0)
+        answer = solve(model, Solving(solver, 20.0))
         assert answer.status == "optimal"
         assert answer.objective == pytest.approx(4.0, rel=1e-4)
         assert answer.values is not None
         np.testing.assert_allclose(answer.values, [2, 1], rtol=1e-3)
     with pytest.raises(ValueError, match="whole variables alone"):
-        solve(model, "cp-sat")
+        solve(model, Solving("cp-sat"))
 
 
 def test_a_child_that_dies_is_an_error(fresh_child, monkeypatch):
@@ -406,9 +425,9 @@ def test_bad_input_has_one_line():
     model = epochs_of(machine)
     demand = all_gather(machine, CHUNK)
     with pytest.raises(ValueError, match="`solver` is gurobi"):
-        milp(machine, demand, model, 5, solver="gurobi")
+        milp(machine, demand, model, 5, how=Solving(solver="gurobi"))
     with pytest.raises(ValueError, match="no whole variables"):
-        milp(machine, demand, model, 5, solver="glop")
+        milp(machine, demand, model, 5, how=Solving(solver="glop"))
     with pytest.raises(ValueError, match="`link_cost` is missing"):
         milp(machine, demand, model, 5, objective="cost")
     sums = dataclasses.replace(demand, parts=demand.wanted)
@@ -442,7 +461,7 @@ def model_of(links):
 def test_rounds_make_true_schedules(machine, chunk, length, most):
     model = epochs_of(machine, chunk=chunk)
     demand = all_gather(machine, chunk)
-    found = rounds(machine, demand, model, length=length, time_limit=60.0)
+    found = rounds(machine, demand, model, length=length, how=Solving(time_limit=60.0))
     assert found.status == "feasible"
     assert made(found).epochs <= most
     replay_epochs(made(found), model, made(found).epochs)
