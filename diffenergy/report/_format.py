@@ -1,11 +1,14 @@
-"""Numbers as people read them."""
+"""Entries of JSON, and their numbers as people read them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..workload import kernel_name
 
+Entry = Mapping[str, Any]
+"""A JSON object: the summary of an answer, a kernel, a row of a table."""
+Entries = Sequence[Entry]
 _PREFIXES: Final = (
     (1e15, "P"),
     (1e12, "T"),
@@ -90,6 +93,6 @@ def change(percent: float | None) -> str:
     return "0 %" if abs(percent) < 0.005 else f"{percent:+.2f} %"
 
 
-def product(kernel: Mapping[str, Any]) -> str:
+def product(kernel: Entry) -> str:
     """Sizes of a matrix product, without the word and a batch of one."""
     return kernel_name(kernel).removeprefix("gemm ").removeprefix("1x")

@@ -1,13 +1,13 @@
 """Picture of `codesign`: the front, or base against best and the path of the search."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ...codesign._problem.goals import UNITS
 from ...codesign._space.axes import TILES
-from .._format import change, si
+from .._format import Entries, Entry, change, si
 from .._tables.design_words import METRIC_KEYS, shown
 from .._views.estimate import title_line
 from . import style
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Summary = Mapping[str, Any]
 _MOST_FIELDS: Final = 12
 _METRICS: Final = (
     ("time_s", "time", "s"),
@@ -29,7 +28,7 @@ _KEPT: Final = 1e-9
 
 
 @style.house()
-def design_figure(summary: Summary, path: Sequence[Summary]) -> "Figure":
+def design_figure(summary: Entry, path: Entries) -> "Figure":
     """What a search found: of several objectives the front and its fields; of one the
     fields and metrics of base and best, and the path of the search.
 
@@ -53,14 +52,14 @@ def design_figure(summary: Summary, path: Sequence[Summary]) -> "Figure":
     return figure
 
 
-def _title(summary: Summary) -> str:
+def _title(summary: Entry) -> str:
     """What was searched for on which workload; a mix has no title line of its own."""
     if "workloads" not in summary:
         return title_line(summary)
     return f"{summary['model']} on {summary['gpu']}"
 
 
-def _draw_fields(summary: Summary, names: Sequence[str], axes: "Axes") -> None:
+def _draw_fields(summary: Entry, names: Sequence[str], axes: "Axes") -> None:
     """Fields of the best design over those of the base, on the span of their bounds."""
     for row, name in enumerate(names):
         space, best = summary["vary"][name], summary["best"]["fields"][name]
@@ -98,7 +97,7 @@ def _draw_fields(summary: Summary, names: Sequence[str], axes: "Axes") -> None:
     style.legend_above(axes)
 
 
-def _draw_metrics(summary: Summary, axes: "Axes") -> None:
+def _draw_metrics(summary: Entry, axes: "Axes") -> None:
     """Metrics of the best design in % of the base's, with their intervals."""
     known = [
         (key, word, unit)
@@ -135,7 +134,7 @@ def _in(value: float, unit: str) -> str:
     return f"{value:.0f} {unit}" if unit in ("W", "mm2") else si(value, unit)
 
 
-def _draw_front(summary: Summary, axes: "Axes") -> None:
+def _draw_front(summary: Entry, axes: "Axes") -> None:
     """The front over its first two objectives, with base and best; a third is the
     colour."""
     goals = summary["objective"].split(",")
@@ -164,7 +163,7 @@ def _draw_front(summary: Summary, axes: "Axes") -> None:
     axes.set_title("Pareto front")
 
 
-def _draw_front_fields(summary: Summary, names: Sequence[str], axes: "Axes") -> None:
+def _draw_front_fields(summary: Entry, names: Sequence[str], axes: "Axes") -> None:
     """Fields along the front, as shares of their base values."""
     goal = summary["objective"].split(",")[0]
     scores = sorted(summary["pareto"], key=lambda score: score[METRIC_KEYS[goal]])
@@ -182,7 +181,7 @@ def _draw_front_fields(summary: Summary, names: Sequence[str], axes: "Axes") -> 
     axes.legend(loc="best", ncols=2)
 
 
-def _draw_path(summary: Summary, path: Sequence[Summary], axes: "Axes") -> None:
+def _draw_path(summary: Entry, path: Entries, axes: "Axes") -> None:
     """Best objective so far over the evaluations, and the design of every round."""
     known = [entry for entry in path if entry["objective"] is not None]
     goal = summary["objective"].split(",")[0]

@@ -1,9 +1,9 @@
 """Picture of one estimate: its totals, its energy by unit, its kernels by class."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
-from .._format import percent, si
+from .._format import Entries, Entry, percent, si
 from .._summaries.kernel_work import summed
 from .._views.estimate import title_line
 from . import style
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Summary = Mapping[str, Any]
 KINDS: Final = {
     "compute": (style.BLUE, ("tensor", "fma", "sfu", "issue")),
     "memory and links": (style.VERMILION, ("smem", "l2", "dram", "link")),
@@ -28,7 +27,7 @@ _QUANTITIES: Final = (("time_s", "time", "s"), ("energy_j", "energy", "J"))
 
 
 @style.house()
-def estimate_figure(summary: Summary, kernels: Sequence[Summary]) -> "Figure":
+def estimate_figure(summary: Entry, kernels: Entries) -> "Figure":
     """Three panels: time and energy by phase with their intervals; energy by unit; time
     and energy by kernel class.
 
@@ -45,16 +44,14 @@ def estimate_figure(summary: Summary, kernels: Sequence[Summary]) -> "Figure":
     return figure
 
 
-def energy_units(summary: Summary) -> dict[str, float]:
+def energy_units(summary: Entry) -> dict[str, float]:
     """Energy by unit, J, largest first; what takes next to nothing is left out."""
     least = _NOTHING * summary["energy_j"]
     parts = sorted(summary["energy_j_by_unit"].items(), key=lambda part: -part[1])
     return {name: energy for name, energy in parts if energy > least}
 
 
-def kernel_classes(
-    summary: Summary, kernels: Sequence[Summary]
-) -> dict[str, tuple[float, float]]:
+def kernel_classes(summary: Entry, kernels: Entries) -> dict[str, tuple[float, float]]:
     """Time (s) and energy (J) of all launches by op, those of most time first.
 
     The smallest are summed up as "others"; the rest of the totals is the time in which
@@ -73,7 +70,7 @@ def kernel_classes(
     return kept
 
 
-def _draw_totals(summary: Summary, axes: "Axes") -> None:
+def _draw_totals(summary: Entry, axes: "Axes") -> None:
     """Phases one after the other on a bar each for time and energy, the interval of
     their sum as a line."""
     names, end = [], 0.0
@@ -100,7 +97,7 @@ def _draw_totals(summary: Summary, axes: "Axes") -> None:
         style.legend_above(axes)
 
 
-def _draw_units(summary: Summary, units: Mapping[str, float], axes: "Axes") -> None:
+def _draw_units(summary: Entry, units: Mapping[str, float], axes: "Axes") -> None:
     """Energy of every unit, coloured by what it is for."""
     rows = {name: row for row, name in enumerate(units)}
     kinds = {unit: kind for kind, (_, members) in KINDS.items() for unit in members}
@@ -120,7 +117,7 @@ def _draw_units(summary: Summary, units: Mapping[str, float], axes: "Axes") -> N
 
 
 def _draw_classes(
-    summary: Summary, classes: Mapping[str, tuple[float, float]], axes: "Axes"
+    summary: Entry, classes: Mapping[str, tuple[float, float]], axes: "Axes"
 ) -> None:
     """Shares of time and energy of every class, in one group of bars each."""
     totals = (summary["time_s"], summary["energy_j"])

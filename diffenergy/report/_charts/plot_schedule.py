@@ -1,7 +1,6 @@
 """Picture of a frequency schedule: its time and energy, its clocks over time."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -10,7 +9,7 @@ from ...dvfs._apply.launches import Launches, launches
 from ...dvfs._problem.plan import Plan
 from ...dvfs._problem.problem import Problem
 from ...units import MHz
-from .._format import change, si
+from .._format import Entry, change, si
 from .._views.schedule import BASELINES
 from . import style
 
@@ -39,7 +38,7 @@ _TICKS_APART: Final = 0.13
 
 @style.house()
 def schedule_figure(
-    problem: Problem, plan: Plan, summary: Mapping[str, Any], title: str = ""
+    problem: Problem, plan: Plan, summary: Entry, title: str = ""
 ) -> "Figure":
     """Above, change of time and energy: frontier, bound, baselines, default clocks and
     the plan. Below, the clocks of the launches of one iteration.
@@ -64,7 +63,7 @@ def schedule_figure(
     return figure
 
 
-def draw_plane(summary: Mapping[str, Any], axes: "Axes") -> None:
+def draw_plane(summary: Entry, axes: "Axes") -> None:
     """Change of time and energy against default clocks, %, of all that is known."""
     default = summary["default"]
     words = f"{si(default['time_s'], 's')}, {si(default['energy_j'], 'J')}"

@@ -1,9 +1,9 @@
 """Picture of estimates over clocks or power limits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from .._format import plain, si
+from .._format import Entries, Entry, plain, si
 from .._views.estimate import title_line
 from . import style
 
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Summary = Mapping[str, Any]
 SETTINGS: Final = {
     "sm_clock_set_mhz": ("SM clock", "MHz"),
     "mem_clock_mhz": ("memory clock", "MHz"),
@@ -26,7 +25,7 @@ _PANELS: Final = (
 
 
 @style.house()
-def sweep_figure(summary: Summary) -> "Figure":
+def sweep_figure(summary: Entry) -> "Figure":
     """Time, energy and power over what was varied most, a line for each value of the
     rest; the best settings are marked, and 5 to 95 % is a band around single lines."""
     points = summary["points"]
@@ -51,13 +50,13 @@ def sweep_figure(summary: Summary) -> "Figure":
     return figure
 
 
-def swept(points: Sequence[Summary]) -> tuple[str, dict[str, list[Summary]]]:
+def swept(points: Entries) -> tuple[str, dict[str, list[Entry]]]:
     """Key of the setting with most values, and the points of every line by what else
     was varied, in rising order of that setting."""
     values = {key: {point[key] for point in points} for key in SETTINGS}
     across = max(values, key=lambda key: len(values[key]))
     others = [key for key in SETTINGS if key != across and len(values[key]) > 1]
-    lines: dict[str, list[Summary]] = {}
+    lines: dict[str, list[Entry]] = {}
     for point in sorted(points, key=lambda point: point[across]):
         words = (f"{SETTINGS[k][0]} {plain(point[k])} {SETTINGS[k][1]}" for k in others)
         lines.setdefault(", ".join(words), []).append(point)
@@ -79,15 +78,13 @@ def _looks(count: int) -> list[dict[str, Any]]:
     ]
 
 
-def _draw_line(
-    rows: Sequence[Summary], across: str, key: str, axes: "Axes", **look: Any
-) -> None:
+def _draw_line(rows: Entries, across: str, key: str, axes: "Axes", **look: Any) -> None:
     """One quantity over the setting, where the power limit can be kept."""
     kept = [row for row in rows if row["feasible"]]
     axes.plot([row[across] for row in kept], [row[key] for row in kept], **look)
 
 
-def _draw_band(points: Sequence[Summary], across: str, key: str, axes: "Axes") -> None:
+def _draw_band(points: Entries, across: str, key: str, axes: "Axes") -> None:
     """5 to 95 % of one quantity, if its interval is known."""
     ends = f"{key}_p5_p95"
     kept = [row for row in points if row["feasible"] and ends in row]
@@ -101,7 +98,7 @@ def _draw_band(points: Sequence[Summary], across: str, key: str, axes: "Axes") -
         )  # fmt: skip
 
 
-def _mark_best(summary: Summary, across: str, panels: Sequence["Axes"]) -> None:
+def _mark_best(summary: Entry, across: str, panels: Sequence["Axes"]) -> None:
     """Rows of least energy and of least energy-delay product."""
     for key, words, marker, colour in (
         ("best_edp", "least energy x time", "D", style.GREEN),

@@ -1,9 +1,8 @@
 """Picture of tuned tiles: what each matrix product gains."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from .._format import change, plain, product, si
+from .._format import Entry, change, plain, product, si
 from .._views.estimate import title_line
 from . import style
 
@@ -17,7 +16,7 @@ _LONGEST: Final = 26
 
 
 @style.house()
-def tiles_figure(summary: Mapping[str, Any]) -> "Figure":
+def tiles_figure(summary: Entry) -> "Figure":
     """Speed-up and saving of energy of each matrix product by its tile, and of the
     whole; `summary` is that of `tiles_json`."""
     order = sorted(summary["gemms"], key=lambda x: -x["count"] * x["default_time_s"])
@@ -43,7 +42,7 @@ def tiles_figure(summary: Mapping[str, Any]) -> "Figure":
     return figure
 
 
-def _name(row: Mapping[str, Any]) -> str:
+def _name(row: Entry) -> str:
     """Size of a product, how often it runs, and its time."""
     if "whole" in row:
         return f"whole workload, {si(row['time_s'], 's')}"

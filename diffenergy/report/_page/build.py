@@ -4,10 +4,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from string import Template
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ... import __version__
 from ...workload._listing import Listing
+from .._format import Entries, Entry
 from .._summaries.kernel_work import Roof, by_class
 from .._views.estimate import BOARD_ONLY, title_line
 from .charts.curves import Side, clock_chart, limit_chart
@@ -31,8 +32,8 @@ class Content:
     the second one of `sides` and `bases`.
     """
 
-    summary: Mapping[str, Any]
-    kernels: Sequence[Mapping[str, Any]]
+    summary: Entry
+    kernels: Entries
     listings: Sequence[Listing]
     roofs: Sequence[Roof]
     dram_bandwidth: float  # B/s
@@ -40,10 +41,10 @@ class Content:
     power_cap: float  # W that the limiter holds
     sides: Sequence[Side]
     bases: Sequence[Basis]
-    fitted_on: Mapping[str, Any]
+    fitted_on: Entry
     notes: Sequence[str]
     command: str
-    versus: Mapping[str, Any] | None = None
+    versus: Entry | None = None
 
 
 def page_html(content: Content) -> str:

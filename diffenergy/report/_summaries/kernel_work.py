@@ -1,6 +1,6 @@
 """What kernels do: class, FLOP and bytes of a launch, and the roofs above them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -8,8 +8,8 @@ from jaxtyping import Float
 
 from ...kernels import ops
 from ...units import MHz
+from .._format import Entries, Entry
 
-Kernels = Sequence[Mapping[str, Any]]
 _CLASSES: Final = {
     "gemm": "matrix products",
     "attention": "attention",
@@ -24,7 +24,7 @@ _CLASSES: Final = {
 }
 """Words for the kernel classes; another one goes by its own name."""
 _SHOWN: Final = 1000
-"""Kernels that a page shows."""
+"""Entries that a page shows."""
 
 
 class Roof(NamedTuple):
@@ -54,8 +54,8 @@ def kernel_module(op: str) -> str:
 
 
 def with_work(
-    kernels: Kernels,
-    phases: Mapping[str, Any],
+    kernels: Entries,
+    phases: Entry,
     values: Mapping[str, float],
     dram_bandwidth: float,
     tensor_peak: Float[np.ndarray, " kernel"],
@@ -84,7 +84,7 @@ def with_work(
 
 
 def roofs(
-    kernels: Kernels,
+    kernels: Entries,
     clock: float,
     values: Mapping[str, float],
     tensor_peak: Float[np.ndarray, " kernel"],
@@ -110,7 +110,7 @@ def roofs(
     return sorted(found, key=lambda roof: -roof.flop_per_s)
 
 
-def longest(kernels: Kernels) -> tuple[list[Mapping[str, Any]], str]:
+def longest(kernels: Entries) -> tuple[list[Entry], str]:
     """The kernels that are launched, those that take most time first, as far as they
     can be shown; and a remark on the rest."""
     live = sorted(
@@ -122,7 +122,7 @@ def longest(kernels: Kernels) -> tuple[list[Mapping[str, Any]], str]:
 
 
 def summed(
-    kernels: Kernels, name: Callable[[Mapping[str, Any]], str]
+    kernels: Entries, name: Callable[[Entry], str]
 ) -> dict[str, tuple[float, float]]:
     """(time in s, energy in J) of all launches by `name` of their kernel."""
     sums: dict[str, tuple[float, float]] = {}
@@ -134,9 +134,7 @@ def summed(
     return sums
 
 
-def by_class(
-    kernels: Kernels, summary: Mapping[str, Any]
-) -> dict[str, tuple[float, float]]:
+def by_class(kernels: Entries, summary: Entry) -> dict[str, tuple[float, float]]:
     """(time in s, energy in J) of each kernel class, most energy first, and of
     "waiting for the host": what is left of the estimate's totals."""
     sums = summed(kernels, lambda kernel: kernel_class(kernel["op"]))

@@ -1,9 +1,8 @@
 """Two estimates side by side, from the dict that `compare --json` prints."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from .._format import UNKNOWN, digits, si
+from .._format import UNKNOWN, Entry, digits, si
 from .._views.estimate import BOARD_ONLY, assumed_line, title_line
 from .columns import table
 
@@ -29,12 +28,12 @@ _WORDS: Final = {
 }
 
 
-def comparison(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+def comparison(a: Entry, b: Entry) -> dict[str, Any]:
     """`{a, b, ratio}` of two summaries; the ratios are B / A."""
     return {"a": a, "b": b, "ratio": {key: b[key] / a[key] for key in _COMPARED}}
 
 
-def comparison_parts(both: Mapping[str, Any]) -> list["RenderableType"]:
+def comparison_parts(both: Entry) -> list["RenderableType"]:
     """What `compare` prints."""
     parts: list[RenderableType] = []
     for name, summary in (("A", both["a"]), ("B", both["b"])):
@@ -43,7 +42,7 @@ def comparison_parts(both: Mapping[str, Any]) -> list["RenderableType"]:
     return [*parts, _table(both), BOARD_ONLY]
 
 
-def _table(both: Mapping[str, Any]) -> "Table":
+def _table(both: Entry) -> "Table":
     """Time, energy, power and, where both have them, figures per token."""
     a, b = both["a"], both["b"]
     rows = []

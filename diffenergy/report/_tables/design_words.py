@@ -1,15 +1,13 @@
 """Numbers of designs, their multipliers and goals in words and handy units."""
 
 import math
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from ...codesign._problem.goals import UNITS
 from ...codesign._space.axes import TILES
 from ...hardware._fields import FIELDS
-from .._format import digits, plain, si
+from .._format import Entry, digits, plain, si
 
-Summary = Mapping[str, Any]
 _PREFIXED: Final = ("Hz", "B", "B/s", "s", "W", "V", "B/SM")
 METRIC_KEYS: Final = {
     "time": "time_s",
@@ -42,7 +40,7 @@ _WORDS: Final = {
 _CAPITALS: Final = ("sm", "l1", "l2", "dram", "smem", "fma", "sfu", "vf", "cta")
 
 
-def active_lines(summary: Summary) -> list[str]:
+def active_lines(summary: Entry) -> list[str]:
     """What each active limit or bound costs, in handy units."""
     lines = [
         _active(summary, active)
@@ -52,7 +50,7 @@ def active_lines(summary: Summary) -> list[str]:
     return lines or ["no limit or bound holds the design back"]
 
 
-def effort_line(summary: Summary) -> str:
+def effort_line(summary: Entry) -> str:
     """What the search took."""
     cut = ", interrupted" if summary["interrupted"] else ""
     return (
@@ -61,7 +59,7 @@ def effort_line(summary: Summary) -> str:
     )
 
 
-def design_words(fields: Mapping[str, Any]) -> str:
+def design_words(fields: Entry) -> str:
     """A design in one line."""
     words = [
         f"{name} {shown(name, value)}"
@@ -118,7 +116,7 @@ def unit_of(name: str) -> str:
     return point.get(name) or FIELDS[name].unit.split(",")[0]
 
 
-def _active(summary: Summary, active: Summary) -> str:
+def _active(summary: Entry, active: Entry) -> str:
     """A multiplier in words: one more GB/s of DRAM bandwidth saves 0.12 mJ."""
     goal, name = first_goal(summary), active["name"]
     field, _, end = name.partition(" ")
@@ -147,7 +145,7 @@ def _words(name: str) -> str:
     return " ".join(words)
 
 
-def first_goal(summary: Summary) -> str:
+def first_goal(summary: Entry) -> str:
     """The goal that designs are ranked by."""
     return summary["objective"].split(",")[0]
 

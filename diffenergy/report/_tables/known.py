@@ -2,11 +2,11 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ...units import GiB
-from .._format import QUANTITIES, digits, plain, si
+from .._format import QUANTITIES, Entries, Entry, digits, plain, si
 from .columns import table
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def gpu_entry(card: "GpuCard", grade: str) -> dict[str, Any]:
     }
 
 
-def gpu_list_parts(entries: Sequence[Mapping[str, Any]]) -> list["RenderableType"]:
+def gpu_list_parts(entries: Entries) -> list["RenderableType"]:
     """What `gpus` prints."""
     columns = (
         ("GPU", "name"),
@@ -100,7 +100,7 @@ def _expected(card: "GpuCard", file: "CorrectionsFile") -> list[dict[str, Any]]:
     return found
 
 
-def gpu_parts(summary: Mapping[str, Any]) -> list["RenderableType"]:
+def gpu_parts(summary: Entry) -> list["RenderableType"]:
     """What `gpus show` prints."""
     words = ", ".join(str(summary[word]) for word in _WORDS)
     corrections = summary["corrections"]
@@ -150,7 +150,7 @@ def model_entry(model: "Model") -> dict[str, Any]:
     }
 
 
-def model_list_parts(entries: Sequence[Mapping[str, Any]]) -> list["RenderableType"]:
+def model_list_parts(entries: Entries) -> list["RenderableType"]:
     """What `models` prints."""
     columns = (
         ("model", "name"),
@@ -180,7 +180,7 @@ def model_summary(model: "Model") -> dict[str, Any]:
     }
 
 
-def model_parts(summary: Mapping[str, Any]) -> list["RenderableType"]:
+def model_parts(summary: Entry) -> list["RenderableType"]:
     """What `models show` prints."""
     cache = summary["kv_bytes_per_token"] or {}
     stored = (

@@ -1,7 +1,7 @@
 """`trace_text`: an estimate as a timeline that Perfetto and chrome://tracing open."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from ...workload import kernel_name
 from ...workload._listing import Listing
+from .._format import Entries, Entry
 from .._summaries.kernel_work import kernel_module
 from .unrolled import MOST, Unrolled, slice_power, unrolled, wait_power
 
@@ -22,8 +23,8 @@ _ORDER: Final = (
 
 
 def trace_text(
-    summary: Mapping[str, Any],
-    kernels: Sequence[Mapping[str, Any]],
+    summary: Entry,
+    kernels: Entries,
     listings: Sequence[Listing],
     dram_bandwidth: float,
     most: int = MOST,
@@ -61,7 +62,7 @@ def trace_text(
     return json.dumps(whole, allow_nan=False, separators=(",", ":")) + "\n"
 
 
-def _names(summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _names(summary: Entry) -> Iterator[dict[str, Any]]:
     """What the tracks are called, the GPU above its host."""
     for pid, process, thread in (
         (_GPU, f"GPU {summary['gpu']}", "stream 1"),
@@ -74,7 +75,7 @@ def _names(summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _phases(
-    found: Unrolled, phases: Mapping[str, Any], listings: Sequence[Listing]
+    found: Unrolled, phases: Entry, listings: Sequence[Listing]
 ) -> Iterator[dict[str, Any]]:
     """Phases, and in those of several passes each pass."""
     for number, (name, phase) in enumerate(phases.items()):
@@ -94,9 +95,7 @@ def _phases(
             yield _slice(_GPU, words, "pass", a, b, {})
 
 
-def _kernels(
-    found: Unrolled, kernels: Sequence[Mapping[str, Any]]
-) -> Iterator[dict[str, Any]]:
+def _kernels(found: Unrolled, kernels: Entries) -> Iterator[dict[str, Any]]:
     """Launches on the stream."""
     said = [(kernel_name(k), kernel_module(k["op"]), _args(k)) for k in kernels]
     columns = (found.row, found.launches, found.start, found.time)
@@ -107,7 +106,7 @@ def _kernels(
         yield _slice(_GPU, name, kind, start, start + time, args)
 
 
-def _args(kernel: Mapping[str, Any]) -> dict[str, Any]:
+def _args(kernel: Entry) -> dict[str, Any]:
     """What a slice says of its kernel, of one launch."""
     if kernel["time_s"] is None:
         return {}
@@ -119,7 +118,7 @@ def _args(kernel: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _host(
-    found: Unrolled, kernels: Sequence[Mapping[str, Any]], listings: Sequence[Listing]
+    found: Unrolled, kernels: Entries, listings: Sequence[Listing]
 ) -> Iterator[dict[str, Any]]:
     """What the host dispatches; a graph is one launch a pass, of unknown cost."""
     names = [kernel_name(kernel) for kernel in kernels]
@@ -139,10 +138,7 @@ def _host(
 
 
 def _counters(
-    found: Unrolled,
-    kernels: Sequence[Mapping[str, Any]],
-    phases: Sequence[Mapping[str, Any]],
-    dram_bandwidth: float,
+    found: Unrolled, kernels: Entries, phases: Entries, dram_bandwidth: float
 ) -> Iterator[dict[str, Any]]:
     """Power, SM clock and DRAM bandwidth wherever they change."""
     use = [(k["utilization"] or {}).get("dram", 0.0) for k in kernels]

@@ -5,7 +5,7 @@ order of `dvfs.order` (the layers one after another), pass by pass.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from ...dvfs._problem.order import loops_of
 from ...workload._listing import Kernel, Listing, Number
+from .._format import Entries
 
 MOST: Final = 20_000
 """Launches of a phase that are shown one by one."""
@@ -43,10 +44,7 @@ class Unrolled(NamedTuple):
 
 
 def unrolled(
-    listings: Sequence[Listing],
-    kernels: Sequence[Mapping[str, Any]],
-    phases: Sequence[Mapping[str, Any]],
-    most: int = MOST,
+    listings: Sequence[Listing], kernels: Entries, phases: Entries, most: int = MOST
 ) -> Unrolled:
     """Slices of the whole estimate, in which the GPU is busy or waits for its host.
 
@@ -160,9 +158,7 @@ def issue(
     return latest + done - host
 
 
-def slice_power(
-    found: Unrolled, kernels: Sequence[Mapping[str, Any]]
-) -> Float[np.ndarray, " slice"]:
+def slice_power(found: Unrolled, kernels: Entries) -> Float[np.ndarray, " slice"]:
     """Mean power of each slice, W, idle and leakage included."""
     power = [
         math.nan if k["time_s"] is None else k["energy_j"] / k["time_s"]
@@ -172,9 +168,7 @@ def slice_power(
 
 
 def wait_power(
-    found: Unrolled,
-    kernels: Sequence[Mapping[str, Any]],
-    phases: Sequence[Mapping[str, Any]],
+    found: Unrolled, kernels: Entries, phases: Entries
 ) -> Float[np.ndarray, " phase"]:
     """Power while the GPU waits for its host, W; NaN in a phase in which it never
     does."""

@@ -1,9 +1,8 @@
 """How a planned collective reads and looks."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from .._format import digits, si
+from .._format import Entries, Entry, digits, si
 from .._tables.columns import table
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def figure(result: "CollectiveResult") -> "Figure":
     return collective_figure(result.schedule, result.bound, others, title)
 
 
-def title_line(summary: Mapping[str, Any]) -> str:
+def title_line(summary: Entry) -> str:
     """What was planned."""
     size = si(summary["output_buffer_bytes"], "B")
     chunks = summary["chunks"]
@@ -54,7 +53,7 @@ def title_line(summary: Mapping[str, Any]) -> str:
     return f"{summary['collective']} on {summary['topology']}, {size} a GPU{many}"
 
 
-def _result(summary: Mapping[str, Any]) -> list[str]:
+def _result(summary: Entry) -> list[str]:
     """Finish, bound and bandwidth, a line each."""
     gap = f"{summary['gap_pct']:.2f} % above"
     where = {
@@ -85,7 +84,7 @@ def _result(summary: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _other(summary: Mapping[str, Any]) -> str:
+def _other(summary: Entry) -> str:
     """Whether the fewest epochs are those of another schedule."""
     mine = summary["sends_epochs"]
     if mine == summary["epochs"]:
@@ -94,7 +93,7 @@ def _other(summary: Mapping[str, Any]) -> str:
     return f" (of another schedule; the sends of this one {takes})"
 
 
-def _algorithms(summary: Mapping[str, Any]) -> "RenderableType":
+def _algorithms(summary: Entry) -> "RenderableType":
     """The finish of this schedule and of the standard algorithms."""
     above = "{:+.1f} %".format
     rows = [("this schedule", summary["finish_s"], "", "")]
@@ -107,7 +106,7 @@ def _algorithms(summary: Mapping[str, Any]) -> "RenderableType":
     return table(columns, rows, fold=("",))
 
 
-def _energy(summary: Mapping[str, Any]) -> "RenderableType":
+def _energy(summary: Entry) -> "RenderableType":
     """Joules by what takes them, and what a lower clock of waiting GPUs saves."""
     energy, best = summary["energy"], summary.get("wait_clock")
     each = f"{si(energy['idle_power_w'], 'W')} each"
@@ -134,11 +133,11 @@ def _energy(summary: Mapping[str, Any]) -> "RenderableType":
     return table(("energy", ("best guess", 1, "J"), ""), rows, fold=("",))
 
 
-def _bracket(part: Mapping[str, Any]) -> str:
+def _bracket(part: Entry) -> str:
     return f"{si(part['low'], 'J')} to {si(part['high'], 'J')}"
 
 
-def _front(front: Sequence[Mapping[str, Any]]) -> list["RenderableType"]:
+def _front(front: Entries) -> list["RenderableType"]:
     if len(front) == 1:
         return ["the fastest schedule also takes the least energy"]
     columns = (
@@ -149,7 +148,7 @@ def _front(front: Sequence[Mapping[str, Any]]) -> list["RenderableType"]:
     return [table(columns, front, left=0)]
 
 
-def _links(links: Mapping[str, Any]) -> list["RenderableType"]:
+def _links(links: Entry) -> list["RenderableType"]:
     """What rates, latencies and failures of links do, most critical first."""
     slopes = (
         ("if faster", "rate_sensitivity_if_faster", "{:+.3f}"),
@@ -183,7 +182,7 @@ def _links(links: Mapping[str, Any]) -> list["RenderableType"]:
     ]
 
 
-def _cut(row: Mapping[str, Any]) -> str:
+def _cut(row: Entry) -> str:
     if row["cut_off"] is not None:
         cut = row["cut_off"]
         return f"cuts off {cut['demands']} demands, from {', '.join(cut['from'][:3])}"

@@ -1,10 +1,9 @@
 """How a collective of several sizes reads and looks."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .._format import si
+from .._format import Entries, Entry, si
 from .._tables.columns import table
 from . import collective
 
@@ -55,13 +54,13 @@ def figure(result: "SizesResult") -> "Figure":
     return bandwidth_figure(sizes, _bandwidths(result.summary), title)
 
 
-def _best(summary: Mapping[str, Any]) -> tuple[str | None, float | None]:
+def _best(summary: Entry) -> tuple[str | None, float | None]:
     """Name and finish (s) of the fastest standard algorithm."""
     found = {name: row["finish_s"] for name, row in summary["baselines"].items()}
     return min(found.items(), key=lambda item: item[1], default=(None, None))
 
 
-def _bandwidths(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+def _bandwidths(summaries: Entries) -> dict[str, list[float]]:
     """Algorithm bandwidth by size, B/s: ours, the bound and the algorithms; NaN where
     one has no schedule."""
     names = dict.fromkeys(name for s in summaries for name in s["baselines"])

@@ -1,12 +1,12 @@
 """How a search for designs reads and looks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ...codesign._problem.problem import LIMITS
 from ...codesign._space.axes import TILES
 from ...units import GiB
-from .._format import change, product
+from .._format import Entry, change, product
 from .._tables.columns import table
 from .._tables.design_words import (
     METRIC_KEYS,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from ...codesign import SearchResult
 
-Summary = Mapping[str, Any]
 _ROUNDING: Final = 1e-9
 _EDGE: Final = 1e-6
 _SHOWN_TILES: Final = 12
@@ -105,7 +104,7 @@ def _passed(result: "SearchResult", metric: str) -> str:
     )
 
 
-def _totals(summary: Summary) -> "Table":
+def _totals(summary: Entry) -> "Table":
     """Base and best design: time, energy, power, area, and the objective."""
     goal, gained = first_goal(summary), summary["improvement_pct"]
     own = (short(goal), "objective", lambda value: in_unit(goal, value))
@@ -124,7 +123,7 @@ def _totals(summary: Summary) -> "Table":
     return table(columns, (base, best))
 
 
-def _limits(summary: Summary) -> "Table":
+def _limits(summary: Entry) -> "Table":
     """Every limit with what base and best design need of it."""
     keys = {"allowed": "limit", "base": "start", "best": "best"}
     columns = [
@@ -137,7 +136,7 @@ def _limits(summary: Summary) -> "Table":
     return table(columns, summary["limits"])
 
 
-def _fields(summary: Summary, names: Sequence[str]) -> "Table":
+def _fields(summary: Entry, names: Sequence[str]) -> "Table":
     """Varied numbers, base and best, with their bounds."""
     fields = summary["best"]["fields"]
     entries = [
@@ -154,14 +153,14 @@ def _fields(summary: Summary, names: Sequence[str]) -> "Table":
     return table(columns, entries, fold=["bounds"])
 
 
-def _bound(field: Summary) -> str:
+def _bound(field: Entry) -> str:
     """Which bound a number is at."""
     if field["best"] <= field["low"] * (1 + _EDGE):
         return "lower"
     return "upper" if field["best"] >= field["high"] * (1 - _EDGE) else ""
 
 
-def _tiles(summary: Summary) -> list[Any]:
+def _tiles(summary: Entry) -> list[Any]:
     """Tiles of the matrix products, those launched most first."""
     tiles = summary["best"]["fields"].get(TILES)
     if not tiles:
@@ -180,7 +179,7 @@ def _tiles(summary: Summary) -> list[Any]:
     return [made, *more]
 
 
-def _elasticities(summary: Summary) -> "Table":
+def _elasticities(summary: Entry) -> "Table":
     """The numbers of the GPU that the objective depends on most."""
     goal = short(first_goal(summary))
     columns = (
@@ -191,7 +190,7 @@ def _elasticities(summary: Summary) -> "Table":
     return table(columns, top[:_SHOWN_NUMBERS])
 
 
-def _front(summary: Summary, names: Sequence[str]) -> "Table":
+def _front(summary: Entry, names: Sequence[str]) -> "Table":
     """The front, by rising first objective."""
     columns = [
         *(

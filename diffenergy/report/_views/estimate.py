@@ -1,10 +1,10 @@
 """How an estimate by name reads and looks."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from ...workload import kernel_name
-from .._format import UNKNOWN, digits, percent, plain, si
+from .._format import UNKNOWN, Entries, Entry, digits, percent, plain, si
 from .._tables.columns import table
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from ...estimator import EstimateResult
 
-Summary = Mapping[str, Any]
 BOARD_ONLY: Final = "GPU board only: no host, no cooling."
 _TOP_KERNELS: Final = 8
 _UNITS: Final = {
@@ -53,7 +52,7 @@ def figure(result: "EstimateResult") -> "Figure":
 
 
 def estimate_parts(
-    summary: Summary, kernels: Sequence[Summary] | None, detail: bool = False
+    summary: Entry, kernels: Entries | None, detail: bool = False
 ) -> list["RenderableType"]:
     """Phases, tokens, energy by unit and kernels of one setting; a row for each of
     several.
@@ -71,15 +70,13 @@ def estimate_parts(
     return framed(summary, [*parts, _host_line(summary)])
 
 
-def framed(
-    summary: Summary, parts: Iterable["RenderableType"]
-) -> list["RenderableType"]:
+def framed(summary: Entry, parts: Iterable["RenderableType"]) -> list["RenderableType"]:
     """`parts` between what was assumed and estimated, and how far it can be trusted."""
     head = [assumed_line(summary), title_line(summary)]
     return [*head, *parts, grade_line(summary), BOARD_ONLY]
 
 
-def assumed_line(summary: Summary) -> str:
+def assumed_line(summary: Entry) -> str:
     """Every value that was taken because no flag gave it."""
     taken = [
         f"{key.removesuffix('_mhz').removesuffix('_w').replace('_', '-')} "
@@ -89,7 +86,7 @@ def assumed_line(summary: Summary) -> str:
     return f"assumed: {'; '.join(taken) or 'nothing'}"
 
 
-def title_line(summary: Summary) -> str:
+def title_line(summary: Entry) -> str:
     """What was estimated, in one line."""
     times = summary.get("accumulation") or 1
     words = [
@@ -104,7 +101,7 @@ def title_line(summary: Summary) -> str:
     return f"{summary['model']} on {summary['gpu']}: {', '.join(filter(None, words))}"
 
 
-def grade_line(summary: Summary) -> str:
+def grade_line(summary: Entry) -> str:
     """How far the figures can be trusted."""
     time, energy = (summary.get(f"{name}_p5_p95") for name in ("time_s", "energy_j"))
     if time is None or energy is None:  # settings in a table have their own
@@ -116,7 +113,7 @@ def grade_line(summary: Summary) -> str:
     )
 
 
-def _phases(summary: Summary) -> "Table":
+def _phases(summary: Entry) -> "Table":
     """Time, power, energy and clock of each phase and of all of them."""
     phases = summary["phases"]
     entries = [{**phase, "name": name} for name, phase in phases.items()]
@@ -133,7 +130,7 @@ def _phases(summary: Summary) -> "Table":
     return table(columns, entries, fold=["limited by"])
 
 
-def _token_lines(summary: Summary) -> list[str]:
+def _token_lines(summary: Entry) -> list[str]:
     """Latencies and rates per token, of a generation or a training step only."""
     if summary.get("tokens_per_s") is None:
         return []
@@ -147,7 +144,7 @@ def _token_lines(summary: Summary) -> list[str]:
     ]
 
 
-def _energy(summary: Summary) -> "Table":
+def _energy(summary: Entry) -> "Table":
     """Energy by unit, largest first; units that take none are left out."""
     columns = (
         ("energy by unit", lambda part: part[0].replace("_", " ")),
@@ -158,7 +155,7 @@ def _energy(summary: Summary) -> "Table":
     return table(columns, [part for part in parts if part[1]])
 
 
-def _kernels(summary: Summary, kernels: Sequence[Summary], most: int | None) -> "Table":
+def _kernels(summary: Entry, kernels: Entries, most: int | None) -> "Table":
     """Kernels by their share of the GPU's time (`most` None: all, in listed order)."""
     several = len(summary["phases"]) > 1
     busy = sum(phase["gpu_time_s"] for phase in summary["phases"].values())
@@ -179,14 +176,14 @@ def _kernels(summary: Summary, kernels: Sequence[Summary], most: int | None) -> 
     return table(columns, shown, left=len(columns) - 4, fold=[name, "limit"])
 
 
-def limit_words(kernel: Summary) -> str:
+def limit_words(kernel: Entry) -> str:
     """What limits a kernel, and its utilization where that is a unit."""
     limit = kernel["limited_by"]
     use = kernel["utilization"].get(limit)
     return limit if use is None else f"{limit} {percent(use, 0)}"
 
 
-def _host_line(summary: Summary) -> str:
+def _host_line(summary: Entry) -> str:
     """Share of the time in which no kernel runs because the host is not ready."""
     phases = summary["phases"].values()
     waiting = sum(phase["time_s"] - phase["gpu_time_s"] for phase in phases)
@@ -194,7 +191,7 @@ def _host_line(summary: Summary) -> str:
     return f"host-bound: {percent(share)} of the time the GPU waits for the host"
 
 
-def _points(summary: Summary) -> "Table":
+def _points(summary: Entry) -> "Table":
     """One row a setting; the best are marked."""
     several = len({point["mem_clock_mhz"] for point in summary["points"]}) > 1
     marks: dict[int | None, str] = {}
@@ -219,12 +216,12 @@ def _points(summary: Summary) -> "Table":
     return table(columns, entries)
 
 
-def _best(summary: Summary) -> dict[str, int | None]:
+def _best(summary: Entry) -> dict[str, int | None]:
     """Rows of least energy and of least energy-delay product."""
     return {word: summary[f"best_{word}"] for word in ("energy", "edp")}
 
 
-def _power_words(point: Summary) -> str:
+def _power_words(point: Entry) -> str:
     """Mean power; what the lowest clock needs where the limit cannot be kept."""
     if not point["feasible"]:
         return f">={point['least_power_w']:.0f} W"

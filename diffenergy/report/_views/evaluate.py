@@ -1,9 +1,9 @@
 """How errors against measured runs read and look."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from .._format import QUANTITIES, UNKNOWN
+from .._format import QUANTITIES, UNKNOWN, Entries, Entry
 from .._tables.columns import table
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def line(result: "EvaluateResult") -> str:
     return errors_line(result.summary)
 
 
-def errors_line(summary: Mapping[str, Any]) -> str:
+def errors_line(summary: Entry) -> str:
     """Rows and mean absolute errors of them."""
     found = {word: summary[f"{word}_mape_pct"] for word in QUANTITIES}
     said = (f"{w} {UNKNOWN if x is None else f'{x:.1f} %'}" for w, x in found.items())
@@ -45,7 +45,7 @@ def figure(result: "EvaluateResult") -> "Figure":
     return accuracy_figure(result.table, result.predictions)
 
 
-def _errors(summary: Mapping[str, Any]) -> "Table":
+def _errors(summary: Entry) -> "Table":
     """Error figures of time, power and energy."""
     figures = {"mape": "MAPE", "median": "median", "bias": "bias", "p90": "P90"}
     columns = [
@@ -60,7 +60,7 @@ def _errors(summary: Mapping[str, Any]) -> "Table":
     return table([("", "word"), ("rows", "rows"), *columns], entries)
 
 
-def _by_group(groups: Sequence[Mapping[str, Any]], by: Sequence[str]) -> "Table":
+def _by_group(groups: Entries, by: Sequence[str]) -> "Table":
     """Mean absolute error and, in brackets, bias of each group."""
     name = ", ".join(by)
     columns = [
@@ -75,7 +75,7 @@ def _by_group(groups: Sequence[Mapping[str, Any]], by: Sequence[str]) -> "Table"
     return table(columns, groups, fold=[name])
 
 
-def _mape_and_bias(group: Mapping[str, Any], word: str) -> str | None:
+def _mape_and_bias(group: Entry, word: str) -> str | None:
     if group[f"{word}_mape_pct"] is None:
         return None
     return f"{group[f'{word}_mape_pct']:.1f} ({group[f'{word}_bias_pct']:+.1f})"

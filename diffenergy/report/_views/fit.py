@@ -1,11 +1,10 @@
 """How a fit reads: errors of fitted and held-out rows, what was learnt."""
 
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .._format import QUANTITIES
+from .._format import QUANTITIES, Entry
 from .._tables.columns import table
 from .evaluate import errors_line
 
@@ -57,7 +56,7 @@ def parts(result: "FitResult") -> list[Any]:
     ]
 
 
-def _labels(group: Mapping[str, Any]) -> dict[str, str]:
+def _labels(group: Entry) -> dict[str, str]:
     file = Path(group["file"]).name.removesuffix(".gz").removesuffix(".csv")
     return {"file": file, "part": "held out" if group["held_out"] else "fitted"}
 

@@ -1,8 +1,9 @@
 """How a plan of measurements reads."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from .._format import Entry
 from .._tables.columns import table
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def parts(result: "PlanResult") -> Iterator[Any]:
     yield "-: left to the GPU; sets: of tensors that launches take turns with"
 
 
-def _kernel_words(point: Mapping[str, Any]) -> str:
+def _kernel_words(point: Entry) -> str:
     names = (
         "fn", "batch", "m", "n", "k", "rows", "cols", "elements", "q_len", "kv_len",
         "num_heads", "num_kv_heads", "head_dim", "dtype",

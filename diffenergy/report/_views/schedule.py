@@ -1,11 +1,10 @@
 """How a frequency schedule reads and looks."""
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from .._format import UNKNOWN, change, digits, plain, si
+from .._format import UNKNOWN, Entries, Entry, change, digits, plain, si
 from .._tables.columns import table
 from .estimate import framed, title_line
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
     from ...dvfs import PlanResult
 
-Summary = Mapping[str, Any]
 _MOST_ROWS: Final = 60
 """Rows of a schedule that people still read; above it only the longest are shown."""
 _SHOWN: Final = 40
@@ -64,7 +62,7 @@ def figure(result: "PlanResult") -> "Figure":
     return schedule_figure(result.problem, result.plan, summary, title)
 
 
-def schedule_parts(summary: Summary, rows: Sequence[Summary]) -> list["RenderableType"]:
+def schedule_parts(summary: Entry, rows: Entries) -> list["RenderableType"]:
     """Totals beside the baselines, bound, clocks; of many rows those of most time.
 
     `summary` is that of `schedule_summary`, `rows` those of `schedule_rows`.
@@ -85,16 +83,16 @@ def schedule_parts(summary: Summary, rows: Sequence[Summary]) -> list["Renderabl
     return parts
 
 
-def _title(summary: Summary) -> str:
+def _title(summary: Entry) -> str:
     if "table" in summary:
         return f"measured: {summary['table']}"
     return title_line(summary)
 
 
-def _totals(summary: Summary) -> "Table":
+def _totals(summary: Entry) -> "Table":
     """Time and energy of an iteration: default clocks, baselines, the schedule."""
     default = {**summary["default"], "time_change_pct": 0.0, "energy_change_pct": 0.0}
-    named: dict[str, Summary | None] = {"default clocks": default}
+    named: dict[str, Entry | None] = {"default clocks": default}
     for name, found in summary["baselines"].items():
         named[BASELINES[name] if name in BASELINES else name] = found
     named["this schedule"] = summary
@@ -107,7 +105,7 @@ def _totals(summary: Summary) -> "Table":
     return table([("", "name"), *_COSTS, *by], entries, fold=["by"])
 
 
-def _bound_line(summary: Summary) -> str:
+def _bound_line(summary: Entry) -> str:
     """How near the optimum the schedule is, and who found it."""
     gap = summary["gap_pct"]
     words = UNKNOWN if gap is None else f"{gap:.3f} %"
@@ -117,7 +115,7 @@ def _bound_line(summary: Summary) -> str:
     )
 
 
-def _promise_lines(summary: Summary) -> list[str]:
+def _promise_lines(summary: Entry) -> list[str]:
     """What a schedule of a smoothed table keeps in 19 of 20 cases."""
     if "noise_time_pct" not in summary:
         return []
@@ -129,7 +127,7 @@ def _promise_lines(summary: Summary) -> list[str]:
     ]
 
 
-def _power_curve(curve: Sequence[Summary]) -> "Table":
+def _power_curve(curve: Entries) -> "Table":
     """Time, energy and tokens per second by power limit; a dozen rows of them."""
     picked = np.unique(np.linspace(0, len(curve) - 1, _CURVE).round().astype(int))
     columns = (
@@ -142,7 +140,7 @@ def _power_curve(curve: Sequence[Summary]) -> "Table":
     return table(columns, [curve[i] for i in picked])
 
 
-def _stages(rows: Sequence[Summary]) -> list["Table"]:
+def _stages(rows: Entries) -> list["Table"]:
     """Clocks and cost of one launch of every kernel: a table for each stage."""
     stages = list(dict.fromkeys(row["stage"] for row in rows))
     memory = any(row["mem_clock_mhz"] is not None for row in rows)
@@ -165,7 +163,7 @@ def _stages(rows: Sequence[Summary]) -> list["Table"]:
     ]
 
 
-def _setting(found: Summary) -> str:
+def _setting(found: Entry) -> str:
     """Clocks or power limit of a baseline, as far as it says."""
     if "power_limit_w" in found:
         return f"{plain(found['power_limit_w'])} W"
@@ -175,7 +173,7 @@ def _setting(found: Summary) -> str:
     return _pair(found) if "mem_clock_mhz" in found else ""
 
 
-def _pair(found: Summary) -> str:
+def _pair(found: Entry) -> str:
     """SM clock, and behind it the memory clock if it is locked."""
     clocks = _clocks(found)
     if clocks == [None, None]:
@@ -183,7 +181,7 @@ def _pair(found: Summary) -> str:
     return "/".join(map(_clock, clocks if clocks[1] else clocks[:1])) + " MHz"
 
 
-def _clocks(found: Summary) -> list[float | None]:
+def _clocks(found: Entry) -> list[float | None]:
     return [found["sm_clock_mhz"], found["mem_clock_mhz"]]
 
 

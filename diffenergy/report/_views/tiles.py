@@ -1,9 +1,8 @@
 """How tuned tiles read and look."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from .._format import change, product, si
+from .._format import Entry, change, product, si
 from .._tables.columns import table
 from .estimate import framed, title_line
 
@@ -47,7 +46,7 @@ def figure(result: "TuneResult") -> "Figure":
     return tiles_figure(result.summary)
 
 
-def tiles_parts(summary: Mapping[str, Any]) -> list["RenderableType"]:
+def tiles_parts(summary: Entry) -> list["RenderableType"]:
     """The tiles and the whole workload, from the summary of `tiles_json`."""
     default = {key: summary[f"default_{key}"] for key in ("time_s", "energy_j")}
     costs = (("time", "time_s", "s"), ("energy", "energy_j", "J"))

@@ -1,14 +1,14 @@
 """Energy against time over SM clocks, and both under power limits."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from ..._format import Entries, Entry
 from ..markup import si
 from .axes import Panel, drawing, linear, words
 from .figures import HALF, WIDE, Chart, Drawn, figure, legend, unavailable
 from .roofline import mark
 
-Point = Mapping[str, Any]
 _SLOWEST: Final = 3.0
 """Time of the slowest clock that is drawn / of the fastest."""
 _BELOW: Final = 0.06
@@ -24,9 +24,9 @@ class Side(NamedTuple):
     those left out that cannot be kept; `chosen`: its estimate."""
 
     gpu: str
-    clocks: Sequence[Point]
-    limits: Sequence[Point]
-    chosen: Point
+    clocks: Entries
+    limits: Entries
+    chosen: Entry
 
 
 def clock_chart(sides: Sequence[Side]) -> str:
@@ -141,7 +141,7 @@ def _dots(places: Sequence[tuple[float, float]], number: int) -> list[str]:
 
 
 def _ends(
-    places: Sequence[tuple[float, float]], points: Sequence[Point], right: float
+    places: Sequence[tuple[float, float]], points: Entries, right: float
 ) -> list[str]:
     """Labels of the lowest clock, the highest, and the one of least energy; those
     beyond `right` are on the left of their points."""
@@ -164,7 +164,7 @@ def _panel(width: float, height: float, x: Any, y: Any) -> Panel:
     return Panel(left, top, width - left - 16, height - top - 46, x, y)
 
 
-def _column(points: Sequence[Point], key: str) -> list[float]:
+def _column(points: Entries, key: str) -> list[float]:
     return [point[key] for point in points]
 
 
@@ -172,11 +172,11 @@ def _name(side: Side, sides: Sequence[Side]) -> str:
     return f"{side.gpu}, " if len(sides) > 1 else ""
 
 
-def _costs(point: Point) -> str:
+def _costs(point: Entry) -> str:
     return f"{si(point['time_s'], 's')}, {si(point['energy_j'], 'J')}"
 
 
-def _held(point: Point) -> str:
+def _held(point: Entry) -> str:
     """The clock that is held, where the power limit lowers it."""
     held, asked = point["sm_clock_mhz"], point["sm_clock_set_mhz"]
     return f", held at {held:.0f} MHz" if held < asked * (1 - 1e-6) else ""

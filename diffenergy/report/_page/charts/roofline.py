@@ -2,10 +2,10 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from ....workload import kernel_name
-from ..._format import percent
+from ..._format import Entries, Entry, percent
 from ..._summaries.kernel_work import Roof, longest
 from ..markup import si
 from .axes import Panel, drawing, line, logarithmic, words
@@ -23,10 +23,10 @@ _REACH: Final = (1e-4, 50.0)
 
 
 def roofline(
-    kernels: Sequence[Mapping[str, Any]],
+    kernels: Entries,
     roofs: Sequence[Roof],
     dram_bandwidth: float,
-    summary: Mapping[str, Any],
+    summary: Entry,
     colours: Mapping[str, int],
 ) -> str:
     """FLOP a byte of DRAM against FLOP/s of every kernel that does FLOP or moves bytes,
@@ -66,7 +66,7 @@ def roofline(
     return figure(chart)
 
 
-def _text(kernel: Mapping[str, Any], whole: float, several: bool) -> str:
+def _text(kernel: Entry, whole: float, several: bool) -> str:
     flop, moved, time = kernel["flop"], kernel["dram_bytes"], kernel["time_s"]
     words = [
         f"{si(flop / time, 'FLOP/s')}" if flop else "no FLOP",
@@ -80,7 +80,7 @@ def _text(kernel: Mapping[str, Any], whole: float, several: bool) -> str:
 
 
 def _draw(
-    kernels: Sequence[Mapping[str, Any]],
+    kernels: Entries,
     roofs: Sequence[Roof],
     dram_bandwidth: float,
     phases: Sequence[str],

@@ -3,13 +3,14 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ....workload import kernel_name
 from ....workload._listing import Listing
+from ..._format import Entries, Entry
 from ..._traces.unrolled import Unrolled, slice_power, unrolled, wait_power
 from ..markup import si
 from .axes import Panel, drawing, line, linear
@@ -32,8 +33,8 @@ class Pass(NamedTuple):
 
 def timelines(
     listings: Sequence[Listing],
-    kernels: Sequence[Mapping[str, Any]],
-    summary: Mapping[str, Any],
+    kernels: Entries,
+    summary: Entry,
     colours: Mapping[str, int],
     cap: float,
 ) -> str:
@@ -110,7 +111,7 @@ def _chart(
     which: str,
     folded: bool,
     one: Pass,
-    kernels: Sequence[Mapping[str, Any]],
+    kernels: Entries,
     colours: Mapping[str, int],
     cap: float,
 ) -> Chart:
@@ -147,7 +148,7 @@ def _chart(
     )
 
 
-def _text(kernel: Mapping[str, Any]) -> str:
+def _text(kernel: Entry) -> str:
     if kernel["time_s"] is None:
         return f"{kernel_name(kernel)}: never launched"
     power = kernel["energy_j"] / kernel["time_s"]

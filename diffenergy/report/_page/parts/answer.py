@@ -1,10 +1,10 @@
 """The head of the page: what it costs, how sure that is, what would cost less."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-from ..._format import digits, percent
-from ..charts.curves import Point, Side
+from ..._format import Entries, Entry, digits, percent
+from ..charts.curves import Side
 from ..markup import escape, number, sentence, si, tag
 from .tables import table
 
@@ -25,7 +25,7 @@ _WORTH: Final = 0.005
 """Least share of the energy that is worth a line."""
 
 
-def answer(summary: Mapping[str, Any], side: Side, power_range: Sequence[float]) -> str:
+def answer(summary: Entry, side: Side, power_range: Sequence[float]) -> str:
     """Sentence, figures, phases, and what would cost less. `power_range`: 5th and 95th
     percentile of the mean power, W."""
     large = [
@@ -59,7 +59,7 @@ def _grade(grade: str) -> str:
     return tag("p", word, escape(text), class_="caption")
 
 
-def _sentence(summary: Mapping[str, Any]) -> str:
+def _sentence(summary: Entry) -> str:
     """The answer in words."""
     energy = summary["energy_j"]
     unit, most = max(summary["energy_j_by_unit"].items(), key=lambda item: item[1])
@@ -126,7 +126,7 @@ def _tile(name: str, value: float, unit: str, interval: Sequence[float] | None) 
     return tag("div", tag("dt", escape(name)), shown, tag("dd", drawn, note))
 
 
-def _phases(summary: Mapping[str, Any]) -> str:
+def _phases(summary: Entry) -> str:
     entries = [{**phase, "name": name} for name, phase in summary["phases"].items()]
     columns = (
         ("phase", "name"),
@@ -140,7 +140,7 @@ def _phases(summary: Mapping[str, Any]) -> str:
     return table("phases", "Phases", columns, entries)
 
 
-def _waiting(phase: Mapping[str, Any]) -> float:
+def _waiting(phase: Entry) -> float:
     return max(0.0, 1 - phase["gpu_time_s"] / phase["time_s"])
 
 
@@ -155,7 +155,7 @@ def _advice(side: Side) -> str:
         f"{clock}, the least energy of all clocks": _least(side.clocks),
         "Power limit {power_limit_w:.0f} W, the least energy": _least(side.limits),
     }
-    lines: list[tuple[str, Point]] = []
+    lines: list[tuple[str, Entry]] = []
     for words, point in options.items():
         if point is None or point["energy_j"] > (1 - _WORTH) * chosen["energy_j"]:
             continue
@@ -173,11 +173,11 @@ def _advice(side: Side) -> str:
     )
 
 
-def _least(points: Sequence[Point]) -> Point | None:
+def _least(points: Entries) -> Entry | None:
     return min(points, key=lambda p: p["energy_j"]) if points else None
 
 
-def _change(point: Point, chosen: Point) -> str:
+def _change(point: Entry, chosen: Entry) -> str:
     energy = 100 * (point["energy_j"] / chosen["energy_j"] - 1)
     time = 100 * (point["time_s"] / chosen["time_s"] - 1)
     signs = f"energy {energy:+.1f} %, time {time:+.1f} %"

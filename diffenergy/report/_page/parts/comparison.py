@@ -1,9 +1,8 @@
 """Two GPUs side by side."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from ..._format import digits
+from ..._format import Entry, digits
 from ..._tables.columns import Column
 from ..._views.estimate import assumed_line
 from ..markup import escape, si, tag
@@ -22,7 +21,7 @@ _FIGURES: Final = (
 )
 
 
-def compared(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+def compared(a: Entry, b: Entry) -> str:
     """Table of two summaries and their ratios, B / A."""
     rows = []
     for figure in _FIGURES:
@@ -45,7 +44,7 @@ def compared(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
 _WORDS: Final = ("limited_by", "grade")
 
 
-def _with_interval(figure: Column, side: Mapping[str, Any]) -> Cell:
+def _with_interval(figure: Column, side: Entry) -> Cell:
     cell = filled(figure, side)
     interval = side.get(f"{figure.value}_p5_p95")
     if interval is None:

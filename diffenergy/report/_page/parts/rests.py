@@ -1,9 +1,9 @@
 """The foot of the page: assumptions, the GPU's numbers, the constants, their data."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from ..._format import QUANTITIES
+from ..._format import QUANTITIES, Entry
 from ..._format import plain as shortest
 from ..._summaries.provenance import Coefficient
 from ..._views.estimate import assumed_line
@@ -14,15 +14,12 @@ from .tables import table
 class Basis(NamedTuple):
     """What the figures of one GPU rest on: its `gpu_summary` and its constants."""
 
-    gpu: Mapping[str, Any]
+    gpu: Entry
     constants: Sequence[Coefficient]
 
 
 def rests_on(
-    summary: Mapping[str, Any],
-    notes: Sequence[str],
-    bases: Sequence[Basis],
-    fitted_on: Mapping[str, Any],
+    summary: Entry, notes: Sequence[str], bases: Sequence[Basis], fitted_on: Entry
 ) -> str:
     """Everything that went into the figures."""
     items = [tag("li", escape(note)) for note in notes]
@@ -42,7 +39,7 @@ def rests_on(
     return "".join(parts)
 
 
-def _fit(gpu: Mapping[str, Any], fitted_on: Mapping[str, Any]) -> str:
+def _fit(gpu: Entry, fitted_on: Entry) -> str:
     """What was fitted of a GPU."""
     levels = gpu["corrections"]["levels"]
     served = ", ".join(levels) or "unavailable"
@@ -61,7 +58,7 @@ def _fit(gpu: Mapping[str, Any], fitted_on: Mapping[str, Any]) -> str:
     return tag("p", escape(text))
 
 
-def _errors(gpu: Mapping[str, Any]) -> str:
+def _errors(gpu: Entry) -> str:
     """How far measurements that no fit saw lay from the model."""
     expected = gpu["corrections"]["expected"]
     if not expected:
@@ -77,7 +74,7 @@ def _errors(gpu: Mapping[str, Any]) -> str:
     return heading + table("errors", caption, columns, expected)
 
 
-def _numbers(gpu: Mapping[str, Any]) -> str:
+def _numbers(gpu: Entry) -> str:
     entries = [{**x, "field": field} for field, x in gpu["values"].items()]
     columns = (
         ("field", "field"),
@@ -88,7 +85,7 @@ def _numbers(gpu: Mapping[str, Any]) -> str:
     return table(None, caption, columns, entries, sortable=True, tall=True)
 
 
-def _constants(constants: Sequence[Coefficient], fitted_on: Mapping[str, Any]) -> str:
+def _constants(constants: Sequence[Coefficient], fitted_on: Entry) -> str:
     columns = (
         ("constant", "name"),
         ("what it is", "what"),

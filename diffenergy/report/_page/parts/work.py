@@ -1,19 +1,16 @@
 """The kernels of the page, sortable."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from ....workload import kernel_name
-from ..._format import percent
+from ..._format import Entries, Entry, percent
 from ..._summaries.kernel_work import longest
 from ..._views.estimate import limit_words
 from ..markup import escape, si, tag
 from .tables import table
 
 
-def kernel_list(
-    summary: Mapping[str, Any], kernels: Sequence[Mapping[str, Any]]
-) -> str:
+def kernel_list(summary: Entry, kernels: Entries) -> str:
     """All kernels that are launched, those that take most time first."""
     live, rest = longest(kernels)
     busy = sum(k["count"] * k["time_s"] for k in kernels if k["time_s"])
