@@ -7,7 +7,6 @@ from .._views.estimate import BOARD_ONLY, assumed_line, title_line
 from .columns import table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.table import Table
 
 _COMPARED: Final = {
@@ -33,9 +32,9 @@ def comparison(a: Entry, b: Entry) -> dict[str, Any]:
     return {"a": a, "b": b, "ratio": {key: b[key] / a[key] for key in _COMPARED}}
 
 
-def comparison_parts(both: Entry) -> list["RenderableType"]:
+def comparison_parts(both: Entry) -> list[Any]:
     """What `compare` prints."""
-    parts: list[RenderableType] = []
+    parts: list[Any] = []
     for name, summary in (("A", both["a"]), ("B", both["b"])):
         parts.append(f"{name}: {title_line(summary)}")
         parts.append(f"   {assumed_line(summary)}")

@@ -10,8 +10,6 @@ from .._format import QUANTITIES, Entries, Entry, digits, plain, si
 from .columns import table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from ...corrections import CorrectionsFile
     from ...hardware import GpuCard
     from ...workload.models import Model
@@ -39,7 +37,7 @@ def gpu_entry(card: "GpuCard", grade: str) -> dict[str, Any]:
     }
 
 
-def gpu_list_parts(entries: Entries) -> list["RenderableType"]:
+def gpu_list_parts(entries: Entries) -> list[Any]:
     """What `gpus` prints."""
     columns = (
         ("GPU", "name"),
@@ -100,7 +98,7 @@ def _expected(card: "GpuCard", file: "CorrectionsFile") -> list[dict[str, Any]]:
     return found
 
 
-def gpu_parts(summary: Entry) -> list["RenderableType"]:
+def gpu_parts(summary: Entry) -> list[Any]:
     """What `gpus show` prints."""
     words = ", ".join(str(summary[word]) for word in _WORDS)
     corrections = summary["corrections"]
@@ -150,7 +148,7 @@ def model_entry(model: "Model") -> dict[str, Any]:
     }
 
 
-def model_list_parts(entries: Entries) -> list["RenderableType"]:
+def model_list_parts(entries: Entries) -> list[Any]:
     """What `models` prints."""
     columns = (
         ("model", "name"),
@@ -180,7 +178,7 @@ def model_summary(model: "Model") -> dict[str, Any]:
     }
 
 
-def model_parts(summary: Entry) -> list["RenderableType"]:
+def model_parts(summary: Entry) -> list[Any]:
     """What `models show` prints."""
     cache = summary["kv_bytes_per_token"] or {}
     stored = (

@@ -1,13 +1,13 @@
 """How a planned collective reads and looks."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .._format import Entries, Entry, digits, si
 from .._tables.columns import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
+    from rich.table import Table
 
     from ...collectives import CollectiveResult
 
@@ -24,7 +24,7 @@ def line(result: "CollectiveResult") -> str:
     )
 
 
-def parts(result: "CollectiveResult") -> list["RenderableType"]:
+def parts(result: "CollectiveResult") -> list[Any]:
     """Tables and lines for people."""
     summary = result.summary
     parts = [title_line(summary), *_result(summary)]
@@ -93,7 +93,7 @@ def _other(summary: Entry) -> str:
     return f" (of another schedule; the sends of this one {takes})"
 
 
-def _algorithms(summary: Entry) -> "RenderableType":
+def _algorithms(summary: Entry) -> "Table":
     """The finish of this schedule and of the standard algorithms."""
     above = "{:+.1f} %".format
     rows = [("this schedule", summary["finish_s"], "", "")]
@@ -106,7 +106,7 @@ def _algorithms(summary: Entry) -> "RenderableType":
     return table(columns, rows, fold=("",))
 
 
-def _energy(summary: Entry) -> "RenderableType":
+def _energy(summary: Entry) -> "Table":
     """Joules by what takes them, and what a lower clock of waiting GPUs saves."""
     energy, best = summary["energy"], summary.get("wait_clock")
     each = f"{si(energy['idle_power_w'], 'W')} each"
@@ -137,7 +137,7 @@ def _bracket(part: Entry) -> str:
     return f"{si(part['low'], 'J')} to {si(part['high'], 'J')}"
 
 
-def _front(front: Entries) -> list["RenderableType"]:
+def _front(front: Entries) -> list[Any]:
     if len(front) == 1:
         return ["the fastest schedule also takes the least energy"]
     columns = (
@@ -148,7 +148,7 @@ def _front(front: Entries) -> list["RenderableType"]:
     return [table(columns, front, left=0)]
 
 
-def _links(links: Entry) -> list["RenderableType"]:
+def _links(links: Entry) -> list[Any]:
     """What rates, latencies and failures of links do, most critical first."""
     slopes = (
         ("if faster", "rate_sensitivity_if_faster", "{:+.3f}"),

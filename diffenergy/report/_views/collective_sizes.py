@@ -1,7 +1,7 @@
 """How a collective of several sizes reads and looks."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._format import Entries, Entry, si
 from .._tables.columns import table
@@ -9,7 +9,6 @@ from . import collective
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
 
     from ...collectives import SizesResult
 
@@ -21,7 +20,7 @@ def line(result: "SizesResult") -> str:
     return f"{first['collective']} on {first['topology']}, {', '.join(sizes)} a GPU"
 
 
-def parts(result: "SizesResult") -> list["RenderableType"]:
+def parts(result: "SizesResult") -> list[Any]:
     """One line for each size."""
     if len(result.results) == 1:
         return collective.parts(result.results[0])

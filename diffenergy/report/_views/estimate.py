@@ -9,7 +9,6 @@ from .._tables.columns import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
     from rich.table import Table
 
     from ...estimator import EstimateResult
@@ -53,7 +52,7 @@ def figure(result: "EstimateResult") -> "Figure":
 
 def estimate_parts(
     summary: Entry, kernels: Entries | None, detail: bool = False
-) -> list["RenderableType"]:
+) -> list[Any]:
     """Phases, tokens, energy by unit and kernels of one setting; a row for each of
     several.
 
@@ -70,7 +69,7 @@ def estimate_parts(
     return framed(summary, [*parts, _host_line(summary)])
 
 
-def framed(summary: Entry, parts: Iterable["RenderableType"]) -> list["RenderableType"]:
+def framed(summary: Entry, parts: Iterable[Any]) -> list[Any]:
     """`parts` between what was assumed and estimated, and how far it can be trusted."""
     head = [assumed_line(summary), title_line(summary)]
     return [*head, *parts, grade_line(summary), BOARD_ONLY]

@@ -10,7 +10,6 @@ from .estimate import framed, title_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
     from rich.table import Table
 
     from ...dvfs import PlanResult
@@ -62,7 +61,7 @@ def figure(result: "PlanResult") -> "Figure":
     return schedule_figure(result.problem, result.plan, summary, title)
 
 
-def schedule_parts(summary: Entry, rows: Entries) -> list["RenderableType"]:
+def schedule_parts(summary: Entry, rows: Entries) -> list[Any]:
     """Totals beside the baselines, bound, clocks; of many rows those of most time.
 
     `summary` is that of `schedule_summary`, `rows` those of `schedule_rows`.
@@ -71,7 +70,7 @@ def schedule_parts(summary: Entry, rows: Entries) -> list["RenderableType"]:
     if len(rows) > _MOST_ROWS:
         order = np.argsort([-row["count"] * row["time_s"] for row in rows])
         shown = [rows[i] for i in np.sort(order[:_SHOWN])]
-    parts: list[RenderableType] = [_totals(summary), _bound_line(summary)]
+    parts: list[Any] = [_totals(summary), _bound_line(summary)]
     parts += [*_promise_lines(summary), *_stages(shown)]
     if len(shown) < len(rows):
         parts.append(

@@ -8,7 +8,6 @@ from .estimate import framed, title_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
 
     from ...codesign import TuneResult
 
@@ -46,7 +45,7 @@ def figure(result: "TuneResult") -> "Figure":
     return tiles_figure(result.summary)
 
 
-def tiles_parts(summary: Entry) -> list["RenderableType"]:
+def tiles_parts(summary: Entry) -> list[Any]:
     """The tiles and the whole workload, from the summary of `tiles_json`."""
     default = {key: summary[f"default_{key}"] for key in ("time_s", "energy_j")}
     costs = (("time", "time_s", "s"), ("energy", "energy_j", "J"))
