@@ -57,15 +57,15 @@ class Result:
         Raises `ValueError` if matplotlib is not there (extra `plots`), the answer is
         nothing to draw, or `path` cannot be written.
         """
-        from .report import drawn, save_figure
+        from .report import save_figure
 
         if path is None:
-            return drawn(self.figure)
+            return self.figure()
         save_figure(path, self.figure)
         return None
 
     def figure(self) -> "Figure":
-        """The picture, in whatever style matplotlib is set to; see `plot`."""
+        """The picture, in the house's style; see `plot`."""
         draw = getattr(self._views(), "figure", None)
         if draw is None:
             raise ValueError(f"a {type(self).__name__} is nothing to draw.")

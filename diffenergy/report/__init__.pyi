@@ -1,5 +1,4 @@
 from ._charts import style as style
-from ._charts.style import drawn as drawn
 from ._charts.style import save_figure as save_figure
 from ._html import html as html
 from ._page.build import page_html as page_html

@@ -13,6 +13,7 @@ makes the dataclass of what was typed. A flag that was not given stays None.
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -51,16 +52,19 @@ def option(
     read: Read | None = None,
     *,
     default: Any = None,
+    many: bool = False,
     completed: Callable[[str], list[str]] | None = None,
     endings: tuple[str, ...] = (),
     name: str | None = None,
     files: Files | None = None,
 ) -> Any:
     """A flag with a value. `default`: as typed, `dataclasses.MISSING` of a flag that
-    has to be given; `completed(start)`: what the shell offers; `endings`: of a file to
-    write; `files(text)`: those that are read."""
+    has to be given; `many`: it may be given several times; `completed(start)`: what the
+    shell offers; `endings`: of a file to write; `files(text)`: those that are read."""
     words = {"metavar": metavar, "help": text, "autocompletion": completed}
     typed = str if default is not None else str | None
+    if many:
+        typed, read = list[str] | None, read or _as_tuple
     return _field(default, _Flag(words, typed, read, name, endings, files))
 
 
@@ -69,19 +73,8 @@ def number(text: str, default: int, least: int) -> Any:
     return _field(default, _Flag({"min": least, "help": text}, int))
 
 
-def repeated(
-    metavar: str,
-    text: str,
-    read: Read | None = None,
-    *,
-    default: Any = (),
-    name: str | None = None,
-    files: Files | None = None,
-) -> Any:
-    """A flag that may be given several times; `default`, where it was not."""
-    words = {"metavar": metavar, "help": text}
-    typed = list[str] | None
-    return _field(default, _Flag(words, typed, read or _as_tuple, name, files=files))
+repeated: Final = functools.partial(option, many=True, default=())
+"""A flag that may be given several times; `default`, where it was not."""
 
 
 def switch(text: str, *, name: str | None = None) -> Any:

@@ -115,13 +115,6 @@ def headline(figure: "Figure", text: str) -> None:
     figure.suptitle(textwrap.fill(text, _LINE))
 
 
-def drawn(draw: Callable[[], "Figure"]) -> "Figure":
-    """What `draw` returns, in the house style. Raises `ValueError` without
-    matplotlib."""
-    with house():
-        return draw()
-
-
 def save_figure(
     path: str,
     draw: Callable[[], "Figure"],

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...compiling import compiler_options
-from ...estimator import EstimateResult, Setting, Task
+from ...estimator import EstimateResult, Task
 from ...estimator._jax_setup import cache_folder
 from ...estimator._programs import Programs
 from ...estimator._settings import operating_points
@@ -14,7 +14,7 @@ from ...hardware._files import field_units
 from ...workload._assemble import assemble
 from .._summaries.kernel_work import roofs, with_work
 from .._summaries.provenance import coefficients
-from .._summaries.sweeps import Totals, num_points, sweep_settings, totals
+from .._summaries.sweeps import Totals, sweep_settings, totals
 from .._tables.known import gpu_summary
 from .build import Content
 from .charts.curves import Side
@@ -62,15 +62,9 @@ def page(
     )
 
 
-def _settings(task: Task) -> list[Setting]:
-    """Points of the curves: half of them SM clocks, half of them power limits."""
-    rows = sum(len(listing.kernels) for listing in task.listings)
-    return sweep_settings(task.card, task.settings[0], num_points(rows))
-
-
 def _swept(task: Task, programs: Programs) -> Totals:
     """The workload over clocks and limits, on the host."""
-    points = operating_points(_settings(task))
+    points = operating_points(sweep_settings(task))
     arguments = (assemble(task.listings), task.gpu, points)
     return Totals(*map(np.asarray, programs(totals, arguments)))
 
@@ -89,7 +83,7 @@ def _side(task: Task, result: EstimateResult, found: Totals) -> Side:
             "feasible": bool(kept) and math.isfinite(time),
         }
         for setting, time, energy, clock, kept in zip(
-            _settings(task), *columns, strict=True
+            sweep_settings(task), *columns, strict=True
         )
     ]
     half = len(points) // 2

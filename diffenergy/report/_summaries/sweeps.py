@@ -8,11 +8,10 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
-from ...estimator import Setting
+from ...estimator import Setting, Task
 from ...estimator._estimate import demands, estimate_once
 from ...hardware import GpuSpec, OperatingPoint
 from ...hardware import _clocks as clocks
-from ...hardware._files import GpuCard
 from ...workload._workload import Workload
 
 _POINTS: Final = 32
@@ -57,12 +56,14 @@ def num_points(num_rows: int) -> int:
     return _POINTS if num_rows <= _LARGE else _FEW
 
 
-def sweep_settings(card: GpuCard, setting: Setting, num: int) -> list[Setting]:
-    """`setting` at `num` SM clocks, the lowest first, then under `num` power limits
-    that `card` accepts, and at the SM clock of `setting`."""
-    steps = np.sort(clocks.sm_clocks(card))
+def sweep_settings(task: Task) -> list[Setting]:
+    """The setting of `task` at rising SM clocks, then under as many power limits that
+    its GPU accepts."""
+    setting, values = task.settings[0], task.card.values
+    num = num_points(sum(len(listing.kernels) for listing in task.listings))
+    steps = np.sort(clocks.sm_clocks(task.card))
     picked = steps[np.linspace(0, len(steps) - 1, num).round().astype(int)]
-    low, high = card.values["power_limit_min"], card.values["power_limit_max"]
+    low, high = values["power_limit_min"], values["power_limit_max"]
     limits = np.linspace(low, max(low, high), num)
     return [
         *(setting._replace(sm_clock=float(clock)) for clock in picked),
