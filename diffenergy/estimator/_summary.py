@@ -10,7 +10,7 @@ import numpy as np
 from .. import metrics
 from ..corrections import Trust
 from ..physics._demand import UNITS
-from ..physics._power import COMPONENTS
+from ..physics._power import COMPONENTS, STATIC
 from ..units import MHz
 from ..workload import Listing
 from ._estimate import LIMITS, Estimate
@@ -77,7 +77,7 @@ def kernel_entries(
     k, phases = estimate.kernels, estimate.phases
     live = np.asarray(k.count) > 0
     row, time = np.asarray(k.row)[live], np.asarray(k.time)[live]
-    static = _static_power(phases)[np.asarray(k.phase)[live]]
+    static = static_power(phases)[np.asarray(k.phase)[live]]
     energy = np.asarray(k.energy)[live] + time * static
     totals = np.zeros((len(rows), 2 + len(UNITS)))
     weighted = np.asarray(k.utilization)[live] * time[:, None]
@@ -236,10 +236,10 @@ def _generation(
     return dict(zip(names, values, strict=True))
 
 
-def _static_power(phases: Any) -> np.ndarray:
+def static_power(phases: Any) -> np.ndarray:
     """Idle and leakage power of each phase, W."""
-    parts = [COMPONENTS.index(name) for name in ("idle", "leakage")]
-    return np.asarray(phases.components)[:, parts].sum(axis=1) / np.asarray(phases.time)
+    static = np.asarray(phases.components)[:, STATIC].sum(axis=1)
+    return static / np.asarray(phases.time)
 
 
 def _least(points: Sequence[Mapping[str, Any]], key: str) -> int | None:

@@ -37,12 +37,16 @@ def unsupported(
     return clocks[away >= ROUNDING]
 
 
-def sm_clock_words(card: GpuCard) -> str:
-    """What SM clocks there are, for messages.
+def lockable(
+    card: GpuCard,
+) -> tuple[tuple[Float[np.ndarray, " clock"], str], ...]:
+    """SM and memory clocks that a GPU can be locked to, each with words for messages.
 
     >>> from diffenergy.hardware import read_gpu
-    >>> sm_clock_words(read_gpu("a100-pcie-40gb"))
-    '210 to 1410 MHz in steps of 15'
+    >>> [words for _, words in lockable(read_gpu("a100-pcie-40gb"))]
+    ['210 to 1410 MHz in steps of 15', '1215 MHz']
     """
     low, top, step = (card.values[f"sm_clock_{x}"] for x in ("min", "max", "step"))
-    return f"{low / MHz:g} to {top / MHz:g} MHz in steps of {step / MHz:g}"
+    sm = f"{low / MHz:g} to {top / MHz:g} MHz in steps of {step / MHz:g}"
+    mem = " or ".join(f"{clock / MHz:g}" for clock in mem_clocks(card)) + " MHz"
+    return (sm_clocks(card), sm), (mem_clocks(card), mem)

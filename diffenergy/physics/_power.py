@@ -22,6 +22,8 @@ COMPONENTS: Final = (
 )  # fmt: skip
 """What the energy of a run is split into; all but the last two belong to launches."""
 LAUNCH_COMPONENTS: Final = COMPONENTS[:-2]
+STATIC: Final = slice(-2, None)
+"""Idle and leakage among the `COMPONENTS`."""
 MAX_TEMPERATURE: Final = 95.0
 """C; boards throttle before."""
 LEAKAGE_REFERENCE: Final = 40.0

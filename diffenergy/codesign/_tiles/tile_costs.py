@@ -13,14 +13,13 @@ from jaxtyping import Float, Int
 from ...corrections import Corrections
 from ...dvfs._problem.costs import Costs, row_costs
 from ...estimator._estimate import Estimate, estimate_once
+from ...estimator._summary import static_power
 from ...hardware._spec import GpuSpec, OperatingPoint
 from ...kernels._shared.simt import SimtGemm
 from ...kernels.gemm import Gemm
-from ...physics._power import COMPONENTS
 from ...workload._workload import Group, Workload
 from .tiles import Product, Tiles, place
 
-_STATIC: Final = ("idle", "leakage")
 _BATCH: Final = 64
 """Tiles of every product that are evaluated at once: they fit in cache."""
 _TIE: Final = 1e-9
@@ -33,12 +32,10 @@ def held(
     """(clocks that each product runs at, idle power and leakage of its phase in W)."""
     phase = np.array([product.listing for product in products])
     phases = estimate.phases
-    places = [COMPONENTS.index(name) for name in _STATIC]
-    static = np.asarray(phases.components)[:, places].sum(1) / np.asarray(phases.time)
     rows = np.shape(phases.time)
     spread = jax.tree.map(lambda x: np.broadcast_to(x, rows)[phase], point)
     clock = np.asarray(phases.sm_clock)[phase]
-    return dataclasses.replace(spread, sm_clock=clock), static[phase]
+    return dataclasses.replace(spread, sm_clock=clock), static_power(phases)[phase]
 
 
 def products_of(workload: Workload, products: Sequence[Product]) -> Workload:

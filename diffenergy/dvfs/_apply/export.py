@@ -10,7 +10,7 @@ from ...results import finite
 from ...units import MHz
 from .._problem.plan import Plan
 from .._problem.problem import AUTO, Problem
-from .launches import default_change, launch_costs
+from .launches import launch_costs
 
 
 def schedule_rows(problem: Problem, plan: Plan) -> list[dict[str, Any]]:
@@ -19,7 +19,9 @@ def schedule_rows(problem: Problem, plan: Plan) -> list[dict[str, Any]]:
     A clock left alone is None; time (s) and energy (J) are of one launch;
     `time_change_pct` and `energy_change_pct` are against the default clocks.
     """
-    cost, change = launch_costs(problem, plan), default_change(problem, plan)
+    cost, k = launch_costs(problem, plan), plan.kernel
+    slower = 100 * (cost.time / problem.default_time[k] - 1)
+    dearer = 100 * (cost.energy / problem.default_energy[k] - 1)
     columns = {
         "stage": [problem.stages[s] for s in problem.stage[plan.kernel]],
         "kernel": [problem.kernels[k] for k in plan.kernel],
@@ -28,8 +30,8 @@ def schedule_rows(problem: Problem, plan: Plan) -> list[dict[str, Any]]:
         "mem_clock_mhz": _mhz(problem.settings[plan.setting, 1]),
         "time_s": cost.time.tolist(),
         "energy_j": cost.energy.tolist(),
-        "time_change_pct": change.time.tolist(),
-        "energy_change_pct": change.energy.tolist(),
+        "time_change_pct": slower.tolist(),
+        "energy_change_pct": dearer.tolist(),
     }
     rows = zip(*columns.values(), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in rows]

@@ -55,15 +55,6 @@ def launches(problem: Problem, plan: Plan) -> Launches:
     return Launches(kernel, plan.setting[row], np.cumsum(time) - time, time)
 
 
-def default_change(problem: Problem, plan: Plan) -> Spent:
-    """Change of time and energy of every row of `plan` against default clocks, %."""
-    cost = launch_costs(problem, plan)
-    return Spent(
-        100 * (cost.time / problem.default_time[plan.kernel] - 1),
-        100 * (cost.energy / problem.default_energy[plan.kernel] - 1),
-    )
-
-
 def _row_of_launch(
     problem: Problem, plan: Plan, kernel: Int[np.ndarray, " launch"]
 ) -> Int[np.ndarray, " launch"]:
@@ -85,25 +76,18 @@ def _row_of_launch(
                     for part, loop in zip(parts, problem.loops, strict=True)
                 ]
             )
-    rows = np.argsort(plan.kernel, kind="stable")
-    ends = plan.kernel[rows] + _share_up_to(plan.kernel[rows], plan.count[rows])
-    order = np.argsort(kernel, kind="stable")
-    ones = np.ones(len(kernel))
-    places = kernel[order] + _share_up_to(kernel[order], ones, middle=True)
     row = np.empty(len(kernel), dtype=np.int64)
-    row[order] = rows[np.searchsorted(ends, places)]
+    both = (_by_kernel(problem, x) for x in (kernel, plan.kernel))
+    for mine, rows in zip(*both, strict=True):
+        ends = np.cumsum(plan.count[rows]) / plan.count[rows].sum()
+        middles = (np.arange(len(mine)) + 0.5) / len(mine)
+        row[mine] = rows[np.searchsorted(ends, middles)]
     return row
 
 
-def _share_up_to(
-    kernel: Int[np.ndarray, " row"],
-    count: Float[np.ndarray, " row"],
-    middle: bool = False,
-) -> Float[np.ndarray, " row"]:
-    """Share (0-1) of its kernel's launches up to the end, or middle, of every row.
-
-    Rows are sorted by kernel.
-    """
-    whole = np.bincount(kernel, count)
-    upto = np.cumsum(count) - (np.cumsum(whole) - whole)[kernel]
-    return (upto - (count / 2 if middle else 0.0)) / whole[kernel]
+def _by_kernel(
+    problem: Problem, kernel: Int[np.ndarray, " row"]
+) -> list[Int[np.ndarray, " mine"]]:
+    """Rows of every kernel, in order."""
+    ends = np.cumsum(np.bincount(kernel, minlength=len(problem.kernels)))
+    return np.split(np.argsort(kernel, kind="stable"), ends[:-1])

@@ -14,7 +14,7 @@ from ...fitting._clock_law.clock_fit import fit_table
 from ...fitting._clock_law.clock_law import table as of_law
 from ...fitting._clock_law.clock_model import Readings
 from ...hardware import GpuCard
-from ...hardware._clocks import mem_clocks, sm_clock_words, sm_clocks, unsupported
+from ...hardware._clocks import lockable, unsupported
 from ...results import finite
 from ...workload import kernel_name
 from .._measured.smoothing import DRAWS, promise, smoothed
@@ -87,17 +87,13 @@ def _check_clocks(
     sm: list[float] | None, mem: list[float] | None, card: GpuCard
 ) -> None:
     """Raises `ValueError` at the first clock that the GPU cannot be locked to."""
-    locked = mem_clocks(card)
-    words = " or ".join(f"{clock / 1e6:g}" for clock in locked) + " MHz"
-    for name, asked, known, allowed in (
-        ("sm_clock", sm, sm_clocks(card), sm_clock_words(card)),
-        ("mem_clock", mem, locked, words),
-    ):
-        wrong = unsupported(np.array(asked or []), known)
+    asked = {"sm_clock": sm, "mem_clock": mem}
+    for name, (known, words) in zip(asked, lockable(card), strict=True):
+        wrong = unsupported(np.array(asked[name] or []), known)
         if len(wrong):
             raise ValueError(
                 f"`{name}` is {wrong[0] / 1e6:g} MHz, to which {card.name} cannot be "
-                f"locked; allowed are {allowed}."
+                f"locked; allowed are {words}."
             )
 
 

@@ -8,7 +8,6 @@ far such a promise is off.
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -90,7 +89,7 @@ def smoothed(
     """
     time, energy = (
         _smoother(problem, np.log(x), np.log(base))
-        for x, base in zip(_costs(problem), law, strict=True)
+        for x, base in zip((problem.time, problem.energy), law, strict=True)
     )
     return Smoothed(_means(problem, time, energy), time, energy)
 
@@ -134,9 +133,8 @@ def _drawn(
     """A true table, as smooth as the posterior mean or as `rough` as the posterior
     thinks possible, and noisy readings of it."""
     truths, readings = [], []
-    for x, smoother in zip(
-        _costs(found.problem), (found.time, found.energy), strict=True
-    ):
+    pairs = (found.problem.time, found.time), (found.problem.energy, found.energy)
+    for x, smoother in pairs:
         normal = rough * random.standard_normal(x.shape)
         truths.append(x * np.exp(np.einsum("kst,kt->ks", smoother.root, normal)))
         noise = smoother.noise * random.standard_normal(x.shape)
@@ -163,15 +161,11 @@ def _slowdown(problem: Problem, plan: Plan) -> float:
     return 100 * float(total(problem, took).time / default_total(problem).time - 1)
 
 
-def _costs(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    return problem.time, problem.energy
-
-
 def _means(problem: Problem, time: Smoother, energy: Smoother) -> Problem:
     """The problem with smoothed costs."""
     smooth = [
         np.where(problem.usable, np.exp(smoother.mean(np.log(x))), np.inf)
-        for x, smoother in zip(_costs(problem), (time, energy), strict=True)
+        for x, smoother in ((problem.time, time), (problem.energy, energy))
     ]
     return _replaced(problem, *smooth)
 
@@ -206,12 +200,12 @@ def _smoother(
     start = np.log(np.array(list(_SCALES.values())))
 
     def cost(x: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = _likelihood()(jnp.asarray(x), features, centred, there)
+        value, slope = _likelihood(jnp.asarray(x), features, centred, there)
         return float(value), np.asarray(slope)
 
     bounds = [(x - _RANGE, x + _RANGE) for x in start]
     found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds)
-    weights, rest, noise = _weights()(jnp.asarray(found.x), features, there)
+    weights, rest, noise = _weights(jnp.asarray(found.x), features, there)
     size, vectors = np.linalg.eigh(rest)
     root = vectors * np.sqrt(np.maximum(size, 0.0))[:, None]
     return Smoother(law, level, np.asarray(weights), there, root, float(noise))
@@ -250,33 +244,24 @@ def _root(scales: Array, f: _Features, there: Array) -> tuple[Array, Array, Arra
     )
 
 
-@functools.cache
-def _likelihood():
-    """-ln likelihood of all readings and its slope, jitted."""
-
-    def cost(scales: Array, f: _Features, y: Array, there: Array) -> Array:
-        _, root, _ = _root(scales, f, there)
-        white = jax.scipy.linalg.solve_triangular(root, y[..., None], lower=True)
-        volume = jnp.sum(jnp.log(jax.vmap(jnp.diag)(root)))
-        return 0.5 * jnp.sum(white**2) + volume
-
-    return jax.jit(jax.value_and_grad(cost))
+@jax.jit
+@jax.value_and_grad
+def _likelihood(scales: Array, f: _Features, y: Array, there: Array) -> Array:
+    """-ln likelihood of all readings, with its slope."""
+    _, root, _ = _root(scales, f, there)
+    white = jax.scipy.linalg.solve_triangular(root, y[..., None], lower=True)
+    volume = jnp.sum(jnp.log(jax.vmap(jnp.diag)(root)))
+    return 0.5 * jnp.sum(white**2) + volume
 
 
-@functools.cache
-def _weights():
+@jax.jit
+def _weights(scales: Array, f: _Features, there: Array) -> tuple[Array, Array, Array]:
     """Posterior mean of each kernel as a matrix, its covariance, and the sd of a
-    reading; jitted."""
+    reading."""
+    prior, root, noise = _root(scales, f, there)
 
-    def weights(
-        scales: Array, f: _Features, there: Array
-    ) -> tuple[Array, Array, Array]:
-        prior, root, noise = _root(scales, f, there)
+    def one(factor: Array) -> Array:
+        return jax.scipy.linalg.cho_solve((factor, True), prior).T
 
-        def one(factor: Array) -> Array:
-            return jax.scipy.linalg.cho_solve((factor, True), prior).T
-
-        weights = jax.vmap(one)(root)
-        return weights, prior - weights @ prior, jnp.sqrt(noise)
-
-    return jax.jit(weights)
+    weights = jax.vmap(one)(root)
+    return weights, prior - weights @ prior, jnp.sqrt(noise)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from ...hardware._clocks import mem_clocks, sm_clock_words, sm_clocks, unsupported
+from ...hardware._clocks import lockable, unsupported
 from ...measurements._cells import (
     POSITIVE,
     Range,
@@ -164,17 +164,9 @@ def _require_supported(
     sheet: Sheet, clocks: dict[str, np.ndarray], card: "GpuCard"
 ) -> None:
     """Raises `ValueError` at the first clock that `card` cannot be locked to."""
-    known = mem_clocks(card)
-    allowed = {
-        "frequency": (sm_clocks(card), sm_clock_words(card)),
-        "memory_frequency": (
-            known,
-            " or ".join(f"{clock / MHz:g}" for clock in known) + " MHz",
-        ),
-    }
-    for column, values in clocks.items():
-        supported, words = allowed[column]
-        wrong = np.isin(values, unsupported(np.unique(values), supported))
+    # a table without memory clocks has the first of both alone
+    for column, (known, words) in zip(clocks, lockable(card), strict=False):
+        wrong = np.isin(clocks[column], unsupported(np.unique(clocks[column]), known))
         if wrong.any():
             row = int(wrong.argmax())
             raise bad_cell(sheet, row, column, f"{words} on {card.name}, or `auto`")

@@ -1,7 +1,6 @@
 """A workload on a GPU as a `Problem`, through the model."""
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Sequence
 
 import jax
@@ -58,7 +57,7 @@ class Modelled:
         temperature = values["ambient_temperature"] + warmer
         if self.temperature is not None:
             temperature = np.full_like(temperature, self.temperature)
-        return np.asarray(_growth()(self.corrections, temperature))
+        return np.asarray(jax.jit(leakage_growth)(self.corrections, temperature))
 
     def problem(self, growth: Float[np.ndarray, " stage"]) -> Problem:
         """Kernels of their own clocks, when leakage has grown by `growth` in each
@@ -110,12 +109,6 @@ class Modelled:
         c = self.costs
         static = c.idle + c.leakage * growth[self.stage]
         return np.asarray(c.work + static * c.time)
-
-
-@functools.cache
-def _growth():
-    """`leakage_growth`, jitted."""
-    return jax.jit(leakage_growth)
 
 
 def clock_pairs(

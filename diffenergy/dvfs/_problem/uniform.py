@@ -15,14 +15,13 @@ from ...corrections import Corrections
 from ...estimator._estimate import estimate_once
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint
-from ...physics._power import COMPONENTS
+from ...physics._power import STATIC
 from ...workload._workload import Workload
 from .totals import Spent
 
 Runner = Callable[[Callable[..., Any], tuple[Any, ...]], list[Array]]
 """Leaves of a function of arrays at its arguments, compiled."""
 _MOST_LIMITS: Final = 64
-_STATIC: Final = ("idle", "leakage")
 
 
 def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Array]:
@@ -145,7 +144,7 @@ def _at_points(
 
     def one(point: OperatingPoint) -> Phases:
         found = estimate_once(workload, gpu, point, corrections).phases
-        idle, leakage = (found.components[:, COMPONENTS.index(x)] for x in _STATIC)
+        idle, leakage = found.components[:, STATIC].T
         return Phases(
             found.time, found.energy, found.sm_clock, found.gpu_time, found.host_time,
             found.feasible, idle, leakage,

@@ -87,10 +87,7 @@ def descend(
 @functools.cache
 def _compiled():
     """All descents in one program."""
-
-    def descents(start: Array, task: _Task) -> Array:
-        return jax.vmap(_descent, in_axes=(0, None))(start, task)
-
+    descents = jax.vmap(_descent, in_axes=(0, None))
     return jax.jit(descents, compiler_options=compiler_options(once=True))
 
 
