@@ -1,7 +1,6 @@
 """Kernels known only by how busy each unit was (DCGM or profiler activities)."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Final
 
 import equinox as eqx
@@ -14,13 +13,12 @@ from jaxtyping import Float
 from .. import smooth
 from ..corrections import Corrections
 from ..hardware._spec import GpuSpec, OperatingPoint, relative_voltage
-from ..physics._demand import Demand
-from ..physics._demand import demand as make_demand
+from ..physics._demand import Demand, make_demand
 from ..physics._power import launch_energy, static_power
 from ..physics._timeline import FLOW, timing
 from ..records import Record, as_float
 from ..units import MHz, us
-from ._shared.launch import Context, Launches
+from ._shared.launch import Context, Fields, Launches
 from ._shared.ops import Field, Op
 
 _SHARES: Final = {
@@ -72,9 +70,7 @@ class Activity(Record):
     mem_clock: Float[Array, "*k"] = eqx.field(converter=as_float)  # Hz; 0: the default
 
 
-def lower(
-    op: str, fields: Mapping[str, np.ndarray], context: Context
-) -> list[Launches]:
+def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     """One launch a row."""
     columns = {
         unit: np.sum([np.asarray(fields[name], float) for name in names], axis=0)

@@ -4,7 +4,6 @@ Equations and constants: `docs/physics.md`, Attention (tiles, blocks, masks,
 splits), on the class-free timeline.
 """
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import equinox as eqx
@@ -19,12 +18,11 @@ from ..corrections import Corrections
 from ..dtypes import BYTES, DTYPES
 from ..hardware._fields import MMA_KINDS
 from ..hardware._spec import GpuSpec
-from ..physics._demand import Demand
-from ..physics._demand import demand as make_demand
+from ..physics._demand import Demand, make_demand
 from ..records import Record, as_float, as_index
 from ._shared import rates as _rates
 from ._shared.attention_tiles import HEADS, PAGED, kv_blocks, splits, tiles_of
-from ._shared.launch import Context, Launches, floats, take
+from ._shared.launch import Context, Fields, Launches, floats, take
 from ._shared.ops import Field, Op, same_as
 from ._shared.stream import stream_launches
 
@@ -100,9 +98,7 @@ class Decode(_Attention):
     """Attention of one (or few) new positions over a KV cache, KV split over CTAs."""
 
 
-def lower(
-    op: str, fields: Mapping[str, np.ndarray], context: Context
-) -> list[Launches]:
+def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     """One launch a row; queries of several positions go to the prefill kernel."""
     columns = {
         name: fields[name]
@@ -134,9 +130,7 @@ def lower(
     return launches
 
 
-def _writes(
-    columns: dict[str, np.ndarray], fields: Mapping[str, np.ndarray]
-) -> list[Launches]:
+def _writes(columns: dict[str, np.ndarray], fields: Fields) -> list[Launches]:
     """The kernels that write new keys and values to the cache and round fp8 queries, as
     one launch, where the framework runs them in the timed region. Instructions limit
     them, not DRAM."""

@@ -7,7 +7,6 @@ no campaign has measured the backward one apart.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Final
 
 import jax.numpy as jnp
@@ -20,7 +19,7 @@ from ..hardware._spec import GpuSpec
 from ..physics._demand import Demand
 from . import attention
 from ._shared import rates as _rates
-from ._shared.launch import Context, Launches
+from ._shared.launch import Context, Fields, Launches
 from ._shared.ops import Op
 from ._shared.stream import stream_launches
 
@@ -42,9 +41,7 @@ class Backward(attention.Prefill):
     """Gradients of attention of many query positions."""
 
 
-def lower(
-    op: str, fields: Mapping[str, np.ndarray], context: Context
-) -> list[Launches]:
+def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     """The kernel, and as one launch those around it: dO times O summed by row, the
     zeros of dQ's sums before, and their rounding after."""
     (forward,) = attention.lower("context_attention", fields, context)

@@ -1,6 +1,5 @@
 """Collectives among the GPUs of one machine: all-reduce, all-gather, ... (NCCL)."""
 
-from collections.abc import Mapping
 from typing import Final
 
 import equinox as eqx
@@ -13,10 +12,9 @@ from ..corrections import Corrections
 from ..dtypes import BYTES
 from ..hardware._spec import GpuSpec
 from ..physics import _links as links
-from ..physics._demand import Demand
-from ..physics._demand import demand as make_demand
+from ..physics._demand import Demand, make_demand
 from ..records import Record, as_float, as_index
-from ._shared.launch import Context, Launches
+from ._shared.launch import Context, Fields, Launches
 from ._shared.ops import Field, Op
 
 OPS: Final = (
@@ -49,9 +47,7 @@ class Collective(Record):
     narrow: Float[Array, "*k"] = eqx.field(converter=as_float)  # 1: 8 bits or fewer
 
 
-def lower(
-    op: str, fields: Mapping[str, np.ndarray], context: Context
-) -> list[Launches]:
+def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     """One launch a row."""
     named = zip(fields["collective"], fields["family"], strict=True)
     kinds = [

@@ -1,13 +1,12 @@
 """2-D convolutions as implicit GEMM, with groups; depthwise layers stream."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 
 from ..dtypes import BYTES
-from ._shared.launch import Context, Launches, floats, take
+from ._shared.launch import Context, Fields, Launches, floats, take
 from ._shared.ops import Field, Op, output_dtype
 from ._shared.stream import stream_launches
 from .gemm import product_launches
@@ -32,9 +31,7 @@ OPS: Final = (
 )
 
 
-def lower(
-    op: str, fields: Mapping[str, np.ndarray], context: Context
-) -> list[Launches]:
+def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     """Implicit GEMM of the groups (`batch` = groups); one group a channel is depthwise
     work on CUDA cores that reads and writes each pixel once."""
     f = dict(fields)

@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..dtypes import BYTES
-from ._shared.launch import Context, Launches
+from ._shared.launch import Context, Fields, Launches
 from ._shared.ops import Field, Op
 from ._shared.stream import stream_launches
 
@@ -54,9 +54,7 @@ OPS: Final = (
 )
 
 
-def lower(
-    op: str, fields: Mapping[str, np.ndarray], context: Context
-) -> list[Launches]:
+def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     """One launch a row; `reads` and `writes` are per element of `elements`."""
     size = np.asarray(BYTES)
     elements = fields["elements"]

@@ -1,21 +1,18 @@
 """Gathers: embedding look-ups, dispatch of rows."""
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 
 from ..dtypes import BYTES
-from ._shared.launch import Context, Launches
+from ._shared.launch import Context, Fields, Launches
 from ._shared.ops import Field, Op
 from ._shared.stream import stream_launches
 
 OPS: Final = (Op("gather", (Field("rows"), Field("cols"), Field("dtype", "dtype"))),)
 
 
-def lower(
-    op: str, fields: Mapping[str, np.ndarray], context: Context
-) -> list[Launches]:
+def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     """One launch a row: every row of the table comes from DRAM."""
     elements = fields["rows"] * fields["cols"]
     size = elements * np.asarray(BYTES)[fields["dtype"]]

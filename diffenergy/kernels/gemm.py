@@ -14,14 +14,13 @@ from .. import smooth
 from ..corrections import Corrections
 from ..dtypes import BYTES
 from ..hardware._spec import GpuSpec
-from ..physics._demand import Demand
-from ..physics._demand import demand as make_demand
+from ..physics._demand import Demand, make_demand
 from ..physics._memory import excess, wave_traffic
 from ..records import as_float, as_index
 from ..units import KiB
 from ._shared import rates as _rates
 from ._shared.clblast import Xgemm, checked
-from ._shared.launch import Context, Launches, Product, floats, take
+from ._shared.launch import Context, Fields, Launches, Product, floats, take
 from ._shared.menu import LEGAL, MENU
 from ._shared.occupancy import resident_ctas
 from ._shared.ops import HAND_TILE, Field, Op, on_tensor_cores, output_dtype
@@ -75,9 +74,7 @@ class Gemm(Product):
     """Whether every row carries its tile: then there is one candidate."""
 
 
-def lower(
-    op: str, fields: Mapping[str, np.ndarray], context: Context
-) -> list[Launches]:
+def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     """One launch a row (a split-K reduction is part of a candidate); products on CUDA
     cores whose tile is known are a class of their own."""
     weights = fields["weights"]
@@ -95,7 +92,7 @@ def lower(
     return [*_by_core(launches, fields), *_quantisation(fields)]
 
 
-def _by_core(launches: Launches, fields: Mapping[str, np.ndarray]) -> list[Launches]:
+def _by_core(launches: Launches, fields: Fields) -> list[Launches]:
     """Hand-made tiles as `Xgemm`, other rows on CUDA cores whose tile is given as
     `SimtGemm`, the rest as they are."""
     columns = dict(launches.columns)
@@ -119,7 +116,7 @@ def _by_core(launches: Launches, fields: Mapping[str, np.ndarray]) -> list[Launc
     return parts
 
 
-def _quantisation(fields: Mapping[str, np.ndarray]) -> list[Launches]:
+def _quantisation(fields: Fields) -> list[Launches]:
     """Activations of 8-bit products with weights are quantised by a kernel of their own
     (reads 16 bit, writes 8; one CTA a row)."""
     size = np.asarray(BYTES)[fields["dtype"]]
@@ -141,9 +138,7 @@ def _quantisation(fields: Mapping[str, np.ndarray]) -> list[Launches]:
     ]
 
 
-def product_launches(
-    fields: Mapping[str, np.ndarray], columns: dict[str, np.ndarray]
-) -> Launches:
+def product_launches(fields: Fields, columns: dict[str, np.ndarray]) -> Launches:
     """`Gemm` launches from shape columns, with the tile of the listing's fields."""
     names = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "threads", "zero_share")
     columns = {name: fields[name] for name in names} | columns

@@ -4,7 +4,6 @@ distribution over experts (`_routing`).
 Equations: `docs/physics.md`, MoE.
 """
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import equinox as eqx
@@ -17,13 +16,12 @@ from .. import smooth
 from ..corrections import Corrections
 from ..dtypes import BYTES, DTYPES
 from ..hardware._spec import GpuSpec
-from ..physics._demand import Demand
-from ..physics._demand import demand as make_demand
+from ..physics._demand import Demand, make_demand
 from ..records import Record, as_float, as_index
 from ..units import KiB
 from ._shared import rates as _rates
 from ._shared import routing as _routing
-from ._shared.launch import Context, Host, Launches
+from ._shared.launch import Context, Fields, Host, Launches
 from ._shared.ops import Field, Op
 from ._shared.stream import CTA_BYTES
 
@@ -88,9 +86,7 @@ class Rows(Record):
     zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
 
 
-def lower(
-    op: str, fields: Mapping[str, np.ndarray], context: Context
-) -> list[Launches]:
+def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     """Sorting, gate and up together, activation, down, sum over the top-k rows."""
     f = fields
     whole = [

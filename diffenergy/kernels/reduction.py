@@ -1,12 +1,11 @@
 """Row reductions: softmax, layer norm, RMS norm."""
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 
 from ..dtypes import BYTES
-from ._shared.launch import Context, Launches
+from ._shared.launch import Context, Fields, Launches
 from ._shared.ops import Field, Op
 from ._shared.stream import stream_launches
 
@@ -22,9 +21,7 @@ _INSTRUCTIONS: Final = {"softmax": 12.0, "layernorm": 12.0, "rmsnorm": 8.0}
 """Lane instructions per element, all passes over the row together."""
 
 
-def lower(
-    op: str, fields: Mapping[str, np.ndarray], context: Context
-) -> list[Launches]:
+def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     """One launch a row: a CTA a row (four rows where they are short); `residual` adds
     the sum of a skip connection in the same kernel (two reads, two writes)."""
     rows, cols = fields["rows"], fields["cols"]

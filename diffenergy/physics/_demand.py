@@ -83,7 +83,7 @@ _DEFAULTS: Final[dict[str, Any]] = {
 }
 
 
-def demand(shape: tuple[int, ...], **fields: ArrayLike) -> Demand:
+def make_demand(shape: tuple[int, ...], **fields: ArrayLike) -> Demand:
     """`Demand` of batch shape `shape` = (kernels, candidates); the rest at defaults."""
     filled = {**_DEFAULTS, **fields}
     arrays = {n: jnp.broadcast_to(as_float(v), shape) for n, v in filled.items()}

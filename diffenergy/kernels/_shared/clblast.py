@@ -4,7 +4,6 @@ No op of its own: `gemm` rows with `mdimc` lower to it. One CTA stages `tile_k` 
 operands (or reads them through L1), waits, computes, waits: nothing is double-buffered.
 """
 
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import equinox as eqx
@@ -17,11 +16,10 @@ from ... import smooth
 from ...corrections import Corrections
 from ...dtypes import DTYPES
 from ...hardware._spec import GpuSpec
-from ...physics._demand import Demand
-from ...physics._demand import demand as make_demand
+from ...physics._demand import Demand, make_demand
 from ...records import as_float
 from . import rates as _rates
-from .launch import Product
+from .launch import Fields, Product
 from .occupancy import resident_ctas
 
 _SCHEDULERS: Final = 4.0
@@ -87,9 +85,7 @@ def checked(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return columns
 
 
-def _refuse(
-    columns: Mapping[str, np.ndarray], wrong: np.ndarray, name: str, said: str
-) -> None:
+def _refuse(columns: Fields, wrong: np.ndarray, name: str, said: str) -> None:
     if wrong.any():
         value = columns[name][int(wrong.argmax())]
         shown = DTYPES[int(value)] if name == "dtype" else f"{value:g}"

@@ -1,6 +1,7 @@
 """`Launches`: columns of one shape record, as a kernel class lowers them."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import equinox as eqx
@@ -10,6 +11,8 @@ from jaxtyping import Float
 
 from ...records import Record, as_float
 
+Fields = Mapping[str, np.ndarray]
+"""An op's fields as NumPy columns, by name; dtypes are codes."""
 Host = Literal["stream", "matrix", "none"]
 """What the host spends on a launch: a streaming operator, a matrix operator, nothing
 (it is part of another operator's call)."""

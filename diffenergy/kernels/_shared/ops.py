@@ -67,6 +67,7 @@ DIVIDES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 """Pairs of fields of an op of which the first divides the second."""
 
 _TILE: Final = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "warps", "threads")
+TILE_FIELDS: Final = tuple(Field(name, default=0.0, minimum=0.0) for name in _TILE)
 """Tile of any kernel; 0 means "not given", the model then chooses."""
 
 HAND_TILE: Final = ("mdimc", "ndimc", "mdima", "ndimb", "vwm", "vwn", "sa", "sb")
@@ -80,7 +81,8 @@ COMMON_FIELDS: Final = (
     Field("layout", "text", ""),
     Field("family", "text", ""),
     Field("framework", "text", ""),
-    *(Field(name, default=0.0, minimum=0.0) for name in (*_TILE, *HAND_TILE)),
+    *TILE_FIELDS,
+    *(Field(name, default=0.0, minimum=0.0) for name in HAND_TILE),
 )
 """Optional on every kernel. `zero_share`: share of zeros in the operands; `listed`:
 false for kernels that a trace does not name."""

@@ -11,8 +11,7 @@ from jaxtyping import Float, Int
 from ... import smooth
 from ...corrections import Corrections
 from ...hardware._spec import GpuSpec
-from ...physics._demand import Demand
-from ...physics._demand import demand as make_demand
+from ...physics._demand import Demand, make_demand
 from ...records import as_float, as_index
 from . import rates as _rates
 from .launch import Product

@@ -12,8 +12,7 @@ from jaxtyping import Float
 from ... import smooth
 from ...corrections import Corrections
 from ...hardware._spec import GpuSpec
-from ...physics._demand import Demand
-from ...physics._demand import demand as make_demand
+from ...physics._demand import Demand, make_demand
 from ...records import Record, as_float
 from . import rates as _rates
 from .launch import Host, Launches
