@@ -124,11 +124,17 @@ def measure(
         asked = _wanted(surveyed, points, only, zeros, clocks, power_limits, seed)
         every = make_plan(surveyed, asked)
         with boards_clocks.Control(board, wall, state, tell) as control:
-            control.prepare(*_first_state(asked))
+            first = (next(iter(x), None) for x in (asked.clocks, asked.limits))
+            control.prepare(*first)  # finds out whether they may be set
             others = _bench.watch(board, before)
             kit = Bench(identity.name, board, kernels, wall, control, others, check)
-            for line in (*identity.notes, *_busy(before)):
+            for line in identity.notes:
                 tell(line)
+            if before:
+                tell(
+                    f"other processes use this GPU ({len(before)}): rows say "
+                    "`shared_gpu`"
+                )
             table = Table(path)
             left = remaining(every, identity.name, table.rows)
             ended = _interrupted(left, kit, table, seconds, done, progress)
@@ -157,19 +163,6 @@ def _wanted(
         clocks=() if clocks is None else _bench.swept_clocks(given, board),
         limits=tuple(power_limits),
     )
-
-
-def _first_state(wanted: Wanted) -> tuple[float | None, float | None]:
-    """A clock and a limit that will be set, to find out whether they may be."""
-    clock = wanted.clocks[0] if wanted.clocks else None
-    return clock, wanted.limits[0] if wanted.limits else None
-
-
-def _busy(others: frozenset[int] | None) -> list[str]:
-    """A remark on who else is there."""
-    if not others:
-        return []
-    return [f"other processes use this GPU ({len(others)}): rows say `shared_gpu`"]
 
 
 def _interrupted(

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ..units import MHz
 from ._shapes import CLASSES, Board, Kernel, copies, is_resident, kernels
@@ -48,6 +48,18 @@ class Point:
     clock: float | None = None
     limit: float | None = None
     repeat: int = 1
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Cells of what it asks of operands and board (`STATE_COLUMNS`)."""
+        return {
+            "contents": "zeros" if self.zeros else "random",
+            "copies": self.copies,
+            "start": self.start,
+            "repeat": self.repeat,
+            "sm_clock_mhz_set": None if self.clock is None else self.clock / MHz,
+            "power_limit_w_set": self.limit,
+        }
 
     @property
     def seconds(self) -> float:

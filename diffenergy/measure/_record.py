@@ -191,19 +191,9 @@ def _launches(
 
 def asked(point: Point, gpu: str) -> Cells:
     """Cells of a point that are known before it is measured."""
-    k = point.kernel
-    state = {
-        "gpu": gpu,
-        "class": point.kind,
-        "zero_share": 1 if point.zeros else None,
-        "contents": "zeros" if point.zeros else "random",
-        "copies": point.copies,
-        "start": point.start,
-        "repeat": point.repeat,
-        "sm_clock_mhz_set": None if point.clock is None else point.clock / MHz,
-        "power_limit_w_set": point.limit,
-    }
-    return {name: cell(value) for name, value in {**k, **state}.items()}
+    named = {"gpu": gpu, "class": point.kind, "zero_share": 1 if point.zeros else None}
+    cells = {**point.kernel, **named, **point.state}
+    return {name: cell(value) for name, value in cells.items()}
 
 
 def label(point: Point) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..results import Result
-from ..units import MHz
 from ._plan import Point
 from ._record import Bench, Progress, campaign
 from ._table import Cells, Table, series_path
@@ -49,21 +48,11 @@ def plan_summary(
         "done": done,
         "later": later,
         "classes": dict(Counter(point.kind for point in points)),
-        "points": [_described(point) for point in points],
-    }
-
-
-def _described(point: Point) -> dict[str, Any]:
-    return {
-        "class": point.kind,
-        **point.kernel,
-        "contents": "zeros" if point.zeros else "random",
-        "copies": point.copies,
-        "start": point.start,
-        "repeat": point.repeat,
-        "sm_clock_mhz_set": None if point.clock is None else point.clock / MHz,
-        "power_limit_w_set": point.limit,
-        "seconds": round(point.seconds, 2),
+        "points": [
+            {"class": point.kind, **point.kernel, **point.state}
+            | {"seconds": round(point.seconds, 2)}
+            for point in points
+        ],
     }
 
 

@@ -65,7 +65,7 @@ class Control:
     ) -> None:
         if not self._set:
             return
-        with _undisturbed():
+        with _handlers(signal.SIG_IGN):  # no signal until the board is back
             trouble = self._restored()
             if trouble is None:
                 self._state.unlink(missing_ok=True)
@@ -221,13 +221,6 @@ def interruptible() -> Iterator[Callable[[], None]]:
 
     with _handlers(stop):
         yield check
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Lets no signal in until the board is back."""
-    with _handlers(signal.SIG_IGN):
-        yield
 
 
 @contextlib.contextmanager

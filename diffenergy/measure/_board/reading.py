@@ -15,7 +15,8 @@ _LEAST_SHARE: Final = 0.5
 
 
 class Sample(NamedTuple):
-    """A board at one moment: s; J; W; Hz; Hz; C; bits of `REASONS`. NaN: not told."""
+    """A board at one moment, its readings named as the sensor has them: s; J; W; Hz;
+    Hz; C; bits of `REASONS`. NaN: not told."""
 
     time: float
     energy: float
@@ -37,19 +38,10 @@ class Sampler:
     def step(self) -> None:
         if self._error is not None:
             return
-        s = self._sensor
         try:
-            self.samples.append(
-                Sample(
-                    self._clock.now(),
-                    s.energy(),
-                    s.power(),
-                    s.sm_clock(),
-                    s.mem_clock(),
-                    s.temperature(),
-                    s.reasons(),
-                )
-            )
+            time = self._clock.now()
+            told = [getattr(self._sensor, name)() for name in Sample._fields[1:]]
+            self.samples.append(Sample(time, *told))
         except BaseException as error:  # of a thread: raised where it can be seen
             self._error = error
 

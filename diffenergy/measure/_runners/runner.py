@@ -2,13 +2,31 @@
 
 import os
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from .._shapes import Kernel
+
+DTYPES: Final = {
+    "fp32": "float32",
+    "tf32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp8": "float8_e4m3fn",
+}
+"""Names of our types in both libraries."""
+LASTING: Final = 2e-3
+"""s that one program or graph of launches should take at least: gaps between them then
+do not count."""
 
 
 class Unsupported(Exception):
     """This kernel cannot run here; the message says why."""
+
+    @classmethod
+    def of(cls, error: Exception) -> "Unsupported":
+        """With the first line of what a library says."""
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return cls(lines[0][:160])
 
 
 @runtime_checkable

@@ -8,17 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from .._shapes import Kernel, depth, operands
-from .runner import Runner, Unsupported
+from .runner import DTYPES, LASTING, Runner, Unsupported
 
-_DTYPES: Final = {
-    "fp32": "float32",
-    "tf32": "float32",
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "fp8": "float8_e4m3fn",
-}
-_ROUND: Final = 2e-3
-"""s that one program should take at least: gaps between programs then do not count."""
 _MOST_LAUNCHES: Final = 256
 """Launches of one program, unless there are more sets."""
 
@@ -69,8 +60,7 @@ class JaxRunner:
                 ]
                 return JaxRunning(_function(kernel), sets)
         except Exception as error:  # whatever keeps a library from a kernel
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise Unsupported(lines[0][:160]) from None
+            raise Unsupported.of(error) from None
 
 
 class JaxRunning:
@@ -84,7 +74,7 @@ class JaxRunning:
         begin = time.perf_counter()
         self.run(1)
         each = (time.perf_counter() - begin) / len(sets)
-        rounds = min(_ROUND / each, _MOST_LAUNCHES) // len(sets)
+        rounds = min(LASTING / each, _MOST_LAUNCHES) // len(sets)
         if rounds > 1:
             self._compile(int(rounds) * len(sets))
 
@@ -118,7 +108,7 @@ def _tensor(shape: tuple[int, ...], dtype: str, zeros: bool, seed: int) -> Any:
     import jax
     import jax.numpy as jnp
 
-    kind = getattr(jnp, _DTYPES[dtype])
+    kind = getattr(jnp, DTYPES[dtype])
     if zeros:
         return jnp.zeros(shape, kind)
     wide = jnp.float32 if dtype == "fp8" else kind
@@ -132,7 +122,7 @@ def _function(kernel: Kernel) -> Callable[..., Any]:
 
     match kernel["op"]:
         case "gemm":
-            out = getattr(jnp, _DTYPES[kernel.get("out_dtype", kernel["dtype"])])
+            out = getattr(jnp, DTYPES[kernel.get("out_dtype", kernel["dtype"])])
             return lambda a, b: jnp.matmul(a, b, preferred_element_type=out)
         case "context_attention" | "generation_attention":
             causal = kernel["op"] == "context_attention"

@@ -6,17 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from .._shapes import Kernel, depth, operands
-from .runner import Runner, Unsupported
+from .runner import DTYPES, LASTING, Runner, Unsupported
 
-_DTYPES: Final = {
-    "fp32": "float32",
-    "tf32": "float32",
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "fp8": "float8_e4m3fn",
-}
-_REPLAY: Final = 2e-3
-"""s that one graph should take at least: gaps between graphs then do not count."""
 _MOST_NODES: Final = 2000
 _CHAIN: Final = """template <typename T> T chain(T x) {
   for (int i = 0; i < DEPTH; ++i) x = __expf(T(-6.2) * x * x) + T(-0.5);
@@ -70,10 +61,10 @@ class TorchRunner:
             function = _function(torch, kernel, self._device)
             return TorchRunning(torch, function, tensors, self._device == "cuda")
         except Exception as error:  # whatever keeps a library from a kernel
-            raise Unsupported(_short(error)) from None
+            raise Unsupported.of(error) from None
 
     def _tensor(self, shape: tuple[int, ...], dtype: str, zeros: bool) -> Any:
-        torch, kind = self._torch, getattr(self._torch, _DTYPES[dtype])
+        torch, kind = self._torch, getattr(self._torch, DTYPES[dtype])
         if zeros:
             return torch.zeros(shape, device=self._device).to(kind)
         wide = torch.float32 if dtype == "fp8" else kind
@@ -126,7 +117,7 @@ class TorchRunning:
         self._launch(count)
         self._wait()
         each = (time.perf_counter() - begin) / count
-        nodes = min(_REPLAY / each, _MOST_NODES)
+        nodes = min(LASTING / each, _MOST_NODES)
         nodes = count * max(1, round(nodes / count))
         graph = self._torch.cuda.CUDAGraph()
         try:
@@ -197,9 +188,3 @@ def _fp8_product(torch: Any, device: str) -> Callable[..., Any]:
         )
 
     return multiply
-
-
-def _short(error: Exception) -> str:
-    """First line of what a library says."""
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:160]
