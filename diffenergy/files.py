@@ -1,6 +1,7 @@
-"""Files that a user names: inputs read whole, or one sentence why not; outputs written
-whole or not at all, and never over an input."""
+"""Files: bundled facts; inputs that a user names, read whole, or one sentence why not;
+outputs written whole or not at all, and never over an input."""
 
+import functools
 import os
 import tomllib
 import uuid
@@ -42,6 +43,13 @@ def read_toml(path: Path, key: str, example: str) -> dict[str, Any]:
             f"`{key}` is {str(path)!r}, which is not valid TOML ({error}); correct it "
             f"there."
         ) from None
+
+
+@functools.cache
+def facts(name: str) -> dict[str, Any]:
+    """The file `data/facts/{name}.toml`, read once."""
+    path = Path(__file__).parent / "data" / "facts" / f"{name}.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def write_text_atomic(

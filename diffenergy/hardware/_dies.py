@@ -2,12 +2,11 @@
 
 import dataclasses
 import functools
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-_FILE: Final = Path(__file__).parents[1] / "data" / "facts" / "dies.toml"
+from ..files import facts
+
 NUMBERS: Final = (
     "die_area", "transistors", "num_sms", "sms_per_gpc", "l2_capacity", "bus_width",
 )  # fmt: skip
@@ -61,8 +60,8 @@ class IdleReading(NamedTuple):
 @functools.cache
 def dies() -> tuple[Die, ...]:
     """Every published die, oldest architecture first."""
-    facts = _facts()
-    return tuple(_die(name, row, facts["source"]) for name, row in facts["die"].items())
+    found = facts("dies")
+    return tuple(_die(name, row, found["source"]) for name, row in found["die"].items())
 
 
 def die_of(gpu: str) -> Die | None:
@@ -79,7 +78,7 @@ def process(name: str) -> Process:
 
     Raises `ValueError` for a process whose rules are not known.
     """
-    known = _facts()["process"]
+    known = facts("dies")["process"]
     if name not in known:
         raise ValueError(
             f"`process_node` is {name!r}, whose design rules are not known; allowed "
@@ -101,7 +100,7 @@ def idle_readings() -> Mapping[str, IdleReading]:
         gpu: IdleReading(
             float(row["power"]), row["fit"], row["note"], row["source"], row["quality"]
         )
-        for gpu, row in _facts()["idle"].items()
+        for gpu, row in facts("dies")["idle"].items()
     }
 
 
@@ -115,8 +114,3 @@ def _die(name: str, row: dict[str, Any], sources: dict[str, Any]) -> Die:
         *(float(row[number]["value"]) for number in NUMBERS),
         sources={number: sources[row[number]["from"]] for number in NUMBERS},
     )
-
-
-@functools.cache
-def _facts() -> dict[str, Any]:
-    return tomllib.loads(_FILE.read_text(encoding="utf-8"))

@@ -415,6 +415,3 @@ def _check_together(values: Mapping[str, float]) -> None:
             f"`vf_curvature` is {values['vf_curvature']:g}, with which the voltage "
             f"falls before `sm_clock_max`; raise it or `vf_slope`."
         )
-
-
-# --- writing TOML

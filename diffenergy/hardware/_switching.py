@@ -1,13 +1,9 @@
 """How long a change of clocks takes, as published (`data/facts`)."""
 
-import functools
-import tomllib
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-_FILE: Final = (
-    Path(__file__).parents[1] / "data" / "facts" / "clock_switch_latency.toml"
-)
+from ..files import facts
+
 _OTHERS: Final = "gpu-typical"
 
 
@@ -28,14 +24,9 @@ def switch_latency(gpu: str) -> SwitchLatency:
     >>> switch_latency("h200-sxm").latency
     0.006
     """
-    facts = _facts()
-    name = next((name for name, fact in facts.items() if gpu in fact["gpus"]), _OTHERS)
-    fact = facts[name]
+    known = facts("clock_switch_latency")
+    name = next((name for name, fact in known.items() if gpu in fact["gpus"]), _OTHERS)
+    fact = known[name]
     return SwitchLatency(
         fact["latency"], fact["source"], fact["quality"], name == _OTHERS
     )
-
-
-@functools.cache
-def _facts() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(_FILE.read_text(encoding="utf-8"))

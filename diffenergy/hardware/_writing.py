@@ -46,12 +46,8 @@ def gpu_toml(card: GpuCard) -> str:
 
 def _text(value: str) -> str:
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    escaped = re.sub(r"[\x00-\x1f\x7f]", _escape, escaped)
+    escaped = re.sub(r"[\x00-\x1f\x7f]", lambda x: f"\\u{ord(x[0]):04x}", escaped)
     return f'"{escaped}"'
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found.group()):04x}"
 
 
 def _key(key: str) -> str:
