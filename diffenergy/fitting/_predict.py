@@ -24,8 +24,7 @@ from ..hardware._files import GpuCard
 from ..hardware._spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
 from ..measurements._metrics import QUANTITIES, group_cells, summary_json
-from ..measurements._output import prediction_frame
-from ..measurements._predictions import Predictions
+from ..measurements._predictions import Predictions, prediction_frame
 from ..physics._instrument import Instrument, Run, data_activity, reading
 from ..results import Result
 from ..workload._workload import Workload

@@ -5,7 +5,7 @@ import dataclasses
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -74,6 +74,11 @@ def read_sheet(file: str) -> Sheet:
                 f"{file}, row {number}: the row has {len(row)} cells; allowed are "
                 f"{len(header)} as in the header; correct the row."
             )
+    return sheet_of(file, header, rows)
+
+
+def sheet_of(file: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Sheet:
+    """Columns of rows that are as long as the header."""
     columns = {
         name: np.array(cells, dtype=object)
         for name, cells in zip(header, zip(*rows, strict=True), strict=True)

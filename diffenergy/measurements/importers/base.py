@@ -17,44 +17,14 @@ from .._cells import (
     name_list,
     numbers,
     read_sheet,
-    read_text,
     texts,
 )
 from .._shapes import DTYPE_WORDS
 
-__all__ = [
-    "Column",
-    "check_texts",
-    "drop",
-    "files_in",
-    "join",
-    "keep_dtypes",
-    "known_gpu",
-    "name_gpus",
-    "note",
-    "notes_of",
-    "number",
-    "pick",
-    "plain",
-    "read_columns",
-    "read_text",
-    "text",
-]
-
-_MISSING: Final = frozenset(
-    (
-        "na",
-        "n/a",
-        "[n/a]",
-        "none",
-        "null",
-        "<na>",
-        "[not supported]",
-        "[not available]",
-        "[unknown error]",
-        "[insufficient permissions]",
-    )
-)
+_MISSING: Final = (
+    "na", "n/a", "[n/a]", "none", "null", "<na>", "[not supported]", "[not available]",
+    "[unknown error]", "[insufficient permissions]",
+)  # fmt: skip
 """What tools write, in lower case, where they have no number."""
 
 _VENDOR: Final = re.compile(r"^(nvidia|amd|tesla|geforce|radeon|instinct)[\s_-]+", re.I)

@@ -12,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from .base import drop, name_gpus, note, read_text
+from .._cells import read_text
+from .base import drop, name_gpus, note
 from .tables import finish
 
 NAME = "dcgm"

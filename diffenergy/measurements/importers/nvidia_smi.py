@@ -15,19 +15,8 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from .._cells import Sheet, bad_cell, read_sheet
-from .base import (
-    drop,
-    join,
-    name_gpus,
-    note,
-    notes_of,
-    number,
-    pick,
-    plain,
-    read_text,
-    text,
-)
+from .._cells import Sheet, bad_cell, read_sheet, read_text, sheet_of
+from .base import drop, join, name_gpus, note, notes_of, number, pick, plain, text
 from .tables import finish
 
 NAME = "nvidia_smi"
@@ -100,12 +89,7 @@ def _sheet(path: Path) -> Sheet:
                     f"{len(row)} cells; allowed are {len(_NO_HEADER)}: "
                     f"{', '.join(_NO_HEADER)}; log without `noheader`."
                 )
-        cells = zip(*rows, strict=True)
-        columns = {
-            name: np.array(column, dtype=object)
-            for name, column in zip(_NO_HEADER, cells, strict=True)
-        }
-        return Sheet(str(path), columns, len(rows))
+        return sheet_of(str(path), _NO_HEADER, rows)
     return read_sheet(str(path))
 
 
