@@ -7,6 +7,7 @@
 | overlapped units (`pnorm`) | scale-free p-norm | true |
 | cache misses (`miss`) | smooth in size / capacity | true |
 | choice among candidates (`choice_weights`) | softmax of ln t | true |
+| residuals of fits (`robust`) | pseudo-Huber | true |
 | power cap | root-find (`physics.governor`) | implicit |
 
 Inside `relaxed()` the straight-through steps do not round, so that their gradient can
@@ -17,6 +18,7 @@ import contextlib
 import contextvars
 import functools
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import jax
 import jax.numpy as jnp
@@ -105,6 +107,15 @@ def miss(distance: Array, capacity: Array, sharpness: ArrayLike) -> Array:
 def softplus(x: Array, width: ArrayLike = 1.0) -> Array:
     """max(x, 0), rounded over `width`."""
     return jnp.asarray(width * jax.nn.softplus(x / width))
+
+
+HUBER: Final = 2.0
+"""Residuals beyond this many sigma count linearly in fits."""
+
+
+def robust(residual: Array) -> Array:
+    """Pseudo-Huber: its square is quadratic below `HUBER` and linear above."""
+    return residual * jnp.sqrt(2 / (1 + jnp.sqrt(1 + (residual / HUBER) ** 2)))
 
 
 def choice_weights(

@@ -16,10 +16,17 @@ from ..kernels._shared.routing import units_dealt
 from ..measurements import Columns, MeasurementTable
 from ..physics._instrument import Instrument
 from ..records import as_float
-from ..workload._assemble import as_codes, op_rows
+from ..workload._assemble import as_codes, op_rows, phase_columns
 from ..workload._listing import Listing
 from ..workload._unlisted import complete
-from ..workload._workload import OpRows, PhaseColumns, Workload, build, pad_size
+from ..workload._workload import (
+    OpRows,
+    PhaseColumns,
+    Workload,
+    build,
+    concatenate,
+    pad_size,
+)
 from ..workload.models import load_model
 from ._series import fresh_process, in_blocks
 
@@ -28,13 +35,8 @@ CHUNK: Final = 8192
 NO_CAP: Final = 1e9
 """W; rows that carry their measured clock are past the governor."""
 
-_LOOP_FACTS: Final = {
-    "loop_seconds": 0.0,
-    "call_seconds": 0.0,
-    "loop": 1.0,
-    "loop_body": 0.0,
-}
-"""Facts of a loop of kernels that a campaign may state, with their defaults."""
+_LOOP_FACTS: Final = ("loop_seconds", "call_seconds", "loop", "loop_body")
+"""Facts of a loop of kernels that a campaign may state."""
 
 
 class How(NamedTuple):
@@ -147,12 +149,7 @@ def _passes(
             parts.setdefault(part.op, []).append(shifted)
         phases += [(listing, row) for listing in completed]
         start += sum(len(part.row) for part in columns)
-    info = PhaseColumns.single(
-        len(phases),
-        passes=[listing.passes for listing, _ in phases],
-        eager=[listing.dispatch == "eager" for listing, _ in phases],
-        module_calls=[listing.module_calls for listing, _ in phases],
-    )
+    info = phase_columns([listing for listing, _ in phases])
     merged = [_merge(op, items) for op, items in parts.items()]
     index = np.array([row for _, row in phases])
     return _batch(table, corrections, card, "workload", merged, info, index, {})
@@ -174,7 +171,7 @@ def _kernels(
     }
     every = np.arange(len(rows))
     model = corrections.instrument(str(table.campaign[rows[0]]), op, card.name)
-    copies = _by_row(model, "weight_copies", columns, index, 1.0)
+    copies = by_row(model, "weight_copies", columns, index, 1.0)
     copies = np.where(np.isnan(table.copies[rows]), copies, table.copies[rows])
     info = PhaseColumns.single(len(rows), copies=copies)
     part = OpRows(op, fields, every, every)
@@ -214,10 +211,8 @@ def _batch(
     workload = build(parts, phases, sum(len(part.row) for part in parts))
     picked = padded(rows)
     point = _point(table, card, picked)
-    instrument = _instrument(table, corrections, kind, picked, card.name)
-    instrument = dataclasses.replace(
-        instrument, **{name: padded(x) for name, x in facts.items()}
-    )
+    facts = {name: padded(x) for name, x in facts.items()}
+    instrument = _instrument(table, corrections, kind, picked, card.name, facts)
     campaign = "" if kind == "workload" else str(table.campaign[rows[0]])
     model = corrections.instrument(campaign, kind, card.name)
     sampling = "series" if "warm_share" in model else "gap" if "gap" in model else ""
@@ -238,7 +233,7 @@ def _batch(
     )
 
 
-def _by_row(
+def by_row(
     model: Mapping[str, Any],
     name: str,
     columns: Columns,
@@ -262,9 +257,11 @@ def _facts(
     model: Mapping[str, Any], op: str, columns: Columns, index: np.ndarray
 ) -> dict[str, np.ndarray]:
     """What a campaign's measurement model needs to know of each kernel."""
+    names = dataclasses.fields(Instrument)
+    defaults: dict[str, Any] = {field.name: field.default for field in names}
     facts = {
-        name: _by_row(model, name, columns, index, default)
-        for name, default in _LOOP_FACTS.items()
+        name: by_row(model, name, columns, index, defaults[name])
+        for name in _LOOP_FACTS
     }
     values = {name: column[index] for name, column in columns.values.items()}
     if op == "gemm" and "warm_share" in model:
@@ -317,6 +314,7 @@ def _instrument(
     kind: str,
     rows: np.ndarray,
     gpu: str,
+    facts: Mapping[str, np.ndarray],
 ) -> Instrument:
     campaigns, which = np.unique(table.campaign[rows].astype(str), return_inverse=True)
     models = [corrections.instrument(name, kind, gpu) for name in campaigns]
@@ -330,6 +328,7 @@ def _instrument(
         "startup_power": of("startup_power"),
         "iterations": np.where(np.isnan(iterations), np.inf, iterations),
         "burst": of("burst", np.inf),
+        **facts,
     }
     rest = {
         field.name: np.full(len(rows), np.asarray(field.default, float))
@@ -342,10 +341,7 @@ def _instrument(
 def _merge(op: str, items: Sequence[OpRows]) -> OpRows:
     return OpRows(
         op,
-        {
-            name: np.concatenate([item.fields[name] for item in items])
-            for name in items[0].fields
-        },
+        concatenate([item.fields for item in items]),
         np.concatenate([item.row for item in items]),
         np.concatenate([item.phase for item in items]),
     )

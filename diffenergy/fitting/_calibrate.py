@@ -2,8 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from ..corrections import (
     CorrectionsFile,
     Levels,
 )
-from ..measurements import MeasurementTable
-from ._batches import Batch, batches
+from ..measurements import Columns, MeasurementTable
+from ._batches import Batch, batches, by_row
 from ._fit import Fit, Target, fit, target
 from ._parameters import SENSOR, Parameter, Parameters
 from ._series import cold_blocks
@@ -134,22 +134,17 @@ def calibrate(
     instruments = {name: dict(values) for name, values in start.instruments.items()}
     for tag, values in sensors.items():
         instruments.setdefault(tag.removeprefix(SENSOR), {}).update(values)
-    calibration = Calibration(
-        result,
-        CorrectionsFile(levels, instruments, {}, spread=start.spread),
-        tuple(targets),
-    )
-    rows = start.fitted_on.get("rows", {}) | calibration.rows
+    file = CorrectionsFile(levels, instruments, {}, spread=start.spread)
+    found = Calibration(result, file, tuple(targets))
+    rows = start.fitted_on.get("rows", {}) | found.rows
     known = [label.split(":") for label in rows]
     fitted_on = {
         "gpus": sorted({gpu for gpu, kind in known if kind not in _PARTIAL}),
         "rows": rows,
         "seed": settings.seed,
     }
-    return dataclasses.replace(
-        calibration,
-        corrections=dataclasses.replace(calibration.corrections, fitted_on=fitted_on),
-    )
+    file = dataclasses.replace(file, fitted_on=fitted_on)
+    return dataclasses.replace(found, corrections=file)
 
 
 def blanked(table: MeasurementTable, held: np.ndarray) -> MeasurementTable:
@@ -324,11 +319,11 @@ def _sampled(
     above the launch loop, evenly over dtype and time."""
     skipped = table.skipped.copy()
     for (gpu, op, campaign), index in _groups(table).items():
-        columns = table.fields[op]
-        place = np.searchsorted(columns.rows, index)
+        columns, place = _placed(table, op, index)
         none = np.full(len(columns.rows), "")
         dtypes = columns.values.get("dtype", none)[place].astype(str)
-        floor = _by_dtype(start.instrument(campaign, op, gpu), "floor_seconds", dtypes)
+        model = start.instrument(campaign, op, gpu)
+        floor = by_row(model, "floor_seconds", columns, place)
         usable = np.flatnonzero(table.time_s[index] >= floor)  # not NaN
         order = np.lexsort((table.time_s[index[usable]], dtypes[usable]))
         ordered = index[usable[order]]
@@ -340,11 +335,12 @@ def _sampled(
     return skipped
 
 
-def _by_dtype(
-    model: Mapping[str, Any], name: str, dtypes: np.ndarray, default: float = 0.0
-) -> np.ndarray:
-    general = model.get(name, default)
-    return np.array([model.get(f"{name}_{dtype}", general) for dtype in dtypes])
+def _placed(
+    table: MeasurementTable, op: str, index: np.ndarray
+) -> tuple[Columns, np.ndarray]:
+    """Columns of an op, and where the rows `index` of the table stand in them."""
+    columns = table.fields[op]
+    return columns, np.searchsorted(columns.rows, index)
 
 
 def _without_unsettled(
@@ -353,12 +349,8 @@ def _without_unsettled(
     """The table without the power of kernels too short for their sensor's model."""
     least = np.zeros(table.num_rows)
     for (gpu, op, campaign), index in _groups(table).items():
-        columns = table.fields[op]
-        place = np.searchsorted(columns.rows, index)
-        none = np.full(len(columns.rows), "")
-        dtypes = columns.values.get("dtype", none)[place].astype(str)
         model = start.instrument(campaign, op, gpu)
-        least[index] = _by_dtype(model, "power_seconds", dtypes)
+        least[index] = by_row(model, "power_seconds", *_placed(table, op, index))
     power = np.where(table.time_s >= least, table.avg_power_w, np.nan)
     power = np.where(np.isnan(table.time_s), table.avg_power_w, power)
     return dataclasses.replace(table, avg_power_w=power)

@@ -20,13 +20,12 @@ from ..hardware._spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
 from ..physics._instrument import Instrument, Run
 from ..records import as_float
+from ..smooth import robust
 from ..workload._workload import Workload
 from ._batches import Batch, How
 from ._parameters import SENSOR, Parameters, Serving
 from ._predict import batch_reading, compiled_reading
 
-HUBER: Final = 2.0
-"""Residuals beyond this many sigma count linearly."""
 _COLUMNS: Final = 16
 """Columns of the Jacobian of one call: few, so that both workers have some, and always
 as many, so that they share a compilation."""
@@ -63,16 +62,10 @@ def target(
     )
 
 
-def _soft(r: Array) -> Array:
-    """Pseudo-Huber: its square is quadratic below `HUBER` and linear above."""
-    root = jnp.sqrt(1 + (r / HUBER) ** 2)
-    return r * jnp.sqrt(2 / (1 + root))
-
-
 def _log_ratio(predicted: Array, measured: Array, sd: Array) -> Array:
     known = jnp.isfinite(measured) & (measured > 0)
     ratio = jnp.log(predicted / jnp.where(known, measured, 1.0)) / sd
-    return jnp.where(known, _soft(ratio), 0.0)
+    return jnp.where(known, robust(ratio), 0.0)
 
 
 class _Data(eqx.Module):

@@ -116,10 +116,7 @@ class Parameters:
         fixed = np.array([resolve(held, names)[name] for name in constants])
         shares = np.array([is_share(name) for name in constants])
         offset = np.log(np.where(shares, fixed / np.where(shares, 1 - fixed, 1), fixed))
-        matrix = np.zeros((len(constants), len(self.free)))
-        for column, p in enumerate(self.free):
-            if p.tag == "global" or p.tag in names:
-                matrix[constants.index(p.constant), column] = 1.0
+        matrix = self._entries(constants, ("global", *names))
         return Serving(
             as_float(matrix), as_float(offset), as_float(shares), Corrections
         )
@@ -130,15 +127,20 @@ class Parameters:
         values = {
             name: c.centre for name, c in SENSOR_CONSTANTS.items()
         } | self.start.get(tag, {})
+        matrix = self._entries(names, (tag,))
         offset = np.log(np.array([values[name] for name in names]))
-        matrix = np.zeros((len(names), len(self.free)))
-        for column, p in enumerate(self.free):
-            if p.tag == tag:
-                matrix[names.index(p.constant), column] = 1.0
-                offset[names.index(p.constant)] = 0.0
+        offset = np.where(matrix.any(axis=1), 0.0, offset)
         return Serving(
             as_float(matrix), as_float(offset), as_float(np.zeros(len(names))), Sensor
         )
+
+    def _entries(self, constants: Sequence[str], tags: Sequence[str]) -> np.ndarray:
+        """1 where a free number (column) is the constant (row) of one of the tags."""
+        matrix = np.zeros((len(constants), len(self.free)))
+        for column, p in enumerate(self.free):
+            if p.tag in tags:
+                matrix[constants.index(p.constant), column] = 1.0
+        return matrix
 
 
 class Serving(eqx.Module):

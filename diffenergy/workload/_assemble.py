@@ -24,15 +24,20 @@ def from_listings(listings: Sequence[Listing]) -> Workload:
 
 def assemble(listings: Sequence[Listing]) -> Workload:
     """Workload of listings as they are, without completion."""
-    phases = PhaseColumns.single(
+    phases = phase_columns(listings)
+    rows = [(kernel, index) for index, x in enumerate(listings) for kernel in x.kernels]
+    names = tuple(listing.mode or "" for listing in listings)
+    return build(op_rows(rows), phases, len(rows), names)
+
+
+def phase_columns(listings: Sequence[Listing]) -> PhaseColumns:
+    """What listings say of their phases."""
+    return PhaseColumns.single(
         len(listings),
         passes=[listing.passes for listing in listings],
         eager=[listing.dispatch == "eager" for listing in listings],
         module_calls=[listing.module_calls for listing in listings],
     )
-    rows = [(kernel, index) for index, x in enumerate(listings) for kernel in x.kernels]
-    names = tuple(listing.mode or "" for listing in listings)
-    return build(op_rows(rows), phases, len(rows), names)
 
 
 def op_rows(rows: Sequence[tuple[Mapping[str, Any], int]]) -> list[OpRows]:

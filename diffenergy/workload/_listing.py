@@ -231,7 +231,7 @@ def _object(line: str, where: str) -> dict[str, Any]:
         ) from None
     if not isinstance(value, dict):
         raise ValueError(
-            f"{where}: the line is {_shown(value)}; allowed is a JSON object with "
+            f"{where}: the line is {shown(value)}; allowed is a JSON object with "
             "`name` and `kernels`."
         )
     return value
@@ -245,14 +245,14 @@ def _listing(raw: dict[str, Any], where: str, default_name: str) -> Listing:
         )
     if not isinstance(rows, list) or not rows:
         raise ValueError(
-            f"{where}: `kernels` is {_shown(rows)}; allowed is a list of at least one "
+            f"{where}: `kernels` is {shown(rows)}; allowed is a list of at least one "
             "kernel object."
         )
     kernels = []
     for index, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise ValueError(
-                f"{where}, kernel {index}: the kernel is {_shown(row)}; allowed is an "
+                f"{where}, kernel {index}: the kernel is {shown(row)}; allowed is an "
                 "object with `op` and its fields."
             )
         kernels.append(normalise_kernel(row, f"{where}, kernel {index}"))
@@ -260,7 +260,7 @@ def _listing(raw: dict[str, Any], where: str, default_name: str) -> Listing:
     dispatch = raw.get("dispatch") or "eager"
     if dispatch not in ("eager", "graph"):
         raise ValueError(
-            f"{where}: `dispatch` is {_shown(dispatch)}; allowed are eager, graph."
+            f"{where}: `dispatch` is {shown(dispatch)}; allowed are eager, graph."
         )
     return Listing(
         name=_label(raw, "name", where) or default_name,
@@ -279,15 +279,9 @@ def _listing(raw: dict[str, Any], where: str, default_name: str) -> Listing:
 
 
 def _line(listing: Listing) -> dict[str, Any]:
-    labels = ("name", "model", "config", "precision", "batch", "seq_len", "mode")
-    return {
-        **{label: getattr(listing, label) for label in labels},
-        "module_calls": listing.module_calls,
-        "passes": listing.passes,
-        "dispatch": listing.dispatch,
-        **({"notes": list(listing.notes)} if listing.notes else {}),
-        "kernels": list(listing.kernels),
-    }
+    fields = {x.name: getattr(listing, x.name) for x in dataclasses.fields(Listing)}
+    kernels, notes = fields.pop("kernels"), fields.pop("notes")
+    return {**fields, **({"notes": notes} if notes else {}), "kernels": kernels}
 
 
 def _op_fields(name: Any, where: str) -> tuple[Field, ...]:
@@ -298,7 +292,7 @@ def _op_fields(name: Any, where: str) -> tuple[Field, ...]:
         raise ValueError(f"{where}: `op` is missing; allowed are {', '.join(known)}.")
     if not isinstance(name, str) or name not in known:
         raise ValueError(
-            f"{where}: `op` is {_shown(name)}, which is unknown"
+            f"{where}: `op` is {shown(name)}, which is unknown"
             f"{_near(str(name), list(known))}."
         )
     return known[name][0].fields
@@ -350,7 +344,7 @@ def _checked(field: Field, value: Any, where: str) -> Any:
             allowed = f"a finite number of at least {field.minimum:g}"
     if not good:
         raise ValueError(
-            f"{where}: `{field.name}` is {_shown(value)}; allowed: {allowed}."
+            f"{where}: `{field.name}` is {shown(value)}; allowed: {allowed}."
         )
     return _plain(value)
 
@@ -391,7 +385,7 @@ def _check_shape(kernel: Kernel, where: str):
 def _label(raw: dict[str, Any], key: str, where: str) -> str | None:
     value = raw.get(key)
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"{where}: `{key}` is {_shown(value)}; allowed is text.")
+        raise ValueError(f"{where}: `{key}` is {shown(value)}; allowed is text.")
     return value
 
 
@@ -399,7 +393,7 @@ def _labels(raw: dict[str, Any], key: str, where: str) -> list[str]:
     values = raw.get(key) or []
     if not isinstance(values, list) or not all(isinstance(x, str) for x in values):
         raise ValueError(
-            f"{where}: `{key}` is {_shown(values)}; allowed is a list of texts."
+            f"{where}: `{key}` is {shown(values)}; allowed is a list of texts."
         )
     return values
 
@@ -430,6 +424,7 @@ def _near(name: str, names: Sequence[str]) -> str:
     return "; the nearest are " + ", ".join(f"'{known}'" for known in near)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """JSON of a value for a message, cut if it is long."""
     text = json.dumps(value, default=str)
     return text if len(text) <= 40 else text[:37] + "..."

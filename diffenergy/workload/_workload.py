@@ -145,8 +145,8 @@ def build(
 
     shapes, groups = [], []
     for (shape, flag), items in sorted(grouped.items(), key=_group_order):
-        columns = _concatenate([columns for columns, _ in items])
-        rows = _concatenate([rows for _, rows in items])
+        columns = concatenate([columns for columns, _ in items])
+        rows = concatenate([rows for _, rows in items])
         extra = pad_size(len(rows["row"])) - len(rows["row"])
         rows = _pad(rows, extra)
         if extra:
@@ -191,7 +191,8 @@ def _lower(part: OpRows, phases: PhaseColumns) -> list[tuple]:
     return result
 
 
-def _concatenate(items: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def concatenate(items: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Columns of all items, one after the other."""
     return {name: np.concatenate([item[name] for item in items]) for name in items[0]}
 
 

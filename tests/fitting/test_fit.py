@@ -20,7 +20,7 @@ from diffenergy.corrections import (
     write_corrections,
 )
 from diffenergy.fitting import _calibrate, _fit, _parameters
-from diffenergy.fitting._batches import _by_row, batches
+from diffenergy.fitting._batches import by_row, batches
 from diffenergy.fitting._calibrate import Settings, blanked, calibrate, free_parameters
 from diffenergy.fitting._fit import fit, target
 from diffenergy.fitting._parameters import Parameter, Parameters
@@ -203,11 +203,11 @@ def test_a_number_of_a_meter_by_dtype_or_family():
     bare = Columns(np.arange(3), {})
     typed = Columns(np.arange(3), {"dtype": words})
     kinds = Columns(np.arange(3), {"dtype": words, "family": words[::-1] + "x"})
-    np.testing.assert_array_equal(_by_row(model, "warm", bare, index), [1, 1])
-    np.testing.assert_array_equal(_by_row(model, "warm", typed, index), [2, 1])
-    np.testing.assert_array_equal(_by_row(model, "cold", typed, index, 0.5), [0.5, 0.5])
+    np.testing.assert_array_equal(by_row(model, "warm", bare, index), [1, 1])
+    np.testing.assert_array_equal(by_row(model, "warm", typed, index), [2, 1])
+    np.testing.assert_array_equal(by_row(model, "cold", typed, index, 0.5), [0.5, 0.5])
     model["warm_bf16x"] = 7.0
-    np.testing.assert_array_equal(_by_row(model, "warm", kinds, index), [2, 7])
+    np.testing.assert_array_equal(by_row(model, "warm", kinds, index), [2, 7])
 
 
 # --- what is free

@@ -14,7 +14,8 @@ from jaxtyping import Float
 
 from diffenergy.fitting._clock_law.clock_fit import Sums
 from diffenergy.fitting._clock_law.clock_law import ClockLaw, Points, together
-from diffenergy.fitting._clock_law.clock_model import Base, Flat, law_of, soft
+from diffenergy.fitting._clock_law.clock_model import Base, Flat, law_of
+from diffenergy.smooth import robust
 from diffenergy.units import GHz
 
 from .campaigns import MEM_CLOCKS, SETTINGS, SM_CLOCKS, Study, clocks
@@ -75,7 +76,7 @@ def pass_sums(study: Study, point: Points) -> Sums:
             logs = jnp.log(jnp.stack([got.time, got.energy]))
             change = logs - logs[:, -1:] + offset[i]
             change = change.at[:, : level.shape[-1]].add(level[i])
-            parts.append(jnp.ravel(soft((change - known[i]) / sd)[:, :-1]))
+            parts.append(jnp.ravel(robust((change - known[i]) / sd)[:, :-1]))
         return jnp.concatenate(parts)
 
     return Sums(residuals, widths())

@@ -21,6 +21,7 @@ from ...compiling import compiler_options
 from ...corrections import Corrections
 from ...hardware._spec import GpuSpec
 from ...records import as_float
+from ...smooth import robust
 from .clock_law import Cells, ClockLaw, kernel_cells, kernel_demand, law_corrections
 
 GPU_WIDTHS: Final[Mapping[str, float]] = {
@@ -44,7 +45,6 @@ LAW_WIDTHS: Final[Mapping[str, float]] = {
 """The same of the numbers that are no field of a GPU."""
 LATENTS: Final = 3
 """Numbers of a kernel: ln of core work, DRAM bytes, core energy."""
-_HUBER: Final = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,11 +203,6 @@ def _row_values(c: Cells, noise: Float[Array, "draw setting"]) -> Float[Array, "
     return jnp.concatenate([jnp.log(c.time), jnp.log(c.energy), jnp.stack(ends)])
 
 
-def soft(r: Array) -> Array:
-    """Pseudo-Huber: its square is quadratic below `_HUBER` and linear above."""
-    return r * jnp.sqrt(2 / (1 + jnp.sqrt(1 + (r / _HUBER) ** 2)))
-
-
 class Flat(NamedTuple):
     """Where the unknowns stand in one vector: shared, latents, then others."""
 
@@ -260,7 +255,7 @@ def _one_kernel(base, shared, latents, kernel, point, noise, values, sd) -> Arra
     """Robust residuals of one kernel."""
     law = law_of(base, shared, latents, kernel)
     read = _row_values(kernel_cells(law, law.kernels, point), noise)
-    return soft((read - values) / sd)
+    return robust((read - values) / sd)
 
 
 def _every(function: Callable) -> Callable:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from ..._listing import shown
+
 _REQUIRED: Final = object()
 
 
@@ -72,11 +74,9 @@ class Config:
 
     def error(self, key: str, allowed: str) -> ValueError:
         """The error that says what is allowed for `key`."""
-        shown = json.dumps(self.values.get(key), default=str)
-        shown = shown if len(shown) <= 40 else shown[:37] + "..."
         return ValueError(
-            f"{self.where}: `{key}` is {shown}; allowed is {allowed}; correct the "
-            "config."
+            f"{self.where}: `{key}` is {shown(self.values.get(key))}; allowed is "
+            f"{allowed}; correct the config."
         )
 
     def _first(self, keys: tuple[str, ...], default: Any) -> tuple[str, Any]:
@@ -131,10 +131,5 @@ def read_config(path: Path, name: str | None = None) -> Config:
 
 
 def _is_whole(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return (
-        isinstance(value, int)
-        and abs(value) < 2**53
-        or (isinstance(value, float) and value.is_integer() and abs(value) < 2**53)
-    )
+    whole = isinstance(value, int) or isinstance(value, float) and value.is_integer()
+    return whole and not isinstance(value, bool) and abs(value) < 2**53
