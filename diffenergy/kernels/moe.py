@@ -21,7 +21,7 @@ from ..records import Record, as_float, as_index
 from ..units import KiB
 from ._shared import rates as _rates
 from ._shared import routing as _routing
-from ._shared.launch import Context, Fields, Host, Launches
+from ._shared.launch import Context, Fields, Host, Launches, with_candidates
 from ._shared.ops import Field, Op
 from ._shared.stream import CTA_BYTES
 
@@ -182,32 +182,30 @@ def _of_width(dtype: Array, wide: Array, narrow: Array, blocks: Array) -> Array:
 
 def _rows_demand(shape: Rows, gpu: GpuSpec, c: Corrections) -> Demand:
     """One candidate; shape (kernels, 1)."""
-    first = shape.first[..., None]
-    once = (shape.read + shape.write)[..., None]
-    quantised = shape.quantised[..., None]
-    dtype = shape.dtype[..., None]
+    s = with_candidates(shape)
+    once = s.read + s.write
     # bytes in quantisation take longer (or shorter) than others
-    slower = _of_width(dtype, as_float(1.0), c.moe_quantise, c.moe_quantise_block)
-    effort = (once + (slower - 1) * quantised + 1) / (once + 1)
+    slower = _of_width(s.dtype, as_float(1.0), c.moe_quantise, c.moe_quantise_block)
+    effort = (once + (slower - 1) * s.quantised + 1) / (once + 1)
     away = smooth.miss(once, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
-    paid = _of_width(dtype, c.moe_cycles, c.moe_cycles_fp8, c.moe_cycles_block)
-    paid = paid + c.moe_sorting * shape.sorts[..., None]
-    sorting = c.moe_align * shape.sorted + c.moe_expert * shape.experts
+    paid = _of_width(s.dtype, c.moe_cycles, c.moe_cycles_fp8, c.moe_cycles_block)
+    paid = paid + c.moe_sorting * s.sorts
+    sorting = c.moe_align * s.sorted + c.moe_expert * s.experts
     return make_demand(
         jnp.shape(once),
-        sfu=shape.sfu[..., None],
-        issue=shape.issue[..., None],
+        sfu=s.sfu,
+        issue=s.issue,
         l2=once,
         dram=once * away,
         feed=c.moe_stream / effort,
         ctas=smooth.at_least_one(once / CTA_BYTES),
         quantization=0.0,
-        launches=first,
-        fixed_cycles=first * paid,
-        fixed_seconds=sorting[..., None],
+        launches=s.first,
+        fixed_cycles=s.first * paid,
+        fixed_seconds=sorting,
         sharpness=c.sharpness,
         sharpness_memory=c.sharpness_stream,
-        activity=_rates.activity(c, shape.zero_share)[..., None],
+        activity=_rates.activity(c, s.zero_share),
     )
 
 

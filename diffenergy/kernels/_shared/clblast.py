@@ -19,7 +19,7 @@ from ...hardware._spec import GpuSpec
 from ...physics._demand import Demand, make_demand
 from ...records import as_float
 from . import rates as _rates
-from .launch import Fields, Product
+from .launch import Fields, Product, with_candidates
 from .occupancy import resident_ctas
 
 _SCHEDULERS: Final = 4.0
@@ -114,7 +114,7 @@ def demand(shape: Xgemm, gpu: GpuSpec, c: Corrections) -> Demand:
     Throughput and critical path of a step of one CTA (`docs/physics.md`, Hand-made
     tiles).
     """
-    x = _columns(shape)
+    x = with_candidates(shape)
     steps = smooth.ceil(x.k / x.tile_k)
     threads = x.mdimc * x.ndimc
     warps = threads / gpu.warp_size
@@ -178,7 +178,7 @@ def demand(shape: Xgemm, gpu: GpuSpec, c: Corrections) -> Demand:
         sharpness=c.tiled_sharpness,
         sharpness_issue=c.tiled_sharpness,
         sharpness_memory=c.tiled_sharpness,
-        activity=_rates.activity(c, shape.zero_share)[..., None],
+        activity=_rates.activity(c, x.zero_share),
     )
 
 
@@ -195,11 +195,6 @@ def _held(
     smem = jnp.maximum(smem, 1.0)
     reserved = gpu.smem_reserved_per_cta
     return spilled, resident_ctas(gpu, threads, registers, smem, reserved)
-
-
-def _columns(shape: Xgemm) -> Xgemm:
-    """The record with a candidate axis of one behind every column."""
-    return Xgemm(**{name: getattr(shape, name)[..., None] for name in vars(shape)})
 
 
 def _operands(x: Xgemm, gpu: GpuSpec, c: Corrections) -> tuple[_Side, _Side]:

@@ -2,9 +2,10 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import equinox as eqx
+import jax
 import numpy as np
 from jax import Array
 from jaxtyping import Float
@@ -58,6 +59,14 @@ class Product(Record):
     tile_m: Float[Array, "*k"] = eqx.field(converter=as_float)
     tile_n: Float[Array, "*k"] = eqx.field(converter=as_float)
     tile_k: Float[Array, "*k"] = eqx.field(converter=as_float)
+
+
+Shape = TypeVar("Shape", bound=Record)
+
+
+def with_candidates(shape: Shape) -> Shape:
+    """The record with a candidate axis of one behind every column."""
+    return jax.tree.map(lambda x: x[..., None], shape)
 
 
 def floats(x: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from ...hardware._spec import GpuSpec
 from ...physics._demand import Demand, make_demand
 from ...records import as_float, as_index
 from . import rates as _rates
-from .launch import Product
+from .launch import Product, with_candidates
 from .occupancy import resident_ctas
 
 
@@ -39,7 +39,7 @@ _WAVEFRONT = 128.0
 
 
 def _or(given: Array, otherwise: float) -> Array:
-    return jnp.where(given > 0, given, otherwise)[..., None]
+    return jnp.where(given > 0, given, otherwise)
 
 
 def demand(shape: SimtGemm, gpu: GpuSpec, c: Corrections) -> Demand:
@@ -48,20 +48,18 @@ def demand(shape: SimtGemm, gpu: GpuSpec, c: Corrections) -> Demand:
     Throughput and critical path of a register-tiled main loop whose loads run ahead
     (`docs/physics.md`, CUDA-core tiles).
     """
-    batch, m, n, k, slices, tile_m, tile_n, linear = (
-        getattr(shape, name)[..., None]
-        for name in ("batch", "m", "n", "k", "slices", "tile_m", "tile_n", "linear")
-    )
-    step, threads = _or(shape.tile_k, _STEP), _or(shape.threads, 256.0)
-    split = jnp.minimum(_or(shape.split_k, 1.0), smooth.ceil(k / step))
-    e = _rates.bytes_of(shape.dtype)[..., None]
-    e_out = _rates.bytes_of(shape.out_dtype)[..., None]
+    s = with_candidates(shape)
+    batch, m, n, k, slices = s.batch, s.m, s.n, s.k, s.slices
+    tile_m, tile_n = s.tile_m, s.tile_n
+    step, threads = _or(s.tile_k, _STEP), _or(s.threads, 256.0)
+    split = jnp.minimum(_or(s.split_k, 1.0), smooth.ceil(k / step))
+    e, e_out = _rates.bytes_of(s.dtype), _rates.bytes_of(s.out_dtype)
 
     # registers of a thread: its block of accumulators and two fragments of its sides
     accumulators = tile_m * tile_n * slices / threads
     side = jnp.sqrt(accumulators)
     registers = 8 * smooth.ceil((accumulators + 4 * side + 24) / 8)
-    smem = _or(shape.stages, 2.0) * step * (tile_m + tile_n) * slices * e
+    smem = _or(s.stages, 2.0) * step * (tile_m + tile_n) * slices * e
     resident = resident_ctas(gpu, threads, jnp.minimum(registers, 255.0), smem)
 
     across = smooth.ceil(n / tile_n)
@@ -93,7 +91,7 @@ def demand(shape: SimtGemm, gpu: GpuSpec, c: Corrections) -> Demand:
     lost = smooth.miss(window, gpu.l2_capacity, 2.0)
     again = jnp.maximum(asked * unique - once, 0.0)
     lost_bytes = jnp.maximum(asked - jnp.maximum(asked * unique, once), 0.0) * lost
-    dram = once + pressure * (again + lost_bytes * (1 + linear))
+    dram = once + pressure * (again + lost_bytes * (1 + s.linear))
     out = batch * m * n * e_out
     partial = 8 * (split - 1) * batch * m * n  # fp32, write + read
     return make_demand(
@@ -117,5 +115,5 @@ def demand(shape: SimtGemm, gpu: GpuSpec, c: Corrections) -> Demand:
         launches=jnp.where(split > 1, 2.0, 1.0),
         sharpness=c.simt_sharpness,
         sharpness_memory=c.simt_sharpness_memory,
-        activity=_rates.activity(c, shape.zero_share)[..., None],
+        activity=_rates.activity(c, s.zero_share),
     )

@@ -15,7 +15,7 @@ from ...hardware._spec import GpuSpec
 from ...physics._demand import Demand, make_demand
 from ...records import Record, as_float
 from . import rates as _rates
-from .launch import Host, Launches
+from .launch import Host, Launches, with_candidates
 
 
 class Stream(Record):
@@ -65,29 +65,27 @@ def demand(shape: Stream, gpu: GpuSpec, c: Corrections) -> Demand:
     The SM side pulls `stream_feed` bytes a cycle (fits 825-1,270 GB/s of an A100 over
     510-1,410 MHz), DRAM gives its rate to what L2 does not hold of a producer's output.
     """
-    read, write, rows = (x[..., None] for x in (shape.read, shape.write, shape.ctas))
-    once = read + write
+    s = with_candidates(shape)
+    once, rows = s.read + s.write, s.ctas
     reduction = jnp.where(rows > 0, 1.0, 0.0)
-    reread = read * c.reduction_reads * reduction
+    reread = s.read * c.reduction_reads * reduction
     away = smooth.miss(once, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
-    away = jnp.maximum(away, shape.cold[..., None])
-    threads = shape.threads[..., None]
+    away = jnp.maximum(away, s.cold)
     ctas = jnp.where(rows > 0, rows, smooth.at_least_one(once / CTA_BYTES))
-    resident = jnp.minimum(gpu.max_threads_per_sm / threads, gpu.max_ctas_per_sm)
+    resident = jnp.minimum(gpu.max_threads_per_sm / s.threads, gpu.max_ctas_per_sm)
     resident = (
         smooth.at_least_one(jnp.minimum(resident, 16.0)) * reduction + 1 - reduction
     )
     fma_peak, fma_efficiency = _rates.fma_rate(gpu, c)
-    fma = shape.fma[..., None]
     return make_demand(
         jnp.shape(once),
-        fma=fma,
-        sfu=shape.sfu[..., None],
-        issue=shape.issue[..., None],
+        fma=s.fma,
+        sfu=s.sfu,
+        issue=s.issue,
         l2=once + reread,
         dram=once * away,
         fma_peak=fma_peak,
-        fma_efficiency=jnp.where(fma > 0, c.depthwise_efficiency, fma_efficiency),
+        fma_efficiency=jnp.where(s.fma > 0, c.depthwise_efficiency, fma_efficiency),
         feed=c.stream_feed,
         ctas=ctas,
         resident=resident,
@@ -95,5 +93,5 @@ def demand(shape: Stream, gpu: GpuSpec, c: Corrections) -> Demand:
         path_seconds=reduction * c.reduction_latency * gpu.dram_latency,
         sharpness=c.sharpness,
         sharpness_memory=c.sharpness_stream,
-        activity=_rates.activity(c, shape.zero_share)[..., None],
+        activity=_rates.activity(c, s.zero_share),
     )
