@@ -1,0 +1,153 @@
+"""Free numbers and the constants that they make, and rows that are held out."""
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffenergy import measurements
+from diffenergy.compiling import compiler_options
+from diffenergy.corrections import (
+    CONSTANTS,
+    PRIOR_FACTORS,
+    SENSOR_CONSTANTS,
+    prior_file,
+    resolve,
+)
+from diffenergy.fitting._left_out.holdout import Rule, held_out, read_rule
+from diffenergy.fitting._parameters import FACTOR_SD, Parameter, Parameters
+from diffenergy.hardware import read_gpu
+
+TAGS = read_gpu("a100-sxm-80gb").tags
+METER = "sensor:vllm/0.22.0:gemm"
+FREE = (
+    ("global", "energy_dram"), ("global", "dram_efficiency"),
+    ("memory:HBM2e", "energy_dram"), ("memory:HBM2e", "dram_efficiency"),
+    ("gpu:a100-sxm-80gb", "energy_dram"), ("gpu:h100-sxm", "energy_dram"),
+    (METER, next(iter(SENSOR_CONSTANTS))),
+)  # fmt: skip
+
+
+@pytest.fixture
+def parameters() -> Parameters:
+    levels = {tag: dict(values) for tag, values in prior_file().levels.items()}
+    levels["architecture:Ampere"] = {"energy_dram": 1.3, "launch_cycles": 0.8}
+    levels["memory:HBM2e"] = {"dram_efficiency": 1.2, "energy_dram": 0.9}
+    return Parameters(tuple(Parameter(*x) for x in FREE), levels)
+
+
+def test_constants_of_a_gpu_are_those_of_its_levels(parameters: Parameters):
+    """Global values times the factors of its tags; those of a share act on its odds."""
+    rng = np.random.default_rng(0)
+    makers = (
+        parameters.serving(TAGS),
+        parameters.sensing(METER),
+        parameters.sensing("sensor:nobody:gemm"),
+    )
+    options = compiler_options(once=True)
+    made = jax.jit(lambda z: [make(z) for make in makers], compiler_options=options)
+    for z in (parameters.centre(), parameters.centre() + rng.normal(0, 0.3, len(FREE))):
+        levels = parameters.fitted(z)
+        served, sensor, other = jax.device_get(made(jnp.asarray(z)))
+        found = {name: float(getattr(served, name)) for name in CONSTANTS}
+        assert found == pytest.approx(resolve(levels, TAGS), rel=1e-9)
+        for name, constant in SENSOR_CONSTANTS.items():
+            expected = levels[METER].get(name, constant.centre)
+            assert float(getattr(sensor, name)) == pytest.approx(expected), name
+            assert float(getattr(other, name)) == pytest.approx(constant.centre), name
+
+
+def test_centres_are_what_a_fit_starts_from(parameters: Parameters):
+    start, fitted = parameters.start, parameters.fitted(parameters.centre())
+    for tag, constant in FREE:
+        default = SENSOR_CONSTANTS[constant].centre if tag == METER else 1.0
+        known = start.get(tag, {}).get(constant, default)
+        assert fitted[tag][constant] == pytest.approx(known), (tag, constant)
+    share = start["global"]["dram_efficiency"]
+    assert parameters.centre()[1] == pytest.approx(np.log(share / (1 - share)))
+    assert parameters.centre()[2] == pytest.approx(np.log(0.9))
+    assert METER not in start and "gpu:h100-sxm" not in start
+
+
+def test_widths(parameters: Parameters):
+    """A constant's own; of a factor what is known of its tag, else a quarter or the
+    constant's own width, whichever is less."""
+    widths = dict(zip(FREE, parameters.sd().tolist(), strict=True))
+    own = CONSTANTS["energy_dram"].sd
+    assert widths["global", "energy_dram"] == own
+    assert widths["gpu:h100-sxm", "energy_dram"] == min(0.25, own)
+    assert widths[FREE[-1]] == SENSOR_CONSTANTS[FREE[-1][1]].sd
+    assert FACTOR_SD == 0.25
+    for tag, factors in PRIOR_FACTORS.items():
+        for constant, (_, sd) in factors.items():
+            assert Parameter(tag, constant).sd == sd
+    narrow = [name for name, c in CONSTANTS.items() if c.sd < 0.25]
+    assert narrow and all(Parameter("gpu:x", n).sd == CONSTANTS[n].sd for n in narrow)
+    assert str(Parameter("gpu:a10", "leakage")) == "gpu:a10/leakage"
+
+
+# rows that are held out
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> list[measurements.MeasurementTable]:
+    """Ten rows of m = 1 ... 10 with models a and b, one of them skipped, and three of
+    another file without a column of models."""
+    lines = ["gpu,op,m,n,k,dtype,model,time_us"]
+    lines += [f"a10,gemm,{m},8,8,bf16,{' ab'[1 + m % 2]} ,10" for m in range(1, 11)]
+    (tmp_path / "one.csv").write_text("\n".join(lines))
+    rows = [f"h100-sxm,gemm,{m},8,8,bf16,10" for m in (1, 50, 60)]
+    (tmp_path / "two.csv").write_text("\n".join(["gpu,op,m,n,k,dtype,time_us", *rows]))
+    one, two = (measurements.read([str(tmp_path / x)]) for x in ("one.csv", "two.csv"))
+    skipped = one.skipped.copy()
+    skipped[9] = "not read"
+    return [dataclasses.replace(one, skipped=skipped), two]
+
+
+def test_values_that_are_held_out(tables):
+    one, two = held_out(tables, [read_rule("model=a")], 0)
+    assert np.flatnonzero(one).tolist() == [1, 3, 5, 7, 9] and not two.any()
+    one, two = held_out(tables, [read_rule(" m = 1 "), read_rule("gpu=h100-sxm")], 0)
+    assert np.flatnonzero(one).tolist() == [0] and two.all()
+    assert not any(x.any() for x in held_out(tables, [], 0))
+
+
+@pytest.mark.parametrize(
+    ("share", "count"),
+    [(0.01, 1), (0.1, 2), (2 / 11, 2), (0.2, 3), (0.5, 6), (0.99, 10)],
+)
+def test_shares_take_whole_groups(tables, share: float, count: int):
+    """Of eleven sizes (that of a skipped row is none): rounded up, never all."""
+    held = held_out(tables, [read_rule(f"m:{share!r}")], 3)
+    sizes = [x.fields["gemm"].values["m"] for x in tables]
+    drawn = {m for mine, of in zip(held, sizes, strict=True) for m in of[mine]}
+    assert len(drawn) == count and 10 not in drawn
+    for mine, of in zip(held, sizes, strict=True):
+        assert mine.tolist() == np.isin(of, sorted(drawn)).tolist()
+    again = held_out(tables, [read_rule(f"m:{share!r}")], 3)
+    assert all((x == y).all() for x, y in zip(held, again, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("model", "give COLUMN=VALUE"), ("=a", "give COLUMN=VALUE"),
+        ("model=", "give COLUMN=VALUE"), (":0.5", "give COLUMN=VALUE"),
+        ("m=a:0.5", ""), ("m:x", "fractions above 0 and below 1"),
+        ("m:0", "fractions above 0"), ("m:1.0", "fractions above 0"),
+        ("m:-0.1", "fractions above 0"),
+        ("colour=red", "no file has a column `colour`; allowed are `gpu`, `op`, `m`"),
+        ("m=10", "`m` has '1', '2', '3', '4', '5', '50', '6', '60' and 3 more"),
+        ("k:0.5", "`k` has '8' only, and some of its values have to stay"),
+        ("k=8", "holds out every row; leave some to fit"),
+    ],
+)  # fmt: skip
+def test_rules_that_cannot_be(tables, text: str, words: str):
+    if not words:
+        assert read_rule(text) == Rule(text, "m", value="a:0.5")
+        return
+    with pytest.raises(ValueError, match=words):
+        held_out(tables, [read_rule(text)], 0)
