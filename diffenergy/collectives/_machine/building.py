@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from .entries import MOST_NODES, NAMES, Entry, expand_names, is_int, split_name
+from .entries import MOST_NODES, NAMES, Entry, expand_names, split_name
 from .media import media
 from .topology import Energy, Link, Node, Topology
 
@@ -119,7 +119,7 @@ def _nodes(table: Entry, box: _Chassis) -> tuple[Node, ...]:
                 f"nic0): GPUs are counted by `gpus`."
             )
         home = row.get("chassis", chassis if where == "nodes" else -1)
-        if not is_int(home) or home < -1:
+        if type(home) is not int or home < -1:
             raise ValueError(f"`chassis` is {home!r}; give its number, from 0.")
         copy, reduces = row.flag("copy"), row.flag("reduces")
         for name in row.names():

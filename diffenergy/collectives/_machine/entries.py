@@ -60,20 +60,15 @@ class Entry(dict[str, Any]):
 
     def count(self, key: str, default: int | None = None) -> int:
         value: Any = self.get(key, default)
-        if not is_int(value) or value < 1:
+        if type(value) is not int or value < 1:
             raise ValueError(f"`{key}` is {value!r}; give a whole number from 1 on.")
         return value
 
     def number(self, key: str, unit: str) -> float:
         value: Any = self.get(key)
-        fits = isinstance(value, int | float) and not isinstance(value, bool)
-        if not fits or not math.isfinite(value):
+        if type(value) not in (int, float) or not math.isfinite(value):
             raise ValueError(f"`{key}` is {value!r}; give a finite number ({unit}).")
         return float(value)
-
-
-def is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def expand_names(text: str, key: str) -> list[str]:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from .._schedule.schedule import Schedule, Sends
 from .verify_sums import sums
 from .verify_switches import grouped, unfed
-from .violation import Fault, Violation, block_name, earliest, fault
+from .violation import Fault, Violation, block_name, fault, raise_first
 
 _TIME: Final = 1e-9
 """Times this near each other, as a share of the last end, are the same."""
@@ -42,9 +42,7 @@ def verify(schedule: Schedule) -> Verified:
     has come in; of one that several want, the parts over a link are the block's bytes
     in order, from the first. Sums move whole.
     """
-    faults = _malformed(schedule)
-    if faults:
-        raise earliest(faults).error
+    raise_first(_malformed(schedule))
     slack = _TIME * float(schedule.sends.end.max(initial=0.0))
     faults = _too_short(schedule, slack)
     begin = np.zeros(len(schedule.demand.size))
@@ -55,8 +53,7 @@ def verify(schedule: Schedule) -> Verified:
     faults += _plain(schedule, begin, present, slack)
     met = np.where(schedule.demand.wanted, present, 0.0).max(axis=1, initial=0.0)
     faults += [*_overloaded(schedule, slack), *_unmet(schedule, present)]
-    if faults:
-        raise earliest(faults).error
+    raise_first(faults)
     return Verified(float(met.max(initial=0.0)), len(schedule.sends), met)
 
 
@@ -205,8 +202,7 @@ def _plain(
         there, wrong, text = rule(slack)
         present[block, node] = min(there, begin[block] if own else np.inf)
         faults += [fault(schedule, send, text) for send in wrong[:1]]
-    wrong = unfed(schedule, plain, fluid, slack)
-    return faults + [fault(schedule, send, text) for send, text in wrong]
+    return faults + unfed(schedule, plain, fluid, slack)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from .._schedule.schedule import Schedule
+from .violation import Fault, fault
 
 _CRUMB: Final = 1e-6
 """Share of a block below which bytes do not count."""
@@ -33,7 +34,7 @@ def unfed(
     chosen: Bool[np.ndarray, " send"],
     once: Bool[np.ndarray, " block"],
     slack: float,
-) -> list[tuple[int, str]]:
+) -> list[Fault]:
     """Of the `chosen` sends, those out of switches that pass on what they cannot, with
     what is wrong: the first of each block at each switch.
 
@@ -48,7 +49,7 @@ def unfed(
     way = np.where(copied, sends.link, -1)
     onward = np.flatnonzero(chosen & ~topology.stores[source])
     leaving = grouped(onward, sends.block, source, way)
-    faults: list[tuple[int, str]] = []
+    faults: list[Fault] = []
     for (block, node, _), out in leaving.items():
         size = float(schedule.demand.size[block])
         here = sorted(coming[block, node], key=lambda s: times.last[s])
@@ -57,7 +58,8 @@ def unfed(
         rule = _unpaired if whole else _overdrawn
         send = rule(times, here, out, _CRUMB * size)
         if send is not None:
-            faults.append((send, _reason(schedule, times, here, send)))
+            text = _reason(schedule, times, here, send)
+            faults.append(fault(schedule, send, text))
     return faults
 
 

@@ -1,6 +1,6 @@
 """`Violation`: what is wrong first with a schedule."""
 
-import dataclasses
+from typing import NamedTuple
 
 from .._schedule.schedule import Schedule
 
@@ -9,38 +9,25 @@ class Violation(ValueError):
     """A schedule that cannot run or does not do what is asked; one sentence."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Fault:
+class Fault(NamedTuple):
     """Something wrong at `time`, s (inf: only seen at the end)."""
 
     time: float
     text: str
 
-    @property
-    def error(self) -> Violation:
-        """To be raised."""
-        return Violation(self.text)
-
 
 def fault(schedule: Schedule, send: int, text: str) -> Fault:
-    """What is wrong with a send, when it starts."""
-    start = float(schedule.sends.start[send])
-    return Fault(start, f"{describe(schedule, send)} {text}")
+    """What is wrong with `send 3 (chunk 0 of gpu1 over gpu1->gpu2 at 1.2e-06 s)`."""
+    sends, start = schedule.sends, float(schedule.sends.start[send])
+    block = block_name(schedule, int(sends.block[send]))
+    link = schedule.topology.link_name(int(sends.link[send]))
+    return Fault(start, f"send {send} ({block} over {link} at {start:.6g} s) {text}")
 
 
-def earliest(faults: list[Fault]) -> Fault:
-    """The first in time; among equals the first found."""
-    return min(faults, key=lambda fault: fault.time)
-
-
-def describe(schedule: Schedule, send: int) -> str:
-    """`send 3 (chunk 0 of gpu1 over gpu1->gpu2 at 1.2e-06 s)`."""
-    sends = schedule.sends
-    return (
-        f"send {send} ({block_name(schedule, int(sends.block[send]))} over "
-        f"{schedule.topology.link_name(int(sends.link[send]))} at "
-        f"{sends.start[send]:.6g} s)"
-    )
+def raise_first(faults: list[Fault]) -> None:
+    """Raises the first in time, if any; among equals the first found."""
+    if faults:
+        raise Violation(min(faults, key=lambda fault: fault.time).text)
 
 
 def block_name(schedule: Schedule, block: int) -> str:
