@@ -52,7 +52,7 @@ def _ring(
 ) -> tuple[Int[np.ndarray, " gpu"], float]:
     """A ring, and what none can be less than."""
     successor, least = _cycles(weight)
-    order = _walk(_joined(weight, successor))
+    order = _cycle(_joined(weight, successor))
     for _ in range(_ROUNDS):
         along = weight[order, np.roll(order, -1)].sum()
         better = _exchanged(weight, order)
@@ -79,7 +79,10 @@ def _joined(
 ) -> Int[np.ndarray, " gpu"]:
     """Successors in one ring: two cycles swap a successor, the cheapest swap first."""
     successor = successor.copy()
-    cycle = _numbers(successor)
+    cycle = np.full(len(successor), -1)
+    for first in range(len(successor)):
+        if cycle[first] < 0:
+            cycle[_cycle(successor, first)] = first
     here = np.arange(len(successor))
     while (cycle != cycle[0]).any():
         ahead = weight[:, successor]  # from a to the successor of b
@@ -91,19 +94,12 @@ def _joined(
     return successor
 
 
-def _numbers(successor: Int[np.ndarray, " gpu"]) -> Int[np.ndarray, " gpu"]:
-    """Number of the cycle of each."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    count = len(successor)
-    graph = coo_array((np.ones(count), (np.arange(count), successor)), (count, count))
-    return np.asarray(connected_components(graph)[1], int)
-
-
-def _walk(successor: Int[np.ndarray, " gpu"]) -> Int[np.ndarray, " gpu"]:
-    order = [0]
-    while len(order) < len(successor):
+def _cycle(
+    successor: Int[np.ndarray, " gpu"], first: int = 0
+) -> Int[np.ndarray, " place"]:
+    """Places in order from the first on, until it comes again."""
+    order = [first]
+    while successor[order[-1]] != first:
         order.append(int(successor[order[-1]]))
     return np.array(order)
 
