@@ -26,7 +26,15 @@ from .._demand.demand import Demand
 from .._machine.epochs import EpochModel
 from .._machine.routes import Clock, distances, epoch_clock, hop_times, second_clock
 from .._machine.topology import Topology
-from .gates import Gates, Spread, fluid, gates, receptions, sum_gates, whole_blocks
+from .._schedule.turning import Spread, spreads
+from .gates import (
+    Gates,
+    fluid,
+    gates,
+    receptions,
+    sum_gates,
+    whole_blocks,
+)
 from .prices import price_bound, transfers
 
 _MOST_SIZES: Final = 32
@@ -75,7 +83,7 @@ def second_bound(demand: Demand, topology: Topology, whole: bool = True) -> floa
     if whole and not alike:
         bound = max(bound, _arrival(demand, topology))
     for spread in spreads(demand, topology):
-        moved = transfers(spread.source, spread.wanted, spread.size)
+        moved = transfers(spread)
         bound = max(bound, price_bound(moved, spread.topology, whole))
         if len(spread.source) and (spread.wanted.sum(1) == 1).all():
             back = _backwards(spread)
@@ -116,20 +124,6 @@ def cut_bound(demand: Demand, topology: Topology) -> float:
             volume = np.bincount(taker, size[mine], len(topology.nodes))
             bound = max(bound, _flow_time(spread.topology, volume, int(node), True))
     return bound
-
-
-def spreads(demand: Demand, topology: Topology) -> list[Spread]:
-    """What spreads: the summands' ways reversed, the results, or both."""
-    home = np.arange(len(demand.source)), demand.source
-    halves = [(topology.reversed(), demand.parts)] if demand.reduces else []
-    if not demand.reduces or demand.collective == "all_reduce":
-        halves.append((topology, demand.wanted))
-    found = []
-    for machine, takers in halves:
-        wanted = takers.copy()
-        wanted[home] = False
-        found.append(Spread(machine, demand.source, wanted, demand.size))
-    return found
 
 
 def _backwards(spread: Spread) -> Spread:

@@ -15,21 +15,12 @@ from jaxtyping import Bool, Float, Int
 
 from .._machine.routes import Clock
 from .._machine.topology import Topology
+from .._schedule.turning import Spread
 
 _MOST_CELLS: Final = 2e7
 """(gate, link, block) triples that are worked out at once."""
 _MOST_SETS: Final = 4
 """Different wishes within a group up to which each has a gate of its own."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Spread:
-    """Blocks that spread on a machine: of a sum its reversal."""
-
-    topology: Topology
-    source: Int[np.ndarray, " block"]
-    wanted: Bool[np.ndarray, "block node"]
-    size: Float[np.ndarray, " block"]
 
 
 @dataclasses.dataclass(frozen=True)

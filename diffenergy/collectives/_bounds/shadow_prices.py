@@ -30,7 +30,7 @@ from .._demand.orbits import (
 )
 from .._machine.routes import incidence
 from .._machine.topology import Topology
-from .bounds import Spread, spreads
+from .._schedule.turning import Spread, spreads
 
 _NOTHING: Final = 1e-9
 """Shares, and relative differences of bounds, below this are rounding."""

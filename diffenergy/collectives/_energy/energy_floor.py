@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .._bounds.bounds import Spread, spreads
 from .._demand.demand import Demand
 from .._machine.routes import shortest
 from .._machine.topology import Topology
+from .._schedule.turning import Spread, spreads
 
 _WORK: Final = 1.4e6
 """(blocks that differ) x arcs^2 above which the plain bound replaces dual ascent."""

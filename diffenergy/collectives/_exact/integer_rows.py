@@ -30,16 +30,13 @@ class IntegerRows:
     high: Float[np.ndarray, " row"]
     send: Int[np.ndarray, "block link epoch"]
     hold: Int[np.ndarray, "block node epoch"]
-
-    @property
-    def count(self) -> int:
-        """How many columns."""
-        return self.matrix.shape[1]
+    count: int  # of columns
 
     @property
     def sends(self) -> Picked:
         """Every send that can be."""
-        return np.nonzero(self.send >= 0)
+        block, link, epoch = np.nonzero(self.send >= 0)
+        return block, link, epoch
 
     def model(
         self,
@@ -140,7 +137,8 @@ class _Rows:
         row, column, value = map(np.concatenate, zip(*self.cells, strict=True))
         cells = sparse.coo_array((value, (row, column)), (self.count, columns))
         low, high = np.concatenate(self.low), np.concatenate(self.high)
-        return IntegerRows(sparse.csr_array(cells), low, high, self.send, self.hold)
+        matrix = sparse.csr_array(cells)
+        return IntegerRows(matrix, low, high, self.send, self.hold, columns)
 
     def arrive(self) -> None:
         """B[c, n, k] - B[c, n, k-1] - sum of F[c, l, k - hop_l] = 0."""

@@ -193,11 +193,11 @@ def lp(
             elif answer.values is None or answer.interrupted:
                 break
             else:
-                long, best = horizon, (flows, answer)
+                long, best = horizon, (flows, answer, answer.values)
     if best is None:
         return Found(None, "unknown", tried, spent)
-    flows, answer = best
-    schedule = part_sends(topology, demand, model, flows, answer.values)
+    flows, answer, values = best
+    schedule = part_sends(topology, demand, model, flows, values)
     proven = long is not None and long - short <= 1
     status = answer.status if proven else "feasible"
     return Found(schedule, status, tried, spent, answer.objective, answer.bound)

@@ -11,6 +11,9 @@ from jaxtyping import Float
 from ...hardware import GpuCard, GpuSpec, read_gpu
 from .._bounds.shadow_prices import price_rows, rate_prices
 from .._demand.demand import Demand
+from .._demand.demand_files import read_demand_file, read_matrix_file
+from .._demand.demands import collective_name, parse_size
+from .._demand.demands import demand as collective_demand
 from .._energy.energy import schedule_energy
 from .._energy.frontier import front_rows, read_objective
 from .._machine.topology import Topology
@@ -21,7 +24,6 @@ from .._what_if.sensitivity import sensitivities, sensitivity_rows
 from .._what_if.what_if import disable as without
 from .._what_if.what_if import scale as scaled
 from .attempts import Watch
-from .blocks import blocks_of, bytes_of, check_size
 from .plan import find_schedule, silent
 from .result import CollectiveResult, SizesResult
 from .search import Plan, Search
@@ -29,6 +31,7 @@ from .second_stage import second_stage
 from .summary import collective_json, wait_clock_json
 
 _PATH: Final = str | os.PathLike
+_ROOTED: Final = ("broadcast", "reduce", "scatter", "gather")
 
 
 @overload
@@ -114,7 +117,7 @@ def plan(  # pyright: ignore[reportInconsistentOverload] they name no keywords
     several = isinstance(size, list | tuple)
     sizes = list(dict.fromkeys(size)) if several else [size]
     goal = read_objective(str(objective))
-    check_size(sizes[0] if sizes else None, matrix, demand)
+    _check_size(sizes[0] if sizes else None, matrix, demand)
     given = _machine(topology, latency, gpu)
     machine = given
     for pair in disable:
@@ -122,7 +125,7 @@ def plan(  # pyright: ignore[reportInconsistentOverload] they name no keywords
     for change in scale:
         machine = scaled(machine, change)
     wanted = [
-        blocks_of(machine, collective, size, chunks, root, groups, matrix, demand)
+        _blocks_of(machine, collective, size, chunks, root, groups, matrix, demand)
         for size in sizes
     ]
     spec = _spec(machine, gpu)
@@ -137,7 +140,7 @@ def plan(  # pyright: ignore[reportInconsistentOverload] they name no keywords
     for size, blocks in zip(sizes, wanted, strict=True):
         request = {
             "topology": _name(topology, given),
-            "size_bytes": bytes_of(size),
+            "size_bytes": _bytes_of(size),
             "chunks": chunks or (1 if demand is None else None),
             "root": root,
             "latency_s": latency,
@@ -148,7 +151,7 @@ def plan(  # pyright: ignore[reportInconsistentOverload] they name no keywords
         }
         best = find_schedule(machine, blocks, search, watch)
         best, front = second_stage(best, goal, spec, search, watch)
-        extra = {} if front is None else {"front": front_rows(front)}
+        extra: dict[str, Any] = {} if front is None else {"front": front_rows(front)}
         if links:
             extra["links"] = _links(best, watch)
         energy = schedule_energy(best.schedule, spec, finish=best.finish)
@@ -180,6 +183,74 @@ def _check_kinds(topology: Any, search: Any, gpu: Any, demand: Any):
         if not isinstance(value, kinds):
             raise TypeError(
                 f"`{name}` is a {type(value).__name__}; allowed is {words}."
+            )
+
+
+def _check_size(size: Any, matrix: Any, demand: Any):
+    """Bytes are said once."""
+    if matrix is None and demand is None:
+        if size is None:
+            raise ValueError(
+                "`size` is missing; give the output buffer of a GPU, such as 1GB."
+            )
+    elif size is not None:
+        which = "matrix" if matrix is not None else "demand"
+        raise ValueError(
+            f"`size` is '{size}', but `{which}` says all bytes; leave one out."
+        )
+
+
+def _bytes_of(size: Any) -> float | None:
+    """B of a number or text; None where another argument says them."""
+    if size is None:
+        return None
+    return parse_size(size) if isinstance(size, str) else float(size)
+
+
+def _blocks_of(
+    machine: Topology,
+    collective: str | None,
+    size: Any,
+    chunks: int | None,
+    root: int | str | None,
+    groups: Any,
+    matrix: Any,
+    demand: Any,
+) -> Demand:
+    """The blocks, from whichever argument says them."""
+    said = {"collective": collective, "chunks": chunks, "root": root,
+            "matrix": matrix, "groups": groups}  # fmt: skip
+    if demand is not None:
+        _refuse(said, "demand")
+        if isinstance(demand, Demand):
+            return demand
+        return read_demand_file(os.fspath(demand), machine)
+    if matrix is not None:
+        _refuse({name: said[name] for name in ("root", "groups")}, "matrix")
+        if isinstance(matrix, str | os.PathLike):
+            matrix = read_matrix_file(os.fspath(matrix))
+        kind = collective or "all_to_all"
+        return collective_demand(kind, machine, None, chunks or 1, matrix=matrix)
+    if collective is None:
+        raise ValueError(
+            "`collective` is missing; give all_gather, all_to_all, reduce_scatter, "
+            "all_reduce, broadcast, reduce, scatter or gather."
+        )
+    kind = collective_name(collective)
+    if root is not None and kind not in _ROOTED:
+        raise ValueError(f"`root` is '{root}', but {kind} has none; leave it out.")
+    place = 0 if root is None else root
+    return collective_demand(
+        collective, machine, size, chunks or 1, place, groups=groups
+    )
+
+
+def _refuse(said: dict[str, Any], which: str):
+    """Arguments that say what another says already."""
+    for name, value in said.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` is '{value}', but `{which}` says that; leave one out."
             )
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from .._bounds.bounds import cut_bound, epoch_bound
-from .._bounds.flow_bound import flow_bound
+from .._bounds.prices import flow_bound
 from .._demand.demand import Demand
 from .._demand.orbits import Symmetry, symmetries
 from .._exact.epoch_schedule import run_epochs

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives._bounds.bounds import cut_bound, epoch_bound, second_bound
-from diffenergy.collectives._bounds.flow_bound import flow_bound
+from diffenergy.collectives._bounds.prices import flow_bound
 from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._exact.epoch_schedule import run_epochs
 from diffenergy.collectives._exact.milp import least_finish

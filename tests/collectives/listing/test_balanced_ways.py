@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives._bounds.bounds import second_bound
-from diffenergy.collectives._bounds.flow_bound import flow_bound
+from diffenergy.collectives._bounds.prices import flow_bound
 from diffenergy.collectives._listing.balanced_ways import balanced_ways
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._listing.list_schedule import Aim, Plan, islands

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives._bounds.bounds import second_bound
-from diffenergy.collectives._bounds.flow_bound import flow_bound
+from diffenergy.collectives._bounds.prices import flow_bound
 from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._exact.lp import lp
 from diffenergy.collectives._listing.greedy import greedy

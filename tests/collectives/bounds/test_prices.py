@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import linprog
 
 from diffenergy.collectives._bounds.bounds import second_bound
-from diffenergy.collectives._bounds.flow_bound import flow_bound
+from diffenergy.collectives._bounds.prices import flow_bound
 from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._exact.epoch_schedule import run_epochs
 from diffenergy.collectives._exact.lp import lp
