@@ -26,15 +26,8 @@ from .._demand.demand import Demand
 from .._machine.epochs import EpochModel
 from .._machine.routes import Clock, distances, epoch_clock, hop_times, second_clock
 from .._machine.topology import Topology
-from .._schedule.turning import Spread, spreads
-from .gates import (
-    Gates,
-    fluid,
-    gates,
-    receptions,
-    sum_gates,
-    whole_blocks,
-)
+from .._schedule.turning import spreads
+from .gates import Gates, fluid, gates, receptions, sum_gates, whole_blocks
 from .prices import price_bound, transfers
 
 _MOST_SIZES: Final = 32
@@ -82,14 +75,15 @@ def second_bound(demand: Demand, topology: Topology, whole: bool = True) -> floa
     bound = _bound(demand, topology, pipes, clock)
     if whole and not alike:
         bound = max(bound, _arrival(demand, topology))
-    for spread in spreads(demand, topology):
+    for machine, spread in spreads(demand, topology):
         moved = transfers(spread)
-        bound = max(bound, price_bound(moved, spread.topology, whole))
+        bound = max(bound, price_bound(moved, machine, whole))
         if len(spread.source) and (spread.wanted.sum(1) == 1).all():
             back = _backwards(spread)
             if len(np.unique(spread.source)) < len(np.unique(back.source)):
-                found = gates(back)
-                alone = _gated(back.topology, found, pipes, clock, back)[0]
+                turned = machine.reversed()
+                found = gates(turned, back)
+                alone = _gated(turned, found, pipes, clock, back)[0]
                 bound = max(bound, alone)
     return bound
 
@@ -98,10 +92,10 @@ def _arrival(demand: Demand, topology: Topology) -> float:
     """s before which some block of its own size cannot be with a taker; blocks of the
     largest `_MOST_SIZES` sizes count."""
     bound = 0.0
-    for spread in spreads(demand, topology):
+    for machine, spread in spreads(demand, topology):
         for size in np.unique(spread.size)[-_MOST_SIZES:]:
             mine = spread.size == size
-            way = distances(spread.topology, second_clock(spread.topology, float(size)))
+            way = distances(machine, second_clock(machine, float(size)))
             far = np.where(spread.wanted[mine], way[spread.source[mine]], 0.0)
             bound = max(bound, float(far.max(initial=0.0)))
     return bound
@@ -111,27 +105,27 @@ def cut_bound(demand: Demand, topology: Topology) -> float:
     """Least s by max-flow, for any chunking: everything that a GPU wants must reach it
     through the network at once, and everything with one taker must leave its GPU."""
     bound = 0.0
-    for spread in spreads(demand, topology):
+    for machine, spread in spreads(demand, topology):
         source, wanted, size = spread.source, spread.wanted, spread.size
         for node in np.flatnonzero(wanted.any(0)):
             mine = wanted[:, node]
             volume = np.bincount(source[mine], size[mine], len(topology.nodes))
-            bound = max(bound, _flow_time(spread.topology, volume, int(node), False))
+            bound = max(bound, _flow_time(machine, volume, int(node), False))
         single = wanted.sum(1) == 1
         for node in np.unique(source[single]):
             mine = single & (source == node)
             taker = wanted[mine].argmax(1)
             volume = np.bincount(taker, size[mine], len(topology.nodes))
-            bound = max(bound, _flow_time(spread.topology, volume, int(node), True))
+            bound = max(bound, _flow_time(machine, volume, int(node), True))
     return bound
 
 
-def _backwards(spread: Spread) -> Spread:
+def _backwards(spread: Demand) -> Demand:
     """The same in reversed time, of blocks with one taker: what must leave enters."""
     wanted = np.zeros_like(spread.wanted)
     wanted[np.arange(len(wanted)), spread.source] = True
     taker = spread.wanted.argmax(1)
-    return Spread(spread.topology.reversed(), taker, wanted, spread.size)
+    return dataclasses.replace(spread, source=taker, wanted=wanted)
 
 
 def _bound(
@@ -144,9 +138,9 @@ def _bound(
     """
     bound = 0.0
     halves: list[tuple[float, float]] = []
-    for spread in spreads(demand, topology):
-        found = gates(spread)
-        alone, last = _gated(spread.topology, found, pipes, clock, spread)
+    for machine, spread in spreads(demand, topology):
+        found = gates(machine, spread)
+        alone, last = _gated(machine, found, pipes, clock, spread)
         bound = max(bound, alone)
         halves.append((alone, last))
     if np.isinf(bound):
@@ -166,7 +160,7 @@ def _gated(
     found: list[Gates],
     pipes: _Pipes | None,
     clock: Clock | None,
-    spread: Spread | None = None,
+    spread: Demand | None = None,
 ) -> tuple[float, float]:
     """Bound by gates, and the time in which one block can reach all its takers."""
     bound, single = 0.0, 0.0
@@ -188,7 +182,7 @@ def _gated(
 
 
 def _farthest(
-    spread: Spread | None, way: Float[np.ndarray, "node node"]
+    spread: Demand | None, way: Float[np.ndarray, "node node"]
 ) -> tuple[float, float]:
     """Longest and shortest time of a block to its farthest taker."""
     if spread is None or not len(spread.source):

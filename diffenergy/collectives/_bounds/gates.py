@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from .._demand.demand import Demand
 from .._machine.routes import Clock
 from .._machine.topology import Topology
-from .._schedule.turning import Spread
 
 _MOST_CELLS: Final = 2e7
 """(gate, link, block) triples that are worked out at once."""
@@ -81,10 +81,10 @@ _Row = tuple[np.ndarray, np.ndarray, float, np.ndarray]
 """Links in, blocks by node, B, takers of one gate."""
 
 
-def gates(spread: Spread) -> list[Gates]:
+def gates(topology: Topology, spread: Demand) -> list[Gates]:
     """For each group: what its members want from outside together, and, where few
     wishes differ, what each of them wants."""
-    topology, wanted, source = spread.topology, spread.wanted, spread.source
+    wanted, source = spread.wanted, spread.source
     nodes = len(topology.nodes)
     rows: list[_Row] = []
     # Blocks, bytes, and a sum of random numbers that tells wishes apart, by source.

@@ -39,7 +39,7 @@ from .._demand.orbits import automorphisms, link_map, orbit_numbers
 from .._exact.solver import LinearModel, Solving, solve
 from .._machine.routes import Clock, distances, incidence, second_clock
 from .._machine.topology import Topology
-from .._schedule.turning import Spread, spreads
+from .._schedule.turning import spreads
 
 MOST_ROWS: Final = 200_000
 """(source, link) pairs, symmetric ones once, up to which the program is solved."""
@@ -57,7 +57,7 @@ class Transfers:
     block: float
 
 
-def transfers(spread: Spread) -> Transfers:
+def transfers(spread: Demand) -> Transfers:
     """What the blocks with exactly one taker move, by pairs."""
     wanted, size = spread.wanted, spread.size
     nodes = wanted.shape[1]
@@ -166,10 +166,10 @@ def flow_bound(
         ValueError: a block cannot reach its taker.
     """
     bound = 0.0
-    for spread in spreads(demand, topology):
+    for machine, spread in spreads(demand, topology):
         moved = transfers(spread)
         if len(moved.bytes):
-            found = _bound(moved, spread.topology, whole, most_rows, time_limit)
+            found = _bound(moved, machine, whole, most_rows, time_limit)
             bound = max(bound, found)
     return bound
 

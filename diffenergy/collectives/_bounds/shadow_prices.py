@@ -30,7 +30,7 @@ from .._demand.orbits import (
 )
 from .._machine.routes import incidence
 from .._machine.topology import Topology
-from .._schedule.turning import Spread, spreads
+from .._schedule.turning import spreads
 
 _NOTHING: Final = 1e-9
 """Shares, and relative differences of bounds, below this are rounding."""
@@ -66,7 +66,9 @@ def rate_prices(demand: Demand, topology: Topology) -> RatePrices:
     """
     makers = automorphisms(topology, demand)
     found = [
-        one for spread in spreads(demand, topology) for one in _prices(spread, makers)
+        one
+        for machine, spread in spreads(demand, topology)
+        for one in _prices(machine, spread, makers)
     ]
     if not found:
         raise ValueError("`demand` moves nothing, so no rate matters; give another.")
@@ -94,7 +96,9 @@ def price_rows(prices: RatePrices, topology: Topology) -> list[dict[str, Any]]:
     ]
 
 
-def _prices(spread: Spread, makers: list[Permutation]) -> Iterator[RatePrices]:
+def _prices(
+    machine: Topology, spread: Demand, makers: list[Permutation]
+) -> Iterator[RatePrices]:
     """Of blocks with one taker the flow; of others what each node wants, of nodes that
     are alike one."""
     takers, nodes = spread.wanted.sum(1), spread.wanted.shape[1]
@@ -106,7 +110,7 @@ def _prices(spread: Spread, makers: list[Permutation]) -> Iterator[RatePrices]:
         np.add.at(given, (which, spread.wanted[alone].argmax(1)), -size)
         np.add.at(given, (which, sources[which]), size)
         moved = [np.searchsorted(sources, maker[sources]) for maker in makers]
-        flow = _least_time(spread.topology, given, makers, moved)
+        flow = _least_time(machine, given, makers, moved)
         yield RatePrices("flow", *flow)
     several = np.flatnonzero(spread.wanted[takers > 1].any(0))
     _, first = np.unique(orbit_numbers(nodes, makers)[several], return_index=True)
@@ -116,7 +120,7 @@ def _prices(spread: Spread, makers: list[Permutation]) -> Iterator[RatePrices]:
         given[node] -= given.sum()
         still = [maker for maker in makers if maker[node] == node]
         moved = [np.zeros(1, int)] * len(still)
-        cut = _least_time(spread.topology, given[None], still, moved)
+        cut = _least_time(machine, given[None], still, moved)
         yield RatePrices("cut", *cut)
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from .._demand.demand import Demand
 from .._machine.routes import shortest
 from .._machine.topology import Topology
-from .._schedule.turning import Spread, spreads
+from .._schedule.turning import spreads
 
 _WORK: Final = 1.4e6
 """(blocks that differ) x arcs^2 above which the plain bound replaces dual ascent."""
@@ -40,17 +40,16 @@ def energy_floor(
     """J below which no schedule of `demand` stays, at `prices` in J/B of each link. An
     all-reduce comes together at its sources and spreads from there."""
     return sum(
-        float(_block_floors(spread, prices).sum())
-        for spread in spreads(demand, topology)
+        float(_block_floors(machine, spread, prices).sum())
+        for machine, spread in spreads(demand, topology)
     )
 
 
 def _block_floors(
-    spread: Spread, prices: Float[np.ndarray, " link"]
+    topology: Topology, spread: Demand, prices: Float[np.ndarray, " link"]
 ) -> Float[np.ndarray, " block"]:
     """J of the cheapest tree, or a bound below it, of each block."""
-    topology, source = spread.topology, spread.source
-    takers = spread.wanted & topology.stores
+    source, takers = spread.source, spread.wanted & topology.stores
     least = np.where(takers, shortest(topology, prices)[source], 0.0)
     price = least.sum(axis=1)
     several = np.flatnonzero(takers.sum(axis=1) > 1)

@@ -150,8 +150,7 @@ def _integer(task: Task, watch: Watch) -> Iterator[Plan]:
             if task.best is not None:
                 yield task.best
         if found.schedule is not None:
-            whole = prune(run_epochs(found.schedule, model))
-            yield task.plan(_turned(task, whole), "milp", task.search.solver or _WHOLE)
+            yield _timed(task, found.schedule, model, "milp")
 
 
 def _solving(task: Task, watch: Watch, stage: str, share: float = 1.0) -> Solving:
@@ -173,12 +172,12 @@ def _groups(task: Task, machine: Topology, spread: Demand) -> Iterator[Symmetry 
         yield None
 
 
-def _turned(task: Task, schedule: Schedule) -> Schedule:
-    """The schedule of the demand itself, as early as can be."""
-    if not task.demand.reduces:
-        return schedule
-    turned = reduction(task.topology, task.demand, schedule)
-    return retime(turned)
+def _timed(task: Task, schedule: Schedule, model: EpochModel, method: str) -> Plan:
+    """A schedule in epochs as one of the demand itself, as early as can be."""
+    whole = prune(run_epochs(schedule, model))
+    if task.demand.reduces:
+        whole = retime(reduction(task.topology, task.demand, whole))
+    return task.plan(whole, method, task.search.solver or _WHOLE)
 
 
 def _epochs_of(task: Task, method: str) -> tuple[EpochModel, Topology, Demand]:
@@ -261,5 +260,4 @@ def _rounds(task: Task, watch: Watch) -> Iterator[Plan]:
     found = rounds(machine, spread, model, how, high=task.search.horizon)
     task.seconds += found.seconds
     if found.schedule is not None:
-        whole = prune(run_epochs(found.schedule, model))
-        yield task.plan(_turned(task, whole), "rounds", task.search.solver or _WHOLE)
+        yield _timed(task, found.schedule, model, "rounds")

@@ -7,35 +7,19 @@ its end to its start.
 
 import dataclasses
 
-import numpy as np
-from jaxtyping import Bool, Float, Int
-
 from .._demand.demand import Demand
 from .._machine.topology import Topology
 from .schedule import Schedule, Sends
 
 
-@dataclasses.dataclass(frozen=True)
-class Spread:
-    """Blocks that spread on a machine: of a sum its reversal."""
-
-    topology: Topology
-    source: Int[np.ndarray, " block"]
-    wanted: Bool[np.ndarray, "block node"]
-    size: Float[np.ndarray, " block"]
-
-
-def spreads(demand: Demand, topology: Topology) -> list[Spread]:
-    """What spreads: the summands' ways reversed, the results, or both."""
-    home = np.arange(len(demand.source)), demand.source
-    halves = [(topology.reversed(), demand.parts)] if demand.reduces else []
+def spreads(demand: Demand, topology: Topology) -> list[tuple[Topology, Demand]]:
+    """What spreads, and on which machine: the summands' ways reversed, the results, or
+    both; what stays at home is left out."""
+    found = [spread_of(topology, demand)] if demand.reduces else []
     if not demand.reduces or demand.collective == "all_reduce":
-        halves.append((topology, demand.wanted))
-    found = []
-    for machine, takers in halves:
-        wanted = takers.copy()
-        wanted[home] = False
-        found.append(Spread(machine, demand.source, wanted, demand.size))
+        wanted = demand.wanted.copy()
+        wanted[range(len(wanted)), demand.source] = False
+        found.append((topology, dataclasses.replace(demand, wanted=wanted)))
     return found
 
 
