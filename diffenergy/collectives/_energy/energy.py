@@ -215,20 +215,13 @@ def _by_medium(
 ) -> dict[str, Joules]:
     """J of what each link passed (B), added up by medium; media that nothing passed are
     left out."""
-    bits = _BITS * passed
+    media = np.array([link.medium for link in topology.links])
     brackets = [
         (link.energy.typical, link.energy.low, link.energy.high)
         for link in topology.links
     ]
-    energy = bits[:, None] * np.array(brackets, float).reshape(-1, 3)
-    names, which = np.unique(
-        [link.medium for link in topology.links], return_inverse=True
-    )
-    rows = np.zeros((len(names), 3))
-    np.add.at(rows, which.reshape(-1), energy)
-    used = np.bincount(which.reshape(-1), passed, len(names)) > 0
+    energy = _BITS * passed[:, None] * np.array(brackets, float).reshape(-1, 3)
     return {
-        str(name): Joules(*(float(x) for x in row))
-        for name, row, some in zip(names, rows, used, strict=True)
-        if some
+        str(medium): Joules(*energy[media == medium].sum(axis=0).tolist())
+        for medium in np.unique(media[passed > 0])
     }
