@@ -27,7 +27,7 @@ from .._machine.epochs import EpochModel
 from .._machine.routes import Clock, distances, epoch_clock, hop_times, second_clock
 from .._machine.topology import Topology
 from .._schedule.turning import spreads
-from .gates import Gates, fluid, gates, receptions, sum_gates, whole_blocks
+from .gates import Gates, Pipes, fluid, gates, receptions, sum_gates, whole_blocks
 from .prices import price_bound, transfers
 
 _MOST_SIZES: Final = 32
@@ -40,18 +40,6 @@ _UNREACHED: Final = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Pipes:
-    """Links for data that may be cut up, in s and B or in epochs and chunks of `unit`
-    B: `hop` from when a sender has a first part to when the receiver has it, of which
-    `wait` does not fill the link; `rate` of what flows."""
-
-    hop: Float[np.ndarray, " link"]
-    wait: Float[np.ndarray, " link"]
-    rate: Float[np.ndarray, " link"]
-    unit: float = 1.0
-
-
 def epoch_bound(
     demand: Demand, topology: Topology, model: EpochModel, whole: bool = True
 ) -> int:
@@ -61,14 +49,14 @@ def epoch_bound(
     if whole:
         bound = _bound(demand, topology, None, epoch_clock(model))
     else:
-        pipes = _Pipes(1 + delay, delay, model.capacity, model.chunk)
+        pipes = Pipes(1 + delay, delay, model.capacity, model.chunk)
         bound = _bound(demand, topology, pipes, None)
     return int(np.ceil(bound - _ROUNDING * max(bound, 1.0)))
 
 
 def second_bound(demand: Demand, topology: Topology, whole: bool = True) -> float:
     """Least s of any schedule; of chunks that may be cut up if not `whole`."""
-    pipes = _Pipes(topology.latencies, topology.latencies, topology.rates)
+    pipes = Pipes(topology.latencies, topology.latencies, topology.rates)
     size = demand.size
     alike = whole and np.ptp(size) <= _ROUNDING * size.max()
     clock = second_clock(topology, float(size[0])) if alike else None
@@ -129,7 +117,7 @@ def _backwards(spread: Demand) -> Demand:
 
 
 def _bound(
-    demand: Demand, topology: Topology, pipes: _Pipes | None, clock: Clock | None
+    demand: Demand, topology: Topology, pipes: Pipes | None, clock: Clock | None
 ) -> float:
     """Bound by gates: of what may be cut up (`pipes`) and of whole blocks (`clock`).
 
@@ -149,7 +137,7 @@ def _bound(
         # The last sum spreads when all are in; the first is in before any spreads.
         (come, first), (go, last) = halves
         bound = max(bound, come + last, first + go)
-        found = sum_gates(topology, demand.parts, demand.wanted, demand.size)
+        found = sum_gates(topology, demand)
         bound = max(bound, _gated(topology, found, pipes, clock)[0])
         bound = max(bound, _gossip(demand, topology, pipes, clock))
     return bound
@@ -158,7 +146,7 @@ def _bound(
 def _gated(
     topology: Topology,
     found: list[Gates],
-    pipes: _Pipes | None,
+    pipes: Pipes | None,
     clock: Clock | None,
     spread: Demand | None = None,
 ) -> tuple[float, float]:
@@ -170,7 +158,7 @@ def _gated(
         way = distances(topology, Clock(zero, lanes, pipes.hop, pipes.hop, zero))
         bound, single = _farthest(spread, way)
         for gate in found:
-            time = fluid(gate, topology, way, pipes.wait, pipes.rate, pipes.unit)
+            time = fluid(gate, topology, way, pipes)
             bound = max(bound, time)
     if clock is not None:
         way, hop = distances(topology, clock), hop_times(topology, clock)
@@ -192,11 +180,11 @@ def _farthest(
 
 
 def _gossip(
-    demand: Demand, topology: Topology, pipes: _Pipes | None, clock: Clock | None
+    demand: Demand, topology: Topology, pipes: Pipes | None, clock: Clock | None
 ) -> float:
     """Bound of an all-reduce by how often groups receive sums."""
     bound = 0.0
-    for into, times in receptions(topology, demand.parts, demand.wanted):
+    for into, times in receptions(topology, demand):
         if pipes is not None:
             volume = float((times * demand.size).sum()) / pipes.unit
             wait, rate = pipes.wait[into], pipes.rate[into]

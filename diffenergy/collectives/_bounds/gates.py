@@ -24,6 +24,18 @@ _MOST_SETS: Final = 4
 
 
 @dataclasses.dataclass(frozen=True)
+class Pipes:
+    """Links for data that may be cut up, in s and B or in epochs and chunks of `unit`
+    B: `hop` from when a sender has a first part to when the receiver has it, of which
+    `wait` does not fill the link; `rate` of what flows."""
+
+    hop: Float[np.ndarray, " link"]
+    wait: Float[np.ndarray, " link"]
+    rate: Float[np.ndarray, " link"]
+    unit: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
 class Gates:
     """Gates with equally many links. A block begins at its source; sums, if `merged`,
     pass in pieces of which the first can begin at any of the nodes counted."""
@@ -89,10 +101,12 @@ def gates(topology: Topology, spread: Demand) -> list[Gates]:
     rows: list[_Row] = []
     # Blocks, bytes, and a sum of random numbers that tells wishes apart, by source.
     marks = np.random.default_rng(0).integers(1, 2**62, len(source), np.uint64)
-    count, volume, mark = (
-        _by_source(source, wanted, weight, nodes)
-        for weight in (np.ones(len(source), int), spread.size, marks)
-    )
+    block, taker = np.nonzero(wanted)
+    tables = []
+    for weight in (np.ones(len(source), int), spread.size, marks):
+        tables.append(np.zeros((nodes, nodes), weight.dtype))
+        np.add.at(tables[-1], (source[block], taker), weight[block])
+    count, volume, mark = tables
     for members, into in _entrances(topology):
         outside = np.ones(nodes, bool)
         outside[members] = False
@@ -115,13 +129,9 @@ def gates(topology: Topology, spread: Demand) -> list[Gates]:
     return _stacked(rows, merged=False)
 
 
-def sum_gates(
-    topology: Topology,
-    parts: Bool[np.ndarray, "block node"],
-    wanted: Bool[np.ndarray, "block node"],
-    size: Float[np.ndarray, " block"],
-) -> list[Gates]:
+def sum_gates(topology: Topology, demand: Demand) -> list[Gates]:
     """For each group: sums that some of it want and that have summands outside."""
+    parts, wanted = demand.parts, demand.wanted
     rows: list[_Row] = []
     for members, into in _entrances(topology):
         outside = np.ones(len(topology.nodes), bool)
@@ -132,21 +142,8 @@ def sum_gates(
         near = wanted[some].any(0) & ~outside
         begin = parts[some].any(0) & outside
         number = begin.astype(int) * int(some.sum())
-        rows.append((into, number, float(size[some].sum()), near))
+        rows.append((into, number, float(demand.size[some].sum()), near))
     return _stacked(rows, merged=True)
-
-
-def _by_source(
-    source: Int[np.ndarray, " block"],
-    wanted: Bool[np.ndarray, "block node"],
-    weight: np.ndarray,
-    nodes: int,
-) -> np.ndarray:
-    """Sum of the weights of the blocks that begin at each node and that each wants."""
-    table = np.zeros((nodes, wanted.shape[1]), weight.dtype)
-    block, node = np.nonzero(wanted)
-    np.add.at(table, (source[block], node), weight[block])
-    return table
 
 
 def _stacked(rows: list[_Row], merged: bool) -> list[Gates]:
@@ -175,21 +172,19 @@ def fluid(
     gate: Gates,
     topology: Topology,
     way: Float[np.ndarray, "node node"],
-    wait: Float[np.ndarray, " link"],
-    rate: Float[np.ndarray, " link"],
-    scale: float = 1.0,
+    pipes: Pipes,
 ) -> float:
-    """Least time in which the volumes / `scale` flow through the links at their rates,
-    each open from when a first part can be there until a last one must leave."""
+    """Least time in which the volumes flow through the links at their rates, each open
+    from when a first part can be there until a last one must leave."""
     start = way[:, topology.sources[gate.into]].transpose(1, 2, 0)
     first = np.where((gate.count > 0)[:, None, :], start, np.inf).min(2)
-    closed = first + wait[gate.into] + _tail(gate, topology, way)
+    closed = first + pipes.wait[gate.into] + _tail(gate, topology, way)
     order = np.argsort(closed, axis=1)
     closed = np.take_along_axis(closed, order, 1)
-    rates = np.take_along_axis(rate[gate.into], order, 1)
+    rates = np.take_along_axis(pipes.rate[gate.into], order, 1)
     live = np.isfinite(closed)
     moved = np.cumsum(rates * np.where(live, closed, 0.0), axis=1)
-    total = (gate.volume / scale)[:, None]
+    total = (gate.volume / pipes.unit)[:, None]
     time = np.where(live, (total + moved) / np.cumsum(rates, axis=1), np.inf)
     return float(time.min(1).max(initial=0.0))
 
@@ -260,9 +255,7 @@ def _spaced(
 
 
 def receptions(
-    topology: Topology,
-    parts: Bool[np.ndarray, "block node"],
-    wanted: Bool[np.ndarray, "block node"],
+    topology: Topology, demand: Demand
 ) -> Iterator[tuple[Int[np.ndarray, " link"], Int[np.ndarray, " block"]]]:
     """For each way to part the GPUs: the links into its groups, and how often these
     receive each block of an all-reduce at least.
@@ -280,7 +273,9 @@ def receptions(
         count = int(number.max()) + 1
         if count < 2:
             continue
-        begin, end = (_touched(rows, group, count) for rows in (parts, wanted))
+        begin, end = (
+            _touched(rows, group, count) for rows in (demand.parts, demand.wanted)
+        )
         adding = [node.reduces for node in topology.nodes]
         joined = begin.sum(1) - 1
         if (np.array(adding) & (group < 0)).any():
