@@ -58,7 +58,7 @@ def si(value: int | float | None, unit: str) -> str:
     return f"{digits(value / scale)} {prefix}{unit}"
 
 
-def scaled(value: float) -> tuple[float, str]:
+def scaled(value: int | float) -> tuple[float, str]:
     """The largest SI prefix that leaves `value` at 1 or more, and its factor.
 
     >>> scaled(0.02)

@@ -4,7 +4,7 @@ import dataclasses
 
 from .. import completing
 from ..parsing import shared
-from ..parsing.field import argument, as_json, out, switch
+from ..parsing.field import as_json, out, switch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,18 +18,9 @@ class Flags:
       diffenergy gpus show h100-sxm --toml > mine.toml
     """
 
-    action: str | None = argument(
-        "Tell all about one GPU.",
-        metavar="show",
-        needed=False,
-        completed=completing.show,
-    )
-    name: str | None = argument(
-        "Name, another spelling or .toml file.",
-        metavar="NAME",
-        needed=False,
-        completed=completing.gpus,
-        files=shared.file,
+    action: str | None = shared.action("GPU")
+    name: str | None = shared.known(
+        "Name, another spelling or .toml file.", completing.gpus, shared.file
     )
     toml: bool = switch("Print a GPU file to start from.")
     as_json: bool = as_json()

@@ -4,7 +4,7 @@ import dataclasses
 
 from .. import completing
 from ..parsing import shared
-from ..parsing.field import argument, as_json, out
+from ..parsing.field import as_json, out
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,18 +18,9 @@ class Flags:
       diffenergy models show llama-3.1-8b
     """
 
-    action: str | None = argument(
-        "Tell all about one model.",
-        metavar="show",
-        needed=False,
-        completed=completing.show,
-    )
-    name: str | None = argument(
-        "Bundled name, config.json or folder.",
-        metavar="NAME",
-        needed=False,
-        completed=completing.models,
-        files=shared.model_files,
+    action: str | None = shared.action("model")
+    name: str | None = shared.known(
+        "Bundled name, config.json or folder.", completing.models, shared.model_files
     )
     as_json: bool = as_json()
     out: str | None = out("Also write .json.", ".json")

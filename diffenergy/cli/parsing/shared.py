@@ -1,11 +1,12 @@
 """Groups of flags that several commands have."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 from .. import completing
 from . import read
-from .field import argument, option, repeated, switch
+from .field import Files, argument, option, repeated, switch
 
 MODEL = (
     "Bundled name, Hugging Face config.json or its folder, or a .jsonl kernel listing"
@@ -122,6 +123,19 @@ def measured():
     text = "Files .csv or .csv.gz of measured runs, or OP=FILE."
     return argument(
         text, many=True, files=lambda spec: (spec, spec.partition("=")[2] or spec)
+    )
+
+
+def action(what: str):
+    """The word show."""
+    text = f"Tell all about one {what}."
+    return argument(text, metavar="show", needed=False, completed=completing.show)
+
+
+def known(text: str, completed: Callable[[str], list[str]], files: Files):
+    """The name behind show."""
+    return argument(
+        text, metavar="NAME", needed=False, completed=completed, files=files
     )
 
 

@@ -1,6 +1,6 @@
 """How errors against measured runs read and look."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from .._format import QUANTITIES, UNKNOWN, Entries, Entry
@@ -47,17 +47,19 @@ def figure(result: "EvaluateResult") -> "Figure":
 
 def _errors(summary: Entry) -> "Table":
     """Error figures of time, power and energy."""
-    figures = {"mape": "MAPE", "median": "median", "bias": "bias", "p90": "P90"}
-    columns = [
-        (heading, f"{key}_pct", "{:+.1f}" if key == "bias" else "{:.1f}")
-        for key, heading in figures.items()
-    ]
-    keys = ("rows", *(key for _, key, _ in columns))
-    entries = [
-        {"word": word, **{key: summary[f"{word}_{key}"] for key in keys}}
-        for word in QUANTITIES
-    ]
-    return table([("", "word"), ("rows", "rows"), *columns], entries)
+
+    def of(figure: str) -> Callable[[str], Any]:
+        return lambda word: summary[f"{word}_{figure}"]
+
+    columns = (
+        ("", str),
+        ("rows", of("rows")),
+        ("MAPE", of("mape_pct"), "{:.1f}"),
+        ("median", of("median_pct"), "{:.1f}"),
+        ("bias", of("bias_pct"), "{:+.1f}"),
+        ("P90", of("p90_pct"), "{:.1f}"),
+    )
+    return table(columns, QUANTITIES)
 
 
 def _by_group(groups: Entries, by: Sequence[str]) -> "Table":

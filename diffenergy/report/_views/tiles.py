@@ -1,5 +1,6 @@
 """How tuned tiles read and look."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from .._format import Entry, change, product, si
@@ -11,12 +12,12 @@ if TYPE_CHECKING:
 
     from ...codesign import TuneResult
 
-TILE = (
-    ("tile x stages", lambda x: "x".join(str(x[name]) for name in _TILE)),
+_SIZES: Final = ("tile_m", "tile_n", "tile_k", "stages")
+TILE: Final = (
+    ("tile x stages", lambda tile: "x".join(str(tile[size]) for size in _SIZES)),
     ("split", "split_k"),
 )
 """Columns that say what a tile is."""
-_TILE: Final = ("tile_m", "tile_n", "tile_k", "stages")
 
 
 def line(result: "TuneResult") -> str:
@@ -48,12 +49,17 @@ def figure(result: "TuneResult") -> "Figure":
 def tiles_parts(summary: Entry) -> list[Any]:
     """The tiles and the whole workload, from the summary of `tiles_json`."""
     default = {key: summary[f"default_{key}"] for key in ("time_s", "energy_j")}
-    costs = (("time", "time_s", "s"), ("energy", "energy_j", "J"))
+    time, energy = ("time", "time_s", "s"), ("energy", "energy_j", "J")
+
+    def above(key: str) -> Callable[[Entry], float]:
+        return lambda whole: 100 * (whole[key] / default[key] - 1)
+
     tiles = (
         ("GEMM", product),
         ("count", "count", "{:.6g}"),
         *TILE,
-        *costs,
+        time,
+        energy,
         ("default", "default_costs_more_pct", change),
     )
     words = (
@@ -61,11 +67,11 @@ def tiles_parts(summary: Entry) -> list[Any]:
         "tiles are compared at the clock of the library's choice, the whole with the "
         "limiter."
     )
-    whole = [("whole workload", "name")]
-    for cost in costs:
-        key = cost[1]
-        above = lambda x, key=key: 100 * (x[key] / default[key] - 1)  # noqa: E731
-        whole += [cost, ("change", above, change)]
+    whole = (
+        ("whole workload", "name"),
+        *(time, ("change", above("time_s"), change)),
+        *(energy, ("change", above("energy_j"), change)),
+    )
     totals = [
         {"name": "library's choice", **default},
         {"name": "these tiles", **summary},
