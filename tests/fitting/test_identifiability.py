@@ -111,6 +111,22 @@ def test_weights_are_a_unit_vector_that_no_reading_sees():
     assert seen == pytest.approx(0, abs=0.1)
 
 
+def test_the_line_of_what_the_others_blur_most():
+    """A strong sum u of three leaves 1 - u u^T of the variance: the row of the greatest
+    part of u, of which least is left alone (1 / (1 - u^2) of inflation)."""
+    reading = {L2: 0.6 * STRONG, DRAM: 0.7 * STRONG, ISSUE: 0.4 * STRONG}
+    (direction,) = learnt([reading]).directions
+    u = np.array([0.6, 0.7, 0.4]) / np.linalg.norm([0.6, 0.7, 0.4])
+    row = np.eye(3)[1] - u[1] * u
+    row = -row / np.linalg.norm(row)  # the first is positive
+    assert direction.weights == pytest.approx(tuple(row), abs=0.01)
+    assert direction.ratio == pytest.approx(1, abs=0.01)
+    assert direction.text.endswith("sum")
+    some = {L2: 0.3 * STRONG, DRAM: 0.9 * STRONG}
+    (direction,) = learnt([some]).directions
+    assert direction.weights == pytest.approx((0.95, -0.316), abs=0.01)
+
+
 def test_names_do_not_depend_on_the_order_of_constants():
     readings = [equal(L2, DRAM), equal(ISSUE, CLOCK, LEAKAGE)]
     forward, backward = learnt(readings), learnt(readings, NAMES[::-1])

@@ -74,7 +74,8 @@ def reason(tmp_path: Path) -> Callable[..., str]:
          "5 % above the limit, 400 W"),
         ({"power_limit_w": 143}, {"power_limit_w": 142}, {}, "above the limit, 142 W"),
         # cells that contradict each other by 3 %
-        ({"energy_j": 38.6}, {"energy_j": 38.7}, {"energy_j": 37.5}, "do not fit"),
+        ({"energy_j": 38.6}, {"energy_j": 38.7}, {"energy_j": 37.5},
+         "38.7 J do not fit the other two of time, energy and power: 37.5 J"),
         ({"energy_j": 36.4}, {"energy_j": 36.3}, {"energy_j": 37.5}, "do not fit"),
         ({"window_s": 24.3}, {"window_s": 24.2}, {"window_s": 25, "iterations": 100},
          "shorter than its iterations, which take 25 s"),
@@ -239,3 +240,20 @@ def test_six_sigmas_of_the_group(tmp_path: Path, spread: float, says: str):
     flags = flagged(table, made)
     assert [flag.index for flag in flags] == ([BAD] if says else [])
     assert all(says in flag.reason for flag in flags)
+
+
+def test_a_model_that_is_wrong_for_some_sizes_is_no_outlier(tmp_path: Path):
+    """Nine small products take three times as long as predicted: each is far off, and
+    so are the eight most like it; of one alone among twelve large ones it is said."""
+    small = ROW | {"time_s": 3 * TIME}
+    large = ROW | {"m": 4096, "n": 4096, "time_s": TIME}
+    for number in (9, 1):
+        cells = pd.DataFrame([small] * number + [large] * 12)
+        cells.assign(avg_power_w=POWER).to_csv(tmp_path / "runs.csv", index=False)
+        table = measurements.read([str(tmp_path / "runs.csv")])
+        rows = table.num_rows
+        words = dict.fromkeys(("grade", "skipped"), np.full(rows, "", object))
+        numbers = dict(time_s=TIME, avg_power_w=POWER, energy_j=TIME * POWER)
+        wide = {name: np.full(rows, x) for name, x in numbers.items()}
+        flags = flagged(table, Predictions(**wide, **words))
+        assert [flag.index for flag in flags] == ([0] if number == 1 else [])

@@ -237,6 +237,59 @@ def test_remarks(file):
     assert "(s grows, s at auto)" in notes[2]
 
 
+@pytest.mark.parametrize(
+    ("column", "good", "bad"),
+    [
+        ("frequency", ("30", "100000"), ("29.9", "100001")),
+        ("memory_frequency", ("30", "100000"), ("29.9", "100001")),
+        ("count", ("1", "1000000"), ("0.9", "1000001")),
+    ],
+)
+def test_least_and_most_of_a_cell(file, column: str, good, bad):
+    """Of the last kernel, which stays at its default clocks beside a row of others."""
+    beside = "" if column == "count" else "\nb,head,auto,auto,1,1,1"
+    for cell in good:
+        read_table(file(swapped(PAIRS, 7, column, cell) + beside))
+    for cell in bad:
+        with pytest.raises(ValueError, match=f"row 7: `{column}` is '{cell}'"):
+            read_table(file(swapped(PAIRS, 7, column, cell)))
+    low, high = (f"{x},auto" for x in ("30", "100000"))
+    for clock in (low, high):
+        with pytest.raises(ValueError, match="has no row there"):
+            read_table(file(PERSEUS), default_clock=clock)
+    for clock in ("29.9", "1410,100001", "100001,auto"):
+        with pytest.raises(ValueError, match="allowed is SM or SM,MEM"):
+            read_table(file(PERSEUS), default_clock=clock)
+
+
+@pytest.mark.parametrize(("time", "remarks"), [(1.0399, 0), (1.0401, 1)])
+def test_growth_is_remarked_on_from_4_percent(file, time: float, remarks: int):
+    """Against the least time at any lower clock; the default clock is one of them."""
+    rows = [f"s,a,{clock},{t},1" for clock, t in
+            (("auto", 1.0), (1000, 1.02), (1200, 1.0), (1400, time))]  # fmt: skip
+    text = "\n".join(["stage,instruction,frequency,time,energy", *rows])
+    notes = read_table(file(text)).notes
+    assert len(notes) == remarks
+    many = [f"s,k{i},{clock},{t},1" for i in range(7) for clock, t in
+            (("auto", 1.0), (1000, 1.0), (1400, 1.05))]  # fmt: skip
+    (note,) = read_table(file("\n".join([text.splitlines()[0], *many]))).notes
+    assert "7 of 7 kernels" in note and "s k4 and 2 more" in note
+    assert "4 %" in note
+
+
+def test_default_rows_come_from_clocks_within_a_hertz():
+    """A default that is named stands before rows that leave both clocks alone."""
+    names = np.array(["a", "a", "a"], dtype=object)
+    ones = np.ones(3)
+    for clock, time in ((1e9, 2.0), (1e9 + 0.9, 2.0), (1e9 + 1.1, 1.0)):
+        problem = problem_from_columns(
+            names, names, np.array([np.nan, 1e9, 5e8]), np.full(3, np.nan),
+            np.array([1.0, 2.0, 3.0]), ones, ones, default=(clock, np.nan),
+        )  # fmt: skip
+        assert problem.default_time.tolist() == [time]
+        assert len(problem.settings) == (2 if time == 2 else 3)
+
+
 def test_from_columns():
     names = np.array(["a", "b", "a", "b"], dtype=object)
     problem = problem_from_columns(
