@@ -9,8 +9,7 @@ import pytest
 from diffenergy import dvfs
 from diffenergy.cli.commands import codesign, estimate, evaluate
 from diffenergy.codesign import SearchResult, TuneResult
-from diffenergy.codesign._problem.problem import Found, Score
-from diffenergy.codesign._problem.problem import Problem
+from diffenergy.codesign._problem.problem import Found, Problem, Score
 from diffenergy.codesign._tiles.tuning import Tuning
 from diffenergy.estimator import EstimateResult, Task
 from diffenergy.fitting import _predict as predict_module

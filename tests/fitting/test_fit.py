@@ -20,7 +20,7 @@ from diffenergy.corrections import (
     write_corrections,
 )
 from diffenergy.fitting import _calibrate, _fit, _parameters
-from diffenergy.fitting._batches import by_row, batches
+from diffenergy.fitting._batches import batches, by_row
 from diffenergy.fitting._calibrate import Settings, blanked, calibrate, free_parameters
 from diffenergy.fitting._fit import fit, target
 from diffenergy.fitting._parameters import Parameter, Parameters

@@ -7,6 +7,8 @@ its end to its start.
 
 import dataclasses
 
+import numpy as np
+
 from .._demand.demand import Demand
 from .._machine.topology import Topology
 from .schedule import Schedule, Sends
