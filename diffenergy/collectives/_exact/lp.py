@@ -145,9 +145,9 @@ def static_bound(
     none, matrix = np.zeros(len(cost)), sparse.csr_array(matrix)
     linear = LinearModel(matrix, low, high, none, ends, cost, False)
     answer = child.solve(linear)
-    if answer.objective is None:
+    if answer.incumbent is None:
         return nearest
-    return max(nearest, int(np.ceil(answer.objective - _SLACK)))
+    return max(nearest, int(np.ceil(answer.incumbent - _SLACK)))
 
 
 def lp(
@@ -200,4 +200,4 @@ def lp(
     schedule = part_sends(topology, demand, model, flows, values)
     proven = long is not None and long - short <= 1
     status = answer.status if proven else "feasible"
-    return Found(schedule, status, tried, spent, answer.objective, answer.bound)
+    return Found(schedule, status, tried, spent, answer.incumbent, answer.bound)

@@ -118,14 +118,8 @@ def milp(
     sends = rows.chosen(answer.values)
     kept = needed(topology, demand, model, *sends)
     schedule = epoch_schedule(topology, demand, model, *(x[kept] for x in sends))
-    return Found(
-        schedule,
-        answer.status,
-        0,
-        answer.seconds,
-        answer.objective,
-        answer.bound,
-    )
+    known = answer.seconds, answer.incumbent, answer.bound
+    return Found(schedule, answer.status, 0, *known)
 
 
 def least_finish(

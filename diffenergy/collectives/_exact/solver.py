@@ -41,13 +41,17 @@ class LinearModel:
 
 
 @dataclasses.dataclass(frozen=True)
-class Progress:
-    """Where a search stands: wall time in s, best value and bound so far (None: none
-    yet)."""
+class Answer:
+    """What a solver found so far: `values`, and what they cost (`incumbent`), are there
+    when `status` is optimal or feasible; `bound`: no solution costs less (None: none
+    known). `seconds`: wall time in the solver. `interrupted`: by Ctrl-C."""
 
-    seconds: float
+    status: Status
+    values: Float[np.ndarray, " column"] | None
     incumbent: float | None
     bound: float | None
+    seconds: float
+    interrupted: bool = False
 
     @property
     def gap(self) -> float | None:
@@ -57,20 +61,7 @@ class Progress:
         return abs(self.incumbent - self.bound) / max(abs(self.incumbent), 1e-12)
 
 
-@dataclasses.dataclass(frozen=True)
-class Answer:
-    """What a solver found; `values` are there when `status` is optimal or feasible.
-    `seconds`: wall time in the solver. `interrupted`: by Ctrl-C."""
-
-    status: Status
-    values: Float[np.ndarray, " column"] | None
-    objective: float | None
-    bound: float | None
-    seconds: float
-    interrupted: bool = False
-
-
-Watch = Callable[[Progress], None]
+Watch = Callable[[Answer], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +127,7 @@ class Worker:
                 if final:
                     return answer
                 if how.watch is not None:
-                    how.watch(Progress(answer.seconds, answer.objective, answer.bound))
+                    how.watch(answer)
         except KeyboardInterrupt:
             self.close()
             if best is None:

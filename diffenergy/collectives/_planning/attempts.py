@@ -15,7 +15,7 @@ from .._exact.lp import lp
 from .._exact.milp import least_finish
 from .._exact.reach import reach
 from .._exact.rounds import rounds
-from .._exact.solver import Progress, Solving
+from .._exact.solver import Answer, Solving
 from .._listing.greedy import Effort, greedy
 from .._machine.epochs import EpochModel, epoch_length, epoch_model
 from .._machine.topology import Topology
@@ -43,7 +43,7 @@ _FINER: Final = 4
 _WHOLE: Final = "cp-sat"
 _FLOWS: Final = "glop"
 
-Watch = Callable[[str, Progress | None], None]
+Watch = Callable[[str, Answer | None], None]
 """Called with what is being tried, and with where its solver stands."""
 
 

@@ -18,13 +18,13 @@ import dataclasses
 
 from ...results import Infeasible
 from .._demand.demand import Demand
-from .._exact.solver import Progress
+from .._exact.solver import Answer
 from .._machine.topology import Topology
 from .attempts import Watch, attempts
 from .search import Plan, Search, better, make_task
 
 
-def silent(stage: str, progress: Progress | None) -> None:
+def silent(stage: str, progress: Answer | None) -> None:
     """Nobody watches."""
 
 

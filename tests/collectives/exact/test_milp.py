@@ -406,7 +406,7 @@ def test_linear_program_of_each_solver():
     for solver in ("glop", "highs", "pdlp"):
         answer = solve(model, Solving(solver, 20.0))
         assert answer.status == "optimal"
-        assert answer.objective == pytest.approx(4.0, rel=1e-4)
+        assert answer.incumbent == pytest.approx(4.0, rel=1e-4)
         assert answer.values is not None
         np.testing.assert_allclose(answer.values, [2, 1], rtol=1e-3)
     with pytest.raises(ValueError, match="whole variables alone"):
