@@ -24,10 +24,9 @@ from .._what_if.sensitivity import sensitivities, sensitivity_rows
 from .._what_if.what_if import disable as without
 from .._what_if.what_if import scale as scaled
 from .attempts import Watch
-from .plan import find_schedule, silent
+from .plan import find_schedule, second_stage, silent
 from .result import CollectiveResult, SizesResult
 from .search import Plan, Search
-from .second_stage import second_stage
 from .summary import collective_json, wait_clock_json
 
 _PATH: Final = str | os.PathLike

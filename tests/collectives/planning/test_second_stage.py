@@ -10,9 +10,13 @@ from diffenergy.collectives._energy.frontier import front_rows
 from diffenergy.collectives._energy.idle import MemoryPrice
 from diffenergy.collectives._machine.epochs import epoch_model
 from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._planning.plan import find_schedule, silent
+from diffenergy.collectives._planning.plan import (
+    find_schedule,
+    leaner,
+    second_stage,
+    silent,
+)
 from diffenergy.collectives._planning.search import Plan, Search
-from diffenergy.collectives._planning.second_stage import leaner, second_stage
 from diffenergy.collectives._verify.verify import verify
 from diffenergy.hardware import load_gpu
 
