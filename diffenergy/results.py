@@ -23,6 +23,13 @@ def finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
+def written(text: str, path: str | os.PathLike[str] | None) -> str:
+    """`text`; also written to `path`, if given, whole or not at all."""
+    if path is not None:
+        write_text_atomic(path, text)
+    return text
+
+
 class Infeasible(Exception):
     """What was asked for cannot be had; the message names the limit and the least
     value that works.
@@ -47,9 +54,7 @@ class Result:
         """The summary as JSON text; also written to `path`, if given, whole or not at
         all. Raises `ValueError` if `path` cannot be written."""
         text = json.dumps(self.summary, indent=1, allow_nan=False) + "\n"
-        if path is not None:
-            write_text_atomic(path, text)
-        return text
+        return written(text, path)
 
     def plot(self, path: str | None = None) -> "Figure | None":
         """Draws the answer: into the file `path` (.png or .svg), or as a figure.

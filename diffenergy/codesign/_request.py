@@ -202,18 +202,16 @@ def problem_of(
 ) -> Problem:
     """The search over `tasks`, with bounds that a GPU file may hold."""
     task, (ranges, tiles) = tasks[0], vary
-    own = goals if callable(goals) else None
     problem = build(
         [_listed(task, weight) for task, weight in zip(tasks, weights, strict=True)],
         task.card,
         ranges,
-        ("energy",) if callable(goals) else goals,
+        goals,
         limits,
         tiles,
         _point(task, ranges),
         task.corrections.serve(task.card),
         price,
-        own,
     )
     for axis in problem.axes[: len(problem.task.names)]:
         for end in (axis.low, axis.high) if axis.name in FIELDS else ():

@@ -5,9 +5,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ..files import write_text_atomic
 from ..hardware import GpuCard, gpu_toml
-from ..results import Result
+from ..results import Result, written
 from ..workload import Listing
 from ._problem.card import design_card
 from ._problem.problem import Found, Problem, Score
@@ -61,10 +60,8 @@ class SearchResult(Result):
     ) -> str:
         """The best design as a GPU file called `name`; also written to `path`, if
         given, whole or not at all. Clocks to run at and tiles are no part of it."""
-        text = gpu_toml(design_card(self.card, self.problem, self.best, name))
-        if path is not None:
-            write_text_atomic(path, text)
-        return text
+        card = design_card(self.card, self.problem, self.best, name)
+        return written(gpu_toml(card), path)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

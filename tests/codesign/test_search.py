@@ -146,7 +146,7 @@ def test_own_objective_and_where_it_is_nan():
     def hot(estimate):
         return estimate.energy * estimate.time**0.5
 
-    given = problem(["streams"], SPACE, objective=hot)
+    given = problem(["streams"], SPACE, goals=hot)
     found = search(given, EFFORT)
     judged = everything(given)
     assert found.best.objective == pytest.approx(judged.custom.min())
@@ -155,7 +155,7 @@ def test_own_objective_and_where_it_is_nan():
         return (1e-3 - estimate.time) ** 0.5
 
     with pytest.raises(ValueError, match="`broken` is nan at num_sms"):
-        search(problem(["products"], SPACE, objective=broken), EFFORT)
+        search(problem(["products"], SPACE, goals=broken), EFFORT)
 
 
 @pytest.mark.slow

@@ -54,15 +54,15 @@ def build(
     parts: Sequence[Listed],
     card: "GpuCard",
     ranges: Sequence[Range],
-    goals: Sequence[str] = ("energy",),
+    goals: Sequence[str] | Objective = ("energy",),
     limits: Mapping[str, float] | None = None,
     tiles: bool = False,
     point: OperatingPoint | None = None,
     corrections: Corrections | None = None,
     price: float = 1.0,
-    objective: Objective | None = None,
 ) -> Problem:
-    """Problem of making `goals` small over designs that grow out of `card`.
+    """Problem of making `goals`, or a function of an `Estimate`, small over designs
+    that grow out of `card`.
 
     Arguments:
 
@@ -73,12 +73,12 @@ def build(
       is one where the memory that a workload needs is known.
     - `point`: where designs run; None, or NaN in a field: at their own highest clock
       and TDP.
-    - `price`: of silicon per mm2; `objective`: a function of an `Estimate`, to be made
-      small instead of `goals`.
+    - `price`: of silicon per mm2.
 
     Raises `ValueError` for what cannot be varied, wanted or limited.
     """
-    goals = (CUSTOM,) if objective is not None else tuple(goals)
+    custom = goals if callable(goals) else None
+    goals = (CUSTOM,) if callable(goals) else tuple(goals)
     check_goals(goals)
     names = tuple(wanted.name for wanted in ranges)
     spec, made = card.spec, axes(card, ranges)
@@ -108,7 +108,7 @@ def build(
         *_bounds(made),
         shapes=shapes,
         names=names,
-        custom=objective,
+        custom=custom,
     )
     known = _known(parts, task)
     limits = dict(limits or {})

@@ -7,7 +7,7 @@ Karush-Kuhn-Tucker conditions); the multipliers are the non-negative least squar
 solution of that.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from jaxtyping import Float
@@ -19,10 +19,8 @@ from .._problem.goals import UNITS, Target, excess
 from .._problem.legal import better, moved, next_moves
 from .._problem.problem import LIMITS, Active, unit_of
 from .._space.task import METRICS
-from .descent import STEPS, Aim, begin
-
-if TYPE_CHECKING:
-    from .engine import Engine
+from .descent import STEPS, begin
+from .engine import Engine, aims
 
 _EDGE: Final = 1e-6
 _TIGHT: Final = 0.005
@@ -32,30 +30,23 @@ _TIGHT: Final = 0.005
 class SlopesAt:
     """Slopes of the objective and of limited metrics at one design, in logarithms."""
 
-    def __init__(self, engine: "Engine", values: Float[np.ndarray, " axis"]):
+    def __init__(self, engine: Engine, values: Float[np.ndarray, " axis"]):
         problem = engine.problem
         self.engine, self.values = engine, values
         self.target = problem.targets[0]
         self.limited = [METRICS.index(metric) for metric in problem.limits]
+        unlimited = np.full(len(METRICS), np.inf)
+        powers = (self.target.powers, *np.eye(len(METRICS))[self.limited])
+        targets = [Target(of_one, unlimited) for of_one in powers]
         starts = engine.effort.starts  # a round at a time: no other program
-        rounds = -(-(1 + len(self.limited)) // starts)
-        rows = rounds * starts
-        powers = np.zeros((rows, len(METRICS)))
-        powers[0] = self.target.powers
-        for row, metric in enumerate(self.limited):
-            powers[1 + row, metric] = 1.0
-        custom = np.zeros(rows)
-        if self.target.custom:
-            value = engine.judge(values[None]).custom[0]
-            custom[0] = 1 / (abs(value) or 1.0)
+        targets += targets[-1:] * (-len(targets) % starts)
+        scale = abs(float(engine.judge(values[None]).custom[0])) or 1.0
         z = np.repeat(engine.inverse(values, _EDGE)[None], starts, axis=0)
         states = begin(z, np.zeros((starts, engine.limits)))
         found = []
-        for first in range(0, rows, starts):
-            part = slice(first, first + starts)
-            free = np.ones_like(z)
-            aims = Aim(powers[part], 0 * powers[part], custom[part], free)  # pyright: ignore[reportArgumentType]
-            _, slopes = engine.advance(states, aims, np.zeros(STEPS), np.zeros(starts))
+        for first in range(0, len(targets), starts):
+            after = aims(targets[first : first + starts], scale, np.ones(len(values)))
+            _, slopes = engine.advance(states, after, np.zeros(STEPS), np.zeros(starts))
             found.append(slopes)
         self.axes = np.concatenate([np.asarray(slopes.axes) for slopes in found])
         self.fields = np.asarray(found[0].fields)[0]
@@ -70,9 +61,7 @@ def elasticities(slopes: SlopesAt) -> tuple[tuple[str, float | None], ...]:
     )
 
 
-def active_limits(
-    engine: "Engine", best: Judged, slopes: SlopesAt
-) -> tuple[Active, ...]:
+def active_limits(engine: Engine, best: Judged, slopes: SlopesAt) -> tuple[Active, ...]:
     """Limits and bounds that keep the objective from falling, with multipliers.
 
     A limit binds where it is reached, or where a single legal step would lower the
@@ -112,7 +101,7 @@ def _field_units() -> dict[str, str]:
     return units | {"sm_clock": "Hz", "mem_clock": "Hz", "power_cap": "W"}
 
 
-def _binding(engine: "Engine", best: Judged, goal: Target) -> list[int]:
+def _binding(engine: Engine, best: Judged, goal: Target) -> list[int]:
     """Metrics whose limit is reached, or passed by a step that would be better."""
     problem, point = engine.problem, best.values[0]
     slack = -excess(goal.limits, best.metrics)[0]

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from ...compiling import compiler_options
 from .._problem.exact import Judge, Judged, Run, nan_free
@@ -196,10 +196,7 @@ class Engine:
     def legalise(self, goal: Target, ends: Ends) -> Judged:
         """The designs found, made legal and polished; exact scores, best first."""
         axes = self.problem.axes
-        rounded = [roundings(axes, value, self.rng) for value in ends.values]
-        owner = np.repeat(np.arange(len(rounded)), [len(part) for part in rounded])
-        judged = self.judge(self.problem.legal(np.concatenate(rounded)))
-        nan_free(judged, self.problem.task)
+        judged, owner = self.rounded(ends.values)
         known = self._settle(goal, judged, ends.multipliers[owner])
         if known is not None and not self.interrupted:
             near = self._neighbours(self.best(goal, 1)[0])
@@ -212,6 +209,13 @@ class Engine:
             self.interrupted = True
         everything = self.judge.everything
         return everything.take(everything.order(goal))
+
+    def rounded(self, values: Points) -> tuple[Judged, Int[np.ndarray, " rounding"]]:
+        """Legal designs around each of `values`, scored, and around which one."""
+        parts = [roundings(self.problem.axes, value, self.rng) for value in values]
+        judged = self.judge(self.problem.legal(np.concatenate(parts)))
+        nan_free(judged, self.problem.task)
+        return judged, np.repeat(np.arange(len(parts)), [len(part) for part in parts])
 
     def best(self, goal: Target, count: int) -> Points:
         """The best designs so far, of different objectives."""

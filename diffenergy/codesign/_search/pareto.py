@@ -1,19 +1,15 @@
 """Pareto front: the first objective made small under limits on the others."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .._problem.exact import nan_free
 from .._problem.goals import Target, objective
-from .._problem.legal import polish, roundings
+from .._problem.legal import polish
 from .._problem.problem import Score
-
-if TYPE_CHECKING:
-    from .engine import Engine
+from .engine import Engine, Tell
 
 _POINTS: Final = 8
 """Points between the ends of the front of two objectives; as many on each axis of a
@@ -24,9 +20,7 @@ _MOST: Final = 16
 """Points that are kept."""
 
 
-def front(
-    engine: "Engine", tell: Callable[[int, int, float], None]
-) -> tuple[Score, ...]:
+def front(engine: Engine, tell: Tell) -> tuple[Score, ...]:
     """Designs that no other one beats in all objectives, by rising first objective.
 
     Every objective is made small alone; between these ends the first one is made small
@@ -48,7 +42,7 @@ def front(
     return _undominated(engine, goals)
 
 
-def _ends(engine: "Engine", goals: list[Target]) -> Float[np.ndarray, "goal goal"]:
+def _ends(engine: Engine, goals: list[Target]) -> Float[np.ndarray, "goal goal"]:
     """Objectives (columns) of the best design for each objective (rows)."""
     everything = engine.judge.everything
     rows = [int(everything.order(goal)[0]) for goal in goals]
@@ -75,9 +69,7 @@ def _between(goals: list[Target], ends: Float[np.ndarray, "goal goal"]) -> list[
     return [goal for goal in found if goal is not goals[0]]
 
 
-def _descend(
-    engine: "Engine", targets: list[Target], tell: Callable[[int, int, float], None]
-) -> None:
+def _descend(engine: Engine, targets: list[Target], tell: Tell) -> None:
     """One descent a target, from the best design so far that keeps its limits or is
     nearest to that; then legal designs of what it finds."""
     count = engine.effort.starts
@@ -87,21 +79,18 @@ def _descend(
     z = np.stack([engine.inverse(values) for values in begin])
     rounds = max(1, round(engine.effort.rounds * _ROUNDS))
     values = engine.descend(padded, rounds, z, tell).values
-    axes = engine.problem.axes
-    rounded = [roundings(axes, v, engine.rng) for v in values[: len(targets)]]
-    legal = engine.problem.legal(np.concatenate(rounded))
-    nan_free(engine.judge(legal), engine.problem.task)
+    engine.rounded(values[: len(targets)])
     for goal in targets:
         everything = engine.judge.everything
         best = everything.values[int(everything.order(goal)[0])]
         try:
-            polish(engine.judge, axes, goal, best, engine.rng)
+            polish(engine.judge, engine.problem.axes, goal, best, engine.rng)
         except KeyboardInterrupt:
             engine.interrupted = True
             return
 
 
-def _undominated(engine: "Engine", goals: list[Target]) -> tuple[Score, ...]:
+def _undominated(engine: Engine, goals: list[Target]) -> tuple[Score, ...]:
     """Scores of all designs so far that keep the limits and are beaten by none."""
     everything = engine.judge.everything
     kept = everything.take(everything.violation(goals[0]) == 0)

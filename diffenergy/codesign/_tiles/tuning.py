@@ -93,10 +93,8 @@ def tune(
     the library's menu, since products with and without a tile are different classes
     there.
 
-    Raises `ValueError` for an unknown goal and if there is no product to tune.
+    Raises `ValueError` if there is no product to tune.
     """
-    if goal not in ("time", "energy"):
-        raise ValueError(f"`goal` is '{goal}'; allowed are time and energy.")
     products = gemm_rows(listings)
     if not products:
         raise ValueError(
@@ -137,17 +135,15 @@ def costs_with(
     tiles: Tiles,
     card: GpuCard,
     corrections: Corrections,
-    point: OperatingPoint | None = None,
-    run: Runner = compiled,
 ) -> tuple[Float[np.ndarray, " gemm"], Float[np.ndarray, " gemm"]]:
     """(time in s, energy in J) of one launch of each of `gemm_rows` with `tiles`, legal
-    or not, counted like those of `tune`."""
+    or not, counted like those of `tune` at the highest clocks."""
     gpu, products = card.spec, gemm_rows(listings)
-    point = default_point(gpu) if point is None else point
-    default = _total(gpu, point, corrections, run, listings)
+    point = default_point(gpu)
+    default = _total(gpu, point, corrections, compiled, listings)
     clocks, static = held(default, point, products)
     workload = products_of(assemble(with_given_tiles(listings, tiles)), products)
-    costs = Costs(*run(row_costs, (workload, gpu, clocks, corrections)))
+    costs = Costs(*compiled(row_costs, (workload, gpu, clocks, corrections)))
     time = np.asarray(costs.time)
     return time, np.asarray(costs.work) + static * time
 

@@ -122,8 +122,7 @@ def plan(
         task = _task(work, gpu, request)
         descent = _descent(solver, seed, starts)
         return of_model(task, aim, rules, descent, power_curve, notes)
-    _table_decides(work, request)
-    _table_cannot(solver, power_curve)
+    _table_decides(work, request, solver, power_curve)
     _descent(solver, seed, starts)
     if request.get("power_limit") is not None:
         aim = aim._replace(power_cap=_one_limit(request["power_limit"]))
@@ -247,8 +246,10 @@ def _read(table: Any, default_clock: str | None, card: GpuCard | None) -> Table:
     return table
 
 
-def _table_decides(work: Any, request: Mapping[str, Any]):
-    """Refuses what a table decides."""
+def _table_decides(
+    work: Any, request: Mapping[str, Any], solver: str, power_curve: bool
+):
+    """Refuses what a table decides, and what needs a model."""
     for name, value in {"work": work, **request}.items():
         empty = value is None or value is False
         empty |= isinstance(value, Sized) and not len(value)
@@ -257,10 +258,6 @@ def _table_decides(work: Any, request: Mapping[str, Any]):
                 f"`{name}` is given beside a measured table, which decides it; leave "
                 "one of them out."
             )
-
-
-def _table_cannot(solver: str, power_curve: bool):
-    """Refuses what needs a model."""
     if solver != "exact":
         raise ValueError(
             "`solver` is descent, which needs a model; a table has its settings only."

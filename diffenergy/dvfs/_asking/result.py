@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from ...files import write_text_atomic
-from ...results import Result
+from ...results import Result, written
 from .._apply.export import schedule_csv, schedule_rows
 from .._apply.script import apply_script
 from .._problem.plan import Objective, Plan
@@ -72,22 +71,14 @@ class PlanResult(Result):
     def to_csv(self, path: Path | None = None) -> str:
         """The schedule as a table that `read_table` reads, MHz, s and J; also written
         to `path`, if given."""
-        return _kept(path, schedule_csv(self.problem, self.plan, self.default_clock))
+        return written(schedule_csv(self.problem, self.plan, self.default_clock), path)
 
     def to_script(self, path: Path | None = None) -> str:
         """A Python program that applies the clocks and restores them on any exit; also
         written to `path`, if given. Nothing is applied here."""
         title = self.summary.get("model") or self.summary.get("table") or ""
         rules = self.rules
-        return _kept(
-            path,
-            apply_script(
-                self.problem, self.plan, rules.granularity, rules.latency, title
-            ),
+        text = apply_script(
+            self.problem, self.plan, rules.granularity, rules.latency, title
         )
-
-
-def _kept(path: Path | None, text: str) -> str:
-    if path is not None:
-        write_text_atomic(path, text)
-    return text
+        return written(text, path)

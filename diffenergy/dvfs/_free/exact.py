@@ -198,7 +198,7 @@ class _Model:
         p, stages = self.problem, len(self.problem.stages)
         kernels = np.equal.outer(np.arange(len(p.kernels)), self.kernel).astype(float)
         parts = [
-            (_wide(kernels, np.zeros((len(kernels), stages))), self.units, self.units)
+            (np.c_[kernels, np.zeros((len(kernels), stages))], self.units, self.units)
         ]
         unit = np.eye(stages)
         for s, points in enumerate(self.points):
@@ -206,9 +206,9 @@ class _Model:
             host = p.host_time[s]
             slope = stage_slope(points, host)
             rest = stage_time(points, host) - slope * points
-            left = _wide(
+            left = np.c_[
                 -np.outer(slope, self.in_stage[s] * self.time), unit[[s] * len(points)]
-            )
+            ]
             high = np.full(len(points), np.inf) if self.bent[s] else rest
             parts.append((left, rest, high))
             if np.isfinite(p.power_cap[s]):
@@ -224,7 +224,7 @@ class _Model:
         left = self.in_stage[s] * (self.spent - power * slope * self.time)
         most = power * (float(stage_time(at, host)) - slope * at)
         zeros = np.zeros((1, len(self.problem.stages)))
-        return _wide(left[None], zeros), np.array([-np.inf]), np.array([most])
+        return np.c_[left[None], zeros], np.array([-np.inf]), np.array([most])
 
     def _limits(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         p, stages = self.problem, len(self.problem.stages)
@@ -232,12 +232,12 @@ class _Model:
         most = self.objective.most_time(default_total(p))
         none = np.array([-np.inf])
         if np.isfinite(most):
-            row = _wide(np.zeros((1, len(self.kernel))), np.ones((1, stages)))
+            row = np.c_[np.zeros((1, len(self.kernel))), np.ones((1, stages))]
             found.append((row, none, np.array([most])))
         if np.isfinite(self.objective.power_cap):
-            row = _wide(
+            row = np.c_[
                 self.spent[None], (p.wait_power - self.objective.power_cap)[None]
-            )
+            ]
             found.append((row, none, np.zeros(1)))
         return found
 
@@ -260,10 +260,6 @@ class _Model:
                 moved = True
         self.centre = gpu
         return moved
-
-
-def _wide(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    return np.concatenate([left, right], axis=1)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from .._problem.problem import Problem, Total
 from .._problem.totals import chosen, gpu_time, total, within_caps
 from . import knapsack
-from .hulls import HullSum, Line, bound_line, hull_sum, kernel_points
+from .hulls import HullSum, Line, hull_sum, kernel_points, stage_bound
 from .knapsack import undominated
 
 _STAGE_PLANS: Final = 1_500
@@ -57,8 +57,13 @@ def stage_hulls(problem: Problem) -> list[HullSum]:
 
 
 def bound(problem: Problem) -> Line:
-    """Polyline below (time, energy) of every plan, launches split or not."""
-    return bound_line(problem, [hull.line for hull in stage_hulls(problem)])
+    """Polyline below (time, energy) of every plan, launches split or not. No vertices
+    if some stage cannot keep its cap."""
+    hulls = enumerate(stage_hulls(problem))
+    lines = [stage_bound(problem, s, hull.line) for s, hull in hulls]
+    if any(len(line.x) == 0 for line in lines):
+        return Line(np.empty(0), np.empty(0))
+    return hull_sum([(line.x, line.y) for line in lines]).line
 
 
 def front(problem: Problem, most_time: float = np.inf, prune: bool = True) -> Front:

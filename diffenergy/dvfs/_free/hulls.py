@@ -138,18 +138,6 @@ def stage_bound(problem: Problem, stage: int, line: Line) -> Line:
     return Line(xs[hull], ys[hull])
 
 
-def bound_line(problem: Problem, stages: Sequence[Line]) -> Line:
-    """Polyline below every (time, energy) of the iteration.
-
-    `stages`: for each stage the hull of (GPU time, energy beyond waiting). No vertices
-    if some stage cannot keep its cap.
-    """
-    lines = [stage_bound(problem, s, line) for s, line in enumerate(stages)]
-    if any(len(line.x) == 0 for line in lines):
-        return Line(np.empty(0), np.empty(0))
-    return hull_sum([(line.x, line.y) for line in lines]).line
-
-
 def _from_cap(line: Line, host: float, wait: float, cap: float) -> np.ndarray:
     """GPU times of the vertices from where the cap is first kept."""
     if np.isinf(cap):

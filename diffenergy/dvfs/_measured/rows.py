@@ -1,6 +1,7 @@
 """`problem_from_columns`: measured rows -> what every kernel costs at every setting."""
 
-from typing import Final, NamedTuple
+import dataclasses
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,8 @@ _BEFORE_ALL: Final = -1.0
 """Stands for a clock left alone while pairs are sorted."""
 
 
-class _Grid(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Grid:
     """Rows as a table of kernels in launch order by settings in rising order."""
 
     names: tuple[str, ...]
@@ -118,7 +120,7 @@ def _default_cells(
     auto = np.isnan(grid.settings).all(axis=1)
     # equal within 1 Hz
     near = np.isclose(grid.settings, default, rtol=0.0, atol=1.0, equal_nan=True)
-    named = near.all(axis=1)
+    named: np.ndarray = np.all(near, axis=1)
     standing_for = np.flatnonzero(auto | named)
     # columns in order of preference: the named one, then auto
     standing_for = standing_for[np.argsort(~named[standing_for], kind="stable")]

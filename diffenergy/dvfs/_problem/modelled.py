@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ...corrections import Corrections
+from ...estimator._summary import static_power
 from ...hardware import _clocks as clocks
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint
@@ -47,7 +48,8 @@ class Modelled:
     def default_growth(self) -> Float[np.ndarray, " stage"]:
         """How far leakage has grown at default clocks, as the estimate says."""
         stages, c = self.uniform.default, self.costs
-        leaked = stages.leakage * stages.gpu_time / stages.time
+        leakage = np.asarray(stages.components[:, -1])
+        leaked = leakage * np.asarray(stages.gpu_time) / np.asarray(stages.time)
         return np.asarray(leaked / np.bincount(self.stage, (c.leakage * c.time)[-1]))
 
     def growth(self, power: Float[np.ndarray, " stage"]) -> Float[np.ndarray, " stage"]:
@@ -79,7 +81,7 @@ class Modelled:
             loops=self.loops,
             power_cap=np.full(len(self.stages), cap),
             host_time=np.asarray(default.host_time),
-            wait_power=np.asarray((default.idle + default.leakage) / default.time),
+            wait_power=static_power(default),
         )
 
     def stage_problem(self) -> Problem:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import jax
 import numpy as np
@@ -12,10 +12,9 @@ from jaxtyping import Bool, Float
 
 from ...compiling import compiler_options
 from ...corrections import Corrections
-from ...estimator._estimate import estimate_once
+from ...estimator._estimate import PhaseEstimate, estimate_once
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint
-from ...physics._power import STATIC
 from ...workload._workload import Workload
 from .totals import Spent
 
@@ -41,24 +40,11 @@ class PowerCurve:
     feasible: Bool[np.ndarray, " limit"]  # the limit can be kept at the lowest clock
 
 
-class Phases(NamedTuple):
-    """Phases of an estimate, or of several."""
-
-    time: Float[Array | np.ndarray, "*point stage"]  # s
-    energy: Float[Array | np.ndarray, "*point stage"]  # J
-    sm_clock: Float[Array | np.ndarray, "*point stage"]  # Hz, after the limiter
-    gpu_time: Float[Array | np.ndarray, "*point stage"]  # s
-    host_time: Float[Array | np.ndarray, "*point stage"]  # s
-    feasible: Bool[Array | np.ndarray, "*point stage"]
-    idle: Float[Array | np.ndarray, "*point stage"]  # J
-    leakage: Float[Array | np.ndarray, "*point stage"]  # J
-
-
 @dataclasses.dataclass(frozen=True)
 class Uniform:
     """A workload with one setting for all kernels."""
 
-    default: Phases  # as NumPy arrays
+    default: PhaseEstimate
     clocks: Spent  # [setting, stage], waiting included
     feasible: Bool[np.ndarray, " setting"]  # the power limit can be kept
     limits: PowerCurve
@@ -82,8 +68,7 @@ def uniform(
     """
     limits = _limits(card, power_cap)
     points = _points(card, settings, limits, power_cap, temperature)
-    leaves = run(_at_points, (workload, card.spec, points, corrections))
-    found = Phases(*map(np.asarray, leaves))
+    found = PhaseEstimate(*run(_at_points, (workload, card.spec, points, corrections)))
     time, energy, clock, kept = (
         np.asarray(x)
         for x in (found.time, found.energy, found.sm_clock, found.feasible)
@@ -91,7 +76,7 @@ def uniform(
     kept, last = np.asarray(kept.all(axis=1)), len(settings) + 1
     whole = time[last:].sum(axis=1)
     return Uniform(
-        default=Phases(*(x[0] for x in found)),
+        default=jax.tree.map(lambda x: x[0], found),
         clocks=Spent(time[1:last], energy[1:last]),
         feasible=kept[1:last],
         limits=PowerCurve(
@@ -139,15 +124,10 @@ def applied(
 
 def _at_points(
     workload: Workload, gpu: GpuSpec, points: OperatingPoint, corrections: Corrections
-) -> Phases:
+) -> PhaseEstimate:
     """Phases at each of several points."""
 
-    def one(point: OperatingPoint) -> Phases:
-        found = estimate_once(workload, gpu, point, corrections).phases
-        idle, leakage = found.components[:, STATIC].T
-        return Phases(
-            found.time, found.energy, found.sm_clock, found.gpu_time, found.host_time,
-            found.feasible, idle, leakage,
-        )  # fmt: skip
+    def one(point: OperatingPoint) -> PhaseEstimate:
+        return estimate_once(workload, gpu, point, corrections).phases
 
     return jax.vmap(one)(points)

@@ -5,7 +5,6 @@ the latency. A schedule is a row of segments; dynamic programming over their end
 prefix sums for what a segment costs.
 """
 
-import dataclasses
 from typing import Final, NamedTuple
 
 import jax
@@ -21,16 +20,9 @@ _BLOCKED: Final = 1e6
 """Price of a launch at a setting where it cannot run, in prices of all launches."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Dwell:
-    """Least stay of a setting; for every end of a segment its latest start."""
-
-    latency: float  # s
-    latest: Int[np.ndarray, "end setting"]  # -1: none
-
-
-def dwell(places: Positions, latency: float) -> Dwell:
-    """Latest starts of segments that end behind each launch and last `latency` (s)."""
+def dwell(places: Positions, latency: float) -> Int[np.ndarray, "end setting"]:
+    """Latest start of a segment that ends behind each launch and lasts `latency` (s);
+    -1: none."""
     time = np.where(np.isfinite(places.time), places.time, 0.0)
     clock = np.concatenate([np.zeros((1, time.shape[1])), np.cumsum(time, axis=0)])
     due = clock - latency * (1 - 1e-12)
@@ -39,7 +31,7 @@ def dwell(places: Positions, latency: float) -> Dwell:
         for column, at in zip(clock.T, due.T, strict=True)
     ]
     before = np.arange(len(clock))[:, None] - 1
-    return Dwell(latency, np.minimum(np.stack(latest, axis=1), before))
+    return np.minimum(np.stack(latest, axis=1), before)
 
 
 def holds(
@@ -53,22 +45,23 @@ def holds(
     return bool(np.add.reduceat(time, starts).min() >= latency * (1 - 1e-9))
 
 
-def cheapest(places: Positions, stay: Dwell, prices: Prices) -> Path:
-    """Settings with the least sum of priced energies and times, and that sum."""
+def cheapest(
+    places: Positions, latest: Int[np.ndarray, "end setting"], prices: Prices
+) -> Path:
+    """Settings with the least sum of priced energies and times, and that sum; `latest`
+    as of `dwell`."""
     cost, change = priced(places, prices)
     blocked = np.isinf(cost)
     cost[blocked] = 0.0
     cost[blocked] = _BLOCKED * np.abs(cost).max(1).sum()
     sums = np.concatenate([np.zeros((1, cost.shape[1])), np.cumsum(cost, axis=0)])
     with jax.enable_x64(True):
-        table = _table(
-            jnp.asarray(sums), jnp.asarray(stay.latest), jnp.append(change, 0.0)
-        )
+        table = _table(jnp.asarray(sums), jnp.asarray(latest), jnp.append(change, 0.0))
         table = _Table(*(np.asarray(leaf) for leaf in table))
     alone = int(np.argmin(sums[-1]))
     if sums[-1, alone] <= table.least:
         return Path(np.full(len(cost), alone), float(sums[-1, alone]))
-    return Path(_traced(table, stay.latest), float(table.least))
+    return Path(_traced(table, latest), float(table.least))
 
 
 class _Table(NamedTuple):

@@ -7,7 +7,7 @@ that is passed `turns` times; without sharing, every launch is a position.
 import dataclasses
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from .._problem.problem import Problem
 from .._problem.totals import Spent, sums
@@ -104,8 +104,3 @@ def positions(
         stall,
         change_energy,
     )
-
-
-def loop_starts(places: Positions) -> Bool[np.ndarray, " position"]:
-    """Positions that begin a loop."""
-    return places.first == np.arange(len(places.first))

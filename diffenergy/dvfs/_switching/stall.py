@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Int
 
-from .positions import Positions, loop_starts
+from .positions import Positions
 
 
 class Prices(NamedTuple):
@@ -63,7 +63,7 @@ def cheapest(places: Positions, prices: Prices) -> Path:
     """Settings with the least sum of priced energies and times, and that sum."""
     cost, change = priced(places, prices)
     again = places.again * change[places.first]
-    starts = loop_starts(places)
+    starts = places.first == np.arange(len(places.first))  # of loops
     with jax.enable_x64(True):
         steps = _Step(
             jnp.asarray(cost),
