@@ -120,9 +120,10 @@ def _tightened(schedule: Schedule) -> Schedule:
 
 def _one_taker(
     topology: Topology, demand: Demand, batch: int, seed: int, limit: float
-) -> tuple[float, Sends]:
+) -> tuple[float, Sends] | None:
     """Best of queues in continuous time and, after the first batch, of schedules along
-    ways that share the links out evenly: finish and sends in s."""
+    ways that share the links out evenly, if those can end before `limit`: finish and
+    sends in s."""
     live = np.flatnonzero(demand.wanted.any(1))
     errands = Errands(
         demand.source[live], demand.wanted[live].argmax(1), demand.size[live]
@@ -133,6 +134,8 @@ def _one_taker(
         found += _along_ways(topology, errands, seed, limit)
     if batch < _QUEUES or batch > planned:
         found.append(queue_schedule(topology, errands, seed))
+    if not found:
+        return None
     best = min(found, key=lambda plan: plan.finish)
     best = dataclasses.replace(best, block=live[best.block])
     return best.finish, _sends(demand, best)

@@ -104,6 +104,17 @@ def test_all_to_all_within_two_per_cent(topology: Topology) -> None:
     assert bound * (1 - 1e-9) <= verify(schedule).finish <= 1.02 * bound
 
 
+def test_more_batches_are_never_worse() -> None:
+    """Also where no set of ways can end before the best so far."""
+    topology = ring(4)
+    demand = all_to_all(topology, 1e9)
+    finish = [
+        verify(greedy(topology, demand, effort=Effort(batches=n))).finish
+        for n in (1, 4, 8)
+    ]
+    assert finish == sorted(finish, reverse=True)
+
+
 def two_level() -> Topology:
     """Pairs at 100 GB/s, chassis of two pairs at 40 GB/s, 10 GB/s between chassis."""
     edges = []
