@@ -34,6 +34,7 @@ C = GPU.corrections
 TOP = float(GPU.sm_clock_applied_max)
 TIME = np.array([0.01, 0.03])
 ONCE = compiler_options(once=True)
+ONES = (1.0, 1.0, 1.0)
 
 
 def test_priors_of_kernels_known_by_a_time_alone():
@@ -45,7 +46,7 @@ def test_priors_of_kernels_known_by_a_time_alone():
     assert found.kind.tolist() == [0, 0] and found.energy_byte.tolist() == [0, 0]
     assert found.kinds == (PLAIN,)
     assert PLAIN == Kind((1.0, 1.0, 0.7), (0.3, 0.3, 0.3), 4.0, 0.4)
-    assert Kind((1.0,) * 3, (1.0,) * 3) == Kind((1.0,) * 3, (1.0,) * 3, 6.0, 0.3)
+    assert Kind(ONES, ONES) == Kind(ONES, ONES, 6.0, 0.3)
 
 
 def test_unknowns_in_one_vector():
@@ -65,7 +66,7 @@ def test_unknowns_in_one_vector():
 def test_a_law_of_its_unknowns():
     """Every number times e to its unknown; a kernel's own and its kind's add up."""
     plain = plain_priors(GPU, TIME)
-    kinds = (PLAIN, Kind((1.0,) * 3, (1.0,) * 3, 7.0))
+    kinds = (PLAIN, Kind(ONES, ONES, 7.0))
     priors = dataclasses.replace(
         plain, kinds=kinds, kind=np.array([1, 0]), energy_byte=np.array([1e-11, 2e-11])
     )
@@ -165,8 +166,8 @@ def test_a_fit_finds_the_law_of_exact_readings():
     clocks = np.array([*np.linspace(0.4, 1.0, 6) * TOP, 0.65 * TOP])
     settings = np.stack([clocks, np.full(7, np.nan)], axis=1)
     time, energy = table(true, settings)
-    read = [np.where(np.arange(7) < 6, x, np.nan) for x in (time, energy)]
-    fit = fit_table(GPU, C, settings, Readings.of_table(*read), 250.0)
+    timed, drawn = (np.where(np.arange(7) < 6, x, np.nan) for x in (time, energy))
+    fit = fit_table(GPU, C, settings, Readings.of_table(timed, drawn), 250.0)
     got = table(fit.law, settings)
     assert np.log(got[0] / time) == pytest.approx(np.zeros((2, 7)), abs=0.01)
     assert np.log(got[1] / energy) == pytest.approx(np.zeros((2, 7)), abs=0.01)

@@ -100,7 +100,7 @@ def test_limits(reason, inside, outside, every, says: str):
 
 def idle(mhz: float) -> float:
     """W of the idle board at its own memory clock."""
-    return float(idle_power(load_gpu(ROW["gpu"]), jnp.asarray(mhz * 1e6)))
+    return float(idle_power(load_gpu("a100-sxm-80gb"), jnp.asarray(mhz * 1e6)))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Sizes are all different, so that a key read for another one shows.
 
 import dataclasses
 import json
+from typing import Any
 
 import pytest
 
@@ -167,8 +168,8 @@ def test_what_a_family_takes_at_the_edge():
         ("mobilevit", dict(image_size=64)), ("opt", dict(word_embed_proj_dim=48)),
         ("gpt2", dict(n_layer=1, n_head=1)), ("mixtral", dict(decoder_sparse_step=1)),
     ]:  # fmt: skip
-        length = dict(input_len=4) if built(family).max_positions else {}
-        assert built(family, **changes).listings(phase="prefill", **length)
+        length = 4 if built(family).max_positions else None
+        assert built(family, **changes).listings(phase="prefill", input_len=length)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +250,9 @@ def test_files_and_folders(tmp_path):
     ],
 )  # fmt: skip
 def test_what_a_request_cannot_be(family: str, given: dict, words: str):
-    about = {"input_len": 8, "output_len": 4} if family in ("gpt2", "mixtral") else {}
+    about: dict[str, Any] = (
+        {"input_len": 8, "output_len": 4} if family in ("gpt2", "mixtral") else {}
+    )
     if given.get("phase") == "train":
         about.pop("output_len", None)
     with pytest.raises(ValueError, match=words):

@@ -158,7 +158,9 @@ def test_what_plans_miss_is_promised():
     found = smoothed(read, (truth.time, truth.energy))
     told: list[int] = []
     kernels = np.arange(3)
-    same = Plan(kernels, np.full(3, 4), np.ones(3), *[0.0] * 5, "exact", 0.0)
+    same = Plan(
+        kernels, np.full(3, 4), np.ones(3), 0.0, 0.0, 0.0, 0.0, 0.0, "exact", 0.0
+    )
     slower = 100 * (found.problem.time[:, 4].sum() / found.problem.time[:, 0].sum() - 1)
     bound = promise(found, same, lambda _: same, tell=lambda n, _: told.append(n))
     assert told == list(range(1, 81))
