@@ -108,7 +108,7 @@ def _bounded(task: Task, watch: Watch) -> Iterator[Plan]:
     if task.single:
         watch("bound by link prices", None)
         limit = task.left()
-        bound = flow_bound(task.demand, task.topology, time_limit=limit)
+        bound = flow_bound(task.demand, task.topology, whole=False, time_limit=limit)
     elif len(task.topology.nodes) <= _MOST_NODES:
         watch("bound by cuts", None)
         bound = cut_bound(task.demand, task.topology)

@@ -8,6 +8,7 @@ import pytest
 
 from diffenergy.collectives._bounds.bounds import second_bound
 from diffenergy.collectives._bounds.prices import flow_bound
+from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._exact.lp import lp
 from diffenergy.collectives._listing.greedy import greedy
@@ -163,6 +164,19 @@ def test_prices_of_the_links_raise_the_bound():
     assert stages.index("list scheduling") < stages.index("bound by link prices")
     assert flows <= plan.finish == verify(plan.schedule).finish
     assert plan.gap == pytest.approx(plan.finish / flows - 1)
+
+
+def test_the_bound_knows_that_blocks_may_be_cut():
+    """1 GB over three links of 1 GB/s: 3 s in one piece, little over 1 s in parts."""
+    links = [("gpu0", "gpu1", 1e9, 0.0), ("gpu1", "gpu2", 1e9, 0.0)]
+    line = machine("gpu0 gpu1 gpu2 gpu3", [*links, ("gpu2", "gpu3", 1e9, 0.0)])
+    takers = np.array([[False, False, False, True]])
+    one, zero = np.array([1e9]), np.zeros(1, int)
+    wanted = Demand("custom", zero, zero, one, takers, takers & False)
+    parts = find_schedule(line, wanted, Search("lp", epoch=0.25))
+    assert parts.finish == pytest.approx(1.5, rel=1e-3)
+    found = find_schedule(line, wanted, Search())
+    assert found.bound == pytest.approx(1.0, rel=1e-3)
 
 
 def stopped(*_: object, **__: object) -> object:
