@@ -25,9 +25,9 @@ from diffenergy.fitting._clock_law.clock_model import (
     base_of,
     law_of,
     plain_priors,
-    soft,
 )
 from diffenergy.hardware import load_gpu
+from diffenergy.smooth import robust
 
 GPU = load_gpu("a100-pcie-40gb")
 C = GPU.corrections
@@ -138,7 +138,7 @@ def test_far_residuals_count_linearly():
     """r^2 near 0; 2 x 2 x r far out: the root of 2 h^2 (sqrt(1 + (r/h)^2) - 1)."""
     r = np.array([-50.0, -3.0, 0.0, 0.01, 2.0, 50.0])
     squared = 2 * 4 * (np.sqrt(1 + (r / 2) ** 2) - 1)
-    found = np.asarray(soft(jnp.asarray(r)))
+    found = np.asarray(robust(jnp.asarray(r)))
     assert found**2 == pytest.approx(squared, rel=1e-6)
     assert (np.sign(found) == np.sign(r)).all()
 
