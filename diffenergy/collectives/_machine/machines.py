@@ -4,8 +4,6 @@ import math
 import re
 from typing import Any, Final
 
-import numpy as np
-
 MOST: Final = 20_000
 """GPUs that a generated machine may have."""
 _GRIDS: Final = {
@@ -75,15 +73,16 @@ def expand(table: dict[str, Any]) -> dict[str, Any]:
 
 def _grid(grid: dict[str, Any]) -> dict[str, Any]:
     sizes, wrap = grid.pop("sizes"), grid.pop("wrap", False)
-    numbers = np.arange(math.prod(sizes)).reshape(sizes)
-    pairs = []
-    for axis, size in enumerate(sizes):  # neighbours one step up
-        last = np.indices(sizes)[axis] == size - 1
-        away = np.where(last & ~(wrap and size > 2), -1, np.roll(numbers, -1, axis))
-        pairs.append(np.stack([numbers, away], axis=-1))
-    found = np.stack(pairs, axis=-2).reshape(-1, 2).tolist()
-    words = " ".join(f"{here}-{there}" for here, there in found if there >= 0)
-    return {"gpus": numbers.size, "links": [grid | {"pairs": words}]}
+    count, pairs = math.prod(sizes), []
+    for here in range(count):
+        stride = count
+        for size in sizes:  # the neighbour one step up in each dimension
+            stride //= size
+            if here // stride % size < size - 1:
+                pairs.append(f"{here}-{here + stride}")
+            elif wrap and size > 2:
+                pairs.append(f"{here}-{here - (size - 1) * stride}")
+    return {"gpus": count, "links": [grid | {"pairs": " ".join(pairs)}]}
 
 
 def _rails(table: dict[str, Any], rails: dict[str, Any]) -> dict[str, Any]:
