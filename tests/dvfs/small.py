@@ -14,7 +14,7 @@ from diffenergy.dvfs._problem.totals import (
     total,
     within_caps,
 )
-from diffenergy.dvfs._switching.lookahead import holds
+from diffenergy.dvfs._switching.paths import lasting
 from diffenergy.dvfs._switching.positions import Positions
 
 KINDS = ("table", "host", "caps", "both")
@@ -104,7 +104,7 @@ def all_plans(places: Positions, latency: float | None = None) -> Spent:
     choice = all_choices(len(places.kernel), len(places.problem.settings))
     choice = choice[places.problem.usable[places.kernel, choice].all(1)]
     if latency is not None:
-        choice = choice[[holds(places, x, latency) for x in choice]]
+        choice = choice[[lasting(places, x, latency) for x in choice]]
     return places.spent(choice)
 
 

@@ -23,7 +23,7 @@ from diffenergy.dvfs._problem.totals import (
 from diffenergy.dvfs._solving.frontier import frontier
 from diffenergy.dvfs._solving.schedule import baselines
 from diffenergy.dvfs._solving.solve import Rules, solve
-from diffenergy.dvfs._switching.caps import cool_settings
+from diffenergy.dvfs._switching.dual import cool_settings
 from diffenergy.dvfs._switching.positions import positions
 from diffenergy.results import Infeasible
 

@@ -11,9 +11,14 @@ from diffenergy.dvfs._problem.problem import Loop, Problem
 from diffenergy.dvfs._problem.totals import default_total, total, within_caps
 from diffenergy.dvfs._solving.frontier import frontier
 from diffenergy.dvfs._solving.solve import Rules, solve
-from diffenergy.dvfs._switching import lookahead, stall
+from diffenergy.dvfs._switching.paths import (
+    Prices,
+    cheapest,
+    cheapest_ahead,
+    dwell,
+    lasting,
+)
 from diffenergy.dvfs._switching.positions import Positions, positions
-from diffenergy.dvfs._switching.stall import Prices
 
 from .small import (
     RICHEST_KIND,
@@ -94,7 +99,7 @@ def test_stall_path_is_the_cheapest(seed: int, per_launch: bool):
     spent = places.spent(choice)
     for price in (0.0, 50.0, 400.0):
         prices = Prices(np.array([price, 1.1 * price]), np.array([1.0, 1.3]))
-        path = stall.cheapest(places, prices)
+        path = cheapest(places, prices)
         each = (spent.energy + prices.time * spent.time) @ prices.weight
         assert path.value == pytest.approx(each.min())
         best = places.spent(path.settings)
@@ -107,15 +112,15 @@ def test_stall_path_is_the_cheapest(seed: int, per_launch: bool):
 def test_lookahead_path_is_the_cheapest(seed: int, latency: float):
     problem = small(seed)
     places = places_of(problem, Switching("lookahead", latency, 2.0), True)
-    stay = lookahead.dwell(places, latency)
+    stay = dwell(places, latency)
     choice = all_choices(len(places.kernel), 3)
     choice = choice[problem.usable[places.kernel, choice].all(1)]
-    choice = choice[[lookahead.holds(places, x, latency) for x in choice]]
+    choice = choice[[lasting(places, x, latency) for x in choice]]
     spent = places.spent(choice)
     for price in (0.0, 50.0, 400.0):
         prices = Prices(np.full(2, price), np.array([1.0, 1.3]))
-        path = lookahead.cheapest(places, stay, prices)
-        assert lookahead.holds(places, path.settings, latency)
+        path = cheapest_ahead(places, stay, prices)
+        assert lasting(places, path.settings, latency)
         # a change is paid at the weight of the stage that it leads to
         each = (spent.energy + price * spent.time) @ prices.weight
         assert path.value == pytest.approx(each.min())

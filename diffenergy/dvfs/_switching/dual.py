@@ -3,6 +3,10 @@
 At a price of time every schedule has energy + price x time of at least what the dynamic
 programme finds: a half-plane in the time-energy plane. The schedules found on the way
 are plans.
+
+A stage that would pass its power cap runs slower: its time is worth less than the time
+of the others. With a multiplier n of its cap P, energy E and time T, E + price T +
+n (E - P T) is still below energy + price x time of every plan that keeps the cap.
 """
 
 import dataclasses
@@ -10,21 +14,24 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
+from .._free.free import restricted
 from .._free.hulls import Line
 from .._problem.problem import Total
 from .._problem.totals import (
     TIE,
     by_stage,
+    cool_stages,
     default_total,
     stage_slope,
+    stage_time,
+    sums,
     tangent_offset,
     total,
     within_caps,
 )
-from . import lookahead, stall
-from .caps import Oracle, ceilings, cool_settings, weights
+from .paths import Path, Prices, cheapest, cheapest_ahead, dwell, lasting
 from .positions import Positions
 
 _PRICES: Final = 24
@@ -35,6 +42,11 @@ _SAME_SLOPE: Final = 0.02
 """Difference to the slope of the plan at which a tangent is good enough."""
 _HIGHEST: Final = 1e6
 """Price at which only time counts, in mean powers of the default."""
+_HALVINGS: Final = 16
+_STEEP: Final = 30.0
+"""Price at which a stage is about as fast as it can be, in mean powers."""
+
+Oracle = Callable[[Positions, Prices], Path]
 
 
 def _gathered() -> Any:
@@ -98,7 +110,7 @@ class Search:
         self._bend(price)
         if self.cool is not None and len(self.time) == first:
             prices = np.full(len(self.ceiling), price)
-            flat = stall.Prices(prices, np.ones_like(prices))
+            flat = Prices(prices, np.ones_like(prices))
             self.add(self.oracle(self.cool, flat).settings)
         time, energy = (x[first:] for x in self.total)
         return first + int(np.argmin(energy + price * time)) if len(time) else -1
@@ -108,16 +120,16 @@ class Search:
 
         A stage time is at least its tangent of any slope: prices per stage. Halving
         finds the slope that the plan has itself. A stage at its cap has a weight above
-        1, which makes its time cheaper (`caps.weights`).
+        1, which makes its time cheaper (`_weights`).
         """
         problem = self.places.problem
         rate, host = problem.wait_power + price, problem.host_time
         slope = stage_slope(self._guess(), host)
         low, high = np.zeros_like(host), np.ones_like(host)
         for _ in range(_BENDS):
-            weight, credit, rest = weights(self.places, self.ceiling, rate * slope)
+            weight, credit, rest = _weights(self.places, self.ceiling, rate * slope)
             time = (rate * slope - credit) / weight - problem.wait_power
-            path = self.oracle(self.places, stall.Prices(time, weight))
+            path = self.oracle(self.places, Prices(time, weight))
             rest = rest + rate * tangent_offset(slope, host)
             self.price.append(price)
             self.least.append(path.value + float(np.sum(rest)))
@@ -170,14 +182,106 @@ class Search:
 
 def search(places: Positions, latency: float | None) -> Search:
     """A search with stalls, or (`latency` in s) with settings that stay that long."""
-    cool, oracle = cool_settings(places), stall.cheapest
+    cool, oracle = cool_settings(places), cheapest
     if latency is not None:
-        stays = {id(p): lookahead.dwell(p, latency) for p in (places, cool) if p}
+        stays = {id(p): dwell(p, latency) for p in (places, cool) if p}
 
-        def oracle(places: Positions, prices: stall.Prices) -> stall.Path:
-            return lookahead.cheapest(places, stays[id(places)], prices)
+        def oracle(places: Positions, prices: Prices) -> Path:
+            return cheapest_ahead(places, stays[id(places)], prices)
 
     def holds(settings: Int[np.ndarray, " position"]) -> bool:
-        return latency is None or lookahead.holds(places, settings, latency)
+        return latency is None or lasting(places, settings, latency)
 
-    return Search(places, oracle, holds, cool, ceilings(places, oracle))
+    return Search(places, oracle, holds, cool, _ceilings(places, oracle))
+
+
+# --- caps on the power of a stage
+
+
+def _ceilings(places: Positions, oracle: Oracle) -> Float[np.ndarray, " stage"]:
+    """Price of GPU time (W) above which a stage passes its cap; infinite if none does.
+
+    By bisection, for all stages at once.
+    """
+    problem = places.problem
+    stages = len(problem.stages)
+    if np.isinf(problem.power_cap).all():
+        return np.full(stages, np.inf)
+    default = default_total(problem)
+    steep = np.full(stages, _STEEP * float(default.energy / default.time))
+    over = _over(places, oracle, steep)
+    if not over.any():
+        return np.full(stages, np.inf)
+    low, high = np.where(over, -problem.power_cap, steep), steep
+    for _ in range(_HALVINGS):
+        middle = np.where(over, 0.5 * (low + high), steep)
+        hot = _over(places, oracle, middle)
+        low, high = np.where(hot, low, middle), np.where(hot, middle, high)
+    return np.where(over, low, np.inf)
+
+
+def _over(
+    places: Positions, oracle: Oracle, time: Float[np.ndarray, " stage"]
+) -> Bool[np.ndarray, " stage"]:
+    """Which stages pass their caps at prices of GPU time."""
+    path = oracle(places, Prices(time, np.ones_like(time)))
+    return ~cool_stages(places.problem, places.spent(path.settings))
+
+
+def _weights(
+    places: Positions,
+    ceiling: Float[np.ndarray, " stage"],
+    price: Float[np.ndarray, " stage"],
+) -> tuple[
+    Float[np.ndarray, " stage"],
+    Float[np.ndarray, " stage"],
+    Float[np.ndarray, " stage"],
+]:
+    """1 + n, what a second of GPU time is credited (W), and a constant (J).
+
+    n is such that time costs `ceiling` where it would cost more. `price` (W) is that of
+    GPU time and waiting. The stage time is at most a chord over all GPU times.
+    """
+    problem = places.problem
+    slope, rest = _chord(places)
+    capped = np.isfinite(ceiling)
+    cap = np.where(capped, problem.power_cap, 0.0) - problem.wait_power
+    top = np.where(capped, ceiling, 0.0) + problem.wait_power
+    room = top + cap * slope
+    usable = capped & (price > top) & (room > 1e-3 * np.abs(cap)) & (cap > 0)
+    multiplier = np.where(usable, (price - top) / np.where(usable, room, 1.0), 0.0)
+    return 1 + multiplier, multiplier * cap * slope, -multiplier * cap * rest
+
+
+def _chord(
+    places: Positions,
+) -> tuple[Float[np.ndarray, " stage"], Float[np.ndarray, " stage"]]:
+    """Slope and offset (s) of a line above the stage time."""
+    problem, num = places.problem, len(places.problem.stages)
+    usable = problem.usable[places.kernel]
+    most = np.where(usable, places.time, 0.0).max(1)
+    most = most + places.stall * (places.entered + places.again.sum())
+    low = sums(places.time.min(1), places.stage, num)
+    high = sums(most, places.stage, num)
+    ends = stage_time(low, problem.host_time), stage_time(high, problem.host_time)
+    run = high - low
+    slope = np.where(run > 0, (ends[1] - ends[0]) / np.where(run > 0, run, 1.0), 1.0)
+    return slope, ends[0] - slope * low
+
+
+def cool_settings(places: Positions) -> Positions | None:
+    """The same places with the settings at which a kernel itself keeps its cap."""
+    problem = places.problem
+    if np.all(np.isinf(problem.power_cap)):
+        return None
+    power = problem.power
+    allowed: Bool[np.ndarray, "kernel setting"] = (
+        power <= problem.power_cap[problem.stage][:, None]
+    )
+    lowest = power <= power.min(1, keepdims=True)
+    return dataclasses.replace(
+        places,
+        problem=restricted(
+            problem, allowed | (lowest & ~allowed.any(1, keepdims=True))
+        ),
+    )
