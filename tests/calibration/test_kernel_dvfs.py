@@ -1,10 +1,12 @@
 """The kernel-level DVFS study: what no fit has seen, from a fit of Figures 3 to 5."""
 
+import dataclasses
 import importlib
 import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ def study_modules():
             name: importlib.import_module(f"dvfs_study.{name}")
             for name in (
                 "campaigns",
+                "joined",
                 "passes",
                 "fitted",
                 "scores",
@@ -94,6 +97,62 @@ def plain_law(study_modules: dict[str, Any], study: Any) -> Any:
         jnp.asarray(0.9),
         jnp.asarray(fitted.POWER_CAP),
     )
+
+
+def test_extremes_as_rows(study_modules: dict[str, Any]):
+    """Behind the readings at settings, with errors of their own; by one draw of no
+    error a kernel's extremes are those of its cells."""
+    from diffenergy.fitting._clock_law.clock_law import Cells
+
+    joined, nan = study_modules["joined"], np.nan
+    made = joined.Extremes(
+        np.array([[1.0, nan]]), np.array([[2.0, 4.0]]), 0.03, 0.05,
+        least=np.array([[5.0, 6.0]]), greatest=np.array([[7.0, 8.0]]),
+        least_sd=np.array([[0.1, 0.2]]), greatest_sd=np.array([[0.3, 0.4]]),
+    )  # fmt: skip
+    values, sd = made.rows()
+    assert values[0, [0, *range(2, 8)]] == pytest.approx(np.log([1, 2, *range(4, 9)]))
+    assert np.isnan(values[0, 1]) and made.energy_noise == 0
+    assert sd.tolist() == [[0.03, 0.03, 0.05, 0.05, 0.1, 0.2, 0.3, 0.4]]
+    cells = Cells(*map(jnp.asarray, ([1.0, 2.0], [4.0, 3.0], [1.0, 1.0])))
+    found = joined.log_extremes(cells, jnp.zeros((1, 2)))
+    assert np.asarray(found) == pytest.approx(np.log([1, 2, 4, 3, 1, 3, 2, 4]))
+    noise = jnp.asarray([[0.5, 0.0], [0.0, 0.5]])
+    found = np.asarray(joined.log_extremes(cells, noise))
+    assert found[5] == pytest.approx((np.log(3) + np.log(4)) / 2)
+    assert found[7] == pytest.approx((np.log(4) + 0.5 + np.log(3) + 0.5) / 2)
+
+
+@pytest.mark.parametrize("cap", [pytest.param(1e4, marks=pytest.mark.slow), 250.0])
+def test_a_pass_of_one_kernel_is_its_launches(
+    study_modules: dict[str, Any], plain_law: Any, cap: float
+):
+    """Five launches of the third kernel: five times its time and energy, and its
+    clock, with a power limit or without; three kernels without one are sums. Under a
+    limit the mean power of several is held, with a clock between theirs."""
+    from diffenergy.fitting._clock_law.clock_law import cells, points
+
+    law = dataclasses.replace(
+        plain_law,
+        kernels=jax.tree.map(lambda x: x[:3], plain_law.kernels),
+        power_cap=jnp.asarray(cap),
+    )
+    at = points(law.gpu, study_modules["campaigns"].SETTINGS[-6:])
+    alone, whole = jax.jit(cells)(law, at), jax.jit(study_modules["joined"].together)
+    found = whole(law, jnp.asarray([0.0, 0.0, 5.0]), at)
+    np.testing.assert_allclose(found.time, 5 * alone.time[2], rtol=1e-6)
+    np.testing.assert_allclose(found.energy, 5 * alone.energy[2], rtol=1e-6)
+    np.testing.assert_allclose(found.clock, alone.clock[2], rtol=1e-6)
+    counts = np.array([1.0, 2.0, 3.0])
+    found = whole(law, jnp.asarray(counts), at)
+    if cap == 1e4:
+        np.testing.assert_allclose(found.time, counts @ alone.time, rtol=1e-6)
+        np.testing.assert_allclose(found.energy, counts @ alone.energy, rtol=1e-6)
+    else:
+        held = cap * float(law.gpu.cap_fraction)
+        assert float((found.energy / found.time)[-1]) <= held * 1.001
+        each = np.asarray(alone.clock)[:, -1]
+        assert each.min() <= float(found.clock[-1]) <= each.max()
 
 
 def rows_at(study_modules: dict[str, Any], *shape: Any) -> list[dict[str, Any]]:

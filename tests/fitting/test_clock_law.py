@@ -17,7 +17,6 @@ from diffenergy.fitting._clock_law.clock_law import (
     law_corrections,
     points,
     table,
-    together,
 )
 from diffenergy.fitting._clock_law.clock_model import Readings
 from diffenergy.hardware import load_gpu
@@ -60,23 +59,6 @@ def test_core_work_follows_the_clock_and_bytes_the_memory():
     assert time[1, half] == pytest.approx(BYTES[1] / rate * 9501 / 5001, rel=1e-2)
 
 
-@pytest.mark.parametrize("cap", [pytest.param(1e4, marks=pytest.mark.slow), 250.0])
-def test_a_pass_of_one_kernel_is_its_launches(cap: float):
-    """Five launches of the third kernel: five times its time and energy, and its
-    clock, with a power limit or without; all three without one are sums."""
-    made, at = law(cap), points(GPU, SETTINGS[:6])
-    alone, whole = RUN(made, at), jax.jit(together, compiler_options=ONCE)
-    found = whole(made, as_float([0.0, 0.0, 5.0]), at)
-    np.testing.assert_allclose(found.time, 5 * alone.time[2], rtol=1e-6)
-    np.testing.assert_allclose(found.energy, 5 * alone.energy[2], rtol=1e-6)
-    np.testing.assert_allclose(found.clock, alone.clock[2], rtol=1e-6)
-    if cap == 1e4:
-        counts = np.array([1.0, 2.0, 3.0])
-        found = whole(made, as_float(counts), at)
-        np.testing.assert_allclose(found.time, counts @ alone.time, rtol=1e-6)
-        np.testing.assert_allclose(found.energy, counts @ alone.energy, rtol=1e-6)
-
-
 def test_requests_above_the_applied_clock_change_nothing():
     asked = np.array([(1890.0, 9501.0), (2100.0, 9501.0), (np.nan, 9501.0)]) * MHz
     found = RUN(law(cap=1e4), points(GPU, asked))
@@ -106,11 +88,6 @@ def test_the_limiter_holds_the_mean_power():
     held = 250 * 0.967
     assert power[0] == pytest.approx(held, rel=1e-3)
     assert (power <= held * 1.001).all()
-    joined = jax.jit(together, compiler_options=ONCE)
-    both = joined(limited, jnp.asarray([2.0, 1.0, 1.0]), point)
-    assert float((both.energy / both.time)[0]) <= held * 1.001
-    each = np.asarray(found.clock)
-    assert each.min() < float(both.clock[0]) < each.max()
 
 
 def test_the_limiter_has_a_gradient():
@@ -149,7 +126,7 @@ def smoothed() -> tuple[np.ndarray, ...]:
     hole = np.arange(len(SETTINGS)) % 2 == 1
     for x in read:
         x[:, hole] = np.nan
-    readings = Readings.of_table(read[0], read[1])
+    readings = Readings(read[0], read[1])
     fit = fit_table(GPU, law().corrections, SETTINGS, readings, 350.0)
     return time, energy, *table(fit.law, SETTINGS)
 
@@ -171,6 +148,6 @@ def test_a_kernel_without_readings_is_refused():
             GPU,
             law().corrections,
             SETTINGS,
-            Readings.of_table(nothing, nothing),
+            Readings(nothing, nothing),
             350.0,
         )

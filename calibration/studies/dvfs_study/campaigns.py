@@ -10,10 +10,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from diffenergy.fitting._clock_law.clock_model import KernelPriors, Kind, Readings
+from diffenergy.fitting._clock_law.clock_model import KernelPriors, Kind
 from diffenergy.hardware._spec import GpuSpec
 from diffenergy.physics._memory import wave_traffic
 from diffenergy.units import MHz
+
+from .joined import Extremes
 
 MEM_CLOCKS: Final = (405.0, 810.0, 5001.0, 9251.0, 9501.0, np.nan)
 SM_CLOCKS: Final = (*(210.0 * i for i in range(1, 11)), np.nan)
@@ -194,7 +196,7 @@ def starts(study: Study, priors: KernelPriors, gpu: GpuSpec) -> list[np.ndarray]
     ]
 
 
-def readings(study: Study, energy_noise: float = 0.01) -> Readings:
+def readings(study: Study, energy_noise: float = 0.01) -> Extremes:
     """Figure 5: each kernel at default clocks, and its extremes over all settings.
 
     `energy_noise`: error of one energy reading (kernels that occur twice agree within
@@ -206,14 +208,14 @@ def readings(study: Study, energy_noise: float = 0.01) -> Readings:
     time[:, -1], energy[:, -1] = k.time_auto_s, k.energy_auto_j
     matrix = study.shapes.gemm_mnk_inferred.notna().to_numpy()
     longest = np.where(matrix, 0.1, 0.06)  # operands of slow GEMMs are read again
-    return Readings(
+    return Extremes(
         time,
         energy,
         0.003,
         0.015,
-        k[["time_min_s", "energy_min_j"]].to_numpy(),
-        np.tile([0.003, 0.015], (len(k), 1)),
-        k[["time_max_s", "energy_max_j"]].to_numpy(),
-        np.stack([longest, np.full(len(k), 0.06)], 1),
         energy_noise,
+        least=k[["time_min_s", "energy_min_j"]].to_numpy(),
+        least_sd=np.tile([0.003, 0.015], (len(k), 1)),
+        greatest=k[["time_max_s", "energy_max_j"]].to_numpy(),
+        greatest_sd=np.stack([longest, np.full(len(k), 0.06)], 1),
     )

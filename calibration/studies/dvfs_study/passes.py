@@ -12,13 +12,13 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from diffenergy.fitting._clock_law.clock_fit import Sums
-from diffenergy.fitting._clock_law.clock_law import ClockLaw, Points, together
+from diffenergy.fitting._clock_law.clock_law import ClockLaw, Points
 from diffenergy.fitting._clock_law.clock_model import Base, Flat, law_of
 from diffenergy.smooth import robust
 from diffenergy.units import GHz
 
 from .campaigns import MEM_CLOCKS, SETTINGS, SM_CLOCKS, Study, clocks
+from .joined import Sums, together, with_gpu
 
 PASSES: Final = ("forward", "backward")
 _TOP: Final = 0.015
@@ -85,4 +85,4 @@ def pass_sums(study: Study, point: Points) -> Sums:
 def _other_board(law: ClockLaw, cap: Array, top: Array) -> ClockLaw:
     law = dataclasses.replace(law, power_cap=law.power_cap * cap)
     share = law.gpu.sm_clock_applied_share * top
-    return law.with_gpu(sm_clock_applied_share=share)
+    return with_gpu(law, sm_clock_applied_share=share)

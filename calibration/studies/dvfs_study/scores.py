@@ -17,6 +17,7 @@ from diffenergy.hardware import read_gpu
 from diffenergy.units import GHz, MHz
 
 from .campaigns import SETTINGS, SM_CLOCKS, Study, clocks, core_limit
+from .joined import with_gpu
 
 ORDER: Final = np.roll(np.arange(len(SETTINGS)), 1)
 """Settings with the default first, as a `Problem` has them."""
@@ -134,7 +135,7 @@ def on_a4000(law: ClockLaw) -> ClockLaw:
     )
     shares = dataclasses.replace(law.corrections, memory_idle=background / constant)
     return dataclasses.replace(
-        law.with_gpu(**board),
+        with_gpu(law, **board),
         kernels=kernels,
         corrections=shares,
         power_cap=jnp.asarray(small["tdp"]),

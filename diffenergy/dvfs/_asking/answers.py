@@ -151,7 +151,7 @@ def _smoothed(
         card.spec,
         card.spec.corrections,
         problem.settings,
-        Readings.of_table(times, energies),
+        Readings(times, energies),
         card.values["tdp"],
     )
     found = smoothed(problem, of_law(fit.law, problem.settings))

@@ -66,10 +66,6 @@ class ClockLaw(eqx.Module):
     slow_memory: Float[Array, ""]
     power_cap: Float[Array, ""]  # W
 
-    def with_gpu(self, **fields: Array) -> "ClockLaw":
-        """The same kernels on a GPU with other numbers."""
-        return dataclasses.replace(self, gpu=dataclasses.replace(self.gpu, **fields))
-
 
 def law_corrections(c: Corrections) -> Corrections:
     """`c` without the prices that a `ClockLaw` states per kernel."""
@@ -144,7 +140,7 @@ def highest_clock(law: ClockLaw, point: Points) -> Float[Array, " setting"]:
     return jnp.log(jnp.minimum(point.sm_clock, law.gpu.sm_clock_applied_max))
 
 
-def _governed(
+def governed(
     log_run: Callable[[Array], Array],
     still_run: Callable[[Array], Array],
     law: ClockLaw,
@@ -183,7 +179,7 @@ def kernel_cells(law: ClockLaw, kernel: Demand, point: Points) -> Cells:
         return lambda x: each(x, point)
 
     still = run(*lax.stop_gradient((law, kernel)))
-    logs, clock = _governed(run(law, kernel), still, law, highest_clock(law, point))
+    logs, clock = governed(run(law, kernel), still, law, highest_clock(law, point))
     return Cells(jnp.exp(logs[0]), jnp.exp(logs[0] + logs[1]), jnp.exp(clock))
 
 
@@ -191,25 +187,6 @@ def cells(law: ClockLaw, point: Points) -> Cells:
     """Every kernel at every setting, each launch under the power limiter."""
     each = jax.vmap(kernel_cells, in_axes=(None, 0, None))
     return each(law, law.kernels, point)
-
-
-def together(law: ClockLaw, counts: Array, point: Points) -> Cells:
-    """All kernels of a pass, `counts` launches of each, at every setting: the limiter
-    holds their mean power with one clock. Axes of the result are settings."""
-
-    def run(law):
-        each = jax.vmap(log_costs, in_axes=(None, 0, None, None), out_axes=1)
-
-        def at(x, p):
-            time, power = jnp.exp(each(law, law.kernels, x, p))
-            total = counts @ time
-            return jnp.log(jnp.stack([total, counts @ (time * power) / total]))
-
-        return lambda x: jax.vmap(at, out_axes=1)(x, point)
-
-    still = run(lax.stop_gradient(law))
-    logs, clock = _governed(run(law), still, law, highest_clock(law, point))
-    return Cells(jnp.exp(logs[0]), jnp.exp(logs[0] + logs[1]), jnp.exp(clock))
 
 
 @functools.cache

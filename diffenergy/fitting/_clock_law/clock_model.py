@@ -99,43 +99,18 @@ def plain_priors(gpu: GpuSpec, time: Float[np.ndarray, " kernel"]) -> KernelPrio
 
 @dataclasses.dataclass(frozen=True)
 class Readings:
-    """What was read, NaN where nothing was; expected errors are of the logarithms.
-
-    `least`, `greatest`: over all settings, (time, energy) of each kernel. A least or
-    greatest energy is one of several near-equal readings: the one whose error
-    `energy_noise` favours, which the fit repeats with random errors.
-    """
+    """What was read, NaN where nothing was; expected errors are of the logarithms."""
 
     time: Float[np.ndarray, "kernel setting"]  # s
     energy: Float[np.ndarray, "kernel setting"]  # J
-    time_sd: float
-    energy_sd: float
-    least: Float[np.ndarray, "kernel 2"]
-    least_sd: Float[np.ndarray, "kernel 2"]
-    greatest: Float[np.ndarray, "kernel 2"]
-    greatest_sd: Float[np.ndarray, "kernel 2"]
-    energy_noise: float = 0.0
-
-    @classmethod
-    def of_table(
-        cls,
-        time: Float[np.ndarray, "kernel setting"],
-        energy: Float[np.ndarray, "kernel setting"],
-        time_sd: float = 0.01,
-        energy_sd: float = 0.02,
-    ) -> "Readings":
-        """Readings at settings alone."""
-        none, one = np.full((len(time), 2), np.nan), np.ones((len(time), 2))
-        return cls(time, energy, time_sd, energy_sd, none, one, none, one)
+    time_sd: float = 0.01
+    energy_sd: float = 0.02
 
     def rows(self) -> tuple[Float[np.ndarray, "kernel r"], np.ndarray]:
-        """(ln readings, their errors), in the order of `_row_values`."""
-        shape = self.time.shape
-        known = np.concatenate([self.time, self.energy, self.least, self.greatest], 1)
-        grid = [np.full(shape, self.time_sd), np.full(shape, self.energy_sd)]
-        return np.log(known), np.concatenate(
-            [*grid, self.least_sd, self.greatest_sd], 1
-        )
+        """(ln readings, their errors), in the order of `log_cells`."""
+        known = np.log(np.concatenate([self.time, self.energy], 1))
+        sd = np.repeat([self.time_sd, self.energy_sd], self.time.shape[1])
+        return known, np.broadcast_to(sd, known.shape)
 
 
 class Base(NamedTuple):
@@ -191,36 +166,27 @@ def law_of(
     return ClockLaw(gpu, corrections, kernels, base.slow_memory * slow, base.power_cap)
 
 
-def _row_values(c: Cells, noise: Float[Array, "draw setting"]) -> Float[Array, " r"]:
-    """ln of what could be read of one kernel."""
-    energy = jnp.log(c.energy) + noise
-    ends = (
-        jnp.log(jnp.min(c.time)),
-        jnp.mean(jnp.min(energy, axis=1)),
-        jnp.log(jnp.max(c.time)),
-        jnp.mean(jnp.max(energy, axis=1)),
-    )
-    return jnp.concatenate([jnp.log(c.time), jnp.log(c.energy), jnp.stack(ends)])
+def log_cells(c: Cells) -> Float[Array, " r"]:
+    """ln of the times, then of the energies of one kernel."""
+    return jnp.concatenate([jnp.log(c.time), jnp.log(c.energy)])
 
 
 class Flat(NamedTuple):
-    """Where the unknowns stand in one vector: shared, latents, then others."""
+    """Where the unknowns stand in one vector: shared, latents, then any others."""
 
     shared: tuple[int, int, int]  # sizes of the leaves of `Shared`
     kernels: int
-    others: int = 0
 
     def split(self, z: Array) -> tuple[Shared, Array, Array]:
         """(shared, latents of each kernel, others) of the vector `z`."""
         a, b, c = np.cumsum(self.shared)
         shared = Shared(z[:a], z[a:b], z[b:c].reshape(-1, LATENTS + 1))
-        end = c + self.kernels * LATENTS
-        return shared, z[c:end].reshape(self.kernels, LATENTS), z[end:]
+        return shared, z[c : self.size].reshape(self.kernels, LATENTS), z[self.size :]
 
     @property
     def size(self) -> int:
-        """Number of unknowns."""
-        return sum(self.shared) + self.kernels * LATENTS + self.others
+        """Number of unknowns but the others."""
+        return sum(self.shared) + self.kernels * LATENTS
 
 
 def base_of(
@@ -251,40 +217,46 @@ def base_of(
     )
 
 
-def _one_kernel(base, shared, latents, kernel, point, noise, values, sd) -> Array:
-    """Robust residuals of one kernel."""
-    law = law_of(base, shared, latents, kernel)
-    read = _row_values(kernel_cells(law, law.kernels, point), noise)
-    return robust((read - values) / sd)
+def _one_kernel(read: Callable[..., Array]) -> Callable[..., Array]:
+    """Robust residuals of what `read` takes from the cells of one kernel."""
+
+    def rows(base, shared, latents, kernel, point, values, sd, *given) -> Array:
+        law = law_of(base, shared, latents, kernel)
+        found = read(kernel_cells(law, law.kernels, point), *given)
+        return robust((found - values) / sd)
+
+    return rows
 
 
 def _every(function: Callable) -> Callable:
     """`function` of one kernel for all, jitted."""
 
-    def every(base, shared, latents, point, noise, values, sd):
+    def every(base, shared, latents, point, *own):
+        axes = (None, None, 0, 0, None, *(0 for _ in own))
         kernels = jnp.arange(len(latents))
-        each = jax.vmap(function, in_axes=(None, None, 0, 0, None, 0, 0, 0))
-        return each(base, shared, latents, kernels, point, noise, values, sd)
+        each = jax.vmap(function, in_axes=axes)
+        return each(base, shared, latents, kernels, point, *own)
 
     return jax.jit(every, compiler_options=compiler_options(True))
 
 
 @functools.cache
-def kernel_rows() -> Callable:
+def kernel_rows(read: Callable[..., Array]) -> Callable:
     """Residuals of every kernel."""
-    return _every(_one_kernel)
+    return _every(_one_kernel(read))
 
 
 @functools.cache
-def kernel_slopes() -> Callable:
+def kernel_slopes(read: Callable[..., Array]) -> Callable:
     """(by shared unknowns, by the kernel's own) of every kernel's residuals."""
+    residuals = _one_kernel(read)
 
     def slopes(base, shared, latents, *rest):
         flat, unravel = ravel_pytree(shared)
 
         def along(v: Array) -> Array:
             def run(s, z):
-                return _one_kernel(base, unravel(s), z, *rest)
+                return residuals(base, unravel(s), z, *rest)
 
             return jax.jvp(run, (flat, latents), (v[: flat.size], v[flat.size :]))[1]
 

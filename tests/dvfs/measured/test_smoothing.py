@@ -93,7 +93,7 @@ def law_of(read: Problem) -> tuple[np.ndarray, np.ndarray]:
     times, energies = (
         np.where(read.usable, x, np.nan) for x in (read.time, read.energy)
     )
-    readings = Readings.of_table(times, energies)
+    readings = Readings(times, energies)
     return table(
         fit_table(GPU.spec, SERVED, read.settings, readings, 250.0).law, read.settings
     )
