@@ -26,8 +26,7 @@ from .._problem.totals import default_total
 from .._solving.frontier import frontier
 from .._solving.schedule import Descent, baselines, schedule, schedule_frontier
 from .._solving.solve import Rules, solve
-from . import summary as summaries
-from .result import PlanResult
+from .result import PlanResult, compared, curve_rows, limited, schedule_summary
 
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int, float], None]]]
 """`progress(word, steps)`: a context whose value hears of the steps done."""
@@ -45,19 +44,19 @@ def of_model(
     found = _modelled(task)
     problem, plan = schedule(found, objective, rules, descent)
     stages, limits = found.stage_problem(), found.uniform.limits
-    coarse = summaries.compared(stages, baselines(stages, objective, rules))
+    coarse = compared(stages, baselines(stages, objective, rules))
     default = default_total(problem)
-    coarse["power_limit"] = summaries.limited(limits, objective, default)
+    coarse["power_limit"] = limited(limits, objective, default)
     edge = schedule_frontier(found, problem, rules)
     summary = {
         **task.about,
         "grade": task.trust.grade,
-        **summaries.schedule_summary(problem, plan, coarse, edge, objective, rules),
+        **schedule_summary(problem, plan, coarse, edge, objective, rules),
         "time_s_p5_p95": _interval(task, "time", plan.time, plan.time),
         "energy_j_p5_p95": _interval(task, "energy", plan.energy, plan.time),
     }
     if power_curve:
-        summary["power_curve"] = summaries.curve_rows(limits, task.about)
+        summary["power_curve"] = curve_rows(limits, task.about)
     return PlanResult(summary, problem, plan, objective, rules, [*task.notes, *notes])
 
 
@@ -115,10 +114,10 @@ def of_table(
     if smooth:
         problem, promised = _smoothed(problem, objective, rules, card, progress)
     plan = solve(problem, objective, rules)
-    coarse = summaries.compared(problem, baselines(problem, objective, rules))
+    coarse = compared(problem, baselines(problem, objective, rules))
     coarse["power_limit"] = None  # a table does not say what the limiter does
     edge = frontier(problem, rules=rules).points(default_total(problem))
-    found = summaries.schedule_summary(problem, plan, coarse, edge, objective, rules)
+    found = schedule_summary(problem, plan, coarse, edge, objective, rules)
     about = {"table": table.path, "gpu": card.name if card else None}
     return PlanResult(
         about | promised | found,

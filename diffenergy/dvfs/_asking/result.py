@@ -1,21 +1,33 @@
-"""`PlanResult`: what `plan` gives, as the command shows it."""
+"""`PlanResult`: what `plan` gives, as the command shows it, and its summary: what
+`dvfs --json` prints and tables show."""
 
 import dataclasses
 import os
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from jaxtyping import Float
 
-from ...results import Result, written
-from .._apply.export import schedule_csv, schedule_rows
-from .._apply.script import apply_script
+from ...results import Result, finite, written
+from ...units import MHz
+from .._apply.export import apply_script, schedule_csv, schedule_rows
 from .._problem.plan import Objective, Plan
 from .._problem.problem import AUTO, Problem, Total
 from .._problem.totals import default_total
+from .._problem.uniform import PowerCurve
 from .._solving.solve import Rules
 
 Path = str | os.PathLike[str]
+SCHEDULE_KEYS: Final = (
+    "kernel",
+    "count",
+    "sm_clock_mhz",
+    "mem_clock_mhz",
+    "time_s",
+    "energy_j",
+)
+"""Keys of an entry of `schedule` in the JSON."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -82,3 +94,130 @@ class PlanResult(Result):
             self.problem, self.plan, rules.granularity, rules.latency, title
         )
         return written(text, path)
+
+
+# --- its summary
+
+
+def schedule_summary(
+    problem: Problem,
+    plan: Plan,
+    baselines: Mapping[str, Any],
+    edge: Float[np.ndarray, "point 2"],
+    objective: Objective,
+    rules: Rules,
+) -> dict[str, Any]:
+    """What was asked for, and the fixed keys; None for what is not known.
+
+    **Arguments:**
+
+    - `baselines`: by name (`iteration`, `phase`, `power_limit`), each as `outcome`
+      gives it; None where there is none.
+    - `edge`: change of time and energy of several plans, %.
+    """
+    switching, default = rules.switching, default_total(problem)
+    rows = schedule_rows(problem, plan)
+    return {
+        "objective": objective.goal,
+        "max_slowdown_pct": finite(objective.max_slowdown),
+        "granularity": rules.granularity,
+        "aggregation": rules.aggregation,
+        "per_launch": rules.per_launch,
+        "switch_kind": switching.kind if switching else None,
+        "switch_latency_s": finite(rules.latency),
+        "switch_energy_j": finite(switching.energy) if switching else 0.0,
+        "switches": finite(plan.switches),
+        **outcome(plan.total, default),
+        "bound_energy_change_pct": change_pct(plan.bound_energy, float(default.energy)),
+        "gap_pct": finite(100 * plan.gap),
+        "solver": plan.solver,
+        "default": {"time_s": float(default.time), "energy_j": float(default.energy)},
+        "baselines": baselines,
+        "frontier": edge.tolist(),
+        "schedule": [{key: row[key] for key in SCHEDULE_KEYS} for row in rows],
+    }
+
+
+def outcome(total: Total, default: Total, **more: Any) -> dict[str, Any]:
+    """Time and energy of an iteration and their change against `default`, as JSON.
+
+    `more` are further keys, as those that say which clock or limit a baseline has.
+    """
+    return {
+        "time_s": float(total.time),
+        "energy_j": float(total.energy),
+        "time_change_pct": change_pct(float(total.time), float(default.time)),
+        "energy_change_pct": change_pct(float(total.energy), float(default.energy)),
+        **more,
+    }
+
+
+def change_pct(value: float, default: float) -> float | None:
+    """Change against `default` in per cent; None if either is not known.
+
+    >>> change_pct(90.0, 100.0)
+    -10.0
+    """
+    return finite(100 * (value - default) / default)
+
+
+def compared(
+    problem: Problem, plans: Mapping[str, Plan | None]
+) -> dict[str, dict[str, Any] | None]:
+    """Baselines with their clocks, as JSON."""
+    default = default_total(problem)
+    found: dict[str, dict[str, Any] | None] = {}
+    for name, plan in plans.items():
+        if plan is None:
+            found[name] = None
+            continue
+        clocks = {
+            row["stage"]: {key: row[key] for key in ("sm_clock_mhz", "mem_clock_mhz")}
+            for row in schedule_rows(problem, plan)
+        }
+        single = next(iter(clocks.values()))
+        said = single if name == "iteration" else {"stages": clocks}
+        found[name] = outcome(plan.total, default, **said)
+    return found
+
+
+def limited(
+    curve: PowerCurve, objective: Objective, default: Total
+) -> dict[str, Any] | None:
+    """The power limit that serves the objective best; None if none keeps it."""
+    total = Total(curve.time, curve.energy)
+    kept = curve.feasible & objective.keeps(total, default)
+    if not kept.any():
+        return None
+    best = int(np.where(kept, objective.value(total), np.inf).argmin())
+    limit = {"power_limit_w": float(curve.limit[best])}
+    return outcome(Total(curve.time[best], curve.energy[best]), default, **limit)
+
+
+def curve_rows(curve: PowerCurve, about: dict[str, Any]) -> list[dict[str, Any]]:
+    """Time, energy and tokens per second under every power limit that can be kept."""
+    tokens = _tokens(about)
+    rows = zip(curve.limit, curve.time, curve.energy, curve.sm_clock, curve.feasible)  # noqa: B905
+    return [
+        {
+            "power_limit_w": float(limit),
+            "time_s": float(time),
+            "energy_j": float(energy),
+            "avg_power_w": float(energy / time),
+            "sm_clock_mhz": float(clock) / MHz,
+            "tokens_per_s": None if tokens is None else tokens / float(time),
+        }
+        for limit, time, energy, clock, kept in rows
+        if kept
+    ]
+
+
+def _tokens(about: dict[str, Any]) -> float | None:
+    """Tokens of an iteration: those generated, else those read; None without any."""
+    batch, phase = about["batch"], about["phase"]
+    if not batch:
+        return None
+    if phase == "decode":
+        return float(batch)
+    length = about["output_len"] if phase == "generate" else about["input_len"]
+    return float(batch * length * (about.get("accumulation") or 1)) if length else None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs._apply.export import schedule_csv, schedule_rows
-from diffenergy.dvfs._asking.summary import (
+from diffenergy.dvfs._asking.result import (
     SCHEDULE_KEYS,
     change_pct,
     outcome,

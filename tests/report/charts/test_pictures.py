@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs._apply.launches import launches
-from diffenergy.dvfs._asking.summary import outcome, schedule_summary
+from diffenergy.dvfs._asking.result import outcome, schedule_summary
 from diffenergy.dvfs._problem.plan import Objective, Plan
 from diffenergy.dvfs._problem.problem import Loop, Problem
 from diffenergy.dvfs._problem.totals import default_total
