@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs._problem.plan import Objective
-from diffenergy.dvfs._problem.problem import Loop, Problem
-from diffenergy.dvfs._problem.totals import (
+from diffenergy.dvfs._problem.problem import (
+    Loop,
+    Problem,
     Spent,
     chosen,
     default_total,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs._problem.plan import Objective, Switching
-from diffenergy.dvfs._problem.totals import default_total
+from diffenergy.dvfs._problem.problem import default_total
 from diffenergy.dvfs._solving.frontier import frontier
 from diffenergy.dvfs._solving.schedule import baselines
 from diffenergy.dvfs._solving.solve import Rules, solve

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diffenergy.dvfs._free import free, knapsack
+from diffenergy.dvfs._free import free
 from diffenergy.dvfs._free.hulls import Line, hull_sum, lower_hull
-from diffenergy.dvfs._problem.totals import (
+from diffenergy.dvfs._problem.problem import (
     chosen,
     gpu_time,
     stage_slope,
@@ -138,17 +138,17 @@ def test_knapsack_finds_the_front(seed: int):
 
     def front(choice: np.ndarray) -> list[tuple[float, float]]:
         sums = weight[rows, choice].sum(1), cost[rows, choice].sum(1)
-        best = knapsack.undominated(*sums)
+        best = free.undominated(*sums)
         return list(zip(*(x[best] for x in sums), strict=True))
 
     usable = every[every[:, 1] != 2]
-    found = knapsack.choices(weight, cost)
-    lightest = [knapsack.choices(weight, cost, most=0.0)[0]]
+    found = free.choices(weight, cost)
+    lightest = [free.choices(weight, cost, most=0.0)[0]]
     assert front(np.concatenate([found, lightest])) == front(usable)
 
 
 def test_undominated_items():
     weight = np.array([2.0, 1.0, 3.0, 2.0, np.inf])
     cost = np.array([3.0, 4.0, 3.0, 2.0, np.inf])
-    kept = knapsack.undominated(weight, cost)
+    kept = free.undominated(weight, cost)
     np.testing.assert_array_equal(kept, [1, 3])

@@ -10,7 +10,7 @@ from diffenergy.corrections import read_corrections
 from diffenergy.dvfs._problem.costs import row_costs
 from diffenergy.dvfs._problem.modelled import Modelled, clock_pairs, modelled
 from diffenergy.dvfs._problem.plan import Objective
-from diffenergy.dvfs._problem.totals import default_total
+from diffenergy.dvfs._problem.problem import default_total
 from diffenergy.dvfs._solving.schedule import Descent, schedule, stage_power
 from diffenergy.dvfs._solving.solve import Rules
 from diffenergy.hardware import read_gpu

@@ -5,14 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._apply.launches import launches
+from diffenergy.dvfs._apply.export import launches
 from diffenergy.dvfs._free.exact import prove
 from diffenergy.dvfs._free.local import keeping
 from diffenergy.dvfs._problem.groups import by_stage, split
 from diffenergy.dvfs._problem.plan import Objective, Plan
-from diffenergy.dvfs._problem.problem import Loop, Problem
-from diffenergy.dvfs._problem.totals import (
+from diffenergy.dvfs._problem.problem import (
     TIE,
+    Loop,
+    Problem,
     chosen,
     default_total,
     listed,

@@ -7,8 +7,13 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs._problem.plan import Objective, Plan, Switching
-from diffenergy.dvfs._problem.problem import Loop, Problem
-from diffenergy.dvfs._problem.totals import default_total, total, within_caps
+from diffenergy.dvfs._problem.problem import (
+    Loop,
+    Problem,
+    default_total,
+    total,
+    within_caps,
+)
 from diffenergy.dvfs._solving.frontier import frontier
 from diffenergy.dvfs._solving.solve import Rules, solve
 from diffenergy.dvfs._switching.paths import (

@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from diffenergy.dvfs._problem.order import loops_of
-from diffenergy.dvfs._problem.problem import Problem
-from diffenergy.dvfs._problem.totals import default_total
+from diffenergy.dvfs._problem.problem import Problem, default_total
 from diffenergy.dvfs._solving.frontier import frontier
 from diffenergy.dvfs._solving.solve import STRICT, Rules, solve
 from diffenergy.fitting._clock_law.clock_law import ClockLaw, table

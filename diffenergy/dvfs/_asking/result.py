@@ -12,10 +12,9 @@ from jaxtyping import Float
 from ...results import Result, finite, written
 from ...units import MHz
 from .._apply.export import apply_script, schedule_csv, schedule_rows
+from .._problem.costs import PowerCurve
 from .._problem.plan import Objective, Plan
-from .._problem.problem import AUTO, Problem, Total
-from .._problem.totals import default_total
-from .._problem.uniform import PowerCurve
+from .._problem.problem import AUTO, Problem, Total, default_total
 from .._solving.solve import Rules
 
 Path = str | os.PathLike[str]

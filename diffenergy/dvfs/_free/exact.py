@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from .._problem.plan import Objective
-from .._problem.problem import Problem
-from .._problem.totals import (
+from .._problem.problem import (
     TIE,
+    Problem,
     by_stage,
     default_total,
     listed,

@@ -6,11 +6,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .._problem.problem import Problem, Total
-from .._problem.totals import chosen, gpu_time, total, within_caps
-from . import knapsack
+from .._problem.problem import Problem, Total, chosen, gpu_time, total, within_caps
 from .hulls import HullSum, Line, hull_sum, kernel_points, stage_bound
-from .knapsack import undominated
 
 _STAGE_PLANS: Final = 1_500
 """Plans of one stage that are combined with those of the others."""
@@ -18,6 +15,10 @@ _STAGE_STEPS: Final = 4_000
 """Steps of time when stages are combined."""
 _VERTICES: Final = 4_000
 """Most hull vertices that are tried as plans."""
+_STEPS: Final = 20_000
+"""Steps of weight between the lightest and the heaviest choice."""
+_CELLS: Final = 4_000_000
+"""Most rows x steps; above, steps are fewer."""
 
 
 class Front(NamedTuple):
@@ -90,9 +91,7 @@ def _stage_front(
     time, spent = map(np.stack, zip(*kernel_points(alone, 0), strict=True))
     most = gpu_time(most_time, problem.host_time[stage])
     capped = np.isfinite(problem.power_cap[stage])
-    planned = knapsack.choices(
-        time, spent, float(np.maximum(most, 0.0)), prune and not capped
-    )
+    planned = choices(time, spent, float(np.maximum(most, 0.0)), prune and not capped)
     vertices = np.linspace(0, len(hull.line.x) - 1, _VERTICES).round().astype(int)
     choice = np.concatenate([planned, hull.choice(np.unique(vertices))])
     took = chosen(alone, choice)
@@ -123,7 +122,7 @@ def _combined(
     def padded(values: np.ndarray) -> np.ndarray:
         return np.pad(values, (0, widest - len(values)), constant_values=np.inf)
 
-    picked = knapsack.choices(
+    picked = choices(
         np.stack([padded(part.time) for part in parts]),
         np.stack([padded(part.energy) for part in parts]),
         most_time,
@@ -153,3 +152,86 @@ def restricted(
         time=np.where(allowed, problem.time, np.inf),
         energy=np.where(allowed, problem.energy, np.inf),
     )
+
+
+# --- choices of one item per row for every budget at once
+
+
+def choices(
+    weight: Float[np.ndarray, "row item"],
+    cost: Float[np.ndarray, "row item"],
+    most: float = np.inf,
+    prune: bool = True,
+    steps: int = _STEPS,
+) -> Int[np.ndarray, "choice row"]:
+    """Near-cheapest item of every row, for many total weights up to `most`.
+
+    Weights are rounded to the nearest of `steps` steps, so a choice may be a little
+    heavier or lighter than its budget: total it exactly before use. Items that are not
+    finite are left out. `prune` drops items that are heavier and not cheaper than
+    another of their row, which is right unless a heavier choice is wanted for its own
+    sake.
+    """
+    usable = np.isfinite(weight) & np.isfinite(cost)
+    weight = np.where(usable, weight, np.inf)
+    lightest = weight.min(1)
+    heaviest = np.where(usable, weight, -np.inf).max(1)
+    span = min(most, float(heaviest.sum())) - float(lightest.sum())
+    if span <= 0:
+        return _lightest(weight, cost)[None]
+    steps = max(min(steps, _CELLS // len(weight)), 200)
+    # a margin for choices whose roundings add up
+    room = steps + len(weight)
+    bins = np.where(usable, (weight - lightest[:, None]) / (span / steps), room)
+    bins = np.rint(np.minimum(bins, room)).astype(np.int64)
+    wanted = usable & (bins < room)
+    best, taken = np.full(room, np.inf), []
+    best[0] = 0.0
+    for row, items in enumerate(wanted):
+        kept = np.flatnonzero(items)
+        if prune:
+            kept = kept[np.sort(undominated(weight[row, kept], cost[row, kept]))]
+        best, item = _extend(best, bins[row], cost[row], kept)
+        taken.append(item)
+    return _traced(np.flatnonzero(np.isfinite(best)), bins, taken)
+
+
+def undominated(
+    weight: Float[np.ndarray, " item"], cost: Float[np.ndarray, " item"]
+) -> Int[np.ndarray, " kept"]:
+    """Items that are cheaper than all lighter ones, by rising weight."""
+    order = np.lexsort((cost, weight))
+    least = np.minimum.accumulate(cost[order])
+    before = np.concatenate([[np.inf], least[:-1]])
+    return order[cost[order] < before]
+
+
+def _lightest(weight: np.ndarray, cost: np.ndarray) -> np.ndarray:
+    """Lightest item of every row, the cheapest of equals."""
+    light = weight <= weight.min(1, keepdims=True)
+    return np.where(light, cost, np.inf).argmin(1)
+
+
+def _extend(
+    best: np.ndarray, bins: np.ndarray, cost: np.ndarray, items: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Least cost for every weight with one more row, and the item that attains it."""
+    longer, taken = np.full_like(best, np.inf), np.zeros(len(best), np.int32)
+    for item in items:
+        shift = bins[item]
+        value = best[: len(best) - shift] + cost[item]
+        better = value < longer[shift:]
+        np.copyto(longer[shift:], value, where=better)
+        np.copyto(taken[shift:], item, where=better)
+    return longer, taken
+
+
+def _traced(
+    end: np.ndarray, bins: np.ndarray, taken: list[np.ndarray]
+) -> Int[np.ndarray, "choice row"]:
+    """Items along the best path to every weight in `end`."""
+    chosen = np.empty((len(end), len(taken)), np.int64)
+    for row in reversed(range(len(taken))):
+        chosen[:, row] = taken[row][end]
+        end = end - bins[row, chosen[:, row]]
+    return chosen

@@ -11,8 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._problem.problem import Problem
-from .._problem.totals import Seconds, stage_slope, stage_time
+from .._problem.problem import Problem, Seconds, stage_slope, stage_time
 
 _PIECES: Final = 64
 """Points at which a curve that host time bends is touched by straight lines."""

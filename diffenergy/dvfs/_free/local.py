@@ -5,9 +5,10 @@ from jaxtyping import Float, Int
 
 from ...results import Infeasible
 from .._problem.plan import Objective
-from .._problem.problem import Problem, Total
-from .._problem.totals import (
+from .._problem.problem import (
     TIE,
+    Problem,
+    Total,
     by_stage,
     chosen,
     default_total,

@@ -7,8 +7,7 @@ from jaxtyping import Float, Int
 
 from ...results import Infeasible
 from .._problem.plan import Objective
-from .._problem.problem import Total
-from .._problem.totals import TIE
+from .._problem.problem import TIE, Total
 from .hulls import Line
 
 

@@ -21,8 +21,7 @@ from scipy.optimize import minimize
 
 from ...results import Infeasible
 from .._problem.plan import Plan
-from .._problem.problem import Problem
-from .._problem.totals import default_total, listed, total
+from .._problem.problem import Problem, default_total, listed, total
 
 _SCALES: Final = {
     "linear": 0.5,  # slope against ln of the SM clock

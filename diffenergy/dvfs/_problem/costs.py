@@ -1,19 +1,35 @@
-"""What every listing row costs at clocks of its own, from the model."""
+"""What a workload costs by the model: every listing row at clocks of its own, and the
+whole at one pair of clocks or one power limit, limiter included."""
 
 import dataclasses
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
+from ...compiling import compiler_options
 from ...corrections import Corrections
-from ...estimator._estimate import runs
+from ...estimator._estimate import PhaseEstimate, estimate_once, runs
+from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint
 from ...physics._power import LEAKAGE_REFERENCE, static_power, with_corrections
 from ...workload._workload import Group, Phases, Workload
+from .problem import Spent
+
+Runner = Callable[[Callable[..., Any], tuple[Any, ...]], list[Array]]
+"""Leaves of a function of arrays at its arguments, compiled."""
+_MOST_LIMITS: Final = 64
+
+
+def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Array]:
+    """A `Runner` that keeps nothing."""
+    options = compiler_options(once=True)
+    return jax.tree.leaves(jax.jit(function, compiler_options=options)(*arguments))
 
 
 class Costs(NamedTuple):
@@ -57,3 +73,110 @@ def _by_row(workload: Workload) -> Workload:
     phases = Phases(zeros, zeros, zeros, zeros, zeros, zeros, activity)
     names = ("",) * workload.num_rows
     return Workload(workload.shapes, groups, phases, workload.num_rows, names)
+
+
+# --- one setting for all
+
+
+@dataclasses.dataclass(frozen=True)
+class PowerCurve:
+    """A workload under power limits from the least one up, clocks left alone."""
+
+    limit: Float[np.ndarray, " limit"]  # W
+    time: Float[np.ndarray, " limit"]  # s
+    energy: Float[np.ndarray, " limit"]  # J
+    sm_clock: Float[np.ndarray, " limit"]  # Hz, mean over time, after the limiter
+    feasible: Bool[np.ndarray, " limit"]  # the limit can be kept at the lowest clock
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform:
+    """A workload with one setting for all kernels."""
+
+    default: PhaseEstimate
+    clocks: Spent  # [setting, stage], waiting included
+    feasible: Bool[np.ndarray, " setting"]  # the power limit can be kept
+    limits: PowerCurve
+
+
+def uniform(
+    workload: Workload,
+    card: GpuCard,
+    corrections: Corrections,
+    settings: Float[np.ndarray, "setting 2"],
+    power_cap: float,
+    temperature: float | None = None,
+    run: Runner = compiled,
+) -> Uniform:
+    """`workload` at default clocks, at each of `settings` (SM, memory clock; Hz, NaN:
+    left alone) under `power_cap` (W), and under lower power limits.
+
+    Limits go up from the least one that `card` accepts by whole watts, in at most 64
+    steps. `temperature`: C; None lets it follow the power. `run` calls compiled
+    functions.
+    """
+    limits = _limits(card, power_cap)
+    points = _points(card, settings, limits, power_cap, temperature)
+    found = PhaseEstimate(*run(_at_points, (workload, card.spec, points, corrections)))
+    time, energy, clock, kept = (
+        np.asarray(x)
+        for x in (found.time, found.energy, found.sm_clock, found.feasible)
+    )
+    kept, last = np.asarray(kept.all(axis=1)), len(settings) + 1
+    whole = time[last:].sum(axis=1)
+    return Uniform(
+        default=jax.tree.map(lambda x: x[0], found),
+        clocks=Spent(time[1:last], energy[1:last]),
+        feasible=kept[1:last],
+        limits=PowerCurve(
+            limits,
+            whole,
+            energy[last:].sum(axis=1),
+            (clock * time)[last:].sum(axis=1) / whole,
+            kept[last:],
+        ),
+    )
+
+
+def _limits(card: GpuCard, highest: float) -> Float[np.ndarray, " limit"]:
+    """Power limits from the least one to `highest`, W."""
+    least = math.ceil(min(card.values["power_limit_min"], highest))
+    step = max(math.ceil((highest - least) / (_MOST_LIMITS - 1)), 1)
+    return np.append(np.arange(least, highest, step), highest).astype(float)
+
+
+def _points(
+    card: GpuCard,
+    settings: Float[np.ndarray, "setting 2"],
+    limits: Float[np.ndarray, " limit"],
+    power_cap: float,
+    temperature: float | None,
+) -> OperatingPoint:
+    """Default, settings, limits."""
+    left = np.full((1, 2), np.nan)
+    asked = np.concatenate([left, settings, np.repeat(left, len(limits), axis=0)])
+    caps = np.concatenate([np.full(1 + len(settings), power_cap), limits])
+    given = math.nan if temperature is None else temperature
+    return OperatingPoint(
+        *applied(card, asked), caps, np.full(len(asked), given), ~np.isnan(asked[:, 1])
+    )
+
+
+def applied(
+    card: GpuCard, settings: Float[np.ndarray, "*setting 2"]
+) -> tuple[Float[np.ndarray, "*setting"], Float[np.ndarray, "*setting"]]:
+    """SM and memory clocks asked for, Hz: a clock left alone is the highest one."""
+    highest = np.array([card.values["sm_clock_max"], card.values["mem_clock"]])
+    clocks = np.where(np.isnan(settings), highest, settings)
+    return clocks[..., 0], clocks[..., 1]
+
+
+def _at_points(
+    workload: Workload, gpu: GpuSpec, points: OperatingPoint, corrections: Corrections
+) -> PhaseEstimate:
+    """Phases at each of several points."""
+
+    def one(point: OperatingPoint) -> PhaseEstimate:
+        return estimate_once(workload, gpu, point, corrections).phases
+
+    return jax.vmap(one)(points)

@@ -16,10 +16,9 @@ from ...physics._power import leakage_growth
 from ...workload._assemble import assemble
 from ...workload._listing import Listing
 from ...workload._workload import Workload
-from .costs import Costs, row_costs
+from .costs import Costs, Runner, Uniform, applied, compiled, row_costs, uniform
 from .order import listing_order
 from .problem import LEFT_ALONE, Loop, Problem
-from .uniform import Runner, Uniform, applied, compiled, uniform
 
 
 @dataclasses.dataclass(frozen=True)

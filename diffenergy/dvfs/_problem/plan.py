@@ -7,8 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ...hardware._switching import switch_latency
-from .problem import Total
-from .totals import TIE
+from .problem import TIE, Total
 
 Goal = Literal["energy", "edp", "ed2p", "time"]
 Aggregation = Literal["global", "local"]

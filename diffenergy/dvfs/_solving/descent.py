@@ -22,7 +22,7 @@ from ...workload._workload import Workload
 from .._problem.costs import row_costs
 from .._problem.modelled import Modelled
 from .._problem.plan import Objective
-from .._problem.totals import default_total
+from .._problem.problem import default_total
 
 _ROUNDS: Final = 20
 """Updates of the multipliers."""

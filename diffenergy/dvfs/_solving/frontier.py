@@ -12,8 +12,7 @@ from .._free.hulls import Line
 from .._free.local import leanest
 from .._problem import groups
 from .._problem.plan import Objective
-from .._problem.problem import Problem, Total
-from .._problem.totals import TIE, default_total
+from .._problem.problem import TIE, Problem, Total, default_total
 from .solve import ANY, Rules, single_settings, solve
 
 STEP: Final = 0.1

@@ -7,12 +7,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ...results import Infeasible
-from .._free.free import restricted
-from .._free.knapsack import undominated
+from .._free.free import restricted, undominated
 from .._problem.modelled import Modelled
 from .._problem.plan import Objective, Plan
-from .._problem.problem import Problem
-from .._problem.totals import TIE, Spent, default_total, listed, stage_totals
+from .._problem.problem import TIE, Problem, Spent, default_total, listed, stage_totals
 from .frontier import frontier
 from .solve import ANY, STRICT, Rules, solve
 

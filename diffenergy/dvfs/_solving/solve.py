@@ -12,8 +12,15 @@ from .._free.hulls import Line
 from .._free.local import keeping
 from .._problem import groups
 from .._problem.plan import Aggregation, Granularity, Objective, Plan, Switching
-from .._problem.problem import Problem, Total
-from .._problem.totals import chosen, default_total, listed, total, within_caps
+from .._problem.problem import (
+    Problem,
+    Total,
+    chosen,
+    default_total,
+    listed,
+    total,
+    within_caps,
+)
 
 _SMALL: Final = 1e-6
 """Gap below which a plan needs no exact finish."""

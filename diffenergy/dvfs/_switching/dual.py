@@ -18,9 +18,9 @@ from jaxtyping import Bool, Float, Int
 
 from .._free.free import restricted
 from .._free.hulls import Line
-from .._problem.problem import Total
-from .._problem.totals import (
+from .._problem.problem import (
     TIE,
+    Total,
     by_stage,
     cool_stages,
     default_total,
@@ -40,8 +40,6 @@ _BENDS: Final = 5
 """Most tangents of the stage times for each price."""
 _SAME_SLOPE: Final = 0.02
 """Difference to the slope of the plan at which a tangent is good enough."""
-_HIGHEST: Final = 1e6
-"""Price at which only time counts, in mean powers of the default."""
 _HALVINGS: Final = 16
 _STEEP: Final = 30.0
 """Price at which a stage is about as fast as it can be, in mean powers."""
@@ -173,11 +171,6 @@ class Search:
             else:
                 lean = new
         return fast, lean
-
-    def highest_price(self) -> float:
-        """A price at which only time counts (W)."""
-        default = default_total(self.places.problem)
-        return float(_HIGHEST * default.energy / default.time)
 
 
 def search(places: Positions, latency: float | None) -> Search:

@@ -9,8 +9,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._problem.problem import Problem
-from .._problem.totals import Spent, sums
+from .._problem.problem import Problem, Spent, sums
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

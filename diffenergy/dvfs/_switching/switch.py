@@ -12,12 +12,13 @@ from jaxtyping import Int
 from .._free import free, pick
 from .._free.hulls import Line
 from .._problem.plan import Objective, Plan, Switching
-from .._problem.problem import Problem, Total
-from .._problem.totals import default_total, total, within_caps
+from .._problem.problem import Problem, Total, default_total, total, within_caps
 from .dual import Search, search
 from .positions import positions
 
 _SOLVER: Final = "dynamic programming along the launches"
+_HIGHEST: Final = 1e6
+"""Price at which only time counts, in mean powers of the default."""
 _SWEEP: Final = 24
 """Prices of time from the highest to the lowest in a sweep."""
 _FOLLOWED: Final = 10
@@ -87,7 +88,8 @@ def _start(
 
 def _search(found: Search, objective: Objective, default: Total) -> None:
     """Plans near the best of the objective, and the lines that bound it."""
-    lean, fast = found.at(0.0), found.at(found.highest_price())
+    highest = float(_HIGHEST * default.energy / default.time)
+    lean, fast = found.at(0.0), found.at(highest)
     if objective.goal in ("edp", "ed2p"):
         _sweep(found)
         _follow(found, objective, default)

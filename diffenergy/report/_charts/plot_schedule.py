@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...dvfs._apply.launches import Launches, launches
+from ...dvfs._apply.export import Launches, launches
 from ...dvfs._problem.plan import Plan
 from ...dvfs._problem.problem import Problem
 from ...units import MHz

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._apply.export import apply_script
-from diffenergy.dvfs._apply.launches import launches
+from diffenergy.dvfs._apply.export import apply_script, launches
 from diffenergy.dvfs._problem.plan import Plan
 from diffenergy.dvfs._problem.problem import Loop, Problem
 

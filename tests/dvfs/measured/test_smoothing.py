@@ -8,8 +8,7 @@ import pytest
 from diffenergy.corrections import read_corrections
 from diffenergy.dvfs._measured.smoothing import promise, smoothed
 from diffenergy.dvfs._problem.plan import Objective, Plan
-from diffenergy.dvfs._problem.problem import Loop, Problem
-from diffenergy.dvfs._problem.totals import default_total, listed, total
+from diffenergy.dvfs._problem.problem import Loop, Problem, default_total, listed, total
 from diffenergy.dvfs._solving.solve import solve
 from diffenergy.fitting._clock_law.clock_fit import fit_table
 from diffenergy.fitting._clock_law.clock_law import table

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs._problem.plan import Objective, Plan, Switching
-from diffenergy.dvfs._problem.problem import Loop, Problem, Total
-from diffenergy.dvfs._problem.totals import (
+from diffenergy.dvfs._problem.problem import (
+    Loop,
+    Problem,
     Spent,
+    Total,
     chosen,
     default_total,
     gpu_time,
