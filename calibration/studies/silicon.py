@@ -25,7 +25,7 @@ from calibration.studies.silicon_fit import (  # noqa: E402
     regression,
     stored,
 )
-from diffenergy.codesign._space.die_model import (  # noqa: E402
+from diffenergy.codesign._space.silicon import (  # noqa: E402
     SIGNIFICANDS,
     AreaModel,
     IdleModel,

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Bool, Float
 
-from diffenergy.codesign._space.die_model import (
+from diffenergy.codesign._space.silicon import (
     CHANNELS_PER_STACK,
     AreaModel,
     Circuits,

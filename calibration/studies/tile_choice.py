@@ -25,6 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 if TYPE_CHECKING:
     from diffenergy.codesign._tiles.tiles import Tiles
     from diffenergy.codesign._tiles.tuning import Tuning
+    from diffenergy.corrections import Corrections
+    from diffenergy.hardware import GpuCard
     from diffenergy.hardware._spec import GpuSpec
     from diffenergy.kernels._shared.simt import SimtGemm
     from diffenergy.measurements import MeasurementTable
@@ -110,7 +112,7 @@ def shapes() -> "list[Listing]":
 def heuristics(gpu: str, listings: "Sequence[Listing]", goal: str) -> list[Any]:
     """Products, shares of equal tiles, and ratios of `goal`: of the tiles of
     nvMatmulHeuristics and of the model's mixture / of the best."""
-    from diffenergy.codesign._tiles.tuning import costs_with, tune
+    from diffenergy.codesign._tiles.tuning import tune
     from diffenergy.corrections import read_corrections
     from diffenergy.hardware import read_gpu
 
@@ -129,6 +131,31 @@ def heuristics(gpu: str, listings: "Sequence[Listing]", goal: str) -> list[Any]:
     turned = [a in (b, b[::-1]) for a, b in zip(pairs, chosen, strict=True)]
     shares = (f"{100 * np.mean(x):.0f} %" for x in (same, turned))
     return [len(best), *shares, *_ratios(costs / best), *_ratios(default / best)]
+
+
+def costs_with(
+    listings: "Sequence[Listing]",
+    tiles: "Tiles",
+    card: "GpuCard",
+    corrections: "Corrections",
+) -> tuple[Float[np.ndarray, " gemm"], Float[np.ndarray, " gemm"]]:
+    """(time in s, energy in J) of one launch of each of `gemm_rows` with `tiles`, legal
+    or not, counted like those of `tune` at the highest clocks."""
+    from diffenergy.codesign._tiles.tile_costs import held, products_of
+    from diffenergy.codesign._tiles.tiles import gemm_rows, with_given_tiles
+    from diffenergy.dvfs._problem.costs import Costs, compiled, row_costs
+    from diffenergy.estimator._estimate import estimate_once, from_leaves
+    from diffenergy.hardware import default_point
+    from diffenergy.workload._assemble import assemble
+
+    gpu, products = card.spec, gemm_rows(listings)
+    point = default_point(gpu)
+    whole = (assemble(listings), gpu, point, corrections)
+    clocks, static = held(from_leaves(compiled(estimate_once, whole)), point, products)
+    workload = products_of(assemble(with_given_tiles(listings, tiles)), products)
+    costs = Costs(*compiled(row_costs, (workload, gpu, clocks, corrections)))
+    time = np.asarray(costs.time)
+    return time, np.asarray(costs.work) + static * time
 
 
 def _heuristic_tiles(gpu: str, found: "Tuning") -> "Tiles":

@@ -15,10 +15,9 @@ from . import _request
 from ._problem.card import area_words
 from ._problem.problem import check_goals
 from ._request import Part, Vary
-from ._result import SearchResult, TuneResult
+from ._result import SearchResult, TuneResult, design_summary, tiles_json
 from ._search import searching
 from ._search.engine import Effort, Tell, options_of
-from ._summary import design_summary, tiles_json
 from ._tiles import tuning
 
 

@@ -1,17 +1,28 @@
-"""`SearchResult` and `TuneResult`: designs and tiles as the command shows them."""
+"""`SearchResult` and `TuneResult`: designs and tiles as the command shows them, and
+their JSON, which tables and pictures show."""
 
 import dataclasses
 import os
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 from ..hardware import GpuCard, gpu_toml
-from ..results import Result, written
+from ..results import Result, finite, written
 from ..workload import Listing
 from ._problem.card import design_card
-from ._problem.problem import Found, Problem, Score
-from ._summary import path_json
-from ._tiles.tuning import Tuning
+from ._problem.exact import UNITS
+from ._problem.problem import LIMITS, Found, Problem, Score
+from ._space.axes import TILES
+from ._tiles.tiles import FIELDS as TILE_FIELDS
+from ._tiles.tuning import Tuned, Tuning
+
+_METRICS: Final = {
+    "ttft_s": "ttft",
+    "tpot_s": "tpot",
+    "energy_j_per_token": "energy_per_token",
+}
+"""Keys of metrics that not every workload has."""
+_SHAPE: Final = ("op", "batch", "m", "n", "k", "dtype")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -81,3 +92,148 @@ class TuneResult(Result):
     def listings(self) -> Sequence[Listing]:
         """The kernels with their tiles, a phase each."""
         return self.tuning.listings
+
+
+# --- JSON
+
+
+def design_summary(problem: Problem, found: Found) -> dict[str, Any]:
+    """The fixed keys, with what was varied and limited.
+
+    A number that is not known is None. `vary` gives bounds and base of every field;
+    `limits` every limit in its unit, with the base's and the best design's value;
+    `violation_pct` by how much a design passes its worst limit.
+    """
+    return {
+        "objective": found.objective,
+        "unit": found.unit,
+        "start": score_json(problem, found.start),
+        "best": score_json(problem, found.best),
+        "improvement_pct": finite(100 * found.improvement),
+        "vary": _varied(problem),
+        "limits": _limits(problem, found),
+        "active_constraints": [
+            {"name": x.name, "multiplier": finite(x.multiplier), "unit": x.unit}
+            for x in found.active
+        ],
+        "sensitivities": _sensitivities(found.sensitivities),
+        "evaluations": found.evaluations,
+        "wall_s": found.wall,
+        "seed": found.seed,
+        "interrupted": found.interrupted,
+        "pareto": [score_json(problem, score) for score in found.pareto],
+    }
+
+
+def score_json(problem: Problem, score: Score) -> dict[str, Any]:
+    """A design: its objective, what the model says of it, and its fields (SI)."""
+    priced = "cost" in problem.limits or "cost" in problem.goals
+    return {
+        "objective": finite(score.objective),
+        "time_s": finite(score.time),
+        "energy_j": finite(score.energy),
+        "avg_power_w": finite(score.power),
+        "area_mm2": finite(score.area),
+        **{key: finite(score.metrics.get(x)) for key, x in _METRICS.items()},
+        "cost": finite(score.metrics.get("cost")) if priced else None,
+        "violation_pct": finite(100 * score.violation),
+        "fields": fields_json(score.fields),
+    }
+
+
+def fields_json(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Varied fields; counts of tiles as whole numbers."""
+    found = dict(fields)
+    if TILES in found:
+        found[TILES] = [
+            {k: int(x) if k in TILE_FIELDS else x for k, x in tile.items()}
+            for tile in found[TILES]
+        ]
+    return found
+
+
+def path_json(found: Found) -> list[dict[str, Any]]:
+    """The best legal design near the descent after every round."""
+    return [
+        {
+            **{k: finite(x) if isinstance(x, float) else x for k, x in entry.items()},
+            "fields": fields_json(entry["fields"]),
+        }
+        for entry in found.path
+    ]
+
+
+def _varied(problem: Problem) -> dict[str, Any]:
+    """Bounds, base and number of legal values (None: any) of every field."""
+    first = len(problem.task.names)
+    found: dict[str, Any] = {
+        axis.name: {
+            "low": axis.low,
+            "high": axis.high,
+            "base": axis.base,
+            "legal_values": None if axis.legal is None else len(axis.legal),
+        }
+        for axis in problem.axes[:first]
+    }
+    if problem.products:
+        found[TILES] = {"products": len(problem.products)}
+    return found
+
+
+def _limits(problem: Problem, found: Found) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": LIMITS[metric],
+            "metric": metric,
+            "unit": UNITS.get(metric, ""),
+            "limit": limit,
+            "start": finite(found.start.metrics[metric]),
+            "best": finite(found.best.metrics[metric]),
+        }
+        for metric, limit in problem.limits.items()
+    ]
+
+
+def _sensitivities(
+    pairs: Sequence[tuple[str, float | None]],
+) -> list[dict[str, Any]]:
+    """Elasticities, the largest first, unknown ones last."""
+    known = [(name, finite(x)) for name, x in pairs]
+    known.sort(key=lambda pair: (pair[1] is None, -abs(pair[1] or 0.0)))
+    return [{"field": name, "elasticity": x} for name, x in known]
+
+
+def tiles_json(found: Tuning) -> dict[str, Any]:
+    """Summary of `tune`: totals, and one entry a matrix product (one launch, SI).
+
+    `default_costs_more_pct`: by how much the library's choice costs more of what was
+    asked for (`goal`).
+    """
+    return {
+        "goal": found.goal,
+        "time_s": found.time,
+        "energy_j": found.energy,
+        "default_time_s": found.default_time,
+        "default_energy_j": found.default_energy,
+        "tiles_tried": found.tried,
+        "gemms": [_entry(tuned, found.goal) for tuned in found.products],
+    }
+
+
+def _entry(tuned: Tuned, goal: str) -> dict[str, Any]:
+    kernel = tuned.product.kernel
+    costs = {
+        "time_s": tuned.time,
+        "energy_j": tuned.energy,
+        "default_time_s": tuned.default_time,
+        "default_energy_j": tuned.default_energy,
+    }
+    key = "time_s" if goal == "time" else "energy_j"
+    more = 100 * (costs[f"default_{key}"] / costs[key] - 1)
+    return {
+        **{name: kernel[name] for name in _SHAPE},
+        "count": tuned.product.count,
+        **{name: int(tuned.tile[name]) for name in TILE_FIELDS},
+        **costs,
+        "default_costs_more_pct": more,
+    }

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from diffenergy.codesign._problem.goals import GOALS
+from diffenergy.codesign._problem.exact import GOALS
 from diffenergy.codesign._problem.legal import moves, nearest, roundings
 from diffenergy.codesign._problem.problem import check_goals
 from diffenergy.codesign._space.axes import Range, axes

@@ -18,13 +18,14 @@ from jax import Array
 from jaxtyping import Float
 
 from calibration.studies.silicon_fit import area_fit, idle_fit, stored
-from diffenergy.codesign._space.die_model import (
+from diffenergy.codesign._space.silicon import (
+    Silicon,
     area_errors,
     area_model,
     board_channels,
     idle_model,
+    silicon_of,
 )
-from diffenergy.codesign._space.silicon import Silicon, silicon_of
 from diffenergy.hardware import GpuCard, GpuSpec, gpu_names, read_gpu
 from diffenergy.hardware._dies import NUMBERS, Die, die_of, dies, idle_readings, process
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from diffenergy import smooth
-from diffenergy.codesign._summary import tiles_json
+from diffenergy.codesign._result import tiles_json
 from diffenergy.codesign._tiles import grid, tile_costs, tuning
 from diffenergy.codesign._tiles.tiles import (
     FIELDS,
@@ -24,10 +24,10 @@ from diffenergy.codesign._tiles.tiles import (
     usual_tiles,
     with_given_tiles,
 )
-from diffenergy.codesign._tiles.tuning import costs_with, tune
+from diffenergy.codesign._tiles.tuning import tune
 from diffenergy.compiling import compiler_options
 from diffenergy.dtypes import code
-from diffenergy.dvfs._problem.uniform import compiled
+from diffenergy.dvfs._problem.costs import compiled
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.estimator._estimate import estimate_once
 from diffenergy.hardware import default_point, load_gpu, read_gpu
@@ -225,7 +225,7 @@ SMALL = {
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> list[Tiles]:
     """A menu of 16 tiles: small enough to estimate one by one."""
-    monkeypatch.setattr(tile_costs, "VALUES", SMALL)
+    monkeypatch.setattr(grid, "VALUES", SMALL)
     return [Tiles(*([x] for x in tile)) for tile in itertools.product(*SMALL.values())]
 
 
@@ -268,20 +268,6 @@ def test_default_costs_at_least_the_best():
     assert first["default_costs_more_pct"] == pytest.approx(more)
     assert (first["m"], first["n"], first["k"]) == (500, 4096, 1024)
     assert len(tiles_parts(summary)) == 3
-
-
-@pytest.mark.slow
-def test_cuda_cores_default_is_the_best_of_the_menu():
-    """`nn.Linear` in fp32: cuBLAS's five tiles, all of them legal."""
-    card = read_gpu("a100-sxm-80gb")
-    c = card.spec.corrections
-    rows = [listing(gemm(1024, 1024, 4096, "fp32"))]
-    menu = [(128, 64, 1), (128, 32, 1), (32, 128, 1), (64, 32, 1), (128, 32, 3)]
-    tiles = [Tiles([m], [n], [8], [2], [split]) for m, n, split in menu]
-    times = [costs_with(rows, tile, card, c)[0][0] for tile in tiles]
-    found = tune(rows, card, c)
-    assert found.products[0].default_time == pytest.approx(min(times), rel=1e-9)
-    assert found.products[0].time <= min(times)
 
 
 def test_padding_never_wins():

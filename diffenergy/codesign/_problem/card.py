@@ -9,7 +9,7 @@ import numpy as np
 
 from ...hardware._fields import FIELDS
 from ...hardware._files import GpuCard, with_fields
-from .._space.die_model import area_errors
+from .._space.silicon import area_errors
 from .._space.task import hardware
 from .problem import Problem, Score
 

@@ -7,8 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._space.axes import Axis
-from .exact import Judge, Judged
-from .goals import Target
+from .exact import Judge, Judged, Target
 
 MOST_ROUNDINGS: Final = 64
 """All combinations of up to six discrete axes; more are drawn."""

@@ -27,7 +27,7 @@ from .._tiles.tiles import (
     usual_tiles,
     with_given_tiles,
 )
-from .goals import CUSTOM, GOALS
+from .exact import CUSTOM, GOALS
 from .problem import Problem, check_goals
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def build(
     - `parts`: the mix; time and energy are sums over it, weight times each.
     - `ranges`: numbers of the GPU and operating point to vary; `tiles`: those of every
       matrix product whose tile is free, too.
-    - `limits`: by metric (`goals.GOALS`, ttft, tpot, power), SI; DRAM capacity always
+    - `limits`: by metric (`exact.GOALS`, ttft, tpot, power), SI; DRAM capacity always
       is one where the memory that a workload needs is known.
     - `point`: where designs run; None, or NaN in a field: at their own highest clock
       and TDP.

@@ -13,8 +13,7 @@ from .._space.axes import TILES, Axis
 from .._space.task import METRICS, Task
 from .._tiles.grid import TileTable
 from .._tiles.tiles import FIELDS as TILE_FIELDS
-from .exact import Judged
-from .goals import CUSTOM, GOALS, UNITS, Target, target
+from .exact import CUSTOM, GOALS, UNITS, Judged, Target, target
 from .legal import nearest
 
 LIMITS: Final = {

@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ...compiling import compiler_options
-from .._problem.exact import Judge, Judged, Run, nan_free
-from .._problem.goals import Target, excess
+from .._problem.exact import Judge, Judged, Run, Target, excess, nan_free
 from .._problem.legal import Point, Points, moved, moves, polish, roundings
 from .._problem.problem import Problem
 from .descent import STEPS, STIFFNESS, Aim, Slopes, State, advance, begin, start_points

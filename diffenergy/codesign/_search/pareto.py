@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .._problem.goals import Target, objective
+from .._problem.exact import Target, objective
 from .._problem.legal import polish
 from .._problem.problem import Score
 from .engine import Engine, Tell

@@ -1,12 +1,32 @@
-"""`search`: descents from many starts, made legal, scored exactly."""
+"""`search`: descents from many starts, made legal, scored exactly; and what holds the
+best design back: multipliers of limits and bounds, elasticities.
+
+At the best design the slopes of ln(objective) and of the ln of every limited metric
+are taken over ln of the axes. Where a limit binds, the slope of the objective is the
+negative sum of multiplier x slope of the metric over the axes that are free (the
+Karush-Kuhn-Tucker conditions); the multipliers are the non-negative least squares
+solution of that.
+"""
 
 import time
+from typing import Final
 
-from .._problem.exact import Judge, Run, nan_free
-from .._problem.problem import Found, Problem, Score, unit_of
-from .duals import SlopesAt, active_limits, elasticities
-from .engine import Effort, Engine, Tell
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import nnls
+
+from ...hardware._fields import FIELDS
+from .._problem.exact import UNITS, Judge, Judged, Run, Target, excess, nan_free
+from .._problem.legal import better, moved, next_moves
+from .._problem.problem import LIMITS, Active, Found, Problem, Score, unit_of
+from .._space.task import METRICS
+from .descent import STEPS, begin
+from .engine import Effort, Engine, Tell, aims
 from .pareto import front
+
+_EDGE: Final = 1e-6
+_TIGHT: Final = 0.005
+"""A limit this near, as a share of it, holds a continuous design back."""
 
 
 def search(
@@ -52,15 +72,15 @@ def _found(
     problem, goal = engine.problem, engine.problem.targets[0]
     everything = engine.judge.everything
     judged = everything.take(everything.order(goal)[:1])
-    slopes = SlopesAt(engine, judged.values[0])
-    active = active_limits(engine, judged, slopes)
+    slopes = _SlopesAt(engine, judged.values[0])
+    active = _active_limits(engine, judged, slopes)
     return Found(
         problem.goals[0] if len(problem.goals) == 1 else ",".join(problem.goals),
         unit_of(problem.goals[0]),
         start,
         problem.score(judged, 0, goal),
         active,
-        elasticities(slopes),
+        _elasticities(slopes),
         engine.evaluations,
         time.monotonic() - began,
         engine.effort.seed,
@@ -81,3 +101,99 @@ def _start(engine: Engine) -> Score:
         engine.judge.evaluations += own.evaluations
     nan_free(judged, problem.task)
     return problem.score(judged, 0, goal)
+
+
+# --- what holds a design back
+
+
+class _SlopesAt:
+    """Slopes of the objective and of limited metrics at one design, in logarithms."""
+
+    def __init__(self, engine: Engine, values: Float[np.ndarray, " axis"]):
+        problem = engine.problem
+        self.engine, self.values = engine, values
+        self.target = problem.targets[0]
+        self.limited = [METRICS.index(metric) for metric in problem.limits]
+        unlimited = np.full(len(METRICS), np.inf)
+        powers = (self.target.powers, *np.eye(len(METRICS))[self.limited])
+        targets = [Target(of_one, unlimited) for of_one in powers]
+        starts = engine.effort.starts  # a round at a time: no other program
+        targets += targets[-1:] * (-len(targets) % starts)
+        scale = abs(float(engine.judge(values[None]).custom[0])) or 1.0
+        z = np.repeat(engine.inverse(values, _EDGE)[None], starts, axis=0)
+        states = begin(z, np.zeros((starts, engine.limits)))
+        found = []
+        for first in range(0, len(targets), starts):
+            after = aims(targets[first : first + starts], scale, np.ones(len(values)))
+            _, slopes = engine.advance(states, after, np.zeros(STEPS), np.zeros(starts))
+            found.append(slopes)
+        self.axes = np.concatenate([np.asarray(slopes.axes) for slopes in found])
+        self.fields = np.asarray(found[0].fields)[0]
+
+
+def _elasticities(slopes: _SlopesAt) -> tuple[tuple[str, float | None], ...]:
+    """d ln(objective) / d ln(field) of every number of the GPU; None where it is 0."""
+    task = slopes.engine.problem.task
+    return tuple(
+        (name, float(slope) if float(getattr(task.gpu, name)) else None)
+        for name, slope in zip(FIELDS, slopes.fields, strict=True)
+    )
+
+
+def _active_limits(
+    engine: Engine, best: Judged, slopes: _SlopesAt
+) -> tuple[Active, ...]:
+    """Limits and bounds that keep the objective from falling, with multipliers.
+
+    A limit binds where it is reached, or where a single legal step would lower the
+    objective but pass it.
+    """
+    problem, goal = engine.problem, slopes.target
+    point = best.values[0]
+    value = float(best.objective(goal)[0])
+    lows = np.array([axis.low for axis in problem.axes])
+    highs = np.array([axis.high for axis in problem.axes])
+    at_low, at_high = point <= lows * (1 + _EDGE), point >= highs * (1 - _EDGE)
+    binding = _binding(engine, best, goal)
+    rows = [1 + slopes.limited.index(metric) for metric in binding]
+    free = ~(at_low | at_high)
+    weights = np.zeros(len(rows))
+    if rows and free.any():
+        weights, _ = nnls(slopes.axes[rows][:, free].T, -slopes.axes[0][free])
+    left = slopes.axes[0] + weights @ slopes.axes[rows]
+    found = []
+    for metric, weight in zip(binding, weights, strict=True):
+        name, limit = METRICS[metric], goal.limits[metric]
+        unit = f"{unit_of(problem.goals[0])}/({UNITS.get(name, '')})"
+        found.append(Active(LIMITS[name], float(weight * abs(value) / limit), unit))
+    units = _field_units()
+    for n, axis in enumerate(problem.axes[: len(problem.task.names)]):
+        for at, bound, sign in ((at_low, "low", 1.0), (at_high, "high", -1.0)):
+            gain = sign * left[n]
+            if at[n] and gain > 0 and axis.low < axis.high:
+                unit = f"{unit_of(problem.goals[0])}/({units.get(axis.name, 'Hz')})"
+                gained = gain * abs(value) / point[n]
+                found.append(Active(f"{axis.name} ({bound})", float(gained), unit))
+    return tuple(found)
+
+
+def _field_units() -> dict[str, str]:
+    units = {name: rule.unit.split(",")[0] for name, rule in FIELDS.items()}
+    return units | {"sm_clock": "Hz", "mem_clock": "Hz", "power_cap": "W"}
+
+
+def _binding(engine: Engine, best: Judged, goal: Target) -> list[int]:
+    """Metrics whose limit is reached, or passed by a step that would be better."""
+    problem, point = engine.problem, best.values[0]
+    slack = -excess(goal.limits, best.metrics)[0]
+    tight = {int(n) for n in np.flatnonzero(slack < _TIGHT)}
+    steps = next_moves(problem.axes, point, 2)
+    if steps:
+        tried = np.stack([point, *(moved(point, [step]) for step in steps)])
+        judged = engine.judge(tried)
+        free = Target(goal.powers, np.full_like(goal.limits, np.inf))
+        passed = excess(goal.limits, judged.metrics)
+        for row in range(1, len(tried)):
+            if better(judged, free, row, 0) and not judged.faults[row].max() > 0:
+                tight |= {int(n) for n in np.flatnonzero(passed[row] > 0)}
+    return sorted(tight & {METRICS.index(metric) for metric in problem.limits})

@@ -1,7 +1,6 @@
 """The best legal tile of every matrix product of a workload, by trying all of them."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Final, Literal
 
@@ -11,8 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ...corrections import Corrections
-from ...dvfs._problem.costs import Costs, row_costs
-from ...dvfs._problem.uniform import Runner, compiled
+from ...dvfs._problem.costs import Costs, Runner, compiled, row_costs
 from ...estimator._estimate import Estimate, estimate_once, from_leaves
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint, default_point
@@ -102,7 +100,11 @@ def tune(
             "its matrix products out."
         )
     point = default_point(card.spec) if point is None else point
-    total = functools.partial(_total, card.spec, point, corrections, run)
+
+    def total(listings: Sequence[Listing]) -> Estimate:
+        arguments = (assemble(listings), card.spec, point, corrections)
+        return from_leaves(run(estimate_once, arguments))
+
     default = total(listings)
     costs = _costs(listings, products, default, point, card.spec, corrections, run)
     picks = costs.picks(float(default.power))
@@ -128,24 +130,6 @@ def tune(
         tried=int(np.isfinite(costs.time).sum()),
         listings=tuple(with_given_tiles(listings, tiles[winner])),
     )
-
-
-def costs_with(
-    listings: Sequence[Listing],
-    tiles: Tiles,
-    card: GpuCard,
-    corrections: Corrections,
-) -> tuple[Float[np.ndarray, " gemm"], Float[np.ndarray, " gemm"]]:
-    """(time in s, energy in J) of one launch of each of `gemm_rows` with `tiles`, legal
-    or not, counted like those of `tune` at the highest clocks."""
-    gpu, products = card.spec, gemm_rows(listings)
-    point = default_point(gpu)
-    default = _total(gpu, point, corrections, compiled, listings)
-    clocks, static = held(default, point, products)
-    workload = products_of(assemble(with_given_tiles(listings, tiles)), products)
-    costs = Costs(*compiled(row_costs, (workload, gpu, clocks, corrections)))
-    time = np.asarray(costs.time)
-    return time, np.asarray(costs.work) + static * time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,14 +224,3 @@ def _is_linear(product: Product) -> bool:
     """Whether both operands lie along k, as `kernels/gemm.py` has it."""
     kernel = product.kernel
     return kernel.get("layout") == "tn" or kernel["weights"] != "none"
-
-
-def _total(
-    gpu: GpuSpec,
-    point: OperatingPoint,
-    corrections: Corrections,
-    run: Runner,
-    listings: Sequence[Listing],
-) -> Estimate:
-    workload = assemble(listings)
-    return from_leaves(run(estimate_once, (workload, gpu, point, corrections)))

@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-from ...codesign._problem.goals import UNITS
+from ...codesign._problem.exact import UNITS
 from ...codesign._space.axes import TILES
 from ...hardware._fields import FIELDS
 from .._format import Entry, digits, plain, si
