@@ -68,11 +68,6 @@ class Batch:
     phases that only fill up the shape have -1."""
 
     @property
-    def num_phases(self) -> int:
-        """Phases, those that fill up the shape included."""
-        return len(self.rows)
-
-    @property
     def records(self) -> set[str]:
         """Names of the shape records among the launches."""
         return {type(shape).__name__ for shape in self.workload.shapes}
@@ -93,16 +88,10 @@ class Batch:
         return total
 
 
-def batches(
-    table: MeasurementTable,
-    corrections: CorrectionsFile,
-    cards: Mapping[str, GpuCard] | None = None,
-) -> Iterator[Batch]:
-    """Batches of all rows of `table` that are not skipped, by GPU; `cards`: GPUs that
-    replace bundled ones."""
-    cards = dict(cards or {})
+def batches(table: MeasurementTable, corrections: CorrectionsFile) -> Iterator[Batch]:
+    """Batches of all rows of `table` that are not skipped, by GPU."""
     for gpu in dict.fromkeys(table.gpu):
-        card = cards.get(gpu) or read_gpu(gpu)
+        card = read_gpu(gpu)
         mine = (table.gpu == gpu) & (table.skipped == "")
         passes = np.flatnonzero(mine & (table.kind == "workload"))
         for start in range(0, len(passes), CHUNK):

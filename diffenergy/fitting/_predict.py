@@ -3,7 +3,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,7 +20,6 @@ from ..corrections import (
     read_corrections,
 )
 from ..estimator._estimate import runs
-from ..hardware._files import GpuCard
 from ..hardware._spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
 from ..measurements._metrics import QUANTITIES, group_cells, summary_json
@@ -69,23 +68,18 @@ def read_batch(batch: Batch, corrections: CorrectionsFile) -> Run:
     )
 
 
-def predict(
-    table: MeasurementTable,
-    corrections: CorrectionsFile,
-    cards: Mapping[str, GpuCard] | None = None,
-) -> Predictions:
+def predict(table: MeasurementTable, corrections: CorrectionsFile) -> Predictions:
     """Predictions of the readings of a table: s, J and W a row, NaN where skipped.
 
     Args:
         table: measured rows (`de.measurements.read`).
         corrections: the constants (`de.read_corrections`); the instrument of a row's
             campaign is one of them.
-        cards: GPUs that replace the bundled ones of the same name.
     """
     time, energy = np.zeros(table.num_rows), np.zeros(table.num_rows)
     grade = np.full(table.num_rows, "", dtype=object)
     width = {q: np.full(table.num_rows, np.nan) for q in QUANTITIES.values()}
-    for batch in batches(table, corrections, cards):
+    for batch in batches(table, corrections):
         read = read_batch(batch, corrections)
         time += batch.per_row(table.num_rows, read.time)
         energy += batch.per_row(table.num_rows, read.energy)

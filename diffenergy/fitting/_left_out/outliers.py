@@ -126,17 +126,13 @@ class _Rows:
         return Flag(file, row, column or quantity, cell, reason, i)
 
 
-def flagged(
-    table: MeasurementTable,
-    predicted: Predictions,
-    card_of: Callable[[str], GpuCard] = read_gpu,
-) -> list[Flag]:
+def flagged(table: MeasurementTable, predicted: Predictions) -> list[Flag]:
     """Rows of `table` that cannot be true, in order, each with its plainest reason.
 
     `predicted`: predictions of the readings; rows without are held against physical
-    limits only. `card_of`: GPU by the table's name of it.
+    limits only.
     """
-    rows = _rows(table, predicted, card_of)
+    rows = _rows(table, predicted)
     flags: dict[int, Flag] = {}
     with np.errstate(invalid="ignore", divide="ignore"):
         for rule in _RULES:
@@ -154,9 +150,7 @@ def without(table: MeasurementTable, flags: list[Flag]) -> MeasurementTable:
     return dataclasses.replace(table, **kept)
 
 
-def _rows(
-    table: MeasurementTable, predicted: Predictions, card_of: Callable[[str], GpuCard]
-) -> _Rows:
+def _rows(table: MeasurementTable, predicted: Predictions) -> _Rows:
     which, names = pd.factorize(table.gpu)
     keys = pd.DataFrame({"file": table.file, "gpu": table.gpu, "op": table.op})
     values = {name: np.array(getattr(predicted, name)) for name in _READINGS}
@@ -167,7 +161,7 @@ def _rows(
     return _Rows(
         table,
         values,
-        [card_of(str(name)) for name in names],
+        [read_gpu(str(name)) for name in names],
         which,
         keys.groupby(["file", "gpu", "op"]).ngroup().to_numpy(),
         {quantity: _column(table, quantity) for quantity in QUANTITIES},
