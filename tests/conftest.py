@@ -113,8 +113,8 @@ def sample() -> Callable[..., dict[str, Any]]:
 @pytest.fixture(scope="session")
 def phases() -> Callable[..., Any]:
     """`phases(rows, ...)`: workload with one phase for every list of rows, no host."""
-    from diffenergy.workload._assemble import assemble
     from diffenergy.workload._listing import Listing
+    from diffenergy.workload._workload import assemble
 
     def build(*lists: list[dict[str, Any]]) -> Any:
         names = [f"phase {i}" for i in range(len(lists))]

@@ -13,7 +13,7 @@ import diffenergy
 PACKAGE = Path(diffenergy.__file__).parent
 ROOT = PACKAGE.parent
 ROOMS = (
-    "units", "files", "dtypes", "compiling", "records", "smooth", "metrics", "results",
+    "units", "files", "dtypes", "compiling", "records", "smooth", "results",
     "corrections", "hardware", "physics", "kernels", "workload", "estimator",
     "measurements", "fitting", "measure", "dvfs", "codesign", "collectives", "report",
     "cli", "__main__",

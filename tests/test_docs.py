@@ -182,13 +182,13 @@ def folder(tmp_path, monkeypatch) -> Path:
 @pytest.fixture
 def board(monkeypatch):
     """An H100 that only pretends."""
-    from diffenergy.measure._board import sensor, timing
+    from diffenergy.measure._board import reading, sensor
     from diffenergy.measure._runners import runner
 
     world = importlib.import_module("measure.simulated").World()
     monkeypatch.setattr(sensor, "open_sensor", lambda index: world)
     monkeypatch.setattr(runner, "find_runner", lambda uuid: world)
-    monkeypatch.setattr(timing, "Wall", lambda: world)
+    monkeypatch.setattr(reading, "Wall", lambda: world)
 
 
 def execute(command: str, status: int = 0) -> str:

@@ -25,9 +25,8 @@ from diffenergy.kernels.activity import Activity
 from diffenergy.physics._links import COLLECTIVES
 from diffenergy.physics._power import COMPONENTS
 from diffenergy.physics._timeline import timing
-from diffenergy.workload._assemble import assemble
 from diffenergy.workload._listing import Listing, normalise_kernel
-from diffenergy.workload._workload import Workload
+from diffenergy.workload._workload import Workload, assemble
 
 
 def constants(**values: Any) -> Corrections:

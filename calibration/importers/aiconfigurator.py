@@ -18,6 +18,7 @@ from diffenergy.measurements._cells import Sheet
 from diffenergy.measurements.importers.base import (
     Column,
     drop,
+    finish,
     join,
     keep_dtypes,
     known_gpu,
@@ -26,7 +27,6 @@ from diffenergy.measurements.importers.base import (
     pick,
     text,
 )
-from diffenergy.measurements.importers.tables import finish
 
 NAME = "aiconfigurator"
 ABOUT = "kernel tables of an installed aiconfigurator-core (parquet): time, some power"

@@ -15,6 +15,7 @@ import pandas as pd
 from diffenergy.measurements._cells import read_sheet
 from diffenergy.measurements.importers.base import (
     drop,
+    finish,
     join,
     name_gpus,
     note,
@@ -22,7 +23,6 @@ from diffenergy.measurements.importers.base import (
     pick,
     text,
 )
-from diffenergy.measurements.importers.tables import finish
 
 NAME = "energaizer"
 ABOUT = "a checkout of the EnergAIzer artifact: measured passes with energy"

@@ -12,12 +12,12 @@ from diffenergy.measurements._cells import read_sheet
 from diffenergy.measurements.importers.base import (
     drop,
     files_in,
+    finish,
     name_gpus,
     number,
     pick,
     text,
 )
-from diffenergy.measurements.importers.tables import finish
 
 NAME = "gpmtool"
 ABOUT = "converted gpmTOOL microbenchmarks: power and utilisations over clocks"

@@ -7,13 +7,13 @@ import pandas as pd
 
 from diffenergy.measurements.importers.base import (
     files_in,
+    finish,
     name_gpus,
     note,
     number,
     read_columns,
     text,
 )
-from diffenergy.measurements.importers.tables import finish
 
 NAME = "kernel_tuner_tiles"
 ABOUT = "converted Kernel Tuner sweeps of CLBlast GEMM: time of every tile"

@@ -8,13 +8,13 @@ import pandas as pd
 from diffenergy.measurements._cells import read_sheet
 from diffenergy.measurements.importers.base import (
     files_in,
+    finish,
     name_gpus,
     note,
     number,
     pick,
     text,
 )
-from diffenergy.measurements.importers.tables import finish
 
 NAME = "neusight"
 ABOUT = "converted NeuSight kernels: fp32 GEMM, element-wise, softmax, layernorm"

@@ -14,13 +14,13 @@ from diffenergy.hardware._files import read_gpu
 from diffenergy.measurements.importers.base import (
     drop,
     files_in,
+    finish,
     name_gpus,
     note,
     number,
     read_columns,
     text,
 )
-from diffenergy.measurements.importers.tables import finish
 
 NAME = "nv_dvfs"
 ABOUT = "converted NV-DVFS-Benchmark: activities at a reference clock, power at others"

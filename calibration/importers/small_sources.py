@@ -8,12 +8,12 @@ import pandas as pd
 from diffenergy.measurements.importers.base import (
     drop,
     files_in,
+    finish,
     name_gpus,
     number,
     read_columns,
     text,
 )
-from diffenergy.measurements.importers.tables import finish
 
 NAME = "small_sources"
 ABOUT = "converted DeepBench GEMM and LLMCompass matmul: times of matrix products"

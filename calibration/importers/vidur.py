@@ -13,12 +13,12 @@ import pandas as pd
 from diffenergy.measurements.importers.base import (
     drop,
     files_in,
+    finish,
     name_gpus,
     number,
     read_columns,
     text,
 )
-from diffenergy.measurements.importers.tables import finish
 
 NAME = "vidur"
 ABOUT = "converted Vidur profiles: fp16 GEMM, add, norm, activation of LLM layers"

@@ -301,8 +301,7 @@ def main(
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    from diffenergy.files import write_text_atomic
-    from diffenergy.hardware._link_costs import FILE
+    from diffenergy import files
 
     vidur = _named(_vidur(folder))
     sends = pd.DataFrame(vidur[vidur["kind"] == "send_recv"])
@@ -312,8 +311,9 @@ def main(
     merged = pd.DataFrame(pd.concat([*map(_merged, tables), fewer], ignore_index=True))
     fits = _shipped(merged)
     if write:
-        write_text_atomic(FILE, _text(fits))
-        typer.echo(f"wrote {FILE.name}")
+        file = Path(files.__file__).parent / "data/facts/collective_costs.toml"
+        files.write_text_atomic(file, _text(fits))
+        typer.echo(f"wrote {file.name}")
     _other_campaign(vidur, fits)
     _held_out(rows, merged)
     _left_out(rows, merged)

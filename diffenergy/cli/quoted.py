@@ -2,8 +2,8 @@
 
 import shlex
 
+from .app import parsed
 from .flags.estimate import Flags
-from .groups import parsed
 from .parsing.field import read_flags
 
 

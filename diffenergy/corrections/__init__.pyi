@@ -4,6 +4,8 @@ from ._constants import CONSTANTS as CONSTANTS
 from ._constants import GIVEN as GIVEN
 from ._constants import Corrections as Corrections
 from ._constants import is_share as is_share
+from ._instruments import SENSOR_CONSTANTS as SENSOR_CONSTANTS
+from ._instruments import Sensor as Sensor
 from ._instruments import instruments as instruments
 from ._levels import CorrectionsFile as CorrectionsFile
 from ._levels import Levels as Levels
@@ -15,6 +17,4 @@ from ._levels import resolve as resolve
 from ._levels import write_corrections as write_corrections
 from ._priors import ACTIVITY_CONSTANTS as ACTIVITY_CONSTANTS
 from ._priors import PRIOR_FACTORS as PRIOR_FACTORS
-from ._sensors import SENSOR_CONSTANTS as SENSOR_CONSTANTS
-from ._sensors import Sensor as Sensor
 from ._spread import Trust as Trust

@@ -1,14 +1,59 @@
-"""Measurement models of known campaigns (`data/corrections/instruments.toml`)."""
+"""Measurement models of known campaigns (`data/corrections/instruments.toml`), and what
+is fitted of their sensors of power."""
 
 import functools
 import tomllib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ._sensors import SENSOR_CONSTANTS
+from jax import Array
+from jaxtyping import Float
+
+from ..records import Record
+from ._constant import Constant, constant, table
 
 _FILE: Final = Path(__file__).parents[1] / "data" / "corrections" / "instruments.toml"
+
+_sensor = partial(
+    constant,
+    closes="power of one kernel in runs of 0.1 to 10 s",
+    source="Instruments",
+    levels=(),
+)
+
+
+class Sensor(Record):
+    """What is fitted of a campaign's power readings; defaults are prior centres.
+
+    The share of the sensor's second before the first sample that was as hot as the
+    kernel itself is `warm` (runs back to back), `cold` (idle before: heated by the
+    launches of the warm-up alone) or `fresh`; or a `gap` lies between two runs.
+    """
+
+    background: Float[Array, ""] = _sensor(138.0, 0.05, "W", "board before a run")
+    warm_share: Float[Array, ""] = _sensor(1.0, 0.3, "1/s", "warm before, per s")
+    warm_least: Float[Array, ""] = _sensor(0.22, 0.3, "-", "warm before, at least")
+    cold_share: Float[Array, ""] = _sensor(0.26, 0.4, "-", "cold, at 60 us")
+    cold_narrow: Float[Array, ""] = _sensor(0.03, 0.7, "-", "the same, 8-bit blocks")
+    cold_rows: Float[Array, ""] = _sensor(0.4, 0.4, "-", "power of rows/128 in it")
+    cold_limit: Float[Array, ""] = _sensor(0.8, 0.15, "-", "most of it")
+    fresh_share: Float[Array, ""] = _sensor(0.25, 0.4, "-", "fresh process, at 1 ms")
+    fresh_narrow: Float[Array, ""] = _sensor(0.05, 0.7, "-", "the same, 8-bit blocks")
+    previous_power: Float[Array, ""] = _sensor(660.0, 0.05, "W", "before 8-bit runs")
+    fresh_saving: Float[Array, ""] = _sensor(0.25, 0.4, "-", "zeros, fresh process")
+    huge_saving: Float[Array, ""] = _sensor(0.5, 0.3, "-", "zero pages, huge weights")
+    huge_bytes: Float[Array, ""] = _sensor(20e9, 0.3, "B", "weights with zero pages")
+    weight_saving: Float[Array, ""] = _sensor(0.12, 0.5, "-", "left-over weights")
+    gap: Float[Array, ""] = _sensor(0.2, 0.7, "s", "idle between two runs")
+    gap_sequence: Float[Array, ""] = _sensor(
+        1e-4, 1.0, "s", "the same per sequence or unit of expert load"
+    )
+    gap_byte: Float[Array, ""] = _sensor(3e-11, 1.0, "s/B", "the same per new byte")
+
+
+SENSOR_CONSTANTS: Final[Mapping[str, Constant]] = table(Sensor)
 
 
 @functools.cache

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
 from ._constants import CONSTANTS, Corrections, is_share
-from ._instruments import instruments
+from ._instruments import SENSOR_CONSTANTS, Sensor, instruments
 from ._priors import PRIOR_FACTORS
-from ._sensors import SENSOR_CONSTANTS, Sensor
 from ._spread import Spread, Trust, trust
 
 SCHEMA: Final = 1

@@ -12,10 +12,9 @@ from ..hardware import GpuCard, GpuSpec, read_gpu, with_fields
 from ..results import Infeasible
 from ..units import GiB
 from ..workload import Listing
-from ..workload._assemble import assemble
 from ..workload._listing import read_listings, select_listing
 from ..workload._unlisted import complete
-from ..workload._workload import pad_size
+from ..workload._workload import assemble, pad_size
 from ..workload.models import load_model
 from ..workload.models._network.step import state_bytes
 from ..workload.models._shared.base import values_dtype

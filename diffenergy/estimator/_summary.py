@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 import jax
 import numpy as np
 
-from .. import metrics
 from ..corrections import Trust
 from ..physics._demand import UNITS
 from ..physics._power import COMPONENTS, STATIC
@@ -117,8 +116,8 @@ def _point(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, Any]
     power = least_power(estimate)
     if power is None:
         figures = _figures(task, estimate, setting)
-        product = metrics.edp(figures["energy_j"], figures["time_s"])
-        return asked | {"feasible": True} | figures | {"edp": product}
+        edp = figures["energy_j"] * figures["time_s"]
+        return asked | {"feasible": True} | figures | {"edp": edp}
     return asked | {
         "feasible": False,
         "least_power_w": power,
@@ -214,26 +213,18 @@ def _generation(
     """Figures per token, generated or trained on; None where there are none."""
     batch, output_len = about["batch"], about["output_len"]
     names = ("ttft_s", "tpot_s", "tokens_per_s", "energy_j_per_token")
+    ttft, tpot = None, None
     if about["phase"] == "train" and batch and about["input_len"]:
-        sequences = batch * about["accumulation"]
-        return dict.fromkeys(names) | {
-            "tokens_per_s": metrics.tokens_per_second(
-                time, sequences, about["input_len"]
-            ),
-            "energy_j_per_token": metrics.energy_per_token(
-                energy, sequences, about["input_len"]
-            ),
-        }
-    if about["phase"] != "generate" or not batch or not output_len:
+        tokens = batch * about["accumulation"] * about["input_len"]
+    elif about["phase"] == "generate" and batch and output_len:
+        tokens = batch * output_len
+        ttft = phases["prefill"]["time_s"]  # without queue and network
+        if output_len > 1:
+            decode = phases.get("decode", {"time_s": 0.0})["time_s"]
+            tpot = decode / (output_len - 1)
+    else:
         return dict.fromkeys(names)
-    decode = phases.get("decode", {"time_s": 0.0})["time_s"]
-    values = (
-        metrics.ttft(phases["prefill"]["time_s"]),
-        metrics.tpot(decode, output_len),
-        metrics.tokens_per_second(time, batch, output_len),
-        metrics.energy_per_token(energy, batch, output_len),
-    )
-    return dict(zip(names, values, strict=True))
+    return dict(zip(names, (ttft, tpot, tokens / time, energy / tokens), strict=True))
 
 
 def static_power(phases: Any) -> np.ndarray:

@@ -16,16 +16,18 @@ from ..kernels._shared.routing import units_dealt
 from ..measurements import Columns, MeasurementTable
 from ..physics._instrument import Instrument
 from ..records import as_float
-from ..workload._assemble import as_codes, op_rows, phase_columns
 from ..workload._listing import Listing
 from ..workload._unlisted import complete
 from ..workload._workload import (
     OpRows,
     PhaseColumns,
     Workload,
+    as_codes,
     build,
     concatenate,
+    op_rows,
     pad_size,
+    phase_columns,
 )
 from ..workload.models import load_model
 from ._series import fresh_process, in_blocks

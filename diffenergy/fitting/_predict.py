@@ -22,8 +22,13 @@ from ..corrections import (
 from ..estimator._estimate import runs
 from ..hardware._spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
-from ..measurements._metrics import QUANTITIES, group_cells, summary_json
-from ..measurements._predictions import Predictions, prediction_frame
+from ..measurements._metrics import (
+    QUANTITIES,
+    Predictions,
+    group_cells,
+    prediction_frame,
+    summary_json,
+)
 from ..physics._instrument import Instrument, Run, data_activity, reading
 from ..results import Result
 from ..workload._workload import Workload

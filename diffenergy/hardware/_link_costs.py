@@ -6,19 +6,16 @@ the same kind of link; its own link's rate scales both.
 """
 
 import dataclasses
-import functools
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from ..files import facts
 from ..records import Record, as_float
 
-FILE: Final = Path(__file__).parents[1] / "data" / "facts" / "collective_costs.toml"
 BLOCKS: Final = (
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv",
     "custom_all_reduce",
@@ -54,12 +51,6 @@ FIELDS: Final = tuple(
 """Those that the file holds."""
 
 
-@functools.cache
-def facts() -> dict[str, Any]:
-    """The file: constants by GPU or kind of link, then by collective."""
-    return tomllib.loads(FILE.read_text(encoding="utf-8"))
-
-
 def link_kind(rate: float) -> str:
     """`nvlink` or `pcie`, of a link of `rate` B/s in one direction."""
     return "nvlink" if rate >= _NVLINK_RATE else "pcie"
@@ -73,8 +64,9 @@ def switch_reduces(architecture: str, rate: float) -> bool:
 def known_links(gpu: str, architecture: str, rate: float) -> LinkCosts:
     """Constants of a bundled GPU by collective, in the order of `BLOCKS`: its own, else
     those of the GPU that it is taken for, else those of its kind of link."""
-    names = (gpu, facts()["taken_for"].get(gpu, gpu), link_kind(rate))
-    known = [facts().get(name, {}) for name in names]
+    costs = facts("collective_costs")
+    names = (gpu, costs["taken_for"].get(gpu, gpu), link_kind(rate))
+    known = [costs.get(name, {}) for name in names]
     rows = [next(own[block] for own in known if block in own) for block in BLOCKS]
     return _costs(rows, switch_reduces(architecture, rate))
 
@@ -82,7 +74,7 @@ def known_links(gpu: str, architecture: str, rate: float) -> LinkCosts:
 def usual_links(architecture: str) -> LinkCosts:
     """Constants of a GPU of which nothing but its architecture is known."""
     kind = "nvlink" if architecture in _WITH_NVLINK else "pcie"
-    rows = [facts()[kind][block] for block in BLOCKS]
+    rows = [facts("collective_costs")[kind][block] for block in BLOCKS]
     return _costs(rows, architecture in _REDUCING)
 
 

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from ..hardware import GpuCard, read_gpu
 from . import _bench
 from ._board import clocks as boards_clocks
-from ._board import sensor, timing
+from ._board import reading, sensor
 from ._plan import Point, Wanted, board_of, make_plan, within
 from ._record import Bench, Progress, label, measure_points, remaining
 from ._result import MeasureResult, PlanResult, measured, plan_summary
@@ -116,7 +116,7 @@ def measure(
     _bench.check_board(board.about)
     identity = _bench.identify(board.about, gpu)
     before = board.processes()
-    wall, done = timing.Wall(), Progress()
+    wall, done = reading.Wall(), Progress()
     tell = note or said.append
     with boards_clocks.interruptible() as check:
         kernels = runner.find_runner(board.about.uuid)

@@ -10,9 +10,8 @@ from typing import Any, Final
 from .. import __version__
 from ..units import MHz, us
 from ._board.clocks import Control
-from ._board.reading import Means, Sampler, means, series
+from ._board.reading import Clock, Means, Sampler, means, series
 from ._board.sensor import Sensor
-from ._board.timing import Clock
 from ._plan import GAP, Point
 from ._runners.runner import Runner, Running, Unsupported
 from ._table import Cells, Table, cell, key

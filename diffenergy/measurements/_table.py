@@ -26,8 +26,14 @@ from ._cells import (
     texts,
 )
 from ._dialects import translate
-from ._requests import MODEL_COLUMNS, listing_names, model_requests
-from ._shapes import broken_shares, op_column_names, op_columns
+from ._shapes import (
+    MODEL_COLUMNS,
+    broken_shares,
+    listing_names,
+    model_requests,
+    op_column_names,
+    op_columns,
+)
 
 _TIMELESS: Final = ("activity",)
 """Ops that can be predicted without a measured time, from power alone."""

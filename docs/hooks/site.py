@@ -76,7 +76,7 @@ def on_page_markdown(markdown: str, **kwargs: Any) -> str:
 
 
 def _commands() -> str:
-    from diffenergy.cli.groups import QUESTIONS
+    from diffenergy.cli.app import QUESTIONS
 
     parts = ["# Commands\n", _help()]
     for question, names in QUESTIONS.items():

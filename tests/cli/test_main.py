@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from diffenergy import __version__
-from diffenergy.cli import app, groups, main
+from diffenergy.cli import app, main
+from diffenergy.cli.app import QUESTIONS, Grouped
 from diffenergy.cli.commands import estimate
-from diffenergy.cli.groups import QUESTIONS, Grouped
 
 SHELL = "import sys; from diffenergy.cli import main; sys.exit(main(sys.argv[1:]))"
 LAZY = """
@@ -77,7 +77,7 @@ def test_help_lists_every_command_once_under_its_question(run):
 
 def test_a_command_that_no_question_names_is_listed_too(monkeypatch):
     monkeypatch.setattr(app, "names", lambda: ["gpus"])
-    monkeypatch.setattr(groups, "QUESTIONS", {})
+    monkeypatch.setattr(app, "QUESTIONS", {})
     group = Grouped(name="tool", rich_markup_mode=None)
     shown = group.make_context("tool", []).get_help()
     assert "More\n  gpus  GPUs that are known;" in shown

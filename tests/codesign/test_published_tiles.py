@@ -15,8 +15,8 @@ from diffenergy.corrections import read_corrections
 from diffenergy.hardware import read_gpu
 from diffenergy.kernels._shared import clblast, simt
 from diffenergy.physics._timeline import timing
-from diffenergy.workload._assemble import assemble
 from diffenergy.workload._listing import Listing, normalise_kernel
+from diffenergy.workload._workload import assemble
 
 pytestmark = pytest.mark.shared_data
 NAMES = (

@@ -9,8 +9,9 @@ import pytest
 from diffenergy.collectives._standard.cost import collective_time
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
+from diffenergy.files import facts
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu
-from diffenergy.hardware._link_costs import BLOCKS, FIELDS, facts
+from diffenergy.hardware._link_costs import BLOCKS, FIELDS
 from diffenergy.physics._links import kind_of
 from diffenergy.physics._power import LAUNCH_COMPONENTS
 from diffenergy.workload._listing import normalise_kernel
@@ -86,17 +87,23 @@ def test_whose_constants(name: str, block: str, owner: str, reduces: bool):
     links, row = load_gpu(name).links, BLOCKS.index(block)
     for field in FIELDS:
         carried = np.asarray(getattr(links, field)[row])
-        assert carried.tolist() == facts()[owner][block][field], field
+        assert carried.tolist() == facts("collective_costs")[owner][block][field], field
     assert links.switch.tolist() == [float(reduces)] * len(BLOCKS)
 
 
 def test_unknown_gpu_has_those_of_its_architecture():
     card = dataclasses.replace(read_gpu("h100-pcie"), name="mine", corrections=None)
     links = card.spec.links
-    assert links.floor[1].tolist() == facts()["nvlink"]["all_gather"]["floor"]
+    assert (
+        links.floor[1].tolist()
+        == facts("collective_costs")["nvlink"]["all_gather"]["floor"]
+    )
     assert links.switch.tolist() == [1.0] * len(BLOCKS)
     card = dataclasses.replace(read_gpu("l4"), name="mine", corrections=None)
-    assert card.spec.links.floor[1].tolist() == facts()["pcie"]["all_gather"]["floor"]
+    assert (
+        card.spec.links.floor[1].tolist()
+        == facts("collective_costs")["pcie"]["all_gather"]["floor"]
+    )
     assert card.spec.links.switch.tolist() == [0.0] * len(BLOCKS)
 
 

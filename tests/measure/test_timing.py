@@ -2,7 +2,7 @@
 
 import threading
 
-from diffenergy.measure._board.timing import Wall
+from diffenergy.measure._board.reading import Wall
 
 
 def test_every_calls_beside_the_main_work():

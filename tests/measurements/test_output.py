@@ -11,7 +11,7 @@ import pytest
 from diffenergy import measurements
 from diffenergy.files import write_bytes_atomic, write_text_atomic
 from diffenergy.measurements import Predictions
-from diffenergy.measurements._predictions import prediction_frame
+from diffenergy.measurements._metrics import prediction_frame
 
 NAN = float("nan")
 ADDED = [

@@ -5,7 +5,6 @@ import io
 import pytest
 from rich.console import Console
 
-from diffenergy import metrics
 from diffenergy.report._format import digits, percent, si
 from diffenergy.report._tables.comparison import comparison, comparison_parts
 from diffenergy.report._views.estimate import estimate_parts
@@ -129,13 +128,3 @@ def test_digits_and_percent():
     shown = [digits(x) for x in (1234.56, 0.05, 9999.96, None)]
     assert shown == ["1235", "0.05000", "10000", "-"]
     assert percent(0.1234) == "12.3 %"
-
-
-def test_metrics():
-    assert metrics.edp(2.0, 3.0) == 6.0
-    assert metrics.ed2p(2.0, 3.0) == 18.0
-    assert metrics.ttft(0.1) == 0.1
-    assert metrics.tpot(1.27, 128) == pytest.approx(0.01)
-    assert metrics.tpot(0.0, 1) is None
-    assert metrics.tokens_per_second(2.0, 4, 10) == 20.0
-    assert metrics.energy_per_token(80.0, 4, 10) == 2.0

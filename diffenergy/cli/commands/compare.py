@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from ...estimator import EstimateResult, Task
 from ...report import comparison, comparison_parts
-from ..asking import task_of
 from ..flags import estimate
 from ..flags.compare import Flags
 from ..parsing.field import as_flags, told
 from ..quoted import estimate_flags
 from ..run import Outcome
+from .estimate import task_of
 
 _NEEDED: Final = ("time_s", "energy_j", "avg_power_w")
 _TITLE: Final = ("model", "gpu", "phase", "batch", "input_len", "output_len", "dtype")

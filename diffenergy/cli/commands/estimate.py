@@ -5,12 +5,25 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...estimator import EstimateResult, Task
+from ...estimator import EstimateResult, Task, prepare, start_jax
 from ...report import trace_text
 from ...workload import listing_lines
-from ..asking import task_of
 from ..flags.estimate import Flags
 from ..run import Outcome, outcome
+
+
+def task_of(flags: Any, **more: Any) -> Task:
+    """The request of flags that have `model`, `gpu`, `workload` and the groups
+    `request` and `point`."""
+    start_jax()
+    return prepare(
+        flags.model,
+        flags.gpu,
+        workload=flags.workload,
+        **vars(flags.point),
+        **vars(flags.request),
+        **more,
+    )
 
 
 def run(flags: Flags) -> Outcome:

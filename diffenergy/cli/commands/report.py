@@ -6,12 +6,12 @@ from typing import Any
 
 from ...estimator import Task
 from ...report import page, page_html
-from ..asking import task_of
 from ..flags import estimate
 from ..flags.report import Flags
 from ..parsing.field import as_flags, flag_names, told
 from ..parsing.shared import PointFlags
 from ..run import Outcome
+from .estimate import task_of
 
 
 def run(flags: Flags) -> Outcome:

@@ -11,8 +11,8 @@ from jax import Array
 from ...corrections import Corrections
 from ...hardware._spec import OperatingPoint
 from ...records import as_float, as_index
-from ...workload._assemble import assemble
 from ...workload._listing import Listing
+from ...workload._workload import assemble
 from .._space.axes import Axis, Range, axes
 from .._space.silicon import silicon_of
 from .._space.task import Member, Objective, Task

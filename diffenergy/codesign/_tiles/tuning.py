@@ -15,8 +15,8 @@ from ...estimator._estimate import Estimate, estimate_once, from_leaves
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint, default_point
 from ...kernels._shared.menu import LEGAL, MENU
-from ...workload._assemble import assemble
 from ...workload._listing import Listing
+from ...workload._workload import assemble
 from .grid import legal_tiles
 from .tile_costs import first_best, held, products_of, tile_costs, whole_costs
 from .tiles import (

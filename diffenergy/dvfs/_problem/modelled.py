@@ -13,9 +13,8 @@ from ...hardware import _clocks as clocks
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint
 from ...physics._power import leakage_growth
-from ...workload._assemble import assemble
 from ...workload._listing import Listing
-from ...workload._workload import Workload
+from ...workload._workload import Workload, assemble
 from .costs import Costs, Runner, Uniform, applied, compiled, row_costs, uniform
 from .order import listing_order
 from .problem import LEFT_ALONE, Loop, Problem

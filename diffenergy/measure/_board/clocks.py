@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from ...files import write_text_atomic
 from ...units import MHz
+from .reading import Clock
 from .sensor import NoPermission, Sensor
-from .timing import Clock
 
 _TRIES: Final = 3
 _PATIENCE: Final = 2.0

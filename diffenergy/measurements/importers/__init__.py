@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from .._cells import read_sheet
-from .base import check_texts, files_in, name_gpus, notes_of, number, pick, text
-from .tables import finish
+from .base import check_texts, files_in, finish, name_gpus, notes_of, number, pick, text
 
 __all__ = [
     "check_texts",
@@ -29,8 +28,6 @@ __all__ = [
     "text",
 ]
 
-_SUPPORT = ("base", "tables")
-
 
 @functools.cache
 def importers() -> dict[str, ModuleType]:
@@ -44,6 +41,6 @@ def importers_in(package: str, folders: Sequence[str]) -> dict[str, ModuleType]:
     modules = [
         importlib.import_module(f"{package}.{name}")
         for name in names
-        if name not in _SUPPORT and not name.startswith("_")
+        if name != "base" and not name.startswith("_")
     ]
     return {module.NAME: module for module in modules}

@@ -11,8 +11,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from .base import drop, files_in, name_gpus, note, number, read_columns, text
-from .tables import finish
+from .base import drop, files_in, finish, name_gpus, note, number, read_columns, text
 
 NAME = "codecarbon"
 ABOUT = "CodeCarbon's emissions.csv: GPU energy of whole runs"

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from .._cells import read_text
-from .base import drop, name_gpus, note
-from .tables import finish
+from .base import drop, finish, name_gpus, note
 
 NAME = "dcgm"
 ABOUT = "scrapes of dcgm-exporter (Prometheus text): activities, power, clocks"

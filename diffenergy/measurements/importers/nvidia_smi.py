@@ -16,8 +16,18 @@ import numpy as np
 import pandas as pd
 
 from .._cells import Sheet, bad_cell, read_sheet, read_text, sheet_of
-from .base import drop, join, name_gpus, note, notes_of, number, pick, plain, text
-from .tables import finish
+from .base import (
+    drop,
+    finish,
+    join,
+    name_gpus,
+    note,
+    notes_of,
+    number,
+    pick,
+    plain,
+    text,
+)
 
 NAME = "nvidia_smi"
 ABOUT = "logs of nvidia-smi --query-gpu=... --format=csv: energy of busy windows"

@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from .._cells import read_sheet
-from .base import drop, join, name_gpus, note, number, pick, text
-from .tables import finish
+from .base import drop, finish, join, name_gpus, note, number, pick, text
 
 NAME = "zeus"
 ABOUT = "ZeusMonitor logs (energy of windows) and summary_power_*.csv of the artifact"

@@ -17,10 +17,8 @@ from .charts.roofline import roofline
 from .charts.timeline import timelines
 from .markup import embedded, escape, tag
 from .parts.answer import answer, unit_words
-from .parts.comparison import compared
 from .parts.rests import Basis, rests_on
-from .parts.tables import bars
-from .parts.work import kernel_list
+from .parts.tables import bars, compared, kernel_list
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,14 +17,12 @@ from ...estimator._programs import Programs
 from ...estimator._settings import operating_points
 from ...hardware import GpuSpec, OperatingPoint, _clocks
 from ...hardware._files import field_units
-from ...workload._assemble import assemble
-from ...workload._workload import Workload
+from ...workload._workload import Workload, assemble
 from .._summaries.kernel_work import roofs, with_work
-from .._summaries.provenance import coefficients
 from .._tables.known import gpu_summary
 from .build import Content
 from .charts.curves import Side
-from .parts.rests import Basis
+from .parts.rests import Basis, coefficients
 
 _POINTS: Final = 32
 _FEW: Final = 8

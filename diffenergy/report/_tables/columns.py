@@ -1,5 +1,7 @@
-"""Tables by columns: what stands above, where a value is found, how it is shown."""
+"""Tables by columns: what stands above, where a value is found, how it is shown; and
+tables as HTML, for a notebook."""
 
+import io
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -13,6 +15,9 @@ Columns = Sequence[str | tuple[Any, ...]]
 
 TEXT: Final = "{}"
 """Shows a value as it is."""
+
+_WIDTH: Final = 100
+_PRE: Final = '<pre style="line-height:1.25;font-family:monospace">{code}</pre>'
 
 
 class Column(NamedTuple):
@@ -79,3 +84,16 @@ def table(
     for entry in entries:
         made.add_row(*(column.text(entry) for column in shown))
     return made
+
+
+def html(parts: Iterable[Any]) -> str:
+    """Lines and tables of `rich` as HTML."""
+    from rich.console import Console
+
+    console = Console(
+        record=True, width=_WIDTH, file=io.StringIO(), markup=False, highlight=False,
+        emoji=False, force_jupyter=False,
+    )  # fmt: skip
+    for part in parts:
+        console.print(part)
+    return console.export_html(inline_styles=True, code_format=_PRE)

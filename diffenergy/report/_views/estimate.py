@@ -42,8 +42,7 @@ def parts(result: "EstimateResult") -> list[Any]:
 
 def figure(result: "EstimateResult") -> "Figure":
     """Of one estimate its energy and kernels, of several points their curves."""
-    from .._charts.plot_estimate import estimate_figure
-    from .._charts.plot_sweep import sweep_figure
+    from .._charts.plot_estimate import estimate_figure, sweep_figure
 
     if result.kernels is None:
         return sweep_figure(result.summary)

@@ -1,14 +1,69 @@
-"""GPT-2: learned positions, LayerNorm, fused QKV as Conv1D, GELU."""
+"""GPT-2 (learned positions, LayerNorm, fused QKV as Conv1D, GELU) and the decoder that
+it has in common with OPT."""
 
 import dataclasses
 from typing import ClassVar, Final
 
-from ._network.linear_layer import Linear
+from .._listing import Kernel
+from .._unlisted import stream
+from ._network.linear_layer import Activation, Linear
+from ._network.operators import Operator, Pass
 from ._shared.attention import Scores
+from ._shared.base import layer_parameters, rows_of
 from ._shared.config import Config
-from ._shared.pre_norm import PreNorm
+from ._shared.decoder import Decoder
 
 MODEL_TYPES: Final = ("gpt2",)
+
+
+@dataclasses.dataclass(frozen=True)
+class PreNorm(Decoder):
+    """Decoder with biases everywhere, fused into the linear layers."""
+
+    activation: str
+
+    norm: ClassVar[str] = "layernorm"
+    position_offset: ClassVar[int] = 0
+    """Rows of the position table before position 0."""
+    conv1d: ClassVar[bool] = False
+    """Whether eager weights are row-major, as in `Conv1D`."""
+
+    def parameters(self) -> int:
+        h = self.hidden
+        tables = (self.vocab + self.positions + self.position_offset) * h
+        return tables + self.layers * layer_parameters(h, self.inner) + 2 * h
+
+    def output(self, fused: bool) -> Linear:
+        return self._linear(self.hidden, self.hidden, fused)
+
+    def mlp(self, fused: bool) -> tuple[Operator, ...]:
+        activation = Activation(self.activation, self.inner)
+        return (
+            self._linear(self.inner, self.hidden, fused),
+            self._linear(self.hidden, self.inner, fused, activation),
+        )
+
+    def _linear(
+        self,
+        outputs: int,
+        inputs: int,
+        fused: bool,
+        activation: Activation | None = None,
+    ) -> Linear:
+        row_major = self.conv1d and not fused
+        return Linear(outputs, inputs, True, row_major, activation=activation)
+
+    def _eager_pass(self, run: Pass) -> list[Kernel]:
+        t, n, h = run.tokens, self.layers, self.hidden
+        return [
+            *self.tables(run),
+            stream("pointwise_add", t * h, run.values, 2 * n + 1),
+            rows_of(self.norm, t, h, run.values, count=2 * n + 1),
+            *self.each(run, *self.projections(False)),
+            *self._eager_attention(run),
+            *self.each(run, self.output(False), *self.mlp(False)),
+            *self._eager_copies(run),
+        ]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,7 @@ from typing import Any, ClassVar, Final
 
 from .._listing import Kernel
 from .._unlisted import rotary_copies, stream
-from ._network.activations import Gated
-from ._network.linear_layer import Linear
+from ._network.linear_layer import Gated, Linear
 from ._network.norms import Norm
 from ._network.operators import Operator, Pass
 from ._network.self_attention import rotation

@@ -9,7 +9,7 @@ from ._network.linear_layer import Linear
 from ._network.operators import Pass
 from ._shared.attention import Scores
 from ._shared.config import Config
-from ._shared.pre_norm import PreNorm
+from .gpt2 import PreNorm
 
 MODEL_TYPES: Final = ("opt",)
 

@@ -14,7 +14,7 @@ import pytest
 import diffenergy as de
 from diffenergy import measurements
 from diffenergy.measure import _plan as plan
-from diffenergy.measure._board import sensor, timing
+from diffenergy.measure._board import reading, sensor
 from diffenergy.measure._runners import runner
 from diffenergy.measure._shapes import CLASSES
 
@@ -45,7 +45,7 @@ def world(monkeypatch):
 
     monkeypatch.setattr(sensor, "open_sensor", opened)
     monkeypatch.setattr(runner, "find_runner", lambda uuid: world)
-    monkeypatch.setattr(timing, "Wall", lambda: world)
+    monkeypatch.setattr(reading, "Wall", lambda: world)
     return world
 
 

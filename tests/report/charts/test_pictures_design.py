@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from diffenergy.report._charts.plot_design import design_figure
-from diffenergy.report._charts.plot_tiles import tiles_figure
+from diffenergy.report._views.tiles import tiles_figure
 
 from ..figures import drawn, points, widths, words
 from .test_pictures_estimate import ABOUT

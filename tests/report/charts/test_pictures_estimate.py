@@ -10,8 +10,9 @@ from diffenergy.report._charts.plot_estimate import (
     energy_units,
     estimate_figure,
     kernel_classes,
+    sweep_figure,
+    swept,
 )
-from diffenergy.report._charts.plot_sweep import sweep_figure, swept
 
 from ..figures import drawn, points, spans, widths, words
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from diffenergy.cli.app import parsed
 from diffenergy.cli.commands.report import command_line
 from diffenergy.cli.flags.report import Flags
-from diffenergy.cli.groups import parsed
 from diffenergy.cli.parsing.field import read_flags
 from diffenergy.estimator import prepare
 from diffenergy.report import page

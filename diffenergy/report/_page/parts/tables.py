@@ -1,12 +1,29 @@
-"""Tables and bars of the page."""
+"""Tables and bars of the page: of anything, of the kernels, of two GPUs."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
-from ..._format import percent
+from ....workload import kernel_name
+from ..._format import Entries, Entry, digits, percent
+from ..._summaries.kernel_work import longest
 from ..._tables.columns import TEXT, Column, Columns, resolved
+from ..._views.estimate import assumed_line, limit_words
 from ..charts.figures import swatch
 from ..markup import escape, number, si, tag
+
+_FIGURES: Final = (
+    Column("energy", "energy_j", "J"),
+    Column("time", "time_s", "s"),
+    Column("mean power", "avg_power_w", "W"),
+    Column("energy per token", "energy_j_per_token", "J"),
+    Column("tokens per second", "tokens_per_s", digits),
+    Column("time to first token", "ttft_s", "s"),
+    Column("time per output token", "tpot_s", "s"),
+    Column("SM clock, mean over time", "sm_clock_mhz", "{:.0f} MHz"),
+    Column("power limit", "power_limit_w", "{:.0f} W"),
+)
+"""What two GPUs are compared by: figures with a ratio, then words."""
+_WORDS: Final = ("limited_by", "grade")
 
 
 class Cell(NamedTuple):
@@ -160,3 +177,67 @@ def _value(value: float, unit: str) -> str:
 
 def _share(value: float, whole: float) -> str:
     return tag("div", escape(percent(value / whole) if whole > 0 else "unavailable"))
+
+
+def kernel_list(summary: Entry, kernels: Entries) -> str:
+    """All kernels that are launched, those that take most time first."""
+    live, rest = longest(kernels)
+    busy = sum(k["count"] * k["time_s"] for k in kernels if k["time_s"])
+    columns = [
+        ("kernel", kernel_name),
+        ("class", "class"),
+        *([("phase", "phase")] if len(summary["phases"]) > 1 else []),
+        ("launches", "count", "{:g}"),
+        ("time", lambda k: k["count"] * k["time_s"], "s"),
+        ("share", lambda k: k["count"] * k["time_s"] / busy, percent),
+        ("energy", lambda k: k["count"] * k["energy_j"], "J"),
+        ("power", lambda k: k["energy_j"] / k["time_s"], "{:.0f} W"),
+        ("a launch", "time_s", "s"),
+        ("compute", lambda k: k["flop"] / k["time_s"], _rate("FLOP/s")),
+        ("DRAM", lambda k: k["dram_bytes"] / k["time_s"], _rate("B/s")),
+        ("limited by", limit_words),
+    ]
+    text = (
+        f"{len(live)} kernels, those that take most time first; press a heading to "
+        "sort. Time and energy are of all launches, the share is of the GPU's time; "
+        f"energy includes idle and leakage power while the kernel runs.{rest}"
+    )
+    made = table(
+        "kernel-table", "Kernels", columns, live, sortable=True,
+        sorted_by=[heading for heading, *_ in columns].index("time"), tall=True,
+    )  # fmt: skip
+    return tag("p", escape(text), class_="caption") + made
+
+
+def _rate(unit: str) -> Callable[[float], str]:
+    return lambda value: si(value, unit) if value else "none"
+
+
+def compared(a: Entry, b: Entry) -> str:
+    """Table of two summaries and their ratios, B / A."""
+    rows = []
+    for figure in _FIGURES:
+        first, second = a.get(figure.value), b.get(figure.value)
+        if first is not None and second is not None:
+            ratio = quantity(second / first, digits(second / first))
+            cells = (_with_interval(figure, side) for side in (a, b))
+            rows.append((figure.heading, *cells, ratio))
+    rows += [(key.replace("_", " "), a[key], b[key], "") for key in _WORDS]
+    columns = ("", a["gpu"], b["gpu"], "ratio")
+    caption = f"{a['gpu']} against {b['gpu']}"
+    text = (
+        f"The same workload; {b['gpu']} with its own default clocks and power limit "
+        f"({assumed_line(b)})."
+    )
+    note = tag("p", escape(text), class_="caption")
+    return table("comparison", caption, columns, rows) + note
+
+
+def _with_interval(figure: Column, side: Entry) -> Cell:
+    cell = filled(figure, side)
+    interval = side.get(f"{figure.value}_p5_p95")
+    if interval is None:
+        return cell
+    low, high = (si(x, str(figure.shown)) for x in interval)
+    between = tag("span", escape(f"{low} to {high}"), class_="between")
+    return Cell(cell.shown + between, cell.value)

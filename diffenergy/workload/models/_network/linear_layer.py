@@ -1,13 +1,13 @@
-"""Linear layers of a training step: a product forward, two products backward."""
+"""Linear layers of a training step (a product forward, two backward), and the
+activations between them: plain ones, GELU made of operators, gated ones."""
 
 import dataclasses
 from typing import Final
 
 from .... import dtypes
-from ..._listing import Kernel
-from ..._unlisted import stream
+from ..._listing import Kernel, Number
+from ..._unlisted import HALF, stream
 from .._shared.base import Precision, dense, linear, product
-from .activations import Activation
 from .operators import Operator, Pass
 
 _ONE_STAGE: Final = 64 * 80
@@ -16,6 +16,100 @@ _ONE_STAGE: Final = 64 * 80
 takes microseconds."""
 _PARTIAL_SUMS: Final = 4
 """Rows of partial sums that the second stage reads."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Activation:
+    """Activation of `width` features a token, the input of a linear layer.
+
+    Fused stacks keep its input alone and run it again for the gradient of that layer's
+    weight; ReLU's output tells its own gradient and is kept.
+    """
+
+    fn: str
+    width: int
+
+    @property
+    def zeros(self) -> dict[str, float]:
+        """Share of zeros in the output."""
+        return {"zero_share": HALF} if self.fn == "relu" else {}
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        """Kernels that apply it."""
+        elements = run.tokens * self.width
+        if self.fn == "gelu_new" and not run.fused:
+            return _gelu_new(elements, run.values)
+        return [stream(self._name, elements, run.values, 1)]
+
+    def again(self, run: Pass) -> list[Kernel]:
+        """Kernels that restore its output in the backward pass."""
+        kept = not run.fused or run.checkpointing or self.fn == "relu"
+        return [] if kept else self.forward(run)
+
+    def backward(self, run: Pass) -> list[Kernel]:
+        """Kernels of its gradient."""
+        elements = run.tokens * self.width
+        if self.fn == "gelu_new" and not run.fused:
+            return _gelu_new_backward(elements, run.values)
+        name = f"{self._name}_backward"
+        return [stream(name, elements, run.values, 1, reads=2, writes=1)]
+
+    @property
+    def _name(self) -> str:
+        return "gelu" if self.fn == "gelu_new" else self.fn
+
+
+def _gelu_new(elements: int, dtype: str) -> list[Kernel]:
+    """`gelu_new` is eight kernels: 0.5 x (1 + tanh(c (x + 0.044715 x^3)))."""
+    parts = {
+        "scalar_mul": 4,  # 0.5 x, 0.044715 x^3, c (...), 1 + ...
+        "unspecified_scalar": 1,
+        "pointwise_add": 1,
+        "tanh": 1,
+        "pointwise_mul": 1,
+    }
+    return [stream(fn, elements, dtype, n) for fn, n in parts.items()]
+
+
+def _gelu_new_backward(elements: int, dtype: str) -> list[Kernel]:
+    """Gradients of the eight operators, last first; x is used three times."""
+    both = {"reads": 2, "writes": 1}
+    return [
+        stream("pointwise_mul", elements, dtype, 2),  # of the two factors
+        stream("tanh_backward", elements, dtype, 1, **both),
+        stream("scalar_mul", elements, dtype, 4),  # c, 0.044715, 3 x^2, 0.5
+        stream("pow", elements, dtype, 1),
+        stream("pointwise_mul", elements, dtype, 1),
+        stream("pointwise_add", elements, dtype, 2),
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Gated(Operator):
+    """SiLU of one half of the features times the other half, `width` each."""
+
+    width: int
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        elements = run.tokens * self.width
+        if run.fused:
+            return [stream("silu_mul", elements, run.values, 1)]
+        return [stream(fn, elements, run.values, 1) for fn in ("silu", "pointwise_mul")]
+
+    def backward(self, run: Pass) -> list[Kernel]:
+        elements = run.tokens * self.width
+        if run.fused:
+            return [gated_backward(elements, run.values)]
+        both = {"reads": 2, "writes": 1}
+        return [
+            stream("pointwise_mul", elements, run.values, 2),
+            stream("silu_backward", elements, run.values, 1, **both),
+        ]
+
+
+def gated_backward(elements: Number, dtype: str) -> Kernel:
+    """Gate, up and dy -> gradients of gate and up."""
+    return stream("silu_mul_backward", elements, dtype, 1, reads=3, writes=2)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -210,7 +210,7 @@ class Model(abc.ABC):
         >>> load_model("gpt2").workload(batch=4, phase="prefill").names
         ('prefill',)
         """
-        from ..._assemble import assemble  # loads JAX
+        from ..._workload import assemble  # loads JAX
 
         return assemble(self.listings(**given))
 
