@@ -3,5 +3,5 @@ from ._estimate import Estimate as Estimate
 from ._jax_setup import start_jax as start_jax
 from ._requests import Task as Task
 from ._requests import prepare as prepare
-from ._result import EstimateResult as EstimateResult
 from ._settings import Setting as Setting
+from ._summary import EstimateResult as EstimateResult

@@ -12,7 +12,7 @@ from ..workload import Workload
 from . import _estimate
 from ._estimate import Estimate
 from ._requests import prepare
-from ._result import EstimateResult
+from ._summary import EstimateResult
 
 
 @overload

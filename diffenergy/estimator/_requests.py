@@ -22,8 +22,8 @@ from ..workload.models._shared.encoder import Encoder
 from . import _programs, _summary
 from ._estimate import Estimate, compiler_options, estimate_once, from_leaves
 from ._jax_setup import cache_folder
-from ._result import EstimateResult
 from ._settings import Setting, operating_points, settings, unusual
+from ._summary import EstimateResult
 
 DEFAULT_GPU: Final = "h100-sxm"
 _REQUEST: Final = (
@@ -199,16 +199,13 @@ def _listed(path: str, workload: str | None, given: dict[str, Any]) -> _Work:
     listings = select_listing(read_listings(path), workload)
     first, last = listings[0], listings[-1]
     pair, train = len(listings) == 2, len(listings) == 3
-    about = {
+    about = dict.fromkeys(_REQUEST) | {
         "model": first.model or first.name,
         "phase": "generate" if pair else "train" if train else first.mode,
         "batch": first.batch,
         "input_len": first.seq_len,
         "output_len": last.passes + 1 if pair else None,
         "dtype": first.precision,
-        "kv_dtype": None,
-        "attention": None,
-        "stack": None,
         "dispatch": _dispatch(listings),
     }
     if train:

@@ -1,8 +1,10 @@
-"""`Estimate` -> JSON-like summaries: what `estimate --json` prints and tables show."""
+"""`EstimateResult`, and `Estimate` -> JSON-like summaries: what `estimate --json`
+prints and tables show."""
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import jax
 import numpy as np
@@ -10,6 +12,7 @@ import numpy as np
 from ..corrections import Trust
 from ..physics._demand import UNITS
 from ..physics._power import COMPONENTS, STATIC
+from ..results import Result
 from ..units import MHz
 from ..workload import Listing
 from ._estimate import LIMITS, Estimate
@@ -20,10 +23,42 @@ if TYPE_CHECKING:
 
 _LOWERED: Final = 1 - 1e-6
 """Clock after the governor / clock asked for, below which the power limit acted."""
-
 _NO_LAUNCH: Final[Mapping[str, Any]] = dict.fromkeys(
     ("time_s", "energy_j", "utilization", "limited_by")
 )
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class EstimateResult(Result):
+    """An estimate with its interval, phases and units.
+
+    `summary`: the JSON of `diffenergy estimate --json` (`points` where several clocks
+    or limits were asked for); `listings`: the kernels evaluated, a phase each;
+    `kernels`: each listed kernel with its figures, None of several points; `notes`:
+    what a person should know beside it.
+    """
+
+    view: ClassVar[str] = "estimate"
+    summary: dict[str, Any]
+    listings: list[Listing]
+    kernels: list[dict[str, Any]] | None
+    notes: list[str]
+    detail: bool = False
+
+    @property
+    def time(self) -> float:
+        """s of the whole workload."""
+        return self.summary["time_s"]
+
+    @property
+    def energy(self) -> float:
+        """J of the board."""
+        return self.summary["energy_j"]
+
+    @property
+    def power(self) -> float:
+        """W, mean over the time."""
+        return self.summary["avg_power_w"]
 
 
 def single(task: "Task", estimate: Estimate) -> dict[str, Any]:

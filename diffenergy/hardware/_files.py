@@ -263,13 +263,15 @@ def _card(table: dict[str, Any], path: Path) -> GpuCard:
     return GpuCard(
         **words,
         corrections=_corrections(table.get("corrections")),
-        aliases=tuple(_word("aliases", alias) for alias in _list("aliases", table, [])),
+        aliases=tuple(
+            _word("aliases", alias) for alias in _given("aliases", table, [])
+        ),
         mem_clocks=tuple(
             _number("mem_clocks", clock, CLOCK)
-            for clock in _list("mem_clocks", table, [values["mem_clock"]])
+            for clock in _given("mem_clocks", table, [values["mem_clock"]])
         ),
-        published=_table("published", table),
-        physical=_table("physical", table),
+        published=_given("published", table, {}),
+        physical=_given("physical", table, {}),
         provenance={**unstated(table), **_provenance(table)},
         values=values,
         path=path,
@@ -309,24 +311,20 @@ def _corrections(value: Any) -> str | None:
     return name
 
 
-def _list(key: str, table: dict[str, Any], default: list[Any]) -> list[Any]:
+def _given(key: str, table: dict[str, Any], default: Any) -> Any:
+    """A list or a table, as `default` is one."""
     value = table.get(key, default)
-    if not isinstance(value, list):
-        raise ValueError(f"`{key}` is {value!r}; give a list in brackets.")
-    return value
-
-
-def _table(key: str, table: dict[str, Any]) -> dict[str, Any]:
-    value = table.get(key, {})
-    if not isinstance(value, dict):
-        raise ValueError(f"`{key}` is {value!r}; give a table, `[{key}]`.")
+    if not isinstance(value, type(default)):
+        lists = isinstance(default, list)
+        what = "a list in brackets" if lists else f"a table, `[{key}]`"
+        raise ValueError(f"`{key}` is {value!r}; give {what}.")
     return value
 
 
 def _provenance(table: dict[str, Any]) -> dict[str, Any]:
     """The table `[provenance]`, if each entry says how one number is known."""
-    known = (*FIELDS, *WORDS, *OPTIONAL, *_table("physical", table))
-    entries = _table("provenance", table)
+    known = (*FIELDS, *WORDS, *OPTIONAL, *_given("physical", table, {}))
+    entries = _given("provenance", table, {})
     for field, entry in entries.items():
         where = f"`{field}` in `[provenance]`"
         if field not in known:
@@ -364,8 +362,11 @@ def _number(field: str, value: Any, rule: NumberField | None = None) -> float:
     rule = rule or FIELDS[field]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"`{field}` is {value!r}; give a number ({rule.unit}).")
-    number = _finite(value)
-    if number is None:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
         raise ValueError(f"`{field}` is {value}; give a finite number ({rule.unit}).")
     if rule.sign == "+" and number <= 0 or rule.sign == "0" and number < 0:
         least = "above zero" if rule.sign == "+" else "zero or above"
@@ -378,14 +379,6 @@ def _number(field: str, value: Any, rule: NumberField | None = None) -> float:
             f"{rule.unit.split(',')[0]}, convert it."
         )
     return number
-
-
-def _finite(value: int | float) -> float | None:
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _check_together(values: Mapping[str, float]) -> None:

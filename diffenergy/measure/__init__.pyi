@@ -1,4 +1,4 @@
+from ._ask import MeasureResult as MeasureResult
+from ._ask import PlanResult as PlanResult
 from ._ask import measure as measure
 from ._ask import plan as plan
-from ._result import MeasureResult as MeasureResult
-from ._result import PlanResult as PlanResult

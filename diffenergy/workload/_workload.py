@@ -148,7 +148,8 @@ def build(
                 grouped[key].append((take(columns, index), take(rows, index)))
 
     shapes, groups = [], []
-    for (shape, flag), items in sorted(grouped.items(), key=_group_order):
+    for shape, flag in sorted(grouped, key=lambda key: (key[0].__name__, key[1])):
+        items = grouped[shape, flag]
         columns = concatenate([columns for columns, _ in items])
         rows = concatenate([rows for _, rows in items])
         extra = pad_size(len(rows["row"])) - len(rows["row"])
@@ -158,26 +159,14 @@ def build(
         static = {"given": True} if flag else {}
         shapes.append(shape(**_pad(columns, extra), **static))
         groups.append(Group(**rows))
+    said = {name: x for name, x in vars(phases).items() if name != "copies"}
     return Workload(
         tuple(shapes),
         tuple(groups),
-        Phases(
-            ops["stream"],
-            ops["matrix"],
-            phases.module_calls,
-            phases.passes,
-            phases.eager,
-            phases.other_core_work,
-            phases.data_activity,
-        ),
+        Phases(ops["stream"], ops["matrix"], **said),
         num_rows,
         names if names is not None else ("",) * num_phases,
     )
-
-
-def _group_order(item: tuple[tuple[type, bool], Any]) -> tuple[str, bool]:
-    (shape, flag), _ = item
-    return shape.__name__, flag
 
 
 def _lower(part: OpRows, phases: PhaseColumns) -> list[tuple]:

@@ -16,9 +16,9 @@ from ...workload._listing import PARTS, read_listings
 from .. import INTERRUPTED, output
 from ..flags import estimate
 from ..flags.codesign import Flags
+from ..flags.estimate import estimate_flags
 from ..parsing.field import as_flags, flag_names, given_names, told
 from ..progress import progress
-from ..quoted import estimate_flags
 from ..run import Outcome, outcome
 
 _RUN_AT: Final = {

@@ -2,18 +2,15 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from ...estimator import EstimateResult, Task
 from ...report import comparison, comparison_parts
-from ..flags import estimate
 from ..flags.compare import Flags
-from ..parsing.field import as_flags, told
-from ..quoted import estimate_flags
+from ..flags.estimate import estimate_flags
 from ..run import Outcome
-from .estimate import task_of
+from .estimate import named, task_of
 
 _NEEDED: Final = ("time_s", "energy_j", "avg_power_w")
 _TITLE: Final = ("model", "gpu", "phase", "batch", "input_len", "output_len", "dtype")
@@ -22,9 +19,9 @@ _TITLE: Final = ("model", "gpu", "phase", "batch", "input_len", "output_len", "d
 def run(flags: Flags) -> Outcome:
     """Evaluates or reads both sides."""
     texts = {"A": flags.a, "B": flags.b}
-    read = {word: _named(word, _prepare, text) for word, text in texts.items()}
+    read = {word: named(word, _prepare, text) for word, text in texts.items()}
     found = {
-        word: _named(word, side.run) if isinstance(side, Task) else side
+        word: named(word, side.run) if isinstance(side, Task) else side
         for word, side in read.items()
     }
     both = comparison(
@@ -37,12 +34,6 @@ def run(flags: Flags) -> Outcome:
         for note in side.notes
     ]
     return Outcome(content=both, parts=lambda: comparison_parts(both), notes=notes)
-
-
-def _named(word: str, step: Callable[..., Any], *args: Any) -> Any:
-    """`step(*args)`; errors say which side they belong to."""
-    with told(lambda text: f"{word}: {as_flags(text, estimate.Flags)}"):
-        return step(*args)
 
 
 def _prepare(text: str) -> dict[str, Any] | Task:

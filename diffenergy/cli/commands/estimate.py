@@ -2,13 +2,14 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...estimator import EstimateResult, Task, prepare, start_jax
 from ...report import trace_text
 from ...workload import listing_lines
 from ..flags.estimate import Flags
+from ..parsing.field import as_flags, told
 from ..run import Outcome, outcome
 
 
@@ -24,6 +25,12 @@ def task_of(flags: Any, **more: Any) -> Task:
         **vars(flags.request),
         **more,
     )
+
+
+def named(word: str, step: Callable[..., Any], *args: Any) -> Any:
+    """`step(*args)`; errors say by `word` which of several estimates they belong to."""
+    with told(lambda text: f"{word}: {as_flags(text, Flags)}"):
+        return step(*args)
 
 
 def run(flags: Flags) -> Outcome:

@@ -2,16 +2,17 @@
 
 import dataclasses
 import shlex
-from typing import Any
+from typing import Final
 
 from ...estimator import Task
 from ...report import page, page_html
-from ..flags import estimate
 from ..flags.report import Flags
-from ..parsing.field import as_flags, flag_names, told
+from ..parsing.field import flag_names
 from ..parsing.shared import PointFlags
 from ..run import Outcome
-from .estimate import task_of
+from .estimate import named, task_of
+
+_VERSUS: Final = "`--versus`"
 
 
 def run(flags: Flags) -> Outcome:
@@ -19,9 +20,9 @@ def run(flags: Flags) -> Outcome:
     if flags.out is None:
         raise ValueError("`--out` is missing; name the page, such as report.html.")
     task = _single(task_of(flags))
-    second = None if flags.versus is None else _named(_second, flags)
+    second = None if flags.versus is None else named(_VERSUS, _second, flags)
     result = task.run()
-    against = None if second is None else (second, _named(second.run))
+    against = None if second is None else (second, named(_VERSUS, second.run))
     content = page(task, result, against, command_line(flags))
     return Outcome(
         texts={".html": lambda: page_html(content)},
@@ -58,9 +59,3 @@ def _single(task: Task) -> Task:
             "give one of each."
         )
     return task
-
-
-def _named(step: Any, *args: Any) -> Any:
-    """`step(*args)`; errors say that they belong to the second GPU."""
-    with told(lambda text: f"`--versus`: {as_flags(text, estimate.Flags)}"):
-        return step(*args)

@@ -17,7 +17,7 @@ from ..parsing.field import (
     switch,
 )
 from ..parsing.shared import PointFlags, RequestFlags
-from ..quoted import estimate_flags
+from .estimate import estimate_flags
 
 
 def _positive(unit: str = "") -> Callable[[str, str], float]:

@@ -11,22 +11,9 @@ import pkgutil
 from collections.abc import Sequence
 from types import ModuleType
 
-from .._cells import read_sheet
-from .base import check_texts, files_in, finish, name_gpus, notes_of, number, pick, text
+from .base import notes_of
 
-__all__ = [
-    "check_texts",
-    "files_in",
-    "finish",
-    "importers",
-    "importers_in",
-    "name_gpus",
-    "notes_of",
-    "number",
-    "pick",
-    "read_sheet",
-    "text",
-]
+__all__ = ["importers", "importers_in", "notes_of"]
 
 
 @functools.cache

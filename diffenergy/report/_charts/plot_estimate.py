@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from .._format import Entries, Entry, percent, plain, si
-from .._summaries.kernel_work import summed
+from .._kernel_work import summed
 from .._views.estimate import title_line
 from . import style
 

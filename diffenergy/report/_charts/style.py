@@ -194,10 +194,10 @@ def bars(
         )  # fmt: skip
 
 
-def legend_above(axes: "Axes", columns: int = 4) -> None:
+def legend_above(axes: "Axes") -> None:
     """Legend in one line on the right above the axes, beside a short title."""
     axes.legend(
-        loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=columns, frameon=False,
+        loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, frameon=False,
         borderpad=0.2, borderaxespad=0.0, handlelength=1.2, columnspacing=1.2,
     )  # fmt: skip
 

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from ...workload import kernel_name
 from ...workload._listing import Listing
 from .._format import Entries, Entry
-from .._summaries.kernel_work import kernel_module
-from .unrolled import MOST, Unrolled, slice_power, unrolled, wait_power
+from .._kernel_work import kernel_module
+from .unrolled import Unrolled, slice_power, unrolled, wait_power
 
 _GPU: Final = 1
 _HOST: Final = 2
@@ -27,23 +27,22 @@ def trace_text(
     kernels: Entries,
     listings: Sequence[Listing],
     dram_bandwidth: float,
-    most: int = MOST,
 ) -> str:
     """Trace-event JSON of one estimate, times in us.
 
     Process 1 is the GPU: on its stream a slice a phase, in it a slice a pass, in it a
-    slice a launch; and counters of power, SM clock and DRAM bandwidth. Process 2 is the
+    slice a launch; and counters of power, SM clock and DRAM bandwidth. Passes behind
+    the first `MOST` launches are one slice a kernel, whose `launches` says how many it
+    stands for. Process 2 is the
     host: a slice a launch that it dispatches, a mark where a graph begins.
 
     Arguments:
 
     - `summary`, `kernels`: those of `summary.single` and `summary.kernel_entries`.
     - `dram_bandwidth`: B/s at the memory clock of the estimate.
-    - `most`: launches of a phase that are shown one by one; the passes behind these
-      are one slice a kernel, whose `launches` says how many it stands for.
     """
     phases = summary["phases"]
-    found = unrolled(listings, kernels, list(phases.values()), most)
+    found = unrolled(listings, kernels, list(phases.values()))
     events = [
         *_names(summary),
         *_phases(found, phases, listings),

@@ -6,8 +6,7 @@ from typing import Any, ClassVar, Final
 from .._listing import Kernel
 from .._unlisted import rotary_copies, stream
 from ._network.linear_layer import Gated, Linear
-from ._network.norms import Norm
-from ._network.operators import Operator, Pass
+from ._network.operators import Norm, Operator, Pass
 from ._network.self_attention import rotation
 from ._shared.attention import Scores
 from ._shared.base import product, repeated

@@ -8,12 +8,11 @@ from diffenergy.cli.flags.report import Flags
 from diffenergy.cli.parsing.field import read_flags
 from diffenergy.estimator import prepare
 from diffenergy.report import page
-from diffenergy.report._page.build import page_html
-from diffenergy.report._page.charts.axes import Panel, linear, logarithmic
-from diffenergy.report._page.content import num_points
+from diffenergy.report._kernel_work import by_class, kernel_class, longest
+from diffenergy.report._page.charts.figures import Panel, linear, logarithmic
+from diffenergy.report._page.content import num_points, page_html
 from diffenergy.report._page.markup import embedded, number, si, tag
 from diffenergy.report._page.parts.tables import plain, quantity, table
-from diffenergy.report._summaries.kernel_work import by_class, kernel_class, longest
 
 HOSTILE = "</script><b>&\"'"
 LISTING = """\

@@ -5,8 +5,19 @@ from typing import Any, Final, NamedTuple
 
 from ..._format import Entries, Entry
 from ..markup import si
-from .axes import Panel, drawing, linear, words
-from .figures import HALF, WIDE, Chart, Drawn, figure, legend, unavailable
+from .figures import (
+    HALF,
+    WIDE,
+    Chart,
+    Drawn,
+    Panel,
+    drawing,
+    figure,
+    legend,
+    linear,
+    unavailable,
+    words,
+)
 from .roofline import mark
 
 _SLOWEST: Final = 3.0

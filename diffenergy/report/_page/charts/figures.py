@@ -1,9 +1,12 @@
-"""A chart on the page: drawn for wide and for narrow screens, read point by point with
-pointer or arrow keys."""
+"""What the page's charts are made of: axes with nice ticks, the frame in SVG; drawn for
+wide and for narrow screens, read point by point with pointer or arrow keys."""
 
+import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+from ..._format import scaled
 from ..markup import embedded, escape, tag
 
 WIDE: Final = 1100.0
@@ -14,6 +17,144 @@ COLOURS: Final = 8
 """Classes c0, c1, ... of the style sheet."""
 MARKS: Final = ("●", "■", "▲", "◆")
 """One for each phase, beside position: a shape needs no colour."""
+_NICE: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
+_LOG_ROOM: Final = 2.0
+"""Factor between the data and the ends of a logarithmic axis."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """A range with its ticks; `title` says what is on it, in which unit."""
+
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...]
+    title: str
+    log: bool = False
+
+    def share(self, value: float) -> float:
+        """Where `value` lies: 0 at the low end, 1 at the high end, cut to that."""
+        if self.log:
+            value = max(value, self.low)
+            place = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            place = (value - self.low) / (self.high - self.low)
+        return min(max(place, 0.0), 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """Where the data of a chart are drawn, in units of its viewBox."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    x: Axis
+    y: Axis
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """Position of a point of data."""
+        return (
+            self.left + self.width * self.x.share(x),
+            self.top + self.height * (1 - self.y.share(y)),
+        )
+
+    def frame(self, x_labels: bool = True) -> str:
+        """Grid lines, tick labels and titles."""
+        parts = []
+        bottom, right = self.top + self.height, self.left + self.width
+        for value, label in self.y.ticks:
+            y = self.at(self.x.low, value)[1]
+            parts.append(line(self.left, y, right, y, "grid"))
+            parts.append(words(self.left - 6, y + 4, label, "tick end"))
+        for value, label in self.x.ticks:
+            if value > self.x.high * (1 + 1e-9):
+                continue
+            x = self.at(value, self.y.low)[0]
+            parts.append(line(x, bottom, x, bottom + 4, "axis"))
+            if x_labels:
+                parts.append(words(x, bottom + 17, label, "tick mid"))
+        parts.append(line(self.left, bottom, right, bottom, "axis"))
+        parts.append(words(4.0, self.top - 10, self.y.title, "title"))
+        if x_labels:
+            parts.append(words(right, bottom + 35, self.x.title, "title end"))
+        return "".join(parts)
+
+    def note(self, text: str) -> str:
+        """Text above the data, on the right."""
+        right = self.left + self.width
+        return words(right, self.top - 10, text, "title end")
+
+
+def linear(
+    values: Sequence[float], what: str, unit: str, most: int = 6, zero: bool = False
+) -> Axis:
+    """Axis around `values` with a prefix that suits them; `zero`: from 0 on."""
+    top, bottom = max(values), 0.0 if zero else min(values)
+    if top <= bottom:
+        top, bottom = top + (abs(top) or 1.0) * 0.05, bottom - abs(bottom) * 0.05
+    room = 0.0 if zero else 0.04 * (top - bottom)
+    low, high = bottom - room, top + max(room, 0.04 * (top - bottom))
+    step = _step((high - low) / most)
+    first = math.ceil(low / step - 1e-9)
+    marks = [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
+    scale, prefix = scaled(max(abs(low), abs(high)))
+    places = max(0, -math.floor(math.log10(step / scale) + 1e-9))
+    if step / scale * 10**places % 1 > 1e-6:  # 2.5
+        places += 1
+    ticks = tuple((mark, f"{mark / scale:.{places}f}") for mark in marks)
+    return Axis(low, high, ticks, _title(what, prefix.replace("u", "µ") + unit))
+
+
+def logarithmic(values: Sequence[float], what: str, unit: str, most: int = 7) -> Axis:
+    """Axis around positive `values`, its ticks at powers of ten, with their prefix."""
+    low, high = min(values) / _LOG_ROOM, max(values) * _LOG_ROOM
+    first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
+    every = max(1, math.ceil((last - first) / most))
+    ticks = tuple(
+        (10.0**e, _short(10.0**e)) for e in range(first, last + 1) if e % every == 0
+    )
+    return Axis(low, high, ticks, _title(what, unit), log=True)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
+    """A straight line."""
+    return (
+        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
+        f'class="{style}"/>'
+    )
+
+
+def words(x: float, y: float, text: str, style: str) -> str:
+    """A line of text."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{style}">{escape(text)}</text>'
+
+
+def drawing(width: float, height: float, *content: str, shown: str) -> str:
+    """An SVG that fills its column; `shown`: "wide" or "narrow" screens."""
+    return tag(
+        "svg",
+        *content,
+        viewBox=f"0 0 {width:g} {height:g}",
+        class_=f"plot {shown}",
+        aria_hidden="true",
+        focusable="false",
+    )
+
+
+def _title(what: str, unit: str) -> str:
+    return f"{what}, {unit}" if unit else what
+
+
+def _step(rough: float) -> float:
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(nice for nice in _NICE if nice * power >= rough * (1 - 1e-9)) * power
+
+
+def _short(value: float) -> str:
+    scale, prefix = scaled(value * 1.0000001)
+    return f"{value / scale:g}{prefix}".replace("u", "µ")
 
 
 class Drawn(NamedTuple):

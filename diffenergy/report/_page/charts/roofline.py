@@ -6,10 +6,23 @@ from typing import Final
 
 from ....workload import kernel_name
 from ..._format import Entries, Entry, percent
-from ..._summaries.kernel_work import Roof, longest
+from ..._kernel_work import Roof, longest
 from ..markup import si
-from .axes import Panel, drawing, line, logarithmic, words
-from .figures import MARKS, WIDE, Chart, Drawn, figure, legend, swatch, unavailable
+from .figures import (
+    MARKS,
+    WIDE,
+    Chart,
+    Drawn,
+    Panel,
+    drawing,
+    figure,
+    legend,
+    line,
+    logarithmic,
+    swatch,
+    unavailable,
+    words,
+)
 
 _LEAST: Final = 3.0
 _MOST: Final = 15.0

@@ -13,8 +13,19 @@ from ....workload._listing import Listing
 from ..._format import Entries, Entry
 from ..._traces.unrolled import Unrolled, slice_power, unrolled, wait_power
 from ..markup import si
-from .axes import Panel, drawing, line, linear
-from .figures import WIDE, Chart, Drawn, figure, legend, swatch, unavailable
+from .figures import (
+    WIDE,
+    Chart,
+    Drawn,
+    Panel,
+    drawing,
+    figure,
+    legend,
+    line,
+    linear,
+    swatch,
+    unavailable,
+)
 
 _DRAWN: Final = 4000
 """Launches of a pass that are drawn one by one."""

@@ -1,34 +1,22 @@
 """The foot of the page: assumptions, the GPU's numbers, the constants, their data."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ....corrections import CONSTANTS, PRIOR_FACTORS, CorrectionsFile, is_share, resolve
 from ....hardware._files import GpuCard
-from ..._format import QUANTITIES, Entry
+from ..._format import QUANTITIES, Entries, Entry
 from ..._format import plain as shortest
 from ..._views.estimate import assumed_line
 from ..markup import escape, sentence, tag
 from .tables import table
 
 
-class Coefficient(NamedTuple):
-    """A constant of the model as it serves one GPU."""
-
-    name: str
-    what: str
-    value: float
-    unit: str
-    built: str  # from which levels
-    basis: str  # "fitted", "partly fitted", "prior"
-    spread: str  # how well each level is known
-
-
 class Basis(NamedTuple):
     """What the figures of one GPU rest on: its `gpu_summary` and its constants."""
 
     gpu: Entry
-    constants: Sequence[Coefficient]
+    constants: Entries
 
 
 def rests_on(
@@ -98,7 +86,7 @@ def _numbers(gpu: Entry) -> str:
     return table(None, caption, columns, entries, sortable=True, tall=True)
 
 
-def _constants(constants: Sequence[Coefficient], fitted_on: Entry) -> str:
+def _constants(constants: Entries, fitted_on: Entry) -> str:
     columns = (
         ("constant", "name"),
         ("what it is", "what"),
@@ -108,9 +96,8 @@ def _constants(constants: Sequence[Coefficient], fitted_on: Entry) -> str:
         ("made of", "built"),
         ("sd in ln", "spread"),
     )
-    entries = [x._asdict() for x in constants]
     note = _sources(fitted_on.get("sources", ()))
-    return note + table(None, "Constants", columns, entries, sortable=True, tall=True)
+    return note + table(None, "Constants", columns, constants, sortable=True, tall=True)
 
 
 def _sources(names: Sequence[str]) -> str:
@@ -131,11 +118,11 @@ def _folded(identity: str, heading: str, rows: int, inner: str) -> str:
     return tag("details", summary, label, inner, id=identity)
 
 
-def coefficients(card: GpuCard, file: CorrectionsFile) -> list[Coefficient]:
-    """Every constant that serves `card`, with what it is made of.
-
-    A level's spread is the posterior sd of a fit, else that of the prior, in ln (a
-    share's own value: in logit).
+def coefficients(card: GpuCard, file: CorrectionsFile) -> list[dict[str, Any]]:
+    """Every constant that serves `card`: `name`, `what`, `value`, `unit`; `built`, from
+    which levels; `basis`, whether these are fitted; `spread`, how well each is known:
+    the posterior sd of a fit, else that of the prior, in ln (a share's own value: in
+    logit).
     """
     names = card.tags
     served = resolve(file.levels, names)
@@ -149,15 +136,15 @@ def coefficients(card: GpuCard, file: CorrectionsFile) -> list[Coefficient]:
         known = [f"{tag}/{name}" in fitted for tag in levels]
         basis = "fitted" if all(known) else "partly fitted" if any(known) else "prior"
         rows.append(
-            Coefficient(
-                name=name,
-                what=row.what,
-                value=float(served[name]),
-                unit="" if row.unit == "-" else row.unit,
-                built=_built(name, levels, file.levels),
-                basis=basis,
-                spread=_spread(name, levels, fitted),
-            )
+            {
+                "name": name,
+                "what": row.what,
+                "value": float(served[name]),
+                "unit": "" if row.unit == "-" else row.unit,
+                "built": _built(name, levels, file.levels),
+                "basis": basis,
+                "spread": _spread(name, levels, fitted),
+            }
         )
     return rows
 

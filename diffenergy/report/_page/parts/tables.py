@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from ....workload import kernel_name
 from ..._format import Entries, Entry, digits, percent
-from ..._summaries.kernel_work import longest
+from ..._kernel_work import longest
 from ..._tables.columns import TEXT, Column, Columns, resolved
 from ..._views.estimate import assumed_line, limit_words
 from ..charts.figures import swatch

@@ -7,7 +7,7 @@ micro-batches counts cover all of them.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from .... import dtypes
@@ -15,8 +15,7 @@ from ..._listing import Kernel, Listing
 from ..._unlisted import stream
 from .._shared.base import Model, Request, repeated, rows_of
 from .linear_layer import Linear
-from .norms import Norm
-from .operators import Operator, Pass
+from .operators import Norm, Operator, Pass
 
 _WIDE: Final = 4.0
 """Bytes of a master weight and of each of AdamW's two moments (fp32)."""
@@ -67,25 +66,14 @@ class Loss(Operator):
 
 
 def training_listings(
-    model: Model, network: Callable[[Pass], Network], request: Request
+    model: Model, network: Network, request: Request, run: Pass
 ) -> list[Listing]:
-    """The three listings of an optimizer step."""
-    times, length = request.accumulation or 1, request.input_len or 1
-    run = Pass(
-        request.batch,
-        length,
-        length,
-        model.precision(request),
-        request.stack == "serving",
-        request.attention == "flash",
-        bool(request.checkpointing),
-    )
-    layers = network(run)
-    parameters = model.parameters()
-    gradients = repeated(backward(layers, run), times)
+    """The three listings of an optimizer step whose micro-batches are each a `run`."""
+    times, parameters = request.accumulation or 1, model.parameters()
+    gradients = repeated(backward(network, run), times)
     gradients += accumulated(parameters, run, times - 1)
     parts = (
-        ("forward", repeated(forward(layers, run), times), times),
+        ("forward", repeated(forward(network, run), times), times),
         ("backward", gradients, times),
         ("optimizer", optimizer(parameters, run.values, run.fused), 1),
     )

@@ -144,21 +144,7 @@ class Model(abc.ABC):
         self._check(values)
         return Request(**values)
 
-    def listings(
-        self,
-        batch: int | None = None,
-        input_len: int | None = None,
-        output_len: int | None = None,
-        phase: str | None = None,
-        dtype: str | None = None,
-        kv_dtype: str | None = None,
-        attention: str | None = None,
-        stack: str | None = None,
-        dispatch: str | None = None,
-        base: bool | None = None,
-        accumulation: int | None = None,
-        checkpointing: bool | None = None,
-    ) -> list[Listing]:
+    def listings(self, **given: Any) -> list[Listing]:
         """Kernels of the phase; None takes the model's default (`defaults`).
 
         Arguments:
@@ -186,21 +172,7 @@ class Model(abc.ABC):
         >>> decode.passes
         8
         """
-        request = self.request(
-            batch=batch,
-            input_len=input_len,
-            output_len=output_len,
-            phase=phase,
-            dtype=dtype,
-            kv_dtype=kv_dtype,
-            attention=attention,
-            stack=stack,
-            dispatch=dispatch,
-            base=base,
-            accumulation=accumulation,
-            checkpointing=checkpointing,
-        )
-        return self._listings(request)
+        return self._listings(self.request(**given))
 
     def workload(self, **given: Any) -> "Workload":
         """`Workload` of the same choices as `listings`.

@@ -8,8 +8,7 @@ from .... import dtypes
 from ..._listing import Kernel, Listing
 from ..._unlisted import Attention, attention_copies, repeated_keys, stream, unlisted
 from .._network.linear_layer import Linear
-from .._network.norms import Norm
-from .._network.operators import Embedding, Fixed, Operator, Pass, Residual
+from .._network.operators import Embedding, Fixed, Norm, Operator, Pass, Residual
 from .._network.self_attention import Heads, Rotary, SelfAttention
 from .._network.step import Network, training_listings
 from .attention import Scores, fused, products, score_stream, softmax
@@ -98,7 +97,8 @@ class Decoder(Model):
 
     def _listings(self, request: Request) -> list[Listing]:
         if request.phase == "train":
-            return training_listings(self, self.network, request)
+            run = self._run(request, _length(request), _length(request))
+            return training_listings(self, self.network(run), request, run)
         if request.phase == "decode":
             rows = self._pass(request, 1, _length(request))
             return [self.listing(request, rows, "decode")]
@@ -118,15 +118,19 @@ class Decoder(Model):
             )
         return listings
 
-    def _pass(self, request: Request, q_len: int, kv_len: int) -> list[Kernel]:
-        run = Pass(
+    def _run(self, request: Request, q_len: int, kv_len: int) -> Pass:
+        return Pass(
             request.batch,
             q_len,
             kv_len,
             self.precision(request),
             request.stack == "serving",
             request.attention == "flash",
+            bool(request.checkpointing),
         )
+
+    def _pass(self, request: Request, q_len: int, kv_len: int) -> list[Kernel]:
+        run = self._run(request, q_len, kv_len)
         rows = self._serving_pass(run) if run.fused else self._eager_pass(run)
         if request.base:
             return rows

@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ...kernels import ops
-from ...units import MHz
-from .._format import Entries, Entry
+from ..kernels import ops
+from ..units import MHz
+from ._format import Entries, Entry
 
 _CLASSES: Final = {
     "gemm": "matrix products",

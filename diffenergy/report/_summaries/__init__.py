@@ -1,1 +1,0 @@
-"""Answers as JSON-like dicts."""
