@@ -15,14 +15,13 @@ from ..corrections import Corrections
 from ..dtypes import BYTES
 from ..hardware._spec import GpuSpec
 from ..physics._demand import Demand, make_demand
-from ..physics._memory import excess, wave_traffic
 from ..records import as_float, as_index
 from ..units import KiB
 from ._shared import rates as _rates
 from ._shared.clblast import Xgemm, checked
 from ._shared.launch import Context, Fields, Launches, Product, floats, take
 from ._shared.menu import LEGAL, MENU
-from ._shared.occupancy import resident_ctas
+from ._shared.occupancy import excess, resident_ctas, wave_traffic
 from ._shared.ops import HAND_TILE, Field, Op, on_tensor_cores, output_dtype
 from ._shared.simt import SimtGemm
 from ._shared.stream import stream_launches
@@ -158,17 +157,12 @@ def _column(x: Array) -> Array:
     return x[..., None]
 
 
-def _choose(given: Array, menu: Array) -> Array:
-    """A caller's number wins over the menu's; 0 means not given."""
-    return jnp.where(_column(given) > 0, _column(given), menu)
-
-
 def candidates(
     shape: Gemm, gpu: GpuSpec, tensor: Array
 ) -> tuple[Array, Array, Array, Array]:
     """`tile_m, tile_n, split_k, legal`, each of shape (kernels, candidates)."""
     if shape.given:
-        split = _column(jnp.where(shape.split_k > 0, shape.split_k, 1.0))
+        split = _rates.given_or(_column(shape.split_k), 1.0)
         tile_m, tile_n = _column(shape.tile_m), _column(shape.tile_n)
         return tile_m, tile_n, split, jnp.ones_like(split)
     kind = jnp.round(gpu.mma_kind).astype(jnp.int32)
@@ -176,9 +170,9 @@ def candidates(
     entry = jnp.where(tensor > 0, kind, cuda)
     menu = as_float(MENU)[entry]
     return (
-        _choose(shape.tile_m, menu[..., 0]),
-        _choose(shape.tile_n, menu[..., 1]),
-        _choose(shape.split_k, menu[..., 2]),
+        _rates.given_or(_column(shape.tile_m), menu[..., 0]),
+        _rates.given_or(_column(shape.tile_n), menu[..., 1]),
+        _rates.given_or(_column(shape.split_k), menu[..., 2]),
         as_float(LEGAL)[entry],
     )
 
@@ -246,7 +240,7 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
 
     # main-loop step: 128 B of K for wgmma and later, 64 B for mma.sync, 8 on CUDA cores
     usual_step = jnp.where(tensor > 0, jnp.where(kind > 0, 128.0, 64.0) / e, 8.0)
-    step = jnp.where(_column(shape.tile_k) > 0, _column(shape.tile_k), usual_step)
+    step = _rates.given_or(_column(shape.tile_k), usual_step)
     usual_stages = jnp.where(tensor > 0, 4.0, 2.0)
     given_stages = _column(shape.stages) > 0
     stages = jnp.where(given_stages, _column(shape.stages), usual_stages)
@@ -258,7 +252,7 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
 
     threads = jnp.where(tile_m * tile_n > 128 * 128, 256.0, 128.0)
     threads = jnp.where(tensor > 0, threads, 256.0)
-    threads = jnp.where(_column(shape.threads) > 0, _column(shape.threads), threads)
+    threads = _rates.given_or(_column(shape.threads), threads)
     accumulators = tile_m * tile_n / threads
     registers = jnp.minimum(accumulators + 4 * jnp.sqrt(accumulators) + 24, 255.0)
     stage = (tile_m + tile_n) * e  # bytes of one element of depth
@@ -276,7 +270,7 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     smem_work = flop / 2 * e * reuse + loads
 
     a_plain = batch * m * k * e
-    a_bytes = jnp.where(_column(shape.a_bytes) > 0, _column(shape.a_bytes), a_plain)
+    a_bytes = _rates.given_or(_column(shape.a_bytes), a_plain)
     b_bytes, out_bytes = batch * n * k * e, batch * m * n * e_out
     near = a_bytes + b_bytes + out_bytes
     capacity = c.l2_share * gpu.l2_capacity

@@ -18,7 +18,7 @@ from ..kernels._shared.ops import (
     Op,
 )
 from ._cells import ANY, POSITIVE, Range, Sheet, names, numbers, one_of, require
-from ._dialects import FIELD_ALIASES
+from ._columns import FIELD_ALIASES
 
 DTYPE_WORDS: Final = {name: name for name in DTYPES} | SYNONYMS
 _FLAGS: Final = {"true": "1", "True": "1", "1": "1"} | dict.fromkeys(

@@ -25,7 +25,6 @@ from ._cells import (
     require,
     texts,
 )
-from ._dialects import translate
 from ._shapes import (
     MODEL_COLUMNS,
     broken_shares,
@@ -158,7 +157,7 @@ def _read(
     if op is not None and op not in known:
         raise ValueError(f"`op` is '{op}'; allowed are {name_list(known)}.")
     raw = read_sheet(file)
-    sheet, notes = translate(raw)
+    sheet, notes = columns.translate(raw)
     every = np.arange(sheet.num_rows)
     empty = np.full(sheet.num_rows, "", dtype=object)
 

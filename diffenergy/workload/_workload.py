@@ -12,7 +12,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from .. import dtypes, kernels
-from ..kernels._shared.launch import Context, take
+from ..kernels._shared.launch import Context, floats, take
 from ..kernels._shared.ops import COMMON_FIELDS, REQUIRED, Field
 from ..records import Record, as_float, as_index
 from ._listing import Listing, read_listings, select_listing
@@ -92,14 +92,7 @@ class PhaseColumns:
             "other_core_work": 0.0,
             "data_activity": 1.0,
         } | columns
-        return cls(
-            **{n: np.broadcast_to(as_column(v), count) for n, v in filled.items()}
-        )
-
-
-def as_column(x: Any) -> np.ndarray:
-    """Float64 column."""
-    return np.asarray(x, dtype=float)
+        return cls(**{n: np.broadcast_to(floats(v), count) for n, v in filled.items()})
 
 
 def pad_size(n: int) -> int:
@@ -178,7 +171,7 @@ def _lower(part: OpRows, phases: PhaseColumns) -> list[tuple]:
     for launches in module.lower(part.op, part.fields, context):
         index = slice(None) if launches.rows is None else launches.rows
         hidden = part.fields["framework"][index].astype(str) == "conv_layout"
-        count = as_column(part.fields["count"])[index]
+        count = floats(part.fields["count"])[index]
         item = (launches, count, part.row[index], part.phase[index], hidden)
         result.append(item)
     return result

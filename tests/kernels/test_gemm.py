@@ -12,8 +12,8 @@ from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import gemm
 from diffenergy.kernels._shared import stream
+from diffenergy.kernels._shared.occupancy import excess, wave_traffic
 from diffenergy.physics._demand import Demand
-from diffenergy.physics._memory import excess, wave_traffic
 
 lowered = jax.jit(gemm.demand, compiler_options=estimator.compiler_options(once=True))
 

@@ -37,30 +37,19 @@ def run(flags: Flags) -> Outcome:
 
 
 def _prepare(text: str) -> dict[str, Any] | Task:
-    """The summary in a file, or the task that quoted flags describe."""
-    if _is_summary(text):
-        return _read(text)
+    """The summary in a JSON file other than a model's config, or the task that quoted
+    flags describe."""
+    is_file = Path(text).exists() or len(text.split()) == 1
+    if text.lower().endswith(".json") and is_file:
+        found = _read(text)
+        if not (isinstance(found, dict) and "model_type" in found):
+            return _checked(found, text)
     return task_of(estimate_flags(text, "compare"))
 
 
-def _is_summary(text: str) -> bool:
-    """Whether the text is the name of a JSON file other than a model's config."""
-    if not text.lower().endswith(".json"):
-        return False
-    path = Path(text)
-    if not path.exists():
-        return len(text.split()) == 1
+def _read(text: str) -> Any:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return True  # `_read` says what is wrong
-    return not (isinstance(content, dict) and "model_type" in content)
-
-
-def _read(text: str) -> dict[str, Any]:
-    """Summary in a JSON file of `estimate`."""
-    try:
-        summary = json.loads(Path(text).read_text(encoding="utf-8"))
+        return json.loads(Path(text).read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(
             f"'{text}' cannot be read ({error.strerror}); give a file of `diffenergy "
@@ -70,6 +59,10 @@ def _read(text: str) -> dict[str, Any]:
         raise ValueError(
             f"'{text}' is no JSON; give a file of `diffenergy estimate --out`."
         ) from None
+
+
+def _checked(summary: Any, text: str) -> dict[str, Any]:
+    """Summary in the JSON file `text` of `estimate`."""
     if not isinstance(summary, dict) or "points" in summary:
         what = "several settings" if isinstance(summary, dict) else "no JSON object"
         raise ValueError(f"'{text}' holds {what}; give one estimate.")

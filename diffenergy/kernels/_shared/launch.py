@@ -69,7 +69,7 @@ def with_candidates(shape: Shape) -> Shape:
     return jax.tree.map(lambda x: x[..., None], shape)
 
 
-def floats(x: np.ndarray) -> np.ndarray:
+def floats(x: Any) -> np.ndarray:
     """Column as float64 (booleans become 0 and 1)."""
     return np.asarray(x, dtype=float)
 

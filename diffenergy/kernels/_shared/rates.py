@@ -4,6 +4,7 @@ from typing import Final
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
 from ...corrections import Corrections
@@ -41,16 +42,16 @@ def tensor_peak(gpu: GpuSpec, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
     """Tensor FLOP/cycle/SM of a dtype; a type that the GPU lacks runs at the rate of
     the next wider one that it has (weights are widened on the way in)."""
     fp16 = gpu.tensor_flop_per_cycle_fp16
-    bf16 = _or(gpu.tensor_flop_per_cycle_bf16, fp16)
-    fp8 = _or(gpu.tensor_flop_per_cycle_fp8, bf16)
-    tf32 = _or(gpu.tensor_flop_per_cycle_tf32, gpu.fma_flop_per_cycle_fp32)
-    fp4 = _or(gpu.tensor_flop_per_cycle_fp4, fp8)
-    int8 = _or(gpu.tensor_flop_per_cycle_int8, bf16)
+    bf16 = given_or(gpu.tensor_flop_per_cycle_bf16, fp16)
+    fp8 = given_or(gpu.tensor_flop_per_cycle_fp8, bf16)
+    tf32 = given_or(gpu.tensor_flop_per_cycle_tf32, gpu.fma_flop_per_cycle_fp32)
+    fp4 = given_or(gpu.tensor_flop_per_cycle_fp4, fp8)
+    int8 = given_or(gpu.tensor_flop_per_cycle_int8, bf16)
     found = _by_type(
         dtype, tf32=tf32, bf16=bf16, fp16=fp16, fp8=fp8, fp8_block=fp8, int8=int8,
         fp4=fp4,
     )  # fmt: skip
-    return _or(found, gpu.fma_flop_per_cycle_fp32)
+    return given_or(found, gpu.fma_flop_per_cycle_fp32)
 
 
 def on_tensor_cores(gpu: GpuSpec, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
@@ -63,8 +64,9 @@ def on_tensor_cores(gpu: GpuSpec, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]
     )
 
 
-def _or(rate: Array, fallback: Array) -> Array:
-    return jnp.where(rate > 0, rate, fallback)
+def given_or(number: Array, fallback: ArrayLike) -> Array:
+    """`number`, or where it is 0 (not given, not there) the `fallback`."""
+    return jnp.where(number > 0, number, fallback)
 
 
 def dtype_efficiency(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:

@@ -38,10 +38,6 @@ _WAVEFRONT = 128.0
 """Bytes of one full shared-memory access of a warp."""
 
 
-def _or(given: Array, otherwise: float) -> Array:
-    return jnp.where(given > 0, given, otherwise)
-
-
 def demand(shape: SimtGemm, gpu: GpuSpec, c: Corrections) -> Demand:
     """Work, geometry and path; one candidate, shape (kernels, 1).
 
@@ -51,15 +47,15 @@ def demand(shape: SimtGemm, gpu: GpuSpec, c: Corrections) -> Demand:
     s = with_candidates(shape)
     batch, m, n, k, slices = s.batch, s.m, s.n, s.k, s.slices
     tile_m, tile_n = s.tile_m, s.tile_n
-    step, threads = _or(s.tile_k, _STEP), _or(s.threads, 256.0)
-    split = jnp.minimum(_or(s.split_k, 1.0), smooth.ceil(k / step))
+    step, threads = _rates.given_or(s.tile_k, _STEP), _rates.given_or(s.threads, 256.0)
+    split = jnp.minimum(_rates.given_or(s.split_k, 1.0), smooth.ceil(k / step))
     e, e_out = _rates.bytes_of(s.dtype), _rates.bytes_of(s.out_dtype)
 
     # registers of a thread: its block of accumulators and two fragments of its sides
     accumulators = tile_m * tile_n * slices / threads
     side = jnp.sqrt(accumulators)
     registers = 8 * smooth.ceil((accumulators + 4 * side + 24) / 8)
-    smem = _or(s.stages, 2.0) * step * (tile_m + tile_n) * slices * e
+    smem = _rates.given_or(s.stages, 2.0) * step * (tile_m + tile_n) * slices * e
     resident = resident_ctas(gpu, threads, jnp.minimum(registers, 255.0), smem)
 
     across = smooth.ceil(n / tile_n)
