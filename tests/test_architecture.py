@@ -77,7 +77,7 @@ COLLECTIVES = sorted((PACKAGE / "collectives").rglob("*.py"))
 TYPES = {"topology", "demand", "schedule", "violation"}
 """Modules of `collectives` that hold data types alone."""
 VERIFIER = {"verify", "verify_sums", "verify_switches"}
-ENTRY = {"verify", "Verified", "Violation"}
+ENTRY = {"verify", "Violation"}
 """What the rest may take from `verify`."""
 MODEL = {
     "units", "files", "dtypes", "compiling", "records", "results",

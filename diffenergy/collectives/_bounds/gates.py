@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from .._demand.demand import Demand
-from .._machine.routes import Clock
+from .._machine.routes import Clock, islands
 from .._machine.topology import Topology
 
 _MOST_CELLS: Final = 2e7
@@ -58,18 +58,10 @@ class Gates:
 def labels(topology: Topology) -> Int[np.ndarray, "label node"]:
     """Ways to part the GPUs: each by itself, by chassis, by islands that links of at
     least each rate join; the number of each node's group, -1 for none."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    count = len(topology.nodes)
-    alone = np.full(count, -1)
+    alone = np.full(len(topology.nodes), -1)
     alone[topology.gpus] = topology.gpus
     found = [alone, np.array([node.chassis for node in topology.nodes])]
-    for rate in np.unique(topology.rates)[1:]:
-        fast = topology.rates >= rate
-        ends = topology.sources[fast], topology.targets[fast]
-        graph = coo_array((np.ones(fast.sum()), ends), (count, count))
-        found.append(connected_components(graph, connection="strong")[1])
+    found += [islands(topology, rate) for rate in np.unique(topology.rates)[1:]]
     return np.stack(found)
 
 

@@ -83,7 +83,7 @@ def rate_prices(demand: Demand, topology: Topology) -> RatePrices:
 def price_rows(prices: RatePrices, topology: Topology) -> list[dict[str, Any]]:
     """Rows of the links that bind, most first: `bound_rate_sensitivity` in % of the
     bound per % of rate."""
-    names = [node.name for node in topology.nodes]
+    names = topology.names
     order = np.argsort(prices.rate.round(9), kind="stable").tolist()
     return [
         {

@@ -27,7 +27,7 @@ _UNITS: Final = {
 }  # fmt: skip
 _SIZE: Final = re.compile(r"\s*(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*([a-z]*)\s*", re.I)
 _MOST_BLOCKS: Final = 5_000_000
-_ROOTED: Final = ("broadcast", "reduce", "scatter", "gather")
+ROOTED: Final = ("broadcast", "reduce", "scatter", "gather")
 
 
 def parse_size(text: str) -> float:
@@ -187,7 +187,7 @@ class _Team:
                 f"`chunks` is {chunks}, which makes {blocks} blocks; allowed are "
                 f"{_MOST_BLOCKS}: take fewer chunks."
             )
-        end = self._end() if kind in _ROOTED else -1
+        end = self._end() if kind in ROOTED else -1
         if kind in ("broadcast", "reduce"):
             source, target = np.full(sharing * chunks, end), None
             chunk = np.arange(sharing * chunks)

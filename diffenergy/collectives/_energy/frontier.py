@@ -119,39 +119,24 @@ def read_objective(text: str) -> Goal | float:
         weight = float(word)
     except ValueError:
         weight = math.nan
-    return _checked(weight, text)
-
-
-def pick(front: Front, objective: Goal | float) -> FrontPoint:
-    """The point of a front: `time` the fastest, `energy` the least total with waiting
-    GPUs, or a weight in J per s of finish: least energy of links and memory + weight x
-    finish (`energy` is the weight GPUs x idle power).
-
-    Raises:
-        ValueError: `energy` where the GPU is not known, or a weight below 0.
-    """
-    if objective == "time":
-        return min(front.trades, key=lambda p: (p.finish, p.active))
-    if objective == "energy":
-        if any(p.total is None for p in front.points):
-            raise ValueError(
-                "`objective` is energy, but the topology names no GPU, so what GPUs "
-                "draw while they wait is not known; name one with `--gpu`, or give a "
-                "weight in J per s of finish."
-            )
-        return min(front.points, key=lambda p: (p.total or 0.0, p.finish))
-    weight = _checked(objective, f"{objective:g}")
-    return min(front.trades, key=lambda p: (p.active + weight * p.finish, p.finish))
-
-
-def _checked(weight: float, text: str) -> float:
-    """A weight that can be one."""
     if not (math.isfinite(weight) and weight >= 0):
         raise ValueError(
             f"`objective` is {text}; allowed are time, energy, or a weight of 0 or "
             "more, in J per s of finish."
         )
     return weight
+
+
+def pick(front: Front, objective: Goal | float) -> FrontPoint:
+    """The point of a front: `time` the fastest, `energy` the least total with waiting
+    GPUs, or a weight in J per s of finish: least energy of links and memory + weight x
+    finish (`energy` is the weight GPUs x idle power, of a known GPU).
+    """
+    if objective == "time":
+        return min(front.trades, key=lambda p: (p.finish, p.active))
+    if objective == "energy":
+        return min(front.points, key=lambda p: (p.total or 0.0, p.finish))
+    return min(front.trades, key=lambda p: (p.active + objective * p.finish, p.finish))
 
 
 def _pareto(found: Sequence[FrontPoint], whole: bool) -> tuple[FrontPoint, ...]:

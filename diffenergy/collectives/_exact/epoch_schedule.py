@@ -1,4 +1,4 @@
-"""Sends of a search over epochs: which are needed, and the `Schedule` they make."""
+"""The `Schedule` that the sends of a search over epochs make."""
 
 import dataclasses
 
@@ -8,10 +8,13 @@ from jaxtyping import Bool, Int
 from .._demand.demand import Demand
 from .._machine.epochs import EpochModel
 from .._machine.topology import Topology
-from .._schedule.hops import Arrivals
 from .._schedule.schedule import Schedule, Sends
-from .._schedule.simulate import retime
 from .solver import Status
+
+Picked = tuple[
+    Int[np.ndarray, " send"], Int[np.ndarray, " send"], Int[np.ndarray, " send"]
+]
+"""Block, link and epoch of sends."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,12 +35,13 @@ def epoch_schedule(
     topology: Topology,
     demand: Demand,
     model: EpochModel,
-    block: Int[np.ndarray, " send"],
-    link: Int[np.ndarray, " send"],
-    epoch: Int[np.ndarray, " send"],
+    picked: Picked,
 ) -> Schedule:
-    """Sends of whole blocks that begin with their epoch, with true latencies although
-    epochs round them: `run_epochs` gives times that can be kept."""
+    """Those of the sends of whole blocks that are needed, each at the start of its
+    epoch, with true latencies although epochs round them: `run_epochs` gives times that
+    can be kept."""
+    kept = _needed(topology, demand, model, *picked)
+    block, link, epoch = (column[kept] for column in picked)
     order = np.lexsort((block, link, epoch))
     block, link, epoch = block[order], link[order], epoch[order]
     start = epoch * model.tau
@@ -48,17 +52,7 @@ def epoch_schedule(
     return Schedule(topology, demand, sends, model.tau, finish)
 
 
-def run_epochs(schedule: Schedule, model: EpochModel, parts: bool = False) -> Schedule:
-    """The schedule in continuous time: order and data as in its epochs, true rates and
-    latencies. `parts`: of a linear program, where a send is there an epoch (and its
-    latency) later on every link."""
-    hop = 1 + model.delay if parts else model.hop
-    there = schedule.sends.start + hop[schedule.sends.link] * model.tau
-    never = np.full(len(there), np.inf)
-    return retime(schedule, Arrivals(there, there, never))
-
-
-def needed(
+def _needed(
     topology: Topology,
     demand: Demand,
     model: EpochModel,

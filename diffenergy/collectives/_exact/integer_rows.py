@@ -11,13 +11,9 @@ from .._demand.demand import Demand
 from .._demand.orbits import Symmetry
 from .._machine.epochs import EpochModel
 from .._machine.topology import Topology
+from .epoch_schedule import Picked
 from .reach import Reach
 from .solver import LinearModel
-
-Picked = tuple[
-    Int[np.ndarray, " send"], Int[np.ndarray, " send"], Int[np.ndarray, " send"]
-]
-"""Block, link and epoch of sends."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ from .._demand.demand import Demand
 from .._demand.orbits import Symmetry, no_symmetry
 from .._machine.epochs import EpochModel
 from .._machine.topology import Topology
-from .epoch_schedule import Found, epoch_schedule, needed
+from .epoch_schedule import Found, epoch_schedule
 from .integer_rows import IntegerRows, integer_rows
 from .reach import least_horizon, reach
 from .solver import USUAL, LinearModel, Solving, Worker, solve, worker
@@ -115,9 +115,7 @@ def milp(
     if answer.values is None:
         ended = horizon if answer.status == "infeasible" else 0
         return Found(None, answer.status, ended, answer.seconds, None, answer.bound)
-    sends = rows.chosen(answer.values)
-    kept = needed(topology, demand, model, *sends)
-    schedule = epoch_schedule(topology, demand, model, *(x[kept] for x in sends))
+    schedule = epoch_schedule(topology, demand, model, rows.chosen(answer.values))
     known = answer.seconds, answer.incumbent, answer.bound
     return Found(schedule, answer.status, 0, *known)
 

@@ -22,8 +22,8 @@ from .._demand.demand import Demand
 from .._demand.orbits import no_symmetry
 from .._machine.epochs import EpochModel
 from .._machine.topology import Topology
-from .epoch_schedule import Found, epoch_schedule, needed
-from .integer_rows import IntegerRows, Picked, integer_rows
+from .epoch_schedule import Found, Picked, epoch_schedule
+from .integer_rows import IntegerRows, integer_rows
 from .milp import check_epochs
 from .reach import Reach, distances, least_horizon
 from .solver import USUAL, Solving, worker
@@ -87,8 +87,7 @@ def rounds(
             idle = idle + length if len(picked[0]) == len(before[0]) else 0
             if idle > longest:
                 return Found(None, "unknown", 0, time.perf_counter() - began)
-    kept = needed(topology, demand, model, *picked)
-    schedule = epoch_schedule(topology, demand, model, *(x[kept] for x in picked))
+    schedule = epoch_schedule(topology, demand, model, picked)
     if high is not None and (schedule.epochs or 0) > high:
         return Found(None, "infeasible", 0, time.perf_counter() - began)
     return Found(schedule, "feasible", 0, time.perf_counter() - began)

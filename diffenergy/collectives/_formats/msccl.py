@@ -60,6 +60,11 @@ def msccl_xml(schedule: Schedule) -> str:
             "`tenants` run this collective in groups; MSCCL has one for all GPUs, so "
             "export the JSON of sends."
         )
+    if demand.collective in ("broadcast", "reduce") and np.ptp(demand.source):
+        raise ValueError(
+            "`root` is not one GPU for all blocks; MSCCL has one for a "
+            f"{demand.collective}, so export the JSON of sends."
+        )
     writer = _Writer(schedule, pieces)
     for transfer in sorted(_transfers(schedule, pieces)):
         writer.add(transfer)

@@ -20,10 +20,9 @@ import numpy as np
 from .._demand.demand import Demand
 from .._machine.epochs import EpochModel, epoch_model
 from .._machine.topology import Topology
-from .._schedule.hops import Arrivals
 from .._schedule.schedule import Schedule, Sends
-from .._schedule.simulate import retime
-from .._verify.verify import Verified, verify
+from .._schedule.simulate import run_epochs
+from .._verify.verify import verify
 from .._verify.violation import Violation, block_name
 
 _FLOW: Final = re.compile(
@@ -229,22 +228,15 @@ def _schedule(
 
 
 def replay_epochs(schedule: Schedule) -> int:
-    """Epochs that a schedule in epochs takes by the published rules; raises
+    """Epochs that a schedule of `read_published` takes by the published rules; raises
     `Violation` where it breaks them.
 
     Whole chunks: any 1 + beta epochs carry what they can, chunks are sent on when they
     are there, out of a switch in that very epoch. All-to-all: parts of chunks, at most
     the capacity in each epoch; nobody sends on more than is there.
     """
-    if schedule.epoch is None:
-        raise ValueError(
-            "the schedule has no epochs; give one that was made in epochs."
-        )
+    assert schedule.epoch is not None
     demand, sends = schedule.demand, schedule.sends
-    if demand.reduces:
-        raise ValueError(
-            "sums have no published rules in epochs; verify them in continuous time."
-        )
     chunk = float(demand.size.max())
     model = epoch_model(schedule.topology, chunk, schedule.epoch)
     epoch = np.rint(sends.start / schedule.epoch).astype(int)
@@ -326,9 +318,9 @@ def _replay(schedule: Schedule, epoch: np.ndarray, there: np.ndarray) -> int:
     return last
 
 
-def run_published(schedule: Schedule) -> tuple[Schedule, Verified]:
+def run_published(schedule: Schedule) -> tuple[Schedule, float]:
     """A schedule in epochs, checked by their rules and then run in continuous time with
-    the order of its epochs and true latencies, checked again."""
+    the order of its epochs and true latencies, checked again; and its finish, s."""
     epochs = replay_epochs(schedule)
     if schedule.epochs is not None and epochs != schedule.epochs:
         raise Violation(
@@ -338,8 +330,6 @@ def run_published(schedule: Schedule) -> tuple[Schedule, Verified]:
     assert schedule.epoch is not None
     chunk = float(schedule.demand.size.max())
     model = epoch_model(schedule.topology, chunk, schedule.epoch)
-    hop = _hop_epochs(model, schedule.demand.collective != "all_to_all")
-    there = schedule.sends.start + hop[schedule.sends.link] * schedule.epoch
-    never = np.full(len(there), np.inf)
-    moved = retime(schedule, Arrivals(there, there, never))
+    parts = schedule.demand.collective == "all_to_all"
+    moved = run_epochs(schedule, model, parts)
     return moved, verify(moved)

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .._machine.routes import Clock, Routes, distances, routes
+from .._machine.routes import Clock, Routes, distances, islands, routes
 from .._machine.topology import Topology
 
 _SAME: Final = 1e-9
@@ -96,27 +96,21 @@ def lanes(clock: Clock, most: int) -> Float[np.ndarray, "link lane"]:
     return np.where(np.arange(count.max()) < count[:, None], 0.0, np.inf)
 
 
-def islands(topology: Topology) -> Int[np.ndarray, "level node"]:
+def island_levels(topology: Topology) -> Int[np.ndarray, "level node"]:
     """Number of the island of each node, at one level or more: GPUs that links of at
     least half the greatest rate join, then those that slower links join too, as long
     as that makes fewer islands and not one."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    count, half = len(topology.nodes), 0.5 * topology.rates.max()
+    half = 0.5 * topology.rates.max()
     slower = np.unique(topology.rates[topology.rates < half])[::-1]
     levels: list[np.ndarray] = []
     for rate in [half, *slower.tolist()]:
-        fast = topology.rates >= rate
-        ends = topology.sources[fast], topology.targets[fast]
-        graph = coo_array((np.ones(fast.sum()), ends), (count, count))
-        label = connected_components(graph, connection="strong")[1]
+        label = islands(topology, rate)
         inside = len(np.unique(label[topology.gpus]))
         if not levels:
             levels.append(label)
         elif 1 < inside < len(np.unique(levels[-1][topology.gpus])):
             levels.append(label)
-    return np.stack(levels).astype(int)
+    return np.stack(levels)
 
 
 def _remaining(problem: Problem) -> Float[np.ndarray, "node block"]:
@@ -159,7 +153,7 @@ class _State:
         pairs = np.stack([routes.links[:, 1:][relayed], routes.offset[:, 1:][relayed]])
         pairs = np.unique(pairs, axis=1)
         self.exits, self.lead = pairs[0].astype(int), pairs[1]
-        label = islands(problem.topology)
+        label = island_levels(problem.topology)
         self.nodes = label.shape[1]
         self.level, self.levels = np.arange(restarts) // 2 % len(label), label
         self.island = label[self.level]

@@ -161,8 +161,14 @@ def _links(
                         f"`{where}` names {name}, which is not a node of this "
                         f"topology; add it under `[[nodes]]` or raise `gpus`."
                     )
-            at = index[names[0]], index[names[1]]
-            _check_once(found, at, "->".join(names))
+            at, shown = (index[names[0]], index[names[1]]), "->".join(names)
+            if at[0] == at[1]:
+                raise ValueError(f"`links` has {shown}; a link joins two nodes.")
+            if at in found:
+                raise ValueError(
+                    f"`links` has {shown} twice; write one link with the rates added "
+                    f"up."
+                )
             found[at] = Link(*at, rate, own, medium, known[medium], origin)
     if not found:
         raise ValueError("`links` is missing; add a table `[[links]]`.")
@@ -172,17 +178,6 @@ def _links(
             f"link; leave it out."
         )
     return tuple(found.values())
-
-
-def _check_once(
-    found: Mapping[tuple[int, int], Link], ends: tuple[int, int], shown: str
-) -> None:
-    if ends[0] == ends[1]:
-        raise ValueError(f"`links` has {shown}; a link joins two nodes.")
-    if ends in found:
-        raise ValueError(
-            f"`links` has {shown} twice; write one link with the rates added up."
-        )
 
 
 def _ends(row: Entry, where: str) -> list[tuple[str, str]]:

@@ -156,6 +156,18 @@ def hop_times(topology: Topology, clock: Clock) -> Float[np.ndarray, " link"]:
     return np.where(out, clock.lead, clock.arrive)
 
 
+def islands(topology: Topology, rate: float) -> Int[np.ndarray, " node"]:
+    """Number of the island of each node: nodes that links of at least `rate` (B/s) join
+    both ways."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    count, fast = len(topology.nodes), topology.rates >= rate
+    ends = topology.sources[fast], topology.targets[fast]
+    graph = coo_array((np.ones(fast.sum()), ends), (count, count))
+    return connected_components(graph, connection="strong")[1].astype(int)
+
+
 def incidence(topology: Topology) -> Any:
     """Sparse matrix (node, link): 1 where a link begins, -1 where it ends."""
     from scipy.sparse import csr_array

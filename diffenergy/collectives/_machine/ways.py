@@ -72,7 +72,11 @@ def find_ways(topology: Topology, block: float, copies: bool) -> Ways:
     time = np.maximum(found.arrive[order], 1e-300)
     abroad = 2 * count * float(time.max(initial=0.0))
     weight = np.full((count, count), np.inf)
-    weight[source, target] = time + abroad * _leaves(topology, source, links)
+    # Hops that pass or end in another chassis than they begin in.
+    chassis = np.array([node.chassis for node in topology.nodes])
+    ends = np.where(links >= 0, topology.targets[links], source[:, None])
+    leaves = (chassis[ends] != chassis[source][:, None]).any(1)
+    weight[source, target] = time + abroad * leaves
     away = np.asarray(dijkstra(np.where(hop >= 0, weight, 0.0)), float)
     share = [
         [(link, 1 / topology.links[link].rate) for link in row if link >= 0]
@@ -123,14 +127,3 @@ def _spread(
             for link, part in along:
                 load[link] += part
     return before
-
-
-def _leaves(
-    topology: Topology,
-    source: Int[np.ndarray, " hop"],
-    links: Int[np.ndarray, "hop link"],
-) -> Bool[np.ndarray, " hop"]:
-    """Hops that pass or end in another chassis than they begin in."""
-    chassis = np.array([node.chassis for node in topology.nodes])
-    ends = np.where(links >= 0, topology.targets[links], source[:, None])
-    return (chassis[ends] != chassis[source][:, None]).any(1)

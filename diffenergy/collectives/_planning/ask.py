@@ -12,7 +12,7 @@ from ...hardware import GpuCard, GpuSpec, read_gpu
 from .._bounds.shadow_prices import price_rows, rate_prices
 from .._demand.demand import Demand
 from .._demand.demand_files import read_demand_file, read_matrix_file
-from .._demand.demands import collective_name, parse_size
+from .._demand.demands import ROOTED, collective_name, parse_size
 from .._demand.demands import demand as collective_demand
 from .._energy.energy import schedule_energy
 from .._energy.frontier import front_rows, read_objective
@@ -25,12 +25,10 @@ from .._what_if.what_if import disable as without
 from .._what_if.what_if import scale as scaled
 from .attempts import Watch
 from .plan import find_schedule, second_stage, silent
-from .result import CollectiveResult, SizesResult
+from .result import CollectiveResult, SizesResult, collective_json, wait_clock_json
 from .search import Plan, Search
-from .summary import collective_json, wait_clock_json
 
 _PATH: Final = str | os.PathLike
-_ROOTED: Final = ("broadcast", "reduce", "scatter", "gather")
 
 
 @overload
@@ -117,8 +115,8 @@ def plan(  # pyright: ignore[reportInconsistentOverload] they name no keywords
     sizes = list(dict.fromkeys(size)) if several else [size]
     goal = read_objective(str(objective))
     _check_size(sizes[0] if sizes else None, matrix, demand)
-    given = _machine(topology, latency, gpu)
-    machine = given
+    card = str(gpu.path or gpu.name) if isinstance(gpu, GpuCard) else gpu
+    machine = given = load_topology(topology, latency, card)
     for pair in disable:
         machine = without(machine, pair)
     for change in scale:
@@ -236,7 +234,7 @@ def _blocks_of(
             "all_reduce, broadcast, reduce, scatter or gather."
         )
     kind = collective_name(collective)
-    if root is not None and kind not in _ROOTED:
+    if root is not None and kind not in ROOTED:
         raise ValueError(f"`root` is '{root}', but {kind} has none; leave it out.")
     place = 0 if root is None else root
     return collective_demand(
@@ -251,14 +249,6 @@ def _refuse(said: dict[str, Any], which: str):
             raise ValueError(
                 f"`{name}` is '{value}', but `{which}` says that; leave one out."
             )
-
-
-def _machine(
-    topology: Any, latency: float | None, gpu: GpuCard | str | None
-) -> Topology:
-    """The machine, before anything is changed on it."""
-    name = str(gpu.path or gpu.name) if isinstance(gpu, GpuCard) else gpu
-    return load_topology(topology, latency, name)
 
 
 def _name(topology: Any, machine: Topology) -> str:

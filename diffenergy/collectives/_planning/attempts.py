@@ -10,7 +10,6 @@ from .._bounds.bounds import cut_bound, epoch_bound
 from .._bounds.prices import flow_bound
 from .._demand.demand import Demand
 from .._demand.orbits import Symmetry, symmetries
-from .._exact.epoch_schedule import run_epochs
 from .._exact.lp import lp
 from .._exact.milp import least_finish
 from .._exact.reach import reach
@@ -21,7 +20,7 @@ from .._machine.epochs import EpochModel, epoch_length, epoch_model
 from .._machine.topology import Topology
 from .._schedule.prune import prune
 from .._schedule.schedule import Schedule
-from .._schedule.simulate import retime
+from .._schedule.simulate import retime, run_epochs
 from .._schedule.turning import reduction
 from .._standard.baselines import MOST_SENDS, baselines
 from .search import COARSE, Plan, Task, better, in_epochs

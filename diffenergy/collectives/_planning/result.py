@@ -1,19 +1,33 @@
-"""What `plan` gives: `CollectiveResult`, of several sizes `SizesResult`."""
+"""What `plan` gives: `CollectiveResult`, of several sizes `SizesResult`; their JSON."""
 
 import dataclasses
 import os
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
-from ...files import write_text_atomic
+import numpy as np
+
 from ...hardware import GpuSpec
-from ...results import Result
-from .._energy.energy import CollectiveEnergy, schedule_energy
-from .._formats.export import sends_csv
+from ...hardware._switching import switch_latency
+from ...results import Result, written
+from ...units import MHz
+from .._demand.demand import Demand
+from .._energy.energy import (
+    CollectiveEnergy,
+    energy_rows,
+    schedule_energy,
+    schedule_wait_clock,
+)
+from .._formats.export import demand_json, sends_csv, sends_json
 from .._formats.msccl import msccl_xml
 from .._formats.verify_file import VerifyResult, verify
+from .._machine.topology import Topology
 from .._schedule.schedule import Schedule
 from .._standard.baselines import Baselines
 from .search import Plan
+
+_SHARED: Final = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+"""Collectives of which a GPU's own part of the buffer moves nowhere."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -83,12 +97,12 @@ class CollectiveResult(Result):
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
         """The sends as CSV; also written to `path`, if given."""
-        return _written(sends_csv(self.schedule), path)
+        return written(sends_csv(self.schedule), path)
 
     def to_xml(self, path: str | os.PathLike[str] | None = None) -> str:
         """The schedule as MSCCL XML; also written to `path`, if given. Raises
         `ValueError` for what MSCCL has no word for."""
-        return _written(msccl_xml(self.schedule), path)
+        return written(msccl_xml(self.schedule), path)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -100,7 +114,121 @@ class SizesResult(Result):
     results: list[CollectiveResult]
 
 
-def _written(text: str, path: str | os.PathLike[str] | None) -> str:
-    if path is not None:
-        write_text_atomic(path, text)
-    return text
+# --- as JSON
+
+
+def collective_json(
+    plan: Plan,
+    request: Mapping[str, Any],
+    energy: CollectiveEnergy,
+    baselines: Baselines,
+    *,
+    sharing: int | None = None,
+    listed: bool = False,
+    more: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The JSON of `collective --json`, with what a file needs to be verified on its
+    own.
+
+    `request`: what was asked for, by key of the JSON: `topology`, `size_bytes` (None
+    where a file says the bytes), `chunks`, ... `sharing`: GPUs of a tenant. `listed`:
+    the collective's name and size do not say the demand, so it is written out. `more`:
+    what else is said; the sends, the longest part, come last.
+    """
+    schedule, model = plan.schedule, plan.model
+    speed = bandwidths(
+        schedule.demand, schedule.topology, plan.finish, request["size_bytes"], sharing
+    )
+    epochs = plan.fewest
+    tau = model.tau if model is not None and epochs is not None else None
+    total = energy.total
+    least = {"epochs": plan.least_epochs, "time": plan.least_time}
+    known = {
+        "topology": request["topology"],
+        "collective": schedule.demand.collective,
+        "size_bytes": request["size_bytes"],
+        "chunks": request["chunks"],
+        "method": plan.method,
+        "solver": plan.solver,
+        "solver_s": plan.solver_seconds,
+        "epoch_s": tau,
+        "epochs": epochs,
+        "epoch_finish_s": None if tau is None or epochs is None else epochs * tau,
+        "epoch_bound": plan.epoch_bound if epochs is not None else None,
+        "sends_epochs": schedule.epochs,
+        "finish_s": plan.finish,
+        "lower_bound_s": plan.bound,
+        "gap_pct": 100 * plan.gap,
+        "certified": plan.certified,
+        "certified_in": [name for name, met in least.items() if met],
+        "algo_bw_bytes_per_s": speed.algorithm,
+        "bus_bw_bytes_per_s": speed.bus,
+        "output_buffer_bytes": speed.buffer,
+        "energy_j": None if total is None else total.typical,
+        "energy": energy_rows(energy),
+        "verified": True,
+        "interrupted": plan.interrupted,
+        "baselines": {
+            name: {
+                "finish_s": found.finish,
+                "slower_pct": 100 * (found.finish / plan.finish - 1),
+                "variant": found.variant,
+            }
+            for name, found in baselines.found.items()
+        },
+        "baselines_unfit": dict(baselines.unfit),
+    }
+    known |= {k: v for k, v in request.items() if k not in known}
+    if listed:
+        known["demand"] = demand_json(schedule)
+    known["send_count"] = len(schedule.sends)
+    return known | dict(more or {}) | {"sends": sends_json(schedule)}
+
+
+def wait_clock_json(plan: Plan, gpu: GpuSpec) -> dict[str, Any]:
+    """The SM clock at which waiting GPUs draw least, and what that saves once the
+    change of clocks has acted."""
+    latency = switch_latency(plan.schedule.topology.gpu or "").latency
+    best = schedule_wait_clock(plan.schedule, gpu, latency, finish=plan.finish)
+    return {
+        "wait_clock": {
+            "sm_clock_mhz": best.clock / MHz,
+            "idle_power_w": best.power,
+            "saved_w": best.saved_power,
+            "saved_j": best.saved_energy,
+            "switch_latency_s": best.latency,
+        }
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Bandwidths:
+    """B and B/s; `bus` is None where no rule says what share of the buffer moves."""
+
+    buffer: float
+    algorithm: float
+    bus: float | None
+
+
+def bandwidths(
+    demand: Demand,
+    topology: Topology,
+    finish: float,
+    size: float | None = None,
+    sharing: int | None = None,
+) -> Bandwidths:
+    """Algorithm bandwidth = buffer / finish, bus bandwidth = that x (N - 1) / N
+    (all-reduce: x 2 (N - 1) / N; broadcast and reduce: x 1).
+
+    `size`: B of the buffer of a GPU (None: the most that one receives); `sharing`: N,
+    GPUs that it is divided by (None: those of the machine).
+    """
+    received = demand.size @ demand.wanted
+    buffer = float(np.max(received)) if size is None else size
+    gpus = topology.buffer_gpus if sharing is None else sharing
+    algorithm = buffer / finish
+    share = (gpus - 1) / gpus
+    factors = dict.fromkeys(_SHARED, share)
+    factors |= {"all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0}
+    factor = factors.get(demand.collective)
+    return Bandwidths(buffer, algorithm, None if factor is None else factor * algorithm)

@@ -127,7 +127,7 @@ def in_epochs(schedule: Schedule, model: EpochModel | None) -> Schedule:
 def rescheduled(plan: Plan, schedule: Schedule) -> Plan:
     """The plan with another schedule of its demand, verified, its epochs counted."""
     schedule = in_epochs(schedule, plan.model)
-    return dataclasses.replace(plan, schedule=schedule, finish=verify(schedule).finish)
+    return dataclasses.replace(plan, schedule=schedule, finish=verify(schedule))
 
 
 def better(found: Plan, best: Plan, in_time: bool) -> bool:
@@ -164,7 +164,7 @@ class Task:
 
     def plan(self, schedule: Schedule, method: str, solver: str | None = None) -> Plan:
         """The schedule, verified, with its bounds."""
-        finish = verify(schedule).finish
+        finish = verify(schedule)
         return Plan(
             schedule,
             finish,

@@ -21,7 +21,6 @@ from jaxtyping import Float, Int
 
 from .._machine.epochs import EpochModel
 from .._machine.topology import Topology
-from .hops import whole
 from .schedule import Schedule
 from .turning import spread_of, turned_round
 
@@ -102,17 +101,9 @@ def _feeders(
 
 
 def flow_epochs(schedule: Schedule, model: EpochModel) -> int:
-    """Epochs until every wish is met; at least what `lp` finds.
-
-    Raises:
-        ValueError: blocks in parts, or with more than one taker.
-    """
-    demand = schedule.demand
-    if demand.reduces or (demand.wanted.sum(1) > 1).any():
-        raise ValueError("`schedule` has blocks that are copied or added up.")
-    if not whole(schedule).all():
-        raise ValueError("`schedule` has parts of blocks.")
-    blocks = demand.size / model.chunk
+    """Epochs until every wish is met, of whole blocks with one taker; at least what
+    `lp` finds."""
+    blocks = schedule.demand.size / model.chunk
     legs, first = _legs(schedule, model)
     return _run(legs, [(0, leg.rank, float(blocks[leg.block])) for leg in first], model)
 

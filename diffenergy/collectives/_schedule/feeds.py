@@ -84,11 +84,10 @@ def _keys(
 
 def _unfed(schedule: Schedule, send: int) -> str:
     sends, topology = schedule.sends, schedule.topology
-    link = topology.links[sends.link[send]]
-    names = topology.nodes[link.source].name, topology.nodes[link.target].name
+    link = topology.link_name(int(sends.link[send]))
     return (
-        f"`schedule` has a send of block {sends.block[send]} over {names[0]}->"
-        f"{names[1]} at {sends.start[send]:.9g} s that the switch cannot pass on; "
+        f"`schedule` has a send of block {sends.block[send]} over {link} at "
+        f"{sends.start[send]:.9g} s that the switch cannot pass on; "
         "give a schedule that `verify` finds right."
     )
 

@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 from jaxtyping import Float
 
+from .._machine.epochs import EpochModel
 from .._machine.topology import Topology
 from .feeds import passable
 from .hops import SAME, Arrivals
@@ -29,6 +30,16 @@ def retime(schedule: Schedule, when: Arrivals | None = None) -> Schedule:
         ValueError: switches would have to hold data, or pass on what does not come in.
     """
     return _ordered(schedule, when)[1] if len(schedule.sends) else schedule
+
+
+def run_epochs(schedule: Schedule, model: EpochModel, parts: bool = False) -> Schedule:
+    """The schedule in continuous time: order and data as in its epochs, true rates and
+    latencies. `parts`: of a linear program, where a send is there an epoch (and its
+    latency) later on every link."""
+    hop = 1 + model.delay if parts else model.hop
+    there = schedule.sends.start + hop[schedule.sends.link] * model.tau
+    never = np.full(len(there), np.inf)
+    return retime(schedule, Arrivals(there, there, never))
 
 
 def order_of(schedule: Schedule, when: Arrivals | None = None) -> Order:

@@ -10,6 +10,7 @@
   block has a binomial tree of its own, from its source or to where it is added up, so
   that no root is in everybody's way.
 - `direct`: every GPU straight to every taker over a quickest way.
+- `switch`: an all-reduce in one switch that adds up and copies (`_switch_pipeline`).
 
 All are pipelined: a block goes on as soon as it is there, not when a step is over.
 GPUs that are no neighbours are joined by a quickest way, chassis being left as seldom
@@ -28,11 +29,10 @@ import numpy as np
 from .._demand.demand import Demand
 from .._demand.demands import check_reachable
 from .._machine.topology import Topology
-from .._schedule.schedule import Schedule
+from .._schedule.schedule import Schedule, Sends
 from .._verify.verify import Violation, verify
 from . import algorithms
 from .algorithms import EXCHANGES, Task, Variant
-from .switch_pipeline import switch_pipeline
 from .tree_schedule import Course, course, tree_schedule
 from .trees import Tree, grown, pruned
 
@@ -90,11 +90,12 @@ def baselines(
             unfit[name] = variants
         else:
             found[name] = variants
-    piped = switch_pipeline(topology, demand)
-    if isinstance(piped, Schedule):
-        found["switch"] = Baseline(verify(piped).finish, piped, "both halves at once")
-    elif demand.collective == "all_reduce":
-        unfit["switch"] = piped
+    if demand.collective == "all_reduce":
+        piped = _switch_pipeline(topology, demand)
+        if isinstance(piped, str):
+            unfit["switch"] = piped
+        else:
+            found["switch"] = Baseline(verify(piped), piped, "both halves at once")
     return Baselines(found, unfit)
 
 
@@ -157,7 +158,7 @@ def _fastest(task: Task, variants: list[Variant], most_sends: int) -> Baseline |
     if best is None:
         return "has nothing to send"
     try:
-        return Baseline(verify(best).finish, best, name)
+        return Baseline(verify(best), best, name)
     except Violation as error:
         return f"has no schedule that verifies: {error}"
 
@@ -204,3 +205,76 @@ def _courses(task: Task, variant: Variant, most_sends: int) -> list[Course] | No
         if sends > most_sends:
             return None
     return courses
+
+
+def _switch_pipeline(topology: Topology, demand: Demand) -> Schedule | str:
+    """All-reduce in one switch that adds up and copies, both halves at once; or why
+    that does not fit.
+
+    Blocks in turn of their homes, in slots of b / r: in slot k all send block k into
+    the switch, which passes the sum on to its home; in slot k + N (N GPUs) the home
+    sends the sum back and the switch copies it to the others. Whoever is home to a
+    block neither sends it up nor gets the copy, so that its links are free for the
+    other half: every link is busy in every slot between the first and the last N,
+    (C + 1) N slots in all.
+    """
+    team = np.flatnonzero(demand.wanted.any(0))
+    links = _star(topology, team)
+    if links is None:
+        return "needs one switch that reduces and copies, with equal links to all GPUs."
+    homes = np.unique(demand.source)
+    count, ranks = len(team), demand.chunk
+    whole = bool(demand.parts[:, team].all() and demand.wanted[:, team].all())
+    if not (whole and np.array_equal(homes, team)) or np.ptp(demand.size) > 0:
+        return "needs equal blocks that all GPUs add up, as many at each."
+    up, down = links
+    rate, latency = topology.rates[up[0]], topology.latencies[up[0]]
+    took = demand.size[0] / rate
+    if (count - 1) * took < 2 * latency:
+        return "needs blocks that take longer than the latency of the switch."
+    order = np.lexsort((demand.source, ranks))
+    slot = np.empty(len(order))
+    slot[order] = np.arange(len(order))
+    home = np.searchsorted(team, demand.source)
+    block, other = np.nonzero(home[:, None] != np.arange(count))
+    each = np.arange(len(order))
+    first, back = slot * took, (slot + count) * took
+    columns = (  # block, link, start, phase
+        (block, up[other], first[block], 0),
+        (each, down[home], first + latency, 0),
+        (each, up[home], back, 1),
+        (block, down[other], back[block] + latency, 1),
+    )
+    blocks = np.concatenate([c[0] for c in columns])
+    start = np.concatenate([c[2] for c in columns])
+    sends = Sends(
+        blocks,
+        np.concatenate([c[1] for c in columns]),
+        start,
+        start + took + latency,
+        demand.size[blocks],
+        np.concatenate([np.full(len(c[0]), c[3]) for c in columns]),
+    )
+    return Schedule(topology, demand, sends)
+
+
+def _star(topology: Topology, team: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Links of each GPU into the one switch and out of it."""
+    nodes = topology.nodes
+    switches = [
+        n for n, node in enumerate(nodes) if node.kind == "switch" and node.reduces
+    ]
+    if len(switches) != 1 or not nodes[switches[0]].copy:
+        return None
+    (switch,) = switches
+    number = topology.between
+    up = np.array([number.get((gpu, switch), -1) for gpu in team.tolist()])
+    down = np.array([number.get((switch, gpu), -1) for gpu in team.tolist()])
+    both = np.append(up, down)
+    if (
+        both.min() < 0
+        or np.ptp(topology.rates[both])
+        or np.ptp(topology.latencies[both])
+    ):
+        return None
+    return up, down

@@ -98,7 +98,8 @@ def tree_schedule(
     last = used.sum(1) - 1
     rows = np.arange(len(hop))
     lag = offset[rows, last] + busy[rows, last] + topology.latencies[links[rows, last]]
-    use = _uses(links, offset, offset + busy)
+    uses = zip(links.tolist(), offset.tolist(), (offset + busy).tolist(), strict=True)
+    use = [[one for one in zip(*row, strict=True) if one[0] >= 0] for row in uses]
     start = _Timing(use, rank.tolist(), then, lag).run()
     row, column = np.nonzero(used)
     link = links[row, column]
@@ -121,19 +122,6 @@ def _passing(
         wait = np.maximum(busy[:, k - 1] - busy[:, k], 0.0)
         offset[:, k] = offset[:, k - 1] + topology.latencies[links[:, k - 1]] + wait
     return offset, busy
-
-
-def _uses(
-    links: Int[np.ndarray, "send link"],
-    begin: Float[np.ndarray, "send link"],
-    end: Float[np.ndarray, "send link"],
-) -> list[list[_Use]]:
-    used = links >= 0
-    flat = list(
-        zip(links[used].tolist(), begin[used].tolist(), end[used].tolist(), strict=True)
-    )
-    bounds = np.cumsum(np.append(0, used.sum(1))).tolist()
-    return [flat[low:high] for low, high in itertools.pairwise(bounds)]
 
 
 class _Timing:

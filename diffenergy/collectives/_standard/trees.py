@@ -94,15 +94,20 @@ def star(order: Sequence[int], root: int) -> list[Edge]:
 
 def binomial(groups: Sequence[Sequence[int]], root: int) -> list[Edge]:
     """Binomial tree over one GPU of each group (chassis), then within each."""
-    home = next(g for g, group in enumerate(groups) if root in group)
-    at = list(groups[home]).index(root)
-    turned = [*groups[home:], *groups[:home]]
+    turned = _home_first(groups, root)
+    at = list(turned[0]).index(root)
     turned = [[*g[at % len(g) :], *g[: at % len(g)]] for g in turned]
     edges = _halves([group[0] for group in turned], 0)
     first = 1 + max((step for _, _, step in edges), default=-1)
     for group in turned:
         edges += _halves(group, first)
     return sorted(edges, key=lambda edge: edge[2])
+
+
+def _home_first(groups: Sequence[Sequence[int]], root: int) -> list[Sequence[int]]:
+    """The round of groups from that of `root` on."""
+    home = next(g for g, group in enumerate(groups) if root in group)
+    return [*groups[home:], *groups[:home]]
 
 
 def _halves(order: Sequence[int], step: int) -> list[Edge]:
@@ -139,13 +144,13 @@ def double_binary(order: Sequence[int], root: int, lane: int) -> list[Edge]:
 def by_entry(groups: Sequence[Sequence[int]], root: int, lane: int) -> list[Edge]:
     """From root to root's neighbour number `lane`, on to the GPUs at that place in the
     other groups (chassis), and from there over one of two binary trees."""
-    home = next(g for g, group in enumerate(groups) if root in group)
-    entries = [group[lane % len(group)] for group in (*groups[home:], *groups[:home])]
+    turned = _home_first(groups, root)
+    entries = [group[lane % len(group)] for group in turned]
     edges = [] if entries[0] == root else [(root, entries[0], 0)]
     edges += _halves(entries, 1)
     first = 2 + max(step for _, _, step in edges)
     second = lane // max(map(len, groups)) % 2
-    for group, entry in zip((*groups[home:], *groups[:home]), entries, strict=True):
+    for group, entry in zip(turned, entries, strict=True):
         begin = root if root in group else entry
         inside = double_binary(group, begin, second)
         edges += [(up, down, first + step) for up, down, step in inside]

@@ -19,18 +19,9 @@ _BYTES: Final = 1e-6
 """Parts of a block that miss this share of it make it whole."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Verified:
-    """A right schedule: when its last wanted block arrives (s, as its sends state it),
-    how many sends it has, and when each block is where it is wanted (s, block)."""
-
-    finish: float
-    sends: int
-    met: Float[np.ndarray, " block"]
-
-
-def verify(schedule: Schedule) -> Verified:
-    """Replays every send; raises the first `Violation` in time order.
+def verify(schedule: Schedule) -> float:
+    """When the last wanted block arrives, s, as the sends state it: replays every send
+    and raises the first `Violation` in time order.
 
     Checked: links and blocks exist; a sender that stores holds what it sends when it
     starts; a switch sends on no later than the last byte came in, no byte before it
@@ -51,10 +42,9 @@ def verify(schedule: Schedule) -> Verified:
         begin, present, wrong = sums(schedule, slack)
         faults += wrong
     faults += _plain(schedule, begin, present, slack)
-    met = np.where(schedule.demand.wanted, present, 0.0).max(axis=1, initial=0.0)
     faults += [*_overloaded(schedule, slack), *_unmet(schedule, present)]
     raise_first(faults)
-    return Verified(float(met.max(initial=0.0)), len(schedule.sends), met)
+    return float(present[schedule.demand.wanted].max(initial=0.0))
 
 
 def _malformed(schedule: Schedule) -> list[Fault]:
@@ -282,4 +272,4 @@ def _unmet(schedule: Schedule, present: Float[np.ndarray, "block node"]) -> list
     ]
 
 
-__all__ = ["Verified", "Violation", "verify"]
+__all__ = ["Violation", "verify"]

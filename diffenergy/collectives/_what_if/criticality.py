@@ -84,7 +84,8 @@ def criticality(
     done = 0
     for number in range(int(orbit.max(initial=-1)) + 1):
         members = np.flatnonzero(orbit == number)
-        ends = [_names(topology, pair) for pair in pairs[members]]
+        names = topology.names
+        ends = [(names[a], names[b]) for a, b in pairs[members].tolist()]
         change = Change(ends[0], finish, least, finish, len(members), True)
         if used[members].all():
             change = _planned(topology, demand, effort, change)
@@ -185,7 +186,7 @@ def cut_off(topology: Topology, demand: Demand) -> CutOff | None:
     lost[giver, home[part]] = True
     if not lost.any():
         return None
-    names = [node.name for node in topology.nodes]
+    names = topology.names
     senders, receivers = (np.flatnonzero(lost.any(axis)).tolist() for axis in (1, 0))
     return CutOff(
         int(lost.sum()),
@@ -219,7 +220,3 @@ def _used(
     links = np.unique(schedule.sends.link)
     ends = np.sort(np.stack([topology.sources[links], topology.targets[links]]), axis=0)
     return np.isin(pairs[:, 0] * count + pairs[:, 1], ends[0] * count + ends[1])
-
-
-def _names(topology: Topology, pair: Int[np.ndarray, " end"]) -> tuple[str, str]:
-    return topology.nodes[pair[0]].name, topology.nodes[pair[1]].name

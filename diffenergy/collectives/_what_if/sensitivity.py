@@ -85,8 +85,8 @@ def parts_of(topology: Topology, by: str = "link") -> Parts:
     number: dict[tuple[str, ...], int] = {}
     which = []
     for link in topology.links:
-        name = tuple(topology.nodes[n].name for n in (link.source, link.target))
-        part = (link.medium,) if by == "medium" else name
+        ends = topology.names[link.source], topology.names[link.target]
+        part = (link.medium,) if by == "medium" else ends
         which.append(number.setdefault(part, len(number)))
     members = np.arange(len(number))[:, None] == np.array(which, int)
     return Parts(topology, by, tuple(number), members)

@@ -7,10 +7,10 @@ from scipy.optimize import linprog
 from diffenergy.collectives._bounds.bounds import second_bound
 from diffenergy.collectives._bounds.prices import flow_bound
 from diffenergy.collectives._demand.demand import Demand
-from diffenergy.collectives._exact.epoch_schedule import run_epochs
 from diffenergy.collectives._exact.lp import lp
 from diffenergy.collectives._machine.epochs import epoch_length, epoch_model
 from diffenergy.collectives._machine.topology import Topology
+from diffenergy.collectives._schedule.simulate import run_epochs
 from diffenergy.collectives._verify.verify import verify
 
 from ..machine.c3_machines import (
@@ -131,7 +131,7 @@ def test_parts_of_blocks_do_not_beat_it(topology: Topology) -> None:
     model = epoch_model(topology, 1e6, epoch_length(topology, 1e6))
     found = lp(topology, demand, model)
     assert found.schedule is not None
-    finish = verify(run_epochs(found.schedule, model, parts=True)).finish
+    finish = verify(run_epochs(found.schedule, model, parts=True))
     bound = flow_bound(demand, topology, whole=False)
     assert 0.8 * finish <= bound <= finish * (1 + 1e-9)
 

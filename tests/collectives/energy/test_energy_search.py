@@ -10,8 +10,11 @@ from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._energy import energy_search
 from diffenergy.collectives._energy.energy import byte_prices, schedule_price
-from diffenergy.collectives._energy.energy_floor import energy_floor
-from diffenergy.collectives._energy.energy_search import least_energy, priced
+from diffenergy.collectives._energy.energy_search import (
+    energy_floor,
+    least_energy,
+    priced,
+)
 from diffenergy.collectives._energy.idle import MemoryPrice
 from diffenergy.collectives._exact.lp import flow_count, flow_model, lp
 from diffenergy.collectives._listing.greedy import Effort, greedy
@@ -183,7 +186,7 @@ def test_never_dearer_and_never_later(name: str, collective: str):
     before = verify(start)
     found = cheapest(start, prices)
     after = verify(found.schedule)
-    assert found.finish == after.finish <= before.finish * (1 + 1e-9)
+    assert found.finish == after <= before * (1 + 1e-9)
     assert found.joules == pytest.approx(schedule_price(found.schedule, prices))
     assert found.joules <= schedule_price(start, prices) * (1 + 1e-9)
     assert found.joules >= found.floor * (1 - 1e-9)
@@ -198,7 +201,7 @@ def test_the_solver_finds_the_cheapest_of_as_many_epochs():
     found = cheapest(start, prices, limit=1.0, model=model, horizon=5)
     # Four multicasts, each alone on three ways out: one epoch in, four out.
     assert found.joules == pytest.approx(4 * 4 * MB * 8e-12)
-    assert verify(found.schedule).finish <= 5 * MB / 100e9 * (1 + 1e-9)
+    assert verify(found.schedule) <= 5 * MB / 100e9 * (1 + 1e-9)
 
 
 def test_least_cost_of_the_linear_program():
@@ -231,4 +234,4 @@ def test_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch):
     found = cheapest(start, prices, model=model, horizon=5)
     assert found.interrupted
     assert found.joules <= schedule_price(start, prices)
-    assert verify(found.schedule).finish == found.finish
+    assert verify(found.schedule) == found.finish

@@ -6,7 +6,7 @@ import pytest
 
 from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._planning.summary import bandwidths
+from diffenergy.collectives._planning.result import bandwidths
 
 HALF = 0.5  # s
 

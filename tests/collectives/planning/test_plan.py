@@ -33,7 +33,7 @@ def planned(machine: str, collective: str, size: str, chunks: int = 1, **how) ->
     topology = load_topology(machine)
     wanted = demand(collective, topology, size, chunks)
     plan = find_schedule(topology, wanted, Search(**how))
-    assert verify(plan.schedule).finish == pytest.approx(plan.finish, rel=1e-12)
+    assert verify(plan.schedule) == pytest.approx(plan.finish, rel=1e-12)
     assert plan.bound <= plan.finish * (1 + 1e-9)
     return plan
 
@@ -136,9 +136,6 @@ def test_flow_epochs_of_a_chain_by_hand():
     wanted = demand("scatter", machine, "8MB")
     model = epoch_model(machine, 2e6, 40 * US)
     assert flow_epochs(greedy(machine, wanted), model) == 2
-    with pytest.raises(ValueError, match="copied or added up"):
-        copied = demand("all_gather", machine, "8MB")
-        flow_epochs(greedy(machine, copied), model)
 
 
 def test_a_spread_turned_round_is_a_reduction():
@@ -147,8 +144,8 @@ def test_a_spread_turned_round_is_a_reduction():
     reverse, spread = spread_of(machine, wanted)
     found = greedy(reverse, spread)
     turned = reduction(machine, wanted, found)
-    finish = verify(found).finish
-    assert verify(turned).finish == pytest.approx(finish, rel=1e-9)
+    finish = verify(found)
+    assert verify(turned) == pytest.approx(finish, rel=1e-9)
 
 
 def test_prices_of_the_links_raise_the_bound():
@@ -162,7 +159,7 @@ def test_prices_of_the_links_raise_the_bound():
     cuts, flows = second_bound(wanted, machine), flow_bound(wanted, machine)
     assert plan.bound == pytest.approx(flows, rel=1e-9) and flows > 1.4 * cuts
     assert stages.index("list scheduling") < stages.index("bound by link prices")
-    assert flows <= plan.finish == verify(plan.schedule).finish
+    assert flows <= plan.finish == verify(plan.schedule)
     assert plan.gap == pytest.approx(plan.finish / flows - 1)
 
 
@@ -191,7 +188,7 @@ def test_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch):
     plan = find_schedule(machine, wanted)
     assert plan.interrupted and not whole.interrupted
     assert plan.method == "greedy" and plan.standard is None
-    assert verify(plan.schedule).finish == plan.finish == whole.finish
+    assert verify(plan.schedule) == plan.finish == whole.finish
     assert 0 < plan.bound <= plan.finish
     monkeypatch.setattr(attempts, "greedy", stopped)
     with pytest.raises(KeyboardInterrupt):  # nothing to keep

@@ -67,7 +67,7 @@ def test_never_more_energy_nor_later(name: str, collective: str, epoch) -> None:
     found = leaner(plan, prices)
     before = schedule_price(plan.schedule, prices)
     assert schedule_price(found.schedule, prices) <= before * (1 + 1e-9)
-    assert found.finish == verify(found.schedule).finish <= plan.finish * (1 + 1e-9)
+    assert found.finish == verify(found.schedule) <= plan.finish * (1 + 1e-9)
     epochs = plan.schedule.epochs
     assert (epochs is None) == (found.schedule.epochs is None)
     if epochs is not None and found.schedule.epochs is not None:

@@ -147,4 +147,4 @@ def test_epochs_of_list_scheduling(
     assert found.epochs == whole_epochs(found, model) == in_epochs(found, model).epochs
     assert found.epochs is not None and found.epochs >= least
     # An epoch model leaves out no more than latencies below a tenth of an epoch.
-    assert verify(found).finish <= 1.1 * found.epochs * tau
+    assert verify(found) <= 1.1 * found.epochs * tau

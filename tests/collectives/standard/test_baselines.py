@@ -53,7 +53,7 @@ def test_every_schedule_verifies_and_obeys_the_bound(name: str, kind: str) -> No
     for algorithm, baseline in result.found.items():
         schedule = baseline.schedule
         assert schedule.demand is wanted and schedule.topology is topology
-        assert baseline.finish == verify(schedule).finish, algorithm
+        assert baseline.finish == verify(schedule), algorithm
         assert baseline.finish >= least * (1 - 1e-9), algorithm
         assert baseline.finish == pytest.approx(schedule.sends.end.max())
     assert set(result.found) >= {"ring", "direct"}
