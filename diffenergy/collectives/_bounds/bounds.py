@@ -24,7 +24,14 @@ from jaxtyping import Float
 
 from .._demand.demand import Demand
 from .._machine.epochs import EpochModel
-from .._machine.routes import Clock, distances, epoch_clock, hop_times, second_clock
+from .._machine.routes import (
+    Clock,
+    distances,
+    epoch_clock,
+    hop_times,
+    second_clock,
+    shortest,
+)
 from .._machine.topology import Topology
 from .._schedule.turning import spreads
 from .gates import Gates, Pipes, fluid, gates, receptions, sum_gates, whole_blocks
@@ -153,9 +160,7 @@ def _gated(
     """Bound by gates, and the time in which one block can reach all its takers."""
     bound, single = 0.0, 0.0
     if pipes is not None:
-        zero = np.zeros_like(pipes.hop)
-        lanes = zero.astype(int)
-        way = distances(topology, Clock(zero, lanes, pipes.hop, pipes.hop, zero))
+        way = shortest(topology, pipes.hop)
         bound, single = _farthest(spread, way)
         for gate in found:
             time = fluid(gate, topology, way, pipes)

@@ -37,7 +37,7 @@ from scipy import sparse
 from .._demand.demand import Demand
 from .._demand.orbits import automorphisms, link_map, orbit_numbers
 from .._exact.solver import LinearModel, Solving, solve
-from .._machine.routes import Clock, distances, incidence, second_clock
+from .._machine.routes import distances, incidence, second_clock, shortest
 from .._machine.topology import Topology
 from .._schedule.turning import spreads
 
@@ -81,16 +81,7 @@ def fixed_prices(
     prices = [np.ones(len(rates)), 1 / rates]
     for rate in np.unique(rates)[:-1]:
         prices.append(np.where(rates <= rate, 1.0, 0.0))
-    return tuple(prices), tuple(costs(topology, price) for price in prices)
-
-
-def costs(
-    topology: Topology, price: Float[np.ndarray, " link"]
-) -> Float[np.ndarray, "node node"]:
-    """Cost of the cheapest way from each node to each."""
-    none = np.zeros(len(price))
-    clock = Clock(none, none.astype(int), price, price, none)
-    return distances(topology, clock)
+    return tuple(prices), tuple(shortest(topology, price) for price in prices)
 
 
 def idle(
@@ -194,7 +185,7 @@ def _bound(
         return fixed
     price = np.maximum(answer.values[: link_class.max() + 1], 0.0)[link_class]
     price = np.where(np.isfinite(spare), price / topology.rates.max(), 0.0)
-    seconds = price_time(moved, topology, price, costs(topology, price), spare)
+    seconds = price_time(moved, topology, price, shortest(topology, price), spare)
     # The farthest block may say more than all flows.
     return seconds if seconds >= fixed * (1 - _ROUNDING) else fixed
 

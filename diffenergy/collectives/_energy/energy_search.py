@@ -30,9 +30,8 @@ from .._exact.solver import USUAL, Solving
 from .._machine.epochs import EpochModel
 from .._machine.routes import shortest
 from .._machine.topology import Topology
-from .._schedule.prune import prune
 from .._schedule.schedule import Schedule
-from .._schedule.simulate import run_epochs
+from .._schedule.simulate import prune, run_epochs
 from .._schedule.turning import reduction, spread_of, spreads
 from .._verify.verify import verify
 from .._verify.violation import Violation

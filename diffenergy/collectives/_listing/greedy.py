@@ -20,13 +20,12 @@ from .._demand.demands import check_reachable
 from .._machine.epochs import EpochModel, epoch_model
 from .._machine.routes import Clock, distances, epoch_clock, second_clock
 from .._machine.topology import Topology
-from .._schedule.prune import prune
 from .._schedule.schedule import Schedule, Sends
-from .._schedule.simulate import retime
+from .._schedule.simulate import prune, retime
 from .._schedule.turning import spread_of, turned_round
 from .balanced_ways import balanced_ways
 from .list_schedule import Aim, Plan, Problem, lanes, list_schedule
-from .queues import Errands, planned_schedule, queue_schedule
+from .queues import Errands, Planned, Queues
 
 _REPLAYS: Final = 4
 """Most times that it is timed again."""
@@ -133,7 +132,7 @@ def _one_taker(
     if 0 < batch <= planned:
         found += _along_ways(topology, errands, seed, limit)
     if batch < _QUEUES or batch > planned:
-        found.append(queue_schedule(topology, errands, seed))
+        found.append(Queues(topology, errands, seed).run())
     if not found:
         return None
     best = min(found, key=lambda plan: plan.finish)
@@ -158,7 +157,7 @@ def _along_ways(
     least, _, ways = min(choices)
     if least < limit:
         for _ in range(_ORDERS):
-            yield planned_schedule(topology, errands, ways, rng, limit)
+            yield Planned(topology, errands, ways, rng, limit).run()
 
 
 def _attempt(

@@ -1,10 +1,10 @@
 """List scheduling of blocks with one taker each, in continuous time; blocks move whole.
 
-`queue_schedule`: a block that has come to a GPU picks the next way that gets it home
+`Queues`: a block that has come to a GPU picks the next way that gets it home
 soonest, counting what already waits for the way's slowest link, and queues there; a
 free link takes the block with the longest way still to go.
 
-`planned_schedule`: the ways are given. Of all blocks that could start, those go first
+`Planned`: the ways are given. Of all blocks that could start, those go first
 whose way has most before it: the largest, over the links still to pass, of the work
 that the link still has plus the time from it to the taker.
 """
@@ -88,23 +88,6 @@ class _Traffic:
         return Plan(link, block, start, end, float(self.finish))
 
 
-def queue_schedule(topology: Topology, errands: Errands, seed: int) -> Plan:
-    """Sends of all blocks; ties are broken at random."""
-    return _Queues(topology, errands, seed).run()
-
-
-def planned_schedule(
-    topology: Topology,
-    errands: Errands,
-    ways: list[list[int]],
-    rng: np.random.Generator,
-    give_up: float = np.inf,
-) -> Plan:
-    """Sends of all blocks along `ways`; the finish is infinite if it would be after
-    `give_up`."""
-    return _Planned(topology, errands, ways, rng, give_up).run()
-
-
 def _turns(
     topology: Topology, errands: Errands, seed: int, rng: np.random.Generator
 ) -> list[int]:
@@ -119,8 +102,8 @@ def _turns(
     return np.argsort(np.argsort(shift, kind="stable")).tolist()
 
 
-class _Queues(_Traffic):
-    """Links with their queues, and the events to come."""
+class Queues(_Traffic):
+    """Links with their queues, and the events to come; ties are broken at random."""
 
     def __init__(self, topology: Topology, errands: Errands, seed: int):
         super().__init__(topology, errands)
@@ -144,8 +127,8 @@ class _Queues(_Traffic):
         self.soon = _SAME * float(clock.arrive.max())
 
     def run(self) -> Plan:
-        """Work off all events: arrivals (a turn >= 0) before links that wake (-1 as
-        node) at the same time."""
+        """Sends of all blocks: works off all events, arrivals (a turn >= 0) before
+        links that wake (-1 as node) at the same time."""
         wake = len(self.turn)
         while self.events:
             now, turn, what, node = heapq.heappop(self.events)
@@ -220,8 +203,8 @@ class _Queues(_Traffic):
         return heapq.heappop(queue)
 
 
-class _Planned(_Traffic):
-    """Links, blocks on their ways, and the events to come."""
+class Planned(_Traffic):
+    """Links, blocks on their `ways`, and the events to come."""
 
     def __init__(
         self,
@@ -250,8 +233,9 @@ class _Planned(_Traffic):
         self.soon = _SAME * max(longest, default=0.0)
 
     def run(self) -> Plan:
-        """Work off all events: blocks that come (0, block) and links to look at (1,
-        first link)."""
+        """Sends of all blocks; the finish is infinite if it would be after `give_up`.
+        Works off all events: blocks that come (0, block) and links to look at (1, first
+        link)."""
         events: list[tuple[float, int, int]] = [
             (0.0, 0, block) for block in range(len(self.legs))
         ]

@@ -18,9 +18,8 @@ from .._exact.solver import Answer, Solving
 from .._listing.greedy import Effort, greedy
 from .._machine.epochs import EpochModel, epoch_length, epoch_model
 from .._machine.topology import Topology
-from .._schedule.prune import prune
 from .._schedule.schedule import Schedule
-from .._schedule.simulate import retime, run_epochs
+from .._schedule.simulate import prune, retime, run_epochs
 from .._schedule.turning import reduction
 from .._standard.baselines import MOST_SENDS, baselines
 from .search import COARSE, Plan, Task, better, in_epochs

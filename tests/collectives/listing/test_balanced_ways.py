@@ -8,7 +8,7 @@ from diffenergy.collectives._bounds.prices import flow_bound
 from diffenergy.collectives._listing.balanced_ways import balanced_ways
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._listing.list_schedule import Aim, Plan, island_levels
-from diffenergy.collectives._listing.queues import Errands, planned_schedule
+from diffenergy.collectives._listing.queues import Errands, Planned
 from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._schedule.schedule import Schedule, Sends
 from diffenergy.collectives._verify.verify import verify
@@ -71,7 +71,7 @@ def test_ways_are_near_the_least_work() -> None:
 def trips_of(topology: Topology, give_up: float = np.inf) -> tuple[Errands, Plan]:
     job, rng = errands(topology, 1e6), np.random.default_rng(0)
     ways = balanced_ways(topology, job, rng)
-    return job, planned_schedule(topology, job, ways, rng, give_up)
+    return job, Planned(topology, job, ways, rng, give_up).run()
 
 
 @pytest.mark.parametrize("topology", MACHINES, ids=lambda t: t.name)

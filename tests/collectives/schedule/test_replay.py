@@ -11,10 +11,9 @@ from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.epochs import epoch_length
 from diffenergy.collectives._machine.topology import Topology
-from diffenergy.collectives._schedule.prune import prune
 from diffenergy.collectives._schedule.replay import finish_time, order_of
 from diffenergy.collectives._schedule.schedule import Schedule, Sends
-from diffenergy.collectives._schedule.simulate import retime
+from diffenergy.collectives._schedule.simulate import prune, retime
 
 from ..machine.c3_machines import (
     all_gather,

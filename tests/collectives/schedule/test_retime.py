@@ -20,10 +20,14 @@ from diffenergy.collectives._machine.epochs import epoch_length, epoch_model
 from diffenergy.collectives._machine.topology import Node, Topology
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._schedule.hops import stated, switched
-from diffenergy.collectives._schedule.prune import prune
 from diffenergy.collectives._schedule.replay import finish_time
 from diffenergy.collectives._schedule.schedule import Schedule, Sends
-from diffenergy.collectives._schedule.simulate import order_of, retime, run_epochs
+from diffenergy.collectives._schedule.simulate import (
+    order_of,
+    prune,
+    retime,
+    run_epochs,
+)
 from diffenergy.collectives._schedule.turning import reduction, spread_of
 from diffenergy.collectives._verify.verify import verify
 
