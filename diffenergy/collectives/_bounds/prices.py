@@ -144,13 +144,12 @@ def flow_bound(
     topology: Topology,
     *,
     whole: bool = True,
-    most_rows: int = MOST_ROWS,
     time_limit: float = 60.0,
 ) -> float:
     """Least s of any schedule, by what has one taker (0 if nothing has); of blocks that
     may be cut up if not `whole`.
 
-    A program of more than `most_rows`, or that takes longer than `time_limit` (s), is
+    A program of more than `MOST_ROWS`, or that takes longer than `time_limit` (s), is
     left to fixed prices.
 
     Raises:
@@ -160,14 +159,12 @@ def flow_bound(
     for machine, spread in spreads(demand, topology):
         moved = transfers(spread)
         if len(moved.bytes):
-            found = _bound(moved, machine, whole, most_rows, time_limit)
+            found = _bound(moved, machine, whole, time_limit)
             bound = max(bound, found)
     return bound
 
 
-def _bound(
-    moved: Transfers, topology: Topology, whole: bool, most_rows: int, limit: float
-) -> float:
+def _bound(moved: Transfers, topology: Topology, whole: bool, limit: float) -> float:
     spare, farthest = idle(moved, topology, whole)
     if np.isinf(farthest):
         raise ValueError(
@@ -177,7 +174,7 @@ def _bound(
     spare = np.where(np.isinf(spare), np.inf, np.minimum(spare, farthest))
     fixed = price_bound(moved, topology, whole)
     link_class, stands_for = _classes(moved, topology)
-    if np.count_nonzero(stands_for) * len(spare) > most_rows:
+    if np.count_nonzero(stands_for) * len(spare) > MOST_ROWS:
         return fixed
     program = _program(moved, topology, spare, link_class, stands_for)
     answer = solve(program, Solving(time_limit=limit))

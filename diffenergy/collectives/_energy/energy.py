@@ -24,14 +24,7 @@ from jaxtyping import Float
 from ...hardware._spec import GpuSpec
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule
-from .idle import (
-    MemoryPrice,
-    WaitClock,
-    best_wait_clock,
-    idle_power,
-    memory_price,
-    supported_clocks,
-)
+from .idle import MemoryPrice, WaitClock, best_wait_clock, idle_power, memory_price
 
 _BITS: Final = 8.0  # of a byte
 
@@ -85,11 +78,10 @@ class CollectiveEnergy:
 def schedule_energy(
     schedule: Schedule,
     gpu: GpuSpec | None,
-    sm_clock: float | None = None,
     finish: float | None = None,
 ) -> CollectiveEnergy:
-    """Energy of `schedule` with all GPUs waiting at `sm_clock` (Hz; None: the highest
-    that is applied); `finish` (s; None: the last end) of what is verified.
+    """Energy of `schedule` with all GPUs waiting at the highest SM clock that is
+    applied; `finish` (s; None: the last end) of what is verified.
 
     >>> from diffenergy.collectives._demand.demands import demand
     >>> from diffenergy.collectives._listing.greedy import greedy
@@ -106,9 +98,7 @@ def schedule_energy(
     gpus = waiting_gpus(topology)
     if gpu is None:
         return CollectiveEnergy(links, end, gpus)
-    _check_clock(gpu, sm_clock)
-    price = memory_price(gpu, sm_clock)
-    clock = float(gpu.sm_clock_applied_max) if sm_clock is None else sm_clock
+    price, clock = memory_price(gpu), float(gpu.sm_clock_applied_max)
     stored = float(passed @ memory_ends(topology))
     load = stored * price.byte / (end * gpus) if end > 0 else 0.0
     waiting = float(idle_power(gpu, np.array([clock]), load)[0])
@@ -198,16 +188,6 @@ def energy_rows(energy: CollectiveEnergy) -> dict[str, Any]:
         "gpus": energy.gpus,
         "finish_s": energy.finish,
     }
-
-
-def _check_clock(gpu: GpuSpec, sm_clock: float | None) -> None:
-    """Raise ValueError for a clock that the GPU does not have."""
-    clocks = supported_clocks(gpu)
-    low, high = float(clocks[0]), float(clocks[-1])
-    if sm_clock is not None and not low <= sm_clock <= high:
-        raise ValueError(
-            f"`sm_clock` is {sm_clock:g}; allowed are {low:g} to {high:g} Hz."
-        )
 
 
 def _by_medium(

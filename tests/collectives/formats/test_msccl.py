@@ -9,8 +9,8 @@ import pytest
 
 from diffenergy.collectives._demand.demand import Collective
 from diffenergy.collectives._formats.msccl import msccl_xml
-from diffenergy.collectives._formats.msccl_read import read_msccl
 from diffenergy.collectives._formats.published import read_published, run_published
+from diffenergy.collectives._formats.verify_file import read_msccl
 from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._schedule.schedule import Schedule
 from diffenergy.collectives._verify.verify import Violation, verify
