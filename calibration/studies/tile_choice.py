@@ -141,12 +141,13 @@ def costs_with(
 ) -> tuple[Float[np.ndarray, " gemm"], Float[np.ndarray, " gemm"]]:
     """(time in s, energy in J) of one launch of each of `gemm_rows` with `tiles`, legal
     or not, counted like those of `tune` at the highest clocks."""
+
     from diffenergy.codesign._tiles.tile_costs import held, products_of
     from diffenergy.codesign._tiles.tiles import gemm_rows, with_given_tiles
     from diffenergy.dvfs._problem.costs import Costs, compiled, row_costs
     from diffenergy.estimator._estimate import estimate_once, from_leaves
     from diffenergy.hardware import default_point
-    from diffenergy.workload._assemble import assemble
+    from diffenergy.workload._workload import assemble
 
     gpu, products = card.spec, gemm_rows(listings)
     point = default_point(gpu)
