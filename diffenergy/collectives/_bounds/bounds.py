@@ -23,9 +23,9 @@ import numpy as np
 from jaxtyping import Float
 
 from .._demand.demand import Demand
-from .._machine.epochs import EpochModel
 from .._machine.routes import (
     Clock,
+    EpochModel,
     distances,
     epoch_clock,
     hop_times,
@@ -41,10 +41,6 @@ _MOST_SIZES: Final = 32
 _ROUNDING: Final = 1e-9
 _FLOW_UNITS: Final = 2**30
 """Integers that max-flow counts in, for the largest capacity."""
-_UNREACHED: Final = (
-    "`demand` has a block that cannot reach one of its takers; add links or change "
-    "the demand."
-)
 
 
 def epoch_bound(
@@ -139,7 +135,10 @@ def _bound(
         bound = max(bound, alone)
         halves.append((alone, last))
     if np.isinf(bound):
-        raise ValueError(_UNREACHED)
+        raise ValueError(
+            "`demand` has a block that cannot reach one of its takers; add links or "
+            "change the demand."
+        )
     if demand.collective == "all_reduce":
         # The last sum spreads when all are in; the first is in before any spreads.
         (come, first), (go, last) = halves

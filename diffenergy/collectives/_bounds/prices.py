@@ -88,9 +88,9 @@ def idle(
     moved: Transfers, topology: Topology, whole: bool
 ) -> tuple[Float[np.ndarray, " link"], float]:
     """s in which each link can carry nothing of use (infinite: never of use): until
-    something can be at its start, its latency, and from its end to a taker; and s that
-    the farthest transfer takes. `whole`: blocks are not cut up, so that GPUs pass them
-    on once they have them."""
+    something can be at its start, its latency, and from its end to a taker, at most
+    what the farthest transfer takes; and s of this one. `whole`: blocks are not cut up,
+    so that GPUs pass them on once they have them."""
     clock = second_clock(topology, moved.block if whole else 0.0)
     way = distances(topology, clock)
     farthest = float(way[moved.source, moved.taker].max(initial=0.0))
@@ -102,7 +102,8 @@ def idle(
         )
     come = soonest[np.unique(moved.source)].min(0)[topology.sources]
     go = way[:, np.unique(moved.taker)].min(1)[topology.targets]
-    return come + topology.latencies + go, farthest
+    spare = come + topology.latencies + go
+    return np.where(np.isinf(spare), np.inf, np.minimum(spare, farthest)), farthest
 
 
 def price_time(
@@ -131,7 +132,6 @@ def price_bound(moved: Transfers, topology: Topology, whole: bool) -> float:
     spare, least = idle(moved, topology, whole)
     if np.isinf(least):
         return np.inf
-    spare = np.where(np.isinf(spare), np.inf, np.minimum(spare, least))
     found = [
         price_time(moved, topology, price, cost, spare)
         for price, cost in zip(*fixed_prices(topology), strict=True)
@@ -171,7 +171,6 @@ def _bound(moved: Transfers, topology: Topology, whole: bool, limit: float) -> f
             f"`demand` has a block that no way of `{topology.name}` leads to its "
             "taker; add links or change the demand."
         )
-    spare = np.where(np.isinf(spare), np.inf, np.minimum(spare, farthest))
     fixed = price_bound(moved, topology, whole)
     link_class, stands_for = _classes(moved, topology)
     if np.count_nonzero(stands_for) * len(spare) > MOST_ROWS:

@@ -58,7 +58,10 @@ def read_demand_file(path: str, topology: Topology) -> Demand:
             raise ValueError(
                 f"{where} has {len(row)} cells; allowed are {len(_COLUMNS)}."
             )
-        source, chunk = _gpu(row[0], topology, where), _chunk(row[1], where)
+        source, number = _gpu(row[0], topology, where), row[1].strip()
+        if not number.isdecimal():
+            raise ValueError(f"{where}: `chunk` is {number!r}; give a number from 0.")
+        chunk = int(number)
         size = _bytes(row[2], where)
         if not 0 < size < _MOST_BYTES:
             raise ValueError(f"{where}: `bytes` is {size:g}; give a number above 0.")
@@ -110,12 +113,6 @@ def _bytes(cell: str, where: str) -> float:
     if not (math.isfinite(number) and number >= 0):
         raise ValueError(f"{where}: {cell.strip()!r} is no number of bytes from 0 on.")
     return number
-
-
-def _chunk(cell: str, where: str) -> int:
-    if not cell.strip().isdecimal():
-        raise ValueError(f"{where}: `chunk` is {cell.strip()!r}; give a number from 0.")
-    return int(cell)
 
 
 def _gpu(cell: str, topology: Topology, where: str) -> int:

@@ -30,14 +30,17 @@ _MOST_BLOCKS: Final = 5_000_000
 ROOTED: Final = ("broadcast", "reduce", "scatter", "gather")
 
 
-def parse_size(text: str) -> float:
-    """Bytes of "1GB", "62.5 MB", "4096" or "64KiB": decimal units, binary with an i.
+def parse_size(text: int | float | str) -> float:
+    """Bytes of "1GB", "62.5 MB", "4096" or "64KiB": decimal units, binary with an i. A
+    number stays as it is.
 
-    Raises `ValueError` for what is no size above 0.
+    Raises `ValueError` for text that is no size above 0.
 
     >>> parse_size("1KB"), parse_size("64KiB")
     (1000.0, 65536.0)
     """
+    if not isinstance(text, str):
+        return float(text)
     found = _SIZE.fullmatch(text)
     if not found or found[3].lower() not in _UNITS:
         raise ValueError(
@@ -155,7 +158,7 @@ def _whole_size(size: int | float | str | None, chunks: int) -> float:
     """B, if it is a whole number of them that `chunks` divide."""
     if size is None:
         raise ValueError("`size` is missing; give B or text such as 1GB.")
-    whole = parse_size(size) if isinstance(size, str) else float(size)
+    whole = parse_size(size)
     if not (math.isfinite(whole) and whole > 0):
         raise ValueError(f"`size` is {whole:g}; allowed is any number above 0.")
     if whole != round(whole):

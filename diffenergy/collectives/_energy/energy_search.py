@@ -23,12 +23,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from .._demand.demand import Demand
+from .._exact.epoch_schedule import reach
 from .._exact.lp import flow_count, lp
 from .._exact.milp import milp
-from .._exact.reach import reach
 from .._exact.solver import USUAL, Solving
-from .._machine.epochs import EpochModel
-from .._machine.routes import shortest
+from .._machine.routes import EpochModel, shortest
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule
 from .._schedule.simulate import prune, run_epochs

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from ...hardware._spec import GpuSpec
 from .._exact.solver import USUAL, Solving
-from .._machine.epochs import EpochModel
+from .._machine.routes import EpochModel
 from .._schedule.schedule import Schedule
 from .energy import CollectiveEnergy, byte_prices, schedule_energy
 from .energy_search import SAME, least_energy, priced
@@ -34,11 +34,6 @@ class FrontPoint:
     schedule: Schedule
     finish: float
     energy: CollectiveEnergy
-
-    @property
-    def active(self) -> float:
-        """J of links and memory (links alone where the GPU is not known)."""
-        return self.energy.active
 
     @property
     def total(self) -> float | None:
@@ -101,7 +96,7 @@ def front_rows(front: Front) -> list[dict[str, Any]]:
     """The front for JSON, by rising finish: `moved_j` of links and memory, `energy_j`
     with the GPUs that wait."""
     return [
-        {"finish_s": p.finish, "moved_j": p.active, "energy_j": p.total}
+        {"finish_s": p.finish, "moved_j": p.energy.active, "energy_j": p.total}
         for p in front.trades
     ]
 
@@ -133,10 +128,12 @@ def pick(front: Front, objective: Goal | float) -> FrontPoint:
     finish (`energy` is the weight GPUs x idle power, of a known GPU).
     """
     if objective == "time":
-        return min(front.trades, key=lambda p: (p.finish, p.active))
+        return min(front.trades, key=lambda p: (p.finish, p.energy.active))
     if objective == "energy":
         return min(front.points, key=lambda p: (p.total or 0.0, p.finish))
-    return min(front.trades, key=lambda p: (p.active + objective * p.finish, p.finish))
+    return min(
+        front.trades, key=lambda p: (p.energy.active + objective * p.finish, p.finish)
+    )
 
 
 def _pareto(found: Sequence[FrontPoint], whole: bool) -> tuple[FrontPoint, ...]:
@@ -144,7 +141,7 @@ def _pareto(found: Sequence[FrontPoint], whole: bool) -> tuple[FrontPoint, ...]:
     known), by rising finish."""
 
     def energy(point: FrontPoint) -> float:
-        return point.active if point.total is None or not whole else point.total
+        return point.energy.active if point.total is None or not whole else point.total
 
     front: list[FrontPoint] = []
     for point in sorted(found, key=lambda p: (p.finish, energy(p))):

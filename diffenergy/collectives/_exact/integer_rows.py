@@ -9,10 +9,9 @@ from scipy import sparse
 
 from .._demand.demand import Demand
 from .._demand.orbits import Symmetry
-from .._machine.epochs import EpochModel
+from .._machine.routes import EpochModel
 from .._machine.topology import Topology
-from .epoch_schedule import Picked
-from .reach import Reach
+from .epoch_schedule import Picked, Reach
 from .solver import LinearModel
 
 
@@ -199,7 +198,9 @@ class _Rows:
         mine = self.symmetry.leads(self.symmetry.links)[self.link]
         link, epoch, column = self.link[mine], self.epoch[mine], self.column[mine]
         window = np.minimum(self.model.window[link], span)
-        cell, later = ragged(window)
+        # A cell for each window that a send is in, by the epochs from it to their end.
+        cell = np.repeat(np.arange(len(window)), window)
+        later = np.arange(len(cell)) - (np.cumsum(window) - window)[cell]
         end = epoch[cell] + later
         # Windows that begin before epoch 0 or end after the last are parts of others.
         kept = (end >= window[cell] - 1) & (end < span)
@@ -213,12 +214,3 @@ class _Rows:
         kept = tight[row]
         cells = [(number[row[kept]], column[cell[kept]], 1.0)]
         self.add(cells, -np.inf, most[tight])
-
-
-def ragged(
-    counts: Int[np.ndarray, " row"],
-) -> tuple[Int[np.ndarray, " cell"], Int[np.ndarray, " cell"]]:
-    """Row and position within it of every cell of rows with `counts` cells."""
-    row = np.repeat(np.arange(len(counts)), counts)
-    begin = np.cumsum(counts) - counts
-    return row, np.arange(len(row)) - begin[row]

@@ -22,12 +22,10 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from .._demand.demand import Demand
-from .._machine.epochs import EpochModel
-from .._machine.routes import incidence
+from .._machine.routes import EpochModel, incidence
 from .._machine.topology import Topology
-from .epoch_schedule import Found
+from .epoch_schedule import Found, least_horizon, reach
 from .parts import FlowModel, part_sends
-from .reach import least_horizon, reach
 from .solver import USUAL, LinearModel, Solving, Worker, worker
 
 _SLACK: Final = 1e-7

@@ -22,11 +22,10 @@ from jaxtyping import Float
 
 from .._demand.demand import Demand
 from .._demand.orbits import Symmetry, no_symmetry
-from .._machine.epochs import EpochModel
+from .._machine.routes import EpochModel
 from .._machine.topology import Topology
-from .epoch_schedule import Found, epoch_schedule
+from .epoch_schedule import Found, epoch_schedule, least_horizon, reach
 from .integer_rows import IntegerRows, integer_rows
-from .reach import least_horizon, reach
 from .solver import USUAL, LinearModel, Solving, Worker, solve, worker
 
 Objective = Literal["finish", "early", "cost"]

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .._demand.demand import Demand
-from .._machine.epochs import EpochModel
+from .._machine.routes import EpochModel
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule, Sends
 from .solver import LinearModel

@@ -20,12 +20,18 @@ from jaxtyping import Bool, Float
 
 from .._demand.demand import Demand
 from .._demand.orbits import no_symmetry
-from .._machine.epochs import EpochModel
+from .._machine.routes import EpochModel
 from .._machine.topology import Topology
-from .epoch_schedule import Found, Picked, epoch_schedule
+from .epoch_schedule import (
+    Found,
+    Picked,
+    Reach,
+    distances,
+    epoch_schedule,
+    least_horizon,
+)
 from .integer_rows import IntegerRows, integer_rows
 from .milp import check_epochs
-from .reach import Reach, distances, least_horizon
 from .solver import USUAL, Solving, worker
 
 _WISH: Final = 1000.0

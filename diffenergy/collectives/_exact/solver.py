@@ -61,9 +61,6 @@ class Answer:
         return abs(self.incumbent - self.bound) / max(abs(self.incumbent), 1e-12)
 
 
-Watch = Callable[[Answer], None]
-
-
 @dataclasses.dataclass(frozen=True)
 class Solving:
     """How to solve: `solver` (None: CP-SAT for whole variables, GLOP for real ones),
@@ -73,7 +70,7 @@ class Solving:
     time_limit: float = 3600.0
     seed: int = 0
     gap: float = 0.0
-    watch: Watch | None = None
+    watch: Callable[[Answer], None] | None = None
 
 
 USUAL: Final = Solving()

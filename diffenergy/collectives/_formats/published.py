@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from .._demand.demand import Demand
-from .._machine.epochs import EpochModel, epoch_model
+from .._machine.routes import EpochModel, epoch_model
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule, Sends
 from .._schedule.simulate import run_epochs

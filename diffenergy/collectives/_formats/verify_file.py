@@ -78,8 +78,7 @@ def verify(
         return _checked("schedule", None, schedule, replay(schedule))
     path = schedule
     if _is_xml(path):
-        size = parse_size(size) if isinstance(size, str) else size
-        found = read_msccl(path, _given(path, machine), size)
+        found = read_msccl(path, _given(path, machine), parse_size(size))
         return _checked("msccl", path, found, replay(found))
     table = read_json(path)
     if is_published(table):

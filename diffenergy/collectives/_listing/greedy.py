@@ -17,8 +17,14 @@ from jaxtyping import Bool, Int
 
 from .._demand.demand import Demand
 from .._demand.demands import check_reachable
-from .._machine.epochs import EpochModel, epoch_model
-from .._machine.routes import Clock, distances, epoch_clock, second_clock
+from .._machine.routes import (
+    Clock,
+    EpochModel,
+    distances,
+    epoch_clock,
+    epoch_model,
+    second_clock,
+)
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule, Sends
 from .._schedule.simulate import prune, retime

@@ -377,35 +377,23 @@ class _State:
         self.log.append((restart, way, block, start))
 
     def best(self) -> Plan | None:
-        """The sends of the restart that ends first."""
+        """The sends of the restart that ends first: trips of a block that begin
+        together on one link share what their routes share, if the relays on them
+        copy."""
         wanted = np.where(self.problem.wanted, self.ready, 0.0)
         finish = wanted.max((1, 2))
         winner = int(finish.argmin())
         if not finish[winner] <= self.limit + self.step or np.isinf(finish[winner]):
             return None
         log = self.log or [(np.zeros(0, int),) * 4]
-        restart, way, block, start = (np.concatenate(c) for c in zip(*log, strict=True))
-        mine = restart == winner
-        return _plan(
-            self.problem, way[mine], block[mine], start[mine], float(finish[winner])
-        )
-
-
-def _plan(
-    problem: Problem,
-    way: Int[np.ndarray, " trip"],
-    block: Int[np.ndarray, " trip"],
-    start: Float[np.ndarray, " trip"],
-    finish: float,
-) -> Plan:
-    """Trips along routes as sends: trips of a block that begin together on one link
-    share what their routes share, if the relays on them copy."""
-    routes = problem.routes
-    trip, hop = np.nonzero(routes.links[way] >= 0)
-    link = routes.links[way[trip], hop]
-    at = start[trip] + routes.offset[way[trip], hop]
-    apart = np.where(routes.fans[way[trip]], -1, trip)
-    rows = np.unique(np.stack([at, link, block[trip], apart], 1), axis=0)
-    link, start = rows[:, 1].astype(int), rows[:, 0]
-    end = start + problem.clock.arrive[link]
-    return Plan(link, rows[:, 2].astype(int), start, end, finish)
+        restart, *trips = (np.concatenate(c) for c in zip(*log, strict=True))
+        way, block, start = (column[restart == winner] for column in trips)
+        routes = self.problem.routes
+        trip, hop = np.nonzero(routes.links[way] >= 0)
+        link = routes.links[way[trip], hop]
+        at = start[trip] + routes.offset[way[trip], hop]
+        apart = np.where(routes.fans[way[trip]], -1, trip)
+        rows = np.unique(np.stack([at, link, block[trip], apart], 1), axis=0)
+        link, start = rows[:, 1].astype(int), rows[:, 0]
+        end = start + self.problem.clock.arrive[link]
+        return Plan(link, rows[:, 2].astype(int), start, end, float(finish[winner]))

@@ -137,7 +137,7 @@ def plan(  # pyright: ignore[reportInconsistentOverload] they name no keywords
     for size, blocks in zip(sizes, wanted, strict=True):
         request = {
             "topology": _name(topology, given),
-            "size_bytes": _bytes_of(size),
+            "size_bytes": None if size is None else parse_size(size),
             "chunks": chunks or (1 if demand is None else None),
             "root": root,
             "latency_s": latency,
@@ -195,13 +195,6 @@ def _check_size(size: Any, matrix: Any, demand: Any):
         raise ValueError(
             f"`size` is '{size}', but `{which}` says all bytes; leave one out."
         )
-
-
-def _bytes_of(size: Any) -> float | None:
-    """B of a number or text; None where another argument says them."""
-    if size is None:
-        return None
-    return parse_size(size) if isinstance(size, str) else float(size)
 
 
 def _blocks_of(

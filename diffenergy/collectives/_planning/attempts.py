@@ -10,13 +10,13 @@ from .._bounds.bounds import cut_bound, epoch_bound
 from .._bounds.prices import flow_bound
 from .._demand.demand import Demand
 from .._demand.orbits import Symmetry, symmetries
+from .._exact.epoch_schedule import reach
 from .._exact.lp import lp
 from .._exact.milp import least_finish
-from .._exact.reach import reach
 from .._exact.rounds import rounds
 from .._exact.solver import Answer, Solving
 from .._listing.greedy import Effort, greedy
-from .._machine.epochs import EpochModel, epoch_length, epoch_model
+from .._machine.routes import EpochModel, epoch_length, epoch_model
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule
 from .._schedule.simulate import prune, retime, run_epochs

@@ -10,7 +10,7 @@ from ...results import Infeasible
 from .._bounds.bounds import epoch_bound, second_bound
 from .._demand.demand import Demand
 from .._exact.solver import SOLVERS
-from .._machine.epochs import EpochModel, epoch_length, epoch_model
+from .._machine.routes import EpochModel, epoch_length, epoch_model
 from .._machine.topology import Topology
 from .._schedule.epoch_counts import flow_epochs, whole_epochs
 from .._schedule.hops import whole

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._machine.epochs import EpochModel
+from .._machine.routes import EpochModel
 from .._machine.topology import Topology
 from .schedule import Schedule
 from .turning import spread_of, turned_round

@@ -167,17 +167,10 @@ def _by_parts(
         if demand.wanted[block].sum() <= 1:
             pairs += _first_come(sends.bytes, coming, leaving)
         else:
-            for ahead in _each_link(sends.link, leaving):
+            for link in dict.fromkeys(sends.link[leaving].tolist()):
+                ahead = [send for send in leaving if sends.link[send] == link]
                 pairs += _first_come(sends.bytes, _one_link(schedule, coming), ahead)
     return np.array(pairs, int).reshape(-1, 2).T
-
-
-def _each_link(link: Int[np.ndarray, " send"], chosen: list[int]) -> list[list[int]]:
-    """The chosen sends apart by link."""
-    apart: dict[int, list[int]] = {}
-    for send in chosen:
-        apart.setdefault(int(link[send]), []).append(send)
-    return list(apart.values())
 
 
 def _one_link(schedule: Schedule, coming: list[int]) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .._machine.epochs import EpochModel
+from .._machine.routes import EpochModel
 from .._machine.topology import Topology
 from .feeds import passable, passed_on
 from .hops import SAME, Arrivals, stated, whole

@@ -98,7 +98,10 @@ class Task:
 def ring(task: Task) -> list[Variant] | str:
     """One ring in one direction; in both if they share no link; several rings where
     chassis have several ways out."""
-    team, cost = task.team, _steps(task)
+    team, ways, among = task.team, task.ways, np.ix_(task.team, task.team)
+    near = ways.neighbours[among]
+    # Of a step from each GPU of the team to each, s.
+    cost = np.where(near, ways.time[ways.hop[among]], _RELAYED * ways.away[among])
     order = [team[n] for n in ring_order(cost)]
     back = order[::-1]
 
@@ -122,13 +125,6 @@ def ring(task: Task) -> list[Variant] | str:
         name = f"{len(rings)} rings, blocks in turn"
         found.append(Variant(name, in_turn, len(rings), by_hops=True))
     return found
-
-
-def _steps(task: Task) -> Float[np.ndarray, "gpu gpu"]:
-    """Cost of a step of a ring from each GPU of the team to each, s."""
-    ways, team = task.ways, np.ix_(task.team, task.team)
-    hop, near = ways.hop[team], ways.neighbours[team]
-    return np.where(near, ways.time[hop], _RELAYED * ways.away[team])
 
 
 def _rings(

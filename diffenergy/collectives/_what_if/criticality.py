@@ -27,9 +27,6 @@ from .._machine.topology import Topology
 from .._schedule.schedule import Schedule
 from .what_if import disable
 
-Progress = Callable[[int, int], None]
-"""Called with how many pairs of nodes are done, and of how many."""
-
 
 @dataclasses.dataclass(frozen=True)
 class CutOff:
@@ -64,12 +61,13 @@ def criticality(
     topology: Topology,
     demand: Demand,
     effort: Effort | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Change]:
     """A `Change` for each pair of linked nodes as soon as it is known, alike pairs
     together.
 
-    `effort`: of every plan (two batches of eight restarts if not given).
+    `effort`: of every plan (two batches of eight restarts if not given). `progress`:
+    called with how many pairs of nodes are done, and of how many.
 
     Raises:
         ValueError: the demand cannot be met even with all links.

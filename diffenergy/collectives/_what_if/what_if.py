@@ -39,7 +39,15 @@ def scale(topology: Topology, change: str) -> Topology:
         raise ValueError(
             f"`scale` is {change!r}; allowed is a pair and a factor: gpu0-gpu3=0.5."
         )
-    times = _factor(factor, change)
+    try:
+        times = float(factor)
+    except ValueError:
+        times = math.nan
+    if not 1 / _MOST <= times <= _MOST:
+        raise ValueError(
+            f"`scale` is {change!r}; allowed is a factor above 0, {1 / _MOST:g} to "
+            f"{_MOST:g} (to take a link away, use `disable`)."
+        )
     found = set(_between(topology, pair, "scale"))
     links = tuple(
         dataclasses.replace(
@@ -52,19 +60,6 @@ def scale(topology: Topology, change: str) -> Topology:
         for n, link in enumerate(topology.links)
     )
     return dataclasses.replace(topology, links=links)
-
-
-def _factor(text: str, change: str) -> float:
-    try:
-        factor = float(text)
-    except ValueError:
-        factor = math.nan
-    if not 1 / _MOST <= factor <= _MOST:
-        raise ValueError(
-            f"`scale` is {change!r}; allowed is a factor above 0, {1 / _MOST:g} to "
-            f"{_MOST:g} (to take a link away, use `disable`)."
-        )
-    return factor
 
 
 def _between(topology: Topology, pair: str, what: str) -> list[int]:

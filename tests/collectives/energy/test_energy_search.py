@@ -18,7 +18,7 @@ from diffenergy.collectives._energy.energy_search import (
 from diffenergy.collectives._energy.idle import MemoryPrice
 from diffenergy.collectives._exact.lp import flow_count, flow_model, lp
 from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.epochs import epoch_model
+from diffenergy.collectives._machine.routes import epoch_model
 from diffenergy.collectives._machine.topology import Energy, Link, Node, Topology
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._schedule.schedule import Schedule, Sends

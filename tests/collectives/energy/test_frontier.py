@@ -8,7 +8,7 @@ from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._energy.frontier import frontier, pick, read_objective
 from diffenergy.collectives._exact.solver import Solving
 from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.epochs import epoch_model
+from diffenergy.collectives._machine.routes import epoch_model
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._verify.verify import verify
 from diffenergy.hardware import load_gpu
@@ -26,7 +26,7 @@ def test_two_points_by_hand():
     assert front.points == front.trades
     finishes = [point.finish for point in front.trades]
     assert finishes == pytest.approx([SLOT, 2 * SLOT])
-    assert [p.active for p in front.trades] == pytest.approx([DEAR, CHEAP])
+    assert [p.energy.active for p in front.trades] == pytest.approx([DEAR, CHEAP])
     assert [p.total for p in front.trades] == [None, None]
 
 
@@ -46,7 +46,7 @@ def test_waiting_gpus_make_the_fastest_the_leanest():
     front = frontier(FAST, load_gpu("h100-sxm"), model=SLOTS)
     assert len(front.points) == 1
     fast, lean = front.trades
-    assert fast.active - lean.active == pytest.approx(0.23e-3, rel=0.1)
+    assert fast.energy.active - lean.energy.active == pytest.approx(0.23e-3, rel=0.1)
     assert fast.total is not None and lean.total is not None
     assert lean.total - fast.total == pytest.approx(3.6e-3, rel=0.1)
     assert pick(front, "energy").finish == pytest.approx(SLOT)
@@ -72,7 +72,7 @@ def test_a_front_falls(collective: str):
         for fast, lean in itertools.pairwise(points):
             assert fast.finish < lean.finish
     for fast, lean in itertools.pairwise(front.trades):
-        assert lean.active < fast.active
+        assert lean.energy.active < fast.energy.active
     for fast, lean in itertools.pairwise(front.points):
         assert fast.total is not None and lean.total is not None
         assert lean.total < fast.total
@@ -87,4 +87,4 @@ def test_the_solver_joins_in():
     model = epoch_model(machine, MB, MB / 25e9)
     front = frontier(start, None, model=model, how=Solving(time_limit=30.0))
     # 7.5 pJ/bit; 56 pairs, 32 of them neighbours, the rest two hops: 80 sends.
-    assert front.trades[-1].active == pytest.approx(80 * MB * 8 * 7.5e-12)
+    assert front.trades[-1].energy.active == pytest.approx(80 * MB * 8 * 7.5e-12)

@@ -13,11 +13,11 @@ from scipy import sparse
 
 from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._demand.orbits import symmetries
+from diffenergy.collectives._exact.epoch_schedule import least_horizon, reach
 from diffenergy.collectives._exact.milp import integer_model, least_finish, milp
-from diffenergy.collectives._exact.reach import least_horizon, reach
 from diffenergy.collectives._exact.rounds import rounds
 from diffenergy.collectives._exact.solver import LinearModel, Solving, solve
-from diffenergy.collectives._machine.epochs import epoch_length, epoch_model
+from diffenergy.collectives._machine.routes import epoch_length, epoch_model
 from diffenergy.collectives._schedule.simulate import run_epochs
 from diffenergy.collectives._verify.verify import verify
 

@@ -8,7 +8,7 @@ import pytest
 from diffenergy.collectives._bounds.bounds import epoch_bound, second_bound
 from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.epochs import epoch_length, epoch_model
+from diffenergy.collectives._machine.routes import epoch_length, epoch_model
 from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._verify.verify import verify
 

@@ -12,7 +12,7 @@ from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._exact.lp import lp
 from diffenergy.collectives._listing.greedy import greedy
-from diffenergy.collectives._machine.epochs import epoch_length, epoch_model
+from diffenergy.collectives._machine.routes import epoch_length, epoch_model
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._planning import attempts
 from diffenergy.collectives._planning.plan import find_schedule

@@ -8,7 +8,7 @@ from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._energy.energy import byte_prices, schedule_price
 from diffenergy.collectives._energy.frontier import front_rows
 from diffenergy.collectives._energy.idle import MemoryPrice
-from diffenergy.collectives._machine.epochs import epoch_model
+from diffenergy.collectives._machine.routes import epoch_model
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._planning.plan import (
     find_schedule,

@@ -7,7 +7,7 @@ from diffenergy.collectives._bounds.bounds import epoch_bound
 from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.epochs import epoch_length, epoch_model
+from diffenergy.collectives._machine.routes import epoch_length, epoch_model
 from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._planning.search import in_epochs

@@ -9,7 +9,7 @@ import pytest
 
 from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.epochs import epoch_length
+from diffenergy.collectives._machine.routes import epoch_length
 from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._schedule.replay import finish_time, order_of
 from diffenergy.collectives._schedule.schedule import Schedule, Sends

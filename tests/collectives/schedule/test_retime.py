@@ -10,13 +10,12 @@ import pytest
 
 from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._demand.demands import demand
-from diffenergy.collectives._exact.epoch_schedule import Found
+from diffenergy.collectives._exact.epoch_schedule import Found, distances
 from diffenergy.collectives._exact.lp import lp
 from diffenergy.collectives._exact.milp import least_finish
-from diffenergy.collectives._exact.reach import distances
 from diffenergy.collectives._exact.rounds import rounds
 from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._machine.epochs import epoch_length, epoch_model
+from diffenergy.collectives._machine.routes import epoch_length, epoch_model
 from diffenergy.collectives._machine.topology import Node, Topology
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._schedule.hops import stated, switched
