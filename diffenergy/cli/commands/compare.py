@@ -39,8 +39,8 @@ def run(flags: Flags) -> Outcome:
 def _prepare(text: str) -> dict[str, Any] | Task:
     """The summary in a JSON file other than a model's config, or the task that quoted
     flags describe."""
-    is_file = Path(text).exists() or len(text.split()) == 1
-    if text.lower().endswith(".json") and is_file:
+    named = text.lower().endswith(".json")
+    if named and (len(text.split()) == 1 or Path(text).exists()):
         found = _read(text)
         if not (isinstance(found, dict) and "model_type" in found):
             return _checked(found, text)

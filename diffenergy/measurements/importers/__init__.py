@@ -11,9 +11,22 @@ import pkgutil
 from collections.abc import Sequence
 from types import ModuleType
 
-from .base import notes_of
+from .._cells import read_sheet
+from .base import check_texts, files_in, finish, name_gpus, notes_of, number, pick, text
 
-__all__ = ["importers", "importers_in", "notes_of"]
+__all__ = [
+    "check_texts",
+    "files_in",
+    "finish",
+    "importers",
+    "importers_in",
+    "name_gpus",
+    "notes_of",
+    "number",
+    "pick",
+    "read_sheet",
+    "text",
+]
 
 
 @functools.cache

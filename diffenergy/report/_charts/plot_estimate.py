@@ -155,7 +155,9 @@ def sweep_figure(summary: Entry) -> "Figure":
     for axes, (key, word, unit) in zip(panels, _PANELS, strict=True):
         for look, (name, rows) in zip(looks, lines.items(), strict=True):
             named = name and key == "time_s"
-            _draw_line(rows, across, key, axes, **look, label=name if named else "_")
+            kept = [row for row in rows if row["feasible"]]
+            x, y = ([row[what] for row in kept] for what in (across, key))
+            axes.plot(x, y, **look, label=name if named else "_")
         if len(lines) == 1:
             _draw_band(points, across, key, axes)
         style.name_axis(axes.yaxis, word, unit)
@@ -195,12 +197,6 @@ def _looks(count: int) -> list[dict[str, Any]]:
         }
         for number, colour in enumerate(style.colours(count))
     ]
-
-
-def _draw_line(rows: Entries, across: str, key: str, axes: "Axes", **look: Any) -> None:
-    """One quantity over the setting, where the power limit can be kept."""
-    kept = [row for row in rows if row["feasible"]]
-    axes.plot([row[across] for row in kept], [row[key] for row in kept], **look)
 
 
 def _draw_band(points: Entries, across: str, key: str, axes: "Axes") -> None:

@@ -46,7 +46,7 @@ def schedule_figure(
     `summary`: as of `schedule_summary`.
     """
     shown = drawn(problem, launches(problem, plan))
-    clocks = [0, 1] if _memory_is_locked(problem, plan) else [0]
+    clocks = [0, 1] if np.isfinite(problem.settings[plan.setting, 1]).any() else [0]
     figure = style.canvas(5.2 + 1.7 * len(clocks))
     plane, *lines = figure.subplots(
         1 + len(clocks), 1, height_ratios=[4.2, 1.5, 1.1][: 1 + len(clocks)]
@@ -116,10 +116,6 @@ def _draw_frontier(frontier: np.ndarray, right: float, axes: "Axes") -> None:
 def _changes(point: tuple[float, float]) -> str:
     """Change of time and energy in words."""
     return f"time {change(point[0])}, energy {change(point[1])}"
-
-
-def _memory_is_locked(problem: Problem, plan: Plan) -> bool:
-    return bool(np.isfinite(problem.settings[plan.setting, 1]).any())
 
 
 class Drawn(NamedTuple):
