@@ -1,6 +1,7 @@
 from . import codesign as codesign
 from . import collectives as collectives
 from . import dvfs as dvfs
+from . import estimator as estimator
 from . import fitting as fitting
 from . import measure as measure
 from . import measurements as measurements
