@@ -38,7 +38,7 @@ from faults import ROOT, Fault, draw
 WIDE: Final = {
     "kernels": ("by_hand/test_*", "test_contract", "test_library_fp32"),
     "physics": ("test_timeline", "test_gemm"),
-    "dvfs": ("dvfs/test_totals", "dvfs/test_plan"),
+    "dvfs": ("dvfs/test_problem", "dvfs/test_plan"),
     "workload": ("test_configs", "test_passes_by_hand", "test_models", "test_training"),
 }
 """Test files that look at all of a room."""
