@@ -94,7 +94,8 @@ def _branches(node: ast.AST) -> Iterator[Change]:
 
 
 def _numbers(node: ast.AST, inside: ast.AST) -> Iterator[Change]:
-    """Constants, indices off by one, other defaults, min for max."""
+    """Constants, indices off by one, other defaults, min for max; `strict=True` of
+    `zip` is an assertion."""
     places: list[Any] = []
     defaults: list[Any] = []
     match node:
@@ -109,7 +110,7 @@ def _numbers(node: ast.AST, inside: ast.AST) -> Iterator[Change]:
             defaults = [value]
         case ast.Call(func, arguments, words):
             places = arguments if ast.unparse(func) == "range" else []
-            defaults = [word.value for word in words]
+            defaults = [word.value for word in words if word.arg != "strict"]
             got = getattr(func, "attr", "") in ("get", "pop")
             defaults += arguments[1:2] if got else []
         case ast.Name(name) | ast.Attribute(attr=name) if name in OTHER:
