@@ -210,7 +210,7 @@ class Fit:
     covariance: np.ndarray
     cost: float
     evaluations: int
-    interrupted: bool = False
+    interrupted: bool
 
     @property
     def sd(self) -> np.ndarray:

@@ -13,6 +13,7 @@ from diffenergy.fitting._clock_law.clock_fit import fit_table
 from diffenergy.fitting._clock_law.clock_law import (
     ClockLaw,
     cells,
+    governed,
     kernel_demand,
     law_corrections,
     points,
@@ -105,6 +106,35 @@ def test_the_limiter_has_a_gradient():
         run(as_float(250.0 + s)) for s in (step, 0.0, -step)
     )
     assert float(slope) == pytest.approx(float(up - down) / (2 * step), rel=1e-2)
+
+
+def test_the_clock_of_the_limiter_in_closed_form():
+    """P = 100 W (f/GHz)^2 meets 200 W x the held fraction at one clock; where the
+    highest clock is the same, the corner takes 0.003 ln 2 of it away."""
+    made = law(cap=200.0)
+    held = np.log(1e9) + 0.5 * np.log(200 * 0.967 / 100)
+
+    def run(x: jax.Array) -> jax.Array:
+        return jnp.stack([2.0 - x, jnp.log(100.0) + 2 * (x - jnp.log(1e9))])
+
+    top = held + np.array([0.0, -0.02, 0.04, 0.5])
+    (time, power), clock = governed(run, run, made, jnp.asarray(top))
+    expected = held - 0.003 * np.log1p(np.exp((held - top) / 0.003))
+    assert np.asarray(clock) == pytest.approx(expected, abs=1e-9)
+    assert np.asarray(time) == pytest.approx(2.0 - expected, abs=1e-9)
+    assert float(power[3]) == pytest.approx(np.log(200 * 0.967), abs=1e-9)
+    assert held - float(clock[0]) == pytest.approx(0.003 * np.log(2), abs=1e-9)
+
+
+def test_idle_states_of_the_memory_keep_a_share_of_its_rate():
+    """Below a fifth of the default memory clock, beyond what the clock takes."""
+    asked = np.array([(1.2, 0.21 * 9.501), (1.2, 0.19 * 9.501)]) * GHz
+    full, half = (
+        RUN(dataclasses.replace(law(1e4), slow_memory=as_float(x)), points(GPU, asked))
+        for x in (1.0, 0.5)
+    )
+    times = np.asarray(half.time[1] / full.time[1])  # of the streaming kernel
+    assert times == pytest.approx(np.array([1.0, 2.0]), rel=0.01)
 
 
 def test_a_core_limit_of_a_memory_clock():

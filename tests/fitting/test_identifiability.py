@@ -78,6 +78,7 @@ def test_two_constants_that_enter_as_a_sum_are_one_open_direction():
         ([{L2: 1.0, DRAM: 1.0}], []),
         ([equal(L2, DRAM, ISSUE)], [{L2, DRAM, ISSUE}]),
         ([equal(L2, DRAM, ISSUE, CLOCK)], [{L2, DRAM, ISSUE, CLOCK}]),
+        ([equal(L2, DRAM, ISSUE, CLOCK, LEAKAGE)], []),
         ([equal(L2, DRAM), equal(L2, ISSUE)], [{L2, DRAM, ISSUE}]),
         ([equal(L2, DRAM), equal(ISSUE, CLOCK)], [{L2, DRAM}, {ISSUE, CLOCK}]),
         ([equal(L2, DRAM, ISSUE), equal(ISSUE)], [{L2, DRAM}]),
@@ -92,6 +93,7 @@ def test_two_constants_that_enter_as_a_sum_are_one_open_direction():
         "sum hardly read",
         "sum of three",
         "sum of four",
+        "sum of five",
         "two sums that share a member",
         "two sums",
         "sum of three, one known",
@@ -131,6 +133,90 @@ def test_names_do_not_depend_on_the_order_of_constants():
     readings = [equal(L2, DRAM), equal(ISSUE, CLOCK, LEAKAGE)]
     forward, backward = learnt(readings), learnt(readings, NAMES[::-1])
     assert sorted(map(sorted, named(forward))) == sorted(map(sorted, named(backward)))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "status"),
+    [(0.295, "measured"), (0.305, "partly"), (0.795, "partly"), (0.805, "open")],
+)
+def test_status_at_its_limits(ratio: float, status: str):
+    assert identifiability._status(ratio) == status
+
+
+def test_three_prior_sds_are_the_limit():
+    found = [learnt([equal(FMA)], moved={FMA: sds}) for sds in (2.95, 3.05, -3.05)]
+    left = [constant(result, FMA).left_prior for result in found]
+    assert left == [False, True, True]
+
+
+def pair(variance: float, correlation: float, other: float | None = None) -> np.ndarray:
+    """Covariance, in prior sds, of two numbers."""
+    last = variance if other is None else other
+    across = correlation * (variance * last) ** 0.5
+    return np.array([[variance, across], [across, last]])
+
+
+@pytest.mark.parametrize(
+    ("block", "traded"),
+    [
+        # 1 / (1 - r^2) of a variance is due to the other: twice at r = 0.7071
+        (pair(0.3, -0.712), True),
+        (pair(0.3, -0.702), False),
+        (pair(0.3, 0.712), True),
+        # the sum is known to (1 - r) of the variance: 0.3 prior sds
+        (pair(0.89, -0.9), True),
+        (pair(0.91, -0.9), False),
+        # the line follows the row (1, c): a member of less than 0.2 is none
+        (np.array([[1.0, -0.21], [-0.21, 0.06]]), True),
+        (np.array([[1.0, -0.195], [-0.195, 0.06]]), False),
+    ],
+)
+def test_a_trade_at_its_limits(block: np.ndarray, traded: bool):
+    assert identifiability._traded(block) is traded
+
+
+def test_a_combination_is_open_from_half_of_its_prior_variance():
+    """Along (1, -0.9) / sqrt(1.81) two numbers of correlation -0.9 keep 1.895 of their
+    variance; a measured number beside them changes nothing."""
+    assert identifiability._open_line(pair(1.0, -0.9))[1] ** 2 == pytest.approx(
+        (1.81 + 1.62) / 1.81
+    )
+    for variance, groups in ((0.27, [(1, 2)]), (0.26, [])):
+        whole = np.eye(3) * 0.05
+        whole[1:, 1:] = pair(variance, -0.9)
+        assert identifiability._groups(whole) == groups
+
+
+def test_sums_that_share_a_member_are_one_group():
+    """Of a + b and b + c + d data hold two of four combinations."""
+    (four,) = learnt([equal(L2, DRAM), equal(DRAM, ISSUE, CLOCK)]).directions
+    assert {p.constant for p in four.parameters} == {L2, DRAM, ISSUE, CLOCK}
+
+
+def test_constants_of_a_meter_say_how_was_read():
+    tag = "sensor:vllm/0.22.0:moe"
+    result = learnt([], names=(FMA,), factors={tag: ("gap",), "gpu:a10": (FMA,)})
+    found = {c.parameter.tag: c for c in result.constants}
+    own = found[tag]
+    assert own.measurement.endswith(", as vllm/0.22.0:moe was read")
+    assert own.measurement.startswith(own.parameter.row.closes)
+    assert own.unit == own.parameter.row.unit != "x"
+    assert found["gpu:a10"].unit == "x"
+    assert found["gpu:a10"].measurement.endswith(", on a GPU of gpu:a10")
+    assert found["global"].measurement == CONSTANTS[FMA].closes
+    (line,) = (x for x in result.lines() if "(gap, as vllm/0.22.0:moe was read)" in x)
+    assert line.startswith("left at the prior: ") and line.endswith("close it")
+    assert any("(energy_fma, factor of gpu:a10)" in x for x in result.lines())
+
+
+def test_names_of_one_measurement_share_a_line():
+    result = learnt([], names=(L2, DRAM, FMA))
+    counts, *lines = result.lines()
+    assert counts == "constants: 0 measured, 0 partly, 3 open"
+    closes = [CONSTANTS[name].closes for name in (L2, DRAM, FMA)]
+    assert len(lines) == len(set(closes))
+    for line, end in ((x, "them" if "; " in x else "it") for x in lines):
+        assert line.endswith(f"would close {end}")
 
 
 def test_untouched_constants_are_open_and_in_no_direction():
