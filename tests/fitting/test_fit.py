@@ -12,6 +12,7 @@ from diffenergy.corrections import (
     ACTIVITY_CONSTANTS,
     CONSTANTS,
     PRIOR_FACTORS,
+    SENSOR_CONSTANTS,
     CorrectionsFile,
     Levels,
     _constants,
@@ -324,6 +325,213 @@ def test_frozen_numbers_keep_their_start(table):
 def test_a_fit_with_all_frozen_is_an_error(table, fitted_start):
     with pytest.raises(ValueError, match="`--freeze` holds every"):
         calibrate([table], fitted_start, Settings(freeze=("gpu",)))
+
+
+METER = "vllm/0.22.0"
+"""A campaign whose power sensor has constants of its own."""
+
+
+def meter(folder, rows: int, gpu: str = UNSEEN, power: str = "400") -> MeasurementTable:
+    """GEMMs of that campaign, 1 ms each."""
+    head = "gpu,framework,dtype,m,n,k,time_us,avg_power_w"
+    lines = [f"{gpu},{METER},bf16,{64 + i},4096,4096,1000,{power}" for i in range(rows)]
+    (folder / "meter.csv").write_text("\n".join([head, *lines]))
+    return measurements.read([f"gemm={folder / 'meter.csv'}"])
+
+
+def sensed(names: set[str]) -> set[str]:
+    """Constants of the campaign's sensor among the names."""
+    start = f"sensor:{METER}:gemm/"
+    return {x.removeprefix(start) for x in names if x.startswith("sensor:")}
+
+
+def test_how_readings_were_taken_is_free_where_there_are_many(tmp_path, fitted_start):
+    """From twenty powers of a campaign with a sensor of its own on, one missing or
+    not; a few say nothing about how they were read, and times alone neither."""
+    known = {x for x in fitted_start.instrument(METER, "gemm") if x in SENSOR_CONSTANTS}
+    assert "warm_share" in known and len(known) > 5
+    many = meter(tmp_path, 21)
+    many.avg_power_w[3] = np.nan
+    found = freed(many, fitted_start)
+    assert sensed(found) == known
+    assert f"gpu:{UNSEEN}/dynamic_energy" not in found
+    few = freed(meter(tmp_path, 5), fitted_start)
+    assert few == {f"gpu:{UNSEEN}/dynamic_energy"}
+    assert sensed(freed(meter(tmp_path, 5), prior_file())) == known
+    assert not sensed(freed(meter(tmp_path, 21, power=""), fitted_start))
+
+
+def test_twenty_times_with_few_powers_are_many_readings(tmp_path, fitted_start):
+    """Of an unseen GPU: enough for the constants that its rows concern, but of one
+    that has been fitted few are."""
+    table = meter(tmp_path, 20)
+    table.avg_power_w[4:] = np.nan
+    found = freed(table, fitted_start)
+    assert f"gpu:{UNSEEN}/tensor_efficiency" in found
+    seen = freed(meter(tmp_path, 3, SEEN), fitted_start)
+    assert f"gpu:{SEEN}/tensor_efficiency" in seen
+    assert f"gpu:{SEEN}/dynamic_energy" not in seen
+
+
+def test_rows_of_several_ops_free_what_any_of_them_concerns(
+    tmp_path, programs, fitted_start
+):
+    tables = [
+        meter(tmp_path, 24, SEEN),
+        shape(tmp_path, SEEN, (1410,), range(12, 28)),
+        programs,
+    ]
+    each = [freed(x, fitted_start) for x in tables]
+    targets = [target(t, b, 0.1, 0.1) for t in tables for b in batches(t, fitted_start)]
+    together = {str(p) for p in free_parameters(fitted_start, targets).free}
+    assert together == each[0] | each[1] | each[2]
+    assert each[0] - each[1] and each[2] - each[0] - each[1]
+
+
+@pytest.mark.parametrize(("timed", "share"), [(16, 1.0), (100, 1.0), (512, 2.0)])
+def test_expected_errors_of_a_table(tmp_path, timed: int, share: float):
+    """10 and 8 % of kernels, from 128 rows on times the root of their number over
+    128."""
+    table = meter(tmp_path, 512)
+    table.time_s[timed:] = np.nan
+    (batch,) = batches(table, prior_file())
+    found = _calibrate._target(table, batch, Settings().table_weight)
+    assert found.time_sd == pytest.approx(0.1 * share)
+    assert found.power_sd == pytest.approx(0.08 * share)
+
+
+def test_expected_errors_of_programs(programs):
+    for batch in batches(programs, prior_file()):
+        found = _calibrate._target(programs, batch, 128.0)
+        assert (found.time_sd, found.power_sd) == (0.05, 0.03)
+
+
+@pytest.mark.parametrize(
+    ("max_rows", "each"), [(1, 1), (5, 2), (7, 2), (8, 4), (20_000, 8192)]
+)
+def test_rows_are_shared_among_tables_in_powers_of_two(tmp_path, max_rows, each):
+    """Two tables: half of them each, rounded down, at least one."""
+    tables = [
+        shape(tmp_path, SEEN, (900,), range(12, 16)),
+        shape(tmp_path, UNSEEN, (900,), range(12, 16)),
+    ]
+    assert _calibrate._per_table(tables, max_rows) == each
+    assert _calibrate._per_table([], 8) == 8
+
+
+def test_draws_keep_to_strata_of_time(tmp_path):
+    """Of 16 rows by rising time, one of each four; those below the launch loop of the
+    campaign (3 us) or without a time are left out."""
+    table = shape(tmp_path, SEEN, (900,), range(12, 30))
+    time = 1e-6 * np.array([2.9, np.nan, *np.random.default_rng(0).permutation(16) + 4])
+    table = dataclasses.replace(
+        table, time_s=time, campaign=np.full(18, "sglang/0.5.10", object)
+    )
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        skipped = _calibrate._sampled(table, prior_file(), rng, 4)
+        kept = np.flatnonzero(skipped == "")
+        assert set(skipped) == {"", "not sampled"}
+        assert sorted(time[kept] * 1e6 // 4) == pytest.approx([1, 2, 3, 4])
+    nothing = dataclasses.replace(table, time_s=np.full(18, np.nan))
+    nothing.avg_power_w[5:] = np.nan
+    kept = np.flatnonzero(_calibrate._sampled(nothing, prior_file(), rng, 8) == "")
+    assert kept.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_powers_that_settle_too_late_are_not_fitted(tmp_path):
+    """20 us of bf16 and 100 us of fp8 products in one campaign; without a time they
+    stay."""
+    head = "gpu,framework,dtype,m,n,k,time_us,avg_power_w"
+    times = [("bf16", 19), ("bf16", 21), ("fp8_block", 99), ("fp8_block", 101)]
+    lines = [f"h200-sxm,{METER},{x},64,4096,4096,{t},400" for x, t in times]
+    lines.append(lines[0])
+    (tmp_path / "short.csv").write_text("\n".join([head, *lines]))
+    table = measurements.read([f"gemm={tmp_path / 'short.csv'}"])
+    table.time_s[4] = np.nan
+    left = _calibrate._without_unsettled(table, prior_file()).avg_power_w
+    assert np.isfinite(left).tolist() == [False, True, False, True, True]
+
+
+# --- residuals and slopes
+
+
+def problem(table: MeasurementTable, start: CorrectionsFile) -> _fit._Problem:
+    """The least squares of all that a fit of the table frees."""
+    targets = [target(table, b, 0.1, 0.05) for b in batches(table, start)]
+    return _fit._Problem(free_parameters(start, targets), targets, None)
+
+
+def test_slopes_are_those_of_differences(table):
+    """Along every free number, at a point off the priors: what the Jacobian leaves out
+    moves nothing."""
+    made = problem(table, prior_file())
+    z = made.centre + 0.2 * made.width * np.random.default_rng(0).normal(
+        size=len(made.centre)
+    )
+    found, rows = made.slopes(z), 2 * table.num_rows
+    assert found.shape == (rows + len(z), len(z))
+    assert np.array_equal(found[rows:], np.diag(1 / made.width))
+    here = made.values(z)
+    for i, width in enumerate(made.width):
+        step = 1e-5 * width
+        expected = (made.values(z + step * np.eye(len(z))[i]) - here) / step
+        scale = np.abs(expected).max()
+        assert found[:, i] == pytest.approx(expected, abs=1e-3 * scale), i
+    assert (np.abs(found[:rows]).max(0) > 0).sum() > 10
+
+
+def test_residuals_by_hand(exact):
+    """Twice the time and half of the power: robust ln 2 over the expected errors, then
+    how far each number is from its prior centre."""
+    doubled = dataclasses.replace(
+        exact, time_s=exact.time_s / 2, avg_power_w=2 * exact.avg_power_w
+    )
+    doubled.time_s[0] = np.nan
+    doubled.avg_power_w[1] = 0.0
+    file = truth()
+    made = problem(doubled, file)
+    found = made.values(made.centre)
+    rows = exact.num_rows
+
+    def robust(r: float) -> float:
+        return np.sqrt(2 * 4 * (np.sqrt(1 + (r / 2) ** 2) - 1))
+
+    late, hot = robust(np.log(2) / 0.1), -robust(np.log(2) / 0.05)
+    assert found[1:rows] == pytest.approx(np.full(rows - 1, late))
+    assert found[[0, rows + 1]].tolist() == [0, 0]
+    powers = np.delete(found[rows : 2 * rows], 1)
+    assert powers == pytest.approx(np.full(rows - 1, hot))
+    assert not found[2 * rows :].any()
+    away = made.values(made.centre + 2 * made.width)[2 * rows :]
+    assert away == pytest.approx(np.full(len(away), 2.0))
+    assert made.evaluations == 2 and made.best.tolist() == made.centre.tolist()
+    assert made.cost == pytest.approx(0.5 * float(found @ found))
+
+
+def test_an_interrupt_keeps_the_best_point_and_the_priors_width(table):
+    """At once: where the search begins; later: the best of what was tried."""
+    start = prior_file()
+    parameters = free(start.levels, tuple(TRUE))
+    targets = [target(table, b, 0.05, 0.05) for b in batches(table, start)]
+    for last in (1, 3):
+        costs: list[float] = []
+
+        def stop(steps: int, cost: float, last: int = last) -> None:
+            costs.append(cost)  # noqa: B023
+            assert steps == len(costs)  # noqa: B023
+            if steps == last:
+                raise KeyboardInterrupt
+
+        begin = parameters.centre() + 0.5 * parameters.sd()
+        found = fit(parameters, targets, begin=begin, progress=stop)
+        assert found.interrupted and found.evaluations == last
+        assert found.cost == min(costs)
+        assert found.covariance == pytest.approx(np.diag(parameters.sd() ** 2))
+        if last == 1:
+            assert found.z == pytest.approx(begin)
+        else:
+            assert costs[-1] < costs[0] and not np.allclose(found.z, begin)
 
 
 # --- names decide nothing
