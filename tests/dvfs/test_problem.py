@@ -87,6 +87,22 @@ def test_a_tangent_lies_below_every_stage_time(slope: float):
     assert float(tangent_offset(slope, 1.0)) == pytest.approx(least, abs=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1e-6, 1e-3, 0.5, 1e3])
+def test_stage_times_are_free_of_scale(scale: float):
+    """Stages of microseconds as those of seconds."""
+    gpu, host = np.array([1.0, 0.97, 1.05, 1.0]), np.array([0.9, 1.0, 1.0, 0.0])
+    time = stage_time(gpu, host)
+    assert stage_time(scale * gpu, scale * host) == pytest.approx(scale * time)
+    slope = (gpu / time) ** 19
+    assert slope.max() - slope.min() > 0.3
+    assert stage_slope(scale * gpu, scale * host) == pytest.approx(slope, rel=1e-9)
+    assert gpu_time(scale * time, scale * host) == pytest.approx(scale * gpu)
+    offset = time - slope * gpu
+    assert tangent_offset(slope, scale * host) == pytest.approx(
+        scale * offset, abs=1e-12
+    )
+
+
 def test_nothing_takes_no_time():
     assert float(stage_time(0.0, 0.0)) == 0 and float(stage_slope(0.0, 0.0)) == 1
     assert float(gpu_time(0.0, 0.0)) == 0
