@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs._problem.plan import Objective, Switching
-from diffenergy.dvfs._problem.problem import default_total
-from diffenergy.dvfs._solving.frontier import frontier
+from diffenergy.dvfs._problem.problem import Total, default_total
+from diffenergy.dvfs._solving.frontier import Frontier, _steps, frontier
 from diffenergy.dvfs._solving.schedule import baselines
 from diffenergy.dvfs._solving.solve import Rules, solve
 from diffenergy.results import Infeasible
@@ -72,6 +72,31 @@ def test_default_steps():
     points = found.points(default_total(problem))
     assert np.all(np.diff(points[:, 0]) > 0)
     assert np.all(np.diff(points[:, 1]) < 0)
+
+
+@pytest.mark.parametrize(
+    ("fastest", "leanest", "first", "last"),
+    [(0.95, 1.0296, -5.0, 3.0), (0.9504, 1.0304, -4.9, 3.1), (1.02, 1.0396, 0.0, 4.0)],
+)
+def test_steps_reach_the_leanest_plan(
+    fastest: float, leanest: float, first: float, last: float
+):
+    """From the first limit that is reachable, the default being a plan too."""
+    plans = Total(np.array([fastest, leanest, 1.5]), np.array([9.0, 5.0, 6.0]))
+    found = _steps(plans, Total(np.asarray(1.0), np.asarray(7.0)))
+    assert found == pytest.approx(
+        np.arange(round(10 * first), round(10 * last) + 1) / 10
+    )
+    lean = _steps(plans, Total(np.asarray(1.0), np.asarray(4.0)))
+    assert lean[-1] == pytest.approx(0) and lean[0] == pytest.approx(min(first, 0.0))
+
+
+def test_changes_of_the_different_plans():
+    slowdown, nan = np.arange(4.0), np.nan
+    time, energy = np.array([nan, 9.0, 9.0, 12.0]), np.array([nan, 80.0, 80.0, 50.0])
+    found = Frontier(slowdown, time, energy, energy)
+    points = found.points(Total(np.asarray(10.0), np.asarray(100.0)))
+    assert points == pytest.approx(np.array([[-10.0, -20.0], [20.0, -50.0]]))
 
 
 def test_baselines_are_coarser():

@@ -1,19 +1,37 @@
 """Schedules of modelled workloads: solvers beside each other, exact mixtures."""
 
+import dataclasses
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from diffenergy import OperatingPoint, load_model
+from diffenergy.compiling import compiler_options
 from diffenergy.corrections import read_corrections
-from diffenergy.dvfs._problem.costs import row_costs
+from diffenergy.dvfs._problem.costs import applied, row_costs
 from diffenergy.dvfs._problem.modelled import Modelled, clock_pairs, modelled
-from diffenergy.dvfs._problem.plan import Objective
-from diffenergy.dvfs._problem.problem import default_total
-from diffenergy.dvfs._solving.schedule import Descent, schedule, stage_power
+from diffenergy.dvfs._problem.plan import Objective, Plan
+from diffenergy.dvfs._problem.problem import (
+    chosen,
+    default_total,
+    stage_time,
+    stage_totals,
+    total,
+)
+from diffenergy.dvfs._solving import descent
+from diffenergy.dvfs._solving.schedule import (
+    Descent,
+    _neighbours,
+    schedule,
+    stage_power,
+)
 from diffenergy.dvfs._solving.solve import Rules
 from diffenergy.hardware import read_gpu
+
+from .small import random_problem
 
 CASES = [("gpt2", "decode", "a100-pcie-40gb"), ("gpt2", "prefill", "rtx-3080-ti")]
 SLOW = [
@@ -56,6 +74,121 @@ def descent_excess(found: Modelled, slowdown: float) -> float:
     assert rounded.solver == "gradient descent, rounded"
     assert rounded.energy >= rounded.bound_energy * (1 - 1e-9)
     return 100 * (rounded.energy / exact.energy - 1)
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_a_descent_goes_down_what_the_table_says(cases: list[Modelled], local: bool):
+    """Changes and limits of mixed legal clocks, by the problem at the same growth."""
+    found = cases[0]
+    growth = 1.2 * found.default_growth
+    objective = Objective("ed2p", 5.0, 180.0)
+    problem = found.problem(growth)
+    problem = dataclasses.replace(problem, host_time=0.99 * problem.host_time)
+    task = descent._task(found, growth, objective, local)
+    task = task._replace(host_time=jnp.asarray(problem.host_time))
+    kernels = np.arange(len(problem.kernels))
+    choice = np.random.default_rng(0).integers(0, len(problem.settings), len(kernels))
+    clocks = np.stack(applied(found.card, problem.settings[choice]), axis=1)
+    low, high = task.low.tolist(), task.high.tolist()
+    assert low == [problem.settings[1:, 0].min(), found.card.values["mem_clock"]]
+    assert high == [found.card.values[x] for x in ("sm_clock_max", "mem_clock")]
+    score = jax.jit(descent._score, compiler_options=compiler_options(once=True))
+    goal, excess = score(jnp.asarray(clocks), task)
+    spent = chosen(problem, choice)
+    whole, default = total(problem, spent), default_total(found.problem(growth))
+    change = np.log(whole.energy / default.energy)
+    change += 2 * np.log(whole.time / default.time)
+    assert float(goal) == pytest.approx(change, rel=1e-6)
+    stages = stage_totals(problem, spent)
+    own = problem.time[kernels, choice] / problem.default_time / 1.05
+    expected = [
+        *stages.energy / stages.time / problem.power_cap - 1,
+        *(own - 1 if local else 0 * own - 1),
+        -1 if local else whole.time / default.time / 1.05 - 1,
+        whole.energy / whole.time / 180 - 1,
+    ]
+    assert np.asarray(excess) == pytest.approx(np.array(expected), rel=1e-6)
+
+
+def test_a_descent_keeps_limits(monkeypatch):
+    """Two kernels towards 4 and 7, one clock of which may sum to 6 only: 3 each; from
+    any start, where the limit binds or not."""
+
+    def score(clocks: jax.Array, task: Any) -> tuple[jax.Array, jax.Array]:
+        miss = jnp.sum((clocks - jnp.array([4.0, 7.0])) ** 2) / 2
+        return miss, jnp.stack([jnp.sum(clocks[:, 0]) * task.time - 1, -1.0])
+
+    monkeypatch.setattr(descent, "_score", score)
+    blank = descent._Task(*[jnp.zeros(())] * len(descent._Task._fields))
+    starts = 1.5 * np.random.default_rng(0).normal(size=(3, 2, 2))
+    run = jax.jit(
+        jax.vmap(descent._descent, in_axes=(0, None)),
+        compiler_options=compiler_options(once=True),
+    )
+    for most, clock in ((6.0, 3.0), (20.0, 4.0)):
+        task = blank._replace(
+            low=jnp.array([1.0, 0.0]), high=jnp.array([9.0, 8.0]),
+            time=jnp.asarray(1 / most),
+        )  # fmt: skip
+        found = np.asarray(run(jnp.asarray(starts), task))
+        assert found == pytest.approx(np.tile([clock, 7.0], (3, 2, 1)), abs=0.02)
+
+
+def test_starts_of_a_descent(monkeypatch, cases: list[Modelled]):
+    """The first near the highest clocks, the others drawn by the seed."""
+    given: list[np.ndarray] = []
+
+    def compiled(start: jax.Array, task: Any) -> jax.Array:
+        given.append(np.asarray(start))
+        return start
+
+    monkeypatch.setattr(descent, "_compiled", lambda: compiled)
+    found = cases[0]
+    for seed in (0, 0, 1):
+        descent.descend(found, found.default_growth, Objective(), seed=seed)
+    first, again, other = given
+    assert first.shape == (8, len(found.labels), 2)
+    assert (first[0] == 2).all() and (other[0] == 2).all()
+    assert np.array_equal(first, again) and not np.allclose(first[1:], other[1:])
+    assert first[1:].std() == pytest.approx(1.5, rel=0.1)
+    few = descent.descend(found, found.default_growth, Objective(), starts=2)
+    assert few.shape == (2, len(found.labels), 2)
+    assert Descent() == Descent(8, 0)
+
+
+def test_legal_clocks_next_to_continuous_ones():
+    """The three below and the three from it on of each axis, and the first setting."""
+    pairs = [(9.9, 9.9), *((float(a), float(b)) for a in range(8) for b in range(2))]
+    settings = np.array(pairs)
+    found = _neighbours(settings, np.array([[3.5, 0.4], [0.0, 1.0], [7.9, 9.0]]))
+    legal = [{x for x, near in zip(pairs, row, strict=True) if near} for row in found]
+
+    def grid(sm: range) -> set[tuple[float, float]]:
+        return {(float(a), float(b)) for a in sm for b in range(2)} | {pairs[0]}
+
+    assert legal == [grid(range(1, 7)), grid(range(3)), grid(range(5, 8))]
+
+
+def test_power_of_stages_by_hand():
+    """Two kernels in the first stage, one in the second, which waits for the host."""
+    problem = dataclasses.replace(
+        random_problem(0, num_kernels=3, num_settings=2),
+        stage=np.array([0, 0, 1]), count=np.array([2.0, 1.0, 3.0]),
+        time=np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
+        energy=np.array([[100.0, 150.0], [200.0, 300.0], [400.0, 500.0]]),
+        default_time=np.array([1.0, 2.0, 4.0]),
+        default_energy=np.array([90.0, 180.0, 380.0]),
+        host_time=np.array([0.0, 30.0]), wait_power=np.array([50.0, 60.0]),
+        power_cap=np.full(2, np.inf),
+    )  # fmt: skip
+    rows = np.array([0, 1, 2]), np.array([1, 0, 1]), problem.count
+    plan = Plan(*rows, 0.0, 0.0, 0.0, 0.0, 0.0, "exact", 0.0)
+    late = float(stage_time(18.0, 30.0))
+    found = stage_power(problem, plan)
+    assert found == pytest.approx([500 / 7, (1500 + 60 * (late - 18)) / late])
+    alone = stage_power(problem, dataclasses.replace(plan, solver="default"))
+    late = float(stage_time(12.0, 30.0))
+    assert alone == pytest.approx([360 / 4, (1140 + 60 * (late - 12)) / late])
 
 
 @pytest.mark.slow

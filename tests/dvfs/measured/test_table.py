@@ -132,6 +132,8 @@ def test_default_clock_beside_auto(file):
         (PLAIN, 1, "frequency", "", "`frequency` is empty"),
         (PLAIN, 1, "frequency", "nan", "a clock in MHz"),
         (PLAIN, 1, "frequency", "1.41", "looks like GHz"),
+        (PLAIN, 1, "frequency", "0.9", "looks like GHz"),
+        (PLAIN, 1, "frequency", "0", "a clock in MHz (30 to 100000) or `auto`;"),
         (PLAIN, 1, "frequency", "1410000000", "looks like Hz"),
         (PLAIN, 1, "frequency", "-1410", "a clock in MHz"),
         (PLAIN, 2, "time", "0", "`time` is '0'; allowed is a number above 0"),
