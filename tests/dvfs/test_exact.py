@@ -11,6 +11,7 @@ from diffenergy.dvfs._free.hulls import Line
 from diffenergy.dvfs._problem.plan import Objective
 from diffenergy.dvfs._problem.problem import (
     chosen,
+    cool_stages,
     default_total,
     listed,
     total,
@@ -30,6 +31,8 @@ def test_what_a_second_is_worth(most: float, price: float):
     """The slope of the line at the limit, nothing where it rises."""
     assert price_of_time(LINE, most) == price
     assert price_of_time(Line(LINE.x[:1], LINE.y[:1]), most) == 0
+    piece = Line(LINE.x[:2], LINE.y[:2])
+    assert price_of_time(piece, most) == (6 if np.isfinite(most) else 0)
 
 
 def test_settings_of_better_plans_by_hand():
@@ -79,11 +82,16 @@ def test_better_plans_take_no_other_settings(kind: str, seed: int):
     assert not worthwhile(problem, launches, energy, most, 300.0).all()
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_rounds_of_tangents_close_the_gap(monkeypatch, seed: int):
-    """From two tangents of each stage time, touched anew at the last answer."""
+@pytest.mark.parametrize("host", [(1.0, 1.0), (1.0, 0.0), (0.0, 1.0)])
+@pytest.mark.parametrize("seed", range(3))
+def test_rounds_of_tangents_close_the_gap(
+    monkeypatch, seed: int, host: tuple[float, float]
+):
+    """From two tangents of each stage time, touched anew at the last answer, until one
+    comes again."""
     monkeypatch.setattr(exact, "_TANGENTS", 2)
     problem = random_problem(seed, "host")
+    problem = dataclasses.replace(problem, host_time=problem.host_time * host)
     objective = Objective(max_slowdown=6.0)
     bounds = []
     for rounds in (1, 2, 4, 8):
@@ -91,6 +99,8 @@ def test_rounds_of_tangents_close_the_gap(monkeypatch, seed: int):
         proof = prove(problem, objective, problem.usable, True)
         assert len(proof.launches) <= rounds
         bounds.append(proof.bound)
+        different = {tuple(x.ravel()) for x in proof.launches}
+        assert len(different) >= len(proof.launches) - 1
         for launches in proof.launches:
             assert launches.sum(1).tolist() == problem.count.tolist()
     assert bounds == sorted(bounds)
@@ -130,3 +140,56 @@ def test_split_launches_and_a_power_limit(seed: int):
     found = total(problem, spent)
     kept = (found.energy <= cap * found.time) & within_caps(problem, spent)
     assert whole.bound == pytest.approx(found.time[kept].min(), rel=1e-5)
+
+
+def test_only_what_is_allowed_is_taken():
+    """At each setting of the first kernel alone; where nothing fits there is no
+    answer."""
+    problem, objective = random_problem(1), Objective(max_slowdown=30.0)
+    for setting in range(3):
+        allowed = np.ones(problem.time.shape, bool)
+        allowed[0] = np.arange(4) == setting
+        (launches,) = prove(problem, objective, allowed, True).launches
+        assert launches[0].tolist() == [2.0 * (i == setting) for i in range(4)]
+    late = prove(problem, Objective(max_slowdown=-90.0), problem.usable, True)
+    assert late.launches == []
+
+
+def model(kind: str, seed: int = 0) -> exact._Model:
+    """The programme of a small problem whose settings are all allowed."""
+    problem = random_problem(seed, kind)
+    return exact._Model(problem, Objective(max_slowdown=9.0), problem.usable, True)
+
+
+def test_tangents_reach_from_the_fastest_to_the_slowest():
+    found = model("host")
+    problem = found.problem
+    fast = problem.count * problem.time.min(1)
+    slow = problem.count * np.where(problem.usable, problem.time, 0.0).max(1)
+    for stage, points in enumerate(found.points):
+        here = problem.stage == stage
+        ends = fast[here].sum(), slow[here].sum()
+        assert points == pytest.approx(np.linspace(*ends, 12))
+        assert found.centre[stage] == points[6]
+    assert found.bounds and found.bent.all()
+    assert not model("both").bounds and model("caps").bounds
+    assert not model("caps").bent.any()
+
+
+@pytest.mark.parametrize("kind", ["caps", "both"])
+def test_a_row_of_a_cap_is_the_cap_where_it_touches(kind: str):
+    """Any choice, at its own GPU times: the row holds where the stage keeps its cap."""
+    found = model(kind)
+    problem = found.problem
+    choice = all_choices(*problem.time.shape)[::5]
+    choice = choice[problem.usable[np.arange(4), choice].all(1)]
+    spent = chosen(problem, choice)
+    kept = cool_stages(problem, spent)
+    assert kept.any(0).all() and not kept.all(0).any()
+    for plan, gpu, cool in zip(choice, spent.time, kept, strict=True):
+        found.centre = gpu
+        x = (found.setting == plan[found.kernel]).astype(float)
+        for stage, host in enumerate(problem.host_time.tolist()):
+            row, low, most = found._cap(stage, host)
+            assert np.isinf(low).all() and row.shape == (1, len(x) + 2)
+            assert (row[0, :-2] @ x <= most[0] * (1 + 1e-9)) == cool[stage]
