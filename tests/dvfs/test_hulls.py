@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diffenergy.dvfs._free import free
-from diffenergy.dvfs._free.hulls import Line, hull_sum, lower_hull
+from diffenergy.dvfs._free.hulls import Line, hull_sum, lower_hull, stage_bound
 from diffenergy.dvfs._problem.problem import (
     chosen,
     gpu_time,
@@ -112,6 +112,33 @@ def test_bound_lies_below_every_plan_that_pays_for_being_slow(kind: str, seed: i
     assert np.any(time > line.x[line.y.argmin()])
     assert np.all((line.x[0] <= time * (1 + 1e-9)) & (time <= line.x[-1] * (1 + 1e-9)))
     assert np.all(np.interp(time, *line) <= energy * (1 + 1e-9))
+
+
+@pytest.mark.parametrize("host", [0.5, 2.0, 4.0, 6.5])
+@pytest.mark.parametrize("slope", [-20.0, -200.0, 30.0])
+def test_a_bent_line_keeps_close_below_its_curve(host: float, slope: float):
+    """From a hull of 2, 3 and 6 s of GPU time: ends as they are, never above, and
+    within a thousandth of the curve between."""
+    problem = random_problem(0, "host")
+    problem = dataclasses.replace(problem, host_time=np.array([host, 1.0]))
+    line = Line(np.array([2.0, 3.0, 6.0]), np.array([900.0, 600.0, 600.0 + slope]))
+    gpu = np.linspace(2.0, 6.0, 1001)
+    time = stage_time(gpu, host)
+    energy = np.interp(gpu, *line) + 60 * time
+    found = stage_bound(problem, 0, line)
+    assert found.x[[0, -1]] == pytest.approx(time[[0, -1]])
+    least = np.interp(time, *found)
+    hull = lower_hull(time, energy)
+    curve = np.interp(time, time[hull], energy[hull])
+    assert np.all(least <= energy * (1 + 1e-9))
+    assert least == pytest.approx(curve, rel=2e-3)
+    capped = dataclasses.replace(problem, power_cap=np.array([200.0, np.inf]))
+    cool = time[energy <= 200 * time * (1 + 1e-9)]
+    start = stage_bound(capped, 0, line).x
+    if not len(cool):
+        assert len(start) == 0
+    else:
+        assert start[0] == pytest.approx(cool[0], rel=2e-3)
 
 
 def test_bound_touches_the_best_plans():

@@ -206,7 +206,9 @@ def test_constants_of_a_meter_say_how_was_read():
     assert found["global"].measurement == CONSTANTS[FMA].closes
     (line,) = (x for x in result.lines() if "(gap, as vllm/0.22.0:moe was read)" in x)
     assert line.startswith("left at the prior: ") and line.endswith("close it")
-    assert any("(energy_fma, factor of gpu:a10)" in x for x in result.lines())
+    what, _, _ = CONSTANTS[FMA].what.partition(";")
+    named = f"energy per FLOP: {what} (energy_fma, factor of gpu:a10)"
+    assert any(named in x for x in result.lines())
 
 
 def test_names_of_one_measurement_share_a_line():

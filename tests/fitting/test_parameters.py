@@ -81,6 +81,7 @@ def test_widths(parameters: Parameters):
     assert widths["gpu:h100-sxm", "energy_dram"] == min(0.25, own)
     assert widths[FREE[-1]] == SENSOR_CONSTANTS[FREE[-1][1]].sd
     assert FACTOR_SD == 0.25
+    assert Parameter(METER, "gap").sd == SENSOR_CONSTANTS["gap"].sd > 0.25
     for tag, factors in PRIOR_FACTORS.items():
         for constant, (_, sd) in factors.items():
             assert Parameter(tag, constant).sd == sd

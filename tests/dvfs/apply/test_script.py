@@ -194,6 +194,25 @@ def test_an_exception_restores(bench):
     assert bench.lines()[-2:] == ["smi -i 3 -rmc", "smi -i 3 -rgc"]
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("apply('sideways')", "the schedule has no stage 'sideways' (there are "),
+        ("begin()", "the schedule has stages; mark them with apply(stage)"),
+    ],
+)
+def test_markers_that_do_not_fit_are_told(bench, words: str, said: str):
+    (bench.folder / "mine.py").write_text(
+        "from apply_clocks import Clocks\n"
+        "with Clocks(gpu=3) as clocks:\n"
+        f"    clocks.{words}\n"
+    )
+    (bench.folder / "apply_clocks.py").write_text(BY_STAGE)
+    _, errors = bench.python("mine.py").communicate()
+    assert f"ValueError: {said}" in errors
+    assert bench.lines()[-2:] == ["smi -i 3 -rmc", "smi -i 3 -rgc"]
+
+
 def test_a_refusal_is_told(bench):
     process = bench.start(BY_STAGE, FAIL_ON="-lmc")
     _, errors = process.communicate("")
