@@ -125,8 +125,6 @@ def _check_groups(
     groups: Sequence[str], prior: CorrectionsFile, tables: Sequence[MeasurementTable]
 ):
     """Finds a `freeze` that would hold nothing."""
-    if not groups:
-        return
     gpus = {str(gpu) for table in tables for gpu in table.gpu}
     own = sorted({tag for gpu in gpus for tag in read_gpu(gpu).tags})
     kinds = sorted(

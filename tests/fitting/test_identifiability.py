@@ -169,6 +169,8 @@ def pair(variance: float, correlation: float, other: float | None = None) -> np.
         # the line follows the row (1, c): a member of less than 0.2 is none
         (np.array([[1.0, -0.21], [-0.21, 0.06]]), True),
         (np.array([[1.0, -0.195], [-0.195, 0.06]]), False),
+        # a third that the others blur by less than half of its variance
+        (np.array([[1.0, -0.95, 0.3], [-0.95, 1.0, -0.3], [0.3, -0.3, 1.0]]), False),
     ],
 )
 def test_a_trade_at_its_limits(block: np.ndarray, traded: bool):

@@ -22,9 +22,9 @@ MADE = (1.1, 1.2, 0.7, 1.0, 2.0, 1.5)
 
 @pytest.fixture
 def table(tmp_path: Path) -> MeasurementTable:
-    """Products on two GPUs in turn, a copy at the end; all in 1 s at 100 W."""
+    """Products on two GPUs in turn, copies on two at the end; all in 1 s at 100 W."""
     products = [f"{gpu},gemm,,,64,64,64,bf16,1,100" for gpu in ("t4", "a10")] * 2
-    copies = ["t4,elementwise,copy,4096,,,,bf16,1,100"] * 2
+    copies = [f"{x},elementwise,copy,4096,,,,bf16,1,100" for x in ("t4", "h100-sxm")]
     (tmp_path / "runs.csv").write_text("\n".join([HEAD, *products, *copies]))
     return measurements.read([str(tmp_path / "runs.csv")])
 
