@@ -257,3 +257,17 @@ def test_a_model_that_is_wrong_for_some_sizes_is_no_outlier(tmp_path: Path):
         wide = {name: np.full(rows, x) for name, x in numbers.items()}
         flags = flagged(table, Predictions(**wide, **words))
         assert [flag.index for flag in flags] == ([0] if number == 1 else [])
+
+
+@pytest.mark.parametrize(("factor", "rows"), [(98.0, 0), (102.0, 12)])
+def test_a_group_in_another_unit(tmp_path: Path, factor: float, rows: int):
+    """No model is wrong by a hundred in most rows."""
+    cells = pd.DataFrame([ROW | {"time_s": TIME * factor, "avg_power_w": POWER}] * 12)
+    cells.to_csv(tmp_path / "runs.csv", index=False)
+    table = measurements.read([str(tmp_path / "runs.csv")])
+    words = dict.fromkeys(("grade", "skipped"), np.full(12, "", object))
+    wide = {"time_s": TIME, "avg_power_w": POWER, "energy_j": TIME * POWER}
+    made = Predictions(**{x: np.full(12, y) for x, y in wide.items()}, **words)
+    flags = flagged(table, made)
+    assert len(flags) == rows
+    assert all("as in most rows of this GPU and op" in flag.reason for flag in flags)

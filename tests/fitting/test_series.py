@@ -1,7 +1,9 @@
 """Cold blocks of a power campaign: injected by its sensor model, found in readings."""
 
 import dataclasses
+import itertools
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -9,8 +11,15 @@ from diffenergy import measurements
 from diffenergy.corrections import CorrectionsFile, prior_file
 from diffenergy.fitting._calibrate import with_cold_blocks
 from diffenergy.fitting._predict import predict
-from diffenergy.fitting._series import Block, cold_blocks, in_blocks
+from diffenergy.fitting._series import (
+    Block,
+    _evidence,
+    _segments,
+    cold_blocks,
+    in_blocks,
+)
 from diffenergy.measurements import MeasurementTable
+from diffenergy.physics._instrument import hot_share, replayed_seconds
 
 CAMPAIGN = "vllm/0.22.0"
 COLUMNS = [512 * i for i in range(2, 34)]
@@ -108,6 +117,77 @@ def test_a_fit_starts_with_the_blocks_of_its_tables(readings, blank):
     )  # a campaign whose sensor knows no series
     untouched = prior_file().instruments
     assert with_cold_blocks(prior_file(), [other]).instruments == untouched
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_segments_are_the_most_likely_path(seed: int):
+    """Of all paths of warm and cold: half of the evidence for or against each, less 6
+    for every change."""
+    score = np.random.default_rng(seed).normal(0, 8, 9)
+    paths = np.array(list(itertools.product((0, 1), repeat=9)))
+    value = (paths - 0.5) @ score - 6 * (np.diff(paths) != 0).sum(1)
+    best = paths[value.argmax()]
+    cold = np.zeros(9, int)
+    for first, last in _segments(score):
+        assert cold[max(first - 1, 0) : last + 2].sum() == 0  # apart
+        cold[first : last + 1] = 1
+    assert cold.tolist() == best.tolist()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "m"),
+    [("bf16", 64.0), ("bf16", 1024.0), ("bf16", 8192.0), ("fp8_block", 8192.0)],
+)
+def test_evidence_by_hand(blank, dtype: str, m: float):
+    """Squares of what is read off the shares of a cold and a warm board over twice
+    their variance, 4 at most; load of the idle board's 140 W and 550 W more."""
+    shapes, n, k = blank.fields["gemm"].values, 8192.0, 4096.0
+    want = dict(m=m, n=n, k=k, dtype=dtype)
+    (row,) = np.flatnonzero(np.all([shapes[x] == y for x, y in want.items()], axis=0))
+    narrow = dtype != "bf16"
+    size, flops = (1, 1.1e15) if narrow else (2, 7e14)
+    work = ((m + n) * k * size + 2 * m * n) / 4e12 + 2 * m * n * k / flops
+
+    def read(time: float, power: float) -> float:
+        times, powers = blank.time_s.copy(), blank.avg_power_w.copy()
+        times[row], powers[row] = time, power
+        table = dataclasses.replace(blank, time_s=times, avg_power_w=powers)
+        *shape, found = _evidence(table, np.array([row]))
+        assert [float(x[0]) for x in shape] == [m, n]
+        return float(found[0])
+
+    time = work / 0.9
+    loop = (1.0, 70e-6) if narrow else (6.0, 270e-6)
+    length = float(replayed_seconds(*map(jnp.asarray, (time, *loop))))
+    few = min(1.0, m / 128) ** 0.4
+    cold = 0.04 if narrow else min(0.8, 0.26 * time * 1e6 / 60 * few)
+    colder = float(hot_share(jnp.asarray(length), jnp.asarray(cold)))
+    window = min(1.0, length + 0.22)
+    warm = float(hot_share(jnp.asarray(length), jnp.asarray(window)))
+    warm = 1.0 if narrow else warm
+    assert 0.02 < warm - colder
+    for seen in (colder, 0.5 * (colder + warm) + 0.02, warm - 0.01, warm, 0.2):
+        ratio = ((seen - warm) ** 2 - (seen - colder) ** 2) / 0.02
+        found = read(time, 140 + 0.9 * 550 * seen)
+        assert found == pytest.approx(np.clip(ratio, -4, 4), abs=1e-6)
+    least = 0.85 if narrow else 0.7
+    assert np.isnan(read(work / (least - 0.01), 300.0))
+    assert np.isfinite(read(work / (least + 0.01), 300.0))
+    assert np.isnan(read(time, np.nan))
+
+
+def test_short_narrow_products_are_told_by_their_power(blank):
+    """From 50 to 100 us with a quarter of the load: below 330 W the board was cold."""
+    shapes = blank.fields["gemm"].values
+    want = dict(m=1024.0, n=8192.0, k=4096.0, dtype="fp8_block")
+    (row,) = np.flatnonzero(np.all([shapes[x] == y for x, y in want.items()], axis=0))
+    found = []
+    for time, power in ((51, 329), (51, 331), (99, 329), (49, 329)):
+        times, powers = blank.time_s.copy(), blank.avg_power_w.copy()
+        times[row], powers[row] = 1e-6 * time, power
+        table = dataclasses.replace(blank, time_s=times, avg_power_w=powers)
+        found.append(float(_evidence(table, np.array([row]))[2][0]))
+    assert found[:3] == [3, -3, 3] and np.isnan(found[3])
 
 
 def test_shapes_in_blocks():
