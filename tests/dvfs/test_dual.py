@@ -107,3 +107,19 @@ def test_the_best_plan_at_a_price(problem: Problem):
         assert found.energy[plan] + price * found.time[plan] == pytest.approx(least)
         assert found.least[-1] == pytest.approx(least) and found.price[-1] == price
         assert found.settings[plan].tolist() == cost.argmin(1).tolist()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_of_the_plans_at_a_price(seed: int):
+    """Tangents of a stage time find several; a host that waits makes them differ."""
+    found = search(positions(random_problem(seed, "host"), 0.0, 0.0, False), None)
+    several = 0
+    for price in np.geomspace(1.0, 3e3, 30):
+        first = len(found.time)
+        plan = found.at(float(price))
+        time, energy = (x[first:] for x in found.total)
+        cost = energy + price * time
+        assert plan >= first and cost[plan - first] == cost.min()
+        assert max(found.least[first:]) <= cost.min() * (1 + 1e-9)
+        several += len(np.unique(cost)) > 1 and energy.argmin() != cost.argmin()
+    assert several

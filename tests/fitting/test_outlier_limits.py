@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from diffenergy import measurements
-from diffenergy.fitting._left_out.outliers import flagged
+from diffenergy.fitting._left_out.outliers import _around, _rows, flagged
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware._spec import idle_power
 from diffenergy.measurements import Predictions
@@ -271,3 +271,28 @@ def test_a_group_in_another_unit(tmp_path: Path, factor: float, rows: int):
     flags = flagged(table, made)
     assert len(flags) == rows
     assert all("as in most rows of this GPU and op" in flag.reason for flag in flags)
+
+
+def test_rows_around_are_the_eight_nearest_of_one_group(tmp_path: Path):
+    """Sizes of 2, 4, ... 4096 in two dtypes, which lie further apart than any of them;
+    the last row alone in another file's place, with none around."""
+    sizes = [2.0**i for i in range(1, 13)]
+    cells = [ROW | {"m": m, "dtype": x} for x in ("bf16", "fp16") for m in sizes]
+    cells.append(ROW | {"gpu": "a10"})
+    cells = pd.DataFrame(cells).assign(time_s=TIME)
+    cells.to_csv(tmp_path / "runs.csv", index=False)
+    table = measurements.read([str(tmp_path / "runs.csv")])
+    blank = np.full(25, np.nan)
+    words = dict.fromkeys(("grade", "skipped"), np.full(25, "", object))
+    rows = _rows(table, Predictions(blank, blank, blank, **words))
+    ratio = np.arange(25.0) ** 2
+    around = _around(rows, ratio)
+    assert around[0] == np.median(ratio[1:9])
+    assert around[11] == np.median(ratio[3:11])
+    assert around[12] == np.median(ratio[13:21])
+    assert around[5] == np.median(ratio[[1, 2, 3, 4, 6, 7, 8, 9]])
+    assert around[24] == 0
+    some = np.where(np.arange(25) == 2, np.nan, ratio)
+    assert _around(rows, some)[0] == np.median(ratio[[1, *range(3, 10)]])
+    few = np.where(np.arange(25) < 3, ratio, np.nan)
+    assert _around(rows, few)[:3].tolist() == [2.5, 2.0, 0.5]
