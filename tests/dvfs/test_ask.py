@@ -1,0 +1,194 @@
+"""What is asked of a plan, argument by argument, and the summary's parts, by hand."""
+
+import inspect
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diffenergy.dvfs import plan
+from diffenergy.dvfs._asking import ask
+from diffenergy.dvfs._asking.answers import _check_clocks
+from diffenergy.dvfs._asking.result import _tokens, compared, curve_rows, limited
+from diffenergy.dvfs._problem.costs import PowerCurve
+from diffenergy.dvfs._problem.plan import Objective, Plan, Switching
+from diffenergy.dvfs._problem.problem import Total
+from diffenergy.dvfs._solving.schedule import Descent
+from diffenergy.hardware import read_gpu
+
+from .small import random_problem
+
+
+def test_what_is_not_given():
+    """Nothing that costs time or needs a table is on by itself."""
+    defaults = {
+        name: x.default for name, x in inspect.signature(plan).parameters.items()
+    }
+    assert (defaults["objective"], defaults["solver"]) == ("energy", "exact")
+    assert (defaults["granularity"], defaults["aggregation"]) == ("kernel", "global")
+    for name in ("per_launch", "power_curve", "smooth"):
+        assert defaults[name] is False
+    assert ask._descent("descent", None, None) == Descent(8, 0)
+    assert ask._descent("descent", 3, 2) == Descent(2, 3)
+    assert ask._descent("descent", 0, 1) == Descent(1, 0)
+    assert ask._descent("exact", None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("seed", "starts", "said"),
+    [
+        (-1, None, "`seed` is -1; allowed are whole numbers from 0."),
+        (None, 0, "`starts` is 0; allowed are whole numbers from 1."),
+    ],
+)
+def test_numbers_of_a_descent(seed: int | None, starts: int | None, said: str):
+    with pytest.raises(ValueError, match=said):
+        ask._descent("descent", seed, starts)
+    name = "starts" if seed is None else "seed"
+    with pytest.raises(ValueError, match=f"`{name}` is given, but only the solver"):
+        ask._descent("exact", seed, starts)
+
+
+def test_limits_of_time():
+    """None for energy is no slowdown, for the others no limit."""
+    assert ask._objective("energy", None) == Objective("energy", 0.0)
+    for goal in ("edp", "ed2p", "time"):
+        assert ask._objective(goal, None) == Objective(goal, math.inf)
+        assert ask._objective(goal, 3) == Objective(goal, 3.0)
+    assert ask._objective("energy", -99.9).max_slowdown == -99.9
+    with pytest.raises(ValueError, match="`max_slowdown` is -100; allowed are"):
+        ask._objective("energy", -100)
+
+
+def test_what_changes_of_clocks_cost():
+    assert ask._switching(None) == (None, [])
+    assert ask._switching(Switching()) == (None, [])
+    assert ask._switching(Switching(source="me")) == (
+        None, ["switch latency 0 s of me"],
+    )  # fmt: skip
+    for some in (Switching("stall", 0.01), Switching("lookahead", 0.0, 2.0)):
+        assert ask._switching(some) == (some, [])
+    for latency, energy in ((-1.0, 0.0), (0.0, -1.0), (math.nan, 0.0)):
+        with pytest.raises(ValueError, match="allowed are 0 or more, or infinite"):
+            ask._switching(Switching("stall", latency, energy))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"batch": 8}, "`batch` is given beside"),
+        ({"sm_clock": [9e8]}, "`sm_clock` is given beside"),
+        ({"tuned": True}, "`tuned` is given beside"),
+        ({"batch": 0}, "`batch` is given beside"),
+        ({"power_limit": [300.0]}, ""),
+        ({"batch": None, "tuned": False, "sm_clock": [], "dtype": ""}, ""),
+    ],
+)
+def test_what_a_table_decides(given: dict[str, Any], said: str):
+    if said:
+        with pytest.raises(ValueError, match=said):
+            ask._table_decides(None, given, "exact", False)
+    else:
+        ask._table_decides(None, given, "exact", False)
+    for solver, curve, word in (
+        ("descent", False, "solver"),
+        ("exact", True, "power_c"),
+    ):
+        with pytest.raises(ValueError, match=f"`{word}"):
+            ask._table_decides(None, {}, solver, curve)
+    with pytest.raises(ValueError, match="`work` is given beside"):
+        ask._table_decides("gpt2", {}, "exact", False)
+
+
+def test_one_power_limit():
+    assert ask._one_limit([300.0, 300.0]) == 300
+    with pytest.raises(ValueError, match="`power_limit` is a list"):
+        ask._one_limit([300.0, 250.0])
+
+
+def test_clocks_that_a_gpu_has():
+    card = read_gpu("rtx-3080-ti")
+    _check_clocks(None, None, card)
+    _check_clocks([2.1e9, 1.5e9], [5.001e9], card)
+    for sm, mem, said in (
+        ([1.5e9, 1.501e9], None, "`sm_clock` is 1501 MHz"),
+        (None, [9.501e9, 7e9], "`mem_clock` is 7000 MHz"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            _check_clocks(sm, mem, card)
+
+
+# --- parts of the summary
+
+
+@pytest.mark.parametrize(
+    ("changes", "tokens"),
+    [
+        ({}, 8 * 512), ({"phase": "decode"}, 8), ({"phase": "generate"}, 8 * 64),
+        ({"phase": "train", "accumulation": 4}, 4 * 8 * 512), ({"batch": None}, None),
+        ({"input_len": None}, None), ({"phase": "decode", "input_len": None}, 8),
+        ({"accumulation": None}, 8 * 512),
+    ],
+)  # fmt: skip
+def test_tokens_of_an_iteration(changes: dict[str, Any], tokens: float | None):
+    about = {"batch": 8, "phase": "prefill", "input_len": 512, "output_len": 64}
+    assert _tokens(about | changes) == tokens
+
+
+CURVE = PowerCurve(
+    np.array([100.0, 150.0, 200.0, 250.0]),
+    np.array([4.0, 3.0, 2.2, 2.0]),
+    np.array([300.0, 360.0, 400.0, 450.0]),
+    np.array([6e8, 9e8, 1.2e9, 1.4e9]),
+    np.array([False, True, True, True]),
+)
+DEFAULT = Total(np.asarray(2.0), np.asarray(450.0))
+
+
+@pytest.mark.parametrize(
+    ("objective", "limit"),
+    [
+        (Objective(), 150), (Objective(max_slowdown=10.0), 200),
+        (Objective(max_slowdown=0.0), 250), (Objective("time"), 250),
+        (Objective("edp"), 200), (Objective(power_cap=150.0), 150),
+        (Objective("time", power_cap=200.0), 200), (Objective(max_slowdown=-5.0), None),
+    ],
+)  # fmt: skip
+def test_the_power_limit_that_serves_best(objective: Objective, limit: float | None):
+    """Of those that can be kept; 400 J x 2.2 s is the least product."""
+    found = limited(CURVE, objective, DEFAULT)
+    if limit is None:
+        assert found is None
+        return
+    assert found is not None and found["power_limit_w"] == limit
+    i = CURVE.limit.tolist().index(limit)
+    assert (found["time_s"], found["energy_j"]) == (CURVE.time[i], CURVE.energy[i])
+    assert found["time_change_pct"] == pytest.approx(50 * CURVE.time[i] - 100)
+
+
+def test_rows_of_a_power_curve():
+    about = {"batch": 8, "phase": "decode", "input_len": 5, "output_len": None}
+    first, *rest = curve_rows(CURVE, about)
+    assert first == {
+        "power_limit_w": 150, "time_s": 3, "energy_j": 360, "avg_power_w": 120,
+        "sm_clock_mhz": pytest.approx(900), "tokens_per_s": pytest.approx(8 / 3),
+    }  # fmt: skip
+    assert len(rest) == 2
+    assert curve_rows(CURVE, about | {"batch": 0})[0]["tokens_per_s"] is None
+
+
+def test_clocks_of_baselines():
+    """One pair for all, or one a stage."""
+    problem = random_problem(0)
+    rows = np.arange(4), np.array([1, 1, 2, 2]), problem.count
+    found = Plan(*rows, 10.0, 900.0, 900.0, 0.0, 0.0, "exact", 0.0)
+    both = compared(problem, {"iteration": found, "phase": found, "other": None})
+    clocks = (problem.settings[[1, 2], 0] / 1e6).tolist()
+    single, stages = both["iteration"], both["phase"]
+    assert single is not None and stages is not None and both["other"] is None
+    assert single["sm_clock_mhz"] == pytest.approx(clocks[0])
+    assert single["mem_clock_mhz"] is None and "stages" not in single
+    each = [stages["stages"][x]["sm_clock_mhz"] for x in ("first", "second")]
+    assert each == pytest.approx(clocks)
+    assert (stages["time_s"], stages["energy_j"]) == (10, 900)
