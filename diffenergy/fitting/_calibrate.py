@@ -263,7 +263,7 @@ def _frees(batch: Batch, constant: str) -> bool:
 
 def _frozen(p: Parameter, groups: Sequence[str]) -> bool:
     """Whether a group names the parameter's level, constant, or the start of one."""
-    level = p.tag.removeprefix(SENSOR) if p.tag.startswith(SENSOR) else p.tag
+    level = p.tag.removeprefix(SENSOR)
     kind = "sensor" if p.tag.startswith(SENSOR) else p.tag.partition(":")[0]
     return any(g in (kind, level) or p.constant.startswith(g) for g in groups)
 

@@ -174,6 +174,43 @@ def test_knapsack_finds_the_front(seed: int):
     assert front(np.concatenate([found, lightest])) == front(usable)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_steps_of_a_knapsack_are_fine(seed: int):
+    """Weights of any size: the front of 1024 choices, to a step in 20,000."""
+    rng = np.random.default_rng(seed)
+    weight = rng.uniform(1, 2, (5, 4))
+    cost = 3 - weight + rng.normal(0, 0.02, (5, 4))
+    every, found = all_choices(5, 4), free.choices(weight, cost)
+    rows = np.arange(5)
+    wanted = free.undominated(*(x[rows, every].sum(1) for x in (weight, cost)))
+    known = {tuple(x) for x in found.tolist()}
+    missed = [x for x in every[wanted].tolist() if tuple(x) not in known]
+    assert len(missed) <= 1 and len(wanted) > 30  # two within a step
+    coarse = free.choices(weight, cost, steps=200)
+    assert len(coarse) < len(found)
+    most = float(np.median(weight[rows, every].sum(1)))
+    some = free.choices(weight, cost, most)
+    assert weight[rows, some].sum(1).max() <= most * (1 + 1e-3)
+
+
+def test_stages_that_nothing_sets_apart_are_one():
+    """A host or a cap of any stage keeps them."""
+    plain = random_problem(0)
+    one = free.flat(plain)
+    assert one.stages == ("all",) and not one.stage.any()
+    assert np.isinf(one.power_cap).all() and one.host_time.tolist() == [0]
+    assert one.wait_power.tolist() == [0] and one.time is plain.time
+    for name, first in (("host_time", 1.0), ("power_cap", 200.0)):
+        for stage in range(2):
+            values = getattr(plain, name).copy()
+            values[stage] = first
+            changed = dataclasses.replace(plain, **{name: values})
+            assert free.flat(changed) is changed
+    alone = free.only_stage(random_problem(0, "both"), 1)
+    assert alone.kernels == plain.kernels[2:] and alone.stages == ("second",)
+    assert alone.wait_power.tolist() == [80] and len(alone.host_time) == 1
+
+
 def test_undominated_items():
     weight = np.array([2.0, 1.0, 3.0, 2.0, np.inf])
     cost = np.array([3.0, 4.0, 3.0, 2.0, np.inf])

@@ -154,4 +154,5 @@ def test_what_switching_costs():
     own = Switching.published("h200-sxm", "lookahead", 2.0)
     assert own[:3] == ("lookahead", 0.006, 2.0) and own.source.startswith("h200-sxm (")
     other = Switching.published("a gpu of nobody")
+    assert other.energy == 0
     assert other.kind == "stall" and other.source.startswith("GPUs in general (")

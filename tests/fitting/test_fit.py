@@ -31,6 +31,8 @@ from diffenergy.measurements._table import Columns
 
 TRUE = {"energy_dram": 6e-11, "dram_efficiency": 0.8, "launch_cycles": 4000.0}
 SEEN, UNSEEN = "a100-sxm-80gb", "h100-sxm"
+METER = "vllm/0.22.0"
+"""A campaign whose power sensor has constants of its own."""
 HEAD = "gpu,op,fn,elements,dtype,sm_clock_mhz,time_us,avg_power_w"
 
 
@@ -322,13 +324,26 @@ def test_frozen_numbers_keep_their_start(table):
     assert moved != start.levels["global"]["dram_efficiency"]
 
 
+@pytest.mark.parametrize(
+    ("tag", "constant", "frozen"),
+    [
+        ("global", "energy_dram", {"global", "energy_dram", "energy_", "e"}),
+        ("gpu:a10", "energy_dram", {"gpu", "gpu:a10", "energy_"}),
+        (f"sensor:{METER}:gemm", "gap", {"sensor", f"{METER}:gemm", "gap", "ga"}),
+    ],
+)
+def test_what_a_word_freezes(tag: str, constant: str, frozen: set[str]):
+    """A level or its kind, whole; a constant by its beginning."""
+    others = {"glob", "gpu:a1", "dram", "sens", METER, f"sensor:{METER}:gemm", "l2"}
+    for word in frozen:
+        assert _calibrate._frozen(Parameter(tag, constant), (word,)), word
+        assert _calibrate._frozen(Parameter(tag, constant), ("x", word)), word
+    assert not _calibrate._frozen(Parameter(tag, constant), (*others,))
+
+
 def test_a_fit_with_all_frozen_is_an_error(table, fitted_start):
     with pytest.raises(ValueError, match="`--freeze` holds every"):
         calibrate([table], fitted_start, Settings(freeze=("gpu",)))
-
-
-METER = "vllm/0.22.0"
-"""A campaign whose power sensor has constants of its own."""
 
 
 def meter(folder, rows: int, gpu: str = UNSEEN, power: str = "400") -> MeasurementTable:
