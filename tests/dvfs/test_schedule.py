@@ -119,7 +119,8 @@ def test_a_descent_keeps_limits(monkeypatch):
         return miss, jnp.stack([jnp.sum(clocks[:, 0]) * task.time - 1, -1.0])
 
     monkeypatch.setattr(descent, "_score", score)
-    blank = descent._Task(*[jnp.zeros(())] * len(descent._Task._fields))
+    nothing: Any = [jnp.zeros(())] * len(descent._Task._fields)
+    blank = descent._Task(*nothing)
     starts = 1.5 * np.random.default_rng(0).normal(size=(3, 2, 2))
     run = jax.jit(
         jax.vmap(descent._descent, in_axes=(0, None)),

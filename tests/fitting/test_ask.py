@@ -71,7 +71,7 @@ def test_what_corrections_rest_on(table: MeasurementTable):
     assert (on["sources"], on["seed"]) == (["runs.csv"], 5)
     short = {"file": "b.csv", "rows": 3, "time_mape_pct": 1.23, "x": None}
     assert on["errors"] == [short]
-    assert done.posterior["sd"] == [1.0, 1.0]
+    assert done.posterior and done.posterior["sd"] == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("number", [0, 1, 3, 4, 6])

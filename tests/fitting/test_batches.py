@@ -1,6 +1,7 @@
 """Measured rows as batches of phases: which rows go together, and what they hold."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,7 +129,7 @@ def test_a_target_holds_what_was_read(tmp_path: Path, timed: bool):
 # --- what a campaign's meter needs to know
 
 
-def facts(op: str, model: dict, **cells: object) -> dict[str, list[float]]:
+def facts(op: str, model: dict[str, Any], **cells: object) -> dict[str, list[float]]:
     """Facts of the rows 2 and 0 of three."""
     values = {name: np.array(column, object) for name, column in cells.items()}
     columns = Columns(np.arange(3), values)
@@ -146,7 +147,7 @@ def test_facts_of_products():
     operands, and shapes in cold blocks, are told."""
     sizes = dict(m=[64, 1, 32768], n=[8192, 1, 1024], k=[65536, 1, 2048])
     cells = sizes | {"dtype": ["bf16", "bf16", "fp8_block"]}
-    model = {"warm_share": 1.0, "loop_fp8_block": 3.0, "loop": 6.0}
+    model: dict[str, Any] = {"warm_share": 1.0, "loop_fp8_block": 3.0, "loop": 6.0}
     model["cold_blocks"] = [(64.0, 8192.0, 9000.0)]
     assert facts("gemm", model, **cells) == LOOP | {
         "loop": [3, 6], "rows": [32768, 64], "narrow": [1, 0], "fresh": [1, 1],

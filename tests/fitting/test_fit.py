@@ -400,7 +400,8 @@ def test_rows_of_several_ops_free_what_any_of_them_concerns(
     targets = [target(t, b, 0.1, 0.1) for t in tables for b in batches(t, fitted_start)]
     together = {str(p) for p in free_parameters(fitted_start, targets).free}
     assert together == each[0] | each[1] | each[2]
-    assert each[0] - each[1] and each[2] - each[0] - each[1]
+    assert f"gpu:{SEEN}/core_energy" in each[0] - each[1]
+    assert each[2] - each[0] - each[1]
 
 
 @pytest.mark.parametrize(("timed", "share"), [(16, 1.0), (100, 1.0), (512, 2.0)])
@@ -432,6 +433,19 @@ def test_rows_are_shared_among_tables_in_powers_of_two(tmp_path, max_rows, each)
     ]
     assert _calibrate._per_table(tables, max_rows) == each
     assert _calibrate._per_table([], 8) == 8
+
+
+def test_tables_of_one_op_gpu_and_campaign(tmp_path):
+    """Rows that are skipped belong to none; a campaign of another name is another."""
+    table = meter(tmp_path, 6)
+    table.skipped[4] = "not read"
+    table.campaign[[0, 2]] = "other"
+    found = {key: x.tolist() for key, x in _calibrate._groups(table).items()}
+    assert found == {
+        (UNSEEN, "gemm", "other"): [0, 2], (UNSEEN, "gemm", METER): [1, 3, 5],
+    }  # fmt: skip
+    whole = dataclasses.replace(table, kind=np.full(6, "workload", object))
+    assert _calibrate._groups(whole) == {}
 
 
 def test_draws_keep_to_strata_of_time(tmp_path):
@@ -469,6 +483,21 @@ def test_powers_that_settle_too_late_are_not_fitted(tmp_path):
 
 
 # --- residuals and slopes
+
+
+def test_programs_move_factors_of_their_gpu_alone(programs):
+    own = [(f"gpu:{SEEN}", x) for x in (*ACTIVITY_CONSTANTS, "dynamic_energy")]
+    others = [("global", "energy_dram"), (f"gpu:{SEEN}", "launch_cycles")]
+    others += [(f"gpu:{UNSEEN}", "dynamic_energy"), ("global", "dynamic_energy")]
+    parameters = Parameters(
+        tuple(Parameter(*x) for x in (*others, *own)), prior_file().levels
+    )
+    moved = {
+        batch.card.name: _fit._movers(parameters, target(programs, batch, 0.1, 0.1))
+        for batch in batches(programs, prior_file())
+    }
+    last = len(others) + len(own)
+    assert moved == {SEEN: [*range(len(others), last)], UNSEEN: [2]}
 
 
 def problem(table: MeasurementTable, start: CorrectionsFile) -> _fit._Problem:
