@@ -15,6 +15,7 @@ from diffenergy.dvfs._problem.costs import PowerCurve
 from diffenergy.dvfs._problem.plan import Objective, Plan, Switching
 from diffenergy.dvfs._problem.problem import Total
 from diffenergy.dvfs._solving.schedule import Descent
+from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
 
 from .small import random_problem
@@ -102,9 +103,20 @@ def test_what_a_table_decides(given: dict[str, Any], said: str):
 
 
 def test_one_power_limit():
-    assert ask._one_limit([300.0, 300.0]) == 300
+    assert ask._one_limit([300.0]) == ask._one_limit([300.0, 300.0]) == 300
     with pytest.raises(ValueError, match="`power_limit` is a list"):
         ask._one_limit([300.0, 250.0])
+
+
+def test_a_checked_request_is_settled():
+    task = prepare("gpt2", "a10", phase="decode")
+    assert ask._task(task, None, {}) is task
+    for gpu, request, name in (("a10", {}, "gpu"), (None, {"batch": 8}, "batch")):
+        with pytest.raises(TypeError, match=f"`{name}` is given beside a Task"):
+            ask._task(task, gpu, request)
+    both = prepare("gpt2", "a10", phase="decode", power_limit=[100.0, 150.0])
+    with pytest.raises(ValueError, match="`power_limit` is a list"):
+        ask._task(both, None, {})
 
 
 def test_clocks_that_a_gpu_has():

@@ -7,13 +7,14 @@ import json
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._apply.export import schedule_csv, schedule_rows
+from diffenergy.dvfs._apply.export import _literal, schedule_csv, schedule_rows
 from diffenergy.dvfs._asking.result import (
     SCHEDULE_KEYS,
     change_pct,
     outcome,
     schedule_summary,
 )
+from diffenergy.dvfs._measured import rows
 from diffenergy.dvfs._measured.rows import problem_from_columns
 from diffenergy.dvfs._measured.table import read_table
 from diffenergy.dvfs._problem.plan import Objective, Plan
@@ -155,3 +156,23 @@ def test_csv_for_perseus():
     ):
         text = schedule_csv(problem, plan(setting, **one), (1.41e9, np.nan))
         assert text == f"stage,instruction,frequency,time,energy\n{line}\n"
+
+
+def test_a_schedule_is_written_an_entry_a_line():
+    eight = " " * 8
+    assert _literal([1, "a"]) == f"[\n{eight}1,\n{eight}'a',\n    ]"
+    assert _literal({"a": [1, None]}) == f"{{\n{eight}'a': [1, None],\n    }}"
+    assert _literal("x") == "'x'" and _literal([]) == "[\n    ]"
+
+
+def test_tables_of_too_many_cells(monkeypatch):
+    """Four kernels at three settings: 12 cells."""
+    names = np.array([str(i) for i in range(4)]).repeat(3)
+    sm = np.tile([np.nan, 9e8, 8e8], 4)
+    ones = np.ones(12)
+    given = ones.astype(str), names, sm, np.nan * ones, ones, ones, ones
+    monkeypatch.setattr(rows, "_MOST_CELLS", 12)
+    assert problem_from_columns(*given).time.shape == (4, 3)
+    monkeypatch.setattr(rows, "_MOST_CELLS", 11)
+    with pytest.raises(ValueError, match="4 kernels at 3 settings; allowed are 11"):
+        problem_from_columns(*given)
