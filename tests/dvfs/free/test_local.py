@@ -15,7 +15,7 @@ from diffenergy.dvfs._problem.problem import (
 )
 from diffenergy.results import Infeasible
 
-from .small import KINDS, all_choices, random_problem
+from ..small import KINDS, all_choices, random_problem
 
 SLOWDOWNS = np.array([-40.0, -2.0, 0.0, 3.0, 10.0, 30.0, 80.0, np.inf])
 

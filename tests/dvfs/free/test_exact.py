@@ -18,7 +18,7 @@ from diffenergy.dvfs._problem.problem import (
     within_caps,
 )
 
-from .small import KINDS, all_choices, finite, random_problem
+from ..small import KINDS, all_choices, finite, random_problem
 
 LINE = Line(np.array([1.0, 2.0, 4.0, 5.0]), np.array([10.0, 4.0, 2.0, 3.0]))
 

@@ -19,7 +19,7 @@ from diffenergy.dvfs._problem.problem import (
     within_caps,
 )
 
-from .small import KINDS, all_choices, finite, random_problem
+from ..small import KINDS, all_choices, finite, random_problem
 
 SEEDS = st.integers(0, 10_000)
 

@@ -10,7 +10,7 @@ from diffenergy.dvfs._solving.schedule import baselines
 from diffenergy.dvfs._solving.solve import Rules, solve
 from diffenergy.results import Infeasible
 
-from .small import KINDS, RICHEST_KIND, exhaustive, random_problem
+from ..small import KINDS, RICHEST_KIND, exhaustive, random_problem
 
 SLOWDOWNS = np.arange(-30.0, 60.0, 2.5)
 

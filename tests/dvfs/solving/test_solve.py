@@ -28,7 +28,7 @@ from diffenergy.dvfs._switching.dual import cool_settings
 from diffenergy.dvfs._switching.positions import positions
 from diffenergy.results import Infeasible
 
-from .small import (
+from ..small import (
     KINDS,
     all_choices,
     between,

@@ -31,7 +31,7 @@ from diffenergy.dvfs._solving.schedule import (
 from diffenergy.dvfs._solving.solve import Rules
 from diffenergy.hardware import read_gpu
 
-from .small import random_problem
+from ..small import random_problem
 
 CASES = [("gpt2", "decode", "a100-pcie-40gb"), ("gpt2", "prefill", "rtx-3080-ti")]
 SLOW = [
