@@ -6,12 +6,14 @@ import io
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import diffenergy as de
 from diffenergy.cli import main
 from diffenergy.dvfs import Objective, Switching, frontier, plan, read_table
+from diffenergy.dvfs._asking import answers
 from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
 from diffenergy.report._format import si
@@ -55,6 +57,27 @@ def test_a_table_by_hand(table: Path):
     assert found.frontier()[-1].tolist() == pytest.approx([-0.5, -27.5])
     again = frontier(read_table(str(table)).problem).points(found.default)
     assert again.tolist() == found.frontier().tolist()
+
+
+def test_smoothing_asks_for_a_gpu(table: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its law is fitted up to its own power limit; a law that says just what the table
+    reads leaves the plan as it is, and hardly any noise."""
+    with pytest.raises(ValueError, match="`smooth` is given without a GPU; name it"):
+        plan(table=table, smooth=True)
+    card, problem = read_gpu("h200-sxm"), read_table(str(table)).problem
+
+    def fitted(spec, corrections, settings, readings, limit) -> SimpleNamespace:
+        assert spec is card.spec and limit == 700
+        return SimpleNamespace(law=(readings.time, readings.energy))
+
+    monkeypatch.setattr(answers, "fit_table", fitted)
+    monkeypatch.setattr(answers, "of_law", lambda law, settings: law)
+    found = plan(table=table, gpu=card, smooth=True)
+    assert found.problem.time == pytest.approx(problem.time)
+    assert found.energy == pytest.approx(400 * 0.725)
+    assert found.summary["gpu"] == card.name
+    for name in ("noise_time_pct", "noise_energy_pct"):
+        assert 0 < found.summary[name] < 0.05
 
 
 def test_a_table_that_is_read_or_named(table: Path):

@@ -156,6 +156,20 @@ def test_pipe_of_shared_memory_by_hand():
     assert got.step[2] == pytest.approx(loads + staged, rel=1e-6)
 
 
+def test_tiles_and_registers_come_whole():
+    """1000 x 900 in tiles of 128 x 96: 8 x 10. A thread of 8 x 6 results needs 82
+    registers, which are given out by eights: 88 x 256 fit twice, 82 x 256 would fit
+    three times."""
+    tile = TILE | dict(tile_m=128, tile_n=96, mdimc=16, ndimc=16, vwm=2, vwn=2)
+    shape = shape_of(**tile | dict(m=1000, n=900, tile_k=16))
+    gpu = read_gpu("a100-pcie-40gb").spec
+    d = _clblast.demand(shape, gpu, Corrections())
+    assert d.ctas.item() == 8 * 10
+    assert d.resident.item() == 65_536 // (88 * 256) == 2
+    per_step = d.fma.item() / (SIZE / 16)
+    assert per_step == pytest.approx(80 * 2 * 128 * 96 * 16)
+
+
 def test_wide_banks_serve_vector_loads_twice_as_fast():
     # Kepler: 64-bit banks halve what two words a lane cost, not single words
     narrow, wide = (

@@ -144,6 +144,18 @@ def test_parts_of_several_sends_in_one():
         verify(by_hand.changed(given, 3, bytes=0.35, end=0.6))
 
 
+@pytest.mark.parametrize(("crumbs", "right"), [(0.9, True), (1.5, False)])
+def test_crumbs_that_are_left_do_not_add_up(crumbs: float, right: bool):
+    """A millionth of a block is a crumb. Two sends out leave 0.8 of one behind of each
+    half that came in; a third send of less than a crumb needs nothing, of more it finds
+    no half that still has as much."""
+    into = [(0, "gpu0", "sw0", 0.0, 0.5), (0, "gpu0", "sw0", 0.5, 1.0)]
+    out = [(0, "sw0", "gpu1", a, b) for a, b in ((0, 0.5), (0.5, 1), (1, 1.0001))]
+    sizes = [0.5, 0.5, 0.5 - 0.8e-6, 0.5 - 0.8e-6, crumbs * 1e-6]
+    given = _parts([*into, *out], sizes)
+    assert _right(given) == right
+
+
 @pytest.mark.parametrize(
     ("values", "says"),
     [

@@ -1,5 +1,7 @@
 """Frontiers and baselines against single plans."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -58,6 +60,20 @@ def test_rules(rules: Rules, kind: str):
             assert np.isnan(energy)
             continue
         assert energy == pytest.approx(plan.energy, rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["table", "host"])
+def test_the_bound_of_kernels_that_the_default_clocks_beat(kind: str):
+    """No setting takes as little as the default clocks: they are the answer from their
+    own time on, and the bound of the other plans, far above, is none of it."""
+    problem = random_problem(3, kind)
+    lean = dataclasses.replace(problem, default_energy=0.5 * problem.energy.min(1))
+    default = default_total(lean)
+    found = frontier(lean, SLOWDOWNS, Rules("local"))
+    own = SLOWDOWNS >= 0
+    assert found.energy[own] == pytest.approx(np.full(own.sum(), default.energy))
+    reached = np.isfinite(found.energy)
+    assert np.all(found.bound[reached] <= found.energy[reached])
 
 
 def test_default_steps():

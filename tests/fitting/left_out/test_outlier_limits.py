@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from diffenergy import measurements
-from diffenergy.fitting._left_out.outliers import _around, _rows, flagged
+from diffenergy.fitting._left_out.outliers import _around, _residuals, _rows, flagged
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware._spec import idle_power
 from diffenergy.measurements import Predictions
@@ -240,6 +240,34 @@ def test_six_sigmas_of_the_group(tmp_path: Path, spread: float, says: str):
     flags = flagged(table, made)
     assert [flag.index for flag in flags] == ([BAD] if says else [])
     assert all(says in flag.reason for flag in flags)
+
+
+@pytest.mark.parametrize(
+    ("near", "own", "told"),
+    [
+        (0.0, -1.39, True), (0.0, -1.38, False),  # ln 0.25 = -1.386
+        (-0.3, -1.68, False), (-0.3, -1.69, True),  # of the rows around too
+        (0.3, -1.38, False), (0.3, -1.39, True),
+    ],
+)  # fmt: skip
+def test_a_quarter_of_the_time_is_too_fast_in_any_group(
+    tmp_path: Path, near: float, own: float, told: bool
+):
+    """One of nine small products, the eight others `near` in ln, in a group that is
+    spread too wide for six sigmas (2.67); power that is off alike is not told."""
+    ratio = np.array([own] + [near] * 8 + [near - 0.3, near + 0.3] * 5)
+    cells = pd.DataFrame([ROW] * 9 + [ROW | {"m": 4096, "n": 4096}] * 10)
+    made = TIME * np.exp(ratio)
+    cells = cells.assign(time_s=made, avg_power_w=POWER * np.exp(ratio))
+    cells.to_csv(tmp_path / "runs.csv", index=False)
+    table = measurements.read([str(tmp_path / "runs.csv")])
+    numbers = dict(time_s=TIME, avg_power_w=POWER, energy_j=TIME * POWER)
+    wide = {name: np.full(19, x) for name, x in numbers.items()}
+    words = dict.fromkeys(("grade", "skipped"), np.full(19, "", object))
+    findings = list(_residuals(_rows(table, Predictions(**wide, **words))))
+    hit = [(x.quantity, np.flatnonzero(x.where).tolist()) for x in findings]
+    assert [x for x in hit if x[1]] == ([("time_s", [0])] if told else [])
+    assert ["quarter" in x.text for x in findings if x.where.any()] == [True] * told
 
 
 def test_a_model_that_is_wrong_for_some_sizes_is_no_outlier(tmp_path: Path):

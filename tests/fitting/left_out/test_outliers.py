@@ -140,6 +140,20 @@ def test_power_that_follows_from_energy_names_its_column(clean, tmp_path):
     assert flag.reason.startswith("a power of 20 W is below")
 
 
+def test_a_flag_names_the_cell_that_was_read(clean, tmp_path):
+    """Energy where the cell of the power is blank; the first of two columns of time,
+    whatever the second says."""
+    cells = clean.drop(columns=["iterations", "window_s"]).assign(time_ms=1.0)
+    cells.loc[BAD, "energy_j"] = 20e-6 * cells.loc[BAD, "time_us"]
+    cells.loc[BAD, "avg_power_w"] = np.nan
+    cells.loc[BAD + 1, ["time_us", "energy_j"]] *= 6.0
+    dark, long = found(cells, tmp_path)
+    assert (dark.row, dark.column) == (BAD, "energy_j")
+    assert (long.row, long.column) == (BAD + 1, "time_us")
+    assert dark.value == pytest.approx(cells.loc[BAD, "energy_j"])
+    assert long.value == pytest.approx(cells.loc[BAD + 1, "time_us"])
+
+
 def test_a_file_without_a_meter_is_left(clean, tmp_path):
     assert found(clean.assign(avg_power_w=0.0, energy_j=0.0), tmp_path) == []
 

@@ -6,6 +6,7 @@ import math
 import jax
 import pytest
 
+from diffenergy.hardware import load_gpu
 from diffenergy.kernels import gemm
 
 from .demands import A100, A100_SMS, COLD, H200, NO_WAVES, WARM, check, demand_of, found
@@ -162,7 +163,8 @@ def test_a_product_smaller_than_its_tile(sample, phases):
 @pytest.mark.parametrize(
     ("tile_m", "tile_n", "registers", "threads"),
     [(256, 128, 128 + 4 * 128**0.5 + 24, 256), (128, 128, 128 + 4 * 128**0.5 + 24, 128),
-     (64, 32, 16 + 16 + 24, 128), (256, 256, 255, 256)],
+     (64, 32, 16 + 16 + 24, 128), (256, 256, 255, 256),
+     (136, 128, 68 + 4 * 68**0.5 + 24, 256), (144, 128, 72 + 4 * 72**0.5 + 24, 256)],
 )  # fmt: skip
 def test_registers_of_a_tile(sample, phases, tile_m, tile_n, registers, threads):
     """Accumulators, fragments and addresses of a thread; two groups of warps above
@@ -171,6 +173,19 @@ def test_registers_of_a_tile(sample, phases, tile_m, tile_n, registers, threads)
     got = demand_of(gemm, found(phases, gemm.Gemm, row), A100, **GEMM)
     by_threads = math.floor(65536 / (registers * threads))
     check(got, resident=max(1, min(by_threads, 2048 / threads)))
+
+
+def test_threads_on_cuda_cores(sample, phases):
+    """256 for any tile: four CTAs have the 1024 of a Turing SM; of 128 x 64, with 79
+    registers a thread, three have its registers."""
+    shape = found(phases, gemm.Gemm, sample("gemm", m=512, n=512, k=512, dtype="fp32"))
+    turing = load_gpu("rtx-2070-super")
+    rows, columns, _, _ = gemm.candidates(shape, turing, shape.tensor_core * 0)
+    resident = demand_of(gemm, shape, turing, **GEMM).resident
+    tiles = zip(rows[0].tolist(), columns[0].tolist(), strict=True)
+    held = dict(zip(tiles, resident[0].tolist(), strict=True))
+    assert held[128, 64] == 3
+    assert held[128, 32] == held[32, 128] == held[64, 32] == 4
 
 
 def test_a_product_on_cuda_cores_without_a_tile(sample, phases):
