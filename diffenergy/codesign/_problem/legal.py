@@ -17,6 +17,8 @@ _FINER: Final = (2, 1, 0)
 """Spans of next steps, in turn."""
 _REACH: Final = 7
 """Longest step: 2^6 values, which crosses the plateau of clocks above a power cap."""
+_MOST_VALUES: Final = 32
+"""Values of an axis that are tried as such."""
 _MOST_PAIRS: Final = 192
 _MOST_SWEEPS: Final = 200
 _GAIN: Final = 1e-9
@@ -124,17 +126,30 @@ def polish(
     return point
 
 
+def _thinned(legal: Sequence[float]) -> list[float]:
+    """At most `_MOST_VALUES` of them, evenly."""
+    count = min(len(legal), _MOST_VALUES)
+    return [legal[i] for i in np.linspace(0, len(legal) - 1, count).astype(int)]
+
+
 def _tries(
     axes: Sequence[Axis], point: Point, level: int, rng: np.random.Generator
 ) -> list[list[Move]]:
-    """What to change: next steps, finer and finer on continuous axes, then longer ones,
-    then pairs of any."""
+    """What to change: next steps, finer and finer on continuous axes, then longer ones
+    and legal values all over an axis (under a power limit the clocks above the held one
+    are a plateau), then pairs of any steps."""
     if level < len(_FINER):
         return [[move] for move in next_moves(axes, point, _FINER[level])]
     known = dict.fromkeys(next_moves(axes, point, _FINER[0]))
     every = dict.fromkeys(move for n in range(_REACH) for move in moves(axes, point, n))
     if level == len(_FINER):
-        return [[move] for move in every if move not in known]
+        far = {
+            (n, float(value)): None
+            for n, axis in enumerate(axes)
+            for value in _thinned(axis.legal or ())
+            if value != point[n]
+        }
+        return [[move] for move in every | far if move not in known]
     return _pairs([[move] for move in every | known], rng)
 
 
