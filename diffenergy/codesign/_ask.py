@@ -94,7 +94,7 @@ def search(
     best = found.best
     summary = {
         **_request.about_of(tasks, weights, set(problem.task.names)),
-        "grade": trust.grade,
+        **trust.to_json(),
         **design_summary(problem, found),
         "time_s_p5_p95": list(map(float, trust.interval("time", best.time, best.time))),
         "energy_j_p5_p95": list(
@@ -154,5 +154,5 @@ def tune(
         goal,
         lambda function, given: _programs.run(function, given, folder, options),
     )
-    summary = {**task.about, "grade": task.trust.grade, **tiles_json(found)}
+    summary = {**task.about, **task.trust.to_json(), **tiles_json(found)}
     return TuneResult(summary, found, list(task.notes))

@@ -13,6 +13,10 @@ from ..records import Record
 from ._constant import FREE, Constant, Number, constant, table
 
 LIBRARY: Final = ("workload", "gemm", "conv2d")
+STREAMING: Final = ("elementwise", "softmax", "layernorm", "rmsnorm", "gather")
+"""Ops that pass over memory, by one formula."""
+STREAMS: Final = ("workload", *STREAMING)
+"""Rows whose streaming kernels are long; those beside attention are launches."""
 GIVEN: Final = ("Xgemm", "SimtGemm")
 OF_MMA: Final = (*FREE, "mma")
 ATTENTION: Final = (*OF_MMA, "architecture:Ada")
@@ -282,7 +286,11 @@ class Corrections(Record):
     stream_feed: Number = constant(18.4, 0.15, "B/cycle/SM",
         "rate of one SM in streaming kernels",
         "one copy of at least 1 GB at three SM clocks, one of them low",
-        source="Streams", levels=OF_MMA)
+        source="Streams", levels=OF_MMA, rows=STREAMS)
+    strided_issue: Number = constant(30.0, 0.5, "-",
+        "lane instructions of an element with a broadcast operand",
+        "element-wise kernels of 1 GB with and without a broadcast operand",
+        source="Streams", rows=STREAMS)
     reduction_reads: Number = constant(1.5, 0.5, "-",
         "extra reads of a row in softmax and norms",
         "softmax and layer norm of at least 100 MB", source="Streams")
@@ -366,10 +374,9 @@ class Corrections(Record):
     sm_clock_energy: Number = _board(0.2e-9, 0.5, "J/cycle",
         "clock tree and issue of an SM that holds CTAs",
         "power of a GEMM and of a copy of at least 1 GB at 8 SM clocks")
-    leakage: Number = _board(0.008, 0.5, "1/TDP",
-        "leakage at 40 C and V0 beyond the cold idle table",
+    leakage: Number = _board(1.0, 0.5, "-", "leakage / that of the idle table",
         "power of a core-bound kernel at 8 clocks with the temperature logged")
-    leakage_efold: Number = _energy(13.0, 0.15, "K", "e-fold",
+    leakage_efold: Number = _energy(40.0, 0.4, "K", "e-fold of leakage",
         "power of a core-bound kernel, cold and hot, temperature logged")
     memory_idle: Number = constant(0.6, 1.0, "-",
         "share of constant idle power that follows the memory",

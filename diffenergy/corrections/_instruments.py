@@ -20,12 +20,19 @@ _sensor = partial(
     constant,
     closes="power of one kernel in runs of 0.1 to 10 s",
     source="Instruments",
-    levels=(),
+    levels=("gpu",),
+)
+_contents = partial(
+    constant,
+    closes="power of the same products with random and with left-over weights",
+    source="Instruments",
+    levels=("campaign",),
 )
 
 
 class Sensor(Record):
-    """What is fitted of a campaign's power readings; defaults are prior centres.
+    """What is fitted of a campaign's power readings on a GPU (`levels`: what the
+    campaign shares); defaults are prior centres.
 
     The share of the sensor's second before the first sample that was as hot as the
     kernel itself is `warm` (runs back to back), `cold` (idle before: heated by the
@@ -42,10 +49,15 @@ class Sensor(Record):
     fresh_share: Float[Array, ""] = _sensor(0.25, 0.4, "-", "fresh process, at 1 ms")
     fresh_narrow: Float[Array, ""] = _sensor(0.05, 0.7, "-", "the same, 8-bit blocks")
     previous_power: Float[Array, ""] = _sensor(660.0, 0.05, "W", "before 8-bit runs")
-    fresh_saving: Float[Array, ""] = _sensor(0.25, 0.4, "-", "zeros, fresh process")
-    huge_saving: Float[Array, ""] = _sensor(0.5, 0.3, "-", "zero pages, huge weights")
-    huge_bytes: Float[Array, ""] = _sensor(20e9, 0.3, "B", "weights with zero pages")
-    weight_saving: Float[Array, ""] = _sensor(0.12, 0.5, "-", "left-over weights")
+    fresh_saving: Float[Array, ""] = _contents(0.25, 0.4, "-", "zeros, fresh process")
+    huge_saving: Float[Array, ""] = _contents(0.5, 0.3, "-", "zero pages, huge weights")
+    huge_bytes: Float[Array, ""] = _contents(20e9, 0.3, "B", "weights with zero pages")
+    weight_saving: Float[Array, ""] = _contents(
+        0.3, 0.5, "-", "left-over weights: energy of their bytes"
+    )
+    math_saving: Float[Array, ""] = _contents(
+        0.3, 0.5, "-", "left-over weights: energy of the math"
+    )
     gap: Float[Array, ""] = _sensor(0.2, 0.7, "s", "idle between two runs")
     gap_sequence: Float[Array, ""] = _sensor(
         1e-4, 1.0, "s", "the same per sequence or unit of expert load"

@@ -57,23 +57,25 @@ PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
     "node:28nm": {"core_energy": (2.5, 0.3)},
     "node:16nm": {"core_energy": (1.5, 0.2)},
     "node:12nm": {"core_energy": (1.25, 0.2)},
-    "node:8nm": {"core_energy": (1.15, 0.2)},
+    "node:8nm": {"core_energy": (1.5, 0.2)},
+    # by passes of an A100 with its temperature logged: 13 K and 1.8 W at 40 C and V0
+    "node:7nm": {"leakage_efold": (0.325, 0.15), "leakage": (0.25, 0.5)},
     "node:5nm": {"core_energy": (0.7, 0.2)},
     "node:4N": {"core_energy": (0.65, 0.2)},
     "node:4NP": {"core_energy": (0.6, 0.2)},
     **{f"gpu:{name}": _COUNTED for name in _KNOWN_BY_COUNTERS},
+    # boards of one chip, the GH100
+    **dict.fromkeys(("gpu:h100-sxm", "gpu:h200-sxm"), {"core_energy": (1.0, 0.05)}),
     "architecture:Kepler": {"tiled_l1": (0.83, 0.7)},  # its read-only path
     "architecture:GCN": {"tiled_l1": (1.67, 0.7), "tiled_smem": (1.0, 0.5)},
     "architecture:Pascal": {"simt_issue": (1.3, 0.1)},  # two instructions at once
     "architecture:Ada": {"core_energy": (1.2, 0.3), "tensor_efficiency": (1.0, 0.8)},
     "architecture:Hopper": {
         "sm_clock_energy": (1.4, 0.3),
-        "leakage": (0.2, 0.5),
         **_NEWER_HOST,
     },
     "architecture:Blackwell": {
         "sm_clock_energy": (1.4, 0.4),
-        "leakage": (0.2, 0.5),
         **_NEWER_HOST,
     },
 }

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from jax import Array
 
-from ..corrections import CorrectionsFile
+from ..corrections import STREAMING, CorrectionsFile
 from ..hardware._files import GpuCard, read_gpu
 from ..hardware._spec import OperatingPoint
 from ..kernels import ops
@@ -37,7 +37,7 @@ CHUNK: Final = 8192
 NO_CAP: Final = 1e9
 """W; rows that carry their measured clock are past the governor."""
 
-_LOOP_FACTS: Final = ("loop_seconds", "call_seconds", "loop", "loop_body")
+_LOOP_FACTS: Final = ("loop_seconds", "call_seconds", "loop", "loop_body", "unfilled")
 """Facts of a loop of kernels that a campaign may state."""
 
 
@@ -48,6 +48,8 @@ class How(NamedTuple):
     """Whether some row may be over its power cap."""
     bursts: bool
     """Whether some rows end before the power limiter acts."""
+    unfilled: bool
+    """Whether some rows have weights that nobody filled."""
     sampling: str
     """Model of the power sensor (`physics.instrument.reading`)."""
 
@@ -63,6 +65,8 @@ class Batch:
     how: How
     kind: str
     """Op of the rows, or "workload"."""
+    ops: tuple[str, ...]
+    """Ops inside, and those that have a formula with one of them."""
     campaign: str
     """The one campaign of kernel rows; passes of several go together."""
     rows: np.ndarray
@@ -210,6 +214,7 @@ def _batch(
     how = How(
         capped=bool((np.asarray(point.power_cap) < NO_CAP).any()),
         bursts=bool(np.isfinite(np.asarray(instrument.burst)).any()),
+        unfilled=bool((np.asarray(instrument.unfilled) > 0).any()),
         sampling=sampling,
     )
     return Batch(
@@ -219,9 +224,15 @@ def _batch(
         instrument,
         how,
         kind,
+        _alike({part.op for part in parts}),
         campaign,
         np.concatenate([rows, np.full(extra, -1)]),
     )
+
+
+def _alike(found: set[str]) -> tuple[str, ...]:
+    """Some ops, and those that have a formula with one of them."""
+    return tuple(sorted(found | {*(STREAMING if found & {*STREAMING} else ())}))
 
 
 def by_row(
@@ -255,12 +266,13 @@ def _facts(
         for name in _LOOP_FACTS
     }
     values = {name: column[index] for name, column in columns.values.items()}
-    if op == "gemm" and "warm_share" in model:
+    if op == "gemm":
         m, n, k = (np.asarray(values[x], float) for x in "mnk")
+        facts |= {"rows": m, "operand_bytes": 12 * n * k}
+        if "warm_share" not in model:
+            return facts
         narrow = values["dtype"] != "bf16"
         facts |= {
-            "rows": m,
-            "operand_bytes": 12 * n * k,
             "narrow": narrow.astype(float),
             "fresh": fresh_process(m, n, k, narrow).astype(float),
             "cold": in_blocks(model.get("cold_blocks", []), m, n),

@@ -2,8 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,9 +16,10 @@ from ..corrections import (
     CorrectionsFile,
     Levels,
 )
+from ..hardware import read_gpu
 from ..measurements import Columns, MeasurementTable
 from ._batches import Batch, batches, by_row
-from ._fit import Fit, Target, fit, target
+from ._fit import Fit, Target, fit, sensor_tags, sharpened, target
 from ._parameters import SENSOR, Parameter, Parameters
 from ._series import cold_blocks
 
@@ -38,10 +39,12 @@ FEW_READINGS: Final = 20
 
 TILED: Final = "gemm in known tiles"
 """Kind of rows of CUDA-core products whose tile is given."""
-_PARTIAL: Final = (TILED, "activity")
-"""Kinds of rows that do not make a GPU's estimates `calibrated`."""
 _REFERENCE: Final = ("mma:mma.sync", "memory:HBM2", "architecture:Ampere")
 """The oldest of each kind, without factors; so is the GPU with most passes."""
+
+_SHARPER, _CLEAR = 3, 0.5
+"""Further fits of the rows of a GPU at most, each with the errors that the one before
+left, as long as some table lies within this share of what was expected of it."""
 
 Progress = Callable[[int, float], None]
 
@@ -71,17 +74,28 @@ class Calibration:
     targets: tuple[Target, ...]
 
     @property
-    def rows(self) -> dict[str, int]:
-        """Rows used by GPU and kind; products in known tiles are a kind of their own,
-        since they say little of others."""
-        rows: dict[str, int] = {}
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """Rows used by GPU and kind: how many times and powers were read, of passes
+        also the ops inside. Products in known tiles are a kind of their own, since they
+        say little of others; power drawn by weights that nobody filled does not count.
+        """
+        rows: dict[str, dict[str, Any]] = {}
         for item in self.targets:
             card, kind = item.batch.card, item.batch.kind
             kind = TILED if item.batch.records <= {*GIVEN} else kind
-            label = f"{card.served_as}:{kind}"
-            read = np.isfinite(item.time) | np.isfinite(item.power)
-            rows[label] = rows.get(label, 0) + int(read.sum())
-        return {label: count for label, count in rows.items() if count}
+            filled = np.asarray(item.batch.instrument.unfilled) == 0
+            found = rows.setdefault(f"{card.served_as}:{kind}", {"time": 0, "power": 0})
+            found["time"] += int(np.isfinite(item.time).sum())
+            found["power"] += int((np.isfinite(item.power) & filled).sum())
+            if kind == "workload":
+                found["ops"] = sorted({*item.batch.ops, *found.get("ops", ())})
+        return {label: found for label, found in rows.items() if any(found.values())}
+
+    @property
+    def count(self) -> int:
+        """Rows used."""
+        read = (np.isfinite(x.time) | np.isfinite(x.power) for x in self.targets)
+        return sum(int(rows.sum()) for rows in read)
 
 
 def calibrate(
@@ -122,13 +136,15 @@ def calibrate(
             "nothing is left to fit: `--freeze` holds every constant that the rows "
             "move."
         )
-    result = fit(
-        parameters,
-        targets,
-        begin=None if begin is None else _at(parameters, begin),
-        max_steps=settings.max_steps,
-        progress=progress,
-    )
+    place = None if begin is None else _at(parameters, begin)
+    result = fit(parameters, targets, place, settings.max_steps, progress)
+    for _ in range(_SHARPER if start.fitted_on else 0):
+        sharp = [sharpened(parameters, item, result.z) for item in targets]
+        expected = (_as_expected(x, y) for x, y in zip(sharp, targets, strict=True))
+        if result.interrupted or all(expected):
+            break
+        targets = sharp
+        result = fit(parameters, targets, result.z, settings.max_steps, progress)
     levels = result.parameters.fitted(result.z)
     sensors = {tag: levels.pop(tag) for tag in list(levels) if tag.startswith(SENSOR)}
     instruments = {name: dict(values) for name, values in start.instruments.items()}
@@ -136,15 +152,50 @@ def calibrate(
         instruments.setdefault(tag.removeprefix(SENSOR), {}).update(values)
     file = CorrectionsFile(levels, instruments, {}, spread=start.spread)
     found = Calibration(result, file, tuple(targets))
-    rows = start.fitted_on.get("rows", {}) | found.rows
-    known = [label.split(":") for label in rows]
+    cards = [item.batch.card for item in targets]
+    own = {x.served_as: f"architecture:{x.architecture}" for x in cards}
     fitted_on = {
-        "gpus": sorted({gpu for gpu, kind in known if kind not in _PARTIAL}),
-        "rows": rows,
+        "architectures": start.fitted_on.get("architectures", {}) | own,
+        "sm_clock_min": _lowest(targets, start.fitted_on.get("sm_clock_min", {})),
+        "seq_len_max": _longest(tables, start.fitted_on.get("seq_len_max", {})),
+        "rows": start.fitted_on.get("rows", {}) | found.rows,
         "seed": settings.seed,
     }
     file = dataclasses.replace(file, fitted_on=fitted_on)
     return dataclasses.replace(found, corrections=file)
+
+
+def _as_expected(left: Target, before: Target) -> bool:
+    """Whether the errors of a target are not far below what was expected of them."""
+    return (
+        left.time_sd > _CLEAR * before.time_sd
+        and left.power_sd > _CLEAR * before.power_sd
+    )
+
+
+def _lowest(targets: Sequence[Target], before: Mapping[str, float]) -> dict[str, float]:
+    """Lowest SM clock of the passes of each GPU, Hz."""
+    found = dict(before)
+    for item in (x for x in targets if x.batch.kind == "workload"):
+        clocks = np.asarray(item.batch.point.sm_clock)[np.isfinite(item.power)]
+        gpu = item.batch.card.served_as
+        found[gpu] = float(min([found.get(gpu, np.inf), *clocks]))
+    return {gpu: clock for gpu, clock in found.items() if np.isfinite(clock)}
+
+
+def _longest(
+    tables: Sequence[MeasurementTable], before: Mapping[str, float]
+) -> dict[str, float]:
+    """Most tokens of the passes of each GPU that were read."""
+    found = dict(before)
+    for table in tables:
+        read = np.isfinite(table.time_s) & (table.skipped == "")
+        rows = np.flatnonzero(read & (table.kind == "workload"))
+        for row in rows if "seq_len" in table.frame else ():
+            tokens = float(table.frame["seq_len"].iloc[row] or 0)
+            gpu = read_gpu(table.gpu[row]).served_as
+            found[gpu] = max(found.get(gpu, 0.0), tokens)
+    return found
 
 
 def blanked(table: MeasurementTable, held: np.ndarray) -> MeasurementTable:
@@ -181,14 +232,18 @@ def free_parameters(start: CorrectionsFile, targets: Sequence[Target]) -> Parame
             continue
         if Parameter(batch.card.tags[-1], "dynamic_energy") in free:
             continue  # a few readings say nothing about how they were read
-        name = f"{batch.campaign}:{batch.kind}"
-        levels[SENSOR + name] = model = {
-            k: v
-            for k, v in start.instrument(batch.campaign, batch.kind).items()
-            if k in SENSOR_CONSTANTS
-        }
-        free += [Parameter(SENSOR + name, constant) for constant in model]
-    return Parameters(tuple(dict.fromkeys(free)), levels)
+        model = start.instrument(batch.campaign, batch.kind, batch.card.name)
+        for tag, level in zip(sensor_tags(batch), ("campaign", "gpu"), strict=True):
+            levels[tag] = {
+                name: model[name]
+                for name, c in SENSOR_CONSTANTS.items()
+                if name in model and level in c.levels
+            }
+            free += [Parameter(tag, name) for name in levels[tag]]
+    tags = {tag for item in targets for tag in item.batch.card.tags}
+    read = [item for item in targets if np.isfinite(item.power).any()]
+    known = {tag for item in read for tag in item.batch.card.tags}
+    return Parameters(tuple(dict.fromkeys(free)), levels, tuple(sorted(tags - known)))
 
 
 def _at(parameters: Parameters, file: CorrectionsFile) -> np.ndarray:
@@ -232,7 +287,8 @@ def _own(start: CorrectionsFile, targets: Sequence[Target]) -> list[Parameter]:
         tag = card.tags[-1]
         readings = sum(int(np.isfinite(item.power).sum()) for item in mine)
         timed = sum(int(np.isfinite(item.time).sum()) for item in mine)
-        if max(readings, timed) < FEW_READINGS and start.grade(card) != "calibrated":
+        known = card.served_as in start.fitted_on.get("architectures", {})
+        if max(readings, timed) < FEW_READINGS and not known:
             free.append(Parameter(tag, "dynamic_energy"))
             continue
         if any(item.batch.kind == "activity" for item in mine):
@@ -281,15 +337,17 @@ def _target(table: MeasurementTable, batch: Batch, table_weight: float) -> Targe
 def with_cold_blocks(
     start: CorrectionsFile, tables: Sequence[MeasurementTable]
 ) -> CorrectionsFile:
-    """Start with the cold blocks of every campaign whose sensor knows series."""
+    """Start with the cold blocks of every GPU and campaign whose sensor knows
+    series."""
     instruments = {name: dict(values) for name, values in start.instruments.items()}
     for table in tables:
-        gemm = (table.op == "gemm") & np.isfinite(table.avg_power_w)
-        for campaign in dict.fromkeys(table.campaign[gemm]):
-            model = instruments.get(f"{campaign}:gemm", {})
-            if "warm_share" in model:
-                rows = np.flatnonzero(gemm & (table.campaign == campaign))
-                model["cold_blocks"] = cold_blocks(table, rows)
+        for (gpu, op, campaign), index in _groups(table).items():
+            rows = index[np.isfinite(table.avg_power_w[index])]
+            model = start.instrument(campaign, op, gpu)
+            if len(rows) and op == "gemm" and "warm_share" in model:
+                found = cold_blocks(table, rows, read_gpu(gpu))
+                own = instruments.setdefault(f"{campaign}:gemm@{gpu}", {})
+                own["cold_blocks"] = found
     return dataclasses.replace(start, instruments=instruments)
 
 

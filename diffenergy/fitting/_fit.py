@@ -29,6 +29,9 @@ from ._predict import batch_reading, compiled_reading
 _COLUMNS: Final = 16
 """Columns of the Jacobian of one call: few, so that both workers have some, and always
 as many, so that they share a compilation."""
+_LEAST_SD: Final = 0.01
+"""Error of a logarithm below which no table is taken to lie: readings repeat no better.
+"""
 _WORKERS: Final = 2
 """Calls that are compiled and evaluated at once."""
 
@@ -88,7 +91,7 @@ class _Data(eqx.Module):
         batch = item.batch
         return cls(
             parameters.serving(batch.card.tags),
-            parameters.sensing(sensor_tag(batch)),
+            parameters.sensing(sensor_tags(batch)),
             batch.workload,
             batch.card.spec,
             batch.point,
@@ -101,9 +104,10 @@ class _Data(eqx.Module):
         )
 
 
-def sensor_tag(batch: Batch) -> str:
-    """Tag of the constants of a batch's sensor."""
-    return f"{SENSOR}{batch.campaign}:{batch.kind}"
+def sensor_tags(batch: Batch) -> tuple[str, str]:
+    """Tags of the constants of a batch's sensor: the campaign's, and its GPU's."""
+    campaign = f"{SENSOR}{batch.campaign}:{batch.kind}"
+    return campaign, f"{campaign}@{batch.card.name}"
 
 
 def _movers(parameters: Parameters, item: Target) -> list[int]:
@@ -116,7 +120,7 @@ def _movers(parameters: Parameters, item: Target) -> list[int]:
             if p.tag == own and p.constant in (*ACTIVITY_CONSTANTS, "dynamic_energy")
         ]
     batch = item.batch
-    names = ("global", *batch.card.tags, sensor_tag(batch))
+    names = ("global", *batch.card.tags, *sensor_tags(batch))
     powered = bool(batch.how.capped or np.isfinite(item.power).any())
     given = batch.records if batch.kind != "workload" else set()
     given = given & set(GIVEN) if len(given) == 1 else set()
@@ -263,10 +267,26 @@ class _Problem:
         return np.concatenate([*full, np.diag(1 / self.width)])
 
 
+def sharpened(
+    parameters: Parameters, item: Target, z: Float[np.ndarray, " p"]
+) -> Target:
+    """A target whose errors are expected to be no more than those left at `z`: half of
+    them are below 0.67 sd. Never below `_LEAST_SD`."""
+    sizes = np.abs(np.asarray(_values(as_float(z), _Data.of(parameters, item))))
+    halves = np.split(sizes, 2)
+    left = []
+    for size, read, sd in zip(
+        halves, (item.time, item.power), (item.time_sd, item.power_sd), strict=True
+    ):
+        known = size[np.isfinite(read)]
+        middle = sd * float(np.median(known)) / 0.6745 if len(known) else sd
+        left.append(min(max(middle, _LEAST_SD), sd))
+    return dataclasses.replace(item, time_sd=left[0], power_sd=left[1])
+
+
 def fit(
     parameters: Parameters,
     targets: Sequence[Target],
-    *,
     begin: Float[np.ndarray, " p"] | None = None,
     max_steps: int = 30,
     progress: Callable[[int, float], None] | None = None,

@@ -29,6 +29,9 @@ FACTOR_SD: Final = 0.25
 no wider than the prior of the constant itself."""
 
 
+UNREAD_SD: Final = 0.1
+"""The most of such a sd for what power alone moves where no GPU of the level has a
+power reading: times at a power limit are none."""
 SENSOR: Final = "sensor:"
 """Start of the tags whose constants are those of a campaign's `Sensor`."""
 
@@ -68,10 +71,12 @@ class Parameter:
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-    """Free parameters around starting levels, whose values are the prior centres."""
+    """Free parameters around starting levels, whose values are the prior centres;
+    `unread`: tags that no GPU has of which power was read."""
 
     free: tuple[Parameter, ...]
     start: Levels
+    unread: tuple[str, ...] = ()
 
     def centre(self) -> Float[np.ndarray, " p"]:
         """Prior centres in fitted space."""
@@ -89,7 +94,12 @@ class Parameters:
 
     def sd(self) -> Float[np.ndarray, " p"]:
         """Prior sd in fitted space."""
-        return np.array([p.sd for p in self.free])
+        return np.array(
+            [
+                min(p.sd, UNREAD_SD) if p.row.power and p.tag in self.unread else p.sd
+                for p in self.free
+            ]
+        )
 
     def fitted(self, z: Float[np.ndarray, " p"]) -> Levels:
         """Levels with the free numbers at `z`."""
@@ -121,13 +131,14 @@ class Parameters:
             as_float(matrix), as_float(offset), as_float(shares), Corrections
         )
 
-    def sensing(self, tag: str) -> "Serving":
-        """The same for the constants of the sensor `tag`."""
+    def sensing(self, tags: Sequence[str]) -> "Serving":
+        """The same for the constants of a sensor, whose `tags` go from the general to
+        the special."""
         names = list(SENSOR_CONSTANTS)
-        values = {
-            name: c.centre for name, c in SENSOR_CONSTANTS.items()
-        } | self.start.get(tag, {})
-        matrix = self._entries(names, (tag,))
+        values = {name: c.centre for name, c in SENSOR_CONSTANTS.items()}
+        for tag in tags:
+            values |= self.start.get(tag, {})
+        matrix = self._entries(names, tags)
         offset = np.log(np.array([values[name] for name in names]))
         offset = np.where(matrix.any(axis=1), 0.0, offset)
         return Serving(

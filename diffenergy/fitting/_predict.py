@@ -3,7 +3,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,9 +13,11 @@ import pandas as pd
 
 from ..compiling import compiler_options
 from ..corrections import (
+    NEAR,
     Corrections,
     CorrectionsFile,
     Sensor,
+    Trust,
     prior_file,
     read_corrections,
 )
@@ -45,9 +47,11 @@ def batch_reading(
     how: How,
 ) -> Run:
     """Reading of every phase of a batch."""
-    if how.sampling == "series":
+    if how.unfilled:
         contents = data_activity(instrument, sensor)
-        phases = dataclasses.replace(workload.phases, data_activity=contents)
+        phases = dataclasses.replace(
+            workload.phases, data_activity=contents[0], math_activity=contents[1]
+        )
         workload = dataclasses.replace(workload, phases=phases)
     free, held = runs(workload, spec, point, corrections, how.capped, how.bursts)
     return reading(instrument, sensor, how.sampling, free, held)
@@ -89,10 +93,10 @@ def predict(table: MeasurementTable, corrections: CorrectionsFile) -> Prediction
         time += batch.per_row(table.num_rows, read.time)
         energy += batch.per_row(table.num_rows, read.energy)
         rows = batch.rows[batch.rows >= 0]
-        trust = corrections.trust(batch.card, batch.kind)
-        grade[rows] = trust.grade
-        for word, name in QUANTITIES.items():
-            width[name][rows] = trust.half_width(word, time[rows])
+        for part, trust in _trusts(batch, corrections):
+            grade[rows[part]] = trust.grade
+            for word, name in QUANTITIES.items():
+                width[name][rows[part]] = trust.half_width(word, time[rows[part]])
     untimed = np.isnan(table.time_s)  # only their power means something
     skipped = (time == 0) | (table.skipped != "")
     blank = np.where(skipped, np.nan, 1.0)
@@ -109,6 +113,21 @@ def predict(table: MeasurementTable, corrections: CorrectionsFile) -> Prediction
         for bound, side in (("p5", -1), ("p95", 1))
     }
     return Predictions(grade=grade, skipped=table.skipped, **values, **bounds)
+
+
+def _trusts(
+    batch: Batch, corrections: CorrectionsFile
+) -> Iterator[tuple[np.ndarray, Trust]]:
+    """Rows of a batch by what their predictions rest on: passes below the clocks that
+    were fitted apart."""
+    clocks = np.asarray(batch.point.sm_clock)[batch.rows >= 0]
+    if batch.kind != "workload":
+        yield np.ones(len(clocks), bool), corrections.trust(batch.card, batch.kind)
+        return
+    lowest = corrections.fitted_on.get("sm_clock_min", {}).get(batch.card.served_as, 0)
+    slow = clocks < NEAR * lowest
+    for part, beyond in ((~slow, ()), (slow, ("clock",))):
+        yield part, corrections.trust(batch.card, holds=batch.ops, beyond=beyond)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -80,7 +80,7 @@ def fit_summary(
     held = any(part.held.any() for part in parts)
     return {
         "rows": sum(part.table.num_rows for part in parts),
-        "fitted_rows": sum(fitted.rows.values()),
+        "fitted_rows": fitted.count,
         "flagged": [_flag(flag) for flag in flags],
         **_mapes([(part, part.live & ~part.held) for part in parts]),
         "held_out": _errors([(p, p.live & p.held) for p in parts]) if held else None,

@@ -10,14 +10,15 @@ from typing import Final
 import jax.numpy as jnp
 import numpy as np
 
+from ..hardware import GpuCard
 from ..measurements import MeasurementTable
 from ..physics._instrument import hot_share, replayed_seconds
 
-_BANDWIDTH: Final = 4e12
-_FLOPS: Final = (7e14, 1.1e15)
-"""Rates of a fully loaded H200 (DRAM; 16 and 8 bit), for the load of a row only."""
-_IDLE, _RISE = 140.0, 550.0
-"""W of the idle board and what full load adds."""
+_BANDWIDTH, _FLOPS = 0.83, (0.65, 0.51)
+"""Shares of the peak rates that a fully loaded GPU reaches (DRAM; 16 and 8 bit), for
+the load of a row only."""
+_IDLE, _FULL = 0.2, 0.985
+"""Power of the idle and of the fully loaded board over its limit."""
 _SCATTER: Final = 0.02
 """Twice the variance of the share read."""
 _SWITCH: Final = 6.0
@@ -28,10 +29,12 @@ Block = tuple[float, float, float]
 """Rows (m), and first and last n of a block of cold runs."""
 
 
-def cold_blocks(table: MeasurementTable, rows: np.ndarray) -> list[Block]:
+def cold_blocks(
+    table: MeasurementTable, rows: np.ndarray, card: GpuCard
+) -> list[Block]:
     """Blocks of GEMM shapes that ran on an idle board, from the readings of `rows` (all
-    of one campaign); rows without a reading say nothing."""
-    m, n, evidence = _evidence(table, rows)
+    of one campaign on `card`); rows without a reading say nothing."""
+    m, n, evidence = _evidence(table, rows, card)
     known = np.isfinite(evidence)
     blocks: list[Block] = []
     for size in np.unique(m[known]):
@@ -79,7 +82,7 @@ def _segments(score: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _evidence(
-    table: MeasurementTable, rows: np.ndarray
+    table: MeasurementTable, rows: np.ndarray, card: GpuCard
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(m, n, log-likelihood ratio of cold against warm), NaN where a row says nothing:
     too short or too long, not fully loaded, or of a fresh process."""
@@ -90,9 +93,16 @@ def _evidence(
     time, power = table.time_s[rows], table.avg_power_w[rows]
     size = np.where(narrow, 1.0, 2.0)
     moved = (m + n) * k * size + 2 * m * n
-    flops = np.where(narrow, _FLOPS[1], _FLOPS[0])
-    load = moved / (time * _BANDWIDTH) + 2 * m * n * k / (time * flops)
-    seen = (power - _IDLE) / (np.minimum(load, 1.0) * _RISE)
+    board = card.values
+    clocks = board["num_sms"] * board["sm_clock_max"]
+    bf16, fp8 = (
+        share * clocks * board[f"tensor_flop_per_cycle_{dtype}"]
+        for share, dtype in zip(_FLOPS, ("bf16", "fp8"), strict=True)
+    )
+    load = moved / (time * _BANDWIDTH * board["dram_bandwidth"])
+    load += 2 * m * n * k / (time * np.where(narrow, fp8, bf16))
+    idle, rise = _IDLE * board["tdp"], (_FULL - _IDLE) * board["tdp"]
+    seen = (power - idle) / (np.minimum(load, 1.0) * rise)
     us = time * 1e6
     loop, body = np.where(narrow, 1.0, 6.0), np.where(narrow, 70e-6, 270e-6)
     length = np.asarray(replayed_seconds(*map(jnp.asarray, (time, loop, body))))

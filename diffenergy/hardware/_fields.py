@@ -142,9 +142,6 @@ class GpuNumbers(Record):
     idle_clock: Annotated[Value, NumberField("W/(V^2 Hz)", "idle clock tree", "0",
         high=1e-6, slip="W/(V^2 GHz)")]
     idle_leakage: Annotated[Value, NumberField("W/V^4", "leakage, cold board", "0")]
-    leakage_scale: Annotated[Value, NumberField("silicon / what is usual for tdp",
-        "leakage, warm; above 1: a design with more silicon under the same limit",
-        default=1.0)]
     thermal_resistance: Annotated[Value, NumberField("K/W", "chip to ambient air")]
     ambient_temperature: Annotated[Value, NumberField("C", "ambient air", "any")]
 # fmt: on

@@ -141,6 +141,6 @@ def _unexplained(
     load = sum(launch_energy(d, times, c, clock, core)) / times.time
     warm = gpu.ambient_temperature + gpu.thermal_resistance * shape.power
     point = OperatingPoint(clock, mem, shape.power, warm)
-    idle, leakage = static_power(gpu, c, clock, load, point)
+    idle, leakage, _ = static_power(gpu, c, clock, load, point)
     missing = (shape.power - load - idle - leakage) * times.time
     return jnp.where(shape.power > 0, missing / (core * c.dynamic_energy), 0.0)

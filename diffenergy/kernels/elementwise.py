@@ -20,6 +20,8 @@ ONE_READ: Final = (
     "typecast_to_bf16", "typecast_to_fp16",
 )  # fmt: skip
 _TRANSCENDENTAL: Final = ("gelu", "silu", "tanh", "exp", "pow", "silu_mul", "gelu_mul")
+_STRIDED: Final = ("where", "unspecified_tensor")
+"""Maps of which one operand is broadcast, as in sums and products of one read."""
 _INSTRUCTIONS: Final = 4.0
 """Lane instructions per element: address, load, operation, store (vectorised)."""
 
@@ -57,12 +59,14 @@ OPS: Final = (
 def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     """One launch a row; `reads` and `writes` are per element of `elements`."""
     size = np.asarray(BYTES)
-    elements = fields["elements"]
+    elements, fn = fields["elements"], fields["fn"].astype(str)
+    strided = np.isin(fn, _STRIDED) | np.isin(fn, TWO_READS) & (fields["reads"] < 2)
     launches = stream_launches(
         elements * fields["reads"] * size[fields["dtype"]],
         elements * fields["writes"] * size[fields["out_dtype"]],
         issue=elements * _INSTRUCTIONS,
-        sfu=elements * np.isin(fields["fn"].astype(str), _TRANSCENDENTAL),
+        strided=elements * strided,
+        sfu=elements * np.isin(fn, _TRANSCENDENTAL),
         zero_share=fields["zero_share"],
     )
     return [launches]

@@ -72,6 +72,7 @@ class Demand(Record):
     tensor_energy: Float[Array, "*batch"] = _leaf()  # J/FLOP at V0
     other_energy: Float[Array, "*batch"] = _leaf()  # J at V0 that no unit explains
     activity: Float[Array, "*batch"] = _leaf(1.0)  # switching relative to random data
+    math_activity: Float[Array, "*batch"] = _leaf(1.0)  # that of the math beyond it
     # choice
     choice: Float[Array, "*batch"] = _leaf()  # log prior of the candidate
     illegal: Float[Array, "*batch"] = _leaf()  # 1 where the candidate cannot run

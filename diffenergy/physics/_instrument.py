@@ -47,7 +47,9 @@ class Instrument(Record):
     """Bytes that are made (attention) or held (GEMM: all sets of weights) by a run."""
     rows: Float[Array, "*r"] = _fact()  # output rows of a GEMM
     narrow: Float[Array, "*r"] = _fact()
-    """1 where weights are random and follow other kernels (8-bit blocks), else 0."""
+    """1 where a run follows runs of other kernels (8-bit blocks), else 0."""
+    unfilled: Float[Array, "*r"] = _fact()
+    """1 where nobody filled the weights, 0 where they are random."""
     cold: Float[Array, "*r"] = _fact()
     """Probability that the board was idle before the run."""
     fresh: Float[Array, "*r"] = _fact()
@@ -71,8 +73,10 @@ class Run(NamedTuple):
     energy: Array
 
 
-def data_activity(instrument: Instrument, s: Sensor) -> Float[Array, "*r"]:
-    """Switching of each run relative to random operands.
+def data_activity(
+    instrument: Instrument, s: Sensor
+) -> tuple[Float[Array, "*r"], Float[Array, "*r"]]:
+    """Switching of bytes, and of the math beyond it, relative to random operands.
 
     Weights that nobody filled hold left-over data, or zeros where their pages are new:
     in a fresh process, or where all sets together are huge.
@@ -81,7 +85,9 @@ def data_activity(instrument: Instrument, s: Sensor) -> Float[Array, "*r"]:
     huge = jax.nn.sigmoid(jnp.log((i.operand_bytes + 1.0) / s.huge_bytes) / 0.12)
     zeros = jnp.where(i.fresh > 0, s.fresh_saving, s.huge_saving * huge)
     weights = s.weight_saving / (1 + i.rows / 100)  # weights dominate at few rows
-    return 1 - (1 - i.narrow) * (1 - (1 - 0.7 * zeros) * (1 - weights))
+    moved = 1 - i.unfilled * (1 - (1 - 0.7 * zeros) * (1 - weights))
+    pages = 1 - i.unfilled * 0.7 * zeros
+    return moved, (1 - i.unfilled * s.math_saving) * pages / moved
 
 
 def governed(instrument: Instrument, free: Run, held: Run) -> Run:

@@ -12,7 +12,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ..corrections import Corrections
-from ..hardware._spec import GpuSpec, OperatingPoint, idle_power, relative_voltage
+from ..hardware._spec import GpuSpec, OperatingPoint, idle_power, voltage
 from ._demand import Demand
 from ._timeline import Timing
 
@@ -56,8 +56,8 @@ def launch_energy(
     core = core * c.dynamic_energy
     live = core * d.activity
     return (
-        live * d.tensor_energy * d.tensor,
-        live * c.energy_fma * d.fma,
+        live * d.math_activity * d.tensor_energy * d.tensor,
+        live * d.math_activity * c.energy_fma * d.fma,
         live * c.energy_sfu * d.sfu,
         live * c.energy_issue * d.issue,
         live * c.energy_smem * d.smem,
@@ -71,33 +71,32 @@ def launch_energy(
 
 
 def leakage_growth(c: Corrections, temperature: Array) -> Array:
-    """exp((T - 40)/efold) - 1: leakage at `temperature` (C) beyond the idle table."""
+    """exp((T - 40)/efold): leakage at `temperature` (C) over that of the idle table."""
     hot = jnp.minimum(temperature, MAX_TEMPERATURE)
-    return jnp.expm1((hot - LEAKAGE_REFERENCE) / c.leakage_efold)
+    return jnp.exp((hot - LEAKAGE_REFERENCE) / c.leakage_efold)
 
 
 def static_power(
     gpu: GpuSpec, c: Corrections, clock: Array, load: Array, point: OperatingPoint
-) -> tuple[Array, Array]:
-    """(idle, leakage beyond the cold idle table) at `clock` under `load` W of work.
+) -> tuple[Array, Array, Array]:
+    """(idle without leakage, W, leakage, W, temperature, C) at `clock` under `load` W
+    of work.
 
     Of the board's constant idle power the share `memory_idle` follows the memory clock.
-    Leakage = L (V/V0)^4 (exp((T - 40)/efold) - 1). Where `point.temperature` is not
+    Leakage = L b V^4 exp((T - 40)/efold) with the leakage b V^4 of the idle table,
+    which is that of a cold board, and L = `leakage`. Where `point.temperature` is not
     given, T is the fixed point of T = ambient + R P (six steps).
     """
     slower = 1 - point.mem_clock / gpu.mem_clock
     memory = gpu.idle_constant * c.memory_idle * slower
     idle = c.idle_scale * (idle_power(gpu, clock, point.mem_locked) - memory)
-    volts = relative_voltage(gpu, clock, point.mem_locked)
-    scale = c.leakage * gpu.tdp * gpu.leakage_scale * volts**4
-
-    def leak(temperature: Array) -> Array:
-        return scale * leakage_growth(c, temperature)
-
-    known = ~jnp.isnan(point.temperature)
-    leakage = leak(gpu.ambient_temperature + gpu.thermal_resistance * (load + idle))
+    cold = c.leakage * gpu.idle_leakage * voltage(gpu, clock, point.mem_locked) ** 4
+    idle = idle - cold
+    temperature = gpu.ambient_temperature + gpu.thermal_resistance * (load + idle)
     for _ in range(_STEPS):
-        power = load + idle + leakage
-        leakage = leak(gpu.ambient_temperature + gpu.thermal_resistance * power)
-    given = leak(jnp.where(known, point.temperature, LEAKAGE_REFERENCE))
-    return idle, jnp.where(known, given, leakage)
+        power = load + idle + cold * leakage_growth(c, temperature)
+        temperature = gpu.ambient_temperature + gpu.thermal_resistance * power
+    known = ~jnp.isnan(point.temperature)
+    given = jnp.where(known, point.temperature, LEAKAGE_REFERENCE)
+    temperature = jnp.where(known, given, temperature)
+    return idle, cold * leakage_growth(c, temperature), temperature

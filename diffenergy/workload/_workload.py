@@ -33,6 +33,8 @@ class Phases(Record):
     """Core energy at V0 that no activity explains, J; left over by a power reading."""
     data_activity: Float[Array, "*p"] = eqx.field(converter=as_float)
     """Switching by the operands' contents, relative to random data."""
+    math_activity: Float[Array, "*p"] = eqx.field(converter=as_float)
+    """Switching of the math beyond that of the bytes it is fed with."""
 
 
 class Group(Record):
@@ -80,6 +82,7 @@ class PhaseColumns:
     copies: np.ndarray
     other_core_work: np.ndarray
     data_activity: np.ndarray
+    math_activity: np.ndarray
 
     @classmethod
     def single(cls, count: int, **columns: Any) -> "PhaseColumns":
@@ -91,6 +94,7 @@ class PhaseColumns:
             "copies": 1.0,
             "other_core_work": 0.0,
             "data_activity": 1.0,
+            "math_activity": 1.0,
         } | columns
         return cls(**{n: np.broadcast_to(floats(v), count) for n, v in filled.items()})
 

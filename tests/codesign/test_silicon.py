@@ -231,7 +231,7 @@ def test_script_prints_every_die_and_board():
 @eqx.filter_jit
 def _numbers(
     parts: Silicon, gpu: GpuSpec, factors: Float[Array, " field"]
-) -> Float[Array, "6"]:
+) -> Float[Array, "4"]:
     """Area and static terms of the design whose `GROWING` fields and TDP are `gpu`'s
     times `factors`."""
     names = (*GROWING, "tdp")
@@ -239,8 +239,7 @@ def _numbers(
     design = dataclasses.replace(gpu, **changes)
     power = parts.with_static_power(design)
     terms = power.idle_constant, power.idle_clock, power.idle_leakage
-    heat = power.leakage_scale * power.tdp
-    return jnp.stack([parts.area(design), *terms, power.leakage_scale, heat])
+    return jnp.stack([parts.area(design), *terms])
 
 
 ONES = jnp.ones(len(GROWING) + 1)
@@ -253,8 +252,7 @@ def _one(name: str, factor: float) -> Float[Array, " field"]:
 def _start(card: GpuCard) -> list[float]:
     """Static terms of `card` as its file has them."""
     v = card.values
-    terms = [v[name] for name in ("idle_constant", "idle_clock", "idle_leakage")]
-    return [*terms, v["leakage_scale"], v["leakage_scale"] * v["tdp"]]
+    return [v[name] for name in ("idle_constant", "idle_clock", "idle_leakage")]
 
 
 @pytest.mark.parametrize("gpu", CARRIED)
@@ -285,7 +283,7 @@ def test_gradients_are_true_and_never_negative(gpu: str):
 
 
 @eqx.filter_jit
-def _slopes(parts: Silicon, gpu: GpuSpec) -> Float[Array, "6 field"]:
+def _slopes(parts: Silicon, gpu: GpuSpec) -> Float[Array, "4 field"]:
     return jax.jacfwd(lambda factors: _numbers(parts, gpu, factors))(ONES)
 
 
@@ -297,29 +295,29 @@ def test_growth_by_hand():
     l2 = 2 * 8 * rules.bit_cell * 60 * 2**20
     area, *_ = _numbers(parts, card.spec, _one("l2_capacity", 2.0)).tolist()
     assert area - 814 == pytest.approx(scale * l2)
-    area, constant, clock, _, _, heat = _numbers(
+    area, constant, clock, leakage = _numbers(
         parts, card.spec, _one("dram_bandwidth", 2.0)
     ).tolist()
     assert area - 814 == pytest.approx(scale * 12 * model.channel)
     v = card.values  # five stacks in use on the board, six on the die
     assert constant - v["idle_constant"] == pytest.approx(5 * idle_model().stack)
-    assert (clock, heat) == pytest.approx((v["idle_clock"], v["tdp"]))
-    area, constant, clock, *_ = _numbers(
+    assert (clock, leakage) == pytest.approx((v["idle_clock"], v["idle_leakage"]))
+    area, constant, clock, leakage = _numbers(
         parts, card.spec, _one("num_sms", 1.1)
     ).tolist()
     inside = 814 / scale - 12 * model.channel  # all but the interface
     assert area - 814 == pytest.approx(0.1 * scale * (inside - l2))
     assert clock / v["idle_clock"] == pytest.approx(1 + 0.1 * (1 - l2 / inside))
+    assert leakage / v["idle_leakage"] == pytest.approx(clock / v["idle_clock"])
     assert constant == pytest.approx(v["idle_constant"])
 
 
 def test_a_power_limit_is_no_silicon():
     card = read_gpu("l40s")
     parts = silicon_of(card)
-    area, *terms, scale, heat = _numbers(parts, card.spec, _one("tdp", 2.0)).tolist()
+    area, *terms = _numbers(parts, card.spec, _one("tdp", 2.0)).tolist()
     assert area == pytest.approx(608.5)
-    assert terms == pytest.approx(_start(card)[:3])
-    assert scale == pytest.approx(0.5) and heat == pytest.approx(card.values["tdp"])
+    assert terms == pytest.approx(_start(card))
 
 
 @pytest.mark.parametrize("gpu", ["a100-pcie-40gb", "h100-sxm", "t4"])

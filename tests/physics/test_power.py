@@ -9,9 +9,15 @@ import numpy as np
 import pytest
 from jax import Array
 
-from diffenergy.corrections import Corrections
+from diffenergy.corrections import Corrections, read_corrections
 from diffenergy.estimator import _estimate as estimator
-from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu, with_fields
+from diffenergy.hardware import (
+    OperatingPoint,
+    gpu_names,
+    load_gpu,
+    read_gpu,
+    with_fields,
+)
 from diffenergy.hardware._spec import relative_voltage
 from diffenergy.physics._demand import Demand
 from diffenergy.physics._power import (
@@ -19,6 +25,7 @@ from diffenergy.physics._power import (
     LAUNCH_COMPONENTS,
     launch_energy,
     static_power,
+    with_corrections,
 )
 from diffenergy.physics._timeline import Timing
 from diffenergy.units import GHz, pJ
@@ -87,10 +94,11 @@ def test_core_energies_follow_the_voltage():
 def test_quiet_operands_and_other_processes():
     half = constants(**(vars(PRICES) | {"core_energy": 0.5}))
     full = energies(LOW, PRICES, **WORK)
-    quiet = energies(LOW, PRICES, **WORK, activity=0.8)
+    quiet = energies(LOW, PRICES, **WORK, activity=0.8, math_activity=0.5)
     small = energies(LOW, half, **WORK)
     for name in LAUNCH_COMPONENTS:
         switching = 1.0 if name in ("clock_tree", "launch", "other") else 0.8
+        switching *= 0.5 if name in ("tensor", "fma") else 1.0  # math beyond its bytes
         core = 1.0 if name in ("dram", "link") else 0.5
         assert quiet[name] == pytest.approx(switching * full[name])
         assert small[name] == pytest.approx(core * full[name])
@@ -98,8 +106,9 @@ def test_quiet_operands_and_other_processes():
 
 # leakage, temperature -----------------------------------------------------------
 
-LEAKAGE = constants(leakage=2.33 / 250, leakage_efold=12.8, idle_scale=1.0)
-"""2.33 W at 40 C and V0 on a board of 250 W."""
+TABLE = 30.39 * 0.69375**4  # W: leakage of the idle table at V0
+LEAKAGE = constants(leakage=2.33 / TABLE, leakage_efold=12.8, idle_scale=1.0)
+"""2.33 W at 40 C and V0."""
 
 
 def clock_of(volts: float) -> float:
@@ -112,37 +121,64 @@ def clock_of(volts: float) -> float:
 
 @pytest.mark.parametrize(
     ("celsius", "volts", "watts"),
-    [(65, 0.69375, 14.10), (75, 0.79, 56.42), (40, 0.8, 0)],
+    [(65, 0.69375, 16.43), (75, 0.79, 60.34), (40, 0.8, 4.120), (30, 0.8, 1.886)],
 )
 def test_leakage_check_values(celsius: float, volts: float, watts: float):
     clock = LOW if volts == 0.69375 else clock_of(volts)
-    _, leakage = static_power(
+    _, leakage, told = static_power(
         A100, LEAKAGE, jnp.asarray(clock), jnp.asarray(0.0), point(celsius)
     )
-    assert leakage == pytest.approx(watts, rel=2e-3, abs=1e-9)
+    assert leakage == pytest.approx(watts, rel=2e-3)
+    assert told == celsius
 
 
-def test_idle_is_the_table_times_its_scale():
-    c = constants(idle_scale=1.1)
-    idle, _ = static_power(A100, c, jnp.asarray(TOP), jnp.asarray(0.0), point(40))
-    assert idle == pytest.approx(1.1 * 67.47, rel=2e-4)
+@pytest.mark.parametrize("factor", [0.25, 1.0, 1.5])
+def test_a_cold_board_draws_the_idle_table(factor: float):
+    """Leakage is counted out of it: of 67.47 W at the top clock 30.39 V^4 are leakage,
+    times its factor; the rest is idle power, whose scale is of the whole table."""
+    c = constants(idle_scale=1.1, leakage=factor, leakage_efold=40.0)
+    idle, leakage, _ = static_power(
+        A100, c, jnp.asarray(TOP), jnp.asarray(0.0), point(40)
+    )
+    assert leakage == pytest.approx(factor * 30.39 * 0.89434**4, rel=1e-4)
+    assert idle + leakage == pytest.approx(1.1 * 67.47, rel=2e-4)
+
+
+def test_leakage_of_every_gpu_is_above_zero():
+    """Cold, and at both ends of its clocks; and so is what is left of idle power."""
+    file = read_corrections()
+    for name in gpu_names():
+        card = read_gpu(name)
+        clocks = jnp.array([card.values[f"sm_clock_{x}"] for x in ("min", "max")])
+        c = file.serve(card)
+        gpu = with_corrections(card.spec, c)
+        where = OperatingPoint(
+            clocks, *(x + 0 * clocks for x in (gpu.mem_clock, gpu.tdp, 30.0))
+        )
+        idle, leakage, _ = map(
+            np.asarray, static_power(gpu, c, clocks, 0 * clocks, where)
+        )
+        assert np.all(leakage > 0.01) and np.all(idle > 0), (name, leakage, idle)
 
 
 def test_temperature_is_the_fixed_point():
     load, at_600_mhz = 120.0, 35.79 + 10.85 * 0.69375**2 * 0.6 + 30.39 * 0.69375**4
-    idle, leakage = static_power(
+    idle, leakage, reached = static_power(
         A100, LEAKAGE, jnp.asarray(LOW), jnp.asarray(load), point()
     )
     ambient, resistance = (
         float(A100.ambient_temperature),
         float(A100.thermal_resistance),
     )
-    watts = 0.0
+    watts, hot = 0.0, ambient
     for _ in range(100):
-        hot = ambient + resistance * (load + at_600_mhz + watts)
-        watts = 2.33 * math.expm1((hot - 40) / 12.8)
-    assert idle == pytest.approx(at_600_mhz, rel=1e-5)
-    assert leakage == pytest.approx(watts, rel=1e-4)  # about 17 W
+        hot = ambient + resistance * (load + at_600_mhz - 2.33 + watts)
+        watts = 2.33 * math.exp((hot - 40) / 12.8)
+    assert idle == pytest.approx(at_600_mhz - 2.33, rel=1e-5)
+    assert leakage == pytest.approx(watts, rel=1e-4)  # about 19 W
+    assert reached == pytest.approx(hot, rel=1e-5)
+    drawn = load + float(idle) + float(leakage)
+    assert reached == pytest.approx(ambient + resistance * drawn, rel=1e-5)
 
 
 def test_a_given_temperature_wins_and_has_a_slope():
@@ -154,7 +190,7 @@ def test_a_given_temperature_wins_and_has_a_slope():
 
     value, slope = jax.value_and_grad(leakage)(jnp.asarray(60.0))
     scale = 2.33 * TOP_RATIO**4
-    assert value == pytest.approx(scale * math.expm1(20 / 12.8), rel=1e-4)
+    assert value == pytest.approx(scale * math.exp(20 / 12.8), rel=1e-4)
     assert slope == pytest.approx(scale * math.exp(20 / 12.8) / 12.8, rel=1e-4)
     assert jax.grad(leakage)(jnp.asarray(jnp.nan)) == 0
 
@@ -178,10 +214,13 @@ def estimates(sample, phases):
 def test_a_program_that_does_nothing_draws_idle_power(estimates):
     parts = dict(zip(COMPONENTS, estimates.phases.components[0].tolist(), strict=True))
     tree = 0.2e-9 * 108 * TOP * TOP_RATIO**2  # SMs that hold its CTAs
-    assert parts.pop("idle") == pytest.approx(67.471, rel=1e-4)  # J in 1 s
+    cold = 0.008 * 30.39 * 0.89434**4  # leakage at 40 C, of the idle table
+    assert parts.pop("leakage") == pytest.approx(cold, rel=1e-3)
+    assert parts.pop("idle") == pytest.approx(67.471 - cold, rel=1e-4)  # J in 1 s
     assert parts.pop("clock_tree") == pytest.approx(tree, rel=1e-3)
     assert parts.pop("launch") < 1e-4
-    assert set(parts.values()) == {0.0}  # 40 C: no leakage beyond the table
+    assert set(parts.values()) == {0.0}
+    assert estimates.phases.temperature[0] == 40
     assert estimates.phases.power[0] == pytest.approx(67.471 + tree, rel=1e-3)
 
 
@@ -208,8 +247,11 @@ def test_a_capped_phase_draws_the_cap_and_takes_longer(estimates):
 
 def test_the_hottest_board_stays_finite():
     hot = with_fields(read_gpu("a100-pcie-40gb"), {"thermal_resistance": 3.0}).spec
-    _, leakage = static_power(
+    _, leakage, reached = static_power(
         hot, LEAKAGE, jnp.asarray(TOP), jnp.asarray(400.0), point()
     )
-    most = 2.33 * TOP_RATIO**4 * math.expm1((95 - 40) / 12.8)
-    assert leakage == pytest.approx(most, rel=1e-4)
+    most = 2.33 * TOP_RATIO**4 * math.exp((95 - 40) / 12.8)
+    assert leakage == pytest.approx(most, rel=1e-4)  # that of 95 C
+    table = 67.471 - 2.33 * TOP_RATIO**4
+    told = float(hot.ambient_temperature) + 3.0 * (400 + table + most)
+    assert reached == pytest.approx(told, rel=1e-4)  # what it would reach

@@ -25,7 +25,7 @@ _SPAN: Final = 2.0
 _TPC: Final = 2.0
 """SMs that are switched off together where the die's GPCs are not known."""
 _WHOLE: Final = ("max_threads_per_sm", "max_ctas_per_sm")
-_UNSUITED: Final = ("warp_size", "fp32_doubled", "sm_clock_step", "leakage_scale")
+_UNSUITED: Final = ("warp_size", "fp32_doubled", "sm_clock_step")
 """Numbers that say what kind of hardware it is."""
 _NEAR: Final = 1e-6
 

@@ -191,7 +191,7 @@ class Silicon(eqx.Module):
 
         Clock tree and leakage grow with logic and SRAM (their area over that of the
         base, both in the base's process), the memory's share of the constant with
-        bandwidth. `leakage_scale` also takes out the TDP, a limit and not silicon.
+        bandwidth.
         """
         base = self.base
         growth = self._core(gpu) / self._core(base)
@@ -201,7 +201,6 @@ class Silicon(eqx.Module):
             idle_constant=base.idle_constant + self.memory * (wider - 1),
             idle_clock=base.idle_clock * growth,
             idle_leakage=base.idle_leakage * growth,
-            leakage_scale=base.leakage_scale * growth * base.tdp / gpu.tdp,
         )
 
     @property

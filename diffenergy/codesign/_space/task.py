@@ -33,7 +33,7 @@ METRICS: Final = (
 """Numbers of a design that goals and limits are made of: s, J, W (mean), mm2, the price
 of the silicon, s, s, J, bytes needed / DRAM capacity. 1 where a design has none."""
 
-_STATIC: Final = ("idle_constant", "idle_clock", "idle_leakage", "leakage_scale")
+_STATIC: Final = ("idle_constant", "idle_clock", "idle_leakage")
 
 _TENSOR_RATES: Final = tuple(
     f"tensor_flop_per_cycle_{dtype}"

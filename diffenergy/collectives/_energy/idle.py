@@ -93,7 +93,7 @@ def _standing(
     c, alike = gpu.corrections, jnp.ones_like(clocks)
     fitted = with_corrections(gpu, c)
     point = OperatingPoint(clocks, alike * gpu.mem_clock, alike * gpu.tdp)
-    idle, leakage = static_power(fitted, c, clocks, load, point)
+    idle, leakage, _ = static_power(fitted, c, clocks, load, point)
     return idle + leakage, relative_voltage(fitted, clocks, point.mem_locked)
 
 

@@ -49,7 +49,7 @@ def of_model(
     edge = schedule_frontier(found, problem, rules)
     summary = {
         **task.about,
-        "grade": task.trust.grade,
+        **task.trust.to_json(),
         **schedule_summary(problem, plan, coarse, edge, objective, rules),
         "time_s_p5_p95": _interval(task, "time", plan.time, plan.time),
         "energy_j_p5_p95": _interval(task, "energy", plan.energy, plan.time),

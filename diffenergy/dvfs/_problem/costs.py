@@ -50,14 +50,13 @@ def row_costs(
     out: what a stage may draw is a limit of the whole schedule.
     """
     ones = jnp.ones_like(clocks.sm_clock)
-    warm = LEAKAGE_REFERENCE + corrections.leakage_efold * math.log(2)  # growth 1
     applied = jnp.minimum(clocks.sm_clock, gpu.sm_clock_applied_max)
     point = dataclasses.replace(
-        clocks, sm_clock=applied, power_cap=ones, temperature=warm * ones
+        clocks, sm_clock=applied, power_cap=ones, temperature=LEAKAGE_REFERENCE * ones
     )
     run, _ = runs(_by_row(workload), gpu, point, corrections, False, False)
     board = with_corrections(gpu, corrections)
-    idle, leakage = static_power(board, corrections, applied, 0 * ones, point)
+    idle, leakage, _ = static_power(board, corrections, applied, 0 * ones, point)
     work = run.energy - (idle + leakage) * run.time
     return Costs(run.time, work, idle, leakage)
 
@@ -69,8 +68,9 @@ def _by_row(workload: Workload) -> Workload:
     for group in workload.groups:
         owner = owner.at[group.row].set(group.phase)
     groups = tuple(Group(g.count, g.row, g.row) for g in workload.groups)
-    activity = workload.phases.data_activity[owner]
-    phases = Phases(zeros, zeros, zeros, zeros, zeros, zeros, activity)
+    p = workload.phases
+    contents = p.data_activity[owner], p.math_activity[owner]
+    phases = Phases(zeros, zeros, zeros, zeros, zeros, zeros, *contents)
     names = ("",) * workload.num_rows
     return Workload(workload.shapes, groups, phases, workload.num_rows, names)
 

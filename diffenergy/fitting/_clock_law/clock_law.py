@@ -131,8 +131,8 @@ def log_costs(
     where = OperatingPoint(
         clock, point.mem_clock, law.power_cap, LEAKAGE_REFERENCE, point.mem_locked
     )
-    idle, _ = static_power(gpu, c, clock, load, where)
-    return jnp.log(jnp.stack([times.time, load + idle]))
+    idle, leakage, _ = static_power(gpu, c, clock, load, where)
+    return jnp.log(jnp.stack([times.time, load + idle + leakage]))
 
 
 def highest_clock(law: ClockLaw, point: Points) -> Float[Array, " setting"]:

@@ -31,6 +31,8 @@ class Stream(Record):
     fma: Float[Array, "*k"] = eqx.field(converter=as_float)  # FLOP, depthwise layers
     sfu: Float[Array, "*k"] = eqx.field(converter=as_float)
     issue: Float[Array, "*k"] = eqx.field(converter=as_float)  # lane instructions
+    strided: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """Elements with an operand that is broadcast: each finds its own address."""
     zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
 
 
@@ -81,7 +83,7 @@ def demand(shape: Stream, gpu: GpuSpec, c: Corrections) -> Demand:
         jnp.shape(once),
         fma=s.fma,
         sfu=s.sfu,
-        issue=s.issue,
+        issue=s.issue + c.strided_issue * s.strided,
         l2=once + reread,
         dram=once * away,
         fma_peak=fma_peak,

@@ -6,6 +6,7 @@ import pytest
 
 from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._energy.frontier import frontier, pick, read_objective
+from diffenergy.collectives._energy.idle import memory_price
 from diffenergy.collectives._exact.solver import Solving
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.routes import epoch_model
@@ -41,14 +42,19 @@ def test_a_weight_is_the_price_of_a_second():
 
 
 def test_waiting_gpus_make_the_fastest_the_leanest():
-    # 1 MB: 400 pJ/B of the dear link against 16 and two more ends in memory (about 80
-    # each) save 0.23 mJ; another 10 us of three GPUs at 128 W cost 3.8 mJ.
-    front = frontier(FAST, load_gpu("h100-sxm"), model=SLOTS)
+    # 1 MB: 400 pJ/B of the dear link against 16 and two more ends in memory (about 100
+    # each) save 0.18 mJ; another 10 us of three waiting GPUs cost 20 times as much.
+    gpu = load_gpu("h100-sxm")
+    front = frontier(FAST, gpu, model=SLOTS)
     assert len(front.points) == 1
     fast, lean = front.trades
-    assert fast.energy.active - lean.energy.active == pytest.approx(0.23e-3, rel=0.1)
+    saved = DEAR - CHEAP - 2 * MB * memory_price(gpu).byte
+    assert fast.energy.active - lean.energy.active == pytest.approx(saved, rel=1e-6)
+    assert 0.1e-3 < saved < 0.3e-3
     assert fast.total is not None and lean.total is not None
-    assert lean.total - fast.total == pytest.approx(3.6e-3, rel=0.1)
+    assert fast.energy.idle_power is not None
+    waited = 3 * SLOT * fast.energy.idle_power
+    assert lean.total - fast.total == pytest.approx(waited - saved, rel=0.1)
     assert pick(front, "energy").finish == pytest.approx(SLOT)
 
 
