@@ -2,6 +2,7 @@ from ._constant import ANY as ANY
 from ._constant import Constant as Constant
 from ._constants import CONSTANTS as CONSTANTS
 from ._constants import GIVEN as GIVEN
+from ._constants import STREAMING as STREAMING
 from ._constants import Corrections as Corrections
 from ._constants import is_share as is_share
 from ._instruments import SENSOR_CONSTANTS as SENSOR_CONSTANTS
@@ -17,4 +18,5 @@ from ._levels import resolve as resolve
 from ._levels import write_corrections as write_corrections
 from ._priors import ACTIVITY_CONSTANTS as ACTIVITY_CONSTANTS
 from ._priors import PRIOR_FACTORS as PRIOR_FACTORS
+from ._spread import NEAR as NEAR
 from ._spread import Trust as Trust

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from ._constants import CONSTANTS, Corrections, is_share
 from ._instruments import SENSOR_CONSTANTS, Sensor, instruments
 from ._priors import PRIOR_FACTORS
-from ._spread import Spread, Trust, trust
+from ._spread import Spread, Trust, least, trust
 
 SCHEMA: Final = 1
 Levels = dict[str, dict[str, float]]
@@ -102,26 +102,47 @@ class CorrectionsFile:
         """Constants for one GPU."""
         return Corrections(**resolve(self.levels, card.tags))  # pyright: ignore[reportArgumentType]
 
-    def grade(self, card: Tagged) -> str:
-        """`calibrated` where rows of this GPU were fitted, `forecast` where only its
-        relatives were, `datasheet` where nothing was."""
-        fitted = self.fitted_on.get("gpus", [])
+    def grade(self, card: Tagged, kind: str, quantity: str) -> str:
+        """What predictions of `quantity` ("time", "power") of a kind of rows (an op, or
+        "workload") rest on: `calibrated` where such rows of this GPU were fitted, be it
+        inside passes, `transferred` where those of a GPU of its architecture were,
+        `forecast` where only others were, `datasheet` where nothing was."""
+        rows: dict[str, dict[str, Any]] = {
+            label: {"time": found} if isinstance(found, int) else found
+            for label, found in self.fitted_on.get("rows", {}).items()
+        }  # earlier files count rows alone
+        if not rows:
+            return "datasheet"
+        fitted = {
+            label.partition(":")[0]
+            for label, found in rows.items()
+            if kind in (label.partition(":")[2], *found.get("ops", ()))
+            and found.get(quantity)
+        }
         if card.served_as in fitted:
             return "calibrated"
-        return "forecast" if fitted else "datasheet"
+        known = self.fitted_on.get("architectures", {})
+        near = any(known.get(gpu) in card.tags for gpu in fitted)
+        return "transferred" if near else "forecast"
 
-    def trust(self, card: Tagged, kind: str = "workload", new: bool = False) -> Trust:
-        """Grade and interval widths of one kind of rows (an op, or "workload") on a
-        GPU: those of left-out groups where such rows of this GPU were fitted, else
-        (or if the GPU is `new`, a design) those of left-out GPUs."""
-        label = f"{card.served_as}:{kind}"
-        fitted = label in self.fitted_on.get("rows", {})
-        grade = "calibrated" if fitted else self.grade(card)
-        if new and grade == "calibrated":
-            grade = "forecast"
-        near = grade != "calibrated" or fitted
-        found = trust(self.spread, kind, grade if near else "forecast")
-        return dataclasses.replace(found, grade=grade)
+    def trust(
+        self,
+        card: Tagged,
+        kind: str = "workload",
+        new: bool = False,
+        holds: Iterable[str] = (),
+        beyond: Sequence[str] = (),
+    ) -> Trust:
+        """Grades and interval widths of one kind of rows (an op, or "workload") on a
+        GPU. `new`: nobody measured the like, the best grade is `forecast`; `holds`: ops
+        inside, the least known of which decides; `beyond`: in what it lies beyond the
+        fitted rows ("clock", "length")."""
+        grades = {}
+        for q in ("time", "power"):
+            found = [self.grade(card, op, q) for op in (kind, *holds)]
+            grades[q] = least([*found, "forecast"] if new else found)
+        grades["energy"] = least(grades.values())
+        return trust(self.spread, kind, grades, card.served_as, beyond)
 
 
 def prior_file() -> CorrectionsFile:

@@ -5,7 +5,7 @@ model is what errs), so that intervals take their width from left-out groups alo
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,35 +13,61 @@ import numpy as np
 QUANTITIES: Final = ("time", "power", "energy")
 DURATIONS: Final = (20e-6, 100e-6, 333e-6)
 """Limits between classes of predicted time, s: short kernels are known less well."""
+NEAR: Final = 0.97
+"""Share of the lowest clock of fitted passes, below which a clock lies beyond them."""
 _COVERED: Final = 0.9
 _FEWEST: Final = 30
 """Left-out rows below which a class of duration takes the width of all rows."""
 _GENERAL: Final[Mapping[str, Mapping[str, float]]] = {
     "calibrated": {"time": 0.25, "power": 0.2, "energy": 0.3},
+    "transferred": {"time": 0.3, "power": 0.25, "energy": 0.35},
     "forecast": {"time": 0.4, "power": 0.3, "energy": 0.45},
     "datasheet": {"time": 0.6, "power": 0.45, "energy": 0.7},
 }
 """Half widths in ln where no group of the kind was ever left out: assumed."""
+GRADES: Final = tuple(_GENERAL)
+"""What a prediction rests on, the best first: rows of the GPU and class, of a GPU of
+its architecture, of other GPUs, none."""
 _LEAST_FORECAST: Final = {"time": 0.2, "power": 0.2, "energy": 0.25}
 """Least half widths of GPUs without rows of the kind: the ones that were left out have
 close relatives among the fitted ones."""
 
 Spread = dict[str, dict[str, Any]]
-"""Half widths in ln by `kind:grade` (kind: an op, or "workload"), then by quantity: one
-number for each class of `DURATIONS`; and `rows`, `left_out`, `mape_pct`."""
+"""Half widths in ln by `kind:grade` (kind: an op, or "workload"; for a grade may stand
+what lies beyond the fitted rows: "clock", "length"), then by quantity: one number for
+each class of `DURATIONS`; and `rows`, `gpus`, `left_out`, `mape_pct` (by quantity and
+GPU, or "all")."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Trust:
-    """Grade of a prediction and its half widths in ln, by quantity and duration.
+    """Grades of a prediction and its half widths in ln (by duration), by quantity.
 
-    `mape_pct`: mean absolute percentage error of left-out rows above 100 us, by
-    quantity; empty where none were left out.
+    `mape_pct`: mean absolute percentage error of left-out rows above 100 us, of the GPU
+    or of all; nothing where none were left out. `over`: the GPUs of those rows.
     """
 
-    grade: str
+    grades: Mapping[str, str]
     widths: Mapping[str, Sequence[float]]
     mape_pct: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    over: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def grade(self) -> str:
+        """The least of the grades."""
+        return least(self.grades.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """The grades, as summaries tell them."""
+        return {"grade": self.grade, "grades": dict(self.grades)}
+
+    def widened(self, more: Mapping[str, float]) -> "Trust":
+        """With independent errors whose half widths in ln are `more`, by quantity."""
+        widths = {
+            q: np.hypot(np.asarray(own), more.get(q, 0.0)).tolist()
+            for q, own in self.widths.items()
+        }
+        return dataclasses.replace(self, widths=widths)
 
     def half_width(self, quantity: str, time: Any) -> np.ndarray:
         """Half width of ln `quantity` for predictions that take `time` s."""
@@ -54,20 +80,37 @@ class Trust:
         return value / factor, value * factor
 
 
-def trust(spread: Spread, kind: str, grade: str) -> Trust:
-    """Widths of a kind of row; grades without a left-out group of their own take the
-    widest of the better grades' widths and the general ones."""
-    general = {q: [_GENERAL[grade][q]] * (len(DURATIONS) + 1) for q in QUANTITIES}
-    own = spread.get(f"{kind}:{grade}", {})
-    grades = list(_GENERAL)  # the best first
-    better = [spread.get(f"{kind}:{x}", {}) for x in grades[: grades.index(grade)]]
-    widths = {}
-    for q in QUANTITIES:
-        least = [general[q], *(found[q] for found in better if q in found)]
-        widths[q] = own.get(q) or np.max(least, axis=0).tolist()
+def least(grades: Iterable[str]) -> str:
+    """The worst of some grades."""
+    return max(grades, key=GRADES.index)
+
+
+def trust(
+    spread: Spread,
+    kind: str,
+    grades: Mapping[str, str],
+    gpu: str,
+    beyond: Sequence[str] = (),
+) -> Trust:
+    """Widths of a kind of row by the grade of each quantity, and no less than those of
+    rows that lay `beyond` the fitted ones; grades without a left-out group of their own
+    take the widest of the better grades' widths and the general ones."""
+    widths, errors, over = {}, {}, {}
+    for q, grade in grades.items():
+        known = [spread.get(f"{kind}:{x}", {}) for x in GRADES]
+        place = GRADES.index(grade)
+        general = [_GENERAL[grade][q]] * (len(DURATIONS) + 1)
+        better = [found[q] for found in known[:place] if q in found]
+        own = np.max([known[place].get(q, general), *better], axis=0)
         if grade == "forecast":
-            widths[q] = list(np.maximum(widths[q], _LEAST_FORECAST[q]))
-    return Trust(grade, widths, own.get("mape_pct", {}))
+            own = np.maximum(own, _LEAST_FORECAST[q])
+        far = [spread.get(f"{kind}:{x}", {}).get(q, own) for x in beyond]
+        widths[q] = np.max([own, *far], axis=0).tolist()
+        by_gpu = known[place].get("mape_pct", {}).get(q, {})
+        if by_gpu:
+            errors[q] = by_gpu.get(gpu, by_gpu["all"])
+            over[q] = [gpu] if gpu in by_gpu else known[place].get("gpus", [])
+    return Trust(grades, widths, errors, over)
 
 
 def widths(

@@ -16,7 +16,13 @@ from jaxtyping import Bool, Float, Int
 from .. import smooth
 from ..compiling import compiler_options
 from ..corrections import Corrections
-from ..hardware._spec import GpuSpec, OperatingPoint, default_point, relative_voltage
+from ..hardware._spec import (
+    GpuSpec,
+    OperatingPoint,
+    default_point,
+    relative_voltage,
+    voltage,
+)
 from ..kernels import classes
 from ..kernels._shared import clblast as _clblast
 from ..kernels._shared import simt, stream
@@ -63,6 +69,8 @@ class PhaseEstimate(Record):
     energy: Float[Array, "*p"]  # J
     power: Float[Array, "*p"]  # W, mean
     sm_clock: Float[Array, "*p"]  # Hz, after the governor
+    voltage: Float[Array, "*p"]  # V, of the core
+    temperature: Float[Array, "*p"]  # C, given or reached
     gpu_time: Float[Array, "*p"]  # s that kernels run
     host_time: Float[Array, "*p"]  # s that the host needs to dispatch
     feasible: Bool[Array, "*p"]  # the power cap can be kept
@@ -189,6 +197,7 @@ class _State(NamedTuple):
     load: Array  # W beyond idle and leakage
     idle: Array
     leakage: Array
+    temperature: Array  # C
     other: Array  # J
 
     @property
@@ -230,8 +239,15 @@ class _Run:
             ]
         )
         self.demand = joined  # `per_candidate` needs its shape
-        contents = self.per_candidate(workload.phases.data_activity)
-        self.demand = dataclasses.replace(joined, activity=joined.activity * contents)
+        bytes_, math = (
+            self.per_candidate(getattr(workload.phases, name))
+            for name in ("data_activity", "math_activity")
+        )
+        self.demand = dataclasses.replace(
+            joined,
+            activity=joined.activity * bytes_,
+            math_activity=joined.math_activity * math,
+        )
 
     def per_candidate(self, x: Float[Array, " p"]) -> Float[Array, " flat"]:
         """A phase quantity for every candidate."""
@@ -297,10 +313,10 @@ class _Run:
         time = smooth.pnorm((gpu_time, self.host()), _HOST)
         other = self.workload.phases.other_core_work * core
         load = (kernels_energy + other) / time
-        idle, leakage = static_power(self.gpu, self.c, clock, load, self.point)
+        static = static_power(self.gpu, self.c, clock, load, self.point)
         return _State(
             clock, weights, energies, times.launch, kernel_time, kernel_energy,
-            gpu_time, time, load, idle, leakage, other,
+            gpu_time, time, load, *static, other,
         )  # fmt: skip
 
     def log_run(self, x: Array) -> Array:
@@ -371,6 +387,8 @@ class _Run:
                 energy,
                 s.power,
                 clock,
+                voltage(self.gpu, clock, self.point.mem_locked),
+                s.temperature,
                 s.gpu_time,
                 self.host(),
                 feasible,

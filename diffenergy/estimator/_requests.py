@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import jax
 
-from ..corrections import CorrectionsFile, Trust, prior_file, read_corrections
+from ..corrections import NEAR, CorrectionsFile, Trust, prior_file, read_corrections
 from ..hardware import GpuCard, GpuSpec, read_gpu, with_fields
 from ..results import Infeasible
 from ..units import GiB
@@ -22,7 +22,13 @@ from ..workload.models._shared.encoder import Encoder
 from . import _programs, _summary
 from ._estimate import Estimate, compiler_options, estimate_once, from_leaves
 from ._jax_setup import cache_folder
-from ._settings import Setting, operating_points, settings, unusual
+from ._settings import (
+    Setting,
+    operating_points,
+    settings,
+    throttling,
+    unusual,
+)
 from ._summary import EstimateResult
 
 DEFAULT_GPU: Final = "h100-sxm"
@@ -76,15 +82,18 @@ class Task:
             if found["best_energy"] is None:
                 least = min(point["least_power_w"] for point in found["points"])
                 raise Infeasible(_too_low(least, self.card))
-            return EstimateResult(found, self.listings, None, self.notes)
+            hot = max(point["temperature_c"] or 0.0 for point in found["points"])
+            notes = [*self.notes, *throttling(hot)]
+            return EstimateResult(found, self.listings, None, notes)
         least = _summary.least_power(estimates)
         if least is not None:
             raise Infeasible(_too_low(least, self.card))
         found = _summary.single(self, estimates)
+        notes = [*self.notes, *throttling(found["temperature_c"])]
         kernels = _summary.kernel_entries(self.listings, estimates)
         if self.detail:
             found["kernels"] = kernels
-        return EstimateResult(found, self.listings, kernels, self.notes, self.detail)
+        return EstimateResult(found, self.listings, kernels, notes, self.detail)
 
 
 def prepare(
@@ -138,8 +147,31 @@ def prepare(
     listings = [complete(listing) for listing in work.listings]
     notes = [*work.notes, *unusual(points, card)]
     memory = float(sum(work.memory.values()))
-    trust = file.trust(card, new=new)
+    inside = {kernel["op"] for listing in listings for kernel in listing.kernels}
+    trust = file.trust(
+        card,
+        new=new,
+        holds=sorted(inside),
+        beyond=_beyond(file, card, points, work.about),
+    )
     return Task(card, file, points, listings, about, trust, notes, memory, detail)
+
+
+def _beyond(
+    file: CorrectionsFile,
+    card: GpuCard,
+    points: Sequence[Setting],
+    about: Mapping[str, Any],
+) -> list[str]:
+    """In what a request lies beyond the rows that were fitted of the GPU: clocks below
+    theirs, eager attention over more tokens."""
+    lowest, longest = (
+        file.fitted_on.get(name, {}).get(card.served_as)
+        for name in ("sm_clock_min", "seq_len_max")
+    )
+    slow = lowest and min(x.sm_clock for x in points) < NEAR * lowest
+    long = longest and about["attention"] == "eager" and (about["input_len"] or 0)
+    return ["clock"] * bool(slow) + ["length"] * bool(long and long > longest)
 
 
 def _given(request: Mapping[str, Any]) -> dict[str, Any]:

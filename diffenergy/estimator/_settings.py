@@ -78,6 +78,16 @@ def unusual(points: Sequence[Setting], card: GpuCard) -> list[str]:
     return remarks
 
 
+def throttling(temperature: float) -> list[str]:
+    """That a board would slow down before it is so hot."""
+    if temperature <= _MOST_TEMPERATURE:
+        return []
+    return [
+        f"the chip would reach {temperature:.0f} C, above the {_MOST_TEMPERATURE:g} C "
+        "at which boards throttle; the figures are those of better cooling."
+    ]
+
+
 def _check_sm_clocks(clocks: Sequence[float], card: GpuCard):
     low, high = card.values["sm_clock_min"], card.values["sm_clock_max"]
     for clock in clocks:

@@ -16,6 +16,7 @@ from ..results import Result
 from ..units import MHz
 from ..workload import Listing
 from ._estimate import LIMITS, Estimate
+from ._guesses import guessed_widths
 from ._settings import Setting
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class EstimateResult(Result):
 def single(task: "Task", estimate: Estimate) -> dict[str, Any]:
     """Summary of an estimate at the task's one setting."""
     figures = _figures(task, estimate, task.settings[0])
-    return {**task.about, "grade": task.trust.grade, **figures}
+    return {**task.about, **task.trust.to_json(), **figures}
 
 
 def sweep(task: "Task", estimate: Estimate) -> dict[str, Any]:
@@ -79,7 +80,7 @@ def sweep(task: "Task", estimate: Estimate) -> dict[str, Any]:
         points.append(_point(task, at, setting))
     return {
         **task.about,
-        "grade": task.trust.grade,
+        **task.trust.to_json(),
         "points": points,
         "best_energy": _least(points, "energy_j"),
         "best_edp": _least(points, "edp"),
@@ -160,6 +161,7 @@ def _point(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, Any]
         "energy_j": None,
         "avg_power_w": None,
         "sm_clock_mhz": None,
+        "temperature_c": None,
         "mem_clock_mhz": setting.mem_clock / MHz,
         "power_limit_w": setting.power_limit,
         "edp": None,
@@ -176,7 +178,21 @@ def _figures(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, An
         )
     limits = _limits(estimate, setting)
     phases = _phases(phase_names(task.listings), estimate, limits)
-    by_unit = np.asarray(estimate.phases.components).sum(axis=0)
+    p = estimate.phases
+    by_unit = np.asarray(p.components).sum(axis=0)
+    clocks = np.asarray(p.sm_clock)
+    seen = {
+        "energy": p.energy,
+        "components": p.components,
+        "warmer": p.temperature - task.card.values["ambient_temperature"]
+        if setting.temperature is None
+        else 0 * p.temperature,
+        "voltage": p.voltage,
+    }
+    capped = bool((clocks < _LOWERED * setting.sm_clock).any())
+    constants = task.gpu.corrections
+    more = guessed_widths(task.card, constants, jax.device_get(seen), capped)
+    trust = task.trust.widened(more)
     return {
         "time_s": time,
         "energy_j": energy,
@@ -185,8 +201,10 @@ def _figures(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, An
         "mem_clock_mhz": setting.mem_clock / MHz,
         "power_limit_w": setting.power_limit,
         "limited_by": _longest(limits, np.asarray(estimate.phases.time)),
-        "time_s_p5_p95": _interval(task.trust, "time", time, time),
-        "energy_j_p5_p95": _interval(task.trust, "energy", energy, time),
+        "temperature_c": float(np.asarray(p.temperature).max()),
+        "time_s_p5_p95": _interval(trust, "time", time, time),
+        "avg_power_w_p5_p95": _interval(trust, "power", float(estimate.power), time),
+        "energy_j_p5_p95": _interval(trust, "energy", energy, time),
         "energy_j_by_unit": dict(zip(COMPONENTS, map(float, by_unit), strict=True)),
         "phases": phases,
         **_generation(task.about, phases, time, energy),
@@ -206,6 +224,7 @@ def _phases(
         "energy_j": p.energy,
         "avg_power_w": p.power,
         "sm_clock_mhz": np.asarray(p.sm_clock) / MHz,
+        "temperature_c": p.temperature,
         "gpu_time_s": p.gpu_time,
         "host_time_s": p.host_time,
     }

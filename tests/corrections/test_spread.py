@@ -9,15 +9,15 @@ import pytest
 from diffenergy.corrections import prior_file, read_corrections, write_corrections
 from diffenergy.corrections._spread import (
     DURATIONS,
+    GRADES,
     QUANTITIES,
     Spread,
     Trust,
     trust,
     widths,
 )
-from diffenergy.hardware import read_gpu
+from diffenergy.hardware import read_gpu, with_fields
 
-GRADES = ("calibrated", "forecast", "datasheet")
 TIMES = (10e-6, 50e-6, 200e-6, 1e-3)
 """A time in each class of duration."""
 
@@ -46,7 +46,7 @@ def test_half_of_the_rows_give_intervals_for_the_other_half(kind: str, seed: int
     scale = np.repeat([4.0, 2.0, 1.0, 0.5], 2000)  # short kernels are known less well
     ratio = scale * NOISE[kind](rng, len(time))
     half = rng.permutation(len(time)) % 2 == 0
-    found = Trust("calibrated", widths(time[half], {"time": ratio[half]}))
+    found = Trust({}, widths(time[half], {"time": ratio[half]}))
     inside = np.abs(ratio) <= found.half_width("time", time)
     for each in TIMES:
         assert 0.85 < inside[~half & (time == each)].mean() < 0.95
@@ -85,6 +85,7 @@ SPREADS: dict[str, Spread] = {
     "nothing": {},
     "calibrated": {"gemm:calibrated": same(0.1, 0.08, 0.15)},
     "wide calibrated": {"gemm:calibrated": same(0.9, 0.8, 1.1)},
+    "transferred": {"gemm:transferred": same(0.2, 0.15, 0.25)},
     "forecast": {"gemm:forecast": same(0.2, 0.15, 0.3)},
     "wide forecast": {
         "gemm:calibrated": same(0.1, 0.08, 0.15),
@@ -94,49 +95,113 @@ SPREADS: dict[str, Spread] = {
 }
 
 
+def alike(spread: Spread, kind: str, grade: str, *beyond: str, gpu: str = "") -> Trust:
+    """Trust of one grade in all quantities."""
+    return trust(spread, kind, dict.fromkeys(QUANTITIES, grade), gpu, beyond)
+
+
 @pytest.mark.parametrize("name", SPREADS)
 @pytest.mark.parametrize("kind", ["gemm", "moe"])
 def test_a_worse_grade_is_never_narrower(name: str, kind: str):
-    by_grade = [trust(SPREADS[name], kind, grade) for grade in GRADES]
+    assert GRADES == ("calibrated", "transferred", "forecast", "datasheet")
+    by_grade = [alike(SPREADS[name], kind, grade) for grade in GRADES]
     assert [x.grade for x in by_grade] == [*GRADES]
     for quantity in QUANTITIES:
         sizes = np.array([x.half_width(quantity, TIMES) for x in by_grade])
-        assert sizes.shape == (3, 4) and np.all(sizes > 0)
-        if name != "forecast" or kind != "gemm":  # measured: as wide as it was seen
+        assert sizes.shape == (4, 4) and np.all(sizes > 0)
+        if name not in GRADES[1:] or kind != "gemm":  # measured: as wide as it was seen
             assert np.all(np.diff(sizes, axis=0) >= 0), quantity
 
 
 def test_measured_widths_are_taken_as_they_are():
     spread = SPREADS["wide forecast"]
     for grade, expected in (("calibrated", 0.1), ("forecast", 0.8)):
-        assert trust(spread, "gemm", grade).half_width("time", 1e-3) == expected
+        assert alike(spread, "gemm", grade).half_width("time", 1e-3) == expected
+
+
+def test_each_quantity_has_the_width_of_its_grade():
+    """And the whole is no better than the least of them."""
+    spread = {
+        f"gemm:{x}": same(0.1 * i, 0.2 * i, 0.3 * i) for i, x in enumerate(GRADES, 1)
+    }
+    grades = {"time": "calibrated", "power": "datasheet", "energy": "forecast"}
+    found = trust(spread, "gemm", grades, "a10")
+    for quantity, size in (("time", 0.1), ("power", 0.8), ("energy", 0.9)):
+        assert found.widths[quantity] == pytest.approx([size] * 4)
+    assert found.grade == "datasheet"
+    assert found.to_json() == {"grade": "datasheet", "grades": grades}
 
 
 def test_forecasts_are_never_narrow():
     """GPUs that were left out have close relatives among the fitted ones."""
-    spread = {f"gemm:{grade}": same(0.05, 0.3, 0.05) for grade in GRADES[:2]}
-    assert trust(spread, "gemm", "forecast").widths == same(0.2, 0.3, 0.25)
-    assert trust(spread, "gemm", "calibrated").widths == same(0.05, 0.3, 0.05)
+    spread = {f"gemm:{grade}": same(0.05, 0.3, 0.05) for grade in GRADES}
+    assert alike(spread, "gemm", "forecast").widths == same(0.2, 0.3, 0.25)
+    for grade in ("calibrated", "transferred"):
+        assert alike(spread, "gemm", grade).widths == same(0.05, 0.3, 0.05)
 
 
 def test_grades_without_left_out_rows_take_the_wider():
-    """Of the better grade's widths and the general ones of the grade."""
-    general = {grade: trust({}, "gemm", grade) for grade in GRADES}
-    narrow = trust(SPREADS["calibrated"], "gemm", "forecast")
+    """Of the better grades' widths and the general ones of the grade."""
+    general = {grade: alike({}, "gemm", grade) for grade in GRADES}
+    narrow = alike(SPREADS["calibrated"], "gemm", "forecast")
     assert narrow.widths == general["forecast"].widths
-    wide = trust(SPREADS["wide calibrated"], "gemm", "forecast")
+    wide = alike(SPREADS["wide calibrated"], "gemm", "forecast")
     assert wide.widths == same(0.9, 0.8, 1.1)
-    other = trust(SPREADS["wide calibrated"], "moe", "calibrated")  # another kind
+    other = alike(SPREADS["wide calibrated"], "moe", "calibrated")  # another kind
     assert other.widths == general["calibrated"].widths
-    part = trust(SPREADS["time alone"], "gemm", "calibrated")
+    part = alike(SPREADS["time alone"], "gemm", "calibrated")
     assert part.half_width("time", TIMES).tolist() == [0.3, 0.2, 0.15, 0.1]
     assert part.half_width("power", 1.0) == general["calibrated"].half_width(
         "power", 1.0
     )
 
 
+def test_beyond_the_fitted_rows_the_wider_is_taken():
+    """Of the grade's own and of left-out clocks or lengths, by quantity and class; what
+    was never left out adds nothing."""
+    spread = {
+        "gemm:calibrated": same(0.1, 0.3, 0.2),
+        "gemm:clock": {"time": [0.4, 0.05, 0.4, 0.05], "power": [0.2] * 4},
+        "gemm:length": {"time": [0.2, 0.2, 0.6, 0.05], "energy": [0.5] * 4},
+    }
+    slow = alike(spread, "gemm", "calibrated", "clock").widths
+    assert slow == same(0.1, 0.3, 0.2) | {"time": [0.4, 0.1, 0.4, 0.1]}
+    both = alike(spread, "gemm", "calibrated", "clock", "length").widths
+    assert both == same(0.1, 0.3, 0.5) | {"time": [0.4, 0.2, 0.6, 0.1]}
+    other = alike(spread, "moe", "calibrated", "clock", "length")
+    assert other.widths == alike({}, "moe", "calibrated").widths
+
+
+def test_errors_are_those_of_the_gpu_or_of_all():
+    """By the grade of each quantity; a table of others says over which."""
+    spread = {
+        "gemm:calibrated": same(0.1, 0.1, 0.1)
+        | {"mape_pct": {"time": {"all": 4.0, "a10": 3.0, "l4": 9.0}}}
+        | {"gpus": ["a10", "l4"]},
+        "gemm:forecast": same(0.4, 0.4, 0.4)
+        | {"mape_pct": {"time": {"all": 20.0}, "power": {"all": 15.0, "t4": 15.0}}}
+        | {"gpus": ["t4"]},
+    }
+    grades = {"time": "calibrated", "power": "forecast", "energy": "forecast"}
+    own = trust(spread, "gemm", grades, "a10")
+    assert own.mape_pct == {"time": 3.0, "power": 15.0}
+    assert own.over == {"time": ["a10"], "power": ["t4"]}
+    others = trust(spread, "gemm", grades, "h100-sxm")
+    assert others.mape_pct == {"time": 4.0, "power": 15.0}
+    assert others.over == {"time": ["a10", "l4"], "power": ["t4"]}
+
+
+def test_independent_errors_add_as_squares():
+    """3 and 4 are 5."""
+    found = alike({"gemm:calibrated": same(0.3, 0.3, 0.3)}, "gemm", "calibrated")
+    more = found.widened({"time": 0.4, "power": 0.0})
+    for quantity, size in (("time", 0.5), ("power", 0.3), ("energy", 0.3)):
+        assert more.widths[quantity] == pytest.approx([size] * 4)
+    assert more.grades == found.grades
+
+
 def test_durations_choose_the_width():
-    found = Trust("calibrated", {"time": (0.4, 0.3, 0.2, 0.1)})
+    found = Trust({}, {"time": (0.4, 0.3, 0.2, 0.1)})
     just = [x * s for x in DURATIONS for s in (1 - 1e-9, 1 + 1e-9)]
     sizes = found.half_width("time", just).tolist()
     assert sizes == [0.4, 0.3, 0.3, 0.2, 0.2, 0.1]
@@ -145,7 +210,7 @@ def test_durations_choose_the_width():
 
 @pytest.mark.parametrize("grade", GRADES)
 def test_intervals_bracket_the_value(grade: str):
-    found = trust({}, "workload", grade)
+    found = alike({}, "workload", grade)
     values, times = np.array([1e-6, 2.0, 3e5]), np.array([1e-6, 1e-4, 1.0])
     for quantity in QUANTITIES:
         low, high = found.interval(quantity, values, times)
@@ -156,43 +221,112 @@ def test_intervals_bracket_the_value(grade: str):
     assert one == pytest.approx((5 / ratio, 5 * ratio))
 
 
-# --- of a corrections file
+# --- grades of a corrections file
 
 
 @pytest.fixture
 def file():
-    """Fitted on GEMMs of the H200 and passes of the A10."""
-    rows = {"h200-sxm:gemm": 100, "a10:workload": 50}
+    """Fitted on GEMMs of the H200, whose power was read, passes of the A10 (GEMMs and
+    softmax) and attention of the A100, timed alone."""
+    rows = {
+        "h200-sxm:gemm": {"time": 100, "power": 60},
+        "a10:workload": {"time": 50, "power": 50, "ops": ["gemm", "softmax"]},
+        "a100-pcie-40gb:context_attention": {"time": 40, "power": 0},
+    }
+    known = {"h200-sxm": "Hopper", "a10": "Ampere", "a100-pcie-40gb": "Ampere"}
+    on = {
+        "rows": rows,
+        "architectures": {gpu: f"architecture:{x}" for gpu, x in known.items()},
+    }
     spread = {
         f"{kind}:{grade}": same(*(scale * x for x in (0.1, 0.08, 0.15)))
         for kind in ("gemm", "workload")
-        for grade, scale in (("calibrated", 1.0), ("forecast", 2.0))
+        for grade, scale in zip(GRADES[:3], (1.0, 2.0, 5.0), strict=True)
     }
-    on = {"gpus": ["a10", "h200-sxm"], "rows": rows}
     return dataclasses.replace(prior_file(), fitted_on=on, spread=spread)
 
 
+FORECAST, TRANSFERRED, CALIBRATED = "forecast", "transferred", "calibrated"
+
+
 @pytest.mark.parametrize(
-    "gpu, kind, new, grade, width",
+    ("gpu", "kind", "time", "power"),
     [
-        ("h200-sxm", "gemm", False, "calibrated", 0.1),
-        ("h200-sxm", "gemm", True, "forecast", 0.2),  # a changed GPU
-        ("h200-sxm", "workload", False, "calibrated", 0.2),  # no such rows of it
-        ("a10", "workload", False, "calibrated", 0.1),
-        ("a100-pcie-40gb", "workload", False, "forecast", 0.2),
-        ("h200-sxm", "moe", False, "calibrated", 0.4),  # never left out: general
+        ("h200-sxm", "gemm", CALIBRATED, CALIBRATED),
+        ("h100-sxm", "gemm", TRANSFERRED, TRANSFERRED),
+        ("b200-sxm", "gemm", FORECAST, FORECAST),
+        ("a10", "gemm", CALIBRATED, CALIBRATED),  # inside passes
+        ("a10", "softmax", CALIBRATED, CALIBRATED),
+        ("h200-sxm", "softmax", FORECAST, FORECAST),  # by an Ampere alone
+        ("a10", "workload", CALIBRATED, CALIBRATED),
+        ("a100-sxm-80gb", "workload", TRANSFERRED, TRANSFERRED),
+        ("h200-sxm", "workload", FORECAST, FORECAST),  # no such rows of it
+        # timed, but its power never read
+        ("a100-pcie-40gb", "context_attention", CALIBRATED, FORECAST),
+        ("a10", "context_attention", TRANSFERRED, FORECAST),
+        ("h200-sxm", "moe", FORECAST, FORECAST),  # nobody fitted one
+        ("h200-sxm", "my_own_kernel", FORECAST, FORECAST),
     ],
 )
-def test_trust_of_a_file(file, gpu: str, kind: str, new: bool, grade: str, width):
+def test_grades_by_what_was_fitted(file, gpu: str, kind: str, time: str, power: str):
+    card = read_gpu(gpu)
+    assert [file.grade(card, kind, x) for x in ("time", "power")] == [time, power]
+    found = file.trust(card, kind)
+    assert dict(found.grades) == {"time": time, "power": power, "energy": power}
+    assert found.grade == power
+
+
+def test_a_copy_of_a_fitted_gpu_is_that_gpu(file):
+    card = with_fields(read_gpu("h200-sxm"), {"tdp": 500.0})
+    assert card.served_as == "h200-sxm"
+    assert file.grade(card, "gemm", "power") == CALIBRATED
+    assert file.trust(card, "gemm", new=True).grade == FORECAST
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kind", "new", "width"),
+    [
+        ("h200-sxm", "gemm", False, 0.1),
+        ("h200-sxm", "gemm", True, 0.5),  # a changed GPU
+        ("h100-sxm", "gemm", False, 0.2),
+        ("h200-sxm", "workload", False, 0.5),  # no such rows of it
+        ("a10", "workload", False, 0.1),
+        ("h200-sxm", "moe", False, 0.4),  # never left out: general
+    ],
+)
+def test_widths_by_grade(file, gpu: str, kind: str, new: bool, width: float):
     found = file.trust(read_gpu(gpu), kind, new)
-    assert found.grade == grade
     assert found.half_width("time", 1e-3) == pytest.approx(width)
+
+
+def test_the_least_known_op_inside_decides(file):
+    """For each quantity, and energy is no better known than both."""
+    card = read_gpu("a10")
+    assert file.trust(card, holds=["gemm", "softmax"]).grade == CALIBRATED
+    timed = file.trust(card, holds=["gemm", "context_attention"])
+    assert timed.grades == {
+        "time": TRANSFERRED, "power": FORECAST, "energy": FORECAST
+    }  # fmt: skip
+    assert file.trust(card, "gemm", holds=["moe"]).grade == FORECAST
+
+
+def test_files_that_count_rows_alone_tell_of_times(file):
+    """As they were written before: every number is one of times."""
+    on = file.fitted_on | {"rows": {"h200-sxm:gemm": 100, "a10:workload": 50}}
+    earlier = dataclasses.replace(file, fitted_on=on)
+    h200, h100 = read_gpu("h200-sxm"), read_gpu("h100-sxm")
+    assert earlier.grade(h200, "gemm", "time") == CALIBRATED
+    assert earlier.grade(h100, "gemm", "time") == TRANSFERRED
+    assert earlier.grade(h200, "gemm", "power") == FORECAST
+    bare = dataclasses.replace(earlier, fitted_on={"rows": on["rows"]})
+    assert bare.grade(h100, "gemm", "time") == FORECAST  # no architecture is known
 
 
 def test_nothing_fitted_is_a_data_sheet():
     for new in (False, True):
         found = prior_file().trust(read_gpu("h200-sxm"), "gemm", new)
         assert found.grade == "datasheet" and found.half_width("time", 1.0) == 0.6
+        assert {*found.grades.values()} == {"datasheet"}
 
 
 def test_widths_survive_writing(file, tmp_path):

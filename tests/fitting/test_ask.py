@@ -129,7 +129,7 @@ def test_corrections_however_they_are_given(tmp_path: Path):
     assert corrections_file(file) is file
     assert corrections_file("none").levels == file.levels
     assert not corrections_file("none").fitted_on
-    assert corrections_file(None).fitted_on["gpus"]
+    assert corrections_file(None).fitted_on["rows"]
     with pytest.raises(ValueError, match="nowhere.json"):
         corrections_file(tmp_path / "nowhere.json")
 

@@ -138,7 +138,7 @@ def facts(op: str, model: dict[str, Any], **cells: object) -> dict[str, list[flo
 
 
 LOOP = {"loop_seconds": [0, 0], "call_seconds": [0, 0], "loop": [1, 1],
-        "loop_body": [0, 0]}  # fmt: skip
+        "loop_body": [0, 0], "unfilled": [0, 0]}  # fmt: skip
 """What is assumed where a model says nothing."""
 
 
@@ -149,13 +149,20 @@ def test_facts_of_products():
     cells = sizes | {"dtype": ["bf16", "bf16", "fp8_block"]}
     model: dict[str, Any] = {"warm_share": 1.0, "loop_fp8_block": 3.0, "loop": 6.0}
     model["cold_blocks"] = [(64.0, 8192.0, 9000.0)]
-    assert facts("gemm", model, **cells) == LOOP | {
-        "loop": [3, 6], "rows": [32768, 64], "narrow": [1, 0], "fresh": [1, 1],
-        "cold": [0, 1], "operand_bytes": [12 * 1024 * 2048, 12 * 8192 * 65536],
+    held = {
+        "rows": [32768, 64], "operand_bytes": [12 * 1024 * 2048, 12 * 8192 * 65536],
     }  # fmt: skip
+    assert facts("gemm", model, **cells) == LOOP | held | {
+        "loop": [3, 6],
+        "narrow": [1, 0],
+        "fresh": [1, 1],
+        "cold": [0, 1],
+    }
     del model["cold_blocks"]
     assert facts("gemm", model, **cells)["cold"] == [0, 0]
-    assert facts("gemm", {"loop": 2.0}, **cells) == LOOP | {"loop": [2, 2]}
+    assert facts("gemm", {"loop": 2.0}, **cells) == LOOP | held | {"loop": [2, 2]}
+    left = {"unfilled": 1.0, "unfilled_fp8_block": 0.0}  # blocks have random weights
+    assert facts("gemm", left, **cells) == LOOP | held | {"unfilled": [0, 1]}
     assert facts("linear", model, **cells) == LOOP | {"loop": [3, 6]}
 
 

@@ -23,11 +23,13 @@ from diffenergy.hardware import read_gpu
 
 TAGS = read_gpu("a100-sxm-80gb").tags
 METER = "sensor:vllm/0.22.0:gemm"
+ON_GPU = f"{METER}@a100-sxm-80gb"
+"""What a campaign shares, and what is of one GPU in it."""
 FREE = (
     ("global", "energy_dram"), ("global", "dram_efficiency"),
     ("memory:HBM2e", "energy_dram"), ("memory:HBM2e", "dram_efficiency"),
     ("gpu:a100-sxm-80gb", "energy_dram"), ("gpu:h100-sxm", "energy_dram"),
-    (METER, next(iter(SENSOR_CONSTANTS))),
+    (METER, "weight_saving"), (ON_GPU, "warm_share"),
 )  # fmt: skip
 
 
@@ -44,8 +46,8 @@ def test_constants_of_a_gpu_are_those_of_its_levels(parameters: Parameters):
     rng = np.random.default_rng(0)
     makers = (
         parameters.serving(TAGS),
-        parameters.sensing(METER),
-        parameters.sensing("sensor:nobody:gemm"),
+        parameters.sensing((METER, ON_GPU)),
+        parameters.sensing(("sensor:nobody:gemm", "sensor:nobody:gemm@a10")),
     )
     options = compiler_options(once=True)
     made = jax.jit(lambda z: [make(z) for make in makers], compiler_options=options)
@@ -55,7 +57,7 @@ def test_constants_of_a_gpu_are_those_of_its_levels(parameters: Parameters):
         found = {name: float(getattr(served, name)) for name in CONSTANTS}
         assert found == pytest.approx(resolve(levels, TAGS), rel=1e-9)
         for name, constant in SENSOR_CONSTANTS.items():
-            expected = levels[METER].get(name, constant.centre)
+            expected = (levels[METER] | levels[ON_GPU]).get(name, constant.centre)
             assert float(getattr(sensor, name)) == pytest.approx(expected), name
             assert float(getattr(other, name)) == pytest.approx(constant.centre), name
 
@@ -63,13 +65,15 @@ def test_constants_of_a_gpu_are_those_of_its_levels(parameters: Parameters):
 def test_centres_are_what_a_fit_starts_from(parameters: Parameters):
     start, fitted = parameters.start, parameters.fitted(parameters.centre())
     for tag, constant in FREE:
-        default = SENSOR_CONSTANTS[constant].centre if tag == METER else 1.0
+        of_sensor = constant in SENSOR_CONSTANTS
+        default = SENSOR_CONSTANTS[constant].centre if of_sensor else 1.0
         known = start.get(tag, {}).get(constant, default)
         assert fitted[tag][constant] == pytest.approx(known), (tag, constant)
     share = start["global"]["dram_efficiency"]
     assert parameters.centre()[1] == pytest.approx(np.log(share / (1 - share)))
     assert parameters.centre()[2] == pytest.approx(np.log(0.9))
-    assert METER not in start and "gpu:h100-sxm" not in start
+    assert {METER, ON_GPU}.isdisjoint(start)
+    assert "energy_dram" not in start["gpu:h100-sxm"]
 
 
 def test_widths(parameters: Parameters):
@@ -88,6 +92,25 @@ def test_widths(parameters: Parameters):
     narrow = [name for name, c in CONSTANTS.items() if c.sd < 0.25]
     assert narrow and all(Parameter("gpu:x", n).sd == CONSTANTS[n].sd for n in narrow)
     assert str(Parameter("gpu:a10", "leakage")) == "gpu:a10/leakage"
+
+
+def test_levels_whose_power_nobody_read_stay_close(parameters: Parameters):
+    """A tenth at most of what only power moves; times are free, and so is all that
+    another GPU of the tag tells."""
+    free = (
+        ("gpu:h100-sxm", "energy_dram"), ("gpu:h100-sxm", "dynamic_energy"),
+        ("gpu:h100-sxm", "core_energy"), ("gpu:h100-sxm", "dram_efficiency"),
+        ("architecture:Hopper", "energy_dram"), ("global", "energy_dram"),
+    )  # fmt: skip
+    made = Parameters(
+        tuple(Parameter(*x) for x in free), parameters.start, ("gpu:h100-sxm",)
+    )
+    every = dataclasses.replace(made, unread=())
+    assert CONSTANTS["energy_dram"].power and not CONSTANTS["dram_efficiency"].power
+    assert all(x >= 0.05 for x in every.sd())
+    close = [0.1, 0.1, 0.05, every.sd()[3], every.sd()[4], every.sd()[5]]
+    assert made.sd().tolist() == pytest.approx(close)
+    assert every.sd()[0] > 0.1 and every.sd()[4] > 0.1  # the tag alone decides
 
 
 # rows that are held out

@@ -18,9 +18,11 @@ from diffenergy.fitting._series import (
     cold_blocks,
     in_blocks,
 )
+from diffenergy.hardware import read_gpu
 from diffenergy.measurements import MeasurementTable
 from diffenergy.physics._instrument import hot_share, replayed_seconds
 
+H200 = read_gpu("h200-sxm")
 CAMPAIGN = "vllm/0.22.0"
 COLUMNS = [512 * i for i in range(2, 34)]
 ROWS = [64, 1024, 4096, 8192]
@@ -30,7 +32,8 @@ BLOCKS: list[Block] = [(1024.0, 8192.0, 16384.0), (4096.0, 4096.0, 8192.0)]
 def campaign(blocks: list[Block]) -> CorrectionsFile:
     """Priors of a campaign with these cold blocks."""
     file = prior_file()
-    file.instruments[f"{CAMPAIGN}:gemm"]["cold_blocks"] = blocks
+    own = file.instruments.setdefault(f"{CAMPAIGN}:gemm@h200-sxm", {})
+    own["cold_blocks"] = blocks
     return file
 
 
@@ -72,7 +75,7 @@ def readings(blank):
 def test_injected_blocks_are_found(readings, blank, blocks: list[Block]):
     """And none in a clean campaign."""
     table = readings(blocks)
-    assert cold_blocks(table, np.arange(blank.num_rows)) == blocks
+    assert cold_blocks(table, np.arange(blank.num_rows), H200) == blocks
 
 
 def test_readings_of_a_cold_board_are_lower(readings):
@@ -91,11 +94,11 @@ def test_rows_without_a_reading_say_nothing(readings, blank):
     few = dataclasses.replace(
         table, avg_power_w=np.where(half, table.avg_power_w, np.nan)
     )
-    found = cold_blocks(few, np.arange(blank.num_rows))
-    assert found == cold_blocks(table, np.flatnonzero(half))
+    found = cold_blocks(few, np.arange(blank.num_rows), H200)
+    assert found == cold_blocks(table, np.flatnonzero(half), H200)
     assert np.array(found) == pytest.approx(np.array(BLOCKS), abs=512)
     none = dataclasses.replace(table, avg_power_w=np.full(blank.num_rows, np.nan))
-    assert cold_blocks(none, np.arange(blank.num_rows)) == []
+    assert cold_blocks(none, np.arange(blank.num_rows), H200) == []
 
 
 def test_one_low_reading_is_no_block(readings, blank):
@@ -105,13 +108,16 @@ def test_one_low_reading_is_no_block(readings, blank):
     low = dataclasses.replace(
         table, avg_power_w=np.where(one, 200.0, table.avg_power_w)
     )
-    assert cold_blocks(low, np.arange(blank.num_rows)) == []
+    assert cold_blocks(low, np.arange(blank.num_rows), H200) == []
 
 
 def test_a_fit_starts_with_the_blocks_of_its_tables(readings, blank):
-    start = with_cold_blocks(prior_file(), [readings(BLOCKS)])
-    assert start.instruments[f"{CAMPAIGN}:gemm"]["cold_blocks"] == BLOCKS
-    assert "cold_blocks" not in prior_file().instruments[f"{CAMPAIGN}:gemm"]
+    """Those of the GPU, whose rows of one campaign are a series of their own."""
+    start, own = with_cold_blocks(prior_file(), [readings(BLOCKS)]), f"{CAMPAIGN}:gemm"
+    assert start.instruments[f"{own}@h200-sxm"]["cold_blocks"] == BLOCKS
+    assert start.instrument(CAMPAIGN, "gemm", "h200-sxm")["cold_blocks"] == BLOCKS
+    assert "cold_blocks" not in start.instrument(CAMPAIGN, "gemm", "b200-sxm")
+    assert f"{own}@h200-sxm" not in prior_file().instruments
     other = dataclasses.replace(
         readings(BLOCKS), campaign=np.full(blank.num_rows, "vllm/0.24.0", object)
     )  # a campaign whose sensor knows no series
@@ -140,19 +146,21 @@ def test_segments_are_the_most_likely_path(seed: int):
 )
 def test_evidence_by_hand(blank, dtype: str, m: float):
     """Squares of what is read off the shares of a cold and a warm board over twice
-    their variance, 4 at most; load of the idle board's 140 W and 550 W more."""
+    their variance, 4 at most. A fully loaded H200 reaches 83 % of 4.8 TB/s, 65 % of
+    1,071 bf16 and 51 % of 2,141 fp8 TFLOP/s, and 98.5 % of 700 W; idle, a fifth."""
     shapes, n, k = blank.fields["gemm"].values, 8192.0, 4096.0
     want = dict(m=m, n=n, k=k, dtype=dtype)
     (row,) = np.flatnonzero(np.all([shapes[x] == y for x, y in want.items()], axis=0))
     narrow = dtype != "bf16"
-    size, flops = (1, 1.1e15) if narrow else (2, 7e14)
-    work = ((m + n) * k * size + 2 * m * n) / 4e12 + 2 * m * n * k / flops
+    peak = 132 * 1.98e9 * 4096
+    size, flops = (1, 0.51 * 2 * peak) if narrow else (2, 0.65 * peak)
+    work = ((m + n) * k * size + 2 * m * n) / (0.83 * 4.8e12) + 2 * m * n * k / flops
 
     def read(time: float, power: float) -> float:
         times, powers = blank.time_s.copy(), blank.avg_power_w.copy()
         times[row], powers[row] = time, power
         table = dataclasses.replace(blank, time_s=times, avg_power_w=powers)
-        *shape, found = _evidence(table, np.array([row]))
+        *shape, found = _evidence(table, np.array([row]), H200)
         assert [float(x[0]) for x in shape] == [m, n]
         return float(found[0])
 
@@ -168,7 +176,7 @@ def test_evidence_by_hand(blank, dtype: str, m: float):
     assert 0.02 < warm - colder
     for seen in (colder, 0.5 * (colder + warm) + 0.02, warm - 0.01, warm, 0.2):
         ratio = ((seen - warm) ** 2 - (seen - colder) ** 2) / 0.02
-        found = read(time, 140 + 0.9 * 550 * seen)
+        found = read(time, 140 + 0.9 * (0.985 * 700 - 140) * seen)
         assert found == pytest.approx(np.clip(ratio, -4, 4), abs=1e-6)
     least = 0.85 if narrow else 0.7
     assert np.isnan(read(work / (least - 0.01), 300.0))
@@ -186,7 +194,7 @@ def test_short_narrow_products_are_told_by_their_power(blank):
         times, powers = blank.time_s.copy(), blank.avg_power_w.copy()
         times[row], powers[row] = 1e-6 * time, power
         table = dataclasses.replace(blank, time_s=times, avg_power_w=powers)
-        found.append(float(_evidence(table, np.array([row]))[2][0]))
+        found.append(float(_evidence(table, np.array([row]), H200)[2][0]))
     assert found[:3] == [3, -3, 3] and np.isnan(found[3])
 
 

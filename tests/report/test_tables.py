@@ -25,7 +25,9 @@ SUMMARY = {
     "mem_clock_mhz": 7001.0,
     "power_limit_w": 260.0,
     "limited_by": "dram",
+    "temperature_c": 71.6,
     "grade": "forecast",
+    "grades": {"time": "transferred", "power": "forecast", "energy": "forecast"},
     "time_s_p5_p95": None,
     "energy_j_p5_p95": None,
     "energy_j_by_unit": {"dram": 75.0, "idle": 25.0, "link": 0.0},
@@ -35,12 +37,13 @@ SUMMARY = {
             "energy_j": 200 * time,
             "avg_power_w": 200.0,
             "sm_clock_mhz": 1650.0,
+            "temperature_c": temperature,
             "gpu_time_s": 0.9 * time,
             "host_time_s": time,
             "limited_by": "host",
             "feasible": True,
         }
-        for name, time in (("prefill", 0.2), ("decode", 0.3))
+        for name, time, temperature in (("prefill", 0.2, 71.6), ("decode", 0.3, 48.2))
     },
     "ttft_s": 0.2,
     "tpot_s": 0.15,
@@ -79,7 +82,9 @@ def test_an_estimate():
         "TTFT 200.0 ms, TPOT 150.0 ms, 48.00 tokens/s, 4.167 J per token",
         "host-bound: 10.0 % of the time",
         "GPU board only: no host, no cooling.",
-        "grade: forecast",
+        "grade: time transferred, power forecast",
+        "72 C",
+        "48 C",
         "75.0 %",
         "kernel (and 4 more)",
         "dram 88 %",
@@ -92,6 +97,10 @@ def test_intervals_of_an_estimate():
     bounds = {"time_s_p5_p95": [0.4, 0.9], "energy_j_p5_p95": [90.0, 120.0]}
     text = rendered(estimate_parts({**SUMMARY, **bounds}, [KERNEL]))
     said = "(5 to 95 %: time 400.0 ms to 900.0 ms, energy 90.00 J to 120.0 J)"
+    words = " ".join(text.split())
+    assert f"grade: time transferred, power forecast {said}" in words
+    alike = {"grades": dict.fromkeys(SUMMARY["grades"], "forecast")}
+    text = rendered(estimate_parts({**SUMMARY, **bounds, **alike}, [KERNEL]))
     assert f"grade: forecast {said}" in " ".join(text.split())
 
 

@@ -18,7 +18,7 @@ def run(flags: Flags) -> Outcome:
     file = read_corrections()
     if flags.name is None:
         cards = [read_gpu(name) for name in gpu_names()]
-        entries = [gpu_entry(card, file.grade(card)) for card in cards]
+        entries = [gpu_entry(card, file.trust(card).grade) for card in cards]
         return Outcome(content=entries, parts=lambda: gpu_list_parts(entries))
     card = read_gpu(flags.name)
     summary = gpu_summary(card, field_units(), file)

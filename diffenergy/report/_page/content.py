@@ -57,7 +57,6 @@ class Content:
     listings: Sequence[Listing]
     roofs: Sequence[Roof]
     dram_bandwidth: float  # B/s
-    power_range: Sequence[float]  # W, 5th and 95th percentile of the mean power
     power_cap: float  # W that the limiter holds
     sides: Sequence[Side]
     bases: Sequence[Basis]
@@ -78,7 +77,7 @@ def page_html(content: Content) -> str:
         style=_asset("page.css"),
         script=_asset("page.js"),
         links="".join(tag("a", escape(x.link), href=f"#{x.identity}") for x in parts),
-        answer=answer(summary, content.sides[0], content.power_range),
+        answer=answer(summary, content.sides[0]),
         sections="".join(map(_section, parts)),
         command=escape(content.command),
         board=escape(BOARD_ONLY),
@@ -202,14 +201,12 @@ def page(
         result.kernels or [], summary["phases"], values, bandwidth, *peaks
     )
     clock = max(phase["sm_clock_mhz"] for phase in summary["phases"].values())
-    power = task.trust.interval("power", summary["avg_power_w"], summary["time_s"])
     return Content(
         summary=summary,
         kernels=kernels,
         listings=result.listings,
         roofs=roofs(kernels, clock * 1e6, values, *peaks),
         dram_bandwidth=bandwidth,
-        power_range=list(map(float, power)),
         power_cap=task.settings[0].power_limit * values["cap_fraction"],
         sides=sides,
         bases=bases,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ...units import GiB
-from .._format import QUANTITIES, Entries, Entry, digits, plain, si
+from .._format import QUANTITIES, UNKNOWN, Entries, Entry, digits, plain, si
 from .columns import table
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def gpu_summary(
         "mem_clocks_mhz": [clock / 1e6 for clock in card.mem_clocks],
         "corrections": {
             "levels": levels,
-            "grade": file.grade(card),
+            **file.trust(card).to_json(),
             "expected": _expected(card, file),
         },
         "published": card.published,
@@ -89,13 +89,19 @@ def _expected(card: "GpuCard", file: "CorrectionsFile") -> list[dict[str, Any]]:
     found = []
     for kind in dict.fromkeys(key.partition(":")[0] for key in file.spread):
         trust = file.trust(card, kind)
-        figures: dict[str, Any] = {"kind": kind}
+        figures: dict[str, Any] = {"kind": kind, "grades": dict(trust.grades)}
+        figures["over"] = sorted({gpu for over in trust.over.values() for gpu in over})
         for word in QUANTITIES:
             width = float(trust.half_width(word, 1.0))
             figures[f"{word}_mape_pct"] = trust.mape_pct.get(word)
             figures[f"{word}_interval_pct"] = round(100 * (math.exp(width) - 1), 1)
         found.append(figures)
     return found
+
+
+def _grades(grades: Mapping[str, str]) -> str:
+    """Of time and of power, once where they are one."""
+    return ", ".join(dict.fromkeys((grades["time"], grades["power"])))
 
 
 def gpu_parts(summary: Entry) -> list[Any]:
@@ -105,7 +111,9 @@ def gpu_parts(summary: Entry) -> list[Any]:
     served = ", ".join(corrections["levels"]) or "none (priors)"
     expected = corrections["expected"]
     errors = [
-        ("left-out errors of", "kind"),
+        ("left-out rows", "kind"),
+        ("grade of time, power", lambda x: _grades(x["grades"])),
+        ("of", lambda x: ", ".join(x["over"]) or UNKNOWN),
         *((f"{x} %", f"{x}_mape_pct", lambda x: digits(x, 2)) for x in QUANTITIES),
         *((f"{x} 5-95 %", f"{x}_interval_pct", "+-{:.0f}") for x in QUANTITIES),
     ]

@@ -31,7 +31,7 @@ def line(result: "EstimateResult") -> str:
     return (
         f"{title_line(summary)}: {si(summary['time_s'], 's')}, "
         f"{si(summary['energy_j'], 'J')} ({si(low, 'J')} to {si(high, 'J')}), "
-        f"{si(summary['avg_power_w'], 'W')}, {summary['grade']}"
+        f"{si(summary['avg_power_w'], 'W')}, {grade_words(summary)}"
     )
 
 
@@ -99,13 +99,22 @@ def title_line(summary: Entry) -> str:
     return f"{summary['model']} on {summary['gpu']}: {', '.join(filter(None, words))}"
 
 
+def grade_words(summary: Entry) -> str:
+    """The grade, or that of time and of power where they differ."""
+    grades = summary["grades"]
+    if grades["time"] == grades["power"]:
+        return summary["grade"]
+    return f"time {grades['time']}, power {grades['power']}"
+
+
 def grade_line(summary: Entry) -> str:
     """How far the figures can be trusted."""
     time, energy = (summary.get(f"{name}_p5_p95") for name in ("time_s", "energy_j"))
+    grade = grade_words(summary)
     if time is None or energy is None:  # settings in a table have their own
-        return f"grade: {summary['grade']}"
+        return f"grade: {grade}"
     return (
-        f"grade: {summary['grade']} (5 to 95 %: "
+        f"grade: {grade} (5 to 95 %: "
         f"time {si(time[0], 's')} to {si(time[1], 's')}, "
         f"energy {si(energy[0], 'J')} to {si(energy[1], 'J')})"
     )
@@ -123,6 +132,7 @@ def _phases(summary: Entry) -> "Table":
         ("power", "avg_power_w", "{:.1f} W"),
         ("energy", "energy_j", "J"),
         ("SM clock", "sm_clock_mhz", "{:.0f} MHz"),
+        ("chip", "temperature_c", "{:.0f} C"),
         ("limited by", "limited_by"),
     )
     return table(columns, entries, fold=["limited by"])

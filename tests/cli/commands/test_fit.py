@@ -66,7 +66,8 @@ def first(fit, tmp_path_factory):
 def test_a_fit_is_read_back_and_errors_shrink(run, first, table):
     out, said = first
     file = read_corrections(out)
-    assert file.fitted_on["gpus"] == ["a100-sxm-80gb"]
+    rows = {"a100-sxm-80gb:elementwise": {"time": 16, "power": 16}}
+    assert file.fitted_on["rows"] == rows
     assert file.fitted_on["sources"] == ["streams.csv"]
     assert file.fitted_on["software"] == __version__
     before, after = (

@@ -114,7 +114,9 @@ def test_intervals_grade_and_tokens_stand_in_the_text(page):
         low, high = (si(x, unit) for x in estimate[key])
         assert f"{low} to {high}" in answer
     assert answer.count("5 to 95 %") == 3  # of the power too
-    assert f"Grade: {estimate['grade']}." in answer
+    time, power = (estimate["grades"][x] for x in ("time", "power"))
+    both = time if time == power else f"time {time}, power {power}"
+    assert f"Grade: {both}." in answer
     assert digits(estimate["tokens_per_s"]) in answer
 
 

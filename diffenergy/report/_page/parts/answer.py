@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..._format import Entries, Entry, digits, percent
+from ..._views.estimate import grade_words
 from ..charts.curves import Side
 from ..markup import escape, number, sentence, si, tag
 from .tables import table
 
 _GRADES: Final = {
-    "calibrated": "measurements of this GPU were fitted",
-    "forecast": "measurements of its relatives were fitted, none of this very case",
+    "calibrated": "measurements of this very GPU and kind of work were fitted",
+    "transferred": "such measurements of a GPU of its architecture were fitted",
+    "forecast": "measurements of other GPUs were fitted, none of this very case",
     "datasheet": "nothing was fitted: data sheets and priors, assumed widths",
 }
 _TOKENS: Final = (
@@ -25,13 +27,12 @@ _WORTH: Final = 0.005
 """Least share of the energy that is worth a line."""
 
 
-def answer(summary: Entry, side: Side, power_range: Sequence[float]) -> str:
-    """Sentence, figures, phases, and what would cost less. `power_range`: 5th and 95th
-    percentile of the mean power, W."""
+def answer(summary: Entry, side: Side) -> str:
+    """Sentence, figures, phases, and what would cost less."""
     large = [
         _tile("Energy", summary["energy_j"], "J", summary["energy_j_p5_p95"]),
         _tile("Time", summary["time_s"], "s", summary["time_s_p5_p95"]),
-        _tile("Mean power", summary["avg_power_w"], "W", power_range),
+        _tile("Mean power", summary["avg_power_w"], "W", summary["avg_power_w_p5_p95"]),
     ]
     small = [
         _tile(name, summary[key], unit, None)
@@ -42,20 +43,23 @@ def answer(summary: Entry, side: Side, power_range: Sequence[float]) -> str:
         tag("p", _sentence(summary), class_="lead"),
         tag("dl", *large, class_="tiles large"),
         tag("dl", *small, class_="tiles small") if small else "",
-        _grade(summary["grade"]),
+        _grade(summary),
         _phases(summary),
         _advice(side),
     ]
     return "".join(parts)
 
 
-def _grade(grade: str) -> str:
+def _grade(summary: Entry) -> str:
     """How far the figures can be trusted."""
+    grades = summary["grades"]
+    words = dict.fromkeys((grades["time"], grades["power"]))
+    told = "; ".join(f"{grade}: {_GRADES[grade]}" for grade in words)
     text = (
-        f" {sentence(_GRADES[grade])} Ranges reach from the 5th to the 95th "
+        f" {sentence(told)} Ranges reach from the 5th to the 95th "
         "percentile, by measurements that no fit saw."
     )
-    word = tag("strong", escape(f"Grade: {grade}."), class_="grade")
+    word = tag("strong", escape(f"Grade: {grade_words(summary)}."), class_="grade")
     return tag("p", word, escape(text), class_="caption")
 
 
@@ -134,6 +138,7 @@ def _phases(summary: Entry) -> str:
         ("energy", "energy_j", "J"),
         ("mean power", "avg_power_w", "{:.1f} W"),
         ("SM clock", "sm_clock_mhz", "{:.0f} MHz"),
+        ("chip", "temperature_c", "{:.0f} C"),
         ("GPU waits for host", _waiting, percent),
         ("limited by", "limited_by"),
     )

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from ....corrections import CONSTANTS, PRIOR_FACTORS, CorrectionsFile, is_share, resolve
 from ....hardware._files import GpuCard
-from ..._format import QUANTITIES, Entries, Entry
+from ..._format import QUANTITIES, UNKNOWN, Entries, Entry
 from ..._format import plain as shortest
 from ..._views.estimate import assumed_line
 from ..markup import escape, sentence, tag
@@ -52,8 +52,11 @@ def _fit(gpu: Entry, fitted_on: Entry) -> str:
         if key.partition(":")[0] in (*names, gpu["name"])
     }
     if own:
-        words = ", ".join(f"{kind} {rows}" for kind, rows in own.items())
-        text += f"Measured rows of it in the fit: {words}."
+        words = ", ".join(
+            f"{kind} {rows['time']} times, {rows['power']} powers"
+            for kind, rows in own.items()
+        )
+        text += f"Measured of it in the fit: {words}."
     else:
         text += "No measured row of it is in the fit."
     return tag("p", escape(text))
@@ -66,6 +69,9 @@ def _errors(gpu: Entry) -> str:
         return ""
     columns = [
         ("kind of row", "kind"),
+        ("grade of time", lambda x: x["grades"]["time"]),
+        ("of power", lambda x: x["grades"]["power"]),
+        ("errors of", lambda x: ", ".join(x["over"]) or UNKNOWN),
         *((f"{x}, mean", f"{x}_mape_pct", "{:.3g} %") for x in QUANTITIES),
         *((f"{x}, 95 %", f"{x}_interval_pct", "+{:.3g} %") for x in QUANTITIES),
     ]

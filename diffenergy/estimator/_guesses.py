@@ -1,0 +1,55 @@
+"""What guessed numbers of a GPU file leave open in a figure, by propagation.
+
+Where the voltage above its floor, the idle power or the thermal resistance are no
+measurement, power is known no better than they are: core power goes with V^2, leakage
+with V^4 and e-folds with the temperature.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from ..corrections import Corrections
+from ..hardware import GpuCard
+from ..physics._power import LAUNCH_COMPONENTS
+
+_SD: Final[Mapping[str, float]] = {"derived": 0.1, "recall": 0.2, "guess": 0.3}
+"""Sd of the logarithm of a number by its quality; others are measured or official."""
+_HALF: Final = 1.645
+"""Half width of the central 90 % over the sd."""
+_SLOPE: Final = 2.5
+"""d ln P/d ln f at a power limit: power of a core whose voltage follows its clock."""
+_OWN_RAIL: Final = ("dram", "link")
+
+
+def guessed_widths(
+    card: GpuCard, c: Corrections, phases: Mapping[str, np.ndarray], capped: bool
+) -> dict[str, float]:
+    """Half widths in ln, by quantity, from the quality of the voltage curve, idle power
+    and thermal resistance of `card`.
+
+    `phases`: `energy` (J), `components` (J, [phase, component]), `voltage` (V) and
+    `warmer` (K that its power heats the chip by; 0 where the temperature is given) of
+    each phase. At a power limit the clock, and so the time, takes what power cannot.
+    """
+    parts = np.asarray(phases["components"])
+    share = parts / np.asarray(phases["energy"])[:, None]
+    weight = np.asarray(phases["energy"]) / np.sum(phases["energy"])
+    core = [i for i, x in enumerate(LAUNCH_COMPONENTS) if x not in _OWN_RAIL]
+    idle, leakage = share[:, -2], share[:, -1]
+    rise = 1 - card.values["vf_floor_voltage"] / np.asarray(phases["voltage"])
+    grown = np.abs(np.asarray(phases["warmer"])) / float(c.leakage_efold)
+    terms = (
+        (2 * share[:, core].sum(1) + 4 * leakage) * rise * _sd(card, "vf_slope"),
+        idle * _sd(card, "idle_constant"),
+        leakage * grown * _sd(card, "thermal_resistance"),
+    )
+    power = _HALF * float(np.sqrt(sum((term @ weight) ** 2 for term in terms)))
+    if capped:
+        return {"time": power / _SLOPE, "power": 0.0, "energy": power / _SLOPE}
+    return {"time": 0.0, "power": power, "energy": power}
+
+
+def _sd(card: GpuCard, field: str) -> float:
+    return _SD.get(card.provenance.get(field, {}).get("quality", "guess"), 0.0)

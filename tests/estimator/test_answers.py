@@ -1,0 +1,186 @@
+"""What an answer says of its temperature, its grades and its intervals."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diffenergy.corrections import (
+    CorrectionsFile,
+    prior_file,
+    read_corrections,
+    write_corrections,
+)
+from diffenergy.estimator import prepare
+from diffenergy.estimator._settings import throttling
+from diffenergy.hardware import read_gpu
+
+GPU = "a100-pcie-40gb"
+PRODUCT = dict(op="gemm", m=8192, n=8192, k=8192, dtype="bf16")
+QUANTITIES = {"time": "time_s", "power": "avg_power_w", "energy": "energy_j"}
+
+
+@pytest.fixture
+def listing(tmp_path: Path):
+    """`listing(*kernels)`: a file of one workload."""
+
+    def listing(*kernels: Mapping[str, Any]) -> str:
+        path = tmp_path / "one.jsonl"
+        work = {"name": "one", "kernels": [*kernels], "dispatch": "graph"}
+        path.write_text(json.dumps(work))
+        return str(path)
+
+    return listing
+
+
+# --- temperature
+
+
+def test_a_given_temperature_is_told(listing):
+    found = prepare(listing(PRODUCT), GPU, temperature=61.5).run().summary
+    assert found["temperature_c"] == 61.5
+    assert [x["temperature_c"] for x in found["phases"].values()] == [61.5]
+
+
+@pytest.mark.parametrize("limit", [None, 150.0])
+def test_the_temperature_that_is_reached_is_a_fixed_point(listing, limit):
+    """Ambient air and what the power lifts it by, also at a power limit."""
+    limits = None if limit is None else [limit]
+    found = prepare(listing(PRODUCT), GPU, power_limit=limits).run().summary
+    card = read_gpu(GPU).values
+    lifted = card["thermal_resistance"] * found["avg_power_w"]
+    reached = card["ambient_temperature"] + lifted
+    assert found["temperature_c"] == pytest.approx(reached, abs=0.2)
+    assert found["temperature_c"] > 45
+
+
+def test_the_hottest_phase_is_told():
+    found = prepare("gpt2", GPU, batch=8, input_len=512, output_len=4).run().summary
+    prefill, decode = (x["temperature_c"] for x in found["phases"].values())
+    assert found["temperature_c"] == prefill > decode > 30
+
+
+def test_a_board_that_is_too_hot_says_so(listing):
+    """Above 95 C, which no given temperature may be either."""
+    assert throttling(95.0) == []
+    (note,) = throttling(95.6)
+    assert note.startswith("the chip would reach 96 C, above the 95 C at which")
+    hot, work = {"thermal_resistance": 0.15}, listing(PRODUCT)
+    found = prepare(work, "h100-sxm", changes=hot).run()
+    assert found.summary["temperature_c"] > 110
+    said = f"the chip would reach {found.summary['temperature_c']:.0f} C"
+    assert [x for x in found.notes if x.startswith(said)]
+    cool = prepare(work, "h100-sxm").run()
+    assert not [x for x in cool.notes if "the chip would reach" in x]
+    swept = prepare(work, "h100-sxm", changes=hot, sm_clock=[6e8, 1.98e9]).run()
+    low, top = (x["temperature_c"] for x in swept.summary["points"])
+    assert low < top
+    assert [x for x in swept.notes if x.startswith(f"the chip would reach {top:.0f} C")]
+    with pytest.raises(ValueError, match="`temperature` is 96; allowed are 0 to 95 C"):
+        prepare(listing(PRODUCT), GPU, temperature=96.0)
+
+
+@pytest.mark.parametrize("name", [GPU, "h100-sxm", "l40s", "v100-pcie-16gb"])
+def test_leakage_at_30_c_is_above_zero(listing, name: str):
+    """As it is printed, and less than at 60 C by the e-fold of the GPU's process."""
+    work = listing(PRODUCT | {"m": 256, "dtype": "fp32"})
+    watts = []
+    for temperature in (30.0, 60.0):
+        found = (
+            prepare(work, name, temperature=temperature, sm_clock=[9e8]).run().summary
+        )
+        assert found["limited_by"] != "power"
+        parts = found["energy_j_by_unit"]
+        assert parts["idle"] > 0
+        watts.append(parts["leakage"] / found["time_s"])
+    efold = float(read_corrections().serve(read_gpu(name)).leakage_efold)
+    assert watts[0] > 0.1
+    assert watts[1] / watts[0] == pytest.approx(math.exp(30 / efold))
+
+
+# --- grades
+
+
+def fitted(rows: dict[str, Any], **more: Any) -> CorrectionsFile:
+    """Priors that claim these rows of Ampere GPUs; widths tell grades apart."""
+    spread = {
+        f"workload:{grade}": {q: [size] * 4 for q in QUANTITIES}
+        for grade, size in (
+            ("calibrated", 0.11), ("transferred", 0.22), ("forecast", 0.33),
+            ("clock", 0.44), ("length", 0.55),
+        )
+    }  # fmt: skip
+    names = {x.partition(":")[0] for x in rows}
+    on = {"rows": rows, "architectures": dict.fromkeys(names, "architecture:Ampere")}
+    return dataclasses.replace(prior_file(), fitted_on=on | more, spread=spread)
+
+
+@pytest.fixture
+def ask(tmp_path: Path, listing):
+    """`ask(file, gpu, *ops)`: the summary of a listing of these ops."""
+    kernels = {
+        "gemm": PRODUCT,
+        "softmax": dict(op="softmax", rows=4096, cols=4096, dtype="fp16"),
+        "gather": dict(op="gather", rows=4096, cols=4096, dtype="fp16"),
+    }
+
+    def ask(file: CorrectionsFile, gpu: str, *ops: str, **asked: Any) -> Any:
+        path = tmp_path / "c.json"
+        path.write_text(write_corrections(file))
+        work = listing(*(kernels[op] for op in ops))
+        return prepare(work, gpu, corrections=str(path), **asked).run().summary
+
+    return ask
+
+
+PASSES = {"time": 50, "power": 50, "ops": ["gemm", "softmax"]}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "ops", "power", "grades"),
+    [
+        (GPU, ("gemm", "softmax"), 50, ("calibrated", "calibrated")),
+        (GPU, ("gemm", "gather"), 50, ("forecast", "forecast")),
+        (GPU, ("gemm",), 0, ("calibrated", "forecast")),
+        ("a10", ("gemm",), 50, ("transferred", "transferred")),
+        ("h100-sxm", ("gemm",), 50, ("forecast", "forecast")),
+    ],
+)
+def test_grades_of_an_answer(ask, gpu: str, ops, power: int, grades):
+    """Rows of the GPU, the kernels and the quantity; the least is the grade."""
+    file = fitted({f"{GPU}:workload": PASSES | {"power": power}})
+    found = ask(file, gpu, *ops)
+    time, drawn = grades
+    assert found["grades"] == {"time": time, "power": drawn, "energy": drawn}
+    assert found["grade"] == drawn
+
+
+def test_intervals_are_those_of_each_quantity(ask):
+    """Power that was never read is known as that of GPUs that were left out, and all
+    are wider by what the file of the GPU guesses."""
+    found = ask(fitted({f"{GPU}:workload": PASSES | {"power": 0}}), GPU, "softmax")
+    for quantity, least in (("time", 0.11), ("power", 0.33), ("energy", 0.33)):
+        name = QUANTITIES[quantity]
+        low, high = found[f"{name}_p5_p95"]
+        assert low * high == pytest.approx(found[name] ** 2)
+        assert least <= math.log(high / low) / 2 + 1e-9 < least + 0.1
+
+
+@pytest.mark.parametrize(
+    ("asked", "size"),
+    [
+        ({"sm_clock": [9e8]}, 0.11),
+        ({"sm_clock": [0.98 * 9e8]}, 0.11),  # as near as measured clocks are
+        ({"sm_clock": [6e8]}, 0.44),
+    ],
+)
+def test_clocks_below_the_fitted_ones_are_known_less(ask, asked, size: float):
+    file = fitted({f"{GPU}:workload": PASSES}, sm_clock_min={GPU: 9e8})
+    found = ask(file, GPU, "softmax", **asked)
+    low, high = found["time_s_p5_p95"]
+    assert math.log(high / low) / 2 == pytest.approx(size)
+    assert found["grades"]["time"] == "calibrated"
