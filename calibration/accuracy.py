@@ -41,7 +41,17 @@ class Done:
     member: np.ndarray
     """Rows by scores: whether a score counts the row."""
     parameters: int
-    rows: int
+    fitted: int
+    part: np.ndarray
+    """Model family of each row, "" where there is none."""
+
+    def rows(self, which: np.ndarray) -> "Done":
+        """Some of the rows."""
+        numbers = {word: x[which] for word, x in self.numbers.items()}
+        gpu, part, member = self.gpu[which], self.part[which], self.member[which]
+        return dataclasses.replace(
+            self, gpu=gpu, part=part, member=member, numbers=numbers
+        )
 
 
 def run_fold(
@@ -76,7 +86,7 @@ def run_fold(
     else:
         result = calibrate(task.fitted, task.start, settings)
         corrections, parameters = result.corrections, len(result.fit.z)
-        fitted = sum(result.rows.values())
+        fitted = result.count
     predicted = task.predicted or predict(task.tested, corrections)
     rows = np.flatnonzero(task.tested.skipped == "")
     numbers: dict[str, np.ndarray] = {}
@@ -84,9 +94,12 @@ def run_fold(
         numbers[word] = getattr(task.tested, column)[rows]
         numbers[f"{word}_pred"] = getattr(predicted, column)[rows]
     member = [x.rows(task.tested, predicted, corrections)[rows] for x in split.scores]
+    frame = task.tested.frame
+    family = frame["model"] if "model" in frame else [""] * len(frame)
+    part = np.array(family, dtype=str)[rows]
     return Done(
         name, fold, seed, task.tested.gpu[rows].astype(str), numbers,
-        np.stack(member, 1), parameters, fitted,
+        np.stack(member, 1), parameters, fitted, part,
     )  # fmt: skip
 
 
@@ -227,11 +240,13 @@ def spreads(done: Sequence[Done]) -> dict[str, dict[str, Any]]:
     for key in dict.fromkeys(split.spread for split in SPLITS if split.spread):
         parts: dict[str, list[np.ndarray]] = {word: [] for word in COLUMNS}
         times: list[np.ndarray] = []
+        gpus: list[np.ndarray] = []
         sources = []
         for split in SPLITS:
             mine = [x for x in done if x.split == split.name and split.spread == key]
             for x in mine:
                 times.append(x.numbers["time_pred"])
+                gpus.append(x.gpu)
                 for word in COLUMNS:
                     ratio = np.log(x.numbers[word] / x.numbers[f"{word}_pred"])
                     parts[word].append(ratio)
@@ -239,47 +254,49 @@ def spreads(done: Sequence[Done]) -> dict[str, dict[str, Any]]:
                 sources.append(split.left_out)
         if times:
             ratios = {word: np.concatenate(part) for word, part in parts.items()}
-            time = np.concatenate(times)
+            time, gpu = np.concatenate(times), np.concatenate(gpus)
             found[key] = {
                 **widths(time, ratios),
                 "mape_pct": {
-                    word: round(100 * float(np.nanmean(np.abs(np.expm1(-ratio)))), 1)
-                    for word, ratio in (
-                        (word, ratio[time > 1e-4]) for word, ratio in ratios.items()
-                    )
-                    if np.isfinite(ratio).any()
+                    word: _by_gpu(np.where(time > 1e-4, ratio, np.nan), gpu)
+                    for word, ratio in ratios.items()
                 },
                 "rows": len(time),
+                "gpus": sorted({str(x) for x in gpu}),
                 "left_out": sorted(set(sources)),
             }
     return found
 
 
+def _by_gpu(ratio: np.ndarray, gpu: np.ndarray) -> dict[str, float]:
+    """Mean absolute percentage error of ln ratios of all rows and of each GPU."""
+    size, known = 100 * np.abs(np.expm1(-ratio)), np.isfinite(ratio)
+    parts = {"all": known} | {str(x): known & (gpu == x) for x in np.unique(gpu)}
+    return {
+        name: round(float(size[rows].mean()), 1)
+        for name, rows in parts.items()
+        if rows.any()
+    }
+
+
 def coverage(done: Sequence[Done]) -> list[str]:
     """Share of the left-out rows of every split within 5-95 % intervals whose widths
-    come from the other folds of the same kind."""
+    come from the other folds of the same kind, or of a single fold from its other model
+    families."""
     from splits import SPLITS
-
-    from diffenergy.corrections._spread import Trust
 
     lines = []
     for split in SPLITS:
         mine = [x for x in done if x.split == split.name and split.spread]
+        rest = [x for x in done if x.split != split.name]
         inside: dict[str, list[np.ndarray]] = {word: [] for word in COLUMNS}
         for fold in {x.fold for x in mine}:
-            kept = [x for x in done if x.split != split.name or x.fold != fold]
-            found = spreads(kept).get(split.spread)
-            if found is None:
-                continue
-            for x in (x for x in mine if x.fold == fold):
-                for word in COLUMNS:
-                    if word not in found:
-                        continue
-                    trust = Trust("", found)
-                    width = trust.half_width(word, x.numbers["time_pred"])
-                    ratio = np.log(x.numbers[word] / x.numbers[f"{word}_pred"])
-                    known = np.isfinite(ratio)
-                    inside[word].append(np.abs(ratio[known]) <= width[known])
+            left = [x for x in mine if x.fold == fold]
+            others = [*rest, *(x for x in mine if x.fold != fold)]
+            for part in np.unique(left[0].part) if split.count == 1 else ("",):
+                here = [x.rows(x.part == part) if part else x for x in left]
+                kept = [x.rows(x.part != part) for x in left] if part else []
+                _note_inside(inside, here, spreads([*others, *kept]).get(split.spread))
         shares = [
             f"{100 * np.mean(np.concatenate(part)):.0f}"
             if part and sum(map(len, part))
@@ -289,6 +306,22 @@ def coverage(done: Sequence[Done]) -> list[str]:
         if mine:
             lines.append(f"| {split.name} | {split.left_out} | {' / '.join(shares)} |")
     return lines
+
+
+def _note_inside(
+    inside: dict[str, list[np.ndarray]],
+    left: Sequence[Done],
+    found: dict[str, Any] | None,
+):
+    """Adds which readings of the left-out rows lie inside intervals of these widths."""
+    from diffenergy.corrections._spread import Trust
+
+    for x in left if found else ():
+        for word in (w for w in COLUMNS if w in found):
+            width = Trust({}, found).half_width(word, x.numbers["time_pred"])
+            ratio = np.log(x.numbers[word] / x.numbers[f"{word}_pred"])
+            known = np.isfinite(ratio)
+            inside[word].append(np.abs(ratio[known]) <= width[known])
 
 
 def accuracy(

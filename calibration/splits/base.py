@@ -39,8 +39,10 @@ class Data:
 
     @functools.cached_property
     def passes(self) -> MeasurementTable:
-        file = str(self.folder / "energaizer" / "measurements.csv")
-        return measurements.read([file], workloads=self.listings)
+        """Of the A100, the A10 and the H100."""
+        names = ("measurements.csv", "measurements_h100.csv")
+        files = [str(self.folder / "energaizer" / name) for name in names]
+        return measurements.read(files, workloads=self.listings)
 
     @functools.cache  # noqa: B019 - one Data a process
     def kernels(self, gpu: str, op: str, what: str) -> MeasurementTable:
@@ -48,9 +50,10 @@ class Data:
         return measurements.read([f"{op}={file}"])
 
     @functools.cache  # noqa: B019 - one Data a process
-    def imported(self, name: str, stem: str) -> MeasurementTable:
-        """A table that the importer `name` makes of the folder of that name."""
-        frame = importers()[name].read(self.folder / name)[stem]
+    def imported(self, name: str, stem: str, of: str = "") -> MeasurementTable:
+        """A table that the importer `name` makes of the folder `of`, or that of its
+        name."""
+        frame = importers()[name].read(self.folder / (of or name))[stem]
         with tempfile.TemporaryDirectory() as place:
             file = f"{place}/{stem}.csv"
             frame.to_csv(file, index=False)

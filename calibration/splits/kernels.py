@@ -33,7 +33,7 @@ def _longer(table: MeasurementTable, bf16: float, fp8_block: float) -> np.ndarra
     return table.time_s > np.where(wide, bf16, fp8_block)
 
 
-def _pairs(table: MeasurementTable, count: int) -> np.ndarray:
+def pairs(table: MeasurementTable, count: int) -> np.ndarray:
     """Fold of every row by its (n, k): sorted names, shuffled with seed 0."""
     n, k = (column(table, x).astype(int) for x in "nk")
     names = np.array([f"{a}x{b}" for a, b in zip(n, k, strict=True)])
@@ -44,7 +44,7 @@ def _pairs(table: MeasurementTable, count: int) -> np.ndarray:
 
 def _gemm_power(data: Data, i: int, seed: int) -> Fold:
     table = data.kernels("h200_sxm", "gemm", "power")
-    scope, held = _longer(table, 20e-6, 100e-6), _pairs(table, 4) == i
+    scope, held = _longer(table, 20e-6, 100e-6), pairs(table, 4) == i
     return Fold(
         [only(blanked(table, held), scope & ~held)],
         only(table, held),
@@ -135,10 +135,10 @@ def _hopper_from_ampere(data: Data, i: int, seed: int) -> Fold:
     """A100 and A10 passes and A100 GEMM; the sensor of the H200 rows at its prior."""
     table = data.kernels("h200_sxm", "gemm", "power")
     wide = column(table, "dtype") == "bf16"
-    ampere = data.kernels("a100_sxm", "gemm", "latency")
+    ampere, passes = data.kernels("a100_sxm", "gemm", "latency"), data.passes
     start = prior_file()
     return Fold(
-        [data.passes, only(ampere, ampere.time_s > 20e-6)],
+        [only(passes, passes.gpu != "h100-sxm"), only(ampere, ampere.time_s > 20e-6)],
         only(table, wide & (table.time_s > 20e-6)),
         Settings(seed=seed, max_rows=256, max_steps=PASS_STEPS),
         with_cold_blocks(start, [table]),

@@ -69,6 +69,13 @@ def _from(fitted: Sequence[str], tested: str) -> Callable[[Data, int, int], Fold
     return fold
 
 
+def _long(data: Data, i: int, seed: int) -> Fold:
+    scope = _source(data.passes, "a100", "a10", "a100_dvfs")
+    lengths = data.passes.frame["seq_len"].to_numpy()
+    tokens = np.array([float(x or 0) for x in lengths])
+    return _pass_fold(scope, scope & (tokens >= 1024), data, seed)
+
+
 # --- throttled passes: the clock that the governor finds
 
 
@@ -123,13 +130,13 @@ SPLITS = (
         seeded=False,
     ),
     Split(
-        "a10-from-a100", "workload:forecast", "the A10", 1,
+        "a10-from-a100", "workload:transferred", "the A10", 1,
         _from(("a100", "a100_dvfs"), "a10"),
         (Score("A10 passes, 900 MHz", everything, (4, 8, None), (3.5, 8.5, 9.0)),),
         seeded=False,
     ),
     Split(
-        "a100-from-a10", "workload:forecast", "the A100", 1,
+        "a100-from-a10", "workload:transferred", "the A100", 1,
         _from(("a10",), "a100"),
         (Score("A100 passes, 900 MHz", everything, NONE, (5.1, 7.2, 7.0)),),
         seeded=False,
@@ -141,9 +148,14 @@ SPLITS = (
                (4.0, 2.8, 4.0)),),
     ),
     Split(
-        "clocks", "workload:calibrated", "every clock but 900 MHz", 1,
+        "clocks", "workload:clock", "every clock but 900 MHz", 1,
         _from(("a100",), "a100_dvfs"),
         (Score("A100 passes, 510-1410 MHz", everything, (5, 3, 4), (5.7, 2.9, 3.9)),),
+        seeded=False,
+    ),
+    Split(
+        "lengths", "workload:length", "passes of 1,024 tokens and more", 1, _long,
+        (Score("A100 and A10 passes, 1,024 tokens and more", everything, NONE, NONE),),
         seeded=False,
     ),
     Split(

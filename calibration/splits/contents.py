@@ -1,0 +1,91 @@
+"""Contents of the operands: passes of the H100, random weights on the B200."""
+
+import numpy as np
+
+from diffenergy.fitting._calibrate import Settings, blanked
+from diffenergy.measurements import MeasurementTable
+
+from .base import NONE, Data, Fold, Mask, Score, Split, everything, only
+from .kernels import pairs
+
+_STEPS, _ROWS = 12, 256
+
+
+def _contents(data: Data) -> MeasurementTable:
+    table = data.imported("contents", "contents_gemm", "aiconfigurator")
+    return only(table, table.time_s > 20e-6)
+
+
+def _gemm(data: Data, *which: str) -> list[MeasurementTable]:
+    return [data.kernels(gpu, "gemm", what) for gpu, what in map(str.split, which)]
+
+
+def _h100(data: Data) -> np.ndarray:
+    return data.passes.gpu == "h100-sxm"
+
+
+def _settings(tables: int, seed: int) -> Settings:
+    return Settings(seed=seed, max_rows=tables * _ROWS, max_steps=_STEPS)
+
+
+def _family(data: Data, i: int, seed: int) -> Fold:
+    """A model family of the H100; other H100 passes and Hopper kernels are fitted."""
+    table = data.passes
+    family = table.frame["model"].to_numpy() == ("bertmodel", "gpt2model")[i]
+    held = _h100(data) & family
+    kernels = _gemm(data, "a100_sxm latency", "h100_sxm latency", "h200_sxm power")
+    tables = [blanked(table, held), *kernels, _contents(data)]
+    return Fold(tables, only(table, held), _settings(len(tables), seed))
+
+
+def _blind(data: Data, i: int, seed: int) -> Fold:
+    """Passes of the H100 without any power of Hopper."""
+    table, held = data.passes, _h100(data)
+    kernels = _gemm(data, "a100_sxm latency", "h100_sxm latency")
+    tables = [only(table, ~held), *kernels, _contents(data)]
+    return Fold(tables, only(table, held), _settings(len(tables), seed))
+
+
+def _random(data: Data, i: int, seed: int) -> Fold:
+    """(n, k) pairs of the B200, both contents of them."""
+    table = _contents(data)
+    held = pairs(table, 4) == i
+    kernels = _gemm(data, "b200_sxm latency", "h200_sxm power")
+    tables = [data.passes, *kernels, blanked(table, held)]
+    return Fold(tables, only(table, held), _settings(len(tables), seed))
+
+
+def _of(campaign: str, least: float = 0, most: float = np.inf) -> Mask:
+    def rows(table: MeasurementTable, *_: object) -> np.ndarray:
+        (columns,) = table.fields.values()
+        m = columns.values["m"].astype(float)
+        kept = (table.campaign == campaign) & (table.skipped == "")
+        return kept & (m > least) & (m <= most)
+
+    return rows
+
+
+SPLITS = (
+    Split(
+        "h100-family", "workload:calibrated", "model family, H100", 2, _family,
+        (Score("H100 passes, 1830 MHz", everything, (6, 4, 6), NONE),),
+        seeded=False,
+    ),
+    Split(
+        "h100-blind", "workload:forecast", "every power of H100 and H200", 1, _blind,
+        (Score("H100 passes, 1830 MHz", everything, (None, 6.7, None), NONE),),
+        seeded=False,
+    ),
+    Split(
+        "b200-contents", "gemm:calibrated", "(n, k) pairs", 4, _random,
+        (
+            Score("B200 GEMM > 20 us, random weights", _of("trtllm/1.0"),
+                  (None, 15, None), NONE, ("power", "energy")),
+            Score("... at most 64 rows", _of("trtllm/1.0", most=64), NONE, NONE,
+                  ("power", "energy")),
+            Score("... left-over weights", _of("vllm/0.22.0"), NONE, NONE,
+                  ("power", "energy")),
+        ),
+        seeded=False,
+    ),
+)  # fmt: skip

@@ -1,0 +1,79 @@
+"""Errors of left-out rows: by GPU, by kind, and what lies beyond the fitted rows."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="module")
+def accuracy() -> Iterator[Any]:
+    """`calibration/accuracy.py`, a script beside the package."""
+    folder = Path(__file__).parents[2] / "calibration"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        yield importlib.import_module("accuracy")
+    for name in [
+        x for x in sys.modules if x.partition(".")[0] in ("accuracy", "splits")
+    ]:
+        del sys.modules[name]
+
+
+def test_errors_by_gpu_are_of_what_was_read(accuracy: Any):
+    """|predicted / read - 1|, of rows that were read; a GPU without any is absent."""
+    predicted = np.array([1.1, 0.9, 1.3, 0.5, 2.0])
+    read = np.array([1.0, 1.0, 1.0, np.nan, np.nan])
+    gpu = np.array(["a10", "a10", "l4", "l4", "t4"], object)
+    found = accuracy._by_gpu(np.log(read / predicted), gpu)
+    assert found == {"all": 16.7, "a10": 10.0, "l4": 30.0}
+    assert accuracy._by_gpu(np.full(5, np.nan), gpu) == {}
+
+
+def done(accuracy: Any, split: str, gpu: str, error: float, time: float = 1e-3) -> Any:
+    """A fold of 40 rows predicted `error` too long; their power is exact, and no energy
+    was read."""
+    ones = np.ones(40)
+    numbers = {
+        "time": time * ones, "time_pred": time * ones * (1 + error),
+        "power": 100 * ones, "power_pred": 100 * ones,
+        "energy": np.nan * ones, "energy_pred": ones,
+    }  # fmt: skip
+    names, member = np.full(40, gpu, object), np.ones((40, 1), bool)
+    part = np.full(40, "", object)
+    return accuracy.Done(split, 0, 0, names, numbers, member, 5, 100, part)
+
+
+def test_rows_of_one_kind_go_together(accuracy: Any):
+    """Folds of splits that leave out the like; of rows above 100 us the errors, for
+    each GPU."""
+    from splits import SPLITS  # pyright: ignore[reportMissingImports]
+
+    names = {x.name: x.spread for x in SPLITS}
+    assert names["clocks"] == "workload:clock"
+    assert names["a10-from-a100"] == names["a100-from-a10"] == "workload:transferred"
+    found = accuracy.spreads(
+        [
+            done(accuracy, "a10-from-a100", "a10", 0.1),
+            done(accuracy, "a100-from-a10", "a100-pcie-40gb", 0.2),
+            done(accuracy, "a100-from-a10", "a100-pcie-40gb", 9.0, time=1e-6),
+            done(accuracy, "clocks", "a100-pcie-40gb", 0.05),
+        ]
+    )
+    assert set(found) == {"workload:transferred", "workload:clock"}
+    moved = found["workload:transferred"]
+    assert moved["mape_pct"] == {
+        "time": {"all": 15.0, "a10": 10.0, "a100-pcie-40gb": 20.0},
+        "power": {"all": 0.0, "a10": 0.0, "a100-pcie-40gb": 0.0},
+        "energy": {},
+    }
+    assert moved["rows"] == 120 and len(moved["left_out"]) == 2
+    assert moved["time"][-1] == pytest.approx(np.log(1.2), abs=1e-4)
+    assert moved["time"][0] == pytest.approx(np.log(10), abs=1e-4)
+    assert moved["power"] == [0.0] * 4 and "energy" not in moved
+    assert found["workload:clock"]["time"] == pytest.approx(
+        [np.log(1.05)] * 4, abs=1e-4
+    )
