@@ -146,8 +146,9 @@ print(", ".join(f"{n} tokens on (batch {b})" for b, n in crossing.items()))
 # %% [markdown]
 # ## GPU and number format
 #
-# The same eight requests elsewhere. Whiskers are 5 to 95 % intervals; *forecast* marks
-# GPUs of which no row was fitted. An A100 has no fp8 units, so it has one bar.
+# The same eight requests elsewhere. Whiskers are 5 to 95 % intervals; in brackets stands
+# what a bar rests on: rows of a GPU of its architecture (*transferred*) or of others
+# (*forecast*). An A100 has no fp8 units, so it has one bar.
 
 # %%
 cases = [
@@ -174,7 +175,7 @@ ax.barh(
 )
 whiskers = [total - table.low, table.high - total]
 ax.errorbar(total, table.index, xerr=whiskers, fmt="none", color=style.BLACK, capsize=3)
-marks = np.where(table.grade == "calibrated", "", " (forecast)")
+marks = " (" + table.grade + ")"
 style.rows_down(ax, list(table.case + marks))
 ax.set_xlabel("J a token written (batch 8, 512 in, 128 out)")
 ax.legend(loc="upper right")
