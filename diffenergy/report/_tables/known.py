@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ...units import GiB
-from .._format import QUANTITIES, UNKNOWN, Entries, Entry, digits, plain, si
+from .._format import QUANTITIES, UNKNOWN, Entries, Entry, plain, si
 from .columns import table
 
 if TYPE_CHECKING:
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ...workload.models import Model
 
 _STORED: Final = ("fp32", "bf16", "fp8")
+_ERRORS: Final = (
+    "grade of time, power; errors of left-out rows of time / power / energy:"
+)
 _WORDS: Final = ("architecture", "mma", "memory", "process_node", "segment")
 
 
@@ -100,8 +103,14 @@ def _expected(card: "GpuCard", file: "CorrectionsFile") -> list[dict[str, Any]]:
 
 
 def _grades(grades: Mapping[str, str]) -> str:
-    """Of time and of power, once where they are one."""
-    return ", ".join(dict.fromkeys((grades["time"], grades["power"])))
+    """Of time and of power, a line each; once where they are one."""
+    return "\n".join(dict.fromkeys((grades["time"], grades["power"])))
+
+
+def _three(entry: Entry, key: str, form: str) -> str:
+    """A figure of time, power and energy."""
+    found = (entry[f"{x}_{key}"] for x in QUANTITIES)
+    return " / ".join("-" if x is None else form.format(x) for x in found)
 
 
 def gpu_parts(summary: Entry) -> list[Any]:
@@ -112,10 +121,10 @@ def gpu_parts(summary: Entry) -> list[Any]:
     expected = corrections["expected"]
     errors = [
         ("left-out rows", "kind"),
-        ("grade of time, power", lambda x: _grades(x["grades"])),
-        ("of", lambda x: ", ".join(x["over"]) or UNKNOWN),
-        *((f"{x} %", f"{x}_mape_pct", lambda x: digits(x, 2)) for x in QUANTITIES),
-        *((f"{x} 5-95 %", f"{x}_interval_pct", "+-{:.0f}") for x in QUANTITIES),
+        ("grade", lambda x: _grades(x["grades"])),
+        ("mean %", lambda x: _three(x, "mape_pct", "{:.1f}")),
+        ("5-95 %", lambda x: _three(x, "interval_pct", "{:.0f}")),
+        ("rows of", lambda x: ", ".join(x["over"]) or UNKNOWN),
     ]
     values = (
         ("field", lambda x: x[0]),
@@ -131,7 +140,7 @@ def gpu_parts(summary: Entry) -> list[Any]:
         f"{summary['name']}: {words}",
         f"also called: {', '.join(summary['aliases']) or '-'}",
         f"corrections that serve it: {served}; grade: {corrections['grade']}",
-        *([table(errors, expected)] if expected else []),
+        *([_ERRORS, table(errors, expected, fold=["rows of"])] if expected else []),
         table(values, summary["values"].items(), fold=["unit", "quality"]),
         table(("source", of), sources.items(), fold=["source", "of"], left=2),
     ]
