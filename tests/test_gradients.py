@@ -95,6 +95,7 @@ PHASES: dict[str, list[dict[str, Any]]] = {
     "layernorm": [{"rows": 3000, "cols": 5000}],
     "rmsnorm": [{"rows": 30, "cols": 5000, "residual": True}],
     "elementwise": [{"elements": 30_000_000}],
+    "elementwise where": [{"fn": "where", "elements": 20_000_000}],
     "gather": [{"rows": 700, "cols": 5000}],
     "collective": [{"bytes": 3e6, "num_gpus": 6}],
     "collective custom": [{"bytes": 3e5, "num_gpus": 4, "family": "custom"}],
