@@ -316,9 +316,10 @@ def _note_inside(
     """Adds which readings of the left-out rows lie inside intervals of these widths."""
     from diffenergy.corrections._spread import Trust
 
-    for x in left if found else ():
-        for word in (w for w in COLUMNS if w in found):
-            width = Trust({}, found).half_width(word, x.numbers["time_pred"])
+    widths = found or {}
+    for x in left:
+        for word in (w for w in COLUMNS if w in widths):
+            width = Trust({}, widths).half_width(word, x.numbers["time_pred"])
             ratio = np.log(x.numbers[word] / x.numbers[f"{word}_pred"])
             known = np.isfinite(ratio)
             inside[word].append(np.abs(ratio[known]) <= width[known])

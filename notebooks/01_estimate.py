@@ -146,7 +146,7 @@ print(", ".join(f"{n} tokens on (batch {b})" for b, n in crossing.items()))
 # %% [markdown]
 # ## GPU and number format
 #
-# The same eight requests elsewhere. Whiskers are 5 to 95 % intervals; in brackets stands
+# The same eight requests elsewhere. Whiskers are 5 to 95 % intervals; in brackets is
 # what a bar rests on: rows of a GPU of its architecture (*transferred*) or of others
 # (*forecast*). An A100 has no fp8 units, so it has one bar.
 
