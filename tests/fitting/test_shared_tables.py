@@ -14,7 +14,7 @@ from diffenergy.corrections import read_corrections
 from diffenergy.fitting._predict import predict
 from diffenergy.measurements import grouped
 
-pytestmark = pytest.mark.shared_data
+pytestmark = [pytest.mark.shared_data, pytest.mark.slow]
 
 ROWS = 30
 # table, operand type -> mean error of time, power in percent
