@@ -1,26 +1,9 @@
 """Errors of left-out rows: by GPU, by kind, and what lies beyond the fitted rows."""
 
-import importlib
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-
-@pytest.fixture(scope="module")
-def accuracy() -> Iterator[Any]:
-    """`calibration/accuracy.py`, a script beside the package."""
-    folder = Path(__file__).parents[2] / "calibration"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        yield importlib.import_module("accuracy")
-    for name in [
-        x for x in sys.modules if x.partition(".")[0] in ("accuracy", "splits")
-    ]:
-        del sys.modules[name]
 
 
 def test_errors_by_gpu_are_of_what_was_read(accuracy: Any):

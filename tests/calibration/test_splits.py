@@ -3,8 +3,6 @@
 `python calibration/accuracy.py DATA` makes the whole table; it takes hours.
 """
 
-import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +13,6 @@ pytestmark = pytest.mark.shared_data
 
 MOST_STEPS = 6
 """Evaluations of a fit: half of those of the table; its cost is within 5 % by then."""
-
-
-@pytest.fixture(scope="module")
-def accuracy():
-    """`calibration/accuracy.py`, a script beside the package."""
-    folder = Path(__file__).parents[2] / "calibration"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        yield importlib.import_module("accuracy")
-    for name in [
-        x for x in sys.modules if x.partition(".")[0] in ("accuracy", "splits")
-    ]:
-        del sys.modules[name]
 
 
 @pytest.mark.slow
