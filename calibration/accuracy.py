@@ -45,6 +45,12 @@ class Done:
     part: np.ndarray
     """Model family of each row, "" where there is none."""
 
+    @property
+    def groups(self) -> np.ndarray:
+        """What each row was left out with: its model family, or its fold."""
+        fold = f"{self.split} {self.fold}"
+        return np.where(self.part == "", fold, self.part).astype(object)
+
     def rows(self, which: np.ndarray) -> "Done":
         """Some of the rows."""
         numbers = {word: x[which] for word, x in self.numbers.items()}
@@ -241,12 +247,14 @@ def spreads(done: Sequence[Done]) -> dict[str, dict[str, Any]]:
         parts: dict[str, list[np.ndarray]] = {word: [] for word in COLUMNS}
         times: list[np.ndarray] = []
         gpus: list[np.ndarray] = []
+        groups: list[np.ndarray] = []
         sources = []
         for split in SPLITS:
             mine = [x for x in done if x.split == split.name and split.spread == key]
             for x in mine:
                 times.append(x.numbers["time_pred"])
                 gpus.append(x.gpu)
+                groups.append(x.groups)
                 for word in COLUMNS:
                     ratio = np.log(x.numbers[word] / x.numbers[f"{word}_pred"])
                     parts[word].append(ratio)
@@ -256,7 +264,7 @@ def spreads(done: Sequence[Done]) -> dict[str, dict[str, Any]]:
             ratios = {word: np.concatenate(part) for word, part in parts.items()}
             time, gpu = np.concatenate(times), np.concatenate(gpus)
             found[key] = {
-                **widths(time, ratios),
+                **widths(time, ratios, np.concatenate(groups)),
                 "mape_pct": {
                     word: _by_gpu(np.where(time > 1e-4, ratio, np.nan), gpu)
                     for word, ratio in ratios.items()
@@ -280,49 +288,57 @@ def _by_gpu(ratio: np.ndarray, gpu: np.ndarray) -> dict[str, float]:
 
 
 def coverage(done: Sequence[Done]) -> list[str]:
-    """Share of the left-out rows of every split within 5-95 % intervals whose widths
-    come from the other folds of the same kind, or of a single fold from its other model
-    families."""
+    """Share of the left-out rows within the 5-95 % intervals that a user would get if
+    the widths came from all other groups: by kind, and of each of its splits."""
     from splits import SPLITS
 
+    kind = {split.name: split.spread for split in SPLITS if split.spread}
+    done = [x for x in done if x.split in kind]
+    inside = {x.split: {word: [] for word in COLUMNS} for x in done}
+    for group in sorted({str(name) for x in done for name in x.groups}):
+        found = spreads([x.rows(x.groups != group) for x in done])
+        for x in done:
+            _note_inside(inside[x.split], x.rows(x.groups == group), found)
     lines = []
-    for split in SPLITS:
-        mine = [x for x in done if x.split == split.name and split.spread]
-        rest = [x for x in done if x.split != split.name]
-        inside: dict[str, list[np.ndarray]] = {word: [] for word in COLUMNS}
-        for fold in {x.fold for x in mine}:
-            left = [x for x in mine if x.fold == fold]
-            others = [*rest, *(x for x in mine if x.fold != fold)]
-            for part in np.unique(left[0].part) if split.count == 1 else ("",):
-                here = [x.rows(x.part == part) if part else x for x in left]
-                kept = [x.rows(x.part != part) for x in left] if part else []
-                _note_inside(inside, here, spreads([*others, *kept]).get(split.spread))
-        shares = [
-            f"{100 * np.mean(np.concatenate(part)):.0f}"
-            if part and sum(map(len, part))
-            else "-"
-            for part in inside.values()
+    for key in dict.fromkeys(kind[name] for name in inside):
+        splits = [
+            split
+            for split in SPLITS
+            if split.name in inside and kind[split.name] == key
         ]
-        if mine:
-            lines.append(f"| {split.name} | {split.left_out} | {' / '.join(shares)} |")
+        whole = {w: [y for x in splits for y in inside[x.name][w]] for w in COLUMNS}
+        lines.append(f"| {key} | all | {_shares(whole)} |")
+        lines += [
+            f"| | {split.name}: {split.left_out} | {_shares(inside[split.name])} |"
+            for split in (splits if len(splits) > 1 else ())
+        ]
     return lines
 
 
-def _note_inside(
-    inside: dict[str, list[np.ndarray]],
-    left: Sequence[Done],
-    found: dict[str, Any] | None,
-):
-    """Adds which readings of the left-out rows lie inside intervals of these widths."""
-    from diffenergy.corrections._spread import Trust
+def _shares(inside: dict[str, list[np.ndarray]]) -> str:
+    """Percent inside, by quantity."""
+    shares = [np.concatenate([*part, np.zeros(0)]) for part in inside.values()]
+    return " / ".join(f"{100 * np.mean(x):.0f}" if len(x) else "-" for x in shares)
 
-    widths = found or {}
-    for x in left:
-        for word in (w for w in COLUMNS if w in widths):
-            width = Trust({}, widths).half_width(word, x.numbers["time_pred"])
-            ratio = np.log(x.numbers[word] / x.numbers[f"{word}_pred"])
-            known = np.isfinite(ratio)
-            inside[word].append(np.abs(ratio[known]) <= width[known])
+
+def _note_inside(
+    inside: dict[str, list[np.ndarray]], left: Done, spread: dict[str, Any]
+):
+    """Adds which readings of the left-out rows lie inside the intervals of a spread."""
+    from splits import SPLITS
+
+    from diffenergy.corrections._spread import GRADES, trust
+
+    key = next(split.spread for split in SPLITS if split.name == left.split)
+    kind, _, grade = key.partition(":")
+    beyond = () if grade in GRADES else (grade,)
+    grades = dict.fromkeys(COLUMNS, "calibrated" if beyond else grade)
+    found = trust(spread, kind, grades, "", beyond)
+    for word in COLUMNS:
+        width = found.half_width(word, left.numbers["time_pred"])
+        ratio = np.log(left.numbers[word] / left.numbers[f"{word}_pred"])
+        known = np.isfinite(ratio)
+        inside[word].append(np.abs(ratio[known]) <= width[known])
 
 
 def accuracy(
@@ -352,7 +368,7 @@ def accuracy(
     typer.echo("\n".join(table(done)))
     if score:
         return
-    typer.echo("\n| split | left out | inside 5-95 %, time / power / energy |")
+    typer.echo("\n| kind | left out | inside 5-95 %, time / power / energy |")
     typer.echo("|---|---|---|\n" + "\n".join(coverage(done)))
     if spread is not None:
         _write_spread(spread, spreads(done))

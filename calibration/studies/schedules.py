@@ -28,7 +28,7 @@ def schedules(
     max_slowdown: Annotated[float, typer.Option(help="percent")] = 2.0,
 ) -> None:
     """Print a Markdown table."""
-    from diffenergy.dvfs import plan
+    from diffenergy.dvfs import Switching, plan
     from diffenergy.estimator import start_jax
 
     start_jax()
@@ -41,6 +41,7 @@ def schedules(
         for model in _MODELS:
             for phase, asked in _PHASES.items():
                 given: dict[str, Any] = {"max_slowdown": max_slowdown, **asked}
+                given["switching"] = Switching()  # changes are free
                 if model == "gpt3-xl":
                     given["input_len"] = 1024
                 found = plan(model, gpu, phase=phase, **given)

@@ -145,7 +145,8 @@ def costs_with(
     from diffenergy.codesign._tiles.tile_costs import held, products_of
     from diffenergy.codesign._tiles.tiles import gemm_rows, with_given_tiles
     from diffenergy.dvfs._problem.costs import Costs, compiled, row_costs
-    from diffenergy.estimator._estimate import estimate_once, from_leaves
+    from diffenergy.estimator._answer.records import from_leaves
+    from diffenergy.estimator._estimate import estimate_once
     from diffenergy.hardware import default_point
     from diffenergy.workload._workload import assemble
 

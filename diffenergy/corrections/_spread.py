@@ -33,8 +33,9 @@ _LEAST_FORECAST: Final = {"time": 0.2, "power": 0.2, "energy": 0.25}
 close relatives among the fitted ones."""
 
 Spread = dict[str, dict[str, Any]]
-"""Half widths in ln by `kind:grade` (kind: an op, or "workload"; for a grade may stand
-what lies beyond the fitted rows: "clock", "length"), then by quantity: one number for
+"""Half widths in ln by `kind:grade` (kind: an op, "workload", or "class" for ops that
+were left out as a whole; for a grade may stand what lies beyond the fitted rows:
+"clock", "length"), then by quantity: one number for
 each class of `DURATIONS`; and `rows`, `gpus`, `left_out`, `mape_pct` (by quantity and
 GPU, or "all")."""
 
@@ -94,12 +95,14 @@ def trust(
 ) -> Trust:
     """Widths of a kind of row by the grade of each quantity, and no less than those of
     rows that lay `beyond` the fitted ones; grades without a left-out group of their own
-    take the widest of the better grades' widths and the general ones."""
+    take the widest of the better grades' widths and the general ones: of a kernel class
+    those of classes that were left out as a whole (`class`), where any were."""
     widths, errors, over = {}, {}, {}
     for q, grade in grades.items():
         known = [spread.get(f"{kind}:{x}", {}) for x in GRADES]
         place = GRADES.index(grade)
-        general = [_GENERAL[grade][q]] * (len(DURATIONS) + 1)
+        unknown = {} if kind == "workload" else spread.get(f"class:{grade}", {})
+        general = unknown.get(q, [_GENERAL[grade][q]] * (len(DURATIONS) + 1))
         better = [found[q] for found in known[:place] if q in found]
         own = np.max([known[place].get(q, general), *better], axis=0)
         if grade == "forecast":
@@ -114,21 +117,45 @@ def trust(
 
 
 def widths(
-    time: np.ndarray, ratios: Mapping[str, np.ndarray]
+    time: np.ndarray, ratios: Mapping[str, np.ndarray], groups: np.ndarray
 ) -> dict[str, list[float]]:
     """Half widths that cover 90 % of left-out rows: of `ratios` (ln of read / predicted
-    by quantity, NaN where not read) by class of the predicted `time`."""
+    by quantity, NaN where not read) by class of the predicted `time`.
+
+    Quantiles of all rows, as much wider as those of all other `groups` (what was left
+    out together, such as a model family) would have to be to cover 90 % of each one's.
+    """
     place = np.searchsorted(DURATIONS, time)
     found = {}
     for quantity, ratio in ratios.items():
-        size = np.abs(ratio)
-        known = np.isfinite(size)
+        known = np.isfinite(ratio)
         if known.sum() < _FEWEST:
             continue
-        whole = float(np.quantile(size[known], _COVERED))
-        classes = [size[known & (place == i)] for i in range(len(DURATIONS) + 1)]
-        found[quantity] = [
-            round(float(np.quantile(x, _COVERED)) if len(x) >= _FEWEST else whole, 4)
-            for x in classes
-        ]
+        rows = np.abs(ratio[known]), place[known]
+        wider = _wider(*rows, groups[known])
+        found[quantity] = [round(wider * float(x), 4) for x in _quantiles(*rows)]
     return found
+
+
+def _quantiles(size: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """90 % quantile of the sizes of each class of duration."""
+    whole = np.quantile(size, _COVERED)
+    classes = [size[place == i] for i in range(len(DURATIONS) + 1)]
+    return np.array(
+        [np.quantile(x, _COVERED) if len(x) >= _FEWEST else whole for x in classes]
+    )
+
+
+def _wider(size: np.ndarray, place: np.ndarray, groups: np.ndarray) -> float:
+    """What the quantiles of other groups are to be multiplied with to cover 90 % of the
+    rows of a group, at least 1; 1 where there is no other group."""
+    share = np.full(len(size), np.nan)
+    for group in np.unique(groups):
+        left = groups == group
+        if (~left).sum() >= _FEWEST:
+            others = _quantiles(size[~left], place[~left])[place[left]]
+            known = others > 0
+            share[left] = np.where(known, size[left] / np.where(known, others, 1), 1.0)
+    if not np.isfinite(share).any():
+        return 1.0
+    return max(1.0, float(np.nanquantile(share, _COVERED)))

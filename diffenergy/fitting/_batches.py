@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import pandas as pd
 from jax import Array
 
 from ..corrections import STREAMING, CorrectionsFile
+from ..hardware._fields import CLOCK
 from ..hardware._files import GpuCard, read_gpu
 from ..hardware._spec import OperatingPoint
 from ..kernels import ops
@@ -296,16 +298,18 @@ def _facts(
 
 
 def _point(table: MeasurementTable, card: GpuCard, rows: np.ndarray) -> OperatingPoint:
-    """Measured mean clock where there is one, else the requested one under the cap."""
+    """Measured mean clock where there is one, else the requested one under the cap. A
+    clock in a wrong unit is another one here: its row is flagged, not refused."""
     values = card.values
     measured, request = table.sm_clock_avg[rows], table.sm_clock_set[rows]
     limit = table.power_limit[rows]
     clock = np.where(np.isnan(request), values["sm_clock_max"], request)
     cap = np.where(np.isnan(limit), values["tdp"], limit)
     memory = table.mem_clock[rows]
+    memory = np.where(np.isnan(memory), values["mem_clock"], memory)
     return OperatingPoint(
-        np.where(np.isnan(measured), clock, measured),
-        np.where(np.isnan(memory), values["mem_clock"], memory),
+        np.clip(np.where(np.isnan(measured), clock, measured), CLOCK.low, CLOCK.high),
+        np.clip(memory, CLOCK.low, CLOCK.high),
         np.where(np.isnan(measured), cap, NO_CAP),
         table.temperature[rows],
     )
@@ -368,3 +372,11 @@ def _requested(table: MeasurementTable, index: int) -> list[Listing]:
         attention=request["attention"] or None,
         stack="eager",
     )
+
+
+def pass_lengths(table: MeasurementTable) -> np.ndarray:
+    """Tokens of the passes of a table (column `seq_len`); 0 where it tells none."""
+    if "seq_len" not in table.frame:
+        return np.zeros(table.num_rows)
+    told = np.asarray(pd.to_numeric(table.frame["seq_len"], errors="coerce"), float)
+    return np.nan_to_num(told)

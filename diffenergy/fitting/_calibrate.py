@@ -18,7 +18,7 @@ from ..corrections import (
 )
 from ..hardware import read_gpu
 from ..measurements import Columns, MeasurementTable
-from ._batches import Batch, batches, by_row
+from ._batches import Batch, batches, by_row, pass_lengths
 from ._fit import Fit, Target, fit, sensor_tags, sharpened, target
 from ._parameters import SENSOR, Parameter, Parameters
 from ._series import cold_blocks
@@ -191,11 +191,12 @@ def _longest(
     for table in tables:
         read = np.isfinite(table.time_s) & (table.skipped == "")
         rows = np.flatnonzero(read & (table.kind == "workload"))
-        for row in rows if "seq_len" in table.frame else ():
-            tokens = float(table.frame["seq_len"].iloc[row] or 0)
-            gpu = read_gpu(table.gpu[row]).served_as
-            found[gpu] = max(found.get(gpu, 0.0), tokens)
-    return found
+        tokens = pass_lengths(table)
+        for gpu in np.unique(table.gpu[rows].astype(str)):
+            mine = rows[table.gpu[rows] == gpu]
+            name = read_gpu(gpu).served_as
+            found[name] = max(found.get(name, 0.0), float(tokens[mine].max()))
+    return {gpu: tokens for gpu, tokens in found.items() if tokens}
 
 
 def blanked(table: MeasurementTable, held: np.ndarray) -> MeasurementTable:

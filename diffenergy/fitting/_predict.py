@@ -3,6 +3,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -34,7 +35,7 @@ from ..measurements._metrics import (
 from ..physics._instrument import Instrument, Run, data_activity, reading
 from ..results import Result
 from ..workload._workload import Workload
-from ._batches import Batch, How, batches
+from ._batches import Batch, How, batches, pass_lengths
 
 
 def batch_reading(
@@ -88,12 +89,13 @@ def predict(table: MeasurementTable, corrections: CorrectionsFile) -> Prediction
     time, energy = np.zeros(table.num_rows), np.zeros(table.num_rows)
     grade = np.full(table.num_rows, "", dtype=object)
     width = {q: np.full(table.num_rows, np.nan) for q in QUANTITIES.values()}
+    lengths = pass_lengths(table)
     for batch in batches(table, corrections):
         read = read_batch(batch, corrections)
         time += batch.per_row(table.num_rows, read.time)
         energy += batch.per_row(table.num_rows, read.energy)
         rows = batch.rows[batch.rows >= 0]
-        for part, trust in _trusts(batch, corrections):
+        for part, trust in _trusts(batch, corrections, lengths[rows]):
             grade[rows[part]] = trust.grade
             for word, name in QUANTITIES.items():
                 width[name][rows[part]] = trust.half_width(word, time[rows[part]])
@@ -116,17 +118,20 @@ def predict(table: MeasurementTable, corrections: CorrectionsFile) -> Prediction
 
 
 def _trusts(
-    batch: Batch, corrections: CorrectionsFile
+    batch: Batch, corrections: CorrectionsFile, lengths: np.ndarray
 ) -> Iterator[tuple[np.ndarray, Trust]]:
-    """Rows of a batch by what their predictions rest on: passes below the clocks that
-    were fitted apart."""
+    """Rows of a batch by what their predictions rest on: passes below the clocks and
+    above the `lengths` that were fitted apart."""
     clocks = np.asarray(batch.point.sm_clock)[batch.rows >= 0]
     if batch.kind != "workload":
         yield np.ones(len(clocks), bool), corrections.trust(batch.card, batch.kind)
         return
-    lowest = corrections.fitted_on.get("sm_clock_min", {}).get(batch.card.served_as, 0)
-    slow = clocks < NEAR * lowest
-    for part, beyond in ((~slow, ()), (slow, ("clock",))):
+    on, gpu = corrections.fitted_on, batch.card.served_as
+    slow = clocks < NEAR * on.get("sm_clock_min", {}).get(gpu, 0.0)
+    long = lengths > on.get("seq_len_max", {}).get(gpu, np.inf)
+    for clock, length in itertools.product((False, True), repeat=2):
+        beyond = ["clock"] * clock + ["length"] * length
+        part = (slow == clock) & (long == length)
         yield part, corrections.trust(batch.card, holds=batch.ops, beyond=beyond)
 
 

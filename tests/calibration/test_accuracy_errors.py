@@ -16,7 +16,10 @@ def test_errors_by_gpu_are_of_what_was_read(accuracy: Any):
     assert accuracy._by_gpu(np.full(5, np.nan), gpu) == {}
 
 
-def done(accuracy: Any, split: str, gpu: str, error: float, time: float = 1e-3) -> Any:
+def done(
+    accuracy: Any, split: str, gpu: str, error: float, time: float = 1e-3,
+    part: str = "",
+) -> Any:  # fmt: skip
     """A fold of 40 rows predicted `error` too long; their power is exact, and no energy
     was read."""
     ones = np.ones(40)
@@ -26,8 +29,8 @@ def done(accuracy: Any, split: str, gpu: str, error: float, time: float = 1e-3) 
         "energy": np.nan * ones, "energy_pred": ones,
     }  # fmt: skip
     names, member = np.full(40, gpu, object), np.ones((40, 1), bool)
-    part = np.full(40, "", object)
-    return accuracy.Done(split, 0, 0, names, numbers, member, 5, 100, part)
+    parts = np.full(40, part, object)
+    return accuracy.Done(split, 0, 0, names, numbers, member, 5, 100, parts)
 
 
 def test_rows_of_one_kind_go_together(accuracy: Any):
@@ -42,7 +45,7 @@ def test_rows_of_one_kind_go_together(accuracy: Any):
         [
             done(accuracy, "a10-from-a100", "a10", 0.1),
             done(accuracy, "a100-from-a10", "a100-pcie-40gb", 0.2),
-            done(accuracy, "a100-from-a10", "a100-pcie-40gb", 9.0, time=1e-6),
+            done(accuracy, "a100-from-a10", "a100-pcie-40gb", 0.3, time=1e-6),
             done(accuracy, "clocks", "a100-pcie-40gb", 0.05),
         ]
     )
@@ -54,9 +57,24 @@ def test_rows_of_one_kind_go_together(accuracy: Any):
         "energy": {},
     }
     assert moved["rows"] == 120 and len(moved["left_out"]) == 2
-    assert moved["time"][-1] == pytest.approx(np.log(1.2), abs=1e-4)
-    assert moved["time"][0] == pytest.approx(np.log(10), abs=1e-4)
+    wider = np.log(1.3) / np.log(1.1)  # the A100 from what the A10 tells
+    assert moved["time"][-1] == pytest.approx(wider * np.log(1.2), abs=1e-4)
+    assert moved["time"][0] == pytest.approx(wider * np.log(1.3), abs=1e-4)
     assert moved["power"] == [0.0] * 4 and "energy" not in moved
     assert found["workload:clock"]["time"] == pytest.approx(
         [np.log(1.05)] * 4, abs=1e-4
     )
+
+
+def test_coverage_is_of_groups_that_the_widths_did_not_see(accuracy: Any):
+    """Errors of 10, 20 and 90 %: what the others differ by covers the first two; it
+    does not cover the last. Two splits of a kind have a line each."""
+    folds = [
+        done(accuracy, split, "a10", error, part=part)
+        for split in ("family", "a100-family")
+        for part, error in (("bert", 0.1), ("gpt2", 0.2), ("opt", 0.9))
+    ]
+    whole, *splits = accuracy.coverage(folds)
+    assert whole == "| workload:calibrated | all | 67 / 100 / - |"
+    assert [x.split(":")[0] for x in splits] == ["| | a100-family", "| | family"]
+    assert accuracy.coverage(folds[:3]) == [whole]

@@ -1,6 +1,6 @@
 """Well-known serving settings beside what others measured: time, power, J per token.
 
-    python calibration/studies/world.py ../shared/data/mlenergy/llm_v3_h100_b200.csv
+    python calibration/studies/served/world.py llm_v3_h100_b200.csv
 
 Reads the ML.ENERGY table (chat requests, steady state of a server). A setting is one
 decode step at the measured mean batch and half of the mean output in the KV cache;
