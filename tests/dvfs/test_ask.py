@@ -1,5 +1,6 @@
 """What is asked of a plan, argument by argument, and the summary's parts, by hand."""
 
+import dataclasses
 import inspect
 import math
 from typing import Any
@@ -9,12 +10,14 @@ import pytest
 
 from diffenergy.dvfs import plan
 from diffenergy.dvfs._asking import ask
+from diffenergy.dvfs._asking.advice import advice
 from diffenergy.dvfs._asking.answers import _check_clocks
 from diffenergy.dvfs._asking.result import _tokens, compared, curve_rows, limited
 from diffenergy.dvfs._problem.costs import PowerCurve
 from diffenergy.dvfs._problem.plan import Objective, Plan, Switching
 from diffenergy.dvfs._problem.problem import Total
 from diffenergy.dvfs._solving.schedule import Descent
+from diffenergy.dvfs._solving.solve import Rules
 from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
 
@@ -204,3 +207,68 @@ def test_clocks_of_baselines():
     each = [stages["stages"][x]["sm_clock_mhz"] for x in ("first", "second")]
     assert each == pytest.approx(clocks)
     assert (stages["time_s"], stages["energy_j"]) == (10, 900)
+
+
+# --- what would do
+
+
+def planned(saved: float, solver: str = "by hand") -> Plan:
+    """A plan of 2 s that saves some % of 450 J."""
+    energy = 450 * (1 - saved / 100)
+    none = np.zeros(0, int)
+    return Plan(
+        none, none, none * 1.0, 2.0, energy, energy, energy, energy, solver, 0.0
+    )
+
+
+KERNEL, PHASE, ONE = (
+    Rules(granularity=x, switching=Switching("stall", 0.01))
+    for x in ("kernel", "phase", "iteration")
+)
+
+
+@pytest.mark.parametrize(
+    ("rules", "own", "phase", "one", "stages", "said"),
+    [
+        (KERNEL, 13.0, 12.8, 5.0, 2, "one clock a phase saves 12.8 of the 13.0 %: "
+         "clocks per kernel are not worth it"),
+        (KERNEL, 13.0, 12.9, 12.8, 2, "one clock saves 12.8 of the 13.0 %: "
+         "clocks per phase or kernel are not worth it"),
+        (KERNEL, 13.0, 12.9, 12.8, 1, "one clock saves 12.8 of the 13.0 %: "
+         "clocks per kernel are not worth it"),
+        (KERNEL, 13.0, 8.0, 5.0, 2, "clocks per kernel save 13.0 %, one clock a phase "
+         "8.0 %, one clock 5.0 %: clocks per kernel are worth it"),
+        (Rules(), 13.0, None, None, 2, "clocks per kernel save 13.0 %, one clock a "
+         "phase 0.0 %, one clock 0.0 %: clocks per kernel are worth it as long as "
+         "changes take no time"),
+        (KERNEL, 10.0, 12.0, 8.0, 2, "one clock a phase saves 12.0 %: clocks per "
+         "kernel are not worth it"),
+        (PHASE, 8.0, 8.0, 5.0, 2, "one clock a phase saves 8.0 %, one clock 5.0 %: "
+         "clocks per phase are worth it"),
+        (ONE, 5.0, 8.0, 5.0, 2, "one clock saves 5.0 %"),
+        (KERNEL, 0.0, 0.0, 0.0, 2, "no clocks help within the limits: leave them "
+         "alone"),
+        (KERNEL, -3.0, None, None, 2, None),
+    ],
+)  # fmt: skip
+def test_what_would_do(
+    rules: Rules,
+    own: float,
+    phase: float | None,
+    one: float | None,
+    stages: int,
+    said: str | None,
+):
+    coarse = {"iteration": one, "phase": phase}
+    plans = {k: None if x is None else planned(x) for k, x in coarse.items()}
+    found = advice(Objective(), rules, DEFAULT, planned(own), plans, stages)
+    assert found == said
+
+
+def test_savings_are_of_what_is_to_be_small():
+    """Half the energy at the same time is half of E T and of E T^2."""
+    found = dataclasses.replace(planned(50.0), value=225.0 * 2)
+    plans = {"iteration": found, "phase": None}
+    said = advice(Objective("edp"), KERNEL, DEFAULT, found, plans, 1)
+    assert said is not None
+    assert said.startswith("one clock saves 50.0 of the 50.0 % of energy x time:")

@@ -7,13 +7,14 @@ import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import diffenergy as de
 from diffenergy.cli import main
 from diffenergy.dvfs import Objective, Switching, frontier, plan, read_table
-from diffenergy.dvfs._asking import answers
+from diffenergy.dvfs._asking import answers, ask
 from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
 from diffenergy.report._format import si
@@ -42,7 +43,12 @@ def table(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def decode():
     return plan(
-        "gpt2", "a100-pcie-40gb", phase="decode", max_slowdown=3.0, sm_clock=CLOCKS
+        "gpt2",
+        "a100-pcie-40gb",
+        phase="decode",
+        max_slowdown=3.0,
+        sm_clock=CLOCKS,
+        switching=Switching(),
     )
 
 
@@ -99,14 +105,15 @@ def test_files_are_read_back(table: Path, tmp_path: Path):
 def test_a_request_is_planned_as_its_name(decode):
     card = read_gpu("a100-pcie-40gb")
     asked = prepare("gpt2", card, phase="decode", sm_clock=CLOCKS)
-    assert plan(asked, max_slowdown=3.0).summary == decode.summary
+    again = plan(asked, max_slowdown=3.0, switching=Switching())
+    assert again.summary == decode.summary
     with pytest.raises(TypeError, match="`batch` is given beside a Task"):
         plan(asked, batch=8)
 
 
 def test_it_is_what_the_command_says(decode):
     words = "dvfs gpt2 --gpu a100-pcie-40gb --phase decode --sm-clock 600,1110,1410"
-    words += " --max-slowdown 3"
+    words += " --max-slowdown 3 --switch-latency 0"
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
         assert main([*words.split(), "--json"]) == 0
@@ -136,9 +143,53 @@ def test_published_switching_says_whose(table: Path):
     found = plan(table=table, switching=asked)
     assert found.summary["switch_latency_s"] == 0.006
     assert any("switch latency 0.006 s of h200-sxm" in note for note in found.notes)
+    assert found.summary["free"]["energy_j"] == plan(table=table).energy
     single = plan(table=table, granularity="iteration")
     held = plan(table=table, switching=Switching(latency=math.inf))
     assert held.energy == single.energy
+
+
+def test_what_a_model_takes_is_published(decode):
+    """A step of 1 ms has no room for a change that takes 15 ms: one clock, and what
+    free changes save as the bound."""
+    asked: Any = dict(phase="decode", max_slowdown=3.0, sm_clock=CLOCKS)
+    found = plan("gpt2", "a100-pcie-40gb", **asked)
+    said = found.summary
+    assert said["switch_latency_s"] == said["assumed"]["switch_latency_s"] == 0.015
+    assert said["switch_latency_source"].startswith("a100-pcie-40gb (recall")
+    assert (said["switch_kind"], said["switches"]) == ("stall", 0.0)
+    assert len({row["sm_clock_mhz"] for row in said["schedule"]}) == 1
+    single = said["baselines"]["iteration"]
+    assert said["energy_j"] == pytest.approx(single["energy_j"], rel=1e-9)
+    free = decode.summary
+    for key in ("time_s", "energy_j", "bound_energy_change_pct"):
+        assert said["free"][key] == pytest.approx(free[key], rel=1e-9)
+    assert free["free"]["energy_j"] == free["energy_j"] < said["energy_j"]
+    assert free["switch_latency_source"] is None
+    assert "switch_latency_s" not in free["assumed"]
+    assert said["advice"] == "no clocks help within the limits: leave them alone"
+    assert free["advice"].endswith("are worth it as long as changes take no time")
+    text = found._repr_html_()
+    assert "if changes were free" in text and "the GPU waits: a100" in text
+
+
+@pytest.mark.slow
+def test_a_descent_is_no_worse_than_one_clock():
+    """Clocks that it finds by kernel are not paid for where no change has room."""
+    asked: Any = dict(phase="decode", max_slowdown=9.0, sm_clock=CLOCKS)
+    found = plan("gpt2", "a100-pcie-40gb", solver="descent", starts=1, **asked)
+    assert found.energy <= found.summary["baselines"]["iteration"]["energy_j"] * 1.0001
+
+
+def test_a_gpu_without_a_published_latency_has_that_of_others():
+    task = prepare("gpt2", "a10", phase="decode")
+    told, costs = ask._published(task)
+    assert (costs.kind, costs.latency) == ("stall", 0.03)
+    said = "no latency of a change of clocks is published for a10; 0.03 s, that of GPUs"
+    assert any(said in warning for warning in told.warnings)
+    assert told.about["assumed"]["switch_latency_s"] == 0.03
+    named, _ = ask._published(prepare("gpt2", "h100-sxm", phase="decode"))
+    assert not named.warnings and not task.warnings
 
 
 @pytest.mark.parametrize(

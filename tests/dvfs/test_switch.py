@@ -6,16 +6,18 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from diffenergy.dvfs._problem.groups import by_stage
 from diffenergy.dvfs._problem.plan import Objective, Plan, Switching
 from diffenergy.dvfs._problem.problem import (
     Loop,
     Problem,
     default_total,
+    listed,
     total,
     within_caps,
 )
 from diffenergy.dvfs._solving.frontier import frontier
-from diffenergy.dvfs._solving.solve import Rules, solve
+from diffenergy.dvfs._solving.solve import Rules, single_settings, solve
 from diffenergy.dvfs._switching.paths import (
     Prices,
     cheapest,
@@ -24,8 +26,10 @@ from diffenergy.dvfs._switching.paths import (
     lasting,
 )
 from diffenergy.dvfs._switching.positions import Positions, positions
+from diffenergy.dvfs._switching.room import has_room, may_pay
 
 from .small import (
+    KINDS,
     RICHEST_KIND,
     all_choices,
     all_plans,
@@ -60,15 +64,22 @@ def places_of(problem: Problem, switching: Switching, per_launch: bool) -> Posit
 
 
 def check_totals(places: Positions, plan: Plan) -> None:
-    """Rows in launch order that take what the plan says."""
-    np.testing.assert_array_equal(plan.kernel, places.kernel)
+    """Rows that take what the plan says, in launch order if clocks change."""
+    problem = places.problem
     if plan.solver == "default":
-        return
-    spent = places.spent(plan.setting)
-    assert within_caps(places.problem, spent)
-    found = total(places.problem, spent)
+        found = default_total(problem)
+    elif len(plan.kernel) == len(places.kernel):
+        np.testing.assert_array_equal(plan.kernel, places.kernel)
+        spent = places.spent(plan.setting)
+        assert within_caps(problem, spent)
+        assert plan.switches == places.changes(plan.setting).sum()
+        found = total(problem, spent)
+    else:  # one setting for all launches of each kernel: no order to tell
+        assert plan.switches == 0 and len(set(plan.setting)) == 1
+        np.testing.assert_array_equal(plan.kernel, np.arange(len(problem.kernels)))
+        np.testing.assert_array_equal(plan.count, problem.count)
+        found = total(problem, listed(problem, plan.kernel, plan.setting, plan.count))
     np.testing.assert_allclose([plan.time, plan.energy], found, rtol=1e-12)
-    assert plan.switches == places.changes(plan.setting).sum()
 
 
 def changes_by_hand(problem: Problem, settings: np.ndarray) -> int:
@@ -221,3 +232,42 @@ def test_kernel_outside_the_loops_is_an_error():
     problem = dataclasses.replace(random_problem(0), loops=(Loop((0, 1, 2), 2),))
     with pytest.raises(ValueError, match="never launches kernel `kernel 3`"):
         solve(problem, rules=Rules(switching=STALL))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("latency", [0.1, 1.0, 3.0, 8.0])
+def test_changes_without_room(kind: str, latency: float):
+    """Against all schedules: what is left out keeps no limit, and beats nothing."""
+    problem = random_problem(2, kind, num_kernels=3, num_settings=3)
+    switching = Switching("stall", latency, 0.5)
+    places = places_of(problem, switching, False)
+    choice = all_choices(len(places.kernel), len(problem.settings))
+    choice = choice[problem.usable[places.kernel, choice].all(1)]
+    choice = choice[places.changes(choice).sum(-1) > 0]
+    spent = places.spent(choice)
+    time, energy = (x[within_caps(problem, spent)] for x in total(problem, spent))
+    default = float(default_total(problem).time)
+    for slowdown in (0.0, 20.0, 200.0):
+        most = default * (1 + slowdown / 100)
+        if not has_room(problem, switching, most):
+            assert time.min(initial=np.inf) > most
+    single = single_settings(problem).total
+    if not may_pay(problem, switching, None, single):
+        beaten = (single.time[:, None] <= time) & (single.energy[:, None] <= energy)
+        assert beaten.any(0).all()
+    assert has_room(problem, switching, np.inf)
+
+
+def test_one_clock_where_changes_pay_at_no_time():
+    """One stage at a time cannot change; 3 launches of 1 s and a stall of 2 s do not
+    fit into 4 s."""
+    problem = random_problem(2, num_kernels=2, turns=1)
+    whole = by_stage(problem).problem
+    one = dataclasses.replace(whole, loops=(Loop((0,), 1),))
+    assert not may_pay(one, STALL, None, single_settings(whole).total)
+    fastest = (problem.count * problem.time.min(1)).sum()
+    dear = Switching("stall", 2.0)
+    assert has_room(problem, dear, fastest + 2.0)
+    assert not has_room(problem, dear, fastest + 1.99)
+    ahead = Switching("lookahead", 2.0)
+    assert has_room(problem, ahead, 4.0) and not has_room(problem, ahead, 3.99)

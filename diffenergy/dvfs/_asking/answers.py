@@ -1,6 +1,7 @@
 """From what is asked of the clocks of a workload, or of a table, to a schedule."""
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -15,7 +16,7 @@ from ...fitting._clock_law.clock_law import table as of_law
 from ...fitting._clock_law.clock_model import Readings
 from ...hardware import GpuCard
 from ...hardware._clocks import lockable, unsupported
-from ...results import finite
+from ...results import Infeasible, finite
 from ...workload import kernel_name
 from .._measured.smoothing import DRAWS, promise, smoothed
 from .._measured.table import Table
@@ -25,7 +26,15 @@ from .._problem.problem import Problem, default_total
 from .._solving.frontier import frontier
 from .._solving.schedule import Descent, baselines, schedule, schedule_frontier
 from .._solving.solve import Rules, solve
-from .result import PlanResult, compared, curve_rows, limited, schedule_summary
+from .advice import advice
+from .result import (
+    PlanResult,
+    compared,
+    curve_rows,
+    limited,
+    schedule_summary,
+    switching_summary,
+)
 
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int, float], None]]]
 """`progress(word, steps)`: a context whose value hears of the steps done."""
@@ -43,20 +52,38 @@ def of_model(
     found = _modelled(task)
     problem, plan = schedule(found, objective, rules, descent)
     stages, limits = found.stage_problem(), found.uniform.limits
-    coarse = compared(stages, baselines(stages, objective, rules))
-    default = default_total(problem)
+    free = _free(lambda x: schedule(found, objective, x)[1], plan, rules)
+    plans = baselines(stages, objective, rules)
+    coarse, default = compared(stages, plans), default_total(problem)
     coarse["power_limit"] = limited(limits, objective, default)
     edge = schedule_frontier(found, problem, rules)
+    said = advice(objective, rules, default, plan, plans, len(stages.stages))
     summary = {
         **task.about,
         **task.trust.to_json(),
+        "memory": task.memory,
+        "warnings": task.warnings,
         **schedule_summary(problem, plan, coarse, edge, objective, rules),
+        **switching_summary(rules, plan, free, default),
+        "advice": said,
         "time_s_p5_p95": _interval(task, "time", plan.time, plan.time),
         "energy_j_p5_p95": _interval(task, "energy", plan.energy, plan.time),
     }
     if power_curve:
         summary["power_curve"] = curve_rows(limits, task.about)
-    return PlanResult(summary, problem, plan, objective, rules, [*task.notes, *notes])
+    notes = [*task.warnings, *notes]
+    return PlanResult(summary, problem, plan, objective, rules, notes)
+
+
+def _free(solver: Callable[[Rules], Plan], plan: Plan, rules: Rules) -> Plan | None:
+    """The schedule if changes of clocks were free; None if none keeps the limits at
+    the temperatures that it leads to."""
+    if rules.free:
+        return plan
+    try:
+        return solver(dataclasses.replace(rules, switching=None))
+    except Infeasible:
+        return None
 
 
 def _modelled(task: Task) -> Modelled:
@@ -112,11 +139,18 @@ def of_table(
     problem, promised = table.problem, {}
     if smooth:
         problem, promised = _smoothed(problem, objective, rules, card, progress)
-    plan = solve(problem, objective, rules)
-    coarse = compared(problem, baselines(problem, objective, rules))
+    plan, default = solve(problem, objective, rules), default_total(problem)
+    free = _free(lambda x: solve(problem, objective, x), plan, rules)
+    plans = baselines(problem, objective, rules)
+    coarse = compared(problem, plans)
     coarse["power_limit"] = None  # a table does not say what the limiter does
-    edge = frontier(problem, rules=rules).points(default_total(problem))
-    found = schedule_summary(problem, plan, coarse, edge, objective, rules)
+    edge = frontier(problem, rules=rules).points(default)
+    stages = len(problem.stages)
+    found = {
+        **schedule_summary(problem, plan, coarse, edge, objective, rules),
+        **switching_summary(rules, plan, free, default),
+        "advice": advice(objective, rules, default, plan, plans, stages),
+    }
     about = {"table": table.path, "gpu": card.name if card else None}
     return PlanResult(
         about | promised | found,

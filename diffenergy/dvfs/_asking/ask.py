@@ -1,5 +1,6 @@
 """The public `plan`: clocks for the kernels of a model, or of a measured table."""
 
+import dataclasses
 import math
 import os
 from collections.abc import Mapping, Sequence, Sized
@@ -8,6 +9,7 @@ from typing import Any, Final, Literal, get_args
 from ...estimator import Task, prepare
 from ...estimator._ask import check_type, several
 from ...hardware import GpuCard, read_gpu
+from ...hardware._switching import switch_latency
 from ...workload import Workload
 from .._measured.table import Table, read_table
 from .._problem.plan import (
@@ -72,7 +74,9 @@ def plan(
         granularity: what has clocks of its own: "kernel", "phase", "iteration".
         aggregation: "global": the sum keeps the limits; "local": every kernel does.
         per_launch: whether launches of one kernel may differ.
-        switching: what a change of clocks costs [nothing].
+        switching: what a change of clocks costs; `Switching()` is nothing [the latency
+            published for the GPU, or for GPUs in general, during which the GPU waits;
+            beside a table nothing].
         solver: "exact", or "descent" by gradients through the model from `starts` [8]
             points drawn by `seed` [0].
         power_curve: also time and energy by power limit.
@@ -121,6 +125,9 @@ def plan(
         _no_table(smooth, default_clock)
         task = _task(work, gpu, request)
         descent = _descent(solver, seed, starts)
+        if switching is None:
+            task, costs = _published(task)
+            rules = dataclasses.replace(rules, switching=costs)
         return of_model(task, aim, rules, descent, power_curve, notes)
     _table_decides(work, request, solver, power_curve)
     _descent(solver, seed, starts)
@@ -162,6 +169,21 @@ def _switching(asked: Any) -> tuple[Switching | None, list[str]]:
         )
     said = f"switch latency {asked.latency:g} s of {asked.source}"
     return None if asked.free else asked, [said] if asked.source else []
+
+
+def _published(task: Task) -> tuple[Task, Switching]:
+    """What changes cost on the GPU of a request, and the request that says so."""
+    gpu = task.about["gpu"]
+    costs, warnings = Switching.published(gpu), task.warnings
+    if switch_latency(gpu).typical:
+        warnings = [
+            *warnings,
+            f"no latency of a change of clocks is published for {gpu}; "
+            f"{costs.latency:g} s, that of GPUs in general, is taken.",
+        ]
+    taken = {**task.about["assumed"], "switch_latency_s": costs.latency}
+    about = {**task.about, "assumed": taken}
+    return dataclasses.replace(task, about=about, warnings=warnings), costs
 
 
 def _descent(solver: str, seed: int | None, starts: int | None) -> Descent | None:

@@ -137,6 +137,20 @@ def schedule_summary(
     }
 
 
+def switching_summary(
+    rules: Rules, plan: Plan, free: Plan | None, default: Total
+) -> dict[str, Any]:
+    """Whose latency a change takes, and what `free` changes would save, below which no
+    schedule can go; None for what is not known."""
+    source = rules.switching.source if rules.switching else ""
+    found: dict[str, Any] | None = None
+    if free is not None:
+        least = min(free.bound_energy, plan.energy)
+        bound = change_pct(least, float(default.energy))
+        found = outcome(free.total, default, bound_energy_change_pct=bound)
+    return {"switch_latency_source": source or None, "free": found}
+
+
 def outcome(total: Total, default: Total, **more: Any) -> dict[str, Any]:
     """Time and energy of an iteration and their change against `default`, as JSON.
 

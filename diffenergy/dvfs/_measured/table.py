@@ -1,6 +1,5 @@
 """`read_table`: a measured table of kernels and clocks -> the problem to solve."""
 
-import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from ...measurements._cells import (
     read_sheet,
     require,
 )
-from ...units import MHz
+from ...units import MHz, quantity
 from .._problem.problem import AUTO, LEFT_ALONE, Problem
 from .rows import problem_from_columns
 
@@ -33,6 +32,9 @@ _AUTO: Final = "auto"
 _CLOCKS: Final = (30.0, 1e5)
 """Least and most of a clock in MHz; below it is in GHz, above in kHz or Hz."""
 _CLOCK_WORDS: Final = "a clock in MHz (30 to 100000) or `auto`"
+_DEFAULT: Final = (
+    f"`default_clock` is '{{}}'; allowed is SM or SM,MEM, each {_CLOCK_WORDS}."
+)
 _MOST_COUNT: Final = 1_000_000
 _ENERGY: Final = Range("a number above 0 (0 is no reading)", 0.0, open_low=True)
 _SHOWN: Final = 5
@@ -105,27 +107,22 @@ def read_table(
 
 
 def _default_clock(text: str) -> tuple[float, float]:
-    """ "1410" or "1410,9501" (MHz, or `auto`) -> Hz."""
-    parts = [part.strip().lower() for part in text.split(",")]
-    if len(parts) == 1:
-        parts.append(_AUTO)
-    low, high = _CLOCKS
-    clocks = [_number(part) for part in parts if part != _AUTO]
-    if len(parts) != 2 or not all(low <= clock <= high for clock in clocks):
-        raise ValueError(
-            f"`default_clock` is '{text}'; allowed is SM or SM,MEM, each "
-            f"{_CLOCK_WORDS}."
-        )
-    sm, mem = (LEFT_ALONE if p == _AUTO else _number(p) * MHz for p in parts)
-    return sm, mem
+    """ "1410", "1.41GHz" or "1410,9501" (bare in MHz, or `auto`) -> Hz."""
+    parts = [part.strip() for part in text.split(",")]
+    clocks = [LEFT_ALONE if p.lower() == _AUTO else _clock(p, text) for p in parts]
+    if len(clocks) > 2:
+        raise ValueError(_DEFAULT.format(text))
+    return clocks[0], (clocks[1] if len(clocks) == 2 else LEFT_ALONE)
 
 
-def _number(text: str) -> float:
-    """Number that `text` says, NaN if none."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+def _clock(part: str, text: str) -> float:
+    """One clock of the default ones, Hz."""
+    if not part or part.isalpha():
+        raise ValueError(_DEFAULT.format(text))
+    clock = quantity("default_clock", part, "MHz")
+    if not _CLOCKS[0] <= clock / MHz <= _CLOCKS[1]:
+        raise ValueError(_DEFAULT.format(text))
+    return clock
 
 
 def _clocks(sheet: Sheet, column: str) -> np.ndarray:

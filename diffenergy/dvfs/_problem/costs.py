@@ -14,7 +14,8 @@ from jaxtyping import Bool, Float
 
 from ...compiling import compiler_options
 from ...corrections import Corrections
-from ...estimator._estimate import PhaseEstimate, estimate_once, runs
+from ...estimator._answer.records import PhaseEstimate
+from ...estimator._estimate import estimate_once, runs
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint
 from ...physics._power import LEAKAGE_REFERENCE, static_power, with_corrections

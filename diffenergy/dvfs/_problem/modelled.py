@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ...corrections import Corrections
-from ...estimator._summary import static_power
+from ...estimator._answer.summary import static_power
 from ...hardware import _clocks as clocks
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint

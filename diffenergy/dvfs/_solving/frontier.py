@@ -13,6 +13,7 @@ from .._free.local import leanest
 from .._problem import groups
 from .._problem.plan import Objective
 from .._problem.problem import TIE, Problem, Total, default_total
+from .._switching.room import may_pay
 from .solve import ANY, Rules, single_settings, solve
 
 STEP: Final = 0.1
@@ -74,6 +75,9 @@ def _plans(problem: Problem, rules: Rules) -> tuple[Total, Line | None]:
     if rules.granularity == "iteration" or rules.held:
         return single_settings(problem).total, None
     if rules.switching is not None and not rules.free:
+        single = single_settings(problem).total
+        if not may_pay(problem, rules.switching, rules.stall_power, single):
+            return single, None
         from .._switching.switch import switched_front
 
         return switched_front(

@@ -21,6 +21,7 @@ from .._problem.problem import (
     total,
     within_caps,
 )
+from .._switching.room import has_room
 
 _SMALL: Final = 1e-6
 """Gap below which a plan needs no exact finish."""
@@ -97,11 +98,11 @@ def solve(
     limits.
     """
     if rules.granularity == "iteration" or rules.held:
-        return _single(problem, objective)
+        return _single(problem, objective, rules)
     if rules.granularity == "phase":
         phases = groups.by_stage(problem)
         if not phases.problem.usable.any(1).all():
-            return _single(problem, objective)
+            return _single(problem, objective, rules)
         finer = dataclasses.replace(rules, granularity="kernel")
         return _expanded(
             problem, phases, solve(phases.problem, objective, finer, exact=exact)
@@ -116,6 +117,8 @@ def solve(
         )
     if rules.switching is None or rules.switching.free:
         return _free(problem, objective, rules.per_launch, exact)
+    if not has_room(problem, rules.switching, _most_time(problem, objective)):
+        return _single(problem, objective, rules)
     from .._switching.switch import switched
 
     return switched(
@@ -132,14 +135,21 @@ def single_settings(problem: Problem) -> free.Front:
     return free.Front(*total(problem, took), choice).take(kept)
 
 
-def _single(problem: Problem, objective: Objective) -> Plan:
+def _most_time(problem: Problem, objective: Objective) -> float:
+    """Longest time allowed, s."""
+    return objective.most_time(default_total(problem))
+
+
+def _single(problem: Problem, objective: Objective, rules: Rules) -> Plan:
     """Best single setting; trying all of them is its own proof."""
     front, default = single_settings(problem), default_total(problem)
     answer = pick.best(front.total, objective, default)
     if answer is None:
         raise pick.infeasible(front.total, objective, default)
     launches = _launches(_as_it_is(problem), front.choice, answer.plan)
-    return _plan(problem, Found(launches, answer, answer.value, "every setting"), None)
+    found = Found(launches, answer, answer.value, "every setting")
+    changes = np.nan if rules.free else 0.0
+    return dataclasses.replace(_plan(problem, found, None), switches=changes)
 
 
 def _free(

@@ -72,6 +72,7 @@ def positions(
     A kernel that is launched more often than the loops say (a row that stands for many
     launches) repeats itself at each of its positions.
     """
+    need_order(problem)
     bodies = [np.array(loop.kernels) for loop in problem.loops]
     turns = [loop.turns for loop in problem.loops]
     if per_launch:
@@ -80,12 +81,6 @@ def positions(
     kernel = np.concatenate(bodies).astype(np.int64)
     each = np.repeat(turns, sizes).astype(float)
     passes = np.bincount(kernel, each, len(problem.kernels))
-    if not np.all(passes):
-        name = problem.kernels[int(np.argmin(passes))]
-        raise ValueError(
-            f"`loops` never launches kernel `{name}`; switching costs need the launch "
-            f"order of all kernels."
-        )
     ends = np.cumsum(sizes) - 1
     starts = ends - sizes + 1
     entered = each.copy()
@@ -103,3 +98,14 @@ def positions(
         stall,
         change_energy,
     )
+
+
+def need_order(problem: Problem):
+    """Raises `ValueError` unless the loops launch every kernel."""
+    launched = {kernel for loop in problem.loops for kernel in loop.kernels}
+    for i, name in enumerate(problem.kernels):
+        if i not in launched:
+            raise ValueError(
+                f"`loops` never launches kernel `{name}`; switching costs need the "
+                f"launch order of all kernels."
+            )
