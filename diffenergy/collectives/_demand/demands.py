@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from jaxtyping import Float, Int
 
+from ...units import quantity
 from .._machine.routes import shortest
 from .._machine.topology import Topology
 from .._machine.topology_files import load_topology
@@ -21,11 +22,6 @@ _SPELLINGS: Final[dict[str, Collective]] = {
     "a2a": "all_to_all",
     "bcast": "broadcast",
 }
-_UNITS: Final = {
-    "": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
-    "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40,
-}  # fmt: skip
-_SIZE: Final = re.compile(r"\s*(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*([a-z]*)\s*", re.I)
 _MOST_BLOCKS: Final = 5_000_000
 ROOTED: Final = ("broadcast", "reduce", "scatter", "gather")
 
@@ -41,14 +37,8 @@ def parse_size(text: int | float | str) -> float:
     """
     if not isinstance(text, str):
         return float(text)
-    found = _SIZE.fullmatch(text)
-    if not found or found[3].lower() not in _UNITS:
-        raise ValueError(
-            f"`size` is {text!r}; allowed is a number with B, KB, MB, GB or TB "
-            f"(decimal) or KiB, MiB, GiB, TiB."
-        )
-    size = float(found[1] + (found[2] or "")) * _UNITS[found[3].lower()]
-    if not (math.isfinite(size) and size > 0):
+    size = quantity("size", text, "B")
+    if size <= 0:
         raise ValueError(f"`size` is {text!r}; allowed is any number above 0.")
     return size
 

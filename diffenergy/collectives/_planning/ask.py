@@ -23,10 +23,9 @@ from .._what_if.criticality import criticality, criticality_rows, gathered
 from .._what_if.sensitivity import sensitivities, sensitivity_rows
 from .._what_if.what_if import disable as without
 from .._what_if.what_if import scale as scaled
-from .attempts import Watch
 from .plan import find_schedule, second_stage, silent
 from .result import CollectiveResult, SizesResult, collective_json, wait_clock_json
-from .search import Plan, Search
+from .search import Plan, Search, Watch
 
 _PATH: Final = str | os.PathLike
 

@@ -1,7 +1,7 @@
 """Attempts at a schedule, one after the other, as the methods make them."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from .._exact.epoch_schedule import reach
 from .._exact.lp import lp
 from .._exact.milp import least_finish
 from .._exact.rounds import rounds
-from .._exact.solver import Answer, Solving
+from .._exact.solver import Solving
 from .._listing.greedy import Effort, greedy
 from .._machine.routes import EpochModel, epoch_length, epoch_model
 from .._machine.topology import Topology
@@ -22,7 +22,8 @@ from .._schedule.schedule import Schedule
 from .._schedule.simulate import prune, retime, run_epochs
 from .._schedule.turning import reduction
 from .._standard.baselines import MOST_SENDS, baselines
-from .search import COARSE, Plan, Task, better, in_epochs
+from .halves import Finder, composed
+from .search import COARSE, Plan, Task, Watch, better, in_epochs
 
 _MOST_CHOICES: Final = 3e6
 """(block, link, epoch) above which `auto` leaves integer search out."""
@@ -41,12 +42,9 @@ _FINER: Final = 4
 _WHOLE: Final = "cp-sat"
 _FLOWS: Final = "glop"
 
-Watch = Callable[[str, Answer | None], None]
-"""Called with what is being tried, and with where its solver stands."""
 
-
-def attempts(task: Task, watch: Watch) -> Iterator[Plan]:
-    """Schedules, one after the other, as the method makes them."""
+def attempts(task: Task, find: Finder, watch: Watch) -> Iterator[Plan]:
+    """Schedules, one after the other, as the method makes them; `find` plans halves."""
     method = task.search.method
     if method in ("auto", "greedy"):
         yield from _listed(task, watch)
@@ -60,6 +58,8 @@ def attempts(task: Task, watch: Watch) -> Iterator[Plan]:
         return
     yield from _standard(task, watch)
     yield from _bounded(task, watch)
+    if task.demand.collective == "all_reduce":
+        yield composed(task, find, watch)
     if task.single and task.model is not None:
         if _flow_count(task, task.model) <= _MOST_FLOWS:
             yield from _flows(task, watch)

@@ -5,9 +5,10 @@
 1. bounds (`bounds`);
 2. randomised list scheduling, of blocks with one taker in continuous time (`greedy`);
 3. the standard algorithms (`baselines`);
-4. integer search for a symmetric schedule at the bound, bound + 1, ..., then without
+4. of an all-reduce the best reduce-scatter and the best all-gather (`halves`);
+5. integer search for a symmetric schedule at the bound, bound + 1, ..., then without
    symmetry (`milp`); for blocks with one taker the linear program (`lp`);
-5. where the gap is above 2 % and no epochs are asked for: list scheduling in continuous
+6. where the gap is above 2 % and no epochs are asked for: list scheduling in continuous
    time, and the linear program in short epochs.
 
 Whatever is found is run in continuous time as early as its order allows, sends that
@@ -30,8 +31,8 @@ from .._energy.frontier import Front, Goal, frontier, pick
 from .._energy.idle import memory_price
 from .._exact.solver import Answer, Solving
 from .._machine.topology import Topology
-from .attempts import Watch, attempts
-from .search import Plan, Search, better, make_task, rescheduled
+from .attempts import attempts
+from .search import Plan, Search, Watch, better, make_task, rescheduled
 
 
 def silent(stage: str, progress: Answer | None) -> None:
@@ -57,7 +58,7 @@ def find_schedule(
     task.check_horizon()
     best: Plan | None = None
     try:
-        for found in attempts(task, watch):
+        for found in attempts(task, find_schedule, watch):
             known = [x.fewest for x in (found, best) if x is not None]
             if best is None or better(found, best, task.in_time):
                 best = found

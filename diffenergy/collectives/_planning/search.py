@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from ...results import Infeasible
 from .._bounds.bounds import epoch_bound, second_bound
 from .._demand.demand import Demand
-from .._exact.solver import SOLVERS
+from .._exact.solver import SOLVERS, Answer
 from .._machine.routes import EpochModel, epoch_length, epoch_model
 from .._machine.topology import Topology
 from .._schedule.epoch_counts import flow_epochs, whole_epochs
@@ -18,6 +19,9 @@ from .._schedule.schedule import Schedule
 from .._schedule.turning import spread_of
 from .._standard.baselines import Baselines
 from .._verify.verify import verify
+
+Watch = Callable[[str, Answer | None], None]
+"""Called with what is being tried, and with where its solver stands."""
 
 METHODS: Final = ("auto", "milp", "lp", "rounds", "greedy")
 MET: Final = 1e-9

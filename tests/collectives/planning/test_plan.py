@@ -15,6 +15,7 @@ from diffenergy.collectives._listing.greedy import greedy
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._planning import attempts
+from diffenergy.collectives._planning.halves import halves
 from diffenergy.collectives._planning.plan import find_schedule
 from diffenergy.collectives._planning.search import Plan, Search
 from diffenergy.collectives._schedule.epoch_counts import flow_epochs
@@ -73,6 +74,41 @@ def test_sums(collective):
     plan = planned("dgx1", collective, "200KB")
     assert plan.schedule.demand.collective == collective
     assert plan.finish > 0.7 * US
+
+
+def test_an_all_reduce_of_two_halves_at_their_bounds():
+    """Shares of 125 MB take 2.5 ms at 50 GB/s: three epochs to add up, three to spread,
+    where list scheduling takes eight and the best standard algorithm as long."""
+    plan = planned("dgx1", "all_reduce", "1GB")
+    assert plan.schedule.epochs == plan.epoch_bound == 6 and plan.certified
+    assert 0.015 < plan.finish < 0.015 + 6 * US
+    assert plan.method == "reduce_scatter (milp) + all_gather (milp)"
+    assert plan.solver == "cp-sat" and plan.standard is not None
+    assert min(x.finish for x in plan.standard.found.values()) > 0.02
+
+
+def test_halves_are_the_collectives_that_they_are_called():
+    machine = load_topology("dgx1")
+    found = halves(demand("all_reduce", machine, "1MB", 2))
+    for half in found:
+        same = demand(half.collective, machine, "1MB", 2)
+        for name in ("source", "chunk", "size", "parts"):
+            np.testing.assert_array_equal(getattr(half, name), getattr(same, name))
+        away = np.arange(len(machine.nodes)) != same.source[:, None]
+        np.testing.assert_array_equal(half.wanted & away, same.wanted & away)
+    assert [half.collective for half in found] == ["reduce_scatter", "all_gather"]
+
+
+def test_ctrl_c_in_a_half_keeps_the_best_so_far():
+    machine = load_topology("dgx1")
+
+    def stop(stage: str, progress: object) -> None:
+        if stage.startswith("integer search"):
+            raise KeyboardInterrupt
+
+    plan = find_schedule(machine, demand("all_reduce", machine, "1GB"), watch=stop)
+    assert plan.interrupted and plan.finish == pytest.approx(0.02, rel=1e-3)
+    assert verify(plan.schedule) == pytest.approx(plan.finish)
 
 
 def test_integer_search_of_a_reduction_is_turned_round():
