@@ -14,6 +14,7 @@ from ..results import Infeasible
 from . import _request
 from ._problem.card import area_words
 from ._problem.problem import check_goals
+from ._problem.share import Share
 from ._request import Part, Vary
 from ._result import SearchResult, TuneResult, design_summary, tiles_json
 from ._search import searching
@@ -26,7 +27,7 @@ def search(
     gpu: GpuCard | str | None = None,
     *,
     vary: Vary,
-    limits: Mapping[str, int | float] | None = None,
+    limits: Mapping[str, int | float | Share] | None = None,
     goals: str | Sequence[str] | Callable[[Estimate], Array] = ("energy",),
     price: int | float | None = None,
     effort: Effort | None = None,
@@ -48,7 +49,7 @@ def search(
             `power_cap`, `tiles`; names, `Range`s, or a mapping to bounds in SI, None
             for the default ones [half to twice the base; clocks: what is legal].
         limits: the most of `time` (s), `power` (W, mean), `area` (mm2), `cost`, `ttft`
-            and `tpot` (s).
+            and `tpot` (s); `Share(1.1)`: 1.1 times what the start design has.
         goals: what is to be small: "energy", "time", "edp", "ed2p",
             "energy_per_token", "area" or "cost"; several single ones give their Pareto
             front. Or a function of an `Estimate`, which JAX can differentiate.
@@ -76,7 +77,11 @@ def search(
     """
     ranges, tiles = _request.ranges_of(vary)
     goals = (goals,) if isinstance(goals, str) else goals
-    most = {metric: float(value) for metric, value in (limits or {}).items()}
+    shares = {m: x for m, x in (limits or {}).items() if isinstance(x, Share)}
+    most = {
+        metric: float(x.share if isinstance(x, Share) else x)
+        for metric, x in (limits or {}).items()
+    }
     effort = effort or Effort()
     _request.check_point(_request.given_point(work, request), ranges)
     _request.check_limits(most)
@@ -89,12 +94,15 @@ def search(
     problem = _request.problem_of(tasks, weights, (ranges, tiles), goals, most, mm2)
     # a caller's function has no name that outlives the process
     run = None if callable(goals) else _programs.Programs(cache_folder(), options_of)
+    problem = searching.with_shares(problem, shares, run)
     found = searching.search(problem, effort, progress or (lambda *_: None), run)
     card, trust = tasks[0].card, tasks[0].corrections.trust(tasks[0].card, new=True)
     best = found.best
+    warnings = list(dict.fromkeys(said for task in tasks for said in task.warnings))
     summary = {
         **_request.about_of(tasks, weights, set(problem.task.names)),
         **trust.to_json(),
+        "warnings": warnings,
         **design_summary(problem, found),
         "time_s_p5_p95": list(map(float, trust.interval("time", best.time, best.time))),
         "energy_j_p5_p95": list(
@@ -103,8 +111,10 @@ def search(
     }
     lacking = f"; of {card.name} itself no settled area is published"
     settled = problem.task.silicon.settled
-    notes = list(dict.fromkeys(note for task in tasks for note in task.notes))
-    notes += [f"areas come from a {area_words()}{'' if settled else lacking}."]
+    notes = [
+        *warnings,
+        f"areas come from a {area_words()}{'' if settled else lacking}.",
+    ]
     result = SearchResult(summary, found, problem, card, notes)
     if best.violation > 0 and not found.interrupted:
         raise Infeasible(result.refusal)
@@ -154,5 +164,6 @@ def tune(
         goal,
         lambda function, given: _programs.run(function, given, folder, options),
     )
-    summary = {**task.about, **task.trust.to_json(), **tiles_json(found)}
-    return TuneResult(summary, found, list(task.notes))
+    known = {"memory": task.memory, "warnings": task.warnings}
+    summary = {**task.about, **task.trust.to_json(), **known, **tiles_json(found)}
+    return TuneResult(summary, found, list(task.warnings))

@@ -229,7 +229,8 @@ def _listed(task: Task, weight: float) -> Listed:
     about = task.about
     batch, output_len = about["batch"] or 0, about["output_len"] or 0
     tokens = {"generate": batch * output_len, "decode": batch}.get(about["phase"], 0)
-    return Listed(task.listings, weight, task.memory, float(tokens), about["model"])
+    need = task.memory["total"] or 0.0
+    return Listed(task.listings, weight, need, float(tokens), about["model"])
 
 
 def _point(task: Task, ranges: Sequence[Range]) -> OperatingPoint:

@@ -8,7 +8,10 @@ Karush-Kuhn-Tucker conditions); the multipliers are the non-negative least squar
 solution of that.
 """
 
+import dataclasses
+import math
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -19,6 +22,8 @@ from ...hardware._fields import FIELDS
 from .._problem.exact import UNITS, Judge, Judged, Run, Target, excess, nan_free
 from .._problem.legal import better, moved, next_moves
 from .._problem.problem import LIMITS, Active, Found, Problem, Score, unit_of
+from .._problem.share import Share
+from .._space.axes import rule_of
 from .._space.task import METRICS
 from .descent import STEPS, begin
 from .engine import Effort, Engine, Tell, aims
@@ -63,6 +68,26 @@ def search(
     except KeyboardInterrupt:
         engine.interrupted = True
         return _found(engine, start, designs, began)
+
+
+def with_shares(
+    problem: Problem, shares: Mapping[str, Share], run: Run | None = None
+) -> Problem:
+    """`problem` with the limits of `shares` as numbers: shares of what its start has.
+
+    Raises `ValueError` for a metric that is not known there.
+    """
+    if not shares:
+        return problem
+    start = _start(Engine(problem, Effort(), run)).metrics
+    for metric in shares:
+        if not math.isfinite(start[metric]):
+            raise ValueError(
+                f"`limits['{metric}']` is a share of the start, whose {metric} is not "
+                "known; give a number."
+            )
+    limits = {metric: x.share * start[metric] for metric, x in shares.items()}
+    return dataclasses.replace(problem, limits={**problem.limits, **limits})
 
 
 def _found(
@@ -166,20 +191,15 @@ def _active_limits(
         name, limit = METRICS[metric], goal.limits[metric]
         unit = f"{unit_of(problem.goals[0])}/({UNITS.get(name, '')})"
         found.append(Active(LIMITS[name], float(weight * abs(value) / limit), unit))
-    units = _field_units()
     for n, axis in enumerate(problem.axes[: len(problem.task.names)]):
         for at, bound, sign in ((at_low, "low", 1.0), (at_high, "high", -1.0)):
             gain = sign * left[n]
             if at[n] and gain > 0 and axis.low < axis.high:
-                unit = f"{unit_of(problem.goals[0])}/({units.get(axis.name, 'Hz')})"
+                of_field = rule_of(axis.name).unit.split(",")[0]
+                unit = f"{unit_of(problem.goals[0])}/({of_field})"
                 gained = gain * abs(value) / point[n]
                 found.append(Active(f"{axis.name} ({bound})", float(gained), unit))
     return tuple(found)
-
-
-def _field_units() -> dict[str, str]:
-    units = {name: rule.unit.split(",")[0] for name, rule in FIELDS.items()}
-    return units | {"sm_clock": "Hz", "mem_clock": "Hz", "power_cap": "W"}
 
 
 def _binding(engine: Engine, best: Judged, goal: Target) -> list[int]:

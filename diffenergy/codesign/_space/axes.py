@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from ...hardware._clocks import mem_clocks, sm_clocks
 from ...hardware._dies import die_of
-from ...hardware._fields import FIELDS
+from ...hardware._fields import CLOCK, FIELDS, NumberField
 
 if TYPE_CHECKING:
     from ...hardware import GpuCard
@@ -28,6 +28,13 @@ _WHOLE: Final = ("max_threads_per_sm", "max_ctas_per_sm")
 _UNSUITED: Final = ("warp_size", "fp32_doubled", "sm_clock_step")
 """Numbers that say what kind of hardware it is."""
 _NEAR: Final = 1e-6
+_RULES: Final[Mapping[str, NumberField]] = {
+    **{name: rule for name, rule in FIELDS.items() if name not in _UNSUITED},
+    "sm_clock": CLOCK,
+    "mem_clock": CLOCK,
+    "power_cap": FIELDS["tdp"],
+}
+"""What can be varied, with unit and range."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +66,22 @@ class Range:
     high: int | float | None = None
 
 
+def rule_of(name: str) -> NumberField:
+    """Unit and range of a number that can be varied.
+
+    Raises `ValueError` for one that cannot, naming the nearest.
+
+    >>> rule_of("power_cap").unit
+    'W'
+    """
+    if name in _RULES:
+        return _RULES[name]
+    near = difflib.get_close_matches(name, [*_RULES, TILES], n=3, cutoff=0.4)
+    raise ValueError(
+        f"`{name}` cannot be varied; nearest: {', '.join(near or list(_RULES)[:3])}."
+    )
+
+
 def axes(card: "GpuCard", ranges: Sequence[Range]) -> tuple[Axis, ...]:
     """Axes of the GPU and operating point that grow out of `card`.
 
@@ -74,12 +97,7 @@ def axes(card: "GpuCard", ranges: Sequence[Range]) -> tuple[Axis, ...]:
 
 def _axis(card: "GpuCard", wanted: Range) -> Axis:
     name = wanted.name
-    if name not in FIELDS and name not in POINT or name in _UNSUITED:
-        known = [*(f for f in FIELDS if f not in _UNSUITED), *POINT, TILES]
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-        raise ValueError(
-            f"`{name}` cannot be varied; nearest: {', '.join(near or known[:3])}."
-        )
+    rule_of(name)
     base = base_value(card, name)
     low, high = _default_bounds(card, name, base)
     if low == high and wanted.low is wanted.high is None:
@@ -105,16 +123,16 @@ def _check_bounds(card: "GpuCard", name: str, low: float, high: float) -> None:
             f"`{name}` is to lie between {low:g} and {high:g}; give the lower bound "
             "first, and room between the two."
         )
-    rule = FIELDS.get(name)
-    if rule is not None and (high < rule.low or low > rule.high):
+    rule = rule_of(name)
+    if high < rule.low or low > rule.high:
         raise ValueError(
             f"`{name}` is to lie between {low:g} and {high:g}, which looks like "
-            f"{rule.slip}; bounds are in {rule.unit.split(',')[0]}, convert them."
+            f"{rule.slip}; give them in {rule.bare_unit}, or with their unit."
         )
     limits = [card.values[f"power_limit_{end}"] for end in ("min", "max")]
-    if name == "power_cap" and (high < limits[0] or low > limits[1]):
+    if name == "power_cap" and not limits[0] <= low <= high <= limits[1]:
         raise ValueError(
-            f"`{name}` is to lie between {low:g} and {high:g}; {card.name} accepts "
+            f"`{name}` is to lie between {low:g} and {high:g} W; {card.name} allows "
             f"{limits[0]:g} to {limits[1]:g} W."
         )
 

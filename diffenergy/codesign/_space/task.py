@@ -10,7 +10,8 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from ...corrections import Corrections
-from ...estimator._estimate import Estimate, estimate, runs
+from ...estimator._answer.records import Estimate
+from ...estimator._estimate import estimate, runs
 from ...hardware._fields import FIELDS
 from ...hardware._spec import GpuSpec, OperatingPoint
 from ...workload._workload import Workload

@@ -12,8 +12,9 @@ from jaxtyping import Float, Int
 
 from ...corrections import Corrections
 from ...dvfs._problem.costs import Costs, row_costs
-from ...estimator._estimate import Estimate, estimate_once
-from ...estimator._summary import static_power
+from ...estimator._answer.records import Estimate
+from ...estimator._answer.summary import static_power
+from ...estimator._estimate import estimate_once
 from ...hardware._spec import GpuSpec, OperatingPoint
 from ...kernels._shared.simt import SimtGemm
 from ...kernels.gemm import Gemm

@@ -11,7 +11,8 @@ from jaxtyping import Bool, Float, Int
 
 from ...corrections import Corrections
 from ...dvfs._problem.costs import Costs, Runner, compiled, row_costs
-from ...estimator._estimate import Estimate, estimate_once, from_leaves
+from ...estimator._answer.records import Estimate, from_leaves
+from ...estimator._estimate import estimate_once
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint, default_point
 from ...kernels._shared.menu import LEGAL, MENU
