@@ -18,11 +18,12 @@ import contextlib
 import contextvars
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.custom_derivatives import SymbolicZero
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
@@ -76,7 +77,29 @@ def _power(x: Array, exponent: ArrayLike) -> Array:
     """x^exponent of positive x; exp and log are vectorised on CPUs, pow is not."""
     if isinstance(exponent, int):
         return jnp.power(x, exponent)
+    return _real_power(x, jnp.asarray(exponent, x.dtype))
+
+
+@jax.custom_jvp
+def _real_power(x: Array, exponent: Array) -> Array:
     return jnp.exp(exponent * jnp.log(x))
+
+
+@functools.partial(_real_power.defjvp, symbolic_zeros=True)
+def _slope_of_power(
+    primals: tuple[Array, Array], tangents: tuple[Any, Any]
+) -> tuple[Array, Array]:
+    """The slope is p x^(p-1), not p x^p / x, whose own slope divides by x^2: of a small
+    x that is 0 in f32."""
+    x, exponent = primals
+    value = _real_power(x, exponent)
+    factors = (exponent * _real_power(x, exponent - 1), value * jnp.log(x))
+    parts = [
+        factor * tangent
+        for factor, tangent in zip(factors, tangents, strict=True)
+        if not isinstance(tangent, SymbolicZero)
+    ]
+    return value, functools.reduce(jnp.add, parts, jnp.zeros_like(value))
 
 
 def pnorm(values: Sequence[Array], sharpness: ArrayLike) -> Array:
@@ -90,7 +113,8 @@ def pnorm(values: Sequence[Array], sharpness: ArrayLike) -> Array:
     for value in values[1:]:
         top = jnp.maximum(top, value)
     scale = lax.stop_gradient(top) + 1e-30
-    powers = [_power(value / scale + _TINY, sharpness) for value in values]
+    unit = jnp.where(scale > 1e-30, scale, 1.0)  # all are 0: derivatives divide by it
+    powers = [_power(value / unit + _TINY, sharpness) for value in values]
     total = functools.reduce(jnp.add, powers)
     total = jnp.maximum(total, 0.5)  # below 1 only where all are 0: powers underflow
     return scale * jnp.exp(jnp.log(total) / sharpness)

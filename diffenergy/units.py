@@ -1,4 +1,11 @@
-"""Multipliers that turn a number into SI: `1.98 * GHz`, `40 * MiB`, `0.4 * pJ`."""
+"""Units: multipliers that turn a number into SI (`1.98 * GHz`, `40 * MiB`), and
+`quantity`, which reads a number that may carry its unit (`1.98GHz`)."""
+
+import math
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Final
 
 MHz = 1e6
 GHz = 1e9
@@ -8,3 +15,120 @@ KiB = 2.0**10
 MiB = 2.0**20
 GiB = 2.0**30
 pJ = 1e-12
+
+_BYTES: Final = {"B": "1", "kB": "1e3", "MB": "1e6", "GB": "1e9", "TB": "1e12"} | {
+    f"{prefix}iB": str(2 ** (10 * n)) for n, prefix in enumerate("KMGT", 1)
+}
+_KINDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "a clock": {"Hz": "1", "kHz": "1e3", "MHz": "1e6", "GHz": "1e9"},
+    "a power": {"W": "1", "mW": "1e-3", "kW": "1e3", "MW": "1e6"},
+    "a time": {
+        "s": "1", "ms": "1e-3", "us": "1e-6", "ns": "1e-9", "min": "60", "h": "3600",
+    },
+    "a size": _BYTES,
+    "a rate": {f"{unit}/s": factor for unit, factor in _BYTES.items()},
+    "an energy": {
+        "J": "1", "mJ": "1e-3", "kJ": "1e3", "MJ": "1e6", "Wh": "3600", "kWh": "3.6e6",
+    },
+    "a temperature": {"C": "1"},
+    "an area": {"mm2": "1", "cm2": "100"},
+    "a percentage": {"%": "1"},
+    "a voltage": {"V": "1", "mV": "1e-3"},
+    "a slope": {"V/Hz": "1", "V/MHz": "1e-6", "V/GHz": "1e-9"},
+    "a curvature": {"V/Hz^2": "1", "V/GHz^2": "1e-18"},
+    "a clock-tree power": {"W/(V^2 Hz)": "1", "W/(V^2 GHz)": "1e-9"},
+    "a thermal resistance": {"K/W": "1"},
+}  # fmt: skip
+"""Units that a number may carry, by what they measure: exact factors to the first one
+of each line, which is SI but for C, mm2 and %."""
+_SPELLINGS: Final = {"µ": "u", "μ": "u", "²": "2", "°": ""}
+_WRITTEN: Final = re.compile(
+    r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*([^\W\d_].*|[%°].*|)"
+)
+_BITS: Final = re.compile(r"[KMGT]i?b(/s)?")
+
+
+def quantity(name: str, text: str, unit: str = "") -> float:
+    """The finite number that `text` says, in SI (temperatures in C, areas in mm2,
+    percentages as they stand).
+
+    Arguments:
+
+    - `name`: of the flag or argument, for messages.
+    - `text`: a number, with or without a unit of the same kind as `unit`; upper and
+      lower case count only where they tell two units apart (mW and MW).
+    - `unit`: what a bare number is in. One that `units_like` does not know, as "count",
+      takes bare numbers alone and stands in messages.
+
+    Raises `ValueError` for what is no such number.
+
+    >>> quantity("sm_clock", "1.98GHz", "MHz"), quantity("sm_clock", "1980", "MHz")
+    (1980000000.0, 1980000000.0)
+    """
+    shown = text.strip()
+    found = _WRITTEN.fullmatch(shown)
+    value = float(found[1]) if found else math.nan
+    if not found or not math.isfinite(value):
+        raise ValueError(f"`{name}` is '{shown}'; allowed is {allowed(unit)}.")
+    known = units_like(unit)
+    given = "".join(_SPELLINGS.get(x, x) for x in found[2]) or unit
+    if given not in known and not found[2]:
+        return value
+    factor = _factor(given, known)
+    if factor is None:
+        raise ValueError(f"`{name}` is '{shown}'{_instead(found[2], unit)}.")
+    return float(Decimal(found[1]) * Decimal(factor)) if value else 0.0
+
+
+def units_like(unit: str) -> Mapping[str, str]:
+    """Units of the same kind with their factors; none for a unit that is not known.
+
+    >>> list(units_like("W"))
+    ['W', 'mW', 'kW', 'MW']
+    """
+    return _KINDS.get(_kind(unit), {})
+
+
+def allowed(unit: str) -> str:
+    """What `quantity` takes, in words.
+
+    >>> allowed("MHz")
+    'a finite number (bare in MHz, or with Hz, kHz, MHz or GHz)'
+    """
+    known = units_like(unit)
+    if len(known) > 1:
+        return f"a finite number (bare in {unit}, or with {_either(list(known))})"
+    return f"a finite number ({unit})" if unit else "a finite number"
+
+
+def _factor(given: str, known: Mapping[str, str]) -> str | None:
+    """Factor of the unit `given`; None where none, or more than one, is meant."""
+    if given in known or _BITS.fullmatch(given):
+        return known.get(given)
+    like = [x for x in known if x.lower() == given.lower()]
+    return known[like[0]] if len(like) == 1 else None
+
+
+def _kind(unit: str) -> str:
+    """What a unit measures; "" where it is not known."""
+    return next((kind for kind, known in _KINDS.items() if unit in known), "")
+
+
+def _instead(given: str, unit: str) -> str:
+    """What is wrong with a unit and what to give."""
+    known = units_like(unit)
+    if not known:
+        what = f" ({unit})" if unit else ""
+        return f"; give the number{what} without a unit"
+    ways = f"give {_kind(unit)} in {_either(list(known))} (a bare number is in {unit})"
+    if _BITS.fullmatch(given):
+        return f", which reads as bits; {ways}"
+    other = next((k for k, u in _KINDS.items() if _factor(given, u)), "")
+    what = f", {other}" if other else f", and '{given}' is no unit of {_kind(unit)}"
+    return f"{what}; {ways}"
+
+
+def _either(words: list[str]) -> str:
+    """Words as a choice: "a, b or c"."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last

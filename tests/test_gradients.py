@@ -45,7 +45,7 @@ STAGED = {
 SPILLED = {"tile_m": 128, "tile_n": 128} | dict.fromkeys(
     ("mdimc", "ndimc", "mdima", "ndimb"), 8
 )
-PHASES: dict[str, list[dict[str, Any]]] = {
+PHASES: dict[str, list[dict[str, Any]]] = {  # ops not named here: `sample` as it is
     "gemm": [{"m": 1000, "n": 2056, "k": 1544}],
     "gemm tile": [{"m": 1000, "n": 2056, "k": 1544, **TILE}],
     "gemm capped": [{"m": 7000, "n": 6008, "k": 5000, **TILE}],
@@ -131,12 +131,16 @@ def model(sample, tokens: int, attention: dict[str, Any]) -> list[dict[str, Any]
 
 def listings(sample) -> list[Listing]:
     """One listing a phase; models end with an eager decode."""
+    named = {name.split()[0] for name in PHASES}
+    others: dict[str, list[dict[str, Any]]] = {
+        op: [{}] for op in kernels.ops() if op not in named
+    }
     found = [
         Listing(
             name, dispatch="graph",
             kernels=tuple(sample(name.split()[0], **row) for row in rows),
         )
-        for name, rows in PHASES.items()
+        for name, rows in (PHASES | others).items()
     ]  # fmt: skip
     prefill = dict(op="context_attention", batch=3, q_len=700, kv_len=700)
     decode = dict(op="generation_attention", batch=30, kv_len=900)
@@ -260,10 +264,6 @@ def slopes(get_sample: Any, relaxed: bool) -> Slopes:
         np.asarray(value),
         np.asarray(clock),
     )
-
-
-def test_every_op_is_here():
-    assert {name.split()[0] for name in PHASES} == set(kernels.ops())
 
 
 @pytest.mark.slow

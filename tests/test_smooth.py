@@ -55,6 +55,35 @@ def test_pnorm_at_zero_is_finite(width: type, p: float, values: tuple[float, flo
     assert all(jnp.all(jnp.isfinite(slope)) for slope in slopes)
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("p", [1.2, 1.7, 3.0, 20.0, 3])
+def test_second_derivatives_of_pnorm_are_finite(width: type, p: float):
+    """Units without work, and units with next to none, beside microseconds."""
+    second = jax.hessian(lambda v: smooth.pnorm((v[0], v[1]), p))
+    few = [0.0, 1e-25, 1e-12, 1e-6, 1.0, 1e9]
+    pairs = jnp.asarray(
+        [(a, b) for a in few for b in few if a + b == 0 or a + b > 1e-24]
+    )
+    found = jax.jit(jax.vmap(second))(pairs.astype(width))
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("p", [1.7, 3.0, 8.0])
+def test_second_derivatives_of_pnorm(p: float):
+    # N'' in x, of N = (x^p + y^p)^(1/p): (p - 1) x^(p-2) y^p N^(1-2p); in x and y minus
+    # (p - 1) (x y)^(p-1) N^(1-2p)
+    x, y = 3.0, 4.0
+    norm = (x**p + y**p) ** (1 / p)
+    both = (p - 1) * norm ** (1 - 2 * p)
+    expected = [
+        [both * x ** (p - 2) * y**p, -both * (x * y) ** (p - 1)],
+        [-both * (x * y) ** (p - 1), both * y ** (p - 2) * x**p],
+    ]
+    for way in (jax.hessian, lambda f: jax.jacrev(jax.jacrev(f))):
+        found = way(lambda v: smooth.pnorm((v[0], v[1]), p))(jnp.asarray([x, y]))
+        assert np.asarray(found) == pytest.approx(np.asarray(expected), rel=1e-10)
+
+
 def test_pnorm_gradient():
     def norm(x: Array) -> Array:
         return smooth.pnorm((x[0], x[1], x[2]), x[3])

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
+from ..units import units_like
+
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
@@ -18,12 +20,13 @@ MMA_KINDS: Final = ("mma.sync", "wgmma", "tcgen05")
 """Matrix instructions of a GPU."""
 ARCHITECTURES: Final = (
     "Kepler", "Maxwell", "Pascal", "Volta", "GCN", "Turing", "Ampere", "CDNA", "Ada",
-    "Hopper", "Blackwell", "CDNA3",
+    "Hopper", "Blackwell", "CDNA3", "CDNA4",
 )  # fmt: skip
-"""Architectures in order of appearance."""
+"""Architectures in order of appearance; a file may name another one."""
 MEMORIES: Final = (
     "GDDR5", "GDDR5X", "GDDR6", "GDDR6X", "GDDR7", "HBM2", "HBM2e", "HBM3", "HBM3e",
 )  # fmt: skip
+"""Memories; a file may name another one."""
 SEGMENTS: Final = ("datacenter", "workstation", "geforce")
 
 
@@ -42,6 +45,34 @@ class NumberField(NamedTuple):
     high: float = math.inf
     slip: str = ""
     default: float | None = None
+
+    @property
+    def bare_unit(self) -> str:
+        """Unit of a bare number, without what it is counted over.
+
+        >>> FIELDS["l1_capacity"].bare_unit, FIELDS["link_bandwidth"].bare_unit
+        ('B', 'B/s')
+        """
+        return self.unit.split(",")[0].removesuffix("/SM")
+
+    def check(self, name: str, number: float):
+        """Raises `ValueError` for a number that cannot be right, with the likely
+        slip."""
+        if not math.isfinite(number):
+            raise ValueError(
+                f"`{name}` is {number:g}; give a finite number ({self.unit})."
+            )
+        if self.sign == "+" and number <= 0 or self.sign == "0" and number < 0:
+            least = "above zero" if self.sign == "+" else "zero or above"
+            raise ValueError(
+                f"`{name}` is {number:g}; allowed is any number {least} ({self.unit})."
+            )
+        if number and (number < self.low and self.low or abs(number) > self.high):
+            meant = number * float(units_like(self.bare_unit)[self.slip])
+            raise ValueError(
+                f"`{name}` is {number:g}, which looks like {self.slip}; give it in "
+                f"{self.bare_unit} ({meant:g})."
+            )
 
 
 def _tensor(dtype: str) -> NumberField:
@@ -136,7 +167,7 @@ class GpuNumbers(Record):
     vf_curvature: Annotated[Value, NumberField("V/Hz^2", "its curvature", "any",
         high=1e-12, slip="V/GHz^2")]
     vf_unlocked_slope: Annotated[Value, NumberField(
-        "V/Hz more while the memory clock is left alone",
+        "V/Hz, more while the memory clock is left alone",
         "on top of `vf_slope` (GeForce)", "0", high=1e-6, slip="V/GHz", default=0.0)]
     idle_constant: Annotated[Value, _watts("idle board and memory", "0")]
     idle_clock: Annotated[Value, NumberField("W/(V^2 Hz)", "idle clock tree", "0",

@@ -8,7 +8,6 @@ is built.
 import dataclasses
 import difflib
 import functools
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -171,11 +170,7 @@ def with_fields(card: GpuCard, changes: Mapping[str, int | float]) -> GpuCard:
     6700000000000.0
     """
     for field in changes:
-        if field not in FIELDS:
-            raise ValueError(
-                f"`{field}` is not a numeric field of a GPU; "
-                f"{_nearest(_close(field, FIELDS))}."
-            )
+        field_rule(field)
     values = {**card.values, **{k: _number(k, v) for k, v in changes.items()}}
     _check_together(values)
     source = {"source": "set by the caller", "quality": "guess", "year": 2026}
@@ -183,6 +178,22 @@ def with_fields(card: GpuCard, changes: Mapping[str, int | float]) -> GpuCard:
     return dataclasses.replace(
         card, values=values, provenance={**card.provenance, **given}
     )
+
+
+def field_rule(field: str) -> NumberField:
+    """Unit and range of a number of a GPU file.
+
+    Raises `ValueError` for a field that does not exist, naming the nearest ones.
+
+    >>> field_rule("tdp").unit
+    'W'
+    """
+    if field not in FIELDS:
+        raise ValueError(
+            f"`{field}` is not a numeric field of a GPU; "
+            f"{_nearest(_close(field, FIELDS))}."
+        )
+    return FIELDS[field]
 
 
 # --- names
@@ -285,17 +296,41 @@ def _word(key: str, value: Any) -> str:
 
 
 def _check_words(words: dict[str, str]) -> None:
-    choices = {
-        "architecture": ARCHITECTURES,
-        "mma": MMA_KINDS,
-        "memory": MEMORIES,
-        "segment": SEGMENTS,
-    }
-    for key, allowed in choices.items():
+    for key, allowed in (("mma", MMA_KINDS), ("segment", SEGMENTS)):
         if words[key] not in allowed:
             raise ValueError(
                 f"`{key}` is {words[key]!r}; allowed are {', '.join(allowed)}."
             )
+    for key, known in (("architecture", ARCHITECTURES), ("memory", MEMORIES)):
+        meant = _misspelt(words[key], known)
+        if meant:
+            raise ValueError(
+                f"`{key}` is {words[key]!r}; write {meant} if that is meant: the word "
+                "decides which fitted constants serve the GPU."
+            )
+
+
+def _misspelt(word: str, known: Iterable[str]) -> str:
+    """The known word that `word` is a slip of; "" for a known and for a new one.
+
+    Signs and cases apart nothing tells two generations from each other but their
+    number, so that only words without one are compared more loosely.
+
+    >>> _misspelt("Hoper", ARCHITECTURES), _misspelt("HBM-3E", MEMORIES)
+    ('Hopper', 'HBM3e')
+    >>> _misspelt("CDNA5", ARCHITECTURES), _misspelt("Rubin", ARCHITECTURES)
+    ('', '')
+    """
+    if word in known:
+        return ""
+    plain = {_plain(other): other for other in known}
+    cutoff = 0.8 if word.isalpha() else 1.0
+    near = difflib.get_close_matches(_plain(word), plain, n=1, cutoff=cutoff)
+    return plain[near[0]] if near else ""
+
+
+def _plain(word: str) -> str:
+    return re.sub("[^a-z0-9]", "", word.lower())
 
 
 def _corrections(value: Any) -> str | None:
@@ -365,19 +400,10 @@ def _number(field: str, value: Any, rule: NumberField | None = None) -> float:
     try:
         number = float(value)
     except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise ValueError(f"`{field}` is {value}; give a finite number ({rule.unit}).")
-    if rule.sign == "+" and number <= 0 or rule.sign == "0" and number < 0:
-        least = "above zero" if rule.sign == "+" else "zero or above"
         raise ValueError(
-            f"`{field}` is {number:g}; allowed is any number {least} ({rule.unit})."
-        )
-    if number and (number < rule.low and rule.low or abs(number) > rule.high):
-        raise ValueError(
-            f"`{field}` is {number:g}, which looks like {rule.slip}; GPU files are in "
-            f"{rule.unit.split(',')[0]}, convert it."
-        )
+            f"`{field}` is {value}; give a finite number ({rule.unit})."
+        ) from None
+    rule.check(field, number)
     return number
 
 

@@ -3,20 +3,21 @@
 import math
 import types
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from ..corrections import Corrections
 from ..records import Record, as_float
 from ..units import GHz
-from ._fields import FIELDS
+from ._fields import CLOCK, FIELDS, NumberField
 from ._link_costs import LinkCosts
 
 if TYPE_CHECKING:
@@ -38,7 +39,11 @@ class GpuSpec(GpuNumbers):
     """Everything numeric about one GPU (or a batch of GPUs), in SI, with the fitted
     constants that serve it.
 
-    Every number of a GPU file is a field (see `FIELDS`: unit, range and meaning).
+    Every number of a GPU file is a field (see `FIELDS`: unit, range and meaning, also
+    printed by `diffenergy gpus show h100-sxm`): clocks in Hz, capacities in B, rates in
+    B/s or per cycle of the SM clock, power in W, latencies of DRAM in s and of all else
+    in cycles, voltages in V, temperatures in C. Numbers that a file could not hold are
+    refused (`ValueError`); tracers are not looked at.
     """
 
     mma_kind: Float[Array, "*batch"] = eqx.field(converter=as_float)
@@ -49,18 +54,42 @@ class GpuSpec(GpuNumbers):
     links: LinkCosts
     """Fitted constants of collectives, one row for each of `link_costs.BLOCKS`."""
 
+    def __check_init__(self):
+        """Raises `ValueError` for a number that cannot be right."""
+        for name, rule in FIELDS.items():
+            _check(name, rule, _known(getattr(self, name)))
+
     @property
     def sm_clock_applied_max(self) -> Float[Array, "*batch"]:
         """Highest SM clock that is applied, Hz; requests above are cut to it."""
         return self.sm_clock_max * self.sm_clock_applied_share
 
 
+_CAP: Final = NumberField("W", "power limit", high=1e4, slip="mW")
+_UNLIMITED: Final = 1e6
+"""W; a power cap from there on is none."""
+_HOTTEST: Final = 200.0
+"""C; above it a temperature is surely in K."""
+
+
 class OperatingPoint(Record):
     """Where a GPU runs: requested clocks, power limit, temperature.
 
-    `temperature` NaN means "not given": it then follows from the thermal resistance.
-    `mem_locked`: 1 where the memory clock is locked, 0 where it is left alone (GeForce
-    boards then run the SMs at a higher voltage, see `voltage`).
+    Arguments:
+
+    - `sm_clock`, `mem_clock`: Hz (`1.98 * GHz`), above 0.
+    - `power_cap`: W, above 0; from 1e6 on there is no limit.
+    - `temperature`: of the chip, C; NaN, or left out: it follows from the thermal
+      resistance.
+    - `mem_locked`: 1 where the memory clock is locked, 0 where it is left alone [0]
+      (GeForce boards then run the SMs at a higher voltage, see `voltage`).
+
+    NaN means "not given". Raises `ValueError` for numbers that cannot be right, naming
+    the likely slip; tracers are not looked at.
+
+    >>> OperatingPoint(1980, 2619e6, 700)
+    Traceback (most recent call last):
+    ValueError: `sm_clock` is 1980, which looks like MHz; give it in Hz (1.98e+09).
     """
 
     sm_clock: Float[Array, "*batch"] = eqx.field(converter=as_float)  # Hz
@@ -84,6 +113,37 @@ class OperatingPoint(Record):
         given = np.full(shape, math.nan) if temperature is None else temperature
         locked = np.zeros(shape) if mem_locked is None else mem_locked
         self.temperature, self.mem_locked = as_float(given), as_float(locked)
+        _check("sm_clock", CLOCK, _known(sm_clock))
+        _check("mem_clock", CLOCK, _known(mem_clock))
+        caps = _known(power_cap)
+        _check("power_cap", _CAP, caps[caps < _UNLIMITED])
+        _check_temperature(_known(given))
+
+
+def _known(value: Any) -> Float[np.ndarray, " known"]:
+    """The numbers of an argument that are given and are no tracers."""
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
+        return np.zeros(0)
+    numbers = np.ravel(np.asarray(value, float))
+    return numbers[~np.isnan(numbers)]
+
+
+def _check(name: str, rule: NumberField, numbers: Float[np.ndarray, " known"]):
+    """Raises `ValueError` where one of `numbers` cannot be right."""
+    if numbers.size:  # what is allowed is an interval
+        rule.check(name, float(numbers.min()))
+        rule.check(name, float(numbers.max()))
+
+
+def _check_temperature(celsius: Float[np.ndarray, " known"]):
+    """Raises `ValueError` for what is no temperature of a chip in C."""
+    wrong = celsius[(celsius < -273.15) | (celsius > _HOTTEST)]
+    if wrong.size:
+        slip = " (is that K? Subtract 273.15)" if wrong[0] > _HOTTEST else ""
+        raise ValueError(
+            f"`temperature` is {wrong[0]:g}; allowed are -273.15 to {_HOTTEST:g} C"
+            f"{slip}."
+        )
 
 
 def default_point(gpu: GpuSpec) -> OperatingPoint:

@@ -33,7 +33,7 @@ def _fields(prefill: bool) -> tuple[Field, ...]:
         Field("q_len") if prefill else Field("q_len", default=1.0),
         Field("kv_len", default=same_as("q_len")) if prefill else Field("kv_len"),
         Field("num_heads"),
-        Field("num_kv_heads", default=same_as("num_heads")),
+        Field("num_kv_heads", default=same_as("num_heads"), divides=("num_heads",)),
         Field("head_dim"),
         Field("window_size", default=0.0, minimum=0.0),
         Field("causal", "bool", True),
@@ -42,9 +42,10 @@ def _fields(prefill: bool) -> tuple[Field, ...]:
     )
 
 
+NAMED: Final = ("batch", "q_len", "kv_len", "num_heads", "head_dim")
 OPS: Final = (
-    Op("context_attention", _fields(True)),
-    Op("generation_attention", _fields(False)),
+    Op("context_attention", _fields(True), NAMED, products=True),
+    Op("generation_attention", _fields(False), NAMED, products=True),
 )
 
 _WRITES: Final = "vllm/0.24"

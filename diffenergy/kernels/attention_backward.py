@@ -23,7 +23,7 @@ from ._shared.launch import Context, Fields, Launches
 from ._shared.ops import Op
 from ._shared.stream import stream_launches
 
-OPS: Final = (Op("attention_backward", attention.OPS[0].fields),)
+OPS: Final = (Op("attention_backward", attention.OPS[0].fields, attention.NAMED),)
 
 _PRODUCTS: Final = 5 / 2
 """Products of the backward kernel / forward kernel."""

@@ -1,7 +1,8 @@
 """2-D convolutions as implicit GEMM, with groups; depthwise layers stream."""
 
 import dataclasses
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 
@@ -10,6 +11,18 @@ from ._shared.launch import Context, Fields, Launches, floats, take
 from ._shared.ops import Field, Op, output_dtype
 from ._shared.stream import stream_launches
 from .gemm import product_launches
+
+
+def _wrong(kernel: Mapping[str, Any]) -> str:
+    """Why the kernel does not fit on its input."""
+    padded = kernel["input_hw"] + 2 * kernel["padding"]
+    if kernel["kernel_size"] <= padded:
+        return ""
+    return (
+        f"`kernel_size` is {kernel['kernel_size']}; allowed is at most the padded "
+        f"input, `input_hw` + 2 `padding` = {padded}"
+    )
+
 
 OPS: Final = (
     Op(
@@ -22,11 +35,14 @@ OPS: Final = (
             Field("kernel_size"),
             Field("stride", default=1.0),
             Field("padding", default=0.0, minimum=0.0),
-            Field("groups", default=1.0),
+            Field("groups", default=1.0, divides=("in_channels", "out_channels")),
             Field("dtype", "dtype"),
             Field("out_dtype", "dtype", output_dtype),
             Field("tensor_core", "bool", True),
         ),
+        named=("images", "in_channels", "input_hw", "out_channels", "kernel_size"),
+        products=True,
+        wrong=_wrong,
     ),
 )
 

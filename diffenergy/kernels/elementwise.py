@@ -49,8 +49,8 @@ OPS: Final = (
             Field("elements"),
             Field("dtype", "dtype"),
             Field("out_dtype", "dtype", _out_dtype),
-            Field("reads", default=_reads, minimum=0.0),
-            Field("writes", default=1.0, minimum=0.0),
+            Field("reads", default=_reads, minimum=0.0, whole=False),
+            Field("writes", default=1.0, minimum=0.0, whole=False),
         ),
     ),
 )

@@ -44,9 +44,11 @@ OPS: Final = (
             Field("dtype", "dtype"),
             Field("out_dtype", "dtype", output_dtype),
             Field("tensor_core", "bool", on_tensor_cores),
-            Field("weights", "text", _weights),
+            Field("weights", "text", _weights, choices=("a", "b", "none")),
             Field("slices", default=1.0),
         ),
+        named=("batch", "m", "n", "k"),
+        products=True,
     ),
 )
 

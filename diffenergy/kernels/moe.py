@@ -4,6 +4,7 @@ distribution over experts (`_routing`).
 Equations: `docs/physics.md`, MoE.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import equinox as eqx
@@ -25,6 +26,17 @@ from ._shared.launch import Context, Fields, Host, Launches, with_candidates
 from ._shared.ops import Field, Op
 from ._shared.stream import CTA_BYTES
 
+
+def _wrong(kernel: Mapping[str, Any]) -> str:
+    """Why a token cannot have its experts."""
+    if kernel["topk"] <= kernel["num_experts"]:
+        return ""
+    return (
+        f"`topk` is {kernel['topk']}; allowed is at most `num_experts` = "
+        f"{kernel['num_experts']}"
+    )
+
+
 OPS: Final = (
     Op(
         "moe",
@@ -35,10 +47,13 @@ OPS: Final = (
             Field("topk"),
             Field("num_experts"),
             Field("moe_tp_size", default=1.0),
-            Field("moe_ep_size", default=1.0),
-            Field("distribution", "text", "balanced"),
+            Field("moe_ep_size", default=1.0, divides=("num_experts",)),
+            Field("distribution", "text", "balanced", choices=_routing.DISTRIBUTIONS),
             Field("dtype", "dtype"),
         ),
+        named=("num_tokens", "hidden_size", "inter_size", "num_experts", "topk"),
+        products=True,
+        wrong=_wrong,
     ),
 )
 

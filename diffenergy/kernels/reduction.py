@@ -9,13 +9,17 @@ from ._shared.launch import Context, Fields, Launches
 from ._shared.ops import Field, Op
 from ._shared.stream import stream_launches
 
-_FIELDS: Final = (
-    Field("rows"),
-    Field("cols"),
-    Field("dtype", "dtype"),
-    Field("residual", "bool", False),
+
+def _fields(cols: Field) -> tuple[Field, ...]:
+    kind, residual = Field("dtype", "dtype"), Field("residual", "bool", False)
+    return (Field("rows"), cols, kind, residual)
+
+
+OPS: Final = (
+    Op("softmax", _fields(Field("cols", whole=False))),  # causal rows: their mean
+    Op("layernorm", _fields(Field("cols"))),
+    Op("rmsnorm", _fields(Field("cols"))),
 )
-OPS: Final = tuple(Op(name, _FIELDS) for name in ("softmax", "layernorm", "rmsnorm"))
 
 _INSTRUCTIONS: Final = {"softmax": 12.0, "layernorm": 12.0, "rmsnorm": 8.0}
 """Lane instructions per element, all passes over the row together."""

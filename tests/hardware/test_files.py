@@ -180,6 +180,20 @@ def test_file_without_corrections_takes_those_of_its_relatives(tmp_path: Path):
     assert not same(card.spec.corrections, load_gpu("h100-sxm").corrections)
 
 
+@pytest.mark.parametrize("word", ["Rubin", "CDNA5", "Blackwell2"])
+def test_a_new_architecture_has_the_constants_that_all_share(tmp_path: Path, word: str):
+    """No file of the package has to name it first; nothing is known of it, so that
+    every grade is `forecast`."""
+    path = edited(tmp_path, r"architecture = .*", f'architecture = "{word}"')
+    card = dataclasses.replace(read_gpu(path), corrections=None, name="mine")
+    file = read_corrections()
+    kin = ("mma:wgmma", "memory:HBM3", "node:4N")
+    factors = [file.levels.get(tag, {}).get("core_energy", 1.0) for tag in kin]
+    value = file.levels["global"]["core_energy"] * math.prod(factors)
+    assert float(card.spec.corrections.core_energy) == pytest.approx(value, rel=1e-12)
+    assert {file.grade(card, "gemm", x) for x in ("time", "power")} == {"forecast"}
+
+
 def test_constants_of_another_file():
     card = read_gpu("h100-sxm")
     priors = card.served(prior_file())
@@ -245,7 +259,9 @@ def test_awkward_text_round_trips(tmp_path: Path):
         (r"ambient_temp.* = 35", "ambient_temperature = -300", "at least -273.15"),
         (r"vf_curvature = .*", "vf_curvature = -9e-19", "`vf_curvature` .* falls"),
         (r"mma = .*", 'mma = "mfma"', "`mma` is 'mfma'; allowed are mma.sync, wgmma"),
-        (r"architecture = .*", 'architecture = "Rubin"', "allowed are Kepler"),
+        (r"architecture = .*", 'architecture = "hopper"', "write Hopper if that is"),
+        (r"architecture = .*", 'architecture = "Blakwell"', "write Blackwell if"),
+        (r"memory = .*", 'memory = "HBM-3E"', "`memory` is 'HBM-3E'; write HBM3e if"),
         (r"memory = .*", "memory = 3", "`memory` is 3; give text in quotes"),
         (r"segment = .*", 'segment = "edge"', "`segment` is 'edge'; allowed are data"),
         (r"corrections = .*", 'corrections = "h100"', "`corrections` .* `h100-sxm`"),

@@ -30,41 +30,70 @@ def on_tensor_cores(fields: Mapping[str, Any]) -> Any:
     return tensor if tensor.ndim else bool(tensor)
 
 
+_NUMBER: Final = "[0-9]+(?:[.][0-9]+)?"
+
+
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """One field of an op: its kind, its default and the least value of a size.
+    """One field of an op: its kind, its default, the least value of a size and whether
+    a listing gives it `whole` (not so a mean or a time).
 
     A default that is a function is given the fields before it (scalars or columns, by
-    name) and returns the value or column.
+    name) and returns the value or column. `choices`: the words that a text allows, any
+    if there are none; a word that ends in `_X` allows every number there. `divides`:
+    sizes of the op that this one has to divide.
     """
 
     name: str
     kind: Kind = "size"
     default: Any = REQUIRED
     minimum: float = 1.0
+    whole: bool = True
+    choices: tuple[str, ...] = ()
+    divides: tuple[str, ...] = ()
+
+    def takes(self, word: str) -> bool:
+        """Whether a text may be `word`.
+
+        >>> Field("kind", "text", choices=("even", "power_X")).takes("power_1.5")
+        True
+        """
+        if not self.choices or word == self.default:
+            return True
+        patterns = (re.sub("_X$", f"_{_NUMBER}", x) for x in self.choices)
+        return any(re.fullmatch(pattern, word) for pattern in patterns)
 
 
 @dataclasses.dataclass(frozen=True)
 class Op:
-    """One op of the listing format and the fields that describe its shape."""
+    """One op of the listing format and the fields that describe its shape.
+
+    `named`: sizes by which tables call a kernel [those that a row must say].
+    `products`: whether `dtype` is that of products on tensor cores, which a GPU may
+    lack. `wrong`: says of a row whose fields are each allowed why they cannot be
+    together, "" where they can.
+    """
 
     name: str
     fields: tuple[Field, ...]
+    named: tuple[str, ...] = ()
+    products: bool = False
+    wrong: Callable[[Mapping[str, Any]], str] = lambda kernel: ""
 
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Sizes that a row must say."""
+        return tuple(
+            field.name
+            for field in self.fields
+            if field.kind == "size" and field.default is REQUIRED
+        )
 
-CHOICES: Final = {"layout": ("nn", "nt", "tn", "tt"), "weights": ("a", "b", "none")}
-"""Words that text fields allow."""
-DISTRIBUTION: Final = re.compile(r"balanced|power_law_(\d+(?:\.\d+)?)")
-"""Words that the field `distribution` allows."""
-_HEADS: Final = (("num_kv_heads", "num_heads"),)
-DIVIDES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
-    "conv2d": (("groups", "in_channels"), ("groups", "out_channels")),
-    "context_attention": _HEADS,
-    "generation_attention": _HEADS,
-    "attention_backward": _HEADS,
-    "moe": (("moe_ep_size", "num_experts"),),
-}
-"""Pairs of fields of an op of which the first divides the second."""
+    @property
+    def divisions(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of fields of which the first divides the second."""
+        return tuple((x.name, whole) for x in self.fields for whole in x.divides)
+
 
 _TILE: Final = ("tile_m", "tile_n", "tile_k", "stages", "split_k", "warps", "threads")
 TILE_FIELDS: Final = tuple(Field(name, default=0.0, minimum=0.0) for name in _TILE)
@@ -75,10 +104,10 @@ HAND_TILE: Final = ("mdimc", "ndimc", "mdima", "ndimb", "vwm", "vwn", "sa", "sb"
 (`Xgemm`); 0 where there is none."""
 
 COMMON_FIELDS: Final = (
-    Field("count", default=1.0, minimum=0.0),
+    Field("count", default=1.0, minimum=0.0, whole=False),
     Field("zero_share", "share", 0.0, 0.0),
     Field("listed", "bool", True),
-    Field("layout", "text", ""),
+    Field("layout", "text", "", choices=("nn", "nt", "tn", "tt")),
     Field("family", "text", ""),
     Field("framework", "text", ""),
     *TILE_FIELDS,

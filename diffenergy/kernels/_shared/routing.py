@@ -4,14 +4,16 @@ collector; made on the host, as they depend on shapes alone.
 
 import bisect
 import functools
+import re
 from typing import Final
 
 import numpy as np
 
-from .ops import DISTRIBUTION
-
 BINS: Final = 64
 """Expert loads are held as at most this many sorted values with weights."""
+DISTRIBUTIONS: Final = ("balanced", "power_law_X")
+"""Words of `distribution`; X is a number."""
+_POWER_LAW: Final = re.compile(r"power_law_(\d+(?:\.\d+)?)")
 _DRAWS: Final = 5
 _LEAST_TILE: Final = 16
 """Rows of the smallest tile; divides those of all others."""
@@ -125,7 +127,7 @@ def _exponent(distribution: str) -> float | None:
     """Exponent of a power law, None for `balanced`."""
     if distribution == "balanced":
         return None
-    match = DISTRIBUTION.fullmatch(distribution)
+    match = _POWER_LAW.fullmatch(distribution)
     if match is None:
         raise ValueError(
             f"`distribution` is '{distribution}'; allowed are balanced and power_law_X "

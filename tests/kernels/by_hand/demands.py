@@ -4,6 +4,8 @@ Constants are round numbers, and L2 is made all too small (`COLD`) or all too la
 (`WARM`), so that misses are 1 or 0 and every expected value is a product of the shape.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,16 +14,6 @@ import pytest
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
-from diffenergy.kernels import (
-    activity,
-    attention,
-    attention_backward,
-    collective,
-    gemm,
-    moe,
-)
-from diffenergy.kernels._shared import clblast as _clblast
-from diffenergy.kernels._shared import simt, stream
 from diffenergy.physics._demand import Demand
 
 H200, A100 = load_gpu("h200-sxm"), load_gpu("a100-pcie-40gb")
@@ -31,20 +23,12 @@ WARM = dict(l2_share=1e6, l2_producer_share=1e6, l2_sharpness=50.0)
 NO_WAVES = dict(wave_traffic=-100.0)
 """No traffic beyond reading each datum once."""
 ONCE = estimator.compiler_options(once=True)
-LOWERED = {
-    module: jax.jit(module.demand, compiler_options=ONCE)
-    for module in (
-        _clblast,
-        activity,
-        attention,
-        attention_backward,
-        collective,
-        gemm,
-        moe,
-        simt,
-        stream,
-    )
-}
+
+
+@functools.cache
+def lowered(module: Any) -> Callable[..., Demand]:
+    """`demand` of a class, compiled once for all tests."""
+    return jax.jit(module.demand, compiler_options=ONCE)
 
 
 def found(phases, kind: type, *rows: dict[str, Any]) -> Any:
@@ -56,7 +40,7 @@ def found(phases, kind: type, *rows: dict[str, Any]) -> Any:
 
 
 def demand_of(module: Any, shape: Any, gpu: Any, **constants: Any) -> Demand:
-    return LOWERED[module](shape, gpu, Corrections(**constants))
+    return lowered(module)(shape, gpu, Corrections(**constants))
 
 
 def check(demand: Demand, row: int = 0, **expected: float) -> None:
