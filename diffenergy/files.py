@@ -1,11 +1,14 @@
 """Files: bundled facts; inputs that a user names, read whole, or one sentence why not;
 outputs written whole or not at all, and never over an input."""
 
+import contextlib
 import functools
 import os
+import signal
+import threading
 import tomllib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +114,34 @@ def check_target(
 
 def _replace(target: Path, content: bytes) -> None:
     part = target.with_name(f".{target.name[:100]}.{uuid.uuid4().hex[:8]}.part")
+    with _undisturbed():
+        _write(part, target, content)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A Ctrl-C within it counts at its end."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = False
+
+    def later(*_: object):
+        nonlocal asked
+        asked = True
+
+    signal.signal(signal.SIGINT, later)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if asked:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _write(part: Path, target: Path, content: bytes) -> None:
+    """Writes `part` and renames it to `target`."""
     try:
         with part.open("xb") as stream:
             stream.write(content)

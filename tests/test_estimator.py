@@ -245,10 +245,3 @@ def test_gradient_by_the_whole_gpu_and_the_clock(workload):
     elasticity = float((value - below) / value / 1e-6)
     assert -1 < elasticity < -0.3
     assert clock * top / value == pytest.approx(elasticity, rel=1e-3)
-
-
-@pytest.mark.slow  # compiles with all optimisations: nobody can choose the options
-def test_gradient_without_a_jit_of_ones_own(sample, phases):
-    small = phases([sample("gather")])
-    slope = jax.grad(lambda g: estimate(small, g, point(), C).energy)(A100)
-    assert slope.dram_bandwidth < 0

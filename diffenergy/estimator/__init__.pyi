@@ -1,7 +1,11 @@
+from ._answer.records import Estimate as Estimate
+from ._answer.summary import EstimateResult as EstimateResult
 from ._ask import estimate as estimate
-from ._estimate import Estimate as Estimate
+from ._jax_setup import enable_compilation_cache as enable_compilation_cache
 from ._jax_setup import start_jax as start_jax
 from ._requests import Task as Task
 from ._requests import prepare as prepare
 from ._settings import Setting as Setting
-from ._summary import EstimateResult as EstimateResult
+from ._sweep import SweepResult as SweepResult
+from ._sweep import crossed as crossed
+from ._sweep import sweep as sweep

@@ -10,9 +10,9 @@ from ..corrections import Corrections
 from ..hardware import GpuCard, GpuSpec, OperatingPoint, load_gpu
 from ..workload import Workload
 from . import _estimate
-from ._estimate import Estimate
+from ._answer.records import Estimate
+from ._answer.summary import EstimateResult
 from ._requests import prepare
-from ._summary import EstimateResult
 
 
 @overload
@@ -64,11 +64,13 @@ def estimate(
             `dispatch`, `accumulation`, `checkpointing`; `sm_clock` and `mem_clock` in
             Hz and `power_limit` in W, each a number or several (every combination is a
             point); `temperature` in C; `changes`, fields of the GPU in SI; `workload`,
-            one of several in a listing.
+            one of several in a listing; `require_fit`: the GPU's memory has to suffice
+            [no: `summary["warnings"]` says where it does not].
 
     Raises:
         ValueError: for what cannot be read or is out of range, in one sentence.
-        Infeasible: no power limit asked for can be kept.
+        Infeasible: no power limit asked for can be kept, or the memory that was
+            required to suffice does not.
         TypeError: for arguments of another kind, in one sentence.
 
     Example:

@@ -3,15 +3,13 @@
 import copy
 import dataclasses
 import functools
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.core import Tracer
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from .. import smooth
 from ..compiling import compiler_options
@@ -26,11 +24,10 @@ from ..hardware._spec import (
 from ..kernels import classes
 from ..kernels._shared import clblast as _clblast
 from ..kernels._shared import simt, stream
-from ..physics._demand import UNITS, Demand
+from ..physics._demand import Demand
 from ..physics._governor import capped_clock, secant_clock
 from ..physics._instrument import Run
 from ..physics._power import (
-    COMPONENTS,
     LAUNCH_COMPONENTS,
     launch_energy,
     static_power,
@@ -39,60 +36,15 @@ from ..physics._power import (
 from ..physics._timeline import sm_side_cycles, timing
 from ..records import Record
 from ..workload._workload import Workload
+from . import _eager
+from ._answer.limits import limiter
+from ._answer.records import Estimate, KernelEstimate, PhaseEstimate, from_leaves
 
-LIMITS: Final = (*UNITS, "latency", "launch")
-"""What can limit a launch: a unit, latency (too little work in flight, waves, critical
-path), or the launch itself."""
 _ILLEGAL: Final = 1e3
 """Factor on the time of candidates that cannot run."""
 _HOST: Final = 20
 """Sharpness between host and GPU time of a phase."""
 _FEW_PHASES: Final = 8
-
-
-class KernelEstimate(Record):
-    """One launch of every kernel: means over its candidates."""
-
-    time: Float[Array, "*k"]  # s, launch cost included
-    energy: Float[Array, "*k"]  # J beyond idle and leakage
-    utilization: Float[Array, "*k unit"]  # of the peak rate, in the order of UNITS
-    limiter: Int[Array, "*k"]  # index in LIMITS
-    count: Float[Array, "*k"]
-    row: Int[Array, "*k"]  # listing row
-    phase: Int[Array, "*k"]
-
-
-class PhaseEstimate(Record):
-    """Totals of each phase."""
-
-    time: Float[Array, "*p"]  # s
-    energy: Float[Array, "*p"]  # J
-    power: Float[Array, "*p"]  # W, mean
-    sm_clock: Float[Array, "*p"]  # Hz, after the governor
-    voltage: Float[Array, "*p"]  # V, of the core
-    temperature: Float[Array, "*p"]  # C, given or reached
-    gpu_time: Float[Array, "*p"]  # s that kernels run
-    host_time: Float[Array, "*p"]  # s that the host needs to dispatch
-    feasible: Bool[Array, "*p"]  # the power cap can be kept
-    components: Float[Array, "*p component"]  # J, in the order of COMPONENTS
-
-
-class Estimate(eqx.Module):
-    """Time, energy and power of a workload, with its phases and kernels."""
-
-    time: Float[Array, ""]  # s
-    energy: Float[Array, ""]  # J
-    power: Float[Array, ""]  # W, mean
-    sm_clock: Float[Array, ""]  # Hz, mean over time
-    phases: PhaseEstimate
-    kernels: KernelEstimate
-
-    @property
-    def energy_by_unit(self) -> dict[str, Float[Array, ""]]:
-        """J of each hardware unit, and of idle, leakage, clock tree and the rest; they
-        add up to `energy`."""
-        parts = jnp.sum(self.phases.components, axis=-2)
-        return {name: parts[..., i] for i, name in enumerate(COMPONENTS)}
 
 
 def estimate(
@@ -102,17 +54,36 @@ def estimate(
     corrections: Corrections | None = None,
 ) -> Estimate:
     """The public `estimate` of a `Workload` (see `_ask.estimate`)."""
-    arguments = (workload, gpu, point, corrections, smooth.is_relaxed())
+    arguments = (workload, gpu, point, corrections)
+    relaxed = smooth.is_relaxed()
+    if _inside_jit():  # the outermost `jit` chooses the compiler options
+        return _nested(*arguments, relaxed)
     if _traced(arguments):
-        return _nested(*arguments)
-    return _compiled(False)(*arguments)
+        leaves, tree = jax.tree.flatten(arguments)
+        return from_leaves(_eager.call(_OfLeaves(tree, relaxed), leaves))
+    return _compiled(False)(*arguments, relaxed)
 
 
-def _traced(arguments: tuple) -> bool:
-    """Whether a caller transforms this call (grad, vmap, jit): the outermost `jit` then
-    chooses the compiler options (`compiler_options`)."""
-    leaves = (jnp.zeros(()) + 0, *jax.tree.leaves(arguments))
-    return any(isinstance(leaf, Tracer) for leaf in leaves)
+def _inside_jit() -> bool:
+    """Whether a caller is tracing a program (jit, scan, checkpoint)."""
+    return isinstance(jnp.zeros(()) + 0, Tracer)
+
+
+def _traced(arguments: Any) -> bool:
+    """Whether a caller transforms this call (grad, vmap, jit)."""
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments))
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfLeaves:
+    """`_estimate` from the leaves of its arguments to those of its result."""
+
+    tree: Any
+    relaxed: bool
+
+    def __call__(self, *leaves: Array) -> list[Array]:
+        arguments = jax.tree.unflatten(self.tree, leaves)
+        return jax.tree.leaves(_nested(*arguments, self.relaxed))
 
 
 def estimate_once(
@@ -124,7 +95,7 @@ def estimate_once(
     """`estimate` without a gradient, compiled for a single call: several times faster
     to compile, a few times slower to run."""
     arguments = (workload, gpu, point, corrections, False)
-    if _traced(arguments):
+    if _inside_jit() or _traced(arguments):
         return _estimate(*arguments, differentiable=False)
     return _compiled(True)(*arguments)
 
@@ -173,14 +144,6 @@ def runs(
     found); its derivative is the implicit one.
     """
     return _Run(workload, gpu, corrections, point).runs(capped, bursts)
-
-
-def from_leaves(leaves: Sequence[Array]) -> Estimate:
-    """`Estimate` from its leaves in order (of a program that was kept)."""
-    time, energy, power, clock, *rest = leaves
-    size = len(dataclasses.fields(PhaseEstimate))
-    phases, kernels = PhaseEstimate(*rest[:size]), KernelEstimate(*rest[size:])
-    return Estimate(time, energy, power, clock, phases, kernels)
 
 
 class _State(NamedTuple):
@@ -410,7 +373,7 @@ class _Run:
         d, gpu, c = self.demand, self.gpu, self.c
         busy, reached = sm_side_cycles(d, gpu, c)
         means = self.mean(
-            s.weights, *busy, *reached, d.dram + d.store_dram, d.link, s.launch
+            s.weights, *busy, *reached, d.dram + d.store_dram, d.link, s.launch, d.ctas
         )
         time, clock = s.kernel_time, s.clock[self.phase]
         of_units = means[:12] / (clock * time)
@@ -420,11 +383,10 @@ class _Run:
         dram = means[12] / (dram_rate * time)
         link = means[13] / (gpu.link_bandwidth * time)
         share = jnp.minimum(jnp.stack([*of_units[:6], dram, link], -1), 1.0)
-        latency = jnp.full_like(time, 0.5)  # nothing is busy half of the time
-        launch = jnp.where(means[14] > 0.5 * time, 2.0, 0.0)
-        bound = [*of_units[6:], dram / c.dram_efficiency, link, latency, launch]
-        limiter = jnp.argmax(lax.stop_gradient(jnp.stack(bound, -1)), -1)
-        return share, limiter.astype(jnp.int32)
+        near = jnp.stack([*of_units[6:], dram / c.dram_efficiency, link], -1)
+        # transfers over links need few CTAs
+        filled = jnp.where(means[13] > 0, jnp.inf, means[15] / gpu.num_sms)
+        return share, limiter(share, near, means[14] / time, filled)
 
 
 def demands(workload: Workload, gpu: GpuSpec, corrections: Corrections) -> list[Demand]:

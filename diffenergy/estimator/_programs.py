@@ -3,19 +3,21 @@
 JAX's own compilation cache still traces and lowers, which takes longer than loading the
 finished program. A program is found again by the sources of this package, the versions
 of JAX, the processor, and the shapes of its arguments; whatever cannot be loaded is
-compiled anew. JAX's own cache must be off: a program that came out of it does not
-survive being written again.
+compiled anew. A program that came out of JAX's own cache does not survive being written
+again: ours are compiled apart from it.
 """
 
+import contextlib
 import hashlib
 import pickle
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 from jax.experimental import serialize_executable
+from jax.experimental.compilation_cache import compilation_cache
 
 from ..files import write_bytes_atomic
 
@@ -89,9 +91,26 @@ def _answer(
             return kept, jax.block_until_ready(kept(leaves))
         except jax.errors.JaxRuntimeError:  # it loads, but lacks a part
             pass
-    program = jax.jit(function, compiler_options=options).lower(leaves).compile()
+    with _apart_from_jax(path.parent):
+        program = jax.jit(function, compiler_options=options).lower(leaves).compile()
     _save(path, program)
     return program, program(leaves)
+
+
+@contextlib.contextmanager
+def _apart_from_jax(folder: Path) -> Iterator[None]:
+    """Compiles without JAX's own cache where that is in `folder` too; a cache that the
+    caller keeps elsewhere is the caller's, and what cannot be loaded out of ours then
+    costs a compilation."""
+    if jax.config.jax_compilation_cache_dir != str(folder):  # pyright: ignore[reportAttributeAccessIssue]
+        yield
+        return
+    try:
+        jax.config.update("jax_compilation_cache_dir", None)
+        compilation_cache.reset_cache()
+        yield
+    finally:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
 def _name(

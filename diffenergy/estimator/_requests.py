@@ -10,26 +10,26 @@ import jax
 from ..corrections import NEAR, CorrectionsFile, Trust, prior_file, read_corrections
 from ..hardware import GpuCard, GpuSpec, read_gpu, with_fields
 from ..results import Infeasible
-from ..units import GiB
 from ..workload import Listing
-from ..workload._listing import read_listings, select_listing
+from ..workload._listing import read_listings, select_listing, settled
 from ..workload._unlisted import complete
 from ..workload._workload import assemble, pad_size
 from ..workload.models import load_model
-from ..workload.models._network.step import state_bytes
-from ..workload.models._shared.base import values_dtype
 from ..workload.models._shared.encoder import Encoder
-from . import _programs, _summary
-from ._estimate import Estimate, compiler_options, estimate_once, from_leaves
+from . import _programs
+from ._answer import memory as _memory
+from ._answer import summary as _summary
+from ._answer.records import Estimate, from_leaves
+from ._answer.summary import EstimateResult
+from ._estimate import compiler_options, estimate_once
 from ._jax_setup import cache_folder
 from ._settings import (
     Setting,
     operating_points,
     settings,
-    throttling,
     unusual,
 )
-from ._summary import EstimateResult
+from ._warnings import lacking, weight_types
 
 DEFAULT_GPU: Final = "h100-sxm"
 _REQUEST: Final = (
@@ -44,14 +44,14 @@ _TRAINING: Final = ("accumulation", "checkpointing")
 
 @dataclasses.dataclass(frozen=True)
 class _Work:
-    """A workload with what the summary says about it and what was assumed. `memory`:
-    bytes that it keeps in the GPU's memory by what they are for, as far as known."""
+    """A workload with what the summary says about it and what was assumed; `memory` of
+    the answer."""
 
     listings: list[Listing]
     about: dict[str, Any]
     assumed: dict[str, Any]
-    notes: list[str]
-    memory: dict[str, float]
+    warnings: list[str]
+    memory: dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Task:
     listings: list[Listing]
     about: dict[str, Any]
     trust: Trust
-    notes: list[str]
-    memory: float
-    """Bytes that the workload keeps in the GPU's memory; 0 where that is not known."""
+    warnings: list[str]
+    memory: dict[str, Any]
+    """Bytes by part, their total, the capacity and whether it fits; None: not known."""
     detail: bool = False
 
     @property
@@ -81,19 +81,16 @@ class Task:
             found = _summary.sweep(self, estimates)
             if found["best_energy"] is None:
                 least = min(point["least_power_w"] for point in found["points"])
-                raise Infeasible(_too_low(least, self.card))
-            hot = max(point["temperature_c"] or 0.0 for point in found["points"])
-            notes = [*self.notes, *throttling(hot)]
-            return EstimateResult(found, self.listings, None, notes)
+                raise Infeasible(too_low(least, self.card))
+            return EstimateResult(found, self.listings, None)
         least = _summary.least_power(estimates)
         if least is not None:
-            raise Infeasible(_too_low(least, self.card))
+            raise Infeasible(too_low(least, self.card))
         found = _summary.single(self, estimates)
-        notes = [*self.notes, *throttling(found["temperature_c"])]
         kernels = _summary.kernel_entries(self.listings, estimates)
         if self.detail:
             found["kernels"] = kernels
-        return EstimateResult(found, self.listings, kernels, notes, self.detail)
+        return EstimateResult(found, self.listings, kernels, self.detail)
 
 
 def prepare(
@@ -108,6 +105,7 @@ def prepare(
     changes: Mapping[str, float] | None = None,
     corrections: str | None = None,
     detail: bool = False,
+    require_fit: bool = False,
     **request: Any,
 ) -> Task:
     """Checks a request and reads its files.
@@ -116,10 +114,12 @@ def prepare(
     `workload`: one of several in a listing; clocks in Hz, limits in W, temperature in
     C: every combination is a point; `changes`: fields of the GPU, SI; `corrections`:
     file, "none", or the shipped ones; `detail`: kernels stand in the summary;
-    `request`: batch, input_len, output_len, phase, dtype, kv_dtype, attention, stack,
-    dispatch, accumulation, checkpointing, None where not asked for.
+    `require_fit`: the GPU's memory has to suffice; `request`: batch, input_len,
+    output_len, phase, dtype, kv_dtype, attention, stack, dispatch, accumulation,
+    checkpointing, None where not asked for.
 
-    Raises `ValueError` in one sentence for what cannot be.
+    Raises `ValueError` in one sentence for what cannot be, `Infeasible` for what has to
+    fit the memory and does not.
     """
     given = _given(request)
     changes = changes or {}
@@ -132,9 +132,14 @@ def prepare(
         raise ValueError("`detail` is given with several settings; give one of each.")
     file = prior_file() if corrections == "none" else read_corrections(corrections)
     if model.lower().endswith(".jsonl"):
-        work = _listed(model, workload, given)
+        if require_fit:
+            raise ValueError(
+                f"`require_fit` is given, but the listing '{model}' does not say what "
+                "stays in memory; leave it out."
+            )
+        work = _listed(model, workload, given, card)
     else:
-        work = _modelled(model, workload, given, card)
+        work = _modelled(model, workload, given, card, require_fit)
     # nobody measured a changed GPU, and no training step was fitted
     train = work.about["phase"] in ("train", "backward", "optimizer")
     new = train or bool(changes) or _is_changed(card)
@@ -145,8 +150,7 @@ def prepare(
         "assumed": assumed | work.assumed | taken,
     }
     listings = [complete(listing) for listing in work.listings]
-    notes = [*work.notes, *unusual(points, card)]
-    memory = float(sum(work.memory.values()))
+    warnings = [*work.warnings, *lacking(listings, card), *unusual(points, card)]
     inside = {kernel["op"] for listing in listings for kernel in listing.kernels}
     trust = file.trust(
         card,
@@ -154,7 +158,8 @@ def prepare(
         holds=sorted(inside),
         beyond=_beyond(file, card, points, work.about),
     )
-    return Task(card, file, points, listings, about, trust, notes, memory, detail)
+    memory = work.memory
+    return Task(card, file, points, listings, about, trust, warnings, memory, detail)
 
 
 def _beyond(
@@ -195,7 +200,8 @@ def _is_changed(card: GpuCard) -> bool:
     return card.values != read_gpu(card.corrections).values
 
 
-def _too_low(least: float, card: GpuCard) -> str:
+def too_low(least: float, card: GpuCard) -> str:
+    """That a power limit is below the `least` power (W) at the lowest clock."""
     limit = math.ceil(least / card.values["cap_fraction"])
     lowest = card.values["sm_clock_min"] / 1e6
     return (
@@ -221,14 +227,17 @@ def _estimates(workload: Any, gpu: GpuSpec, points: Sequence[Setting]) -> Estima
 # --- the workload
 
 
-def _listed(path: str, workload: str | None, given: dict[str, Any]) -> _Work:
+def _listed(
+    path: str, workload: str | None, given: dict[str, Any], card: GpuCard
+) -> _Work:
     """Work of a listing file."""
     for name, value in given.items():
-        if value is not None:
+        if value is not None and name != "dispatch":
             raise ValueError(
                 f"`{name}` is given, but the listing '{path}' decides it; leave it out."
             )
-    listings = select_listing(read_listings(path), workload)
+    read = select_listing(read_listings(path), workload)
+    listings = [settled(listing, given["dispatch"]) for listing in read]
     first, last = listings[0], listings[-1]
     pair, train = len(listings) == 2, len(listings) == 3
     about = dict.fromkeys(_REQUEST) | {
@@ -249,11 +258,17 @@ def _listed(path: str, workload: str | None, given: dict[str, Any]) -> _Work:
             "an `activity` without `time_ref_us` is taken to last 1 s: only its power "
             "means something."
         )
-    return _Work(listings, about, {}, notes, {})
+    said = given["dispatch"] or all(listing.dispatch for listing in read)
+    assumed = {} if said else {"dispatch": about["dispatch"]}
+    return _Work(listings, about, assumed, notes, _memory.entry(None, card))
 
 
 def _modelled(
-    name: str, workload: str | None, given: dict[str, Any], card: GpuCard
+    name: str,
+    workload: str | None,
+    given: dict[str, Any],
+    card: GpuCard,
+    require_fit: bool,
 ) -> _Work:
     """Work of a model: bundled, or of a config file."""
     if workload is not None:
@@ -272,6 +287,9 @@ def _modelled(
         raise ValueError(
             f"`kv_dtype` is given, but {model.name} has no KV cache; leave it out."
         )
+    memory = _memory.entry(model.memory(request), card)
+    if require_fit:
+        _memory.check_fit(model, request, memory, card)
     listings = model.listings(**given)
     train = request.phase == "train"
     names = (*_REQUEST, *_TRAINING) if train else _REQUEST
@@ -284,43 +302,15 @@ def _modelled(
         for name in names
         if given[name] is None and about[name] is not None
     }
-    notes = _too_large(model, about, card)
-    return _Work(listings, about, assumed, notes, _memory(model, about))
+    warnings = [
+        *_memory.too_large(model.name, memory, card),
+        *weight_types(model, name, given["dtype"], request.dtype),
+    ]
+    return _Work(listings, about, assumed, warnings, memory)
 
 
 def _dispatch(listings: Sequence[Listing]) -> str:
-    kinds = list(dict.fromkeys(listing.dispatch for listing in listings))
+    kinds = list(dict.fromkeys(str(listing.dispatch) for listing in listings))
     if len(kinds) == 1:
         return kinds[0]
     return ", ".join(f"{listing.mode} {listing.dispatch}" for listing in listings)
-
-
-def _memory(model: Any, about: dict[str, Any]) -> dict[str, float]:
-    """Bytes of weights and KV cache, or in training of what an optimizer keeps for the
-    weights."""
-    if about.get("phase") == "train":
-        state = state_bytes(model.parameters(), values_dtype(about["dtype"]))
-        return {"weights, gradients and AdamW's state": float(state)}
-    found = {"weights": float(model.weight_bytes(about["dtype"]))}
-    if about["kv_dtype"] is not None:
-        tokens = (about["input_len"] or 0) + (about["output_len"] or 0)
-        per_token = model.kv_bytes_per_token(about["kv_dtype"])
-        found["KV cache"] = float(per_token * tokens * about["batch"])
-    return found
-
-
-def _too_large(model: Any, about: dict[str, Any], card: GpuCard) -> list[str]:
-    """Warning if a workload does not fit the GPU's memory."""
-    memory = _memory(model, about)
-    capacity, need = card.values["dram_capacity"], sum(memory.values())
-    if need <= capacity:
-        return []
-    parts = " + ".join(f"{what} {size / GiB:.1f} GiB" for what, size in memory.items())
-    train = about.get("phase") == "train"
-    where = f"{card.name} in training" if train else card.name
-    total = f" = {need / GiB:.1f} GiB" if len(memory) > 1 else ""
-    above = " (activations come on top)" if train else ""
-    return [
-        f"{model.name} does not fit {where}: {parts}{total}{above}, memory "
-        f"{capacity / GiB:.1f} GiB; the figures are those of a GPU with enough."
-    ]

@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..hardware import GpuCard, OperatingPoint
+from ..hardware._clocks import mem_clocks, sm_clocks, unsupported
+from ..units import MHz
 
 _MOST_SETTINGS: Final = 4096
 _MOST_TEMPERATURE: Final = 95.0
@@ -36,22 +38,27 @@ def settings(
     temperature: int | float | None = None,
 ) -> tuple[list[Setting], dict[str, float]]:
     """Every combination of the clocks (Hz) and limits (W) given, and what was taken
-    for those that were not, in MHz and W. `ValueError` for what the GPU has not."""
+    for those that were not, in MHz and W. `ValueError` for what the GPU has not: values
+    outside its range everywhere, steps between its clocks where they are set."""
     values = card.values
     taken: dict[str, float] = {}
     if sm_clock is None:
         sm_clock = (values["sm_clock_max"],)
-        taken["sm_clock_mhz"] = sm_clock[0] / 1e6
-    if locked := mem_clock is not None:
-        _check_mem_clocks(mem_clock, card)
-    else:
+        taken["sm_clock_mhz"] = sm_clock[0] / MHz
+    locked = mem_clock is not None
+    if mem_clock is None:
         mem_clock = (values["mem_clock"],)
-        taken["mem_clock_mhz"] = mem_clock[0] / 1e6
+        taken["mem_clock_mhz"] = mem_clock[0] / MHz
     if power_limit is None:
         power_limit = (values["tdp"],)
         taken["power_limit_w"] = power_limit[0]
-    _check_sm_clocks(sm_clock, card)
-    _check_limits(power_limit, card)
+    memory = mem_clocks(card)
+    ends = (values["sm_clock_min"], values["sm_clock_max"])
+    _check_range("sm_clock", sm_clock, ends, card)
+    ends = (float(memory[0]), float(memory[-1]))
+    _check_range("mem_clock", mem_clock, ends, card)
+    ends = (values["power_limit_min"], values["power_limit_max"])
+    _check_range("power_limit", power_limit, ends, card, ("W", 1.0))
     _check_temperature(temperature)
     found = [
         Setting(clock, memory, limit, temperature, locked)
@@ -66,15 +73,21 @@ def settings(
 
 
 def unusual(points: Sequence[Setting], card: GpuCard) -> list[str]:
-    """What the board itself would refuse, although the model can answer."""
+    """Clocks between those that the board can be locked to, although the model can
+    answer."""
     remarks = []
-    lowest = card.values["power_limit_min"]
-    if any(setting.power_limit < lowest for setting in points):
-        remarks.append(f"{card.name} accepts no power limit below {lowest:g} W.")
-    known = {*card.mem_clocks, card.values["mem_clock"]}
-    if any(setting.mem_clock not in known for setting in points):
-        names = ", ".join(f"{clock / 1e6:g}" for clock in sorted(known))
-        remarks.append(f"{card.name} can lock its memory clock to {names} MHz only.")
+    known = {
+        "SM": ({x.sm_clock for x in points}, sm_clocks(card)),
+        "memory": ({x.mem_clock for x in points}, mem_clocks(card)),
+    }
+    for word, (given, steps) in known.items():
+        asked = np.array(sorted(given))
+        for clock in unsupported(asked, steps):
+            near = np.sort(steps[np.argsort(np.abs(steps - clock))[:2]]) / MHz
+            remarks.append(
+                f"{card.name} cannot set its {word} clock to {clock / MHz:g} MHz; "
+                f"nearest: {', '.join(f'{x:g}' for x in near)} MHz."
+            )
     return remarks
 
 
@@ -88,36 +101,25 @@ def throttling(temperature: float) -> list[str]:
     ]
 
 
-def _check_sm_clocks(clocks: Sequence[float], card: GpuCard):
-    low, high = card.values["sm_clock_min"], card.values["sm_clock_max"]
-    for clock in clocks:
-        if not low <= clock <= high:
+def _check_range(
+    name: str,
+    values: Sequence[float],
+    ends: tuple[float, float],
+    card: GpuCard,
+    unit: tuple[str, float] = ("MHz", MHz),
+) -> None:
+    """Raises `ValueError` at the first of `values` outside what the board accepts: one
+    rule for clocks and limits, wherever they are asked for."""
+    word, size = unit
+    low, high = (end / size for end in ends)
+    span = f"{low:g} to {high:g}" if low < high else f"{low:g}"
+    for value in values:
+        if not ends[0] <= value <= ends[1]:
+            mw = word == "W" and value >= 1e4
+            slip = f"; if that is mW, give {value / 1e3:g}" if mw else ""
             raise ValueError(
-                f"`sm_clock` is {clock / 1e6:g} MHz; {card.name} allows "
-                f"{low / 1e6:g} to {high / 1e6:g} MHz."
-            )
-
-
-def _check_mem_clocks(clocks: Sequence[float], card: GpuCard):
-    known = sorted({*card.mem_clocks, card.values["mem_clock"]})
-    low, high = known[0] / 10, known[-1]
-    for clock in clocks:
-        if not low <= clock <= high:
-            locked = ", ".join(f"{known_clock / 1e6:g}" for known_clock in known)
-            raise ValueError(
-                f"`mem_clock` is {clock / 1e6:g} MHz; {card.name} locks {locked} MHz "
-                f"(what-if: {low / 1e6:g} to {high / 1e6:g} MHz)."
-            )
-
-
-def _check_limits(limits: Sequence[float], card: GpuCard):
-    highest = card.values["power_limit_max"]
-    for limit in limits:
-        if not 0 < limit <= highest:
-            slip = f"; if that is mW, give {limit / 1e3:g}" if limit >= 1e4 else ""
-            raise ValueError(
-                f"`power_limit` is {limit:g} W; {card.name} allows "
-                f"{card.values['power_limit_min']:g} to {highest:g} W{slip}."
+                f"`{name}` is {value / size:g} {word}; {card.name} allows {span} "
+                f"{word}{slip}."
             )
 
 

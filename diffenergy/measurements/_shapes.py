@@ -8,15 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..dtypes import DTYPES, SYNONYMS
-from ..kernels._shared.ops import (
-    CHOICES,
-    COMMON_FIELDS,
-    DISTRIBUTION,
-    DIVIDES,
-    REQUIRED,
-    Field,
-    Op,
-)
+from ..kernels._shared.ops import COMMON_FIELDS, REQUIRED, Field, Op
 from ._cells import ANY, POSITIVE, Range, Sheet, names, numbers, one_of, require
 from ._columns import FIELD_ALIASES
 
@@ -50,7 +42,7 @@ def op_columns(sheet: Sheet, op: Op, rows: np.ndarray) -> dict[str, np.ndarray]:
             values[field.name] = _default(field, values, len(rows))
         else:
             values[field.name] = _field(sheet, column, field, rows, values)
-    for part, whole in DIVIDES.get(op.name, ()):
+    for part, whole in op.divisions:
         _check_divides(sheet, rows, values, part, whole)
     return values
 
@@ -119,19 +111,15 @@ def _resolver(field: Field, column: str) -> Callable[[str], str]:
         return one_of(column, DTYPE_WORDS)
     if field.kind == "bool":
         return one_of(column, _FLAGS)
-    if field.name in CHOICES:
-        return one_of(column, {word: word for word in CHOICES[field.name]})
-    if field.name == "distribution":
-        return _distribution
-    return str
 
+    def word(text: str) -> str:
+        if not field.takes(text):
+            raise ValueError(
+                f"`{column}` is '{text}'; allowed are {', '.join(field.choices)}; "
+                "correct the cell."
+            )
+        return text
 
-def _distribution(word: str) -> str:
-    if not DISTRIBUTION.fullmatch(word):
-        raise ValueError(
-            f"`distribution` is '{word}'; allowed are balanced, power_law_X; correct "
-            f"the cell."
-        )
     return word
 
 

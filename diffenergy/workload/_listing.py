@@ -6,17 +6,10 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from .. import dtypes
-from ..kernels._shared.ops import (
-    CHOICES,
-    COMMON_FIELDS,
-    DISTRIBUTION,
-    DIVIDES,
-    REQUIRED,
-    Field,
-)
+from ..kernels._shared.ops import COMMON_FIELDS, REQUIRED, Field, Op
 
 Number = int | float
 Dispatch = Literal["eager", "graph"]
@@ -34,8 +27,9 @@ class Listing:
 
     `kernels`: normalised rows (`normalise_kernel`). `passes`: forward passes that the
     counts cover (decode steps). `module_calls`: `nn.Module` calls of all these passes,
-    0 if unknown. `dispatch`: "eager" (one host launch a kernel) or "graph". `notes`:
-    what was assumed while reading.
+    0 if unknown. `dispatch`: "eager" (one host launch a kernel) or "graph"; None: not
+    said, which measured passes take as eager (see `settled`). `notes`: what was assumed
+    while reading.
     """
 
     name: str
@@ -48,7 +42,7 @@ class Listing:
     kernels: tuple[Kernel, ...] = ()
     module_calls: Number = 0
     passes: Number = 1
-    dispatch: Dispatch = "eager"
+    dispatch: Dispatch | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -81,6 +75,21 @@ def read_listings(path: str | Path) -> list[Listing]:
             "`name` and `kernels`."
         )
     return listings
+
+
+def settled(listing: Listing, dispatch: str | None = None) -> Listing:
+    """`listing` with the dispatch that is asked for, else its own, else eager where its
+    module calls are known: kernels alone are no pass that a host steps through.
+
+    >>> settled(Listing("one product")).dispatch
+    'graph'
+    """
+    kinds = get_args(Dispatch)
+    if dispatch not in (None, *kinds):
+        raise ValueError(f"`dispatch` is '{dispatch}'; allowed are {', '.join(kinds)}.")
+    usual = "eager" if listing.module_calls else "graph"
+    chosen: Any = dispatch or listing.dispatch or usual
+    return dataclasses.replace(listing, dispatch=chosen)
 
 
 def select_listing(listings: Sequence[Listing], name: str | None) -> list[Listing]:
@@ -175,7 +184,8 @@ def normalise_kernel(raw: Mapping[str, Any], where: str) -> Kernel:
     given |= {key: x for key, x in raw.items() if key in _SYNONYMS.values()}
     name = given.get("op")
     kernel: Kernel = {"op": name}
-    for field in _op_fields(name, where):
+    op = _op(name, where)
+    for field in op.fields:
         value = given.get(field.name)
         kernel[field.name] = (
             _default(field, kernel, where)
@@ -189,7 +199,7 @@ def normalise_kernel(raw: Mapping[str, Any], where: str) -> Kernel:
             kernel["count"] = _plain(checked)
         elif checked != field.default or (field.name == "listed" and value is not None):
             kernel[field.name] = checked
-    _check_shape(kernel, where)
+    _check_shape(kernel, op, where)
     return kernel
 
 
@@ -257,8 +267,8 @@ def _listing(raw: dict[str, Any], where: str, default_name: str) -> Listing:
             )
         kernels.append(normalise_kernel(row, f"{where}, kernel {index}"))
     precision = _label(raw, "precision", where)
-    dispatch = raw.get("dispatch") or "eager"
-    if dispatch not in ("eager", "graph"):
+    dispatch = raw.get("dispatch")
+    if dispatch not in (None, *get_args(Dispatch)):
         raise ValueError(
             f"{where}: `dispatch` is {shown(dispatch)}; allowed are eager, graph."
         )
@@ -284,7 +294,7 @@ def _line(listing: Listing) -> dict[str, Any]:
     return {**fields, **({"notes": notes} if notes else {}), "kernels": kernels}
 
 
-def _op_fields(name: Any, where: str) -> tuple[Field, ...]:
+def _op(name: Any, where: str) -> Op:
     from ..kernels import ops  # the kernel classes load JAX
 
     known = ops()
@@ -295,7 +305,7 @@ def _op_fields(name: Any, where: str) -> tuple[Field, ...]:
             f"{where}: `op` is {shown(name)}, which is unknown"
             f"{_near(str(name), list(known))}."
         )
-    return known[name][0].fields
+    return known[name][0]
 
 
 def _default(field: Field, kernel: Kernel, where: str) -> Any:
@@ -335,13 +345,16 @@ def _checked(field: Field, value: Any, where: str) -> Any:
         case "bool":
             good, allowed = isinstance(value, bool), "true and false"
         case "text":
-            good, allowed = _good_text(field.name, value)
+            good = isinstance(value, str) and field.takes(value)
+            allowed = ", ".join(field.choices) or "text in quotes"
         case "share":
             good = _finite(value) and 0 <= value <= 1
             allowed = "a number from 0 to 1"
         case _:
             good = _finite(value) and value >= field.minimum
-            allowed = f"a finite number of at least {field.minimum:g}"
+            good = good and not (field.whole and value % 1)
+            what = "finite whole" if field.whole else "finite"
+            allowed = f"a {what} number of at least {field.minimum:g}"
     if not good:
         raise ValueError(
             f"{where}: `{field.name}` is {shown(value)}; allowed: {allowed}."
@@ -349,37 +362,16 @@ def _checked(field: Field, value: Any, where: str) -> Any:
     return _plain(value)
 
 
-def _good_text(name: str, value: Any) -> tuple[bool, str]:
-    """Whether `value` may stand in text field `name`, and what may."""
-    if not isinstance(value, str):
-        return False, "text in quotes"
-    choices = CHOICES.get(name, ())
-    choices = ("", *choices) if name == "layout" else choices  # not given
-    if name == "distribution":
-        return bool(DISTRIBUTION.fullmatch(value)), "balanced and power_law_X"
-    return not choices or value in choices, ", ".join(choices)
-
-
-def _check_shape(kernel: Kernel, where: str):
+def _check_shape(kernel: Kernel, op: Op, where: str):
     """Relations between the fields of one kernel."""
-    for part, whole in DIVIDES.get(kernel["op"], ()):
+    for part, whole in op.divisions:
         if kernel[whole] % kernel[part]:
             raise ValueError(
                 f"{where}: `{whole}` is {kernel[whole]}, which `{part}` "
                 f"{kernel[part]} does not divide; correct one of them."
             )
-    if kernel["op"] == "conv2d":
-        padded = kernel["input_hw"] + 2 * kernel["padding"]
-        if kernel["kernel_size"] > padded:
-            raise ValueError(
-                f"{where}: `kernel_size` is {kernel['kernel_size']}; allowed is at "
-                f"most the padded input, `input_hw` + 2 `padding` = {padded}."
-            )
-    if kernel["op"] == "moe" and kernel["topk"] > kernel["num_experts"]:
-        raise ValueError(
-            f"{where}: `topk` is {kernel['topk']}; allowed is at most "
-            f"`num_experts` = {kernel['num_experts']}."
-        )
+    if wrong := op.wrong(kernel):
+        raise ValueError(f"{where}: {wrong}.")
 
 
 def _label(raw: dict[str, Any], key: str, where: str) -> str | None:

@@ -15,7 +15,7 @@ from .. import dtypes, kernels
 from ..kernels._shared.launch import Context, floats, take
 from ..kernels._shared.ops import COMMON_FIELDS, REQUIRED, Field
 from ..records import Record, as_float, as_index
-from ._listing import Listing, read_listings, select_listing
+from ._listing import Listing, read_listings, select_listing, settled
 from ._unlisted import complete
 
 
@@ -216,7 +216,7 @@ def phase_columns(listings: Sequence[Listing]) -> PhaseColumns:
     return PhaseColumns.single(
         len(listings),
         passes=[listing.passes for listing in listings],
-        eager=[listing.dispatch == "eager" for listing in listings],
+        eager=[listing.dispatch != "graph" for listing in listings],
         module_calls=[listing.module_calls for listing in listings],
     )
 
@@ -257,4 +257,5 @@ def load_workload(path: str, name: str | None = None) -> Workload:
 
     Raises `ValueError` in one sentence for anything that cannot be read.
     """
-    return from_listings(select_listing(read_listings(path), name))
+    listings = select_listing(read_listings(path), name)
+    return from_listings([settled(listing) for listing in listings])

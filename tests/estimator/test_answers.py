@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import diffenergy as de
 from diffenergy.corrections import (
     CorrectionsFile,
     prior_file,
@@ -73,13 +74,15 @@ def test_a_board_that_is_too_hot_says_so(listing):
     found = prepare(work, "h100-sxm", changes=hot).run()
     assert found.summary["temperature_c"] > 110
     said = f"the chip would reach {found.summary['temperature_c']:.0f} C"
-    assert [x for x in found.notes if x.startswith(said)]
+    assert [x for x in found.warnings if x.startswith(said)]
     cool = prepare(work, "h100-sxm").run()
-    assert not [x for x in cool.notes if "the chip would reach" in x]
+    assert not [x for x in cool.warnings if "the chip would reach" in x]
     swept = prepare(work, "h100-sxm", changes=hot, sm_clock=[6e8, 1.98e9]).run()
     low, top = (x["temperature_c"] for x in swept.summary["points"])
     assert low < top
-    assert [x for x in swept.notes if x.startswith(f"the chip would reach {top:.0f} C")]
+    assert [
+        x for x in swept.warnings if x.startswith(f"the chip would reach {top:.0f} C")
+    ]
     with pytest.raises(ValueError, match="`temperature` is 96; allowed are 0 to 95 C"):
         prepare(listing(PRODUCT), GPU, temperature=96.0)
 
@@ -184,3 +187,47 @@ def test_clocks_below_the_fitted_ones_are_known_less(ask, asked, size: float):
     low, high = found["time_s_p5_p95"]
     assert math.log(high / low) / 2 == pytest.approx(size)
     assert found["grades"]["time"] == "calibrated"
+
+
+# --- clocks and limits that a board has not
+
+
+@pytest.mark.parametrize(
+    "asked, words",
+    [
+        ({"sm_clock": 5e9}, "`sm_clock` is 5000 MHz; l4 allows 210 to 2040 MHz."),
+        ({"sm_clock": [9e8, 2e8]}, "`sm_clock` is 200 MHz; l4 allows 210 to 2040 MHz."),
+        ({"mem_clock": 4e8}, "`mem_clock` is 400 MHz; l4 allows 405 to 6251 MHz."),
+        ({"power_limit": 39}, "`power_limit` is 39 W; l4 allows 40 to 72 W."),
+        ({"power_limit": [72, 73]}, "`power_limit` is 73 W; l4 allows 40 to 72 W."),
+    ],
+)
+def test_one_sentence_refuses_what_is_out_of_range(asked, words: str):
+    for ask in (
+        lambda: de.estimate("gpt2", "l4", **asked),
+        lambda: de.dvfs.plan("gpt2", "l4", **asked),
+        lambda: de.codesign.search("gpt2", "l4", vary="num_sms", **asked),
+    ):
+        given = next(iter(asked.values()))
+        with pytest.raises(ValueError) as error:
+            ask()
+        several = isinstance(given, list) and "is a list" in str(error.value)
+        assert str(error.value) == words or several
+
+
+def test_clocks_between_the_steps_are_a_warning():
+    """Steps of 15 MHz down from 2040; memory locks 405 or 6251 MHz."""
+    asked: dict = dict(phase="prefill", input_len=64)
+
+    def said(**point) -> list[str]:
+        return prepare("gpt2", "l4", **asked, **point).warnings
+
+    assert said(sm_clock=[2.04e9, 9.9e8], mem_clock=[4.05e8]) == []
+    assert said(sm_clock=[9.9e8, 1e9, 1.001e9]) == [
+        "l4 cannot set its SM clock to 1000 MHz; nearest: 990, 1005 MHz.",
+        "l4 cannot set its SM clock to 1001 MHz; nearest: 990, 1005 MHz.",
+    ]
+    (memory,) = said(mem_clock=[5e9])
+    assert memory == (
+        "l4 cannot set its memory clock to 5000 MHz; nearest: 405, 6251 MHz."
+    )

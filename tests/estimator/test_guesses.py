@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from diffenergy.corrections import Corrections
-from diffenergy.estimator._guesses import guessed_widths
+from diffenergy.estimator._answer.guesses import guessed_widths
 from diffenergy.hardware import GpuCard, read_gpu
 from diffenergy.physics._power import COMPONENTS
 

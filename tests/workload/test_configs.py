@@ -5,11 +5,17 @@ Sizes are all different, so that a key read for another one shows.
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diffenergy.workload.models import Model, load_model, model_from_config
+from diffenergy.workload.models import (
+    Model,
+    _families,
+    load_model,
+    model_from_config,
+)
 from diffenergy.workload.models._shared.config import Config
 
 _HF = dict(num_hidden_layers=2, hidden_size=48, num_attention_heads=3)
@@ -75,6 +81,16 @@ DEFAULTS = {
     ],
 }  # fmt: skip
 """Key, value that stands for an absent one (as `transformers` has it), another one."""
+
+
+def test_every_family_is_here_or_has_tests_of_its_own():
+    folder = Path(__file__).parent
+    for kind, module in _families().items():
+        own = folder / f"test_{module.__name__.rpartition('.')[2]}.py"
+        assert kind in FAMILIES or own.exists(), (
+            f"write tests/workload/{own.name}: what is read of a config of `{kind}`, "
+            "its parameters and its kernels by hand"
+        )
 
 
 @pytest.mark.parametrize("family", DEFAULTS)
@@ -262,3 +278,55 @@ def test_the_longest_request():
     assert built("gpt2").listings(input_len=40, phase="prefill")
     assert built("bert").listings(input_len=40, phase="prefill")
     assert built("gpt2").listings(input_len=40, phase="train", base=False)
+
+
+@pytest.mark.parametrize(
+    "scaling, longest",
+    [
+        (
+            {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 30},
+            120,
+        ),
+        ({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 10}, 40),
+        ({"rope_type": "yarn", "factor": 4.0}, 160),
+        ({"type": "linear", "factor": 2.0}, 80),
+        ({"type": "linear", "factor": 2, "original_max_position_embeddings": 20}, 40),
+        ({"type": "dynamic", "factor": 3.0}, 120),
+        (
+            {"rope_type": "llama3", "factor": 8, "original_max_position_embeddings": 8},
+            40,
+        ),
+        ({"type": "longrope", "original_max_position_embeddings": 4}, 40),
+        ({"type": "su", "factor": 8.0}, 40),
+        ({"rope_type": "default", "rope_theta": 1e6}, 40),
+        ({"mrope_section": [1, 2], "type": "mrope"}, 40),
+        (
+            {
+                "full_attention": {"rope_type": "linear", "factor": 8.0},
+                "sliding_attention": {"rope_type": "default"},
+            },
+            320,
+        ),
+        (None, 40),
+    ],
+)
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+def test_scaled_positions(key, scaling, longest):
+    model = built("llama", **{key: scaling})
+    assert model.max_positions == longest
+    model.request(input_len=longest, phase="prefill")
+    with pytest.raises(ValueError, match=f"has {longest} positions"):
+        model.request(input_len=longest + 1, phase="prefill")
+
+
+@pytest.mark.parametrize(
+    "scaling, words",
+    [
+        ("yarn", "`rope_scaling` is"),
+        ({"type": "yarn", "factor": -1}, "`rope_scaling`: `factor` is -1; allowed"),
+        ({"type": "linear", "factor": "4"}, "`factor` is"),
+    ],
+)
+def test_a_scaling_that_cannot_be_read(scaling, words):
+    with pytest.raises(ValueError, match=words):
+        built("llama", rope_scaling=scaling)

@@ -1,7 +1,11 @@
 import json
+import re
 
 import pytest
 
+from diffenergy import kernels
+from diffenergy.kernels._shared.ops import Field, Op
+from diffenergy.workload._kernel_name import kernel_name
 from diffenergy.workload._listing import (
     listing_lines,
     merge,
@@ -60,6 +64,12 @@ def test_fields_at_their_default_and_unknown_fields_are_left_out():
     assert normalise_kernel(GEMM | dict(listed=True), "here")["listed"] is True
 
 
+def test_means_need_not_be_whole():
+    row = dict(op="elementwise", fn="add", elements=8.0, dtype="fp32")
+    found = normalise_kernel(row | dict(reads=1.5, count=2.5), "here")
+    assert (found["reads"], found["count"], found["elements"]) == (1.5, 2.5, 8)
+
+
 CONV = dict(
     op="conv2d", images=1, in_channels=6, out_channels=4, input_hw=5, kernel_size=3
 )
@@ -73,6 +83,8 @@ CONV = dict(
         (dict(m=float("nan")), ["`m` is NaN", "finite"]),
         (dict(m=float("inf")), ["`m` is Infinity", "finite"]),
         (dict(m=10**400), ["`m`", "finite"]),
+        (dict(m=128.5), ["`m` is 128.5", "whole number of at least 1"]),
+        (dict(tile_m=64.5), ["`tile_m` is 64.5", "whole"]),
         (dict(m="64"), ['`m` is "64"']),
         (dict(m=True), ["`m` is true"]),
         (dict(m=None), ["`m` of gemm is missing"]),
@@ -181,3 +193,61 @@ def test_equal_rows_are_merged_in_order():
     one = normalise_kernel(GEMM | dict(count=2), "here")
     other = normalise_kernel(GEMM | dict(m=8), "here")
     assert merge([one, other, one]) == ({**one, "count": 4}, other)
+
+
+@pytest.mark.parametrize(
+    ("op", "fields", "name"),
+    [
+        ("gemm", dict(batch=2, m=8, n=16, k=32), "gemm 2x8x16x32 bf16"),
+        ("softmax", dict(rows=8, cols=128), "softmax 8x128 bf16"),
+        ("elementwise", dict(fn="gelu", elements=1e6), "gelu 1e+06 bf16"),
+        ("collective", dict(bytes=4096, num_gpus=8), "collective 4096x8 bf16"),
+        (
+            "conv2d",
+            dict(images=1, in_channels=3, out_channels=64, input_hw=224, kernel_size=7),
+            "conv2d 1x3x224x64x7 bf16",
+        ),
+        (
+            "moe",
+            dict(num_tokens=5, hidden_size=6, inter_size=7, topk=2, num_experts=8),
+            "moe 5x6x7x8x2 bf16",
+        ),
+        (
+            "attention_backward",
+            dict(batch=3, q_len=9, kv_len=9, num_heads=16, head_dim=64),
+            "attention_backward 3x9x9x16x64 bf16",
+        ),
+        ("activity", {}, "activity"),
+    ],
+)
+def test_what_tables_call_a_kernel(sample, op: str, fields: dict, name: str):
+    assert kernel_name(sample(op, **fields)) == name
+
+
+def test_a_class_says_itself_what_its_fields_allow(monkeypatch):
+    """An op that no other file knows: its words, sizes that divide, what cannot be, and
+    what tables call it."""
+    op = Op(
+        "scan",
+        (
+            Field("kind", "text", choices=("even", "power_X")),
+            Field("heads"),
+            Field("groups", default=1.0, divides=("heads",)),
+            Field("dtype", "dtype"),
+        ),
+        wrong=lambda row: "one head is too few" if row["heads"] == 1 else "",
+    )
+    known = {**kernels.ops(), "scan": (op, kernels)}
+    monkeypatch.setattr(kernels, "ops", lambda: known)
+    row = dict(op="scan", kind="power_1.5", heads=8, groups=4, dtype="bf16")
+    assert kernel_name(normalise_kernel(row, "here")) == "scan 8 bf16"
+    for change, words in (
+        ({"kind": "odd"}, '`kind` is "odd"; allowed: even, power_X.'),
+        ({"kind": "power_X"}, '`kind` is "power_X"; allowed'),
+        ({"kind": "power_1.5 "}, "`kind` is"),
+        ({"kind": 3}, "`kind` is 3; allowed"),
+        ({"groups": 3}, "`heads` is 8, which `groups` 3 does not divide"),
+        ({"heads": 1, "groups": 1}, "here: one head is too few."),
+    ):
+        with pytest.raises(ValueError, match=re.escape(words)):
+            normalise_kernel(row | change, "here")

@@ -15,7 +15,9 @@ from typing import Final
 from ._shared.base import Model, Request
 from ._shared.config import Config, read_config
 
-__all__ = ["Model", "Request", "load_model", "model_from_config", "model_names"]
+__all__ = [
+    "Model", "Request", "load_model", "model_from_config", "model_names", "model_types",
+]  # fmt: skip
 
 _BUNDLED: Final = Path(__file__).parents[2] / "data" / "models"
 
@@ -23,6 +25,11 @@ _BUNDLED: Final = Path(__file__).parents[2] / "data" / "models"
 def model_names() -> list[str]:
     """Names of the bundled models."""
     return sorted(file.parent.name for file in _BUNDLED.glob("*/config.json"))
+
+
+def model_types() -> list[str]:
+    """What `model_type` of a config may be, sorted."""
+    return sorted(_families())
 
 
 def load_model(name_or_path: str | Path) -> Model:
@@ -61,7 +68,7 @@ def model_from_config(config: Config) -> Model:
     if kind not in _families():
         raise ValueError(
             f"{config.where}: `model_type` is '{kind}'; supported are "
-            f"{', '.join(sorted(_families()))}; other models can be given as a kernel "
+            f"{', '.join(model_types())}; other models can be given as a kernel "
             "listing (`.jsonl`)."
         )
     return _families()[kind].build(config)

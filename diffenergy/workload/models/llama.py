@@ -10,12 +10,12 @@ from ._network.operators import Norm, Operator, Pass
 from ._network.self_attention import rotation
 from ._shared.attention import Scores
 from ._shared.base import product, repeated
-from ._shared.config import Config
+from ._shared.config import Config, positions
 from ._shared.decoder import Decoder
 
 
 @dataclasses.dataclass(frozen=True)
-class _Variant:
+class Variant:
     """What a relative does differently."""
 
     qkv_bias: bool = False
@@ -25,21 +25,19 @@ class _Variant:
 
 
 _VARIANTS: Final = {
-    "llama": _Variant(),
-    "mistral": _Variant(),
-    "qwen2": _Variant(qkv_bias=True, window_flag=True),
-    "qwen3": _Variant(qk_norm=True, window_flag=True),
-    "mixtral": _Variant(),
-    "qwen3_moe": _Variant(qk_norm=True, window_flag=True),
+    "llama": Variant(),
+    "mistral": Variant(),
+    "qwen2": Variant(qkv_bias=True, window_flag=True),
+    "qwen3": Variant(qk_norm=True, window_flag=True),
 }
-MODEL_TYPES: Final = ("llama", "mistral", "qwen2", "qwen3")
+MODEL_TYPES: Final = tuple(_VARIANTS)
 
 
 @dataclasses.dataclass(frozen=True)
 class Llama(Decoder):
     """Decoder with RMSNorm before attention and before a gated (SiLU) MLP."""
 
-    variant: _Variant
+    variant: Variant
     tied: bool
     attention_bias: bool
     mlp_bias: bool
@@ -122,12 +120,12 @@ class Llama(Decoder):
 def build(config: Config) -> Llama:
     """Llama, Mistral, Qwen2 or Qwen3 of a config."""
     inner = config.size("intermediate_size")
-    return Llama(**llama_fields(config), inner=inner)
-
-
-def llama_fields(config: Config) -> dict[str, Any]:
-    """Fields shared by dense and mixture-of-experts relatives."""
     variant = _VARIANTS[config.text("model_type")]
+    return Llama(**llama_fields(config, variant), inner=inner)
+
+
+def llama_fields(config: Config, variant: Variant) -> dict[str, Any]:
+    """Fields shared by dense and mixture-of-experts relatives."""
     hidden = config.size("hidden_size")
     heads = config.size("num_attention_heads")
     kv_heads = config.size("num_key_value_heads", default=heads)
@@ -145,7 +143,7 @@ def llama_fields(config: Config) -> dict[str, Any]:
         kv_heads=kv_heads,
         head_dim=config.size("head_dim", default=hidden // heads),
         vocab=config.size("vocab_size"),
-        positions=config.size("max_position_embeddings"),
+        positions=positions(config),
         window=window,
         variant=variant,
         tied=config.flag("tie_word_embeddings", False),

@@ -10,9 +10,14 @@ from ._network.linear_layer import gated_backward
 from ._network.operators import Operator, Pass
 from ._shared.base import dense, product, rows_of
 from ._shared.config import Config
-from .llama import Llama, llama_fields
+from ._shared.memory import element_bytes
+from .llama import Llama, Variant, llama_fields
 
-MODEL_TYPES: Final = ("mixtral", "qwen3_moe")
+_VARIANTS: Final = {
+    "mixtral": Variant(),
+    "qwen3_moe": Variant(qk_norm=True, window_flag=True),
+}
+MODEL_TYPES: Final = tuple(_VARIANTS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,14 +71,28 @@ class Experts(Operator):
             product(values, 1, self.experts, h, t),
         ]
 
+    def kept(self, run: Pass) -> float:
+        """The input of router and dispatch; of every choice the dispatched row and its
+        result, gate, up and their product."""
+        e = element_bytes(run.precision.linear)
+        wide = 2 * run.element_bytes * (self.hidden + self.inner)
+        return run.tokens * (self.hidden * e + self.chosen * (wide + self.inner * e))
+
     def _products(self, run: Pass, outputs: int, inputs: int) -> list[Kernel]:
-        """Gradients of the input and of the weights of every expert."""
-        rows = run.tokens * self.chosen
+        """Gradients of the input and of the weights of every expert; some have a row
+        more where the rows do not divide."""
+        rows, dtype = run.tokens * self.chosen, run.precision.linear
         active = min(self.experts, rows)
-        share, dtype = rows / active, run.precision.linear
+        share, more = divmod(rows, active)
+        shares = ((active - more, share), (more, share + 1))
         return [
-            dense(dtype, share, inputs, outputs, batch=active),
-            product(dtype, active, outputs, inputs, share),
+            kernel
+            for experts, own in shares
+            if experts
+            for kernel in (
+                dense(dtype, own, inputs, outputs, batch=experts),
+                product(dtype, experts, outputs, inputs, own),
+            )
         ]
 
 
@@ -110,7 +129,7 @@ def build(config: Config) -> Mixtral:
     if chosen > experts:
         raise config.error("num_experts_per_tok", f"at most {experts} experts")
     return Mixtral(
-        **llama_fields(config),
+        **llama_fields(config, _VARIANTS[config.text("model_type")]),
         inner=config.size("moe_intermediate_size", "intermediate_size"),
         experts=experts,
         chosen=chosen,

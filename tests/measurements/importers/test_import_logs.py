@@ -13,7 +13,7 @@ def read(name: str, path: Path):
 
 
 def test_logs_need_no_checkout():
-    assert list(importers()) == ["codecarbon", "dcgm", "nvidia_smi", "zeus"]
+    assert {"codecarbon", "dcgm", "nvidia_smi", "zeus"} <= set(importers())
 
 
 def noted(table, words: str) -> bool:

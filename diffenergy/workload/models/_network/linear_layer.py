@@ -8,6 +8,7 @@ from .... import dtypes
 from ..._listing import Kernel, Number
 from ..._unlisted import HALF, stream
 from .._shared.base import Precision, dense, linear, product
+from .._shared.memory import element_bytes
 from .operators import Operator, Pass
 
 _ONE_STAGE: Final = 64 * 80
@@ -53,6 +54,14 @@ class Activation:
             return _gelu_new_backward(elements, run.values)
         name = f"{self._name}_backward"
         return [stream(name, elements, run.values, 1, reads=2, writes=1)]
+
+    def kept(self, run: Pass) -> float:
+        """Its input; of `gelu_new` in operators those of the cube, of tanh's gradient
+        and of the last product (two); of ReLU nothing beside its output."""
+        if self.fn == "relu":
+            return 0.0
+        tensors = 4 if self.fn == "gelu_new" and not run.fused else 1
+        return tensors * run.tokens * self.width * run.element_bytes
 
     @property
     def _name(self) -> str:
@@ -106,6 +115,11 @@ class Gated(Operator):
             stream("silu_backward", elements, run.values, 1, **both),
         ]
 
+    def kept(self, run: Pass) -> float:
+        """Gate and up; in operators also the activated gate."""
+        tensors = 2 if run.fused else 3
+        return tensors * run.tokens * self.width * run.element_bytes
+
 
 def gated_backward(elements: Number, dtype: str) -> Kernel:
     """Gate, up and dy -> gradients of gate and up."""
@@ -149,6 +163,14 @@ class Linear(Operator):
             product(dtype, 1, self.outputs, self.inputs, t, **self._zeros),
             *([add] if self.joins and not run.fused else []),
         ]
+
+    def kept(self, run: Pass) -> float:
+        """Its input, unless that is another layer's or is restored; and what its
+        activation keeps."""
+        behind = self.activation
+        read = run.tokens * self.inputs * element_bytes(self._precision(run).linear)
+        restored = self.joins or bool(behind and behind.again(run))
+        return (0.0 if restored else read) + (behind.kept(run) if behind else 0.0)
 
     def _bias_gradient(self, run: Pass) -> list[Kernel]:
         """Sum over the tokens."""

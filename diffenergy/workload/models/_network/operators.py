@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from ..._listing import Kernel
 from ..._unlisted import HALF, rms_norm_rest, stream
 from .._shared.base import Precision, rows_of
+from .._shared.memory import element_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,11 @@ class Pass:
         return self.precision.values
 
     @property
+    def element_bytes(self) -> float:
+        """Bytes of a value of that type."""
+        return element_bytes(self.values)
+
+    @property
     def is_decode(self) -> bool:
         """Whether keys of earlier passes are read."""
         return self.kv_len > self.q_len
@@ -65,6 +71,11 @@ class Operator(abc.ABC):
     def backward(self, run: Pass) -> list[Kernel]:
         """Kernels that make the gradients of inputs and parameters."""
 
+    @abc.abstractmethod
+    def kept(self, run: Pass) -> float:
+        """Bytes that the forward pass leaves for the backward one; what several
+        operators read is the first one's."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Fixed(Operator):
@@ -77,6 +88,9 @@ class Fixed(Operator):
 
     def backward(self, run: Pass) -> list[Kernel]:
         return []
+
+    def kept(self, run: Pass) -> float:
+        return 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +106,9 @@ class Residual(Operator):
 
     def backward(self, run: Pass) -> list[Kernel]:
         return self.forward(run)
+
+    def kept(self, run: Pass) -> float:
+        return 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +140,10 @@ class Embedding(Operator):
             rows.append(stream("zero", tables, dtype, 1, reads=0, writes=1))
         return [*rows, rows_of("gather", t, h, dtype)]
 
+    def kept(self, run: Pass) -> float:
+        """None but the token ids."""
+        return 0.0
+
 
 @dataclasses.dataclass(frozen=True)
 class Norm(Operator):
@@ -152,6 +173,13 @@ class Norm(Operator):
         if self.op == "rmsnorm":
             return _rms_norm_backward(rows, self.cols, run.values)
         return _layer_norm_backward(rows, self.cols, run.values)
+
+    def kept(self, run: Pass) -> float:
+        """Its input; RMSNorm made of operators: the input in fp32, and the normalised
+        rows that the weight multiplies."""
+        elements = run.tokens * self.per_token * self.cols
+        wide = 4.0 if self.op == "rmsnorm" and not run.fused else 0.0
+        return elements * (run.element_bytes + wide)
 
 
 def _rms_norm(rows: int, cols: int, dtype: str) -> list[Kernel]:

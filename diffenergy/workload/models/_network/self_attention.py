@@ -55,6 +55,10 @@ class Rotary(Operator):
     def backward(self, run: Pass) -> list[Kernel]:
         return self.forward(run)
 
+    def kept(self, run: Pass) -> float:
+        """Nothing: its gradient needs the angles alone."""
+        return 0.0
+
 
 def rotation(site: Attention, dtype: str) -> list[Kernel]:
     """x cos + rotate_half(x) sin of queries and keys; the tables are broadcast over the
@@ -139,6 +143,24 @@ class SelfAttention(Operator):
             *groups,
             *(scale if before else []),
         ]
+
+    def kept(self, run: Pass) -> float:
+        """Queries, keys and values (in operators keys and values of all heads), and the
+        fp32 sums of a fused kernel's rows or the probabilities.
+
+        Probabilities made in fp32 are kept in both types; a selecting mask takes a byte
+        a score. The output is the input of the next layer.
+        """
+        site, e = self.layout.site(run), run.element_bytes
+        keys = site.new_keys if run.fused else site.keys
+        operands = (site.queries + 2 * keys) * e
+        if run.flash:
+            return operands + 4.0 * site.sequences * site.heads * site.q_len
+        if run.fused:
+            return operands + site.scores * e
+        cast = 4.0 if self.scores.cast and e < 4.0 else 0.0
+        mask = 1.0 if self.scores.mask == "where" else 0.0
+        return operands + site.scores * (e + cast + mask)
 
     def _permute(self, name: str, site: Attention, run: Pass) -> Kernel:
         """Queries, keys and values of all heads to or from their own layouts."""

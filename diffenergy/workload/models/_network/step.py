@@ -14,6 +14,7 @@ from .... import dtypes
 from ..._listing import Kernel, Listing
 from ..._unlisted import stream
 from .._shared.base import Model, Request, repeated, rows_of
+from .._shared.memory import logit_bytes
 from .linear_layer import Linear
 from .operators import Norm, Operator, Pass
 
@@ -63,6 +64,10 @@ class Loss(Operator):
             stream("log_softmax_backward", logits, "fp32", 1, **both),
             *_cast(logits, "fp32", run.values),
         ]
+
+    def kept(self, run: Pass) -> float:
+        """Logits, their fp32 copies and gradients."""
+        return run.tokens * self.vocab * logit_bytes(run.values, run.fused)
 
 
 def training_listings(
@@ -125,6 +130,21 @@ def backward(network: Network, run: Pass) -> list[Kernel]:
     ]
 
 
+def kept(network: Network, run: Pass) -> float:
+    """Bytes of activations at the end of a forward pass, without the logits.
+
+    With checkpointing every layer keeps its input, and the layer whose gradients are
+    made has all of its own again (arXiv 2205.05198, full recomputation).
+    """
+    layer = sum(op.kept(run) for op in (network.norm, *network.body))
+    ends = (*network.inputs, network.final, network.head)
+    outside = sum(op.kept(run) for op in ends)
+    if run.checkpointing:
+        skip = run.tokens * network.head.inputs * run.element_bytes
+        return network.layers * skip + layer + outside
+    return network.layers * layer + outside
+
+
 def accumulated(parameters: int, run: Pass, times: int) -> list[Kernel]:
     """Gradients of later micro-batches added to those of the first.
 
@@ -153,13 +173,6 @@ def optimizer(parameters: int, dtype: str, fused: bool) -> list[Kernel]:
     scale = stream("scalar_mul", parameters, dtype, 1)
     step = stream("adamw", parameters, "fp32", 1, **per_element)
     return [norm, *([] if fused else [scale]), step]
-
-
-def state_bytes(parameters: int, dtype: str) -> float:
-    """Bytes that weights, gradients and AdamW's state hold: 16 a parameter."""
-    e = dtypes.BYTES[dtypes.code(dtype)]
-    master = _WIDE if e < _WIDE else 0.0
-    return parameters * (2 * e + master + 2 * _WIDE)
 
 
 def _cast(elements: int, dtype: str, to: str) -> list[Kernel]:

@@ -111,6 +111,11 @@ class Model(abc.ABC):
         return 0.0
 
     @abc.abstractmethod
+    def memory(self, request: Request) -> dict[str, float]:
+        """Bytes in a GPU's memory at their most while `request` runs, by `PARTS` of
+        `memory`."""
+
+    @abc.abstractmethod
     def defaults(self) -> dict[str, Any]:
         """Value taken for each choice of a `Request` that is not given."""
 

@@ -10,6 +10,8 @@ from typing import Any, Final
 from ..._listing import shown
 
 _REQUIRED: Final = object()
+_EXTENDING: Final = ("linear", "dynamic", "yarn")
+"""Types of rotary scaling whose factor multiplies the positions."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +92,39 @@ class Config:
                 "`config.json`."
             )
         return keys[0], default
+
+
+def positions(config: Config) -> int:
+    """Longest sequence in tokens of a model with rotary positions.
+
+    `max_position_embeddings`, unless `rope_scaling` (newer: `rope_parameters`) is of a
+    type whose `factor` extends it: `linear` and `dynamic` that many times the stated
+    positions, `yarn` that many times `original_max_position_embeddings` (Qwen3 states
+    40,960 and is extended from 32,768; DeepSeek, gpt-oss, OLMo and Kimi state the
+    product themselves). An original stated with `linear` or `dynamic` is multiplied
+    too. In all other types (`llama3`, `longrope`, `su`, `mrope`) the stated positions
+    are the extended ones: Llama-3.2 has factor 32 over 8,192 and reads 131,072. So does
+    vLLM (`_get_and_verify_max_len`). Of parameters by kind of layer the largest count.
+    """
+    stated = config.size("max_position_embeddings")
+    key = "rope_scaling" if config.values.get("rope_scaling") else "rope_parameters"
+    given = config.values.get(key)
+    if given is None:
+        return stated
+    if not isinstance(given, Mapping):
+        raise config.error(key, "an object")
+    by_layer = [part for part in given.values() if isinstance(part, Mapping)]
+    return max(_extended(config, key, part, stated) for part in by_layer or [given])
+
+
+def _extended(config: Config, key: str, rope: Mapping[str, Any], stated: int) -> int:
+    """Positions with the scaling `rope`, which stands under `key`."""
+    kind = rope.get("rope_type", rope.get("type"))
+    if kind not in _EXTENDING or rope.get("factor") is None:
+        return stated
+    inside = Config(config.name, f"{config.where}: `{key}`", rope)
+    original = inside.size("original_max_position_embeddings", default=stated)
+    return int(original * inside.number("factor"))
 
 
 def read_config(path: Path, name: str | None = None) -> Config:

@@ -6,13 +6,21 @@ from typing import Any, ClassVar
 
 from .... import dtypes
 from ..._listing import Kernel, Listing
-from ..._unlisted import Attention, attention_copies, repeated_keys, stream, unlisted
+from ..._unlisted import (
+    Attention,
+    attention_copies,
+    finished,
+    repeated_keys,
+    stream,
+    unlisted,
+)
 from .._network.linear_layer import Linear
 from .._network.operators import Embedding, Fixed, Norm, Operator, Pass, Residual
 from .._network.self_attention import Heads, Rotary, SelfAttention
-from .._network.step import Network, training_listings
+from .._network.step import Loss, Network, kept, training_listings
 from .attention import Scores, fused, products, score_stream, softmax
 from .base import Model, Request, linear, repeated, rows_of
+from .memory import CONTEXT, in_parts, logit_bytes, trained, working_bytes
 
 _SEGMENTS = 8
 """Decode steps are integrated over at most so many KV lengths."""
@@ -117,6 +125,34 @@ class Decoder(Model):
                 self.listing(request, rows, "decode", steps, suffix="/decode")
             )
         return listings
+
+    def memory(self, request: Request) -> dict[str, float]:
+        """In training what a micro-batch leaves for its gradients beside AdamW's state,
+        else the cache of all tokens and a layer's operands."""
+        length = _length(request)
+        read = 1 if request.phase == "decode" else length
+        run = self._run(request, read, length)
+        body = self._pass(dataclasses.replace(request, base=True), read, length)
+        working = working_bytes(finished(body, self.name))
+        if request.phase == "train":
+            network = self.network(run)
+            return in_parts(
+                **trained(self.parameters(), run.values),
+                activations=kept(network, run),
+                logits=Loss(self.vocab).kept(run),
+                workspace=CONTEXT + working,  # gradients of a layer's operands
+            )
+        scored = run.tokens if request.stack == "eager" else run.sequences
+        tokens = length + (request.output_len or 0)
+        held = request.batch * min(tokens, self.window or tokens)
+        return in_parts(
+            weights=self.weight_bytes(request.dtype),
+            kv_cache=held * self.kv_bytes_per_token(request.kv_dtype),
+            activations=working,
+            logits=0.0
+            if request.base
+            else scored * self.vocab * logit_bytes(run.values),
+        )
 
     def _run(self, request: Request, q_len: int, kv_len: int) -> Pass:
         return Pass(

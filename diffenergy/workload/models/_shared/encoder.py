@@ -8,6 +8,7 @@ from ..._listing import Kernel, Listing
 from ..._unlisted import Attention, attention_copies, stream
 from .attention import Scores, fused
 from .base import Model, Request, linear, rows_of
+from .memory import in_parts, working_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +87,14 @@ class Encoder(Model):
             stream(activation, tokens * inner, p.values, n),
             linear(p, width, tokens, inner, count=n),
         ]
+
+    def memory(self, request: Request) -> dict[str, float]:
+        """Weights and the operands of the largest kernel."""
+        (listing,) = self._listings(request)
+        return in_parts(
+            weights=self.weight_bytes(request.dtype),
+            activations=working_bytes(listing.kernels),
+        )
 
     def _listings(self, request: Request) -> list[Listing]:
         return [self.listing(request, self._forward(request), request.phase)]

@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from ..corrections import Corrections
-from ..hardware import GpuCard
-from ..physics._power import LAUNCH_COMPONENTS
+from ...corrections import Corrections
+from ...hardware import GpuCard
+from ...physics._power import LAUNCH_COMPONENTS
 
 _SD: Final[Mapping[str, float]] = {"derived": 0.1, "recall": 0.2, "guess": 0.3}
 """Sd of the logarithm of a number by its quality; others are measured or official."""

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import jax
 import numpy as np
 
-from ..corrections import Trust
-from ..physics._demand import UNITS
-from ..physics._power import COMPONENTS, STATIC
-from ..results import Result
-from ..units import MHz
-from ..workload import Listing
-from ._estimate import LIMITS, Estimate
-from ._guesses import guessed_widths
-from ._settings import Setting
+from ...corrections import Trust
+from ...physics._demand import UNITS
+from ...physics._power import COMPONENTS, STATIC
+from ...results import Result
+from ...units import MHz
+from ...workload import Listing
+from .._settings import Setting, throttling
+from .guesses import guessed_widths
+from .limits import LIMITS
+from .records import Estimate
 
 if TYPE_CHECKING:
-    from ._requests import Task
+    from .._requests import Task
 
 _LOWERED: Final = 1 - 1e-6
 """Clock after the governor / clock asked for, below which the power limit acted."""
@@ -35,16 +36,24 @@ class EstimateResult(Result):
 
     `summary`: the JSON of `diffenergy estimate --json` (`points` where several clocks
     or limits were asked for); `listings`: the kernels evaluated, a phase each;
-    `kernels`: each listed kernel with its figures, None of several points; `notes`:
-    what a person should know beside it.
+    `kernels`: each listed kernel with its figures, None of several points.
     """
 
     view: ClassVar[str] = "estimate"
     summary: dict[str, Any]
     listings: list[Listing]
     kernels: list[dict[str, Any]] | None
-    notes: list[str]
     detail: bool = False
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a person should know beside the figures."""
+        return self.summary["warnings"]
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """Bytes in the GPU's memory by part; `total`, `capacity`, `fits`."""
+        return self.summary["memory"]
 
     @property
     def time(self) -> float:
@@ -65,7 +74,8 @@ class EstimateResult(Result):
 def single(task: "Task", estimate: Estimate) -> dict[str, Any]:
     """Summary of an estimate at the task's one setting."""
     figures = _figures(task, estimate, task.settings[0])
-    return {**task.about, **task.trust.to_json(), **figures}
+    warnings = [*task.warnings, *throttling(figures["temperature_c"])]
+    return {**task.about, **task.trust.to_json(), **figures, "warnings": warnings}
 
 
 def sweep(task: "Task", estimate: Estimate) -> dict[str, Any]:
@@ -77,10 +87,13 @@ def sweep(task: "Task", estimate: Estimate) -> dict[str, Any]:
     points = []
     for i, setting in enumerate(task.settings):
         at = jax.tree.map(lambda x: x[i], estimate)  # noqa: B023
-        points.append(_point(task, at, setting))
+        points.append(point(task, at, setting))
+    hot = max(point["temperature_c"] or 0.0 for point in points)
     return {
         **task.about,
         **task.trust.to_json(),
+        "memory": task.memory,
+        "warnings": [*task.warnings, *throttling(hot)],
         "points": points,
         "best_energy": _least(points, "energy_j"),
         "best_edp": _least(points, "edp"),
@@ -147,7 +160,9 @@ def _launch(sums: np.ndarray, limiter: str) -> dict[str, Any]:
     }
 
 
-def _point(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, Any]:
+def point(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, Any]:
+    """Figures at one of several settings; None where its power limit is out of reach,
+    and then `least_power_w`."""
     asked = {"sm_clock_set_mhz": setting.sm_clock / MHz}
     power = least_power(estimate)
     if power is None:
@@ -162,8 +177,10 @@ def _point(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, Any]
         "avg_power_w": None,
         "sm_clock_mhz": None,
         "temperature_c": None,
+        "energy_j_per_token": None,
         "mem_clock_mhz": setting.mem_clock / MHz,
         "power_limit_w": setting.power_limit,
+        "memory": task.memory,
         "edp": None,
     }
 
@@ -207,6 +224,7 @@ def _figures(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, An
         "energy_j_p5_p95": _interval(trust, "energy", energy, time),
         "energy_j_by_unit": dict(zip(COMPONENTS, map(float, by_unit), strict=True)),
         "phases": phases,
+        "memory": task.memory,
         **_generation(task.about, phases, time, energy),
     }
 
@@ -264,21 +282,38 @@ def _longest(limits: Sequence[str], times: np.ndarray) -> str:
 def _generation(
     about: Mapping[str, Any], phases: Mapping[str, Any], time: float, energy: float
 ) -> dict[str, float | None]:
-    """Figures per token, generated or trained on; None where there are none."""
+    """Latencies of a generation; rate and energy over the tokens that it makes, over
+    the batch in one decode step, else over the tokens read; None without tokens."""
     batch, output_len = about["batch"], about["output_len"]
     names = ("ttft_s", "tpot_s", "tokens_per_s", "energy_j_per_token")
     ttft, tpot = None, None
-    if about["phase"] == "train" and batch and about["input_len"]:
-        tokens = batch * about["accumulation"] * about["input_len"]
-    elif about["phase"] == "generate" and batch and output_len:
-        tokens = batch * output_len
+    if about["phase"] == "generate" and batch and output_len:
         ttft = phases["prefill"]["time_s"]  # without queue and network
         if output_len > 1:
             decode = phases.get("decode", {"time_s": 0.0})["time_s"]
             tpot = decode / (output_len - 1)
-    else:
+    tokens = _tokens(about)
+    if tokens is None:
         return dict.fromkeys(names)
     return dict(zip(names, (ttft, tpot, tokens / time, energy / tokens), strict=True))
+
+
+def _tokens(about: Mapping[str, Any]) -> int | None:
+    """Tokens that a request makes, or reads where it makes none; None if it does
+    neither (images) or does not say."""
+    batch, read = about["batch"] or 0, about["input_len"] or 0
+    match about["phase"]:
+        case "generate":
+            tokens = batch * (about["output_len"] or 0)
+        case "decode":
+            tokens = batch
+        case "train":
+            tokens = batch * about["accumulation"] * read
+        case "prefill" | "forward":
+            tokens = batch * read
+        case _:  # a listing that does not say
+            return None
+    return tokens or None
 
 
 def static_power(phases: Any) -> np.ndarray:

@@ -1,0 +1,72 @@
+"""Records of an estimate: the whole, its phases, its kernels."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, Float, Int
+
+from ...physics._power import COMPONENTS
+from ...records import Record
+
+
+class KernelEstimate(Record):
+    """One launch of every kernel: means over its candidates."""
+
+    time: Float[Array, "*k"]  # s, launch cost included
+    energy: Float[Array, "*k"]  # J beyond idle and leakage
+    utilization: Float[Array, "*k unit"]  # of the peak rate, in the order of UNITS
+    limiter: Int[Array, "*k"]  # index in `limits.LIMITS`
+    count: Float[Array, "*k"]
+    row: Int[Array, "*k"]  # listing row
+    phase: Int[Array, "*k"]
+
+
+class PhaseEstimate(Record):
+    """Totals of each phase."""
+
+    time: Float[Array, "*p"]  # s
+    energy: Float[Array, "*p"]  # J
+    power: Float[Array, "*p"]  # W, mean
+    sm_clock: Float[Array, "*p"]  # Hz, after the governor
+    voltage: Float[Array, "*p"]  # V, of the core
+    temperature: Float[Array, "*p"]  # C, given or reached
+    gpu_time: Float[Array, "*p"]  # s that kernels run
+    host_time: Float[Array, "*p"]  # s that the host needs to dispatch
+    feasible: Bool[Array, "*p"]  # the power cap can be kept
+    components: Float[Array, "*p component"]  # J, in the order of COMPONENTS
+
+
+class Estimate(eqx.Module):
+    """Time, energy and power of a workload, with its phases and kernels.
+
+    `time`: s; `energy`: J of one GPU board; `power`: W, the mean; `sm_clock`: Hz, the
+    mean over time; `phases`: the same of each phase, with core voltage (V), temperature
+    of the chip (C), time of GPU and host (s) and energy by component (J); `kernels`: of
+    one launch of each kernel, time (s), energy (J beyond idle and leakage) and
+    utilization (share of each unit's peak).
+    """
+
+    time: Float[Array, ""]  # s
+    energy: Float[Array, ""]  # J
+    power: Float[Array, ""]  # W, mean
+    sm_clock: Float[Array, ""]  # Hz, mean over time
+    phases: PhaseEstimate
+    kernels: KernelEstimate
+
+    @property
+    def energy_by_unit(self) -> dict[str, Float[Array, ""]]:
+        """J of each hardware unit, and of idle, leakage, clock tree and the rest; they
+        add up to `energy`."""
+        parts = jnp.sum(self.phases.components, axis=-2)
+        return {name: parts[..., i] for i, name in enumerate(COMPONENTS)}
+
+
+def from_leaves(leaves: Sequence[Array]) -> Estimate:
+    """`Estimate` from its leaves in order (of a program that was kept)."""
+    time, energy, power, clock, *rest = leaves
+    size = len(dataclasses.fields(PhaseEstimate))
+    phases, kernels = PhaseEstimate(*rest[:size]), KernelEstimate(*rest[size:])
+    return Estimate(time, energy, power, clock, phases, kernels)

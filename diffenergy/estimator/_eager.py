@@ -1,0 +1,232 @@
+"""Functions whose derivatives are compiled with our own compiler options.
+
+A `jax.jit` inside somebody else's `jax.grad` may not choose compiler options, and with
+XLA's own it compiles three to four times as long. `call` is a primitive that stays
+whole under the transformations of JAX: where one of them evaluates it, what it is by
+then (a tangent, a pullback, a map of one) is one program, compiled as
+`compiler_options(once=True)` says. Its rules are public transformations of the function
+itself, so that derivatives of any order and mode are those of the function.
+"""
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.core import ShapedArray
+from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
+from jax.interpreters import ad, batching, mlir
+
+from ..compiling import compiler_options
+
+_KEPT: Final = 256
+"""Functions whose programs are kept; those used longest ago make room."""
+
+
+def call(function: Callable[..., list[Array]], arguments: Sequence[Any]) -> list[Array]:
+    """`function(*arguments)`, all of them arrays; `function` depends on nothing else,
+    and functions that are equal (and hash alike) share their programs."""
+    shapes = tuple(ShapedArray(jnp.shape(x), jnp.result_type(x)) for x in arguments)
+    return _bind(_traced(function, shapes, jnp.result_type(float)), arguments)
+
+
+class _Function(abc.ABC):
+    """A function of arrays, which equals others that compute the same."""
+
+    @abc.abstractmethod
+    def __call__(self, *arguments: Array) -> list[Array]:
+        """Results."""
+
+    @property
+    @abc.abstractmethod
+    def results(self) -> list[ShapedArray]:
+        """Shapes and types of the results."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Traced(_Function):
+    """What was called."""
+
+    jaxpr: ClosedJaxpr
+
+    def __call__(self, *arguments: Array) -> list[Array]:
+        return jaxpr_as_fun(self.jaxpr)(*arguments)
+
+    @property
+    def results(self) -> list[ShapedArray]:
+        return [ShapedArray(x.shape, x.dtype) for x in self.jaxpr.out_avals]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tangent(_Function):
+    """Tangents of a function's real results. Takes all arguments, then the tangents of
+    those that `moved`."""
+
+    function: _Function
+    moved: tuple[bool, ...]
+
+    def __call__(self, *arguments: Array) -> list[Array]:
+        values, slopes = arguments[: len(self.moved)], arguments[len(self.moved) :]
+
+        def of_moved(*some: Array) -> list[Array]:
+            found = self.function(*_replaced(values, self.moved, some))
+            return [x for x in found if _is_real(x)]
+
+        return jax.jvp(of_moved, tuple(_at(self.moved, values)), slopes)[1]
+
+    @property
+    def results(self) -> list[ShapedArray]:
+        return [x for x in self.function.results if _is_real(x)]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Transpose(_Function):
+    """Transpose of a function in the arguments that have a shape in `linear`. Takes the
+    others, then the cotangents of those results that are `live`."""
+
+    function: _Function
+    linear: tuple[ShapedArray | None, ...]
+    live: tuple[bool, ...]
+
+    def __call__(self, *arguments: Array) -> list[Array]:
+        known = [x is None for x in self.linear]
+        count = sum(known)
+        values = _replaced(self.linear, known, arguments[:count])
+
+        def of_linear(*some: Array) -> list[Array]:
+            found = self.function(*_replaced(values, [not x for x in known], some))
+            return _at(self.live, found)
+
+        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in self.results]
+        pull = jax.linear_transpose(of_linear, *shapes)
+        return list(pull(list(arguments[count:])))
+
+    @property
+    def results(self) -> list[ShapedArray]:
+        return [x for x in self.linear if x is not None]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Mapped(_Function):
+    """A function at `size` points, which stand on the `axes` of its arguments."""
+
+    function: _Function
+    axes: tuple[int | None, ...]
+    size: int
+
+    def __call__(self, *arguments: Array) -> list[Array]:
+        mapped = jax.vmap(self.function, in_axes=self.axes, axis_size=self.size)
+        return mapped(*arguments)
+
+    @property
+    def results(self) -> list[ShapedArray]:
+        found = self.function.results
+        return [ShapedArray((self.size, *x.shape), x.dtype) for x in found]
+
+
+def _at(places: Sequence[bool], values: Sequence[Any]) -> list[Any]:
+    """The `values` at the `places`."""
+    return [x for x, here in zip(values, places, strict=True) if here]
+
+
+def _replaced(
+    values: Sequence[Any], places: Sequence[bool], some: Sequence[Any]
+) -> list[Any]:
+    """`values` with those at the `places` replaced by `some`."""
+    new = iter(some)
+    return [next(new) if here else x for x, here in zip(values, places, strict=True)]
+
+
+def _is_real(x: Any) -> bool:
+    """Whether an array can have a tangent."""
+    return jnp.issubdtype(x.dtype, jnp.inexact)
+
+
+# --- the primitive and its rules
+
+_estimate: Final = Primitive("estimate")
+_estimate.multiple_results = True
+
+
+def _bind(function: _Function, arguments: Sequence[Any]) -> list[Any]:
+    return _estimate.bind(*arguments, function=function)
+
+
+@functools.lru_cache(_KEPT)
+def _traced(
+    function: Callable[..., list[Array]], shapes: tuple[ShapedArray, ...], _width: Any
+) -> _Traced:
+    """What `function` does with arguments of these `shapes`, traced once."""
+    given = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in shapes]
+    return _Traced(jax.make_jaxpr(function)(*given))
+
+
+@functools.lru_cache(_KEPT)
+def _program(function: _Function) -> Any:
+    """The compiled function."""
+    return jax.jit(function, compiler_options=compiler_options(once=True))
+
+
+@_estimate.def_impl
+def _evaluate(*arguments: Any, function: _Function) -> list[Array]:
+    return _program(function)(*arguments)
+
+
+@_estimate.def_abstract_eval
+def _shapes(*_: Any, function: _Function) -> list[ShapedArray]:
+    return function.results
+
+
+def _jvp(
+    values: Sequence[Any], slopes: Sequence[Any], *, function: _Function
+) -> tuple[list[Any], list[Any]]:
+    found = _bind(function, values)
+    moved = tuple(not isinstance(x, ad.Zero) for x in slopes)
+    tangents = iter(_bind(_Tangent(function, moved), [*values, *_at(moved, slopes)]))
+    return found, [next(tangents) if _is_real(x) else _no_tangent(x) for x in found]
+
+
+def _no_tangent(x: Any) -> ad.Zero:
+    """What stands for the tangent of integers and truth values."""
+    return ad.Zero(ShapedArray(x.shape, jax.dtypes.float0))
+
+
+def _transpose(
+    cotangents: Sequence[Any], *arguments: Any, function: _Function
+) -> list[Any]:
+    linear = tuple(
+        ShapedArray(x.aval.shape, x.aval.dtype) if ad.is_undefined_primal(x) else None
+        for x in arguments
+    )
+    live = tuple(not isinstance(x, ad.Zero) for x in cotangents)
+    known = _at([x is None for x in linear], arguments)
+    transposed = _Transpose(function, linear, live)
+    found = iter(_bind(transposed, [*known, *_at(live, cotangents)]))
+    return [None if x is None else next(found) for x in linear]
+
+
+def _map(
+    arguments: Sequence[Any], axes: Sequence[int | None], *, function: _Function
+) -> tuple[list[Any], list[int]]:
+    sizes = (
+        x.shape[axis]
+        for x, axis in zip(arguments, axes, strict=True)
+        if axis is not None
+    )
+    found = _bind(_Mapped(function, tuple(axes), next(sizes)), arguments)
+    return found, [0] * len(found)
+
+
+ad.primitive_jvps[_estimate] = _jvp
+ad.primitive_transposes[_estimate] = _transpose
+batching.primitive_batchers[_estimate] = _map
+mlir.register_lowering(
+    _estimate,
+    mlir.lower_fun(
+        lambda *arguments, function: function(*arguments), multiple_results=True
+    ),
+)

@@ -1,0 +1,80 @@
+"""What a person should know of a request beside its figures: number formats that were
+taken or that the GPU lacks."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ..dtypes import SYNONYMS
+from ..hardware import GpuCard
+from ..kernels import ops
+from ..workload import Listing
+from ..workload.models import Model, model_names
+from ..workload.models._shared.decoder import quantised_dtype
+from ..workload.models._shared.memory import element_bytes
+
+_RATES: Final[Mapping[str, tuple[str, ...]]] = {
+    "bf16": ("bf16", "fp16"),
+    "fp8": ("fp8", "bf16", "fp16"),
+    "fp8_block": ("fp8", "bf16", "fp16"),
+    "int8": ("int8", "bf16", "fp16"),
+    "nvfp4": ("fp4", "fp8", "bf16", "fp16"),
+    "mxfp4": ("fp4", "fp8", "bf16", "fp16"),
+}
+"""Tensor rates of a GPU file by type of operands: its own, then those that stand in."""
+
+
+def lacking(listings: Iterable[Listing], card: GpuCard) -> list[str]:
+    """Types of products that the GPU's tensor cores do not have."""
+    used = {
+        _RATES[kernel["dtype"]]: None
+        for listing in listings
+        for kernel in listing.kernels
+        if ops()[kernel["op"]][0].products and kernel["dtype"] in _RATES
+    }
+    found = []
+    for own, *others in used:
+        rate = {x: card.values[f"tensor_flop_per_cycle_{x}"] for x in (own, *others)}
+        if not rate[own]:
+            instead = next((x for x in others if rate[x]), "fp32 on CUDA cores")
+            found.append(
+                f"{card.name} has no {own} units: products in {own} run at the rate of "
+                f"{instead}."
+            )
+    return found
+
+
+def weight_types(model: Model, name: str, given: str | None, taken: str) -> list[str]:
+    """What is uncertain of the weights' type: `given` by a flag or None, `taken` in the
+    end; `name` as the model was asked for."""
+    if given is not None or name in model_names():
+        return []
+    if quantised_dtype(model) is not None:
+        return []
+    stated = _stated(model.config.values)
+    if re.search("fp8", model.name, re.IGNORECASE):
+        return [
+            f"'{model.name}' says FP8, but its config states no quantization: the "
+            f"weights are taken in {taken}; give `--dtype fp8` if they are stored so."
+        ]
+    if stated is None:
+        return [
+            f"{model.config.where} states no `torch_dtype`: the weights are taken in "
+            f"{taken}; `--dtype` says otherwise."
+        ]
+    kept = SYNONYMS.get(stated, stated)
+    if kept in ("fp32", "bf16", "fp16") and element_bytes(kept) != element_bytes(taken):
+        return [
+            f"{model.config.where} stores the weights in {stated}, but {taken} is "
+            f"taken; `--dtype {kept}` runs them as they are."
+        ]
+    return []
+
+
+def _stated(config: Mapping[str, Any]) -> str | None:
+    """Type of the weights by a config; newer ones say `dtype`, and multimodal ones in
+    the part of the text model."""
+    text = config.get("text_config")
+    parts = (config, text if isinstance(text, Mapping) else {})
+    found = (part.get(key) for part in parts for key in ("torch_dtype", "dtype"))
+    return next((str(x) for x in found if x is not None), None)

@@ -1,0 +1,101 @@
+"""What a model keeps in a GPU's memory while a request runs, in bytes, part by part.
+
+In training a step holds weights, gradients, AdamW's state and what the forward pass
+leaves for the backward one (`kept` of every operator); else weights, the KV cache and
+the operands of the largest kernel. A part that a phase does not have is 0.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from .... import dtypes
+from ..._listing import Kernel, Number
+
+PARTS: Final = (
+    "weights", "kv_cache", "state", "activations", "logits", "gradients", "optimizer",
+    "gathered", "workspace",
+)  # fmt: skip
+"""`state`: of recurrent mixers; `gathered`: weights of other GPUs; `workspace`: what
+neither weights nor results are."""
+CONTEXT: Final = 1e9
+"""Bytes of a CUDA context and its libraries ("about 1 GB" beside the tensors of the
+measured peaks of Megatron-LM and TorchTitan; a caching allocator reserves more)."""
+_WIDE: Final = 4.0
+"""Bytes of an fp32 value: a master weight, each of AdamW's two moments, a logit."""
+
+
+def in_parts(**given: float) -> dict[str, float]:
+    """Bytes of all `PARTS`: those `given`, the context, and 0."""
+    return dict.fromkeys(PARTS, 0.0) | {"workspace": CONTEXT} | given
+
+
+def element_bytes(dtype: str) -> float:
+    """Bytes of a value of type `dtype`."""
+    return dtypes.BYTES[dtypes.code(dtype)]
+
+
+def trained(parameters: Number, dtype: str) -> dict[str, float]:
+    """Bytes of weights, gradients and AdamW's state (fp32 master of 16-bit weights, two
+    moments): 16 a parameter; weights in `dtype`."""
+    e = element_bytes(dtype)
+    master = _WIDE if e < _WIDE else 0.0
+    return {
+        "weights": parameters * e,
+        "gradients": parameters * e,
+        "optimizer": parameters * (master + 2 * _WIDE),
+    }
+
+
+def logit_bytes(dtype: str, fused_loss: bool = True) -> float:
+    """Bytes of one logit: its value and an fp32 copy (sampling, a fused loss); of the
+    loss in operators fp32 logits, log-softmax and gradient."""
+    return element_bytes(dtype) + _WIDE if fused_loss else 3 * _WIDE
+
+
+def working_bytes(rows: Iterable[Kernel]) -> float:
+    """Most bytes of activations that are alive at once in a pass that keeps none: the
+    operands of its largest kernel, and the skip connection (as wide as a norm's rows)
+    that waits meanwhile. `rows`: as `Listing.kernels` has them."""
+    live, skip = 0.0, 0.0
+    for row in rows:
+        live = max(live, _operands(row))
+        if row["op"] in ("layernorm", "rmsnorm"):
+            width = row["rows"] * row["cols"]
+            skip = max(skip, width * element_bytes(row["dtype"]))
+    return live + skip
+
+
+def _operands(k: Mapping[str, Any]) -> float:
+    """Bytes of the activations that a launch reads and writes. Norms, look-ups and
+    fused attention touch no more than the products beside them."""
+    e = element_bytes(k["dtype"])
+    match k["op"]:
+        case "gemm":
+            m, n, inner = k["m"], k["n"], k["k"]
+            read = {"a": n * inner, "b": m * inner}.get(k["weights"], (m + n) * inner)
+            return k["batch"] * (read * e + m * n * element_bytes(k["out_dtype"]))
+        case "conv2d":
+            reach = k["input_hw"] + 2 * k["padding"] - k["kernel_size"]
+            output = k["out_channels"] * (reach // k["stride"] + 1) ** 2
+            return k["images"] * (k["in_channels"] * k["input_hw"] ** 2 + output) * e
+        case "moe":  # rows of every choice: dispatched, gate and up, their product
+            h, inner = k["hidden_size"], k["inter_size"]
+            widest = max(h + 2 * inner, 3 * inner)
+            return k["num_tokens"] * (2 * h + k["topk"] * widest) * e
+        case "softmax":
+            return 2 * k["rows"] * k["cols"] * e
+        case "elementwise":
+            written = k["writes"] * element_bytes(k["out_dtype"])
+            return k["elements"] * (k["reads"] * e + written)
+    return 0.0
+
+
+def largest_whole(fits: Callable[[int], bool], most: int) -> int | None:
+    """Largest whole number from 1 to `most` that `fits`; None if 1 does not. `fits`
+    holds up to some number and fails beyond."""
+    low, high = 0, most
+    while low < high:
+        middle = math.ceil((low + high) / 2)
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low or None

@@ -1,0 +1,216 @@
+"""Derivatives outside of a `jax.jit`: those inside, by whatever way they are taken."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+
+import diffenergy as de
+from diffenergy.compiling import compiler_options
+from diffenergy.estimator import _eager
+from diffenergy.hardware import GpuSpec
+
+ONCE = compiler_options(once=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cubic:
+    """x^3 y summed over x, x y, and whether x is large: real and other results."""
+
+    factor: float = 1.0
+
+    def __call__(self, x: Array, y: Array) -> list[Array]:
+        return [self.factor * jnp.sum(x**3) * y, x * y, x > 1.0]
+
+
+def cubic(x: Any, y: Any, factor: float = 1.0) -> Array:
+    """factor * sum(x^3) y, called as estimates are."""
+    return _eager.call(Cubic(factor), [jnp.asarray(x), jnp.asarray(y)])[0]
+
+
+X, Y = jnp.asarray([0.5, 2.0]), jnp.asarray(3.0)
+XS, YS = jnp.stack([X, 2 * X]), jnp.stack([Y, -Y])
+SUM = 0.125 + 8
+SLOPES = (9 * X**2, SUM)
+CURVATURE = ((jnp.diag(18 * X), 3 * X**2), (3 * X**2, 0.0))
+ALONG = 9 * (0.25 + 4)
+"""Tangent of equal steps in x."""
+
+
+def mapped(y: Array) -> Array:
+    """Sum over `XS`."""
+    return jnp.sum(jax.vmap(cubic, (0, None))(XS, y))
+
+
+def third(x: Array) -> Array:
+    """Third derivative by the first x."""
+    second = jax.grad(lambda b: jax.grad(cubic)(b, Y)[0])
+    return jax.grad(lambda a: second(a)[0])(x)
+
+
+ONES, BOTH = jnp.ones(2), (0, 1)
+WAYS: dict[str, tuple[Callable[[], Any], Any]] = {
+    "value": (lambda: cubic(X, Y), SUM * 3),
+    "grad": (lambda: jax.grad(cubic, BOTH)(X, Y), SLOPES),
+    "value_and_grad": (lambda: jax.value_and_grad(cubic)(X, Y), (SUM * 3, SLOPES[0])),
+    "jit of grad": (lambda: jax.jit(jax.grad(cubic, BOTH))(X, Y), SLOPES),
+    "jacfwd": (lambda: jax.jacfwd(cubic, BOTH)(X, Y), SLOPES),
+    "jacrev": (lambda: jax.jacrev(cubic, BOTH)(X, Y), SLOPES),
+    "vmap": (lambda: jax.vmap(cubic, (None, 0))(X, YS), jnp.asarray([3, -3]) * SUM),
+    "vmap of grad": (
+        lambda: jax.vmap(jax.grad(cubic), (0, None))(XS, Y),
+        jnp.stack([SLOPES[0], 4 * SLOPES[0]]),
+    ),
+    "grad of vmap": (lambda: jax.grad(mapped)(Y), (1 + 8) * SUM),
+    "linearize": (lambda: jax.linearize(cubic, X, Y)[1](ONES, jnp.zeros(())), ALONG),
+    "transpose of a pullback": (
+        lambda: jax.linear_transpose(jax.vjp(cubic, X, Y)[1], Y)((ONES, Y))[0],
+        ALONG + 3 * SUM,
+    ),
+    "jit of a pullback": (lambda: jax.jit(jax.vjp(cubic, X, Y)[1])(Y)[1], 3 * SUM),
+    "checkpoint": (lambda: jax.grad(jax.checkpoint(cubic))(X, Y), SLOPES[0]),
+    "hessian": (lambda: jax.hessian(cubic, BOTH)(X, Y), CURVATURE),
+    "reverse over reverse": (
+        lambda: jax.jacrev(jax.jacrev(cubic, BOTH), BOTH)(X, Y), CURVATURE
+    ),
+    "reverse over forward": (
+        lambda: jax.jacrev(jax.jacfwd(cubic, BOTH), BOTH)(X, Y), CURVATURE
+    ),
+    "third": (lambda: third(X), jnp.asarray([18.0, 0.0])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_gives_the_derivative(way: str):
+    found, expected = WAYS[way]
+    got = jax.tree.leaves(found())
+    for a, b in zip(got, jax.tree.leaves(expected), strict=True):
+        assert np.asarray(a) == pytest.approx(np.asarray(b), rel=1e-12)
+
+
+def test_results_that_are_not_real_pass_through():
+    values, slopes = jax.jvp(
+        lambda x: tuple(_eager.call(Cubic(), [x, Y])), (X,), (jnp.ones(2),)
+    )
+    assert values[2].tolist() == [False, True] and slopes[2].dtype == jax.dtypes.float0
+    assert slopes[1].tolist() == [3.0, 3.0]
+
+
+def test_equal_functions_share_a_program():
+    jax.grad(cubic)(X, Y, 7.0)
+    before = _eager._program.cache_info().misses, _eager._traced.cache_info().misses
+    jax.grad(cubic)(2 * X, Y, 7.0)
+    jax.jacrev(cubic)(X, Y, 7.0)  # a map of it is another
+    after = _eager._program.cache_info().misses, _eager._traced.cache_info().misses
+    assert after == (before[0] + 1, before[1])
+
+
+# --- of estimates
+
+
+@pytest.fixture(scope="module")
+def energy(sample, phases) -> Callable[..., Array]:
+    """J of a small workload by the GPU."""
+    workload = phases([sample("gather")])
+    return lambda gpu: de.estimate(workload, gpu).energy
+
+
+def close(a: Any, b: Any):
+    """That two trees of numbers are the same but for rounding."""
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        x, y = np.asarray(x), np.asarray(y)
+        assert x == pytest.approx(y, rel=1e-9, abs=1e-12 * np.abs(y).max())
+
+
+@pytest.mark.slow
+def test_the_gradient_is_that_of_a_jit(energy):
+    gpu = de.load_gpu("a100-sxm-80gb")
+    value, slope = jax.value_and_grad(energy)(gpu)
+    close(
+        (value, slope), jax.jit(jax.value_and_grad(energy), compiler_options=ONCE)(gpu)
+    )
+    _, forward = jax.jvp(energy, (gpu,), (jax.tree.map(lambda x: 0.01 * x, gpu),))
+    along = sum(0.01 * float(jnp.sum(x * y)) for x, y in zip(
+        jax.tree.leaves(gpu), jax.tree.leaves(slope), strict=True
+    ))  # fmt: skip
+    assert float(forward) == pytest.approx(along, rel=1e-9)
+
+
+def test_a_gradient_compiles_with_options_of_ours(energy, monkeypatch):
+    """No program of its own is compiled as XLA would."""
+    asked: list[Any] = []
+    real = jax.jit
+
+    def jit(function: Any, **more: Any) -> Any:
+        if isinstance(function, _eager._Function):
+            asked.append(more.get("compiler_options"))
+        return real(function, **more)
+
+    _eager._program.cache_clear()
+    monkeypatch.setattr(_eager.jax, "jit", jit)
+    jax.grad(energy)(de.load_gpu("h100-sxm"))
+    assert asked == [ONCE, ONCE]  # value and pullback
+    gpu = de.load_gpu("a100-sxm-80gb")
+    slope = jax.grad(energy)(gpu).dram_bandwidth * gpu.dram_bandwidth
+    assert len(asked) == 2
+    around = [
+        energy(dataclasses.replace(gpu, dram_bandwidth=gpu.dram_bandwidth * x))
+        for x in (1 - 1e-4, 1 + 1e-4)
+    ]
+    assert float(slope) == pytest.approx(float(around[1] - around[0]) / 2e-4, rel=1e-5)
+
+
+SECOND = {
+    "prefill": [
+        [{"op": "gemm", "m": 512}, {"op": "context_attention"}, {"op": "rmsnorm"}],
+    ],
+    "decode": [
+        [{"op": "gemm", "m": 8}, {"op": "generation_attention"}, {"op": "gather"},
+         {"op": "elementwise"}],
+    ],
+}  # fmt: skip
+
+
+def narrowed(x: Any) -> Array:
+    """An array in the width that JAX counts in."""
+    x = np.asarray(x)
+    return jnp.asarray(x, float if np.issubdtype(x.dtype, np.floating) else x.dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wide", [False, True], ids=["f32", "f64"])
+@pytest.mark.parametrize("name", SECOND)
+def test_second_derivatives_by_all_numbers_of_a_gpu_are_finite(
+    name: str, wide: bool, sample, phases
+):
+    rows = [[sample(**row) for row in kernels] for kernels in SECOND[name]]
+    both = phases(*rows), de.load_gpu("h100-sxm")
+    with jax.enable_x64(wide):
+        workload, gpu = jax.tree.map(narrowed, both)
+        names = [
+            x for x in GpuSpec.__dataclass_fields__
+            if isinstance(getattr(gpu, x), Array) and getattr(gpu, x).ndim == 0
+        ]  # fmt: skip
+        values = jnp.stack([getattr(gpu, x) for x in names])
+        scale = jnp.where(values == 0, 1.0, values)
+
+        def log_energy(u: Array) -> Array:
+            changed = dict(zip(names, values + scale * u, strict=True))
+            got = de.estimate(workload, dataclasses.replace(gpu, **changed))
+            return jnp.log(got.energy)
+
+        at = jnp.zeros(len(names))
+        slope = jax.grad(log_energy)
+        columns = jax.jit(
+            jax.vmap(lambda e: jax.jvp(slope, (at,), (e,))[1]), compiler_options=ONCE
+        )
+        found = np.asarray(columns(jnp.eye(len(names))))
+        assert found.dtype == (np.float64 if wide else np.float32)
+        assert np.isfinite(found).all()
+        sms = names.index("num_sms")
+        assert found[sms, sms] != 0

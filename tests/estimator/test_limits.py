@@ -1,0 +1,41 @@
+"""The rule of `limited_by`, by hand and on every kernel of a model."""
+
+import jax.numpy as jnp
+import pytest
+
+from diffenergy.estimator._answer.limits import LIMITS, limiter
+from diffenergy.estimator._requests import prepare
+from diffenergy.physics._demand import UNITS
+
+L2, DRAM = UNITS.index("l2"), UNITS.index("dram")
+
+
+@pytest.mark.parametrize(
+    "used, reached, launch, filled, limit",
+    [
+        ({L2: 0.34}, {L2: 0.95}, 0.1, 3.0, "latency"),
+        ({L2: 0.34}, {L2: 0.95}, 0.1, 0.4, "occupancy"),
+        ({L2: 0.34}, {L2: 0.95}, 0.6, 0.4, "launch"),
+        ({L2: 0.55}, {L2: 0.95}, 0.1, 0.4, "l2"),
+        ({L2: 0.55, DRAM: 0.6}, {L2: 0.95, DRAM: 0.7}, 0.1, 3.0, "l2"),
+        ({L2: 0.45, DRAM: 0.6}, {L2: 0.95, DRAM: 0.7}, 0.1, 3.0, "dram"),
+        ({DRAM: 0.5}, {DRAM: 0.55}, 0.5, 1.0, "dram"),
+    ],
+)
+def test_by_hand(used, reached, launch, filled, limit):
+    def share(found):
+        return jnp.array([found.get(n, 0.0) for n in range(len(UNITS))])
+
+    scalars = jnp.array(launch), jnp.array(filled)
+    found = limiter(share(used), share(reached), *scalars)
+    assert LIMITS[int(found)] == limit
+
+
+def test_a_unit_that_limits_works_at_half_of_its_peak():
+    task = prepare("gpt2", "h100-sxm", phase="train", batch=1, detail=True)
+    kernels = task.run().summary["kernels"]
+    limits = {kernel["limited_by"] for kernel in kernels}
+    assert {"dram", "launch", "latency"} <= limits
+    for kernel in kernels:
+        limit = kernel["limited_by"]
+        assert limit not in UNITS or kernel["utilization"][limit] >= 0.5

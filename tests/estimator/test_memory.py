@@ -1,0 +1,268 @@
+"""What stays in a GPU's memory, what fits, and what is said of number formats."""
+
+import dataclasses
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import diffenergy as de
+from diffenergy.estimator import prepare
+from diffenergy.hardware import read_gpu
+from diffenergy.workload.models import load_model
+
+MODELS = Path(de.__file__).parent / "data" / "models"
+CONTEXT = 1e9
+LLAMA = dict(layers=32, h=4096, q=4096, kv=1024, i=14336, heads=32, vocab=128256)
+PARAMETERS = 8_030_261_248
+TOKENS = 16 * 4096
+
+
+def memory(model: str, **request) -> dict[str, float]:
+    """Bytes by part of a model's request."""
+    found = load_model(model)
+    return found.memory(found.request(**request))
+
+
+def train(model: str = "llama-3.1-8b", **more) -> dict[str, float]:
+    return memory(model, **({"phase": "train", "batch": 16, "input_len": 4096} | more))
+
+
+# --- training
+
+
+def test_activations_of_an_8b_model_at_65536_tokens():
+    """parallel training's formula without dropout: 139,392 B a token and layer, 292 GB,
+    and the inputs of final norm and head."""
+    m = LLAMA
+    attention = 2 * (m["q"] + 2 * m["kv"]) + 2 * m["q"] + 4 * m["heads"]
+    layer = 4 * m["h"] + 4 * m["h"] + attention + 4 * m["i"] + 2 * m["i"]
+    assert layer == 139_392
+    found = train()
+    expected = TOKENS * (m["layers"] * layer + 4 * m["h"])
+    assert found["activations"] == expected == pytest.approx(290e9, rel=0.02)
+    assert found["logits"] == TOKENS * m["vocab"] * 6  # bf16 and fp32 of a fused loss
+    assert found["weights"] == found["gradients"] == 2 * PARAMETERS
+    assert found["optimizer"] == 12 * PARAMETERS  # fp32 master and two moments
+    assert found["kv_cache"] == found["state"] == found["gathered"] == 0
+    widest = 2 * TOKENS * (3 * m["i"] + m["h"])  # gate, up, product and the skip
+    assert found["workspace"] == CONTEXT + widest
+
+
+def test_checkpointing_keeps_inputs_of_layers_and_one_layer():
+    m, full, less = LLAMA, train(), train(checkpointing=True)
+    inputs = m["layers"] * 2 * m["h"] * TOKENS
+    one = (full["activations"] - 4 * m["h"] * TOKENS) / m["layers"]
+    expected = inputs + one + 4 * m["h"] * TOKENS
+    assert less["activations"] == pytest.approx(expected, rel=1e-12)
+    assert {**less, "activations": 0} == {**full, "activations": 0}
+
+
+def test_fp8_layers_store_their_inputs_in_a_byte():
+    m, saved = LLAMA, train()["activations"] - train(dtype="fp8")["activations"]
+    assert saved == TOKENS * m["layers"] * (2 * m["h"] + m["q"] + m["i"])
+
+
+def test_a_layer_of_gpt3_keeps_what_megatron_counts():
+    """arXiv 2205.05198: 34 s b h with dropout masks (2) and stored GELU (8, restored
+    here unless layers are checkpointed); LSE rows of the fused kernel on top."""
+    h, tokens, heads = 2048, 2 * 1024, 16
+    choices: dict = dict(phase="train", batch=2, input_len=1024)
+    kept = memory("gpt3-xl", **choices)["activations"] - 4 * h * tokens
+    assert kept == 24 * tokens * ((34 - 2 - 8) * h + 4 * heads)
+    again = memory("gpt3-xl", **choices, checkpointing=True)["activations"]
+    one = (34 - 2) * h + 4 * heads
+    assert again == tokens * (24 * 2 * h + one + 4 * h)
+
+
+def test_probabilities_are_kept_without_a_fused_kernel():
+    """5 a s / h of arXiv 2205.05198 less the dropout of the scores: 2 a s^2 b."""
+    choices: dict = dict(phase="train", batch=2, input_len=1024)
+    flash = memory("gpt3-xl", **choices)["activations"]
+    eager = memory("gpt3-xl", **choices, attention="eager")["activations"]
+    scores = 24 * 2 * 16 * 1024**2
+    assert eager - flash == 2 * scores - 24 * 4 * 2 * 16 * 1024
+
+
+def test_routed_rows_of_a_mixture_are_kept():
+    h, i, tokens, chosen, q, kv, heads = 4096, 14336, 1024, 2, 4096, 1024, 32
+    found = memory("mixtral-8x7b", phase="train", batch=1, input_len=tokens)
+    attention = 2 * (q + 2 * kv) + 2 * q + 4 * heads
+    experts = chosen * (4 * h + 4 * i + 2 * i)
+    layer = 4 * h + 4 * h + attention + experts
+    assert found["activations"] == tokens * (32 * layer + 4 * h)
+
+
+def test_operators_keep_more_than_fused_kernels():
+    for name in ("llama-3.1-8b", "gpt3-xl"):
+        fused, apart = (
+            train(name, stack=x, batch=1, input_len=1024) for x in ("serving", "eager")
+        )
+        assert apart["activations"] > 1.2 * fused["activations"]
+        assert apart["logits"] == 2 * fused["logits"]  # 12 and 6 bytes
+
+
+# --- inference
+
+
+def test_a_generation_holds_weights_cache_and_a_layer():
+    found = memory("llama-3.1-8b", batch=8, input_len=512, output_len=128)
+    assert found["weights"] == 2 * PARAMETERS
+    assert found["kv_cache"] == 2 * 32 * 8 * 128 * 2 * (512 + 128) * 8
+    m, tokens = LLAMA, 8 * 512
+    assert found["activations"] == 2 * tokens * (3 * m["i"] + m["h"])
+    assert found["logits"] == 8 * m["vocab"] * 6  # of the last tokens alone
+    assert found["workspace"] == CONTEXT
+    assert found["gradients"] == found["optimizer"] == 0
+
+
+def test_a_window_bounds_the_cache():
+    model: Any = dataclasses.replace(load_model("mistral-7b"), window=1000)  # pyright: ignore
+    per_token = 2 * 32 * 8 * 128 * 2
+    for length, held in ((256, 256 + 128), (4096, 1000)):
+        found = model.memory(model.request(input_len=length, output_len=128))
+        assert found["kv_cache"] == held * per_token
+
+
+def test_an_image_model_holds_its_largest_kernel():
+    """ResNet-50: the first 1x1 of a 56 x 56 stage, 64 to 256 channels, in fp32 images
+    of batch 4; elements of its sums (two read, one written) are more."""
+    found = memory("resnet-50", batch=4, dtype="fp32")
+    assert found["activations"] >= 4 * (64 + 256) * 56**2 * 4
+    assert found["kv_cache"] == found["logits"] == 0
+    assert memory("resnet-50", batch=8, dtype="fp32")["activations"] == (
+        2 * found["activations"]
+    )
+
+
+# --- the answer
+
+
+def test_parts_add_up_and_a_listing_is_unknown(tmp_path):
+    task = prepare("llama-3.1-8b", "h100-sxm", batch=8)
+    rest = ("total", "capacity", "fits")
+    parts = sum(x for part, x in task.memory.items() if part not in rest)
+    assert task.memory["total"] == parts
+    assert task.memory["capacity"] == read_gpu("h100-sxm").values["dram_capacity"]
+    assert task.memory["fits"] is True and task.warnings == []
+    file = tmp_path / "one.jsonl"
+    kernel = dict(op="softmax", rows=8, cols=8, dtype="fp32")
+    file.write_text(json.dumps({"name": "one", "kernels": [kernel]}))
+    listed = prepare(str(file), "h100-sxm").memory
+    assert list(listed) == list(task.memory)
+    known = {name for name, value in listed.items() if value is not None}
+    assert known == {"capacity"}
+    with pytest.raises(ValueError, match="`require_fit` is given, but the listing"):
+        prepare(str(file), require_fit=True)
+
+
+def test_what_does_not_fit_is_a_warning_with_numbers():
+    task = prepare("llama-3.1-70b", "h100-sxm", batch=4)
+    (said,) = task.warnings
+    weights = 70_553_706_496 * 2 / 1e9
+    cache = 2 * 80 * 8 * 128 * 2 * (512 + 128) * 4 / 1e9
+    for number in (weights, cache, task.memory["total"] / 1e9, 2**30 * 80 / 1e9):
+        assert f"{number:.1f} GB" in said
+    assert task.memory["fits"] is False
+
+
+def test_the_largest_batch_and_length_that_fit_are_told():
+    asked: dict = dict(batch=64, input_len=4096, output_len=8)
+    with pytest.raises(de.Infeasible, match="`require_fit`") as raised:
+        prepare("llama-3.1-8b", "a100-pcie-40gb", require_fit=True, **asked)
+    for name, least in raised.value.least.items():
+        request: dict = {**asked, "require_fit": True, name: int(least)}
+        assert prepare("llama-3.1-8b", "a100-pcie-40gb", **request).memory["fits"]
+        request[name] += 1
+        with pytest.raises(de.Infeasible):
+            prepare("llama-3.1-8b", "a100-pcie-40gb", **request)
+    assert set(raised.value.least) == {"batch", "input_len"}
+
+
+@pytest.mark.parametrize(
+    "request_, words",
+    [
+        ({"model": "llama-3.1-70b"}, "it fits with dtype fp8."),
+        (
+            {"model": "llama-3.1-8b", "phase": "train", "gpu": "b300", "batch": 16,
+             "input_len": 4096},
+            "input length up to 1859 or checkpointing.",
+        ),
+        ({"model": "llama-3.1-70b", "gpu": "l4"}, "take a larger GPU."),
+        ({"model": "llama-2-7b", "gpu": "l4", "batch": 40, "kv_dtype": "bf16"},
+         "or KV dtype fp8."),
+    ],
+)  # fmt: skip
+def test_a_type_or_checkpointing_may_do(request_, words):
+    with pytest.raises(de.Infeasible, match=re.escape(words)):
+        prepare(**{"gpu": "h100-sxm", "require_fit": True} | request_)
+
+
+def test_a_request_that_fits_is_answered_all_the_same():
+    asked: dict = dict(phase="prefill", input_len=64)
+    fits = prepare("gpt2", "l4", require_fit=True, **asked)
+    assert dataclasses.asdict(fits)["memory"] == prepare("gpt2", "l4", **asked).memory
+
+
+# --- number formats
+
+
+def test_a_gpu_without_fp8_units_says_what_runs_instead():
+    def said(gpu: str, dtype: str) -> list[str]:
+        return prepare("gpt2", gpu, dtype=dtype, phase="prefill").warnings
+
+    assert said("h100-sxm", "fp8") == said("a10", "bf16") == said("t4", "fp16") == []
+    (fp8,) = said("a100-sxm-80gb", "fp8")
+    assert "no fp8 units" in fp8 and "rate of bf16" in fp8
+    (bf16,) = said("t4", "bf16")
+    assert "no bf16 units" in bf16 and "rate of fp16" in bf16
+
+
+@pytest.mark.parametrize(
+    "name, changed, given, words",
+    [
+        ("mine", {}, None, "states no `torch_dtype`"),
+        ("mine", {}, "bf16", None),
+        ("mine", {"torch_dtype": "bfloat16"}, None, None),
+        ("mine", {"dtype": "float16"}, None, None),
+        ("mine", {"torch_dtype": "float32"}, None, "stores the weights in float32"),
+        ("mine-FP8", {"torch_dtype": "bfloat16"}, None, "'mine-FP8' says FP8"),
+        ("mine-FP8", {"torch_dtype": "bfloat16"}, "fp8", None),
+        ("mine-FP8", {"quantization_config": {"quant_method": "fp8"}}, None, None),
+    ],
+)
+def test_types_of_weights_that_nobody_states(tmp_path, name, changed, given, words):
+    folder = tmp_path / name
+    folder.mkdir()
+    values = json.loads((MODELS / "qwen3-8b" / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(values | changed))
+    found = prepare(str(folder), "h100-sxm", dtype=given).warnings
+    assert len(found) == (words is not None)
+    assert all(words in said and "--dtype" in said for said in found)
+    shutil.rmtree(folder)
+
+
+# --- energy of a token
+
+
+@pytest.mark.parametrize(
+    "model, request_, tokens",
+    [
+        ("gpt2", dict(phase="prefill", batch=3, input_len=64), 3 * 64),
+        ("gpt2", dict(phase="decode", batch=3, input_len=64), 3),
+        ("gpt2", dict(phase="generate", batch=3, input_len=64, output_len=4), 12),
+        ("bert-base", dict(batch=2, input_len=64), 2 * 64),
+        ("resnet-50", dict(batch=2), None),
+    ],
+)
+def test_energy_is_shared_by_the_tokens_of_the_phase(model, request_, tokens):
+    found = prepare(model, "a100-sxm-80gb", **request_).run().summary
+    each, rate = found["energy_j_per_token"], found["tokens_per_s"]
+    if tokens is None:
+        assert each is rate is None
+    else:
+        assert each == pytest.approx(found["energy_j"] / tokens)
+        assert rate == pytest.approx(tokens / found["time_s"])

@@ -1,0 +1,104 @@
+"""Sweeps: every combination answers as it does alone, in the order given."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import diffenergy as de
+from diffenergy.estimator import _sweep, crossed
+
+GPUS, BATCHES, LENGTHS = ("a10", "l4"), (1, 8), (64, 96)
+
+
+@pytest.fixture(scope="module")
+def frame():
+    """gpt2 on two GPUs, two batches and lengths, two clocks."""
+    return de.sweep(
+        "gpt2", GPUS, batch=BATCHES, input_len=LENGTHS, output_len=4,
+        sm_clock=(9e8, 1.2e9),
+    )  # fmt: skip
+
+
+def test_rows_are_the_product_in_the_order_given(frame):
+    names = ["gpu", "batch", "input_len", "sm_clock_set_mhz"]
+    expected = itertools.product(GPUS, BATCHES, LENGTHS, (900.0, 1200.0))
+    assert [tuple(row) for row in frame[names].to_numpy()] == [*expected]
+    assert (frame["output_len"] == 4).all() and "error" not in frame
+
+
+@pytest.mark.parametrize("row", [0, 7, 13])
+def test_each_row_is_the_estimate_of_it_alone(frame, row: int):
+    one = frame.iloc[row]
+    alone = de.estimate(
+        "gpt2", one.gpu, batch=int(one.batch), input_len=int(one.input_len),
+        output_len=4, sm_clock=1e6 * one.sm_clock_set_mhz,
+    ).summary  # fmt: skip
+    for key in ("time_s", "energy_j", "avg_power_w", "ttft_s", "energy_j_per_token"):
+        assert one[key] == pytest.approx(alone[key], rel=1e-9), key
+    decode = alone["phases"]["decode"]["time_s"]
+    assert one["phases_decode_time_s"] == pytest.approx(decode, rel=1e-9)
+    assert one["grade"] == alone["grade"]
+    assert one["time_s_p5_p95"] == pytest.approx(alone["time_s_p5_p95"], rel=1e-9)
+
+
+def test_more_than_a_call_takes(monkeypatch):
+    """Three clocks of two types, four in a call: cut, and filled up."""
+    monkeypatch.setattr(_sweep, "_ROWS", 4)
+    told: list[tuple[int, int]] = []
+    found = crossed(
+        "gpt2", ["l4"], lists={"dtype": ["bf16", "fp32"]}, phase="prefill",
+        input_len=64, sm_clock=[6e8, 9e8, 12e8],
+        progress=lambda done, total: told.append((done, total)),
+    )  # fmt: skip
+    points = found.summary["points"]
+    assert [point["dtype"] for point in points] == ["bf16"] * 3 + ["fp32"] * 3
+    times = np.array([point["time_s"] for point in points])
+    assert (np.diff(times[:3]) < 0).all() and (np.diff(times[3:]) < 0).all()
+    alone = de.estimate(
+        "gpt2", "l4", dtype="fp32", phase="prefill", input_len=64, sm_clock=9e8
+    )
+    assert times[4] == pytest.approx(alone.time, rel=1e-9)
+    assert told == [(4, 6), (6, 6)]
+    assert found.summary["axes"] == ["dtype", "sm_clock_set_mhz"]
+    assert found.summary["best_time"] == int(times.argmin())
+
+
+def test_what_cannot_be_says_why_beside_what_can():
+    """1,800 MHz is beyond an A10 (1,695); a limit of 20 W below what either needs."""
+    found = crossed(
+        "gpt2", GPUS, lists={}, phase="prefill", input_len=64, sm_clock=[9e8, 18e8],
+    ).summary  # fmt: skip
+    assert [("error" in point) for point in found["points"]] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+    failed = found["points"][1]
+    assert failed["gpu"] == "a10" and failed["sm_clock_set_mhz"] == 1800
+    assert "a10 allows 210 to 1695 MHz" in failed["error"]
+    limits = crossed(
+        "gpt2", ["l4"], lists={"batch": [1, 2]}, phase="prefill", input_len=64,
+        power_limit=[72.0, 12.0], changes={"power_limit_min": 10.0},
+    ).summary["points"]  # fmt: skip
+    assert [point["feasible"] for point in limits] == [True, False] * 2
+    assert "cannot be kept" in limits[1]["error"] and limits[1]["energy_j"] is None
+
+
+def test_nothing_that_can_be_is_an_error():
+    with pytest.raises(ValueError, match="a10 allows 210 to 1695"):
+        de.sweep("gpt2", "a10", batch=[1, 2], sm_clock=18e8)
+    with pytest.raises(ValueError, match="not a known GPU"):
+        de.sweep("gpt2", ["a10", "a11x"])
+    with pytest.raises(de.Infeasible, match="cannot be kept"):
+        low = {"power_limit_min": 10.0}
+        de.sweep(
+            "gpt2", "l4", batch=[1, 2], phase="prefill", power_limit=12.0, changes=low
+        )
+
+
+def test_what_is_given_once_is_no_axis():
+    found = crossed("gpt2", ["l4"], lists={"batch": [2]}, phase="prefill").summary
+    assert found["axes"] == [] and found["gpu"] == "l4" and found["batch"] == 2
+    assert len(found["points"]) == 1
