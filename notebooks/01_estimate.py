@@ -28,6 +28,7 @@ import diffenergy as de
 style = de.report.style
 # %matplotlib inline
 jax.config.update("jax_enable_x64", True)
+de.enable_compilation_cache()
 house = style.house()
 house.__enter__()  # the house style, through the whole notebook
 

@@ -28,6 +28,7 @@ import diffenergy as de
 
 # %matplotlib inline
 jax.config.update("jax_enable_x64", True)
+de.enable_compilation_cache()
 style = de.report.style
 house = style.house()
 house.__enter__()  # the house style, through the whole notebook
@@ -86,6 +87,13 @@ ax.set_xlabel("elasticity of energy x delay (below 0: growing it helps)")
 ax.legend(loc="lower left")
 plt.show()
 display(elastic.round(3))
+
+# %% [markdown]
+# Turn it yourself: with a running kernel the next cell has sliders, without one it is
+# the picture as they begin.
+
+# %%
+de.explore(MODEL, GPU, **REQUEST)
 
 # %% [markdown]
 # The two phases disagree: prefill wants arithmetic, decode wants bandwidth and a lower

@@ -16,6 +16,7 @@ HERE: Final = Path(__file__).parent
 SECONDS: Final = 540
 """Longest that one cell may take, on a busy machine too."""
 _KERNEL: Final = {"display_name": "Python 3", "language": "python", "name": "python3"}
+_WIDGET: Final = "application/vnd.jupyter.widget-view+json"
 _LANGUAGE: Final = {
     "name": "python",
     "file_extension": ".py",
@@ -56,7 +57,11 @@ def executed(name: str, folder: Path) -> Any:
         timeout=SECONDS,
         resources={"metadata": {"path": str(folder)}},
         record_timing=False,
+        store_widget_state=False,
     ).execute()
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):  # sliders keep their picture alone
+            output.get("data", {}).pop(_WIDGET, None)
     # the client writes what the kernel says of itself, down to its patch version
     notebook.metadata["language_info"] = dict(_LANGUAGE)
     return notebook

@@ -1,0 +1,8 @@
+"""An estimate to turn by hand: sliders for a GPU and a request, in a notebook.
+
+Names load on first use; `__init__.pyi` lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

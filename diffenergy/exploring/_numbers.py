@@ -1,0 +1,184 @@
+"""What the sliders turn and what is seen: pure numbers, one compiled program."""
+
+import dataclasses
+import functools
+from typing import Any, Final, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ..compiling import compiler_options
+from ..estimator._estimate import estimate_once
+from ..hardware import GpuCard, GpuSpec, OperatingPoint
+from ..hardware._clocks import sm_clocks
+from ..physics._power import COMPONENTS
+from ..workload import Workload
+from ..workload._unlisted import complete
+from ..workload._workload import assemble
+from ..workload.models import Model
+
+POINTS: Final = 11
+"""Clocks of the curve."""
+SLOWEST: Final = 3.0
+"""The curve ends at the highest clock / this: nobody would choose what is slower."""
+FIELDS: Final = ("num_sms", "l2_capacity", "dram_bandwidth")
+"""Numbers of the GPU that can be turned."""
+_KEPT: Final = 64
+"""Workloads that are kept, of the requests looked at last."""
+
+
+class Values(NamedTuple):
+    """What the sliders say, in SI units. `input_len` and `output_len` are None for
+    models that have none."""
+
+    sm_clock: float  # Hz
+    power_limit: float  # W
+    batch: int
+    input_len: int | None
+    output_len: int | None
+    num_sms: float
+    l2_capacity: float  # B
+    dram_bandwidth: float  # B/s
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """What is seen at some values.
+
+    `tokens`: that the request makes, or reads where it makes none (images: how many).
+    Where the limit cannot be kept the figures are those of the lowest clock.
+    Of the curve, each array has a row for each of `clocks`, asked for under the power
+    limit; NaN where the limit cannot be kept.
+    """
+
+    time: float  # s
+    energy: float  # J
+    tokens: int
+    ttft: float | None  # s to the first token; None unless tokens are made
+    tpot: float | None  # s for each token after
+    asked_clock: float  # Hz
+    sm_clock: float  # Hz, held in the mean
+    feasible: bool  # the power limit can be kept
+    memory: float  # B that the request needs
+    capacity: float  # B of the GPU's memory
+    energy_by_unit: dict[str, float]  # J
+    clocks: np.ndarray  # Hz, rising
+    times: np.ndarray  # s
+    energies: np.ndarray  # J
+
+    @property
+    def energy_per_token(self) -> float:
+        """J for each of the tokens."""
+        return self.energy / self.tokens
+
+    @property
+    def power(self) -> float:
+        """Mean power, W."""
+        return self.energy / self.time
+
+
+class _Found(NamedTuple):
+    """Estimates at some clocks."""
+
+    time: Array | np.ndarray
+    energy: Array | np.ndarray
+    sm_clock: Array | np.ndarray
+    feasible: Array | np.ndarray
+    phase_time: Array | np.ndarray  # [clock, phase]
+    components: Array | np.ndarray  # [clock, component]
+
+
+class Numbers:
+    """A request of `model` on the GPU of `card`, at whatever the sliders say.
+
+    `gpu`: its numbers with the constants that serve it; `request`: the choices of
+    `Model.listings` that stay. The model is compiled once, at the first look: batch,
+    lengths and all numbers are data.
+    """
+
+    def __init__(self, model: Model, card: GpuCard, gpu: GpuSpec, **request: Any):
+        self.model, self.card, self.gpu = model, card, gpu
+        self._request = request
+        self._work = functools.lru_cache(_KEPT)(self._built)
+        self._program = jax.jit(_found, compiler_options=compiler_options())
+        known = np.sort(sm_clocks(card))
+        high = known[known >= known[-1] / SLOWEST]
+        places = np.linspace(0, len(high) - 1, POINTS).round().astype(int)
+        self.clocks = np.unique(high[places])
+        """Of the curve, Hz."""
+
+    def at(self, values: Values) -> Shown:
+        """What is seen at `values`. Raises `ValueError` for requests that the model
+        refuses."""
+        lengths = (values.batch, values.input_len, values.output_len)
+        workload, memory = self._work(*lengths)
+        numbers = np.asarray([getattr(values, name) for name in FIELDS], float)
+        clocks = np.asarray([values.sm_clock, *self.clocks], float)
+        limit = float(values.power_limit)
+        found = jax.device_get(
+            self._program(workload, self.gpu, numbers, clocks, limit)
+        )
+        times, energies = (
+            np.where(found.feasible, x, np.nan)[1:] for x in (found.time, found.energy)
+        )
+        ttft, tpot = None, None
+        if values.output_len is not None and found.phase_time.shape[1] == 2:
+            ttft, rest = found.phase_time[0].tolist()
+            tpot = rest / (values.output_len - 1)
+        return Shown(
+            time=float(found.time[0]),
+            energy=float(found.energy[0]),
+            tokens=values.batch * (values.output_len or values.input_len or 1),
+            ttft=ttft,
+            tpot=tpot,
+            asked_clock=float(values.sm_clock),
+            sm_clock=float(found.sm_clock[0]),
+            feasible=bool(found.feasible[0]),
+            memory=memory,
+            capacity=self.card.values["dram_capacity"],
+            energy_by_unit=dict(
+                zip(COMPONENTS, found.components[0].tolist(), strict=True)
+            ),
+            clocks=self.clocks,
+            times=times,
+            energies=energies,
+        )
+
+    def _built(
+        self, batch: int, input_len: int | None, output_len: int | None
+    ) -> tuple[Workload, float]:
+        """The workload of a request and the bytes of memory that it needs."""
+        lengths = {"input_len": input_len, "output_len": output_len}
+        given = {name: x for name, x in lengths.items() if x is not None}
+        given |= self._request | {"batch": batch}
+        listings = self.model.listings(**given)
+        memory = sum(self.model.memory(self.model.request(**given)).values())
+        found = assemble([complete(listing) for listing in listings])
+        # `num_rows` is static, differs by request, and is not used
+        return dataclasses.replace(found, num_rows=0), float(memory)
+
+
+def _found(
+    workload: Workload, gpu: GpuSpec, numbers: Array, clocks: Array, limit: Array
+) -> _Found:
+    """Estimates at `clocks` (Hz) under a power `limit` (W), the `FIELDS` of the GPU
+    replaced by `numbers`."""
+    changed = dict(zip(FIELDS, numbers, strict=True))
+    gpu = dataclasses.replace(gpu, **changed)
+
+    def one(clock: Array) -> _Found:
+        found = estimate_once(
+            workload, gpu, OperatingPoint(clock, gpu.mem_clock, limit)
+        )
+        return _Found(
+            found.time,
+            found.energy,
+            found.sm_clock,
+            jnp.all(found.phases.feasible),
+            found.phases.time,
+            jnp.sum(found.phases.components, axis=-2),
+        )
+
+    return jax.vmap(one)(clocks)
