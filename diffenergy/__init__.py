@@ -10,10 +10,25 @@ Names load on first use, so that importing the package costs nothing; `__init__.
 lists them. What a room lists in its own `__init__` is public too, and nothing else.
 """
 
-from typing import Final
+__version__ = "0.1.0"
 
-import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+def _attach() -> dict:
+    """Lets `lazy_loader` take over; the command line begins without it."""
+    import lazy_loader
 
-__version__: Final = "0.1.0"
+    get, listed, public = lazy_loader.attach_stub(__name__, __file__)
+    found = {"__getattr__": get, "__dir__": listed, "__all__": public}
+    globals().update(found)
+    return found
+
+
+def __getattr__(name: str):
+    """Loads names on first use."""
+    found = _attach()
+    return found[name] if name in found else found["__getattr__"](name)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return _attach()["__dir__"]()

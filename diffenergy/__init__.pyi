@@ -12,7 +12,10 @@ from .corrections import Corrections as Corrections
 from .corrections import read_corrections as read_corrections
 from .estimator import Estimate as Estimate
 from .estimator import EstimateResult as EstimateResult
+from .estimator import enable_compilation_cache as enable_compilation_cache
 from .estimator import estimate as estimate
+from .estimator import sweep as sweep
+from .exploring import explore as explore
 from .hardware import GpuSpec as GpuSpec
 from .hardware import OperatingPoint as OperatingPoint
 from .hardware import gpu_names as gpu_names

@@ -9,6 +9,7 @@ import ctypes
 import gc
 import gzip
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -29,6 +30,7 @@ jax.config.update("jax_compilation_cache_dir", str(_COMPILED))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
+_BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _MOST_MEMORY: Final = 1.4e9
 """B of a worker beyond which it lets go of its compiled programs after a file of tests;
 a file takes up to 1 GB."""
@@ -102,9 +104,8 @@ def sample() -> Callable[..., dict[str, Any]]:
             if field.name in _SHARES:
                 fields[field.name] = _SHARES[field.name]
             elif field.default is REQUIRED or field.name == "num_kv_heads":
-                fields[field.name] = (_SIZES | _TEXTS).get(
-                    field.name, anything[field.kind]
-                )
+                usual = field.choices[0] if field.choices else anything[field.kind]
+                fields[field.name] = (_SIZES | _TEXTS).get(field.name, usual)
         return normalise_kernel(fields | given, op)
 
     return row
@@ -163,3 +164,19 @@ def read_back(tmp_path: Path) -> Callable[..., dict[str, MeasurementTable]]:
         return found
 
     return read_back
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium, such as Debian's; tests skip without one."""
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed"
+    )
+    path = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"no browser: none of {', '.join(_BROWSERS)} is installed")
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []  # root has none
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=sandbox)
+        yield started
+        started.close()

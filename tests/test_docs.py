@@ -1,4 +1,5 @@
-"""Every command line in README.md, docs/ and the help runs; the site builds strictly.
+"""Every command line in README.md, CONTRIBUTING.md, docs/ and the help runs; files that
+pages name exist; the site builds strictly.
 
 A command line begins with `diffenergy` or `python` and stands in a fenced block (`sh`,
 `bash`, `console`) or in backticks in a row of a table. Blocks and rows run each in a
@@ -29,7 +30,9 @@ from answers import also, below, figures, unsaid
 from diffenergy.cli import app, main
 
 ROOT: Final = Path(__file__).parents[1]
-PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+PAGES: Final = (
+    ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))
+)  # fmt: skip
 EXAMPLES: Final = ROOT / "docs" / "examples"
 LINKED: Final = ("calibration", "docs", "notebooks", "tests")
 LANGUAGES: Final = ("sh", "bash", "console")
@@ -229,6 +232,19 @@ def test_fences_with_commands_are_marked_as_shell(page: Path):
             assert not commands_of(lines), f"{page.name}:{line} runs, but is no `sh`"
 
 
+NAMED: Final = re.compile(
+    r"`((?:diffenergy|calibration|tests|docs|notebooks)/[^` *]*)`"
+)
+"""Files and folders of the repository, in backticks; NAME stands for one's own."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_pages_name_exist(page: Path):
+    named = NAMED.findall(page.read_text(encoding="utf-8"))
+    lost = [x for x in named if "NAME" not in x and not (ROOT / x).exists()]
+    assert not lost, f"{page.name} names {lost}"
+
+
 def examples_in_python() -> list[Any]:
     """Test parameters of the blocks of Python; two pages have tests of their own."""
     found = []
@@ -253,8 +269,10 @@ def test_python_runs(code: str, said: str, folder: Path, capsys):
     assert not unsaid(said, [out]), out
 
 
-@pytest.mark.slow
-def test_the_site_builds_without_warnings(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the built pages."""
+    folder = tmp_path_factory.mktemp("site")
     wanted = ("mkdocs", "material", "mkdocstrings")
     missing = [name for name in wanted if importlib.util.find_spec(name) is None]
     if missing:
@@ -262,17 +280,42 @@ def test_the_site_builds_without_warnings(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
     env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(
-        [*command, "--site-dir", str(tmp_path)],
+        [*command, "--site-dir", str(folder)],
         cwd=ROOT,
         env=env,
         capture_output=True,
         text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    commands = (tmp_path / "reference" / "commands" / "index.html").read_text()
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings(site: Path):
+    commands = (site / "reference" / "commands" / "index.html").read_text()
     assert all(name in commands for name in app.names())
-    for page in tmp_path.rglob("*.html"):
+    for page in site.rglob("*.html"):
         loaded = re.findall(
             r'(?:src|href)="(https?://[^"]+\.(?:js|css))"', page.read_text()
         )
         assert not loaded, f"{page} loads {loaded}"
+
+
+OVERLAPS: Final = """() => [...document.querySelectorAll('.md-typeset pre')].map(
+pre => {
+  const [code, button] = ['code', '.md-code__nav, .md-clipboard'].map(
+    x => pre.querySelector(x)?.getBoundingClientRect());
+  return code && button ? code.right - button.left : null;
+}).filter(x => x !== null)"""
+"""By how much each block of code reaches under its copy button, CSS pixels."""
+
+
+@pytest.mark.slow
+def test_copy_buttons_of_the_site_lie_beside_the_code(site: Path, browser: Any):
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    for name in ("index", "dvfs/index", "how-to/my-gpu/index"):
+        page.goto((site / f"{name}.html").as_uri())
+        page.wait_for_selector(".md-code__nav, .md-clipboard", state="attached")
+        found = page.evaluate(OVERLAPS)
+        assert found and max(found) <= 0, name
+        assert page.evaluate("document.documentElement.scrollWidth") == 390, name

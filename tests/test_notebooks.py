@@ -18,6 +18,7 @@ LARGEST = 600 * 1024  # B
 SAME = 0.02
 """Relative distance between numbers of two runs: platforms differ a little."""
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
+SLIDERS = ("04_codesign", "06_future_gpu")
 SEARCHED = ("05_collectives",)
 """Whose numbers depend on how much a solver finds in its time."""
 
@@ -126,11 +127,29 @@ def test_only_public_names(name: str):
     assert not re.search(r"\.\./|[\"']/", source)  # nothing that a stranger lacks
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_compilations_are_kept_from_the_start(name: str):
+    source = (FOLDER / f"{name}.py").read_text()
+    switched = 'jax_enable_x64", True)\nde.enable_compilation_cache()\n' in source
+    assert switched == ("import jax\n" in source)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sliders_keep_a_picture_for_readers_without_a_kernel(name: str):
+    cells = [cell for cell in kept(name).cells if "de.explore(" in cell.source]
+    assert len(cells) == (name in SLIDERS)
+    for cell in cells:
+        (data,) = (x["data"] for x in cell["outputs"])
+        assert set(data) == {"image/svg+xml", "text/plain"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_runs_without_error_or_warning(
     name: str, compiled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    if name in SLIDERS:
+        pytest.importorskip("ipywidgets", reason="the extra `explore` is not there")
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(compiled))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)  # set by tests of commands
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")

@@ -1,15 +1,17 @@
-"""The command line `diffenergy`; nothing heavy loads before the arguments are read."""
+"""The command line `diffenergy`; nothing heavy loads before the arguments are read,
+nothing at all that can be helped before Ctrl-C is taken over."""
 
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final
 
-DONE: Final = 0
-FAULT: Final = 1
-BAD_INPUT: Final = 2
-INFEASIBLE: Final = 3
-INTERRUPTED: Final = 130
+from . import interruption
+from .interruption import INTERRUPTED
+
+DONE = 0
+FAULT = 1
+BAD_INPUT = 2
+INFEASIBLE = 3
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -18,6 +20,17 @@ def main(args: Sequence[str] | None = None) -> int:
     0 done, 2 bad input, 3 infeasible, 130 interrupted; what went wrong is one line on
     stderr. 1 is a fault of this program.
     """
+    if args is not None:
+        return _guarded(args)
+    interruption.install()  # the process is ours
+    code = _guarded(args)
+    if code == INTERRUPTED:
+        interruption.leave()
+    return code
+
+
+def _guarded(args: Sequence[str] | None) -> int:
+    """The same, with what is no exception of ours."""
     try:
         return _run(args)
     except BrokenPipeError:  # whoever read our output has had enough
@@ -47,6 +60,8 @@ def _run(args: Sequence[str] | None) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
+        if interruption.raised():
+            raise KeyboardInterrupt from None
         if os.environ.get("DIFFENERGY_DEBUG"):
             raise
         return _report(error)

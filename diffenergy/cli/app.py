@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 _FLAGS: Final = Path(__file__).parent / "flags"
 QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -136,6 +136,21 @@ class Grouped(TyperGroup):
                     formatter.write_dl(found)
 
 
+class Once(TyperCommand):
+    """A command that takes each flag with a value once, unless it is repeatable: the
+    parser alone would keep the last."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads `args`; raises `ValueError` for a flag that is given twice."""
+        if not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            for number, param in enumerate(order):
+                single = not (param.multiple or getattr(param, "is_flag", True))
+                if single and param in order[:number]:
+                    raise ValueError(f"`{param.opts[0]}` is given twice; give it once.")
+        return super().parse_args(ctx, args)
+
+
 def parsed(name: str, words: Sequence[str]) -> Mapping[str, Any]:
     """What the parser reads from the words behind a command."""
     return _command(name).make_context(name, list(words)).params
@@ -147,7 +162,7 @@ def _command(name: str) -> Any:
 
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
     help_names = {"help_option_names": ["-h", "--help"]}
-    app.command(name, context_settings=help_names)(command(name))
+    app.command(name, cls=Once, context_settings=help_names)(command(name))
     found = typer.main.get_command(app)
     for lines in QUESTIONS.values():
         if name in lines:

@@ -35,19 +35,24 @@ if TYPE_CHECKING:
 class Outcome:
     """What a command found.
 
-    `content`: the JSON. `parts`: what people read. `texts`: of `--out`, by ending;
-    `.json` is the content unless it stands here. `beside`: texts of more files, by
-    path. `figure`: of `--plot`. `stale`: files that are done with when all is written.
-    `said`: a text to print as it is instead.
+    `content`: the JSON. `parts`: what people read. `texts`: of `--out` (bytes where it
+    is no text), by ending; `.json` is the content unless it stands here. `beside`:
+    texts of more files, by path. `figure`: of `--plot`. `stale`: files that are done
+    with when all is written. `said`: a text to print as it is instead. `warnings`:
+    remarks that `parts` and `content` have already; beside JSON they are told too, as
+    `notes` always are.
     `interrupted`: says what was kept when Ctrl-C ended the work.
     """
 
     content: Any = None
     parts: "Callable[[], Iterable[RenderableType]]" = tuple
-    texts: Mapping[str, Callable[[], str]] = dataclasses.field(default_factory=dict)
+    texts: Mapping[str, Callable[[], str | bytes]] = dataclasses.field(
+        default_factory=dict
+    )
     beside: Mapping[str, Callable[[], str]] = dataclasses.field(default_factory=dict)
     figure: Callable[[], Any] | None = None
     notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
     stale: Sequence[Path] = ()
     said: str = ""
     interrupted: str = ""
@@ -60,6 +65,7 @@ def outcome(result: Result, **more: Any) -> Outcome:
         "parts": result.parts,
         "figure": result.figure,
         "notes": getattr(result, "notes", ()),
+        "warnings": getattr(result, "warnings", ()),
     }
     return Outcome(**(found | more))
 
@@ -92,6 +98,8 @@ def _run(name: str, flags: Any):
     elif found.content is not None:
         output.show(found.content, getattr(flags, "as_json", False), found.parts)
     output.notes(found.notes)
+    if getattr(flags, "as_json", False):
+        output.notes(found.warnings)
     if found.interrupted:
         print(f"diffenergy: {found.interrupted}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
@@ -127,7 +135,7 @@ def _check_files(flags: Any, read: Sequence[str]):
 
 def _write(flags: Any, outcome: Outcome, read: Sequence[str]):
     """Writes every file; those beside `--out` first."""
-    from ..files import write_text_atomic
+    from ..files import write_bytes_atomic, write_text_atomic
 
     for path, text in outcome.beside.items():
         write_text_atomic(path, text(), inputs=read)
@@ -135,7 +143,9 @@ def _write(flags: Any, outcome: Outcome, read: Sequence[str]):
     if out is not None and (outcome.content is not None or outcome.texts):
         texts = {".json": lambda: output.json_text(outcome.content), **outcome.texts}
         text = texts[next(end for end in texts if out.lower().endswith(end))]
-        write_text_atomic(out, text(), inputs=read)
+        made = text()
+        content = made if isinstance(made, bytes) else made.encode()
+        write_bytes_atomic(out, content, inputs=read)
     if plot is not None and outcome.figure is not None:
         from ..report import save_figure
 

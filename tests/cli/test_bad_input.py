@@ -6,8 +6,19 @@ import pytest
 
 ESTIMATE = ("estimate", "gpt2")
 NUMBERS = ("nan", "inf", "-inf", "1e999", "", " ", "abc", "0", "-1", "1;2", "0x10")
-WHOLE = (*NUMBERS, "1.5", "1e3", "1,5", "1_000", "9" * 30)
-CLOCKS = (*NUMBERS, "900MHz", "1.41", "1.41e9", "900,", "900,x", "1", "99999")
+WHOLE = (*NUMBERS, "1.5", "1e3", "1,", "1_000", "9" * 30)
+CLOCKS = (
+    *NUMBERS,
+    "700W",
+    "900Mhz/s",
+    "5MHz",
+    "1.41",
+    "1.41e9",
+    "900,",
+    "900,x",
+    "1",
+    "99999",
+)
 WORDS = {
     "--phase": "training",
     "--dtype": "fp12",
@@ -23,8 +34,8 @@ CASES = [
     *((*ESTIMATE, flag, x) for x in WHOLE for flag in ("--batch", "--input-len")),
     *((*ESTIMATE, "--output-len", x) for x in WHOLE),
     *((*ESTIMATE, flag, x) for x in CLOCKS for flag in ("--sm-clock", "--mem-clock")),
-    *((*ESTIMATE, "--power-limit", x) for x in (*NUMBERS, "300W", "300000", "9999")),
-    *((*ESTIMATE, "--temperature", x) for x in (*NUMBERS, "60C", "333", "96")),
+    *((*ESTIMATE, "--power-limit", x) for x in (*NUMBERS, "1GHz", "300000", "9999")),
+    *((*ESTIMATE, "--temperature", x) for x in (*NUMBERS, "60W", "333", "96")),
     *((*ESTIMATE, flag, word) for flag, word in WORDS.items()),
     (*ESTIMATE, "--set", "dram_bandwidth"),
     (*ESTIMATE, "--set", "dram_bandwidth=nan"),
@@ -96,10 +107,20 @@ def test_one_line_and_exit_2(run, tmp_path, monkeypatch, args):
 @pytest.mark.parametrize(
     "args, words",
     [
-        (("--sm-clock", "900MHz"), ("MHz as a number", "900")),
+        (("--sm-clock", "700W"), ("'700W', a power; give a clock in Hz, kHz, MHz",)),
+        (("--sm-clock", "900,1.2Gb/s"), ("'1.2Gb/s', which reads as bits",)),
+        (("--mem-clock", "9 furlong"), ("'furlong' is no unit of a clock",)),
+        (("--power-limit", "350000mW,1GHz"), ("'1GHz', a clock; give a power in W",)),
+        (("--power-limit", "1mw"), ("'mw' is no unit of a power",)),  # m or M?
+        (("--temperature", "333K"), ("'K' is no unit of a temperature",)),
+        (("--set", "num_sms=10W"), ("without a unit", "count")),
+        (("--set", "dram_bandwidth=3.35GHz"), ("'3.35GHz', a clock; give a rate",)),
+        (("--set", "dram_bandwidth=3350"), ("looks like GB/s", "3.35e+12")),
         (("--sm-clock", "1.41"), ("if that is GHz, give 1410",)),
         (("--sm-clock", "1.41e9"), ("if that is Hz, give 1410",)),
         (("--sm-clock", "2500"), ("345", "1980 MHz")),
+        (("--power-limit", "150"), ("is 150 W; h100-sxm allows 200 to 700 W.",)),
+        (("--mem-clock", "2000"), ("is 2000 MHz; h100-sxm allows 2619 MHz.",)),
         (("--power-limit", "300000"), ("200 to 700 W", "if that is mW, give 300")),
         (("--temperature", "333.15"), ("if that is K, give 60",)),
         (("--set", "dram_bandwith=3e12"), ("`dram_bandwidth`",)),
@@ -122,7 +143,6 @@ def test_the_line_says_what_to_do(run, args, words):
         ("--kv-dtype", "fp8"),
         ("--attention", "flash"),
         ("--stack", "eager"),
-        ("--dispatch", "graph"),
     ],
 )
 def test_what_a_listing_decides_is_no_flag(run, tmp_path, flag, value):
@@ -191,3 +211,24 @@ def test_an_input_is_never_overwritten(run, tmp_path):
     file.write_text(text)
     refused(run("estimate", file, "--out", file), "input")
     assert file.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "args, flag",
+    [
+        (("estimate", "gpt2", "--gpu", "l4", "--gpu", "a10"), "--gpu"),
+        (("estimate", "gpt2", "--gpu=l4", "--gpu", "l4"), "--gpu"),
+        (("estimate", "gpt2", "--batch", "1", "--json", "--batch", "2"), "--batch"),
+        (("compare", "gpt2", "gpt2 --dtype fp8 --dtype bf16"), "--dtype"),
+        (("report", "gpt2", "--out", "a.html", "--out", "b.html"), "--out"),
+        (("dvfs", "gpt2", "--objective", "edp", "--objective", "time"), "--objective"),
+    ],
+)
+def test_a_flag_given_twice_drops_nothing(run, args, flag):
+    refused(run(*args), f"`{flag}` is given twice; give it once.")
+
+
+def test_repeatable_flags_and_switches_may_come_twice(run):
+    sets = ("--set", "num_sms=60", "--set", "l2_capacity=4e7")
+    twice = ("--json", "--json", "--phase", "prefill", "--input-len", "64")
+    assert run("estimate", "gpt2", *sets, *twice).json["gpu"]

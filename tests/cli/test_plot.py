@@ -64,12 +64,13 @@ def test_a_sweep(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         {
             "sm_clock_set_mhz": clock, "mem_clock_mhz": 5000.0, "power_limit_w": 300.0,
             "sm_clock_mhz": clock, "feasible": True, "time_s": 1.0, "energy_j": 2.0,
-            "avg_power_w": 2.0,
+            "avg_power_w": 2.0, "energy_j_per_token": None,
         }
         for clock in (600.0, 900.0, 1200.0)
     ]  # fmt: skip
-    found = {**ABOUT, "points": points, "best_energy": 1, "best_edp": 0}
-    answer = EstimateResult(found, [], None, [])
+    best = {"best_energy": 1, "best_edp": 0}
+    found = {**ABOUT, "points": points, **best, "warnings": []}
+    answer = EstimateResult(found, [], None)
     monkeypatch.setattr(Task, "run", lambda task: answer)
     path = tmp_path / "a.svg"
     outcome = run("estimate", "gpt2", "--sm-clock", "600,900,1200", "--plot", path)

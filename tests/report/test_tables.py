@@ -66,11 +66,30 @@ KERNEL = {
 }
 
 
-def rendered(parts):
-    console = Console(file=io.StringIO(), width=80, markup=False, highlight=False)
+def rendered(parts, width=80):
+    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False)
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, str))
     return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_narrow_terminal_tells_kernels_apart(width):
+    """Columns go, names and headings stay whole."""
+    kernels = [
+        {**KERNEL, "op": "gemm", "batch": 1, "m": 8, "n": n, "phase": phase}
+        for n in (28672, 28673)
+        for phase in ("prefill", "decode")
+    ]
+    tables = [x for x in estimate_parts(SUMMARY, kernels) if not isinstance(x, str)]
+    text = rendered(tables, width)
+    assert (
+        all(len(line) <= width for line in text.splitlines()) and "\u2026" not in text
+    )
+    assert text.count("1x8x28672x16384") == text.count("1x8x28673x16384") == 2
+    for heading in ("phase", "time", "energy", "kernel", "share"):
+        assert heading in text
+    assert ("limited by" in text) == (width > 40) and ("chip" in text) == (width == 80)
 
 
 def test_an_estimate():

@@ -17,6 +17,7 @@ from .. import INTERRUPTED, output
 from ..flags import estimate
 from ..flags.codesign import Flags
 from ..flags.estimate import estimate_flags
+from ..interruption import keeping
 from ..parsing.field import as_flags, flag_names, given_names, told
 from ..progress import progress
 from ..run import Outcome, outcome
@@ -46,7 +47,10 @@ def _design(flags: Flags) -> Outcome:
     work = _mix(flags)
     asked = {name: getattr(given, name) for name in ("starts", "rounds", "seed")}
     effort = Effort(**{name: x for name, x in asked.items() if x is not None})
-    with progress("search", effort.rounds, "rounds", "objective") as tell:
+    with (
+        keeping(),
+        progress("search", effort.rounds, "rounds", "objective") as tell,
+    ):
         found = search(
             work,
             flags.gpu,

@@ -3,6 +3,7 @@
 from ...collectives import CollectiveResult, Search, SizesResult, plan, verify
 from ...estimator import start_jax
 from ..flags.collective import Flags
+from ..interruption import keeping
 from ..parsing.field import flag_names, given_names
 from ..progress import stages
 from ..run import Outcome, outcome
@@ -68,7 +69,7 @@ def _planned(
         flags.horizon,
         flags.seed or 0,
     )
-    with stages() as watch:
+    with keeping(), stages() as watch:
         return plan(
             flags.topology,
             flags.collective,

@@ -1,7 +1,8 @@
-"""`diffenergy compare`: two estimates side by side."""
+"""`diffenergy compare`: estimates side by side."""
 
 import json
 import math
+import string
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,23 +18,25 @@ _TITLE: Final = ("model", "gpu", "phase", "batch", "input_len", "output_len", "d
 
 
 def run(flags: Flags) -> Outcome:
-    """Evaluates or reads both sides."""
-    texts = {"A": flags.a, "B": flags.b}
+    """Evaluates or reads all sides."""
+    given = (flags.a, flags.b, *(flags.others or ()))
+    if len(given) > len(string.ascii_uppercase):
+        raise ValueError(f"{len(given)} estimates are given; allowed are 26.")
+    texts = dict(zip(string.ascii_uppercase, given, strict=False))
     read = {word: named(word, _prepare, text) for word, text in texts.items()}
     found = {
         word: named(word, side.run) if isinstance(side, Task) else side
         for word, side in read.items()
     }
-    both = comparison(
-        *(x.summary if isinstance(x, EstimateResult) else x for x in found.values())
-    )
-    notes = [
-        f"{word}: {note}"
+    summaries = {
+        word: side.summary if isinstance(side, EstimateResult) else side
         for word, side in found.items()
-        if isinstance(side, EstimateResult)
-        for note in side.notes
-    ]
-    return Outcome(content=both, parts=lambda: comparison_parts(both), notes=notes)
+    }
+    content = comparison(*summaries.values())
+    warnings = [f"{x}: {y}" for x, side in summaries.items() for y in side["warnings"]]
+    return Outcome(
+        content=content, parts=lambda: comparison_parts(content), warnings=warnings
+    )
 
 
 def _prepare(text: str) -> dict[str, Any] | Task:
@@ -74,4 +77,5 @@ def _checked(summary: Any, text: str) -> dict[str, Any]:
                 f"`{key}` in '{text}' is {value!r}; allowed is a number above 0, as "
                 "`diffenergy estimate --json` writes it."
             )
-    return {**dict.fromkeys(_TITLE), "assumed": {}, **summary}
+    absent = {**dict.fromkeys(_TITLE), "assumed": {}, "warnings": []}
+    return {**absent, **summary}

@@ -47,9 +47,13 @@ def run(flags: Flags) -> Outcome:
     )
 
 
-def _switching(flags: Flags) -> Switching:
-    """What a change of clocks costs."""
-    latency, energy = flags.switch_latency or 0.0, flags.switch_energy or 0.0
+def _switching(flags: Flags) -> Switching | None:
+    """What a change of clocks costs; None for what `plan` takes by itself."""
+    latency, energy = flags.switch_latency, flags.switch_energy or 0.0
+    if latency is None and (flags.switch_kind, energy) == ("stall", 0.0):
+        return None
+    if latency is None:
+        latency = PUBLISHED if flags.table is None else 0.0
     if not isinstance(latency, str):
         return Switching(flags.switch_kind, latency, energy)
     if flags.gpu is None and flags.table is not None:
@@ -68,5 +72,5 @@ def _unrealistic(flags: Flags, latency: float) -> list[str]:
         return []
     return [
         "the script changes clocks between kernels as if that took no time; plan with "
-        "`--switch-latency published --switch-kind lookahead`, or by phase."
+        "a `--switch-latency` and `--switch-kind lookahead`, or by phase."
     ]

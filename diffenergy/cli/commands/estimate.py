@@ -1,15 +1,17 @@
 """`diffenergy estimate`: time, power and energy of a model or a kernel listing."""
 
 import csv
+import importlib.util
 import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...estimator import EstimateResult, Task, prepare, start_jax
+from ...estimator import EstimateResult, Task, crossed, prepare, start_jax
 from ...report import trace_text
 from ...workload import listing_lines
-from ..flags.estimate import Flags
+from ..flags.estimate import LISTED, Flags
 from ..parsing.field import as_flags, told
+from ..progress import points
 from ..run import Outcome, outcome
 
 
@@ -35,7 +37,9 @@ def named(word: str, step: Callable[..., Any], *args: Any) -> Any:
 
 def run(flags: Flags) -> Outcome:
     """Evaluates what the flags ask for."""
-    task = task_of(flags, detail=flags.detail)
+    if any(len(values) > 1 for values in flags.lists.values()):
+        return _crossed(flags)
+    task = task_of(flags.single(), detail=flags.detail)
     if flags.trace is not None and len(task.settings) > 1:
         raise ValueError("`trace` is given with several settings; give one of each.")
     result = task.run()
@@ -44,10 +48,47 @@ def run(flags: Flags) -> Outcome:
         result,
         texts={
             ".jsonl": lambda: listing_lines(result.listings),
-            ".csv": lambda: _csv(result.kernels or result.summary["points"]),
+            ".csv": lambda: _csv(_rows(result)),
         },
         beside=traced,
     )
+
+
+def _crossed(flags: Flags) -> Outcome:
+    """Every combination of the lists."""
+    for name in ("detail", "trace"):
+        if getattr(flags, name):
+            raise ValueError(f"`{name}` is given with several settings; give one each.")
+    if flags.out is not None and flags.out.lower().endswith(".parquet"):
+        _need_pyarrow()
+    start_jax()
+    lists = flags.lists
+    request = {k: v for k, v in vars(flags.request).items() if k not in LISTED}
+    with points("estimates") as show:
+        result = crossed(
+            flags.model,
+            lists.pop("gpu", None),
+            lists=lists,
+            progress=lambda done, total: show(done, total, "more"),
+            workload=flags.workload,
+            **vars(flags.point),
+            **request,
+        )
+    return outcome(
+        result,
+        texts={
+            ".csv": lambda: _csv(result.summary["points"]),
+            ".parquet": lambda: result.frame().to_parquet(),
+        },
+    )
+
+
+def _need_pyarrow():
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ValueError(
+            "`out` is a .parquet file, which needs pyarrow; install it by `pip install "
+            "'diffenergy[datasets]'`, or write .csv."
+        )
 
 
 def _trace(task: Task, result: EstimateResult) -> str:
@@ -57,6 +98,14 @@ def _trace(task: Task, result: EstimateResult) -> str:
     return trace_text(
         summary, result.kernels or [], result.listings, values["dram_bandwidth"] * share
     )
+
+
+def _rows(result: EstimateResult) -> Sequence[Mapping[str, Any]]:
+    """The points; of one alone its kernels, each beside what the whole answer has."""
+    if result.kernels is None:
+        return result.summary["points"]
+    whole = {key: result.summary[key] for key in ("energy_j_per_token", "memory")}
+    return [{**kernel, **whole} for kernel in result.kernels]
 
 
 def _csv(entries: Sequence[Mapping[str, Any]]) -> str:

@@ -7,6 +7,7 @@ from ...corrections import read_corrections, write_corrections
 from ...estimator import start_jax
 from ...fitting import MAX_ROWS, MAX_STEPS, fit
 from ..flags.fit import Flags
+from ..interruption import keeping
 from ..progress import progress
 from ..run import Outcome, outcome
 
@@ -17,7 +18,7 @@ def run(flags: Flags) -> Outcome:
     start_jax(keep_compilations=True)
     max_steps = flags.max_steps or MAX_STEPS
     tables = [measurements.read(file, **vars(flags.table)) for file in flags.data]
-    with progress("fit", max_steps) as tell:
+    with keeping(), progress("fit", max_steps) as tell:
         result = fit(
             tables,
             start=flags.start,

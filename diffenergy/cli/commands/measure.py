@@ -6,6 +6,7 @@ from typing import Any
 from ...measure import measure, plan
 from .. import output
 from ..flags.measure import Flags
+from ..interruption import keeping
 from ..progress import points
 from ..run import Outcome, outcome
 
@@ -26,7 +27,7 @@ def run(flags: Flags) -> Outcome:
         planned = plan(flags.gpu, file=flags.file, **asked)
         assumed = f"no `--gpu` is given: this is the plan of {planned.summary['gpu']}"
         return outcome(planned, notes=[] if flags.gpu else [assumed])
-    with points("measure") as tell:
+    with keeping(), points("measure") as tell:
         result = measure(
             flags.file,
             gpu=flags.gpu,

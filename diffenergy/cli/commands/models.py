@@ -1,7 +1,7 @@
 """`diffenergy models`: the models that are bundled, and all about one of them."""
 
 from ...report._tables import known
-from ...workload.models import load_model, model_names
+from ...workload.models import load_model, model_names, model_types
 from ..flags.models import Flags
 from ..parsing.shared import check_action
 from ..run import Outcome
@@ -12,6 +12,9 @@ def run(flags: Flags) -> Outcome:
     check_action("models", flags.action, flags.name)
     if flags.name is None:
         entries = [known.model_entry(load_model(name)) for name in model_names()]
-        return Outcome(content=entries, parts=lambda: known.model_list_parts(entries))
+        return Outcome(
+            content=entries,
+            parts=lambda: known.model_list_parts(entries, model_types()),
+        )
     summary = known.model_summary(load_model(flags.name))
     return Outcome(content=summary, parts=lambda: known.model_parts(summary))

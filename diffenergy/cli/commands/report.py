@@ -26,7 +26,7 @@ def run(flags: Flags) -> Outcome:
     content = page(task, result, against, command_line(flags))
     return Outcome(
         texts={".html": lambda: page_html(content)},
-        notes=content.notes,
+        notes=[*result.warnings, *content.notes],
         said=f"wrote {flags.out}",
     )
 

@@ -20,8 +20,17 @@ from ..parsing.shared import PointFlags, RequestFlags
 from .estimate import estimate_flags
 
 
-def _positive(unit: str = "") -> Callable[[str, str], float]:
-    return lambda flag, text: read.positive(flag, text, unit)
+def _most(unit: str) -> Callable[[str, str], Any]:
+    """A limit: a number, or a share of what the start design has."""
+
+    def read_limit(flag: str, text: str) -> Any:
+        from ...codesign import Share
+
+        if not text.strip().endswith("%"):
+            return read.positive(flag, text, unit)
+        return Share(read.positive(flag, text, "%") / 100)
+
+    return read_limit
 
 
 def _numbers(flag: str, texts: list[str]) -> tuple[float, ...]:
@@ -35,9 +44,11 @@ def _names(flag: str, text: str) -> tuple[str, ...]:
 def _ranges(flag: str, texts: list[str]) -> tuple[tuple[Any, ...], ...]:
     """Names with their bounds, as far as any are given.
 
-    >>> _ranges("--vary", ["num_sms,l2_capacity=20e6:100e6"])
+    >>> _ranges("--vary", ["num_sms,l2_capacity=20MB:100e6"])
     (('num_sms',), ('l2_capacity', 20000000.0, 100000000.0))
     """
+    from ...codesign._space.axes import rule_of
+
     found: list[tuple[Any, ...]] = []
     for entry in (part for text in texts for part in text.split(",")):
         name, equals, bounds = (part.strip() for part in entry.partition("="))
@@ -45,17 +56,20 @@ def _ranges(flag: str, texts: list[str]) -> tuple[tuple[Any, ...], ...]:
         if not name:
             raise ValueError(
                 f"`{flag}` is '{','.join(texts)}'; give names, such as "
-                "num_sms,l2_capacity=20e6:100e6,sm_clock."
+                "num_sms,l2_capacity=20MB:100MB,sm_clock."
             )
         if name == "tiles" and equals:
             raise ValueError(
                 f"`{flag}` is '{entry}'; tiles take no bounds, leave them out."
             )
         if equals and not colon:
-            raise ValueError(f"`{flag}` is '{entry}'; give {name}=LOW:HIGH, in SI.")
+            raise ValueError(
+                f"`{flag}` is '{entry}'; give {name}=LOW:HIGH, in SI or with units."
+            )
         ends = (low, high) if equals else ()
+        unit = rule_of(name).bare_unit if equals else ""
         numbers = (
-            read.number(f"{flag} {name}", x) if x.strip() else None for x in ends
+            read.number(f"{flag} {name}", x, unit) if x.strip() else None for x in ends
         )
         found.append((name, *numbers))
     return tuple(found)
@@ -63,13 +77,13 @@ def _ranges(flag: str, texts: list[str]) -> tuple[tuple[Any, ...], ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Designs:
-    """What a search may change, wants and must keep; SI."""
+    """What a search may change, wants and must keep; SI, limits also a `Share`."""
 
     vary: tuple[tuple[Any, ...], ...] = repeated(
         "FIELD[=LOW:HIGH],...",
         "What may change: fields of a GPU file, sm_clock, mem_clock, power_cap, "
-        "tiles; bounds in SI [half to twice the base value; clocks and tiles: "
-        "what is legal].",
+        "tiles; bounds in SI, or as 20MB:100MB [half to twice the base value; clocks "
+        "and tiles: what is legal].",
         _ranges,
     )
     goals: tuple[str, ...] | None = option(
@@ -79,21 +93,17 @@ class Designs:
         _names,
         name="--objective",
     )
-    max_latency: float | None = option(
-        "S", "Time of the workload, at most.", _positive("s")
+    max_latency: Any = option(
+        "S|%",
+        "Time of the workload, at most: s, or as 900ms, or 110% of the start design's.",
+        _most("s"),
     )
-    max_power: float | None = option("W", "Mean power, at most.", _positive("W"))
-    max_area: float | None = option(
-        "MM2", "Area of the die, at most.", _positive("mm2")
-    )
-    max_ttft: float | None = option(
-        "S", "Time to the first token, at most.", _positive("s")
-    )
-    max_tpot: float | None = option(
-        "S", "Time per output token, at most.", _positive("s")
-    )
-    price: float | None = option("PER_MM2", "Price of a mm2 of silicon.", _positive())
-    max_cost: float | None = option("C", "Area times --price, at most.", _positive())
+    max_power: Any = option("W|%", "Mean power, at most.", _most("W"))
+    max_area: Any = option("MM2|%", "Area of the die, at most.", _most("mm2"))
+    max_ttft: Any = option("S|%", "Time to the first token, at most.", _most("s"))
+    max_tpot: Any = option("S|%", "Time per output token, at most.", _most("s"))
+    price: float | None = option("PER_MM2", "Price of a mm2 of silicon.", read.positive)
+    max_cost: Any = option("C|%", "Area times --price, at most.", _most(""))
     workload: tuple[str, ...] = repeated(
         '"MODEL FLAGS"',
         "Another workload of the mix, quoted with its flags of estimate; "

@@ -1,37 +1,33 @@
 """Flags of `diffenergy collective`."""
 
 import dataclasses
-import re
 from typing import Final
 
 from .. import completing
 from ..parsing import read, shared
 from ..parsing.field import argument, as_json, option, out, plot, repeated, switch
 
-_EPOCHS: Final = "s, or fastest, slowest or continuous"
 _NAMED: Final = ("fastest", "slowest", "continuous")
 
 
-def _seconds(flag: str, text: str) -> float:
-    """s, also as 0.7us.
-
-    >>> _seconds("--latency", "0.7us")
-    7e-07
-    """
-    found = re.fullmatch(r"\s*(.*?)\s*(s|ms|us|ns)\s*", text)
-    if found is None:
-        return read.number(flag, text, "s")
-    scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[found[2]]
-    return float(f"{read.number(flag, found[1]) * scale:.12g}")
-
-
-def _limit(flag: str, text: str) -> float:
-    return read.positive(flag, text, "s")
+def _latency(flag: str, text: str) -> float:
+    return read.number(flag, text, "s")
 
 
 def _epoch(flag: str, text: str) -> str | float:
+    """A length in s, or its name.
+
+    >>> _epoch("--epoch", "Fastest"), _epoch("--epoch", "2.5us")
+    ('fastest', 2.5e-06)
+    """
     word = text.strip().lower()
-    return word if word in _NAMED else read.positive(flag, word, _EPOCHS)
+    if word in _NAMED:
+        return word
+    if word.isalpha():
+        raise ValueError(
+            f"`{flag}` is '{text}'; allowed are {', '.join(_NAMED)}, or a length in s."
+        )
+    return read.seconds(flag, text)
 
 
 def _word(flag: str, text: str) -> str:
@@ -44,9 +40,8 @@ def _share(flag: str, text: str) -> float:
     >>> _share("--gap", "5%")
     0.05
     """
-    stripped = text.strip()
-    share = read.number(flag, stripped.rstrip("% "))
-    share = share / 100 if stripped.endswith("%") else share
+    percent = text.strip().endswith("%")
+    share = read.number(flag, text, "%" if percent else "") / (100 if percent else 1)
     if not 0 <= share < 1:
         raise ValueError(
             f"`{flag}` is '{text}'; allowed is a share from 0 to 1, such as 0.05 or 5%."
@@ -115,8 +110,7 @@ class Flags:
     )
     size: str | None = option(
         "SIZE[,SIZE]",
-        "Output buffer of a GPU, as 1GB or 64KB (decimal); several: a schedule for "
-        "each.",
+        "Output buffer of a GPU in B, or as 1GB, 64KiB; several: a schedule for each.",
     )
     chunks: int | None = option(
         "N", "Chunks that a GPU's part is cut into [1].", read.whole
@@ -145,7 +139,7 @@ class Flags:
         _epoch,
     )
     time_limit: float | None = option(
-        "S", "Of the whole search [auto: 10; else 300].", _limit
+        "S", "Of the whole search [auto: 10; else 300].", read.seconds
     )
     solver: str | None = option(
         "NAME", "cp-sat, glop, pdlp, highs or scip [the method's own].", _word
@@ -157,7 +151,7 @@ class Flags:
         "WHAT", "time, energy, or a number of J per s of finish time [time]."
     )
     latency: float | None = option(
-        "S", "Of links whose latency the machine leaves open [0.7e-6].", _seconds
+        "S", "Of links whose latency the machine leaves open [0.7us].", _latency
     )
     horizon: int | None = option("EPOCHS", "Most epochs that it may take.", read.whole)
     disable: tuple[str, ...] = repeated(

@@ -21,7 +21,7 @@ def _at_least_0(flag: str, text: str, unit: str) -> float:
         return math.inf
     value = read.number(flag, text, unit)
     if value < 0:
-        raise ValueError(f"`{flag}` is {value:g}; allowed is 0 or more, or inf.")
+        raise ValueError(f"`{flag}` is {text}; allowed is 0 or more, or inf.")
     return value
 
 
@@ -60,7 +60,7 @@ class Flags:
 
     Time and energy are those of one iteration against default clocks, beside the best
     single pair of clocks, the best per phase and a power limit, with the bound that no
-    schedule can pass.
+    schedule can pass, and what free changes of clocks would save.
 
     \b
     Examples:
@@ -93,7 +93,10 @@ class Flags:
     )
     per_launch: bool = switch("Launches of one kernel may differ.")
     switch_latency: float | str | None = option(
-        "SECONDS", "What a change of clocks takes, or `published` [0].", _seconds
+        "SECONDS",
+        "What a change of clocks takes; published: of the GPU, else of GPUs in "
+        "general [published; 0 for --table].",
+        _seconds,
     )
     switch_energy: float | None = option("JOULES", "Energy of a change [0].", _joules)
     switch_kind: Any = option(

@@ -2,30 +2,71 @@
 
 import dataclasses
 import shlex
+from typing import Any, Final
 
+from .. import completing
 from ..app import parsed
-from ..parsing import shared
+from ..parsing import read, shared
 from ..parsing.field import as_json, group, option, out, plot, read_flags, switch
 from ..parsing.shared import PointFlags, RequestFlags
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags:
-    """Time, power and energy of MODEL on one GPU.
+class ListedRequestFlags(RequestFlags):
+    """The same, where batch, lengths and type may be lists."""
 
-    Lists of clocks or power limits give a table with the best row for energy and for
-    energy-delay product.
+    batch: tuple[int, ...] | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
+        "N[,N...]",
+        "Sequences or images [1]; in training of a micro-batch.",
+        read.wholes,
+    )
+    input_len: tuple[int, ...] | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
+        "N[,N...]", "Tokens in, per sequence [512].", read.wholes
+    )
+    output_len: tuple[int, ...] | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
+        "N[,N...]", "Tokens out, per sequence [128].", read.wholes
+    )
+    dtype: tuple[str, ...] | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
+        "TYPE[,...]", "fp32, tf32, bf16, fp16, fp8 or fp8_block [bf16].", read.dtypes
+    )
 
-    \b
-    Examples:
-      diffenergy estimate llama-3.1-8b --gpu h200-sxm --batch 8 --input-len 1024
-      diffenergy estimate gpt2 --gpu a100-sxm-80gb --sm-clock 900,1410 --json
-    """
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SingleFlags:
+    """What one estimate is asked for."""
 
     model: str = shared.model()
     gpu: str | None = shared.gpu()
     workload: str | None = shared.picked()
     request: RequestFlags = group(RequestFlags)
+    point: PointFlags = group(PointFlags)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flags:
+    """Time, power and energy of MODEL on one GPU, or of lists of them.
+
+    Lists (FROM:TO:STEP is one) of clocks or power limits give a table with the best row
+    for energy and for energy-delay product; lists of GPUs, batches, lengths and types
+    are crossed with them.
+
+    \b
+    Examples:
+      diffenergy estimate llama-3.1-8b --gpu h200-sxm --batch 8 --input-len 1024
+      diffenergy estimate gpt2 --gpu a100-sxm-80gb --sm-clock 900:1410:60 --json
+      diffenergy estimate gpt2 --gpu h100-sxm,l40s --batch 1,8,32 --dtype bf16,fp8
+    """
+
+    model: str = shared.model()
+    gpu: tuple[str, ...] | None = option(
+        "NAME[,...]",
+        "GPU names or .toml files [h100-sxm].",
+        read.names,
+        completed=completing.gpus,
+        files=shared.file,
+    )
+    workload: str | None = shared.picked()
+    request: ListedRequestFlags = group(ListedRequestFlags)
     point: PointFlags = group(PointFlags)
     detail: bool = switch("Show every kernel.")
     trace: str | None = option(
@@ -34,11 +75,37 @@ class Flags:
     plot: str | None = plot()
     as_json: bool = as_json()
     out: str | None = out(
-        "Also write .json, .jsonl (the listing) or .csv.", ".json", ".jsonl", ".csv"
-    )
+        "Also write .json, .jsonl (the listing), .csv, or .parquet (of lists).",
+        ".json", ".jsonl", ".csv", ".parquet",
+    )  # fmt: skip
+
+    @property
+    def lists(self) -> dict[str, tuple[Any, ...]]:
+        """What may be crossed beside clocks and limits, as far as it was given."""
+        request = vars(self.request)
+        given = {"gpu": self.gpu, **{name: request[name] for name in LISTED}}
+        return {name: values for name, values in given.items() if values}
+
+    @property
+    def out_endings(self) -> tuple[str, ...]:
+        """Endings of `--out`: a listing is of one estimate, a table of several."""
+        crossed = any(len(values) > 1 for values in self.lists.values())
+        return (".json", ".csv", ".parquet" if crossed else ".jsonl")
+
+    def single(self) -> SingleFlags:
+        """With the one value of every list that has one."""
+        lists = {name: values[0] for name, values in self.lists.items()}
+        gpu = lists.pop("gpu", None)
+        request = RequestFlags(**{**vars(self.request), **lists})
+        rest = {name: getattr(self, name) for name in ("model", "workload", "point")}
+        return SingleFlags(gpu=gpu, request=request, **rest)
 
 
-def estimate_flags(text: str, command: str) -> Flags:
+LISTED: Final = ("batch", "input_len", "output_len", "dtype")
+"""Fields of `ListedRequestFlags` that are lists."""
+
+
+def estimate_flags(text: str, command: str) -> SingleFlags:
     """Flags in `text`, for one estimate; `command` is what takes the string.
 
     Raises `ValueError` for what belongs behind the command, and for lists.
@@ -60,9 +127,7 @@ def estimate_flags(text: str, command: str) -> Flags:
                 f"`--{name}` goes behind `{command}`, not into the quotes."
             )
     point = flags.point
-    lists = (point.sm_clock, point.mem_clock, point.power_limit)
+    lists = (point.sm_clock, point.mem_clock, point.power_limit, *flags.lists.values())
     if any(len(values) > 1 for values in lists if values):
-        raise ValueError(
-            f"`{command}` takes no lists of clocks or limits; give one each."
-        )
-    return flags
+        raise ValueError(f"`{command}` takes no lists; give one value each.")
+    return flags.single()

@@ -8,7 +8,7 @@ from ..parsing.field import as_json, number, option, switch
 
 
 def _seconds(flag: str, text: str) -> float:
-    return 60 * read.positive(flag, text, "minutes")
+    return read.positive(flag, text, "min")
 
 
 def _classes(flag: str, text: str) -> tuple[str, ...]:
@@ -44,7 +44,11 @@ class Flags:
     gpu_index: int = number("As nvidia-smi counts.", 0, 0)
     gpu: str | None = option("NAME", "Name in the rows [what the board says].")
     seconds: float = option(
-        "M", "Most that it may take.", _seconds, default="20", name="--minutes"
+        "MIN",
+        "Most that it may take, or as 90s or 2h.",
+        _seconds,
+        default="20",
+        name="--minutes",
     )
     points: int = option("N", "Most points, old ones too.", read.whole, default="200")
     only: tuple[str, ...] | None = option(

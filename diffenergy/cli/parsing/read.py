@@ -2,33 +2,24 @@
 
 import math
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
-from ...units import MHz
+from ...units import MHz, quantity
 
 MOST: Final = 10**9
 """Largest batch or length; more is a slip of the keyboard."""
-_UNIT: Final = re.compile(r"([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z%]+)")
-_NUMBER: Final = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_MOST_VALUES: Final = 4096
+"""Values of a range."""
 
 
 def number(flag: str, text: str, unit: str = "") -> float:
-    """Finite number; `unit` is what the flag is read in, for the message."""
-    text = text.strip()
-    found = _UNIT.fullmatch(text)
-    if found and unit:
-        raise ValueError(
-            f"`{flag}` is '{text}'; give {unit} as a number, such as {found[1]}."
-        )
-    value = float(text) if _NUMBER.fullmatch(text) else math.nan
-    if not math.isfinite(value):
-        in_unit = f" ({unit})" if unit else ""
-        raise ValueError(f"`{flag}` is '{text}'; allowed is a finite number{in_unit}.")
-    return value
+    """Finite number in SI, with its unit or bare in `unit` (see `units.quantity`)."""
+    return quantity(flag, text, unit)
 
 
 def positive(flag: str, text: str, unit: str = "") -> float:
-    """Finite number above 0."""
+    """The same above 0."""
     value = number(flag, text, unit)
     if value <= 0:
         in_unit = f" ({unit})" if unit else ""
@@ -53,30 +44,64 @@ def whole(flag: str, text: str) -> int:
     return int(stripped)
 
 
-def positives(flag: str, text: str, unit: str) -> list[float]:
-    """Comma-separated numbers above 0, each once, in the order given."""
-    values = [positive(flag, part, unit) for part in text.split(",")]
-    return list(dict.fromkeys(values))
+def several(flag: str, text: str, one: Callable[[str, str], Any]) -> tuple[Any, ...]:
+    """Comma-separated values, each once, in the order given; FROM:TO:STEP stands for
+    FROM, FROM + STEP, ... up to TO.
+
+    >>> several("--batch", "1,8:32:8", whole)
+    (1, 8, 16, 24, 32)
+    """
+    found: list[Any] = []
+    for part in text.split(","):
+        ends = part.split(":")
+        if len(ends) == 1:
+            found.append(one(flag, part))
+            continue
+        if len(ends) != 3:
+            raise ValueError(f"`{flag}` is '{text}'; give a list or FROM:TO:STEP.")
+        start, stop, step = (one(flag, x) for x in ends)
+        count = 1 + math.floor((stop - start) / step + 1e-9)
+        if not 1 <= count <= _MOST_VALUES:
+            raise ValueError(
+                f"`{flag}` is '{text}', a range of {max(count, 0):,} values; allowed "
+                f"are 1 to {_MOST_VALUES:,}, FROM:TO:STEP with FROM below TO."
+            )
+        found += [start + i * step for i in range(count)]
+    return tuple(dict.fromkeys(found))
+
+
+def wholes(flag: str, text: str) -> tuple[int, ...]:
+    """Whole numbers of at least 1, as `several`."""
+    return several(flag, text, whole)
+
+
+def names(flag: str, text: str) -> tuple[str, ...]:
+    """Comma-separated names, each once."""
+    found = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if "" in found:
+        raise ValueError(f"`{flag}` is '{text}'; give names, such as h100-sxm,l40s.")
+    return found
 
 
 def clocks(flag: str, text: str) -> tuple[float, ...]:
-    """Comma-separated clocks in MHz -> Hz.
+    """Clocks, bare ones in MHz -> Hz, as `several`.
 
-    >>> clocks("--sm-clock", "900,1410")
-    (900000000.0, 1410000000.0)
+    >>> clocks("--sm-clock", "900,1.41GHz"), clocks("--sm-clock", "1GHz:1400:200MHz")
+    ((900000000.0, 1410000000.0), (1000000000.0, 1200000000.0, 1400000000.0))
     """
-    values = positives(flag, text, "MHz")
+    values = several(flag, text, lambda flag, x: positive(flag, x, "MHz"))
     for value in values:
-        if value < 10 or value > 1e5:
-            slip, meant = ("GHz", value * 1e3) if value < 10 else ("Hz", value / 1e6)
+        mhz = value / MHz
+        if mhz < 10 or mhz > 1e5:
+            slip, meant = ("GHz", mhz * 1e3) if mhz < 10 else ("Hz", mhz / 1e6)
             hint = f"; if that is {slip}, give {meant:g}" if 100 <= meant < 1e4 else ""
-            raise ValueError(f"`{flag}` is '{value:g}'; it is read in MHz{hint}.")
-    return tuple(value * MHz for value in values)
+            raise ValueError(f"`{flag}` is {mhz:g} MHz, not the clock of a GPU{hint}.")
+    return values
 
 
 def watts(flag: str, text: str) -> tuple[float, ...]:
-    """Comma-separated powers in W."""
-    return tuple(positives(flag, text, "W"))
+    """Powers in W, as `several`."""
+    return several(flag, text, lambda flag, x: positive(flag, x, "W"))
 
 
 def celsius(flag: str, text: str) -> float:
@@ -84,11 +109,25 @@ def celsius(flag: str, text: str) -> float:
     return positive(flag, text, "C")
 
 
+def seconds(flag: str, text: str) -> float:
+    """A time above 0, bare ones in s.
+
+    >>> seconds("--max-ttft", "200ms")
+    0.2
+    """
+    return positive(flag, text, "s")
+
+
 def dtype(flag: str, text: str) -> str:
     """A number format under its own name; what is unknown stays as it is."""
     from ...dtypes import SYNONYMS
 
     return SYNONYMS.get(text, text)
+
+
+def dtypes(flag: str, text: str) -> tuple[str, ...]:
+    """Comma-separated number formats, each once."""
+    return tuple(dict.fromkeys(dtype(flag, name) for name in names(flag, text)))
 
 
 def columns(flag: str, text: str) -> tuple[str, ...]:
@@ -121,14 +160,16 @@ def assignments(flag: str, texts: list[str]) -> dict[str, float]:
 
 
 def assignment(flag: str, text: str) -> tuple[str, float]:
-    """`FIELD=VALUE` -> (field, value).
+    """`FIELD=VALUE` of a GPU -> (field, value in SI).
 
-    >>> assignment("--set", "l2_capacity=5e7")
+    >>> assignment("--set", "l2_capacity=50MB")
     ('l2_capacity', 50000000.0)
     """
-    field, equals, value = text.partition("=")
-    if not equals or not field.strip():
+    from ...hardware._files import field_rule
+
+    field, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not field:
         raise ValueError(
-            f"`{flag}` is '{text}'; give FIELD=VALUE, such as dram_bandwidth=6.7e12."
+            f"`{flag}` is '{text}'; give FIELD=VALUE, such as dram_bandwidth=6.7TB/s."
         )
-    return field.strip(), number(f"{flag} {field.strip()}", value)
+    return field, number(f"{flag} {field}", value, field_rule(field).bare_unit)

@@ -72,13 +72,18 @@ class RequestFlags:
         "serving (fused kernels; in training as in llm.c or Megatron-LM) or "
         "eager (Hugging Face modules; implies --attention eager) [serving].",
     )
-    dispatch: str | None = option("KIND", "eager or graph [graph in serving decode].")
+    dispatch: str | None = option(
+        "KIND",
+        "eager or graph [graph in serving decode, and of a listing without "
+        "module_calls].",
+    )
     accumulation: int | None = option(
         "N", "Micro-batches of an optimizer step [1]; train only.", read.whole
     )
     checkpointing: bool = switch(
         "Run each layer again before its backward pass; train only."
     )
+    require_fit: bool = switch("Exit with 3 if the GPU's memory does not suffice.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,7 +91,9 @@ class PointFlags:
     """Where it runs: clocks in Hz, limits in W, C; and the constants that serve it."""
 
     sm_clock: tuple[float, ...] | None = option(
-        "MHZ[,MHZ...]", "SM clock, or a list [the highest].", read.clocks
+        "MHZ[,MHZ...]",
+        "SM clock, also as 1.98GHz, or a list [the highest].",
+        read.clocks,
     )
     mem_clock: tuple[float, ...] | None = option(
         "MHZ[,MHZ...]", "Memory clock, or a list.", read.clocks
@@ -99,7 +106,7 @@ class PointFlags:
     )
     changes: dict[str, float] | None = repeated(
         "FIELD=VALUE",
-        "Change a field of the GPU, in SI; repeatable.",
+        "Change a field of the GPU, in SI or as 3.35TB/s; repeatable.",
         read.assignments,
         default=None,
         name="--set",

@@ -10,7 +10,7 @@ from ...dvfs._problem.plan import Plan
 from ...dvfs._problem.problem import Problem
 from ...units import MHz
 from .._format import Entry, change, si
-from .._views.schedule import BASELINES
+from .._views.schedule import BASELINES, FREE, free_case
 from . import style
 
 if TYPE_CHECKING:
@@ -21,8 +21,10 @@ _MARKS: Final = {
     "iteration": ("s", style.ORANGE),
     "phase": ("^", style.GREEN),
     "power_limit": ("D", style.PURPLE),
+    "free": ("P", style.SKY),
 }
 """Marker and colour of a baseline."""
+_NAMES: Final = {**BASELINES, "free": FREE}
 WIDEST: Final = 30.0
 """% of slowdown up to which the frontier is drawn, or more if a point lies there."""
 _COLOURS: Final = (style.BLUE, style.VERMILION)
@@ -72,6 +74,9 @@ def draw_plane(summary: Entry, axes: "Axes") -> None:
         for name, found in summary["baselines"].items()
         if found is not None
     }
+    free = free_case(summary)
+    if free is not None:
+        points["free"] = (free["time_change_pct"], free["energy_change_pct"])
     plan = (summary["time_change_pct"], summary["energy_change_pct"])
     right = max(WIDEST, *(1.2 * time for time, _ in (plan, *points.values())))
     frontier = np.array(summary["frontier"], dtype=float).reshape(-1, 2)
@@ -86,7 +91,7 @@ def draw_plane(summary: Entry, axes: "Axes") -> None:
     axes.plot(0, 0, "o", ms=8, color=style.BLACK, label=f"default clocks: {words}")
     for name, point in points.items():
         marker, colour = _MARKS.get(name, ("v", style.SKY))
-        label = f"{BASELINES.get(name, name)}: {_changes(point)}"
+        label = f"{_NAMES.get(name, name)}: {_changes(point)}"
         axes.plot(*point, marker, ms=8, color=colour, label=label)
     late = summary.get("time_change_pct_p95")
     if late is not None:

@@ -49,7 +49,7 @@ class Content:
 
     `summary` is what `estimate --json` prints, `kernels` are those of `with_work`,
     `fitted_on` that of the corrections file; `versus` is the summary of a second GPU,
-    the second one of `sides` and `bases`.
+    the second one of `sides` and `bases`, `notes` its warnings.
     """
 
     summary: Entry
@@ -187,12 +187,12 @@ def page(
     programs = Programs(cache_folder(), lambda _: compiler_options(once=True))
     found = _swept(task, programs)
     sides, bases = [_side(task, result, found)], [_basis(task)]
-    notes = [*task.notes]
+    notes: list[str] = []
     if versus is not None:
         second, against = versus
         sides.append(_side(second, against, _swept(second, programs)))
         bases.append(_basis(second))
-        notes += [f"{second.card.name}: {note}" for note in second.notes]
+        notes += [f"{second.card.name}: {note}" for note in against.warnings]
     values, summary = task.card.values, result.summary
     share = task.settings[0].mem_clock / values["mem_clock"]
     bandwidth = float(values["dram_bandwidth"] * share)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from .._format import UNKNOWN, si
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
     from rich.table import Table
 
 Columns = Sequence[str | tuple[Any, ...]]
@@ -17,6 +18,10 @@ TEXT: Final = "{}"
 """Shows a value as it is."""
 
 _WIDTH: Final = 100
+_GAP: Final = 3
+"""Characters between two columns."""
+_FOLDED: Final = 15
+"""Least characters that a column which breaks over lines is left, if it has them."""
 _PRE: Final = '<pre style="line-height:1.25;font-family:monospace">{code}</pre>'
 
 
@@ -84,6 +89,43 @@ def table(
     for entry in entries:
         made.add_row(*(column.text(entry) for column in shown))
     return made
+
+
+class Narrowing:
+    """A table that leaves columns out where the terminal is too narrow for all.
+
+    `spare`: headings of those that go, the first one first; `given`: as of `table`.
+    """
+
+    def __init__(
+        self,
+        columns: Columns,
+        entries: Iterable[Any],
+        spare: Sequence[str],
+        **given: Any,
+    ):
+        self._columns, self._entries = resolved(columns), list(entries)
+        self._spare, self._given = spare, dict[str, Any](given)
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions"):
+        """The table with as many columns as fit."""
+        kept, spare = list(self._columns), list(self._spare)
+        while spare and self._need(kept) > options.max_width:
+            gone = spare.pop(0)
+            kept = [column for column in kept if column.heading != gone]
+        first = self._columns[: self._given.get("left", 1)]
+        left = sum(column in kept for column in first)
+        yield table(kept, self._entries, **{**self._given, "left": left})
+
+    def _need(self, columns: Sequence[Column]) -> int:
+        """Least characters that the columns take with whole headings and numbers."""
+        widths = []
+        for column in columns:
+            texts = (column.heading, *map(column.text, self._entries))
+            longest = max(len(line) for text in texts for line in text.split("\n"))
+            folds = column.heading in self._given.get("fold", ())
+            widths.append(min(longest, _FOLDED) if folds else longest)
+        return sum(widths) + _GAP * (len(widths) - 1)
 
 
 def html(parts: Iterable[Any]) -> str:

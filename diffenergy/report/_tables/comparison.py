@@ -1,9 +1,11 @@
-"""Two estimates side by side, from the dict that `compare --json` prints."""
+"""Estimates side by side, from the dict that `compare --json` prints."""
 
+import string
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from .._format import UNKNOWN, Entry, digits, si
-from .._views.estimate import BOARD_ONLY, assumed_line, title_line
+from .._views.estimate import BOARD_ONLY, assumed_line, title_line, warning_lines
 from .columns import table
 
 if TYPE_CHECKING:
@@ -27,31 +29,62 @@ _WORDS: Final = {
 }
 
 
-def comparison(a: Entry, b: Entry) -> dict[str, Any]:
-    """`{a, b, ratio}` of two summaries; the ratios are B / A."""
-    return {"a": a, "b": b, "ratio": {key: b[key] / a[key] for key in _COMPARED}}
+def comparison(*summaries: Entry) -> dict[str, Any]:
+    """`{a, b, ratio}` of two summaries, the ratios being B / A; of more their letters
+    and `ratios` of each to A."""
+    letters = string.ascii_lowercase[: len(summaries)]
+    first, *others = summaries
+    ratios = [{key: x[key] / first[key] for key in _COMPARED} for x in others]
+    found = {**dict(zip(letters, summaries, strict=True)), "ratio": ratios[0]}
+    if len(others) > 1:
+        found["ratios"] = dict(zip(letters[1:], ratios, strict=True))
+    return found
 
 
-def comparison_parts(both: Entry) -> list[Any]:
+def compared(content: Entry) -> dict[str, Entry]:
+    """The summaries in a comparison by their letters, A first."""
+    letters = sorted(key for key in content if len(key) == 1)
+    return {letter.upper(): content[letter] for letter in letters}
+
+
+def comparison_parts(content: Entry) -> list[Any]:
     """What `compare` prints."""
+    sides = compared(content)
     parts: list[Any] = []
-    for name, summary in (("A", both["a"]), ("B", both["b"])):
+    for name, summary in sides.items():
         parts.append(f"{name}: {title_line(summary)}")
         parts.append(f"   {assumed_line(summary)}")
-    return [*parts, _table(both), BOARD_ONLY]
+    said = [
+        f"{name}: {line}"
+        for name, summary in sides.items()
+        for line in warning_lines(summary)
+    ]
+    return [*parts, _table(sides), *said, BOARD_ONLY]
 
 
-def _table(both: Entry) -> "Table":
-    """Time, energy, power and, where both have them, figures per token."""
-    a, b = both["a"], both["b"]
+def _table(sides: dict[str, Entry]) -> "Table":
+    """Time, energy, power and, where all have them, figures per token."""
+    summaries = list(sides.values())
     rows = []
     for key, (name, unit) in (_COMPARED | _TOKENS).items():
-        if a.get(key) and b.get(key):
-            values = (si(x[key], unit) if unit else digits(x[key]) for x in (a, b))
-            rows.append((name, *values, digits(b[key] / a[key])))
+        rows.append((name, unit, [summary.get(key) for summary in summaries]))
+    needs = [(summary.get("memory") or {}).get("total") for summary in summaries]
+    rows.append(("memory", "B", needs))
+    made = [_row(*row) for row in rows if all(row[2])]
     for key, name in _WORDS.items():
-        rows.append((name, _text(a.get(key)), _text(b.get(key)), ""))
-    return table(("", "A", "B", "B / A"), rows)
+        first, *others = (_text(summary.get(key)) for summary in summaries)
+        made.append((name, first, *(x for word in others for x in (word, ""))))
+    first, *others = sides
+    columns = ("", first, *(x for side in others for x in (side, f"{side} / {first}")))
+    return table(columns, made)
+
+
+def _row(name: str, unit: str, values: Sequence[float]) -> tuple[str, ...]:
+    """A quantity of all sides, each but the first with its ratio to that."""
+    first, *words = (si(x, unit) if unit else digits(x) for x in values)
+    ratios = (digits(x / values[0]) for x in values[1:])
+    pairs = zip(words, ratios, strict=True)
+    return (name, first, *(x for pair in pairs for x in pair))
 
 
 def _text(value: Any) -> str:

@@ -4,8 +4,7 @@ import math
 from typing import Final
 
 from ...codesign._problem.exact import UNITS
-from ...codesign._space.axes import TILES
-from ...hardware._fields import FIELDS
+from ...codesign._space.axes import TILES, rule_of
 from .._format import Entry, digits, plain, si
 
 _PREFIXED: Final = ("Hz", "B", "B/s", "s", "W", "V", "B/SM")
@@ -112,8 +111,7 @@ def span(name: str, low: float, high: float) -> str:
 
 def unit_of(name: str) -> str:
     """Unit of a field of the GPU or of the operating point."""
-    point = {"sm_clock": "Hz", "mem_clock": "Hz", "power_cap": "W"}
-    return point.get(name) or FIELDS[name].unit.split(",")[0]
+    return rule_of(name).unit.split(",")[0]
 
 
 def _active(summary: Entry, active: Entry) -> str:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ...units import GiB
@@ -165,8 +165,8 @@ def model_entry(model: "Model") -> dict[str, Any]:
     }
 
 
-def model_list_parts(entries: Entries) -> list[Any]:
-    """What `models` prints."""
+def model_list_parts(entries: Entries, types: Iterable[str]) -> list[Any]:
+    """What `models` prints; `types`: words of `model_type` that are known."""
     columns = (
         ("model", "name"),
         ("family", "family"),
@@ -175,7 +175,10 @@ def model_list_parts(entries: Entries) -> list[Any]:
         ("positions", "max_positions", plain),
         ("phase", "phase"),
     )
-    return [table(columns, entries, left=2, fold=["phase"])]
+    return [
+        table(columns, entries, left=2, fold=["phase"]),
+        f"and a config.json whose model_type is one of: {', '.join(types)}",
+    ]
 
 
 def model_summary(model: "Model") -> dict[str, Any]:

@@ -68,9 +68,9 @@ def _result(summary: Entry) -> list[str]:
     ]
     if summary["epochs"] is not None:
         lines.append(
-            f"{summary['epochs']} epochs of {si(summary['epoch_s'], 's')} = "
-            f"{si(summary['epoch_finish_s'], 's')}; at least {summary['epoch_bound']}"
-            f"{_other(summary)}"
+            f"planned in {summary['epochs']} epochs, time slots of "
+            f"{si(summary['epoch_s'], 's')} without latencies; at least "
+            f"{summary['epoch_bound']}{_other(summary)}"
         )
     lines.append(
         f"bandwidth {si(summary['algo_bw_bytes_per_s'], 'B/s')} "

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...workload import kernel_name
 from .._format import UNKNOWN, Entries, Entry, digits, percent, plain, si
-from .._tables.columns import table
+from .._tables.columns import Narrowing, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,6 +19,7 @@ _UNITS: Final = {
     "sm_clock_mhz": "MHz",
     "mem_clock_mhz": "MHz",
     "power_limit_w": "W",
+    "switch_latency_s": "s",
 }
 
 
@@ -59,10 +60,12 @@ def estimate_parts(
     take most time.
     """
     if "points" in summary:
+        several = [_points(summary), *memory_lines(summary)]
         best = [UNKNOWN if i is None else i for i in _best(summary).values()]
         words = f"best for energy: row {best[0]}; for energy-delay product: row "
-        return framed(summary, [_points(summary), f"{words}{best[1]}"])
-    parts = [_phases(summary), *_token_lines(summary), _energy(summary)]
+        return framed(summary, [*several, f"{words}{best[1]}"])
+    lines = [*_token_lines(summary), *memory_lines(summary)]
+    parts = [_phases(summary), *lines, _energy(summary)]
     if kernels:
         parts.append(_kernels(summary, kernels, None if detail else _TOP_KERNELS))
     return framed(summary, [*parts, _host_line(summary)])
@@ -71,24 +74,56 @@ def estimate_parts(
 def framed(summary: Entry, parts: Iterable[Any]) -> list[Any]:
     """`parts` between what was assumed and estimated, and how far it can be trusted."""
     head = [assumed_line(summary), title_line(summary)]
-    return [*head, *parts, grade_line(summary), BOARD_ONLY]
+    return [*head, *parts, grade_line(summary), *warning_lines(summary), BOARD_ONLY]
+
+
+def warning_lines(summary: Entry) -> list[str]:
+    """What a person should know beside the figures, a line each."""
+    return [f"warning: {said}" for said in summary.get("warnings", ())]
+
+
+def memory_lines(summary: Entry) -> list[str]:
+    """What stays in the GPU's memory, largest part first; nothing where it is not
+    known."""
+    memory = summary.get("memory")
+    if memory is None or memory["total"] is None:
+        return []
+    rest = ("total", "capacity", "fits")
+    parts = sorted((x for x in memory if x not in rest), key=lambda x: -memory[x])
+    words = [f"{part_words(x)} {si(memory[x], 'B')}" for x in parts if memory[x]]
+    verdict = "" if memory["fits"] else ": does not fit"
+    return [
+        f"memory: {si(memory['total'], 'B')} of {si(memory['capacity'], 'B')}{verdict} "
+        f"({', '.join(words)})"
+    ]
+
+
+def part_words(part: str) -> str:
+    """A part of the memory in words."""
+    return {"kv_cache": "KV cache"}.get(part, part)
 
 
 def assumed_line(summary: Entry) -> str:
     """Every value that was taken because no flag gave it."""
-    taken = [
-        f"{key.removesuffix('_mhz').removesuffix('_w').replace('_', '-')} "
-        + (f"{plain(value)} {_UNITS[key]}" if key in _UNITS else str(value))
-        for key, value in summary["assumed"].items()
-    ]
+    taken = [_taken(key, value) for key, value in summary["assumed"].items()]
     return f"assumed: {'; '.join(taken) or 'nothing'}"
+
+
+def _taken(key: str, value: Any) -> str:
+    """
+    >>> _taken("sm_clock_mhz", 1410.0)
+    'sm-clock 1410 MHz'
+    """
+    unit = _UNITS.get(key, "")
+    name = key.removesuffix(f"_{unit.lower()}").replace("_", "-")
+    return f"{name} {plain(value)} {unit}" if unit else f"{name} {value}"
 
 
 def title_line(summary: Entry) -> str:
     """What was estimated, in one line."""
     times = summary.get("accumulation") or 1
     words = [
-        summary["phase"],
+        summary["phase"] or "kernel listing",
         f"batch {summary['batch']}" if summary["batch"] else None,
         f"{summary['input_len']} in" if summary["input_len"] else None,
         f"{summary['output_len']} out" if summary["output_len"] else None,
@@ -120,7 +155,7 @@ def grade_line(summary: Entry) -> str:
     )
 
 
-def _phases(summary: Entry) -> "Table":
+def _phases(summary: Entry) -> Narrowing:
     """Time, power, energy and clock of each phase and of all of them."""
     phases = summary["phases"]
     entries = [{**phase, "name": name} for name, phase in phases.items()]
@@ -135,11 +170,16 @@ def _phases(summary: Entry) -> "Table":
         ("chip", "temperature_c", "{:.0f} C"),
         ("limited by", "limited_by"),
     )
-    return table(columns, entries, fold=["limited by"])
+    return Narrowing(
+        columns,
+        entries,
+        ("chip", "SM clock", "power", "limited by"),
+        fold=["limited by"],
+    )
 
 
 def _token_lines(summary: Entry) -> list[str]:
-    """Latencies and rates per token, of a generation or a training step only."""
+    """Latencies and rates per token, of a language model only."""
     if summary.get("tokens_per_s") is None:
         return []
     latencies = ""
@@ -148,8 +188,13 @@ def _token_lines(summary: Entry) -> list[str]:
         latencies = f"TTFT {ttft}, TPOT {tpot}, "
     return [
         f"{latencies}{digits(summary['tokens_per_s'])} tokens/s, "
-        f"{si(summary['energy_j_per_token'], 'J')} per token"
+        f"{si(summary['energy_j_per_token'], 'J')} {token_words(summary)}"
     ]
+
+
+def token_words(summary: Entry) -> str:
+    """Which tokens share the energy."""
+    return "per prompt token" if summary["phase"] == "prefill" else "per token"
 
 
 def _energy(summary: Entry) -> "Table":
@@ -163,7 +208,7 @@ def _energy(summary: Entry) -> "Table":
     return table(columns, [part for part in parts if part[1]])
 
 
-def _kernels(summary: Entry, kernels: Entries, most: int | None) -> "Table":
+def _kernels(summary: Entry, kernels: Entries, most: int | None) -> Narrowing:
     """Kernels by their share of the GPU's time (`most` None: all, in listed order)."""
     several = len(summary["phases"]) > 1
     busy = sum(phase["gpu_time_s"] for phase in summary["phases"].values())
@@ -181,7 +226,8 @@ def _kernels(summary: Entry, kernels: Entries, most: int | None) -> "Table":
         ("share", lambda x: x["count"] * x["time_s"] / busy, percent),
         ("limit", limit_words),
     ]
-    return table(columns, shown, left=len(columns) - 4, fold=[name, "limit"])
+    left, fold = len(columns) - 4, [name, "limit"]
+    return Narrowing(columns, shown, ("count", "phase", "limit"), left=left, fold=fold)
 
 
 def limit_words(kernel: Entry) -> str:
@@ -199,9 +245,13 @@ def _host_line(summary: Entry) -> str:
     return f"host-bound: {percent(share)} of the time the GPU waits for the host"
 
 
-def _points(summary: Entry) -> "Table":
+def _points(summary: Entry) -> Narrowing:
     """One row a setting; the best are marked."""
-    several = len({point["mem_clock_mhz"] for point in summary["points"]}) > 1
+    several, limits = (
+        len({point[key] for point in summary["points"]}) > 1
+        for key in ("mem_clock_mhz", "power_limit_w")
+    )
+    tokens = any(point["energy_j_per_token"] for point in summary["points"])
     marks: dict[int | None, str] = {}
     for word, number in _best(summary).items():
         marks[number] = "both" if number in marks else word
@@ -214,14 +264,16 @@ def _points(summary: Entry) -> "Table":
         ("row", "row"),
         ("SM MHz", "sm_clock_set_mhz", "{:.6g}"),
         *([("mem MHz", "mem_clock_mhz", "{:.6g}")] if several else []),
-        ("limit W", "power_limit_w", "{:.6g}"),
+        *([("limit W", "power_limit_w", "{:.6g}")] if limits or not several else []),
         ("time", "time_s", "s"),
         ("power", _power_words),
         ("energy", "energy_j", "J"),
-        ("held MHz", "sm_clock_mhz", "{:.0f}"),
+        *([("J/token", "energy_j_per_token", digits)] if tokens else []),
+        *([] if several and limits else [("held MHz", "sm_clock_mhz", "{:.0f}")]),
         ("best", lambda point: marks.get(point["row"], "")),
     ]
-    return table(columns, entries)
+    spare = ([] if limits else ["limit W"]) + ["held MHz", "J/token", "power"]
+    return Narrowing(columns, entries, spare)
 
 
 def _best(summary: Entry) -> dict[str, int | None]:

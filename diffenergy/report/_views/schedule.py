@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from .._format import UNKNOWN, Entries, Entry, change, digits, plain, si
-from .._tables.columns import table
+from .._tables.columns import Narrowing, table
 from .estimate import framed, title_line
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ BASELINES: Final = {
     "power_limit": "power limit alone",
 }
 """Names of the baselines in words."""
+FREE: Final = "if changes were free"
 _COSTS: Final = (
     ("time", "time_s", "s"),
     ("change", "time_change_pct", change),
@@ -71,7 +72,7 @@ def schedule_parts(summary: Entry, rows: Entries) -> list[Any]:
         order = np.argsort([-row["count"] * row["time_s"] for row in rows])
         shown = [rows[i] for i in np.sort(order[:_SHOWN])]
     parts: list[Any] = [_totals(summary), _bound_line(summary)]
-    parts += [*_promise_lines(summary), *_stages(shown)]
+    parts += [*_switching_lines(summary), *_promise_lines(summary), *_stages(shown)]
     if len(shown) < len(rows):
         parts.append(
             f"{len(shown)} of {len(rows)} rows are shown, those that take most time; "
@@ -88,20 +89,23 @@ def _title(summary: Entry) -> str:
     return title_line(summary)
 
 
-def _totals(summary: Entry) -> "Table":
+def _totals(summary: Entry) -> Narrowing:
     """Time and energy of an iteration: default clocks, baselines, the schedule."""
     default = {**summary["default"], "time_change_pct": 0.0, "energy_change_pct": 0.0}
     named: dict[str, Entry | None] = {"default clocks": default}
     for name, found in summary["baselines"].items():
         named[BASELINES[name] if name in BASELINES else name] = found
     named["this schedule"] = summary
+    if free_case(summary):
+        named[FREE] = free_case(summary)
     unknown = dict.fromkeys(key for _, key, _ in _COSTS)
     entries = [
         {"name": name, **(found or unknown), "by": _setting(found or {})}
         for name, found in named.items()
     ]
     by = [("by", "by")] if any(entry["by"] for entry in entries) else []
-    return table([("", "name"), *_COSTS, *by], entries, fold=["by"])
+    columns = [("", "name"), *_COSTS, *by]
+    return Narrowing(columns, entries, ("by", "change"), fold=["", "by"])
 
 
 def _bound_line(summary: Entry) -> str:
@@ -112,6 +116,36 @@ def _bound_line(summary: Entry) -> str:
         f"bound: {change(summary['bound_energy_change_pct'])} of energy; gap to the "
         f"optimum at most {words}; solver: {summary['solver']}"
     )
+
+
+def _switching_lines(summary: Entry) -> list[str]:
+    """What a change of clocks takes, and what would do."""
+    lines = []
+    free = free_case(summary)
+    if free:
+        least = change(free["bound_energy_change_pct"])
+        lines += [_cost(summary), f"bound if changes were free: {least} of energy"]
+    if summary.get("advice"):
+        lines.append(f"advice: {summary['advice']}")
+    return lines
+
+
+def free_case(summary: Entry) -> Entry | None:
+    """What free changes of clocks would save, where changes cost something."""
+    return summary["free"] if summary.get("switch_kind") else None
+
+
+def _cost(summary: Entry) -> str:
+    """What a change of clocks takes, and who says so."""
+    latency, energy = summary["switch_latency_s"], summary["switch_energy_j"]
+    if latency is None or energy is None:
+        return "clocks cannot change"
+    parts = [si(latency, "s")] if latency else []
+    parts += [si(energy, "J")] if energy else []
+    how = {"stall": "the GPU waits", "lookahead": "requests are sent ahead"}
+    source = summary["switch_latency_source"]
+    said = f"{' and '.join(parts)}, {how[summary['switch_kind']]}"
+    return f"a change of clocks takes {said}" + (f": {source}" if source else "")
 
 
 def _promise_lines(summary: Entry) -> list[str]:
@@ -139,7 +173,7 @@ def _power_curve(curve: Entries) -> "Table":
     return table(columns, [curve[i] for i in picked])
 
 
-def _stages(rows: Entries) -> list["Table"]:
+def _stages(rows: Entries) -> list[Narrowing]:
     """Clocks and cost of one launch of every kernel: a table for each stage."""
     stages = list(dict.fromkeys(row["stage"] for row in rows))
     memory = any(row["mem_clock_mhz"] is not None for row in rows)
@@ -152,9 +186,10 @@ def _stages(rows: Entries) -> list["Table"]:
         *_COSTS,
     ]
     return [
-        table(
+        Narrowing(
             columns,
             [row for row in rows if row["stage"] == stage],
+            ("count", "change", "time"),
             title=stage if len(stages) > 1 else None,
             fold=["kernel"],
         )

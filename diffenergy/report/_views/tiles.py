@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .._charts import style
 from .._format import Entry, change, plain, product, si
-from .._tables.columns import table
+from .._tables.columns import Narrowing, table
 from .estimate import framed, title_line
 
 if TYPE_CHECKING:
@@ -79,7 +79,9 @@ def tiles_parts(summary: Entry) -> list[Any]:
         {"name": "library's choice", **default},
         {"name": "these tiles", **summary},
     ]
-    return [table(tiles, summary["gemms"], fold=["GEMM"]), words, table(whole, totals)]
+    spare = ("count", "split", "default", "energy")
+    products = Narrowing(tiles, summary["gemms"], spare, fold=["GEMM"])
+    return [products, words, table(whole, totals)]
 
 
 @style.house()

@@ -16,7 +16,14 @@ KEYS = (
     "bus_bw_bytes_per_s output_buffer_bytes energy_j verified baselines sends"
 ).split()
 SMALL = ("collective", "ring-4", "--collective", "all_gather", "--size", "8MB")
-BOARD = ("collective", "dgx1", "--collective", "all_gather", "--size", "200KB")
+ASKED = {"--collective": "all_gather", "--size": "200KB"}
+BOARD = ("collective", "dgx1", *(word for flag in ASKED.items() for word in flag))
+
+
+def board(*flags: str) -> tuple[str, ...]:
+    """The words of `BOARD` with other or more flags, each once."""
+    rest = [flag for flag in ASKED.items() if flag[0] not in flags]
+    return ("collective", "dgx1", *(word for flag in rest for word in flag), *flags)
 
 
 def test_json(run: Run):
@@ -81,7 +88,7 @@ def test_files_are_verified_again(run: Run, tmp_path: Path):
 )
 def test_a_file_says_all_that_its_verification_needs(run: Run, tmp_path, flags):
     path = tmp_path / "a.json"
-    done = run(*BOARD, *flags, "--out", path)
+    done = run(*board(*flags), "--out", path)
     assert done.code == 0, done.err
     assert run("collective", "verify", path).code == 0
 
@@ -99,6 +106,13 @@ def test_matrix_and_demand_files(run: Run, tmp_path: Path):
         assert run("collective", "verify", out).code == 0
         twice = run("collective", "ring-4", flag, path, "--size", "1GB")
         assert twice.code == 2 and "leave one out" in twice.err
+
+
+def test_one_finish_is_printed(run: Run):
+    """2 MB blocks at 50 GB/s two hops: 80 us of epochs, with latencies 81.4 us."""
+    shown = run(*SMALL).out
+    assert shown.count("finish 81.40 us") == 1 and "80.00 us" not in shown
+    assert "planned in 2 epochs, time slots of 40.00 us without latencies" in shown
 
 
 def test_several_sizes_and_pictures(run: Run, tmp_path: Path):
@@ -130,12 +144,14 @@ def test_the_horizon_has_its_own_exit_status(run: Run):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("--size", "-1"), "'-1'; allowed is a number with B, KB"),
+        (("--size", "-1"), "'-1'; allowed is any number above 0"),
         (("--size", "200KB", "--chunks", "7"), "which 7 chunks do not divide"),
         (("--collective", "all_gathr"), "nearest: all_gather"),
         (("--latency", "-1e-6"), "`--latency` is"),
         (("--method", "best"), "allowed are auto, milp, lp, rounds, greedy"),
         (("--epoch", "fast"), "`--epoch` is 'fast'"),
+        (("--epoch", "3W"), "'3W', a power; give a time"),
+        (("--size", "1Gb"), "reads as bits"),
         (("--solver", "gurobi", "--method", "milp"), "allowed are cp-sat"),
         (("--solver", "scip"), "method auto chooses its own"),
         (("--gap", "5"), "0.05 or 5%"),
@@ -157,7 +173,7 @@ def test_the_horizon_has_its_own_exit_status(run: Run):
     ids=lambda x: " ".join(x) if isinstance(x, tuple) else "",
 )
 def test_wrong_input(run: Run, change, words):
-    outcome = run(*BOARD, *change)
+    outcome = run(*board(*change))
     assert (outcome.code, outcome.out) == (2, ""), outcome.err
     assert words in outcome.err and len(outcome.err.splitlines()) == 1
 

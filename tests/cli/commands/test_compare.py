@@ -32,6 +32,26 @@ def test_flags_against_the_file_that_they_write(run, gpt2, tmp_path):
 
 
 def test_the_side_that_cannot_be_kept_is_named(run):
-    outcome = run("compare", FLAGS, f"{FLAGS} --power-limit 50")
+    outcome = run(
+        "compare", FLAGS, f"{FLAGS} --power-limit 50 --set power_limit_min=50"
+    )
     assert outcome.code == 3
     assert outcome.err.startswith("diffenergy: B: `--power-limit`")
+
+
+def test_more_than_two_by_their_ratios_to_the_first(run, tmp_path):
+    """Times of 2, 1 and 4 s: 0.5 and 2."""
+    names = []
+    for i, time in enumerate((2.0, 1.0, 4.0)):
+        figures = {"time_s": time, "energy_j": 100 * time, "avg_power_w": 100.0}
+        names.append(tmp_path / f"{i}.json")
+        names[-1].write_text(json.dumps({"model": f"m{i}", **figures}))
+    found = run("compare", *names, "--json").json
+    assert {key for key in found if len(key) == 1} == {"a", "b", "c"}
+    assert found["c"]["model"] == "m2" and found["ratio"] == found["ratios"]["b"]
+    assert found["ratios"]["b"]["time_s"] == 0.5
+    assert found["ratios"]["c"] == {"time_s": 2, "energy_j": 2, "avg_power_w": 1}
+    table = run("compare", *names).out
+    assert "C: m2" in table and "C / A" in table and "2.000" in table
+    bad = run("compare", *names, "gpt2 --gpu a11x")
+    assert bad.code == 2 and bad.err.startswith("diffenergy: D: `--gpu` is 'a11x'")

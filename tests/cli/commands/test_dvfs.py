@@ -24,9 +24,11 @@ KEYS = {
     "baselines",
     "frontier",
     "schedule",
+    "free",
+    "advice",
 }
 MODEL = ("dvfs", "gpt2", "--gpu", "a100-pcie-40gb", "--phase", "decode", "--batch", "8")
-MODEL = (*MODEL, "--sm-clock", "600,900,1110,1260,1410")
+MODEL = (*MODEL, "--sm-clock", "600,900,1110,1260,1410", "--switch-latency", "0")
 """A small schedule; variants that change numbers alone share its compilation."""
 TWO_KERNELS = """stage,instruction,frequency,memory_frequency,count,time,energy
 forward,a,auto,auto,2,1.00,100
@@ -117,6 +119,33 @@ def test_one_clock_at_infinite_switching_cost(run: Run, table: Path):
     assert free["energy_j"] == run(*words).json["energy_j"] < single["energy_j"]
 
 
+def test_free_is_the_bound_where_changes_cost(run: Run, table: Path):
+    """Launches a b a b change three times, each for 1 J and 0.01 s at the 65 J / 1.01 s
+    of the coolest launch; at 1200 MHz all of them take 300 J."""
+    words = ("dvfs", "--table", table, "--max-slowdown", "5", "--json")
+    cost = ("--switch-latency", "0.01", "--switch-energy", "1")
+    found, free = run(*words, *cost).json, run(*words).json
+    assert found["free"]["energy_j"] == pytest.approx(290) == free["energy_j"]
+    spent = 290 + 3 * (1 + 0.01 * 65 / 1.01)
+    assert (found["energy_j"], found["switches"]) == (pytest.approx(spent), 3)
+    assert found["free"]["bound_energy_change_pct"] == pytest.approx(-27.5)
+    done = run(*words[:-1], *cost)
+    assert "a change of clocks takes 10.00 ms and 1.000 J, the GPU waits" in done.out
+    assert "bound if changes were free: -27.50 % of energy" in done.out
+    said = "one clock saves 25.0 of the 26.3 %: clocks per kernel are not worth it"
+    assert found["advice"] == said and said in done.out
+    assert "if changes were free" not in run(*words[:-1]).out
+
+
+def test_published_needs_a_gpu_beside_a_table(run: Run, table: Path):
+    words = ("dvfs", "--table", table, "--switch-latency", "published")
+    done = run(*words)
+    assert done.code == 2 and "no GPU is given" in done.err
+    asked = ("--gpu", "h200-sxm", "--json")
+    assert run(*words, *asked).json["switch_latency_s"] == 0.006
+    assert run(*words[:-2], *asked).json["switch_latency_s"] == 0
+
+
 def test_files_by_ending(run: Run, table: Path, tmp_path: Path):
     for ending in ("json", "csv", "py"):
         out = tmp_path / f"plan.{ending}"
@@ -147,10 +176,10 @@ def test_tables_name_what_was_assumed(run: Run):
         (("gpt2", "--objective", "joules"), "`--objective` is 'joules'"),
         (("gpt2", "--granularity", "layer"), "`--granularity` is 'layer'"),
         (("gpt2", "--max-slowdown", "-100"), "`--max-slowdown` is -100"),
-        (("gpt2", "--max-slowdown", "5%"), "`--max-slowdown` is '5%'"),
+        (("gpt2", "--max-slowdown", "5s"), "`--max-slowdown` is '5s'"),
         (("gpt2", "--max-slowdown", "nan"), "`--max-slowdown` is 'nan'"),
         (("gpt2", "--switch-latency", "-1"), "`--switch-latency` is -1"),
-        (("gpt2", "--switch-latency", "6ms"), "give s as a number"),
+        (("gpt2", "--switch-latency", "6mJ"), "an energy; give a time"),
         (("gpt2", "--switch-energy", "x"), "`--switch-energy` is 'x'"),
         pytest.param(
             ("gpt2", "--seed", "1"), "`--seed` is given", marks=pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 import diffenergy as de
 from diffenergy.corrections import prior_file, read_corrections, write_corrections
-from diffenergy.estimator import _requests, prepare
+from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
 from diffenergy.physics._demand import UNITS
 from diffenergy.physics._power import COMPONENTS
@@ -25,7 +25,7 @@ KEYS = {
     "sm_clock_mhz", "mem_clock_mhz", "power_limit_w", "limited_by", "temperature_c",
     "grade", "grades", "time_s_p5_p95", "avg_power_w_p5_p95", "energy_j_p5_p95",
     "energy_j_by_unit", "phases", "ttft_s", "tpot_s", "tokens_per_s",
-    "energy_j_per_token",
+    "energy_j_per_token", "memory", "warnings",
 }  # fmt: skip
 PHASE_KEYS = {
     "time_s", "energy_j", "avg_power_w", "sm_clock_mhz", "temperature_c", "gpu_time_s",
@@ -60,6 +60,25 @@ def test_what_was_asked_for_is_repeated_and_the_rest_is_assumed(gpt2):
         "mem_clock_mhz": 1593,
         "power_limit_w": 400,
     }
+
+
+def test_quantities_take_their_units(run):
+    pairs = {
+        "--sm-clock": ("1200", "1.2GHz"),
+        "--mem-clock": ("1593", "1.593 ghz"),
+        "--power-limit": ("350", "0.35kW"),
+        "--temperature": ("60", "60C"),
+        "--set": ("dram_bandwidth=1.9e12", "dram_bandwidth=1.9TB/s"),
+    }
+    bare, with_units = (
+        run(
+            *GPT2,
+            *(word for flag in pairs for word in (flag, pairs[flag][n])),
+            "--json",
+        )
+        for n in range(2)
+    )
+    assert with_units.json == bare.json
 
 
 def test_energies_and_times_add_up(gpt2):
@@ -122,6 +141,43 @@ def test_files_by_their_ending(run, gpt2, tmp_path):
     assert "utilization_dram" in rows[0]
 
 
+def test_memory_and_energy_of_a_token_stand_in_every_form(run, gpt2, tmp_path):
+    need, each = gpt2["memory"]["total"], gpt2["energy_j_per_token"]
+    table = tmp_path / "kernels.csv"
+    shown = run(*GPT2, "--out", table).out
+    assert f"memory: {need / 1e9:.3f} GB of 85.90 GB (workspace 1.000 GB, " in shown
+    assert "KV cache" in shown and f"{1e3 * each:.2f} mJ per token" in shown
+    for row in csv.DictReader(table.read_text().splitlines()):
+        assert float(row["memory_total"]) == need and row["memory_fits"] == "True"
+        assert float(row["energy_j_per_token"]) == each
+    points = tmp_path / "points.csv"
+    swept = run(*GPT2, "--sm-clock", "705,1410", "--out", points, "--json").json
+    assert swept["memory"] == gpt2["memory"] and swept["warnings"] == []
+    rows = list(csv.DictReader(points.read_text().splitlines()))
+    assert [float(row["memory_total"]) for row in rows] == [need, need]
+    assert float(rows[1]["energy_j_per_token"]) == pytest.approx(each, rel=1e-9)
+    quoted = " ".join(GPT2[1:])
+    both = run("compare", quoted, quoted).out
+    (line,) = [line.split() for line in both.splitlines() if line.startswith("memory")]
+    assert line == ["memory", f"{need / 1e9:.3f}", "GB"] + line[1:3] + ["1.000"]
+
+
+def test_warnings_stand_in_the_answer_and_beside_json(run):
+    flags = ("--set", "dram_capacity=1.2e9")
+    shown = run(*GPT2, *flags)
+    said = "gpt2 does not fit a100-sxm-80gb: weights 0.2 GB + "
+    (line,) = [x for x in shown.out.splitlines() if x.startswith("warning: ")]
+    assert said in line and shown.err == ""
+    assert "of 1.200 GB: does not fit (" in shown.out
+    answer = run(*GPT2, *flags, "--json")
+    assert answer.json["warnings"] == [line.removeprefix("warning: ")]
+    assert answer.json["memory"]["fits"] is False and said in answer.err
+    refused = run(*GPT2, *flags, "--require-fit")
+    assert (refused.code, refused.out) == (3, "")
+    (reason,) = refused.err.splitlines()
+    assert reason.startswith("diffenergy: `--require-fit`: ") and said in reason
+
+
 TRAIN = ("estimate", "gpt2", "--gpu", "a100-sxm-80gb", "--input-len", "64")
 TRAIN = (*TRAIN, "--batch", "2", "--phase", "train", "--accumulation", "3")
 
@@ -177,15 +233,6 @@ def test_a_listing_decides_what_a_step_is(run, tmp_path):
         assert outcome.code == 2 and f"`{flags[0]}`" in outcome.err
 
 
-def test_a_step_needs_memory_for_the_optimizer():
-    """16 bytes a parameter: bf16 weight and gradient, fp32 master and moments."""
-    card = read_gpu("h100-sxm")
-    model, about = load_model("llama-3.1-8b"), dict(phase="train", dtype="bf16")
-    (note,) = _requests._too_large(model, about, card)
-    assert f"{16 * 8_030_261_248 / 2**30:.1f} GiB" in note and "80.0 GiB" in note
-    assert _requests._too_large(load_model("gpt2-xl"), about, card) == []
-
-
 def test_a_single_output_token_has_no_decode_phase(run):
     flags = ("--input-len", 64, "--output-len", 1)
     found = run("estimate", "gpt2", *flags, "--json").json
@@ -203,6 +250,7 @@ def test_a_single_output_token_has_no_decode_phase(run):
 def test_lists_are_one_table_that_equals_single_estimates(run, gpt2, tmp_path):
     rows = tmp_path / "points.csv"
     flags = ("--sm-clock", "705,1410", "--power-limit", "400,50", "--out", rows)
+    flags = (*flags, "--set", "power_limit_min=50")
     outcome = run(*GPT2, *flags, "--json")
     points = outcome.json["points"]
     asked = [(x["sm_clock_set_mhz"], x["power_limit_w"]) for x in points]
@@ -219,12 +267,11 @@ def test_lists_are_one_table_that_equals_single_estimates(run, gpt2, tmp_path):
     for point in (points[1], points[3]):  # idle power alone is above 50 W
         assert not point["feasible"] and point["least_power_w"] > 50
         assert point["time_s"] is point["energy_j"] is None
-    assert "accepts no power limit below 100 W" in outcome.err
     assert len(rows.read_text().splitlines()) == 5
 
 
 def test_a_limit_that_cannot_be_kept_exits_3_with_the_least_power(run):
-    outcome = run(*GPT2, "--power-limit", 50)
+    outcome = run(*GPT2, "--power-limit", 50, "--set", "power_limit_min=50")
     assert (outcome.code, outcome.out) == (3, "")
     assert len(outcome.err.splitlines()) == 1
     least = float(outcome.err.split("draws ")[1].split(" W")[0])
@@ -246,7 +293,6 @@ def test_what_if_flags_reach_the_model(run, gpt2, tmp_path):
     file.write_text(json.dumps(constants))
     changed = {
         "--set": "dram_bandwidth=4e12",
-        "--mem-clock": "1500",
         "--temperature": "80",
         "--corrections": file,
     }
@@ -293,7 +339,8 @@ def test_intervals_follow_the_grade(run, tmp_path):
     constants, listing = tmp_path / "c.json", tmp_path / "one.jsonl"
     constants.write_text(write_corrections(file))
     kernel = dict(op="softmax", rows=4096, cols=4096, dtype="fp16")
-    listing.write_text(json.dumps({"name": "one", "kernels": [kernel]}))
+    line = {"name": "one", "dispatch": "eager", "kernels": [kernel]}
+    listing.write_text(json.dumps(line))
     for flags, grade, width in (
         (("a10",), "calibrated", 0.1),
         (("h200-sxm",), "forecast", 0.3),
@@ -338,6 +385,34 @@ def test_a_listing_of_one_kernel_by_hand(run, tmp_path):
     assert found["ttft_s"] is found["energy_j_per_token"] is None
 
 
+def test_kernels_alone_wait_for_no_host(run, tmp_path):
+    """Without module calls a graph, with them a pass; each may be said otherwise."""
+
+    def found(*flags, **more):
+        file = listing_of_one(tmp_path / "one.jsonl", **more)
+        return run("estimate", file, *flags, "--json").json
+
+    alone = found()
+    assert alone["assumed"]["dispatch"] == alone["dispatch"] == "graph"
+    assert alone["phases"]["forward"]["host_time_s"] == 0
+    stepped = found(module_calls=2)
+    assert stepped["assumed"]["dispatch"] == stepped["dispatch"] == "eager"
+    assert stepped["phases"]["forward"]["host_time_s"] > 0
+    said = found(dispatch="eager")
+    assert "dispatch" not in said["assumed"] and said["dispatch"] == "eager"
+    assert said["phases"]["forward"]["host_time_s"] > 0
+    asked = found("--dispatch", "graph", module_calls=2, dispatch="eager")
+    assert "dispatch" not in asked["assumed"]
+    assert asked["time_s"] == alone["time_s"]
+
+
+def test_the_title_of_kernels_is_whole(run, tmp_path):
+    file = listing_of_one(tmp_path / "mine.jsonl", name=None)
+    assert run("estimate", file).out.splitlines()[1] == (
+        "mine on h100-sxm: kernel listing"
+    )
+
+
 def test_many_modules_wait_for_the_host(run, tmp_path):
     file = listing_of_one(tmp_path / "one.jsonl", module_calls=10_000)
     found = run("estimate", file, "--json").json
@@ -356,20 +431,8 @@ def test_an_activity_without_a_time_is_no_silent_second(tmp_path):
     file = tmp_path / "activity.jsonl"
     kernel = {"op": "activity", "dram_active": 0.5}
     file.write_text(json.dumps({"name": "a", "kernels": [kernel]}))
-    (note,) = prepare(str(file)).notes
+    (note,) = prepare(str(file)).warnings
     assert "time_ref_us" in note and "only its power" in note
-
-
-def test_a_model_larger_than_the_memory_is_a_warning_with_numbers():
-    about = dict(dtype="bf16", kv_dtype="bf16", input_len=512, output_len=128, batch=4)
-    model, card = load_model("llama-3.1-70b"), read_gpu("h100-sxm")
-    (note,) = _requests._too_large(model, about, card)
-    weights = 70_553_706_496 * 2 / 2**30
-    cache = 2 * 80 * 8 * 128 * 2 * (512 + 128) * 4 / 2**30
-    for number in (weights, cache, weights + cache, 80.0):
-        assert f"{number:.1f} GiB" in note
-    small = load_model("llama-3.1-8b")
-    assert _requests._too_large(small, about, card) == []
 
 
 @pytest.mark.parametrize(
@@ -387,3 +450,58 @@ def test_wrong_types_get_one_sentence(given, more, words: str):
     with pytest.raises(TypeError, match=re.escape(words)) as error:
         ask(*given, **more)
     assert len(str(error.value).splitlines()) == 1
+
+
+# --- lists that are crossed
+
+
+CROSSED = ("estimate", "gpt2", "--gpu", "a10,l4", "--input-len", "64")
+CROSSED = (*CROSSED, "--output-len", "5", "--batch", "1:3:2")
+
+
+def test_lists_are_crossed(run, tmp_path):
+    """Two GPUs and batches of 1 and 3; each point as the estimate of it alone; the
+    table has a row for each, the files too."""
+    rows, kept = tmp_path / "rows.csv", tmp_path / "rows.parquet"
+    found = run(*CROSSED, "--json", "--out", rows).json
+    chosen = [(point["gpu"], point["batch"]) for point in found["points"]]
+    assert chosen == [("a10", 1), ("a10", 3), ("l4", 1), ("l4", 3)]
+    assert found["axes"] == ["gpu", "batch"] and "gpu" not in found
+    alone = run(*CROSSED[:3], "l4", *CROSSED[4:-1], "3", "--json").json
+    for key in ("time_s", "energy_j", "energy_j_per_token"):
+        assert found["points"][3][key] == pytest.approx(alone[key], rel=1e-9), key
+    with rows.open() as text:
+        written = list(csv.DictReader(text))
+    assert [float(row["energy_j"]) for row in written] == [
+        point["energy_j"] for point in found["points"]
+    ]
+    table = run(*CROSSED, "--out", kept)
+    assert table.out.count("mJ   ") >= 4 and "a10 " in table.out
+    assert "least energy per token: l4, batch 3" in table.out
+    import pandas as pd
+
+    assert pd.read_parquet(kept)["batch"].tolist() == [1, 3, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--batch", "8:1:2"), "`--batch` is '8:1:2', a range of 0 values"),
+        (("--batch", "1:8"), "give a list or FROM:TO:STEP"),
+        (("--batch", "1,x"), "`--batch` is 'x'; allowed is a whole number"),
+        (("--gpu", "a10,,l4"), "`--gpu` is 'a10,,l4'; give names"),
+        (("--gpu", "a10,a11x"), "`--gpu` is 'a11x', which is not a known GPU"),
+        (("--batch", "1,2", "--detail"), "several settings"),
+        (("--batch", "1,2", "--out", "x.jsonl"), "allowed are names ending in .json, "),
+        (("--batch", "2", "--out", "x.parquet"), "allowed are names ending in .json, "),
+    ],
+)
+def test_lists_that_cannot_be_are_told(run, flags, said):
+    outcome = run("estimate", "gpt2", *flags)
+    assert outcome.code == 2 and outcome.out == ""
+    assert said in outcome.err and outcome.err.count("\n") == 1
+
+
+def test_other_commands_take_no_lists(run):
+    outcome = run("compare", "gpt2 --batch 1,2", "gpt2")
+    assert outcome.code == 2 and "`compare` takes no lists" in outcome.err

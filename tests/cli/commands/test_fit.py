@@ -48,10 +48,13 @@ def table(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def fit(run, table):
-    """`fit(out, ...)`: the outcome of a fit of the table from the priors."""
+    """`fit(out, ...)`: the outcome of a fit of the table, from the priors unless the
+    flags say otherwise."""
 
     def fit(out, *flags, data=table):
-        return run("fit", data, "--start", "none", "--out", out, *flags)
+        usual = {"--start": "none", "--out": out}
+        kept = [x for flag in usual if flag not in flags for x in (flag, usual[flag])]
+        return run("fit", data, *kept, *flags)
 
     return fit
 

@@ -22,6 +22,13 @@ def test_a_gpu_with_sources(run, name):
     assert shown["corrections"]["grade"] in run("gpus", "show", name).out
 
 
+@pytest.mark.parametrize("name", ["a100-sxm-80gb", "quadro-rtx-8000"])
+def test_headings_are_whole_at_80_characters(run, name):
+    found = run("gpus", "show", name).out
+    assert "\u2026" not in found
+    assert all(x in found for x in ("left-out rows", "rows of", "quality", "source"))
+
+
 def test_a_gpu_file_to_start_from(run, tmp_path):
     text = run("gpus", "show", "a10", "--toml").out
     file = tmp_path / "mine.toml"
@@ -34,6 +41,8 @@ def test_every_model_is_listed(run):
     assert [x["name"] for x in listed] == model_names()
     table = run("models").out
     assert all(name in table for name in model_names())
+    last = " ".join(table.split()).rpartition("one of: ")[2]
+    assert {"bert", "llama", "qwen3_moe"} <= set(last.split(", "))
 
 
 def test_a_model_by_hand(run):

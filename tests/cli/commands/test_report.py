@@ -45,6 +45,7 @@ def test_an_input_is_never_written_over(run, tmp_path: Path):
 def test_a_limit_that_cannot_be_kept_is_infeasible(run, tmp_path: Path):
     page = tmp_path / "page.html"
     limit = ("--power-limit", "40", "--phase", "prefill", "--out", page)
+    limit = (*limit, "--set", "power_limit_min=40")
     outcome = run("report", "gpt2", "--gpu", "h100-sxm", *limit)
     assert outcome.code == 3 and not page.exists()
 

@@ -1,8 +1,6 @@
 """The report page in a headless browser: it renders, and works with the keyboard and at
 phone width. Needs playwright (extra `test`) and a Chromium, such as Debian's."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -11,24 +9,8 @@ import pytest
 
 from .pages import made
 
-_BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _PHONE: Final = {"width": 390, "height": 844}
 _DESK: Final = {"width": 1280, "height": 900}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed"
-    )
-    path = next(filter(None, map(shutil.which, _BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"no browser: none of {', '.join(_BROWSERS)} is installed")
-    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []  # root has none
-    with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=sandbox)
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

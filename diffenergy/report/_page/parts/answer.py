@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..._format import Entries, Entry, digits, percent
-from ..._views.estimate import grade_words
+from ..._views.estimate import grade_words, memory_lines, warning_lines
 from ..charts.curves import Side
 from ..markup import escape, number, sentence, si, tag
 from .tables import table
@@ -43,11 +43,18 @@ def answer(summary: Entry, side: Side) -> str:
         tag("p", _sentence(summary), class_="lead"),
         tag("dl", *large, class_="tiles large"),
         tag("dl", *small, class_="tiles small") if small else "",
+        *(tag("p", escape(line), class_="caption") for line in _remarks(summary)),
         _grade(summary),
         _phases(summary),
         _advice(side),
     ]
     return "".join(parts)
+
+
+def _remarks(summary: Entry) -> list[str]:
+    """What stays in memory, and the warnings."""
+    lines = [*memory_lines(summary), *warning_lines(summary)]
+    return [sentence(line) for line in lines]
 
 
 def _grade(summary: Entry) -> str:
@@ -100,6 +107,7 @@ _LIMITS: Final = {
     "tensor": "The tensor cores' rate",
     "fma": "The CUDA cores' rate",
     "latency": "Latency (too little work in flight)",
+    "occupancy": "Occupancy (too few CTAs for the SMs)",
     "launch": "Launching kernels",
     "smem": "Shared-memory bandwidth",
     "l2": "L2 bandwidth",

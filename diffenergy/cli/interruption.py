@@ -1,0 +1,96 @@
+"""What Ctrl-C does to the command: the process ends at once with status 130, wherever
+it is; only where something would be lost is `KeyboardInterrupt` raised instead.
+
+An exception can come out of any line: out of half an import (of JAX: a segmentation
+fault) or of a call from C. Ending the process cannot go wrong, files being replaced
+whole or not at all (`files`).
+"""
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType
+
+INTERRUPTED = 130
+"""Exit status."""
+_PAUSE = 0.05
+"""s until a Ctrl-C that came where it cannot be told is told again."""
+_keeping = 0
+_raised = False
+
+
+def install():
+    """Takes Ctrl-C over, unless the process was started to ignore it."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return
+    signal.signal(signal.SIGINT, _stop)
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, _stop)
+        sys.unraisablehook = _lost
+    # then all is done, and Python would take its handlers away: killed, not status 130
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def keeping() -> Iterator[None]:
+    """Within it there is something to keep: Ctrl-C raises `KeyboardInterrupt`."""
+    global _keeping
+    _keeping += 1
+    try:
+        yield
+    finally:
+        _keeping -= 1
+
+
+def raised() -> bool:
+    """Whether a Ctrl-C was raised; what came of it may be any exception."""
+    return _raised
+
+
+def _stop(number: int, frame: FrameType | None):
+    global _raised
+    if not _keeping:
+        _cut()
+    elif hasattr(signal, "setitimer") and _importing(frame):
+        signal.setitimer(signal.ITIMER_REAL, _PAUSE)
+    else:
+        _raised = True
+        raise KeyboardInterrupt
+
+
+def leave():
+    """Ends the process now that all is said: threads may still be compiling what nobody
+    waits for, and Python's own end would pull the ground from under them."""
+    with contextlib.suppress(OSError):  # whoever read our output has had enough
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(INTERRUPTED)
+
+
+def _cut():
+    """Ends the process with nothing but a line."""
+    shown = b"\x1b[?25h" if os.isatty(2) else b""  # a bar hides the cursor
+    try:
+        os.write(2, shown + b"diffenergy: interrupted\n")
+    finally:
+        os._exit(INTERRUPTED)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether a module is being loaded, which an exception would leave half done."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _lost(unraisable: "sys.UnraisableHookArgs"):
+    """Tells a Ctrl-C again that was raised where nobody could take it."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        signal.setitimer(signal.ITIMER_REAL, _PAUSE)
+    else:
+        sys.__unraisablehook__(unraisable)

@@ -1,0 +1,67 @@
+"""Seconds until a gradient by all numbers of a GPU is there, by how it is asked for.
+
+    python tests/benchmarks/table_gradient.py
+
+One process each, without kept programs: wall time and CPU time of the first call
+(trace, compile, run) and the median wall time of ten more. The workload is that of
+README.md, "From Python".
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any, Final
+
+WAYS: Final = (
+    "grad", "jit", "jit, compiler_options()", "jit, compiler_options(once=True)"
+)  # fmt: skip
+
+
+def asked(way: str, function: Any) -> Any:
+    """The gradient of `function` as one of the `WAYS` asks for it."""
+    import jax
+
+    import diffenergy as de
+
+    slope = jax.grad(function)
+    if way == "grad":
+        return slope
+    if way == "jit":
+        return jax.jit(slope)
+    return jax.jit(slope, compiler_options=de.compiler_options("once" in way))
+
+
+def measure(way: str) -> None:
+    """Prints a row of the table."""
+    import jax
+
+    import diffenergy as de
+
+    jax.config.update("jax_enable_x64", True)
+    request = {"batch": 8, "input_len": 512, "output_len": 128}
+    workload = de.load_model("llama-3.1-8b").workload(**request)
+    gpu = de.load_gpu("h100-sxm")
+    slope = asked(way, lambda g: de.estimate(workload, g).energy)
+    began, spent = time.perf_counter(), time.process_time()
+    jax.block_until_ready(slope(gpu))
+    first, spent = time.perf_counter() - began, time.process_time() - spent
+    later = []
+    for _ in range(10):
+        began = time.perf_counter()
+        jax.block_until_ready(slope(gpu))
+        later.append(time.perf_counter() - began)
+    print(f"{way:34} {first:6.1f} {spent:6.1f} {statistics.median(later):8.4f}")
+
+
+def main() -> None:
+    """Prints the table."""
+    print(f"{'':34} {'first':>6} {'(CPU)':>6} {'later, s':>8}", flush=True)
+    own = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+    for way in WAYS:
+        subprocess.run([sys.executable, __file__, way], env=own, check=True)
+
+
+if __name__ == "__main__":
+    measure(sys.argv[1]) if sys.argv[1:] else main()
