@@ -2,8 +2,9 @@
 
 `reference/commands.md` from the help of every command, `reference/kernels.md` from the
 ops of listings, `reference/gpu-fields.md` from the fields of GPU files,
-`reference/python.md` from the public names, and a tutorial from every notebook, as it
-stands in the repository: nothing is executed.
+`reference/python.md` from the public names, `contributing.md` from the file beside
+README.md, and a tutorial from every notebook, as it stands in the repository: nothing
+is executed.
 """
 
 import base64
@@ -50,6 +51,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/kernels.md": _kernels(),
         "reference/gpu-fields.md": _gpu_fields(),
         "reference/python.md": _python(),
+        "contributing.md": _contributing(),
         "tutorials/index.md": _tutorials(),
     }
     for path in NOTEBOOKS:
@@ -130,6 +132,12 @@ def _gpu_fields() -> str:
         "What `--set FIELD=VALUE` and `--vary` take too. Numbers are in SI.\n\n"
         "| field | unit | meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n"
     )
+
+
+def _contributing() -> str:
+    """`CONTRIBUTING.md`, with links from where the site has it."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    return text.replace("](docs/", "](")
 
 
 def _python() -> str:
