@@ -22,7 +22,14 @@ from ._shared.clblast import Xgemm, checked
 from ._shared.launch import Context, Fields, Launches, Product, floats, take
 from ._shared.menu import LEGAL, MENU
 from ._shared.occupancy import excess, resident_ctas, wave_traffic
-from ._shared.ops import HAND_TILE, Field, Op, on_tensor_cores, output_dtype
+from ._shared.ops import (
+    HAND_TILE,
+    Field,
+    Op,
+    on_tensor_cores,
+    output_dtype,
+    weight_bytes,
+)
 from ._shared.simt import SimtGemm
 from ._shared.stream import stream_launches
 
@@ -63,6 +70,9 @@ class Gemm(Product):
     """1 for `nn.Linear` layouts (both operands along k): selects the CUDA-core menu."""
     a_bytes: Float[Array, "*k"] = eqx.field(converter=as_float)
     """Bytes of A in memory (0: m k elements; an image for implicit GEMM)."""
+    a_stored: Float[Array, "*k"] = eqx.field(converter=as_float)
+    b_stored: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """Bytes of an element of an operand that is a weight, as stored, else 0."""
     a_distance: Float[Array, "*k"] = eqx.field(converter=as_float)
     b_distance: Float[Array, "*k"] = eqx.field(converter=as_float)
     """Bytes touched between two uses of an operand that is a weight, else 0."""
@@ -78,13 +88,15 @@ class Gemm(Product):
 def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     """One launch a row (a split-K reduction is part of a candidate); products on CUDA
     cores whose tile is known are a class of their own."""
-    weights = fields["weights"]
+    weights, stored = fields["weights"], weight_bytes(fields)
     columns = {
         name: fields[name] for name in ("batch", "m", "n", "k", "dtype", "out_dtype")
     }
     columns |= {
         "tensor_core": floats(fields["tensor_core"]),
         "linear": floats((fields["layout"] == "tn") | (weights != "none")),
+        "a_stored": np.where(weights == "a", stored, 0.0),
+        "b_stored": np.where(weights == "b", stored, 0.0),
         "a_distance": np.where(weights == "a", context.pass_bytes, 0.0),
         "b_distance": np.where(weights == "b", context.pass_bytes, 0.0),
         "eager": context.eager,
@@ -135,6 +147,7 @@ def _quantisation(fields: Fields) -> list[Launches]:
             rows=rows,
             issue=8 * elements,
             ctas=tokens,
+            makes=fields["dtype"][rows],
         )
     ]
 
@@ -146,10 +159,13 @@ def product_launches(fields: Fields, columns: dict[str, np.ndarray]) -> Launches
     columns["threads"] = np.where(
         columns["threads"] > 0, columns["threads"], 32.0 * fields["warps"]
     )
-    columns.setdefault("a_bytes", np.zeros_like(columns["m"]))
+    for name in ("a_bytes", "a_stored", "b_stored"):
+        columns.setdefault(name, np.zeros_like(columns["m"]))
     size = np.asarray(BYTES)
     batch, m, n, k = (columns[name] for name in ("batch", "m", "n", "k"))
-    touched = batch * (m + n) * k * size[columns["dtype"]]
+    e = size[columns["dtype"]]
+    a, b = (np.where(columns[x] > 0, columns[x], e) for x in ("a_stored", "b_stored"))
+    touched = batch * (m * a + n * b) * k
     touched = touched + batch * m * n * size[columns["out_dtype"]]
     return Launches(Gemm, columns, touched, host="matrix", key=("tile_m", "tile_n"))
 
@@ -179,13 +195,14 @@ def candidates(
     )
 
 
-_FMA_FRAGMENTS: Final = 2 / 32
-"""`fragments` of a warp on CUDA cores: a block of 32 x 32."""
+_FMA_FRAGMENTS: Final = 1 / 32
+"""`fragments` of a warp on CUDA cores, of each operand: a block of 32 x 32."""
 
 
-def fragments(kind: Array, tile_m: Array, tile_n: Array) -> Array:
-    """Shared-memory reads per multiply-add, in elements: 1/rows + 1/columns of the
-    block that one matrix instruction (mma.sync: one warp) reuses its operands over."""
+def fragments(kind: Array, tile_m: Array, tile_n: Array) -> tuple[Array, Array]:
+    """Shared-memory reads of A and of B per multiply-add, in elements: 1/columns and
+    1/rows of the block that one matrix instruction (mma.sync: one warp) reuses its
+    operands over."""
     rows = jnp.stack(
         jnp.broadcast_arrays(
             jnp.minimum(tile_m / 2, 64.0),
@@ -198,7 +215,8 @@ def fragments(kind: Array, tile_m: Array, tile_n: Array) -> Array:
             jnp.minimum(tile_n / 2, 64.0), tile_n, jnp.minimum(tile_n, 256.0)
         )
     )
-    return (1 / rows + 1 / cols)[jnp.round(kind).astype(jnp.int32)]
+    index = jnp.round(kind).astype(jnp.int32)
+    return 1 / cols[index], 1 / rows[index]
 
 
 def _pipelining(
@@ -236,7 +254,10 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     batch, m, n, k = (_column(x) for x in (shape.batch, shape.m, shape.n, shape.k))
     given_split = _column(shape.split_k) > 0
     tensor = _column(tensor)
-    e = _column(_rates.bytes_of(shape.dtype))
+    compute = _rates.arithmetic(gpu, shape.dtype)
+    e = _column(_rates.bytes_of(compute))
+    a_stored, b_stored = _column(shape.a_stored), _column(shape.b_stored)
+    e_a, e_b = _rates.given_or(a_stored, e), _rates.given_or(b_stored, e)
     e_out = _column(_rates.bytes_of(shape.out_dtype))
     kind = gpu.mma_kind
 
@@ -257,7 +278,7 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     threads = _rates.given_or(_column(shape.threads), threads)
     accumulators = tile_m * tile_n / threads
     registers = jnp.minimum(accumulators + 4 * jnp.sqrt(accumulators) + 24, 255.0)
-    stage = (tile_m + tile_n) * e  # bytes of one element of depth
+    stage = tile_m * e_a + tile_n * e_b  # bytes of one element of depth
     held = lambda depth: resident_ctas(gpu, threads, registers, depth * stage)  # noqa: E731
     resident = held(stages * step)
     exposed, in_flight = _pipelining(
@@ -266,21 +287,29 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     )  # fmt: skip
 
     flop = ctas * 2 * tile_m * tile_n * step * steps
-    per_step = (jnp.minimum(tile_m, m) + jnp.minimum(tile_n, n)) * jnp.minimum(step, k)
-    loads = ctas * steps * per_step * e
-    reuse = jnp.where(tensor > 0, fragments(kind, tile_m, tile_n), _FMA_FRAGMENTS)
-    smem_work = flop / 2 * e * reuse + loads
+    rows, cols = jnp.minimum(tile_m, m), jnp.minimum(tile_n, n)
+    fetched = ctas * steps * jnp.minimum(step, k)
+    loads = fetched * (rows * e_a + cols * e_b)
+    expanded = fetched * (
+        rows * _rates.expands(e_a, _column(compute))
+        + cols * _rates.expands(e_b, _column(compute))
+    )
+    reads_a, reads_b = (
+        jnp.where(tensor > 0, x, _FMA_FRAGMENTS)
+        for x in fragments(kind, tile_m, tile_n)
+    )
+    smem_work = flop / 2 * (e_a * reads_a + e_b * reads_b) + loads
 
-    a_plain = batch * m * k * e
+    a_plain = batch * m * k * e_a
     a_bytes = _rates.given_or(_column(shape.a_bytes), a_plain)
-    b_bytes, out_bytes = batch * n * k * e, batch * m * n * e_out
+    b_bytes, out_bytes = batch * n * k * e_b, batch * m * n * e_out
     near = a_bytes + b_bytes + out_bytes
     capacity = c.l2_share * gpu.l2_capacity
     miss = lambda distance: smooth.miss(distance, capacity, c.l2_sharpness)  # noqa: E731
     concurrent = smooth.at_least_one(gpu.num_sms * resident / split)
     waves_bytes = c.wave_traffic * batch * wave_traffic(
         tiles_m, tiles_n, tile_m, tile_n, concurrent,
-        k * e * m / (tiles_m * tile_m), k * e * n / (tiles_n * tile_n),
+        k * e_a * m / (tiles_m * tile_m), k * e_b * n / (tiles_n * tile_n),
     )  # fmt: skip
     dram = (
         a_bytes * miss(jnp.maximum(near, _column(shape.a_distance)))
@@ -289,13 +318,13 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     )
     partial = jnp.where(split > 1, 8 * split * batch * m * n, 0.0)  # fp32, write + read
 
-    peak = _column(_rates.tensor_peak(gpu, shape.dtype))
+    peak = _column(_rates.tensor_peak(gpu, compute))
     half = c.operand_half_tile * peak * e / 4096  # bytes that the tensor cores eat
     fed = tile_m / (tile_m + half) * tile_n / (tile_n + half)
     efficiency = c.tensor_efficiency * fed
-    efficiency *= _column(_rates.dtype_efficiency(c, shape.dtype))
+    efficiency *= _column(_rates.dtype_efficiency(c, compute))
     fma_peak, fma_efficiency = _rates.fma_rate(gpu, c)
-    slow = 1 + c.misalignment * _column(misalignment(shape))
+    slow = 1 + c.misalignment * _column(misalignment(shape, compute))
     eager = 1 + _column(shape.eager) * (c.gemm_eager - 1)
     step_cycles = jnp.where(
         tensor > 0, c.step_cycles * step * e / 128, c.fma_step_cycles * step / 8
@@ -306,6 +335,7 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
         jnp.shape(ctas),
         tensor=jnp.where(tensor > 0, flop, 0.0),
         fma=jnp.where(tensor > 0, 0.0, flop),
+        issue=_rates.EXPANSION * expanded,
         smem=smem_work,
         l2=loads,
         dram=dram,
@@ -327,7 +357,7 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
         sharpness=c.sharpness,
         sharpness_memory=c.sharpness,
         store_exposed=c.store_exposed,
-        tensor_energy=_column(_rates.tensor_energy(c, shape.dtype))
+        tensor_energy=_column(_rates.tensor_energy(c, compute))
         * _rates.padded_energy(m * n / (tiles_m * tile_m * tiles_n * tile_n)),
         activity=_column(_rates.activity(c, shape.zero_share)),
         choice=-c.choice_split * jnp.log(split),
@@ -337,7 +367,7 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     )
 
 
-def misalignment(shape: Gemm) -> Array:
+def misalignment(shape: Gemm, compute: Array) -> Array:
     """0 where n and k are multiples of 8 elements, 1 where one is odd (16-bit tensor
     kernels only): log2(8/gcd(d, 8))/3 of the worse of the two."""
 
@@ -348,5 +378,5 @@ def misalignment(shape: Gemm) -> Array:
     worst = jnp.maximum(
         of(jax.lax.stop_gradient(shape.n)), of(jax.lax.stop_gradient(shape.k))
     )
-    narrow = (_rates.bytes_of(shape.dtype) == 2) & (shape.tensor_core > 0)
+    narrow = (_rates.bytes_of(compute) == 2) & (shape.tensor_core > 0)
     return jnp.where(narrow, worst, 0.0)

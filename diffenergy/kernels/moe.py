@@ -22,8 +22,8 @@ from ..records import Record, as_float, as_index
 from ..units import KiB
 from ._shared import rates as _rates
 from ._shared import routing as _routing
-from ._shared.launch import Context, Fields, Host, Launches, with_candidates
-from ._shared.ops import Field, Op
+from ._shared.launch import Context, Fields, Host, Launches, floats, with_candidates
+from ._shared.ops import Field, Op, weight_bytes
 from ._shared.stream import CTA_BYTES
 
 
@@ -49,6 +49,7 @@ OPS: Final = (
             Field("moe_tp_size", default=1.0),
             Field("moe_ep_size", default=1.0, divides=("num_experts",)),
             Field("distribution", "text", "balanced", choices=_routing.DISTRIBUTIONS),
+            Field("gated", "bool", True),
             Field("dtype", "dtype"),
         ),
         named=("num_tokens", "hidden_size", "inter_size", "num_experts", "topk"),
@@ -72,6 +73,8 @@ class Experts(Record):
     n: Float[Array, "*k"] = eqx.field(converter=as_float)
     k: Float[Array, "*k"] = eqx.field(converter=as_float)
     dtype: Int[Array, "*k"] = eqx.field(converter=as_index)
+    stored: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """Bytes of a weight's element in memory."""
     tokens: Float[Array, "*k bins"] = eqx.field(converter=as_float)  # per expert
     weight: Float[Array, "*k bins"] = eqx.field(converter=as_float)  # experts in a bin
     all_rows: Float[Array, "*k"] = eqx.field(converter=as_float)  # of all ranks
@@ -102,7 +105,8 @@ class Rows(Record):
 
 
 def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
-    """Sorting, gate and up together, activation, down, sum over the top-k rows."""
+    """Sorting, gate and up together, activation, down, sum over the top-k rows; not
+    gated: up alone, and an activation that has no product."""
     f = fields
     whole = [
         f[name].astype(int).tolist()
@@ -126,9 +130,13 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     inner = f["inter_size"] / f["moe_tp_size"]
     rows = f["num_tokens"] * f["topk"]
     size = np.asarray(BYTES)[f["dtype"]]
+    stored = weight_bytes(f)
     quantises = np.where(size < 2, 1.0, 0.0)
+    gated = floats(f["gated"])
+    sides = 1 + gated
     shared: dict[str, Any] = {
         "dtype": f["dtype"],
+        "stored": stored,
         "tokens": tokens,
         "weight": weight,
         "all_rows": rows,
@@ -138,9 +146,9 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
         "tile_m": f["tile_m"],
         "tile_n": f["tile_n"],
     }
-    up = shared | {"n": 2 * inner, "k": f["hidden_size"]}
+    up = shared | {"n": sides * inner, "k": f["hidden_size"]}
     down = shared | {"n": f["hidden_size"], "k": inner}
-    experts_bytes = weight.sum(1) * f["hidden_size"] * inner * size
+    experts_bytes = weight.sum(1) * f["hidden_size"] * inner * stored
 
     def over_rows(read: np.ndarray, write: np.ndarray, host: Host, **given: np.ndarray):
         none = np.zeros_like(rows)
@@ -163,13 +171,13 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
             sorted=rows,
             experts=f["num_experts"],
         ),
-        Launches(Experts, up, experts_bytes * 2, host="none"),
+        Launches(Experts, up, experts_bytes * sides, host="none"),
         over_rows(  # activation, quantisation of its result
-            (6 + 2 * quantises) * rows * inner,
+            (4 + 2 * gated + 2 * quantises) * rows * inner,
             (4 + quantises) * rows * inner,
             "none",
             quantised=3 * rows * inner * quantises,
-            issue=8 * rows * inner,
+            issue=(6 + 2 * gated) * rows * inner,  # a load and a product less
             sfu=rows * inner,
         ),
         Launches(Experts, down, experts_bytes, host="none"),
@@ -198,12 +206,14 @@ def _of_width(dtype: Array, wide: Array, narrow: Array, blocks: Array) -> Array:
 def _rows_demand(shape: Rows, gpu: GpuSpec, c: Corrections) -> Demand:
     """One candidate; shape (kernels, 1)."""
     s = with_candidates(shape)
-    once = s.read + s.write
+    compute = _rates.arithmetic(gpu, s.dtype)
+    quantised = jnp.where(compute == s.dtype, s.quantised, 0.0)
+    once = s.read + s.write - (s.quantised - quantised)
     # bytes in quantisation take longer (or shorter) than others
-    slower = _of_width(s.dtype, as_float(1.0), c.moe_quantise, c.moe_quantise_block)
-    effort = (once + (slower - 1) * s.quantised + 1) / (once + 1)
+    slower = _of_width(compute, as_float(1.0), c.moe_quantise, c.moe_quantise_block)
+    effort = (once + (slower - 1) * quantised + 1) / (once + 1)
     away = smooth.miss(once, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
-    paid = _of_width(s.dtype, c.moe_cycles, c.moe_cycles_fp8, c.moe_cycles_block)
+    paid = _of_width(compute, c.moe_cycles, c.moe_cycles_fp8, c.moe_cycles_block)
     paid = paid + c.moe_sorting * s.sorts
     sorting = c.moe_align * s.sorted + c.moe_expert * s.experts
     return make_demand(
@@ -231,16 +241,19 @@ def _experts_demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
     tile_n = jnp.where(tile_m < 64, 64.0, 128.0)
     tile_n = jnp.where(shape.tile_n[..., None] > 0, shape.tile_n[..., None], tile_n)
     n, k = shape.n[..., None], shape.k[..., None]
-    dtype = shape.dtype[..., None]
-    e = _rates.bytes_of(dtype)
+    compute = _rates.arithmetic(gpu, shape.dtype)[..., None]
+    e, stored = _rates.bytes_of(compute), shape.stored[..., None]
     load, weight = shape.tokens[..., None, :], shape.weight[..., None, :]
     tiles_m = jnp.sum(weight * smooth.ceil(load / tile_m[..., None]), axis=-1)
     active = jnp.sum(weight * (load > 0), axis=-1)
     rows = jnp.sum(weight * load, axis=-1)
     across = smooth.ceil(n / tile_n)
     ctas = smooth.at_least_one(tiles_m * across)
-    loads = (rows * across + ctas * tile_n) * k * e  # no rows beyond an expert's tokens
-    near = active * n * k * e + rows * (k * e + 2 * n)
+    fetched = ctas * tile_n * k  # elements of weights
+    loads = (
+        rows * across * k * e + fetched * stored
+    )  # no rows beyond an expert's tokens
+    near = active * n * k * stored + rows * (k * e + 2 * n)
     capacity = c.l2_share * gpu.l2_capacity
     miss = smooth.miss(near, capacity, c.l2_sharpness)
     far = smooth.miss(
@@ -251,7 +264,7 @@ def _experts_demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
     # no vector loads where k is no multiple of 16: single elements, masked ones too
     single = c.moe_misaligned * (2 / e) * smooth.ceil(k / 128) * 128 / k
     slow = jnp.where(jnp.mod(k, 16.0) == 0, 1.0, single)
-    weights = active * n * k * e * far
+    weights = active * n * k * stored * far
     tokens = rows * k * e * miss
     # tiles over the same weights do not bring more of them into flight
     busy = jnp.minimum(ctas, gpu.num_sms)
@@ -265,18 +278,19 @@ def _experts_demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
     grid = jnp.minimum(all_rows, (all_rows + experts * (tile_m - 1)) / tile_m)
     empty = jnp.maximum(grid - tiles_m, 0.0) * across
     efficiency = _of_width(
-        dtype, c.moe_efficiency, c.moe_efficiency_fp8, c.moe_efficiency_block
+        compute, c.moe_efficiency, c.moe_efficiency_fp8, c.moe_efficiency_block
     )
     flop = ctas * 2 * tile_m * tile_n * steps * step
     return make_demand(
         jnp.shape(ctas),
         tensor=flop,
+        issue=_rates.EXPANSION * fetched * _rates.expands(stored, compute),
         smem=2 * loads,
         l2=loads,
         dram=weights + tokens,
         store_l2=2 * rows * n,
         store_dram=2 * rows * n * miss,
-        tensor_peak=_rates.tensor_peak(gpu, dtype),
+        tensor_peak=_rates.tensor_peak(gpu, compute),
         tensor_efficiency=efficiency,
         feed=c.moe_feed / slow,
         flow=flow,
@@ -290,7 +304,7 @@ def _experts_demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
         sharpness=c.moe_sharpness,
         sharpness_memory=c.moe_sharpness_memory,
         store_exposed=c.store_exposed,
-        tensor_energy=_rates.tensor_energy(c, dtype)
+        tensor_energy=_rates.tensor_energy(c, compute)
         * _rates.padded_energy(rows * n / (ctas * tile_m * tile_n))
         + c.moe_load_energy * loads / flop,
         activity=_rates.activity(c, shape.zero_share)[..., None],

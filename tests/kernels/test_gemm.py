@@ -136,9 +136,9 @@ def test_resident_ctas():
 )
 def test_misalignment(sample, phases, n: int, k: int, odd: float):
     shape = shape_of(phases([sample("gemm", m=7, n=n, k=k)]))
-    assert gemm.misalignment(shape)[0] == pytest.approx(odd)
+    assert gemm.misalignment(shape, shape.dtype)[0] == pytest.approx(odd)
     whole = shape_of(phases([sample("gemm", m=7, n=n, k=k, dtype="tf32")]))
-    assert gemm.misalignment(whole)[0] == 0
+    assert gemm.misalignment(whole, whole.dtype)[0] == 0
 
 
 # convolutions -------------------------------------------------------------------

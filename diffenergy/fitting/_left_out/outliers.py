@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from ...dtypes import BYTES, DTYPES
+from ...dtypes import BYTES, DTYPES, stored_bytes
 from ...hardware._files import GpuCard, read_gpu
 from ...hardware._spec import idle_power
 from ...measurements import MeasurementTable, Predictions
@@ -315,7 +315,10 @@ def _too_short(rows: _Rows) -> Iterator[_Finding]:
     clock = np.where(np.isnan(request), rows.gpu("sm_clock_max"), request)[at]
     rate = keys.map(peaks).to_numpy(float) * rows.gpu("num_sms")[at] * clock
     results = f["batch"] * f["m"] * f["n"]
-    size = (f["m"] + f["n"]) * f["k"] * _bytes(f["dtype"])  # a batch may share them
+    words = zip(f["weight_dtype"], f["weight_group"], f["dtype"], strict=True)
+    stored = np.array([stored_bytes(w or own, float(n)) for w, n, own in words])
+    read = np.minimum(_bytes(f["dtype"]), stored)  # of either operand
+    size = (f["m"] + f["n"]) * f["k"] * read  # a batch may share them
     size = size + results * _bytes(f["out_dtype"])
     missed = np.maximum(size - rows.gpu("l2_capacity")[at], 0.0)
     least = np.zeros(rows.table.num_rows)
@@ -333,6 +336,7 @@ def _peak(card: GpuCard, dtype: str, tensor: bool) -> float:
     prefix = "tensor_flop_per_cycle_"
     rates = {name[len(prefix) :]: of[name] for name in of if name.startswith(prefix)}
     names = {"fp8_block": "fp8", "nvfp4": "fp4", "mxfp4": "fp4", "fp32": "tf32"}
+    names["mxfp8"] = "fp8"
     rate = rates[names.get(dtype, dtype)] or max(rates.values())
     if card.segment == "geforce":
         rate *= 2  # with fp16 accumulation

@@ -7,6 +7,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from ...dtypes import DTYPES, STORED, stored_bytes
+
 REQUIRED: Final = object()
 Kind = Literal["size", "dtype", "bool", "text", "share"]
 Default = Callable[[Mapping[str, Any]], Any]
@@ -110,8 +112,24 @@ COMMON_FIELDS: Final = (
     Field("layout", "text", "", choices=("nn", "nt", "tn", "tt")),
     Field("family", "text", ""),
     Field("framework", "text", ""),
+    Field("weight_dtype", "text", "", choices=STORED),
+    Field("weight_group", default=0.0, minimum=0.0),
     *TILE_FIELDS,
     *(Field(name, default=0.0, minimum=0.0) for name in HAND_TILE),
 )
 """Optional on every kernel. `zero_share`: share of zeros in the operands; `listed`:
-false for kernels that a trace does not name."""
+false for kernels that a trace does not name; `weight_dtype`: what the weights of
+products are stored in where it is not `dtype`, `weight_group`: their elements a scale
+(0: the type's own)."""
+
+
+def weight_bytes(fields: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Bytes of a stored weight's element, of columns as `lower` has them."""
+    columns = (fields[name] for name in ("weight_dtype", "weight_group", "dtype"))
+    return np.array(
+        [
+            stored_bytes(str(name) or DTYPES[dtype], float(group))
+            for name, group, dtype in zip(*columns, strict=True)
+        ],
+        dtype=float,
+    )

@@ -1,4 +1,5 @@
-"""Look-ups by dtype code: bytes, tensor rates, efficiencies, energies."""
+"""Look-ups by dtype code: bytes, what runs in place of a type, tensor rates,
+efficiencies, energies."""
 
 from typing import Final
 
@@ -14,6 +15,13 @@ from ...records import as_float
 
 FP32: Final = DTYPES.index("fp32")
 TF32: Final = DTYPES.index("tf32")
+BF16: Final = DTYPES.index("bf16")
+MXFP8: Final = DTYPES.index("mxfp8")
+EXPANSION: Final = 2.0
+"""Lane instructions that expand one stored weight in registers: eight int4 become 16
+bits in 4 logic operations, a shift and 4 packed subtractions or FMA (Marlin, arXiv
+2408.11743; FasterTransformer), then 4 packed products with the scale: 13/8; an estimate
+for all types, addresses of the scales included."""
 
 
 def bytes_of(dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
@@ -31,27 +39,53 @@ def _by_type(
     fp8_block: Array,
     int8: Array,
     fp4: Array,
+    mxfp8: Array,
 ) -> Array:
     """Value by dtype code, in the order of `DTYPES`: fp32 as tf32, both kinds of fp4
     alike."""
-    values = (tf32, tf32, bf16, fp16, fp8, fp8_block, int8, fp4, fp4)
+    values = (tf32, tf32, bf16, fp16, fp8, fp8_block, int8, fp4, fp4, mxfp8)
     return jnp.stack([jnp.broadcast_to(value, ()) for value in values])[dtype]
 
 
+def arithmetic(gpu: GpuSpec, dtype: Int[Array, "*k"]) -> Int[Array, "*k"]:
+    """Code of the type that products of a dtype run in: bf16 where the GPU has no
+    matrix instructions for a type below 16 bits (weights are expanded in registers,
+    activations stay bf16).
+
+    Block-scaled instructions (mxfp8) came with those for fp4.
+    """
+    fp8, fp4 = gpu.tensor_flop_per_cycle_fp8, gpu.tensor_flop_per_cycle_fp4
+    wide = jnp.ones(())
+    rate = _by_type(
+        dtype, tf32=wide, bf16=wide, fp16=wide, fp8=fp8, fp8_block=fp8,
+        int8=gpu.tensor_flop_per_cycle_int8, fp4=fp4, mxfp8=fp4,
+    )  # fmt: skip
+    return jnp.where(rate > 0, dtype, BF16)
+
+
 def tensor_peak(gpu: GpuSpec, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
-    """Tensor FLOP/cycle/SM of a dtype; a type that the GPU lacks runs at the rate of
-    the next wider one that it has (weights are widened on the way in)."""
+    """Tensor FLOP/cycle/SM of a dtype that the GPU multiplies (see `arithmetic`); bf16
+    as fp16, and fp32 on CUDA cores, where it has no rate for them."""
     fp16 = gpu.tensor_flop_per_cycle_fp16
-    bf16 = given_or(gpu.tensor_flop_per_cycle_bf16, fp16)
-    fp8 = given_or(gpu.tensor_flop_per_cycle_fp8, bf16)
-    tf32 = given_or(gpu.tensor_flop_per_cycle_tf32, gpu.fma_flop_per_cycle_fp32)
-    fp4 = given_or(gpu.tensor_flop_per_cycle_fp4, fp8)
-    int8 = given_or(gpu.tensor_flop_per_cycle_int8, bf16)
+    fp8 = gpu.tensor_flop_per_cycle_fp8
     found = _by_type(
-        dtype, tf32=tf32, bf16=bf16, fp16=fp16, fp8=fp8, fp8_block=fp8, int8=int8,
-        fp4=fp4,
+        dtype, tf32=gpu.tensor_flop_per_cycle_tf32,
+        bf16=given_or(gpu.tensor_flop_per_cycle_bf16, fp16), fp16=fp16, fp8=fp8,
+        fp8_block=fp8, int8=gpu.tensor_flop_per_cycle_int8,
+        fp4=gpu.tensor_flop_per_cycle_fp4, mxfp8=fp8,
     )  # fmt: skip
     return given_or(found, gpu.fma_flop_per_cycle_fp32)
+
+
+def expands(
+    stored: Float[Array, "*k"], compute: Int[Array, "*k"]
+) -> Float[Array, "*k"]:
+    """1 where weights of `stored` bytes an element are expanded to the type `compute`
+    of the products, else 0. Block-scaled instructions take fp4 beside mxfp8 as it is;
+    other scales make no narrower type.
+    """
+    narrower = (stored < 0.75 * bytes_of(compute)) & (compute != MXFP8)
+    return jnp.where(narrower, 1.0, 0.0)
 
 
 def on_tensor_cores(gpu: GpuSpec, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
@@ -74,7 +108,7 @@ def dtype_efficiency(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*
     one, fp8, block = jnp.ones(()), c.fp8_efficiency, c.fp8_block_efficiency
     return _by_type(
         dtype, tf32=c.tf32_efficiency, bf16=one, fp16=one, fp8=fp8, fp8_block=block,
-        int8=fp8, fp4=fp8,
+        int8=fp8, fp4=fp8, mxfp8=fp8,
     )  # fmt: skip
 
 
@@ -83,7 +117,7 @@ def tensor_energy(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]
     one, fp8 = jnp.ones(()), c.energy_fp8
     return c.energy_tensor * _by_type(
         dtype, tf32=c.energy_tf32, bf16=one, fp16=one, fp8=fp8, fp8_block=fp8,
-        int8=fp8, fp4=0.5 * fp8,
+        int8=fp8, fp4=0.5 * fp8, mxfp8=fp8,
     )  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 """Tokens per expert of a mixture of experts, by the rules of the AIConfigurator
-collector; made on the host, as they depend on shapes alone.
+collector or at random; made on the host, as they depend on shapes alone.
 """
 
 import bisect
@@ -11,10 +11,14 @@ import numpy as np
 
 BINS: Final = 64
 """Expert loads are held as at most this many sorted values with weights."""
-DISTRIBUTIONS: Final = ("balanced", "power_law_X")
-"""Words of `distribution`; X is a number."""
+DISTRIBUTIONS: Final = ("balanced", "random", "power_law_X")
+"""Words of `distribution`; X is a number. `random`: every token takes its experts by
+chance, all alike."""
 _POWER_LAW: Final = re.compile(r"power_law_(\d+(?:\.\d+)?)")
 _DRAWS: Final = 5
+_RANK_DRAWS: Final = 32
+_DRAWN_TOKENS: Final = 256
+"""Tokens that a draw of ranks follows one by one (0.1 s at most)."""
 _LEAST_TILE: Final = 16
 """Rows of the smallest tile; divides those of all others."""
 
@@ -54,6 +58,8 @@ def units_dealt(tokens: int, experts: int, topk: int, distribution: str) -> floa
 
     The collector does so on the host before it measures: the board idles meanwhile.
     """
+    if distribution == "random":
+        return 0.0
     exponent = _exponent(distribution)
     if exponent is None:
         return 0.0
@@ -114,7 +120,7 @@ def expert_counts(
     """Tokens per expert, ascending; their sum is `tokens` x `topk`.
 
     `balanced`: spread evenly. `power_law_X`: quantiles of a bounded power law with
-    exponent X. Raises `ValueError` for any other name.
+    exponent X. Raises `ValueError` for any other name; `random` has no fixed counts.
     """
     exponent = _exponent(distribution)
     if exponent is None:
@@ -130,8 +136,8 @@ def _exponent(distribution: str) -> float | None:
     match = _POWER_LAW.fullmatch(distribution)
     if match is None:
         raise ValueError(
-            f"`distribution` is '{distribution}'; allowed are balanced and power_law_X "
-            "with a number X."
+            f"`distribution` is '{distribution}'; allowed are balanced, random and "
+            "power_law_X with a number X."
         )
     return float(match[1])
 
@@ -148,6 +154,9 @@ def loads(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(tokens, weight) of `BINS` load bins on the most loaded rank; of a power law over
     several ranks the mean of five fixed draws."""
+    if distribution == "random":
+        rows = most_loaded_rows(tokens, experts, topk, ranks)
+        return _binned(*random_counts(tokens, experts // ranks, rows))
     exponent = _exponent(distribution)
     if exponent is None:
         counts = _most_loaded(balanced_counts(tokens, experts, topk), ranks)
@@ -159,15 +168,62 @@ def loads(
         ]
         counts = np.concatenate([_most_loaded(draw, ranks) for draw in drawn])
     draws = counts.size * ranks / experts
-    return _binned(counts[counts > 0], 1 / draws)
+    counts = counts[counts > 0]
+    return _binned(counts, np.ones(counts.shape), 1 / draws)
 
 
-def _binned(counts: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """(mean, weight) of `BINS` bins; where they suffice, all counts of a bin fill the
-    same number of tiles, whatever the tile."""
+def random_counts(
+    tokens: int, experts: int, rows: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """(counts above 0, expected number of experts that have them) of `experts` that
+    together get `rows` of the choices of `tokens` by chance.
+
+    Each count is binomial, B(tokens, p) with p = rows/(experts tokens): the experts of
+    one token are distinct, so that it adds at most one to a count. On average experts
+    (1 - (1 - p)^tokens) are touched.
+    """
+    p = rows / (experts * tokens)
+    if p >= 1:
+        return np.array([tokens]), np.array([float(experts)])
+    reach = 12 * np.sqrt(tokens * p * (1 - p)) + 30  # beyond it less than 1e-20
+    first = max(int(tokens * p - reach), 0)
+    counts = np.arange(first, min(int(tokens * p + reach), tokens) + 1)
+    ratios = np.log((tokens - counts[:-1]) / counts[1:] * (p / (1 - p)))
+    logs = np.concatenate([[0.0], np.cumsum(ratios)])  # ln of B(n)/B(first)
+    share = np.exp(logs - logs.max())
+    share *= experts / share.sum()
+    there = counts > 0
+    return counts[there], share[there]
+
+
+@functools.lru_cache(maxsize=4096)
+def most_loaded_rows(tokens: int, experts: int, topk: int, ranks: int) -> float:
+    """Rows that the most loaded of `ranks` gets at random, on average.
+
+    Mean of fixed draws of the experts of each token. Of more than `_DRAWN_TOKENS`
+    tokens those are followed: what the most loaded rank has beyond the mean grows with
+    the square root of the tokens (sums of independent draws).
+    """
+    mean = tokens * topk / ranks
+    if ranks == 1:
+        return mean
+    drawn = min(tokens, _DRAWN_TOKENS)
+    held = np.full(ranks, experts // ranks)
+    generator = np.random.default_rng(0)
+    rows = generator.multivariate_hypergeometric(held, topk, (drawn, _RANK_DRAWS))
+    most = rows.sum(axis=0).max(axis=-1).mean()
+    return float(mean + np.sqrt(tokens / drawn) * (most - drawn * topk / ranks))
+
+
+def _binned(
+    counts: np.ndarray, experts: np.ndarray, share: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """(mean, weight) of `BINS` bins of counts that so many `experts` have; where they
+    suffice, all counts of a bin fill the same number of tiles, whatever the tile.
+    Weights are `share` times the experts."""
     tiles, place = np.unique(-(-counts // _LEAST_TILE), return_inverse=True)
     if len(tiles) > BINS:
         place = place * BINS // len(tiles)
-    number = np.bincount(place, minlength=BINS)
-    total = np.bincount(place, counts, minlength=BINS)
-    return total / np.maximum(number, 1), share * number
+    number = np.bincount(place, experts, minlength=BINS)
+    total = np.bincount(place, counts * experts, minlength=BINS)
+    return total / np.where(number > 0, number, 1.0), share * number

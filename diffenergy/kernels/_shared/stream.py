@@ -7,13 +7,13 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ... import smooth
 from ...corrections import Corrections
 from ...hardware._spec import GpuSpec
 from ...physics._demand import Demand, make_demand
-from ...records import Record, as_float
+from ...records import Record, as_float, as_index
 from . import rates as _rates
 from .launch import Host, Launches, with_candidates
 
@@ -34,6 +34,9 @@ class Stream(Record):
     strided: Float[Array, "*k"] = eqx.field(converter=as_float)
     """Elements with an operand that is broadcast: each finds its own address."""
     zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
+    makes: Int[Array, "*k"] = eqx.field(converter=as_index)
+    """Type that operands of a product are made of here; nothing runs where the GPU has
+    no products in it (bf16: always)."""
 
 
 CTA_BYTES = 16384.0
@@ -48,8 +51,10 @@ def stream_launches(
     rows: np.ndarray | None = None,
     **columns: np.ndarray | float,
 ) -> Launches:
-    """`Stream` launches from columns; those not given are 0 (`threads`: 256)."""
-    defaults = {name: 0.0 for name in Stream.__dataclass_fields__} | {"threads": 256.0}
+    """`Stream` launches from columns; those not given are 0 (`threads`: 256, `makes`:
+    bf16)."""
+    defaults = {name: 0.0 for name in Stream.__dataclass_fields__}
+    defaults |= {"threads": 256.0, "makes": float(_rates.BF16)}
     filled = {**defaults, **columns, "read": read, "write": write}
     size = np.shape(read)
     return Launches(
@@ -79,20 +84,22 @@ def demand(shape: Stream, gpu: GpuSpec, c: Corrections) -> Demand:
         smooth.at_least_one(jnp.minimum(resident, 16.0)) * reduction + 1 - reduction
     )
     fma_peak, fma_efficiency = _rates.fma_rate(gpu, c)
+    there = jnp.where(_rates.arithmetic(gpu, s.makes) == s.makes, 1.0, 0.0)
     return make_demand(
         jnp.shape(once),
         fma=s.fma,
         sfu=s.sfu,
-        issue=s.issue + c.strided_issue * s.strided,
-        l2=once + reread,
-        dram=once * away,
+        issue=there * (s.issue + c.strided_issue * s.strided),
+        l2=there * (once + reread),
+        dram=there * once * away,
         fma_peak=fma_peak,
         fma_efficiency=jnp.where(s.fma > 0, c.depthwise_efficiency, fma_efficiency),
         feed=c.stream_feed,
-        ctas=ctas,
+        ctas=jnp.where(there > 0, ctas, 1.0),
         resident=resident,
+        launches=there,
         quantization=0.0,
-        path_seconds=reduction * c.reduction_latency * gpu.dram_latency,
+        path_seconds=there * reduction * c.reduction_latency * gpu.dram_latency,
         sharpness=c.sharpness,
         sharpness_memory=c.sharpness_stream,
         activity=_rates.activity(c, s.zero_share),

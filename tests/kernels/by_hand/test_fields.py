@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 
 from diffenergy import kernels
-from diffenergy.dtypes import DTYPES
+from diffenergy.dtypes import DTYPES, stored_bytes
 from diffenergy.kernels import moe
 from diffenergy.kernels._shared.launch import Context
 from diffenergy.workload._listing import normalise_kernel
 
 ROOT = Path(__file__).parents[3]
-HEADS = dict(batch=1, num_kv_heads=3, window_size=0, causal=True, kv_cache_dtype="fp8")
+HEADS = dict(
+    batch=1, num_kv_heads=3, v_head_dim=16, window_size=0, causal=True,
+    shared_kv=False, sinks=False, kv_cache_dtype="fp8",
+)  # fmt: skip
 ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "activity": ({}, dict(sm_active=1, sm_occupancy=1)),
     "context_attention": (
@@ -45,7 +48,11 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "moe": (
         dict(num_tokens=2, hidden_size=3, inter_size=4, topk=1, num_experts=6,
              dtype="fp8"),
-        dict(moe_tp_size=1, moe_ep_size=1, distribution="balanced"),
+        dict(moe_tp_size=1, moe_ep_size=1, distribution="balanced", gated=True),
+    ),
+    "scan": (
+        dict(kind="kda", q_len=9, num_heads=4, head_dim=8, dtype="bf16"),
+        dict(batch=1, v_head_dim=8, groups=4, chunk=64, state_dtype="fp32"),
     ),
     **{
         op: (dict(rows=2, cols=3, dtype="bf16"), dict(residual=False))
@@ -94,9 +101,11 @@ def test_the_least_of_every_size(op: str):
             continue
         share = name.startswith("sm_")
         least = 0 if name in (*none, "mdimc") or share else 1
-        normalise_kernel({"op": op} | required | {name: least}, "row")
+        row = {"op": op} | required
+        row |= {"head_dim": least} if name == "v_head_dim" else {}  # backward: equal
+        normalise_kernel(row | {name: least}, "row")
         with pytest.raises(ValueError, match=f"`{name}` is"):
-            normalise_kernel({"op": op} | required | {name: least - 0.1}, "row")
+            normalise_kernel(row | {name: least - 0.1}, "row")
         if share:
             with pytest.raises(ValueError, match=f"`{name}` is"):
                 normalise_kernel({"op": op} | required | {name: 1.1}, "row")
@@ -106,7 +115,8 @@ def lowered(**given: Any) -> list[Any]:
     """Launches of mixtures, one for each value of the lists in `given`."""
     fields = dict(num_tokens=4, hidden_size=3, inter_size=10, topk=2, num_experts=6,
                   moe_tp_size=1, moe_ep_size=1, distribution="balanced", dtype=CODE,
-                  zero_share=0.0, tile_m=0.0, tile_n=0.0)  # fmt: skip
+                  zero_share=0.0, tile_m=0.0, tile_n=0.0, gated=1.0, weight_dtype="",
+                  weight_group=0.0)  # fmt: skip
     rows = max(len(x) for x in given.values())
     columns = {
         name: np.array(given.get(name, [value] * rows))
@@ -171,6 +181,44 @@ def test_kernels_of_two_mixtures():
         [96, 4 * 630], [48, 4 * 210], [0, 0], [48, 2 * 630], [0, 0], [0, 0], [0, 0],
         [0, 0],
     ]  # fmt: skip
+
+
+def test_a_mixture_without_gates_in_int4():
+    """Up alone: 10 wide; its activation reads a value less. 6 x 3 x 10 weights in int4,
+    a scale of 2 B for 32."""
+    _, up, activate, down, _ = lowered(
+        gated=[1, 0], weight_dtype=["int4"] * 2, weight_group=[32, 32]
+    )
+    assert up.columns["n"].tolist() == [20, 10]
+    assert up.bytes.tolist() == [2 * 180 * 0.5625, 180 * 0.5625]
+    assert down.bytes.tolist() == [180 * 0.5625] * 2
+    assert up.columns["stored"].tolist() == [0.5625] * 2
+    rows = 8 * 10
+    assert activate.columns["read"].tolist() == [8 * rows, 6 * rows]
+    assert activate.columns["write"].tolist() == [5 * rows] * 2
+    assert activate.columns["issue"].tolist() == [8 * rows, 6 * rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "group", "size"),
+    [
+        ("bf16", 0, 2), ("bf16", 64, 2), ("fp8", 0, 1), ("fp8", 4096, 1 + 4 / 4096),
+        ("fp8_block", 0, 1 + 4 / 128), ("fp8_block", 128**2, 1 + 4 / 128**2),
+        ("int8", 128, 1 + 2 / 128), ("int4", 0, 0.5 + 2 / 128), ("int4", 32, 0.5625),
+        ("nvfp4", 0, 0.5625), ("mxfp4", 0, 0.53125), ("mxfp8", 0, 1.03125),
+    ],
+)  # fmt: skip
+def test_bytes_of_stored_weights(name: str, group: float, size: float):
+    assert stored_bytes(name, group) == size
+
+
+def test_stored_types_of_a_listing():
+    row = {"op": "gemm"} | ROWS["gemm"][0]
+    found = normalise_kernel(row | dict(weight_dtype="int4", weight_group=32), "row")
+    assert (found["weight_dtype"], found["weight_group"]) == ("int4", 32)
+    for wrong in (dict(weight_dtype="int3"), dict(weight_group=-1), dict(dtype="int4")):
+        with pytest.raises(ValueError, match=f"`{next(iter(wrong))}` is"):
+            normalise_kernel(row | wrong, "row")
 
 
 def test_as_many_choices_as_experts():

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import pytest
 
+from diffenergy.hardware import load_gpu
 from diffenergy.kernels import attention, attention_backward
 from diffenergy.kernels._shared import stream
 from diffenergy.kernels._shared.attention_tiles import tiles_of
@@ -205,6 +206,110 @@ def test_decode(sample, phases, window: int, cache: str):
     )
 
 
+LATENT = dict(
+    num_heads=128, num_kv_heads=1, head_dim=576, v_head_dim=512, shared_kv=True
+)
+"""MLA of DeepSeek-V3, absorbed."""
+
+
+def test_decode_of_a_latent_cache(sample, phases):
+    """16 sequences of 8,192 latents of 576 x 2 B = 1,152 B, read by two tiles of 64
+    query heads; 2 x 128 x (576 + 512) = 278,528 FLOP a pair."""
+    shape = found(phases, attention.Decode, decode_row(sample, split_k=1, **LATENT))
+    shape = dataclasses.replace(shape, distance=[0.0])
+    latents, pages = 16 * 8192 * 1152, 4 * 16 * 128
+    q, o = 16 * 128 * 576 * 2, 16 * 128 * 512 * 2
+    check(
+        demand_of(attention, shape, H200, **ATTENTION, **COLD),
+        ctas=32,
+        tensor=278_528 * 16 * 8192,
+        sfu=16 * 128 * 8192,
+        l2=2 * latents + pages + q,
+        smem=2 * latents + pages,
+        dram=latents + pages + q,
+        store_l2=o,
+        store_dram=o,
+        own_cycles=2000 + 10 * (576 + 512) / 2,
+        tensor_energy=1e-12,  # no row is padding
+    )
+
+
+def test_prefill_of_a_latent_cache(sample, phases):
+    """512 positions x 128 heads: 1,024 tiles of 64 rows, one key block of 64 for each
+    half of 128 positions."""
+    row = sample("context_attention", q_len=512, kv_len=512, causal=False, **LATENT)
+    shape = found(phases, attention.Prefill, row)
+    q, o, latents = 65_536 * 576 * 2, 65_536 * 512 * 2, 512 * 1152
+    check(
+        demand_of(attention, shape, H200, **ATTENTION, **COLD),
+        ctas=1024,
+        tensor=278_528 * 512 * 512,
+        l2=1024 * latents + q,
+        dram=q + latents,
+        store_dram=o,
+    )
+
+
+def test_prefill_with_values_narrower_than_keys(sample, phases):
+    """MLA before absorption, 192 and 128: 81,920 FLOP a pair at 128 heads, keys of 128
+    x 96 on wgmma."""
+    row = sample(
+        "context_attention", q_len=768, kv_len=768, causal=False, num_heads=128,
+        num_kv_heads=128, head_dim=192, v_head_dim=128,
+    )  # fmt: skip
+    shape = found(phases, attention.Prefill, row)
+    q, kv, o = 128 * 768 * 192 * 2, 128 * 768 * (192 + 128) * 2, 128 * 768 * 128 * 2
+    products = 2 * 128 * 96 * (192 + 128) / (4096 * 0.5)
+    softmax, feed = 128 * 96 / 16 * 2, 96 * (192 + 128) * 2 / 64
+    check(
+        demand_of(attention, shape, H200, **ATTENTION, **COLD),
+        tensor=81_920 * 768 * 768,
+        l2=128 * 6 * 768 * (192 + 128) * 2 + q,
+        dram=q + kv,
+        store_l2=o,
+        own_cycles=1000
+        + 128 * (192 * 2 + 128 * 2) / 64
+        + 0.25 * (products + softmax + feed),
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "tile_m", "tile_n"),
+    [
+        ("h200-sxm", 64, 64), ("a100-sxm-80gb", 64, 32), ("l40s", 64, 16),
+        ("b200-sxm", 128, 128),
+    ],
+)  # fmt: skip
+def test_tiles_of_a_latent_cache_fit(sample, phases, gpu, tile_m, tile_n):
+    """Queries and two stages of latents (one of 16 keys; a pair of CTAs of Blackwell
+    shares both): 221,184 B on Hopper, 147,456 B on A100."""
+    card = load_gpu(gpu)
+    shape = found(phases, attention.Decode, decode_row(sample, split_k=1, **LATENT))
+    got = demand_of(attention, shape, card, **ATTENTION)
+    row_tiles = 128 / tile_m
+    check(got, ctas=16 * row_tiles, sfu=16 * 128 * math.ceil(8192 / tile_n) * tile_n)
+    stages = 1 if tile_n == 16 else 2
+    size = (tile_m + stages * tile_n) * 576 * 2 / (2 if gpu == "b200-sxm" else 1)
+    assert size + 1024 <= float(card.smem_per_sm)
+
+
+def test_sinks_cost_nothing(sample, phases):
+    with_sinks, without = (
+        found(phases, attention.Decode, decode_row(sample, sinks=x))
+        for x in (True, False)
+    )
+    assert jax.tree.all(jax.tree.map(lambda a, b: a == b, with_sinks, without))
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [({"v_head_dim": 64}, "`v_head_dim` is 64"), ({"shared_kv": True}, "`shared_kv`")],
+)
+def test_no_gradients_of_latent_attention(sample, given, word):
+    with pytest.raises(ValueError, match=word):
+        sample("attention_backward", **given)
+
+
 def test_decode_with_an_fp8_cache_without_fp8_products(sample, phases):
     """mma.sync widens the cache: bf16 rate and energy, nothing is turned."""
     row = decode_row(sample, kv_cache_dtype="fp8", split_k=1)
@@ -280,6 +385,19 @@ def test_splits_are_planned_for_so_many_sequences(sample, phases, op, batch, pla
     kind = attention.Prefill if prefill else attention.Decode
     got = demand_of(attention, found(phases, kind, row), H200, **ATTENTION)
     check(got, fixed_seconds=planned * (1e-8 if prefill else 2e-8))
+
+
+def test_a_server_writes_latents_once(sample, phases):
+    """576 elements of 21 tokens, not 2 x 576."""
+    row = sample(
+        "context_attention", batch=3, q_len=7, framework="vllm/0.24.1", **LATENT
+    )
+    shape = found(phases, stream.Stream, row)
+    check(
+        demand_of(stream, shape, H200, **WARM),
+        issue=55 * 21 * 576 + 5000 * 21,
+        l2=4 * 21 * 576,
+    )
 
 
 @pytest.mark.parametrize(

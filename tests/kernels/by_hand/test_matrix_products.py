@@ -4,10 +4,15 @@ import dataclasses
 import math
 
 import jax
+import numpy as np
 import pytest
 
-from diffenergy.hardware import load_gpu
+from diffenergy.corrections import Corrections
+from diffenergy.estimator import _estimate as estimator
+from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels import gemm
+from diffenergy.kernels._shared.launch import Context
+from diffenergy.workload._workload import op_rows
 
 from .demands import A100, A100_SMS, COLD, H200, NO_WAVES, WARM, check, demand_of, found
 
@@ -214,11 +219,29 @@ def test_a_product_on_cuda_cores_without_a_tile(sample, phases):
     [
         ("fp32", 2048, 0.5, 3.0), ("tf32", 2048, 0.5, 3.0), ("bf16", 4096, 1, 1),
         ("fp16", 4096, 1, 1), ("fp8", 8192, 0.8, 0.6), ("fp8_block", 8192, 0.7, 0.6),
-        ("int8", 8192, 0.8, 0.6), ("nvfp4", 8192, 0.8, 0.3), ("mxfp4", 8192, 0.8, 0.3),
+        ("int8", 8192, 0.8, 0.6), ("nvfp4", 4096, 1, 1), ("mxfp8", 4096, 1, 1),
     ],
 )  # fmt: skip
 def test_rates_by_type(sample, phases, dtype, peak, efficiency, energy):
-    """Tensor cores of H200: fp4 runs at the rate of fp8, at half its energy."""
+    """Tensor cores of H200: fp4 and block-scaled fp8 run in bf16."""
+    check_rates(sample, phases, H200, dtype, peak, efficiency, energy)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "peak", "energy"),
+    [
+        ("bf16", 8192, 1), ("fp8", 16384, 0.6), ("mxfp8", 16384, 0.6),
+        ("nvfp4", 32768, 0.3), ("mxfp4", 32768, 0.3),
+    ],
+)  # fmt: skip
+def test_rates_of_blackwell(sample, phases, dtype, peak, energy):
+    """Block-scaled fp8 at the rate of fp8, fp4 at twice that and half the energy."""
+    efficiency = 1 if dtype == "bf16" else 0.8
+    gpu = load_gpu("b200-sxm")
+    check_rates(sample, phases, gpu, dtype, peak, efficiency, energy)
+
+
+def check_rates(sample, phases, gpu, dtype, peak, efficiency, energy):
     row = sample(
         "gemm", m=512, n=512, k=512, tile_m=64, tile_n=64, dtype=dtype, tensor_core=True
     )
@@ -228,11 +251,89 @@ def test_rates_by_type(sample, phases, dtype, peak, efficiency, energy):
         energy_tf32=3.0, energy_fp8=0.6, misalignment=0.0,
     )  # fmt: skip
     check(
-        demand_of(gemm, found(phases, gemm.Gemm, row), H200, **c),
+        demand_of(gemm, found(phases, gemm.Gemm, row), gpu, **c),
         tensor_peak=peak,
         tensor_efficiency=0.9 * efficiency,
         tensor_energy=energy * 1e-12,
     )
+
+
+@pytest.mark.parametrize(
+    ("weights", "given", "size"),
+    [
+        ("b", dict(weight_dtype="int4"), 0.5 + 2 / 128),
+        ("b", dict(weight_dtype="int4", weight_group=32), 0.5 + 2 / 32),
+        ("b", dict(weight_dtype="mxfp4"), 0.5 + 1 / 32),
+        ("b", dict(dtype="fp8"), 1.0),  # no fp8 units
+        ("b", dict(dtype="nvfp4"), 0.5625),
+        ("a", dict(weight_dtype="int4"), 0.5 + 2 / 128),
+    ],
+)
+def test_weights_that_are_expanded(sample, phases, weights, given, size):
+    """Tiles of 64 x 64 over 32 of k (64 B of bf16) on an A100; products in bf16."""
+    row = sample(
+        "gemm", m=64, n=512, k=512, tile_m=64, tile_n=64, weights=weights, **given
+    )
+    shape = found(phases, gemm.Gemm, row)
+    a, b = (size, 2) if weights == "a" else (2, size)
+    flop, loads = 2 * 64 * 512 * 512, 8 * 512 * 64 * (a + b)
+    check(
+        demand_of(gemm, shape, A100, **GEMM, **COLD, **NO_WAVES),
+        tensor=flop,
+        tensor_peak=2048,
+        tensor_efficiency=0.9 * (64 / 80) ** 2,
+        tensor_energy=1e-12,
+        l2=loads,
+        smem=flop / 2 * (a + b) / 32 + loads,
+        dram=64 * 512 * a + 512 * 512 * b,
+        issue=2 * 8 * 512 * 64,  # every CTA expands what it loads
+        path_cycles=16 * 50,
+    )
+    far = found(phases, gemm.Gemm, row, sample("elementwise", elements=1e20))
+    warm = demand_of(gemm, far, A100, **WARM, **NO_WAVES)
+    check(warm, dram=64 * 512 * a if weights == "a" else 512 * 512 * b)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stored"),
+    [("bf16", "bf16"), ("fp8", "fp8_block"), ("mxfp8", "mxfp4"), ("nvfp4", "mxfp4")],
+)
+def test_weights_that_matrix_pipes_take_as_they_are(sample, phases, dtype, stored):
+    row = sample("gemm", m=64, n=512, k=512, dtype=dtype, weight_dtype=stored)
+    gpu = load_gpu("b200-sxm")
+    check(demand_of(gemm, found(phases, gemm.Gemm, row), gpu, **GEMM), issue=0)
+
+
+@pytest.mark.parametrize(("gpu", "dtype"), [(A100, "fp8"), (H200, "nvfp4")])
+@pytest.mark.parametrize("op", ["gemm", "moe"])
+def test_types_that_a_gpu_lacks_run_in_bf16(sample, phases, op, gpu, dtype):
+    """Weights as stored, activations of 16 bits that nobody quantises."""
+    others = sample("elementwise", elements=1e12)
+    rows = [
+        sample(op, dtype=dtype),
+        sample(op, dtype="bf16", weight_dtype=dtype),
+        sample(op, dtype="bf16"),
+    ]
+    work = phases(*([row, others] for row in rows))
+    point = OperatingPoint(gpu.sm_clock_max, gpu.mem_clock, 1e9, 50.0)
+    got = estimator.estimate_once(work, gpu, point, Corrections()).kernels
+
+    def total(values: jax.Array, row: int) -> float:
+        return float((values * got.count * (got.row == row)).sum())
+
+    for values in (got.time, got.energy):
+        alone, stored, wide = (total(values, row) for row in (0, 2, 4))
+        assert alone == pytest.approx(stored, rel=1e-5)  # a CTA is no energy
+        assert alone != pytest.approx(wide, rel=1e-2)
+
+
+def test_a_pass_touches_weights_as_they_are_stored(sample):
+    """640 x 640 in int4 with a scale for 32, beside activations and results of bf16."""
+    row = sample("gemm", m=8, weight_dtype="int4", weight_group=32)
+    (part,) = op_rows([(row, 0)])
+    context = Context(pass_bytes=np.ones(1), eager=np.zeros(1))
+    (launch,) = gemm.lower("gemm", part.fields, context)
+    assert launch.bytes.tolist() == [640 * 640 * 0.5625 + 2 * (8 * 640 + 8 * 640)]
 
 
 _AMPERE = (
@@ -282,4 +383,6 @@ def test_menus(sample, phases, gpu, given, menu):
 )
 def test_fragments(kind: int, expected: float):
     numbers = (jax.numpy.asarray(x) for x in (kind, 256.0, 64.0))
-    assert float(gemm.fragments(*numbers)) == pytest.approx(expected)
+    a, b = gemm.fragments(*numbers)
+    assert float(a + b) == pytest.approx(expected)
+    assert float(a) == 1 / 64 if kind else float(b) == 1 / 64  # of A: 1/columns

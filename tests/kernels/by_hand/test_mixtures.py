@@ -82,6 +82,28 @@ def test_experts(sample, phases):
     check(demand_of(moe, experts, H200, **warm), row=up, dram=weights)
 
 
+def test_experts_in_mxfp4(sample, phases):
+    """Those of `test_experts` with weights of 17/32 B, expanded in every tile."""
+    experts, _ = moe_shapes(
+        sample, phases, tile_m=128, tile_n=128, weight_dtype="mxfp4"
+    )
+    up = int(experts.n.argmax())
+    experts = dataclasses.replace(experts, distance=[1e15, 1e15])
+    loads = 2048 * 32 * 1024 * 2 + 512 * 128 * 1024 * 17 / 32
+    check(
+        demand_of(moe, experts, H200, **MOE, **COLD),
+        row=up,
+        tensor=512 * 2 * 128 * 128 * 1024,
+        tensor_peak=4096,
+        tensor_efficiency=0.5,
+        l2=loads,
+        smem=2 * loads,
+        dram=8 * 4096 * 1024 * 17 / 32 + 2048 * 1024 * 2,
+        issue=2 * 512 * 128 * 1024,
+        path_cycles=16 * 100,
+    )
+
+
 def test_experts_without_vector_loads(sample, phases):
     """k = 1,000 is no multiple of 16: 8 blocks of 128, element by element."""
     experts, _ = moe_shapes(sample, phases, hidden_size=1000, tile_m=128, tile_n=128)
