@@ -71,6 +71,9 @@ PHASES: dict[str, list[dict[str, Any]]] = {  # ops not named here: `sample` as i
     "gemm tf32": [{"m": 700, "n": 1500, "k": 1100, "dtype": "tf32"}],
     "gemm fp8": [{"m": 700, "n": 1500, "k": 1100, "dtype": "fp8"}],
     "gemm fp8_block": [{"m": 700, "n": 1500, "k": 1100, "dtype": "fp8_block"}],
+    "gemm int4": [
+        {"m": 90, "n": 4104, "k": 6008, "weight_dtype": "int4", "weight_group": 32}
+    ],
     "conv2d": [{"images": 5, "in_channels": 72, "out_channels": 200, "padding": 1}],
     "conv2d depthwise": [
         {"images": 5, "in_channels": 72, "out_channels": 72, "groups": 72}
@@ -79,18 +82,51 @@ PHASES: dict[str, list[dict[str, Any]]] = {  # ops not named here: `sample` as i
     "context_attention window": [{"batch": 3, "window_size": 300, **TILE}],
     "context_attention fp8": [{"batch": 3, "dtype": "fp8"}],
     "context_attention fp8 wide": [{"batch": 3, "dtype": "fp8", "head_dim": 256}],
+    "context_attention latent": [
+        {
+            "batch": 3,
+            "num_heads": 48,
+            "num_kv_heads": 1,
+            "head_dim": 576,
+            "v_head_dim": 512,
+            "shared_kv": True,
+        }
+    ],
     "attention_backward": [{"batch": 3, **TILE}],
     "generation_attention": [{"batch": 9, "kv_len": 5000, **TILE}],
     "generation_attention window": [
         {"batch": 9, "kv_len": 5000, "window_size": 300, "head_dim": 64}
     ],
     "generation_attention fp8": [{"batch": 9, "kv_len": 5000, "kv_cache_dtype": "fp8"}],
+    "generation_attention latent": [
+        {
+            "batch": 9,
+            "kv_len": 5000,
+            "num_heads": 90,
+            "num_kv_heads": 1,
+            "head_dim": 576,
+            "v_head_dim": 512,
+            "shared_kv": True,
+        }
+    ],
     "moe": [{"num_tokens": 900, "hidden_size": 1000, "inter_size": 712, **TILE}],
     "moe fp8": [
         {"num_tokens": 700, "hidden_size": 1000, "inter_size": 704, "dtype": "fp8"}
     ],
     "moe fp8_block": [{"num_tokens": 3, "dtype": "fp8_block"}],
     "moe uneven": [{"num_tokens": 90, "distribution": "power_law_1.1"}],
+    "moe random": [
+        {
+            "num_tokens": 90,
+            "distribution": "random",
+            "gated": False,
+            "weight_dtype": "mxfp4",
+        }
+    ],
+    "scan": [{"q_len": 5000}],
+    "scan mamba2": [{"kind": "mamba2", "q_len": 5000, "v_head_dim": 64, "groups": 8}],
+    "scan decode": [{"kind": "kda", "batch": 30, "q_len": 3}],
+    "scan convolution": [{"kind": "short_conv", "num_heads": 6000, "head_dim": 4}],
     "softmax": [{"rows": 30_000, "cols": 700}],
     "layernorm": [{"rows": 3000, "cols": 5000}],
     "rmsnorm": [{"rows": 30, "cols": 5000, "residual": True}],

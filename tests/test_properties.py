@@ -42,7 +42,8 @@ VARIED = (
     "dram_bandwidth", "dram_latency", "sm_clock_max", "tdp", "thermal_resistance",
 )  # fmt: skip
 C = constants(decode_exp=1.0)  # at least one exponential for each score
-DTYPES = ("bf16", "fp16", "fp32", "tf32", "fp8", "fp8_block", "int8", "nvfp4")
+DTYPES = ("bf16", "fp16", "fp32", "tf32", "fp8", "fp8_block", "int8", "nvfp4", "mxfp8")
+STORED = ("int4", "mxfp4", "fp8", "bf16")
 TILES = (16, 32, 64, 128, 256)
 ONCE = estimator.compiler_options(once=True)
 
@@ -113,15 +114,22 @@ def row(op: str, index: int, rng: np.random.Generator) -> dict[str, Any]:
             "head_dim": 8 * size(rng, 32),
             "window_size": size(rng, 8192) if index % 3 == 0 else 0,
         }
+        if op != "attention_backward" and index % 4 == 1:
+            fields |= {"shared_kv": True, "v_head_dim": size(rng, fields["head_dim"])}
         if op in ("context_attention", "attention_backward"):
             fields["kv_len"] = fields["q_len"] + size(rng, 8192) * (index % 2)
         else:
             fields["q_len"] = 1
+    if op == "scan":  # even rows step, three times as far too
+        fields["q_len"] = 1 + index % 4 // 2 if index % 2 == 0 else 8 + fields["q_len"]
     if op == "moe":
         experts = size(rng, 128)
         fields |= {"num_experts": experts, "topk": 1 + size(rng, min(experts, 8)) // 2}
         fields["topk"] = min(fields["topk"], experts)
-        fields["distribution"] = ("balanced", "power_law_1.1")[index % 2]
+        fields["distribution"] = ("balanced", "power_law_1.1", "random")[index % 3]
+        fields["gated"] = index % 5 > 0
+    if op in ("gemm", "moe") and index % 3 == 2:
+        fields |= {"weight_dtype": STORED[index % 4], "weight_group": size(rng, 256)}
     for name, field in known.items():
         if field.kind == "share":
             fields[name] = float(rng.uniform()) / 2

@@ -4,6 +4,7 @@ Equations and constants: `docs/physics.md`, Attention (tiles, blocks, masks,
 splits), on the class-free timeline.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import equinox as eqx
@@ -21,7 +22,14 @@ from ..hardware._spec import GpuSpec
 from ..physics._demand import Demand, make_demand
 from ..records import Record, as_float, as_index
 from ._shared import rates as _rates
-from ._shared.attention_tiles import HEADS, PAGED, kv_blocks, splits, tiles_of
+from ._shared.attention_tiles import (
+    HEADS,
+    PAGED,
+    kv_blocks,
+    latent_tiles,
+    splits,
+    tiles_of,
+)
 from ._shared.launch import Context, Fields, Launches, floats, take
 from ._shared.ops import Field, Op, same_as
 from ._shared.stream import stream_launches
@@ -35,8 +43,11 @@ def _fields(prefill: bool) -> tuple[Field, ...]:
         Field("num_heads"),
         Field("num_kv_heads", default=same_as("num_heads"), divides=("num_heads",)),
         Field("head_dim"),
+        Field("v_head_dim", default=same_as("head_dim")),
         Field("window_size", default=0.0, minimum=0.0),
         Field("causal", "bool", True),
+        Field("shared_kv", "bool", False),
+        Field("sinks", "bool", False),
         Field("dtype", "dtype"),
         Field("kv_cache_dtype", "dtype", same_as("dtype")),
     )
@@ -77,6 +88,9 @@ class _Attention(Record):
     num_heads: Float[Array, "*k"] = eqx.field(converter=as_float)
     num_kv_heads: Float[Array, "*k"] = eqx.field(converter=as_float)
     head_dim: Float[Array, "*k"] = eqx.field(converter=as_float)
+    v_head_dim: Float[Array, "*k"] = eqx.field(converter=as_float)
+    shared_kv: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """1 where values are the first `v_head_dim` of the keys and not stored apart."""
     window_size: Float[Array, "*k"] = eqx.field(converter=as_float)
     causal: Float[Array, "*k"] = eqx.field(converter=as_float)
     distance: Float[Array, "*k"] = eqx.field(converter=as_float)
@@ -99,13 +113,20 @@ class Decode(_Attention):
     """Attention of one (or few) new positions over a KV cache, KV split over CTAs."""
 
 
+def _pair(columns: Mapping[str, Any]) -> Any:
+    """Elements of a key and its value in the cache."""
+    return columns["head_dim"] + columns["v_head_dim"] * (1 - columns["shared_kv"])
+
+
 def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
-    """One launch a row; queries of several positions go to the prefill kernel."""
+    """One launch a row; queries of several positions go to the prefill kernel. A sink
+    is one more term of a row's sum of exponentials, and costs nothing."""
     columns = {
         name: fields[name]
         for name in _Attention.__dataclass_fields__
         if name not in ("causal", "distance", "unpacked")
     }
+    columns["shared_kv"] = floats(columns["shared_kv"])
     family = fields["family"].astype(str)
     columns["unpacked"] = floats(np.char.find(family, _UNPACKED) >= 0)
     columns["causal"] = floats(fields["causal"])
@@ -117,7 +138,7 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     )
     size = np.asarray(BYTES)[columns["kv_cache_dtype"]]
     kv = columns["batch"] * columns["num_kv_heads"] * columns["kv_len"]
-    touched = 2 * kv * columns["head_dim"] * size
+    touched = kv * _pair(columns) * size
     launches = []
     for shape, rows in ((Prefill, ~decode), (Decode, decode)):
         index = np.flatnonzero(rows)
@@ -141,7 +162,7 @@ def _writes(columns: dict[str, np.ndarray], fields: Fields) -> list[Launches]:
     new = take(columns, rows)
     fp8 = new["kv_cache_dtype"] == _FP8
     tokens = new["batch"] * new["q_len"]
-    elements = 2 * tokens * new["num_kv_heads"] * new["head_dim"]
+    elements = tokens * new["num_kv_heads"] * _pair(new)
     family = fields["family"][rows].astype(str)
     widened = np.any([np.char.find(family, name) >= 0 for name in _WIDENED], axis=0)
     queries = (fp8 & ~widened) * tokens * new["num_heads"] * new["head_dim"]
@@ -168,18 +189,24 @@ def _common(shape: _Attention, gpu: GpuSpec, c: Corrections) -> dict[str, Any]:
     # FlashAttention 2 and its like widen fp8 keys and values to the queries' type
     fp8_math = fp8 & (gpu.mma_kind > 0)
     compute = jnp.where(fp8_math, _FP8, shape.dtype)
+    compute = _rates.arithmetic(gpu, compute)
     kind = jnp.round(gpu.mma_kind).astype(jnp.int32)
     wgmma = kind == MMA_KINDS.index("wgmma")
     paged = jnp.where(shape.unpacked > 0, PAGED, kind)
     tile_m, tile_n = tiles_of(shape.head_dim, paged, local, fp8_math)
     group = shape.num_heads / shape.num_kv_heads
     # FlashAttention 2 packs them for single queries alone, and with no window given
-    alone = (shape.unpacked > 0) & ((window > 0) | (shape.q_len > 1) | (group <= 1))
+    latent = shape.shared_kv > 0
+    alone = (window > 0) | (shape.q_len > 1) | (group <= 1)
+    alone &= (shape.unpacked > 0) & ~latent
     group = jnp.where(alone, 1.0, group)
     # one warp group alone where its rows suffice
     few = wgmma & fp8_math & (shape.head_dim == HEADS[1])
     few = few & (shape.q_len * group <= 64)
     tile_m, tile_n = jnp.where(few, 64.0, tile_m), jnp.where(few, 96.0, tile_n)
+    e = _rates.bytes_of(shape.kv_cache_dtype)
+    rows, keys = latent_tiles(shape.head_dim, e, kind, gpu)
+    tile_m, tile_n = jnp.where(latent, rows, tile_m), jnp.where(latent, keys, tile_n)
     tile_m = jnp.where(shape.tile_m > 0, shape.tile_m, tile_m)
     tile_n = jnp.where(shape.tile_n > 0, shape.tile_n, tile_n)
     # softmax and matrix products of a warp group take turns
@@ -198,7 +225,10 @@ def _common(shape: _Attention, gpu: GpuSpec, c: Corrections) -> dict[str, Any]:
         "alone": alone,
         "group": group,
         "heads": shape.batch * shape.num_heads / group,
-        "e": _rates.bytes_of(shape.kv_cache_dtype),
+        "e": e,
+        "d": shape.head_dim,
+        "d_v": shape.v_head_dim,
+        "kv": _pair(vars(shape)),
         "peak": _rates.tensor_peak(gpu, compute),
         "energy": _rates.tensor_energy(c, compute),
         "activity": _rates.activity(c, shape.zero_share),
@@ -213,8 +243,8 @@ def _planned(batch: Array) -> Array:
 def _prefill(shape: _Attention, gpu: GpuSpec, c: Corrections) -> Demand:
     """One candidate; shape (kernels, 1)."""
     s = _common(shape, gpu, c)
-    d, e, tile_m, tile_n = shape.head_dim, s["e"], s["tile_m"], s["tile_n"]
-    heads = s["heads"]
+    d, d_v, kv, e = s["d"], s["d_v"], s["kv"], s["e"]
+    heads, tile_m, tile_n = s["heads"], s["tile_m"], s["tile_n"]
     tiles, blocks, longest, masked = kv_blocks(
         shape.q_len, shape.kv_len, s["group"], s["window"], shape.causal, tile_m, tile_n
     )
@@ -224,37 +254,38 @@ def _prefill(shape: _Attention, gpu: GpuSpec, c: Corrections) -> Demand:
     split = jnp.minimum(split, longest)
     ctas, blocks_all = heads * tiles * split, heads * blocks
     elements = tile_m * tile_n
-    transposed = s["turned"] * tile_n * d / c.transpose_rate  # cycles
+    transposed = s["turned"] * tile_n * d_v / c.transpose_rate  # cycles
     efficiency = c.prefill_efficiency * jnp.where(s["fp8"], c.fp8_efficiency, 1.0)
     block_cycles = (
-        4 * elements * d / (s["peak"] * efficiency)
+        2 * elements * (d + d_v) / (s["peak"] * efficiency)
         + elements / gpu.sfu_ops_per_cycle * c.prefill_exp
-        + 2 * tile_n * d * e / c.prefill_feed
+        + tile_n * kv * e / c.prefill_feed
         + transposed
     )
     rows = jnp.minimum(tile_m, shape.q_len * s["group"])
     fast = (s["group"] == 4) | (s["group"] == 8) | (s["group"] == 16)
-    query = rows * d * (e + 2) / c.prefill_query
+    query = rows * (d * e + d_v * 2) / c.prefill_query
     own = c.prefill_own + query * jnp.where(fast, c.prefill_query_fast, 1.0)
     own += c.prefill_fill * block_cycles
     own += elements / gpu.sfu_ops_per_cycle * c.prefill_mask * masked / (tiles * split)
-    q_bytes = shape.batch * shape.num_heads * shape.q_len * d
+    positions = shape.batch * shape.num_heads * shape.q_len
+    q_bytes, o_bytes = positions * d * e, positions * d_v * 2
     seen = jnp.minimum(shape.kv_len, shape.q_len + s["window"])
     seen = jnp.where(s["window"] > 0, seen, shape.kv_len)
-    kv_once = 2 * shape.batch * shape.num_kv_heads * seen * d * e
-    loads = blocks_all * 2 * tile_n * d * e
-    near = q_bytes * (e + 2) + kv_once
+    kv_once = shape.batch * shape.num_kv_heads * seen * kv * e
+    loads = blocks_all * tile_n * kv * e
+    near = q_bytes + o_bytes + kv_once
     miss = smooth.miss(near, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
-    combine = jnp.where(split > 1, 8 * q_bytes * split, 0.0)
+    combine = jnp.where(split > 1, 4 * o_bytes * split, 0.0)
     result = make_demand(
         jnp.shape(ctas),
-        tensor=4 * elements * d * blocks_all,
+        tensor=2 * elements * (d + d_v) * blocks_all,
         sfu=elements * blocks_all,
         smem=loads + transposed * blocks_all * gpu.smem_bytes_per_cycle,
-        l2=loads + q_bytes * e,
-        dram=(q_bytes * e + kv_once) * miss,
-        store_l2=q_bytes * 2 + combine,
-        store_dram=q_bytes * 2 * miss,
+        l2=loads + q_bytes,
+        dram=(q_bytes + kv_once) * miss,
+        store_l2=o_bytes + combine,
+        store_dram=o_bytes * miss,
         tensor_peak=s["peak"],
         tensor_efficiency=efficiency,
         sfu_efficiency=1 / c.prefill_exp,
@@ -279,12 +310,13 @@ def _prefill(shape: _Attention, gpu: GpuSpec, c: Corrections) -> Demand:
 def _decode(shape: Decode, gpu: GpuSpec, c: Corrections) -> Demand:
     """One candidate: the KV splits of the library (`_attention_tiles.splits`)."""
     s = {k: jnp.asarray(v)[..., None] for k, v in _common(shape, gpu, c).items()}
-    d, kv_len = shape.head_dim[..., None], shape.kv_len[..., None]
+    d, d_v, kv, kv_len = s["d"], s["d_v"], s["kv"], shape.kv_len[..., None]
     batch, given = shape.batch[..., None], shape.split_k[..., None]
     e, tile_n, fp8 = s["e"], s["tile_n"], s["fp8"]
     local = s["window"] > 0
     heads = s["heads"]
-    tiles = heads * smooth.ceil(s["group"] / s["tile_m"])
+    row_tiles = smooth.ceil(s["group"] / s["tile_m"])
+    tiles = heads * row_tiles
     before = jnp.where(local, smooth.floor((kv_len - s["window"]) / tile_n), 0.0)
     blocks = smooth.ceil(kv_len / tile_n) - before
     split = splits(tiles, kv_len / tile_n, gpu)
@@ -295,27 +327,30 @@ def _decode(shape: Decode, gpu: GpuSpec, c: Corrections) -> Demand:
     per_cta = smooth.ceil(blocks / split)
     # all rows of a tile are computed, the group's and those in vain
     elements = s["tile_m"] * tile_n * ctas * per_cta
-    transposed = s["turned"] * tile_n * d / c.transpose_rate
+    transposed = s["turned"] * tile_n * d_v / c.transpose_rate
     keys = jnp.where(local, s["window"], kv_len)
-    q_bytes = (shape.batch * shape.num_heads)[..., None] * d
-    kv_once = 2 * batch * shape.num_kv_heads[..., None] * d * keys * e
+    positions = (shape.batch * shape.num_heads)[..., None]
+    q_bytes, o_bytes = positions * d * e, positions * d_v * 2
+    kv_once = batch * shape.num_kv_heads[..., None] * kv * keys * e
     pages = 4 * batch * jnp.ceil(kv_len / 64)
-    kv_bytes = 2 * heads * d * keys * e + pages
-    near = kv_once + pages + q_bytes * (e + 2)
+    readers = jnp.where(s["group"] > s["tile_m"], row_tiles, 1.0)
+    kv_bytes = heads * readers * kv * keys * e + pages
+    near = kv_once + pages + q_bytes + o_bytes
     distance = jnp.maximum(near, shape.distance[..., None])
     miss = smooth.miss(distance, c.l2_share * gpu.l2_capacity, _KV_EDGE)
-    combine = jnp.where(split > 1, 8 * q_bytes * split, 0.0)
-    own = c.decode_own * jnp.where(fp8, c.decode_own_fp8, 1.0) + c.decode_own_head * d
+    combine = jnp.where(split > 1, 4 * o_bytes * split, 0.0)
+    own = c.decode_own * jnp.where(fp8, c.decode_own_fp8, 1.0)
+    own += c.decode_own_head * (d + d_v) / 2
     own += jnp.where(local, c.decode_own_local, 0.0)
     return make_demand(
         jnp.shape(ctas),
-        tensor=4 * elements * d,
+        tensor=2 * elements * (d + d_v),
         sfu=elements,
         smem=kv_bytes + transposed * ctas * per_cta * gpu.smem_bytes_per_cycle,
-        l2=kv_bytes + q_bytes * e,
-        dram=(kv_once + pages + q_bytes * e) * miss,
-        store_l2=q_bytes * 2 + combine,
-        store_dram=q_bytes * 2 * miss,
+        l2=kv_bytes + q_bytes,
+        dram=(kv_once + pages + q_bytes) * miss,
+        store_l2=o_bytes + combine,
+        store_dram=o_bytes * miss,
         tensor_peak=s["peak"],
         tensor_efficiency=c.decode_efficiency,
         sfu_efficiency=1 / c.decode_exp,

@@ -7,7 +7,8 @@ no campaign has measured the backward one apart.
 """
 
 import dataclasses
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +24,22 @@ from ._shared.launch import Context, Fields, Launches
 from ._shared.ops import Op
 from ._shared.stream import stream_launches
 
-OPS: Final = (Op("attention_backward", attention.OPS[0].fields, attention.NAMED),)
+
+def _wrong(kernel: Mapping[str, Any]) -> str:
+    """Why a forward kernel has no backward one here."""
+    if kernel["shared_kv"]:
+        return "`shared_kv` is true; a cache has no gradients, write false"
+    if kernel["v_head_dim"] != kernel["head_dim"]:
+        return (
+            f"`v_head_dim` is {kernel['v_head_dim']}; allowed is `head_dim` = "
+            f"{kernel['head_dim']}"
+        )
+    return ""
+
+
+OPS: Final = (
+    Op("attention_backward", attention.OPS[0].fields, attention.NAMED, wrong=_wrong),
+)
 
 _PRODUCTS: Final = 5 / 2
 """Products of the backward kernel / forward kernel."""

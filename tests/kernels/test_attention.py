@@ -121,7 +121,8 @@ def decode(**given: Any) -> attention.Decode:
     """One decode shape: batch 16, 8,192 positions, 32 heads on 8 KV heads, bf16."""
     fields: dict[str, Any] = dict.fromkeys(attention.Decode.__dataclass_fields__, 0) | {
         "batch": 16, "q_len": 1, "kv_len": 8192, "num_heads": 32, "num_kv_heads": 8,
-        "head_dim": 128, "causal": 1, "dtype": 2, "kv_cache_dtype": 2,
+        "head_dim": 128, "v_head_dim": 128, "causal": 1, "dtype": 2,
+        "kv_cache_dtype": 2,
     }  # fmt: skip
     return attention.Decode(**{name: [x] for name, x in (fields | given).items()})
 

@@ -1,5 +1,7 @@
 """Mixture of experts: tokens per expert, tiles, what all top-k rows pass through."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -101,11 +103,66 @@ def test_one_token_reaches_one_expert_of_each_rank(sample, phases):
 
 def test_bins_keep_the_tiles():
     counts = np.random.default_rng(2).integers(1, 1000, 300)
-    loads, weights = _routing._binned(counts, 0.2)
+    loads, weights = _routing._binned(counts, np.ones(300), 0.2)
     assert (loads @ weights, weights.sum()) == pytest.approx((0.2 * counts.sum(), 60))
     for tile in (16, 32, 64, 128):
         got = np.ceil(loads / tile) @ weights
         assert got == pytest.approx(0.2 * np.ceil(counts / tile).sum())
+
+
+@pytest.mark.parametrize(
+    ("tokens", "experts", "topk", "touched"),
+    [
+        (8, 128, 8, 128 * (1 - (15 / 16) ** 8)),  # 51.6
+        (1, 128, 4, 4), (32, 128, 4, 81.7), (32, 384, 8, 188.2), (5, 8, 8, 8),
+    ],
+)  # fmt: skip
+def test_random_routing_touches_experts(tokens, experts, topk, touched):
+    """E (1 - (1 - k/E)^T) of them; gpt-oss-120b and Kimi K2 as published."""
+    load, weight = _routing.loads(tokens, experts, topk, 1, "random")
+    assert weight.sum() == pytest.approx(touched, abs=0.05)
+    assert load @ weight == pytest.approx(tokens * topk)
+    assert load.max() <= tokens
+
+
+@pytest.mark.parametrize(("tokens", "experts", "topk"), [(300, 16, 2), (40, 8, 4)])
+def test_random_routing_fills_tiles(tokens: int, experts: int, topk: int):
+    """Tiles of a binomial count, by its terms."""
+    p = topk / experts
+    terms = [
+        math.comb(tokens, n) * p**n * (1 - p) ** (tokens - n) for n in range(tokens + 1)
+    ]
+    load, weight = _routing.loads(tokens, experts, topk, 1, "random")
+    for tile in (16, 32, 64, 128):
+        tiles = sum(experts * x * math.ceil(n / tile) for n, x in enumerate(terms))
+        assert np.ceil(load / tile) @ weight == pytest.approx(tiles, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "experts", "topk", "ranks"),
+    [(1, 128, 8, 8), (64, 128, 8, 8), (300, 32, 4, 4), (6000, 256, 8, 32)],
+)
+def test_the_most_loaded_rank_at_random(tokens, experts, topk, ranks):
+    """Against tokens that draw their experts one by one."""
+    rng = np.random.default_rng(7)
+    most = []
+    for _ in range(40):
+        chosen = rng.random((tokens, experts)).argpartition(topk, axis=1)[:, :topk]
+        on_rank = chosen // (experts // ranks)
+        most.append(np.bincount(on_rank.ravel(), minlength=ranks).max())
+    got = _routing.most_loaded_rows(tokens, experts, topk, ranks)
+    beyond = np.mean(most) - tokens * topk / ranks
+    assert got - tokens * topk / ranks == pytest.approx(beyond, rel=0.25)
+    load, weight = _routing.loads(tokens, experts, topk, ranks, "random")
+    assert load @ weight == pytest.approx(got)
+    assert weight.sum() <= experts / ranks
+
+
+def test_random_routing_of_many_tokens():
+    """More tokens than bins of tiles have room for; both rules of `balanced` apart."""
+    load, weight = _routing.loads(500_000, 128, 8, 1, "random")
+    assert load @ weight == pytest.approx(4e6) and weight.sum() == pytest.approx(128)
+    assert _routing.units_dealt(4096, 128, 8, "random") == 0
 
 
 def test_a_steeper_law_is_less_even():

@@ -228,7 +228,7 @@ def test_a_class_says_itself_what_its_fields_allow(monkeypatch):
     """An op that no other file knows: its words, sizes that divide, what cannot be, and
     what tables call it."""
     op = Op(
-        "scan",
+        "sweep",
         (
             Field("kind", "text", choices=("even", "power_X")),
             Field("heads"),
@@ -237,10 +237,10 @@ def test_a_class_says_itself_what_its_fields_allow(monkeypatch):
         ),
         wrong=lambda row: "one head is too few" if row["heads"] == 1 else "",
     )
-    known = {**kernels.ops(), "scan": (op, kernels)}
+    known = {**kernels.ops(), "sweep": (op, kernels)}
     monkeypatch.setattr(kernels, "ops", lambda: known)
-    row = dict(op="scan", kind="power_1.5", heads=8, groups=4, dtype="bf16")
-    assert kernel_name(normalise_kernel(row, "here")) == "scan 8 bf16"
+    row = dict(op="sweep", kind="power_1.5", heads=8, groups=4, dtype="bf16")
+    assert kernel_name(normalise_kernel(row, "here")) == "sweep 8 bf16"
     for change, words in (
         ({"kind": "odd"}, '`kind` is "odd"; allowed: even, power_X.'),
         ({"kind": "power_X"}, '`kind` is "power_X"; allowed'),

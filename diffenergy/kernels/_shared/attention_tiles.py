@@ -48,6 +48,27 @@ def tiles_of(
     return table[..., 0], table[..., 1]
 
 
+_LATENT: Final = 64.0
+"""Query rows, and most keys, of a tile of a latent cache; 128 on tcgen05, where a pair
+of CTAs shares them (FlashMLA, TensorRT-LLM)."""
+
+
+def latent_tiles(
+    head_dim: Array, e: Array, kind: Array, gpu: GpuSpec
+) -> tuple[Array, Array]:
+    """(tile_m, tile_n) of a kernel whose values are part of its keys (MLA).
+
+    Beside 64 query rows of 16 bits as many keys, 64 or 32, as two stages of shared
+    memory hold, else 16 (FlashInfer `mla.cuh`: 221,696 and 147,968 B at head_dim 576).
+    """
+    size = lax.stop_gradient(head_dim)
+    room = lax.stop_gradient(gpu.smem_per_sm) - _LATENT * size * 2
+    keys = room / (2 * size * lax.stop_gradient(e))
+    tile_n = jnp.where(keys >= 64, 64.0, jnp.where(keys >= 32, 32.0, 16.0))
+    pair = kind == MMA_KINDS.index("tcgen05")
+    return jnp.where(pair, 128.0, _LATENT), jnp.where(pair, 128.0, tile_n)
+
+
 def kv_blocks(
     q_len: Array,
     kv_len: Array,
