@@ -1,0 +1,1 @@
+"""Reading of what quantised checkpoints say of their modules, method by method."""

@@ -1,0 +1,189 @@
+"""Number formats that a checkpoint states for its weights and its KV cache.
+
+They stand in `quantization_config` of the config (older: `compression_config`; also
+inside `text_config`), in `hf_quant_config.json` beside it (NVIDIA ModelOpt), or in
+both. Each method names its types and the modules that it leaves out in words of its
+own (`_quantised.methods`); here they become one answer for each module.
+"""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ..._listing import shown
+from ._quantised.methods import cache_words, is_fp8, kept_names, rules_of, stated_cache
+from ._quantised.modules import Names, bare
+from ._quantised.rules import Format, Rule
+from .config import Config
+
+__all__ = ["Checkpoint", "Format", "read_checkpoint"]
+
+SIDECAR: Final = "hf_quant_config.json"
+_STATED: Final = ("quantization_config", "compression_config")
+_TEXTS: Final = ("text_config", "language_config", "llm_config")
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint says about the types of its weights and its KV cache.
+
+    `kv_dtype`: "fp8", or None where nothing else than 16 bit is stated. `said`:
+    sentences that tell what was read, and where. `unread`: why the types of the weights
+    cannot be read, with the remedy; "" if they can. `rules`: the first that matches a
+    module holds. `kept`: modules left in 16 bit, whatever the rules say.
+    """
+
+    kv_dtype: str | None
+    said: tuple[str, ...]
+    unread: str = ""
+    rules: tuple[Rule, ...] = ()
+    kept: Names = Names()
+
+    @property
+    def quantised(self) -> bool:
+        """Whether any weights are, or may be, in other types than 16 bit."""
+        return bool(self.rules or self.unread)
+
+    def format(self, module: str) -> Format | None:
+        """Format of the linear layer `module`; None if it stays in 16 bit.
+
+        `module` is a path such as "model.layers.3.self_attn.q_proj" or "lm_head";
+        `model.`, `language_model.` and `backbone.` before it may be left out. The names
+        inside a layer are those of the checkpoint (Gemma 4 has its experts in
+        `layers.N.experts`, beside `layers.N.mlp`), but `mixer` of Nemotron and
+        `block_sparse_moe` of Mixtral answer also to `self_attn` and `mlp`. Asked of a
+        module twice, it answers from memory.
+
+        Raises `ValueError` if the types could not be read (`unread`).
+        """
+        if self.unread:
+            raise ValueError(self.unread)
+        if module not in self._known:
+            self._known[module] = self._format(bare(module))
+        return self._known[module]
+
+    def _format(self, name: str) -> Format | None:
+        found = (rule.format for rule in self.rules if rule.match(name))
+        return None if not self.rules or self.kept.match(name) else next(found, None)
+
+    @functools.cached_property
+    def _known(self) -> dict[str, Format | None]:
+        return {}
+
+
+def read_checkpoint(config: Config) -> Checkpoint:
+    """What the config, and the sidecar beside its file, say.
+
+    The config's own statement holds if it can be read. What it leaves open (the KV
+    cache, the list of modules in 16 bit) is taken from the sidecar; so is everything if
+    the config states nothing or nothing readable.
+
+    Raises `ValueError` if `quantization_config` is no object.
+    """
+    parts = [part for part in (_own(config), _sidecar(config)) if part is not None]
+    if not parts:
+        return Checkpoint(None, ())
+    main = max(parts, key=lambda part: (not part.unread, bool(part.rules)))
+    readable = [main] if main.unread else [x for x in parts if not x.unread]
+    kept = next((part for part in readable if part.kept is not None), main)
+    cache = next((part for part in parts if part.cache is not None), main)
+    said = [main.sentence] if main.rules else []
+    if main.rules and kept.kept:
+        said.append(f"16 bit for {len(kept.kept)} names and patterns of {kept.file}")
+    if cache.cache is not None:
+        said.append(f"{cache_words(cache.cache)}, by {cache.file}")
+    return Checkpoint(
+        "fp8" if is_fp8(cache.cache) else None,
+        tuple(said),
+        main.unread,
+        main.rules,
+        Names(kept.kept or ()),
+    )
+
+
+# Places ---------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """What one file says; None where it says nothing."""
+
+    file: str
+    key: str
+    rules: tuple[Rule, ...] = ()
+    kept: tuple[str, ...] | None = None
+    cache: Any = None
+    unread: str = ""
+
+    @property
+    def sentence(self) -> str:
+        names = " and ".join(dict.fromkeys(str(rule.format) for rule in self.rules))
+        return f"linear layers in {names}, by `{self.key}` of {self.file}"
+
+
+def _own(config: Config) -> _Part | None:
+    """The statement of the config, or of its text part."""
+    parts = [config.values, *(config.values.get(key) for key in _TEXTS)]
+    holders = [part for part in parts if isinstance(part, Mapping)]
+    experts = next(filter(None, (x.get("expert_dtype") for x in holders)), None)
+    for holder in holders:
+        for key in filter(holder.get, _STATED):
+            if not isinstance(holder[key], Mapping):
+                inside = dataclasses.replace(config, values=holder)
+                raise inside.error(key, "an object")
+            return _part(config.where, key, holder[key], experts)
+    return None
+
+
+def _sidecar(config: Config) -> _Part | None:
+    """The statement of `hf_quant_config.json` beside the config.
+
+    It belongs to `config.json`. Beside a config of another name it counts only if no
+    other model config lies in that folder: a collection of configs has no sidecar.
+    """
+    given = Path(config.where)
+    file = given.parent / SIDECAR
+    if not file.is_file() or not _belongs(given):
+        return None
+    raw = _json(file)
+    if not isinstance(raw, Mapping):
+        return _Part(SIDECAR, "", unread=f"{file} is no JSON object; give `--dtype`.")
+    inner = raw.get("quantization", raw)
+    if not isinstance(inner, Mapping):
+        problem = f"`quantization` is {shown(inner)}; allowed is an object"
+        return _Part(SIDECAR, "", unread=f"{file}: {problem}; give `--dtype`.")
+    return _part(str(file), "quantization", {"quant_method": "modelopt", **inner})
+
+
+def _belongs(given: Path) -> bool:
+    others = (x for x in given.parent.glob("*.json") if x.name != given.name)
+    return given.name == "config.json" or not any(map(_is_config, others))
+
+
+def _is_config(file: Path) -> bool:
+    """Whether a JSON file is a model config; larger than 1 MB none is."""
+    raw = _json(file) if file.stat().st_size < 1e6 else None
+    return isinstance(raw, Mapping) and "model_type" in raw
+
+
+def _json(file: Path) -> Any:
+    """Content of a JSON file; None if it cannot be read."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _part(where: str, key: str, raw: Mapping[str, Any], experts: Any = None) -> _Part:
+    """The statement `raw` under `key` of the file `where`."""
+    file, cache = Path(where).name, stated_cache(raw)
+    try:
+        rules, kept = rules_of(raw, experts), kept_names(raw)
+        Names(kept or ())
+    except ValueError as error:
+        unread = f"{where}: {error}; give `--dtype`."
+        return _Part(file, key, cache=cache, unread=unread)
+    return _Part(file, key, rules, kept, cache)

@@ -1,0 +1,401 @@
+"""Types of weights and KV cache that checkpoints state, by method and by module."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diffenergy.workload.models._shared.config import Config, read_config
+from diffenergy.workload.models._shared.formats import (
+    Checkpoint,
+    Format,
+    read_checkpoint,
+)
+
+FP8 = Format("fp8", "fp8")
+BLOCK = Format("fp8_block", "fp8_block")
+NVFP4 = Format("nvfp4", "nvfp4")
+NVFP4_WEIGHTS = Format("nvfp4", "bf16")
+MXFP4 = Format("mxfp4", "mxfp8")
+INT4 = Format("int4", "bf16", 32)
+Q, UP, EXPERT = (
+    f"model.layers.3.{name}"
+    for name in ("self_attn.q_proj", "mlp.up_proj", "mlp.experts.7.up_proj")
+)
+
+
+def read(quantization: Any, **values: Any) -> Checkpoint:
+    """Checkpoint of a config with that `quantization_config`."""
+    values |= {"quantization_config": quantization}
+    return read_checkpoint(Config("tiny", "nowhere/config.json", values))
+
+
+def stored(folder: Path, name: str, values: Any) -> Path:
+    file = folder / name
+    file.write_text(values if isinstance(values, str) else json.dumps(values))
+    return file
+
+
+def group(bits: int, kind: str, size: int | None = None, **more: Any) -> dict:
+    return {"num_bits": bits, "type": kind, "group_size": size} | more
+
+
+def tensors(weights: Any, inputs: Any = None, targets=("Linear",), **more) -> dict:
+    """compressed-tensors with one group."""
+    one = dict(weights=weights, input_activations=inputs, targets=list(targets))
+    return dict(quant_method="compressed-tensors", config_groups={"g": one}) | more
+
+
+# --- bytes
+
+
+@pytest.mark.parametrize(
+    ("form", "size"),
+    [
+        (FP8, 1),
+        (BLOCK, 1 + 4 / 16384),
+        (Format("mxfp8", "mxfp8"), 33 / 32),
+        (NVFP4, 0.5625),
+        (MXFP4, 0.53125),
+        (INT4, 0.5625),
+        (Format("int4", "bf16"), 0.5),
+        (Format("int4", "bf16", 128, zero_point=True), 0.5 + 2.5 / 128),
+        (Format("int8", "bf16", 128), 1 + 2 / 128),
+        (Format("int8", "int8"), 1),
+        (Format("bf16", "bf16"), 2),
+        (Format("fp32", "fp32"), 4),
+    ],
+)
+def test_bytes_of_a_weight(form: Format, size: float):
+    assert form.weight_bytes == size
+
+
+def test_gpt_oss_file():
+    """Section 8 of the study: the file of gpt-oss-20b has 13,761,264,768 B."""
+    size = 19_110_297_600 * MXFP4.weight_bytes + 1_804_459_584 * 2
+    assert size == 13_761_264_768
+
+
+# --- methods
+
+
+@pytest.mark.parametrize(
+    ("raw", "form"),
+    [
+        (dict(quant_method="fp8", weight_block_size=None), FP8),
+        (dict(quant_method="fp8", weight_block_size=[128, 128]), BLOCK),
+        (dict(quant_method="fbgemm_fp8", activation_scale_ub=1200.0), FP8),
+        (dict(quant_method="mxfp8"), Format("mxfp8", "mxfp8")),
+        (dict(quant_method="modelopt", quant_algo="FP8"), FP8),
+        (dict(quant_algo="FP8"), FP8),
+        (
+            dict(
+                quant_method="modelopt", quant_algo="FP8", weight_block_size=[128] * 2
+            ),
+            BLOCK,
+        ),
+        (dict(quant_method="modelopt", quant_algo="fp8_pb_wo"), BLOCK),
+        (dict(quant_method="modelopt_fp4", quant_algo="NVFP4", group_size=16), NVFP4),
+        (dict(quant_method="modelopt", quant_algo="W4A16_NVFP4"), NVFP4_WEIGHTS),
+        (
+            dict(quant_method="modelopt", quant_algo="W4A8_AWQ", group_size=64),
+            Format("int4", "fp8", 64),
+        ),
+        (
+            dict(quant_method="awq", bits=4, group_size=128, zero_point=True),
+            Format("int4", "bf16", 128, zero_point=True),
+        ),
+        (
+            dict(quant_method="gptq", bits=4, group_size=32, sym=True, desc_act=False),
+            INT4,
+        ),
+        (
+            dict(quant_method="gptq", bits=4, group_size=128, sym=False),
+            Format("int4", "bf16", 128, zero_point=True),
+        ),
+        (
+            dict(quant_method="gptq", bits=8, group_size=-1),
+            Format("int8", "bf16"),
+        ),
+        (tensors(group(4, "int", 32, symmetric=True)), INT4),
+        (
+            tensors(group(4, "int", 128, symmetric=False)),
+            Format("int4", "bf16", 128, zero_point=True),
+        ),
+        (tensors(group(8, "int"), group(8, "int")), Format("int8", "int8")),
+        (tensors(group(4, "int", 128), group(8, "int")), Format("int4", "int8", 128)),
+        (tensors(group(8, "float"), group(8, "float")), FP8),
+        (tensors(group(8, "float")), Format("fp8", "bf16")),
+        (
+            tensors(
+                group(8, "float", strategy="block", block_structure=[128, 128]),
+                group(8, "float", 128, strategy="group"),
+            ),
+            BLOCK,
+        ),
+        (
+            tensors(group(8, "float", 32), group(8, "float", 32)),
+            Format("mxfp8", "mxfp8"),
+        ),
+        (tensors(group(4, "float", 16), group(4, "float", 16)), NVFP4),
+        (tensors(group(4, "float", 16)), NVFP4_WEIGHTS),
+        (tensors(group(4, "float", 32)), Format("mxfp4", "bf16")),
+    ],
+)
+def test_methods(raw: dict, form: Format):
+    checkpoint = read(raw)
+    assert checkpoint.quantised and not checkpoint.unread
+    assert {checkpoint.format(name) for name in (Q, UP, EXPERT)} == {form}
+    for wide in ("lm_head", "model.layers.3.mlp.gate", "model.layers.3.mlp.router"):
+        assert checkpoint.format(wide) is None
+    assert checkpoint.said == (
+        f"linear layers in {form}, by `quantization_config` of config.json",
+    )
+
+
+@pytest.mark.parametrize(
+    ("raw", "word"),
+    [
+        (dict(quant_method="gguf"), "gguf"),
+        (dict(quant_method="bitsandbytes", load_in_4bit=True), "bitsandbytes"),
+        (dict(bits=4), "`quant_method` is missing"),
+        (dict(quant_method="fp8", weight_block_size=[64, 64]), "[64, 64]"),
+        (dict(quant_method="awq", bits=3), "`bits` is 3"),
+        (dict(quant_method="gptq", bits=4, group_size="all"), "`group_size`"),
+        (
+            dict(quant_method="gptq", bits=4, modules_in_block_to_quantize=3),
+            "`modules_in_block_to_quantize` is 3",
+        ),
+        (dict(quant_method="modelopt", quant_algo="NVFP4_SVD"), "NVFP4_SVD"),
+        (dict(quant_method="modelopt", quant_algo="NVFP4", group_size=32), "is 32"),
+        (
+            dict(quant_method="modelopt", quant_algo="MIXED_PRECISION"),
+            "`quantized_layers`",
+        ),
+        (dict(quant_method="compressed-tensors"), "`config_groups`"),
+        (tensors(group(2, "int")), "int2"),
+        (tensors(group(8, "int"), group(8, "float")), "`input_activations`"),
+        (tensors(group(4, "int"), targets=["Attention"]), "no weights"),
+        (
+            tensors(group(4, "int"), sparsity_config=dict(format="sparse-24")),
+            "sparse-24",
+        ),
+        (tensors(group(4, "int"), ignore="lm_head"), "`ignore`"),
+        (tensors(group(4, "int"), ignore=["re:(mlp"]), "re:(mlp"),
+    ],
+)
+def test_what_cannot_be_read_names_the_value_and_the_remedy(raw: dict, word: str):
+    checkpoint = read(raw)
+    assert checkpoint.quantised and word in checkpoint.unread
+    assert checkpoint.unread.startswith("nowhere/config.json: ")
+    assert checkpoint.unread.endswith("; give `--dtype`.")
+    assert "\n" not in checkpoint.unread
+    with pytest.raises(ValueError, match="--dtype"):
+        checkpoint.format(Q)
+
+
+@pytest.mark.parametrize("raw", [None, {}])
+def test_nothing_stated(raw: Any):
+    checkpoint = read(raw)
+    assert checkpoint == Checkpoint(None, ())
+    assert not checkpoint.quantised and checkpoint.format(Q) is None
+
+
+def test_a_statement_is_an_object():
+    with pytest.raises(ValueError, match='`quantization_config` is "fp8"; allowed'):
+        read("fp8")
+
+
+def test_gpt_oss_has_only_its_experts_in_mxfp4():
+    checkpoint = read(dict(quant_method="mxfp4"))
+    assert [checkpoint.format(name) for name in (Q, UP, EXPERT)] == [None, None, MXFP4]
+
+
+def test_deepseek_v4_has_its_routed_experts_in_mxfp4():
+    raw = dict(quant_method="fp8", weight_block_size=[128, 128])
+    checkpoint = read(raw, expert_dtype="fp4")
+    shared = "model.layers.3.mlp.shared_experts.up_proj"
+    assert checkpoint.format(EXPERT) == MXFP4
+    assert checkpoint.format(shared) == checkpoint.format(Q) == BLOCK
+    assert checkpoint.format("model.layers.3.self_attn.compressor.wkv") is None
+    assert "mxfp4 (multiplied in mxfp8) and fp8_block" in checkpoint.said[0]
+    assert read(raw, expert_dtype="fp8").format(EXPERT) == BLOCK
+    assert "`expert_dtype`" in read(raw, expert_dtype="fp6").unread
+
+
+def test_a_table_of_modules_holds_for_the_head_too():
+    layers = {
+        "model.language_model.layers.3.self_attn.q_proj": {"quant_algo": "FP8"},
+        "model.language_model.layers.3.mlp": {"quant_algo": "NVFP4", "group_size": 16},
+        "lm_head": {"quant_algo": "W4A16_NVFP4"},
+    }
+    raw = dict(quant_algo="MIXED_PRECISION", quantized_layers=layers)
+    checkpoint = read(raw)
+    assert checkpoint.format(Q) == FP8
+    assert checkpoint.format(UP) == checkpoint.format(EXPERT) == NVFP4
+    assert checkpoint.format("lm_head") == NVFP4_WEIGHTS
+    assert checkpoint.format("layers.3.self_attn.k_proj") is None
+    assert checkpoint.format("layers.4.mlp.up_proj") is None
+
+
+def test_groups_that_name_modules_come_first():
+    raw = tensors(group(8, "float"), group(8, "float"), ignore=["re:.*k_proj"])
+    raw["config_groups"]["h"] = dict(
+        weights=group(4, "int", 32), targets=["re:.*experts.*", UP]
+    )
+    checkpoint = read(raw)
+    assert checkpoint.format(EXPERT) == checkpoint.format(UP) == INT4
+    assert checkpoint.format(Q) == FP8
+    assert checkpoint.format("layers.3.self_attn.k_proj") is None
+
+
+def test_exceptions_of_gptq():
+    dynamic = {r"+:.*\.3\.mlp.*": {"bits": 8}, r"-:.*\.self_attn\..*": {}}
+    raw = dict(quant_method="gptq", bits=4, group_size=32, dynamic=dynamic)
+    checkpoint = read(raw | {"lm_head": True})
+    assert checkpoint.format(UP) == Format("int8", "bf16", 32)
+    assert checkpoint.format("layers.4.mlp.up_proj") == INT4
+    assert checkpoint.format(Q) is None
+    assert checkpoint.format("lm_head") == INT4
+    some = read(raw | {"modules_in_block_to_quantize": [["mlp.up_proj"]]})
+    assert some.format("layers.4.mlp.up_proj") == INT4
+    assert some.format("layers.4.mlp.down_proj") is None
+
+
+# --- modules
+
+
+@pytest.mark.parametrize(
+    "key", ["ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules"]
+)
+def test_keys_that_leave_modules_out(key: str):
+    checkpoint = read({"quant_method": "fp8", key: ["lm_head", Q]})
+    assert checkpoint.format(Q) is None and checkpoint.format(UP) == FP8
+    assert checkpoint.said[1] == "16 bit for 2 names and patterns of config.json"
+
+
+def test_ten_thousand_questions_take_no_time():
+    names = [
+        f"model.language_model.layers.{layer}.{name}"
+        for layer in range(80)
+        for name in ("mlp.gate", "self_attn.q_proj", "self_attn.k_proj")
+    ]
+    globs = [f"{name}_{i}*" for name in names for i in range(3)]
+    raw = dict(quant_method="fp8", ignore=[*names, *globs, "re:.*shared_expert.*"])
+    modules = [
+        f"model.layers.{layer}.{name}"
+        for layer in range(80)
+        for name in ("self_attn.v_proj", "mlp.up_proj", "mlp.experts.0.w1", "mlp.gate")
+    ]
+
+    def seconds() -> float:
+        start, checkpoint = time.perf_counter(), read(raw)
+        for i in range(10_000):
+            checkpoint.format(modules[i % len(modules)])
+        return time.perf_counter() - start
+
+    # 0.006 s without the checks of types that tests run with
+    assert min(seconds() for _ in range(3)) < 0.4
+
+
+# --- KV cache
+
+
+@pytest.mark.parametrize(
+    ("stated", "dtype", "said"),
+    [
+        (dict(kv_cache_quant_algo="FP8"), "fp8", "KV cache in fp8, by config.json"),
+        (
+            dict(kv_cache_scheme=dict(num_bits=8, type="float", dynamic=False)),
+            "fp8",
+            "KV cache in fp8, by config.json",
+        ),
+        (
+            dict(kv_cache_quant_algo="NVFP4"),
+            None,
+            'KV cache in 16 bit: "NVFP4" is not modelled, by config.json',
+        ),
+    ],
+)
+def test_kv_cache(stated: dict, dtype: str | None, said: str):
+    checkpoint = read(dict(quant_algo="FP8") | stated)
+    assert (checkpoint.kv_dtype, checkpoint.said[-1]) == (dtype, said)
+
+
+def test_a_cache_in_fp8_beside_weights_in_16_bit():
+    checkpoint = read(dict(quant_algo=None, kv_cache_quant_algo="FP8"))
+    assert checkpoint.kv_dtype == "fp8" and not checkpoint.quantised
+    assert checkpoint.format(Q) is None
+
+
+# --- places
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        dict(compression_config=tensors(group(4, "int", 32))),
+        dict(text_config=dict(quantization_config=tensors(group(4, "int", 32)))),
+    ],
+)
+def test_other_places_in_a_config(values: dict):
+    assert read_checkpoint(Config("tiny", "config.json", values)).format(Q) == INT4
+
+
+_SIDE = dict(
+    producer=dict(name="modelopt"),
+    quantization=dict(
+        quant_algo="NVFP4",
+        kv_cache_quant_algo="FP8",
+        group_size=16,
+        exclude_modules=["lm_head", "model.layers.*.self_attn*"],
+    ),
+)
+
+
+def test_the_file_beside_a_config(tmp_path: Path):
+    stored(tmp_path, "hf_quant_config.json", _SIDE)
+    stored(tmp_path, "config.json", dict(model_type="llama"))
+    checkpoint = read_checkpoint(read_config(tmp_path))
+    assert checkpoint.format(UP) == NVFP4 and checkpoint.format(Q) is None
+    assert checkpoint.kv_dtype == "fp8"
+    assert checkpoint.said == (
+        "linear layers in nvfp4, by `quantization` of hf_quant_config.json",
+        "16 bit for 2 names and patterns of hf_quant_config.json",
+        "KV cache in fp8, by hf_quant_config.json",
+    )
+
+
+def test_a_collection_of_configs_has_no_file_beside(tmp_path: Path):
+    stored(tmp_path, "hf_quant_config.json", _SIDE)
+    stored(tmp_path, "generation_config.json", dict(top_p=0.9))
+    one = stored(tmp_path, "one.json", dict(model_type="llama"))
+    assert read_checkpoint(read_config(one)).quantised
+    stored(tmp_path, "other.json", dict(model_type="llama"))
+    assert read_checkpoint(read_config(one)) == Checkpoint(None, ())
+
+
+def test_the_config_holds_and_the_file_beside_adds(tmp_path: Path):
+    stored(tmp_path, "hf_quant_config.json", _SIDE)
+
+    def beside(quantization: dict) -> Checkpoint:
+        values = dict(model_type="llama", quantization_config=quantization)
+        return read_checkpoint(read_config(stored(tmp_path, "config.json", values)))
+
+    own = beside(dict(quant_method="fp8", ignore=["mlp"]))
+    assert own.format(Q) == FP8 and own.format(UP) is None
+    assert own.kv_dtype == "fp8"
+    assert beside(dict(quant_method="fp8")).format(Q) is None
+    for less in (dict(quant_method="modelopt"), dict(quant_method="new")):
+        assert beside(less).format(UP) == NVFP4
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"quantization": 3}'])
+def test_a_broken_file_beside(tmp_path: Path, text: str):
+    stored(tmp_path, "hf_quant_config.json", text)
+    stored(tmp_path, "config.json", dict(model_type="llama"))
+    checkpoint = read_checkpoint(read_config(tmp_path))
+    assert "hf_quant_config.json" in checkpoint.unread
+    assert checkpoint.unread.endswith("; give `--dtype`.")
