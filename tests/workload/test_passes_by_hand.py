@@ -492,8 +492,10 @@ def test_module_calls(name: str, calls: int, with_head: int):
 def test_bytes_of_weights_and_cache():
     model = llama()
     projections = 2 * H * (60 + 20)
-    n = 2 * V * H + L * (projections + 3 * H * INNER + 2 * H) + H
-    assert model.weight_bytes("bf16") == 2 * n and model.weight_bytes("fp8") == n
+    layers = L * (projections + 3 * H * INNER)
+    others = 2 * V * H + L * 2 * H + H  # stay in 16 bit
+    assert model.weight_bytes("bf16") == 2 * (layers + others)
+    assert model.weight_bytes("fp8") == layers + 2 * others
     assert model.kv_bytes_per_token("fp16") == 2 * L * 2 * 10 * 2
     assert model.kv_bytes_per_token("fp32") == 2 * L * 2 * 10 * 4
     assert built("bert").kv_bytes_per_token("bf16") == 0

@@ -1,19 +1,22 @@
 """Model families: a published config becomes the kernels of a phase.
 
-A module of this package that defines `MODEL_TYPES` and `build(config)` is a family;
-adding a file adds it.
+A module of a room of this package that defines `MODEL_TYPES` and `build(config)` is a
+family; adding a file adds it.
 """
 
+import dataclasses
 import difflib
 import functools
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
 from ._shared.base import Model, Request
 from ._shared.config import Config, read_config
+from ._unbuilt import unbuilt
 
 __all__ = [
     "Model", "Request", "load_model", "model_from_config", "model_names", "model_types",
@@ -29,7 +32,7 @@ def model_names() -> list[str]:
 
 def model_types() -> list[str]:
     """What `model_type` of a config may be, sorted."""
-    return sorted(_families())
+    return sorted(_families(), key=str.lower)
 
 
 def load_model(name_or_path: str | Path) -> Model:
@@ -63,8 +66,19 @@ def load_model(name_or_path: str | Path) -> Model:
 
 
 def model_from_config(config: Config) -> Model:
-    """The model that a config describes."""
+    """The model that a config describes: of one that reads more than text (a nested
+    `text_config`) its language model."""
+    text = config.values.get("text_config")
+    if isinstance(text, Mapping) and config.values.get("model_type") not in _families():
+        inner = config.part("text_config")
+        named = inner.values.get("model_type") or f"{config.text('model_type')}_text"
+        values = {**inner.values, "model_type": named}
+        return model_from_config(dataclasses.replace(inner, values=values))
     kind = config.text("model_type")
+    if kind not in _families() and (why := unbuilt(config, kind)):
+        raise ValueError(
+            f"{config.where}: {why}; give a kernel listing (`.jsonl`) of its passes."
+        )
     if kind not in _families():
         raise ValueError(
             f"{config.where}: `model_type` is '{kind}'; supported are "
@@ -78,8 +92,9 @@ def model_from_config(config: Config) -> Model:
 def _families() -> dict[str, ModuleType]:
     """Module of each supported `model_type`."""
     modules = [
-        importlib.import_module(f"{__name__}.{found.name}")
-        for found in pkgutil.iter_modules(__path__)
+        importlib.import_module(found.name)
+        for found in pkgutil.walk_packages(__path__, f"{__name__}.")
+        if not found.ispkg and "._" not in found.name
     ]
     return {
         kind: module

@@ -2,19 +2,21 @@
 activations between them: plain ones, GELU made of operators, gated ones."""
 
 import dataclasses
-from typing import Final
+from typing import Any, Final
 
-from .... import dtypes
 from ..._listing import Kernel, Number
 from ..._unlisted import HALF, stream
 from .._shared.base import Precision, dense, linear, product
+from .._shared.formats import Format
 from .._shared.memory import element_bytes
-from .operators import Operator, Pass
+from .operators import Pass, Stored, Trainable, Weights
 
 _ONE_STAGE: Final = 64 * 80
 """Columns from which llm.c sums a bias gradient in one stage: a CTA holds 64 columns
 (8 warp lanes of 8 values), an RTX 3080 Ti has 80 SMs. GPUs differ; the second stage
 takes microseconds."""
+_SCALED: Final = ("fp8_block", "mxfp8", "int8", "nvfp4", "mxfp4")
+"""Types of activations whose scales follow from their values."""
 _PARTIAL_SUMS: Final = 4
 """Rows of partial sums that the second stage reads."""
 
@@ -94,7 +96,7 @@ def _gelu_new_backward(elements: int, dtype: str) -> list[Kernel]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Gated(Operator):
+class Gated(Trainable):
     """SiLU of one half of the features times the other half, `width` each."""
 
     width: int
@@ -127,12 +129,13 @@ def gated_backward(elements: Number, dtype: str) -> Kernel:
 
 
 @dataclasses.dataclass(frozen=True)
-class Linear(Operator):
+class Linear(Stored, Trainable):
     """Linear layer: one product forward, gradients of input and weight backward.
 
     `row_major`: weights as in `Conv1D`. `wide`: stays in 16 bit where others have 8.
     `joins`: its input feeds another layer, whose gradient is added. `activation`: what
     makes its input; the gradient follows where llm.c has it, behind the input's.
+    `module`: its name in a checkpoint, which may store it in a `format` (None: 16 bit).
     """
 
     outputs: int
@@ -146,6 +149,11 @@ class Linear(Operator):
     def forward(self, run: Pass) -> list[Kernel]:
         p, t, zeros = self._precision(run), run.tokens, self._zeros
         rows = self.activation.forward(run) if self.activation else []
+        kept = run.precision.format(self.format, not self.wide)
+        if kept and run.fused:
+            row = dense(kept.products, t, self.outputs, self.inputs, **zeros)
+            quantised = quantise(t * self.inputs, kept, run.values)
+            return [*rows, *quantised, row | stored(kept)]
         if not run.fused and not self.row_major:
             return [*rows, linear(p, self.outputs, t, self.inputs, **zeros)]
         layout = {} if run.fused else {"layout": "nn"}
@@ -183,9 +191,28 @@ class Linear(Operator):
 
     def _precision(self, run: Pass) -> Precision:
         p = run.precision
-        narrow = dtypes.BYTES[dtypes.code(p.linear)] < 2
+        narrow = p.given is not None
         return dataclasses.replace(p, linear=p.values) if self.wide and narrow else p
 
     @property
     def _zeros(self) -> dict[str, float]:
         return self.activation.zeros if self.activation else {}
+
+    def weights(self) -> tuple[Weights, ...]:
+        matrix = Weights(self.outputs * self.inputs, self.format, not self.wide)
+        return (matrix, Weights(self.outputs)) if self.bias else (matrix,)
+
+
+def stored(kept: Format) -> dict[str, Any]:
+    """Fields of a product whose weights are kept in another type than it has."""
+    if kept.weights == kept.products:
+        return {}
+    return {"weight_dtype": kept.weights, "weight_group": kept.group}
+
+
+def quantise(elements: Number, kept: Format, values: str) -> list[Kernel]:
+    """The kernel that scales activations block by block. Scales of whole tensors are
+    known before, and the norm in front applies them."""
+    if kept.products not in _SCALED:
+        return []
+    return [stream("quantize", elements, values, 1, out_dtype=kept.products)]

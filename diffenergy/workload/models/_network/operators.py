@@ -1,4 +1,5 @@
-"""Operators of a language model: what each launches forward and backward.
+"""Operators of a language model: what each launches forward and backward, the weights
+that it has and what it keeps of a sequence.
 
 Rows are those of one call and one micro-batch, in launch order. Bytes follow from the
 tensors that a kernel reads and writes once; gradients of biases and norms are tensors
@@ -10,9 +11,10 @@ import abc
 import dataclasses
 from collections.abc import Sequence
 
-from ..._listing import Kernel
+from ..._listing import Kernel, Number
 from ..._unlisted import HALF, rms_norm_rest, stream
 from .._shared.base import Precision, rows_of
+from .._shared.formats import Format
 from .._shared.memory import element_bytes
 
 
@@ -23,7 +25,8 @@ class Pass:
 
     `fused`: kernels that join elementwise work (stack serving), else one kernel an
     operator. `flash`: fused attention. `checkpointing`: a layer's forward kernels run
-    again before its backward ones.
+    again before its backward ones. `routing`: how tokens spread over experts.
+    `verify`: the new tokens are a step's drafted ones, which read the cache together.
     """
 
     sequences: int
@@ -33,11 +36,19 @@ class Pass:
     fused: bool
     flash: bool
     checkpointing: bool = False
+    routing: str = "random"
+    verify: bool = False
 
     @property
     def tokens(self) -> int:
         """New tokens of all sequences."""
         return self.sequences * self.q_len
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it is a decode step: its queries share what they read of the cache,
+        like more heads of one token."""
+        return self.q_len == 1 or self.verify
 
     @property
     def values(self) -> str:
@@ -60,12 +71,59 @@ class Pass:
         return {} if self.is_decode else {"zero_share": HALF}
 
 
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """`number` weights of one kind.
+
+    `format`: how the checkpoint stores them, None as it keeps everything else;
+    `layer`: those of a linear layer that a request's `dtype` converts. `used`: share of
+    them that one token needs.
+    """
+
+    number: int
+    format: Format | None = None
+    layer: bool = False
+    used: Number = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Cached:
+    """What is kept of a sequence between passes: `elements` of the cache's type a
+    token, of at most `window` tokens (0: of all), and `state` bytes whatever its
+    length."""
+
+    elements: Number = 0
+    window: int = 0
+    state: Number = 0
+
+
 class Operator(abc.ABC):
     """One operator of a network."""
 
     @abc.abstractmethod
     def forward(self, run: Pass) -> list[Kernel]:
         """Kernels of the forward pass."""
+
+    def weights(self) -> tuple[Weights, ...]:
+        """Its weights."""
+        return ()
+
+    def cached(self) -> tuple[Cached, ...]:
+        """What it keeps of a sequence."""
+        return ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored(Operator):
+    """Operator with matrices that a checkpoint may keep in a `format` of their own
+    (None: 16 bit), under the name `module` ("": never)."""
+
+    module: str = dataclasses.field(default="", kw_only=True)
+    format: Format | None = dataclasses.field(default=None, kw_only=True)
+
+
+class Trainable(Operator):
+    """Operator with a backward pass."""
 
     @abc.abstractmethod
     def backward(self, run: Pass) -> list[Kernel]:
@@ -78,7 +136,7 @@ class Operator(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class Fixed(Operator):
+class Fixed(Trainable):
     """Kernels without a gradient, such as masks and tables of angles."""
 
     rows: Sequence[Kernel]
@@ -94,7 +152,7 @@ class Fixed(Operator):
 
 
 @dataclasses.dataclass(frozen=True)
-class Residual(Operator):
+class Residual(Trainable):
     """Skip connection of `width`; a kernel of its own where norms do not take it."""
 
     width: int
@@ -112,12 +170,15 @@ class Residual(Operator):
 
 
 @dataclasses.dataclass(frozen=True)
-class Embedding(Operator):
+class Embedding(Trainable):
     """Token look-up in a table of `vocab` rows, plus learned positions if any."""
 
     vocab: int
     hidden: int
     positions: int = 0
+
+    def weights(self) -> tuple[Weights, ...]:
+        return (Weights((self.vocab + self.positions) * self.hidden),)
 
     def forward(self, run: Pass) -> list[Kernel]:
         t, h, dtype = run.tokens, self.hidden, run.values
@@ -146,16 +207,22 @@ class Embedding(Operator):
 
 
 @dataclasses.dataclass(frozen=True)
-class Norm(Operator):
+class Norm(Trainable):
     """LayerNorm or RMSNorm of `per_token` rows of `cols` elements a token.
 
     `residual`: a fused kernel also adds the skip connection, and its gradient.
+    `weighted`: the normalised rows are scaled (and shifted, in a LayerNorm).
     """
 
     op: str
     cols: int
     per_token: int = 1
     residual: bool = True
+    weighted: bool = True
+
+    def weights(self) -> tuple[Weights, ...]:
+        vectors = 2 if self.op == "layernorm" else 1
+        return (Weights(vectors * self.cols),) if self.weighted else ()
 
     def forward(self, run: Pass) -> list[Kernel]:
         rows = run.tokens * self.per_token

@@ -14,7 +14,7 @@ from ..._unlisted import (
 )
 from .._shared.attention import Scores, cast_softmax, fused, products, score_stream
 from .._shared.base import product, rows_of
-from .operators import Operator, Pass
+from .operators import Pass, Trainable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Heads:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rotary(Operator):
+class Rotary(Trainable):
     """Rotation of queries and keys; its gradient is the rotation back."""
 
     layout: Heads
@@ -74,7 +74,7 @@ def rotation(site: Attention, dtype: str) -> list[Kernel]:
 
 
 @dataclasses.dataclass(frozen=True)
-class SelfAttention(Operator):
+class SelfAttention(Trainable):
     """Causal attention: one fused kernel, or products around a softmax.
 
     Fused stacks without a fused kernel run llm.c's: heads laid apart, a softmax that

@@ -16,7 +16,7 @@ from ..._unlisted import stream
 from .._shared.base import Model, Request, repeated, rows_of
 from .._shared.memory import logit_bytes
 from .linear_layer import Linear
-from .operators import Norm, Operator, Pass
+from .operators import Norm, Pass, Trainable
 
 _WIDE: Final = 4.0
 """Bytes of a master weight and of each of AdamW's two moments (fp32)."""
@@ -27,16 +27,16 @@ class Network:
     """Operators of a language model: equal layers that begin with `norm`, then the
     final norm, the head and the loss."""
 
-    inputs: tuple[Operator, ...]
+    inputs: tuple[Trainable, ...]
     norm: Norm
-    body: tuple[Operator, ...]
+    body: tuple[Trainable, ...]
     layers: int
     final: Norm
     head: Linear
 
 
 @dataclasses.dataclass(frozen=True)
-class Loss(Operator):
+class Loss(Trainable):
     """Cross-entropy of every token over the vocabulary.
 
     Fused: one kernel reads logits and writes their gradients in their place, forward.

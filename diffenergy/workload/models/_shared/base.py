@@ -2,13 +2,17 @@
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from .... import dtypes
 from ..._listing import Dispatch, Kernel, Listing, Number
 from ..._unlisted import finished
+from .._inputs import check_inputs
+from . import speculation
 from .config import Config
+from .formats import Format
 
 if TYPE_CHECKING:
     from ..._workload import Workload
@@ -19,12 +23,28 @@ Stack = Literal["serving", "eager"]
 
 _CHOICES: Final = {
     "phase": ("prefill", "decode", "generate", "forward", "train"),
-    "dtype": ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block"),
+    "dtype": (
+        "fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "mxfp8", "int8", "int4",
+        "nvfp4", "mxfp4",
+    ),
     "kv_dtype": ("fp32", "bf16", "fp16", "fp8"),
     "attention": ("flash", "eager"),
     "stack": ("serving", "eager"),
     "dispatch": ("eager", "graph"),
+}  # fmt: skip
+_FORMATS: Final = {
+    "fp8": Format("fp8", "fp8"),
+    "fp8_block": Format("fp8_block", "fp8_block"),
+    "mxfp8": Format("mxfp8", "mxfp8"),
+    "int8": Format("int8", "int8"),
+    "int4": Format("int4", "bf16", 128, zero_point=True),
+    "nvfp4": Format("nvfp4", "nvfp4"),
+    "mxfp4": Format("mxfp4", "mxfp8"),
 }
+"""How the weights of linear layers are kept and multiplied in types below 16 bit."""
+_ROUTING: Final = re.compile("random|balanced|power_law_[0-9]+([.][0-9]+)?")
+ALL_STACKS: Final = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block")
+"""Types that eager and training passes have, too."""
 
 _WITHOUT: Final = {
     "kv_dtype": "has no KV cache; leave it out",
@@ -42,7 +62,9 @@ class Request:
     `dispatch` None: graphs for serving decode, eager launches otherwise. `base`: the
     network without its language or classification head. `accumulation`: micro-batches
     of an optimizer step, `checkpointing`: whether layers run again before their
-    gradients; None in other phases than train.
+    gradients; None in other phases than train. `images` of a sequence, each of
+    `image_tokens` beside the `input_len` tokens of text; denoising `steps`, `guidance`:
+    whether each runs with and without the prompt; None where a model has none.
     """
 
     batch: int
@@ -57,19 +79,38 @@ class Request:
     base: bool
     accumulation: int | None = None
     checkpointing: bool | None = None
+    routing: str | None = None
+    speculative: str | None = None
+    accept: float | None = None
+    draft_tokens: int | None = None
+    images: int | None = None
+    image_tokens: int | None = None
+    steps: int | None = None
+    guidance: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Precision:
     """Types of the operands: `linear` products, everything else (`values`), KV cache.
 
-    8-bit types apply to linear layers; attention, norms and activations then run in
-    bf16. tf32 is a way to multiply fp32 values.
+    Types below 16 bit apply to linear layers; attention, norms and activations then run
+    in bf16. tf32 is a way to multiply fp32 values. `given`: the format that a request
+    wants of all linear layers, None from 16 bit on; `stored` instead keeps each weight
+    as its checkpoint has it.
     """
 
     linear: str
     values: str
     cache: str
+    given: Format | None = None
+    stored: bool = False
+
+    def format(self, own: Format | None, layer: bool = True) -> Format | None:
+        """Format of weights that a checkpoint keeps in their `own`, None: as everything
+        else. Only a linear `layer` is in what is `given`."""
+        if self.stored:
+            return own
+        return self.given if layer else None
 
     @property
     def products(self) -> str:
@@ -79,7 +120,12 @@ class Precision:
 
 def values_dtype(dtype: str) -> str:
     """Type of activations when linear layers run in `dtype`."""
-    return {"tf32": "fp32", "fp8": "bf16", "fp8_block": "bf16"}.get(dtype, dtype)
+    return "bf16" if dtype in _FORMATS else {"tf32": "fp32"}.get(dtype, dtype)
+
+
+def precision_of(dtype: str, cache: str) -> Precision:
+    """Types of a request that wants all linear layers in `dtype`."""
+    return Precision(dtype, values_dtype(dtype), cache, _FORMATS.get(dtype))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,8 +152,13 @@ class Model(abc.ABC):
         """Bytes of the weights, all of them in `dtype`."""
         return self.parameters() * dtypes.BYTES[dtypes.code(dtype)]
 
-    def kv_bytes_per_token(self, dtype: str) -> float:
-        """Bytes that a token adds to the KV cache kept in `dtype`; 0 without one."""
+    def kv_bytes_per_token(self, dtype: str, windowed: bool = False) -> float:
+        """Bytes that a token adds to the KV cache kept in `dtype` of layers that keep
+        all tokens, or of those that keep a window (`windowed`); 0 without a cache."""
+        return 0.0
+
+    def state_bytes(self) -> float:
+        """Bytes that a request keeps whatever its length; 0 if there are none."""
         return 0.0
 
     @abc.abstractmethod
@@ -118,6 +169,16 @@ class Model(abc.ABC):
     @abc.abstractmethod
     def defaults(self) -> dict[str, Any]:
         """Value taken for each choice of a `Request` that is not given."""
+
+    def inputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of `_inputs.NAMES` that the model knows, with what is taken where they
+        are not `given`."""
+        return {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on what the kernels leave out."""
+        return ()
 
     @abc.abstractmethod
     def module_calls(self, base: bool) -> int:
@@ -140,12 +201,16 @@ class Model(abc.ABC):
             defaults["output_len"] = None
         if given.get("phase") == "train":
             defaults |= {"base": False, "accumulation": 1, "checkpointing": False}
-        values = {**defaults, **given}
+        more = self.inputs(given)
+        check_inputs(self.name, given, more)
+        values = {**defaults, **more, **given}
         values.setdefault("kv_dtype", None)
         if values["kv_dtype"] is None:
             values["kv_dtype"] = values_dtype(str(values["dtype"]))
         _check_training(given)
         _check_choices(values)
+        _check_routing(values.get("routing"), defaults.get("routing"), self.name)
+        values = speculation.checked(values)
         self._check(values)
         return Request(**values)
 
@@ -166,9 +231,18 @@ class Model(abc.ABC):
         - `stack`: "serving" (fused kernels; in training those of llm.c) or "eager"
             (what Hugging Face and torchvision modules launch).
         - `dispatch`: "graph" (no host time) or "eager".
+        - `routing`: how tokens spread over experts: "random" (each on its own),
+            "balanced" or "power_law_X" with an exponent X.
+        - `speculative`: "mtp", "eagle" or "draft=MODEL": a decode step drafts
+            `draft_tokens` tokens and verifies them at once, each right with the
+            probability `accept` where those before it were.
         - `base`: leave out the head; by default as the config's `architectures` say.
         - `accumulation`: micro-batches whose gradients one optimizer step adds up.
         - `checkpointing`: run every layer again before its backward pass.
+        - `images`, `image_tokens`: images of each sequence and the tokens of each,
+            which come to the `input_len` tokens of text; the vision tower runs in
+            prefill. Of diffusion transformers `image_tokens` are those that they make.
+        - `steps`, `guidance`: denoising steps, each with and without the prompt.
 
         Example:
 
@@ -193,14 +267,14 @@ class Model(abc.ABC):
 
     def precision(self, request: Request) -> Precision:
         """Operand types of a request."""
-        return Precision(request.dtype, values_dtype(request.dtype), request.kv_dtype)
+        return precision_of(request.dtype, request.kv_dtype)
 
     def listing(
         self,
         request: Request,
         rows: Sequence[Kernel],
         mode: str,
-        passes: int = 1,
+        passes: Number = 1,
         suffix: str = "",
         merged: bool = True,
     ) -> Listing:
@@ -236,6 +310,13 @@ def _check_choices(values: dict[str, Any]):
         value = values[key]
         if value not in allowed and not (key == "dispatch" and value is None):
             raise ValueError(f"`{key}` is {value!r}; allowed are {', '.join(allowed)}.")
+    wide = values["stack"] == "serving" and values["phase"] != "train"
+    if not wide and values["dtype"] not in ALL_STACKS:
+        what = "a training step" if values["phase"] == "train" else "the stack eager"
+        raise ValueError(
+            f"`dtype` is {values['dtype']!r}, but {what} has only "
+            f"{', '.join(ALL_STACKS)}."
+        )
     for key in ("batch", "input_len", "output_len", "accumulation"):
         value = values.get(key)
         if value is None and key != "batch":
@@ -244,6 +325,21 @@ def _check_choices(values: dict[str, Any]):
             raise ValueError(
                 f"`{key}` is {value!r}; allowed is a whole number of at least 1."
             )
+
+
+def _check_routing(routing: Any, default: str | None, name: str):
+    """How tokens spread over experts, for models that have any."""
+    if routing is None:
+        return
+    if default is None:
+        raise ValueError(
+            f"`routing` is {routing!r}, but {name} has no experts; leave it out."
+        )
+    if not _ROUTING.fullmatch(str(routing)):
+        raise ValueError(
+            f"`routing` is {routing!r}; allowed are random, balanced and power_law_X "
+            "with a number X."
+        )
 
 
 def _check_training(given: dict[str, Any]):

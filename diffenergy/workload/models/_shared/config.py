@@ -3,11 +3,12 @@
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from ..._listing import shown
+from .keys import is_harmless
 
 _REQUIRED: Final = object()
 _EXTENDING: Final = ("linear", "dynamic", "yarn")
@@ -18,12 +19,17 @@ _EXTENDING: Final = ("linear", "dynamic", "yarn")
 class Config:
     """Values of a model config; every getter raises `ValueError` naming the key.
 
-    `name`: model name. `where`: the file, for messages.
+    `name`: model name. `where`: the file, for messages. `outer`: the config that this
+    one is a part of. `asked`: keys that were looked at.
     """
 
     name: str
     where: str
     values: Mapping[str, Any]
+    outer: "Config | None" = None
+    asked: set[str] = dataclasses.field(
+        default_factory=set, repr=False, compare=False, hash=False
+    )
 
     def size(self, *keys: str, default: Any = _REQUIRED) -> int:
         """Whole number of at least 1 under the first of `keys` that is present."""
@@ -34,15 +40,29 @@ class Config:
             raise self.error(key, "a whole number of at least 1")
         return int(value)
 
-    def sizes(self, key: str, length: int | None = None) -> tuple[int, ...]:
-        """List of whole numbers of at least 1."""
+    def whole(self, key: str, default: int) -> int:
+        """Whole number of at least 0."""
+        _, value = self._first((key,), default)
+        if not _is_whole(value) or value < 0:
+            raise self.error(key, "a whole number of at least 0")
+        return int(value)
+
+    def sizes(
+        self, key: str, length: int | None = None, least: int = 1
+    ) -> tuple[int, ...]:
+        """List of whole numbers of at least `least`."""
         _, value = self._first((key,), _REQUIRED)
         good = isinstance(value, list) and value
-        if not good or not all(_is_whole(x) and x >= 1 for x in value):
-            raise self.error(key, "a list of whole numbers of at least 1")
+        if not good or not all(_is_whole(x) and x >= least for x in value):
+            raise self.error(key, f"a list of whole numbers of at least {least}")
         if length is not None and len(value) != length:
             raise self.error(key, f"a list of {length} numbers")
         return tuple(int(x) for x in value)
+
+    def numbers(self, key: str) -> tuple[int, ...]:
+        """List of whole numbers of at least 0, empty where there is none."""
+        given = self.has(key) and self.values[key]
+        return self.sizes(key, least=0) if given else ()
 
     def number(self, key: str, default: Any = _REQUIRED) -> float:
         """Finite number above 0."""
@@ -66,6 +86,64 @@ class Config:
             raise self.error(key, "a text")
         return value
 
+    def words(self, key: str, allowed: Iterable[str], length: int) -> tuple[str, ...]:
+        """List of `length` of the `allowed` words."""
+        _, value = self._first((key,), _REQUIRED)
+        known = tuple(allowed)
+        if not isinstance(value, list) or any(x not in known for x in value):
+            raise self.error(key, f"a list of {', '.join(known)}")
+        if len(value) < length:
+            raise self.error(key, f"a list of at least {length} words")
+        return tuple(value[:length])
+
+    def every(self, key: str, length: int, first: int = 0) -> tuple[bool, ...]:
+        """Which of `length` layers a key means: a list of numbers that are 0 or not, or
+        every so many layers from the `first` on (absent: each)."""
+        _, value = self._first((key,), 1)
+        if isinstance(value, list):
+            if len(value) < length or not all(_is_whole(x) for x in value):
+                raise self.error(key, f"a list of {length} whole numbers")
+            return tuple(bool(x) for x in value[:length])
+        if not _is_whole(value) or value < 1:
+            raise self.error(key, "a whole number of at least 1, or a list")
+        return tuple(i >= first and not i % value for i in range(length))
+
+    def has(self, key: str) -> bool:
+        """Whether a key is there and not null."""
+        self.asked.add(key)
+        return self.values.get(key) is not None
+
+    def ignore(self, *keys: str):
+        """Says of keys that they are known and change nothing here."""
+        self.asked.update(keys)
+
+    def part(self, key: str) -> "Config":
+        """The config nested under a key."""
+        _, value = self._first((key,), _REQUIRED)
+        if not isinstance(value, Mapping):
+            raise self.error(key, "an object")
+        return Config(self.name, f"{self.where}: `{key}`", value, self)
+
+    def tied(self, default: bool = False) -> bool:
+        """Whether the head is the embedding; a multimodal config may say so outside."""
+        for key in ("tie_word_embeddings", "tie_embedding"):
+            for config in (self, self.outer):
+                if config and config.has(key):
+                    return config.flag(key, default)
+        return default
+
+    def check_read(self):
+        """Raises `ValueError` for a key that is set, that no getter asked for and that
+        is not known to be harmless: it may change the layers."""
+        for key, value in self.values.items():
+            off = value in (None, False, 0, "", [], {})
+            if not off and key not in self.asked and not is_harmless(key):
+                raise ValueError(
+                    f"{self.where}: `{key}` is {shown(value)}, which is not known for "
+                    f"`model_type` '{self.values.get('model_type')}' and may change "
+                    "its layers; leave it out if it does not, or give a kernel listing."
+                )
+
     def divides(self, part: str, whole: str):
         """Checks that key `part` divides key `whole`."""
         if self.values[whole] % self.values[part]:
@@ -82,6 +160,7 @@ class Config:
         )
 
     def _first(self, keys: tuple[str, ...], default: Any) -> tuple[str, Any]:
+        self.asked.update(keys)
         for key in keys:
             if self.values.get(key) is not None:
                 return key, self.values[key]
@@ -156,6 +235,8 @@ def read_config(path: Path, name: str | None = None) -> Config:
             f"{file}{line}: broken JSON; give the model's `config.json` as it was "
             "published."
         ) from None
+    if isinstance(values, dict) and "_class_name" in values:  # of diffusers
+        values = {"model_type": values["_class_name"], **values}
     if not isinstance(values, dict) or "model_type" not in values:
         raise ValueError(
             f"{file} has no `model_type`, so it is not a model config (a tokenizer or "

@@ -32,7 +32,7 @@ def in_parts(**given: float) -> dict[str, float]:
 
 def element_bytes(dtype: str) -> float:
     """Bytes of a value of type `dtype`."""
-    return dtypes.BYTES[dtypes.code(dtype)]
+    return dtypes.stored_bytes(dtype)
 
 
 def trained(parameters: Number, dtype: str) -> dict[str, float]:
@@ -79,9 +79,10 @@ def _operands(k: Mapping[str, Any]) -> float:
             reach = k["input_hw"] + 2 * k["padding"] - k["kernel_size"]
             output = k["out_channels"] * (reach // k["stride"] + 1) ** 2
             return k["images"] * (k["in_channels"] * k["input_hw"] ** 2 + output) * e
-        case "moe":  # rows of every choice: dispatched, gate and up, their product
+        case "moe":  # rows of every choice: dispatched, gate and up, their result
             h, inner = k["hidden_size"], k["inter_size"]
-            widest = max(h + 2 * inner, 3 * inner)
+            sides = 2 if k["gated"] else 1
+            widest = max(h + sides * inner, (sides + 1) * inner)
             return k["num_tokens"] * (2 * h + k["topk"] * widest) * e
         case "softmax":
             return 2 * k["rows"] * k["cols"] * e

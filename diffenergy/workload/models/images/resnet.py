@@ -4,12 +4,12 @@ import dataclasses
 import functools
 from typing import Final
 
-from .._listing import Kernel
-from .._unlisted import HALF, resnet_rest, stream
-from ._shared.base import Precision, Request, linear
-from ._shared.config import Config
-from ._shared.convolution import Image, convolve
-from ._shared.encoder import Encoder
+from ..._listing import Kernel
+from ..._unlisted import HALF, resnet_rest, stream
+from .._shared.base import Precision, Request, linear
+from .._shared.config import Config
+from .._shared.convolution import Image, convolve
+from .._shared.encoder import Encoder
 from .vit import labels_of
 
 MODEL_TYPES: Final = ("resnet",)

@@ -3,13 +3,13 @@
 import dataclasses
 from typing import ClassVar, Final
 
-from .._listing import Kernel
-from .._unlisted import Attention, stream
-from ._shared.attention import Scores
-from ._shared.base import Request, layer_parameters, linear, rows_of
-from ._shared.config import Config
-from ._shared.convolution import Image, convolve
-from ._shared.encoder import Encoder
+from ..._listing import Kernel
+from ..._unlisted import Attention, stream
+from .._shared.attention import Scores
+from .._shared.base import Request, layer_parameters, linear, rows_of
+from .._shared.config import Config
+from .._shared.convolution import Image, convolve
+from .._shared.encoder import Encoder
 
 MODEL_TYPES: Final = ("vit",)
 

@@ -1,56 +1,67 @@
-"""Mixtral and Qwen3-MoE: Llama-like layers with routed experts (one fused op), and what
-these launch backward."""
+"""Routed experts, forward as one fused op, and what they launch backward."""
 
 import dataclasses
-from typing import Any, Final
 
-from .._listing import Kernel
-from .._unlisted import stream
-from ._network.linear_layer import gated_backward
-from ._network.operators import Operator, Pass
-from ._shared.base import dense, product, rows_of
-from ._shared.config import Config
-from ._shared.memory import element_bytes
-from .llama import Llama, Variant, llama_fields
-
-_VARIANTS: Final = {
-    "mixtral": Variant(),
-    "qwen3_moe": Variant(qk_norm=True, window_flag=True),
-}
-MODEL_TYPES: Final = tuple(_VARIANTS)
+from ..._listing import Kernel
+from ..._unlisted import stream
+from .._shared.base import dense, product, rows_of
+from .._shared.memory import element_bytes
+from .linear_layer import gated_backward, stored
+from .operators import Pass, Stored, Trainable, Weights
 
 
 @dataclasses.dataclass(frozen=True)
-class Experts(Operator):
-    """`experts` gated MLP of `inner` features, of which every token takes `chosen`.
+class Experts(Stored, Trainable):
+    """`experts` MLP of `inner` features, of which every token takes `chosen`.
 
-    Forward the fused op. Backward every product of the forward pass has two, batched
-    over the experts, each with its share of the rows (balanced routing).
+    `module`: the name of one of its matrices in a checkpoint. `gated`: gate and up,
+    then down; else up and down. `bias`: of the router and of every product. `latent`:
+    width on which experts act (0: `hidden`). Backward every product of the forward pass
+    has two, batched over the experts, each with its share of the rows (balanced
+    routing).
     """
 
     hidden: int
     inner: int
     experts: int
     chosen: int
+    gated: bool = True
+    bias: bool = False
+    latent: int = 0
 
     def forward(self, run: Pass) -> list[Kernel]:
         """Router, choice of experts, experts."""
         tokens, p = run.tokens, run.precision
+        kept = p.format(self.format)
         experts: Kernel = dict(
             op="moe",
             num_tokens=tokens,
-            hidden_size=self.hidden,
+            hidden_size=self._width,
             inter_size=self.inner,
             topk=self.chosen,
             num_experts=self.experts,
-            dtype=p.linear,
+            distribution=run.routing,
+            dtype=kept.products if kept else p.linear,
             count=1,
+            **({} if self.gated else {"gated": False}),
+            **(stored(kept) if kept else {}),
         )
-        return [
+        router = [
             dense(p.values, tokens, self.experts, self.hidden),
             rows_of("softmax", tokens, self.experts, "fp32"),
-            experts,
         ]
+        return [*router, experts]
+
+    def weights(self) -> tuple[Weights, ...]:
+        used = self.chosen / self.experts
+        parts = 3 if self.gated else 2
+        biases = (parts - 1) * self.inner + self._width if self.bias else 0
+        matrices = self.experts * parts * self._width * self.inner
+        return (
+            Weights(matrices, self.format, True, used),
+            Weights(self.experts * biases, used=used),
+            Weights(self.experts * (self.hidden + self.bias)),
+        )
 
     def backward(self, run: Pass) -> list[Kernel]:
         """Combination, down, product of gate and up, gate and up, look-up, router."""
@@ -95,42 +106,6 @@ class Experts(Operator):
             )
         ]
 
-
-@dataclasses.dataclass(frozen=True)
-class Mixtral(Llama):
-    """Decoder whose every MLP is a mixture of gated experts (`inner` wide each)."""
-
-    experts: int
-    chosen: int
-
-    def _mlp_parameters(self) -> int:
-        return self.experts * (3 * self.hidden * self.inner + self.hidden)
-
-    def _check(self, values: dict[str, Any]):
-        super()._check(values)
-        if values["stack"] != "serving":
-            raise ValueError(
-                f"`stack` is {values['stack']!r}, but {self.name} has only serving "
-                "(fused experts); a kernel listing can say otherwise."
-            )
-
-    def mlp(self, fused: bool) -> tuple[Operator, ...]:
-        return (Experts(self.hidden, self.inner, self.experts, self.chosen),)
-
-
-def build(config: Config) -> Mixtral:
-    """Mixtral or Qwen3-MoE of a config; every layer must be a mixture."""
-    if config.values.get("mlp_only_layers"):
-        raise config.error("mlp_only_layers", "an empty list")
-    if config.size("decoder_sparse_step", default=1) != 1:
-        raise config.error("decoder_sparse_step", "1")
-    experts = config.size("num_local_experts", "num_experts")
-    chosen = config.size("num_experts_per_tok")
-    if chosen > experts:
-        raise config.error("num_experts_per_tok", f"at most {experts} experts")
-    return Mixtral(
-        **llama_fields(config, _VARIANTS[config.text("model_type")]),
-        inner=config.size("moe_intermediate_size", "intermediate_size"),
-        experts=experts,
-        chosen=chosen,
-    )
+    @property
+    def _width(self) -> int:
+        return self.latent or self.hidden

@@ -4,14 +4,14 @@ it has in common with OPT."""
 import dataclasses
 from typing import ClassVar, Final
 
-from .._listing import Kernel
-from .._unlisted import stream
-from ._network.linear_layer import Activation, Linear
-from ._network.operators import Operator, Pass
-from ._shared.attention import Scores
-from ._shared.base import layer_parameters, rows_of
-from ._shared.config import Config
-from ._shared.decoder import Decoder
+from ..._listing import Kernel
+from ..._unlisted import stream
+from .._network.linear_layer import Activation, Linear
+from .._network.operators import Pass, Trainable
+from .._shared.attention import Scores
+from .._shared.base import rows_of
+from .._shared.config import Config
+from .._shared.decoder import Decoder
 
 MODEL_TYPES: Final = ("gpt2",)
 
@@ -29,14 +29,12 @@ class PreNorm(Decoder):
     """Whether eager weights are row-major, as in `Conv1D`."""
 
     def parameters(self) -> int:
-        h = self.hidden
-        tables = (self.vocab + self.positions + self.position_offset) * h
-        return tables + self.layers * layer_parameters(h, self.inner) + 2 * h
+        return super().parameters() + self.position_offset * self.hidden
 
     def output(self, fused: bool) -> Linear:
         return self._linear(self.hidden, self.hidden, fused)
 
-    def mlp(self, fused: bool) -> tuple[Operator, ...]:
+    def mlp(self, fused: bool) -> tuple[Trainable, ...]:
         activation = Activation(self.activation, self.inner)
         return (
             self._linear(self.inner, self.hidden, fused),
@@ -99,5 +97,6 @@ def build(config: Config) -> Gpt2:
         vocab=config.size("vocab_size"),
         positions=config.size("n_positions", "n_ctx"),
         window=0,
+        tied=True,
         activation=activation,
     )

@@ -3,12 +3,12 @@
 import dataclasses
 from typing import ClassVar, Final
 
-from .._listing import Kernel
-from .._unlisted import stream
-from ._network.linear_layer import Linear
-from ._network.operators import Pass
-from ._shared.attention import Scores
-from ._shared.config import Config
+from ..._listing import Kernel
+from ..._unlisted import stream
+from .._network.linear_layer import Linear
+from .._network.operators import Pass
+from .._shared.attention import Scores
+from .._shared.config import Config
 from .gpt2 import PreNorm
 
 MODEL_TYPES: Final = ("opt",)
@@ -58,5 +58,6 @@ def build(config: Config) -> Opt:
         vocab=config.size("vocab_size"),
         positions=config.size("max_position_embeddings"),
         window=0,
+        tied=True,
         activation=config.text("activation_function", "relu"),
     )

@@ -3,15 +3,15 @@
 import dataclasses
 from typing import Any, ClassVar, Final
 
-from .._listing import Kernel
-from .._unlisted import rotary_copies, stream
-from ._network.linear_layer import Gated, Linear
-from ._network.operators import Norm, Operator, Pass
-from ._network.self_attention import rotation
-from ._shared.attention import Scores
-from ._shared.base import product, repeated
-from ._shared.config import Config, positions
-from ._shared.decoder import Decoder
+from ..._listing import Kernel
+from ..._unlisted import rotary_copies, stream
+from .._network.linear_layer import Gated, Linear
+from .._network.operators import Norm, Pass, Trainable
+from .._network.self_attention import rotation
+from .._shared.attention import Scores
+from .._shared.base import product, repeated
+from .._shared.config import Config, positions
+from .._shared.decoder import Decoder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +29,16 @@ _VARIANTS: Final = {
     "mistral": Variant(),
     "qwen2": Variant(qkv_bias=True, window_flag=True),
     "qwen3": Variant(qk_norm=True, window_flag=True),
+    "qwen3_vl_text": Variant(qk_norm=True, window_flag=True),
+    "mimo": Variant(qkv_bias=True, window_flag=True),
+    "ministral3": Variant(),
+    "phi3": Variant(),
+    "smollm3": Variant(),
+    "granite": Variant(),
+    "seed_oss": Variant(qkv_bias=True),
 }
 MODEL_TYPES: Final = tuple(_VARIANTS)
+_QUERIES: Final = "self_attn.q_proj"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +46,6 @@ class Llama(Decoder):
     """Decoder with RMSNorm before attention and before a gated (SiLU) MLP."""
 
     variant: Variant
-    tied: bool
     attention_bias: bool
     mlp_bias: bool
 
@@ -46,35 +53,18 @@ class Llama(Decoder):
     rotary: ClassVar[bool] = True
     scores: ClassVar[Scores] = Scores()
 
-    def parameters(self) -> int:
-        embeddings = self.vocab * self.hidden * (1 if self.tied else 2)
-        return embeddings + self.layers * self._layer_parameters() + self.hidden
-
     def module_calls(self, base: bool) -> int:
         """13 a layer: layer, attention, 4 projections, 2 norms, MLP and its 4; with
         model, embedding, rotary and norm 368 for Qwen2-1.5B, as counted there."""
         norms = 2 if self.variant.qk_norm else 0
         return (13 + norms) * self.layers + 4 + (0 if base else 2)
 
-    def _layer_parameters(self) -> int:
-        width, kv_width = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        weights = 2 * self.hidden * (width + kv_width)
-        biases = width + 2 * kv_width if self.variant.qkv_bias else 0
-        if self.attention_bias and not self.variant.qkv_bias:
-            biases = width + 2 * kv_width + self.hidden
-        norms = 2 * self.hidden + (2 * self.head_dim if self.variant.qk_norm else 0)
-        return weights + biases + norms + self._mlp_parameters()
-
-    def _mlp_parameters(self) -> int:
-        biases = 2 * self.inner + self.hidden if self.mlp_bias else 0
-        return 3 * self.hidden * self.inner + biases
-
     def projections(self, fused: bool) -> tuple[Linear, ...]:
         """Queries, keys and values, as one layer where they are fused."""
         h, bias = self.hidden, self.variant.qkv_bias or self.attention_bias
         width, kv_width = self.heads * self.head_dim, self.kv_heads * self.head_dim
         if fused:
-            return (Linear(width + 2 * kv_width, h, bias),)
+            return (Linear(width + 2 * kv_width, h, bias, module=_QUERIES),)
         return (Linear(width, h, bias), *2 * (Linear(kv_width, h, bias, joins=True),))
 
     def head_norms(self) -> tuple[Norm, ...]:
@@ -87,14 +77,16 @@ class Llama(Decoder):
 
     def output(self, fused: bool) -> Linear:
         bias = self.attention_bias and not self.variant.qkv_bias
-        return Linear(self.hidden, self.heads * self.head_dim, bias)
+        width = self.heads * self.head_dim
+        return Linear(self.hidden, width, bias, module="self_attn.o_proj")
 
-    def mlp(self, fused: bool) -> tuple[Operator, ...]:
+    def mlp(self, fused: bool) -> tuple[Trainable, ...]:
         """Gate and up (one layer where they are fused), product, down."""
         h, inner, bias = self.hidden, self.inner, self.mlp_bias
         parts = (Linear(inner, h, bias), Linear(inner, h, bias, joins=True))
-        first = (Linear(2 * inner, h, bias),) if fused else parts
-        return (*first, Gated(inner), Linear(h, inner, bias))
+        both = Linear(2 * inner, h, bias, module="mlp.gate_proj")
+        down = Linear(h, inner, bias, module="mlp.down_proj")
+        return (*((both,) if fused else parts), Gated(inner), down)
 
     def tables(self, run: Pass) -> list[Kernel]:
         """Angles (an outer product of frequencies and positions), then cos and sin."""
@@ -121,7 +113,10 @@ def build(config: Config) -> Llama:
     """Llama, Mistral, Qwen2 or Qwen3 of a config."""
     inner = config.size("intermediate_size")
     variant = _VARIANTS[config.text("model_type")]
-    return Llama(**llama_fields(config, variant), inner=inner)
+    model = Llama(**llama_fields(config, variant), inner=inner)
+    config.ignore("qkv_bias", "attention_out_bias", "no_rope_layers")
+    config.check_read()
+    return model
 
 
 def llama_fields(config: Config, variant: Variant) -> dict[str, Any]:
@@ -134,7 +129,7 @@ def llama_fields(config: Config, variant: Variant) -> dict[str, Any]:
     if config.values.get("head_dim") is None:
         config.divides("num_attention_heads", "hidden_size")
     windowed = not variant.window_flag or config.flag("use_sliding_window", False)
-    window = config.size("sliding_window", default=0) if windowed else 0
+    window = config.size("sliding_window", default=0)
     return dict(
         config=config,
         layers=config.size("num_hidden_layers"),
@@ -144,9 +139,9 @@ def llama_fields(config: Config, variant: Variant) -> dict[str, Any]:
         head_dim=config.size("head_dim", default=hidden // heads),
         vocab=config.size("vocab_size"),
         positions=positions(config),
-        window=window,
+        window=window if windowed else 0,
         variant=variant,
-        tied=config.flag("tie_word_embeddings", False),
+        tied=config.tied(),
         attention_bias=config.flag("attention_bias", False),
         mlp_bias=config.flag("mlp_bias", False),
     )

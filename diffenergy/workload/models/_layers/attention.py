@@ -1,0 +1,104 @@
+"""Causal attention over a KV cache, as serving engines launch it."""
+
+import dataclasses
+from collections.abc import Iterator
+
+from ..._listing import Kernel
+from ..._unlisted import Attention, stream
+from .._network.operators import Cached, Operator, Pass, Weights
+from .._shared.attention import fused, products, score_stream, softmax
+from .._shared.memory import element_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class CachedAttention(Operator):
+    """The write of new keys and values, and the attention.
+
+    `v_head_dim`: width of values (0: that of keys). `window`: tokens that a query sees
+    (0: all); `chunk`: those of its own block of so many alone. `rotary`: queries and
+    keys are rotated on the way. `sinks`: one more logit a head. `borrows`: keys and
+    values are those of an earlier layer.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    v_head_dim: int = 0
+    window: int = 0
+    chunk: int = 0
+    rotary: bool = True
+    sinks: bool = False
+    borrows: bool = False
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        rows = [self._write(run)]
+        for sequences, q_len, kv_len in self._blocks(run):
+            times, q_len = (q_len, 1) if run.is_step else (1, q_len)
+            site = self._site(sequences, q_len, kv_len, times)
+            rows += self._attention(site, run)
+        return rows
+
+    def weights(self) -> tuple[Weights, ...]:
+        return (Weights(self.heads),) if self.sinks else ()
+
+    def cached(self) -> tuple[Cached, ...]:
+        if self.borrows:
+            return ()
+        elements = self.kv_heads * (self.head_dim + self._values)
+        return (Cached(elements, self.window or self.chunk),)
+
+    @property
+    def _values(self) -> int:
+        return self.v_head_dim or self.head_dim
+
+    def _site(self, sequences: int, q_len: int, kv_len: int, times: int) -> Attention:
+        heads = (self.heads * times, self.kv_heads)
+        return Attention(sequences, *heads, q_len, kv_len, self.head_dim, 1)
+
+    def _blocks(self, run: Pass) -> Iterator[tuple[int, int, int]]:
+        """(sequences, new tokens, visible tokens) of the blocks that attend apart."""
+        if not self.chunk or run.kv_len <= self.chunk:
+            yield run.sequences, run.q_len, run.kv_len
+            return
+        if run.is_decode:  # the last block, as far as it has come
+            yield run.sequences, run.q_len, (run.kv_len - 1) % self.chunk + 1
+            return
+        whole, rest = divmod(run.q_len, self.chunk)
+        yield run.sequences * whole, self.chunk, self.chunk
+        if rest:
+            yield run.sequences, rest, rest
+
+    def _attention(self, site: Attention, run: Pass) -> list[Kernel]:
+        """One fused kernel, or products around an fp32 softmax."""
+        p = run.precision
+        if run.flash:
+            row = fused(site, p, window=self.window)
+            if self._values != self.head_dim:
+                row["v_head_dim"] = self._values
+            if self.sinks:
+                row["sinks"] = True
+            return [row]
+        scores, values = products(site, p, **run.zeros)
+        scale = score_stream("scale_mask", site, p.values, reads=1, **run.zeros)
+        return [scores, scale, softmax(site, "fp32", **run.zeros), values]
+
+    def _write(self, run: Pass) -> Kernel:
+        """New keys and values copied to the cache, queries and keys rotated on the way.
+
+        Elements are queries and keys (rotated) or keys and values; the cache may have
+        fewer bytes.
+        """
+        p = run.precision
+        size = element_bytes(p.cache) / element_bytes(p.values)
+        queries = self.heads * self.head_dim if self.rotary else 0
+        keys = 0 if self.borrows else self.kv_heads * self.head_dim
+        both = 0 if self.borrows else keys + self.kv_heads * self._values
+        elements = queries + keys if self.rotary else both
+        return stream(
+            "rope_kv_write" if self.rotary else "kv_write",
+            run.tokens * elements,
+            p.values,
+            1,
+            reads=(queries + both) / elements,
+            writes=(queries + both * size) / elements,
+        )

@@ -1,0 +1,188 @@
+"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434), dense or over the keys
+that an indexer picks (DeepSeek-V3.2).
+
+The cache holds a latent and a rotated key a token, once for all heads. Prefill expands
+keys and values of all heads from it; decode, and sparse prefill, take the expansion to
+the queries and to the outputs instead (absorbed): attention with one key and value
+head whose values are the first part of the keys.
+"""
+
+import dataclasses
+
+from ..._listing import Kernel
+from ..._unlisted import stream
+from .._network.linear_layer import Linear
+from .._network.operators import Cached, Norm, Operator, Pass, Stored, Weights
+from .._shared.base import product, rows_of
+from .._shared.memory import element_bytes
+from .parts import Part
+
+
+@dataclasses.dataclass(frozen=True)
+class LatentShape:
+    """`nope` and `rope`: widths of a head's query without and with rotation; `values`:
+    of its values; `queries`: rank of the queries (0: full); `latent`: of the cache."""
+
+    hidden: int
+    heads: int
+    nope: int
+    rope: int
+    values: int
+    queries: int
+    latent: int
+    bias: bool = False
+    rotary: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Indexer(Operator):
+    """Scores of all keys by small heads, the `chosen` best of which attention reads.
+
+    `queries`: width of what its queries are projected from (0: the hidden one).
+    `ratio`: tokens to an entry.
+    """
+
+    hidden: int
+    queries: int
+    heads: int
+    head_dim: int
+    chosen: int
+    ratio: int = 1
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        """Scores as attention in fp8 whose values are one number a key (what sums the
+        heads), and the choice as a reduction over them."""
+        entries = max(run.kv_len // self.ratio, 1)
+        many = not run.is_step
+        scores: Kernel = dict(
+            op="context_attention" if many else "generation_attention",
+            batch=run.sequences,
+            q_len=run.q_len if many else 1,
+            kv_len=entries,
+            num_heads=self.heads * (1 if many else run.q_len),
+            num_kv_heads=1,
+            head_dim=self.head_dim,
+            v_head_dim=1,
+            shared_kv=True,
+            window_size=0,
+            causal=many and self.ratio == 1,
+            dtype="fp8",
+            kv_cache_dtype="fp8",
+            count=1,
+        )
+        seen = (entries + 1) // 2 if many else entries
+        return [
+            stream("quantize", run.tokens * self.head_dim * self.heads, run.values, 1),
+            scores,
+            rows_of("softmax", run.tokens, seen, "fp32"),
+        ]
+
+    def cached(self) -> tuple[Cached, ...]:
+        return (Cached(self.head_dim / self.ratio),)
+
+    def projections(self) -> Part:
+        """Queries, keys and the weight of each head."""
+        d, prefix = self.head_dim, "self_attn.indexer"
+        inputs = self.queries or self.hidden
+        return (
+            Linear(self.heads * d, inputs, module=f"{prefix}.wq_b"),
+            Linear(d, self.hidden, module=f"{prefix}.wk"),
+            Linear(self.heads, self.hidden, wide=True),
+            Norm("layernorm", d, residual=False),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Latent(Stored):
+    """The expansion of the cache (or of the queries), the attention and the write of
+    new latents. `chosen`: keys that a query reads (0: all)."""
+
+    shape: LatentShape
+    chosen: int = 0
+    module: str = dataclasses.field(default="self_attn.kv_b_proj", kw_only=True)
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        s, p = self.shape, run.precision
+        size = element_bytes(p.cache) / element_bytes(p.values)
+        queries, keys = s.heads * s.rope, s.latent + s.rope
+        write = stream(
+            "rope_kv_write",
+            run.tokens * (queries + s.rope),
+            run.values,
+            1,
+            reads=(queries + keys) / (queries + s.rope),
+            writes=(queries + keys * size) / (queries + s.rope),
+        )
+        if not run.is_step and not self.chosen:
+            return [write, *self._expanded(run)]
+        return [write, *self._absorbed(run)]
+
+    def weights(self) -> tuple[Weights, ...]:
+        s = self.shape
+        number = s.heads * (s.nope + s.values) * s.latent
+        return (Weights(number, self.format, True),)
+
+    def cached(self) -> tuple[Cached, ...]:
+        return (Cached(self.shape.latent + self.shape.rope),)
+
+    def _expanded(self, run: Pass) -> list[Kernel]:
+        """Keys and values of all heads."""
+        s = self.shape
+        wide = s.heads * (s.nope + s.values)
+        expansion = Linear(wide, s.latent, format=self.format)
+        row = self._row(run, s.heads, s.nope + s.rope, s.values)
+        return [*expansion.forward(run), row]
+
+    def _absorbed(self, run: Pass) -> list[Kernel]:
+        """Queries to the latent's width, attention over latents, values from it; these
+        products read their weights in 16 bit."""
+        s, dtype = self.shape, run.values
+        row = self._row(run, 1, s.latent + s.rope, s.latent)
+        row["shared_kv"] = True
+        return [
+            product(dtype, s.heads, run.tokens, s.latent, s.nope),
+            row,
+            product(dtype, s.heads, run.tokens, s.values, s.latent),
+        ]
+
+    def _row(self, run: Pass, kv_heads: int, head_dim: int, values: int) -> Kernel:
+        many = not run.is_step
+        keys = run.kv_len if many else min(run.kv_len, self.chosen or run.kv_len)
+        return dict(
+            op="context_attention" if many else "generation_attention",
+            batch=run.sequences,
+            q_len=run.q_len if many else 1,
+            kv_len=keys,
+            num_heads=self.shape.heads * (1 if many else run.q_len),
+            num_kv_heads=kv_heads,
+            head_dim=head_dim,
+            v_head_dim=values,
+            window_size=self.chosen if many else 0,
+            causal=True,
+            dtype=run.values,
+            kv_cache_dtype=run.precision.cache,
+            count=1,
+        )
+
+
+def latent_attention(
+    shape: LatentShape, index: Indexer | None = None, chosen: int = 0
+) -> Part:
+    """Projections, attention and output; `index`: of a layer that has its own,
+    `chosen`: keys that a query reads (0: all)."""
+    s, width = shape, shape.heads * (shape.nope + shape.rope)
+    if s.queries:
+        down = Linear(s.queries + s.latent + s.rope, s.hidden, s.bias, module=_DOWN)
+        up = Linear(width, s.queries, module="self_attn.q_b_proj")
+        first = (down, Norm("rmsnorm", s.queries, residual=False))
+        queries: Part = (*first, Norm("rmsnorm", s.latent, residual=False), up)
+    else:
+        down = Linear(width + s.latent + s.rope, s.hidden, s.bias, module=_PLAIN)
+        queries = (down, Norm("rmsnorm", s.latent, residual=False))
+    output = Linear(s.hidden, s.heads * s.values, s.bias, module="self_attn.o_proj")
+    indexed: Part = (*index.projections(), index) if index else ()
+    return (*queries, *indexed, Latent(s, chosen), output)
+
+
+_DOWN = "self_attn.kv_a_proj_with_mqa"
+_PLAIN = "self_attn.q_proj"

@@ -1,0 +1,197 @@
+"""State mixers: recurrences that keep a state of fixed size instead of all keys."""
+
+import dataclasses
+from typing import Final, Literal
+
+from ..._listing import Kernel
+from ..._unlisted import stream
+from .._network.linear_layer import Linear
+from .._network.operators import Cached, Norm, Operator, Pass, Weights
+from .._shared.base import rows_of
+from .._shared.memory import element_bytes
+from .parts import Map, Part, Plain
+
+STATES: Final = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+"""Types of a state as configs call them."""
+_CONV: Final = 2.0
+"""Bytes of an element that a convolution keeps of the last tokens."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Convolution(Operator):
+    """Causal convolution of each of `channels` over the last `taps` tokens."""
+
+    channels: int
+    taps: int
+    bias: bool = False
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        return [
+            _scan(
+                run,
+                "short_conv",
+                num_heads=self.channels,
+                head_dim=self.taps,
+                v_head_dim=1,
+                state_dtype=run.values,
+            )
+        ]
+
+    def weights(self) -> tuple[Weights, ...]:
+        return (Weights(self.channels * (self.taps + self.bias)),)
+
+    def cached(self) -> tuple[Cached, ...]:
+        return (Cached(state=self.channels * (self.taps - 1) * _CONV),)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recurrence(Operator):
+    """`heads` states of `keys` x `values`, one key a group of heads (`groups`)."""
+
+    kind: Literal["gated_delta", "kda", "mamba2"]
+    heads: int
+    keys: int
+    values: int
+    groups: int
+    chunk: int = 64
+    state: str = "fp32"
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        return [
+            _scan(
+                run,
+                self.kind,
+                num_heads=self.heads,
+                head_dim=self.keys,
+                v_head_dim=self.values,
+                groups=self.groups,
+                chunk=self.chunk,
+                state_dtype=self.state,
+            )
+        ]
+
+    def cached(self) -> tuple[Cached, ...]:
+        size = element_bytes(self.state)
+        return (Cached(state=self.heads * self.keys * self.values * size),)
+
+
+def _scan(run: Pass, kind: str, **sizes: int | str) -> Kernel:
+    given = dict(op="scan", kind=kind, batch=run.sequences, q_len=run.q_len)
+    return given | sizes | dict(dtype=run.values, count=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class GatedNorm(Operator):
+    """RMSNorm of `heads` rows of `cols` a token, times a gate; `weights` of `cols`, or
+    of all rows (`apart`)."""
+
+    heads: int
+    cols: int
+    apart: bool = False
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        rows = run.tokens * self.heads
+        return [
+            rows_of("rmsnorm", rows, self.cols, run.values),
+            stream("silu_mul", rows * self.cols, run.values, 1),
+        ]
+
+    def weights(self) -> tuple[Weights, ...]:
+        return (Weights(self.cols * (self.heads if self.apart else 1)),)
+
+
+@dataclasses.dataclass(frozen=True)
+class DeltaShape:
+    """A gated delta net: heads and widths of keys and values, convolution `taps`, type
+    of the states that are `kept`."""
+
+    hidden: int
+    key_heads: int
+    value_heads: int
+    keys: int
+    values: int
+    taps: int
+    kept: str = "fp32"
+
+
+def gated_delta(shape: DeltaShape, prefix: str = "linear_attn") -> Part:
+    """Projections, convolution, norms of queries and keys, recurrence, gated norm,
+    output (arXiv 2412.06464)."""
+    s = shape
+    queries, width = s.key_heads * s.keys, s.value_heads * s.values
+    return (
+        Linear(2 * queries + width, s.hidden, module=f"{prefix}.in_proj_qkv"),
+        Linear(width, s.hidden, module=f"{prefix}.in_proj_z"),
+        Linear(2 * s.value_heads, s.hidden, module=f"{prefix}.in_proj_b"),
+        Convolution(2 * queries + width, s.taps),
+        Norm("rmsnorm", s.keys, 2 * s.key_heads, residual=False, weighted=False),
+        Map("gate", 2 * s.value_heads, parameters=2 * s.value_heads),
+        Recurrence(
+            "gated_delta", s.value_heads, s.keys, s.values, s.key_heads, state=s.kept
+        ),
+        GatedNorm(s.value_heads, s.values),
+        Linear(s.hidden, width, module=f"{prefix}.out_proj"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class MambaShape:
+    """Mamba2: `heads` of `head_dim`, a state of `state` numbers for each, `groups` of
+    heads that share its inputs."""
+
+    hidden: int
+    heads: int
+    head_dim: int
+    state: int
+    groups: int
+    taps: int
+    chunk: int
+    bias: bool = False
+    conv_bias: bool = True
+    norm: bool = True
+    kept: str = "fp32"
+
+
+def mamba2(shape: MambaShape, prefix: str = "mixer") -> Part:
+    """Projection, convolution, scan, gated norm, output (arXiv 2405.21060)."""
+    s = shape
+    width, sides = s.heads * s.head_dim, 2 * s.groups * s.state
+    wide = 2 * width + sides + s.heads
+    gated = GatedNorm(1, width) if s.norm else Map("silu_mul", width, reads=2)
+    return (
+        Linear(wide, s.hidden, s.bias, module=f"{prefix}.in_proj"),
+        Convolution(width + sides, s.taps, s.conv_bias),
+        Recurrence("mamba2", s.heads, s.state, s.head_dim, s.groups, s.chunk, s.kept),
+        Plain(3 * s.heads),
+        gated,
+        Linear(s.hidden, width, s.bias, module=f"{prefix}.out_proj"),
+    )
+
+
+def short_convolution(hidden: int, taps: int, bias: bool, prefix: str = "conv") -> Part:
+    """A gated convolution over the last few tokens (LFM2)."""
+    return (
+        Linear(3 * hidden, hidden, bias, module=f"{prefix}.in_proj"),
+        Map("mul", hidden, reads=2),
+        Convolution(hidden, taps, bias),
+        Map("mul", hidden, reads=2),
+        Linear(hidden, hidden, bias, module=f"{prefix}.out_proj"),
+    )
+
+
+def kimi_delta(hidden: int, heads: int, width: int, taps: int) -> Part:
+    """A delta net whose decay differs by channel (KDA, arXiv 2510.26692): queries, keys
+    and values each with a convolution, decay and output gate of rank `width`."""
+    wide, prefix = heads * width, "self_attn"
+    return (
+        Linear(3 * wide, hidden, module=f"{prefix}.q_proj"),
+        Linear(2 * width + heads, hidden, module=f"{prefix}.f_a_proj"),
+        Linear(wide, width, module=f"{prefix}.f_b_proj"),
+        Linear(wide, width, module=f"{prefix}.g_b_proj"),
+        Convolution(3 * wide, taps),
+        Norm("rmsnorm", width, 2 * heads, residual=False, weighted=False),
+        Map("gate", wide, parameters=heads + wide),
+        Recurrence("kda", heads, width, width, heads),
+        GatedNorm(heads, width),
+        Linear(hidden, wide, module=f"{prefix}.o_proj"),
+    )

@@ -1,0 +1,150 @@
+"""Parts that layers are put together from: projections around attention, feed-forward
+layers, experts. A part is a tuple of operators in launch order."""
+
+import dataclasses
+from typing import Any, Literal
+
+from ..._listing import Kernel, Number
+from ..._unlisted import stream
+from .._network.experts import Experts
+from .._network.linear_layer import Linear
+from .._network.operators import Norm, Operator, Pass, Weights
+from .attention import CachedAttention
+
+Part = tuple[Operator, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Map(Operator):
+    """Elementwise kernel over `width` values a token, with `parameters` of its own."""
+
+    fn: str
+    width: int
+    reads: Number = 1
+    writes: Number = 1
+    parameters: int = 0
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        traffic = {"reads": self.reads, "writes": self.writes}
+        return [stream(self.fn, run.tokens * self.width, run.values, 1, **traffic)]
+
+    def weights(self) -> tuple[Weights, ...]:
+        return (Weights(self.parameters),) if self.parameters else ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain(Operator):
+    """`parameters` that no kernel of their own reads (scales, offsets)."""
+
+    parameters: int
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        return []
+
+    def weights(self) -> tuple[Weights, ...]:
+        return (Weights(self.parameters),)
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionShape:
+    """What configs say of grouped-query attention.
+
+    `bias`: of queries, keys and values; `output_bias`: of the projection behind.
+    `norms`: of queries and keys by head ("head"), over all heads ("all"), by head
+    without weights ("bare") or none. `gate`: a gate as wide as the queries multiplies
+    the output. `same_keys`: values are the projected keys.
+    """
+
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    v_head_dim: int = 0
+    bias: bool = False
+    output_bias: bool = False
+    norms: Literal["", "head", "all", "bare"] = ""
+    gate: bool = False
+    same_keys: bool = False
+    window: int = 0
+    chunk: int = 0
+    rotary: bool = True
+    sinks: bool = False
+    borrows: bool = False
+
+
+def attention(shape: AttentionShape, prefix: str = "self_attn") -> Part:
+    """Queries, keys and values as one product, the attention, the output."""
+    s, values = shape, shape.v_head_dim or shape.head_dim
+    queries, keys = s.heads * s.head_dim, s.kv_heads * s.head_dim
+    width = queries * (2 if s.gate else 1)
+    if not s.borrows:
+        width += keys + (0 if s.same_keys else s.kv_heads * values)
+    out = s.heads * values
+    return (
+        Linear(width, s.hidden, s.bias, module=f"{prefix}.q_proj"),
+        *_head_norms(s),
+        CachedAttention(
+            s.heads, s.kv_heads, s.head_dim, s.v_head_dim, s.window, s.chunk, s.rotary,
+            s.sinks, s.borrows,
+        ),
+        *((Map("gate_mul", out, reads=2),) if s.gate else ()),
+        Linear(s.hidden, out, s.output_bias, module=f"{prefix}.o_proj"),
+    )  # fmt: skip
+
+
+def _head_norms(s: AttentionShape) -> Part:
+    if not s.norms:
+        return ()
+    all_heads = (s.heads,) if s.borrows else (s.heads, s.kv_heads)
+    if s.norms == "all":
+        return tuple(Norm("rmsnorm", n * s.head_dim, residual=False) for n in all_heads)
+    weighted = s.norms == "head"
+    return tuple(
+        Norm("rmsnorm", s.head_dim, n, residual=False, weighted=weighted)
+        for n in all_heads
+    )
+
+
+def feed_forward(
+    hidden: int,
+    inner: int,
+    prefix: str = "mlp",
+    *,
+    fn: str = "silu",
+    gated: bool = True,
+    bias: bool = False,
+) -> Part:
+    """Gate and up as one product, their product, down; without a gate up, the
+    activation and down."""
+    up = "gate_proj" if gated else "up_proj"
+    activated = Map(f"{fn}_mul", inner, reads=2) if gated else Map(fn, inner)
+    width = 2 * inner if gated else inner
+    return (
+        Linear(width, hidden, bias, module=f"{prefix}.{up}"),
+        activated,
+        Linear(hidden, inner, bias, module=f"{prefix}.down_proj"),
+    )
+
+
+def shared_expert(
+    hidden: int, inner: int, prefix: str, gate: bool = False, gated: bool = True
+) -> Part:
+    """A feed-forward layer of all tokens, added to what the routed experts make, if
+    need be times a sigmoid of one number a token (`gate`)."""
+    if not inner:
+        return ()
+    fn = "silu" if gated else "relu2"
+    return (
+        *feed_forward(hidden, inner, prefix, fn=fn, gated=gated),
+        *((Linear(1, hidden, wide=True),) if gate else ()),
+        Map("add", hidden, reads=2),
+    )
+
+
+def experts(
+    hidden: int, inner: int, number: int, chosen: int, prefix: str = "mlp", **more: Any
+) -> Experts:
+    """Routed experts whose matrices checkpoints name after `prefix`."""
+    matrix = "gate_proj" if more.get("gated", True) else "up_proj"
+    module = f"{prefix}.experts.0.{matrix}".lstrip(".")
+    return Experts(hidden, inner, number, chosen, module=module, **more)

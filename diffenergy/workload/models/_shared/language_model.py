@@ -1,0 +1,423 @@
+"""Language models: phases, KV cache and memory, from the list of their layers."""
+
+import abc
+import collections
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from .... import dtypes
+from ..._listing import Kernel, Listing
+from ..._unlisted import finished
+from .._inputs import image_length
+from .._layers.drafting import EAGLE_WORDS, MTP_KEYS, eagle_layer, mtp_layer
+from .._layers.layer import Layer
+from .._network.linear_layer import Linear
+from .._network.operators import (
+    Cached,
+    Embedding,
+    Norm,
+    Operator,
+    Pass,
+    Stored,
+    Weights,
+)
+from .._towers import Tower, tower_of
+from .base import Model, Precision, Request, precision_of, repeated, rows_of
+from .formats import Checkpoint, read_checkpoint
+from .memory import in_parts, logit_bytes, working_bytes
+from .speculation import Speculation, speculation_of
+
+_SEGMENTS: Final = 8
+"""Decode steps are integrated over at most so many KV lengths."""
+_KEPT: Final = "bf16"
+"""Type of everything that a quantised checkpoint leaves as it was."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageModel(Model):
+    """A model that reads and makes tokens, layer by layer."""
+
+    hidden: int
+    vocab: int
+    positions: int
+
+    norm: ClassVar[str] = "rmsnorm"
+
+    @property
+    def max_positions(self) -> int:
+        return self.positions
+
+    @property
+    @abc.abstractmethod
+    def embedding(self) -> Embedding:
+        """Look-up of tokens, and of positions where they are learned."""
+
+    @property
+    @abc.abstractmethod
+    def own_head(self) -> bool:
+        """Whether the head has weights of its own (not the embedding's)."""
+
+    @abc.abstractmethod
+    def stack(self) -> tuple[Layer, ...]:
+        """All layers, first to last, as a serving engine runs them."""
+
+    @functools.cached_property
+    def layer_counts(self) -> Mapping[Layer, int]:
+        """How often each layer occurs in the formats of the checkpoint, in order of
+        first appearance."""
+        layers = enumerate(self.stack())
+        return collections.Counter(self._formatted(layer, i) for i, layer in layers)
+
+    @functools.cached_property
+    def checkpoint(self) -> Checkpoint:
+        """What the config (or the file beside it) says of the weights' types."""
+        return read_checkpoint(self.config.outer or self.config)
+
+    def all_weights(self) -> list[tuple[Weights, int]]:
+        """Weights of every kind and how often they occur; the towers of other inputs
+        are left out."""
+        norm = Norm(self.norm, self.hidden)
+        norms = 1 + sum(layer.norms * n for layer, n in self.layer_counts.items())
+        ends: list[tuple[Operator, int]] = [(self.embedding, 1), (norm, norms)]
+        if self.own_head:
+            ends.append((self.head, 1))
+        inside = [
+            (x, n) for layer, n in self.layer_counts.items() for x in layer.operators
+        ]
+        return [(w, n) for operator, n in (*ends, *inside) for w in operator.weights()]
+
+    @property
+    def head(self) -> Linear:
+        """Logits of a token; in 16 bit unless the checkpoint says otherwise."""
+        kept = self.checkpoint.format("lm_head") if self.checkpoint.rules else None
+        return Linear(self.vocab, self.hidden, wide=True, format=kept)
+
+    @functools.cached_property
+    def tower(self) -> Tower | None:
+        """What turns images into tokens; None: the model reads text alone."""
+        return tower_of(self.config)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        note = self.tower.note if self.tower else ""
+        return (f"{note}.",) if note else ()
+
+    def text_parameters(self) -> int:
+        """Number of parameters without those of a vision tower."""
+        return sum(w.number * n for w, n in self.all_weights())
+
+    def tower_weights(self) -> list[tuple[Weights, int]]:
+        """Weights beside those of the language model and how often they occur."""
+        number = self.tower.parameters if self.tower else None
+        return [(Weights(number), 1)] if number else []
+
+    def parameters(self) -> int:
+        tower = sum(w.number * n for w, n in self.tower_weights())
+        return self.text_parameters() + tower
+
+    @functools.cached_property
+    def stored_dtype(self) -> str:
+        """How most weights are stored (`bf16` where nothing is quantised)."""
+        shares: dict[str, float] = {}
+        for w, n in self.all_weights():
+            name = w.format.weights if w.format else _KEPT
+            shares[name] = shares.get(name, 0.0) + w.number * n
+        return max(shares, key=lambda name: shares[name])
+
+    def weight_bytes(self, dtype: str) -> float:
+        """Bytes of the weights with the linear layers of all layers in `dtype`, or
+        each as it is stored where `dtype` is `stored_dtype`."""
+        weights = [*self.all_weights(), *self.tower_weights()]
+        return self._bytes_of(weights, self._precision(dtype, "bf16"))
+
+    def _bytes_of(self, weights: list[tuple[Weights, int]], p: Precision) -> float:
+        other = dtypes.BYTES[dtypes.code(p.values)]
+        total = 0.0
+        for w, n in weights:
+            kept = p.format(w.format, w.layer)
+            total += w.number * n * (kept.weight_bytes if kept else other)
+        return total
+
+    def all_cached(self) -> list[tuple[Cached, int]]:
+        """What all layers keep of a sequence."""
+        return [
+            (kept, n)
+            for layer, n in self.layer_counts.items()
+            for operator in layer.operators
+            for kept in operator.cached()
+        ]
+
+    def kv_bytes_per_token(self, dtype: str, windowed: bool = False) -> float:
+        elements = sum(
+            kept.elements * n
+            for kept, n in self.all_cached()
+            if bool(kept.window) == windowed
+        )
+        return float(elements * dtypes.BYTES[dtypes.code(dtype)])
+
+    def state_bytes(self) -> float:
+        return float(sum(kept.state * n for kept, n in self.all_cached()))
+
+    def defaults(self) -> dict[str, Any]:
+        return dict(
+            batch=1,
+            input_len=512,
+            output_len=128,
+            phase="generate",
+            dtype=self.stored_dtype,
+            kv_dtype=self.checkpoint.kv_dtype,
+            attention="flash",
+            stack="serving",
+            dispatch=None,
+            base=not self._has_head(),
+            routing=self.default_routing(),
+        )
+
+    def inputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Images where there is a tower: one of its usual size for what is not said."""
+        if self.tower is None:
+            return {}
+        names = ("images", "image_tokens")
+        asked = [name for name in names if name in given]
+        if not asked:
+            return dict.fromkeys(names)
+        if self.tower.parameters is None or given.get("phase") == "train":
+            why = self.tower.note or "training is known of the language model alone"
+            raise ValueError(f"`{asked[0]}` is {given[asked[0]]}, but {why}.")
+        return dict(zip(names, (1, self.tower.usual), strict=True))
+
+    def request(self, **given: Any) -> Request:
+        """The request with every choice made; see `Model.request`."""
+        if self.checkpoint.unread and given.get("dtype") is None:
+            raise ValueError(self.checkpoint.unread)
+        return super().request(**given)
+
+    def precision(self, request: Request) -> Precision:
+        return self._precision(request.dtype, request.kv_dtype)
+
+    def memory(self, request: Request) -> dict[str, float]:
+        """Weights, the cache of all tokens and a layer's operands."""
+        length = length_of(request)
+        read = 1 if request.phase == "decode" else length
+        run = self.run(request, read, length)
+        body = self._pass(dataclasses.replace(request, base=True), read, length)
+        scored = run.tokens if request.stack == "eager" else run.sequences
+        tokens = length + (request.output_len or 0)
+        held = sum(
+            kept.elements * n * min(tokens, kept.window or tokens)
+            for kept, n in self.all_cached()
+        )
+        e = dtypes.BYTES[dtypes.code(request.kv_dtype)]
+        return in_parts(
+            weights=self.weight_bytes(request.dtype) + self._drafter_bytes(request),
+            kv_cache=request.batch * held * e,
+            state=request.batch * self.state_bytes(),
+            activations=working_bytes(
+                finished([*self._encoded(request), *body], self.name)
+            ),
+            logits=0.0
+            if request.base
+            else scored * self.vocab * logit_bytes(run.values),
+        )
+
+    def _drafter_bytes(self, request: Request) -> float:
+        """Bytes of the weights that draft tokens."""
+        found = speculation_of(request)
+        if found is None:
+            return 0.0
+        drafter = self.drafter(found)
+        if isinstance(drafter, LanguageModel):
+            return drafter.weight_bytes(drafter.stored_dtype)
+        each = [w for x in drafter.operators for w in x.weights()]
+        return self._bytes_of([(w, 1) for w in each], self.precision(request))
+
+    def run(
+        self, request: Request, q_len: int, kv_len: int, verify: bool = False
+    ) -> Pass:
+        """A pass of `q_len` new tokens a sequence against `kv_len`."""
+        return Pass(
+            request.batch,
+            q_len,
+            kv_len,
+            self.precision(request),
+            request.stack == "serving",
+            request.attention == "flash",
+            bool(request.checkpointing),
+            request.routing or "balanced",
+            verify,
+        )
+
+    def _formatted(self, layer: Layer, place: int) -> Layer:
+        """The layer at a place with its linear layers as they are stored."""
+        if not self.checkpoint.rules:
+            return layer
+        kept, path = self.checkpoint.format, f"layers.{place}."
+        operators = tuple(
+            dataclasses.replace(x, format=kept(path + x.module))
+            if isinstance(x, Stored) and x.module
+            else x
+            for x in layer.operators
+        )
+        return dataclasses.replace(layer, operators=operators)
+
+    def _precision(self, dtype: str, cache: str) -> Precision:
+        if dtype == self.stored_dtype and self.checkpoint.quantised:
+            return Precision(_KEPT, _KEPT, cache, stored=True)
+        return precision_of(dtype, cache)
+
+    def default_routing(self) -> str | None:
+        """Default of `routing`; None without experts."""
+        routed = any(w.used < 1 for w, _ in self.all_weights())
+        return "random" if routed else None
+
+    def _check(self, values: dict[str, Any]):
+        images = (values.get("images") or 0) * (values.get("image_tokens") or 0)
+        total = values["input_len"] + (values["output_len"] or 0) + images
+        if total > self.max_positions:
+            summed = "`input_len` + `output_len`" + " + images" * bool(images)
+            raise ValueError(
+                f"{summed} is {total}, but {self.name} has "
+                f"{self.max_positions} positions; shorten the input or the output."
+            )
+
+    def _listings(self, request: Request) -> list[Listing]:
+        length = length_of(request)
+        if request.phase == "decode":
+            return [self.listing(request, self._step(request, length), "decode")]
+        prefill = [*self._encoded(request), *self._pass(request, length, length)]
+        if request.phase != "generate":
+            return [self.listing(request, prefill, request.phase)]
+        listings = [self.listing(request, prefill, "prefill", suffix="/prefill")]
+        made = (request.output_len or 1) - 1
+        if made:
+            found = speculation_of(request)
+            each = 1 / found.tokens if found else 1  # steps a token
+            rows = [
+                row
+                for kv_len, count in decode_segments(length, made)
+                for row in repeated(self._step(request, kv_len), count * each)
+            ]
+            listings.append(
+                self.listing(request, rows, "decode", made * each, suffix="/decode")
+            )
+        return listings
+
+    def _encoded(self, request: Request) -> list[Kernel]:
+        """The tower's pass over the images of all sequences, which decode has behind
+        it."""
+        if not request.images or self.tower is None or request.phase == "decode":
+            return []
+        images, tokens = request.batch * request.images, request.image_tokens or 1
+        return self.tower.rows(images, tokens, self.precision(request))
+
+    def _step(self, request: Request, kv_len: int) -> list[Kernel]:
+        """One decode step: of one token, or drafted tokens and their verification."""
+        found = speculation_of(request)
+        if found is None:
+            return self._pass(request, 1, kv_len)
+        drafted = self._drafts(found, request, kv_len)
+        run = self.run(request, found.drafted + 1, kv_len, verify=True)
+        checked = self._serving_pass(run) + self._serving_head(run, found.drafted + 1)
+        return [*checked, *repeated(drafted, found.drafted)]
+
+    def _drafts(
+        self, found: Speculation, request: Request, kv_len: int
+    ) -> list[Kernel]:
+        """Kernels that draft one token."""
+        run = self.run(request, 1, kv_len)
+        drafter = self.drafter(found)
+        if isinstance(drafter, LanguageModel):
+            plain = dataclasses.replace(request, speculative=None, base=False)
+            plain = dataclasses.replace(
+                plain, dtype=drafter.stored_dtype, routing=drafter.default_routing()
+            )
+            return drafter._pass(plain, 1, kv_len)
+        inside = [row for x in drafter.operators for row in x.forward(run)]
+        head = self.head
+        if found.kind == "eagle":
+            head = dataclasses.replace(head, outputs=min(EAGLE_WORDS, self.vocab))
+        return [*self._around(run, inside, 1), *self._serving_head(run, 1, head)]
+
+    def drafter(self, found: Speculation) -> "LanguageModel | Layer":
+        """What drafts tokens: another model, the layer that the config states for it
+        behind its own, or one that is trained for it (EAGLE-3, arXiv 2503.01840)."""
+        if found.kind == "draft":
+            from .. import load_model  # which loads all families
+
+            model = load_model(found.model)
+            if not isinstance(model, LanguageModel):
+                raise ValueError(
+                    f"`speculative` is 'draft={found.model}', which is no language "
+                    "model."
+                )
+            return model
+        if found.kind == "eagle":
+            return eagle_layer(self.hidden, self.stack()[0])
+        if not any(self.config.values.get(key) for key in MTP_KEYS):
+            raise ValueError(
+                f"`speculative` is 'mtp', but {self.name} states no layer that "
+                "predicts further tokens; take eagle or draft=MODEL."
+            )
+        last = self.stack()[-1]
+        return self._formatted(mtp_layer(self.hidden, last), len(self.stack()))
+
+    def _pass(self, request: Request, q_len: int, kv_len: int) -> list[Kernel]:
+        run = self.run(request, q_len, kv_len)
+        rows = self._serving_pass(run)
+        return rows if request.base else rows + self._serving_head(run)
+
+    def _serving_pass(self, run: Pass) -> list[Kernel]:
+        """Fused kernels of one pass, up to the final norm."""
+        norms = sum(layer.norms * n for layer, n in self.layer_counts.items())
+        inside = [
+            row
+            for layer, n in self.layer_counts.items()
+            for operator in layer.operators
+            for row in repeated(operator.forward(run), n)
+        ]
+        return self._around(run, inside, norms)
+
+    def _around(self, run: Pass, inside: list[Kernel], norms: int) -> list[Kernel]:
+        """Kernels of layers with look-up and `norms` around them."""
+        t, h, dtype = run.tokens, self.hidden, run.values
+        return [
+            *self.embedding.forward(dataclasses.replace(run, fused=False)),
+            rows_of(self.norm, t, h, dtype),
+            *inside,
+            # those of all layers and the final one; the first had no residual to add
+            rows_of(self.norm, t, h, dtype, count=norms, residual=True),
+        ]
+
+    def _serving_head(
+        self, run: Pass, tokens: int = 1, head: Linear | None = None
+    ) -> list[Kernel]:
+        """Logits of the last `tokens` of each sequence, and sampling."""
+        last, head = dataclasses.replace(run, q_len=tokens), head or self.head
+        rows = rows_of("softmax", last.tokens, head.outputs, "fp32")
+        return [*head.forward(last), rows]
+
+
+def decode_segments(input_len: int, steps: int) -> list[tuple[int, int]]:
+    """(KV length, steps) of at most eight equal parts of a generation.
+
+    Step i of `steps` attends to `input_len` + i tokens (i from 1); a part stands at its
+    midpoint, so a cost linear in the KV length is integrated exactly (up to rounding).
+
+    Example:
+
+    >>> decode_segments(100, 3)
+    [(101, 1), (102, 1), (103, 1)]
+    """
+    parts = min(_SEGMENTS, steps)
+    edges = [steps * i // parts for i in range(parts + 1)]
+    return [
+        (round(input_len + (low + 1 + high) / 2), high - low)
+        for low, high in zip(edges, edges[1:], strict=False)
+    ]
+
+
+def length_of(request: Request) -> int:
+    """Tokens of the input: of text and of images."""
+    return (request.input_len or 1) + image_length(request)

@@ -1,0 +1,2 @@
+"""Text models that were published with eager passes to compare with: these also
+train."""

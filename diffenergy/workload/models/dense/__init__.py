@@ -1,0 +1,1 @@
+"""Decoders whose dense layers differ."""

@@ -1,0 +1,67 @@
+"""Gemma 2 to 4: windows and full attention in a pattern, norms before and behind every
+part, GELU gates; in Gemma 4 heads of their own in full layers, experts beside a dense
+feed-forward layer."""
+
+import dataclasses
+from typing import Final
+
+from .._layers.layer import Layer
+from .._layers.model import Layered, layered
+from .._layers.parts import Map, Part, Plain, attention, experts, feed_forward
+from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds
+from .._network.operators import Norm
+from .._shared.config import Config
+
+MODEL_TYPES: Final = ("gemma2", "gemma3_text", "gemma4_text")
+_PATTERN: Final = {"gemma2": 2, "gemma3_text": 6, "gemma4_text": 6}
+
+
+def build(config: Config) -> Layered:
+    """Gemma of a text config."""
+    kind = config.text("model_type")
+    newest = kind == "gemma4_text"
+    if not config.whole("hidden_size_per_layer_input", 0):
+        config.ignore("vocab_size_per_layer_input")
+    else:
+        raise config.error("hidden_size_per_layer_input", "0 (no inputs by layer)")
+    norms = "" if kind == "gemma2" else "head"
+    shape = attention_shape(config, norms=norms, output_bias=False)
+    window = config.size("sliding_window")
+    pattern = config.size("sliding_window_pattern", default=_PATTERN[kind])
+    full = shape
+    if newest:
+        full = dataclasses.replace(
+            shape,
+            head_dim=config.size("global_head_dim", default=shape.head_dim),
+            kv_heads=config.size("num_global_key_value_heads", default=shape.kv_heads),
+            same_keys=config.flag("attention_k_eq_v", False),
+        )
+    sliding = dataclasses.replace(shape, window=window)
+    feed = feed_forward(shape.hidden, config.size("intermediate_size"), fn="gelu")
+    blocks = []
+    for name in layer_kinds(config, FULL, SLIDING, pattern=pattern):
+        own = full if name == FULL else sliding
+        values = (Norm("rmsnorm", own.head_dim, own.kv_heads, False, False),)
+        mixer = (*attention(own), *(values if newest else ()))
+        blocks.append(
+            Layer((*mixer, *feed, *(_mixture(config) if newest else ())), norms=4)
+        )
+    return layered(config, blocks, tied=True)
+
+
+def _mixture(config: Config) -> Part:
+    """Experts beside the dense layer, with three norms of their own, and scales of the
+    router's input and of its experts."""
+    config.ignore("num_experts", "moe_intermediate_size", "top_k_experts")
+    if not config.flag("enable_moe_block", False):
+        return ()
+    hidden, number = config.size("hidden_size"), config.size("num_experts")
+    mixture = experts(
+        hidden,
+        config.size("moe_intermediate_size"),
+        number,
+        config.size("top_k_experts", "num_experts_per_tok"),
+        "",
+    )
+    norms = 3 * (Norm("rmsnorm", hidden),)
+    return (mixture, *norms, Plain(hidden + number), Map("add", hidden, reads=2))

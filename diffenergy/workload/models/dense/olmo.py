@@ -1,0 +1,27 @@
+"""OLMo 2 and 3 and EXAONE 4: norms behind attention and feed-forward layer, and of
+queries and keys (over all heads, or by head); windows in a pattern."""
+
+import dataclasses
+from typing import Final
+
+from .._layers.layer import Layer
+from .._layers.model import Layered, layered
+from .._layers.parts import attention, feed_forward
+from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds
+from .._shared.config import Config
+
+MODEL_TYPES: Final = ("olmo2", "olmo3", "exaone4")
+
+
+def build(config: Config) -> Layered:
+    """OLMo or EXAONE of a config."""
+    by_head = config.text("model_type") == "exaone4"
+    shape = attention_shape(config, norms="head" if by_head else "all")
+    config.ignore("sliding_window_pattern")
+    window = config.size("sliding_window", default=0)
+    feed = feed_forward(shape.hidden, config.size("intermediate_size"))
+    blocks = []
+    for kind in layer_kinds(config, FULL, SLIDING, pattern=4 if window else 0):
+        own = dataclasses.replace(shape, window=window if kind == SLIDING else 0)
+        blocks.append(Layer((*attention(own), *feed)))
+    return layered(config, blocks)

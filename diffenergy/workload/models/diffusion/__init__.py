@@ -1,0 +1,1 @@
+"""Diffusion transformers, which make images and videos step by step."""

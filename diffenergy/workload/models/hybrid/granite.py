@@ -1,0 +1,74 @@
+"""Granite 4 and Falcon-H1: Mamba2 and attention, layer by layer (Granite) or side by
+side in each (Falcon); dense feed-forward layers, in Granite beside routed experts."""
+
+from typing import Final
+
+from .._layers.layer import Layer
+from .._layers.mixers import MambaShape, mamba2
+from .._layers.model import Layered, layered
+from .._layers.parts import Map, Part, attention, experts, feed_forward
+from .._layers.read import attention_shape, layer_kinds
+from .._shared.config import Config
+
+MODEL_TYPES: Final = ("granitemoehybrid", "falcon_h1")
+
+
+def build(config: Config) -> Layered:
+    """Granite 4 or Falcon-H1 of a config."""
+    falcon = config.text("model_type") == "falcon_h1"
+    return _falcon(config) if falcon else _granite(config)
+
+
+def _granite(config: Config) -> Layered:
+    rotary = config.text("position_embedding_type", "nope") == "rope"
+    full = attention(attention_shape(config, rotary=rotary))
+    scan = mamba2(_mamba(config, norm=True), "mamba")
+    hidden, number = config.size("hidden_size"), config.whole("num_local_experts", 0)
+    shared = feed_forward(hidden, config.size("shared_intermediate_size"), "shared_mlp")
+    feed: Part = shared
+    config.ignore("intermediate_size", "num_experts_per_tok")
+    if number:
+        mixture = experts(
+            hidden,
+            config.size("intermediate_size"),
+            number,
+            config.size("num_experts_per_tok"),
+            "block_sparse_moe",
+        )
+        feed = (mixture, *shared, Map("add", hidden, reads=2))
+    kinds = layer_kinds(config, "attention", "mamba")
+    blocks = [
+        Layer((*(full if kind == "attention" else scan), *feed)) for kind in kinds
+    ]
+    return layered(config, blocks, tied=True)
+
+
+def _falcon(config: Config) -> Layered:
+    shape = attention_shape(config)
+    norm = config.flag("mamba_rms_norm", False)
+    scan = mamba2(_mamba(config, norm), "mamba")
+    bias = config.flag("mlp_bias", False)
+    feed = feed_forward(
+        shape.hidden, config.size("intermediate_size"), "feed_forward", bias=bias
+    )
+    config.ignore("projectors_bias", "mamba_use_mlp", "attn_layer_indices")
+    config.ignore("mamba_d_ssm", "mamba_norm_before_gate", "mlp_expansion_factor")
+    side_by_side = Map("add", shape.hidden, reads=2)
+    layer = Layer((*scan, *attention(shape), side_by_side, *feed))
+    return layered(config, config.size("num_hidden_layers") * [layer])
+
+
+def _mamba(config: Config, norm: bool) -> MambaShape:
+    config.ignore("mamba_expand")
+    return MambaShape(
+        config.size("hidden_size"),
+        config.size("mamba_n_heads"),
+        config.size("mamba_d_head"),
+        config.size("mamba_d_state"),
+        config.size("mamba_n_groups"),
+        config.size("mamba_d_conv"),
+        config.size("mamba_chunk_size"),
+        config.flag("mamba_proj_bias", False),
+        config.flag("mamba_conv_bias", True),
+        norm,
+    )

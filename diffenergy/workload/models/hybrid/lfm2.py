@@ -1,0 +1,59 @@
+"""LFM2: gated short convolutions, attention in some layers; dense or routed
+feed-forward layers."""
+
+from typing import Final
+
+from .._layers.layer import Layer
+from .._layers.mixers import short_convolution
+from .._layers.model import Layered, layered
+from .._layers.parts import attention, experts, feed_forward
+from .._layers.read import FULL, attention_shape, layer_kinds
+from .._network.experts import Experts
+from .._shared.config import Config
+
+MODEL_TYPES: Final = ("lfm2", "lfm2_moe")
+
+
+def build(config: Config) -> Layered:
+    """LFM2 of a config."""
+    shape = attention_shape(config, norms="head")
+    config.ignore("num_heads", "block_dim", "conv_dim", "conv_dim_out")
+    taps, bias = config.size("conv_L_cache"), config.flag("conv_bias", False)
+    convolution = short_convolution(shape.hidden, taps, bias)
+    feed = dense = feed_forward(shape.hidden, _inner(config), "feed_forward")
+    first = config.whole("num_dense_layers", 0)
+    if config.text("model_type") == "lfm2_moe":
+        feed = (_mixture(config, shape.hidden),)
+        dense = feed_forward(
+            shape.hidden, config.size("intermediate_size"), "feed_forward"
+        )
+    blocks = []
+    for i, kind in enumerate(layer_kinds(config, FULL, "conv")):
+        mixer = attention(shape) if kind == FULL else convolution
+        blocks.append(Layer((*mixer, *(dense if i < first else feed))))
+    return layered(config, blocks, tied=True)
+
+
+def _mixture(config: Config, hidden: int) -> Experts:
+    config.flag("use_expert_bias", True)  # of the choice alone
+    return experts(
+        hidden,
+        config.size("moe_intermediate_size"),
+        config.size("num_experts"),
+        config.size("num_experts_per_tok"),
+        "feed_forward",
+    )
+
+
+def _inner(config: Config) -> int:
+    """Width of the feed-forward layers: two thirds of what is stated, times a factor,
+    rounded up (as `Lfm2MLP` does)."""
+    stated = config.size("block_ff_dim", "intermediate_size")
+    config.ignore("intermediate_size", "block_ff_dim", "block_use_swiglu")
+    adjust = config.flag("block_auto_adjust_ff_dim", True)
+    factor = config.number("block_ffn_dim_multiplier", 1.0)
+    multiple = config.size("block_multiple_of", default=256)
+    if not adjust:
+        return stated
+    inner = int(factor * int(2 * stated / 3))
+    return -(-inner // multiple) * multiple

@@ -1,0 +1,79 @@
+"""Nemotron-H and 3: one part a layer (Mamba2, attention, feed-forward or experts), in
+the order of a pattern; feed-forward layers square a ReLU."""
+
+from typing import Final
+
+from .._layers.layer import Layer
+from .._layers.mixers import MambaShape, mamba2
+from .._layers.model import Layered, layered
+from .._layers.parts import Part, attention, experts, feed_forward, shared_expert
+from .._layers.read import attention_shape, state_dtype
+from .._network.linear_layer import Linear
+from .._shared.config import Config
+
+MODEL_TYPES: Final = ("nemotron_h",)
+_KINDS: Final = "M*-E"
+
+
+def build(config: Config) -> Layered:
+    """Nemotron-H of a config."""
+    pattern = config.text("hybrid_override_pattern")
+    layers = config.size("num_hidden_layers")
+    if len(pattern) != layers or set(pattern) - set(_KINDS):
+        raise config.error(
+            "hybrid_override_pattern", f"{layers} letters of {', '.join(_KINDS)}"
+        )
+    parts = {kind: _part(config, kind) for kind in dict.fromkeys(pattern)}
+    config.ignore("intermediate_size")  # stated without such a layer, too
+    return layered(config, [Layer(parts[kind], norms=1) for kind in pattern])
+
+
+def _part(config: Config, kind: str) -> Part:
+    hidden = config.size("hidden_size")
+    if kind == "*":
+        return attention(attention_shape(config, rotary=False), "mixer")
+    if kind == "M":
+        return mamba2(mamba_shape(config))
+    bias = config.flag("mlp_bias", False)
+    if kind == "-":
+        inner = config.size("intermediate_size")
+        return feed_forward(hidden, inner, "mixer", fn="relu2", gated=False, bias=bias)
+    return _mixture(config)
+
+
+def mamba_shape(config: Config) -> MambaShape:
+    """Sizes of the Mamba2 layers."""
+    config.ignore("expand")
+    return MambaShape(
+        config.size("hidden_size"),
+        config.size("mamba_num_heads"),
+        config.size("mamba_head_dim"),
+        config.size("ssm_state_size"),
+        config.size("n_groups"),
+        config.size("conv_kernel"),
+        config.size("chunk_size"),
+        config.flag("mamba_proj_bias", False) or config.flag("use_bias", False),
+        config.flag("use_conv_bias", True),
+        kept=state_dtype(config, "mamba_ssm_cache_dtype"),
+    )
+
+
+def _mixture(config: Config) -> Part:
+    """Experts without gates, on a narrower width where there is a latent one, beside a
+    shared expert on the whole width."""
+    hidden, latent = config.size("hidden_size"), config.whole("moe_latent_size", 0)
+    shared = config.whole("n_shared_experts", 0)
+    width = shared * config.size("moe_shared_expert_intermediate_size", default=1)
+    mixture = experts(
+        hidden,
+        config.size("moe_intermediate_size"),
+        config.size("n_routed_experts"),
+        config.size("num_experts_per_tok"),
+        "mixer",
+        gated=False,
+        latent=latent,
+    )
+    down = Linear(latent, hidden, module="mixer.fc1_latent_proj")
+    up = Linear(hidden, latent, module="mixer.fc2_latent_proj")
+    around = (down, mixture, up) if latent else (mixture,)
+    return (*around, *shared_expert(hidden, width, "mixer.shared_experts", gated=False))

@@ -1,0 +1,74 @@
+"""DeepSeek V4: compressed attention whose kind differs by layer, hyper-connections,
+routed experts beside a shared one."""
+
+from typing import Final
+
+from .._layers.compressed import (
+    CompressedShape,
+    compressed_attention,
+    hyper_connection,
+)
+from .._layers.latent import Indexer
+from .._layers.layer import Layer
+from .._layers.model import Layered, layered
+from .._layers.parts import Part, Plain, experts, shared_expert
+from .._shared.config import Config
+
+MODEL_TYPES: Final = ("deepseek_v4",)
+_INDEXED: Final = 4
+"""Tokens of an entry in the layers that have an indexer."""
+
+
+def build(config: Config) -> Layered:
+    """DeepSeek V4 of a config."""
+    hidden, layers = config.size("hidden_size"), config.size("num_hidden_layers")
+    config.ignore("num_key_value_heads", "qk_rope_head_dim", "expert_dtype")
+    config.flag("attention_bias", False)
+    ratios = config.sizes("compress_ratios", least=0)
+    if len(ratios) < layers:
+        raise config.error("compress_ratios", f"a list of at least {layers} numbers")
+    shape = CompressedShape(
+        hidden,
+        config.size("num_attention_heads"),
+        config.size("head_dim"),
+        config.size("q_lora_rank"),
+        config.size("o_groups"),
+        config.size("o_lora_rank"),
+        config.size("sliding_window"),
+    )
+    around = hyper_connection(hidden, config.size("hc_mult"))
+    config.ignore("num_hash_layers")  # the router's weights stay beside the table
+    feed = _mixture(config)
+    blocks = []
+    for ratio in ratios[:layers]:
+        index = _indexer(config, ratio) if ratio == _INDEXED else None
+        mixer = compressed_attention(shape, ratio, index)
+        blocks.append(Layer((*around, *mixer, *around, *feed)))
+    streams = config.size("hc_mult")
+    last = Plain(streams**2 * hidden + streams + 1)  # the streams before the head
+    end = Layer((*blocks[-1].operators, last))
+    return layered(config, [*blocks[:-1], end])
+
+
+def _indexer(config: Config, ratio: int) -> Indexer:
+    return Indexer(
+        hidden=config.size("hidden_size"),
+        queries=config.size("q_lora_rank"),
+        heads=config.size("index_n_heads"),
+        head_dim=config.size("index_head_dim"),
+        chosen=config.size("index_topk"),
+        ratio=ratio,
+    )
+
+
+def _mixture(config: Config) -> Part:
+    """Experts, and the shared one."""
+    hidden, inner = config.size("hidden_size"), config.size("moe_intermediate_size")
+    mixture = experts(
+        hidden,
+        inner,
+        config.size("n_routed_experts"),
+        config.size("num_experts_per_tok"),
+    )
+    shared = config.whole("n_shared_experts", 0)
+    return (mixture, *shared_expert(hidden, shared * inner, "mlp.shared_experts"))

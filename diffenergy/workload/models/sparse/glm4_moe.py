@@ -1,0 +1,21 @@
+"""GLM-4.5: grouped-query attention with biases, the first feed-forward layers dense,
+the rest routed beside a shared expert."""
+
+from typing import Final
+
+from .._layers.layer import Layer
+from .._layers.model import Layered, layered
+from .._layers.parts import attention
+from .._layers.read import attention_shape
+from .._shared.config import Config
+from .deepseek import feed_forwards
+
+MODEL_TYPES: Final = ("glm4_moe",)
+
+
+def build(config: Config) -> Layered:
+    """GLM-4.5 and 4.6 of a config."""
+    norms = "head" if config.flag("use_qk_norm", False) else ""
+    mixer = attention(attention_shape(config, norms=norms, output_bias=False))
+    blocks = [Layer((*mixer, *feed)) for feed in feed_forwards(config)]
+    return layered(config, blocks)

@@ -1,0 +1,33 @@
+"""gpt-oss: attention over windows and over everything in turns, with sinks; every
+feed-forward layer routed."""
+
+import dataclasses
+from typing import Final
+
+from .._layers.layer import Layer
+from .._layers.model import Layered, layered
+from .._layers.parts import attention, experts
+from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds
+from .._shared.config import Config
+
+MODEL_TYPES: Final = ("gpt_oss",)
+
+
+def build(config: Config) -> Layered:
+    """gpt-oss of a config; all products have biases."""
+    shape = attention_shape(config, sinks=True)
+    window = config.size("sliding_window")
+    mixture = experts(
+        shape.hidden,
+        config.size("intermediate_size"),
+        config.size("num_local_experts"),
+        config.size("num_experts_per_tok", "experts_per_token"),
+        bias=True,
+    )
+    config.has("experts_per_token")
+    blocks = []
+    for kind in layer_kinds(config, FULL, SLIDING, pattern=2):
+        seen = window if kind == SLIDING else 0
+        mixer = attention(dataclasses.replace(shape, window=seen))
+        blocks.append(Layer((*mixer, mixture)))
+    return layered(config, blocks)

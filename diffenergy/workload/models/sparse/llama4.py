@@ -1,0 +1,49 @@
+"""Llama 4: attention within chunks, every fourth layer over everything and without
+rotation; routed experts beside a shared one, in every layer or every other."""
+
+import dataclasses
+from typing import Final
+
+from .._layers.layer import Layer
+from .._layers.model import Layered, layered
+from .._layers.parts import attention, experts, feed_forward, shared_expert
+from .._layers.read import CHUNKED, FULL, attention_shape, layer_kinds
+from .._shared.config import Config
+
+MODEL_TYPES: Final = ("llama4_text",)
+_FULL_EVERY: Final = 4
+
+
+def build(config: Config) -> Layered:
+    """Llama 4 of its text config."""
+    norms = "bare" if config.flag("use_qk_norm", True) else ""
+    shape = attention_shape(config, norms=norms)
+    inner, chunk = config.size("intermediate_size"), config.size("attention_chunk_size")
+    step = config.size("interleave_moe_layer_step", default=1)
+    mixture = experts(
+        shape.hidden,
+        inner,
+        config.size("num_local_experts"),
+        config.size("num_experts_per_tok"),
+        "feed_forward",
+    )
+    shared = shared_expert(shape.hidden, inner, "feed_forward.shared_expert")
+    dense = feed_forward(
+        shape.hidden,
+        config.size("intermediate_size_mlp", default=inner),
+        "feed_forward",
+    )
+    blocks = []
+    kinds = layer_kinds(config, FULL, CHUNKED, pattern=_FULL_EVERY)
+    for i, kind in enumerate(kinds):
+        whole = kind == FULL  # its queries and keys are neither rotated nor normalised
+        own = dataclasses.replace(
+            shape,
+            chunk=0 if whole else chunk,
+            rotary=not whole,
+            norms="" if whole else norms,
+        )
+        feed = (mixture, *shared) if not (i + 1) % step else dense
+        blocks.append(Layer((*attention(own), *feed)))
+    config.ignore("moe_layers", "no_rope_layers", "for_llm_compressor")
+    return layered(config, blocks)

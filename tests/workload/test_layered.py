@@ -1,0 +1,358 @@
+"""Layers that differ, by hand: latent attention, windows, chunks, indexes, states,
+formats of single operators."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diffenergy.workload.models import load_model, model_from_config
+from diffenergy.workload.models._shared.config import Config
+from diffenergy.workload.models._shared.language_model import LanguageModel
+
+ATTENTION = ("context_attention", "generation_attention")
+
+
+def model_of(**values: Any) -> LanguageModel:
+    model = model_from_config(Config("tiny", "config.json", values))
+    assert isinstance(model, LanguageModel)
+    return model
+
+
+def rows(model: LanguageModel, op: str | tuple[str, ...], **given: Any) -> list[dict]:
+    """Kernels of one op of a pass without the head."""
+    given = {"base": True} | given
+    (listing,) = model.listings(**given)
+    ops = (op,) if isinstance(op, str) else op
+    return [k for k in listing.kernels if k["op"] in ops]
+
+
+def flop(products: list[dict]) -> float:
+    return sum(2 * k["batch"] * k["m"] * k["n"] * k["k"] * k["count"] for k in products)
+
+
+LATENT = dict(
+    model_type="deepseek_v3", hidden_size=7168, num_hidden_layers=1,
+    num_attention_heads=128, num_key_value_heads=128, q_lora_rank=1536,
+    kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128,
+    first_k_dense_replace=1, intermediate_size=18432, n_routed_experts=256,
+    n_shared_experts=1, num_experts_per_tok=8, moe_intermediate_size=2048,
+    vocab_size=129280, max_position_embeddings=163840,
+)  # fmt: skip
+
+
+def test_latent_attention_is_expanded_in_prefill_and_absorbed_in_decode():
+    """FLOP per pair of query and key: 2 H (n + r + v) = 81,920 and 2 H (2 c + r) =
+    278,528; a cached token is read as 576 elements, once for all heads."""
+    model = model_of(**LATENT)
+    (many,) = rows(model, ATTENTION, phase="prefill", input_len=64)
+    (one,) = rows(model, ATTENTION, phase="decode", input_len=64)
+    assert (many["num_heads"], many["num_kv_heads"]) == (128, 128)
+    assert 2 * 128 * (many["head_dim"] + many["v_head_dim"]) == 81_920
+    assert (one["num_heads"], one["num_kv_heads"]) == (128, 1)
+    assert 2 * 128 * (one["head_dim"] + one["v_head_dim"]) == 278_528
+    assert one["shared_kv"] and not many["shared_kv"]
+    assert one["head_dim"] * 2 == 1_152 == model.kv_bytes_per_token("bf16")
+    # the expansion costs the same whether keys or queries and outputs take it
+    (expanded,) = [
+        k for k in rows(model, "gemm", phase="prefill", input_len=64) if k["k"] == 512
+    ]
+    assert (expanded["m"], expanded["n"]) == (64, 128 * 256)
+    absorbed = [
+        k for k in rows(model, "gemm", phase="decode", input_len=64) if k["batch"] > 1
+    ]
+    assert flop(absorbed) == flop([expanded]) / 64
+
+
+def test_queries_without_a_rank():
+    model = model_of(**LATENT | {"q_lora_rank": None})
+    first = rows(model, "gemm", phase="decode", input_len=8)[0]
+    assert (first["k"], first["n"]) == (7168, 128 * 192 + 576)
+
+
+def test_an_index_picks_the_keys_that_are_read():
+    """V3.2: 64 heads of 128 score all keys in fp8 (2 x 64 x 129 FLOP a pair), attention
+    reads 2,048 of them, absorbed in prefill, too."""
+    index = dict(index_topk=2048, index_n_heads=64, index_head_dim=128)
+    model = model_of(**LATENT | {"model_type": "deepseek_v32"}, **index)
+    scores, picked = rows(model, ATTENTION, phase="decode", input_len=100_000)
+    assert (scores["kv_len"], scores["dtype"]) == (100_000, "fp8")
+    assert 2 * 64 * (scores["head_dim"] + scores["v_head_dim"]) == 16_512
+    assert picked["kv_len"] == 2048
+    _, picked = rows(model, ATTENTION, phase="prefill", input_len=4096)
+    assert (picked["num_kv_heads"], picked["window_size"]) == (1, 2048)
+    (short,) = rows(model_of(**LATENT), ATTENTION, phase="decode", input_len=1000)
+    _, all_of_them = rows(model, ATTENTION, phase="decode", input_len=1000)
+    assert all_of_them == short
+
+
+def test_layers_that_share_an_index_have_none_of_their_own():
+    index = dict(index_topk=2048, index_n_heads=32, index_head_dim=128)
+    both = LATENT | index | {"model_type": "glm_moe_dsa", "num_hidden_layers": 2}
+    both["first_k_dense_replace"] = 2
+    kinds = ["full", "shared"]
+    model, alike = model_of(**both, indexer_types=kinds), model_of(**both)
+    weights = 1536 * 32 * 128 + 7168 * 128 + 7168 * 32 + 2 * 128
+    assert alike.parameters() - model.parameters() == weights
+    kept = alike.kv_bytes_per_token("bf16") - model.kv_bytes_per_token("bf16")
+    assert kept == 128 * 2
+
+
+GPT_OSS = dict(
+    model_type="gpt_oss", hidden_size=64, num_hidden_layers=4, num_attention_heads=8,
+    num_key_value_heads=2, head_dim=16, intermediate_size=48, num_local_experts=4,
+    num_experts_per_tok=2, sliding_window=32, vocab_size=100, attention_bias=True,
+    max_position_embeddings=4096,
+    layer_types=["sliding_attention", "full_attention"] * 2,
+)  # fmt: skip
+
+
+def test_windows_stop_the_cache():
+    """Two layers of 2 x 2 heads of 16 keep 32 tokens, two keep all."""
+    model = model_of(**GPT_OSS)
+    each = 2 * 2 * 16 * 2
+    assert model.kv_bytes_per_token("bf16") == 2 * each
+    assert model.kv_bytes_per_token("bf16", windowed=True) == 2 * each
+    for length in (16, 32, 1000):
+        request = model.request(phase="decode", input_len=length, batch=3)
+        kept = model.memory(request)["kv_cache"]
+        assert kept == 3 * 2 * each * (length + min(length, 32))
+    windows = {
+        (k["window_size"], k["sinks"], k["count"])
+        for k in rows(model, ATTENTION, phase="decode", input_len=1000)
+    }
+    assert windows == {(32, True, 2), (0, True, 2)}
+
+
+def test_biases_and_sinks_are_parameters():
+    """A layer: 8 sinks, biases of q, k, v and output, of router and experts."""
+    wide = (8 + 2 * 2) * 16
+    attention = 64 * (wide + 8 * 16) + wide + 64 + 8
+    experts = 4 * (3 * 64 * 48 + 2 * 48 + 64) + 4 * 64 + 4
+    layer = attention + experts + 2 * 64
+    assert model_of(**GPT_OSS).parameters() == 4 * layer + 2 * 100 * 64 + 64
+
+
+LLAMA4 = dict(
+    model_type="llama4_text", hidden_size=64, num_hidden_layers=4,
+    num_attention_heads=4, num_key_value_heads=2, head_dim=16, intermediate_size=32,
+    intermediate_size_mlp=96, num_local_experts=8, num_experts_per_tok=1,
+    interleave_moe_layer_step=2, attention_chunk_size=100, vocab_size=50,
+    max_position_embeddings=10_000,
+)  # fmt: skip
+
+
+def test_chunks_attend_apart():
+    """250 tokens in blocks of 100: two whole ones and one of 50; step 250 sees 50."""
+    model = model_of(**LLAMA4)
+    shapes = {
+        (k["batch"], k["q_len"], k["kv_len"], k["count"])
+        for k in rows(model, ATTENTION, phase="prefill", input_len=250, batch=3)
+    }
+    assert shapes == {(6, 100, 100, 3), (3, 50, 50, 3), (3, 250, 250, 1)}
+    steps = {
+        (k["kv_len"], k["count"])
+        for k in rows(model, ATTENTION, phase="decode", input_len=250)
+    }
+    assert steps == {(50, 3), (250, 1)}
+    assert len(rows(model, "moe", phase="decode", input_len=8)) == 1
+
+
+def test_blocks_of_keys_are_chosen():
+    """MiniMax M3: layers but the first read 4 blocks of 8 keys, all are kept."""
+    sparse = dict(
+        sparse_num_index_heads=2, sparse_index_dim=16, sparse_topk_blocks=4,
+        sparse_block_size=8, sparse_attention_freq=[0, 1, 1],
+    )  # fmt: skip
+    model = model_of(
+        model_type="minimax_m3", hidden_size=64, num_hidden_layers=3,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+        intermediate_size=32, num_local_experts=8, num_experts_per_tok=2,
+        moe_layer_freq=[0, 1, 1], dense_intermediate_size=48, vocab_size=50,
+        max_position_embeddings=10_000, sparse_attention_config=sparse,
+    )  # fmt: skip
+    found = [
+        (k["kv_len"], k["num_heads"], k["count"])
+        for k in rows(model, ATTENTION, phase="decode", input_len=500)
+    ]
+    assert found == [(500, 4, 1), (500, 2, 2), (32, 4, 2)]
+    assert model.kv_bytes_per_token("bf16") == 2 * (3 * 2 * 2 * 16 + 2 * 16)
+
+
+def test_compressed_entries_are_kept():
+    """DeepSeek V4: an entry of `d` elements for 4 or 128 tokens, with an index of `id`
+    for the former; a window of raw ones as state."""
+    model = model_of(
+        model_type="deepseek_v4", hidden_size=64, num_hidden_layers=3,
+        num_attention_heads=4, num_key_value_heads=1, head_dim=32, q_lora_rank=16,
+        o_groups=2, o_lora_rank=8, sliding_window=128, hc_mult=4,
+        compress_ratios=[0, 4, 128, 0], index_n_heads=2, index_head_dim=16,
+        index_topk=64, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=2,
+        moe_intermediate_size=32, vocab_size=50, max_position_embeddings=100_000,
+    )  # fmt: skip
+    assert model.kv_bytes_per_token("bf16") == 2 * ((32 + 16) / 4 + 32 / 128)
+    assert model.state_bytes() == 3 * 128 * 32 * 2
+    read = [
+        (k["kv_len"], k["num_heads"])
+        for k in rows(model, ATTENTION, phase="decode", input_len=12_800)
+    ]
+    assert sorted(read) == [(64, 4), (100, 4), (128, 4), (3200, 2)]
+
+
+def test_states_of_a_delta_net():
+    """Per linear layer 6 heads of 8 x 16 in fp32, and 3 tokens of 2 x 2 x 8 + 6 x 16
+    channels."""
+    model = model_of(
+        model_type="qwen3_next", hidden_size=64, num_hidden_layers=4,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+        intermediate_size=96, linear_num_key_heads=2, linear_num_value_heads=6,
+        linear_key_head_dim=8, linear_value_head_dim=16, linear_conv_kernel_dim=4,
+        vocab_size=50, max_position_embeddings=1000,
+    )  # fmt: skip
+    channels = 2 * 2 * 8 + 6 * 16
+    assert model.state_bytes() == 3 * (6 * 8 * 16 * 4 + channels * 3 * 2)
+    assert model.kv_bytes_per_token("bf16") == 2 * 2 * 16 * 2
+    scans = {
+        (k["kind"], k["count"])
+        for k in rows(model, "scan", phase="prefill", input_len=64)
+    }
+    assert scans == {("short_conv", 3), ("gated_delta", 3)}
+
+
+def test_halving_the_choice_changes_routed_work_alone():
+    def work(chosen: int) -> tuple[float, list]:
+        model = model_of(**LATENT | {
+            "first_k_dense_replace": 0, "num_experts_per_tok": chosen
+        })  # fmt: skip
+        given = dict(phase="prefill", input_len=64)
+        return flop(rows(model, "gemm", **given)), rows(model, "moe", **given)
+
+    (linear, (eight,)), (same, (four,)) = work(8), work(4)
+    assert linear == same
+    assert eight == four | {"topk": 8}
+
+
+QUANTISED = {
+    "quant_method": "mxfp4",
+    "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"],
+}
+
+
+def test_each_operator_has_its_own_type(tmp_path: Path):
+    """Attention in 16 bit, experts in 4 of weights and 8 of activations; a type that is
+    asked for holds for every linear layer."""
+    model = model_of(**GPT_OSS, quantization_config=QUANTISED)
+    given = dict(phase="decode", input_len=8)
+    (experts,) = rows(model, "moe", **given)
+    assert (experts["dtype"], experts["weight_dtype"]) == ("mxfp8", "mxfp4")
+    assert {k["dtype"] for k in rows(model, "gemm", **given)} == {"bf16"}
+    (listing,) = model.listings(**given)
+    assert listing.precision == "mxfp4"
+    (wide,) = rows(model, "moe", dtype="bf16", **given)
+    assert wide["dtype"] == "bf16" and "weight_dtype" not in wide
+    narrow = rows(model, "gemm", dtype="int4", **given)
+    kinds = {(k["dtype"], k.get("weight_dtype", "")) for k in narrow}
+    assert kinds == {("bf16", "int4"), ("bf16", "")}  # the router stays
+    same = rows(model, ("moe", "gemm"), dtype="mxfp4", **given)
+    assert same == rows(model, ("moe", "gemm"), **given)
+
+
+def test_a_sidecar_says_what_the_config_does_not(tmp_path: Path):
+    plain = GPT_OSS | {"architectures": ["GptOssForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(plain))
+    before = load_model(tmp_path).weight_bytes("bf16")
+    sidecar = {
+        "quantization": {
+            "quant_algo": "NVFP4",
+            "kv_cache_quant_algo": "FP8",
+            "exclude_modules": ["lm_head", "model.layers.0*"],
+        }
+    }
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(sidecar))
+    model = load_model(tmp_path)
+    assert isinstance(model, LanguageModel)
+    request = model.request()
+    assert (request.dtype, request.kv_dtype) == ("nvfp4", "fp8")
+    layer = 64 * (12 + 8) * 16 + 4 * 3 * 64 * 48
+    saved = 3 * layer * (2 - 0.5625)  # the first layer is excluded
+    assert model.weight_bytes("nvfp4") == pytest.approx(before - saved, rel=1e-12)
+    assert sum(model.layer_counts.values()) == 4 and len(model.layer_counts) == 3
+
+
+def test_a_quantisation_that_is_not_read_needs_a_dtype():
+    model = model_of(**GPT_OSS, quantization_config={"quant_method": "gguf"})
+    with pytest.raises(ValueError, match="gguf.*--dtype"):
+        model.listings()
+    assert model.listings(dtype="int4", phase="decode")[0].precision == "int4"
+
+
+def test_a_key_that_may_change_a_layer_is_refused():
+    with pytest.raises(ValueError, match="`moe_latent_size` is 16, which is not known"):
+        model_of(**GPT_OSS, moe_latent_size=16)
+    off = dict(moe_latent_size=None, swiglu_limit=7.0, router_aux_loss_coef=0.1)
+    assert model_of(**GPT_OSS, **off).parameters() == model_of(**GPT_OSS).parameters()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (dict(stack="eager"), "`stack` is 'eager', but tiny has only serving"),
+        (dict(phase="train", base=None), "`phase` is 'train', but tiny has only"),
+        (dict(routing="even"), "`routing` is 'even'; allowed are random, balanced"),
+        (dict(speculative="mtp", accept=0.5), "states no layer that predicts"),
+        (dict(speculative="mtp"), "`accept` is missing"),
+        (dict(speculative="guess", accept=0.5), "`speculative` is 'guess'; allowed"),
+        (dict(speculative="eagle", accept=1.5), "`accept` is 1.5; allowed is a number"),
+        (dict(accept=0.5), "`accept` is given without `speculative`"),
+    ],
+)
+def test_what_such_a_model_cannot_be_asked(given: dict, words: str):
+    with pytest.raises(ValueError, match=words):
+        model_of(**GPT_OSS).listings(**given)
+
+
+def test_routing_is_told_to_the_experts():
+    given = dict(phase="decode", input_len=8)
+    for asked, told in ((None, "random"), ("balanced", "balanced")):
+        (experts,) = rows(model_of(**GPT_OSS), "moe", routing=asked, **given)
+        assert experts["distribution"] == told
+    with pytest.raises(ValueError, match="llama-3.1-8b has no experts"):
+        load_model("llama-3.1-8b").listings(routing="random")
+
+
+def test_a_step_of_drafted_tokens():
+    """3 drafted tokens: a pass over 4 tokens that reads the cache once (4 times the
+    heads), its logits, and 3 passes of the drafting layer."""
+    model = model_of(**GPT_OSS, num_nextn_predict_layers=1)
+    given = dict(phase="decode", input_len=500, batch=2, base=False)
+    plain = rows(model, ("moe", *ATTENTION), **given)
+    drafts = dict(speculative="mtp", accept=0.8, draft_tokens=3)
+    rows_of_step = rows(model, ("moe", *ATTENTION), **given, **drafts)
+    checked, drafted = rows_of_step[: len(plain)], rows_of_step[len(plain) :]
+    for before, after in zip(plain, checked, strict=True):
+        name = "num_tokens" if before["op"] == "moe" else "num_heads"
+        assert after == before | {name: 4 * before[name]}
+    assert [(k["op"], k["count"]) for k in drafted] == [
+        ("generation_attention", 3),
+        ("moe", 3),
+    ]
+    heads = [
+        (k["m"], k["count"]) for k in rows(model, "gemm", **given, **drafts)
+        if k["n"] == 100
+    ]  # fmt: skip
+    assert heads == [(2 * 4, 1), (2, 3)]
+
+
+def test_steps_of_a_generation_are_fewer():
+    model = load_model("llama-3.1-8b")
+    given = dict(input_len=64, output_len=33)
+    _, plain = model.listings(**given)
+    drafts = dict(speculative="eagle", accept=0.8, draft_tokens=3)
+    _, step = model.listings(**given, **drafts)
+    tokens = (1 - 0.8**4) / (1 - 0.8)
+    assert plain.passes == 32
+    assert step.passes == pytest.approx(32 / tokens)
+    heads = sum(k["count"] for k in step.kernels if k.get("n") == 128256)
+    assert math.isclose(heads, 32 / tokens)

@@ -1,0 +1,368 @@
+"""What is published of the models people serve, against their configs: parameters, what
+a token and a request keep, FLOP of the weight products of a token."""
+
+import csv
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diffenergy.workload.models import Model, load_model, model_from_config
+from diffenergy.workload.models._shared.config import Config
+from diffenergy.workload.models._shared.language_model import LanguageModel
+
+TOKENS = 2048
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """Parameters of the language model; bytes a token adds in bf16, for good and within
+    windows; bytes of a request; GFLOP of a token's weight products without the head
+    (None: not published); parameters of the vision tower."""
+
+    parameters: int
+    grows: int
+    windowed: int = 0
+    state: int = 0
+    gflop: float | None = None
+    tower: int = 0
+
+
+BUNDLED = {
+    "deepseek-v3": Known(671_026_404_352, 70_272, gflop=71.395836),
+    "gemma-4-26b-a4b": Known(
+        25_233_141_760, 20_480, 204_800, gflop=6.167265, tower=572_792_112
+    ),
+    "glm-4.5-air": Known(106_852_245_504, 188_416, gflop=24.363139),
+    "gpt-oss-120b": Known(116_829_156_672, 36_864, 36_864, gflop=9.103933),
+    "gpt-oss-20b": Known(20_914_757_184, 24_576, 24_576, gflop=6.056018),
+    "kimi-k2": Known(1_026_408_209_408, 70_272, gflop=61.023322),
+    "llama-3.1-405b": Known(405_853_388_800, 516_096),
+    "llama-4-scout": Known(
+        107_769_861_120, 49_152, 147_456, gflop=30.206853, tower=871_932_416
+    ),
+    "minimax-m2": Known(228_689_748_992, 253_952),
+    "mistral-small": Known(23_572_403_200, 163_840, gflop=44.459622, tower=438_958_080),
+    "nemotron-3-nano": Known(31_577_937_344, 6_144, 0, 49_082_368, 5.748965),
+    "qwen3-0.6b": Known(596_049_920, 114_688, gflop=0.880804),
+    "qwen3-235b-a22b": Known(235_093_634_560, 192_512),
+    "qwen3-32b": Known(32_762_123_264, 262_144),
+    "qwen3.5-27b": Known(
+        26_895_998_464, 65_536, 0, 153_944_064, 48.701112, tower=460_730_096
+    ),
+    "qwen3.5-35b-a3b": Known(
+        34_660_610_688, 20_480, 0, 64_389_120, 4.873421, tower=446_571_248
+    ),
+    "qwen3.5-9b": Known(
+        8_953_803_264, 32_768, 0, 51_511_296, 13.837009, tower=456_010_480
+    ),
+}
+"""Counts of the reference implementations, without towers."""
+
+_LATENT = dict(
+    kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128,
+    first_k_dense_replace=1, moe_layer_freq=1, n_shared_experts=2,
+    num_experts_per_tok=6, max_position_embeddings=163840, vocab_size=102400,
+)  # fmt: skip
+_FALCON = dict(
+    hidden_size=1024, num_hidden_layers=36, num_attention_heads=8,
+    num_key_value_heads=2, head_dim=64, intermediate_size=2048, mamba_d_ssm=1536,
+    mamba_n_heads=24, mamba_d_head=64, mamba_d_state=128, mamba_n_groups=1,
+    mamba_d_conv=4, mamba_chunk_size=128, mamba_rms_norm=False, vocab_size=32784,
+    max_position_embeddings=16384,
+)  # fmt: skip
+_GRANITE = dict(
+    hidden_size=2048, num_hidden_layers=40, num_attention_heads=32,
+    num_key_value_heads=8, intermediate_size=8192, shared_intermediate_size=8192,
+    num_local_experts=0, vocab_size=100352, max_position_embeddings=131072,
+    mamba_n_heads=64, mamba_d_head=64, mamba_d_state=128, mamba_n_groups=1,
+    mamba_d_conv=4, mamba_chunk_size=256, tie_word_embeddings=True,
+    layer_types=[
+        "attention" if i in (5, 15, 25, 35) else "mamba" for i in range(40)
+    ],
+)  # fmt: skip
+_LFM2 = dict(
+    hidden_size=2048, num_hidden_layers=24, num_attention_heads=32,
+    num_key_value_heads=8, intermediate_size=7168, moe_intermediate_size=1792,
+    num_dense_layers=2, num_experts=32, num_experts_per_tok=4, vocab_size=65536,
+    max_position_embeddings=128000, conv_L_cache=3, use_expert_bias=True,
+    layer_types=[
+        "full_attention" if i in (2, 6, 10, 14, 18, 21) else "conv" for i in range(24)
+    ],
+)  # fmt: skip
+_NEXT = dict(
+    hidden_size=2048, num_hidden_layers=48, num_attention_heads=16,
+    num_key_value_heads=2, head_dim=256, intermediate_size=5120,
+    moe_intermediate_size=512, shared_expert_intermediate_size=512, num_experts=512,
+    num_experts_per_tok=10, vocab_size=151936, max_position_embeddings=262144,
+    linear_conv_kernel_dim=4, linear_key_head_dim=128, linear_num_key_heads=16,
+    linear_num_value_heads=32, linear_value_head_dim=128,
+)  # fmt: skip
+_KIMI = dict(
+    hidden_size=2304, num_hidden_layers=27, num_attention_heads=32, q_lora_rank=None,
+    kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128,
+    intermediate_size=9216, moe_intermediate_size=1024, num_experts=256,
+    num_experts_per_token=8, num_shared_experts=1, first_k_dense_replace=1,
+    vocab_size=163840, max_position_embeddings=1048576,
+    linear_attn_config=dict(
+        full_attn_layers=[4, 8, 12, 16, 20, 24, 27], head_dim=128, num_heads=32,
+        short_conv_kernel_size=4,
+    ),
+)  # fmt: skip
+_GEMMA = dict(
+    hidden_size=5376, num_hidden_layers=62, num_attention_heads=32,
+    num_key_value_heads=16, head_dim=128, intermediate_size=21504, vocab_size=262208,
+    max_position_embeddings=131072, sliding_window=1024,
+)  # fmt: skip
+_EXAONE = dict(
+    hidden_size=5120, num_hidden_layers=64, num_attention_heads=40,
+    num_key_value_heads=8, head_dim=128, intermediate_size=27392, vocab_size=102400,
+    max_position_embeddings=131072, sliding_window=4096, sliding_window_pattern="LLLG",
+)  # fmt: skip
+_OLMO = dict(
+    hidden_size=4096, num_hidden_layers=32, num_attention_heads=32,
+    intermediate_size=11008, vocab_size=100352, max_position_embeddings=4096,
+)  # fmt: skip
+_PHI = dict(
+    hidden_size=5120, num_hidden_layers=40, num_attention_heads=40,
+    num_key_value_heads=10, intermediate_size=17920, vocab_size=100352,
+    max_position_embeddings=16384,
+)  # fmt: skip
+
+_VL = dict(
+    hidden_size=2048, num_hidden_layers=28, num_attention_heads=16,
+    num_key_value_heads=8, head_dim=128, intermediate_size=6144, vocab_size=151936,
+    max_position_embeddings=262144, tie_word_embeddings=True,
+)  # fmt: skip
+_VL_MOE = dict(
+    hidden_size=2048, num_hidden_layers=48, num_attention_heads=32,
+    num_key_value_heads=4, head_dim=128, intermediate_size=6144,
+    moe_intermediate_size=768, num_experts=128, num_experts_per_tok=8,
+    vocab_size=151936, max_position_embeddings=262144,
+)  # fmt: skip
+_DEVSTRAL = dict(
+    hidden_size=12288, num_hidden_layers=88, num_attention_heads=96,
+    num_key_value_heads=8, head_dim=128, intermediate_size=28672, vocab_size=131072,
+    max_position_embeddings=262144,
+)  # fmt: skip
+_MIMO_DENSE = dict(
+    hidden_size=4096, num_hidden_layers=36, num_attention_heads=32,
+    num_key_value_heads=8, head_dim=128, intermediate_size=11008, vocab_size=151680,
+    max_position_embeddings=32768,
+)  # fmt: skip
+_SMOL = dict(
+    hidden_size=2048, num_hidden_layers=36, num_attention_heads=16,
+    num_key_value_heads=4, intermediate_size=11008, vocab_size=128256,
+    max_position_embeddings=65536, tie_word_embeddings=True,
+)  # fmt: skip
+_SEED = dict(
+    hidden_size=5120, num_hidden_layers=64, num_attention_heads=80,
+    num_key_value_heads=8, head_dim=128, intermediate_size=27648, vocab_size=155136,
+    max_position_embeddings=524288, attention_bias=True, attention_out_bias=False,
+)  # fmt: skip
+_GRANITE_DENSE = dict(
+    hidden_size=4096, num_hidden_layers=40, num_attention_heads=32,
+    num_key_value_heads=8, intermediate_size=12800, vocab_size=49155,
+    max_position_embeddings=131072, tie_word_embeddings=True,
+)  # fmt: skip
+_MIMO = dict(
+    hidden_size=4096, num_hidden_layers=48, num_attention_heads=64,
+    num_key_value_heads=4, head_dim=192, v_head_dim=128, intermediate_size=16384,
+    vocab_size=152576, max_position_embeddings=262144, sliding_window=128,
+    swa_num_attention_heads=64, swa_num_key_value_heads=8, swa_head_dim=192,
+    swa_v_head_dim=128, moe_intermediate_size=2048, n_routed_experts=256,
+    num_experts_per_tok=8, add_swa_attention_sink_bias=True,
+    moe_layer_freq=[0] + [1] * 47,
+    hybrid_layer_pattern=[0, *[1] * 4, *([0] + [1] * 5) * 7, 0],
+)  # fmt: skip
+_GEMMA2 = dict(
+    hidden_size=3584, num_hidden_layers=42, num_attention_heads=16,
+    num_key_value_heads=8, head_dim=256, intermediate_size=14336, vocab_size=256000,
+    max_position_embeddings=8192, sliding_window=4096,
+)  # fmt: skip
+_OLMO3 = dict(
+    hidden_size=5120, num_hidden_layers=64, num_attention_heads=40,
+    num_key_value_heads=8, intermediate_size=27648, vocab_size=100278,
+    max_position_embeddings=65536, sliding_window=4096,
+)  # fmt: skip
+_M3 = dict(
+    hidden_size=6144, num_hidden_layers=60, num_attention_heads=64,
+    num_key_value_heads=4, head_dim=128, intermediate_size=3072,
+    dense_intermediate_size=12288, num_local_experts=128, num_experts_per_tok=4,
+    moe_layer_freq=[0] * 3 + [1] * 57, n_shared_experts=1,
+    shared_intermediate_size=3072, use_qk_norm=True, qk_norm_type="per_head",
+    vocab_size=200064, max_position_embeddings=1048576,
+    sparse_attention_config=dict(
+        sparse_num_index_heads=4, sparse_index_dim=128, sparse_topk_blocks=16,
+        sparse_block_size=128, sparse_attention_freq=[0] * 3 + [1] * 57,
+    ),
+)  # fmt: skip
+_V3 = dict(
+    hidden_size=7168, num_hidden_layers=61, num_attention_heads=128,
+    q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
+    v_head_dim=128, first_k_dense_replace=3, intermediate_size=18432,
+    moe_intermediate_size=2048, n_routed_experts=256, n_shared_experts=1,
+    num_experts_per_tok=8, vocab_size=129280, max_position_embeddings=163840,
+)  # fmt: skip
+_INDEX = dict(index_topk=2048, index_n_heads=64, index_head_dim=128)
+_V4 = dict(
+    hidden_size=4096, num_hidden_layers=43, num_attention_heads=64,
+    num_key_value_heads=1, head_dim=512, q_lora_rank=1024, o_groups=8,
+    o_lora_rank=1024, sliding_window=128, hc_mult=4, index_n_heads=64,
+    index_head_dim=128, index_topk=512, compress_ratios=[0, 0] + [4, 128] * 20 + [4, 0],
+    n_routed_experts=256, n_shared_experts=1, num_experts_per_tok=6,
+    moe_intermediate_size=2048, num_hash_layers=3, vocab_size=129280,
+    max_position_embeddings=1048576,
+)  # fmt: skip
+_LFM2_DENSE = dict(
+    hidden_size=2048, num_hidden_layers=16, num_attention_heads=32,
+    num_key_value_heads=8, intermediate_size=12288, vocab_size=65536,
+    max_position_embeddings=128000, conv_L_cache=3,
+    layer_types=[
+        "full_attention" if i in (2, 5, 8, 10, 12, 14) else "conv" for i in range(16)
+    ],
+)  # fmt: skip
+
+OTHERS: dict[str, tuple[dict[str, Any], Known]] = {
+    "deepseek_v2": (  # V2-Lite
+        _LATENT | dict(
+            hidden_size=2048, num_hidden_layers=27, num_attention_heads=16,
+            q_lora_rank=None, intermediate_size=10944, moe_intermediate_size=1408,
+            n_routed_experts=64,
+        ),
+        Known(15_706_484_224, 31_104),
+    ),
+    "falcon_h1": (_FALCON, Known(521_411_104, 18_432, 0, 28_698_624)),  # 0.5B
+    "granitemoehybrid": (_GRANITE, Known(3_191_396_096, 8_192, 0, 76_437_504)),
+    "lfm2_moe": (_LFM2, Known(8_339_929_856, 12_288, 0, 147_456)),  # 8B-A1B
+    "qwen3_next": (_NEXT, Known(79_674_391_296, 24_576, 0, 77_266_944)),  # 80B-A3B
+    # its published size has 26 x 256 score corrections more, which no token multiplies
+    "kimi_linear": (_KIMI, Known(49_122_681_728 - 26 * 256, 8_064, 0, 43_417_600)),
+    "gemma3_text": (_GEMMA, Known(27_009_346_304, 81_920, 425_984)),  # 27B
+    "exaone4": (_EXAONE, Known(32_003_216_384, 65_536, 196_608)),  # 32B
+    "olmo2": (_OLMO, Known(7_298_617_344, 524_288)),  # 7B
+    "phi3": (_PHI, Known(14_659_507_200, 204_800, gflop=27.262976)),  # phi-4
+    "qwen3_vl_text": (_VL, Known(1_720_574_976, 114_688, gflop=2.818572)),  # 2B
+    "qwen3_vl_moe_text": (_VL_MOE, Known(30_532_122_624, 98_304, gflop=5.460984)),
+    "ministral3": (_DEVSTRAL, Known(125_025_988_608, 360_448, gflop=243.605176)),
+    # its published size has one layer and a product of 2h x h more, to draft with
+    "mimo": (_MIMO_DENSE, Known(7_833_409_536 - 210_790_400, 147_456)),  # 7B
+    "smollm3": (_SMOL, Known(3_075_098_624, 73_728)),  # 3B
+    "seed_oss": (_SEED, Known(36_151_104_512, 262_144)),  # 36B
+    "granite": (_GRANITE_DENSE, Known(8_170_848_256, 163_840)),  # 3.2 8B
+    "mimo_v2_flash": (
+        _MIMO, Known(308_778_768_832, 23_040, 199_680, gflop=28.391244)
+    ),
+    "gemma2": (_GEMMA2, Known(9_241_705_984, 172_032, 172_032)),  # 9B
+    "olmo3": (_OLMO3, Known(32_233_522_176, 65_536, 196_608, gflop=62.411244)),
+    "minimax_m3": (_M3, Known(426_174_565_632, 137_472)),
+    "deepseek_v32": (
+        _V3 | _INDEX, Known(671_877_929_216, 85_888, gflop=73.098854)
+    ),
+    "glm_moe_dsa": (_V3 | _INDEX, Known(671_877_929_216, 85_888)),
+    "deepseek_v4": (_V4, Known(284_332_230_231, 6_880, 0, 5_636_096, 25.477251)),
+    "lfm2": (_LFM2_DENSE, Known(1_170_340_608, 12_288, 0, 81_920, 2.071986)),
+}  # fmt: skip
+"""Configs of families without a bundled model, by `model_type`."""
+
+
+def built(kind: str) -> LanguageModel:
+    """The model of a config of `OTHERS`."""
+    values = {"model_type": kind, **OTHERS[kind][0]}
+    return language(model_from_config(Config(kind, f"{kind}.json", values)))
+
+
+def language(model: Model) -> LanguageModel:
+    assert isinstance(model, LanguageModel)
+    return model
+
+
+def gflop(model: LanguageModel) -> float:
+    """GFLOP of the weight products of one token of a prompt."""
+    (listing,) = model.listings(phase="prefill", input_len=TOKENS, base=True)
+    total = 0.0
+    for k in listing.kernels:
+        if k["op"] == "gemm":
+            total += 2 * k["batch"] * k["m"] * k["n"] * k["k"] * k["count"]
+        elif k["op"] == "moe":
+            parts = 3 if k["gated"] else 2
+            rows = k["num_tokens"] * k["topk"] * k["count"]
+            total += 2 * parts * rows * k["hidden_size"] * k["inter_size"]
+    return total / TOKENS / 1e9
+
+
+def check(model: LanguageModel, known: Known):
+    assert model.text_parameters() == known.parameters
+    assert model.parameters() == known.parameters + known.tower
+    assert model.kv_bytes_per_token("bf16") == known.grows
+    assert model.kv_bytes_per_token("bf16", windowed=True) == known.windowed
+    assert model.state_bytes() == known.state
+    if known.gflop is not None:
+        assert gflop(model) == pytest.approx(known.gflop, rel=2e-4)
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_bundled_model_is_as_published(name: str):
+    check(language(load_model(name)), BUNDLED[name])
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_family_is_as_published(kind: str):
+    check(built(kind), OTHERS[kind][1])
+
+
+def test_files_of_quantised_checkpoints():
+    """Sizes of the published files: experts in 4 bits with a byte a group of 32."""
+    experts = 24 * 32 * 3 * 2880 * 2880
+    model = language(load_model("gpt-oss-20b"))
+    others = model.parameters() - experts
+    assert model.stored_dtype == "mxfp4"
+    assert model.weight_bytes("mxfp4") == 13_761_264_768
+    assert model.weight_bytes("mxfp4") == experts * 0.53125 + others * 2
+    assert load_model("gpt-oss-120b").weight_bytes("mxfp4") == 65_248_815_744
+
+
+def number(row: dict[str, str], name: str) -> float | None:
+    return float(row[name]) if row[name] else None
+
+
+@pytest.mark.shared_data
+def test_every_shared_config(shared: Path, tmp_path: Path):
+    """Against the counts of the reference implementations; what is no language model is
+    refused, or counted by tests of its own."""
+    folder = shared / "data" / "facts" / "model_configs"
+    with (shared / "data" / "facts" / "models_extra.csv").open() as file:
+        rows = {row["name"].replace("/", "--"): row for row in csv.DictReader(file)}
+    checked = 0
+    for path in sorted(folder.glob("*.json")):
+        row = rows[path.stem]
+        grows = number(row, "kv_bytes_per_token_bf16")
+        if grows is None:
+            continue
+        own = tmp_path / path.stem
+        own.mkdir()
+        shutil.copy(path, own / "config.json")
+        sidecar = folder / "hf_quant_config" / path.name
+        if sidecar.exists():
+            shutil.copy(sidecar, own / "hf_quant_config.json")
+        total, tower = number(row, "total_params"), number(row, "tower_params")
+        model = language(load_model(own))
+        known = Known(
+            round((total or 0) - (tower or 0)),
+            round(grows),
+            round(number(row, "kv_bytes_per_token_windowed_bf16") or 0),
+            round(number(row, "state_bytes_per_request") or 0),
+            number(row, "gflop_prefill_per_token"),
+            round(tower or 0),
+        )
+        check(model, known)
+        values = json.loads(path.read_text())
+        text = json.dumps(values) + (sidecar.read_text() if sidecar.exists() else "")
+        quantised = "quant_method" in text or "quant_algo" in text
+        assert model.checkpoint.quantised == quantised, path.stem
+        assert not model.checkpoint.unread
+        checked += 1
+    assert checked == 41
