@@ -61,11 +61,13 @@ def estimate(
         **request: of a name, the flags of the command: `batch` [1], `input_len` [512]
             and `output_len` [128] in tokens, `phase` ("prefill", "decode", "generate",
             "forward", "train"), `dtype` [bf16], `kv_dtype`, `attention`, `stack`,
-            `dispatch`, `accumulation`, `checkpointing`; `sm_clock` and `mem_clock` in
-            Hz and `power_limit` in W, each a number or several (every combination is a
-            point); `temperature` in C; `changes`, fields of the GPU in SI; `workload`,
-            one of several in a listing; `require_fit`: the GPU's memory has to suffice
-            [no: `summary["warnings"]` says where it does not].
+            `dispatch`, `routing`, `speculative`, `accept`, `draft_tokens`,
+            `accumulation`, `checkpointing`, `images`, `image_tokens`, `steps`,
+            `guidance`; `sm_clock` and `mem_clock` in Hz and
+            `power_limit` in W, each a number or several (every combination is a point);
+            `temperature` in C; `changes`, fields of the GPU in SI; `workload`, one of
+            several in a listing; `require_fit`: the GPU's memory has to suffice [no:
+            `summary["warnings"]` says where it does not].
 
     Raises:
         ValueError: for what cannot be read or is out of range, in one sentence.

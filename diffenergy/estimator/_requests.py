@@ -15,7 +15,10 @@ from ..workload._listing import read_listings, select_listing, settled
 from ..workload._unlisted import complete
 from ..workload._workload import assemble, pad_size
 from ..workload.models import load_model
+from ..workload.models._inputs import NAMES as INPUTS
 from ..workload.models._shared.encoder import Encoder
+from ..workload.models._shared.language_model import LanguageModel
+from ..workload.models._shared.speculation import speculation_of
 from . import _programs
 from ._answer import memory as _memory
 from ._answer import summary as _summary
@@ -40,6 +43,10 @@ _REQUEST: Final = (
 
 _TRAINING: Final = ("accumulation", "checkpointing")
 """The same of a training step alone."""
+_SPECULATION: Final = ("speculative", "accept", "draft_tokens")
+_OTHERS: Final = (*_TRAINING, "routing", *_SPECULATION, *INPUTS)
+"""What not every model or phase has."""
+_ANSWERED: Final = (*_OTHERS, "tokens_per_step")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +123,8 @@ def prepare(
     file, "none", or the shipped ones; `detail`: kernels stand in the summary;
     `require_fit`: the GPU's memory has to suffice; `request`: batch, input_len,
     output_len, phase, dtype, kv_dtype, attention, stack, dispatch, accumulation,
-    checkpointing, None where not asked for.
+    checkpointing, routing, speculative, accept, draft_tokens, images, image_tokens,
+    steps, guidance, None where not asked for.
 
     Raises `ValueError` in one sentence for what cannot be, `Infeasible` for what has to
     fit the memory and does not.
@@ -146,7 +154,7 @@ def prepare(
     about = {
         "model": work.about["model"],
         "gpu": card.name,
-        **{x: work.about[x] for x in (*_REQUEST, *_TRAINING) if x in work.about},
+        **{x: work.about[x] for x in (*_REQUEST, *_ANSWERED) if x in work.about},
         "assumed": assumed | work.assumed | taken,
     }
     listings = [complete(listing) for listing in work.listings]
@@ -181,7 +189,7 @@ def _beyond(
 
 def _given(request: Mapping[str, Any]) -> dict[str, Any]:
     """Every choice of a request, None where there is none."""
-    known = (*_REQUEST, *_TRAINING)
+    known = (*_REQUEST, *_OTHERS)
     for name in request:
         if name not in known:
             raise ValueError(
@@ -189,7 +197,8 @@ def _given(request: Mapping[str, Any]) -> dict[str, Any]:
                 f"{', '.join(known)}."
             )
     given = dict.fromkeys(known) | dict(request)
-    return given | {"checkpointing": given["checkpointing"] or None}
+    switches = ("checkpointing", "guidance")
+    return given | {name: given[name] or None for name in switches}
 
 
 def _is_changed(card: GpuCard) -> bool:
@@ -292,9 +301,17 @@ def _modelled(
         _memory.check_fit(model, request, memory, card)
     listings = model.listings(**given)
     train = request.phase == "train"
-    names = (*_REQUEST, *_TRAINING) if train else _REQUEST
+    names = (
+        *_REQUEST,
+        *(_TRAINING if train else ()),
+        *(("routing",) if request.routing else ()),
+        *(_SPECULATION if request.speculative else ()),
+        *(name for name in INPUTS if getattr(request, name) is not None),
+    )
     about = {"model": model.name} | {name: getattr(request, name) for name in names}
     about["dispatch"] = _dispatch(listings)
+    if found := speculation_of(request):
+        about["tokens_per_step"] = found.tokens
     if isinstance(model, Encoder) or train:
         about["kv_dtype"] = None
     assumed = {
@@ -302,8 +319,12 @@ def _modelled(
         for name in names
         if given[name] is None and about[name] is not None
     }
+    if isinstance(model, LanguageModel) and given["dtype"] is None:
+        said = "; ".join(model.checkpoint.said)
+        assumed |= {"checkpoint": said} if said else {}
     warnings = [
         *_memory.too_large(model.name, memory, card),
+        *model.notes,
         *weight_types(model, name, given["dtype"], request.dtype),
     ]
     return _Work(listings, about, assumed, warnings, memory)

@@ -10,7 +10,7 @@ from ..hardware import GpuCard
 from ..kernels import ops
 from ..workload import Listing
 from ..workload.models import Model, model_names
-from ..workload.models._shared.decoder import quantised_dtype
+from ..workload.models._shared.language_model import LanguageModel
 from ..workload.models._shared.memory import element_bytes
 
 _RATES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -18,28 +18,32 @@ _RATES: Final[Mapping[str, tuple[str, ...]]] = {
     "fp8": ("fp8", "bf16", "fp16"),
     "fp8_block": ("fp8", "bf16", "fp16"),
     "int8": ("int8", "bf16", "fp16"),
-    "nvfp4": ("fp4", "fp8", "bf16", "fp16"),
-    "mxfp4": ("fp4", "fp8", "bf16", "fp16"),
+    "nvfp4": ("fp4", "bf16", "fp16"),
+    "mxfp4": ("fp4", "bf16", "fp16"),
+    "mxfp8": ("fp4", "bf16", "fp16"),
 }
-"""Tensor rates of a GPU file by type of operands: its own, then those that stand in."""
+"""Tensor rates of a GPU file by type of operands: the one that tells whether it has
+the type, then those that stand in."""
+_SHOWN: Final = {"mxfp8": "mxfp8", "fp8_block": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"}
+"""Units by the type that they are lacking for; others by their own name."""
 
 
 def lacking(listings: Iterable[Listing], card: GpuCard) -> list[str]:
     """Types of products that the GPU's tensor cores do not have."""
     used = {
-        _RATES[kernel["dtype"]]: None
+        (_SHOWN.get(kernel["dtype"], kernel["dtype"]), _RATES[kernel["dtype"]]): None
         for listing in listings
         for kernel in listing.kernels
         if ops()[kernel["op"]][0].products and kernel["dtype"] in _RATES
     }
     found = []
-    for own, *others in used:
+    for name, (own, *others) in used:
         rate = {x: card.values[f"tensor_flop_per_cycle_{x}"] for x in (own, *others)}
         if not rate[own]:
             instead = next((x for x in others if rate[x]), "fp32 on CUDA cores")
             found.append(
-                f"{card.name} has no {own} units: products in {own} run at the rate of "
-                f"{instead}."
+                f"{card.name} has no {name} units: products in {name} run at the rate "
+                f"of {instead}."
             )
     return found
 
@@ -49,7 +53,7 @@ def weight_types(model: Model, name: str, given: str | None, taken: str) -> list
     end; `name` as the model was asked for."""
     if given is not None or name in model_names():
         return []
-    if quantised_dtype(model) is not None:
+    if isinstance(model, LanguageModel) and model.checkpoint.quantised:
         return []
     stated = _stated(model.config.values)
     if re.search("fp8", model.name, re.IGNORECASE):

@@ -1,6 +1,7 @@
 """What stays in a GPU's memory, what fits, and what is said of number formats."""
 
 import dataclasses
+import itertools
 import json
 import re
 import shutil
@@ -11,7 +12,9 @@ import pytest
 
 import diffenergy as de
 from diffenergy.estimator import prepare
+from diffenergy.estimator._warnings import lacking
 from diffenergy.hardware import read_gpu
+from diffenergy.workload import Listing
 from diffenergy.workload.models import load_model
 
 MODELS = Path(de.__file__).parent / "data" / "models"
@@ -219,6 +222,23 @@ def test_a_gpu_without_fp8_units_says_what_runs_instead():
     assert "no fp8 units" in fp8 and "rate of bf16" in fp8
     (bf16,) = said("t4", "bf16")
     assert "no bf16 units" in bf16 and "rate of fp16" in bf16
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "words"),
+    [
+        ("h100-sxm", "mxfp8", ["no mxfp8 units: products in mxfp8", "rate of bf16"]),
+        ("h100-sxm", "nvfp4", ["no fp4 units", "rate of bf16"]),
+        ("b200-sxm", "mxfp8", None),
+        ("h100-sxm", "fp8_block", None),
+    ],
+)
+def test_block_scaled_types_of_a_listing(sample, gpu, dtype, words):
+    listing = Listing("mine", kernels=(sample("moe", dtype=dtype),))
+    found = lacking([listing], read_gpu(gpu))
+    assert bool(found) == bool(words)
+    for remark, word in itertools.product(found, words or []):
+        assert word in remark
 
 
 @pytest.mark.parametrize(

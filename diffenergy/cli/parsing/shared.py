@@ -61,10 +61,15 @@ class RequestFlags:
         "and vision: forward].",
     )
     dtype: str | None = option(
-        "TYPE", "fp32, tf32, bf16, fp16, fp8 or fp8_block [bf16].", read.dtype
+        "TYPE",
+        "Of linear layers: fp32, tf32, bf16, fp16, fp8, fp8_block, mxfp8, int8, int4, "
+        "nvfp4 or mxfp4 [as the checkpoint has them, else bf16].",
+        read.dtype,
     )
     kv_dtype: str | None = option(
-        "TYPE", "Type of the KV cache [as --dtype].", read.dtype
+        "TYPE",
+        "Type of the KV cache [as the checkpoint says, else 16 bit].",
+        read.dtype,
     )
     attention: str | None = option("KIND", "flash or eager [flash].")
     stack: str | None = option(
@@ -77,11 +82,42 @@ class RequestFlags:
         "eager or graph [graph in serving decode, and of a listing without "
         "module_calls].",
     )
+    routing: str | None = option(
+        "KIND",
+        "How tokens spread over experts: random (each on its own), balanced or "
+        "power_law_X [random; training: balanced].",
+    )
+    speculative: str | None = option(
+        "KIND",
+        "Draft tokens and verify them at once: mtp (the model's own layer), eagle or "
+        "draft=MODEL; needs --accept.",
+    )
+    accept: float | None = option(
+        "RATE", "Share of drafted tokens that are right, 0 to 1.", read.number
+    )
+    draft_tokens: int | None = option(
+        "N", "Tokens drafted a step [mtp 1, eagle 3, draft 4].", read.whole
+    )
     accumulation: int | None = option(
         "N", "Micro-batches of an optimizer step [1]; train only.", read.whole
     )
     checkpointing: bool = switch(
         "Run each layer again before its backward pass; train only."
+    )
+    images: int | None = option(
+        "N",
+        "Images of each sequence, read by the vision tower before the prompt [none].",
+        read.whole,
+    )
+    image_tokens: int | None = option(
+        "N",
+        "Tokens of each image, beside the --input-len of text [of 1024 x 1024 pixels, "
+        "or of the one size that the model reads]; of diffusion, those that it makes.",
+        read.whole,
+    )
+    steps: int | None = option("N", "Denoising steps [1]; diffusion only.", read.whole)
+    guidance: bool = switch(
+        "Run each step with and without the prompt; diffusion only."
     )
     require_fit: bool = switch("Exit with 3 if the GPU's memory does not suffice.")
 

@@ -15,6 +15,7 @@ from ...physics._power import COMPONENTS, STATIC
 from ...results import Result
 from ...units import MHz
 from ...workload import Listing
+from ...workload._listing import Number
 from .._settings import Setting, throttling
 from .guesses import guessed_widths
 from .limits import LIMITS
@@ -298,15 +299,18 @@ def _generation(
     return dict(zip(names, (ttft, tpot, tokens / time, energy / tokens), strict=True))
 
 
-def _tokens(about: Mapping[str, Any]) -> int | None:
+def _tokens(about: Mapping[str, Any]) -> Number | None:
     """Tokens that a request makes, or reads where it makes none; None if it does
-    neither (images) or does not say."""
-    batch, read = about["batch"] or 0, about["input_len"] or 0
+    neither (makes or reads images alone) or does not say."""
+    if about.get("steps"):
+        return None
+    images = (about.get("images") or 0) * (about.get("image_tokens") or 0)
+    batch, read = about["batch"] or 0, (about["input_len"] or 0) + images
     match about["phase"]:
         case "generate":
             tokens = batch * (about["output_len"] or 0)
         case "decode":
-            tokens = batch
+            tokens = batch * about.get("tokens_per_step", 1)
         case "train":
             tokens = batch * about["accumulation"] * read
         case "prefill" | "forward":

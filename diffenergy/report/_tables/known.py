@@ -182,17 +182,27 @@ def model_list_parts(entries: Entries, types: Iterable[str]) -> list[Any]:
 
 
 def model_summary(model: "Model") -> dict[str, Any]:
-    """A model: its sizes, bytes of the weights by dtype, KV bytes of a token."""
+    """A model: its sizes, bytes of the weights by dtype (as they are stored under the
+    type of most), what a token adds to the KV cache for good and within windows, what
+    a request keeps beside it."""
     sizes = {
         field.name: getattr(model, field.name)
         for field in dataclasses.fields(model)
         if isinstance(getattr(model, field.name), int | float | str | tuple)
+        and field.name not in ("blocks", "encoder")
     }
+    own = model.defaults()["dtype"]
+    stored = dict.fromkeys((*_STORED, own))
     cache = {dtype: model.kv_bytes_per_token(dtype) for dtype in _STORED}
+    windowed = {dtype: model.kv_bytes_per_token(dtype, True) for dtype in _STORED}
+    cached = any(cache.values()) or any(windowed.values())
     return {
         **model_entry(model),
-        "weight_bytes": {dtype: model.weight_bytes(dtype) for dtype in _STORED},
-        "kv_bytes_per_token": cache if any(cache.values()) else None,
+        "dtype": own,
+        "weight_bytes": {dtype: model.weight_bytes(dtype) for dtype in stored},
+        "kv_bytes_per_token": cache if cached else None,
+        "kv_bytes_per_token_windowed": windowed if cached else None,
+        "state_bytes_per_request": model.state_bytes() if cached else None,
         "sizes": sizes,
         "defaults": {k: v for k, v in model.defaults().items() if k != "base"},
     }
@@ -201,18 +211,30 @@ def model_summary(model: "Model") -> dict[str, Any]:
 def model_parts(summary: Entry) -> list[Any]:
     """What `models show` prints."""
     cache = summary["kv_bytes_per_token"] or {}
+    windowed = summary["kv_bytes_per_token_windowed"] or {}
+    within = ("of it in windows", lambda x: windowed.get(x[0]), "{:.6g} B")
     stored = (
         "dtype",
         ("weights", lambda x: x[1] / 1e9, "{:.3f} GB"),
-        ("KV cache per token", lambda x: cache.get(x[0]), "{:.6g} B"),
+        ("KV cache per token", lambda x: _both(cache, windowed, x[0]), "{:.6g} B"),
+        *((within,) if any(windowed.values()) else ()),
     )
+    state = summary["state_bytes_per_request"]
     sizes = ("size", ("value", lambda x: _text(x[1])))
     return [
         f"{summary['name']}: {summary['family']}, {summary['layers']} layers, "
         f"{summary['parameters']:,} parameters",
         table(stored, summary["weight_bytes"].items()),
+        *([f"state of a request: {state / 1e6:.6g} MB"] if state else []),
         table(sizes, summary["sizes"].items(), fold=["value"]),
     ]
+
+
+def _both(
+    grows: Mapping[str, float], windowed: Mapping[str, float], dtype: str
+) -> float | None:
+    """Bytes that a token adds to both caches."""
+    return grows[dtype] + windowed[dtype] if dtype in grows else None
 
 
 def _layers(model: "Model") -> int | None:

@@ -126,12 +126,23 @@ def title_line(summary: Entry) -> str:
         summary["phase"] or "kernel listing",
         f"batch {summary['batch']}" if summary["batch"] else None,
         f"{summary['input_len']} in" if summary["input_len"] else None,
+        _images(summary),
         f"{summary['output_len']} out" if summary["output_len"] else None,
         f"{plain(times)} micro-batches" if times > 1 else None,
         "checkpointing" if summary.get("checkpointing") else None,
+        f"{summary['steps']} steps" if summary.get("steps") else None,
+        "guidance" if summary.get("guidance") else None,
         summary["dtype"],
     ]
     return f"{summary['model']} on {summary['gpu']}: {', '.join(filter(None, words))}"
+
+
+def _images(summary: Entry) -> str | None:
+    """Images that are read, or the one that is made, in tokens."""
+    tokens, images = summary.get("image_tokens"), summary.get("images")
+    if not tokens:
+        return None
+    return f"{images or 1} x {tokens} image tokens"
 
 
 def grade_words(summary: Entry) -> str:

@@ -216,6 +216,9 @@ def test_a_training_step_is_three_phases(run, tmp_path):
         (("--phase", "train", "--output-len", 3), ["`--output-len` is 3", "train"]),
         (("--phase", "train", "--kv-dtype", "fp8"), ["`--kv-dtype`", "KV cache"]),
         (("--phase", "train", "--accumulation", 0), ["`--accumulation` is '0'"]),
+        (("--images", 2), ["`--images` is 2", "gpt2 reads no images"]),
+        (("--steps", 2), ["`--steps` is 2", "gpt2 makes nothing in denoising steps"]),
+        (("--guidance",), ["`--guidance`", "gpt2 makes nothing in denoising steps"]),
     ],
 )
 def test_flags_that_a_phase_lacks_are_refused(run, flags, words):
@@ -223,6 +226,41 @@ def test_flags_that_a_phase_lacks_are_refused(run, flags, words):
     assert (outcome.code, outcome.out) == (2, "")
     assert len(outcome.err.splitlines()) == 1
     assert all(word in outcome.err for word in words), outcome.err
+
+
+def test_steps_of_a_diffusion_transformer(run, tmp_path):
+    """Its config has a class in place of a `model_type`; steps take as long as each."""
+    file = tmp_path / "tiny.json"
+    values = dict(
+        _class_name="FluxTransformer2DModel", attention_head_dim=64, in_channels=16,
+        joint_attention_dim=96, num_attention_heads=2, num_layers=1,
+        num_single_layers=1, pooled_projection_dim=32, torch_dtype="bfloat16",
+    )  # fmt: skip
+    file.write_text(json.dumps(values))
+    flags = ("estimate", file, "--image-tokens", 300, "--input-len", 20)
+    one = run(*flags, "--json").json
+    found = run(*flags, "--steps", 3, "--json").json
+    assert set(found) == KEYS | {"image_tokens", "steps", "guidance"}
+    assert found["assumed"]["phase"] == "forward"
+    assert "steps" not in found["assumed"] and one["assumed"]["steps"] == 1
+    assert found["time_s"] == pytest.approx(3 * one["time_s"], rel=0.01)
+    assert found["tokens_per_s"] is found["kv_dtype"] is None
+    (said,) = found["warnings"]
+    assert said.startswith("tiny is the transformer alone: text encoders before")
+    shown = run(*flags, "--steps", 3, "--guidance").out
+    assert "20 in, 1 x 300 image tokens, 3 steps, guidance, bf16" in shown
+
+
+def test_images_of_a_model_are_tokens_that_it_reads(run):
+    flags = ("estimate", "qwen3-0.6b", "--phase", "prefill")
+    refused = run(*flags, "--images", 1)
+    assert refused.code == 2 and "qwen3-0.6b reads no images" in refused.err
+    flags = ("estimate", "gemma-4-26b-a4b", *flags[2:], "--input-len", 100)
+    found = run(*flags, "--images", 2, "--json").json
+    assert (found["images"], found["image_tokens"], found["input_len"]) == (2, 280, 100)
+    assert found["assumed"]["image_tokens"] == 280
+    read = found["tokens_per_s"] * found["time_s"]
+    assert read == pytest.approx(100 + 2 * 280)
 
 
 def test_a_listing_decides_what_a_step_is(run, tmp_path):
