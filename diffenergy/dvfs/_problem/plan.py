@@ -89,8 +89,8 @@ class Plan:
     """A schedule: `count` launches of `kernel` at `setting` for every row.
 
     One row per kernel, or (switching, `per_launch`) several: in launch order where
-    switching costs and clocks may change, else grouped by kernel. `solver` "default" leaves every clock
-    alone; its rows name the first setting.
+    switching costs and clocks may change, else grouped by kernel. `solver` "default"
+    leaves every clock alone; its rows name the first setting.
     """
 
     kernel: Int[np.ndarray, " row"]
