@@ -77,7 +77,8 @@ def product(**given: Any) -> gemm.Gemm:
 
 def copies(size: float, **given: float) -> stream.Stream:
     """A copy of `size` bytes: read and written once."""
-    fields = dict.fromkeys(stream.Stream.__dataclass_fields__, 0.0)
+    fields: dict[str, Any] = dict.fromkeys(stream.Stream.__dataclass_fields__, 0.0)
+    fields["makes"] = 2  # bf16
     fields |= {"read": size, "write": size, "threads": 256.0} | given
     return stream.Stream(**{name: [x] for name, x in fields.items()})
 

@@ -160,6 +160,9 @@ THIN = dict(m=8, n=65536, k=8192)
         # bytes beyond the L2
         ("a100-sxm-80gb", THIN, "bf16", 1410,
          (2 * (8 + 65536) * 8192 + 2 * 8 * 65536 - 41943040) / 2.039e12),
+        ("a100-sxm-80gb", THIN | {"weight_dtype": "int4"}, "bf16", 1410,
+         ((8 + 65536) * 8192 * 33 / 64 + 2 * 8 * 65536 - 41943040) / 2.039e12),
+        ("b200-sxm", SQUARE, "mxfp8", 1965, 2 * 8192**3 / (16384 * 148 * 1.965e9)),
     ],
 )  # fmt: skip
 def test_products_take_as_long_as_the_peak_rates_allow(
