@@ -337,7 +337,7 @@ class _Run:
         parts = self.per_phase(self.mean(s.weights, *s.energies))
         parts = parts.at[LAUNCH_COMPONENTS.index("other")].add(s.other)
         static = jnp.stack([s.idle * s.time, s.leakage * s.time])
-        utilization, limiter = self._usage(s)
+        utilization, limiter, launch = self._usage(s)
         energy = s.power * s.time
         total_time, total_energy = jnp.sum(s.time), jnp.sum(energy)
         return Estimate(
@@ -359,6 +359,7 @@ class _Run:
             ),
             KernelEstimate(
                 s.kernel_time,
+                launch,
                 s.kernel_energy,
                 utilization,
                 limiter,
@@ -368,13 +369,14 @@ class _Run:
             ),
         )
 
-    def _usage(self, s: "_State") -> tuple[Array, Array]:
-        """(utilization of each unit, limiter) of every launch."""
+    def _usage(self, s: "_State") -> tuple[Array, Array, Array]:
+        """(utilization of each unit, limiter, launch latency in s) of every launch."""
         d, gpu, c = self.demand, self.gpu, self.c
         busy, reached = sm_side_cycles(d, gpu, c)
         means = self.mean(
-            s.weights, *busy, *reached, d.dram + d.store_dram, d.link, s.launch, d.ctas
-        )
+            s.weights, *busy, *reached, d.dram + d.store_dram, d.link, s.launch,
+            d.ctas, d.launches,
+        )  # fmt: skip
         time, clock = s.kernel_time, s.clock[self.phase]
         of_units = means[:12] / (clock * time)
         dram_rate = (
@@ -386,7 +388,8 @@ class _Run:
         near = jnp.stack([*of_units[6:], dram / c.dram_efficiency, link], -1)
         # transfers over links need few CTAs
         filled = jnp.where(means[13] > 0, jnp.inf, means[15] / gpu.num_sms)
-        return share, limiter(share, near, means[14] / time, filled)
+        latency = means[16] * (c.launch_seconds + c.launch_cycles / clock)
+        return share, limiter(share, near, means[14] / time, filled), latency
 
 
 def demands(workload: Workload, gpu: GpuSpec, corrections: Corrections) -> list[Demand]:

@@ -16,6 +16,7 @@ class KernelEstimate(Record):
     """One launch of every kernel: means over its candidates."""
 
     time: Float[Array, "*k"]  # s, launch cost included
+    launch: Float[Array, "*k"]  # s, of it the launch latency
     energy: Float[Array, "*k"]  # J beyond idle and leakage
     utilization: Float[Array, "*k unit"]  # of the peak rate, in the order of UNITS
     limiter: Int[Array, "*k"]  # index in `limits.LIMITS`

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LOWERED: Final = 1 - 1e-6
 """Clock after the governor / clock asked for, below which the power limit acted."""
 _NO_LAUNCH: Final[Mapping[str, Any]] = dict.fromkeys(
-    ("time_s", "energy_j", "utilization", "limited_by")
+    ("time_s", "kernel_s", "energy_j", "utilization", "limited_by")
 )
 
 
@@ -111,8 +111,9 @@ def least_power(estimate: Estimate) -> float | None:
 def kernel_entries(
     listings: Sequence[Listing], estimate: Estimate
 ) -> list[dict[str, Any]]:
-    """One dict a listed kernel, in order: its fields, `time_s` and `energy_j` of one
-    launch, `utilization` by unit, `limited_by` and its phase.
+    """One dict a listed kernel, in order: its fields, `time_s`, `kernel_s` (without
+    launch latency) and `energy_j` of one launch, `utilization` by unit, `limited_by` and
+    its phase.
 
     A row that is several launches has their sums, the utilization is their mean over
     time, the limiter that of the longest. The energy includes idle and leakage power
@@ -128,9 +129,10 @@ def kernel_entries(
     row, time = np.asarray(k.row)[live], np.asarray(k.time)[live]
     static = static_power(phases)[np.asarray(k.phase)[live]]
     energy = np.asarray(k.energy)[live] + time * static
-    totals = np.zeros((len(rows), 2 + len(UNITS)))
+    running = time - np.asarray(k.launch)[live]
+    totals = np.zeros((len(rows), 3 + len(UNITS)))
     weighted = np.asarray(k.utilization)[live] * time[:, None]
-    np.add.at(totals, row, np.column_stack([time, energy, weighted]))
+    np.add.at(totals, row, np.column_stack([time, running, energy, weighted]))
     limiter = np.zeros(len(rows), int)
     order = np.argsort(time, kind="stable")  # the longest is written last
     limiter[row[order]] = np.asarray(k.limiter)[live][order]
@@ -151,11 +153,13 @@ def phase_names(listings: Sequence[Listing]) -> list[str]:
 
 
 def _launch(sums: np.ndarray, limiter: str) -> dict[str, Any]:
-    """What one launch takes; `sums`: time, energy, time times utilization by unit."""
-    use = zip(UNITS, sums[2:] / sums[0], strict=True)
+    """What one launch takes; `sums`: time, that without latency, energy, time times
+    utilization by unit."""
+    use = zip(UNITS, sums[3:] / sums[0], strict=True)
     return {
         "time_s": float(sums[0]),
-        "energy_j": float(sums[1]),
+        "kernel_s": float(sums[1]),
+        "energy_j": float(sums[2]),
         "utilization": {unit: float(share) for unit, share in use},
         "limited_by": limiter,
     }
