@@ -123,6 +123,7 @@ def test_extremes_as_rows(study_modules: dict[str, Any]):
     assert found[7] == pytest.approx((np.log(4) + 0.5 + np.log(3) + 0.5) / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cap", [pytest.param(1e4, marks=pytest.mark.slow), 250.0])
 def test_a_pass_of_one_kernel_is_its_launches(
     study_modules: dict[str, Any], plain_law: Any, cap: float

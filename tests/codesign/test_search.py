@@ -119,6 +119,7 @@ def test_elasticity_is_the_slope_of_the_estimate():
     assert dict(found.sensitivities)["tensor_flop_per_cycle_fp4"] is None
 
 
+@pytest.mark.slow
 def test_infeasible_comes_back_with_the_closest_design():
     given = problem(["products"], SPACE, limits={"area": 100.0})
     found = search(given, EFFORT)

@@ -141,6 +141,7 @@ def test_the_gradient_is_that_of_a_jit(energy):
     assert float(forward) == pytest.approx(along, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_gradient_compiles_with_options_of_ours(energy, monkeypatch):
     """No program of its own is compiled as XLA would."""
     asked: list[Any] = []

@@ -157,6 +157,7 @@ def test_nothing_to_fit_is_an_error(table):
         calibrate([nothing], prior_file())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1.3, 0.8])
 def test_activities_tell_the_factor_on_their_gpus_dynamic_energy(programs, factor):
     """Powers of three programs, made with it, that no reference power explains; the
@@ -265,6 +266,7 @@ def test_from_a_fitted_start_the_gpu_of_the_rows_is_free(table, fitted_start):
     assert known.items() <= result.corrections.fitted_on.items()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1.2, pytest.param(0.85, marks=pytest.mark.slow)])
 def test_five_power_readings_of_an_unseen_gpu(tmp_path, fitted_start, factor: float):
     """One factor on all dynamic energy is free, and found: at the least of the squares

@@ -228,6 +228,7 @@ def test_flags_that_a_phase_lacks_are_refused(run, flags, words):
     assert all(word in outcome.err for word in words), outcome.err
 
 
+@pytest.mark.slow
 def test_steps_of_a_diffusion_transformer(run, tmp_path):
     """Its config has a class in place of a `model_type`; steps take as long as each."""
     file = tmp_path / "tiny.json"
@@ -285,6 +286,7 @@ def test_a_single_output_token_has_no_decode_phase(run):
     assert "GPU board only: no host, no cooling" in table
 
 
+@pytest.mark.slow
 def test_lists_are_one_table_that_equals_single_estimates(run, gpt2, tmp_path):
     rows = tmp_path / "points.csv"
     flags = ("--sm-clock", "705,1410", "--power-limit", "400,50", "--out", rows)

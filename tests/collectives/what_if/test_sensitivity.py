@@ -198,6 +198,7 @@ def without_ties(kind: str) -> Schedule:
     return greedy(topology, how(topology, 4 * MB), effort=Effort(1, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MACHINES)
 def test_shares_add_up_and_halves_agree(kind: str) -> None:
     """sum(latency) - sum(rate) = 1; without ties both sides are the gradient; and it is

@@ -76,6 +76,7 @@ def descent_excess(found: Modelled, slowdown: float) -> float:
     return 100 * (rounded.energy / exact.energy - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("local", [False, True])
 def test_a_descent_goes_down_what_the_table_says(cases: list[Modelled], local: bool):
     """Changes and limits of mixed legal clocks, by the problem at the same growth."""

@@ -67,6 +67,7 @@ def test_requests_above_the_applied_clock_change_nothing():
     np.testing.assert_allclose(found.energy[:, 1:], found.energy[:, :1].repeat(2, 1))
 
 
+@pytest.mark.slow
 def test_core_energy_is_dearer_while_the_memory_clock_is_left_alone():
     found = RUN(
         law(cap=1e4), points(GPU, np.array([(1.8, 9.501), (1.8, np.nan)]) * GHz)
@@ -82,6 +83,7 @@ def test_core_energy_is_dearer_while_the_memory_clock_is_left_alone():
     np.testing.assert_allclose(more, core + clock_tree + leakage, rtol=2e-3)
 
 
+@pytest.mark.slow
 def test_the_limiter_holds_the_mean_power():
     limited, point = law(cap=250.0), points(GPU, SETTINGS[-1:])
     found = RUN(limited, point)

@@ -211,6 +211,7 @@ def test_dead_runs_are_found_among_good_ones(passes):
     assert flags[0].value == 1.514
 
 
+@pytest.mark.slow
 @pytest.mark.shared_data
 def test_dead_runs_are_found_alone(passes):
     _, alone, predicted = passes
@@ -222,6 +223,7 @@ def test_dead_runs_are_found_alone(passes):
     assert all("the run died" in flag.reason for flag in flags)
 
 
+@pytest.mark.slow
 @pytest.mark.shared_data
 def test_busy_layers_that_read_little_power(shared):
     """21 of 3,253 MoE rows longer than 333 us read below 200 W; few others are off."""
