@@ -238,6 +238,15 @@ NAMED: Final = re.compile(
 """Files and folders of the repository, in backticks; NAME stands for one's own."""
 
 
+def test_the_table_of_models_is_that_of_its_program():
+    spec = importlib.util.spec_from_file_location("models", ROOT / "docs" / "models.py")
+    assert spec is not None and spec.loader is not None
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    page = program.PAGE.read_text()
+    assert program.written(page) == page
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_that_pages_name_exist(page: Path):
     named = NAMED.findall(page.read_text(encoding="utf-8"))
