@@ -345,6 +345,15 @@ def test_a_step_of_drafted_tokens():
     assert heads == [(2 * 4, 1), (2, 3)]
 
 
+def test_a_drafting_model_has_weights_and_a_cache():
+    model, given = load_model("qwen3-32b"), dict(phase="decode", input_len=1000)
+    plain = model.memory(model.request(**given))
+    drafts = dict(speculative="draft=qwen3-0.6b", accept=0.5)
+    both = model.memory(model.request(**given, **drafts))
+    assert both["weights"] - plain["weights"] == 2 * 596_049_920
+    assert both["kv_cache"] - plain["kv_cache"] == 1000 * 114_688
+
+
 def test_steps_of_a_generation_are_fewer():
     model = load_model("llama-3.1-8b")
     given = dict(input_len=64, output_len=33)

@@ -205,13 +205,15 @@ class LanguageModel(Model):
         body = self._pass(dataclasses.replace(request, base=True), read, length)
         scored = run.tokens if request.stack == "eager" else run.sequences
         tokens = length + (request.output_len or 0)
+        drafter = self.drafter(found) if (found := speculation_of(request)) else None
+        cached = [*self.all_cached(), *_cached_by(drafter)]
         held = sum(
-            kept.elements * n * min(tokens, kept.window or tokens)
-            for kept, n in self.all_cached()
+            kept.elements * n * min(tokens, kept.window or tokens) for kept, n in cached
         )
+        drafting = self._bytes_of(_weights_of(drafter), self.precision(request))
         e = dtypes.BYTES[dtypes.code(request.kv_dtype)]
         return in_parts(
-            weights=self.weight_bytes(request.dtype) + self._drafter_bytes(request),
+            weights=self.weight_bytes(request.dtype) + drafting,
             kv_cache=request.batch * held * e,
             state=request.batch * self.state_bytes(),
             activations=working_bytes(
@@ -221,17 +223,6 @@ class LanguageModel(Model):
             if request.base
             else scored * self.vocab * logit_bytes(run.values),
         )
-
-    def _drafter_bytes(self, request: Request) -> float:
-        """Bytes of the weights that draft tokens."""
-        found = speculation_of(request)
-        if found is None:
-            return 0.0
-        drafter = self.drafter(found)
-        if isinstance(drafter, LanguageModel):
-            return drafter.weight_bytes(drafter.stored_dtype)
-        each = [w for x in drafter.operators for w in x.weights()]
-        return self._bytes_of([(w, 1) for w in each], self.precision(request))
 
     def run(
         self, request: Request, q_len: int, kv_len: int, verify: bool = False
@@ -397,6 +388,22 @@ class LanguageModel(Model):
         last, head = dataclasses.replace(run, q_len=tokens), head or self.head
         rows = rows_of("softmax", last.tokens, head.outputs, "fp32")
         return [*head.forward(last), rows]
+
+
+def _weights_of(drafter: LanguageModel | Layer | None) -> list[tuple[Weights, int]]:
+    """Weights of what drafts tokens."""
+    if isinstance(drafter, LanguageModel):
+        return drafter.all_weights()
+    operators = drafter.operators if drafter else ()
+    return [(w, 1) for x in operators for w in x.weights()]
+
+
+def _cached_by(drafter: LanguageModel | Layer | None) -> list[tuple[Cached, int]]:
+    """What it keeps of a sequence."""
+    if isinstance(drafter, LanguageModel):
+        return drafter.all_cached()
+    operators = drafter.operators if drafter else ()
+    return [(kept, 1) for x in operators for kept in x.cached()]
 
 
 def decode_segments(input_len: int, steps: int) -> list[tuple[int, int]]:
