@@ -210,7 +210,7 @@ class LanguageModel(Model):
         held = sum(
             kept.elements * n * min(tokens, kept.window or tokens) for kept, n in cached
         )
-        drafting = self._bytes_of(_weights_of(drafter), self.precision(request))
+        drafting = self._bytes_of_drafter(drafter, self.precision(request))
         e = dtypes.BYTES[dtypes.code(request.kv_dtype)]
         return in_parts(
             weights=self.weight_bytes(request.dtype) + drafting,
@@ -223,6 +223,15 @@ class LanguageModel(Model):
             if request.base
             else scored * self.vocab * logit_bytes(run.values),
         )
+
+    def _bytes_of_drafter(
+        self, drafter: "LanguageModel | Layer | None", p: Precision
+    ) -> float:
+        """Bytes of the weights of what drafts tokens; a model's as it stores them."""
+        if isinstance(drafter, LanguageModel):
+            return drafter.weight_bytes(drafter.stored_dtype)
+        operators = drafter.operators if drafter else ()
+        return self._bytes_of([(w, 1) for x in operators for w in x.weights()], p)
 
     def run(
         self, request: Request, q_len: int, kv_len: int, verify: bool = False
@@ -388,14 +397,6 @@ class LanguageModel(Model):
         last, head = dataclasses.replace(run, q_len=tokens), head or self.head
         rows = rows_of("softmax", last.tokens, head.outputs, "fp32")
         return [*head.forward(last), rows]
-
-
-def _weights_of(drafter: LanguageModel | Layer | None) -> list[tuple[Weights, int]]:
-    """Weights of what drafts tokens."""
-    if isinstance(drafter, LanguageModel):
-        return drafter.all_weights()
-    operators = drafter.operators if drafter else ()
-    return [(w, 1) for x in operators for w in x.weights()]
 
 
 def _cached_by(drafter: LanguageModel | Layer | None) -> list[tuple[Cached, int]]:
