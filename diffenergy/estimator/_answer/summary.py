@@ -112,8 +112,8 @@ def kernel_entries(
     listings: Sequence[Listing], estimate: Estimate
 ) -> list[dict[str, Any]]:
     """One dict a listed kernel, in order: its fields, `time_s`, `kernel_s` (without
-    launch latency) and `energy_j` of one launch, `utilization` by unit, `limited_by` and
-    its phase.
+    launch latency) and `energy_j` of one launch, `utilization` by unit, `limited_by`
+    and its phase.
 
     A row that is several launches has their sums, the utilization is their mean over
     time, the limiter that of the longest. The energy includes idle and leakage power
