@@ -14,11 +14,18 @@ from .._shared.config import Config
 
 MODEL_TYPES: Final = ("gemma2", "gemma3_text", "gemma4_text")
 _PATTERN: Final = {"gemma2": 2, "gemma3_text": 6, "gemma4_text": 6}
+_GEMMA3: Final = {
+    "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4,
+    "head_dim": 256, "max_position_embeddings": 131072, "sliding_window": 4096,
+}  # fmt: skip
+"""What the published files of Gemma 3 leave to `Gemma3TextConfig`."""
 
 
 def build(config: Config) -> Layered:
     """Gemma of a text config."""
     kind = config.text("model_type")
+    if kind == "gemma3_text":
+        config = dataclasses.replace(config, values=_GEMMA3 | dict(config.values))
     newest = kind == "gemma4_text"
     if not config.whole("hidden_size_per_layer_input", 0):
         config.ignore("vocab_size_per_layer_input")
