@@ -430,7 +430,8 @@ SPELLINGS: dict[str, tuple[str, dict[str, Any]]] = {
         sliding_window=16384, full_attn_mod=1, interpolate_factor=1
     )),
     "lfm2 as first published": ("lfm2", dict(
-        layer_types=None, full_attn_idxs=[2, 5, 8, 10, 12, 14]
+        layer_types=None, full_attn_idxs=[2, 5, 8, 10, 12, 14], theta=1e6,
+        block_use_xavier_init=True,
     )),
 }  # fmt: skip
 """Other words for what configs of `OTHERS` say."""
@@ -458,6 +459,28 @@ def test_nemotron_by_the_list_of_newer_files():
         model_from_config(dataclasses.replace(model.config, values=values))
     )
     assert again.layer_counts == model.layer_counts
+
+
+def test_gemma_4_by_the_heads_of_every_layer():
+    model = language(load_model("gemma-4-26b-a4b"))
+    outer = model.config.outer
+    assert outer is not None
+    inner = dict(outer.values["text_config"])
+    heads = {
+        "head_dim": inner.pop("global_head_dim"),
+        "num_key_value_heads": inner.pop("num_global_key_value_heads"),
+    }
+    full = [i for i in range(model.layers) if inner["layer_types"][i][0] == "f"]
+    inner["per_layer_config"] = {f"{i:02}": heads for i in full}
+
+    def again(text: dict[str, Any]) -> LanguageModel:
+        values = {**outer.values, "text_config": text}
+        return language(model_from_config(dataclasses.replace(outer, values=values)))
+
+    assert again(inner).layer_counts == model.layer_counts
+    inner["per_layer_config"] = {f"{i:02}": heads for i in full[1:]}
+    with pytest.raises(ValueError, match="`per_layer_config` is"):
+        again(inner)
 
 
 def test_gemma_3_states_extended_positions():

@@ -64,7 +64,7 @@ _HARMLESS: Final = frozenset(_WORDS.split())
 _PATTERN: Final = re.compile(
     r".*_token_(id|ids|index)|.*dropout.*|.*_pdrop|router_.*(loss|coef).*|"
     r".*_loss_coef|.*aux_loss.*|.*_loss_alpha|(boi|eoi|boa|eoa)_.*|rope_.*|mrope_.*|"
-    r"use_mrope|pooler_.*|summary_.*|layernorm_.*_(alpha|beta)|"
+    r"use_mrope|.*_use_xavier_init|pooler_.*|summary_.*|layernorm_.*_(alpha|beta)|"
     r".*initializer.*|generation_.*|.*_init_.*|time_step_.*|_.*|mtp_.*|.*_multiplier|.*_multipliers|mup_.*"
 )
 

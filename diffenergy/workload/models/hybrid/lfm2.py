@@ -17,6 +17,7 @@ MODEL_TYPES: Final = ("lfm2", "lfm2_moe")
 def build(config: Config) -> Layered:
     """LFM2 of a config."""
     shape = attention_shape(config, norms="head")
+    config.ignore("theta")  # of the rotation
     config.ignore("num_heads", "block_dim", "conv_dim", "conv_dim_out")
     taps, bias = config.size("conv_L_cache"), config.flag("conv_bias", False)
     convolution = short_convolution(shape.hidden, taps, bias)
