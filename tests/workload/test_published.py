@@ -470,7 +470,8 @@ def test_gemma_4_by_the_heads_of_every_layer():
         "head_dim": inner.pop("global_head_dim"),
         "num_key_value_heads": inner.pop("num_global_key_value_heads"),
     }
-    full = [i for i in range(model.layers) if inner["layer_types"][i][0] == "f"]
+    kinds = enumerate(inner["layer_types"])
+    full = [i for i, kind in kinds if kind == "full_attention"]
     inner["per_layer_config"] = {f"{i:02}": heads for i in full}
 
     def again(text: dict[str, Any]) -> LanguageModel:
