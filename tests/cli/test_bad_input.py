@@ -157,7 +157,8 @@ BROKEN = {
     "b.jsonl": ('{"name": "x", "kernels": [{"op": "gem"}]}', "gemm"),
     "c.jsonl": ("", "empty"),
     "config.json": ("{", "broken JSON"),
-    "d.json": ('{"model_type": "t5"}', "supported are"),
+    "d.json": ('{"model_type": "t5"}', "an encoder-decoder of text is not built"),
+    "g.json": ('{"model_type": "t6"}', "supported are"),
     "e.json": ("[1]", "model config"),
 }
 
