@@ -226,6 +226,72 @@ _LFM2_DENSE = dict(
     ],
 )  # fmt: skip
 
+_QWEN2_MOE = dict(
+    hidden_size=2048, num_hidden_layers=24, num_attention_heads=16,
+    num_key_value_heads=16, moe_intermediate_size=1408, num_experts=60,
+    shared_expert_intermediate_size=5632, num_experts_per_tok=4, vocab_size=151936,
+    max_position_embeddings=8192, max_window_layers=21, intermediate_size=5632,
+    sliding_window=32768, use_sliding_window=False, tie_word_embeddings=False,
+)  # fmt: skip
+_PHI_MOE = dict(
+    hidden_size=4096, num_hidden_layers=32, num_attention_heads=32,
+    num_key_value_heads=8, intermediate_size=6400, num_local_experts=16,
+    num_experts_per_tok=2, vocab_size=32064, max_position_embeddings=131072,
+    sliding_window=131072, attention_bias=True, lm_head_bias=True,
+)  # fmt: skip
+_ERNIE = dict(
+    hidden_size=1024, num_hidden_layers=18, num_attention_heads=16,
+    num_key_value_heads=2, head_dim=128, intermediate_size=3072, vocab_size=103424,
+    max_position_embeddings=131072, tie_word_embeddings=True, use_bias=False,
+)  # fmt: skip
+_ERNIE_MOE = dict(
+    hidden_size=2560, num_hidden_layers=28, num_attention_heads=20,
+    num_key_value_heads=4, intermediate_size=12288, moe_intermediate_size=1536,
+    moe_num_experts=64, moe_num_shared_experts=2, moe_k=6, moe_layer_start_index=1,
+    moe_layer_end_index=27, moe_layer_interval=1, moe_capacity=[64, 64, 64],
+    vocab_size=103424, max_position_embeddings=131072, tie_word_embeddings=True,
+)  # fmt: skip
+_HUNYUAN = dict(
+    hidden_size=4096, num_hidden_layers=32, num_attention_heads=32,
+    num_key_value_heads=8, head_dim=128, intermediate_size=14336, vocab_size=128167,
+    max_position_embeddings=32768, tie_word_embeddings=True, use_qk_norm=True,
+    use_cla=False, cla_share_factor=2, num_experts=1, norm_type="rms",
+)  # fmt: skip
+_INTERN = dict(
+    hidden_size=4096, num_hidden_layers=48, num_attention_heads=32,
+    num_key_value_heads=2, head_dim=128, intermediate_size=10240, vocab_size=128512,
+    max_position_embeddings=32768, bias=False, qkv_bias=False,
+)  # fmt: skip
+_COHERE = dict(
+    hidden_size=8192, num_hidden_layers=40, num_attention_heads=64,
+    num_key_value_heads=64, intermediate_size=22528, vocab_size=256000,
+    max_position_embeddings=8192, use_qk_norm=False,
+)  # fmt: skip
+_COHERE2 = dict(
+    hidden_size=4096, num_hidden_layers=32, num_attention_heads=32,
+    num_key_value_heads=8, head_dim=128, intermediate_size=14336, vocab_size=256000,
+    max_position_embeddings=8192, sliding_window=4096, sliding_window_pattern=4,
+    layer_switch=4, order_of_interleaved_layers="local_attn_first",
+)  # fmt: skip
+_GLM4 = dict(
+    hidden_size=6144, num_hidden_layers=61, num_attention_heads=48,
+    num_key_value_heads=2, head_dim=128, intermediate_size=23040, vocab_size=151552,
+    max_position_embeddings=32768, partial_rotary_factor=0.5,
+)  # fmt: skip
+_MISTRAL4 = dict(
+    hidden_size=4096, num_hidden_layers=36, num_attention_heads=32,
+    num_key_value_heads=32, q_lora_rank=1024, kv_lora_rank=256, qk_nope_head_dim=64,
+    qk_rope_head_dim=64, v_head_dim=128, intermediate_size=12288,
+    moe_intermediate_size=2048, n_routed_experts=128, n_shared_experts=1,
+    num_experts_per_tok=4, vocab_size=131072, max_position_embeddings=1048576,
+)  # fmt: skip
+_VL25 = dict(
+    hidden_size=3584, num_hidden_layers=28, num_attention_heads=28,
+    num_key_value_heads=4, intermediate_size=18944, vocab_size=152064,
+    max_position_embeddings=128000, max_window_layers=28, sliding_window=32768,
+    use_sliding_window=False,
+)  # fmt: skip
+
 OTHERS: dict[str, tuple[dict[str, Any], Known]] = {
     "deepseek_v2": (  # V2-Lite
         _LATENT | dict(
@@ -265,6 +331,22 @@ OTHERS: dict[str, tuple[dict[str, Any], Known]] = {
     "glm_moe_dsa": (_V3 | _INDEX, Known(671_877_929_216, 85_888)),
     "deepseek_v4": (_V4, Known(284_332_230_231, 6_880, 0, 5_636_096, 25.477251)),
     "lfm2": (_LFM2_DENSE, Known(1_170_340_608, 12_288, 0, 81_920, 2.071986)),
+    "qwen2_moe": (  # Qwen1.5-MoE-A2.7B
+        _QWEN2_MOE, Known(14_315_784_192, 196_608, gflop=4.1332)
+    ),
+    "phimoe": (_PHI_MOE, Known(41_873_153_344, 131_072, gflop=12.7549)),  # 3.5
+    "ernie4_5": (_ERNIE, Known(360_748_032, 18_432, gflop=0.5096)),  # 0.3B
+    # its published size has 27 x 64 score corrections more
+    "ernie4_5_moe": (  # 21B-A3B
+        _ERNIE_MOE, Known(21_825_437_888 - 27 * 64, 57_344, gflop=6.1745)
+    ),
+    "hunyuan_v1_dense": (_HUNYUAN, Known(7_504_568_320, 131_072, gflop=13.9586)),
+    "internlm3": (_INTERN, Known(8_804_241_408, 49_152)),  # 8B
+    "cohere": (_COHERE, Known(34_980_831_232, 1_310_720, gflop=65.7667)),  # R
+    "cohere2": (_COHERE2, Known(8_028_033_024, 32_768, 98_304, gflop=13.9586)),
+    "glm4": (_GLM4, Known(32_566_081_536, 62_464, gflop=61.4046)),  # 32B-0414
+    "mistral4": (_MISTRAL4, Known(118_972_826_624, 23_040, gflop=11.117003)),  # Small 4
+    "qwen2_5_vl_text": (_VL25, Known(7_615_616_512, 57_344, gflop=13.0506)),  # 7B
 }  # fmt: skip
 """Configs of families without a bundled model, by `model_type`."""
 
@@ -312,6 +394,133 @@ def test_a_bundled_model_is_as_published(name: str):
 @pytest.mark.parametrize("kind", OTHERS)
 def test_a_family_is_as_published(kind: str):
     check(built(kind), OTHERS[kind][1])
+
+
+SPELLINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "granite of transformers 5": ("granitemoehybrid", dict(
+        init_method="mup", layer_types=[
+            "full_attention" if i in (5, 15, 25, 35) else "linear_attention"
+            for i in range(40)
+        ],
+    )),
+    "kimi linear as published": ("kimi_linear", dict(
+        max_position_embeddings=None, model_max_length=1048576
+    )),
+    "kimi linear of transformers 5": ("kimi_linear", dict(
+        mlp_layer_types=["dense"] + 26 * ["sparse"], first_k_dense_replace=None
+    )),
+    "gemma 3 27B as published": ("gemma3_text", dict(
+        vocab_size=None, max_position_embeddings=None
+    )),
+    "smollm3 as published": ("smollm3", dict(layer_types=36 * ["full_attention"])),
+    "deepseek of transformers 5": ("deepseek_v32", dict(
+        layer_types=61 * ["indexed_attention"]
+    )),
+    "glm-5 as published": ("glm_moe_dsa", dict(indexer_rope_interleave=True)),
+    "mimo of transformers 5": ("mimo_v2_flash", dict(
+        hybrid_layer_pattern=None, layer_types=[
+            "sliding_attention" if slides else "full_attention"
+            for slides in [0, *[1] * 4, *([0] + [1] * 5) * 7, 0]
+        ],
+    )),
+    "exaone 4 as published": ("exaone4", dict(
+        summary_proj_to_labels=True, summary_type="cls_index", summary_use_proj=True
+    )),
+    "phi with a window of all positions": ("phi3", dict(
+        sliding_window=16384, full_attn_mod=1, interpolate_factor=1
+    )),
+    "lfm2 as first published": ("lfm2", dict(
+        layer_types=None, full_attn_idxs=[2, 5, 8, 10, 12, 14], theta=1e6,
+        block_use_xavier_init=True,
+    )),
+}  # fmt: skip
+"""Other words for what configs of `OTHERS` say."""
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_other_words_say_the_same(name: str):
+    kind, changes = SPELLINGS[name]
+    both = {"model_type": kind, **OTHERS[kind][0], **changes}
+    values = {key: value for key, value in both.items() if value is not None}
+    model = language(model_from_config(Config(kind, f"{kind}.json", values)))
+    check(model, OTHERS[kind][1])
+    assert model.positions == built(kind).positions
+    assert model.layer_counts == built(kind).layer_counts
+
+
+def test_nemotron_by_the_list_of_newer_files():
+    model = language(load_model("nemotron-3-nano"))
+    words = {"M": "linear_attention", "*": "full_attention", "E": "moe", "-": "mlp"}
+    pattern = model.config.values["hybrid_override_pattern"]
+    listed = [words[letter] for letter in pattern]
+    values = {**model.config.values, "layers_block_type": listed}
+    del values["hybrid_override_pattern"]
+    again = language(
+        model_from_config(dataclasses.replace(model.config, values=values))
+    )
+    assert again.layer_counts == model.layer_counts
+
+
+def test_gemma_4_by_the_heads_of_every_layer():
+    model = language(load_model("gemma-4-26b-a4b"))
+    outer = model.config.outer
+    assert outer is not None
+    inner = dict(outer.values["text_config"])
+    heads = {
+        "head_dim": inner.pop("global_head_dim"),
+        "num_key_value_heads": inner.pop("num_global_key_value_heads"),
+    }
+    kinds = enumerate(inner["layer_types"])
+    full = [i for i, kind in kinds if kind == "full_attention"]
+    inner["per_layer_config"] = {f"{i:02}": heads for i in full}
+
+    def again(text: dict[str, Any]) -> LanguageModel:
+        values = {**outer.values, "text_config": text}
+        return language(model_from_config(dataclasses.replace(outer, values=values)))
+
+    assert again(inner).layer_counts == model.layer_counts
+    inner["per_layer_config"] = {f"{i:02}": heads for i in full[1:]}
+    with pytest.raises(ValueError, match="`per_layer_config` is"):
+        again(inner)
+
+
+def test_gemma_3_states_extended_positions():
+    """As vLLM reads it: 131,072 are with the factor 8 of the full layers."""
+    values = {"model_type": "gemma3_text", **_GEMMA}
+    values["rope_scaling"] = {"rope_type": "linear", "factor": 8.0}
+    model = model_from_config(Config("gemma", "config.json", values))
+    assert model.max_positions == 131_072
+
+
+@pytest.mark.parametrize(
+    "kind, changes, key",
+    [
+        ("smollm3", dict(
+            sliding_window=512,
+            layer_types=18 * ["full_attention", "sliding_attention"],
+        ), "layer_types"),
+        ("qwen2_5_vl_text", dict(
+            use_sliding_window=True, max_window_layers=14
+        ), "max_window_layers"),
+        ("hunyuan_v1_dense", dict(num_experts=16), "num_experts"),
+        ("phi3", dict(use_qk_norm=True), "use_qk_norm"),
+        ("phimoe", dict(sliding_window=512), "sliding_window"),
+        ("qwen2_moe", dict(use_sliding_window=True), "use_sliding_window"),
+        ("internlm3", dict(bias=True), "bias"),
+        ("ernie4_5", dict(use_bias=True), "use_bias"),
+    ],
+)  # fmt: skip
+def test_what_changes_layers_is_refused(kind: str, changes: dict, key: str):
+    values = {"model_type": kind, **OTHERS[kind][0], **changes}
+    with pytest.raises(ValueError, match=f"`{key}` is"):
+        model_from_config(Config(kind, f"{kind}.json", values))
+
+
+def test_a_window_from_a_later_layer_on_is_none_before():
+    """Qwen2 states windows that no layer has: all come before `max_window_layers`."""
+    values = {"model_type": "qwen2_5_vl_text", **_VL25, "use_sliding_window": True}
+    model = language(model_from_config(Config("vl", "config.json", values)))
+    check(model, OTHERS["qwen2_5_vl_text"][1])
 
 
 def test_files_of_quantised_checkpoints():

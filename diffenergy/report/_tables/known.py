@@ -183,8 +183,9 @@ def model_list_parts(entries: Entries, types: Iterable[str]) -> list[Any]:
 
 def model_summary(model: "Model") -> dict[str, Any]:
     """A model: its sizes, bytes of the weights by dtype (as they are stored under the
-    type of most), what a token adds to the KV cache for good and within windows, what
-    a request keeps beside it."""
+    type of most, None where a checkpoint's cannot be read), what a token adds to the KV
+    cache for good and within windows, what a request keeps beside it; what was read of
+    the checkpoint's types, or why it was not."""
     sizes = {
         field.name: getattr(model, field.name)
         for field in dataclasses.fields(model)
@@ -192,17 +193,20 @@ def model_summary(model: "Model") -> dict[str, Any]:
         and field.name not in ("blocks", "encoder")
     }
     own = model.defaults()["dtype"]
+    checkpoint = getattr(model, "checkpoint", None)  # of language models
+    unread = checkpoint.unread if checkpoint else ""
     stored = dict.fromkeys((*_STORED, own))
     cache = {dtype: model.kv_bytes_per_token(dtype) for dtype in _STORED}
     windowed = {dtype: model.kv_bytes_per_token(dtype, True) for dtype in _STORED}
     cached = any(cache.values()) or any(windowed.values())
     return {
         **model_entry(model),
-        "dtype": own,
+        "dtype": None if unread else own,
         "weight_bytes": {dtype: model.weight_bytes(dtype) for dtype in stored},
         "kv_bytes_per_token": cache if cached else None,
         "kv_bytes_per_token_windowed": windowed if cached else None,
         "state_bytes_per_request": model.state_bytes() if cached else None,
+        "checkpoint": [unread] if unread else list(getattr(checkpoint, "said", ())),
         "sizes": sizes,
         "defaults": {k: v for k, v in model.defaults().items() if k != "base"},
     }
@@ -224,6 +228,7 @@ def model_parts(summary: Entry) -> list[Any]:
     return [
         f"{summary['name']}: {summary['family']}, {summary['layers']} layers, "
         f"{summary['parameters']:,} parameters",
+        *(f"checkpoint: {sentence}" for sentence in summary["checkpoint"]),
         table(stored, summary["weight_bytes"].items()),
         *([f"state of a request: {state / 1e6:.6g} MB"] if state else []),
         table(sizes, summary["sizes"].items(), fold=["value"]),

@@ -75,6 +75,10 @@ def model_from_config(config: Config) -> Model:
         values = {**inner.values, "model_type": named}
         return model_from_config(dataclasses.replace(inner, values=values))
     kind = config.text("model_type")
+    if kind not in _families() and f"{kind}_text" in _families():  # not nested
+        values = {**config.values, "model_type": f"{kind}_text"}
+        flat = dataclasses.replace(config, values=values, outer=config, asked=set())
+        return model_from_config(flat)
     if kind not in _families() and (why := unbuilt(config, kind)):
         raise ValueError(
             f"{config.where}: {why}; give a kernel listing (`.jsonl`) of its passes."

@@ -1,5 +1,9 @@
+import json
+from pathlib import Path
+
 import pytest
 
+import diffenergy
 from diffenergy.hardware import gpu_names, read_gpu
 from diffenergy.workload.models import model_names
 
@@ -58,3 +62,19 @@ def test_an_image_model_has_no_cache(run):
     shown = run("models", "show", "resnet-50", "--json").json
     assert shown["kv_bytes_per_token"] is None
     assert shown["layers"] == 3 + 4 + 6 + 3
+
+
+def test_what_a_checkpoint_says_of_its_types(run, tmp_path: Path):
+    """Never bf16 for weights in a format that is not read."""
+    source = Path(diffenergy.__file__).parent / "data/models/qwen3-0.6b/config.json"
+    values = json.loads(source.read_text())
+    file = tmp_path / "config.json"
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 128}
+    file.write_text(json.dumps(values | {"quantization_config": awq}))
+    shown = run("models", "show", str(tmp_path), "--json").json
+    assert shown["dtype"] == "int4" and "int4" in shown["checkpoint"][0]
+    other = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    file.write_text(json.dumps(values | {"quantization_config": other}))
+    shown = run("models", "show", str(tmp_path), "--json").json
+    assert shown["dtype"] is None and "bitsandbytes" in shown["checkpoint"][0]
+    assert "--dtype" in run("models", "show", str(tmp_path)).out

@@ -63,6 +63,11 @@ GEMMA4 = SIGLIP | dict(
 SCOUT = dict(
     hidden_size=1408, image_size=336, vision_output_dim=4096, num_hidden_layers=34
 )
+QWEN25 = dict(
+    depth=32, hidden_size=1280, num_heads=16, intermediate_size=3420, patch_size=14,
+    temporal_patch_size=2, spatial_merge_size=2, in_chans=3, out_hidden_size=3584,
+    window_size=112, fullatt_block_indexes=[7, 15, 23, 31],
+)  # fmt: skip
 PUBLISHED = {
     "Qwen3-VL-2B": (*qwen(24, 1024, 4096, 2048, 3), 406_957_056),
     "Qwen3-VL-4B": (*qwen(24, 1024, 4096, 2560, 3), 415_347_712),
@@ -72,6 +77,8 @@ PUBLISHED = {
     "Qwen3.5-35B-A3B": (*qwen(27, 1152, 4304, 2048, 0), 446_571_248),
     "Qwen3.5-9B": (*qwen(27, 1152, 4304, 4096, 0), 456_010_480),
     "Qwen3.5-122B-A10B": (*qwen(27, 1152, 4304, 3072, 0), 451_290_864),
+    # Qwen2.5-VL-7B has 8,292,166,656 with its tower, 7,615,616,512 without
+    "Qwen2.5-VL-7B": ("qwen2_5_vl", QWEN25, 3584, {}, 676_550_144),
     "LFM2.5-VL-1.6B": (
         "lfm2_vl", SIGLIP | dict(patch_size=16, num_patches=256), 2048,
         dict(projector_hidden_size=2048, projector_use_layernorm=False), 426_285_296,
@@ -128,6 +135,27 @@ def test_totals_of_real_configs(shared: Path):
         assert model.parameters() == int(row["total_params"]), name
         if model.tower is not None:
             assert model.tower.parameters == int(row["tower_params"]), name
+
+
+def test_windows_of_qwen25():
+    """1024 x 1024 pixels: 37 x 37 tokens of 2 x 2 patches, which see all others in 4
+    layers and their 8 x 8 in 28."""
+    kind, vision, hidden, more, _ = PUBLISHED["Qwen2.5-VL-7B"]
+    found = tower(kind, vision, dict(hidden_size=hidden, num_attention_heads=28))
+    n = 4 * 37**2
+    assert found.usual == n // 4
+    whole_layers, windows = 4 * n * n, 28 * -(-n // 64) * 64**2
+    assert attention(found.rows(1, found.usual, BF16)) == 4 * 1280 * (
+        whole_layers + windows
+    )
+
+
+def test_a_tower_beside_a_config_that_is_not_nested():
+    """Qwen2.5-VL as published: the keys of its language model stand outside."""
+    values = TEXT | dict(model_type="qwen2_5_vl", vision_config=QWEN25)
+    flat = model_from_config(Config("flat", "config.json", values))
+    nested = whole("qwen2_5_vl", QWEN25, {"model_type": "qwen2_5_vl_text"})
+    assert flat.parameters() == nested.parameters()
 
 
 def test_work_of_one_image():

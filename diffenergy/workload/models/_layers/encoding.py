@@ -2,6 +2,7 @@
 and of diffusion transformers; and the stages that such networks are made of."""
 
 import dataclasses
+import math
 from collections.abc import Iterable
 
 from ..._listing import Kernel
@@ -16,14 +17,20 @@ from .parts import Map, Part, Plain, feed_forward
 @dataclasses.dataclass(frozen=True)
 class FullAttention(Operator):
     """Attention of the `q_len` tokens of a pass to `kv_len` ones, their own or others',
-    without a mask or a cache: 4 q_len kv_len `heads` `head_dim` FLOP a sequence."""
+    without a mask or a cache: 4 q_len kv_len `heads` `head_dim` FLOP a sequence; or of
+    `window` ones side by side to each other."""
 
     heads: int
     head_dim: int
+    window: int = 0
 
     def forward(self, run: Pass) -> list[Kernel]:
         heads = (self.heads, self.heads)
-        site = Attention(run.sequences, *heads, run.q_len, run.kv_len, self.head_dim, 1)
+        sequences, q_len, kv_len = run.sequences, run.q_len, run.kv_len
+        if self.window and q_len > self.window:
+            sequences *= math.ceil(q_len / self.window)
+            q_len = kv_len = self.window
+        site = Attention(sequences, *heads, q_len, kv_len, self.head_dim, 1)
         p = dataclasses.replace(run.precision, cache=run.values)
         if run.flash:
             return [fused(site, p, causal=False)]
@@ -39,7 +46,7 @@ class EncoderShape:
     `gated`: a third matrix gates the feed-forward layer. `key_bias`: whether keys have
     a bias where the other projections have one. `head_norms`: RMSNorms of queries and
     keys ("head"), and of values without weights ("all"). `behind`: norms behind both
-    parts beside those before.
+    parts beside those before. `window`: tokens that see each other (0: all).
     """
 
     hidden: int
@@ -54,6 +61,7 @@ class EncoderShape:
     rotary: bool = False
     head_norms: str = ""
     behind: bool = False
+    window: int = 0
 
 
 def encoder_layer(shape: EncoderShape) -> Part:
@@ -87,7 +95,7 @@ def self_attention(shape: EncoderShape) -> Part:
         *biases,
         *norms,
         *((Map("rope", 2 * width),) if s.rotary else ()),
-        FullAttention(s.heads, s.head_dim),
+        FullAttention(s.heads, s.head_dim, s.window),
     )
 
 

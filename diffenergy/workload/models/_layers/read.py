@@ -7,6 +7,7 @@ from .mixers import STATES
 from .parts import AttentionShape
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
+LINEAR = "linear_attention"
 
 
 def attention_shape(config: Config, **more: Any) -> AttentionShape:

@@ -212,6 +212,7 @@ class Model(abc.ABC):
         _check_routing(values.get("routing"), defaults.get("routing"), self.name)
         values = speculation.checked(values)
         self._check(values)
+        _check_stack(values)
         return Request(**values)
 
     def listings(self, **given: Any) -> list[Listing]:
@@ -305,11 +306,7 @@ class Model(abc.ABC):
         """Family-specific limits of a request; raises `ValueError`."""
 
 
-def _check_choices(values: dict[str, Any]):
-    for key, allowed in _CHOICES.items():
-        value = values[key]
-        if value not in allowed and not (key == "dispatch" and value is None):
-            raise ValueError(f"`{key}` is {value!r}; allowed are {', '.join(allowed)}.")
+def _check_stack(values: dict[str, Any]):
     wide = values["stack"] == "serving" and values["phase"] != "train"
     if not wide and values["dtype"] not in ALL_STACKS:
         what = "a training step" if values["phase"] == "train" else "the stack eager"
@@ -317,6 +314,13 @@ def _check_choices(values: dict[str, Any]):
             f"`dtype` is {values['dtype']!r}, but {what} has only "
             f"{', '.join(ALL_STACKS)}."
         )
+
+
+def _check_choices(values: dict[str, Any]):
+    for key, allowed in _CHOICES.items():
+        value = values[key]
+        if value not in allowed and not (key == "dispatch" and value is None):
+            raise ValueError(f"`{key}` is {value!r}; allowed are {', '.join(allowed)}.")
     for key in ("batch", "input_len", "output_len", "accumulation"):
         value = values.get(key)
         if value is None and key != "batch":

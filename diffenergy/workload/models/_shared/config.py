@@ -125,9 +125,10 @@ class Config:
         return Config(self.name, f"{self.where}: `{key}`", value, self)
 
     def tied(self, default: bool = False) -> bool:
-        """Whether the head is the embedding; a multimodal config may say so outside."""
+        """Whether the head is the embedding; a multimodal config says so outside, as
+        the head is of the whole (an inner key may be its class's default)."""
         for key in ("tie_word_embeddings", "tie_embedding"):
-            for config in (self, self.outer):
+            for config in (self.outer, self):
                 if config and config.has(key):
                     return config.flag(key, default)
         return default
@@ -176,19 +177,20 @@ class Config:
 def positions(config: Config) -> int:
     """Longest sequence in tokens of a model with rotary positions.
 
-    `max_position_embeddings`, unless `rope_scaling` (newer: `rope_parameters`) is of a
-    type whose `factor` extends it: `linear` and `dynamic` that many times the stated
-    positions, `yarn` that many times `original_max_position_embeddings` (Qwen3 states
-    40,960 and is extended from 32,768; DeepSeek, gpt-oss, OLMo and Kimi state the
-    product themselves). An original stated with `linear` or `dynamic` is multiplied
-    too. In all other types (`llama3`, `longrope`, `su`, `mrope`) the stated positions
-    are the extended ones: Llama-3.2 has factor 32 over 8,192 and reads 131,072. So does
-    vLLM (`_get_and_verify_max_len`). Of parameters by kind of layer the largest count.
+    `max_position_embeddings` (Kimi Linear: `model_max_length`), unless `rope_scaling`
+    (newer: `rope_parameters`) is of a type whose `factor` extends it: `linear` and
+    `dynamic` that many times the stated positions, `yarn` that many times
+    `original_max_position_embeddings` (Qwen3 states 40,960 and is extended from 32,768;
+    DeepSeek, gpt-oss, OLMo and Kimi state the product themselves). An original stated
+    with `linear` or `dynamic` is multiplied too. In Gemma 3, and in all other types
+    (`llama3`, `longrope`, `su`, `mrope`) the stated positions are the extended ones:
+    Llama-3.2 has factor 32 over 8,192 and reads 131,072. So does vLLM
+    (`_get_and_verify_max_len`). Of parameters by kind of layer the largest count.
     """
-    stated = config.size("max_position_embeddings")
+    stated = config.size("max_position_embeddings", "model_max_length")
     key = "rope_scaling" if config.values.get("rope_scaling") else "rope_parameters"
     given = config.values.get(key)
-    if given is None:
+    if given is None or config.values.get("model_type") == "gemma3_text":
         return stated
     if not isinstance(given, Mapping):
         raise config.error(key, "an object")

@@ -1,7 +1,10 @@
 """Towers of Qwen3-VL and Qwen3.5: rotary positions beside interpolated learned ones,
 m x m patches merged to a token; in Qwen3-VL mergers of earlier layers too (DeepStack).
+That of Qwen2.5-VL: rotary positions alone, gated layers, windows in most of them.
 """
 
+import dataclasses
+import math
 from typing import Final
 
 from .._layers.encoding import EncoderShape, Stage, encoder_layer
@@ -11,7 +14,8 @@ from .._network.operators import Norm
 from .._shared.config import Config
 from .tower import Tower
 
-MODEL_TYPES: Final = ("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
+_OLDER: Final = "qwen2_5_vl"
+MODEL_TYPES: Final = (_OLDER, "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 _SIDE: Final = 1024
 """Pixels of the usual image's side."""
 
@@ -19,6 +23,8 @@ _SIDE: Final = 1024
 def build(vision: Config, text: Config, note: str) -> Tower:
     """The tower; a patch is p x p pixels of `temporal_patch_size` frames (an image is
     that many equal ones)."""
+    if (text.outer or text).values.get("model_type") == _OLDER:
+        return _windowed(vision, text, note)
     h, heads = vision.size("hidden_size"), vision.size("num_heads")
     p, m = vision.size("patch_size"), vision.size("spatial_merge_size")
     out, square = vision.size("out_hidden_size"), m * m
@@ -41,6 +47,41 @@ def build(vision: Config, text: Config, note: str) -> Tower:
         *((Stage(deep, len(earlier)),) if earlier else ()),
     )
     return Tower(text.name, stages, usual=(_SIDE // (p * m)) ** 2, note=note)
+
+
+def _windowed(vision: Config, text: Config, note: str) -> Tower:
+    """The tower of Qwen2.5-VL (arXiv 2502.13923): in all layers but a few patches see
+    those of their window of `window_size` pixels alone."""
+    h, heads = vision.size("hidden_size"), vision.size("num_heads")
+    p, m = vision.size("patch_size"), vision.size("spatial_merge_size")
+    pixels = vision.size("in_channels", "in_chans", default=3) * p * p
+    pixels *= vision.size("temporal_patch_size")
+    full = EncoderShape(
+        h,
+        heads,
+        h // heads,
+        vision.size("intermediate_size"),
+        norm="rmsnorm",
+        fn="silu",
+        gated=True,
+        rotary=True,
+    )
+    side = vision.size("window_size") // p
+    windowed = dataclasses.replace(full, window=side * side)
+    whole = len(vision.numbers("fullatt_block_indexes"))
+    square = m * m
+    stages = (
+        Stage((Linear(h, pixels),), per=square),
+        Stage(encoder_layer(full), whole, per=square),
+        Stage(encoder_layer(windowed), vision.size("depth") - whole, per=square),
+        Stage(
+            _merger(
+                square * h, vision.size("out_hidden_size"), Norm("rmsnorm", h, square)
+            )
+        ),
+    )
+    usual = math.ceil(_SIDE / (p * m)) ** 2
+    return Tower(text.name, stages, usual=usual, note=note)
 
 
 def _merger(width: int, out: int, norm: Norm) -> Part:

@@ -22,6 +22,8 @@ class Variant:
     qk_norm: bool = False
     window_flag: bool = False
     """Whether `use_sliding_window` must be set for the window to apply."""
+    same: tuple[str, ...] = ()
+    """Keys that say what it has anyway."""
 
 
 _VARIANTS: Final = {
@@ -32,10 +34,17 @@ _VARIANTS: Final = {
     "qwen3_vl_text": Variant(qk_norm=True, window_flag=True),
     "mimo": Variant(qkv_bias=True, window_flag=True),
     "ministral3": Variant(),
-    "phi3": Variant(),
+    "phi3": Variant(same=("full_attn_mod", "interpolate_factor")),
     "smollm3": Variant(),
     "granite": Variant(),
     "seed_oss": Variant(qkv_bias=True),
+    "qwen2_5_vl_text": Variant(qkv_bias=True, window_flag=True),
+    "ernie4_5": Variant(),
+    "internlm3": Variant(),
+    "hunyuan_v1_dense": Variant(
+        qk_norm=True,
+        same=("cla_share_factor", "norm_type", "use_qk_norm", "use_rotary_pos_emb"),
+    ),
 }
 MODEL_TYPES: Final = tuple(_VARIANTS)
 _QUERIES: Final = "self_attn.q_proj"
@@ -114,7 +123,9 @@ def build(config: Config) -> Llama:
     inner = config.size("intermediate_size")
     variant = _VARIANTS[config.text("model_type")]
     model = Llama(**llama_fields(config, variant), inner=inner)
-    config.ignore("qkv_bias", "attention_out_bias", "no_rope_layers")
+    config.ignore("attention_out_bias", "no_rope_layers", *variant.same)
+    if config.size("num_experts", default=1) != 1:
+        raise config.error("num_experts", "1 (no experts)")
     config.check_read()
     return model
 
@@ -128,8 +139,7 @@ def llama_fields(config: Config, variant: Variant) -> dict[str, Any]:
         config.divides("num_key_value_heads", "num_attention_heads")
     if config.values.get("head_dim") is None:
         config.divides("num_attention_heads", "hidden_size")
-    windowed = not variant.window_flag or config.flag("use_sliding_window", False)
-    window = config.size("sliding_window", default=0)
+    own_bias = config.flag("qkv_bias", variant.qkv_bias)
     return dict(
         config=config,
         layers=config.size("num_hidden_layers"),
@@ -139,9 +149,30 @@ def llama_fields(config: Config, variant: Variant) -> dict[str, Any]:
         head_dim=config.size("head_dim", default=hidden // heads),
         vocab=config.size("vocab_size"),
         positions=positions(config),
-        window=window if windowed else 0,
-        variant=variant,
+        window=_window(config, variant),
+        variant=dataclasses.replace(variant, qkv_bias=own_bias),
         tied=config.tied(),
         attention_bias=config.flag("attention_bias", False),
         mlp_bias=config.flag("mlp_bias", False),
     )
+
+
+def _window(config: Config, variant: Variant) -> int:
+    """Tokens that a query sees in every layer (0: all, also where the window holds all
+    positions); raises `ValueError` if layers differ."""
+    layers = config.size("num_hidden_layers")
+    window = config.size("sliding_window", default=0)
+    unused = variant.window_flag and not config.flag("use_sliding_window", False)
+    if unused or window >= positions(config):
+        window = 0
+    key, slides = "max_window_layers", layers * [True]
+    if config.has("layer_types"):
+        key = "layer_types"
+        kinds = config.words(key, ("full_attention", "sliding_attention"), layers)
+        slides = [kind == "sliding_attention" for kind in kinds]
+    elif variant.window_flag:  # layers before it see everything
+        first = config.whole(key, 0)
+        slides = [i >= first for i in range(layers)]
+    if window and len(set(slides)) > 1:
+        raise config.error(key, "the same attention in all layers of this model")
+    return window if slides[0] else 0

@@ -56,7 +56,7 @@ def build(config: Config) -> Mixtral:
         experts=experts,
         chosen=chosen,
     )
-    config.ignore("intermediate_size", "mlp_only_layers", "qkv_bias")
+    config.ignore("intermediate_size", "mlp_only_layers")
     config.ignore("use_qk_norm")
     config.check_read()
     return model

@@ -7,18 +7,33 @@ from typing import Final
 
 from .._layers.layer import Layer
 from .._layers.model import Layered, layered
-from .._layers.parts import Map, Part, Plain, attention, experts, feed_forward
+from .._layers.parts import (
+    AttentionShape,
+    Map,
+    Part,
+    Plain,
+    attention,
+    experts,
+    feed_forward,
+)
 from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds
 from .._network.operators import Norm
 from .._shared.config import Config
 
 MODEL_TYPES: Final = ("gemma2", "gemma3_text", "gemma4_text")
 _PATTERN: Final = {"gemma2": 2, "gemma3_text": 6, "gemma4_text": 6}
+_GEMMA3: Final = {
+    "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4,
+    "head_dim": 256, "max_position_embeddings": 131072, "sliding_window": 4096,
+}  # fmt: skip
+"""What the published files of Gemma 3 leave to `Gemma3TextConfig`."""
 
 
 def build(config: Config) -> Layered:
     """Gemma of a text config."""
     kind = config.text("model_type")
+    if kind == "gemma3_text":
+        config = dataclasses.replace(config, values=_GEMMA3 | dict(config.values))
     newest = kind == "gemma4_text"
     if not config.whole("hidden_size_per_layer_input", 0):
         config.ignore("vocab_size_per_layer_input")
@@ -30,12 +45,7 @@ def build(config: Config) -> Layered:
     pattern = config.size("sliding_window_pattern", default=_PATTERN[kind])
     full = shape
     if newest:
-        full = dataclasses.replace(
-            shape,
-            head_dim=config.size("global_head_dim", default=shape.head_dim),
-            kv_heads=config.size("num_global_key_value_heads", default=shape.kv_heads),
-            same_keys=config.flag("attention_k_eq_v", False),
-        )
+        full = _full(config, shape)
     sliding = dataclasses.replace(shape, window=window)
     feed = feed_forward(shape.hidden, config.size("intermediate_size"), fn="gelu")
     blocks = []
@@ -47,6 +57,33 @@ def build(config: Config) -> Layered:
             Layer((*mixer, *feed, *(_mixture(config) if newest else ())), norms=4)
         )
     return layered(config, blocks, tied=True)
+
+
+def _full(config: Config, shape: AttentionShape) -> AttentionShape:
+    """Attention of the full layers of Gemma 4, in keys of its own or (files of newer
+    transformers) by layer."""
+    head_dim = config.size("global_head_dim", default=shape.head_dim)
+    kv_heads = config.size("num_global_key_value_heads", default=shape.kv_heads)
+    if config.has("per_layer_config"):
+        key = "per_layer_config"
+        layers = config.part(key)
+        parts = [layers.part(name) for name in layers.values]
+        number = layer_kinds(config, FULL, SLIDING).count(FULL)
+        known = {"head_dim", "num_key_value_heads"}
+        if (
+            len(parts) != number
+            or any(dict(x.values) != dict(parts[0].values) for x in parts)
+            or set(parts[0].values) - known
+        ):
+            raise config.error(key, "heads of all full layers alike, and no more")
+        head_dim = parts[0].size("head_dim", default=head_dim)
+        kv_heads = parts[0].size("num_key_value_heads", default=kv_heads)
+    return dataclasses.replace(
+        shape,
+        head_dim=head_dim,
+        kv_heads=kv_heads,
+        same_keys=config.flag("attention_k_eq_v", False),
+    )
 
 
 def _mixture(config: Config) -> Part:

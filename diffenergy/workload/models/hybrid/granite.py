@@ -7,7 +7,7 @@ from .._layers.layer import Layer
 from .._layers.mixers import MambaShape, mamba2
 from .._layers.model import Layered, layered
 from .._layers.parts import Map, Part, attention, experts, feed_forward
-from .._layers.read import attention_shape, layer_kinds
+from .._layers.read import FULL, LINEAR, attention_shape, layer_kinds
 from .._shared.config import Config
 
 MODEL_TYPES: Final = ("granitemoehybrid", "falcon_h1")
@@ -36,9 +36,11 @@ def _granite(config: Config) -> Layered:
             "block_sparse_moe",
         )
         feed = (mixture, *shared, Map("add", hidden, reads=2))
-    kinds = layer_kinds(config, "attention", "mamba")
+    # newer files have the names that all hybrids share
+    kinds = layer_kinds(config, "attention", "mamba", FULL, LINEAR)
     blocks = [
-        Layer((*(full if kind == "attention" else scan), *feed)) for kind in kinds
+        Layer((*(full if kind in ("attention", FULL) else scan), *feed))
+        for kind in kinds
     ]
     return layered(config, blocks, tied=True)
 

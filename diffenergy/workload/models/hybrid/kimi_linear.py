@@ -59,4 +59,8 @@ def _feeds(config: Config, layers: int) -> list[Part]:
     shared = shared_expert(hidden, width, "block_sparse_moe.shared_experts")
     dense = feed_forward(hidden, config.size("intermediate_size"))
     routed = config.every("moe_layer_freq", layers, first)
+    if config.has("mlp_layer_types"):
+        kinds = config.words("mlp_layer_types", ("dense", "sparse"), layers)
+        routed = tuple(kind == "sparse" for kind in kinds)
+    config.ignore("layer_types")  # as `full_attn_layers` say
     return [(mixture, *shared) if is_routed else dense for is_routed in routed]

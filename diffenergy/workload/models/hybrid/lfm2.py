@@ -17,6 +17,7 @@ MODEL_TYPES: Final = ("lfm2", "lfm2_moe")
 def build(config: Config) -> Layered:
     """LFM2 of a config."""
     shape = attention_shape(config, norms="head")
+    config.ignore("theta")  # of the rotation
     config.ignore("num_heads", "block_dim", "conv_dim", "conv_dim_out")
     taps, bias = config.size("conv_L_cache"), config.flag("conv_bias", False)
     convolution = short_convolution(shape.hidden, taps, bias)
@@ -28,10 +29,20 @@ def build(config: Config) -> Layered:
             shape.hidden, config.size("intermediate_size"), "feed_forward"
         )
     blocks = []
-    for i, kind in enumerate(layer_kinds(config, FULL, "conv")):
+    for i, kind in enumerate(_kinds(config)):
         mixer = attention(shape) if kind == FULL else convolution
         blocks.append(Layer((*mixer, *(dense if i < first else feed))))
     return layered(config, blocks, tied=True)
+
+
+def _kinds(config: Config) -> tuple[str, ...]:
+    """Kind of every layer: `layer_types`, or (first files) the numbers of those with
+    attention."""
+    full = config.numbers("full_attn_idxs")
+    if config.has("layer_types") or not full:
+        return layer_kinds(config, FULL, "conv")
+    layers = range(config.size("num_hidden_layers"))
+    return tuple(FULL if i in full else "conv" for i in layers)
 
 
 def _mixture(config: Config, hidden: int) -> Experts:

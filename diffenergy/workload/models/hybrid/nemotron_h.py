@@ -7,23 +7,38 @@ from .._layers.layer import Layer
 from .._layers.mixers import MambaShape, mamba2
 from .._layers.model import Layered, layered
 from .._layers.parts import Part, attention, experts, feed_forward, shared_expert
-from .._layers.read import attention_shape, state_dtype
+from .._layers.read import FULL, LINEAR, attention_shape, state_dtype
 from .._network.linear_layer import Linear
 from .._shared.config import Config
 
 MODEL_TYPES: Final = ("nemotron_h",)
 _KINDS: Final = "M*-E"
+_LETTERS: Final = {
+    "mamba": "M", LINEAR: "M", "attention": "*", FULL: "*", "mlp": "-", "moe": "E",
+}  # fmt: skip
+"""Kinds of parts in the list of newer files."""
 
 
 def build(config: Config) -> Layered:
     """Nemotron-H of a config."""
-    pattern = config.text("hybrid_override_pattern")
-    layers = config.size("num_hidden_layers")
+    if config.has("layers_block_type"):
+        number = len(config.values["layers_block_type"])
+        layers = config.size("num_hidden_layers", default=number)
+        words = config.words("layers_block_type", _LETTERS, layers)
+        pattern = "".join(_LETTERS[word] for word in words)
+        config.ignore("hybrid_override_pattern")
+    else:
+        pattern = config.text("hybrid_override_pattern")
+        layers = config.size("num_hidden_layers")
     if len(pattern) != layers or set(pattern) - set(_KINDS):
         raise config.error(
             "hybrid_override_pattern", f"{layers} letters of {', '.join(_KINDS)}"
         )
     parts = {kind: _part(config, kind) for kind in dict.fromkeys(pattern)}
+    if "E" not in pattern:  # sizes of experts that newer files state anyway
+        config.ignore("n_routed_experts", "n_shared_experts", "num_experts_per_tok")
+        config.ignore("moe_intermediate_size", "moe_shared_expert_intermediate_size")
+    config.ignore("num_query_groups")  # the number of key and value heads
     config.ignore("intermediate_size")  # stated without such a layer, too
     return layered(config, [Layer(parts[kind], norms=1) for kind in pattern])
 

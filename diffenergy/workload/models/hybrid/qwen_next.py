@@ -6,12 +6,12 @@ from typing import Final
 from .._layers.layer import Layer
 from .._layers.mixers import DeltaShape, gated_delta
 from .._layers.model import Layered, layered
-from .._layers.parts import Part, attention, experts, feed_forward, shared_expert
-from .._layers.read import FULL, attention_shape, layer_kinds, state_dtype
+from .._layers.parts import attention
+from .._layers.read import FULL, LINEAR, attention_shape, layer_kinds, state_dtype
 from .._shared.config import Config
+from ..sparse.qwen2_moe import feed_forwards
 
 MODEL_TYPES: Final = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
-_LINEAR: Final = "linear_attention"
 
 
 def build(config: Config) -> Layered:
@@ -21,10 +21,10 @@ def build(config: Config) -> Layered:
     config.text("output_gate_type", "")
     full, delta = attention(shape), gated_delta(_delta(config))
     every = config.size("full_attention_interval", default=4)
-    kinds = layer_kinds(config, FULL, _LINEAR, pattern=every)
+    kinds = layer_kinds(config, FULL, LINEAR, pattern=every)
     blocks = [
         Layer((*(full if kind == FULL else delta), *feed))
-        for kind, feed in zip(kinds, _feeds(config, len(kinds)), strict=True)
+        for kind, feed in zip(kinds, feed_forwards(config, len(kinds)), strict=True)
     ]
     return layered(config, blocks)
 
@@ -39,27 +39,3 @@ def _delta(config: Config) -> DeltaShape:
         config.size("linear_conv_kernel_dim"),
         state_dtype(config, "mamba_ssm_dtype"),
     )
-
-
-def _feeds(config: Config, layers: int) -> list[Part]:
-    """Feed-forward layers: routed with a gated shared expert, or dense."""
-    hidden = config.size("hidden_size")
-    if not config.has("num_experts"):
-        return layers * [feed_forward(hidden, config.size("intermediate_size"))]
-    mixture = experts(
-        hidden,
-        config.size("moe_intermediate_size"),
-        config.size("num_experts"),
-        config.size("num_experts_per_tok"),
-    )
-    width = config.size("shared_expert_intermediate_size")
-    sparse = (mixture, *shared_expert(hidden, width, "mlp.shared_expert", gate=True))
-    routed = config.every("decoder_sparse_step", layers)
-    dense = config.numbers("mlp_only_layers")
-    config.ignore("intermediate_size")  # stated without a dense layer, too
-    return [
-        sparse
-        if is_routed and i not in dense
-        else feed_forward(hidden, config.size("intermediate_size"))
-        for i, is_routed in enumerate(routed)
-    ]

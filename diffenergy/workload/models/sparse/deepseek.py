@@ -1,5 +1,5 @@
-"""DeepSeek V2 to V3.2 and its relatives (Kimi K2, GLM-5): latent attention, the first
-feed-forward layers dense, the rest routed beside a shared expert."""
+"""DeepSeek V2 to V3.2 and its relatives (Kimi K2, GLM-5, Mistral 4): latent attention,
+the first feed-forward layers dense, the rest routed beside a shared expert."""
 
 from typing import Final
 
@@ -11,6 +11,7 @@ from .._shared.config import Config
 
 MODEL_TYPES: Final = (
     "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa",
+    "mistral4",
 )  # fmt: skip
 
 
@@ -19,6 +20,9 @@ def build(config: Config) -> Layered:
     shape = latent_shape(config)
     index = _indexer(config, shape)
     layers = config.size("num_hidden_layers")
+    if config.has("layer_types"):
+        mixer = "indexed_attention" if index else "full_attention"
+        config.words("layer_types", (mixer,), layers)
     kinds = layers * ("full",)
     if config.has("indexer_types"):
         kinds = config.words("indexer_types", ("full", "shared"), layers)

@@ -6,6 +6,7 @@ from typing import Final
 from .._layers.layer import Layer
 from .._layers.model import Layered, layered
 from .._layers.parts import AttentionShape, attention
+from .._layers.read import FULL, SLIDING
 from .._shared.config import Config
 from .deepseek import feed_forwards
 
@@ -19,7 +20,12 @@ def build(config: Config) -> Layered:
     full = attention(_shape(config, "", 0))
     sliding = attention(_shape(config, "swa_", window))
     layers = config.size("num_hidden_layers")
-    slides = config.every("hybrid_layer_pattern", layers)
+    if config.has("hybrid_layer_pattern"):
+        slides = config.every("hybrid_layer_pattern", layers)
+        config.ignore("layer_types")  # which say the same
+    else:
+        kinds = config.words("layer_types", (FULL, SLIDING), layers)
+        slides = [kind == SLIDING for kind in kinds]
     blocks = [
         Layer((*(sliding if slide else full), *feed))
         for slide, feed in zip(slides, feed_forwards(config), strict=True)

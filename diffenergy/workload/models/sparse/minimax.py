@@ -42,6 +42,7 @@ def build(config: Config) -> Layered:
     dense = feed_forward(
         shape.hidden, config.size("dense_intermediate_size", default=inner)
     )
+    config.ignore("mlp_intermediate_size", "shared_moe_mode")  # of no layer of M2
     plain = attention(shape)
     blocks = []
     for picks, is_routed in zip(_picking(config, layers), routed, strict=True):
