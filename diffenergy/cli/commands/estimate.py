@@ -69,7 +69,7 @@ def _crossed(flags: Flags) -> Outcome:
             flags.model,
             lists.pop("gpu", None),
             lists=lists,
-            progress=lambda done, total: show(done, total, "more"),
+            progress=lambda done, total: show(done, total, ""),
             workload=flags.workload,
             **vars(flags.point),
             **request,
