@@ -1,6 +1,7 @@
 """`diffenergy estimate`: time, power and energy of a model or a kernel listing."""
 
 import csv
+import dataclasses
 import importlib.util
 import io
 from collections.abc import Callable, Mapping, Sequence
@@ -74,6 +75,11 @@ def _crossed(flags: Flags) -> Outcome:
             **vars(flags.point),
             **request,
         )
+    said = [
+        x | {"error": as_flags(x["error"], Flags)} if "error" in x else x
+        for x in result.summary["points"]
+    ]
+    result = dataclasses.replace(result, summary={**result.summary, "points": said})
     return outcome(
         result,
         texts={
