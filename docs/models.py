@@ -47,3 +47,4 @@ def written(page: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(written(PAGE.read_text()))
+    print(f"wrote {PAGE}")

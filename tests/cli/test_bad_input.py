@@ -160,7 +160,7 @@ BROKEN = {
     "b.jsonl": ('{"name": "x", "kernels": [{"op": "gem"}]}', "gemm"),
     "c.jsonl": ("", "empty"),
     "config.json": ("{", "broken JSON"),
-    "d.json": ('{"model_type": "t5"}', "supported are"),
+    "d.json": ('{"model_type": "unheard"}', "supported are"),
     "e.json": ("[1]", "model config"),
 }
 
