@@ -31,13 +31,14 @@ def progress(
 
 @contextlib.contextmanager
 def points(word: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Gives the function to call with the points done, their number, what is next."""
+    """Gives the function to call with the points done, their number, what is next
+    (empty where nothing tells the points apart)."""
     with _shown(word, None) as show:
         yield lambda done, total, what: show(
-            f"{done} of {total} points, now {what}",
+            f"{done} of {total} points" + (f", now {what}" if what else ""),
             completed=done,
             total=total,
-            description=what,
+            description=what or word,
         )
 
 

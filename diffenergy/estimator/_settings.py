@@ -115,12 +115,20 @@ def _check_range(
     span = f"{low:g} to {high:g}" if low < high else f"{low:g}"
     for value in values:
         if not ends[0] <= value <= ends[1]:
-            mw = word == "W" and value >= 1e4
-            slip = f"; if that is mW, give {value / 1e3:g}" if mw else ""
             raise ValueError(
                 f"`{name}` is {value / size:g} {word}; {card.name} allows {span} "
-                f"{word}{slip}."
+                f"{word}{_slip(value, word, ends)}."
             )
+
+
+def _slip(value: float, word: str, ends: tuple[float, float]) -> str:
+    """The unit that makes a clock (Hz) or a limit (W) one that the board accepts, and
+    what to give; "" where there is none."""
+    scales = {"W": {"mW": 1e-3, "kW": 1e3}, "MHz": {"MHz": 1e6, "GHz": 1e9}}
+    for unit, scale in scales[word].items():
+        if ends[0] <= value * scale <= ends[1]:
+            return f"; if that is {unit}, give {value * scale:g}"
+    return ""
 
 
 def _check_temperature(value: float | None):

@@ -3,13 +3,14 @@ taken or that the GPU lacks."""
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from ..dtypes import SYNONYMS
 from ..hardware import GpuCard
 from ..kernels import ops
 from ..workload import Listing
 from ..workload.models import Model, model_names
+from ..workload.models._shared.config import Config
 from ..workload.models._shared.language_model import LanguageModel
 from ..workload.models._shared.memory import element_bytes
 
@@ -55,7 +56,7 @@ def weight_types(model: Model, name: str, given: str | None, taken: str) -> list
         return []
     if isinstance(model, LanguageModel) and model.checkpoint.quantised:
         return []
-    stated = _stated(model.config.values)
+    stated = _stated(model.config)
     if re.search("fp8", model.name, re.IGNORECASE):
         return [
             f"'{model.name}' says FP8, but its config states no quantization: the "
@@ -75,10 +76,13 @@ def weight_types(model: Model, name: str, given: str | None, taken: str) -> list
     return []
 
 
-def _stated(config: Mapping[str, Any]) -> str | None:
-    """Type of the weights by a config; newer ones say `dtype`, and multimodal ones in
-    the part of the text model."""
-    text = config.get("text_config")
-    parts = (config, text if isinstance(text, Mapping) else {})
-    found = (part.get(key) for part in parts for key in ("torch_dtype", "dtype"))
-    return next((str(x) for x in found if x is not None), None)
+def _stated(config: Config) -> str | None:
+    """Type of the weights by a config; newer ones say `dtype`. Of a multimodal model
+    the text's own counts, then the whole file's."""
+    text = config.values.get("text_config")
+    parts = [text, config.values, config.outer.values if config.outer else None]
+    for part in parts:
+        for key in ("torch_dtype", "dtype"):
+            if isinstance(part, Mapping) and part.get(key) is not None:
+                return str(part[key])
+    return None

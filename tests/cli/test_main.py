@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from diffenergy import __version__
-from diffenergy.cli import app, main
+from diffenergy.cli import app, main, progress
 from diffenergy.cli.app import QUESTIONS, Grouped
 from diffenergy.cli.commands import estimate
 
@@ -207,3 +207,13 @@ def test_a_program_that_jax_kept_too_is_compiled_again(tmp_path):
     for _ in range(2):  # written from what JAX kept, then read
         done = shell(*args, env=env)
         assert (done.returncode, done.stdout) == (0, first.stdout), done.stderr
+
+
+def test_points_done_say_what_is_next_where_something_is(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_PAUSE", 0.0)
+    with progress.points("estimates") as show:
+        show(3, 36, "")
+        show(4, 36, "gemm")
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "diffenergy: 3 of 36 points"
+    assert said[1] == "diffenergy: 4 of 36 points, now gemm"

@@ -199,6 +199,20 @@ def test_clocks_below_the_fitted_ones_are_known_less(ask, asked, size: float):
         ({"sm_clock": [9e8, 2e8]}, "`sm_clock` is 200 MHz; l4 allows 210 to 2040 MHz."),
         ({"mem_clock": 4e8}, "`mem_clock` is 400 MHz; l4 allows 405 to 6251 MHz."),
         ({"power_limit": 39}, "`power_limit` is 39 W; l4 allows 40 to 72 W."),
+        (
+            {"sm_clock": 1500},
+            "`sm_clock` is 0.0015 MHz; l4 allows 210 to 2040 MHz; "
+            "if that is MHz, give 1.5e+09.",
+        ),
+        (
+            {"sm_clock": 1.5},
+            "`sm_clock` is 1.5e-06 MHz; l4 allows 210 to 2040 MHz; "
+            "if that is GHz, give 1.5e+09.",
+        ),
+        (
+            {"power_limit": 0.06},
+            "`power_limit` is 0.06 W; l4 allows 40 to 72 W; if that is kW, give 60.",
+        ),
         ({"power_limit": [72, 73]}, "`power_limit` is 73 W; l4 allows 40 to 72 W."),
     ],
 )

@@ -195,6 +195,12 @@ def test_the_largest_batch_and_length_that_fit_are_told():
             "input length up to 1859 or checkpointing.",
         ),
         ({"model": "llama-3.1-70b", "gpu": "l4"}, "take a larger GPU."),
+        ({"model": "llama-3.1-70b", "gpu": "l40s"}, "it fits with dtype int4."),
+        ({"model": "llama-3.1-70b", "gpu": "l40s", "stack": "eager"},
+         "no batch, length or type alone changes that"),
+        ({"model": "qwen3-30b-a3b", "gpu": "l4", "dtype": "mxfp8", "input_len": 8},
+         "it fits with dtype int4."),
+        ({"model": "gpt-oss-20b", "gpu": "rtx-3080-ti"}, "take a larger GPU."),
         ({"model": "llama-2-7b", "gpu": "l4", "batch": 40, "kv_dtype": "bf16"},
          "or KV dtype fp8."),
     ],
@@ -202,6 +208,21 @@ def test_the_largest_batch_and_length_that_fit_are_told():
 def test_a_type_or_checkpointing_may_do(request_, words):
     with pytest.raises(de.Infeasible, match=re.escape(words)):
         prepare(**{"gpu": "h100-sxm", "require_fit": True} | request_)
+
+
+def test_a_type_narrower_than_that_of_a_checkpoint_is_offered():
+    """mxfp4 experts and 16-bit projections: int4 everywhere is less, fp8 is more."""
+
+    def total(dtype: str | None) -> float:
+        return prepare("gpt-oss-20b", dtype=dtype).memory["total"]
+
+    capacity = (total("int4") + total(None)) / 2
+    assert total("int4") < capacity < total(None) < total("fp8")
+    changes = {"dram_capacity": capacity}
+    asked: dict = dict(changes=changes, require_fit=True)
+    with pytest.raises(de.Infeasible, match=r"it fits with dtype int4\.$"):
+        prepare("gpt-oss-20b", "h100-sxm", **asked)
+    assert prepare("gpt-oss-20b", "h100-sxm", dtype="int4", **asked).memory["fits"]
 
 
 def test_a_request_that_fits_is_answered_all_the_same():
@@ -263,6 +284,15 @@ def test_types_of_weights_that_nobody_states(tmp_path, name, changed, given, wor
     assert len(found) == (words is not None)
     assert all(words in said and "--dtype" in said for said in found)
     shutil.rmtree(folder)
+
+
+def test_the_type_of_weights_may_stand_outside_the_text_model(tmp_path):
+    values = json.loads((MODELS / "llama-4-scout" / "config.json").read_text())
+    assert values["torch_dtype"] == values["text_config"].pop("torch_dtype")
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(values))
+    found = prepare(str(file), "b300", dtype=None).warnings
+    assert not any("torch_dtype" in said for said in found)
 
 
 # --- energy of a token

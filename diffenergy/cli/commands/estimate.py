@@ -1,6 +1,7 @@
 """`diffenergy estimate`: time, power and energy of a model or a kernel listing."""
 
 import csv
+import dataclasses
 import importlib.util
 import io
 from collections.abc import Callable, Mapping, Sequence
@@ -69,11 +70,16 @@ def _crossed(flags: Flags) -> Outcome:
             flags.model,
             lists.pop("gpu", None),
             lists=lists,
-            progress=lambda done, total: show(done, total, "more"),
+            progress=lambda done, total: show(done, total, ""),
             workload=flags.workload,
             **vars(flags.point),
             **request,
         )
+    said = [
+        x | {"error": as_flags(x["error"], Flags)} if "error" in x else x
+        for x in result.summary["points"]
+    ]
+    result = dataclasses.replace(result, summary={**result.summary, "points": said})
     return outcome(
         result,
         texts={

@@ -93,8 +93,9 @@ def clocks(flag: str, text: str) -> tuple[float, ...]:
     for value in values:
         mhz = value / MHz
         if mhz < 10 or mhz > 1e5:
-            slip, meant = ("GHz", mhz * 1e3) if mhz < 10 else ("Hz", mhz / 1e6)
-            hint = f"; if that is {slip}, give {meant:g}" if 100 <= meant < 1e4 else ""
+            units = {"GHz": 1e3} if mhz < 10 else {"kHz": 1e-3, "Hz": 1e-6}
+            meant = {x: mhz * y for x, y in units.items() if 100 <= mhz * y < 1e4}
+            hint = "".join(f"; if that is {x}, give {y:g}" for x, y in meant.items())
             raise ValueError(f"`{flag}` is {mhz:g} MHz, not the clock of a GPU{hint}.")
     return values
 

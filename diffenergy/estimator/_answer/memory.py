@@ -7,15 +7,19 @@ from typing import Any, Final
 from ...hardware import GpuCard
 from ...results import Infeasible
 from ...workload.models import Model, Request
-from ...workload.models._shared.memory import PARTS, element_bytes, largest_whole
+from ...workload.models._shared.base import ALL_STACKS
+from ...workload.models._shared.memory import PARTS, largest_whole
 
 _GB: Final = 1e9
 _WORDS: Final[Mapping[str, str]] = {
     "kv_cache": "KV cache",
     "optimizer": "AdamW's state",
 }
-_NARROWER: Final = ("bf16", "fp8")
-"""Types that a request may change to, wide ones first."""
+_TYPES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "dtype": ("dtype", ("bf16", "fp8", "int4")),
+    "kv_dtype": ("KV dtype", ("bf16", "fp8")),
+}
+"""Types that a request may change to, wide ones first, and what they are types of."""
 _LENGTHS: Final[Mapping[str, str]] = {
     "batch": "batch",
     "input_len": "input length",
@@ -107,14 +111,12 @@ def _largest(request: Request, fits: Callable[..., bool]) -> dict[str, int]:
 
 
 def _types(request: Request, fits: Callable[..., bool]) -> list[str]:
-    """The widest type of weights, and of the KV cache, that fits."""
+    """The widest type of weights, and of the KV cache, that fits. Whatever fits where
+    the request does not is narrower, also than what a checkpoint mixes."""
+    wide = request.stack == "serving" and request.phase != "train"
     ways = []
-    for name, word in (("dtype", "dtype"), ("kv_dtype", "KV dtype")):
-        if name == "kv_dtype" and request.phase == "train":
-            continue
-        now = element_bytes(getattr(request, name))
-        for dtype in _NARROWER:
-            if element_bytes(dtype) < now and fits(**{name: dtype}):
-                ways.append(f"{word} {dtype}")
-                break
+    for name, (word, types) in _TYPES.items():
+        allowed = types if wide else [x for x in types if x in ALL_STACKS]
+        found = next((x for x in allowed if fits(**{name: x})), None)
+        ways += [f"{word} {found}"] if found else []
     return ways

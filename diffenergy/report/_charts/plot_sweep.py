@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_LABELS = 12
+_MOST_INSIDE = 6
+"""Lines whose legend finds room among them; of more it stands on the right."""
 
 
 @style.house()
@@ -36,7 +38,7 @@ def crossed_figure(summary: Entry) -> "Figure":
             for row, a, b in zip(rows, x, y, strict=True):
                 axes.annotate(
                     plain(row[across]), (a, b), xytext=(4, 4),
-                    textcoords="offset points", fontsize="small",
+                    textcoords="offset points", fontsize=style.SMALL,
                 )  # fmt: skip
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -45,8 +47,11 @@ def crossed_figure(summary: Entry) -> "Figure":
         axis.set_minor_formatter(NullFormatter())
     style.name_axis(axes.xaxis, "time per output token" if paced else "time", "s")
     style.name_axis(axes.yaxis, "energy per token" if tokens else "energy", "J")
-    if len(lines) > 1:
-        axes.legend(loc="best", fontsize="small")
+    if len(lines) > _MOST_INSIDE:
+        outside = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.0)}
+        axes.legend(**outside, borderaxespad=0.0, fontsize=style.SMALL)
+    elif len(lines) > 1:
+        axes.legend(loc="best", fontsize=style.SMALL)
     along = f"; numbers: {HEADINGS[across][0]}" if across else ""
     style.headline(figure, f"{sweep_title(summary)}{along}")
     return figure

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from ...workload.models import Model
 
 _STORED: Final = ("fp32", "bf16", "fp8")
-_ERRORS: Final = (
-    "grade of time, power; errors of left-out rows of time / power / energy:"
-)
+_ERRORS: Final = "grade of time, power; errors of left-out rows of time/power/energy:"
 _WORDS: Final = ("architecture", "mma", "memory", "process_node", "segment")
 
 
@@ -110,7 +108,7 @@ def _grades(grades: Mapping[str, str]) -> str:
 def _three(entry: Entry, key: str, form: str) -> str:
     """A figure of time, power and energy."""
     found = (entry[f"{x}_{key}"] for x in QUANTITIES)
-    return " / ".join("-" if x is None else form.format(x) for x in found)
+    return "/".join("-" if x is None else form.format(x) for x in found)
 
 
 def gpu_parts(summary: Entry) -> list[Any]:
@@ -124,7 +122,7 @@ def gpu_parts(summary: Entry) -> list[Any]:
         ("grade", lambda x: _grades(x["grades"])),
         ("mean %", lambda x: _three(x, "mape_pct", "{:.1f}")),
         ("5-95 %", lambda x: _three(x, "interval_pct", "{:.0f}")),
-        ("rows of", lambda x: ", ".join(x["over"]) or UNKNOWN),
+        ("rows of", lambda x: ",\n".join(x["over"]) or UNKNOWN),
     ]
     values = (
         ("field", lambda x: x[0]),
@@ -172,11 +170,11 @@ def model_list_parts(entries: Entries, types: Iterable[str]) -> list[Any]:
         ("family", "family"),
         ("parameters", "parameters", lambda x: si(x, "").strip()),
         ("layers", "layers", plain),
-        ("positions", "max_positions", plain),
+        ("positions", "max_positions", "{}"),
         ("phase", "phase"),
     )
     return [
-        table(columns, entries, left=2, fold=["phase"]),
+        table(columns, entries, left=2),
         f"and a config.json whose model_type is one of: {', '.join(types)}",
     ]
 

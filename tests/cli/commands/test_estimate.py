@@ -545,3 +545,13 @@ def test_lists_that_cannot_be_are_told(run, flags, said):
 def test_other_commands_take_no_lists(run):
     outcome = run("compare", "gpt2 --batch 1,2", "gpt2")
     assert outcome.code == 2 and "`compare` takes no lists" in outcome.err
+
+
+def test_a_combination_without_an_answer_names_the_flag(run):
+    """A batch that does not fit beside one that does."""
+    asked = ("estimate", "gpt2", "--gpu", "l4", "--phase", "decode", "--require-fit")
+    asked = (*asked, "--batch", "1,100000", "--input-len", "64")
+    found = run(*asked, "--json").json["points"]
+    assert "error" not in found[0]
+    assert found[1]["error"].startswith("`--require-fit`: gpt2 does not fit l4: ")
+    assert "batch 100000: `--require-fit`: gpt2 does not fit l4" in run(*asked).out

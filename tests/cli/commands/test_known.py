@@ -78,3 +78,17 @@ def test_what_a_checkpoint_says_of_its_types(run, tmp_path: Path):
     shown = run("models", "show", str(tmp_path), "--json").json
     assert shown["dtype"] is None and "bitsandbytes" in shown["checkpoint"][0]
     assert "--dtype" in run("models", "show", str(tmp_path)).out
+
+
+def test_names_of_gpus_and_models_stay_whole_at_80_columns(run):
+    """Phases of models and the GPUs whose rows were left out."""
+    listed = run("models").out.splitlines()
+    rows = {line.split()[0]: line.split() for line in listed if line}
+    assert rows["deepseek-v3"][-1] == "generate" and rows["bert-base"][-1] == "forward"
+    assert rows["llama-4-scout"][-2] == "10485760" and rows["resnet-50"][-2] == "-"
+    shown = run("gpus", "show", "h100-sxm").out.splitlines()
+    end = next(i for i, line in enumerate(shown) if line.startswith("num_sms"))
+    found = [line.split()[-1] for line in shown[:end] if "-sxm" in line[40:]]
+    assert {"b200-sxm,", "h200-sxm", "h100-sxm"} <= set(found)
+    tables = [line for line in (*listed, *shown) if line.startswith(("\u2500", "gemm"))]
+    assert all(len(line) <= 80 for line in tables)

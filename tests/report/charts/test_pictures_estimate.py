@@ -13,6 +13,7 @@ from diffenergy.report._charts.plot_estimate import (
     sweep_figure,
     swept,
 )
+from diffenergy.report._charts.plot_sweep import crossed_figure
 
 from ..figures import drawn, points, spans, widths, words
 
@@ -140,3 +141,26 @@ def test_a_sweep(limits: list[float]):
     assert points(time.lines[0])[0].tolist() == clocks
     assert len(time.collections) == (1 if len(limits) == 1 else 0)  # the interval
     assert ("power limit 200 W" in said) == (len(limits) > 1)
+
+
+@pytest.mark.parametrize("gpus", [3, 4])
+def test_the_legend_of_many_lines_stands_beside_them(gpus: int):
+    """Two types on each GPU: six lines have their legend inside, eight beside them."""
+    points = [
+        {
+            "gpu": f"gpu-with-a-long-name-{gpu}", "dtype": dtype, "batch": batch,
+            "energy_j_per_token": (1.0 + gpu) * size / batch,
+            "tpot_s": 0.01 * (1.0 + gpu) * size * batch**0.2,
+        }
+        for gpu in range(gpus)
+        for dtype, size in (("bf16", 1.0), ("fp8", 0.6))
+        for batch in (1, 8, 32)
+    ]  # fmt: skip
+    axes = ["gpu", "batch", "dtype"]
+    figure = drawn(crossed_figure({**ABOUT, "axes": axes, "points": points}))
+    (panel,) = figure.axes
+    legend = panel.get_legend()
+    assert legend is not None and len(panel.get_lines()) == 2 * gpus
+    box, inside = legend.get_window_extent(), panel.get_window_extent()
+    assert (box.x0 > inside.x1) == (gpus == 4)
+    assert box.x1 <= figure.bbox.x1 and box.y1 <= inside.y1 + 1

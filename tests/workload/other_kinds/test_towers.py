@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from diffenergy.workload.models import Model, load_model, model_from_config
+from diffenergy.workload.models import (
+    Model,
+    load_model,
+    model_from_config,
+    model_names,
+)
 from diffenergy.workload.models._shared.base import Precision
 from diffenergy.workload.models._shared.config import Config
 from diffenergy.workload.models._shared.language_model import LanguageModel
@@ -317,6 +322,21 @@ def test_an_embedding_model_has_no_head():
         assert [k["op"] for k in head] == ["gemm", "softmax"]
         assert head[0]["n"] == head[1]["cols"] == 77
         assert [k for k in found[0] if k not in head] == found[1]
+
+
+def test_a_multimodal_config_names_its_head_outside():
+    named = ["Qwen3VLForConditionalGeneration"], ["Qwen3VLModel"], None
+    found = [whole("qwen3_vl", TINY, architectures=x) for x in named]
+    assert [x.request(input_len=8).base for x in found] == [False, True, True]
+
+
+def test_every_bundled_model_that_makes_tokens_has_a_head():
+    for model in map(load_model, model_names()):
+        if isinstance(model, LanguageModel):
+            assert model.request(input_len=8).base is False, model.name
+            (listing,) = model.listings(input_len=8, phase="decode")
+            heads = [k for k in listing.kernels if k.get("n") == model.vocab]
+            assert [k["op"] for k in heads] == ["gemm"], model.name
 
 
 @pytest.mark.parametrize(

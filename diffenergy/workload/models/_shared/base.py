@@ -296,7 +296,7 @@ class Model(abc.ABC):
         )
 
     def _has_head(self) -> bool:
-        names = self.config.values.get("architectures")
+        names = self.config.stated("architectures")
         return isinstance(names, list) and any(
             "For" in str(name) or "LMHead" in str(name) for name in names
         )

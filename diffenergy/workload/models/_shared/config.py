@@ -124,6 +124,16 @@ class Config:
             raise self.error(key, "an object")
         return Config(self.name, f"{self.where}: `{key}`", value, self)
 
+    def stated(self, *keys: str) -> Any:
+        """What the whole file says under the first of `keys`, else this part of it (a
+        multimodal config names the head and the weights' type outside); None if
+        neither does."""
+        for config in (self.outer, self) if self.outer else (self,):
+            for key in keys:
+                if config.has(key):
+                    return config.values[key]
+        return None
+
     def tied(self, default: bool = False) -> bool:
         """Whether the head is the embedding; a multimodal config says so outside, as
         the head is of the whole (an inner key may be its class's default)."""
