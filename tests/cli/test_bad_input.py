@@ -160,7 +160,7 @@ BROKEN = {
     "b.jsonl": ('{"name": "x", "kernels": [{"op": "gem"}]}', "gemm"),
     "c.jsonl": ("", "empty"),
     "config.json": ("{", "broken JSON"),
-    "d.json": ('{"model_type": "gpt5"}', "supported are"),
+    "d.json": ('{"model_type": "gpt5"}', "gpt2"),
     "e.json": ("[1]", "model config"),
 }
 

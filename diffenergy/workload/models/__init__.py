@@ -84,10 +84,12 @@ def model_from_config(config: Config) -> Model:
             f"{config.where}: {why}; give a kernel listing (`.jsonl`) of its passes."
         )
     if kind not in _families():
+        known = model_types()
+        near = difflib.get_close_matches(kind, known, 3, 0.4)
         raise ValueError(
-            f"{config.where}: `model_type` is '{kind}'; supported are "
-            f"{', '.join(model_types())}; other models can be given as a kernel "
-            "listing (`.jsonl`)."
+            f"{config.where}: `model_type` is '{kind}'; of {len(known)} supported ones "
+            f"(`diffenergy models` lists them) near are {', '.join(near) or 'none'}; "
+            "other models can be given as a kernel listing (`.jsonl`)."
         )
     return _families()[kind].build(config)
 
