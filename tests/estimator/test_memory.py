@@ -176,6 +176,7 @@ def test_the_largest_batch_and_length_that_fit_are_told():
     asked: dict = dict(batch=64, input_len=4096, output_len=8)
     with pytest.raises(de.Infeasible, match="`require_fit`") as raised:
         prepare("llama-3.1-8b", "a100-pcie-40gb", require_fit=True, **asked)
+    assert raised.value.least.pop("tp") == 2
     for name, least in raised.value.least.items():
         request: dict = {**asked, "require_fit": True, name: int(least)}
         assert prepare("llama-3.1-8b", "a100-pcie-40gb", **request).memory["fits"]
@@ -188,15 +189,16 @@ def test_the_largest_batch_and_length_that_fit_are_told():
 @pytest.mark.parametrize(
     "request_, words",
     [
-        ({"model": "llama-3.1-70b"}, "it fits with dtype fp8."),
+        ({"model": "llama-3.1-70b"}, "it fits with dtype fp8 or tp=2."),
         (
             {"model": "llama-3.1-8b", "phase": "train", "gpu": "b300", "batch": 16,
              "input_len": 4096},
             "input length up to 1859 or checkpointing.",
         ),
-        ({"model": "llama-3.1-70b", "gpu": "l4"}, "take a larger GPU."),
+        ({"model": "llama-3.1-405b", "gpu": "l4"}, "take a larger GPU."),
+        ({"model": "llama-3.1-70b", "gpu": "l4"}, "it fits with tp=8."),
         ({"model": "llama-2-7b", "gpu": "l4", "batch": 40, "kv_dtype": "bf16"},
-         "or KV dtype fp8."),
+         "KV dtype fp8 or tp=2."),
     ],
 )  # fmt: skip
 def test_a_type_or_checkpointing_may_do(request_, words):

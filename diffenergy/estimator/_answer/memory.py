@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ...hardware import GpuCard
+from ...parallel import Placed
 from ...results import Infeasible
 from ...workload.models import Model, Request
 from ...workload.models._shared.memory import PARTS, element_bytes, largest_whole
@@ -36,22 +37,29 @@ def entry(parts: Mapping[str, float] | None, card: GpuCard) -> dict[str, Any]:
     return {**parts, "total": total, "capacity": capacity, "fits": total <= capacity}
 
 
-def too_large(name: str, memory: Mapping[str, Any], card: GpuCard) -> list[str]:
-    """Warning if a request does not fit."""
+def too_large(
+    name: str, memory: Mapping[str, Any], card: GpuCard, tp: int | None = None
+) -> list[str]:
+    """Warning if a request does not fit; `tp`: the least with which it would."""
     if memory["fits"] is not False:
         return []
+    more = "" if tp is None else f"; it fits with tp={tp}"
     return [
         f"{name} does not fit {card.name}: {_needs(memory)}; the figures are those of "
-        "a GPU with enough."
+        f"a GPU with enough{more}."
     ]
 
 
 def check_fit(
-    model: Model, request: Request, memory: Mapping[str, Any], card: GpuCard
+    model: Model | Placed,
+    request: Request,
+    memory: Mapping[str, Any],
+    card: GpuCard,
+    tp: int | None = None,
 ) -> None:
     """Raises `Infeasible` if `request` does not fit, with every single change of batch,
-    length or type (in training checkpointing) that would; its `least` has the largest
-    batch and lengths."""
+    length or type (in training checkpointing) that would, and the least `tp`; its
+    `least` has the largest batch and lengths, and `tp`."""
     if memory["fits"]:
         return
 
@@ -63,10 +71,12 @@ def check_fit(
     ways += _types(request, fits)
     if request.checkpointing is False and fits(checkpointing=True):
         ways.append("checkpointing")
+    ways += [] if tp is None else [f"tp={tp}"]
     said = f"`require_fit`: {model.name} does not fit {card.name}: {_needs(memory)}; "
     if ways:
         listed = ", ".join(ways[:-1]) + (" or " if ways[:-1] else "") + ways[-1]
         least = {name: float(value) for name, value in found.items()}
+        least |= {} if tp is None else {"tp": float(tp)}
         raise Infeasible(f"{said}it fits with {listed}.", **least)
     ones = dict.fromkeys((name for name in _LENGTHS if getattr(request, name)), 1)
     need = _total(model, request, **ones) / _GB
@@ -90,7 +100,7 @@ def _needs(memory: Mapping[str, Any]) -> str:
     )
 
 
-def _total(model: Model, request: Request, **changed: Any) -> float:
+def _total(model: Model | Placed, request: Request, **changed: Any) -> float:
     """Bytes of `request` with fields changed."""
     return sum(model.memory(dataclasses.replace(request, **changed)).values())
 

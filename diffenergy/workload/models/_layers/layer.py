@@ -2,7 +2,9 @@
 
 import dataclasses
 
+from .._network.linear_layer import Linear
 from .._network.operators import Operator
+from .._network.sharding import Split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,3 +14,11 @@ class Layer:
 
     operators: tuple[Operator, ...]
     norms: int = 2
+
+    def shard(self, split: Split) -> "Layer":
+        """The layer as one of several GPUs has it."""
+        for operator in self.operators:  # whose errors name heads come first
+            if not isinstance(operator, Linear):
+                operator.shard(split)
+        operators = tuple(x.shard(split) for x in self.operators)
+        return dataclasses.replace(self, operators=operators)
