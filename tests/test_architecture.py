@@ -15,8 +15,8 @@ ROOT = PACKAGE.parent
 ROOMS = (
     "units", "files", "dtypes", "compiling", "records", "smooth", "results",
     "corrections", "hardware", "physics", "kernels", "workload", "parallel",
-    "estimator", "measurements", "fitting", "measure", "dvfs", "codesign", "collectives", "report",
-    "exploring", "cli", "__main__",
+    "estimator", "measurements", "fitting", "measure", "dvfs", "codesign",
+    "collectives", "report", "exploring", "cli", "__main__",
 )  # fmt: skip
 """In the order of the flow; a room is a package or a single file."""
 FILES = sorted(PACKAGE.rglob("*.py"))
