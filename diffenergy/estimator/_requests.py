@@ -9,7 +9,7 @@ import jax
 
 from ..corrections import NEAR, CorrectionsFile, Trust, prior_file, read_corrections
 from ..hardware import GpuCard, GpuSpec, read_gpu, with_fields
-from ..parallel import Host, Placed, Plan, host_of, least_tp, read_plan
+from ..parallel import Host, Placed, Plan, host_of, least_plan, read_plan
 from ..results import Infeasible
 from ..workload import Listing
 from ..workload._listing import read_listings, select_listing, settled
@@ -176,7 +176,7 @@ def prepare(
             )
         work = _listed(model, workload, given, card)
     else:
-        work = _modelled(model, workload, given, card, require_fit, shared)
+        work = _modelled(model, workload, given, card, require_fit, shared, host)
     # nobody measured a changed GPU, and no training step was fitted
     train = work.about["phase"] in ("train", "backward", "optimizer")
     several = shared is not None and shared.gpus > 1
@@ -319,6 +319,7 @@ def _modelled(
     card: GpuCard,
     require_fit: bool,
     plan: Plan | None,
+    host: Host | None,
 ) -> _Work:
     """Work of a model: bundled, or of a config file; on the GPUs of a `plan`."""
     if workload is not None:
@@ -337,12 +338,16 @@ def _modelled(
         raise ValueError(
             f"`kv_dtype` is given, but {model.name} has no KV cache; leave it out."
         )
-    placed = None if plan is None else _placed(model, request, plan)
+    placed = None if plan is None else _placed(model, request, plan, host)
     one = placed or model
     memory = _memory.entry(one.memory(request), card)
-    tp = None if memory["fits"] else _least_tp(model, request, plan or Plan(), card)
+    larger = None
+    if not memory["fits"]:
+        most = card.values["dram_capacity"]
+        usual = host or host_of(card)
+        larger = least_plan(model, request, plan or Plan(), usual, most)
     if require_fit:
-        _memory.check_fit(one, request, memory, card, tp)
+        _memory.check_fit(one, request, memory, card, larger)
     listings = one.listings(**given)
     train = request.phase == "train"
     names = (
@@ -367,7 +372,7 @@ def _modelled(
         said = "; ".join(model.checkpoint.said)
         assumed |= {"checkpoint": said} if said else {}
     warnings = [
-        *_memory.too_large(model.name, memory, card, tp),
+        *_memory.too_large(model.name, memory, card, larger),
         *model.notes,
         *weight_types(model, name, given["dtype"], request.dtype),
     ]
@@ -375,7 +380,7 @@ def _modelled(
     return _Work(listings, about, assumed, warnings, memory, stages)
 
 
-def _placed(model: Model, request: Request, plan: Plan) -> Placed:
+def _placed(model: Model, request: Request, plan: Plan, host: Host | None) -> Placed:
     """A model on the GPUs of a plan."""
     if request.phase == "train":
         raise ValueError(
@@ -387,17 +392,9 @@ def _placed(model: Model, request: Request, plan: Plan) -> Placed:
             f"`plan` is {plan.text}, but {model.name} is no language model; leave it "
             "out."
         )
-    placed = Placed(model, plan)
+    placed = Placed(model, plan, host)
     placed.check(request)
     return placed
-
-
-def _least_tp(model: Model, request: Request, plan: Plan, card: GpuCard) -> int | None:
-    """Least `tp` beyond that of the plan with which a request fits the boards of a
-    usual host."""
-    most = host_of(card).size
-    sizes = [2**n for n in range(1, 10) if plan.tp < 2**n <= most]
-    return least_tp(model, request, plan, sizes, card.values["dram_capacity"])
 
 
 def _dispatch(listings: Sequence[Listing]) -> str:

@@ -1,6 +1,7 @@
 """Hosts: how many GPUs share their links, by the shipped topologies."""
 
 import dataclasses
+import math
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -29,33 +30,38 @@ _PLAIN: Final = 8
 @dataclasses.dataclass(frozen=True)
 class Host:
     """`size` GPUs, each with a link of `rate` B/s a direction to all of the others
-    (None: that of the GPU's file); `hosts`: how many there are (None: enough)."""
+    (None: that of the GPU's file) and one of `network` B/s to other hosts (None: not
+    known); `hosts`: how many there are (None: enough)."""
 
     name: str
     size: int
     rate: float | None = None
+    network: float | None = None
     hosts: int | None = None
 
     def check(self, plan: Plan):
-        """Raises `ValueError` if a plan needs more GPUs than there are, or collectives
-        between hosts, whose time is not known."""
+        """Raises `ValueError` if a plan needs more GPUs than there are, or what passes
+        between hosts and whose time is not known: all but sends between stages."""
         if self.hosts is not None and plan.gpus > self.size * self.hosts:
             raise ValueError(
                 f"`plan` has {plan.gpus} GPUs, but `topology` {self.name} has "
                 f"{self.size * self.hosts}; give a larger one, or fewer GPUs."
             )
-        together = max(plan.tp, plan.ep) * plan.pp
-        if together <= self.size:
+        together = max(plan.tp, plan.ep)
+        if together <= self.size and (self.network or not self.far(plan)):
             return
-        most = self.size // plan.tp
-        largest = dataclasses.replace(plan, pp=max(most, 1), ep=1, dp=1)
-        if plan.tp > self.size:
-            largest = Plan(tp=self.size)
+        tp = min(plan.tp, self.size)
+        largest = Plan(tp, plan.pp if self.network else max(self.size // tp, 1))
         raise ValueError(
-            f"`plan` is {plan.text}, but GPUs that exchange values have to be in one "
-            f"host of {self.name}, {self.size} GPUs: times between hosts are not known "
-            f"yet; the largest such plan is {largest.text} (and any dp)."
+            f"`plan` is {plan.text}, but what its GPUs exchange has to stay in one "
+            f"host of {self.name}, {self.size} GPUs: its time between hosts is not known; "
+            f"the largest such plan is {largest.text} (and any dp)."
         )
+
+    def far(self, plan: Plan) -> int:
+        """Stages that begin in another host than that before."""
+        each = self.size // max(plan.tp, plan.ep)
+        return math.ceil(plan.pp / each) - 1 if each else plan.pp - 1
 
 
 def host_of(card: GpuCard, topology: str | None = None) -> Host:
@@ -111,7 +117,10 @@ def _of_table(topology: str, table: dict[str, Any], hosts: int) -> Host:
             f"`topology` is '{topology}', whose GPUs are not all behind one switch; a "
             f"plan knows {', '.join(_switched())}."
         )
-    return Host(topology, int(table["gpus"]), float(link["rate"]), hosts)
+    rails = table.get("rails", {})
+    rates = [float(part["rate"]) for part in rails.values()]
+    slowest = min(rates) if rates else None
+    return Host(topology, int(table["gpus"]), float(link["rate"]), slowest, hosts)
 
 
 def _link(table: dict[str, Any]) -> dict[str, Any] | None:

@@ -2,25 +2,31 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 from ..workload import Listing
 from ..workload.models import Model, Request
 from ..workload.models._network.sharding import Share, Split
 from ..workload.models._shared.language_model import LanguageModel
+from ._host import Host
 from ._plan import Plan
+
+_DOUBLINGS: Final = 8
+"""Powers of two, less one, that are tried for a size."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
-    """`model` on the GPUs of `plan`; both are checked against each other.
+    """`model` on the GPUs of `plan`, in hosts like `host` (None: one for all); they are
+    checked against each other.
 
     Raises `ValueError` if the model cannot be divided so.
     """
 
     model: LanguageModel
     plan: Plan
+    host: Host | None = None
 
     def __post_init__(self):
         plan, name = self.plan, self.model.name
@@ -88,27 +94,39 @@ class Placed:
     @property
     def _all(self) -> LanguageModel:
         """All stages after each other, with what they send."""
-        return self.model.placed(Share(self._split, self.plan.pp))
+        far = self.host.far(self.plan) if self.host else 0
+        rate = (self.host.network if self.host else None) or 0.0
+        return self.model.placed(Share(self._split, self.plan.pp, None, far, rate))
 
 
-def least_tp(
-    model: Model, request: Request, plan: Plan, sizes: Iterable[int], capacity: float
-) -> int | None:
-    """Least of `sizes` for the `tp` of a plan with which a request fits GPUs of
-    `capacity` bytes; None if none does."""
+def least_plan(
+    model: Model, request: Request, plan: Plan, host: Host, capacity: float
+) -> Plan | None:
+    """The plan with the least `tp` in a host, then with the least `pp` of several, with
+    which a request fits GPUs of `capacity` bytes; None if none does. Both are powers of
+    two beyond those of `plan`."""
     if not isinstance(model, LanguageModel) or not model.divides:
         return None
     if request.phase == "train" or request.stack != "serving":
         return None
-
-    def fits(placed: Placed) -> bool:
-        return sum(placed.memory(request).values()) <= capacity
-
-    for tp in sizes:
-        ep = plan.ep if tp % plan.ep == 0 else 1
+    for changed in _larger(plan, host):
         try:
-            if fits(Placed(model, dataclasses.replace(plan, tp=tp, ep=ep))):
-                return tp
+            host.check(changed)
+            parts = Placed(model, changed).memory(request)
         except ValueError:  # it does not divide the model
             continue
+        if sum(parts.values()) <= capacity:
+            return changed
     return None
+
+
+def _larger(plan: Plan, host: Host) -> Iterator[Plan]:
+    """Plans with more GPUs for a replica, in the order in which they are tried."""
+    sizes = [2**n for n in range(1, _DOUBLINGS) if plan.tp < 2**n <= host.size]
+    for tp in sizes:
+        fits = tp % plan.ep == 0 or plan.ep % tp == 0
+        yield dataclasses.replace(plan, tp=tp, ep=plan.ep if fits else 1)
+    most = max([plan.tp, *sizes])
+    for pp in (2**n for n in range(1, _DOUBLINGS) if plan.pp < 2**n):
+        for tp in dict.fromkeys((most, plan.tp)):
+            yield Plan(tp, pp, 1, plan.dp)

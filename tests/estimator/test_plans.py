@@ -151,6 +151,32 @@ def test_other_kinds_run_on_one_gpu(model: str):
         prepare(model, "h100-sxm", tp=2)
 
 
+def test_a_network_is_slower_than_a_link():
+    """Two stages, 8,192 tokens of 8,192 values: near the bytes over the NIC's rate."""
+    asked: dict[str, Any] = dict(phase="prefill", input_len=8192)
+    near = de.estimate("llama-3.1-70b", "h100-sxm", plan="tp=4,pp=2", **asked)
+    far = de.estimate("llama-3.1-70b", "h100-sxm", plan="tp=8,pp=2", **asked)
+    sent = [x.summary["communication"]["pp"]["total_s"] for x in (near, far)]
+    assert sent[1] > 5 * sent[0]
+    assert 1 < sent[1] / (8192 * 8192 * 2 / 50e9) < 2
+
+
+@pytest.mark.parametrize(
+    ("gpu", "model", "words"),
+    [
+        ("h100-sxm", "llama-3.1-405b", "it fits with tp=8,pp=2."),
+        ("h200-sxm", "llama-3.1-405b", "it fits with tp=8."),
+        ("l4", "llama-3.1-405b", "a GPU with enough."),
+    ],
+)
+def test_the_least_plan_that_fits(gpu: str, model: str, words: str):
+    (said,) = prepare(model, gpu).warnings
+    assert said.endswith(words)
+    if "fits with" in said:
+        plan = words.removeprefix("it fits with ").removesuffix(".")
+        assert prepare(model, gpu, plan=plan, require_fit=True).memory["fits"]
+
+
 def test_a_plan_that_does_not_fit_says_what_would():
     task = prepare("llama-3.1-405b", "h200-sxm", plan="tp=2")
     (said,) = task.warnings

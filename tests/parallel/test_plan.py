@@ -93,3 +93,21 @@ def test_a_host_says_what_it_can_hold():
         host.check(Plan(tp=8, dp=4))
     with pytest.raises(ValueError, match="the largest such plan is tp=8"):
         host.check(Plan(tp=16))
+
+
+@pytest.mark.parametrize(
+    ("plan", "far"), [("tp=8,pp=4", 3), ("tp=4,pp=4", 1), ("tp=2,pp=4", 0), ("pp=9", 1)]
+)
+def test_stages_fill_hosts(plan: str, far: int):
+    shape = read_plan(plan)
+    assert shape is not None
+    host = host_of(read_gpu("h100-sxm"))
+    host.check(shape)
+    assert host.far(shape) == far
+
+
+def test_stages_in_hosts_without_a_network():
+    host = host_of(read_gpu("l40s"))
+    host.check(Plan(tp=4, pp=2))
+    with pytest.raises(ValueError, match="the largest such plan is tp=4,pp=2"):
+        host.check(Plan(tp=4, pp=3))

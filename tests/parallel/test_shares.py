@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from diffenergy.parallel import Placed, Plan
+from diffenergy.hardware import read_gpu
+from diffenergy.parallel import Placed, Plan, host_of
 from diffenergy.workload.models import load_model, model_names
 from diffenergy.workload.models._layers.mixers import Convolution, GatedNorm
 from diffenergy.workload.models._layers.parts import Map, Plain
@@ -79,6 +80,18 @@ def test_stages_send_what_passes_between_them():
     one = rows(placed("llama-3.1-8b", pp=4), "collective", **asked)
     names = ("collective", "bytes", "num_gpus", "count")
     assert shapes(one, *names) == {("send_recv", 4 * 4096 * 2, 2, 3)}
+
+
+def test_stages_in_other_hosts_are_reached_by_their_nics():
+    """Two stages of four GPUs a DGX, the third and fourth in a second one; NICs of 50
+    GB/s."""
+    host = host_of(read_gpu("h100-sxm"))
+    one = Placed(language_model("llama-3.1-8b"), Plan(tp=4, pp=4), host)
+    found = rows(one, "collective", phase="decode", batch=4)
+    sent = [x for x in found if x["collective"] == "send_recv"]
+    assert shapes(sent, "bytes", "link_rate", "count") == {
+        (4 * 4096 * 2, 0, 2), (4 * 4096 * 2, 50e9, 1)
+    }  # fmt: skip
 
 
 EXPERTS = {"phase": "decode", "batch": 16, "input_len": 64}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ...hardware import GpuCard
-from ...parallel import Placed
+from ...parallel import Placed, Plan
 from ...results import Infeasible
 from ...workload.models import Model, Request
 from ...workload.models._shared.memory import PARTS, element_bytes, largest_whole
@@ -38,12 +38,12 @@ def entry(parts: Mapping[str, float] | None, card: GpuCard) -> dict[str, Any]:
 
 
 def too_large(
-    name: str, memory: Mapping[str, Any], card: GpuCard, tp: int | None = None
+    name: str, memory: Mapping[str, Any], card: GpuCard, larger: Plan | None = None
 ) -> list[str]:
-    """Warning if a request does not fit; `tp`: the least with which it would."""
+    """Warning if a request does not fit; `larger`: the plan with which it would."""
     if memory["fits"] is not False:
         return []
-    more = "" if tp is None else f"; it fits with tp={tp}"
+    more = "" if larger is None else f"; it fits with {larger.text}"
     return [
         f"{name} does not fit {card.name}: {_needs(memory)}; the figures are those of "
         f"a GPU with enough{more}."
@@ -55,11 +55,11 @@ def check_fit(
     request: Request,
     memory: Mapping[str, Any],
     card: GpuCard,
-    tp: int | None = None,
+    larger: Plan | None = None,
 ) -> None:
     """Raises `Infeasible` if `request` does not fit, with every single change of batch,
-    length or type (in training checkpointing) that would, and the least `tp`; its
-    `least` has the largest batch and lengths, and `tp`."""
+    length or type (in training checkpointing) that would, and the least `larger`
+    plan; its `least` has the largest batch and lengths, and the sizes of that plan."""
     if memory["fits"]:
         return
 
@@ -71,12 +71,13 @@ def check_fit(
     ways += _types(request, fits)
     if request.checkpointing is False and fits(checkpointing=True):
         ways.append("checkpointing")
-    ways += [] if tp is None else [f"tp={tp}"]
+    ways += [] if larger is None else [larger.text]
     said = f"`require_fit`: {model.name} does not fit {card.name}: {_needs(memory)}; "
     if ways:
         listed = ", ".join(ways[:-1]) + (" or " if ways[:-1] else "") + ways[-1]
         least = {name: float(value) for name, value in found.items()}
-        least |= {} if tp is None else {"tp": float(tp)}
+        sizes = {} if larger is None else larger.to_json()
+        least |= {key: float(size) for key, size in sizes.items() if size > 1}
         raise Infeasible(f"{said}it fits with {listed}.", **least)
     ones = dict.fromkeys((name for name in _LENGTHS if getattr(request, name)), 1)
     need = _total(model, request, **ones) / _GB

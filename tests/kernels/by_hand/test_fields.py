@@ -29,7 +29,7 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         dict(kv_len=5, num_heads=3, head_dim=16, dtype="fp8"), HEADS | dict(q_len=1)
     ),
     "collective": (
-        dict(collective="all_reduce", bytes=9, num_gpus=2), dict(dtype="bf16")
+        dict(collective="all_reduce", bytes=9, num_gpus=2), dict(dtype="bf16", link_rate=0)
     ),
     "conv2d": (
         dict(images=2, in_channels=3, out_channels=4, input_hw=7, kernel_size=1,

@@ -33,11 +33,14 @@ class Split:
 @dataclasses.dataclass(frozen=True)
 class Share:
     """What one GPU has of a model: of its layers in `stages`, one after the other, that
-    at `stage` (None: all, with what passes between them), divided as `split` says."""
+    at `stage` (None: all, with what passes between them), divided as `split` says.
+    `far` of the stages begin in another host, over a network of `rate` B/s."""
 
     split: Split = Split()
     stages: int = 1
     stage: int | None = None
+    far: int = 0
+    rate: float = 0.0
 
     @property
     def is_first(self) -> bool:
@@ -61,6 +64,14 @@ class Share:
         each, more = divmod(number, self.stages)
         start = self.stage * each + min(self.stage, more)
         return range(start, start + each + (self.stage < more))
+
+    def sends(self, tokens: int, width: int, dtype: str) -> list[Kernel]:
+        """Rows of what all stages send to the next."""
+        if self.stage is not None:
+            return []
+        sent = collective("send_recv", tokens, width, 2, dtype)
+        over = [row | {"link_rate": self.rate} for row in sent]
+        return [*((self.stages - 1 - self.far) * sent), *(self.far * over)]
 
 
 @dataclasses.dataclass(frozen=True)

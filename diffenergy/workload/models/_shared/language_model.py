@@ -401,9 +401,8 @@ class LanguageModel(Model):
             for operator in layer.operators
             for row in repeated(operator.forward(run), n)
         ]
-        hops = self.share.stages - 1 if self.share.stage is None else 0
-        sent = collective("send_recv", run.tokens, self.hidden, 2, run.values)
-        return self._around(run, [*inside, *(hops * sent)], norms)
+        sent = self.share.sends(run.tokens, self.hidden, run.values)
+        return self._around(run, [*inside, *sent], norms)
 
     def _around(self, run: Pass, inside: list[Kernel], norms: int) -> list[Kernel]:
         """Kernels of layers with look-up and `norms` around them."""
