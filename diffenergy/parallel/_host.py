@@ -54,8 +54,8 @@ class Host:
         largest = Plan(tp, plan.pp if self.network else max(self.size // tp, 1))
         raise ValueError(
             f"`plan` is {plan.text}, but what its GPUs exchange has to stay in one "
-            f"host of {self.name}, {self.size} GPUs: its time between hosts is not known; "
-            f"the largest such plan is {largest.text} (and any dp)."
+            f"host of {self.name}, {self.size} GPUs: its time between hosts is not "
+            f"known; the largest such plan is {largest.text} (and any dp)."
         )
 
     def far(self, plan: Plan) -> int:

@@ -76,11 +76,11 @@ def read_plan(
                 f"{one * sizes['dp']} GPUs; correct one of them."
             )
     found = Plan(**sizes)
-    _check_experts(found)
     if found.gpus > _MOST:
         raise ValueError(
             f"`plan` has {found.gpus:,} GPUs; allowed are at most {_MOST:,}."
         )
+    _check_experts(found)
     return found
 
 

@@ -65,7 +65,7 @@ def test_figures_of_many_gpus_fit_together():
 def test_communication_is_that_of_its_kernels():
     result = de.estimate("qwen3-30b-a3b", "h100-sxm", plan="tp=2,pp=2,dp=2,ep=4",
                          **ASKED)  # fmt: skip
-    spent = dict.fromkeys(("tp", "pp", "ep"), 0.0)
+    spent: dict[str, float] = {"tp": 0.0, "pp": 0.0, "ep": 0.0}
     kinds = {"send_recv": "pp", "all_to_all": "ep"}
     for kernel in result.kernels or []:
         if kernel["op"] == "collective":

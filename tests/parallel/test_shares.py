@@ -259,6 +259,16 @@ def test_a_quantised_model_keeps_its_formats():
     assert sum(experts[0]) == 2 * sum(experts[1]) > 0
 
 
+def test_rows_of_experts_are_divided():
+    """Prefill of 4,096 tokens on eight GPUs: two copies of them, dispatched rows, gate
+    and up of an eighth of the choices; the skip connection."""
+    asked = {"phase": "prefill", "batch": 1, "input_len": 4096}
+    one = placed("qwen3-30b-a3b", tp=8, ep=8)
+    wanted = 4096 * (2 * 2048 + 8 / 8 * (2048 + 2 * 768)) * 2 + 4096 * 2048 * 2
+    request = one.model.request(**asked)
+    assert one.memory(request)["activations"] == wanted
+
+
 def test_drafts_are_divided_too():
     asked = dict(phase="decode", batch=2, speculative="eagle", accept=0.8)
     one = rows(placed("llama-3.1-8b", tp=2), "gemm", **asked)

@@ -87,7 +87,7 @@ def row_of(row: Any) -> dict[str, Any]:
     }
 
 
-def with_sampling(table: pd.DataFrame) -> pd.Series:
+def with_sampling(table: Any) -> Any:
     """Predicted over measured step with what servers of one GPU add to a step."""
     found = table["step"].copy()
     for gpu in table["gpu"].unique():
@@ -102,7 +102,7 @@ def with_sampling(table: pd.DataFrame) -> pd.Series:
     return found / table["measured"]
 
 
-def error(ratios: pd.Series) -> str:
+def error(ratios: Any) -> str:
     """Mean absolute error and bias, %."""
     if ratios.empty:
         return "-"
@@ -120,7 +120,7 @@ def main() -> None:
     of_host &= rows["gpu"] == "NVIDIA B200"  # bound by the host (trap 1)
     known = rows["model"].isin(_MODELS) & rows["task"].isin(_PROMPT)
     own = rows[steady & known & ~of_host]
-    table = pd.DataFrame([row_of(row) for row in own.itertuples()])
+    table: Any = pd.DataFrame([row_of(row) for row in own.itertuples()])
     table["sampled"] = with_sampling(table)
     words = "step, up to 64 | above | with sampling, up to 64 | above | power | sent"
     print(f"| model, GPU | GPUs | rows | {words} |")
@@ -133,7 +133,7 @@ def main() -> None:
         print(_line(f"{kind}", "2-8", mine[mine["gpus"] > 1]))
 
 
-def _line(name: str, gpus: str, part: pd.DataFrame) -> str:
+def _line(name: str, gpus: str, part: Any) -> str:
     steps = [
         error(part[part["large"] == large][column])
         for column in ("time", "sampled")
