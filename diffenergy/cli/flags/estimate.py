@@ -53,7 +53,6 @@ class Flags:
 
     \b
     Examples:
-      diffenergy estimate llama-3.1-8b --gpu h200-sxm --batch 8 --input-len 1024
       diffenergy estimate gpt2 --gpu a100-sxm-80gb --sm-clock 900:1410:60 --json
       diffenergy estimate gpt2 --gpu h100-sxm,l40s --batch 1,8,32 --dtype bf16,fp8
       diffenergy estimate llama-3.1-70b --gpu h100-sxm --plan tp=4,dp=2 --batch 64
