@@ -14,9 +14,9 @@ PACKAGE = Path(diffenergy.__file__).parent
 ROOT = PACKAGE.parent
 ROOMS = (
     "units", "files", "dtypes", "compiling", "records", "smooth", "results",
-    "corrections", "hardware", "physics", "kernels", "workload", "estimator",
-    "measurements", "fitting", "measure", "dvfs", "codesign", "collectives", "report",
-    "exploring", "cli", "__main__",
+    "corrections", "hardware", "physics", "kernels", "workload", "parallel",
+    "estimator", "measurements", "fitting", "measure", "dvfs", "codesign",
+    "collectives", "report", "exploring", "cli", "__main__",
 )  # fmt: skip
 """In the order of the flow; a room is a package or a single file."""
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -47,7 +47,7 @@ def estimate(
     structure, differentiable in every number; `jax.vmap` over points, GPUs or
     corrections. Of a name the answer of `diffenergy estimate`, an `EstimateResult`,
     with interval, phases and units. Both are of the steady state with random operands,
-    of the GPU board alone.
+    of the GPU board alone (with a plan, of all boards).
 
     Args:
         workload: a `Workload`, or the name of a bundled model, a Hugging Face
@@ -66,8 +66,9 @@ def estimate(
             `guidance`; `sm_clock` and `mem_clock` in Hz and
             `power_limit` in W, each a number or several (every combination is a point);
             `temperature` in C; `changes`, fields of the GPU in SI; `workload`, one of
-            several in a listing; `require_fit`: the GPU's memory has to suffice [no:
-            `summary["warnings"]` says where it does not].
+            several in a listing; `plan` ("tp=8,pp=2" or a dict), `tp`, `num_gpus`,
+            `topology`: many GPUs, whose joules are summed; `require_fit`: the GPU's
+            memory has to suffice [no: `summary["warnings"]` says where it does not].
 
     Raises:
         ValueError: for what cannot be read or is out of range, in one sentence.

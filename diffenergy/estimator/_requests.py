@@ -9,12 +9,13 @@ import jax
 
 from ..corrections import NEAR, CorrectionsFile, Trust, prior_file, read_corrections
 from ..hardware import GpuCard, GpuSpec, read_gpu, with_fields
+from ..parallel import Host, Placed, Plan, host_of, least_plan, read_plan
 from ..results import Infeasible
 from ..workload import Listing
 from ..workload._listing import read_listings, select_listing, settled
 from ..workload._unlisted import complete
 from ..workload._workload import assemble, pad_size
-from ..workload.models import load_model
+from ..workload.models import Model, Request, load_model
 from ..workload.models._inputs import NAMES as INPUTS
 from ..workload.models._shared.encoder import Encoder
 from ..workload.models._shared.language_model import LanguageModel
@@ -59,6 +60,7 @@ class _Work:
     assumed: dict[str, Any]
     warnings: list[str]
     memory: dict[str, Any]
+    stages: list[dict[str, int | float]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +77,9 @@ class Task:
     memory: dict[str, Any]
     """Bytes by part, their total, the capacity and whether it fits; None: not known."""
     detail: bool = False
+    plan: Plan | None = None
+    stages: list[dict[str, int | float]] | None = None
+    """Layers and bytes of every stage of the plan."""
 
     @property
     def gpu(self) -> GpuSpec:
@@ -113,6 +118,10 @@ def prepare(
     corrections: str | None = None,
     detail: bool = False,
     require_fit: bool = False,
+    plan: str | Mapping[str, Any] | Plan | None = None,
+    tp: int | None = None,
+    num_gpus: int | None = None,
+    topology: str | None = None,
     **request: Any,
 ) -> Task:
     """Checks a request and reads its files.
@@ -121,7 +130,8 @@ def prepare(
     `workload`: one of several in a listing; clocks in Hz, limits in W, temperature in
     C: every combination is a point; `changes`: fields of the GPU, SI; `corrections`:
     file, "none", or the shipped ones; `detail`: kernels stand in the summary;
-    `require_fit`: the GPU's memory has to suffice; `request`: batch, input_len,
+    `require_fit`: the GPU's memory has to suffice; `plan`, `tp`, `num_gpus`,
+    `topology`: many GPUs (`read_plan`, `host_of`); `request`: batch, input_len,
     output_len, phase, dtype, kv_dtype, attention, stack, dispatch, accumulation,
     checkpointing, routing, speculative, accept, draft_tokens, images, image_tokens,
     steps, guidance, None where not asked for.
@@ -131,10 +141,24 @@ def prepare(
     """
     given = _given(request)
     changes = changes or {}
+    shared = read_plan(plan, tp, num_gpus)
     named = DEFAULT_GPU if gpu is None else gpu
     read = named if isinstance(named, GpuCard) else read_gpu(named)
     card = with_fields(read, changes)
     assumed = {"gpu": read.name} if gpu is None else {}
+    host = None
+    if shared is not None:
+        host = host_of(card, topology)
+        host.check(shared)
+        assumed |= {} if topology else {"topology": host.name}
+        rate = card.values["link_bandwidth"]
+        if "link_bandwidth" not in changes and host.rate not in (None, rate):
+            card = with_fields(card, {"link_bandwidth": host.rate})
+    elif topology is not None:
+        raise ValueError(
+            f"`topology` is '{topology}', but the request is of one GPU; give `plan`, "
+            "`tp` or `num_gpus`, too."
+        )
     points, taken = settings(card, sm_clock, mem_clock, power_limit, temperature)
     if detail and len(points) > 1:
         raise ValueError("`detail` is given with several settings; give one of each.")
@@ -145,15 +169,22 @@ def prepare(
                 f"`require_fit` is given, but the listing '{model}' does not say what "
                 "stays in memory; leave it out."
             )
+        if shared is not None:
+            raise ValueError(
+                f"`plan` is given, but the listing '{model}' is of one GPU; leave it "
+                "out."
+            )
         work = _listed(model, workload, given, card)
     else:
-        work = _modelled(model, workload, given, card, require_fit)
+        work = _modelled(model, workload, given, card, require_fit, shared, host)
     # nobody measured a changed GPU, and no training step was fitted
     train = work.about["phase"] in ("train", "backward", "optimizer")
-    new = train or bool(changes) or _is_changed(card)
+    several = shared is not None and shared.gpus > 1
+    new = train or bool(changes) or _is_changed(card) or several
     about = {
         "model": work.about["model"],
         "gpu": card.name,
+        **_sizes(shared, host),
         **{x: work.about[x] for x in (*_REQUEST, *_ANSWERED) if x in work.about},
         "assumed": assumed | work.assumed | taken,
     }
@@ -166,8 +197,17 @@ def prepare(
         holds=sorted(inside),
         beyond=_beyond(file, card, points, work.about),
     )
-    memory = work.memory
-    return Task(card, file, points, listings, about, trust, warnings, memory, detail)
+    return Task(
+        card, file, points, listings, about, trust, warnings, work.memory, detail,
+        shared, work.stages,
+    )  # fmt: skip
+
+
+def _sizes(plan: Plan | None, host: Host | None) -> dict[str, Any]:
+    """The plan in an answer."""
+    if plan is None or host is None:
+        return {}
+    return {"plan": plan.to_json(), "num_gpus": plan.gpus, "topology": host.name}
 
 
 def _beyond(
@@ -278,8 +318,10 @@ def _modelled(
     given: dict[str, Any],
     card: GpuCard,
     require_fit: bool,
+    plan: Plan | None,
+    host: Host | None,
 ) -> _Work:
-    """Work of a model: bundled, or of a config file."""
+    """Work of a model: bundled, or of a config file; on the GPUs of a `plan`."""
     if workload is not None:
         raise ValueError(
             f"`workload` is '{workload}', but '{name}' is a model; it picks one of "
@@ -296,10 +338,17 @@ def _modelled(
         raise ValueError(
             f"`kv_dtype` is given, but {model.name} has no KV cache; leave it out."
         )
-    memory = _memory.entry(model.memory(request), card)
+    placed = None if plan is None else _placed(model, request, plan, host)
+    one = placed or model
+    memory = _memory.entry(one.memory(request), card)
+    larger = None
+    if not memory["fits"]:
+        most = card.values["dram_capacity"]
+        usual = host or host_of(card)
+        larger = least_plan(model, request, plan or Plan(), usual, most)
     if require_fit:
-        _memory.check_fit(model, request, memory, card)
-    listings = model.listings(**given)
+        _memory.check_fit(one, request, memory, card, larger)
+    listings = one.listings(**given)
     train = request.phase == "train"
     names = (
         *_REQUEST,
@@ -323,11 +372,29 @@ def _modelled(
         said = "; ".join(model.checkpoint.said)
         assumed |= {"checkpoint": said} if said else {}
     warnings = [
-        *_memory.too_large(model.name, memory, card),
+        *_memory.too_large(model.name, memory, card, larger),
         *model.notes,
         *weight_types(model, name, given["dtype"], request.dtype),
     ]
-    return _Work(listings, about, assumed, warnings, memory)
+    stages = placed.stages(request) if placed else None
+    return _Work(listings, about, assumed, warnings, memory, stages)
+
+
+def _placed(model: Model, request: Request, plan: Plan, host: Host | None) -> Placed:
+    """A model on the GPUs of a plan."""
+    if request.phase == "train":
+        raise ValueError(
+            f"`plan` is {plan.text}, but training on several GPUs is not built yet; "
+            "leave it out."
+        )
+    if not isinstance(model, LanguageModel):
+        raise ValueError(
+            f"`plan` is {plan.text}, but {model.name} is no language model; leave it "
+            "out."
+        )
+    placed = Placed(model, plan, host)
+    placed.check(request)
+    return placed
 
 
 def _dispatch(listings: Sequence[Listing]) -> str:

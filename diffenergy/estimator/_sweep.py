@@ -40,6 +40,8 @@ _SETTINGS: Final = {
 _ROWS: Final = 64
 """Combinations of a call; fewer are filled up, so that all sizes share a program."""
 _MOST: Final = 100_000
+_OF_A_GPU: Final = ("gpu", "sm_clock", "mem_clock", "power_limit", "topology")
+"""What is assumed of each GPU on its own."""
 
 Progress = Callable[[int, int], None]
 """Told how many combinations of how many are done."""
@@ -240,8 +242,9 @@ def _summarised(
     task: Task, points: list[dict[str, Any]], varied: list[str]
 ) -> dict[str, Any]:
     """All points with what they share, of which `task` is one, and the best of them."""
-    several = {"gpu", "sm_clock", "mem_clock", "power_limit"} if "gpu" in varied else ()
-    about = {key: x for key, x in task.about.items() if key not in varied}
+    several = _OF_A_GPU if "gpu" in varied else ()
+    of_a_gpu = {"topology"} & set(task.about["assumed"]) & set(several)
+    about = {k: x for k, x in task.about.items() if k not in (*varied, *of_a_gpu)}
     taken = {
         key: x
         for key, x in task.about["assumed"].items()

@@ -25,6 +25,7 @@ OPS: Final = (
             Field("bytes"),
             Field("num_gpus"),
             Field("dtype", "dtype", "bf16"),
+            Field("link_rate", default=0.0, minimum=0.0, whole=False),
         ),
     ),
 )
@@ -45,6 +46,8 @@ class Collective(Record):
     size: Float[Array, "*k"] = eqx.field(converter=as_float)  # B
     ranks: Float[Array, "*k"] = eqx.field(converter=as_float)
     narrow: Float[Array, "*k"] = eqx.field(converter=as_float)  # 1: 8 bits or fewer
+    rate: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """B/s of a slower link on the way; 0: all are the GPU's."""
 
 
 def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
@@ -57,6 +60,7 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
         "kind": np.array(kinds, int),
         "size": np.asarray(fields["bytes"], float),
         "ranks": np.asarray(fields["num_gpus"], float),
+        "rate": np.asarray(fields["link_rate"], float),
         "narrow": (np.asarray(BYTES)[fields["dtype"]] < 2.0).astype(float),
     }
     return [Launches(Collective, columns, columns["size"], host="stream")]
@@ -68,8 +72,9 @@ def demand(shape: Collective, gpu: GpuSpec, c: Corrections) -> Demand:
     No clock changes the fitted times, which hold the launch.
     """
     costs = links.link_costs(gpu, shape.kind)
+    rate = jnp.where(shape.rate > 0, shape.rate, gpu.link_bandwidth)
     found = links.candidates(
-        shape.kind, shape.size, shape.ranks, shape.narrow, gpu.link_bandwidth, costs
+        shape.kind, shape.size, shape.ranks, shape.narrow, rate, costs
     )
     stored = _PASSES * found.traffic
     return make_demand(

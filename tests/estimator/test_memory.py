@@ -176,6 +176,7 @@ def test_the_largest_batch_and_length_that_fit_are_told():
     asked: dict = dict(batch=64, input_len=4096, output_len=8)
     with pytest.raises(de.Infeasible, match="`require_fit`") as raised:
         prepare("llama-3.1-8b", "a100-pcie-40gb", require_fit=True, **asked)
+    assert raised.value.least.pop("tp") == 2
     for name, least in raised.value.least.items():
         request: dict = {**asked, "require_fit": True, name: int(least)}
         assert prepare("llama-3.1-8b", "a100-pcie-40gb", **request).memory["fits"]
@@ -188,21 +189,22 @@ def test_the_largest_batch_and_length_that_fit_are_told():
 @pytest.mark.parametrize(
     "request_, words",
     [
-        ({"model": "llama-3.1-70b"}, "it fits with dtype fp8."),
+        ({"model": "llama-3.1-70b"}, "it fits with dtype fp8 or tp=2."),
         (
             {"model": "llama-3.1-8b", "phase": "train", "gpu": "b300", "batch": 16,
              "input_len": 4096},
             "input length up to 1859 or checkpointing.",
         ),
-        ({"model": "llama-3.1-70b", "gpu": "l4"}, "take a larger GPU."),
-        ({"model": "llama-3.1-70b", "gpu": "l40s"}, "it fits with dtype int4."),
+        ({"model": "llama-3.1-70b", "gpu": "l40s"}, "it fits with dtype int4 or tp=4."),
         ({"model": "llama-3.1-70b", "gpu": "l40s", "stack": "eager"},
          "no batch, length or type alone changes that"),
         ({"model": "qwen3-30b-a3b", "gpu": "l4", "dtype": "mxfp8", "input_len": 8},
-         "it fits with dtype int4."),
-        ({"model": "gpt-oss-20b", "gpu": "rtx-3080-ti"}, "take a larger GPU."),
+         "it fits with dtype int4 or tp=2."),
+        ({"model": "gpt-oss-20b", "gpu": "rtx-3080-ti"}, "it fits with tp=2."),
+        ({"model": "llama-3.1-405b", "gpu": "l4"}, "take a larger GPU."),
+        ({"model": "llama-3.1-70b", "gpu": "l4"}, "it fits with tp=8."),
         ({"model": "llama-2-7b", "gpu": "l4", "batch": 40, "kv_dtype": "bf16"},
-         "or KV dtype fp8."),
+         "KV dtype fp8 or tp=2."),
     ],
 )  # fmt: skip
 def test_a_type_or_checkpointing_may_do(request_, words):
@@ -220,7 +222,7 @@ def test_a_type_narrower_than_that_of_a_checkpoint_is_offered():
     assert total("int4") < capacity < total(None) < total("fp8")
     changes = {"dram_capacity": capacity}
     asked: dict = dict(changes=changes, require_fit=True)
-    with pytest.raises(de.Infeasible, match=r"it fits with dtype int4\.$"):
+    with pytest.raises(de.Infeasible, match=r"it fits with dtype int4 or tp=2\.$"):
         prepare("gpt-oss-20b", "h100-sxm", **asked)
     assert prepare("gpt-oss-20b", "h100-sxm", dtype="int4", **asked).memory["fits"]
 

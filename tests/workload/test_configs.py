@@ -173,7 +173,7 @@ def test_second_names_of_keys():
         ("mobilevit", dict(mlp_ratio=True), "`mlp_ratio` is true; allowed is a finite"),
         ("mobilevit", dict(mlp_ratio="2"), '`mlp_ratio` is "2"; allowed is a finite'),
         ("mobilevit", dict(expand_ratio=float("inf")), "`expand_ratio` is Infinity"),
-        ("gpt2", dict(model_type="gpt5"), "`model_type` is 'gpt5'; of .* near are gpt2"),
+        ("gpt2", dict(model_type="gpt5"), ".* of .* near are gpt2"),
     ],
 )  # fmt: skip
 def test_what_a_family_refuses(family: str, changes: dict, words: str):

@@ -18,14 +18,16 @@ from ..run import Outcome, outcome
 
 def task_of(flags: Any, **more: Any) -> Task:
     """The request of flags that have `model`, `gpu`, `workload` and the groups
-    `request` and `point`."""
+    `request`, `point` and, where several GPUs are known, `sharing`."""
     start_jax()
+    sharing = getattr(flags, "sharing", None)
     return prepare(
         flags.model,
         flags.gpu,
         workload=flags.workload,
         **vars(flags.point),
         **vars(flags.request),
+        **({} if sharing is None else vars(sharing)),
         **more,
     )
 
@@ -73,6 +75,7 @@ def _crossed(flags: Flags) -> Outcome:
             progress=lambda done, total: show(done, total, ""),
             workload=flags.workload,
             **vars(flags.point),
+            **vars(flags.sharing),
             **request,
         )
     said = [

@@ -8,7 +8,7 @@ from .. import completing
 from ..app import parsed
 from ..parsing import read, shared
 from ..parsing.field import as_json, group, option, out, plot, read_flags, switch
-from ..parsing.shared import PointFlags, RequestFlags
+from ..parsing.shared import PlanFlags, PointFlags, RequestFlags
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,12 +39,13 @@ class SingleFlags:
     gpu: str | None = shared.gpu()
     workload: str | None = shared.picked()
     request: RequestFlags = group(RequestFlags)
+    sharing: PlanFlags = group(PlanFlags)
     point: PointFlags = group(PointFlags)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
-    """Time, power and energy of MODEL on one GPU, or of lists of them.
+    """Time, power and energy of MODEL on one GPU, on many, or of lists of them.
 
     Lists (FROM:TO:STEP is one) of clocks or power limits give a table with the best row
     for energy and for energy-delay product; lists of GPUs, batches, lengths and types
@@ -52,9 +53,9 @@ class Flags:
 
     \b
     Examples:
-      diffenergy estimate llama-3.1-8b --gpu h200-sxm --batch 8 --input-len 1024
       diffenergy estimate gpt2 --gpu a100-sxm-80gb --sm-clock 900:1410:60 --json
       diffenergy estimate gpt2 --gpu h100-sxm,l40s --batch 1,8,32 --dtype bf16,fp8
+      diffenergy estimate llama-3.1-70b --gpu h100-sxm --plan tp=4,dp=2 --batch 64
     """
 
     model: str = shared.model()
@@ -67,6 +68,7 @@ class Flags:
     )
     workload: str | None = shared.picked()
     request: ListedRequestFlags = group(ListedRequestFlags)
+    sharing: PlanFlags = group(PlanFlags)
     point: PointFlags = group(PointFlags)
     detail: bool = switch("Show every kernel.")
     trace: str | None = option(
@@ -97,7 +99,8 @@ class Flags:
         lists = {name: values[0] for name, values in self.lists.items()}
         gpu = lists.pop("gpu", None)
         request = RequestFlags(**{**vars(self.request), **lists})
-        rest = {name: getattr(self, name) for name in ("model", "workload", "point")}
+        kept = ("model", "workload", "sharing", "point")
+        rest = {name: getattr(self, name) for name in kept}
         return SingleFlags(gpu=gpu, request=request, **rest)
 
 

@@ -123,6 +123,27 @@ class RequestFlags:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanFlags:
+    """How many GPUs share a model; None where a flag was not given."""
+
+    plan: str | None = option(
+        "KEY=N[,...]",
+        "Many GPUs: tp of them share every layer, pp stages of those the layers, dp "
+        "replicas of all the batch, ep the experts [all 1].",
+    )
+    tp: int | None = option("N", "Short for --plan tp=N.", read.whole)
+    num_gpus: int | None = option(
+        "N", "GPUs in all: alone --tp N, else --plan has dp as many as fit.", read.whole
+    )
+    topology: str | None = option(
+        "NAME",
+        "Machine: dgx-a100, dgx-h100, dgx-b200 or gb200-nvl72, NAME-N for N of them, "
+        "or a .toml file [that of the GPU].",
+        files=file,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PointFlags:
     """Where it runs: clocks in Hz, limits in W, C; and the constants that serve it."""
 

@@ -11,9 +11,10 @@ _GRIDS: Final = {
     "torus": re.compile(r"torus-(\d+)x(\d+)(?:x(\d+))?"),
     "ring": re.compile(r"ring-(\d+)"),
 }
-_RAILED: Final = re.compile(r"(dgx-[ah]100)-(\d+)")
+_RAILED: Final = re.compile(r"(dgx-(?:[ah]100|b200))-(\d+)")
 FAMILIES: Final = (
     "mesh-N", "torus-AxB", "torus-AxBxC", "ring-N", "dgx-a100-N", "dgx-h100-N",
+    "dgx-b200-N",
 )  # fmt: skip
 """How names of generated machines read."""
 PARTS: Final = tuple(_GRIDS)

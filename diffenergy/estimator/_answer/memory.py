@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ...hardware import GpuCard
+from ...parallel import Placed, Plan
 from ...results import Infeasible
 from ...workload.models import Model, Request
 from ...workload.models._shared.base import ALL_STACKS
@@ -40,22 +41,29 @@ def entry(parts: Mapping[str, float] | None, card: GpuCard) -> dict[str, Any]:
     return {**parts, "total": total, "capacity": capacity, "fits": total <= capacity}
 
 
-def too_large(name: str, memory: Mapping[str, Any], card: GpuCard) -> list[str]:
-    """Warning if a request does not fit."""
+def too_large(
+    name: str, memory: Mapping[str, Any], card: GpuCard, larger: Plan | None = None
+) -> list[str]:
+    """Warning if a request does not fit; `larger`: the plan with which it would."""
     if memory["fits"] is not False:
         return []
+    more = "" if larger is None else f"; it fits with {larger.text}"
     return [
         f"{name} does not fit {card.name}: {_needs(memory)}; the figures are those of "
-        "a GPU with enough."
+        f"a GPU with enough{more}."
     ]
 
 
 def check_fit(
-    model: Model, request: Request, memory: Mapping[str, Any], card: GpuCard
+    model: Model | Placed,
+    request: Request,
+    memory: Mapping[str, Any],
+    card: GpuCard,
+    larger: Plan | None = None,
 ) -> None:
     """Raises `Infeasible` if `request` does not fit, with every single change of batch,
-    length or type (in training checkpointing) that would; its `least` has the largest
-    batch and lengths."""
+    length or type (in training checkpointing) that would, and the least `larger`
+    plan; its `least` has the largest batch and lengths, and the sizes of that plan."""
     if memory["fits"]:
         return
 
@@ -67,10 +75,13 @@ def check_fit(
     ways += _types(request, fits)
     if request.checkpointing is False and fits(checkpointing=True):
         ways.append("checkpointing")
+    ways += [] if larger is None else [larger.text]
     said = f"`require_fit`: {model.name} does not fit {card.name}: {_needs(memory)}; "
     if ways:
         listed = ", ".join(ways[:-1]) + (" or " if ways[:-1] else "") + ways[-1]
         least = {name: float(value) for name, value in found.items()}
+        sizes = {} if larger is None else larger.to_json()
+        least |= {key: float(size) for key, size in sizes.items() if size > 1}
         raise Infeasible(f"{said}it fits with {listed}.", **least)
     ones = dict.fromkeys((name for name in _LENGTHS if getattr(request, name)), 1)
     need = _total(model, request, **ones) / _GB
@@ -94,7 +105,7 @@ def _needs(memory: Mapping[str, Any]) -> str:
     )
 
 
-def _total(model: Model, request: Request, **changed: Any) -> float:
+def _total(model: Model | Placed, request: Request, **changed: Any) -> float:
     """Bytes of `request` with fields changed."""
     return sum(model.memory(dataclasses.replace(request, **changed)).values())
 

@@ -17,6 +17,7 @@ from ...units import MHz
 from ...workload import Listing
 from ...workload._listing import Number
 from .._settings import Setting, throttling
+from . import plans as _plans
 from .guesses import guessed_widths
 from .limits import LIMITS
 from .records import Estimate
@@ -63,7 +64,7 @@ class EstimateResult(Result):
 
     @property
     def energy(self) -> float:
-        """J of the board."""
+        """J of the board, or of those of all GPUs of a plan."""
         return self.summary["energy_j"]
 
     @property
@@ -112,8 +113,8 @@ def kernel_entries(
     listings: Sequence[Listing], estimate: Estimate
 ) -> list[dict[str, Any]]:
     """One dict a listed kernel, in order: its fields, `time_s`, `kernel_s` (without
-    launch latency) and `energy_j` of one launch, `utilization` by unit, `limited_by`
-    and its phase.
+    launch latency) and `energy_j` of one launch on one GPU, `utilization` by unit,
+    `limited_by` and its phase.
 
     A row that is several launches has their sums, the utilization is their mean over
     time, the limiter that of the longest. The energy includes idle and leakage power
@@ -192,6 +193,7 @@ def point(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, Any]:
 
 def _figures(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, Any]:
     """Everything that follows from the numbers of one estimate."""
+    one, estimate = estimate, _plans.of_all(estimate, task.plan)
     time, energy = float(estimate.time), float(estimate.energy)
     if not (math.isfinite(time) and math.isfinite(energy) and time > 0):
         raise ValueError(
@@ -215,22 +217,25 @@ def _figures(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, An
     constants = task.gpu.corrections
     more = guessed_widths(task.card, constants, jax.device_get(seen), capped)
     trust = task.trust.widened(more)
+    told = _generation(task.about, phases, time, energy)
+    power = float(estimate.power)
     return {
         "time_s": time,
         "energy_j": energy,
-        "avg_power_w": float(estimate.power),
+        "avg_power_w": power,
         "sm_clock_mhz": float(estimate.sm_clock) / MHz,
         "mem_clock_mhz": setting.mem_clock / MHz,
         "power_limit_w": setting.power_limit,
         "limited_by": _longest(limits, np.asarray(estimate.phases.time)),
         "temperature_c": float(np.asarray(p.temperature).max()),
         "time_s_p5_p95": _interval(trust, "time", time, time),
-        "avg_power_w_p5_p95": _interval(trust, "power", float(estimate.power), time),
+        "avg_power_w_p5_p95": _interval(trust, "power", power, time),
         "energy_j_p5_p95": _interval(trust, "energy", energy, time),
         "energy_j_by_unit": dict(zip(COMPONENTS, map(float, by_unit), strict=True)),
         "phases": phases,
         "memory": task.memory,
-        **_generation(task.about, phases, time, energy),
+        **told,
+        **_plans.figures(task, one, power, told["tokens_per_s"]),
     }
 
 

@@ -64,7 +64,7 @@ def estimate_parts(
         best = [UNKNOWN if i is None else i for i in _best(summary).values()]
         words = f"best for energy: row {best[0]}; for energy-delay product: row "
         return framed(summary, [*several, f"{words}{best[1]}"])
-    lines = [*_token_lines(summary), *memory_lines(summary)]
+    lines = [*_token_lines(summary), *memory_lines(summary), *plan_lines(summary)]
     parts = [_phases(summary), *lines, _energy(summary)]
     if kernels:
         parts.append(_kernels(summary, kernels, None if detail else _TOP_KERNELS))
@@ -95,6 +95,21 @@ def memory_lines(summary: Entry) -> list[str]:
     return [
         f"memory: {si(memory['total'], 'B')} of {si(memory['capacity'], 'B')}{verdict} "
         f"({', '.join(words)})"
+    ]
+
+
+def plan_lines(summary: Entry) -> list[str]:
+    """What each of several GPUs does, and how long they exchange values."""
+    if not summary.get("plan"):
+        return []
+    spent = {k: x["total_s"] for k, x in summary["communication"].items()}
+    words = [f"{kind} {si(seconds, 's')}" for kind, seconds in spent.items() if seconds]
+    rate = summary["tokens_per_s_per_gpu"]
+    each = "" if rate is None else f", {digits(rate)} tokens/s"
+    taken = f" ({', '.join(words)})" if words else ""
+    return [
+        f"a GPU: {summary['power_per_gpu_w']:.1f} W{each}; collectives "
+        f"{percent(summary['exposed_communication'])} of the time{taken}"
     ]
 
 
@@ -134,7 +149,17 @@ def title_line(summary: Entry) -> str:
         "guidance" if summary.get("guidance") else None,
         summary["dtype"],
     ]
-    return f"{summary['model']} on {summary['gpu']}: {', '.join(filter(None, words))}"
+    gpu = f"{_plan_words(summary)}{summary['gpu']}"
+    return f"{summary['model']} on {gpu}: {', '.join(filter(None, words))}"
+
+
+def _plan_words(summary: Entry) -> str:
+    """Number of GPUs and their plan, if there is one."""
+    plan = summary.get("plan")
+    if not plan:
+        return ""
+    sizes = ",".join(f"{key}={size}" for key, size in plan.items() if size > 1)
+    return f"{summary['num_gpus']} ({sizes or 'tp=1'}) x "
 
 
 def _images(summary: Entry) -> str | None:

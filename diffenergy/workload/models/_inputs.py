@@ -33,3 +33,8 @@ def check_inputs(name: str, given: Mapping[str, Any], known: Collection[str]):
 def image_length(request: Any) -> int:
     """Tokens of the images of a sequence."""
     return (request.images or 0) * (request.image_tokens or 0)
+
+
+def length_of(request: Any) -> int:
+    """Tokens of the input: of text and of images."""
+    return (request.input_len or 1) + image_length(request)

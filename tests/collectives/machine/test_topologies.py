@@ -26,7 +26,13 @@ DOUBLE = "0-1 0-4 1-3 2-3 2-6 4-5 5-7 6-7".split()
 
 def test_names():
     asked = "dgx1 ndv2-1 ndv2-2 ndv2-2-published ndv2-4 dgx2-2 mi250x-1 mi250x-2"
-    assert set(FIXED) == {*asked.split(), "dgx-a100", "dgx-h100", "gb200-nvl72"}
+    assert set(FIXED) == {
+        *asked.split(),
+        "dgx-a100",
+        "dgx-b200",
+        "dgx-h100",
+        "gb200-nvl72",
+    }
 
 
 @pytest.mark.parametrize("name", EVERY)

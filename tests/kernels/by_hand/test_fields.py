@@ -29,7 +29,8 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         dict(kv_len=5, num_heads=3, head_dim=16, dtype="fp8"), HEADS | dict(q_len=1)
     ),
     "collective": (
-        dict(collective="all_reduce", bytes=9, num_gpus=2), dict(dtype="bf16")
+        dict(collective="all_reduce", bytes=9, num_gpus=2),
+        dict(dtype="bf16", link_rate=0),
     ),
     "conv2d": (
         dict(images=2, in_channels=3, out_channels=4, input_hw=7, kernel_size=1,
@@ -94,7 +95,8 @@ def test_what_a_row_must_say(op: str):
 def test_the_least_of_every_size(op: str):
     """One of what is counted, none of what may be left out."""
     required, rest = ROWS[op]
-    none = ("window_size", "padding", "reads", "writes", "count", "tile_m", "split_k")
+    none = ("window_size", "padding", "reads", "writes", "count", "tile_m", "split_k",
+            "link_rate")  # fmt: skip
     common = {"count": 1, "tile_m": 1, "split_k": 1, "mdimc": 1}
     for name, value in (required | rest | common).items():
         if isinstance(value, bool | str):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from ..._listing import Kernel
 from ..._unlisted import Attention, stream
 from .._network.operators import Cached, Operator, Pass, Weights
+from .._network.sharding import Split, divided, one_at_least
 from .._shared.attention import fused, products, score_stream, softmax
 from .._shared.memory import element_bytes
 
@@ -37,6 +38,13 @@ class CachedAttention(Operator):
             site = self._site(sequences, q_len, kv_len, times)
             rows += self._attention(site, run)
         return rows
+
+    def shard(self, split: Split) -> "CachedAttention":
+        return dataclasses.replace(
+            self,
+            heads=divided(self.heads, split.tp, "attention heads"),
+            kv_heads=one_at_least(self.kv_heads, split.tp),
+        )
 
     def weights(self) -> tuple[Weights, ...]:
         return (Weights(self.heads),) if self.sinks else ()

@@ -8,6 +8,7 @@ from ..._listing import Kernel, Number
 from ..._unlisted import stream
 from .._network.linear_layer import Linear
 from .._network.operators import Cached, Norm, Operator, Pass, Stored, Weights
+from .._network.sharding import Columns, Rows, Split, divided
 from .._shared.base import product
 from .._shared.memory import element_bytes
 from .latent import Indexer
@@ -17,7 +18,7 @@ from .parts import Map, Part, Plain
 @dataclasses.dataclass(frozen=True)
 class CompressedShape:
     """`head_dim` of the one key and value head, `queries` rank of the queries, output
-    by `groups` of rank `output`; `window` raw entries."""
+    by `groups` of rank `output`; `window` raw entries. GPUs divide heads and groups."""
 
     hidden: int
     heads: int
@@ -26,6 +27,12 @@ class CompressedShape:
     groups: int
     output: int
     window: int
+
+    def shard(self, split: Split) -> "CompressedShape":
+        """Of one of several GPUs."""
+        heads = divided(self.heads, split.tp, "attention heads")
+        groups = divided(self.groups, split.tp, "groups of heads")
+        return dataclasses.replace(self, heads=heads, groups=groups)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +43,9 @@ class Compressed(Operator):
     shape: CompressedShape
     ratio: int
     chosen: int = 0
+
+    def shard(self, split: Split) -> "Compressed":
+        return dataclasses.replace(self, shape=self.shape.shard(split))
 
     def forward(self, run: Pass) -> list[Kernel]:
         s, p = self.shape, run.precision
@@ -107,6 +117,9 @@ class GroupedOutput(Stored):
     shape: CompressedShape
     module: str = dataclasses.field(default="self_attn.o_a_proj", kw_only=True)
 
+    def shard(self, split: Split) -> "GroupedOutput":
+        return dataclasses.replace(self, shape=self.shape.shard(split))
+
     def forward(self, run: Pass) -> list[Kernel]:
         s = self.shape
         inner = s.heads * s.head_dim // s.groups
@@ -127,9 +140,13 @@ def compressed_attention(
         Norm("rmsnorm", s.queries, residual=False),
         Norm("rmsnorm", s.head_dim, residual=False),
     )
-    up = Linear(s.heads * s.head_dim, s.queries, module=f"{prefix}.q_b_proj")
+    up = Linear(
+        s.heads * s.head_dim, s.queries, module=f"{prefix}.q_b_proj", split=Columns()
+    )
     chosen = index.chosen if index else 0
-    output = Linear(s.hidden, s.groups * s.output, module=f"{prefix}.o_b_proj")
+    output = Linear(
+        s.hidden, s.groups * s.output, module=f"{prefix}.o_b_proj", split=Rows()
+    )
     return (
         down,
         *norms,

@@ -4,6 +4,7 @@ from typing import Final
 
 from .._network.linear_layer import Linear
 from .._network.operators import Norm
+from .._network.sharding import Rows
 from .attention import CachedAttention
 from .layer import Layer
 from .parts import AttentionShape, attention, feed_forward
@@ -38,7 +39,7 @@ def eagle_layer(hidden: int, first: Layer) -> Layer:
     width = heads.head_dim if heads else _HEAD
     shape = AttentionShape(2 * hidden, number, groups, width)
     *mixer, _ = attention(shape, "")
-    output = Linear(hidden, number * width)
+    output = Linear(hidden, number * width, split=Rows())
     joint = Linear(hidden, 3 * hidden)
     feed = feed_forward(hidden, int(_INNER * hidden), "")
     return Layer((joint, *mixer, output, *feed))

@@ -4,7 +4,8 @@ that an indexer picks (DeepSeek-V3.2).
 The cache holds a latent and a rotated key a token, once for all heads. Prefill expands
 keys and values of all heads from it; decode, and sparse prefill, take the expansion to
 the queries and to the outputs instead (absorbed): attention with one key and value
-head whose values are the first part of the keys.
+head whose values are the first part of the keys. GPUs divide the heads; each has the
+whole latent, and the whole indexer.
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ from ..._listing import Kernel
 from ..._unlisted import stream
 from .._network.linear_layer import Linear
 from .._network.operators import Cached, Norm, Operator, Pass, Stored, Weights
+from .._network.sharding import Columns, Rows, Split, divided
 from .._shared.base import product, rows_of
 from .._shared.memory import element_bytes
 from .parts import Part
@@ -117,6 +119,12 @@ class Latent(Stored):
             return [write, *self._expanded(run)]
         return [write, *self._absorbed(run)]
 
+    def shard(self, split: Split) -> "Latent":
+        heads = divided(self.shape.heads, split.tp, "attention heads")
+        return dataclasses.replace(
+            self, shape=dataclasses.replace(self.shape, heads=heads)
+        )
+
     def weights(self) -> tuple[Weights, ...]:
         s = self.shape
         number = s.heads * (s.nope + s.values) * s.latent
@@ -173,13 +181,17 @@ def latent_attention(
     s, width = shape, shape.heads * (shape.nope + shape.rope)
     if s.queries:
         down = Linear(s.queries + s.latent + s.rope, s.hidden, s.bias, module=_DOWN)
-        up = Linear(width, s.queries, module="self_attn.q_b_proj")
+        up = Linear(width, s.queries, module="self_attn.q_b_proj", split=Columns())
         first = (down, Norm("rmsnorm", s.queries, residual=False))
         queries: Part = (*first, Norm("rmsnorm", s.latent, residual=False), up)
     else:
-        down = Linear(width + s.latent + s.rope, s.hidden, s.bias, module=_PLAIN)
+        kept = s.latent + s.rope
+        split = Columns(whole=kept)
+        down = Linear(width + kept, s.hidden, s.bias, module=_PLAIN, split=split)
         queries = (down, Norm("rmsnorm", s.latent, residual=False))
-    output = Linear(s.hidden, s.heads * s.values, s.bias, module="self_attn.o_proj")
+    output = Linear(
+        s.hidden, s.heads * s.values, s.bias, module="self_attn.o_proj", split=Rows()
+    )
     indexed: Part = (*index.projections(), index) if index else ()
     return (*queries, *indexed, Latent(s, chosen), output)
 

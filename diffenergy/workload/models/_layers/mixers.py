@@ -7,6 +7,7 @@ from ..._listing import Kernel
 from ..._unlisted import stream
 from .._network.linear_layer import Linear
 from .._network.operators import Cached, Norm, Operator, Pass, Weights
+from .._network.sharding import Columns, Rows, Split, divided, one_at_least
 from .._shared.base import rows_of
 from .._shared.memory import element_bytes
 from .parts import Map, Part, Plain
@@ -19,11 +20,17 @@ _CONV: Final = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Convolution(Operator):
-    """Causal convolution of each of `channels` over the last `taps` tokens."""
+    """Causal convolution of each of `channels` over the last `taps` tokens; `split`:
+    how GPUs divide the channels."""
 
     channels: int
     taps: int
     bias: bool = False
+    split: Columns = Columns()
+
+    def shard(self, split: Split) -> "Convolution":
+        channels = self.split.share(self.channels, split.tp)
+        return dataclasses.replace(self, channels=channels)
 
     def forward(self, run: Pass) -> list[Kernel]:
         return [
@@ -56,6 +63,11 @@ class Recurrence(Operator):
     chunk: int = 64
     state: str = "fp32"
 
+    def shard(self, split: Split) -> "Recurrence":
+        heads = divided(self.heads, split.tp, "heads of states")
+        groups = one_at_least(self.groups, split.tp, "groups of states")
+        return dataclasses.replace(self, heads=heads, groups=groups)
+
     def forward(self, run: Pass) -> list[Kernel]:
         return [
             _scan(
@@ -83,11 +95,16 @@ def _scan(run: Pass, kind: str, **sizes: int | str) -> Kernel:
 @dataclasses.dataclass(frozen=True)
 class GatedNorm(Operator):
     """RMSNorm of `heads` rows of `cols` a token, times a gate; `weights` of `cols`, or
-    of all rows (`apart`)."""
+    of all rows (`apart`). GPUs divide the heads, or the columns of one row."""
 
     heads: int
     cols: int
     apart: bool = False
+
+    def shard(self, split: Split) -> "GatedNorm":
+        name = "cols" if self.heads == 1 else "heads"
+        share = divided(getattr(self, name), split.tp, f"{name} of a gated norm")
+        return dataclasses.replace(self, **{name: share})
 
     def forward(self, run: Pass) -> list[Kernel]:
         rows = run.tokens * self.heads
@@ -119,18 +136,22 @@ def gated_delta(shape: DeltaShape, prefix: str = "linear_attn") -> Part:
     output (arXiv 2412.06464)."""
     s = shape
     queries, width = s.key_heads * s.keys, s.value_heads * s.values
+    both, heads = Columns(2 * queries, s.key_heads), 2 * s.value_heads
+    norm = Norm("rmsnorm", s.keys, 2 * s.key_heads, residual=False, weighted=False)
     return (
-        Linear(2 * queries + width, s.hidden, module=f"{prefix}.in_proj_qkv"),
-        Linear(width, s.hidden, module=f"{prefix}.in_proj_z"),
-        Linear(2 * s.value_heads, s.hidden, module=f"{prefix}.in_proj_b"),
-        Convolution(2 * queries + width, s.taps),
-        Norm("rmsnorm", s.keys, 2 * s.key_heads, residual=False, weighted=False),
-        Map("gate", 2 * s.value_heads, parameters=2 * s.value_heads),
+        Linear(
+            2 * queries + width, s.hidden, module=f"{prefix}.in_proj_qkv", split=both
+        ),
+        Linear(width, s.hidden, module=f"{prefix}.in_proj_z", split=Columns()),
+        Linear(heads, s.hidden, module=f"{prefix}.in_proj_b", split=Columns()),
+        Convolution(2 * queries + width, s.taps, split=both),
+        dataclasses.replace(norm, heads=2 * s.key_heads),
+        Map("gate", heads, parameters=heads, split=True),
         Recurrence(
             "gated_delta", s.value_heads, s.keys, s.values, s.key_heads, state=s.kept
         ),
         GatedNorm(s.value_heads, s.values),
-        Linear(s.hidden, width, module=f"{prefix}.out_proj"),
+        Linear(s.hidden, width, module=f"{prefix}.out_proj", split=Rows()),
     )
 
 
@@ -157,25 +178,28 @@ def mamba2(shape: MambaShape, prefix: str = "mixer") -> Part:
     s = shape
     width, sides = s.heads * s.head_dim, 2 * s.groups * s.state
     wide = 2 * width + sides + s.heads
-    gated = GatedNorm(1, width) if s.norm else Map("silu_mul", width, reads=2)
+    multiplied = Map("silu_mul", width, reads=2, split=True)
+    gated = GatedNorm(1, width) if s.norm else multiplied
+    split = Columns(sides, s.groups)
     return (
-        Linear(wide, s.hidden, s.bias, module=f"{prefix}.in_proj"),
-        Convolution(width + sides, s.taps, s.conv_bias),
+        Linear(wide, s.hidden, s.bias, module=f"{prefix}.in_proj", split=split),
+        Convolution(width + sides, s.taps, s.conv_bias, split),
         Recurrence("mamba2", s.heads, s.state, s.head_dim, s.groups, s.chunk, s.kept),
-        Plain(3 * s.heads),
+        Plain(3 * s.heads, split=True),
         gated,
-        Linear(s.hidden, width, s.bias, module=f"{prefix}.out_proj"),
+        Linear(s.hidden, width, s.bias, module=f"{prefix}.out_proj", split=Rows()),
     )
 
 
 def short_convolution(hidden: int, taps: int, bias: bool, prefix: str = "conv") -> Part:
     """A gated convolution over the last few tokens (LFM2)."""
+    gate = Map("mul", hidden, reads=2, split=True)
     return (
-        Linear(3 * hidden, hidden, bias, module=f"{prefix}.in_proj"),
-        Map("mul", hidden, reads=2),
+        Linear(3 * hidden, hidden, bias, module=f"{prefix}.in_proj", split=Columns()),
+        gate,
         Convolution(hidden, taps, bias),
-        Map("mul", hidden, reads=2),
-        Linear(hidden, hidden, bias, module=f"{prefix}.out_proj"),
+        gate,
+        Linear(hidden, hidden, bias, module=f"{prefix}.out_proj", split=Rows()),
     )
 
 
@@ -183,15 +207,16 @@ def kimi_delta(hidden: int, heads: int, width: int, taps: int) -> Part:
     """A delta net whose decay differs by channel (KDA, arXiv 2510.26692): queries, keys
     and values each with a convolution, decay and output gate of rank `width`."""
     wide, prefix = heads * width, "self_attn"
+    low, norm = Columns(whole=2 * width), Norm("rmsnorm", width, 2 * heads, False)
     return (
-        Linear(3 * wide, hidden, module=f"{prefix}.q_proj"),
-        Linear(2 * width + heads, hidden, module=f"{prefix}.f_a_proj"),
-        Linear(wide, width, module=f"{prefix}.f_b_proj"),
-        Linear(wide, width, module=f"{prefix}.g_b_proj"),
+        Linear(3 * wide, hidden, module=f"{prefix}.q_proj", split=Columns()),
+        Linear(2 * width + heads, hidden, module=f"{prefix}.f_a_proj", split=low),
+        Linear(wide, width, module=f"{prefix}.f_b_proj", split=Columns()),
+        Linear(wide, width, module=f"{prefix}.g_b_proj", split=Columns()),
         Convolution(3 * wide, taps),
-        Norm("rmsnorm", width, 2 * heads, residual=False, weighted=False),
-        Map("gate", wide, parameters=heads + wide),
+        dataclasses.replace(norm, weighted=False, heads=2 * heads),
+        Map("gate", wide, parameters=heads + wide, split=True),
         Recurrence("kda", heads, width, width, heads),
         GatedNorm(heads, width),
-        Linear(hidden, wide, module=f"{prefix}.o_proj"),
+        Linear(hidden, wide, module=f"{prefix}.o_proj", split=Rows()),
     )

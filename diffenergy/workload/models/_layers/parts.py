@@ -9,6 +9,7 @@ from ..._unlisted import stream
 from .._network.experts import Experts
 from .._network.linear_layer import Linear
 from .._network.operators import Norm, Operator, Pass, Weights
+from .._network.sharding import Columns, Rows, Split, divided
 from .attention import CachedAttention
 
 Part = tuple[Operator, ...]
@@ -16,13 +17,22 @@ Part = tuple[Operator, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Map(Operator):
-    """Elementwise kernel over `width` values a token, with `parameters` of its own."""
+    """Elementwise kernel over `width` values a token, with `parameters` of its own;
+    `split`: GPUs divide both."""
 
     fn: str
     width: int
     reads: Number = 1
     writes: Number = 1
     parameters: int = 0
+    split: bool = False
+
+    def shard(self, split: Split) -> "Map":
+        if not self.split:
+            return self
+        width = divided(self.width, split.tp, "features")
+        own = divided(self.parameters, split.tp, "parameters")
+        return dataclasses.replace(self, width=width, parameters=own)
 
     def forward(self, run: Pass) -> list[Kernel]:
         traffic = {"reads": self.reads, "writes": self.writes}
@@ -34,9 +44,17 @@ class Map(Operator):
 
 @dataclasses.dataclass(frozen=True)
 class Plain(Operator):
-    """`parameters` that no kernel of their own reads (scales, offsets)."""
+    """`parameters` that no kernel of their own reads (scales, offsets); `split`: GPUs
+    divide them."""
 
     parameters: int
+    split: bool = False
+
+    def shard(self, split: Split) -> "Plain":
+        if not self.split:
+            return self
+        own = divided(self.parameters, split.tp, "parameters")
+        return dataclasses.replace(self, parameters=own)
 
     def forward(self, run: Pass) -> list[Kernel]:
         return []
@@ -80,15 +98,16 @@ def attention(shape: AttentionShape, prefix: str = "self_attn") -> Part:
     if not s.borrows:
         width += keys + (0 if s.same_keys else s.kv_heads * values)
     out = s.heads * values
+    split = Columns(width - queries * (2 if s.gate else 1), s.kv_heads)
     return (
-        Linear(width, s.hidden, s.bias, module=f"{prefix}.q_proj"),
+        Linear(width, s.hidden, s.bias, module=f"{prefix}.q_proj", split=split),
         *_head_norms(s),
         CachedAttention(
             s.heads, s.kv_heads, s.head_dim, s.v_head_dim, s.window, s.chunk, s.rotary,
             s.sinks, s.borrows,
         ),
-        *((Map("gate_mul", out, reads=2),) if s.gate else ()),
-        Linear(s.hidden, out, s.output_bias, module=f"{prefix}.o_proj"),
+        *((Map("gate_mul", out, reads=2, split=True),) if s.gate else ()),
+        Linear(s.hidden, out, s.output_bias, module=f"{prefix}.o_proj", split=Rows()),
     )  # fmt: skip
 
 
@@ -97,10 +116,12 @@ def _head_norms(s: AttentionShape) -> Part:
         return ()
     all_heads = (s.heads,) if s.borrows else (s.heads, s.kv_heads)
     if s.norms == "all":
-        return tuple(Norm("rmsnorm", n * s.head_dim, residual=False) for n in all_heads)
+        return tuple(
+            Norm("rmsnorm", n * s.head_dim, residual=False, heads=n) for n in all_heads
+        )
     weighted = s.norms == "head"
     return tuple(
-        Norm("rmsnorm", s.head_dim, n, residual=False, weighted=weighted)
+        Norm("rmsnorm", s.head_dim, n, residual=False, weighted=weighted, heads=n)
         for n in all_heads
     )
 
@@ -113,16 +134,17 @@ def feed_forward(
     fn: str = "silu",
     gated: bool = True,
     bias: bool = False,
+    joined: bool = False,
 ) -> Part:
     """Gate and up as one product, their product, down; without a gate up, the
-    activation and down."""
+    activation and down. `joined`: added to what routed experts make."""
     up = "gate_proj" if gated else "up_proj"
-    activated = Map(f"{fn}_mul", inner, reads=2) if gated else Map(fn, inner)
-    width = 2 * inner if gated else inner
+    name, sides = (f"{fn}_mul", 2) if gated else (fn, 1)
+    width, ends = sides * inner, Rows(joined)
     return (
-        Linear(width, hidden, bias, module=f"{prefix}.{up}"),
-        activated,
-        Linear(hidden, inner, bias, module=f"{prefix}.down_proj"),
+        Linear(width, hidden, bias, module=f"{prefix}.{up}", split=Columns()),
+        Map(name, inner, reads=sides, split=True),
+        Linear(hidden, inner, bias, module=f"{prefix}.down_proj", split=ends),
     )
 
 
@@ -135,7 +157,7 @@ def shared_expert(
         return ()
     fn = "silu" if gated else "relu2"
     return (
-        *feed_forward(hidden, inner, prefix, fn=fn, gated=gated),
+        *feed_forward(hidden, inner, prefix, fn=fn, gated=gated, joined=True),
         *((Linear(1, hidden, wide=True),) if gate else ()),
         Map("add", hidden, reads=2),
     )

@@ -8,6 +8,7 @@ from .._shared.base import dense, product, rows_of
 from .._shared.memory import element_bytes
 from .linear_layer import gated_backward, stored
 from .operators import Pass, Stored, Trainable, Weights
+from .sharding import Split, all_reduce, collective, divided
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,9 +17,9 @@ class Experts(Stored, Trainable):
 
     `module`: the name of one of its matrices in a checkpoint. `gated`: gate and up,
     then down; else up and down. `bias`: of the router and of every product. `latent`:
-    width on which experts act (0: `hidden`). Backward every product of the forward pass
-    has two, batched over the experts, each with its share of the rows (balanced
-    routing).
+    width on which experts act (0: `hidden`). `split`: how GPUs divide them. Backward
+    every product of the forward pass has two, batched over the experts, each with its
+    share of the rows (balanced routing).
     """
 
     hidden: int
@@ -28,14 +29,43 @@ class Experts(Stored, Trainable):
     gated: bool = True
     bias: bool = False
     latent: int = 0
+    split: Split = Split()
+
+    def shard(self, split: Split) -> "Experts":
+        """With `ep` GPUs each has some of the experts; `tp`/`ep` of them share each.
+
+        GPUs that see the same tokens add up what their experts made (vLLM, SGLang and
+        TensorRT-LLM without attention data parallelism). Replicas with tokens of their
+        own send each to its experts and get the results back: two all-to-all of T h
+        values for every choice, then an all-gather within a replica.
+        """
+        if self.experts % split.ep:
+            raise ValueError(
+                f"`ep` is {split.ep}, which does not divide the {self.experts} experts "
+                "of a layer."
+            )
+        divided(self.inner, split.inner, "features of an expert")
+        return dataclasses.replace(self, split=split)
 
     def forward(self, run: Pass) -> list[Kernel]:
-        """Router, choice of experts, experts."""
+        """Router, choice of experts, experts, and what joins them."""
+        split, t = self.split, run.tokens
+        if split.replicas == 1:
+            joined = all_reduce(t, self._width, split.tp, run.values)
+            return [*self._chosen(run), *joined]
+        moved = self._width * self.chosen / split.tp
+        sent = collective("all_to_all", t, moved, split.ep, run.values)
+        back = collective("all_gather", t, self._width, split.tp, run.values)
+        *router, experts = self._chosen(run)
+        return [*router, *sent, experts, *sent, *back]
+
+    def _chosen(self, run: Pass) -> list[Kernel]:
         tokens, p = run.tokens, run.precision
+        parts = {"moe_ep_size": self.split.ep, "moe_tp_size": self.split.inner}
         kept = p.format(self.format)
         experts: Kernel = dict(
             op="moe",
-            num_tokens=tokens,
+            num_tokens=tokens * self.split.replicas,
             hidden_size=self._width,
             inter_size=self.inner,
             topk=self.chosen,
@@ -44,6 +74,7 @@ class Experts(Stored, Trainable):
             dtype=kept.products if kept else p.linear,
             count=1,
             **({} if self.gated else {"gated": False}),
+            **{name: ranks for name, ranks in parts.items() if ranks > 1},
             **(stored(kept) if kept else {}),
         )
         router = [
@@ -55,11 +86,12 @@ class Experts(Stored, Trainable):
     def weights(self) -> tuple[Weights, ...]:
         used = self.chosen / self.experts
         parts = 3 if self.gated else 2
-        biases = (parts - 1) * self.inner + self._width if self.bias else 0
-        matrices = self.experts * parts * self._width * self.inner
+        own, inner = self.experts // self.split.ep, self.inner // self.split.inner
+        biases = (parts - 1) * inner + self._width if self.bias else 0
+        matrices = own * parts * self._width * inner
         return (
             Weights(matrices, self.format, True, used),
-            Weights(self.experts * biases, used=used),
+            Weights(own * biases, used=used),
             Weights(self.experts * (self.hidden + self.bias)),
         )
 

@@ -10,6 +10,7 @@ from .._shared.base import Precision, dense, linear, product
 from .._shared.formats import Format
 from .._shared.memory import element_bytes
 from .operators import Pass, Stored, Trainable, Weights
+from .sharding import Columns, Rows, Split, all_reduce, divided
 
 _ONE_STAGE: Final = 64 * 80
 """Columns from which llm.c sums a bias gradient in one stage: a CTA holds 64 columns
@@ -101,6 +102,9 @@ class Gated(Trainable):
 
     width: int
 
+    def shard(self, split: Split) -> "Gated":
+        return Gated(divided(self.width, split.tp, "features"))
+
     def forward(self, run: Pass) -> list[Kernel]:
         elements = run.tokens * self.width
         if run.fused:
@@ -136,6 +140,8 @@ class Linear(Stored, Trainable):
     `joins`: its input feeds another layer, whose gradient is added. `activation`: what
     makes its input; the gradient follows where llm.c has it, behind the input's.
     `module`: its name in a checkpoint, which may store it in a `format` (None: 16 bit).
+    `split`: how GPUs divide it (None: each has all of it); `ranks`: those whose partial
+    sums an all-reduce adds up behind it.
     """
 
     outputs: int
@@ -145,8 +151,26 @@ class Linear(Stored, Trainable):
     wide: bool = False
     joins: bool = False
     activation: Activation | None = None
+    split: Columns | Rows | None = None
+    ranks: int = 1
+
+    def shard(self, split: Split) -> "Linear":
+        if self.split is None or split.tp == 1:
+            return self
+        if isinstance(self.split, Columns):
+            outputs = self.split.share(self.outputs, split.tp)
+            return dataclasses.replace(self, outputs=outputs)
+        inputs = divided(self.inputs, split.tp, "features")
+        before = self.activation and dataclasses.replace(self.activation, width=inputs)
+        joined = self.split.joined and split.replicas == 1
+        ranks = 1 if joined else split.tp
+        return dataclasses.replace(self, inputs=inputs, activation=before, ranks=ranks)
 
     def forward(self, run: Pass) -> list[Kernel]:
+        joined = all_reduce(run.tokens, self.outputs, self.ranks, run.values)
+        return [*self._product(run), *joined]
+
+    def _product(self, run: Pass) -> list[Kernel]:
         p, t, zeros = self._precision(run), run.tokens, self._zeros
         rows = self.activation.forward(run) if self.activation else []
         kept = run.precision.format(self.format, not self.wide)

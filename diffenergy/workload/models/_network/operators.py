@@ -9,6 +9,7 @@ those of llm.c (its layer is that of GPT-2).
 
 import abc
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from ..._listing import Kernel, Number
@@ -16,6 +17,7 @@ from ..._unlisted import HALF, rms_norm_rest, stream
 from .._shared.base import Precision, rows_of
 from .._shared.formats import Format
 from .._shared.memory import element_bytes
+from .sharding import Split, all_reduce, divided, one_at_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +114,13 @@ class Operator(abc.ABC):
         """What it keeps of a sequence."""
         return ()
 
+    def shard(self, split: Split) -> "Operator":
+        """The operator as one of several GPUs has it: whole, if nothing else is known.
+
+        Raises `ValueError` if it cannot be divided so.
+        """
+        return self
+
 
 @dataclasses.dataclass(frozen=True)
 class Stored(Operator):
@@ -171,16 +180,29 @@ class Residual(Trainable):
 
 @dataclasses.dataclass(frozen=True)
 class Embedding(Trainable):
-    """Token look-up in a table of `vocab` rows, plus learned positions if any."""
+    """Token look-up in a table of `vocab` rows, plus learned positions if any.
+
+    `ranks`: GPUs that share the table; an all-reduce joins what they find.
+    """
 
     vocab: int
     hidden: int
     positions: int = 0
+    ranks: int = 1
+
+    def shard(self, split: Split) -> "Embedding":
+        return dataclasses.replace(
+            self, vocab=math.ceil(self.vocab / split.tp), ranks=split.tp
+        )
 
     def weights(self) -> tuple[Weights, ...]:
         return (Weights((self.vocab + self.positions) * self.hidden),)
 
     def forward(self, run: Pass) -> list[Kernel]:
+        joined = all_reduce(run.tokens, self.hidden, self.ranks, run.values)
+        return [*self._lookups(run), *joined]
+
+    def _lookups(self, run: Pass) -> list[Kernel]:
         t, h, dtype = run.tokens, self.hidden, run.values
         if not self.positions:
             return [rows_of("gather", t, h, dtype)]
@@ -211,7 +233,9 @@ class Norm(Trainable):
     """LayerNorm or RMSNorm of `per_token` rows of `cols` elements a token.
 
     `residual`: a fused kernel also adds the skip connection, and its gradient.
-    `weighted`: the normalised rows are scaled (and shifted, in a LayerNorm).
+    `weighted`: the normalised rows are scaled (and shifted, in a LayerNorm). `heads`:
+    among which GPUs divide the rows of a token, or its one row over all heads; `ranks`:
+    GPUs that share such a row, of which an all-reduce joins the mean squares.
     """
 
     op: str
@@ -219,6 +243,17 @@ class Norm(Trainable):
     per_token: int = 1
     residual: bool = True
     weighted: bool = True
+    heads: int = 0
+    ranks: int = 1
+
+    def shard(self, split: Split) -> "Norm":
+        if not self.heads or split.tp == 1:
+            return self
+        share = one_at_least(self.heads, split.tp)
+        if self.per_token == self.heads:
+            return dataclasses.replace(self, per_token=share, heads=share)
+        cols = divided(self.cols, self.heads, "features") * share
+        return dataclasses.replace(self, cols=cols, heads=share, ranks=split.tp)
 
     def weights(self) -> tuple[Weights, ...]:
         vectors = 2 if self.op == "layernorm" else 1
@@ -229,7 +264,8 @@ class Norm(Trainable):
         if self.op == "rmsnorm" and not run.fused:
             return _rms_norm(rows, self.cols, run.values)
         more = {"residual": True} if run.fused and self.residual else {}
-        return [rows_of(self.op, rows, self.cols, run.values, **more)]
+        joined = all_reduce(run.tokens, 1, self.ranks, "fp32")
+        return [rows_of(self.op, rows, self.cols, run.values, **more), *joined]
 
     def backward(self, run: Pass) -> list[Kernel]:
         rows = run.tokens * self.per_token

@@ -12,6 +12,7 @@ from ..._unlisted import (
     repeated_keys,
     unlisted,
 )
+from .._inputs import length_of
 from .._layers.attention import CachedAttention
 from .._layers.layer import Layer
 from .._network.linear_layer import Linear
@@ -20,7 +21,7 @@ from .._network.self_attention import Heads, Rotary, SelfAttention
 from .._network.step import Loss, Network, kept, training_listings
 from .attention import Scores, fused
 from .base import Request, linear, repeated
-from .language_model import LanguageModel, length_of
+from .language_model import LanguageModel
 from .memory import CONTEXT, in_parts, trained, working_bytes
 
 

@@ -4,13 +4,14 @@ import abc
 import collections
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from .... import dtypes
 from ..._listing import Kernel, Listing
 from ..._unlisted import finished
-from .._inputs import image_length
+from .._inputs import length_of
 from .._layers.drafting import EAGLE_WORDS, MTP_KEYS, eagle_layer, mtp_layer
 from .._layers.layer import Layer
 from .._network.linear_layer import Linear
@@ -22,7 +23,8 @@ from .._network.operators import (
     Pass,
     Stored,
     Weights,
-)
+)  # fmt: skip
+from .._network.sharding import Share, collective
 from .._towers import Tower, tower_of
 from .base import Model, Precision, Request, precision_of, repeated, rows_of
 from .formats import Checkpoint, read_checkpoint
@@ -37,13 +39,17 @@ _KEPT: Final = "bf16"
 
 @dataclasses.dataclass(frozen=True)
 class LanguageModel(Model):
-    """A model that reads and makes tokens, layer by layer."""
+    """A model that reads and makes tokens, layer by layer; of several GPUs that share
+    it one's part (`share`)."""
 
     hidden: int
     vocab: int
     positions: int
+    share: Share = dataclasses.field(default=Share(), kw_only=True)
 
     norm: ClassVar[str] = "rmsnorm"
+    divides: ClassVar[bool] = True
+    """Whether several GPUs can share it."""
 
     @property
     def max_positions(self) -> int:
@@ -67,8 +73,10 @@ class LanguageModel(Model):
     def layer_counts(self) -> Mapping[Layer, int]:
         """How often each layer occurs in the formats of the checkpoint, in order of
         first appearance."""
-        layers = enumerate(self.stack())
-        return collections.Counter(self._formatted(layer, i) for i, layer in layers)
+        stack = self.stack()
+        own = self.share.layers(len(stack))
+        each = functools.cache(lambda layer: layer.shard(self.share.split))
+        return collections.Counter(each(self._formatted(stack[i], i)) for i in own)
 
     @functools.cached_property
     def checkpoint(self) -> Checkpoint:
@@ -78,10 +86,12 @@ class LanguageModel(Model):
     def all_weights(self) -> list[tuple[Weights, int]]:
         """Weights of every kind and how often they occur; the towers of other inputs
         are left out."""
-        norm = Norm(self.norm, self.hidden)
-        norms = 1 + sum(layer.norms * n for layer, n in self.layer_counts.items())
-        ends: list[tuple[Operator, int]] = [(self.embedding, 1), (norm, norms)]
-        if self.own_head:
+        norm, share = Norm(self.norm, self.hidden), self.share
+        norms = sum(layer.norms * n for layer, n in self.layer_counts.items())
+        ends: list[tuple[Operator, int]] = [(norm, norms + share.is_last)]
+        if share.is_first or (share.is_last and not self.own_head):
+            ends.insert(0, (self._table, 1))
+        if self.own_head and share.is_last:
             ends.append((self.head, 1))
         inside = [
             (x, n) for layer, n in self.layer_counts.items() for x in layer.operators
@@ -92,7 +102,13 @@ class LanguageModel(Model):
     def head(self) -> Linear:
         """Logits of a token; in 16 bit unless the checkpoint says otherwise."""
         kept = self.checkpoint.format("lm_head") if self.checkpoint.rules else None
-        return Linear(self.vocab, self.hidden, wide=True, format=kept)
+        words = math.ceil(self.vocab / self.share.split.tp)  # engines fill it up
+        return Linear(words, self.hidden, wide=True, format=kept)
+
+    @property
+    def _table(self) -> Embedding:
+        """The embedding as a GPU has it."""
+        return self.embedding.shard(self.share.split)
 
     @functools.cached_property
     def tower(self) -> Tower | None:
@@ -110,7 +126,8 @@ class LanguageModel(Model):
 
     def tower_weights(self) -> list[tuple[Weights, int]]:
         """Weights beside those of the language model and how often they occur."""
-        number = self.tower.parameters if self.tower else None
+        tower = self.tower if self.share.is_first else None
+        number = tower.parameters if tower else None
         return [(Weights(number), 1)] if number else []
 
     def parameters(self) -> int:
@@ -205,8 +222,9 @@ class LanguageModel(Model):
         body = self._pass(dataclasses.replace(request, base=True), read, length)
         scored = run.tokens if request.stack == "eager" else run.sequences
         tokens = length + (request.output_len or 0)
-        drafter = self.drafter(found) if (found := speculation_of(request)) else None
-        cached = [*self.all_cached(), *_cached_by(drafter)]
+        found = speculation_of(request)
+        drafter = self.drafter(found) if found and self.share.is_last else None
+        cached = [*self.all_cached(), *(drafter.all_cached() if drafter else ())]
         held = sum(
             kept.elements * n * min(tokens, kept.window or tokens) for kept, n in cached
         )
@@ -220,7 +238,7 @@ class LanguageModel(Model):
                 finished([*self._encoded(request), *body], self.name)
             ),
             logits=0.0
-            if request.base
+            if request.base or not self.share.is_last
             else scored * self.vocab * logit_bytes(run.values),
         )
 
@@ -230,8 +248,14 @@ class LanguageModel(Model):
         """Bytes of the weights of what drafts tokens; a model's as it stores them."""
         if isinstance(drafter, LanguageModel):
             return drafter.weight_bytes(drafter.stored_dtype)
-        operators = drafter.operators if drafter else ()
-        return self._bytes_of([(w, 1) for x in operators for w in x.weights()], p)
+        return self._bytes_of(drafter.all_weights(), p) if drafter else 0.0
+
+    def placed(self, share: Share) -> "LanguageModel":
+        """The model as one of several GPUs has it. Raises `ValueError` for what cannot
+        be divided so."""
+        if not self.divides:
+            raise ValueError(f"`plan` is given, but {self.name} runs on one GPU alone.")
+        return dataclasses.replace(self, share=share)
 
     def run(
         self, request: Request, q_len: int, kv_len: int, verify: bool = False
@@ -335,10 +359,8 @@ class LanguageModel(Model):
             )
             return drafter._pass(plain, 1, kv_len)
         inside = [row for x in drafter.operators for row in x.forward(run)]
-        head = self.head
-        if found.kind == "eagle":
-            head = dataclasses.replace(head, outputs=min(EAGLE_WORDS, self.vocab))
-        return [*self._around(run, inside, 1), *self._serving_head(run, 1, head)]
+        words = min(EAGLE_WORDS, self.vocab) if found.kind == "eagle" else 0
+        return [*self._around(run, inside, 1), *self._serving_head(run, 1, words)]
 
     def drafter(self, found: Speculation) -> "LanguageModel | Layer":
         """What drafts tokens: another model, the layer that the config states for it
@@ -352,16 +374,18 @@ class LanguageModel(Model):
                     f"`speculative` is 'draft={found.model}', which is no language "
                     "model."
                 )
-            return model
+            return model.placed(Share(self.share.split))
+        split = self.share.split
         if found.kind == "eagle":
-            return eagle_layer(self.hidden, self.stack()[0])
+            return eagle_layer(self.hidden, self.stack()[0]).shard(split)
         if not any(self.config.values.get(key) for key in MTP_KEYS):
             raise ValueError(
                 f"`speculative` is 'mtp', but {self.name} states no layer that "
                 "predicts further tokens; take eagle or draft=MODEL."
             )
         last = self.stack()[-1]
-        return self._formatted(mtp_layer(self.hidden, last), len(self.stack()))
+        layer = mtp_layer(self.hidden, last)
+        return self._formatted(layer, len(self.stack())).shard(split)
 
     def _pass(self, request: Request, q_len: int, kv_len: int) -> list[Kernel]:
         run = self.run(request, q_len, kv_len)
@@ -377,34 +401,29 @@ class LanguageModel(Model):
             for operator in layer.operators
             for row in repeated(operator.forward(run), n)
         ]
-        return self._around(run, inside, norms)
+        sent = self.share.sends(run.tokens, self.hidden, run.values)
+        return self._around(run, [*inside, *sent], norms)
 
     def _around(self, run: Pass, inside: list[Kernel], norms: int) -> list[Kernel]:
         """Kernels of layers with look-up and `norms` around them."""
         t, h, dtype = run.tokens, self.hidden, run.values
         return [
-            *self.embedding.forward(dataclasses.replace(run, fused=False)),
+            *self._table.forward(dataclasses.replace(run, fused=False)),
             rows_of(self.norm, t, h, dtype),
             *inside,
             # those of all layers and the final one; the first had no residual to add
             rows_of(self.norm, t, h, dtype, count=norms, residual=True),
         ]
 
-    def _serving_head(
-        self, run: Pass, tokens: int = 1, head: Linear | None = None
-    ) -> list[Kernel]:
-        """Logits of the last `tokens` of each sequence, and sampling."""
-        last, head = dataclasses.replace(run, q_len=tokens), head or self.head
-        rows = rows_of("softmax", last.tokens, head.outputs, "fp32")
-        return [*head.forward(last), rows]
-
-
-def _cached_by(drafter: LanguageModel | Layer | None) -> list[tuple[Cached, int]]:
-    """What it keeps of a sequence."""
-    if isinstance(drafter, LanguageModel):
-        return drafter.all_cached()
-    operators = drafter.operators if drafter else ()
-    return [(kept, 1) for x in operators for kept in x.cached()]
+    def _serving_head(self, run: Pass, tokens: int = 1, words: int = 0) -> list[Kernel]:
+        """Logits of the last `tokens` of each sequence over `words` (0: all), gathered
+        where several GPUs have some, and sampling."""
+        last, ranks = dataclasses.replace(run, q_len=tokens), self.share.split.tp
+        head, words = self.head, words or self.vocab
+        head = dataclasses.replace(head, outputs=math.ceil(words / ranks))
+        gathered = collective("all_gather", last.tokens, words, ranks, run.values)
+        sampled = rows_of("softmax", last.tokens, words, "fp32")
+        return [*head.forward(last), *gathered, sampled]
 
 
 def decode_segments(input_len: int, steps: int) -> list[tuple[int, int]]:
@@ -424,8 +443,3 @@ def decode_segments(input_len: int, steps: int) -> list[tuple[int, int]]:
         (round(input_len + (low + 1 + high) / 2), high - low)
         for low, high in zip(edges, edges[1:], strict=False)
     ]
-
-
-def length_of(request: Request) -> int:
-    """Tokens of the input: of text and of images."""
-    return (request.input_len or 1) + image_length(request)

@@ -80,10 +80,11 @@ def _operands(k: Mapping[str, Any]) -> float:
             output = k["out_channels"] * (reach // k["stride"] + 1) ** 2
             return k["images"] * (k["in_channels"] * k["input_hw"] ** 2 + output) * e
         case "moe":  # rows of every choice: dispatched, gate and up, their result
-            h, inner = k["hidden_size"], k["inter_size"]
+            h, inner = k["hidden_size"], k["inter_size"] / k["moe_tp_size"]
             sides = 2 if k["gated"] else 1
             widest = max(h + sides * inner, (sides + 1) * inner)
-            return k["num_tokens"] * (2 * h + k["topk"] * widest) * e
+            own = k["topk"] / k["moe_ep_size"]  # of the choices of all tokens
+            return k["num_tokens"] * (2 * h + own * widest) * e
         case "softmax":
             return 2 * k["rows"] * k["cols"] * e
         case "elementwise":

@@ -8,6 +8,7 @@ from ..._listing import Kernel
 from ..._unlisted import stream
 from .._network.linear_layer import Activation, Linear
 from .._network.operators import Pass, Trainable
+from .._network.sharding import Columns, Rows
 from .._shared.attention import Scores
 from .._shared.base import rows_of
 from .._shared.config import Config
@@ -32,13 +33,13 @@ class PreNorm(Decoder):
         return super().parameters() + self.position_offset * self.hidden
 
     def output(self, fused: bool) -> Linear:
-        return self._linear(self.hidden, self.hidden, fused)
+        return self._linear(self.hidden, self.hidden, fused, split=Rows())
 
     def mlp(self, fused: bool) -> tuple[Trainable, ...]:
         activation = Activation(self.activation, self.inner)
         return (
             self._linear(self.inner, self.hidden, fused),
-            self._linear(self.hidden, self.inner, fused, activation),
+            self._linear(self.hidden, self.inner, fused, activation, Rows()),
         )
 
     def _linear(
@@ -47,9 +48,12 @@ class PreNorm(Decoder):
         inputs: int,
         fused: bool,
         activation: Activation | None = None,
+        split: Columns | Rows = Columns(),  # noqa: B008 (frozen)
     ) -> Linear:
         row_major = self.conv1d and not fused
-        return Linear(outputs, inputs, True, row_major, activation=activation)
+        return Linear(
+            outputs, inputs, True, row_major, activation=activation, split=split
+        )
 
     def _eager_pass(self, run: Pass) -> list[Kernel]:
         t, n, h = run.tokens, self.layers, self.hidden

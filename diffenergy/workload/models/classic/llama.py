@@ -8,6 +8,7 @@ from ..._unlisted import rotary_copies, stream
 from .._network.linear_layer import Gated, Linear
 from .._network.operators import Norm, Pass, Trainable
 from .._network.self_attention import rotation
+from .._network.sharding import Columns, Rows
 from .._shared.attention import Scores
 from .._shared.base import product, repeated
 from .._shared.config import Config, positions
@@ -73,28 +74,29 @@ class Llama(Decoder):
         h, bias = self.hidden, self.variant.qkv_bias or self.attention_bias
         width, kv_width = self.heads * self.head_dim, self.kv_heads * self.head_dim
         if fused:
-            return (Linear(width + 2 * kv_width, h, bias, module=_QUERIES),)
+            both, split = 2 * kv_width, Columns(2 * kv_width, self.kv_heads)
+            return (Linear(width + both, h, bias, module=_QUERIES, split=split),)
         return (Linear(width, h, bias), *2 * (Linear(kv_width, h, bias, joins=True),))
 
     def head_norms(self) -> tuple[Norm, ...]:
         if not self.variant.qk_norm:
             return ()
         return tuple(
-            Norm("rmsnorm", self.head_dim, heads, residual=False)
+            Norm("rmsnorm", self.head_dim, heads, residual=False, heads=heads)
             for heads in (self.heads, self.kv_heads)
         )
 
     def output(self, fused: bool) -> Linear:
         bias = self.attention_bias and not self.variant.qkv_bias
-        width = self.heads * self.head_dim
-        return Linear(self.hidden, width, bias, module="self_attn.o_proj")
+        width, name = self.heads * self.head_dim, "self_attn.o_proj"
+        return Linear(self.hidden, width, bias, module=name, split=Rows())
 
     def mlp(self, fused: bool) -> tuple[Trainable, ...]:
         """Gate and up (one layer where they are fused), product, down."""
         h, inner, bias = self.hidden, self.inner, self.mlp_bias
         parts = (Linear(inner, h, bias), Linear(inner, h, bias, joins=True))
-        both = Linear(2 * inner, h, bias, module="mlp.gate_proj")
-        down = Linear(h, inner, bias, module="mlp.down_proj")
+        both = Linear(2 * inner, h, bias, module="mlp.gate_proj", split=Columns())
+        down = Linear(h, inner, bias, module="mlp.down_proj", split=Rows())
         return (*((both,) if fused else parts), Gated(inner), down)
 
     def tables(self, run: Pass) -> list[Kernel]:

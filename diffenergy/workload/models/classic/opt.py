@@ -7,6 +7,7 @@ from ..._listing import Kernel
 from ..._unlisted import stream
 from .._network.linear_layer import Linear
 from .._network.operators import Pass
+from .._network.sharding import Columns
 from .._shared.attention import Scores
 from .._shared.config import Config
 from .gpt2 import PreNorm
@@ -29,7 +30,7 @@ class Opt(PreNorm):
     def projections(self, fused: bool) -> tuple[Linear, ...]:
         h = self.hidden
         if fused:
-            return (Linear(3 * h, h, True),)
+            return (Linear(3 * h, h, True, split=Columns()),)
         return (Linear(h, h, True), *2 * (Linear(h, h, True, joins=True),))
 
     def tables(self, run: Pass) -> list[Kernel]:

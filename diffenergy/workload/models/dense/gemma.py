@@ -51,7 +51,8 @@ def build(config: Config) -> Layered:
     blocks = []
     for name in layer_kinds(config, FULL, SLIDING, pattern=pattern):
         own = full if name == FULL else sliding
-        values = (Norm("rmsnorm", own.head_dim, own.kv_heads, False, False),)
+        each = own.kv_heads
+        values = (Norm("rmsnorm", own.head_dim, each, False, False, heads=each),)
         mixer = (*attention(own), *(values if newest else ()))
         blocks.append(
             Layer((*mixer, *feed, *(_mixture(config) if newest else ())), norms=4)

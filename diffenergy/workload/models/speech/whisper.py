@@ -72,6 +72,7 @@ class Whisper(Layered):
     heard: int
 
     norm: ClassVar[str] = "layernorm"
+    divides: ClassVar[bool] = False
 
     @property
     def embedding(self) -> Embedding:

@@ -1,0 +1,80 @@
+"""What an answer says of many GPUs: sums over all of them, and what they exchange.
+
+A request passes through the stages of a plan one after the other, so its time is that
+of all their kernels on one GPU each. The GPUs of a stage work meanwhile as one does,
+and wait during the other stages: then they take idle and leakage power alone.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import equinox as eqx
+import numpy as np
+
+from ...parallel import Plan
+from ...physics._power import STATIC
+from .records import Estimate
+
+if TYPE_CHECKING:
+    from .._requests import Task
+
+_KINDS: Final[Mapping[str, str]] = {"send_recv": "pp", "all_to_all": "ep"}
+"""What a collective belongs to; all others to `tp`."""
+
+
+def of_all(estimate: Estimate, plan: Plan | None) -> Estimate:
+    """The estimate of one GPU a stage -> energy and power of all GPUs:
+
+    E = tp dp (E_one + (pp - 1) E_static), E_static that of idling all the time.
+    """
+    if plan is None or plan.gpus == 1:
+        return estimate
+    p, abreast = estimate.phases, plan.tp * plan.dp
+    parts = np.array(p.components, float)
+    parts[..., STATIC] *= plan.pp
+    waiting = parts.sum(axis=-1) - np.asarray(p.components).sum(axis=-1)
+    energy = abreast * (np.asarray(p.energy) + waiting)
+    whole = energy.sum()
+    changed = (
+        whole,
+        whole / np.asarray(estimate.time),
+        energy,
+        energy / np.asarray(p.time),
+        abreast * parts,
+    )
+    return eqx.tree_at(_of_energy, estimate, changed)
+
+
+def _of_energy(estimate: Estimate) -> tuple[Any, ...]:
+    p = estimate.phases
+    return (estimate.energy, estimate.power, p.energy, p.power, p.components)
+
+
+def figures(
+    task: "Task", estimate: Estimate, power: float, rate: float | None
+) -> dict[str, Any]:
+    """Keys that a plan adds to an answer; `estimate` of one GPU, `power` of all (W),
+    `rate` in tokens/s."""
+    plan = task.plan
+    if plan is None:
+        return {}
+    kernels = estimate.kernels
+    rows = [kernel for listing in task.listings for kernel in listing.kernels]
+    spent = np.asarray(kernels.count) * np.asarray(kernels.time)
+    moved: dict[str, float] = {"tp": 0.0, "pp": 0.0, "ep": 0.0}
+    for row, seconds in zip(np.asarray(kernels.row), spent, strict=True):
+        if seconds > 0 and rows[row]["op"] == "collective":
+            moved[_KINDS.get(rows[row]["collective"], "tp")] += float(seconds)
+    memory = task.memory["total"]
+    return {
+        "tokens_per_s_per_gpu": None if rate is None else rate / plan.gpus,
+        "power_per_gpu_w": power / plan.gpus,
+        "power_total_w": power,
+        "memory_per_gpu_bytes": memory,
+        "exposed_communication": sum(moved.values()) / float(estimate.time),
+        "communication": {
+            kind: {"total_s": seconds, "exposed_s": seconds}
+            for kind, seconds in moved.items()
+        },
+        "stages": task.stages,
+    }

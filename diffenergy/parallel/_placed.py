@@ -1,0 +1,132 @@
+"""A language model on the GPUs of a plan: what one of them launches and keeps."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ..workload import Listing
+from ..workload.models import Model, Request
+from ..workload.models._network.sharding import Share, Split
+from ..workload.models._shared.language_model import LanguageModel
+from ._host import Host
+from ._plan import Plan
+
+_DOUBLINGS: Final = 8
+"""Powers of two, less one, that are tried for a size."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """`model` on the GPUs of `plan`, in hosts like `host` (None: one for all); they are
+    checked against each other.
+
+    Raises `ValueError` if the model cannot be divided so.
+    """
+
+    model: LanguageModel
+    plan: Plan
+    host: Host | None = None
+
+    def __post_init__(self):
+        plan, name = self.plan, self.model.name
+        if plan.ep > 1 and self.model.default_routing() is None:
+            raise ValueError(
+                f"`plan` has ep={plan.ep}, but {name} has no experts; leave ep out."
+            )
+        layers = len(self.model.stack())
+        if plan.pp > layers:
+            raise ValueError(
+                f"`plan` has pp={plan.pp}, but {name} has {layers} layers; give at "
+                "most as many stages."
+            )
+        _ = self._all.layer_counts  # raises
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.model.name
+
+    def check(self, request: Request):
+        """Raises `ValueError` for a request that the plan cannot take."""
+        if request.batch % self.plan.dp:
+            raise ValueError(
+                f"`batch` is {request.batch}, which dp={self.plan.dp} does not divide; "
+                f"it is that of all replicas: give a multiple of {self.plan.dp}."
+            )
+        if request.stack != "serving":
+            raise ValueError(
+                f"`plan` is given, but `stack` is '{request.stack}'; several GPUs are "
+                "known for serving alone."
+            )
+
+    def listings(self, **given: Any) -> list[Listing]:
+        """Kernels of one GPU of every stage, the stages after each other."""
+        batch = self.model.request(**given).batch // self.plan.dp
+        return self._all.listings(**{**given, "batch": batch})
+
+    def memory(self, request: Request) -> dict[str, float]:
+        """Bytes by part of the fullest GPU."""
+        return max(self._memories(request), key=lambda parts: sum(parts.values()))
+
+    def stages(self, request: Request) -> list[dict[str, int | float]]:
+        """Layers and bytes of each stage."""
+        number = len(self.model.stack())
+        return [
+            {"layers": len(share.layers(number)), "memory_bytes": sum(parts.values())}
+            for share, parts in zip(self._shares, self._memories(request), strict=True)
+        ]
+
+    def _memories(self, request: Request) -> list[dict[str, float]]:
+        batch = math.ceil(request.batch / self.plan.dp)
+        one = dataclasses.replace(request, batch=batch)
+        return [self.model.placed(share).memory(one) for share in self._shares]
+
+    @property
+    def _shares(self) -> list[Share]:
+        stages = range(self.plan.pp)
+        return [Share(self._split, self.plan.pp, stage) for stage in stages]
+
+    @property
+    def _split(self) -> Split:
+        return Split(self.plan.tp, self.plan.ep)
+
+    @property
+    def _all(self) -> LanguageModel:
+        """All stages after each other, with what they send."""
+        far = self.host.far(self.plan) if self.host else 0
+        rate = (self.host.network if self.host else None) or 0.0
+        return self.model.placed(Share(self._split, self.plan.pp, None, far, rate))
+
+
+def least_plan(
+    model: Model, request: Request, plan: Plan, host: Host, capacity: float
+) -> Plan | None:
+    """The plan with the least `tp` in a host, then with the least `pp` of several, with
+    which a request fits GPUs of `capacity` bytes; None if none does. Both are powers of
+    two beyond those of `plan`."""
+    if not isinstance(model, LanguageModel) or not model.divides:
+        return None
+    if request.phase == "train" or request.stack != "serving":
+        return None
+    for changed in _larger(plan, host):
+        try:
+            host.check(changed)
+            parts = Placed(model, changed).memory(request)
+        except ValueError:  # it does not divide the model
+            continue
+        if sum(parts.values()) <= capacity:
+            return changed
+    return None
+
+
+def _larger(plan: Plan, host: Host) -> Iterator[Plan]:
+    """Plans with more GPUs for a replica, in the order in which they are tried."""
+    sizes = [2**n for n in range(1, _DOUBLINGS) if plan.tp < 2**n <= host.size]
+    for tp in sizes:
+        fits = tp % plan.ep == 0 or plan.ep % tp == 0
+        yield dataclasses.replace(plan, tp=tp, ep=plan.ep if fits else 1)
+    most = max([plan.tp, *sizes])
+    for pp in (2**n for n in range(1, _DOUBLINGS) if plan.pp < 2**n):
+        for tp in dict.fromkeys((most, plan.tp)):
+            yield Plan(tp, pp, 1, plan.dp)

@@ -1,0 +1,136 @@
+"""How the GPUs that hold a layer together divide it, and what they send each other.
+
+Tensor parallelism (arXiv 1909.08053): of a pair of linear layers the first is divided
+by its outputs (`Columns`), the second by its inputs (`Rows`), whose partial sums an
+all-reduce adds up. Experts: see `experts`.
+"""
+
+import dataclasses
+
+from ..._listing import Kernel, Number
+from .._shared.memory import element_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """`tp` GPUs share every layer; `ep` share its experts: some of the same GPUs, or
+    (`ep` > `tp`) those of several replicas, which then route their tokens together."""
+
+    tp: int = 1
+    ep: int = 1
+
+    @property
+    def replicas(self) -> int:
+        """Replicas whose tokens meet in the experts."""
+        return max(self.ep // self.tp, 1)
+
+    @property
+    def inner(self) -> int:
+        """GPUs that share an expert."""
+        return max(self.tp // self.ep, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """What one GPU has of a model: of its layers in `stages`, one after the other, that
+    at `stage` (None: all, with what passes between them), divided as `split` says.
+    `far` of the stages begin in another host, over a network of `rate` B/s."""
+
+    split: Split = Split()
+    stages: int = 1
+    stage: int | None = None
+    far: int = 0
+    rate: float = 0.0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it has the embedding."""
+        return not self.stage
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it has the head."""
+        return self.stage in (None, self.stages - 1)
+
+    def layers(self, number: int) -> range:
+        """Places of its layers of `number`: as even as can be, the first stages have
+        one more.
+
+        >>> Share(stages=4, stage=1).layers(10)
+        range(3, 6)
+        """
+        if self.stage is None:
+            return range(number)
+        each, more = divmod(number, self.stages)
+        start = self.stage * each + min(self.stage, more)
+        return range(start, start + each + (self.stage < more))
+
+    def sends(self, tokens: int, width: int, dtype: str) -> list[Kernel]:
+        """Rows of what all stages send to the next."""
+        if self.stage is not None:
+            return []
+        sent = collective("send_recv", tokens, width, 2, dtype)
+        over = [row | {"link_rate": self.rate} for row in sent]
+        return [*((self.stages - 1 - self.far) * sent), *(self.far * over)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Each GPU makes some of the outputs: of `grouped` ones those of its share of the
+    `groups` (heads of keys and values), one of them at least; all of `whole` ones."""
+
+    grouped: int = 0
+    groups: int = 1
+    whole: int = 0
+
+    def share(self, outputs: int, ranks: int) -> int:
+        """Outputs of one of `ranks` GPUs.
+
+        >>> Columns(grouped=2 * 2 * 128, groups=2).share(8 * 128 + 2 * 2 * 128, 4)
+        512
+        """
+        own = divided(outputs - self.grouped - self.whole, ranks, "features")
+        group = self.grouped // self.groups
+        return own + group * one_at_least(self.groups, ranks) + self.whole
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Each GPU has some of the inputs, and an all-reduce adds up the partial sums.
+
+    `joined`: with those of the routed experts beside, where these have one.
+    """
+
+    joined: bool = False
+
+
+def divided(number: int, ranks: int, what: str) -> int:
+    """Share of one of `ranks` GPUs. Raises `ValueError` if they do not divide it."""
+    if number % ranks:
+        most = max(x for x in range(1, ranks) if number % x == 0)
+        raise ValueError(
+            f"`tp` is {ranks}, which does not divide the {number:,} {what} of a layer; "
+            f"the next smaller one that does is {most}."
+        )
+    return number // ranks
+
+
+def one_at_least(number: int, ranks: int, what: str = "key and value heads") -> int:
+    """The same of what several GPUs may have copies of."""
+    return 1 if ranks % number == 0 else divided(number, ranks, what)
+
+
+def collective(
+    kind: str, tokens: Number, width: Number, ranks: int, dtype: str
+) -> list[Kernel]:
+    """Row that moves `width` values a token; none among one GPU."""
+    if ranks == 1:
+        return []
+    size = tokens * width * element_bytes(dtype)
+    row = dict(op="collective", collective=kind, bytes=size, num_gpus=ranks)
+    return [row | dict(dtype=dtype, count=1)]
+
+
+def all_reduce(tokens: Number, width: Number, ranks: int, dtype: str) -> list[Kernel]:
+    """Partial sums added up by the kernels of serving engines."""
+    return collective("custom_all_reduce", tokens, width, ranks, dtype)

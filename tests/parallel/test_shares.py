@@ -1,0 +1,279 @@
+"""What one of several GPUs launches and keeps, by hand and against the whole model."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from diffenergy.hardware import read_gpu
+from diffenergy.parallel import Placed, Plan, host_of
+from diffenergy.workload.models import load_model, model_names
+from diffenergy.workload.models._layers.mixers import Convolution, GatedNorm
+from diffenergy.workload.models._layers.parts import Map, Plain
+from diffenergy.workload.models._network.experts import Experts
+from diffenergy.workload.models._network.linear_layer import Linear
+from diffenergy.workload.models._network.operators import Norm, Operator
+from diffenergy.workload.models._network.sharding import Columns, Rows, Share, Split
+from diffenergy.workload.models._shared.language_model import LanguageModel
+
+SIZES = (2, 4, 8)
+
+
+@functools.cache
+def language_model(name: str) -> LanguageModel:
+    model = load_model(name)
+    assert isinstance(model, LanguageModel)
+    return model
+
+
+LANGUAGE_MODELS = [x for x in model_names() if isinstance(load_model(x), LanguageModel)]
+
+
+def placed(name: str, **sizes: int) -> Placed:
+    return Placed(language_model(name), Plan(**sizes))
+
+
+def rows(placed: Placed, op: str, **asked: Any) -> list[dict[str, Any]]:
+    """Kernels of an op in the one listing of a phase."""
+    (listing,) = placed.listings(**asked)
+    return [kernel for kernel in listing.kernels if kernel["op"] == op]
+
+
+def shapes(kernels: Sequence[dict[str, Any]], *names: str) -> set[tuple[Any, ...]]:
+    return {tuple(kernel[name] for name in names) for kernel in kernels}
+
+
+def test_a_dense_decoder_by_hand():
+    """Llama 3.1 8B: hidden 4096, 32 heads and 8 of keys of 128, inner 14336, 128256
+    words, 32 layers, on four GPUs."""
+    one = placed("llama-3.1-8b", tp=4)
+    asked = {"phase": "decode", "batch": 2, "input_len": 100}
+    assert shapes(rows(one, "gemm", **asked), "m", "n", "k", "count") == {
+        (2, (8 + 2 * 2) * 128, 4096, 32),
+        (2, 4096, 8 * 128, 32),
+        (2, 2 * 14336 // 4, 4096, 32),
+        (2, 4096, 14336 // 4, 32),
+        (2, 128256 // 4, 4096, 1),
+    }
+    heads = shapes(
+        rows(one, "generation_attention", **asked), "num_heads", "num_kv_heads"
+    )
+    assert heads == {(8, 2)}
+    names = ("collective", "bytes", "num_gpus", "count")
+    assert shapes(rows(one, "collective", **asked), *names) == {
+        ("custom_all_reduce", 2 * 4096 * 2, 4, 2 * 32 + 1),  # and of the look-up
+        ("all_gather", 2 * 128256 * 2, 4, 1),
+    }
+
+
+def test_prefill_reduces_all_tokens():
+    found = rows(placed("llama-3.1-8b", tp=2), "collective", phase="prefill", batch=3,
+                 input_len=50)  # fmt: skip
+    assert ("custom_all_reduce", 3 * 50 * 4096 * 2) in shapes(
+        found, "collective", "bytes"
+    )
+
+
+def test_stages_send_what_passes_between_them():
+    asked = {"phase": "decode", "batch": 4}
+    one = rows(placed("llama-3.1-8b", pp=4), "collective", **asked)
+    names = ("collective", "bytes", "num_gpus", "count")
+    assert shapes(one, *names) == {("send_recv", 4 * 4096 * 2, 2, 3)}
+
+
+def test_stages_in_other_hosts_are_reached_by_their_nics():
+    """Two stages of four GPUs a DGX, the third and fourth in a second one; NICs of 50
+    GB/s."""
+    host = host_of(read_gpu("h100-sxm"))
+    one = Placed(language_model("llama-3.1-8b"), Plan(tp=4, pp=4), host)
+    found = rows(one, "collective", phase="decode", batch=4)
+    sent = [x for x in found if x["collective"] == "send_recv"]
+    assert shapes(sent, "bytes", "link_rate", "count") == {
+        (4 * 4096 * 2, 0, 2), (4 * 4096 * 2, 50e9, 1)
+    }  # fmt: skip
+
+
+EXPERTS = {"phase": "decode", "batch": 16, "input_len": 64}
+"""Qwen3 30B-A3B: hidden 2048, 128 experts of 768, 8 a token, 48 layers."""
+
+
+@pytest.mark.parametrize(
+    ("plan", "expert_ranks", "inner_ranks", "tokens"),
+    [
+        ({"tp": 4}, 1, 4, 16),
+        ({"tp": 4, "ep": 4}, 4, 1, 16),
+        ({"tp": 4, "ep": 2}, 2, 2, 16),
+        ({"dp": 4, "ep": 4}, 4, 1, 16),  # four replicas of four sequences each
+        ({"tp": 2, "dp": 2, "ep": 4}, 4, 1, 16),
+        ({"dp": 4}, 1, 1, 4),
+    ],
+)
+def test_experts_by_hand(
+    plan: dict[str, int], expert_ranks: int, inner_ranks: int, tokens: int
+):
+    (row,) = rows(placed("qwen3-30b-a3b", **plan), "moe", **EXPERTS)
+    assert row["num_tokens"] == tokens
+    assert (row["moe_ep_size"], row["moe_tp_size"]) == (expert_ranks, inner_ranks)
+
+
+def test_experts_of_replicas_exchange_tokens():
+    """Every replica has 8 of the 16 sequences; each of its two GPUs sends half of them
+    to 8 experts among four GPUs, and has the results of all back."""
+    one = placed("qwen3-30b-a3b", tp=2, dp=2, ep=4)
+    found = shapes(
+        rows(one, "collective", **EXPERTS), "collective", "bytes", "num_gpus", "count"
+    )
+    assert ("all_to_all", 8 // 2 * 8 * 2048 * 2, 4, 2 * 48) in found
+    assert ("all_gather", 8 * 2048 * 2, 2, 48) in found
+    assert ("custom_all_reduce", 8 * 2048 * 2, 2, 48 + 1) in found  # attention
+
+
+def test_a_shared_expert_is_reduced_with_the_routed_ones():
+    """DeepSeek V3, 61 layers: attention and feed-forward layer of each, the look-up."""
+    found = rows(placed("deepseek-v3", tp=8), "collective", phase="decode", batch=1)
+    counts = {x["collective"]: x["count"] for x in found}
+    assert counts["custom_all_reduce"] == 2 * 61 + 1
+
+
+def test_the_latent_is_on_every_gpu():
+    """The cache of DeepSeek V3 is the same whatever the plan; 128 heads are divided."""
+    one, asked = placed("deepseek-v3", tp=8), {"phase": "decode", "batch": 8}
+    request = language_model("deepseek-v3").request(**asked)
+    assert one.memory(request)["kv_cache"] == one.model.memory(request)["kv_cache"]
+    found = rows(one, "generation_attention", **asked)
+    assert shapes(found, "num_heads", "num_kv_heads") == {(16, 1)}
+
+
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+def test_one_gpu_is_the_model(name: str):
+    model = language_model(name)
+    for phase in ("prefill", "decode"):
+        asked = {"phase": phase, "batch": 2, "input_len": 64}
+        one = placed(name)
+        assert one.listings(**asked) == model.listings(**asked)
+        assert one.memory(model.request(**asked)) == model.memory(
+            model.request(**asked)
+        )
+
+
+def again(x: Operator, tp: int) -> int:
+    """Weights that GPUs have beside the first copy of each, by what an operator is:
+    each has what is not divided, and one head of keys and values at least."""
+    whole = sum(w.number for w in x.weights())
+    split = getattr(x, "split", None)
+    if isinstance(split, Columns):
+        assert isinstance(x, Linear | Convolution)
+        each = (x.inputs if isinstance(x, Linear) else x.taps) + x.bias
+        more = max(tp // split.groups, 1) - 1
+        return ((tp - 1) * split.whole + more * split.grouped) * each
+    match x:
+        case Linear(split=Rows()):
+            return (tp - 1) * x.outputs * x.bias
+        case Experts():  # the router; what is added behind a sum
+            width = x.latent or x.hidden
+            router = x.experts * (x.hidden + x.bias)
+            return (tp - 1) * (router + x.experts * width * x.bias)
+        case Norm() if x.heads and x.per_token == 1 != x.heads:  # of all heads
+            return (max(tp // x.heads, 1) - 1) * x.cols
+        case GatedNorm():
+            return (tp - 1) * x.cols * (x.heads > 1 and not x.apart)
+        case Linear() | Norm():
+            return (tp - 1) * whole
+        case Map() | Plain():
+            return 0 if x.split else (tp - 1) * whole
+    return 0
+
+
+@pytest.mark.parametrize("tp", SIZES)
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+def test_shares_add_up_to_the_model(name: str, tp: int):
+    """All GPUs together have every weight once, and copies of those that are not
+    divided; tables are filled up to a multiple."""
+    model = language_model(name)
+    try:
+        own = Placed(model, Plan(tp=tp)).model.placed(Share(Split(tp)))
+        one = own.text_parameters()
+    except ValueError as error:
+        assert "does not divide" in str(error)
+        return
+    counts = model.layer_counts.items()
+    more = sum(n * again(x, tp) for layer, n in counts for x in layer.operators)
+    norms = 1 + sum(layer.norms * n for layer, n in counts)
+    more += norms * again(Norm(model.norm, model.hidden), tp)
+    more += (tp - 1) * model.embedding.positions * model.hidden
+    more += -model.vocab % tp * model.hidden * (1 + model.own_head)
+    assert tp * one == model.text_parameters() + more
+
+
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+def test_stages_add_up_to_the_model(name: str):
+    """Stages have all layers once, and a second table where the head is tied."""
+    model = language_model(name)
+    shares = [Share(stages=3, stage=stage) for stage in range(3)]
+    parts = sum(model.placed(share).text_parameters() for share in shares)
+    tied = 0 if model.own_head else model.embedding.weights()[0].number
+    assert parts == model.text_parameters() + tied
+    cached = sum(model.placed(x).kv_bytes_per_token("bf16") for x in shares)
+    assert cached == model.kv_bytes_per_token("bf16")
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-70b", "qwen3-235b-a22b", "qwen3.5-27b"])
+def test_more_gpus_never_need_more_memory(name: str):
+    model = language_model(name)
+    request = model.request(phase="decode", batch=16, input_len=1024)
+    sizes = [sum(placed(name, tp=tp).memory(request).values()) for tp in (1, 2, 4)]
+    assert sizes == sorted(sizes, reverse=True)
+    stages = [sum(placed(name, pp=pp).memory(request).values()) for pp in (1, 2, 4)]
+    assert stages == sorted(stages, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "plan", "said"),
+    [
+        ("llama-3.1-8b", {"tp": 3}, "does not divide the 32 attention heads"),
+        ("llama-3.1-8b", {"tp": 2, "ep": 2}, "no experts"),
+        ("llama-3.1-8b", {"pp": 33}, "32 layers"),
+        ("qwen3-30b-a3b", {"dp": 3, "ep": 3}, "does not divide the 128 experts"),
+    ],
+)
+def test_what_cannot_be_divided(name: str, plan: dict[str, int], said: str):
+    with pytest.raises(ValueError, match=said):
+        placed(name, **plan)
+
+
+def test_replicas_divide_the_batch():
+    request = language_model("llama-3.1-8b").request(batch=6)
+    placed("llama-3.1-8b", dp=3).check(request)
+    with pytest.raises(ValueError, match="`batch` is 6, which dp=4 does not divide"):
+        placed("llama-3.1-8b", dp=4).check(request)
+
+
+def test_a_quantised_model_keeps_its_formats():
+    """gpt-oss: experts in mxfp4, half as many bytes on two GPUs."""
+    model = language_model("gpt-oss-120b")
+    experts = [
+        [w.number * n for w, n in x.all_weights() if w.format]
+        for x in (model, model.placed(Share(Split(2))))
+    ]
+    assert sum(experts[0]) == 2 * sum(experts[1]) > 0
+
+
+def test_rows_of_experts_are_divided():
+    """Prefill of 4,096 tokens on eight GPUs: two copies of them, dispatched rows, gate
+    and up of an eighth of the choices; the skip connection."""
+    asked = {"phase": "prefill", "batch": 1, "input_len": 4096}
+    one = placed("qwen3-30b-a3b", tp=8, ep=8)
+    wanted = 4096 * (2 * 2048 + 8 / 8 * (2048 + 2 * 768)) * 2 + 4096 * 2048 * 2
+    request = one.model.request(**asked)
+    assert one.memory(request)["activations"] == wanted
+
+
+def test_drafts_are_divided_too():
+    asked = dict(phase="decode", batch=2, speculative="eagle", accept=0.8)
+    one = rows(placed("llama-3.1-8b", tp=2), "gemm", **asked)
+    whole = rows(placed("llama-3.1-8b"), "gemm", **asked)
+    assert len(one) == len(whole)
+    assert sum(x["n"] * x["k"] * x["count"] for x in one) < 0.6 * sum(
+        x["n"] * x["k"] * x["count"] for x in whole
+    )
