@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, get_args, overload
 
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from ..corrections import Corrections
 from ..hardware import GpuCard, GpuSpec, OperatingPoint, load_gpu
@@ -124,6 +125,11 @@ def several(name: str, value: Any) -> tuple[float, ...] | None:
     """One number or several as a tuple."""
     if value is None:
         return None
+    if isinstance(value, Tracer):
+        raise TypeError(
+            f"`{name}` is differentiated (or traced), which an estimate by name cannot "
+            "be; give a `Workload`, and the clocks in an `OperatingPoint`."
+        )
     values = value if isinstance(value, Sequence) else jnp.atleast_1d(value).tolist()
     for x in values:
         check_type(name, x, int | float)

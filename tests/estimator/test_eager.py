@@ -215,3 +215,8 @@ def test_second_derivatives_by_all_numbers_of_a_gpu_are_finite(
         assert np.isfinite(found).all()
         sms = names.index("num_sms")
         assert found[sms, sms] != 0
+
+
+def test_a_clock_by_name_is_no_argument_to_differentiate():
+    with pytest.raises(TypeError, match="`sm_clock` is differentiated.*OperatingPoint"):
+        jax.grad(lambda f: de.estimate("gpt2", "h100-sxm", sm_clock=f).energy)(1.5e9)
