@@ -307,7 +307,7 @@ def test_a_key_that_may_change_a_layer_is_refused():
         (dict(speculative="mtp"), "`accept` is missing"),
         (dict(speculative="guess", accept=0.5), "`speculative` is 'guess'; allowed"),
         (dict(speculative="eagle", accept=1.5), "`accept` is 1.5; allowed is a number"),
-        (dict(accept=0.5), "`accept` is given without `speculative`"),
+        (dict(accept=0.5), "`accept` is given, but nothing drafts tokens"),
     ],
 )
 def test_what_such_a_model_cannot_be_asked(given: dict, words: str):

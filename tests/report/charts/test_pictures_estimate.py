@@ -164,3 +164,12 @@ def test_the_legend_of_many_lines_stands_beside_them(gpus: int):
     box, inside = legend.get_window_extent(), panel.get_window_extent()
     assert (box.x0 > inside.x1) == (gpus == 4)
     assert box.x1 <= figure.bbox.x1 and box.y1 <= inside.y1 + 1
+
+
+def test_classes_have_the_energy_of_all_gpus_of_a_plan():
+    """Kernels launch at once on the 2 x 3 GPUs of a stage: 6 x 1.4 J and 6 x 0.2 J."""
+    plan = {"tp": 2, "pp": 4, "ep": 2, "dp": 3}
+    found = kernel_classes(summary() | {"plan": plan, "energy_j": 12.0}, KERNELS)
+    assert found["gemm"] == pytest.approx((6e-3, 8.4))
+    assert found["softmax"] == pytest.approx((2e-3, 1.2))
+    assert found["no kernel runs"] == pytest.approx((2e-3, 2.4))

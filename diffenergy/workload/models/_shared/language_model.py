@@ -368,7 +368,12 @@ class LanguageModel(Model):
         if found.kind == "draft":
             from .. import load_model  # which loads all families
 
-            model = load_model(found.model)
+            try:
+                model = load_model(found.model)
+            except ValueError as error:
+                raise ValueError(
+                    f"`speculative` is 'draft={found.model}': {error}"
+                ) from None
             if not isinstance(model, LanguageModel):
                 raise ValueError(
                     f"`speculative` is 'draft={found.model}', which is no language "

@@ -55,7 +55,8 @@ def checked(values: dict[str, Any]) -> dict[str, Any]:
         for name in ("accept", "draft_tokens"):
             if values.get(name) is not None:
                 raise ValueError(
-                    f"`{name}` is given without `speculative`; give {_KINDS} there."
+                    f"`{name}` is given, but nothing drafts tokens; give {_KINDS} as "
+                    "`speculative`."
                 )
         return values
     kind, _, model = str(said).partition("=")
