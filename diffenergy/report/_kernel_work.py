@@ -122,22 +122,26 @@ def longest(kernels: Entries) -> tuple[list[Entry], str]:
 
 
 def summed(
-    kernels: Entries, name: Callable[[Entry], str]
+    kernels: Entries, summary: Entry, name: Callable[[Entry], str]
 ) -> dict[str, tuple[float, float]]:
-    """(time in s, energy in J) of all launches by `name` of their kernel."""
+    """(time in s, energy in J) of all launches by `name` of their kernel; `kernels` are
+    those of one GPU, the energy of all that share a plan's stage."""
+    plan = summary.get("plan") or {}
+    gpus = plan.get("tp", 1) * plan.get("dp", 1)
     sums: dict[str, tuple[float, float]] = {}
     for kernel in kernels:
         if kernel["time_s"] is not None:
             time, energy = sums.get(name(kernel), (0.0, 0.0))
             time += kernel["count"] * kernel["time_s"]
-            sums[name(kernel)] = (time, energy + kernel["count"] * kernel["energy_j"])
+            energy += gpus * kernel["count"] * kernel["energy_j"]
+            sums[name(kernel)] = (time, energy)
     return sums
 
 
 def by_class(kernels: Entries, summary: Entry) -> dict[str, tuple[float, float]]:
     """(time in s, energy in J) of each kernel class, most energy first, and of
     "waiting for the host": what is left of the estimate's totals."""
-    sums = summed(kernels, lambda kernel: kernel_class(kernel["op"]))
+    sums = summed(kernels, summary, lambda kernel: kernel_class(kernel["op"]))
     ordered = dict(sorted(sums.items(), key=lambda item: -item[1][1]))
     busy = np.array(list(sums.values())).sum(axis=0)
     rest = np.array([summary["time_s"], summary["energy_j"]]) - busy

@@ -63,12 +63,9 @@ def kernel_classes(summary: Entry, kernels: Entries) -> dict[str, tuple[float, f
     """Time (s) and energy (J) of all launches by op, those of most time first.
 
     The smallest are summed up as "others"; the rest of the totals is the time in which
-    the host is not ready. Kernels are those of one GPU, the energy of all that share.
+    the host is not ready.
     """
-    plan = summary.get("plan") or {}
-    gpus = plan.get("tp", 1) * plan.get("dp", 1)
-    of_one = summed(kernels, lambda kernel: kernel["op"])
-    found = {op: (time, gpus * energy) for op, (time, energy) in of_one.items()}
+    found = summed(kernels, summary, lambda kernel: kernel["op"])
     order = sorted(found, key=lambda op: -found[op][0])
     kept = {op.replace("_", " "): found[op] for op in order[:_MOST_CLASSES]}
     rest = [found[op] for op in order[_MOST_CLASSES:]]
