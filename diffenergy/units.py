@@ -15,6 +15,8 @@ KiB = 2.0**10
 MiB = 2.0**20
 GiB = 2.0**30
 pJ = 1e-12
+hour = 3600.0
+kWh = 3.6e6
 
 _BYTES: Final = {"B": "1", "kB": "1e3", "MB": "1e6", "GB": "1e9", "TB": "1e12"} | {
     f"{prefix}iB": str(2 ** (10 * n)) for n, prefix in enumerate("KMGT", 1)

@@ -1,8 +1,8 @@
+from ._alike import GIVEN as GIVEN
+from ._alike import STREAMING as STREAMING
 from ._constant import ANY as ANY
 from ._constant import Constant as Constant
 from ._constants import CONSTANTS as CONSTANTS
-from ._constants import GIVEN as GIVEN
-from ._constants import STREAMING as STREAMING
 from ._constants import Corrections as Corrections
 from ._constants import is_share as is_share
 from ._instruments import SENSOR_CONSTANTS as SENSOR_CONSTANTS

@@ -6,121 +6,104 @@ V0. A new constant is one row here: nothing else decides by its name.
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Final
 
 from ..records import Record
+from ._alike import (
+    ATTENTION,
+    GIVEN,
+    LIBRARY,
+    OF_MMA,
+    STREAMS,
+    activity,
+    attention,
+    board,
+    choice,
+    decode,
+    dispatch,
+    energy,
+    library,
+    moe,
+    plan,
+    prefill,
+    simt,
+    tiled,
+    training,
+)
 from ._constant import FREE, Constant, Number, constant, table
 
-LIBRARY: Final = ("workload", "gemm", "conv2d")
-STREAMING: Final = ("elementwise", "softmax", "layernorm", "rmsnorm", "gather")
-"""Ops that pass over memory, by one formula."""
-STREAMS: Final = ("workload", *STREAMING)
-"""Rows whose streaming kernels are long; those beside attention are launches."""
-GIVEN: Final = ("Xgemm", "SimtGemm")
-OF_MMA: Final = (*FREE, "mma")
-ATTENTION: Final = (*OF_MMA, "architecture:Ada")
-"""Ada runs other attention libraries than the Ampere GPU."""
 
 # fmt: off
-_activity = partial(constant,
-    closes="activities of core-bound and memory-bound programs at 8 SM clocks",
-    source="Activity", rows=("activity",), levels=())
-_simt = partial(constant,
-    closes="fp32 GEMM of known tile and grid, from one tile to many waves",
-    source="CUDA-core tiles", rows=("SimtGemm",), frees=("SimtGemm",))
-_tiled = partial(constant, closes="one fp32 GEMM in a few hundred tiles of a tuner",
-    source="Hand-made tiles", rows=("Xgemm",), frees=("Xgemm",))
-_moe = partial(constant, closes="bf16 MoE layers with 16 to 1024 tokens per expert",
-    source="MoE", rows=("moe",), frees=("moe",))
-_attention = partial(constant, source="Attention",
-    rows=("context_attention", "generation_attention"), levels=ATTENTION)
-_prefill = partial(_attention,
-    closes="own head layouts of that attention kernel family, prefill",
-    rows=("context_attention", "Prefill"), frees=("context_attention",))
-_decode = partial(_attention,
-    closes="own head layouts of that attention kernel family, decode",
-    rows=("generation_attention",), frees=("generation_attention",))
-_library = partial(constant, source="GEMM", rows=LIBRARY)
-_choice = partial(_library,
-    closes="kernel names (tile, split) of the library's GEMM over many shapes",
-    source="Choice")
-_dispatch = partial(constant, closes="small eager passes of two model families",
-    source="Timeline", rows=("workload",), frees=("workload",))
-_energy = partial(constant, source="Power", power=True)
-_board = partial(_energy, frees=("workload", "moe", "gemm"))
-
-
 class Corrections(Record):
     """Constants of the model for one GPU (or a batch of them); defaults are priors."""
 
     # programs known by their activities alone
-    activity_sharpness: Number = _activity(2.7, 0.2, "-",
+    activity_sharpness: Number = activity(2.7, 0.2, "-",
         "overlap of the core and the memory part of a program")
-    activity_dram: Number = _activity(0.78, 0.4, "-",
+    activity_dram: Number = activity(0.78, 0.4, "-",
         "DRAM activity that a counter shows of a saturated DRAM", share=True)
-    activity_fp64: Number = _activity(0.5, 0.5, "-",
+    activity_fp64: Number = activity(0.5, 0.5, "-",
         "energy of busy fp64 pipes / of busy fp32 pipes")
-    activity_branch: Number = _activity(0.4, 0.5, "-",
+    activity_branch: Number = activity(0.4, 0.5, "-",
         "energy of a branch / of an integer instruction")
-    memory_knee: Number = _activity(0.5, 0.5, "-",
+    memory_knee: Number = activity(0.5, 0.5, "-",
         "SM clock below which DRAM follows it / the highest",
         closes="one copy of at least 1 GB at 8 SM clocks, half of them low")
     # CUDA-core matrix products whose tile is given
-    simt_issue: Number = _simt(1.0, 0.05, "-",
+    simt_issue: Number = simt(1.0, 0.05, "-",
         "instructions per issue slot of the GPU file (dual issue)")
-    simt_smem: Number = _simt(1.0, 0.5, "-",
+    simt_smem: Number = simt(1.0, 0.5, "-",
         "cost of a shared-memory wavefront / one cycle at full rate")
-    simt_loop: Number = _simt(6.0, 0.5, "-",
+    simt_loop: Number = simt(6.0, 0.5, "-",
         "loop and address instructions of a warp and main-loop step")
-    simt_path: Number = _simt(1.2, 0.5, "-",
+    simt_path: Number = simt(1.2, 0.5, "-",
         "critical path of a step / its load and dependent FMA")
-    simt_start: Number = _simt(6.0, 0.4, "-", "first fill of a CTA / L2 latency")
-    simt_drift: Number = _simt(0.012, 0.7, "-",
+    simt_start: Number = simt(6.0, 0.4, "-", "first fill of a CTA / L2 latency")
+    simt_drift: Number = simt(0.012, 0.7, "-",
         "spread along k of the CTAs of a wave / k")
-    simt_sharpness: Number = _simt(4.0, 0.4, "-", "overlap inside an SM and with L2")
-    simt_sharpness_memory: Number = _simt(4.0, 0.4, "-", "overlap of SM side and DRAM")
+    simt_sharpness: Number = simt(4.0, 0.4, "-", "overlap inside an SM and with L2")
+    simt_sharpness_memory: Number = simt(4.0, 0.4, "-", "overlap of SM side and DRAM")
     # hand-made CUDA-core tiles, nothing double-buffered
-    tiled_fma: Number = _tiled(0.95, 0.1, "-", "fp32 rate reached / data sheet")
-    tiled_issue: Number = _tiled(1.0, 0.3, "-",
+    tiled_fma: Number = tiled(0.95, 0.1, "-", "fp32 rate reached / data sheet")
+    tiled_issue: Number = tiled(1.0, 0.3, "-",
         "instructions per issue slot of the GPU file (dual issue)")
-    tiled_smem: Number = _tiled(1.0, 0.4, "-", "cycles of a shared-memory wavefront",
+    tiled_smem: Number = tiled(1.0, 0.4, "-", "cycles of a shared-memory wavefront",
         levels=(*FREE, "architecture:GCN"))
-    tiled_broadcast: Number = _tiled(0.5, 0.5, "-",
+    tiled_broadcast: Number = tiled(0.5, 0.5, "-",
         "least cycles of a broadcast load, per word of its width")
-    tiled_l1: Number = _tiled(1.2, 0.5, "-", "cycles of an L1 wavefront",
+    tiled_l1: Number = tiled(1.2, 0.5, "-", "cycles of an L1 wavefront",
         levels=(*FREE, "architecture:Kepler", "architecture:GCN"))
-    tiled_staging_store: Number = _tiled(1.0, 0.5, "-",
+    tiled_staging_store: Number = tiled(1.0, 0.5, "-",
         "stores of staging / shared-memory wavefronts")
-    tiled_staging_load: Number = _tiled(1.0, 0.7, "-",
+    tiled_staging_load: Number = tiled(1.0, 0.7, "-",
         "loads of staging / L1 wavefronts")
-    tiled_loop: Number = _tiled(3.0, 0.7, "-",
+    tiled_loop: Number = tiled(3.0, 0.7, "-",
         "loop instructions of a warp per element of k")
-    tiled_address: Number = _tiled(2.0, 0.7, "-",
+    tiled_address: Number = tiled(2.0, 0.7, "-",
         "address instructions of a load from L1")
-    tiled_staging_address: Number = _tiled(3.0, 0.7, "-",
+    tiled_staging_address: Number = tiled(3.0, 0.7, "-",
         "the same of a load that stages")
-    tiled_latency: Number = _tiled(0.5, 0.7, "-",
+    tiled_latency: Number = tiled(0.5, 0.7, "-",
         "exposed part of a load's latency per element of k")
-    tiled_staging_latency: Number = _tiled(1.5, 0.7, "-",
+    tiled_staging_latency: Number = tiled(1.5, 0.7, "-",
         "latency of staging / idle L2 latency")
-    tiled_dependence: Number = _tiled(0.25, 0.5, "-",
+    tiled_dependence: Number = tiled(0.25, 0.5, "-",
         "time between two instructions of a warp / FMA latency")
-    tiled_spill: Number = _tiled(2.0, 0.7, "-",
+    tiled_spill: Number = tiled(2.0, 0.7, "-",
         "wavefronts of an access to a spilled register")
-    tiled_l2: Number = _tiled(0.82, 0.4, "-", "L2 rate reached / that of other kernels")
-    tiled_camping: Number = _tiled(1.0, 0.5, "-",
+    tiled_l2: Number = tiled(0.82, 0.4, "-", "L2 rate reached / that of other kernels")
+    tiled_camping: Number = tiled(1.0, 0.5, "-",
         "cost of few L2 channels at once (AMD)")
-    tiled_sharpness: Number = _tiled(3.0, 0.5, "-",
+    tiled_sharpness: Number = tiled(3.0, 0.5, "-",
         "overlap inside an SM and with memory")
-    tiled_clock: Number = _tiled(1.0, 0.08, "-", "clock sustained / predicted",
+    tiled_clock: Number = tiled(1.0, 0.08, "-", "clock sustained / predicted",
         levels=("gpu",))
     # other products, overlap
     depthwise_efficiency: Number = constant(0.1, 0.5, "-",
         "depthwise convolution rate / fp32 rate",
         "depthwise convolutions of several sizes", rows=("workload", "conv2d"),
         source="Convolution")
-    misalignment: Number = _library(0.8, 0.3, "-",
+    misalignment: Number = library(0.8, 0.3, "-",
         "slow-down of GEMM main loops at odd sizes", "GEMM with odd N and K")
     sharpness: Number = constant(10.0, 0.3, "-",
         "overlap of units inside an SM and with memory",
@@ -129,106 +112,106 @@ class Corrections(Record):
         "overlap of SM side and DRAM in streaming kernels",
         "one copy of at least 1 GB at 8 SM clocks", source="Streams")
     # mixtures of experts
-    moe_efficiency: Number = _moe(0.67, 0.3, "-",
+    moe_efficiency: Number = moe(0.67, 0.3, "-",
         "tensor-core rate of grouped expert GEMM, 16 bits", share=True)
-    moe_efficiency_fp8: Number = _moe(0.93, 0.5, "-", "the same, fp8", share=True)
-    moe_efficiency_block: Number = _moe(0.38, 0.3, "-", "the same, block-scaled fp8",
+    moe_efficiency_fp8: Number = moe(0.93, 0.5, "-", "the same, fp8", share=True)
+    moe_efficiency_block: Number = moe(0.38, 0.3, "-", "the same, block-scaled fp8",
         share=True)
-    moe_feed: Number = _moe(56.0, 0.3, "B/cycle/SM",
+    moe_feed: Number = moe(56.0, 0.3, "B/cycle/SM",
         "tile loads of grouped GEMM that one SM sustains")
-    moe_flow: Number = _moe(11.0, 0.4, "B/cycle",
+    moe_flow: Number = moe(11.0, 0.4, "B/cycle",
         "DRAM rate of one CTA of a grouped GEMM")
-    moe_sharpness: Number = _moe(4.8, 0.2, "-",
+    moe_sharpness: Number = moe(4.8, 0.2, "-",
         "overlap of units inside an SM in grouped GEMM")
-    moe_sharpness_memory: Number = _moe(2.4, 0.2, "-",
+    moe_sharpness_memory: Number = moe(2.4, 0.2, "-",
         "overlap of SM side and DRAM in grouped GEMM")
-    moe_own: Number = _moe(2000.0, 0.4, "cycles",
+    moe_own: Number = moe(2000.0, 0.4, "cycles",
         "start and end of a grouped-GEMM tile")
-    moe_quantization: Number = _moe(0.6, 0.5, "-",
+    moe_quantization: Number = moe(0.6, 0.5, "-",
         "share of a part-filled wave that is paid", share=True)
-    moe_empty: Number = _moe(105.0, 0.4, "cycles",
+    moe_empty: Number = moe(105.0, 0.4, "cycles",
         "CTA of a grouped GEMM that finds no rows")
-    moe_misaligned: Number = _moe(22.0, 0.4, "-",
+    moe_misaligned: Number = moe(22.0, 0.4, "-",
         "slow-down of 16-bit loads where k is no multiple of 16",
         closes="MoE layers with an inner size that is no multiple of 16")
-    moe_stream: Number = _moe(18.5, 0.3, "B/cycle/SM",
+    moe_stream: Number = moe(18.5, 0.3, "B/cycle/SM",
         "rate of one SM in kernels over a layer's rows")
-    moe_quantise: Number = _moe(1.0, 0.3, "-",
+    moe_quantise: Number = moe(1.0, 0.3, "-",
         "time of a byte in fp8 quantisation / in other kernels")
-    moe_quantise_block: Number = _moe(4.2, 0.3, "-", "the same, block-scaled fp8")
-    moe_cycles: Number = _moe(2e4, 0.3, "cycles",
+    moe_quantise_block: Number = moe(4.2, 0.3, "-", "the same, block-scaled fp8")
+    moe_cycles: Number = moe(2e4, 0.3, "cycles",
         "small kernels of a layer beyond a launch, 16 bits")
-    moe_cycles_fp8: Number = _moe(2.8e4, 0.3, "cycles", "the same, fp8")
-    moe_cycles_block: Number = _moe(4.3e4, 0.3, "cycles", "the same, block-scaled fp8")
-    moe_sorting: Number = _moe(1.15e4, 0.4, "cycles",
+    moe_cycles_fp8: Number = moe(2.8e4, 0.3, "cycles", "the same, fp8")
+    moe_cycles_block: Number = moe(4.3e4, 0.3, "cycles", "the same, block-scaled fp8")
+    moe_sorting: Number = moe(1.15e4, 0.4, "cycles",
         "sorting of tokens by expert, once")
-    moe_align: Number = _moe(0.6e-9, 0.5, "s", "sorting of tokens by expert, per row",
+    moe_align: Number = moe(0.6e-9, 0.5, "s", "sorting of tokens by expert, per row",
         closes="MoE layers of many tokens spread over several GPUs")
-    moe_expert: Number = _moe(1.6e-9, 0.5, "s",
+    moe_expert: Number = moe(1.6e-9, 0.5, "s",
         "sorting of tokens by expert, per expert")
-    moe_load_energy: Number = _moe(27e-12, 0.4, "J/B",
+    moe_load_energy: Number = moe(27e-12, 0.4, "J/B",
         "tile loads of grouped GEMM beyond L2 and shared memory", power=True)
     # fused attention, prefill
-    prefill_efficiency: Number = _prefill(0.9, 0.3, "-",
+    prefill_efficiency: Number = prefill(0.9, 0.3, "-",
         "tensor-core rate in prefill attention", share=True)
-    prefill_exp: Number = _prefill(1.94, 0.3, "-",
+    prefill_exp: Number = prefill(1.94, 0.3, "-",
         "softmax cost / one exponential per element")
-    prefill_mask: Number = _prefill(0.62, 0.5, "-",
+    prefill_mask: Number = prefill(0.62, 0.5, "-",
         "extra cost of an element in a masked block")
-    prefill_feed: Number = _prefill(129.0, 0.5, "B/cycle/SM",
+    prefill_feed: Number = prefill(129.0, 0.5, "B/cycle/SM",
         "loads of K and V into shared memory")
-    prefill_own: Number = _prefill(1205.0, 0.4, "cycles",
+    prefill_own: Number = prefill(1205.0, 0.4, "cycles",
         "start and end of a prefill tile")
-    prefill_query: Number = _prefill(10.5, 0.4, "B/cycle/SM",
+    prefill_query: Number = prefill(10.5, 0.4, "B/cycle/SM",
         "load of Q and store of O")
-    prefill_fill: Number = _prefill(0.39, 0.4, "-",
+    prefill_fill: Number = prefill(0.39, 0.4, "-",
         "share of the first block that nothing overlaps")
-    prefill_sharpness: Number = _prefill(4.1, 0.3, "-",
+    prefill_sharpness: Number = prefill(4.1, 0.3, "-",
         "overlap of matrix, softmax and loads")
-    prefill_serial: Number = _prefill(1.5, 0.3, "-",
+    prefill_serial: Number = prefill(1.5, 0.3, "-",
         "the same where matrix and softmax take turns")
-    prefill_query_fast: Number = _prefill(0.64, 0.3, "-",
+    prefill_query_fast: Number = prefill(0.64, 0.3, "-",
         "time of Q and O with 4, 8 or 16 query heads a KV head")
-    prefill_quantization: Number = _prefill(0.77, 0.5, "-",
+    prefill_quantization: Number = prefill(0.77, 0.5, "-",
         "share of a part-filled wave that is paid", share=True, source="Timeline")
-    prefill_tail: Number = _prefill(0.4, 0.5, "-",
+    prefill_tail: Number = prefill(0.4, 0.5, "-",
         "list-schedule tail of unequal tiles", source="Timeline")
-    prefill_cycles: Number = _prefill(7000.0, 0.4, "cycles",
+    prefill_cycles: Number = prefill(7000.0, 0.4, "cycles",
         "launch cost of prefill attention beyond a launch",
         closes="prefill attention of one short sequence, at two clocks")
-    prefill_schedule: Number = _prefill(12e-9, 0.5, "s",
+    prefill_schedule: Number = prefill(12e-9, 0.5, "s",
         "scheduling kernel, per sequence")
     # fused attention, decode
-    decode_efficiency: Number = _decode(0.8, 0.3, "-",
+    decode_efficiency: Number = decode(0.8, 0.3, "-",
         "tensor-core rate in decode attention", share=True)
-    decode_exp: Number = _decode(0.94, 0.3, "-",
+    decode_exp: Number = decode(0.94, 0.3, "-",
         "softmax cost / one exponential per element")
-    decode_own: Number = _decode(1995.0, 0.4, "cycles",
+    decode_own: Number = decode(1995.0, 0.4, "cycles",
         "start and end of a decode tile")
-    decode_own_head: Number = _decode(19.1, 0.5, "cycles",
+    decode_own_head: Number = decode(19.1, 0.5, "cycles",
         "the same, per element of head_dim")
-    decode_own_fp8: Number = _decode(0.84, 0.4, "-", "the same, fp8 / bf16")
-    decode_own_local: Number = _decode(3000.0, 0.4, "cycles",
+    decode_own_fp8: Number = decode(0.84, 0.4, "-", "the same, fp8 / bf16")
+    decode_own_local: Number = decode(3000.0, 0.4, "cycles",
         "extra start of a decode tile with a window")
-    decode_cycles_local: Number = _decode(1700.0, 0.5, "cycles",
+    decode_cycles_local: Number = decode(1700.0, 0.5, "cycles",
         "extra launch of decode with a window",
         closes="decode attention with a short context, at two clocks")
-    decode_flow: Number = _decode(200.0, 0.5, "B/cycle/SM",
+    decode_flow: Number = decode(200.0, 0.5, "B/cycle/SM",
         "flow of K and V into one SM in decode attention",
         closes="decode attention of few sequences with a long context")
-    decode_sharpness: Number = _decode(4.0, 0.4, "-",
+    decode_sharpness: Number = decode(4.0, 0.4, "-",
         "overlap of matrix, softmax and loads in decode attention")
-    decode_serial: Number = _decode(1.2, 0.3, "-",
+    decode_serial: Number = decode(1.2, 0.3, "-",
         "the same where matrix and softmax take turns")
-    decode_quantization: Number = _decode(0.48, 0.5, "-",
+    decode_quantization: Number = decode(0.48, 0.5, "-",
         "share of a part-filled wave that is paid", share=True, source="Timeline")
-    decode_cycles: Number = _decode(6000.0, 0.4, "cycles",
+    decode_cycles: Number = decode(6000.0, 0.4, "cycles",
         "launch cost of decode attention beyond a launch",
         closes="decode attention with a short context, at two clocks")
-    decode_schedule: Number = _decode(20e-9, 0.5, "s",
+    decode_schedule: Number = decode(20e-9, 0.5, "s",
         "scheduling kernel, per sequence",
         closes="decode attention with a short context, batch 1 to 992")
-    transpose_rate: Number = _attention(5.4, 0.5, "elements/cycle/SM",
+    transpose_rate: Number = attention(5.4, 0.5, "elements/cycle/SM",
         "transposition of fp8 V in shared memory",
         "prefill attention in fp8 and in bf16")
     # rates and overlap
@@ -241,7 +224,7 @@ class Corrections(Record):
         "bf16, fp8 and block-scaled fp8 GEMM of at least 8 waves", source="Flow")
     fp8_block_efficiency: Number = constant(0.8, 0.2, "-", "block-scaled fp8 / bf16",
         "bf16, fp8 and block-scaled fp8 GEMM of at least 8 waves", source="Flow")
-    operand_half_tile: Number = _library(10.0, 0.15, "elements",
+    operand_half_tile: Number = library(10.0, 0.15, "elements",
         "tile side that halves the operand feed at 4096 B/cycle of operands",
         "GEMM with M below 128", levels=OF_MMA)
     sm_feed: Number = constant(75.0, 0.3, "B/cycle/SM",
@@ -251,13 +234,13 @@ class Corrections(Record):
         "tile loads served per L2 read (loads shared by CTAs)",
         "large GEMM beside a copy that fits in L2", rows=(*LIBRARY, "moe"),
         source="Timeline")
-    fma_efficiency: Number = _library(0.96, 0.6, "-",
+    fma_efficiency: Number = library(0.96, 0.6, "-",
         "CUDA-core rate reached / data sheet", "fp32 GEMM of at least 8 waves",
         share=True, tiles=("SimtGemm",), source="Flow")
-    fp32_dual: Number = _library(0.65, 0.05, "-",
+    fp32_dual: Number = library(0.65, 0.05, "-",
         "usable share of the doubled fp32 rate (GA10x, Ada)",
         "fp32 GEMM on a GA10x or Ada GPU (A10, L40S)", tiles=GIVEN, source="Flow")
-    fma_step_cycles: Number = _library(450.0, 0.4, "cycles",
+    fma_step_cycles: Number = library(450.0, 0.4, "cycles",
         "critical path of a CUDA-core main-loop step of 8",
         "fp32 GEMM of one wave over a range of K")
     # memory
@@ -304,7 +287,7 @@ class Corrections(Record):
     launch_cycles: Number = constant(2000.0, 0.5, "cycles",
         "launch cost that follows the SM clock", "small kernels at two clocks",
         tiles=GIVEN, source="Timeline")
-    gemm_cycles: Number = _library(3000.0, 0.5, "cycles",
+    gemm_cycles: Number = library(3000.0, 0.5, "cycles",
         "cost of a library GEMM beyond its tiles",
         "small GEMM in a loop of one kernel, at two clocks", frees=("workload", "gemm"),
         levels=OF_MMA)
@@ -321,79 +304,125 @@ class Corrections(Record):
         "share of a store that no other tile hides (mma.sync)",
         "GEMM with large outputs and small K", share=True, source="Timeline",
         levels=OF_MMA)
-    split_cycles: Number = _library(2000.0, 0.5, "cycles",
+    split_cycles: Number = library(2000.0, 0.5, "cycles",
         "split-K reduction beyond its launch", "GEMM with small M and N and large K",
         tiles=("SimtGemm",))
-    choice_tau: Number = _choice(0.03, 0.3, "-",
+    choice_tau: Number = choice(0.03, 0.3, "-",
         "spread in ln t of a library's tile choice, tensor cores")
-    choice_tau_fma: Number = _choice(0.1, 0.3, "-", "the same on CUDA cores")
-    choice_split: Number = _choice(2.0, 0.5, "-", "reluctance to split K: weight s^-x")
+    choice_tau_fma: Number = choice(0.1, 0.3, "-", "the same on CUDA cores")
+    choice_split: Number = choice(2.0, 0.5, "-", "reluctance to split K: weight s^-x")
     # host
-    dispatch_stream: Number = _dispatch(15e-6, 0.3, "s",
+    dispatch_stream: Number = dispatch(15e-6, 0.3, "s",
         "host time of one streaming operator")
-    dispatch_matrix: Number = _dispatch(25e-6, 0.3, "s",
+    dispatch_matrix: Number = dispatch(25e-6, 0.3, "s",
         "host time of one matrix operator")
-    dispatch_module: Number = _dispatch(7e-6, 0.5, "s", "host time of one module call")
-    dispatch_pass: Number = _dispatch(1e-3, 0.5, "s", "host time of one forward pass")
+    dispatch_module: Number = dispatch(7e-6, 0.5, "s", "host time of one module call")
+    dispatch_pass: Number = dispatch(1e-3, 0.5, "s", "host time of one forward pass")
+    # kernels of training programs
+    training_gemm: Number = training(1.0, 0.1, "-",
+        "time of 16-bit products in training programs / here", levels=OF_MMA,
+        closes="training steps of a dense model on one host")
+    training_fp8: Number = training(0.7, 0.2, "-", "the same, fp8 / 16 bits",
+        levels=OF_MMA, closes="the same plan in bf16 and in fp8")
+    training_fp4: Number = training(0.7, 0.25, "-", "the same, fp4 / 16 bits",
+        closes="the same plan in bf16 and in nvfp4")
+    training_experts: Number = training(1.4, 0.3, "-",
+        "the same of products of experts",
+        closes="training steps of a mixture on one host")
+    training_attention: Number = training(1.0, 0.1, "-",
+        "the same of fused attention (cuDNN, FlashAttention 3)", levels=FREE,
+        closes="the same plan at two lengths")
+    training_attention_early: Number = training(1.8, 0.2, "-",
+        "the same, FlashAttention 1 and Triton of 2023 / today", levels=OF_MMA,
+        closes="one plan in software of 2023 and of 2026")
+    training_attention_torch: Number = training(2.1, 0.2, "-",
+        "the same, torch's scaled_dot_product_attention / today", levels=OF_MMA,
+        closes="one plan in both programs")
+    training_stream: Number = training(1.1, 0.2, "-",
+        "the same of kernels that stream", closes="training steps of a small model")
+    # many GPUs
+    plan_contention: Number = plan(0.25, 0.6, "-",
+        "slow-down of kernels beside an exchange: s a second of it",
+        closes="the same plan with ZeRO-1 and ZeRO-3")
+    plan_network: Number = plan(0.75, 0.2, "-",
+        "rate that exchanges between hosts reach / that of the network card",
+        closes="the same plan on one and on many hosts", share=True)
+    plan_tp_exposed: Number = plan(0.9, 0.3, "-",
+        "share of tensor-parallel exchanges that nothing hides",
+        closes="the same model with tp 1 and tp 8", share=True)
+    plan_tp_overlapped: Number = plan(0.4, 0.4, "-",
+        "the same where they run beside the products",
+        closes="the same plan with and without user buffers or async TP", share=True)
+    plan_pp_exposed: Number = plan(0.7, 0.5, "-",
+        "share of sends between stages that nothing hides",
+        closes="the same model with pp 1 and pp 8", share=True)
+    plan_fixed: Number = plan(0.02, 0.7, "-", "what a step takes beyond its parts",
+        closes="steps of one plan and their kernel traces")
+    plan_straggle: Number = plan(0.006, 0.7, "-",
+        "slow-down with each doubling of the GPUs",
+        closes="the same plan on 8 to 512 GPUs")
+    plan_progress: Number = plan(0.04, 0.7, "1/year",
+        "slow-down of older software",
+        closes="the same plan in software of two years")
     # energies, all at the floor voltage V0
-    energy_tensor: Number = _energy(0.45e-12, 0.3, "J/FLOP",
+    energy_tensor: Number = energy(0.45e-12, 0.3, "J/FLOP",
         "bf16 tensor FLOP, operands included",
         "power of a bf16 GEMM below the power limit, at two SM clocks")
-    energy_tf32: Number = _energy(2.6, 0.2, "-", "tf32 / bf16",
+    energy_tf32: Number = energy(2.6, 0.2, "-", "tf32 / bf16",
         "power of a tf32 and a bf16 GEMM below the power limit")
-    energy_fp8: Number = _energy(0.65, 0.2, "-", "fp8 / bf16",
+    energy_fp8: Number = energy(0.65, 0.2, "-", "fp8 / bf16",
         "power of an fp8 and a bf16 GEMM below the power limit")
-    energy_fma: Number = _energy(5e-12, 0.3, "J/FLOP", "fp32 FLOP on CUDA cores",
+    energy_fma: Number = energy(5e-12, 0.3, "J/FLOP", "fp32 FLOP on CUDA cores",
         "power of an fp32 GEMM below the power limit")
-    energy_sfu: Number = _energy(3.5e-12, 0.6, "J", "special function",
+    energy_sfu: Number = energy(3.5e-12, 0.6, "J", "special function",
         "power of prefill attention with small heads")
-    energy_issue: Number = _energy(8e-12, 0.5, "J",
+    energy_issue: Number = energy(8e-12, 0.5, "J",
         "lane instruction of streaming kernels",
         "power of element-wise kernels that fit in L2, at two SM clocks")
-    energy_smem: Number = _energy(0.5e-12, 0.7, "J/B", "shared memory",
+    energy_smem: Number = energy(0.5e-12, 0.7, "J/B", "shared memory",
         "power of one GEMM in a small and in a large tile")
-    energy_l2: Number = _energy(8e-12, 0.4, "J/B", "L2, network and SM path",
+    energy_l2: Number = energy(8e-12, 0.4, "J/B", "L2, network and SM path",
         "power of one copy that fits in L2 and of one of at least 1 GB")
-    energy_dram: Number = _energy(75e-12, 0.2, "J/B",
+    energy_dram: Number = energy(75e-12, 0.2, "J/B",
         "DRAM and its interface (own rail), HBM2",
         "one copy of at least 1 GB at two SM clocks above the voltage knee",
         levels=(*FREE, "memory"))
-    energy_link: Number = _energy(60e-12, 0.5, "J/B", "NVLink, 5-10 pJ/bit",
+    energy_link: Number = energy(60e-12, 0.5, "J/B", "NVLink, 5-10 pJ/bit",
         "power of an all-reduce over NVLink", levels=())
-    energy_launch: Number = _energy(1e-6, 1.0, "J", "launch; no study saw it",
+    energy_launch: Number = energy(1e-6, 1.0, "J", "launch; no study saw it",
         "power of a stream of empty kernels", levels=())
-    energy_tile: Number = _energy(1e-9, 1.0, "J", "CTA; no study saw it",
+    energy_tile: Number = energy(1e-9, 1.0, "J", "CTA; no study saw it",
         "power of a kernel of many empty CTAs", levels=())
-    core_energy: Number = _board(1.0, 0.2, "-",
+    core_energy: Number = board(1.0, 0.2, "-",
         "factor on all core energies (process, design)",
         "five power readings of different kernels",
         levels=("own", "architecture", "gpu"))
-    dynamic_energy: Number = _energy(1.0, 0.2, "-",
+    dynamic_energy: Number = energy(1.0, 0.2, "-",
         "factor on all core and DRAM energies (five readings)",
         "five power readings of different kernels", levels=())
-    sm_clock_energy: Number = _board(0.2e-9, 0.5, "J/cycle",
+    sm_clock_energy: Number = board(0.2e-9, 0.5, "J/cycle",
         "clock tree and issue of an SM that holds CTAs",
         "power of a GEMM and of a copy of at least 1 GB at 8 SM clocks")
-    leakage: Number = _board(1.0, 0.5, "-", "leakage / that of the idle table",
+    leakage: Number = board(1.0, 0.5, "-", "leakage / that of the idle table",
         "power of a core-bound kernel at 8 clocks with the temperature logged")
-    leakage_efold: Number = _energy(40.0, 0.4, "K", "e-fold of leakage",
+    leakage_efold: Number = energy(40.0, 0.4, "K", "e-fold of leakage",
         "power of a core-bound kernel, cold and hot, temperature logged")
     memory_idle: Number = constant(0.6, 1.0, "-",
         "share of constant idle power that follows the memory",
         "idle readings at two memory clocks", share=True, source="Power", levels=())
-    voltage_knee: Number = _activity(1.0, 0.1, "-",
+    voltage_knee: Number = activity(1.0, 0.1, "-",
         "clock at which the voltage rises / that of the GPU file",
         closes="power of a core-bound kernel at 8 SM clocks")
-    voltage_slope: Number = _activity(1.0, 0.4, "-",
+    voltage_slope: Number = activity(1.0, 0.4, "-",
         "rise of the voltage behind it / that of the GPU file",
         closes="power of a core-bound kernel at 8 SM clocks")
-    voltage_curvature: Number = _activity(1.0, 0.4, "-",
+    voltage_curvature: Number = activity(1.0, 0.4, "-",
         "its curvature / that of the GPU file",
         closes="power of a core-bound kernel at 8 SM clocks")
-    zero_saving: Number = _energy(0.14, 0.3, "-",
+    zero_saving: Number = energy(0.14, 0.3, "-",
         "energy saved by operands that are half zeros",
         "power of a GEMM with random and with half-zero operands")
-    idle_scale: Number = _board(1.0, 0.05, "-", "idle power / that of the GPU file",
+    idle_scale: Number = board(1.0, 0.05, "-", "idle power / that of the GPU file",
         "an idle reading with a context", levels=("own", "gpu"))
 # fmt: on
 

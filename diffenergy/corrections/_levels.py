@@ -73,7 +73,8 @@ class CorrectionsFile:
     `posterior`: names of the fitted numbers (`parameters`), their `sd` in fitted space
     and their `correlation`: the lower triangle with its diagonal, row after row.
     `continues`: in the file of an interrupted fit, what that fit started from.
-    `spread`: how far left-out readings lie from their predictions.
+    `spread`: how far left-out readings lie from their predictions. `engines`: constants
+    of serving engines (`serving._engine.levels`), by `engine` and by `host`.
     """
 
     levels: Levels
@@ -82,6 +83,7 @@ class CorrectionsFile:
     posterior: dict[str, Any] | None = None
     continues: "CorrectionsFile | None" = None
     spread: Spread = dataclasses.field(default_factory=dict)
+    engines: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def instrument(self, campaign: str, op: str, gpu: str = "") -> dict[str, Any]:
         """Measurement model of a campaign, with what is special to one op (on one GPU:
@@ -188,7 +190,8 @@ def write_corrections(file: CorrectionsFile) -> str:
 
 def _body(file: CorrectionsFile) -> dict[str, Any]:
     names = ("levels", "instruments", "fitted_on", "spread")
-    return {name: getattr(file, name) for name in names}
+    body = {name: getattr(file, name) for name in names}
+    return body | ({"engines": file.engines} if file.engines else {})
 
 
 def _parse(raw: Any, where: str) -> CorrectionsFile:
@@ -198,7 +201,8 @@ def _parse(raw: Any, where: str) -> CorrectionsFile:
             f"`schema` of '{where}' is {found}; this version reads {SCHEMA}."
         )
     for name in (
-        "levels", "instruments", "fitted_on", "posterior", "continues", "spread"
+        "levels", "instruments", "fitted_on", "posterior", "continues", "spread",
+        "engines",
     ):  # fmt: skip
         if not isinstance(raw.get(name, {}), dict):
             raise ValueError(f"`{name}` in '{where}' is no JSON object.")
@@ -209,6 +213,7 @@ def _parse(raw: Any, where: str) -> CorrectionsFile:
         raw.get("fitted_on", {}),
         raw.get("posterior"),
         spread=raw.get("spread", {}),
+        engines=raw.get("engines", {}),
     )
     if "continues" not in raw:
         return file

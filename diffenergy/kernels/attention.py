@@ -66,6 +66,9 @@ _WRITE_TOKEN: Final = 5000.0
 """The same for one token, whatever its size: a CTA."""
 _ROUND: Final = 34.0
 """Lane instructions to round one element of Q to fp8."""
+_EARLY: Final = "fa1"
+_TORCH: Final = "sdpa"
+"""Parts of `family` of older kernels of training programs."""
 _UNPACKED: Final = "fa2"
 """Part of `family` of the kernels whose tiles hold rows of one query head."""
 _WIDENED: Final = ("fiprefill", "fidecode", "triton", "fa2")
@@ -100,6 +103,10 @@ class _Attention(Record):
     zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
     unpacked: Float[Array, "*k"] = eqx.field(converter=as_float)
     """1 where the query heads of a KV head do not share tiles (FlashAttention 2)."""
+    early: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """1 for the kernels of FlashAttention 1 and its time."""
+    torch: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """1 for those of torch's `scaled_dot_product_attention`."""
     tile_m: Float[Array, "*k"] = eqx.field(converter=as_float)
     tile_n: Float[Array, "*k"] = eqx.field(converter=as_float)
     split_k: Float[Array, "*k"] = eqx.field(converter=as_float)
@@ -124,11 +131,12 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     columns = {
         name: fields[name]
         for name in _Attention.__dataclass_fields__
-        if name not in ("causal", "distance", "unpacked")
+        if name not in ("causal", "distance", "unpacked", "early", "torch")
     }
     columns["shared_kv"] = floats(columns["shared_kv"])
     family = fields["family"].astype(str)
-    columns["unpacked"] = floats(np.char.find(family, _UNPACKED) >= 0)
+    for name, word in (("unpacked", _UNPACKED), ("early", _EARLY), ("torch", _TORCH)):
+        columns[name] = floats(np.char.find(family, word) >= 0)
     columns["causal"] = floats(fields["causal"])
     columns["distance"] = context.pass_bytes
     decode = (
@@ -301,6 +309,9 @@ def _prefill(shape: _Attention, gpu: GpuSpec, c: Corrections) -> Demand:
         sharpness=jnp.where(s["serial"], c.prefill_serial, c.prefill_sharpness),
         sharpness_memory=c.sharpness,
         store_exposed=0.0,
+        training=c.training_attention
+        * jnp.where(shape.early > 0, c.training_attention_early, 1.0)
+        * jnp.where(shape.torch > 0, c.training_attention_torch, 1.0),
         tensor_energy=s["energy"],
         activity=s["activity"],
     )

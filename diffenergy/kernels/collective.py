@@ -26,6 +26,7 @@ OPS: Final = (
             Field("num_gpus"),
             Field("dtype", "dtype", "bf16"),
             Field("link_rate", default=0.0, minimum=0.0, whole=False),
+            Field("axis", "text", "", quiet=True),  # of a plan; no kernel's matter
         ),
     ),
 )

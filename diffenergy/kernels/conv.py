@@ -1,4 +1,5 @@
-"""2-D convolutions as implicit GEMM, with groups; depthwise layers stream."""
+"""2-D convolutions and their gradients as implicit GEMM, with groups; depthwise layers
+stream."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -24,58 +25,114 @@ def _wrong(kernel: Mapping[str, Any]) -> str:
     )
 
 
-OPS: Final = (
-    Op(
-        "conv2d",
-        (
-            Field("images"),
-            Field("in_channels"),
-            Field("out_channels"),
-            Field("input_hw"),
-            Field("kernel_size"),
-            Field("stride", default=1.0),
-            Field("padding", default=0.0, minimum=0.0),
-            Field("groups", default=1.0, divides=("in_channels", "out_channels")),
-            Field("dtype", "dtype"),
-            Field("out_dtype", "dtype", output_dtype),
-            Field("tensor_core", "bool", True),
-        ),
-        named=("images", "in_channels", "input_hw", "out_channels", "kernel_size"),
-        products=True,
-        wrong=_wrong,
-    ),
+_FIELDS: Final = (
+    Field("images"),
+    Field("in_channels"),
+    Field("out_channels"),
+    Field("input_hw"),
+    Field("kernel_size"),
+    Field("stride", default=1.0),
+    Field("padding", default=0.0, minimum=0.0),
+    Field("groups", default=1.0, divides=("in_channels", "out_channels")),
+    Field("dtype", "dtype"),
+    Field("out_dtype", "dtype", output_dtype),
+    Field("tensor_core", "bool", True),
 )
+_NAMED: Final = ("images", "in_channels", "input_hw", "out_channels", "kernel_size")
+INPUT_GRAD: Final = "conv2d_input_grad"
+WEIGHT_GRAD: Final = "conv2d_weight_grad"
+OPS: Final = tuple(
+    Op(name, _FIELDS, named=_NAMED, products=True, wrong=_wrong)
+    for name in ("conv2d", INPUT_GRAD, WEIGHT_GRAD)
+)
+
+
+_CTAS: Final = 256
+"""CTAs among which libraries divide the pixels of a weight gradient, whose result is
+small: about two for each SM of an A100 or H100."""
+_DEPTH: Final = 256.0
+"""Pixels that each of them adds up at least."""
+_TILE: Final = 128
+
+
+def _pixels_apart(f: Fields, m: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """Split of a weight gradient's sum: as given, else so many that tiles of 128 x 128
+    make `_CTAS`."""
+    tiles = f["groups"] * np.ceil(m / _TILE) * np.ceil(n / _TILE)
+    most = np.maximum(np.floor(k / _DEPTH), 1.0)
+    split = np.clip(np.round(_CTAS / tiles), 1.0, most)
+    return np.where(f["split_k"] > 0, f["split_k"], split)
+
+
+_CHANNELS: Final = 8.0
+"""Channels of 2 B that a gather of 16 B takes."""
+_PATCH: Final = 8
+"""Least size of patches, below which a first layer is an ordinary convolution."""
+
+
+def _gathered(f: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Padded channels / channels of images cut into patches (`Gemm.gathered`)."""
+    channels = f["in_channels"] / f["groups"]
+    apart = (f["kernel_size"] == f["stride"]) & (f["kernel_size"] >= _PATCH)
+    narrow = (channels < _CHANNELS) & (np.asarray(BYTES)[f["dtype"]] == 2)
+    return np.where(apart & narrow, _CHANNELS / channels, 0.0)
 
 
 def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     """Implicit GEMM of the groups (`batch` = groups); one group a channel is depthwise
-    work on CUDA cores that reads and writes each pixel once."""
+    work on CUDA cores that reads and writes each pixel once.
+
+    Fields are those of the forward convolution of x by w into y (P pixels of y, Q of x,
+    T taps, channels C of x and K of y of a group); all three have 2 P K C T FLOP:
+
+    | | m | n | k | reads | writes |
+    |---|---|---|---|---|---|
+    | y | P | K | C T | x, w | y |
+    | dx | Q | C | P K T / Q (the taps that reach a pixel, on average) | dy, w | dx |
+    | dw | C T | K | P | x, dy | dw |
+    """
     f = dict(fields)
     out_hw = (
         np.floor((f["input_hw"] + 2 * f["padding"] - f["kernel_size"]) / f["stride"])
         + 1
     )
-    pixels = f["images"] * out_hw**2
-    taps = f["kernel_size"] ** 2
-    size = np.asarray(BYTES)
+    pixels, taps = f["images"] * out_hw**2, f["kernel_size"] ** 2
+    inputs, outputs = f["in_channels"] / f["groups"], f["out_channels"] / f["groups"]
+    read, written = np.asarray(BYTES)[f["dtype"]], np.asarray(BYTES)[f["out_dtype"]]
     # strides longer than the kernel leave pixels out
     read_hw = np.minimum(f["input_hw"], out_hw * f["kernel_size"])
-    image = f["images"] * f["in_channels"] * read_hw**2 * size[f["dtype"]]
+    image = f["images"] * f["in_channels"] * read_hw**2
+    result = pixels * f["out_channels"]
+    whole = f["images"] * f["input_hw"] ** 2
+    weights = f["out_channels"] * inputs * taps
+    sizes, reads, writes = {
+        "conv2d": ((pixels, outputs, inputs * taps), image, result),
+        INPUT_GRAD: (
+            (whole, inputs, pixels * outputs * taps / whole),
+            result,
+            whole * f["in_channels"],
+        ),
+        WEIGHT_GRAD: ((inputs * taps, outputs, pixels), image, weights),
+    }[op]
+    both = reads + (result if op == WEIGHT_GRAD else 0.0)  # where a group is a channel
     depthwise = (f["groups"] > 1) & (f["groups"] == f["in_channels"])
     columns = {
         "batch": f["groups"],
-        "m": pixels,
-        "n": f["out_channels"] / f["groups"],
-        "k": f["in_channels"] / f["groups"] * taps,
+        **dict(zip("mnk", sizes, strict=True)),
         "dtype": f["dtype"],
         "out_dtype": f["out_dtype"],
         "tensor_core": floats(f["tensor_core"]),
         "linear": np.zeros_like(pixels),
-        "a_bytes": image,
+        "a_bytes": reads * read,
         "a_distance": np.zeros_like(pixels),
-        "b_distance": context.pass_bytes,
+        "b_distance": np.zeros_like(pixels)
+        if op == WEIGHT_GRAD
+        else context.pass_bytes,
         "eager": context.eager,
+        "gathered": _gathered(f) * (op == "conv2d"),
     }
+    if op == WEIGHT_GRAD:
+        columns["split_k"] = _pixels_apart(f, *sizes)
     launches = []
     dense = np.flatnonzero(~depthwise)
     if dense.size:
@@ -83,14 +140,13 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
         launches.append(dataclasses.replace(part, rows=dense))
     rows = np.flatnonzero(depthwise)
     if rows.size:
-        outputs = (pixels * f["out_channels"])[rows]
         launches.append(
             stream_launches(
-                image[rows],
-                outputs * size[f["out_dtype"]][rows],
+                (both * read)[rows],
+                (writes * written)[rows],
                 host="matrix",
                 rows=rows,
-                fma=2 * taps[rows] * outputs,
+                fma=(2 * taps * result)[rows],
                 zero_share=f["zero_share"][rows],
             )
         )

@@ -76,6 +76,9 @@ class Gemm(Product):
     a_distance: Float[Array, "*k"] = eqx.field(converter=as_float)
     b_distance: Float[Array, "*k"] = eqx.field(converter=as_float)
     """Bytes touched between two uses of an operand that is a weight, else 0."""
+    gathered: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """Padded channels / channels of convolutions whose patches do not overlap, else
+    0."""
     eager: Float[Array, "*k"] = eqx.field(converter=as_float)
     """1 in eager passes, where a library GEMM costs more than in a loop of its own."""
     stages: Float[Array, "*k"] = eqx.field(converter=as_float)
@@ -159,7 +162,7 @@ def product_launches(fields: Fields, columns: dict[str, np.ndarray]) -> Launches
     columns["threads"] = np.where(
         columns["threads"] > 0, columns["threads"], 32.0 * fields["warps"]
     )
-    for name in ("a_bytes", "a_stored", "b_stored"):
+    for name in ("a_bytes", "a_stored", "b_stored", "gathered"):
         columns.setdefault(name, np.zeros_like(columns["m"]))
     size = np.asarray(BYTES)
     batch, m, n, k = (columns[name] for name in ("batch", "m", "n", "k"))
@@ -168,6 +171,17 @@ def product_launches(fields: Fields, columns: dict[str, np.ndarray]) -> Launches
     touched = batch * (m * a + n * b) * k
     touched = touched + batch * m * n * size[columns["out_dtype"]]
     return Launches(Gemm, columns, touched, host="matrix", key=("tile_m", "tile_n"))
+
+
+_SCALAR: Final = 30.0
+"""Lane instructions' time of an access to less than 16 B of an operand or of the result
+(products of 3,137 tokens and of 30,522 words on an H100: traces of TimeSformer and BERT
+of AMD-AGI/TraceLens); see `stream.SCALAR_ACCESS`."""
+_GATHERED: Final = 2.2
+"""B/cycle/SM of operands in the first layer of a vision transformer: cudnn pads its
+channels to 8, gathers them by 16 B, and converts image and weights before, all of which
+this rate stands for (121 us of 4 images, 1,198 us of 128 on an H100, the same
+traces)."""
 
 
 def _column(x: Array) -> Array:
@@ -260,6 +274,9 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     e_a, e_b = _rates.given_or(a_stored, e), _rates.given_or(b_stored, e)
     e_out = _column(_rates.bytes_of(shape.out_dtype))
     kind = gpu.mma_kind
+    # wgmma and later take operands by bulk copies of 16 B alone
+    patches = jnp.where(kind > 0, _column(shape.gathered), 0.0)
+    k = k * _rates.given_or(patches, 1.0)
 
     # main-loop step: 128 B of K for wgmma and later, 64 B for mma.sync, 8 on CUDA cores
     usual_step = jnp.where(tensor > 0, jnp.where(kind > 0, 128.0, 64.0) / e, 8.0)
@@ -298,6 +315,12 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
         jnp.where(tensor > 0, x, _FMA_FRAGMENTS)
         for x in fragments(kind, tile_m, tile_n)
     )
+    worst = _column(misalignment(shape, compute))
+    plain = _column(shape.a_bytes) == 0  # convolutions pad their channels
+    pieces = ctas * steps * jnp.minimum(step, k) * (rows + cols) + batch * m * n
+    alone = jnp.where(
+        (kind > 0) & plain & (worst > 0.1), pieces / 2 ** (3 * (1 - worst)), 0.0
+    )
     smem_work = flop / 2 * (e_a * reads_a + e_b * reads_b) + loads
 
     a_plain = batch * m * k * e_a
@@ -324,7 +347,7 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     efficiency = c.tensor_efficiency * fed
     efficiency *= _column(_rates.dtype_efficiency(c, compute))
     fma_peak, fma_efficiency = _rates.fma_rate(gpu, c)
-    slow = 1 + c.misalignment * _column(misalignment(shape, compute))
+    slow = 1 + c.misalignment * worst
     eager = 1 + _column(shape.eager) * (c.gemm_eager - 1)
     step_cycles = jnp.where(
         tensor > 0, c.step_cycles * step * e / 128, c.fma_step_cycles * step / 8
@@ -335,7 +358,7 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
         jnp.shape(ctas),
         tensor=jnp.where(tensor > 0, flop, 0.0),
         fma=jnp.where(tensor > 0, 0.0, flop),
-        issue=_rates.EXPANSION * expanded,
+        issue=_rates.EXPANSION * expanded + _SCALAR * alone,
         smem=smem_work,
         l2=loads,
         dram=dram,
@@ -345,7 +368,7 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
         tensor_efficiency=efficiency / slow,
         fma_peak=fma_peak,
         fma_efficiency=fma_efficiency / slow,
-        feed=c.sm_feed / slow,
+        feed=jnp.where(patches > 0, _GATHERED, c.sm_feed / slow),
         flow=flow * jnp.where(given_stages, in_flight, 1.0),
         l2_sharing=c.tile_load_scale,
         ctas=ctas,
@@ -357,6 +380,7 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
         sharpness=c.sharpness,
         sharpness_memory=c.sharpness,
         store_exposed=c.store_exposed,
+        training=_column(_rates.training(c, compute)),
         tensor_energy=_column(_rates.tensor_energy(c, compute))
         * _rates.padded_energy(m * n / (tiles_m * tile_m * tiles_n * tile_n)),
         activity=_column(_rates.activity(c, shape.zero_share)),

@@ -50,6 +50,7 @@ OPS: Final = (
             Field("moe_ep_size", default=1.0, divides=("num_experts",)),
             Field("distribution", "text", "balanced", choices=_routing.DISTRIBUTIONS),
             Field("gated", "bool", True),
+            Field("dispatched", "bool", False, quiet=True),
             Field("dtype", "dtype"),
         ),
         named=("num_tokens", "hidden_size", "inter_size", "num_experts", "topk"),
@@ -77,8 +78,8 @@ class Experts(Record):
     """Bytes of a weight's element in memory."""
     tokens: Float[Array, "*k bins"] = eqx.field(converter=as_float)  # per expert
     weight: Float[Array, "*k bins"] = eqx.field(converter=as_float)  # experts in a bin
-    all_rows: Float[Array, "*k"] = eqx.field(converter=as_float)  # of all ranks
-    experts: Float[Array, "*k"] = eqx.field(converter=as_float)  # of all ranks
+    all_rows: Float[Array, "*k"] = eqx.field(converter=as_float)  # that were given
+    experts: Float[Array, "*k"] = eqx.field(converter=as_float)  # that they name
     distance: Float[Array, "*k"] = eqx.field(converter=as_float)  # B between two uses
     zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
     tile_m: Float[Array, "*k"] = eqx.field(converter=as_float)
@@ -86,7 +87,8 @@ class Experts(Record):
 
 
 class Rows(Record):
-    """A kernel over all rows of a layer (token x choice), on this rank or not."""
+    """A kernel over the rows of a layer (token x choice): all, on this rank or not, or
+    those that were sent to it."""
 
     read: Float[Array, "*k"] = eqx.field(converter=as_float)  # B
     write: Float[Array, "*k"] = eqx.field(converter=as_float)  # B
@@ -128,7 +130,12 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     tokens = np.array([load for load, _ in loads])
     weight = np.array([w for _, w in loads])
     inner = f["inter_size"] / f["moe_tp_size"]
-    rows = f["num_tokens"] * f["topk"]
+    # ranks that see the same tokens have rows for all of their choices (measured:
+    # vLLM's fused op), those that are sent theirs have no others
+    sent, here = floats(f["dispatched"]) > 0, (weight * tokens).sum(1)
+    rows = np.where(sent, here, f["num_tokens"] * f["topk"])
+    seen = np.where(sent, here, f["num_tokens"])
+    named = f["num_experts"] / np.where(sent, f["moe_ep_size"], 1.0)
     size = np.asarray(BYTES)[f["dtype"]]
     stored = weight_bytes(f)
     quantises = np.where(size < 2, 1.0, 0.0)
@@ -140,7 +147,7 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
         "tokens": tokens,
         "weight": weight,
         "all_rows": rows,
-        "experts": f["num_experts"],
+        "experts": named,
         "distance": context.pass_bytes,
         "zero_share": f["zero_share"],
         "tile_m": f["tile_m"],
@@ -158,7 +165,7 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
         columns = {"read": read, "write": write, **given}
         return Launches(Rows, columns, read + write, host=host)
 
-    hidden = f["num_tokens"] * f["hidden_size"]
+    hidden = seen * f["hidden_size"]
     few = (_SPARSE * rows <= f["num_experts"]) & (f["moe_ep_size"] == 1)
     return [
         over_rows(  # sorting by expert, quantisation of the input
@@ -169,7 +176,7 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
             first=np.ones_like(rows),
             sorts=np.where(few, 0.0, 1.0),
             sorted=rows,
-            experts=f["num_experts"],
+            experts=named,
         ),
         Launches(Experts, up, experts_bytes * sides, host="none"),
         over_rows(  # activation, quantisation of its result
@@ -304,6 +311,7 @@ def _experts_demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
         sharpness=c.moe_sharpness,
         sharpness_memory=c.moe_sharpness_memory,
         store_exposed=c.store_exposed,
+        training=c.training_experts,
         tensor_energy=_rates.tensor_energy(c, compute)
         * _rates.padded_energy(rows * n / (ctas * tile_m * tile_n))
         + c.moe_load_energy * loads / flop,

@@ -7,7 +7,7 @@ import numpy as np
 from ..dtypes import BYTES
 from ._shared.launch import Context, Fields, Launches
 from ._shared.ops import Field, Op
-from ._shared.stream import stream_launches
+from ._shared.stream import SCALAR_ACCESS, stream_launches
 
 
 def _fields(cols: Field) -> tuple[Field, ...]:
@@ -21,6 +21,13 @@ OPS: Final = (
     Op("rmsnorm", _fields(Field("cols"))),
 )
 
+_PASSES: Final = 4.0
+"""Accesses to an element of a long row by PyTorch's softmax: to find the greatest, to
+sum, to divide, and to write."""
+_LONG: Final = 1024
+"""Columns up to which a warp holds a row of a softmax."""
+_ALIGNED: Final = 16
+"""B: rows of other lengths are read element by element."""
 _INSTRUCTIONS: Final = {"softmax": 12.0, "layernorm": 12.0, "rmsnorm": 8.0}
 """Lane instructions per element, all passes over the row together."""
 
@@ -32,12 +39,15 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     elements = rows * cols
     tensors = 1.0 + fields["residual"]
     size = elements * tensors * np.asarray(BYTES)[fields["dtype"]]
+    width = cols * np.asarray(BYTES)[fields["dtype"]]
+    odd = (cols > _LONG) & (cols % 1 == 0) & (width % _ALIGNED != 0)
+    alone = _PASSES * SCALAR_ACCESS * (odd & (op == "softmax"))
     short = np.where(cols <= 1024, 4.0, 1.0)
     launches = stream_launches(
         size,
         size,
         rows=None,
-        issue=elements * _INSTRUCTIONS[op],
+        issue=elements * (_INSTRUCTIONS[op] + alone),
         sfu=elements * (op == "softmax"),
         zero_share=fields["zero_share"],
         threads=np.clip(cols / 4, 128.0, 1024.0),

@@ -28,8 +28,8 @@ class Listing:
     `kernels`: normalised rows (`normalise_kernel`). `passes`: forward passes that the
     counts cover (decode steps). `module_calls`: `nn.Module` calls of all these passes,
     0 if unknown. `dispatch`: "eager" (one host launch a kernel) or "graph"; None: not
-    said, which measured passes take as eager (see `settled`). `notes`: what was assumed
-    while reading.
+    said, which measured passes take as eager (see `settled`). `training`: whether its
+    kernels are those of training programs. `notes`: what was assumed while reading.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Listing:
     module_calls: Number = 0
     passes: Number = 1
     dispatch: Dispatch | None = None
+    training: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -192,6 +193,8 @@ def normalise_kernel(raw: Mapping[str, Any], where: str) -> Kernel:
             if value is None
             else _checked(field, value, where)
         )
+        if field.quiet and kernel[field.name] == field.default:
+            del kernel[field.name]
     for field in COMMON_FIELDS:
         value = given.get(field.name)
         checked = field.default if value is None else _checked(field, value, where)
@@ -272,6 +275,11 @@ def _listing(raw: dict[str, Any], where: str, default_name: str) -> Listing:
         raise ValueError(
             f"{where}: `dispatch` is {shown(dispatch)}; allowed are eager, graph."
         )
+    training = raw.get("training", False)
+    if not isinstance(training, bool):
+        raise ValueError(
+            f"{where}: `training` is {shown(training)}; allowed are true, false."
+        )
     return Listing(
         name=_label(raw, "name", where) or default_name,
         model=_label(raw, "model", where),
@@ -284,14 +292,16 @@ def _listing(raw: dict[str, Any], where: str, default_name: str) -> Listing:
         module_calls=_number(raw, "module_calls", where, 0.0) or 0,
         passes=_number(raw, "passes", where, 1.0) or 1,
         dispatch=dispatch,
+        training=training,
         notes=(*_labels(raw, "notes", where), *_unknown_fns(rows)),
     )
 
 
 def _line(listing: Listing) -> dict[str, Any]:
     fields = {x.name: getattr(listing, x.name) for x in dataclasses.fields(Listing)}
-    kernels, notes = fields.pop("kernels"), fields.pop("notes")
-    return {**fields, **({"notes": notes} if notes else {}), "kernels": kernels}
+    kernels = fields.pop("kernels")
+    said = {name: fields.pop(name) for name in ("training", "notes")}
+    return {**fields, **{k: v for k, v in said.items() if v}, "kernels": kernels}
 
 
 def _op(name: Any, where: str) -> Op:

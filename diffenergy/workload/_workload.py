@@ -35,6 +35,8 @@ class Phases(Record):
     """Switching by the operands' contents, relative to random data."""
     math_activity: Float[Array, "*p"] = eqx.field(converter=as_float)
     """Switching of the math beyond that of the bytes it is fed with."""
+    training: Float[Array, "*p"] = eqx.field(converter=as_float)
+    """1 where kernels are those of training programs."""
 
 
 class Group(Record):
@@ -83,6 +85,7 @@ class PhaseColumns:
     other_core_work: np.ndarray
     data_activity: np.ndarray
     math_activity: np.ndarray
+    training: np.ndarray
 
     @classmethod
     def single(cls, count: int, **columns: Any) -> "PhaseColumns":
@@ -95,6 +98,7 @@ class PhaseColumns:
             "other_core_work": 0.0,
             "data_activity": 1.0,
             "math_activity": 1.0,
+            "training": 0.0,
         } | columns
         return cls(**{n: np.broadcast_to(floats(v), count) for n, v in filled.items()})
 
@@ -218,6 +222,7 @@ def phase_columns(listings: Sequence[Listing]) -> PhaseColumns:
         passes=[listing.passes for listing in listings],
         eager=[listing.dispatch != "graph" for listing in listings],
         module_calls=[listing.module_calls for listing in listings],
+        training=[listing.training for listing in listings],
     )
 
 

@@ -292,7 +292,20 @@ _VL25 = dict(
     use_sliding_window=False,
 )  # fmt: skip
 
+_MPT = dict(
+    d_model=4096, n_heads=32, n_layers=32, expansion_ratio=4, max_seq_len=2048,
+    vocab_size=50432, no_bias=True, attn_config=dict(alibi=True),
+)  # fmt: skip
+_NEMOTRON = dict(
+    hidden_size=6144, num_hidden_layers=32, num_attention_heads=48,
+    num_key_value_heads=8, intermediate_size=24576, vocab_size=256000,
+    max_position_embeddings=4096, tie_word_embeddings=False,
+)  # fmt: skip
+
 OTHERS: dict[str, tuple[dict[str, Any], Known]] = {
+    "mpt": (_MPT, Known(6_649_286_656, 524_288)),  # 7B
+    # 15.6 B, of which 3.1 B embed (arXiv 2402.16819, table 1)
+    "nemotron": (_NEMOTRON, Known(15_628_775_424, 131_072)),  # 4 15B
     "deepseek_v2": (  # V2-Lite
         _LATENT | dict(
             hidden_size=2048, num_hidden_layers=27, num_attention_heads=16,

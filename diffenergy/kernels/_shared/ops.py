@@ -43,7 +43,8 @@ class Field:
     A default that is a function is given the fields before it (scalars or columns, by
     name) and returns the value or column. `choices`: the words that a text allows, any
     if there are none; a word that ends in `_X` allows every number there. `divides`:
-    sizes of the op that this one has to divide.
+    sizes of the op that this one has to divide. `quiet`: a row has it only where it is
+    not the default.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Field:
     whole: bool = True
     choices: tuple[str, ...] = ()
     divides: tuple[str, ...] = ()
+    quiet: bool = False
 
     def takes(self, word: str) -> bool:
         """Whether a text may be `word`.

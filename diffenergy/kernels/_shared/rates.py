@@ -112,6 +112,15 @@ def dtype_efficiency(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*
     )  # fmt: skip
 
 
+def training(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
+    """Time of products of a dtype in training programs / here."""
+    one, fp8, fp4 = jnp.ones(()), c.training_fp8, c.training_fp4
+    return c.training_gemm * _by_type(
+        dtype, tf32=one, bf16=one, fp16=one, fp8=fp8, fp8_block=fp8, int8=fp8,
+        fp4=fp4, mxfp8=fp8,
+    )  # fmt: skip
+
+
 def tensor_energy(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
     """J per tensor FLOP at V0 (fp4: half of fp8, by operand width)."""
     one, fp8 = jnp.ones(()), c.energy_fp8

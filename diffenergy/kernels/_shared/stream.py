@@ -39,6 +39,12 @@ class Stream(Record):
     no products in it (bf16: always)."""
 
 
+SCALAR_ACCESS = 42.0
+"""Lane instructions' time of an element that is read or written alone, by a load of its
+own width: as many requests are under way as of 16 B each, so that each costs as much.
+PyTorch's kernels on an H100 take 84 to 90 an element of a strided copy (2 accesses, 9
+and 19 million elements alike) and 180 of a softmax over odd rows (4): traces of Qwen1.5
+and TimeSformer of AMD-AGI/TraceLens."""
 CTA_BYTES = 16384.0
 """Bytes that a CTA of an element-wise kernel moves (256 threads, 4 x 16 B each)."""
 
@@ -102,5 +108,6 @@ def demand(shape: Stream, gpu: GpuSpec, c: Corrections) -> Demand:
         path_seconds=there * reduction * c.reduction_latency * gpu.dram_latency,
         sharpness=c.sharpness,
         sharpness_memory=c.sharpness_stream,
+        training=c.training_stream,
         activity=_rates.activity(c, s.zero_share),
     )

@@ -51,6 +51,10 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
              dtype="fp8"),
         dict(moe_tp_size=1, moe_ep_size=1, distribution="balanced", gated=True),
     ),
+    "custom": (
+        dict(flop=3, bytes=4, dtype="bf16"), dict(tensor_core=True, fn="")
+    ),
+    "traced": ({"traced_us": 7}, {"class": "unknown"}),
     "scan": (
         dict(kind="kda", q_len=9, num_heads=4, head_dim=8, dtype="bf16"),
         dict(batch=1, v_head_dim=8, groups=4, chunk=64, state_dtype="fp32"),
@@ -96,7 +100,8 @@ def test_the_least_of_every_size(op: str):
     """One of what is counted, none of what may be left out."""
     required, rest = ROWS[op]
     none = ("window_size", "padding", "reads", "writes", "count", "tile_m", "split_k",
-            "link_rate")  # fmt: skip
+            "link_rate", "traced_us",
+            *(required if op == "custom" else ()))  # fmt: skip
     common = {"count": 1, "tile_m": 1, "split_k": 1, "mdimc": 1}
     for name, value in (required | rest | common).items():
         if isinstance(value, bool | str):
@@ -118,7 +123,7 @@ def lowered(**given: Any) -> list[Any]:
     fields = dict(num_tokens=4, hidden_size=3, inter_size=10, topk=2, num_experts=6,
                   moe_tp_size=1, moe_ep_size=1, distribution="balanced", dtype=CODE,
                   zero_share=0.0, tile_m=0.0, tile_n=0.0, gated=1.0, weight_dtype="",
-                  weight_group=0.0)  # fmt: skip
+                  weight_group=0.0, dispatched=0.0)  # fmt: skip
     rows = max(len(x) for x in given.values())
     columns = {
         name: np.array(given.get(name, [value] * rows))
@@ -212,6 +217,17 @@ def test_a_mixture_without_gates_in_int4():
 )  # fmt: skip
 def test_bytes_of_stored_weights(name: str, group: float, size: float):
     assert stored_bytes(name, group) == size
+
+
+def test_what_a_row_says_only_where_it_is_not_usual():
+    for op, usual, said in (
+        ("moe", dict(dispatched=False), dict(dispatched=True)),
+        ("collective", dict(axis=""), dict(axis="tp")),
+    ):
+        row = {"op": op} | ROWS[op][0]
+        plain = normalise_kernel(row, "row")
+        assert normalise_kernel(row | usual, "row") == plain
+        assert normalise_kernel(row | said, "row") == plain | said
 
 
 def test_stored_types_of_a_listing():

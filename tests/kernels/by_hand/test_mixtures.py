@@ -110,3 +110,21 @@ def test_experts_without_vector_loads(sample, phases):
     up = int(experts.n.argmax())
     got = demand_of(moe, experts, H200, **MOE)
     check(got, row=up, feed=60 / (3 * 1024 / 1000), path_cycles=16 * 100)
+
+
+def test_rows_of_a_rank(sample, phases):
+    """Experts among four ranks, two on each: ranks that see the same 1,024 tokens have
+    rows for both choices of all of them, those that are sent theirs a quarter: 512."""
+    alike = moe_shapes(sample, phases, moe_ep_size=4)
+    sent = moe_shapes(sample, phases, moe_ep_size=4, dispatched=True)
+    for (experts, rows), number, tokens, named in (
+        (alike, 2048, 1024, 8),
+        (sent, 512, 512, 2),
+    ):
+        assert set(experts.all_rows.tolist()[:2]) == {number}
+        assert set(experts.experts.tolist()[:2]) == {named}
+        assert float((experts.tokens * experts.weight).sum(-1)[0]) == 512
+        moved = set(zip(rows.read.tolist(), rows.write.tolist(), strict=True))
+        activation = (6 * number * 2048, 4 * number * 2048)
+        added = (4 * number * 1024, 4 * tokens * 1024)
+        assert {activation, added} <= moved

@@ -6,8 +6,9 @@ from ..._listing import Kernel
 from ..._unlisted import stream
 from .._shared.base import dense, product, rows_of
 from .._shared.memory import element_bytes
-from .linear_layer import gated_backward, stored
-from .operators import Pass, Stored, Trainable, Weights
+from .linear_layer import gated_backward, narrowed, stored
+from .operators import Stored, Trainable, Weights
+from .passes import Pass
 from .sharding import Split, all_reduce, collective, divided
 
 
@@ -37,35 +38,78 @@ class Experts(Stored, Trainable):
         GPUs that see the same tokens add up what their experts made (vLLM, SGLang and
         TensorRT-LLM without attention data parallelism). Replicas with tokens of their
         own send each to its experts and get the results back: two all-to-all of T h
-        values for every choice, then an all-gather within a replica.
+        values for every choice, then an all-gather within a replica. Training: see
+        `_around`.
         """
         if self.experts % split.ep:
             raise ValueError(
                 f"`ep` is {split.ep}, which does not divide the {self.experts} experts "
                 "of a layer."
             )
-        divided(self.inner, split.inner, "features of an expert")
+        key = "tp" if split.etp is None else "etp"
+        divided(self.inner, split.inner, "features of an expert", key)
+        divided(split.tp, split.inner, "GPUs", key)
         return dataclasses.replace(self, split=split)
 
     def forward(self, run: Pass) -> list[Kernel]:
         """Router, choice of experts, experts, and what joins them."""
         split, t = self.split, run.tokens
+        *router, experts = self._chosen(run)
+        if run.train:
+            before, behind = self._around(run)
+            return [*router, *before, experts, *behind]
         if split.replicas == 1:
             joined = all_reduce(t, self._width, split.tp, run.values)
-            return [*self._chosen(run), *joined]
+            return [*router, experts, *joined]
         moved = self._width * self.chosen / split.tp
         sent = collective("all_to_all", t, moved, split.ep, run.values)
         back = collective("all_gather", t, self._width, split.tp, run.values)
-        *router, experts = self._chosen(run)
         return [*router, *sent, experts, *sent, *back]
 
+    def _around(self, run: Pass) -> tuple[list[Kernel], list[Kernel]]:
+        """What GPUs of a training step exchange before and behind the experts, and the
+        same again for the gradients.
+
+        Each brings its share of the tokens, 1/`tp` of those of its replica. Rows of
+        every choice go to the GPUs of their experts (all-to-all) and are gathered by
+        those that share one, or, without `ep`, the tokens themselves; behind the
+        experts all is summed and sent back. Without sequence parallelism all tokens are
+        there already, and are again behind.
+        """
+        split, h, values = self.split, self._width, run.values
+        each = run.tokens // split.tp
+        shared, width = each * split.inner, h * (self.chosen if split.ep > 1 else 1)
+        both = (shared, width, split.inner, values, "tp")
+        if split.ep > 1:
+            sent = collective("all_to_all", each, width, split.ep, values, "ep")
+            before = [*sent, *collective("all_gather", *both)]
+            behind = [*collective("reduce_scatter", *both), *sent]
+        elif split.sequence:
+            before = collective("all_gather", *both)
+            behind = collective("reduce_scatter", *both)
+        else:
+            before, behind = [], collective("all_reduce", *both)
+        whole = split.sequence or (split.ep == 1 and split.inner == split.tp)
+        if not whole:
+            behind += collective("all_gather", run.tokens, h, split.tp, values, "tp")
+        return before, behind
+
+    def _tokens(self, run: Pass) -> int:
+        """Tokens whose choices a GPU works on in training: as many as it brings, and
+        those of the GPUs that share its experts."""
+        return run.tokens // self.split.tp * self.split.inner
+
     def _chosen(self, run: Pass) -> list[Kernel]:
-        tokens, p = run.tokens, run.precision
-        parts = {"moe_ep_size": self.split.ep, "moe_tp_size": self.split.inner}
+        split, p, tokens = self.split, run.precision, run.tokens // self.split.parts
+        parts = {"moe_ep_size": split.ep, "moe_tp_size": split.inner}
         kept = p.format(self.format)
+        all_tokens = run.tokens * split.replicas
+        if run.train:
+            all_tokens = self._tokens(run) * split.ep
+        dispatched = split.ep > 1 if run.train else split.replicas > 1
         experts: Kernel = dict(
             op="moe",
-            num_tokens=tokens * self.split.replicas,
+            num_tokens=all_tokens,
             hidden_size=self._width,
             inter_size=self.inner,
             topk=self.chosen,
@@ -75,6 +119,7 @@ class Experts(Stored, Trainable):
             count=1,
             **({} if self.gated else {"gated": False}),
             **{name: ranks for name, ranks in parts.items() if ranks > 1},
+            **({"dispatched": True} if dispatched else {}),
             **(stored(kept) if kept else {}),
         )
         router = [
@@ -97,38 +142,48 @@ class Experts(Stored, Trainable):
 
     def backward(self, run: Pass) -> list[Kernel]:
         """Combination, down, product of gate and up, gate and up, look-up, router."""
-        t, h, values = run.tokens, self.hidden, run.values
-        rows = t * self.chosen
+        split, h, values = self.split, self.hidden, run.values
+        inner, t = self.inner // split.inner, self._tokens(run)
+        rows, routed = t * self.chosen, run.tokens // split.parts
+        before, behind = self._around(run)
         spread = {"reads": 1 + 1 / self.chosen, "writes": 1}  # dy and expert outputs
         routing = stream(
-            "softmax_backward", t * self.experts, "fp32", 1, reads=2, writes=1
+            "softmax_backward", routed * self.experts, "fp32", 1, reads=2, writes=1
         )
         return [
+            *before,
             stream("combine_backward", rows * h, values, 1, **spread),
-            *self._products(run, h, self.inner),
-            gated_backward(rows * self.inner, values),
-            *self._products(run, 2 * self.inner, h),
+            *self._products(run, h, inner),
+            gated_backward(rows * inner, values),
+            *self._products(run, 2 * inner, h),
             stream("dispatch_backward", t * h, values, 1, reads=self.chosen, writes=1),
+            *behind,
             routing,
-            dense(values, t, h, self.experts),
-            product(values, 1, self.experts, h, t),
+            dense(values, routed, h, self.experts),
+            product(values, 1, self.experts, h, routed),
         ]
 
     def kept(self, run: Pass) -> float:
         """The input of router and dispatch; of every choice the dispatched row and its
         result, gate, up and their product."""
-        e = element_bytes(run.precision.linear)
-        wide = 2 * run.element_bytes * (self.hidden + self.inner)
-        return run.tokens * (self.hidden * e + self.chosen * (wide + self.inner * e))
+        e, inner = element_bytes(run.precision.linear), self.inner // self.split.inner
+        wide = 2 * run.element_bytes * (self.hidden + inner)
+        read = run.tokens / self.split.parts * self.hidden * e
+        return read + self._tokens(run) * self.chosen * (wide + inner * e)
+
+    def saved(self, run: Pass) -> float:
+        made = 2 * self.inner // self.split.inner + self.hidden
+        return self._tokens(run) * self.chosen * made * run.element_bytes / 2
 
     def _products(self, run: Pass, outputs: int, inputs: int) -> list[Kernel]:
         """Gradients of the input and of the weights of every expert; some have a row
         more where the rows do not divide."""
-        rows, dtype = run.tokens * self.chosen, run.precision.linear
-        active = min(self.experts, rows)
+        rows, dtype = self._tokens(run) * self.chosen, run.precision.linear
+        active = min(self.experts // self.split.ep, rows)
         share, more = divmod(rows, active)
         shares = ((active - more, share), (more, share + 1))
-        return [
+        cast = narrowed(run, rows * outputs, dtype)
+        return cast + [
             kernel
             for experts, own in shares
             if experts

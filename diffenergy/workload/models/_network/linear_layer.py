@@ -9,8 +9,10 @@ from ..._unlisted import HALF, stream
 from .._shared.base import Precision, dense, linear, product
 from .._shared.formats import Format
 from .._shared.memory import element_bytes
-from .operators import Pass, Stored, Trainable, Weights
-from .sharding import Columns, Rows, Split, all_reduce, divided
+from .adapters import Adapters
+from .operators import Stored, Trainable, Weights
+from .passes import Pass
+from .sharding import Columns, Rows, Split, divided, gathered, reduced
 
 _ONE_STAGE: Final = 64 * 80
 """Columns from which llm.c sums a bias gradient in one stage: a CTA holds 64 columns
@@ -47,8 +49,8 @@ class Activation:
 
     def again(self, run: Pass) -> list[Kernel]:
         """Kernels that restore its output in the backward pass."""
-        kept = not run.fused or run.checkpointing or self.fn == "relu"
-        return [] if kept else self.forward(run)
+        again = run.fused and run.restores and run.recompute != "full"
+        return self.forward(run) if again and self.fn != "relu" else []
 
     def backward(self, run: Pass) -> list[Kernel]:
         """Kernels of its gradient."""
@@ -140,8 +142,8 @@ class Linear(Stored, Trainable):
     `joins`: its input feeds another layer, whose gradient is added. `activation`: what
     makes its input; the gradient follows where llm.c has it, behind the input's.
     `module`: its name in a checkpoint, which may store it in a `format` (None: 16 bit).
-    `split`: how GPUs divide it (None: each has all of it); `ranks`: those whose partial
-    sums an all-reduce adds up behind it.
+    `split`: how GPUs divide it (None: each has all of it); `among`: which GPUs do.
+    `frozen`: its weights have no gradient; `adapters`: what is trained in their place.
     """
 
     outputs: int
@@ -152,32 +154,48 @@ class Linear(Stored, Trainable):
     joins: bool = False
     activation: Activation | None = None
     split: Columns | Rows | None = None
-    ranks: int = 1
+    among: Split = Split()
+    frozen: bool = False
+    adapters: Adapters | None = None
 
     def shard(self, split: Split) -> "Linear":
         if self.split is None or split.tp == 1:
             return self
         if isinstance(self.split, Columns):
             outputs = self.split.share(self.outputs, split.tp)
-            return dataclasses.replace(self, outputs=outputs)
+            return dataclasses.replace(self, outputs=outputs, among=split)
         inputs = divided(self.inputs, split.tp, "features")
         before = self.activation and dataclasses.replace(self.activation, width=inputs)
-        joined = self.split.joined and split.replicas == 1
-        ranks = 1 if joined else split.tp
-        return dataclasses.replace(self, inputs=inputs, activation=before, ranks=ranks)
+        return dataclasses.replace(self, inputs=inputs, activation=before, among=split)
 
     def forward(self, run: Pass) -> list[Kernel]:
-        joined = all_reduce(run.tokens, self.outputs, self.ranks, run.values)
-        return [*self._product(run), *joined]
+        whole = gathered(run, self.inputs, self.among) if self._spreads else []
+        added = reduced(run, self.outputs, self.among) if self._adds else []
+        adapted = self.adapters.forward(run, self.inputs) if self.adapters else []
+        return [*whole, *self._product(run), *adapted, *added]
+
+    @property
+    def _spreads(self) -> bool:
+        """Whether its input comes from what GPUs divide by tokens."""
+        return isinstance(self.split, Columns) and not self.joins
+
+    @property
+    def _adds(self) -> bool:
+        """Whether GPUs have partial sums, and no other layer's are added with them."""
+        if not isinstance(self.split, Rows):
+            return False
+        return not self.split.joined or self.among.replicas > 1
 
     def _product(self, run: Pass) -> list[Kernel]:
         p, t, zeros = self._precision(run), run.tokens, self._zeros
         rows = self.activation.forward(run) if self.activation else []
         kept = run.precision.format(self.format, not self.wide)
+        if run.train and not self.joins:
+            rows = [*rows, *self._cast(run, self.inputs)]
         if kept and run.fused:
             row = dense(kept.products, t, self.outputs, self.inputs, **zeros)
-            quantised = quantise(t * self.inputs, kept, run.values)
-            return [*rows, *quantised, row | stored(kept)]
+            scaled = [] if run.train else quantise(t * self.inputs, kept, run.values)
+            return [*rows, *scaled, row | stored(kept)]
         if not run.fused and not self.row_major:
             return [*rows, linear(p, self.outputs, t, self.inputs, **zeros)]
         layout = {} if run.fused else {"layout": "nn"}
@@ -187,26 +205,48 @@ class Linear(Stored, Trainable):
     def backward(self, run: Pass) -> list[Kernel]:
         dtype, t, behind = self._precision(run).linear, run.tokens, self.activation
         add = stream("pointwise_add", t * self.inputs, run.values, 1)
+        weight = product(dtype, 1, self.outputs, self.inputs, t, **self._zeros)
+        adapted = self.adapters.backward(run, self.inputs) if self.adapters else []
         return [
-            *(behind.again(run) if behind else []),
-            *(self._bias_gradient(run) if self.bias else []),
+            *(gathered(run, self.outputs, self.among) if self._adds else []),
+            *(behind.again(run) if behind and self._reads_input else []),
+            *(self._bias_gradient(run) if self.bias and not self.frozen else []),
+            *self._cast(run, self.outputs),
             dense(dtype, t, self.inputs, self.outputs),
+            *adapted,
             *(behind.backward(run) if behind else []),
-            product(dtype, 1, self.outputs, self.inputs, t, **self._zeros),
+            *([] if self.frozen else [weight]),
             *([add] if self.joins and not run.fused else []),
+            *(reduced(run, self.inputs, self.among) if self._spreads else []),
         ]
 
+    def _cast(self, run: Pass, width: int) -> list[Kernel]:
+        return narrowed(run, run.tokens * width, self._precision(run).linear)
+
     def kept(self, run: Pass) -> float:
-        """Its input, unless that is another layer's or is restored; and what its
-        activation keeps."""
+        """Its input, unless that is another layer's, is restored or no gradient needs
+        it; and what its activation and its adapters keep."""
         behind = self.activation
-        read = run.tokens * self.inputs * element_bytes(self._precision(run).linear)
+        t = run.tokens / (self.among.parts if self._spreads else 1)
+        read = t * self.inputs * element_bytes(self._precision(run).linear)
         restored = self.joins or bool(behind and behind.again(run))
-        return (0.0 if restored else read) + (behind.kept(run) if behind else 0.0)
+        own = 0.0 if restored or not self._reads_input else read
+        own += self.adapters.kept(run) if self.adapters else 0.0
+        return own + (behind.kept(run) if behind else 0.0)
+
+    @property
+    def _reads_input(self) -> bool:
+        """Whether a gradient needs its input: of its weights or of an adapter."""
+        return not self.frozen or self.adapters is not None
+
+    def saved(self, run: Pass) -> float:
+        t = run.tokens / (self.among.parts if self._adds else 1)
+        return t * self.outputs * run.element_bytes / 2
 
     def _bias_gradient(self, run: Pass) -> list[Kernel]:
-        """Sum over the tokens."""
-        t, n = run.tokens, self.outputs
+        """Sum over the tokens, behind partial sums over those that a GPU has."""
+        n = self.outputs
+        t = run.tokens // (self.among.parts if self._adds else 1)
         sums = [stream("bias_grad", t * n, run.values, 1, reads=1, writes=1 / t)]
         if run.fused and n < _ONE_STAGE:
             reads = {"reads": _PARTIAL_SUMS, "out_dtype": run.values}
@@ -232,6 +272,15 @@ def stored(kept: Format) -> dict[str, Any]:
     if kept.weights == kept.products:
         return {}
     return {"weight_dtype": kept.weights, "weight_group": kept.group}
+
+
+def narrowed(run: Pass, elements: Number, dtype: str) -> list[Kernel]:
+    """Values of a training step written in 8 bits or fewer, twice: as they are for one
+    product and transposed for the gradient of the weights."""
+    if not run.train or element_bytes(dtype) >= run.element_bytes:
+        return []
+    twice = {"reads": 1, "writes": 2, "out_dtype": dtype}
+    return [stream("quantize", elements, run.values, 1, **twice)]
 
 
 def quantise(elements: Number, kept: Format, values: str) -> list[Kernel]:

@@ -13,64 +13,11 @@ import math
 from collections.abc import Sequence
 
 from ..._listing import Kernel, Number
-from ..._unlisted import HALF, rms_norm_rest, stream
-from .._shared.base import Precision, rows_of
+from ..._unlisted import rms_norm_rest, stream
+from .._shared.base import rows_of
 from .._shared.formats import Format
-from .._shared.memory import element_bytes
-from .sharding import Split, all_reduce, divided, one_at_least
-
-
-@dataclasses.dataclass(frozen=True)
-class Pass:
-    """One forward pass, in training with the backward one: `q_len` new tokens in each
-    of `sequences` against `kv_len` cached ones.
-
-    `fused`: kernels that join elementwise work (stack serving), else one kernel an
-    operator. `flash`: fused attention. `checkpointing`: a layer's forward kernels run
-    again before its backward ones. `routing`: how tokens spread over experts.
-    `verify`: the new tokens are a step's drafted ones, which read the cache together.
-    """
-
-    sequences: int
-    q_len: int
-    kv_len: int
-    precision: Precision
-    fused: bool
-    flash: bool
-    checkpointing: bool = False
-    routing: str = "random"
-    verify: bool = False
-
-    @property
-    def tokens(self) -> int:
-        """New tokens of all sequences."""
-        return self.sequences * self.q_len
-
-    @property
-    def is_step(self) -> bool:
-        """Whether it is a decode step: its queries share what they read of the cache,
-        like more heads of one token."""
-        return self.q_len == 1 or self.verify
-
-    @property
-    def values(self) -> str:
-        """Type of everything but the linear layers."""
-        return self.precision.values
-
-    @property
-    def element_bytes(self) -> float:
-        """Bytes of a value of that type."""
-        return element_bytes(self.values)
-
-    @property
-    def is_decode(self) -> bool:
-        """Whether keys of earlier passes are read."""
-        return self.kv_len > self.q_len
-
-    @property
-    def zeros(self) -> dict[str, float]:
-        """Causally masked scores are half zeros; a decode step masks nothing."""
-        return {} if self.is_decode else {"zero_share": HALF}
+from .passes import Pass
+from .sharding import Split, all_reduce, divided, gathered, one_at_least, reduced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +90,11 @@ class Trainable(Operator):
         """Bytes that the forward pass leaves for the backward one; what several
         operators read is the first one's."""
 
+    def saved(self, run: Pass) -> float:
+        """Bytes of them that stay where all else of a layer runs again by operator
+        ("selective-op"): half of what products make, and what fused attention does."""
+        return 0.0
+
 
 @dataclasses.dataclass(frozen=True)
 class Fixed(Trainable):
@@ -162,45 +114,54 @@ class Fixed(Trainable):
 
 @dataclasses.dataclass(frozen=True)
 class Residual(Trainable):
-    """Skip connection of `width`; a kernel of its own where norms do not take it."""
+    """Skip connection of `width`; a kernel of its own where norms do not take it.
+    `parts`: GPUs that divide the tokens."""
 
     width: int
+    parts: int = 1
+
+    def shard(self, split: Split) -> "Residual":
+        return dataclasses.replace(self, parts=split.parts)
 
     def forward(self, run: Pass) -> list[Kernel]:
-        if run.fused:
-            return []
-        return [stream("pointwise_add", run.tokens * self.width, run.values, 1)]
+        return [] if run.fused else self.alone(run)
+
+    def alone(self, run: Pass) -> list[Kernel]:
+        """The kernel where no norm follows."""
+        elements = run.tokens // self.parts * self.width
+        return [stream("pointwise_add", elements, run.values, 1)]
 
     def backward(self, run: Pass) -> list[Kernel]:
         return self.forward(run)
 
     def kept(self, run: Pass) -> float:
-        return 0.0
+        """The mask of the dropout before it."""
+        return run.dropout * run.tokens / self.parts * self.width
 
 
 @dataclasses.dataclass(frozen=True)
 class Embedding(Trainable):
     """Token look-up in a table of `vocab` rows, plus learned positions if any.
 
-    `ranks`: GPUs that share the table; an all-reduce joins what they find.
+    `split`: GPUs that share the table; what they find is added up. `frozen`: its rows
+    have no gradient.
     """
 
     vocab: int
     hidden: int
     positions: int = 0
-    ranks: int = 1
+    split: Split = Split()
+    frozen: bool = False
 
     def shard(self, split: Split) -> "Embedding":
-        return dataclasses.replace(
-            self, vocab=math.ceil(self.vocab / split.tp), ranks=split.tp
-        )
+        vocab = math.ceil(self.vocab / split.tp)
+        return dataclasses.replace(self, vocab=vocab, split=split)
 
     def weights(self) -> tuple[Weights, ...]:
         return (Weights((self.vocab + self.positions) * self.hidden),)
 
     def forward(self, run: Pass) -> list[Kernel]:
-        joined = all_reduce(run.tokens, self.hidden, self.ranks, run.values)
-        return [*self._lookups(run), *joined]
+        return [*self._lookups(run), *reduced(run, self.hidden, self.split)]
 
     def _lookups(self, run: Pass) -> list[Kernel]:
         t, h, dtype = run.tokens, self.hidden, run.values
@@ -213,6 +174,8 @@ class Embedding(Trainable):
 
     def backward(self, run: Pass) -> list[Kernel]:
         """Rows summed into the tables; torch writes whole tables of zeros before."""
+        if self.frozen:
+            return []
         t, h, dtype = run.tokens, self.hidden, run.values
         rows = []
         if self.positions:
@@ -221,7 +184,8 @@ class Embedding(Trainable):
         if not run.fused:
             tables = (self.vocab + self.positions) * h
             rows.append(stream("zero", tables, dtype, 1, reads=0, writes=1))
-        return [*rows, rows_of("gather", t, h, dtype)]
+        whole = gathered(run, h, self.split)
+        return [*whole, *rows, rows_of("gather", t, h, dtype)]
 
     def kept(self, run: Pass) -> float:
         """None but the token ids."""
@@ -233,9 +197,10 @@ class Norm(Trainable):
     """LayerNorm or RMSNorm of `per_token` rows of `cols` elements a token.
 
     `residual`: a fused kernel also adds the skip connection, and its gradient.
-    `weighted`: the normalised rows are scaled (and shifted, in a LayerNorm). `heads`:
+    `weighted`: the normalised rows are scaled (and `shifted`, in a LayerNorm). `heads`:
     among which GPUs divide the rows of a token, or its one row over all heads; `ranks`:
-    GPUs that share such a row, of which an all-reduce joins the mean squares.
+    GPUs that share such a row, of which an all-reduce joins the mean squares; `parts`:
+    GPUs that divide the tokens. `frozen`: its weights have no gradient.
     """
 
     op: str
@@ -245,10 +210,15 @@ class Norm(Trainable):
     weighted: bool = True
     heads: int = 0
     ranks: int = 1
+    parts: int = 1
+    shifted: bool = True
+    frozen: bool = False
 
     def shard(self, split: Split) -> "Norm":
-        if not self.heads or split.tp == 1:
+        if split.tp == 1:
             return self
+        if not self.heads:
+            return dataclasses.replace(self, parts=split.parts)
         share = one_at_least(self.heads, split.tp)
         if self.per_token == self.heads:
             return dataclasses.replace(self, per_token=share, heads=share)
@@ -256,11 +226,11 @@ class Norm(Trainable):
         return dataclasses.replace(self, cols=cols, heads=share, ranks=split.tp)
 
     def weights(self) -> tuple[Weights, ...]:
-        vectors = 2 if self.op == "layernorm" else 1
+        vectors = 2 if self.op == "layernorm" and self.shifted else 1
         return (Weights(vectors * self.cols),) if self.weighted else ()
 
     def forward(self, run: Pass) -> list[Kernel]:
-        rows = run.tokens * self.per_token
+        rows = run.tokens // self.parts * self.per_token
         if self.op == "rmsnorm" and not run.fused:
             return _rms_norm(rows, self.cols, run.values)
         more = {"residual": True} if run.fused and self.residual else {}
@@ -268,21 +238,22 @@ class Norm(Trainable):
         return [rows_of(self.op, rows, self.cols, run.values, **more), *joined]
 
     def backward(self, run: Pass) -> list[Kernel]:
-        rows = run.tokens * self.per_token
+        rows = run.tokens // self.parts * self.per_token
         if run.fused:  # dy, x and the skip's gradient -> dx
             name, reads = f"{self.op}_backward", 3 if self.residual else 2
             elements = rows * self.cols
             return [stream(name, elements, run.values, 1, reads=reads, writes=1)]
         if self.op == "rmsnorm":
-            return _rms_norm_backward(rows, self.cols, run.values)
-        return _layer_norm_backward(rows, self.cols, run.values)
+            return _rms_norm_backward(rows, self.cols, run.values, self.frozen)
+        return _layer_norm_backward(rows, self.cols, run.values, self.frozen)
 
     def kept(self, run: Pass) -> float:
         """Its input; RMSNorm made of operators: the input in fp32, and the normalised
-        rows that the weight multiplies."""
-        elements = run.tokens * self.per_token * self.cols
-        wide = 4.0 if self.op == "rmsnorm" and not run.fused else 0.0
-        return elements * (run.element_bytes + wide)
+        rows, by which the gradient of the weight is multiplied."""
+        elements = run.tokens // self.parts * self.per_token * self.cols
+        if self.op != "rmsnorm" or run.fused:
+            return elements * run.element_bytes
+        return elements * (4.0 + (0.0 if self.frozen else run.element_bytes))
 
 
 def _rms_norm(rows: int, cols: int, dtype: str) -> list[Kernel]:
@@ -303,7 +274,7 @@ def _rms_norm(rows: int, cols: int, dtype: str) -> list[Kernel]:
     ]
 
 
-def _rms_norm_backward(rows: int, cols: int, dtype: str) -> list[Kernel]:
+def _rms_norm_backward(rows: int, cols: int, dtype: str, frozen: bool) -> list[Kernel]:
     """Gradients of `_rms_norm`, last operator first. Kernels over one element a row
     (rsqrt, mean) are left out: they take microseconds."""
     elements = rows * cols
@@ -315,10 +286,10 @@ def _rms_norm_backward(rows: int, cols: int, dtype: str) -> list[Kernel]:
     if dtype != "fp32":
         up = [stream("typecast_to_fp32", elements, dtype, 1, out_dtype="fp32")]
         down = [stream(f"typecast_to_{dtype}", elements, "fp32", 1, out_dtype=dtype)]
+    of_weight = [stream("pointwise_mul", elements, dtype, 1), sums(dtype, 1 / rows)]
     return [
         stream("pointwise_mul", elements, dtype, 1, reads=1),  # times the weight
-        stream("pointwise_mul", elements, dtype, 1),  # the weight's gradient
-        sums(dtype, 1 / rows),
+        *([] if frozen else of_weight),
         *up,
         stream("pointwise_mul", elements, "fp32", 1, reads=1),  # times 1/rms
         stream("pointwise_mul", elements, "fp32", 1),  # the gradient of 1/rms
@@ -330,11 +301,14 @@ def _rms_norm_backward(rows: int, cols: int, dtype: str) -> list[Kernel]:
     ]
 
 
-def _layer_norm_backward(rows: int, cols: int, dtype: str) -> list[Kernel]:
+def _layer_norm_backward(
+    rows: int, cols: int, dtype: str, frozen: bool
+) -> list[Kernel]:
     """torch: one kernel for the input's gradient, one for weight and bias."""
     elements = rows * cols
     weights = {"reads": 2, "writes": 2 / rows}
+    of_weights = stream("layernorm_weight_grad", elements, dtype, 1, **weights)
     return [
         stream("layernorm_backward", elements, dtype, 1, reads=2, writes=1),
-        stream("layernorm_weight_grad", elements, dtype, 1, **weights),
+        *([] if frozen else [of_weights]),
     ]

@@ -14,17 +14,32 @@ from ..._unlisted import (
 )
 from .._shared.attention import Scores, cast_softmax, fused, products, score_stream
 from .._shared.base import product, rows_of
-from .operators import Pass, Trainable
+from .operators import Trainable
+from .passes import Pass
+from .sharding import Split, collective, divided, one_at_least
 
 
 @dataclasses.dataclass(frozen=True)
 class Heads:
-    """Head layout of causal attention; `window` 0 means all earlier tokens."""
+    """Head layout of attention to earlier tokens (`causal`) or to all; `window` 0 means
+    all earlier ones."""
 
     heads: int
     kv_heads: int
     head_dim: int
     window: int = 0
+    causal: bool = True
+
+    @property
+    def zeros(self) -> dict[str, float]:
+        """Scores of later tokens are zeros: half of them."""
+        return {"zero_share": HALF} if self.causal else {}
+
+    def shard(self, split: Split) -> "Heads":
+        """Those of one of several GPUs."""
+        heads = divided(self.heads, split.tp, "attention heads")
+        kv_heads = one_at_least(self.kv_heads, split.tp)
+        return dataclasses.replace(self, heads=heads, kv_heads=kv_heads)
 
     def site(self, run: Pass, count: int = 1) -> Attention:
         """`count` calls."""
@@ -33,10 +48,17 @@ class Heads:
             self.heads,
             self.kv_heads,
             run.q_len,
-            run.kv_len,
+            run.kv_len if run.cp == 1 else self._seen(run),
             self.head_dim,
             count,
         )
+
+    def _seen(self, run: Pass) -> int:
+        """Keys that a query sees in the mean over all GPUs of a sequence."""
+        length, window = run.q_len * run.cp, self.window
+        if not 0 < window < length:
+            return run.kv_len
+        return round(window * (1 - window / (2 * length)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +66,9 @@ class Rotary(Trainable):
     """Rotation of queries and keys; its gradient is the rotation back."""
 
     layout: Heads
+
+    def shard(self, split: Split) -> "Rotary":
+        return Rotary(self.layout.shard(split))
 
     def forward(self, run: Pass) -> list[Kernel]:
         site, dtype = self.layout.site(run), run.values
@@ -75,23 +100,28 @@ def rotation(site: Attention, dtype: str) -> list[Kernel]:
 
 @dataclasses.dataclass(frozen=True)
 class SelfAttention(Trainable):
-    """Causal attention: one fused kernel, or products around a softmax.
+    """Attention: one fused kernel, or products around a softmax.
 
     Fused stacks without a fused kernel run llm.c's: heads laid apart, a softmax that
-    reads and writes the visible half of the scores alone, heads joined.
+    reads and writes the visible half of the scores alone, heads joined. GPUs that share
+    the tokens (`Pass.cp`) gather all keys and values forward and backward, and the
+    latter's gradients are summed to their owners (as bytes the same as a ring's steps).
     """
 
     layout: Heads
     scores: Scores
 
+    def shard(self, split: Split) -> "SelfAttention":
+        return dataclasses.replace(self, layout=self.layout.shard(split))
+
     def forward(self, run: Pass) -> list[Kernel]:
         site, p = self.layout.site(run), run.precision
         if run.flash:
             around = [] if run.fused else repeated_keys(site, p.values)
-            return [*around, fused(site, p, window=self.layout.window)]
+            return [*self._keys("all_gather", run), *around, self._fused(site, run)]
         repeated = repeated_keys(site, p.values)
         if run.fused:
-            scores, values = products(site, p, zero_share=HALF)
+            scores, values = products(site, p, **self.layout.zeros)
             return [
                 self._permute("permute", site, run),
                 *repeated,
@@ -101,20 +131,39 @@ class SelfAttention(Trainable):
                 stream("unpermute", site.queries, p.values, 1, reads=1),
             ]
         *apart, joined = attention_copies(site, p.values)
-        rows = self.scores.rows(site, p, [*repeated, *apart], zero_share=HALF)
+        rows = self.scores.rows(site, p, [*repeated, *apart], **self.layout.zeros)
         return [*rows, joined]
 
     def backward(self, run: Pass) -> list[Kernel]:
         site, p = self.layout.site(run), run.precision
         groups = _sum_of_groups(site, p.values)
         if run.flash:
-            row = {**fused(site, p, window=self.layout.window)}
-            row["op"] = "attention_backward"
-            return [row, *([] if run.fused else groups)]
-        d_scores, d_values, d_queries, d_keys = _gradient_products(site, run)
+            row = self._fused(site, run) | {"op": "attention_backward"}
+            after = [*([] if run.fused else groups), *self._keys("reduce_scatter", run)]
+            return [*self._keys("all_gather", run), row, *after]
+        again = self.forward(run) if run.recompute == "selective" else []
+        return [*again, *self._operators_backward(site, groups, run)]
+
+    def _fused(self, site: Attention, run: Pass) -> Kernel:
+        if run.cp > 1:  # as many keys as are seen in the mean
+            return fused(site, run.precision, causal=False)
+        return fused(site, run.precision, self.layout.causal, self.layout.window)
+
+    def _keys(self, kind: str, run: Pass) -> list[Kernel]:
+        """Keys and values (or their gradients) of the whole sequences."""
+        width = 2 * self.layout.kv_heads * self.layout.head_dim
+        return collective(kind, run.tokens * run.cp, width, run.cp, run.values, "cp")
+
+    def _operators_backward(
+        self, site: Attention, groups: list[Kernel], run: Pass
+    ) -> list[Kernel]:
+        """Gradients of products and softmax; `groups` sums those of repeated keys."""
+        p = run.precision
+        half = self.layout.zeros
+        d_scores, d_values, d_queries, d_keys = _gradient_products(site, run, **half)
         if run.fused:
             reads = {"reads": 2, "writes": 1}
-            visible = site.sequences * site.heads * _visible(site)
+            visible = site.sequences * site.heads * self._visible(site)
             return [
                 stream("unpermute_backward", site.queries, p.values, 1, reads=1),
                 d_scores,
@@ -127,7 +176,6 @@ class SelfAttention(Trainable):
             ]
         *apart, joined = attention_copies(site, p.values)
         before = self.scores.scale_queries
-        half = {"zero_share": HALF}
         scale = [self.scores.scaling("scalar_mul", site, p.values, **half)]
         where = self.scores.mask == "where"
         return [
@@ -152,15 +200,28 @@ class SelfAttention(Trainable):
         a score. The output is the input of the next layer.
         """
         site, e = self.layout.site(run), run.element_bytes
-        keys = site.new_keys if run.fused else site.keys
+        keys = site.new_keys if run.fused or run.cp > 1 else site.keys
         operands = (site.queries + 2 * keys) * e
         if run.flash:
-            return operands + 4.0 * site.sequences * site.heads * site.q_len
+            return operands + self._sums(site)
+        if run.recompute == "selective":
+            return operands
+        dropped = run.dropout * site.scores * (1.0 + e)  # the mask, what it leaves
         if run.fused:
-            return operands + site.scores * e
+            return operands + site.scores * e + dropped
         cast = 4.0 if self.scores.cast and e < 4.0 else 0.0
         mask = 1.0 if self.scores.mask == "where" else 0.0
-        return operands + site.scores * (e + cast + mask)
+        return operands + site.scores * (e + cast + mask) + dropped
+
+    def saved(self, run: Pass) -> float:
+        if not run.flash:
+            return 0.0
+        site = self.layout.site(run)
+        return site.queries * run.element_bytes + self._sums(site)
+
+    def _sums(self, site: Attention) -> float:
+        """fp32 sums of all rows."""
+        return 4.0 * site.sequences * site.heads * site.q_len
 
     def _permute(self, name: str, site: Attention, run: Pass) -> Kernel:
         """Queries, keys and values of all heads to or from their own layouts."""
@@ -170,31 +231,31 @@ class SelfAttention(Trainable):
     def _visible_softmax(self, site: Attention, run: Pass) -> Kernel:
         """Rows as long as the mean number of visible keys."""
         rows = site.sequences * site.heads * site.q_len
-        return rows_of("softmax", rows, _visible(site) / site.q_len, run.values)
+        return rows_of("softmax", rows, self._visible(site) / site.q_len, run.values)
 
     def _softmax_backward(self, site: Attention, run: Pass) -> list[Kernel]:
         """With the casts backward, if the forward pass had them."""
         cast = self.scores.cast and run.values != "fp32"
         dtype = "fp32" if cast else run.values
-        more = {"reads": 2, "writes": 1, "zero_share": HALF}
+        more = {"reads": 2, "writes": 1, **self.layout.zeros}
         row = score_stream("softmax_backward", site, dtype, **more)
         if not cast:
             return [row]
-        up, _, down = cast_softmax(site, run.values, zero_share=HALF)
+        up, _, down = cast_softmax(site, run.values, **self.layout.zeros)
         return [up, row, down]
 
+    def _visible(self, site: Attention) -> float:
+        """Scores of one head's matrix that the causal mask leaves."""
+        shown = site.q_len + 1 if self.layout.causal else 2 * site.q_len
+        return site.q_len * shown / 2
 
-def _visible(site: Attention) -> float:
-    """Scores of one head's matrix that the causal mask leaves."""
-    return site.q_len * (site.q_len + 1) / 2
 
-
-def _gradient_products(site: Attention, run: Pass) -> list[Kernel]:
+def _gradient_products(site: Attention, run: Pass, **zeros: float) -> list[Kernel]:
     """dP = dO V^T, dV = P^T dO, dQ = dS K and dK = dS^T Q."""
     dtype, batch = run.precision.products, site.sequences * site.heads
     length, depth = site.q_len, site.head_dim
     wide = product(dtype, batch, length, length, depth)
-    tall = product(dtype, batch, length, depth, length, zero_share=HALF)
+    tall = product(dtype, batch, length, depth, length, **zeros)
     return [wide, tall, tall, tall]
 
 

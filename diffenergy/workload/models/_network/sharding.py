@@ -2,22 +2,34 @@
 
 Tensor parallelism (arXiv 1909.08053): of a pair of linear layers the first is divided
 by its outputs (`Columns`), the second by its inputs (`Rows`), whose partial sums an
-all-reduce adds up. Experts: see `experts`.
+all-reduce adds up; in training also the input's gradients of the first. Sequence
+parallelism (arXiv 2205.05198) has what lies between pairs on a share of the tokens: an
+all-gather before the first, a reduce-scatter behind the second, and backward the same
+two mirrored. Experts: see `experts`.
 """
 
 import dataclasses
 
 from ..._listing import Kernel, Number
 from .._shared.memory import element_bytes
+from .passes import Pass
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
     """`tp` GPUs share every layer; `ep` share its experts: some of the same GPUs, or
-    (`ep` > `tp`) those of several replicas, which then route their tokens together."""
+    (`ep` > `tp`) those of several replicas, which then route their tokens together.
+
+    Training: `cp` share the tokens of every sequence; `etp` the features of an expert
+    (None: what `ep` leaves of `tp`); `sequence`: what is not divided by `tp` runs on a
+    share of the tokens (Megatron's sequence parallelism).
+    """
 
     tp: int = 1
     ep: int = 1
+    cp: int = 1
+    etp: int | None = None
+    sequence: bool = False
 
     @property
     def replicas(self) -> int:
@@ -27,20 +39,33 @@ class Split:
     @property
     def inner(self) -> int:
         """GPUs that share an expert."""
-        return max(self.tp // self.ep, 1)
+        return max(self.tp // self.ep, 1) if self.etp is None else self.etp
+
+    @property
+    def parts(self) -> int:
+        """GPUs that divide the tokens between pairs of layers."""
+        return self.tp if self.sequence else 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Share:
     """What one GPU has of a model: of its layers in `stages`, one after the other, that
     at `stage` (None: all, with what passes between them), divided as `split` says.
-    `far` of the stages begin in another host, over a network of `rate` B/s."""
+    `far` of the stages begin in another host, over a network of `rate` B/s.
+
+    Training: `own`: (start, stop) places of its layers, where they are not as even as
+    can be; `shards` GPUs divide the optimizer's state of what is no expert,
+    `expert_shards` that of the experts (ZeRO).
+    """
 
     split: Split = Split()
     stages: int = 1
     stage: int | None = None
     far: int = 0
     rate: float = 0.0
+    own: tuple[int, int] | None = None
+    shards: int = 1
+    expert_shards: int = 1
 
     @property
     def is_first(self) -> bool:
@@ -53,12 +78,14 @@ class Share:
         return self.stage in (None, self.stages - 1)
 
     def layers(self, number: int) -> range:
-        """Places of its layers of `number`: as even as can be, the first stages have
-        one more.
+        """Places of its layers of `number`: its `own`, else as even as can be, the
+        first stages having one more.
 
         >>> Share(stages=4, stage=1).layers(10)
         range(3, 6)
         """
+        if self.own is not None:
+            return range(*self.own)
         if self.stage is None:
             return range(number)
         each, more = divmod(number, self.stages)
@@ -104,13 +131,16 @@ class Rows:
     joined: bool = False
 
 
-def divided(number: int, ranks: int, what: str) -> int:
-    """Share of one of `ranks` GPUs. Raises `ValueError` if they do not divide it."""
+def divided(number: int, ranks: int, what: str, key: str = "tp") -> int:
+    """Share of one of `ranks` GPUs, of which a plan has `key`.
+
+    Raises `ValueError` if they do not divide it.
+    """
     if number % ranks:
         most = max(x for x in range(1, ranks) if number % x == 0)
         raise ValueError(
-            f"`tp` is {ranks}, which does not divide the {number:,} {what} of a layer; "
-            f"the next smaller one that does is {most}."
+            f"`{key}` is {ranks}, which does not divide the {number:,} {what} of a "
+            f"layer; the next smaller one that does is {most}."
         )
     return number // ranks
 
@@ -121,16 +151,33 @@ def one_at_least(number: int, ranks: int, what: str = "key and value heads") -> 
 
 
 def collective(
-    kind: str, tokens: Number, width: Number, ranks: int, dtype: str
+    kind: str, tokens: Number, width: Number, ranks: int, dtype: str, axis: str = ""
 ) -> list[Kernel]:
-    """Row that moves `width` values a token; none among one GPU."""
+    """Row that moves `width` values a token, by default of no named `axis` of a plan;
+    none among one GPU."""
     if ranks == 1:
         return []
     size = tokens * width * element_bytes(dtype)
     row = dict(op="collective", collective=kind, bytes=size, num_gpus=ranks)
-    return [row | dict(dtype=dtype, count=1)]
+    named = {"axis": axis} if axis else {}
+    return [row | dict(dtype=dtype, count=1) | named]
 
 
 def all_reduce(tokens: Number, width: Number, ranks: int, dtype: str) -> list[Kernel]:
     """Partial sums added up by the kernels of serving engines."""
     return collective("custom_all_reduce", tokens, width, ranks, dtype)
+
+
+def reduced(run: Pass, width: Number, split: Split) -> list[Kernel]:
+    """Partial sums of `width` values a token added up among the GPUs of a layer."""
+    if not run.train:
+        return all_reduce(run.tokens, width, split.tp, run.values)
+    kind = "reduce_scatter" if split.sequence else "all_reduce"
+    return collective(kind, run.tokens, width, split.tp, run.values, "tp")
+
+
+def gathered(run: Pass, width: Number, split: Split) -> list[Kernel]:
+    """`width` values of all tokens, of which each GPU of a layer has a share."""
+    if not (run.train and split.sequence):
+        return []
+    return collective("all_gather", run.tokens, width, split.tp, run.values, "tp")

@@ -7,45 +7,58 @@ micro-batches counts cover all of them.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from .... import dtypes
 from ..._listing import Kernel, Listing
 from ..._unlisted import stream
 from .._shared.base import Model, Request, repeated, rows_of
 from .._shared.memory import logit_bytes
-from .linear_layer import Linear
-from .operators import Norm, Pass, Trainable
+from .operators import Norm, Residual, Trainable
+from .passes import Pass
+from .sharding import collective
 
+_SUMS: Final = ("reduce_scatter", "all_reduce")
+"""Exchanges whose results torchtitan's policy keeps."""
 _WIDE: Final = 4.0
 """Bytes of a master weight and of each of AdamW's two moments (fp32)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """Operators of a language model: equal layers that begin with `norm`, then the
-    final norm, the head and the loss."""
+    """Operators of a language model, or of those of its layers that a GPU has: equal
+    `layers` (of `number`) that begin with `norm` and end with `skip`; the first GPU has
+    `inputs`, the last has `ends`: the final norm, the head and the loss. The first
+    `frozen` layers have no gradients, and what is before them has none either."""
 
     inputs: tuple[Trainable, ...]
     norm: Norm
     body: tuple[Trainable, ...]
+    skip: Residual
     layers: int
-    final: Norm
-    head: Linear
+    number: int
+    ends: tuple[Trainable, ...]
+    frozen: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Loss(Trainable):
-    """Cross-entropy of every token over the vocabulary.
+    """Cross-entropy of every token over the vocabulary, of which `ranks` GPUs have
+    `vocab` words each and share greatest logit, sum and the target's logit.
 
     Fused: one kernel reads logits and writes their gradients in their place, forward.
     Else torch's: logits in fp32, log-softmax, the loss of the targets.
     """
 
     vocab: int
+    ranks: int = 1
 
     def forward(self, run: Pass) -> list[Kernel]:
+        shared = collective("all_reduce", run.tokens, 3, self.ranks, "fp32", "tp")
+        return [*self._own(run), *shared]
+
+    def _own(self, run: Pass) -> list[Kernel]:
         t, dtype = run.tokens, run.values
         if run.fused:
             return [rows_of("softmax", t, self.vocab, dtype)]
@@ -66,83 +79,144 @@ class Loss(Trainable):
         ]
 
     def kept(self, run: Pass) -> float:
-        """Logits, their fp32 copies and gradients."""
-        return run.tokens * self.vocab * logit_bytes(run.values, run.fused)
+        """Logits, their fp32 copies and gradients; where GPUs share the words, torch's
+        operators also exponentials and one more sum (`torch.distributed.tensor.parallel
+        .loss`: (g + exp(x)) dy, of which x, g, exp(x) and the sum are there at once).
+        """
+        bytes_of = logit_bytes(run.values, run.fused)
+        more = _WIDE if self.ranks > 1 and not run.fused else 0.0
+        return run.tokens * self.vocab * (bytes_of + more)
 
 
 def training_listings(
-    model: Model, network: Network, request: Request, run: Pass
+    model: Model,
+    passes: tuple[Sequence[Kernel], Sequence[Kernel]],
+    request: Request,
+    run: Pass,
+    trained: int,
+    optimized: int | None = None,
+    own: float = 1.0,
 ) -> list[Listing]:
-    """The three listings of an optimizer step whose micro-batches are each a `run`."""
-    times, parameters = request.accumulation or 1, model.parameters()
-    gradients = repeated(backward(network, run), times)
-    gradients += accumulated(parameters, run, times - 1)
+    """The three listings of an optimizer step whose micro-batches are each a `run`:
+    `passes`, forward and backward, of a GPU that has the gradients of `trained`
+    parameters, the state of `optimized` ones [all] and `own` of the layers."""
+    times, (there, back) = request.accumulation or 1, passes
+    gradients = repeated(back, times) + accumulated(trained, run, times - 1)
+    optimized = trained if optimized is None else optimized
     parts = (
-        ("forward", repeated(forward(network, run), times), times),
+        ("forward", repeated(there, times), times),
         ("backward", gradients, times),
-        ("optimizer", optimizer(parameters, run.values, run.fused), 1),
+        ("optimizer", optimizer(optimized, run.values, run.fused), 1),
     )
     listings = [
         model.listing(request, rows, mode, passes, suffix=f"/{mode}", merged=False)
         for mode, rows, passes in parts
     ]
-    again = 1 if run.checkpointing else 0  # modules call operators forward alone
+    again = 1 if run.recompute == "full" else 0  # modules call operators forward alone
     calls = [x.module_calls * y for x, y in zip(listings, (1, again, 0), strict=True)]
     return [
-        dataclasses.replace(listing, module_calls=count)
+        dataclasses.replace(
+            listing,
+            module_calls=count * own if own < 1 else count,
+            training=True,
+        )
         for listing, count in zip(listings, calls, strict=True)
     ]
+
+
+def check_frozen(values: Mapping[str, Any], name: str, layers: int):
+    """Raises `ValueError` if there are not so many layers to freeze, or adapters, which
+    freeze all, beside them."""
+    number = values.get("frozen_layers")
+    if number and number > layers:
+        raise ValueError(
+            f"`frozen_layers` is {number}, but {name} has {layers} layers; give at "
+            "most these."
+        )
+    if number and values.get("lora"):
+        raise ValueError(
+            f"`frozen_layers` is {number} beside `lora`, which freezes all layers; "
+            "leave one out."
+        )
 
 
 def forward(network: Network, run: Pass) -> list[Kernel]:
     """Kernels of the forward pass and of the loss.
 
     Fused norms add the skip connection of the layer before: the first has none, then
-    each layer ends with the norm of the next, the last with the final one.
+    each layer ends with the norm of the next, the last with the final one, or with the
+    sum that goes to the next GPU.
     """
-    loss = Loss(network.head.outputs)
-    layer, ends = (network.norm, *network.body), (network.final, network.head, loss)
-    inputs = network.inputs
-    if run.fused:
-        first = dataclasses.replace(network.norm, residual=False)
-        inputs, layer, ends = (*inputs, first), (*layer[1:], layer[0]), ends[1:]
-    return [
-        *_rows(op.forward(run) for op in inputs),
-        *repeated(_rows(op.forward(run) for op in layer), network.layers),
-        *_rows(op.forward(run) for op in ends),
-    ]
+    norm, body, layers, ends = network.norm, network.body, network.layers, network.ends
+    inputs = one_a_launch(op.forward(run) for op in network.inputs)
+    if not run.fused:
+        inside = one_a_launch(op.forward(run) for op in (norm, *body))
+        last = one_a_launch(op.forward(run) for op in ends)
+        return [*inputs, *_each(inside, layers), *last]
+    joined = one_a_launch([norm.forward(run)])
+    inside = one_a_launch(op.forward(run) for op in body)
+    if layers or ends:
+        inputs += one_a_launch([_first(norm).forward(run)])
+    if ends:
+        last = one_a_launch(op.forward(run) for op in ends[1:])
+        return [*inputs, *_each(inside + joined, layers), *last]
+    between = [*_each(joined, layers - 1), *network.skip.alone(run)] if layers else []
+    return [*inputs, *_each(inside, layers), *between]
 
 
 def backward(network: Network, run: Pass) -> list[Kernel]:
     """Kernels of the backward pass; a layer's forward ones first if its activations
     were not kept."""
     layer = (network.norm, *network.body)
-    ends = (Loss(network.head.outputs), network.head, network.final)
-    again = []
-    if run.checkpointing:
-        first = dataclasses.replace(network.norm, residual=False)
-        again = _rows(op.forward(run) for op in (first, *network.body))
-    back = _rows(op.backward(run) for op in reversed(layer))
+    back = one_a_launch(op.backward(run) for op in reversed(layer))
+    inputs = () if network.frozen else network.inputs
     return [
-        *_rows(op.backward(run) for op in ends),
-        *repeated(again + back, network.layers),
-        *_rows(op.backward(run) for op in reversed(network.inputs)),
+        *one_a_launch(op.backward(run) for op in reversed(network.ends)),
+        *_each(_again(network, run) + back, network.layers - network.frozen),
+        *one_a_launch(op.backward(run) for op in reversed(inputs)),
     ]
 
 
-def kept(network: Network, run: Pass) -> float:
-    """Bytes of activations at the end of a forward pass, without the logits.
+def _each(rows: list[Kernel], layers: int) -> list[Kernel]:
+    """Rows of as many layers."""
+    return repeated(rows, layers) if layers else []
 
-    With checkpointing every layer keeps its input, and the layer whose gradients are
-    made has all of its own again (arXiv 2205.05198, full recomputation).
-    """
+
+def _again(network: Network, run: Pass) -> list[Kernel]:
+    """Forward kernels of a layer that run once more before its gradients."""
+    if run.recompute not in ("selective-op", "full"):
+        return []
+    layer = (_first(network.norm), *network.body)
+    rows = one_a_launch(op.forward(run) for op in layer)
+    if run.recompute == "full":
+        return rows
+    halves = {name: 0.5 for name in ("gemm", "moe")}
+    return [
+        row | {"count": halves.get(row["op"], 1)}
+        for row in rows
+        if row["op"] != "context_attention" and row.get("collective") not in _SUMS
+    ]
+
+
+def _first(norm: Norm) -> Norm:
+    """The norm in front of which nothing is added."""
+    return dataclasses.replace(norm, residual=False)
+
+
+def kept(network: Network, run: Pass) -> tuple[float, float]:
+    """Bytes of activations, without the logits, that a micro-batch leaves between its
+    forward and its backward pass, and those that are there once beside: of the layer
+    that runs again (arXiv 2205.05198, full recomputation)."""
     layer = sum(op.kept(run) for op in (network.norm, *network.body))
-    ends = (*network.inputs, network.final, network.head)
-    outside = sum(op.kept(run) for op in ends)
-    if run.checkpointing:
-        skip = run.tokens * network.head.inputs * run.element_bytes
-        return network.layers * skip + layer + outside
-    return network.layers * layer + outside
+    outside = sum(op.kept(run) for op in (*network.inputs, *network.ends[:-1]))
+    left = layer
+    if run.recompute in ("selective-op", "full"):
+        left = run.tokens // network.skip.parts * network.skip.width * run.element_bytes
+    if run.recompute == "selective-op":
+        left += sum(op.saved(run) for op in network.body)
+    trained = network.layers - network.frozen
+    again = layer if left < layer and trained else 0.0
+    return trained * left + outside, again
 
 
 def accumulated(parameters: int, run: Pass, times: int) -> list[Kernel]:
@@ -181,7 +255,7 @@ def _cast(elements: int, dtype: str, to: str) -> list[Kernel]:
     return [stream(f"typecast_to_{to}", elements, dtype, 1, out_dtype=to)]
 
 
-def _rows(parts: Iterable[Sequence[Kernel]]) -> list[Kernel]:
+def one_a_launch(parts: Iterable[Sequence[Kernel]]) -> list[Kernel]:
     """Rows of operators, one a launch, so that all of a layer have one count."""
     return [
         {**row, "count": 1}

@@ -45,7 +45,18 @@ _FORMATS: Final = {
 _ROUTING: Final = re.compile("random|balanced|power_law_[0-9]+([.][0-9]+)?")
 ALL_STACKS: Final = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block")
 """Types that eager and training passes have, too."""
+SCALED: Final = ("mxfp8", "nvfp4")
+"""Types of fused training passes beside them (Transformer Engine)."""
 
+RECOMPUTE: Final = ("none", "selective", "selective-op", "full")
+"""What of a layer runs again before its gradients: nothing; attention that is not fused
+(arXiv 2205.05198); half of the products and all else but fused attention (torchtitan's
+policy by operator); everything."""
+
+_COUNTED: Final = ("accumulation", "lora", "frozen_layers")
+_TRAINING: Final = (*_COUNTED, "checkpointing", "recompute")
+"""Choices of training alone; the former are whole numbers from 1, as batch and lengths.
+"""
 _WITHOUT: Final = {
     "kv_dtype": "has no KV cache; leave it out",
     "output_len": "generates nothing; leave it out or take `--phase generate`",
@@ -62,7 +73,9 @@ class Request:
     `dispatch` None: graphs for serving decode, eager launches otherwise. `base`: the
     network without its language or classification head. `accumulation`: micro-batches
     of an optimizer step, `checkpointing`: whether layers run again before their
-    gradients; None in other phases than train. `images` of a sequence, each of
+    gradients, `recompute`: what of them does, where that is less (`RECOMPUTE`); `lora`:
+    rank of the adapters that alone are trained, `frozen_layers`: first layers that are
+    not trained; None in other phases than train. `images` of a sequence, each of
     `image_tokens` beside the `input_len` tokens of text; denoising `steps`, `guidance`:
     whether each runs with and without the prompt; None where a model has none.
     """
@@ -87,6 +100,14 @@ class Request:
     image_tokens: int | None = None
     steps: int | None = None
     guidance: bool | None = None
+    recompute: str | None = None
+    lora: int | None = None
+    frozen_layers: int | None = None
+
+    @property
+    def recomputed(self) -> str:
+        """What of a layer runs again before its gradients."""
+        return "full" if self.checkpointing else self.recompute or "none"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,7 +260,10 @@ class Model(abc.ABC):
             probability `accept` where those before it were.
         - `base`: leave out the head; by default as the config's `architectures` say.
         - `accumulation`: micro-batches whose gradients one optimizer step adds up.
-        - `checkpointing`: run every layer again before its backward pass.
+        - `checkpointing`: run every layer again before its backward pass; `recompute`:
+            what of it runs again ("none", "selective", "selective-op" or "full").
+        - `lora`: train adapters of this rank on the linear layers, all else is frozen.
+        - `frozen_layers`: the first layers, and what is before them, are not trained.
         - `images`, `image_tokens`: images of each sequence and the tokens of each,
             which come to the `input_len` tokens of text; the vision tower runs in
             prefill. Of diffusion transformers `image_tokens` are those that they make.
@@ -253,6 +277,10 @@ class Model(abc.ABC):
         8
         """
         return self._listings(self.request(**given))
+
+    def listings_of(self, request: Request) -> list[Listing]:
+        """The same of a request whose choices are made."""
+        return self._listings(request)
 
     def workload(self, **given: Any) -> "Workload":
         """`Workload` of the same choices as `listings`.
@@ -307,12 +335,14 @@ class Model(abc.ABC):
 
 
 def _check_stack(values: dict[str, Any]):
-    wide = values["stack"] == "serving" and values["phase"] != "train"
-    if not wide and values["dtype"] not in ALL_STACKS:
-        what = "a training step" if values["phase"] == "train" else "the stack eager"
+    train, fused = values["phase"] == "train", values["stack"] == "serving"
+    if fused and not train:
+        return
+    known = (*ALL_STACKS, *SCALED) if fused else ALL_STACKS
+    if values["dtype"] not in known:
+        what = "a training step" if train else "the stack eager"
         raise ValueError(
-            f"`dtype` is {values['dtype']!r}, but {what} has only "
-            f"{', '.join(ALL_STACKS)}."
+            f"`dtype` is {values['dtype']!r}, but {what} has only {', '.join(known)}."
         )
 
 
@@ -321,7 +351,7 @@ def _check_choices(values: dict[str, Any]):
         value = values[key]
         if value not in allowed and not (key == "dispatch" and value is None):
             raise ValueError(f"`{key}` is {value!r}; allowed are {', '.join(allowed)}.")
-    for key in ("batch", "input_len", "output_len", "accumulation"):
+    for key in ("batch", "input_len", "output_len", *_COUNTED):
         value = values.get(key)
         if value is None and key != "batch":
             continue
@@ -354,12 +384,21 @@ def _check_training(given: dict[str, Any]):
             raise ValueError(
                 f"`{name}` is {given[name]}, but a training step {reason}."
             )
-    for name in ("accumulation", "checkpointing"):
+    for name in _TRAINING:
         if name in given and not train:
             raise ValueError(
                 f"`{name}` is given, but only a training step has it; leave it out "
                 "or take `--phase train`."
             )
+    again = given.get("recompute", "none")
+    if again not in RECOMPUTE:
+        raise ValueError(
+            f"`recompute` is {again!r}; allowed are {', '.join(RECOMPUTE)}."
+        )
+    if given.get("checkpointing") and again not in ("none", "full"):
+        raise ValueError(
+            f"`checkpointing` is given beside `recompute` '{again}'; give one."
+        )
 
 
 def layer_parameters(hidden: int, inner: int) -> int:

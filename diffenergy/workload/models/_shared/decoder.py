@@ -2,7 +2,8 @@
 
 import abc
 import dataclasses
-from typing import ClassVar
+import math
+from typing import Any, ClassVar
 
 from ..._listing import Kernel, Listing
 from ..._unlisted import (
@@ -16,13 +17,43 @@ from .._inputs import length_of
 from .._layers.attention import CachedAttention
 from .._layers.layer import Layer
 from .._network.linear_layer import Linear
-from .._network.operators import Embedding, Fixed, Norm, Pass, Residual, Trainable
+from .._network.operators import (
+    Embedding,
+    Fixed,
+    Norm,
+    Operator,
+    Pass,
+    Residual,
+    Trainable,
+)
+from .._network.parts import adapted, frozen, trained_parameters
 from .._network.self_attention import Heads, Rotary, SelfAttention
-from .._network.step import Loss, Network, kept, training_listings
+from .._network.sharding import Columns
+from .._network.step import (
+    Loss,
+    Network,
+    backward,
+    check_frozen,
+    forward,
+    kept,
+    training_listings,
+)
 from .attention import Scores, fused
 from .base import Request, linear, repeated
 from .language_model import LanguageModel
 from .memory import CONTEXT, in_parts, trained, working_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Left:
+    """Bytes that a micro-batch of a training step leaves for its backward pass: `each`
+    for every one in flight, `once` for the layer that runs again, `logits`;
+    `workspace`: the context and the gradients of a layer's operands."""
+
+    each: float
+    once: float
+    logits: float
+    workspace: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,16 +72,15 @@ class Decoder(LanguageModel):
     scores: ClassVar[Scores]
 
     def stack(self) -> tuple[Layer, ...]:
-        layer = Layer(
-            (
-                *self.projections(True),
-                *self.head_norms(),
-                self.attention,
-                self.output(True),
-                *self.mlp(True),
-            )
-        )
-        return self.layers * (layer,)
+        before, behind = self._halves(True, self.attention)
+        return self.layers * (Layer((*before, *behind)),)
+
+    def _halves(
+        self, fused: bool, *attention: Operator
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Operators behind the two norms of a layer, around its `attention`."""
+        inward = (*self.projections(fused), *self.head_norms())
+        return (*inward, *attention, self.output(fused)), self.mlp(fused)
 
     @property
     def own_head(self) -> bool:
@@ -94,24 +124,120 @@ class Decoder(LanguageModel):
     def _listings(self, request: Request) -> list[Listing]:
         if request.phase != "train":
             return super()._listings(request)
-        run = self.run(request, length_of(request), length_of(request))
-        return training_listings(self, self.network(run), request, run)
+        run = self.training_run(request)
+        network = self._trained_network(request, run)
+        passes = forward(network, run), backward(network, run)
+        trained = self._trained_parameters(request, network)
+        some = request.lora or request.frozen_layers
+        optimized = None if some else self.optimized_parameters()
+        own = network.layers / network.number
+        return training_listings(self, passes, request, run, trained, optimized, own)
+
+    def _check(self, values: dict[str, Any]):
+        super()._check(values)
+        check_frozen(values, self.name, self.layers)
+        if values.get("lora") and self.default_routing():
+            raise ValueError(
+                f"`lora` is {values['lora']}, but {self.name} has experts, whose "
+                "adapters are not known; leave it out or take `--frozen-layers`."
+            )
+
+    def _trained_network(self, request: Request, run: Pass) -> Network:
+        """Operators of a training step: some without gradients of their weights, or
+        with adapters. A head that is the embedding's table is frozen with it."""
+        network = self.network(run)
+        if request.frozen_layers:
+            norm, head, loss = network.ends
+            head = head if self.own_head else frozen(head)
+            stopped, ends = request.frozen_layers, (norm, head, loss)
+            return dataclasses.replace(network, ends=ends, frozen=stopped)
+        if not request.lora:
+            return network
+        single = self.network(dataclasses.replace(run, fused=False)).body
+        return dataclasses.replace(
+            network,
+            inputs=tuple(frozen(x) for x in network.inputs),
+            norm=frozen(network.norm),
+            body=adapted(network.body, request.lora, single),
+            ends=tuple(frozen(x) for x in network.ends),
+        )
+
+    def _trained_parameters(self, request: Request, network: Network) -> int:
+        """Weights that have a gradient; with adapters theirs alone."""
+        if not (request.lora or request.frozen_layers):
+            return self.parameters()
+        layer = trained_parameters((network.norm, *network.body))
+        ends = trained_parameters(network.ends)
+        return (network.layers - network.frozen) * layer + ends
+
+    def training_run(self, request: Request) -> Pass:
+        """A micro-batch of a training step on one GPU.
+
+        Raises `ValueError` for tokens that the GPUs of a plan cannot share.
+        """
+        split, length = self.share.split, length_of(request)
+        if split.cp > 1 and (length % (2 * split.cp) or request.attention != "flash"):
+            raise ValueError(
+                f"`cp` is {split.cp}, which needs attention 'flash' and an `input_len` "
+                f"that {2 * split.cp} divides (two parts a GPU), but these are "
+                f"'{request.attention}' and {length}."
+            )
+        tokens = request.batch * length // split.cp
+        routed = self.default_routing() is not None
+        if tokens % (split.tp if routed else split.parts):
+            raise ValueError(
+                f"`tp` is {split.tp}, which does not divide the {tokens} tokens of a "
+                "micro-batch; take other sequences or fewer GPUs a layer."
+            )
+        seen = length if split.cp == 1 else length // 2
+        run = self.run(request, length // split.cp, seen)
+        return dataclasses.replace(run, train=True, cp=split.cp)
+
+    def layer_parameters(self) -> int:
+        """Parameters of a layer as this GPU has it."""
+        (whole,) = set(self.stack())
+        layer = whole.shard(self.share.split)
+        norm = sum(
+            w.number
+            for w in Norm(self.norm, self.hidden, shifted=self.norm_bias).weights()
+        )
+        return sum(w.number * n for w, n in layer.all_weights()) + layer.norms * norm
+
+    def expert_parameters(self) -> int:
+        """Parameters of routed experts."""
+        return sum(w.number * n for w, n in self.all_weights() if w.used < 1)
+
+    def optimized_parameters(self) -> int:
+        """Parameters whose AdamW state this GPU has."""
+        share, experts = self.share, self.expert_parameters()
+        rest = self.parameters() - experts
+        return math.ceil(rest / share.shards) + math.ceil(experts / share.expert_shards)
 
     def memory(self, request: Request) -> dict[str, float]:
         """In training what a micro-batch leaves for its gradients beside AdamW's
         state."""
         if request.phase != "train":
             return super().memory(request)
-        length = length_of(request)
-        run = self.run(request, length, length)
-        body = self._pass(dataclasses.replace(request, base=True), length, length)
+        left, run = self.leaves(request), self.training_run(request)
+        number = self._trained_parameters(request, self._trained_network(request, run))
+        adapters = request.lora and number or 0
         return in_parts(
-            **trained(self.parameters(), run.values),
-            activations=kept(self.network(run), run),
-            logits=Loss(self.vocab).kept(run),
-            # the context, gradients of a layer's operands
-            workspace=CONTEXT + working_bytes(finished(body, self.name)),
+            **trained(self.parameters() + adapters, run.values, number),
+            activations=left.each + left.once,
+            logits=left.logits,
+            workspace=left.workspace,
         )
+
+    def leaves(self, request: Request, **changed: Any) -> Left:
+        """What a micro-batch of a training step leaves in the memory of this GPU;
+        `changed`: fields of its `Pass`."""
+        run = dataclasses.replace(self.training_run(request), **changed)
+        network = self._trained_network(request, run)
+        each, once = kept(network, run)
+        body = self._pass(dataclasses.replace(request, base=True), *2 * (run.q_len,))
+        working = working_bytes(finished(body, self.name))  # their gradients
+        logits = network.ends[-1].kept(run) if network.ends else 0.0
+        return Left(each, once, logits, CONTEXT + working)
 
     def _pass(self, request: Request, q_len: int, kv_len: int) -> list[Kernel]:
         run = self.run(request, q_len, kv_len)
@@ -122,24 +248,24 @@ class Decoder(LanguageModel):
 
     def network(self, run: Pass) -> Network:
         """Operators of a training step."""
-        h, norm, layout = self.hidden, Norm(self.norm, self.hidden), self.head_layout
+        h, layout, share = self.hidden, self.head_layout, self.share
+        rotary = (Rotary(layout),) if self.rotary else ()
+        halves = self._halves(run.fused, *rotary, SelfAttention(layout, self.scores))
+        before, behind = (Layer(x).shard(share.split).operators for x in halves)
+        norm: Norm = Norm(self.norm, h).shard(share.split)
+        skip = Residual(h).shard(share.split)
+        inputs = (self._table, Fixed(() if run.fused else self.tables(run)))
+        head = dataclasses.replace(self.head, split=Columns(), among=share.split)
+        body: Any = (*before, skip, norm, *behind, skip)
+        ends = (norm, head, Loss(head.outputs, share.split.tp))
         return Network(
-            inputs=(self.embedding, Fixed(() if run.fused else self.tables(run))),
+            inputs=inputs if share.is_first else (),
             norm=norm,
-            body=(
-                *self.projections(run.fused),
-                *self.head_norms(),
-                *((Rotary(layout),) if self.rotary else ()),
-                SelfAttention(layout, self.scores),
-                self.output(run.fused),
-                Residual(h),
-                norm,
-                *self.mlp(run.fused),
-                Residual(h),
-            ),
-            layers=self.layers,
-            final=norm,
-            head=self.head,
+            body=body,
+            skip=skip,
+            layers=len(share.layers(self.layers)),
+            number=self.layers,
+            ends=ends if share.is_last else (),
         )
 
     def each(self, run: Pass, *operators: Trainable) -> list[Kernel]:

@@ -6,17 +6,24 @@ from typing import Any, ClassVar
 
 from ..._listing import Kernel, Listing
 from ..._unlisted import Attention, attention_copies, stream
+from .._network.blocks import Chain
+from .._network.linear_layer import Activation, Linear
+from .._network.operators import Norm, Pass, Residual, Trainable
+from .._network.self_attention import Heads, SelfAttention
+from .._network.step import check_frozen, training_listings
 from .attention import Scores, fused
 from .base import Model, Request, linear, rows_of
-from .memory import in_parts, working_bytes
+from .memory import CONTEXT, in_parts, trained, working_bytes
 
 
 @dataclasses.dataclass(frozen=True)
 class Encoder(Model):
-    """A network without a KV cache; its only phase is one forward pass."""
+    """A network without a KV cache: one forward pass, or a training step."""
 
     scores: ClassVar[Scores]
     """Of its attention, if it has one."""
+    adapts: ClassVar[bool] = False
+    """Whether its layers have no weights but those of linear layers and norms."""
 
     @abc.abstractmethod
     def _forward(self, request: Request) -> list[Kernel]:
@@ -42,11 +49,8 @@ class Encoder(Model):
 
     def _check(self, values: dict[str, Any]):
         if values["phase"] == "train":
-            raise ValueError(
-                f"`phase` is 'train', but training is known for language models alone, "
-                f"not for {self.name}; give a kernel listing (`.jsonl`)."
-            )
-        if values["phase"] not in ("forward", "prefill"):
+            self._check_training(values)
+        elif values["phase"] not in ("forward", "prefill"):
             raise ValueError(
                 f"`phase` is {values['phase']!r}, but {self.name} generates no tokens; "
                 "use forward."
@@ -66,6 +70,57 @@ class Encoder(Model):
                 f"`input_len` is {length}, but {self.name} has {longest} positions; "
                 "shorten the input."
             )
+
+    def _check_training(self, values: dict[str, Any]):
+        chain = self.chain()
+        if chain is None:
+            raise ValueError(
+                f"`phase` is 'train', but the training of {self.name} is not known; "
+                "give a kernel listing (`.jsonl`)."
+            )
+        check_frozen(values, self.name, chain.layers)
+        if values.get("recompute") == "selective-op":
+            raise ValueError(
+                "`recompute` is 'selective-op', which is known for language models "
+                "alone; take 'none', 'selective' or 'full'."
+            )
+        if values.get("lora") and not self.adapts:
+            raise ValueError(
+                f"`lora` is {values['lora']}, but {self.name} has convolutions, whose "
+                "adapters are not known; leave it out or take `--frozen-layers`."
+            )
+
+    def chain(self, whole: bool = True) -> Chain | None:
+        """Operators of a training step; not `whole`: some of the first are frozen.
+        None: they are not known."""
+        return None
+
+    def length(self, request: Request) -> int:
+        """Tokens of a sequence; 1 of an image that is not cut into tokens."""
+        return 1
+
+    def _run(self, request: Request) -> Pass:
+        """A pass of a training step."""
+        length = self.length(request)
+        return Pass(
+            request.batch,
+            length,
+            length,
+            self.precision(request),
+            fused=False,
+            flash=request.attention == "flash",
+            recompute=request.recomputed,
+            train=True,
+        )
+
+    def _trained(self, request: Request) -> Chain:
+        """Operators of a training step, some of them frozen or with adapters."""
+        chain = self.chain(not (request.lora or request.frozen_layers))
+        if chain is None:
+            raise ValueError(f"the training of {self.name} is not known.")
+        if request.lora:
+            return chain.adapted(request.lora)
+        return chain.without(request.frozen_layers or 0)
 
     def _layers(
         self, request: Request, site: Attention, inner: int, activation: str
@@ -89,12 +144,57 @@ class Encoder(Model):
         ]
 
     def memory(self, request: Request) -> dict[str, float]:
-        """Weights and the operands of the largest kernel."""
-        (listing,) = self._listings(request)
+        """Weights and the operands of the largest kernel; in training what a
+        micro-batch leaves for its gradients, beside AdamW's state."""
+        once = dataclasses.replace(request, phase="forward")
+        working = working_bytes(
+            self.listing(once, self._forward(once), "forward").kernels
+        )
+        if request.phase != "train":
+            return in_parts(
+                weights=self.weight_bytes(request.dtype), activations=working
+            )
+        chain, run = self._trained(request), self._run(request)
         return in_parts(
-            weights=self.weight_bytes(request.dtype),
-            activations=working_bytes(listing.kernels),
+            **trained(chain.parameters, run.values, chain.trained),
+            activations=chain.kept(run),
+            logits=chain.loss.kept(run),
+            workspace=CONTEXT + working,  # the context, gradients of operands
         )
 
     def _listings(self, request: Request) -> list[Listing]:
+        if request.phase == "train":
+            chain, run = self._trained(request), self._run(request)
+            passes = chain.forward(run), chain.backward(run)
+            return training_listings(self, passes, request, run, chain.trained)
         return [self.listing(request, self._forward(request), request.phase)]
+
+
+def encoder_layer(
+    width: int,
+    heads: int,
+    inner: int,
+    activation: str,
+    scores: Scores,
+    norm_first: bool = True,
+) -> tuple[Trainable, ...]:
+    """Operators of a transformer layer with attention to all tokens: norms before
+    attention and MLP, or behind their sums (`norm_first` false)."""
+    linear = Linear(width, width, True)
+    norm = Norm("layernorm", width)
+    layout = Heads(heads, heads, width // heads, causal=False)
+    attention = (
+        linear,
+        *2 * (dataclasses.replace(linear, joins=True),),
+        SelfAttention(layout, scores),
+        linear,
+        Residual(width),
+    )
+    mlp = (
+        Linear(inner, width, True),
+        Linear(width, inner, True, activation=Activation(activation, inner)),
+        Residual(width),
+    )
+    if norm_first:
+        return (norm, *attention, norm, *mlp)
+    return (*attention, norm, *mlp, norm)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 from .... import dtypes
 from ..._listing import Kernel, Listing
 from ..._unlisted import finished
-from .._inputs import length_of
+from .._inputs import decode_segments, length_of
 from .._layers.drafting import EAGLE_WORDS, MTP_KEYS, eagle_layer, mtp_layer
 from .._layers.layer import Layer
 from .._network.linear_layer import Linear
@@ -31,8 +31,6 @@ from .formats import Checkpoint, read_checkpoint
 from .memory import in_parts, logit_bytes, working_bytes
 from .speculation import Speculation, speculation_of
 
-_SEGMENTS: Final = 8
-"""Decode steps are integrated over at most so many KV lengths."""
 _KEPT: Final = "bf16"
 """Type of everything that a quantised checkpoint leaves as it was."""
 
@@ -48,6 +46,8 @@ class LanguageModel(Model):
     share: Share = dataclasses.field(default=Share(), kw_only=True)
 
     norm: ClassVar[str] = "rmsnorm"
+    norm_bias: ClassVar[bool] = True
+    """Whether a LayerNorm also shifts."""
     divides: ClassVar[bool] = True
     """Whether several GPUs can share it."""
 
@@ -86,7 +86,7 @@ class LanguageModel(Model):
     def all_weights(self) -> list[tuple[Weights, int]]:
         """Weights of every kind and how often they occur; the towers of other inputs
         are left out."""
-        norm, share = Norm(self.norm, self.hidden), self.share
+        norm, share = Norm(self.norm, self.hidden, shifted=self.norm_bias), self.share
         norms = sum(layer.norms * n for layer, n in self.layer_counts.items())
         ends: list[tuple[Operator, int]] = [(norm, norms + share.is_last)]
         if share.is_first or (share.is_last and not self.own_head):
@@ -107,8 +107,10 @@ class LanguageModel(Model):
 
     @property
     def _table(self) -> Embedding:
-        """The embedding as a GPU has it."""
-        return self.embedding.shard(self.share.split)
+        """The embedding as a GPU has it; the last of several has words alone."""
+        table = self.embedding.shard(self.share.split)
+        first = self.share.is_first
+        return table if first else dataclasses.replace(table, positions=0)
 
     @functools.cached_property
     def tower(self) -> Tower | None:
@@ -268,7 +270,7 @@ class LanguageModel(Model):
             self.precision(request),
             request.stack == "serving",
             request.attention == "flash",
-            bool(request.checkpointing),
+            request.recomputed,
             request.routing or "balanced",
             verify,
         )
@@ -429,22 +431,3 @@ class LanguageModel(Model):
         gathered = collective("all_gather", last.tokens, words, ranks, run.values)
         sampled = rows_of("softmax", last.tokens, words, "fp32")
         return [*head.forward(last), *gathered, sampled]
-
-
-def decode_segments(input_len: int, steps: int) -> list[tuple[int, int]]:
-    """(KV length, steps) of at most eight equal parts of a generation.
-
-    Step i of `steps` attends to `input_len` + i tokens (i from 1); a part stands at its
-    midpoint, so a cost linear in the KV length is integrated exactly (up to rounding).
-
-    Example:
-
-    >>> decode_segments(100, 3)
-    [(101, 1), (102, 1), (103, 1)]
-    """
-    parts = min(_SEGMENTS, steps)
-    edges = [steps * i // parts for i in range(parts + 1)]
-    return [
-        (round(input_len + (low + 1 + high) / 2), high - low)
-        for low, high in zip(edges, edges[1:], strict=False)
-    ]

@@ -35,15 +35,19 @@ def element_bytes(dtype: str) -> float:
     return dtypes.stored_bytes(dtype)
 
 
-def trained(parameters: Number, dtype: str) -> dict[str, float]:
+def trained(
+    parameters: Number, dtype: str, trained: Number | None = None
+) -> dict[str, float]:
     """Bytes of weights, gradients and AdamW's state (fp32 master of 16-bit weights, two
-    moments): 16 a parameter; weights in `dtype`."""
+    moments): 16 a parameter; weights in `dtype`. Frozen ones, all but the `trained`
+    [all], are weights alone."""
     e = element_bytes(dtype)
     master = _WIDE if e < _WIDE else 0.0
+    moving = parameters if trained is None else trained
     return {
         "weights": parameters * e,
-        "gradients": parameters * e,
-        "optimizer": parameters * (master + 2 * _WIDE),
+        "gradients": moving * e,
+        "optimizer": moving * (master + 2 * _WIDE),
     }
 
 

@@ -1,21 +1,34 @@
-"""BERT: bidirectional encoder with learned positions, LayerNorm and a pooler."""
+"""BERT: bidirectional encoder with learned positions, LayerNorm and a pooler; in
+training with the head that its config names."""
 
 import dataclasses
 from typing import ClassVar, Final
 
 from ..._listing import Kernel
 from ..._unlisted import Attention, stream
+from .._network.blocks import Alone, Block, Chain, Pointwise
+from .._network.linear_layer import Linear
+from .._network.operators import Embedding, Norm, Weights
+from .._network.parts import Within
+from .._network.step import Loss
 from .._shared.attention import Scores
 from .._shared.base import Request, layer_parameters, linear, rows_of
 from .._shared.config import Config
-from .._shared.encoder import Encoder
+from .._shared.encoder import Encoder, encoder_layer
 
 MODEL_TYPES: Final = ("bert",)
+_HEADS: Final = (
+    "ForMaskedLM", "ForPreTraining", "ForSequenceClassification",
+    "ForTokenClassification",
+)  # fmt: skip
+"""Ends of the classes of a config whose training is known."""
+_LABELS: Final = 2
+"""Classes where a config does not say how many."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Bert(Encoder):
-    """BertModel; heads of derived classes are not added."""
+    """BertModel; heads of derived classes are not added, but in training."""
 
     layers: int
     hidden: int
@@ -25,7 +38,9 @@ class Bert(Encoder):
     positions: int
     types: int
     activation: str
+    head: str
 
+    adapts: ClassVar[bool] = True
     scores: ClassVar[Scores] = Scores("unspecified_scalar", cast=False)
 
     @property
@@ -58,6 +73,64 @@ class Bert(Encoder):
             stream("tanh", batch * h, p.values, 1),
         ]
 
+    def length(self, request: Request) -> int:
+        return request.input_len or self.positions
+
+    def chain(self, whole: bool = True) -> Chain:
+        h, norm = self.hidden, Norm("layernorm", self.hidden)
+        inputs = (
+            Embedding(self.vocab, h, self.positions),
+            Embedding(self.types, h),
+            Alone("pointwise_add", h),
+            norm,
+            Alone("scalar_mul", 1),  # additive padding mask
+        )
+        layer = encoder_layer(
+            h, self.heads, self.inner, self.activation, self.scores, norm_first=False
+        )
+        words = (
+            Linear(h, h, True),
+            Pointwise(self.activation, h),
+            norm,
+            _Tied(self.vocab, h, True, wide=True, frozen=not whole),
+        )
+        classifier = Linear(self._labels, h, True, wide=True)
+        pooled = Within((Linear(h, h, True), Pointwise("tanh", h), classifier))
+        head, loss = {
+            "ForMaskedLM": (words, Loss(self.vocab)),
+            "ForPreTraining": ((*words, pooled), Loss(self.vocab)),
+            "ForSequenceClassification": ((pooled,), Within((Loss(self._labels),))),
+            "ForTokenClassification": ((classifier,), Loss(self._labels)),
+        }[self.head]
+        blocks = (Block(inputs), Block(layer, self.layers, h), Block(head))
+        return Chain(blocks, loss)
+
+    @property
+    def _labels(self) -> int:
+        """Classes of the head; two of the next sentence."""
+        if self.head == "ForPreTraining":
+            return _LABELS
+        names = self.config.values.get("id2label")
+        known = len(names) if isinstance(names, dict) and names else _LABELS
+        return self.config.size("num_labels", default=known)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tied(Linear):
+    """Logits by the table of the embedding, and a bias."""
+
+    def weights(self) -> tuple[Weights, ...]:
+        return (Weights(self.outputs),)
+
+
+def _head_of(config: Config) -> str:
+    """The head that is trained: what the class of the config ends in; that of masked
+    words where it is the bare `BertModel`, or no class that is known."""
+    names = config.stated("architectures")
+    stated = names if isinstance(names, list) else []
+    known = [x for x in _HEADS if any(str(name).endswith(x) for name in stated)]
+    return known[0] if known else _HEADS[0]
+
 
 def build(config: Config) -> Bert:
     """BERT of a config."""
@@ -73,4 +146,5 @@ def build(config: Config) -> Bert:
         positions=config.size("max_position_embeddings"),
         types=config.size("type_vocab_size", default=2),
         activation=config.text("hidden_act", "gelu"),
+        head=_head_of(config),
     )

@@ -19,21 +19,26 @@ MODEL_TYPES: Final = ("gpt2",)
 
 @dataclasses.dataclass(frozen=True)
 class PreNorm(Decoder):
-    """Decoder with biases everywhere, fused into the linear layers."""
+    """Decoder with LayerNorm before attention and before an MLP of two layers; biases
+    are fused into the linear layers."""
 
     activation: str
 
     norm: ClassVar[str] = "layernorm"
     position_offset: ClassVar[int] = 0
     """Rows of the position table before position 0."""
+    biased: ClassVar[bool] = True
+    """Whether linear layers have biases."""
     conv1d: ClassVar[bool] = False
     """Whether eager weights are row-major, as in `Conv1D`."""
 
     def parameters(self) -> int:
-        return super().parameters() + self.position_offset * self.hidden
+        before = self.position_offset * self.hidden if self.share.is_first else 0
+        return super().parameters() + before
 
     def output(self, fused: bool) -> Linear:
-        return self._linear(self.hidden, self.hidden, fused, split=Rows())
+        width = self.heads * self.head_dim
+        return self._linear(self.hidden, width, fused, split=Rows())
 
     def mlp(self, fused: bool) -> tuple[Trainable, ...]:
         activation = Activation(self.activation, self.inner)
@@ -41,6 +46,16 @@ class PreNorm(Decoder):
             self._linear(self.inner, self.hidden, fused),
             self._linear(self.hidden, self.inner, fused, activation, Rows()),
         )
+
+    @property
+    def _queries(self) -> int:
+        """Features of all queries, keys and values."""
+        return (self.heads + 2 * self.kv_heads) * self.head_dim
+
+    @property
+    def _by_heads(self) -> Columns:
+        """How GPUs divide these."""
+        return Columns(2 * self.kv_heads * self.head_dim, self.kv_heads)
 
     def _linear(
         self,
@@ -52,7 +67,7 @@ class PreNorm(Decoder):
     ) -> Linear:
         row_major = self.conv1d and not fused
         return Linear(
-            outputs, inputs, True, row_major, activation=activation, split=split
+            outputs, inputs, self.biased, row_major, activation=activation, split=split
         )
 
     def _eager_pass(self, run: Pass) -> list[Kernel]:
@@ -81,7 +96,8 @@ class Gpt2(PreNorm):
         return 13 * self.layers + 5 + (0 if base else 2)
 
     def projections(self, fused: bool) -> tuple[Linear, ...]:
-        return (self._linear(3 * self.hidden, self.hidden, fused),)
+        split = self._by_heads
+        return (self._linear(self._queries, self.hidden, fused, split=split),)
 
 
 def build(config: Config) -> Gpt2:

@@ -76,7 +76,9 @@ class Llama(Decoder):
         if fused:
             both, split = 2 * kv_width, Columns(2 * kv_width, self.kv_heads)
             return (Linear(width + both, h, bias, module=_QUERIES, split=split),)
-        return (Linear(width, h, bias), *2 * (Linear(kv_width, h, bias, joins=True),))
+        key = Columns(kv_width, self.kv_heads)
+        inward = Linear(kv_width, h, bias, joins=True, split=key)
+        return (Linear(width, h, bias, split=Columns()), inward, inward)
 
     def head_norms(self) -> tuple[Norm, ...]:
         if not self.variant.qk_norm:
@@ -94,7 +96,8 @@ class Llama(Decoder):
     def mlp(self, fused: bool) -> tuple[Trainable, ...]:
         """Gate and up (one layer where they are fused), product, down."""
         h, inner, bias = self.hidden, self.inner, self.mlp_bias
-        parts = (Linear(inner, h, bias), Linear(inner, h, bias, joins=True))
+        gate = Linear(inner, h, bias, split=Columns())
+        parts = (gate, dataclasses.replace(gate, joins=True))
         both = Linear(2 * inner, h, bias, module="mlp.gate_proj", split=Columns())
         down = Linear(h, inner, bias, module="mlp.down_proj", split=Rows())
         return (*((both,) if fused else parts), Gated(inner), down)

@@ -28,10 +28,12 @@ class Opt(PreNorm):
         return 11 * self.layers + 5 + (0 if base else 2)
 
     def projections(self, fused: bool) -> tuple[Linear, ...]:
-        h = self.hidden
+        h, width, keys = self.hidden, self.heads * self.head_dim, self._by_heads
         if fused:
-            return (Linear(3 * h, h, True, split=Columns()),)
-        return (Linear(h, h, True), *2 * (Linear(h, h, True, joins=True),))
+            return (Linear(self._queries, h, True, split=keys),)
+        key = Columns(keys.grouped // 2, keys.groups)
+        inward = Linear(key.grouped, h, True, joins=True, split=key)
+        return (Linear(width, h, True, split=Columns()), inward, inward)
 
     def tables(self, run: Pass) -> list[Kernel]:
         """Causal mask, and positions from the padding mask."""

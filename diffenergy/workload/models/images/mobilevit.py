@@ -5,11 +5,17 @@ from typing import ClassVar, Final
 
 from ..._listing import Kernel
 from ..._unlisted import Attention, mobilevit_rest, stream
+from .._network.blocks import Alone, Block, Chain, Copied, Fork, Pointwise
+from .._network.convolution import BatchNorm, Convolution, MeanPool
+from .._network.linear_layer import Linear
+from .._network.operators import Norm, Trainable
+from .._network.parts import Within
+from .._network.step import Loss
 from .._shared.attention import Scores
 from .._shared.base import Precision, Request, layer_parameters, linear, rows_of
 from .._shared.config import Config
 from .._shared.convolution import Image, convolve
-from .._shared.encoder import Encoder
+from .._shared.encoder import Encoder, encoder_layer
 from .vit import labels_of
 
 MODEL_TYPES: Final = ("mobilevit",)
@@ -80,6 +86,62 @@ class MobileVit(Encoder):
             rows.append(linear(p, self.labels, request.batch, neck[6]))
         return rows
 
+    def chain(self, whole: bool = True) -> Chain:
+        neck, channels = self.neck, self.neck[0]
+        stem = Convolution(self.channels, self.image_size, channels, 3, 2, first=True)
+        blocks, hw = [Block(_trained(stem))], stem.output_hw
+        plain = [(neck[1], 1, 0, 0), (neck[2], 2, 0, 0), *2 * [(neck[2], 1, 0, 0)]]
+        mixed = zip(neck[3:6], 3 * (2,), self.widths, _DEPTHS, strict=True)
+        for outputs, stride, width, depth in (*plain, *mixed):
+            layer, after = self._trained_residual(channels, hw, outputs, stride)
+            blocks.append(Block(layer, 1, channels * hw**2))
+            channels, hw = outputs, after
+            if depth:
+                layer = self._trained_transformer(channels, hw, width, depth)
+                blocks.append(Block(layer, 1, channels * hw**2))
+        last = _trained(Convolution(channels, hw, neck[6], 1))
+        classifier = Linear(self.labels, neck[6], True, wide=True)
+        blocks.append(Block((*last, MeanPool(neck[6], hw), classifier)))
+        return Chain(tuple(blocks), Loss(self.labels))
+
+    def _trained_residual(
+        self, channels: int, hw: int, outputs: int, stride: int
+    ) -> tuple[tuple[Trainable, ...], int]:
+        """Operators of `_inverted_residual`, and the height of its output."""
+        inner = self._expanded(channels)
+        depthwise = Convolution(inner, hw, inner, 3, stride, groups=inner)
+        after = depthwise.output_hw
+        layer = (
+            *_trained(Convolution(channels, hw, inner, 1)),
+            *_trained(depthwise),
+            *_trained(Convolution(inner, after, outputs, 1), activation=False),
+        )
+        if (channels, hw) != (outputs, after):
+            return layer, after
+        values = channels * hw**2
+        return (Fork(values), *layer, Alone("pointwise_add", values)), after
+
+    def _trained_transformer(
+        self, channels: int, hw: int, width: int, depth: int
+    ) -> tuple[Trainable, ...]:
+        """Operators of `_transformer_block`."""
+        area, k = self.patch**2, self.kernel
+        inner = int(width * self.mlp_ratio)
+        layer = encoder_layer(width, self.heads, inner, "silu", self.scores)
+        inside = (*depth * layer, Norm("layernorm", width))
+        order = Copied("permute", width * hw**2, 2)
+        return (
+            Fork(channels * hw**2),
+            *_trained(Convolution(channels, hw, channels, k)),
+            Convolution(channels, hw, width, 1),
+            order,
+            Within(inside, hw**2 // area, area),
+            order,
+            *_trained(Convolution(width, hw, channels, 1)),
+            Copied("concat", 2 * channels * hw**2),
+            *_trained(Convolution(2 * channels, hw, channels, k)),
+        )
+
     def _expanded(self, channels: int) -> int:
         return int(channels * self.expand_ratio)
 
@@ -132,6 +194,13 @@ class MobileVit(Encoder):
             *self._layers(request, site, int(width * self.mlp_ratio), "silu"),
             rows_of("layernorm", sequences * length, width, p.values),
         ]
+
+
+def _trained(conv: Convolution, activation: bool = True) -> tuple[Trainable, ...]:
+    """Convolution, BatchNorm and SiLU."""
+    hw, channels = conv.output_hw, conv.outputs
+    silu = (Pointwise("silu", channels * hw**2),) if activation else ()
+    return (conv, BatchNorm(channels, hw), *silu)
 
 
 def _normed(inputs: int, outputs: int, kernel: int) -> int:

@@ -6,6 +6,11 @@ from typing import Final
 
 from ..._listing import Kernel
 from ..._unlisted import HALF, resnet_rest, stream
+from .._network.blocks import Alone, Block, Chain, Fork, Pointwise
+from .._network.convolution import BatchNorm, Convolution, MaxPool, MeanPool
+from .._network.linear_layer import Linear
+from .._network.operators import Trainable
+from .._network.step import Loss
 from .._shared.base import Precision, Request, linear
 from .._shared.config import Config
 from .._shared.convolution import Image, convolve
@@ -67,6 +72,66 @@ class Resnet(Encoder):
             *resnet_rest(request.batch, stages, pooled, p.values),
             linear(p, self.labels, request.batch, image.channels),
         ]
+
+    def chain(self, whole: bool = True) -> Chain:
+        stem = Convolution(
+            self.channels,
+            self.image_size,
+            self.stem,
+            7,
+            2,
+            first=True,
+            layout_zeros=HALF,
+        )
+        hw, pooled = stem.output_hw, (stem.output_hw + 1) // 2
+        first = (
+            stem,
+            BatchNorm(self.stem, hw),
+            Pointwise("relu", self.stem * hw**2),
+            MaxPool(self.stem, pooled),
+        )
+        blocks, before, hw = [Block(first)], self.stem, pooled
+        for index, (width, depth) in enumerate(
+            zip(self.widths, self.depths, strict=True)
+        ):
+            for count, stride, shortcut in (
+                (1, 2 if index else 1, True),
+                (depth - 1, 1, False),
+            ):
+                layer, after = _trained_bottleneck(before, hw, width, stride, shortcut)
+                if count:
+                    blocks.append(Block(layer, count, before * hw**2))
+                    before, hw = width, after
+        classifier = Linear(self.labels, before, True, wide=True)
+        blocks.append(Block((MeanPool(before, hw), classifier)))
+        return Chain(tuple(blocks), Loss(self.labels))
+
+
+def _trained_bottleneck(
+    channels: int, hw: int, width: int, stride: int, shortcut: bool
+) -> tuple[tuple[Trainable, ...], int]:
+    """Operators of a bottleneck on maps of `channels` x `hw` x `hw`, and the height of
+    its output."""
+    inner = width // _REDUCTION
+    behind_relu = functools.partial(Convolution, zero_share=HALF, layout_zeros=HALF)
+    middle = behind_relu(inner, hw, inner, 3, stride)
+    after = middle.output_hw
+    aside = behind_relu(channels, hw, width, 1, stride, joins=True)
+    layer = (
+        Fork(channels * hw**2),
+        behind_relu(channels, hw, inner, 1),
+        BatchNorm(inner, hw),
+        Pointwise("relu", inner * hw**2),
+        middle,
+        BatchNorm(inner, after),
+        Pointwise("relu", inner * after**2),
+        behind_relu(inner, after, width, 1),
+        BatchNorm(width, after),
+        *((aside, BatchNorm(width, after)) if shortcut else ()),
+        Alone("pointwise_add", width * after**2, HALF),
+        Pointwise("relu", width * after**2),
+    )
+    return layer, after
 
 
 def _bottleneck(

@@ -5,11 +5,17 @@ from typing import ClassVar, Final
 
 from ..._listing import Kernel
 from ..._unlisted import Attention, stream
+from .._network.blocks import Block, Chain
+from .._network.convolution import Convolution
+from .._network.linear_layer import Linear
+from .._network.operators import Norm, Pass, Trainable, Weights
+from .._network.parts import Within
+from .._network.step import Loss
 from .._shared.attention import Scores
 from .._shared.base import Request, layer_parameters, linear, rows_of
 from .._shared.config import Config
 from .._shared.convolution import Image, convolve
-from .._shared.encoder import Encoder
+from .._shared.encoder import Encoder, encoder_layer
 
 MODEL_TYPES: Final = ("vit",)
 
@@ -30,6 +36,7 @@ class Vit(Encoder):
     activation: str
 
     scores: ClassVar[Scores] = Scores(mask="")
+    adapts: ClassVar[bool] = True
 
     @property
     def tokens(self) -> int:
@@ -69,6 +76,25 @@ class Vit(Encoder):
             *self._head(request),
         ]
 
+    def length(self, request: Request) -> int:
+        return self.tokens
+
+    def chain(self, whole: bool = True) -> Chain:
+        h, patch = self.hidden, self.patch
+        patches = Convolution(
+            self.channels, self.image_size, h, patch, patch, 0, bias=True, first=True
+        )
+        layer = encoder_layer(h, self.heads, self.inner, self.activation, self.scores)
+        classifier = Linear(self.labels, h, True, wide=True)
+        return Chain(
+            (
+                Block((patches, _Positions(self.tokens, h))),
+                Block(layer, self.layers, h),
+                Block((Norm("layernorm", h), Within((classifier,)))),
+            ),
+            Within((Loss(self.labels),)),
+        )
+
     def _head(self, request: Request) -> list[Kernel]:
         p, batch = self.precision(request), request.batch
         if not request.base:
@@ -77,6 +103,29 @@ class Vit(Encoder):
             linear(p, self.pooled, batch, self.hidden),
             stream("tanh", batch * self.pooled, p.values, 1),
         ]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Positions(Trainable):
+    """Learned positions added to every one of `tokens`; the class token is another row
+    of `hidden` weights."""
+
+    tokens: int
+    hidden: int
+
+    def weights(self) -> tuple[Weights, ...]:
+        return (Weights((self.tokens + 1) * self.hidden),)
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        return [stream("scalar_add", run.tokens * self.hidden, run.values, 1)]
+
+    def backward(self, run: Pass) -> list[Kernel]:
+        once = {"reads": 1, "writes": 1 / run.sequences}
+        elements = run.tokens * self.hidden
+        return [stream("position_grad", elements, run.values, 1, **once)]
+
+    def kept(self, run: Pass) -> float:
+        return 0.0
 
 
 def build(config: Config) -> Vit:

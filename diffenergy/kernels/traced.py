@@ -1,0 +1,93 @@
+"""Kernels of a trace of which only the time is known: they keep it."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from ..corrections import Corrections
+from ..hardware._spec import GpuSpec
+from ..physics._demand import Demand, make_demand
+from ..records import Record, as_float
+from ..units import us
+from ._shared import rates as _rates
+from ._shared.launch import Context, Fields, Launches
+from ._shared.ops import Field, Op
+
+SHARES: Final[Mapping[str, tuple[float, float, float, float]]] = {
+    "gemm": (0.42, 0.1, 0.35, 0.3),
+    "conv": (0.35, 0.1, 0.35, 0.3),
+    "attention": (0.35, 0.25, 0.3, 0.25),
+    "moe": (0.3, 0.1, 0.5, 0.5),
+    "scan": (0.1, 0.3, 0.3, 0.4),
+    "norm": (0.0, 0.3, 0.5, 0.65),
+    "gather": (0.0, 0.2, 0.4, 0.5),
+    "elementwise": (0.0, 0.3, 0.55, 0.7),
+    "collective": (0.0, 0.05, 0.1, 0.15),
+    "unknown": (0.15, 0.2, 0.35, 0.4),
+}
+"""Class -> share of the peak of tensor pipes, instruction slots, L2 and DRAM that its
+kernels keep busy. Estimates: round figures between those that this model gives the
+kernels of an eager BERT, ViT and Qwen pass; they decide power alone."""
+OPS: Final = (
+    Op(
+        "traced",
+        (
+            Field("class", "text", "unknown", choices=tuple(SHARES)),
+            Field("traced_us", minimum=0.0, whole=False),
+        ),
+    ),
+)
+
+
+class Traced(Record):
+    """Time of kernels, and how busy their class keeps the units."""
+
+    time: Float[Array, "*k"] = eqx.field(converter=as_float)  # s
+    tensor: Float[Array, "*k"] = eqx.field(converter=as_float)
+    issue: Float[Array, "*k"] = eqx.field(converter=as_float)
+    l2: Float[Array, "*k"] = eqx.field(converter=as_float)
+    dram: Float[Array, "*k"] = eqx.field(converter=as_float)
+
+
+def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
+    """One launch a row, of a time of at least a nanosecond."""
+    time = np.maximum(np.asarray(fields["traced_us"], float), 1e-3) * us
+    shares = np.array([SHARES[str(name)] for name in fields["class"]]).reshape(-1, 4)
+    columns = {"time": time} | dict(
+        zip(("tensor", "issue", "l2", "dram"), shares.T, strict=True)
+    )
+    return [Launches(Traced, columns, np.zeros_like(time), host="stream")]
+
+
+def demand(shape: Traced, gpu: GpuSpec, c: Corrections) -> Demand:
+    """The traced time as a path that no clock moves, launch included; work = share x
+    peak x time at the highest clock, for the power alone."""
+    time = shape.time
+    cycles = time * gpu.sm_clock_max
+    peak = _rates.tensor_peak(gpu, jnp.full(jnp.shape(time), _rates.BF16))
+    bf16 = jnp.full(jnp.shape(time), _rates.BF16)
+    sms = gpu.num_sms
+    found = make_demand(
+        jnp.shape(time),
+        tensor=shape.tensor * peak * sms * cycles,
+        issue=shape.issue * gpu.issue_slots_per_cycle * sms * cycles,
+        l2=shape.l2 * gpu.l2_bytes_per_cycle * cycles,
+        dram=shape.dram * gpu.dram_bandwidth * time,
+        tensor_peak=peak,
+        tensor_efficiency=1e3,  # the time, not the rates, says how long it takes
+        issue_efficiency=1e3,
+        l2_sharing=1e3,
+        ctas=sms,
+        quantization=0.0,
+        path_seconds=time,
+        sharpness_memory=24.0,  # beside it memory adds nothing
+        launches=0.0,
+        tensor_energy=_rates.tensor_energy(c, bf16),
+    )
+    return jax.tree.map(lambda x: x[..., None], found)

@@ -1,0 +1,182 @@
+"""Operators of vision models, forward and backward: convolutions, BatchNorm, pooling. A
+pass has an image a sequence; feature maps are `channels` x `hw` x `hw` an image.
+"""
+
+import dataclasses
+from typing import Final
+
+from ..._listing import Kernel, Number
+from ..._unlisted import stream
+from .._shared.convolution import Image, convolve
+from .operators import Trainable, Weights
+from .passes import Pass
+
+_INDEX: Final = 8.0
+"""Bytes of the place of a maximum (int64 in torch)."""
+_POOLED: Final = 4
+"""Values that a maximum stands for: windows of 3 x 3 at a stride of 2."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Convolution(Trainable):
+    """Square convolution into `outputs` channels, same-padded unless `padding` is given
+    (see `convolve`), with the layouts that cuDNN converts around it.
+
+    `first`: its input is the image, which needs no gradient. `joins`: its input feeds
+    another layer, which keeps it.
+    """
+
+    channels: int
+    hw: int
+    outputs: int
+    kernel: int
+    stride: int = 1
+    padding: int | None = None
+    groups: int = 1
+    bias: bool = False
+    first: bool = False
+    joins: bool = False
+    zero_share: float = 0.0
+    layout_zeros: float = 0.0
+
+    @property
+    def output_hw(self) -> int:
+        """Height and width of its output."""
+        padding = (self.kernel - 1) // 2 if self.padding is None else self.padding
+        return (self.hw + 2 * padding - self.kernel) // self.stride + 1
+
+    def weights(self) -> tuple[Weights, ...]:
+        each = self.channels // self.groups * self.kernel**2 + self.bias
+        return (Weights(self.outputs * each),)
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        _, rows = convolve(
+            Image(run.sequences, self.channels, self.hw),
+            self.outputs,
+            self.kernel,
+            run.precision,
+            self.stride,
+            self.padding,
+            batch_norm=False,
+            groups=self.groups,
+            zero_share=self.zero_share,
+            layout_zeros=self.layout_zeros,
+        )
+        return rows
+
+    def backward(self, run: Pass) -> list[Kernel]:
+        """Gradients of bias, input and weights. cuDNN converts what each of the latter
+        two reads, and the gradient of the input back."""
+        kernel, *converted = self.forward(run)
+        dense = {name: x for name, x in kernel.items() if name != "zero_share"}
+        rows = self._bias_gradient(run) if self.bias else []
+        if not self.first:
+            rows += [{**dense, "op": "conv2d_input_grad"}]
+            rows += [_turned(row) for row in reversed(converted)]
+        rows.append({**kernel, "op": "conv2d_weight_grad"})
+        if converted:
+            there, back = converted
+            rows += [there, _turned(back)]
+        return rows
+
+    def kept(self, run: Pass) -> float:
+        """Its input."""
+        values = 0 if self.joins else self.channels * self.hw**2
+        return run.sequences * values * run.element_bytes
+
+    def _bias_gradient(self, run: Pass) -> list[Kernel]:
+        """Sum over images and pixels."""
+        pixels = run.sequences * self.output_hw**2
+        sums = {"reads": 1, "writes": 1 / pixels}
+        return [stream("bias_grad", pixels * self.outputs, run.values, 1, **sums)]
+
+
+def _turned(row: Kernel) -> Kernel:
+    """A conversion of layouts the other way: of a dense gradient."""
+    fns = ("nchw_to_nhwc", "nhwc_to_nchw")
+    return {**row, "fn": fns[1 - fns.index(row["fn"])], "zero_share": 0.0}
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchNorm(Trainable):
+    """BatchNorm with the statistics of the batch: its input is read for the means and
+    variances of the channels, then for the result; so it is, with the output's
+    gradient, for the sums of the backward pass (arXiv 1502.03167, section 3)."""
+
+    channels: int
+    hw: int
+
+    def weights(self) -> tuple[Weights, ...]:
+        return (Weights(2 * self.channels),)
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        n, dtype = self._elements(run), run.values
+        return [
+            stream("batch_norm_statistics", n, dtype, 1, reads=1, writes=0),
+            stream("batch_norm", n, dtype, 1, reads=1, writes=1),
+        ]
+
+    def backward(self, run: Pass) -> list[Kernel]:
+        n, dtype = self._elements(run), run.values
+        return [
+            stream("batch_norm_sums", n, dtype, 1, reads=2, writes=0),
+            stream("batch_norm_backward", n, dtype, 1, reads=2, writes=1),
+        ]
+
+    def kept(self, run: Pass) -> float:
+        """Its input."""
+        return self._elements(run) * run.element_bytes
+
+    def _elements(self, run: Pass) -> int:
+        return run.sequences * self.channels * self.hw**2
+
+
+@dataclasses.dataclass(frozen=True)
+class MaxPool(Trainable):
+    """Maxima over windows of 3 x 3 at a stride of 2 into maps of `hw` x `hw`, with
+    their places, by which the gradient is spread."""
+
+    channels: int
+    hw: int
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        places = _INDEX / run.element_bytes
+        return [self._row("max_pool", run, reads=_POOLED, writes=1 + places)]
+
+    def backward(self, run: Pass) -> list[Kernel]:
+        places = _INDEX / run.element_bytes
+        return [self._row("max_pool_backward", run, reads=1 + places, writes=_POOLED)]
+
+    def kept(self, run: Pass) -> float:
+        """Its input, which the ReLU before needs, and the places."""
+        return self._elements(run) * (_POOLED * run.element_bytes + _INDEX)
+
+    def _row(self, fn: str, run: Pass, **traffic: Number) -> Kernel:
+        return stream(fn, self._elements(run), run.values, 1, **traffic)
+
+    def _elements(self, run: Pass) -> int:
+        return run.sequences * self.channels * self.hw**2
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanPool(Trainable):
+    """Mean over the pixels of every map."""
+
+    channels: int
+    hw: int
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        return [self._row("mean", run, reads=1, writes=1 / self.hw**2)]
+
+    def backward(self, run: Pass) -> list[Kernel]:
+        return [self._row("mean_backward", run, reads=1 / self.hw**2, writes=1)]
+
+    def kept(self, run: Pass) -> float:
+        """Its input, which the activation before needs."""
+        return self._elements(run) * run.element_bytes
+
+    def _row(self, fn: str, run: Pass, **traffic: Number) -> Kernel:
+        return stream(fn, self._elements(run), run.values, 1, **traffic)
+
+    def _elements(self, run: Pass) -> int:
+        return run.sequences * self.channels * self.hw**2
