@@ -1,4 +1,5 @@
 from ._answer.records import Estimate as Estimate
+from ._answer.step_estimate import StepEstimate as StepEstimate
 from ._answer.summary import EstimateResult as EstimateResult
 from ._ask import estimate as estimate
 from ._jax_setup import enable_compilation_cache as enable_compilation_cache

@@ -9,9 +9,11 @@ from jax.core import Tracer
 
 from ..corrections import Corrections
 from ..hardware import GpuCard, GpuSpec, OperatingPoint, load_gpu
+from ..parallel import TrainingStep
 from ..workload import Workload
 from . import _estimate
 from ._answer.records import Estimate
+from ._answer.step_estimate import StepEstimate, of_step
 from ._answer.summary import EstimateResult
 from ._requests import prepare
 
@@ -23,6 +25,15 @@ def estimate(
     point: OperatingPoint | None = ...,
     corrections: Corrections | None = ...,
 ) -> Estimate: ...
+
+
+@overload
+def estimate(
+    workload: TrainingStep,
+    gpu: GpuSpec | GpuCard | str = ...,
+    point: OperatingPoint | None = ...,
+    corrections: Corrections | None = ...,
+) -> StepEstimate: ...
 
 
 @overload
@@ -41,14 +52,15 @@ def estimate(
     point: Any = None,
     corrections: Any = None,
     **request: Any,
-) -> Estimate | EstimateResult:
+) -> Estimate | StepEstimate | EstimateResult:
     """Time, power and energy of a workload on a GPU.
 
     Of a `Workload` the numbers alone, an `Estimate`: pure, jitted once per workload
     structure, differentiable in every number; `jax.vmap` over points, GPUs or
     corrections. Of a name the answer of `diffenergy estimate`, an `EstimateResult`,
-    with interval, phases and units. Both are of the steady state with random operands,
-    of the GPU board alone (with a plan, of all boards).
+    with interval, phases and units. Of a `parallel.TrainingStep` its time and energy on
+    all GPUs, a `StepEstimate`, as pure as the first. All are of the steady state with
+    random operands, of the GPU board alone (with a plan, of all boards).
 
     Args:
         workload: a `Workload`, or the name of a bundled model, a Hugging Face
@@ -63,8 +75,9 @@ def estimate(
             and `output_len` [128] in tokens, `phase` ("prefill", "decode", "generate",
             "forward", "train"), `dtype` [bf16], `kv_dtype`, `attention`, `stack`,
             `dispatch`, `routing`, `speculative`, `accept`, `draft_tokens`,
-            `accumulation`, `checkpointing`, `images`, `image_tokens`, `steps`,
-            `guidance`; `sm_clock` and `mem_clock` in Hz and
+            `accumulation`, `checkpointing`, `lora`, `frozen_layers`, `images`,
+            `image_tokens`, `steps`, `guidance`; `tokens` of a whole training run;
+            `sm_clock` and `mem_clock` in Hz and
             `power_limit` in W, each a number or several (every combination is a point);
             `temperature` in C; `changes`, fields of the GPU in SI; `workload`, one of
             several in a listing; `plan` ("tp=8,pp=2" or a dict), `tp`, `num_gpus`,
@@ -86,7 +99,7 @@ def estimate(
         >>> estimate("gpt2", "a100-sxm-80gb", batch=8).summary["phase"]
         'generate'
     """
-    if isinstance(workload, Workload):
+    if isinstance(workload, Workload | TrainingStep):
         if request:
             raise TypeError(
                 f"`{next(iter(request))}` is given beside a Workload, which is "
@@ -94,11 +107,15 @@ def estimate(
             )
         check_type("corrections", corrections, Corrections | None)
         check_type("point", point, OperatingPoint | None)
+        if isinstance(workload, TrainingStep):
+            given = (workload, _spec(gpu), point, corrections)
+            return of_step(_estimate.estimate, *given)
         return _estimate.estimate(workload, _spec(gpu), point, corrections)
     check_type("workload", workload, str | os.PathLike)
     check_type("gpu", gpu, str | GpuCard)
     check_type("corrections", corrections, str | None)
     check_type("temperature", request.get("temperature"), int | float | None)
+    check_type("tokens", request.get("tokens"), int | float | None)
     if point is not None:
         raise TypeError(
             "`point` is given beside a name; give `sm_clock`, `mem_clock`, "

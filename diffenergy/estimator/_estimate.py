@@ -211,6 +211,8 @@ class _Run:
             activity=joined.activity * bytes_,
             math_activity=joined.math_activity * math,
         )
+        trains = self.per_candidate(workload.phases.training) > 0
+        self.pace = jnp.where(trains, joined.training, 1.0)
 
     def per_candidate(self, x: Float[Array, " p"]) -> Float[Array, " flat"]:
         """A phase quantity for every candidate."""
@@ -261,6 +263,8 @@ class _Run:
         of_candidate = self.per_candidate(clock)
         mem_clock = self.per_candidate(self.point.mem_clock)
         times = timing(self.demand, self.gpu, self.c, of_candidate, mem_clock)
+        longer = times.launch + self.pace * (times.time - times.launch)
+        times = dataclasses.replace(times, time=longer)
         volts = relative_voltage(self.gpu, clock, self.point.mem_locked)
         core = volts**2 * self.c.core_energy
         energies = launch_energy(
@@ -313,7 +317,7 @@ class _Run:
     def without_gradient(self) -> "_Run":
         """The same evaluation as a constant."""
         still = copy.copy(self)
-        for name in ("workload", "gpu", "c", "point", "demand"):
+        for name in ("workload", "gpu", "c", "point", "demand", "pace"):
             setattr(still, name, lax.stop_gradient(getattr(self, name)))
         return still
 
@@ -375,7 +379,7 @@ class _Run:
         busy, reached = sm_side_cycles(d, gpu, c)
         means = self.mean(
             s.weights, *busy, *reached, d.dram + d.store_dram, d.link, s.launch,
-            d.ctas, d.launches,
+            d.ctas, d.launches, _has_path(d),
         )  # fmt: skip
         time, clock = s.kernel_time, s.clock[self.phase]
         of_units = means[:12] / (clock * time)
@@ -388,8 +392,22 @@ class _Run:
         near = jnp.stack([*of_units[6:], dram / c.dram_efficiency, link], -1)
         # transfers over links need few CTAs
         filled = jnp.where(means[13] > 0, jnp.inf, means[15] / gpu.num_sms)
-        latency = means[16] * (c.launch_seconds + c.launch_cycles / clock)
+        latency = means[16] * (c.launch_seconds + means[17] * c.launch_cycles / clock)
+        latency -= means[16] * (1 - means[17]) * _ramp(gpu, c)
         return share, limiter(share, near, means[14] / time, filled), latency
+
+
+def _has_path(d: Demand) -> Array:
+    """1 for launches with a critical path of their own, 0 for those that stream: their
+    first load and last store are part of what fits call launching."""
+    own = d.path_cycles + d.own_cycles + d.fixed_cycles
+    return jnp.where(own + d.path_seconds > 0, 1.0, 0.0)
+
+
+def _ramp(gpu: GpuSpec, c: Corrections) -> Array:
+    """s of a streaming kernel's first load and last store, at most all of launching
+    that no clock moves."""
+    return jnp.minimum(2 * gpu.dram_latency, c.launch_seconds)
 
 
 def demands(workload: Workload, gpu: GpuSpec, corrections: Corrections) -> list[Demand]:

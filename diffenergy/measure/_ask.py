@@ -45,7 +45,7 @@ class MeasureResult(Result):
     and the same call goes on.
     """
 
-    view: ClassVar[str] = "measure"
+    view: ClassVar[str] = "runs.measure"
     summary: dict[str, Any]
     rows: Sequence[Cells]
     notes: list[str]

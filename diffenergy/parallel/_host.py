@@ -40,23 +40,42 @@ class Host:
     hosts: int | None = None
 
     def check(self, plan: Plan):
-        """Raises `ValueError` if a plan needs more GPUs than there are, or what passes
-        between hosts and whose time is not known: all but sends between stages."""
+        """Raises `ValueError` if a plan needs more GPUs than there are, or exchanges
+        something between hosts whose network is not known."""
         if self.hosts is not None and plan.gpus > self.size * self.hosts:
             raise ValueError(
                 f"`plan` has {plan.gpus} GPUs, but `topology` {self.name} has "
                 f"{self.size * self.hosts}; give a larger one, or fewer GPUs."
             )
         together = max(plan.tp, plan.ep)
-        if together <= self.size and (self.network or not self.far(plan)):
+        if self.network or (together <= self.size and not self.far(plan)):
             return
         tp = min(plan.tp, self.size)
-        largest = Plan(tp, plan.pp if self.network else max(self.size // tp, 1))
+        largest = Plan(tp, max(self.size // tp, 1))
         raise ValueError(
             f"`plan` is {plan.text}, but what its GPUs exchange has to stay in one "
-            f"host of {self.name}, {self.size} GPUs: its time between hosts is not "
-            f"known; the largest such plan is {largest.text} (and any dp)."
+            f"host of {self.name}, {self.size} GPUs, whose network is not known; the "
+            f"largest such plan is {largest.text} (and any dp)."
         )
+
+    def check_training(self, plan: Plan):
+        """The same of a plan of training, whose collectives may pass between hosts."""
+        if self.hosts is not None and plan.gpus > self.size * self.hosts:
+            raise ValueError(
+                f"`plan` has {plan.gpus} GPUs, but `topology` {self.name} has "
+                f"{self.size * self.hosts}; give a larger one, or fewer GPUs."
+            )
+        if plan.tp > self.size:
+            raise ValueError(
+                f"`plan` has tp={plan.tp}, but {self.name} has {self.size} GPUs that "
+                "share their links; give at most as many."
+            )
+        if plan.gpus > self.size and not self.network:
+            raise ValueError(
+                f"`plan` has {plan.gpus} GPUs, but the network between hosts of "
+                f"{self.name}, {self.size} GPUs each, is not known; give a `topology` "
+                "that has one, or at most as many GPUs."
+            )
 
     def far(self, plan: Plan) -> int:
         """Stages that begin in another host than that before."""

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ..workload import Listing
+from ..workload._listing import Kernel
 from ..workload.models import Model, Request
 from ..workload.models._network.sharding import Share, Split
 from ..workload.models._shared.language_model import LanguageModel
+from ._exchange import exchanged, group
 from ._host import Host
 from ._plan import Plan
 
@@ -63,7 +65,34 @@ class Placed:
     def listings(self, **given: Any) -> list[Listing]:
         """Kernels of one GPU of every stage, the stages after each other."""
         batch = self.model.request(**given).batch // self.plan.dp
-        return self._all.listings(**{**given, "batch": batch})
+        found = self._all.listings(**{**given, "batch": batch})
+        return [self._between_hosts(listing) for listing in found]
+
+    def _between_hosts(self, listing: Listing) -> Listing:
+        """A listing whose collectives of several hosts are two rows each: what passes
+        within a host, then what passes the network cards of its GPUs."""
+        if self.host is None or self.host.network is None:
+            return listing
+        rows = [part for row in listing.kernels for part in self._parts(row)]
+        return dataclasses.replace(listing, kernels=tuple(rows))
+
+    def _parts(self, row: Kernel) -> list[Kernel]:
+        """The rows that stand for one row."""
+        if row["op"] != "collective" or row["collective"] == "send_recv":
+            return [row]
+        assert self.host is not None
+        found = group(int(row["num_gpus"]), 1, self.host.size)
+        if found.hosts == 1:
+            return [row]
+        axis = "ep" if row["collective"] == "all_to_all" else "tp"
+        over = {
+            "collective": "send_recv",
+            "bytes": found.far(row["collective"], row["bytes"]),
+            "num_gpus": 2,
+            "link_rate": self.host.network,
+            "axis": axis,
+        }
+        return [*exchanged([row], found).rows, row | over]
 
     def memory(self, request: Request) -> dict[str, float]:
         """Bytes by part of the fullest GPU."""
@@ -107,7 +136,7 @@ def least_plan(
     two beyond those of `plan`."""
     if not isinstance(model, LanguageModel) or not model.divides:
         return None
-    if request.phase == "train" or request.stack != "serving":
+    if request.stack != "serving":
         return None
     for changed in _larger(plan, host):
         try:

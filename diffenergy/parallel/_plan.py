@@ -1,119 +1,217 @@
 """`Plan`: how many GPUs share the layers, the tokens and the experts of a model."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
-_KEYS: Final = ("tp", "pp", "ep", "dp")
-_TRAINING: Final = (
-    "vp", "cp", "etp", "microbatch", "zero", "schedule", "recompute", "software",
-)  # fmt: skip
-"""Keys of training, which is not built yet."""
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zb-h1"]
+Recompute = Literal["none", "selective", "selective-op", "full"]
+Overlap = Literal["none", "dp", "tp+dp"]
+Sums = Literal["fp32", "bf16"]
+
+SERVING: Final = ("tp", "pp", "ep", "dp")
+"""Sizes that every phase knows."""
+_SIZES: Final = (*SERVING, "cp", "vp", "etp", "microbatch")
+_WORDS: Final = {
+    "schedule": get_args(Schedule),
+    "recompute": get_args(Recompute),
+    "overlap": get_args(Overlap),
+    "sums": get_args(Sums),
+}
+KEYS: Final = (*_SIZES, "zero", *_WORDS, "software")
+_ZERO: Final = 3
 _MOST: Final = 100_000
+NOW: Final = 2026.5
+"""Year of the newest training software that the constants were fitted to."""
+_YEARS: Final = (2019.0, 2030.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """`tp` GPUs share every layer, `pp` stages of them the layers, `dp` replicas of all
-    stages the requests; `ep` of the `tp` x `dp` GPUs at a stage share its experts."""
+    stages the requests; `ep` of the GPUs at a stage share its experts.
+
+    Training alone: `cp` GPUs share the tokens of a sequence; a GPU has `vp` virtual
+    stages; `etp` GPUs share the features of an expert (None: tp where there is no
+    `ep`, else 1); a micro-batch has `microbatch` sequences; `zero`: what the replicas
+    divide (1 optimizer state, 2 also gradients, 3 also weights: FSDP); `schedule` of
+    the pipeline (None: 1f1b, interleaved where `vp` > 1); what a backward pass
+    computes again (`recompute`); which exchanges run beside computation (`overlap`);
+    `sums`: type in which the gradients of several GPUs are added up;
+    `software`: year of the training program, which decides its attention kernels.
+    """
 
     tp: int = 1
     pp: int = 1
     ep: int = 1
     dp: int = 1
+    cp: int = 1
+    vp: int = 1
+    etp: int | None = None
+    microbatch: int = 1
+    zero: int = 1
+    schedule: Schedule | None = None
+    recompute: Recompute = "none"
+    overlap: Overlap = "tp+dp"
+    sums: Sums = "fp32"
+    software: float = NOW
 
     @property
     def gpus(self) -> int:
         """GPUs of all replicas."""
-        return self.tp * self.pp * self.dp
+        return self.tp * self.pp * self.cp * self.dp
+
+    @property
+    def order(self) -> Schedule:
+        """The schedule, the usual one where none is said."""
+        return self.schedule or ("interleaved" if self.vp > 1 else "1f1b")
+
+    @property
+    def expert_parts(self) -> int:
+        """GPUs that share the features of one expert."""
+        if self.etp is not None:
+            return self.etp
+        return self.tp if self.ep == 1 else max(self.tp // self.ep, 1)
 
     @property
     def text(self) -> str:
         """As `--plan` takes it.
 
-        >>> Plan(tp=8, pp=2).text
-        'tp=8,pp=2'
+        >>> Plan(tp=8, pp=2, recompute="full").text
+        'tp=8,pp=2,recompute=full'
         """
-        sizes = dataclasses.asdict(self)
-        return ",".join(f"{k}={n}" for k, n in sizes.items() if n > 1) or "tp=1"
+        plain = Plan()
+        said = {
+            key: value
+            for key, value in dataclasses.asdict(self).items()
+            if value != getattr(plain, key)
+        }
+        return ",".join(f"{k}={x}" for k, x in said.items()) or "tp=1"
 
-    def to_json(self) -> dict[str, int]:
-        """All sizes."""
-        return dataclasses.asdict(self)
+    def to_json(self, training: bool = False) -> dict[str, Any]:
+        """All sizes; with those and the words of `training`."""
+        if training:
+            made = {"etp": self.expert_parts, "schedule": self.order}
+            return dataclasses.asdict(self) | made
+        return {key: getattr(self, key) for key in SERVING}
+
+    def check_serving(self):
+        """Raises `ValueError` if it has what belongs to training alone."""
+        plain = Plan()
+        for key in KEYS:
+            if key not in SERVING and getattr(self, key) != getattr(plain, key):
+                raise ValueError(
+                    f"`plan` has {key}={getattr(self, key)}, which belongs to "
+                    f"training; give `--phase train`, or {', '.join(SERVING)} alone."
+                )
 
 
 def read_plan(
     plan: "str | Mapping[str, Any] | Plan | None" = None,
     tp: int | None = None,
     num_gpus: int | None = None,
+    training: bool = False,
 ) -> Plan | None:
     """The plan that is asked for; None without any.
 
     `plan`: "tp=8,pp=2", or the same as a dict; `tp`: short for a plan of it alone;
-    `num_gpus`: alone as many for `tp`, else what the sizes have to make, `dp` following
-    where it is not given. Raises `ValueError` for what makes no plan.
+    `num_gpus`: alone as many for `tp` (in `training` for `dp`), else what the sizes
+    have to make, `dp` following where it is not given. Raises `ValueError` for what
+    makes no plan.
 
-    >>> read_plan("tp=4", num_gpus=8)
-    Plan(tp=4, pp=1, ep=1, dp=2)
+    >>> read_plan("tp=4", num_gpus=8).text
+    'tp=4,dp=2'
     """
     if plan is None and tp is None and num_gpus is None:
         return None
     if isinstance(plan, Plan):
-        plan = plan.to_json()
-    sizes = _sizes(plan)
+        plan = dataclasses.asdict(plan)
+    given: dict[str, Any] = _values(plan)
     if tp is not None:
-        if "tp" in sizes:
+        if "tp" in given:
             raise ValueError("`tp` is given beside `plan`, which has it; give one.")
-        sizes["tp"] = _size("tp", tp)
+        given["tp"] = _size("tp", tp)
     if num_gpus is not None:
         number = _size("num_gpus", num_gpus)
-        sizes = sizes or {"tp": number}
-        one = sizes.get("tp", 1) * sizes.get("pp", 1)
-        sizes.setdefault("dp", max(number // one, 1))
-        if one * sizes["dp"] != number:
+        if not given and not training:
+            given["tp"] = number
+        one = math.prod(given.get(key, 1) for key in ("tp", "pp", "cp"))
+        given.setdefault("dp", max(number // one, 1))
+        if one * given["dp"] != number:
             raise ValueError(
-                f"`num_gpus` is {number}, but the plan has tp x pp x dp = "
-                f"{one * sizes['dp']} GPUs; correct one of them."
+                f"`num_gpus` is {number}, but the plan has tp x pp x cp x dp = "
+                f"{one * given['dp']} GPUs; correct one of them."
             )
-    found = Plan(**sizes)
+    found = Plan(**given)
     if found.gpus > _MOST:
         raise ValueError(
             f"`plan` has {found.gpus:,} GPUs; allowed are at most {_MOST:,}."
         )
-    _check_experts(found)
+    if training:
+        _check_training(found)
+    else:
+        found.check_serving()
+        _check_experts(found)
     return found
 
 
-def _sizes(plan: str | Mapping[str, Any] | None) -> dict[str, int]:
-    """Size by key."""
+def _values(plan: str | Mapping[str, Any] | None) -> dict[str, Any]:
+    """Value by key."""
     if plan is None:
         return {}
     if isinstance(plan, Mapping):
-        pairs = [(str(key), value) for key, value in plan.items()]
+        pairs = [(str(key), value) for key, value in plan.items() if value is not None]
     else:
         pairs = [_pair(plan, part) for part in plan.split(",")]
-    found: dict[str, int] = {}
+    found: dict[str, Any] = {}
     for key, value in pairs:
-        if key in _TRAINING:
+        if key not in KEYS:
             raise ValueError(
-                f"`plan` has `{key}`, which belongs to training on several GPUs, which "
-                f"is not built yet; allowed are {', '.join(_KEYS)}."
-            )
-        if key not in _KEYS:
-            raise ValueError(
-                f"`plan` has the unknown key '{key}'; allowed are {', '.join(_KEYS)}."
+                f"`plan` has the unknown key '{key}'; allowed are {', '.join(KEYS)}."
             )
         if key in found:
             raise ValueError(f"`plan` has `{key}` twice; give it once.")
-        found[key] = _size(key, value, "plan")
+        found[key] = _value(key, value)
     return found
+
+
+def _value(key: str, value: Any) -> Any:
+    """A value of one key, checked."""
+    if key in _WORDS:
+        if value not in _WORDS[key]:
+            raise ValueError(
+                f"`plan` has {key}={value}; allowed are {', '.join(_WORDS[key])}."
+            )
+        return value
+    if key == "zero":
+        if isinstance(value, bool) or value not in range(_ZERO + 1):
+            raise ValueError(f"`plan` has zero={value}; allowed are 0 to {_ZERO}.")
+        return value
+    if key == "software":
+        return _year(value)
+    return _size(key, value, "plan")
+
+
+def _year(value: Any) -> float:
+    low, high = _YEARS
+    try:
+        year = float(value)
+    except (TypeError, ValueError):
+        year = math.nan
+    if not low <= year <= high:
+        raise ValueError(
+            f"`plan` has software={value}; allowed is a year from {low:g} to {high:g}, "
+            "such as 2024.5."
+        )
+    return year
 
 
 def _pair(plan: str, part: str) -> tuple[str, Any]:
     key, equals, value = (x.strip() for x in part.partition("="))
     if not equals or not key:
         raise ValueError(
-            f"`plan` is '{plan}'; give KEY=NUMBER of {', '.join(_KEYS)}, such as "
+            f"`plan` is '{plan}'; give KEY=VALUE of {', '.join(KEYS)}, such as "
             "tp=8,pp=2."
         )
     return key, int(value) if value.isdecimal() and len(value) < 10 else value
@@ -138,4 +236,25 @@ def _check_experts(plan: Plan):
         raise ValueError(
             f"`plan` has ep={plan.ep}, but tp={plan.tp} and dp={plan.dp} allow "
             f"{', '.join(map(str, allowed))}: experts are shared by GPUs of a stage."
+        )
+
+
+def _check_training(plan: Plan):
+    """Keys of training that contradict each other."""
+    stage = plan.tp * plan.cp * plan.dp
+    shared = plan.ep * plan.expert_parts
+    if stage % shared:
+        raise ValueError(
+            f"`plan` has ep={plan.ep} and etp={plan.expert_parts}, but tp x cp x dp = "
+            f"{stage} GPUs at a stage; ep x etp has to divide them."
+        )
+    if plan.vp > 1 and plan.order != "interleaved":
+        raise ValueError(
+            f"`plan` has vp={plan.vp} and schedule={plan.order}; virtual stages need "
+            "schedule=interleaved, or leave vp out."
+        )
+    if plan.vp > 1 and plan.pp == 1:
+        raise ValueError(
+            f"`plan` has vp={plan.vp}, but pp=1; virtual stages need a pipeline: leave "
+            "vp out."
         )

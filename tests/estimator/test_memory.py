@@ -193,7 +193,7 @@ def test_the_largest_batch_and_length_that_fit_are_told():
         (
             {"model": "llama-3.1-8b", "phase": "train", "gpu": "b300", "batch": 16,
              "input_len": 4096},
-            "input length up to 1859 or checkpointing.",
+            "input length up to 1859, checkpointing or tp=2.",
         ),
         ({"model": "llama-3.1-70b", "gpu": "l40s"}, "it fits with dtype int4 or tp=4."),
         ({"model": "llama-3.1-70b", "gpu": "l40s", "stack": "eager"},

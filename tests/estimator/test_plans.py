@@ -130,11 +130,10 @@ def test_generation_and_settings():
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"plan": "tp=2", "phase": "train", "input_len": 8}, "not built yet"),
+        ({"plan": "tp=2", "phase": "train", "input_len": 8}, "microbatch in the plan"),
         ({"plan": "tp=2", "stack": "eager"}, "serving alone"),
         ({"plan": "tp=3"}, "does not divide the 32 attention heads"),
         ({"plan": "dp=3"}, "`batch` is 8, which dp=3 does not divide"),
-        ({"tp": 16}, "the largest such plan is tp=8"),
         ({"topology": "dgx-h100"}, "is of one GPU"),
         ({"num_gpus": 2, "plan": "tp=4"}, "`num_gpus` is 2"),
     ],

@@ -22,6 +22,15 @@ from diffenergy.parallel import Plan, host_of, read_plan
         ({"plan": "dp=2", "tp": 4}, Plan(tp=4, dp=2)),
         ({"plan": "tp=8, ep=4"}, Plan(tp=8, ep=4)),
         ({"plan": "dp=8,ep=8"}, Plan(dp=8, ep=8)),
+        ({"num_gpus": 4, "training": True}, Plan(dp=4)),
+        (
+            {"plan": "tp=2,cp=2,zero=3", "num_gpus": 16, "training": True},
+            Plan(tp=2, cp=2, dp=4, zero=3),
+        ),
+        (
+            {"plan": "pp=4,vp=2,software=2024,recompute=full", "training": True},
+            Plan(pp=4, vp=2, software=2024.0, recompute="full"),
+        ),
     ],
 )
 def test_plans(given: dict[str, Any], wanted: Plan | None):
@@ -31,16 +40,23 @@ def test_plans(given: dict[str, Any], wanted: Plan | None):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"plan": "tp"}, "`plan` is 'tp'; give KEY=NUMBER"),
+        ({"plan": "tp"}, "`plan` is 'tp'; give KEY=VALUE"),
         ({"plan": "np=2"}, "unknown key 'np'"),
         ({"plan": "tp=2,tp=2"}, "`tp` twice"),
         ({"plan": "tp=0"}, "`plan` has tp=0"),
         ({"plan": "tp=1.5"}, "`plan` has tp=1.5"),
         ({"plan": {"tp": True}}, "`plan` has tp=True"),
-        ({"plan": "tp=2,zero=3"}, "training on several GPUs, which is not built yet"),
+        ({"plan": "tp=2,zero=3"}, "zero=3, which belongs to training"),
+        ({"plan": "tp=2,cp=2"}, "cp=2, which belongs to training"),
+        ({"plan": "zero=4", "training": True}, "zero=4; allowed are 0 to 3"),
+        ({"plan": "schedule=2f2b", "training": True}, "schedule=2f2b; allowed are"),
+        ({"plan": "software=24", "training": True}, "software=24; allowed is a year"),
+        ({"plan": "vp=2", "training": True}, "virtual stages need a pipeline"),
+        ({"plan": "pp=2,vp=2,schedule=1f1b", "training": True}, "schedule=1f1b"),
+        ({"plan": "dp=4,ep=3", "training": True}, "ep=3 and etp=1, but"),
         ({"plan": "tp=2", "tp": 2}, "beside `plan`"),
-        ({"plan": "tp=2", "num_gpus": 3}, "tp x pp x dp = 2 GPUs"),
-        ({"plan": "tp=2,dp=2", "num_gpus": 8}, "tp x pp x dp = 4 GPUs"),
+        ({"plan": "tp=2", "num_gpus": 3}, "tp x pp x cp x dp = 2 GPUs"),
+        ({"plan": "tp=2,dp=2", "num_gpus": 8}, "tp x pp x cp x dp = 4 GPUs"),
         ({"num_gpus": 0}, "`num_gpus` is 0"),
         ({"plan": "tp=2,ep=3"}, "tp=2 and dp=1 allow 1, 2:"),
         ({"plan": "tp=4,dp=3,ep=6"}, "tp=4 and dp=3 allow 1, 2, 4, 12:"),
@@ -91,8 +107,9 @@ def test_a_host_says_what_it_can_hold():
     host.check(Plan(tp=8, dp=2))
     with pytest.raises(ValueError, match="has 32 GPUs, but `topology` dgx-h100-2 has"):
         host.check(Plan(tp=8, dp=4))
+    host.check(Plan(tp=16))  # over the network
     with pytest.raises(ValueError, match="the largest such plan is tp=8"):
-        host.check(Plan(tp=16))
+        host_of(read_gpu("l40s")).check(Plan(tp=16))
 
 
 @pytest.mark.parametrize(

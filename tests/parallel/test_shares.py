@@ -30,7 +30,7 @@ def language_model(name: str) -> LanguageModel:
 LANGUAGE_MODELS = [x for x in model_names() if isinstance(load_model(x), LanguageModel)]
 
 
-def placed(name: str, **sizes: int) -> Placed:
+def placed(name: str, **sizes: Any) -> Placed:
     return Placed(language_model(name), Plan(**sizes))
 
 
@@ -212,7 +212,7 @@ def test_stages_add_up_to_the_model(name: str):
     model = language_model(name)
     shares = [Share(stages=3, stage=stage) for stage in range(3)]
     parts = sum(model.placed(share).text_parameters() for share in shares)
-    tied = 0 if model.own_head else model.embedding.weights()[0].number
+    tied = 0 if model.own_head else model.vocab * model.hidden
     assert parts == model.text_parameters() + tied
     cached = sum(model.placed(x).kv_bytes_per_token("bf16") for x in shares)
     assert cached == model.kv_bytes_per_token("bf16")
@@ -277,3 +277,21 @@ def test_drafts_are_divided_too():
     assert sum(x["n"] * x["k"] * x["count"] for x in one) < 0.6 * sum(
         x["n"] * x["k"] * x["count"] for x in whole
     )
+
+
+def test_an_all_reduce_over_two_hosts_is_two_rows():
+    """16 GPUs: one among the 8 of a host, then 2 S (2 - 1)/2/8 bytes over each card."""
+    host = host_of(read_gpu("h100-sxm"))
+    given: dict[str, Any] = dict(phase="decode", batch=4, input_len=64)
+    model = load_model("llama-3.1-8b")
+    assert isinstance(model, LanguageModel)
+    (listing,) = Placed(model, Plan(tp=16), host).listings(**given)
+    rows = [row for row in listing.kernels if row["op"] == "collective"]
+    inside = [x for x in rows if x["collective"] == "custom_all_reduce"]
+    over = [x for x in rows if x["collective"] == "send_recv"]
+    size = 4 * 4096 * 2
+    assert {x["num_gpus"] for x in inside} == {8}
+    assert {x["bytes"] for x in inside} == {size}
+    assert size / 8 in {x["bytes"] for x in over}
+    assert {x["link_rate"] for x in over} == {50e9}
+    assert sum(x["count"] for x in inside) == 65  # two a layer, one of the embedding

@@ -14,6 +14,7 @@ from diffenergy.workload.models import load_model
 from diffenergy.workload.models._shared.language_model import LanguageModel
 
 
+@pytest.mark.slow
 def test_time_falls_with_the_rate_of_the_links():
     """All-reduces of a long prompt: slope by the link's rate against a difference."""
     model = load_model("gpt2")

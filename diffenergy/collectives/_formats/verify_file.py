@@ -38,7 +38,7 @@ class VerifyResult(Result):
     starts as early as its order allows.
     """
 
-    view: ClassVar[str] = "verified"
+    view: ClassVar[str] = "collectives.verified"
     summary: dict[str, Any]
     schedule: Schedule
     finish: float

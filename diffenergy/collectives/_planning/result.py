@@ -40,7 +40,7 @@ class CollectiveResult(Result):
     says why); `gpu`: whose power counts, None where the machine names none.
     """
 
-    view: ClassVar[str] = "collective"
+    view: ClassVar[str] = "collectives.collective"
     summary: dict[str, Any]
     found: Plan
     energy: CollectiveEnergy
@@ -109,7 +109,7 @@ class CollectiveResult(Result):
 class SizesResult(Result):
     """A collective for several sizes; `summary`: the JSON of each, in order."""
 
-    view: ClassVar[str] = "collective_sizes"
+    view: ClassVar[str] = "collectives.collective_sizes"
     summary: list[dict[str, Any]]
     results: list[CollectiveResult]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ...hardware import GpuCard
-from ...parallel import Placed, Plan
+from ...parallel import Placed, Plan, Training
 from ...results import Infeasible
 from ...workload.models import Model, Request
 from ...workload.models._shared.base import ALL_STACKS
@@ -55,7 +55,7 @@ def too_large(
 
 
 def check_fit(
-    model: Model | Placed,
+    model: Model | Placed | Training,
     request: Request,
     memory: Mapping[str, Any],
     card: GpuCard,
@@ -105,7 +105,7 @@ def _needs(memory: Mapping[str, Any]) -> str:
     )
 
 
-def _total(model: Model | Placed, request: Request, **changed: Any) -> float:
+def _total(model: Model | Placed | Training, request: Request, **changed: Any) -> float:
     """Bytes of `request` with fields changed."""
     return sum(model.memory(dataclasses.replace(request, **changed)).values())
 

@@ -64,7 +64,8 @@ def figures(
     moved: dict[str, float] = {"tp": 0.0, "pp": 0.0, "ep": 0.0}
     for row, seconds in zip(np.asarray(kernels.row), spent, strict=True):
         if seconds > 0 and rows[row]["op"] == "collective":
-            moved[_KINDS.get(rows[row]["collective"], "tp")] += float(seconds)
+            kind = rows[row].get("axis") or _KINDS.get(rows[row]["collective"], "tp")
+            moved[kind] += float(seconds)
     memory = task.memory["total"]
     return {
         "tokens_per_s_per_gpu": None if rate is None else rate / plan.gpus,

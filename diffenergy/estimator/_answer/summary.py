@@ -18,9 +18,11 @@ from ...workload import Listing
 from ...workload._listing import Number
 from .._settings import Setting, throttling
 from . import plans as _plans
+from . import steps as _steps
 from .guesses import guessed_widths
 from .limits import LIMITS
 from .records import Estimate
+from .whole_run import whole_run
 
 if TYPE_CHECKING:
     from .._requests import Task
@@ -46,6 +48,8 @@ class EstimateResult(Result):
     listings: list[Listing]
     kernels: list[dict[str, Any]] | None
     detail: bool = False
+    step: _steps.Step | None = None
+    """Of training on many GPUs: what makes the step; its `timeline`."""
 
     @property
     def warnings(self) -> list[str]:
@@ -73,9 +77,12 @@ class EstimateResult(Result):
         return self.summary["avg_power_w"]
 
 
-def single(task: "Task", estimate: Estimate) -> dict[str, Any]:
-    """Summary of an estimate at the task's one setting."""
-    figures = _figures(task, estimate, task.settings[0])
+def single(
+    task: "Task", estimate: Estimate, step: _steps.Step | None = None
+) -> dict[str, Any]:
+    """Summary of an estimate at the task's one setting; `step`: that it makes, of
+    training on many GPUs."""
+    figures = _figures(task, estimate, task.settings[0], step)
     warnings = [*task.warnings, *throttling(figures["temperature_c"])]
     return {**task.about, **task.trust.to_json(), **figures, "warnings": warnings}
 
@@ -187,12 +194,31 @@ def point(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, Any]:
         "mem_clock_mhz": setting.mem_clock / MHz,
         "power_limit_w": setting.power_limit,
         "memory": task.memory,
+        **({} if task.tokens is None else {"run": None}),
         "edp": None,
     }
 
 
-def _figures(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, Any]:
-    """Everything that follows from the numbers of one estimate."""
+def _figures(
+    task: "Task",
+    estimate: Estimate,
+    setting: Setting,
+    step: _steps.Step | None = None,
+) -> dict[str, Any]:
+    """Everything that follows from the numbers of one estimate, and of the step that it
+    makes."""
+    if task.step is None:
+        found = _pass_figures(task, estimate, setting)
+    else:
+        step = step or _steps.step_of(task, estimate)
+        found = _step_figures(task, step, estimate, setting)
+    if task.tokens is None:
+        return found
+    return found | {"run": whole_run(found | task.about, task.tokens)}
+
+
+def _pass_figures(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, Any]:
+    """The same on one GPU, and of inference on several."""
     one, estimate = estimate, _plans.of_all(estimate, task.plan)
     time, energy = float(estimate.time), float(estimate.energy)
     if not (math.isfinite(time) and math.isfinite(energy) and time > 0):
@@ -236,6 +262,47 @@ def _figures(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, An
         "memory": task.memory,
         **told,
         **_plans.figures(task, one, power, told["tokens_per_s"]),
+    }
+
+
+def _step_figures(
+    task: "Task", step: _steps.Step, estimate: Estimate, setting: Setting
+) -> dict[str, Any]:
+    """The same of a training step on several GPUs."""
+    time, energy = float(step.found.time), float(step.found.energy)
+    power = float(step.found.power)
+    p = estimate.phases
+    limits = _limits(estimate, setting)
+    phases = _steps.phases(step, estimate, limits)
+    there = step.weight > 0
+    clocks = np.asarray(p.sm_clock)[there]
+    spent = (step.weight * np.asarray(p.time))[there]
+    capped = bool((clocks < _LOWERED * setting.sm_clock).any())
+    trust = task.trust.widened(_steps.widths(task, step, estimate, setting, capped))
+    tokens = float(tokens_of(task.about) or 0) * task.about["plan"]["dp"]
+    longest = max(phases, key=lambda name: phases[name]["time_s"])
+    return {
+        "time_s": time,
+        "energy_j": energy,
+        "avg_power_w": power,
+        "sm_clock_mhz": float((clocks * spent).sum() / spent.sum()) / MHz,
+        "mem_clock_mhz": setting.mem_clock / MHz,
+        "power_limit_w": setting.power_limit,
+        "limited_by": phases[longest]["limited_by"],
+        "temperature_c": float(np.asarray(p.temperature)[there].max()),
+        "time_s_p5_p95": _interval(trust, "time", time, time),
+        "avg_power_w_p5_p95": _interval(trust, "power", power, time),
+        "energy_j_p5_p95": _interval(trust, "energy", energy, time),
+        "energy_j_by_unit": dict(
+            zip(COMPONENTS, map(float, _steps.components(step, estimate)), strict=True)
+        ),
+        "phases": phases,
+        "memory": task.memory,
+        "ttft_s": None,
+        "tpot_s": None,
+        "tokens_per_s": tokens / time,
+        "energy_j_per_token": energy / tokens,
+        **_steps.figures(task, step, tokens),
     }
 
 
@@ -302,13 +369,13 @@ def _generation(
         if output_len > 1:
             decode = phases.get("decode", {"time_s": 0.0})["time_s"]
             tpot = decode / (output_len - 1)
-    tokens = _tokens(about)
+    tokens = tokens_of(about)
     if tokens is None:
         return dict.fromkeys(names)
     return dict(zip(names, (ttft, tpot, tokens / time, energy / tokens), strict=True))
 
 
-def _tokens(about: Mapping[str, Any]) -> Number | None:
+def tokens_of(about: Mapping[str, Any]) -> Number | None:
     """Tokens that a request makes, or reads where it makes none; None if it does
     neither (makes or reads images alone) or does not say."""
     if about.get("steps"):

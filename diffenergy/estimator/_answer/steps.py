@@ -1,0 +1,279 @@
+"""Figures of a training step on many GPUs: time, joules of all of them, where both go.
+
+What the phases of the workload are launched for stands in `parallel.Steps`; here they
+become the passes that a person knows (forward, backward, optimizer), of the mean GPU,
+and the rest of the step, in which GPUs exchange and wait.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import jax
+import numpy as np
+
+from ...hardware import GpuCard
+from ...parallel import (
+    AXES,
+    Pipeline,
+    StepEnergy,
+    Steps,
+    StepTime,
+    Timeline,
+    timeline,
+)
+from ...parallel._steps import PARTS, step_calls
+from ...physics._power import STATIC
+from ...workload import Listing
+from .._settings import Setting
+from .guesses import guessed_widths
+from .records import Estimate
+from .step_estimate import StepEstimate, from_phases
+
+if TYPE_CHECKING:
+    from .._requests import Task
+
+_PASSES: Final = ("forward", "backward", "optimizer")
+_NOTHING: Final = 1e-12
+"""Share of a step that is rounding."""
+WAITING: Final = "waiting"
+"""What of a step the mean GPU neither computes nor updates weights."""
+
+
+@functools.cache
+def _composed():
+    return jax.jit(from_phases, static_argnums=3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A step with how often its GPUs run each phase (`weight`, of all GPUs)."""
+
+    found: StepEstimate
+    steps: Steps
+    weight: np.ndarray
+    kinds: np.ndarray
+    """GPUs with a virtual stage of each kind, counted by stages of them."""
+    order: Pipeline | None
+    """Of the pipeline, where it can be followed one instruction by one."""
+    rows: Sequence[int]
+    """Kind of each stage's GPUs."""
+
+    @property
+    def gpus(self) -> float:
+        """GPUs of the plan."""
+        return float(self.steps.gpus)
+
+    @functools.cached_property
+    def timeline(self) -> Timeline | None:
+        """The step over time; None of one with too many instructions."""
+        if self.order is None:
+            return None
+        p = self.found.phases.phases
+        static = np.asarray(p.components)[:, STATIC].sum(axis=1)
+        return timeline(
+            self.order,
+            list(self.rows),
+            self.steps,
+            self.found.times,
+            np.asarray(p.energy) - static,
+            np.asarray(self.found.stages.stage_power),
+        )
+
+    def passes(self, column: np.ndarray) -> dict[str, float]:
+        """A quantity of phases by pass: the sum over the GPUs of the plan."""
+        rows = np.asarray(self.steps.phase)
+        found = {}
+        for name in _PASSES:
+            at = rows[:, PARTS.index(name)]
+            there = at[at >= 0]
+            found[name] = float((self.weight[there] * column[there]).sum())
+        return found
+
+
+def step_of(task: "Task", estimate: Estimate) -> Step:
+    """The step that the phases of an estimate make."""
+    assert task.step is not None
+    steps, constants = task.step.steps, task.gpu.corrections
+    found = jax.device_get(_composed()(estimate, steps, constants, task.step.order))
+    each = np.asarray(steps.members).T @ np.asarray(steps.count)
+    calls = np.asarray(step_calls(steps)) * each[:, None] * float(steps.abreast)
+    weight = np.zeros(len(np.asarray(estimate.phases.time)))
+    rows = np.asarray(steps.phase)
+    weight[rows[rows >= 0]] = calls[rows >= 0]
+    return Step(found, steps, weight, each, task.step.program, task.step.kinds)
+
+
+def components(step: Step, estimate: Estimate) -> np.ndarray:
+    """J of all GPUs by component, static power all along."""
+    parts = np.asarray(estimate.phases.components)
+    total = step.weight @ parts
+    dynamic = total.copy()
+    dynamic[STATIC] = 0.0
+    still = float(step.found.energy) - dynamic.sum()
+    share = total[STATIC] / total[STATIC].sum()
+    dynamic[STATIC] = still * share
+    return dynamic
+
+
+def phases(step: Step, estimate: Estimate, limits: list[str]) -> dict[str, Any]:
+    """Passes of the mean GPU, with the joules of all; they add up to the step."""
+    p, gpus = estimate.phases, step.gpus
+    time, energy = step.passes(np.asarray(p.time)), step.passes(np.asarray(p.energy))
+    means = {
+        "sm_clock_mhz": np.asarray(p.sm_clock) / 1e6,
+        "temperature_c": np.asarray(p.temperature),
+    }
+    weighted = {k: step.passes(x * np.asarray(p.time)) for k, x in means.items()}
+    sums = {"gpu_time_s": p.gpu_time, "host_time_s": p.host_time}
+    summed = {k: step.passes(np.asarray(x)) for k, x in sums.items()}
+    found = {
+        name: {
+            "time_s": time[name] / gpus,
+            "energy_j": energy[name],
+            "avg_power_w": energy[name] / (time[name] / gpus),
+            **{key: x[name] / time[name] for key, x in weighted.items()},
+            **{key: x[name] / gpus for key, x in summed.items()},
+            "limited_by": _limit(step, limits, name),
+            "feasible": True,
+        }
+        for name in _PASSES
+        if time[name] > 0
+    }
+    rest = float(step.found.time) - sum(x["time_s"] for x in found.values())
+    left = float(step.found.energy) - sum(x["energy_j"] for x in found.values())
+    if rest <= _NOTHING * float(step.found.time):
+        return found
+    blank = dict.fromkeys((*means, *sums))
+    found[WAITING] = {
+        "time_s": rest,
+        "energy_j": left,
+        "avg_power_w": left / rest if rest > 0 else None,
+        **blank,
+        "limited_by": "exchange",
+        "feasible": True,
+    }
+    return found
+
+
+def kernels(
+    step: Step, listings: Sequence[Listing], found: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Kernels (`kernel_entries`) as the GPUs of a plan run them: `count` launches of
+    one GPU in a step, `gpus` that have such a virtual stage (counted once for each),
+    and `dynamic_j` of a launch, its joules beyond idle and leakage."""
+    p = step.found.phases.phases
+    static = np.asarray(p.components)[:, STATIC].sum(axis=1) / np.asarray(p.time)
+    phase = np.asarray(step.steps.phase)
+    calls, abreast = np.asarray(step_calls(step.steps)), float(step.steps.abreast)
+    made, rows = [], iter(found)
+    for number, listing in enumerate(listings):
+        kind, part = (int(x[0]) for x in np.nonzero(phase == number))
+        gpus, times = step.kinds[kind] * abreast, float(calls[kind, part])
+        for _ in listing.kernels:
+            row = next(rows)
+            beyond = (
+                None
+                if row["time_s"] is None
+                else row["energy_j"] - static[number] * row["time_s"]
+            )
+            counted = {"count": row["count"] * times, "gpus": round(float(gpus))}
+            made.append({**row, **counted, "dynamic_j": beyond})
+    return made
+
+
+def _limit(step: Step, limits: list[str], name: str) -> str:
+    """Limiter of a pass, of the kind of virtual stages with most time in it."""
+    rows = np.asarray(step.steps.phase)[:, PARTS.index(name)]
+    there = [i for i in rows if i >= 0]
+    times = np.asarray(step.found.phases.phases.time)
+    return limits[max(there, key=lambda i: step.weight[i] * times[i])]
+
+
+def figures(task: "Task", step: Step, tokens: int | float) -> dict[str, Any]:
+    """Keys that a plan of training adds to an answer."""
+    assert task.step is not None
+    found, time = step.found, float(step.found.time)
+    times: StepTime = found.times
+    power = float(found.power)
+    rate = dense_peak(task.card, str(task.about["dtype"]))
+    flop = task.step.flop
+    moved = np.asarray(times.moved)
+    exposed = np.asarray(times.exposed)
+    return {
+        "step_time_s": time,
+        "tokens_per_s_per_gpu": tokens / time / step.gpus,
+        "power_per_gpu_w": power / step.gpus,
+        "power_total_w": power,
+        "mfu": flop / (time * step.gpus * rate) if rate else None,
+        "model_flops": flop,
+        "memory_per_gpu_bytes": task.memory["total"],
+        "bubble": max(float(times.bubble), 0.0),
+        "exposed_communication": float(exposed.sum()) / time,
+        "communication": {
+            axis: {"total_s": float(moved[i]), "exposed_s": float(exposed[i])}
+            for i, axis in enumerate(AXES)
+        },
+        "stages": _stages(task, step),
+    }
+
+
+def dense_peak(card: GpuCard, dtype: str) -> float | None:
+    """Dense peak of the products of a type, FLOP/s: the published one, else that of the
+    highest clock; None where the GPU has none."""
+    kinds = {"tf32": "tf32", "fp32": "tf32", "fp16": "fp16"}
+    kind = kinds.get(dtype, "bf16")
+    if dtype.startswith(("fp8", "mxfp8", "int8")):
+        kind = "fp8"
+    if "fp4" in dtype:
+        kind = "fp4"
+    said = card.published.get(kind)
+    if said:
+        return float(said["flops"])
+    values = card.values
+    each = values.get(f"tensor_flop_per_cycle_{kind}", 0.0)
+    return each * values["num_sms"] * values["sm_clock_max"] or None
+
+
+def _stages(task: "Task", step: Step) -> list[dict[str, Any]]:
+    """Every stage of the pipeline, first to last."""
+    times: StepTime = step.found.times
+    drawn: StepEnergy = step.found.stages
+    clock = np.asarray(step.found.phases.phases.sm_clock)
+    rows = np.asarray(step.steps.phase)[:, PARTS.index("backward")]
+    members = np.asarray(step.steps.members)
+    listed = []
+    for stage, kind in zip(task.stages or [], step.rows, strict=True):
+        chunks = [i for i in np.flatnonzero(members[kind] > 0) if rows[i] >= 0]
+        clocks = [float(clock[rows[i]]) for i in chunks]
+        listed.append(
+            {
+                **stage,
+                "forward_s": float(np.asarray(times.forward)[kind]),
+                "backward_s": float(np.asarray(times.backward)[kind]),
+                "busy": float(np.asarray(drawn.busy)[kind]),
+                "power_w": float(np.asarray(drawn.stage_power)[kind]),
+                "sm_clock_mhz": math.fsum(clocks) / len(clocks) / 1e6,
+            }
+        )
+    return listed
+
+
+def widths(
+    task: "Task", step: Step, estimate: Estimate, setting: Setting, capped: bool
+) -> dict[str, float]:
+    """Half widths in ln from guessed numbers of the GPU (`guessed_widths`), each phase
+    as often as the GPUs run it."""
+    there = step.weight > 0
+    p, weight = estimate.phases, step.weight[there]
+    warmer = np.asarray(p.temperature)[there] - task.card.values["ambient_temperature"]
+    seen = {
+        "energy": weight * np.asarray(p.energy)[there],
+        "components": weight[:, None] * np.asarray(p.components)[there],
+        "warmer": warmer if setting.temperature is None else 0 * warmer,
+        "voltage": np.asarray(p.voltage)[there],
+    }
+    constants = task.gpu.corrections
+    return guessed_widths(task.card, constants, seen, capped)

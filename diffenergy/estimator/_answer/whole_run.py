@@ -1,0 +1,58 @@
+"""What a whole training run takes: one optimizer step, as often as its tokens need."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...units import hour, kWh
+from ...workload._listing import Number
+
+_INTERVALS: Final = ("time_s_p5_p95", "energy_j_p5_p95")
+
+
+def whole_run(summary: Mapping[str, Any], tokens: Number) -> dict[str, Any]:
+    """`run` of an answer: the step in `summary` (its JSON) tokens / (tokens a step)
+    times, on all its GPUs; the intervals grow as much, being of constants that every
+    step shares.
+
+    >>> step = {"time_s": 2.0, "energy_j": 9e3, "tokens_per_s": 5e4, "num_gpus": 8}
+    >>> found = whole_run(step, 1e9)
+    >>> found["steps"], found["time_s"], found["gpu_hours"], found["energy_kwh"]
+    (10000.0, 20000.0, 44.44444444444444, 25.0)
+    """
+    steps = tokens / (summary["tokens_per_s"] * summary["time_s"])
+    time, energy = steps * summary["time_s"], steps * summary["energy_j"]
+    return {
+        "tokens": tokens,
+        "steps": steps,
+        "time_s": time,
+        "energy_j": energy,
+        "gpu_hours": summary.get("num_gpus", 1) * time / hour,
+        "energy_kwh": energy / kWh,
+        **{
+            name: [steps * x for x in summary[name]]
+            for name in _INTERVALS
+            if name in summary
+        },
+    }
+
+
+def check_tokens(
+    tokens: Number | None, about: Mapping[str, Any], per_step: Number | None
+):
+    """Raises `ValueError` unless a run of `tokens` can be made of the request `about`,
+    whose steps read `per_step` of them (None: not known)."""
+    if tokens is None:
+        return
+    if isinstance(tokens, bool) or not math.isfinite(tokens) or tokens <= 0:
+        raise ValueError(f"`tokens` is {tokens!r}; allowed is a number above 0.")
+    if about["phase"] != "train":
+        raise ValueError(
+            f"`tokens` is {tokens:g}, but the phase {about['phase']} is no training; "
+            "leave it out or take `--phase train`."
+        )
+    if per_step is None:
+        raise ValueError(
+            f"`tokens` is {tokens:g}, but a step of {about['model']} reads no number "
+            "of tokens that is known; leave it out."
+        )

@@ -1,0 +1,117 @@
+"""What the GPUs of a plan exchange: within a host as rows of the kernel model, between
+hosts as bytes over the network card of a GPU.
+
+GPUs are numbered tp first, then cp, dp and last pp, as training programs do, so that
+`n` of them that meet, one every `stride`, are `local` = min(n, size / stride) in one
+host. A collective of S bytes among them takes
+
+    max_8(that of the local ones, S (hosts - 1)/hosts / (local rate))
+        + 20 us log2(hosts + 1)
+
+(all-reduce: twice the second; all-to-all: S (n - local)/n / rate): the network's part
+uses the cards of all local GPUs at once (docs/plans.md, Machines).
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from ..workload._listing import Kernel, Number
+from ._plan import Plan
+
+_TWICE: Final = ("all_reduce", "custom_all_reduce")
+_SENDS: Final = "send_recv"
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """`ranks` GPUs that meet, `local` of them in one host."""
+
+    ranks: int
+    local: int
+
+    @property
+    def hosts(self) -> int:
+        """Hosts that they are in."""
+        return math.ceil(self.ranks / self.local)
+
+    def far(self, kind: str, size: Number) -> float:
+        """Bytes of a collective of `size` bytes over the network card of each GPU."""
+        if self.hosts == 1:
+            return 0.0
+        if kind == "all_to_all":
+            return size * (self.ranks - self.local) / self.ranks
+        if kind == _SENDS:
+            return size
+        once = size * (self.hosts - 1) / self.hosts / self.local
+        return 2 * once if kind in _TWICE else once
+
+    @property
+    def hops(self) -> float:
+        """log2(hosts + 1) of more than one host, else 0."""
+        return math.log2(self.hosts + 1) if self.hosts > 1 else 0.0
+
+
+def group(ranks: int, stride: int, size: int) -> Group:
+    """Some of the GPUs of hosts of `size`, one every `stride`.
+
+    >>> group(16, 2, 8).local
+    4
+    """
+    return Group(ranks, min(ranks, max(size // stride, 1)))
+
+
+def groups(plan: Plan, size: int) -> dict[str, Group]:
+    """Those that meet, by axis: tp, cp, ep, pp (two stages), dp (all that share the
+    weights of a stage), experts (the same of an expert)."""
+    inside = plan.tp * plan.cp
+    shared = plan.ep * plan.expert_parts
+    stage = inside * plan.dp
+    return {
+        "tp": group(plan.tp, 1, size),
+        "cp": group(plan.cp, plan.tp, size),
+        "ep": group(plan.ep, plan.expert_parts, size),
+        "dp": group(plan.dp * plan.cp, plan.tp, size),
+        "experts": group(stage // shared, shared, size),
+        "pp": Group(2, 2 if stage * plan.pp <= size else 1),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchanged:
+    """Collectives of one part of a step: `rows` of what passes within a host; bytes
+    (`far`) and latencies (`hops`) of what passes between hosts."""
+
+    rows: tuple[Kernel, ...] = ()
+    far: float = 0.0
+    hops: float = 0.0
+
+
+def exchanged(rows: Sequence[Kernel], found: Group) -> Exchanged:
+    """Rows of collectives among the GPUs of a group, divided by where they pass."""
+    inside = [dict(row) | _within(row, found) for row in rows if found.local > 1]
+    far = sum(row["count"] * found.far(row["collective"], row["bytes"]) for row in rows)
+    hops = sum(row["count"] for row in rows) * found.hops
+    return Exchanged(tuple(inside), far, hops)
+
+
+def _within(row: Kernel, found: Group) -> Kernel:
+    """What is different of the part within a host."""
+    share = found.local / found.ranks if row["collective"] == "all_to_all" else 1.0
+    return {"num_gpus": found.local, "bytes": row["bytes"] * share}
+
+
+def collective(kind: str, size: Number, found: Group, dtype: str) -> Exchanged:
+    """One collective of `size` bytes; none of one GPU, or of nothing."""
+    if found.ranks == 1 or size <= 0:
+        return Exchanged()
+    row: Kernel = dict(
+        op="collective",
+        collective=kind,
+        bytes=size,
+        num_gpus=found.ranks,
+        dtype=dtype,
+        count=1,
+    )
+    return exchanged([row], found)

@@ -1,0 +1,137 @@
+"""Memory of the GPUs of a training plan, stage by stage.
+
+State by ZeRO (arXiv 1910.02054) and its stage 3 as FSDP keeps it, activations by
+arXiv 2205.05198 with as many micro-batches in flight as the schedule leaves.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..workload.models import Request
+from ..workload.models._network.sharding import Share, Split
+from ..workload.models._shared.decoder import Decoder, Left
+from ..workload.models._shared.language_model import LanguageModel
+from ..workload.models._shared.memory import element_bytes, in_parts
+from ._layout import layout
+from ._plan import Plan
+
+_WIDE: Final = 4.0
+"""Bytes of an fp32 value: a master weight, each of AdamW's two moments, a gradient that
+is summed over micro-batches and replicas."""
+_PREFETCHED: Final = 2
+"""Layers that FSDP has gathered: the one that runs and the next."""
+
+
+def training_memory(
+    model: LanguageModel,
+    plan: Plan,
+    request: Request,
+    *,
+    sequence: bool | None = None,
+    **changed: Any,
+) -> list[dict[str, float]]:
+    """Bytes by `PARTS` of a GPU of each stage while an optimizer step runs.
+
+    `request`: a training request of one replica: `batch` sequences in a micro-batch,
+    `accumulation` micro-batches. `sequence`: whether `tp` divides the tokens between
+    pairs of linear layers (by default, as Megatron does); `changed`: fields of `Pass`
+    (`dropout`, `restores`). Raises `ValueError` if the plan cannot divide the model.
+    """
+    times = request.accumulation or 1
+    if request.recompute is None and not request.checkpointing:
+        request = dataclasses.replace(request, recompute=plan.recompute)
+    each = functools.cache(functools.partial(_left, model, plan, request, changed))
+    spans = layout(len(model.stack()), plan, model.name).spans
+    sequence = plan.tp > 1 if sequence is None else sequence
+    split = Split(plan.tp, plan.ep, plan.cp, plan.expert_parts, sequence)
+    found = []
+    for stage in range(plan.pp):
+        layers = sum(stop - start for start, stop in spans[stage :: plan.pp])
+        place = min(stage, 1) if stage < plan.pp - 1 else stage  # alike in the middle
+        one = place if plan.pp > 1 else None
+        left, state = each(Share(split, plan.pp, one, own=(0, layers)))
+        flying = in_flight(plan, stage, times)
+        scored = flying if plan.order == "gpipe" else 1.0
+        found.append(
+            in_parts(
+                **state,
+                activations=flying * left.each + left.once,
+                logits=scored * left.logits,
+                workspace=left.workspace,
+            )
+        )
+    return found
+
+
+def _left(
+    model: LanguageModel,
+    plan: Plan,
+    request: Request,
+    changed: Mapping[str, Any],
+    share: Share,
+) -> tuple[Left, dict[str, float]]:
+    """What a micro-batch leaves on a GPU, and the state of its parameters."""
+    placed = model.placed(share)
+    if not isinstance(placed, Decoder):
+        raise ValueError(f"`phase` is 'train', but {model.name} does not train.")
+    left = placed.leaves(request, **changed)
+    return left, _state(placed, plan, placed.precision(request).values)
+
+
+def in_flight(plan: Plan, stage: int, micro_batches: int) -> float:
+    """Micro-batches whose activations a stage has at its fullest, of all of its layers.
+
+    1F1B: one for each stage behind it and its own. Interleaved (arXiv 2104.04473):
+    2 (p - s - 1) + (v - 1) p chunks run before the first backward one, which takes
+    another. ZB-H1 (arXiv 2401.10241): as many as the first stage everywhere, since
+    gradients of weights wait.
+
+    >>> in_flight(Plan(pp=4, vp=8), 0, 64)
+    4.375
+    """
+    p, v, behind = plan.pp, plan.vp, plan.pp - stage - 1
+    if p == 1:
+        return 1.0
+    most = {
+        "gpipe": micro_batches,
+        "1f1b": behind + 1,
+        "interleaved": (2 * behind + (v - 1) * p + 1) / v,
+        "zb-h1": p,
+    }
+    return float(min(most[plan.order], micro_batches))
+
+
+def _groups(plan: Plan) -> tuple[int, int]:
+    """GPUs that have the same parameters: of all but experts, and of these."""
+    same = plan.dp * plan.cp
+    return same, max(same * plan.tp // (plan.ep * plan.expert_parts), 1)
+
+
+def _state(placed: Decoder, plan: Plan, dtype: str) -> dict[str, float]:
+    """Bytes of weights, gradients, AdamW's state and what is gathered.
+
+    ZeRO-1 divides the state, 2 the gradients but for those of the layer that makes
+    them, 3 all: FSDP has fp32 weights (no master beside them) and gathers the layers
+    that run and the vocabulary. In a pipeline gradients stay whole and weights gathered
+    until the last micro-batch.
+    """
+    experts = placed.expert_parameters()
+    whole = placed.parameters()
+    dense, routed = _groups(plan)
+    zero = plan.zero if max(dense, routed) > 1 else 0
+    shard = (whole - experts) / dense + experts / routed
+    e = element_bytes(dtype)
+    summed = e if plan.gpus == 1 else element_bytes(plan.sums)
+    master = _WIDE if e < _WIDE else 0.0
+    layer, table = placed.layer_parameters(), placed.vocab * placed.hidden / plan.tp
+    kept = shard if zero > 1 and plan.pp == 1 else whole
+    gathered = _PREFETCHED * layer + table if plan.pp == 1 else whole
+    full = zero == 3
+    return {
+        "weights": shard * _WIDE if full else whole * e,
+        "gradients": summed * min(kept + layer * (kept < whole), whole),
+        "optimizer": (shard if zero else whole) * (2 * _WIDE + (0 if full else master)),
+        "gathered": e * min(gathered, whole) if full else 0.0,
+    }

@@ -1,0 +1,294 @@
+"""Pipelines: the order in which stages run micro-batches, and when the last one ends.
+
+Instructions of a stage run one after the other; each also waits for what it needs from
+another stage and for its way here (a max-plus recursion):
+
+    end(i) = max(end(before i on its stage), end(what i needs) + send) + duration(i)
+
+Orders: GPipe (arXiv 1811.06965), 1F1B (arXiv 2006.09503), interleaved 1F1B
+(arXiv 2104.04473), ZB-H1 (arXiv 2401.10241).
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Float, Int
+
+from ._plan import Schedule
+
+FORWARD: Final = 0
+BACKWARD: Final = 1
+WEIGHTS: Final = 2
+"""Gradients of weights alone, where a schedule takes them apart (ZB-H1)."""
+_SHARP: Final = 16.0
+"""Order of the norm that stands for the slowest stage in the closed form."""
+
+
+class Instruction(NamedTuple):
+    """`kind` of work (forward, backward, weights) of micro-batch `batch` in the virtual
+    stage `chunk` of a stage (chunk c of stage s is place c p + s of all)."""
+
+    kind: int
+    chunk: int
+    batch: int
+
+
+class Instructions(NamedTuple):
+    """All instructions, each behind those that it waits for; -1: waits for none."""
+
+    stage: Int[np.ndarray, " i"]
+    kind: Int[np.ndarray, " i"]
+    place: Int[np.ndarray, " i"]
+    """Virtual stage."""
+    batch: Int[np.ndarray, " i"]
+    before: Int[np.ndarray, " i"]
+    """The one before it on its stage."""
+    needs: Int[np.ndarray, " i"]
+    """The one of another place (or kind) whose result it needs."""
+    sent: Int[np.ndarray, " i"]
+    """1 where that result comes from another stage."""
+
+
+def order(
+    schedule: Schedule, stages: int, batches: int, virtual: int = 1
+) -> list[list[Instruction]]:
+    """What each stage runs, in its order.
+
+    Raises `ValueError` if an interleaved pipeline has micro-batches that the stages do
+    not divide.
+
+    >>> [x.kind for x in order("1f1b", 2, 2)[0]]
+    [0, 0, 1, 1]
+    """
+    if schedule == "interleaved" and virtual > 1 and batches % stages:
+        raise ValueError(
+            f"`plan` has pp={stages} and vp={virtual}, but {batches} micro-batches of "
+            "a replica; an interleaved schedule needs a multiple of pp."
+        )
+    own = functools.partial(_stage_order, schedule, stages, batches, virtual)
+    return [own(stage) for stage in range(stages)]
+
+
+def _stage_order(
+    schedule: Schedule, stages: int, batches: int, virtual: int, stage: int
+) -> list[Instruction]:
+    count = batches * virtual
+    forward = [_nth(FORWARD, i, stages, virtual) for i in range(count)]
+    backward = [_nth(BACKWARD, i, stages, virtual) for i in range(count)]
+    after = stages - 1 - stage
+    match schedule:
+        case "gpipe":
+            return forward + backward
+        case "zb-h1":
+            return _zero_bubble(forward, backward, min(after, count), stage)
+        case "interleaved" if virtual > 1:
+            warm = min(2 * after + (virtual - 1) * stages, count)
+        case _:
+            warm = min(after, count)
+    steady = [x for pair in zip(forward[warm:], backward, strict=False) for x in pair]
+    return [*forward[:warm], *steady, *backward[count - warm :]]
+
+
+def _nth(kind: int, index: int, stages: int, virtual: int) -> Instruction:
+    """The `index`th micro-batch that a stage runs forward or backward: groups of
+    `stages` micro-batches go through one virtual stage after the other."""
+    if virtual == 1:
+        return Instruction(kind, 0, index)
+    group, inside = divmod(index, stages * virtual)
+    chunk, batch = divmod(inside, stages)
+    if kind == BACKWARD:
+        chunk = virtual - 1 - chunk
+    return Instruction(kind, chunk, group * stages + batch)
+
+
+def _zero_bubble(
+    forward: list[Instruction], backward: list[Instruction], warm: int, stage: int
+) -> list[Instruction]:
+    """1F1B whose gradients of weights follow `stage` micro-batches later, so that the
+    early ones fill what was idle (as many activations are kept as in 1F1B)."""
+    done = [*forward[:warm]]
+    weights = [Instruction(WEIGHTS, 0, x.batch) for x in backward]
+    waiting = 0
+    for i, back in enumerate(backward):
+        if warm + i < len(forward):
+            done.append(forward[warm + i])
+        done.append(back)
+        if i >= stage:
+            done.append(weights[waiting])
+            waiting += 1
+    return [*done, *weights[waiting:]]
+
+
+@functools.lru_cache(maxsize=32)
+def instructions(
+    schedule: Schedule, stages: int, batches: int, virtual: int = 1
+) -> Instructions:
+    """The instructions of all stages, sorted so that each follows what it waits for."""
+    orders = order(schedule, stages, batches, virtual)
+    places = stages * virtual
+    number: dict[tuple[int, int, int], int] = {}
+    rows: list[tuple[int, ...]] = []
+    reached = [0] * stages
+    last = [-1] * stages
+    total = sum(map(len, orders))
+    while len(rows) < total:
+        moved = False
+        for stage, own in enumerate(orders):
+            while reached[stage] < len(own):
+                kind, chunk, batch = own[reached[stage]]
+                place = chunk * stages + stage
+                need = _need(kind, place, batch, places)
+                if need is not None and need not in number:
+                    break
+                at = number[need] if need else -1
+                far = int(need is not None and need[1] != place and stages > 1)
+                rows.append((stage, kind, place, batch, last[stage], at, far))
+                last[stage] = number[kind, place, batch] = len(rows) - 1
+                reached[stage] += 1
+                moved = True
+        if not moved:
+            raise AssertionError(f"the order of {schedule} waits for itself")
+    return Instructions(*np.array(rows, int).T)
+
+
+def _need(
+    kind: int, place: int, batch: int, places: int
+) -> tuple[int, int, int] | None:
+    """What an instruction needs; None: nothing but its input."""
+    if kind == FORWARD:
+        return (FORWARD, place - 1, batch) if place else None
+    if kind == WEIGHTS:
+        return (BACKWARD, place, batch)
+    return (
+        (BACKWARD, place + 1, batch) if place < places - 1 else (FORWARD, place, batch)
+    )
+
+
+def ends(
+    program: Instructions,
+    durations: Float[Array, " i"],
+    send: Float[Array, ""] | float = 0.0,
+    tau: float = 0.0,
+) -> Float[Array, " i"]:
+    """When each instruction ends, s.
+
+    Args:
+        program: `instructions`.
+        durations: s of each.
+        send: s from a stage to the next.
+        tau: s over which the maxima are smoothed, tau logaddexp(./tau); 0: none.
+    """
+    later = functools.partial(_smooth, tau) if tau else jnp.maximum
+    first = jnp.zeros(len(program.stage) + 1)  # the last place stands for -1
+
+    def step(done: Array, row: tuple[Array, ...]) -> tuple[Array, None]:
+        i, before, needs, sent, duration = row
+        alone, given = done[before], done[needs] + sent * send
+        start = jnp.where(needs < 0, alone, later(alone, given))
+        start = jnp.where(before < 0, given, start)
+        return done.at[i].set(start + duration), None
+
+    columns = (program.before, program.needs, program.sent)
+    numbers = jnp.arange(len(program.stage))
+    rows = (numbers, *(jnp.asarray(x) for x in columns), durations)
+    done, _ = lax.scan(step, first, rows)
+    return done[:-1]
+
+
+def _smooth(tau: float, a: Array, b: Array) -> Array:
+    return tau * jnp.logaddexp(a / tau, b / tau)
+
+
+@functools.partial(jax.jit, static_argnames=("schedule", "batches", "tau"))
+def _span(
+    forward: Float[Array, " v p"],
+    backward: Float[Array, " v p"],
+    send: Float[Array, ""],
+    schedule: Schedule,
+    batches: int,
+    tau: float,
+) -> Float[Array, ""]:
+    virtual, stages = forward.shape
+    program = instructions(schedule, stages, batches, virtual)
+    half = 0.5 if schedule == "zb-h1" else 1.0
+    kinds = jnp.stack(
+        [forward.ravel(), half * backward.ravel(), half * backward.ravel()]
+    )
+    durations = kinds[jnp.asarray(program.kind), jnp.asarray(program.place)]
+    done = ends(program, durations, send, tau)
+    if not tau:
+        return jnp.max(done)
+    lasts = jnp.asarray(_lasts(program))
+    return tau * jax.nn.logsumexp(done[lasts] / tau)
+
+
+def makespan(
+    forward: Float[Array, " v p"],
+    backward: Float[Array, " v p"],
+    batches: int,
+    schedule: Schedule = "1f1b",
+    send: Float[Array, ""] | float = 0.0,
+    tau: float = 0.0,
+) -> Float[Array, ""]:
+    """Time of all micro-batches of a step by the recursion, s.
+
+    Args:
+        forward: s of one micro-batch in each virtual stage (place c p + s in row c).
+        backward: the same; ZB-H1 takes one half for inputs, one for weights.
+        batches: micro-batches.
+        schedule: the order.
+        send: s from a stage to the next.
+        tau: s over which the maxima are smoothed; 0: none.
+
+    The derivative by a duration is how often it lies on the critical path.
+
+    >>> float(makespan(jnp.ones((1, 4)), 2 * jnp.ones((1, 4)), 8))
+    33.0
+    """
+    forward, backward = (
+        jnp.atleast_2d(jnp.asarray(x, float)) for x in (forward, backward)
+    )
+    return _span(forward, backward, jnp.asarray(send, float), schedule, batches, tau)
+
+
+def _lasts(program: Instructions) -> Sequence[int]:
+    """The last instruction of every stage."""
+    return [
+        int(np.flatnonzero(program.stage == s)[-1]) for s in np.unique(program.stage)
+    ]
+
+
+def closed_form(
+    stage: Float[Array, "*r s"],
+    count: Float[Array, "*r s"],
+    batches: Float[Array, "*r"],
+    virtual: Float[Array, "*r"],
+    early: Float[Array, "*r s"] | float = 0.0,
+) -> Float[Array, "*r"]:
+    """The same for stages that are nearly equal:
+
+        T = m M + (sum of stages - M)/v - (p - 1) 2 w,  M = p-norm of the stages
+
+    (arXiv 2104.04473, section 2.2: m x + (p - 1) x/v for equal ones; arXiv 2401.10241).
+
+    Args:
+        stage: s of one micro-batch, forward and backward, in each kind of stage.
+        count: stages of each kind.
+        batches: micro-batches m.
+        virtual: virtual stages v of a GPU.
+        early: s of the gradients of weights w that fill the bubble (ZB-H1), else 0.
+    """
+    present = jnp.where(count > 0, stage, 0.0)
+    top = lax.stop_gradient(jnp.max(present, axis=-1, keepdims=True))
+    scaled = jnp.sum((present / top) ** _SHARP, axis=-1) ** (1 / _SHARP)
+    slowest = top[..., 0] * scaled
+    number = jnp.sum(count, axis=-1)
+    mean = jnp.sum(count * present, axis=-1) / number
+    filled = jnp.sum(count * early, axis=-1) / number
+    rest = jnp.maximum(number * mean - slowest, 0.0)
+    return batches * slowest + rest / virtual - (number - 1) * 2 * filled

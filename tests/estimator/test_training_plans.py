@@ -1,0 +1,187 @@
+"""Training steps on the GPUs of a plan, as they are answered."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import diffenergy as de
+from diffenergy.corrections import CONSTANTS
+from diffenergy.hardware import default_point
+from diffenergy.parallel import AXES, training_step
+
+SMALL: dict[str, Any] = dict(phase="train", input_len=1024)
+
+
+def step(model: str, plan: str | None = None, **given: Any) -> dict[str, Any]:
+    return de.estimate(model, "h100-sxm", plan=plan, **(SMALL | given)).summary
+
+
+def test_a_plan_of_one_gpu_is_a_training_step():
+    plan = step("gpt2", "tp=1", global_batch=4)
+    alone = step("gpt2", batch=1, accumulation=4)
+    for key in ("time_s", "energy_j", "avg_power_w", "sm_clock_mhz", "tokens_per_s"):
+        assert plan[key] == pytest.approx(alone[key], rel=1e-13)
+    for key in ("limited_by", "memory", "grades", "batch", "accumulation"):
+        assert plan[key] == alone[key]
+    assert plan["phases"].keys() == alone["phases"].keys()
+    assert plan["num_gpus"] == 1 and plan["bubble"] == 0
+    assert plan["exposed_communication"] == 0
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "tp=2,pp=2,dp=2",
+        *(
+            pytest.param(x, marks=pytest.mark.slow)
+            for x in ("dp=8", "pp=4,vp=3,dp=2", "dp=16,zero=3", "tp=2,cp=2")
+        ),
+    ],
+)
+def test_what_an_answer_says_adds_up(plan: str):
+    found = step("gpt2", plan, global_batch=32)
+    gpus, time = found["num_gpus"], found["time_s"]
+    assert found["step_time_s"] == time
+    tokens = 32 * 1024
+    assert found["tokens_per_s"] == pytest.approx(tokens / time)
+    assert found["tokens_per_s_per_gpu"] == pytest.approx(tokens / time / gpus)
+    assert found["power_total_w"] == pytest.approx(found["energy_j"] / time)
+    assert found["power_per_gpu_w"] == pytest.approx(found["power_total_w"] / gpus)
+    assert found["energy_j_per_token"] == pytest.approx(found["energy_j"] / tokens)
+    assert sum(found["energy_j_by_unit"].values()) == pytest.approx(found["energy_j"])
+    phases = found["phases"].values()
+    assert sum(x["time_s"] for x in phases) == pytest.approx(time)
+    assert sum(x["energy_j"] for x in phases) == pytest.approx(found["energy_j"])
+    flop = found["model_flops"] / (time * gpus * 9.894e14)
+    assert found["mfu"] == pytest.approx(flop)
+    assert len(found["stages"]) == found["plan"]["pp"]
+    assert sum(x["layers"] for x in found["stages"]) == 12
+    power = sum(x["power_w"] for x in found["stages"]) * gpus / found["plan"]["pp"]
+    assert power == pytest.approx(found["power_total_w"])
+    assert found["communication"].keys() == {*AXES}
+    shown = sum(x["exposed_s"] for x in found["communication"].values())
+    assert found["exposed_communication"] == pytest.approx(shown / time)
+    assert found["memory_per_gpu_bytes"] == found["memory"]["total"]
+
+
+def test_flop_of_a_model():
+    """6 a multiplied weight and token, and 6 h s a layer and token of attention."""
+    found = step("gpt2", "dp=2", global_batch=2)
+    h, layers, words = 768, 12, 50257
+    weights = 12 * h * h * layers + words * h
+    tokens = 2 * 1024
+    wanted = (6 * weights + 6 * layers * h * 1025) * tokens
+    assert found["model_flops"] == pytest.approx(wanted)
+
+
+@pytest.mark.slow
+def test_more_of_one_thing_moves_the_right_figures():
+    """More micro-batches make a smaller bubble, interleaving too; a slow network and
+    software of 2023 cost time; recomputation a third more of the products."""
+    few = step("gpt2", "pp=4,dp=2", global_batch=8)
+    many = step("gpt2", "pp=4,dp=2", global_batch=64)
+    finer = step("gpt2", "pp=4,vp=3,dp=2", global_batch=8)
+    assert many["bubble"] < few["bubble"] > finer["bubble"]
+    assert few["bubble"] == pytest.approx(3 / 7, abs=0.12)  # (p - 1)/(m + p - 1)
+    now = step("gpt2", "dp=8", global_batch=64)
+    older = step("gpt2", "dp=8,software=2023.5", global_batch=64)
+    again = step("gpt2", "dp=8,recompute=full", global_batch=64)
+    assert older["time_s"] > 1.05 * now["time_s"]
+    assert 1.1 < again["time_s"] / now["time_s"] < 1.45
+    assert again["memory"]["total"] < now["memory"]["total"]
+
+
+@pytest.mark.slow
+def test_gradients_of_a_step_agree_with_differences():
+    """Time and energy by network, link, DRAM bandwidth and clock."""
+    work = training_step(
+        "gpt2", "h100-sxm", "tp=2,pp=2,dp=16", global_batch=64, input_len=1024
+    )
+    gpu = de.load_gpu("h100-sxm")
+    point = default_point(gpu)
+
+    def of(x: jax.Array) -> jax.Array:
+        steps = dataclasses.replace(work.steps, network=x[0] * work.steps.network)
+        board = dataclasses.replace(
+            gpu,
+            link_bandwidth=x[1] * gpu.link_bandwidth,
+            dram_bandwidth=x[2] * gpu.dram_bandwidth,
+        )
+        at = dataclasses.replace(point, sm_clock=x[3] * 0.7 * point.sm_clock)
+        found = de.estimate(dataclasses.replace(work, steps=steps), board, at)
+        return jnp.log(jnp.stack([found.time, found.energy]))
+
+    x, e = jnp.ones(4), 1e-5
+    slopes = np.asarray(jax.jit(jax.jacfwd(of))(x))
+    run = jax.jit(of)
+    for i in range(4):
+        d = jnp.zeros(4).at[i].set(e)
+        difference = np.asarray(run(x + d) - run(x - d)) / (2 * e)
+        assert slopes[:, i] == pytest.approx(difference, rel=1e-4, abs=1e-6)
+    assert slopes[0, 0] < 0 and slopes[0, 3] < 0
+
+
+@pytest.mark.slow
+def test_every_constant_of_plans_moves_a_step():
+    gpu = de.load_gpu("b200-sxm")
+    plans = {
+        "tp=2,pp=2,dp=16,overlap=dp,software=2023.5": {},
+        "tp=2,dp=16,zero=3": {"dtype": "fp8"},
+        "dp=8": {"dtype": "nvfp4"},
+    }
+    works = [
+        training_step("gpt2", "b200-sxm", plan, input_len=1024, **given)
+        for plan, given in plans.items()
+    ]
+    works.append(training_step("mixtral-8x7b", "b200-sxm", "dp=8", input_len=512))
+
+    def total(c: de.Corrections) -> jax.Array:
+        return sum(jnp.log(de.estimate(x, gpu, None, c).time) for x in works)  # pyright: ignore[reportReturnType]
+
+    slopes = jax.grad(total)(gpu.corrections)
+    own = {name for name, c in CONSTANTS.items() if c.rows == ("plan",)}
+    still = {name for name in own if float(getattr(slopes, name)) == 0}
+    assert still == {"training_attention_torch"}  # of torch's own kernels
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "said"),
+    [
+        ("gpt2", {"plan": "tp=5"}, "`tp` is 5, which does not divide"),
+        ("gpt2", {"plan": "pp=16"}, "gpt2 has 12 layers"),
+        ("gpt2", {"plan": "pp=4,vp=4", "global_batch": 4}, "gpt2 has 12 layers"),
+        ("gpt2", {"plan": "dp=4,ep=2"}, "gpt2 has no experts"),
+        (
+            "gpt2",
+            {"plan": "dp=4", "global_batch": 6},
+            "`global_batch` is 6, which dp=4",
+        ),
+        ("gpt2", {"plan": "pp=2,vp=2", "global_batch": 3}, "a multiple of pp"),
+        ("gpt2", {"plan": "dp=2", "batch": 2}, "`batch` is given beside a plan"),
+        ("gpt2", {"plan": "dp=2", "accumulation": 2}, "`accumulation` is given"),
+        ("gpt2", {"plan": "dp=2", "checkpointing": True}, "recompute=full"),
+        ("gpt2", {"plan": "tp=16"}, "tp=16, but dgx-h100 has 8 GPUs"),
+        ("gpt2", {"plan": "dp=16", "topology": "dgx-h100"}, "`plan` has 16 GPUs"),
+        ("gpt2", {"plan": "tp=2", "num_gpus": 5}, "tp x pp x cp x dp = 4 GPUs"),
+        ("gpt2", {"plan": "cp=3", "input_len": 1024}, "cp=3 cannot divide"),
+        ("gpt2", {"phase": "prefill", "global_batch": 2}, "only `--phase train`"),
+        ("gpt2", {"plan": "dp=2", "global_batch": 0}, "`global_batch` is 0"),
+        ("mixtral-8x7b", {"plan": "dp=3,ep=3"}, "`ep` is 3, which does not divide"),
+        ("deepseek-v3", {"plan": "dp=8"}, "deepseek-v3 has only prefill"),
+        ("resnet-50", {"plan": "dp=8", "input_len": None}, "no language model"),
+    ],
+)
+def test_what_cannot_be_trained_so(model: str, given: dict[str, Any], said: str):
+    with pytest.raises(ValueError) as raised:
+        step(model, **given)
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_host_whose_network_is_not_known():
+    with pytest.raises(ValueError, match="network between hosts .* is not known"):
+        de.estimate("gpt2", "l40s", plan="dp=16", **SMALL)

@@ -1,0 +1,171 @@
+"""Training steps over time: ends, bubbles and joules by hand arithmetic."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import diffenergy as de
+from diffenergy.parallel import (
+    Pipeline,
+    Steps,
+    Timeline,
+    compose,
+    step_energy,
+    timeline,
+)
+from diffenergy.parallel._steps import AXES, PARTS
+from diffenergy.parallel._timeline import EXCHANGE, KINDS, OPTIMIZER, REST
+
+M, P = 8, 4
+STATIC = 50.0
+"""W of idling."""
+
+
+@functools.cache
+def made(
+    schedule: str = "1f1b", virtual: int = 1, backward: float = 2.0, **changes: float
+) -> tuple[Timeline, float, float]:
+    """(timeline, s, J) of 8 micro-batches on 4 equal stages of 3 GPUs: 1 s forward, 2 s
+    backward, whose kernels draw 100 and 300 W beyond 50 W of idling; `changes`: s of
+    other parts, which draw nothing more, and `dp_overlap`."""
+    overlap = changes.pop("dp_overlap", 1.0)
+    parts = {"forward": M / virtual, "backward": M * backward / virtual, **changes}
+    phase = np.full((1, len(PARTS)), -1)
+    phase[0, [PARTS.index(name) for name in parts]] = np.arange(len(parts))
+    times = jnp.array(list(parts.values()))
+    watts = {"forward": 100.0, "backward": 300.0}
+    dynamic = times * jnp.array([watts.get(name, 0.0) for name in parts])
+    steps = Steps(
+        phase=phase,
+        far=np.zeros(phase.shape),
+        hops=np.zeros(phase.shape),
+        members=np.full((1, 1), virtual),
+        count=np.array([P]),
+        batches=M,
+        virtual=virtual,
+        abreast=3,
+        network=np.inf,
+        gathers=0,
+        reduces=0,
+        tp_overlap=0,
+        dp_overlap=overlap,
+        zero_bubble=float(schedule == "zb-h1"),
+        age=0,
+    )
+    order = Pipeline(schedule, M, ((0,) * P,) * virtual)  # pyright: ignore[reportArgumentType]
+    constants = de.load_gpu("h100-sxm").corrections
+    found = jax.jit(compose, static_argnums=3)(times, steps, constants, order)
+    still = jnp.full(len(times), STATIC)
+    drawn = jax.jit(step_energy)(times, dynamic, still, found, steps)
+    power = np.asarray(drawn.stage_power)
+    line = timeline(order, [0] * P, steps, found, np.asarray(dynamic), power)
+    return line, float(found.time), float(drawn.energy)
+
+
+def running(line: Timeline, stage: int) -> np.ndarray:
+    """Slices of the pipeline on a stage, in order."""
+    own = line.of_stage(stage)
+    return own[line.batch[own] >= 0]
+
+
+def test_slices_of_1f1b_begin_when_they_can():
+    """Stage 0 runs 4 forward in a row and waits for stage 3, which begins at 3 s; its
+    first backward comes back at 4 + 3 x 2 = 10 s; all end at (8 + 3) 3 = 33 s."""
+    line, time, _ = made()
+    first, last = running(line, 0), running(line, P - 1)
+    assert line.start[first[:5]] == pytest.approx([0, 1, 2, 3, 10])
+    assert line.end[first[4]] == pytest.approx(12)
+    assert line.start[last[:3]] == pytest.approx([3, 4, 6])
+    assert [KINDS[x] for x in line.kind[last[:4]]] == ["forward", "backward"] * 2
+    assert line.pipeline == pytest.approx(33)
+    assert line.end[line.batch >= 0].max() == pytest.approx(33)
+    assert line.end.max() == pytest.approx(time, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "virtual", "backward", "end", "idle"),
+    [
+        ("1f1b", 1, 2.0, 33.0, 9.0),  # (p - 1) (f + b) a stage
+        ("interleaved", 2, 2.0, 28.5, 4.5),  # a vth of that
+        ("zb-h1", 1, 2.0, 27.0, 3.0),  # weights fill two thirds: f = b = w = 1
+    ],
+)
+def test_bubbles_have_their_area(
+    schedule: str, virtual: int, backward: float, end: float, idle: float
+):
+    line, _, _ = made(schedule, virtual, backward)
+    assert line.pipeline == pytest.approx(end)
+    for stage in range(P):
+        own = running(line, stage)
+        busy = (line.end[own] - line.start[own]).sum()
+        assert end - busy == pytest.approx(idle, rel=1e-5)
+        assert (line.start[own][1:] >= line.end[own][:-1] - 1e-5).all()
+
+
+def test_every_micro_batch_passes_the_stages_in_order():
+    """Forward down the stages, backward up; none begins before it is sent."""
+    line, _, _ = made("interleaved", 2)
+    place = line.chunk * P + line.stage
+    for batch in range(M):
+        for kind, sign in ((0, 1), (1, -1)):
+            own = np.flatnonzero((line.batch == batch) & (line.kind == kind))
+            own = own[np.argsort(sign * place[own])]
+            assert len(own) == 2 * P
+            assert (line.start[own][1:] >= line.end[own][:-1] - 1e-5).all()
+
+
+def test_late_exchange_optimizer_and_the_rest_follow():
+    """3 s of gradients that nothing hides, 0.5 s of the optimizer, then what a step
+    takes beyond its parts, until the step ends."""
+    line, time, _ = made(reduce=3.0, optimizer=0.5, dp_overlap=0.0)
+    spans = [
+        (line.start[line.kind == kind], line.end[line.kind == kind])
+        for kind in (EXCHANGE, OPTIMIZER, REST)
+    ]
+    for (start, end), wanted in zip(
+        spans, ((33, 36), (36, 36.5), (36.5, time)), strict=True
+    ):
+        assert start == pytest.approx([wanted[0]] * P)
+        assert end == pytest.approx([wanted[1]] * P, rel=1e-6)
+    late = line.exposed[line.kind == EXCHANGE]
+    assert late[:, AXES.index("dp")] == pytest.approx([3.0] * P)
+    assert time > 36.5
+    hidden, _, _ = made(reduce=0.5, optimizer=0.5)
+    behind = (hidden.batch == M - 1) & (hidden.kind == 1)
+    assert (hidden.hidden[behind, AXES.index("dp")] > 0).all()
+
+
+def test_exposed_exchanges_end_a_slice():
+    """0.25 s of a micro-batch's forward are tensor-parallel: what of them is exposed
+    stands behind 1 s of computation, the rest beside it."""
+    line, _, _ = made(forward_tp=M * 0.25)
+    exposed = float(de.load_gpu("h100-sxm").corrections.plan_tp_exposed) * 0.25
+    own = np.flatnonzero(line.kind == 0)
+    assert line.work[own] == pytest.approx(np.ones(len(own)))
+    assert line.exposed[own, 0] == pytest.approx(np.full(len(own), exposed), rel=1e-5)
+    assert line.end[own] - line.start[own] == pytest.approx(
+        np.full(len(own), 1 + exposed), rel=1e-4
+    )
+    both = line.exposed[own, 0] + line.hidden[own, 0]
+    assert both == pytest.approx(np.full(len(own), 0.25), rel=1e-5)
+
+
+def test_joules_are_the_area_below_the_power():
+    """12 GPUs of 50 W all along, 8 times 100 W for 1 s and 300 W for 2 s each."""
+    line, time, energy = made()
+    by_hand = 12 * (STATIC * time + M * (100 + 600))
+    assert energy == pytest.approx(by_hand, rel=1e-5)
+    assert line.energy == pytest.approx(by_hand, rel=1e-5)
+    edges, watts = line.curve()
+    assert np.diff(edges) @ watts[:-1] == pytest.approx(by_hand, rel=1e-4)
+    # at 0.5 s one stage runs forward, at 10.5 s the first backward, the others too
+    at = [watts[np.searchsorted(edges, x, "right") - 1] for x in (0.5, 10.5)]
+    assert at[0] == pytest.approx(3 * (4 * STATIC + 100), rel=1e-4)
+    busy = (line.start < 10.5) & (line.end > 10.5)
+    beyond = np.where(line.kind[busy] == 0, 100.0, 300.0).sum()
+    assert at[1] == pytest.approx(3 * (4 * STATIC + beyond), rel=1e-4)
+    edges, watts = line.curve(0)
+    assert watts[0] == pytest.approx(STATIC + 100, rel=1e-4)

@@ -1,0 +1,281 @@
+"""Memory of training plans: published figures, hand arithmetic, what must not grow."""
+
+import csv
+import dataclasses
+import functools
+from typing import Any
+
+import pytest
+
+from diffenergy.parallel import Plan, training_memory
+from diffenergy.parallel._memory import in_flight
+from diffenergy.parallel._pipeline import BACKWARD, FORWARD, order
+from diffenergy.workload.models import load_model, model_from_config
+from diffenergy.workload.models._shared.config import Config
+from diffenergy.workload.models._shared.decoder import Decoder
+
+GIB = 2**30
+LLAMA = 8_030_261_248
+"""Parameters of Llama 3.1 8B."""
+
+
+@functools.cache
+def decoder(name: str) -> Decoder:
+    model = load_model(name)
+    assert isinstance(model, Decoder)
+    return model
+
+
+def stages(name: str, plan: Plan, **asked: Any) -> list[dict[str, float]]:
+    model = decoder(name)
+    asked = dict(batch=2, input_len=512, accumulation=8) | asked
+    return training_memory(model, plan, model.request(phase="train", **asked))
+
+
+def fullest(name: str, plan: Plan, **asked: Any) -> float:
+    return max(sum(parts.values()) for parts in stages(name, plan, **asked))
+
+
+# One GPU ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt2-xl", "mixtral-8x7b"])
+@pytest.mark.parametrize("recompute", ["none", "selective", "selective-op", "full"])
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_one_gpu_keeps_what_it_did(name: str, recompute: Any, zero: int):
+    model = decoder(name)
+    plan = Plan(zero=zero, recompute=recompute)
+    asked: dict[str, Any] = dict(batch=2, input_len=512, phase="train", accumulation=3)
+    (found,) = training_memory(model, plan, model.request(**asked))
+    assert found == model.memory(model.request(**asked, recompute=recompute))
+    if recompute == "full":
+        assert found == model.memory(model.request(**asked, checkpointing=True))
+
+
+# arXiv 2205.05198 ---------------------------------------------------------------------
+
+PAPER = {  # table 3: heads, hidden, layers, t, p, v, micro-batch; s 2,048, V 51,200
+    "gpt-22b": (64, 6144, 48, 8, 1, 1, 4),
+    "gpt3-175b": (96, 12288, 96, 8, 8, 3, 1),
+    "gpt-530b": (128, 20480, 105, 8, 35, 3, 1),
+    "megatron-1t": (160, 25600, 128, 8, 64, 1, 1),
+}
+MODES: dict[str, tuple[bool, Any]] = {  # sequence parallelism, recomputation
+    "none": (False, "none"),
+    "sequence_parallel": (True, "none"),
+    "selective": (False, "selective"),
+    "sequence_parallel+selective": (True, "selective"),
+    "full": (False, "full"),
+}
+
+
+def first_stage(name: str, mode: str) -> dict[str, float]:
+    """Bytes of the paper's first stage without look-up, head and final norm."""
+    heads, hidden, layers, t, p, v, batch = PAPER[name]
+    values = dict(
+        model_type="mpt", d_model=hidden, n_heads=heads, n_layers=layers,
+        vocab_size=51200, max_seq_len=2048,
+    )  # fmt: skip
+    model = model_from_config(Config(name, name, values))
+    assert isinstance(model, Decoder)
+    sequence, recompute = MODES[mode]
+    request = model.request(
+        phase="train", batch=batch, attention="eager", accumulation=4 * p
+    )
+    request = dataclasses.replace(request, input_len=2048)
+    plan = Plan(tp=t, pp=p, vp=v, zero=0, recompute=recompute)
+    more = dict(dropout=True, restores=False)
+    found, *_ = training_memory(model, plan, request, sequence=sequence, **more)
+    if p == 1:  # inputs of final norm and head
+        found["activations"] -= 4 * batch * 2048 * hidden / (t if sequence else 1)
+    state = found["weights"] + found["gradients"] + found["optimizer"]
+    norms = 2 * layers // p + (p == 1)
+    found["state"] = state - 18 * hidden * (51200 / t + norms)
+    return found
+
+
+@pytest.mark.parametrize("name", PAPER)
+@pytest.mark.parametrize("mode", ["none", "sequence_parallel", "selective",
+                                  "sequence_parallel+selective"])  # fmt: skip
+def test_activations_of_the_paper(name: str, mode: str):
+    """Its equations 1 to 6: s b h (10 + 24/t + 5 a s/(h t)) a layer, all over t with
+    sequence parallelism, without the scores where they run again; of the first stage
+    p (1 + (p - 1)/(p v)) micro-batches where it interleaves, else p."""
+    a, h, layers, t, p, v, b = PAPER[name]
+    sequence, recompute = MODES[mode]
+    scores = 0 if recompute == "selective" else 5 * a * 2048 / h
+    each = (34 + scores) / t if sequence else 10 + (24 + scores) / t
+    flying = p * (1 + (p - 1) / (p * v)) if v > 1 else p
+    expected = 2048 * b * h * each * layers / p * flying
+    assert first_stage(name, mode)["activations"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_shares_of_the_paper():
+    """Figure 7's bars of GPT-3: sequence parallelism and selective recomputation
+    leave 18.5 % of the activations, each alone 62 and 56.5 %."""
+    none = first_stage("gpt3-175b", "none")["activations"]
+    shares = [100 * first_stage("gpt3-175b", m)["activations"] / none for m in MODES]
+    assert shares[:4] == pytest.approx([100, 62.0, 56.5, 18.5], abs=0.05)
+
+
+@pytest.mark.shared_data
+def test_the_twelve_figures_of_the_paper(shared):
+    with (shared / "data" / "parallel" / "activation_memory.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 12
+    for row in rows:
+        mode = "none" if row["mode"] == "any" else row["mode"]
+        found = first_stage(row["model"], mode)
+        part = found["activations" if row["part"] == "activations" else "state"]
+        assert part / GIB == pytest.approx(float(row["gib"]), rel=5e-5), row
+
+
+@pytest.mark.parametrize(("dtype", "stored"), [("bf16", 2), ("fp8", 1)])
+@pytest.mark.parametrize(("t", "cp"), [(1, 1), (4, 1), (2, 4)])
+def test_activations_without_dropout(dtype: str, stored: int, t: int, cp: int):
+    """A layer of Llama 3.1 8B, T tokens of a GPU: inputs of the norms and of QKV and
+    gate and up, what flash attention reads and its sums, its output, gate, up and their
+    product, all over t. Of Mixtral the rows of two experts among t GPUs, with those
+    that are sent and come back."""
+    h, q, kv, i, tokens = 4096, 4096, 1024, 14336, 2 * 512 // cp
+    around = 4 * h + 2 * stored * h + 2 * (q + 2 * kv) + stored * q + 4 * 32
+    gated = 2 * (3 * i - i) + stored * i
+    for name, inside in (
+        ("llama-3.1-8b", gated),
+        ("mixtral-8x7b", 2 * gated + 2 * 2 * 2 * h),
+    ):
+        moe: Any = dict(ep=t, etp=1) if name == "mixtral-8x7b" else {}
+        plan = Plan(tp=t, cp=cp, pp=4, **moe)
+        one = stages(name, plan, dtype=dtype, accumulation=1)[1]
+        expected = 8 * tokens * (around + inside) / t
+        assert one["activations"] == pytest.approx(expected, rel=1e-12), name
+
+
+# State --------------------------------------------------------------------------------
+
+
+def test_state_by_hand():
+    """Llama 3.1 8B on eight replicas in bf16, gradients in fp32; FSDP has fp32 weights,
+    two gathered layers and a table, and one layer's gradients as they are made."""
+    layer = 4096 * (4096 + 2 * 1024) + 4096**2 + 3 * 4096 * 14336 + 2 * 4096
+    names = ("weights", "gradients", "optimizer", "gathered")
+    expected = [
+        (2 * LLAMA, 4 * LLAMA, 12 * LLAMA, 0),
+        (2 * LLAMA, 4 * LLAMA, 12 * LLAMA / 8, 0),
+        (2 * LLAMA, 4 * (LLAMA / 8 + layer), 12 * LLAMA / 8, 0),
+        (4 * LLAMA / 8, 4 * (LLAMA / 8 + layer), 8 * LLAMA / 8,
+         2 * (2 * layer + 128256 * 4096)),
+    ]  # fmt: skip
+    for zero, wanted in enumerate(expected):
+        (found,) = stages("llama-3.1-8b", Plan(dp=8, zero=zero))
+        assert tuple(found[x] for x in names) == pytest.approx(wanted, rel=1e-12)
+    (narrow,) = stages("llama-3.1-8b", Plan(dp=8, zero=0, sums="bf16"))
+    assert narrow["gradients"] == 2 * LLAMA
+
+
+def test_experts_have_a_group_of_their_own():
+    """Mixtral on 2 x 8 GPUs, experts among four (176,160,768 each): of the 16 GPUs four
+    have the same two experts, eight the same rest of a half."""
+    model = decoder("mixtral-8x7b")
+    experts = 32 * 8 * 3 * 4096 * 14336
+    assert model.expert_parameters() == experts
+    (one,) = stages("mixtral-8x7b", Plan(tp=2, dp=8, ep=4, etp=1, zero=1))
+    routers = 32 * 8 * 4096
+    norms = (2 * 32 + 1) * 4096
+    rest = (model.parameters() - experts - routers - norms) / 2 + routers + norms
+    expected = 12 * (rest / 8 + experts / 4 / 4)
+    assert one["optimizer"] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt2-xl", "mixtral-8x7b"])
+def test_parameters_of_all_stages_add_up(name: str):
+    model = decoder(name)
+    parts = stages(name, Plan(pp=4, zero=0))
+    table = 0 if model.own_head else model.vocab * model.hidden
+    assert sum(x["weights"] for x in parts) == 2 * (model.parameters() + table)
+
+
+# What must not grow -------------------------------------------------------------------
+
+PLANS = [
+    Plan(dp=2),
+    Plan(tp=2, cp=2, dp=4),
+    Plan(tp=4, pp=4, vp=2, dp=8),
+    Plan(pp=2, dp=64, recompute="full"),
+]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "mixtral-8x7b"])
+@pytest.mark.parametrize("plan", PLANS)
+def test_zero_never_takes_more(name: str, plan: Plan):
+    found = [fullest(name, dataclasses.replace(plan, zero=x)) for x in range(4)]
+    assert found == sorted(found, reverse=True)
+    assert found[1] < found[0]
+
+
+@pytest.mark.parametrize("name", ["gpt2-medium", "mixtral-8x7b"])
+@pytest.mark.parametrize(
+    ("plan", "key"),
+    [(plan, key) for plan in PLANS for key in ("tp", "cp", "dp")]
+    + [(plan, "pp") for plan in PLANS if plan.pp == 1],  # longer ones have more going
+)
+def test_twice_the_gpus_never_take_more(name: str, plan: Plan, key: str):
+    """Of a kind, the sequences of a micro-batch being the same."""
+    twice = dataclasses.replace(plan, **{key: 2 * getattr(plan, key)})
+    assert fullest(name, twice, attention="flash") <= fullest(
+        name, plan, attention="flash"
+    )
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "opt-1.3b", "mixtral-8x7b"])
+@pytest.mark.parametrize("attention", ["flash", "eager"])
+def test_recomputation_keeps_less(name: str, attention: str):
+    asked = dict(batch=8, input_len=1024, attention=attention)
+    kinds: list[Any] = ["none", "selective", "selective-op", "full"]
+    none, selective, by_operator, full = (
+        stages(name, Plan(dp=2, recompute=x), **asked)[0]["activations"] for x in kinds
+    )
+    assert full < by_operator < none
+    assert selective < none if attention == "eager" else selective == none
+
+
+def test_more_micro_batches_stay_within_the_schedule():
+    """At most as many in flight as there are; GPipe has all of them."""
+    asked: Any = dict(batch=1)
+    activations = {
+        (schedule, m): stages(
+            "llama-3.1-8b", Plan(pp=4, schedule=schedule), accumulation=m, **asked
+        )[0]["activations"]
+        for schedule in ("gpipe", "1f1b", "zb-h1")
+        for m in (1, 4, 16)
+    }
+    one = activations["1f1b", 1]
+    for schedule, m, times in (
+        ("1f1b", 4, 4), ("1f1b", 16, 4), ("gpipe", 4, 4), ("gpipe", 16, 16),
+        ("zb-h1", 16, 4),
+    ):  # fmt: skip
+        assert activations[schedule, m] == pytest.approx(times * one), schedule
+
+
+@pytest.mark.parametrize(
+    ("schedule", "p", "v", "m"),
+    [
+        ("gpipe", 4, 1, 8), ("1f1b", 4, 1, 8), ("1f1b", 8, 1, 3), ("1f1b", 3, 1, 1),
+        ("interleaved", 4, 2, 8), ("interleaved", 4, 8, 32), ("interleaved", 8, 3, 8),
+        ("zb-h1", 4, 1, 8), ("zb-h1", 4, 1, 3),
+    ],
+)  # fmt: skip
+def test_micro_batches_in_flight_are_those_of_the_order(
+    schedule: Any, p: int, v: int, m: int
+):
+    """Counted along the order of every stage: forward ones less those whose last
+    gradients are made."""
+    plan = Plan(pp=p, vp=v, schedule=schedule)
+    for stage, own in enumerate(order(schedule, p, m, v)):
+        last = max(x.kind for x in own)
+        assert last >= BACKWARD
+        flying = most = 0
+        for x in own:
+            flying += (x.kind == FORWARD) - (x.kind == last)
+            most = max(most, flying)
+        assert in_flight(plan, stage, m) == pytest.approx(most / v)
