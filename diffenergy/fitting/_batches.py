@@ -16,6 +16,7 @@ from ..kernels import ops
 from ..kernels._shared.ops import COMMON_FIELDS
 from ..kernels._shared.routing import units_dealt
 from ..measurements import Columns, MeasurementTable
+from ..parallel import Steps
 from ..physics._instrument import Instrument
 from ..records import as_float
 from ..workload._listing import Listing
@@ -32,6 +33,7 @@ from ..workload._workload import (
     phase_columns,
 )
 from ..workload.models import load_model
+from ._plan_batches import by_mixture, planned, with_unplanned
 from ._series import fresh_process, in_blocks
 
 CHUNK: Final = 8192
@@ -66,14 +68,16 @@ class Batch:
     instrument: Instrument
     how: How
     kind: str
-    """Op of the rows, or "workload"."""
+    """Op of the rows, "workload" or "plan"."""
     ops: tuple[str, ...]
     """Ops inside, and those that have a formula with one of them."""
     campaign: str
     """The one campaign of kernel rows; passes of several go together."""
     rows: np.ndarray
     """Table row of each phase; rows of several phases (a generation) appear twice, and
-    phases that only fill up the shape have -1."""
+    phases that only fill up the shape have -1. Of plans the row of each step."""
+    steps: Steps | None = None
+    """Of plans, what makes steps of the phases."""
 
     @property
     def records(self) -> set[str]:
@@ -98,6 +102,7 @@ class Batch:
 
 def batches(table: MeasurementTable, corrections: CorrectionsFile) -> Iterator[Batch]:
     """Batches of all rows of `table` that are not skipped, by GPU."""
+    table = with_unplanned(table)
     for gpu in dict.fromkeys(table.gpu):
         card = read_gpu(gpu)
         mine = (table.gpu == gpu) & (table.skipped == "")
@@ -105,6 +110,9 @@ def batches(table: MeasurementTable, corrections: CorrectionsFile) -> Iterator[B
         for start in range(0, len(passes), CHUNK):
             part = passes[start : start + CHUNK]
             yield _passes(table, corrections, card, part)
+        plans = np.flatnonzero(mine & (table.kind == "plan"))
+        for part in by_mixture(table, plans):
+            yield _plans(table, corrections, card, part)
         for op, columns in table.fields.items():
             campaigns = table.campaign[columns.rows]
             here = mine[columns.rows]
@@ -150,6 +158,21 @@ def _passes(
     merged = [_merge(op, items) for op, items in parts.items()]
     index = np.array([row for _, row in phases])
     return _batch(table, corrections, card, "workload", merged, info, index, {})
+
+
+def _plans(
+    table: MeasurementTable,
+    corrections: CorrectionsFile,
+    card: GpuCard,
+    rows: np.ndarray,
+) -> Batch:
+    """Training steps of plans: the parts of each row's step."""
+    found = planned(table, card, rows)
+    flat = [(k, i) for i, x in enumerate(found.listings) for k in x.kernels]
+    info = phase_columns(found.listings)
+    parts = op_rows(flat)
+    batch = _batch(table, corrections, card, "plan", parts, info, found.owner, {})
+    return dataclasses.replace(batch, rows=rows, steps=found.steps)
 
 
 def _kernels(
@@ -210,7 +233,7 @@ def _batch(
     point = _point(table, card, picked)
     facts = {name: padded(x) for name, x in facts.items()}
     instrument = _instrument(table, corrections, kind, picked, card.name, facts)
-    campaign = "" if kind == "workload" else str(table.campaign[rows[0]])
+    campaign = "" if kind in ("workload", "plan") else str(table.campaign[rows[0]])
     model = corrections.instrument(campaign, kind, card.name)
     sampling = "series" if "warm_share" in model else "gap" if "gap" in model else ""
     how = How(

@@ -27,6 +27,12 @@ PASS_SD: Final = (0.05, 0.03)
 """Expected error of ln time and ln power of whole passes (`docs/physics.md`)."""
 KERNEL_SD: Final = (0.1, 0.08)
 """The same of single kernels: the floor between campaigns is 6-12 %."""
+PLAN_SD: Final = (0.06, 0.06)
+"""The same of training steps of plans: several releases of a program differ by 2 %,
+programs by more."""
+MIXTURE_SD: Final = (0.2, 0.2)
+"""The same of mixtures of experts: releases differ by 11 %, and the host, whose graphs
+and dispatch kernels no table states, decides."""
 ACTIVITY_SD: Final = (0.05, 0.03)
 """The same of programs that are compared with themselves at another clock."""
 TABLE_WEIGHT: Final = 128.0
@@ -84,6 +90,7 @@ class Calibration:
             card, kind = item.batch.card, item.batch.kind
             kind = TILED if item.batch.records <= {*GIVEN} else kind
             filled = np.asarray(item.batch.instrument.unfilled) == 0
+            filled = True if kind == "plan" else filled  # programs fill their weights
             found = rows.setdefault(f"{card.served_as}:{kind}", {"time": 0, "power": 0})
             found["time"] += int(np.isfinite(item.time).sum())
             found["power"] += int((np.isfinite(item.power) & filled).sum())
@@ -226,7 +233,12 @@ def free_parameters(start: CorrectionsFile, targets: Sequence[Target]) -> Parame
             if batch.kind == "activity"
         ]
     else:
-        free = _own(start, targets)
+        plans = [x.batch for x in targets if x.batch.kind == "plan"]
+        kinds = {label.partition(":")[2] for label in start.fitted_on.get("rows", {})}
+        if plans and "plan" not in kinds:
+            free = _of_plans(plans)
+        else:
+            free = _own(start, targets)
     for item in targets:
         batch = item.batch
         if not batch.how.sampling or not np.isfinite(item.power).any():
@@ -279,6 +291,14 @@ def _relatives(used: Sequence[Batch]) -> list[Parameter]:
     ]
 
 
+def _of_plans(used: Sequence[Batch]) -> list[Parameter]:
+    """The constants of plans, which no fit has seen, and their factors by tag; all
+    others are known from kernels and passes."""
+    new = [name for name in CONSTANTS if "plan" in CONSTANTS[name].rows]
+    free = [Parameter("global", x) for x in new if "global" in CONSTANTS[x].levels]
+    return free + [p for p in _relatives(used) if p.constant in new]
+
+
 def _own(start: CorrectionsFile, targets: Sequence[Target]) -> list[Parameter]:
     """Factors of the GPUs of the rows: one on all dynamic energy where few readings of
     a new GPU are all there is, else on every constant that its rows concern."""
@@ -315,6 +335,8 @@ def _frees(batch: Batch, constant: str) -> bool:
     rows = CONSTANTS[constant].frees
     if batch.kind == "activity":
         return False
+    if batch.kind == "plan":
+        return "plan" in rows
     return rows == ANY or bool({batch.kind, *batch.records} & set(rows))
 
 
@@ -329,6 +351,8 @@ def _target(table: MeasurementTable, batch: Batch, table_weight: float) -> Targe
     """Target of a batch with the expected errors of its kind."""
     if batch.kind == "workload":
         return target(table, batch, *PASS_SD)
+    if batch.kind == "plan":
+        return target(table, batch, *(MIXTURE_SD if batch.holds("moe") else PLAN_SD))
     timed = np.isfinite(table.time_s[batch.rows[batch.rows >= 0]]).sum()
     share = max(1.0, math.sqrt(timed / table_weight))
     sds = ACTIVITY_SD if batch.kind == "activity" else KERNEL_SD

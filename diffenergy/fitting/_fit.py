@@ -18,6 +18,7 @@ from ..compiling import compiler_options
 from ..corrections import ACTIVITY_CONSTANTS, ANY, GIVEN, Constant
 from ..hardware._spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
+from ..parallel import Steps
 from ..physics._instrument import Instrument, Run
 from ..records import as_float
 from ..smooth import robust
@@ -85,6 +86,7 @@ class _Data(eqx.Module):
     time_sd: Array
     power_sd: Array
     how: How = eqx.field(static=True)
+    steps: Steps | None = None
 
     @classmethod
     def of(cls, parameters: Parameters, item: Target) -> "_Data":
@@ -101,6 +103,7 @@ class _Data(eqx.Module):
             as_float(item.time_sd),
             as_float(item.power_sd),
             batch.how,
+            batch.steps,
         )
 
 
@@ -142,6 +145,8 @@ def _moves(row: Constant, batch: Batch, given: set[str], powered: bool) -> bool:
 def _holds(batch: Batch, rows: Sequence[str]) -> bool:
     """Whether a batch is of one of the kinds `rows`, or holds a kernel or record of
     one."""
+    if batch.kind == "plan" and "plan" in rows:
+        return True
     if rows == ANY or batch.records & set(rows):
         return True
     if batch.kind != "workload" or "workload" in rows:
@@ -162,7 +167,7 @@ def _bases(parameters: Parameters, item: Target) -> list[np.ndarray]:
 def _inputs(z: Float[Array, " p"], d: _Data) -> tuple[Any, ...]:
     """Arguments of `batch_reading`."""
     constants = d.serving(z), d.sensing(z)
-    return d.workload, d.spec, d.point, d.instrument, *constants, d.how
+    return d.workload, d.spec, d.point, d.instrument, *constants, d.how, d.steps
 
 
 def _of_reading(read: Run, d: _Data) -> Float[Array, " r"]:

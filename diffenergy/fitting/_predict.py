@@ -32,10 +32,12 @@ from ..measurements._metrics import (
     prediction_frame,
     summary_json,
 )
+from ..parallel import Steps
 from ..physics._instrument import Instrument, Run, data_activity, reading
 from ..results import Result
 from ..workload._workload import Workload
 from ._batches import Batch, How, batches, pass_lengths
+from ._plan_batches import step_reading, with_unplanned
 
 
 def batch_reading(
@@ -46,8 +48,9 @@ def batch_reading(
     corrections: Corrections,
     sensor: Sensor,
     how: How,
+    steps: Steps | None = None,
 ) -> Run:
-    """Reading of every phase of a batch."""
+    """Reading of every phase of a batch, of plans of every one of the `steps`."""
     if how.unfilled:
         contents = data_activity(instrument, sensor)
         phases = dataclasses.replace(
@@ -55,6 +58,8 @@ def batch_reading(
         )
         workload = dataclasses.replace(workload, phases=phases)
     free, held = runs(workload, spec, point, corrections, how.capped, how.bursts)
+    if steps is not None:
+        return step_reading(held, steps, spec, point, corrections)
     return reading(instrument, sensor, how.sampling, free, held)
 
 
@@ -75,6 +80,7 @@ def read_batch(batch: Batch, corrections: CorrectionsFile) -> Run:
         corrections.serve(batch.card),
         corrections.sensor(batch.campaign, batch.kind, batch.card.name),
         batch.how,
+        batch.steps,
     )
 
 
@@ -90,6 +96,7 @@ def predict(table: MeasurementTable, corrections: CorrectionsFile) -> Prediction
     grade = np.full(table.num_rows, "", dtype=object)
     width = {q: np.full(table.num_rows, np.nan) for q in QUANTITIES.values()}
     lengths = pass_lengths(table)
+    table = with_unplanned(table)
     for batch in batches(table, corrections):
         read = read_batch(batch, corrections)
         time += batch.per_row(table.num_rows, read.time)
@@ -122,10 +129,11 @@ def _trusts(
 ) -> Iterator[tuple[np.ndarray, Trust]]:
     """Rows of a batch by what their predictions rest on: passes below the clocks and
     above the `lengths` that were fitted apart."""
-    clocks = np.asarray(batch.point.sm_clock)[batch.rows >= 0]
     if batch.kind != "workload":
-        yield np.ones(len(clocks), bool), corrections.trust(batch.card, batch.kind)
+        count = int((batch.rows >= 0).sum())
+        yield np.ones(count, bool), corrections.trust(batch.card, batch.kind)
         return
+    clocks = np.asarray(batch.point.sm_clock)[batch.rows >= 0]
     on, gpu = corrections.fitted_on, batch.card.served_as
     slow = clocks < NEAR * on.get("sm_clock_min", {}).get(gpu, 0.0)
     long = lengths > on.get("seq_len_max", {}).get(gpu, np.inf)

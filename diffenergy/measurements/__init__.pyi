@@ -6,3 +6,5 @@ from ._metrics import grouped as grouped
 from ._table import Columns as Columns
 from ._table import MeasurementTable as MeasurementTable
 from ._table import read as read
+from ._traces import TraceScores as TraceScores
+from ._traces import evaluate_trace as evaluate_trace

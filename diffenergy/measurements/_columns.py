@@ -64,7 +64,7 @@ def _spell(units: dict[str, float], *patterns: str) -> dict[str, float]:
 
 
 QUANTITIES: Final = {
-    "time_s": Quantity(_spell(_SECONDS, "time_{}_per_iter", "time_{}")),
+    "time_s": Quantity(_spell(_SECONDS, "time_{}_per_iter", "time_{}", "step_time_{}")),
     "energy_j": Quantity(
         _spell(_JOULES, "energy_{}_per_iter", "energy_{}"), NOT_NEGATIVE
     ),

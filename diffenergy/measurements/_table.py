@@ -25,6 +25,8 @@ from ._cells import (
     require,
     texts,
 )
+from ._plan_rows import COLUMNS as PLAN_COLUMNS
+from ._plan_rows import are_plans, plan_rows
 from ._shapes import (
     MODEL_COLUMNS,
     broken_shares,
@@ -63,7 +65,7 @@ class MeasurementTable:
     frame: pd.DataFrame
     file: Shaped[np.ndarray, " row"]
     row: Int[np.ndarray, " row"]
-    kind: Shaped[np.ndarray, " row"]  # "kernel" or "workload"
+    kind: Shaped[np.ndarray, " row"]  # "kernel", "workload" or "plan"
     gpu: Shaped[np.ndarray, " row"]
     op: Shaped[np.ndarray, " row"]
     workload: Shaped[np.ndarray, " row"]
@@ -88,6 +90,8 @@ class MeasurementTable:
     """What the workload rows without a listing ask for: `model`, `config`,
     `precision`, `mode`, `attention` as strings ("" if not given), `batch`, `seq_len`,
     `output_len` as floats (NaN if not given)."""
+    plan: Shaped[np.ndarray, " row"]
+    """`PlanRow` of the rows of training plans, None of others."""
     ignored_columns: tuple[str, ...]
     notes: tuple[str, ...]
     listings: Mapping[str, Sequence[Listing]]
@@ -167,18 +171,24 @@ def _read(
     gpus = _gpus(sheet, gpu)
     ops = _row_ops(sheet, op, known)
     values, measured_notes = columns.measured(sheet)
-    _require_times(sheet, ops, values["time_s"])
+    plans, broken = _plans(sheet)
+    if plans is None:
+        _require_times(sheet, ops, values["time_s"])
     fields = {}
-    skipped = empty.copy()
+    skipped = empty.copy() if plans is None else _unread(broken, values["time_s"])
     for name in filter(None, dict.fromkeys(ops)):
         rows = np.flatnonzero(ops == name)
         fields[name] = Columns(rows, op_columns(sheet, known[name], rows))
         skipped[rows] = broken_shares(known[name], fields[name].values)
-    listed = listing_names(sheet, np.flatnonzero(ops == ""), workloads)
-    modelled = np.flatnonzero((ops == "") & (listed == ""))
+    passes = ops == "" if plans is None else np.zeros(sheet.num_rows, bool)
+    listed = listing_names(sheet, np.flatnonzero(passes), workloads)
+    modelled = np.flatnonzero(passes & (listed == ""))
     used = columns.KNOWN.union(*(op_column_names(known[name]) for name in fields))
-    if (ops == "").any():
+    if passes.any():
         used = used.union(MODEL_COLUMNS)
+    if plans is not None:
+        used = used.union(PLAN_COLUMNS)
+    kinds = np.where(ops == "", "workload", "kernel")
     frame = pd.DataFrame(raw.columns, dtype=object)
     if gpu is not None and "gpu" in frame:
         frame["gpu"] = gpus
@@ -187,7 +197,7 @@ def _read(
         frame=frame,
         file=np.full(sheet.num_rows, file, dtype=object),
         row=every,
-        kind=np.where(ops == "", "workload", "kernel").astype(object),
+        kind=(kinds if plans is None else np.full_like(kinds, "plan")).astype(object),
         gpu=gpus,
         op=ops,
         workload=listed,
@@ -197,6 +207,7 @@ def _read(
         skipped=skipped,
         fields=fields,
         model_request=Columns(modelled, model_requests(sheet, modelled)),
+        plan=np.full(sheet.num_rows, None, object) if plans is None else plans,
         ignored_columns=tuple(
             c for c in raw.columns if c in sheet.columns and c not in used
         ),
@@ -204,6 +215,20 @@ def _read(
         listings=workloads,
         **values,
     )
+
+
+def _plans(sheet: Sheet) -> tuple[np.ndarray | None, np.ndarray]:
+    """Training plans of the rows of a file and why some have none; None if its rows are
+    of another kind."""
+    if not are_plans(sheet):
+        return None, np.array([])
+    return plan_rows(sheet)
+
+
+def _unread(broken: np.ndarray, time: np.ndarray) -> np.ndarray:
+    """Why rows of plans cannot be predicted; those without a time say nothing."""
+    untimed = np.isnan(time) & (broken == "")
+    return np.where(untimed, "no time is given", broken).astype(object)
 
 
 def _ops() -> dict[str, Op]:

@@ -303,6 +303,7 @@ MEASURED = {
 }
 """Words for kernels in closing measurements, and the ops of a measured row."""
 OTHERWISE = ("idle reading", "eager pass", "power readings", "core-bound", "empty",
+             "training steps", "one plan", "the same plan", "the same model with",
              "small kernels")  # fmt: skip
 """What else one can read."""
 

@@ -1,0 +1,218 @@
+"""Constants of serving engines, fitted to measured servers, and what they leave.
+
+    python calibration/studies/served/engines.py DATA
+    python calibration/studies/served/engines.py DATA --write
+
+DATA holds `serving/mlenergy_v3_serving.csv` and
+`aiconfigurator/e2e_serving_agg.csv.gz`.
+Fitted are the rows of one GPU (ML.ENERGY: dense Qwen3, gemma-3 and Qwen3-30B-A3B under
+vLLM 0.11; H100 chat, code and reasoning, B200 chat and code, at most 600 running) and
+Qwen3-32B on H100 by TP degree (AIConfigurator's table, closed loops). Left out in turn:
+a model, a GPU, a TP degree. Rows of several GPUs of ML.ENERGY are never fitted.
+`--write` puts what all rows give into `diffenergy/data/corrections/engines.toml`.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import numpy as np
+import pandas as pd
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tables import aiconfigurator, ml_energy  # noqa: E402
+
+import diffenergy  # noqa: E402
+from diffenergy.serving._engine import constants  # noqa: E402
+from diffenergy.serving._fitting.fit import (  # noqa: E402
+    OWN,
+    QUANTITIES,
+    Served,
+    as_arrays,
+    fitted,
+    served,
+)
+from diffenergy.serving._fitting.rows import read_serving  # noqa: E402
+
+_MOST: Final = {"h100-sxm": 1000, "b200-sxm": 600}
+"""Running requests of fitted rows; beyond, B200 hosts run out of requests."""
+_HEAD: Final = (
+    "| left out | rows | TPOT | W | J per token | TTFT |",
+    "|---|---:|---:|---:|---:|---:|",
+)
+_FILE: Final = Path(diffenergy.__file__).parent / "data/corrections/engines.toml"
+
+
+def load(frame: pd.DataFrame, name: str) -> Served:
+    """Rows of a table with their steps priced."""
+    from tempfile import mkdtemp
+
+    path = Path(mkdtemp()) / "serving.csv"
+    frame.to_csv(path, index=False)
+
+    def tell(done: int, total: int):
+        print(f"\r{name}: {done} of {total} tables", end="", file=sys.stderr)
+
+    found = served(read_serving(path), tell)
+    print(file=sys.stderr)
+    return found
+
+
+def prior() -> dict[str, float]:
+    """Centres of the priors."""
+    return {name: x.centre for name, x in constants().items()}
+
+
+def none() -> dict[str, float]:
+    """No engine at all: kernels alone."""
+    ones = {name for name, x in constants().items() if x.unit == "-"}
+    powers = ("few_power", "many_power")
+    return {n: float(n in ones) * (0.5 if n in powers else 1.0) for n in constants()}
+
+
+def errors(found: Served, predicted: np.ndarray, rows: np.ndarray) -> str:
+    """Median (90th percentile) of absolute errors, %, by quantity, as cells."""
+    miss = 100 * np.abs(np.expm1(predicted - found.read))[rows]
+    cells = []
+    for name in ("tpot", "power", "energy", "ttft"):
+        x = miss[:, QUANTITIES.index(name)]
+        x = x[np.isfinite(x)]
+        cells.append(
+            f"{np.median(x):.1f} ({np.quantile(x, 0.9):.0f})" if len(x) else "-"
+        )
+    return f"{rows.sum()} | {' | '.join(cells)}"
+
+
+def folds(
+    found: Served, mine: np.ndarray, groups: np.ndarray, centres: Mapping[str, float]
+) -> np.ndarray:
+    """Predictions of the rows `mine`, each group by constants of the others."""
+    out = np.full_like(found.read, np.nan)
+    for group in np.unique(groups[mine]):
+        left = mine & (groups == group)
+        values = dict(centres) | fitted(found, mine & ~left, centres)
+        out[left] = found.predict(as_arrays(values))[left]
+    return out
+
+
+def study(
+    energy: Served, frame: pd.DataFrame, closed: Served, table: pd.DataFrame
+) -> Iterator[str]:
+    """Lines of the table of errors."""
+    gpu = np.array([host.partition(":")[2] for host in energy.hosts])
+    names = np.array([_family(row) for row in _names(energy, frame)])
+    alone = _columns(energy, frame, "num_gpus") == 1
+    running = _columns(energy, frame, "running_requests")
+    use = alone & (running <= np.array([_MOST[x] for x in gpu]))
+    start = prior()
+    by_gpu = {}
+    for name in _MOST:
+        mine = use & (gpu == name)
+        kernels = energy.predict(as_arrays(none()))
+        yield f"| {name}, no engine | {errors(energy, kernels, mine)} |"
+        found = folds(energy, mine, names, start)
+        yield f"| {name}, a model | {errors(energy, found, mine)} |"
+        by_gpu[name] = start | fitted(energy, mine, start)
+    for name, other in (("h100-sxm", "b200-sxm"), ("b200-sxm", "h100-sxm")):
+        mine = use & (gpu == name)
+        carried = by_gpu[other] | {x: start[x] for x in OWN}
+        found = energy.predict(as_arrays(carried))
+        yield f"| {name}, the GPU | {errors(energy, found, mine)} |"
+    for name in _MOST:
+        for kind in ("dense", "mixture"):
+            mixture = np.array(["A3B" in x or "A22B" in x for x in names])
+            mine = ~alone & (gpu == name) & (mixture == (kind == "mixture"))
+            found = energy.predict(as_arrays(by_gpu[name]))
+            yield f"| {name}, {kind} on several | {errors(energy, found, mine)} |"
+    engines = np.array([host.partition(":")[0] for host in closed.hosts])
+    degrees = _columns(closed, table, "tp")
+    for engine in ("vllm", "sglang", "trtllm"):
+        mine = engines == engine
+        kernels = closed.predict(as_arrays(none()))
+        yield f"| {engine}, no engine | {errors(closed, kernels, mine)} |"
+        found = folds(closed, mine, degrees, start)
+        yield f"| {engine}, a TP degree | {errors(closed, found, mine)} |"
+
+
+def shipped(energy: Served, frame: pd.DataFrame, closed: Served) -> dict[str, Any]:
+    """Levels of all rows: an engine's from all of its rows, a host's from its own."""
+    start = prior()
+    gpu = np.array([host.partition(":")[2] for host in energy.hosts])
+    running = _columns(energy, frame, "running_requests")
+    use = (_columns(energy, frame, "num_gpus") == 1) & (
+        running <= np.array([_MOST[x] for x in gpu])
+    )
+    engines = np.array([host.partition(":")[0] for host in closed.hosts])
+    own = fitted(closed, engines == "vllm", start)
+    centres = start | {k: own[k] for k in ("sort_few", "request") if k in own}
+    found = {"engine": {"vllm": dict(own)}, "host": {}}
+    vllm = fitted(energy, use, centres, OWN)
+    found["engine"]["vllm"] = _some(own, ("sort_few", "request")) | vllm
+    for name in _MOST:
+        own = fitted(energy, use & (gpu == name), centres)
+        level = {x: own.get(x, centres[x]) for x in constants() if x in own | vllm}
+        found["host"][f"vllm:{name}"] = level
+    for engine in ("sglang", "trtllm"):
+        found["engine"][engine] = fitted(closed, engines == engine, start)
+        found["host"][f"{engine}:h100-sxm"] = {}
+    return found
+
+
+def _some(values: Mapping[str, float], names: tuple[str, ...]) -> dict[str, float]:
+    return {name: values[name] for name in names if name in values}
+
+
+def _family(name: str) -> str:
+    return re.sub(r"Qwen/Qwen3-(Coder-)?30B-A3B.*", "Qwen3-30B-A3B", name)
+
+
+def _names(found: Served, frame: pd.DataFrame) -> list[str]:
+    return [str(frame["name"][row.number]) for row in found.given]
+
+
+def _columns(found: Served, frame: pd.DataFrame, name: str) -> np.ndarray:
+    return np.array([frame[name][row.number] for row in found.given])
+
+
+def written(levels: Mapping[str, Any]) -> str:
+    """The file with the levels in place of those that it has."""
+    text = _FILE.read_text()
+    kept = ("vllm-v0",)
+    for kind, tables in levels.items():
+        for name, values in tables.items():
+            head = f"[{kind}.{name}]" if kind == "engine" else f'[{kind}."{name}"]'
+            body = "".join(f"{k} = {v}\n" for k, v in values.items())
+            pattern = re.compile(rf"^{re.escape(head)}\n(?:[^\[\n].*\n)*", re.M)
+            if pattern.search(text) and name not in kept:
+                text = pattern.sub(f"{head}\n{body}", text, count=1)
+            else:
+                place = text.index("\n# Standard deviation")
+                text = f"{text[:place]}\n{head}\n{body}{text[place:]}"
+    return text
+
+
+def main():
+    """Prints a Markdown table; with `--write` changes the shipped constants."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("data", type=Path, help="folder of the measured tables")
+    parser.add_argument("--write", action="store_true", help="ship the constants")
+    given = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    frame = ml_energy(given.data / "serving/mlenergy_v3_serving.csv")
+    table = aiconfigurator(given.data / "aiconfigurator/e2e_serving_agg.csv.gz")
+    energy, closed = load(frame, "ML.ENERGY"), load(table, "AIConfigurator")
+    if given.write:
+        levels = shipped(energy, frame, closed)
+        _FILE.write_text(written(levels))
+        print(f"wrote {_FILE.name}", file=sys.stderr)
+    print(*_HEAD, sep="\n")
+    for line in study(energy, frame, closed, table):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

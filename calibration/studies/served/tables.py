@@ -1,0 +1,153 @@
+"""Other people's tables of servers as rows of `serving.csv`.
+
+Prompt lengths are not in ML.ENERGY's table: those here are from gaps between tokens
+(mean minus median) and from the task.
+"""
+
+import json
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, Final
+
+import pandas as pd
+
+import diffenergy
+
+BUNDLED: Final = {
+    "Qwen/Qwen3-8B": "qwen3-8b",
+    "Qwen/Qwen3-32B": "qwen3-32b",
+    "meta-llama/Llama-3.3-70B-Instruct": "llama-3.1-70b",
+    "meta-llama/Llama-3.1-405B-Instruct-FP8": "llama-3.1-405b",
+    "Qwen/Qwen3-30B-A3B-Instruct-2507": "qwen3-30b-a3b",
+    "Qwen/Qwen3-30B-A3B-Thinking-2507": "qwen3-30b-a3b",
+    "Qwen/Qwen3-Coder-30B-A3B-Instruct": "qwen3-30b-a3b",
+    "Qwen/Qwen3-235B-A22B-Instruct-2507": "qwen3-235b-a22b",
+    "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8": "qwen3-235b-a22b",
+}
+"""Bundled models of the same shape."""
+_QWEN14: Final = dict(
+    hidden_size=5120, intermediate_size=17408, num_hidden_layers=40,
+    num_attention_heads=40,
+)  # fmt: skip
+_GEMMA: Final = dict(
+    model_type="gemma3_text", architectures=["Gemma3ForCausalLM"], head_dim=256,
+    sliding_window=1024, vocab_size=262208, max_position_embeddings=131072,
+    hidden_activation="gelu_pytorch_tanh",
+)  # fmt: skip
+OTHERS: Final = {
+    "google/gemma-3-12b-it": _GEMMA | dict(
+        hidden_size=3840, intermediate_size=15360, num_hidden_layers=48,
+        num_attention_heads=16, num_key_value_heads=8,
+    ),
+    "google/gemma-3-27b-it": _GEMMA | dict(
+        hidden_size=5376, intermediate_size=21504, num_hidden_layers=62,
+        num_attention_heads=32, num_key_value_heads=16, head_dim=128,
+    ),
+}  # fmt: skip
+"""Published sizes of models that are not bundled."""
+GPUS: Final = {
+    "NVIDIA H100 80GB HBM3": "h100-sxm", "NVIDIA B200": "b200-sxm",
+    "h100_sxm": "h100-sxm",
+}  # fmt: skip
+PROMPTS: Final = {
+    "lm-arena-chat": ("lognormal:270:1.2", 80),
+    "gpqa": ("250", 0),
+    "sourcegraph-fim": ("1730", 0),
+}
+"""Prompt tokens computed and cached."""
+_WAVES: Final = {"vllm": 6.0, "trtllm": 6.0, "sglang": 1.0}
+"""Requests that a client of AIConfigurator's campaigns sends (1 / phi)."""
+
+
+def configs() -> dict[str, str]:
+    """Files of the models that are not bundled, by name."""
+    folder = Path(mkdtemp())
+    bundled = Path(diffenergy.__file__).parent / "data/models/qwen3-8b/config.json"
+    qwen = json.loads(bundled.read_text())
+    found = {}
+    for name, sizes in {"Qwen/Qwen3-14B": qwen | _QWEN14, **OTHERS}.items():
+        path = folder / f"{name.rpartition('/')[2]}.json"
+        path.write_text(json.dumps(sizes))
+        found[name] = str(path)
+    return found
+
+
+def ml_energy(path: Path) -> pd.DataFrame:
+    """ML.ENERGY v3 (vLLM 0.11.1, V1): steady runs of text models."""
+    rows: Any = pd.read_csv(path)
+    models = BUNDLED | configs()
+    full = 3 * rows["max_num_seqs"] <= rows["requests"]  # a steady state
+    known = rows["model"].isin(models) & rows["task"].isin(PROMPTS)
+    # reasoning on hosts of the B200 is bound by them
+    host = (rows["gpu"] == "NVIDIA B200") & (rows["task"] == "gpqa")
+    rows = rows[full & known & ~host & (rows["mean_running"] <= 1000)]
+    spread = rows["output_len_second_moment"] / rows["output_len_mean"] ** 2
+    cv = (spread - 1).clip(lower=0) ** 0.5
+    mixture = rows["model"].str.contains("A3B|A22B")
+    return pd.DataFrame(
+        {
+            "campaign": "ml-energy",
+            "name": rows["model"],
+            "task": rows["task"],
+            "gpu": rows["gpu"].map(GPUS),
+            "model": rows["model"].map(models),
+            "engine": "vllm",
+            "num_gpus": rows["num_gpus"],
+            "tp": rows["num_gpus"],
+            "ep": rows["num_gpus"].where(mixture, 1),
+            "dtype": [_dtype(x) for x in rows.itertuples()],
+            "max_batch": rows["max_num_seqs"],
+            "running_requests": rows["mean_running"],
+            "input_len": [PROMPTS[x][0] for x in rows["task"]],
+            "cached_len": [PROMPTS[x][1] for x in rows["task"]],
+            "output_len": [
+                f"lognormal:{mean:.6g}:{c:.4g}"
+                for mean, c in zip(rows["output_len_mean"], cv, strict=True)
+            ],
+            "sampling": "penalties",
+            "tpot_s": rows["mean_running"] / rows["output_throughput_tok_s"],
+            "itl_p50_s": rows["itl_p50_ms"] / 1e3,
+            "itl_p90_s": rows["itl_p90_ms"] / 1e3,
+            "itl_p99_s": rows["itl_p99_ms"] / 1e3,
+            "avg_power_w": rows["power_w_all_gpus"],
+            "energy_j_per_output_token": rows["energy_j_per_token"],
+        }
+    ).reset_index(drop=True)
+
+
+def _dtype(row: Any) -> str:
+    if "235B" in row.model and row.dtype == "fp8":
+        return "fp8_block"
+    return "bf16" if row.dtype == "bfloat16" else str(row.dtype)
+
+
+def aiconfigurator(path: Path) -> pd.DataFrame:
+    """Closed loops of AIConfigurator's table: Qwen3-32B on H100 SXM.
+
+    Without a stated concurrency rows are prefix-cached or limited in rate, and left
+    out.
+    """
+    rows: Any = pd.read_csv(path)
+    rows = rows[(rows["gpu"] == "h100_sxm") & (rows["model"] == "Qwen/Qwen3-32B")]
+    rows = rows[(rows["pp"] == 1) & rows["concurrency"].notna()]
+    engine = rows["backend"]
+    return pd.DataFrame(
+        {
+            "campaign": "aiconfigurator",
+            "name": rows["model"],
+            "task": rows["backend_version"],
+            "gpu": "h100-sxm",
+            "model": "qwen3-32b",
+            "engine": engine,
+            "num_gpus": rows["tp"].astype(int),
+            "tp": rows["tp"].astype(int),
+            "dtype": rows["gemm_quant_mode"].fillna("bf16"),
+            "concurrency": rows["concurrency"],
+            "input_len": rows["input_tokens"],
+            "output_len": rows["output_tokens"],
+            "sampling": engine.map({"vllm": "top-p"}).fillna("random"),
+            "waves": engine.map(_WAVES),
+            "tpot_s": rows["tpot_ms"] / 1e3,
+            "ttft_s": rows["ttft_ms"] / 1e3,
+        }
+    ).reset_index(drop=True)

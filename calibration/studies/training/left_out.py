@@ -1,0 +1,186 @@
+"""Training steps of plans, predicted by constants that were fitted without their model,
+their source, their GPU.
+
+    python calibration/studies/training/left_out.py ../shared/data [--write FILE.json]
+
+Kernels are those of the shipped constants; what plans add to them (`training_*`,
+`plan_*`) is fitted to the other rows alone: Gauss-Newton steps from the fit of all
+rows, with its Jacobian and new residuals each. Predictions of what is left out are
+exact.
+`--write` puts the constants fitted to all rows, and the widths of intervals that follow
+from the left-out ones, into a corrections file, in which all else stays.
+"""
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import numpy as np
+import pandas as pd
+
+from diffenergy import measurements
+from diffenergy.corrections import CONSTANTS, CorrectionsFile, read_corrections
+from diffenergy.corrections._spread import DURATIONS
+from diffenergy.fitting import _fit
+from diffenergy.fitting._calibrate import Calibration, Settings, calibrate
+from diffenergy.fitting._plan_batches import with_unplanned
+from diffenergy.measurements import MeasurementTable
+from diffenergy.records import as_float
+
+_MIXTURES: Final = ("qwen3-30b-a3b", "mixtral-8x7b", "gpt-oss-120b")
+_STEPS: Final = 3
+"""Gauss-Newton steps of a refit; a fourth moves no error by 0.05 points."""
+_CLASSES: Final = len(DURATIONS) + 1
+_HALF: Final = 0.9
+"""Share of the left-out errors that an interval holds."""
+
+
+def without_plans(file: CorrectionsFile) -> CorrectionsFile:
+    """Constants as if no plan had been fitted."""
+    own = {name for name, c in CONSTANTS.items() if "plan" in c.rows}
+    levels = {
+        tag: {
+            name: CONSTANTS[name].centre if name in own else value
+            for name, value in values.items()
+            if tag == "global" or name not in own
+        }
+        for tag, values in file.levels.items()
+    }
+    rows = file.fitted_on["rows"]
+    kept = {label: x for label, x in rows.items() if not label.endswith(":plan")}
+    fitted_on = {**file.fitted_on, "rows": kept}
+    return dataclasses.replace(file, levels=levels, fitted_on=fitted_on)
+
+
+def rows_of(folder: Path) -> MeasurementTable:
+    """Steps that can be predicted."""
+    return with_unplanned(
+        measurements.read([str(folder / "parallel" / "training.csv")])
+    )
+
+
+class Refit:
+    """A fit of all rows, and what it would be without some."""
+
+    def __init__(self, table: MeasurementTable, made: Calibration):
+        self.table, self.z = table, made.fit.z
+        self.problem = _fit._Problem(made.fit.parameters, made.targets, None)
+        self.slopes = self.problem.slopes(self.z)
+        rows = [np.where(x.batch.rows >= 0, x.batch.rows, -1) for x in made.targets]
+        self.rows = np.concatenate([np.tile(x, 2) for x in rows])  # times, then powers
+
+    def without(self, held: np.ndarray) -> np.ndarray:
+        """Predicted times of all rows, s, by a fit without those `held`."""
+        free = np.ones(len(self.slopes))
+        free[: len(self.rows)] = (self.rows >= 0) & ~held[self.rows]
+        z = self.z.copy()
+        for _ in range(_STEPS):
+            left = self.problem.values(z) * free
+            z += np.linalg.lstsq(self.slopes * free[:, None], -left, rcond=None)[0]
+        return self.times(z)
+
+    def times(self, z: np.ndarray) -> np.ndarray:
+        """Predicted times of all rows, s; NaN where there are none."""
+        found = np.full(self.table.num_rows, np.nan)
+        for data, rows in zip(self.problem.data, self._of_targets(), strict=True):
+            read = _fit.compiled_reading()(*_fit._inputs(as_float(z), data))
+            found[rows] = np.asarray(read.time)
+        return found
+
+    def _of_targets(self) -> Iterator[np.ndarray]:
+        start = 0
+        for data in self.problem.data:
+            size = len(data.time)
+            yield self.rows[start : start + size]
+            start += 2 * size
+
+
+def left_out(refit: Refit, labels: np.ndarray, scope: np.ndarray) -> pd.DataFrame:
+    """ln predicted / measured of the rows in `scope`, each with its label left out."""
+    table, parts = refit.table, []
+    for label in sorted(set(labels[scope].astype(str))):
+        held = scope & (labels == label)
+        error = np.log(refit.without(held)[held] / table.time_s[held])
+        parts.append(pd.DataFrame({"label": label, "error": error}))
+        print(f"  {label:18s} {held.sum():4d} rows {_mape(error):6.1f} %", flush=True)
+    return pd.concat(parts, ignore_index=True)
+
+
+def _mape(error: Any) -> float:
+    return 100 * float(np.abs(np.expm1(error)).mean())
+
+
+def _summary(what: str, found: pd.DataFrame):
+    groups = found.groupby("label").error.apply(_mape)
+    inside = float(np.quantile(found.error.abs(), _HALF))
+    print(
+        f"{what}: {_mape(found.error):.1f} % of {len(found)} rows, mean over "
+        f"{len(groups)} groups {groups.mean():.1f} %, nine of ten within "
+        f"{np.expm1(inside):.0%}"
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--write", type=Path)
+    given = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    table = rows_of(given.folder)
+    shipped = read_corrections(given.write)
+    made = calibrate([table], without_plans(shipped), Settings(), begin=shipped)
+    refit = Refit(table, made)
+    usable = table.skipped == ""
+    mixed = np.isin(table.frame["model"].to_numpy(), _MIXTURES)
+    dense = usable & ~mixed
+    fitted = np.log(refit.times(refit.z) / table.time_s)
+    print(f"dense, all fitted: {_mape(fitted[dense]):.1f} % of {dense.sum()} rows")
+    print(f"mixtures, all fitted: {_mape(fitted[usable & mixed]):.1f} %")
+    found = {}
+    for what, labels, scope in (
+        ("model", table.frame["model"].to_numpy(), dense),
+        ("source", table.frame["group"].to_numpy(), dense),
+        ("GPU", table.gpu, dense),
+        ("mixtures, GPU", table.gpu, usable & mixed),
+    ):
+        found[what] = left_out(refit, labels, scope)
+        _summary(f"{what} left out", found[what])
+    none = refit.without(usable & mixed)[usable & mixed]
+    error = np.log(none / table.time_s[usable & mixed])
+    print(f"mixtures, all left out: {_mape(error):.1f} % of {len(error)} rows")
+    if given.write is not None:
+        widths = {
+            "plan:calibrated": found["model"].error,
+            "plan:transferred": found["source"].error,
+            "plan:forecast": found["mixtures, GPU"].error,
+        }
+        half = {k: float(np.quantile(np.abs(e), _HALF)) for k, e in widths.items()}
+        _write(given.write, made, half)
+
+
+def _write(path: Path, made: Calibration, widths: dict[str, float]):
+    """What plans add to kernels, on how many rows it rests, and half widths in ln of
+    time, into a corrections file."""
+    raw = json.loads(path.read_text())
+    own = {name for name, c in CONSTANTS.items() if "plan" in c.rows}
+    for tag, values in made.corrections.levels.items():
+        new = {name: value for name, value in values.items() if name in own}
+        if new:
+            raw["levels"].setdefault(tag, {}).update(new)
+    raw["units"] |= {name: CONSTANTS[name].unit for name in sorted(own)}
+    raw["fitted_on"]["rows"] |= made.rows
+    sources = [*raw["fitted_on"]["sources"], "training.csv"]
+    raw["fitted_on"]["sources"] = list(dict.fromkeys(sources))
+    for kind, width in widths.items():
+        raw["spread"].setdefault(kind, {})["time"] = [round(width, 4)] * _CLASSES
+    posterior = json.dumps(raw.pop("posterior"))  # thousands of numbers: one line
+    text = json.dumps(raw, indent=1)
+    path.write_text(f'{text[:-2]},\n "posterior": {posterior}\n}}\n')
+
+
+if __name__ == "__main__":
+    main()

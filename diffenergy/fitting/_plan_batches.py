@@ -1,0 +1,135 @@
+"""Measured training steps of plans on one GPU as a `Workload` whose phases are the
+parts of the steps."""
+
+import dataclasses
+import functools
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..corrections import Corrections
+from ..hardware import GpuCard, read_gpu
+from ..hardware._spec import GpuSpec, OperatingPoint
+from ..measurements import MeasurementTable
+from ..measurements._plan_rows import POSITIONS, PlanRow, models_of
+from ..parallel import Steps, Training, compose, host_of, step_energy, training_of
+from ..parallel._steps import stacked
+from ..physics._instrument import Run
+from ..physics._power import static_power, with_corrections
+from ..workload import Listing
+from ..workload._unlisted import complete
+from ..workload.models import Model, Request
+from ..workload.models._shared.language_model import LanguageModel
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedRows:
+    """Steps of the table's `rows`, their listings (a phase each) and the row of each
+    phase."""
+
+    rows: np.ndarray
+    listings: list[Listing]
+    owner: np.ndarray
+    steps: Steps
+
+
+def with_unplanned(table: MeasurementTable) -> MeasurementTable:
+    """The table with the reason on every row whose model or plan cannot be had."""
+    if not (table.kind == "plan").any():
+        return table
+    skipped = table.skipped.copy()
+    for row in np.flatnonzero((table.kind == "plan") & (table.skipped == "")):
+        try:
+            _asked(table, int(row))
+        except ValueError as error:
+            skipped[row] = str(error)
+    return dataclasses.replace(table, skipped=skipped)
+
+
+def by_mixture(table: MeasurementTable, rows: np.ndarray) -> list[np.ndarray]:
+    """Rows of dense models, and those of mixtures of experts; only sets that are not
+    empty."""
+    mixed = np.array([_asked(table, int(x))[1].routing is not None for x in rows], bool)
+    return [part for part in (rows[~mixed], rows[mixed]) if len(part)]
+
+
+def planned(table: MeasurementTable, card: GpuCard, rows: np.ndarray) -> PlannedRows:
+    """Steps of some rows of plans on a GPU."""
+    listings: list[Listing] = []
+    owner: list[int] = []
+    steps: list[Steps] = []
+    for row in rows:
+        asked: PlanRow = table.plan.item(int(row))
+        placed, request = _asked(table, int(row))
+        made, step = placed.work(request)
+        made = [_in_family(listing, asked.family) for listing in made]
+        if np.isfinite(asked.network):
+            step = dataclasses.replace(step, network=jnp.asarray(asked.network))
+        at = jnp.where(step.phase >= 0, step.phase + len(listings), -1)
+        steps.append(dataclasses.replace(step, phase=at))
+        listings += [complete(listing) for listing in made]
+        owner += [int(row)] * len(made)
+    return PlannedRows(rows, listings, np.array(owner), stacked(steps))
+
+
+def _in_family(listing: Listing, family: str) -> Listing:
+    """A listing with the attention kernels of a framework."""
+    if not family:
+        return listing
+    ops = ("context_attention", "attention_backward")
+    rows = [x | ({"family": family} if x["op"] in ops else {}) for x in listing.kernels]
+    return dataclasses.replace(listing, kernels=tuple(rows))
+
+
+def _asked(table: MeasurementTable, row: int) -> tuple[Training, Request]:
+    """The model of a row on the GPUs of its plan, and what a replica runs.
+
+    Raises `ValueError` with the reason if there is none.
+    """
+    asked: PlanRow = table.plan.item(int(row))
+    model = _model(asked.model, str(Path(table.file[row]).parent))
+    host = host_of(read_gpu(str(table.gpu[row])))
+    if np.isfinite(asked.network) and not host.network:
+        host = dataclasses.replace(host, network=asked.network)
+    placed = training_of(model, asked.plan, host, asked.sequences)
+    request = placed.request(
+        phase="train",
+        dtype=asked.dtype,
+        input_len=asked.seq_len,
+        stack=asked.stack,
+        attention="flash" if asked.family else None,
+    )
+    return placed, request
+
+
+@functools.lru_cache(maxsize=64)
+def _model(name: str, folder: str) -> Model:
+    """A model of a table in a folder; plans may be of longer sequences than it serves.
+
+    Raises `ValueError` if neither we nor `models.csv` know it.
+    """
+    found = models_of({name}, Path(folder)).get(name)
+    if found is None:
+        raise ValueError(f"the model {name} is not known")
+    if isinstance(found, LanguageModel):
+        return dataclasses.replace(found, positions=POSITIONS)
+    return found
+
+
+def step_reading(
+    free: Run,
+    steps: Steps,
+    spec: GpuSpec,
+    point: OperatingPoint,
+    c: Corrections,
+) -> Run:
+    """Time and energy (all GPUs) of steps from those of their phases."""
+    found = compose(free.time, steps, c)
+    board = with_corrections(spec, c)
+    clock = jnp.minimum(point.sm_clock, spec.sm_clock_applied_max)
+    idle, leakage, _ = static_power(board, c, clock, 0 * clock, point)
+    static = idle + leakage
+    work = free.energy - static * free.time
+    drawn = step_energy(free.time, work, static, found, steps)
+    return Run(found.time, drawn.energy)

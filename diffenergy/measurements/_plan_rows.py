@@ -1,0 +1,250 @@
+"""Rows of training steps on many GPUs: the plan that each states, and its model.
+
+Shapes of models that are not bundled stand in `models.csv` beside the measurements
+(`model, layers, hidden, heads, kv_heads, head_dim, inner, gated, vocab, tied, experts,
+topk`).
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ..parallel import Plan, read_plan
+from ..workload.models import Model, load_model, model_names
+from ..workload.models._shared.config import Config
+from ..workload.models._shared.language_model import LanguageModel
+from ._cells import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    Range,
+    Sheet,
+    names,
+    numbers,
+    read_sheet,
+    require,
+    texts,
+)
+from ._shapes import DTYPE_WORDS
+
+COLUMNS: Final = (
+    "model", "precision", "num_gpus", "tp", "pp", "vp", "cp", "ep", "etp", "dp", "zero",
+    "microbatch", "global_batch", "seq_len", "recompute", "schedule", "overlap",
+    "framework", "source", "software", "network_gb_per_s_per_gpu", "note",
+)  # fmt: skip
+"""Columns of such rows beside the measured ones."""
+_NEEDED: Final = ("model", "precision", "tp", "pp", "dp", "global_batch", "seq_len")
+_SIZES: Final = ("tp", "pp", "vp", "cp", "ep", "etp", "dp", "zero", "microbatch")
+_TYPES: Final = DTYPE_WORDS
+_EAGER: Final = ("composer", "eager")
+"""Parts of `framework` of programs that launch a kernel an operator."""
+_OVERLAPS: Final = {
+    "none": "none",
+    "dp": "dp",
+    "fsdp-prefetch": "dp",
+    "tp+dp": "tp+dp",
+    "fsdp-prefetch+async-tp": "tp+dp",
+}
+"""Words of `overlap`; an unstated one is what programs do today."""
+_KERNELS: Final = {"composer": "fa1", "torchtitan": "sdpa"}
+"""`family` of the attention of a `framework`; of others its year decides."""
+_YEARS: Final = {"composer": 2023.6, "torchtitan": 2025.0, "nemo": 2024.5}
+"""Year of a `framework` whose `source` does not end in one."""
+_RELEASE: Final = re.compile(r"-(\d\d)\.(\d\d)(?:\.\d+)?$")
+"""Year and month at the end of a `source`."""
+_PAPER: Final = re.compile(r"arxiv-(\d\d)(\d\d)\.")
+POSITIONS: Final = 1 << 20
+"""Positions of a model whose shape alone is known."""
+_UNSCORED: Final = "memory and plan only"
+"""Part of a `note` of rows whose time says nothing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanRow:
+    """A training step that was measured. `network`: B/s of a GPU's network card, NaN:
+    that of its machine; `family`: kernels of its attention ("": by the year)."""
+
+    model: str
+    dtype: str
+    seq_len: int
+    sequences: int
+    plan: Plan
+    stack: str
+    family: str
+    network: float
+
+
+def are_plans(sheet: Sheet) -> bool:
+    """Whether the rows of a file are training steps of plans."""
+    return "op" not in sheet.columns and {*_NEEDED} <= set(sheet.columns)
+
+
+def plan_rows(sheet: Sheet) -> tuple[np.ndarray, np.ndarray]:
+    """(`PlanRow` of every row or None, why there is none)."""
+    for column in _NEEDED:
+        require(sheet, column, "a row of a training plan needs it")
+    every = np.arange(sheet.num_rows)
+    sizes = {
+        name: numbers(sheet, name, every, _whole(name))
+        for name in (*_SIZES, "global_batch", "seq_len", "num_gpus")
+        if name in sheet.columns
+    }
+    words = {
+        name: texts(sheet, name, every)
+        for name in COLUMNS
+        if name in sheet.columns and name not in sizes
+    }
+    rows = np.full(sheet.num_rows, None, dtype=object)
+    reasons = np.full(sheet.num_rows, "", dtype=object)
+    for i in range(sheet.num_rows):
+        said = {name: str(column[i]) for name, column in words.items()}
+        found = {name: float(column[i]) for name, column in sizes.items()}
+        try:
+            rows[i] = _row(said, found)
+        except ValueError as error:
+            reasons[i] = str(error)
+    return rows, reasons
+
+
+def _whole(name: str) -> Range:
+    return NOT_NEGATIVE if name in ("zero", "gated", "tied") else POSITIVE
+
+
+def _row(said: Mapping[str, str], sizes: Mapping[str, float]) -> PlanRow:
+    """One row. Raises `ValueError` with the reason if it cannot be predicted."""
+    if _UNSCORED in said.get("note", ""):
+        raise ValueError(f"its note says: use {_UNSCORED}")
+    for name in ("microbatch", "global_batch", "seq_len"):
+        if np.isnan(sizes.get(name, 1.0)):
+            raise ValueError(f"`{name}` is not given")
+    if said["precision"] not in _TYPES:
+        raise ValueError(
+            f"`precision` is {said['precision']}, which is no type of ours"
+        )
+    given: dict[str, Any] = {
+        name: int(sizes[name])
+        for name in _SIZES
+        if name in sizes and not np.isnan(sizes[name])
+    }
+    framework = said.get("framework", "")
+    schedule = said.get("schedule", "none")
+    given |= {
+        "schedule": None if schedule == "none" else schedule,
+        "recompute": {"": "none", "unstated": "none"}.get(
+            said.get("recompute", ""), said.get("recompute", "none")
+        ),
+        "overlap": _OVERLAPS.get(said.get("overlap", ""), "tp+dp"),
+        "sums": "bf16" if framework.endswith("pure") else "fp32",
+        "software": _year(said, framework),
+    }
+    gpus = sizes.get("num_gpus", np.nan)
+    plan = read_plan(
+        given, num_gpus=None if np.isnan(gpus) else int(gpus), training=True
+    )
+    assert plan is not None
+    rate = said.get("network_gb_per_s_per_gpu", "")
+    kernels = [x for name, x in _KERNELS.items() if framework.startswith(name)]
+    return PlanRow(
+        said["model"],
+        _TYPES[said["precision"]],
+        int(sizes["seq_len"]),
+        int(sizes["global_batch"]),
+        plan,
+        "eager" if any(x in framework for x in _EAGER) else "serving",
+        kernels[0] if kernels else "",
+        float(rate) * 1e9 if rate else np.nan,
+    )
+
+
+def _year(said: Mapping[str, str], framework: str) -> float | None:
+    """Year of the software, None where nothing tells it."""
+    if said.get("software"):
+        return float(said["software"])
+    release = _RELEASE.search(said.get("source", ""))
+    paper = _PAPER.match(said.get("source", ""))
+    for found in (release, paper):
+        if found:
+            return 2000 + int(found[1]) + (int(found[2]) - 0.5) / 12
+    known = (year for name, year in _YEARS.items() if framework.startswith(name))
+    return next(known, None)
+
+
+def models_of(names_: set[str], beside: Path) -> dict[str, Model]:
+    """Models by name: bundled, else with the shapes of `models.csv` `beside` the
+    measurements. Names of neither are left out."""
+    shapes = _shapes(beside / "models.csv") if not names_ <= set(model_names()) else {}
+    found: dict[str, Model] = {}
+    for name in names_:
+        if name in model_names():
+            found[name] = load_model(name)
+        elif name in shapes:
+            found[name] = shaped(name, shapes[name])
+    return found
+
+
+def _shapes(path: Path) -> dict[str, dict[str, float]]:
+    """Columns of every row of a table of shapes; none if there is no such file."""
+    if not path.is_file():
+        return {}
+    sheet = read_sheet(str(path))
+    every = np.arange(sheet.num_rows)
+    known = names(sheet, "model", every, str, needed=True)
+    columns = [name for name in sheet.columns if name != "model"]
+    values = {name: numbers(sheet, name, every, _whole(name)) for name in columns}
+    return {
+        str(name): {key: float(column[i]) for key, column in values.items()}
+        for i, name in enumerate(known)
+    }
+
+
+def shaped(name: str, shape: Mapping[str, float]) -> LanguageModel:
+    """A decoder of a shape: gated ones like Llama (with experts like Mixtral), others
+    like GPT, those with heads of keys or a head of their own like Nemotron."""
+    from ..workload.models.classic import gpt2, llama, mixtral, mpt, nemotron
+
+    size = {k: int(v) for k, v in shape.items() if not np.isnan(v)}
+    common = {
+        "hidden_size": size["hidden"],
+        "num_hidden_layers": size["layers"],
+        "num_attention_heads": size["heads"],
+        "num_key_value_heads": size["kv_heads"],
+        "head_dim": size["head_dim"],
+        "intermediate_size": size["inner"],
+        "vocab_size": size["vocab"],
+        "max_position_embeddings": POSITIONS,
+        "tie_word_embeddings": bool(size["tied"]),
+        "architectures": ["ForCausalLM"],
+    }
+    gpt = {
+        "n_embd": size["hidden"],
+        "n_layer": size["layers"],
+        "n_head": size["heads"],
+        "n_inner": size["inner"],
+        "vocab_size": size["vocab"],
+        "n_positions": POSITIONS,
+        "architectures": ["LMHead"],
+    }
+    if name.startswith("mpt"):
+        kind, module = "mpt", mpt
+        values = {
+            "d_model": size["hidden"],
+            "n_layers": size["layers"],
+            "n_heads": size["heads"],
+            "vocab_size": size["vocab"],
+            "max_seq_len": POSITIONS,
+            "architectures": ["ForCausalLM"],
+        }
+    elif "experts" in size:
+        kind, module = "mixtral", mixtral
+        more = {"num_local_experts": size["experts"]}
+        values = common | more | {"num_experts_per_tok": size["topk"]}
+    elif size["gated"]:
+        kind, module, values = "llama", llama, common
+    elif size["tied"] and size["kv_heads"] == size["heads"]:
+        kind, module, values = "gpt2", gpt2, gpt
+    else:
+        kind, module, values = "nemotron", nemotron, common
+    return module.build(Config(name, name, {"model_type": kind, **values}))
