@@ -1,0 +1,11 @@
+from ._answers.answer import ServingResult as ServingResult
+from ._ask import steady_state as steady_state
+from ._deploy import deploy as deploy
+from ._deployment import Deployment as Deployment
+from ._fitting.ask import EngineFit as EngineFit
+from ._fitting.ask import fit as fit
+from ._fitting.rows import is_serving as is_serving
+from ._load import Load as Load
+from ._steady.figures import Steady as Steady
+from ._steady.queue import birth_death as birth_death
+from ._trace.ask import simulate as simulate

@@ -1,0 +1,1 @@
+"""Answers by name: figures, their JSON, derivatives, the best point, curves."""

@@ -1,0 +1,82 @@
+"""Curves of a server for pictures: latencies by rate, joules by batch and by clock."""
+
+import dataclasses
+from typing import Any, Final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ...compiling import compiler_options
+from ...hardware._clocks import sm_clocks
+from .._deployment import Deployment
+from .._load import Load
+from .._steady.figures import LEVELS
+from .._step.table import StepCosts, costs_once
+
+_RATES: Final = 48
+_CLOCKS: Final = 6
+_BATCHES: Final = 24
+_FULL: Final = 0.98
+"""Share of the saturation up to which latencies are drawn."""
+_P95: Final = LEVELS.index(0.95)
+
+
+@dataclasses.dataclass(frozen=True)
+class Curves:
+    """`rates` (requests/s of all replicas) with mean and 95th percentile of both
+    latencies (s); `batches` with J a token at each of `clocks` (Hz); `most`: rate that
+    saturates."""
+
+    rates: np.ndarray
+    ttft: np.ndarray
+    tpot: np.ndarray
+    most: float
+    clocks: np.ndarray
+    batches: np.ndarray
+    energy: np.ndarray
+
+
+def curves(found: Deployment, costs: StepCosts) -> Curves:
+    """Curves of a deployment around its load."""
+    load = found.load
+    rate = Load(
+        rate=1.0, max_batch=load.max_batch, input_len=load.input,
+        output_len=load.output, cached_len=load.cached,
+    )  # fmt: skip
+    limit = Load(
+        max_batch=found.slots, input_len=load.input,
+        output_len=load.output, cached_len=load.cached,
+    )  # fmt: skip
+    flowing = dataclasses.replace(found, load=rate)
+    full = dataclasses.replace(found, load=limit)
+    options = compiler_options(once=True)
+
+    def by_rate(share: Any) -> Any:
+        top = full.steady(costs).saturation / load.output.mean * found.replicas
+        x = flowing.steady(costs, rate=share * top)
+        pair = lambda y: jnp.stack([y.mean, y.quantiles[_P95]])  # noqa: E731
+        return share * top, pair(x.ttft), pair(x.tpot), top
+
+    shares = jnp.linspace(0.02, _FULL, _RATES)
+    rates, ttft, tpot, top = jax.jit(jax.vmap(by_rate), compiler_options=options)(
+        shares
+    )
+    steps = np.asarray(sm_clocks(found.card), float)
+    places = np.unique(np.linspace(0, len(steps) - 1, _CLOCKS).round().astype(int))
+    clocks = steps[places]
+    batches = np.unique(np.round(np.geomspace(1, found.slots, _BATCHES)))
+    work = found.program
+
+    def by_clock(clock: Any) -> Any:
+        point = eqx.tree_at(lambda x: x.sm_clock, found.point, clock)
+        own = costs_once(work.workload, work.knots, found.gpu, point)
+        each = jax.vmap(lambda b: full.steady(own, max_batch=b).energy)
+        return found.plan.tp * each(jnp.asarray(batches))
+
+    energy = jax.jit(lambda x: jax.lax.map(by_clock, x), compiler_options=options)
+    return Curves(
+        np.asarray(rates), np.asarray(ttft), np.asarray(tpot), float(top[0]), clocks,
+        batches, np.asarray(energy(jnp.asarray(clocks))),
+    )  # fmt: skip

@@ -1,0 +1,273 @@
+"""`Deployment`: a model on GPUs under an engine, ready to be asked under any load."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+import jax
+import jax.numpy as jnp
+
+from ..corrections import CorrectionsFile
+from ..estimator._settings import Setting, operating_points
+from ..hardware import GpuCard, GpuSpec, OperatingPoint
+from ..parallel import Plan
+from ..workload.models import Request
+from ..workload.models._shared.language_model import LanguageModel
+from ._engine import Engine, engine_of
+from ._lengths import Lengths
+from ._load import Load
+from ._steady.figures import Asked, Mode, Steady, asked, steady
+from ._steady.server import Memory, Server, Traffic
+from ._step.table import Program, StepCosts, grid, program
+
+ASIDE: Final = 2e9
+"""B of activations, graphs and context that engines keep aside."""
+_MOST: Final = 8192
+"""Requests at once that are told apart."""
+_STATES: Final = 64
+"""Least number of states of an open loop; powers of two of it share a program."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Deployment:
+    """One or more replicas of a model behind an engine; `costs` and `steady` are pure.
+
+    `model`: what one GPU of `plan` has; `gpu`, `setting`: numbers of the GPU and where
+    it runs; `load`: what it was made for (grids of lengths and batches fit that one);
+    `replicas` share the load evenly.
+    """
+
+    model: LanguageModel
+    request: Request
+    card: GpuCard
+    file: CorrectionsFile
+    setting: Setting
+    plan: Plan
+    engine_name: str
+    sampling: str
+    schedule: str
+    chunk: int
+    fraction: float
+    load: Load
+    assumed: Mapping[str, Any]
+    changed: bool
+    covering: bool = False
+    """Whether the grid goes up to the batch limit, whatever the memory holds."""
+
+    @property
+    def replicas(self) -> int:
+        """Servers that share the load."""
+        return self.plan.dp
+
+    @property
+    def gpu(self) -> GpuSpec:
+        """The GPU's numbers with its constants."""
+        return self.card.served(self.file)
+
+    @property
+    def point(self) -> OperatingPoint:
+        """Where it runs."""
+        return jax.tree.map(lambda x: x[0], operating_points([self.setting]))
+
+    @functools.cached_property
+    def engine(self) -> Engine:
+        """Constants of the engine on the GPU's host."""
+        with jax.ensure_compile_time_eval():  # it is kept: no tracers of a caller
+            return engine_of(
+                self.engine_name,
+                self.sampling,
+                self.card,
+                len(self.model.stack()),
+                self.file.engines,
+            )
+
+    @functools.cached_property
+    def traffic(self) -> Traffic:
+        """Lengths of the load as numbers."""
+        with jax.ensure_compile_time_eval():
+            return traffic_of(self.load.input, self.load.output, self.load.cached)
+
+    @functools.cached_property
+    def program(self) -> Program:
+        """Steps that are priced."""
+        lengths = [self.load.input.mean * x for x in self.load.input.nodes]
+        with jax.ensure_compile_time_eval():
+            return self._program(lengths)
+
+    def _program(self, lengths: Sequence[float]) -> Program:
+        return program(
+            self.model,
+            self.request,
+            grid(
+                self.most,
+                self.context,
+                min(lengths),
+                max(lengths),
+                self.load.cached,
+                self.chunk,
+            ),
+        )
+
+    @functools.cached_property
+    def fits(self) -> float:
+        """Requests of one replica whose tokens fit the memory, at the mean context."""
+        with jax.ensure_compile_time_eval():
+            one, pool = self.memory(self.gpu).on_host(self.context)
+        return pool / one
+
+    @property
+    def context(self) -> float:
+        """Cached tokens of a request that runs, the mean (`Traffic.context`)."""
+        output = self.load.output
+        read = self.load.input.mean + self.load.cached
+        return read + output.spread * output.mean / 2
+
+    @property
+    def slots(self) -> float:
+        """Most requests of a replica that run at once under its load."""
+        given = self.load.max_batch or math.inf
+        return float(min(max(min(self.fits, given), 1.0), _MOST))
+
+    @property
+    def most(self) -> float:
+        """Most requests of a replica at once."""
+        if self.covering and self.load.max_batch is not None:
+            return self.load.max_batch
+        limits = [self.fits, self.load.max_batch or math.inf, _MOST]
+        if self.load.concurrency is not None:
+            limits.append(max(self.load.concurrency / self.replicas, 1.0))
+        return min(limits)
+
+    def memory(self, gpu: GpuSpec) -> Memory:
+        """What requests may keep on one GPU."""
+        model, request = self.model, self.request
+        size = model.kv_bytes_per_token  # by the cache's type
+        element = size(request.kv_dtype) + size(request.kv_dtype, True)
+        cached = [(kept, n) for kept, n in model.all_cached() if kept.elements]
+        total = sum(kept.elements * n for kept, n in cached) or 1.0
+        bytes_ = [kept.elements * n * element / total for kept, n in cached]
+        windows = [kept.window or math.inf for kept, _ in cached]
+        return Memory(
+            gpu.dram_capacity,
+            jnp.asarray(self.fraction),
+            jnp.asarray(model.weight_bytes(request.dtype)),
+            jnp.asarray(ASIDE),
+            jnp.asarray([*bytes_, 0.0]),
+            jnp.asarray([*windows, 1.0]),
+            jnp.asarray(model.state_bytes()),
+        )
+
+    def costs(
+        self,
+        gpu: GpuSpec | None = None,
+        point: OperatingPoint | None = None,
+        differentiable: bool = True,
+    ) -> StepCosts:
+        """Time and energy of steps on a GPU at a point: pure; differentiate, or map by
+        `jax.vmap` over both.
+
+        Args:
+            gpu: numbers of a GPU [the deployment's].
+            point: clocks, power limit, temperature [the deployment's].
+            differentiable: whether a gradient will be taken; without, compiling takes
+                less time.
+
+        Returns:
+            The table that `steady` reads.
+        """
+        gpu = self.gpu if gpu is None else gpu
+        point = self.point if point is None else point
+        return self.program.costs(gpu, point, differentiable)
+
+    def server(
+        self,
+        costs: StepCosts,
+        gpu: GpuSpec | None = None,
+        traffic: Traffic | None = None,
+    ) -> Server:
+        """One replica with such costs, and other lengths if given."""
+        return Server(
+            costs,
+            self.engine,
+            self.memory(self.gpu if gpu is None else gpu),
+            self.traffic if traffic is None else traffic,
+            jnp.asarray(float(self.model.vocab)),
+            jnp.asarray(float(self.chunk)),
+            jnp.asarray(float(self.schedule == "prefill-first")),
+        )
+
+    def steady(
+        self,
+        costs: StepCosts,
+        *,
+        rate: Any = None,
+        concurrency: Any = None,
+        max_batch: Any = None,
+        gpu: GpuSpec | None = None,
+        traffic: Traffic | None = None,
+    ) -> Steady:
+        """Figures of one replica in balance: pure, differentiable, to be mapped.
+
+        Args:
+            costs: of its steps (`costs`).
+            rate: requests a second of all replicas [the load's].
+            concurrency: clients of all replicas [the load's].
+            max_batch: most requests at once of a replica [the load's].
+            gpu: numbers of the GPU, for its memory [the deployment's].
+            traffic: lengths [the load's].
+
+        Returns:
+            `Steady`: times in s, powers and energies of one GPU in W and J.
+        """
+        server = self.server(costs, gpu, traffic)
+        load = self.asked(rate, concurrency, max_batch, server)
+        return steady(server, load, self.mode, self.states)
+
+    def asked(
+        self,
+        rate: Any = None,
+        concurrency: Any = None,
+        max_batch: Any = None,
+        server: Server | None = None,
+    ) -> Asked:
+        """The load of one replica as the closed forms take it; see `steady`."""
+        load, n = self.load, self.replicas
+        slots: Any = self.slots
+        if server is not None:  # what is traced reaches the slots
+            given = load.max_batch if max_batch is None else max_batch
+            fits = jnp.minimum(server.fits, math.inf if given is None else given)
+            slots = jnp.clip(fits, 1.0, _MOST)
+        rate = load.rate if rate is None else rate
+        clients = load.concurrency if concurrency is None else concurrency
+        return asked(
+            slots,
+            math.inf if clients is None else clients / n,
+            math.inf if rate is None else rate / n,
+            0.0 if load.waves is None else 1 / load.waves,
+            math.inf if load.slo_ttft is None else load.slo_ttft,
+            math.inf if load.slo_tpot is None else load.slo_tpot,
+        )
+
+    @property
+    def mode(self) -> Mode:
+        """How requests come."""
+        return cast(Mode, self.load.mode)
+
+    @property
+    def states(self) -> int:
+        """States of an open loop that reach beyond all slots."""
+        return _STATES << max(math.ceil(math.log2((self.most + 1) / _STATES)), 0)
+
+
+def traffic_of(prompt: Lengths, output: Lengths, cached: float) -> Traffic:
+    """Distributions as numbers."""
+    return Traffic(
+        jnp.asarray(prompt.mean),
+        jnp.asarray(prompt.nodes),
+        jnp.asarray(cached),
+        jnp.asarray(output.mean),
+        jnp.asarray(output.spread),
+        jnp.asarray(output.tail),
+    )

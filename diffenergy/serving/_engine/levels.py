@@ -1,0 +1,130 @@
+"""Constants of engines from the shipped table, or from a corrections file."""
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from ...hardware import GpuCard
+from .engine import SAMPLING, Engine
+
+_FILE: Final = Path(__file__).parents[2] / "data" / "corrections" / "engines.toml"
+_SAME: Final = (
+    "step", "sequence", "linear", "attention", "linear_energy",
+    "attention_energy", "prefill_energy", "request",
+)  # fmt: skip
+"""Fields of `Engine` that are constants as they stand."""
+_RELATED: Final[Mapping[str, str]] = {"h200-sxm": "h100-sxm", "h100-pcie": "h100-sxm"}
+"""GPUs without rows of their own, whose kernels and hosts are those of another."""
+_FITTED_BANDWIDTH: Final = 3.35e12
+"""DRAM rate (B/s) for which the prior of sorts is stated (H100 SXM)."""
+
+
+class Constant(NamedTuple):
+    """Prior of a constant: centre and sd in `unit`."""
+
+    centre: float
+    sd: float
+    unit: str
+    what: str
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def constants() -> dict[str, Constant]:
+    """Priors of all constants of engines."""
+    return {name: Constant(**row) for name, row in _table()["prior"].items()}
+
+
+def levels(
+    engine: str, gpu: GpuCard, fitted: Mapping[str, Any] | None = None
+) -> dict[str, float]:
+    """Every constant of an engine on a GPU's host; `fitted`: levels of a corrections
+    file (`engine` and `host`), which go before the shipped ones."""
+    found = {name: prior.centre for name, prior in constants().items()}
+    served = gpu.served_as
+    hosts = [f"{engine}:{x}" for x in (_RELATED.get(served), served) if x]
+    for table in (_table(), fitted or {}):
+        found |= table.get("engine", {}).get(engine, {})
+        for host in hosts:
+            found |= table.get("host", {}).get(host, {})
+    return found
+
+
+def usual_sampling(engine: str) -> str:
+    """What an engine does unless it is told otherwise: vLLM takes the model's own
+    generation config, which sets top-k and top-p."""
+    return "top-p" if engine == "vllm" else "random"
+
+
+def engine_of(
+    engine: str,
+    sampling: str,
+    gpu: GpuCard,
+    layers: int,
+    fitted: Mapping[str, Any] | None = None,
+) -> Engine:
+    """Constants of an engine on a GPU's host for a model of so many `layers`."""
+    kinds = np.array([float(sampling == x) for x in SAMPLING])
+    values: Mapping[str, Any] = levels(engine, gpu, fitted)
+    board = (gpu.values["tdp"], gpu.values["dram_bandwidth"])
+    return engine_from(values, kinds, float(layers), *board)
+
+
+def engine_from(
+    values: Mapping[str, Any],
+    kinds: Any,
+    layers: Any,
+    tdp: Any,
+    bandwidth: Any,
+) -> Engine:
+    """The same from `values` by name; `kinds`: 1 for the kind of sampling (`SAMPLING`),
+    else 0; `tdp` in W, DRAM `bandwidth` in B/s, which sorts of many rows follow."""
+    zero, slower = 0.0 * values["plain"], _FITTED_BANDWIDTH / bandwidth
+    many = values["sort_many"] * slower
+    few = (zero, values["plain"], values["sort_few"], values["penalties_few"])
+    start = (zero, zero, values["sort_start"], values["sort_start"])
+    each = (zero, values["plain"], many, many)
+    found = {name: values[name] for name in _SAME} | {
+        "prompt": layers * values["prompt_layer"],
+        "few": _picked(kinds, few),
+        "start": _picked(kinds, start),
+        "many": _picked(kinds, each),
+        "few_power": tdp * values["few_power"],
+        "many_power": tdp * values["many_power"],
+    }
+    return Engine(**{name: jnp.asarray(x, float) for name, x in found.items()})
+
+
+def _picked(kinds: Any, values: tuple[Any, ...]) -> Any:
+    return sum(kinds[i] * value for i, value in enumerate(values))
+
+
+def spread_of(
+    engine: str,
+    gpu: GpuCard,
+    fitted: Mapping[str, Any] | None = None,
+    hard: bool = False,
+) -> tuple[str, dict[str, float]]:
+    """Grade of the constants of an engine on a GPU's host, and the standard deviation
+    of the logarithm of left-out rows (`tpot`, `energy`, `ttft`); `hard`: of what no fit
+    of steps holds well, such as experts on several GPUs."""
+    tables = [_table(), fitted or {}]
+    hosts = {name for table in tables for name in table.get("host", {})}
+    known = _table()["spread"]
+    served = gpu.served_as
+    if hard:
+        return "forecast", known["forecast"]
+    if f"{engine}:{served}" in hosts:
+        return "calibrated", known.get(served, known["calibrated"])
+    if any(name.partition(":")[0] == engine for name in hosts):
+        return "transferred", known["transferred"]
+    return "forecast", known["forecast"]

@@ -1,0 +1,1 @@
+"""Constants of engines from measured servers."""

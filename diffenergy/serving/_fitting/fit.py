@@ -1,0 +1,271 @@
+"""Constants of engines from measured servers: least squares with priors.
+
+Step costs do not depend on them, so that all rows of one model, GPU and plan share a
+table and a fit takes seconds.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from .._answers.solve import priced
+from .._deploy import deploy
+from .._deployment import Deployment
+from .._engine import SAMPLING, constants, engine_from, levels
+from .._lengths import fixed
+from .._load import Load
+from .._steady.figures import asked, steady
+from .._steady.server import Memory, Server, Traffic
+from .._step.table import StepCosts
+from .rows import ServedRow
+
+QUANTITIES: Final = ("tpot", "ttft", "power", "energy")
+_SD: Final = (0.05, 0.25, 0.06, 0.06)
+"""Scatter of the logarithm of rows, by quantity: what a fit may leave."""
+_ROBUST: Final = 3.0
+"""Scatters beyond which a row counts less."""
+_MOST: Final = 1100
+"""Batches of a table."""
+_NOTHING: Final = 1e-3
+"""Share of its sd below which a constant is 0."""
+OWN: Final = ("linear_energy", "attention_energy", "prefill_energy")
+"""Constants that say of a GPU, not of an engine: they are not carried to another."""
+_OUTPUTS: Final = 1.5
+"""Ratio of contexts that share a table."""
+
+
+class Rows(eqx.Module):
+    """Measured servers as columns; step costs are those of the group `table`."""
+
+    costs: StepCosts
+    table: Array
+    memory: Memory
+    traffic: Traffic
+    vocab: Float[Array, " row"]
+    chunk: Float[Array, " row"]
+    first: Float[Array, " row"]
+    layers: Float[Array, " row"]
+    tdp: Float[Array, " row"]
+    bandwidth: Float[Array, " row"]
+    kinds: Float[Array, "row kind"]
+    slots: Float[Array, " row"]
+    clients: Float[Array, " row"]
+    phi: Float[Array, " row"]
+    gpus: Float[Array, " row"]
+    replicas: Float[Array, " row"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """Rows of a table ready to predict, with the `read` figures (ln; NaN: not read) and
+    the engine and GPU of each."""
+
+    rows: Rows
+    read: np.ndarray
+    hosts: list[str]
+    given: list[ServedRow]
+
+    def predict(self, values: Mapping[str, Array]) -> np.ndarray:
+        """ln of `QUANTITIES` of every row with constants `values`."""
+        return np.asarray(_predicted(self.rows, dict(values)))
+
+    def shipped(self) -> np.ndarray:
+        """The same with the constants that each engine has on its GPU's host."""
+        found = np.zeros_like(self.read)
+        for host in dict.fromkeys(self.hosts):
+            engine, _, gpu = host.partition(":")
+            from ...hardware import read_gpu
+
+            values = as_arrays(levels(engine, read_gpu(gpu)))
+            mine = np.array([x == host for x in self.hosts])
+            found[mine] = self.predict(values)[mine]
+        return found
+
+
+def as_arrays(values: Mapping[str, float]) -> dict[str, Array]:
+    """Constants as numbers of JAX."""
+    return {name: jnp.asarray(float(x)) for name, x in values.items()}
+
+
+def served(rows: Sequence[ServedRow], progress: Any = None) -> Served:
+    """Prices the steps of all rows: one table for those of a model, GPU and plan with
+    alike lengths. Rows of open loops are not fitted and raise `ValueError`."""
+    groups: dict[Any, list[tuple[ServedRow, Deployment]]] = {}
+    for row in rows:
+        if row.load.mode == "open":
+            raise ValueError(
+                f"`rate` is given in row {row.number}; constants are fitted to closed "
+                "loops and saturated servers."
+            )
+        found = deploy(row.model, row.gpu, row.load, engine=row.engine, **row.server)
+        bucket = round(np.log(found.context) / np.log(_OUTPUTS))
+        plan = (found.plan, found.request, found.card.name, found.model.name)
+        groups.setdefault((plan, bucket), []).append((row, found))
+    tables, columns, order = [], [], []
+    for number, members in enumerate(groups.values()):
+        if progress is not None:
+            progress(number + 1, len(groups))
+        tables.append(priced(_covering([found for _, found in members])))
+        for row, found in members:
+            columns.append(_columns(row, found, number))
+            order.append(row)
+    costs = jax.tree.map(lambda *x: jnp.stack(x), *tables)
+    stacked = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *columns)
+    read = np.log([[_read(row, name) for name in QUANTITIES] for row in order])
+    hosts = [f"{row.engine}:{_gpu(row)}" for row in order]
+    return Served(Rows(costs, **stacked), read, hosts, order)
+
+
+def _gpu(row: ServedRow) -> str:
+    from ...hardware import read_gpu
+
+    return read_gpu(row.gpu).name
+
+
+def _covering(found: Sequence[Deployment]) -> Deployment:
+    """One deployment whose grid covers the loads of all."""
+    context = float(np.median([x.context for x in found]))
+    lengths = [x.load.input.mean * y for x in found for y in x.load.input.nodes]
+    nodes = tuple(np.linspace(min(lengths), max(lengths), 16))
+    middle = float(np.mean(nodes))
+    cached = float(np.median([x.load.cached for x in found]))
+    made = max(2 * (context - middle - cached), 2.0)
+    load = Load(
+        max_batch=float(_MOST),
+        input_len=dataclasses.replace(
+            fixed(middle), nodes=tuple(x / middle for x in nodes)
+        ),
+        output_len=fixed(made),
+        cached_len=cached,
+    )
+    return dataclasses.replace(found[0], load=load, covering=True)
+
+
+def _columns(row: ServedRow, found: Deployment, table: int) -> dict[str, Any]:
+    load, n = found.load, found.replicas
+    values = found.card.values
+    running = row.running or (load.max_batch if load.concurrency is None else None)
+    slots = (
+        min(found.fits, load.max_batch or np.inf) if running is None else running / n
+    )
+    clients = slots if load.concurrency is None else load.concurrency / n
+    memory = found.memory(found.gpu)
+    one = jnp.zeros(1)
+    return {
+        "table": table,
+        "memory": dataclasses.replace(memory, elements=one, windows=one),  # not used
+        "traffic": found.traffic,
+        "vocab": float(found.model.vocab),
+        "chunk": float(found.chunk),
+        "first": float(found.schedule == "prefill-first"),
+        "layers": float(len(found.model.stack())),
+        "tdp": values["tdp"],
+        "bandwidth": values["dram_bandwidth"],
+        "kinds": jnp.asarray([float(found.sampling == x) for x in SAMPLING]),
+        "slots": max(slots, 1.0),
+        "clients": max(clients, 1.0),
+        "phi": 0.0 if load.waves is None else 1 / load.waves,
+        "gpus": float(found.plan.gpus),
+        "replicas": float(n),
+    }
+
+
+def _read(row: ServedRow, name: str) -> float:
+    columns = {
+        "tpot": "tpot_s", "ttft": "ttft_s", "power": "avg_power_w",
+        "energy": "energy_j_per_output_token",
+    }  # fmt: skip
+    return row.measured.get(columns[name], np.nan)
+
+
+@jax.jit
+def _predicted(rows: Rows, values: Mapping[str, Array]) -> Array:
+    each = {
+        field.name: getattr(rows, field.name)
+        for field in dataclasses.fields(rows)
+        if field.name != "costs"
+    }
+    return jax.vmap(functools.partial(_one, rows.costs, values))(each)
+
+
+def _one(tables: StepCosts, values: Mapping[str, Array], row: Mapping[str, Any]):
+    """ln of `QUANTITIES` of one row, of all its GPUs."""
+    costs = jax.tree.map(lambda x: x[row["table"]], tables)
+    board = (row["layers"], row["tdp"], row["bandwidth"])
+    engine = engine_from(values, row["kinds"], *board)
+    server = Server(
+        costs,
+        engine,
+        row["memory"],
+        row["traffic"],
+        row["vocab"],
+        row["chunk"],
+        row["first"],
+    )
+    load = asked(row["slots"], row["clients"], np.inf, row["phi"])
+    found = steady(server, load, "closed")
+    gpus = row["gpus"] / row["replicas"]
+    figures = (
+        found.tpot.mean, found.ttft.mean, found.power * row["gpus"],
+        found.energy * gpus,
+    )  # fmt: skip
+    return jnp.log(jnp.stack(figures))
+
+
+def fitted(
+    found: Served,
+    use: np.ndarray,
+    centres: Mapping[str, float],
+    held: Sequence[str] = (),
+) -> dict[str, float]:
+    """Constants of one engine that the rows `use` (booleans) move: the least robust
+    squares with the shipped priors around `centres`; `held`: constants that stay."""
+    from scipy.optimize import least_squares
+
+    priors = constants()
+    names = tuple(priors)
+    centre = np.array([centres[name] for name in names])
+    sd = np.array([priors[name].sd * (name not in held) + 1e-12 for name in names])
+    picked = jax.tree.map(lambda x: x[np.flatnonzero(use)], _without_costs(found.rows))
+    rows = eqx.tree_at(
+        lambda x: x.costs, picked, found.rows.costs, is_leaf=lambda x: x is None
+    )
+    known = np.isfinite(found.read[use])
+    target = np.where(known, found.read[use], 0.0)
+    weight = known / np.array(_SD)
+
+    def residual(z: Array) -> Array:
+        values = dict(zip(names, jnp.maximum(centre + sd * z, 0.0), strict=True))
+        miss = ((_predicted(rows, values) - target) * weight).ravel()
+        size = jnp.sqrt(1 + (miss / _ROBUST) ** 2)  # soft l1
+        robust = _ROBUST * jnp.sign(miss) * jnp.sqrt(2 * (size - 1) + 1e-30)
+        return jnp.concatenate([robust, z])
+
+    slope = jax.jit(jax.jacfwd(residual))
+    low = np.minimum(-centre / sd, -1e-9)  # constants are not negative
+    answer = least_squares(
+        lambda z: np.asarray(residual(jnp.asarray(z))),
+        np.zeros(len(names)),
+        lambda z: np.asarray(slope(jnp.asarray(z))),  # pyright: ignore[reportArgumentType]
+        bounds=(low, np.full(len(names), np.inf)),
+        max_nfev=60,
+    )
+    values = np.maximum(centre + sd * answer.x, 0.0)
+    free = (np.abs(answer.x) > 1e-3) & ~np.isin(names, held)
+    return {
+        name: float(f"{value:.3g}") if value > _NOTHING * width else 0.0
+        for name, value, width, moved in zip(names, values, sd, free, strict=True)
+        if moved
+    }
+
+
+def _without_costs(rows: Rows) -> Rows:
+    return eqx.tree_at(lambda x: x.costs, rows, None)

@@ -1,0 +1,1 @@
+"""Closed forms of a server in balance."""

@@ -1,0 +1,264 @@
+"""Figures of a server under a load, in closed form: one replica, pure and
+differentiable.
+
+Little's law holds exactly: running requests = tokens a second x mean time a token. So
+does W = J a token x tokens a second.
+"""
+
+from typing import Final, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from .._lengths import TAIL
+from .queue import birth_death
+from .server import Running, Server, running
+from .spread import (
+    LEVELS,
+    Atoms,
+    coarse,
+    exponential_tail,
+    gaps,
+    normal_tail,
+    together,
+)
+
+Mode = Literal["saturated", "closed", "open"]
+_STATES: Final = 8
+"""Numbers of running requests whose gaps are told apart in an open loop."""
+
+
+class Latency(NamedTuple):
+    """`mean` and `quantiles` (`LEVELS`), s; `kept`: share of requests that keep the
+    limit asked for."""
+
+    mean: Array
+    quantiles: Array
+    kept: Array
+
+
+class Steady(NamedTuple):
+    """Figures of one replica; powers and energies of one GPU of it.
+
+    `mean`: the mean step (over time, with the mean numbers of the open loop); `flow`:
+    tokens made a second; `running`, `waiting`: requests; `saturation`: tokens a second
+    that all slots make; `power`: W; `energy`: J a token made; `steps`: mean step, s;
+    `decode`, `parts`, `sampling`, `host`, `prefill`: of the mean step, s; `entering`:
+    prompts a step; `mixed`: share of steps with a prompt; `load`: of an open loop, rate
+    over what can be served.
+    """
+
+    flow: Array
+    running: Array
+    waiting: Array
+    saturation: Array
+    load: Array
+    power: Array
+    energy: Array
+    step: Array
+    decode: Array
+    parts: Array
+    sampling: Array
+    host: Array
+    prefill: Array
+    entering: Array
+    mixed: Array
+    ttft: Latency
+    tpot: Latency
+    itl: Latency
+    e2e: Latency
+
+
+class Asked(NamedTuple):
+    """A load of one replica: at most `slots` requests run; `clients` of a closed loop,
+    `rate` of an open one (1/s), `phi`: 1 / waves of a benchmark (0: steady state);
+    limits of latencies that goodput keeps, s."""
+
+    slots: Array
+    clients: Array
+    rate: Array
+    phi: Array
+    ttft_limit: Array
+    tpot_limit: Array
+
+
+def asked(
+    slots: int | float | Array,
+    clients: int | float | Array = np.inf,
+    rate: int | float | Array = np.inf,
+    phi: int | float | Array = 0.0,
+    ttft_limit: int | float | Array = np.inf,
+    tpot_limit: int | float | Array = np.inf,
+) -> Asked:
+    """The same from numbers."""
+    given = (slots, clients, rate, phi, ttft_limit, tpot_limit)
+    return Asked(*(jnp.asarray(x, float) for x in given))
+
+
+def steady(server: Server, load: Asked, mode: Mode, states: int = 0) -> Steady:
+    """Figures of one replica. `states`: of an open loop, the most requests that are
+    told apart; at least as many as run."""
+    if mode == "open":
+        return _open(server, load, states)
+    return _full(server, load, mode == "closed")
+
+
+# --- saturated server and closed loop
+
+
+def _full(server: Server, load: Asked, closed: bool) -> Steady:
+    """As many run as may."""
+    slots = jnp.minimum(load.slots, load.clients) if closed else load.slots
+    # of a first wave a request sees after its first token what is read later: half of
+    # all prompts but those in its own step
+    fit = jnp.minimum(slots, server.chunk / server.traffic.prompt)
+    at = running(server, slots, 1 - load.phi * (1 + fit / slots) / 2)
+    waiting = load.clients - slots if closed else jnp.nan * slots
+    own = gaps(at.decode, at.added / at.pieces, at.entries, at.mixing)
+    sd = jnp.sqrt(own.variance / server.traffic.output)
+    tpot = Atoms(_about(at.step, normal_tail(at.step, sd)), jnp.asarray(TAIL))
+    first = _first(server, at, load.phi)
+    if closed:
+        # departures are close to regular: as many stages as are before it
+        mean = waiting / at.flow * server.traffic.output
+        stages = jnp.sqrt(jnp.maximum(waiting, 1.0))
+        wait = _about(mean, normal_tail(mean, mean / stages)) * (1 - load.phi / 2)
+        first = together(coarse(first), Atoms(wait, jnp.asarray(TAIL)))
+    most = running(server, load.slots)
+    return Steady(
+        at.flow,
+        at.decoding,
+        waiting,
+        most.flow,
+        jnp.ones_like(at.flow),
+        at.energy / at.step,
+        at.energy / at.decoding,
+        at.step,
+        at.decode,
+        at.parts,
+        at.sampling,
+        at.host,
+        at.prefill,
+        at.entering,
+        -jnp.expm1(-at.entries),
+        _latency(first, load.ttft_limit),
+        _latency(tpot, load.tpot_limit, at.step),
+        _latency(own, jnp.inf),
+        _end_to_end(server, first, at.step),
+    )
+
+
+def _first(server: Server, at: Running, phi: Array | float = 0.0) -> Atoms:
+    """Time to the first token without a queue: the rest of a step, the step that reads
+    the prompt, prompts before it; and of the first of 1 / phi waves, where all prompts
+    come at once and `together` of them fit a step."""
+    alone = 1 - server.first
+    own = alone * at.decode + at.mixing + at.added + (at.pieces - 1) * at.decode
+    mean = jnp.mean(at.added)
+    rest = at.step * jnp.asarray((np.arange(len(own)) * 7 % 16 + 0.5) / 16)
+    before = jnp.maximum(at.entering - 1, 0.0) * mean / 2 + at.queued * (
+        server.traffic.output
+    )
+    fit = jnp.minimum(at.slots, server.chunk / server.traffic.prompt)
+    place = (jnp.arange(len(own)) + 0.5) / len(own)
+    burst = (at.slots * place + fit / 2) * mean + at.decode
+    values = rest + own + before
+    even = jnp.ones(len(own)) / len(own)
+    both = Atoms(jnp.append(values, burst), jnp.append((1 - phi) * even, phi * even))
+    return Atoms(both.values + server.engine.request, both.weights)
+
+
+# --- open loop
+
+
+def _open(server: Server, load: Asked, states: int) -> Steady:
+    """Poisson arrivals."""
+    output = server.traffic.output
+    slots = jnp.minimum(jnp.arange(1.0, states + 1.0), load.slots)
+    each = jax.vmap(lambda r: running(server, r))(slots)
+    found = birth_death(load.rate, each.flow, output, load.slots)
+    p = found.weights
+    busy, after = p[1:], jnp.maximum(1 - jnp.sum(p), 0.0)
+    busy = busy.at[-1].add(after)
+
+    def over(x: Array) -> Array:  # means over steps, not over time
+        weight = busy / each.step
+        return jnp.tensordot(weight / jnp.sum(weight), x, 1)
+
+    seen = jnp.sum(busy * each.decoding)
+    made = jnp.sum(busy * each.flow)
+    power = jnp.sum(busy * each.energy / each.step) + p[0] * server.costs.idle
+    tokens = busy * each.flow / made
+    tpot = Atoms(each.step, tokens)
+    typical = jax.tree.map(over, each)
+    arriving = jax.tree.map(lambda x: jnp.tensordot(_arrivals(p, after), x, 1), each)
+    first = coarse(_first(server, arriving))
+    # who has to wait does so for a time that is exponential (a geometric number ahead)
+    mean = 1 / (found.drain * (1 - jnp.minimum(found.load, 1 - 1e-9)))
+    first = together(
+        first,
+        Atoms(
+            jnp.append(exponential_tail(mean), 0.0),
+            jnp.append(found.taken * jnp.asarray(TAIL), 1 - found.taken),
+        ),
+    )
+    levels = (np.arange(_STATES) + 0.5) / _STATES
+    places = jnp.searchsorted(jnp.cumsum(tokens), jnp.asarray(levels))
+    picked = jax.tree.map(lambda x: x[jnp.minimum(places, states - 1)], each)
+    own = jax.vmap(gaps)(
+        picked.decode, picked.added / picked.pieces, picked.entries, picked.mixing
+    )
+    own = Atoms(own.values.ravel(), own.weights.ravel() / _STATES)
+    mean = seen / made
+    top = running(server, load.slots)
+    return Steady(
+        made,
+        seen,
+        found.waiting,
+        top.flow,
+        found.load,
+        power,
+        power / made,
+        typical.step,
+        typical.decode,
+        typical.parts,
+        typical.sampling,
+        typical.host,
+        typical.prefill,
+        typical.entering,
+        over(-jnp.expm1(-each.entries)),
+        _latency(first, load.ttft_limit),
+        _latency(tpot, load.tpot_limit, mean),
+        _latency(own, jnp.inf, mean),
+        _end_to_end(server, first, mean),
+    )
+
+
+def _arrivals(p: Array, after: Array) -> Array:
+    """Numbers of running requests that an arriving one makes: it finds those of any
+    time (PASTA) and is one more."""
+    shifted = p[:-1]
+    return shifted.at[-1].add(p[-1] + after)
+
+
+# --- both
+
+
+def _about(mean: Array, values: Array) -> Array:
+    """Strata of `TAIL`, moved so that their mean is exact."""
+    return values + mean - jnp.sum(values * jnp.asarray(TAIL))
+
+
+def _latency(atoms: Atoms, limit: Array | float, mean: Array | None = None) -> Latency:
+    exact = atoms.mean if mean is None else mean
+    return Latency(exact, atoms.quantiles(LEVELS), atoms.below(jnp.asarray(limit)))
+
+
+def _end_to_end(server: Server, first: Atoms, tpot: Array) -> Latency:
+    """First token and all others at the mean time of one."""
+    lengths = server.traffic.output * server.traffic.tail
+    rest = jnp.maximum(lengths - 1, 0.0) * tpot
+    both = together(coarse(first), Atoms(rest, jnp.asarray(TAIL)))
+    return _latency(both, jnp.inf)

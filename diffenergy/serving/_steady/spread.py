@@ -1,0 +1,121 @@
+"""Distributions as weighted values: quantiles, and the gaps between tokens.
+
+Prompts enter a step at random (Poisson), so that a gap is a decoding step and whatever
+prompts add: a compound Poisson sum.
+"""
+
+from typing import Final, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.special import gammaln
+from scipy.special import ndtri
+
+from .._lengths import EDGES, NODES, TAIL
+
+LEVELS: Final = (0.5, 0.9, 0.95, 0.99)
+"""Quantiles that are told."""
+_TOGETHER: Final = 24
+"""Most prompts of a step that are told apart."""
+_TRIED: Final = 256
+
+
+def _orders() -> np.ndarray:
+    """Which node each of the prompts of a step has, in 16 sums: each node once, and
+    those of a prompt as little like the sums before it as can be found."""
+    random = np.random.default_rng(0)
+    nodes = -np.log1p(-(np.arange(NODES) + 0.5) / NODES)  # of an exponential one
+    rows, sums = [np.arange(NODES)], nodes
+    for _ in range(_TOGETHER - 1):
+        tried = random.permuted(np.tile(np.arange(NODES), (_TRIED, 1)), axis=1)
+        alike = np.abs((nodes[tried] - nodes.mean()) @ (sums - sums.mean()))
+        rows.append(tried[alike.argmin()])
+        sums = sums + nodes[rows[-1]]
+    return np.array(rows)
+
+
+_ORDERS: Final = _orders()
+
+
+class Atoms(NamedTuple):
+    """`values` with `weights` that add up to 1."""
+
+    values: Array
+    weights: Array
+
+    @property
+    def mean(self) -> Array:
+        """Their mean."""
+        return jnp.sum(self.values * self.weights)
+
+    @property
+    def variance(self) -> Array:
+        """Their variance."""
+        return jnp.sum(self.values**2 * self.weights) - self.mean**2
+
+    def quantiles(self, levels: tuple[float, ...] = LEVELS) -> Array:
+        """The least values that so many are at most."""
+        order = jnp.argsort(self.values)
+        reached = jnp.cumsum(self.weights[order])
+        wanted = jnp.asarray(levels) * reached[-1] * (1 - 1e-12)
+        place = jnp.searchsorted(reached, wanted)
+        return self.values[order][jnp.minimum(place, len(reached) - 1)]
+
+    def below(self, limit: Array) -> Array:
+        """Share that is at most `limit`."""
+        return jnp.sum(jnp.where(self.values <= limit, self.weights, 0.0))
+
+
+def gaps(decode: Array, added: Array, entering: Array, mixing: Array) -> Atoms:
+    """Gaps between two tokens of a stream: `decode` s, and for each of K prompts one of
+    the equally likely times `added` (16 of them) and once `mixing`; K is Poisson of
+    mean `entering`.
+
+    >>> found = gaps(*(jnp.asarray(x) for x in (0.01, [8e-3] * 16, 0.2, 0.0)))
+    >>> [round(1e3 * float(x), 1) for x in (found.mean, *found.quantiles())]
+    [11.6, 10.0, 18.0, 18.0, 26.0]
+    """
+    number = jnp.arange(1.0, _TOGETHER + 1.0)
+    sums = jnp.cumsum(added[jnp.asarray(_ORDERS)], axis=0)
+    mean = jnp.maximum(entering, 1e-300)
+    logs = number * jnp.log(mean) - mean - gammaln(number + 1)
+    chance = jnp.exp(logs)
+    chance = chance.at[-1].add(jnp.maximum(-jnp.expm1(-mean) - jnp.sum(chance), 0.0))
+    values = decode + mixing + sums
+    weights = jnp.broadcast_to(chance[:, None] / NODES, values.shape)
+    none = jnp.exp(-mean)
+    return Atoms(jnp.append(values.ravel(), decode), jnp.append(weights.ravel(), none))
+
+
+def exponential_tail(mean: Array) -> Array:
+    """Means of the strata `TAIL` of an exponential distribution."""
+    edges = -np.log1p(-EDGES)
+    rest = np.append((1 + edges) * np.exp(-edges), 0.0)
+    return mean * jnp.asarray((rest[:-1] - rest[1:]) / TAIL)
+
+
+def normal_tail(mean: Array, sd: Array) -> Array:
+    """The same of a normal one, none below 0."""
+    edges = np.append(EDGES, 1.0)
+    z = np.asarray(ndtri(edges))
+    density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+    return jnp.maximum(mean + sd * jnp.asarray(-np.diff(density) / TAIL), 0.0)
+
+
+def together(first: Atoms, second: Atoms) -> Atoms:
+    """Sums of two independent ones."""
+    values = first.values[:, None] + second.values
+    return Atoms(values.ravel(), (first.weights[:, None] * second.weights).ravel())
+
+
+def coarse(atoms: Atoms) -> Atoms:
+    """The same in the strata of `TAIL`, with the mean kept."""
+    middles = jnp.asarray(EDGES + TAIL / 2)
+    order = jnp.argsort(atoms.values)
+    reached = jnp.cumsum(atoms.weights[order])
+    values = jnp.interp(
+        middles, reached - atoms.weights[order] / 2, atoms.values[order]
+    )
+    weights = jnp.asarray(TAIL)
+    return Atoms(values + atoms.mean - jnp.sum(values * weights), weights)

@@ -1,0 +1,1 @@
+"""Step costs of a server, as a table that every load reads."""

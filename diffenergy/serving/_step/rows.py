@@ -1,0 +1,124 @@
+"""Kernels of one engine step: sequences that decode beside prompts that are read.
+
+Products see the tokens of both in one launch (chunked prefill, arXiv 2403.02310);
+attention and recurrences run apart for each kind.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Final
+
+from ...workload import Listing
+from ...workload._listing import Kernel
+from ...workload.models import Request
+from ...workload.models._network.operators import Operator, Pass
+from ...workload.models._shared.base import repeated
+from ...workload.models._shared.language_model import LanguageModel
+
+PARTS: Final = ("linear", "attention", "head", "communication")
+"""Parts of a step that are kernels; experts, norms and all else of a layer count as
+`linear`."""
+_PER_SEQUENCE: Final = ("generation_attention", "context_attention", "scan")
+"""Ops that see one sequence at a time, so that both kinds launch their own."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """`sequences` that decode with `context` tokens cached in the mean, and one prompt
+    of which `prompt` tokens are read against `behind` tokens of it that are cached."""
+
+    sequences: int
+    context: int
+    prompt: int = 0
+    behind: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Rows of the products."""
+        return self.sequences + self.prompt
+
+
+def listing(
+    model: LanguageModel, request: Request, step: Step
+) -> tuple[Listing, list[str]]:
+    """Kernels of a step and the part of each (`PARTS`); `request`: types and routing.
+
+    Launched as a graph: what an engine adds is among its constants.
+    """
+    rows = [row for part in _rows(model, request, step) for row in part]
+    found = model.listing(request, rows, "decode", merged=True)
+    heads = {_key(row) for row in _head(model, request, step)}
+    return found, [_part(row, heads) for row in found.kernels]
+
+
+def _rows(model: LanguageModel, request: Request, step: Step) -> Iterator[list[Kernel]]:
+    runs = _Runs(model, request, step)
+    norms = sum(layer.norms * n for layer, n in model.layer_counts.items())
+    inside = [
+        row
+        for layer, n in model.layer_counts.items()
+        for operator in layer.operators
+        for row in repeated(runs.of(operator), n)
+    ]
+    yield model._around(runs.both, inside, norms)
+    yield _head(model, request, step)
+
+
+def _head(model: LanguageModel, request: Request, step: Step) -> list[Kernel]:
+    """Logits of every sequence and of the prompt's last token."""
+    number = step.sequences + bool(step.prompt)
+    one = dataclasses.replace(request, batch=number)
+    return model._serving_head(model.run(one, 1, max(step.context, 2)))
+
+
+class _Runs:
+    """The passes that share a step."""
+
+    def __init__(self, model: LanguageModel, request: Request, step: Step):
+        def run(batch: int, q_len: int, kv_len: int) -> Pass:
+            one = dataclasses.replace(request, batch=batch)
+            return model.run(one, q_len, kv_len)
+
+        context = max(step.context, 2)
+        self.both = run(step.tokens, 1, context)
+        apart = []
+        if step.sequences:
+            apart.append(run(step.sequences, 1, context))
+        if step.prompt:
+            apart.append(run(1, step.prompt, step.prompt + step.behind))
+        self.apart = apart
+
+    def of(self, operator: Operator) -> list[Kernel]:
+        """Rows of an operator: of all tokens at once, but for what sees one sequence
+        at a time."""
+        together = operator.forward(self.both)
+        if not any(row["op"] in _PER_SEQUENCE for row in together):
+            return together
+        found = [operator.forward(run) for run in self.apart]
+        rest = [row for row in together if row["op"] not in _PER_SEQUENCE]
+        alike = all(
+            [_kind(row) for row in rows if row["op"] not in _PER_SEQUENCE]
+            == [_kind(row) for row in rest]
+            for rows in found
+        )
+        if not alike:  # a prompt takes another way, such as latents that are expanded
+            return [row for rows in found for row in rows]
+        own = [row for rows in found for row in rows if row["op"] in _PER_SEQUENCE]
+        return [*rest, *own]
+
+
+def _kind(row: Kernel) -> tuple[str, str | None]:
+    return row["op"], row.get("fn")
+
+
+def _key(row: Kernel) -> tuple[object, ...]:
+    """What tells the head's rows from others: their sizes."""
+    return tuple(row.get(name) for name in ("op", "m", "n", "k", "rows", "cols"))
+
+
+def _part(row: Kernel, heads: set[tuple[object, ...]]) -> str:
+    if row["op"] == "collective":
+        return "communication"
+    if row["op"] in _PER_SEQUENCE:
+        return "attention"
+    return "head" if _key(row) in heads else "linear"

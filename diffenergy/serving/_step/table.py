@@ -1,0 +1,246 @@
+"""`StepCosts`: time and energy of steps on a grid of batches and prompts, made by one
+estimate; every load interpolates in it."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Bool, Float, Int
+
+from ...estimator import Estimate
+from ...estimator._estimate import estimate, estimate_once
+from ...hardware import GpuSpec, OperatingPoint
+from ...hardware._spec import default_point
+from ...physics._power import static_power
+from ...workload import Workload
+from ...workload._workload import assemble
+from ...workload.models import Request
+from ...workload.models._shared.language_model import LanguageModel
+from .rows import PARTS, Step, listing
+
+_BESIDE: Final = (0, 1, 16, 64, 256, 1024)
+"""Batches beside which prompts are priced; 0: a prompt alone."""
+_PROMPTS: Final = 10
+_ENOUGH: Final = 1024
+"""Sequences up to which every table goes."""
+_HALVES: Final = tuple(
+    x for i in range(24) for x in ((2**i, 3 * 2 ** (i - 1)) if i else (1,))
+)
+"""1, 2, 3, 4, 6, 8, 12, ...: knots that do not move with a load, so that differences
+between loads are those of the model, and agree with derivatives."""
+_LADDERS: Final = (
+    _HALVES,
+    tuple(2**i for i in range(24)),
+    tuple(4**i for i in range(12)),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """What is priced: whole numbers of sequences and tokens.
+
+    `batches`: decoding sequences; `contexts`: two numbers of cached tokens of each,
+    attention being linear in them; `prompts`: tokens of a prompt to compute; `cached`:
+    those before them that are not; `chunk`: most tokens of a step, so that a longer
+    prompt takes several.
+    """
+
+    batches: tuple[int, ...]
+    contexts: tuple[int, int]
+    prompts: tuple[int, ...]
+    cached: int
+    chunk: int
+
+    def pieces(self) -> np.ndarray:
+        """Steps that each prompt takes (a share of the last one counts as such)."""
+        return np.maximum(np.array(self.prompts) / self.chunk, 1.0)
+
+    def steps(self) -> list[Step]:
+        """All steps: decoding ones by batch and context, then those with a prompt, or
+        the mean piece of it, by batch and prompt."""
+        plain = [Step(b, c) for b in self.batches for c in self.contexts]
+        mixed = [
+            self._piece(b, p, n)
+            for b in _BESIDE
+            for p, n in zip(self.prompts, self.pieces(), strict=True)
+        ]
+        return [*plain, *mixed]
+
+    def _piece(self, batch: int, prompt: int, pieces: float) -> Step:
+        tokens = round(prompt / pieces)
+        behind = self.cached + round((prompt - tokens) / 2)
+        return Step(batch, self.contexts[0], tokens, behind)
+
+
+def grid(
+    most: float, context: float, shortest: float, longest: float, cached: float,
+    chunk: int,
+) -> Grid:  # fmt: skip
+    """Batches up to `most`, contexts around the mean one, prompts from `shortest` to
+    `longest`, with knots at fixed places."""
+    top = max(most, _ENOUGH)
+    batches = {x for x in _HALVES if x <= 1.5 * top}
+    batches.add(next(x for x in (round(most), 5, 7, 9) if x not in batches))
+    lower = max(x for x in _LADDERS[1] if x <= max(context, 2.0))
+    tried = [_from(ladder, shortest) for ladder in _LADDERS]
+    prompts = next((x for x in tried if x[-1] >= longest), tried[-1])
+    return Grid(
+        tuple(sorted(batches)), (lower, 2 * lower), prompts, round(cached), chunk
+    )
+
+
+def _from(ladder: tuple[int, ...], shortest: float) -> tuple[int, ...]:
+    """Knots of a ladder from the last one that is no longer than `shortest`."""
+    start = max(i for i, x in enumerate(ladder) if x <= max(shortest, 1.0))
+    return ladder[start : start + _PROMPTS]
+
+
+class StepCosts(eqx.Module):
+    """Time (s) and energy (J) of one GPU's steps on a grid.
+
+    `time[b, part]`: kernels of a decoding step at `context`; `slope`: more for a token
+    more of it, s; `energy`, `energy_slope`: the same beyond idle and leakage;
+    `static`: idle and leakage power meanwhile, W. Of a prompt of so many tokens beside
+    so many decoding sequences: `added_time[m, q]`, `added_energy` (beyond idle), which
+    its `pieces[q]` steps take longer; `idle`: W of a board that waits at
+    its clock.
+    """
+
+    batches: Float[Array, " b"]
+    context: Float[Array, ""]
+    time: Float[Array, "b part"]
+    slope: Float[Array, "b part"]
+    energy: Float[Array, "b part"]
+    energy_slope: Float[Array, "b part"]
+    static: Float[Array, " b"]
+    beside: Float[Array, " m"]
+    prompts: Float[Array, " q"]
+    pieces: Float[Array, " q"]
+    added_time: Float[Array, "m q"]
+    added_energy: Float[Array, "m q"]
+    idle: Float[Array, ""]
+    feasible: Bool[Array, ""]
+    """Whether the power limit can be kept everywhere."""
+    least_power: Float[Array, ""]
+    """Most power of a step at the clock that was reached, W."""
+
+
+class Knots(eqx.Module):
+    """A `Grid` as arrays, with the part of each row of its workload (`PARTS`)."""
+
+    batches: Float[Array, " b"]
+    contexts: Float[Array, " c"]
+    beside: Float[Array, " m"]
+    base: Int[Array, " m"]
+    """Place of each of `beside` among `batches`; 0 for none at all."""
+    prompts: Float[Array, " q"]
+    pieces: Float[Array, " q"]
+    parts: Int[Array, " row"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """The steps of a server as one workload: a phase each."""
+
+    knots: Knots
+    workload: Workload
+
+    def costs(
+        self,
+        gpu: GpuSpec,
+        point: OperatingPoint | None = None,
+        differentiable: bool = True,
+    ) -> StepCosts:
+        """The table on a GPU at a point (one row, no axes): pure, differentiable in
+        every number of GPU and point, and `jax.vmap` maps over them."""
+        point = default_point(gpu) if point is None else point
+        run = estimate if differentiable else estimate_once
+        return _costs(self.workload, self.knots, gpu, point, run)
+
+
+def costs_once(
+    workload: Workload, knots: Knots, gpu: GpuSpec, point: OperatingPoint
+) -> StepCosts:
+    """The table, compiled for a single call and not differentiable."""
+    return _costs(workload, knots, gpu, point, estimate_once)
+
+
+def program(model: LanguageModel, request: Request, grid: Grid) -> Program:
+    """The steps of `grid` as one workload; a model of one GPU's share."""
+    listed = [listing(model, request, step) for step in grid.steps()]
+    names = [part for _, parts in listed for part in parts]
+    base = [0 if m == 0 else grid.batches.index(m) for m in _BESIDE]
+    knots = Knots(
+        jnp.asarray(grid.batches, float),
+        jnp.asarray(grid.contexts, float),
+        jnp.asarray(_BESIDE, float),
+        jnp.asarray(base),
+        jnp.asarray(grid.prompts, float),
+        jnp.asarray(grid.pieces()),
+        jnp.asarray([PARTS.index(name) for name in names]),
+    )
+    return Program(knots, assemble([x for x, _ in listed]))
+
+
+def _costs(
+    workload: Workload,
+    knots: Knots,
+    gpu: GpuSpec,
+    point: OperatingPoint,
+    run: Callable[[Workload, GpuSpec, OperatingPoint], Estimate],
+) -> StepCosts:
+    found = run(workload, gpu, point)
+    k, p = found.kernels, found.phases
+    index = k.phase * len(PARTS) + knots.parts[k.row]
+
+    def summed(x: Array) -> Array:
+        size = len(p.time) * len(PARTS)
+        flat = jax.ops.segment_sum(k.count * x, index, size)
+        return flat.reshape(-1, len(PARTS))
+
+    time, energy = summed(k.time), summed(k.energy)
+    static = (p.energy - jnp.sum(energy, -1)) / p.time
+    clock = jnp.minimum(point.sm_clock, gpu.sm_clock_applied_max)
+    idle = static_power(gpu, gpu.corrections, clock, jnp.zeros(()), point)
+    plain, mixed = _cut(knots, time)
+    spent, mixed_spent = _cut(knots, energy)
+    standing, _ = _cut(knots, static[:, None])
+    far = knots.contexts[-1] - knots.contexts[0]
+
+    def added(mixed: Array, plain: Array) -> Array:
+        """What a prompt adds to the step without it."""
+        alone = jnp.where(knots.beside > 0, jnp.sum(plain, -1)[knots.base], 0.0)
+        return knots.pieces * (jnp.sum(mixed, -1) - alone[:, None])
+
+    return StepCosts(
+        knots.batches,
+        knots.contexts[0],
+        plain[:, 0],
+        (plain[:, 1] - plain[:, 0]) / far,
+        spent[:, 0],
+        (spent[:, 1] - spent[:, 0]) / far,
+        jnp.mean(standing[:, :, 0], axis=1),
+        knots.beside,
+        knots.prompts,
+        knots.pieces,
+        added(mixed, plain[:, 0]),
+        added(mixed_spent, spent[:, 0]),
+        idle[0] + idle[1],
+        jnp.all(p.feasible),
+        jnp.max(p.power),
+    )
+
+
+def _cut(knots: Knots, x: Array) -> tuple[Array, Array]:
+    """Rows of all steps, as `Grid.steps` has them -> (batch, context, ...) and (batch
+    beside, prompt, ...)."""
+    b, c, m = len(knots.batches), len(knots.contexts), len(knots.beside)
+    return (
+        x[: b * c].reshape(b, c, *x.shape[1:]),
+        x[b * c :].reshape(m, -1, *x.shape[1:]),
+    )

@@ -1,0 +1,1 @@
+"""A trace of requests, step by step."""

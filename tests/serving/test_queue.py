@@ -1,0 +1,122 @@
+"""Birth-death chain and compound Poisson gaps against published check values."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffenergy.serving import birth_death
+from diffenergy.serving._lengths import lognormal, of_values, read_lengths
+from diffenergy.serving._steady.spread import Atoms, gaps
+
+LENGTH = jnp.asarray(200.0)
+
+
+def step(r):
+    return 0.010 + 1e-4 * r
+
+
+def balance(rate, limit, states=256):
+    slots = jnp.minimum(jnp.arange(1.0, states + 1), limit)
+    return birth_death(jnp.asarray(rate), slots / step(slots), LENGTH, slots[-1])
+
+
+@pytest.mark.parametrize(
+    "rate, limit, running, taken, wait",
+    [
+        (5.0, 1e9, 11.222, 0.0, 0.0),
+        (5.0, 16, 11.206, 0.146, 0.0770),
+        (6.0, 16, 13.708, 0.4715, 0.526),
+    ],
+)
+def test_birth_death(rate, limit, running, taken, wait):
+    found = balance(rate, limit)
+    assert float(found.running) == pytest.approx(running, abs=5e-4)
+    assert float(found.taken) == pytest.approx(taken, abs=5e-4)
+    assert float(found.wait) == pytest.approx(wait, abs=5e-4)
+    assert float(found.flow) == pytest.approx(rate * 200, rel=1e-9)
+
+
+def test_an_empty_server_and_its_slope():
+    free = balance(5.0, 1e9)
+    assert float(free.weights[0]) == pytest.approx(2.39e-5, rel=2e-3)
+    assert float(free.running / free.flow) == pytest.approx(11.222e-3, rel=1e-4)
+
+    def tpot(rate):
+        found = balance(rate, 16)
+        return found.running / found.flow
+
+    assert float(jax.grad(tpot)(5.0)) == pytest.approx(2.262e-4, rel=1e-3)
+
+
+def test_states_beyond_the_limit_are_a_tail():
+    """16 states and 256 of them say the same where 16 run."""
+    few, many = balance(6.0, 16, 16), balance(6.0, 16, 256)
+    for name in ("running", "flow", "taken", "waiting", "wait"):
+        assert float(getattr(few, name)) == pytest.approx(float(getattr(many, name)))
+
+
+@pytest.mark.parametrize("limit, most", [(16, 6.8966), (64, 19.512)])
+def test_saturation(limit, most):
+    assert limit / (200 * step(limit)) == pytest.approx(most, rel=1e-4)
+    assert float(balance(20.0, 64).load) > 1
+
+
+def test_gaps_between_tokens():
+    found = gaps(*(jnp.asarray(x) for x in (0.010, [8e-3] * 16, 0.2, 0.0)))
+    assert float(found.mean) == pytest.approx(0.0116, rel=1e-9)
+    expected = [0.010, 0.018, 0.018, 0.026]
+    np.testing.assert_allclose(found.quantiles(), expected)
+    assert float(-jnp.expm1(-0.2)) == pytest.approx(0.181, abs=5e-4)
+
+
+def test_gaps_of_unequal_prompts_keep_their_moments():
+    """Mean and variance of a compound Poisson sum: nu E[d], nu E[d^2]."""
+    times = jnp.asarray(lognormal(5e3, 1.0).nodes) * 5e-3
+    found = gaps(jnp.asarray(0.01), times, jnp.asarray(0.7), jnp.asarray(0.0))
+    assert float(found.mean) == pytest.approx(0.01 + 0.7 * float(times.mean()))
+    assert float(found.variance) == pytest.approx(
+        0.7 * float((times**2).mean()), rel=0.05
+    )
+    assert float(found.below(jnp.asarray(0.01))) == pytest.approx(np.exp(-0.7))
+
+
+def test_lengths_have_their_moments():
+    for text, mean, spread in (
+        ("512", 512, 1.0),
+        ("uniform:100:300", 200, (100**2 + 100 * 300 + 300**2) / 3 / 200**2),
+        ("exponential:128", 128, 2.0),
+        ("lognormal:256:0.8", 256, 1.64),
+    ):
+        found = read_lengths("output_len", text)
+        assert (found.mean, found.spread) == (mean, pytest.approx(spread))
+        assert np.mean(found.nodes) == pytest.approx(1.0)
+    uniform = read_lengths("output_len", "uniform:100:300")
+    assert uniform.nodes[0] * 200 == pytest.approx(100 + 200 / 32)
+
+
+def test_who_is_seen_running_is_long():
+    """Mean age of a running request: 758,587 / (2 x 641.4) tokens."""
+    cv = np.sqrt(758_587 / 641.4**2 - 1)
+    found = lognormal(641.4, cv)
+    assert found.spread * found.mean / 2 == pytest.approx(591.3, abs=0.1)
+
+
+def test_lengths_of_a_trace():
+    values = np.arange(1.0, 1601.0)
+    found = of_values(values)
+    assert found.mean == pytest.approx(800.5)
+    assert found.nodes[0] * found.mean == pytest.approx(50.5)
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "0", "-5", "lognormal:256", "normal:1:2", "uniform:9:3", "nan", ""]
+)
+def test_impossible_lengths(text):
+    with pytest.raises(ValueError, match="`output_len` is"):
+        read_lengths("output_len", text)
+
+
+def test_quantiles_of_weighted_values():
+    atoms = Atoms(jnp.asarray([3.0, 1.0, 2.0]), jnp.asarray([0.2, 0.5, 0.3]))
+    np.testing.assert_allclose(atoms.quantiles((0.5, 0.8, 0.99)), [1.0, 2.0, 3.0])

@@ -1,0 +1,129 @@
+"""Kernels of a step of every kind of model, and tables of measured servers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diffenergy.hardware import read_gpu
+from diffenergy.results import Infeasible
+from diffenergy.serving import deploy, fit, is_serving
+from diffenergy.serving._engine import constants, levels
+from diffenergy.serving._fitting.rows import read_serving
+from diffenergy.serving._step.rows import PARTS, Step, listing
+from diffenergy.workload.models import load_model
+from diffenergy.workload.models._network.sharding import Share, Split
+
+KINDS = (
+    "qwen3-8b", "deepseek-v3", "qwen3.5-9b", "gpt-oss-20b", "gpt2", "llama-4-scout",
+    "gemma-4-26b-a4b", "nemotron-3-nano",
+)  # fmt: skip
+TABLE = """gpu,model,engine,max_batch,running_requests,input_len,output_len,tpot_s
+h100-sxm,qwen3-0.6b,vllm,16,15.9,256,128,0.0050
+h100-sxm,qwen3-0.6b,vllm,32,31.5,256,128,0.0062
+h100-sxm,qwen3-0.6b,vllm,64,63.5,256,128,0.0085
+"""
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_mixed_step(name: str):
+    """Products see the tokens of both kinds, the head one a sequence, attention and
+    recurrences their own."""
+    model: Any = load_model(name)
+    request = model.request(phase="decode", batch=1, input_len=1)
+    found, parts = listing(model, request, Step(24, 900, 512))
+    assert set(parts) <= set(PARTS) and len(parts) == len(found.kernels)
+    rows = list(zip(found.kernels, parts, strict=True))
+    heads = [row for row, part in rows if part == "head" and row["op"] == "gemm"]
+    assert [min(row["m"], row["n"]) for row in heads] == [25]
+    apart = {
+        (row["batch"], row["op"] == "context_attention" or row.get("q_len", 1) > 1)
+        for row, part in rows
+        if part == "attention"
+    }
+    assert apart == {(24, False), (1, True)}
+    norms = [row for row, _ in rows if row["op"] in ("rmsnorm", "layernorm")]
+    assert max(row["rows"] for row in norms) % 536 == 0
+
+
+def test_a_step_without_prompts_is_a_decode_step():
+    model: Any = load_model("qwen3-8b")
+    request = model.request(phase="decode", batch=32, input_len=700)
+    ours, _ = listing(model, request, Step(32, 700))
+    theirs = model.listings(phase="decode", batch=32, input_len=700)[0]
+    assert sorted(map(str, ours.kernels)) == sorted(map(str, theirs.kernels))
+
+
+def test_shared_layers_send():
+    whole: Any = load_model("qwen3-8b")
+    model = whole.placed(Share(Split(4)))
+    request = model.request(phase="decode", batch=1, input_len=1)
+    found, parts = listing(model, request, Step(8, 100, 64))
+    sent = [
+        row for row, part in zip(found.kernels, parts, strict=True)
+        if part == "communication"
+    ]  # fmt: skip
+    reduced = [row for row in sent if row["collective"] == "custom_all_reduce"]
+    tokens = {row["bytes"] / (4096 * 2) for row in reduced}
+    assert tokens == {72.0}  # two bytes a value, all tokens of both kinds
+    assert sum(row["count"] for row in reduced) == 2 * 36 + 1  # and the embedding
+
+
+def test_a_table_of_servers(tmp_path: Path):
+    path = tmp_path / "serving.csv"
+    path.write_text(TABLE)
+    assert is_serving(path) and not is_serving(tmp_path / "none.csv")
+    rows = read_serving(path)
+    assert [row.running for row in rows] == [15.9, 31.5, 63.5]
+    assert rows[0].measured == {"tpot_s": 0.0050}
+
+
+@pytest.mark.parametrize(
+    "old, new, said",
+    [
+        ("vllm,16", "vlm,16", "`engine` is 'vlm' in row 0"),
+        ("0.0050", "fast", "`tpot_s` is 'fast' in row 0"),
+        ("256,128,0.0062", "256,,0.0062", "`output_len` is empty in row 1"),
+        ("vllm,16,15.9", "vllm,,15.9", "`rate` is missing"),
+        ("gpu,model", "card,model", "`gpu` is no column"),
+        ("max_batch", "most", "`max_batch` is no column"),
+    ],
+)
+def test_tables_that_cannot_be_read(tmp_path: Path, old: str, new: str, said: str):
+    path = tmp_path / "serving.csv"
+    path.write_text(TABLE.replace(old, new))
+    with pytest.raises(ValueError, match=said):
+        read_serving(path)
+
+
+def test_constants_go_from_engine_to_host():
+    own = levels("vllm", read_gpu("h100-sxm"))
+    other = levels("vllm", read_gpu("a100-sxm-80gb"))
+    assert set(own) == set(constants()) == set(other)
+    assert own["linear_energy"] != 1.0 == other["linear_energy"]
+    fitted = {"host": {"vllm:h100-sxm": {"step": 0.5}}}
+    assert levels("vllm", read_gpu("h100-sxm"), fitted)["step"] == 0.5
+    assert levels("vllm", read_gpu("h200-sxm"))["step"] == own["step"]
+    assert min(own.values()) >= 0
+
+
+@pytest.mark.slow
+def test_a_fit_finds_what_rows_say(tmp_path: Path):
+    path = tmp_path / "serving.csv"
+    path.write_text(TABLE)
+    found = fit(path)
+    group = found.summary["groups"][0]
+    assert group["rows"] == 3
+    assert group["after"]["tpot_mape_pct"] < group["before"]["tpot_mape_pct"]
+    kept = found.corrections.engines["host"]["vllm:h100-sxm"]
+    assert kept == {k: x["value"] for k, x in group["constants"].items()}
+    out = tmp_path / "mine.json"
+    found.write(out)
+    served = deploy("qwen3-0.6b", "h100-sxm", corrections=str(out)).engine
+    assert float(served.step) == pytest.approx(
+        kept.get("step", levels("vllm", read_gpu("h100-sxm"))["step"])
+    )
+    assert np.isfinite(found.summary["groups"][0]["after"]["tpot_mape_pct"])
+    with pytest.raises(Infeasible):
+        deploy("llama-3.1-405b", "h100-sxm")

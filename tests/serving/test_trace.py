@@ -1,0 +1,87 @@
+"""The step simulator: by hand on a few requests, and beside the closed form."""
+
+import numpy as np
+import pytest
+
+from diffenergy.serving import Load, simulate, steady_state
+from diffenergy.serving._trace.ask import checked, read_trace
+
+MODEL = "qwen3-0.6b"
+
+
+def lengths(random, number, mean, cv):
+    sigma = np.sqrt(np.log1p(cv**2))
+    return np.maximum(
+        np.round(random.lognormal(np.log(mean) - sigma**2 / 2, sigma, number)), 1
+    )
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Requests so far apart that none meets another."""
+    trace = {
+        "arrival_s": [0.0, 20.0, 40.0],
+        "input_len": [256.0, 256.0, 256.0],
+        "output_len": [101.0, 101.0, 101.0],
+    }
+    return simulate(trace, MODEL, "h100-sxm", Load(max_batch=8)).summary
+
+
+def test_requests_that_never_meet(alone):
+    assert alone["mode"] == "trace"
+    for key in ("ttft_s", "e2e_latency_s"):
+        assert alone[key]["p99"] == pytest.approx(alone[key]["p50"], rel=1e-9)
+    rest = alone["e2e_latency_s"]["mean"] - alone["ttft_s"]["mean"]
+    assert rest == pytest.approx(100 * alone["tpot_s"]["mean"], rel=1e-9)
+    assert alone["waiting_requests"] == 0
+    spent = alone["avg_power_w"] / alone["output_token_throughput_per_s"]
+    assert spent == pytest.approx(alone["energy_j_per_output_token"], rel=1e-9)
+    parts = alone["step_s"]["parts"]
+    assert sum(parts.values()) == pytest.approx(alone["step_s"]["mean"], rel=1e-9)
+    # 303 tokens and 3 steps that read a prompt, which make the first of them
+    assert alone["steps_with_prefill_share"] == pytest.approx(3 / 303)
+    assert alone["prefill_tokens_per_step"] == pytest.approx(3 * 256 / 303)
+
+
+def test_a_trace_that_cannot_be():
+    with pytest.raises(ValueError, match="goes back in time in row 2"):
+        checked([0, 2, 1], [1, 1, 1], [1, 1, 1])
+    with pytest.raises(ValueError, match="`output_len` 0 in row 1"):
+        checked([0, 2], [1, 1], [1, 0])
+    with pytest.raises(ValueError, match="`rate` is given beside `trace`"):
+        trace = {"arrival_s": [0], "input_len": [8], "output_len": [8]}
+        simulate(trace, MODEL, None, Load(rate=1))
+
+
+def test_a_table_is_read(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival_s,input_len,output_len,note\n0,8,4,a\n0.5,9,1,b\n")
+    found = read_trace(path)
+    assert found.prompt.tolist() == [8, 9] and found.arrival.tolist() == [0, 0.5]
+    path.write_text("arrival_s,input_len\n0,8\n")
+    with pytest.raises(ValueError, match="no column `output_len`"):
+        read_trace(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.3, 0.75])
+def test_the_closed_form_beside_the_simulator(share):
+    """The issue's bounds: TPOT 8, running 10, median TTFT 35 %."""
+    random, number = np.random.default_rng(3), 4000
+    rate = share * 18.9
+    trace = {
+        "arrival_s": np.cumsum(random.exponential(1 / rate, number)),
+        "input_len": lengths(random, number, 512, 1),
+        "output_len": lengths(random, number, 256, 0.8),
+    }
+    many = simulate(trace, "qwen3-8b", "h100-sxm", Load(max_batch=128)).summary
+    load = Load(
+        rate=rate, max_batch=128, input_len="lognormal:512:1",
+        output_len="lognormal:256:0.8",
+    )  # fmt: skip
+    form = steady_state("qwen3-8b", "h100-sxm", load).summary
+    assert form["tpot_s"]["mean"] == pytest.approx(many["tpot_s"]["mean"], rel=0.08)
+    assert form["running_requests"] == pytest.approx(many["running_requests"], rel=0.1)
+    assert form["ttft_s"]["p50"] == pytest.approx(many["ttft_s"]["p50"], rel=0.35)
+    each = "energy_j_per_output_token"
+    assert form[each] == pytest.approx(many[each], rel=0.08)
