@@ -1,0 +1,8 @@
+"""Kernel listings from what a user has: traces, graphs, reports, JAX functions.
+
+Names load on first use; `__init__.pyi` lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

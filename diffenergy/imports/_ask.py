@@ -1,0 +1,195 @@
+"""The one door: a file of any kind -> its kernel listings."""
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ..hardware import read_gpu
+from ..workload import Listing
+from ..workload._listing import Dispatch, Number
+from ._kind import READ, kind_of, unknown
+from ._launches import Graph, Options, Trace
+from ._result import ImportResult, of_graph, of_trace
+from ._rows.assign import assigned
+from ._rows.collect import listing_of
+
+_READERS: Final = {
+    "kineto": "kineto",
+    "onnx": "onnx_graph",
+    "nsys_sqlite": "nsys",
+    "nsys_csv": "nsys",
+    "ncu": "ncu",
+    "chakra": "chakra",
+}
+"""Kind of a file -> module of `_files` that reads it."""
+_ENDINGS: Final = (
+    ".gz", ".onnx", ".sqlite", ".csv", ".et", ".json", ".pb", ".trace", ".db",
+)  # fmt: skip
+"""Endings of files that may be imported; others are looked at, too."""
+
+
+_WORDS: Final = {
+    "kineto": "a profiler's trace",
+    "onnx": "an ONNX graph",
+    "nsys_sqlite": "a report of Nsight Systems",
+    "nsys_csv": "a report of Nsight Systems",
+    "ncu": "a table of Nsight Compute",
+    "chakra": "a Chakra trace",
+}
+
+
+def is_listing(path: str) -> bool:
+    """Whether `path` is an existing file that `read` imports: a trace, a graph or a
+    report; decided by its content.
+
+    A kernel listing, a model's config and measured runs are none.
+    """
+    if not Path(path).is_file():
+        return False
+    return kind_of(path) in READ
+
+
+def refuse(path: str, *kinds: str) -> None:
+    """Raises `ValueError`, with what to do, if `path` is a file of one of these kinds:
+    "listing" (of kernels), "measurements" (a table), or "program" (all that `read`
+    imports)."""
+    if not Path(path).is_file():
+        return
+    kind = kind_of(path)
+    if kind in READ and "program" in kinds:
+        raise ValueError(
+            f"{path} is {_WORDS[kind]}; give it to `import`, `estimate` or `evaluate`."
+        )
+    if kind == "measurements" and kind in kinds:
+        raise ValueError(
+            f"{path} is a table; measured runs are for `evaluate` and `fit`."
+        )
+    if kind == "listing" and kind in kinds:
+        raise ValueError(
+            f"{path} is a kernel listing; give it to `estimate`, or here as "
+            "`--workloads`."
+        )
+
+
+def read(
+    path: str,
+    *,
+    gpu: str | None = None,
+    model: str | None = None,
+    phase: str | None = None,
+    window: tuple[Number, Number] | str | None = None,
+    dims: Mapping[str, int] | None = None,
+    stack: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ImportResult:
+    """Kernel listings of a file: a PyTorch or Chrome trace, an ONNX graph, a report of
+    Nsight Systems (SQLite, CSV) or Nsight Compute (CSV), a Chakra trace.
+
+    Args:
+        path: the file, packed by gzip or not; its content decides the kind.
+        gpu: where the file names none, or another is meant.
+        model: config or bundled name, for the sizes that a serving engine's trace
+            lacks (experts, packed attention).
+        phase: name of the phase [forward].
+        window: us from the first kernel on, (from, to), or the name of a step of the
+            profiler.
+        dims: sizes of the symbolic dimensions of a graph [1].
+        stack: "eager" keeps the operators that runtimes fuse into a convolution.
+        progress: called with the bytes read and their number.
+
+    Raises:
+        ValueError: for a file that cannot be read, in one sentence.
+    """
+    kind = kind_of(path)
+    if kind not in READ:
+        raise _not_imported(path, kind)
+    named = None if gpu is None else read_gpu(gpu).name
+    options = Options(
+        gpu=named, model=model, phase=phase, window=window, dims=dims or {}, stack=stack
+    )
+    _check(options, kind, path)
+    module = importlib.import_module(f".._files.{_READERS[kind]}", __name__)
+    found: Trace | Graph = module.read(path, options, progress)
+    if isinstance(found, Graph):
+        return of_graph(path, found, named)
+    return _traced(path, found, options)
+
+
+def import_listing(path: str, **options: Any) -> list[Listing]:
+    """Kernel listings of a file of any kind, one a GPU; `options` as of `read`.
+
+    Args:
+        path: a trace, graph or report (see `read`).
+        **options: `gpu`, `model`, `phase`, `window`, `dims`, `stack`.
+
+    Raises:
+        ValueError: for a file that cannot be read, in one sentence.
+    """
+    return read(path, **options).listings
+
+
+def _traced(path: str, trace: Trace, options: Options) -> ImportResult:
+    """Result of launches with their times."""
+    found = assigned(trace, options.model)
+    name = Path(path).name
+    for ending in _ENDINGS:
+        name = name.removesuffix(ending)
+    devices = sorted({launch.device for launch in trace.launches})
+    several = len(devices) > 1
+    listings = [
+        dataclasses.replace(
+            listing_of(
+                f"{name}/gpu{device}" if several else name,
+                trace, found, device, options.phase,
+            ),
+            dispatch=_dispatch(trace),
+        )
+        for device in devices
+    ]  # fmt: skip
+    return of_trace(path, trace, found, listings, options.gpu)
+
+
+def _dispatch(trace: Trace) -> Dispatch | None:
+    """Eager where operators launched most kernels; else not known."""
+    called = sum(launch.operator is not None for launch in trace.launches)
+    return "eager" if called > len(trace.launches) / 2 else None
+
+
+def _check(options: Options, kind: str, path: str):
+    """Finds what a file of its kind does not take."""
+    if options.window is not None and kind != "kineto":
+        raise ValueError(
+            f"`window` is given, but {path} has no times to choose from; leave it out."
+        )
+    for name in ("dims", "stack"):
+        if getattr(options, name) and kind != "onnx":
+            word = "dim" if name == "dims" else name
+            raise ValueError(
+                f"`{word}` is given, but {path} is no graph; leave it out."
+            )
+    if options.stack not in (None, "eager", "serving"):
+        raise ValueError(f"`stack` is '{options.stack}'; allowed are serving, eager.")
+    if options.model is not None:
+        if kind == "onnx":
+            raise ValueError(
+                "`model` is given, but a graph has its own sizes; leave it out."
+            )
+        from ._rows.sharing import sizes_of
+
+        sizes_of(options.model)
+
+
+def _not_imported(path: str, kind: str | None) -> ValueError:
+    """Why a file of another kind is not imported."""
+    if kind == "listing":
+        return ValueError(f"{path} is a kernel listing already; give it to `estimate`.")
+    if kind == "config":
+        return ValueError(f"{path} is a model's config; give it to `estimate`.")
+    if kind == "measurements":
+        return ValueError(
+            f"{path} is a table, but no report of Nsight; measured runs are for "
+            "`evaluate` and `fit`."
+        )
+    return unknown(path)

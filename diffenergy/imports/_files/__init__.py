@@ -1,0 +1,1 @@
+"""Readers, one a format: files -> launches, or rows of a graph."""

@@ -1,0 +1,164 @@
+"""Chakra execution traces (protobuf, `.et`): nodes of one rank, shapes in those of the
+GPU. Schema: mlcommons/chakra, `et_def.proto`."""
+
+import ast
+import gzip
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from .._launches import Launch, Operator, Options, Trace
+from .protobuf import fields, messages, packed
+
+_ID, _NAME, _TYPE, _CONTROL, _START, _DURATION, _INPUTS, _ATTRIBUTE = (
+    1, 2, 3, 4, 6, 7, 8, 10,
+)  # fmt: skip
+"""Numbers of the fields of a `Node`."""
+_COMMUNICATION: Final = (5, 6, 7)
+"""Types of nodes that send, receive, or take part in a collective."""
+_COLLECTIVES: Final = {
+    0: "all_reduce",
+    1: "reduce",
+    2: "all_gather",
+    3: "gather",
+    4: "scatter",
+    5: "broadcast",
+    6: "all_to_all",
+    7: "reduce_scatter",
+}
+"""Names of `comm_type`."""
+
+
+def read(
+    path: str, options: Options, progress: Callable[[int, int], None] | None = None
+) -> Trace:
+    """Launches of the GPU nodes, in the order of the file.
+
+    Raises `ValueError` for a file that is cut off or has no GPU node.
+    """
+    raw = Path(path).read_bytes()
+    names: dict[int, str] = {}
+    nodes = []
+    try:
+        data = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+        if progress:
+            progress(len(raw), len(raw))
+        for number, message in enumerate(messages(data)):
+            if number == 0:  # what the trace says of itself
+                continue
+            node = _Node(message)
+            names[node.id] = node.name
+            if not node.on_cpu:
+                nodes.append(node)
+    except (EOFError, OSError):
+        raise ValueError(
+            f"{path} is cut off: it ends inside a node; copy or convert it again."
+        ) from None
+    if not nodes:
+        raise ValueError(
+            f"{path}: none of the {len(names):,} nodes ran on a GPU; link the host's "
+            "trace with the profiler's (chakra_trace_link) before converting it."
+        )
+    copies: dict[int, float] = defaultdict(float)
+    launches, seen = [], {}
+    for call, node in enumerate(nodes):
+        if node.name.startswith(("Memcpy", "Memset")):
+            copies[0] += node.duration
+            continue
+        launches.append(_launch(node, call, names, seen))
+    if not launches:
+        raise ValueError(f"{path}: the GPU nodes are copies alone, no kernel.")
+    return Trace("chakra", launches, {}, dict(copies), timed=False)
+
+
+class _Node:
+    """What is used of a node."""
+
+    def __init__(self, message: bytes):
+        found: dict[int, list[Any]] = defaultdict(list)
+        for number, value in fields(message):
+            found[number].append(value)
+        self.id = int(found[_ID][0]) if found[_ID] else 0
+        self.name = _text(found[_NAME])
+        self.type = int(found[_TYPE][0]) if found[_TYPE] else 0
+        self.duration = float(found[_DURATION][0]) if found[_DURATION] else 0.0
+        self.start = float(found[_START][0]) if found[_START] else 0.0
+        self.parents = [x for value in found[_CONTROL] for x in packed(value)]
+        self.inputs = found[_INPUTS][0] if found[_INPUTS] else b""
+        self.attributes = dict(map(_attribute, found[_ATTRIBUTE]))
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it is an operator or a call of the host."""
+        return bool(self.attributes.get("is_cpu_op", 1))
+
+
+def _attribute(message: bytes) -> tuple[str, Any]:
+    """Name and value of an `AttributeProto`."""
+    name, value = "", None
+    for number, x in fields(message):
+        if number == 1:
+            name = x.decode("utf-8", errors="replace")
+        elif number > 2:
+            value = x
+    return name, value
+
+
+def _text(values: list[Any]) -> str:
+    return values[0].decode("utf-8", errors="replace") if values else ""
+
+
+def _launch(
+    node: _Node, call: int, names: dict[int, str], seen: dict[Any, Operator]
+) -> Launch:
+    """A GPU node with the operator that launched it."""
+    dims, types, values = _arguments(node.inputs)
+    parent = next((names[x] for x in node.parents if x in names), "")
+    parent = re.sub(r"\(\d+\)$", "", parent)  # a suffix of the converter
+    key = (parent, dims, types, values)
+    operator = seen.setdefault(key, Operator(parent, dims, types, values))
+    said = None
+    if node.type in _COMMUNICATION or "comm_size" in node.attributes:
+        kind = node.attributes.get("comm_type")
+        said = {
+            "name": _COLLECTIVES.get(kind or 0, ""),
+            "in": node.attributes.get("comm_size"),
+            "dtype": "int8",  # the size is in bytes
+            "ranks": None,
+        }
+    stream = node.attributes.get("tid")
+    return Launch(
+        node.name, node.duration, node.start, stream if isinstance(stream, int) else 0,
+        operator=operator, call=call, collective=said,
+    )  # fmt: skip
+
+
+def _arguments(message: bytes) -> tuple[Any, Any, Any]:
+    """(sizes, types, values) of the inputs, written as Python lists."""
+    found = {number: x for number, x in fields(message) if isinstance(x, bytes)}
+    values, dims, types = (_literal(found.get(i, b"")) for i in (1, 2, 3))
+    plain = tuple(str(x).removeprefix("Tensor(").removesuffix(")") for x in types)
+    texts = tuple(
+        str(list(x)) if isinstance(x, tuple) else str(x)
+        for x in (y if not _is_tensor(y) else "" for y in values)
+    )
+    return dims, plain, texts
+
+
+def _is_tensor(value: Any) -> bool:
+    """Whether a value is a reference to a tensor."""
+    return isinstance(value, tuple) and any(isinstance(x, str) for x in value)
+
+
+def _literal(text: bytes) -> tuple[Any, ...]:
+    try:
+        value = ast.literal_eval(text.decode("utf-8", errors="replace"))
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return ()
+    return _frozen(value) if isinstance(value, list) else ()
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(x) for x in value) if isinstance(value, list) else value

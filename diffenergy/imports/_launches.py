@@ -1,0 +1,102 @@
+"""What readers hand over: launches of GPU kernels, with the operators behind them."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..workload import Listing
+
+
+class Operator(NamedTuple):
+    """A call of a framework's operator: its name, the sizes of its inputs (of a list of
+    tensors a list of sizes), their types, the values of its other arguments as text.
+
+    Equal calls are one object, so that what follows from one is found once.
+    """
+
+    name: str
+    dims: Any = ()
+    types: Any = ()
+    values: Any = ()
+
+    def sizes(self, index: int) -> tuple[int, ...] | None:
+        """Sizes of an input tensor, None where it is none or they are not known."""
+        found = self.dims[index] if self.dims and index < len(self.dims) else ()
+        whole = found and all(isinstance(x, int) for x in found)
+        return tuple(found) if whole else None
+
+    def type(self, index: int) -> str:
+        """Type of an input, "" where it is not known."""
+        return str(self.types[index]) if self.types and index < len(self.types) else ""
+
+    def value(self, index: int) -> str:
+        """Value of an argument as text, "" where it is not known."""
+        known = self.values and index < len(self.values)
+        return str(self.values[index]) if known else ""
+
+
+class Launch(NamedTuple):
+    """One GPU kernel as a trace has it; times in us, sizes in threads and blocks.
+
+    `call`: number of the operator's call that launched it (kernels of one call share
+    it), -1 where none is known; `times`: launches that this stands for.
+    """
+
+    name: str
+    duration: float
+    start: float = 0.0
+    stream: int = 0
+    device: int = 0
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    shared_memory: int = 0
+    operator: Operator | None = None
+    call: int = -1
+    collective: Mapping[str, Any] | None = None
+    times: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """Launches of a file in order of their start.
+
+    `gpus`: names of the GPUs by number; `copies`: us of memory copies and sets by
+    device; `timed`: whether starts are known (else a file of sums); `world`: GPUs of
+    the job, 0 where it is not said; `notes`: what was left out; `activities`: rows of
+    counters (`activity`) of the same launches.
+    """
+
+    kind: str
+    launches: Sequence[Launch]
+    gpus: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    copies: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    timed: bool = True
+    world: int = 0
+    notes: tuple[str, ...] = ()
+    activities: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """Rows of a graph or a program, which has no times."""
+
+    kind: str
+    listing: Listing
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a user says beside the file.
+
+    `gpu`: name, where the file has none or another is meant; `model`: a config with
+    the sizes that a trace lacks; `phase`: name of the phase; `window`: (from, to) in us
+    after the first kernel, or the name of a step; `dims`: sizes of symbolic dimensions;
+    `stack`: "eager" keeps operators that runtimes fuse (ONNX).
+    """
+
+    gpu: str | None = None
+    model: str | None = None
+    phase: str | None = None
+    window: tuple[int | float, int | float] | str | None = None
+    dims: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    stack: str | None = None

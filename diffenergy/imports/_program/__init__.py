@@ -1,0 +1,1 @@
+"""A JAX function, from its jaxpr, -> rows of a listing."""

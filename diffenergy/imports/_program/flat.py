@@ -1,0 +1,210 @@
+"""A jaxpr as a flat list of steps: calls are walked into, loops multiply counts, and
+every value has a name of its own, so that regions see through calls."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Literal
+
+INLINED: Final = (
+    "jit", "pjit", "closed_call", "core_call", "named_call", "remat", "remat2",
+    "checkpoint", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr",
+    "shard_map", "custom_lin", "xla_call", "custom_transpose", "run_state",
+    "custom_partitioning",
+)  # fmt: skip
+"""Primitives that call a jaxpr once."""
+_BODIES: Final = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Value:
+    """An array of a program; `constant`: what it holds, where that is known."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    constant: Any = None
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return int(np.prod(self.shape, dtype=float)) if self.shape else 1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Step:
+    """One operation, run `count` times; `scope`: the calls that it stands in."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    params: Mapping[str, Any]
+    count: float
+    scope: str = ""
+
+
+@dataclasses.dataclass
+class Program:
+    """Steps in order; `results`: values that leave it, or a loop's iteration."""
+
+    steps: list[Step]
+    results: set[Value]
+    notes: dict[str, None]
+
+
+def flattened(closed: ClosedJaxpr, trips: int | Sequence[int] | None) -> Program:
+    """The steps of a program that its results need.
+
+    `trips`: how often loops without a known end run (`while`): of each, in order, or
+    one number for all [once, with a note].
+    """
+    flat = _Flattener(trips)
+    inputs = [_value(x.aval) for x in closed.jaxpr.invars]
+    found = flat.walk(closed.jaxpr, closed.consts, inputs, 1.0, "")
+    flat.program.results |= set(found)
+    return _needed(flat.program)
+
+
+class _Flattener:
+    def __init__(self, trips: int | Sequence[int] | None):
+        self.program = Program([], set(), {})
+        several = isinstance(trips, Sequence)
+        self.trips: Iterator[int | None] = (
+            itertools.chain(trips, itertools.repeat(None))  # pyright: ignore[reportArgumentType]
+            if several
+            else itertools.repeat(trips)  # pyright: ignore[reportAssignmentType]
+        )
+
+    def walk(
+        self,
+        jaxpr: Any,
+        consts: Sequence[Any],
+        inputs: Sequence[Value],
+        count: float,
+        scope: str,
+    ) -> list[Value]:
+        """Appends the steps of a jaxpr; returns its results."""
+        env: dict[Any, Value] = {}
+        for var, const in zip(jaxpr.constvars, consts, strict=False):
+            env[var] = _value(var.aval, const)
+        for var in jaxpr.constvars[len(consts) :]:
+            env[var] = _value(var.aval)
+        env |= dict(zip(jaxpr.invars, inputs, strict=True))
+
+        def read(atom: Any) -> Value:
+            return (
+                _value(atom.aval, atom.val) if isinstance(atom, Literal) else env[atom]
+            )
+
+        for eqn in jaxpr.eqns:
+            given = [read(x) for x in eqn.invars]
+            found = self._step(eqn, given, count, scope)
+            env |= dict(zip(eqn.outvars, found, strict=True))
+        return [read(x) for x in jaxpr.outvars]
+
+    def _step(
+        self, eqn: Any, given: list[Value], count: float, scope: str
+    ) -> list[Value]:
+        name, params = eqn.primitive.name, eqn.params
+        if name in INLINED:
+            body = next((params[x] for x in _BODIES if x in params), None)
+            if body is not None:
+                inner, consts = _opened(body)
+                label = f"{scope}/{params.get('name', name)}"
+                if len(inner.invars) == len(given):
+                    return self.walk(inner, consts, given, count, label)
+        if name == "scan":
+            return self._scan(params, given, count, scope)
+        if name == "while":
+            return self._while(params, given, count, scope)
+        if name == "cond":
+            return self._cond(params, given, count, scope)
+        outputs = tuple(_value(x.aval) for x in eqn.outvars)
+        step = Step(name, tuple(given), outputs, params, count, scope)
+        self.program.steps.append(step)
+        return list(outputs)
+
+    def _scan(
+        self, params: Mapping[str, Any], given: list[Value], count: float, scope: str
+    ) -> list[Value]:
+        """The body `length` times; what it starts from is in memory, what it stacks is
+        written in each iteration."""
+        inner, consts = _opened(params["jaxpr"])
+        fixed, carried = params["num_consts"], params["num_carry"]
+        length = params["length"]
+        inside = [
+            x if i < fixed else _value(var.aval)
+            for i, (x, var) in enumerate(zip(given, inner.invars, strict=True))
+        ]
+        found = self.walk(inner, consts, inside, count * length, f"{scope}/scan")
+        self.program.results |= {*found, *given[fixed:]}
+        stacked = found[carried:]
+        return [
+            *(_like(x) for x in found[:carried]),
+            *(Value((length, *x.shape), x.dtype) for x in stacked),
+        ]
+
+    def _while(
+        self, params: Mapping[str, Any], given: list[Value], count: float, scope: str
+    ) -> list[Value]:
+        """The body as often as is said, else once."""
+        inner, consts = _opened(params["body_jaxpr"])
+        trips = next(self.trips)
+        if trips is None:
+            self.program.notes[
+                "a `while` loop is counted once: nothing says how often it runs; give "
+                "`trips`"
+            ] = None
+        skip, fixed = params["cond_nconsts"], params["body_nconsts"]
+        own = given[skip:]
+        inside = [x if i < fixed else _like(x) for i, x in enumerate(own)]
+        times = 1 if trips is None else trips
+        found = self.walk(inner, consts, inside, count * times, f"{scope}/while")
+        self.program.results |= {*found, *own[fixed:]}
+        return [_like(x) for x in found]
+
+    def _cond(
+        self, params: Mapping[str, Any], given: list[Value], count: float, scope: str
+    ) -> list[Value]:
+        """The branch with most work."""
+        from .products import matrix_flop
+
+        tried: list[tuple[float, int, Program, list[Value]]] = []
+        whole = self.program
+        for branch in params["branches"]:
+            self.program = Program([], set(), whole.notes)
+            inner, consts = _opened(branch)
+            found = self.walk(inner, consts, given[1:], count, f"{scope}/cond")
+            work = sum(matrix_flop(step) for step in self.program.steps)
+            tried.append((work, len(self.program.steps), self.program, found))
+        _, _, best, found = max(tried, key=lambda x: x[:2])
+        whole.steps += best.steps
+        whole.results |= best.results
+        self.program = whole
+        return found
+
+
+def _opened(body: Any) -> tuple[Any, Sequence[Any]]:
+    """(jaxpr, constants) of a closed or an open one."""
+    return (body.jaxpr, body.consts) if hasattr(body, "consts") else (body, ())
+
+
+def _value(aval: Any, constant: Any = None) -> Value:
+    shape = tuple(int(x) for x in getattr(aval, "shape", ()))
+    return Value(shape, str(getattr(aval, "dtype", "float32")), constant)
+
+
+def _like(x: Value) -> Value:
+    return Value(x.shape, x.dtype)
+
+
+def _needed(program: Program) -> Program:
+    """Without steps whose results nobody reads."""
+    live, kept = set(program.results), []
+    for step in reversed(program.steps):
+        if live.intersection(step.outputs) or not step.outputs:
+            live.update(step.inputs)
+            kept.append(step)
+    return Program(kept[::-1], program.results, program.notes)

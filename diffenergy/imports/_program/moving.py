@@ -1,0 +1,217 @@
+"""Steps that pass over memory -> rows: fused maps and reductions, and what moves."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from .._rows.operators import Row
+from .._rows.types import carrier, element_bytes, moved
+from .flat import Program, Step, Value
+
+FREE: Final = (
+    "reshape", "squeeze", "expand_dims", "broadcast_in_dim", "iota", "slice", "rev",
+    "copy_p", "stop_gradient", "sharding_constraint", "transpose", "pvary",
+    "optimization_barrier", "dynamic_slice", "split", "layout_constraint",
+    "mesh_cast", "random_wrap", "random_unwrap", "device_put", "psum_invariant",
+)  # fmt: skip
+"""No kernel of their own: consumers read through them."""
+_REDUCTIONS: Final = (
+    "argmax", "argmin", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp",
+    "reduce_precision_sum", "reduce",
+)  # fmt: skip
+_ELEMENTWISE: Final = frozenset(
+    """
+    abs acos acosh add add_any and asin asinh atan atan2 atanh bitcast_convert_type
+    cbrt ceil clamp conj convert_element_type copy cos cosh digamma div eq erf erf_inv
+    erfc exp exp2 expm1 floor ge gt igamma igammac imag integer_pow is_finite le lgamma
+    log log1p logistic lt max min mul ne neg nextafter not or polygamma population_count
+    pow real reduce_precision regularized_incomplete_beta rem round rsqrt select_n
+    shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub
+    tan tanh threefry2x32 random_bits random_seed random_fold_in random_split xor clz
+    erf_inv bessel_i0e bessel_i1e nextafter rng_bit_generator rng_uniform zeta
+    """.split()
+)
+_MOVED_OUT: Final = (
+    "gather", "concatenate", "pad", "dynamic_gather", "take", "sort", "top_k",
+    "select_and_gather_add", "approx_top_k",
+)  # fmt: skip
+"""What moves is the output."""
+_WINDOWS: Final = (
+    "reduce_window", "reduce_window_max", "reduce_window_sum", "reduce_window_min",
+    "select_and_scatter_add",
+)  # fmt: skip
+_SLOW: Final = {"tanh": "tanh", "exp": "exp", "exp2": "exp", "logistic": "silu",
+                "pow": "pow", "erf": "gelu", "log": "exp", "rsqrt": "exp"}  # fmt: skip
+"""Primitives on special function units -> `fn` that counts them."""
+
+
+def is_elementwise(step: Step) -> bool:
+    """Whether each element of the output follows from those at its place."""
+    return step.name in _ELEMENTWISE
+
+
+def is_reduction(step: Step) -> bool:
+    """Whether it is a reduction over some axes."""
+    return step.name.startswith("reduce_") and step.name not in (
+        "reduce_precision", *_WINDOWS,
+    ) or step.name in _REDUCTIONS  # fmt: skip
+
+
+class Regions:
+    """Maps and reductions of a program as fused kernels.
+
+    A map joins the kernels of its operands where these have as many elements and runs
+    and nothing but maps stands between (`level`: products and reductions on the way); a
+    reduction ends a kernel.
+    """
+
+    def __init__(self, program: Program, taken: frozenset[Step], fuse: bool):
+        self.program, self.taken, self.fuse = program, taken, fuse
+        self.source: dict[Value, Value] = {}
+        self.level: dict[Value, int] = defaultdict(int)
+        self.region: dict[Value, int] = {}
+        self.steps: dict[int, list[Step]] = {}
+        self.owner: dict[Step, int] = {}
+        self.counters = {
+            x for s in program.steps if s.name == "iota" for x in s.outputs
+        }
+        self._build()
+        self.users = self._users()
+
+    def root(self, value: Value) -> Value:
+        """What is read for a value: behind views of it."""
+        while value in self.source:
+            value = self.source[value]
+        return value
+
+    def _build(self):
+        for step in self.program.steps:
+            deep = max((self.level[self.root(x)] for x in step.inputs), default=0)
+            if step.name in FREE:
+                for out in step.outputs:
+                    if step.inputs:
+                        self.source[out] = step.inputs[0]
+                    self.level[out] = deep
+                continue
+            mapped = is_elementwise(step)
+            if step in self.taken or not (mapped or is_reduction(step)):
+                for out in step.outputs:
+                    self.level[out] = deep + 1
+                continue
+            size = max(x.size for x in (step.outputs if mapped else step.inputs))
+            number = self._joined(step, deep, size)
+            self.steps[number].append(step)
+            self.owner[step] = number
+            for out in step.outputs:
+                self.level[out] = deep if mapped else deep + 1
+                if mapped:
+                    self.region[out] = number
+
+    def _joined(self, step: Step, level: int, size: int) -> int:
+        """Region of a step: those of its operands become one."""
+        found: list[int] = []
+        for value in step.inputs if self.fuse else ():
+            root = self.root(value)
+            number = self.region.get(root)
+            if number is None or number in found or root.size != size:
+                continue
+            first = self.steps[number][0]
+            if self.level[root] == level and first.count == step.count:
+                found.append(number)
+        if not found:
+            number = len(self.owner)
+            while number in self.steps:
+                number += 1
+            self.steps[number] = []
+            return number
+        kept, *others = sorted(found)
+        for other in others:
+            for moved_step in self.steps.pop(other):
+                self.steps[kept].append(moved_step)
+                self.owner[moved_step] = kept
+                for out in moved_step.outputs:
+                    if out in self.region:
+                        self.region[out] = kept
+        return kept
+
+    def _users(self) -> Mapping[Value, set[int | None]]:
+        """Regions that read a value (None: another step, or it leaves)."""
+        users: dict[Value, set[int | None]] = defaultdict(set)
+        for step in self.program.steps:
+            if step.name in FREE:
+                continue
+            for value in step.inputs:
+                users[self.root(value)].add(self.owner.get(step))
+        for value in self.program.results:
+            users[self.root(value)].add(None)
+        return users
+
+    def row(self, number: int) -> Row | None:
+        """The kernel of a region; None where nothing is written."""
+        steps = self.steps[number]
+        made = [x for step in steps for x in step.outputs]
+        inside = set(made)
+        reads: dict[Value, float] = {}
+        for step in steps:
+            for value in step.inputs:
+                root = self.root(value)
+                if root in inside or (root.size == 1 and not root.shape):
+                    continue
+                if root in self.counters:
+                    continue
+                moved_size = min(value.size, root.size)
+                reads[root] = max(reads.get(root, 0), moved_size)
+        writes = [x for x in made if self.users[x] - {number}]
+        leaves = any(x in self.program.results for x in writes)
+        if not writes or not (reads or leaves):  # a mask by positions costs nothing
+            return None
+        size = max(x.size for s in steps for x in (*s.inputs, *s.outputs))
+        names = [step.name for step in steps]
+        slow = next((_SLOW[x] for x in names if x in _SLOW), None)
+        fn = slow or ("fused" if len(names) > 1 else names[0])
+        if size == 1:
+            return None
+        return moved(
+            fn, size, [(n, x.dtype) for x, n in reads.items()],
+            [(x.size, x.dtype) for x in writes],
+        )  # fmt: skip
+
+
+def moving_row(step: Step) -> Row | None:
+    """Row of a step that moves elements; None of others."""
+    if step.name in _MOVED_OUT:
+        return _moved_rows(step.outputs[0], step)
+    if step.name == "dynamic_update_slice":
+        return _moved_rows(step.inputs[1], step)
+    if step.name.startswith("scatter"):
+        return _moved_rows(step.inputs[2], step)
+    if step.name in _WINDOWS:
+        x, out = step.inputs[0], step.outputs[0]
+        return moved(step.name, x.size, [(x.size, x.dtype)], [(out.size, out.dtype)])
+    return None
+
+
+def _moved_rows(value: Value, step: Step) -> Row | None:
+    """A gather row of a value's elements, as rows of its last axis."""
+    if not value.size:
+        return None
+    cols = value.shape[-1] if value.shape else 1
+    if step.name == "gather":
+        slices = step.params.get("slice_sizes") or (1,)
+        whole = 1
+        for x in slices:
+            whole *= x
+        cols = whole if whole and value.size % whole == 0 else cols
+    dtype = carrier(value.dtype)
+    wide = (element_bytes(value.dtype) or 4.0) / 4 if dtype == "fp32" else 1.0
+    return {
+        "op": "gather",
+        "rows": value.size // cols,
+        "cols": max(int(cols * wide), 1),
+        "dtype": dtype,
+    }
+
+
+def bytes_of(values: Sequence[Value]) -> float:
+    """Bytes of some values together."""
+    return sum(x.size * (element_bytes(x.dtype) or 4.0) for x in values)

@@ -1,0 +1,324 @@
+"""Steps that multiply matrices -> rows; attention, which is two of them around a
+softmax."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from .._rows.operators import Row, convolution
+from .._rows.types import listing_type
+from .flat import Program, Step, Value
+from .moving import FREE, is_elementwise, is_reduction
+
+DOT: Final = "dot_general"
+CONV: Final = "conv_general_dilated"
+_TF32: Final = ("tensorfloat32", "tf32", "high", "fastest")
+
+
+def dot_sizes(step: Step) -> tuple[int, int, int, int]:
+    """(batch, m, n, k) of a `dot_general`."""
+    (left, right), (left_batch, right_batch) = step.params["dimension_numbers"]
+    a, b = step.inputs[0].shape, step.inputs[1].shape
+    batch = math.prod(a[i] for i in left_batch)
+    k = math.prod(a[i] for i in left)
+    m = math.prod(x for i, x in enumerate(a) if i not in (*left, *left_batch))
+    n = math.prod(x for i, x in enumerate(b) if i not in (*right, *right_batch))
+    return batch, m, n, k
+
+
+def matrix_flop(step: Step) -> float:
+    """FLOP of a product or convolution, over all its runs; 0 of other steps."""
+    row = matrix_row(step, {}) if step.name in (DOT, CONV) else None
+    return 0.0 if row is None else row_flop(row) * step.count
+
+
+def row_flop(row: Mapping[str, Any]) -> float:
+    """FLOP of one run of a matrix row; attention without a mask's saving."""
+    if row["op"] == "gemm":
+        return 2.0 * row.get("batch", 1) * row["m"] * row["n"] * row["k"]
+    if row["op"] == "conv2d":
+        out = (row["input_hw"] + 2 * row["padding"] - row["kernel_size"]) // row[
+            "stride"
+        ] + 1
+        taps = row["kernel_size"] ** 2 * row["in_channels"] // row["groups"]
+        return 2.0 * row["images"] * out**2 * row["out_channels"] * taps
+    if row["op"].endswith("_attention"):
+        scores = row["batch"] * row["num_heads"] * row["q_len"] * row["kv_len"]
+        return 2.0 * scores * (row["head_dim"] + row["v_head_dim"])
+    if row["op"] == "custom":
+        return row["flop"]
+    return 0.0
+
+
+def matrix_row(step: Step, notes: dict[str, None]) -> Row | None:
+    """Row of a product or convolution."""
+    dtype = product_type(step, notes)
+    if step.name == CONV:
+        return _convolution(step, dtype)
+    batch, m, n, k = dot_sizes(step)
+    row: Row = {"op": "gemm", "batch": batch, "m": m, "n": n, "k": k, "dtype": dtype}
+    out = listing_type(step.outputs[0].dtype)
+    if out is not None and out != dtype and dtype != "tf32":
+        row["out_dtype"] = out
+    return row
+
+
+def product_type(step: Step, notes: dict[str, None]) -> str:
+    """Type of a product: the wider operand's; fp32 is tf32 where one says so."""
+    kinds = [listing_type(x.dtype) for x in step.inputs[:2]]
+    if None in kinds:
+        integer = all("int" in x.dtype for x in step.inputs[:2])
+        kind = "int8" if integer else "fp32"
+        other = next(x.dtype for x in step.inputs[:2] if listing_type(x.dtype) is None)
+        notes[f"products of {other} are priced as {kind}"] = None
+        return kind
+    order = ("fp8", "fp16", "bf16", "fp32")
+    kind = max((str(x) for x in kinds), key=order.index)
+    if kind != "fp32":
+        return kind
+    said = str(step.params.get("precision") or _default_precision()).lower()
+    if any(word in said for word in _TF32) and "highest" not in said:
+        return "tf32"
+    notes[
+        "products in fp32 are priced as fp32; with `jax_default_matmul_precision` "
+        "'tensorfloat32' as tf32"
+    ] = None
+    return kind
+
+
+def _default_precision() -> str:
+    import jax
+
+    return str(getattr(jax.config, "jax_default_matmul_precision", None) or "")
+
+
+def _convolution(step: Step, dtype: str) -> Row | None:
+    """A convolution; gradients of strided ones as products of the same FLOP."""
+    p = step.params
+    x, w = step.inputs[0].shape, step.inputs[1].shape
+    numbers = p["dimension_numbers"]
+    x = tuple(x[i] for i in numbers.lhs_spec)
+    w = tuple(w[i] for i in numbers.rhs_spec)
+    out = tuple(step.outputs[0].shape[i] for i in numbers.out_spec)
+    groups = p["feature_group_count"] * p["batch_group_count"]
+    plain = set(p["lhs_dilation"]) <= {1} and p["batch_group_count"] == 1
+    for side in (max, min) if plain else ():
+        row = convolution(
+            x, w, stride=tuple(p["window_strides"]),
+            padding=tuple(side(pair) for pair in p["padding"]),
+            dilation=tuple(p["rhs_dilation"]), groups=groups, dtype=dtype,
+            tensor_core=dtype != "fp32",
+        )  # fmt: skip
+        if row is not None and _pixels(row) == out[0] * math.prod(out[2:]):
+            return row
+    holes = math.prod(
+        p["lhs_dilation"]
+    )  # zeros between pixels, which nobody multiplies
+    taps = max(math.prod(w[1:]) // holes, 1)
+    pixels = out[0] * math.prod(out[2:])
+    n = max(out[1] // groups, 1)
+    return {
+        "op": "gemm", "batch": groups, "m": max(pixels, 1), "n": n, "k": taps,
+        "dtype": dtype,
+    }  # fmt: skip
+
+
+def _pixels(row: Mapping[str, Any]) -> int:
+    """Pixels of the output of a convolution."""
+    if row["op"] == "gemm":
+        return row["m"]
+    padded = row["input_hw"] + 2 * row["padding"]
+    return row["images"] * ((padded - row["kernel_size"]) // row["stride"] + 1) ** 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Attention:
+    """An attention: its row, the product that carries it, and the steps inside."""
+
+    row: Row
+    carrier: Step
+    inside: frozenset[Step]
+
+
+def attentions(program: Program, notes: dict[str, None]) -> list[Attention]:
+    """Every exp that stands between two batched products of equal count."""
+    made = {value: step for step in program.steps for value in step.outputs}
+    used: dict[Value, list[Step]] = {}
+    for step in program.steps:
+        for value in step.inputs:
+            used.setdefault(value, []).append(step)
+    found, taken = [], set()
+    for step in program.steps:
+        if step.name not in ("exp", "exp2") or len(step.outputs[0].shape) < 3:
+            continue
+        before = _reached([step], lambda x: _makers(x, made), step.count)
+        scores = [x for x in before if x.name == DOT]
+        after = _reached([step], lambda x: _users(x, used), step.count)
+        values = [x for x in after if x.name == DOT and x not in scores]
+        values = [x for x in values if _is_second(x, scores)]
+        if len(scores) != 1 or not values or taken & {scores[0], values[0]}:
+            continue
+        row = _attention_row(scores[0], values[0], before, made, notes)
+        if row is None:
+            continue
+        middle = _between(scores[0], values[0], made, step.count)
+        found.append(Attention(row, values[0], frozenset({*middle, scores[0]})))
+        taken |= {scores[0], values[0]}
+    return found
+
+
+def _reached(start: list[Step], next_: Any, count: float) -> list[Step]:
+    """Steps that lead to or from `start` through maps, reductions and what is free; the
+    first product on each way is the last."""
+    seen: dict[Step, None] = {}
+    todo = list(start)
+    while todo:
+        step = todo.pop()
+        for other in next_(step):
+            if other in seen or other.count != count:
+                continue
+            if other.name == DOT:
+                seen[other] = None
+            elif other.name in FREE or is_elementwise(other) or is_reduction(other):
+                seen[other] = None
+                todo.append(other)
+    return list(seen)
+
+
+def _makers(step: Step, made: Mapping[Value, Step]) -> Sequence[Step]:
+    return [made[x] for x in step.inputs if x in made]
+
+
+def _users(step: Step, used: Mapping[Value, list[Step]]) -> Sequence[Step]:
+    return [y for x in step.outputs for y in used.get(x, ())]
+
+
+def _is_second(step: Step, scores: Sequence[Step]) -> bool:
+    """Whether a product sums over the keys of the scores, as many batches of it."""
+    if len(scores) != 1:
+        return False
+    batch, m, n, _ = dot_sizes(scores[0])
+    second = dot_sizes(step)
+    total = batch * m * n
+    return (
+        second[0] == batch
+        and batch > 1
+        and (
+            second[0] * second[1] * second[3] == total
+            or second[0] * second[2] * second[3] == total
+        )
+    )
+
+
+def _between(
+    scores: Step, values: Step, made: Mapping[Value, Step], count: float
+) -> set[Step]:
+    """Steps on the ways from one product to the other."""
+    depends: dict[Step, bool] = {scores: True}
+    todo = list(_makers(values, made))
+    while todo:
+        step = todo[-1]
+        inside = step.count == count and step.name != DOT
+        makers = _makers(step, made) if inside else ()
+        missing = [x for x in makers if x not in depends]
+        if step in depends or not missing:
+            todo.pop()
+            depends.setdefault(step, any(depends[x] for x in makers))
+        else:
+            todo += missing
+    return {step for step, yes in depends.items() if yes}
+
+
+def _attention_row(
+    scores: Step,
+    values: Step,
+    before: Sequence[Step],
+    made: Mapping[Value, Step],
+    notes: dict[str, None],
+) -> Row | None:
+    """Row of attention from its two products: the first operand of the scores whose
+    other sizes are the queries'."""
+    (left, right), (left_batch, right_batch) = scores.params["dimension_numbers"]
+    q, k = scores.inputs[0].shape, scores.inputs[1].shape
+    batches = [q[i] for i in left_batch]
+    q_free = [x for i, x in enumerate(q) if i not in (*left, *left_batch)]
+    k_free = [x for i, x in enumerate(k) if i not in (*right, *right_batch)]
+    depth = math.prod(q[i] for i in left)
+    keys = scores.inputs[1]
+    if len(k_free) > len(q_free):
+        q_free, k_free, keys = k_free, q_free, scores.inputs[0]
+    if len(k_free) != 1 or not q_free or not batches:
+        return None
+    kv_len = k_free[0]
+    single = 1 in q_free and kv_len not in q_free
+    q_len = 1 if single else kv_len if kv_len in q_free else max(q_free)
+    grouped = math.prod(q_free) // q_len
+    batch = batches[0] if len(batches) > 1 else 1
+    kv_heads = math.prod(batches) // batch
+    heads = kv_heads * grouped
+    stored = _stored(keys, made) // max(batch * kv_len * depth, 1)
+    if 0 < stored < kv_heads and kv_heads % stored == 0:  # broadcast to every head
+        kv_heads = stored
+    total = dot_sizes(values)
+    v_dim = total[0] * total[1] * total[2] // (batch * heads * q_len)
+    dtype = product_type(scores, notes)
+    decoding = q_len == 1 and kv_len > 1
+    return {
+        "op": "generation_attention" if decoding else "context_attention",
+        "batch": batch,
+        "q_len": q_len,
+        "kv_len": kv_len,
+        "num_heads": heads,
+        "num_kv_heads": kv_heads,
+        "head_dim": depth,
+        "v_head_dim": max(v_dim, 1),
+        "causal": q_len > 1 and any(_is_causal(x, made) for x in before),
+        "dtype": dtype,
+    }
+
+
+def _stored(value: Value, made: Mapping[Value, Step]) -> int:
+    """Elements of a value before it was broadcast."""
+    least = value.size
+    while value in made and made[value].name in FREE:
+        value = made[value].inputs[0] if made[value].inputs else value
+        if value.size > least:
+            break
+        least = min(least, value.size)
+        if value not in made:
+            break
+    return least
+
+
+def _is_causal(step: Step, made: Mapping[Value, Step]) -> bool:
+    """Whether a step masks by order: a select by comparison of positions, or by a
+    triangle that the program holds."""
+    if step.name != "select_n":
+        return False
+    todo, seen = [step.inputs[0]], set()
+    while todo:
+        value = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value.constant is not None and _is_triangle(value.constant):
+            return True
+        maker = made.get(value)
+        if maker is None or maker.name == DOT:
+            continue
+        if maker.name == "iota":
+            return True
+        todo += maker.inputs
+    return False
+
+
+def _is_triangle(constant: Any) -> bool:
+    """Whether a constant is true on and below its diagonal alone (or above it)."""
+    if np.ndim(constant) < 2 or np.size(constant) > 1 << 26:
+        return False
+    last = np.asarray(constant).reshape(-1, *np.shape(constant)[-2:])[0] != 0
+    lower = np.tril(np.ones_like(last))
+    return bool((last == lower).all() or (last == ~lower).all())

@@ -1,0 +1,175 @@
+"""`trace`, `trace_listing`: what a JAX function asks of a GPU, from its jaxpr."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ...workload import Listing, Workload
+from ...workload._listing import Kernel, merge, normalise_kernel
+from ...workload._workload import assemble
+from .flat import Program, Step, flattened
+from .moving import FREE, Regions, moving_row
+from .opaque import opaque_row
+from .products import CONV, DOT, attentions, matrix_row
+
+
+def trace(
+    fun: Callable[..., Any],
+    *args: Any,
+    name: str | None = None,
+    trips: int | Sequence[int] | None = None,
+    fuse: bool = True,
+    **kwargs: Any,
+) -> Workload:
+    """What a JAX function asks of a GPU, as a workload that `estimate` takes.
+
+    Nothing runs: the function is traced as `jax.jit` does, through `scan`, `cond`,
+    `vmap`, `grad`, `jit`, `checkpoint`. Products, convolutions and attention are rows
+    of their own, maps fuse as XLA fuses them.
+
+    Args:
+        fun: function of arrays, as it would be jitted; one step of training too.
+        *args: its arguments: arrays or `jax.ShapeDtypeStruct` in any pytree; what is
+            no array (functions, Python numbers) is kept as it is.
+        name: of the workload [that of the function].
+        trips: how often `while` loops run: of each, in order, or one number for all
+            [once, with a note].
+        fuse: maps join their neighbours in one kernel; without, each is a kernel.
+        **kwargs: more arguments of `fun`.
+
+    Returns:
+        The workload. `estimate` of it can be differentiated in every number of the GPU.
+
+    Example:
+
+        >>> import jax.numpy as jnp
+        >>> import diffenergy as de
+        >>> work = de.trace(lambda x, w: jnp.tanh(x @ w), jnp.ones((8, 4)), jnp.ones((4, 2)))
+        >>> work.num_rows
+        2
+    """  # noqa: E501
+    listing = trace_listing(fun, *args, name=name, trips=trips, fuse=fuse, **kwargs)
+    return assemble([listing])
+
+
+def trace_listing(
+    fun: Callable[..., Any],
+    *args: Any,
+    name: str | None = None,
+    trips: int | Sequence[int] | None = None,
+    fuse: bool = True,
+    **kwargs: Any,
+) -> Listing:
+    """The same as `trace` as rows of a listing, in order of their first run.
+
+    Args:
+        fun: function of arrays.
+        *args: its arguments (see `trace`).
+        name: of the workload [that of the function].
+        trips: how often `while` loops run.
+        fuse: maps join their neighbours in one kernel.
+        **kwargs: more arguments of `fun`.
+
+    Returns:
+        The listing; `kernels` are plain dicts, `notes` say what was assumed.
+
+    Raises:
+        ValueError: for a function that launches no kernel.
+    """
+    closed = _jaxpr(fun, args, kwargs)
+    program = flattened(closed, trips)
+    notes = dict(program.notes)
+    kernels = _rows(program, fuse, notes)
+    label = name or getattr(fun, "__name__", None) or type(fun).__name__
+    if not kernels:
+        raise ValueError(
+            f"`fun` is {label}, which launches no kernel; give a function of arrays."
+        )
+    return Listing(
+        label, mode="forward", kernels=merge(kernels), dispatch="graph",
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _jaxpr(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Jaxpr in which arrays are arguments and all else is as it is."""
+    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=lambda x: x is None)
+    dynamic = [i for i, x in enumerate(leaves) if _is_array(x)]
+
+    def of_arrays(*arrays: Any) -> Any:
+        filled = list(leaves)
+        for i, x in zip(dynamic, arrays, strict=True):
+            filled[i] = x
+        given, named = jax.tree.unflatten(tree, filled)
+        found = jax.tree.leaves(fun(*given, **named))
+        return [x for x in found if isinstance(x, jax.Array | np.ndarray)]
+
+    return jax.make_jaxpr(of_arrays)(*(_shape(leaves[i]) for i in dynamic))
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
+
+
+def _shape(x: Any) -> Any:
+    """Shape and type alone, so that nothing is moved; keys stay as they are."""
+    return jax.ShapeDtypeStruct(np.shape(x), x.dtype)
+
+
+def _rows(program: Program, fuse: bool, notes: dict[str, None]) -> list[Kernel]:
+    """Rows of all steps; a fused kernel stands where its last step does."""
+    found = attentions(program, notes)
+    carriers = {x.carrier: x.row for x in found}
+    inside = frozenset(step for x in found for step in x.inside)
+    taken = inside | frozenset(carriers)
+    regions = Regions(program, taken, fuse)
+    last = {number: steps[-1] for number, steps in regions.steps.items()}
+    transposed = _moved_transposes(program, regions)
+    kernels = []
+    for step in program.steps:
+        if step in carriers:
+            row = carriers[step]
+        elif step in inside:
+            continue
+        elif step in regions.owner:
+            number = regions.owner[step]
+            row = regions.row(number) if last[number] is step else None
+        else:
+            row = _row(step, transposed, notes)
+        if row is not None and step.count > 0:
+            where = f"`{step.name}`"
+            kernels.append(normalise_kernel({**row, "count": step.count}, where))
+    return kernels
+
+
+def _row(
+    step: Step, transposed: frozenset[Step], notes: dict[str, None]
+) -> dict[str, Any] | None:
+    """Row of a step that is no part of a fused kernel."""
+    if step in transposed:
+        return moving_row(_as_gather(step))
+    if step.name in FREE:
+        return None
+    if step.name in (DOT, CONV):
+        sizes = [x.size for x in (*step.inputs[:2], *step.outputs)]
+        return matrix_row(step, notes) if min(sizes) else None
+    return moving_row(step) or opaque_row(step, notes)
+
+
+def _as_gather(step: Step) -> Step:
+    return Step("concatenate", step.inputs, step.outputs, {}, step.count)
+
+
+def _moved_transposes(program: Program, regions: Regions) -> frozenset[Step]:
+    """Transposes that move data: those that leave the program. Fused kernels and
+    products read their operands where they lie, and products write in either order."""
+    products = {x for s in program.steps if s.name in (DOT, CONV) for x in s.outputs}
+    return frozenset(
+        step
+        for step in program.steps
+        if step.name == "transpose"
+        and step.outputs[0] in program.results
+        and regions.root(step.inputs[0]) not in products
+    )

@@ -1,0 +1,171 @@
+"""`ImportResult`: the listings of a file, and what share of it they hold."""
+
+import csv
+import dataclasses
+import io
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from ..hardware import read_gpu
+from ..results import Result
+from ..workload import Listing
+from ._launches import Graph, Trace
+from ._rows import names
+from ._rows.assign import Found
+from ._rows.collect import busy_us
+
+_MOST_UNKNOWN: Final = 20
+"""Unknown kernels that are named, those that take longest."""
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class ImportResult(Result):
+    """What a file became.
+
+    `summary`: the JSON of `diffenergy import --json`; `listings`: one a GPU of the
+    file, rows with what the trace says of their time (`traced_us`, `how`, ...);
+    `activities`: rows of counters, as measurements for `fit`.
+    """
+
+    view: ClassVar[str] = "runs.imported"
+    summary: dict[str, Any]
+    listings: list[Listing]
+    activities: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of the file."""
+        return self.summary["notes"]
+
+    @property
+    def gpu(self) -> str | None:
+        """The GPU that the file names, by our name; else the one that was given."""
+        return self.summary["gpu"]
+
+    def activity_csv(self) -> str:
+        """The counters as a table of measurements, which `fit` and `evaluate` read."""
+        columns = list(dict.fromkeys(key for row in self.activities for key in row))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.activities)
+        return text.getvalue()
+
+
+def known_gpu(name: str | None) -> str | None:
+    """Our name of a GPU, None where it is not known.
+
+    >>> known_gpu("NVIDIA H100 80GB HBM3"), known_gpu("NVIDIA Q1")
+    ('h100-sxm', None)
+    """
+    if not name:
+        return None
+    for spelling in (name, name.removesuffix(" VF")):
+        try:
+            return read_gpu(spelling).name
+        except ValueError:
+            continue
+    return None
+
+
+def of_graph(path: str, graph: Graph, gpu: str | None) -> ImportResult:
+    """Result of a file without times."""
+    kernels = graph.listing.kernels
+    classes: dict[str, float] = defaultdict(float)
+    for kernel in kernels:
+        classes[kernel["op"]] += kernel["count"]
+    summary = {
+        "source": Path(path).name,
+        "kind": graph.kind,
+        "gpu": gpu,
+        "kernels": sum(kernel["count"] for kernel in kernels),
+        "rows": len(kernels),
+        "busy_us": None,
+        "sum_us": None,
+        "classes": {},
+        "class_share": None,
+        "shape_share": None,
+        "unknown": [],
+        "ops": dict(classes),
+        "notes": list(graph.listing.notes),
+    }
+    return ImportResult(summary, [graph.listing])
+
+
+def of_trace(
+    path: str,
+    trace: Trace,
+    found: Sequence[Found],
+    listings: list[Listing],
+    gpu: str | None,
+) -> ImportResult:
+    """Result of a file with times."""
+    launches = trace.launches
+    classes: dict[str, float] = defaultdict(float)
+    unknown: dict[str, float] = defaultdict(float)
+    shaped = 0.0
+    for launch, x in zip(launches, found, strict=True):
+        time = launch.duration * launch.times
+        classes[x.kind] += time
+        shaped += time * (found[x.carrier].row is not None)
+        if x.kind == names.UNKNOWN:
+            unknown[names.shown(launch.name)] += time
+    total = sum(classes.values())
+    ranked = sorted(classes.items(), key=lambda x: -x[1])
+    copies = sum(trace.copies.values(), 0.0)
+    own = next(iter(trace.gpus.values()), None)
+    share = 1 - classes[names.UNKNOWN] / total if total else 0.0
+    summary = {
+        "source": Path(path).name,
+        "kind": trace.kind,
+        "gpu": gpu or known_gpu(own),
+        "kernels": sum(launch.times for launch in launches),
+        "rows": sum(len(listing.kernels) for listing in listings),
+        "busy_us": round(busy_us(launches), 3) if trace.timed else None,
+        "sum_us": round(total, 3),
+        "classes": {k: round(v, 3) for k, v in ranked if v}
+        | ({"copy": round(copies, 3)} if copies else {}),
+        "class_share": share,
+        "shape_share": shaped / total if total else 0.0,
+        "unknown": _longest(unknown),
+        "notes": [*trace.notes, *_remarks(trace, own, total, shaped, copies, unknown)],
+    }
+    return ImportResult(summary, listings, trace.activities)
+
+
+def _longest(unknown: Mapping[str, float]) -> list[dict[str, Any]]:
+    ranked = sorted(unknown.items(), key=lambda x: -x[1])[:_MOST_UNKNOWN]
+    return [{"name": name, "us": round(time, 3)} for name, time in ranked]
+
+
+def _remarks(
+    trace: Trace,
+    own: str | None,
+    total: float,
+    shaped: float,
+    copies: float,
+    unknown: Mapping[str, float],
+) -> list[str]:
+    """What a person should know of a trace."""
+    notes = []
+    if own is not None and known_gpu(own) is None:
+        notes.append(f"the file's GPU, '{own}', is not among those known; give --gpu.")
+    if total and shaped < (1 - 5e-4) * total:
+        share = 100 * (1 - shaped / total)
+        notes.append(
+            f"kernels without a shape take {share:.1f} % of the time; they keep their "
+            "traced time (op traced)."
+        )
+    if copies:
+        notes.append(
+            f"memory copies and sets take {copies:.0f} us beside the kernels and are "
+            "left out of the listing."
+        )
+    if len(unknown) > _MOST_UNKNOWN:
+        notes.append(
+            f"{len(unknown):,} names of kernels are of no known class; the "
+            f"{_MOST_UNKNOWN} that take longest are named."
+        )
+    return notes

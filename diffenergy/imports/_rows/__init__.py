@@ -1,0 +1,1 @@
+"""Kernels and operators of a trace -> rows of a listing."""

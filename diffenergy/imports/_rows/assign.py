@@ -1,0 +1,230 @@
+"""Launches of a trace -> rows of a listing, kernel by kernel.
+
+How a row was found: `operator` (the sizes of the call that launched it), `attached`
+(its time belongs to the row of another kernel of that call), `twin` (name and launch of
+a kernel that has an operator), `launch` (elements from grid and block), `name` (class
+alone, at its traced time).
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from ...workload._listing import normalise_kernel
+from .._launches import Launch, Operator, Trace
+from . import names, operators, sharing, streams
+from .operators import Row
+
+MATRIX: Final = ("gemm", "conv", "attention", "moe", "scan")
+"""Classes of kernels that carry the row of a matrix operator."""
+_LAYOUT: Final = re.compile(r"[Nn][Cc][Hh][Ww][Tt]o|[Nn][Hh][Ww][Cc][Tt]o|[Oo]ffsets")
+"""Kernels beside a convolution that are none."""
+_OF_OP: Final = {
+    "conv2d": "conv", "conv2d_input_grad": "conv", "conv2d_weight_grad": "conv",
+    "context_attention": "attention", "softmax": "norm",
+    "generation_attention": "attention", "attention_backward": "attention",
+    "layernorm": "norm", "rmsnorm": "norm",
+}  # fmt: skip
+
+
+class Found(NamedTuple):
+    """What became of a launch; `row`: None where only class and time are known;
+    `carrier`: index of the launch whose row holds its time, else its own."""
+
+    kind: str
+    row: Row | None
+    how: str
+    carrier: int
+
+
+def assigned(trace: Trace, model: str | None = None) -> list[Found]:
+    """What became of each launch of a trace.
+
+    `model`: config with the sizes that a serving engine's operators lack.
+    """
+    launches, world = trace.launches, trace.world
+    heads = max(
+        (sharing.query_heads(x) for x in {y.operator for y in launches if y.operator}),
+        default=0,
+    )
+    found: list[Found | None] = [None] * len(launches)
+    known: dict[Any, list[Found]] = {}
+    calls: dict[int, list[int]] = defaultdict(list)
+    for index, launch in enumerate(launches):
+        if launch.operator is not None and launch.call >= 0:
+            calls[launch.call].append(index)
+    for indices in calls.values():
+        group = [launches[i] for i in indices]
+        key = tuple((x.name, x.grid, x.block, id(x.operator)) for x in group)
+        if key not in known:
+            known[key] = _of_call(group, model, heads, world)
+        for i, x in zip(indices, known[key], strict=True):
+            found[i] = x._replace(carrier=indices[x.carrier])
+    twins = _twins(launches, found)
+    alone: dict[Any, Found] = {}
+    for index, launch in enumerate(launches):
+        if found[index] is not None:
+            continue
+        geometry = _geometry(launch)
+        if geometry in twins:
+            row = _nearest(twins[geometry], launch.duration)
+        elif launch.collective:
+            row = _alone(launch, world)
+        else:
+            if geometry not in alone:
+                alone[geometry] = _alone(launch, world)
+            row = alone[geometry]
+        found[index] = row._replace(carrier=index)
+    return [x for x in found if x is not None]
+
+
+def _of_call(
+    group: Sequence[Launch], model: str | None, heads: int, world: int
+) -> list[Found]:
+    """Kernels of one call; `carrier` counts within the group."""
+    operator = group[0].operator
+    assert operator is not None
+    kinds = [names.kernel_class(launch.name) for launch in group]
+    matrix = _matrix_rows(operator, group, kinds, model, heads)
+    if matrix:
+        first = next(iter(matrix))
+        return [
+            Found(_kind(kinds[i], matrix[i]), matrix[i], "operator", i)
+            if i in matrix
+            else Found(kind, None, "attached", first)
+            for i, kind in enumerate(kinds)
+        ]
+    found = []
+    for i, (launch, kind) in enumerate(zip(group, kinds, strict=True)):
+        row = _valid(_row(operator, launch, kind, world))
+        if row is None:
+            by_launch = _valid(streams.launched_row(launch))
+            how = "launch" if by_launch else "name"
+            found.append(Found(_kind(kind, by_launch), by_launch, how, i))
+        else:
+            found.append(Found(_kind(kind, row), row, "operator", i))
+    return _reduced_once(found)
+
+
+def _reduced_once(found: Sequence[Found]) -> list[Found]:
+    """Two kernels of one call with one row (a reduction in two passes): the second is
+    attached to the first."""
+    first: dict[str, int] = {}
+    rows = []
+    for i, x in enumerate(found):
+        same = first.setdefault(repr(x.row), i) if x.row and x.kind == "norm" else i
+        rows.append(x if same == i else Found(x.kind, None, "attached", same))
+    return rows
+
+
+def _matrix_rows(
+    operator: Operator,
+    group: Sequence[Launch],
+    kinds: Sequence[str],
+    model: str | None,
+    heads: int,
+) -> dict[int, Row]:
+    """Rows of a matrix operator by the kernel that carries each: the longest one, of a
+    backward convolution one for each gradient."""
+    base = operators.base_name(operator.name)
+    places = [i for i, kind in enumerate(kinds) if kind in MATRIX]
+    rule = operators.RULES.get(base)
+    order = sorted(places or range(len(group)), key=lambda i: -group[i].duration)
+    longest = order[0]
+    name = group[longest].name
+    if rule is not None:
+        row = _valid(rule(operator, name))
+        if row is not None and base in operators.BACKWARD_PARTS:
+            return _gradients(row, group, order, operators.BACKWARD_PARTS[base])
+        return {} if row is None else {longest: row}
+    row = sharing.experts_row(operator, name, model, heads)
+    if row is None and "attention" in kinds:
+        row = sharing.packed_attention_row(operator, name, model)
+    row = _valid(row)
+    return {} if row is None else {longest: row}
+
+
+def _gradients(
+    row: Row, group: Sequence[Launch], order: Sequence[int], parts: Mapping[str, str]
+) -> dict[int, Row]:
+    """A row for each gradient: by the name of its kernel, the longest ones first; those
+    that no name tells apart are as the forward row, of the same FLOP."""
+    found: dict[int, Row] = {}
+    for op, pattern in parts.items():
+        free = (i for i in order if i not in found)
+        place = next((i for i in free if re.search(pattern, group[i].name)), None)
+        if place is not None:
+            turned = {**row, "op": op} if row["op"] == "conv2d" else row
+            found[place] = _valid(turned) or row
+    rest = [i for i in order if i not in found and not _LAYOUT.search(group[i].name)]
+    for place in rest[: len(parts) - len(found)]:
+        found[place] = row
+    return dict(sorted(found.items()))
+
+
+def _row(operator: Operator, launch: Launch, kind: str, world: int) -> Row | None:
+    """Row of a kernel that no matrix operator launched."""
+    if kind == "collective":
+        return sharing.collective_row(launch, world)
+    if kind in MATRIX and operators.base_name(operator.name) not in streams.RULES:
+        return None
+    return streams.stream_row(operator, launch)
+
+
+_Twins = dict[Any, list[tuple[float, Found]]]
+
+
+def _twins(launches: Sequence[Launch], found: Sequence[Found | None]) -> _Twins:
+    """By name and launch: rows of kernels that have an operator, with their mean time.
+
+    Persistent kernels of several shapes share a launch.
+    """
+    times: dict[Any, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    rows: dict[str, Found] = {}
+    for launch, x in zip(launches, found, strict=True):
+        if x is not None and x.row is not None and launch.grid:
+            key = repr(x.row)
+            rows.setdefault(key, x._replace(how="twin"))
+            times[_geometry(launch)][key].append(launch.duration)
+    return {
+        geometry: [(sum(t) / len(t), rows[key]) for key, t in several.items()]
+        for geometry, several in times.items()
+    }
+
+
+def _nearest(twins: Sequence[tuple[float, Found]], duration: float) -> Found:
+    """The twin whose time is nearest."""
+    return min(twins, key=lambda x: abs(x[0] - duration))[1]
+
+
+def _geometry(launch: Launch) -> tuple[Any, ...]:
+    return launch.name, launch.grid, launch.block, launch.shared_memory
+
+
+def _alone(launch: Launch, world: int) -> Found:
+    """A kernel without an operator and without a twin."""
+    kind = names.kernel_class(launch.name)
+    if kind == "collective":
+        row = _valid(sharing.collective_row(launch, world))
+        return Found(kind, row, "name", 0)
+    row = _valid(streams.launched_row(launch))
+    return Found(_kind(kind, row), row, "launch" if row else "name", 0)
+
+
+def _valid(row: Row | None) -> Row | None:
+    """The row as a listing has it; None where its sizes cannot be (a tensor of no
+    elements)."""
+    if row is None:
+        return None
+    try:
+        return normalise_kernel(row, "a kernel")
+    except ValueError:
+        return None
+
+
+def _kind(named: str, row: Row | None) -> str:
+    """Class by the kernel's name; where that is unknown, by its row."""
+    if named != names.UNKNOWN or row is None:
+        return named
+    return _OF_OP.get(row["op"], str(row["op"]))

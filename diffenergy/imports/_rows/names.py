@@ -1,0 +1,176 @@
+"""What the name of a GPU kernel says: its class, its types, the tile of a product, the
+elements of an element-wise one from its launch."""
+
+import functools
+import re
+from typing import Final
+
+from .._launches import Launch
+
+UNKNOWN: Final = "unknown"
+_CLASSES: Final = tuple(
+    (name, re.compile(pattern, re.IGNORECASE))
+    for name, pattern in (
+        ("collective", r"nccl|rccl|multimem|all_?reduce|all_?gather|reduce_?scatter"
+                       r"|cross_device_reduce|nvshmem"),
+        ("gather", r"reshape_and_cache|concat_and_cache"),
+        ("attention", r"flash|fmha|attn|attention|paged|mha_|_mha"),
+        ("moe", r"moe|bmm_\w*e2m1|permute_(?:rows|tokens|copy)|topk_?gating|expert"),
+        ("scan", r"selective_scan|causal_conv1d|delta_rule|chunk_scan|ssd_|_ssm|rnn"
+                 r"|lstm|gru_|mamba"),
+        ("conv", r"conv(?!ert)|implicit|wgrad|dgrad|fprop|nchwtonhwc|nhwctonchw"
+                 r"|winograd|scudnn|fft2d|gcgemm|cudnn::.*?(?:im2col|transform)"
+                 r"|igemm_(?:fwd|bwd|wrw)|im2col|col2im|computeb?offsets|batched_transpose_|miopensp3"),
+        ("gemm", r"gemm|cutlass|cublas|nvjet|xmma|cijk|gemv|splitkreduce|_matmul"
+                 r"|mm_kern|dot_kernel|deep_gemm|s16816|tensorop|scaled_mm|marlin|dot_product"),
+        ("norm", r"norm|softmax|reduce|triton_(?:red|per)|cub::|\bbn_|rms|cudnn_bn"
+                 r"|batchnorm|gammabeta|_mean|welford|sort|radix|scan|cumsum|pool|argmax|topk"),
+        ("elementwise", r"rotary|rope"),
+        ("gather", r"index|gather|scatter|cat|cache|embedding|embeds?_|roll|sample"
+                   r"|copy_page|permute|histogram|unique|transpose|recat|bounds_check"
+                   r"|nonzero|upsample|slice|write_?kv|concat"),
+        ("elementwise", r"elementwise|pointwise|copy|fill|quant|adam|foreach"
+                        r"|multi_tensor|triton_poi|dropout|activation|act_and_mul|silu"
+                        r"|gelu|subtensorop|op_?tensor|scalepackedtensor|where|cast"
+                        r"|tanh|relu|add_|mul_|loop_|input_|fused_|fusion|memset|memcpy"
+                        r"|threshold|distribution|arange|range|triu|tril|random|philox"
+                        r"|bias|mask|lerp|pow|sqrt|clamp"),
+    )
+)  # fmt: skip
+"""Class by the first pattern that hits. The order matters: `flash_fwd_combine` is
+attention though it reduces, `wgrad_gemm` a convolution though it is a product."""
+_DTYPES: Final = tuple(
+    (name, re.compile(pattern))
+    for name, pattern in (
+        ("mxfp4", r"MxE2m1"),
+        ("nvfp4", r"[Ee]2[Mm]1|nvfp4|mxf4nvf4"),
+        ("fp8", r"[Ee]4[Mm]3|[Ee]5[Mm]2|f8f8|Float8|fp8|nvjet_q"),
+        ("int8", r"s8s8|i8i8|int8|imma|_s8_|igemm_int8"),
+        ("bf16", r"bf16|BFloat16|bfloat16|_BBS_|_B_BS_|Bfloat16|nvjet_t"),
+        ("fp16", r"f16f16|h16816|_h\d+gemm|s16816gemm_f16|hgemm|__half|c10::Half|fp16"
+                 r"|float16|s1688gemm_f16|h884|_HHS_|nvjet_h"),
+        ("tf32", r"tf32|s1688(?!gemm_(?:bf|f)16)"),
+        ("fp32", r"sgemm|f32f32|scudnn|float|fp32|_SB_|double"),
+    )
+)  # fmt: skip
+_TILES: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"tilesize(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)",
+        r"_t(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)",
+        r"nvjet_\w*?_(?P<m>\d+)x(?P<n>\d+)_(?P<k>\d+)x(?P<stages>\d+)",
+        r"_(?P<m>\d+)x(?P<n>\d+)_(?P<k>\d+)x(?P<stages>\d+)",
+        r"sgemm_(?P<m>\d+)x(?P<n>\d+)",
+        r"_MT(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)",
+    )
+)
+_LAYOUT: Final = re.compile(
+    r"_(nn|nt|tn|tt)(?:_|\b)|nvjet_\w*_([NT][NT])[NT](?:_|\b|$)"
+)
+_VECTORISED: Final = re.compile(
+    r"(?P<kind>vectorized|unrolled)_elementwise_kernel(?:<(?P<width>\d+))?"
+)
+_STRIDED: Final = re.compile(r"\belementwise_kernel<(?P<threads>\d+), ?(?P<values>\d+)")
+_THREAD_VALUES: Final = 4
+"""Values of a thread of PyTorch's vectorised kernels: blocks of 128 threads make 512
+elements (twice as many in kernels of 8 values)."""
+_BINARY: Final = re.compile(
+    r"BinaryFunctor|CUDAFunctor_add|AddFunctor|MulFunctor|DivFunctor|threshold|where"
+    r"|_backward|compare"
+)
+SHOWN: Final = 80
+"""Characters of a kernel's name that are kept."""
+
+
+@functools.lru_cache(65536)
+def kernel_class(name: str) -> str:
+    """Class of a kernel by its name.
+
+    >>> kernel_class("ncclDevKernel_AllReduce_Sum_bf16"), kernel_class("my_kernel")
+    ('collective', 'unknown')
+    """
+    plain = name.split("<")[0] if name.startswith("void at::native::elem") else name
+    return next((kind for kind, found in _CLASSES if found.search(plain)), UNKNOWN)
+
+
+@functools.lru_cache(65536)
+def kernel_dtype(name: str) -> str | None:
+    """Type of the operands by the name of a kernel, None where it does not say.
+
+    >>> kernel_dtype("cutlass_80_tensorop_s1688gemm_64x64_16x6_nn_align4")
+    'tf32'
+    """
+    return next((kind for kind, found in _DTYPES if found.search(name)), None)
+
+
+def product_tile(name: str) -> dict[str, int]:
+    """Tile fields that the name of a matrix kernel says.
+
+    >>> product_tile("sm90_xmma_gemm_tn_n_tilesize128x64x64_warpgroupsize1x1x1")
+    {'tile_m': 128, 'tile_n': 64, 'tile_k': 64}
+    """
+    for pattern in _TILES:
+        found = pattern.search(name)
+        if found:
+            names = {"m": "tile_m", "n": "tile_n", "k": "tile_k", "stages": "stages"}
+            return {names[x]: int(y) for x, y in found.groupdict().items() if y}
+    return {}
+
+
+@functools.lru_cache(65536)
+def product_layout(name: str) -> str:
+    """Layout of the operands (`nn`, `tn`, ...) by the name of a matrix kernel; ""
+    where it does not say.
+
+    >>> product_layout("cutlass_80_tensorop_s1688gemm_64x64_16x6_nn_align4")
+    'nn'
+    """
+    found = _LAYOUT.search(name)
+    return "" if not found else str(found[1] or found[2]).lower()
+
+
+def on_cuda_cores(name: str) -> bool:
+    """Whether a matrix kernel in fp32 keeps away from tensor cores."""
+    return bool(
+        re.search(r"sgemm|scudnn|f32f32_f32(?!.*tf32)|_engine<float", name)
+    ) and ("tf32" not in name)
+
+
+@functools.lru_cache(65536)
+def is_strided(name: str) -> bool:
+    """Whether an element-wise kernel of PyTorch computes each element's address, as it
+    does where an operand is broadcast or transposed."""
+    return bool(_STRIDED.search(name))
+
+
+def launched_elements(launch: Launch) -> int | None:
+    """Elements of a PyTorch element-wise kernel from its launch, to one block; None
+    for other kernels.
+
+    `elementwise_kernel<t, v>`: blocks x t x v; `vectorized_` and `unrolled_`: blocks x
+    threads x 4, or the width of the vectors where it is 8 or 16.
+    """
+    if not launch.grid:
+        return None
+    blocks = launch.grid[0]
+    strided = _STRIDED.search(launch.name)
+    if strided:
+        return blocks * int(strided["threads"]) * int(strided["values"])
+    packed = _VECTORISED.search(launch.name)
+    if packed is None:
+        return None
+    threads = launch.block[0] if launch.block else 128
+    return blocks * threads * max(int(packed["width"] or 0), _THREAD_VALUES)
+
+
+def launched_reads(name: str) -> int:
+    """Inputs of a PyTorch element-wise kernel by its name."""
+    if "FillFunctor" in name:
+        return 0
+    unary = re.search(r"AUnaryFunctor|BUnaryFunctor", name)
+    return 2 if _BINARY.search(name) and not unary else 1
+
+
+def shown(name: str) -> str:
+    """Name of a kernel as outputs show it."""
+    return name[:SHOWN]

@@ -1,0 +1,248 @@
+"""Operators with matrix kernels -> rows: products, convolutions, attention, experts.
+
+A rule is a function of the operator and of the name of the kernel that carries it; it
+gives the row without its count, None where the sizes do not decide it.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from .._launches import Operator
+from . import names
+from .types import listing_type, numel
+
+Row = dict[str, Any]
+Rule = Callable[[Operator, str], Row | None]
+
+
+def base_name(operator: str) -> str:
+    """Name without namespace and overload.
+
+    >>> base_name("aten::add_.Tensor")
+    'add_'
+    """
+    return operator.rpartition("::")[2].partition(".")[0]
+
+
+def product_type(operator: Operator, kernel: str, index: int = 0) -> tuple[str, bool]:
+    """(type, on tensor cores) of a product: the operator says float of fp32 and tf32,
+    the kernel's name tells them apart."""
+    given = listing_type(operator.type(index))
+    named = names.kernel_dtype(kernel)
+    if given in (None, "fp32"):
+        kind = named if named in ("tf32", "bf16", "fp16", "fp8") else "fp32"
+        kind = named or kind if given is None else kind
+        kind = "fp32" if given == "fp32" and kind in ("bf16", "fp16", "fp8") else kind
+        return kind, kind != "fp32"
+    if given == "fp8" and named in ("nvfp4", "mxfp4"):
+        return named, True
+    return given, True
+
+
+def product(
+    operator: Operator, kernel: str, batch: int, m: int, n: int, k: int, at: int = 0
+) -> Row | None:
+    """Row of a matrix product."""
+    if min(batch, m, n, k) < 1:
+        return None
+    dtype, tensor = product_type(operator, kernel, at)
+    row = {"op": "gemm", "batch": batch, "m": m, "n": n, "k": k, "dtype": dtype}
+    layout = names.product_layout(kernel)
+    return row | {"tensor_core": tensor} | ({"layout": layout} if layout else {})
+
+
+def _mm(a: int, b: int) -> Rule:
+    """[.., m, k] x [.., k, n], whose inputs stand at `a` and `b`."""
+
+    def rule(operator: Operator, kernel: str) -> Row | None:
+        left, right = operator.sizes(a), operator.sizes(b)
+        if left is None or right is None or len(left) < 2:
+            return None
+        k, n = left[-1], right[-1] if len(right) > 1 else 1
+        if len(right) <= 2:
+            return product(operator, kernel, 1, numel(left[:-1]), n, k, a)
+        return product(operator, kernel, numel(left[:-2]), left[-2], n, k, a)
+
+    return rule
+
+
+def _linear(operator: Operator, kernel: str) -> Row | None:
+    """x [.., k], W [n, k]."""
+    x, w = operator.sizes(0), operator.sizes(1)
+    if x is None or w is None or len(w) != 2:
+        return None
+    return product(operator, kernel, 1, numel(x[:-1]), w[0], w[1])
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(x) for x in re.findall(r"-?\d+", text))
+
+
+def convolution(
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    *,
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+    dtype: str,
+    tensor_core: bool = True,
+) -> Row | None:
+    """Row of a convolution of x [N, C, ...] with w [O, C/groups, ...]: `conv2d` where
+    all is square, else the product that it is (one a group)."""
+    space = len(w) - 2
+    if len(x) != len(w) or space < 1:
+        return None
+    each = lambda values, usual: (  # noqa: E731
+        tuple(values) * space if len(values) == 1 else tuple(values) or (usual,) * space
+    )
+    stride, padding, dilation = each(stride, 1), each(padding, 0), each(dilation, 1)
+    sizes = zip(x[2:], w[2:], stride, padding, dilation, strict=True)
+    out = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes]
+    if min(out) < 1:
+        return None
+    common = {"dtype": dtype, "tensor_core": tensor_core}
+    same = all(len(set(v)) == 1 for v in (x[2:], w[2:], stride, padding))
+    if space == 2 and same and set(dilation) == {1}:
+        return {
+            "op": "conv2d",
+            "images": x[0],
+            "in_channels": x[1],
+            "out_channels": w[0],
+            "input_hw": x[2],
+            "kernel_size": w[2],
+            "stride": stride[0],
+            "padding": padding[0],
+            "groups": groups,
+            **common,
+        }
+    return {
+        "op": "gemm",
+        "batch": groups,
+        "m": x[0] * numel(out),
+        "n": w[0] // groups,
+        "k": numel(w[1:]),
+        **common,
+    }
+
+
+def _convolution(x: int, w: int, order: Mapping[str, int]) -> Rule:
+    """Inputs at `x` and `w`, scalars at the places of `order`; no row where the trace
+    does not say the stride."""
+
+    def rule(operator: Operator, kernel: str) -> Row | None:
+        images, weights = operator.sizes(x), operator.sizes(w)
+        said = {name: operator.value(place) for name, place in order.items()}
+        if images is None or weights is None or not said["stride"]:
+            return None
+        if said.get("transposed") == "True":
+            return None
+        dtype, tensor = product_type(operator, kernel, x)
+        groups = _numbers(said["groups"]) or (1,)
+        return convolution(
+            images, weights, stride=_numbers(said["stride"]),
+            padding=_numbers(said["padding"]), dilation=_numbers(said["dilation"]),
+            groups=groups[0], dtype=dtype, tensor_core=tensor,
+        )  # fmt: skip
+
+    return rule
+
+
+def _attention(
+    heads_first: bool, causal: int, first: int = 0, op: str = "context_attention"
+) -> Rule:
+    """q, k, v at `first` and after it, [B, H, S, D] or [B, S, H, D]; `causal`: place of
+    the switch. Packed sequences (three axes) do not say their lengths."""
+
+    def rule(operator: Operator, kernel: str) -> Row | None:
+        q, k, v = (operator.sizes(first + i) for i in range(3))
+        if q is None or k is None or v is None or len(q) != 4 or len(k) != 4:
+            return None
+        length, heads = (2, 1) if heads_first else (1, 2)
+        dtype, _ = product_type(operator, kernel, first)
+        said = operator.value(causal)
+        row: Row = {
+            "op": op,
+            "batch": q[0],
+            "q_len": q[length],
+            "kv_len": k[length],
+            "num_heads": q[heads],
+            "num_kv_heads": k[heads],
+            "head_dim": q[3],
+            "v_head_dim": v[3],
+            "dtype": dtype,
+            **({"family": "fa2"} if "pytorch_flash" in kernel else {}),
+        }
+        if op != "attention_backward" and q[length] == 1 and k[length] > 1:
+            return row | {"op": "generation_attention"}
+        return row | {"causal": said in ("True", "1", "2")}
+
+    return rule
+
+
+_CONV_CUDNN: Final = {"padding": 2, "stride": 3, "dilation": 4, "groups": 5}
+_CONV: Final = {
+    "stride": 3, "padding": 4, "dilation": 5, "transposed": 6, "groups": 8,
+}  # fmt: skip
+_CONV_2D: Final = {"stride": 3, "padding": 4, "dilation": 5, "groups": 6}
+_CONV_BACKWARD: Final = {
+    "stride": 4, "padding": 5, "dilation": 6, "transposed": 7, "groups": 9,
+}  # fmt: skip
+
+RULES: Final[dict[str, Rule]] = {
+    "mm": _mm(0, 1),
+    "addmm": _mm(1, 2),
+    "addmm_": _mm(1, 2),
+    "_addmm_activation": _mm(1, 2),
+    "mv": _mm(0, 1),
+    "addmv": _mm(1, 2),
+    "addmv_": _mm(1, 2),
+    "matmul": _mm(0, 1),
+    "bmm": _mm(0, 1),
+    "baddbmm": _mm(1, 2),
+    "baddbmm_": _mm(1, 2),
+    "_scaled_mm": _mm(0, 1),
+    "cutlass_scaled_mm": _mm(1, 2),
+    "linear": _linear,
+    "cudnn_convolution": _convolution(0, 1, _CONV_CUDNN),
+    "miopen_convolution": _convolution(
+        0, 1, {"padding": 3, "stride": 4, "dilation": 5, "groups": 6}
+    ),
+    "convolution": _convolution(0, 1, _CONV),
+    "_convolution": _convolution(0, 1, _CONV),
+    "convolution_overrideable": _convolution(0, 1, _CONV),
+    "cudnn_convolution_relu": _convolution(0, 1, _CONV_2D),
+    "conv1d": _convolution(0, 1, _CONV_2D),
+    "conv2d": _convolution(0, 1, _CONV_2D),
+    "conv3d": _convolution(0, 1, _CONV_2D),
+    "_conv_depthwise2d": _convolution(
+        0, 1, {"stride": 4, "padding": 5, "dilation": 6, "groups": 7}
+    ),
+    "convolution_backward": _convolution(1, 2, _CONV_BACKWARD),
+    "_flash_attention_forward": _attention(False, 8),
+    "_efficient_attention_forward": _attention(False, 9),
+    "_scaled_dot_product_flash_attention": _attention(True, 4),
+    "_scaled_dot_product_efficient_attention": _attention(True, 6),
+    "_scaled_dot_product_cudnn_attention": _attention(True, 6),
+    "_cudnn_attention_forward": _attention(True, 9),
+    "_flash_attn_forward": _attention(False, 5),
+    "_flash_attention_backward": _attention(False, 11, 1, "attention_backward"),
+    "_efficient_attention_backward": _attention(False, 13, 1, "attention_backward"),
+    "_scaled_dot_product_flash_attention_backward": _attention(
+        True, 11, 1, "attention_backward"
+    ),
+    "_scaled_dot_product_efficient_attention_backward": _attention(
+        True, 10, 1, "attention_backward"
+    ),
+}
+"""By the name without its namespace. Places of arguments are those of PyTorch's
+`native_functions.yaml`."""
+BACKWARD_PARTS: Final = {
+    "convolution_backward": {
+        "conv2d_input_grad": r"dgrad|_bwd_",
+        "conv2d_weight_grad": r"wgrad|_wrw_",
+    }
+}
+"""Operators with several matrix kernels: the op of each by its name."""

@@ -1,0 +1,273 @@
+"""Operators that pass over memory -> rows: norms, gathers, element-wise maps."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from .._launches import Launch, Operator
+from . import names
+from .operators import Row, base_name
+from .types import carrier, element_bytes, moved, numel
+
+Tensor = tuple[int, str]
+"""Elements and type of a tensor."""
+Rule = Callable[[Operator, Launch], Row | None]
+_TWO_OF: Final = ("add", "sub", "mul", "div")
+_FNS: Final = {
+    "copy_": "copy", "_to_copy": "copy", "clone": "copy", "contiguous": "copy",
+    "gelu": "gelu", "silu": "silu", "tanh": "tanh", "exp": "exp", "pow": "pow",
+    "relu": "relu", "where": "where", "silu_and_mul": "silu_mul",
+    "gelu_and_mul": "gelu_mul",
+}  # fmt: skip
+"""Names of operators -> `fn` of element-wise rows, whose special functions and
+addresses the model knows."""
+_TO_BOOL: Final = re.compile(r"^(eq|ne|lt|le|gt|ge|isnan|isinf|logical_\w+)_?$")
+_OUT_FIRST: Final = re.compile(r"^(_C|vllm|_C_cache_ops|sgl_kernel)::")
+"""Operators of serving engines: the output is the first argument."""
+
+
+def tensors(operator: Operator) -> list[Tensor]:
+    """Elements and types of all inputs that are tensors, those of lists too."""
+    found: list[Tensor] = []
+    dims: Sequence[Any] = operator.dims or ()
+    for index, sizes in enumerate(dims):
+        kind = operator.type(index)
+        if sizes and all(isinstance(x, (list, tuple)) for x in sizes):
+            found += [(numel(part), kind) for part in sizes if part]
+        elif sizes and all(isinstance(x, int) for x in sizes):
+            if not kind or element_bytes(kind) is not None:
+                found.append((numel(sizes), kind))
+    return found
+
+
+def _rows_of(op: str, of: int = 0, **more: Any) -> Rule:
+    """A reduction over the last axis of input `of`."""
+
+    def rule(operator: Operator, launch: Launch) -> Row | None:
+        sizes = operator.sizes(of)
+        if sizes is None:
+            return None
+        cols = sizes[-1]
+        if op == "softmax" and re.fullmatch(r"-?\d+", operator.value(1)):
+            cols = sizes[int(operator.value(1)) % len(sizes)]
+        if op == "layernorm" and re.fullmatch(r"\[[\d, ]+\]", operator.value(1)):
+            cols = numel([int(x) for x in re.findall(r"\d+", operator.value(1))])
+        dtype = carrier(operator.type(of) or "float")
+        rows = numel(sizes) // max(cols, 1)
+        return {"op": op, "rows": rows, "cols": cols, "dtype": dtype, **more}
+
+    return rule
+
+
+def _gather(indices: int, table: int, cols: int = 1) -> Rule:
+    """Rows of a table by index: as many as there are indices, never the table."""
+
+    def rule(operator: Operator, launch: Launch) -> Row | None:
+        index, source = operator.sizes(indices), operator.sizes(table)
+        if index is None or source is None:
+            return None
+        width = numel(source[cols:]) or 1
+        return _gathered(numel(index), width, operator.type(table))
+
+    return rule
+
+
+def _gathered(rows: int, cols: int, kind: str) -> Row:
+    dtype = carrier(kind or "float")
+    wide = (element_bytes(kind) or 4.0) / 4 if dtype == "fp32" else 1.0
+    return {"op": "gather", "rows": rows, "cols": int(cols * wide), "dtype": dtype}
+
+
+def _gather_elements(operator: Operator, launch: Launch) -> Row | None:
+    """`gather`, `take_along_dim`: an element an index."""
+    index = operator.sizes(2)
+    if index is None:
+        return None
+    return _gathered(numel(index[:-1]), index[-1], operator.type(0))
+
+
+def _indexed(operator: Operator, launch: Launch) -> Row | None:
+    """`index`, whose indices a trace does not show: elements from the launch, at most
+    those of the table's rows."""
+    source, elements = operator.sizes(0), names.launched_elements(launch)
+    if source is None or elements is None:
+        return None
+    return _gathered(
+        max(elements // max(source[-1], 1), 1), source[-1], operator.type(0)
+    )
+
+
+def _joined(operator: Operator, launch: Launch) -> Row | None:
+    """`cat`, `stack`: all inputs move once."""
+    parts = tensors(operator)
+    if not parts:
+        return None
+    whole, kind = sum(n for n, _ in parts), operator.type(0)
+    kind = "" if element_bytes(kind) is None else kind
+    kind = kind or {8: "long", 2: "bf16", 1: "bool"}.get(_opaque(launch.name), "float")
+    return moved("strided_cat", whole, [(whole, kind)], [(whole, kind)])
+
+
+def _opaque(kernel: str) -> int:
+    """Bytes of an element by PyTorch's `OpaqueType<2u>`, 0 where it does not say."""
+    found = re.search(r"OpaqueType<(\d+)u>", kernel)
+    return int(found[1]) if found else 2 if "BFloat16" in kernel else 0
+
+
+def _cache(operator: Operator, launch: Launch) -> Row | None:
+    """New keys and values into the pages of a cache."""
+    key, value = operator.sizes(0), operator.sizes(1)
+    if key is None or value is None:
+        return None
+    return _gathered(key[0], numel(key[1:]) + numel(value[1:]), operator.type(0))
+
+
+def _rotated(operator: Operator, launch: Launch) -> Row | None:
+    """Rotary embedding of queries and keys, in place; its table is small."""
+    q, k = operator.sizes(1), operator.sizes(2)
+    if q is None or k is None:
+        return None
+    n, kind = numel(q) + numel(k), operator.type(1)
+    return moved("rotary", n, [(n, kind)], [(n, kind)])
+
+
+def _bounded(fn: str, of: int, reads: int, writes: int) -> Rule:
+    """A map that passes several times over input `of`."""
+
+    def rule(operator: Operator, launch: Launch) -> Row | None:
+        sizes, kind = operator.sizes(of), operator.type(of) or "float"
+        if sizes is None:
+            return None
+        n = numel(sizes)
+        return moved(fn, n, [(n * reads, kind)], [(n * writes, kind)])
+
+    return rule
+
+
+RULES: Final[dict[str, Rule]] = {
+    "_softmax": _rows_of("softmax"),
+    "_log_softmax": _rows_of("softmax"),
+    "native_layer_norm": _rows_of("layernorm"),
+    "native_group_norm": _rows_of("layernorm"),
+    "rms_norm": _rows_of("rmsnorm", 0),
+    "_fused_rms_norm": _rows_of("rmsnorm"),
+    "fused_add_rms_norm": _rows_of("rmsnorm", 0, residual=True),
+    "_softmax_backward_data": _bounded("softmax_backward", 0, 2, 1),
+    "_log_softmax_backward_data": _bounded("softmax_backward", 0, 2, 1),
+    "native_layer_norm_backward": _bounded("layernorm_backward", 0, 2, 1),
+    "_fused_rms_norm_backward": _bounded("rmsnorm_backward", 0, 2, 1),
+    "cudnn_batch_norm": _bounded("batch_norm", 0, 2, 1),
+    "native_batch_norm": _bounded("batch_norm", 0, 2, 1),
+    "miopen_batch_norm": _bounded("batch_norm", 0, 2, 1),
+    "cudnn_batch_norm_backward": _bounded("batch_norm_backward", 0, 4, 1),
+    "native_batch_norm_backward": _bounded("batch_norm_backward", 0, 4, 1),
+    "embedding": _gather(1, 0),
+    "embedding_dense_backward": _gather(1, 0, -1),
+    "index_select": _gather(2, 0),
+    "gather": _gather_elements,
+    "take_along_dim": _gather_elements,
+    "index": _indexed,
+    "_index_put_impl_": _indexed,
+    "index_put_": _indexed,
+    "cat": _joined,
+    "stack": _joined,
+    "reshape_and_cache_flash": _cache,
+    "reshape_and_cache": _cache,
+    "rotary_embedding": _rotated,
+}
+_NO_SIZES: Final = re.compile(
+    r"index|gather|scatter|embedding|nonzero|sort|unique|topk"
+)
+"""Operators whose inputs do not say what moves."""
+
+
+def stream_row(operator: Operator, launch: Launch) -> Row | None:
+    """Row of a kernel that passes over memory; None where the sizes do not say it."""
+    base = base_name(operator.name)
+    if base in RULES:
+        return RULES[base](operator, launch)
+    if _NO_SIZES.search(base):
+        return None
+    return mapped(operator, launch)
+
+
+def mapped(operator: Operator, launch: Launch) -> Row | None:
+    """Element-wise row: elements from the launch where it tells them, to one block,
+    else those of the largest input; every input counts its own size, once written."""
+    inputs = tensors(operator)
+    if not inputs:
+        return None
+    base = base_name(operator.name)
+    if base.startswith("triton_") or _OUT_FIRST.match(operator.name):
+        return _fused(base, inputs, bool(_OUT_FIRST.match(operator.name)))
+    largest = max(n for n, _ in inputs)
+    elements = _exact(names.launched_elements(launch), operator, largest)
+    kind = inputs[0][1] or names.kernel_dtype(launch.name) or "float"
+    inputs = [(n, x or kind) for n, x in inputs]
+    if base == "copy_" and len(inputs) > 1:
+        (_, out), source = inputs[0], inputs[1]
+        return moved(_fn(base, launch), elements, [source], [(elements, out)])
+    if base in ("fill_", "zero_"):
+        return moved("fill", elements, [], [(elements, kind)])
+    if names.kernel_class(launch.name) == "norm":
+        return moved(base, largest, inputs, [])
+    out = "bool" if _TO_BOOL.match(base) else kind
+    return moved(_fn(base, launch), elements, inputs, [(elements, out)])
+
+
+def _fn(base: str, launch: Launch) -> str:
+    """Name of a map: `strided_` where the kernel computes each element's address,
+    `scalar_` of a sum or product with a number."""
+    plain = base.removesuffix("_")
+    fn = _FNS.get(base) or _FNS.get(plain) or plain
+    if names.is_strided(launch.name):
+        return f"strided_{fn}"
+    unary = re.search(r"[AB]UnaryFunctor|FunctorOnSelf", launch.name)
+    return f"scalar_{fn}" if unary and fn in _TWO_OF else fn or "map"
+
+
+def _exact(launched: int | None, operator: Operator, largest: int) -> int:
+    """Elements by the sizes where they are within a block of what was launched."""
+    whole = _broadcast(operator) or largest
+    if launched is None or whole <= launched:
+        return whole
+    return launched
+
+
+def _broadcast(operator: Operator) -> int:
+    """Elements of what all inputs broadcast to; 0 where they do not."""
+    shapes = [
+        sizes
+        for i in range(len(operator.dims or ()))
+        if (sizes := operator.sizes(i)) is not None
+    ]
+    if not shapes:
+        return 0
+    out: list[int] = []
+    for axis in range(1, max(map(len, shapes)) + 1):
+        found = {s[-axis] for s in shapes if len(s) >= axis} - {1}
+        if len(found) > 1:
+            return 0
+        out.append(found.pop() if found else 1)
+    return numel(out)
+
+
+def _fused(fn: str, inputs: Sequence[Tensor], first: bool) -> Row:
+    """A kernel whose arguments hold its output: the first, else the last tensor."""
+    out = inputs[0] if first else inputs[-1]
+    rest = list(inputs[1:] if first else inputs[:-1]) or [out]
+    known = lambda x: (x[0], x[1] or "float")  # noqa: E731
+    elements = max(n for n, _ in inputs)
+    name = _FNS.get(fn, fn)
+    return moved(name, elements, [known(x) for x in rest], [known(out)])
+
+
+def launched_row(launch: Launch) -> Row | None:
+    """Element-wise row from a launch alone: elements and types by the kernel."""
+    elements = names.launched_elements(launch)
+    if not elements:
+        return None
+    kind = names.kernel_dtype(launch.name) or "float"
+    reads = names.launched_reads(launch.name)
+    fn = _fn("add" if reads == 2 else "fill" if reads == 0 else "copy", launch)
+    return moved(fn, elements, [(elements * reads, kind)], [(elements, kind)])

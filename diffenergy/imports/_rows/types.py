@@ -1,0 +1,121 @@
+"""Types of tensors as frameworks and graphs name them -> types of listings, bytes."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from ...dtypes import BYTES
+from ...dtypes import code as dtype_code
+from ...workload._listing import Number
+
+_NAMES: Final = {
+    "c10::bfloat16": "bf16",
+    "bfloat16": "bf16",
+    "bf16": "bf16",
+    "c10::half": "fp16",
+    "half": "fp16",
+    "float16": "fp16",
+    "f16": "fp16",
+    "float": "fp32",
+    "float32": "fp32",
+    "f32": "fp32",
+    "c10::float8_e4m3fn": "fp8",
+    "c10::float8_e5m2": "fp8",
+    "float8_e4m3fn": "fp8",
+    "float8_e5m2": "fp8",
+    "float8_e4m3": "fp8",
+}
+_WIDE: Final = {
+    "double": 8.0,
+    "float64": 8.0,
+    "long int": 8.0,
+    "long": 8.0,
+    "int64": 8.0,
+    "uint64": 8.0,
+    "complex64": 8.0,
+    "int": 4.0,
+    "int32": 4.0,
+    "uint32": 4.0,
+    "short": 2.0,
+    "int16": 2.0,
+    "uint16": 2.0,
+    "bool": 1.0,
+    "int8": 1.0,
+    "uint8": 1.0,
+    "char": 1.0,
+    "signed char": 1.0,
+    "unsigned char": 1.0,
+    "byte": 1.0,
+    "int4": 0.5,
+    "uint4": 0.5,
+}
+"""Bytes of an element of types that listings do not have: they only move."""
+_CARRIERS: Final = ((8.0, "fp32"), (4.0, "fp32"), (2.0, "bf16"), (0.0, "int8"))
+"""(bytes from, type) that stands for a type that only moves."""
+
+
+def listing_type(name: str) -> str | None:
+    """Type of a listing, None for types that it does not have.
+
+    >>> listing_type("c10::BFloat16"), listing_type("long int")
+    ('bf16', None)
+    """
+    return _NAMES.get(name.lower())
+
+
+def element_bytes(name: str) -> float | None:
+    """Bytes of an element, None for what is no type of a tensor.
+
+    >>> element_bytes("long int"), element_bytes("Scalar")
+    (8.0, None)
+    """
+    known = listing_type(name)
+    return BYTES[dtype_code(known)] if known else _WIDE.get(name.lower())
+
+
+def carrier(name: str) -> str:
+    """Type of a listing whose elements a tensor that only moves is counted in.
+
+    >>> carrier("long int"), carrier("bool")
+    ('fp32', 'int8')
+    """
+    known, size = listing_type(name), element_bytes(name) or 4.0
+    return known or next(kind for least, kind in _CARRIERS if size >= least)
+
+
+def moved(
+    fn: str,
+    elements: Number,
+    reads: Sequence[tuple[Number, str]],
+    writes: Sequence[tuple[Number, str]],
+) -> dict[str, object]:
+    """Element-wise row of `elements` that reads and writes tensors of (elements, type).
+
+    Bytes are kept: reads and writes are counted in elements of the first type.
+    """
+    size = lambda kind: element_bytes(kind) or 4.0  # noqa: E731
+    first = (*reads, *writes)[0][1]
+    dtype = carrier(first)
+    out = carrier(writes[0][1]) if writes else dtype
+    per = lambda parts, kind: (  # noqa: E731
+        sum(n * size(x) for n, x in parts) / BYTES[dtype_code(kind)] / max(elements, 1)
+    )
+    return {
+        "op": "elementwise",
+        "fn": fn,
+        "elements": elements,
+        "dtype": dtype,
+        "out_dtype": out,
+        "reads": _short(per(reads, dtype)),
+        "writes": _short(per(writes, out)),
+    }
+
+
+def _short(x: Number) -> float:
+    """Six digits, so that rows of one kind are equal."""
+    return float(f"{x:.6g}")
+
+
+def numel(sizes: Sequence[int]) -> int:
+    """Elements of a tensor."""
+    return math.prod(sizes)

@@ -1,0 +1,240 @@
+"""`diffenergy import`, and the same files given to `estimate` and `evaluate`."""
+
+import gzip
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from diffenergy.cli import main
+from tests.imports import made
+
+
+def said(capsys, *words: str) -> str:
+    """What a command prints; it is done."""
+    assert main(list(words)) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def refused(capsys, *words: str) -> str:
+    """The one line of a command that does not take what it is given."""
+    assert main(list(words)) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.count("\n") == 1
+    return told.err
+
+
+def test_the_json(tmp_path, capsys):
+    told = json.loads(said(capsys, "import", made.trace(tmp_path), "--json"))
+    assert set(told) == {
+        "source", "kind", "gpu", "kernels", "rows", "busy_us", "sum_us", "classes",
+        "class_share", "shape_share", "unknown", "notes",
+    }  # fmt: skip
+    assert told["source"] == "t.json" and told["kernels"] == 5
+
+
+def test_the_listing_is_what_estimate_takes(tmp_path, capsys):
+    path, out = made.trace(tmp_path), tmp_path / "x.jsonl"
+    said(capsys, "import", path, "--out", str(out))
+    direct = json.loads(said(capsys, "estimate", path, "--json"))
+    again = json.loads(said(capsys, "estimate", str(out), "--json"))
+    assert direct["gpu"] == "h100-sxm" and "gpu" not in direct["assumed"]
+    assert direct["time_s"] == pytest.approx(again["time_s"], rel=1e-9)
+    assert direct["grade"] == "forecast"  # a kernel that only the trace knows
+    other = json.loads(said(capsys, "estimate", path, "--gpu", "l4", "--json"))
+    assert other["gpu"] == "l4"
+
+
+def test_kernels_without_shape_keep_their_time(tmp_path, capsys):
+    events = [made.kernel(made.GEMM, i, 100.0 * i, 50.0) for i in range(4)]
+    path = made.trace(tmp_path, events)
+    told = json.loads(said(capsys, "estimate", path, "--json", "--detail"))
+    assert told["time_s"] == pytest.approx(200e-6, rel=1e-3)
+    [row] = told["kernels"]
+    assert row["kernel_s"] == pytest.approx(50e-6, rel=1e-3)
+    assert any("without a shape" in x for x in told["warnings"])
+
+
+def test_a_trace_is_evaluated_by_kernel_time(tmp_path, capsys):
+    path, out = made.trace(tmp_path), tmp_path / "rows.csv"
+    words = ("evaluate", path, "--by", "op", "--json", "--out", str(out))
+    told = json.loads(said(capsys, *words))
+    assert (told["rows"], told["skipped"], told["time_rows"]) == (5, 1, 4)
+    detail = json.loads(said(capsys, "estimate", path, "--json", "--detail"))
+    shaped = [x for x in detail["kernels"] if x["op"] != "traced"]
+    errors = [
+        abs(x["kernel_s"] * 1e6 / x["traced_us"] - 1)
+        for x in shaped
+        for _ in range(x["count"])
+    ]
+    assert told["time_mape_pct"] == pytest.approx(100 * sum(errors) / 4)
+    predicted = sum(x["kernel_s"] * x["count"] for x in shaped) * 1e6
+    assert told["whole_ratio"] == pytest.approx(predicted / 21.0)
+    assert [x["op"] for x in told["groups"]] == [
+        "gemm", "softmax", "elementwise", "traced",
+    ]  # fmt: skip
+    assert told["groups"][-1]["whole_ratio"] is None
+    assert out.read_text().count("\n") == 5
+
+
+def test_tables_for_people(tmp_path, capsys):
+    path = made.trace(tmp_path)
+    text = said(capsys, "import", path)
+    assert "gemm 1x128x128x64 bf16" in text and "unknown: my_own_kernel" in text
+    text = said(capsys, "evaluate", path)
+    assert "predicted / traced" in text
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("", "is empty"),
+        ("{}", "none of the files"),
+        ('{"a": [1, 2]}', "none of the files"),
+        ("hello", "none of the files"),
+        ('{"traceEvents": []}', "0 events and no GPU kernel"),
+        ('{"traceEvents": 5}', "`traceEvents` is no list"),
+        ('{"traceEvents": [{"ph": "X"}', "is cut off"),
+        ('{"traceEvents": [{"ph": }]}', "no whole JSON"),
+        ('{"name": "x", "kernels": [{"op": "gemm"}]}', "a kernel listing already"),
+        ('{"model_type": "gpt2"}', "a model's config"),
+        ("gpu,op,time_us\na10,gemm,3\n", "no report of Nsight"),
+    ],
+    ids=range(11),
+)
+def test_what_is_no_trace(tmp_path, capsys, content, message):
+    path = tmp_path / "file"
+    path.write_text(content)
+    assert message in refused(capsys, "import", str(path))
+
+
+def events(**wrong) -> list:
+    """A kernel with something wrong about it."""
+    return [made.kernel(made.GEMM, 1, 100, 5) | wrong]
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"dur": -5}, "(`dur`) of 'sm90"),
+        ({"dur": "long"}, "(`dur`)"),
+        ({"ts": None}, "(`ts`)"),
+        ({"ts": 1e999}, "(`ts`)"),
+    ],
+    ids=str,
+)
+def test_times_that_cannot_be(tmp_path, capsys, wrong, message):
+    assert message in refused(capsys, "import", made.trace(tmp_path, events(**wrong)))
+
+
+def test_gpus_of_several_kinds(tmp_path, capsys):
+    two = [made.kernel(made.GEMM, i, 1.0, 5.0, device=i) for i in range(2)]
+    about = [{"id": 0, "name": made.H100}, {"id": 1, "name": "NVIDIA L4"}]
+    path = made.trace(tmp_path, two, deviceProperties=about)
+    assert "different GPUs (NVIDIA H100" in refused(capsys, "import", path)
+
+
+def test_a_packed_file_that_is_cut_off(tmp_path, capsys):
+    path = tmp_path / "t.json.gz"
+    whole = gzip.compress(json.dumps({"traceEvents": made.EVENTS * 2000}).encode())
+    path.write_bytes(whole[: len(whole) // 2])
+    assert "is cut off" in refused(capsys, "import", str(path))
+    assert "is cut off" in refused(capsys, "estimate", str(path))
+
+
+def test_reports_that_are_none(tmp_path, capsys):
+    path = tmp_path / "x.sqlite"
+    path.write_bytes(b"SQLite format 3\0" + b"\0" * 2000)
+    assert "SQLite" in refused(capsys, "import", str(path))
+    empty = made.nsys(tmp_path, [])
+    assert "is empty" in refused(capsys, "import", empty)
+    (tmp_path / "report.sqlite").unlink()
+    wrong = made.nsys(tmp_path, [(made.GEMM, 10, 4)])
+    assert "duration -6 ns" in refused(capsys, "import", wrong)
+    path = tmp_path / "rank.et"
+    path.write_bytes(Path(made.chakra(tmp_path)).read_bytes()[:-4])
+    assert "cut off" in refused(capsys, "import", str(path))
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--window", "9:3"], "`--window` is '9:3'"),
+        (["--window", "90:95"], "no kernel starts in the window"),
+        (["--window", "step 3"], "is no step of the trace"),
+        (["--gpu", "h1000"], "`--gpu` is 'h1000'"),
+        (["--dim", "batch=8"], "is no graph"),
+        (["--dim", "batch"], "allowed is NAME=N"),
+        (["--model", "nothing"], "There is no model or file 'nothing'"),
+        (["--model", "resnet-50"], "no language model"),
+        (["--stack", "odd"], "`--stack`"),
+        (["--out", "x.txt"], "`--out` is 'x.txt'"),
+        (["--out", "x.csv"], "no counters of units"),
+    ],
+    ids=lambda x: str(x)[:20],
+)
+def test_flags_that_do_not_fit(tmp_path, capsys, words, message, monkeypatch):
+    path = made.trace(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(capsys, "import", path, *words)
+
+
+@pytest.mark.parametrize("command", ["estimate", "evaluate"])
+def test_a_trace_of_an_unknown_gpu_needs_one(tmp_path, capsys, command):
+    about = [{"id": 0, "name": "NVIDIA Q1"}]
+    path = made.trace(tmp_path, deviceProperties=about)
+    assert "`--gpu` is missing" in refused(capsys, command, path)
+    assert json.loads(said(capsys, "import", path, "--json"))["gpu"] is None
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["estimate", "FILE", "--batch", "8"], "decides it"),
+        (["estimate", "FILE", "--plan", "tp=2"], "is of one GPU"),
+        (["evaluate", "FILE", "FILE"], "evaluate it alone"),
+        (["evaluate", "FILE", "--op", "gemm"], "is a trace"),
+        (["evaluate", "FILE", "--by", "colour"], "`--by` is 'colour'"),
+        (["estimate", "nowhere.json"], "There is no model or file"),
+    ],
+    ids=lambda x: " ".join(x)[:30] if isinstance(x, list) else "",
+)
+def test_flags_beside_a_trace(tmp_path, capsys, words, message):
+    path = made.trace(tmp_path)
+    told = refused(capsys, *(x.replace("FILE", path) for x in words))
+    assert message in told
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["models", "show", "TRACE"], "is a profiler's trace; give it to `import`"),
+        (["fit", "TRACE", "--out", "c.json"], "is a profiler's trace"),
+        (["evaluate", "LISTING"], "is a kernel listing; give it to `estimate`"),
+        (["estimate", "TABLE"], "measured runs are for `evaluate` and `fit`"),
+    ],
+    ids=lambda x: x[0] if isinstance(x, list) else "",
+)
+def test_files_where_they_do_not_belong(tmp_path, capsys, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    names = {"TRACE": made.trace(tmp_path), "LISTING": "x.jsonl", "TABLE": "t.csv"}
+    Path("x.jsonl").write_text('{"name": "x", "kernels": [{"op": "softmax"}]}')
+    Path("t.csv").write_text("gpu,op,time_us\na10,gemm,3\n")
+    assert message in refused(capsys, *(str(names.get(x, x)) for x in words))
+
+
+@pytest.mark.slow
+def test_a_million_unknown_kernels(tmp_path, capsys):
+    path = tmp_path / "many.json"
+    with path.open("w") as file:
+        file.write('{"traceEvents": [')
+        for i in range(10**6):
+            comma = "," if i else ""
+            event = made.kernel(f"zz{i}", i, float(i), 1.0)
+            file.write(comma + json.dumps(event))
+        file.write("]}")
+    told = json.loads(said(capsys, "import", str(path), "--json"))
+    assert told["kernels"] == 10**6 and len(told["unknown"]) == 20
+    assert math.isclose(told["sum_us"], 1e6) and told["class_share"] == 0.0
+    assert any("1,000,000 names" in note for note in told["notes"])

@@ -1,0 +1,179 @@
+"""Other formats: Nsight Systems and Compute, Chakra, ONNX; what decides the kind."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from diffenergy import imports
+from diffenergy.imports._kind import kind_of
+from tests.imports import made
+
+SHARED = Path(__file__).parents[2] / "../shared/data/traces"
+
+
+def shared(name: str) -> str:
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip("the shared traces are not here")
+    return str(path)
+
+
+def test_an_export_of_nsys(tmp_path):
+    found = imports.read(made.nsys(tmp_path))
+    told = found.summary
+    assert (told["kind"], told["gpu"], told["kernels"]) == ("nsys", "h100-sxm", 2)
+    assert (told["sum_us"], told["busy_us"]) == (12.0, 12.0)
+    gemm, add = found.listings[0].kernels
+    assert (gemm["op"], gemm["class"], gemm["traced_us"]) == ("traced", "gemm", 10.0)
+    assert (add["elements"], add["how"]) == (32 * 512, "launch")
+
+
+def test_a_summary_of_nsys(tmp_path):
+    path = tmp_path / "sum.csv"
+    path.write_text(made.SUMS)
+    told = imports.read(str(path)).summary
+    assert (told["kernels"], told["sum_us"], told["busy_us"]) == (4, 24.0, None)
+    assert told["classes"] == {"gemm": 20.0, "elementwise": 4.0}
+
+
+def test_counters_of_ncu_are_activities(tmp_path):
+    path = tmp_path / "ncu.csv"
+    path.write_text(made.COUNTERS)
+    found = imports.read(str(path), gpu="h100-sxm")
+    assert found.summary["sum_us"] == 1015.5
+    assert any("base clocks" in note for note in found.notes)
+    [activity] = found.activities
+    assert activity == {
+        "op": "activity", "gpu": "h100-sxm", "time_us": 1010.5, "time_ref_us": 1010.5,
+        "sm_clock_ref_mhz": 1500.0, "dram_active": 0.4, "kernel": made.GEMM,
+    }  # fmt: skip
+    assert "secret-host" not in found.activity_csv()
+
+
+def test_activities_are_measurements(tmp_path):
+    from diffenergy import measurements
+
+    given, out = tmp_path / "ncu.csv", tmp_path / "rows.csv"
+    given.write_text(made.COUNTERS)
+    out.write_text(imports.read(str(given), gpu="h100-sxm").activity_csv())
+    table = measurements.read(str(out))
+    assert table.num_rows == 1 and table.time_s[0] == pytest.approx(1010.5e-6)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_chakra_trace(tmp_path, packed):
+    path = Path(made.chakra(tmp_path))
+    if packed:
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    found = imports.read(str(path))
+    assert (found.summary["kind"], found.summary["sum_us"]) == ("chakra", 30.0)
+    gemm, collective = found.listings[0].kernels
+    assert (gemm["m"], gemm["n"], gemm["k"]) == (128, 128, 64)
+    assert (gemm["dtype"], gemm["layout"]) == ("fp32", "tn")
+    assert collective["class"] == "collective"  # nobody says how many GPUs
+
+
+def graph(folder: Path, *, stale: bool = False) -> str:
+    """Conv, BatchNormalization, Relu, then a product over a symbolic batch."""
+    onnx = pytest.importorskip("onnx")
+    h, t = onnx.helper, onnx.TensorProto
+    tensor = h.make_tensor_value_info
+    nodes = [
+        h.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        h.make_node("Relu", ["a"], ["b"]),
+        h.make_node("GlobalAveragePool", ["b"], ["c"]),
+        h.make_node("Flatten", ["c"], ["d"]),
+        h.make_node("Gemm", ["d", "v"], ["y"], transB=1),
+    ]
+    inputs = [
+        tensor("x", t.FLOAT16, ["batch", 64, 56, 56]),
+        tensor("w", t.FLOAT16, [128, 64, 3, 3]),
+        tensor("v", t.FLOAT16, [1000, 128]),
+    ]
+    made_graph = h.make_graph(nodes, "g", inputs, [tensor("y", t.FLOAT16, None)])
+    opset = h.make_opsetid("", 20)
+    path = folder / "net.onnx"
+    path.write_bytes(
+        h.make_model(made_graph, opset_imports=[opset]).SerializeToString()
+    )
+    return str(path)
+
+
+def test_an_onnx_graph(tmp_path):
+    found = imports.read(graph(tmp_path), dims={"batch": 8})
+    conv, pool, product = found.listings[0].kernels
+    assert (conv["images"], conv["stride"], conv["padding"]) == (8, 2, 1)
+    assert pool["fn"] == "globalaveragepool"
+    assert (product["m"], product["n"], product["k"]) == (8, 1000, 128)
+    assert found.summary["sum_us"] is None and not found.notes
+    eager = imports.read(graph(tmp_path), dims={"batch": 8}, stack="eager")
+    assert [x["op"] for x in eager.listings[0].kernels] == [
+        "conv2d", "elementwise", "elementwise", "gemm",
+    ]  # fmt: skip
+
+
+def test_unnamed_dimensions_are_told(tmp_path):
+    [note] = imports.read(graph(tmp_path)).notes
+    assert note == "symbolic dimensions taken as 1: batch"
+    with pytest.raises(ValueError, match="`dim` names 'bathc'.*batch"):
+        imports.read(graph(tmp_path), dims={"bathc": 8})
+
+
+def test_without_onnx_one_sentence(tmp_path, monkeypatch):
+    import importlib.util
+
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"\x08\x08\x12\x04test:\x00")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install 'diffenergy\[importers\]'"):
+        imports.read(str(path))
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize(
+    "name, gflop",
+    [("resnet50", 8.1784), ("squeezenet", 0.6983), ("shufflenet", 0.2493)],
+)
+def test_published_graphs(name, gflop):
+    from diffenergy.imports._program.products import row_flop
+
+    pytest.importorskip("onnx")
+    [listing] = imports.import_listing(shared(f"onnx/light_{name}.onnx"))
+    work = sum(row_flop(x) * x["count"] for x in listing.kernels)
+    assert work / 1e9 == pytest.approx(gflop, abs=5e-5)
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", [".sqlite", "_cuda_gpu_kern_sum.csv"])
+def test_published_reports(name):
+    told = imports.read(shared(f"made/h100_vit-base{name}")).summary
+    assert told["kernels"] == 154
+    assert told["sum_us"] == pytest.approx(1220.926, abs=1e-3)
+
+
+@pytest.mark.shared_data
+def test_a_published_chakra_trace():
+    told = imports.read(shared("chakra/chakra.0.et.gz")).summary
+    assert told["sum_us"] + told["classes"]["copy"] == pytest.approx(329_543)
+    assert told["class_share"] > 0.99
+
+
+@pytest.mark.parametrize(
+    "text, kind",
+    [
+        ('{"name": "x", "kernels": [{"op": "gemm"}]}', "listing"),
+        ('{\n "model_type": "gpt2"}', "config"),
+        ('{"schemaVersion": 1, "traceEvents": []}', "kineto"),
+        ('[{"ph": "X"}]', "kineto"),
+        ('{"a": 1}', None),
+        ("gpu,op,time_us\na10,gemm,3\n", "measurements"),
+        (made.SUMS, "nsys_csv"),
+        (made.COUNTERS, "ncu"),
+        ("plain words", None),
+    ],
+)
+def test_the_content_decides(tmp_path, text, kind):
+    path = tmp_path / "file.bin"
+    path.write_text(text)
+    assert kind_of(str(path)) == kind

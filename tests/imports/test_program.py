@@ -1,0 +1,275 @@
+"""JAX functions: FLOP by hand, loops, branches, attention, fusion, gradients."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+import diffenergy as de
+from diffenergy.imports._program.products import row_flop
+
+LAYERS, BATCH, LENGTH, HIDDEN, HEADS, INNER, WORDS = 4, 2, 512, 1024, 16, 4096, 32000
+
+
+def array(*shape: int, dtype=jnp.bfloat16) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def gflop(kernels) -> float:
+    return sum(row_flop(x) * x["count"] for x in kernels) / 1e9
+
+
+def of(kernels, op: str) -> list:
+    return [x for x in kernels if x["op"] == op]
+
+
+def norm(x, scale):
+    wide = x.astype(jnp.float32)
+    mean = jnp.mean(wide * wide, -1, keepdims=True)
+    return (wide * jax.lax.rsqrt(mean + 1e-6)).astype(x.dtype) * scale
+
+
+def layer(x, p):
+    h = norm(x, p["norm1"])
+    q, k, v = (
+        (h @ p[name]).reshape(*x.shape[:2], HEADS, HIDDEN // HEADS) for name in "qkv"
+    )
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32)
+    mask = jnp.tril(jnp.ones((LENGTH, LENGTH), bool))
+    weights = jax.nn.softmax(jnp.where(mask, scores / 8, -1e30), -1).astype(x.dtype)
+    x = x + jnp.einsum("bhqk,bkhd->bqhd", weights, v).reshape(x.shape) @ p["o"]
+    h = norm(x, p["norm2"])
+    return x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"], None
+
+
+def forward(p, tokens):
+    x, _ = jax.lax.scan(layer, p["words"][tokens], p["layers"])
+    return norm(x, p["norm"]) @ p["words"].T
+
+
+def loss(p, tokens):
+    logits = jax.nn.log_softmax(forward(p, tokens).astype(jnp.float32))
+    return -jnp.mean(jnp.take_along_axis(logits, tokens[..., None], -1))
+
+
+def transformer():
+    square = {name: array(LAYERS, HIDDEN, HIDDEN) for name in "qkvo"}
+    wide = {name: array(LAYERS, HIDDEN, INNER) for name in ("gate", "up")}
+    scales = {name: array(LAYERS, HIDDEN) for name in ("norm1", "norm2")}
+    layers = {**square, **wide, **scales, "down": array(LAYERS, INNER, HIDDEN)}
+    p = {"words": array(WORDS, HIDDEN), "norm": array(HIDDEN), "layers": layers}
+    return p, array(BATCH, LENGTH, dtype=jnp.int32)
+
+
+def by_hand() -> float:
+    """GFLOP of the forward pass: products, then both products of attention."""
+    rows = BATCH * LENGTH
+    weights = LAYERS * (4 * HIDDEN**2 + 3 * HIDDEN * INNER) + HIDDEN * WORDS
+    attention = LAYERS * 4 * BATCH * LENGTH**2 * HIDDEN
+    return (2 * rows * weights + attention) / 1e9
+
+
+def test_flop_of_a_transformer():
+    found = de.trace_listing(forward, *transformer()).kernels
+    assert gflop(found) == pytest.approx(by_hand(), rel=1e-4)
+    assert by_hand() == pytest.approx(213.138, abs=1e-3)
+    assert sum(x["count"] for x in of(found, "gemm")) == 29
+    [attention] = of(found, "context_attention")
+    assert (attention["count"], attention["causal"]) == (LAYERS, True)
+    assert (attention["num_heads"], attention["head_dim"]) == (HEADS, 64)
+    [words] = of(found, "gather")
+    assert (words["rows"], words["cols"]) == (BATCH * LENGTH, HIDDEN)
+
+
+def test_a_gradient_is_three_times_the_flop():
+    found = de.trace_listing(jax.grad(loss), *transformer()).kernels
+    assert gflop(found) == pytest.approx(3 * by_hand(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "fun, shapes, expected",
+    [
+        (jax.vmap(jnp.matmul, (0, None)), [(8, 64, 256), (256, 512)], 0.134217728),
+        (jnp.matmul, [(8, 64, 256), (8, 256, 512)], 0.134217728),
+        (jnp.dot, [(256,), (256,)], 5.12e-7),
+    ],
+)
+def test_products(fun, shapes, expected):
+    found = de.trace_listing(fun, *(array(*x) for x in shapes)).kernels
+    assert gflop(found) == pytest.approx(expected)
+    assert len(found) == 1
+
+
+def test_convolutions():
+    conv = functools.partial(
+        jax.lax.conv_general_dilated, window_strides=(2, 2), padding="SAME"
+    )
+    x, w = array(8, 64, 56, 56), array(128, 64, 3, 3)
+    [row] = de.trace_listing(conv, x, w).kernels
+    assert row["op"] == "conv2d" and gflop([row]) == pytest.approx(0.924844, abs=1e-6)
+    step = jax.grad(lambda x, w: conv(x, w).astype(jnp.float32).sum(), (0, 1))
+    found = de.trace_listing(step, x, w).kernels
+    rows = [x for x in found if x["op"] in ("gemm", "conv2d")]
+    assert len(rows) == 2  # nobody needs the output
+    assert gflop(rows) == pytest.approx(2 * 0.924844, rel=0.1)  # edges of the padding
+
+
+def loop(x, w):
+    step = lambda state: (state[0] + 1, state[1] @ w)  # noqa: E731
+    return jax.lax.while_loop(lambda state: state[0] < 9, step, (0, x))[1]
+
+
+@pytest.mark.parametrize("trips, count", [(None, 1), (9, 9), ([7], 7)])
+def test_loops_run_as_often_as_one_says(trips, count):
+    square = array(64, 64)
+    listing = de.trace_listing(loop, square, square, trips=trips)
+    assert listing.kernels[0]["count"] == count
+    assert any("trips" in note for note in listing.notes) == (trips is None)
+
+
+def test_branches_are_those_with_most_work():
+    def either(x, w):
+        return jax.lax.cond(x[0, 0] > 0, lambda: x @ w @ w, lambda: x + w)
+
+    found = de.trace_listing(either, array(64, 64), array(64, 64)).kernels
+    assert sum(x["count"] for x in of(found, "gemm")) == 2
+
+
+def test_recomputation_counts():
+    def twice(w, x):
+        return jax.checkpoint(lambda x: jnp.sin(jnp.sin(x @ w) @ w))(x).sum()
+
+    def products(fun):
+        found = de.trace_listing(jax.grad(fun, 1), array(64, 64), array(64, 64)).kernels
+        return sum(x["count"] for x in of(found, "gemm"))
+
+    plain = products(lambda w, x: jnp.sin(jnp.sin(x @ w) @ w).sum())
+    assert (plain, products(twice)) == (4, 4)  # the last product is not needed again
+
+
+@pytest.mark.parametrize(
+    "heads, q_len, op, causal",
+    [
+        (8, 1024, "context_attention", True),
+        (2, 1024, "context_attention", False),
+        (2, 1, "generation_attention", False),
+    ],
+)
+def test_attention_by_name(heads, q_len, op, causal):
+    q, k = array(2, q_len, 8, 128), array(2, 1024, heads, 128)
+    fun = functools.partial(jax.nn.dot_product_attention, is_causal=causal)
+    [row] = [
+        x for x in de.trace_listing(fun, q, k, k).kernels if x["op"] != "elementwise"
+    ]
+    assert (row["op"], row["q_len"], row["kv_len"]) == (op, q_len, 1024)
+    assert (row["num_heads"], row["num_kv_heads"]) == (8, heads)
+    assert row["causal"] is causal
+
+
+def test_maps_fuse_and_reductions_end_a_kernel():
+    x = array(1000, 1000, dtype=jnp.float32)
+    fused = de.trace_listing(lambda x: jnp.tanh(x * 2 + 1).sum(-1), x).kernels
+    [row] = fused
+    assert (row["elements"], row["reads"], row["writes"]) == (10**6, 1, 1e-3)
+    apart = de.trace_listing(
+        lambda x: jnp.tanh(x * 2 + 1).sum(-1), x, fuse=False
+    ).kernels
+    assert sum(x["count"] for x in apart) == 4
+    diamond = de.trace_listing(lambda x, y: (x + y) * (x - y), x, x).kernels
+    assert [(x["reads"], x["writes"]) for x in diamond] == [(2, 1)]
+
+
+def test_a_residual_does_not_wait_for_itself():
+    """x + f(x @ w): the sum of a skip connection is no part of the kernel before the
+    product."""
+
+    def block(x, w):
+        x = jnp.tanh(x)
+        return x + jnp.tanh(x @ w)
+
+    found = de.trace_listing(block, array(512, 512), array(512, 512)).kernels
+    assert [x["op"] for x in found] == ["elementwise", "gemm", "elementwise"]
+    assert [x["reads"] for x in of(found, "elementwise")] == [1, 2]
+
+
+def test_updates_move_what_is_new():
+    def put(cache, new):
+        return jax.lax.dynamic_update_slice(cache, new, (0, 0))
+
+    [row] = de.trace_listing(put, array(100_000, 64), array(4, 64)).kernels
+    assert (row["op"], row["rows"], row["cols"]) == ("gather", 4, 64)
+
+
+def test_types_of_products():
+    wide = array(64, 64, dtype=jnp.float32)
+    listing = de.trace_listing(jnp.matmul, wide, wide)
+    assert listing.kernels[0]["dtype"] == "fp32" and "tf32" in listing.notes[0]
+    with jax.default_matmul_precision("tensorfloat32"):
+        listing = de.trace_listing(jnp.matmul, wide, wide)
+    assert listing.kernels[0]["dtype"] == "tf32" and not listing.notes
+
+
+def test_opaque_calls_are_told():
+    listing = de.trace_listing(jnp.linalg.cholesky, array(64, 64, dtype=jnp.float32))
+    [row] = of(listing.kernels, "custom")
+    assert row["flop"] == pytest.approx(64**3 / 3)
+    assert any("cholesky" in note for note in listing.notes)
+
+
+@pytest.mark.slow
+def test_a_training_step_of_equinox_goes_in_unchanged():
+    model = eqx.nn.MLP(64, 10, 256, 2, key=jax.random.key(0))
+    optimizer = optax.adam(1e-3)
+    state = optimizer.init(eqx.filter(model, eqx.is_array))
+
+    @eqx.filter_jit
+    def step(model, state, x, y):
+        def cost(model):
+            made = jax.vmap(model)(x)
+            return optax.softmax_cross_entropy_with_integer_labels(made, y).mean()
+
+        value, slopes = eqx.filter_value_and_grad(cost)(model)
+        updates, state = optimizer.update(slopes, state, model)
+        return eqx.apply_updates(model, updates), state, value
+
+    batch = array(512, 64, dtype=jnp.float32), array(512, dtype=jnp.int32)
+    listing = de.trace_listing(step, model, state, *batch)
+    once = 2 * 512 * (64 * 256 + 256 * 256 + 256 * 10)
+    last = 2 * 512 * 64 * 256  # nobody needs the gradient of the input
+    assert gflop(listing.kernels) == pytest.approx((3 * once - last) / 1e9)
+
+
+def test_a_training_step_of_flax_goes_in_unchanged():
+    linen = pytest.importorskip("flax.linen")
+    model = linen.Dense(16)
+    x = array(8, 32, dtype=jnp.float32)
+    weights = jax.eval_shape(model.init, jax.random.key(0), x)
+
+    @jax.jit
+    def step(weights, x):
+        cost = lambda w: jnp.square(model.apply(w, x)).mean()  # noqa: E731
+        slopes = jax.grad(cost)(weights)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, slopes)
+
+    found = de.trace_listing(step, weights, x).kernels
+    assert gflop(found) == pytest.approx(2 * 2 * 8 * 32 * 16 / 1e9)
+
+
+@pytest.mark.slow
+def test_it_composes_with_gradients():
+    """The slope of energy by bandwidth is that of a finite difference."""
+    work = de.trace(lambda x: jnp.tanh(x) * 2, array(1 << 26))
+    gpu = de.load_gpu("h100-sxm")
+    energy = lambda gpu: de.estimate(work, gpu).energy  # noqa: E731
+    slope = jax.grad(energy)(gpu).dram_bandwidth
+    more = eqx.tree_at(lambda g: g.dram_bandwidth, gpu, gpu.dram_bandwidth * 1.001)
+    expected = (energy(more) - energy(gpu)) / (gpu.dram_bandwidth * 1e-3)
+    assert float(slope) == pytest.approx(float(expected), rel=0.02)
+
+
+def test_a_function_without_kernels_is_told():
+    with pytest.raises(ValueError, match="launches no kernel"):
+        de.trace_listing(lambda x: x.reshape(-1), array(4, 4))

@@ -1,0 +1,261 @@
+"""Profiler traces: joined with operators, by twins, by launches; sums and shares."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from diffenergy import imports
+from diffenergy.imports._rows.names import kernel_class, kernel_dtype, product_tile
+from tests.imports import made
+
+SHARED = Path(__file__).parents[2] / "../shared/data/traces"
+
+
+def rows(path: str, **options):
+    return imports.read(path, **options).listings[0].kernels
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+def test_sizes_come_from_the_innermost_operator(tmp_path, name):
+    found = rows(made.trace(tmp_path, name=name))
+    gemm, softmax, add, own = found
+    assert (gemm["op"], gemm["m"], gemm["n"], gemm["k"]) == ("gemm", 128, 128, 64)
+    assert (gemm["dtype"], gemm["layout"], gemm["how"]) == ("bf16", "tn", "operator")
+    assert (softmax["rows"], softmax["cols"]) == (4 * 8 * 32, 32)
+    assert (add["fn"], add["elements"], add["reads"], add["writes"]) == (
+        "add", 16384, 2, 1,
+    )  # fmt: skip
+    assert (add["count"], add["traced_us"], add["traced_total_us"]) == (2, 3.0, 6.0)
+    assert (own["op"], own["class"], own["traced_us"]) == ("traced", "unknown", 3.0)
+    assert (own["stream"], own["how"], own["kernel"]) == (9, "name", "my_own_kernel")
+
+
+def test_sums_and_shares(tmp_path):
+    found = imports.read(made.trace(tmp_path))
+    told = found.summary
+    assert (told["kind"], told["gpu"], told["kernels"]) == ("kineto", "h100-sxm", 5)
+    assert (told["sum_us"], told["busy_us"]) == (24.0, 23.0)
+    assert told["classes"] == {
+        "gemm": 10.0, "elementwise": 6.0, "norm": 5.0, "unknown": 3.0,
+    }  # fmt: skip
+    assert told["class_share"] == pytest.approx(21 / 24)
+    assert told["shape_share"] == pytest.approx(21 / 24)
+    assert told["unknown"] == [{"name": "my_own_kernel", "us": 3.0}]
+    assert found.listings[0].dispatch == "eager"
+
+
+def test_kernels_of_one_call_are_one_row(tmp_path):
+    """A convolution with its layout kernels: the time is the call's."""
+    dims = [[4, 3, 224, 224], [768, 3, 16, 16], [], [], [], [], [], [], []]
+    values = ["", "", "[0, 0]", "[16, 16]", "[1, 1]", "1", "False", "False", "True"]
+    events = [
+        made.operator("aten::cudnn_convolution", 0, 50, dims, values),
+        *(made.launch(i, 5 + i) for i in range(3)),
+        made.kernel("void cudnn::nchwToNhwcKernel<__nv_bfloat16>", 0, 100, 10.0),
+        made.kernel("cutlass_tensorop_bf16_s16816fprop_256x64_32x4", 1, 110, 98.0),
+        made.kernel("void cudnn::nhwcToNchwKernel<__nv_bfloat16>", 2, 210, 2.0),
+    ]
+    [row] = rows(made.trace(tmp_path, events))
+    assert row["op"] == "conv2d" and row["count"] == 1
+    assert (row["images"], row["in_channels"], row["out_channels"]) == (4, 3, 768)
+    assert (row["kernel_size"], row["stride"], row["padding"]) == (16, 16, 0)
+    assert row["traced_us"] == 110.0 and "fprop" in row["kernel"]
+
+
+def test_gradients_of_a_convolution_are_two_rows(tmp_path):
+    dims = [[8, 128, 28, 28], [8, 64, 56, 56], [128, 64, 3, 3], *[[]] * 8]
+    values = ["", "", "", "[0]", "[2, 2]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
+    events = [
+        made.operator("aten::convolution_backward", 0, 50, dims, values),
+        made.launch(1, 5),
+        made.launch(2, 6),
+        made.kernel("sm80_xmma_dgrad_implicit_gemm_bf16bf16", 1, 100, 10.0),
+        made.kernel("sm80_xmma_wgrad_implicit_gemm_bf16bf16", 2, 110, 12.0),
+    ]
+    found = rows(made.trace(tmp_path, events))
+    assert [x["traced_us"] for x in found] == [10.0, 12.0]
+    assert [x["op"] for x in found] == ["conv2d_input_grad", "conv2d_weight_grad"]
+    assert {(x["stride"], x["padding"]) for x in found} == {(2, 1)}
+
+
+def test_attention_says_whether_it_is_causal(tmp_path):
+    q = [2, 128, 8, 64]
+    values = ["", "", "", "", "", "128", "128", "0.", "True", "False", "0.125"]
+    events = [
+        made.operator(
+            "aten::_flash_attention_forward", 0, 50, [q, q, q, *[[]] * 8], values
+        ),
+        made.launch(1, 5),
+        made.kernel(made.FLASH, 1, 100, 10.0),
+    ]
+    [row] = rows(made.trace(tmp_path, events))
+    assert row["op"] == "context_attention" and row["causal"] is True
+    assert (row["batch"], row["q_len"], row["num_heads"]) == (2, 128, 8)
+
+
+def test_gathers_count_indices_never_the_table(tmp_path):
+    events = [
+        made.operator("aten::embedding", 0, 50, [[150_000, 1024], [16, 100], []]),
+        made.launch(1, 5),
+        made.kernel("indexSelectLargeIndex<c10::BFloat16>", 1, 100, 10.0),
+    ]
+    [row] = rows(made.trace(tmp_path, events))
+    assert (row["op"], row["rows"], row["cols"]) == ("gather", 1600, 1024)
+
+
+def test_collectives_say_their_size(tmp_path):
+    said = {
+        "Collective name": "all_gather", "In msg nelems": 1000,
+        "Out msg nelems": 8000, "dtype": "BFloat16", "Group size": 8,
+    }  # fmt: skip
+    event = made.kernel("ncclDevKernel_AllGather_RING_LL", 1, 100, 10.0, **said)
+    [row] = rows(made.trace(tmp_path, [event]))
+    assert (row["collective"], row["bytes"], row["num_gpus"]) == (
+        "all_gather",
+        16000,
+        8,
+    )
+
+
+def test_a_trace_without_any_shape_imports(tmp_path):
+    events = [made.kernel(made.GEMM, i, 10.0 * i, 5.0) for i in range(4)]
+    found = imports.read(made.trace(tmp_path, events))
+    [row] = found.listings[0].kernels
+    assert (row["op"], row["class"], row["count"]) == ("traced", "gemm", 4)
+    assert found.summary["shape_share"] == 0.0 and found.listings[0].dispatch is None
+
+
+def test_every_gpu_has_a_listing_of_its_own(tmp_path):
+    events = [made.kernel(made.GEMM, i, 1.0, 5.0, device=i) for i in range(2)]
+    found = imports.read(made.trace(tmp_path, events))
+    assert [x.name for x in found.listings] == ["t/gpu0", "t/gpu1"]
+    assert found.summary["busy_us"] == 10.0
+
+
+@pytest.mark.parametrize(
+    "window, count", [((0, 15), 2), ((10, 20), 2), ("12", 3), ("ProfilerStep#12", 3)]
+)
+def test_a_window_picks_kernels_by_their_start(tmp_path, window, count):
+    step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#12", "ts": 115,
+            "dur": 50}  # fmt: skip
+    path = made.trace(tmp_path, [*made.EVENTS, step])
+    assert imports.read(path, window=window).summary["kernels"] == count
+
+
+def test_old_traces_have_other_words(tmp_path):
+    """The profiler of 2021: capitals, `Input dims`, no types."""
+    events = [
+        {"ph": "X", "cat": "Operator", "name": "aten::mm", "pid": 1, "tid": "12",
+         "ts": 0, "dur": 30,
+         "args": {"Input dims": [[32, 64], [64, 16]], "External id": 5}},
+        {"ph": "X", "cat": "Kernel", "name": "volta_sgemm_128x64_nn", "pid": 0,
+         "tid": "stream 7", "ts": 50, "dur": 8,
+         "args": {"device": 0, "stream": 7, "external id": 5}},
+    ]  # fmt: skip
+    [row] = rows(made.trace(tmp_path, events))
+    assert (row["m"], row["n"], row["k"], row["dtype"]) == (32, 16, 64, "fp32")
+    assert (row["tensor_core"], row["layout"]) == (False, "nn")
+
+
+@pytest.mark.parametrize(
+    "name, kind, dtype",
+    [
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "collective", "bf16"),
+        ("void pytorch_flash::flash_fwd_splitkv_combine_kernel", "attention", None),
+        ("sm80_xmma_wgrad_implicit_gemm_tf32f32_tf32f32", "conv", "tf32"),
+        ("nvjet_tst_64x16_64x16_2x4_2cta_h_bz_bias_TNT", "gemm", "bf16"),
+        ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV", "gemm", "bf16"),
+        ("triton_red_fused_add_mean_mul_pow_rsqrt_0", "norm", None),
+        ("void at::native::CatArrayBatchedCopy<c10::Half>", "gather", "fp16"),
+        ("bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256", "moe", "mxfp4"),
+        ("zzz", "unknown", None),
+    ],
+)
+def test_names_say_class_and_type(name, kind, dtype):
+    assert kernel_class(name) == kind
+    assert kernel_dtype(name) == dtype
+
+
+def test_names_say_tiles():
+    assert product_tile("cutlass_bf16_s16816gemm_bf16_128x256_64x3_tn_align8") == {
+        "tile_m": 128, "tile_n": 256, "tile_k": 64, "stages": 3,
+    }  # fmt: skip
+    assert product_tile("zzz") == {}
+
+
+def test_a_listing_of_an_import_is_read_back(tmp_path):
+    from diffenergy.workload import listing_lines, read_listings
+
+    [listing] = imports.import_listing(made.trace(tmp_path))
+    path = tmp_path / "x.jsonl"
+    path.write_text(listing_lines([listing]))
+    assert '"traced_us": 10.0' in path.read_text()
+    [again] = read_listings(path)
+    extra = {"traced_total_us", "stream", "kernel", "how"}
+    bare = [{k: v for k, v in x.items() if k not in extra} for x in listing.kernels]
+    bare = [x if x["op"] == "traced" else {**x} for x in bare]
+    for x in bare:
+        if x["op"] != "traced":
+            x.pop("traced_us")
+    assert list(again.kernels) == bare
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize(
+    "name, kernels, total, shape",
+    [
+        ("h100_bert-small_bf16_eager", 60, 307.2, 0.98),
+        ("h100_vit-base_bf16_eager", 154, 1220.9, 0.999),
+        ("h100_timesformer_bf16_eager", 446, 154_855.6, 0.999),
+        ("h100_qwen1.5-0.5b_bf16_eager", 1465, 45_432.7, 0.99),
+        ("a100_alexnet_noshapes", 79, 10_692, 0.0),
+        ("mi210_gpu_only", 562, 5343.4, 0.0),
+    ],
+)
+def test_published_traces(name, kernels, total, shape):
+    path = SHARED / f"{name}.json.gz"
+    if not path.exists():
+        pytest.skip("the shared traces are not here")
+    told = imports.read(str(path)).summary
+    assert told["kernels"] == kernels
+    assert told["sum_us"] == pytest.approx(total, abs=0.1)
+    assert told["class_share"] >= 0.95 and told["shape_share"] >= shape
+
+
+@pytest.mark.shared_data
+def test_a_serving_step_needs_the_models_sizes():
+    path = SHARED / "b200_gpt-oss-120b_tp8_vllm_eager.json.gz"
+    if not path.exists():
+        pytest.skip("the shared traces are not here")
+    told = imports.read(str(path), model="gpt-oss-120b")
+    assert told.summary["busy_us"] == pytest.approx(10_793.6, abs=0.1)
+    assert told.summary["shape_share"] > 0.9
+    [moe] = [x for x in told.listings[0].kernels if x["op"] == "moe"]
+    assert (moe["num_tokens"], moe["num_experts"], moe["moe_tp_size"]) == (888, 128, 8)
+
+
+@pytest.mark.slow
+def test_a_long_trace_streams(tmp_path):
+    """200 MB within 30 s and 2 GB: the reader holds what it needs alone."""
+    import subprocess
+    import sys
+
+    text = json.dumps(made.EVENTS)[1:-1]
+    copies = 200_000_000 // len(text)
+    path = tmp_path / "long.json"
+    with path.open("w") as file:
+        file.write('{"deviceProperties": [], "traceEvents": [' + text)
+        for _ in range(copies):
+            file.write("," + text)
+        file.write("]}")
+    script = (
+        "import resource, time; from diffenergy import imports; t = time.time();"
+        f"found = imports.read({str(path)!r}).summary; spent = time.time() - t;"
+        "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024;"
+        "print(found['kernels'], spent, peak)"
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    kernels, spent, peak = map(float, out.stdout.split())
+    assert kernels == 5 * (copies + 1)
+    assert spent < 60 and peak < 2e9  # 30 s on 2 idle cores
