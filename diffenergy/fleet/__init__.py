@@ -1,0 +1,11 @@
+"""Fleets: which model on which GPUs, how many, at which clock, hour by hour.
+
+    found = diffenergy.fleet.plan("fleet.toml", objective="carbon")
+    found.plan, found.bound, found.gap
+
+Names load on first use; `__init__.pyi` lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,196 @@
+"""What is planned: serving points, pools at sites, demand by slot, weights.
+
+A **row** (serving point) is one way to run one replica of one model on one pool: its
+GPUs n, the rate r (requests/s) it carries, its mean power p (W, of its n boards). With
+x whole replicas on a row in a slot:
+
+    cover   sum r x >= demand of the model
+    GPUs    sum n x <= GPUs of the pool
+    watts   pue (sum p x + sum parked (GPUs - used)) <= budget of the site
+    starts  u >= X - X of the slot before, X = sum x of the rows of (model, pool, n)
+    least   sum_t weight (slot_s watts + pue sum start u)
+
+All powers below are above what the boards would draw parked, `extra` = p - n parked: a
+used GPU saves its parked watts.
+"""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+_TOLERANCE = 1e-9
+"""Relative, of a limit that floating-point sums touch."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Serving points, a column each; NaN is unknown.
+
+    `model`, `pool`: indices; `gpus`: n; `rate`: requests/s; `power`: W of all n boards;
+    `ttft`, `tpot`: 95th percentiles, s; `sm_clock` Hz, `power_limit` W, `max_batch`;
+    `source`: 0-based row of the table that it comes from, -1 for none.
+    """
+
+    model: Int[np.ndarray, " row"]
+    pool: Int[np.ndarray, " row"]
+    gpus: Float[np.ndarray, " row"]
+    rate: Float[np.ndarray, " row"]
+    power: Float[np.ndarray, " row"]
+    ttft: Float[np.ndarray, " row"]
+    tpot: Float[np.ndarray, " row"]
+    sm_clock: Float[np.ndarray, " row"]
+    power_limit: Float[np.ndarray, " row"]
+    max_batch: Float[np.ndarray, " row"]
+    source: Int[np.ndarray, " row"]
+
+    def __len__(self) -> int:
+        return len(self.model)
+
+    def take(self, chosen: np.ndarray) -> "Rows":
+        """The chosen ones: indices, or a mask."""
+        columns = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
+        return Rows(**{name: column[chosen] for name, column in columns.items()})
+
+
+def groups(rows: Rows) -> Int[np.ndarray, " row"]:
+    """(model, pool, n) of every row as a number from 0."""
+    gpus = rows.gpus.astype(int)
+    most, pools = gpus.max(initial=0) + 1, rows.pool.max(initial=0) + 1
+    key = (rows.model * pools + rows.pool) * most + gpus
+    return np.unique(key, return_inverse=True)[1].reshape(-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Rows, what they share, and what is asked of them.
+
+    `demand`: requests/s, headroom included; `count`, `parked` (W a GPU) and `site` of
+    pools; `pue` and `budget` (W at the meter, infinite where there is none) of sites;
+    `weight`: objective per joule at the meter, at least 0; `start`: J of boards to load
+    a replica of a row; `slot`: s.
+    """
+
+    rows: Rows
+    demand: Float[np.ndarray, "slot model"]
+    count: Float[np.ndarray, " pool"]
+    parked: Float[np.ndarray, " pool"]
+    site: Int[np.ndarray, " pool"]
+    pue: Float[np.ndarray, " site"]
+    budget: Float[np.ndarray, "slot site"]
+    weight: Float[np.ndarray, "slot site"]
+    start: Float[np.ndarray, " row"]
+    slot: float
+    models: tuple[str, ...]
+    pools: tuple[str, ...]
+    sites: tuple[str, ...]
+
+    @property
+    def slots(self) -> int:
+        """How many slots there are."""
+        return len(self.demand)
+
+    @property
+    def row_site(self) -> Int[np.ndarray, " row"]:
+        """Site of every row."""
+        return self.site[self.rows.pool]
+
+    @property
+    def extra(self) -> Float[np.ndarray, " row"]:
+        """W that a replica draws beyond its boards parked."""
+        return self.rows.power - self.rows.gpus * self.parked[self.rows.pool]
+
+    @property
+    def base(self) -> Float[np.ndarray, " site"]:
+        """W at the meter with every GPU parked."""
+        parked = self.count * self.parked
+        return self.pue * np.bincount(self.site, parked, minlength=len(self.pue))
+
+    @property
+    def group(self) -> Int[np.ndarray, " row"]:
+        """(model, pool, n) of every row as a number from 0: what a start loads."""
+        return groups(self.rows)
+
+    def cost(self, slot: int) -> Float[np.ndarray, " row"]:
+        """Objective that a replica adds in a slot, beyond its boards parked."""
+        site = self.row_site
+        return self.slot * (self.weight[slot] * self.pue)[site] * self.extra
+
+    def idle_cost(self, slot: int) -> float:
+        """Objective of a slot with every GPU parked."""
+        return float(self.slot * self.weight[slot] @ self.base)
+
+    def start_cost(self, slot: int) -> Float[np.ndarray, " row"]:
+        """Objective of loading one replica."""
+        return (self.weight[slot] * self.pue)[self.row_site] * self.start
+
+    def take(self, chosen: np.ndarray) -> "Problem":
+        """The same with the chosen rows alone: indices, or a mask."""
+        return dataclasses.replace(
+            self, rows=self.rows.take(chosen), start=self.start[chosen]
+        )
+
+    def at(self, slots: np.ndarray | slice) -> "Problem":
+        """The same with some of its slots alone."""
+        return dataclasses.replace(
+            self,
+            demand=self.demand[slots],
+            budget=self.budget[slots],
+            weight=self.weight[slots],
+        )
+
+
+def site_power(
+    problem: Problem, counts: Float[np.ndarray, "slot row"]
+) -> Float[np.ndarray, "slot site"]:
+    """W at the meter of every site."""
+    drawn = counts * problem.extra
+    sums = np.zeros((len(counts), len(problem.pue)))
+    np.add.at(sums.T, problem.row_site, drawn.T)
+    return problem.base + problem.pue * sums
+
+
+def starts_of(
+    problem: Problem, counts: Float[np.ndarray, "slot row"]
+) -> tuple[Float[np.ndarray, "slot group"], Float[np.ndarray, " group"]]:
+    """Replicas of every (model, pool, n) that are loaded in a slot (none in the first),
+    and the joules of one."""
+    group = problem.group
+    loaded = np.zeros((len(counts), group.max(initial=-1) + 1))
+    np.add.at(loaded.T, group, counts.T)
+    joules = np.zeros(loaded.shape[1])
+    joules[group] = problem.start
+    rises = np.maximum(0.0, np.diff(loaded, axis=0, prepend=loaded[:1]))
+    return rises, joules
+
+
+def value_of(problem: Problem, counts: Float[np.ndarray, "slot row"]) -> float:
+    """The objective of whole replicas, starts included."""
+    slots = sum(
+        problem.idle_cost(t) + float(problem.cost(t) @ counts[t])
+        for t in range(problem.slots)
+    )
+    rises, _ = starts_of(problem, counts)
+    group, prices = problem.group, np.zeros(rises.shape)
+    for t in range(problem.slots):
+        prices[t, group] = problem.start_cost(t)
+    return float(slots + (rises * prices).sum())
+
+
+def kept(
+    problem: Problem, counts: Float[np.ndarray, "slot row"]
+) -> Bool[np.ndarray, " slot"]:
+    """Whether whole replicas keep every limit of a slot."""
+    rows, few = problem.rows, 1 + _TOLERANCE
+    carried = np.zeros(problem.demand.shape)
+    np.add.at(carried.T, rows.model, (counts * rows.rate).T)
+    used = np.zeros((len(counts), len(problem.count)))
+    np.add.at(used.T, rows.pool, (counts * rows.gpus).T)
+    drawn = site_power(problem, counts)
+    return np.logical_and.reduce(
+        [
+            np.all(carried * few >= problem.demand, axis=1),
+            np.all(used <= problem.count * few, axis=1),
+            np.all(drawn <= problem.budget * few, axis=1),
+        ]
+    )

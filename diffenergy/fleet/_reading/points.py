@@ -1,0 +1,115 @@
+"""Serving points that somebody measured: a table, each row on every pool of its GPU."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from ...measurements._cells import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    Sheet,
+    bad_cell,
+    name_list,
+    numbers,
+    read_sheet,
+    require,
+    texts,
+)
+from ...units import MHz
+from .._problem.problem import Rows
+
+_NUMBERS: Final = {
+    "gpus_per_replica": POSITIVE,
+    "requests_per_s": POSITIVE,
+    "ttft_p95_s": NOT_NEGATIVE,
+    "tpot_p95_s": NOT_NEGATIVE,
+    "power_w": POSITIVE,
+}
+_OPTIONAL: Final = ("sm_clock_mhz", "power_limit_w", "max_batch")
+COLUMNS: Final = ("model", "gpu", *_NUMBERS, *_OPTIONAL)
+"""Of a table of points, the optional ones last."""
+
+
+def read_points(
+    file: str,
+    models: Sequence[Sequence[str]],
+    pools: Sequence[Sequence[str]],
+) -> tuple[Rows, list[str]]:
+    """The points of models and pools, each of which goes by any of its names, and
+    remarks about what was left out. Without objectives of latency: see `ask`.
+
+    Raises `ValueError` in one sentence for a column that is missing or has another
+    unit, a cell that cannot be, and a model without a point on any pool.
+    """
+    sheet = read_sheet(file)
+    _check_units(sheet)
+    for column in ("model", "gpu", *_NUMBERS):
+        require(sheet, column, f"add `{column}`")
+    row = np.arange(sheet.num_rows)
+    found = {x: numbers(sheet, x, row, y, True) for x, y in _NUMBERS.items()}
+    n = found["gpus_per_replica"]
+    if (n != np.round(n)).any():
+        wrong = int((n != np.round(n)).argmax())
+        raise bad_cell(sheet, wrong, "gpus_per_replica", "a whole number from 1 on")
+    for x in _OPTIONAL:
+        has = x in sheet.columns
+        nothing = np.full(len(row), np.nan)
+        found[x] = numbers(sheet, x, row, POSITIVE) if has else nothing
+    point, model = _matches(texts(sheet, "model", row), models)
+    again, pool = _matches(texts(sheet, "gpu", row)[point], pools)
+    point, model = point[again], model[again]
+    for number, names in enumerate(models):
+        if not (model == number).any():
+            gpus = name_list(dict.fromkeys(x for names in pools for x in names[:1]))
+            raise ValueError(
+                f"{file}: model `{names[0]}` has no row on a GPU of the pools "
+                f"({gpus}); add its points, or leave the model out."
+            )
+    used = {x: column[point] for x, column in found.items()}
+    rows = Rows(
+        model, pool, used["gpus_per_replica"], used["requests_per_s"], used["power_w"],
+        used["ttft_p95_s"], used["tpot_p95_s"], used["sm_clock_mhz"] * MHz,
+        used["power_limit_w"], used["max_batch"], point,
+    )  # fmt: skip
+    left = sheet.num_rows - len(np.unique(point))
+    ignored = [x for x in sheet.columns if x not in COLUMNS]
+    notes = [f"{file}: columns not used: {name_list(ignored)}."] if ignored else []
+    if left:
+        notes.append(f"{file}: {left} rows are of no model or no pool of the fleet.")
+    return rows, notes
+
+
+def _matches(
+    named: np.ndarray, known: Sequence[Sequence[str]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and the things that they name, one pair for each thing."""
+    codes, words = pd.factorize(named)
+    pairs = [
+        (np.flatnonzero(codes == code), number)
+        for code, word in enumerate(words)
+        for number, names in enumerate(known)
+        if word in names
+    ]
+    if not pairs:
+        return np.zeros(0, int), np.zeros(0, int)
+    rows = np.concatenate([row for row, _ in pairs])
+    things = np.concatenate([np.full(len(row), number) for row, number in pairs])
+    order = np.lexsort((things, rows))
+    return rows[order], things[order]
+
+
+def _check_units(sheet: Sheet) -> None:
+    """A quantity stands once, in its own unit."""
+    for column in (*_NUMBERS, *_OPTIONAL):
+        stem, _, unit = column.rpartition("_")
+        if unit not in ("s", "w", "mhz") or column == "requests_per_s":
+            continue
+        units = {"s": ("ms", "us"), "w": ("kw", "mw"), "mhz": ("hz", "khz", "ghz")}
+        for other in units[unit]:
+            if f"{stem}_{other}" in sheet.columns:
+                raise ValueError(
+                    f"{sheet.file}: there is a column `{stem}_{other}`; allowed is "
+                    f"`{column}` alone, in {unit.replace('w', 'W')}; convert it."
+                )

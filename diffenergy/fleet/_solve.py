@@ -1,0 +1,200 @@
+"""From a problem to its plan: bounds first, then whole replicas, then the distance."""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from ._bound.knapsack import by_whole_replicas
+from ._bound.linear import Prices, relaxed
+from ._bound.prices import Cuts, by_prices
+from ._problem.problem import Problem, kept, value_of
+from ._problem.rows import hull, pareto
+from ._whole.horizon import Search, Told, between_neighbours, slot_by_slot
+from ._whole.neighbours import neighbourhoods
+from ._whole.program import whole
+
+_SMALL = 30_000
+"""Slots x rows up to which one integer program of all slots is tried."""
+_TINY = 2_000
+"""The same up to which it is tried first."""
+_LINEAR = 3_000
+"""Rows of the hull up to which HiGHS solves the linear program of a slot."""
+_PROOF = 1e-9
+"""Relative gap of a proven plan."""
+OPTIMAL = 1e-4
+"""Gap up to which a plan is called optimal."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Solved:
+    """`counts`: whole replicas of the rows of `problem`; `value` of them; no plan is
+    below `bound`; `prices` of every slot, which alone prove `price_bound`."""
+
+    problem: Problem
+    counts: Float[np.ndarray, "slot row"]
+    value: float
+    bound: float
+    prices: Sequence[Prices]
+    price_bound: float
+
+    @property
+    def gap(self) -> float:
+        """(value - bound) / |value|."""
+        if self.value <= self.bound:
+            return 0.0
+        return (self.value - self.bound) / abs(self.value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Unsolved:
+    """No plan: of the slots in `slots`; `proven`, or none was found in time."""
+
+    problem: Problem
+    slots: tuple[int, ...]
+    proven: bool
+
+
+def useful(problem: Problem) -> Problem:
+    """With the rows alone that whole replicas can need: those that a pool has room
+    for, of which none of the same GPUs carries as much for no more power."""
+    rows = problem.rows
+    fits = problem.take(np.flatnonzero(rows.gpus <= problem.count[rows.pool]))
+    if not len(fits.rows):
+        return fits
+    return fits.take(pareto(fits.group, fits.rows.rate, fits.rows.power))
+
+
+def solve(
+    problem: Problem, max_gap: float, time_limit: float, told: Told
+) -> Solved | Unsolved:
+    """The best plan within `time_limit` (s) or the relative `max_gap`, with its bound.
+
+    Small fleets are solved to proof whatever `max_gap`.
+    """
+    ends = time.monotonic() + time_limit
+    problem = useful(problem)
+    prices = _prices(problem, told)
+    lacking = tuple(slot for slot, found in enumerate(prices) if found is None)
+    if lacking:
+        return Unsolved(problem, lacking, True)
+    priced = [found for found in prices if found is not None]
+    size = problem.slots * len(problem.rows)
+    work = _Work(Search(problem, priced, ends), max_gap, told)
+    if size <= _TINY:
+        work.program(time_limit)
+    if not work.done:
+        work.search()
+    if _TINY < size <= _SMALL and not work.impossible and work.gap > _PROOF:
+        work.program(work.at.left)
+    return work.answer()
+
+
+class _Work:
+    """What is known while a plan is looked for."""
+
+    def __init__(self, at: Search, max_gap: float, told: Told):
+        self.at, self.max_gap, self.told = at, max_gap, told
+        self.bounds = np.array([found.bound for found in at.prices])
+        self.price_bound = float(self.bounds.sum())
+        self.bound = self.price_bound
+        self.best: np.ndarray | None = None
+        self.value = np.inf
+        self.impossible = False
+        self.stuck: int | None = None
+
+    @property
+    def gap(self) -> float:
+        """Relative distance of value and bound."""
+        if self.best is None:
+            return np.inf
+        return max(0.0, self.value - self.bound) / max(abs(self.value), 1e-300)
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing more to find."""
+        return self.impossible or self.gap <= _PROOF
+
+    def take(self, counts: np.ndarray | None) -> None:
+        """Keeps whole replicas that are better than what is known."""
+        problem = self.at.problem
+        if counts is None or not kept(problem, counts).all():
+            return
+        value = value_of(problem, counts)
+        if value < self.value:
+            self.best, self.value = counts, value
+
+    def program(self, seconds: float) -> None:
+        """The integer program of all slots."""
+        self.told("proving", 0, 1)
+        found = whole(self.at.problem, seconds=seconds)
+        self.impossible = found.counts is None and found.bound == np.inf
+        self.bound = max(self.bound, found.bound)
+        self.take(found.counts)
+        if found.proven and self.best is not None:
+            self.bound = self.value
+
+    def search(self) -> None:
+        """Slot by slot, then better while the gap is too wide and time is left."""
+        at, problem = self.at, self.at.problem
+        asked = (problem.demand > 0).sum()
+        if asked <= 60:  # a knapsack each takes a few hundredths of a second
+            self.knapsacks()
+        found = slot_by_slot(at, self.told)
+        if isinstance(found, int):
+            self.stuck = found
+            return
+        self.take(found)
+        if self.gap > self.max_gap and at.left > 0:
+            self.take(between_neighbours(at, found, self.told))
+        if self.gap > self.max_gap and at.left > 0 and asked > 60:
+            self.knapsacks()
+        small = problem.slots * len(problem.rows) <= _SMALL
+        if self.gap > self.max_gap and at.left > 0 and self.best is not None:
+            good = self.bound / (1 - self.max_gap)
+            ends = at.ends
+            if small:  # the rest is for the program
+                at.ends -= 0.6 * at.left
+            self.take(neighbourhoods(at, self.best, good, self.told))
+            at.ends = ends
+
+    def knapsacks(self) -> None:
+        """Raises the bound of slots, the widest first, while it is of use."""
+        at = self.at
+        ends = at.ends - at.left / 2
+        order = np.argsort(-self.bounds)
+        for place, slot in enumerate(order):
+            if time.monotonic() > ends or self.gap <= self.max_gap:
+                break
+            self.told("bounding", place, len(order))
+            bound, at.extra[slot] = by_whole_replicas(
+                at.problem, int(slot), at.prices[slot], ends
+            )
+            self.bounds[slot] = max(self.bounds[slot], bound)
+            self.bound = max(self.bound, float(self.bounds.sum()))
+
+    def answer(self) -> Solved | Unsolved:
+        """What was found."""
+        problem = self.at.problem
+        if self.best is None:
+            slots = range(problem.slots) if self.stuck is None else (self.stuck,)
+            return Unsolved(problem, tuple(slots), self.impossible)
+        return Solved(
+            problem, self.best, self.value, min(self.bound, self.value),
+            self.at.prices, self.price_bound,
+        )  # fmt: skip
+
+
+def _prices(problem: Problem, told: Told) -> list[Prices | None]:
+    """Prices and bound of every slot; None where the linear program has no answer."""
+    corners = problem.take(hull(problem))
+    cuts = Cuts.none(corners)
+    found: list[Prices | None] = []
+    for slot in range(problem.slots):
+        told("pricing", slot, problem.slots)
+        large = len(corners.rows) > _LINEAR
+        here = by_prices(corners, slot, cuts) if large else None
+        found.append(here or relaxed(corners, slot))
+    return found

@@ -1,0 +1,95 @@
+"""One plan for each model of a slot, out of candidates, within what all share."""
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from .._bound.linear import limits, room
+from .._problem.problem import Problem
+from .candidates import Candidates
+from .integer import least
+
+_CLOSE = 5e-4
+"""Relative gap at which the choice is good enough: candidates are not all plans."""
+Loaded = Float[np.ndarray, " group"]
+
+
+def choose(
+    problem: Problem,
+    slot: int,
+    plans: Candidates,
+    before: Loaded | None,
+    after: Loaded | None,
+    seconds: float,
+) -> Float[np.ndarray, " row"] | None:
+    """Replicas of the cheapest choice, starts after the slot `before` and those of the
+    slot `after` counted; None where no choice keeps the limits."""
+    wanted = problem.demand[slot] > 0
+    held = np.isfinite(room(problem, slot))
+    models = np.flatnonzero(wanted)
+    if not np.isin(models, plans.model).all():
+        return None
+    rows = len(problem.rows)
+    made = made_of(plans, rows)
+    cost = made.T @ problem.cost(slot) + start_costs(
+        problem, slot, made, plans.model, before, after
+    )  # noqa: E501
+    place = np.searchsorted(models, plans.model)
+    index = np.arange(len(plans))
+    one = sparse.coo_array(
+        (np.ones(len(plans)), (place, index)), (len(models), len(plans))
+    )
+    free = room(problem, slot)[held]
+    per = np.maximum(free, 1e-9) / 1e3
+    use = sparse.diags_array(1 / per) @ (limits(problem)[held] @ made)
+    matrix = sparse.csr_array(sparse.vstack([one, use]))
+    single = np.ones(len(models))
+    low = np.r_[single, np.full(len(per), -np.inf)]
+    found = least(
+        cost, matrix, low, np.r_[single, free / per], np.ones(len(plans)),
+        seconds=seconds, gap=_CLOSE,
+    )  # fmt: skip
+    return None if found.values is None else made @ found.values
+
+
+def made_of(plans: Candidates, rows: int) -> sparse.csr_array:
+    """Replicas [row, plan]."""
+    index = np.repeat(np.arange(len(plans)), plans.row.shape[1])
+    entries = (plans.count.ravel(), (plans.row.ravel(), index))
+    return sparse.csr_array(sparse.coo_array(entries, (rows, len(plans))))
+
+
+def loaded(problem: Problem, counts: Float[np.ndarray, " row"]) -> Loaded:
+    """Replicas of every (model, pool, n)."""
+    return np.bincount(problem.group, counts, problem.group.max(initial=-1) + 1)
+
+
+def start_costs(
+    problem: Problem,
+    slot: int,
+    made: sparse.csr_array,
+    model: Int[np.ndarray, " plan"],
+    before: Loaded | None,
+    after: Loaded | None,
+) -> Float[np.ndarray, " plan"]:
+    """What plans cost in starts: those they need after `before`, less those that they
+    spare the slot `after`."""
+    cost = np.zeros(len(model))
+    if not problem.start.any():
+        return cost
+    group, rows = problem.group, len(problem.rows)
+    ones = (np.ones(rows), (group, np.arange(rows)))
+    sums = sparse.coo_array(ones, (group.max() + 1, rows))
+    here = sparse.coo_array(sums @ made)
+    which, plan = here.coords
+    for other, price_of, sign in ((before, slot, 1.0), (after, slot + 1, -1.0)):
+        if other is None:
+            continue
+        price = np.zeros(group.max() + 1)
+        price[group] = problem.start_cost(price_of)
+        if sign > 0:
+            number = np.maximum(0.0, here.data - other[which])
+        else:
+            number = np.minimum(here.data, other[which])
+        cost += sign * np.bincount(plan, number * price[which], len(model))
+    return cost

@@ -1,0 +1,173 @@
+"""Slot by slot: candidates at the slot's prices, one chosen for each model, starts
+after the slot before counted; then every slot once more between its neighbours."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from .._bound.knapsack import joined
+from .._bound.linear import Prices, charged
+from .._problem.problem import Problem, kept, value_of
+from .candidates import Candidates, candidates
+from .choose import choose, loaded
+from .program import whole
+
+_NEAR = 1.15
+_ENOUGH = 0.005
+"""Relative gap of a slot that is planned directly."""
+_PLANS = 1_200
+"""Candidates of a slot, about."""
+_MOST = 50
+"""Candidates of a model at most: where several limits bind, more take longer than they
+are worth."""
+_TRIES = ((12, 8, 40, 12), (60, 10, 8, 12), (np.inf, 6, 3, 12))
+"""Models up to which so many rows are tried as bulk, in so many numbers, and so many
+plans of each are kept at least: few models have to split finely over pools."""
+_SHARES = (1.0, 0.5, 0.75, 1.5)
+"""Prices over those of the bound at which plans are looked for where the first choice
+kept no limits."""
+_SECONDS = 0.5
+"""s of one choice at least."""
+
+Told = Callable[[str, int, int], None]
+
+
+@dataclasses.dataclass
+class Search:
+    """What is known so far: prices of slots, plans that others found, the best counts.
+
+    `ends`: time (s, monotonic) at which to be done.
+    """
+
+    problem: Problem
+    prices: Sequence[Prices]
+    ends: float
+    extra: dict[int, Candidates] = dataclasses.field(default_factory=dict)
+
+    @property
+    def left(self) -> float:
+        """s until the end."""
+        return self.ends - time.monotonic()
+
+
+def slot_by_slot(search: Search, told: Told) -> Float[np.ndarray, "slot row"] | int:
+    """Replicas of every slot; the number of the slot that none were found for."""
+    problem = search.problem
+    found = np.zeros((problem.slots, len(problem.rows)))
+    before = None
+    for slot in range(problem.slots):
+        told("planning", slot, problem.slots)
+        here = _slot(search, slot, before, None, problem.slots - slot)
+        if here is None:
+            return slot
+        found[slot], before = here, loaded(problem, here)
+    return found
+
+
+def between_neighbours(
+    search: Search, counts: Float[np.ndarray, "slot row"], told: Told
+) -> Float[np.ndarray, "slot row"]:
+    """The same, every slot planned anew with both neighbours as they are, while it
+    pays and time is left."""
+    problem, best = search.problem, counts.copy()
+    if problem.slots == 1 or not problem.start.any():
+        return best
+    value = value_of(problem, best)
+    while search.left > 0:
+        gained = False
+        for slot in range(problem.slots):
+            if search.left <= 0:
+                break
+            told("planning again", slot, problem.slots)
+            before = loaded(problem, best[slot - 1]) if slot else None
+            last = slot == problem.slots - 1
+            after = None if last else loaded(problem, best[slot + 1])
+            here = _slot(search, slot, before, after, problem.slots)
+            if here is None:
+                continue
+            tried = best.copy()
+            tried[slot] = here
+            new = value_of(problem, tried)
+            if new < value * (1 - 1e-9):
+                gained = gained or new < value * (1 - 1e-4)
+                best, value = tried, new
+        if not gained:
+            break
+    return best
+
+
+def _slot(
+    search: Search,
+    slot: int,
+    before: np.ndarray | None,
+    after: np.ndarray | None,
+    shared: int,
+) -> Float[np.ndarray, " row"] | None:
+    """Replicas of a slot; None where none were found."""
+    problem = search.problem
+    seconds = max(_SECONDS, search.left / shared / 2)
+    plans = _candidates(search, slot, before, 1)
+    found = choose(problem, slot, plans, before, after, seconds)
+    if found is not None and _keeps(problem, slot, found):
+        return found
+    found = _directly(search, slot, _NEAR, seconds)
+    if found is not None:
+        return found
+    plans = _candidates(search, slot, before, 4)
+    found = choose(problem, slot, plans, before, after, 2 * seconds)
+    if found is not None and _keeps(problem, slot, found):
+        return found
+    return _directly(search, slot, np.inf, max(2 * seconds, search.left / 4))
+
+
+def _directly(
+    search: Search, slot: int, near: float, seconds: float
+) -> Float[np.ndarray, " row"] | None:
+    """Replicas of a slot by its integer program, over rows that cost up to `near` times
+    the least of their model with prices; starts are not counted."""
+    problem, prices = search.problem, search.prices[slot]
+    each = charged(problem, slot, np.r_[prices.gpu, prices.watt]) / problem.rows.rate
+    chosen = np.flatnonzero(each <= near * prices.request[problem.rows.model])
+    alone = problem.at(slice(slot, slot + 1)).take(chosen)
+    asked = whole(alone, seconds=seconds, gap=_ENOUGH).counts
+    if asked is None or not kept(alone, asked)[0]:
+        return None
+    found = np.zeros(len(problem.rows))
+    found[chosen] = asked[0]
+    return found
+
+
+def _candidates(
+    search: Search, slot: int, before: np.ndarray | None, more: int
+) -> Candidates:
+    """Plans at the slot's prices, and around them where there are few models; with a
+    slot before, also those that start nothing new."""
+    problem, prices = search.problem, search.prices[slot]
+    at = np.r_[prices.gpu, prices.watt]
+    models = max(1, int((problem.demand[slot] > 0).sum()))
+    width, splits, each = next(x for few, *x in _TRIES if models <= few)
+    most = more * max(each, min(_MOST, _PLANS // models))
+    tries = {"width": width + 2 * (more - 1), "most": most, "splits": splits}
+    nudged = at + (at == 0) * (more > 1) * at.max(initial=0.0) * 0.1
+    found = [
+        candidates(problem, slot, scale * nudged, **tries)
+        for scale in (_SHARES if more > 1 else _SHARES[:1])
+    ]
+    if before is not None and problem.start.any():
+        group = problem.group
+        new = problem.start_cost(slot) * (before[group] == 0)
+        found.append(candidates(problem, slot, at, added=new, **tries))
+    if slot in search.extra:
+        found.append(search.extra[slot])
+    both = found[0]
+    for other in found[1:]:
+        both = joined(both, other)
+    return both
+
+
+def _keeps(problem: Problem, slot: int, counts: Float[np.ndarray, " row"]) -> bool:
+    """Whether a slot's limits are kept, rounding of the solver and all."""
+    return bool(kept(problem.at(slice(slot, slot + 1)), counts[None])[0])

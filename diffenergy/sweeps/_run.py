@@ -1,0 +1,175 @@
+"""`run`: a sweep from its SPEC.toml to one file or a folder, resumable."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ._spec import Block, Spec, read_spec
+
+ENDINGS: Final = (".parquet", ".csv")
+Told = Callable[[int, int], None]
+"""Told how many rows of how many are done."""
+
+
+def run(
+    spec: str | Spec,
+    out: str,
+    *,
+    ray: str | None = None,
+    resume: bool = False,
+    told: Told | None = None,
+) -> dict[str, Any]:
+    """Estimates of every configuration of a sweep, in blocks, written as they come.
+
+    Args:
+        spec: path of a SPEC.toml, or one that was read.
+        out: `.parquet` or `.csv`, put together from `OUT.parts` when all is done; or a
+            folder, which keeps its parts.
+        ray: address of a Ray cluster, `local` or `local:N` [none: this process].
+        resume: do only what has no part yet.
+        told: called with the rows done and their number.
+
+    Returns:
+        `out`, `spec_hash`, `rows`, `errors` (of the blocks computed now), `blocks`,
+        `computed` (blocks computed now), `seconds`, `rows_per_s`.
+
+    Raises:
+        ValueError: for input that cannot be, or parts of another sweep on `resume`.
+    """
+    from ._parts import missing, need_pyarrow, put_together, spec_hash, write_spec
+
+    begun = time.monotonic()
+    sweep = spec if isinstance(spec, Spec) else read_spec(spec)
+    path = _checked(out)
+    need_pyarrow()
+    address = _address(ray)
+    is_file = path.suffix.lower() in ENDINGS
+    folder = path.with_name(path.name + ".parts")
+    if resume:
+        for there in (path, folder):
+            if there.exists() and spec_hash(there) != sweep.hash:
+                raise ValueError(
+                    f"`resume` is given, but '{there}' is of another sweep; give the "
+                    "spec it was made with, another `out`, or no `resume`."
+                )
+        if path.exists() and is_file:
+            return _told(out, sweep, 0, 0, 0, begun)
+        folder = path if path.exists() else folder
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(exist_ok=True)
+    write_spec(folder / "spec.json", sweep)
+    todo = set(missing(folder, sweep))
+    blocks = [block for block in sweep.listed() if block.number in todo]
+    width = sweep.points
+    sizes = {block.number: len(block.shapes) * width for block in blocks}
+    done = sweep.rows - sum(sizes.values())
+    errors = computed = 0
+    if told:
+        told(done, sweep.rows)
+    for number, wrong in _finished(address, sweep, blocks, folder):
+        done, errors = done + sizes[number], errors + wrong
+        computed += sizes[number]
+        if told:
+            told(done, sweep.rows)
+    if is_file:
+        put_together(folder, sweep, path)
+        shutil.rmtree(folder, ignore_errors=True)
+    elif folder != path:
+        _swap(folder, path)
+    return _told(out, sweep, errors, len(blocks), computed, begun)
+
+
+def _finished(
+    address: int | str | None, spec: Spec, blocks: Sequence[Block], folder: Path
+) -> Iterator[tuple[int, int]]:
+    if address is not None and blocks:
+        from ._cluster import on_cluster
+
+        yield from on_cluster(address, spec, blocks, folder)
+        return
+    from ._block import begun
+    from ._parts import write_part
+
+    under_way = None
+    for block in blocks:  # one is computed while the next is prepared
+        following = block.number, begun(spec, block)
+        if under_way is not None:
+            number, finish = under_way
+            yield number, write_part(folder, number, spec, finish())
+        under_way = following
+    if under_way is not None:
+        number, finish = under_way
+        yield number, write_part(folder, number, spec, finish())
+
+
+def _address(ray: str | None) -> int | str | None:
+    if ray is None:
+        return None
+    from ._cluster import check_answers, need_ray, read_address
+
+    address = read_address(ray)
+    need_ray()
+    check_answers(address)
+    return address
+
+
+def _checked(out: str) -> Path:
+    """The target; `ValueError` where it cannot be written."""
+    path = Path(os.path.abspath(out))
+    ending = path.suffix.lower()
+    if ending and ending not in ENDINGS:
+        raise ValueError(
+            f"`out` is '{out}'; allowed are names ending in {', '.join(ENDINGS)}, or a "
+            "folder (a name without ending)."
+        )
+    if not path.parent.is_dir():
+        raise ValueError(
+            f"`out` is '{out}', but there is no folder '{path.parent}'; make it first."
+        )
+    if ending and path.is_dir():
+        raise ValueError(f"`out` is '{out}', a folder; give the name of a file.")
+    if not ending and path.exists() and not path.is_dir():
+        raise ValueError(f"`out` is '{out}', a file; give the name of a folder.")
+    if not ending and path.is_dir() and not _ours(path):
+        raise ValueError(
+            f"`out` is '{out}', a folder that holds other files; give a new one."
+        )
+    if not os.access(path.parent, os.W_OK):
+        raise ValueError(f"`out` is '{out}', which is write-protected; give another.")
+    return path
+
+
+def _ours(folder: Path) -> bool:
+    """Whether a folder holds parts of a sweep alone."""
+    names = [x.name for x in folder.iterdir()]
+    return all(x == "spec.json" or x.startswith(("part-", ".")) for x in names)
+
+
+def _swap(new: Path, path: Path) -> None:
+    """Puts a whole folder in the place of an older one."""
+    old = path.with_name(f".{path.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        path.rename(old)
+    new.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _told(
+    out: str, spec: Spec, errors: int, blocks: int, rows: int, begun: float
+) -> dict[str, Any]:
+    seconds = time.monotonic() - begun
+    return {
+        "out": out,
+        "spec_hash": spec.hash,
+        "rows": spec.rows,
+        "errors": errors,
+        "blocks": spec.blocks,
+        "computed": blocks,
+        "seconds": seconds,
+        "rows_per_s": rows / seconds if rows else None,
+    }

@@ -1,0 +1,76 @@
+"""How far from the bound fleets of several sizes are planned, and in which time.
+
+    python tests/benchmarks/table_fleet.py [SIZE ...]
+
+Sizes: 5, 50, 500, day (500 models, 24 slots), week (6 models, 168 slots with starts,
+5 pools at 2 sites). Two sites of 135 and about 300 g/kWh, objective carbon, the budget
+of the clean one a fifth below what it would take; models and GPUs are made up.
+"""
+
+import dataclasses
+import sys
+import time
+
+import numpy as np
+from scipy import sparse
+
+from diffenergy.fleet._bound.linear import cover, limits
+from diffenergy.fleet._problem.problem import Problem, site_power
+from diffenergy.fleet._problem.rows import hull
+from diffenergy.fleet._solve import Solved, solve, useful
+
+sys.path.insert(0, ".")
+from tests.fleet.random_fleets import quiet, random_fleet
+
+SIZES = {
+    "5": (dict(models=5, pools=10, gpus=100), 5.0),
+    "50": (dict(models=50, pools=10, gpus=1_000), 20.0),
+    "500": (dict(models=500, pools=10, gpus=10_000, clocks=100), 10.0),
+    "day": (dict(models=500, pools=10, gpus=10_000, clocks=100, slots=24), 60.0),
+    "week": (dict(models=6, pools=5, gpus=300, slots=168, start=60.0), 60.0),
+}
+"""Fleet, and s to plan it in."""
+
+
+def tightened(problem: Problem) -> Problem:
+    """With 0.8 of what the first site would take in its hardest slot as its budget."""
+    from scipy.optimize import linprog
+
+    small = useful(problem)
+    small = small.take(hull(small))
+    slot = int(problem.demand.sum(axis=1).argmax())
+    pools = len(problem.count)
+    matrix = sparse.vstack([-cover(small), limits(small)[:pools]])
+    upper = np.r_[-small.demand[slot], small.count]
+    found = linprog(small.cost(slot), matrix, upper, method="highs")
+    used = (limits(small)[:pools] @ found.x).sum() / small.count.sum()
+    print(f"{100 * used:.0f} % of the GPUs used without a budget;", end=" ")
+    free = site_power(small.at(slice(slot, slot + 1)), found.x[None])[0, 0]
+    budget = problem.budget.copy()
+    budget[:, 0] = 0.8 * free
+    return dataclasses.replace(problem, budget=budget)
+
+
+def main(names: list[str]) -> None:
+    for name in names or list(SIZES):
+        size, seconds = SIZES[name]
+        problem = tightened(
+            random_fleet(
+                1, used=0.7 if "slots" not in size else 0.5, tight=None, **size
+            )
+        )
+        begun = time.perf_counter()
+        found = solve(problem, 1e-3, seconds, quiet)
+        took = time.perf_counter() - begun
+        assert isinstance(found, Solved), (found.slots, found.proven)
+        alone = 100 * (1 - found.price_bound / found.value)
+        print(
+            f"{name}: {len(problem.rows):,} rows, {problem.slots} slots, {took:.1f} s: "
+            f"gap {100 * found.gap:.2f} %, {alone:.2f} % "
+            "above what the prices alone prove",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

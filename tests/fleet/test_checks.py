@@ -1,0 +1,326 @@
+"""Check values A to E by hand arithmetic; the traps, each with what falls into it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import diffenergy as de
+from diffenergy.fleet import NoPlan
+from diffenergy.fleet._bound.linear import proven, relaxed
+from diffenergy.fleet._problem.rows import hull, pareto
+from diffenergy.fleet._solve import useful
+
+from .random_fleets import random_fleet
+from .written import one_pool, write_fleet
+
+FULL, CAPPED = ("m", "x", 1, 10.0, 600.0), ("m", "x", 1, 6.0, 390.0)
+TIGHT = (("m", "x", 1, 4.0, 200.0), ("m", "x", 1, 9.0, 380.0))
+
+
+def planned(folder: Path, *arguments: Any, objective: str = "energy", **more: Any):
+    path = write_fleet(folder, *arguments, **more)
+    return de.fleet.plan(path, objective=objective)
+
+
+def replicas(found: Any) -> dict[tuple[int, int], int]:
+    """By slot and row of the points."""
+    return {(x["slot"], x["row"]): x["replicas"] for x in found.summary["plan"]}
+
+
+# --- A and trap 6: whether capping or switching off wins turns on `parked_w` alone
+
+
+@pytest.mark.parametrize(
+    "parked, watts, plan",
+    [(20, 1840.0, {(0, 0): 3}), (120, 1950.0, {(0, 1): 5})],
+)
+def test_parked_watts_decide(tmp_path: Path, parked: int, watts: float, plan: Any):
+    found = planned(tmp_path, [FULL, CAPPED], [{"m": 30.0}], one_pool(5, parked))
+    assert found.value == pytest.approx(watts)
+    assert replicas(found) == plan
+    assert found.summary["status"] == "optimal"
+
+
+def test_plans_change_over_at_75_w(tmp_path: Path):
+    """3 x 600 + 2 parked = 5 x 390 at parked = 75."""
+    for parked, plan in ((74.9, {(0, 0): 3}), (75.1, {(0, 1): 5})):
+        found = planned(tmp_path, [FULL, CAPPED], [{"m": 30.0}], one_pool(5, parked))
+        assert replicas(found) == plan
+
+
+# --- B: what is told where nothing fits
+
+
+def refused(folder: Path, *arguments: Any, **more: Any) -> dict[str, Any]:
+    with pytest.raises(NoPlan) as refusal:
+        planned(folder, *arguments, **more)
+    assert str(refusal.value) == refusal.value.reason["remedy"]
+    return refusal.value.reason
+
+
+def test_too_little_power(tmp_path: Path):
+    site = {"name": "main", "power_budget_w": 1800}
+    more: Any = {"sites": [site]}
+    asked: tuple[Any, ...] = ([FULL, CAPPED], [{"m": 30.0}], one_pool(5, 20))
+    reason = refused(tmp_path, *asked, **more)
+    assert (reason["limit"], reason["slot"], reason["site"]) == ("power", 0, "main")
+    assert reason["needed_w"] == pytest.approx(1840)
+    assert reason["budget_w"] == 1800
+    site["power_budget_w"] = 1840
+    assert planned(tmp_path, *asked, **more).value == pytest.approx(1840)
+
+
+def test_too_few_gpus(tmp_path: Path):
+    asked = [FULL, CAPPED], [{"m": 30.0}, {"m": 52.0}]
+    reason = refused(tmp_path, *asked, one_pool(5, 20))
+    assert (reason["limit"], reason["slot"]) == ("gpus", 1)
+    assert reason["add_gpus"] == {"g": 1}
+    assert planned(tmp_path, *asked, one_pool(6, 20)).value > 0
+
+
+def test_gpus_come_before_power(tmp_path: Path):
+    site = {"name": "main", "power_budget_w": 1000}
+    asked = [FULL, CAPPED], [{"m": 52.0}], one_pool(5, 20)
+    assert refused(tmp_path, *asked, sites=[site])["limit"] == "gpus"
+
+
+def test_too_slow(tmp_path: Path):
+    asked: tuple[Any, ...] = ([FULL, CAPPED], [{"m": 30.0}], one_pool(5, 20))
+    limits = {"m": {"slo_ttft_p95_s": 0.05, "slo_tpot_p95_s": 0.02}}
+    reason = refused(tmp_path, *asked, models=limits)
+    assert (reason["limit"], reason["model"]) == ("slo", "m")
+    assert reason["ttft_p95_s"] == 0.1
+    assert reason["tpot_p95_s"] is None  # with this TTFT held there is none
+
+
+# --- C and D: the bound and the prices of one model
+
+
+@pytest.mark.parametrize(
+    "wanted, watts, bound, gap",
+    [(27.0, 1310.0, 1310.0, 0.0), (28.0, 1500.0, 200 + 28 * 370 / 9, 0.099)],
+)
+def test_the_linear_bound(
+    tmp_path: Path, wanted: float, watts: float, bound: float, gap: float
+):
+    found = planned(tmp_path, TIGHT, [{"m": wanted}], one_pool(20, 10))
+    assert found.value == pytest.approx(watts)
+    assert found.summary["bound_by_prices"] == pytest.approx(bound)
+    assert 1 - found.summary["bound_by_prices"] / found.value == pytest.approx(
+        gap, abs=1e-3
+    )
+    assert found.bound == pytest.approx(watts)  # the integer program proves the plan
+
+
+def test_prices_of_one_model(tmp_path: Path):
+    found = planned(tmp_path, TIGHT, [{"m": 24.0}], one_pool(3, 10))
+    prices = {x["kind"]: x for x in found.summary["shadow_prices"]}
+    assert prices["gpu"]["value"] == pytest.approx(0)
+    assert prices["gpu"]["net"] == pytest.approx(-10)  # it draws 10 W parked
+    assert prices["request"]["value"] == pytest.approx(370 / 9)
+    assert "watt" not in prices
+    reason = refused(tmp_path, TIGHT, [{"m": 18.001}], one_pool(2, 10))
+    assert reason["add_gpus"] == {"g": 1}
+
+
+# --- E: two sites
+
+
+def two_sites(folder: Path, budget: float | None, objective: str = "carbon"):
+    sites = [
+        {"name": "clean", "carbon": 90, "price": 60},
+        {"name": "dirty", "carbon": 380, "price": 60},
+    ]
+    if budget:
+        sites[0]["power_budget_w"] = budget
+    pools = [
+        {"name": name, "gpu": "x", "count": 10, "site": name, "parked_w": 0}
+        for name in ("clean", "dirty")
+    ]
+    points = [("m", "x", 1, 10.0, 400.0)]
+    demand = [{"m": 60.0}]
+    return planned(
+        folder, points, demand, pools, sites, objective=objective, slot_s=3600
+    )
+
+
+def test_a_watt_at_the_clean_site(tmp_path: Path):
+    free = two_sites(tmp_path, None).summary
+    assert {x["pool"] for x in free["plan"]} == {"clean"}
+    assert free["value"] == pytest.approx(6 * 400 * 3600 * 90 / 3.6e6)
+    held = two_sites(tmp_path, 1600.0).summary
+    assert {x["pool"]: x["replicas"] for x in held["plan"]} == {"clean": 4, "dirty": 2}
+    watt = next(x for x in held["shadow_prices"] if x["kind"] == "watt")
+    assert watt["value"] == pytest.approx((380 - 90) / 3.6e6 * 3600)  # 0.29 g
+
+
+# --- trap 1: one site and free starts: one plan; a budget without a price
+
+
+def test_one_site_has_one_plan(tmp_path: Path):
+    site = {"name": "main", "power_budget_w": 1840, "carbon": 200, "price": 50}
+    asked = [FULL, CAPPED], [{"m": 30.0}, {"m": 17.0}], one_pool(5, 20)
+    found = {
+        goal: planned(tmp_path, *asked, sites=[site], objective=goal)
+        for goal in ("energy", "cost", "carbon")
+    }
+    plans = [x.summary["plan"] for x in found.values()]
+    assert plans[0] == plans[1] == plans[2]
+    watts = [x for x in found["energy"].summary["shadow_prices"] if x["kind"] == "watt"]
+    assert [x["value"] for x in watts] == [0, 0]
+    assert any("same plan" in note for note in found["energy"].notes)
+    room = found["energy"].summary["headroom"]
+    assert room["slot"] == 0
+    assert room["per_watt"]["main"] > 0  # 1 W carries 10 / 580 requests/s more
+    assert room["per_watt"]["main"] == pytest.approx(10 / 580 / 30)
+
+
+# --- trap 2: the plane of extra power
+
+
+def test_the_hull_keeps_the_bound():
+    """The linear program has the same value on the hull; pruned on the plane of p / r
+    it would lie above."""
+    above = 0.0
+    for seed in range(6):
+        problem = useful(random_fleet(seed, 6, 4, 60, clocks=8, batches=5, used=0.45))
+        full = relaxed(problem, 0)
+        corners = relaxed(problem.take(hull(problem)), 0)
+        assert full is not None and corners is not None
+        assert corners.bound == pytest.approx(full.bound, rel=1e-9)
+        rows = problem.rows
+        least = np.zeros(len(rows), bool)
+        for model in range(6):  # what p / r alone would leave: the least of each pool
+            for pool in range(4):
+                mine = np.flatnonzero((rows.model == model) & (rows.pool == pool))
+                if len(mine):
+                    least[mine[np.argmin((rows.power / rows.rate)[mine])]] = True
+        wrong = relaxed(problem.take(least), 0)
+        if wrong is not None:
+            above = max(above, wrong.bound / full.bound - 1)
+    assert above > 1e-3
+
+
+def test_pareto_keeps_what_whole_replicas_need():
+    """A row stays unless one of its group carries as much for no more power."""
+    draw = np.random.default_rng(0)
+    group = draw.integers(0, 7, 400)
+    rate, power = draw.integers(1, 30, 400) / 3.0, draw.integers(1, 30, 400) * 10.0
+    kept = pareto(group, rate, power)
+    for i in range(400):
+        mine = (group == group[i]) & (rate >= rate[i]) & (power <= power[i])
+        better = mine & ((rate > rate[i]) | (power < power[i]))
+        first = np.flatnonzero(mine & ~better)[0] == i
+        assert kept[i] == (not better.any() and first)
+
+
+# --- trap 3: a negative price burns nothing
+
+
+def test_negative_prices_burn_nothing(tmp_path: Path):
+    site = {"name": "main", "price": -100.0, "power_budget_w": 5000}
+    asked: tuple[Any, ...] = ([FULL, CAPPED], [{"m": 30.0}], one_pool(5, 20))
+    found = planned(tmp_path, *asked, sites=[site], objective="cost")
+    assert replicas(found) == {(0, 0): 3}  # as little as under `energy`
+    assert found.value == pytest.approx(-100 * 1840 / 3.6e9)
+    assert 0 <= found.gap < 1e-9
+
+
+# --- trap 4: the price of a GPU, gross and net
+
+
+def test_a_gpu_more_is_worth_its_net_price():
+    """`net` is what the value of the linear program falls by with one GPU more."""
+    problem = useful(random_fleet(3, 6, 4, 60, clocks=8, batches=5, used=0.45))
+    here = relaxed(problem, 0)
+    assert here is not None
+    pool = int(np.argmax(here.gpu))
+    weight = problem.weight[0] * problem.slot
+    at = problem.site[pool]
+    brought = problem.pue[at] * problem.parked[pool] * (weight[at] + here.watt[at])
+    net = here.gpu[pool] - brought
+    step = 1e-3
+    more = relaxed(_with_count(problem, pool, step), 0)
+    assert more is not None
+    assert (here.bound - more.bound) / step == pytest.approx(net, rel=1e-6)
+    assert here.gpu[pool] > 1.02 * net  # the gross price is another number
+
+
+def _with_count(problem: Any, pool: int, more: float) -> Any:
+    import dataclasses
+
+    count = problem.count.copy()
+    count[pool] += more
+    return dataclasses.replace(problem, count=count)
+
+
+def test_any_prices_prove_a_bound():
+    problem = useful(random_fleet(5, 6, 4, 60, clocks=8, batches=5, used=0.45))
+    best = relaxed(problem, 0)
+    assert best is not None
+    draw = np.random.default_rng(1)
+    at = np.r_[best.gpu, best.watt]
+    for _ in range(50):
+        nudged = at * draw.uniform(0, 2, len(at)) + draw.uniform(0, 1, len(at))
+        assert proven(problem, 0, nudged * np.isfinite(nudged)).bound <= best.bound * (
+            1 + 1e-9
+        )
+
+
+def test_told_prices_prove_the_bound(tmp_path: Path):
+    """By arithmetic on the JSON alone, as the guide says."""
+    found = de.fleet.plan("docs/examples/fleet/fleet.toml", objective="carbon")
+    summary, problem = found.summary, found.solved.problem
+    parked = dict(zip(problem.sites, problem.base, strict=True))
+    total = 0.0
+    for slot in range(4):
+        prices = [x for x in summary["shadow_prices"] if x["slot"] == slot]
+        for x in prices:
+            if x["kind"] == "request":
+                place = problem.models.index(x["model"])
+                total += x["value"] * found.series.demand[slot, place]
+            elif x["kind"] == "gpu":
+                total -= x["value"] * problem.count[problem.pools.index(x["pool"])]
+            else:
+                budgets: Any = found.series.budget
+                budget = budgets[slot, problem.sites.index(x["site"])]
+                total -= x["value"] * (budget - parked[x["site"]])
+        carbon: Any = found.series.carbon
+        grams = carbon[slot] / 3.6e6
+        total += 3600 * float(grams @ problem.base)
+    assert total == pytest.approx(summary["bound_by_prices"], rel=1e-9)
+
+
+# --- trap 5: starts
+
+
+def test_starts_hold_replicas_over_a_dip(tmp_path: Path):
+    """Dear starts keep a second replica through a slot that one could carry."""
+    points = [("m", "x", 1, 10.0, 400.0), ("m", "x", 1, 5.0, 250.0)]
+    demand = [{"m": 20.0}, {"m": 10.0}, {"m": 20.0}]
+    free = planned(tmp_path, points, demand, one_pool(2, 50)).summary
+    assert sum(x["replicas"] for x in free["starts"]) == 1
+    assert free["value"] == pytest.approx(800 + 450 + 800)
+    dear = planned(
+        tmp_path, points, demand, one_pool(2, 50), models={"m": {"start_j": 500}}
+    ).summary
+    assert dear["starts"] == []  # 2 x 250 instead of 400 + 50 and a start of 500
+    assert dear["value"] == pytest.approx(800 + 500 + 800)
+    cheap = planned(
+        tmp_path, points, demand, one_pool(2, 50), models={"m": {"start_j": 20}}
+    ).summary
+    assert cheap["starts"] == [{"slot": 2, "model": "m", "pool": "g", "replicas": 1}]
+    assert cheap["value"] == pytest.approx(800 + 450 + 800 + 20)
+
+
+def test_a_clock_changes_for_nothing(tmp_path: Path):
+    """Rows of one (model, pool, n) share their replicas: no start between them."""
+    points = [("m", "x", 1, 10.0, 600.0), ("m", "x", 1, 5.0, 250.0)]
+    demand = [{"m": 10.0}, {"m": 5.0}, {"m": 10.0}]
+    found = planned(
+        tmp_path, points, demand, one_pool(1, 50), models={"m": {"start_j": 1e6}}
+    ).summary
+    assert found["starts"] == []
+    assert found["value"] == pytest.approx(600 + 250 + 600)

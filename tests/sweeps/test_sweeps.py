@@ -1,0 +1,295 @@
+"""Sweeps: every configuration a row as `estimate` answers it, parts, resume, Ray."""
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import diffenergy as de
+from diffenergy.sweeps._block import FIGURES
+from diffenergy.sweeps._parts import part_path
+
+SPEC = """
+block = 8
+[axes]
+gpu = ["a10", "l4"]
+batch = [1, 4, 100000]
+power_limit = [72, 60]
+sm_clock = "600:1200:200"
+[fixed]
+model = "gpt2"
+phase = "decode"
+input_len = 64
+"""
+ROWS = 2 * 3 * 2 * 4
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> str:
+    path = tmp_path / "spec.toml"
+    path.write_text(SPEC)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
+    folder = tmp_path_factory.mktemp("sweep")
+    (folder / "spec.toml").write_text(SPEC)
+    out = folder / "out.parquet"
+    found = de.sweeps.run(str(folder / "spec.toml"), str(out))
+    assert (found["rows"], found["blocks"], found["computed"]) == (ROWS, 6, 6)
+    assert not (folder / "out.parquet.parts").exists()
+    return out, pd.read_parquet(out)
+
+
+def test_every_configuration_has_its_row(swept: tuple[Path, pd.DataFrame]):
+    frame = swept[1]
+    axes = ["gpu", "batch", "power_limit", "sm_clock"]
+    assert list(frame) == [*axes, *FIGURES, "error"]
+    assert len(frame) == ROWS == len(frame[axes].drop_duplicates())
+    assert frame[axes].iloc[:3].values.tolist() == [
+        ["a10", 1, 72.0, 600.0], ["a10", 1, 72.0, 800.0], ["a10", 1, 72.0, 1000.0],
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", ["generate", "decode"])
+def test_rows_are_what_estimate_answers(tmp_path: Path, phase: str):
+    text = SPEC.replace('"decode"', f'"{phase}"\noutput_len = 5', 1)
+    (tmp_path / "spec.toml").write_text(text)
+    out = tmp_path / "out.parquet"
+    de.sweeps.run(str(tmp_path / "spec.toml"), str(out))
+    frame = pd.read_parquet(out)
+    good = frame[frame["error"].isna()]
+    for row in good.iloc[:: max(1, len(good) // 4)].itertuples():
+        found = de.estimate(
+            "gpt2", row.gpu, phase=phase, batch=int(row.batch), input_len=64,
+            output_len=5, sm_clock=row.sm_clock * 1e6, power_limit=row.power_limit,
+        ).summary  # fmt: skip
+        for mine, theirs in PAIRS.items():
+            if found[theirs] is None:
+                assert pd.isna(getattr(row, mine))
+            else:
+                assert getattr(row, mine) == pytest.approx(found[theirs], rel=1e-6)
+
+
+PAIRS = {x: x for x in FIGURES} | {"sm_clock_held_mhz": "sm_clock_mhz"}
+
+
+def test_what_has_no_answer_says_why(swept: tuple[Path, pd.DataFrame]):
+    """A limit that an A10 has not, a batch that no memory holds: a text each, and
+    nulls; the others keep their answers."""
+    frame: Any = swept[1]
+    large = frame[frame["batch"] == 100_000]
+    assert large["error"].notna().all() and large["time_s"].isna().all()
+    assert large[large["gpu"] == "l4"]["error"].str.contains("memory|GiB|fit").all()
+    below = frame[(frame["gpu"] == "a10") & (frame["batch"] == 1)]
+    assert below["error"].notna().tolist() == [
+        limit < 100 for limit in below["power_limit"]
+    ]
+    assert below["error"].str.contains("power_limit").all()
+    fine = frame[(frame["gpu"] == "l4") & (frame["batch"] < 100_000)]
+    assert (fine["error"].notna() == fine["time_s"].isna()).all()
+    assert fine["time_s"].notna().any()
+
+
+@pytest.mark.slow
+def test_resume_does_what_is_missing(spec: str, swept: Any, tmp_path: Path):
+    folder = tmp_path / "parts"
+    first = de.sweeps.run(spec, str(folder))
+    assert sorted(x.name for x in folder.glob("part-*")) == [
+        f"part-{i:06d}.parquet" for i in range(6)
+    ]
+    gone = part_path(folder, 2)
+    content = pd.read_parquet(gone)
+    gone.unlink()
+    kept = part_path(folder, 3).stat().st_mtime_ns
+    again = de.sweeps.run(spec, str(folder), resume=True)
+    assert (first["computed"], again["computed"]) == (6, 1)
+    pd.testing.assert_frame_equal(pd.read_parquet(gone), content)
+    assert part_path(folder, 3).stat().st_mtime_ns == kept
+    none = de.sweeps.run(spec, str(folder), resume=True)
+    assert none["computed"] == 0 and none["rows_per_s"] is None
+
+
+def test_resume_refuses_another_sweep(spec: str, swept: Any):
+    other = de.sweeps.read_spec(spec)
+    other = dataclasses.replace(other, fixed={**other.fixed, "input_len": 65})
+    with pytest.raises(ValueError, match="is of another sweep"):
+        de.sweeps.run(other, str(swept[0]), resume=True)
+    before = swept[0].stat().st_mtime_ns
+    assert de.sweeps.run(spec, str(swept[0]), resume=True)["computed"] == 0
+    assert swept[0].stat().st_mtime_ns == before
+
+
+@pytest.mark.slow
+def test_an_old_file_stays_until_the_new_one_is_whole(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    out = tmp_path / "out.csv"
+    out.write_text("old")
+    calls = []
+
+    def told(done: int, total: int):
+        calls.append(done)
+        assert out.read_text() == "old"
+        if done >= 16:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        de.sweeps.run(spec, str(out), told=told)
+    assert calls == [0, 8, 16]
+    found = de.sweeps.run(spec, str(out), resume=False)
+    assert found["computed"] == 6
+    frame = pd.read_csv(out)
+    assert len(frame) == ROWS
+    assert (tmp_path / "out.csv.spec.json").exists()
+
+
+WRONG = {
+    "axis": ("gpu =", "gpus =", "`gpus` is no axis"),
+    "both": ("input_len", "batch = 3\ninput_len", "is an axis too"),
+    "flag": ("input_len", "speed = 3\ninput_len", "`speed` is no flag"),
+    "model": ('model = "gpt2"', "", "`model` is missing"),
+    "empty": ("batch = [1, 4, 100000]", "batch = []", "`batch` is []"),
+    "half": ("batch = [1, 4, 100000]", "batch = [1.5]", "`batch` is 1.5"),
+    "twice": ("batch = [1, 4, 100000]", "batch = [4, 4]", "has 4 twice"),
+    "range": ("600:1200:200", "1200:600:200", "FROM below TO"),
+    "block": ("block = 8", "block = 0", "`block` is 0"),
+    "key": ("block = 8", "blocks = 8", "`blocks` is no key"),
+    "unit": ("power_limit = [72, 60]", 'power_limit = ["72W"]', "in W"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_spec_is_one_line(tmp_path: Path, what: str):
+    old, new, said = WRONG[what]
+    path = tmp_path / "spec.toml"
+    assert old in SPEC
+    path.write_text(SPEC.replace(old, new, 1))
+    with pytest.raises(ValueError) as wrong:
+        de.sweeps.run(str(path), str(tmp_path / "out.parquet"))
+    assert said in str(wrong.value) and "\n" not in str(wrong.value)
+    assert [x.name for x in tmp_path.iterdir()] == ["spec.toml"]
+
+
+def test_wrong_outputs_are_one_line(spec: str, tmp_path: Path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("")
+    for out, said in (
+        ("out.txt", "names ending in"),
+        ("nowhere/out.csv", "there is no folder"),
+        ("full", "holds other files"),
+        ("spec.toml", "names ending in"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            de.sweeps.run(spec, str(tmp_path / out))
+    for ray in ("local:0", "local:x", "head", ""):
+        with pytest.raises(ValueError, match="`ray` is"):
+            de.sweeps.run(spec, str(tmp_path / "out.csv"), ray=ray)
+
+
+HAS_RAY = importlib.util.find_spec("ray") is not None
+needs_ray = pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed (sweep).")
+LONG = """
+block = 16
+[axes]
+batch = "1:60:1"
+sm_clock = "600:1200:40"
+[fixed]
+model = "gpt2"
+gpu = "l4"
+phase = "decode"
+input_len = 64
+"""
+
+
+@pytest.mark.slow
+def test_without_ray_it_is_said(spec: str, tmp_path: Path):
+    if HAS_RAY:
+        pytest.skip("Ray is installed here.")
+    with pytest.raises(ValueError, match="Ray is not installed"):
+        de.sweeps.run(spec, str(tmp_path / "out.csv"), ray="local:2")
+
+
+@pytest.mark.slow
+@needs_ray
+def test_a_killed_worker_loses_nothing(tmp_path: Path):
+    """`ray start --head` with two CPUs; a worker is killed by its id while blocks are
+    computed; all rows are there, once, and the cluster stays."""
+    (tmp_path / "spec.toml").write_text(LONG)
+    ray = [sys.executable, "-m", "ray.scripts.scripts"]
+    port = "63791"
+    head = [*ray, "start", "--head", f"--port={port}", "--num-cpus=2", "--block",
+            "--include-dashboard=false", "--disable-usage-stats"]  # fmt: skip
+    cluster = subprocess.Popen(
+        head, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        _wait_for(int(port), cluster)
+        parts = tmp_path / "parts.parts"
+        command = [sys.executable, "-m", "diffenergy", "sweep", "spec.toml", "--out",
+                   "parts", "--ray", f"127.0.0.1:{port}", "--json"]  # fmt: skip
+        paths = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONPATH": paths}
+        run = subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        killed = None
+        while run.poll() is None:
+            if killed is None and len(list(parts.glob("part-*"))) >= 2:
+                killed = _worker()
+                os.kill(killed, signal.SIGKILL)
+            time.sleep(0.05)
+        _, error = run.communicate()
+        assert run.returncode == 0, error
+        assert killed is not None
+        frame: Any = pd.concat(
+            map(pd.read_parquet, sorted((tmp_path / "parts").glob("part-*")))
+        )
+        assert (
+            len(frame) == 60 * 16 == len(frame.drop_duplicates(["batch", "sm_clock"]))
+        )
+        assert frame["error"].isna().all()
+        assert cluster.poll() is None  # what was not started by the sweep goes on
+    finally:
+        cluster.terminate()
+        cluster.wait(60)
+
+
+def _wait_for(port: int, cluster: "subprocess.Popen[bytes]") -> None:
+    """Returns when somebody listens at a port."""
+    import socket
+
+    for _ in range(600):
+        assert cluster.poll() is None
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", port), 1),
+        ):
+            return
+        time.sleep(0.1)
+    raise AssertionError("the cluster did not start")
+
+
+def _worker() -> int:
+    """Process of a worker that computes a block."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                words = (folder / "cmdline").read_text().replace("\0", " ")
+            except OSError:
+                continue
+            if words.startswith("ray::one_block"):
+                return int(folder.name)
+    raise AssertionError("no worker was at work")
