@@ -3,9 +3,13 @@ from . import collectives as collectives
 from . import dvfs as dvfs
 from . import estimator as estimator
 from . import fitting as fitting
+from . import fleet as fleet
+from . import imports as imports
 from . import measure as measure
 from . import measurements as measurements
 from . import report as report
+from . import serving as serving
+from . import sweeps as sweeps
 from . import units as units
 from .compiling import compiler_options as compiler_options
 from .corrections import Corrections as Corrections
@@ -20,6 +24,9 @@ from .hardware import GpuSpec as GpuSpec
 from .hardware import OperatingPoint as OperatingPoint
 from .hardware import gpu_names as gpu_names
 from .hardware import load_gpu as load_gpu
+from .imports import import_listing as import_listing
+from .imports import trace as trace
+from .imports import trace_listing as trace_listing
 from .results import Infeasible as Infeasible
 from .workload import Workload as Workload
 from .workload import load_model as load_model

@@ -17,8 +17,13 @@ _FLAGS: Final = Path(__file__).parent / "flags"
 QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "What will it cost?": {
         "estimate": "Time, power and energy of a model on one GPU.",
+        "serve": "What a served token costs under load: latency, watts, joules.",
         "compare": "Two estimates side by side.",
         "report": "A page with everything about an estimate, to look at.",
+        "sweep": "Any number of estimates, on one machine or a cluster.",
+    },
+    "What does my program cost?": {
+        "import": "A trace, graph or report of yours as a kernel listing.",
     },
     "At which clock?": {
         "dvfs": "Clocks for every kernel: less energy in the same time.",
@@ -28,6 +33,9 @@ QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Many GPUs?": {
         "collective": "Who sends what to whom and when, with its time and energy.",
+    },
+    "How do I run a fleet?": {
+        "fleet": "Which model on which GPUs, at which clock, under my watts.",
     },
     "Does it match what was measured?": {
         "evaluate": "Errors against measured runs.",
@@ -46,7 +54,8 @@ _MORE: Final = "More"
 
 def names() -> list[str]:
     """The commands."""
-    return sorted(found.name for found in pkgutil.iter_modules([str(_FLAGS)]))
+    found = pkgutil.iter_modules([str(_FLAGS)])
+    return sorted(module.name.removesuffix("_") for module in found)
 
 
 def build() -> Any:

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 _PAUSE: Final = 10.0
 """s between two lines."""
+_MB: Final = 1e6
+"""Bytes."""
 
 
 @contextlib.contextmanager
@@ -39,6 +41,41 @@ def points(word: str) -> Iterator[Callable[[int, int, str], None]]:
             completed=done,
             total=total,
             description=what or word,
+        )
+
+
+@contextlib.contextmanager
+def rows() -> Iterator[Callable[[int, int], None]]:
+    """Gives the function to call with the rows done and their number; shows the rate
+    since the first call, and the time left."""
+    first: list[float] = []
+
+    def said(done: int, total: int) -> str:
+        now = time.monotonic()
+        if not first:
+            first.extend((now, done))
+        begun, before = first
+        if done <= before or now <= begun:
+            return f"{done:,} of {total:,} rows"
+        rate = (done - before) / (now - begun)
+        left = (total - done) / rate
+        return f"{done:,} of {total:,} rows, {rate:,.0f} a second, {left:,.0f} s left"
+
+    with _shown("rows", None) as show:
+        yield lambda done, total: show(
+            text := said(done, total), completed=done, total=total, description=text
+        )
+
+
+@contextlib.contextmanager
+def megabytes(word: str) -> Iterator[Callable[[int, int], None]]:
+    """Gives the function to call with the bytes done and their number."""
+    with _shown(word, None) as show:
+        yield lambda done, total: show(
+            f"{word}: {done / _MB:.0f} of {total / _MB:.0f} MB",
+            completed=round(done / _MB),
+            total=max(round(total / _MB), 1),
+            description=f"{word}, MB",
         )
 
 

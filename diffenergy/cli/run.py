@@ -8,6 +8,7 @@ before any work, and a file is written whole or not at all, never over an input.
 import dataclasses
 import importlib
 import inspect
+import keyword
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -72,7 +73,7 @@ def outcome(result: Result, **more: Any) -> Outcome:
 
 def command(name: str) -> Callable[..., None]:
     """The function behind `diffenergy NAME`, with its flags as signature."""
-    kind = importlib.import_module(f"diffenergy.cli.flags.{name}").Flags
+    kind = importlib.import_module(f"diffenergy.cli.flags.{_module(name)}").Flags
 
     def entry(**given: Any):
         with told(lambda text: as_flags(text, kind)):
@@ -87,11 +88,17 @@ def command(name: str) -> Callable[..., None]:
     return entry
 
 
+def _module(name: str) -> str:
+    """File of a command: `import` is no name that Python imports."""
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
 def _run(name: str, flags: Any):
     """Checks the files, does the work, and tells what came of it."""
     read = inputs(flags)
     _check_files(flags, read)
-    found = importlib.import_module(f"diffenergy.cli.commands.{name}").run(flags)
+    module = importlib.import_module(f"diffenergy.cli.commands.{_module(name)}")
+    found = module.run(flags)
     _write(flags, found, read)
     if found.said:
         print(found.said)

@@ -5,4 +5,6 @@ from ._page.content import page_html as page_html
 from ._tables.columns import html as html
 from ._tables.comparison import comparison as comparison
 from ._tables.comparison import comparison_parts as comparison_parts
+from ._traces.step_trace import step_trace_text as step_trace_text
+from ._traces.steps import drawable as drawable
 from ._traces.trace import trace_text as trace_text

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..kernels import ops
-from ..units import MHz
+from ..workload import kernel_name
 from ._format import Entries, Entry
 
 _CLASSES: Final = {
@@ -23,6 +23,9 @@ _CLASSES: Final = {
     "activity": "programs by activity",
 }
 """Words for the kernel classes; another one goes by its own name."""
+WAITING: Final = "waiting for the host"
+STILL: Final = "waiting; idle and leakage"
+_EXCHANGE: Final = "collective"
 _SHOWN: Final = 1000
 """Entries that a page shows."""
 
@@ -55,7 +58,7 @@ def kernel_module(op: str) -> str:
 
 def with_work(
     kernels: Entries,
-    phases: Entry,
+    clocks: Mapping[str, float],
     values: Mapping[str, float],
     dram_bandwidth: float,
     tensor_peak: Float[np.ndarray, " kernel"],
@@ -66,7 +69,8 @@ def with_work(
 
     Arguments:
 
-    - `values`: those of the GPU file. `dram_bandwidth`: B/s at the estimate's clock.
+    - `clocks`: SM clock of each phase, Hz. `values`: those of the GPU file.
+    - `dram_bandwidth`: B/s at the estimate's clock.
     - `tensor_peak`, `fma_peak`: FLOP/cycle/SM, 0 where the pipe is not used.
     """
     found = []
@@ -74,7 +78,7 @@ def with_work(
         entry = {**kernel, "class": kernel_class(kernel["op"])}
         flop = dram_bytes = None
         if kernel["time_s"] is not None:
-            cycles = phases[kernel["phase"]]["sm_clock_mhz"] * MHz * kernel["time_s"]
+            cycles = clocks[kernel["phase"]] * kernel["time_s"]
             use = kernel["utilization"]
             rate = use["tensor"] * tensor + use["fma"] * fma
             flop = float(rate * values["num_sms"] * cycles)
@@ -125,26 +129,110 @@ def summed(
     kernels: Entries, summary: Entry, name: Callable[[Entry], str]
 ) -> dict[str, tuple[float, float]]:
     """(time in s, energy in J) of all launches by `name` of their kernel; `kernels` are
-    those of one GPU, the energy of all that share a plan's stage."""
+    those of one GPU, the energy of all that share a plan's stage.
+
+    Of training on many GPUs: time of the mean GPU, energy beyond idle and leakage of
+    those that launch a kernel; of collectives the time that nothing hides.
+    """
     plan = summary.get("plan") or {}
-    gpus = plan.get("tp", 1) * plan.get("dp", 1)
+    trains = is_step(summary)
+    abreast = plan.get("tp", 1) * plan.get("dp", 1)
     sums: dict[str, tuple[float, float]] = {}
     for kernel in kernels:
         if kernel["time_s"] is not None:
             time, energy = sums.get(name(kernel), (0.0, 0.0))
-            time += kernel["count"] * kernel["time_s"]
-            energy += gpus * kernel["count"] * kernel["energy_j"]
+            gpus = kernel["gpus"] if trains else abreast
+            share = gpus / summary["num_gpus"] if trains else 1.0
+            if not (trains and kernel["op"] == _EXCHANGE):
+                time += share * kernel["count"] * kernel["time_s"]
+            joules = kernel["dynamic_j"] if trains else kernel["energy_j"]
+            energy += gpus * kernel["count"] * joules
             sums[name(kernel)] = (time, energy)
+    if trains and summary["exposed_communication"]:
+        # of what passes between hosts there is no kernel
+        word = name({"op": _EXCHANGE})
+        energy = sums.get(word, (0.0, 0.0))[1]
+        time = summary["exposed_communication"] * summary["time_s"]
+        sums[word] = (time, energy)
     return sums
+
+
+def rest_words(summary: Entry) -> str:
+    """What is left of an answer's totals beside the classes of its kernels: of training
+    on many GPUs bubbles, and idle and leakage power all along."""
+    return STILL if is_step(summary) else WAITING
+
+
+def is_step(summary: Entry) -> bool:
+    """Whether it is of a training step on the GPUs of a plan."""
+    return bool(summary.get("plan")) and summary.get("phase") == "train"
+
+
+def of_mean_gpu(kernels: Entries, summary: Entry) -> list[Entry]:
+    """Kernels of training on many GPUs as the mean GPU launches them: those of one part
+    of the step that differ in their virtual stage alone are one entry, with the mean
+    of their times and the limiter of the one that takes most."""
+    groups: dict[tuple[str, str], list[Entry]] = {}
+    for kernel in kernels:
+        if kernel["time_s"] is not None:
+            key = (kernel_name(kernel), part_of(kernel["phase"]))
+            groups.setdefault(key, []).append(kernel)
+    return [_mean(part, rows, summary) for (_, part), rows in groups.items()]
+
+
+def part_of(phase: str) -> str:
+    """Part of a step to which a listing belongs.
+
+    >>> part_of("forward_tp@2")
+    'forward tp'
+    """
+    return phase.partition("@")[0].replace("_", " ")
+
+
+def _mean(part: str, rows: Entries, summary: Entry) -> Entry:
+    launches = np.array([row["gpus"] * row["count"] for row in rows])
+    most = max(rows, key=lambda row: row["gpus"] * row["count"] * row["time_s"])
+    whole = float(launches.sum())
+    keys = [
+        key
+        for key in ("time_s", "energy_j", "dynamic_j", "flop", "dram_bytes")
+        if most.get(key) is not None
+    ]
+    means = {
+        key: float(launches @ np.array([row[key] for row in rows])) / whole
+        for key in keys
+        if whole > 0
+    }
+    count = whole / summary["num_gpus"]
+    gpus = {"phase": part, "count": count, "gpus": summary["num_gpus"]}
+    return {**most, **means, **gpus}
+
+
+def phases_of_one(summary: Entry) -> dict[str, dict[str, Any]]:
+    """Phases of an answer with the joules of one GPU that runs all stages of a plan:
+    without those of its fellows, and of stages while they wait (idle and leakage power,
+    by time)."""
+    plan = summary.get("plan") or {}
+    abreast, stages = plan.get("tp", 1) * plan.get("dp", 1), plan.get("pp", 1)
+    units = summary["energy_j_by_unit"]
+    still = (units.get("idle", 0.0) + units.get("leakage", 0.0)) / abreast
+    waiting = still * (stages - 1) / stages / summary["time_s"]
+    return {
+        name: {
+            **phase,
+            "energy_j": phase["energy_j"] / abreast - waiting * phase["time_s"],
+        }
+        for name, phase in summary["phases"].items()
+    }
 
 
 def by_class(kernels: Entries, summary: Entry) -> dict[str, tuple[float, float]]:
     """(time in s, energy in J) of each kernel class, most energy first, and of
-    "waiting for the host": what is left of the estimate's totals."""
+    what is left of the estimate's totals (`rest_words`)."""
     sums = summed(kernels, summary, lambda kernel: kernel_class(kernel["op"]))
     ordered = dict(sorted(sums.items(), key=lambda item: -item[1][1]))
     busy = np.array(list(sums.values())).sum(axis=0)
     rest = np.array([summary["time_s"], summary["energy_j"]]) - busy
-    if rest[0] > 1e-6 * summary["time_s"]:
-        ordered["waiting for the host"] = (float(rest[0]), float(rest[1]))
+    if rest[0] > 1e-6 * summary["time_s"] or is_step(summary):
+        ordered[rest_words(summary)] = (max(float(rest[0]), 0.0), float(rest[1]))
     return ordered

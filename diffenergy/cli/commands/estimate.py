@@ -7,29 +7,40 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ... import imports
 from ...estimator import EstimateResult, Task, crossed, prepare, start_jax
-from ...report import trace_text
+from ...report import drawable, step_trace_text, trace_text
 from ...workload import listing_lines
 from ..flags.estimate import LISTED, Flags
 from ..parsing.field import as_flags, told
-from ..progress import points
+from ..progress import megabytes, points
 from ..run import Outcome, outcome
 
 
 def task_of(flags: Any, **more: Any) -> Task:
     """The request of flags that have `model`, `gpu`, `workload` and the groups
-    `request`, `point` and, where several GPUs are known, `sharing`."""
+    `request`, `point` and, where they are known, `sharing` and `tokens`."""
     start_jax()
     sharing = getattr(flags, "sharing", None)
+    tokens = getattr(flags, "tokens", None)
     return prepare(
-        flags.model,
+        brought(flags.model),
         flags.gpu,
         workload=flags.workload,
         **vars(flags.point),
         **vars(flags.request),
         **({} if sharing is None else vars(sharing)),
+        **({} if tokens is None else {"tokens": tokens}),
         **more,
     )
+
+
+def brought(model: str) -> str | imports.ImportResult:
+    """What a trace, graph or report became, with a bar; other models as they are."""
+    if not imports.is_listing(model):
+        return model
+    with megabytes("reading") as show:
+        return imports.read(model, progress=show)
 
 
 def named(word: str, step: Callable[..., Any], *args: Any) -> Any:
@@ -76,6 +87,7 @@ def _crossed(flags: Flags) -> Outcome:
             workload=flags.workload,
             **vars(flags.point),
             **vars(flags.sharing),
+            tokens=flags.tokens,
             **request,
         )
     said = [
@@ -101,7 +113,9 @@ def _need_pyarrow():
 
 
 def _trace(task: Task, result: EstimateResult) -> str:
-    """A timeline of the launches."""
+    """A timeline of the launches; of training on many GPUs of their stages."""
+    if result.step is not None:
+        return step_trace_text(result.summary, drawable(result.step.timeline))
     values, summary = task.card.values, result.summary
     share = summary["mem_clock_mhz"] * 1e6 / values["mem_clock"]
     return trace_text(

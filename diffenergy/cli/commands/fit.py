@@ -2,21 +2,25 @@
 
 from pathlib import Path
 
-from ... import measurements
+from ... import imports, measurements, serving
 from ...corrections import read_corrections, write_corrections
 from ...estimator import start_jax
 from ...fitting import MAX_ROWS, MAX_STEPS, fit
 from ..flags.fit import Flags
 from ..interruption import keeping
-from ..progress import progress
+from ..progress import points, progress
 from ..run import Outcome, outcome
 
 
 def run(flags: Flags) -> Outcome:
     """Reads the files, fits, and keeps what an interrupted fit has found."""
+    if any(serving.is_serving(file) for file in flags.data):
+        return _servers(flags)
     _check_partial(flags.partial)
     start_jax(keep_compilations=True)
     max_steps = flags.max_steps or MAX_STEPS
+    for file in flags.data:
+        imports.refuse(file, "program", "listing")
     tables = [measurements.read(file, **vars(flags.table)) for file in flags.data]
     with keeping(), progress("fit", max_steps) as tell:
         result = fit(
@@ -41,6 +45,31 @@ def run(flags: Flags) -> Outcome:
         result,
         texts={".json": lambda: write_corrections(result.corrections)},
         stale=[flags.partial] if flags.partial.exists() else [],
+    )
+
+
+def _servers(flags: Flags) -> Outcome:
+    """Constants of serving engines, from tables of servers."""
+    for file in flags.data:
+        if not serving.is_serving(file):
+            raise ValueError(
+                f"'{file}' has no servers, but another file has; fit them apart."
+            )
+    for name in ("freeze", "holdout", "strict", "max_rows", "max_steps"):
+        if getattr(flags, name):
+            raise ValueError(
+                f"`{name}` is given, but rows of servers are fitted all together; "
+                "leave it out."
+            )
+    start_jax(keep_compilations=True)
+    with points("steps priced") as show:
+        result = serving.fit(
+            flags.data,
+            start=flags.start,
+            progress=lambda done, total: show(done, total, ""),
+        )
+    return outcome(
+        result, texts={".json": lambda: write_corrections(result.corrections)}
     )
 
 

@@ -1,5 +1,6 @@
 """`diffenergy models`: the models that are bundled, and all about one of them."""
 
+from ... import imports
 from ...report._tables import known
 from ...workload.models import load_model, model_names, model_types
 from ..flags.models import Flags
@@ -16,5 +17,6 @@ def run(flags: Flags) -> Outcome:
             content=entries,
             parts=lambda: known.model_list_parts(entries, model_types()),
         )
+    imports.refuse(flags.name, "program", "measurements")
     summary = known.model_summary(load_model(flags.name))
     return Outcome(content=summary, parts=lambda: known.model_parts(summary))

@@ -39,6 +39,7 @@ class SingleFlags:
     gpu: str | None = shared.gpu()
     workload: str | None = shared.picked()
     request: RequestFlags = group(RequestFlags)
+    tokens: float | None = None
     sharing: PlanFlags = group(PlanFlags)
     point: PointFlags = group(PointFlags)
 
@@ -54,8 +55,8 @@ class Flags:
     \b
     Examples:
       diffenergy estimate gpt2 --gpu a100-sxm-80gb --sm-clock 900:1410:60 --json
-      diffenergy estimate gpt2 --gpu h100-sxm,l40s --batch 1,8,32 --dtype bf16,fp8
       diffenergy estimate llama-3.1-70b --gpu h100-sxm --plan tp=4,dp=2 --batch 64
+      diffenergy estimate qwen3-0.6b --phase train --input-len 4096 --tokens 36e12
     """
 
     model: str = shared.model()
@@ -68,6 +69,11 @@ class Flags:
     )
     workload: str | None = shared.picked()
     request: ListedRequestFlags = group(ListedRequestFlags)
+    tokens: float | None = option(
+        "N",
+        "Tokens of a whole training run, as 15e12: its time, energy and GPU-hours.",
+        read.positive,
+    )
     sharing: PlanFlags = group(PlanFlags)
     point: PointFlags = group(PointFlags)
     detail: bool = switch("Show every kernel.")
@@ -99,7 +105,7 @@ class Flags:
         lists = {name: values[0] for name, values in self.lists.items()}
         gpu = lists.pop("gpu", None)
         request = RequestFlags(**{**vars(self.request), **lists})
-        kept = ("model", "workload", "sharing", "point")
+        kept = ("model", "workload", "tokens", "sharing", "point")
         rest = {name: getattr(self, name) for name in kept}
         return SingleFlags(gpu=gpu, request=request, **rest)
 

@@ -9,12 +9,15 @@ from ..parsing.shared import TableFlags
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
-    """Errors of time, power and energy against measured runs.
+    """Errors of time, power and energy against measured runs, or against a trace.
+
+    Of a profiler's trace the time of every kernel is compared, without launch latency.
 
     \b
     Examples:
       diffenergy evaluate runs.csv --workloads listings.jsonl --by gpu,workload
       diffenergy evaluate gemm=gemm.csv --gpu a10 --out rows.csv
+      diffenergy evaluate trace.json --by op
     """
 
     measurements: tuple[str, ...] = shared.measured()

@@ -20,7 +20,8 @@ class Flags:
     """Fit the model's constants to measured runs.
 
     Rows that cannot be true are left out and named. The values in the start file are
-    the prior. Ctrl-C leaves FILE.partial.json, which --start continues.
+    the prior. Ctrl-C leaves FILE.partial.json, which --start continues. A table of
+    servers (columns engine, output_len, ...) gives the constants of their engines.
 
     \b
     Examples:

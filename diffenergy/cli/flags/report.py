@@ -7,21 +7,23 @@ from typing import Any
 from .. import completing
 from ..parsing import shared
 from ..parsing.field import group, option, out, typed
-from ..parsing.shared import PointFlags, RequestFlags
+from ..parsing.shared import PlanFlags, PointFlags, RequestFlags
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
-    """A page about MODEL on one GPU: one HTML file that needs no network.
+    """A page about MODEL on one GPU or many: one HTML file that needs no network.
 
     Totals with intervals, energy by unit and kernel class, the roofline, one pass over
     time, curves over clocks and power limits, every kernel, and where each number comes
-    from. Clocks, limits and --set hold for --gpu; --versus runs at its defaults.
+    from; of training with --plan every stage over time. Clocks, limits and --set hold
+    for --gpu; --versus runs at its defaults.
 
     \b
     Examples:
       diffenergy report llama-3.1-8b --gpu h100-sxm --batch 8 --out llama.html
       diffenergy report gpt2 --gpu a100-sxm-80gb --versus l40s --out gpt2.html
+      diffenergy report gpt2 --phase train --plan pp=4 --out step.html
     """
 
     model: str = shared.model()
@@ -34,6 +36,7 @@ class Flags:
     )
     workload: str | None = shared.picked()
     request: RequestFlags = group(RequestFlags)
+    sharing: PlanFlags = group(PlanFlags)
     point: PointFlags = group(PointFlags)
     typed: Mapping[str, Any] = typed()
     out: str | None = out("The page, .html (needed).", ".html")

@@ -9,7 +9,8 @@ from . import read
 from .field import Files, argument, option, repeated, switch
 
 MODEL = (
-    "Bundled name, Hugging Face config.json or its folder, or a .jsonl kernel listing"
+    "Bundled name, Hugging Face config.json or its folder, a .jsonl kernel listing, or "
+    "a trace, graph or report that `import` reads"
 )
 
 
@@ -104,6 +105,15 @@ class RequestFlags:
     checkpointing: bool = switch(
         "Run each layer again before its backward pass; train only."
     )
+    lora: int | None = option(
+        "RANK",
+        "Train adapters of this rank on every linear layer, the rest is frozen; train "
+        "only.",
+        read.whole,
+    )
+    frozen_layers: int | None = option(
+        "N", "First layers that are not trained [none]; train only.", read.whole
+    )
     images: int | None = option(
         "N",
         "Images of each sequence, read by the vision tower before the prompt [none].",
@@ -129,11 +139,17 @@ class PlanFlags:
     plan: str | None = option(
         "KEY=N[,...]",
         "Many GPUs: tp of them share every layer, pp stages of those the layers, dp "
-        "replicas of all the batch, ep the experts [all 1].",
+        "replicas of all the batch, ep the experts [all 1]; in training also cp, vp, "
+        "etp, microbatch, zero, schedule, recompute, overlap, sums, software.",
     )
     tp: int | None = option("N", "Short for --plan tp=N.", read.whole)
     num_gpus: int | None = option(
         "N", "GPUs in all: alone --tp N, else --plan has dp as many as fit.", read.whole
+    )
+    global_batch: int | None = option(
+        "N",
+        "Sequences of a training step on all GPUs [one micro-batch a replica].",
+        read.whole,
     )
     topology: str | None = option(
         "NAME",
@@ -184,7 +200,7 @@ class TableFlags:
 
 def measured():
     """Files of measured runs."""
-    text = "Files .csv or .csv.gz of measured runs, or OP=FILE."
+    text = "Files .csv or .csv.gz of measured runs, or OP=FILE; or one trace."
     return argument(
         text, many=True, files=lambda spec: (spec, spec.partition("=")[2] or spec)
     )

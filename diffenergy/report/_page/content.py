@@ -16,16 +16,27 @@ from jaxtyping import Bool, Float
 from ... import __version__
 from ...compiling import compiler_options
 from ...estimator import EstimateResult, Setting, Task
+from ...estimator._answer.step_estimate import of_step
+from ...estimator._answer.steps import Step
 from ...estimator._estimate import demands, estimate_once
 from ...estimator._jax_setup import cache_folder
 from ...estimator._programs import Programs
 from ...estimator._settings import operating_points
 from ...hardware import GpuSpec, OperatingPoint, _clocks
 from ...hardware._files import field_units
+from ...parallel import Plan, TrainingStep
+from ...physics._power import STATIC
 from ...workload._listing import Listing
 from ...workload._workload import Workload, assemble
 from .._format import Entries, Entry
-from .._kernel_work import Roof, by_class, roofs, with_work
+from .._kernel_work import (
+    Roof,
+    by_class,
+    of_mean_gpu,
+    rest_words,
+    roofs,
+    with_work,
+)
 from .._tables.known import gpu_summary
 from .._views.estimate import BOARD_ONLY, title_line
 from .charts.curves import Side, clock_chart, limit_chart
@@ -35,6 +46,7 @@ from .charts.timeline import timelines
 from .markup import embedded, escape, tag
 from .parts.answer import answer, unit_words
 from .parts.rests import Basis, coefficients, rests_on
+from .parts.steps import step_part
 from .parts.tables import bars, compared, kernel_list
 
 _POINTS: Final = 32
@@ -49,7 +61,8 @@ class Content:
 
     `summary` is what `estimate --json` prints, `kernels` are those of `with_work`,
     `fitted_on` that of the corrections file; `versus` is the summary of a second GPU,
-    the second one of `sides` and `bases`, `notes` its warnings.
+    the second one of `sides` and `bases`, `notes` its warnings; `step`: of training on
+    many GPUs, whose `kernels` are those of the mean GPU.
     """
 
     summary: Entry
@@ -64,6 +77,7 @@ class Content:
     notes: Sequence[str]
     command: str
     versus: Entry | None = None
+    step: Step | None = None
 
 
 def page_html(content: Content) -> str:
@@ -99,12 +113,17 @@ def _parts(content: Content) -> list[_Part]:
     """The sections below the answer."""
     summary, versus, kernels = content.summary, content.versus, content.kernels
     colours, roofs = _colours(content), content.roofs
-    time = timelines(content.listings, kernels, summary, colours, content.power_cap)
-    roof = roofline(kernels, roofs, content.dram_bandwidth, summary, colours)
+    over = "One pass over time"
+    if content.step is None:
+        time = timelines(content.listings, kernels, summary, colours, content.power_cap)
+    else:
+        over, time = "The step over time", step_part(summary, content.step.timeline)
+    own = [x for x in kernels if content.step is None or x["op"] != "collective"]
+    roof = roofline(own, roofs, content.dram_bandwidth, colours)
     basis = rests_on(summary, content.notes, content.bases, content.fitted_on)
     parts = [
         _Part("energy", "Energy", "Where the energy goes", _energy(content, colours)),
-        _Part("time", "Time", "One pass over time", time),
+        _Part("time", "Time", over, time),
         _Part("roofline", "Roofline", "What kernels are up against", roof),
         _Part("clocks", "Clocks", "Clocks and power limits", _curves(content.sides)),
         _Part("kernels", "Kernels", "Kernels", kernel_list(summary, kernels)),
@@ -129,7 +148,7 @@ def _asset(name: str) -> str:
 def _colours(content: Content) -> dict[str, int]:
     """A colour for each kernel class, the ones that take most energy first."""
     names = by_class(content.kernels, content.summary)
-    names = [name for name in names if name != "waiting for the host"]
+    names = [name for name in names if name != rest_words(content.summary)]
     return {name: min(i, COLOURS - 1) for i, name in enumerate(names)}
 
 
@@ -197,15 +216,15 @@ def page(
     share = task.settings[0].mem_clock / values["mem_clock"]
     bandwidth = float(values["dram_bandwidth"] * share)
     peaks = (np.asarray(found.tensor_peak), np.asarray(found.fma_peak))
-    kernels = with_work(
-        result.kernels or [], summary["phases"], values, bandwidth, *peaks
-    )
-    clock = max(phase["sm_clock_mhz"] for phase in summary["phases"].values())
+    clocks = _phase_clocks(result)
+    kernels = with_work(result.kernels or [], clocks, values, bandwidth, *peaks)
+    if result.step is not None:
+        kernels = of_mean_gpu(kernels, summary)
     return Content(
         summary=summary,
         kernels=kernels,
         listings=result.listings,
-        roofs=roofs(kernels, clock * 1e6, values, *peaks),
+        roofs=roofs(result.kernels or [], max(clocks.values()), values, *peaks),
         dram_bandwidth=bandwidth,
         power_cap=task.settings[0].power_limit * values["cap_fraction"],
         sides=sides,
@@ -214,13 +233,31 @@ def page(
         notes=notes,
         command=command,
         versus=None if versus is None else versus[1].summary,
+        step=result.step,
     )
+
+
+def _phase_clocks(result: EstimateResult) -> dict[str, float]:
+    """SM clock of each phase that kernels name, Hz."""
+    if result.step is None:
+        phases = result.summary["phases"].items()
+        return {name: phase["sm_clock_mhz"] * 1e6 for name, phase in phases}
+    clocks = np.asarray(result.step.found.phases.phases.sm_clock).tolist()
+    names = [str(listing.mode) for listing in result.listings]
+    return dict(zip(names, clocks, strict=True))
 
 
 def _swept(task: Task, programs: Programs) -> Totals:
     """The workload over clocks and limits, on the host."""
-    points = operating_points(sweep_settings(task))
-    arguments = (assemble(task.listings), task.gpu, points)
+    points, work = operating_points(sweep_settings(task)), assemble(task.listings)
+    if task.step is not None:
+        asked = TrainingStep(work, task.step.steps, task.step.order)
+        return Totals(
+            *map(np.asarray, programs(step_totals, (asked, task.gpu, points)))
+        )
+    plan = task.plan or Plan()
+    shared = np.array([plan.tp * plan.dp, plan.pp - 1], float)
+    arguments = (work, task.gpu, points, shared)
     return Totals(*map(np.asarray, programs(totals, arguments)))
 
 
@@ -255,14 +292,39 @@ def _basis(task: Task) -> Basis:
     return Basis(gpu, coefficients(task.card, task.corrections))
 
 
-def totals(workload: Workload, gpu: GpuSpec, points: OperatingPoint) -> Totals:
-    """`workload` at each of `points`."""
+def totals(
+    workload: Workload,
+    gpu: GpuSpec,
+    points: OperatingPoint,
+    shared: Float[Array | np.ndarray, " 2"],
+) -> Totals:
+    """`workload` at each of `points`; `shared`: GPUs of a stage of a plan, and its
+    further stages, which wait meanwhile."""
 
     def one(point: OperatingPoint) -> tuple[Array, Array, Array, Array]:
         found = estimate_once(workload, gpu, point)
         kept = jnp.all(found.phases.feasible)
-        return found.time, found.energy, found.sm_clock, kept
+        still = jnp.sum(found.phases.components[..., STATIC])
+        energy = shared[0] * (found.energy + shared[1] * still)
+        return found.time, energy, found.sm_clock, kept
 
+    return Totals(*jax.vmap(one)(points), *_peaks(workload, gpu))
+
+
+def step_totals(work: TrainingStep, gpu: GpuSpec, points: OperatingPoint) -> Totals:
+    """A training step of many GPUs at each of `points`."""
+
+    def one(point: OperatingPoint) -> tuple[Array, Array, Array, Array]:
+        found = of_step(estimate_once, work, gpu, point)
+        phases = found.phases.phases
+        kept = jnp.all(phases.feasible)
+        return found.time, found.energy, found.phases.sm_clock, kept
+
+    return Totals(*jax.vmap(one)(points), *_peaks(work.workload, gpu))
+
+
+def _peaks(workload: Workload, gpu: GpuSpec) -> tuple[Array, Array]:
+    """FLOP/cycle/SM that every row is up against on tensor and on CUDA cores."""
     tensor, fma = jnp.zeros(workload.num_rows), jnp.zeros(workload.num_rows)
     asked = demands(workload, gpu, gpu.corrections)
     for group, demand in zip(workload.groups, asked, strict=True):
@@ -270,7 +332,7 @@ def totals(workload: Workload, gpu: GpuSpec, points: OperatingPoint) -> Totals:
         tensor = tensor.at[group.row].max(used)
         used = jnp.where(demand.fma > 0, demand.fma_peak, 0.0).max(axis=1)
         fma = fma.at[group.row].max(used)
-    return Totals(*jax.vmap(one)(points), tensor, fma)
+    return tensor, fma
 
 
 def num_points(num_rows: int) -> int:

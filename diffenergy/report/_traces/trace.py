@@ -10,12 +10,15 @@ from jaxtyping import Float
 from ...workload import kernel_name
 from ...workload._listing import Listing
 from .._format import Entries, Entry
-from .._kernel_work import kernel_module
+from .._kernel_work import kernel_module, phases_of_one
 from .unrolled import Unrolled, slice_power, unrolled, wait_power
 
 _GPU: Final = 1
 _HOST: Final = 2
-"""Processes of the trace; each has one thread, number 1."""
+"""Processes of the trace."""
+_STREAM: Final = 1
+_LINKS: Final = 2
+"""Threads: kernels and launches; collectives."""
 _ORDER: Final = (
     "Kernels run one after another, in an order taken from how often each is launched, "
     "waits for the host lie spread over a phase; all figures are the model's."
@@ -30,21 +33,21 @@ def trace_text(
 ) -> str:
     """Trace-event JSON of one estimate, times in us.
 
-    Process 1 is the GPU: on its stream a slice a phase, in it a slice a pass, in it a
-    slice a launch; and counters of power, SM clock and DRAM bandwidth. Passes behind
-    the first `MOST` launches are one slice a kernel, whose `launches` says how many it
-    stands for. Process 2 is the
-    host: a slice a launch that it dispatches, a mark where a graph begins.
+    Process 1 is the GPU: on its stream (collectives of a plan on a track of their own)
+    a slice a phase, in it a slice a pass, in it a slice a launch; and counters of
+    power, SM clock and DRAM bandwidth. Passes behind the first `MOST` launches are one
+    slice a kernel, whose `launches` says how many it stands for. Process 2 is the host:
+    a slice a launch that it dispatches, a mark where a graph begins.
 
     Arguments:
 
     - `summary`, `kernels`: those of `summary.single` and `summary.kernel_entries`.
     - `dram_bandwidth`: B/s at the memory clock of the estimate.
     """
-    phases = summary["phases"]
+    phases = phases_of_one(summary)
     found = unrolled(listings, kernels, list(phases.values()))
     events = [
-        *_names(summary),
+        *_names(summary, kernels),
         *_phases(found, phases, listings),
         *_kernels(found, kernels),
         *_host(found, kernels, listings),
@@ -61,16 +64,23 @@ def trace_text(
     return json.dumps(whole, allow_nan=False, separators=(",", ":")) + "\n"
 
 
-def _names(summary: Entry) -> Iterator[dict[str, Any]]:
+def _names(summary: Entry, kernels: Entries) -> Iterator[dict[str, Any]]:
     """What the tracks are called, the GPU above its host."""
-    for pid, process, thread in (
-        (_GPU, f"GPU {summary['gpu']}", "stream 1"),
-        (_HOST, "host", "launches"),
-    ):
-        common = {"ph": "M", "pid": pid, "tid": 1}
-        yield {**common, "name": "process_name", "args": {"name": process}}
-        yield {**common, "name": "thread_name", "args": {"name": thread}}
-        yield {**common, "name": "process_sort_index", "args": {"sort_index": pid}}
+    tracks = {_STREAM: "stream 1"}
+    if any(_track(kernel) == _LINKS for kernel in kernels):
+        tracks |= {_LINKS: "communication"}
+    yield from named(_GPU, f"GPU {summary['gpu']}", tracks)
+    yield from named(_HOST, "host", {_STREAM: "launches"})
+
+
+def named(pid: int, process: str, tracks: dict[int, str]) -> Iterator[dict[str, Any]]:
+    """Names of a process and of its threads, `pid` being its place too."""
+    common = {"ph": "M", "pid": pid, "tid": 1}
+    yield {**common, "name": "process_name", "args": {"name": process}}
+    for tid, thread in tracks.items():
+        about = {**common, "tid": tid, "args": {"name": thread}}
+        yield {**about, "name": "thread_name"}
+    yield {**common, "name": "process_sort_index", "args": {"sort_index": pid}}
 
 
 def _phases(
@@ -81,7 +91,7 @@ def _phases(
         keys = ("energy_j", "avg_power_w", "limited_by")
         start, end = found.phases[number]
         args = {key: phase[key] for key in keys}
-        yield _slice(_GPU, name, "phase", start, end, args)
+        yield slice_event(_GPU, name, "phase", start, end, args)
         own = found.phase == number
         turns, firsts = np.unique(found.turn[own], return_index=True)
         if len(turns) < 2:
@@ -91,7 +101,7 @@ def _phases(
         for turn, a, b in zip(turns.tolist(), edges[:-1], edges[1:], strict=True):
             rest = found.launches[own][found.turn[own] == turn].max() > 1
             words = f"passes {turn + 1} to {passes}" if rest else f"pass {turn + 1}"
-            yield _slice(_GPU, words, "pass", a, b, {})
+            yield slice_event(_GPU, words, "pass", a, b, {})
 
 
 def _kernels(found: Unrolled, kernels: Entries) -> Iterator[dict[str, Any]]:
@@ -102,7 +112,13 @@ def _kernels(found: Unrolled, kernels: Entries) -> Iterator[dict[str, Any]]:
         name, kind, args = said[row]
         if launches != 1:
             name, args = f"{name} x{launches:g}", {**args, "launches": launches}
-        yield _slice(_GPU, name, kind, start, start + time, args)
+        track = _track(kernels[row])
+        yield slice_event(_GPU, name, kind, start, start + time, args, track)
+
+
+def _track(kernel: Entry) -> int:
+    """Thread of a kernel."""
+    return _LINKS if kernel["op"] == "collective" else _STREAM
 
 
 def _args(kernel: Entry) -> dict[str, Any]:
@@ -125,14 +141,14 @@ def _host(
     ends = found.host_start + found.host_time
     for i in issued.tolist():
         name = f"launch {names[found.row[i]]}"
-        yield _slice(_HOST, name, "launch", found.host_start[i], ends[i], {})
+        yield slice_event(_HOST, name, "launch", found.host_start[i], ends[i], {})
     turns = np.diff(found.turn, prepend=-1) != 0
     firsts = np.flatnonzero(turns | (np.diff(found.phase, prepend=-1) != 0))
     for i in firsts.tolist():
         if listings[found.phase[i]].dispatch == "graph":
             yield {
                 "ph": "i", "s": "t", "pid": _HOST, "tid": 1, "cat": "launch",
-                "name": "graph launch", "ts": _us(found.start[i]),
+                "name": "graph launch", "ts": microseconds(found.start[i]),
             }  # fmt: skip
 
 
@@ -160,25 +176,38 @@ def _counters(
         values = np.round(np.concatenate(parts)[order], 3)
         changed = np.append(True, values[1:] != values[:-1])
         for ts, value in zip(at[order][changed], values[changed], strict=True):
-            yield {
-                "ph": "C", "pid": _GPU, "name": f"{name} ({unit})", "ts": _us(ts),
-                "args": {unit: float(value)},
-            }  # fmt: skip
+            yield counter(_GPU, name, unit, microseconds(ts), float(value))
+
+
+def counter(pid: int, name: str, unit: str, at: float, value: float) -> dict[str, Any]:
+    """The value of a counter from `at` (us) on."""
+    args = {unit: value}
+    named = f"{name} ({unit})"
+    return {"ph": "C", "pid": pid, "name": named, "ts": at, "args": args}
 
 
 _PICOSECOND: Final = 1e-12
 """Grid of all times: neighbours share an edge exactly."""
 
 
-def _us(time: float | Float[np.ndarray, ""]) -> float:
+def microseconds(time: float | Float[np.ndarray, ""]) -> float:
+    """s -> us, in whole picoseconds."""
     return round(float(time) * 1e6, 6)
 
 
-def _slice(
-    pid: int, name: str, kind: str, start: float, end: float, args: dict[str, Any]
+def slice_event(
+    pid: int,
+    name: str,
+    kind: str,
+    start: float,
+    end: float,
+    args: dict[str, Any],
+    tid: int = _STREAM,
 ) -> dict[str, Any]:
+    """A slice from `start` to `end`, s."""
+    begin = microseconds(start)
     found = {
-        "ph": "X", "pid": pid, "tid": 1, "name": name, "cat": kind,
-        "ts": _us(start), "dur": round(_us(end) - _us(start), 6),
+        "ph": "X", "pid": pid, "tid": tid, "name": name, "cat": kind,
+        "ts": begin, "dur": round(microseconds(end) - begin, 6),
     }  # fmt: skip
     return {**found, "args": args} if args else found

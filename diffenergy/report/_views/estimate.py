@@ -3,9 +3,13 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from ...workload import kernel_name
+from ...units import hour, kWh
 from .._format import UNKNOWN, Entries, Entry, digits, percent, plain, si
+from .._kernel_work import is_step
 from .._tables.columns import Narrowing, table
+from .._tables.kernels import MOST, kernel_table
+from .._tables.steps import plan_text, step_kernels, step_parts
+from .._traces.steps import drawable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,7 +18,6 @@ if TYPE_CHECKING:
     from ...estimator import EstimateResult
 
 BOARD_ONLY: Final = "GPU board only: no host, no cooling."
-_TOP_KERNELS: Final = 8
 _UNITS: Final = {
     "sm_clock_mhz": "MHz",
     "mem_clock_mhz": "MHz",
@@ -47,6 +50,10 @@ def figure(result: "EstimateResult") -> "Figure":
 
     if result.kernels is None:
         return sweep_figure(result.summary)
+    if result.step is not None:
+        from .._charts.plot_step import step_figure
+
+        return step_figure(result.summary, drawable(result.step.timeline))
     return estimate_figure(result.summary, result.kernels)
 
 
@@ -64,10 +71,16 @@ def estimate_parts(
         best = [UNKNOWN if i is None else i for i in _best(summary).values()]
         words = f"best for energy: row {best[0]}; for energy-delay product: row "
         return framed(summary, [*several, f"{words}{best[1]}"])
-    lines = [*_token_lines(summary), *memory_lines(summary), *plan_lines(summary)]
+    if is_step(summary):
+        lines = [*run_lines(summary), *memory_lines(summary)]
+        own = step_kernels(summary, kernels or [], detail)
+        parts = [*step_parts(summary, lines), _energy(summary), *own]
+        return framed(summary, [*parts, _host_line(summary)])
+    lines = [*_token_lines(summary), *run_lines(summary), *memory_lines(summary)]
+    lines += plan_lines(summary)
     parts = [_phases(summary), *lines, _energy(summary)]
     if kernels:
-        parts.append(_kernels(summary, kernels, None if detail else _TOP_KERNELS))
+        parts.append(_kernels(summary, kernels, None if detail else MOST))
     return framed(summary, [*parts, _host_line(summary)])
 
 
@@ -92,9 +105,21 @@ def memory_lines(summary: Entry) -> list[str]:
     parts = sorted((x for x in memory if x not in rest), key=lambda x: -memory[x])
     words = [f"{part_words(x)} {si(memory[x], 'B')}" for x in parts if memory[x]]
     verdict = "" if memory["fits"] else ": does not fit"
+    which = "memory of the fullest GPU" if summary.get("plan") else "memory"
+    taken, most = si(memory["total"], "B"), si(memory["capacity"], "B")
+    return [f"{which}: {taken} of {most}{verdict} ({', '.join(words)})"]
+
+
+def run_lines(summary: Entry) -> list[str]:
+    """What a whole training run takes, if that was asked for."""
+    run = summary.get("run")
+    if not run:
+        return []
+    low, high = (x / kWh for x in run["energy_j_p5_p95"])
     return [
-        f"memory: {si(memory['total'], 'B')} of {si(memory['capacity'], 'B')}{verdict} "
-        f"({', '.join(words)})"
+        f"run of {plain(run['tokens'])} tokens: {digits(run['steps'])} steps, "
+        f"{digits(run['time_s'] / hour)} h, {digits(run['gpu_hours'])} GPU-hours, "
+        f"{digits(run['energy_kwh'])} kWh ({digits(low)} to {digits(high)} kWh)"
     ]
 
 
@@ -137,14 +162,18 @@ def _taken(key: str, value: Any) -> str:
 def title_line(summary: Entry) -> str:
     """What was estimated, in one line."""
     times = summary.get("accumulation") or 1
+    step = is_step(summary)
     words = [
         summary["phase"] or "kernel listing",
-        f"batch {summary['batch']}" if summary["batch"] else None,
+        None if step or not summary["batch"] else f"batch {summary['batch']}",
+        f"global batch {summary['global_batch']}" if step else None,
         f"{summary['input_len']} in" if summary["input_len"] else None,
         _images(summary),
         f"{summary['output_len']} out" if summary["output_len"] else None,
         f"{plain(times)} micro-batches" if times > 1 else None,
         "checkpointing" if summary.get("checkpointing") else None,
+        f"LoRA of rank {summary['lora']}" if summary.get("lora") else None,
+        _frozen(summary),
         f"{summary['steps']} steps" if summary.get("steps") else None,
         "guidance" if summary.get("guidance") else None,
         summary["dtype"],
@@ -158,8 +187,13 @@ def _plan_words(summary: Entry) -> str:
     plan = summary.get("plan")
     if not plan:
         return ""
-    sizes = ",".join(f"{key}={size}" for key, size in plan.items() if size > 1)
-    return f"{summary['num_gpus']} ({sizes or 'tp=1'}) x "
+    return f"{summary['num_gpus']} ({plan_text(plan)}) x "
+
+
+def _frozen(summary: Entry) -> str | None:
+    """Layers that are not trained."""
+    number = summary.get("frozen_layers")
+    return f"{number} layer{'s' * (number > 1)} frozen" if number else None
 
 
 def _images(summary: Entry) -> str | None:
@@ -246,37 +280,15 @@ def _energy(summary: Entry) -> "Table":
 
 def _kernels(summary: Entry, kernels: Entries, most: int | None) -> Narrowing:
     """Kernels by their share of the GPU's time (`most` None: all, in listed order)."""
-    several = len(summary["phases"]) > 1
     busy = sum(phase["gpu_time_s"] for phase in summary["phases"].values())
-    live = [kernel for kernel in kernels if kernel["time_s"] is not None]
-    shown = live
-    if most is not None:
-        shown = sorted(live, key=lambda x: -x["count"] * x["time_s"])[:most]
-    rest = len(live) - len(shown)
-    name = f"kernel (and {rest} more)" if rest else "kernel"
-    columns = [
-        (name, kernel_name),
-        *([("phase", "phase")] if several else []),
-        ("count", "count", "{:.6g}"),
-        ("time", "time_s", "s"),
-        ("share", lambda x: x["count"] * x["time_s"] / busy, percent),
-        ("limit", limit_words),
-    ]
-    left, fold = len(columns) - 4, [name, "limit"]
-    return Narrowing(columns, shown, ("count", "phase", "limit"), left=left, fold=fold)
-
-
-def limit_words(kernel: Entry) -> str:
-    """What limits a kernel, and its utilization where that is a unit."""
-    limit = kernel["limited_by"]
-    use = kernel["utilization"].get(limit)
-    return limit if use is None else f"{limit} {percent(use, 0)}"
+    return kernel_table(kernels, busy, len(summary["phases"]) > 1, most)
 
 
 def _host_line(summary: Entry) -> str:
     """Share of the time in which no kernel runs because the host is not ready."""
     phases = summary["phases"].values()
-    waiting = sum(phase["time_s"] - phase["gpu_time_s"] for phase in phases)
+    known = [phase for phase in phases if phase["gpu_time_s"] is not None]
+    waiting = sum(phase["time_s"] - phase["gpu_time_s"] for phase in known)
     share = max(0.0, waiting / summary["time_s"])
     return f"host-bound: {percent(share)} of the time the GPU waits for the host"
 

@@ -555,3 +555,17 @@ def test_a_combination_without_an_answer_names_the_flag(run):
     assert "error" not in found[0]
     assert found[1]["error"].startswith("`--require-fit`: gpt2 does not fit l4: ")
     assert "batch 100000: `--require-fit`: gpt2 does not fit l4" in run(*asked).out
+
+
+def test_a_whole_run_stands_in_table_and_json(run):
+    """In hours and kWh beside the step; a word for what is trained."""
+    flags = ("estimate", "gpt2", "--gpu", "a100-sxm-80gb", "--phase", "train")
+    flags = (*flags, "--input-len", "64", "--lora", "8", "--tokens", "1e12")
+    shown, told = run(*flags), run(*flags, "--json")
+    found = json.loads(told.out)["run"]
+    assert found["tokens"] == 1e12 and found["steps"] == pytest.approx(1e12 / 64)
+    hours = re.search(r"run of 1e\+12 tokens: .* ([0-9.e+]+) GPU-hours", shown.out)
+    assert hours and float(hours[1]) == pytest.approx(found["gpu_hours"], rel=1e-3)
+    assert "LoRA of rank 8" in shown.out
+    refused = run(*flags[:6], "--tokens", "1e12", "--phase", "prefill")
+    assert (refused.code, refused.out) == (2, "")

@@ -39,7 +39,6 @@ def roofline(
     kernels: Entries,
     roofs: Sequence[Roof],
     dram_bandwidth: float,
-    summary: Entry,
     colours: Mapping[str, int],
 ) -> str:
     """FLOP a byte of DRAM against FLOP/s of every kernel that does FLOP or moves bytes,
@@ -50,7 +49,7 @@ def roofline(
     if not shown or not roofs:
         why = "no kernel has FLOP and a peak to hold them against."
         return unavailable(identity, title, why)
-    phases = list(summary["phases"])
+    phases = list(dict.fromkeys(k["phase"] for k in kernels))
     whole = sum(k["count"] * k["time_s"] for k in kernels if k["time_s"])
     left = len(live) - len(shown)
     present = [name for name in colours if name in {k["class"] for k in shown}]

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from ....workload import kernel_name
 from ....workload._listing import Listing
 from ..._format import Entries, Entry
+from ..._kernel_work import phases_of_one
 from ..._traces.unrolled import Unrolled, slice_power, unrolled, wait_power
 from ..markup import si
 from .figures import (
@@ -51,7 +52,7 @@ def timelines(
 ) -> str:
     """A chart of each phase that has not too many kernels. `cap`: power that the
     limiter holds, W; `colours`: by class."""
-    phases = list(summary["phases"].values())
+    phases = list(phases_of_one(summary).values())
     one_by_one = unrolled(listings, kernels, phases, _PASSES)
     by_kernel = unrolled(listings, kernels, phases, 0)
     idle = wait_power(by_kernel, kernels, phases)

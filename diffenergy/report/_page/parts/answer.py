@@ -114,6 +114,7 @@ _LIMITS: Final = {
     "issue": "Instruction issue",
     "sfu": "The special-function rate",
     "link": "Link bandwidth",
+    "exchange": "Waiting for other GPUs",
 }
 
 
@@ -153,7 +154,9 @@ def _phases(summary: Entry) -> str:
     return table("phases", "Phases", columns, entries)
 
 
-def _waiting(phase: Entry) -> float:
+def _waiting(phase: Entry) -> float | None:
+    if phase["gpu_time_s"] is None:
+        return None
     return max(0.0, 1 - phase["gpu_time_s"] / phase["time_s"])
 
 

@@ -5,9 +5,10 @@ from typing import Any, Final, NamedTuple
 
 from ....workload import kernel_name
 from ..._format import Entries, Entry, digits, percent
-from ..._kernel_work import longest
+from ..._kernel_work import is_step, longest
 from ..._tables.columns import TEXT, Column, Columns, resolved
-from ..._views.estimate import assumed_line, limit_words
+from ..._tables.kernels import limit_words
+from ..._views.estimate import assumed_line
 from ..charts.figures import swatch
 from ..markup import escape, number, si, tag
 
@@ -197,10 +198,12 @@ def kernel_list(summary: Entry, kernels: Entries) -> str:
         ("DRAM", lambda k: k["dram_bytes"] / k["time_s"], _rate("B/s")),
         ("limited by", limit_words),
     ]
+    whose = " of the mean GPU" if is_step(summary) else ""
     text = (
-        f"{len(live)} kernels, those that take most time first; press a heading to "
-        "sort. Time and energy are of all launches, the share is of the GPU's time; "
-        f"energy includes idle and leakage power while the kernel runs.{rest}"
+        f"{len(live)} kernels{whose}, those that take most time first; press a "
+        "heading to sort. Time and energy are of all launches, the share is of the "
+        "GPU's time; energy includes idle and leakage power while the kernel runs."
+        f"{rest}"
     )
     made = table(
         "kernel-table", "Kernels", columns, live, sortable=True,

@@ -3,14 +3,14 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-from .._format import Entries, Entry, si
-from .._tables.columns import table
+from ..._format import Entries, Entry, si
+from ..._tables.columns import table
 from . import collective
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ...collectives import SizesResult
+    from ....collectives import SizesResult
 
 
 def line(result: "SizesResult") -> str:
@@ -45,7 +45,7 @@ def figure(result: "SizesResult") -> "Figure":
     """Bandwidth by size."""
     if len(result.results) == 1:
         return collective.figure(result.results[0])
-    from .._charts.plot_collective import bandwidth_figure
+    from ..._charts.plot_collective import bandwidth_figure
 
     first = result.summary[0]
     sizes = [s["output_buffer_bytes"] for s in result.summary]

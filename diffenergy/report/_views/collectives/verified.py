@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from .._format import si
+from ..._format import si
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ...collectives import VerifyResult
+    from ....collectives import VerifyResult
 
 
 def line(result: "VerifyResult") -> str:
@@ -31,6 +31,6 @@ def parts(result: "VerifyResult") -> list[str]:
 
 def figure(result: "VerifyResult") -> "Figure":
     """Links over time."""
-    from .._charts.plot_collective import collective_figure
+    from ..._charts.plot_collective import collective_figure
 
     return collective_figure(result.schedule)

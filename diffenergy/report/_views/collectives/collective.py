@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING, Any, Final
 
-from .._format import Entries, Entry, digits, si
-from .._tables.columns import table
+from ..._format import Entries, Entry, digits, si
+from ..._tables.columns import table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-    from ...collectives import CollectiveResult
+    from ....collectives import CollectiveResult
 
 _SHOWN: Final = 12
 """Links in a table for people."""
@@ -38,7 +38,7 @@ def parts(result: "CollectiveResult") -> list[Any]:
 
 def figure(result: "CollectiveResult") -> "Figure":
     """Links over time, and the finish beside the bound and standard algorithms."""
-    from .._charts.plot_collective import collective_figure
+    from ..._charts.plot_collective import collective_figure
 
     others = {name: x.finish for name, x in result.baselines.found.items()}
     title = title_line(result.summary)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._tables.columns import table
+from ..._tables.columns import table
 
 if TYPE_CHECKING:
-    from ...measure import MeasureResult
+    from ....measure import MeasureResult
 
 
 def line(result: "MeasureResult") -> str:

@@ -1,0 +1,139 @@
+"""Picture of a training step on many GPUs: what each stage runs when, and power."""
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ...parallel import Timeline
+from ...parallel._timeline import EXCHANGE, KINDS
+from .._format import Entry, percent, si
+from .._traces.steps import WORDS, busiest
+from .._views.estimate import title_line
+from . import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLOURS: Final = (
+    style.BLUE,
+    style.GREEN,
+    style.SKY,
+    style.ORANGE,
+    style.PURPLE,
+    style.GREY,
+)
+"""Of `KINDS`."""
+_HIGH: Final = 0.84
+"""Height of a slice in rows."""
+_PALER: Final = 0.55
+"""How far the last virtual stage of a GPU is from its colour to white."""
+_NUMBERED: Final = 0.19
+"""Inches of a slice that has room for the number of its micro-batch."""
+_EDGED: Final = 0.05
+"""Inches of a slice that has room for a white edge."""
+_ACROSS: Final = 6.4
+"""Inches of the time axis, about."""
+_ROWS: Final = (0.13, 0.34)
+"""Least and largest height of a row, inches."""
+_TALL: Final = 5.4
+"""Inches of all rows, as far as rows can be so high."""
+
+
+@style.house()
+def step_figure(summary: Entry, found: Timeline) -> "Figure":
+    """Three panels over time: slices of every stage; power of all GPUs; power of a GPU
+    of the busiest stage."""
+    low, high = _ROWS
+    row = min(max(_TALL / found.stages, low), high)
+    gantt = 0.75 + row * found.stages
+    figure = style.canvas(gantt + 4.3)
+    panels = figure.subplots(3, 1, sharex=True, height_ratios=[gantt, 1.5, 1.5])
+    stages, whole, one = panels.tolist()
+    _draw_stages(summary, found, stages, row)
+    _draw_power(summary, found, whole, one)
+    one.set_xlim(0.0, found.time)
+    style.name_axis(one.xaxis, "time", "s")
+    style.headline(figure, f"{title_line(summary)} ({summary['grade']})")
+    return figure
+
+
+def _draw_stages(summary: Entry, found: Timeline, axes: "Axes", height: float) -> None:
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import to_rgb
+    from matplotlib.patches import Patch
+
+    inches = (found.end - found.start) / found.time * _ACROSS
+    runs = found.batch >= 0
+    several = int(found.chunk.max()) or 1
+    paler = _PALER * found.chunk / several
+    colour = np.array([to_rgb(_COLOURS[i]) for i in range(len(KINDS))])[found.kind]
+    colour = colour + paler[:, None] * (1 - colour)
+    edged = bool(np.median(inches[runs]) > _EDGED)
+
+    def boxes(start: np.ndarray, end: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        low, high = rows - _HIGH / 2, rows + _HIGH / 2
+        across = np.stack([start, end, end, start], axis=1)
+        return np.stack([across, np.stack([low, low, high, high], axis=1)], axis=2)
+
+    rows = np.arange(found.stages)
+    nothing = np.zeros(found.stages)
+    empty = boxes(nothing, np.full(found.stages, found.time), rows)
+    shapes = boxes(found.start, found.end, found.stage)
+    for corners, face, edge in (
+        (empty, style.LIGHT, False), (shapes, colour, edged),
+    ):  # fmt: skip
+        look = {"edgecolors": "white" if edge else "none", "linewidths": 0.5 * edge}
+        look |= {"antialiaseds": edge, "snap": edge}  # else slits between neighbours
+        axes.add_collection(
+            PolyCollection(list(corners), facecolors=face, **look), autolim=False
+        )
+    if np.quantile(inches[runs], 0.1) > _NUMBERED and height > 0.18:
+        middle = (found.start + found.end) / 2
+        for i in np.flatnonzero(runs):
+            axes.text(
+                middle[i], found.stage[i], str(found.batch[i] + 1), color="white",
+                ha="center", va="center", fontsize=style.SMALL,
+            )  # fmt: skip
+    every = int(np.ceil(0.16 / height))
+    style.rows_down(axes, [f"stage {x}" for x in rows])
+    axes.set_yticks(rows[::every], [f"stage {x}" for x in rows[::every]])
+    axes.grid(False)
+    kinds = [i for i in np.unique(found.kind).tolist() if i != EXCHANGE or _late(found)]
+    keys = [Patch(color=_COLOURS[i], label=WORDS[KINDS[i]]) for i in kinds]
+    keys.append(Patch(color=style.LIGHT, label="waiting"))
+    axes.legend(
+        handles=keys, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(keys),
+        frameon=False, borderpad=0.2, borderaxespad=0.0, handlelength=1.0,
+        columnspacing=1.0, handletextpad=0.5,
+    )  # fmt: skip
+    shades = " (paler: later virtual stages)" if found.chunk.max() else ""
+    lost = (percent(summary[key]) for key in ("bubble", "exposed_communication"))
+    bubble, exposed = lost
+    axes.set_title(
+        f"Stages{shades}: bubble {bubble}, exposed exchange {exposed}", pad=19
+    )
+
+
+def _late(found: Timeline) -> bool:
+    return bool((found.kind == EXCHANGE).any())
+
+
+def _draw_power(summary: Entry, found: Timeline, whole: "Axes", one: "Axes") -> None:
+    edges, watts = found.curve()
+    mean, peak = (si(x, "W") for x in (summary["power_total_w"], watts.max()))
+    whole.step(edges, watts, where="post", color=style.BLACK, linewidth=1.2)
+    whole.set_ylim(0.0, 1.12 * watts.max())
+    gpus = summary["num_gpus"]
+    whole.set_title(f"All GPUs ({gpus}): {mean} on average, {peak} at most")
+    style.name_axis(whole.yaxis, "power", "W")
+    stage, limit = busiest(found), summary["power_limit_w"]
+    edges, watts = found.curve(stage)
+    one.step(edges, watts, where="post", color=style.BLACK, linewidth=1.2)
+    one.axhline(limit, color=style.VERMILION, linewidth=1.0, linestyle="--")
+    one.set_ylim(0.0, 1.12 * max(limit, watts.max()))
+    mean = float(np.diff(edges) @ watts[:-1]) / found.time
+    one.set_title(
+        f"A GPU of stage {stage}: {mean:.0f} W on average (dashed: its limit)"
+    )
+    style.name_axis(one.yaxis, "power", "W")

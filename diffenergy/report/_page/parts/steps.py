@@ -1,0 +1,66 @@
+"""The part of the page on a training step of many GPUs."""
+
+from ....parallel import Timeline
+from ..._format import Entry, digits, percent
+from ..._tables.steps import AXES, folded, memory_words, plan_text
+from ..charts.steps import step_charts
+from ..markup import escape, sentence, si, tag
+from .tables import table
+
+
+def step_part(summary: Entry, found: Timeline | None) -> str:
+    """Sentence, charts, exchanges and stages."""
+    return "".join(
+        [
+            tag("p", escape(_sentence(summary))),
+            step_charts(summary, found),
+            tag("div", _exchanges(summary), _stages(summary)),
+        ]
+    )
+
+
+def _sentence(summary: Entry) -> str:
+    """What the plan makes of its GPUs, in words."""
+    mfu = summary["mfu"]
+    used = "" if mfu is None else f"{percent(mfu)} of their peak FLOP are the model's; "
+    return sentence(
+        f"{summary['num_gpus']} GPUs ({plan_text(summary['plan'])}) take "
+        f"{si(summary['step_time_s'], 's')} a step of {summary['global_batch']} "
+        f"sequences, {digits(summary['tokens_per_s_per_gpu'])} tokens/s and "
+        f"{summary['power_per_gpu_w']:.0f} W each; {used}the pipeline idles or waits "
+        f"for a slower stage {percent(summary['bubble'])} of its time, and exchanges "
+        f"that nothing hides are {percent(summary['exposed_communication'])} of the "
+        "step"
+    )
+
+
+def _exchanges(summary: Entry) -> str:
+    entries = [
+        {**x, "name": AXES[axis]}
+        for axis, x in summary["communication"].items()
+        if x["total_s"]
+    ]
+    if not entries:
+        return ""
+    columns = (
+        ("communication of the mean GPU", "name"),
+        ("in all", "total_s", "s"),
+        ("hidden", lambda x: max(x["total_s"] - x["exposed_s"], 0.0), "s"),
+        ("exposed", "exposed_s", "s"),
+        ("of the step", lambda x: x["exposed_s"] / summary["time_s"], percent),
+    )
+    return table("communication", "Communication", columns, entries)
+
+
+def _stages(summary: Entry) -> str:
+    columns = (
+        ("stage", "name"),
+        ("layers", "layers", "{:d}"),
+        ("forward", "forward_s", "s"),
+        ("backward", "backward_s", "s"),
+        ("busy", "busy", percent),
+        ("power of a GPU", "power_w", "{:.0f} W"),
+        ("SM clock", "sm_clock_mhz", "{:.0f} MHz"),
+        ("memory", memory_words),
+    )
+    return table("stages", "Stages", columns, folded(summary["stages"]))

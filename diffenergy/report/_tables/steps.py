@@ -1,0 +1,163 @@
+"""A training step on the GPUs of a plan, in tables and lines."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from ...parallel import Plan
+from .._format import Entries, Entry, digits, percent, si
+from .._kernel_work import of_mean_gpu
+from .columns import Narrowing
+from .kernels import MOST, kernel_table
+
+AXES: Final = {
+    "tp": "within layers (tp)",
+    "pp": "between stages (pp)",
+    "dp": "weights, gradients (dp)",
+    "ep": "experts (ep)",
+    "cp": "keys, values (cp)",
+}
+"""What is exchanged, by axis."""
+_ALIKE: Final = ("layers", "forward_s", "backward_s", "busy", "power_w", "sm_clock_mhz")
+"""What stages that are shown as one have in common."""
+
+
+def plan_text(plan: Mapping[str, Any]) -> str:
+    """A plan in an answer as `--plan` takes it; what follows from the rest is left out.
+
+    >>> plan_text({"tp": 4, "pp": 1, "ep": 1, "dp": 2})
+    'tp=4,dp=2'
+    """
+    read = Plan(**plan)
+    for key in ("etp", "schedule"):
+        shorter = dataclasses.replace(read, **{key: None})
+        if shorter.to_json(True) == read.to_json(True):
+            read = shorter
+    return read.text
+
+
+def step_parts(summary: Entry, memory: list[str]) -> Iterator[Any]:
+    """Passes, rates, power, exchanges, stages; `memory`: its lines."""
+    yield _passes(summary)
+    yield from _lines(summary)
+    if any(x["total_s"] for x in summary["communication"].values()):
+        yield _exchanges(summary)
+    yield _stages(summary)
+    yield from memory
+
+
+def step_kernels(summary: Entry, kernels: Entries, detail: bool) -> Iterator[Any]:
+    """Kernels by their share of the time of all of the mean GPU; with `detail` those of
+    every kind of virtual stages."""
+    if not kernels:
+        return
+    mean = of_mean_gpu(kernels, summary)
+    busy = sum(kernel["count"] * kernel["time_s"] for kernel in mean)
+    if not detail:
+        yield kernel_table(mean, busy, True, MOST)
+        return
+    # shares of the sum over all GPUs, so that they add up to one
+    shown = [
+        {**x, "count": x["count"] * x["gpus"] / summary["num_gpus"]} for x in kernels
+    ]
+    yield kernel_table(shown, busy, True, None)
+
+
+def _passes(summary: Entry) -> Narrowing:
+    """Time, power and energy of each pass, and of the step."""
+    gpus = summary["num_gpus"]
+    step = {**summary, "limited_by": ""}
+    passes = {**summary["phases"], "step": step}
+    entries = [
+        {**x, "name": name, "each_w": x["avg_power_w"] / gpus}
+        for name, x in passes.items()
+    ]
+    columns = (
+        ("mean GPU", "name"),
+        ("time", "time_s", "s"),
+        ("share", lambda x: x["time_s"] / summary["time_s"], percent),
+        ("a GPU", "each_w", "{:.1f} W"),
+        ("energy of all", "energy_j", "J"),
+        ("SM clock", "sm_clock_mhz", "{:.0f} MHz"),
+        ("chip", "temperature_c", "{:.0f} C"),
+        ("limited by", "limited_by"),
+    )
+    spare = ("chip", "SM clock", "limited by", "share")
+    return Narrowing(columns, entries, spare, fold=["limited by"])
+
+
+def _lines(summary: Entry) -> Iterator[str]:
+    """Rates, power, what is lost."""
+    mfu = summary["mfu"]
+    known = [
+        f"{digits(summary['tokens_per_s'])} tokens/s",
+        f"{digits(summary['tokens_per_s_per_gpu'])} a GPU",
+        None if mfu is None else f"MFU {percent(mfu)}",
+        f"{si(summary['energy_j_per_token'], 'J')} per token",
+    ]
+    yield f"step {si(summary['step_time_s'], 's')}: {', '.join(filter(None, known))}"
+    whole, gpus = si(summary["power_total_w"], "W"), summary["num_gpus"]
+    of_all = f", {whole} of all {gpus}" if gpus > 1 else ""
+    yield f"power: {summary['power_per_gpu_w']:.1f} W a GPU{of_all}"
+    yield (
+        f"bubble {percent(summary['bubble'])} of the pipeline; exposed communication "
+        f"{percent(summary['exposed_communication'])} of the step"
+    )
+
+
+def _exchanges(summary: Entry) -> Narrowing:
+    """Seconds that the mean GPU exchanges, and what of them nothing hides."""
+    entries = [
+        {**x, "name": AXES[axis]}
+        for axis, x in summary["communication"].items()
+        if x["total_s"]
+    ]
+    columns = (
+        ("communication", "name"),
+        ("in all", "total_s", "s"),
+        ("exposed", "exposed_s", "s"),
+        ("of the step", lambda x: x["exposed_s"] / summary["time_s"], percent),
+    )
+    return Narrowing(columns, entries, ())
+
+
+def folded(stages: Entries) -> list[dict[str, Any]]:
+    """Stages with `name` ("0", or "1 to 6" of several in a row that are alike but for
+    their memory) and `memory_bytes` from the least to the most of them."""
+    found = []
+    numbered = enumerate(stages)
+    for _, run in itertools.groupby(
+        numbered, key=lambda x: [x[1][key] for key in _ALIKE]
+    ):
+        rows = list(run)
+        first, last = rows[0][0], rows[-1][0]
+        memory = [x["memory_bytes"] for _, x in rows]
+        name = f"{first}" if first == last else f"{first} to {last}"
+        ends = {"memory_bytes": min(memory), "most_bytes": max(memory)}
+        found.append({**rows[0][1], **ends, "name": name})
+    return found
+
+
+def _stages(summary: Entry) -> Narrowing:
+    """Every stage; several in a row that are alike as one."""
+    columns = (
+        ("stage", "name"),
+        ("layers", "layers"),
+        ("forward", "forward_s", "s"),
+        ("backward", "backward_s", "s"),
+        ("busy", "busy", percent),
+        ("a GPU", "power_w", "{:.0f} W"),
+        ("SM clock", "sm_clock_mhz", "{:.0f} MHz"),
+        ("memory", memory_words),
+    )
+    return Narrowing(columns, folded(summary["stages"]), ("SM clock", "layers"))
+
+
+def memory_words(stage: Entry) -> str:
+    """Bytes of a stage, or of the emptiest and the fullest of several."""
+    low, high = (si(stage[key], "B") for key in ("memory_bytes", "most_bytes"))
+    if low == high:
+        return high
+    number, unit = low.split()
+    return f"{number if unit == high.split()[1] else low} to {high}"

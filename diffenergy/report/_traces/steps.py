@@ -1,0 +1,42 @@
+"""A training step on many GPUs as pictures, pages and traces tell of it."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from ...parallel import Timeline
+from ...parallel._timeline import KINDS
+
+WORDS: Final[Mapping[str, str]] = {
+    "weights": "gradients of weights",
+    "exchange": "late exchange",
+    "rest": "beyond the parts",
+} | {x: x for x in ("forward", "backward", "optimizer")}
+"""Kinds of slices (`KINDS`) in words."""
+
+
+def slice_name(found: Timeline, i: int) -> str:
+    """What a slice is, its micro-batch (from 1) and virtual stage."""
+    name = WORDS[KINDS[found.kind[i]]]
+    if found.batch[i] < 0:
+        return name
+    several = f" of virtual stage {found.chunk[i] + 1}" if found.chunk.max() else ""
+    return f"{name} {found.batch[i] + 1}{several}"
+
+
+def busiest(found: Timeline) -> int:
+    """The stage that runs longest."""
+    runs = found.batch >= 0
+    spent = (found.end - found.start) * runs
+    return int(np.bincount(found.stage, spent, found.stages).argmax())
+
+
+def drawable(found: Timeline | None) -> Timeline:
+    """The timeline; raises `ValueError` where there is none."""
+    if found is None:
+        raise ValueError(
+            "the step has more than 32,768 micro-batches of virtual stages, which are "
+            "not followed one by one; give a smaller `global_batch` or `vp`."
+        )
+    return found

@@ -1,0 +1,1 @@
+"""How answers about collectives read and look."""

@@ -1,0 +1,1 @@
+"""How programs that ran, or were brought, read."""

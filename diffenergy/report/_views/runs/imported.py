@@ -1,0 +1,73 @@
+"""How an imported program reads: what it holds, by class and by kernel."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ....workload import kernel_name
+from ..._tables.columns import table
+
+if TYPE_CHECKING:
+    from ....imports import ImportResult
+
+_MOST_ROWS: Final = 25
+"""Rows of the listing that are shown, those that take longest."""
+
+
+def line(result: "ImportResult") -> str:
+    """What was read, and how much of it became rows."""
+    summary = result.summary
+    where = f" on {summary['gpu']}" if summary["gpu"] else ""
+    said = (
+        f"{summary['source']} ({summary['kind']}){where}: {summary['kernels']:,} "
+        f"kernels, {summary['rows']:,} rows"
+    )
+    if summary["sum_us"] is None:
+        return said
+    return (
+        f"{said}, {summary['sum_us'] / 1e3:.3f} ms; of the time "
+        f"{100 * summary['class_share']:.1f} % has a class, "
+        f"{100 * summary['shape_share']:.1f} % a shape"
+    )
+
+
+def parts(result: "ImportResult") -> Iterator[Any]:
+    """The line, classes, the rows that take longest, unknown kernels."""
+    summary = result.summary
+    yield line(result)
+    total = summary["sum_us"]
+    if total:
+        columns = (
+            ("class", 0),
+            ("time", lambda x: x[1] * 1e-6, "s"),
+            ("share", lambda x: x[1] / total, "{:.1%}"),
+        )
+        yield table(columns, summary["classes"].items())
+    rows = [x for listing in result.listings for x in listing.kernels]
+    key = (lambda x: -x["traced_total_us"]) if total else (lambda x: 0)
+    shown = sorted(rows, key=key)[:_MOST_ROWS]
+    columns = [
+        ("kernel", _name),
+        ("count", "count", "{:.6g}"),
+        *(
+            [
+                ("traced", lambda x: x["traced_us"] * 1e-6, "s"),
+                ("total", lambda x: x["traced_total_us"] * 1e-6, "s"),
+                ("found by", "how"),
+            ]
+            if total
+            else []
+        ),
+    ]
+    yield table(columns, shown, fold=["kernel"])
+    if len(rows) > len(shown):
+        yield f"and {len(rows) - len(shown):,} rows more; --out listing.jsonl has all"
+    if summary["unknown"]:
+        names = ", ".join(x["name"][:40] for x in summary["unknown"][:5])
+        yield f"kernels of no known class: {names}"
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    """What a row is called; of one without shape its kernel."""
+    if row["op"] == "traced":
+        return f"{row['class']}: {row['kernel'][:50]}"
+    return kernel_name(row)

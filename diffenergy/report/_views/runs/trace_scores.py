@@ -1,0 +1,83 @@
+"""How predictions against the kernels of a trace read."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ....workload import kernel_name
+from ..._format import UNKNOWN
+from ..._tables.columns import table
+
+if TYPE_CHECKING:
+    from ....measurements import TraceScores
+
+_MOST_ROWS: Final = 20
+"""Kernels that are shown, those that take longest."""
+
+
+def line(result: "TraceScores") -> str:
+    """Launches, errors, and the sums."""
+    x = result.summary
+    if x["whole_ratio"] is None:
+        return f"{x['source']} on {x['gpu']}: no kernel has a shape to predict"
+    return (
+        f"{x['source']} on {x['gpu']}: {x['time_rows']:,} launches, median error "
+        f"{x['time_median_pct']:.1f} % ({_percent(x['long_median_pct'])} over 20 us), "
+        f"predicted / traced {x['whole_ratio']:.3f}"
+    )
+
+
+def parts(result: "TraceScores") -> Iterator[Any]:
+    """The line, groups, and the kernels that take longest."""
+    yield line(result)
+    by = result.by or ("op",)
+    groups = result.summary["groups"] or _by_op(result.kernels)
+    columns = (
+        (", ".join(by), lambda x: ", ".join(str(x[name]) for name in by)),
+        ("launches", "rows", "{:,.0f}"),
+        ("traced", lambda x: x["traced_us"] * 1e-6, "s"),
+        ("predicted / traced", "whole_ratio", "{:.2f}"),
+    )
+    yield table(columns, groups, fold=[columns[0][0]])
+    ranked = sorted(result.kernels, key=lambda x: -x["traced_total_us"])[:_MOST_ROWS]
+    columns = (
+        ("kernel", _name),
+        ("count", "count", "{:.6g}"),
+        ("traced", lambda x: x["traced_us"] * 1e-6, "s"),
+        ("predicted", lambda x: _seconds(x["predicted_us"]), "s"),
+        ("ratio", "ratio", "{:.2f}"),
+        ("limit", "limited_by"),
+    )
+    yield table(columns, ranked, fold=["kernel"])
+    yield (
+        "kernel time alone, without launch latency and host; "
+        f"{100 * result.summary['shape_share']:.1f} % of the traced time has a shape"
+    )
+
+
+def _by_op(kernels: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Sums by op."""
+    groups: dict[str, dict[str, Any]] = {}
+    for x in kernels:
+        start = {"op": x["op"], "rows": 0, "traced_us": 0.0, "predicted": 0.0}
+        group = groups.setdefault(x["op"], start)
+        group["rows"] += x["count"]
+        group["traced_us"] += x["traced_total_us"]
+        group["predicted"] += (x["predicted_us"] or 0.0) * x["count"]
+    for group in groups.values():
+        made = group["op"] != "traced" and group["traced_us"] > 0
+        group["whole_ratio"] = group["predicted"] / group["traced_us"] if made else None
+    return sorted(groups.values(), key=lambda x: -x["traced_us"])
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    if row["op"] == "traced":
+        return f"{row['class']}: {row['kernel'][:50]}"
+    return kernel_name(row)
+
+
+def _seconds(us: float | None) -> float | None:
+    return None if us is None else us * 1e-6
+
+
+def _percent(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.1f} %"

@@ -1,0 +1,146 @@
+"""How a server under a load reads and looks."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .._format import Entry, digits, percent, plain, si
+from .._tables.columns import table
+from .estimate import BOARD_ONLY, assumed_line
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ...serving import ServingResult
+
+_LATENCIES = (
+    ("time to first token", "ttft_s"),
+    ("time per output token", "tpot_s"),
+    ("gap between two tokens", "itl_s"),
+    ("end to end", "e2e_latency_s"),
+)
+_QUANTILES = ("mean", "p50", "p90", "p95", "p99")
+
+
+def line(result: "ServingResult") -> str:
+    """What is served, and what a token costs."""
+    s = result.summary
+    return (
+        f"{title(s)}: {si(s['tpot_s']['mean'], 's')} and "
+        f"{si(s['energy_j_per_output_token'], 'J')} per output token"
+    )
+
+
+def title(s: Entry) -> str:
+    """The server and how requests come."""
+    gpus = f"{s['num_gpus']} x {s['gpu']}" if s["num_gpus"] > 1 else s["gpu"]
+    split = f" (tp {s['tp']})" if s["num_gpus"] > 1 else ""
+    return f"{s['model']} on {gpus}{split}, {s['engine']}, {_way(s)}"
+
+
+def _way(s: Entry) -> str:
+    match s["mode"]:
+        case "open":
+            return f"{plain(s['request_rate_per_s'])} requests/s at random"
+        case "closed":
+            return f"{plain(s['concurrency'])} clients"
+        case "trace":
+            return "a trace of requests"
+    return "saturated"
+
+
+def parts(result: "ServingResult") -> Iterator[Any]:
+    """Assumptions, latencies, rates, the step, power."""
+    s = result.summary
+    yield assumed_line(s)
+    yield title(s)
+    if "optimized" in s:
+        yield _optimized(s["optimized"])
+    yield _latencies(s)
+    yield _rates(s)
+    yield _step(s)
+    yield _energy(s)
+    if s["sensitivities"]:
+        yield _sensitivities(s["sensitivities"])
+    yield f"grade: {s['grade']}"
+    yield from (f"note: {text}" for text in result.warnings)
+    yield BOARD_ONLY
+
+
+def _optimized(x: Entry) -> str:
+    return (
+        f"best for {x['objective']}: SM clock {plain(x['sm_clock_mhz'])} MHz, at most "
+        f"{plain(x['max_batch'])} requests at once"
+    )
+
+
+def _latencies(s: Entry) -> Any:
+    rows = [
+        {"name": words, **{q: si(s[key][q], "s") for q in _QUANTILES}}
+        for words, key in _LATENCIES
+        if s[key] is not None
+    ]
+    columns = (("", "name"), *((q, q) for q in _QUANTILES))
+    return table(columns, rows, left=1)
+
+
+def _rates(s: Entry) -> Any:
+    rows = [
+        ("requests/s", digits(s["request_throughput_per_s"])),
+        ("output tokens/s", digits(s["output_token_throughput_per_s"])),
+        ("most requests/s", digits(s["saturation_request_rate_per_s"])),
+        ("running", digits(s["running_requests"])),
+        ("waiting", digits(s["waiting_requests"])),
+        ("limited by", s["limited_by"]),
+        ("KV cache used", percent(s["kv_cache_usage"])),
+    ]
+    if s["goodput_per_s"] is not None:
+        rows.append(("within the limits, requests/s", digits(s["goodput_per_s"])))
+    return _pairs(rows)
+
+
+def _step(s: Entry) -> Any:
+    step = s["step_s"]
+    rows = [
+        {"name": name, "time": si(x, "s"), "share": percent(x / step["mean"])}
+        for name, x in step["parts"].items()
+    ]
+    rows.append({"name": "mean step", "time": si(step["mean"], "s"), "share": ""})
+    columns = (("step", "name"), ("time", "time"), ("share", "share"))
+    return table(columns, rows, left=1)
+
+
+def _energy(s: Entry) -> Any:
+    low, high = s["energy_j_per_output_token_p5_p95"]
+    return _pairs(
+        [
+            ("power", f"{si(s['avg_power_w'], 'W')}"),
+            (
+                "energy per output token",
+                f"{si(s['energy_j_per_output_token'], 'J')} "
+                f"({si(low, 'J')} to {si(high, 'J')})",
+            ),
+            ("energy per token in or out", si(s["energy_j_per_token"], "J")),
+            ("energy per request", si(s["energy_j_per_request"], "J")),
+        ]
+    )
+
+
+def _sensitivities(found: Entry) -> Any:
+    fields = next(iter(found.values()))
+    rows = [
+        {"name": f"d / d {field}", **{m: f"{found[m][field]:.4g}" for m in found}}
+        for field in fields
+    ]
+    return table((("per SI unit", "name"), *((m, m) for m in found)), rows, left=1)
+
+
+def _pairs(rows: list[tuple[str, str]]) -> Any:
+    entries = [{"name": name, "value": value} for name, value in rows]
+    return table((("", "name"), ("", "value")), entries, left=1)
+
+
+def figure(result: "ServingResult") -> "Figure":
+    """Latencies against the rate, and joules against batch and clock."""
+    from .._charts.plot_serving import serving_figure
+
+    return serving_figure(result)

@@ -1,0 +1,222 @@
+"""`diffenergy fleet`: table, JSON, files, refusals; what is wrong with its inputs."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..conftest import Outcome
+
+Run = Callable[..., Outcome]
+EXAMPLE = Path("docs/examples/fleet")
+KEYS = [
+    "status", "objective", "value", "bound", "gap", "bound_by_prices", "energy_j",
+    "cost", "carbon_g", "slots", "slot_s", "plan", "starts", "site_power",
+    "shadow_prices", "headroom", "seconds",
+]  # fmt: skip
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    """A copy of the example that may be spoilt."""
+    for path in EXAMPLE.iterdir():
+        (tmp_path / path.name).write_text(path.read_text())
+    return tmp_path / "fleet.toml"
+
+
+def test_the_answer_has_the_fixed_keys(run: Run, tmp_path: Path):
+    out, plot = tmp_path / "plan.csv", tmp_path / "plan.png"
+    found = run(
+        "fleet", EXAMPLE / "fleet.toml", "--objective", "carbon", "--json",
+        "--out", out, "--plot", plot,
+    ).json  # fmt: skip
+    assert list(found) == KEYS
+    assert found["status"] == "optimal"
+    assert found["value"] == pytest.approx(found["carbon_g"])
+    assert found["gap"] == pytest.approx(1 - found["bound"] / found["value"], abs=1e-12)
+    assert found["headroom"]["demand_scale"] > 1
+    with out.open() as lines:
+        rows = list(csv.DictReader(lines))
+    assert len(rows) == len(found["plan"])
+    assert plot.read_bytes()[:4] == b"\x89PNG"
+    north = [x for x in found["site_power"] if x["site"] == "north"]
+    assert all(x["power_w"] <= x["budget_w"] == 4500 for x in north)
+
+
+def test_the_plan_adds_up(run: Run):
+    """Demand, GPUs, power and grams by arithmetic on the rows of the plan."""
+    found = run("fleet", EXAMPLE / "fleet.toml", "--objective", "carbon", "--json").json
+    with (EXAMPLE / "demand.csv").open() as lines:
+        demand = list(csv.DictReader(lines))
+    with (EXAMPLE / "points.csv").open() as lines:
+        points = list(csv.DictReader(lines))
+    for asked in demand:
+        mine = [
+            x for x in found["plan"]
+            if (x["slot"], x["model"]) == (int(asked["slot"]), asked["model"])
+        ]  # fmt: skip
+        carried = sum(x["replicas"] * x["requests_per_s"] for x in mine)
+        assert carried >= float(asked["requests_per_s"])
+    for x in found["plan"]:
+        assert float(points[x["row"]]["power_w"]) == x["power_w"]
+        assert x["ttft_p95_s"] <= {"chat": 0.8, "code": 1.5}[x["model"]]
+    counts = {"north-h100": 12, "south-h100": 8, "south-l40s": 12}
+    parked = {"north-h100": 70, "south-h100": 70, "south-l40s": 30}
+    grams = 0.0
+    clean = [140, 95, 80, 120]
+    for slot in range(4):
+        drawn = {"north": 0.0, "south": 0.0}
+        for pool, count in counts.items():
+            mine = [x for x in found["plan"] if (x["slot"], x["pool"]) == (slot, pool)]
+            used = sum(x["replicas"] * x["gpus_per_replica"] for x in mine)
+            assert used <= count
+            drawn[pool.split("-")[0]] += parked[pool] * (count - used) + sum(
+                x["replicas"] * x["power_w"] for x in mine
+            )
+        told = {
+            x["site"]: x["power_w"] for x in found["site_power"] if x["slot"] == slot
+        }
+        assert told["north"] == pytest.approx(1.2 * drawn["north"])
+        assert told["south"] == pytest.approx(1.3 * drawn["south"])
+        grams += (told["north"] * clean[slot] + told["south"] * 320) / 1000
+    starts = 0.0
+    for x in found["starts"]:
+        joules = x["replicas"] * {"chat": 24e3, "code": 48e3}[x["model"]]
+        pue, dirt = (1.2, clean[x["slot"]]) if "north" in x["pool"] else (1.3, 320)
+        starts += pue * joules * dirt / 3.6e6
+    assert found["carbon_g"] == pytest.approx(grams + starts)
+
+
+def test_flags_replace_the_file(run: Run, tmp_path: Path):
+    path = EXAMPLE / "fleet.toml"
+    dear = run("fleet", path, "--objective", "cost", "--price", "100", "--json").json
+    assert dear["cost"] == pytest.approx(dear["energy_j"] / 3.6e9 * 100)
+    wide = run("fleet", path, "--power-budget", "50kW", "--json").json
+    assert {x["budget_w"] for x in wide["site_power"]} == {50_000}
+    series = tmp_path / "carbon.csv"
+    series.write_text("slot,g\n" + "".join(f"{i},{100 + i}\n" for i in range(9)))
+    run("fleet", path, "--carbon", series)  # longer than the demand: cut
+
+
+def test_no_plan_says_why(run: Run):
+    found = run("fleet", EXAMPLE / "fleet.toml", "--power-budget", "2000", "--json")
+    assert found.code == 3
+    told = json.loads(found.out)
+    assert told["status"] == "infeasible"
+    reason = told["reason"]
+    assert (reason["limit"], reason["slot"], reason["budget_w"]) == ("power", 2, 2000)
+    assert reason["remedy"] in found.err
+    assert len(found.err.strip().splitlines()) == 1
+
+
+WRONG: dict[str, tuple[str, str, str]] = {
+    "no such pool site": ('site = "south"', 'site = "west"', "`site` is 'west'"),
+    "count": ("count = 12", "count = -1", "`count` is -1"),
+    "half a GPU": ("count = 12", "count = 1.5", "whole number"),
+    "pue": ("pue = 1.2", "pue = 0.8", "`pue` is 0.8"),
+    "unknown key": ("pue = 1.2", "peu = 1.2", "did you mean `pue`"),
+    "a unit": ("power_budget_w = 4500", 'power_budget_w = "4.5 kW"', "without a unit"),
+    "no such file": (
+        '"carbon_north.csv"',
+        '"nowhere.csv"',
+        "nowhere.csv: no such file",
+    ),
+    "name twice": ('name = "code"', 'name = "chat"', "`name` is 'chat' twice"),
+    "no demand": ('demand = "demand.csv"', "", "`--demand` is missing"),
+    "unknown GPU": (
+        'gpu = "l40s"\ncount = 12\nsite = "south"\nparked_w = 30',
+        'gpu = "l41"\ncount = 12\nsite = "south"',
+        "no `parked_w`",
+    ),
+    "broken": ("[[sites]]", "[[sites]", "not valid TOML"),
+    "slo": ("slo_ttft_p95_s = 0.8", 'slo_ttft_p95_s = "fast"', "is 'fast'"),
+    "headroom": ("slot_s = 3600", "headroom = -0.1", "`headroom` is -0.1"),
+    "slot_s": ("slot_s = 3600", "slot_s = 0", "`slot_s` is 0"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_fleet_is_one_line(run: Run, fleet: Path, what: str):
+    old, new, said = WRONG[what]
+    text = fleet.read_text()
+    assert old in text
+    fleet.write_text(text.replace(old, new, 1))
+    refuse(run, fleet, said)
+
+
+WRONG_FILES: dict[str, tuple[str, str, str, str]] = {
+    "negative": ("demand.csv", "0,chat,60", "0,chat,-1", "`requests_per_s` is '-1'"),
+    "unknown model": ("demand.csv", "0,chat", "0,chatty", "`model` is 'chatty'"),
+    "missing slot": ("demand.csv", "1,code,25\n", "", "`code` has no row in slot 1"),
+    "twice": ("demand.csv", "1,code,25", "0,code,25", "`code` has 2 rows in slot 0"),
+    "no word": ("demand.csv", "requests_per_s", "rps", "`requests_per_s` is missing"),
+    "half a slot": ("demand.csv", "3,code", "2.5,code", "`slot` is '2.5'"),
+    "short": ("carbon_north.csv", "3,120\n", "", "there are 3 slots"),
+    "no number": ("carbon_north.csv", "3,120", "3,low", "is 'low'"),
+    "three columns": ("carbon_north.csv", "g_per_kwh", "g,b", "row 0|two"),
+    "zero rate": ("points.csv", "4.694", "0", "`requests_per_s` is '0'"),
+    "units": ("points.csv", "power_w", "power_kw", "power_kw"),
+    "two units": ("points.csv", "sm_clock_mhz", "power_kw", "power_kw"),
+    "parts of GPUs": (
+        "points.csv",
+        "chat,l40s,1,",
+        "chat,l40s,1.5,",
+        "gpus_per_replica",
+    ),
+    "parked above": ("points.csv", "0.0213,262", "0.0213,20", "parked"),
+    "empty cell": ("points.csv", "0.0213,262", "0.0213,", "`power_w` is empty"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_FILES)
+def test_a_wrong_table_is_one_line(run: Run, fleet: Path, what: str):
+    name, old, new, said = WRONG_FILES[what]
+    path = fleet.parent / name
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+    refuse(run, fleet, said)
+
+
+def test_a_table_without_rows_is_one_line(run: Run, fleet: Path):
+    path = fleet.parent / "points.csv"
+    header = path.read_text().splitlines()[0]
+    path.write_text(header + "\n")
+    refuse(run, fleet, "no data row")
+    path.write_text(header + "\nchat,tpu,1,1,1,1,1,1,1\n")
+    refuse(run, fleet, "`chat` has no row on a GPU of the pools")
+
+
+def test_an_objective_needs_its_series(run: Run, fleet: Path):
+    text = fleet.read_text()
+    fleet.write_text(text.replace("carbon = 320\n", ""))
+    refuse(run, fleet, "not every site has a `carbon`", "--objective", "carbon")
+    found = run("fleet", fleet, "--json").json
+    assert found["carbon_g"] is None and found["cost"] is not None
+
+
+@pytest.mark.parametrize(
+    "flags, said",
+    [
+        (("--objective", "speed"), "`--objective` is 'speed'"),
+        (("--max-gap", "1"), "`--max-gap` is 1"),
+        (("--max-gap", "-0.1"), "`--max-gap`"),
+        (("--time-limit", "0"), "`--time-limit` is '0'"),
+        (("--power-budget", "0"), "`--power-budget` is '0'"),
+        (("--power-budget", "5kg"), "`--power-budget` is '5kg'"),
+        (("--carbon", "-5"), "`--carbon` is -5"),
+        (("--demand", "none.csv"), "none.csv: no such file"),
+        (("--out", "plan.txt"), "`--out` is 'plan.txt'"),
+    ],
+)
+def test_wrong_flags_are_one_line(run: Run, flags: Any, said: str):
+    refuse(run, EXAMPLE / "fleet.toml", said, *flags)
+
+
+def refuse(run: Run, fleet: Path, said: str, *flags: str) -> None:
+    found = run("fleet", fleet, *flags)
+    assert (found.code, found.out) == (2, "")
+    assert len(found.err.strip().splitlines()) == 1
+    assert any(x in found.err for x in said.split("|")), found.err

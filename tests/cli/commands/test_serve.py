@@ -1,0 +1,142 @@
+"""`diffenergy serve`: keys, tables, traces, bad input, what cannot be."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ..conftest import Outcome
+
+Run = Callable[..., Outcome]
+SERVER = ("serve", "qwen3-0.6b", "--gpu", "h100-sxm", "--max-batch", "32")
+OPEN = (*SERVER, "--input-len", "uniform:100:300", "--output-len", "64")
+KEYS = set(
+    """model gpu num_gpus tp dtype engine sampling schedule chunk_tokens mode
+    request_rate_per_s request_throughput_per_s output_token_throughput_per_s
+    total_token_throughput_per_s saturation_request_rate_per_s utilization limited_by
+    running_requests waiting_requests max_running_requests kv_cache_tokens
+    kv_cache_usage ttft_s tpot_s itl_s e2e_latency_s step_s prefill_tokens_per_step
+    steps_with_prefill_share avg_power_w avg_power_per_gpu_w energy_j_per_output_token
+    energy_j_per_token energy_j_per_request energy_j_per_output_token_p5_p95
+    tpot_s_p5_p95 ttft_s_p5_p95 goodput_per_s grade assumed sensitivities""".split()
+)
+PARTS = "linear attention head sampling communication host prefill".split()
+
+
+@pytest.fixture(scope="module")
+def answer(run: Run) -> Outcome:
+    return run(*OPEN, "--rate", "20", "--slo-tpot", "30ms", "--json")
+
+
+def test_the_contract(answer: Outcome):
+    found = answer.json
+    assert KEYS <= set(found)
+    for key in ("ttft_s", "tpot_s", "itl_s", "e2e_latency_s"):
+        assert set(found[key]) == {"mean", "p50", "p90", "p95", "p99"}
+    assert list(found["step_s"]["parts"]) == PARTS
+    assert found["sensitivities"] is None
+    # no request comes near 30 ms a token
+    assert found["goodput_per_s"] == pytest.approx(found["request_throughput_per_s"])
+    assumed = found["assumed"]
+    assert (assumed["engine"], assumed["sampling"]) == ("vllm", "top-p")
+    assert "input_len" not in assumed and "rate" not in assumed
+    low, high = found["energy_j_per_output_token_p5_p95"]
+    assert low < found["energy_j_per_output_token"] < high
+
+
+def test_a_rate_beyond_what_is_served(run: Run, answer: Outcome):
+    done = run(*OPEN, "--rate", "100000")
+    assert (done.code, done.out) == (3, "")
+    assert done.err.count("\n") == 1
+    most = answer.json["saturation_request_rate_per_s"]
+    named = float(done.err.partition("sustains less than ")[2].partition(";")[0])
+    assert named == pytest.approx(most, rel=1e-4) and named <= most
+
+
+def test_people_read_a_table(run: Run):
+    done = run(*OPEN, "--rate", "20")
+    assert done.code == 0, done.err
+    for word in ("time to first token", "mean step", "energy per output token"):
+        assert word in done.out
+    assert max(map(len, done.out.splitlines()[1:])) <= 80
+
+
+@pytest.mark.slow
+def test_a_trace(run: Run, tmp_path: Path):
+    path = tmp_path / "trace.csv"
+    rows = "".join(f"{0.1 * i:.1f},128,32\n" for i in range(20))
+    path.write_text("arrival_s,input_len,output_len\n" + rows)
+    found = run(*SERVER, "--trace", path, "--json").json
+    assert KEYS <= set(found) and found["mode"] == "trace"
+    assert found["request_rate_per_s"] == pytest.approx(20 / 1.9)
+
+
+@pytest.mark.slow
+def test_a_picture(run: Run, tmp_path: Path):
+    path = tmp_path / "serve.png"
+    done = run(*OPEN, "--rate", "20", "--plot", path)
+    assert done.code == 0, done.err
+    assert path.read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ((), "`--rate` is missing"),
+        (("--rate", "0"), "`--rate` is '0'"),
+        (("--rate", "-3"), "`--rate` is '-3'"),
+        (("--rate", "nan"), "`--rate` is 'nan'"),
+        (("--rate", "8", "--concurrency", "8"), "`--rate` is given beside"),
+        (("--max-batch", "0"), "`--max-batch` is '0'"),
+        (("--concurrency", "2.5"), "`--concurrency` is '2.5'"),
+        (("--rate", "8", "--input-len", "normal:1:2"), "`--input-len` is"),
+        (("--rate", "8", "--output-len", "0"), "`--output-len` is '0'"),
+        (("--rate", "8", "--output-len", "uniform:9:3"), "above the high one"),
+        (("--rate", "8", "--input-len", "999999"), "positions; shorten"),
+        (("--rate", "8", "--engine", "vlm"), "`--engine` is 'vlm'"),
+        (("--rate", "8", "--sampling", "beam"), "`--sampling` is 'beam'"),
+        (("--rate", "8", "--schedule", "fifo"), "`--schedule` is 'fifo'"),
+        (("--rate", "8", "--chunk", "4"), "`--chunk` is 4"),
+        (("--rate", "8", "--memory-fraction", "1.5"), "`--memory-fraction` is 1.5"),
+        (("--rate", "8", "--tp", "2", "--num-gpus", "3"), "`--num-gpus` is 3"),
+        (("--rate", "8", "--waves", "3"), "`--waves` is 3"),
+        (("--rate", "8", "--optimize", "energy"), "no limit is given"),
+        (("--rate", "8", "--slo-tpot", "9", "--optimize", "x"), "`--optimize` is 'x'"),
+        (("--rate", "8", "--sensitivity", "colour"), "`--sensitivity` has 'colour'"),
+        (("--rate", "8", "--sensitivity", "concurrency"), "the load has none"),
+        (("--rate", "8", "--slo-ttft", "0"), "`--slo-ttft` is '0'"),
+        (("--rate", "8", "--sm-clock", "900,1200"), "takes one value"),
+        (("--trace", "missing.csv"), "missing.csv"),
+        (("--rate", "8", "--cached-len", "-1"), "`--cached-len` is '-1'"),
+        (("--rate", "8", "--out", "x.txt"), "`--out` is 'x.txt'"),
+    ],
+)
+def test_bad_input_is_one_line(run: Run, words: tuple[str, ...], said: str):
+    done = run("serve", "qwen3-0.6b", *words)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err and done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "model, said",
+    [("bert-base", "makes no tokens"), ("x.jsonl", "listing"), ("qwen9", "qwen9")],
+)
+def test_what_is_no_language_model(run: Run, model: str, said: str):
+    done = run("serve", model, "--rate", "8")
+    assert (done.code, done.out) == (2, "") and said in done.err
+
+
+def test_a_model_that_does_not_fit(run: Run):
+    done = run("serve", "llama-3.1-70b", "--gpu", "h100-sxm", "--rate", "1")
+    assert (done.code, done.out) == (3, "")
+    assert "it fits with tp=2" in done.err and done.err.count("\n") == 1
+
+
+def test_traces_that_cannot_be(run: Run, tmp_path: Path):
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival_s,input_len,output_len\n1,8,8\n0,8,8\n")
+    done = run("serve", "qwen3-0.6b", "--trace", path)
+    assert done.code == 2 and "goes back in time in row 1" in done.err
+    path.write_text("arrival_s,input_len,output_len\n0,8,8\n")
+    done = run("serve", "qwen3-0.6b", "--trace", path, "--rate", "8")
+    assert done.code == 2 and "`--rate` is given beside `trace`" in done.err

@@ -1,0 +1,235 @@
+"""A training step on many GPUs as tables, trace and picture, of one answer."""
+
+import functools
+import io
+import json
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from diffenergy.estimator import EstimateResult, prepare
+from diffenergy.parallel import Timeline
+from diffenergy.report import step_trace_text
+from diffenergy.report._charts.plot_step import step_figure
+from diffenergy.report._kernel_work import STILL, by_class, of_mean_gpu
+from diffenergy.report._tables.steps import folded, plan_text
+from diffenergy.report._traces.steps import drawable
+from diffenergy.workload import listing_lines
+from diffenergy.workload._listing import read_listings
+
+from .figures import drawn
+
+GPUS = 8
+GRID = 2e-6
+"""us; times are rounded to picoseconds."""
+
+
+@functools.cache
+def answer() -> EstimateResult:
+    """GPT-2 on 2 x 2 x 2 GPUs, 4 micro-batches of a replica."""
+    return prepare(
+        "gpt2",
+        "h100-sxm",
+        phase="train",
+        input_len=64,
+        plan="tp=2,pp=2,dp=2",
+        global_batch=8,
+    ).run()
+
+
+def printed(width: int) -> list[str]:
+    console = Console(width=width, file=io.StringIO(), record=True)
+    for part in answer().parts():
+        console.print(part)
+    return console.export_text().splitlines()
+
+
+def test_the_last_slice_ends_with_the_step():
+    result = answer()
+    assert result.step is not None
+    line, summary = drawable(result.step.timeline), result.summary
+    assert line.end.max() == pytest.approx(summary["step_time_s"], rel=1e-9)
+    assert line.energy == pytest.approx(summary["energy_j"], rel=1e-9)
+    for stage, said in enumerate(summary["stages"]):
+        own = (line.stage == stage) & (line.batch >= 0)
+        busy = (line.end[own] - line.start[own]).sum()
+        sent = summary["communication"]["pp"]["exposed_s"]
+        wanted = 4 * (said["forward_s"] + said["backward_s"]) + sent
+        assert busy == pytest.approx(wanted, rel=1e-9)
+        edges, watts = line.curve(stage)
+        mean = np.diff(edges) @ watts[:-1] / summary["time_s"]
+        assert mean == pytest.approx(said["power_w"], rel=1e-6)
+    mean = line.exposed.sum(axis=0) / 2
+    for axis, seconds in zip(("tp", "pp", "dp", "ep", "cp"), mean, strict=True):
+        exposed = summary["communication"][axis]["exposed_s"]
+        assert seconds == pytest.approx(exposed, rel=1e-6, abs=1e-12)
+
+
+def test_kernels_add_up_to_the_joules():
+    """Beyond idle and leakage power, over all GPUs that launch them."""
+    result = answer()
+    summary, kernels = result.summary, result.kernels or []
+    units = summary["energy_j_by_unit"]
+    dynamic = sum(x["count"] * x["gpus"] * x["dynamic_j"] for x in kernels)
+    wanted = summary["energy_j"] - units["idle"] - units["leakage"]
+    assert dynamic == pytest.approx(wanted, rel=1e-9)
+    for rows in (kernels, of_mean_gpu(kernels, summary)):
+        classes = by_class(rows, summary)
+        times, joules = zip(*classes.values(), strict=True)
+        assert sum(joules) == pytest.approx(summary["energy_j"], rel=1e-9)
+        assert sum(times) == pytest.approx(summary["time_s"], rel=1e-9)
+        still = units["idle"] + units["leakage"]
+        assert classes[STILL][1] == pytest.approx(still, rel=1e-9)
+    passes = sum(x["energy_j"] for x in summary["phases"].values())
+    assert passes == pytest.approx(summary["energy_j"], rel=1e-9)
+
+
+def test_the_mean_gpu_launches_what_all_do():
+    result = answer()
+    kernels = result.kernels or []
+    mean = of_mean_gpu(kernels, result.summary)
+    for part in ("forward", "backward", "forward tp", "optimizer"):
+        one = sum(x["count"] * x["time_s"] for x in mean if x["phase"] == part)
+        every = sum(
+            x["count"] * x["gpus"] * x["time_s"]
+            for x in kernels
+            if x["phase"].startswith(part.replace(" ", "_") + "@")
+        )
+        assert one == pytest.approx(every / GPUS, rel=1e-9)
+        assert one > 0
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_tables_fit_the_terminal(width: int):
+    lines = printed(width)
+    assert max(map(len, lines)) <= width
+    assert not any("…" in line for line in lines)
+    text = "\n".join(lines)
+    for words in (
+        "8 (tp=2,pp=2,dp=2) x h100-sxm: train, global batch 8",
+        "MFU", "bubble", "W a GPU", "within layers (tp)", "weights, gradients (dp)",
+        "memory of the fullest GPU",
+    ):  # fmt: skip
+        assert words in text.replace("\n", " ")
+
+
+def test_equal_stages_are_one_line():
+    """Of 0, 1, 1, 1, 0 layers three lines, whose memory reaches from least to most."""
+    stages = [
+        {
+            "layers": layers, "forward_s": 1.0, "backward_s": 2.0, "busy": 0.9,
+            "power_w": 500.0, "sm_clock_mhz": 1500.0, "memory_bytes": bytes_,
+        }
+        for layers, bytes_ in ((0, 9.0), (1, 5.0), (1, 4.0), (1, 3.0), (0, 2.0))
+    ]  # fmt: skip
+    found = folded(stages)
+    assert [x["name"] for x in found] == ["0", "1 to 3", "4"]
+    assert (found[1]["memory_bytes"], found[1]["most_bytes"]) == (3.0, 5.0)
+
+
+def test_a_plan_reads_as_it_was_given():
+    summary = answer().summary
+    assert plan_text(summary["plan"]) == "tp=2,pp=2,dp=2"
+    other = {**summary["plan"], "etp": 1, "schedule": "gpipe"}
+    assert plan_text(other) == "tp=2,pp=2,dp=2,etp=1,schedule=gpipe"
+
+
+def test_listings_are_read_back_by_name(tmp_path: Any):
+    """Every part of every kind of virtual stages is a workload of its own."""
+    path = tmp_path / "step.jsonl"
+    path.write_text(listing_lines(answer().listings))
+    names = [x.name for x in read_listings(str(path))]
+    assert len(set(names)) == len(names)
+    assert {"gpt2/forward@0", "gpt2/backward_tp@1", "gpt2/reduce@0"} <= set(names)
+
+
+@functools.cache
+def trace() -> dict[str, Any]:
+    result = answer()
+    assert result.step is not None
+    return json.loads(step_trace_text(result.summary, drawable(result.step.timeline)))
+
+
+def test_every_stage_has_two_tracks_without_overlap():
+    names = [x for x in trace()["traceEvents"] if x["name"] == "thread_name"]
+    tracks = {(x["pid"], x["tid"]): x["args"]["name"] for x in names}
+    assert tracks == {
+        (stage, tid): word
+        for stage in (1, 2)
+        for tid, word in ((1, "compute"), (2, "communication"))
+    }
+    slices = defaultdict(list)
+    for event in trace()["traceEvents"]:
+        if event["ph"] == "X":
+            slices[event["pid"], event["tid"]].append(event)
+    assert slices.keys() == tracks.keys()
+    for events in slices.values():
+        events.sort(key=lambda x: x["ts"])
+        for before, after in zip(events, events[1:], strict=False):
+            assert before["ts"] + before["dur"] <= after["ts"] + GRID
+
+
+def test_the_trace_tells_hidden_from_exposed():
+    """Seconds by axis, of the mean of two stages, are those of the answer; computation,
+    bubbles and what is exposed fill the step."""
+    summary = answer().summary
+    spent: dict[str, float] = defaultdict(float)
+    kinds: dict[str, float] = defaultdict(float)
+    for event in trace()["traceEvents"]:
+        if event["ph"] == "X" and event["tid"] == 2:
+            spent[event["name"]] += event["args"]["seconds"] / 2
+        elif event["ph"] == "X":
+            kinds[event["cat"]] += event["dur"] * 1e-6
+    for axis in ("tp", "pp", "dp"):
+        said = summary["communication"][axis]
+        assert spent[f"{axis} exposed"] == pytest.approx(said["exposed_s"], rel=1e-6)
+        hidden = said["total_s"] - said["exposed_s"]
+        assert spent[f"{axis} hidden"] == pytest.approx(hidden, rel=1e-6)
+    shown = sum(kinds.values()) + 2 * sum(spent[x] for x in spent if "exp" in x)
+    assert shown == pytest.approx(2 * summary["time_s"], rel=1e-6)
+    assert kinds["bubble"] > 0
+
+
+def test_the_picture_has_stages_and_power():
+    result = answer()
+    figure = drawn(result.figure())
+    stages, whole, one = figure.axes
+    assert result.step is not None
+    line = drawable(result.step.timeline)
+    assert len(stages.collections[1].get_paths()) == len(line.stage)
+    rows = [x.get_text() for x in stages.get_yticklabels()]
+    assert rows == ["stage 0", "stage 1"]
+    (power,) = whole.get_lines()
+    x, y = (np.asarray(values, float) for values in power.get_data())
+    mean = result.summary["power_total_w"]
+    assert np.diff(x) @ y[:-1] / x[-1] == pytest.approx(mean, rel=1e-6)
+    assert len(one.get_lines()) == 2
+
+
+def test_wide_pipelines_are_drawn_whole():
+    """24 stages of 64 micro-batches in 3 virtual stages: every slice and no text cut
+    off."""
+    stages, batches, virtual = 24, 64, 3
+    size = stages * batches * virtual
+    stage, batch, chunk = (x.ravel() for x in np.indices((stages, batches, virtual)))
+    start = (stage + virtual * batch + chunk).astype(float)
+    line = Timeline(
+        stage=stage, kind=np.zeros(size, int), chunk=chunk, batch=batch, start=start,
+        end=start + 1, work=np.ones(size), exposed=np.zeros((size, 5)),
+        hidden=np.zeros((size, 5)), power=np.full(size, 600.0),
+        waiting=np.full(stages, 100.0), abreast=8, pipeline=215.0, time=220.0,
+    )  # fmt: skip
+    figure = drawn(step_figure(answer().summary, line))
+    assert len(figure.axes[0].collections[1].get_paths()) == size
+    edges, watts = line.curve(0)
+    assert edges == pytest.approx([0.0, 192.0, 220.0])
+    assert watts[:2] == pytest.approx([600.0, 100.0])
+    assert line.curve()[1].max() == pytest.approx(8 * 24 * 600.0)
+
+
+def test_a_step_of_too_many_parts_is_not_drawn():
+    with pytest.raises(ValueError, match="global_batch"):
+        drawable(None)
