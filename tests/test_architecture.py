@@ -14,9 +14,10 @@ PACKAGE = Path(diffenergy.__file__).parent
 ROOT = PACKAGE.parent
 ROOMS = (
     "units", "files", "dtypes", "compiling", "records", "smooth", "results",
-    "corrections", "hardware", "physics", "kernels", "workload", "parallel",
-    "estimator", "measurements", "fitting", "measure", "dvfs", "codesign",
-    "collectives", "report", "exploring", "cli", "__main__",
+    "corrections", "hardware", "physics", "kernels", "workload", "imports",
+    "parallel", "estimator", "sweeps", "serving", "measurements", "fitting", "measure",
+    "dvfs", "codesign", "collectives", "fleet", "report", "exploring", "cli",
+    "__main__",
 )  # fmt: skip
 """In the order of the flow; a room is a package or a single file."""
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -29,7 +30,7 @@ PLUGINS = ("kernels", "workload/models", "cli", "measurements/importers")
 GROWING = tuple(
     f"diffenergy/{where}"
     for where in ("kernels", "workload/models", "cli/commands", "cli/flags",
-                  "measurements/importers")
+                  "measurements/importers", "report/_views")
 ) + ("calibration/importers", "tests/calibration/importers")  # fmt: skip
 """Folders of files of one kind, each found by being there: as many as there are."""
 
@@ -184,7 +185,15 @@ def test_public_functions_tell_what_they_take(path: Path):
 
 PUBLIC = tuple(
     f"diffenergy.{name}"
-    for name in ("codesign", "collectives", "dvfs", "fitting", "measurements")
+    for name in (
+        "codesign",
+        "collectives",
+        "dvfs",
+        "fitting",
+        "fleet",
+        "measurements",
+        "sweeps",
+    )
 )
 """Rooms that callers use by `de.room`."""
 

@@ -262,7 +262,8 @@ def examples_in_python() -> list[Any]:
                 if language == "python":
                     name, code = f"{page.relative_to(ROOT)}:{line}", "\n".join(lines)
                     said = below(text, line, len(lines))
-                    marks = [pytest.mark.slow] if "estimate(" in code else []
+                    long = "estimate(" in code or "serving." in code
+                    marks = [pytest.mark.slow] if long else []
                     found.append(pytest.param(code, said, id=name, marks=marks))
     return found
 

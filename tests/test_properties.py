@@ -23,6 +23,7 @@ from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.kernels._shared.ops import REQUIRED
 from diffenergy.kernels.activity import Activity
+from diffenergy.kernels.traced import Traced
 from diffenergy.physics._links import COLLECTIVES
 from diffenergy.physics._power import COMPONENTS
 from diffenergy.physics._timeline import timing
@@ -47,6 +48,8 @@ STORED = ("int4", "mxfp4", "fp8", "bf16")
 TILES = (16, 32, 64, 128, 256)
 ONCE = estimator.compiler_options(once=True)
 
+CONVOLUTIONS = ("conv2d", "conv2d_input_grad", "conv2d_weight_grad")
+
 # largest value of each size; smallest is 1
 LARGEST = {
     "batch": 64, "m": 16384, "n": 16384, "k": 16384, "images": 64, "in_channels": 1024,
@@ -57,7 +60,7 @@ LARGEST = {
 }  # fmt: skip
 GROWN = {
     "gemm": ("batch", "m", "n", "k"),
-    "conv2d": ("images", "out_channels", "in_channels"),
+    **dict.fromkeys(CONVOLUTIONS, ("images", "out_channels", "in_channels")),
     "context_attention": ("batch", "length", "heads"),
     "attention_backward": ("batch", "length", "heads"),
     "generation_attention": ("batch", "kv_len", "heads"),
@@ -87,13 +90,13 @@ def row(op: str, index: int, rng: np.random.Generator) -> dict[str, Any]:
     }
     if "dtype" in known:
         fields["dtype"] = DTYPES[index % len(DTYPES)]
-    if op not in ("gemm", "conv2d") or index % 2:
+    if op not in ("gemm", *CONVOLUTIONS) or index % 2:
         fields |= {
             "tile_m": rng.choice(TILES),
             "tile_n": rng.choice(TILES),
             "split_k": 1,
         }
-    if op == "conv2d":
+    if op in CONVOLUTIONS:
         depthwise = index % 4 == 0
         kernel = size(rng, 7)
         fields |= {
@@ -175,7 +178,7 @@ def comparable(kernel: dict[str, Any], grown: dict[str, Any], full: bool) -> boo
         return (kernel["cols"] <= 1024) == (grown["cols"] <= 1024)
     if kernel.get("window_size"):  # its place among the KV blocks
         return all(kernel[name] == grown[name] for name in ("q_len", "kv_len"))
-    if op in ("gemm", "conv2d", "moe"):
+    if op in ("gemm", *CONVOLUTIONS, "moe"):
         return depthwise or (tiled and full)
     if op in ("context_attention", "attention_backward", "generation_attention"):
         # few row tiles share the KV cache: more tiles can save the combining launch
@@ -219,7 +222,7 @@ def audit(work: Workload, gpu: GpuSpec, where: OperatingPoint) -> Audit:
             / t,
         }
         for unit, share in used.items():
-            if not isinstance(shape, Activity):  # measured shares, not derived ones
+            if not isinstance(shape, Activity | Traced):  # measured, not derived
                 shares.setdefault(unit, []).append(jnp.max(share))
     stacked = {unit: jnp.stack(values) for unit, values in shares.items()}
     return Audit(got, stacked, full > 0)
