@@ -7,6 +7,7 @@ from . import fleet as fleet
 from . import imports as imports
 from . import measure as measure
 from . import measurements as measurements
+from . import parallel as parallel
 from . import report as report
 from . import serving as serving
 from . import sweeps as sweeps

@@ -15,8 +15,8 @@ ROOT = PACKAGE.parent
 ROOMS = (
     "units", "files", "dtypes", "compiling", "records", "smooth", "results",
     "corrections", "hardware", "physics", "kernels", "workload", "imports",
-    "parallel", "estimator", "sweeps", "serving", "measurements", "fitting", "measure",
-    "dvfs", "codesign", "collectives", "fleet", "report", "exploring", "cli",
+    "plans", "estimator", "sweeps", "parallel", "serving", "measurements", "fitting",
+    "measure", "dvfs", "codesign", "collectives", "fleet", "report", "exploring", "cli",
     "__main__",
 )  # fmt: skip
 """In the order of the flow; a room is a package or a single file."""

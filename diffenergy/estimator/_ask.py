@@ -9,7 +9,7 @@ from jax.core import Tracer
 
 from ..corrections import Corrections
 from ..hardware import GpuCard, GpuSpec, OperatingPoint, load_gpu
-from ..parallel import TrainingStep
+from ..plans import TrainingStep
 from ..workload import Workload
 from . import _estimate
 from ._answer.records import Estimate

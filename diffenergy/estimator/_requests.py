@@ -10,7 +10,7 @@ import jax
 from ..corrections import NEAR, CorrectionsFile, Trust, prior_file, read_corrections
 from ..hardware import GpuCard, GpuSpec, read_gpu, with_fields
 from ..imports import ImportResult
-from ..parallel import (
+from ..plans import (
     Host,
     Plan,
     host_of,

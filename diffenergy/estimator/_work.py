@@ -8,7 +8,7 @@ from typing import Any, Final
 from .. import imports
 from ..hardware import GpuCard
 from ..imports import ImportResult
-from ..parallel import (
+from ..plans import (
     Host,
     Pipeline,
     Placed,

@@ -16,8 +16,8 @@ from ..kernels import ops
 from ..kernels._shared.ops import COMMON_FIELDS
 from ..kernels._shared.routing import units_dealt
 from ..measurements import Columns, MeasurementTable
-from ..parallel import Steps
 from ..physics._instrument import Instrument
+from ..plans import Steps
 from ..records import as_float
 from ..workload._listing import Listing
 from ..workload._unlisted import complete

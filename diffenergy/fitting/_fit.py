@@ -18,8 +18,8 @@ from ..compiling import compiler_options
 from ..corrections import ACTIVITY_CONSTANTS, ANY, GIVEN, Constant
 from ..hardware._spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
-from ..parallel import Steps
 from ..physics._instrument import Instrument, Run
+from ..plans import Steps
 from ..records import as_float
 from ..smooth import robust
 from ..workload._workload import Workload

@@ -32,8 +32,8 @@ from ..measurements._metrics import (
     prediction_frame,
     summary_json,
 )
-from ..parallel import Steps
 from ..physics._instrument import Instrument, Run, data_activity, reading
+from ..plans import Steps
 from ..results import Result
 from ..workload._workload import Workload
 from ._batches import Batch, How, batches, pass_lengths

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..parallel import Plan, read_plan
+from ..plans import Plan, read_plan
 from ..workload.models import Model, load_model, model_names
 from ..workload.models._shared.config import Config
 from ..workload.models._shared.language_model import LanguageModel

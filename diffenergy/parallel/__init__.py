@@ -1,4 +1,4 @@
-"""Plans: one model on many GPUs, what each has of it and which of them meet in a host.
+"""Many GPUs: a training step of a plan, the best plan, clocks of its stages.
 
 Names load on first use; `__init__.pyi` lists them.
 """

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from ..corrections import prior_file, read_corrections
 from ..estimator._settings import settings
 from ..hardware import GpuCard, read_gpu, with_fields
-from ..parallel import Plan, host_of
+from ..plans import Plan, host_of
 from ..results import Infeasible
 from ..workload.models import Request, load_model
 from ..workload.models._network.sharding import Share, Split

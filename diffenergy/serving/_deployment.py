@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from ..corrections import CorrectionsFile
 from ..estimator._settings import Setting, operating_points
 from ..hardware import GpuCard, GpuSpec, OperatingPoint
-from ..parallel import Plan
+from ..plans import Plan
 from ..workload.models import Request
 from ..workload.models._shared.language_model import LanguageModel
 from ._engine import Engine, engine_of

@@ -11,7 +11,8 @@ import pytest
 import diffenergy as de
 from diffenergy.corrections import CONSTANTS
 from diffenergy.hardware import default_point
-from diffenergy.parallel import AXES, training_step
+from diffenergy.parallel import training_step
+from diffenergy.plans import AXES
 
 SMALL: dict[str, Any] = dict(phase="train", input_len=1024)
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from diffenergy.estimator import EstimateResult, prepare
-from diffenergy.parallel import Timeline
+from diffenergy.plans import Timeline
 from diffenergy.report import step_trace_text
 from diffenergy.report._charts.plot_step import step_figure
 from diffenergy.report._kernel_work import STILL, by_class, of_mean_gpu

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from diffenergy.parallel import read_plan, training_memory
+from diffenergy.plans import read_plan, training_memory
 from diffenergy.workload.models import model_from_config
 from diffenergy.workload.models._shared.config import Config
 from diffenergy.workload.models._shared.decoder import Decoder

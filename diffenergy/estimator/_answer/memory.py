@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ...hardware import GpuCard
-from ...parallel import Placed, Plan, Training
+from ...plans import Placed, Plan, Training
 from ...results import Infeasible
 from ...workload.models import Model, Request
 from ...workload.models._shared.base import ALL_STACKS

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import equinox as eqx
 import numpy as np
 
-from ...parallel import Plan
 from ...physics._power import STATIC
+from ...plans import Plan
 from .records import Estimate
 
 if TYPE_CHECKING:

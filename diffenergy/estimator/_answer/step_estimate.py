@@ -9,7 +9,8 @@ from jaxtyping import Float
 
 from ...corrections import Corrections
 from ...hardware import GpuSpec, OperatingPoint
-from ...parallel import (
+from ...physics._power import STATIC
+from ...plans import (
     Pipeline,
     StepEnergy,
     Steps,
@@ -18,7 +19,6 @@ from ...parallel import (
     compose,
     step_energy,
 )
-from ...physics._power import STATIC
 from .records import Estimate
 
 

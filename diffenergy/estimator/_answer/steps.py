@@ -1,6 +1,6 @@
 """Figures of a training step on many GPUs: time, joules of all of them, where both go.
 
-What the phases of the workload are launched for stands in `parallel.Steps`; here they
+What the phases of the workload are launched for stands in `plans.Steps`; here they
 become the passes that a person knows (forward, backward, optimizer), of the mean GPU,
 and the rest of the step, in which GPUs exchange and wait.
 """
@@ -15,7 +15,8 @@ import jax
 import numpy as np
 
 from ...hardware import GpuCard
-from ...parallel import (
+from ...physics._power import STATIC
+from ...plans import (
     AXES,
     Pipeline,
     StepEnergy,
@@ -24,8 +25,7 @@ from ...parallel import (
     Timeline,
     timeline,
 )
-from ...parallel._steps import PARTS, step_calls
-from ...physics._power import STATIC
+from ...plans._steps import PARTS, step_calls
 from ...workload import Listing
 from .._settings import Setting
 from .guesses import guessed_widths

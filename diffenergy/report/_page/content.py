@@ -24,8 +24,8 @@ from ...estimator._programs import Programs
 from ...estimator._settings import operating_points
 from ...hardware import GpuSpec, OperatingPoint, _clocks
 from ...hardware._files import field_units
-from ...parallel import Plan, TrainingStep
 from ...physics._power import STATIC
+from ...plans import Plan, TrainingStep
 from ...workload._listing import Listing
 from ...workload._workload import Workload, assemble
 from .._format import Entries, Entry

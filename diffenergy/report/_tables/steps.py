@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ...parallel import Plan
+from ...plans import Plan
 from .._format import Entries, Entry, digits, percent, si
 from .._kernel_work import of_mean_gpu
 from .columns import Narrowing

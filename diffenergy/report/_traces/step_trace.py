@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...parallel import AXES, Timeline
-from ...parallel._timeline import KINDS
+from ...plans import AXES, Timeline
+from ...plans._timeline import KINDS
 from .._format import Entry
 from .steps import slice_name
 from .trace import counter, microseconds, named, slice_event

@@ -5,8 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from ...parallel import Timeline
-from ...parallel._timeline import KINDS
+from ...plans import Timeline
+from ...plans._timeline import KINDS
 
 WORDS: Final[Mapping[str, str]] = {
     "weights": "gradients of weights",

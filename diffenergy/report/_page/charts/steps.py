@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from ....parallel import AXES, Timeline
-from ....parallel._timeline import KINDS
+from ....plans import AXES, Timeline
+from ....plans._timeline import KINDS
 from ..._format import Entry
 from ..._traces.steps import WORDS, slice_name
 from ..markup import si

@@ -1,6 +1,6 @@
 """The part of the page on a training step of many GPUs."""
 
-from ....parallel import Timeline
+from ....plans import Timeline
 from ..._format import Entry, digits, percent
 from ..._tables.steps import AXES, folded, memory_words, plan_text
 from ..charts.steps import step_charts

@@ -8,7 +8,7 @@ import pytest
 
 import diffenergy as de
 from diffenergy.hardware import read_gpu
-from diffenergy.parallel import Placed, Plan, host_of
+from diffenergy.plans import Placed, Plan, host_of
 from diffenergy.workload import from_listings
 from diffenergy.workload.models import load_model
 from diffenergy.workload.models._shared.language_model import LanguageModel

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from diffenergy.parallel import Plan, training_memory
-from diffenergy.parallel._memory import in_flight
-from diffenergy.parallel._pipeline import BACKWARD, FORWARD, order
+from diffenergy.plans import Plan, training_memory
+from diffenergy.plans._memory import in_flight
+from diffenergy.plans._pipeline import BACKWARD, FORWARD, order
 from diffenergy.workload.models import load_model, model_from_config
 from diffenergy.workload.models._shared.config import Config
 from diffenergy.workload.models._shared.decoder import Decoder

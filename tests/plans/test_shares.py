@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from diffenergy.hardware import read_gpu
-from diffenergy.parallel import Placed, Plan, host_of
+from diffenergy.plans import Placed, Plan, host_of
 from diffenergy.workload.models import load_model, model_names
 from diffenergy.workload.models._layers.mixers import Convolution, GatedNorm
 from diffenergy.workload.models._layers.parts import Map, Plain

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from diffenergy.parallel import Plan
-from diffenergy.parallel._exchange import Group, collective, group, groups
+from diffenergy.plans import Plan
+from diffenergy.plans._exchange import Group, collective, group, groups
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import diffenergy as de
-from diffenergy.parallel import (
+from diffenergy.plans import (
     Pipeline,
     Steps,
     Timeline,
@@ -16,8 +16,8 @@ from diffenergy.parallel import (
     step_energy,
     timeline,
 )
-from diffenergy.parallel._steps import AXES, PARTS
-from diffenergy.parallel._timeline import EXCHANGE, KINDS, OPTIMIZER, REST
+from diffenergy.plans._steps import AXES, PARTS
+from diffenergy.plans._timeline import EXCHANGE, KINDS, OPTIMIZER, REST
 
 M, P = 8, 4
 STATIC = 50.0

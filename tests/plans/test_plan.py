@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from diffenergy.hardware import read_gpu
-from diffenergy.parallel import Plan, host_of, read_plan
+from diffenergy.plans import Plan, host_of, read_plan
 
 
 @pytest.mark.parametrize(

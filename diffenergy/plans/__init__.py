@@ -1,0 +1,8 @@
+"""Plans: one model on many GPUs, what each has of it and which of them meet in a host.
+
+Names load on first use; `__init__.pyi` lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
