@@ -130,6 +130,7 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
         else context.pass_bytes,
         "eager": context.eager,
         "gathered": _gathered(f) * (op == "conv2d"),
+        "k_beside": outputs * (op == INPUT_GRAD),  # a mean k need not be whole
     }
     if op == WEIGHT_GRAD:
         columns["split_k"] = _pixels_apart(f, *sizes)

@@ -79,6 +79,8 @@ class Gemm(Product):
     gathered: Float[Array, "*k"] = eqx.field(converter=as_float)
     """Padded channels / channels of convolutions whose patches do not overlap, else
     0."""
+    k_beside: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """Elements of k that lie side by side, where that is not all of it, else 0."""
     eager: Float[Array, "*k"] = eqx.field(converter=as_float)
     """1 in eager passes, where a library GEMM costs more than in a loop of its own."""
     stages: Float[Array, "*k"] = eqx.field(converter=as_float)
@@ -162,7 +164,7 @@ def product_launches(fields: Fields, columns: dict[str, np.ndarray]) -> Launches
     columns["threads"] = np.where(
         columns["threads"] > 0, columns["threads"], 32.0 * fields["warps"]
     )
-    for name in ("a_bytes", "a_stored", "b_stored", "gathered"):
+    for name in ("a_bytes", "a_stored", "b_stored", "gathered", "k_beside"):
         columns.setdefault(name, np.zeros_like(columns["m"]))
     size = np.asarray(BYTES)
     batch, m, n, k = (columns[name] for name in ("batch", "m", "n", "k"))
@@ -399,8 +401,9 @@ def misalignment(shape: Gemm, compute: Array) -> Array:
         gcd = sum(jnp.where(jnp.mod(x, d) == 0, d / 2, 0.0) for d in (2.0, 4.0, 8.0))
         return 1 - jnp.log2(1 + gcd) / 3  # 1 + (1, 1+2, 1+2+4) = 2, 4, 8
 
+    k = _rates.given_or(shape.k_beside, shape.k)
     worst = jnp.maximum(
-        of(jax.lax.stop_gradient(shape.n)), of(jax.lax.stop_gradient(shape.k))
+        of(jax.lax.stop_gradient(shape.n)), of(jax.lax.stop_gradient(k))
     )
     narrow = (_rates.bytes_of(compute) == 2) & (shape.tensor_core > 0)
     return jnp.where(narrow, worst, 0.0)

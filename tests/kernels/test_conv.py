@@ -125,3 +125,14 @@ def test_depthwise_ones_stream(sample, phases):
         shape = shape_of(phases, sample(op, **sizes), Stream)
         assert (float(shape.read[0]), float(shape.write[0])) == (2 * read, 2 * written)
         assert float(shape.fma[0]) == 2 * 9 * y
+
+
+def test_a_mean_depth_is_not_aligned_by_chance(sample, phases):
+    """Of a 1 x 1 kernel at stride 3 a pixel reaches 1/9 of an output on average: 18
+    channels are k = 2, and loaded like 6, not like 2 of a plain product."""
+    sizes = SIZES | dict(input_hw=60, kernel_size=1, stride=3, padding=0)
+    rows = [sample(INPUT, **sizes | {"out_channels": n}) for n in (6, 18)]
+    made = [shape_of(phases, row) for row in rows]
+    assert [float(x.k[0]) for x in made] == [pytest.approx(6 / 9), 2.0]
+    ways = [float(gemm.misalignment(x, x.dtype)[0]) for x in made]
+    assert ways == [pytest.approx(1 - 1 / 3)] * 2
