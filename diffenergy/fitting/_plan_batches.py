@@ -16,7 +16,7 @@ from ..measurements._plan_rows import POSITIONS, PlanRow, models_of
 from ..physics._instrument import Run
 from ..physics._power import static_power, with_corrections
 from ..plans import Steps, Training, compose, host_of, step_energy, training_of
-from ..plans._steps import stacked
+from ..plans._steps import merged
 from ..workload import Listing
 from ..workload._unlisted import complete
 from ..workload.models import Model, Request
@@ -56,9 +56,8 @@ def by_mixture(table: MeasurementTable, rows: np.ndarray) -> list[np.ndarray]:
 
 def planned(table: MeasurementTable, card: GpuCard, rows: np.ndarray) -> PlannedRows:
     """Steps of some rows of plans on a GPU."""
-    listings: list[Listing] = []
     owner: list[int] = []
-    steps: list[Steps] = []
+    works: list[tuple[list[Listing], Steps]] = []
     for row in rows:
         asked: PlanRow = table.plan.item(int(row))
         placed, request = _asked(table, int(row))
@@ -66,11 +65,10 @@ def planned(table: MeasurementTable, card: GpuCard, rows: np.ndarray) -> Planned
         made = [_in_family(listing, asked.family) for listing in made]
         if np.isfinite(asked.network):
             step = dataclasses.replace(step, network=jnp.asarray(asked.network))
-        at = jnp.where(step.phase >= 0, step.phase + len(listings), -1)
-        steps.append(dataclasses.replace(step, phase=at))
-        listings += [complete(listing) for listing in made]
+        works.append(([complete(listing) for listing in made], step))
         owner += [int(row)] * len(made)
-    return PlannedRows(rows, listings, np.array(owner), stacked(steps))
+    listings, all_steps = merged(works)
+    return PlannedRows(rows, listings, np.array(owner), all_steps)
 
 
 def _in_family(listing: Listing, family: str) -> Listing:

@@ -110,22 +110,35 @@ def _groups(plan: Plan) -> tuple[int, int]:
 
 
 def _state(placed: Decoder, plan: Plan, dtype: str) -> dict[str, float]:
-    """Bytes of weights, gradients, AdamW's state and what is gathered.
+    """Bytes of what is kept of the parameters of a GPU."""
+    return state_bytes(
+        plan,
+        dtype,
+        whole=placed.parameters(),
+        experts=placed.expert_parameters(),
+        layer=placed.layer_parameters(),
+        table=placed.vocab * placed.hidden / plan.tp,
+    )
+
+
+def state_bytes(
+    plan: Plan, dtype: str, whole: float, experts: float, layer: float, table: float
+) -> dict[str, float]:
+    """Bytes of weights, gradients, AdamW's state and what is gathered, of a GPU with
+    `whole` parameters, `experts` of them routed experts', `layer` in each of its layers
+    and `table` in its vocabulary.
 
     ZeRO-1 divides the state, 2 the gradients but for those of the layer that makes
     them, 3 all: FSDP has fp32 weights (no master beside them) and gathers the layers
     that run and the vocabulary. In a pipeline gradients stay whole and weights gathered
     until the last micro-batch.
     """
-    experts = placed.expert_parameters()
-    whole = placed.parameters()
     dense, routed = _groups(plan)
     zero = plan.zero if max(dense, routed) > 1 else 0
     shard = (whole - experts) / dense + experts / routed
     e = element_bytes(dtype)
     summed = e if plan.gpus == 1 else element_bytes(plan.sums)
     master = _WIDE if e < _WIDE else 0.0
-    layer, table = placed.layer_parameters(), placed.vocab * placed.hidden / plan.tp
     kept = shard if zero > 1 and plan.pp == 1 else whole
     gathered = _PREFETCHED * layer + table if plan.pp == 1 else whole
     full = zero == 3

@@ -6,6 +6,7 @@ stage. Equations: docs/training.md, Many GPUs.
 """
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Final
 
 import equinox as eqx
@@ -16,6 +17,7 @@ from jaxtyping import Float, Int
 from .. import smooth
 from ..corrections import Corrections
 from ..records import Record, as_float, as_index
+from ..workload import Listing
 from ._pipeline import closed_form, makespan
 from ._plan import NOW, Schedule
 
@@ -147,7 +149,7 @@ def compose(
     times: Float[Array, " n"],
     steps: Steps,
     c: Corrections,
-    order: Pipeline | None = None,
+    order: "Pipeline | Float[Array, '*r'] | None" = None,
 ) -> StepTime:
     """Time of steps from that of the phases of a workload.
 
@@ -158,8 +160,8 @@ def compose(
         times: s of the phases.
         steps: the steps.
         c: the constants.
-        order: of the one step, whose pipeline then follows from the recursion; without
-            it from the closed form.
+        order: of the one step, whose pipeline then follows from the recursion, or s
+            that the pipelines take; without it from the closed form.
     """
     m = steps.batches[..., None]
     part = _parts(times, steps, c)
@@ -185,8 +187,10 @@ def compose(
     stage = x_forward + x_backward + send[..., None]
     if order is None:
         pipeline = closed_form(stage, steps.count, steps.batches, steps.virtual, early)
-    else:
+    elif isinstance(order, Pipeline):
         pipeline = order.span(forward_all / m, backward_all / m, send)
+    else:
+        pipeline = order
     optimizer = of_gpus(part["optimizer"])
     after = _most(of_gpus(late), steps) + _most(optimizer, steps)
     several = steps.gpus > 1
@@ -369,6 +373,17 @@ def step_calls(steps: Steps) -> Float[Array, "*r k p"]:
 def age_of(software: float) -> float:
     """Years of a program's software before `NOW`."""
     return NOW - software
+
+
+def merged(works: Iterable[tuple[list[Listing], Steps]]) -> tuple[list[Listing], Steps]:
+    """Listings of several works as one list, and their steps as one record."""
+    listings: list[Listing] = []
+    steps: list[Steps] = []
+    for made, step in works:
+        at = jnp.where(step.phase >= 0, step.phase + len(listings), -1)
+        steps.append(dataclasses.replace(step, phase=at))
+        listings += made
+    return listings, stacked(steps)
 
 
 def stacked(steps: "list[Steps]") -> Steps:

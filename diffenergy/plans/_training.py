@@ -2,7 +2,7 @@
 what they exchange, and how its time follows from both."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import equinox as eqx
@@ -33,12 +33,13 @@ _DOUBLINGS: Final = 11
 """Powers of two, less one, that are tried for the GPUs of a training plan."""
 _AXES: Final = ("tp", "cp", "ep")
 """Axes whose exchanges stand in the listings of a stage."""
+_ATTENDS: Final = ("context_attention", "attention_backward")
 _EARLY: Final = (2023.0, 2024.0)
 """Years before which training programs had no fused attention, and FlashAttention 1."""
 
 
 @dataclasses.dataclass(frozen=True)
-class _Part:
+class Part:
     """One part of a step of one kind of virtual stages."""
 
     name: str
@@ -170,25 +171,15 @@ class Training:
 
     def _parts(
         self, chunk: int, request: Request, shares: dict[str, Group]
-    ) -> list[_Part]:
+    ) -> list[Part]:
         """Parts of a step of one kind of virtual stages."""
         model = self.placed(chunk)
-        found: list[_Part] = []
-        for listing in model.listings_of(request):
-            rows = [row | self._kernels(row) for row in listing.kernels]
-            inside = [row for row in rows if not row.get("axis")]
-            mode = str(listing.mode)
-            found.append(_Part(mode, _with(listing, inside)))
-            for axis in _AXES:
-                moved = [row for row in rows if row.get("axis") == axis]
-                if moved:
-                    passed = exchanged(moved, shares[axis])
-                    found.append(_moved(f"{mode}_{axis}", listing, passed))
+        found = passes_of(model, request, shares, self.plan.software)
         return [*found, *self._between(model, request, shares)]
 
     def _between(
         self, model: LanguageModel, request: Request, shares: dict[str, Group]
-    ) -> list[_Part]:
+    ) -> list[Part]:
         """What replicas and stages exchange."""
         plan = self.plan
         routed = sum(w.number * n for w, n in model.all_weights() if w.used < 1)
@@ -212,12 +203,6 @@ class Training:
             sent = collective("send_recv", size, shares["pp"], "bf16")
             found.append(_moved("send", blank, sent))
         return found
-
-    def _kernels(self, row: Kernel) -> Kernel:
-        """The implementation of attention in software of the plan's year."""
-        attends = row["op"] in ("context_attention", "attention_backward")
-        early = self.plan.software < _EARLY[1]
-        return {"family": "fa1"} if attends and early else {}
 
     def _steps(self, phase: np.ndarray, far: np.ndarray, hops: np.ndarray) -> Steps:
         plan, kinds = self.plan, self.layout.kinds
@@ -293,16 +278,38 @@ class Training:
         return training_memory(self.model, self.plan, request)
 
 
+def passes_of(
+    model: LanguageModel, request: Request, shares: Mapping[str, Group], software: float
+) -> list[Part]:
+    """Computation and exchanges of a step on a GPU that has `model` as it is placed,
+    among the groups of its axes, with the kernels of a `software` year."""
+    early = {"family": "fa1"} if software < _EARLY[1] else {}
+    found: list[Part] = []
+    for listing in model.listings_of(request):
+        rows = [
+            row | (early if row["op"] in _ATTENDS else {}) for row in listing.kernels
+        ]
+        inside = [row for row in rows if not row.get("axis")]
+        mode = str(listing.mode)
+        found.append(Part(mode, _with(listing, inside)))
+        for axis in _AXES:
+            moved = [row for row in rows if row.get("axis") == axis]
+            if moved:
+                passed = exchanged(moved, shares[axis])
+                found.append(_moved(f"{mode}_{axis}", listing, passed))
+    return found
+
+
 def _with(listing: Listing, rows: Sequence[Kernel]) -> Listing | None:
     return dataclasses.replace(listing, kernels=tuple(rows)) if rows else None
 
 
-def _moved(name: str, blank: Listing, passed: Exchanged) -> _Part:
+def _moved(name: str, blank: Listing, passed: Exchanged) -> Part:
     """A part that is exchanges alone, which no host dispatches one by one."""
     listing = _with(blank, passed.rows)
     if listing is not None:
         listing = dataclasses.replace(listing, module_calls=0, dispatch="graph")
-    return _Part(name, listing, passed.far, passed.hops)
+    return Part(name, listing, passed.far, passed.hops)
 
 
 def _together(parts: Sequence[Exchanged]) -> Exchanged:
