@@ -9,6 +9,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ..workload._listing import Number
 from ..workload.models import Request
 from ..workload.models._network.sharding import Share, Split
 from ..workload.models._shared.decoder import Decoder, Left
@@ -122,7 +123,7 @@ def _state(placed: Decoder, plan: Plan, dtype: str) -> dict[str, float]:
 
 
 def state_bytes(
-    plan: Plan, dtype: str, whole: float, experts: float, layer: float, table: float
+    plan: Plan, dtype: str, whole: Number, experts: Number, layer: Number, table: Number
 ) -> dict[str, float]:
     """Bytes of weights, gradients, AdamW's state and what is gathered, of a GPU with
     `whole` parameters, `experts` of them routed experts', `layer` in each of its layers
