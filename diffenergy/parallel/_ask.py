@@ -1,14 +1,22 @@
 """Answers to what is asked of many GPUs, from names and numbers."""
 
-from collections.abc import Mapping
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..estimator import prepare
 from ..hardware import GpuCard, read_gpu
 from ..plans import Plan, TrainingStep, host_of, read_plan, training_of
+from ..plans._plan import plan_values
 from ..workload._unlisted import complete
 from ..workload._workload import assemble
 from ..workload.models import load_model
+from ..workload.models._shared.decoder import Decoder
 from ..workload.models._shared.language_model import LanguageModel
+from ._search.result import PlanResult, plan_summary
+from ._search.search import OBJECTIVES, Limits, search
+from ._search.space import Space
 
 
 def training_step(
@@ -50,3 +58,149 @@ def training_step(
     listings, steps = placed.work(placed.request(phase="train", **request))
     workload = assemble([complete(x) for x in listings])
     return TrainingStep(workload, steps, placed.order)
+
+
+def plan(
+    model: str,
+    gpu: GpuCard | str = "h100-sxm",
+    *,
+    num_gpus: int | Sequence[int],
+    global_batch: int,
+    objective: str = "time",
+    max_memory: float | None = None,
+    max_power: float | None = None,
+    plan: str | Mapping[str, Any] | None = None,
+    sm_clock: float | None = None,
+    power_limit: float | None = None,
+    told: Callable[[str], None] = lambda _: None,
+    **request: Any,
+) -> PlanResult:
+    """The best plan with which GPUs train a model.
+
+    Every way to divide the GPUs among tensor, pipeline, context, expert and data
+    parallelism is ranked, with micro-batches of 1 to 8 sequences, ZeRO 1 and 3, no and
+    full recomputation, 1F1B, interleaved and ZB-H1 pipelines; those near the best and
+    on the frontier of time, energy and memory are priced as `estimate` does.
+
+    Args:
+        model: bundled name, or a config file or folder.
+        gpu: name, file, or one that was read.
+        num_gpus: GPUs in all; of several numbers the best is taken.
+        global_batch: sequences of a step.
+        objective: `time` or `energy` of a step.
+        max_memory: bytes that a GPU may hold [its capacity].
+        max_power: W of all GPUs; lowers the SM clock where only this fails.
+        plan: keys of `--plan` that are held, as text or a dict.
+        sm_clock: Hz [the highest].
+        power_limit: W of a board [its default].
+        told: called with what is being done.
+        **request: `input_len`, `dtype`, `attention`, `stack`, `dispatch`, `routing`,
+            `topology`, `mem_clock`, `temperature`, `changes`, `corrections` of
+            `de.estimate`.
+
+    Returns:
+        The plan, its estimate, the next best and the frontier; `step` is the record of
+        which `de.estimate` gives time and energy, differentiable by clocks, links and
+        hardware.
+
+    Raises:
+        ValueError: for what cannot be, in one sentence.
+        Infeasible: no plan keeps the limits; the message has the least that does.
+
+    Example:
+
+        >>> from diffenergy import parallel
+        >>> found = parallel.plan("gpt2", num_gpus=8, global_batch=64, input_len=256)
+        >>> found.summary["num_gpus"]
+        8
+    """
+    numbers = (num_gpus,) if isinstance(num_gpus, int) else tuple(num_gpus)
+    _check(objective, numbers, global_batch, max_memory, max_power)
+    single = {"sm_clock": sm_clock, "power_limit": power_limit}
+    given = {name: (x,) for name, x in single.items() if x is not None}
+    alone = Plan()
+    task = prepare(
+        model, gpu, phase="train", plan=alone, global_batch=1, **given, **request
+    )
+    loaded = load_model(model)
+    if not isinstance(loaded, Decoder):
+        raise ValueError(
+            f"`model` is {loaded.name}, which is trained on one GPU alone here; take a "
+            "decoder such as llama-3.1-8b."
+        )
+    known = ("input_len", "dtype", "attention", "stack", "dispatch", "routing")
+    space = Space(
+        loaded,
+        task.card,
+        host_of(task.card, request.get("topology")),
+        numbers,
+        global_batch,
+        task.about["input_len"],
+        _held(plan),
+        {name: task.about.get(name) for name in known[1:]},
+    )
+    limits = Limits(
+        task.card.values["dram_capacity"] if max_memory is None else max_memory,
+        math.inf if max_power is None else max_power,
+    )
+    setting = task.settings[0]
+    found = search(space, task.gpu, setting, limits, objective, told)
+    if found.best.sm_clock < setting.sm_clock:
+        given["sm_clock"] = (found.best.sm_clock,)
+    best = prepare(
+        model,
+        gpu,
+        phase="train",
+        plan=found.best.plan,
+        global_batch=global_batch,
+        **given,
+        **request,
+    ).run()
+    work = training_step(
+        loaded,
+        task.card,
+        dataclasses.asdict(found.best.plan),
+        global_batch=global_batch,
+        topology=request.get("topology"),
+        **{name: task.about.get(name) for name in known},
+    )
+    summary = plan_summary(found, best.summary, objective, limits)
+    return PlanResult(summary, found, best, work)
+
+
+def _check(
+    objective: str,
+    num_gpus: Sequence[int],
+    global_batch: int,
+    max_memory: float | None,
+    max_power: float | None,
+) -> None:
+    if objective not in OBJECTIVES:
+        raise ValueError(
+            f"`objective` is '{objective}'; allowed are {', '.join(OBJECTIVES)}."
+        )
+    if not num_gpus:
+        raise ValueError("`num_gpus` is empty; give at least one number of GPUs.")
+    for name, number in (
+        *(("num_gpus", x) for x in num_gpus),
+        ("global_batch", global_batch),
+    ):
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise ValueError(
+                f"`{name}` is {number!r}; allowed is a whole number of at least 1."
+            )
+    for name, limit, unit in (
+        ("max_memory", max_memory, "bytes"),
+        ("max_power", max_power, "W"),
+    ):
+        if limit is not None and not 0 < limit < math.inf:
+            raise ValueError(
+                f"`{name}` is {limit:g} {unit}; allowed is a number above 0."
+            )
+
+
+def _held(plan: str | Mapping[str, Any] | None) -> dict[str, Any]:
+    """Keys of a plan that are given, each checked."""
+    if plan is None:
+        return {}
+    return plan_values(plan)

@@ -256,6 +256,17 @@ def makespan(
     return _span(forward, backward, jnp.asarray(send, float), schedule, batches, tau)
 
 
+def plain_span(
+    program: Instructions, durations: Sequence[float] | Float[np.ndarray, " i"]
+) -> float:
+    """`makespan` of one list of durations (s), without a program to compile."""
+    done = [0.0] * (len(program.stage) + 1)  # the last place stands for -1
+    columns = (x.tolist() for x in (program.before, program.needs))
+    for i, (before, needs, time) in enumerate(zip(*columns, durations, strict=True)):
+        done[i] = max(done[before], done[needs]) + time
+    return max(done)
+
+
 def _lasts(program: Instructions) -> Sequence[int]:
     """The last instruction of every stage."""
     return [
@@ -269,6 +280,7 @@ def closed_form(
     batches: Float[Array, "*r"],
     virtual: Float[Array, "*r"],
     early: Float[Array, "*r s"] | float = 0.0,
+    sharp: float | None = _SHARP,
 ) -> Float[Array, "*r"]:
     """The same for stages that are nearly equal:
 
@@ -282,11 +294,14 @@ def closed_form(
         batches: micro-batches m.
         virtual: virtual stages v of a GPU.
         early: s of the gradients of weights w that fill the bubble (ZB-H1), else 0.
+        sharp: order of the norm; None: the longest stage, whose slope jumps.
     """
     present = jnp.where(count > 0, stage, 0.0)
-    top = lax.stop_gradient(jnp.max(present, axis=-1, keepdims=True))
-    scaled = jnp.sum((present / top) ** _SHARP, axis=-1) ** (1 / _SHARP)
-    slowest = top[..., 0] * scaled
+    slowest = jnp.max(present, axis=-1)
+    if sharp is not None:
+        top = lax.stop_gradient(slowest)
+        scaled = jnp.sum((present / top[..., None]) ** sharp, axis=-1) ** (1 / sharp)
+        slowest = top * scaled
     number = jnp.sum(count, axis=-1)
     mean = jnp.sum(count * present, axis=-1) / number
     filled = jnp.sum(count * early, axis=-1) / number

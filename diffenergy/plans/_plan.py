@@ -127,7 +127,7 @@ def read_plan(
         return None
     if isinstance(plan, Plan):
         plan = dataclasses.asdict(plan)
-    given: dict[str, Any] = _values(plan)
+    given: dict[str, Any] = plan_values(plan)
     if tp is not None:
         if "tp" in given:
             raise ValueError("`tp` is given beside `plan`, which has it; give one.")
@@ -156,8 +156,8 @@ def read_plan(
     return found
 
 
-def _values(plan: str | Mapping[str, Any] | None) -> dict[str, Any]:
-    """Value by key."""
+def plan_values(plan: str | Mapping[str, Any] | None) -> dict[str, Any]:
+    """Values by key as they are given, each checked alone; raises `ValueError`."""
     if plan is None:
         return {}
     if isinstance(plan, Mapping):

@@ -11,6 +11,7 @@ from typing import Final
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
@@ -103,8 +104,9 @@ class StepTime(Record):
     """Of all micro-batches, without what follows them."""
     bubble: Float[Array, "*r"]
     """Share of the pipeline in which GPUs idle or wait for a slower stage."""
+    stage: Float[Array, "*r s"]
+    """Of a micro-batch on a GPU of each kind, with its way to the next."""
     forward: Float[Array, "*r s"]
-    """Of a micro-batch on a GPU of each kind."""
     backward: Float[Array, "*r s"]
     optimizer: Float[Array, "*r s"]
     moved: Float[Array, "*r a"]
@@ -222,6 +224,7 @@ def compose(
         time,
         pipeline,
         1 - busy / pipeline,
+        stage,
         x_forward,
         x_backward,
         optimizer,
@@ -376,11 +379,12 @@ def age_of(software: float) -> float:
 
 
 def merged(works: Iterable[tuple[list[Listing], Steps]]) -> tuple[list[Listing], Steps]:
-    """Listings of several works as one list, and their steps as one record."""
+    """Listings of several works as one list, and their steps, which nothing
+    differentiates, as one record."""
     listings: list[Listing] = []
     steps: list[Steps] = []
     for made, step in works:
-        at = jnp.where(step.phase >= 0, step.phase + len(listings), -1)
+        at = np.where(step.phase >= 0, step.phase + len(listings), -1)
         steps.append(dataclasses.replace(step, phase=at))
         listings += made
     return listings, stacked(steps)
@@ -390,25 +394,29 @@ def stacked(steps: "list[Steps]") -> Steps:
     """Several steps as one record, kinds filled up with ones that nothing has."""
     kinds = max(x.far.shape[-2] for x in steps)
     stages = max(x.count.shape[-1] for x in steps)
-    return _joined([_filled(x, kinds, stages) for x in steps])
+    return _joined([filled_to(x, kinds, stages) for x in steps])
 
 
-def _filled(x: Steps, kinds: int, stages: int) -> Steps:
-    more, rest = kinds - x.far.shape[-2], stages - x.count.shape[-1]
-    rows = ((0, more), (0, 0))
+def filled_to(x: Steps, kinds: int, stages: int) -> Steps:
+    """Steps with at least as many kinds of virtual stages and of GPUs, those that were
+    not there had by none."""
+    more = max(kinds - x.far.shape[-2], 0)
+    rest = max(stages - x.count.shape[-1], 0)
+    ahead = [(0, 0)] * (x.count.ndim - 1)
+    rows = (*ahead, (0, more), (0, 0))
     return dataclasses.replace(
         x,
-        phase=jnp.pad(x.phase, rows, constant_values=-1),
-        far=jnp.pad(x.far, rows),
-        hops=jnp.pad(x.hops, rows),
-        members=jnp.pad(x.members, ((0, rest), (0, more))),
-        count=jnp.pad(x.count, (0, rest)),
+        phase=np.pad(x.phase, rows, constant_values=-1),
+        far=np.pad(x.far, rows),
+        hops=np.pad(x.hops, rows),
+        members=np.pad(x.members, (*ahead, (0, rest), (0, more))),
+        count=np.pad(x.count, (*ahead, (0, rest))),
     )
 
 
 def _joined(steps: list[Steps]) -> Steps:
     columns = {
-        field.name: jnp.stack([getattr(x, field.name) for x in steps])
+        field.name: np.stack([getattr(x, field.name) for x in steps])
         for field in dataclasses.fields(Steps)
     }
     return Steps(**columns)

@@ -21,11 +21,11 @@ from ._model_flop import model_flop
 from ._plan import NOW, Plan
 from ._steps import PARTS, Pipeline, Steps
 
-_WEIGHT: Final = 2.0
+WEIGHT: Final = 2.0
 """Bytes of a weight that replicas gather (16 bit)."""
-_SUMS: Final = {"fp32": 4.0, "bf16": 2.0}
+SUMS: Final = {"fp32": 4.0, "bf16": 2.0}
 """Bytes of a gradient while replicas add it up."""
-_VALUE: Final = 2.0
+VALUE: Final = 2.0
 """Bytes of a value that passes from stage to stage (16 bit)."""
 _MOST_CHUNKS: Final = 32_768
 """Micro-batches times virtual stages whose order is followed one by one."""
@@ -186,10 +186,8 @@ class Training:
         dense = model.text_parameters() - routed
         blank = model.listings_of(request)[0]
         of_each = ((dense, shares["dp"]), (routed, shares["experts"]))
-        sums = _SUMS[plan.sums]
-        gathered = [
-            collective("all_gather", n * _WEIGHT, g, "bf16") for n, g in of_each
-        ]
+        sums = SUMS[plan.sums]
+        gathered = [collective("all_gather", n * WEIGHT, g, "bf16") for n, g in of_each]
         reduced = [
             collective("reduce_scatter", n * sums, g, plan.sums) for n, g in of_each
         ]
@@ -199,7 +197,7 @@ class Training:
         ]
         if plan.pp > 1:
             tokens = request.batch * (request.input_len or 0) / plan.cp
-            size = tokens * model.hidden * _VALUE / plan.tp
+            size = tokens * model.hidden * VALUE / plan.tp
             sent = collective("send_recv", size, shares["pp"], "bf16")
             found.append(_moved("send", blank, sent))
         return found
@@ -210,8 +208,7 @@ class Training:
         for i, chunks in enumerate(kinds):
             for chunk in chunks:
                 members[i, chunk] += 1
-        # in a pipeline weights stay gathered until the last micro-batch
-        sharded = plan.pp == 1 and plan.zero >= 2
+        gathers, reduces = gathers_of(plan)
         rate = self.host.network
         return Steps(
             phase=phase,
@@ -223,8 +220,8 @@ class Training:
             virtual=plan.vp,
             abreast=plan.tp * plan.cp * plan.dp,
             network=np.inf if rate is None else rate,
-            gathers={3: 2, 2: 1}.get(plan.zero, 0) if sharded else 0,
-            reduces=float(sharded),
+            gathers=gathers,
+            reduces=reduces,
             tp_overlap=float(plan.overlap == "tp+dp"),
             dp_overlap=float(plan.overlap != "none"),
             zero_bubble=float(plan.order == "zb-h1"),
@@ -276,6 +273,13 @@ class Training:
 
     def _memories(self, request: Request) -> list[dict[str, float]]:
         return training_memory(self.model, self.plan, request)
+
+
+def gathers_of(plan: Plan) -> tuple[float, float]:
+    """How often a micro-batch gathers the weights, and reduces its gradients (0: once a
+    step). In a pipeline weights stay gathered until the last micro-batch."""
+    sharded = plan.pp == 1 and plan.zero >= 2
+    return ({3: 2.0, 2: 1.0}.get(plan.zero, 0.0), 1.0) if sharded else (0.0, 0.0)
 
 
 def passes_of(

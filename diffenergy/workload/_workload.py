@@ -114,11 +114,14 @@ def build(
     phases: PhaseColumns,
     num_rows: int,
     names: tuple[str, ...] | None = None,
+    like: Workload | None = None,
 ) -> Workload:
     """Lower op rows to launches and pack them.
 
-    `num_rows` is the number of listing rows that `parts` refer to. Raises `ValueError`
-    if there is no kernel at all.
+    `num_rows` is the number of listing rows that `parts` refer to; `like`: a workload
+    whose groups this one fills up to, so that one program serves both where it has all
+    of these classes and as many launches. Raises `ValueError` if there is no kernel at
+    all.
     """
     if not any(len(part.row) for part in parts):
         raise ValueError("the workload has no kernels; give at least one.")
@@ -149,11 +152,13 @@ def build(
                 grouped[key].append((take(columns, index), take(rows, index)))
 
     shapes, groups = [], []
+    sizes = {} if like is None else _sizes(like, grouped)
     for shape, flag in sorted(grouped, key=lambda key: (key[0].__name__, key[1])):
         items = grouped[shape, flag]
         columns = concatenate([columns for columns, _ in items])
         rows = concatenate([rows for _, rows in items])
-        extra = pad_size(len(rows["row"])) - len(rows["row"])
+        least = sizes.get((shape, flag), 0)
+        extra = max(pad_size(len(rows["row"])), least) - len(rows["row"])
         rows = _pad(rows, extra)
         if extra:
             rows["count"][-extra:] = 0.0
@@ -168,6 +173,26 @@ def build(
         num_rows,
         names if names is not None else ("",) * num_phases,
     )
+
+
+def _sizes(like: Workload, grouped: dict[tuple, list]) -> dict[tuple, int]:
+    """Launches of the groups of `like`; those of classes that are missing in `grouped`
+    are put there, launched never."""
+    found = {}
+    for shape, group in zip(like.shapes, like.groups, strict=True):
+        key = (type(shape), getattr(shape, "given", False))
+        found[key] = len(group.row)
+        if key not in grouped:
+            columns = {
+                x: np.asarray(y)[:1] for x, y in vars(shape).items() if x != "given"
+            }
+            rows = {
+                "count": np.zeros(1),
+                "row": np.zeros(1, int),
+                "phase": np.zeros(1, int),
+            }
+            grouped[key].append((columns, rows))
+    return found
 
 
 def _lower(part: OpRows, phases: PhaseColumns) -> list[tuple]:
@@ -207,12 +232,12 @@ def from_listings(listings: Sequence[Listing]) -> Workload:
     return assemble([complete(listing) for listing in listings])
 
 
-def assemble(listings: Sequence[Listing]) -> Workload:
-    """Workload of listings as they are, without completion."""
+def assemble(listings: Sequence[Listing], like: Workload | None = None) -> Workload:
+    """Workload of listings as they are, without completion; `like`: see `build`."""
     phases = phase_columns(listings)
     rows = [(kernel, index) for index, x in enumerate(listings) for kernel in x.kernels]
     names = tuple(listing.mode or "" for listing in listings)
-    return build(op_rows(rows), phases, len(rows), names)
+    return build(op_rows(rows), phases, len(rows), names, like)
 
 
 def phase_columns(listings: Sequence[Listing]) -> PhaseColumns:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import jax
 import numpy as np
 
+from ...compiling import compiler_options
 from ...hardware import GpuCard
 from ...physics._power import STATIC
 from ...plans import (
@@ -44,7 +45,8 @@ WAITING: Final = "waiting"
 
 @functools.cache
 def _composed():
-    return jax.jit(from_phases, static_argnums=3)
+    options = compiler_options(once=True)
+    return jax.jit(from_phases, static_argnums=3, compiler_options=options)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Search of training plans: all legal ones are ranked, the best priced exactly."""

@@ -1,0 +1,151 @@
+"""Figures of a few plans, each at its own clock, as `estimate` has them: stages as they
+are launched, pipelines followed one instruction by one."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Final
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ...corrections import Corrections
+from ...hardware import GpuSpec, OperatingPoint
+from ...plans import Plan, Steps, Training, compose, step_energy
+from ...plans._pipeline import BACKWARD, FORWARD, instructions, plain_span
+from ...plans._steps import filled_to, merged
+from ...workload import Workload
+from .pieces import priced, programs
+from .ranking import KINDS, STAGES, flat
+from .space import Space
+
+_TOGETHER: Final = 10
+"""Plans of one call: always as many, and fewer launches than all pieces have, so that
+one program serves."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Exact:
+    """A plan at an SM clock (Hz): time (s) and energy (J of all GPUs) of a step, bytes
+    of the fullest GPU, whether its boards keep their power limit."""
+
+    plan: Plan
+    sm_clock: float
+    time: float
+    energy: float
+    memory: float
+    feasible: bool
+
+    @property
+    def power(self) -> float:
+        """W of all GPUs."""
+        return self.energy / self.time
+
+
+def exact(
+    space: Space,
+    chosen: Sequence[tuple[Plan, float]],
+    gpu: GpuSpec,
+    point: OperatingPoint,
+    like: Workload | None = None,
+) -> list[Exact]:
+    """Figures of plans, each at an SM clock (Hz), the rest of the operating point as in
+    `point` (no axis).
+
+    `like`: see `priced`.
+    """
+    return [
+        x
+        for i in range(0, len(chosen), _TOGETHER)
+        for x in _exact(space, chosen[i : i + _TOGETHER], gpu, point, like)
+    ]
+
+
+def _exact(
+    space: Space,
+    chosen: Sequence[tuple[Plan, float]],
+    gpu: GpuSpec,
+    point: OperatingPoint,
+    like: Workload | None,
+) -> list[Exact]:
+    """At most `_TOGETHER` of them."""
+    placed = [
+        Training(space.model, plan, space.host, space.global_batch)
+        for plan, _ in chosen
+    ]
+    requests = [
+        x.request(phase="train", input_len=space.input_len, **space.request)
+        for x in placed
+    ]
+    works = [x.work(y) for x, y in zip(placed, requests, strict=True)]
+    owner = np.repeat(np.arange(len(works)), [len(made) for made, _ in works])
+    listings, steps = merged([*works, *[works[0]] * (_TOGETHER - len(works))])
+    listings = listings[: len(owner)]
+    if like is not None and len(listings) > len(like.names):
+        like = None
+    settings = {
+        field.name: np.full((1, len(owner)), getattr(point, field.name))
+        for field in dataclasses.fields(OperatingPoint)
+    }
+    settings["sm_clock"] = np.array([clock for _, clock in chosen])[owner][None]
+    table, _ = priced(listings, gpu, OperatingPoint(**settings), like)
+    found = {name: x[0] for name, x in table.items()}
+    kept = np.ones(len(works), bool)
+    np.logical_and.at(kept, owner, found["feasible"])
+    time, energy = _steps_of(placed, found, steps, gpu.corrections)
+    memory = [sum(x.memory(y).values()) for x, y in zip(placed, requests, strict=True)]
+    rows = zip(chosen, time, energy, memory, kept, strict=False)
+    return [
+        Exact(plan, float(clock), float(t), float(e), float(m), bool(k))
+        for (plan, clock), t, e, m, k in rows
+    ]
+
+
+def _steps_of(
+    placed: Sequence[Training], found: dict[str, Any], steps: Steps, c: Corrections
+) -> tuple[np.ndarray, np.ndarray]:
+    """(s, J) of the steps that phases make."""
+    steps = filled_to(steps, KINDS, STAGES)
+    at = np.asarray(steps.phase)
+    columns = {
+        x: np.where(at >= 0, found[x][at.clip(0, len(found[x]) - 1)], 0.0)
+        for x in ("time", "energy", "still")
+    }
+    span = np.full(len(at), np.nan)
+    about = programs()(_composed, (columns, steps, c, span))
+    for i, one in enumerate(placed):
+        if one.order is not None:
+            span[i] = _span(one, about["forward"][i], about["backward"][i])
+    answer = programs()(_composed, (columns, steps, c, span))
+    return np.asarray(answer["time"]), np.asarray(answer["energy"])
+
+
+def _composed(
+    columns: dict[str, Any], steps: Steps, c: Corrections, span: Float[Any, " r"]
+) -> dict[str, Any]:
+    """Steps of parts (r, k, p) whose pipelines take `span` (s), or what the closed form
+    says (NaN); with the time of a micro-batch `forward` and `backward` in each kind of
+    virtual stages, its way to the next included."""
+    steps, time, work, static = flat(columns, steps)
+    alone = compose(time, steps, c)
+    pipeline = jnp.where(jnp.isnan(span), alone.pipeline, span)
+    found = compose(time, steps, c, pipeline)
+    drawn = step_energy(time, work, static, found, steps)
+    ways = alone.micro.work + jnp.sum(alone.micro.exposed, axis=-1)
+    return {
+        "time": found.time,
+        "energy": drawn.energy,
+        "forward": ways[..., FORWARD],
+        "backward": ways[..., BACKWARD],
+    }
+
+
+def _span(placed: Training, forward: np.ndarray, backward: np.ndarray) -> float:
+    """s of all micro-batches, by the recursion."""
+    order, plan = placed.order, placed.plan
+    assert order is not None
+    kinds = np.array(order.kinds).ravel()
+    program = instructions(order.schedule, plan.pp, order.batches, plan.vp)
+    half = 0.5 if order.schedule == "zb-h1" else 1.0
+    ways = np.stack([forward, half * backward, half * backward])
+    return plain_span(program, ways[program.kind, kinds[program.place]].tolist())

@@ -1,0 +1,273 @@
+"""What plans share: a layer of each kind and both ends of the model on a GPU, priced
+once for every way in which GPUs divide them.
+
+A virtual stage is the sum of its pieces, so that time, energy and memory of thousands
+of plans follow from a few dozen pieces. That is exact but for what is no sum: the
+clock under a power limit, host time beside the GPU's, and the sharing of a cache.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from ...estimator._estimate import compiler_options, estimate_once
+from ...estimator._jax_setup import cache_folder
+from ...estimator._programs import Programs
+from ...hardware import GpuSpec, OperatingPoint
+from ...physics._power import STATIC
+from ...plans import Plan, Training
+from ...plans._exchange import Group, collective, groups
+from ...plans._steps import PARTS
+from ...plans._training import Part, passes_of
+from ...workload import Listing, Workload
+from ...workload._unlisted import complete
+from ...workload._workload import assemble, pad_size
+from ...workload.models import Request
+from ...workload.models._network.sharding import Share, Split
+from ...workload.models._shared.decoder import Decoder
+from .space import Space
+
+FIRST: Final = 0
+LAST: Final = 1
+"""Places of the two ends among the pieces; kinds of layers follow."""
+_TIMES: Final = 64
+"""Micro-batches of a priced piece, so that gradients are summed as in most steps."""
+_SIZES: Final = 2.0 ** np.arange(16, 40, 2)
+"""Bytes of priced exchanges, between which times are interpolated."""
+MOVED: Final = ("all_gather", "reduce_scatter", "send_recv")
+
+
+class Key(NamedTuple):
+    """What decides the kernels of a piece."""
+
+    tp: int
+    cp: int
+    ep: int
+    etp: int
+    microbatch: int
+    recompute: str
+
+
+def key_of(plan: Plan) -> Key:
+    """The pieces of a plan."""
+    parts = plan.expert_parts
+    return Key(plan.tp, plan.cp, plan.ep, parts, plan.microbatch, plan.recompute)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pieces:
+    """Pieces by key (axis n) and place (q: first end, last end, kinds of layers); P =
+    len(`PARTS`). Computation and its exchanges are of one micro-batch, the optimizer's
+    of all parameters."""
+
+    keys: tuple[Key, ...]
+    kinds: tuple[int, ...]
+    """Kind of each layer, from 0."""
+    time: Float[np.ndarray, "n q p"]  # s
+    energy: Float[np.ndarray, "n q p"]  # J beyond static power
+    still: Float[np.ndarray, "n q p"]  # J of static power
+    far: Float[np.ndarray, "n q p"]  # bytes between hosts
+    hops: Float[np.ndarray, "n q p"]
+    dense: Float[np.ndarray, "n q"]  # parameters that are no routed experts'
+    routed: Float[np.ndarray, "n q"]
+    each: Float[np.ndarray, "n q"]  # bytes that a micro-batch in flight leaves
+    once: Float[np.ndarray, "n q"]
+    logits: Float[np.ndarray, "n q"]
+    workspace: Float[np.ndarray, "n q"]
+    moved: dict[tuple[str, int], tuple[np.ndarray, np.ndarray]]
+    """(s, J beyond static power) at `_SIZES`, by collective and GPUs in a host."""
+
+    def exchange(
+        self, kind: str, local: int, size: Float[np.ndarray, "*n"]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(s, J) of a collective of `size` bytes among GPUs of one host."""
+        if local == 1:
+            return np.zeros_like(size), np.zeros_like(size)
+        both = (np.interp(size, _SIZES, x) for x in self.moved[kind, local])
+        time, energy = (np.where(size > 0, x, 0.0) for x in both)
+        return time, energy
+
+
+@dataclasses.dataclass(frozen=True)
+class _Made:
+    """One piece before it is priced."""
+
+    parts: tuple[Part, ...]
+    sizes: tuple[float, float]
+    left: tuple[float, float, float, float]
+
+
+class Maker:
+    """Makes the pieces of a space."""
+
+    def __init__(self, space: Space):
+        self.space = space
+        self.stack = space.model.stack()
+        known = list(dict.fromkeys(self.stack))
+        self.kinds = tuple(known.index(x) for x in self.stack)
+        self.places = [self.kinds.index(i) for i in range(len(known))]
+
+    def request(self, key: Key) -> Request:
+        """What a replica runs of the pieces of a key."""
+        space = self.space
+        alone = Plan(microbatch=key.microbatch, recompute=key.recompute)  # pyright: ignore[reportArgumentType]
+        alone = dataclasses.replace(alone, software=_software(space))
+        sequences = key.microbatch * _TIMES
+        training = Training(space.model, alone, space.host, sequences)
+        length = space.input_len
+        return training.request(phase="train", input_len=length, **space.request)
+
+    def made(self, key: Key) -> list[_Made]:
+        """Pieces of a key; raises `ValueError` if the model cannot be divided so."""
+        request = self.request(key)
+        plan = Plan(key.tp, 1, key.ep, key.ep, key.cp, etp=key.etp)
+        shares = groups(plan, self.space.host.size)
+        last = len(self.stack)
+        ends = [(0, (0, 0)), (2, (last, last))]
+        layers = [(1, (place, place + 1)) for place in self.places]
+        split = Split(key.tp, key.ep, key.cp, key.etp, sequence=key.tp > 1)
+        return [
+            self._piece(Share(split, 3, stage, own=own), request, shares)
+            for stage, own in (*ends, *layers)
+        ]
+
+    def _piece(self, share: Share, request: Request, shares: dict[str, Group]) -> _Made:
+        model = self.space.model.placed(share)
+        assert isinstance(model, Decoder)
+        parts = passes_of(model, request, shares, _software(self.space))
+        routed = model.expert_parameters()
+        left = model.leaves(request)
+        return _Made(
+            tuple(parts),
+            (model.text_parameters() - routed, routed),
+            (left.each, left.once, left.logits, left.workspace),
+        )
+
+
+def _software(space: Space) -> float:
+    return float(space.held.get("software", Plan().software))
+
+
+@functools.cache
+def programs() -> Programs:
+    """Compiled programs of the search, kept between runs."""
+    return Programs(cache_folder(), lambda _: compiler_options(once=True))
+
+
+def priced(
+    listings: Sequence[Listing],
+    gpu: GpuSpec,
+    points: OperatingPoint,
+    like: Workload | None = None,
+) -> tuple[dict[str, np.ndarray], Workload]:
+    """`time` (s), `energy` (J) beyond static power, `still` (J) of it, and `feasible`
+    (whether the power limit is kept) of listings (last axis) at `points` (one for each
+    listing, behind a first axis); and the workload that was priced.
+
+    `like`: a larger one before, whose program then serves again.
+    """
+    number = pad_size(len(listings)) if like is None else len(like.names)
+    more = number - len(listings)
+    # launches nothing, but takes host time, so that its power is a number
+    blank = dataclasses.replace(
+        listings[0], kernels=(), dispatch="eager", passes=1, module_calls=0
+    )
+    filled = [complete(x) for x in listings] + [blank] * more
+    made = assemble(filled, like)
+    rows = made.num_rows if like is None else like.num_rows
+    made = dataclasses.replace(made, names=("",) * number, num_rows=rows)
+    wide = jax.tree.map(lambda x: _widened(np.asarray(x), number), points)
+    found = programs()(_figures, (made, gpu, wide))
+    return {name: np.asarray(x)[:, : number - more] for name, x in found.items()}, made
+
+
+def _widened(x: np.ndarray, number: int) -> np.ndarray:
+    """Settings of `number` listings, the first one's where there are fewer."""
+    return np.concatenate([x, x[:, :1].repeat(number - x.shape[1], 1)], axis=1)
+
+
+def _figures(
+    workload: Workload, gpu: GpuSpec, points: OperatingPoint
+) -> dict[str, Array]:
+    def at(point: OperatingPoint) -> dict[str, Array]:
+        p = estimate_once(workload, gpu, point).phases
+        still = p.components[:, STATIC].sum(axis=1)
+        return dict(
+            time=p.time, energy=p.energy - still, still=still, feasible=p.feasible
+        )
+
+    return jax.vmap(at)(points)
+
+
+def price(
+    space: Space,
+    made: dict[Key, list[_Made]],
+    gpu: GpuSpec,
+    points: OperatingPoint,
+) -> tuple[list[Pieces], Workload]:
+    """All pieces at each of `points` (one axis), by one call of the estimator, and the
+    workload that they were priced as."""
+    listings: list[Listing] = []
+    kinds = Maker(space).kinds
+    shape = (len(made), 3 + max(kinds), len(PARTS))
+    phase, far, hops = np.full(shape, -1), np.zeros(shape), np.zeros(shape)
+    for i, pieces in enumerate(made.values()):
+        for j, piece in enumerate(pieces):
+            for part in piece.parts:
+                at = PARTS.index(part.name)
+                far[i, j, at], hops[i, j, at] = part.far, part.hops
+                if part.listing is not None:
+                    phase[i, j, at] = len(listings)
+                    listings.append(part.listing)
+    moves = [
+        (kind, local)
+        for kind in MOVED
+        for local in range(2, space.host.size + 1)
+        if space.host.size % local == 0
+    ]
+    own = len(listings)
+    listings += [_exchange(listings[0], *x, size) for x in moves for size in _SIZES]
+    each = np.ones(len(PARTS)) * _TIMES
+    each[PARTS.index("optimizer")] = 1.0
+    sizes, left = (
+        np.array([[getattr(piece, name) for piece in x] for x in made.values()], float)
+        for name in ("sizes", "left")
+    )
+    settings = jax.tree.map(lambda x: np.asarray(x)[:, None], points)
+    found, workload = priced(listings, gpu, settings)
+    result = []
+    for row in range(len(found["time"])):
+        columns = {x: found[x][row] for x in ("time", "energy", "still")}
+        grid = {x: y[own:].reshape(-1, len(_SIZES)) for x, y in columns.items()}
+        table = {x: (grid["time"][i], grid["energy"][i]) for i, x in enumerate(moves)}
+        of_pieces = {
+            x: np.where(phase >= 0, y[phase], 0.0) / each for x, y in columns.items()
+        }
+        result.append(
+            Pieces(
+                tuple(made),
+                kinds,
+                **of_pieces,
+                far=far / each,
+                hops=hops / each,
+                dense=sizes[..., 0],
+                routed=sizes[..., 1],
+                each=left[..., 0],
+                once=left[..., 1],
+                logits=left[..., 2],
+                workspace=left[..., 3],
+                moved=table,
+            )
+        )
+    return result, workload
+
+
+def _exchange(blank: Listing, kind: str, local: int, size: float) -> Listing:
+    rows = collective(kind, float(size), Group(local, local), "bf16").rows
+    return dataclasses.replace(blank, kernels=rows, module_calls=0, dispatch="graph")

@@ -1,0 +1,290 @@
+"""Time, energy and memory of every plan from the pieces that they share."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, Final
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from ...corrections import Corrections
+from ...plans import Plan, Steps, compose, step_energy
+from ...plans._exchange import groups
+from ...plans._layout import layout
+from ...plans._memory import in_flight, state_bytes
+from ...plans._pipeline import closed_form
+from ...plans._plan import NOW
+from ...plans._steps import PARTS
+from ...plans._training import SUMS, VALUE, WEIGHT, gathers_of
+from ...workload._workload import pad_size
+from .pieces import FIRST, LAST, Pieces, key_of, programs
+from .space import Space
+
+_ONCE: Final = ("optimizer", "gather", "reduce", "send")
+"""Parts that a step has once, however many micro-batches it has."""
+KINDS: Final = 4
+STAGES: Final = 5
+"""Kinds of virtual stages, and of GPUs along a pipeline, of most plans: others are
+filled up to them, so that one program serves."""
+_MOVES: Final = {
+    "gather": "all_gather",
+    "reduce": "reduce_scatter",
+    "send": "send_recv",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranked:
+    """Figures of plans, about: time (s), energy (J of all GPUs), bytes of the fullest
+    GPU."""
+
+    plans: list[Plan]
+    time: Float[np.ndarray, " n"]
+    energy: Float[np.ndarray, " n"]
+    memory: Float[np.ndarray, " n"]
+
+    def take(self, rows: np.ndarray) -> "Ranked":
+        """Some of them."""
+        plans = [self.plans[i] for i in rows]
+        return Ranked(plans, self.time[rows], self.energy[rows], self.memory[rows])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stages:
+    """How a pipeline divides a model, in pieces: `made` of kinds of virtual stages,
+    `members` of them in kinds of GPUs, `count` of these; `fullest`: stages of which
+    one has most to keep, and the pieces of each."""
+
+    made: Float[np.ndarray, "k q"]
+    members: Float[np.ndarray, "s k"]
+    count: Float[np.ndarray, " s"]
+    fullest: tuple[tuple[int, Float[np.ndarray, " q"]], ...]
+
+
+@functools.lru_cache(maxsize=512)
+def _stages(kinds: tuple[int, ...], pp: int, vp: int) -> _Stages:
+    plan = Plan(pp=pp, vp=vp, schedule="interleaved" if vp > 1 else None)
+    found = layout(len(kinds), plan, "the model")
+    width = 2 + max(kinds) + 1
+
+    def pieces(place: int) -> tuple[float, ...]:
+        row = np.zeros(width)
+        row[FIRST], row[LAST] = place == 0, place == len(found.spans) - 1
+        np.add.at(row, 2 + np.array(kinds[slice(*found.spans[place])], int), 1.0)
+        return tuple(row)
+
+    each = [pieces(i) for i in range(len(found.spans))]
+    made = list(dict.fromkeys(each))
+    stages = [tuple(sorted(made.index(x) for x in each[s::pp])) for s in range(pp)]
+    alike = list(dict.fromkeys(stages))
+    members = np.array([[x.count(k) for k in range(len(made))] for x in alike], float)
+    count = np.array([stages.count(x) for x in alike], float)
+    fullest = tuple(  # of stages that are alike the first has most in flight
+        (stages.index(x), np.sum([made[k] for k in x], axis=0)) for x in alike
+    )
+    return _Stages(np.array(made), members, count, fullest)
+
+
+def ranked(
+    space: Space, pieces: Pieces, plans: Sequence[Plan], c: Corrections
+) -> Ranked:
+    """Figures of `plans`, whose pieces are all there."""
+    at = {key: i for i, key in enumerate(pieces.keys)}
+    keys = np.array([at[key_of(plan)] for plan in plans])
+    stages = [_stages(pieces.kinds, plan.pp, plan.vp) for plan in plans]
+    memory = np.array(
+        [
+            _memory(space, pieces, key, plan, x)
+            for key, plan, x in zip(keys, plans, stages, strict=True)
+        ]
+    )
+    more = pad_size(len(plans)) - len(plans)  # one program for about as many
+    padded = [*range(len(plans)), *[0] * more]
+    batch = _Batch(
+        [plans[i] for i in padded], keys[padded], [stages[i] for i in padded]
+    )
+    time, energy = batch.figures(space, pieces, c)
+    n = len(plans)
+    return Ranked([*plans], time[:n], energy[:n], memory)
+
+
+def _memory(
+    space: Space, pieces: Pieces, key: int, plan: Plan, stages: _Stages
+) -> float:
+    """Bytes of the fullest GPU of a plan."""
+    batches = space.global_batch // (plan.dp * plan.microbatch)
+    layer = pieces.dense[key, 2:].max() + pieces.routed[key, 2:].max()
+    found = 0.0
+    for stage, row in stages.fullest:
+        there = row > 0
+        dense, routed = row @ pieces.dense[key], row @ pieces.routed[key]
+        flying = in_flight(plan, stage, batches)
+        state = state_bytes(
+            plan,
+            "bf16",
+            whole=dense + routed,
+            experts=routed,
+            layer=layer,
+            table=space.model.vocab * space.model.hidden / plan.tp,
+        )
+        scored = flying if plan.order == "gpipe" else 1.0
+        once, logits, workspace = (
+            (x[key] * there).max()
+            for x in (pieces.once, pieces.logits, pieces.workspace)
+        )
+        left = flying * (row @ pieces.each[key]) + once + scored * logits + workspace
+        found = max(found, sum(state.values()) + left)
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Batch:
+    """Plans with their pieces' place and their pipelines."""
+
+    plans: list[Plan]
+    keys: np.ndarray
+    stages: list[_Stages]
+
+    def column(self, name: str) -> np.ndarray:
+        """A size of every plan."""
+        return np.array([getattr(plan, name) for plan in self.plans], float)
+
+    def figures(
+        self, space: Space, pieces: Pieces, c: Corrections
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(s, J) of every plan."""
+        made = _filled([x.made for x in self.stages], KINDS)
+        m = space.global_batch / (self.column("dp") * self.column("microbatch"))
+        columns = {}
+        for name in ("time", "energy", "still", "far", "hops"):
+            one = getattr(pieces, name)[self.keys]
+            columns[name] = np.einsum("nkq,nqp->nkp", made, one)
+        for part in range(len(PARTS)):
+            if PARTS[part] not in _ONCE:
+                for x in columns.values():
+                    x[..., part] *= m[:, None]
+        self._optimizer(space, pieces, made, columns)
+        self._between(space, pieces, made, columns)
+        steps = self._steps(space, columns, m)
+        numbers = {x: columns[x] for x in ("time", "energy", "still")}
+        time, energy = programs()(_composed, (numbers, steps, c))
+        return np.asarray(time), np.asarray(energy)
+
+    def _optimizer(
+        self, space: Space, pieces: Pieces, made: np.ndarray, columns: dict[str, Any]
+    ) -> None:
+        """The optimizer's share of each replica (ZeRO)."""
+        at = PARTS.index("optimizer")
+        dense, routed = (
+            np.einsum("nkq,nq->nk", made, x[self.keys])
+            for x in (pieces.dense, pieces.routed)
+        )
+        found = [groups(plan, space.host.size) for plan in self.plans]
+        ranks = np.array([[x["dp"].ranks, x["experts"].ranks] for x in found], float)
+        ranks = np.where(self.column("zero")[:, None] > 0, ranks, 1.0)
+        own = dense / ranks[:, :1] + routed / ranks[:, 1:]
+        share = own / np.where(dense + routed > 0, dense + routed, 1.0)
+        for name in ("time", "energy", "still"):
+            columns[name][..., at] *= share
+
+    def _between(
+        self, space: Space, pieces: Pieces, made: np.ndarray, columns: dict[str, Any]
+    ) -> None:
+        """Weights, gradients and what passes from stage to stage."""
+        found = [groups(plan, space.host.size) for plan in self.plans]
+        sums = np.array([SUMS[plan.sums] for plan in self.plans])[:, None]
+        for of, axis in ((pieces.dense, "dp"), (pieces.routed, "experts")):
+            number = np.einsum("nkq,nq->nk", made, of[self.keys])
+            meet = [x[axis] for x in found]
+            for name, each in (("gather", WEIGHT), ("reduce", sums)):
+                self._move(pieces, columns, name, number * each, meet)
+        tokens = space.input_len * self.column("microbatch") / self.column("cp")
+        size = tokens * space.model.hidden * VALUE / self.column("tp")
+        size = np.where(self.column("pp") > 1, size, 0.0)[:, None]
+        there = made.any(axis=-1)
+        self._move(pieces, columns, "send", size * there, [x["pp"] for x in found])
+
+    def _move(
+        self,
+        pieces: Pieces,
+        columns: dict[str, Any],
+        name: str,
+        size: np.ndarray,
+        meet: list[Any],
+    ) -> None:
+        """Adds a collective of `size` bytes, (n, k), to a part."""
+        at, kind = PARTS.index(name), _MOVES[name]
+        local = np.array([x.local for x in meet])
+        ranks = np.array([x.ranks for x in meet])
+        for number in np.unique(local):
+            rows = np.flatnonzero((local == number) & (ranks > 1))
+            time, energy = pieces.exchange(kind, int(number), size[rows])
+            columns["time"][rows, :, at] += time
+            columns["energy"][rows, :, at] += energy
+        far = np.array([x.far(kind, 1.0) for x in meet])[:, None] * size
+        hops = np.array([x.hops for x in meet])[:, None]
+        columns["far"][..., at] += far
+        columns["hops"][..., at] += hops * (size > 0)
+
+    def _steps(self, space: Space, columns: dict[str, Any], m: np.ndarray) -> Steps:
+        n, kinds, parts = columns["time"].shape
+        plans = self.plans
+        gathers = np.array([gathers_of(plan) for plan in plans])
+        overlap = [plan.overlap for plan in plans]
+        rate = space.host.network
+        return Steps(
+            phase=np.zeros((n, kinds, parts)),
+            far=columns["far"],
+            hops=columns["hops"],
+            members=_filled([x.members for x in self.stages], STAGES, kinds),
+            count=_filled([x.count[:, None] for x in self.stages], STAGES)[..., 0],
+            batches=m,
+            virtual=self.column("vp"),
+            abreast=self.column("tp") * self.column("cp") * self.column("dp"),
+            network=np.full(n, np.inf if rate is None else rate),
+            gathers=gathers[:, 0],
+            reduces=gathers[:, 1],
+            tp_overlap=np.array([x == "tp+dp" for x in overlap], float),
+            dp_overlap=np.array([x != "none" for x in overlap], float),
+            zero_bubble=np.array([plan.order == "zb-h1" for plan in plans], float),
+            age=NOW - self.column("software"),
+        )
+
+
+def _composed(columns: dict[str, Any], steps: Steps, c: Corrections) -> Any:
+    steps, time, work, static = flat(columns, steps)
+    about = compose(time, steps, c)
+    early = steps.zero_bubble[..., None] * about.backward / 2
+    given = (steps.count, steps.batches, steps.virtual, early)
+    span = closed_form(about.stage, *given, sharp=None)
+    found = compose(time, steps, c, span)
+    return found.time, step_energy(time, work, static, found, steps).energy
+
+
+def flat(
+    columns: dict[str, Float[Any, "r k p"]], steps: Steps
+) -> tuple[Steps, Float[Array, " i"], Float[Array, " i"], Float[Array, " i"]]:
+    """Steps whose parts are one phase each, with s, J beyond static power, and W of it,
+    of these; `columns`: `time`, `energy` and `still` (J of static power, 0 where it is
+    not known: then as usual) of parts."""
+    time, energy, still = (jnp.ravel(columns[x]) for x in ("time", "energy", "still"))
+    known = still > 0
+    usual = jnp.sum(still) / jnp.sum(jnp.where(known, time, 0.0))
+    static = jnp.where(known, still / jnp.where(known, time, 1.0), usual)
+    phase = jnp.arange(time.size).reshape(steps.far.shape)
+    return dataclasses.replace(steps, phase=phase), time, energy, static
+
+
+def _filled(
+    parts: Sequence[np.ndarray], least: int, width: int | None = None
+) -> np.ndarray:
+    """Tables of different sizes as one array, filled up with zeros."""
+    rows = max(least, *(len(x) for x in parts))
+    width = width or parts[0].shape[1]
+    filled = np.zeros((len(parts), rows, width))
+    for i, x in enumerate(parts):
+        filled[i, : x.shape[0], : x.shape[1]] = x
+    return filled

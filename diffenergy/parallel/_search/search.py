@@ -1,0 +1,257 @@
+"""The best plan: all of them ranked, those near the best and on the frontier priced
+exactly, under a limit of memory and of the power of all GPUs."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float
+
+from ...estimator._settings import Setting, operating_points
+from ...hardware import GpuSpec
+from ...hardware._clocks import sm_clocks
+from ...plans import Plan
+from ...results import Infeasible
+from .exact import Exact, exact
+from .pieces import Maker, key_of, price
+from .ranking import Ranked, ranked
+from .space import Space
+
+OBJECTIVES: Final = ("time", "energy")
+_NEAREST: Final = 12
+"""Plans at the top of the ranking that are priced exactly."""
+_FRONTIER: Final = 20
+"""The same of its frontier."""
+_CLOCKS: Final = 8
+"""Clocks at which all plans are ranked where a limit of power may lower them."""
+_STEPS: Final = 3
+"""Steps of a board's clock, on both sides of the ranked one, that are priced."""
+_TIE: Final = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Bytes of a GPU, W of all (infinity: none)."""
+
+    memory: float
+    power: float = np.inf
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """The best plan with the next one whose figure differs, plans that nothing beats in
+    time, energy and memory at once, how many there are, and how many keep the limit of
+    memory."""
+
+    best: Exact
+    second: Exact | None
+    frontier: list[Exact]
+    considered: int
+    fitting: int
+    about: Ranked
+    """All that keep the limit of memory, at the highest clock."""
+
+
+def search(
+    space: Space,
+    gpu: GpuSpec,
+    setting: Setting,
+    limits: Limits,
+    objective: str,
+    told: Callable[[str], None] = lambda _: None,
+) -> Found:
+    """Searches `space` at the clocks of `setting`; SM clocks are lowered to those of
+    the board where the limit of power asks for it.
+
+    Raises `ValueError` if there is no plan, `Infeasible` if none keeps the limits.
+    """
+    plans, made = _legal(space)
+    told(f"{len(plans):,} plans of {len(made)} sets of kernels")
+    ladder = sm_clocks(space.card)
+    ladder = ladder[ladder <= setting.sm_clock * (1 + 1e-9)]
+    clocks = np.array([setting.sm_clock])
+    if np.isfinite(limits.power) and len(ladder) > 1:
+        at = np.linspace(0, len(ladder) - 1, _CLOCKS).round().astype(int)
+        clocks = np.unique([setting.sm_clock, *ladder[at]])[::-1]
+    points = operating_points([setting._replace(sm_clock=float(x)) for x in clocks])
+    pieces, like = price(space, made, gpu, points)
+    all_ranked = [ranked(space, x, plans, gpu.corrections) for x in pieces]
+    top = all_ranked[0]
+    keeps = top.memory <= limits.memory
+    if not keeps.any():
+        raise _too_small(space, top, limits)
+    rows = np.flatnonzero(keeps)
+    series = [x.take(rows) for x in all_ranked]
+    clock, time, energy = _under(clocks, series, limits.power)
+    able = np.flatnonzero(np.isfinite(clock))
+    point = jax.tree.map(lambda x: x[0], operating_points([setting]))
+    if not able.size:
+        least = int(np.argmin(series[-1].energy / series[-1].time))
+        asked = [(series[-1].plans[least], float(clocks[-1]))]
+        (one,) = exact(space, asked, gpu, point, like)
+        raise _too_weak(space, one, limits)
+    own = Ranked(
+        [series[0].plans[i] for i in able],
+        time[able],
+        energy[able],
+        series[0].memory[able],
+    )
+    chosen = _chosen(own, objective)
+    told(f"{len(chosen)} of them priced exactly")
+    asked = [
+        (own.plans[i], float(x))
+        for i in chosen
+        for x in _near(clock[able[i]], setting.sm_clock, ladder)
+    ]
+    priced = exact(space, asked, gpu, point, like)
+    kept = _highest([x for x in priced if _within(x, limits)])
+    if not kept:
+        one = min(priced, key=lambda x: x.power)
+        raise _too_weak(space, one, limits)
+    kept.sort(key=lambda x: (getattr(x, objective), len(x.plan.text)))
+    best = kept[0]
+    others = (x for x in kept if not _equal(x, best, objective))
+    second = next(others, None)
+    return Found(best, second, _frontier(kept), len(plans), len(rows), series[0])
+
+
+def _legal(space: Space) -> tuple[list[Plan], dict]:
+    """Plans into which the model can be divided, and their pieces.
+
+    Raises `ValueError` with the last reason if there is none."""
+    maker, made, reason = Maker(space), {}, ""
+    plans = list(space.plans())
+    for key in dict.fromkeys(map(key_of, plans)):
+        try:
+            made[key] = maker.made(key)
+        except ValueError as error:
+            reason = str(error)
+    kept = []
+    for plan in plans:
+        try:
+            space.host.check_training(plan)
+        except ValueError as error:
+            reason = str(error)
+            continue
+        if key_of(plan) in made:
+            kept.append(plan)
+    if not kept:
+        numbers = ", ".join(map(str, space.num_gpus))
+        held = Plan(**space.held).text if space.held else ""
+        raise ValueError(
+            reason
+            or f"`num_gpus` is {numbers} and `global_batch` {space.global_batch}"
+            + (f" with `plan` {held}" if held else "")
+            + f", which no plan of {space.model.name} divides; change one of them."
+        )
+    return kept, {key: made[key] for key in dict.fromkeys(map(key_of, kept))}
+
+
+def _under(
+    clocks: Float[np.ndarray, " c"], series: Sequence[Ranked], power: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(Hz, s, J) of every plan at the highest clock at which all GPUs draw at most
+    `power` (W); NaN where none does. `clocks` fall, as `series` does."""
+    time, energy = (
+        np.stack([getattr(x, n) for x in series]) for n in ("time", "energy")
+    )
+    drawn = energy / time
+    found = np.full((3, time.shape[1]), np.nan)
+    for i in range(time.shape[1]):
+        there = drawn[:, i] <= power
+        if there[0]:
+            found[:, i] = clocks[0], time[0, i], energy[0, i]
+        elif there.any():
+            j = int(np.argmax(there))  # between j - 1 and j
+            a = (power - drawn[j, i]) / (drawn[j - 1, i] - drawn[j, i])
+            rows = (clocks, time[:, i], energy[:, i])
+            found[:, i] = [x[j] + a * (x[j - 1] - x[j]) for x in rows]
+    return found[0], found[1], found[2]
+
+
+def _near(clock: float, top: float, ladder: Float[np.ndarray, " c"]) -> Sequence[float]:
+    """Clocks of the board around one that a limit of power asks for."""
+    if clock >= top:
+        return [top]
+    at = int(np.searchsorted(-ladder, -clock))
+    return ladder[max(at - _STEPS, 0) : at + _STEPS].tolist()
+
+
+def _chosen(own: Ranked, objective: str) -> list[int]:
+    """Rows that are priced exactly: the first by `objective`, and along the frontier of
+    time, energy and memory."""
+    size = np.array([len(plan.text) for plan in own.plans])
+    order = np.lexsort((size, getattr(own, objective).round(9)))
+    edge = np.flatnonzero(_undominated(own.time, own.energy, own.memory, size))
+    edge = edge[np.argsort(own.time[edge])]
+    if len(edge) > _FRONTIER:
+        edge = edge[np.linspace(0, len(edge) - 1, _FRONTIER).round().astype(int)]
+    return list(dict.fromkeys([*order[:_NEAREST].tolist(), *edge.tolist()]))
+
+
+def _undominated(
+    *columns: Float[np.ndarray, " n"],
+) -> Bool[np.ndarray, " n"]:
+    """Rows that no other beats in one column and matches in the rest."""
+    table = np.stack([x / np.abs(x).max() for x in columns], axis=1).round(6)
+    keep = np.ones(len(table), bool)
+    for i in range(len(table)):
+        no_worse = (table <= table[i]).all(axis=1)
+        better = (table < table[i]).any(axis=1)
+        keep[i] = not (no_worse & better).any()
+    return keep
+
+
+def _frontier(kept: Sequence[Exact]) -> list[Exact]:
+    columns = [
+        np.array([getattr(x, n) for x in kept]) for n in ("time", "energy", "memory")
+    ]
+    size = np.array([len(x.plan.text) for x in kept])
+    keep = _undominated(*columns, size)
+    return sorted(
+        (x for x, k in zip(kept, keep, strict=True) if k), key=lambda x: x.time
+    )
+
+
+def _within(x: Exact, limits: Limits) -> bool:
+    return x.feasible and x.memory <= limits.memory and x.power <= limits.power
+
+
+def _highest(kept: Sequence[Exact]) -> list[Exact]:
+    """Every plan at its highest clock."""
+    found: dict[Plan, Exact] = {}
+    for x in kept:
+        if x.plan not in found or x.sm_clock > found[x.plan].sm_clock:
+            found[x.plan] = x
+    return list(found.values())
+
+
+def _equal(x: Exact, y: Exact, objective: str) -> bool:
+    a, b = getattr(x, objective), getattr(y, objective)
+    return abs(a - b) <= _TIE * b
+
+
+def _too_small(space: Space, found: Ranked, limits: Limits) -> Infeasible:
+    """That no plan fits, with the one that needs least."""
+    i = int(np.argmin(found.memory))
+    least = float(found.memory[i])
+    numbers = ", ".join(map(str, space.num_gpus))
+    return Infeasible(
+        f"`max_memory` is {limits.memory / 1e9:.4g} GB a GPU, which no plan of "
+        f"{numbers} GPUs keeps; the least is {least / 1e9:.4g} GB, with "
+        f"{found.plans[i].text}: give more GPUs, or larger ones.",
+        max_memory=least,
+    )
+
+
+def _too_weak(space: Space, one: Exact, limits: Limits) -> Infeasible:
+    """That no plan keeps the power, with the one that needs least."""
+    numbers = ", ".join(map(str, space.num_gpus))
+    return Infeasible(
+        f"`max_power` is {limits.power:g} W, which no plan of {numbers} GPUs keeps; "
+        f"the least is {np.ceil(one.power):g} W, with {one.plan.text} at "
+        f"{one.sm_clock / 1e6:g} MHz.",
+        max_power=one.power,
+    )
