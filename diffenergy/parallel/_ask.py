@@ -5,7 +5,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
+
 from ..estimator import prepare
+from ..estimator._settings import operating_points
 from ..hardware import GpuCard, read_gpu
 from ..plans import Plan, TrainingStep, host_of, read_plan, training_of
 from ..plans._plan import plan_values
@@ -16,6 +19,7 @@ from ..workload.models._shared.decoder import Decoder
 from ..workload.models._shared.language_model import LanguageModel
 from ._search.result import PlanResult, plan_summary
 from ._search.search import OBJECTIVES, Limits, search
+from ._search.slopes import check_fields, slopes
 from ._search.space import Space
 
 
@@ -72,7 +76,8 @@ def plan(
     plan: str | Mapping[str, Any] | None = None,
     sm_clock: float | None = None,
     power_limit: float | None = None,
-    told: Callable[[str], None] = lambda _: None,
+    sensitivity: Sequence[str] = (),
+    told: Callable[[int, int, str], None] = lambda *_: None,
     **request: Any,
 ) -> PlanResult:
     """The best plan with which GPUs train a model.
@@ -93,7 +98,9 @@ def plan(
         plan: keys of `--plan` that are held, as text or a dict.
         sm_clock: Hz [the highest].
         power_limit: W of a board [its default].
-        told: called with what is being done.
+        sensitivity: fields by which the best step is differentiated: `network`,
+            `sm_clock`, `power_limit`, fields of the GPU.
+        told: called with the plans ranked, their number, and what is next.
         **request: `input_len`, `dtype`, `attention`, `stack`, `dispatch`, `routing`,
             `topology`, `mem_clock`, `temperature`, `changes`, `corrections` of
             `de.estimate`.
@@ -116,6 +123,7 @@ def plan(
     """
     numbers = (num_gpus,) if isinstance(num_gpus, int) else tuple(num_gpus)
     _check(objective, numbers, global_batch, max_memory, max_power)
+    check_fields(sensitivity)
     single = {"sm_clock": sm_clock, "power_limit": power_limit}
     given = {name: (x,) for name, x in single.items() if x is not None}
     alone = Plan()
@@ -164,7 +172,10 @@ def plan(
         topology=request.get("topology"),
         **{name: task.about.get(name) for name in known},
     )
-    summary = plan_summary(found, best.summary, objective, limits)
+    slowed = setting._replace(sm_clock=found.best.sm_clock)
+    point = jax.tree.map(lambda x: x[0], operating_points([slowed]))
+    by = slopes(work, task.gpu, point, sensitivity) if sensitivity else {}
+    summary = plan_summary(found, best.summary, objective, limits, setting.sm_clock, by)
     return PlanResult(summary, found, best, work)
 
 

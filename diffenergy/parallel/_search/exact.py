@@ -2,7 +2,7 @@
 are launched, pipelines followed one instruction by one."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import jax.numpy as jnp
@@ -14,7 +14,8 @@ from ...hardware import GpuSpec, OperatingPoint
 from ...plans import Plan, Steps, Training, compose, step_energy
 from ...plans._pipeline import BACKWARD, FORWARD, instructions, plain_span
 from ...plans._steps import filled_to, merged
-from ...workload import Workload
+from ...workload import Listing, Workload
+from ...workload._unlisted import complete
 from .pieces import priced, programs
 from .ranking import KINDS, STAGES, flat
 from .space import Space
@@ -54,50 +55,65 @@ def exact(
 
     `like`: see `priced`.
     """
+    made = {plan: _Made.of(space, plan) for plan, _ in chosen}
     return [
         x
         for i in range(0, len(chosen), _TOGETHER)
-        for x in _exact(space, chosen[i : i + _TOGETHER], gpu, point, like)
+        for x in _exact(made, chosen[i : i + _TOGETHER], gpu, point, like)
     ]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Made:
+    """A plan's work, and bytes of its fullest GPU."""
+
+    training: Training
+    listings: list[Listing]
+    steps: Steps
+    memory: float
+
+    @classmethod
+    def of(cls, space: Space, plan: Plan) -> "_Made":
+        """That of a plan."""
+        training = Training(space.model, plan, space.host, space.global_batch)
+        request = training.request(
+            phase="train", input_len=space.input_len, **space.request
+        )
+        listings, steps = training.work(request)
+        memory = sum(training.memory(request).values())
+        return cls(training, [complete(x) for x in listings], steps, memory)
+
+
 def _exact(
-    space: Space,
+    made: Mapping[Plan, _Made],
     chosen: Sequence[tuple[Plan, float]],
     gpu: GpuSpec,
     point: OperatingPoint,
     like: Workload | None,
 ) -> list[Exact]:
     """At most `_TOGETHER` of them."""
-    placed = [
-        Training(space.model, plan, space.host, space.global_batch)
-        for plan, _ in chosen
-    ]
-    requests = [
-        x.request(phase="train", input_len=space.input_len, **space.request)
-        for x in placed
-    ]
-    works = [x.work(y) for x, y in zip(placed, requests, strict=True)]
-    owner = np.repeat(np.arange(len(works)), [len(made) for made, _ in works])
+    asked = [made[plan] for plan, _ in chosen]
+    owner = np.repeat(np.arange(len(asked)), [len(x.listings) for x in asked])
+    works = [(x.listings, x.steps) for x in asked]
     listings, steps = merged([*works, *[works[0]] * (_TOGETHER - len(works))])
     listings = listings[: len(owner)]
     if like is not None and len(listings) > len(like.names):
         like = None
     settings = {
-        field.name: np.full((1, len(owner)), getattr(point, field.name))
+        field.name: np.full(len(owner), getattr(point, field.name))
         for field in dataclasses.fields(OperatingPoint)
     }
-    settings["sm_clock"] = np.array([clock for _, clock in chosen])[owner][None]
-    table, _ = priced(listings, gpu, OperatingPoint(**settings), like)
-    found = {name: x[0] for name, x in table.items()}
-    kept = np.ones(len(works), bool)
+    settings["sm_clock"] = np.array([clock for _, clock in chosen])[owner]
+    found, _ = priced(listings, gpu, OperatingPoint(**settings), like)
+    kept = np.ones(len(asked), bool)
     np.logical_and.at(kept, owner, found["feasible"])
+    placed = [x.training for x in asked]
     time, energy = _steps_of(placed, found, steps, gpu.corrections)
-    memory = [sum(x.memory(y).values()) for x, y in zip(placed, requests, strict=True)]
-    rows = zip(chosen, time, energy, memory, kept, strict=False)
     return [
-        Exact(plan, float(clock), float(t), float(e), float(m), bool(k))
-        for (plan, clock), t, e, m, k in rows
+        Exact(plan, clock, float(t), float(e), x.memory, bool(k))
+        for (plan, clock), x, t, e, k in zip(
+            chosen, asked, time, energy, kept, strict=False
+        )
     ]
 
 

@@ -163,12 +163,12 @@ def programs() -> Programs:
 def priced(
     listings: Sequence[Listing],
     gpu: GpuSpec,
-    points: OperatingPoint,
+    point: OperatingPoint,
     like: Workload | None = None,
 ) -> tuple[dict[str, np.ndarray], Workload]:
     """`time` (s), `energy` (J) beyond static power, `still` (J) of it, and `feasible`
-    (whether the power limit is kept) of listings (last axis) at `points` (one for each
-    listing, behind a first axis); and the workload that was priced.
+    (whether the power limit is kept) of listings at `point` (a leaf has one number, or
+    one for each of them); and the workload that was priced.
 
     `like`: a larger one before, whose program then serves again.
     """
@@ -178,41 +178,43 @@ def priced(
     blank = dataclasses.replace(
         listings[0], kernels=(), dispatch="eager", passes=1, module_calls=0
     )
-    filled = [complete(x) for x in listings] + [blank] * more
-    made = assemble(filled, like)
+    made = assemble([*listings, *[blank] * more], like)
     rows = made.num_rows if like is None else like.num_rows
     made = dataclasses.replace(made, names=("",) * number, num_rows=rows)
-    wide = jax.tree.map(lambda x: _widened(np.asarray(x), number), points)
-    found = programs()(_figures, (made, gpu, wide))
-    return {name: np.asarray(x)[:, : number - more] for name, x in found.items()}, made
+    return run(made, gpu, point, len(listings)), made
 
 
-def _widened(x: np.ndarray, number: int) -> np.ndarray:
-    """Settings of `number` listings, the first one's where there are fewer."""
-    return np.concatenate([x, x[:, :1].repeat(number - x.shape[1], 1)], axis=1)
+def run(
+    workload: Workload, gpu: GpuSpec, point: OperatingPoint, number: int
+) -> dict[str, np.ndarray]:
+    """The figures of `priced`, of the first `number` phases."""
+    wide = jax.tree.map(lambda x: _widened(x, len(workload.names)), point)
+    found = programs()(_figures, (workload, gpu, wide))
+    return {name: np.asarray(x)[:number] for name, x in found.items()}
+
+
+def _widened(x: Array, number: int) -> np.ndarray:
+    """A setting of `number` phases, the first one's where there are fewer."""
+    each = np.atleast_1d(np.asarray(x))
+    return np.concatenate([each, each[:1].repeat(number - len(each))])
 
 
 def _figures(
-    workload: Workload, gpu: GpuSpec, points: OperatingPoint
+    workload: Workload, gpu: GpuSpec, point: OperatingPoint
 ) -> dict[str, Array]:
-    def at(point: OperatingPoint) -> dict[str, Array]:
-        p = estimate_once(workload, gpu, point).phases
-        still = p.components[:, STATIC].sum(axis=1)
-        return dict(
-            time=p.time, energy=p.energy - still, still=still, feasible=p.feasible
-        )
-
-    return jax.vmap(at)(points)
+    p = estimate_once(workload, gpu, point).phases
+    still = p.components[:, STATIC].sum(axis=1)
+    return dict(time=p.time, energy=p.energy - still, still=still, feasible=p.feasible)
 
 
 def price(
     space: Space,
     made: dict[Key, list[_Made]],
     gpu: GpuSpec,
-    points: OperatingPoint,
+    points: Sequence[OperatingPoint],
 ) -> tuple[list[Pieces], Workload]:
-    """All pieces at each of `points` (one axis), by one call of the estimator, and the
-    workload that they were priced as."""
+    """All pieces at each of `points` (of all), and the workload that they were priced
+    as."""
     listings: list[Listing] = []
     kinds = Maker(space).kinds
     shape = (len(made), 3 + max(kinds), len(PARTS))
@@ -224,7 +226,7 @@ def price(
                 far[i, j, at], hops[i, j, at] = part.far, part.hops
                 if part.listing is not None:
                     phase[i, j, at] = len(listings)
-                    listings.append(part.listing)
+                    listings.append(complete(part.listing))
     moves = [
         (kind, local)
         for kind in MOVED
@@ -239,11 +241,11 @@ def price(
         np.array([[getattr(piece, name) for piece in x] for x in made.values()], float)
         for name in ("sizes", "left")
     )
-    settings = jax.tree.map(lambda x: np.asarray(x)[:, None], points)
-    found, workload = priced(listings, gpu, settings)
+    first, workload = priced(listings, gpu, points[0])
+    others = [run(workload, gpu, point, len(listings)) for point in points[1:]]
     result = []
-    for row in range(len(found["time"])):
-        columns = {x: found[x][row] for x in ("time", "energy", "still")}
+    for found in (first, *others):
+        columns = {x: found[x] for x in ("time", "energy", "still")}
         grid = {x: y[own:].reshape(-1, len(_SIZES)) for x, y in columns.items()}
         table = {x: (grid["time"][i], grid["energy"][i]) for i, x in enumerate(moves)}
         of_pieces = {

@@ -283,8 +283,7 @@ def _filled(
 ) -> np.ndarray:
     """Tables of different sizes as one array, filled up with zeros."""
     rows = max(least, *(len(x) for x in parts))
-    width = width or parts[0].shape[1]
-    filled = np.zeros((len(parts), rows, width))
+    filled = np.zeros((len(parts), rows, width or parts[0].shape[1]))
     for i, x in enumerate(parts):
         filled[i, : x.shape[0], : x.shape[1]] = x
     return filled

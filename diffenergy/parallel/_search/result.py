@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from ...estimator import EstimateResult
 from ...plans import TrainingStep
 from ...results import Result, finite
+from ...units import MHz
 from .exact import Exact
 from .search import Found, Limits
 
@@ -26,10 +27,15 @@ class PlanResult(Result):
 
 
 def plan_summary(
-    found: Found, best: dict[str, Any], objective: str, limits: Limits
+    found: Found,
+    best: dict[str, Any],
+    objective: str,
+    limits: Limits,
+    highest: float,
+    sensitivities: dict[str, Any],
 ) -> dict[str, Any]:
     """JSON of the command (DESIGN: `best`, `plan`, `considered`, `objective`,
-    `frontier`)."""
+    `frontier`); `highest`: Hz that was asked for."""
     return {
         "model": best["model"],
         "gpu": best["gpu"],
@@ -37,12 +43,15 @@ def plan_summary(
         "global_batch": best["global_batch"],
         "objective": objective,
         "plan": found.best.plan.text,
+        "sm_clock_mhz": found.best.sm_clock / MHz,
+        "highest_sm_clock_mhz": highest / MHz,
         "best": best,
         "second": None if found.second is None else entry(found.second),
         "considered": found.considered,
         "fitting": found.fitting,
         "max_memory_bytes": limits.memory,
         "max_power_w": finite(limits.power),
+        "sensitivities": sensitivities,
         "frontier": [entry(x) for x in found.frontier],
     }
 
@@ -56,5 +65,5 @@ def entry(x: Exact) -> dict[str, Any]:
         "energy_j": x.energy,
         "memory_per_gpu_bytes": x.memory,
         "power_total_w": x.power,
-        "sm_clock_mhz": x.sm_clock / 1e6,
+        "sm_clock_mhz": x.sm_clock / MHz,
     }

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ...estimator._settings import Setting, operating_points
-from ...hardware import GpuSpec
+from ...hardware import GpuSpec, OperatingPoint
 from ...hardware._clocks import sm_clocks
 from ...plans import Plan
 from ...results import Infeasible
@@ -60,7 +60,7 @@ def search(
     setting: Setting,
     limits: Limits,
     objective: str,
-    told: Callable[[str], None] = lambda _: None,
+    told: Callable[[int, int, str], None] = lambda *_: None,
 ) -> Found:
     """Searches `space` at the clocks of `setting`; SM clocks are lowered to those of
     the board where the limit of power asks for it.
@@ -68,14 +68,14 @@ def search(
     Raises `ValueError` if there is no plan, `Infeasible` if none keeps the limits.
     """
     plans, made = _legal(space)
-    told(f"{len(plans):,} plans of {len(made)} sets of kernels")
+    told(0, len(plans), f"{len(made)} sets of kernels")
     ladder = sm_clocks(space.card)
     ladder = ladder[ladder <= setting.sm_clock * (1 + 1e-9)]
     clocks = np.array([setting.sm_clock])
     if np.isfinite(limits.power) and len(ladder) > 1:
         at = np.linspace(0, len(ladder) - 1, _CLOCKS).round().astype(int)
         clocks = np.unique([setting.sm_clock, *ladder[at]])[::-1]
-    points = operating_points([setting._replace(sm_clock=float(x)) for x in clocks])
+    points = [_point(setting, float(x)) for x in clocks]
     pieces, like = price(space, made, gpu, points)
     all_ranked = [ranked(space, x, plans, gpu.corrections) for x in pieces]
     top = all_ranked[0]
@@ -86,7 +86,7 @@ def search(
     series = [x.take(rows) for x in all_ranked]
     clock, time, energy = _under(clocks, series, limits.power)
     able = np.flatnonzero(np.isfinite(clock))
-    point = jax.tree.map(lambda x: x[0], operating_points([setting]))
+    point = points[0]
     if not able.size:
         least = int(np.argmin(series[-1].energy / series[-1].time))
         asked = [(series[-1].plans[least], float(clocks[-1]))]
@@ -99,11 +99,11 @@ def search(
         series[0].memory[able],
     )
     chosen = _chosen(own, objective)
-    told(f"{len(chosen)} of them priced exactly")
+    told(len(plans), len(plans), f"the best {len(chosen)} exactly")
     asked = [
         (own.plans[i], float(x))
         for i in chosen
-        for x in _near(clock[able[i]], setting.sm_clock, ladder)
+        for x in _near(float(clock[able[i]]), setting.sm_clock, ladder)
     ]
     priced = exact(space, asked, gpu, point, like)
     kept = _highest([x for x in priced if _within(x, limits)])
@@ -115,6 +115,12 @@ def search(
     others = (x for x in kept if not _equal(x, best, objective))
     second = next(others, None)
     return Found(best, second, _frontier(kept), len(plans), len(rows), series[0])
+
+
+def _point(setting: Setting, clock: float) -> OperatingPoint:
+    """A setting at another clock (Hz)."""
+    points = operating_points([setting._replace(sm_clock=clock)])
+    return jax.tree.map(lambda x: x[0], points)
 
 
 def _legal(space: Space) -> tuple[list[Plan], dict]:
@@ -239,8 +245,8 @@ def _too_small(space: Space, found: Ranked, limits: Limits) -> Infeasible:
     least = float(found.memory[i])
     numbers = ", ".join(map(str, space.num_gpus))
     return Infeasible(
-        f"`max_memory` is {limits.memory / 1e9:.4g} GB a GPU, which no plan of "
-        f"{numbers} GPUs keeps; the least is {least / 1e9:.4g} GB, with "
+        f"No plan of {numbers} GPUs keeps {limits.memory / 1e9:.4g} GB a GPU "
+        f"(`max_memory`); the least is {least / 1e9:.4g} GB, with "
         f"{found.plans[i].text}: give more GPUs, or larger ones.",
         max_memory=least,
     )

@@ -1,0 +1,123 @@
+"""How the best plan for training reads and looks."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from .._format import Entry, percent, si
+from .._tables.columns import table
+from .estimate import BOARD_ONLY, assumed_line, memory_lines
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ...parallel import PlanResult
+
+_SHOWN: Final = 12
+"""Rows of the frontier in a table for people."""
+_WORDS: Final = {"time": "fastest", "energy": "of least energy"}
+
+
+def line(result: "PlanResult") -> str:
+    """The plan and what a step of it costs."""
+    s = result.summary
+    best = s["best"]
+    return (
+        f"{title(s)}: --plan {s['plan']}, {si(best['time_s'], 's')} and "
+        f"{si(best['energy_j'], 'J')} a step"
+    )
+
+
+def title(s: Entry) -> str:
+    """What is trained on what."""
+    return (
+        f"{s['model']} on {s['num_gpus']:,} x {s['gpu']}, {s['global_batch']:,} "
+        "sequences a step"
+    )
+
+
+def parts(result: "PlanResult") -> Iterator[Any]:
+    """The best plan, where its time goes, the next one, and the frontier."""
+    s = result.summary
+    best = s["best"]
+    yield assumed_line(best)
+    yield title(s)
+    yield f"{_WORDS[s['objective']]}: --plan {s['plan']}{_clock(s)}"
+    low, high = best["time_s_p5_p95"]
+    rows = [
+        ("step time", f"{si(best['time_s'], 's')} ({si(low, 's')} to {si(high, 's')})"),
+        ("energy of a step", si(best["energy_j"], "J")),
+        ("energy of a token", si(best["energy_j_per_token"], "J")),
+        ("power of all GPUs", si(best["power_total_w"], "W")),
+        ("useful FLOP of the peak", percent(best["mfu"])),
+        ("bubble", percent(best["bubble"])),
+        ("exposed communication", percent(best["exposed_communication"])),
+    ]
+    yield table(("a step", ""), rows)
+    yield from memory_lines(best)
+    yield _others(s)
+    if s["sensitivities"]:
+        yield _sensitivities(s["sensitivities"])
+    yield "plans that no other beats in time, energy and memory at once:"
+    yield _frontier(s)
+    yield f"grade: {best['grade']}"
+    yield from (f"warning: {said}" for said in best["warnings"])
+    yield BOARD_ONLY
+
+
+def figure(result: "PlanResult") -> "Figure":
+    """All plans that fit by time and energy, the frontier and the best."""
+    from .._charts.plot_best_plan import best_plan_figure
+
+    return best_plan_figure(result)
+
+
+def _clock(s: Entry) -> str:
+    """The clock, where a limit of power lowers it."""
+    clock, usual = s["sm_clock_mhz"], s["highest_sm_clock_mhz"]
+    return f" at --sm-clock {clock:g}" if clock < usual else ""
+
+
+def _others(s: Entry) -> str:
+    found = f"{s['considered']:,} plans, of which {s['fitting']:,} fit the memory"
+    second = s["second"]
+    if second is None:
+        return found
+    key = {"time": "step_time_s", "energy": "energy_j"}[s["objective"]]
+    best = {"time": "time_s", "energy": "energy_j"}[s["objective"]]
+    more = second[key] / s["best"][best] - 1
+    return f"{found}; next: {second['plan']}, {percent(more)} more {s['objective']}"
+
+
+def _sensitivities(found: dict[str, dict[str, Entry]]) -> Any:
+    words = {"step_time_s": "time", "energy_j": "energy"}
+    fields = list(found["step_time_s"])
+    rows = [
+        (name, *(_percent(found[x][name]["per_percent"]) for x in words))
+        for name in fields
+    ]
+    return table(("1 % more of", *words.values()), rows)
+
+
+def _percent(value: float | None) -> str:
+    return "none" if value is None else f"{value:+.3f} %"
+
+
+def _frontier(s: Entry) -> Any:
+    """Those plans; what all have alike is left out."""
+    size, unit = (1e6, "MJ") if s["best"]["energy_j"] >= 1e6 else (1e3, "kJ")
+    columns = [
+        ("plan", "plan"),
+        ("GPUs", "num_gpus"),
+        ("MHz", "sm_clock_mhz", "{:.0f}"),
+        ("s", "step_time_s", "{:.4g}"),
+        (unit, lambda x: f"{x['energy_j'] / size:.4g}"),
+        ("GB", lambda x: f"{x['memory_per_gpu_bytes'] / 1e9:.1f}"),
+        ("kW", lambda x: f"{x['power_total_w'] / 1e3:.4g}"),
+    ]
+    alike = [
+        key
+        for key in ("num_gpus", "sm_clock_mhz")
+        if len({x[key] for x in s["frontier"]}) == 1
+    ]
+    columns = [x for x in columns if x[1] not in alike]
+    return table(columns, s["frontier"][:_SHOWN], fold=("plan",))
