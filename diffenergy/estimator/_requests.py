@@ -77,10 +77,11 @@ class Task:
         """The GPU's numbers with the constants asked for."""
         return self.card.served(self.corrections)
 
-    def estimates(self) -> Estimate:
+    def estimates(self, gpu: GpuSpec | None = None) -> Estimate:
         """The numbers alone; of several settings on a leading axis, filled up with
-        the last one."""
-        return _estimates(assemble(self.listings), self.gpu, self.settings)
+        the last one. `gpu`: other numbers than the task's."""
+        gpu = self.gpu if gpu is None else gpu
+        return _estimates(assemble(self.listings), gpu, self.settings)
 
     def run(self) -> EstimateResult:
         """Runs the model. Raises `Infeasible` if no power limit can be kept."""

@@ -2,6 +2,7 @@
 
 import functools
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
@@ -11,17 +12,16 @@ from ...estimator._answer.step_estimate import StepEstimate, from_phases
 from ...estimator._answer.records import Estimate
 from ...estimator._answer.summary import least_power
 from ...estimator._requests import too_low
+from ...hardware import GpuSpec
 from ...physics._power import STATIC
 from ...plans import Plan
 from ...plans._pipeline import FORWARD, ends, instructions
 from ...plans._timeline import dynamic_joules
 from ...results import Infeasible
 from .problem import Problem
-from .relaxed import Caps
 
 _LOWERED = 1 - 1e-6
 """Clock after the governor / clock asked for, below which the power limit acted."""
-_BRANCH = 0
 
 
 @functools.cache
@@ -29,20 +29,20 @@ def _composed():
     return jax.jit(jax.vmap(from_phases, (0, None, None)))
 
 
-def problem_of(task: Task) -> Problem:
+def problem_of(task: Task, gpu: GpuSpec | None = None) -> Problem:
     """The pipeline of a task at every one of its settings, which differ by clock and
-    begin with the usual one.
+    begin with the usual one; `gpu`: its numbers where they are others than the task's.
 
     Raises `Infeasible` if no clock keeps the power limit.
     """
-    work = task.step
-    assert work is not None and work.program is not None
+    work, gpu = task.step, task.gpu if gpu is None else gpu
+    assert work is not None
     clocks = np.array([x.sm_clock for x in task.settings])
-    estimate = _kept(task.estimates(), clocks)
+    estimate = _kept(task.estimates(gpu), clocks)
     least = least_power(jax.tree.map(lambda x: x[0], estimate))
     if least is not None:
         raise Infeasible(too_low(least, task.card))
-    found = jax.device_get(_composed()(estimate, work.steps, task.gpu.corrections))
+    found = jax.device_get(_composed()(estimate, work.steps, gpu.corrections))
     return _problem(task, found, clocks)
 
 
@@ -55,8 +55,6 @@ def _kept(estimate: Estimate, clocks: Float[np.ndarray, " c"]) -> Estimate:
     def alike(x: np.ndarray) -> np.ndarray:
         mask = limited.reshape(limited.shape + (1,) * (x.ndim - 2))
         return np.where(mask, x[:1], x)
-
-    import equinox as eqx
 
     phases = jax.tree.map(alike, found.phases)
     return eqx.tree_at(lambda e: e.phases, found, phases)
@@ -123,6 +121,3 @@ def hosts(plan: Plan, size: int) -> Float[np.ndarray, "h s"]:
     found = np.zeros((int(host.max()) + 1, plan.pp))
     np.add.at(found, (host, stage), 1.0)
     return np.unique(found, axis=0)
-
-
-__all__ = ["Caps", "hosts", "pipeline_time", "problem_of"]

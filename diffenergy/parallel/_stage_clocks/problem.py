@@ -95,11 +95,6 @@ class Problem:
         """J of all GPUs in a step."""
         return self.abreast * float(self.stage_energy(choice, step_time).sum())
 
-    def of_costs(self, total: float, step_time: float) -> float:
-        """J of all GPUs whose instructions cost `total` (`cost`)."""
-        rest = (self.fixed + self.wait * step_time).sum()
-        return self.abreast * (total + float(rest))
-
     def slowed(self, stage: int, share: float) -> "Problem":
         """With GPUs of a stage that take `share` longer, at the same work."""
         factor = np.where(self.stage == stage, 1 + share, 1.0)

@@ -6,12 +6,12 @@ along the lower convex hull of (time, cost) over the offered clocks:
     end_j >= end_i + t_j  for all i that j waits for,  end_j <= D
     t_j = t_fastest + sum of its segments,  cost_j = cost_fastest + sum slope segment
 
-(arXiv 2312.06902; slopes rise along a hull, so that segments are taken in order). With
-D the deadline and least cost as goal no choice of offered clocks costs less.
+(arXiv 2312.06902; slopes rise along a hull, so that segments are taken in order). The
+goal, all costs and what waiting takes in a step, sum of W (D + after) stretch, is the
+energy of a step but for a constant: no choice of offered clocks goes below.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from scipy import sparse
 
 from ...plans._pipeline import Instructions
 from .hulls import hull
-from .problem import ROUNDING, Problem, finishes
+from .problem import ROUNDING, Problem
 
 _SCALE = 1e3
 """The deadline is scaled to this: HiGHS lets a limit be missed by 1e-7, absolute."""
@@ -43,84 +43,149 @@ class Caps:
 
 @dataclasses.dataclass(frozen=True)
 class Relaxed:
-    """`cost`: which no choice of offered clocks goes below (proven by the duals), J of
-    a GPU of each stage beyond waiting; `durations`: s of every instruction;
-    `deadline`: s of the pipeline."""
+    """`energy`: which no choice of offered clocks goes below (proven by the duals), J
+    of all GPUs; `durations`: s of every instruction; `deadline`: s of the pipeline."""
 
-    cost: float
+    energy: float
     durations: Float[np.ndarray, " i"]
     deadline: float
 
 
 def relaxed(
     problem: Problem,
-    deadline: float | None,
+    deadline: float,
     *,
+    soonest: float = 0.0,
     tied: bool = False,
     caps: Caps | None = None,
 ) -> Relaxed | None:
-    """The least cost by a `deadline` (s of the pipeline), or, without one, the soonest
-    that `caps` allow; None if they cannot be kept.
+    """The least energy by a `deadline` (s of the pipeline); None if that, or `caps`,
+    cannot be kept.
 
-    `tied`: instructions of one type take equally long.
+    `soonest`: s before which the pipeline is never done; `tied`: instructions of one
+    type take equally long.
     """
-    from scipy.optimize import linprog
+    program = _program(problem, deadline, tied, caps)
+    goal, low = program.energy, program.low.copy()
+    low[program.end] = min(soonest / program.unit, program.high[program.end])
+    found = _solve(program, goal, low)
+    if found is None:
+        return None
+    price = np.maximum(0.0, -found.ineqlin.marginals)
+    reduced = goal + program.matrix.T @ price
+    proven = np.minimum(reduced * low, reduced * program.high).sum()
+    proven = float(proven - price @ program.level) * program.joule
+    return Relaxed(
+        problem.abreast * (program.rest + proven),
+        program.durations(found.x),
+        program.unit * float(found.x[program.end]),
+    )
 
-    program, number = problem.program, len(problem.type)
+
+def earliest(problem: Problem, caps: Caps) -> float | None:
+    """s of the fastest pipeline that keeps `caps`; None if none does."""
+    slowest = [int(hull(*_of_type(problem, t))[-1]) for t in range(len(problem.stage))]
+    longest = float(problem.pipeline(np.array(slowest)[problem.type]))
+    program = _program(problem, longest, False, caps)
+    goal = np.zeros(len(program.low))
+    goal[program.end] = 1 / _SCALE
+    found = _solve(program, goal, program.low)
+    return None if found is None else program.unit * float(found.x[program.end])
+
+
+def _of_type(
+    problem: Problem, number: int
+) -> tuple[Float[np.ndarray, " c"], Float[np.ndarray, " c"]]:
+    """Time and cost of a type by clock."""
+    return problem.time[:, number], problem.cost[:, number]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Program:
+    """matrix x <= level, low <= x <= high, x: the end of every instruction, the `end`
+    of all, segments; times in `unit` s.
+
+    `energy`: J of a GPU of every stage, in units of `joule`, beyond `rest`.
+    """
+
+    matrix: sparse.csr_array
+    level: Float[np.ndarray, " row"]
+    low: Float[np.ndarray, " x"]
+    high: Float[np.ndarray, " x"]
+    energy: Float[np.ndarray, " x"]
+    end: int
+    unit: float
+    joule: float
+    rest: float
+    fastest: Float[np.ndarray, " i"]
+    use: sparse.csr_array
+    """Which segments lengthen an instruction."""
+
+    def durations(self, x: Float[np.ndarray, " x"]) -> Float[np.ndarray, " i"]:
+        """s of every instruction."""
+        return self.fastest + self.unit * (self.use @ x[self.end + 1 :])
+
+
+def _program(
+    problem: Problem, deadline: float, tied: bool, caps: Caps | None
+) -> _Program:
+    number = len(problem.type)
     owner = problem.type if tied else np.arange(number)
     types = np.arange(len(problem.stage)) if tied else problem.type
-    cost = problem.cost
-    hulls = [hull(problem.time[:, t], cost[:, t]) for t in range(len(problem.stage))]
-    times = [problem.time[h, t] for t, h in enumerate(hulls)]
-    costs = [cost[h, t] for t, h in enumerate(hulls)]
+    unit = deadline / _SCALE
+    curves = [_of_type(problem, t) for t in range(len(problem.stage))]
+    corners = [hull(time, cost) for time, cost in curves]
+    times = [time[rows] for (time, _), rows in zip(curves, corners, strict=True)]
+    costs = [cost[rows] for (_, cost), rows in zip(curves, corners, strict=True)]
     fastest = np.array([x[0] for x in times])[problem.type]
     dearest = np.array([x[0] for x in costs])[problem.type]
     lengths = [np.diff(x) for x in times]
     slopes = [np.diff(y) / np.diff(x) for x, y in zip(times, costs, strict=True)]
-    segments = np.array([len(lengths[t]) for t in types])
-    where = np.repeat(np.arange(len(types)), segments)
-    number_of = np.bincount(owner, minlength=len(types))[where]
-    slowest = np.array([x[-1] for x in times])[problem.type]
-    longest = float(finishes(program, slowest).max()) if deadline is None else deadline
-    unit = longest / _SCALE
+    where = np.repeat(np.arange(len(types)), [len(lengths[t]) for t in types])
     length = np.concatenate([lengths[t] for t in types]) / unit
     slope = np.concatenate([slopes[t] for t in types]) * unit
-
     use = _uses(owner, where, number)
-    matrix, level = _order(program, use, fastest / unit)
-    one = float(np.abs(dearest).sum()) or 1.0
-    goal = np.concatenate([np.zeros(number + 1), slope * number_of / one])
-    rows, limits = [matrix], [level]
+    matrix, level = _order(problem.program, use, fastest / unit)
+
+    waiting = float(problem.wait.sum()) * problem.stretch
+    joule = float(np.abs(dearest).sum() + waiting * deadline)
+    of_segments = slope * np.bincount(owner, minlength=len(types))[where]
+    energy = np.r_[np.zeros(number), waiting * unit, of_segments] / joule
     if caps is not None:
         held, most = _held(problem, caps, use, slope, dearest, unit)
-        scale = np.abs(most) + 1.0
-        rows.append(sparse.csr_array(sparse.diags_array(1 / scale) @ held))
-        limits.append(most / scale)
-    top = longest * (1 + ROUNDING) / unit
-    low = np.zeros(len(goal))
-    high = np.concatenate([np.full(number + 1, top), length])
-    if deadline is None:
-        goal = np.zeros(len(goal))
-        goal[number] = 1 / _SCALE
-    else:
-        low[number] = top
-    a, b = sparse.csr_array(sparse.vstack(rows)), np.concatenate(limits)
-    found: Any = linprog(
-        goal, a, b, bounds=np.stack([low, high], 1), method="highs-ds"
+        scale = 1 / (np.abs(most) + 1.0)
+        matrix = sparse.vstack([matrix, sparse.diags_array(scale) @ held])
+        level = np.r_[level, most * scale]
+    top = deadline * (1 + ROUNDING) / unit
+    return _Program(
+        matrix=sparse.csr_array(matrix),
+        level=level,
+        low=np.zeros(len(energy)),
+        high=np.r_[np.full(number + 1, top), length],
+        energy=energy,
+        end=number,
+        unit=unit,
+        joule=joule,
+        rest=float(dearest.sum() + problem.fixed.sum()) + waiting * problem.after,
+        fastest=fastest,
+        use=use,
     )
+
+
+def _solve(
+    program: _Program, goal: Float[np.ndarray, " x"], low: Float[np.ndarray, " x"]
+) -> Any:
+    """What HiGHS finds; None if nothing keeps all."""
+    from scipy.optimize import linprog
+
+    bounds = np.stack([low, program.high], axis=1)
+    matrix, level = program.matrix, program.level
+    found: Any = linprog(goal, matrix, level, bounds=bounds, method="highs-ds")
     if found.status == 2:
         return None
     if found.status != 0:
         raise RuntimeError(f"the linear program of the clocks: {found.message}")
-    price = np.maximum(0.0, -found.ineqlin.marginals)
-    reduced = goal + a.T @ price
-    proven = float(np.minimum(reduced * low, reduced * high).sum() - price @ b)
-    steps = np.bincount(where, found.x[number + 1 :], len(types))
-    return Relaxed(
-        float(dearest.sum()) + one * proven,
-        fastest + unit * steps[owner],
-        unit * float(found.x[number]),
-    )
+    return found
 
 
 def _uses(
