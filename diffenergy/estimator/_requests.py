@@ -138,10 +138,11 @@ def prepare(
     file, "none", or the shipped ones; `detail`: kernels stand in the summary;
     `require_fit`: the GPU's memory has to suffice; `plan`, `tp`, `num_gpus`,
     `topology`: many GPUs (`read_plan`, `host_of`); `global_batch`: sequences of a
-    training step on them; `split`: layers of each of its virtual stages; `tokens`: of a whole training run; `request`: batch,
-    input_len, output_len, phase, dtype, kv_dtype, attention, stack, dispatch,
-    accumulation, checkpointing, lora, frozen_layers, routing, speculative, accept,
-    draft_tokens, images, image_tokens, steps, guidance, None where not asked for.
+    training step on them; `split`: layers of each of its virtual stages; `tokens`: of
+    a whole training run; `request`: batch, input_len, output_len, phase, dtype,
+    kv_dtype, attention, stack, dispatch, accumulation, checkpointing, lora,
+    frozen_layers, routing, speculative, accept, draft_tokens, images, image_tokens,
+    steps, guidance, None where not asked for.
 
     Raises `ValueError` in one sentence for what cannot be, `Infeasible` for what has to
     fit the memory and does not.

@@ -39,7 +39,8 @@ def training_memory(
     `request`: a training request of one replica: `batch` sequences in a micro-batch,
     `accumulation` micro-batches. `sequence`: whether `tp` divides the tokens between
     pairs of linear layers (by default, as Megatron does); `layers`: of each virtual
-    stage (`layout`); `changed`: fields of `Pass` (`dropout`, `restores`). Raises `ValueError` if the plan cannot divide the model.
+    stage (`layout`); `changed`: fields of `Pass` (`dropout`, `restores`). Raises
+    `ValueError` if the plan cannot divide the model.
     """
     times = request.accumulation or 1
     if request.recompute is None and not request.checkpointing:

@@ -274,9 +274,7 @@ class Training:
         ]
 
     def _memories(self, request: Request) -> list[dict[str, float]]:
-        return training_memory(
-            self.model, self.plan, request, layers=self.split
-        )
+        return training_memory(self.model, self.plan, request, layers=self.split)
 
 
 def gathers_of(plan: Plan) -> tuple[float, float]:

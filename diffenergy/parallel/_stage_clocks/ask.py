@@ -127,9 +127,7 @@ def stage_clocks(
     return StageClocks(summary, found.replicas, notes)
 
 
-def offered(
-    card: GpuCard, asked: Sequence[float] | None = None
-) -> tuple[float, ...]:
+def offered(card: GpuCard, asked: Sequence[float] | None = None) -> tuple[float, ...]:
     """Clocks to choose from, Hz, falling. Raises `ValueError` for those that the GPU
     cannot be locked to."""
     known = sm_clocks(card)
@@ -178,9 +176,7 @@ def _check(
         if value is not None and not 0 < value < math.inf:
             raise ValueError(f"`{name}` is {value:g} {unit}; allowed is above 0.")
     if node_power is not None and deadline is not None:
-        raise ValueError(
-            "`node_power` is given beside `deadline`; give one of them."
-        )
+        raise ValueError("`node_power` is given beside `deadline`; give one of them.")
 
 
 def _check_size(
@@ -211,9 +207,7 @@ def _check_size(
             f"`straggler` is {100 * share:g} % slower; allowed are above 0 to 1000 %."
         )
     if node_power is not None:
-        raise ValueError(
-            "`straggler` is given beside `node_power`; give one of them."
-        )
+        raise ValueError("`straggler` is given beside `node_power`; give one of them.")
 
 
 def _check_deadline(
@@ -295,18 +289,18 @@ def _notes(
         )
     elif granularity != "instruction" and slowdown == 0 and found.usual == found.best:
         notes.append(
-            "the first micro-batch passes every stage in turn, so that a stage with one "
-            f"clock for each {granularity} slows the step; allow a `max_slowdown` of "
-            "1 to 5 %."
+            "the first micro-batch passes every stage in turn, so that one clock for "
+            f"each {granularity} slows the step where it is low; allow a "
+            "`max_slowdown` of 1 to 5 %."
         )
     known = switch_latency(task.card.served_as)
     shortest = float(first.problem.durations(first.choice).min())
     most = int(first.switches.max())
     if most and known.latency > _SLOW * shortest:
         notes.append(
-            f"a stage changes its clock up to {most} times a step; a change takes about "
-            f"{1e3 * known.latency:g} ms ({known.source}), the shortest pass "
-            f"{1e3 * shortest:.3g} ms: what is saved so is a bound, and `granularity` "
-            "stage, with a `max_slowdown`, needs no change."
+            f"a stage changes its clock up to {most} times a step, which takes about "
+            f"{1e3 * known.latency:g} ms each ({known.source}); the shortest pass has "
+            f"{1e3 * shortest:.3g} ms: changes that fast are not to be had, and "
+            "`granularity` stage, with a `max_slowdown`, needs none."
         )
     return notes

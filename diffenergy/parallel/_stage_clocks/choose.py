@@ -3,11 +3,11 @@
 from typing import Final, Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from .hulls import pareto
 from .problem import ROUNDING, Problem, latest
-from .relaxed import Caps, Relaxed, relaxed
+from .relaxed import Relaxed
 
 Granularity = Literal["stage", "kind", "instruction"]
 """What has a clock of its own: a stage; its passes forward and its passes backward; or
@@ -21,41 +21,30 @@ _FASTER: Final = (1, 2, 3)
 
 
 def chosen(
-    problem: Problem,
-    deadline: float,
-    granularity: Granularity,
-    bound: Relaxed,
-    caps: Caps | None = None,
+    problem: Problem, granularity: Granularity, lowest: Relaxed
 ) -> Int[np.ndarray, " i"]:
-    """Clock of every instruction, as a row of `clocks`: little energy by a `deadline`
-    (s of the pipeline) that the usual clocks keep.
-
-    `bound`: the linear program without ties; `caps` guide where the search begins, but
-    are not seen to.
-    """
+    """Clock of every instruction, as a row of `clocks`, near those of a linear program
+    (`lowest`, tied unless every instruction has a clock of its own) and no later."""
     if granularity == "instruction":
-        return _carried(problem, deadline, bound)
-    begun = relaxed(problem, deadline, tied=True, caps=caps)
-    types = len(problem.stage)
-    slow = _of_types(problem, None if begun is None else begun.durations)
-    units = np.arange(types) if granularity == "kind" else problem.stage
-    return _searched(problem, deadline, units, slow)
+        return _carried(problem, lowest)
+    units = np.arange(len(problem.stage)) if granularity == "kind" else problem.stage
+    return _searched(problem, lowest, units)
 
 
-def _carried(
-    problem: Problem, deadline: float, bound: Relaxed
-) -> Int[np.ndarray, " i"]:
+def _carried(problem: Problem, lowest: Relaxed) -> Int[np.ndarray, " i"]:
     """Every instruction its slowest worthwhile clock by the time at which, in the
     linear program, it has to end: what rounding leaves, the next ones may take."""
-    cost, limit = problem.cost, deadline * (1 + ROUNDING)
-    until = latest(problem.program, bound.durations, limit).tolist()
+    cost, limit = problem.cost, lowest.deadline * (1 + ROUNDING)
+    until = latest(problem.program, lowest.durations, limit).tolist()
     options = [
         pareto(problem.time[:, t], cost[:, t]) for t in range(len(problem.stage))
     ]
     times = [problem.time[rows, t] for t, rows in enumerate(options)]
     done = [0.0] * (len(until) + 1)
     found = np.zeros(len(until), int)
-    before, needs = (x.tolist() for x in (problem.program.before, problem.program.needs))
+    before, needs = (
+        x.tolist() for x in (problem.program.before, problem.program.needs)
+    )
     for i, t in enumerate(problem.type.tolist()):
         start = max(done[before[i]], done[needs[i]])
         room = (until[i] - start) * (1 + ROUNDING)
@@ -65,17 +54,13 @@ def _carried(
     return found
 
 
-def _of_types(
-    problem: Problem, durations: Float[np.ndarray, " i"] | None
-) -> Int[np.ndarray, " t"]:
-    """The slowest worthwhile clock of every type that takes no longer than one of its
-    instructions in `durations`; without these the usual one."""
+def _of_types(problem: Problem, lowest: Relaxed) -> Int[np.ndarray, " t"]:
+    """The slowest worthwhile clock of every type that takes no longer than in the
+    linear program."""
     found = np.zeros(len(problem.stage), int)
-    if durations is None:
-        return found
     cost = problem.cost
     first = np.unique(problem.type, return_index=True)[1]
-    for t, most in enumerate(durations[first]):
+    for t, most in enumerate(lowest.durations[first]):
         options = pareto(problem.time[:, t], cost[:, t])
         fit = problem.time[options, t] <= most * (1 + ROUNDING)
         found[t] = options[fit][-1] if fit.any() else options[0]
@@ -83,13 +68,12 @@ def _of_types(
 
 
 def _searched(
-    problem: Problem,
-    deadline: float,
-    units: Int[np.ndarray, " t"],
-    begun: Int[np.ndarray, " t"],
+    problem: Problem, lowest: Relaxed, units: Int[np.ndarray, " t"]
 ) -> Int[np.ndarray, " i"]:
-    """Types of one unit at one clock: from the fastest of `begun` in each, one unit
-    slower, or one slower and another faster, as long as that saves energy."""
+    """Types of one unit at one clock: from the fastest that the linear program has in
+    each, one unit slower, or one slower and another faster, as long as that saves
+    energy."""
+    begun, deadline = _of_types(problem, lowest), lowest.deadline
     number = np.bincount(problem.type, minlength=len(units))
     count = int(units.max()) + 1
     joint = np.zeros((len(problem.clocks), count))
@@ -141,9 +125,7 @@ def _near(
     every = np.eye(len(place), dtype=int)
     single = [place + n * every for n in _SLOWER]
     pairs = [
-        place + n * every[:, None] - k * every[None]
-        for n in _SLOWER
-        for k in _FASTER
+        place + n * every[:, None] - k * every[None] for n in _SLOWER for k in _FASTER
     ]
     several = len(place) ** 2 * len(pairs) * instructions <= 20 * _MOST
     rows = np.concatenate(

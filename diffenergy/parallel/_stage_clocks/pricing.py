@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ...estimator import Task
-from ...estimator._answer.step_estimate import StepEstimate, from_phases
 from ...estimator._answer.records import Estimate
+from ...estimator._answer.step_estimate import StepEstimate, from_phases
 from ...estimator._answer.summary import least_power
 from ...estimator._requests import too_low
 from ...hardware import GpuSpec

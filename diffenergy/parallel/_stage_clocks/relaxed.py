@@ -54,8 +54,8 @@ class Relaxed:
 def relaxed(
     problem: Problem,
     deadline: float,
-    *,
     soonest: float = 0.0,
+    *,
     tied: bool = False,
     caps: Caps | None = None,
 ) -> Relaxed | None:
@@ -209,9 +209,9 @@ def _order(
     number = len(fastest)
     every = np.arange(number)
     alone = (program.before < 0) & (program.needs < 0)
-    pairs = [
-        (program.before[x], every[x]) for x in (program.before >= 0, alone)
-    ] + [(program.needs[program.needs >= 0], every[program.needs >= 0])]
+    pairs = [(program.before[x], every[x]) for x in (program.before >= 0, alone)] + [
+        (program.needs[program.needs >= 0], every[program.needs >= 0])
+    ]
     first = np.concatenate([x for x, _ in pairs])
     then = np.concatenate([x for _, x in pairs])
     row = np.arange(len(then))
@@ -240,14 +240,14 @@ def _held(
 ) -> tuple[sparse.csr_array, Float[np.ndarray, " h"]]:
     """Energy of every host <= limit x step, over the same variables:
 
-        members (cost + fixed + wait T) <= limit T,  T = (D + after) stretch
+    members (cost + fixed + wait T) <= limit T,  T = (D + after) stretch
     """
     number = len(dearest)
     of_host = caps.members[:, problem.stage_of]
-    segments = sparse.csr_array(sparse.csr_array(of_host) @ use) * slope[None, :]
+    segments = sparse.csr_array(of_host @ use * slope)
     room = (caps.limit - caps.members @ problem.wait) * problem.stretch
     until = -(room * unit)[:, None]
-    blank = sparse.csr_array((len(room), number))
+    blank = sparse.csr_array(np.zeros((len(room), number)))
     matrix = sparse.hstack([blank, sparse.csr_array(until), segments])
     level = room * problem.after - of_host @ dearest - caps.members @ problem.fixed
     return sparse.csr_array(matrix), level

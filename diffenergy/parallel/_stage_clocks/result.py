@@ -84,7 +84,9 @@ class StageClocks(Result):
         have one clock; also written to `path`, if given."""
         rows = self.rows()
         if self.summary["granularity"] != "instruction":
-            rows = list({(x["stage"], x["chunk"], x["instruction"]): x for x in rows}.values())
+            rows = list(
+                {(x["stage"], x["chunk"], x["instruction"]): x for x in rows}.values()
+            )
         lines = [
             f"{x['stage']},{x['instruction']},{x['sm_clock_mhz']:g},"
             f"{x['time_s']!r},{x['energy_j']!r}"

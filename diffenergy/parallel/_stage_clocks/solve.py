@@ -60,12 +60,12 @@ def solved(
         least = allowed
     found, bound = [], 0.0
     for problem, number in alike:
-        lowest = relaxed(
-            problem, problem.deadline(allowed), soonest=problem.deadline(least)
-        )
-        assert lowest is not None
-        choice = chosen(problem, lowest.deadline, granularity, lowest)
-        found.append(Replicas(problem, choice, number))
+        times = problem.deadline(allowed), problem.deadline(least)
+        lowest = relaxed(problem, *times)
+        tied = granularity != "instruction"
+        begun = relaxed(problem, *times, tied=True) if tied else lowest
+        assert lowest is not None and begun is not None
+        found.append(Replicas(problem, chosen(problem, granularity, begun), number))
         bound += number * lowest.energy
     step = max(least, *(x.step_time for x in found))
     energy = sum(x.energy(x.choice, step) for x in found)
@@ -84,13 +84,18 @@ def _capped(
     time = usual[0]
 
     def within(step: float) -> Solved | None:
-        found = _within(problem, number, granularity, caps, step)
-        return found and dataclasses.replace(found, usual=usual)
+        return _within(problem, number, granularity, caps, step)
+
+    def told(found: Solved) -> Solved:
+        lowest = relaxed(problem, problem.deadline(found.best[0]))
+        assert lowest is not None
+        bound = number * lowest.energy
+        return dataclasses.replace(found, usual=usual, bound=bound)
 
     best = within(time * (1 + (slowdown or 0.0)))
     if best is not None:
-        return best
-    late, kept = time, None
+        return told(best)
+    late, step, kept = time, time, None
     lowest = relaxed(problem, problem.deadline(time))
     assert lowest is not None
     if lowest.energy > problem.abreast * len(caps.members) * caps.limit * time:
@@ -112,7 +117,7 @@ def _capped(
         )
     if slowdown is not None:
         raise _too_slow(caps, kept.best[0] / time - 1, slowdown)
-    return kept
+    return told(kept)
 
 
 def _within(
@@ -124,23 +129,20 @@ def _within(
 ) -> Solved | None:
     """Clocks of a step of at most `allowed` s; None if none were found that keep
     `caps`."""
-    deadline = problem.deadline(allowed)
-    bound = relaxed(problem, deadline)
-    assert bound is not None
+    deadline, tied = problem.deadline(allowed), granularity != "instruction"
     # one host draws least at the least energy, several may trade; and power falls with
     # time beyond that of least energy
     hosts = (None, caps) if len(caps.members) > 1 else (None,)
     for seen, soonest in itertools.product(hosts, (0.0, deadline)):
-        lowest = relaxed(problem, deadline, soonest=soonest, caps=seen)
-        if lowest is None:
+        begun = relaxed(problem, deadline, soonest, tied=tied, caps=seen)
+        if begun is None:
             continue
-        choice = chosen(problem, lowest.deadline, granularity, lowest, seen)
-        found = Replicas(problem, choice, number)
+        found = Replicas(problem, chosen(problem, granularity, begun), number)
         step = found.step_time
-        drawn = caps.power(problem, choice, step)
+        drawn = caps.power(problem, found.choice, step)
         if (drawn <= caps.limit * (1 + ROUNDING)).all():
-            best = (step, found.energy(choice, step))
-            return Solved((found,), best, best, number * bound.energy)
+            best = (step, found.energy(found.choice, step))
+            return Solved((found,), best, best, 0.0)
     return None
 
 

@@ -24,7 +24,9 @@ def balanced(task: Task) -> tuple[int, ...] | None:
     apart = Training(
         placed.model,
         dataclasses.replace(plan, pp=3, vp=1, schedule="1f1b"),
-        dataclasses.replace(placed.host, hosts=None, network=placed.host.network or math.inf),
+        dataclasses.replace(
+            placed.host, hosts=None, network=placed.host.network or math.inf
+        ),
         placed.sequences,
         (0, layers, 0),
     )
