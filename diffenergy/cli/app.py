@@ -32,6 +32,7 @@ QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "codesign": "Hardware, clocks and tiles that a workload costs least on.",
     },
     "Many GPUs?": {
+        "plan": "Clocks for the stages of a training plan, so that no one waits.",
         "collective": "Who sends what to whom and when, with its time and energy.",
     },
     "How do I run a fleet?": {

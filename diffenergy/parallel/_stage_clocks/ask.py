@@ -86,6 +86,9 @@ def stage_clocks(
         True
     """
     _check(granularity, max_slowdown, node_power, deadline)
+    for name in ("mem_clock", "power_limit"):
+        if len(request.get(name) or ()) > 1:
+            raise ValueError(f"`{name}` has several values; give one.")
     named = "h100-sxm" if gpu is None else gpu
     plain = named if isinstance(named, GpuCard) else read_gpu(named)
     card = with_fields(plain, request.get("changes") or {})
@@ -120,11 +123,13 @@ def stage_clocks(
         "node_power": None if caps is None else _power(found, caps),
         "solve_s": seconds,
     }
+    summary["warnings"] = [
+        *task.warnings, *_notes(task, found, granularity, max_slowdown or 0.0)
+    ]  # fmt: skip
     if interval:
         ends = saving_interval(task, found.saving, lambda p: answered(p).saving)
         summary["saving_pct_p5_p95"] = [100 * x for x in ends]
-    notes = [*task.warnings, *_notes(task, found, granularity, max_slowdown or 0.0)]
-    return StageClocks(summary, found.replicas, notes)
+    return StageClocks(summary, found.replicas)
 
 
 def offered(card: GpuCard, asked: Sequence[float] | None = None) -> tuple[float, ...]:
@@ -250,7 +255,6 @@ def _summary(task: Task, found: Solved, members: np.ndarray) -> dict[str, Any]:
         "node_peak_w": peak_power(first, members),
         "stages": stage_rows(first, layers, step),
         "memory": task.memory,
-        "warnings": task.warnings,
     }
 
 

@@ -206,7 +206,7 @@ def _order(
 ) -> tuple[sparse.csr_array, Float[np.ndarray, " row"]]:
     """end_i - end_j + t_j <= 0 for what each j waits for, and end_j <= D of the last of
     every stage: a matrix over (ends, D, segments), and its right side."""
-    number = len(fastest)
+    number, segments = use.shape
     every = np.arange(number)
     alone = (program.before < 0) & (program.needs < 0)
     pairs = [(program.before[x], every[x]) for x in (program.before >= 0, alone)] + [
@@ -225,7 +225,7 @@ def _order(
         np.r_[np.ones(len(last)), -np.ones(len(last))],
         (np.tile(np.arange(len(last)), 2), np.r_[last, np.full(len(last), number)]),
     )
-    done = sparse.csr_array(entries, shape=(len(last), waits.shape[1]))
+    done = sparse.csr_array(entries, shape=(len(last), number + 1 + segments))
     level = np.r_[-fastest[then], np.zeros(len(last))]
     return sparse.csr_array(sparse.vstack([waits, done])), level
 

@@ -28,6 +28,14 @@ class Replicas:
         """J of all of them in a step."""
         return self.number * self.problem.step_energy(choice, step_time)
 
+    def times(
+        self, choice: Int[np.ndarray, " i"]
+    ) -> tuple[Float[np.ndarray, " i"], Float[np.ndarray, " i"]]:
+        """When each instruction starts and ends, s."""
+        durations = self.problem.durations(choice)
+        end = finishes(self.problem.program, durations)
+        return end - durations, end
+
     @property
     def step_time(self) -> float:
         """s of a step that waits for no others."""
@@ -49,13 +57,17 @@ class StageClocks(Result):
 
     `summary`: the JSON of `diffenergy plan --stage-clocks --json`; `replicas`: what was
     chosen for replicas that are alike (a slow GPU makes one unlike the others), the
-    first one shown; `notes`: what a person should know beside it.
+    first one shown.
     """
 
     view: ClassVar[str] = "stage_clocks"
     summary: dict[str, Any]
     replicas: Sequence[Replicas]
-    notes: list[str]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know beside the figures."""
+        return self.summary["warnings"]
 
     @property
     def time(self) -> float:
@@ -108,8 +120,7 @@ class StageClocks(Result):
 def instruction_rows(found: Replicas) -> list[dict[str, Any]]:
     """Every instruction of a replica, stage by stage."""
     problem, choice = found.problem, found.choice
-    durations = problem.durations(choice)
-    end = finishes(problem.program, durations)
+    start, end = found.times(choice)
     energy = problem.energy[choice, problem.type]
     chunk = problem.program.place // len(problem.wait)
     order = np.argsort(problem.stage_of, kind="stable")
@@ -120,8 +131,8 @@ def instruction_rows(found: Replicas) -> list[dict[str, Any]]:
             "chunk": int(chunk[i]),
             "batch": int(problem.program.batch[i]),
             "sm_clock_mhz": float(problem.clocks[choice[i]] / MHz),
-            "start_s": float(end[i] - durations[i]),
-            "time_s": float(durations[i]),
+            "start_s": float(start[i]),
+            "time_s": float(end[i] - start[i]),
             "energy_j": float(energy[i]),
         }
         for i in order
@@ -174,10 +185,9 @@ def stage_rows(
 def peak_power(found: Replicas, members: Float[np.ndarray, "h s"]) -> float:
     """W of the host that draws most at any time of the pipeline."""
     problem, choice = found.problem, found.choice
-    durations = problem.durations(choice)
-    end = finishes(problem.program, durations)
-    over = problem.cost[choice, problem.type] / durations
-    at = np.round(np.r_[end - durations, end] / end.max() / ROUNDING)
+    start, end = found.times(choice)
+    over = problem.cost[choice, problem.type] / (end - start)
+    at = np.round(np.r_[start, end] / end.max() / ROUNDING)
     starts = np.r_[np.ones(len(end)), np.zeros(len(end))]
     order = np.lexsort((starts, at))  # what ends before what starts then
     change = members[:, problem.stage_of] * over
