@@ -32,7 +32,7 @@ QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "codesign": "Hardware, clocks and tiles that a workload costs least on.",
     },
     "Many GPUs?": {
-        "plan": "The best plan with which GPUs train a model.",
+        "plan": "The best plan for training, and clocks for its stages.",
         "collective": "Who sends what to whom and when, with its time and energy.",
     },
     "How do I run a fleet?": {

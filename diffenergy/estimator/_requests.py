@@ -8,7 +8,7 @@ from typing import Any, Final
 import jax
 
 from ..corrections import NEAR, CorrectionsFile, Trust, prior_file, read_corrections
-from ..hardware import GpuCard, GpuSpec, read_gpu, with_fields
+from ..hardware import GpuCard, GpuSpec, OperatingPoint, read_gpu, with_fields
 from ..imports import ImportResult
 from ..plans import (
     Host,
@@ -77,9 +77,15 @@ class Task:
         """The GPU's numbers with the constants asked for."""
         return self.card.served(self.corrections)
 
+    def estimates(self, gpu: GpuSpec | None = None) -> Estimate:
+        """The numbers alone; of several settings on a leading axis, filled up with
+        the last one. `gpu`: other numbers than the task's."""
+        gpu = self.gpu if gpu is None else gpu
+        return _estimates(assemble(self.listings), gpu, self.settings)
+
     def run(self) -> EstimateResult:
         """Runs the model. Raises `Infeasible` if no power limit can be kept."""
-        estimates = _estimates(assemble(self.listings), self.gpu, self.settings)
+        estimates = self.estimates()
         if len(self.settings) > 1:
             found = _summary.sweep(self, estimates)
             if found["best_energy"] is None:
@@ -118,6 +124,7 @@ def prepare(
     num_gpus: int | None = None,
     topology: str | None = None,
     global_batch: int | None = None,
+    split: tuple[int, ...] | None = None,
     tokens: int | float | None = None,
     **request: Any,
 ) -> Task:
@@ -131,10 +138,11 @@ def prepare(
     file, "none", or the shipped ones; `detail`: kernels stand in the summary;
     `require_fit`: the GPU's memory has to suffice; `plan`, `tp`, `num_gpus`,
     `topology`: many GPUs (`read_plan`, `host_of`); `global_batch`: sequences of a
-    training step on them; `tokens`: of a whole training run; `request`: batch,
-    input_len, output_len, phase, dtype, kv_dtype, attention, stack, dispatch,
-    accumulation, checkpointing, lora, frozen_layers, routing, speculative, accept,
-    draft_tokens, images, image_tokens, steps, guidance, None where not asked for.
+    training step on them; `split`: layers of each of its virtual stages; `tokens`: of
+    a whole training run; `request`: batch, input_len, output_len, phase, dtype,
+    kv_dtype, attention, stack, dispatch, accumulation, checkpointing, lora,
+    frozen_layers, routing, speculative, accept, draft_tokens, images, image_tokens,
+    steps, guidance, None where not asked for.
 
     Raises `ValueError` in one sentence for what cannot be, `Infeasible` for what has to
     fit the memory and does not.
@@ -188,7 +196,7 @@ def prepare(
         if brought is not None:
             work.warnings[:0] = brought.notes
     else:
-        sharing = Sharing(shared, host, global_batch)
+        sharing = Sharing(shared, host, global_batch, split)
         work = modelled_work(name, workload, given, card, require_fit, sharing)
     check_tokens(tokens, work.about, _summary.tokens_of(work.about))
     # nobody measured a changed GPU, servers of many were compared, not fitted
@@ -296,5 +304,11 @@ def _estimates(workload: Any, gpu: GpuSpec, points: Sequence[Setting]) -> Estima
         return jax.device_get(from_leaves(leaves))
     more = pad_size(len(points)) - len(points)  # one compilation for many
     many = operating_points([*points, *[points[-1]] * more])
-    each = jax.vmap(lambda point: estimate_once(workload, gpu, point))
-    return jax.device_get(jax.jit(each, compiler_options=options)(many))
+    arguments = (workload, gpu, many)
+    leaves = _programs.run(_at_each, arguments, cache_folder(), options)
+    one = jax.tree.structure(from_leaves([x[0] for x in leaves]))
+    return jax.device_get(jax.tree.unflatten(one, leaves))
+
+
+def _at_each(workload: Any, gpu: GpuSpec, points: OperatingPoint) -> Estimate:
+    return jax.vmap(lambda point: estimate_once(workload, gpu, point))(points)

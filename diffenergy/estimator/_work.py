@@ -73,6 +73,8 @@ class TrainingWork:
     """The order to be shown, also of one stage."""
     kinds: list[int]
     flop: float
+    placed: Training
+    request: Request
 
 
 def brought_work(
@@ -216,17 +218,21 @@ def _launched(
     if not isinstance(one, Training):
         return one.listings(**given), None
     listings, steps = one.work(request)
-    made = TrainingWork(steps, one.order, one.program, one.kinds, one.flop(request))
+    made = TrainingWork(
+        steps, one.order, one.program, one.kinds, one.flop(request), one, request
+    )
     return listings, made
 
 
 @dataclasses.dataclass(frozen=True)
 class Sharing:
-    """The plan asked for, if any, and the sequences of a training step of it."""
+    """The plan asked for, if any, and of a training step of it the sequences and how
+    the pipeline divides the layers."""
 
     plan: Plan | None
     host: Host | None
     global_batch: int | None
+    split: tuple[int, ...] | None = None
 
     def given(self, request: dict[str, Any]) -> dict[str, Any]:
         """Choices of a request as one replica has them."""
@@ -264,7 +270,7 @@ class Sharing:
         if plan is None or host is None:
             return None
         if request.phase == "train":
-            return training_of(model, plan, host, self.global_batch)
+            return training_of(model, plan, host, self.global_batch, self.split)
         if not isinstance(model, LanguageModel):
             raise ValueError(
                 f"`plan` is {plan.text}, but {model.name} is no language model; leave "

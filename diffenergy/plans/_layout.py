@@ -3,6 +3,8 @@
 import dataclasses
 from collections import Counter
 
+import numpy as np
+
 from ._plan import Plan
 
 
@@ -43,12 +45,15 @@ class Layout:
         ]
 
 
-def layout(layers: int, plan: Plan, name: str) -> Layout:
-    """How the pipeline of a plan divides `layers`: evenly; where the embedding and the
-    head counted as layers make it even (Megatron-LM), so; else the first stages have
-    one more.
+def layout(
+    layers: int, plan: Plan, name: str, split: tuple[int, ...] | None = None
+) -> Layout:
+    """How the pipeline of a plan divides `layers`: as `split` says, which has those of
+    each virtual stage; else evenly; where the embedding and the head counted as layers
+    make it even (Megatron-LM), so; else the first stages have one more.
 
-    Raises `ValueError` if there are more virtual stages than layers and ends.
+    Raises `ValueError` if there are more virtual stages than layers and ends, or a
+    split is of other layers, or has a stage of nothing.
 
     >>> layout(126, Plan(pp=16, vp=8), "x").spans[:3]
     ((0, 0), (0, 1), (1, 2))
@@ -60,7 +65,10 @@ def layout(layers: int, plan: Plan, name: str) -> Layout:
             + (f" and vp={plan.vp}" if plan.vp > 1 else "")
             + f", but {name} has {layers} layers; give at most as many stages."
         )
-    if places > 1 and layers % places and (layers + 2) % places == 0:
+    if split is not None:
+        _check_split(split, layers, places, name)
+        sizes = list(split)
+    elif places > 1 and layers % places and (layers + 2) % places == 0:
         each = (layers + 2) // places
         sizes = [each - 1, *[each] * (places - 2), each - 1]
     else:
@@ -75,3 +83,38 @@ def layout(layers: int, plan: Plan, name: str) -> Layout:
         tuple(chunks.index(x) for x in each_chunk[s :: plan.pp]) for s in range(plan.pp)
     )
     return Layout(spans, chunks, stages)
+
+
+def _check_split(split: tuple[int, ...], layers: int, places: int, name: str) -> None:
+    whole = all(isinstance(x, int) and x >= 0 for x in split) and all(split[1:-1])
+    if not whole or len(split) != places or sum(split) != layers:
+        raise ValueError(
+            f"`split` is {', '.join(map(str, split))}; give the layers of each of the "
+            f"{places} stages, of {layers} of {name} in all, none but the first and "
+            "the last without one."
+        )
+
+
+def fastest_split(
+    layer: float, ends: tuple[float, float], layers: int, places: int
+) -> tuple[int, ...]:
+    """Layers of each of `places` stages so that the slowest stage is fastest.
+
+    Layers are alike, so that each goes where least time has gathered (the optimum: no
+    other place would end earlier with it); stages between the first and the last have
+    one at least.
+
+    Args:
+        layer: s of one.
+        ends: s of what the first and the last stage have beside (embedding, head).
+        layers: of the model.
+        places: virtual stages.
+
+    >>> fastest_split(1.0, (0.0, 2.0), 10, 4)
+    (3, 3, 3, 1)
+    """
+    found = np.r_[0, np.ones(places - 2, int), 0]
+    beside = np.r_[ends[0], np.zeros(places - 2), ends[1]]
+    for _ in range(layers - places + 2):
+        found[np.argmin(beside + layer * (found + 1))] += 1
+    return tuple(found.tolist())

@@ -31,28 +31,30 @@ def training_memory(
     request: Request,
     *,
     sequence: bool | None = None,
+    layers: tuple[int, ...] | None = None,
     **changed: Any,
 ) -> list[dict[str, float]]:
     """Bytes by `PARTS` of a GPU of each stage while an optimizer step runs.
 
     `request`: a training request of one replica: `batch` sequences in a micro-batch,
     `accumulation` micro-batches. `sequence`: whether `tp` divides the tokens between
-    pairs of linear layers (by default, as Megatron does); `changed`: fields of `Pass`
-    (`dropout`, `restores`). Raises `ValueError` if the plan cannot divide the model.
+    pairs of linear layers (by default, as Megatron does); `layers`: of each virtual
+    stage (`layout`); `changed`: fields of `Pass` (`dropout`, `restores`). Raises
+    `ValueError` if the plan cannot divide the model.
     """
     times = request.accumulation or 1
     if request.recompute is None and not request.checkpointing:
         request = dataclasses.replace(request, recompute=plan.recompute)
     each = functools.cache(functools.partial(_left, model, plan, request, changed))
-    spans = layout(len(model.stack()), plan, model.name).spans
+    spans = layout(len(model.stack()), plan, model.name, layers).spans
     sequence = plan.tp > 1 if sequence is None else sequence
     split = Split(plan.tp, plan.ep, plan.cp, plan.expert_parts, sequence)
     found = []
     for stage in range(plan.pp):
-        layers = sum(stop - start for start, stop in spans[stage :: plan.pp])
+        own = sum(stop - start for start, stop in spans[stage :: plan.pp])
         place = min(stage, 1) if stage < plan.pp - 1 else stage  # alike in the middle
         one = place if plan.pp > 1 else None
-        left, state = each(Share(split, plan.pp, one, own=(0, layers)))
+        left, state = each(Share(split, plan.pp, one, own=(0, own)))
         flying = in_flight(plan, stage, times)
         scored = flying if plan.order == "gpipe" else 1.0
         found.append(

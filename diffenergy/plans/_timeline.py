@@ -126,7 +126,8 @@ def timeline(
     length = work + exposed.sum(axis=1)
     end = np.asarray(ends(program, jnp.asarray(length)), float)
 
-    each, once, update = _dynamic(dynamic, steps)
+    found = np.asarray(of_parts(jnp.asarray(dynamic), steps))
+    each, once, update = dynamic_joules(found, steps)
     joules = each[chunk, way] * share[:, 0]
     members, rows = np.asarray(steps.members), np.asarray(kinds)
     replicas = np.arange(len(AXES)) == AXES.index("dp")
@@ -189,13 +190,15 @@ def timeline(
     )
 
 
-def _dynamic(
-    phases: Float[np.ndarray, " n"], steps: Steps
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """J of each kind of virtual stages: of a micro-batch (forward, backward), of what
-    replicas exchange once a step, of the optimizer."""
-    found = np.asarray(of_parts(jnp.asarray(phases), steps))
-    part = {name: found[:, i] for i, name in enumerate(PARTS)}
+def dynamic_joules(
+    found: Float[np.ndarray, "*r k p"], steps: Steps
+) -> tuple[
+    Float[np.ndarray, "*r k 2"], Float[np.ndarray, "*r k"], Float[np.ndarray, "*r k"]
+]:
+    """J of each kind of virtual stages from those of its parts (`of_parts`): of a
+    micro-batch (forward, backward), of what replicas exchange once a step, of the
+    optimizer."""
+    part = {name: found[..., i] for i, name in enumerate(PARTS)}
     m, gathers = float(steps.batches), float(steps.gathers)
     ways = []
     for name in ("forward", "backward"):
@@ -206,4 +209,4 @@ def _dynamic(
     ways[1] = ways[1] + max(gathers - 1.0, 0.0) * part["gather"]
     ways[1] = ways[1] + reduces * part["reduce"]
     once = (1 - min(gathers, 1.0)) * part["gather"] + (1 - reduces) * part["reduce"]
-    return np.stack(ways, axis=1), once, part["optimizer"]
+    return np.stack(ways, axis=-1), once, part["optimizer"]

@@ -60,6 +60,8 @@ class Training:
     plan: Plan
     host: Host
     sequences: int
+    split: tuple[int, ...] | None = None
+    """Layers of every virtual stage; None: as `layout` divides them."""
 
     def __post_init__(self):
         plan, each = self.plan, self.plan.dp * self.plan.microbatch
@@ -103,7 +105,7 @@ class Training:
     @property
     def layout(self) -> Layout:
         """Layers of every virtual stage."""
-        return layout(len(self.model.stack()), self.plan, self.name)
+        return layout(len(self.model.stack()), self.plan, self.name, self.split)
 
     def request(self, **given: Any) -> Request:
         """What one replica runs: its micro-batches."""
@@ -272,7 +274,7 @@ class Training:
         ]
 
     def _memories(self, request: Request) -> list[dict[str, float]]:
-        return training_memory(self.model, self.plan, request)
+        return training_memory(self.model, self.plan, request, layers=self.split)
 
 
 def gathers_of(plan: Plan) -> tuple[float, float]:
@@ -365,9 +367,13 @@ def least_training(
 
 
 def training_of(
-    model: Model, plan: Plan, host: Host, global_batch: int | None
+    model: Model,
+    plan: Plan,
+    host: Host,
+    global_batch: int | None,
+    split: tuple[int, ...] | None = None,
 ) -> Training:
-    """A model in training on the GPUs of a plan.
+    """A model in training on the GPUs of a plan, its layers divided by `split`.
 
     Raises `ValueError` if it is no language model, or what `Training` raises.
     """
@@ -377,4 +383,4 @@ def training_of(
             "out."
         )
     sequences = plan.dp * plan.microbatch if global_batch is None else global_batch
-    return Training(model, plan, host, sequences)
+    return Training(model, plan, host, sequences, split)

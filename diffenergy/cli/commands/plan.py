@@ -1,4 +1,4 @@
-"""`diffenergy plan`: the best plan with which GPUs train a model."""
+"""`diffenergy plan`: the best plan for training, and clocks for the stages of one."""
 
 from typing import Any
 
@@ -10,30 +10,53 @@ from ..run import Outcome, outcome
 
 
 def run(flags: Flags) -> Outcome:
-    """Searches what the flags ask for."""
+    """Answers what the flags ask for."""
     start_jax()
+    return _clocks(flags) if flags.stage_clocks else _search(flags)
+
+
+def _search(flags: Flags) -> Outcome:
+    """The best plan."""
+    sharing, clocks = _given(flags.sharing), _given(flags.clocks)
+    for name in clocks:
+        raise ValueError(f"`{name}` is given without `stage_clocks`; give both.")
+    if "tp" in sharing:
+        raise ValueError("`tp` is given; a search holds it as `--plan tp=N`.")
     for name in ("num_gpus", "global_batch"):
-        if getattr(flags, name) is None:
-            raise ValueError(f"`{name}` is missing; give `--{name.replace('_', '-')}`.")
+        if name not in sharing:
+            raise ValueError(f"`{name}` is missing; a search needs it.")
+    point = _given(flags.point)
+    for name in ("sm_clock", "power_limit"):
+        if len(point.get(name, ())) > 1:
+            raise ValueError(f"`{name}` is a list; a search takes one value.")
+    single = {x: point[x][0] for x in ("sm_clock", "power_limit") if x in point}
+    asked = {**sharing, **_given(flags.request), **_given(flags.search), **point}
     with points("plans") as told:
         found = parallel.plan(
-            flags.model,
-            flags.gpu or "h100-sxm",
-            num_gpus=flags.num_gpus or (),
-            global_batch=flags.global_batch or 0,
-            plan=flags.plan,
-            told=told,
-            **_given(flags),
+            flags.model, flags.gpu or "h100-sxm", told=told, **{**asked, **single}
         )
     return outcome(found)
 
 
-def _given(flags: Flags) -> dict[str, Any]:
-    """What was given of the groups, one clock and limit each."""
-    groups = (flags.training, flags.search, flags.point)
-    given = {k: x for part in groups for k, x in vars(part).items() if x is not None}
-    for name in ("sm_clock", "mem_clock", "power_limit"):
-        if len(given.get(name, ())) > 1:
-            raise ValueError(f"`{name}` is a list; a search takes one value.")
-    single = {x: given[x][0] for x in ("sm_clock", "power_limit") if x in given}
-    return given | single
+def _clocks(flags: Flags) -> Outcome:
+    """Clocks for stages."""
+    sharing = _given(flags.sharing)
+    for name in _given(flags.search):
+        raise ValueError(f"`{name}` is given beside `stage_clocks`; leave one out.")
+    if len(sharing.get("num_gpus", ())) > 1:
+        raise ValueError("`num_gpus` is a list; clocks are those of one plan.")
+    single = {"num_gpus": sharing["num_gpus"][0]} if "num_gpus" in sharing else {}
+    found = parallel.stage_clocks(
+        flags.model,
+        flags.gpu,
+        **_given(flags.clocks),
+        **vars(flags.request),
+        **{**sharing, **single},
+        **vars(flags.point),
+    )
+    return outcome(found, texts={".csv": found.to_csv, ".py": found.to_script})
+
+
+def _given(group: Any) -> dict[str, Any]:
+    """Flags of a group that were given."""
+    return {name: x for name, x in vars(group).items() if x not in (None, False)}

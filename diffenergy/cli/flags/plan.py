@@ -3,8 +3,20 @@
 import dataclasses
 
 from ..parsing import read, shared
-from ..parsing.field import as_json, group, option, out, plot
-from ..parsing.shared import PointFlags
+from ..parsing.field import as_json, group, option, out, plot, switch
+from ..parsing.shared import PlanFlags, PointFlags
+
+
+def _percent(flag: str, text: str) -> float:
+    """A share, as a percentage from 0 on."""
+    value = read.number(flag, text.removesuffix("%"))
+    if value < 0:
+        raise ValueError(f"`{flag}` is {text}; allowed is 0 or more, in per cent.")
+    return value / 100
+
+
+def _watts(flag: str, text: str) -> float:
+    return read.positive(flag, text, "W")
 
 
 def _gigabytes(flag: str, text: str) -> float:
@@ -13,32 +25,48 @@ def _gigabytes(flag: str, text: str) -> float:
     return read.positive(flag, f"{text.strip()}GB" if plain else text, "B")
 
 
-def _watts(flag: str, text: str) -> float:
-    return read.positive(flag, text, "W")
+def _straggler(flag: str, text: str) -> tuple[int, float]:
+    """STAGE=PERCENT."""
+    stage, equals, slower = (x.strip() for x in text.partition("="))
+    if not equals or not stage.isdecimal():
+        raise ValueError(f"`{flag}` is '{text}'; give STAGE=PERCENT, such as 3=20.")
+    return int(stage), _percent(flag, slower)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingFlags:
-    """How the model trains; None where a flag was not given."""
+    """What is trained; None where a flag was not given."""
 
     input_len: int | None = option("N", "Tokens of a sequence [512].", read.whole)
     dtype: str | None = option(
         "TYPE", "Of linear layers, as in `estimate` [bf16].", read.dtype
     )
     attention: str | None = option("KIND", "flash or eager [flash].")
-    stack: str | None = option("KIND", "serving or eager [serving].")
-    dispatch: str | None = option("KIND", "eager or graph.")
-    routing: str | None = option(
-        "KIND", "How tokens spread over experts: random, balanced or power_law_X."
+    stack: str | None = option(
+        "KIND", "serving (fused kernels) or eager (Hugging Face modules) [serving]."
     )
-    topology: str | None = option(
-        "NAME", "Machine, as in `estimate` [that of the GPU].", files=shared.file
+    dispatch: str | None = option("KIND", "eager or graph [eager].")
+    routing: str | None = option(
+        "KIND", "How tokens spread over experts: balanced, random or power_law_X."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SharingFlags(PlanFlags):
+    """How many GPUs share a model; their number may be a list."""
+
+    plan: str | None = option(
+        "KEY=N[,...]",
+        "The plan, as `estimate` takes it; of a search what is held [nothing].",
+    )
+    num_gpus: tuple[int, ...] | None = option(  # pyright: ignore[reportIncompatibleVariableOverride]
+        "N[,N...]", "GPUs in all; of several numbers the best is taken.", read.wholes
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchFlags:
-    """What is searched."""
+    """Of the search; None where a flag was not given."""
 
     objective: str | None = option("WHAT", "time or energy of a step [time].")
     max_memory: float | None = option(
@@ -58,32 +86,86 @@ class SearchFlags:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags:
-    """The best plan with which GPUs train MODEL.
+class StageClockFlags:
+    """Of clocks per stage; None where a flag was not given."""
 
-    All plans of so many GPUs are priced: tensor, pipeline, context, expert and data
-    parallelism, micro-batches, ZeRO, recomputation and schedules. Exits with 3 where
-    none keeps the limits, and says the least that one keeps.
+    granularity: str | None = option(
+        "WHAT",
+        "Own clocks for each instruction (micro-batch forward or backward), kind (all "
+        "forward, all backward of a stage) or stage [instruction].",
+    )
+    max_slowdown: float | None = option(
+        "PERCENT",
+        "How much longer a step may take [0; with --node-power what that asks for].",
+        _percent,
+    )
+    node_power: float | None = option(
+        "W", "Power of the GPUs of a host together, on average over a step.", _watts
+    )
+    straggler: tuple[int, float] | None = option(
+        "STAGE=PERCENT",
+        "GPUs of this stage (from 0) of one replica take so much longer.",
+        _straggler,
+    )
+    deadline: float | None = option(
+        "SECONDS", "A step takes as long anyway: others are slower.", read.seconds
+    )
+    interval: bool = switch(
+        "Also the 5 to 95 % interval of the saving (solves several times)."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _PointFlags(PointFlags):
+    """Clocks, and one limit."""
+
+    sm_clock: tuple[float, ...] | None = option(
+        "MHZ[,MHZ...]",
+        "SM clock [the highest]; of stages those to choose from [all steps from 40 % "
+        "of the highest].",
+        read.clocks,
+    )
+    mem_clock: tuple[float, ...] | None = option("MHZ", "Memory clock.", read.clocks)
+    power_limit: tuple[float, ...] | None = option(
+        "W", "Power limit of each GPU [TDP].", read.watts
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flags:
+    """The best plan with which GPUs train MODEL; clocks for the stages of one.
+
+    All plans of --num-gpus are priced: tensor, pipeline, context, expert and data
+    parallelism, micro-batches, ZeRO, recomputation, schedules. Exits with 3 where none
+    keeps the limits, and says the least that one keeps.
+
+    With --stage-clocks every instruction of a step of --plan has the lowest clock with
+    which the step takes no longer, beside the bound of a linear program. --out FILE.csv
+    has the columns of Perseus, FILE.py is what Zeus's PointSolution reads.
 
     \b
     Examples:
-      diffenergy plan llama-3.1-8b --num-gpus 64 --global-batch 256
-      diffenergy plan llama-3.1-70b --num-gpus 64 --global-batch 64 --max-power 30kW
+      diffenergy plan llama-3.1-8b --num-gpus 64 --global-batch 256 --input-len 4096
       diffenergy plan gpt2 --num-gpus 4,8 --global-batch 32 --objective energy --json
+      diffenergy plan gpt2-xl --gpu a40 --plan pp=4 --global-batch 32 --stage-clocks
     """
 
     model: str = shared.model(", but no listing.")
     gpu: str | None = shared.gpu()
-    num_gpus: tuple[int, ...] | None = option(
-        "N[,N...]", "GPUs in all; of several numbers the best.", read.wholes
-    )
-    global_batch: int | None = option("N", "Sequences of a step.", read.whole)
-    plan: str | None = option(
-        "KEY=N[,...]", "What of a plan is held, as `estimate` takes it [nothing]."
-    )
-    training: TrainingFlags = group(TrainingFlags)
+    stage_clocks: bool = switch("Clocks for the stages of --plan.")
+    sharing: SharingFlags = group(SharingFlags)
+    request: TrainingFlags = group(TrainingFlags)
     search: SearchFlags = group(SearchFlags)
-    point: PointFlags = group(PointFlags)
-    plot: str | None = plot()
+    clocks: StageClockFlags = group(StageClockFlags)
+    point: _PointFlags = group(_PointFlags)
+    plot: str | None = plot("Also draw all plans, or the step with its clocks.")
     as_json: bool = as_json()
-    out: str | None = out("Also write .json.", ".json")
+    out: str | None = out(
+        "Also write .json; of clocks .csv (as Perseus) or .py (as Zeus reads it).",
+        ".json", ".csv", ".py",
+    )  # fmt: skip
+
+    @property
+    def out_endings(self) -> tuple[str, ...]:
+        """Endings of `--out`."""
+        return (".json", ".csv", ".py") if self.stage_clocks else (".json",)

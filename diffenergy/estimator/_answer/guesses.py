@@ -41,9 +41,9 @@ def guessed_widths(
     rise = 1 - card.values["vf_floor_voltage"] / np.asarray(phases["voltage"])
     grown = np.abs(np.asarray(phases["warmer"])) / float(c.leakage_efold)
     terms = (
-        (2 * share[:, core].sum(1) + 4 * leakage) * rise * _sd(card, "vf_slope"),
-        idle * _sd(card, "idle_constant"),
-        leakage * grown * _sd(card, "thermal_resistance"),
+        (2 * share[:, core].sum(1) + 4 * leakage) * rise * sd_of(card, "vf_slope"),
+        idle * sd_of(card, "idle_constant"),
+        leakage * grown * sd_of(card, "thermal_resistance"),
     )
     power = _HALF * float(np.sqrt(sum((term @ weight) ** 2 for term in terms)))
     if capped:
@@ -51,5 +51,6 @@ def guessed_widths(
     return {"time": 0.0, "power": power, "energy": power}
 
 
-def _sd(card: GpuCard, field: str) -> float:
+def sd_of(card: GpuCard, field: str) -> float:
+    """Sd of the logarithm of a number of a GPU by its quality; 0 of a measured one."""
     return _SD.get(card.provenance.get(field, {}).get("quality", "guess"), 0.0)

@@ -1,0 +1,310 @@
+"""`stage_clocks`: from names and numbers to clocks for the stages of a pipeline."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, get_args
+
+import numpy as np
+
+from ...estimator import Task, prepare
+from ...hardware import GpuCard, read_gpu, with_fields
+from ...hardware._clocks import sm_clocks, unsupported
+from ...hardware._switching import switch_latency
+from ...plans import Plan
+from ...units import MHz
+from .choose import Granularity
+from .interval import saving_interval
+from .pricing import hosts, pipeline_time, problem_of
+from .problem import Problem
+from .relaxed import Caps
+from .result import StageClocks, peak_power, stage_rows
+from .solve import Solved, solved, uniform
+from .split import balanced
+
+_LOWEST: Final = 0.4
+"""Share of the highest clock down to which clocks are offered unless others are asked
+for: below it no fitted pass lies."""
+_MOST: Final = 10_000
+"""Instructions of a replica that are solved (16 stages x 240 micro-batches: 15 s)."""
+_SLOW: Final = 0.1
+"""Share of an instruction that a change of clocks may take unremarked."""
+
+
+def stage_clocks(
+    model: str,
+    gpu: str | GpuCard | None = None,
+    plan: str | Mapping[str, Any] | Plan | None = None,
+    *,
+    granularity: Granularity = "instruction",
+    max_slowdown: float | None = None,
+    node_power: float | None = None,
+    straggler: tuple[int, float] | None = None,
+    deadline: float | None = None,
+    sm_clock: Sequence[float] | None = None,
+    interval: bool = False,
+    **request: Any,
+) -> StageClocks:
+    """Clocks for the stages of a pipeline so that no one waits: least energy of a
+    training step that takes no longer.
+
+    Layers are split so that the slowest stage is fastest, the head counted. The bound
+    is a linear program over every instruction (Perseus, arXiv 2312.06902).
+
+    Args:
+        model: bundled name, or the path of a `config.json`.
+        gpu: name or file [h100-sxm].
+        plan: as `--plan` takes it, or a dict; `pp` is the number of stages.
+        granularity: what has a clock of its own: every "instruction", every "kind" (a
+            stage's passes forward, and its passes backward), or every "stage".
+        max_slowdown: share by which a step may take longer [0; with `node_power` as
+            far as that asks for].
+        node_power: W of the GPUs of a host together, on average over a step.
+        straggler: a stage, counted from 0, and the share by which its GPUs in one
+            replica take longer; what does not wait for them saves energy.
+        deadline: s that a step takes anyway, since others are slower.
+        sm_clock: Hz to choose from [those that the GPU offers, from 40 % of the
+            highest on]; the highest is the usual one.
+        interval: also the 5 to 95 % interval of the saving, by solving again with
+            what is not known of the GPU (seconds).
+        **request: `global_batch`, `input_len`, `dtype`, `attention`, `stack`,
+            `dispatch`, `routing`, `num_gpus`, `topology`, `mem_clock`, `power_limit`,
+            `temperature`, `changes`, `corrections` of `de.estimate`.
+
+    Returns:
+        The clocks with their bound; `summary` is the JSON of the command.
+
+    Raises:
+        ValueError: for what cannot be, in one sentence.
+        Infeasible: if no clocks keep `node_power`, with the least that can be.
+
+    Example:
+
+        >>> found = stage_clocks("gpt2", "a40", "pp=2", global_batch=4)
+        >>> found.bound <= found.energy <= found.summary["baseline"]["energy_j"]
+        True
+    """
+    _check(granularity, max_slowdown, node_power, deadline)
+    for name in ("mem_clock", "power_limit"):
+        if len(request.get(name) or ()) > 1:
+            raise ValueError(f"`{name}` has several values; give one.")
+    named = "h100-sxm" if gpu is None else gpu
+    plain = named if isinstance(named, GpuCard) else read_gpu(named)
+    card = with_fields(plain, request.get("changes") or {})
+    clocks = offered(card, sm_clock)
+    request |= {"plan": Plan() if plan is None else plan, "phase": "train"}
+    first = prepare(model, gpu, sm_clock=clocks[:1], **request)
+    _check_size(first, straggler, node_power)
+    split = balanced(first)
+    task = prepare(model, gpu, sm_clock=clocks, split=split, **request)
+    problem = problem_of(task)
+    shared = task.plan
+    assert shared is not None and task.step is not None
+    members = hosts(shared, task.step.placed.host.size)
+    caps = None if node_power is None else Caps(members, node_power)
+
+    def answered(problem: Problem) -> Solved:
+        alike = _alike(problem, shared.dp, straggler)
+        least = deadline or 0.0
+        slack = 0.0 if max_slowdown is None and caps is None else max_slowdown
+        return solved(alike, granularity, slack, least, caps)
+
+    begun = time.monotonic()
+    _check_deadline(problem, straggler, deadline)
+    found = answered(problem)
+    seconds = time.monotonic() - begun
+    summary = _summary(task, found, members)
+    summary |= {
+        "granularity": granularity,
+        "max_slowdown_pct": None if max_slowdown is None else 100 * max_slowdown,
+        "straggler": _straggler(straggler),
+        "deadline_s": deadline,
+        "node_power": None if caps is None else _power(found, caps),
+        "solve_s": seconds,
+    }
+    summary["warnings"] = [
+        *task.warnings, *_notes(task, found, granularity, max_slowdown or 0.0)
+    ]  # fmt: skip
+    if interval:
+        ends = saving_interval(task, found.saving, lambda p: answered(p).saving)
+        summary["saving_pct_p5_p95"] = [100 * x for x in ends]
+    return StageClocks(summary, found.replicas)
+
+
+def offered(card: GpuCard, asked: Sequence[float] | None = None) -> tuple[float, ...]:
+    """Clocks to choose from, Hz, falling. Raises `ValueError` for those that the GPU
+    cannot be locked to."""
+    known = sm_clocks(card)
+    if asked is None:
+        return tuple(known[known >= _LOWEST * known[0]].tolist())
+    given = np.sort(np.array(asked, float))[::-1]
+    wrong = unsupported(given, known)
+    if len(wrong):
+        near = np.sort(known[np.argsort(np.abs(known - wrong[0]))[:2]]) / MHz
+        raise ValueError(
+            f"`sm_clock` is {wrong[0] / MHz:g} MHz, to which {card.name} cannot be "
+            f"locked; nearest: {', '.join(f'{x:g}' for x in near)} MHz."
+        )
+    return tuple(given.tolist())
+
+
+def _alike(
+    problem: Problem, replicas: int, straggler: tuple[int, float] | None
+) -> list[tuple[Problem, float]]:
+    """Pipelines and how many replicas run each, the slow one first."""
+    one = dataclasses.replace(problem, abreast=problem.abreast / replicas)
+    if straggler is None:
+        return [(one, float(replicas))]
+    slow = (one.slowed(*straggler), 1.0)
+    return [slow, *([(one, float(replicas - 1))] if replicas > 1 else [])]
+
+
+def _check(
+    granularity: str,
+    max_slowdown: float | None,
+    node_power: float | None,
+    deadline: float | None,
+) -> None:
+    if granularity not in get_args(Granularity):
+        raise ValueError(
+            f"`granularity` is '{granularity}'; allowed are "
+            f"{', '.join(get_args(Granularity))}."
+        )
+    if max_slowdown is not None and not 0 <= max_slowdown <= 10:
+        raise ValueError(
+            f"`max_slowdown` is {100 * max_slowdown:g} %; allowed are 0 to 1000 %."
+        )
+    for name, value, unit in (
+        ("node_power", node_power, "W"), ("deadline", deadline, "s")
+    ):  # fmt: skip
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"`{name}` is {value:g} {unit}; allowed is above 0.")
+    if node_power is not None and deadline is not None:
+        raise ValueError("`node_power` is given beside `deadline`; give one of them.")
+
+
+def _check_size(
+    task: Task, straggler: tuple[int, float] | None, node_power: float | None
+) -> None:
+    """Raises `ValueError` for a pipeline that is too long, or without the stage that is
+    slow."""
+    assert task.step is not None
+    placed = task.step.placed
+    plan, batches = placed.plan, placed.batches
+    each = plan.pp * plan.vp * (3 if plan.order == "zb-h1" else 2)
+    if each * batches > _MOST:
+        raise ValueError(
+            f"`global_batch` is {placed.sequences}, which makes {each * batches:,} "
+            f"instructions of a replica; clocks are known of at most {_MOST:,}: give "
+            f"at most {_MOST // each * plan.dp * plan.microbatch}."
+        )
+    if straggler is None:
+        return
+    stage, share = straggler
+    if isinstance(stage, bool) or not 0 <= stage < plan.pp:
+        raise ValueError(
+            f"`straggler` is stage {stage}, but the plan has pp={plan.pp}; give a "
+            f"stage from 0 to {plan.pp - 1}."
+        )
+    if not 0 < share <= 10:
+        raise ValueError(
+            f"`straggler` is {100 * share:g} % slower; allowed are above 0 to 1000 %."
+        )
+    if node_power is not None:
+        raise ValueError("`straggler` is given beside `node_power`; give one of them.")
+
+
+def _check_deadline(
+    problem: Problem, straggler: tuple[int, float] | None, deadline: float | None
+) -> None:
+    slow = problem if straggler is None else problem.slowed(*straggler)
+    usual = slow.step_time(float(slow.pipeline(slow.usual)))
+    if deadline is not None and deadline < usual:
+        raise ValueError(
+            f"`deadline` is {deadline:g} s, but a step takes {usual:.4g} s at the "
+            "usual clocks; give at least as much."
+        )
+
+
+def _summary(task: Task, found: Solved, members: np.ndarray) -> dict[str, Any]:
+    """What was asked for, and what does not depend on how."""
+    assert task.step is not None and task.stages is not None
+    first = found.replicas[0]
+    problem = first.problem
+    layers = [int(stage["layers"]) for stage in task.stages]
+    step, energy = found.best
+    choice = first.choice
+    pipeline = pipeline_time(problem, choice)
+    return {
+        **task.about,
+        **task.trust.to_json(),
+        "split": list(task.step.placed.split or layers),
+        "micro_batches": task.step.placed.batches,
+        "instructions": len(problem.type),
+        "baseline": _outcome(found.usual),
+        "best": _outcome((max(step, problem.step_time(pipeline)), energy)),
+        "saving_pct": 100 * found.saving,
+        "saving_pct_p5_p95": None,
+        "slowdown_pct": 100 * (step / found.usual[0] - 1),
+        "lower_bound_j": found.bound,
+        "bound_saving_pct": 100 * (1 - found.bound / found.usual[1]),
+        "gap_pct": 100 * (energy / found.bound - 1),
+        "wait_power_w": float(problem.wait.mean()),
+        "usual_sm_clock_mhz": float(problem.clocks[0] / MHz),
+        "node_peak_w": peak_power(first, members),
+        "stages": stage_rows(first, layers, step),
+        "memory": task.memory,
+    }
+
+
+def _outcome(total: tuple[float, float]) -> dict[str, float]:
+    step, energy = total
+    return {"step_time_s": step, "energy_j": energy, "power_total_w": energy / step}
+
+
+def _straggler(asked: tuple[int, float] | None) -> dict[str, float] | None:
+    return None if asked is None else {"stage": asked[0], "slower_pct": 100 * asked[1]}
+
+
+def _power(found: Solved, caps: Caps) -> dict[str, Any]:
+    """The hosts' power, and the one clock for all that keeps it."""
+    (replicas,) = found.replicas
+    drawn = caps.power(replicas.problem, replicas.choice, found.best[0])
+    one = uniform(replicas.problem, caps)
+    same = None
+    if one is not None:
+        clock, step, energy = one
+        same = {"sm_clock_mhz": clock / MHz}
+        same |= _outcome((step, replicas.number * energy))
+    return {"limit_w": caps.limit, "mean_w": float(drawn.max()), "one_clock": same}
+
+
+def _notes(
+    task: Task, found: Solved, granularity: Granularity, slowdown: float
+) -> list[str]:
+    """What a person should know beside the figures."""
+    assert task.plan is not None
+    first, notes = found.replicas[0], []
+    if task.plan.pp == 1:
+        notes.append(
+            "the plan has one stage, which waits for no other: without a slow-down "
+            "there is nothing to save."
+        )
+    elif granularity != "instruction" and slowdown == 0 and found.usual == found.best:
+        notes.append(
+            "the first micro-batch passes every stage in turn, so that one clock for "
+            f"each {granularity} slows the step where it is low; allow a "
+            "`max_slowdown` of 1 to 5 %."
+        )
+    known = switch_latency(task.card.served_as)
+    shortest = float(first.problem.durations(first.choice).min())
+    most = int(first.switches.max())
+    if most and known.latency > _SLOW * shortest:
+        notes.append(
+            f"a stage changes its clock up to {most} times a step, which takes about "
+            f"{1e3 * known.latency:g} ms each ({known.source}); the shortest pass has "
+            f"{1e3 * shortest:.3g} ms: changes that fast are not to be had, and "
+            "`granularity` stage, with a `max_slowdown`, needs none."
+        )
+    return notes

@@ -1,0 +1,253 @@
+"""The linear program of clocks that need not be among those offered.
+
+Variables are the end of every instruction, the end D of all, and how far each goes
+along the lower convex hull of (time, cost) over the offered clocks:
+
+    end_j >= end_i + t_j  for all i that j waits for,  end_j <= D
+    t_j = t_fastest + sum of its segments,  cost_j = cost_fastest + sum slope segment
+
+(arXiv 2312.06902; slopes rise along a hull, so that segments are taken in order). The
+goal, all costs and what waiting takes in a step, sum of W (D + after) stretch, is the
+energy of a step but for a constant: no choice of offered clocks goes below.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from ...plans._pipeline import Instructions
+from .hulls import hull
+from .problem import ROUNDING, Problem
+
+_SCALE = 1e3
+"""The deadline is scaled to this: HiGHS lets a limit be missed by 1e-7, absolute."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Caps:
+    """Mean power of hosts, each at most `limit` W in a step; `members`: GPUs of each
+    stage of the replicas in it."""
+
+    members: Float[np.ndarray, "h s"]
+    limit: float
+
+    def power(
+        self, problem: Problem, choice: Int[np.ndarray, " i"], step_time: float
+    ) -> Float[np.ndarray, " h"]:
+        """W of every host."""
+        return self.members @ problem.stage_energy(choice, step_time) / step_time
+
+
+@dataclasses.dataclass(frozen=True)
+class Relaxed:
+    """`energy`: which no choice of offered clocks goes below (proven by the duals), J
+    of all GPUs; `durations`: s of every instruction; `deadline`: s of the pipeline."""
+
+    energy: float
+    durations: Float[np.ndarray, " i"]
+    deadline: float
+
+
+def relaxed(
+    problem: Problem,
+    deadline: float,
+    soonest: float = 0.0,
+    *,
+    tied: bool = False,
+    caps: Caps | None = None,
+) -> Relaxed | None:
+    """The least energy by a `deadline` (s of the pipeline); None if that, or `caps`,
+    cannot be kept.
+
+    `soonest`: s before which the pipeline is never done; `tied`: instructions of one
+    type take equally long.
+    """
+    program = _program(problem, deadline, tied, caps)
+    goal, low = program.energy, program.low.copy()
+    low[program.end] = min(soonest / program.unit, program.high[program.end])
+    found = _solve(program, goal, low)
+    if found is None:
+        return None
+    price = np.maximum(0.0, -found.ineqlin.marginals)
+    reduced = goal + program.matrix.T @ price
+    proven = np.minimum(reduced * low, reduced * program.high).sum()
+    proven = float(proven - price @ program.level) * program.joule
+    return Relaxed(
+        problem.abreast * (program.rest + proven),
+        program.durations(found.x),
+        program.unit * float(found.x[program.end]),
+    )
+
+
+def earliest(problem: Problem, caps: Caps) -> float | None:
+    """s of the fastest pipeline that keeps `caps`; None if none does."""
+    slowest = [int(hull(*_of_type(problem, t))[-1]) for t in range(len(problem.stage))]
+    longest = float(problem.pipeline(np.array(slowest)[problem.type]))
+    program = _program(problem, longest, False, caps)
+    goal = np.zeros(len(program.low))
+    goal[program.end] = 1 / _SCALE
+    found = _solve(program, goal, program.low)
+    return None if found is None else program.unit * float(found.x[program.end])
+
+
+def _of_type(
+    problem: Problem, number: int
+) -> tuple[Float[np.ndarray, " c"], Float[np.ndarray, " c"]]:
+    """Time and cost of a type by clock."""
+    return problem.time[:, number], problem.cost[:, number]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Program:
+    """matrix x <= level, low <= x <= high, x: the end of every instruction, the `end`
+    of all, segments; times in `unit` s.
+
+    `energy`: J of a GPU of every stage, in units of `joule`, beyond `rest`.
+    """
+
+    matrix: sparse.csr_array
+    level: Float[np.ndarray, " row"]
+    low: Float[np.ndarray, " x"]
+    high: Float[np.ndarray, " x"]
+    energy: Float[np.ndarray, " x"]
+    end: int
+    unit: float
+    joule: float
+    rest: float
+    fastest: Float[np.ndarray, " i"]
+    use: sparse.csr_array
+    """Which segments lengthen an instruction."""
+
+    def durations(self, x: Float[np.ndarray, " x"]) -> Float[np.ndarray, " i"]:
+        """s of every instruction."""
+        return self.fastest + self.unit * (self.use @ x[self.end + 1 :])
+
+
+def _program(
+    problem: Problem, deadline: float, tied: bool, caps: Caps | None
+) -> _Program:
+    number = len(problem.type)
+    owner = problem.type if tied else np.arange(number)
+    types = np.arange(len(problem.stage)) if tied else problem.type
+    unit = deadline / _SCALE
+    curves = [_of_type(problem, t) for t in range(len(problem.stage))]
+    corners = [hull(time, cost) for time, cost in curves]
+    times = [time[rows] for (time, _), rows in zip(curves, corners, strict=True)]
+    costs = [cost[rows] for (_, cost), rows in zip(curves, corners, strict=True)]
+    fastest = np.array([x[0] for x in times])[problem.type]
+    dearest = np.array([x[0] for x in costs])[problem.type]
+    lengths = [np.diff(x) for x in times]
+    slopes = [np.diff(y) / np.diff(x) for x, y in zip(times, costs, strict=True)]
+    where = np.repeat(np.arange(len(types)), [len(lengths[t]) for t in types])
+    length = np.concatenate([lengths[t] for t in types]) / unit
+    slope = np.concatenate([slopes[t] for t in types]) * unit
+    use = _uses(owner, where, number)
+    matrix, level = _order(problem.program, use, fastest / unit)
+
+    waiting = float(problem.wait.sum()) * problem.stretch
+    joule = float(np.abs(dearest).sum() + waiting * deadline)
+    of_segments = slope * np.bincount(owner, minlength=len(types))[where]
+    energy = np.r_[np.zeros(number), waiting * unit, of_segments] / joule
+    if caps is not None:
+        held, most = _held(problem, caps, use, slope, dearest, unit)
+        scale = 1 / (np.abs(most) + 1.0)
+        matrix = sparse.vstack([matrix, sparse.diags_array(scale) @ held])
+        level = np.r_[level, most * scale]
+    top = deadline * (1 + ROUNDING) / unit
+    return _Program(
+        matrix=sparse.csr_array(matrix),
+        level=level,
+        low=np.zeros(len(energy)),
+        high=np.r_[np.full(number + 1, top), length],
+        energy=energy,
+        end=number,
+        unit=unit,
+        joule=joule,
+        rest=float(dearest.sum() + problem.fixed.sum()) + waiting * problem.after,
+        fastest=fastest,
+        use=use,
+    )
+
+
+def _solve(
+    program: _Program, goal: Float[np.ndarray, " x"], low: Float[np.ndarray, " x"]
+) -> Any:
+    """What HiGHS finds; None if nothing keeps all."""
+    from scipy.optimize import linprog
+
+    bounds = np.stack([low, program.high], axis=1)
+    matrix, level = program.matrix, program.level
+    found: Any = linprog(goal, matrix, level, bounds=bounds, method="highs-ds")
+    if found.status == 2:
+        return None
+    if found.status != 0:
+        raise RuntimeError(f"the linear program of the clocks: {found.message}")
+    return found
+
+
+def _uses(
+    owner: Int[np.ndarray, " i"], where: Int[np.ndarray, " segment"], number: int
+) -> sparse.csr_array:
+    """Which segments lengthen an instruction [instruction, segment]."""
+    owners = int(owner.max()) + 1
+    own = (np.ones(number), (np.arange(number), owner))
+    has = (np.ones(len(where)), (where, np.arange(len(where))))
+    shape = (number, owners), (owners, len(where))
+    return sparse.csr_array(
+        sparse.csr_array(own, shape=shape[0]) @ sparse.csr_array(has, shape=shape[1])
+    )
+
+
+def _order(
+    program: Instructions, use: sparse.csr_array, fastest: Float[np.ndarray, " i"]
+) -> tuple[sparse.csr_array, Float[np.ndarray, " row"]]:
+    """end_i - end_j + t_j <= 0 for what each j waits for, and end_j <= D of the last of
+    every stage: a matrix over (ends, D, segments), and its right side."""
+    number, segments = use.shape
+    every = np.arange(number)
+    alone = (program.before < 0) & (program.needs < 0)
+    pairs = [(program.before[x], every[x]) for x in (program.before >= 0, alone)] + [
+        (program.needs[program.needs >= 0], every[program.needs >= 0])
+    ]
+    first = np.concatenate([x for x, _ in pairs])
+    then = np.concatenate([x for _, x in pairs])
+    row = np.arange(len(then))
+    ahead = first >= 0
+    values = np.r_[-np.ones(len(then)), np.ones(ahead.sum())]
+    at = np.r_[row, row[ahead]], np.r_[then, first[ahead]]
+    left = sparse.csr_array((values, at), shape=(len(then), number + 1))
+    waits = sparse.hstack([left, use[then]])
+    last = np.setdiff1d(every, program.before)
+    entries = (
+        np.r_[np.ones(len(last)), -np.ones(len(last))],
+        (np.tile(np.arange(len(last)), 2), np.r_[last, np.full(len(last), number)]),
+    )
+    done = sparse.csr_array(entries, shape=(len(last), number + 1 + segments))
+    level = np.r_[-fastest[then], np.zeros(len(last))]
+    return sparse.csr_array(sparse.vstack([waits, done])), level
+
+
+def _held(
+    problem: Problem,
+    caps: Caps,
+    use: sparse.csr_array,
+    slope: Float[np.ndarray, " segment"],
+    dearest: Float[np.ndarray, " i"],
+    unit: float,
+) -> tuple[sparse.csr_array, Float[np.ndarray, " h"]]:
+    """Energy of every host <= limit x step, over the same variables:
+
+    members (cost + fixed + wait T) <= limit T,  T = (D + after) stretch
+    """
+    number = len(dearest)
+    of_host = caps.members[:, problem.stage_of]
+    segments = sparse.csr_array(of_host @ use * slope)
+    room = (caps.limit - caps.members @ problem.wait) * problem.stretch
+    until = -(room * unit)[:, None]
+    blank = sparse.csr_array(np.zeros((len(room), number)))
+    matrix = sparse.hstack([blank, sparse.csr_array(until), segments])
+    level = room * problem.after - of_host @ dearest - caps.members @ problem.fixed
+    return sparse.csr_array(matrix), level

@@ -1,0 +1,182 @@
+"""Clocks of replicas under a deadline and caps, beside the usual clocks."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from ...results import Infeasible
+from .choose import Granularity, chosen
+from .hulls import pareto
+from .problem import ROUNDING, Problem
+from .relaxed import Caps, earliest, relaxed
+from .result import Replicas
+
+_NEAR: Final = 1e-3
+"""Share of a step to which the fastest one that keeps caps is found."""
+_MOST: Final = 10.0
+"""Share beyond which it does not grow."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Solved:
+    """`usual` and `best` step: s and J of all GPUs; `bound`: J that nothing as fast as
+    the best goes below."""
+
+    replicas: tuple[Replicas, ...]
+    usual: tuple[float, float]
+    best: tuple[float, float]
+    bound: float
+
+    @property
+    def saving(self) -> float:
+        """Share of the usual energy."""
+        return 1 - self.best[1] / self.usual[1]
+
+
+def solved(
+    alike: Sequence[tuple[Problem, float]],
+    granularity: Granularity,
+    slowdown: float | None,
+    least: float = 0.0,
+    caps: Caps | None = None,
+) -> Solved:
+    """Clocks of pipelines with how many replicas run each, which wait for each other.
+
+    `slowdown`: share of the usual step by which it may grow (None: as far as `caps`
+    ask for); `least`: s that the usual step takes at least, others being slower;
+    `caps`: of one pipeline. Raises `Infeasible` if these cannot be kept.
+    """
+    time = max(least, *(p.step_time(float(p.pipeline(p.usual))) for p, _ in alike))
+    usual = sum(number * p.step_energy(p.usual, time) for p, number in alike)
+    if caps is not None:
+        ((problem, number),) = alike
+        return _capped(problem, number, granularity, caps, (time, usual), slowdown)
+    allowed = time * (1 + (slowdown or 0.0))
+    if len(alike) > 1:
+        least = allowed
+    found, bound = [], 0.0
+    for problem, number in alike:
+        times = problem.deadline(allowed), problem.deadline(least)
+        lowest = relaxed(problem, *times)
+        tied = granularity != "instruction"
+        begun = relaxed(problem, *times, tied=True) if tied else lowest
+        assert lowest is not None and begun is not None
+        found.append(Replicas(problem, chosen(problem, granularity, begun), number))
+        bound += number * lowest.energy
+    step = max(least, *(x.step_time for x in found))
+    energy = sum(x.energy(x.choice, step) for x in found)
+    return Solved(tuple(found), (time, usual), (step, energy), bound)
+
+
+def _capped(
+    problem: Problem,
+    number: float,
+    granularity: Granularity,
+    caps: Caps,
+    usual: tuple[float, float],
+    slowdown: float | None,
+) -> Solved:
+    """The same under caps of power: without a `slowdown` as fast as they allow."""
+    time = usual[0]
+
+    def within(step: float) -> Solved | None:
+        return _within(problem, number, granularity, caps, step)
+
+    def told(found: Solved) -> Solved:
+        lowest = relaxed(problem, problem.deadline(found.best[0]))
+        assert lowest is not None
+        bound = number * lowest.energy
+        return dataclasses.replace(found, usual=usual, bound=bound)
+
+    best = within(time * (1 + (slowdown or 0.0)))
+    if best is not None:
+        return told(best)
+    late, step, kept = time, time, None
+    lowest = relaxed(problem, problem.deadline(time))
+    assert lowest is not None
+    if lowest.energy > problem.abreast * len(caps.members) * caps.limit * time:
+        soonest = earliest(problem, caps)
+        if soonest is None:
+            raise _no_clock(problem, caps)
+        late = max(problem.step_time(soonest), time)
+    longer = _NEAR
+    while kept is None:
+        if longer > _MOST:
+            raise _no_clock(problem, caps)
+        kept, step = within(late * (1 + longer)), late * (1 + longer)
+        late, longer = (step if kept is None else late), 2 * longer
+    while step - late > 2 * _NEAR * time:
+        middle = (late + step) / 2
+        found = within(middle)
+        late, step, kept = (
+            (middle, step, kept) if found is None else (late, middle, found)
+        )
+    if slowdown is not None:
+        raise _too_slow(caps, kept.best[0] / time - 1, slowdown)
+    return told(kept)
+
+
+def _within(
+    problem: Problem,
+    number: float,
+    granularity: Granularity,
+    caps: Caps,
+    allowed: float,
+) -> Solved | None:
+    """Clocks of a step of at most `allowed` s; None if none were found that keep
+    `caps`."""
+    deadline, tied = problem.deadline(allowed), granularity != "instruction"
+    # one host draws least at the least energy, several may trade; and power falls with
+    # time beyond that of least energy
+    hosts = (None, caps) if len(caps.members) > 1 else (None,)
+    for seen, soonest in itertools.product(hosts, (0.0, deadline)):
+        begun = relaxed(problem, deadline, soonest, tied=tied, caps=seen)
+        if begun is None:
+            continue
+        found = Replicas(problem, chosen(problem, granularity, begun), number)
+        step = found.step_time
+        drawn = caps.power(problem, found.choice, step)
+        if (drawn <= caps.limit * (1 + ROUNDING)).all():
+            best = (step, found.energy(found.choice, step))
+            return Solved((found,), best, best, 0.0)
+    return None
+
+
+def uniform(problem: Problem, caps: Caps) -> tuple[float, float, float] | None:
+    """Clock (Hz), step (s) and energy (J of all GPUs) of the fastest one clock for all
+    that keeps the caps; None if none does."""
+    for i, clock in enumerate(problem.clocks):
+        choice = np.full(len(problem.type), i)
+        step = problem.step_time(float(problem.pipeline(choice)))
+        if (caps.power(problem, choice, step) <= caps.limit).all():
+            return float(clock), step, problem.step_energy(choice, step)
+    return None
+
+
+def _no_clock(problem: Problem, caps: Caps) -> Infeasible:
+    """That no clocks keep the caps, with what the cheapest ones draw."""
+    cost = problem.cost
+    cheapest = np.array(
+        [pareto(problem.time[:, t], cost[:, t])[-1] for t in range(len(problem.stage))]
+    )[problem.type]
+    step = problem.step_time(float(problem.pipeline(cheapest)))
+    least = math.ceil(caps.power(problem, cheapest, step).max())
+    return Infeasible(
+        f"`node_power` is {caps.limit:g} W, which no clocks keep: at those of least "
+        f"energy a host draws {least} W; give at least as much.",
+        node_power=least,
+    )
+
+
+def _too_slow(caps: Caps, needed: float, slowdown: float) -> Infeasible:
+    least = math.ceil(1e3 * 100 * (needed + ROUNDING)) / 1e3
+    return Infeasible(
+        f"`node_power` is {caps.limit:g} W, which no clocks keep with a `max_slowdown` "
+        f"of {100 * slowdown:g} %; the least is {max(least, 0.001):g} %, or leave it "
+        "out.",
+        max_slowdown=least,
+    )

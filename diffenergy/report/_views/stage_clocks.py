@@ -1,0 +1,142 @@
+"""How clocks for the stages of a pipeline read and look."""
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from .._format import Entries, Entry, percent, si
+from .._tables.columns import table
+from .._tables.steps import plan_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ...parallel import StageClocks
+
+_OWN: Final = {
+    "instruction": "a clock for each instruction",
+    "kind": "a clock for the forward and one for the backward passes of a stage",
+    "stage": "a clock for each stage",
+}
+
+
+def line(result: "StageClocks") -> str:
+    """What is saved, in what time, and what the bound would."""
+    content = result.summary
+    saved = f"{content['saving_pct']:.1f} % less energy"
+    if interval := content["saving_pct_p5_p95"]:
+        low, high = interval
+        saved += f" (5 to 95 %: {low:.1f} to {high:.1f} %)"
+    longer = content["slowdown_pct"]
+    slower = f"{longer:.1f} % longer" if longer > 5e-3 else "no longer"
+    bound = f"bound {content['bound_saving_pct']:.1f} %"
+    return f"{saved} ({bound}) in a step that takes {slower}"
+
+
+def parts(result: "StageClocks") -> Iterator[Any]:
+    """Totals, stages, host power."""
+    content = result.summary
+    yield title_line(content)
+    yield f"{line(result)}: {_OWN[content['granularity']]}"
+    yield _totals(content)
+    yield _stages(content)
+    yield from _power(content)
+    yield (
+        f"grade: {content['grade']}; {content['instructions']} instructions solved in "
+        f"{content['solve_s']:.2g} s; boards that wait draw "
+        f"{content['wait_power_w']:.0f} W each"
+    )
+
+
+def figure(result: "StageClocks") -> "Figure":
+    """The step before and after, clocks as colour."""
+    from .._charts.plot_stage_clocks import stage_clocks_figure
+
+    return stage_clocks_figure(result)
+
+
+def title_line(content: Entry) -> str:
+    """What is trained on what, and how its layers are split."""
+    layers = ", ".join(map(str, content["split"]))
+    return (
+        f"{content['model']} on {content['num_gpus']} ({plan_text(content['plan'])}) x "
+        f"{content['gpu']}: {content['micro_batches']} micro-batches, "
+        f"{content['input_len']} in, layers {layers}"
+    )
+
+
+def _totals(content: Entry) -> Any:
+    usual = f"all at {content['usual_sm_clock_mhz']:g} MHz"
+    rows = [(usual, content["baseline"]), ("own clocks", content["best"])]
+    limited = content["node_power"]
+    if limited and limited["one_clock"]:
+        one = limited["one_clock"]
+        rows.insert(1, (f"all at {one['sm_clock_mhz']:g} MHz", one))
+    joules = content["lower_bound_j"]
+    step = content["best"]["step_time_s"]
+    bound = {"step_time_s": step, "energy_j": joules, "power_total_w": joules / step}
+    rows.append(("bound of any clocks", bound))
+    columns = (
+        ("clocks", lambda row: row[0]),
+        ("step", lambda row: row[1]["step_time_s"], "s"),
+        ("energy", lambda row: row[1]["energy_j"], "J"),
+        ("power", lambda row: row[1]["power_total_w"], "W"),
+        (
+            "change",
+            lambda row: row[1]["energy_j"] / content["baseline"]["energy_j"] - 1,
+            lambda x: f"{100 * x:+.1f} %",
+        ),
+    )
+    return table(columns, rows, left=1)
+
+
+def _stages(content: Entry) -> Any:
+    """A row for stages that are alike."""
+    rows = [
+        {**stage, **{x["instruction"]: x for x in stage["instructions"]}}
+        for stage in content["stages"]
+    ]
+    kinds = [x["instruction"] for x in content["stages"][0]["instructions"]]
+    columns: list[tuple[Any, ...]] = [("stage", "stage"), ("layers", "layers")]
+    for kind in kinds:
+        columns.append((f"{kind} MHz", lambda row, kind=kind: _clocks(row[kind])))
+    columns += [
+        ("busy", "busy", percent),
+        ("a GPU", "power_w", "{:.0f} W"),
+        ("changes", "switches"),
+    ]
+    return table(columns, list(_grouped(rows)), left=1)
+
+
+def _grouped(rows: Entries) -> Iterator[Entry]:
+    """Stages in a row whose cells are equal as one."""
+
+    def key(item: tuple[int, Entry]) -> Any:
+        row = item[1]
+        cells = [(_clocks(x), f"{x['time_s']:.4g}") for x in row["instructions"]]
+        return row["layers"], cells, f"{row['power_w']:.0f}", row["switches"]
+
+    for _, alike in itertools.groupby(enumerate(rows), key):
+        numbers = [(i, row) for i, row in alike]
+        (first, row), last = numbers[0], numbers[-1][0]
+        name = str(first) if first == last else f"{first} to {last}"
+        yield {**row, "stage": name}
+
+
+def _clocks(entry: Entry) -> str:
+    low, high = (entry[f"sm_clock_{x}_mhz"] for x in ("min", "max"))
+    if low == high:
+        return f"{low:g}"
+    return f"{entry['sm_clock_mhz']:.0f} ({low:g}-{high:g})"
+
+
+def _power(content: Entry) -> Iterator[str]:
+    limited = content["node_power"]
+    peak = f"{si(content['node_peak_w'], 'W')} at most at any time"
+    if limited is None:
+        yield f"the GPUs of a host draw {peak}"
+        return
+    yield (
+        f"the GPUs of a host draw {si(limited['mean_w'], 'W')} of "
+        f"{si(limited['limit_w'], 'W')} on average, {peak}"
+    )
