@@ -42,7 +42,7 @@ from ._answer.records import Estimate, KernelEstimate, PhaseEstimate, from_leave
 
 _ILLEGAL: Final = 1e3
 """Factor on the time of candidates that cannot run."""
-_HOST: Final = 20
+HOST: Final = 20
 """Sharpness between host and GPU time of a phase."""
 _FEW_PHASES: Final = 8
 
@@ -277,7 +277,7 @@ class _Run:
         gpu_time, kernels_energy = self.per_phase(
             jnp.stack([kernel_time, kernel_energy])
         )
-        time = smooth.pnorm((gpu_time, self.host()), _HOST)
+        time = smooth.pnorm((gpu_time, self.host()), HOST)
         other = self.workload.phases.other_core_work * core
         load = (kernels_energy + other) / time
         static = static_power(self.gpu, self.c, clock, load, self.point)

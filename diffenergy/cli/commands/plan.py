@@ -19,7 +19,7 @@ def _search(flags: Flags) -> Outcome:
     """The best plan."""
     sharing, clocks = _given(flags.sharing), _given(flags.clocks)
     for name in clocks:
-        raise ValueError(f"`{name}` is given without `stage_clocks`; give both.")
+        raise ValueError(f"`{name}` is given without `--stage-clocks`; give both.")
     if "tp" in sharing:
         raise ValueError("`tp` is given; a search holds it as `--plan tp=N`.")
     for name in ("num_gpus", "global_batch"):
@@ -42,7 +42,7 @@ def _clocks(flags: Flags) -> Outcome:
     """Clocks for stages."""
     sharing = _given(flags.sharing)
     for name in _given(flags.search):
-        raise ValueError(f"`{name}` is given beside `stage_clocks`; leave one out.")
+        raise ValueError(f"`{name}` is given beside `--stage-clocks`; leave one out.")
     if len(sharing.get("num_gpus", ())) > 1:
         raise ValueError("`num_gpus` is a list; clocks are those of one plan.")
     single = {"num_gpus": sharing["num_gpus"][0]} if "num_gpus" in sharing else {}

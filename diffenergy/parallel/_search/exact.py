@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -128,7 +129,7 @@ def _steps_of(
         for x in ("time", "energy", "still")
     }
     span = np.full(len(at), np.nan)
-    about = programs()(_composed, (columns, steps, c, span))
+    about = jax.device_get(programs()(_composed, (columns, steps, c, span)))
     for i, one in enumerate(placed):
         if one.order is not None:
             span[i] = _span(one, about["forward"][i], about["backward"][i])

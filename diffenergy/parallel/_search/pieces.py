@@ -3,7 +3,7 @@ once for every way in which GPUs divide them.
 
 A virtual stage is the sum of its pieces, so that time, energy and memory of thousands
 of plans follow from a few dozen pieces. That is exact but for what is no sum: the
-clock under a power limit, host time beside the GPU's, and the sharing of a cache.
+clock under a power limit, and what weights leave in a cache.
 """
 
 import dataclasses
@@ -26,6 +26,7 @@ from ...plans._exchange import Group, collective, groups
 from ...plans._steps import PARTS
 from ...plans._training import Part, passes_of
 from ...workload import Listing, Workload
+from ...workload._listing import Number
 from ...workload._unlisted import complete
 from ...workload._workload import assemble, pad_size
 from ...workload.models import Request
@@ -69,9 +70,14 @@ class Pieces:
     keys: tuple[Key, ...]
     kinds: tuple[int, ...]
     """Kind of each layer, from 0."""
-    time: Float[np.ndarray, "n q p"]  # s
+    values: str
+    """Type of values that are no product's operands."""
+    time: Float[np.ndarray, "n q p"]  # s of kernels
+    host: Float[np.ndarray, "n q p"]  # s of the host, but for what a pass costs it
     energy: Float[np.ndarray, "n q p"]  # J beyond static power
-    still: Float[np.ndarray, "n q p"]  # J of static power
+    still: Float[np.ndarray, "n q p"]  # J of static power while kernels run
+    eager: Float[np.ndarray, " p"]
+    """1 for parts that the host launches one by one."""
     far: Float[np.ndarray, "n q p"]  # bytes between hosts
     hops: Float[np.ndarray, "n q p"]
     dense: Float[np.ndarray, "n q"]  # parameters that are no routed experts'
@@ -99,8 +105,8 @@ class _Made:
     """One piece before it is priced."""
 
     parts: tuple[Part, ...]
-    sizes: tuple[float, float]
-    left: tuple[float, float, float, float]
+    sizes: tuple[Number, Number]
+    left: tuple[Number, Number, Number, Number]
 
 
 class Maker:
@@ -122,6 +128,12 @@ class Maker:
         training = Training(space.model, alone, space.host, sequences)
         length = space.input_len
         return training.request(phase="train", input_len=length, **space.request)
+
+    def values(self, key: Key) -> str:
+        """Type of values between products."""
+        model = self.space.model
+        assert isinstance(model, Decoder)
+        return model.precision(self.request(key)).values
 
     def made(self, key: Key) -> list[_Made]:
         """Pieces of a key; raises `ValueError` if the model cannot be divided so."""
@@ -166,9 +178,9 @@ def priced(
     point: OperatingPoint,
     like: Workload | None = None,
 ) -> tuple[dict[str, np.ndarray], Workload]:
-    """`time` (s), `energy` (J) beyond static power, `still` (J) of it, and `feasible`
-    (whether the power limit is kept) of listings at `point` (a leaf has one number, or
-    one for each of them); and the workload that was priced.
+    """Figures of listings at `point` (a leaf has one number, or one for each of them):
+    `time`, of the `gpu` and of the `host`, s; `energy` beyond static power, and `still`
+    of it, J; `feasible`, whether the power limit is kept; and the workload priced.
 
     `like`: a larger one before, whose program then serves again.
     """
@@ -204,7 +216,14 @@ def _figures(
 ) -> dict[str, Array]:
     p = estimate_once(workload, gpu, point).phases
     still = p.components[:, STATIC].sum(axis=1)
-    return dict(time=p.time, energy=p.energy - still, still=still, feasible=p.feasible)
+    return dict(
+        time=p.time,
+        gpu=p.gpu_time,
+        host=p.host_time,
+        energy=p.energy - still,
+        still=still,
+        feasible=p.feasible,
+    )
 
 
 def price(
@@ -219,14 +238,21 @@ def price(
     kinds = Maker(space).kinds
     shape = (len(made), 3 + max(kinds), len(PARTS))
     phase, far, hops = np.full(shape, -1), np.zeros(shape), np.zeros(shape)
+    eager, passes = np.zeros(len(PARTS)), np.zeros(shape)
     for i, pieces in enumerate(made.values()):
         for j, piece in enumerate(pieces):
             for part in piece.parts:
                 at = PARTS.index(part.name)
                 far[i, j, at], hops[i, j, at] = part.far, part.hops
-                if part.listing is not None:
-                    phase[i, j, at] = len(listings)
-                    listings.append(complete(part.listing))
+                if part.listing is None:
+                    continue
+                phase[i, j, at] = len(listings)
+                eager[at] = max(eager[at], part.listing.dispatch != "graph")
+                # a weight comes back when all layers have run, not after its own
+                own = part.listing.passes / (len(kinds) if j > LAST else 1)
+                whole = dataclasses.replace(part.listing, passes=own)
+                listings.append(complete(whole))
+                passes[i, j, at] = own * (part.listing.dispatch != "graph")
     moves = [
         (kind, local)
         for kind in MOVED
@@ -245,17 +271,23 @@ def price(
     others = [run(workload, gpu, point, len(listings)) for point in points[1:]]
     result = []
     for found in (first, *others):
-        columns = {x: found[x] for x in ("time", "energy", "still")}
+        columns = {"time": found["gpu"], "host": found["host"]}
+        columns |= {"energy": found["energy"]}
+        columns |= {"still": found["still"] * found["gpu"] / found["time"]}
         grid = {x: y[own:].reshape(-1, len(_SIZES)) for x, y in columns.items()}
         table = {x: (grid["time"][i], grid["energy"][i]) for i, x in enumerate(moves)}
         of_pieces = {
             x: np.where(phase >= 0, y[phase], 0.0) / each for x, y in columns.items()
         }
+        each_pass = float(gpu.corrections.dispatch_pass)
+        of_pieces["host"] -= each_pass * passes / each
         result.append(
             Pieces(
                 tuple(made),
                 kinds,
+                Maker(space).values(next(iter(made))),
                 **of_pieces,
+                eager=eager,
                 far=far / each,
                 hops=hops / each,
                 dense=sizes[..., 0],

@@ -11,6 +11,7 @@ from jax import Array
 from jaxtyping import Float
 
 from ...corrections import Corrections
+from ...estimator._estimate import HOST
 from ...plans import Plan, Steps, compose, step_energy
 from ...plans._exchange import groups
 from ...plans._layout import layout
@@ -98,7 +99,7 @@ def ranked(
     memory = np.array(
         [
             _memory(space, pieces, key, plan, x)
-            for key, plan, x in zip(keys, plans, stages, strict=True)
+            for key, plan, x in zip(keys.tolist(), plans, stages, strict=True)
         ]
     )
     more = pad_size(len(plans)) - len(plans)  # one program for about as many
@@ -124,7 +125,7 @@ def _memory(
         flying = in_flight(plan, stage, batches)
         state = state_bytes(
             plan,
-            "bf16",
+            pieces.values,
             whole=dense + routed,
             experts=routed,
             layer=layer,
@@ -159,9 +160,10 @@ class _Batch:
         made = _filled([x.made for x in self.stages], KINDS)
         m = space.global_batch / (self.column("dp") * self.column("microbatch"))
         columns = {}
-        for name in ("time", "energy", "still", "far", "hops"):
+        for name in ("time", "host", "energy", "still", "far", "hops"):
             one = getattr(pieces, name)[self.keys]
             columns[name] = np.einsum("nkq,nqp->nkp", made, one)
+        self._dispatched(made, pieces, columns, c)
         for part in range(len(PARTS)):
             if PARTS[part] not in _ONCE:
                 for x in columns.values():
@@ -172,6 +174,17 @@ class _Batch:
         numbers = {x: columns[x] for x in ("time", "energy", "still")}
         time, energy = programs()(_composed, (numbers, steps, c))
         return np.asarray(time), np.asarray(energy)
+
+    def _dispatched(
+        self, made: np.ndarray, pieces: Pieces, columns: dict[str, Any], c: Corrections
+    ) -> None:
+        """The host beside the GPU, as in `estimate`, with what a pass costs it once."""
+        gpu, host = columns["time"], columns.pop("host")
+        there = made.any(axis=-1)[..., None] & (gpu > 0)
+        host = host + float(c.dispatch_pass) * pieces.eager * there
+        whole = (gpu**HOST + np.maximum(host, 0.0) ** HOST) ** (1 / HOST)
+        ratio = np.where(gpu > 0, whole / np.where(gpu > 0, gpu, 1.0), 1.0)
+        columns["time"], columns["still"] = whole, columns["still"] * ratio
 
     def _optimizer(
         self, space: Space, pieces: Pieces, made: np.ndarray, columns: dict[str, Any]

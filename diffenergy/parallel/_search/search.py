@@ -87,18 +87,13 @@ def search(
     clock, time, energy = _under(clocks, series, limits.power)
     able = np.flatnonzero(np.isfinite(clock))
     point = points[0]
-    if not able.size:
-        least = int(np.argmin(series[-1].energy / series[-1].time))
-        asked = [(series[-1].plans[least], float(clocks[-1]))]
-        (one,) = exact(space, asked, gpu, point, like)
-        raise _too_weak(space, one, limits)
     own = Ranked(
         [series[0].plans[i] for i in able],
         time[able],
         energy[able],
         series[0].memory[able],
     )
-    chosen = _chosen(own, objective)
+    chosen = _chosen(own, objective) if able.size else []
     told(len(plans), len(plans), f"the best {len(chosen)} exactly")
     asked = [
         (own.plans[i], float(x))
@@ -107,9 +102,14 @@ def search(
     ]
     priced = exact(space, asked, gpu, point, like)
     kept = _highest([x for x in priced if _within(x, limits)])
+    if not kept:  # those that draw least
+        drawn = series[-1].energy / series[-1].time
+        least = np.argsort(drawn)[:_NEAREST]
+        asked = [(series[-1].plans[i], float(clocks[-1])) for i in least]
+        priced = exact(space, asked, gpu, point, like)
+        kept = [x for x in priced if _within(x, limits)]
     if not kept:
-        one = min(priced, key=lambda x: x.power)
-        raise _too_weak(space, one, limits)
+        raise _too_weak(space, min(priced, key=lambda x: x.power), limits)
     kept.sort(key=lambda x: (getattr(x, objective), len(x.plan.text)))
     best = kept[0]
     others = (x for x in kept if not _equal(x, best, objective))
@@ -188,7 +188,7 @@ def _near(clock: float, top: float, ladder: Float[np.ndarray, " c"]) -> Sequence
 def _chosen(own: Ranked, objective: str) -> list[int]:
     """Rows that are priced exactly: the first by `objective`, and along the frontier of
     time, energy and memory."""
-    size = np.array([len(plan.text) for plan in own.plans])
+    size = np.array([len(plan.text) for plan in own.plans], float)
     order = np.lexsort((size, getattr(own, objective).round(9)))
     edge = np.flatnonzero(_undominated(own.time, own.energy, own.memory, size))
     edge = edge[np.argsort(own.time[edge])]
@@ -214,7 +214,7 @@ def _frontier(kept: Sequence[Exact]) -> list[Exact]:
     columns = [
         np.array([getattr(x, n) for x in kept]) for n in ("time", "energy", "memory")
     ]
-    size = np.array([len(x.plan.text) for x in kept])
+    size = np.array([len(x.plan.text) for x in kept], float)
     keep = _undominated(*columns, size)
     return sorted(
         (x for x, k in zip(kept, keep, strict=True) if k), key=lambda x: x.time

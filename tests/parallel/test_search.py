@@ -1,0 +1,222 @@
+"""The best plan: against estimates of single plans, against all plans priced one by
+one, and under limits."""
+
+import dataclasses
+import random
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+import pytest
+
+from diffenergy import estimate, parallel
+from diffenergy.corrections import read_corrections
+from diffenergy.estimator._settings import settings
+from diffenergy.hardware import read_gpu
+from diffenergy.parallel._search.exact import exact
+from diffenergy.parallel._search.pieces import Maker, key_of, price
+from diffenergy.parallel._search.ranking import ranked
+from diffenergy.parallel._search.search import _point
+from diffenergy.parallel._search.space import Space
+from diffenergy.plans import Plan, host_of
+from diffenergy.results import Infeasible
+from diffenergy.workload.models import load_model
+
+SMALL = [
+    ("gpt2", "h100-sxm", 4, 8, 256),
+    ("gpt2", "a100-sxm-40gb", 8, 16, 512),
+    ("gpt2-medium", "h100-sxm", 8, 8, 1024),
+    ("gpt2-xl", "a100-sxm-80gb", 8, 16, 512),
+    ("gpt2-xl", "h200-sxm", 16, 32, 256),
+    ("llama-3.2-1b", "b200-sxm", 4, 12, 2048),
+    ("llama-3.2-1b", "a40", 8, 8, 512),
+    ("llama-3.1-8b", "h100-sxm", 16, 16, 2048),
+    ("mixtral-8x7b", "h200-sxm", 16, 16, 1024),
+    ("llama-3.1-8b", "gb200", 12, 24, 1024),
+]
+"""(model, GPU, GPUs, sequences of a step, tokens of each)."""
+
+
+def space_of(
+    model: str, gpu: str, number: int, batch: int, length: int, **held: Any
+) -> Space:
+    card = read_gpu(gpu)
+    loaded: Any = load_model(model)
+    return Space(loaded, card, host_of(card), (number,), batch, length, held, {})
+
+
+def figures(space: Space, plans: list[Plan]):
+    """Each plan's own figures, at the highest clock."""
+    setting = settings(space.card)[0][0]
+    gpu = space.card.served(read_corrections(None))
+    asked = [(plan, setting.sm_clock) for plan in plans]
+    return exact(space, asked, gpu, _point(setting, setting.sm_clock))
+
+
+def legal(space: Space) -> list[Plan]:
+    """Plans that the model can be divided into, with GPipe beside what is searched."""
+    pipes = dataclasses.replace(space, held={**space.held, "schedule": "gpipe"})
+    found, maker, known = [], Maker(space), {}
+    for plan in [*space.plans(), *pipes.plans()]:
+        key = key_of(plan)
+        if key not in known:
+            try:
+                known[key] = bool(maker.made(key))
+            except ValueError:
+                known[key] = False
+        if known[key]:
+            found.append(plan)
+    return found
+
+
+def test_figures_are_those_of_estimates():
+    """Of any plan: exact ones to rounding, ranked ones within 0.5 %, memory exactly."""
+    case = ("gpt2-xl", "h100-sxm", 16, 32, 512)
+    space = space_of(*case)
+    plans = random.Random(3).sample(legal(space), 5)
+    setting = settings(space.card)[0][0]
+    gpu = space.card.served(read_corrections(None))
+    made = {key: Maker(space).made(key) for key in dict.fromkeys(map(key_of, plans))}
+    (pieces,), _ = price(space, made, gpu, [_point(setting, setting.sm_clock)])
+    about = ranked(space, pieces, plans, gpu.corrections)
+    for i, own in enumerate(figures(space, plans)):
+        said = estimate(
+            "gpt2-xl", "h100-sxm", phase="train", plan=own.plan, global_batch=32,
+            input_len=512,
+        ).summary  # fmt: skip
+        for key, exactly, nearly in (
+            ("time_s", own.time, about.time[i]),
+            ("energy_j", own.energy, about.energy[i]),
+            ("memory_per_gpu_bytes", own.memory, about.memory[i]),
+        ):
+            close = 1e-9 if key == "memory_per_gpu_bytes" else 5e-3
+            assert exactly == pytest.approx(said[key], rel=1e-5), own.plan.text
+            assert nearly == pytest.approx(said[key], rel=close), own.plan.text
+
+
+def compared(case: tuple[str, str, int, int, int], objective: str):
+    """The plan found, and the least of all plans priced one by one."""
+    model, gpu, number, batch, length = case
+    found = parallel.plan(
+        model, gpu, num_gpus=number, global_batch=batch, input_len=length,
+        objective=objective,
+    )  # fmt: skip
+    space = space_of(*case)
+    capacity = space.card.values["dram_capacity"]
+    every = [x for x in figures(space, legal(space)) if x.memory <= capacity]
+    least = min(getattr(x, objective) for x in every)
+    assert getattr(found.found.best, objective) == pytest.approx(least, rel=1e-6)
+    for x in found.found.frontier:  # nothing beats it in all three
+        better = [
+            y
+            for y in every
+            if y.time < x.time * (1 - 1e-3)
+            and y.energy < x.energy * (1 - 1e-3)
+            and y.memory < x.memory * (1 - 1e-3)
+        ]
+        assert not better, (x.plan.text, better[0].plan.text)
+
+
+def test_nothing_is_better():
+    compared(SMALL[0], "time")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SMALL, ids=lambda x: f"{x[0]}@{x[2]}x{x[1]}")
+def test_nothing_is_better_on_ten_clusters(case: tuple[str, str, int, int, int]):
+    for objective in ("time", "energy"):
+        compared(case, objective)
+
+
+ASKED: dict[str, Any] = dict(num_gpus=8, global_batch=16, input_len=256)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return parallel.plan("gpt2-medium", "h100-sxm", **ASKED)
+
+
+def test_the_answer_is_the_estimate_of_its_plan(found):
+    s = found.summary
+    said = estimate(
+        "gpt2-medium", "h100-sxm", phase="train", plan=s["plan"], global_batch=16,
+        input_len=256,
+    ).summary  # fmt: skip
+    assert said["time_s"] == s["best"]["time_s"]
+    assert said["energy_j"] == s["best"]["energy_j"]
+    assert s["best"]["plan"]["dp"] * s["best"]["plan"]["tp"] <= 8
+    assert s["frontier"] and s["considered"] >= s["fitting"] > len(s["frontier"])
+    second = s["second"]
+    assert second["step_time_s"] > s["best"]["time_s"]
+
+
+def test_what_is_held_stays(found):
+    held = parallel.plan("gpt2-medium", "h100-sxm", plan="tp=2,zero=3", **ASKED)
+    own = held.summary["best"]["plan"]
+    assert (own["tp"], own["zero"]) == (2, 3)
+    assert held.found.best.time >= found.found.best.time
+    assert held.summary["considered"] < found.summary["considered"]
+
+
+def test_a_limit_of_power_lowers_the_clock(found):
+    """Kept, as near as a step of the clock allows, by the figures of `estimate`."""
+    limit = 0.8 * found.summary["best"]["power_total_w"]
+    slow = parallel.plan("gpt2-medium", "h100-sxm", max_power=limit, **ASKED)
+    s = slow.summary
+    assert s["sm_clock_mhz"] < s["highest_sm_clock_mhz"]
+    assert 0.9 * limit < s["best"]["power_total_w"] <= limit
+    assert s["best"]["time_s"] > found.summary["best"]["time_s"]
+    again = estimate(
+        "gpt2-medium", "h100-sxm", phase="train", plan=s["plan"], global_batch=16,
+        input_len=256, sm_clock=s["sm_clock_mhz"] * 1e6,
+    ).summary  # fmt: skip
+    assert again["power_total_w"] == pytest.approx(s["best"]["power_total_w"])
+
+
+def test_the_least_that_keeps_a_limit_is_said():
+    """Of memory and of power; a little more than it suffices."""
+    for name, size in (("max_memory", 1e8), ("max_power", 10.0)):
+        with pytest.raises(Infeasible, match=rf"`{name}`.*least is") as refused:
+            parallel.plan("gpt2-medium", "h100-sxm", **ASKED, **{name: size})
+        least = refused.value.least[name]
+        kept = parallel.plan(
+            "gpt2-medium", "h100-sxm", **ASKED, **{name: least * (1 + 1e-3)}
+        )
+        assert kept.found.best.memory <= (
+            least * 1.001 if name == "max_memory" else 9e10
+        )
+
+
+@pytest.mark.slow
+def test_slopes_are_those_of_differences():
+    """By the network card, links, DRAM and clock, of time and energy, to 1e-4."""
+    fields = ("network", "link_bandwidth", "dram_bandwidth", "sm_clock")
+    found = parallel.plan(
+        "gpt2-xl", "h100-sxm", num_gpus=16, global_batch=32, input_len=512,
+        sm_clock=1.2e9, plan="tp=2,pp=2", sensitivity=fields,
+    )  # fmt: skip
+    table = found.summary["sensitivities"]
+    card = read_gpu("h100-sxm")
+    gpu = dataclasses.replace(
+        card.served(read_corrections(None)), link_bandwidth=host_of(card).rate
+    )
+    point = _point(settings(card, [1.2e9])[0][0], 1.2e9)
+
+    def at(name: str, factor: float) -> np.ndarray:
+        step, board, where = found.step, gpu, point
+        if name == "network":
+            moved = step.steps.network * factor
+            step = eqx.tree_at(lambda s: s.steps.network, step, moved)
+        elif name == "sm_clock":
+            where = _point(settings(card, [1.2e9])[0][0], 1.2e9 * factor)
+        else:
+            value = getattr(gpu, name) * factor
+            board = dataclasses.replace(gpu, **{name: value})
+        own = estimate(step, board, where)
+        return np.array([float(own.time), float(own.energy)])
+
+    h = 1e-4
+    for name in fields:
+        slope = (at(name, 1 + h) - at(name, 1 - h)) / (2 * h) / at(name, 1.0)
+        said = [table[x][name]["per_percent"] for x in ("step_time_s", "energy_j")]
+        assert np.allclose(said, slope, atol=1e-4), (name, said, slope)
