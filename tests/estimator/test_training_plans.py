@@ -172,7 +172,7 @@ def test_every_constant_of_plans_moves_a_step():
         ("gpt2", {"phase": "prefill", "global_batch": 2}, "only `--phase train`"),
         ("gpt2", {"plan": "dp=2", "global_batch": 0}, "`global_batch` is 0"),
         ("mixtral-8x7b", {"plan": "dp=3,ep=3"}, "`ep` is 3, which does not divide"),
-        ("deepseek-v3", {"plan": "dp=8"}, "deepseek-v3 has only prefill"),
+        ("qwen3.5-9b", {"plan": "dp=8"}, "qwen3.5-9b has only prefill"),
         ("resnet-50", {"plan": "dp=8", "input_len": None}, "no language model"),
     ],
 )

@@ -30,7 +30,7 @@ from ...workload._unlisted import complete
 from ...workload._workload import assemble, pad_size
 from ...workload.models import Request
 from ...workload.models._network.sharding import Share, Split
-from ...workload.models._shared.decoder import Decoder
+from ...workload.models._shared.decoder import TrainedModel
 from .space import Space
 
 FIRST: Final = 0
@@ -108,10 +108,8 @@ class Maker:
 
     def __init__(self, space: Space):
         self.space = space
-        self.stack = space.model.stack()
-        known = list(dict.fromkeys(self.stack))
-        self.kinds = tuple(known.index(x) for x in self.stack)
-        self.places = [self.kinds.index(i) for i in range(len(known))]
+        self.places = sorted(set(space.model.kinds))
+        self.kinds = tuple(self.places.index(x) for x in space.model.kinds)
 
     def request(self, key: Key) -> Request:
         """What a replica runs of the pieces of a key."""
@@ -128,24 +126,24 @@ class Maker:
         request = self.request(key)
         plan = Plan(key.tp, 1, key.ep, key.ep, key.cp, etp=key.etp)
         shares = groups(plan, self.space.host.size)
-        last = len(self.stack)
+        last = len(self.kinds)
         ends = [(0, (0, 0)), (2, (last, last))]
         layers = [(1, (place, place + 1)) for place in self.places]
         split = Split(key.tp, key.ep, key.cp, key.etp, sequence=key.tp > 1)
         return [
-            self._piece(Share(split, 3, stage, own=own), request, shares)
+            self._piece(Share(split, 3, stage, own=(own,)), request, shares)
             for stage, own in (*ends, *layers)
         ]
 
     def _piece(self, share: Share, request: Request, shares: dict[str, Group]) -> _Made:
         model = self.space.model.placed(share)
-        assert isinstance(model, Decoder)
+        assert isinstance(model, TrainedModel)
         parts = passes_of(model, request, shares, _software(self.space))
         routed = model.expert_parameters()
         left = model.leaves(request)
         return _Made(
             tuple(parts),
-            (model.text_parameters() - routed, routed),
+            (model.text_step_parameters() - routed, routed),
             (left.each, left.once, left.logits, left.workspace),
         )
 
@@ -227,12 +225,7 @@ def price(
                 if part.listing is not None:
                     phase[i, j, at] = len(listings)
                     listings.append(complete(part.listing))
-    moves = [
-        (kind, local)
-        for kind in MOVED
-        for local in range(2, space.host.size + 1)
-        if space.host.size % local == 0
-    ]
+    moves = [(kind, local) for kind in MOVED for local in _together(space)]
     own = len(listings)
     listings += [_exchange(listings[0], *x, size) for x in moves for size in _SIZES]
     each = np.ones(len(PARTS)) * _TIMES
@@ -268,6 +261,14 @@ def price(
             )
         )
     return result, workload
+
+
+def _together(space: Space) -> list[int]:
+    """How many GPUs of a group can be in one host."""
+    size = space.host.size
+    some = {x for n in space.num_gpus for x in range(1, n + 1) if n % x == 0}
+    found = {x for x in some if x <= size} | {size // x for x in some if x <= size}
+    return sorted(found - {1})
 
 
 def _exchange(blank: Listing, kind: str, local: int, size: float) -> Listing:

@@ -65,9 +65,9 @@ class _Stages:
 
 
 @functools.lru_cache(maxsize=512)
-def _stages(kinds: tuple[int, ...], pp: int, vp: int) -> _Stages:
+def _stages(kinds: tuple[int, ...], further: int, pp: int, vp: int) -> _Stages:
     plan = Plan(pp=pp, vp=vp, schedule="interleaved" if vp > 1 else None)
-    found = layout(len(kinds), plan, "the model")
+    found = layout(kinds, plan, "the model", further)
     width = 2 + max(kinds) + 1
 
     def pieces(place: int) -> tuple[float, ...]:
@@ -94,7 +94,8 @@ def ranked(
     """Figures of `plans`, whose pieces are all there."""
     at = {key: i for i, key in enumerate(pieces.keys)}
     keys = np.array([at[key_of(plan)] for plan in plans])
-    stages = [_stages(pieces.kinds, plan.pp, plan.vp) for plan in plans]
+    further = space.model.further_layers
+    stages = [_stages(pieces.kinds, further, plan.pp, plan.vp) for plan in plans]
     memory = np.array(
         [
             _memory(space, pieces, key, plan, x)
