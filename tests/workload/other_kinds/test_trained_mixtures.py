@@ -1,11 +1,14 @@
 """Training of layers that differ: DeepSeek-V3 by hand."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 
+from diffenergy.measurements import _plan_rows
 from diffenergy.plans._model_flop import model_flop
 from diffenergy.workload.models import load_model
+from diffenergy.workload.models._layers.drafting import without_mtp
 from diffenergy.workload.models._shared.decoder import TrainedModel
 
 HIDDEN, HEADS, VOCAB = 7168, 128, 129280
@@ -145,3 +148,36 @@ def test_frozen_layers_leave_the_others():
 def test_what_such_a_model_does_not_train(name: str, asked: dict[str, Any], said: str):
     with pytest.raises(ValueError, match=said):
         step(name, batch=1, input_len=64, **asked)
+
+
+def test_a_model_without_the_module_behind():
+    """A row that was measured "w/o MTP" has the published parameters alone."""
+    model = model_of("deepseek-v3")
+    plain = dataclasses.replace(model, config=without_mtp(model.config))
+    assert plain.further_layers == 0
+    assert plain.step_parameters() == plain.parameters() == PUBLISHED
+    (forward, *_) = plain.listings(phase="train", batch=1, input_len=4096, dtype="fp8")
+    pairs = 61 * HEADS * (192 + 128) * 4097 / 2
+    found = model_flop(forward) / 4096
+    assert found == pytest.approx(6 * weights_of_a_token(0) + 6 * pairs, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("note", "with_mtp"), [("DeepSeekV3 (w/o MTP)", False), ("", True)]
+)
+def test_measured_rows_say_whether_it_was_trained(note: str, with_mtp: bool):
+    said = dict(model="deepseek-v3", precision="mxfp8", note=note)
+    sizes = dict(tp=1.0, pp=2.0, dp=128.0, ep=32.0, global_batch=4096.0, seq_len=4096.0)
+    assert _plan_rows._row(said, sizes).mtp is with_mtp
+
+
+def test_products_are_in_the_type_asked_for():
+    """Not as the checkpoint is stored: fp8 in blocks by default, 16 bit if asked."""
+    for dtype, product in ((None, "fp8_block"), ("fp8", "fp8"), ("bf16", "bf16")):
+        forward, backward, _ = step(
+            "deepseek-v3", batch=1, input_len=64, **({"dtype": dtype} if dtype else {})
+        )
+        for part in (forward, backward):
+            wide = [k for k in part.kernels if k["op"] == "gemm" and k["k"] == 16384]
+            assert {k["dtype"] for k in wide} <= {product}
+            assert wide or part is backward
