@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Final
 
 from diffenergy.workload.models import Model, load_model, model_names
+from diffenergy.workload.models._shared.language_model import LanguageModel
 
 PAGE: Final = Path(__file__).parent / "reference" / "models.md"
 BEGIN, END = "<!-- models -->\n", "<!-- end of models -->\n"
 HEADING: Final = (
     "| model | parameters | stored in | weights (GB) | KV (B/token) | of it in windows "
-    "| state (MB/request) |\n|---|---:|---|---:|---:|---:|---:|\n"
+    "| state (MB/request) | trains |\n|---|---:|---|---:|---:|---:|---:|---|\n"
 )
 
 
@@ -34,6 +35,7 @@ def row(model: Model) -> str:
         f"{model.kv_bytes_per_token('bf16') + windowed:,.0f}",
         f"{windowed:,.0f}",
         f"{model.state_bytes() / 1e6:,.2f}",
+        "yes" if isinstance(model, LanguageModel) and model.trains else "",
     )
     return f"| {' | '.join(cells)} |\n"
 

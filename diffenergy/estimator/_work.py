@@ -24,6 +24,7 @@ from ..workload import Listing
 from ..workload._listing import PARTS, settled
 from ..workload.models import Model, Request, load_model
 from ..workload.models._inputs import NAMES as INPUTS
+from ..workload.models._shared.decoder import TrainedModel
 from ..workload.models._shared.encoder import Encoder
 from ..workload.models._shared.language_model import LanguageModel
 from ..workload.models._shared.speculation import speculation_of
@@ -201,6 +202,8 @@ def modelled_work(
     if isinstance(model, LanguageModel) and given["dtype"] is None:
         said = "; ".join(model.checkpoint.said)
         assumed |= {"checkpoint": said} if said else {}
+    if train and isinstance(model, TrainedModel) and model.further_layers:
+        assumed["mtp_layers"] = model.further_layers
     warnings = [
         *_memory.too_large(model.name, memory, card, larger),
         *model.notes,

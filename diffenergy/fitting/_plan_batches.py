@@ -20,6 +20,7 @@ from ..plans._steps import merged
 from ..workload import Listing
 from ..workload._unlisted import complete
 from ..workload.models import Model, Request
+from ..workload.models._layers.drafting import without_mtp
 from ..workload.models._shared.language_model import LanguageModel
 
 
@@ -86,7 +87,7 @@ def _asked(table: MeasurementTable, row: int) -> tuple[Training, Request]:
     Raises `ValueError` with the reason if there is none.
     """
     asked: PlanRow = table.plan.item(int(row))
-    model = _model(asked.model, str(Path(table.file[row]).parent))
+    model = _model(asked.model, str(Path(table.file[row]).parent), asked.mtp)
     host = host_of(read_gpu(str(table.gpu[row])))
     if np.isfinite(asked.network) and not host.network:
         host = dataclasses.replace(host, network=asked.network)
@@ -102,8 +103,9 @@ def _asked(table: MeasurementTable, row: int) -> tuple[Training, Request]:
 
 
 @functools.lru_cache(maxsize=64)
-def _model(name: str, folder: str) -> Model:
-    """A model of a table in a folder; plans may be of longer sequences than it serves.
+def _model(name: str, folder: str, mtp: bool) -> Model:
+    """A model of a table in a folder, with the layers that predict further tokens or
+    without; plans may be of longer sequences than it serves.
 
     Raises `ValueError` if neither we nor `models.csv` know it.
     """
@@ -111,7 +113,8 @@ def _model(name: str, folder: str) -> Model:
     if found is None:
         raise ValueError(f"the model {name} is not known")
     if isinstance(found, LanguageModel):
-        return dataclasses.replace(found, positions=POSITIONS)
+        config = found.config if mtp else without_mtp(found.config)
+        return dataclasses.replace(found, positions=POSITIONS, config=config)
     return found
 
 

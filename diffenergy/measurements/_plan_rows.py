@@ -58,6 +58,8 @@ _RELEASE: Final = re.compile(r"-(\d\d)\.(\d\d)(?:\.\d+)?$")
 _PAPER: Final = re.compile(r"arxiv-(\d\d)(\d\d)\.")
 POSITIONS: Final = 1 << 20
 """Positions of a model whose shape alone is known."""
+_WITHOUT_MTP: Final = "w/o MTP"
+"""Part of a `note` of rows in which the layers that predict further tokens were off."""
 _UNSCORED: Final = "memory and plan only"
 """Part of a `note` of rows whose time says nothing."""
 
@@ -65,7 +67,9 @@ _UNSCORED: Final = "memory and plan only"
 @dataclasses.dataclass(frozen=True)
 class PlanRow:
     """A training step that was measured. `network`: B/s of a GPU's network card, NaN:
-    that of its machine; `family`: kernels of its attention ("": by the year)."""
+    that of its machine; `family`: kernels of its attention ("": by the year); `mtp`:
+    whether layers that predict further tokens were trained, where the model has any.
+    """
 
     model: str
     dtype: str
@@ -75,6 +79,7 @@ class PlanRow:
     stack: str
     family: str
     network: float
+    mtp: bool
 
 
 def are_plans(sheet: Sheet) -> bool:
@@ -156,6 +161,7 @@ def _row(said: Mapping[str, str], sizes: Mapping[str, float]) -> PlanRow:
         "eager" if any(x in framework for x in _EAGER) else "serving",
         kernels[0] if kernels else "",
         float(rate) * 1e9 if rate else np.nan,
+        _WITHOUT_MTP not in said.get("note", ""),
     )
 
 

@@ -15,7 +15,7 @@ from ..plans._plan import plan_values
 from ..workload._unlisted import complete
 from ..workload._workload import assemble
 from ..workload.models import load_model
-from ..workload.models._shared.decoder import Decoder
+from ..workload.models._shared.decoder import TrainedModel
 from ..workload.models._shared.language_model import LanguageModel
 from ._search.result import PlanResult, plan_summary
 from ._search.search import OBJECTIVES, Limits, search
@@ -131,7 +131,7 @@ def plan(
         model, gpu, phase="train", plan=alone, global_batch=1, **given, **request
     )
     loaded = load_model(model)
-    if not isinstance(loaded, Decoder):
+    if not isinstance(loaded, TrainedModel):
         raise ValueError(
             f"`model` is {loaded.name}, which is trained on one GPU alone here; take a "
             "decoder such as llama-3.1-8b."

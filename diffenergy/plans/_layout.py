@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,9 +11,10 @@ from ._plan import Plan
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """A virtual stage: its `layers`, whether it has the embedding or the head."""
+    """A virtual stage: the kind of each of its layers, whether it has the embedding or
+    the head."""
 
-    layers: int
+    kinds: tuple[int, ...]
     first: bool
     last: bool
 
@@ -20,10 +22,11 @@ class Chunk:
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """Virtual stages of a model. `spans`: (start, stop) of the layers of each place;
-    `chunks`: the kinds among them; `stages`: what each GPU of the pipeline has, as
-    places in `chunks`."""
+    `each`: its kind; `chunks`: the kinds among them; `stages`: what each GPU of the
+    pipeline has, as places in `chunks`."""
 
     spans: tuple[tuple[int, int], ...]
+    each: tuple[Chunk, ...]
     chunks: tuple[Chunk, ...]
     stages: tuple[tuple[int, ...], ...]
 
@@ -34,32 +37,30 @@ class Layout:
 
     def place(self, chunk: int) -> int:
         """The first place of a kind of virtual stages."""
-        return next(i for i, x in enumerate(self.each()) if x == self.chunks[chunk])
-
-    def each(self) -> list[Chunk]:
-        """Kind of every place."""
-        number = len(self.spans)
-        return [
-            Chunk(stop - start, i == 0, i == number - 1)
-            for i, (start, stop) in enumerate(self.spans)
-        ]
+        return self.each.index(self.chunks[chunk])
 
 
 def layout(
-    layers: int, plan: Plan, name: str, split: tuple[int, ...] | None = None
+    kinds: Sequence[int],
+    plan: Plan,
+    name: str,
+    further: int = 0,
+    split: tuple[int, ...] | None = None,
 ) -> Layout:
-    """How the pipeline of a plan divides `layers`: as `split` says, which has those of
-    each virtual stage; else evenly; where the embedding and the head counted as layers
+    """How the pipeline of a plan divides layers of these `kinds`, behind which the last
+    stage has `further` ones: as `split` says, which has those of each virtual stage;
+    else evenly; where the embedding and the head counted as layers
     make it even (Megatron-LM), so; else the first stages have one more.
 
     Raises `ValueError` if there are more virtual stages than layers and ends, or a
     split is of other layers, or has a stage of nothing.
 
-    >>> layout(126, Plan(pp=16, vp=8), "x").spans[:3]
+    >>> layout(126 * (0,), Plan(pp=16, vp=8), "x").spans[:3]
     ((0, 0), (0, 1), (1, 2))
     """
-    places = plan.pp * plan.vp
-    if places > layers + 2:
+    layers, places = len(kinds), plan.pp * plan.vp
+    every = layers + further
+    if places > every + 2:
         raise ValueError(
             f"`plan` has pp={plan.pp}"
             + (f" and vp={plan.vp}" if plan.vp > 1 else "")
@@ -67,22 +68,27 @@ def layout(
         )
     if split is not None:
         _check_split(split, layers, places, name)
-        sizes = list(split)
-    elif places > 1 and layers % places and (layers + 2) % places == 0:
-        each = (layers + 2) // places
+        sizes, further = list(split), 0
+    elif places > 1 and every % places and (every + 2) % places == 0:
+        each = (every + 2) // places
         sizes = [each - 1, *[each] * (places - 2), each - 1]
     else:
-        each, more = divmod(layers, places)
+        each, more = divmod(every, places)
         sizes = [each + (i < more) for i in range(places)]
+    for place in reversed(range(places)):  # those behind are not of these layers
+        taken = min(further, sizes[place])
+        sizes[place], further = sizes[place] - taken, further - taken
     stops = [sum(sizes[: i + 1]) for i in range(places)]
     spans = tuple((stop - n, stop) for stop, n in zip(stops, sizes, strict=True))
-    plain = Layout(spans, (), ())
-    each_chunk = plain.each()
-    chunks = tuple(dict.fromkeys(each_chunk))
-    stages = tuple(
-        tuple(chunks.index(x) for x in each_chunk[s :: plan.pp]) for s in range(plan.pp)
+    found = tuple(
+        Chunk(tuple(sorted(kinds[start:stop])), i == 0, i == places - 1)
+        for i, (start, stop) in enumerate(spans)
     )
-    return Layout(spans, chunks, stages)
+    chunks = tuple(dict.fromkeys(found))
+    stages = tuple(
+        tuple(chunks.index(x) for x in found[s :: plan.pp]) for s in range(plan.pp)
+    )
+    return Layout(spans, found, chunks, stages)
 
 
 def _check_split(split: tuple[int, ...], layers: int, places: int, name: str) -> None:

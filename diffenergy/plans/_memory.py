@@ -5,14 +5,13 @@ arXiv 2205.05198 with as many micro-batches in flight as the schedule leaves.
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any, Final
 
 from ..workload._listing import Number
 from ..workload.models import Request
 from ..workload.models._network.sharding import Share, Split
-from ..workload.models._shared.decoder import Decoder, Left
+from ..workload.models._shared.decoder import Left, TrainedModel
 from ..workload.models._shared.language_model import LanguageModel
 from ..workload.models._shared.memory import element_bytes, in_parts
 from ._layout import layout
@@ -45,16 +44,20 @@ def training_memory(
     times = request.accumulation or 1
     if request.recompute is None and not request.checkpointing:
         request = dataclasses.replace(request, recompute=plan.recompute)
-    each = functools.cache(functools.partial(_left, model, plan, request, changed))
-    spans = layout(len(model.stack()), plan, model.name, layers).spans
+    if not isinstance(model, TrainedModel):
+        raise ValueError(f"`phase` is 'train', but {model.name} does not train.")
+    laid = layout(model.kinds, plan, model.name, model.further_layers, layers)
     sequence = plan.tp > 1 if sequence is None else sequence
     split = Split(plan.tp, plan.ep, plan.cp, plan.expert_parts, sequence)
-    found = []
+    found: list[dict[str, float]] = []
+    known: dict[tuple[int, ...], tuple[Left, dict[str, float]]] = {}
     for stage in range(plan.pp):
-        own = sum(stop - start for start, stop in spans[stage :: plan.pp])
-        place = min(stage, 1) if stage < plan.pp - 1 else stage  # alike in the middle
-        one = place if plan.pp > 1 else None
-        left, state = each(Share(split, plan.pp, one, own=(0, own)))
+        kind = tuple(sorted(laid.stages[stage]))
+        if kind not in known:
+            one, own = stage if plan.pp > 1 else None, laid.spans[stage :: plan.pp]
+            share = Share(split, plan.pp, one, own=own)
+            known[kind] = _left(model, plan, request, changed, share)
+        left, state = known[kind]
         flying = in_flight(plan, stage, times)
         scored = flying if plan.order == "gpipe" else 1.0
         found.append(
@@ -69,7 +72,7 @@ def training_memory(
 
 
 def _left(
-    model: LanguageModel,
+    model: TrainedModel,
     plan: Plan,
     request: Request,
     changed: Mapping[str, Any],
@@ -77,8 +80,7 @@ def _left(
 ) -> tuple[Left, dict[str, float]]:
     """What a micro-batch leaves on a GPU, and the state of its parameters."""
     placed = model.placed(share)
-    if not isinstance(placed, Decoder):
-        raise ValueError(f"`phase` is 'train', but {model.name} does not train.")
+    assert isinstance(placed, TrainedModel)
     left = placed.leaves(request, **changed)
     return left, _state(placed, plan, placed.precision(request).values)
 
@@ -112,12 +114,12 @@ def _groups(plan: Plan) -> tuple[int, int]:
     return same, max(same * plan.tp // (plan.ep * plan.expert_parts), 1)
 
 
-def _state(placed: Decoder, plan: Plan, dtype: str) -> dict[str, float]:
+def _state(placed: TrainedModel, plan: Plan, dtype: str) -> dict[str, float]:
     """Bytes of what is kept of the parameters of a GPU."""
     return state_bytes(
         plan,
         dtype,
-        whole=placed.parameters(),
+        whole=placed.step_parameters(),
         experts=placed.expert_parameters(),
         layer=placed.layer_parameters(),
         table=placed.vocab * placed.hidden / plan.tp,

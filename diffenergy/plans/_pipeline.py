@@ -284,7 +284,8 @@ def closed_form(
 ) -> Float[Array, "*r"]:
     """The same for stages that are nearly equal:
 
-        T = m M + (sum of stages - M)/v - (p - 1) 2 w,  M = p-norm of the stages
+        T = m M + (sum of stages - M)/v - (p - 1 + min(p, m) - 1) w,
+        M = p-norm of the stages
 
     (arXiv 2104.04473, section 2.2: m x + (p - 1) x/v for equal ones; arXiv 2401.10241).
 
@@ -306,4 +307,5 @@ def closed_form(
     mean = jnp.sum(count * present, axis=-1) / number
     filled = jnp.sum(count * early, axis=-1) / number
     rest = jnp.maximum(number * mean - slowest, 0.0)
-    return batches * slowest + rest / virtual - (number - 1) * 2 * filled
+    shown = jnp.minimum(number, batches) - 1  # micro-batches behind the first
+    return batches * slowest + rest / virtual - (number - 1 + shown) * filled

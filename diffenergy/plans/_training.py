@@ -2,6 +2,7 @@
 what they exchange, and how its time follows from both."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from ..workload import Listing, Workload
 from ..workload._listing import Kernel
 from ..workload.models import Model, Request
 from ..workload.models._network.sharding import Share, Split
+from ..workload.models._shared.decoder import TrainedModel
 from ..workload.models._shared.language_model import LanguageModel
 from ._exchange import Exchanged, Group, collective, exchanged, groups
 from ._host import Host
@@ -56,7 +58,7 @@ class Training:
     Raises `ValueError` if the model or the sequences cannot be divided so.
     """
 
-    model: LanguageModel
+    model: TrainedModel
     plan: Plan
     host: Host
     sequences: int
@@ -65,10 +67,6 @@ class Training:
 
     def __post_init__(self):
         plan, each = self.plan, self.plan.dp * self.plan.microbatch
-        if not hasattr(self.model, "network"):
-            raise ValueError(
-                f"`phase` is 'train', but training is not known of {self.name}."
-            )
         if plan.ep > 1 and self.model.default_routing() is None:
             raise ValueError(
                 f"`plan` has ep={plan.ep}, but {self.name} has no experts; leave ep "
@@ -102,10 +100,11 @@ class Training:
         """Micro-batches of a replica."""
         return self.sequences // (self.plan.dp * self.plan.microbatch)
 
-    @property
+    @functools.cached_property
     def layout(self) -> Layout:
         """Layers of every virtual stage."""
-        return layout(len(self.model.stack()), self.plan, self.name, self.split)
+        further = self.model.further_layers
+        return layout(self.model.kinds, self.plan, self.name, further, self.split)
 
     def request(self, **given: Any) -> Request:
         """What one replica runs: its micro-batches."""
@@ -127,7 +126,7 @@ class Training:
             )
         return dataclasses.replace(request, recompute=plan.recompute)
 
-    def placed(self, chunk: int) -> LanguageModel:
+    def placed(self, chunk: int) -> TrainedModel:
         """The model as a GPU of a kind of virtual stages has it."""
         plan, found = self.plan, self.layout
         place = found.place(chunk)
@@ -143,11 +142,13 @@ class Training:
             split,
             stages=plan.pp * plan.vp,
             stage=place,
-            own=found.spans[place],
+            own=(found.spans[place],),
             shards=shares["dp"].ranks if plan.zero else 1,
             expert_shards=shares["experts"].ranks if plan.zero else 1,
         )
-        return self.model.placed(share)
+        placed = self.model.placed(share)
+        assert isinstance(placed, TrainedModel)
+        return placed
 
     def work(self, request: Request) -> tuple[list[Listing], Steps]:
         """Phases of a step (a listing each, named after kind and part), and the step
@@ -180,12 +181,12 @@ class Training:
         return [*found, *self._between(model, request, shares)]
 
     def _between(
-        self, model: LanguageModel, request: Request, shares: dict[str, Group]
+        self, model: TrainedModel, request: Request, shares: dict[str, Group]
     ) -> list[Part]:
         """What replicas and stages exchange."""
         plan = self.plan
-        routed = sum(w.number * n for w, n in model.all_weights() if w.used < 1)
-        dense = model.text_parameters() - routed
+        routed = model.expert_parameters()
+        dense = model.text_step_parameters() - routed
         blank = model.listings_of(request)[0]
         of_each = ((dense, shares["dp"]), (routed, shares["experts"]))
         sums = SUMS[plan.sums]
@@ -248,7 +249,7 @@ class Training:
         plan, found = self.plan, self.layout
         if plan.pp * plan.vp * self.batches > _MOST_CHUNKS:
             return None
-        kinds = [found.chunks.index(x) for x in found.each()]
+        kinds = [found.chunks.index(x) for x in found.each]
         rows = [tuple(kinds[c * plan.pp :][: plan.pp]) for c in range(plan.vp)]
         return Pipeline(plan.order, self.batches, tuple(rows))
 
@@ -345,7 +346,7 @@ def least_training(
     """The plan with the least GPUs, powers of two beyond those of `plan`, with which a
     training step fits GPUs of `capacity` bytes: FSDP, else tensor parallelism within a
     host and a pipeline behind it; None if none does."""
-    if not isinstance(model, LanguageModel) or not hasattr(model, "network"):
+    if not isinstance(model, TrainedModel) or not model.trains:
         return None
     for number in (2**n for n in range(1, _DOUBLINGS)):
         if number <= plan.gpus:
@@ -381,6 +382,10 @@ def training_of(
         raise ValueError(
             f"`plan` is {plan.text}, but {model.name} is no language model; leave it "
             "out."
+        )
+    if not isinstance(model, TrainedModel) or not model.trains:
+        raise ValueError(
+            f"`phase` is 'train', but training is not known of {model.name}."
         )
     sequences = plan.dp * plan.microbatch if global_batch is None else global_batch
     return Training(model, plan, host, sequences, split)

@@ -172,7 +172,7 @@ def test_every_constant_of_plans_moves_a_step():
         ("gpt2", {"phase": "prefill", "global_batch": 2}, "only `--phase train`"),
         ("gpt2", {"plan": "dp=2", "global_batch": 0}, "`global_batch` is 0"),
         ("mixtral-8x7b", {"plan": "dp=3,ep=3"}, "`ep` is 3, which does not divide"),
-        ("deepseek-v3", {"plan": "dp=8"}, "deepseek-v3 has only prefill"),
+        ("qwen3.5-9b", {"plan": "dp=8"}, "qwen3.5-9b has only prefill"),
         ("resnet-50", {"plan": "dp=8", "input_len": None}, "no language model"),
     ],
 )
@@ -186,3 +186,24 @@ def test_what_cannot_be_trained_so(model: str, given: dict[str, Any], said: str)
 def test_a_host_whose_network_is_not_known():
     with pytest.raises(ValueError, match="network between hosts .* is not known"):
         de.estimate("gpt2", "l40s", plan="dp=16", **SMALL)
+
+
+@pytest.mark.slow
+def test_a_step_of_layers_of_several_kinds():
+    """DeepSeek-V3 on 128 B200: layers and MTP of every stage, and what fits."""
+    answer = de.estimate(
+        "deepseek-v3",
+        "b200-sxm",
+        phase="train",
+        plan="pp=16,ep=8,dp=8",
+        global_batch=128,
+        input_len=1024,
+        dtype="fp8",
+    ).summary
+    assert answer["assumed"]["mtp_layers"] == 1
+    assert [x["layers"] for x in answer["stages"]] == [3, *14 * [4], 2]
+    busy = [x["forward_s"] for x in answer["stages"]]
+    assert busy[0] < busy[1] and max(busy) == busy[-1]  # two heads
+    fullest = max(x["memory_bytes"] for x in answer["stages"])
+    assert answer["memory_per_gpu_bytes"] == pytest.approx(fullest)
+    assert answer["grade"] == "forecast"

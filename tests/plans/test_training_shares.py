@@ -10,15 +10,15 @@ import pytest
 from diffenergy.workload import Listing
 from diffenergy.workload.models import load_model
 from diffenergy.workload.models._network.sharding import Share, Split
-from diffenergy.workload.models._shared.decoder import Decoder
+from diffenergy.workload.models._shared.decoder import TrainedModel
 
 WHOLE = Share()
 
 
 @functools.cache
-def decoder(name: str) -> Decoder:
+def decoder(name: str) -> TrainedModel:
     model = load_model(name)
-    assert isinstance(model, Decoder)
+    assert isinstance(model, TrainedModel)
     return model
 
 
@@ -43,10 +43,11 @@ def product_flop(listings: Sequence[Listing]) -> float:
             own = k["topk"] / k.get("moe_tp_size", 1) / k.get("moe_ep_size", 1)
             flop = 6 * k["num_tokens"] * own * k["hidden_size"] * k["inter_size"]
         elif k["op"] in ("context_attention", "attention_backward"):
-            products = 2 if k["op"] == "context_attention" else 5
+            forward = k["op"] == "context_attention"
+            depths = k["head_dim"] * (1 if forward else 3)
+            depths += k["v_head_dim"] * (1 if forward else 2)
             seen = k["kv_len"] / 2 if k["causal"] else k["kv_len"]
-            rows = k["batch"] * k["num_heads"] * k["q_len"]
-            flop = products * 2 * rows * seen * k["head_dim"]
+            flop = 2 * k["batch"] * k["num_heads"] * k["q_len"] * seen * depths
         else:
             continue
         total += flop * k["count"]
@@ -76,6 +77,10 @@ def exchanges(listing: Listing) -> dict[tuple[str, str, float, int], float]:
         ("mixtral-8x7b", Split(4, 2, etp=4, sequence=True), 1),
         ("mixtral-8x7b", Split(4, etp=1, sequence=True), 1),
         ("qwen3-30b-a3b", Split(1, 8, cp=2), 2),
+        ("deepseek-v3", Split(1, 8), 4),
+        ("deepseek-v3", Split(4, 16, sequence=True), 3),
+        ("deepseek-v3", Split(2, 8, etp=2, cp=2, sequence=True), 1),
+        ("glm-4.5-air", Split(2, 4, sequence=True), 2),
     ],
 )
 def test_all_gpus_multiply_as_much_as_one(
@@ -210,9 +215,9 @@ def test_stages_begin_and_end_where_they_should():
 
 def test_stages_without_layers_have_the_ends():
     """126 layers and two ends on 8 x 16 virtual stages leave the first none."""
-    first = step("llama-3.1-405b", Share(stages=128, stage=0, own=(0, 0)))
+    first = step("llama-3.1-405b", Share(stages=128, stage=0, own=((0, 0),)))
     assert [k["op"] for k in first[0].kernels] == ["gather"]
-    last = step("llama-3.1-405b", Share(stages=128, stage=127, own=(126, 126)))
+    last = step("llama-3.1-405b", Share(stages=128, stage=127, own=((126, 126),)))
     assert [k["op"] for k in last[0].kernels] == ["rmsnorm", "gemm", "softmax"]
 
 

@@ -299,7 +299,6 @@ def test_a_key_that_may_change_a_layer_is_refused():
     ("given", "words"),
     [
         (dict(stack="eager"), "`stack` is 'eager', but tiny has only serving"),
-        (dict(phase="train", base=None), "`phase` is 'train', but tiny has only"),
         # not the type first, which the remedy there would not help
         (dict(stack="eager", dtype="mxfp4"), "`stack` is 'eager', but tiny has only"),
         (dict(routing="even"), "`routing` is 'even'; allowed are random, balanced"),

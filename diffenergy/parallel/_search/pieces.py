@@ -31,12 +31,16 @@ from ...workload._unlisted import complete
 from ...workload._workload import assemble, pad_size
 from ...workload.models import Request
 from ...workload.models._network.sharding import Share, Split
-from ...workload.models._shared.decoder import Decoder
+from ...workload.models._shared.decoder import TrainedModel
 from .space import Space
 
 FIRST: Final = 0
 LAST: Final = 1
-"""Places of the two ends among the pieces; kinds of layers follow."""
+BOTH: Final = 2
+"""Places of the ends among the pieces: alone, and on one GPU, where they may share a
+table."""
+ENDS: Final = 3
+"""Where kinds of layers begin."""
 _TIMES: Final = 64
 """Micro-batches of a priced piece, so that gradients are summed as in most steps."""
 _SIZES: Final = 2.0 ** np.arange(16, 40, 2)
@@ -63,7 +67,7 @@ def key_of(plan: Plan) -> Key:
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
-    """Pieces by key (axis n) and place (q: first end, last end, kinds of layers); P =
+    """Pieces by key (axis n) and place (q: first end, last end, both, kinds of layers); P =
     len(`PARTS`). Computation and its exchanges are of one micro-batch, the optimizer's
     of all parameters."""
 
@@ -114,10 +118,8 @@ class Maker:
 
     def __init__(self, space: Space):
         self.space = space
-        self.stack = space.model.stack()
-        known = list(dict.fromkeys(self.stack))
-        self.kinds = tuple(known.index(x) for x in self.stack)
-        self.places = [self.kinds.index(i) for i in range(len(known))]
+        self.places = sorted(set(space.model.kinds))
+        self.kinds = tuple(self.places.index(x) for x in space.model.kinds)
 
     def request(self, key: Key) -> Request:
         """What a replica runs of the pieces of a key."""
@@ -132,7 +134,7 @@ class Maker:
     def values(self, key: Key) -> str:
         """Type of values between products."""
         model = self.space.model
-        assert isinstance(model, Decoder)
+        assert isinstance(model, TrainedModel)
         return model.precision(self.request(key)).values
 
     def made(self, key: Key) -> list[_Made]:
@@ -140,24 +142,24 @@ class Maker:
         request = self.request(key)
         plan = Plan(key.tp, 1, key.ep, key.ep, key.cp, etp=key.etp)
         shares = groups(plan, self.space.host.size)
-        last = len(self.stack)
-        ends = [(0, (0, 0)), (2, (last, last))]
-        layers = [(1, (place, place + 1)) for place in self.places]
+        last = len(self.kinds)
+        ends = [(3, 0, (0, 0)), (3, 2, (last, last)), (1, None, (0, 0))]
+        layers = [(3, 1, (place, place + 1)) for place in self.places]
         split = Split(key.tp, key.ep, key.cp, key.etp, sequence=key.tp > 1)
         return [
-            self._piece(Share(split, 3, stage, own=own), request, shares)
-            for stage, own in (*ends, *layers)
+            self._piece(Share(split, stages, stage, own=(own,)), request, shares)
+            for stages, stage, own in (*ends, *layers)
         ]
 
     def _piece(self, share: Share, request: Request, shares: dict[str, Group]) -> _Made:
         model = self.space.model.placed(share)
-        assert isinstance(model, Decoder)
+        assert isinstance(model, TrainedModel)
         parts = passes_of(model, request, shares, _software(self.space))
         routed = model.expert_parameters()
         left = model.leaves(request)
         return _Made(
             tuple(parts),
-            (model.text_parameters() - routed, routed),
+            (model.text_step_parameters() - routed, routed),
             (left.each, left.once, left.logits, left.workspace),
         )
 
@@ -236,7 +238,7 @@ def price(
     as."""
     listings: list[Listing] = []
     kinds = Maker(space).kinds
-    shape = (len(made), 3 + max(kinds), len(PARTS))
+    shape = (len(made), ENDS + 1 + max(kinds), len(PARTS))
     phase, far, hops = np.full(shape, -1), np.zeros(shape), np.zeros(shape)
     eager, passes = np.zeros(len(PARTS)), np.zeros(shape)
     for i, pieces in enumerate(made.values()):
@@ -249,16 +251,11 @@ def price(
                 phase[i, j, at] = len(listings)
                 eager[at] = max(eager[at], part.listing.dispatch != "graph")
                 # a weight comes back when all layers have run, not after its own
-                own = part.listing.passes / (len(kinds) if j > LAST else 1)
+                own = part.listing.passes / (len(kinds) if j >= ENDS else 1)
                 whole = dataclasses.replace(part.listing, passes=own)
                 listings.append(complete(whole))
                 passes[i, j, at] = own * (part.listing.dispatch != "graph")
-    moves = [
-        (kind, local)
-        for kind in MOVED
-        for local in range(2, space.host.size + 1)
-        if space.host.size % local == 0
-    ]
+    moves = [(kind, local) for kind in MOVED for local in _together(space)]
     own = len(listings)
     listings += [_exchange(listings[0], *x, size) for x in moves for size in _SIZES]
     each = np.ones(len(PARTS)) * _TIMES
@@ -300,6 +297,14 @@ def price(
             )
         )
     return result, workload
+
+
+def _together(space: Space) -> list[int]:
+    """How many GPUs of a group can be in one host."""
+    size = space.host.size
+    some = {x for n in space.num_gpus for x in range(1, n + 1) if n % x == 0}
+    found = {x for x in some if x <= size} | {size // x for x in some if x <= size}
+    return sorted(found - {1})
 
 
 def _exchange(blank: Listing, kind: str, local: int, size: float) -> Listing:

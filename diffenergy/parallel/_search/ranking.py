@@ -21,7 +21,7 @@ from ...plans._plan import NOW
 from ...plans._steps import PARTS
 from ...plans._training import SUMS, VALUE, WEIGHT, gathers_of
 from ...workload._workload import pad_size
-from .pieces import FIRST, LAST, Pieces, key_of, programs
+from .pieces import BOTH, ENDS, FIRST, LAST, Pieces, key_of, programs
 from .space import Space
 
 _ONCE: Final = ("optimizer", "gather", "reduce", "send")
@@ -66,15 +66,17 @@ class _Stages:
 
 
 @functools.lru_cache(maxsize=512)
-def _stages(kinds: tuple[int, ...], pp: int, vp: int) -> _Stages:
+def _stages(kinds: tuple[int, ...], further: int, pp: int, vp: int) -> _Stages:
     plan = Plan(pp=pp, vp=vp, schedule="interleaved" if vp > 1 else None)
-    found = layout(len(kinds), plan, "the model")
-    width = 2 + max(kinds) + 1
+    found = layout(kinds, plan, "the model", further)
+    width = ENDS + max(kinds) + 1
 
     def pieces(place: int) -> tuple[float, ...]:
         row = np.zeros(width)
         row[FIRST], row[LAST] = place == 0, place == len(found.spans) - 1
-        np.add.at(row, 2 + np.array(kinds[slice(*found.spans[place])], int), 1.0)
+        if len(found.spans) == 1:
+            row[[FIRST, LAST, BOTH]] = 0.0, 0.0, 1.0
+        np.add.at(row, ENDS + np.array(kinds[slice(*found.spans[place])], int), 1.0)
         return tuple(row)
 
     each = [pieces(i) for i in range(len(found.spans))]
@@ -95,7 +97,8 @@ def ranked(
     """Figures of `plans`, whose pieces are all there."""
     at = {key: i for i, key in enumerate(pieces.keys)}
     keys = np.array([at[key_of(plan)] for plan in plans])
-    stages = [_stages(pieces.kinds, plan.pp, plan.vp) for plan in plans]
+    further = space.model.further_layers
+    stages = [_stages(pieces.kinds, further, plan.pp, plan.vp) for plan in plans]
     memory = np.array(
         [
             _memory(space, pieces, key, plan, x)
@@ -117,7 +120,7 @@ def _memory(
 ) -> float:
     """Bytes of the fullest GPU of a plan."""
     batches = space.global_batch // (plan.dp * plan.microbatch)
-    layer = pieces.dense[key, 2:].max() + pieces.routed[key, 2:].max()
+    layer = (pieces.dense + pieces.routed)[key, ENDS:].max()
     found = 0.0
     for stage, row in stages.fullest:
         there = row > 0

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ...hardware import GpuCard
 from ...plans import Host, Plan, read_plan
-from ...workload.models._shared.language_model import LanguageModel
+from ...workload.models._shared.decoder import TrainedModel
 
 _MICROBATCHES: Final = (1, 2, 4, 8)
 _LONG: Final = 32_768
@@ -27,7 +27,7 @@ class Space:
     steps of `global_batch` sequences of `input_len` tokens; `held`: keys of a plan that
     are given; `request`: how it trains (dtype, stack, ...)."""
 
-    model: LanguageModel
+    model: TrainedModel
     card: GpuCard
     host: Host
     num_gpus: tuple[int, ...]
@@ -66,7 +66,8 @@ class Space:
             orders = self._sizes("schedule", _ALL if pp > 1 else _ALL[:1])
             ways = [(1, x) for x in orders if x != _VIRTUAL]
             if batches % pp == 0 and self.held.get("schedule", _VIRTUAL) == _VIRTUAL:
-                ways += [(v, _VIRTUAL) for v in _virtual(layers, pp)]
+                every = layers + self.model.further_layers
+                ways += [(v, _VIRTUAL) for v in _virtual(every, pp)]
             ways = [(v, x) for v, x in ways if v in self._sizes("vp", (v,))]
             for (vp, schedule), ep, zero, recompute in itertools.product(
                 ways,
@@ -120,8 +121,8 @@ def _doublings(most: int) -> Iterator[int]:
 
 
 def _virtual(layers: int, pp: int) -> list[int]:
-    """Virtual stages of each of `pp` GPUs that have equally many layers each, with or
-    without the ends."""
+    """Virtual stages of each of `pp` GPUs that have equally many layers each, those
+    behind counted, with or without the ends."""
     if pp == 1:
         return []
     return [

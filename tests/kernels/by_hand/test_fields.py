@@ -109,7 +109,6 @@ def test_the_least_of_every_size(op: str):
         share = name.startswith("sm_")
         least = 0 if name in (*none, "mdimc") or share else 1
         row = {"op": op} | required
-        row |= {"head_dim": least} if name == "v_head_dim" else {}  # backward: equal
         normalise_kernel(row | {name: least}, "row")
         with pytest.raises(ValueError, match=f"`{name}` is"):
             normalise_kernel(row | {name: least - 0.1}, "row")

@@ -301,13 +301,9 @@ def test_sinks_cost_nothing(sample, phases):
     assert jax.tree.all(jax.tree.map(lambda a, b: a == b, with_sinks, without))
 
 
-@pytest.mark.parametrize(
-    ("given", "word"),
-    [({"v_head_dim": 64}, "`v_head_dim` is 64"), ({"shared_kv": True}, "`shared_kv`")],
-)
-def test_no_gradients_of_latent_attention(sample, given, word):
-    with pytest.raises(ValueError, match=word):
-        sample("attention_backward", **given)
+def test_no_gradients_of_a_cache(sample):
+    with pytest.raises(ValueError, match="`shared_kv`"):
+        sample("attention_backward", shared_kv=True)
 
 
 def test_decode_with_an_fp8_cache_without_fp8_products(sample, phases):
@@ -373,6 +369,27 @@ def test_backward_kernel(sample, phases):
         store_dram=4 * q + 2 * kv,  # dQ in fp32
         launches=1,
     )
+
+
+def test_backward_kernel_of_narrower_values(sample, phases):
+    """Keys of 192, values of 128: three products of the former, two of the latter."""
+    size = dict(q_len=512, num_heads=16, num_kv_heads=16, head_dim=192, v_head_dim=128)
+    row = sample("attention_backward", kv_len=512, **size)
+    shape = found(phases, attention_backward.Backward, row)
+    forward = demand_of(attention, shape, H200, **ATTENTION)
+    q, o = 16 * 512 * 192, 16 * 512 * 128
+    tensor = float(forward.tensor[0, 0]) * (3 * 192 + 2 * 128) / (192 + 128)
+    check(
+        demand_of(attention_backward, shape, H200, **ATTENTION, **COLD),
+        tensor=tensor,
+        dram=2 * (q + o + q + o),  # Q, dO, K and V
+        store_l2=2 * (q + o),
+        store_dram=4 * q + 2 * (q + o),
+        launches=1,
+    )
+    around = found(phases, stream.Stream, row)
+    assert float(around.read[0]) == 2 * 2 * o + 4 * q  # O and dO; dQ in fp32
+    assert float(around.write[0]) == (4 + 2) * q
 
 
 @pytest.mark.parametrize(("batch", "planned"), [(992, 992), (993, 0.35 * 993)])

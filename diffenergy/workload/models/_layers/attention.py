@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 from ..._listing import Kernel
 from ..._unlisted import Attention, stream
-from .._network.operators import Cached, Operator, Pass, Weights
+from .._network.operators import Cached, Operator, Pass, Trainable, Weights
+from .._network.self_attention import Heads, Rotary, SelfAttention
 from .._network.sharding import Split, divided, one_at_least
-from .._shared.attention import fused, products, score_stream, softmax
+from .._shared.attention import Scores, fused, products, score_stream, softmax
 from .._shared.memory import element_bytes
 
 
@@ -38,6 +39,15 @@ class CachedAttention(Operator):
             site = self._site(sequences, q_len, kv_len, times)
             rows += self._attention(site, run)
         return rows
+
+    def in_training(self) -> tuple[Trainable, ...] | None:
+        """Without a cache; None if not every earlier token, or of a window, is seen."""
+        if self.chunk or self.borrows:
+            return None
+        widths = (self.heads, self.kv_heads, self.head_dim)
+        heads = Heads(*widths, self.window, v_head_dim=self.v_head_dim)
+        rotary = (Rotary(heads),) if self.rotary else ()
+        return (*rotary, SelfAttention(heads, Scores(), self.sinks))
 
     def shard(self, split: Split) -> "CachedAttention":
         return dataclasses.replace(

@@ -1,15 +1,17 @@
 """Layers that draft tokens for the model behind which they stand."""
 
+import dataclasses
 from typing import Final
 
 from .._network.linear_layer import Linear
 from .._network.operators import Norm
 from .._network.sharding import Rows
+from .._shared.config import Config
 from .attention import CachedAttention
 from .layer import Layer
 from .parts import AttentionShape, attention, feed_forward
 
-MTP_KEYS: Final = (
+_MTP_KEYS: Final = (
     "num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules",
     "num_mtp_layers",
 )  # fmt: skip
@@ -20,6 +22,17 @@ _HEAD: Final = 128
 _INNER: Final = 3.5
 """Width of a head, and of the feed-forward layer by that of the model, of a layer of
 EAGLE whose model has no grouped-query attention to copy."""
+
+
+def mtp_layers(config: Config) -> int:
+    """How many of these layers a config states."""
+    return max(config.whole(key, 0) for key in _MTP_KEYS)
+
+
+def without_mtp(config: Config) -> Config:
+    """The config as if it stated none."""
+    values = {key: x for key, x in config.values.items() if key not in _MTP_KEYS}
+    return dataclasses.replace(config, values=values)
 
 
 def mtp_layer(hidden: int, last: Layer) -> Layer:

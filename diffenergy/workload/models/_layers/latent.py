@@ -13,8 +13,18 @@ import dataclasses
 from ..._listing import Kernel
 from ..._unlisted import stream
 from .._network.linear_layer import Linear
-from .._network.operators import Cached, Norm, Operator, Pass, Stored, Weights
-from .._network.sharding import Columns, Rows, Split, divided
+from .._network.operators import (
+    Cached,
+    Norm,
+    Operator,
+    Pass,
+    Stored,
+    Trainable,
+    Weights,
+)
+from .._network.self_attention import Heads, SelfAttention
+from .._network.sharding import Columns, Rows, Split, divided, gathered, reduced
+from .._shared.attention import Scores
 from .._shared.base import product, rows_of
 from .._shared.memory import element_bytes
 from .parts import Part
@@ -95,6 +105,39 @@ class Indexer(Operator):
 
 
 @dataclasses.dataclass(frozen=True)
+class Expanded(Trainable):
+    """Queries rotated in place, keys put together from their expansion and the one
+    rotated key of all heads, values laid apart: one kernel, backward the same with the
+    gradient of that key summed over the heads. GPUs that divide the tokens gather it.
+    """
+
+    shape: LatentShape
+    split: Split = Split()
+
+    def shard(self, split: Split) -> "Expanded":
+        heads = divided(self.shape.heads, split.tp, "attention heads")
+        shape = dataclasses.replace(self.shape, heads=heads)
+        return dataclasses.replace(self, shape=shape, split=split)
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        return [*gathered(run, self.shape.rope, self.split), self._row(run)]
+
+    def backward(self, run: Pass) -> list[Kernel]:
+        return [self._row(run), *reduced(run, self.shape.rope, self.split)]
+
+    def _row(self, run: Pass) -> Kernel:
+        s = self.shape
+        written = s.heads * (s.nope + 2 * s.rope + s.values)
+        read = s.heads * (s.nope + s.rope + s.values) + s.rope
+        reads = {"reads": read / written, "writes": 1}
+        return stream("rope_kv", run.tokens * written, run.values, 1, **reads)
+
+    def kept(self, run: Pass) -> float:
+        """Nothing: attention keeps what it makes."""
+        return 0.0
+
+
+@dataclasses.dataclass(frozen=True)
 class Latent(Stored):
     """The expansion of the cache (or of the queries), the attention and the write of
     new latents. `chosen`: keys that a query reads (0: all)."""
@@ -118,6 +161,19 @@ class Latent(Stored):
         if not run.is_step and not self.chosen:
             return [write, *self._expanded(run)]
         return [write, *self._absorbed(run)]
+
+    def in_training(self) -> tuple[Trainable, ...] | None:
+        """As in prefill, without a cache."""
+        s = self.shape
+        if self.chosen:
+            return None
+        wide, depth = s.heads * (s.nope + s.values), s.nope + s.rope
+        heads = Heads(s.heads, s.heads, depth, v_head_dim=s.values)
+        return (
+            Linear(wide, s.latent, split=Columns()),
+            Expanded(s),
+            SelfAttention(heads, Scores()),
+        )
 
     def shard(self, split: Split) -> "Latent":
         heads = divided(self.shape.heads, split.tp, "attention heads")

@@ -3,8 +3,11 @@
 import dataclasses
 
 from .._network.linear_layer import Linear
-from .._network.operators import Cached, Operator, Weights
-from .._network.sharding import Split
+from .._network.operators import Cached, Operator, Trainable, Weights
+from .._network.sharding import Rows, Split
+
+Halves = tuple[tuple[Trainable, ...], tuple[Trainable, ...]]
+"""Operators behind the two norms of a layer in training."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +25,28 @@ class Layer:
                 operator.shard(split)
         operators = tuple(x.shard(split) for x in self.operators)
         return dataclasses.replace(self, operators=operators)
+
+    def in_training(self) -> Halves | None:
+        """Its operators in a training step; None if one is not known to train, or if it
+        has other norms than one before its mixer and one before its feed-forward part.
+
+        The mixer ends with the first linear layer that GPUs divide by its inputs.
+        """
+        ends = (
+            i + 1
+            for i, x in enumerate(self.operators)
+            if isinstance(x, Linear) and isinstance(x.split, Rows)
+        )
+        stop, known = next(ends, 0), [x.in_training() for x in self.operators]
+        if self.norms != 2 or not 0 < stop < len(known):
+            return None
+        halves: list[tuple[Trainable, ...]] = []
+        for part in (known[:stop], known[stop:]):
+            each = [x for x in part if x is not None]
+            if len(each) < len(part):
+                return None
+            halves.append(tuple(op for x in each for op in x))
+        return halves[0], halves[1]
 
     def all_weights(self) -> list[tuple[Weights, int]]:
         """Its weights, each once."""

@@ -1,17 +1,22 @@
-"""A language model whose layers differ: it serves, and neither trains nor runs by
-operators."""
+"""A language model whose layers differ: it serves, trains where all of its layers do,
+and does not run by operators."""
 
 import dataclasses
-from typing import Any
+import functools
+from collections.abc import Sequence
+from typing import Any, Final
 
 from .._network.operators import Embedding
+from .._network.passes import Pass
 from .._shared.config import Config, positions
-from .._shared.language_model import LanguageModel
-from .layer import Layer
+from .._shared.decoder import TrainedModel
+from .layer import Halves, Layer
+
+_SERVED: Final = "only prefill, decode, generate and forward"
 
 
 @dataclasses.dataclass(frozen=True)
-class Layered(LanguageModel):
+class Layered(TrainedModel):
     """A language model of `blocks`, first to last; `tied`: no head of its own."""
 
     blocks: tuple[Layer, ...]
@@ -33,19 +38,34 @@ class Layered(LanguageModel):
     def stack(self) -> tuple[Layer, ...]:
         return self.blocks
 
+    @functools.cached_property
+    def _halves(self) -> tuple[Halves | None, ...]:
+        each = functools.cache(Layer.in_training)
+        return tuple(each(block) for block in self.blocks)
+
+    @property
+    def trains(self) -> bool:
+        return None not in self._halves
+
+    def halves(self, run: Pass) -> Sequence[Halves]:
+        return [half for half in self._halves if half is not None]
+
     def module_calls(self, base: bool) -> int:
         """None: there is no eager pass."""
         return 0
 
     def _check(self, values: dict[str, Any]):
         super()._check(values)
-        for key, value, has in (
-            ("stack", "eager", "only serving (fused kernels)"),
-            ("phase", "train", "only prefill, decode, generate and forward"),
+        train = values["phase"] == "train"
+        for key, value, wrong, has in (
+            ("stack", "eager", True, "only serving (fused kernels)"),
+            ("phase", "train", not self.trains, _SERVED),
+            ("attention", "eager", train, "fused attention alone in training"),
+            ("lora", values.get("lora"), train, "no adapters that are known"),
         ):
-            if values[key] == value:
+            if wrong and value is not None and values.get(key) == value:
                 raise ValueError(
-                    f"`{key}` is '{value}', but {self.name} has {has}; a kernel "
+                    f"`{key}` is {value!r}, but {self.name} has {has}; a kernel "
                     "listing can say otherwise."
                 )
 

@@ -7,8 +7,8 @@ from typing import Any, Literal
 from ..._listing import Kernel, Number
 from ..._unlisted import stream
 from .._network.experts import Experts
-from .._network.linear_layer import Linear
-from .._network.operators import Norm, Operator, Pass, Weights
+from .._network.linear_layer import Gated, Linear
+from .._network.operators import Norm, Operator, Pass, Sum, Trainable, Weights
 from .._network.sharding import Columns, Rows, Split, divided
 from .attention import CachedAttention
 
@@ -26,6 +26,10 @@ class Map(Operator):
     writes: Number = 1
     parameters: int = 0
     split: bool = False
+
+    def in_training(self) -> tuple[Trainable, ...] | None:
+        known = {"silu_mul": Gated, "add": Sum}
+        return (known[self.fn](self.width),) if self.fn in known else None
 
     def shard(self, split: Split) -> "Map":
         if not self.split:

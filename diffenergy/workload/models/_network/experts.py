@@ -51,6 +51,9 @@ class Experts(Stored, Trainable):
         divided(split.tp, split.inner, "GPUs", key)
         return dataclasses.replace(self, split=split)
 
+    def in_training(self) -> tuple["Experts", ...] | None:
+        return (self,) if self.gated and not self.latent else None
+
     def forward(self, run: Pass) -> list[Kernel]:
         """Router, choice of experts, experts, and what joins them."""
         split, t = self.split, run.tokens

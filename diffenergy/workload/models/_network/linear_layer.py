@@ -142,7 +142,8 @@ class Linear(Stored, Trainable):
     `joins`: its input feeds another layer, whose gradient is added. `activation`: what
     makes its input; the gradient follows where llm.c has it, behind the input's.
     `module`: its name in a checkpoint, which may store it in a `format` (None: 16 bit).
-    `split`: how GPUs divide it (None: each has all of it); `among`: which GPUs do.
+    `split`: how GPUs divide it (None: each has all of it, for its share of the tokens,
+    if these are divided); `among`: which GPUs do.
     `frozen`: its weights have no gradient; `adapters`: what is trained in their place.
     """
 
@@ -159,14 +160,21 @@ class Linear(Stored, Trainable):
     adapters: Adapters | None = None
 
     def shard(self, split: Split) -> "Linear":
-        if self.split is None or split.tp == 1:
+        if split.tp == 1:
             return self
+        if self.split is None:
+            return dataclasses.replace(self, among=split)
         if isinstance(self.split, Columns):
             outputs = self.split.share(self.outputs, split.tp)
             return dataclasses.replace(self, outputs=outputs, among=split)
         inputs = divided(self.inputs, split.tp, "features")
         before = self.activation and dataclasses.replace(self.activation, width=inputs)
         return dataclasses.replace(self, inputs=inputs, activation=before, among=split)
+
+    def in_training(self) -> tuple["Linear", ...]:
+        """Routed experts add up what they make on their own."""
+        split = Rows() if isinstance(self.split, Rows) else self.split
+        return (dataclasses.replace(self, split=split),)
 
     def forward(self, run: Pass) -> list[Kernel]:
         whole = gathered(run, self.inputs, self.among) if self._spreads else []
@@ -186,8 +194,12 @@ class Linear(Stored, Trainable):
             return False
         return not self.split.joined or self.among.replicas > 1
 
+    def _tokens(self, run: Pass) -> int:
+        """Tokens that it multiplies."""
+        return run.tokens // (self.among.parts if self.split is None else 1)
+
     def _product(self, run: Pass) -> list[Kernel]:
-        p, t, zeros = self._precision(run), run.tokens, self._zeros
+        p, t, zeros = self._precision(run), self._tokens(run), self._zeros
         rows = self.activation.forward(run) if self.activation else []
         kept = run.precision.format(self.format, not self.wide)
         if run.train and not self.joins:
@@ -203,7 +215,8 @@ class Linear(Stored, Trainable):
         return [*rows, row]
 
     def backward(self, run: Pass) -> list[Kernel]:
-        dtype, t, behind = self._precision(run).linear, run.tokens, self.activation
+        dtype, t = self._precision(run).linear, self._tokens(run)
+        behind = self.activation
         add = stream("pointwise_add", t * self.inputs, run.values, 1)
         weight = product(dtype, 1, self.outputs, self.inputs, t, **self._zeros)
         adapted = self.adapters.backward(run, self.inputs) if self.adapters else []
@@ -221,13 +234,13 @@ class Linear(Stored, Trainable):
         ]
 
     def _cast(self, run: Pass, width: int) -> list[Kernel]:
-        return narrowed(run, run.tokens * width, self._precision(run).linear)
+        return narrowed(run, self._tokens(run) * width, self._precision(run).linear)
 
     def kept(self, run: Pass) -> float:
         """Its input, unless that is another layer's, is restored or no gradient needs
         it; and what its activation and its adapters keep."""
         behind = self.activation
-        t = run.tokens / (self.among.parts if self._spreads else 1)
+        t = self._tokens(run) / (self.among.parts if self._spreads else 1)
         read = t * self.inputs * element_bytes(self._precision(run).linear)
         restored = self.joins or bool(behind and behind.again(run))
         own = 0.0 if restored or not self._reads_input else read
@@ -240,13 +253,13 @@ class Linear(Stored, Trainable):
         return not self.frozen or self.adapters is not None
 
     def saved(self, run: Pass) -> float:
-        t = run.tokens / (self.among.parts if self._adds else 1)
+        t = self._tokens(run) / (self.among.parts if self._adds else 1)
         return t * self.outputs * run.element_bytes / 2
 
     def _bias_gradient(self, run: Pass) -> list[Kernel]:
         """Sum over the tokens, behind partial sums over those that a GPU has."""
         n = self.outputs
-        t = run.tokens // (self.among.parts if self._adds else 1)
+        t = self._tokens(run) // (self.among.parts if self._adds else 1)
         sums = [stream("bias_grad", t * n, run.values, 1, reads=1, writes=1 / t)]
         if run.fused and n < _ONE_STAGE:
             reads = {"reads": _PARTIAL_SUMS, "out_dtype": run.values}

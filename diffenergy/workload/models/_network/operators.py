@@ -61,6 +61,10 @@ class Operator(abc.ABC):
         """What it keeps of a sequence."""
         return ()
 
+    def in_training(self) -> tuple["Trainable", ...] | None:
+        """Operators that stand for it in a training step; None if none is known."""
+        return None
+
     def shard(self, split: Split) -> "Operator":
         """The operator as one of several GPUs has it: whole, if nothing else is known.
 
@@ -80,6 +84,9 @@ class Stored(Operator):
 
 class Trainable(Operator):
     """Operator with a backward pass."""
+
+    def in_training(self) -> tuple["Trainable", ...] | None:
+        return (self,)
 
     @abc.abstractmethod
     def backward(self, run: Pass) -> list[Kernel]:
@@ -137,6 +144,17 @@ class Residual(Trainable):
     def kept(self, run: Pass) -> float:
         """The mask of the dropout before it."""
         return run.dropout * run.tokens / self.parts * self.width
+
+
+@dataclasses.dataclass(frozen=True)
+class Sum(Residual):
+    """What two paths make of one input, added up; backward their gradients of it."""
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        return self.alone(run)
+
+    def kept(self, run: Pass) -> float:
+        return 0.0
 
 
 @dataclasses.dataclass(frozen=True)

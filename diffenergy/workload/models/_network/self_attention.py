@@ -14,7 +14,7 @@ from ..._unlisted import (
 )
 from .._shared.attention import Scores, cast_softmax, fused, products, score_stream
 from .._shared.base import product, rows_of
-from .operators import Trainable
+from .operators import Trainable, Weights
 from .passes import Pass
 from .sharding import Split, collective, divided, one_at_least
 
@@ -22,13 +22,19 @@ from .sharding import Split, collective, divided, one_at_least
 @dataclasses.dataclass(frozen=True)
 class Heads:
     """Head layout of attention to earlier tokens (`causal`) or to all; `window` 0 means
-    all earlier ones."""
+    all earlier ones, `v_head_dim` 0 values as wide as keys."""
 
     heads: int
     kv_heads: int
     head_dim: int
     window: int = 0
     causal: bool = True
+    v_head_dim: int = 0
+
+    @property
+    def values(self) -> int:
+        """Width of a value."""
+        return self.v_head_dim or self.head_dim
 
     @property
     def zeros(self) -> dict[str, float]:
@@ -106,10 +112,15 @@ class SelfAttention(Trainable):
     reads and writes the visible half of the scores alone, heads joined. GPUs that share
     the tokens (`Pass.cp`) gather all keys and values forward and backward, and the
     latter's gradients are summed to their owners (as bytes the same as a ring's steps).
+    `sinks`: one more logit a head.
     """
 
     layout: Heads
     scores: Scores
+    sinks: bool = False
+
+    def weights(self) -> tuple[Weights, ...]:
+        return (Weights(self.layout.heads),) if self.sinks else ()
 
     def shard(self, split: Split) -> "SelfAttention":
         return dataclasses.replace(self, layout=self.layout.shard(split))
@@ -145,13 +156,17 @@ class SelfAttention(Trainable):
         return [*again, *self._operators_backward(site, groups, run)]
 
     def _fused(self, site: Attention, run: Pass) -> Kernel:
+        layout = self.layout
+        more: Kernel = {"v_head_dim": layout.v_head_dim} if layout.v_head_dim else {}
+        more |= {"sinks": True} if self.sinks else {}
         if run.cp > 1:  # as many keys as are seen in the mean
-            return fused(site, run.precision, causal=False)
-        return fused(site, run.precision, self.layout.causal, self.layout.window)
+            return fused(site, run.precision, causal=False) | more
+        return fused(site, run.precision, layout.causal, layout.window) | more
 
     def _keys(self, kind: str, run: Pass) -> list[Kernel]:
         """Keys and values (or their gradients) of the whole sequences."""
-        width = 2 * self.layout.kv_heads * self.layout.head_dim
+        layout = self.layout
+        width = layout.kv_heads * (layout.head_dim + layout.values)
         return collective(kind, run.tokens * run.cp, width, run.cp, run.values, "cp")
 
     def _operators_backward(
@@ -201,7 +216,8 @@ class SelfAttention(Trainable):
         """
         site, e = self.layout.site(run), run.element_bytes
         keys = site.new_keys if run.fused or run.cp > 1 else site.keys
-        operands = (site.queries + 2 * keys) * e
+        depth, values = self.layout.head_dim, self.layout.values
+        operands = (site.queries + keys + keys // depth * values) * e
         if run.flash:
             return operands + self._sums(site)
         if run.recompute == "selective":
@@ -217,7 +233,8 @@ class SelfAttention(Trainable):
         if not run.flash:
             return 0.0
         site = self.layout.site(run)
-        return site.queries * run.element_bytes + self._sums(site)
+        output = site.queries // self.layout.head_dim * self.layout.values
+        return output * run.element_bytes + self._sums(site)
 
     def _sums(self, site: Attention) -> float:
         """fp32 sums of all rows."""

@@ -9,6 +9,7 @@ two mirrored. Experts: see `experts`.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 from ..._listing import Kernel, Number
 from .._shared.memory import element_bytes
@@ -53,9 +54,9 @@ class Share:
     at `stage` (None: all, with what passes between them), divided as `split` says.
     `far` of the stages begin in another host, over a network of `rate` B/s.
 
-    Training: `own`: (start, stop) places of its layers, where they are not as even as
-    can be; `shards` GPUs divide the optimizer's state of what is no expert,
-    `expert_shards` that of the experts (ZeRO).
+    Training: `own`: (start, stop) places of its layers, span by span, where they are
+    not as even as can be; `shards` GPUs divide the optimizer's state of what is no
+    expert, `expert_shards` that of the experts (ZeRO).
     """
 
     split: Split = Split()
@@ -63,7 +64,7 @@ class Share:
     stage: int | None = None
     far: int = 0
     rate: float = 0.0
-    own: tuple[int, int] | None = None
+    own: tuple[tuple[int, int], ...] | None = None
     shards: int = 1
     expert_shards: int = 1
 
@@ -77,7 +78,7 @@ class Share:
         """Whether it has the head."""
         return self.stage in (None, self.stages - 1)
 
-    def layers(self, number: int) -> range:
+    def layers(self, number: int) -> Sequence[int]:
         """Places of its layers of `number`: its `own`, else as even as can be, the
         first stages having one more.
 
@@ -85,7 +86,7 @@ class Share:
         range(3, 6)
         """
         if self.own is not None:
-            return range(*self.own)
+            return [place for span in self.own for place in range(*span)]
         if self.stage is None:
             return range(number)
         each, more = divmod(number, self.stages)

@@ -26,20 +26,49 @@ _WIDE: Final = 4.0
 
 
 @dataclasses.dataclass(frozen=True)
+class Kind:
+    """Layers that are alike: their operators behind the first norm, and their `places`
+    in the model."""
+
+    body: tuple[Trainable, ...]
+    places: tuple[int, ...]
+
+    @property
+    def layers(self) -> int:
+        """How many there are."""
+        return len(self.places)
+
+    def trained(self, frozen: int) -> int:
+        """Those behind the first `frozen` layers of the model."""
+        return sum(place >= frozen for place in self.places)
+
+
+@dataclasses.dataclass(frozen=True)
 class Network:
-    """Operators of a language model, or of those of its layers that a GPU has: equal
-    `layers` (of `number`) that begin with `norm` and end with `skip`; the first GPU has
-    `inputs`, the last has `ends`: the final norm, the head and the loss. The first
-    `frozen` layers have no gradients, and what is before them has none either."""
+    """Operators of a language model, or of those of its layers that a GPU has: layers
+    (of `number`) by kind, each of which begins with `norm` and ends with `skip`; the
+    first GPU has `inputs`, the last has `ends`: the final norm, the head and the loss.
+    The first `frozen` layers have no gradients, and what is before them has none
+    either. `further` predict tokens beyond the next from what the layers make."""
 
     inputs: tuple[Trainable, ...]
     norm: Norm
-    body: tuple[Trainable, ...]
+    kinds: tuple[Kind, ...]
     skip: Residual
-    layers: int
     number: int
     ends: tuple[Trainable, ...]
     frozen: int = 0
+    further: tuple["Network", ...] = ()
+
+    @property
+    def layers(self) -> int:
+        """Layers of all kinds."""
+        return sum(kind.layers for kind in self.kinds)
+
+    @property
+    def each(self) -> tuple["Network", ...]:
+        """Itself and those behind it."""
+        return (self, *(y for x in self.further for y in x.each))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,32 +176,59 @@ def forward(network: Network, run: Pass) -> list[Kernel]:
     each layer ends with the norm of the next, the last with the final one, or with the
     sum that goes to the next GPU.
     """
-    norm, body, layers, ends = network.norm, network.body, network.layers, network.ends
+    return [row for x in network.each for row in _forward(x, run)]
+
+
+def _forward(network: Network, run: Pass) -> list[Kernel]:
+    norm, layers, ends = network.norm, network.layers, network.ends
     inputs = one_a_launch(op.forward(run) for op in network.inputs)
     if not run.fused:
-        inside = one_a_launch(op.forward(run) for op in (norm, *body))
         last = one_a_launch(op.forward(run) for op in ends)
-        return [*inputs, *_each(inside, layers), *last]
+        return [*inputs, *_layers(network, run, before=(norm,)), *last]
     joined = one_a_launch([norm.forward(run)])
-    inside = one_a_launch(op.forward(run) for op in body)
     if layers or ends:
         inputs += one_a_launch([_first(norm).forward(run)])
     if ends:
         last = one_a_launch(op.forward(run) for op in ends[1:])
-        return [*inputs, *_each(inside + joined, layers), *last]
+        return [*inputs, *_layers(network, run, behind=(norm,)), *last]
     between = [*_each(joined, layers - 1), *network.skip.alone(run)] if layers else []
-    return [*inputs, *_each(inside, layers), *between]
+    return [*inputs, *_layers(network, run), *between]
+
+
+def _layers(
+    network: Network,
+    run: Pass,
+    before: tuple[Trainable, ...] = (),
+    behind: tuple[Trainable, ...] = (),
+) -> list[Kernel]:
+    """Forward kernels of all layers, each with operators around its body."""
+    return [
+        row
+        for kind in network.kinds
+        for row in _each(
+            one_a_launch(op.forward(run) for op in (*before, *kind.body, *behind)),
+            kind.layers,
+        )
+    ]
 
 
 def backward(network: Network, run: Pass) -> list[Kernel]:
     """Kernels of the backward pass; a layer's forward ones first if its activations
     were not kept."""
-    layer = (network.norm, *network.body)
-    back = one_a_launch(op.backward(run) for op in reversed(layer))
+    return [row for x in reversed(network.each) for row in _backward(x, run)]
+
+
+def _backward(network: Network, run: Pass) -> list[Kernel]:
     inputs = () if network.frozen else network.inputs
+    back: list[Kernel] = []
+    for kind in reversed(network.kinds):
+        layer = (network.norm, *kind.body)
+        rows = one_a_launch(op.backward(run) for op in reversed(layer))
+        again = _again(layer, run)
+        back += _each(again + rows, kind.trained(network.frozen))
     return [
         *one_a_launch(op.backward(run) for op in reversed(network.ends)),
-        *_each(_again(network, run) + back, network.layers - network.frozen),
+        *back,
         *one_a_launch(op.backward(run) for op in reversed(inputs)),
     ]
 
@@ -182,12 +238,12 @@ def _each(rows: list[Kernel], layers: int) -> list[Kernel]:
     return repeated(rows, layers) if layers else []
 
 
-def _again(network: Network, run: Pass) -> list[Kernel]:
+def _again(layer: tuple[Norm, *tuple[Trainable, ...]], run: Pass) -> list[Kernel]:
     """Forward kernels of a layer that run once more before its gradients."""
     if run.recompute not in ("selective-op", "full"):
         return []
-    layer = (_first(network.norm), *network.body)
-    rows = one_a_launch(op.forward(run) for op in layer)
+    norm, *body = layer
+    rows = one_a_launch(op.forward(run) for op in (_first(norm), *body))
     if run.recompute == "full":
         return rows
     halves = {name: 0.5 for name in ("gemm", "moe")}
@@ -207,16 +263,28 @@ def kept(network: Network, run: Pass) -> tuple[float, float]:
     """Bytes of activations, without the logits, that a micro-batch leaves between its
     forward and its backward pass, and those that are there once beside: of the layer
     that runs again (arXiv 2205.05198, full recomputation)."""
-    layer = sum(op.kept(run) for op in (network.norm, *network.body))
+    parts = [_kept(x, run) for x in network.each]
+    return sum(left for left, _ in parts), max(again for _, again in parts)
+
+
+def _kept(network: Network, run: Pass) -> tuple[float, float]:
+    skip, every, most = network.skip, 0.0, 0.0
+    for kind in network.kinds:
+        left = layer = sum(op.kept(run) for op in (network.norm, *kind.body))
+        if run.recompute in ("selective-op", "full"):
+            left = run.tokens // skip.parts * skip.width * run.element_bytes
+        if run.recompute == "selective-op":
+            left += sum(op.saved(run) for op in kind.body)
+        trained = kind.trained(network.frozen)
+        every += trained * left
+        most = max(most, layer if left < layer and trained else 0.0)
     outside = sum(op.kept(run) for op in (*network.inputs, *network.ends[:-1]))
-    left = layer
-    if run.recompute in ("selective-op", "full"):
-        left = run.tokens // network.skip.parts * network.skip.width * run.element_bytes
-    if run.recompute == "selective-op":
-        left += sum(op.saved(run) for op in network.body)
-    trained = network.layers - network.frozen
-    again = layer if left < layer and trained else 0.0
-    return trained * left + outside, again
+    return every + outside, most
+
+
+def logits(network: Network, run: Pass) -> float:
+    """Bytes of the logits of a micro-batch, of all tokens that are predicted."""
+    return sum((x.ends[-1].kept(run) for x in network.each if x.ends), 0.0)
 
 
 def accumulated(parameters: int, run: Pass, times: int) -> list[Kernel]:

@@ -1,8 +1,11 @@
-"""Decoders of equal layers, served, run by operators or trained."""
+"""Language models that train, and decoders of equal layers, which also run by
+operators."""
 
 import abc
 import dataclasses
+import functools
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ..._listing import Kernel, Listing
@@ -15,7 +18,8 @@ from ..._unlisted import (
 )
 from .._inputs import length_of
 from .._layers.attention import CachedAttention
-from .._layers.layer import Layer
+from .._layers.drafting import mtp_layer, mtp_layers
+from .._layers.layer import Halves, Layer
 from .._network.linear_layer import Linear
 from .._network.operators import (
     Embedding,
@@ -25,21 +29,24 @@ from .._network.operators import (
     Pass,
     Residual,
     Trainable,
+    Weights,
 )
 from .._network.parts import adapted, frozen, trained_parameters
 from .._network.self_attention import Heads, Rotary, SelfAttention
 from .._network.sharding import Columns
 from .._network.step import (
+    Kind,
     Loss,
     Network,
     backward,
     check_frozen,
     forward,
     kept,
+    logits,
     training_listings,
 )
 from .attention import Scores, fused
-from .base import Request, linear, repeated
+from .base import Precision, Request, linear, precision_of, repeated
 from .language_model import LanguageModel
 from .memory import CONTEXT, in_parts, trained, working_bytes
 
@@ -57,7 +64,243 @@ class Left:
 
 
 @dataclasses.dataclass(frozen=True)
-class Decoder(LanguageModel):
+class TrainedModel(LanguageModel):
+    """A causal language model that trains, layer by layer."""
+
+    @abc.abstractmethod
+    def halves(self, run: Pass) -> Sequence[Halves]:
+        """Operators of all layers in training, first to last."""
+
+    @property
+    def trains(self) -> bool:
+        return True
+
+    @functools.cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """Of every layer the place of the first one like it."""
+        first: dict[Layer, int] = {}
+        return tuple(first.setdefault(x, i) for i, x in enumerate(self.stack()))
+
+    def _check(self, values: dict[str, Any]):
+        super()._check(values)
+        check_frozen(values, self.name, len(self.stack()))
+        if values.get("lora") and self.default_routing():
+            raise ValueError(
+                f"`lora` is {values['lora']}, but {self.name} has experts, whose "
+                "adapters are not known; leave it out or take `--frozen-layers`."
+            )
+
+    def _listings(self, request: Request) -> list[Listing]:
+        if request.phase != "train":
+            return super()._listings(request)
+        run = self.training_run(request)
+        network = self._trained_network(request, run)
+        passes = forward(network, run), backward(network, run)
+        trained = self._trained_parameters(request, network)
+        some = request.lora or request.frozen_layers
+        optimized = None if some else self.optimized_parameters()
+        own = network.layers / network.number
+        return training_listings(self, passes, request, run, trained, optimized, own)
+
+    def _trained_network(self, request: Request, run: Pass) -> Network:
+        """Operators of a training step: some without gradients of their weights, or
+        with adapters. A head that is the embedding's table is frozen with it."""
+        network = self.network(run)
+        if request.frozen_layers:
+            norm, head, loss = network.ends
+            head = head if self.own_head else frozen(head)
+            stopped, ends = request.frozen_layers, (norm, head, loss)
+            table = frozen(self._table)
+            further = tuple(
+                dataclasses.replace(x, inputs=(table, *x.inputs[1:]))
+                for x in network.further
+            )
+            return dataclasses.replace(
+                network, ends=ends, frozen=stopped, further=further
+            )
+        if not request.lora:
+            return network
+        single = self.network(dataclasses.replace(run, fused=False)).kinds
+        kinds = tuple(
+            dataclasses.replace(x, body=adapted(x.body, request.lora, y.body))
+            for x, y in zip(network.kinds, single, strict=True)
+        )
+        return dataclasses.replace(
+            network,
+            inputs=tuple(frozen(x) for x in network.inputs),
+            norm=frozen(network.norm),
+            kinds=kinds,
+            ends=tuple(frozen(x) for x in network.ends),
+            further=(),
+        )
+
+    def _trained_parameters(self, request: Request, network: Network) -> int:
+        """Weights that have a gradient; with adapters theirs alone."""
+        if not (request.lora or request.frozen_layers):
+            return self.step_parameters()
+        further = 0
+        if not request.lora:
+            further = sum(w.number * n for w, n in self.further_weights())
+        layers = sum(
+            x.trained(network.frozen) * trained_parameters((network.norm, *x.body))
+            for x in network.kinds
+        )
+        return layers + trained_parameters(network.ends) + further
+
+    def precision(self, request: Request) -> Precision:
+        """Products of a training step are in its type, however a checkpoint is
+        stored."""
+        if request.phase != "train":
+            return super().precision(request)
+        return precision_of(request.dtype, request.kv_dtype)
+
+    def training_run(self, request: Request) -> Pass:
+        """A micro-batch of a training step on one GPU.
+
+        Raises `ValueError` for tokens that the GPUs of a plan cannot share.
+        """
+        split, length = self.share.split, length_of(request)
+        if split.cp > 1 and (length % (2 * split.cp) or request.attention != "flash"):
+            raise ValueError(
+                f"`cp` is {split.cp}, which needs attention 'flash' and an `input_len` "
+                f"that {2 * split.cp} divides (two parts a GPU), but these are "
+                f"'{request.attention}' and {length}."
+            )
+        tokens = request.batch * length // split.cp
+        routed = self.default_routing() is not None
+        if tokens % (split.tp if routed else split.parts):
+            raise ValueError(
+                f"`tp` is {split.tp}, which does not divide the {tokens} tokens of a "
+                "micro-batch; take other sequences or fewer GPUs a layer."
+            )
+        seen = length if split.cp == 1 else length // 2
+        run = self.run(request, length // split.cp, seen)
+        return dataclasses.replace(run, train=True, cp=split.cp)
+
+    @property
+    def further_layers(self) -> int:
+        """Layers of its own with which it learns tokens beyond the next, as its config
+        states them (DeepSeek-V3, arXiv 2412.19437, section 2.2)."""
+        return mtp_layers(self.config)
+
+    def further_weights(self) -> list[tuple[Weights, int]]:
+        """Their weights and how often they occur; a last stage that is not the first
+        has the table once more. The head is that of the model."""
+        number = self.further_layers if self.share.is_last else 0
+        if not number:
+            return []
+        own = mtp_layer(self.hidden, self.stack()[-1]).shard(self.share.split)
+        norms = [(w, own.norms + 1) for w in self._norm.weights()]
+        found = [(w, n * number) for w, n in (*own.all_weights(), *norms)]
+        held = self.share.is_first or not self.own_head
+        return found if held else [*found, *((w, 1) for w in self._table.weights())]
+
+    def trained_weights(self) -> list[tuple[Weights, int]]:
+        """Weights of a training step and how often they occur, without towers."""
+        return [*self.all_weights(), *self.further_weights()]
+
+    def layer_parameters(self) -> int:
+        """Parameters of the largest layer as this GPU has it."""
+        norm = sum(w.number for w in self._norm.weights())
+        layers = (layer.shard(self.share.split) for layer in set(self.stack()))
+        return max(
+            sum(w.number * n for w, n in layer.all_weights()) + layer.norms * norm
+            for layer in layers
+        )
+
+    def expert_parameters(self) -> int:
+        """Parameters of routed experts in a training step."""
+        return sum(w.number * n for w, n in self.trained_weights() if w.used < 1)
+
+    def text_step_parameters(self) -> int:
+        """Parameters of a training step without those of a vision tower."""
+        return sum(w.number * n for w, n in self.trained_weights())
+
+    def step_parameters(self) -> int:
+        """Parameters of a training step: published ones and those of further layers."""
+        return self.text_step_parameters() + self.parameters() - self.text_parameters()
+
+    def optimized_parameters(self) -> int:
+        """Parameters whose AdamW state this GPU has."""
+        share, experts = self.share, self.expert_parameters()
+        rest = self.step_parameters() - experts
+        return math.ceil(rest / share.shards) + math.ceil(experts / share.expert_shards)
+
+    def memory(self, request: Request) -> dict[str, float]:
+        """In training what a micro-batch leaves for its gradients beside AdamW's
+        state."""
+        if request.phase != "train":
+            return super().memory(request)
+        left, run = self.leaves(request), self.training_run(request)
+        number = self._trained_parameters(request, self._trained_network(request, run))
+        adapters = request.lora and number or 0
+        return in_parts(
+            **trained(self.step_parameters() + adapters, run.values, number),
+            activations=left.each + left.once,
+            logits=left.logits,
+            workspace=left.workspace,
+        )
+
+    def leaves(self, request: Request, **changed: Any) -> Left:
+        """What a micro-batch of a training step leaves in the memory of this GPU;
+        `changed`: fields of its `Pass`."""
+        run = dataclasses.replace(self.training_run(request), **changed)
+        network = self._trained_network(request, run)
+        each, once = kept(network, run)
+        body = self._pass(dataclasses.replace(request, base=True), *2 * (run.q_len,))
+        working = working_bytes(finished(body, self.name))  # their gradients
+        return Left(each, once, logits(network, run), CONTEXT + working)
+
+    @property
+    def _norm(self) -> Norm:
+        """The norm of the width of a layer."""
+        return Norm(self.norm, self.hidden, shifted=self.norm_bias)
+
+    def tables(self, run: Pass) -> list[Kernel]:
+        """Masks or angles that an eager pass makes before its layers."""
+        return []
+
+    def network(self, run: Pass) -> Network:
+        """Operators of a training step."""
+        h, share, halves = self.hidden, self.share, self.halves(run)
+        split = share.split
+        norm: Norm = Norm(self.norm, h).shard(split)
+        skip = Residual(h).shard(split)
+
+        def body(half: Halves) -> tuple[Trainable, ...]:
+            before, behind = (Layer(x).shard(split).operators for x in half)
+            found: Any = (*before, skip, norm, *behind, skip)
+            return found
+
+        places: dict[Halves, list[int]] = {}
+        for place in share.layers(len(halves)):
+            places.setdefault(halves[place], []).append(place)
+        head = dataclasses.replace(self.head, split=Columns(), among=split)
+        ends = (norm, head, Loss(head.outputs, split.tp))
+        inputs = (self._table, Fixed(() if run.fused else self.tables(run)))
+        network = Network(
+            inputs=inputs if share.is_first else (),
+            norm=norm,
+            kinds=tuple(Kind(body(x), tuple(at)) for x, at in places.items()),
+            skip=skip,
+            number=len(halves),
+            ends=ends if share.is_last else (),
+        )
+        number = self.further_layers if share.is_last else 0
+        if not number:
+            return network
+        alone = dataclasses.replace(norm, residual=False)
+        joint = Linear(h, 2 * h).shard(split)
+        beyond = dataclasses.replace(
+            network,
+            inputs=(self._table, alone, alone, joint),
+            kinds=(Kind(body(halves[-1]), (len(halves),)),),
+        )
+        return dataclasses.replace(network, further=number * (beyond,))
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoder(TrainedModel):
     """A causal language model of equal layers, which also trains."""
 
     layers: int
@@ -113,131 +356,15 @@ class Decoder(LanguageModel):
     def mlp(self, fused: bool) -> tuple[Trainable, ...]:
         """What follows the second norm of a layer."""
 
-    def tables(self, run: Pass) -> list[Kernel]:
-        """Masks or angles that an eager pass makes before its layers."""
-        return []
-
     @abc.abstractmethod
     def _eager_pass(self, run: Pass) -> list[Kernel]:
         """Kernels that the Hugging Face base model launches in one pass."""
 
-    def _listings(self, request: Request) -> list[Listing]:
-        if request.phase != "train":
-            return super()._listings(request)
-        run = self.training_run(request)
-        network = self._trained_network(request, run)
-        passes = forward(network, run), backward(network, run)
-        trained = self._trained_parameters(request, network)
-        some = request.lora or request.frozen_layers
-        optimized = None if some else self.optimized_parameters()
-        own = network.layers / network.number
-        return training_listings(self, passes, request, run, trained, optimized, own)
-
-    def _check(self, values: dict[str, Any]):
-        super()._check(values)
-        check_frozen(values, self.name, self.layers)
-        if values.get("lora") and self.default_routing():
-            raise ValueError(
-                f"`lora` is {values['lora']}, but {self.name} has experts, whose "
-                "adapters are not known; leave it out or take `--frozen-layers`."
-            )
-
-    def _trained_network(self, request: Request, run: Pass) -> Network:
-        """Operators of a training step: some without gradients of their weights, or
-        with adapters. A head that is the embedding's table is frozen with it."""
-        network = self.network(run)
-        if request.frozen_layers:
-            norm, head, loss = network.ends
-            head = head if self.own_head else frozen(head)
-            stopped, ends = request.frozen_layers, (norm, head, loss)
-            return dataclasses.replace(network, ends=ends, frozen=stopped)
-        if not request.lora:
-            return network
-        single = self.network(dataclasses.replace(run, fused=False)).body
-        return dataclasses.replace(
-            network,
-            inputs=tuple(frozen(x) for x in network.inputs),
-            norm=frozen(network.norm),
-            body=adapted(network.body, request.lora, single),
-            ends=tuple(frozen(x) for x in network.ends),
-        )
-
-    def _trained_parameters(self, request: Request, network: Network) -> int:
-        """Weights that have a gradient; with adapters theirs alone."""
-        if not (request.lora or request.frozen_layers):
-            return self.parameters()
-        layer = trained_parameters((network.norm, *network.body))
-        ends = trained_parameters(network.ends)
-        return (network.layers - network.frozen) * layer + ends
-
-    def training_run(self, request: Request) -> Pass:
-        """A micro-batch of a training step on one GPU.
-
-        Raises `ValueError` for tokens that the GPUs of a plan cannot share.
-        """
-        split, length = self.share.split, length_of(request)
-        if split.cp > 1 and (length % (2 * split.cp) or request.attention != "flash"):
-            raise ValueError(
-                f"`cp` is {split.cp}, which needs attention 'flash' and an `input_len` "
-                f"that {2 * split.cp} divides (two parts a GPU), but these are "
-                f"'{request.attention}' and {length}."
-            )
-        tokens = request.batch * length // split.cp
-        routed = self.default_routing() is not None
-        if tokens % (split.tp if routed else split.parts):
-            raise ValueError(
-                f"`tp` is {split.tp}, which does not divide the {tokens} tokens of a "
-                "micro-batch; take other sequences or fewer GPUs a layer."
-            )
-        seen = length if split.cp == 1 else length // 2
-        run = self.run(request, length // split.cp, seen)
-        return dataclasses.replace(run, train=True, cp=split.cp)
-
-    def layer_parameters(self) -> int:
-        """Parameters of a layer as this GPU has it."""
-        (whole,) = set(self.stack())
-        layer = whole.shard(self.share.split)
-        norm = sum(
-            w.number
-            for w in Norm(self.norm, self.hidden, shifted=self.norm_bias).weights()
-        )
-        return sum(w.number * n for w, n in layer.all_weights()) + layer.norms * norm
-
-    def expert_parameters(self) -> int:
-        """Parameters of routed experts."""
-        return sum(w.number * n for w, n in self.all_weights() if w.used < 1)
-
-    def optimized_parameters(self) -> int:
-        """Parameters whose AdamW state this GPU has."""
-        share, experts = self.share, self.expert_parameters()
-        rest = self.parameters() - experts
-        return math.ceil(rest / share.shards) + math.ceil(experts / share.expert_shards)
-
-    def memory(self, request: Request) -> dict[str, float]:
-        """In training what a micro-batch leaves for its gradients beside AdamW's
-        state."""
-        if request.phase != "train":
-            return super().memory(request)
-        left, run = self.leaves(request), self.training_run(request)
-        number = self._trained_parameters(request, self._trained_network(request, run))
-        adapters = request.lora and number or 0
-        return in_parts(
-            **trained(self.parameters() + adapters, run.values, number),
-            activations=left.each + left.once,
-            logits=left.logits,
-            workspace=left.workspace,
-        )
-
-    def leaves(self, request: Request, **changed: Any) -> Left:
-        """What a micro-batch of a training step leaves in the memory of this GPU;
-        `changed`: fields of its `Pass`."""
-        run = dataclasses.replace(self.training_run(request), **changed)
-        network = self._trained_network(request, run)
-        each, once = kept(network, run)
-        body = self._pass(dataclasses.replace(request, base=True), *2 * (run.q_len,))
-        working = working_bytes(finished(body, self.name))  # their gradients
-        logits = network.ends[-1].kept(run) if network.ends else 0.0
-        return Left(each, once, logits, CONTEXT + working)
+    def halves(self, run: Pass) -> Sequence[Halves]:
+        layout = self.head_layout
+        rotary = (Rotary(layout),) if self.rotary else ()
+        one = self._halves(run.fused, *rotary, SelfAttention(layout, self.scores))
+        return self.layers * (one,)
 
     def _pass(self, request: Request, q_len: int, kv_len: int) -> list[Kernel]:
         run = self.run(request, q_len, kv_len)
@@ -245,28 +372,6 @@ class Decoder(LanguageModel):
             return super()._pass(request, q_len, kv_len)
         head = linear(run.precision, self.vocab, run.tokens, self.hidden)
         return [*self._eager_pass(run), *([] if request.base else [head])]
-
-    def network(self, run: Pass) -> Network:
-        """Operators of a training step."""
-        h, layout, share = self.hidden, self.head_layout, self.share
-        rotary = (Rotary(layout),) if self.rotary else ()
-        halves = self._halves(run.fused, *rotary, SelfAttention(layout, self.scores))
-        before, behind = (Layer(x).shard(share.split).operators for x in halves)
-        norm: Norm = Norm(self.norm, h).shard(share.split)
-        skip = Residual(h).shard(share.split)
-        inputs = (self._table, Fixed(() if run.fused else self.tables(run)))
-        head = dataclasses.replace(self.head, split=Columns(), among=share.split)
-        body: Any = (*before, skip, norm, *behind, skip)
-        ends = (norm, head, Loss(head.outputs, share.split.tp))
-        return Network(
-            inputs=inputs if share.is_first else (),
-            norm=norm,
-            body=body,
-            skip=skip,
-            layers=len(share.layers(self.layers)),
-            number=self.layers,
-            ends=ends if share.is_last else (),
-        )
 
     def each(self, run: Pass, *operators: Trainable) -> list[Kernel]:
         """Forward kernels of operators that every layer has."""

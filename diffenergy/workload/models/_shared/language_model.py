@@ -12,7 +12,7 @@ from .... import dtypes
 from ..._listing import Kernel, Listing
 from ..._unlisted import finished
 from .._inputs import decode_segments, length_of
-from .._layers.drafting import EAGLE_WORDS, MTP_KEYS, eagle_layer, mtp_layer
+from .._layers.drafting import EAGLE_WORDS, eagle_layer, mtp_layer, mtp_layers
 from .._layers.layer import Layer
 from .._network.linear_layer import Linear
 from .._network.operators import (
@@ -50,6 +50,11 @@ class LanguageModel(Model):
     """Whether a LayerNorm also shifts."""
     divides: ClassVar[bool] = True
     """Whether several GPUs can share it."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether its training step is known."""
+        return False
 
     @property
     def max_positions(self) -> int:
@@ -385,7 +390,7 @@ class LanguageModel(Model):
         split = self.share.split
         if found.kind == "eagle":
             return eagle_layer(self.hidden, self.stack()[0]).shard(split)
-        if not any(self.config.values.get(key) for key in MTP_KEYS):
+        if not mtp_layers(self.config):
             raise ValueError(
                 f"`speculative` is 'mtp', but {self.name} states no layer that "
                 "predicts further tokens; take eagle or draft=MODEL."

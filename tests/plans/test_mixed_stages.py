@@ -1,0 +1,109 @@
+"""Stages of a pipeline whose layers differ: what stands in each, and its memory."""
+
+from typing import Any
+
+import pytest
+
+from diffenergy.plans import Plan, training_memory
+from diffenergy.plans._layout import layout
+from diffenergy.workload.models import load_model
+from diffenergy.workload.models._network.sharding import Share, Split
+from diffenergy.workload.models._shared.decoder import TrainedModel
+
+HIDDEN, EXPERT = 7168, 3 * 7168 * 2048
+TABLE = 129280 * HIDDEN
+NORMS = 2 * HIDDEN + 1536 + 512
+MIXER = (
+    HIDDEN * (1536 + 512 + 64)
+    + 128 * (1536 * 192 + 512 * 256 + 128 * HIDDEN)
+    + NORMS
+)  # fmt: skip
+DENSE = MIXER + 3 * HIDDEN * 18432
+SPARSE = MIXER + HIDDEN * 256 + EXPERT
+"""Of a mixture all but the routed experts."""
+BEHIND = 2 * HIDDEN**2 + 3 * HIDDEN
+"""The joint projection and norms of the module behind, without its layer."""
+
+
+def model_of(name: str = "deepseek-v3") -> TrainedModel:
+    model = load_model(name)
+    assert isinstance(model, TrainedModel)
+    return model
+
+
+def stages(plan: Plan, **asked: Any) -> list[dict[str, float]]:
+    asked = dict(batch=1, input_len=512, accumulation=16, dtype="bf16") | asked
+    model = model_of()
+    return training_memory(model, plan, model.request(phase="train", **asked))
+
+
+def weights(dense: int, sparse: int, experts: int) -> int:
+    return dense * DENSE + sparse * (SPARSE + experts * EXPERT)
+
+
+@pytest.mark.parametrize("experts", [256, 32])
+def test_weights_of_every_stage(experts: int):
+    """61 layers, one behind and two ends on four stages: 15, 16, 16 and 14 + 1."""
+    plan = Plan(pp=4, dp=256 // experts, ep=256 // experts)
+    found = [parts["weights"] / 2 for parts in stages(plan)]
+    assert found == [
+        weights(3, 12, experts) + TABLE,
+        weights(0, 16, experts),
+        weights(0, 16, experts),
+        weights(0, 15, experts) + 2 * TABLE + BEHIND + HIDDEN,
+    ]
+
+
+def test_weights_of_all_stages_are_those_of_the_model():
+    """But for the look-up, which the last stage has, too."""
+    every = model_of().step_parameters()
+    for pp, vp in ((1, 1), (2, 1), (8, 2), (16, 1), (4, 4)):
+        found = sum(parts["weights"] / 2 for parts in stages(Plan(pp=pp, vp=vp)))
+        assert found == every + (TABLE if pp > 1 else 0)
+
+
+def test_dense_layers_keep_what_is_theirs():
+    """1F1B on 4 stages: 4 micro-batches of 3 + 12 layers, then 3 of 16."""
+    found = stages(Plan(pp=4))
+    one, layers = model_of(), {}
+    asked: Any = dict(phase="train", batch=1, input_len=512, dtype="bf16")
+    for name, place in (("dense", 0), ("sparse", 3)):
+        share = Share(Split(), 3, 1, own=((place, place + 1),))
+        placed = one.placed(share)
+        assert isinstance(placed, TrainedModel)
+        layers[name] = placed.leaves(one.request(**asked)).each
+    dense, sparse = layers["dense"], layers["sparse"]
+    assert dense < sparse
+    assert found[0]["activations"] == 4 * (3 * dense + 12 * sparse)
+    assert found[1]["activations"] == 3 * 16 * sparse
+
+
+@pytest.mark.parametrize(
+    ("pp", "vp", "sizes"),
+    [
+        (16, 1, [3, *14 * [4], 2]),  # 61 + 1 behind and two ends on 16
+        (8, 1, [7, *6 * [8], 6]),
+        (4, 1, [15, 16, 16, 14]),
+        (8, 4, [1, *30 * [2], 0]),
+        (1, 1, [61]),
+        (2, 1, [31, 30]),
+        (16, 2, [1, *30 * [2], 0]),
+        (3, 1, [21, 21, 19]),
+    ],
+)
+def test_layers_behind_count_in_the_last_stages(pp: int, vp: int, sizes: list[int]):
+    model = model_of()
+    plan = Plan(pp=pp, vp=vp)
+    found = layout(model.kinds, plan, model.name, 1)
+    assert [stop - start for start, stop in found.spans] == sizes
+    assert [len(x.kinds) for x in found.each] == sizes
+    dense = [x.kinds.count(0) for x in found.each]
+    assert sum(dense) == 3 and dense[0] == min(3, sizes[0])
+
+
+def test_stages_alike_share_their_kind():
+    found = layout(model_of().kinds, Plan(pp=8), "x", 1)
+    assert found.kinds == {(0,): 1, (1,): 6, (2,): 1}
+    mixed = layout((0, 0, 2, 2, 0, 2), Plan(pp=3), "x")
+    assert [x.kinds for x in mixed.each] == [(0, 0), (2, 2), (0, 2)]
+    assert len(mixed.kinds) == 3
