@@ -76,7 +76,7 @@ def _searched(
     slower and another faster, as long as that saves energy."""
     some = _units(problem, lowest.deadline, units)
     if np.prod(some.last + 1.0) * len(problem.type) <= _MOST:
-        every = np.indices(some.last + 1).reshape(len(some.last), -1).T
+        every = np.indices((some.last + 1).tolist()).reshape(len(some.last), -1).T
         return some.choice(_cheapest(some, every)[None])[0]
     begun = _of_types(problem, lowest)
     near = [begun[units == u].min() for u in range(len(some.last))]
