@@ -266,7 +266,7 @@ def _outcome(total: tuple[float, float]) -> dict[str, float]:
     return {"step_time_s": step, "energy_j": energy, "power_total_w": energy / step}
 
 
-def _straggler(asked: tuple[int, float] | None) -> dict[str, float] | None:
+def _straggler(asked: tuple[int, float] | None) -> dict[str, Any] | None:
     return None if asked is None else {"stage": asked[0], "slower_pct": 100 * asked[1]}
 
 

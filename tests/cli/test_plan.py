@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ..conftest import Outcome
+from .conftest import Outcome
 
 Run = Callable[..., Outcome]
 PLAN = ("plan", "gpt2", "--gpu", "a40", "--input-len", "128", "--stage-clocks")
