@@ -37,7 +37,7 @@ def stage_clocks(
     gpu: str | GpuCard | None = None,
     plan: str | Mapping[str, Any] | Plan | None = None,
     *,
-    granularity: Granularity = "instruction",
+    granularity: str = "instruction",
     max_slowdown: float | None = None,
     node_power: float | None = None,
     straggler: tuple[int, float] | None = None,
@@ -85,7 +85,8 @@ def stage_clocks(
         >>> found.bound <= found.energy <= found.summary["baseline"]["energy_j"]
         True
     """
-    _check(granularity, max_slowdown, node_power, deadline)
+    own = _granularity(granularity)
+    _check(max_slowdown, node_power, deadline)
     for name in ("mem_clock", "power_limit"):
         if len(request.get(name) or ()) > 1:
             raise ValueError(f"`{name}` has several values; give one.")
@@ -108,7 +109,7 @@ def stage_clocks(
         alike = _alike(problem, shared.dp, straggler)
         least = deadline or 0.0
         slack = 0.0 if max_slowdown is None and caps is None else max_slowdown
-        return solved(alike, granularity, slack, least, caps)
+        return solved(alike, own, slack, least, caps)
 
     begun = time.monotonic()
     _check_deadline(problem, straggler, deadline)
@@ -124,7 +125,7 @@ def stage_clocks(
         "solve_s": seconds,
     }
     summary["warnings"] = [
-        *task.warnings, *_notes(task, found, granularity, max_slowdown or 0.0)
+        *task.warnings, *_notes(task, found, own, max_slowdown or 0.0)
     ]  # fmt: skip
     if interval:
         ends = saving_interval(task, found.saving, lambda p: answered(p).saving)
@@ -160,17 +161,18 @@ def _alike(
     return [slow, *([(one, float(replicas - 1))] if replicas > 1 else [])]
 
 
+def _granularity(word: str) -> Granularity:
+    for known in get_args(Granularity):
+        if word == known:
+            return known
+    raise ValueError(
+        f"`granularity` is '{word}'; allowed are {', '.join(get_args(Granularity))}."
+    )
+
+
 def _check(
-    granularity: str,
-    max_slowdown: float | None,
-    node_power: float | None,
-    deadline: float | None,
+    max_slowdown: float | None, node_power: float | None, deadline: float | None
 ) -> None:
-    if granularity not in get_args(Granularity):
-        raise ValueError(
-            f"`granularity` is '{granularity}'; allowed are "
-            f"{', '.join(get_args(Granularity))}."
-        )
     if max_slowdown is not None and not 0 <= max_slowdown <= 10:
         raise ValueError(
             f"`max_slowdown` is {100 * max_slowdown:g} %; allowed are 0 to 1000 %."
@@ -234,6 +236,7 @@ def _summary(task: Task, found: Solved, members: np.ndarray) -> dict[str, Any]:
     problem = first.problem
     layers = [int(stage["layers"]) for stage in task.stages]
     step, energy = found.best
+    bound = min(found.bound, energy)  # but for rounding
     choice = first.choice
     pipeline = pipeline_time(problem, choice)
     return {
@@ -247,9 +250,9 @@ def _summary(task: Task, found: Solved, members: np.ndarray) -> dict[str, Any]:
         "saving_pct": 100 * found.saving,
         "saving_pct_p5_p95": None,
         "slowdown_pct": 100 * (step / found.usual[0] - 1),
-        "lower_bound_j": found.bound,
-        "bound_saving_pct": 100 * (1 - found.bound / found.usual[1]),
-        "gap_pct": 100 * (energy / found.bound - 1),
+        "lower_bound_j": bound,
+        "bound_saving_pct": 100 * (1 - bound / found.usual[1]),
+        "gap_pct": 100 * (energy / bound - 1),
         "wait_power_w": float(problem.wait.mean()),
         "usual_sm_clock_mhz": float(problem.clocks[0] / MHz),
         "node_peak_w": peak_power(first, members),
@@ -263,7 +266,7 @@ def _outcome(total: tuple[float, float]) -> dict[str, float]:
     return {"step_time_s": step, "energy_j": energy, "power_total_w": energy / step}
 
 
-def _straggler(asked: tuple[int, float] | None) -> dict[str, float] | None:
+def _straggler(asked: tuple[int, float] | None) -> dict[str, Any] | None:
     return None if asked is None else {"stage": asked[0], "slower_pct": 100 * asked[1]}
 
 

@@ -1,9 +1,10 @@
 """Offered clocks for instructions: near the linear program's, and never too late."""
 
+import dataclasses
 from typing import Final, Literal
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 
 from .hulls import pareto
 from .problem import ROUNDING, Problem, latest
@@ -70,52 +71,99 @@ def _of_types(problem: Problem, lowest: Relaxed) -> Int[np.ndarray, " t"]:
 def _searched(
     problem: Problem, lowest: Relaxed, units: Int[np.ndarray, " t"]
 ) -> Int[np.ndarray, " i"]:
-    """Types of one unit at one clock: from the fastest that the linear program has in
-    each, one unit slower, or one slower and another faster, as long as that saves
-    energy."""
-    begun, deadline = _of_types(problem, lowest), lowest.deadline
+    """Types of one unit at one clock: the best of few choices; else, from the fastest
+    that the linear program has in each, and from the usual, one unit slower, or one
+    slower and another faster, as long as that saves energy."""
+    some = _units(problem, lowest.deadline, units)
+    if np.prod(some.last + 1.0) * len(problem.type) <= _MOST:
+        every = np.indices((some.last + 1).tolist()).reshape(len(some.last), -1).T
+        return some.choice(_cheapest(some, every)[None])[0]
+    begun = _of_types(problem, lowest)
+    near = [begun[units == u].min() for u in range(len(some.last))]
+    usual = np.zeros(len(near), int)
+    starts = [some.nearest(np.array(near)), usual]
+    found = [_descended(some, x) for x in starts if not some.late(x[None])[0]]
+    return some.choice(min(found, key=some.value)[None])[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Units:
+    """What has a clock of its own, with the clocks worth choosing in order of time.
+
+    `clock`: rows of the problem's; `worth`: J of all instructions beyond waiting;
+    `last`: place of the slowest; `of`: unit of every instruction.
+    """
+
+    problem: Problem
+    deadline: float
+    clock: Int[np.ndarray, "u k"]
+    worth: Float[np.ndarray, "u k"]
+    last: Int[np.ndarray, " u"]
+    of: Int[np.ndarray, " i"]
+
+    @property
+    def every(self) -> Int[np.ndarray, " u"]:
+        """All units."""
+        return np.arange(len(self.last))
+
+    def choice(self, places: Int[np.ndarray, "q u"]) -> Int[np.ndarray, "q i"]:
+        """Clock of every instruction."""
+        return self.clock[self.every, places][:, self.of]
+
+    def late(self, places: Int[np.ndarray, "q u"]) -> Bool[np.ndarray, " q"]:
+        """Which end behind the deadline."""
+        done = self.problem.pipeline(self.choice(places))
+        return done > self.deadline * (1 + ROUNDING)
+
+    def value(self, place: Int[np.ndarray, " u"]) -> float:
+        """J beyond waiting."""
+        return float(self.worth[self.every, place].sum())
+
+    def nearest(self, clock: Int[np.ndarray, " u"]) -> Int[np.ndarray, " u"]:
+        """Places of clocks, or of the next faster ones."""
+        slower = (self.clock > clock[:, None]) | np.isinf(self.worth)
+        return np.maximum((~slower).sum(axis=1) - 1, 0)
+
+
+def _units(problem: Problem, deadline: float, units: Int[np.ndarray, " t"]) -> _Units:
     number = np.bincount(problem.type, minlength=len(units))
-    count = int(units.max()) + 1
-    joint = np.zeros((len(problem.clocks), count))
-    np.add.at(joint.T, units, (problem.cost * number).T)
-    taken = np.zeros_like(joint)
-    np.add.at(taken.T, units, problem.time.T)
-    options = [pareto(taken[:, u], joint[:, u]) for u in range(count)]
-    worth = np.full((count, max(map(len, options))), np.inf)
-    clock = np.zeros(worth.shape, int)
+    shape = (int(units.max()) + 1, len(problem.clocks))
+    joint, taken = np.zeros(shape), np.zeros(shape)
+    np.add.at(joint, units, (problem.cost * number).T)
+    np.add.at(taken, units, (problem.time * number).T)
+    options = [pareto(x, y) for x, y in zip(taken, joint, strict=True)]
+    clock = np.zeros((len(options), max(map(len, options))), int)
+    worth = np.full(clock.shape, np.inf)
     for u, rows in enumerate(options):
-        worth[u, : len(rows)] = joint[rows, u]
         clock[u, : len(rows)] = rows
-    place = np.array(
-        [
-            max(int(np.searchsorted(rows, begun[units == u].min(), "right")) - 1, 0)
-            for u, rows in enumerate(options)
-        ]
-    )
-    every = np.arange(count)
+        worth[u, : len(rows)] = joint[u, rows]
     last = np.array([len(rows) - 1 for rows in options])
+    return _Units(problem, deadline, clock, worth, last, units[problem.type])
 
-    def late(places: Int[np.ndarray, "q u"]) -> np.ndarray:
-        choice = clock[every, places][:, units[problem.type]]
-        return problem.pipeline(choice) > deadline * (1 + ROUNDING)
 
-    if late(place[None])[0]:
-        place = np.zeros(count, int)
+def _descended(units: _Units, place: Int[np.ndarray, " u"]) -> Int[np.ndarray, " u"]:
+    """The best place that steps lead to, each the one that saves most."""
+    size, level = len(units.of), units.value(place)
     while True:
-        tried = _near(place, last, len(problem.type))
-        change = worth[every, tried].sum(axis=1) - worth[every, place].sum()
-        saves = change < -ROUNDING * np.abs(worth[every, place]).sum()
-        tried, change = tried[saves], change[saves]
-        order = np.argsort(change, kind="stable")
-        at_once = max(_MOST // len(problem.type), 1)
-        for start in range(0, len(order), at_once):
-            some = order[start : start + at_once]
-            good = some[~late(tried[some])]
-            if len(good):
-                place = tried[good[0]]
-                break
-        else:
-            return clock[every, place][units[problem.type]]
+        near = _near(place, units.last, size)
+        found = _cheapest(units, np.concatenate([place[None], near]))
+        if units.value(found) >= level - ROUNDING * abs(level):
+            return place
+        place, level = found, units.value(found)
+
+
+def _cheapest(units: _Units, tried: Int[np.ndarray, "q u"]) -> Int[np.ndarray, " u"]:
+    """The cheapest of places that is not late; the first one is not."""
+    value = units.worth[units.every, tried].sum(axis=1)
+    kept = value <= value[0]
+    order = tried[kept][np.argsort(value[kept], kind="stable")]
+    at_once = max(_MOST // len(units.of), 1)
+    for start in range(0, len(order), at_once):
+        some = order[start : start + at_once]
+        good = some[~units.late(some)]
+        if len(good):
+            return good[0]
+    return tried[0]
 
 
 def _near(

@@ -73,7 +73,8 @@ class Problem:
 
     def pipeline(self, choice: Int[np.ndarray, "*q i"]) -> Float[np.ndarray, "*q"]:
         """s until the last instruction ends (`finishes`)."""
-        return finishes(self.program, self.durations(choice)).max(axis=-1)
+        found = finishes(self.program, self.durations(choice))
+        return np.asarray(found.max(axis=-1))
 
     def step_time(self, pipeline: float) -> float:
         """s of a step by that of its pipeline."""

@@ -206,7 +206,7 @@ def _order(
 ) -> tuple[sparse.csr_array, Float[np.ndarray, " row"]]:
     """end_i - end_j + t_j <= 0 for what each j waits for, and end_j <= D of the last of
     every stage: a matrix over (ends, D, segments), and its right side."""
-    number, segments = use.shape
+    number = len(fastest)
     every = np.arange(number)
     alone = (program.before < 0) & (program.needs < 0)
     pairs = [(program.before[x], every[x]) for x in (program.before >= 0, alone)] + [
@@ -219,15 +219,15 @@ def _order(
     values = np.r_[-np.ones(len(then)), np.ones(ahead.sum())]
     at = np.r_[row, row[ahead]], np.r_[then, first[ahead]]
     left = sparse.csr_array((values, at), shape=(len(then), number + 1))
-    waits = sparse.hstack([left, use[then]])
     last = np.setdiff1d(every, program.before)
     entries = (
         np.r_[np.ones(len(last)), -np.ones(len(last))],
         (np.tile(np.arange(len(last)), 2), np.r_[last, np.full(len(last), number)]),
     )
-    done = sparse.csr_array(entries, shape=(len(last), number + 1 + segments))
+    done = sparse.csr_array(entries, shape=(len(last), number + 1))
+    both = sparse.block_array([[left, use[then]], [done, None]])
     level = np.r_[-fastest[then], np.zeros(len(last))]
-    return sparse.csr_array(sparse.vstack([waits, done])), level
+    return sparse.csr_array(both), level
 
 
 def _held(

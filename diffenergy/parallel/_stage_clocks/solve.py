@@ -168,7 +168,7 @@ def _no_clock(problem: Problem, caps: Caps) -> Infeasible:
     return Infeasible(
         f"`node_power` is {caps.limit:g} W, which no clocks keep: at those of least "
         f"energy a host draws {least} W; give at least as much.",
-        node_power=least,
+        node_power=float(least),
     )
 
 

@@ -1,0 +1,430 @@
+"""Clocks of pipeline stages: by hand, against all choices, by what has to follow."""
+
+import ast
+import csv
+import io
+import itertools
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffenergy.parallel import StageClocks, stage_clocks
+from diffenergy.parallel._stage_clocks.choose import Granularity
+from diffenergy.parallel._stage_clocks.hulls import hull, pareto
+from diffenergy.parallel._stage_clocks.pricing import hosts, pipeline_time
+from diffenergy.parallel._stage_clocks.problem import Problem, finishes, latest
+from diffenergy.parallel._stage_clocks.relaxed import Caps
+from diffenergy.parallel._stage_clocks.result import Replicas, peak_power
+from diffenergy.parallel._stage_clocks.solve import solved, uniform
+from diffenergy.plans import Plan
+from diffenergy.plans._layout import fastest_split, layout
+from diffenergy.plans._pipeline import Schedule, ends, instructions
+from diffenergy.results import Infeasible
+
+WAIT = 10.0
+
+
+def problem(
+    time: Any, energy: Any, batches: int, schedule: Schedule = "1f1b", **changed: Any
+) -> Problem:
+    """Stages whose types take `time` s and `energy` J [clock, type: forward and
+    backward of stage 0, of stage 1, ...]; a GPU that waits draws 10 W."""
+    time = np.asarray(time, float)
+    ways = 3 if schedule == "zb-h1" else 2
+    stages = time.shape[1] // ways
+    program = instructions(schedule, stages, batches)
+    static = np.full((len(time), stages), WAIT)
+    stage = np.repeat(np.arange(stages), ways)
+    given: dict[str, Any] = dict(
+        program=program,
+        type=ways * program.place + program.kind,
+        stage=stage,
+        kind=np.tile(np.arange(ways), stages),
+        clocks=1e9 * np.arange(len(time), 0.0, -1.0),
+        time=time,
+        dynamic=np.asarray(energy, float) - WAIT * time,
+        static=static,
+        wait=np.full(stages, WAIT),
+        fixed=np.zeros(stages),
+        after=0.0,
+        stretch=1.0,
+        abreast=1.0,
+    )
+    return Problem(**(given | changed))
+
+
+def curves(
+    seed: int, clocks: int, types: int, spread: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Times and energies of types by clock, as of f V^2: convex."""
+    random = np.random.default_rng(seed)
+    f = np.linspace(1, 0.5, clocks)[:, None]
+    work = np.exp(spread * random.uniform(-0.5, 0.5, types))
+    share = random.uniform(0.6, 0.95, types)
+    time = work * (share / f + 1 - share)
+    return time, 150 * work * (0.5 + 0.5 * f**2) ** 2 + 20 * time
+
+
+def test_one_micro_batch_leaves_nothing():
+    """Every pass waits for the one before: no slack, and the bound says so."""
+    found = solved([(problem(*curves(0, 8, 6), batches=1), 1.0)], "instruction", 0.0)
+    assert found.saving == 0
+    assert found.bound == pytest.approx(found.usual[1], rel=1e-8)
+    assert (found.replicas[0].choice == 0).all()
+
+
+HAND_TIME = [[1, 1, 2, 2], [2, 2, 4, 4], [4, 4, 8, 8], [8, 8, 16, 16]]
+HAND_ENERGY = [[80, 80, 200, 200], [60, 60, 180, 180], [70, 70, 180, 180], [99] * 4]
+
+
+def test_a_short_stage_takes_its_time():
+    """Stage 1 is busy from 1 to 9 s; stage 0 has its second forward pass ready at 5 s
+    and its first backward one behind it at 9 s at the latest: 4 s each. Beyond waiting,
+    1 s costs 70 J, 2 s 40 J, 4 s 30 J."""
+    one = problem(HAND_TIME, HAND_ENERGY, batches=2)
+    found = solved([(one, 1.0)], "instruction", 0.0)
+    assert found.usual[0] == found.best[0] == 10
+    rows = {
+        (one.stage_of[i], one.program.kind[i], one.program.batch[i]): choice
+        for i, choice in enumerate(found.replicas[0].choice)
+    }
+    slow = {key for key, choice in rows.items() if choice}
+    assert slow == {(0, 0, 1), (0, 1, 0)}
+    assert {rows[key] for key in slow} == {2}
+    # four passes of 80 J, four of 200 J, and 2 x 10 - 12 s of waiting
+    assert found.usual[1] == pytest.approx(4 * 80 + 4 * 200 + 10 * (20 - 12))
+    assert found.best[1] == pytest.approx(found.usual[1] - 2 * (70 - 30))
+    assert found.bound == pytest.approx(found.best[1], rel=1e-8)
+
+
+def test_the_bound_goes_between_clocks():
+    """With clocks of 1, 3 and 6 s, 4 s cost a third of the way from 3 to 6 s."""
+    time = [[1, 1, 2, 2], [3, 3, 6, 6], [6, 6, 12, 12]]
+    energy = [[80, 80, 200, 200], [70, 70, 500, 500], [70, 70, 500, 500]]
+    one = problem(time, energy, batches=2)
+    found = solved([(one, 1.0)], "instruction", 0.0)
+    between = 40 - (40 - 10) / 3  # J beyond waiting; 70 at 1 s
+    assert found.bound == pytest.approx(found.usual[1] - 2 * (70 - between), rel=1e-8)
+    assert found.best[1] == pytest.approx(found.usual[1] - 2 * (70 - 40))
+
+
+def every(one: Problem, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All choices with one clock a unit, and the energy of each without slow-down;
+    infinite of those that are late."""
+    clocks, count = len(one.clocks), int(units.max()) + 1
+    digits = np.array(list(itertools.product(range(clocks), repeat=count)))
+    choice = digits[:, units]
+    time = one.pipeline(choice)
+    usual = float(one.pipeline(one.usual))
+    cost = one.cost[choice, one.type].sum(axis=1)
+    energy = cost + one.wait.sum() * time + one.fixed.sum()
+    return choice, np.where(time <= usual * (1 + 1e-9), energy, np.inf)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("stages", "clocks"), [(2, 3), (3, 2)])
+def test_against_all_choices(stages: int, clocks: int, seed: int):
+    one = problem(*curves(seed, clocks, 2 * stages), batches=2)
+    _, energy = every(one, np.arange(len(one.type)))
+    found = solved([(one, 1.0)], "instruction", 0.0)
+    least = energy.min()
+    assert found.bound <= least * (1 + 1e-9)
+    assert least * (1 - 1e-9) <= found.best[1] <= 1.02 * least
+    assert found.best[0] <= found.usual[0] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("granularity", ["kind", "stage"])
+def test_shared_clocks_against_all_choices(granularity: Granularity, seed: int):
+    """A slow-down of 10 % of 3 stages, 4 clocks."""
+    one = problem(*curves(seed, 4, 6, 2.0), batches=3)
+    units = one.type if granularity == "kind" else one.stage_of
+    slower = solved([(one, 1.0)], granularity, 0.1)
+    choice, _ = every(one, units)
+    time = one.pipeline(choice)
+    energy = one.cost[choice, one.type].sum(axis=1) + one.wait.sum() * time
+    least = energy[time <= 1.1 * float(one.pipeline(one.usual))].min()
+    assert slower.best[1] == pytest.approx(least, rel=5e-3)
+    assert slower.best[1] >= least * (1 - 1e-9)
+    assert slower.bound <= least
+
+
+@pytest.mark.parametrize("granularity", ["instruction", "kind", "stage"])
+def test_more_time_never_costs_energy(granularity: Granularity):
+    one = problem(*curves(3, 24, 8), batches=6)
+    found = [solved([(one, 1.0)], granularity, x) for x in (0.0, 0.01, 0.05, 0.2, 3.0)]
+    for before, after in itertools.pairwise(found):
+        assert after.bound <= before.bound * (1 + 1e-9)
+        assert after.best[1] <= before.best[1] * (1 + 2e-3)
+    assert all(x.bound <= x.best[1] * (1 + 1e-9) for x in found)
+
+
+def test_finer_choices_save_more():
+    one = problem(*curves(5, 24, 8), batches=8)
+    kinds: tuple[Granularity, ...] = ("stage", "kind", "instruction")
+    saved = [solved([(one, 1.0)], x, 0.02).saving for x in kinds]
+    assert 0 < saved[0] <= saved[1] + 1e-3 < saved[2]
+
+
+def test_equal_stages_save_in_the_bubble_alone():
+    """p equal stages: m (f + b) of (m + p - 1) (f + b) are work; the more micro-batches
+    the less of a step is slack."""
+    time, energy = curves(1, 24, 2)
+    saved = []
+    for batches in (4, 16, 64):
+        one = problem(np.tile(time, 4), np.tile(energy, 4), batches)
+        saved.append(solved([(one, 1.0)], "instruction", 0.0).saving)
+    assert saved[0] > saved[1] > saved[2] > 0
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb-h1"])
+def test_ends_of_many_at_once(schedule: Schedule):
+    """By the recursion of every training step, for each of some schedules."""
+    ways = 3 if schedule == "zb-h1" else 2
+    one = problem(*curves(2, 5, 4 * ways), batches=6, schedule=schedule)
+    choice = np.random.default_rng(0).integers(0, 5, (3, len(one.type)))
+    durations = one.durations(choice)
+    found = finishes(one.program, durations)
+    for row, each in zip(found, durations, strict=True):
+        np.testing.assert_allclose(row, ends(one.program, jnp.asarray(each)), 1e-12)
+    assert pipeline_time(one, choice[0]) == pytest.approx(found[0].max(), rel=1e-12)
+    late = latest(one.program, durations[0], found[0].max())
+    assert (late >= found[0] - 1e-9).all()
+    assert np.isclose(late, found[0]).any()  # the critical path has no slack
+    saved = solved([(one, 1.0)], "instruction", 0.0)
+    assert saved.bound <= saved.best[1] < saved.usual[1]
+
+
+def test_hulls():
+    time, cost = np.array([1.0, 1, 2, 3, 4, 5]), np.array([9.0, 9, 8, 4, 3.5, 6])
+    assert pareto(time, cost).tolist() == [1, 2, 3, 4]
+    assert hull(time, cost).tolist() == [1, 3, 4]
+
+
+# --- what others make of a step
+
+
+def test_a_later_deadline_is_used():
+    """Others take twice as long: usual clocks wait 10 W x 2 stages x 10 s longer."""
+    one = problem(HAND_TIME, HAND_ENERGY, batches=2)
+    plain = solved([(one, 1.0)], "instruction", 0.0)
+    late = solved([(one, 1.0)], "instruction", 0.0, least=20.0)
+    assert late.usual == pytest.approx((20.0, plain.usual[1] + 200))
+    assert late.best[0] == 20
+    assert late.bound <= late.best[1] < plain.best[1] + 200
+
+
+def test_a_slow_replica_and_the_others():
+    """A stage of one of three replicas is slower: the others are slowed to its step."""
+    one = problem(*curves(7, 24, 4), batches=4)
+    slow = one.slowed(1, 0.5)
+    found = solved([(slow, 1.0), (one, 2.0)], "instruction", 0.0)
+    step = float(slow.pipeline(slow.usual))
+    usual = [x.step_energy(x.usual, step) for x in (slow, one)]
+    assert found.usual == pytest.approx((step, usual[0] + 2 * usual[1]))
+    assert found.best[0] == pytest.approx(step)
+    alone = solved([(one, 1.0)], "instruction", 0.0, least=step)
+    assert found.replicas[1].energy(found.replicas[1].choice, step) == pytest.approx(
+        2 * alone.best[1], rel=1e-6
+    )
+
+
+def test_slow_gpus_do_the_same_work():
+    one = problem(*curves(7, 5, 4), batches=4)
+    slow = one.slowed(1, 0.5)
+    assert slow.time[:, 2:] == pytest.approx(1.5 * one.time[:, 2:])
+    more = slow.energy - one.energy
+    assert more[:, 2:] == pytest.approx(WAIT * 0.5 * one.time[:, 2:])
+    assert (more[:, :2] == 0).all()
+
+
+# --- caps of power
+
+
+@pytest.mark.parametrize("granularity", ["instruction", "stage"])
+def test_caps_are_kept_and_cost_time(granularity: Granularity):
+    one = problem(*curves(4, 24, 8), batches=6)
+    free = solved([(one, 1.0)], granularity, 0.0)
+    steps, power = [], free.best[1] / free.best[0]
+    for share in (1.05, 0.9, 0.75):
+        caps = Caps(np.ones((1, 4)), share * power)
+        found = solved([(one, 1.0)], granularity, None, 0.0, caps)
+        drawn = found.best[1] / found.best[0]
+        assert drawn <= caps.limit * (1 + 1e-9)
+        assert found.bound <= found.best[1]
+        steps.append(found.best[0])
+        same = uniform(one, caps)
+        assert same is not None
+        assert same[2] / same[1] <= caps.limit
+        assert found.best[0] <= same[1] * (1 + 2e-3)  # no worse than one clock for all
+    assert steps[0] == free.best[0] < steps[1] < steps[2]
+
+
+def test_each_of_several_hosts_keeps_its_cap():
+    one = problem(*curves(4, 24, 8), batches=6)
+    members = np.array([[1.0, 1, 0, 0], [0, 0, 1, 1]])
+    free = solved([(one, 1.0)], "instruction", 0.0)
+    drawn = Caps(members, 1.0).power(one, free.replicas[0].choice, free.best[0])
+    caps = Caps(members, 0.85 * drawn.max())
+    found = solved([(one, 1.0)], "instruction", None, 0.0, caps)
+    kept = caps.power(one, found.replicas[0].choice, found.best[0])
+    assert (kept <= caps.limit * (1 + 1e-9)).all()
+    assert found.best[0] > free.best[0]
+
+
+def test_what_nothing_keeps_is_refused_with_the_least():
+    one = problem(*curves(4, 24, 8), batches=6)
+    members = np.ones((1, 4))
+    with pytest.raises(Infeasible, match="`node_power` is 50 W") as refused:
+        solved([(one, 1.0)], "instruction", None, 0.0, Caps(members, 50.0))
+    least = refused.value.least["node_power"]
+    found = solved([(one, 1.0)], "instruction", None, 0.0, Caps(members, least))
+    assert found.best[1] / found.best[0] <= least * (1 + 1e-9)
+
+
+def test_a_cap_that_takes_longer_than_allowed_says_how_long():
+    one = problem(*curves(4, 24, 8), batches=6)
+    free = solved([(one, 1.0)], "instruction", 0.0)
+    caps = Caps(np.ones((1, 4)), 0.8 * free.best[1] / free.best[0])
+    with pytest.raises(Infeasible, match="`max_slowdown` of 1 %") as refused:
+        solved([(one, 1.0)], "instruction", 0.01, 0.0, caps)
+    needed = refused.value.least["max_slowdown"] / 100
+    found = solved([(one, 1.0)], "instruction", needed, 0.0, caps)
+    assert found.best[1] / found.best[0] <= caps.limit * (1 + 1e-9)
+
+
+def test_peak_power_by_hand():
+    """Two stages, one micro-batch: at any time one works (80 J/s or 100 W) and the
+    other waits."""
+    one = problem(HAND_TIME, HAND_ENERGY, batches=1)
+    assert peak_power(Replicas(one, one.usual), np.ones((1, 2))) == pytest.approx(110)
+    assert peak_power(Replicas(one, one.usual), np.array([[1.0, 0]])) == (
+        pytest.approx(80)
+    )
+
+
+def test_hosts_hold_gpus_stage_by_stage():
+    assert hosts(Plan(pp=8), 8).tolist() == [[1] * 8]
+    assert hosts(Plan(pp=2, dp=2), 2).tolist() == [[0, 2], [2, 0]]
+    assert hosts(Plan(tp=4, pp=4), 8).tolist() == [[0, 0, 4, 4], [4, 4, 0, 0]]
+
+
+# --- layers of stages
+
+
+@pytest.mark.parametrize("head", [0.0, 0.7, 1.6, 5.0])
+@pytest.mark.parametrize(("layers", "places"), [(7, 3), (9, 4), (5, 2)])
+def test_the_slowest_stage_is_as_fast_as_can_be(layers: int, places: int, head: float):
+    found = fastest_split(1.0, (0.2, head), layers, places)
+    beside = np.r_[0.2, np.zeros(places - 2), head]
+    assert sum(found) == layers
+    least = min(
+        (np.array(x) + beside).max()
+        for x in itertools.product(range(layers + 1), repeat=places)
+        if sum(x) == layers and all(x[1:-1])
+    )
+    assert (np.array(found) + beside).max() == pytest.approx(least)
+
+
+def test_a_split_is_taken_as_it_is():
+    assert layout(5, Plan(pp=2), "x", (4, 1)).spans == ((0, 4), (4, 5))
+    for wrong in ((4, 2), (5,), (6, -1)):
+        with pytest.raises(ValueError, match="`split` is"):
+            layout(5, Plan(pp=2), "x", wrong)
+
+
+# --- a real pipeline
+
+
+@pytest.fixture(scope="module")
+def answer() -> StageClocks:
+    return stage_clocks(
+        "gpt2", "a40", "pp=2,dp=2", global_batch=12, sm_clock=[1.74e9, 1.5e9, 1.2e9]
+    )
+
+
+@pytest.mark.slow
+def test_the_baseline_is_the_estimate(answer: StageClocks):
+    """Of the same layers: the same step, joule by joule."""
+    from diffenergy.estimator import prepare
+
+    content = answer.summary
+    asked = prepare(
+        "gpt2", "a40", plan="pp=2,dp=2", global_batch=12, phase="train",
+        split=tuple(content["split"]),
+    ).run().summary  # fmt: skip
+    assert content["baseline"]["step_time_s"] == pytest.approx(asked["step_time_s"])
+    assert content["baseline"]["energy_j"] == pytest.approx(asked["energy_j"], rel=1e-9)
+    assert content["grade"] == asked["grade"]
+
+
+@pytest.mark.slow
+def test_rows_and_waiting_add_up(answer: StageClocks):
+    """GPUs x (passes + waiting) and what is beside the pipeline."""
+    content, (found,) = answer.summary, answer.replicas
+    rows, step = answer.rows(), content["best"]["step_time_s"]
+    assert len(rows) == content["instructions"] == 2 * 2 * 6
+    total = sum(float(x) for x in found.problem.fixed)
+    for number, stage in enumerate(content["stages"]):
+        mine = [x for x in rows if x["stage"] == number]
+        busy = sum(x["time_s"] for x in mine)
+        drawn = sum(x["energy_j"] for x in mine) + stage["wait_power_w"] * (step - busy)
+        total += drawn
+        assert stage["power_w"] * step == pytest.approx(
+            drawn + found.problem.fixed[number]
+        )
+        for before, after in itertools.pairwise(mine):
+            assert after["start_s"] >= before["start_s"] + before["time_s"] - 1e-12
+    assert content["best"]["energy_j"] == pytest.approx(2 * total)
+    assert content["lower_bound_j"] <= content["best"]["energy_j"]
+    assert content["best"]["energy_j"] < content["baseline"]["energy_j"]
+    assert {x["sm_clock_mhz"] for x in rows} <= {1740, 1500, 1200}
+
+
+@pytest.mark.slow
+def test_files_read_back(answer: StageClocks):
+    read = list(csv.DictReader(io.StringIO(answer.to_csv())))
+    assert list(read[0]) == ["stage", "instruction", "frequency", "time", "energy"]
+    rows = answer.rows()
+    assert len(read) == len(rows)
+    for line, row in zip(read, rows, strict=True):
+        assert (int(line["stage"]), line["instruction"]) == (
+            row["stage"], row["instruction"],
+        )  # fmt: skip
+        assert float(line["frequency"]) == row["sm_clock_mhz"]
+        assert float(line["energy"]) == row["energy_j"]
+    stages = ast.literal_eval(answer.to_script())
+    assert [len(x) for x in stages] == [12, 12]
+    assert (
+        stages[1][:2]
+        == [(x["instruction"], x["sm_clock_mhz"]) for x in rows if x["stage"] == 1][:2]
+    )
+
+
+@pytest.mark.slow
+def test_a_power_limit_that_lowers_clocks_is_the_baseline():
+    """Clocks above the one that 150 W allow are all the same, and none is named that
+    the limit would not let run."""
+    found = stage_clocks(
+        "gpt2", "a40", "pp=2,microbatch=8", global_batch=16, power_limit=[150.0],
+        sm_clock=[1.74e9, 1.725e9, 1.2e9],
+    )  # fmt: skip
+    one = found.replicas[0].problem
+    assert (one.time[0] == one.time[1]).all()
+    assert (one.time[2] > one.time[0]).any()
+    assert 0 not in found.replicas[0].choice
+
+
+@pytest.mark.slow
+def test_512_instructions_take_a_second():
+    """8 stages x 32 micro-batches, both ways, over all clocks; 5 s for a busy host."""
+    found = stage_clocks(
+        "gpt3-xl", "a40", "pp=8,microbatch=4", global_batch=128, input_len=1024
+    )
+    content = found.summary
+    assert content["instructions"] == 512
+    assert content["solve_s"] < 5
+    assert content["gap_pct"] < 0.2
+    assert content["best"]["step_time_s"] <= content["baseline"]["step_time_s"] + 1e-9
