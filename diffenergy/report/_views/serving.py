@@ -94,6 +94,8 @@ def rates(s: Entry) -> list[tuple[str, str]]:
         ("limited by", s["limited_by"]),
         ("KV cache used", percent(s["kv_cache_usage"])),
     ]
+    if s["preemptions"]:
+        rows.append(("preemptions", f"{s['preemptions']}"))
     if s["goodput_per_s"] is not None:
         rows.append(("within the limits, requests/s", digits(s["goodput_per_s"])))
     return rows
