@@ -121,8 +121,8 @@ def plain(server: Any, requests: list[One], tokens: int, limit: int) -> dict[str
 
 
 def simulated(server: Any, arrival: Any, prompt: Any, output: Any) -> Any:
-    columns = (jnp.asarray(np.asarray(x, float)) for x in (arrival, prompt, output))
-    requests = Requests(*columns, jnp.asarray(len(arrival)))
+    columns = (np.asarray(x, float) for x in (arrival, prompt, output))
+    requests = Requests(*map(jnp.asarray, (*columns, len(arrival))))
     return jax.device_get(
         jax.jit(run, static_argnums=(3, 4))(
             server, requests, jnp.asarray(SLOTS), SLOTS, TURNS
