@@ -1,7 +1,11 @@
 """Estimates of one block: every workload under every operating point, one program.
 
 What does not follow the clocks (shapes, tiles, traffic) is computed once for each
-workload: workloads go through `lax.map`, points through `vmap` within.
+workload: workloads go through `lax.map`, points through `vmap` within. Phases do not
+know of each other, and what a phase does depends on the clock that it holds alone: the
+lower of the one that is asked for and the highest one under the power limit. So C
+clocks under L limits are C estimates without a limit and L with one, put together by
+phase.
 """
 
 import functools
@@ -9,14 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from ..compiling import compiler_options
 from ..estimator import Task, prepare
 from ..estimator._answer.summary import phase_names, tokens_of
 from ..estimator._estimate import estimate_once
 from ..estimator._requests import too_low
-from ..estimator._settings import operating_points
+from ..estimator._settings import Setting, operating_points
+from ..hardware import OperatingPoint
 from ..results import Infeasible
 from ..units import MHz
 from ..workload._workload import assemble
@@ -31,6 +38,8 @@ _WIDE: Final = 64
 """Points that go through the program together at least, where workloads have few."""
 _MANY: Final = 8
 """Workloads of a call at least; those that are lacking are filled up."""
+_FREE: Final = 1e9
+"""W, a limit that is none (`OperatingPoint`)."""
 _LONG: Final = 5_000
 """Rows from which on it pays to let the compiler optimise."""
 
@@ -130,10 +139,12 @@ def _dispatched(
     alike: dict[Any, list[tuple[Any, Any]]] = {}
     gpu = tasks[0][2].gpu if tasks else None  # a block has one
     for entry in tasks:
-        _, at, task = entry
-        arguments = (assemble(task.listings), gpu, _order(task))
+        task = entry[2]
+        free, held = _points(task.settings)
+        width = len(free.sm_clock) + len(held.sm_clock)
+        arguments = (assemble(task.listings), gpu, free, held)
         leaves, tree = jax.tree.flatten(arguments)
-        key = tree, tuple(np.shape(leaf) for leaf in leaves), len(at)
+        key = tree, tuple(np.shape(leaf) for leaf in leaves), width
         alike.setdefault(key, []).append((entry, arguments))
     calls = []
     for (*_, width), group in alike.items():
@@ -148,15 +159,14 @@ def _dispatched(
     return calls
 
 
-def _order(task: Task) -> Any:
-    """Operating points of a task, limits outside, clocks inside as the axes are."""
-    settings = sorted(range(len(task.settings)), key=lambda i: _first(task, i))
-    return operating_points([task.settings[i] for i in settings])
-
-
-def _first(task: Task, place: int) -> tuple[int, int]:
-    limits = list(dict.fromkeys(x.power_limit for x in task.settings))
-    return limits.index(task.settings[place].power_limit), place
+def _points(settings: Sequence[Setting]) -> tuple[OperatingPoint, OperatingPoint]:
+    """The clocks without a limit, and the highest of them under each limit."""
+    clocks = list(dict.fromkeys(x.sm_clock for x in settings))
+    limits = list(dict.fromkeys(x.power_limit for x in settings))
+    one = settings[0]
+    free = [one._replace(sm_clock=x, power_limit=_FREE) for x in clocks]
+    held = [one._replace(sm_clock=max(clocks), power_limit=x) for x in limits]
+    return operating_points(free), operating_points(held)
 
 
 @functools.cache
@@ -164,21 +174,35 @@ def _program(together: int, long: bool) -> Callable[..., Any]:
     """What rows are made of [workload, point], of stacked arguments."""
 
     def one(arguments: Any) -> Any:
-        workload, gpu, points = arguments
+        workload, gpu, *points = arguments
 
         def at(point: Any) -> Any:
-            found = estimate_once(workload, gpu, point)
-            phases = found.phases
-            whole = found.time, found.energy, found.power, found.sm_clock
-            return whole, (phases.time, phases.power, phases.feasible)
+            found = estimate_once(workload, gpu, point).phases
+            return found.time, found.energy, found.sm_clock, found.feasible
 
-        return jax.vmap(at)(points)
+        return _crossed(*(jax.vmap(at)(x) for x in points))
 
-    def every(workload: Any, gpu: Any, points: Any) -> Any:
-        many = (workload, gpu, points)
-        return jax.lax.map(one, many, batch_size=together)
+    def every(*arguments: Any) -> Any:
+        return jax.lax.map(one, arguments, batch_size=together)
 
     return jax.jit(every, compiler_options=compiler_options(once=not long))
+
+
+def _crossed(free: Sequence[Array], held: Sequence[Array]) -> Any:
+    """What rows are made of [limit x clock, phase]: each phase as at its clock, or as
+    under its limit where that holds it below.
+
+    Totals are sums over phases; the clock is the mean over time.
+    """
+    slower = held[2][:, None] < free[2][None]
+    time, energy, clock = (
+        jnp.where(slower, y[:, None], x[None]).reshape(-1, x.shape[-1])
+        for x, y in zip(free[:3], held[:3], strict=True)
+    )
+    feasible = jnp.broadcast_to(held[3][:, None], slower.shape).reshape(time.shape)
+    whole, spent = time.sum(axis=-1), energy.sum(axis=-1)
+    mean = (clock * time).sum(axis=-1) / whole
+    return (whole, spent, spent / whole, mean), (time, energy / time, feasible)
 
 
 def _fill(
