@@ -1,7 +1,10 @@
 """Estimates of one block: every workload under every operating point, one program.
 
-What does not follow the clocks (shapes, tiles, traffic) is computed once for each
-workload: workloads go through `lax.map`, points through `vmap` within.
+All workloads of a block are one: phases do not know of each other, so each workload has
+phases of its own in it. What a phase does depends on the clock that it holds alone: the
+lower of the one that is asked for and the highest one under the power limit. So C
+clocks under L limits are C estimates without a limit and L with one, put together by
+phase.
 """
 
 import functools
@@ -9,17 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..compiling import compiler_options
 from ..estimator import Task, prepare
 from ..estimator._answer.summary import phase_names, tokens_of
-from ..estimator._estimate import estimate_once
+from ..estimator._estimate import estimate_once, runs
 from ..estimator._requests import too_low
-from ..estimator._settings import operating_points
+from ..estimator._settings import Setting, operating_points
+from ..hardware import OperatingPoint
 from ..results import Infeasible
 from ..units import MHz
-from ..workload._workload import assemble
+from ..workload._workload import assemble, pad_size
 from ._spec import POINT, Block, Spec, crossed
 
 FIGURES: Final = (
@@ -27,12 +32,22 @@ FIGURES: Final = (
     "energy_j_per_token",
 )  # fmt: skip
 """Columns after the axes, NaN where not known; `error` stands behind them."""
-_WIDE: Final = 64
-"""Points that go through the program together at least, where workloads have few."""
-_MANY: Final = 8
-"""Workloads of a call at least; those that are lacking are filled up."""
+_WORKLOADS: Final = 256
+"""Workloads of a call at most."""
+_WIDE: Final = 512
+"""Phases times points that go through the program together, about."""
+_FREE: Final = 1e9
+"""W, a limit that is none (`OperatingPoint`)."""
 _LONG: Final = 5_000
 """Rows from which on it pays to let the compiler optimise."""
+
+
+_Placed = tuple[int, np.ndarray, Task]
+"""A workload: its place in the block, those of its points, the checked request."""
+_Figures = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Time (s), energy (J), clock (Hz) of phases, and whether the limit can be kept."""
+_Call = tuple[Sequence[_Placed], Any]
+"""Workloads with the figures of their phases, free and held, that are under way."""
 
 
 class Rows(NamedTuple):
@@ -55,7 +70,7 @@ def begun(spec: Spec, block: Block) -> Callable[[], Rows]:
     points = list(crossed(spec.axes, POINT))
     shapes, width = list(block.shapes), len(points)
     error = np.full((len(shapes), width), None, object)
-    tasks: list[tuple[int, np.ndarray, Task]] = []
+    tasks: list[_Placed] = []
     for place, shape in enumerate(shapes):
         for at, task in _prepared(spec, {**block.group, **shape}, points):
             if isinstance(task, Task):
@@ -66,11 +81,13 @@ def begun(spec: Spec, block: Block) -> Callable[[], Rows]:
 
     def finish() -> Rows:
         figures = {x: np.full((len(shapes), width), np.nan) for x in FIGURES}
-        for part, leaves in calls:
-            leaves = jax.device_get(leaves)
-            for number, (place, at, task) in enumerate(part):
-                mine = jax.tree.map(lambda leaf: leaf[number], leaves)  # noqa: B023
+        for part, found in calls:
+            phases, first = _crossed(*jax.device_get(found)), 0
+            for place, at, task in part:
+                last = first + len(task.listings)
+                mine = [x[:, first:last] for x in phases]
                 _fill(figures, error, place, at, task, mine)
+                first = last
         rows = [{**block.group, **x, **y} for x in shapes for y in points]
         axes = {name: [row[name] for row in rows] for name in spec.axes}
         flat = {name: values.reshape(-1) for name, values in figures.items()}
@@ -122,63 +139,68 @@ def _task(
         return str(error)
 
 
-def _dispatched(
-    tasks: Sequence[tuple[int, np.ndarray, Task]], long: bool
-) -> list[tuple[Sequence[tuple[int, np.ndarray, Task]], Any]]:
-    """Tasks with what rows are made of [task, point, ...], of calls that are under way;
-    those of one structure are of one program."""
-    alike: dict[Any, list[tuple[Any, Any]]] = {}
-    gpu = tasks[0][2].gpu if tasks else None  # a block has one
+def _dispatched(tasks: Sequence[_Placed], long: bool) -> list[_Call]:
+    """Calls that are under way; those of alike sizes share a program."""
+    alike: dict[Any, list[_Placed]] = {}
     for entry in tasks:
-        _, at, task = entry
-        arguments = (assemble(task.listings), gpu, _order(task))
-        leaves, tree = jax.tree.flatten(arguments)
-        key = tree, tuple(np.shape(leaf) for leaf in leaves), len(at)
-        alike.setdefault(key, []).append((entry, arguments))
+        alike.setdefault(tuple(entry[2].settings), []).append(entry)
     calls = []
-    for (*_, width), group in alike.items():
-        together = max(1, _WIDE // width)
-        size = max(_MANY, together)
-        program = _program(together, long)
-        for start in range(0, len(group), size):
-            part = group[start : start + size]
-            filled = [*part, *[part[-1]] * (size - len(part))]
-            stacked = jax.tree.map(lambda *x: np.stack(x), *(x[1] for x in filled))
-            calls.append(([entry for entry, _ in part], program(*stacked)))
+    for settings, group in alike.items():
+        gpu = group[0][2].gpu  # a block has one
+        points = _points(settings)
+        for start in range(0, len(group), _WORKLOADS):
+            part = group[start : start + _WORKLOADS]
+            filled = [*part, *[part[-1]] * (pad_size(len(part)) - len(part))]
+            listings = [listing for *_, task in filled for listing in task.listings]
+            together = max(1, _WIDE // len(listings))
+            program = _program(together, long)
+            calls.append((part, program(assemble(listings), gpu, *points)))
     return calls
 
 
-def _order(task: Task) -> Any:
-    """Operating points of a task, limits outside, clocks inside as the axes are."""
-    settings = sorted(range(len(task.settings)), key=lambda i: _first(task, i))
-    return operating_points([task.settings[i] for i in settings])
-
-
-def _first(task: Task, place: int) -> tuple[int, int]:
-    limits = list(dict.fromkeys(x.power_limit for x in task.settings))
-    return limits.index(task.settings[place].power_limit), place
+def _points(settings: Sequence[Setting]) -> tuple[OperatingPoint, OperatingPoint]:
+    """The clocks without a limit, and the highest of them under each limit."""
+    clocks = list(dict.fromkeys(x.sm_clock for x in settings))
+    limits = list(dict.fromkeys(x.power_limit for x in settings))
+    one = settings[0]
+    free = [one._replace(sm_clock=x, power_limit=_FREE) for x in clocks]
+    held = [one._replace(sm_clock=max(clocks), power_limit=x) for x in limits]
+    return operating_points(free), operating_points(held)
 
 
 @functools.cache
 def _program(together: int, long: bool) -> Callable[..., Any]:
-    """What rows are made of [workload, point], of stacked arguments."""
+    """Figures of phases [point, phase] without limits and with them."""
 
-    def one(arguments: Any) -> Any:
-        workload, gpu, points = arguments
-
+    def every(workload: Any, gpu: Any, free: Any, held: Any) -> Any:
         def at(point: Any) -> Any:
-            found = estimate_once(workload, gpu, point)
-            phases = found.phases
-            whole = found.time, found.energy, found.power, found.sm_clock
-            return whole, (phases.time, phases.power, phases.feasible)
+            run, _ = runs(workload, gpu, point, gpu.corrections, False, False)
+            clock = jnp.minimum(point.sm_clock, gpu.sm_clock_applied_max)
+            return run.time, run.energy, jnp.full_like(run.time, clock)
 
-        return jax.vmap(at)(points)
+        def under(point: Any) -> Any:
+            found = estimate_once(workload, gpu, point).phases
+            return found.time, found.energy, found.sm_clock, found.feasible
 
-    def every(workload: Any, gpu: Any, points: Any) -> Any:
-        many = (workload, gpu, points)
-        return jax.lax.map(one, many, batch_size=together)
+        return (
+            jax.lax.map(at, free, batch_size=together),
+            jax.lax.map(under, held, batch_size=together),
+        )
 
     return jax.jit(every, compiler_options=compiler_options(once=not long))
+
+
+def _crossed(free: Sequence[np.ndarray], held: _Figures) -> _Figures:
+    """Phases [limit x clock, phase]: each as at its clock, or as under its limit where
+    that holds it below."""
+    slower = held[2][:, None] < free[2][None]
+    kept = np.broadcast_to(held[3][:, None], slower.shape)
+    both = (
+        np.where(slower, y[:, None], x[None])
+        for x, y in zip(free, held[:3], strict=True)
+    )
+    time, energy, clock, feasible = (x.reshape(-1, x.shape[-1]) for x in (*both, kept))
+    return time, energy, clock, feasible
 
 
 def _fill(
@@ -187,10 +209,15 @@ def _fill(
     place: int,
     at: np.ndarray,
     task: Task,
-    leaves: Any,
+    phases: Sequence[np.ndarray],
 ) -> None:
-    """Writes the rows of a workload."""
-    (time, energy, power, clock), (phase_time, phase_power, feasible) = leaves
+    """Writes the rows of a workload: totals are sums over its phases, the clock is the
+    mean over time."""
+    phase_time, phase_energy, phase_clock, feasible = phases
+    phase_power = phase_energy / phase_time
+    time, energy = phase_time.sum(axis=-1), phase_energy.sum(axis=-1)
+    power = energy / time
+    clock = (phase_clock * phase_time).sum(axis=-1) / time
     gpus = 1 if task.plan is None else task.plan.gpus  # no stages: all work at once
     energy, power = gpus * energy, gpus * power
     good = feasible.all(axis=-1)

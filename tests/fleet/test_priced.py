@@ -3,18 +3,20 @@
 import numpy as np
 import pytest
 
-from diffenergy import serving
-from diffenergy.fleet._priced.points import serving_points
+from diffenergy import fleet, serving
+from diffenergy.fleet import _ask
+from diffenergy.fleet._priced.points import looker
 from diffenergy.hardware import read_gpu
+from diffenergy.hardware._clocks import sm_clocks
 
 
 @pytest.mark.slow
 def test_points_are_those_of_the_server_in_balance():
     clock, model = 1095e6, "qwen3-0.6b"
-    found = serving_points(
-        model, read_gpu("h100-sxm"), 1, np.array([600e6, clock]),
-        np.array([8.0, 32.0]), 512, 64,
-    )  # fmt: skip
+    look = looker(
+        model, read_gpu("h100-sxm"), 1, np.array([8.0, 32.0]), 512, 64, size=2
+    )
+    found, slopes = look(np.array([600e6, clock]))
     for place in (0, 1):
         load = serving.Load(
             rate=float(found.rate[1, place]), max_batch=64, input_len=512, output_len=64
@@ -29,3 +31,54 @@ def test_points_are_those_of_the_server_in_balance():
         for mine, theirs in pairs:
             assert mine[1, place] == pytest.approx(theirs, rel=1e-5)
     assert (np.diff(found.rate, axis=0) > 0).all()  # a higher clock carries more
+    # derivatives by the clock are those of the points themselves
+    step = 1e5
+    high, low = (look(np.array([600e6, clock + x]))[0] for x in (step, -step))
+    for x, more, less in zip(slopes[:4], high[:4], low[:4], strict=True):
+        assert x[1] == pytest.approx((more - less)[1] / (2 * step), rel=1e-3)
+
+
+FLEET = """
+demand = "demand.csv"
+[[sites]]
+name = "here"
+[[pools]]
+name = "h100"
+gpu = "h100-sxm"
+count = 4
+site = "here"
+[[models]]
+name = "small"
+model = "qwen3-0.6b"
+input_len = 512
+output_len = 64
+slo_ttft_p95_s = 1.0
+slo_tpot_p95_s = 0.02
+"""
+
+
+@pytest.mark.slow
+def test_clocks_between_those_priced_first_are_never_worse(tmp_path, monkeypatch):
+    """The plan with the twelve clocks alone, and the one that moves them: a clock of
+    the board, a figure of the server at it."""
+    (tmp_path / "fleet.toml").write_text(FLEET)
+    (tmp_path / "demand.csv").write_text("slot,model,requests_per_s\n0,small,61\n")
+    path = str(tmp_path / "fleet.toml")
+    found = fleet.plan(path)
+    monkeypatch.setattr(_ask, "_between", lambda *_: [])
+    fixed = fleet.plan(path)
+    assert found.value < fixed.value and found.gap < 0.05
+    assert any("clocks between" in x for x in found.notes)
+    assert not any("clocks between" in x for x in fixed.notes)
+    steps = np.asarray(sm_clocks(read_gpu("h100-sxm"))) / 1e6
+    for row in found.summary["plan"]:
+        assert np.abs(steps - row["sm_clock_mhz"]).min() < 1e-6
+    row = found.summary["plan"][0]
+    load = serving.Load(
+        rate=row["requests_per_s"], max_batch=row["max_batch"], input_len=512,
+        output_len=64,
+    )  # fmt: skip
+    asked = serving.steady_state(
+        "qwen3-0.6b", "h100-sxm", load, sm_clock=[row["sm_clock_mhz"] * 1e6]
+    ).summary
+    assert row["power_w"] == pytest.approx(asked["avg_power_w"], rel=1e-5)

@@ -64,16 +64,26 @@ def test_every_configuration_has_its_row(swept: tuple[Path, pd.DataFrame]):
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", ["generate", "decode"])
 def test_rows_are_what_estimate_answers(tmp_path: Path, phase: str):
-    text = SPEC.replace('"decode"', f'"{phase}"\noutput_len = 5', 1)
+    more: dict[str, Any] = {"output_len": 5} if phase == "generate" else {}
+    lines = "".join(f"\n{name} = {value}" for name, value in more.items())
+    text = SPEC.replace('"decode"', f'"{phase}"{lines}', 1)
+    for old, new in (('"a10", ', ""), ("4, 100000", "256"), (":1200:", ":2000:")):
+        assert old in text
+        text = text.replace(old, new)  # an L4 that its limit holds
     (tmp_path / "spec.toml").write_text(text)
     out = tmp_path / "out.parquet"
     de.sweeps.run(str(tmp_path / "spec.toml"), str(out))
-    frame = pd.read_parquet(out)
+    frame: Any = pd.read_parquet(out)
     good = frame[frame["error"].isna()]
-    for row in good.iloc[:: max(1, len(good) // 4)].itertuples():
+    held = good[good["sm_clock_held_mhz"] < 0.999 * good["sm_clock"]]
+    free = good[good["sm_clock_held_mhz"] > 0.999 * good["sm_clock"]]
+    assert len(held) > 1 and len(free) > 1  # the limit binds in some rows
+    rows = pd.concat([x.iloc[:: max(1, len(x) // 2)] for x in (held, free)])
+    every: Any = rows.itertuples()
+    for row in every:
         found = de.estimate(
             "gpt2", row.gpu, phase=phase, batch=int(row.batch), input_len=64,
-            output_len=5, sm_clock=row.sm_clock * 1e6, power_limit=row.power_limit,
+            sm_clock=row.sm_clock * 1e6, power_limit=row.power_limit, **more,
         ).summary  # fmt: skip
         for mine, theirs in PAIRS.items():
             if found[theirs] is None:

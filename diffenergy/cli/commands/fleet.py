@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from ... import fleet
 from ...estimator import start_jax
+from ...report import fleet_html
 from .. import output
 from ..flags.fleet import Flags, series
+from ..parsing.field import command_line
 from ..progress import points
 from ..run import Outcome, outcome
 
@@ -25,7 +27,10 @@ def run(flags: Flags) -> Outcome:
             price=series(flags.price),
             **asked,
         )
-    return outcome(found, texts={".csv": found.to_csv})
+    left = ("out", "plot", "as_json")
+    command = command_line("fleet", Flags, flags.typed, left)
+    page = {".html": lambda: fleet_html(found, command)}
+    return outcome(found, texts={".csv": found.to_csv, **page})
 
 
 _ASKED = ("objective", "demand", "points", "max_gap", "time_limit")

@@ -1,11 +1,11 @@
 """Flags of `diffenergy fleet`."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..parsing import read
-from ..parsing.field import argument, as_json, option, out, plot
+from ..parsing.field import argument, as_json, option, out, plot, typed
 
 
 def _is_file(text: str) -> bool:
@@ -65,6 +65,7 @@ class Flags:
     Examples:
       diffenergy fleet fleet/fleet.toml
       diffenergy fleet fleet/fleet.toml --power-budget 40kW --json
+      diffenergy fleet fleet/fleet.toml --objective carbon --out fleet.html
     """
 
     fleet: str = argument("TOML file of the fleet.", metavar="FLEET.toml", files=_named)
@@ -92,4 +93,5 @@ class Flags:
     )
     plot: str | None = plot("Also draw who runs where and the power, .png or .svg.")
     as_json: bool = as_json()
-    out: str | None = out("Also write the plan.", ".csv", ".json")
+    typed: Mapping[str, Any] = typed()
+    out: str | None = out("Also write the plan, or a page.", ".csv", ".json", ".html")

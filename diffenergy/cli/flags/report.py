@@ -8,6 +8,14 @@ from .. import completing
 from ..parsing import shared
 from ..parsing.field import group, option, out, typed
 from ..parsing.shared import PlanFlags, PointFlags, RequestFlags
+from .serve import WayFlags, engine
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServedFlags(WayFlags):
+    """The model behind an engine as well; None where a flag was not given."""
+
+    engine: Any = engine()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,14 +24,16 @@ class Flags:
 
     Totals with intervals, energy by unit and kernel class, the roofline, one pass over
     time, curves over clocks and power limits, every kernel, and where each number comes
-    from; of training with --plan every stage over time. Clocks, limits and --set hold
-    for --gpu; --versus runs at its defaults.
+    from; of training with --plan every stage over time. With --rate, --concurrency or
+    --max-batch also the model served under load, as `serve` answers it. Clocks, limits
+    and --set hold for --gpu; --versus runs at its defaults.
 
     \b
     Examples:
       diffenergy report llama-3.1-8b --gpu h100-sxm --batch 8 --out llama.html
       diffenergy report gpt2 --gpu a100-sxm-80gb --versus l40s --out gpt2.html
       diffenergy report gpt2 --phase train --plan pp=4 --out step.html
+      diffenergy report qwen3-8b --rate 8 --max-batch 128 --out served.html
     """
 
     model: str = shared.model()
@@ -37,6 +47,7 @@ class Flags:
     workload: str | None = shared.picked()
     request: RequestFlags = group(RequestFlags)
     sharing: PlanFlags = group(PlanFlags)
+    served: ServedFlags = group(ServedFlags)
     point: PointFlags = group(PointFlags)
     typed: Mapping[str, Any] = typed()
     out: str | None = out("The page, .html (needed).", ".html")

@@ -23,6 +23,11 @@ def _clients(flag: str, text: str) -> float:
     return float(read.whole(flag, text))
 
 
+def engine() -> Any:
+    """`--engine`."""
+    return option("NAME", "vllm, sglang, trtllm or vllm-v0 (2024) [vllm].")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServerFlags:
     """The server; None where a flag was not given."""
@@ -45,7 +50,7 @@ class ServerFlags:
     routing: str | None = option(
         "KIND", "How tokens spread over experts: random, balanced or power_law_X."
     )
-    engine: Any = option("NAME", "vllm, sglang, trtllm or vllm-v0 (2024) [vllm].")
+    engine: Any = engine()
     sampling: Any = option(
         "KIND",
         "greedy, random, top-p (sorted logits) or penalties (sorted, and counted) "
@@ -63,8 +68,9 @@ class ServerFlags:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LoadFlags:
-    """Requests that come; None where a flag was not given."""
+class WayFlags:
+    """In which way requests come, and what they are promised; None where a flag was not
+    given."""
 
     max_batch: float | None = option(
         "B",
@@ -77,6 +83,18 @@ class LoadFlags:
     rate: float | None = option(
         "R", "Requests a second, at random times.", read.positive
     )
+    slo_ttft: float | None = option(
+        "MS", "Limit of the time to the first token.", _milliseconds
+    )
+    slo_tpot: float | None = option(
+        "MS", "Limit of the time per output token.", _milliseconds
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoadFlags(WayFlags):
+    """Requests that come; None where a flag was not given."""
+
     input_len: str | None = option(
         "DIST",
         "Prompt tokens to compute: 512, lognormal:MEAN:CV, uniform:LOW:HIGH or "
@@ -91,12 +109,6 @@ class LoadFlags:
         "Requests that each client of a benchmark sends, all starting at once [steady "
         "state].",
         read.positive,
-    )
-    slo_ttft: float | None = option(
-        "MS", "Limit of the time to the first token.", _milliseconds
-    )
-    slo_tpot: float | None = option(
-        "MS", "Limit of the time per output token.", _milliseconds
     )
 
 

@@ -16,7 +16,8 @@ import dataclasses
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -186,6 +187,22 @@ def as_flags(text: str, kind: type) -> str:
     if begun is None or begun[1] not in names:
         return text
     return f"`{names[begun[1]]}`{text[begun.end() :]}"
+
+
+def command_line(
+    name: str, kind: type, typed: Mapping[str, Any], left: Sequence[str] = ()
+) -> str:
+    """`diffenergy NAME` with the flags that were typed, as a shell takes it, but those
+    in `left`; `--json` at the end."""
+    words, names = ["diffenergy", name], flag_names(kind)
+    given = [(x, y) for x, y in typed.items() if y and x not in left]
+    for field, value in sorted(given, key=lambda x: x[0] in names):  # arguments first
+        flag = [names[field]] if field in names else []
+        if isinstance(value, list):
+            words += [word for text in value for word in (*flag, text)]
+        else:
+            words += flag if value is True else [*flag, value]
+    return shlex.join([*words, "--json"])
 
 
 @contextlib.contextmanager

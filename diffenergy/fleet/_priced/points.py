@@ -5,6 +5,7 @@ The server in balance of `diffenergy.serving`, all in one program: its steps are
 once for each clock, and rates are mapped over them.
 """
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import equinox as eqx
@@ -34,17 +35,23 @@ class Points(NamedTuple):
     max_batch: Float[np.ndarray, "clock batch"]
 
 
-def serving_points(
+Look = Callable[[Float[np.ndarray, " clock"]], tuple[Points, Points]]
+"""Points at SM clocks (Hz), and their derivatives by the clock."""
+
+
+def looker(
     model: str,
     card: GpuCard,
     tp: int,
-    clocks: Float[np.ndarray, " clock"],
     batches: Float[np.ndarray, " batch"],
     input_len: int,
     output_len: int,
     dtype: str | None = None,
-) -> Points:
-    """Points of `model` on `tp` GPUs at every SM clock (Hz) and batch.
+    *,
+    size: int,
+) -> Look:
+    """What gives points of `model` on `tp` GPUs at up to `size` SM clocks, with every
+    batch, all by one program.
 
     The rate of a batch is that of a saturated server with so many slots; latencies and
     power are those of an open loop (Poisson) at this rate with slots enough. Raises
@@ -57,20 +64,34 @@ def serving_points(
         for way in ({}, {"rate": 1.0})
     )
 
-    def at(clock: jax.Array) -> Any:
+    def figures(clock: jax.Array) -> tuple[Any, jax.Array]:
         point = eqx.tree_at(lambda x: x.sm_clock, open_.point, clock)
-        costs = open_.costs(point=point, differentiable=False)
+        costs = open_.costs(point=point)
         slots = jnp.asarray(batches)
         flow = jax.vmap(lambda x: full.steady(costs, max_batch=x).flow)(slots)
         rate = flow / output_len
         found = jax.vmap(lambda x: open_.steady(costs, rate=x))(rate)
+        levels = (x.quantiles[..., _P95] for x in (found.ttft, found.tpot))
+        limit = jnp.full_like(rate, top)
         good = costs.feasible & (found.load < 1)
-        levels = found.ttft.quantiles, found.tpot.quantiles
-        return rate, *levels, tp * found.power, good
+        return (rate, *levels, tp * found.power, limit), good
+
+    def at(clock: jax.Array) -> Any:
+        one = jnp.ones_like(clock)
+        return jax.jvp(figures, (clock,), (one,), has_aux=True)
 
     options = compiler_options(once=True)
     run = jax.jit(lambda x: jax.lax.map(at, x), compiler_options=options)
-    rate, ttft, tpot, power, good = jax.device_get(run(jnp.asarray(clocks)))
-    limit = np.full_like(rate, top)
-    columns = rate, ttft[..., _P95], tpot[..., _P95], power, limit
-    return Points(*(np.where(good & np.isfinite(x), x, np.nan) for x in columns))
+
+    def look(clocks: Float[np.ndarray, " clock"]) -> tuple[Points, Points]:
+        padded = jnp.asarray(np.resize(clocks, size))
+        *both, good = jax.tree.map(
+            lambda x: x[: len(clocks)], jax.device_get(run(padded))
+        )
+        values, slopes = (
+            Points(*(np.where(good & np.isfinite(x), x, np.nan) for x in part))
+            for part in both
+        )
+        return values, slopes
+
+    return look

@@ -15,6 +15,7 @@ used GPU saves its parked watts.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -51,6 +52,12 @@ class Rows:
         """The chosen ones: indices, or a mask."""
         columns = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
         return Rows(**{name: column[chosen] for name, column in columns.items()})
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """All rows, one part after the other."""
+    names = [field.name for field in dataclasses.fields(Rows)]
+    return Rows(*(np.concatenate([getattr(x, name) for x in parts]) for name in names))
 
 
 def groups(rows: Rows) -> Int[np.ndarray, " row"]:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._format import Entry
-from .._views.fleet import line
+from .._views.fleet import drawn, line
 from . import style
 
 if TYPE_CHECKING:
@@ -15,10 +15,6 @@ if TYPE_CHECKING:
 
     from ...fleet import FleetResult
 
-_POOLS: Final = 6
-"""Pools with a panel of their own, those with most GPUs."""
-_MODELS: Final = 7
-"""Models with a colour of their own, those with most GPUs; the rest are grey."""
 _SITES: Final = (*style.PALETTE[6:], *style.PALETTE[5:1:-1])
 """Colours of sites, other than those of the first models."""
 _HEIGHT: Final = 1.35
@@ -30,17 +26,14 @@ def fleet_figure(result: "FleetResult") -> "Figure":
     """A panel for each pool, GPUs of the models one on the other up to its count, and
     one of power at the meter of every site with its budget dashed."""
     summary, problem = result.summary, result.solved.problem
-    used = gpus_used(summary, problem.models, problem.pools)
-    pools = np.argsort(-problem.count, kind="stable")[:_POOLS]
-    shown = np.argsort(-used.sum(axis=(0, 2)), kind="stable")[:_MODELS]
-    shown = np.sort(shown[used.sum(axis=(0, 2))[shown] > 0])
+    used, pools, shown = drawn(result)
     figure = style.canvas(1.3 + _HEIGHT * (len(pools) + 1.3))
     ratios = [1.0] * len(pools) + [1.4]
     axes = figure.subplots(
         len(pools) + 1, 1, sharex=True, squeeze=False, height_ratios=ratios
     )[:, 0]
     names = [problem.models[x] for x in shown]
-    for panel, pool in zip(axes, np.sort(pools), strict=False):
+    for panel, pool in zip(axes, pools, strict=False):
         _pool(panel, used[:, :, pool], shown, names, float(problem.count[pool]))
         panel.set_title(f"GPUs of {problem.pools[pool]}")
     _power(axes[-1], summary, problem.sites)
@@ -57,18 +50,6 @@ def fleet_figure(result: "FleetResult") -> "Figure":
         )  # fmt: skip
     style.headline(figure, line(result))
     return figure
-
-
-def gpus_used(
-    summary: Entry, models: tuple[str, ...], pools: tuple[str, ...]
-) -> Float[np.ndarray, "slot model pool"]:
-    """GPUs of every model in every pool."""
-    used = np.zeros((summary["slots"], len(models), len(pools)))
-    of, at = ({x: i for i, x in enumerate(names)} for names in (models, pools))
-    for entry in summary["plan"]:
-        place = entry["slot"], of[entry["model"]], at[entry["pool"]]
-        used[place] += entry["replicas"] * entry["gpus_per_replica"]
-    return used
 
 
 def _pool(
@@ -103,16 +84,16 @@ def _power(axes: "Axes", summary: Entry, sites: tuple[str, ...]) -> None:
     most = 0.0
     for number, name in enumerate(sites):
         mine = [x for x in summary["site_power"] if x["site"] == name]
-        drawn = np.array([x["power_w"] for x in mine])
+        power = np.array([x["power_w"] for x in mine])
         budget = np.array([x["budget_w"] or np.nan for x in mine])
         colour = _SITES[number % len(_SITES)]
         axes.stairs(
-            drawn, edges, color=colour, label=name, linewidth=1.8, baseline=None
+            power, edges, color=colour, label=name, linewidth=1.8, baseline=None
         )
         axes.stairs(
             budget, edges, color=colour, linestyle="--", linewidth=1.2, baseline=None
         )
-        most = max(most, drawn.max(), np.nanmax(np.r_[budget, 0.0]))
+        most = max(most, power.max(), np.nanmax(np.r_[budget, 0.0]))
     axes.set_ylim(0, 1.1 * most)
     axes.set_title("power at the meter, budget dashed")
     style.si_ticks(axes.yaxis, "W")

@@ -3,9 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from importlib import resources
-from string import Template
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +11,6 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
-from ... import __version__
 from ...compiling import compiler_options
 from ...estimator import EstimateResult, Setting, Task
 from ...estimator._answer.step_estimate import of_step
@@ -38,16 +35,21 @@ from .._kernel_work import (
     with_work,
 )
 from .._tables.known import gpu_summary
-from .._views.estimate import BOARD_ONLY, title_line
+from .._views.estimate import title_line
 from .charts.curves import Side, clock_chart, limit_chart
 from .charts.figures import COLOURS
 from .charts.roofline import roofline
 from .charts.timeline import timelines
-from .markup import embedded, escape, tag
+from .document import Part, document
+from .markup import tag
 from .parts.answer import answer, unit_words
 from .parts.rests import Basis, coefficients, rests_on
+from .parts.serving import served_part
 from .parts.steps import step_part
 from .parts.tables import bars, compared, kernel_list
+
+if TYPE_CHECKING:
+    from ...serving import ServingResult
 
 _POINTS: Final = 32
 _FEW: Final = 8
@@ -62,7 +64,8 @@ class Content:
     `summary` is what `estimate --json` prints, `kernels` are those of `with_work`,
     `fitted_on` that of the corrections file; `versus` is the summary of a second GPU,
     the second one of `sides` and `bases`, `notes` its warnings; `step`: of training on
-    many GPUs, whose `kernels` are those of the mean GPU.
+    many GPUs, whose `kernels` are those of the mean GPU; `served`: the model behind an
+    engine.
     """
 
     summary: Entry
@@ -78,38 +81,25 @@ class Content:
     command: str
     versus: Entry | None = None
     step: Step | None = None
+    served: "ServingResult | None" = None
 
 
 def page_html(content: Content) -> str:
     """The page, complete in itself: style, script, drawings and data are in it."""
-    summary, parts = content.summary, _parts(content)
-    title = f"{summary['model']} on {summary['gpu']}"
-    return Template(_asset("page.html")).substitute(
-        title=escape(f"{title}: energy and time"),
-        heading=escape(title),
-        what=escape(title_line(summary).removeprefix(f"{title}: ")),
-        style=_asset("page.css"),
-        script=_asset("page.js"),
-        links="".join(tag("a", escape(x.link), href=f"#{x.identity}") for x in parts),
-        answer=answer(summary, content.sides[0]),
-        sections="".join(map(_section, parts)),
-        command=escape(content.command),
-        board=escape(BOARD_ONLY),
-        version=escape(__version__),
-        data=embedded("estimate", summary),
+    summary = content.summary
+    heading = f"{summary['model']} on {summary['gpu']}"
+    return document(
+        heading,
+        title_line(summary).removeprefix(f"{heading}: "),
+        answer(summary, content.sides[0]),
+        _parts(content),
+        content.command,
+        ("estimate", summary),
+        f"{heading}: energy and time",
     )
 
 
-class _Part(NamedTuple):
-    """A section of the page, and how the top of the page links to it."""
-
-    identity: str
-    link: str
-    heading: str
-    content: str
-
-
-def _parts(content: Content) -> list[_Part]:
+def _parts(content: Content) -> list[Part]:
     """The sections below the answer."""
     summary, versus, kernels = content.summary, content.versus, content.kernels
     colours, roofs = _colours(content), content.roofs
@@ -122,27 +112,19 @@ def _parts(content: Content) -> list[_Part]:
     roof = roofline(own, roofs, content.dram_bandwidth, colours)
     basis = rests_on(summary, content.notes, content.bases, content.fitted_on)
     parts = [
-        _Part("energy", "Energy", "Where the energy goes", _energy(content, colours)),
-        _Part("time", "Time", over, time),
-        _Part("roofline", "Roofline", "What kernels are up against", roof),
-        _Part("clocks", "Clocks", "Clocks and power limits", _curves(content.sides)),
-        _Part("kernels", "Kernels", "Kernels", kernel_list(summary, kernels)),
+        Part("energy", "Energy", "Where the energy goes", _energy(content, colours)),
+        Part("time", "Time", over, time),
+        Part("roofline", "Roofline", "What kernels are up against", roof),
+        Part("clocks", "Clocks", "Clocks and power limits", _curves(content.sides)),
+        Part("kernels", "Kernels", "Kernels", kernel_list(summary, kernels)),
     ]
+    if content.served is not None:
+        served = served_part(content.served)
+        parts.insert(3, Part("serving", "Serving", "Served under load", served))
     if versus is not None:
         words = f"Against {versus['gpu']}"
-        parts.append(_Part("versus", words, words, compared(summary, versus)))
-    return [*parts, _Part("sources", "Sources", "What it rests on", basis)]
-
-
-def _section(part: _Part) -> str:
-    label = f"{part.identity}-heading"
-    inner = tag("h2", escape(part.heading), id=label)
-    return tag("section", inner, part.content, id=part.identity, aria_labelledby=label)
-
-
-def _asset(name: str) -> str:
-    folder = resources.files("diffenergy.report._page")
-    return (folder / name).read_text(encoding="utf-8")
+        parts.append(Part("versus", words, words, compared(summary, versus)))
+    return [*parts, Part("sources", "Sources", "What it rests on", basis)]
 
 
 def _colours(content: Content) -> dict[str, int]:
@@ -200,9 +182,10 @@ def page(
     result: EstimateResult,
     versus: tuple[Task, EstimateResult] | None,
     command: str,
+    served: "ServingResult | None" = None,
 ) -> Content:
     """The page of `result`, an estimate of one point, and of the same on a second GPU;
-    `command`: the line that gives its numbers."""
+    `command`: the line that gives its numbers; `served`: the model under load."""
     programs = Programs(cache_folder(), lambda _: compiler_options(once=True))
     found = _swept(task, programs)
     sides, bases = [_side(task, result, found)], [_basis(task)]
@@ -234,6 +217,7 @@ def page(
         command=command,
         versus=None if versus is None else versus[1].summary,
         step=result.step,
+        served=served,
     )
 
 

@@ -1,10 +1,13 @@
 """How a planned fleet reads and looks."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from .._format import Entry, digits, si
-from .._tables.columns import table
+import numpy as np
+from jaxtyping import Float, Int
+
+from .._format import Entries, Entry, digits, si
+from .._tables.columns import Columns, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,6 +17,10 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 24
 """Rows of the plan in a table for people."""
+_POOLS: Final = 6
+"""Pools that are drawn, those with most GPUs."""
+_MODELS: Final = 7
+"""Models with a colour of their own, those with most GPUs; the rest are grey."""
 _OPTIONAL: Final = ("sm_clock_mhz", "power_limit_w", "max_batch")
 
 
@@ -34,13 +41,13 @@ def parts(result: "FleetResult") -> list[Any]:
     slot = busiest(summary)
     return [
         line(result),
-        _totals(summary),
+        totals(summary),
         f"plan of slot {slot}, the nearest to a budget (replicas x GPUs each; "
         f"{len(summary['plan'])} rows in all: --out FILE.csv):",
-        _plan(summary, slot),
-        _sites(summary),
-        *_prices(summary, slot),
-        *_headroom(summary),
+        _first(*plan_rows(summary, slot), left=2),
+        table(*site_rows(summary)),
+        _first(*price_rows(summary, slot)),
+        *headroom(summary),
     ]
 
 
@@ -49,6 +56,34 @@ def figure(result: "FleetResult") -> "Figure":
     from .._charts.plot_fleet import fleet_figure
 
     return fleet_figure(result)
+
+
+def _first(columns: Columns, rows: Sequence[Any], left: int = 1) -> "Table":
+    return table(columns, rows[:_SHOWN], left=left)
+
+
+class Drawn(NamedTuple):
+    """What pictures show: GPUs of every model in every pool, the pools that have a
+    picture, and the models that have a colour."""
+
+    used: Float[np.ndarray, "slot model pool"]
+    pools: Int[np.ndarray, " shown"]
+    models: Int[np.ndarray, " coloured"]
+
+
+def drawn(result: "FleetResult") -> Drawn:
+    """Who runs where, those with most GPUs first to have a picture."""
+    summary, problem = result.summary, result.solved.problem
+    used = np.zeros((summary["slots"], len(problem.models), len(problem.pools)))
+    names = problem.models, problem.pools
+    of, at = ({x: i for i, x in enumerate(own)} for own in names)
+    for entry in summary["plan"]:
+        place = entry["slot"], of[entry["model"]], at[entry["pool"]]
+        used[place] += entry["replicas"] * entry["gpus_per_replica"]
+    each = used.sum(axis=(0, 2))
+    pools = np.argsort(-problem.count, kind="stable")[:_POOLS]
+    models = np.argsort(-each, kind="stable")[:_MODELS]
+    return Drawn(used, np.sort(pools), np.sort(models[each[models] > 0]))
 
 
 def amount(summary: Entry, value: float | None) -> str:
@@ -73,7 +108,7 @@ def busiest(summary: Entry) -> int:
     return max(ranked, key=lambda slot: (ranked[slot], -slot))
 
 
-def _totals(summary: Entry) -> str:
+def totals(summary: Entry) -> str:
     """Joules, cost and carbon, and what prices alone prove."""
     value, alone = summary["value"], summary["bound_by_prices"]
     proven = 100 * (value - alone) / abs(value) if value else 0.0
@@ -85,7 +120,8 @@ def _totals(summary: Entry) -> str:
     )
 
 
-def _plan(summary: Entry, slot: int) -> "Table":
+def plan_rows(summary: Entry, slot: int) -> tuple[Columns, Entries]:
+    """The plan of a slot: columns and rows."""
     rows = [entry for entry in summary["plan"] if entry["slot"] == slot]
     columns = [
         ("model", "model"),
@@ -99,8 +135,7 @@ def _plan(summary: Entry, slot: int) -> "Table":
         ("power", "power_w", "{:.0f} W"),
     ]
     empty = [x for x in _OPTIONAL if all(row[x] is None for row in rows)]
-    columns = [column for column in columns if column[1] not in empty]
-    return table(columns, rows[:_SHOWN], left=2)
+    return [column for column in columns if column[1] not in empty], rows
 
 
 def _latencies(entry: Entry) -> str:
@@ -108,7 +143,7 @@ def _latencies(entry: Entry) -> str:
     return f"{1e3 * entry['ttft_p95_s']:.3g} / {1e3 * entry['tpot_p95_s']:.3g}"
 
 
-def _sites(summary: Entry) -> "Table":
+def site_rows(summary: Entry) -> tuple[Columns, list[Any]]:
     """Mean and largest power of every site, and its tightest budget."""
     names = dict.fromkeys(entry["site"] for entry in summary["site_power"])
     rows = []
@@ -120,10 +155,10 @@ def _sites(summary: Entry) -> "Table":
             (name, sum(drawn) / len(drawn), max(drawn), min(budgets, default=None))
         )
     columns = ("site", ("mean power", 1, "W"), ("most", 2, "W"), ("budget", 3, "W"))
-    return table(columns, rows)
+    return columns, rows
 
 
-def _prices(summary: Entry, slot: int) -> list[Any]:
+def price_rows(summary: Entry, slot: int) -> tuple[Columns, list[Any]]:
     """What one more W, GPU or request/s is worth in a slot."""
     rows = [entry for entry in summary["shadow_prices"] if entry["slot"] == slot]
     words = {
@@ -138,7 +173,7 @@ def _prices(summary: Entry, slot: int) -> list[Any]:
         )
         for x in rows
     ]
-    return [table((f"worth in slot {slot}", summary["objective"]), told[:_SHOWN])]
+    return (f"worth in slot {slot}", summary["objective"]), told
 
 
 def signed(summary: Entry, value: float, costs: bool) -> str:
@@ -149,7 +184,8 @@ def signed(summary: Entry, value: float, costs: bool) -> str:
     return f"{word} {amount(summary, abs(value))}"
 
 
-def _headroom(summary: Entry) -> Sequence[str]:
+def headroom(summary: Entry) -> Sequence[str]:
+    """How far demand can grow, as lines."""
     room = summary["headroom"]
     if room is None:
         return []

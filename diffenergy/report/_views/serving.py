@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
     from ...serving import ServingResult
 
-_LATENCIES = (
+LATENCIES = (
     ("time to first token", "ttft_s"),
     ("time per output token", "tpot_s"),
     ("gap between two tokens", "itl_s"),
     ("end to end", "e2e_latency_s"),
 )
-_QUANTILES = ("mean", "p50", "p90", "p95", "p99")
+QUANTILES = ("mean", "p50", "p90", "p95", "p99")
 
 
 def line(result: "ServingResult") -> str:
@@ -56,7 +56,7 @@ def parts(result: "ServingResult") -> Iterator[Any]:
     if "optimized" in s:
         yield _optimized(s["optimized"])
     yield _latencies(s)
-    yield _rates(s)
+    yield _pairs(rates(s))
     yield _step(s)
     yield _energy(s)
     if s["sensitivities"]:
@@ -75,27 +75,35 @@ def _optimized(x: Entry) -> str:
 
 def _latencies(s: Entry) -> Any:
     rows = [
-        {"name": words, **{q: si(s[key][q], "s") for q in _QUANTILES}}
-        for words, key in _LATENCIES
+        {"name": words, **{q: si(s[key][q], "s") for q in QUANTILES}}
+        for words, key in LATENCIES
         if s[key] is not None
     ]
-    columns = (("", "name"), *((q, q) for q in _QUANTILES))
+    columns = (("", "name"), *((q, q) for q in QUANTILES))
     return table(columns, rows, left=1)
 
 
-def _rates(s: Entry) -> Any:
+def rates(s: Entry) -> list[tuple[str, str]]:
+    """What comes, runs and waits, in words."""
     rows = [
         ("requests/s", digits(s["request_throughput_per_s"])),
         ("output tokens/s", digits(s["output_token_throughput_per_s"])),
         ("most requests/s", digits(s["saturation_request_rate_per_s"])),
         ("running", digits(s["running_requests"])),
-        ("waiting", digits(s["waiting_requests"])),
+        ("waiting", _some(s["waiting_requests"])),
         ("limited by", s["limited_by"]),
         ("KV cache used", percent(s["kv_cache_usage"])),
     ]
+    if s["preemptions"]:
+        rows.append(("preemptions", f"{s['preemptions']}"))
     if s["goodput_per_s"] is not None:
         rows.append(("within the limits, requests/s", digits(s["goodput_per_s"])))
-    return _pairs(rows)
+    return rows
+
+
+def _some(requests: float | None) -> str:
+    """A number of requests; what nobody sees is none."""
+    return "0" if requests is not None and requests < 1e-3 else digits(requests)
 
 
 def _step(s: Entry) -> Any:

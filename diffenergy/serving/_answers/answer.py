@@ -127,6 +127,7 @@ def told(found: Deployment, costs: StepCosts, figures: Steady) -> dict[str, Any]
             "decode_only": float(figures.decode),
             "parts": _parts(figures),
         },
+        "preemptions": None,
         "prefill_tokens_per_step": float(figures.entering) * load.input.mean,
         "steps_with_prefill_share": float(figures.mixed),
         "avg_power_w": power,

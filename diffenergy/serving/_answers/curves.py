@@ -63,7 +63,7 @@ def curves(found: Deployment, costs: StepCosts) -> Curves:
     rates, ttft, tpot, top = jax.jit(jax.vmap(by_rate), compiler_options=options)(
         shares
     )
-    steps = np.asarray(sm_clocks(found.card), float)
+    steps = np.sort(np.asarray(sm_clocks(found.card), float))
     places = np.unique(np.linspace(0, len(steps) - 1, _CLOCKS).round().astype(int))
     clocks = steps[places]
     batches = np.unique(np.round(np.geomspace(1, found.slots, _BATCHES)))

@@ -1,35 +1,65 @@
 """The clock and the batch limit of least energy, or most throughput, that keep limits
 of latencies.
 
-Clocks that the board has are enumerated, first coarsely and then around the best one;
-batch limits too. Every pair is a point of one mapped program, so that a search takes as
-long as two tables of steps.
+Batch limits are enumerated. The clock moves continuously: at a few clocks of the board
+all figures and their derivatives by the clock are known, and between them the cubics
+that have both; the clocks of the board that are best on these curves are looked at
+next, and so on until none is better. What is answered was looked at itself, never a
+curve. Every pair is a point of one mapped program.
 """
 
 import dataclasses
 import math
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float
 
 from ...compiling import compiler_options
 from ...hardware import OperatingPoint
 from ...hardware._clocks import sm_clocks
 from ...results import Infeasible
 from .._deployment import Deployment
-from .._steady.figures import LEVELS, Steady
-from .._step.table import costs_once
+from .._load import Load
+from .._steady.figures import LEVELS
+from .clock_curve import between
 
 _CLOCKS: Final = 8
-"""Clocks that are looked at in each of two rounds."""
+"""Clocks that are looked at in a round."""
+_ROUNDS: Final = 3
+"""Most rounds after the first."""
 _BATCHES: Final = 24
 _FULLEST: Final = 0.95
 """Share of the saturation that an open loop may have: beyond it the queue of hours
 decides, and a slip in the rate leaves none that ends."""
 _P95: Final = LEVELS.index(0.95)
+_FAR: Final = 1e30
+"""Beyond any energy or rate: where limits are not kept."""
+
+
+class _Figures(NamedTuple):
+    """Energy (J a token), tokens a second, 95th percentiles (s) of both latencies, and
+    the load over what is served."""
+
+    energy: Any
+    flow: Any
+    ttft: Any
+    tpot: Any
+    load: Any
+
+
+class _Tried(NamedTuple):
+    """Clocks (rising, Hz) that were looked at: `_Figures` on the last axis and their
+    derivatives by the clock, and whether the power limit is kept."""
+
+    clocks: Float[np.ndarray, " clock"]
+    values: Float[np.ndarray, "clock limit figure"]
+    slopes: Float[np.ndarray, "clock limit figure"]
+    feasible: Bool[np.ndarray, " clock"]
 
 
 def best(found: Deployment, objective: str) -> tuple[Deployment, dict[str, Any]]:
@@ -40,28 +70,29 @@ def best(found: Deployment, objective: str) -> tuple[Deployment, dict[str, Any]]
     given = found.setting.sm_clock
     steps = np.sort(np.asarray(sm_clocks(found.card), float))
     steps = steps[steps <= given]
-    asked = "sm_clock_mhz" not in found.assumed
+    if "sm_clock_mhz" not in found.assumed:
+        steps = np.array([given])
     limits = _limits(found)
-    tried: dict[float, Any] = {}
-    clocks = np.array([given]) if asked else _some(steps, _CLOCKS)
-    while len(new := [float(x) for x in clocks if x not in tried]):
-        for clock, row in zip(new, _tried(found, new, limits), strict=True):
-            tried[clock] = row
-        if asked or len(tried) > _CLOCKS:
+    look = _looker(found, limits, min(_CLOCKS, len(steps)))
+    tried = look(_some(steps, _CLOCKS))
+    for _ in range(_ROUNDS):
+        rest = np.setdiff1d(steps, tried.clocks)
+        if not len(rest):
             break
-        clocks = _around(steps, _pick(tried, objective, found)[0], tried)
-    clock, row = _pick(tried, objective, found)
-    point = tried[clock][row]
-    if not point["kept"]:
-        _refuse(found, tried)
-    limit = float(point["max_batch"])
-    setting = found.setting._replace(sm_clock=float(clock))
+        before = _scores(found.load, tried, objective).min()
+        tried = _together(tried, look(_promising(found.load, tried, rest, objective)))
+        if _scores(found.load, tried, objective).min() >= before:
+            break
+    scores = _scores(found.load, tried, objective)
+    # of equals the higher clock
+    row = len(scores) - 1 - int(scores.min(axis=1)[::-1].argmin())
+    column = int(scores[row].argmin())
+    if scores[row, column] >= _FAR:
+        _refuse(found.load, tried)
+    clock, limit = float(tried.clocks[row]), float(limits[column])
+    setting = found.setting._replace(sm_clock=clock)
     load = dataclasses.replace(found.load, max_batch=limit)
-    told = {
-        "objective": objective,
-        "sm_clock_mhz": float(clock) / 1e6,
-        "max_batch": limit,
-    }
+    told = {"objective": objective, "sm_clock_mhz": clock / 1e6, "max_batch": limit}
     assumed = {k: v for k, v in found.assumed.items() if k != "sm_clock_mhz"}
     better = dataclasses.replace(found, setting=setting, load=load, assumed=assumed)
     return better, {"optimized": told}
@@ -72,108 +103,98 @@ def _some(steps: np.ndarray, number: int) -> np.ndarray:
     return steps[places]
 
 
-def _around(steps: np.ndarray, clock: float, tried: dict[float, Any]) -> np.ndarray:
-    """Clocks between the neighbours that were tried."""
-    known = np.array(sorted(tried))
-    below, above = known[known < clock], known[known > clock]
-    low = below[-1] if len(below) else clock
-    high = above[0] if len(above) else clock
-    return _some(steps[(steps >= low) & (steps <= high)], _CLOCKS)
-
-
 def _limits(found: Deployment) -> np.ndarray:
     """Batch limits that are tried: whole numbers, geometric."""
     top = max(math.floor(found.most), 1)
     return np.unique(np.round(np.geomspace(1, top, _BATCHES)))
 
 
-def _tried(
-    found: Deployment, clocks: list[float], limits: np.ndarray
-) -> list[list[dict[str, Any]]]:
-    """Figures of every clock and limit; the power limit has to be kept."""
+def _looker(
+    found: Deployment, limits: np.ndarray, size: int
+) -> Callable[[np.ndarray], _Tried]:
+    """What looks at clocks, at most `size` of them, with every limit."""
 
-    def at(clock: jax.Array) -> tuple[Steady, jax.Array]:
+    def figures(clock: jax.Array) -> tuple[jax.Array, jax.Array]:
         point: OperatingPoint = eqx.tree_at(lambda x: x.sm_clock, found.point, clock)
-        costs = costs_once(
-            found.program.workload, found.program.knots, found.gpu, point
+        costs = found.costs(point=point)
+
+        def one(limit: jax.Array) -> jax.Array:
+            x = found.steady(costs, max_batch=limit)
+            high = x.ttft.quantiles[_P95], x.tpot.quantiles[_P95]
+            return jnp.stack(_Figures(x.energy, x.flow, *high, x.load))
+
+        return jax.vmap(one)(jnp.asarray(limits)), costs.feasible
+
+    def at(clock: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        values, slopes, kept = jax.jvp(
+            figures, (clock,), (jnp.ones_like(clock),), has_aux=True
         )
-        each = jax.vmap(lambda limit: found.steady(costs, max_batch=limit))
-        return each(jnp.asarray(limits)), costs.feasible
+        return values, slopes, kept
 
     run = jax.jit(lambda x: jax.lax.map(at, x), compiler_options=compiler_options(True))
-    padded = np.resize(np.array(clocks), _CLOCKS)  # one program for both rounds
-    figures, feasible = jax.device_get(run(jnp.asarray(padded)))
-    return [
-        [
-            _entry(found, figures, bool(feasible[i]), i, j, float(limit))
-            for j, limit in enumerate(limits)
-        ]
-        for i in range(len(clocks))
-    ]
+
+    def look(clocks: np.ndarray) -> _Tried:
+        padded = np.resize(clocks, size)  # one program for all rounds
+        found = jax.device_get(run(jnp.asarray(padded)))
+        return _Tried(clocks, *(x[: len(clocks)] for x in found))
+
+    return look
 
 
-def _entry(
-    found: Deployment, figures: Steady, feasible: bool, i: int, j: int, limit: float
-) -> dict[str, Any]:
-    load = found.load
-    ttft = float(figures.ttft.quantiles[i, j, _P95])
-    tpot = float(figures.tpot.quantiles[i, j, _P95])
-    stable = float(figures.load[i, j]) <= _FULLEST or load.rate is None
-    kept = feasible and stable
-    kept &= ttft <= (math.inf if load.slo_ttft is None else load.slo_ttft)
-    kept &= tpot <= (math.inf if load.slo_tpot is None else load.slo_tpot)
-    return {
-        "max_batch": limit,
-        "kept": kept,
-        "stable": stable and feasible,
-        "ttft": ttft,
-        "tpot": tpot,
-        "energy": float(figures.energy[i, j]),
-        "throughput": float(figures.flow[i, j]),
-    }
+def _together(a: _Tried, b: _Tried) -> _Tried:
+    order = np.argsort(np.append(a.clocks, b.clocks))
+    return _Tried(*(np.concatenate(x)[order] for x in zip(a, b, strict=True)))
 
 
-def _pick(
-    tried: dict[float, Any], objective: str, found: Deployment
-) -> tuple[float, int]:
-    """Clock and row of the best point that keeps the limits; of the one that is nearest
-    to them if none does."""
-
-    def rank(x: dict[str, Any]) -> tuple[float, float]:
-        value = -x["throughput"] if objective == "throughput" else x["energy"]
-        return (0.0, value) if x["kept"] else (1.0, _excess(found, x))
-
-    points = [
-        (rank(x), -clock, j) for clock, row in tried.items() for j, x in enumerate(row)
-    ]
-    _, clock, row = min(points)
-    return -clock, row
+def _promising(
+    load: Load, tried: _Tried, rest: np.ndarray, objective: str
+) -> np.ndarray:
+    """Of the other clocks those that are best on the curves, rising."""
+    values = between(tried.clocks, tried.values, tried.slopes, rest)
+    kept = np.full(len(rest), tried.feasible.all())
+    curve = _Tried(rest, values, np.zeros_like(values), kept)
+    scores = _scores(load, curve, objective).min(axis=1)
+    return np.sort(rest[np.argsort(scores, kind="stable")[:_CLOCKS]])
 
 
-def _excess(found: Deployment, x: dict[str, Any]) -> float:
-    """How far a point is from the limits: the largest ratio."""
-    if not x["stable"]:
-        return math.inf
-    load = found.load
-    return max(
-        x["ttft"] / load.slo_ttft if load.slo_ttft else 0.0,
-        x["tpot"] / load.slo_tpot if load.slo_tpot else 0.0,
-    )
+def _scores(load: Load, tried: _Tried, objective: str) -> Float[np.ndarray, "c l"]:
+    """What is to be least: of points that keep the limits the objective, of others
+    how far they are from them, beyond `_FAR`."""
+    x = _Figures(*np.moveaxis(tried.values, -1, 0))
+    value = -x.flow if objective == "throughput" else x.energy
+    over = np.ones_like(value)
+    for figure, limit in ((x.ttft, load.slo_ttft), (x.tpot, load.slo_tpot)):
+        if limit is not None:
+            over = np.fmax(over, np.where(np.isnan(figure), np.inf, figure / limit))
+    stable = _stable(load, tried)
+    kept = stable & (over <= 1) & np.isfinite(value)
+    return np.where(kept, value, np.where(stable, _FAR * over, np.inf))
 
 
-def _refuse(found: Deployment, tried: dict[float, Any]):
-    every = [x for row in tried.values() for x in row if x["stable"]]
-    if not every:
+def _stable(load: Load, tried: _Tried) -> Bool[np.ndarray, "c l"]:
+    """Where the power limit is kept, and the rate with room to spare."""
+    full = np.asarray(_Figures(*np.moveaxis(tried.values, -1, 0)).load)
+    calm = (full <= _FULLEST) | (load.rate is None)
+    return calm & tried.feasible[:, None]
+
+
+def _refuse(load: Load, tried: _Tried):
+    """Raises `Infeasible` with what can be had."""
+    stable = _stable(load, tried)
+    if not stable.any():
         raise Infeasible(
             f"`optimize`: no clock and batch limit sustain the rate at "
             f"{100 * _FULLEST:g} % of saturation; give a lower `rate` or more GPUs."
         )
-    least = {name: min(x[name] for x in every) for name in ("ttft", "tpot")}
-    words = {
-        "ttft": ("slo_ttft", found.load.slo_ttft),
-        "tpot": ("slo_tpot", found.load.slo_tpot),
-    }
-    asked = [(name, least[key], limit) for key, (name, limit) in words.items() if limit]
+    x = _Figures(*np.moveaxis(tried.values, -1, 0))
+    asked = [
+        (name, float(np.nanmin(figure[stable])), limit)
+        for name, figure, limit in (
+            ("slo_ttft", x.ttft, load.slo_ttft),
+            ("slo_tpot", x.tpot, load.slo_tpot),
+        )
+        if limit is not None
+    ]
     name, reached, limit = max(asked, key=lambda x: x[1] / x[2])
     both = "" if reached > limit else ", but not together with the other limit"
     raise Infeasible(

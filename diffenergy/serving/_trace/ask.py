@@ -189,7 +189,11 @@ def _run(found: Deployment, costs: Any, trace: Trace, replica: int) -> Outcome:
     turns = most_turns(rows, pieces, float(own[2].sum()))
     run = jax.jit(_simulate, static_argnums=(3, 4), compiler_options=compiler_options())
     server = found.server(costs)
-    return jax.device_get(run(server, requests, jnp.asarray(limit), slots, turns))
+    while True:  # who is dropped takes more turns
+        told = jax.device_get(run(server, requests, jnp.asarray(limit), slots, turns))
+        if not np.isnan(told.last[: len(own[0])]).any():
+            return told
+        turns *= 2
 
 
 def _told(
@@ -261,7 +265,7 @@ def _told(
         "kv_cache_usage": kept / (n * pool),
         "ttft_s": _shown(ttft),
         "tpot_s": _shown(tpot, weighted) if len(tpot) else None,
-        "itl_s": _weighted(times, made),
+        "itl_s": _weighted(*_gaps(runs, times, made)),
         "e2e_latency_s": _shown(e2e),
         "step_s": {
             "mean": mean_step,
@@ -276,6 +280,7 @@ def _told(
                 "prefill": mean_step - alone,
             },
         },
+        "preemptions": sum(int(_turn(run, "dropped").sum()) for run in runs),
         "prefill_tokens_per_step": float(reads.sum() / steps.sum()),
         "steps_with_prefill_share": float((reads > 0).sum() / steps.sum()),
         "avg_power_w": energy / span,
@@ -307,6 +312,18 @@ def _turn(run: Outcome, name: str, times: str | None = None) -> np.ndarray:
     return (
         x if times is None else x * np.asarray(getattr(run.turns, times))[: run.taken]
     )
+
+
+def _gaps(
+    runs: list[Outcome], times: np.ndarray, made: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Times between tokens and how many there are of each: steps, and what those that
+    were dropped waited (the mean of those that go on at once)."""
+    back = np.concatenate([_turn(run, "resumed") for run in runs])
+    away = np.concatenate([_turn(run, "away") for run in runs])
+    some = back > 0
+    each = (away[some] / back[some]).astype(times.dtype)
+    return np.append(times, each), np.append(made, back[some].astype(made.dtype))
 
 
 def _average(runs: list[Outcome], name: str, span: float) -> float:

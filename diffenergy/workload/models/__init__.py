@@ -27,7 +27,12 @@ _BUNDLED: Final = Path(__file__).parents[2] / "data" / "models"
 
 def model_names() -> list[str]:
     """Names of the bundled models."""
-    return sorted(file.parent.name for file in _BUNDLED.glob("*/config.json"))
+    return list(_bundled())
+
+
+@functools.cache
+def _bundled() -> tuple[str, ...]:
+    return tuple(sorted(file.parent.name for file in _BUNDLED.glob("*/config.json")))
 
 
 def model_types() -> list[str]:
@@ -50,7 +55,7 @@ def load_model(name_or_path: str | Path) -> Model:
     124439808
     """
     name = str(name_or_path)
-    if name in model_names():
+    if name in _bundled():
         return model_from_config(read_config(_BUNDLED / name / "config.json", name))
     path = Path(name_or_path)
     if not path.exists():

@@ -15,7 +15,8 @@ KEYS = set(
     request_rate_per_s request_throughput_per_s output_token_throughput_per_s
     total_token_throughput_per_s saturation_request_rate_per_s utilization limited_by
     running_requests waiting_requests max_running_requests kv_cache_tokens
-    kv_cache_usage ttft_s tpot_s itl_s e2e_latency_s step_s prefill_tokens_per_step
+    kv_cache_usage ttft_s tpot_s itl_s e2e_latency_s step_s preemptions
+    prefill_tokens_per_step
     steps_with_prefill_share avg_power_w avg_power_per_gpu_w energy_j_per_output_token
     energy_j_per_token energy_j_per_request energy_j_per_output_token_p5_p95
     tpot_s_p5_p95 ttft_s_p5_p95 goodput_per_s grade assumed sensitivities""".split()

@@ -30,12 +30,12 @@ _WORTH: Final = 0.005
 def answer(summary: Entry, side: Side) -> str:
     """Sentence, figures, phases, and what would cost less."""
     large = [
-        _tile("Energy", summary["energy_j"], "J", summary["energy_j_p5_p95"]),
-        _tile("Time", summary["time_s"], "s", summary["time_s_p5_p95"]),
-        _tile("Mean power", summary["avg_power_w"], "W", summary["avg_power_w_p5_p95"]),
+        tile("Energy", summary["energy_j"], "J", summary["energy_j_p5_p95"]),
+        tile("Time", summary["time_s"], "s", summary["time_s_p5_p95"]),
+        tile("Mean power", summary["avg_power_w"], "W", summary["avg_power_w_p5_p95"]),
     ]
     small = [
-        _tile(name, summary[key], unit, None)
+        tile(name, summary[key], unit, None)
         for name, key, unit in _TOKENS
         if summary.get(key) is not None
     ]
@@ -118,7 +118,8 @@ _LIMITS: Final = {
 }
 
 
-def _tile(name: str, value: float, unit: str, interval: Sequence[float] | None) -> str:
+def tile(name: str, value: float, unit: str, interval: Sequence[float] | None) -> str:
+    """A figure in large, with its range."""
     text = si(value, unit) if unit else digits(value)
     shown = tag("dd", number(value, text), class_="figure")
     if interval is None:

@@ -1,0 +1,78 @@
+"""The part of the page on a model behind an engine, under load."""
+
+from typing import TYPE_CHECKING, Final
+
+from ..._format import Entry, digits, percent
+from ..._views.estimate import assumed_line
+from ..._views.serving import LATENCIES, QUANTILES, rates, title
+from ..charts.served import served_charts
+from ..markup import escape, sentence, si, tag
+from .answer import tile
+from .tables import bars, table
+
+if TYPE_CHECKING:
+    from ....serving import ServingResult
+
+_LARGE: Final = (
+    ("Energy per output token", "energy_j_per_output_token", "J"),
+    ("Time per output token", "tpot_s", "s"),
+    ("Time to first token", "ttft_s", "s"),
+)
+
+
+def served_part(result: "ServingResult") -> str:
+    """Sentence, figures with ranges, charts, the mean step, latencies and rates."""
+    summary = result.summary
+    charts: tuple[str, ...] = ()
+    if result.costs is not None and summary["mode"] != "trace":
+        from ....serving._answers.curves import curves
+
+        charts = served_charts(summary, curves(result.deployment, result.costs))
+    first, token, energy = charts or ("", "", "")
+    step = bars("serving-step", "The mean step", dict(summary["step_s"]["parts"]), "s")
+    return "".join(
+        [
+            tag("p", escape(_sentence(summary)), class_="lead"),
+            tag("dl", *(_tile(summary, *x) for x in _LARGE), class_="tiles large"),
+            tag("p", escape(_trust(summary)), class_="caption"),
+            *(tag("p", escape(sentence(x)), class_="caption") for x in result.warnings),
+            tag("div", first, token, class_="pair") if charts else "",
+            energy,
+            tag("div", step, _rates(summary), class_="pair"),
+            _latencies(summary),
+        ]
+    )
+
+
+def _sentence(s: Entry) -> str:
+    """What is served and what it takes, in words."""
+    watts = si(s["avg_power_w"], "W")
+    return sentence(
+        f"{title(s)}: {digits(s['output_token_throughput_per_s'])} tokens/s for "
+        f"{watts}, {si(s['energy_j_per_request'], 'J')} a request; "
+        f"{percent(s['utilization'], 0)} of the "
+        f"{digits(s['saturation_request_rate_per_s'])} requests/s that it sustains"
+    )
+
+
+def _tile(s: Entry, name: str, key: str, unit: str) -> str:
+    value = s[key]["mean"] if isinstance(s[key], dict) else s[key]
+    return tile(name, value, unit, s[f"{key}_p5_p95"])
+
+
+def _trust(s: Entry) -> str:
+    return f"Grade: {s['grade']}. {sentence(assumed_line(s))}"
+
+
+def _latencies(s: Entry) -> str:
+    entries = [
+        {**s[key], "name": name} for name, key in LATENCIES if s[key] is not None
+    ]
+    columns = (("latency", "name"), *((q, q, "s") for q in QUANTILES))
+    heading = tag("h3", "Latencies")
+    return heading + table("serving-latencies", "Latencies", columns, entries)
+
+
+def _rates(s: Entry) -> str:
+    rows = table("serving-rates", "Load", (("", 0), ("", 1)), rates(s))
+    return tag("div", tag("h3", "Load"), rows)

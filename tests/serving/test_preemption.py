@@ -1,0 +1,205 @@
+"""Memory that ends: the simulator beside a plain loop of a scheduler like vLLM's."""
+
+import dataclasses
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffenergy.serving import Load, deploy, simulate
+from diffenergy.serving._step import cost
+from diffenergy.serving._trace.simulation import Requests
+from diffenergy.serving._trace.simulation import simulate as run
+
+MODEL = "qwen3-0.6b"
+BLOCK = 16
+SLOTS, TURNS = 8, 2048
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A replica with at most 8 slots, prompts beside decoding."""
+    found = deploy(MODEL, "h100-sxm", Load(max_batch=SLOTS, output_len=64), chunk=512)
+    return found.server(found.costs(differentiable=False))
+
+
+def with_memory(server: Any, tokens: float) -> Any:
+    """The same with room for so many tokens."""
+    memory = server.memory
+    of_token = float(memory.of_request(jnp.asarray(1.0)))
+    aside = memory.fraction * memory.capacity - memory.weights - tokens * of_token
+    return eqx.tree_at(lambda x: x.memory.aside, server, aside)
+
+
+@dataclasses.dataclass
+class One:
+    """A request in the plain loop."""
+
+    number: int
+    arrival: float
+    prompt: int
+    output: int
+    made: int = 0
+    context: int = 0
+    unread: int = 0
+    first: float = math.nan
+    last: float = math.nan
+
+
+def plain(server: Any, requests: list[One], tokens: int, limit: int) -> dict[str, Any]:
+    """Step by step, one request after the other: running ones get a block or the
+    youngest is dropped, waiting ones are admitted in order."""
+    decode = jax.jit(
+        lambda b, c: cost.decode(server.costs, server.engine, b, c, server.vocab).time
+    )
+    reads = jax.jit(
+        lambda b, p: cost.prompt(server.costs, server.engine, b, p, server.first).time
+    )
+    blocks = tokens // BLOCK
+    waiting, running, now, dropped = list(requests), [], 0.0, 0
+
+    def held(x: One, more: int) -> int:
+        return -(-(x.context + x.unread + more) // BLOCK)
+
+    def used() -> int:
+        return sum(held(x, x.unread == 0) for x in running)
+
+    while waiting or running:
+        if not running and waiting[0].arrival > now:
+            now = waiting[0].arrival
+        preempted = False
+        while len(running) > 1 and used() > blocks:
+            lost = running.pop()
+            lost.context = lost.unread = 0
+            waiting.insert(0, lost)
+            dropped, preempted = dropped + 1, True
+        while not preempted and waiting and len(running) < limit:
+            new = waiting[0]
+            need = -(-(new.prompt + new.made) // BLOCK)
+            if new.arrival > now or (running and used() + need > blocks):
+                break
+            new.unread = new.prompt + new.made
+            running.append(waiting.pop(0))
+        decoding = [x for x in running if not x.unread]
+        reading = [x for x in running if x.unread]
+        b, time = len(decoding), 0.0
+        if b:
+            mean = sum(x.context for x in decoding) / b
+            time = float(decode(jnp.asarray(float(b)), jnp.asarray(mean)))
+        if reading:
+            time += float(server.engine.prompt)
+        budget, ready = float(server.chunk) - b, list(decoding)
+        for x in reading:
+            share = int(min(x.unread, budget))
+            budget -= share
+            whole = float(x.context + x.unread)
+            one = float(reads(jnp.asarray(float(b)), jnp.asarray(whole)))
+            time += share / whole * one
+            x.unread -= share
+            x.context += share
+            if not x.unread:
+                ready.append(x)
+        for x in decoding:
+            x.context += 1
+        now += time
+        for x in ready:
+            x.made += 1
+            x.first = now if math.isnan(x.first) else x.first
+            if x.made == x.output:
+                x.last = now
+                running.remove(x)
+    return {
+        "first": np.array([x.first for x in requests]),
+        "last": np.array([x.last for x in requests]),
+        "dropped": dropped,
+        "end": now,
+    }
+
+
+def simulated(server: Any, arrival: Any, prompt: Any, output: Any) -> Any:
+    columns = (np.asarray(x, float) for x in (arrival, prompt, output))
+    requests = Requests(*map(jnp.asarray, (*columns, len(arrival))))
+    return jax.device_get(
+        jax.jit(run, static_argnums=(3, 4))(
+            server, requests, jnp.asarray(SLOTS), SLOTS, TURNS
+        )
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tokens", [100_000, 1600, 1200, 960])
+@pytest.mark.parametrize("seed", range(6))
+def test_it_is_the_plain_loop(server, tokens: int, seed: int):
+    """Turns of alike steps against single steps: the same drops, times to rounding."""
+    random = np.random.default_rng(seed)
+    number = 24
+    arrival = np.sort(random.choice([0.0, 0.02, 0.1, 0.3], number))
+    prompt = random.integers(20, 400, number)
+    output = random.integers(1, 500, number)
+    small = with_memory(server, tokens)
+    found = simulated(small, arrival, prompt, output)
+    requests = [
+        One(i, *x)
+        for i, x in enumerate(
+            zip(arrival.tolist(), prompt.tolist(), output.tolist(), strict=True)
+        )
+    ]
+    hand = plain(small, requests, tokens, SLOTS)
+    dropped = int(found.turns.dropped[: found.taken].sum())
+    assert dropped == hand["dropped"] and (dropped > 0) == (tokens < 100_000)
+    assert found.first == pytest.approx(hand["first"], rel=1e-6)
+    assert found.last == pytest.approx(hand["last"], rel=1e-6)
+    assert float(found.end) == pytest.approx(hand["end"], rel=1e-6)
+    # every token is made in a decoding step, the first after a prompt, or after a drop
+    made = found.turns.running * found.turns.steps
+    entered = (~np.isnan(found.first)).sum() + found.turns.resumed.sum()
+    assert made.sum() + entered == pytest.approx(output.sum())
+
+
+def test_two_that_do_not_fit_together(server):
+    """Each of 128 prompt tokens (8 blocks) makes 64 (4 blocks): 12 blocks each. With 20
+    both are admitted and grow until the 20th is full: the first's 33rd token after its
+    first finds none, the younger is dropped, comes back when the older is done, and
+    reads its prompt and the tokens that it had."""
+    small = with_memory(server, 20 * BLOCK)
+    found = simulated(small, [0.0, 0.0], [128, 128], [64, 64])
+    taken = found.turns
+    assert taken.dropped.sum() == 1 and taken.resumed.sum() == 1
+    assert found.first[0] == found.first[1]  # one step reads both prompts
+    reads = taken.prompt[taken.prompt > 0]
+    # 32 tokens after the first fill two blocks more each: 33 were made
+    assert reads.tolist() == [256, 128 + 33]
+    assert found.last[1] > found.last[0]
+    assert taken.away.sum() == pytest.approx(
+        found.turns.time[taken.resumed > 0].sum()
+        + (found.last[0] - found.first[0]) * 31 / 63,
+        rel=0.02,
+    )
+
+
+@pytest.mark.slow
+def test_small_memories_serve_less():
+    """More GPUs' worth of memory: no preemption; less: fewer tokens a second."""
+    random, number = np.random.default_rng(1), 200
+    trace = {
+        "arrival_s": np.cumsum(random.exponential(1 / 40, number)),
+        "input_len": random.integers(64, 1024, number).astype(float),
+        "output_len": random.integers(16, 512, number).astype(float),
+    }
+    found = [
+        simulate(
+            trace, MODEL, "h100-sxm", Load(max_batch=64), memory_fraction=x
+        ).summary
+        for x in (0.9, 0.055, 0.045)
+    ]
+    assert [x["preemptions"] > 0 for x in found] == [False, True, True]
+    rates = [x["output_token_throughput_per_s"] for x in found]
+    assert rates[0] > 1.02 * rates[1] > 1.02**2 * rates[2]
+    assert all(x["kv_cache_usage"] <= 1 for x in found)
+    for x in found:
+        spent = x["avg_power_w"] / x["output_token_throughput_per_s"]
+        assert spent == pytest.approx(x["energy_j_per_output_token"], rel=1e-9)
