@@ -67,8 +67,8 @@ def key_of(plan: Plan) -> Key:
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
-    """Pieces by key (axis n) and place (q: first end, last end, both, kinds of layers); P =
-    len(`PARTS`). Computation and its exchanges are of one micro-batch, the optimizer's
+    """Pieces by key (axis n) and place (q: ends, kinds of layers); P = len(`PARTS`).
+    Computation and its exchanges are of one micro-batch, the optimizer's
     of all parameters."""
 
     keys: tuple[Key, ...]
