@@ -20,8 +20,10 @@ from .ranking import Ranked, ranked
 from .space import Space
 
 OBJECTIVES: Final = ("time", "energy")
-_NEAREST: Final = 12
-"""Plans at the top of the ranking that are priced exactly."""
+_NEAREST: Final = (12, 40)
+"""Plans at the top of the ranking that are priced exactly, at least and at most: those
+within `_MARGIN` of the best."""
+_MARGIN: Final = 0.08
 _FRONTIER: Final = 20
 """The same of its frontier."""
 _CLOCKS: Final = 8
@@ -104,7 +106,7 @@ def search(
     kept = _highest([x for x in priced if _within(x, limits)])
     if not kept:  # those that draw least
         drawn = series[-1].energy / series[-1].time
-        least = np.argsort(drawn)[:_NEAREST]
+        least = np.argsort(drawn)[: _NEAREST[0]]
         asked = [(series[-1].plans[i], float(clocks[-1])) for i in least]
         priced = exact(space, asked, gpu, point, like)
         kept = [x for x in priced if _within(x, limits)]
@@ -194,7 +196,9 @@ def _chosen(own: Ranked, objective: str) -> list[int]:
     edge = edge[np.argsort(own.time[edge])]
     if len(edge) > _FRONTIER:
         edge = edge[np.linspace(0, len(edge) - 1, _FRONTIER).round().astype(int)]
-    return list(dict.fromkeys([*order[:_NEAREST].tolist(), *edge.tolist()]))
+    near = getattr(own, objective) <= (1 + _MARGIN) * getattr(own, objective).min()
+    number = int(np.clip(near.sum(), *_NEAREST))
+    return list(dict.fromkeys([*order[:number].tolist(), *edge.tolist()]))
 
 
 def _undominated(

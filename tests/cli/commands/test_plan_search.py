@@ -34,6 +34,7 @@ def test_models_without_plans(run):
     assert code == 2 and "resnet50" in err
 
 
+@pytest.mark.slow
 def test_json_of_the_command(run):
     words = "plan gpt2 --num-gpus 4,8 --global-batch 32 --objective energy --json"
     code, out, _ = run(*words.split())
@@ -41,4 +42,5 @@ def test_json_of_the_command(run):
     assert code == 0 and s["objective"] == "energy"
     assert s["num_gpus"] in (4, 8)
     assert {"best", "plan", "considered", "frontier"} <= s.keys()
-    assert min(x["energy_j"] for x in s["frontier"]) == s["best"]["energy_j"]
+    least = min(x["energy_j"] for x in s["frontier"])
+    assert least == pytest.approx(s["best"]["energy_j"])
