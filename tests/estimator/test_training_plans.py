@@ -61,6 +61,7 @@ def test_what_an_answer_says_adds_up(plan: str):
     assert found["mfu"] == pytest.approx(flop)
     assert len(found["stages"]) == found["plan"]["pp"]
     assert sum(x["layers"] for x in found["stages"]) == 12
+    assert found["power_total_w"] < found["peak_power_w"] < 700 * gpus
     power = sum(x["power_w"] for x in found["stages"]) * gpus / found["plan"]["pp"]
     assert power == pytest.approx(found["power_total_w"])
     assert found["communication"].keys() == {*AXES}

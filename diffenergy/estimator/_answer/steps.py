@@ -209,6 +209,7 @@ def figures(task: "Task", step: Step, tokens: int | float) -> dict[str, Any]:
         "tokens_per_s_per_gpu": tokens / time / step.gpus,
         "power_per_gpu_w": power / step.gpus,
         "power_total_w": power,
+        "peak_power_w": step.timeline.peak if step.timeline else None,
         "mfu": flop / (time * step.gpus * rate) if rate else None,
         "model_flops": flop,
         "memory_per_gpu_bytes": task.memory["total"],
