@@ -42,8 +42,8 @@ def training_step(
         global_batch: sequences of a step [one micro-batch a replica].
         num_gpus: GPUs in all; `dp` follows.
         topology: machine [that in which the GPU is sold].
-        **request: `input_len`, `dtype`, `attention`, `stack`, `dispatch`, `routing` of
-            `de.estimate`.
+        **request: `input_len`, `dtype`, `attention`, `stack`, `dispatch`, `routing`,
+            `lora`, `frozen_layers` of `de.estimate`.
 
     Raises:
         ValueError: for what cannot be, in one sentence.
@@ -58,7 +58,8 @@ def training_step(
     card = read_gpu(gpu) if isinstance(gpu, str) else gpu
     found = read_plan(plan, num_gpus=num_gpus, training=True) or Plan()
     loaded = load_model(model) if isinstance(model, str) else model
-    placed = training_of(loaded, found, host_of(card, topology), global_batch)
+    host, frozen = host_of(card, topology), request.get("frozen_layers") or 0
+    placed = training_of(loaded, found, host, global_batch, frozen=frozen)
     listings, steps = placed.work(placed.request(phase="train", **request))
     workload = assemble([complete(x) for x in listings])
     return TrainingStep(workload, steps, placed.order)

@@ -212,7 +212,8 @@ def dynamic_joules(
     ways = []
     for name in ("forward", "backward"):
         axes = (name, *(f"{name}_{axis}" for axis in ("tp", "cp", "ep")))
-        ways.append(sum(part[x] for x in axes) / m + part["send"])
+        sent = part["send"] * np.asarray(steps.ways)[:, len(ways)]
+        ways.append(sum(part[x] for x in axes) / m + sent)
     reduces = float(steps.reduces)
     ways[0] = ways[0] + min(gathers, 1.0) * part["gather"]
     ways[1] = ways[1] + max(gathers - 1.0, 0.0) * part["gather"]

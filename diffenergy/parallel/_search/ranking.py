@@ -21,6 +21,7 @@ from ...plans._plan import NOW
 from ...plans._steps import PARTS
 from ...plans._training import SUMS, VALUE, WEIGHT, gathers_of
 from ...workload._workload import pad_size
+from ...workload.models._shared.decoder import Held
 from .pieces import BOTH, ENDS, FIRST, LAST, Pieces, key_of, programs
 from .space import Space
 
@@ -126,14 +127,9 @@ def _memory(
         there = row > 0
         dense, routed = row @ pieces.dense[key], row @ pieces.routed[key]
         flying = in_flight(plan, stage, batches)
-        state = state_bytes(
-            plan,
-            pieces.values,
-            whole=dense + routed,
-            experts=routed,
-            layer=layer,
-            table=space.model.vocab * space.model.hidden / plan.tp,
-        )
+        table = space.model.vocab * space.model.hidden / plan.tp
+        held = Held.trained_whole(dense + routed, routed, layer)
+        state = state_bytes(plan, pieces.values, held, table)
         scored = flying if plan.order == "gpipe" else 1.0
         once, logits, workspace = (
             (x[key] * there).max()

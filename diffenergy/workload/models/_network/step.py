@@ -48,8 +48,8 @@ class Network:
     """Operators of a language model, or of those of its layers that a GPU has: layers
     (of `number`) by kind, each of which begins with `norm` and ends with `skip`; the
     first GPU has `inputs`, the last has `ends`: the final norm, the head and the loss.
-    The first `frozen` layers have no gradients, and what is before them has none
-    either. `further` predict tokens beyond the next from what the layers make."""
+    The model's first `frozen` layers have no gradients. `further` predict tokens beyond
+    the next from what the layers make."""
 
     inputs: tuple[Trainable, ...]
     norm: Norm
@@ -219,7 +219,6 @@ def backward(network: Network, run: Pass) -> list[Kernel]:
 
 
 def _backward(network: Network, run: Pass) -> list[Kernel]:
-    inputs = () if network.frozen else network.inputs
     back: list[Kernel] = []
     for kind in reversed(network.kinds):
         layer = (network.norm, *kind.body)
@@ -229,7 +228,7 @@ def _backward(network: Network, run: Pass) -> list[Kernel]:
     return [
         *one_a_launch(op.backward(run) for op in reversed(network.ends)),
         *back,
-        *one_a_launch(op.backward(run) for op in reversed(inputs)),
+        *one_a_launch(op.backward(run) for op in reversed(network.inputs)),
     ]
 
 
@@ -293,7 +292,7 @@ def accumulated(parameters: int, run: Pass, times: int) -> list[Kernel]:
     Fused products add in place and read the old sum, which stands here as a kernel of
     its own; torch adds with a kernel.
     """
-    if not times:
+    if not (times and parameters):
         return []
     traffic = {"reads": 1, "writes": 0} if run.fused else {"reads": 2, "writes": 1}
     return [stream("accumulate", parameters, run.values, times, **traffic)]
@@ -307,6 +306,8 @@ def optimizer(parameters: int, dtype: str, fused: bool) -> list[Kernel]:
     master: 16 + 12 bytes. Fused stacks scale the clipped gradients within it, torch
     before it.
     """
+    if not parameters:
+        return []
     e = dtypes.BYTES[dtypes.code(dtype)]
     copy = e if e < _WIDE else 0.0
     read, written = e + 3 * _WIDE, 3 * _WIDE + copy
