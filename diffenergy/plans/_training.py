@@ -146,7 +146,7 @@ class Training:
             etp=plan.expert_parts,
             sequence=plan.tp > 1,
         )
-        shares = groups(plan, self.host.size)
+        shares = groups(plan, self.host)
         share = Share(
             split,
             stages=plan.pp * plan.vp,
@@ -162,7 +162,7 @@ class Training:
     def work(self, request: Request) -> tuple[list[Listing], Steps]:
         """Phases of a step (a listing each, named after kind and part), and the step
         that they make."""
-        shares = groups(self.plan, self.host.size)
+        shares = groups(self.plan, self.host)
         kinds = [
             self._parts(chunk, request, shares)
             for chunk in range(len(self.layout.chunks))
