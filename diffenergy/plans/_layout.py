@@ -49,10 +49,11 @@ def layout(
     split: tuple[int, ...] | None = None,
     frozen: int = 0,
 ) -> Layout:
-    """How the pipeline of a plan divides layers of these `kinds`, the first `frozen` not
-    trained, behind which the last stage has `further` ones: as `split` says, which has those of each virtual stage;
-    else evenly; where the embedding and the head counted as layers
-    make it even (Megatron-LM), so; else the first stages have one more.
+    """How the pipeline of a plan divides layers of these `kinds`, the first `frozen`
+    not trained, behind which the last stage has `further` ones: as `split` says, which
+    has those of each virtual stage; else evenly; where the embedding and the head
+    counted as layers make it even (Megatron-LM), so; else the first stages have one
+    more.
 
     Raises `ValueError` if there are more virtual stages than layers and ends, or a
     split is of other layers, or has a stage of nothing.

@@ -10,7 +10,7 @@ from ..workload._listing import Kernel
 from ..workload.models import Model, Request
 from ..workload.models._network.sharding import Share, Split
 from ..workload.models._shared.language_model import LanguageModel
-from ._exchange import exchanged, group, groups
+from ._exchange import exchanged, groups
 from ._host import Host
 from ._plan import Plan
 
@@ -83,12 +83,12 @@ class Placed:
             return [row]
         assert self.host is not None
         axis = {"send_recv": "pp", "all_to_all": "ep"}.get(row["collective"], "tp")
-        if self.host.machine:
-            found = groups(self.plan, self.host)[axis]
-            return [x | {"axis": axis} for x in exchanged([row], found).rows]
-        found = group(int(row["num_gpus"]), 1, self.host.size)
-        if axis == "pp" or found.hosts == 1:
+        found = groups(self.plan, self.host)[axis]
+        if not found.machine and (axis == "pp" or found.hosts == 1):
             return [row]
+        inside = [x | {"axis": axis} for x in exchanged([row], found).rows]
+        if found.hosts == 1:
+            return inside
         over = {
             "collective": "send_recv",
             "bytes": found.far(row["collective"], row["bytes"]),
@@ -96,7 +96,7 @@ class Placed:
             "link_rate": self.host.network,
             "axis": axis,
         }
-        return [*exchanged([row], found).rows, row | over]
+        return [*inside, row | over]
 
     def memory(self, request: Request) -> dict[str, float]:
         """Bytes by part of the fullest GPU."""
