@@ -124,6 +124,7 @@ def plan(
     """
     numbers = (num_gpus,) if isinstance(num_gpus, int) else tuple(num_gpus)
     _check(objective, numbers, global_batch, max_memory, max_power)
+    check_whole(request)
     check_fields(sensitivity)
     single = {"sm_clock": sm_clock, "power_limit": power_limit}
     given = {name: (x,) for name, x in single.items() if x is not None}
@@ -138,10 +139,17 @@ def plan(
             "decoder such as llama-3.1-8b."
         )
     known = ("input_len", "dtype", "attention", "stack", "dispatch", "routing")
+    host = host_of(task.card, request.get("topology"))
+    if host.machine:
+        raise ValueError(
+            f"`topology` is '{host.name}', whose GPUs are not all behind one switch; "
+            "plans are searched on dgx-a100, dgx-h100, dgx-b200 and gb200-nvl72: give "
+            "`estimate` a plan."
+        )
     space = Space(
         loaded,
         task.card,
-        host_of(task.card, request.get("topology")),
+        host,
         numbers,
         global_batch,
         task.about["input_len"],
@@ -178,6 +186,17 @@ def plan(
     by = slopes(work, task.gpu, point, sensitivity) if sensitivity else {}
     summary = plan_summary(found, best.summary, objective, limits, setting.sm_clock, by)
     return PlanResult(summary, found, best, work)
+
+
+def check_whole(request: Mapping[str, Any]):
+    """Raises `ValueError` if parts of a model are frozen, which no search knows."""
+    for part in ("lora", "frozen_layers"):
+        if request.get(part) is not None:
+            raise ValueError(
+                f"`{part}` is {request[part]}, but plans and clocks are searched for "
+                "models that are trained whole; leave it out, or give `estimate` a "
+                "plan."
+            )
 
 
 def _check(

@@ -194,7 +194,7 @@ class _Batch:
             np.einsum("nkq,nq->nk", made, x[self.keys])
             for x in (pieces.dense, pieces.routed)
         )
-        found = [groups(plan, space.host.size) for plan in self.plans]
+        found = [groups(plan, space.host) for plan in self.plans]
         ranks = np.array([[x["dp"].ranks, x["experts"].ranks] for x in found], float)
         ranks = np.where(self.column("zero")[:, None] > 0, ranks, 1.0)
         own = dense / ranks[:, :1] + routed / ranks[:, 1:]
@@ -206,7 +206,7 @@ class _Batch:
         self, space: Space, pieces: Pieces, made: np.ndarray, columns: dict[str, Any]
     ) -> None:
         """Weights, gradients and what passes from stage to stage."""
-        found = [groups(plan, space.host.size) for plan in self.plans]
+        found = [groups(plan, space.host) for plan in self.plans]
         sums = np.array([SUMS[plan.sums] for plan in self.plans])[:, None]
         for of, axis in ((pieces.dense, "dp"), (pieces.routed, "experts")):
             number = np.einsum("nkq,nq->nk", made, of[self.keys])
