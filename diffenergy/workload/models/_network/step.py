@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from .... import dtypes
-from ..._listing import Kernel, Listing
+from ..._listing import Kernel, Listing, Number
 from ..._unlisted import stream
 from .._shared.base import Model, Request, repeated, rows_of
 from .._shared.memory import logit_bytes
@@ -122,8 +122,8 @@ def training_listings(
     passes: tuple[Sequence[Kernel], Sequence[Kernel]],
     request: Request,
     run: Pass,
-    trained: int,
-    optimized: int | None = None,
+    trained: Number,
+    optimized: Number | None = None,
     own: float = 1.0,
 ) -> list[Listing]:
     """The three listings of an optimizer step whose micro-batches are each a `run`:
@@ -286,7 +286,7 @@ def logits(network: Network, run: Pass) -> float:
     return sum((x.ends[-1].kept(run) for x in network.each if x.ends), 0.0)
 
 
-def accumulated(parameters: int, run: Pass, times: int) -> list[Kernel]:
+def accumulated(parameters: Number, run: Pass, times: int) -> list[Kernel]:
     """Gradients of later micro-batches added to those of the first.
 
     Fused products add in place and read the old sum, which stands here as a kernel of
@@ -298,7 +298,7 @@ def accumulated(parameters: int, run: Pass, times: int) -> list[Kernel]:
     return [stream("accumulate", parameters, run.values, times, **traffic)]
 
 
-def optimizer(parameters: int, dtype: str, fused: bool) -> list[Kernel]:
+def optimizer(parameters: Number, dtype: str, fused: bool) -> list[Kernel]:
     """Norm of all gradients and AdamW.
 
     AdamW reads gradient, master weight and two moments, and writes the latter three
