@@ -14,9 +14,9 @@ PACKAGE = Path(diffenergy.__file__).parent
 ROOT = PACKAGE.parent
 ROOMS = (
     "units", "files", "dtypes", "compiling", "records", "smooth", "results",
-    "corrections", "hardware", "physics", "kernels", "workload", "imports",
-    "plans", "estimator", "sweeps", "parallel", "serving", "measurements", "fitting",
-    "measure", "dvfs", "codesign", "collectives", "fleet", "report", "exploring", "cli",
+    "corrections", "hardware", "physics", "collectives", "kernels", "workload",
+    "imports", "plans", "estimator", "sweeps", "parallel", "serving", "measurements",
+    "fitting", "measure", "dvfs", "codesign", "fleet", "report", "exploring", "cli",
     "__main__",
 )  # fmt: skip
 """In the order of the flow; a room is a package or a single file."""

@@ -242,12 +242,6 @@ class Sharing:
         plan = self.plan
         if plan is None or request["phase"] != "train":
             return request
-        for name in _PARTLY:
-            if request[name] is not None:
-                raise ValueError(
-                    f"`{name}` is {request[name]} beside a plan, but parts of a model "
-                    "are frozen on one GPU alone; leave one out."
-                )
         for name in ("batch", "accumulation", "checkpointing"):
             if request[name] is not None:
                 instead = {"checkpointing": "recompute=full in the plan"}.get(
@@ -273,7 +267,9 @@ class Sharing:
         if plan is None or host is None:
             return None
         if request.phase == "train":
-            return training_of(model, plan, host, self.global_batch, self.split)
+            frozen = request.frozen_layers or 0
+            sequences = self.global_batch
+            return training_of(model, plan, host, sequences, self.split, frozen)
         if not isinstance(model, LanguageModel):
             raise ValueError(
                 f"`plan` is {plan.text}, but {model.name} is no language model; leave "

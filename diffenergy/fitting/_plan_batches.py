@@ -86,9 +86,13 @@ def _asked(table: MeasurementTable, row: int) -> tuple[Training, Request]:
 
     Raises `ValueError` with the reason if there is none.
     """
-    asked: PlanRow = table.plan.item(int(row))
-    model = _model(asked.model, str(Path(table.file[row]).parent), asked.mtp)
-    host = host_of(read_gpu(str(table.gpu[row])))
+    folder = str(Path(table.file[row]).parent)
+    return _placed(table.plan.item(int(row)), folder, str(table.gpu[row]))
+
+
+@functools.lru_cache(maxsize=1024)
+def _placed(asked: PlanRow, folder: str, gpu: str) -> tuple[Training, Request]:
+    model, host = _model(asked.model, folder, asked.mtp), host_of(read_gpu(gpu))
     if np.isfinite(asked.network) and not host.network:
         host = dataclasses.replace(host, network=asked.network)
     placed = training_of(model, asked.plan, host, asked.sequences)

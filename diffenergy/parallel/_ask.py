@@ -42,8 +42,8 @@ def training_step(
         global_batch: sequences of a step [one micro-batch a replica].
         num_gpus: GPUs in all; `dp` follows.
         topology: machine [that in which the GPU is sold].
-        **request: `input_len`, `dtype`, `attention`, `stack`, `dispatch`, `routing` of
-            `de.estimate`.
+        **request: `input_len`, `dtype`, `attention`, `stack`, `dispatch`, `routing`,
+            `lora`, `frozen_layers` of `de.estimate`.
 
     Raises:
         ValueError: for what cannot be, in one sentence.
@@ -58,7 +58,8 @@ def training_step(
     card = read_gpu(gpu) if isinstance(gpu, str) else gpu
     found = read_plan(plan, num_gpus=num_gpus, training=True) or Plan()
     loaded = load_model(model) if isinstance(model, str) else model
-    placed = training_of(loaded, found, host_of(card, topology), global_batch)
+    host, frozen = host_of(card, topology), request.get("frozen_layers") or 0
+    placed = training_of(loaded, found, host, global_batch, frozen=frozen)
     listings, steps = placed.work(placed.request(phase="train", **request))
     workload = assemble([complete(x) for x in listings])
     return TrainingStep(workload, steps, placed.order)
@@ -123,6 +124,7 @@ def plan(
     """
     numbers = (num_gpus,) if isinstance(num_gpus, int) else tuple(num_gpus)
     _check(objective, numbers, global_batch, max_memory, max_power)
+    check_whole(request)
     check_fields(sensitivity)
     single = {"sm_clock": sm_clock, "power_limit": power_limit}
     given = {name: (x,) for name, x in single.items() if x is not None}
@@ -137,10 +139,17 @@ def plan(
             "decoder such as llama-3.1-8b."
         )
     known = ("input_len", "dtype", "attention", "stack", "dispatch", "routing")
+    host = host_of(task.card, request.get("topology"))
+    if host.machine:
+        raise ValueError(
+            f"`topology` is '{host.name}', whose GPUs are not all behind one switch; "
+            "plans are searched on dgx-a100, dgx-h100, dgx-b200 and gb200-nvl72: give "
+            "`estimate` a plan."
+        )
     space = Space(
         loaded,
         task.card,
-        host_of(task.card, request.get("topology")),
+        host,
         numbers,
         global_batch,
         task.about["input_len"],
@@ -177,6 +186,17 @@ def plan(
     by = slopes(work, task.gpu, point, sensitivity) if sensitivity else {}
     summary = plan_summary(found, best.summary, objective, limits, setting.sm_clock, by)
     return PlanResult(summary, found, best, work)
+
+
+def check_whole(request: Mapping[str, Any]):
+    """Raises `ValueError` if parts of a model are frozen, which no search knows."""
+    for part in ("lora", "frozen_layers"):
+        if request.get(part) is not None:
+            raise ValueError(
+                f"`{part}` is {request[part]}, but plans and clocks are searched for "
+                "models that are trained whole; leave it out, or give `estimate` a "
+                "plan."
+            )
 
 
 def _check(

@@ -9,7 +9,8 @@ host. A collective of S bytes among them takes
         + 20 us log2(hosts + 1)
 
 (all-reduce: twice the second; all-to-all: S (n - local)/n / rate): the network's part
-uses the cards of all local GPUs at once (docs/plans.md, Machines).
+uses the cards of all local GPUs at once (docs/plans.md, Machines). On a machine that is
+not one switch they take as long as a schedule, which stands as a send at its rate.
 """
 
 import dataclasses
@@ -18,7 +19,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..workload._listing import Kernel, Number
+from ._host import Host
 from ._plan import Plan
+from ._scheduled import Teams, line, pairs, teams
 
 _TWICE: Final = ("all_reduce", "custom_all_reduce")
 _SENDS: Final = "send_recv"
@@ -26,10 +29,13 @@ _SENDS: Final = "send_recv"
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """`ranks` GPUs that meet, `local` of them in one host."""
+    """`ranks` GPUs that meet, `local` of them in one host; in a `machine` without one
+    switch all `teams` at the same time."""
 
     ranks: int
     local: int
+    machine: str = ""
+    teams: Teams = ()
 
     @property
     def hosts(self) -> int:
@@ -62,20 +68,26 @@ def group(ranks: int, stride: int, size: int) -> Group:
     return Group(ranks, min(ranks, max(size // stride, 1)))
 
 
-def groups(plan: Plan, size: int) -> dict[str, Group]:
+def groups(plan: Plan, host: Host) -> dict[str, Group]:
     """Those that meet, by axis: tp, cp, ep, pp (two stages), dp (all that share the
     weights of a stage), experts (the same of an expert)."""
-    inside = plan.tp * plan.cp
     shared = plan.ep * plan.expert_parts
-    stage = inside * plan.dp
-    return {
-        "tp": group(plan.tp, 1, size),
-        "cp": group(plan.cp, plan.tp, size),
-        "ep": group(plan.ep, plan.expert_parts, size),
-        "dp": group(plan.dp * plan.cp, plan.tp, size),
-        "experts": group(stage // shared, shared, size),
-        "pp": Group(2, 2 if stage * plan.pp <= size else 1),
+    stage = plan.tp * plan.cp * plan.dp
+    strides = {
+        "tp": (plan.tp, 1),
+        "cp": (plan.cp, plan.tp),
+        "ep": (plan.ep, plan.expert_parts),
+        "dp": (plan.dp * plan.cp, plan.tp),
+        "experts": (max(stage // shared, 1), shared),
     }
+    if host.machine:
+        found = {
+            axis: Group(ranks, ranks, host.machine, teams(plan.gpus, ranks, stride))
+            for axis, (ranks, stride) in strides.items()
+        }
+        return found | {"pp": Group(2, 2, host.machine, pairs(plan.gpus, stage))}
+    found = {axis: group(*x, host.size) for axis, x in strides.items()}
+    return found | {"pp": Group(2, 2 if plan.gpus <= host.size else 1)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +110,13 @@ def exchanged(rows: Sequence[Kernel], found: Group) -> Exchanged:
 
 def _within(row: Kernel, found: Group) -> Kernel:
     """What is different of the part within a host."""
+    if found.machine:
+        kind, size = row["collective"], row["bytes"]
+        latency, each = line(found.machine, kind, found.teams)
+        once = 1.0 if kind == _SENDS else 1 - 1 / found.ranks
+        sent = size * once * (2 if kind in _TWICE else 1)
+        rate = sent / (latency + each * size)
+        return {"collective": _SENDS, "bytes": sent, "num_gpus": 2, "link_rate": rate}
     share = found.local / found.ranks if row["collective"] == "all_to_all" else 1.0
     return {"num_gpus": found.local, "bytes": row["bytes"] * share}
 

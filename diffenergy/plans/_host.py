@@ -9,6 +9,7 @@ from typing import Any, Final
 from ..files import read_toml
 from ..hardware import GpuCard
 from ._plan import Plan
+from ._scheduled import gpus_of
 
 _TOPOLOGIES: Final = Path(__file__).parents[1] / "data" / "topologies"
 _EXAMPLE: Final = "dgx-h100"
@@ -25,28 +26,28 @@ _USUAL: Final = {
 """Machine that a GPU is sold in; DGX H200 and B300 have the links of H100 and B200."""
 _PLAIN: Final = 8
 """GPUs of any other host, on its own links or PCIe (usual servers: 8 boards)."""
+_MOST: Final = 10_000
+"""Of a machine."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Host:
     """`size` GPUs, each with a link of `rate` B/s a direction to all of the others
     (None: that of the GPU's file) and one of `network` B/s to other hosts (None: not
-    known); `hosts`: how many there are (None: enough)."""
+    known); `hosts`: how many there are (None: enough). `machine`: that of `collectives`
+    whose links they have, where it is not one switch."""
 
     name: str
     size: int
     rate: float | None = None
     network: float | None = None
     hosts: int | None = None
+    machine: str = ""
 
     def check(self, plan: Plan):
         """Raises `ValueError` if a plan needs more GPUs than there are, or exchanges
         something between hosts whose network is not known."""
-        if self.hosts is not None and plan.gpus > self.size * self.hosts:
-            raise ValueError(
-                f"`plan` has {plan.gpus} GPUs, but `topology` {self.name} has "
-                f"{self.size * self.hosts}; give a larger one, or fewer GPUs."
-            )
+        self._check_number(plan)
         together = max(plan.tp, plan.ep)
         if self.network or (together <= self.size and not self.far(plan)):
             return
@@ -60,11 +61,7 @@ class Host:
 
     def check_training(self, plan: Plan):
         """The same of a plan of training, whose collectives may pass between hosts."""
-        if self.hosts is not None and plan.gpus > self.size * self.hosts:
-            raise ValueError(
-                f"`plan` has {plan.gpus} GPUs, but `topology` {self.name} has "
-                f"{self.size * self.hosts}; give a larger one, or fewer GPUs."
-            )
+        self._check_number(plan)
         if plan.tp > self.size:
             raise ValueError(
                 f"`plan` has tp={plan.tp}, but {self.name} has {self.size} GPUs that "
@@ -77,6 +74,13 @@ class Host:
                 "that has one, or at most as many GPUs."
             )
 
+    def _check_number(self, plan: Plan):
+        if self.hosts is not None and plan.gpus > self.size * self.hosts:
+            raise ValueError(
+                f"`plan` has {plan.gpus} GPUs, but `topology` {self.name} has "
+                f"{self.size * self.hosts}; give a larger one, or fewer GPUs."
+            )
+
     def far(self, plan: Plan) -> int:
         """Stages that begin in another host than that before."""
         each = self.size // max(plan.tp, plan.ep)
@@ -85,9 +89,9 @@ class Host:
 
 def host_of(card: GpuCard, topology: str | None = None) -> Host:
     """The host of a GPU: the usual one, or that of a `topology` (bundled name, NAME-N
-    for N of them, or a .toml file).
+    for N of them, what `diffenergy collective` takes, or a .toml file).
 
-    Raises `ValueError` for one that is unknown, or whose GPUs are not all alike.
+    Raises `ValueError` for one that is unknown.
     """
     if topology is None:
         name = _USUAL.get(card.served_as)
@@ -98,48 +102,31 @@ def host_of(card: GpuCard, topology: str | None = None) -> Host:
 
 
 def _read(topology: str) -> Host:
+    names = sorted(x.stem for x in _TOPOLOGIES.glob("*.toml"))
     found = re.fullmatch(r"(.+?)-(\d+)", topology)
-    names = _names()
     if topology in names:
-        return _host(topology, topology, 1)
-    if found and found[1] in names and 1 <= int(found[2]) <= 10_000:
-        return _host(topology, found[1], int(found[2]))
-    if topology.endswith(".toml"):
-        return _of_table(topology, read_toml(Path(topology), "topology", _EXAMPLE), 1)
-    raise ValueError(
-        f"`topology` is '{topology}'; a plan knows {', '.join(_switched())}, each also "
-        "as NAME-N for N of them, and .toml files."
-    )
-
-
-def _names() -> list[str]:
-    return sorted(x.stem for x in _TOPOLOGIES.glob("*.toml"))
-
-
-def _switched() -> list[str]:
-    tables = {x: _table(x) for x in _names()}
-    return [x for x, table in tables.items() if _link(table) is not None]
-
-
-def _table(name: str) -> dict[str, Any]:
-    return read_toml(_TOPOLOGIES / f"{name}.toml", "topology", _EXAMPLE)
-
-
-def _host(topology: str, name: str, hosts: int) -> Host:
-    return _of_table(topology, _table(name), hosts)
-
-
-def _of_table(topology: str, table: dict[str, Any], hosts: int) -> Host:
+        table, hosts = _table(topology), 1
+    elif found and found[1] in names:
+        table, hosts = _table(found[1]), int(found[2])
+    elif topology.endswith(".toml"):
+        table, hosts = read_toml(Path(topology), "topology", _EXAMPLE), 1
+    else:
+        table, hosts = {}, 1
     link = _link(table)
     if link is None:
+        return Host(topology, gpus_of(topology), hosts=1, machine=topology)
+    if not 1 <= hosts <= _MOST:
         raise ValueError(
-            f"`topology` is '{topology}', whose GPUs are not all behind one switch; a "
-            f"plan knows {', '.join(_switched())}."
+            f"`topology` is '{topology}'; allowed are 1 to {_MOST:,} of a machine."
         )
     rails = table.get("rails", {})
     rates = [float(part["rate"]) for part in rails.values()]
     slowest = min(rates) if rates else None
     return Host(topology, int(table["gpus"]), float(link["rate"]), slowest, hosts)
+
+
+def _table(name: str) -> dict[str, Any]:
+    return read_toml(_TOPOLOGIES / f"{name}.toml", "topology", _EXAMPLE)
 
 
 def _link(table: dict[str, Any]) -> dict[str, Any] | None:

@@ -12,11 +12,12 @@ from ._plan import Plan
 @dataclasses.dataclass(frozen=True)
 class Chunk:
     """A virtual stage: the kind of each of its layers, whether it has the embedding or
-    the head."""
+    the head, and which of the kinds are of layers that are `frozen`."""
 
     kinds: tuple[int, ...]
     first: bool
     last: bool
+    frozen: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,11 +47,13 @@ def layout(
     name: str,
     further: int = 0,
     split: tuple[int, ...] | None = None,
+    frozen: int = 0,
 ) -> Layout:
-    """How the pipeline of a plan divides layers of these `kinds`, behind which the last
-    stage has `further` ones: as `split` says, which has those of each virtual stage;
-    else evenly; where the embedding and the head counted as layers
-    make it even (Megatron-LM), so; else the first stages have one more.
+    """How the pipeline of a plan divides layers of these `kinds`, the first `frozen`
+    not trained, behind which the last stage has `further` ones: as `split` says, which
+    has those of each virtual stage; else evenly; where the embedding and the head
+    counted as layers make it even (Megatron-LM), so; else the first stages have one
+    more.
 
     Raises `ValueError` if there are more virtual stages than layers and ends, or a
     split is of other layers, or has a stage of nothing.
@@ -81,7 +84,12 @@ def layout(
     stops = [sum(sizes[: i + 1]) for i in range(places)]
     spans = tuple((stop - n, stop) for stop, n in zip(stops, sizes, strict=True))
     found = tuple(
-        Chunk(tuple(sorted(kinds[start:stop])), i == 0, i == places - 1)
+        Chunk(
+            tuple(sorted(kinds[start:stop])),
+            i == 0,
+            i == places - 1,
+            tuple(sorted(kinds[start : min(stop, frozen)])),
+        )
         for i, (start, stop) in enumerate(spans)
     )
     chunks = tuple(dict.fromkeys(found))

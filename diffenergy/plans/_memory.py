@@ -11,7 +11,7 @@ from typing import Any, Final
 from ..workload._listing import Number
 from ..workload.models import Request
 from ..workload.models._network.sharding import Share, Split
-from ..workload.models._shared.decoder import Left, TrainedModel
+from ..workload.models._shared.decoder import Held, Left, TrainedModel
 from ..workload.models._shared.language_model import LanguageModel
 from ..workload.models._shared.memory import element_bytes, in_parts
 from ._layout import layout
@@ -46,7 +46,8 @@ def training_memory(
         request = dataclasses.replace(request, recompute=plan.recompute)
     if not isinstance(model, TrainedModel):
         raise ValueError(f"`phase` is 'train', but {model.name} does not train.")
-    laid = layout(model.kinds, plan, model.name, model.further_layers, layers)
+    frozen, further = request.frozen_layers or 0, model.further_layers
+    laid = layout(model.kinds, plan, model.name, further, layers, frozen)
     sequence = plan.tp > 1 if sequence is None else sequence
     split = Split(plan.tp, plan.ep, plan.cp, plan.expert_parts, sequence)
     found: list[dict[str, float]] = []
@@ -82,7 +83,7 @@ def _left(
     placed = model.placed(share)
     assert isinstance(placed, TrainedModel)
     left = placed.leaves(request, **changed)
-    return left, _state(placed, plan, placed.precision(request).values)
+    return left, _state(placed, plan, request)
 
 
 def in_flight(plan: Plan, stage: int, micro_batches: int) -> float:
@@ -114,42 +115,38 @@ def _groups(plan: Plan) -> tuple[int, int]:
     return same, max(same * plan.tp // (plan.ep * plan.expert_parts), 1)
 
 
-def _state(placed: TrainedModel, plan: Plan, dtype: str) -> dict[str, float]:
+def _state(placed: TrainedModel, plan: Plan, request: Request) -> dict[str, float]:
     """Bytes of what is kept of the parameters of a GPU."""
-    return state_bytes(
-        plan,
-        dtype,
-        whole=placed.step_parameters(),
-        experts=placed.expert_parameters(),
-        layer=placed.layer_parameters(),
-        table=placed.vocab * placed.hidden / plan.tp,
-    )
+    table = placed.vocab * placed.hidden / plan.tp
+    dtype = placed.precision(request).values
+    return state_bytes(plan, dtype, placed.held(request), table)
 
 
-def state_bytes(
-    plan: Plan, dtype: str, whole: Number, experts: Number, layer: Number, table: Number
-) -> dict[str, float]:
-    """Bytes of weights, gradients, AdamW's state and what is gathered, of a GPU with
-    `whole` parameters, `experts` of them routed experts', `layer` in each of its layers
-    and `table` in its vocabulary.
+def state_bytes(plan: Plan, dtype: str, held: Held, table: Number) -> dict[str, float]:
+    """Bytes of weights, gradients, AdamW's state and what is gathered, of a GPU that
+    has `held`, `table` of it in its vocabulary.
 
     ZeRO-1 divides the state, 2 the gradients but for those of the layer that makes
     them, 3 all: FSDP has fp32 weights (no master beside them) and gathers the layers
     that run and the vocabulary. In a pipeline gradients stay whole and weights gathered
-    until the last micro-batch.
+    until the last micro-batch. Frozen weights are in the values' type everywhere.
     """
     dense, routed = _groups(plan)
     zero = plan.zero if max(dense, routed) > 1 else 0
-    shard = (whole - experts) / dense + experts / routed
+    shard = (held.whole - held.experts) / dense + held.experts / routed
+    dense_trained = held.trained - held.trained_experts
+    moving = dense_trained / dense + held.trained_experts / routed
     e = element_bytes(dtype)
     summed = e if plan.gpus == 1 else element_bytes(plan.sums)
     master = _WIDE if e < _WIDE else 0.0
-    kept = shard if zero > 1 and plan.pp == 1 else whole
-    gathered = _PREFETCHED * layer + table if plan.pp == 1 else whole
+    trained = held.trained
+    kept = moving if zero > 1 and plan.pp == 1 else trained
+    running = kept + held.trained_layer * (kept < trained)
+    gathered = _PREFETCHED * held.layer + table if plan.pp == 1 else held.whole
     full = zero == 3
     return {
-        "weights": shard * _WIDE if full else whole * e,
-        "gradients": summed * min(kept + layer * (kept < whole), whole),
-        "optimizer": (shard if zero else whole) * (2 * _WIDE + (0 if full else master)),
-        "gathered": e * min(gathered, whole) if full else 0.0,
+        "weights": moving * _WIDE + (shard - moving) * e if full else held.whole * e,
+        "gradients": summed * min(running, trained),
+        "optimizer": (moving if zero else trained) * (2 * _WIDE + (not full) * master),
+        "gathered": e * min(gathered, held.whole) if full else 0.0,
     }

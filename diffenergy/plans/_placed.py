@@ -10,7 +10,7 @@ from ..workload._listing import Kernel
 from ..workload.models import Model, Request
 from ..workload.models._network.sharding import Share, Split
 from ..workload.models._shared.language_model import LanguageModel
-from ._exchange import exchanged, group
+from ._exchange import exchanged, groups
 from ._host import Host
 from ._plan import Plan
 
@@ -70,21 +70,25 @@ class Placed:
 
     def _between_hosts(self, listing: Listing) -> Listing:
         """A listing whose collectives of several hosts are two rows each: what passes
-        within a host, then what passes the network cards of its GPUs."""
-        if self.host is None or self.host.network is None:
+        within a host, then what passes the network cards of its GPUs. Those on a
+        machine without one switch are as long as their schedules."""
+        if self.host is None or not (self.host.network or self.host.machine):
             return listing
         rows = [part for row in listing.kernels for part in self._parts(row)]
         return dataclasses.replace(listing, kernels=tuple(rows))
 
     def _parts(self, row: Kernel) -> list[Kernel]:
         """The rows that stand for one row."""
-        if row["op"] != "collective" or row["collective"] == "send_recv":
+        if row["op"] != "collective":
             return [row]
         assert self.host is not None
-        found = group(int(row["num_gpus"]), 1, self.host.size)
-        if found.hosts == 1:
+        axis = {"send_recv": "pp", "all_to_all": "ep"}.get(row["collective"], "tp")
+        found = groups(self.plan, self.host)[axis]
+        if not found.machine and (axis == "pp" or found.hosts == 1):
             return [row]
-        axis = "ep" if row["collective"] == "all_to_all" else "tp"
+        inside = [x | {"axis": axis} for x in exchanged([row], found).rows]
+        if found.hosts == 1:
+            return inside
         over = {
             "collective": "send_recv",
             "bytes": found.far(row["collective"], row["bytes"]),
@@ -92,7 +96,7 @@ class Placed:
             "link_rate": self.host.network,
             "axis": axis,
         }
-        return [*exchanged([row], found).rows, row | over]
+        return [*inside, row | over]
 
     def memory(self, request: Request) -> dict[str, float]:
         """Bytes by part of the fullest GPU."""

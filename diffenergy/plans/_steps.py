@@ -62,7 +62,8 @@ class Steps(Record):
     network: Float[Array, "*r"] = eqx.field(converter=as_float)
     """B/s of a GPU's network card; infinity where nothing passes it."""
     gathers: Float[Array, "*r"] = eqx.field(converter=as_float)
-    """Times that a micro-batch gathers the weights (ZeRO-3: 2, ZeRO-2 as FSDP: 1)."""
+    """Times that a micro-batch gathers the weights (ZeRO-3: 2, less what of them is
+    frozen in front; ZeRO-2 as FSDP: 1)."""
     reduces: Float[Array, "*r"] = eqx.field(converter=as_float)
     """1 where every micro-batch reduces its gradients, else 0: once a step."""
     tp_overlap: Float[Array, "*r"] = eqx.field(converter=as_float)
@@ -78,6 +79,13 @@ class Steps(Record):
     def gpus(self) -> Float[Array, "*r"]:
         """GPUs of all stages and replicas."""
         return self.abreast * jnp.sum(self.count, axis=-1)
+
+    @property
+    def ways(self) -> Float[Array, "*r k 2"]:
+        """1 where a micro-batch passes a virtual stage, forward and backward; 0 where
+        no gradient does."""
+        at = jnp.array([_AT["forward"], _AT["backward"]])
+        return (self.phase[..., at] >= 0).astype(self.far.dtype)
 
     def part(self, values: Float[Array, "*r k p"], name: str) -> Float[Array, "*r k"]:
         """The values of one part."""
@@ -137,13 +145,11 @@ class Pipeline:
         self,
         forward: Float[Array, " k"],
         backward: Float[Array, " k"],
-        send: Float[Array, ""],
     ) -> Float[Array, ""]:
-        """Time of all micro-batches, each `forward` and `backward` (s) in a virtual
-        stage of each kind and `send` (s) on its way through a GPU's virtual stages."""
+        """Time of all micro-batches, each `forward` and `backward` (s, with its way to
+        the next one) in a virtual stage of each kind."""
         kinds = jnp.asarray(self.kinds)
-        each = send / 2 / len(self.kinds)
-        ways = forward[kinds] + each, backward[kinds] + each
+        ways = forward[kinds], backward[kinds]
         return makespan(*ways, self.batches, self.schedule)
 
 
@@ -183,14 +189,15 @@ def compose(
     def of_gpus(x: Array) -> Array:  # of kinds of virtual stages -> of GPUs
         return jnp.einsum("...sk,...k->...s", steps.members, x)
 
-    send = c.plan_pp_exposed * 2 * _sends(part["send"], steps)
+    sent = c.plan_pp_exposed[..., None, None] * _sends(part["send"], steps)
     x_forward, x_backward = of_gpus(forward_all) / m, of_gpus(backward_all) / m
     early = steps.zero_bubble[..., None] * x_backward / 2
-    stage = x_forward + x_backward + send[..., None]
+    stage = x_forward + x_backward + of_gpus(jnp.sum(sent, axis=-1))
     if order is None:
         pipeline = closed_form(stage, steps.count, steps.batches, steps.virtual, early)
     elif isinstance(order, Pipeline):
-        pipeline = order.span(forward_all / m, backward_all / m, send)
+        there, back = forward_all / m + sent[..., 0], backward_all / m + sent[..., 1]
+        pipeline = order.span(there, back)
     else:
         pipeline = order
     optimizer = of_gpus(part["optimizer"])
@@ -249,8 +256,8 @@ def _micro_batch(
     replicas exchange beside; `shares` of tensor-parallel exchanges and of sends that
     nothing hides."""
     tp, pp = (x[..., None] for x in shares)
-    m, like = steps.batches[..., None], jnp.zeros_like(alone[0])
-    sent = (_sends(part["send"], steps) / steps.virtual)[..., None] + like
+    m = steps.batches[..., None]
+    sent = _sends(part["send"], steps)
     work, moved, exposed = [], [], []
     for i, name in enumerate(("forward", "backward")):
         within, among = part[f"{name}_tp"] / m, part[f"{name}_ep"] / m
@@ -258,9 +265,9 @@ def _micro_batch(
         both = jnp.where(cp + dp > 0, cp + dp, 1.0)
         over = (whole[i] - alone[i]) / m
         work.append(part[name] / m)
-        moved.append((within, sent, dp, among, cp))
+        moved.append((within, sent[..., i], dp, among, cp))
         exposed.append(
-            (tp * within, pp * sent, over * dp / both, among, over * cp / both)
+            (tp * within, pp * sent[..., i], over * dp / both, among, over * cp / both)
         )
     stacks = (jnp.stack([jnp.stack(x, -1) for x in y], -2) for y in (moved, exposed))
     return MicroBatch(jnp.stack(work, -1), *stacks)
@@ -304,11 +311,11 @@ def _late(
     return jnp.asarray(found)
 
 
-def _sends(send: Array, steps: Steps) -> Array:
-    """Sends of a micro-batch in one direction: one a virtual stage, of which a schedule
-    with several hides all but half (arXiv 2104.04473)."""
-    each = jnp.max(send, axis=-1)
-    return each * jnp.where(steps.virtual > 1, steps.virtual / 2, 1.0)
+def _sends(send: Array, steps: Steps) -> Float[Array, "*r k 2"]:
+    """s of a micro-batch from a virtual stage to the next, forward and backward, of
+    which a schedule with several hides half (arXiv 2104.04473)."""
+    each = jnp.max(send, axis=-1) * jnp.where(steps.virtual > 1, 0.5, 1.0)
+    return each[..., None, None] * steps.ways
 
 
 def _most(x: Float[Array, "*r s"], steps: Steps) -> Float[Array, "*r"]:
@@ -370,7 +377,7 @@ def step_calls(steps: Steps) -> Float[Array, "*r k p"]:
     reduces = jnp.where(steps.reduces[..., None] > 0, m, 1.0)
     ones = ones.at[..., _AT["gather"]].multiply(gathers)
     ones = ones.at[..., _AT["reduce"]].multiply(reduces)
-    return ones.at[..., _AT["send"]].multiply(2 * m)
+    return ones.at[..., _AT["send"]].multiply(m * jnp.sum(steps.ways, axis=-1))
 
 
 def age_of(software: float) -> float:

@@ -4,6 +4,7 @@ how much power that takes. Pictures, pages and traces show it.
 
 from typing import Final, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,6 +21,9 @@ KINDS: Final = ("forward", "backward", "weights", "exchange", "optimizer", "rest
 """Words for the kinds of slices, in their order."""
 _NOTHING: Final = 1e-9
 """Share of a step below which a slice is rounding."""
+
+
+_ends = jax.jit(ends)
 
 
 class Timeline(NamedTuple):
@@ -62,6 +66,11 @@ class Timeline(NamedTuple):
         """J of all GPUs."""
         over = (self.power - self.waiting[self.stage]) * (self.end - self.start)
         return self.abreast * float(over.sum() + self.time * self.waiting.sum())
+
+    @property
+    def peak(self) -> float:
+        """Most W of all GPUs, which feeds and breakers see."""
+        return float(self.curve()[1].max())
 
     def of_stage(self, stage: int) -> Int[np.ndarray, " j"]:
         """The slices of one stage, in the order of their start."""
@@ -124,7 +133,7 @@ def timeline(
     exposed = np.asarray(micro.exposed)[chunk, way] * share
     moved = np.asarray(micro.moved)[chunk, way] * share
     length = work + exposed.sum(axis=1)
-    end = np.asarray(ends(program, jnp.asarray(length)), float)
+    end = np.asarray(_ends(program, jnp.asarray(length)), float)
 
     found = np.asarray(of_parts(jnp.asarray(dynamic), steps))
     each, once, update = dynamic_joules(found, steps)
@@ -203,7 +212,8 @@ def dynamic_joules(
     ways = []
     for name in ("forward", "backward"):
         axes = (name, *(f"{name}_{axis}" for axis in ("tp", "cp", "ep")))
-        ways.append(sum(part[x] for x in axes) / m + part["send"])
+        sent = part["send"] * np.asarray(steps.ways)[:, len(ways)]
+        ways.append(sum(part[x] for x in axes) / m + sent)
     reduces = float(steps.reduces)
     ways[0] = ways[0] + min(gathers, 1.0) * part["gather"]
     ways[1] = ways[1] + max(gathers - 1.0, 0.0) * part["gather"]

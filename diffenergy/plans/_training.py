@@ -53,7 +53,8 @@ class Part:
 @dataclasses.dataclass(frozen=True)
 class Training:
     """`model` in training on the GPUs of `plan`, in hosts like `host`, whose steps have
-    `sequences` in all; they are checked against each other.
+    `sequences` in all; its first `frozen` layers are not trained. All are checked
+    against each other.
 
     Raises `ValueError` if the model or the sequences cannot be divided so.
     """
@@ -64,6 +65,7 @@ class Training:
     sequences: int
     split: tuple[int, ...] | None = None
     """Layers of every virtual stage; None: as `layout` divides them."""
+    frozen: int = 0
 
     def __post_init__(self):
         plan, each = self.plan, self.plan.dp * self.plan.microbatch
@@ -103,8 +105,9 @@ class Training:
     @functools.cached_property
     def layout(self) -> Layout:
         """Layers of every virtual stage."""
-        further = self.model.further_layers
-        return layout(self.model.kinds, self.plan, self.name, further, self.split)
+        further, frozen = self.model.further_layers, self.frozen
+        kinds = self.model.kinds
+        return layout(kinds, self.plan, self.name, further, self.split, frozen)
 
     def request(self, **given: Any) -> Request:
         """What one replica runs: its micro-batches."""
@@ -119,6 +122,12 @@ class Training:
             "checkpointing": None,
         }
         request = self.model.request(**given)
+        if request.lora and plan.order == "zb-h1":
+            raise ValueError(
+                f"`lora` is {request.lora} beside schedule=zb-h1, which fills bubbles "
+                "with gradients of weights; frozen ones have none: take another "
+                "schedule."
+            )
         if plan.cp > 1 and (request.input_len or 0) % (2 * plan.cp):
             raise ValueError(
                 f"`input_len` is {request.input_len}, which cp={plan.cp} cannot divide "
@@ -137,7 +146,7 @@ class Training:
             etp=plan.expert_parts,
             sequence=plan.tp > 1,
         )
-        shares = groups(plan, self.host.size)
+        shares = groups(plan, self.host)
         share = Share(
             split,
             stages=plan.pp * plan.vp,
@@ -153,7 +162,7 @@ class Training:
     def work(self, request: Request) -> tuple[list[Listing], Steps]:
         """Phases of a step (a listing each, named after kind and part), and the step
         that they make."""
-        shares = groups(self.plan, self.host.size)
+        shares = groups(self.plan, self.host)
         kinds = [
             self._parts(chunk, request, shares)
             for chunk in range(len(self.layout.chunks))
@@ -170,7 +179,7 @@ class Training:
                     mode = f"{part.name}@{i}"
                     named = {"name": f"{self.name}/{mode}", "mode": mode}
                     listings.append(dataclasses.replace(part.listing, **named))
-        return listings, self._steps(phase, far, hops)
+        return listings, self._steps(phase, far, hops, self._gathers(request))
 
     def _parts(
         self, chunk: int, request: Request, shares: dict[str, Group]
@@ -183,16 +192,22 @@ class Training:
     def _between(
         self, model: TrainedModel, request: Request, shares: dict[str, Group]
     ) -> list[Part]:
-        """What replicas and stages exchange."""
-        plan = self.plan
-        routed = model.expert_parameters()
-        dense = model.text_step_parameters() - routed
+        """What replicas and stages exchange: gradients of trained weights, and these
+        when they have changed; of weights that replicas divide all."""
+        plan, held = self.plan, model.held(request)
         blank = model.listings_of(request)[0]
-        of_each = ((dense, shares["dp"]), (routed, shares["experts"]))
+        among = shares["dp"], shares["experts"]
+        trained = held.trained - held.trained_experts, held.trained_experts
+        whole = held.whole - held.experts, held.experts
+        divided = gathers_of(plan)[0] > 0
         sums = SUMS[plan.sums]
-        gathered = [collective("all_gather", n * WEIGHT, g, "bf16") for n, g in of_each]
+        gathered = [
+            collective("all_gather", n * WEIGHT, g, "bf16")
+            for n, g in zip(whole if divided else trained, among, strict=True)
+        ]
         reduced = [
-            collective("reduce_scatter", n * sums, g, plan.sums) for n, g in of_each
+            collective("reduce_scatter", n * sums, g, plan.sums)
+            for n, g in zip(trained, among, strict=True)
         ]
         found = [
             _moved("gather", blank, _together(gathered)),
@@ -205,13 +220,23 @@ class Training:
             found.append(_moved("send", blank, sent))
         return found
 
-    def _steps(self, phase: np.ndarray, far: np.ndarray, hops: np.ndarray) -> Steps:
+    def _gathers(self, request: Request) -> float:
+        """Times that a micro-batch gathers the weights: `gathers_of`, less the frozen
+        layers that no gradient passes."""
+        gathers, _ = gathers_of(self.plan)
+        if gathers < 2:
+            return gathers
+        held = self.placed(0).held(request)
+        return gathers - self.frozen * held.layer / held.whole
+
+    def _steps(
+        self, phase: np.ndarray, far: np.ndarray, hops: np.ndarray, gathers: float
+    ) -> Steps:
         plan, kinds = self.plan, self.layout.kinds
         members = np.zeros((len(kinds), len(self.layout.chunks)))
         for i, chunks in enumerate(kinds):
             for chunk in chunks:
                 members[i, chunk] += 1
-        gathers, reduces = gathers_of(plan)
         rate = self.host.network
         return Steps(
             phase=phase,
@@ -224,7 +249,7 @@ class Training:
             abreast=plan.tp * plan.cp * plan.dp,
             network=np.inf if rate is None else rate,
             gathers=gathers,
-            reduces=reduces,
+            reduces=gathers_of(plan)[1],
             tp_overlap=float(plan.overlap == "tp+dp"),
             dp_overlap=float(plan.overlap != "none"),
             zero_bubble=float(plan.order == "zb-h1"),
@@ -256,7 +281,7 @@ class Training:
     def flop(self, request: Request) -> float:
         """FLOP of a step of all replicas that the model asks for."""
         whole = dataclasses.replace(request, recompute="none")
-        return self.plan.dp * model_flop(self.model.listings_of(whole)[0])
+        return self.plan.dp * model_flop(*self.model.listings_of(whole))
 
     def memory(self, request: Request) -> dict[str, float]:
         """Bytes by part of the fullest GPU."""
@@ -348,6 +373,7 @@ def least_training(
     host and a pipeline behind it; None if none does."""
     if not isinstance(model, TrainedModel) or not model.trains:
         return None
+    frozen = request.frozen_layers or 0
     for number in (2**n for n in range(1, _DOUBLINGS)):
         if number <= plan.gpus:
             continue
@@ -358,7 +384,8 @@ def least_training(
         ):
             changed = dataclasses.replace(changed, ep=1, etp=None, schedule=None)
             try:
-                placed = Training(model, changed, host, number * plan.microbatch)
+                sequences = number * plan.microbatch
+                placed = Training(model, changed, host, sequences, frozen=frozen)
                 parts = placed.memory(request)
             except ValueError:  # it does not divide the model, or the hosts
                 continue
@@ -373,8 +400,10 @@ def training_of(
     host: Host,
     global_batch: int | None,
     split: tuple[int, ...] | None = None,
+    frozen: int = 0,
 ) -> Training:
-    """A model in training on the GPUs of a plan, its layers divided by `split`.
+    """A model in training on the GPUs of a plan, its layers divided by `split`, its
+    first `frozen` ones not trained.
 
     Raises `ValueError` if it is no language model, or what `Training` raises.
     """
@@ -388,4 +417,4 @@ def training_of(
             f"`phase` is 'train', but training is not known of {model.name}."
         )
     sequences = plan.dp * plan.microbatch if global_batch is None else global_batch
-    return Training(model, plan, host, sequences, split)
+    return Training(model, plan, host, sequences, split, frozen)

@@ -21,9 +21,10 @@ def step(model: str, plan: str | None = None, **given: Any) -> dict[str, Any]:
     return de.estimate(model, "h100-sxm", plan=plan, **(SMALL | given)).summary
 
 
-def test_a_plan_of_one_gpu_is_a_training_step():
-    plan = step("gpt2", "tp=1", global_batch=4)
-    alone = step("gpt2", batch=1, accumulation=4)
+@pytest.mark.parametrize("part", [{}, {"lora": 8}, {"frozen_layers": 5}])
+def test_a_plan_of_one_gpu_is_a_training_step(part: dict[str, Any]):
+    plan = step("gpt2", "tp=1", global_batch=4, **part)
+    alone = step("gpt2", batch=1, accumulation=4, **part)
     for key in ("time_s", "energy_j", "avg_power_w", "sm_clock_mhz", "tokens_per_s"):
         assert plan[key] == pytest.approx(alone[key], rel=1e-13)
     for key in ("limited_by", "memory", "grades", "batch", "accumulation"):
@@ -61,12 +62,39 @@ def test_what_an_answer_says_adds_up(plan: str):
     assert found["mfu"] == pytest.approx(flop)
     assert len(found["stages"]) == found["plan"]["pp"]
     assert sum(x["layers"] for x in found["stages"]) == 12
+    assert found["power_total_w"] < found["peak_power_w"] < 700 * gpus
     power = sum(x["power_w"] for x in found["stages"]) * gpus / found["plan"]["pp"]
     assert power == pytest.approx(found["power_total_w"])
     assert found["communication"].keys() == {*AXES}
     shown = sum(x["exposed_s"] for x in found["communication"].values())
     assert found["exposed_communication"] == pytest.approx(shown / time)
     assert found["memory_per_gpu_bytes"] == found["memory"]["total"]
+
+
+@pytest.mark.parametrize("part", [{"lora": 8}, {"frozen_layers": 5}])
+def test_a_replica_is_one_gpu_and_what_it_exchanges(part: dict[str, Any]):
+    """Without overlap and ZeRO two replicas take a GPU's step, the exchange of trained
+    parameters, and what a step of two GPUs takes beyond its parts; idle and leakage all
+    along and what kernels draw beyond them are theirs twice."""
+    plan = "dp=2,zero=0,overlap=none"
+    found = step("gpt2", plan, global_batch=8, detail=True, **part)
+    alone = step("gpt2", batch=1, accumulation=4, detail=True, **part)
+    sent = [k for k in found["kernels"] if k["op"] == "collective"]
+    layer, adapters = 12 * 768**2 + 13 * 768, 12 * 8 * 16 * 768
+    number = adapters if "lora" in part else 7 * layer + 2 * 768
+    assert [k["bytes"] for k in sent] == [2 * number, 4 * number]
+    exchanged = sum(k["time_s"] for k in sent)
+    assert found["communication"]["dp"]["total_s"] == pytest.approx(exchanged)
+    c = de.load_gpu("h100-sxm").corrections
+    rest = 1 + float(c.plan_fixed) + float(c.plan_straggle) * np.log2(2 / 8)
+    wanted = (alone["time_s"] + exchanged) * rest
+    assert found["time_s"] == pytest.approx(wanted, rel=1e-12)
+    still = sum(found["energy_j_by_unit"][x] for x in ("idle", "leakage"))
+    drawn = sum(k["count"] * k["gpus"] * k["dynamic_j"] for k in found["kernels"])
+    assert found["energy_j"] == pytest.approx(still + drawn)
+    own = sum(alone["energy_j_by_unit"][x] for x in ("idle", "leakage"))
+    beyond = sum(k["count"] * 2 * k["dynamic_j"] for k in sent)
+    assert drawn == pytest.approx(2 * (alone["energy_j"] - own) + beyond)
 
 
 def test_flop_of_a_model():
@@ -165,6 +193,9 @@ def test_every_constant_of_plans_moves_a_step():
         ("gpt2", {"plan": "dp=2", "batch": 2}, "`batch` is given beside a plan"),
         ("gpt2", {"plan": "dp=2", "accumulation": 2}, "`accumulation` is given"),
         ("gpt2", {"plan": "dp=2", "checkpointing": True}, "recompute=full"),
+        ("gpt2", {"plan": "pp=2,schedule=zb-h1", "lora": 8}, "`lora` is 8 beside"),
+        ("gpt2", {"plan": "pp=2", "frozen_layers": 13}, "`frozen_layers` is 13"),
+        ("mixtral-8x7b", {"plan": "dp=2", "lora": 8}, "has experts, whose adapters"),
         ("gpt2", {"plan": "tp=16"}, "tp=16, but dgx-h100 has 8 GPUs"),
         ("gpt2", {"plan": "dp=16", "topology": "dgx-h100"}, "`plan` has 16 GPUs"),
         ("gpt2", {"plan": "tp=2", "num_gpus": 5}, "tp x pp x cp x dp = 4 GPUs"),

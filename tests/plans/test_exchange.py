@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from diffenergy.plans import Plan
+from diffenergy.plans import Host, Plan
 from diffenergy.plans._exchange import Group, collective, group, groups
 
 
@@ -19,13 +19,14 @@ def test_gpus_of_a_host_meet(ranks: int, stride: int, local: int, hosts: int):
 
 def test_groups_of_a_plan():
     """tp first, then cp, dp, pp: 4 x 2 x 16 x 2 GPUs in hosts of 8."""
-    found = groups(Plan(tp=4, cp=2, dp=16, pp=2), 8)
+    host = Host("x", 8)
+    found = groups(Plan(tp=4, cp=2, dp=16, pp=2), host)
     assert found["tp"] == Group(4, 4)
     assert found["cp"] == Group(2, 2)
     assert found["dp"] == Group(32, 2)  # one every 4: two in a host
     assert found["pp"] == Group(2, 1)
-    assert groups(Plan(tp=2, pp=4), 8)["pp"] == Group(2, 2)  # all in one host
-    moe = groups(Plan(tp=2, dp=32, ep=16, etp=1), 8)
+    assert groups(Plan(tp=2, pp=4), host)["pp"] == Group(2, 2)  # all in one host
+    moe = groups(Plan(tp=2, dp=32, ep=16, etp=1), host)
     assert moe["ep"] == Group(16, 8)
     assert moe["experts"] == Group(4, 1)  # 64 / 16 copies, one every 16
 

@@ -79,6 +79,7 @@ def test_what_is_no_plan(given: dict[str, Any], said: str):
         ("l40s", None, 8, None, None),
         ("gb300", "gb200-nvl72", 72, 900e9, 1),
         ("h200-sxm", "dgx-h100-32", 8, 450e9, 32),
+        ("v100-sxm-32gb", "dgx1", 8, None, 1),
     ],
 )
 def test_hosts(
@@ -91,9 +92,9 @@ def test_hosts(
 @pytest.mark.parametrize(
     ("topology", "said"),
     [
-        ("dgx1", "not all behind one switch"),
-        ("mesh-4", "`topology` is 'mesh-4'"),
-        ("dgx-h100-0", "`topology` is 'dgx-h100-0'; a plan knows dgx-a100"),
+        ("dgx9", "`topology` is 'dgx9', which is neither"),
+        ("dgx1-3", "`topology` is 'dgx1-3', which is neither"),
+        ("dgx-h100-0", "`topology` is 'dgx-h100-0'; allowed are 1 to 10,000"),
         ("nothing.toml", "no such file"),
     ],
 )

@@ -169,3 +169,12 @@ def test_joules_are_the_area_below_the_power():
     assert at[1] == pytest.approx(3 * (4 * STATIC + beyond), rel=1e-4)
     edges, watts = line.curve(0)
     assert watts[0] == pytest.approx(STATIC + 100, rel=1e-4)
+
+
+@pytest.mark.parametrize(("schedule", "backward"), [("gpipe", P), ("1f1b", 3)])
+def test_the_peak_is_that_of_most_stages_backward(schedule: str, backward: int):
+    """GPipe: all four stages run backward at once."""
+    line, _, _ = made(schedule)
+    forward = P - backward
+    by_hand = 3 * (P * STATIC + 300 * backward + 100 * forward)
+    assert line.peak == pytest.approx(by_hand, rel=1e-4)

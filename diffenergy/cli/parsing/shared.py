@@ -154,7 +154,7 @@ class PlanFlags:
     topology: str | None = option(
         "NAME",
         "Machine: dgx-a100, dgx-h100, dgx-b200 or gb200-nvl72, NAME-N for N of them, "
-        "or a .toml file [that of the GPU].",
+        "any of `collective`, or a .toml file [that of the GPU].",
         files=file,
     )
 

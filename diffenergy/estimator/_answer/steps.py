@@ -209,6 +209,7 @@ def figures(task: "Task", step: Step, tokens: int | float) -> dict[str, Any]:
         "tokens_per_s_per_gpu": tokens / time / step.gpus,
         "power_per_gpu_w": power / step.gpus,
         "power_total_w": power,
+        "peak_power_w": step.timeline.peak if step.timeline else None,
         "mfu": flop / (time * step.gpus * rate) if rate else None,
         "model_flops": flop,
         "memory_per_gpu_bytes": task.memory["total"],
@@ -244,7 +245,9 @@ def _stages(task: "Task", step: Step) -> list[dict[str, Any]]:
     times: StepTime = step.found.times
     drawn: StepEnergy = step.found.stages
     clock = np.asarray(step.found.phases.phases.sm_clock)
-    rows = np.asarray(step.steps.phase)[:, PARTS.index("backward")]
+    at = [PARTS.index(name) for name in ("backward", "forward")]
+    each = np.asarray(step.steps.phase)[:, at]
+    rows = np.where(each[:, 0] < 0, each[:, 1], each[:, 0])  # a frozen stage: forward
     members = np.asarray(step.steps.members)
     listed = []
     for stage, kind in zip(task.stages or [], step.rows, strict=True):

@@ -141,7 +141,7 @@ class Maker:
         """Pieces of a key; raises `ValueError` if the model cannot be divided so."""
         request = self.request(key)
         plan = Plan(key.tp, 1, key.ep, key.ep, key.cp, etp=key.etp)
-        shares = groups(plan, self.space.host.size)
+        shares = groups(plan, self.space.host)
         last = len(self.kinds)
         ends = [(3, 0, (0, 0)), (3, 2, (last, last)), (1, None, (0, 0))]
         layers = [(3, 1, (place, place + 1)) for place in self.places]

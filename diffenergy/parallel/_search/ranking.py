@@ -21,6 +21,7 @@ from ...plans._plan import NOW
 from ...plans._steps import PARTS
 from ...plans._training import SUMS, VALUE, WEIGHT, gathers_of
 from ...workload._workload import pad_size
+from ...workload.models._shared.decoder import Held
 from .pieces import BOTH, ENDS, FIRST, LAST, Pieces, key_of, programs
 from .space import Space
 
@@ -126,14 +127,9 @@ def _memory(
         there = row > 0
         dense, routed = row @ pieces.dense[key], row @ pieces.routed[key]
         flying = in_flight(plan, stage, batches)
-        state = state_bytes(
-            plan,
-            pieces.values,
-            whole=dense + routed,
-            experts=routed,
-            layer=layer,
-            table=space.model.vocab * space.model.hidden / plan.tp,
-        )
+        table = space.model.vocab * space.model.hidden / plan.tp
+        held = Held.trained_whole(dense + routed, routed, layer)
+        state = state_bytes(plan, pieces.values, held, table)
         scored = flying if plan.order == "gpipe" else 1.0
         once, logits, workspace = (
             (x[key] * there).max()
@@ -198,7 +194,7 @@ class _Batch:
             np.einsum("nkq,nq->nk", made, x[self.keys])
             for x in (pieces.dense, pieces.routed)
         )
-        found = [groups(plan, space.host.size) for plan in self.plans]
+        found = [groups(plan, space.host) for plan in self.plans]
         ranks = np.array([[x["dp"].ranks, x["experts"].ranks] for x in found], float)
         ranks = np.where(self.column("zero")[:, None] > 0, ranks, 1.0)
         own = dense / ranks[:, :1] + routed / ranks[:, 1:]
@@ -210,7 +206,7 @@ class _Batch:
         self, space: Space, pieces: Pieces, made: np.ndarray, columns: dict[str, Any]
     ) -> None:
         """Weights, gradients and what passes from stage to stage."""
-        found = [groups(plan, space.host.size) for plan in self.plans]
+        found = [groups(plan, space.host) for plan in self.plans]
         sums = np.array([SUMS[plan.sums] for plan in self.plans])[:, None]
         for of, axis in ((pieces.dense, "dp"), (pieces.routed, "experts")):
             number = np.einsum("nkq,nq->nk", made, of[self.keys])

@@ -14,6 +14,7 @@ from ...hardware._clocks import sm_clocks, unsupported
 from ...hardware._switching import switch_latency
 from ...plans import Plan
 from ...units import MHz
+from .._ask import check_whole
 from .choose import Granularity
 from .interval import saving_interval
 from .pricing import hosts, pipeline_time, problem_of
@@ -87,6 +88,7 @@ def stage_clocks(
     """
     own = _granularity(granularity)
     _check(max_slowdown, node_power, deadline)
+    check_whole(request)
     for name in ("mem_clock", "power_limit"):
         if len(request.get(name) or ()) > 1:
             raise ValueError(f"`{name}` has several values; give one.")

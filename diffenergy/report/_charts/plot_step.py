@@ -121,7 +121,7 @@ def _late(found: Timeline) -> bool:
 
 def _draw_power(summary: Entry, found: Timeline, whole: "Axes", one: "Axes") -> None:
     edges, watts = found.curve()
-    mean, peak = (si(x, "W") for x in (summary["power_total_w"], watts.max()))
+    mean, peak = (si(summary[key], "W") for key in ("power_total_w", "peak_power_w"))
     whole.step(edges, watts, where="post", color=style.BLACK, linewidth=1.2)
     whole.set_ylim(0.0, 1.12 * watts.max())
     gpus = summary["num_gpus"]

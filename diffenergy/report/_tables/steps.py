@@ -99,7 +99,9 @@ def _lines(summary: Entry) -> Iterator[str]:
     yield f"step {si(summary['step_time_s'], 's')}: {', '.join(filter(None, known))}"
     whole, gpus = si(summary["power_total_w"], "W"), summary["num_gpus"]
     of_all = f", {whole} of all {gpus}" if gpus > 1 else ""
-    yield f"power: {summary['power_per_gpu_w']:.1f} W a GPU{of_all}"
+    peak = summary["peak_power_w"]
+    most = "" if peak is None else f", at most {si(peak, 'W')}"
+    yield f"power: {summary['power_per_gpu_w']:.1f} W a GPU{of_all}{most}"
     yield (
         f"bubble {percent(summary['bubble'])} of the pipeline; exposed communication "
         f"{percent(summary['exposed_communication'])} of the step"

@@ -149,7 +149,7 @@ def _draw_stages(
 
 def _power(summary: Entry, found: Timeline) -> Chart:
     edges, watts = found.curve()
-    mean, peak = (si(x, "W") for x in (summary["power_total_w"], float(watts.max())))
+    mean, peak = (si(summary[key], "W") for key in ("power_total_w", "peak_power_w"))
     caption = (
         f"Idle and leakage power included: {mean} on average, {peak} at most, which "
         "feeds and breakers see."

@@ -85,11 +85,16 @@ def parameters(operators: Iterable[Trainable]) -> int:
     return sum(w.number for x in every for w in x.weights()) + _of_adapters(every)
 
 
-def trained_parameters(operators: Iterable[Trainable]) -> int:
+def trained_weights(operators: Iterable[Trainable]) -> list[Weights]:
     """Those of them that have a gradient."""
     every = list(_each(operators))
     own = [x for x in every if not getattr(x, "frozen", False)]
-    return sum(w.number for x in own for w in x.weights()) + _of_adapters(every)
+    return [*(w for x in own for w in x.weights()), Weights(_of_adapters(every))]
+
+
+def trained_parameters(operators: Iterable[Trainable]) -> int:
+    """Their number."""
+    return sum(w.number for w in trained_weights(operators))
 
 
 def _of_adapters(operators: Iterable[Trainable]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from .... import dtypes
-from ..._listing import Kernel, Listing
+from ..._listing import Kernel, Listing, Number
 from ..._unlisted import stream
 from .._shared.base import Model, Request, repeated, rows_of
 from .._shared.memory import logit_bytes
@@ -48,8 +48,8 @@ class Network:
     """Operators of a language model, or of those of its layers that a GPU has: layers
     (of `number`) by kind, each of which begins with `norm` and ends with `skip`; the
     first GPU has `inputs`, the last has `ends`: the final norm, the head and the loss.
-    The first `frozen` layers have no gradients, and what is before them has none
-    either. `further` predict tokens beyond the next from what the layers make."""
+    The model's first `frozen` layers have no gradients. `further` predict tokens beyond
+    the next from what the layers make."""
 
     inputs: tuple[Trainable, ...]
     norm: Norm
@@ -122,8 +122,8 @@ def training_listings(
     passes: tuple[Sequence[Kernel], Sequence[Kernel]],
     request: Request,
     run: Pass,
-    trained: int,
-    optimized: int | None = None,
+    trained: Number,
+    optimized: Number | None = None,
     own: float = 1.0,
 ) -> list[Listing]:
     """The three listings of an optimizer step whose micro-batches are each a `run`:
@@ -219,7 +219,6 @@ def backward(network: Network, run: Pass) -> list[Kernel]:
 
 
 def _backward(network: Network, run: Pass) -> list[Kernel]:
-    inputs = () if network.frozen else network.inputs
     back: list[Kernel] = []
     for kind in reversed(network.kinds):
         layer = (network.norm, *kind.body)
@@ -229,7 +228,7 @@ def _backward(network: Network, run: Pass) -> list[Kernel]:
     return [
         *one_a_launch(op.backward(run) for op in reversed(network.ends)),
         *back,
-        *one_a_launch(op.backward(run) for op in reversed(inputs)),
+        *one_a_launch(op.backward(run) for op in reversed(network.inputs)),
     ]
 
 
@@ -287,19 +286,19 @@ def logits(network: Network, run: Pass) -> float:
     return sum((x.ends[-1].kept(run) for x in network.each if x.ends), 0.0)
 
 
-def accumulated(parameters: int, run: Pass, times: int) -> list[Kernel]:
+def accumulated(parameters: Number, run: Pass, times: int) -> list[Kernel]:
     """Gradients of later micro-batches added to those of the first.
 
     Fused products add in place and read the old sum, which stands here as a kernel of
     its own; torch adds with a kernel.
     """
-    if not times:
+    if not (times and parameters):
         return []
     traffic = {"reads": 1, "writes": 0} if run.fused else {"reads": 2, "writes": 1}
     return [stream("accumulate", parameters, run.values, times, **traffic)]
 
 
-def optimizer(parameters: int, dtype: str, fused: bool) -> list[Kernel]:
+def optimizer(parameters: Number, dtype: str, fused: bool) -> list[Kernel]:
     """Norm of all gradients and AdamW.
 
     AdamW reads gradient, master weight and two moments, and writes the latter three
@@ -307,6 +306,8 @@ def optimizer(parameters: int, dtype: str, fused: bool) -> list[Kernel]:
     master: 16 + 12 bytes. Fused stacks scale the clipped gradients within it, torch
     before it.
     """
+    if not parameters:
+        return []
     e = dtypes.BYTES[dtypes.code(dtype)]
     copy = e if e < _WIDE else 0.0
     read, written = e + 3 * _WIDE, 3 * _WIDE + copy

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ..._listing import Kernel, Listing
+from ..._listing import Kernel, Listing, Number
 from ..._unlisted import (
     Attention,
     attention_copies,
@@ -31,7 +31,7 @@ from .._network.operators import (
     Trainable,
     Weights,
 )
-from .._network.parts import adapted, frozen, trained_parameters
+from .._network.parts import adapted, frozen, trained_weights
 from .._network.self_attention import Heads, Rotary, SelfAttention
 from .._network.sharding import Columns
 from .._network.step import (
@@ -61,6 +61,25 @@ class Left:
     once: float
     logits: float
     workspace: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """Parameters of a GPU in a training step, those of adapters among them, and how
+    many are of routed experts; the same of those that have a gradient (`trained`). Of
+    the largest trained layer: `layer`, and its trained ones."""
+
+    whole: Number
+    experts: Number
+    trained: Number
+    trained_experts: Number
+    layer: Number
+    trained_layer: Number
+
+    @classmethod
+    def trained_whole(cls, whole: Number, experts: Number, layer: Number) -> "Held":
+        """Of a GPU where all are trained."""
+        return cls(whole, experts, whole, experts, layer, layer)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,56 +115,70 @@ class TrainedModel(LanguageModel):
         run = self.training_run(request)
         network = self._trained_network(request, run)
         passes = forward(network, run), backward(network, run)
-        trained = self._trained_parameters(request, network)
-        some = request.lora or request.frozen_layers
-        optimized = None if some else self.optimized_parameters()
-        own = network.layers / network.number
+        held, share = self.held(request), self.share
+        rest = math.ceil((held.trained - held.trained_experts) / share.shards)
+        optimized = rest + math.ceil(held.trained_experts / share.expert_shards)
+        own, trained = network.layers / network.number, held.trained
         return training_listings(self, passes, request, run, trained, optimized, own)
 
     def _trained_network(self, request: Request, run: Pass) -> Network:
         """Operators of a training step: some without gradients of their weights, or
         with adapters. A head that is the embedding's table is frozen with it."""
         network = self.network(run)
-        if request.frozen_layers:
-            norm, head, loss = network.ends
-            head = head if self.own_head else frozen(head)
-            stopped, ends = request.frozen_layers, (norm, head, loss)
-            table = frozen(self._table)
-            further = tuple(
-                dataclasses.replace(x, inputs=(table, *x.inputs[1:]))
-                for x in network.further
+        if not (request.lora or request.frozen_layers):
+            return network
+        ends = network.ends
+        network = dataclasses.replace(
+            network, inputs=tuple(frozen(x) for x in network.inputs)
+        )
+        if request.lora:
+            single = self.network(dataclasses.replace(run, fused=False)).kinds
+            kinds = tuple(
+                dataclasses.replace(x, body=adapted(x.body, request.lora, y.body))
+                for x, y in zip(network.kinds, single, strict=True)
             )
             return dataclasses.replace(
-                network, ends=ends, frozen=stopped, further=further
+                network,
+                norm=frozen(network.norm),
+                kinds=kinds,
+                ends=tuple(frozen(x) for x in ends),
+                further=(),
             )
-        if not request.lora:
-            return network
-        single = self.network(dataclasses.replace(run, fused=False)).kinds
-        kinds = tuple(
-            dataclasses.replace(x, body=adapted(x.body, request.lora, y.body))
-            for x, y in zip(network.kinds, single, strict=True)
+        if ends and not self.own_head:
+            norm, head, loss = ends
+            ends = (norm, frozen(head), loss)
+        table = frozen(self._table)
+        further = tuple(
+            dataclasses.replace(x, inputs=(table, *x.inputs[1:]))
+            for x in network.further
         )
-        return dataclasses.replace(
-            network,
-            inputs=tuple(frozen(x) for x in network.inputs),
-            norm=frozen(network.norm),
-            kinds=kinds,
-            ends=tuple(frozen(x) for x in network.ends),
-            further=(),
-        )
+        stopped = request.frozen_layers or 0
+        return dataclasses.replace(network, ends=ends, frozen=stopped, further=further)
 
-    def _trained_parameters(self, request: Request, network: Network) -> int:
-        """Weights that have a gradient; with adapters theirs alone."""
+    def held(self, request: Request) -> Held:
+        """Parameters of this GPU in a training step."""
+        whole, experts = self.step_parameters(), self.expert_parameters()
+        layer = self.layer_parameters()
         if not (request.lora or request.frozen_layers):
-            return self.step_parameters()
-        further = 0
-        if not request.lora:
-            further = sum(w.number * n for w, n in self.further_weights())
-        layers = sum(
-            x.trained(network.frozen) * trained_parameters((network.norm, *x.body))
+            return Held.trained_whole(whole, experts, layer)
+        network = self._trained_network(request, self.training_run(request))
+        kinds = [
+            (trained_weights((network.norm, *x.body)), x.trained(network.frozen))
             for x in network.kinds
+        ]
+        every = [(w, n) for of, n in kinds for w in of]
+        every += [(w, 1) for w in trained_weights(network.ends)]
+        every += [] if request.lora else self.further_weights()
+        number = sum(w.number * n for w, n in every)
+        own = max((sum(w.number for w in of) for of, n in kinds if n), default=0)
+        return Held(
+            whole + (number if request.lora else 0),
+            experts,
+            number,
+            sum(w.number * n for w, n in every if w.used < 1),
+            layer + (own if request.lora else 0),
+            own,
         )
-        return layers + trained_parameters(network.ends) + further
 
     def precision(self, request: Request) -> Precision:
         """Products of a training step are in its type, however a checkpoint is
@@ -220,22 +253,14 @@ class TrainedModel(LanguageModel):
         """Parameters of a training step: published ones and those of further layers."""
         return self.text_step_parameters() + self.parameters() - self.text_parameters()
 
-    def optimized_parameters(self) -> int:
-        """Parameters whose AdamW state this GPU has."""
-        share, experts = self.share, self.expert_parameters()
-        rest = self.step_parameters() - experts
-        return math.ceil(rest / share.shards) + math.ceil(experts / share.expert_shards)
-
     def memory(self, request: Request) -> dict[str, float]:
         """In training what a micro-batch leaves for its gradients beside AdamW's
         state."""
         if request.phase != "train":
             return super().memory(request)
-        left, run = self.leaves(request), self.training_run(request)
-        number = self._trained_parameters(request, self._trained_network(request, run))
-        adapters = request.lora and number or 0
+        left, held = self.leaves(request), self.held(request)
         return in_parts(
-            **trained(self.step_parameters() + adapters, run.values, number),
+            **trained(held.whole, self.precision(request).values, held.trained),
             activations=left.each + left.once,
             logits=left.logits,
             workspace=left.workspace,

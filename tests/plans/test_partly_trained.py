@@ -1,0 +1,200 @@
+"""Adapters and frozen layers on the GPUs of a plan, by hand."""
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diffenergy.hardware import read_gpu
+from diffenergy.plans import Plan, Training, host_of, training_of
+from diffenergy.workload import Listing
+from diffenergy.workload.models import Request, load_model
+from diffenergy.workload.models._shared.decoder import Decoder
+
+H, LAYERS, WORDS = 768, 12, 50257
+"""GPT-2: its layer is 12 h x h of weights, biases of 9 h and norms of 4 h; the head is
+the embedding's table."""
+LAYER = 12 * H * H + 13 * H
+RANK = 8
+ADAPTERS = LAYERS * RANK * ((H + 3 * H) + 2 * H + 2 * (H + 4 * H))
+
+
+def trained(plan: Plan, sequences: int = 8, **asked: Any) -> tuple[Training, Request]:
+    host = host_of(read_gpu("h100-sxm"))
+    frozen = asked.get("frozen_layers") or 0
+    found = training_of(load_model("gpt2"), plan, host, sequences, frozen=frozen)
+    return found, found.request(phase="train", input_len=512, **asked)
+
+
+@functools.cache
+def listings(plan: Plan, **asked: Any) -> dict[str, Listing]:
+    placed, request = trained(plan, **asked)
+    made, _ = placed.work(request)
+    return {str(x.mode): x for x in made}
+
+
+def moved(plan: Plan, part: str, **asked: Any) -> list[float]:
+    found = listings(plan, **asked).get(part)
+    return [k["bytes"] for k in found.kernels] if found else []
+
+
+def adamw(plan: Plan, **asked: Any) -> list[float]:
+    return [
+        k["elements"]
+        for name, listing in listings(plan, **asked).items()
+        if name.startswith("optimizer")
+        for k in listing.kernels
+        if k.get("fn") == "adamw"
+    ]
+
+
+def test_replicas_exchange_what_is_trained():
+    """fp32 sums reduced, 16-bit weights gathered; AdamW over a half of them."""
+    of_all = LAYERS * LAYER + (WORDS + 1024) * H + 2 * H
+    front = dict(frozen_layers=5)
+    rest = 7 * LAYER + 2 * H  # the head is the embedding's table, and frozen
+    for asked, number in (({}, of_all), ({"lora": RANK}, ADAPTERS), (front, rest)):
+        assert moved(Plan(dp=2), "reduce@0", **asked) == [4 * number]
+        assert moved(Plan(dp=2), "gather@0", **asked) == [2 * number]
+        assert adamw(Plan(dp=2), **asked) == [number / 2]
+    with_fsdp = moved(Plan(dp=2, zero=3), "gather@0", lora=RANK)
+    assert with_fsdp == [2 * (of_all + ADAPTERS)]
+    assert moved(Plan(dp=2, zero=3), "reduce@0", lora=RANK) == [4 * ADAPTERS]
+
+
+def test_fsdp_gathers_no_frozen_layer_backward():
+    of_all = LAYERS * LAYER + (WORDS + 1024) * H + 2 * H
+    for asked, backward in (
+        ({}, 1.0),
+        ({"lora": RANK}, 1.0),
+        ({"frozen_layers": 5}, 1 - 5 * LAYER / of_all),
+    ):
+        placed, request = trained(Plan(dp=2, zero=3), **asked)
+        _, steps = placed.work(request)
+        assert float(steps.gathers) == pytest.approx(1 + backward)
+        assert float(steps.reduces) == 1
+
+
+def test_gpus_of_a_layer_share_its_adapters():
+    """Of a layer divided by outputs A is everywhere and B divided, of one divided by
+    inputs A is divided and B is everywhere, like the partial sums that it adds to."""
+    (number,) = adamw(Plan(tp=2), lora=RANK)
+    columns = (H + 3 * H / 2) + (H + 4 * H / 2)
+    rows = (H / 2 + H) + (4 * H / 2 + H)
+    assert number == LAYERS * RANK * (columns + rows)
+    found = listings(Plan(tp=2), lora=RANK)["forward@0"]
+    narrow = [
+        (k["n"], k["k"])
+        for k in found.kernels
+        if k["op"] == "gemm" and RANK in (k["n"], k["k"])
+    ]
+    assert narrow == [
+        (RANK, H), (3 * H / 2, RANK), (RANK, H / 2), (H, RANK),
+        (RANK, H), (4 * H / 2, RANK), (RANK, 4 * H / 2), (H, RANK),
+    ]  # fmt: skip
+    assert moved(Plan(tp=2), "forward_tp@0", lora=RANK) == moved(
+        Plan(tp=2), "forward_tp@0"
+    )
+    plain = moved(Plan(tp=2), "backward_tp@0")
+    assert plain[-1] == 2 * 512 * H  # of the look-up, which is frozen
+    assert moved(Plan(tp=2), "backward_tp@0", lora=RANK) == plain[:-1]
+
+
+def test_frozen_stages_run_forward_alone():
+    """Seven of twelve layers on four stages: two stages without a gradient, one of
+    three layers with two, the last."""
+    asked: Any = dict(frozen_layers=7)
+    plan = Plan(pp=4)
+    found = listings(plan, **asked)
+    kinds = [sorted(x.partition("@")[0] for x in found if x[-1] == i) for i in "0123"]
+    assert kinds[:2] == 2 * [["forward", "send"]]
+    assert kinds[2] == kinds[3] == ["backward", "forward", "optimizer", "send"]
+    assert {k["count"] for k in found["backward@2"].kernels if k["op"] == "gemm"} == {
+        2 * 8
+    }
+    assert adamw(plan, **asked) == [2 * LAYER, 3 * LAYER + 2 * H]
+    placed, request = trained(plan, **asked)
+    _, steps = placed.work(request)
+    assert np.asarray(steps.ways).tolist() == [[1, 0], [1, 0], [1, 1], [1, 1]]
+    whole = [k for k in listings(Plan(), **asked)["backward@0"].kernels]
+    parts = [k for i in "23" for k in found[f"backward@{i}"].kernels]
+    assert sum(map(_flop, parts)) == pytest.approx(sum(map(_flop, whole)), rel=1e-12)
+
+
+def _flop(k: Any) -> float:
+    own = k["op"] == "gemm"
+    return 2.0 * k["count"] * k["batch"] * k["m"] * k["n"] * k["k"] if own else 0.0
+
+
+def test_virtual_stages_differ_by_their_frozen_layers():
+    """One layer at each of twelve places, of which a GPU has s, s + 4 and s + 8: the
+    last GPU has two behind the seventh, the others one."""
+    placed, request = trained(Plan(pp=4, vp=3), frozen_layers=7)
+    assert [len(x.frozen) for x in placed.layout.each] == 7 * [1] + 5 * [0]
+    number = [parts["gradients"] for parts in placed._memories(request)]
+    layers = [1, 1, 1, 2]
+    ends = [0, 0, 0, 2 * H]
+    wanted = [4 * (n * LAYER + e) for n, e in zip(layers, ends, strict=True)]
+    assert number == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_memory_of_adapters_by_hand(zero: int):
+    """4 replicas: frozen weights 2 B, divided by FSDP alone; of adapters gradients 4 B
+    and AdamW 12 B (FSDP: fp32 weights, 8 B)."""
+    placed, request = trained(Plan(dp=4, zero=zero), lora=RANK)
+    (found,) = placed._memories(request)
+    table = WORDS * H
+    frozen = LAYERS * LAYER + table + 1024 * H + 2 * H
+    layer = ADAPTERS / LAYERS
+    kept = ADAPTERS / 4 + layer if zero > 1 else ADAPTERS
+    weights = 2 * (frozen + ADAPTERS)
+    state = 12 * ADAPTERS / (4 if zero else 1)
+    if zero == 3:
+        weights = (2 * frozen + 4 * ADAPTERS) / 4
+        state = 8 * ADAPTERS / 4
+        assert found["gathered"] == 2 * (2 * (LAYER + layer) + table)
+    assert found["weights"] == weights
+    assert found["gradients"] == 4 * kept
+    assert found["optimizer"] == state
+    alone, request = trained(Plan(), 2, lora=RANK)
+    assert found["activations"] == alone._memories(request)[0]["activations"]
+
+
+def test_frozen_stages_keep_weights_alone():
+    placed, request = trained(Plan(pp=4), frozen_layers=7)
+    found = placed._memories(request)
+    tables = (WORDS + 1024) * H
+    assert found[0]["weights"] == 2 * (3 * LAYER + tables)
+    for stage in (0, 1):
+        for part in ("gradients", "optimizer", "activations", "logits"):
+            assert found[stage][part] == 0
+    third = trained(Plan(pp=4))
+    whole = third[0]._memories(third[1])[2]
+    assert found[2]["gradients"] == 4 * 2 * LAYER
+    assert found[2]["optimizer"] == 12 * 2 * LAYER
+    assert found[2]["activations"] == pytest.approx(whole["activations"] * 2 / 3)
+    assert found[2]["weights"] == whole["weights"]
+
+
+def test_flop_of_a_partly_trained_model():
+    """4 a frozen weight and token, 2 in front of the lowest gradient, 6 a trained one;
+    attention 2 forward and 4 backward."""
+    tokens, scores = 8 * 512, 2 * H * 513 / 2 * 2
+    layer, head = 12 * H * H, WORDS * H
+    placed, request = trained(Plan(dp=2), lora=RANK)
+    weights = 4 * (LAYERS * layer + head) + 6 * ADAPTERS + 3 * LAYERS * scores
+    assert placed.flop(request) == pytest.approx(tokens * weights)
+    placed, request = trained(Plan(dp=2), frozen_layers=5)
+    weights = 7 * 6 * layer + 5 * 2 * layer + 4 * head + (3 * 7 + 5) * scores
+    assert placed.flop(request) == pytest.approx(tokens * weights)
+
+
+def test_one_gpu_keeps_what_it_did():
+    model = load_model("gpt2")
+    assert isinstance(model, Decoder)
+    for asked in ({"lora": RANK}, {"frozen_layers": 5}, {"frozen_layers": 12}):
+        placed, request = trained(Plan(zero=3), 3, **asked)
+        alone = model.request(phase="train", input_len=512, accumulation=3, **asked)
+        assert placed.memory(request) == model.memory(alone)
