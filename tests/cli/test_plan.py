@@ -82,6 +82,9 @@ def test_caps_of_hosts(run: Run):
     least = line.partition("a host draws ")[2].split()[0]
     kept = run(*TWO, "--node-power", least, "--json").json["node_power"]
     assert kept["mean_w"] <= kept["limit_w"] == float(least)
+    slow = run(*TWO, "--node-power", least, "--max-slowdown", "0")
+    assert (slow.code, slow.out) == (3, "")
+    assert "`max_slowdown` of 0 %; the least is " in slow.err
 
 
 @pytest.mark.parametrize(
@@ -112,9 +115,3 @@ def test_what_cannot_be(run: Run, more: tuple[str, ...], said: str):
     assert found.out == ""
     (line,) = found.err.splitlines()
     assert said in line
-
-
-def test_the_flag_is_needed(run: Run):
-    found = run("plan", "gpt2", "--plan", "pp=2")
-    assert (found.code, found.out) == (2, "")
-    assert "`--stage-clocks` is missing" in found.err

@@ -59,4 +59,5 @@ def _clocks(flags: Flags) -> Outcome:
 
 def _given(group: Any) -> dict[str, Any]:
     """Flags of a group that were given."""
-    return {name: x for name, x in vars(group).items() if x not in (None, False)}
+    given = vars(group).items()
+    return {name: x for name, x in given if x is not None and x is not False}

@@ -145,9 +145,9 @@ class Flags:
 
     \b
     Examples:
-      diffenergy plan llama-3.1-8b --num-gpus 64 --global-batch 256 --input-len 4096
-      diffenergy plan gpt2 --num-gpus 4,8 --global-batch 32 --objective energy --json
-      diffenergy plan gpt2-xl --gpu a40 --plan pp=4 --global-batch 32 --stage-clocks
+      diffenergy plan llama-3.1-8b --num-gpus 64 --global-batch 256 --json
+      diffenergy plan gpt2 --num-gpus 4,8 --global-batch 32 --objective energy
+      diffenergy plan gpt2 --plan pp=4 --global-batch 32 --stage-clocks
     """
 
     model: str = shared.model(", but no listing.")

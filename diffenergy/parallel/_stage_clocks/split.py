@@ -14,7 +14,8 @@ from ...workload._unlisted import complete
 
 def balanced(task: Task) -> tuple[int, ...] | None:
     """Layers of every virtual stage of a training task, the embedding and the head
-    counted by their time at the clock asked for; None of one stage."""
+    counted by their time at the clock asked for; None of one stage. Layers of several
+    kinds count as their mean."""
     assert task.step is not None
     placed = task.step.placed
     plan, layers = placed.plan, len(placed.model.stack())
