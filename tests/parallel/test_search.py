@@ -172,10 +172,10 @@ def test_the_least_that_keeps_a_limit_is_said():
     """Of memory and of power; a little more than it suffices."""
     for name, size in (("max_memory", 1e8), ("max_power", 10.0)):
         with pytest.raises(Infeasible, match=rf"`{name}`.*least is") as refused:
-            parallel.plan("gpt2-medium", "h100-sxm", **ASKED, **{name: size})
+            parallel.plan("gpt2-medium", "h100-sxm", **(ASKED | {name: size}))
         least = refused.value.least[name]
         kept = parallel.plan(
-            "gpt2-medium", "h100-sxm", **ASKED, **{name: least * (1 + 1e-3)}
+            "gpt2-medium", "h100-sxm", **(ASKED | {name: least * (1 + 1e-3)})
         )
         assert kept.found.best.memory <= (
             least * 1.001 if name == "max_memory" else 9e10

@@ -84,7 +84,7 @@ def first_stage(name: str, mode: str) -> dict[str, float]:
     )
     request = dataclasses.replace(request, input_len=2048)
     plan = Plan(tp=t, pp=p, vp=v, zero=0, recompute=recompute)
-    more = dict(dropout=True, restores=False)
+    more: dict[str, Any] = dict(dropout=True, restores=False)
     found, *_ = training_memory(model, plan, request, sequence=sequence, **more)
     if p == 1:  # inputs of final norm and head
         found["activations"] -= 4 * batch * 2048 * hidden / (t if sequence else 1)

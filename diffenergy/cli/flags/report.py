@@ -30,7 +30,6 @@ class Flags:
 
     \b
     Examples:
-      diffenergy report llama-3.1-8b --gpu h100-sxm --batch 8 --out llama.html
       diffenergy report gpt2 --gpu a100-sxm-80gb --versus l40s --out gpt2.html
       diffenergy report gpt2 --phase train --plan pp=4 --out step.html
       diffenergy report qwen3-8b --rate 8 --max-batch 128 --out served.html

@@ -179,7 +179,7 @@ class _Batch:
     ) -> None:
         """The host beside the GPU, as in `estimate`, with what a pass costs it once."""
         gpu, host = columns["time"], columns.pop("host")
-        there = made.any(axis=-1)[..., None] & (gpu > 0)
+        there = np.any(made, axis=-1, keepdims=True) & (gpu > 0)
         host = host + float(c.dispatch_pass) * pieces.eager * there
         whole = (gpu**HOST + np.maximum(host, 0.0) ** HOST) ** (1 / HOST)
         ratio = np.where(gpu > 0, whole / np.where(gpu > 0, gpu, 1.0), 1.0)
