@@ -120,6 +120,7 @@ class Maker:
         self.space = space
         self.places = sorted(set(space.model.kinds))
         self.kinds = tuple(self.places.index(x) for x in space.model.kinds)
+        self._sizes: dict[tuple[int, ...], np.ndarray | ValueError] = {}
 
     def request(self, key: Key) -> Request:
         """What a replica runs of the pieces of a key."""
@@ -142,26 +143,52 @@ class Maker:
         request = self.request(key)
         plan = Plan(key.tp, 1, key.ep, key.ep, key.cp, etp=key.etp)
         shares = groups(plan, self.space.host)
+        return [self._piece(x, request, shares) for x in self._placed(key)]
+
+    def sizes(self, key: Key) -> Float[np.ndarray, "q two"]:
+        """Parameters of the pieces, of routed experts the second; raises `ValueError`
+        if the model cannot be divided so."""
+        same = key.tp, key.cp, key.ep, key.etp
+        if same not in self._sizes:
+            try:
+                models = self._placed(key)
+                self._sizes[same] = np.array([_parameters(x) for x in models], float)
+            except ValueError as error:
+                self._sizes[same] = error
+        found = self._sizes[same]
+        if isinstance(found, ValueError):
+            raise found
+        return found
+
+    def _placed(self, key: Key) -> list[TrainedModel]:
+        """The model as a GPU has each piece."""
         last = len(self.kinds)
         ends = [(3, 0, (0, 0)), (3, 2, (last, last)), (1, None, (0, 0))]
         layers = [(3, 1, (place, place + 1)) for place in self.places]
         split = Split(key.tp, key.ep, key.cp, key.etp, sequence=key.tp > 1)
-        return [
-            self._piece(Share(split, stages, stage, own=(own,)), request, shares)
+        shares = [
+            Share(split, stages, stage, own=(own,))
             for stages, stage, own in (*ends, *layers)
         ]
+        models = [self.space.model.placed(share) for share in shares]
+        return [x for x in models if isinstance(x, TrainedModel)]
 
-    def _piece(self, share: Share, request: Request, shares: dict[str, Group]) -> _Made:
-        model = self.space.model.placed(share)
-        assert isinstance(model, TrainedModel)
+    def _piece(
+        self, model: TrainedModel, request: Request, shares: dict[str, Group]
+    ) -> _Made:
         parts = passes_of(model, request, shares, _software(self.space))
-        routed = model.expert_parameters()
         left = model.leaves(request)
         return _Made(
             tuple(parts),
-            (model.text_step_parameters() - routed, routed),
+            _parameters(model),
             (left.each, left.once, left.logits, left.workspace),
         )
+
+
+def _parameters(model: TrainedModel) -> tuple[Number, Number]:
+    """Those that are no routed experts', and those that are."""
+    routed = model.expert_parameters()
+    return model.text_step_parameters() - routed, routed
 
 
 def _software(space: Space) -> float:

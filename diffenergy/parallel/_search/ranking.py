@@ -116,27 +116,54 @@ def ranked(
     return Ranked([*plans], time[:n], energy[:n], memory)
 
 
+def state_bytes_of(
+    space: Space, sizes: Float[np.ndarray, "q two"], values: str, plan: Plan
+) -> float:
+    """Bytes of weights, gradients and optimizer of the fullest GPU of a plan whose
+    pieces have these parameters (`Maker.sizes`)."""
+    kinds, further = _kinds(space), space.model.further_layers
+    stages = _stages(kinds, further, plan.pp, plan.vp)
+    each = (_state(space, sizes, values, plan, row) for _, row in stages.fullest)
+    return max(each)
+
+
+def _kinds(space: Space) -> tuple[int, ...]:
+    known = sorted(set(space.model.kinds))
+    return tuple(known.index(x) for x in space.model.kinds)
+
+
+def _state(
+    space: Space,
+    sizes: Float[np.ndarray, "q two"],
+    values: str,
+    plan: Plan,
+    row: Float[np.ndarray, " q"],
+) -> float:
+    """The same of a stage that has so many of each piece."""
+    dense, routed = (row @ sizes).tolist()
+    layer = float(sizes[ENDS:].sum(axis=1).max())
+    table = space.model.vocab * space.model.hidden / plan.tp
+    held = Held.trained_whole(dense + routed, routed, layer)
+    return sum(state_bytes(plan, values, held, table).values())
+
+
 def _memory(
     space: Space, pieces: Pieces, key: int, plan: Plan, stages: _Stages
 ) -> float:
     """Bytes of the fullest GPU of a plan."""
     batches = space.global_batch // (plan.dp * plan.microbatch)
-    layer = (pieces.dense + pieces.routed)[key, ENDS:].max()
+    sizes = np.stack([pieces.dense[key], pieces.routed[key]], axis=1)
     found = 0.0
     for stage, row in stages.fullest:
         there = row > 0
-        dense, routed = row @ pieces.dense[key], row @ pieces.routed[key]
         flying = in_flight(plan, stage, batches)
-        table = space.model.vocab * space.model.hidden / plan.tp
-        held = Held.trained_whole(dense + routed, routed, layer)
-        state = state_bytes(plan, pieces.values, held, table)
         scored = flying if plan.order == "gpipe" else 1.0
         once, logits, workspace = (
             (x[key] * there).max()
             for x in (pieces.once, pieces.logits, pieces.workspace)
         )
         left = flying * (row @ pieces.each[key]) + once + scored * logits + workspace
-        found = max(found, sum(state.values()) + left)
+        found = max(found, _state(space, sizes, pieces.values, plan, row) + left)
     return found
 
 

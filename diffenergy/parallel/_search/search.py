@@ -3,7 +3,7 @@ exactly, under a limit of memory and of the power of all GPUs."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import jax
 import numpy as np
@@ -15,8 +15,8 @@ from ...hardware._clocks import sm_clocks
 from ...plans import Plan
 from ...results import Infeasible
 from .exact import Exact, exact
-from .pieces import Maker, key_of, price
-from .ranking import Ranked, ranked
+from .pieces import Key, Maker, key_of, price
+from .ranking import Ranked, ranked, state_bytes_of
 from .space import Space
 
 OBJECTIVES: Final = ("time", "energy")
@@ -24,6 +24,8 @@ _NEAREST: Final = (12, 40)
 """Plans at the top of the ranking that are priced exactly, at least and at most: those
 within `_MARGIN` of the best."""
 _MARGIN: Final = 0.08
+_LEAST: Final = 40
+"""Plans with the least state that are looked at where none fits."""
 _FRONTIER: Final = 20
 """The same of its frontier."""
 _CLOCKS: Final = 8
@@ -69,8 +71,10 @@ def search(
 
     Raises `ValueError` if there is no plan, `Infeasible` if none keeps the limits.
     """
-    plans, made = _legal(space)
-    told(0, len(plans), f"{len(made)} sets of kernels")
+    maker = Maker(space)
+    every = _legal(space, maker)
+    plans, made = _roomy(space, maker, every, limits.memory)
+    told(0, len(every), f"{len(made)} sets of kernels")
     ladder = sm_clocks(space.card)
     ladder = ladder[ladder <= setting.sm_clock * (1 + 1e-9)]
     clocks = np.array([setting.sm_clock])
@@ -96,7 +100,7 @@ def search(
         series[0].memory[able],
     )
     chosen = _chosen(own, objective) if able.size else []
-    told(len(plans), len(plans), f"the best {len(chosen)} exactly")
+    told(len(every), len(every), f"the best {len(chosen)} exactly")
     asked = [
         (own.plans[i], float(x))
         for i in chosen
@@ -116,7 +120,7 @@ def search(
     best = kept[0]
     others = (x for x in kept if not _equal(x, best, objective))
     second = next(others, None)
-    return Found(best, second, _frontier(kept), len(plans), len(rows), series[0])
+    return Found(best, second, _frontier(kept), len(every), len(rows), series[0])
 
 
 def _point(setting: Setting, clock: float) -> OperatingPoint:
@@ -125,25 +129,18 @@ def _point(setting: Setting, clock: float) -> OperatingPoint:
     return jax.tree.map(lambda x: x[0], points)
 
 
-def _legal(space: Space) -> tuple[list[Plan], dict]:
-    """Plans into which the model can be divided, and their pieces.
+def _legal(space: Space, maker: Maker) -> list[Plan]:
+    """Plans into which the model can be divided.
 
     Raises `ValueError` with the last reason if there is none."""
-    maker, made, reason = Maker(space), {}, ""
-    plans = list(space.plans())
-    for key in dict.fromkeys(map(key_of, plans)):
-        try:
-            made[key] = maker.made(key)
-        except ValueError as error:
-            reason = str(error)
-    kept = []
-    for plan in plans:
+    kept, reason = [], ""
+    for plan in space.plans():
         try:
             space.host.check_training(plan)
+            maker.sizes(key_of(plan))
         except ValueError as error:
             reason = str(error)
-            continue
-        if key_of(plan) in made:
+        else:
             kept.append(plan)
     if not kept:
         numbers = ", ".join(map(str, space.num_gpus))
@@ -154,7 +151,34 @@ def _legal(space: Space) -> tuple[list[Plan], dict]:
             + (f" with `plan` {held}" if held else "")
             + f", which no plan of {space.model.name} divides; change one of them."
         )
-    return kept, {key: made[key] for key in dict.fromkeys(map(key_of, kept))}
+    return kept
+
+
+def _roomy(
+    space: Space, maker: Maker, plans: Sequence[Plan], memory: float
+) -> tuple[list[Plan], dict[Key, Any]]:
+    """Plans whose weights and optimizer alone leave room in `memory` (bytes), and their
+    pieces; where none does, those that need least.
+
+    Raises `ValueError` with the last reason if no tokens can be divided so."""
+    values = maker.values(key_of(plans[0]))
+    state = np.array(
+        [state_bytes_of(space, maker.sizes(key_of(x)), values, x) for x in plans]
+    )
+    rows = np.flatnonzero(state <= memory)
+    if not rows.size:
+        rows = np.argsort(state)[:_LEAST]
+    kept = [plans[i] for i in rows.tolist()]
+    made, reason = {}, None
+    for key in dict.fromkeys(map(key_of, kept)):
+        try:
+            made[key] = maker.made(key)
+        except ValueError as error:  # tokens that the GPUs cannot share
+            reason = error
+    kept = [x for x in kept if key_of(x) in made]
+    if not kept and reason is not None:
+        raise reason
+    return kept, made
 
 
 def _under(
