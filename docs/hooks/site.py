@@ -20,7 +20,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT: Final = Path(__file__).parents[2]
-NOTEBOOKS: Final = sorted((ROOT / "notebooks").glob("0?_*.ipynb"))
+NOTEBOOKS: Final = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 PICTURES: Final = {"image/png": "png", "image/svg+xml": "svg"}
 BLOCK: Final = re.compile(r"- |\d+\. |\|")
 """How a list or a table begins."""
