@@ -81,7 +81,6 @@ CASES = [
     ("estimate", "gpt2", "--plan", "tp=2", "--num-gpus", "3"),
     ("estimate", "gpt2", "--tp", "16"),
     ("estimate", "bert-base", "--tp", "2", "--phase", "train"),
-    ("estimate", "gpt2", "--tp", "2", "--topology", "dgx1"),
     ("estimate", "gpt2", "--topology", "dgx-h100"),
     ("estimate", "resnet-50", "--num-gpus", "2"),
     ("compare", "gpt2", "gpt5"),

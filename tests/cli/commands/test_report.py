@@ -52,4 +52,4 @@ def test_a_limit_that_cannot_be_kept_is_infeasible(run, tmp_path: Path):
 
 def test_help_has_examples(run):
     outcome = run("report", "--help")
-    assert outcome.code == 0 and outcome.out.count("  diffenergy report ") == 4
+    assert outcome.code == 0 and outcome.out.count("  diffenergy report ") == 3

@@ -57,7 +57,7 @@ def test_flop_of_a_token_by_hand():
     widths 192 and 128. Megatron-Bridge's counts are 1,640 TFLOP/s at 6,304 tokens/s
     with the module behind and 961 at 3,848 without."""
     forward, backward, _ = step("deepseek-v3", batch=1, input_len=4096, dtype="fp8")
-    found = model_flop(forward) / 4096
+    found = model_flop(forward, backward) / 4096
     pairs = 62 * HEADS * (192 + 128) * 4097 / 2
     assert found == pytest.approx(6 * weights_of_a_token(1) + 6 * pairs, rel=1e-9)
     assert found == pytest.approx(1640e12 / 6304, rel=0.005)
@@ -156,9 +156,11 @@ def test_a_model_without_the_module_behind():
     plain = dataclasses.replace(model, config=without_mtp(model.config))
     assert plain.further_layers == 0
     assert plain.step_parameters() == plain.parameters() == PUBLISHED
-    (forward, *_) = plain.listings(phase="train", batch=1, input_len=4096, dtype="fp8")
+    forward, backward, _ = plain.listings(
+        phase="train", batch=1, input_len=4096, dtype="fp8"
+    )
     pairs = 61 * HEADS * (192 + 128) * 4097 / 2
-    found = model_flop(forward) / 4096
+    found = model_flop(forward, backward) / 4096
     assert found == pytest.approx(6 * weights_of_a_token(0) + 6 * pairs, rel=1e-9)
 
 
