@@ -58,7 +58,9 @@ def search(
         progress: called with rounds done, rounds in all, best objective so far.
         **request: as of `estimate`: `batch`, `input_len`, `phase` ...; `sm_clock` and
             `mem_clock` (Hz) and `power_limit` (W), where designs run [at their own
-            highest and TDP]; of a mix they hold for every member.
+            highest and TDP]; of a mix they hold for every member. With `plan` time and
+            energy are of all GPUs; `link_bandwidth` and, of training on several hosts,
+            `network` (B/s of a network card) can be varied, too.
 
     Raises:
         ValueError: for what cannot be read, varied, wanted or limited.
@@ -96,7 +98,9 @@ def search(
     run = None if callable(goals) else _programs.Programs(cache_folder(), options_of)
     problem = searching.with_shares(problem, shares, run)
     found = searching.search(problem, effort, progress or (lambda *_: None), run)
-    card, trust = tasks[0].card, tasks[0].corrections.trust(tasks[0].card, new=True)
+    card, file = tasks[0].card, tasks[0].corrections
+    trained = ["plan"] if any(task.step is not None for task in tasks) else []
+    trust = file.trust(card, *trained, new=True)
     best = found.best
     warnings = list(dict.fromkeys(said for task in tasks for said in task.warnings))
     summary = {
@@ -152,6 +156,10 @@ def tune(
     if goal not in ("time", "energy"):
         raise ValueError(f"`goal` is '{goal}'; allowed are time and energy.")
     (task,) = _request.tasks_of([Part(work)], gpu, request)
+    if task.plan is not None:
+        raise ValueError(
+            f"`plan` is {task.plan.text}, but tiles are tuned on one GPU; leave it out."
+        )
     setting = task.settings[0]
     temperature = float("nan") if setting.temperature is None else setting.temperature
     point = OperatingPoint(*setting[:3], temperature, float(setting.mem_locked))

@@ -60,7 +60,7 @@ class Steps(Record):
     abreast: Float[Array, "*r"] = eqx.field(converter=as_float)
     """GPUs of a stage, tp x cp x dp."""
     network: Float[Array, "*r"] = eqx.field(converter=as_float)
-    """B/s of a GPU's network card; infinity where nothing passes it."""
+    """B/s of a GPU's network card; infinity where there is none."""
     gathers: Float[Array, "*r"] = eqx.field(converter=as_float)
     """Times that a micro-batch gathers the weights (ZeRO-3: 2, less what of them is
     frozen in front; ZeRO-2 as FSDP: 1)."""

@@ -114,14 +114,15 @@ def _mix(flags: Flags) -> list[Part]:
             raise ValueError(
                 'MODEL is missing; name one, or give `--workload "MODEL flags"`.'
             )
-        for name in given_names(flags.request):
+        for name in [*given_names(flags.request), *given_names(flags.sharing)]:
             raise ValueError(
                 f"`{flag_names(Flags)[name]}` is given without MODEL; put it into the "
                 "quotes of `--workload`."
             )
     works = [_quoted(text) for text in quoted]
     if flags.model is not None:
-        works.insert(0, (flags.model, {**vars(flags.request), "workload": picked}))
+        own = {**vars(flags.request), **vars(flags.sharing)}
+        works.insert(0, (flags.model, {**own, "workload": picked}))
     weights = _weights(flags.designs.weight, len(quoted), flags.model is not None)
     return [
         Part(model, weight, request)
@@ -158,7 +159,8 @@ def _quoted(text: str) -> tuple[str, dict[str, Any]]:
             f"`{flag_names(type(flags))[name]}` goes behind `codesign`, not into the "
             "quotes of `--workload`."
         )
-    return flags.model, {**vars(flags.request), "workload": flags.workload}
+    own = {**vars(flags.request), **vars(flags.sharing)}
+    return flags.model, {**own, "workload": flags.workload}
 
 
 def _weights(given: Sequence[float], members: int, model: bool) -> Sequence[float]:
@@ -191,7 +193,8 @@ def _unwritten(flags: Flags, found: SearchResult) -> list[str]:
         if name in fields
     ]
     lacking = [f"`{' '.join(asked)}`"] if asked else []
-    lacking += ["the tiles of its JSON"] if "tiles" in fields else []
+    named = [name for name in ("tiles", "network") if name in fields]
+    lacking += [f"the {' and '.join(named)} of its JSON"] if named else []
     if not lacking:
         return []
     return [

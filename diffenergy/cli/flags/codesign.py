@@ -16,7 +16,7 @@ from ..parsing.field import (
     repeated,
     switch,
 )
-from ..parsing.shared import PointFlags, RequestFlags
+from ..parsing.shared import PlanFlags, PointFlags, RequestFlags
 from .estimate import estimate_flags
 
 
@@ -82,8 +82,8 @@ class Designs:
     vary: tuple[tuple[Any, ...], ...] = repeated(
         "FIELD[=LOW:HIGH],...",
         "What may change: fields of a GPU file, sm_clock, mem_clock, power_cap, "
-        "tiles; bounds in SI, or as 20MB:100MB [half to twice the base value; clocks "
-        "and tiles: what is legal].",
+        "tiles, network (of a plan: B/s of a network card); bounds in SI, or as "
+        "20MB:100MB [half to twice the base value; clocks and tiles: what is legal].",
         _ranges,
     )
     goals: tuple[str, ...] | None = option(
@@ -161,6 +161,7 @@ class Flags:
         "Instead: the best legal tile of every matrix product on this GPU."
     )
     request: RequestFlags = group(RequestFlags)
+    sharing: PlanFlags = group(PlanFlags)
     point: Point = group(Point)
     plot: str | None = plot()
     as_json: bool = as_json()

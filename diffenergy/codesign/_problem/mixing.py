@@ -10,6 +10,7 @@ from jax import Array
 
 from ...corrections import Corrections
 from ...hardware._spec import OperatingPoint
+from ...plans import Pipeline, Plan, Steps
 from ...records import as_float, as_index
 from ...workload._listing import Listing
 from ...workload._workload import assemble
@@ -40,7 +41,8 @@ class Listed:
 
     `listings`: of its phases, complete (`workload.unlisted.complete`); `weight`: how
     often it runs; `memory`: bytes of weights and KV cache (0: not known); `tokens`:
-    that one run puts out (0: none).
+    that one run puts out (0: none); `plan`: GPUs that share it, `steps` and `order`:
+    how its phases make a step of training on them.
     """
 
     listings: Sequence[Listing]
@@ -48,6 +50,16 @@ class Listed:
     memory: float = 0.0
     tokens: float = 0.0
     name: str = ""
+    plan: Plan | None = None
+    steps: Steps | None = None
+    order: Pipeline | None = None
+
+    @property
+    def network(self) -> float:
+        """B/s of a GPU's network card; infinite where nothing passes one."""
+        if self.steps is None or not np.any(self.steps.far):
+            return math.inf
+        return float(self.steps.network)
 
 
 def build(
@@ -81,7 +93,8 @@ def build(
     goals = (CUSTOM,) if callable(goals) else tuple(goals)
     check_goals(goals)
     names = tuple(wanted.name for wanted in ranges)
-    spec, made = card.spec, axes(card, ranges)
+    network = min(part.network for part in parts)
+    spec, made = card.spec, axes(card, ranges, network)
     if point is None:
         point = OperatingPoint(math.nan, math.nan, math.nan, math.nan, 0.0)
     served = spec.corrections if corrections is None else corrections
@@ -139,8 +152,9 @@ def _member(
     """A workload of the mix; `first`: number of its first product in the mix."""
     listings = with_given_tiles(part.listings, own) if products else part.listings
     workload = assemble(listings)
-    names = np.array(workload.names)
-    passes = np.asarray(workload.phases.passes)
+    names, passes = np.array(workload.names), np.asarray(workload.phases.passes)
+    if part.steps is not None:
+        names, passes = np.array(["train"]), np.ones(1)
     owner = owners(products, workload.num_rows)
     return Member(
         workload,
@@ -150,6 +164,9 @@ def _member(
         as_float(part.tokens),
         as_float(np.where(names == "prefill", 1 / passes, 0.0)),
         as_float(np.where(names == "decode", 1 / passes, 0.0)),
+        part.steps,
+        part.order,
+        part.plan,
     )
 
 

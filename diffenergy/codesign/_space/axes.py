@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 POINT: Final = ("sm_clock", "mem_clock", "power_cap")
 """Fields of the operating point that can be searched."""
+NETWORK: Final = "network"
+"""B/s of the network card of every GPU of a training plan."""
 TILES: Final = "tiles"
 """Word of `--vary` for the tiles of every matrix product."""
 _SPAN: Final = 2.0
@@ -33,6 +35,7 @@ _RULES: Final[Mapping[str, NumberField]] = {
     "sm_clock": CLOCK,
     "mem_clock": CLOCK,
     "power_cap": FIELDS["tdp"],
+    NETWORK: FIELDS["link_bandwidth"],
 }
 """What can be varied, with unit and range."""
 
@@ -82,8 +85,11 @@ def rule_of(name: str) -> NumberField:
     )
 
 
-def axes(card: "GpuCard", ranges: Sequence[Range]) -> tuple[Axis, ...]:
-    """Axes of the GPU and operating point that grow out of `card`.
+def axes(
+    card: "GpuCard", ranges: Sequence[Range], network: float = math.inf
+) -> tuple[Axis, ...]:
+    """Axes of the GPU and operating point that grow out of `card`; `network`: B/s of
+    the network card of a GPU, infinite where nothing passes one.
 
     Raises `ValueError` for an unknown or repeated field, for bounds that are not
     positive, in the wrong order, or exclude every legal value.
@@ -92,13 +98,18 @@ def axes(card: "GpuCard", ranges: Sequence[Range]) -> tuple[Axis, ...]:
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"`{name}` is varied twice; name it once.")
-    return tuple(_axis(card, wanted) for wanted in ranges)
+    if NETWORK in names and math.isinf(network):
+        raise ValueError(
+            "`network` is varied, but no GPU sends anything over a network; give a "
+            "plan of training on several hosts."
+        )
+    return tuple(_axis(card, wanted, network) for wanted in ranges)
 
 
-def _axis(card: "GpuCard", wanted: Range) -> Axis:
+def _axis(card: "GpuCard", wanted: Range, network: float) -> Axis:
     name = wanted.name
     rule_of(name)
-    base = base_value(card, name)
+    base = network if name == NETWORK else base_value(card, name)
     low, high = _default_bounds(card, name, base)
     if low == high and wanted.low is wanted.high is None:
         raise ValueError(

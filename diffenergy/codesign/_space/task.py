@@ -10,14 +10,17 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from ...corrections import Corrections
+from ...estimator._answer.plans import of_all
 from ...estimator._answer.records import Estimate
+from ...estimator._answer.step_estimate import StepEstimate, from_phases
 from ...estimator._estimate import estimate, runs
 from ...hardware._fields import FIELDS
 from ...hardware._spec import GpuSpec, OperatingPoint
+from ...plans import Pipeline, Plan, Steps
 from ...workload._workload import Workload
 from .._tiles.tiles import FIELDS as TILE_FIELDS
 from .._tiles.tiles import Shapes, Tiles, crowding, legal, place
-from .axes import POINT
+from .axes import NETWORK, POINT
 from .silicon import Silicon
 
 METRICS: Final = (
@@ -52,7 +55,7 @@ every SM brings its port to L2 (A100 35.6, H100 34.5 B/cycle a SM), shared memor
 are one array, a stack or channel of DRAM brings its capacity, and a tensor core of
 twice the rate has it in every type (the first varied type leads)."""
 
-Objective = Callable[[Estimate], Array]
+Objective = Callable[[Estimate | StepEstimate], Array]
 """A caller's own objective, of the estimate of one workload."""
 
 
@@ -61,7 +64,8 @@ class Member(eqx.Module):
 
     `owner`: for every listing row the number of its product among the mix's, -1 for
     rows whose tile is not free. `memory`: bytes that it keeps in DRAM (0: not known);
-    `tokens`: that it puts out.
+    `tokens`: that it puts out; `plan`: GPUs that share it; `steps`, `order`: how its
+    phases make a step of training on them.
     """
 
     workload: Workload
@@ -71,6 +75,17 @@ class Member(eqx.Module):
     tokens: Float[Array, ""]
     prefill: Float[Array, " phase"]  # 1 for a prefill phase
     decode: Float[Array, " phase"]  # 1 / passes for a decode phase
+    steps: Steps | None = None
+    order: Pipeline | None = eqx.field(static=True, default=None)
+    plan: Plan | None = eqx.field(static=True, default=None)
+
+    def connected(self, network: Array) -> "Member":
+        """The same with network cards of `network` B/s, where it has any."""
+        if self.steps is None:
+            return self
+        own = self.steps.network
+        found = jnp.where(jnp.isinf(own), own, network)
+        return eqx.tree_at(lambda member: member.steps.network, self, found)
 
 
 class Task(eqx.Module):
@@ -173,8 +188,12 @@ def measured(
     the cap can be kept.
     """
     gpu, point, tiles = hardware(task, values, nudge)
-    results = [_run(task, member, gpu, point, tiles, exact) for member in task.members]
-    pairs = list(zip(task.members, results, strict=True))
+    members = task.members
+    if NETWORK in task.names:
+        network = values[task.names.index(NETWORK)]
+        members = tuple(member.connected(network) for member in members)
+    results = [_run(task, member, gpu, point, tiles, exact) for member in members]
+    pairs = list(zip(members, results, strict=True))
     time = sum(m.weight * jnp.sum(r.time) for m, r in pairs)
     energy = sum(m.weight * jnp.sum(r.energy) for m, r in pairs)
     tokens = sum(m.weight * m.tokens for m in task.members)
@@ -223,12 +242,18 @@ def _run(
     exact: bool,
 ) -> _Phases:
     workload = _tiled(member, tiles)
-    if exact or task.custom is not None:
-        found = estimate(workload, gpu, point, task.corrections)
+    several = member.plan is not None and member.plan.gpus > 1
+    if exact or several or task.custom is not None:
+        one = estimate(workload, gpu, point, task.corrections)
+        feasible = jnp.all(one.phases.feasible)
+        if member.steps is None:
+            found = of_all(one, member.plan)
+            time, energy = found.phases.time, found.phases.energy
+        else:
+            found = from_phases(one, member.steps, task.corrections, member.order)
+            time, energy = found.time[None], found.energy[None]
         custom = jnp.ones(()) if task.custom is None else task.custom(found)
-        phases = found.phases
-        feasible = jnp.all(phases.feasible)
-        return _Phases(phases.time, phases.energy, custom, feasible)
+        return _Phases(time, energy, custom, feasible)
     _, run = runs(workload, gpu, point, task.corrections, capped=True, bursts=False)
     return _Phases(run.time, run.energy, jnp.ones(()), jnp.array(True))
 

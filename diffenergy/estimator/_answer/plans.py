@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import equinox as eqx
 import numpy as np
 
-from ...physics._power import STATIC
+from ...physics._power import COMPONENTS, STATIC
 from ...plans import Plan
 from .records import Estimate
 
@@ -30,18 +30,13 @@ def of_all(estimate: Estimate, plan: Plan | None) -> Estimate:
     if plan is None or plan.gpus == 1:
         return estimate
     p, abreast = estimate.phases, plan.tp * plan.dp
-    parts = np.array(p.components, float)
-    parts[..., STATIC] *= plan.pp
-    waiting = parts.sum(axis=-1) - np.asarray(p.components).sum(axis=-1)
-    energy = abreast * (np.asarray(p.energy) + waiting)
+    stages = np.ones(len(COMPONENTS))
+    stages[STATIC] = plan.pp
+    parts = p.components * stages
+    energy = abreast * (p.energy + (p.components * (stages - 1)).sum(axis=-1))
     whole = energy.sum()
-    changed = (
-        whole,
-        whole / np.asarray(estimate.time),
-        energy,
-        energy / np.asarray(p.time),
-        abreast * parts,
-    )
+    power, each = whole / estimate.time, energy / p.time
+    changed = (whole, power, energy, each, abreast * parts)
     return eqx.tree_at(_of_energy, estimate, changed)
 
 

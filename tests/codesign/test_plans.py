@@ -1,0 +1,101 @@
+"""Searches over the hardware of a plan: every GPU and every host counts."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+import pytest
+
+from diffenergy import codesign, estimate, load_gpu, parallel
+from diffenergy.codesign import _request
+from diffenergy.codesign._problem.exact import Judge
+from diffenergy.codesign._problem.problem import Problem
+from diffenergy.codesign._search.engine import jitted
+
+TRAINED: dict[str, Any] = dict(
+    phase="train", plan="tp=2,pp=2,dp=4", global_batch=16, input_len=128
+)
+
+
+def problem(request: Mapping[str, Any], *vary: str, **limits: float) -> Problem:
+    """The space that `search` has of GPT-2."""
+    ranges, _ = _request.ranges_of(vary)
+    tasks = _request.tasks_of([codesign.Part("gpt2")], "h100-sxm", request)
+    given = (ranges, False), ("energy",), limits, 1.0
+    return _request.problem_of(tasks, [1.0], *given)
+
+
+def scores(asked: Problem, *designs: Mapping[str, float]) -> list[tuple[float, float]]:
+    """Exact (time, energy) of designs that differ from the base by name."""
+    names, base = asked.task.names, asked.base
+    rows = np.array(
+        [[d.get(n, x) for n, x in zip(names, base, strict=True)] for d in designs]
+    )
+    found = Judge(asked.task, jitted)(rows)
+    return [(float(row[0]), float(row[1])) for row in found.metrics]
+
+
+@pytest.mark.slow
+def test_a_step_is_that_of_estimate_whatever_its_links():
+    """Time and energy of all 16 GPUs, as they are and with links and network cards of
+    twice the rate."""
+    asked = problem(TRAINED, "link_bandwidth", "network")
+    faster = {n: 2 * x for n, x in zip(asked.task.names, asked.base, strict=True)}
+    assert faster["network"] == 2 * 50e9  # 400 Gbit/s a GPU of a DGX H100
+    plain, linked, both = scores(
+        asked, {}, {"link_bandwidth": faster["link_bandwidth"]}, faster
+    )
+    said = estimate("gpt2", gpu="h100-sxm", **TRAINED)
+    assert plain == pytest.approx((said.time, said.energy), rel=1e-6)
+    gpu = load_gpu("h100-sxm")
+    gpu = dataclasses.replace(gpu, link_bandwidth=2 * gpu.link_bandwidth)
+    sizes = {k: x for k, x in TRAINED.items() if k != "phase"}
+    step = parallel.training_step("gpt2", "h100-sxm", **sizes)
+    again = estimate(step, gpu)
+    assert linked == pytest.approx((float(again.time), float(again.energy)), rel=1e-6)
+    step = eqx.tree_at(lambda x: x.steps.network, step, 2 * step.steps.network)
+    again = estimate(step, gpu)
+    assert both == pytest.approx((float(again.time), float(again.energy)), rel=1e-6)
+    assert plain[0] > linked[0] > both[0]
+
+
+@pytest.mark.slow
+def test_requests_on_several_gpus_take_the_energy_of_all():
+    request: dict[str, Any] = dict(phase="decode", plan="tp=2,pp=2", batch=8)
+    ((time, energy),) = scores(problem(request, "link_bandwidth"), {})
+    said = estimate("gpt2", gpu="h100-sxm", **request)
+    assert (time, energy) == pytest.approx((said.time, said.energy), rel=1e-6)
+
+
+def test_a_network_that_nothing_uses_cannot_be_varied():
+    within = TRAINED | {"plan": "tp=2,dp=4", "global_batch": 8}
+    for request in (within, {"phase": "decode"}):
+        with pytest.raises(ValueError, match="`network` is varied, but no GPU sends"):
+            problem(request, "network")
+
+
+def test_tiles_are_tuned_on_one_gpu():
+    with pytest.raises(ValueError, match="`plan` is tp=2, but tiles are tuned on one"):
+        codesign.tune("gpt2", "h100-sxm", phase="decode", tp=2)
+
+
+@pytest.mark.slow
+def test_a_limit_of_power_holds_for_all_gpus():
+    """The fastest step under the watts of the cluster: faster links make room for a
+    lower clock, and time is the least where both bind."""
+    base = estimate("gpt2", gpu="h100-sxm", **TRAINED)
+    found = codesign.search(
+        "gpt2",
+        "h100-sxm",
+        vary={"network": (25e9, 100e9), "sm_clock": None},
+        goals="time",
+        limits={"power": 0.8 * base.power},
+        effort=codesign.Effort(starts=2, rounds=3),
+        **TRAINED,
+    )
+    assert found.best.power <= 0.8 * base.power * (1 + 1e-6)
+    assert found.best.fields["network"] == pytest.approx(100e9, rel=1e-3)
+    named = {entry["name"] for entry in found.summary["active_constraints"]}
+    assert "network (high)" in named
