@@ -216,7 +216,7 @@ def _chosen(own: Ranked, objective: str) -> list[int]:
     time, energy and memory."""
     size = np.array([len(plan.text) for plan in own.plans], float)
     order = np.lexsort((size, getattr(own, objective).round(9)))
-    edge = np.flatnonzero(_undominated(own.time, own.energy, own.memory, size))
+    edge = np.flatnonzero(_undominated(size, own.time, own.energy, own.memory))
     edge = edge[np.argsort(own.time[edge])]
     if len(edge) > _FRONTIER:
         edge = edge[np.linspace(0, len(edge) - 1, _FRONTIER).round().astype(int)]
@@ -226,14 +226,15 @@ def _chosen(own: Ranked, objective: str) -> list[int]:
 
 
 def _undominated(
-    *columns: Float[np.ndarray, " n"],
+    size: Float[np.ndarray, " n"], *columns: Float[np.ndarray, " n"]
 ) -> Bool[np.ndarray, " n"]:
-    """Rows that no other beats in one column and matches in the rest."""
+    """Rows that no other beats in one column and matches in the rest; of equal rows
+    those of least `size`."""
     table = np.stack([x / np.abs(x).max() for x in columns], axis=1).round(6)
     keep = np.ones(len(table), bool)
     for i in range(len(table)):
         no_worse = (table <= table[i]).all(axis=1)
-        better = (table < table[i]).any(axis=1)
+        better = (table < table[i]).any(axis=1) | (size < size[i])
         keep[i] = not (no_worse & better).any()
     return keep
 
@@ -243,7 +244,7 @@ def _frontier(kept: Sequence[Exact]) -> list[Exact]:
         np.array([getattr(x, n) for x in kept]) for n in ("time", "energy", "memory")
     ]
     size = np.array([len(x.plan.text) for x in kept], float)
-    keep = _undominated(*columns, size)
+    keep = _undominated(size, *columns)
     return sorted(
         (x for x, k in zip(kept, keep, strict=True) if k), key=lambda x: x.time
     )
