@@ -150,7 +150,7 @@ class Flags:
       diffenergy plan gpt2 --plan pp=4 --global-batch 32 --stage-clocks
     """
 
-    model: str = shared.model(", but no listing.")
+    model: str = shared.model(listing=False)
     gpu: str | None = shared.gpu()
     stage_clocks: bool = switch("Clocks for the stages of --plan.")
     sharing: SharingFlags = group(SharingFlags)

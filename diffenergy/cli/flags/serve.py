@@ -127,7 +127,7 @@ class Flags:
       diffenergy serve qwen3-8b --rate 8 --slo-tpot 30ms --optimize energy
     """
 
-    model: str = shared.model(", but no listing.")
+    model: str = shared.model(listing=False)
     gpu: str | None = shared.gpu()
     load: LoadFlags = group(LoadFlags)
     trace: str | None = option(

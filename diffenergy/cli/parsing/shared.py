@@ -8,16 +8,17 @@ from .. import completing
 from . import read
 from .field import Files, argument, option, repeated, switch
 
-MODEL = (
-    "Bundled name, Hugging Face config.json or its folder, a .jsonl kernel listing, or "
-    "a trace, graph or report that `import` reads"
+MODEL = "Bundled name, Hugging Face config.json or its folder"
+LISTING = (
+    ", a .jsonl kernel listing, or a trace, graph or report that `import` reads"
 )
 
 
-def model(more: str = ".", needed: bool = True):
-    """The word MODEL."""
+def model(more: str = ".", needed: bool = True, listing: bool = True):
+    """The word MODEL, which may be a `listing`."""
+    text = MODEL + (LISTING if listing else "") + more
     return argument(
-        MODEL + more, needed=needed, completed=completing.models, files=model_files
+        text, needed=needed, completed=completing.models, files=model_files
     )
 
 

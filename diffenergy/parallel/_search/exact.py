@@ -21,9 +21,9 @@ from .pieces import priced, programs
 from .ranking import KINDS, STAGES, flat
 from .space import Space
 
-_TOGETHER: Final = 10
-"""Plans of one call: always as many, and fewer launches than all pieces have, so that
-one program serves."""
+_TOGETHER: Final = (60, 20, 10)
+"""Plans of one call: always as many, the most that have fewer launches than all pieces,
+so that one program serves."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,10 +57,13 @@ def exact(
     `like`: see `priced`.
     """
     made = {plan: _Made.of(space, plan) for plan, _ in chosen}
+    room = 0 if like is None else len(like.names)
+    most = max((len(x.listings) for x in made.values()), default=0)
+    number = next((x for x in _TOGETHER if x * most <= room), _TOGETHER[-1])
     return [
         x
-        for i in range(0, len(chosen), _TOGETHER)
-        for x in _exact(made, chosen[i : i + _TOGETHER], gpu, point, like)
+        for i in range(0, len(chosen), number)
+        for x in _exact(made, chosen[i : i + number], number, gpu, point, like)
     ]
 
 
@@ -88,15 +91,16 @@ class _Made:
 def _exact(
     made: Mapping[Plan, _Made],
     chosen: Sequence[tuple[Plan, float]],
+    number: int,
     gpu: GpuSpec,
     point: OperatingPoint,
     like: Workload | None,
 ) -> list[Exact]:
-    """At most `_TOGETHER` of them."""
+    """At most `number` of them."""
     asked = [made[plan] for plan, _ in chosen]
     owner = np.repeat(np.arange(len(asked)), [len(x.listings) for x in asked])
     works = [(x.listings, x.steps) for x in asked]
-    listings, steps = merged([*works, *[works[0]] * (_TOGETHER - len(works))])
+    listings, steps = merged([*works, *[works[0]] * (number - len(works))])
     listings = listings[: len(owner)]
     if like is not None and len(listings) > len(like.names):
         like = None

@@ -121,9 +121,18 @@ class Maker:
         self.places = sorted(set(space.model.kinds))
         self.kinds = tuple(self.places.index(x) for x in space.model.kinds)
         self._sizes: dict[tuple[int, ...], np.ndarray | ValueError] = {}
+        self._made: dict[tuple[int, Key], _Made] = {}
+        self._requests: dict[tuple[int, str], Request] = {}
+        self._models: dict[tuple[int, ...], list[TrainedModel]] = {}
 
     def request(self, key: Key) -> Request:
         """What a replica runs of the pieces of a key."""
+        same = key.microbatch, key.recompute
+        if same not in self._requests:
+            self._requests[same] = self._request(key)
+        return self._requests[same]
+
+    def _request(self, key: Key) -> Request:
         space = self.space
         alone = Plan(microbatch=key.microbatch, recompute=key.recompute)  # pyright: ignore[reportArgumentType]
         alone = dataclasses.replace(alone, software=_software(space))
@@ -139,11 +148,24 @@ class Maker:
         return model.precision(self.request(key)).values
 
     def made(self, key: Key) -> list[_Made]:
-        """Pieces of a key; raises `ValueError` if the model cannot be divided so."""
-        request = self.request(key)
-        plan = Plan(key.tp, 1, key.ep, key.ep, key.cp, etp=key.etp)
-        shares = groups(plan, self.space.host)
-        return [self._piece(x, request, shares) for x in self._placed(key)]
+        """Pieces of a key, one that several keys have the same for all of them; raises
+        `ValueError` if the model cannot be divided so."""
+        found = []
+        for place, model in enumerate(self._placed(key)):
+            own = self._own(key, place, model)
+            if (place, own) not in self._made:
+                self._made[place, own] = self._piece(place, own)
+            found.append(self._made[place, own])
+        return found
+
+    def _own(self, key: Key, place: int, model: TrainedModel) -> Key:
+        """What of a key a piece depends on."""
+        further = model.further_layers and place != FIRST
+        if place < ENDS and not further:  # layers alone are run again
+            key = key._replace(recompute="none")
+        if model.expert_parameters():
+            return key
+        return key._replace(ep=1, etp=1)
 
     def sizes(self, key: Key) -> Float[np.ndarray, "q two"]:
         """Parameters of the pieces, of routed experts the second; raises `ValueError`
@@ -162,6 +184,12 @@ class Maker:
 
     def _placed(self, key: Key) -> list[TrainedModel]:
         """The model as a GPU has each piece."""
+        same = key.tp, key.cp, key.ep, key.etp
+        if same not in self._models:
+            self._models[same] = self._divided(key)
+        return self._models[same]
+
+    def _divided(self, key: Key) -> list[TrainedModel]:
         last = len(self.kinds)
         ends = [(3, 0, (0, 0)), (3, 2, (last, last)), (1, None, (0, 0))]
         layers = [(3, 1, (place, place + 1)) for place in self.places]
@@ -173,9 +201,10 @@ class Maker:
         models = [self.space.model.placed(share) for share in shares]
         return [x for x in models if isinstance(x, TrainedModel)]
 
-    def _piece(
-        self, model: TrainedModel, request: Request, shares: dict[str, Group]
-    ) -> _Made:
+    def _piece(self, place: int, key: Key) -> _Made:
+        model, request = self._placed(key)[place], self.request(key)
+        plan = Plan(key.tp, 1, key.ep, key.ep, key.cp, etp=key.etp)
+        shares = groups(plan, self.space.host)
         parts = passes_of(model, request, shares, _software(self.space))
         left = model.leaves(request)
         return _Made(
@@ -268,8 +297,15 @@ def price(
     shape = (len(made), ENDS + 1 + max(kinds), len(PARTS))
     phase, far, hops = np.full(shape, -1), np.zeros(shape), np.zeros(shape)
     eager, passes = np.zeros(len(PARTS)), np.zeros(shape)
+    priced_at: dict[int, tuple[int, int]] = {}
+    tables = (phase, far, hops, passes)
     for i, pieces in enumerate(made.values()):
         for j, piece in enumerate(pieces):
+            if id(piece) in priced_at:
+                for x in tables:
+                    x[i, j] = x[priced_at[id(piece)]]
+                continue
+            priced_at[id(piece)] = i, j
             for part in piece.parts:
                 at = PARTS.index(part.name)
                 far[i, j, at], hops[i, j, at] = part.far, part.hops
