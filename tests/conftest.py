@@ -1,7 +1,7 @@
 """Settings and fixtures of all tests.
 
-What JAX compiles is kept in the checkout for the next run and the other worker
-(`pytest --cache-clear` empties it), and so is bytecode, even where the environment
+What is compiled is kept in the checkout for the next run and the other worker (`pytest
+--cache-clear` empties it), of commands whole programs, and so is bytecode, even where the environment
 says otherwise: every worker and many a test begin a Python of their own.
 """
 
@@ -25,7 +25,10 @@ from diffenergy.measurements import MeasurementTable
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 jax.config.update("jax_enable_x64", True)
-_COMPILED: Final = Path(__file__).parents[1] / ".pytest_cache" / "d" / "jax"
+_CACHE: Final = Path(__file__).parents[1] / ".pytest_cache" / "d"
+_COMPILED: Final = _CACHE / "diffenergy" / "jax"
+"""Where `XDG_CACHE_HOME` puts the programs of commands: see `estimator._programs`."""
+os.environ["XDG_CACHE_HOME"] = str(_CACHE)
 jax.config.update("jax_compilation_cache_dir", str(_COMPILED))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -179,7 +179,6 @@ def folder(tmp_path, monkeypatch) -> Path:
     if (ROOT.parent / "shared").exists():
         (tmp_path / "shared").symlink_to(ROOT.parent / "shared")
     monkeypatch.chdir(here)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     return here
 
 

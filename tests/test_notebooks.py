@@ -38,12 +38,6 @@ BUILD = _builder()
 NAMES = BUILD.names()
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the notebooks share what they compile."""
-    return tmp_path_factory.mktemp("compiled")
-
-
 def kept(name: str) -> Any:
     """The notebook as it is kept."""
     return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
@@ -148,7 +142,7 @@ def test_sliders_keep_a_picture_for_readers_without_a_kernel(name: str):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_runs_without_error_or_warning(
-    name: str, compiled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     if name in SLIDERS:
         pytest.importorskip("ipywidgets", reason="the extra `explore` is not there")
@@ -157,9 +151,6 @@ def test_runs_without_error_or_warning(
         if not data.is_dir():
             pytest.skip(f"{data} is not there.")
         monkeypatch.setenv("DIFFENERGY_FLEET_DATA", str(data))
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(compiled))
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)  # set by tests of commands
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
     found = BUILD.executed(name, tmp_path)
     errors = [x.text for x in outputs(found) if x.get("name") == "stderr"]
     assert not errors

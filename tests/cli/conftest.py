@@ -27,13 +27,12 @@ class Outcome(NamedTuple):
 
 @pytest.fixture(scope="session", autouse=True)
 def surroundings() -> Iterator[None]:
-    """Tests leave nothing in the user's cache and print 80 columns without colour.
+    """Tests print 80 columns without colour.
 
     pytest loads readline, which puts the width of the terminal into the environment
     that the workers of xdist begin with.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", "/dev/null")
         patch.setenv("COLUMNS", "80")
         patch.delenv("FORCE_COLOR", raising=False)
         yield

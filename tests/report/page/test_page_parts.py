@@ -88,10 +88,8 @@ def odd(tmp_path_factory: pytest.TempPathFactory):
     path = tmp_path_factory.mktemp("odd") / "odd.jsonl"
     text = LISTING.replace("\n", " ").replace("FN", HOSTILE.replace('"', '\\"'))
     path.write_text(text + "\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", "/dev/null")
-        task = prepare(str(path), "k40c", sm_clock=[745e6], corrections="none")
-        return page(task, task.run(), None, "")
+    task = prepare(str(path), "k40c", sm_clock=[745e6], corrections="none")
+    return page(task, task.run(), None, "")
 
 
 def test_flop_and_bytes_are_those_of_the_shapes(odd):
