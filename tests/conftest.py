@@ -1,8 +1,9 @@
 """Settings and fixtures of all tests.
 
 What is compiled is kept in the checkout for the next run and the other worker (`pytest
---cache-clear` empties it), of commands whole programs, and so is bytecode, even where the environment
-says otherwise: every worker and many a test begin a Python of their own.
+--cache-clear` empties it), of commands whole programs, and so is bytecode, even where
+the environment says otherwise: every worker and many a test begin a Python of their
+own.
 """
 
 import ctypes

@@ -184,8 +184,7 @@ def narrowed(x: Any) -> Array:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wide", [False, True], ids=["f32", "f64"])
-@pytest.mark.parametrize("name", SECOND)
+@pytest.mark.parametrize(("name", "wide"), [("prefill", False), ("decode", True)])
 def test_second_derivatives_by_all_numbers_of_a_gpu_are_finite(
     name: str, wide: bool, sample, phases
 ):

@@ -225,16 +225,16 @@ def test_files_where_they_do_not_belong(tmp_path, capsys, monkeypatch, words, me
 
 
 @pytest.mark.slow
-def test_a_million_unknown_kernels(tmp_path, capsys):
+def test_many_unknown_kernels(tmp_path, capsys):
     path = tmp_path / "many.json"
     with path.open("w") as file:
         file.write('{"traceEvents": [')
-        for i in range(10**6):
+        for i in range(200_000):
             comma = "," if i else ""
             event = made.kernel(f"zz{i}", i, float(i), 1.0)
             file.write(comma + json.dumps(event))
         file.write("]}")
     told = json.loads(said(capsys, "import", str(path), "--json"))
-    assert told["kernels"] == 10**6 and len(told["unknown"]) == 20
-    assert math.isclose(told["sum_us"], 1e6) and told["class_share"] == 0.0
-    assert any("1,000,000 names" in note for note in told["notes"])
+    assert told["kernels"] == 200_000 and len(told["unknown"]) == 20
+    assert math.isclose(told["sum_us"], 2e5) and told["class_share"] == 0.0
+    assert any("200,000 names" in note for note in told["notes"])

@@ -200,6 +200,9 @@ def test_ends_of_many_at_once(schedule: Schedule):
 def test_hulls():
     time, cost = np.array([1.0, 1, 2, 3, 4, 5]), np.array([9.0, 9, 8, 4, 3.5, 6])
     assert pareto(time, cost).tolist() == [1, 2, 3, 4]
+    # equal to the fastest, not each to the one before
+    near = 1 + 0.8e-9 * np.arange(4)
+    assert pareto(near, np.array([4.0, 3.0, 2.0, 1.0])).tolist() == [1, 3]
     assert hull(time, cost).tolist() == [1, 3, 4]
 
 

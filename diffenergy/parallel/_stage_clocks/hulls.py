@@ -17,10 +17,12 @@ def pareto(
     """
     order = np.lexsort((-np.arange(len(time)), time))
     kept: list[int] = []
+    first = -np.inf  # time of the fastest among the last that count as equal
     for i in order.tolist():
         if not kept or cost[i] < cost[kept[-1]]:
-            equal = kept and time[i] <= time[kept[-1]] * (1 + ROUNDING)
+            equal = time[i] <= first * (1 + ROUNDING)
             kept[-1 if equal else len(kept) :] = [i]
+            first = first if equal else time[i]
     return np.array(kept)
 
 

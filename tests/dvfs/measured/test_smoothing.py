@@ -350,5 +350,5 @@ def test_smoothing_promises_less_and_keeps_it(truth: Problem):
 @pytest.mark.slow
 def test_bounds_hold_in_most_cases(truth: Problem):
     """Nominally in 95 %."""
-    _, smooth, bounds = simulated(truth, 40)
+    _, smooth, bounds = simulated(truth, 20)
     assert (smooth[:, 0] <= bounds).mean() >= 0.9

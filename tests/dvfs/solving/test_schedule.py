@@ -39,7 +39,6 @@ SLOW = [
     ("llama-3.1-8b", "decode", "a100-sxm-80gb"),
     ("qwen3-30b-a3b", "decode", "h100-sxm"),
     ("gpt3-xl", "train", "a100-sxm-80gb"),
-    ("gpt3-xl", "train", "rtx-3080-ti"),
 ]
 
 

@@ -8,8 +8,6 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
 from diffenergy.cli import main
 
 FLAGS = ("gpt2", "--gpu", "a100-sxm-80gb", "--input-len", "64", "--output-len", "5",
