@@ -1,8 +1,10 @@
-"""Models people serve on two GPUs: finite answers that respect what weights and
-products take at least."""
+"""Models people serve on two GPUs, all of them priced in one program: finite answers
+that respect what weights and products take at least."""
 
+import dataclasses
 import math
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,37 +37,43 @@ def floor(model: LanguageModel, gpu: str, phase: str) -> float:
     return max(products, 0.5 * used / values["dram_bandwidth"])
 
 
-def check(model: str, loaded: LanguageModel):
-    for gpu in GPUS:
-        given: dict[str, Any] = dict(batch=BATCH, input_len=LENGTH, output_len=2)
-        phases = prepare(model, gpu, **given).run().summary["phases"]
-        assert list(phases) == ["prefill", "decode"]
-        values = read_gpu(gpu).values
-        for phase, answer in phases.items():
-            time, energy = answer["time_s"], answer["energy_j"]
-            assert math.isfinite(time) and math.isfinite(energy), (model, gpu, phase)
-            assert floor(loaded, gpu, phase) < time < 60, (model, gpu, phase)
-            assert values["idle_constant"] * time < energy, (model, gpu, phase)
-            assert energy <= 1.001 * values["tdp"] * time, (model, gpu, phase)
-
-
-NAMES = [name for name in model_names() if isinstance(load_model(name), LanguageModel)]
+def check(gpu: str, models: Mapping[str, LanguageModel]):
+    given: dict[str, Any] = dict(batch=BATCH, input_len=LENGTH, output_len=2)
+    tasks = {name: prepare(name, gpu, **given) for name in models}
+    asked = [(name, x) for name, task in tasks.items() for x in task.listings]
+    assert [x.mode for _, x in asked] == ["prefill", "decode"] * len(models)
+    first = next(iter(tasks.values()))
+    whole = dataclasses.replace(first, listings=[x for _, x in asked])
+    found, values = whole.estimates().phases, read_gpu(gpu).values
+    for i, (name, listing) in enumerate(asked):
+        time, energy = float(found.time[i]), float(found.energy[i])
+        where = name, gpu, listing.mode
+        assert math.isfinite(time) and math.isfinite(energy), where
+        assert floor(models[name], gpu, str(listing.mode)) < time < 60, where
+        assert values["idle_constant"] * time < energy, where
+        assert energy <= 1.001 * values["tdp"] * time, where
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_a_bundled_model_runs(name: str):
-    loaded = load_model(name)
-    assert isinstance(loaded, LanguageModel)
-    if loaded.max_positions > LENGTH + 1:
-        check(name, loaded)
+@pytest.mark.parametrize("gpu", GPUS)
+def test_every_bundled_model_runs(gpu: str):
+    loaded = {name: load_model(name) for name in model_names()}
+    check(
+        gpu,
+        {
+            name: model
+            for name, model in loaded.items()
+            if isinstance(model, LanguageModel) and model.max_positions > LENGTH + 1
+        },
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.shared_data
-def test_every_shared_config_runs(shared: Path, tmp_path: Path):
+@pytest.mark.parametrize("gpu", GPUS)
+def test_every_shared_config_runs(gpu: str, shared: Path, tmp_path: Path):
     folder = shared / "data" / "facts" / "model_configs"
-    ran = 0
+    ran: dict[str, LanguageModel] = {}
     for path in sorted(folder.glob("*.json")):
         own = tmp_path / path.stem
         own.mkdir()
@@ -78,6 +86,6 @@ def test_every_shared_config_runs(shared: Path, tmp_path: Path):
         except ValueError:
             continue
         if isinstance(loaded, LanguageModel) and loaded.max_positions > LENGTH + 1:
-            check(str(own), loaded)
-            ran += 1
-    assert ran >= 43
+            ran[str(own)] = loaded
+    assert len(ran) >= 43
+    check(gpu, ran)

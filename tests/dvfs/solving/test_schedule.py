@@ -203,9 +203,7 @@ def test_gradient_descent_comes_within_half_a_percent(cases: list[Modelled], cas
 @pytest.mark.parametrize("case", SLOW, ids=lambda case: "-".join(case))
 def test_gradient_descent_on_larger_cases(case: tuple[str, str, str]):
     found = of(*case)
-    for slowdown in (0.0, 2.0, 10.0):
-        if schedule(found, Objective(max_slowdown=slowdown))[1].solver != "default":
-            assert -1e-3 <= descent_excess(found, slowdown) <= 0.6
+    assert -1e-3 <= descent_excess(found, 2.0) <= 0.6
 
 
 @pytest.mark.slow
