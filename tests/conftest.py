@@ -35,9 +35,15 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
+_LONG: Final = ("test_notebooks", "test_docs")
 _MOST_MEMORY: Final = 1.4e9
 """B of a worker beyond which it lets go of its compiled programs after a file of tests;
 a file takes up to 1 GB."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]):
+    """What takes longest first, so that no worker waits for it at the end."""
+    items.sort(key=lambda item: item.path.stem not in _LONG)
 
 
 @pytest.fixture(scope="module", autouse=True)

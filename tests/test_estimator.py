@@ -220,6 +220,7 @@ def test_a_locked_memory_clock_and_the_highest_applied_clock(workload):
     assert float(above.sm_clock) == pytest.approx(0.886 * 2.1e9)
 
 
+@pytest.mark.slow
 def test_gradient_by_the_whole_gpu_and_the_clock(workload):
     def time(gpu: GpuSpec, clock: Array) -> Array:
         return estimate(workload, gpu, point(clock), C).time

@@ -55,6 +55,7 @@ MOVED = START._replace(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [START, MOVED], ids=["start", "moved"])
 def test_what_is_shown_is_the_estimate(numbers: Numbers, values: Values):
     shown, summary = numbers.at(values), asked(values)

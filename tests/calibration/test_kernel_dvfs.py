@@ -225,6 +225,7 @@ def test_weight_gradients_of_few_tokens_wait_for_their_stores(
     np.testing.assert_allclose(total, np.asarray(plain_law.kernels.dram) * ratio)
 
 
+@pytest.mark.slow
 def test_the_columns_of_table_1_are_its_clocks(
     study_modules: dict[str, Any], study: Any, plain_law: Any
 ):

@@ -43,6 +43,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_file_has_the_constants_that_the_command_serves(
     listing: str, files: dict[str, str]
 ):

@@ -160,6 +160,7 @@ def total(listings: Any, card: Any = H100) -> tuple[float, float]:
     return float(found.time), float(found.energy)
 
 
+@pytest.mark.slow
 def test_place_is_what_the_listing_says():
     products = gemm_rows(LISTINGS)
     spec = H100.spec

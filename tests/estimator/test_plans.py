@@ -119,6 +119,7 @@ def test_links_of_a_topology_hold():
     assert "topology" not in faster.summary["assumed"]
 
 
+@pytest.mark.slow
 def test_generation_and_settings():
     found = de.estimate("llama-3.1-8b", "h100-sxm", tp=2, output_len=3,
                         sm_clock=[1.2e9, 1.98e9]).summary  # fmt: skip

@@ -42,6 +42,7 @@ def test_each_row_is_the_estimate_of_it_alone(frame, row: int):
     assert one["time_s_p5_p95"] == pytest.approx(alone["time_s_p5_p95"], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_more_than_a_call_takes(monkeypatch):
     """Three clocks of two types, four in a call: cut, and filled up."""
     monkeypatch.setattr(_sweep, "_ROWS", 4)
@@ -64,6 +65,7 @@ def test_more_than_a_call_takes(monkeypatch):
     assert found.summary["best_time"] == int(times.argmin())
 
 
+@pytest.mark.slow
 def test_what_cannot_be_says_why_beside_what_can():
     """1,800 MHz is beyond an A10 (1,695); a limit of 20 W below what either needs."""
     found = crossed(

@@ -21,6 +21,7 @@ def step(model: str, plan: str | None = None, **given: Any) -> dict[str, Any]:
     return de.estimate(model, "h100-sxm", plan=plan, **(SMALL | given)).summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [{}, {"lora": 8}, {"frozen_layers": 5}])
 def test_a_plan_of_one_gpu_is_a_training_step(part: dict[str, Any]):
     plan = step("gpt2", "tp=1", global_batch=4, **part)
@@ -71,6 +72,7 @@ def test_what_an_answer_says_adds_up(plan: str):
     assert found["memory_per_gpu_bytes"] == found["memory"]["total"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [{"lora": 8}, {"frozen_layers": 5}])
 def test_a_replica_is_one_gpu_and_what_it_exchanges(part: dict[str, Any]):
     """Without overlap and ZeRO two replicas take a GPU's step, the exchange of trained
@@ -97,6 +99,7 @@ def test_a_replica_is_one_gpu_and_what_it_exchanges(part: dict[str, Any]):
     assert drawn == pytest.approx(2 * (alone["energy_j"] - own) + beyond)
 
 
+@pytest.mark.slow
 def test_flop_of_a_model():
     """6 a multiplied weight and token, and 6 h s a layer and token of attention."""
     found = step("gpt2", "dp=2", global_batch=2)

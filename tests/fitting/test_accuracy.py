@@ -20,6 +20,7 @@ def passes(shared):
     return table, listings
 
 
+@pytest.mark.slow
 def test_errors_of_the_shipped_corrections(passes):
     """Own mean errors plus 2 % of themselves (published for the same passes: A100
     11.0 % time, 8.0 % power; A10 8.8, 8.2 %)."""

@@ -190,6 +190,7 @@ def test_architectures_have_their_own_l1():
     assert file.serve(read_gpu("mi50")).tiled_l1.item() > shared
 
 
+@pytest.mark.slow
 def test_gemm_rows_with_threads_by_hand_are_lowered_here(sample, phases):
     fp32 = dict(m=SIZE, n=SIZE, k=SIZE, dtype="fp32")
     rows = [

@@ -121,6 +121,7 @@ def test_energy_is_that_of_kernels_and_of_waiting():
     assert float(drawn.stage_power[0]) == pytest.approx(2500 / 3.06 + 100)
 
 
+@pytest.mark.slow
 def test_steps_of_different_plans_in_one_record():
     """Kinds that one of them lacks change nothing."""
     times, one = steps({"forward": 1.0, "backward": 2.0})

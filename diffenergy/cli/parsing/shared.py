@@ -9,17 +9,13 @@ from . import read
 from .field import Files, argument, option, repeated, switch
 
 MODEL = "Bundled name, Hugging Face config.json or its folder"
-LISTING = (
-    ", a .jsonl kernel listing, or a trace, graph or report that `import` reads"
-)
+LISTING = ", a .jsonl kernel listing, or a trace, graph or report that `import` reads"
 
 
 def model(more: str = ".", needed: bool = True, listing: bool = True):
     """The word MODEL, which may be a `listing`."""
     text = MODEL + (LISTING if listing else "") + more
-    return argument(
-        text, needed=needed, completed=completing.models, files=model_files
-    )
+    return argument(text, needed=needed, completed=completing.models, files=model_files)
 
 
 def file(name: str) -> tuple[str, ...]:

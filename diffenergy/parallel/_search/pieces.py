@@ -163,7 +163,8 @@ class Maker:
         further = model.further_layers and place != FIRST
         if place < ENDS and not further:  # layers alone are run again
             key = key._replace(recompute="none")
-        if model.expert_parameters():
+        dense = self.space.model.default_routing() is None  # no `ep`, or a mistake
+        if dense or model.expert_parameters():
             return key
         return key._replace(ep=1, etp=1)
 

@@ -141,6 +141,7 @@ def test_files_by_their_ending(run, gpt2, tmp_path):
     assert "utilization_dram" in rows[0]
 
 
+@pytest.mark.slow
 def test_memory_and_energy_of_a_token_stand_in_every_form(run, gpt2, tmp_path):
     need, each = gpt2["memory"]["total"], gpt2["energy_j_per_token"]
     table = tmp_path / "kernels.csv"
@@ -499,6 +500,7 @@ CROSSED = ("estimate", "gpt2", "--gpu", "a10,l4", "--input-len", "64")
 CROSSED = (*CROSSED, "--output-len", "5", "--batch", "1:3:2")
 
 
+@pytest.mark.slow
 def test_lists_are_crossed(run, tmp_path):
     """Two GPUs and batches of 1 and 3; each point as the estimate of it alone; the
     table has a row for each, the files too."""
@@ -547,6 +549,7 @@ def test_other_commands_take_no_lists(run):
     assert outcome.code == 2 and "`compare` takes no lists" in outcome.err
 
 
+@pytest.mark.slow
 def test_a_combination_without_an_answer_names_the_flag(run):
     """A batch that does not fit beside one that does."""
     asked = ("estimate", "gpt2", "--gpu", "l4", "--phase", "decode", "--require-fit")
@@ -557,6 +560,7 @@ def test_a_combination_without_an_answer_names_the_flag(run):
     assert "batch 100000: `--require-fit`: gpt2 does not fit l4" in run(*asked).out
 
 
+@pytest.mark.slow
 def test_a_whole_run_stands_in_table_and_json(run):
     """In hours and kWh beside the step; a word for what is trained."""
     flags = ("estimate", "gpt2", "--gpu", "a100-sxm-80gb", "--phase", "train")

@@ -62,6 +62,7 @@ def refused(outcome, *words):
         assert word in line
 
 
+@pytest.mark.slow
 def test_a_run_writes_what_is_read(run, world, out):
     said = run("measure", "--out", out, "--points", 30, "--json").json
     assert (said["gpu"], said["measured"], said["rows"]) == ("h100-sxm", 30, 30)

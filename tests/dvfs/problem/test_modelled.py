@@ -40,6 +40,7 @@ def test_default_is_the_estimate(prefill: Modelled):
     np.testing.assert_allclose(default.energy, found.energy, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clock", [600e6, 960e6, 1200e6])
 def test_one_clock_for_all_kernels_is_the_estimate_at_that_clock(
     prefill: Modelled, clock: float

@@ -216,6 +216,7 @@ def test_the_descent_is_reproducible(cases: list[Modelled]):
     np.testing.assert_array_equal(one.setting, other.setting)
 
 
+@pytest.mark.slow
 def test_a_schedule_is_what_the_model_says_of_its_mixture(cases: list[Modelled]):
     """Kernels at clocks of their own in one call, at the temperature of the whole."""
     found = cases[0]

@@ -51,6 +51,7 @@ def problem() -> LawProblem:
     return LawProblem(base, points(GPU, SETTINGS), READ, kinds)
 
 
+@pytest.mark.slow
 def test_residuals_are_those_of_readings_then_of_priors(problem: LawProblem):
     """Of the ten cells that were read: ln of time and of energy, kernel by kernel."""
     widths = [0.1, 0.4, 0.5, 0.4, 0.2, 0.4, 0.5, 0.01, 0.015, 0.1, 0.3, 0.3, 0.1]
@@ -77,6 +78,7 @@ def test_residuals_are_those_of_readings_then_of_priors(problem: LawProblem):
     assert found[:10] == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_jacobian_is_that_of_differences(problem: LawProblem):
     z, step = np.random.default_rng(1).normal(0, 0.1, problem.width.size), 1e-6
     found = problem.jacobian(z)

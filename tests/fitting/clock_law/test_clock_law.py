@@ -128,6 +128,7 @@ def test_the_clock_of_the_limiter_in_closed_form():
     assert held - float(clock[0]) == pytest.approx(0.003 * np.log(2), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_idle_states_of_the_memory_keep_a_share_of_its_rate():
     """Below a fifth of the default memory clock, beyond what the clock takes."""
     asked = np.array([(1.2, 0.21 * 9.501), (1.2, 0.19 * 9.501)]) * GHz
