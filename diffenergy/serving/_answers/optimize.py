@@ -4,8 +4,9 @@ of latencies.
 Batch limits are enumerated. The clock moves continuously: at a few clocks of the board
 all figures and their derivatives by the clock are known, and between them the cubics
 that have both; the clocks of the board that are best on these curves are looked at
-next, and so on until none is better. What is answered was looked at itself, never a
-curve. Every pair is a point of one mapped program.
+next, and so on until none is better. Every pair is a point of one mapped program, whose
+table of steps reaches up to the largest batch; what is answered keeps the limits by the
+finer table of its own.
 """
 
 import dataclasses
@@ -25,8 +26,9 @@ from ...hardware._clocks import sm_clocks
 from ...results import Infeasible
 from .._deployment import Deployment
 from .._load import Load
-from .._steady.figures import LEVELS
+from .._steady.figures import LEVELS, Steady
 from .clock_curve import between
+from .solve import priced, solved
 
 _CLOCKS: Final = 8
 """Clocks that are looked at in a round."""
@@ -83,19 +85,39 @@ def best(found: Deployment, objective: str) -> tuple[Deployment, dict[str, Any]]
         tried = _together(tried, look(_promising(found.load, tried, rest, objective)))
         if _scores(found.load, tried, objective).min() >= before:
             break
-    scores = _scores(found.load, tried, objective)
-    # of equals the higher clock
-    row = len(scores) - 1 - int(scores.min(axis=1)[::-1].argmin())
-    column = int(scores[row].argmin())
-    if scores[row, column] >= _FAR:
-        _refuse(found.load, tried)
-    clock, limit = float(tried.clocks[row]), float(limits[column])
+    while True:
+        scores = _scores(found.load, tried, objective)
+        # of equals the higher clock
+        row = len(scores) - 1 - int(scores.min(axis=1)[::-1].argmin())
+        column = int(scores[row].argmin())
+        if scores[row, column] >= _FAR:
+            _refuse(found.load, tried)
+        clock, limit = float(tried.clocks[row]), float(limits[column])
+        better = _at(found, clock, limit)
+        tried.values[row, column] = own = _own(better)
+        alone = tried._replace(values=own[None, None], feasible=tried.feasible[[row]])
+        if _scores(found.load, alone, objective)[0, 0] < _FAR:
+            break
+    told = {"objective": objective, "sm_clock_mhz": clock / 1e6, "max_batch": limit}
+    return better, {"optimized": told}
+
+
+def _at(found: Deployment, clock: float, limit: float) -> Deployment:
+    """The deployment at a clock (Hz) with a batch limit."""
     setting = found.setting._replace(sm_clock=clock)
     load = dataclasses.replace(found.load, max_batch=limit)
-    told = {"objective": objective, "sm_clock_mhz": clock / 1e6, "max_batch": limit}
     assumed = {k: v for k, v in found.assumed.items() if k != "sm_clock_mhz"}
-    better = dataclasses.replace(found, setting=setting, load=load, assumed=assumed)
-    return better, {"optimized": told}
+    return dataclasses.replace(found, setting=setting, load=load, assumed=assumed)
+
+
+def _own(better: Deployment) -> Float[np.ndarray, " figure"]:
+    """`_Figures` of a deployment as it is answered."""
+    return np.array(_figures(solved(better, priced(better))), float)
+
+
+def _figures(x: Steady) -> _Figures:
+    high = x.ttft.quantiles[_P95], x.tpot.quantiles[_P95]
+    return _Figures(x.energy, x.flow, *high, x.load)
 
 
 def _some(steps: np.ndarray, number: int) -> np.ndarray:
@@ -119,9 +141,7 @@ def _looker(
         costs = found.costs(point=point)
 
         def one(limit: jax.Array) -> jax.Array:
-            x = found.steady(costs, max_batch=limit)
-            high = x.ttft.quantiles[_P95], x.tpot.quantiles[_P95]
-            return jnp.stack(_Figures(x.energy, x.flow, *high, x.load))
+            return jnp.stack(_figures(found.steady(costs, max_batch=limit)))
 
         return jax.vmap(one)(jnp.asarray(limits)), costs.feasible
 
@@ -136,7 +156,7 @@ def _looker(
     def look(clocks: np.ndarray) -> _Tried:
         padded = np.resize(clocks, size)  # one program for all rounds
         found = jax.device_get(run(jnp.asarray(padded)))
-        return _Tried(clocks, *(x[: len(clocks)] for x in found))
+        return _Tried(clocks, *(np.array(x[: len(clocks)]) for x in found))
 
     return look
 
