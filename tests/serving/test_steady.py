@@ -219,7 +219,7 @@ def test_the_best_clock_keeps_the_limits():
 def test_the_best_point_keeps_a_limit_by_its_own_table():
     """Steps up to the largest batch are priced more coarsely: there 675 MHz seems
     enough for these six servers, and takes 30.2 ms."""
-    lengths = dict(input_len="lognormal:512:1", output_len="lognormal:256:0.8")
+    lengths: Any = dict(input_len="lognormal:512:1", output_len="lognormal:256:0.8")
     load = Load(rate=60.0, slo_tpot=0.030, **lengths)
     best = steady_state(
         "qwen3-8b", "h100-sxm", load, optimize="energy", num_gpus=6, tp=1
