@@ -7,7 +7,8 @@ folder of their own, which holds the files of docs/examples/ and links to the fo
 the repository. What takes over 2 s runs among the slow tests alone. A comment in the
 row, or above the block, marks what takes over 30 s (`<!-- slow -->`) and what is to end
 with another exit status than 0 (`<!-- exits 3 -->`). A GPU, where one is asked for, is
-simulated. Figures below a block are those that its commands answer (`answers`).
+simulated. Searches of designs for large models are `long`. Figures below a block are
+those that its commands answer (`answers`).
 """
 
 import contextlib
@@ -47,6 +48,8 @@ ALWAYS: Final = (
     "diffenergy estimate gpt2 --gpu a100-sxm-80gb --sm-clock 900,1410 --json"
 )
 """The one that compiles and runs each time."""
+LONG: Final = "diffenergy codesign llama"
+"""How commands begin that search for half a minute each."""
 EXITS: Final = re.compile(r"<!-- exits (\d+) -->")
 SHARED: Final = "../shared"
 IN_TABLE: Final = re.compile(r"`((?:diffenergy|python) [^`]+)`")
@@ -76,6 +79,8 @@ class Block(NamedTuple):
         """What is needed to run it."""
         shared = any(SHARED in command for command in self.commands)
         marks = [pytest.mark.shared_data] if shared else []
+        if any(command.startswith(LONG) for command in self.commands):
+            marks.append(pytest.mark.long)
         return [*marks, *([] if self.quick else [pytest.mark.slow])]
 
     @property

@@ -307,7 +307,13 @@ def slopes(get_sample: Any, relaxed: bool) -> Slopes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("relaxed", [False, True], ids=["exact", "relaxed"])
+@pytest.mark.parametrize(
+    "relaxed",
+    [
+        pytest.param(False, id="exact"),
+        pytest.param(True, id="relaxed", marks=pytest.mark.long),
+    ],
+)
 def test_gradients(sample, relaxed: bool):
     s = slopes(sample, relaxed)
     check_finite(s)

@@ -21,6 +21,8 @@ NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 SLIDERS = ("04_codesign", "06_future_gpu")
 SEARCHED = ("05_collectives", "09_fleet")
 """Whose numbers depend on how much a solver finds in its time."""
+LONG = ("04_codesign", "05_collectives", "07_serving", "09_fleet", "10_many_gpus")
+"""What takes over 40 s."""
 MEASURED = {"09_fleet": "fleet"}
 """What reads tables that are not in the repository, and their folder."""
 
@@ -140,7 +142,10 @@ def test_sliders_keep_a_picture_for_readers_without_a_kernel(name: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=[pytest.mark.long] * (x in LONG)) for x in NAMES],
+)
 def test_runs_without_error_or_warning(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -354,6 +354,7 @@ def cases(total: int, per_op: int) -> Iterator[Case]:
         yield found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_hundred_thousand_kernels():
     for found in cases(10**5, per_op=256):

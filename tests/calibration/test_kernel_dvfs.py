@@ -243,6 +243,7 @@ def law(study_modules: dict[str, Any], study: Any) -> Any:
     return study_modules["fitted"].fit_study(study).law
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_transfer(study_modules: dict[str, Any], study: Any, law: Any, shared: Path):
     """Guards what is reached. Wanted: energy within 2 points, sign and order of time.

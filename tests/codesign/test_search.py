@@ -54,6 +54,7 @@ def test_equals_brute_force(name: str):
         assert found.evaluations < 4000
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_mix_equals_brute_force_and_is_the_weighted_sum():
     parts = [part("products", weight=2.0), part("streams", weight=30.0)]
@@ -142,6 +143,7 @@ def test_front_of_two_goals_is_near_that_of_all_designs():
     assert ends == pytest.approx(points.min(axis=0))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_own_objective_and_where_it_is_nan():
     def hot(estimate):

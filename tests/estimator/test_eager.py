@@ -183,6 +183,7 @@ def narrowed(x: Any) -> Array:
     return jnp.asarray(x, float if np.issubdtype(x.dtype, np.floating) else x.dtype)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("wide", [False, True], ids=["f32", "f64"])
 def test_second_derivatives_by_all_numbers_of_a_gpu_are_finite(

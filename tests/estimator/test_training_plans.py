@@ -157,6 +157,7 @@ def test_gradients_of_a_step_agree_with_differences():
     assert slopes[0, 0] < 0 and slopes[0, 3] < 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_constant_of_plans_moves_a_step():
     gpu = de.load_gpu("b200-sxm")

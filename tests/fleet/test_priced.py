@@ -57,6 +57,7 @@ slo_tpot_p95_s = 0.02
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_clocks_between_those_priced_first_are_never_worse(tmp_path, monkeypatch):
     """The plan with the twelve clocks alone, and the one that moves them: a clock of

@@ -121,7 +121,13 @@ def compared(case: tuple[str, str, int, int, int], objective: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", SMALL, ids=lambda x: f"{x[0]}@{x[2]}x{x[1]}")
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(x, id=f"{x[0]}@{x[2]}x{x[1]}", marks=[pytest.mark.long] * (i % 2))
+        for i, x in enumerate(SMALL)
+    ],
+)
 def test_nothing_is_better(case: tuple[str, str, int, int, int]):
     compared(case, "energy" if case[2] == 2 else "time")
 

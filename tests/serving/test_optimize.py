@@ -32,6 +32,7 @@ def test_cubics_are_met_exactly():
     assert not np.isfinite(found[1:3, 0]).any() and np.isfinite(found[3:]).all()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_it_is_the_best_of_all_clocks():
     """Against every clock of the board with every limit that is tried."""

@@ -165,6 +165,7 @@ def test_python_answers_as_the_command(
     assert again.best == found.best
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_python_mixes_and_tunes_as_the_command(run: Run, listing: Path):
     words = ("codesign", listing, "--workload", "y", *GPU, *SPACE, *QUICK)
@@ -266,6 +267,7 @@ def test_a_front_is_undominated(run: Run, words: tuple[object, ...]):
     assert all(set(x) >= BEST for x in found["pareto"])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_weights_count_runs(run: Run, listing: Path):
     space = ("--vary", "num_sms", *GPU, *QUICK, "--json")

@@ -293,6 +293,7 @@ def test_means_and_likelihood_of_a_gaussian_process():
     assert float(found) == pytest.approx(cost + missing, abs=1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_noise_is_found_and_smoothed_away(truth: Problem):
     read = noisy(truth, 0)
@@ -347,6 +348,7 @@ def test_smoothing_promises_less_and_keeps_it(truth: Problem):
     assert (smooth[:, 0] <= bounds).all()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_bounds_hold_in_most_cases(truth: Problem):
     """Nominally in 95 %."""

@@ -199,6 +199,7 @@ def test_gradient_descent_comes_within_half_a_percent(cases: list[Modelled], cas
         assert -1e-3 <= descent_excess(cases[case], slowdown) <= 0.5
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SLOW, ids=lambda case: "-".join(case))
 def test_gradient_descent_on_larger_cases(case: tuple[str, str, str]):
