@@ -7,7 +7,7 @@ folder of their own, which holds the files of docs/examples/ and links to the fo
 the repository. What takes over 2 s runs among the slow tests alone. A comment in the
 row, or above the block, marks what takes over 30 s (`<!-- slow -->`) and what is to end
 with another exit status than 0 (`<!-- exits 3 -->`). A GPU, where one is asked for, is
-simulated. Searches of designs for large models are `long`. Figures below a block are
+simulated. Searches of designs are `long`. Figures below a block are
 those that its commands answer (`answers`).
 """
 
@@ -48,8 +48,8 @@ ALWAYS: Final = (
     "diffenergy estimate gpt2 --gpu a100-sxm-80gb --sm-clock 900,1410 --json"
 )
 """The one that compiles and runs each time."""
-LONG: Final = "diffenergy codesign llama"
-"""How commands begin that search for half a minute each."""
+LONG: Final = "diffenergy codesign"
+"""How commands begin that search for about half a minute each."""
 EXITS: Final = re.compile(r"<!-- exits (\d+) -->")
 SHARED: Final = "../shared"
 IN_TABLE: Final = re.compile(r"`((?:diffenergy|python) [^`]+)`")

@@ -81,6 +81,7 @@ def test_tiles_are_tuned_on_one_gpu():
         codesign.tune("gpt2", "h100-sxm", phase="decode", tp=2)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_limit_of_power_holds_for_all_gpus():
     """The fastest step under the watts of the cluster: faster links make room for a
