@@ -22,6 +22,8 @@ _WORDS: Final = {
 KEYS: Final = (*_SIZES, "zero", *_WORDS, "software")
 _ZERO: Final = 3
 _MOST: Final = 100_000
+NETWORK: Final = "network"
+"""What B/s of a GPU's network card are called where they are asked for."""
 NOW: Final = 2026.5
 """Year of the newest training software that the constants were fitted to."""
 _YEARS: Final = (2019.0, 2030.0)

@@ -12,14 +12,13 @@ from jaxtyping import Float
 from ...hardware._clocks import mem_clocks, sm_clocks
 from ...hardware._dies import die_of
 from ...hardware._fields import CLOCK, FIELDS, NumberField
+from ...plans._plan import NETWORK
 
 if TYPE_CHECKING:
     from ...hardware import GpuCard
 
 POINT: Final = ("sm_clock", "mem_clock", "power_cap")
 """Fields of the operating point that can be searched."""
-NETWORK: Final = "network"
-"""B/s of the network card of every GPU of a training plan."""
 TILES: Final = "tiles"
 """Word of `--vary` for the tiles of every matrix product."""
 _SPAN: Final = 2.0

@@ -17,10 +17,11 @@ from ...estimator._estimate import estimate, runs
 from ...hardware._fields import FIELDS
 from ...hardware._spec import GpuSpec, OperatingPoint
 from ...plans import Pipeline, Plan, Steps
+from ...plans._plan import NETWORK
 from ...workload._workload import Workload
 from .._tiles.tiles import FIELDS as TILE_FIELDS
 from .._tiles.tiles import Shapes, Tiles, crowding, legal, place
-from .axes import NETWORK, POINT
+from .axes import POINT
 from .silicon import Silicon
 
 METRICS: Final = (
@@ -185,7 +186,8 @@ def measured(
 
     `exact`: by `estimate`; else by its short form for gradients (`estimator.runs`),
     whose clock under a power cap is within a per cent and which does not see whether
-    the cap can be kept.
+    the cap can be kept; work of several GPUs is always by `estimate`, which alone tells
+    static power apart, drawn by those that wait.
     """
     gpu, point, tiles = hardware(task, values, nudge)
     members = task.members

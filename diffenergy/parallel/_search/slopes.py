@@ -13,9 +13,9 @@ from ...estimator import estimate
 from ...hardware import GpuSpec, OperatingPoint
 from ...hardware._fields import FIELDS
 from ...plans import TrainingStep
+from ...plans._plan import NETWORK
 
 METRICS: Final = ("step_time_s", "energy_j")
-NETWORK: Final = "network"
 _POINT: Final = {"sm_clock": "sm_clock", "power_limit": "power_cap"}
 
 
