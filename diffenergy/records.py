@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import jaxtyped
@@ -16,12 +17,18 @@ def as_float(x: ArrayLike | Sequence[int | float]) -> Array:
     One converter for every numeric leaf, so that Python floats, NumPy scalars and
     JAX arrays all give the same trace.
     """
-    return jnp.asarray(x, dtype=jnp.result_type(float))
+    return _converted(x, jnp.result_type(float))
 
 
 def as_index(x: ArrayLike | Sequence[int]) -> Array:
     """Integer array for indices (dtype codes, phases); sizes are floats instead."""
-    return jnp.asarray(x, dtype=jnp.int32)
+    return _converted(x, np.dtype(np.int32))
+
+
+def _converted(x: ArrayLike | Sequence[int | float], dtype: np.dtype) -> Array:
+    if isinstance(x, np.ndarray):  # on the host: a program for every shape otherwise
+        x = x.astype(dtype)
+    return jnp.asarray(x, dtype=dtype)
 
 
 class Record(eqx.Module):

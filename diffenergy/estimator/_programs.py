@@ -8,6 +8,7 @@ again: ours are compiled apart from it.
 """
 
 import contextlib
+import functools
 import hashlib
 import pickle
 import platform
@@ -19,7 +20,9 @@ import jax
 from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
 
+from ..compiling import compiler_options
 from ..files import write_bytes_atomic
+from ._jax_setup import cache_folder
 
 
 def run(
@@ -69,6 +72,13 @@ class Programs:
         program, found = _answer(whole, leaves, path, options)
         _LOADED[known] = program
         return found
+
+
+def kept(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """`function(*arguments)`, compiled for a few calls and kept in the user's cache;
+    what a function may give: see `Programs`."""
+    programs = Programs(cache_folder(), lambda _: compiler_options(once=True))
+    return programs(function, arguments)
 
 
 _LOADED: dict[Any, Callable[..., Any]] = {}
@@ -125,14 +135,17 @@ def _name(
 
 
 def _key(*parts: Any) -> str:
-    package = Path(__file__).parents[1]
-    stamps = [
-        (str(file.relative_to(package)), file.stat().st_size, file.stat().st_mtime_ns)
-        for file in sorted(package.rglob("*.py"))
-    ]
     machine = (platform.node(), platform.processor(), platform.machine())
-    about = (stamps, jax.__version__, jax.config.jax_enable_x64, machine, parts)  # pyright: ignore[reportAttributeAccessIssue]
+    about = (_sources(), jax.__version__, jax.config.jax_enable_x64, machine, parts)  # pyright: ignore[reportAttributeAccessIssue]
     return hashlib.sha256(repr(about).encode()).hexdigest()
+
+
+@functools.cache
+def _sources() -> tuple[tuple[str, int, int], ...]:
+    """Every file of this package: its size, and when it changed."""
+    package = Path(__file__).parents[1]
+    files = ((x.relative_to(package), x.stat()) for x in sorted(package.rglob("*.py")))
+    return tuple((str(name), x.st_size, x.st_mtime_ns) for name, x in files)
 
 
 def _load(path: Path) -> Any:

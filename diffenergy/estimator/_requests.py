@@ -17,7 +17,7 @@ from ..plans import (
     read_plan,
 )
 from ..results import Infeasible
-from ..workload import Listing
+from ..workload import Listing, Workload
 from ..workload._listing import read_listings, select_listing
 from ..workload._unlisted import complete
 from ..workload._workload import assemble, pad_size
@@ -29,6 +29,8 @@ from ._answer.summary import EstimateResult
 from ._answer.whole_run import check_tokens
 from ._estimate import compiler_options, estimate_once
 from ._jax_setup import cache_folder
+from ._packed import packed
+from ._packed import run as run_packed
 from ._settings import (
     Setting,
     operating_points,
@@ -77,15 +79,23 @@ class Task:
         """The GPU's numbers with the constants asked for."""
         return self.card.served(self.corrections)
 
-    def estimates(self, gpu: GpuSpec | None = None) -> Estimate:
+    def estimates(
+        self, gpu: GpuSpec | None = None, like: Workload | None = None
+    ) -> Estimate:
         """The numbers alone; of several settings on a leading axis, filled up with
-        the last one. `gpu`: other numbers than the task's."""
+        the last one. `gpu`: other numbers than the task's; `like`: a workload whose
+        program (`run` of `_packed`) is used if it has room for this one."""
         gpu = self.gpu if gpu is None else gpu
+        work = None if like is None else packed(self.listings, like)
+        if work is not None and len(self.settings) == 1:
+            point = operating_points(self.settings)
+            return run_packed(work, gpu, point, len(self.listings))
         return _estimates(assemble(self.listings), gpu, self.settings)
 
-    def run(self) -> EstimateResult:
-        """Runs the model. Raises `Infeasible` if no power limit can be kept."""
-        estimates = self.estimates()
+    def run(self, like: Workload | None = None) -> EstimateResult:
+        """Runs the model (`like`: see `estimates`). Raises `Infeasible` if no power
+        limit can be kept."""
+        estimates = self.estimates(like=like)
         if len(self.settings) > 1:
             found = _summary.sweep(self, estimates)
             if found["best_energy"] is None:

@@ -20,9 +20,8 @@ from ..workload import Workload
 from ..workload._workload import assemble
 from ._answer import summary as _summary
 from ._answer.records import Estimate, from_leaves
-from ._estimate import compiler_options, estimate_once
-from ._jax_setup import cache_folder
-from ._programs import Programs
+from ._estimate import estimate_once
+from ._programs import kept
 from ._requests import DEFAULT_GPU, Task, prepare, too_low
 from ._settings import operating_points, throttling
 
@@ -191,7 +190,6 @@ def _answers(tasks: Sequence[Task], progress: Progress | None) -> list[list[Esti
         leaves, tree = jax.tree.flatten(arguments)
         shapes = tuple(np.shape(leaf) for leaf in leaves)
         alike.setdefault((tree, shapes), []).append(i)
-    programs = Programs(cache_folder(), lambda _: compiler_options(once=True))
     found: dict[int, Estimate] = {}
     for group in alike.values():
         for start in range(0, len(group), _ROWS):
@@ -200,7 +198,7 @@ def _answers(tasks: Sequence[Task], progress: Progress | None) -> list[list[Esti
             stacked = jax.tree.map(
                 lambda *x: np.stack(x), *(rows[i][1:] for i in filled)
             )
-            leaves = programs(_leaves, tuple(stacked))
+            leaves = kept(_leaves, tuple(stacked))
             tree = jax.tree.structure(from_leaves([leaf[0] for leaf in leaves]))
             leaves = jax.device_get(leaves)
             for place, i in enumerate(part):

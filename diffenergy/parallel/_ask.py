@@ -172,7 +172,7 @@ def plan(
         global_batch=global_batch,
         **given,
         **request,
-    ).run()
+    ).run(found.like)
     work = training_step(
         loaded,
         task.card,

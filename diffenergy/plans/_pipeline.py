@@ -256,15 +256,16 @@ def makespan(
     return _span(forward, backward, jnp.asarray(send, float), schedule, batches, tau)
 
 
-def plain_span(
-    program: Instructions, durations: Sequence[float] | Float[np.ndarray, " i"]
-) -> float:
-    """`makespan` of one list of durations (s), without a program to compile."""
+def plain_ends(
+    program: Instructions, durations: Float[np.ndarray, " i"]
+) -> Float[np.ndarray, " i"]:
+    """`ends` of one list of durations (s), without a program to compile."""
     done = [0.0] * (len(program.stage) + 1)  # the last place stands for -1
     columns = (x.tolist() for x in (program.before, program.needs))
-    for i, (before, needs, time) in enumerate(zip(*columns, durations, strict=True)):
+    rows = zip(*columns, durations.tolist(), strict=True)
+    for i, (before, needs, time) in enumerate(rows):
         done[i] = max(done[before], done[needs]) + time
-    return max(done)
+    return np.array(done[:-1])
 
 
 def _lasts(program: Instructions) -> Sequence[int]:

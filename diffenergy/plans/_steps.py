@@ -330,6 +330,8 @@ class StepEnergy(Record):
     stage_power: Float[Array, "*r s"]
     busy: Float[Array, "*r s"]
     """Share of the step in which a GPU of each kind runs kernels or exchanges."""
+    calls: Float[Array, "*r k p"]
+    """How often a step runs each part (`PARTS`) of a virtual stage."""
 
 
 def step_energy(
@@ -351,7 +353,7 @@ def step_energy(
         found: time of the steps.
         steps: the steps.
     """
-    calls = step_calls(steps)
+    calls = _calls(steps)
     own = jnp.sum(calls * of_parts(dynamic, steps), axis=-1)
     spent = calls * of_parts(times, steps)
     still = jnp.sum(spent * of_parts(static, steps), axis=-1)
@@ -366,10 +368,10 @@ def step_energy(
     work = steps.batches[..., None] * (found.forward + found.backward)
     busy = jnp.minimum((work + found.optimizer) / found.time[..., None], 1.0)
     energy = steps.abreast * found.time * jnp.sum(steps.count * power, axis=-1)
-    return StepEnergy(energy, power, busy)
+    return StepEnergy(energy, power, busy, calls)
 
 
-def step_calls(steps: Steps) -> Float[Array, "*r k p"]:
+def _calls(steps: Steps) -> Float[Array, "*r k p"]:
     """How often a step runs each part."""
     ones = jnp.ones_like(steps.far)
     m = steps.batches[..., None]

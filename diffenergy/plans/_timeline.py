@@ -4,13 +4,11 @@ how much power that takes. Pictures, pages and traces show it.
 
 from typing import Final, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from ._pipeline import BACKWARD, FORWARD, ends, instructions
-from ._steps import AXES, PARTS, Pipeline, Steps, StepTime, of_parts
+from ._pipeline import BACKWARD, FORWARD, instructions, plain_ends
+from ._steps import AXES, PARTS, Pipeline, Steps, StepTime
 
 EXCHANGE: Final = 3
 """Weights and gradients that replicas exchange when the pipeline has ended."""
@@ -21,9 +19,6 @@ KINDS: Final = ("forward", "backward", "weights", "exchange", "optimizer", "rest
 """Words for the kinds of slices, in their order."""
 _NOTHING: Final = 1e-9
 """Share of a step below which a slice is rounding."""
-
-
-_ends = jax.jit(ends)
 
 
 class Timeline(NamedTuple):
@@ -133,9 +128,10 @@ def timeline(
     exposed = np.asarray(micro.exposed)[chunk, way] * share
     moved = np.asarray(micro.moved)[chunk, way] * share
     length = work + exposed.sum(axis=1)
-    end = np.asarray(_ends(program, jnp.asarray(length)), float)
+    end = plain_ends(program, length)
 
-    found = np.asarray(of_parts(jnp.asarray(dynamic), steps))
+    at = np.asarray(steps.phase)
+    found = np.where(at >= 0, dynamic[at.clip(0)], 0.0)
     each, once, update = dynamic_joules(found, steps)
     joules = each[chunk, way] * share[:, 0]
     members, rows = np.asarray(steps.members), np.asarray(kinds)
@@ -212,7 +208,8 @@ def dynamic_joules(
     ways = []
     for name in ("forward", "backward"):
         axes = (name, *(f"{name}_{axis}" for axis in ("tp", "cp", "ep")))
-        sent = part["send"] * np.asarray(steps.ways)[:, len(ways)]
+        there = np.asarray(steps.phase)[..., PARTS.index(name)] >= 0
+        sent = part["send"] * there
         ways.append(sum(part[x] for x in axes) / m + sent)
     reduces = float(steps.reduces)
     ways[0] = ways[0] + min(gathers, 1.0) * part["gather"]

@@ -11,10 +11,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import equinox as eqx
 import jax
 import numpy as np
 
-from ...compiling import compiler_options
+from ...corrections import Corrections
 from ...hardware import GpuCard
 from ...physics._power import STATIC
 from ...plans import (
@@ -26,8 +27,9 @@ from ...plans import (
     Timeline,
     timeline,
 )
-from ...plans._steps import PARTS, step_calls
+from ...plans._steps import PARTS, MicroBatch
 from ...workload import Listing
+from .._programs import kept
 from .._settings import Setting
 from .guesses import guessed_widths
 from .records import Estimate
@@ -35,6 +37,7 @@ from .step_estimate import StepEstimate, from_phases
 
 if TYPE_CHECKING:
     from .._requests import Task
+    from .._work import TrainingWork
 
 _PASSES: Final = ("forward", "backward", "optimizer")
 _NOTHING: Final = 1e-12
@@ -43,10 +46,31 @@ WAITING: Final = "waiting"
 """What of a step the mean GPU neither computes nor updates weights."""
 
 
-@functools.cache
-def _composed():
-    options = compiler_options(once=True)
-    return jax.jit(from_phases, static_argnums=3, compiler_options=options)
+class _Order(eqx.Module):
+    """How a pipeline is followed, part of the program."""
+
+    pipeline: Pipeline | None = eqx.field(static=True)
+
+
+def _composed(
+    estimate: Estimate, steps: Steps, constants: Corrections, order: _Order
+) -> list[Any]:
+    """The step, without the estimate that it is made of, in parts that a kept program
+    can give."""
+    found = from_phases(estimate, steps, constants, order.pipeline)
+    times = {x: y for x, y in vars(found.times).items() if x != "micro"}
+    figures = (found.time, found.energy, found.power, found.gpus)
+    return [figures, times, vars(found.times.micro), vars(found.stages)]
+
+
+def _composition(task: "TrainingWork", estimate: Estimate, c: Corrections) -> Any:
+    """The step of an estimate, on the host."""
+    arguments = (estimate, task.steps, c, _Order(task.order))
+    figures, times, micro, stages = kept(_composed, arguments)
+    taken = StepTime(**times, micro=MicroBatch(**micro))
+    drawn = StepEnergy(**stages)
+    found = StepEstimate(*figures, times=taken, stages=drawn, phases=estimate)
+    return jax.device_get(found)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +90,7 @@ class Step:
     @property
     def gpus(self) -> float:
         """GPUs of the plan."""
-        return float(self.steps.gpus)
+        return float(self.found.gpus)
 
     @functools.cached_property
     def timeline(self) -> Timeline | None:
@@ -98,10 +122,10 @@ class Step:
 def step_of(task: "Task", estimate: Estimate) -> Step:
     """The step that the phases of an estimate make."""
     assert task.step is not None
-    steps, constants = task.step.steps, task.gpu.corrections
-    found = jax.device_get(_composed()(estimate, steps, constants, task.step.order))
+    steps = task.step.steps
+    found = _composition(task.step, estimate, task.gpu.corrections)
     each = np.asarray(steps.members).T @ np.asarray(steps.count)
-    calls = np.asarray(step_calls(steps)) * each[:, None] * float(steps.abreast)
+    calls = np.asarray(found.stages.calls) * each[:, None] * float(steps.abreast)
     weight = np.zeros(len(np.asarray(estimate.phases.time)))
     rows = np.asarray(steps.phase)
     weight[rows[rows >= 0]] = calls[rows >= 0]
@@ -169,7 +193,7 @@ def kernels(
     p = step.found.phases.phases
     static = np.asarray(p.components)[:, STATIC].sum(axis=1) / np.asarray(p.time)
     phase = np.asarray(step.steps.phase)
-    calls, abreast = np.asarray(step_calls(step.steps)), float(step.steps.abreast)
+    calls, abreast = np.asarray(step.found.stages.calls), float(step.steps.abreast)
     made, rows = [], iter(found)
     for number, listing in enumerate(listings):
         kind, part = (int(x[0]) for x in np.nonzero(phase == number))

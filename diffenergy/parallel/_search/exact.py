@@ -2,8 +2,8 @@
 are launched, pipelines followed one instruction by one."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,19 +11,18 @@ import numpy as np
 from jaxtyping import Float
 
 from ...corrections import Corrections
+from ...estimator._packed import packed
+from ...estimator._programs import kept as kept_program
 from ...hardware import GpuSpec, OperatingPoint
 from ...plans import Plan, Steps, Training, compose, step_energy
-from ...plans._pipeline import BACKWARD, FORWARD, instructions, plain_span
+from ...plans._pipeline import BACKWARD, FORWARD, instructions, plain_ends
 from ...plans._steps import filled_to, merged
 from ...workload import Listing, Workload
 from ...workload._unlisted import complete
-from .pieces import priced, programs
+from ...workload._workload import pad_size
+from .pieces import figures
 from .ranking import KINDS, STAGES, flat
 from .space import Space
-
-_TOGETHER: Final = (60, 20, 10)
-"""Plans of one call: always as many, the most that have fewer launches than all pieces,
-so that one program serves."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,16 +53,27 @@ def exact(
     """Figures of plans, each at an SM clock (Hz), the rest of the operating point as in
     `point` (no axis).
 
-    `like`: see `priced`.
+    `like`: a workload whose program is used as far as it has room (`packed`).
     """
-    made = {plan: _Made.of(space, plan) for plan, _ in chosen}
-    room = 0 if like is None else len(like.names)
-    most = max((len(x.listings) for x in made.values()), default=0)
-    number = next((x for x in _TOGETHER if x * most <= room), _TOGETHER[-1])
+    if not chosen:
+        return []
+    by_plan = {plan: _Made.of(space, plan) for plan, _ in chosen}
+    made = [by_plan[plan] for plan, _ in chosen]
+    clocks = [clock for _, clock in chosen]
+    found = _phases([x.listings for x in made], clocks, gpu, point, like)
+    owner = np.repeat(np.arange(len(made)), [len(x.listings) for x in made])
+    kept = np.ones(len(made), bool)
+    np.logical_and.at(kept, owner, found["feasible"])
+    more = pad_size(len(made)) - len(made)  # one program for about as many
+    works = [(x.listings, x.steps) for x in [*made, *[made[0]] * more]]
+    steps = filled_to(merged(works)[1], KINDS, STAGES)
+    placed = [x.training for x in made]
+    time, energy = _steps_of(placed, found, steps, gpu.corrections)
     return [
-        x
-        for i in range(0, len(chosen), number)
-        for x in _exact(made, chosen[i : i + number], number, gpu, point, like)
+        Exact(plan, clock, float(t), float(e), x.memory, bool(k))
+        for (plan, clock), x, t, e, k in zip(
+            chosen, made, time, energy, kept, strict=False
+        )
     ]
 
 
@@ -88,56 +98,49 @@ class _Made:
         return cls(training, [complete(x) for x in listings], steps, memory)
 
 
-def _exact(
-    made: Mapping[Plan, _Made],
-    chosen: Sequence[tuple[Plan, float]],
-    number: int,
+def _phases(
+    works: Sequence[list[Listing]],
+    clocks: Sequence[float],
     gpu: GpuSpec,
     point: OperatingPoint,
     like: Workload | None,
-) -> list[Exact]:
-    """At most `number` of them."""
-    asked = [made[plan] for plan, _ in chosen]
-    owner = np.repeat(np.arange(len(asked)), [len(x.listings) for x in asked])
-    works = [(x.listings, x.steps) for x in asked]
-    listings, steps = merged([*works, *[works[0]] * (number - len(works))])
-    listings = listings[: len(owner)]
-    if like is not None and len(listings) > len(like.names):
-        like = None
-    settings = {
-        field.name: np.full(len(owner), getattr(point, field.name))
-        for field in dataclasses.fields(OperatingPoint)
-    }
-    settings["sm_clock"] = np.array([clock for _, clock in chosen])[owner]
-    found, _ = priced(listings, gpu, OperatingPoint(**settings), like)
-    kept = np.ones(len(asked), bool)
-    np.logical_and.at(kept, owner, found["feasible"])
-    placed = [x.training for x in asked]
-    time, energy = _steps_of(placed, found, steps, gpu.corrections)
-    return [
-        Exact(plan, clock, float(t), float(e), x.memory, bool(k))
-        for (plan, clock), x, t, e, k in zip(
-            chosen, asked, time, energy, kept, strict=False
-        )
-    ]
+) -> dict[str, np.ndarray]:
+    """Figures of the phases of works, each at its SM clock (Hz), in as many calls as
+    the program of `like` takes."""
+    number, at, parts = len(works), 0, []
+    while at < len(works):
+        part = works[at : at + number]
+        listings = [x for work in part for x in work]
+        workload = packed(listings, like)
+        if workload is None:
+            like, number = (like, number // 2) if number > 1 else (None, len(works))
+            continue
+        each = np.repeat(clocks[at : at + number], [len(work) for work in part])
+        settings = {
+            field.name: np.full(len(each), getattr(point, field.name))
+            for field in dataclasses.fields(OperatingPoint)
+        }
+        settings["sm_clock"] = each
+        parts.append(figures(workload, gpu, OperatingPoint(**settings), len(each)))
+        at += number
+    return {name: np.concatenate([x[name] for x in parts]) for name in parts[0]}
 
 
 def _steps_of(
     placed: Sequence[Training], found: dict[str, Any], steps: Steps, c: Corrections
 ) -> tuple[np.ndarray, np.ndarray]:
     """(s, J) of the steps that phases make."""
-    steps = filled_to(steps, KINDS, STAGES)
     at = np.asarray(steps.phase)
     columns = {
         x: np.where(at >= 0, found[x][at.clip(0, len(found[x]) - 1)], 0.0)
         for x in ("time", "energy", "still")
     }
     span = np.full(len(at), np.nan)
-    about = jax.device_get(programs()(_composed, (columns, steps, c, span)))
+    about = jax.device_get(kept_program(_composed, (columns, steps, c, span)))
     for i, one in enumerate(placed):
         if one.order is not None:
             span[i] = _span(one, about["forward"][i], about["backward"][i])
-    answer = programs()(_composed, (columns, steps, c, span))
+    answer = kept_program(_composed, (columns, steps, c, span))
     return np.asarray(answer["time"]), np.asarray(answer["energy"])
 
 
@@ -169,4 +172,5 @@ def _span(placed: Training, forward: np.ndarray, backward: np.ndarray) -> float:
     program = instructions(order.schedule, plan.pp, order.batches, plan.vp)
     half = 0.5 if order.schedule == "zb-h1" else 1.0
     ways = np.stack([forward, half * backward, half * backward])
-    return plain_span(program, ways[program.kind, kinds[program.place]].tolist())
+    done = plain_ends(program, ways[program.kind, kinds[program.place]])
+    return float(done.max())

@@ -7,18 +7,13 @@ clock under a power limit, and what weights leave in a cache.
 """
 
 import dataclasses
-import functools
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-import jax
 import numpy as np
-from jax import Array
 from jaxtyping import Float
 
-from ...estimator._estimate import compiler_options, estimate_once
-from ...estimator._jax_setup import cache_folder
-from ...estimator._programs import Programs
+from ...estimator._packed import packed, run
 from ...hardware import GpuSpec, OperatingPoint
 from ...physics._power import STATIC
 from ...plans import Plan, Training
@@ -28,7 +23,6 @@ from ...plans._training import Part, passes_of
 from ...workload import Listing, Workload
 from ...workload._listing import Number
 from ...workload._unlisted import complete
-from ...workload._workload import assemble, pad_size
 from ...workload.models import Request
 from ...workload.models._network.sharding import Share, Split
 from ...workload.models._shared.decoder import TrainedModel
@@ -225,55 +219,13 @@ def _software(space: Space) -> float:
     return float(space.held.get("software", Plan().software))
 
 
-@functools.cache
-def programs() -> Programs:
-    """Compiled programs of the search, kept between runs."""
-    return Programs(cache_folder(), lambda _: compiler_options(once=True))
-
-
-def priced(
-    listings: Sequence[Listing],
-    gpu: GpuSpec,
-    point: OperatingPoint,
-    like: Workload | None = None,
-) -> tuple[dict[str, np.ndarray], Workload]:
-    """Figures of listings at `point` (a leaf has one number, or one for each of them):
-    `time`, of the `gpu` and of the `host`, s; `energy` beyond static power, and `still`
-    of it, J; `feasible`, whether the power limit is kept; and the workload priced.
-
-    `like`: a larger one before, whose program then serves again.
-    """
-    number = pad_size(len(listings)) if like is None else len(like.names)
-    more = number - len(listings)
-    # launches nothing, but takes host time, so that its power is a number
-    blank = dataclasses.replace(
-        listings[0], kernels=(), dispatch="eager", passes=1, module_calls=0
-    )
-    made = assemble([*listings, *[blank] * more], like)
-    rows = made.num_rows if like is None else like.num_rows
-    made = dataclasses.replace(made, names=("",) * number, num_rows=rows)
-    return run(made, gpu, point, len(listings)), made
-
-
-def run(
+def figures(
     workload: Workload, gpu: GpuSpec, point: OperatingPoint, number: int
 ) -> dict[str, np.ndarray]:
-    """The figures of `priced`, of the first `number` phases."""
-    wide = jax.tree.map(lambda x: _widened(x, len(workload.names)), point)
-    found = programs()(_figures, (workload, gpu, wide))
-    return {name: np.asarray(x)[:number] for name, x in found.items()}
-
-
-def _widened(x: Array, number: int) -> np.ndarray:
-    """A setting of `number` phases, the first one's where there are fewer."""
-    each = np.atleast_1d(np.asarray(x))
-    return np.concatenate([each, each[:1].repeat(number - len(each))])
-
-
-def _figures(
-    workload: Workload, gpu: GpuSpec, point: OperatingPoint
-) -> dict[str, Array]:
-    p = estimate_once(workload, gpu, point).phases
+    """Figures of the first `number` phases at `point` (see `run`): `time`, of the `gpu`
+    and of the `host`, s; `energy` beyond static power, and `still` of it, J;
+    `feasible`, whether the power limit is kept."""
+    p: Any = run(workload, gpu, point, number).phases
     still = p.components[:, STATIC].sum(axis=1)
     return dict(
         time=p.time,
@@ -328,10 +280,11 @@ def price(
         np.array([[getattr(piece, name) for piece in x] for x in made.values()], float)
         for name in ("sizes", "left")
     )
-    first, workload = priced(listings, gpu, points[0])
-    others = [run(workload, gpu, point, len(listings)) for point in points[1:]]
+    workload = packed(listings)
+    assert workload is not None
     result = []
-    for found in (first, *others):
+    for point in points:
+        found = figures(workload, gpu, point, len(listings))
         columns = {"time": found["gpu"], "host": found["host"]}
         columns |= {"energy": found["energy"]}
         columns |= {"still": found["still"] * found["gpu"] / found["time"]}

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from ...corrections import Corrections
 from ...estimator._estimate import HOST
+from ...estimator._programs import kept
 from ...plans import Plan, Steps, compose, step_energy
 from ...plans._exchange import groups
 from ...plans._layout import layout
@@ -22,7 +23,7 @@ from ...plans._steps import PARTS
 from ...plans._training import SUMS, VALUE, WEIGHT, gathers_of
 from ...workload._workload import pad_size
 from ...workload.models._shared.decoder import Held
-from .pieces import BOTH, ENDS, FIRST, LAST, Pieces, key_of, programs
+from .pieces import BOTH, ENDS, FIRST, LAST, Pieces, key_of
 from .space import Space
 
 _ONCE: Final = ("optimizer", "gather", "reduce", "send")
@@ -198,7 +199,7 @@ class _Batch:
         self._between(space, pieces, made, columns)
         steps = self._steps(space, columns, m)
         numbers = {x: columns[x] for x in ("time", "energy", "still")}
-        time, energy = programs()(_composed, (numbers, steps, c))
+        time, energy = kept(_composed, (numbers, steps, c))
         return np.asarray(time), np.asarray(energy)
 
     def _dispatched(

@@ -14,6 +14,7 @@ from ...hardware import GpuSpec, OperatingPoint
 from ...hardware._clocks import sm_clocks
 from ...plans import Plan
 from ...results import Infeasible
+from ...workload import Workload
 from .exact import Exact, exact
 from .pieces import Key, Maker, key_of, price
 from .ranking import Ranked, ranked, state_bytes_of
@@ -56,6 +57,8 @@ class Found:
     fitting: int
     about: Ranked
     """All that keep the limit of memory, at the highest clock."""
+    like: Workload
+    """All pieces, whose program has room for one plan."""
 
 
 def search(
@@ -120,7 +123,8 @@ def search(
     best = kept[0]
     others = (x for x in kept if not _equal(x, best, objective))
     second = next(others, None)
-    return Found(best, second, _frontier(kept), len(every), len(rows), series[0])
+    edge = _frontier(kept)
+    return Found(best, second, edge, len(every), len(rows), series[0], like)
 
 
 def _point(setting: Setting, clock: float) -> OperatingPoint:

@@ -11,13 +11,11 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
-from ...compiling import compiler_options
 from ...estimator import EstimateResult, Setting, Task
 from ...estimator._answer.step_estimate import of_step
 from ...estimator._answer.steps import Step
 from ...estimator._estimate import demands, estimate_once
-from ...estimator._jax_setup import cache_folder
-from ...estimator._programs import Programs
+from ...estimator._programs import kept
 from ...estimator._settings import operating_points
 from ...hardware import GpuSpec, OperatingPoint, _clocks
 from ...hardware._files import field_units
@@ -186,13 +184,12 @@ def page(
 ) -> Content:
     """The page of `result`, an estimate of one point, and of the same on a second GPU;
     `command`: the line that gives its numbers; `served`: the model under load."""
-    programs = Programs(cache_folder(), lambda _: compiler_options(once=True))
-    found = _swept(task, programs)
+    found = _swept(task)
     sides, bases = [_side(task, result, found)], [_basis(task)]
     notes: list[str] = []
     if versus is not None:
         second, against = versus
-        sides.append(_side(second, against, _swept(second, programs)))
+        sides.append(_side(second, against, _swept(second)))
         bases.append(_basis(second))
         notes += [f"{second.card.name}: {note}" for note in against.warnings]
     values, summary = task.card.values, result.summary
@@ -231,18 +228,17 @@ def _phase_clocks(result: EstimateResult) -> dict[str, float]:
     return dict(zip(names, clocks, strict=True))
 
 
-def _swept(task: Task, programs: Programs) -> Totals:
+def _swept(task: Task) -> Totals:
     """The workload over clocks and limits, on the host."""
     points, work = operating_points(sweep_settings(task)), assemble(task.listings)
     if task.step is not None:
         asked = TrainingStep(work, task.step.steps, task.step.order)
-        return Totals(
-            *map(np.asarray, programs(step_totals, (asked, task.gpu, points)))
-        )
+        found = kept(step_totals, (asked, task.gpu, points))
+        return Totals(*map(np.asarray, found))
     plan = task.plan or Plan()
     shared = np.array([plan.tp * plan.dp, plan.pp - 1], float)
     arguments = (work, task.gpu, points, shared)
-    return Totals(*map(np.asarray, programs(totals, arguments)))
+    return Totals(*map(np.asarray, kept(totals, arguments)))
 
 
 def _side(task: Task, result: EstimateResult, found: Totals) -> Side:

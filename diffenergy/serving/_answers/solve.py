@@ -8,9 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from ...compiling import compiler_options
 from ...estimator import _programs
-from ...estimator._jax_setup import cache_folder
 from ...hardware import GpuSpec, OperatingPoint
 from .._deployment import Deployment
 from .._steady.figures import Asked, Mode, Steady, steady
@@ -74,10 +72,5 @@ def _costs(*arguments: Any) -> tuple[Array, ...]:
     return tuple(jax.tree.leaves(costs_once(*arguments)))
 
 
-def _options(_: Any) -> dict[str, bool | int]:
-    return compiler_options(once=True)
-
-
 def _kept(function: Any, arguments: tuple[Any, ...]) -> Any:
-    programs = _programs.Programs(cache_folder(), _options)
-    return programs(function, jax.tree.map(jnp.asarray, arguments))
+    return _programs.kept(function, jax.tree.map(jnp.asarray, arguments))
