@@ -16,22 +16,39 @@ from ._estimate import estimate_once
 from ._programs import kept
 
 
-def packed(
-    listings: Sequence[Listing], like: Workload | None = None
-) -> Workload | None:
-    """The workload of listings, filled up for the program of `like` if there is one:
-    None where that has no room for them."""
-    number = pad_size(len(listings)) if like is None else len(like.names)
-    more = number - len(listings)
-    if more < 0:
+def packed(listings: Sequence[Listing], like: Workload) -> Workload | None:
+    """The workload of listings, filled up for the program of `like`: None where that
+    has no room for them."""
+    if len(listings) > len(like.names):
         return None
+    made = _filled(listings, len(like.names), like)
+    return made if _sizes(made) == _sizes(like) else None
+
+
+def packed_alike(listings: Sequence[Listing], most: int) -> list[Workload]:
+    """Workloads of at most `most` listings each, dealt in turn, all for one program."""
+    number = -(-len(listings) // most)
+    parts = [listings[i::number] for i in range(number)]
+    width = pad_size(len(parts[0]))
+    found: list[Workload] = []
+    for part in parts:  # each has room for those before
+        found.append(_filled(part, width, found[-1] if found else None))
+    whole = found[-1]
+    return [
+        x if _sizes(x) == _sizes(whole) else _filled(part, width, whole)
+        for x, part in zip(found, parts, strict=True)
+    ]
+
+
+def _filled(
+    listings: Sequence[Listing], number: int, like: Workload | None
+) -> Workload:
+    """`number` phases, with as many launches as `like` has at least."""
     # launches nothing, but takes host time, so that its power is a number
     blank = dataclasses.replace(
         listings[0], kernels=(), dispatch="eager", passes=1, module_calls=0
     )
-    made = assemble([*listings, *[blank] * more], like)
-    if like is not None and _sizes(made) != _sizes(like):
-        return None
+    made = assemble([*listings, *[blank] * (number - len(listings))], like)
     rows = made.num_rows if like is None else like.num_rows
     return dataclasses.replace(made, names=("",) * number, num_rows=rows)
 
@@ -51,7 +68,8 @@ def run(
     p: Any = jax.tree.map(lambda x: x[:number], found.phases)
     time, energy = p.time.sum(), p.energy.sum()
     clock = (p.sm_clock * p.time).sum() / time
-    return Estimate(time, energy, energy / time, clock, p, found.kernels)
+    leaves = [time, energy, energy / time, clock, *jax.tree.leaves((p, found.kernels))]
+    return jax.tree.unflatten(jax.tree.structure(found), leaves)
 
 
 def _widened(x: Array, number: int) -> np.ndarray:

@@ -8,6 +8,7 @@ them the launch counts and times of whole passes agree with the measurements.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -286,9 +287,21 @@ def finished(
     """Normalised rows, each saying whether a trace lists it; equal ones merged unless
     their order matters."""
     if not merged:
-        return tuple(normalise_kernel({"listed": True, **row}, where) for row in rows)
-    distinct = merge(rows)  # fewer rows to check
-    return merge([normalise_kernel({"listed": True, **row}, where) for row in distinct])
+        return tuple(_finished(row, where) for row in rows)
+    return merge([_finished(row, where) for row in merge(rows)])  # fewer rows to check
+
+
+def _finished(row: Kernel, where: str) -> Kernel:
+    try:
+        return {**_known(tuple(row.items()))}
+    except ValueError:  # again, to say where
+        return normalise_kernel(row, where)
+
+
+@functools.lru_cache(maxsize=1 << 15)
+def _known(row: tuple[tuple[str, Any], ...]) -> Kernel:
+    """A row normalised, which models and plans that are alike have again and again."""
+    return normalise_kernel({"listed": True, **dict(row)}, "a kernel")
 
 
 def _sites(

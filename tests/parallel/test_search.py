@@ -16,7 +16,7 @@ from diffenergy.hardware import read_gpu
 from diffenergy.parallel._search.exact import exact
 from diffenergy.parallel._search.pieces import Maker, key_of, price
 from diffenergy.parallel._search.ranking import ranked
-from diffenergy.parallel._search.search import _point
+from diffenergy.parallel._search.search import _point, _undominated
 from diffenergy.parallel._search.space import Space
 from diffenergy.plans import Plan, host_of
 from diffenergy.results import Infeasible
@@ -35,6 +35,17 @@ SMALL = [
     ("llama-3.1-8b", "gb200", 6, 3, 1024),
 ]
 """(model, GPU, GPUs, sequences of a step, tokens of each)."""
+
+
+def test_the_frontier_is_that_of_all_pairs():
+    numbers = np.random.default_rng(0)
+    for columns in (1, 2, 3):
+        table = numbers.integers(1, 9, (columns, 300)).astype(float)
+        size = numbers.integers(5, 9, 300).astype(float)
+        no_worse = (table[:, None] <= table[:, :, None]).all(axis=0)
+        better = (table[:, None] < table[:, :, None]).any(axis=0)
+        beaten = no_worse & (better | (size < size[:, None]))
+        assert (_undominated(size, *table) == ~beaten.any(axis=1)).all()
 
 
 def space_of(

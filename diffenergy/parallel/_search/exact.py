@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...corrections import Corrections
-from ...estimator._packed import packed
+from ...estimator._packed import packed, packed_alike
 from ...estimator._programs import kept as kept_program
 from ...hardware import GpuSpec, OperatingPoint
 from ...plans import Plan, Steps, Training, compose, step_energy
@@ -111,7 +111,10 @@ def _phases(
     while at < len(works):
         part = works[at : at + number]
         listings = [x for work in part for x in work]
-        workload = packed(listings, like)
+        if like is None:
+            (workload,) = packed_alike(listings, len(listings))
+        else:
+            workload = packed(listings, like)
         if workload is None:
             like, number = (like, number // 2) if number > 1 else (None, len(works))
             continue

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from ...estimator._packed import packed, run
+from ...estimator._packed import packed_alike, run
 from ...hardware import GpuSpec, OperatingPoint
 from ...physics._power import STATIC
 from ...plans import Plan, Training
@@ -37,6 +37,8 @@ ENDS: Final = 3
 """Where kinds of layers begin."""
 _TIMES: Final = 64
 """Micro-batches of a priced piece, so that gradients are summed as in most steps."""
+_TOGETHER: Final = 1024
+"""Listings of one call: as many as pieces of most models have."""
 _SIZES: Final = 2.0 ** np.arange(16, 40, 2)
 """Bytes of priced exchanges, between which times are interpolated."""
 MOVED: Final = ("all_gather", "reduce_scatter", "send_recv")
@@ -243,8 +245,8 @@ def price(
     gpu: GpuSpec,
     points: Sequence[OperatingPoint],
 ) -> tuple[list[Pieces], Workload]:
-    """All pieces at each of `points` (of all), and the workload that they were priced
-    as."""
+    """All pieces at each of `points` (of all), and a workload of those that they were
+    priced as."""
     listings: list[Listing] = []
     kinds = Maker(space).kinds
     shape = (len(made), ENDS + 1 + max(kinds), len(PARTS))
@@ -280,11 +282,12 @@ def price(
         np.array([[getattr(piece, name) for piece in x] for x in made.values()], float)
         for name in ("sizes", "left")
     )
-    workload = packed(listings)
-    assert workload is not None
+    first, same = _distinct(listings)
+    works = packed_alike([listings[i] for i in first], _TOGETHER)
     result = []
     for point in points:
-        found = figures(workload, gpu, point, len(listings))
+        dealt = _dealt(works, gpu, point, len(first))
+        found = {name: x[same] for name, x in dealt.items()}
         columns = {"time": found["gpu"], "host": found["host"]}
         columns |= {"energy": found["energy"]}
         columns |= {"still": found["still"] * found["gpu"] / found["time"]}
@@ -313,7 +316,34 @@ def price(
                 moved=table,
             )
         )
-    return result, workload
+    return result, works[0]
+
+
+def _distinct(
+    listings: Sequence[Listing],
+) -> tuple[list[int], Int[np.ndarray, " n"]]:
+    """(place of each listing that none before equals, which of these each one is)."""
+    seen: dict[Any, int] = {}
+    first, same = [], np.zeros(len(listings), int)
+    for i, x in enumerate(listings):
+        kernels = tuple(tuple(kernel.items()) for kernel in x.kernels)
+        about = (kernels, x.passes, x.module_calls, x.dispatch, x.training)
+        same[i] = seen.setdefault(about, len(seen))
+        if len(seen) > len(first):
+            first.append(i)
+    return first, same
+
+
+def _dealt(
+    works: Sequence[Workload], gpu: GpuSpec, point: OperatingPoint, number: int
+) -> dict[str, np.ndarray]:
+    """Figures of `number` listings that were dealt in turn (`packed_alike`)."""
+    found: dict[str, np.ndarray] = {}
+    for i, work in enumerate(works):
+        part = figures(work, gpu, point, len(range(i, number, len(works))))
+        for name, x in part.items():
+            found.setdefault(name, np.empty(number, x.dtype))[i :: len(works)] = x
+    return found
 
 
 def _together(space: Space) -> list[int]:

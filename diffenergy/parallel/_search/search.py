@@ -235,11 +235,16 @@ def _undominated(
     """Rows that no other beats in one column and matches in the rest; of equal rows
     those of least `size`."""
     table = np.stack([x / np.abs(x).max() for x in columns], axis=1).round(6)
-    keep = np.ones(len(table), bool)
-    for i in range(len(table)):
-        no_worse = (table <= table[i]).all(axis=1)
-        better = (table < table[i]).any(axis=1) | (size < size[i])
-        keep[i] = not (no_worse & better).any()
+    keep = np.zeros(len(table), bool)
+    kept: list[
+        int
+    ] = []  # what beats a row comes before it, and a kept one beats it too
+    for i in np.lexsort((size, *table.T[::-1])).tolist():
+        no_worse = (table[kept] <= table[i]).all(axis=1)
+        better = (table[kept] < table[i]).any(axis=1) | (size[kept] < size[i])
+        if not (no_worse & better).any():
+            keep[i] = True
+            kept.append(i)
     return keep
 
 
