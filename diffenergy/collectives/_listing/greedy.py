@@ -176,11 +176,14 @@ def _attempt(
         half = aim
         if demand.collective == "all_reduce":
             half = dataclasses.replace(aim, least=0.0)
-        way_in = _spread(*spread_of(topology, demand), model, half)
+        turned = spread_of(topology, demand)
+        way_in = _spread(*turned, model, half)
         if way_in is None:
             return None
         length = way_in.finish * unit
-        sends = [turned_round(_sends(demand, way_in, unit), length)]
+        # what nobody passes on would be a sum without summands
+        spread = prune(Schedule(*turned, _sends(turned[1], way_in, unit)))
+        sends = [turned_round(spread.sends, length)]
         if demand.collective != "all_reduce":
             return way_in.finish, sends[0]
     plan = _spread(topology, demand, model, aim, way_in)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diffenergy.collectives import Search, plan
 from diffenergy.collectives._bounds.bounds import epoch_bound, second_bound
 from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._listing.greedy import Effort, greedy
@@ -168,6 +169,19 @@ def test_only_takers_and_the_ways_to_them_are_served() -> None:
     schedule = greedy(topology, demand, effort=QUICK)
     check(schedule)
     assert len(schedule.sends) == 2
+
+
+@pytest.mark.parametrize("kind", ["reduce_scatter", "all_reduce"])
+@pytest.mark.parametrize("chunks", [1, 2, 4])
+def test_sums_of_teams_pass_gpus_that_are_in_none(kind: str, chunks: int) -> None:
+    """Opposite GPUs of a ring: copies that no relay passes on are no summands. The
+    least is the all-gather of the same teams backwards."""
+    asked = {"groups": [[0, 2], [1, 3]], "chunks": chunks}
+    search = Search(method="greedy")
+    found = plan("ring-4", kind, 1e6, search=search, **asked)  # verified inside
+    gather = plan("ring-4", "all_gather", 1e6, search=search, **asked)
+    times = 1 if kind == "reduce_scatter" else 2
+    assert times * gather.finish * 0.999 < found.finish < 1.1 * times * gather.finish
 
 
 def test_missing_way_is_named() -> None:
