@@ -25,8 +25,6 @@ FORWARD: Final = 0
 BACKWARD: Final = 1
 WEIGHTS: Final = 2
 """Gradients of weights alone, where a schedule takes them apart (ZB-H1)."""
-_SHARP: Final = 16.0
-"""Order of the norm that stands for the slowest stage in the closed form."""
 
 
 class Instruction(NamedTuple):
@@ -281,12 +279,11 @@ def closed_form(
     batches: Float[Array, "*r"],
     virtual: Float[Array, "*r"],
     early: Float[Array, "*r s"] | float = 0.0,
-    sharp: float | None = _SHARP,
 ) -> Float[Array, "*r"]:
     """The same for stages that are nearly equal:
 
         T = m M + (sum of stages - M)/v - (p - 1 + min(p, m) - 1) w,
-        M = p-norm of the stages
+        M that of the slowest stage
 
     (arXiv 2104.04473, section 2.2: m x + (p - 1) x/v for equal ones; arXiv 2401.10241).
 
@@ -296,14 +293,9 @@ def closed_form(
         batches: micro-batches m.
         virtual: virtual stages v of a GPU.
         early: s of the gradients of weights w that fill the bubble (ZB-H1), else 0.
-        sharp: order of the norm; None: the longest stage, whose slope jumps.
     """
     present = jnp.where(count > 0, stage, 0.0)
     slowest = jnp.max(present, axis=-1)
-    if sharp is not None:
-        top = lax.stop_gradient(slowest)
-        scaled = jnp.sum((present / top[..., None]) ** sharp, axis=-1) ** (1 / sharp)
-        slowest = top * scaled
     number = jnp.sum(count, axis=-1)
     mean = jnp.sum(count * present, axis=-1) / number
     filled = jnp.sum(count * early, axis=-1) / number

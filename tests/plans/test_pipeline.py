@@ -84,6 +84,13 @@ def test_more_micro_batches_never_have_a_larger_share_of_bubbles():
         assert shares == sorted(shares, reverse=True)
 
 
+def test_kinds_of_stages_that_take_as_long_are_one():
+    """First, middle and last stages are three kinds; 1F1B of equal ones is exact."""
+    stage, count = jnp.array([3.0, 3.0, 3.0]), jnp.array([1.0, 6.0, 1.0])
+    found = closed_form(stage, count, jnp.array(64.0), jnp.array(1.0))
+    assert float(found) == pytest.approx((64 + 7) * 3)
+
+
 def test_the_closed_form_is_near_the_recursion_for_uneven_stages():
     forward = jnp.array([[1.0, 1.0, 1.0, 1.2]])
     exact = float(makespan(forward, 2 * forward, 32))

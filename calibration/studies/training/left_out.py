@@ -23,7 +23,12 @@ import numpy as np
 import pandas as pd
 
 from diffenergy import measurements
-from diffenergy.corrections import CONSTANTS, CorrectionsFile, read_corrections
+from diffenergy.corrections import (
+    CONSTANTS,
+    CorrectionsFile,
+    prior_levels,
+    read_corrections,
+)
 from diffenergy.corrections._spread import DURATIONS
 from diffenergy.fitting import _fit, predict
 from diffenergy.fitting._calibrate import Calibration, Settings, calibrate
@@ -45,13 +50,12 @@ def without_plans(file: CorrectionsFile) -> CorrectionsFile:
     """Constants as if no plan had been fitted."""
     own = {name for name, c in CONSTANTS.items() if "plan" in c.rows}
     levels = {
-        tag: {
-            name: CONSTANTS[name].centre if name in own else value
-            for name, value in values.items()
-            if tag == "global" or name not in own
-        }
+        tag: {name: value for name, value in values.items() if name not in own}
         for tag, values in file.levels.items()
     }
+    for tag, values in prior_levels().items():
+        begun = {name: value for name, value in values.items() if name in own}
+        levels.setdefault(tag, {}).update(begun)
     rows = file.fitted_on["rows"]
     kept = {label: x for label, x in rows.items() if not label.endswith(":plan")}
     fitted_on = {**file.fitted_on, "rows": kept}

@@ -299,7 +299,7 @@ def _composed(columns: dict[str, Any], steps: Steps, c: Corrections) -> Any:
     about = compose(time, steps, c)
     early = steps.zero_bubble[..., None] * about.backward / 2
     given = (steps.count, steps.batches, steps.virtual, early)
-    span = closed_form(about.stage, *given, sharp=None)
+    span = closed_form(about.stage, *given)
     found = compose(time, steps, c, span)
     return found.time, step_energy(time, work, static, found, steps).energy
 
