@@ -340,6 +340,9 @@ class Corrections(Record):
         closes="one plan in both programs")
     training_stream: Number = training(1.1, 0.2, "-",
         "the same of kernels that stream", closes="training steps of a small model")
+    training_progress: Number = training(0.04, 0.7, "1/year",
+        "slow-down of kernels that stream in older software",
+        closes="the same small model in software of two years")
     # many GPUs
     plan_contention: Number = plan(0.25, 0.6, "-",
         "slow-down of kernels beside an exchange: s a second of it",
@@ -361,9 +364,6 @@ class Corrections(Record):
     plan_straggle: Number = plan(0.006, 0.7, "-",
         "slow-down with each doubling of the GPUs",
         closes="the same plan on 8 to 512 GPUs")
-    plan_progress: Number = plan(0.04, 0.7, "1/year",
-        "slow-down of older software",
-        closes="the same plan in software of two years")
     # energies, all at the floor voltage V0
     energy_tensor: Number = energy(0.45e-12, 0.3, "J/FLOP",
         "bf16 tensor FLOP, operands included",

@@ -211,8 +211,10 @@ class _Run:
             activity=joined.activity * bytes_,
             math_activity=joined.math_activity * math,
         )
-        trains = self.per_candidate(workload.phases.training) > 0
-        self.pace = jnp.where(trains, joined.training, 1.0)
+        phases = workload.phases
+        trains, age = map(self.per_candidate, (phases.training, phases.age))
+        older = joined.training * jnp.exp(joined.aging * age)
+        self.pace = jnp.where(trains > 0, older, 1.0)
 
     def per_candidate(self, x: Float[Array, " p"]) -> Float[Array, " flat"]:
         """A phase quantity for every candidate."""

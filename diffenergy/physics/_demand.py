@@ -69,6 +69,7 @@ class Demand(Record):
     sharpness_memory: Float[Array, "*batch"] = _leaf(6.0)  # of SM side, L2 and DRAM
     store_exposed: Float[Array, "*batch"] = _leaf(1.0)
     training: Float[Array, "*batch"] = _leaf(1.0)  # time in training programs / here
+    aging: Float[Array, "*batch"] = _leaf()  # ln of it more, a year of older software
     # energy
     tensor_energy: Float[Array, "*batch"] = _leaf()  # J/FLOP at V0
     other_energy: Float[Array, "*batch"] = _leaf()  # J at V0 that no unit explains

@@ -20,7 +20,7 @@ from ..corrections import Corrections
 from ..records import Record, as_float, as_index
 from ..workload import Listing
 from ._pipeline import closed_form, makespan
-from ._plan import NOW, Schedule
+from ._plan import Schedule
 
 PARTS: Final = (
     "forward", "backward", "optimizer", "forward_tp", "backward_tp", "forward_cp",
@@ -72,8 +72,6 @@ class Steps(Record):
     """The same of weights and gradients."""
     zero_bubble: Float[Array, "*r"] = eqx.field(converter=as_float)
     """1 where gradients of weights fill the bubble (ZB-H1)."""
-    age: Float[Array, "*r"] = eqx.field(converter=as_float)
-    """Years of the software before `NOW`."""
 
     @property
     def gpus(self) -> Float[Array, "*r"]:
@@ -205,8 +203,7 @@ def compose(
     several = steps.gpus > 1
     doublings = jnp.log2(steps.gpus / _DOUBLING)
     rest = jnp.where(several, c.plan_fixed + c.plan_straggle * doublings, 0.0)
-    older = jnp.exp(c.plan_progress * steps.age)
-    time = (pipeline + after) * (1 + rest) * older
+    time = (pipeline + after) * (1 + rest)
 
     busy = steps.batches * jnp.sum(steps.count * stage, -1) / jnp.sum(steps.count, -1)
     once = (1 - jnp.minimum(gathers, 1.0)) * part["gather"]
@@ -380,11 +377,6 @@ def _calls(steps: Steps) -> Float[Array, "*r k p"]:
     ones = ones.at[..., _AT["gather"]].multiply(gathers)
     ones = ones.at[..., _AT["reduce"]].multiply(reduces)
     return ones.at[..., _AT["send"]].multiply(m * jnp.sum(steps.ways, axis=-1))
-
-
-def age_of(software: float) -> float:
-    """Years of a program's software before `NOW`."""
-    return NOW - software
 
 
 def merged(works: Iterable[tuple[list[Listing], Steps]]) -> tuple[list[Listing], Steps]:

@@ -14,7 +14,7 @@ EXCHANGE: Final = 3
 """Weights and gradients that replicas exchange when the pipeline has ended."""
 OPTIMIZER: Final = 4
 REST: Final = 5
-"""What a step takes beyond its parts (`plan_fixed`, `plan_straggle`, its age)."""
+"""What a step takes beyond its parts (`plan_fixed`, `plan_straggle`)."""
 KINDS: Final = ("forward", "backward", "weights", "exchange", "optimizer", "rest")
 """Words for the kinds of slices, in their order."""
 _NOTHING: Final = 1e-9

@@ -253,7 +253,6 @@ class Training:
             tp_overlap=float(plan.overlap == "tp+dp"),
             dp_overlap=float(plan.overlap != "none"),
             zero_bubble=float(plan.order == "zb-h1"),
-            age=NOW - plan.software,
         )
 
     @property
@@ -317,7 +316,8 @@ def passes_of(
     among the groups of its axes, with the kernels of a `software` year."""
     early = {"family": "fa1"} if software < _EARLY[1] else {}
     found: list[Part] = []
-    for listing in model.listings_of(request):
+    for made in model.listings_of(request):
+        listing = dataclasses.replace(made, age=NOW - software)
         rows = [
             row | (early if row["op"] in _ATTENDS else {}) for row in listing.kernels
         ]

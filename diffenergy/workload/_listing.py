@@ -29,7 +29,8 @@ class Listing:
     counts cover (decode steps). `module_calls`: `nn.Module` calls of all these passes,
     0 if unknown. `dispatch`: "eager" (one host launch a kernel) or "graph"; None: not
     said, which measured passes take as eager (see `settled`). `training`: whether its
-    kernels are those of training programs. `notes`: what was assumed while reading.
+    kernels are those of training programs, `age`: years of their software before the
+    newest that was fitted. `notes`: what was assumed while reading.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Listing:
     passes: Number = 1
     dispatch: Dispatch | None = None
     training: bool = False
+    age: Number = 0
     notes: tuple[str, ...] = ()
 
 
@@ -293,6 +295,7 @@ def _listing(raw: dict[str, Any], where: str, default_name: str) -> Listing:
         passes=_number(raw, "passes", where, 1.0) or 1,
         dispatch=dispatch,
         training=training,
+        age=_number(raw, "age", where, 0.0, whole=False) or 0,
         notes=(*_labels(raw, "notes", where), *_unknown_fns(rows)),
     )
 
@@ -300,7 +303,7 @@ def _listing(raw: dict[str, Any], where: str, default_name: str) -> Listing:
 def _line(listing: Listing) -> dict[str, Any]:
     fields = {x.name: getattr(listing, x.name) for x in dataclasses.fields(Listing)}
     kernels = fields.pop("kernels")
-    said = {name: fields.pop(name) for name in ("training", "notes")}
+    said = {name: fields.pop(name) for name in ("training", "age", "notes")}
     return {**fields, **{k: v for k, v in said.items() if v}, "kernels": kernels}
 
 
@@ -400,11 +403,11 @@ def _labels(raw: dict[str, Any], key: str, where: str) -> list[str]:
     return values
 
 
-def _number(raw: dict[str, Any], key: str, where: str, minimum: float) -> Number | None:
-    value = raw.get(key)
-    return (
-        None if value is None else _checked(Field(key, minimum=minimum), value, where)
-    )
+def _number(
+    raw: dict[str, Any], key: str, where: str, minimum: float, whole: bool = True
+) -> Number | None:
+    value, field = raw.get(key), Field(key, minimum=minimum, whole=whole)
+    return None if value is None else _checked(field, value, where)
 
 
 def _finite(value: Any) -> bool:

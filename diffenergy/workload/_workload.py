@@ -37,6 +37,8 @@ class Phases(Record):
     """Switching of the math beyond that of the bytes it is fed with."""
     training: Float[Array, "*p"] = eqx.field(converter=as_float)
     """1 where kernels are those of training programs."""
+    age: Float[Array, "*p"] = eqx.field(converter=as_float)
+    """Years of these programs' software before the newest that was fitted."""
 
 
 class Group(Record):
@@ -86,6 +88,7 @@ class PhaseColumns:
     data_activity: np.ndarray
     math_activity: np.ndarray
     training: np.ndarray
+    age: np.ndarray
 
     @classmethod
     def single(cls, count: int, **columns: Any) -> "PhaseColumns":
@@ -99,6 +102,7 @@ class PhaseColumns:
             "data_activity": 1.0,
             "math_activity": 1.0,
             "training": 0.0,
+            "age": 0.0,
         } | columns
         return cls(**{n: np.broadcast_to(floats(v), count) for n, v in filled.items()})
 
@@ -248,6 +252,7 @@ def phase_columns(listings: Sequence[Listing]) -> PhaseColumns:
         eager=[listing.dispatch != "graph" for listing in listings],
         module_calls=[listing.module_calls for listing in listings],
         training=[listing.training for listing in listings],
+        age=[listing.age for listing in listings],
     )
 
 

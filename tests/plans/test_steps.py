@@ -13,7 +13,7 @@ from diffenergy.plans._steps import HOP, PARTS, stacked
 
 GIVEN: dict[str, Any] = dict(
     plan_contention=0.3, plan_network=0.5, plan_tp_exposed=0.8, plan_tp_overlapped=0.4,
-    plan_pp_exposed=0.6, plan_fixed=0.02, plan_straggle=0.01, plan_progress=0.03,
+    plan_pp_exposed=0.6, plan_fixed=0.02, plan_straggle=0.01,
 )  # fmt: skip
 PLAIN = Corrections(**GIVEN)
 
@@ -29,7 +29,7 @@ def steps(parts: dict[str, float], **changed: Any) -> tuple[jnp.ndarray, Steps]:
     given: dict[str, Any] = dict(
         phase=phase, far=zeros, hops=zeros, members=[[1.0]], count=[1.0], batches=4.0,
         virtual=1.0, abreast=8.0, network=np.inf, gathers=0.0, reduces=0.0,
-        tp_overlap=0.0, dp_overlap=1.0, zero_bubble=0.0, age=0.0,
+        tp_overlap=0.0, dp_overlap=1.0, zero_bubble=0.0,
     )  # fmt: skip
     columns = {name: np.asarray(x) for name, x in (given | changed).items()}
     return jnp.array(times), Steps(**columns)
@@ -102,13 +102,6 @@ def test_stages_and_sends():
     assert float(found.pipeline) == pytest.approx(5 * (0.75 + 0.012), rel=2e-3)
     assert float(found.bubble) == pytest.approx(1 / 5, abs=0.03)
     assert float(found.time / found.pipeline) == pytest.approx(1.03)
-
-
-def test_older_software_is_slower():
-    times, one = steps({"forward": 1.0, "backward": 2.0}, age=3.0)
-    now = compose(*steps({"forward": 1.0, "backward": 2.0}), PLAIN)
-    older = compose(times, one, PLAIN)
-    assert float(older.time / now.time) == pytest.approx(np.exp(0.09))
 
 
 def test_energy_is_that_of_kernels_and_of_waiting():

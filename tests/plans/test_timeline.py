@@ -53,7 +53,6 @@ def made(
         tp_overlap=0,
         dp_overlap=overlap,
         zero_bubble=float(schedule == "zb-h1"),
-        age=0,
     )
     order = Pipeline(schedule, M, ((0,) * P,) * virtual)  # pyright: ignore[reportArgumentType]
     constants = de.load_gpu("h100-sxm").corrections

@@ -70,7 +70,8 @@ def _by_row(workload: Workload) -> Workload:
         owner = owner.at[group.row].set(group.phase)
     groups = tuple(Group(g.count, g.row, g.row) for g in workload.groups)
     p = workload.phases
-    contents = p.data_activity[owner], p.math_activity[owner], p.training[owner]
+    about = (p.data_activity, p.math_activity, p.training, p.age)
+    contents = (x[owner] for x in about)
     phases = Phases(zeros, zeros, zeros, zeros, zeros, zeros, *contents)
     names = ("",) * workload.num_rows
     return Workload(workload.shapes, groups, phases, workload.num_rows, names)

@@ -109,5 +109,6 @@ def demand(shape: Stream, gpu: GpuSpec, c: Corrections) -> Demand:
         sharpness=c.sharpness,
         sharpness_memory=c.sharpness_stream,
         training=c.training_stream,
+        aging=c.training_progress,
         activity=_rates.activity(c, s.zero_share),
     )

@@ -327,7 +327,8 @@ def _distinct(
     first, same = [], np.zeros(len(listings), int)
     for i, x in enumerate(listings):
         kernels = tuple(tuple(kernel.items()) for kernel in x.kernels)
-        about = (kernels, x.passes, x.module_calls, x.dispatch, x.training)
+        host = x.passes, x.module_calls, x.dispatch
+        about = kernels, host, x.training, x.age
         same[i] = seen.setdefault(about, len(seen))
         if len(seen) > len(first):
             first.append(i)

@@ -18,7 +18,6 @@ from ...plans._exchange import groups
 from ...plans._layout import layout
 from ...plans._memory import in_flight, state_bytes
 from ...plans._pipeline import closed_form
-from ...plans._plan import NOW
 from ...plans._steps import PARTS
 from ...plans._training import SUMS, VALUE, WEIGHT, gathers_of
 from ...workload._workload import pad_size
@@ -290,7 +289,6 @@ class _Batch:
             tp_overlap=np.array([x == "tp+dp" for x in overlap], float),
             dp_overlap=np.array([x != "none" for x in overlap], float),
             zero_bubble=np.array([plan.order == "zb-h1" for plan in plans], float),
-            age=NOW - self.column("software"),
         )
 
 

@@ -60,7 +60,7 @@ def _stages(found: Timeline) -> Chart:
     caption = (
         f"A row is a stage, one of its {found.abreast} GPUs; a slice is what it runs "
         "of one micro-batch, exchanges that nothing hides included. The last slice is "
-        "what steps take beyond their parts (stragglers, older software)."
+        "what steps take beyond their parts, such as waiting for stragglers."
     )
     if found.chunk.max():
         caption += " Paler slices are of later virtual stages."
