@@ -39,7 +39,7 @@ house.__enter__()  # the house style, through the whole notebook
 #
 # All ways to divide the GPUs are ranked, those near the best are priced exactly. The
 # layers of DeepSeek-V3 can be divided among GPUs in hundreds of ways, each with kernels
-# of its own, which takes a minute; four keys are held here: no tensor parallelism,
+# of its own, which takes long; four keys are held here: no tensor parallelism,
 # experts over 64 GPUs of an NVL72, micro-batches of one sequence, full recomputation.
 
 # %%
