@@ -1,5 +1,7 @@
 """Many listings by one program answer as each alone."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -12,8 +14,11 @@ from diffenergy.estimator._settings import operating_points
 @pytest.fixture(scope="module")
 def tasks():
     """Requests of different sizes."""
-    asked = ({"phase": "prefill"}, {"batch": 4}, {"input_len": 96}, {"batch": 9})
-    return [prepare("gpt2", "a100-sxm-80gb", **{"phase": "decode"} | x) for x in asked]
+    asked: list[dict[str, Any]] = [
+        {"phase": "prefill"}, {"phase": "decode", "batch": 4},
+        {"phase": "decode", "input_len": 96}, {"phase": "decode", "batch": 9},
+    ]  # fmt: skip
+    return [prepare("gpt2", "a100-sxm-80gb", **x) for x in asked]
 
 
 def test_listings_dealt_in_turn_have_the_figures_of_each(tasks):
