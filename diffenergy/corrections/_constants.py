@@ -342,7 +342,7 @@ class Corrections(Record):
         "the same of kernels that stream", closes="training steps of a small model")
     training_progress: Number = training(0.04, 0.7, "1/year",
         "slow-down of kernels that stream in older software",
-        closes="the same small model in software of two years")
+        closes="training steps of a small model in software of two years")
     # many GPUs
     plan_contention: Number = plan(0.25, 0.6, "-",
         "slow-down of kernels beside an exchange: s a second of it",

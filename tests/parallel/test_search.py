@@ -157,8 +157,8 @@ def test_the_answer_is_the_estimate_of_its_plan(found):
         "gpt2-medium", "h100-sxm", phase="train", plan=s["plan"], global_batch=16,
         input_len=256,
     ).summary  # fmt: skip
-    assert said["time_s"] == s["best"]["time_s"]
-    assert said["energy_j"] == s["best"]["energy_j"]
+    for key in ("time_s", "energy_j"):  # by another program: but for rounding
+        assert said[key] == pytest.approx(s["best"][key], rel=1e-12)
     assert s["best"]["plan"]["dp"] * s["best"]["plan"]["tp"] <= 8
     assert s["frontier"] and s["considered"] >= s["fitting"] > len(s["frontier"])
     second = s["second"]

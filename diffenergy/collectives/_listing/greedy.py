@@ -181,8 +181,7 @@ def _attempt(
         if way_in is None:
             return None
         length = way_in.finish * unit
-        # what nobody passes on would be a sum without summands
-        spread = prune(Schedule(*turned, _sends(turned[1], way_in, unit)))
+        spread = _passed_on(Schedule(*turned, _sends(turned[1], way_in, unit)))
         sends = [turned_round(spread.sends, length)]
         if demand.collective != "all_reduce":
             return way_in.finish, sends[0]
@@ -191,6 +190,19 @@ def _attempt(
         return None
     sends.append(_sends(demand, plan, unit, len(sends)))
     return max(plan.finish, way_in.finish if way_in else 0.0), Sends.joined(sends)
+
+
+def _passed_on(spread: Schedule) -> Schedule:
+    """Without copies that a GPU got for others and passed to none: turned round, they
+    would be sums without summands."""
+    sends, wanted = spread.sends, spread.demand.wanted
+    nodes = len(spread.topology.nodes)
+    source, target = (
+        x[sends.link] for x in (spread.topology.sources, spread.topology.targets)
+    )
+    kept = wanted[sends.block, target] | ~spread.topology.stores[target]
+    passed = np.isin(sends.block * nodes + target, sends.block * nodes + source)
+    return spread if (kept | passed).all() else prune(spread)
 
 
 def _spread(
