@@ -120,6 +120,7 @@ def close(got: Array, looped: list[Array]) -> bool:
     return np.asarray(got) == pytest.approx(np.stack(looped), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_map_over_points(workload):
     def at(clock: Array) -> Array:
         return totals(estimate(workload, A100, point(clock, cap=250.0), C))
@@ -132,6 +133,7 @@ def test_map_over_points(workload):
     assert close(mapped(at, clocks), loop)
 
 
+@pytest.mark.slow
 def test_map_over_gpus(workload):
     gpus = [A100, H100, load_gpu("a10")]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *gpus)
@@ -151,6 +153,7 @@ def test_map_over_corrections(workload):
 # phases -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_generation_is_prefill_and_decode(rows, phases):
     prefill, decode = rows, [{**row, "m": 8} if "m" in row else row for row in rows]
     both = estimate_once(phases(prefill, decode), A100, point(), C)
@@ -162,6 +165,7 @@ def test_a_generation_is_prefill_and_decode(rows, phases):
     assert both.energy == pytest.approx(float(first.energy + second.energy))
 
 
+@pytest.mark.slow
 def test_each_phase_has_a_clock_and_a_cap(rows, phases):
     # one binary for both: the second phase is capped, the first is not
     where = OperatingPoint(
@@ -184,6 +188,7 @@ def test_a_limit_below_idle_is_infeasible(workload):
     assert got.sm_clock[0] == pytest.approx(float(A100.sm_clock_min))
 
 
+@pytest.mark.slow
 def test_the_callers_tile_wins(sample, phases):
     sizes = dict(m=4096, n=4096, k=4096)
     thin = sample("gemm", **sizes, tile_m=16, tile_n=64)

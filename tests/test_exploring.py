@@ -74,6 +74,7 @@ def test_what_is_shown_is_the_estimate(numbers: Numbers, values: Values):
     )
 
 
+@pytest.mark.slow
 def test_the_curve_is_of_estimates_too(numbers: Numbers):
     shown = numbers.at(START)
     assert shown.clocks[-1] == CARD.values["sm_clock_max"]

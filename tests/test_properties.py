@@ -327,6 +327,7 @@ def check(c: Case):
     assert not report, f"{len(bad)} faster with more work:\n" + "\n".join(report[:5])
 
 
+@pytest.mark.slow
 @settings(
     max_examples=5, deadline=None, derandomize=True,
     phases=[Phase.explicit, Phase.generate],  # a seed does not shrink
@@ -361,6 +362,7 @@ def test_a_hundred_thousand_kernels():
         check(found)
 
 
+@pytest.mark.slow
 def test_more_tiles_on_idle_sms():
     # both experts' weights are the same bytes for one and for two tiles of rows: the
     # second tile cannot make them arrive earlier

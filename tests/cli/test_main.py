@@ -184,6 +184,7 @@ def test_a_reader_that_stops_reading_is_no_error():
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_keeps_its_compilations(tmp_path):
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     args = ("estimate", "gpt2", "--phase", "decode", "--json")

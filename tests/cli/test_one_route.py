@@ -63,6 +63,7 @@ def test_every_file_has_the_constants_that_the_command_serves(
         assert not [x for x, y in zip(files, apart, strict=True) if not y < 1e-12]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["copy of h100-sxm", "copy of l4", "a30"])
 def test_python_and_command_agree(
     name: str, listing: str, files: dict[str, str], run: Callable[..., Outcome]

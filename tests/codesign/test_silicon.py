@@ -211,6 +211,7 @@ def test_stored_numbers_are_those_of_the_fit():
     assert area_errors() == pytest.approx((errors.mean(), errors.max()), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_script_prints_every_die_and_board():
     done = subprocess.run(
         [sys.executable, "calibration/studies/silicon.py"],

@@ -65,6 +65,7 @@ def test_a_table_by_hand(table: Path):
     assert again.tolist() == found.frontier().tolist()
 
 
+@pytest.mark.slow
 def test_smoothing_asks_for_a_gpu(table: Path, monkeypatch: pytest.MonkeyPatch):
     """Its law is fitted up to its own power limit; a law that says just what the table
     reads leaves the plan as it is, and hardly any noise."""
@@ -102,6 +103,7 @@ def test_files_are_read_back(table: Path, tmp_path: Path):
     assert "two.csv" in (tmp_path / "plan.py").read_text()
 
 
+@pytest.mark.slow
 def test_a_request_is_planned_as_its_name(decode):
     card = read_gpu("a100-pcie-40gb")
     asked = prepare("gpt2", card, phase="decode", sm_clock=CLOCKS)
@@ -111,6 +113,7 @@ def test_a_request_is_planned_as_its_name(decode):
         plan(asked, batch=8)
 
 
+@pytest.mark.slow
 def test_it_is_what_the_command_says(decode):
     words = "dvfs gpt2 --gpu a100-pcie-40gb --phase decode --sm-clock 600,1110,1410"
     words += " --max-slowdown 3 --switch-latency 0"
@@ -120,6 +123,7 @@ def test_it_is_what_the_command_says(decode):
     assert json.loads(text.getvalue()) == json.loads(decode.to_json())
 
 
+@pytest.mark.slow
 def test_it_shows_its_numbers(decode):
     saved = si(decode.energy, "J")
     assert saved in repr(decode) and "gpt2 on a100-pcie-40gb" in repr(decode)
@@ -149,6 +153,7 @@ def test_published_switching_says_whose(table: Path):
     assert held.energy == single.energy
 
 
+@pytest.mark.slow
 def test_what_a_model_takes_is_published(decode):
     """A step of 1 ms has no room for a change that takes 15 ms: one clock, and what
     free changes save as the bound."""

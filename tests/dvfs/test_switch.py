@@ -142,6 +142,7 @@ def test_lookahead_path_is_the_cheapest(seed: int, latency: float):
         assert path.value == pytest.approx(each.min())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", RICHEST_KIND)
 @pytest.mark.parametrize(
     ("switching", "per_launch"), [(STALL, False), (STALL, True), (DWELL, True)]

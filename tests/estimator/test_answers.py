@@ -41,6 +41,7 @@ def listing(tmp_path: Path):
 # --- temperature
 
 
+@pytest.mark.slow
 def test_a_given_temperature_is_told(listing):
     found = prepare(listing(PRODUCT), GPU, temperature=61.5).run().summary
     assert found["temperature_c"] == 61.5
@@ -65,6 +66,7 @@ def test_the_hottest_phase_is_told():
     assert found["temperature_c"] == prefill > decode > 30
 
 
+@pytest.mark.slow
 def test_a_board_that_is_too_hot_says_so(listing):
     """Above 95 C, which no given temperature may be either."""
     assert throttling(95.0) == []

@@ -31,6 +31,7 @@ def test_by_hand(used, reached, launch, filled, limit):
     assert LIMITS[int(found)] == limit
 
 
+@pytest.mark.slow
 def test_a_unit_that_limits_works_at_half_of_its_peak():
     task = prepare("gpt2", "h100-sxm", phase="train", batch=1, detail=True)
     kernels = task.run().summary["kernels"]

@@ -300,6 +300,7 @@ def test_the_type_of_weights_may_stand_outside_the_text_model(tmp_path):
 # --- energy of a token
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model, request_, tokens",
     [

@@ -21,6 +21,7 @@ def tasks():
     return [prepare("gpt2", "a100-sxm-80gb", **x) for x in asked]
 
 
+@pytest.mark.slow
 def test_listings_dealt_in_turn_have_the_figures_of_each(tasks):
     listings = [task.listings[0] for task in tasks]
     works = packed_alike(listings, 3)

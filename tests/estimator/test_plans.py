@@ -46,6 +46,7 @@ def test_replicas_take_as_long_and_twice_the_energy():
     assert two["memory"] == one["memory"]
 
 
+@pytest.mark.slow
 def test_figures_of_many_gpus_fit_together():
     found = summary(plan={"tp": 2, "dp": 2})
     assert found["num_gpus"] == 4
@@ -62,6 +63,7 @@ def test_figures_of_many_gpus_fit_together():
     assert found["grade"] == "forecast"
 
 
+@pytest.mark.slow
 def test_communication_is_that_of_its_kernels():
     result = de.estimate("qwen3-30b-a3b", "h100-sxm", plan="tp=2,pp=2,dp=2,ep=4",
                          **ASKED)  # fmt: skip
@@ -78,6 +80,7 @@ def test_communication_is_that_of_its_kernels():
     assert result.summary["exposed_communication"] == pytest.approx(share)
 
 
+@pytest.mark.slow
 def test_stages_add_sends_and_waiting_alone(alone: dict[str, Any]):
     """Two stages: the same kernels, a send between; each GPU waits half of the time at
     the power of idle and leakage."""
@@ -91,6 +94,7 @@ def test_stages_add_sends_and_waiting_alone(alone: dict[str, Any]):
     assert two["memory"]["total"] == max(x["memory_bytes"] for x in two["stages"])
 
 
+@pytest.mark.slow
 def test_more_gpus_take_less_time_each_and_more_for_what_they_send():
     found = [summary("llama-3.1-70b", tp=tp) for tp in (2, 4, 8)]
     times = [x["time_s"] for x in found]
@@ -100,6 +104,7 @@ def test_more_gpus_take_less_time_each_and_more_for_what_they_send():
     assert times[0] / times[2] < 4
 
 
+@pytest.mark.slow
 def test_links_of_a_topology_hold():
     """An H200 in a machine with faster links exchanges sooner."""
     usual, faster = (
@@ -151,6 +156,7 @@ def test_other_kinds_run_on_one_gpu(model: str):
         prepare(model, "h100-sxm", tp=2)
 
 
+@pytest.mark.slow
 def test_a_network_is_slower_than_a_link():
     """Two stages, 8,192 tokens of 8,192 values: near the bytes over the NIC's rate."""
     asked: dict[str, Any] = dict(phase="prefill", input_len=8192)

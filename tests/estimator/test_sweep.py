@@ -88,6 +88,7 @@ def test_what_cannot_be_says_why_beside_what_can():
     assert "cannot be kept" in limits[1]["error"] and limits[1]["energy_j"] is None
 
 
+@pytest.mark.slow
 def test_nothing_that_can_be_is_an_error():
     with pytest.raises(ValueError, match="a10 allows 210 to 1695"):
         de.sweep("gpt2", "a10", batch=[1, 2], sm_clock=18e8)

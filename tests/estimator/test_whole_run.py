@@ -67,6 +67,7 @@ def test_of_several_settings_each_has_its_own(answer):
         assert point["run"]["energy_j"] == pytest.approx(steps * point["energy_j"])
 
 
+@pytest.mark.slow
 def test_a_plan_counts_the_tokens_and_hours_of_all_gpus():
     given: dict[str, Any] = dict(phase="train", input_len=64, global_batch=8)
     given["plan"] = "dp=2,microbatch=2"

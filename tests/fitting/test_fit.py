@@ -103,6 +103,7 @@ def free(levels: Levels, names: tuple[str, ...]) -> Parameters:
     return Parameters(tuple(Parameter("global", name) for name in names), levels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time, power", [(0.005, 0.005), (0.05, 0.03)])
 def test_known_constants_come_back(exact, time: float, power: float):
     """Within 3 posterior sds; with small errors to 3 % too."""
@@ -129,6 +130,7 @@ def test_posterior_sds_follow_the_errors(exact):
     assert information[0] == pytest.approx(100 * information[1], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_constant_that_no_row_moves_stays_at_its_prior(table):
     start = prior_file()
     parameters = free(start.levels, ("energy_dram", "moe_own"))
@@ -139,6 +141,7 @@ def test_a_constant_that_no_row_moves_stays_at_its_prior(table):
     assert result.sd[1] == pytest.approx(parameters.sd()[1], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_blanked_rows_are_predicted_but_not_fitted(table):
     held = np.arange(table.num_rows) % 2 == 0
     wrong = dataclasses.replace(table, time_s=np.where(held, 1e3, table.time_s))
@@ -253,6 +256,7 @@ def test_activities_free_the_factors_of_their_gpus_alone(programs):
     assert {x for x in found - expected if SEEN in x} == set()
 
 
+@pytest.mark.slow
 def test_from_a_fitted_start_the_gpu_of_the_rows_is_free(table, fitted_start):
     """Its own factors alone; other levels stay as they are."""
     result = calibrate([table], fitted_start, Settings(max_steps=4))
@@ -318,6 +322,7 @@ def test_twenty_readings_of_an_unseen_gpu_free_all_it_concerns(tmp_path, fitted_
     assert freed(less, fitted_start) == {f"gpu:{UNSEEN}/dynamic_energy"}
 
 
+@pytest.mark.slow
 def test_frozen_numbers_keep_their_start(table):
     """A level, a constant and the beginning of others; all else moves."""
     start, freeze = prior_file(), ("memory", "launch_cycles", "energy_")
@@ -612,6 +617,7 @@ def problem(table: MeasurementTable, start: CorrectionsFile) -> _fit._Problem:
     return _fit._Problem(free_parameters(start, targets), targets, None)
 
 
+@pytest.mark.slow
 def test_slopes_are_those_of_differences(table):
     """Along every free number, at a point off the priors: what the Jacobian leaves out
     moves nothing."""
@@ -751,6 +757,7 @@ def test_an_interrupt_ends_all_fits(table, fitted_start, monkeypatch, fits: int)
 # --- names decide nothing
 
 
+@pytest.mark.slow
 def test_a_renamed_constant_stays_in_the_fit(tmp_path, monkeypatch):
     """All constants under names without meaning, in a copy of the tables: a fit of
     three rows frees and moves the same ones to the same values."""
@@ -786,6 +793,7 @@ def test_a_renamed_constant_stays_in_the_fit(tmp_path, monkeypatch):
 # --- draws
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes(table):
     """Of eight rows drawn from 32: another seed draws others."""
     made = [

@@ -71,6 +71,7 @@ def readings(blank):
     return readings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [BLOCKS, BLOCKS[:1], []])
 def test_injected_blocks_are_found(readings, blank, blocks: list[Block]):
     """And none in a clean campaign."""

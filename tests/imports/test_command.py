@@ -34,6 +34,7 @@ def test_the_json(tmp_path, capsys):
     assert told["source"] == "t.json" and told["kernels"] == 5
 
 
+@pytest.mark.slow
 def test_the_listing_is_what_estimate_takes(tmp_path, capsys):
     path, out = made.trace(tmp_path), tmp_path / "x.jsonl"
     said(capsys, "import", path, "--out", str(out))

@@ -28,6 +28,7 @@ def shape_of(work, kind):
     return found
 
 
+@pytest.mark.slow
 def test_five_products_where_the_forward_kernel_has_two(work):
     gpu, c = load_gpu("h100-sxm"), Corrections()
     there = attention.demand(shape_of(work, attention.Prefill), gpu, c)

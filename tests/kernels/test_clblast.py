@@ -232,6 +232,7 @@ def test_tiles_that_no_compiler_takes(sample, phases, change: dict[str, Any], sa
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_descent_sees_waves_and_resident_ctas():
     # a wider tile makes fewer CTAs of more registers: the slopes hold both
     gpu = read_gpu("a100-pcie-40gb").spec

@@ -112,6 +112,7 @@ def test_single_width_has_the_same_constants():
         assert dataclasses.replace(read_gpu("h100-sxm")).spec.links.switch[0] == 1
 
 
+@pytest.mark.slow
 def test_time_is_that_of_the_cost_model(got, gpu):
     for phase, (name, size, ranks, dtype, family) in enumerate(CASES):
         hand = collective_time(gpu, name, size, ranks, dtype, family=family)

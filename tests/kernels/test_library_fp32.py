@@ -215,6 +215,7 @@ def test_rows_without_a_tile_or_on_tensor_cores_stay_as_they_are(sample, phases)
     assert sorted(names) == ["Gemm", "Gemm", "SimtGemm"], kinds
 
 
+@pytest.mark.slow
 def test_gradient_of_the_tile(lowered):
     """Forward differences inside `relaxed()`, in ln tile_m."""
     shape, gpu, c = lowered(CHECKS[1]), A100.spec(), Corrections()

@@ -173,6 +173,7 @@ def seconds(phases, sample, gpu: str, *rows: dict[str, Any]) -> list[float]:
     ).phases.time.tolist()
 
 
+@pytest.mark.slow
 def test_few_heads_wait_for_their_chunks(sample, phases):
     """A long sequence of few heads takes as long as its chunks in turn: eight of a
     quarter of the length are faster, and one of as many heads costs about the same."""

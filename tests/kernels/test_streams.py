@@ -98,6 +98,7 @@ def test_an_activity_takes_its_reference_time(sample, phases, shares):
     assert 3e-3 < slow < 1.51 * 3e-3
 
 
+@pytest.mark.slow
 def test_without_memory_an_activity_follows_the_clock(sample, phases):
     clocks = [450.0, 900.0, 1350.0]
     got = times(sample, phases, clocks, dram_active=0, fp32_active=0.7, **REFERENCE)

@@ -449,6 +449,7 @@ def test_vector_operations_say_what_they_read(write):
     assert set(table.campaign) == {"neusight"}
 
 
+@pytest.mark.slow
 @pytest.mark.shared_data
 def test_neusight_tiles_explain_the_grid(shared: Path):
     """ceil(n / tile_n) = grid_x, ceil(m / tile_m) = grid_y of nn.Linear on the T4."""

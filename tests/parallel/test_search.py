@@ -151,6 +151,7 @@ def found():
     return parallel.plan("gpt2-medium", "h100-sxm", **ASKED)
 
 
+@pytest.mark.slow
 def test_the_answer_is_the_estimate_of_its_plan(found):
     s = found.summary
     said = estimate(

@@ -214,6 +214,7 @@ def capped(sample, phases):
     return caps, searched, forward
 
 
+@pytest.mark.slow
 def test_secant_steps_find_the_root(capped):
     """Slow-downs and powers to 1 %; a cap that binds is kept, a free run is exact."""
     caps, searched, forward = capped

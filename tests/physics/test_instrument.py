@@ -245,6 +245,7 @@ CASES: list[tuple[str, dict[str, Any], float]] = [
 ]
 
 
+@pytest.mark.slow
 def test_sensor_gradients_are_differences():
     """Of ln power by every constant, at a fixed time; each acts on some run."""
     flat, unravel = ravel_pytree(Sensor())

@@ -16,6 +16,7 @@ def task():
     return prepare("gpt2", "a100-sxm-80gb", phase="train", plan="dp=8", global_batch=64)
 
 
+@pytest.mark.slow
 def test_only_kernels_that_stream_are_slower_in_older_software(task):
     """Twenty years: exp(20 `training_progress`) of their time beyond the launch."""
     (new,) = (x for x in task.listings if x.mode and x.mode.startswith("forward"))

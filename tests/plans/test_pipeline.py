@@ -78,6 +78,7 @@ def test_the_closed_form_is_that_of_equal_stages(virtual: int, early: float):
     assert float(found) == pytest.approx(64 * 3 + 7 * 3 / virtual - 7 * 2 * early)
 
 
+@pytest.mark.slow
 def test_more_micro_batches_never_have_a_larger_share_of_bubbles():
     for schedule, v in (("1f1b", 1), ("gpipe", 1), ("interleaved", 2), ("zb-h1", 1)):
         shares = [1 - 3 * m / span(4, m, schedule, v) for m in (4, 8, 16, 32)]

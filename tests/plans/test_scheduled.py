@@ -32,6 +32,7 @@ def test_a_ring(kind: str, each: float):
     assert 0.7e-6 < latency < 4 * 0.7e-6  # of one link to all of four
 
 
+@pytest.mark.slow
 def test_groups_run_at_once():
     """Two GPUs that are neighbours have a link of their own; (0, 2), (1, 3), ... share
     theirs, and take longer."""

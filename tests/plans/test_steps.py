@@ -35,6 +35,7 @@ def steps(parts: dict[str, float], **changed: Any) -> tuple[jnp.ndarray, Steps]:
     return jnp.array(times), Steps(**columns)
 
 
+@pytest.mark.slow
 def test_one_gpu_takes_what_its_parts_take():
     times, one = steps({"forward": 1.0, "backward": 2.0, "optimizer": 0.1}, abreast=1.0)
     found = compose(times, one, PLAIN)

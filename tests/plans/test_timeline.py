@@ -70,6 +70,7 @@ def running(line: Timeline, stage: int) -> np.ndarray:
     return own[line.batch[own] >= 0]
 
 
+@pytest.mark.slow
 def test_slices_of_1f1b_begin_when_they_can():
     """Stage 0 runs 4 forward in a row and waits for stage 3, which begins at 3 s; its
     first backward comes back at 4 + 3 x 2 = 10 s; all end at (8 + 3) 3 = 33 s."""
@@ -137,6 +138,7 @@ def test_late_exchange_optimizer_and_the_rest_follow():
     assert (hidden.hidden[behind, AXES.index("dp")] > 0).all()
 
 
+@pytest.mark.slow
 def test_exposed_exchanges_end_a_slice():
     """0.25 s of a micro-batch's forward are tensor-parallel: what of them is exposed
     stands behind 1 s of computation, the rest beside it."""

@@ -47,6 +47,7 @@ def printed(width: int) -> list[str]:
     return console.export_text().splitlines()
 
 
+@pytest.mark.slow
 def test_the_last_slice_ends_with_the_step():
     result = answer()
     assert result.step is not None

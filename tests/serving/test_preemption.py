@@ -160,6 +160,7 @@ def test_it_is_the_plain_loop(server, tokens: int, seed: int):
     assert made.sum() + entered == pytest.approx(output.sum())
 
 
+@pytest.mark.slow
 def test_two_that_do_not_fit_together(server):
     """Each of 128 prompt tokens (8 blocks) makes 64 (4 blocks): 12 blocks each. With 20
     both are admitted and grow until the 20th is full: the first's 33rd token after its

@@ -37,6 +37,7 @@ def test_birth_death(rate, limit, running, taken, wait):
     assert float(found.flow) == pytest.approx(rate * 200, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_an_empty_server_and_its_slope():
     free = balance(5.0, 1e9)
     assert float(free.weights[0]) == pytest.approx(2.39e-5, rel=2e-3)
@@ -62,6 +63,7 @@ def test_saturation(limit, most):
     assert float(balance(20.0, 64).load) > 1
 
 
+@pytest.mark.slow
 def test_gaps_between_tokens():
     found = gaps(*(jnp.asarray(x) for x in (0.010, [8e-3] * 16, 0.2, 0.0)))
     assert float(found.mean) == pytest.approx(0.0116, rel=1e-9)

@@ -27,6 +27,7 @@ def alone():
     return simulate(trace, MODEL, "h100-sxm", Load(max_batch=8)).summary
 
 
+@pytest.mark.slow
 def test_requests_that_never_meet(alone):
     assert alone["mode"] == "trace"
     for key in ("ttft_s", "e2e_latency_s"):

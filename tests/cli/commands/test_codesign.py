@@ -71,6 +71,7 @@ def design(
     return found, out
 
 
+@pytest.mark.slow
 def test_keys_are_fixed(design: tuple[dict[str, Any], Path]):
     found, _ = design
     assert set(found) >= KEYS
@@ -92,6 +93,7 @@ def test_keys_are_fixed(design: tuple[dict[str, Any], Path]):
     assert found["sensitivities"][-1]["elasticity"] is None  # no fp8 on an A100
 
 
+@pytest.mark.slow
 def test_the_best_keeps_limits_and_legal_values(design: tuple[dict[str, Any], Path]):
     found, _ = design
     best, fields = found["best"], found["best"]["fields"]
@@ -103,6 +105,7 @@ def test_the_best_keeps_limits_and_legal_values(design: tuple[dict[str, Any], Pa
     assert round(stacks, 6).is_integer()
 
 
+@pytest.mark.slow
 def test_the_start_is_what_estimate_says(
     run: Run, listing: Path, design: tuple[dict[str, Any], Path]
 ):
@@ -115,6 +118,7 @@ def test_the_start_is_what_estimate_says(
     assert start["area_mm2"] == pytest.approx(826)  # published, GA100
 
 
+@pytest.mark.slow
 def test_the_file_is_a_gpu_that_answers_like_the_best(
     run: Run, listing: Path, design: tuple[dict[str, Any], Path]
 ):
@@ -139,6 +143,7 @@ def test_the_file_is_a_gpu_that_answers_like_the_best(
     assert len(beside["path"]) >= 3 and beside["path"][0]["round"] == 1
 
 
+@pytest.mark.slow
 def test_python_answers_as_the_command(
     listing: Path, design: tuple[dict[str, Any], Path]
 ):
@@ -220,6 +225,7 @@ def test_python_takes_names_tasks_and_parts_alone():
         Effort(starts=1000)
 
 
+@pytest.mark.slow
 def test_a_design_is_a_base_of_the_next(
     run: Run, words: tuple[object, ...], design: tuple[dict[str, Any], Path]
 ):
@@ -242,6 +248,7 @@ def test_limits_of_tokens_and_costs(run: Run, words: tuple[object, ...]):
     assert said == {"max_ttft": 1, "max_tpot": 1, "max_power": 300, "max_cost": 350}
 
 
+@pytest.mark.slow
 def test_a_latency_holds_the_design_back(
     run: Run, words: tuple[object, ...], design: tuple[dict[str, Any], Path]
 ):
@@ -257,6 +264,7 @@ def test_a_latency_holds_the_design_back(
     assert "of latency saves" in shown.out and "max latency" in shown.out
 
 
+@pytest.mark.slow
 def test_a_front_is_undominated(run: Run, words: tuple[object, ...]):
     found = run(*words, "--objective", "time,energy", "--json").json
     front = [(x["time_s"], x["energy_j"]) for x in found["pareto"]]

@@ -93,6 +93,7 @@ def test_a_file_says_all_that_its_verification_needs(run: Run, tmp_path, flags):
     assert run("collective", "verify", path).code == 0
 
 
+@pytest.mark.slow
 def test_matrix_and_demand_files(run: Run, tmp_path: Path):
     matrix, blocks = tmp_path / "m.csv", tmp_path / "d.csv"
     matrix.write_text("0,1e6,0,0\n0,0,2e6,0\n0,0,0,0\n5e5,0,0,0\n")
@@ -115,6 +116,7 @@ def test_one_finish_is_printed(run: Run):
     assert "planned in 2 epochs, time slots of 40.00 us without latencies" in shown
 
 
+@pytest.mark.slow
 def test_several_sizes_and_pictures(run: Run, tmp_path: Path):
     pytest.importorskip("matplotlib")
     one, many = tmp_path / "one.png", tmp_path / "many.svg"
@@ -125,6 +127,7 @@ def test_several_sizes_and_pictures(run: Run, tmp_path: Path):
     assert "8.000 MB" in run(*sizes).out
 
 
+@pytest.mark.slow
 def test_what_to_buy(run: Run):
     found = run(*BOARD, "--links", "--json", "--no-sends").json["links"]
     assert found["complete"]

@@ -94,6 +94,7 @@ def test_the_model_saves_within_the_limit(decode: dict[str, Any]):
     assert {x["mem_clock_mhz"] for x in rows} == {None}
 
 
+@pytest.mark.slow
 def test_the_default_is_what_estimate_says(run: Run, decode: dict[str, Any]):
     words = ("estimate", *MODEL[1:8], "--json")
     found = run(*words).json
@@ -161,6 +162,7 @@ def test_files_by_ending(run: Run, table: Path, tmp_path: Path):
     assert table.read_text() == TWO_KERNELS
 
 
+@pytest.mark.slow
 def test_tables_name_what_was_assumed(run: Run):
     done = run(*MODEL, "--max-slowdown", "3")
     assert done.code == 0, done.err

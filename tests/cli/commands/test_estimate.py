@@ -163,6 +163,7 @@ def test_memory_and_energy_of_a_token_stand_in_every_form(run, gpt2, tmp_path):
     assert line == ["memory", f"{need / 1e9:.3f}", "GB"] + line[1:3] + ["1.000"]
 
 
+@pytest.mark.slow
 def test_warnings_stand_in_the_answer_and_beside_json(run):
     flags = ("--set", "dram_capacity=1.2e9")
     shown = run(*GPT2, *flags)
@@ -253,6 +254,7 @@ def test_steps_of_a_diffusion_transformer(run, tmp_path):
     assert "20 in, 1 x 300 image tokens, 3 steps, guidance, bf16" in shown
 
 
+@pytest.mark.slow
 def test_images_of_a_model_are_tokens_that_it_reads(run):
     flags = ("estimate", "qwen3-0.6b", "--phase", "prefill")
     refused = run(*flags, "--images", 1)
@@ -273,6 +275,7 @@ def test_a_listing_decides_what_a_step_is(run, tmp_path):
         assert outcome.code == 2 and f"`{flags[0]}`" in outcome.err
 
 
+@pytest.mark.slow
 def test_a_single_output_token_has_no_decode_phase(run):
     flags = ("--input-len", 64, "--output-len", 1)
     found = run("estimate", "gpt2", *flags, "--json").json
@@ -327,6 +330,7 @@ def test_a_power_limit_lowers_the_clock_and_says_so(run, gpt2):
     assert found["avg_power_w"] <= held * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_what_if_flags_reach_the_model(run, gpt2, tmp_path):
     constants = json.loads(write_corrections(read_corrections()))
     constants["levels"]["global"]["energy_dram"] *= 2
@@ -362,6 +366,7 @@ def test_intervals_bracket_the_figures(gpt2):
         assert low * high == pytest.approx(gpt2[key] ** 2)
 
 
+@pytest.mark.slow
 def test_intervals_follow_the_grade(run, tmp_path):
     """Passes of the A10 alone were fitted, of other GPUs other rows; time is as wide as
     left-out rows, energy no less (the voltage of a board may be a guess)."""
@@ -399,6 +404,7 @@ def test_intervals_follow_the_grade(run, tmp_path):
         assert low * high == pytest.approx(found["energy_j"] ** 2)
 
 
+@pytest.mark.slow
 def test_the_interval_is_shown_beside_the_grade(run, tmp_path):
     listing = listing_of_one(tmp_path / "one.jsonl", dispatch="graph")
     shown = " ".join(run("estimate", listing, "--corrections", "none").out.split())
@@ -426,6 +432,7 @@ def test_a_listing_of_one_kernel_by_hand(run, tmp_path):
     assert found["ttft_s"] is found["energy_j_per_token"] is None
 
 
+@pytest.mark.slow
 def test_kernels_alone_wait_for_no_host(run, tmp_path):
     """Without module calls a graph, with them a pass; each may be said otherwise."""
 

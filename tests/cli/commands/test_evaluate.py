@@ -86,6 +86,7 @@ def test_the_two_listings_of_a_generation_are_one_workload(tmp_path):
         listings_by_name([str(file), str(file)])
 
 
+@pytest.mark.slow
 def test_rows_are_really_predicted(run, table):
     table.write_text("".join(TABLE.splitlines(keepends=True)[:3]))  # one GPU
     out = table.parent / "rows.csv"

@@ -112,6 +112,7 @@ def test_the_same_seed_writes_the_same_bytes(fit, first, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["again.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["elements=65536", "elements:0.1", "elements : 0.1"])
 def test_held_out_rows_are_reported_apart(fit, tmp_path, rule):
     out = tmp_path / "c.json"
@@ -210,6 +211,7 @@ def test_inputs_and_foreign_files_are_never_overwritten(fit, run, first, tmp_pat
     assert start.read_bytes() == first[0].read_bytes()
 
 
+@pytest.mark.slow
 def test_rows_that_cannot_be_true(fit, table, tmp_path):
     bad, out = tmp_path / "bad.csv", tmp_path / "c.json"
     lines = table.read_text().splitlines()
@@ -238,6 +240,7 @@ def stop_after(monkeypatch, evaluations):
     monkeypatch.setattr(fit_module._Problem, "values", interrupted)
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_goes_on(run, fit, first, table, tmp_path, monkeypatch):
     out, partial = tmp_path / "c.json", tmp_path / "c.partial.json"
     with monkeypatch.context() as patch:

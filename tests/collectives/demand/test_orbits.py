@@ -133,6 +133,7 @@ def test_no_symmetry_names_each_by_itself():
     assert len(np.unique(alone.links)) == 32
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_orbits():
     machine = torus(4, 4)
     demand = all_gather(machine, 1.0)

@@ -67,6 +67,7 @@ def test_every_schedule_replays(topology: Topology, kind: str, epochs: bool) -> 
     assert schedule.epoch == (tau if kind != "to_all" else None)
 
 
+@pytest.mark.slow
 @pytest.mark.shared_data
 def test_reaches_every_published_all_gather(shared: Path) -> None:
     topology = ndv2_2(published=True)

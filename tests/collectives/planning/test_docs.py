@@ -7,6 +7,7 @@ import pytest
 PAGE = Path(__file__).parents[3] / "docs" / "collectives.md"
 
 
+@pytest.mark.slow
 def test_the_example_meets_its_bound(capsys: pytest.CaptureFixture[str]):
     code = PAGE.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
     exec(code, {})

@@ -76,6 +76,7 @@ def test_sums(collective):
     assert plan.finish > 0.7 * US
 
 
+@pytest.mark.slow
 def test_an_all_reduce_of_two_halves_at_their_bounds():
     """Shares of 125 MB take 2.5 ms at 50 GB/s: three epochs to add up, three to spread,
     where list scheduling takes eight and the best standard algorithm as long."""
@@ -157,6 +158,7 @@ def test_one_seed_gives_one_schedule():
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_flow_epochs_are_no_fewer_than_those_of_the_linear_program():
     machine = load_topology("dgx1")
     wanted = demand("all_to_all", machine, "200KB")
@@ -184,6 +186,7 @@ def test_a_spread_turned_round_is_a_reduction():
     assert verify(turned) == pytest.approx(finish, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_prices_of_the_links_raise_the_bound():
     """Cuts and in-links alone leave dgx1 all-to-all a third below what flows can do."""
     machine = load_topology("dgx1")
@@ -216,6 +219,7 @@ def stopped(*_: object, **__: object) -> object:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch):
     machine = load_topology("dgx1")
     wanted = demand("all_to_all", machine, "8MB")

@@ -215,6 +215,7 @@ def test_searched_schedules(name: str, kind: str, method: str) -> None:
     assert agrees(schedule) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["parts", "sums"])
 def test_gradient_against_finite_differences(kind: str) -> None:
     """Of parts through a switch, and of sums in one."""

@@ -130,6 +130,7 @@ def finish_if(schedule: Schedule, factor: float) -> np.ndarray:
         return np.asarray(finish(jnp.asarray(rates)))
 
 
+@pytest.mark.slow
 def test_links_with_time_to_spare_do_not_matter() -> None:
     """At 20 GB/s the second link is done after 102 us of 202 us."""
     schedule = fork(second=20.0)

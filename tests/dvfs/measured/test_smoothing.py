@@ -118,6 +118,7 @@ def small() -> Problem:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_right_law_is_believed():
     """Readings at half of their level: the law's shape stays, the level is theirs, and
     noise of 1 and 2 % is found and mostly taken away; a hole stays one."""
@@ -268,6 +269,7 @@ def test_the_prior_of_the_smooth_part():
     assert np.asarray(smoothing._features(alone).mem).tolist() == [0, 0]
 
 
+@pytest.mark.slow
 def test_means_and_likelihood_of_a_gaussian_process():
     """By the formulas, of two kernels, one without its third cell."""
     problem = at((np.nan, np.nan), (1e9, np.nan), (5e8, np.nan))

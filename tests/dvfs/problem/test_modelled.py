@@ -32,6 +32,7 @@ def prefill() -> Modelled:
     return of("prefill")
 
 
+@pytest.mark.slow
 def test_default_is_the_estimate(prefill: Modelled):
     problem = prefill.problem(prefill.default_growth)
     found = estimate(prefill.workload, GPU.spec, None, prefill.corrections)
@@ -58,18 +59,21 @@ def test_one_clock_for_all_kernels_is_the_estimate_at_that_clock(
     np.testing.assert_allclose(whole.energy[0, setting], found.energy, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_given_temperature_is_that_of_every_schedule(prefill: Modelled):
     warm = dataclasses.replace(prefill, temperature=70.0)
     cool, hot = warm.growth(np.array([50.0])), warm.growth(np.array([250.0]))
     assert cool == hot and cool > 0
 
 
+@pytest.mark.slow
 def test_slower_clocks_take_longer_and_rows_are_independent(prefill: Modelled):
     problem = prefill.problem(prefill.default_growth)
     order = np.argsort(problem.settings[1:, 0]) + 1
     assert (np.diff(problem.time[:, order], axis=1) < 0).all()
 
 
+@pytest.mark.slow
 def test_power_limits_end_at_the_default(prefill: Modelled):
     curve = prefill.uniform.limits
     default = prefill.uniform.default

@@ -135,6 +135,7 @@ def test_a_descent_keeps_limits(monkeypatch):
         assert found == pytest.approx(np.tile([clock, 7.0], (3, 2, 1)), abs=0.02)
 
 
+@pytest.mark.slow
 def test_starts_of_a_descent(monkeypatch, cases: list[Modelled]):
     """The first near the highest clocks, the others drawn by the seed."""
     given: list[np.ndarray] = []
@@ -236,6 +237,7 @@ def test_a_schedule_is_what_the_model_says_of_its_mixture(cases: list[Modelled])
     np.testing.assert_allclose(float(jnp.sum(energy)), plan.energy, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_finer_schedules_take_less(cases: list[Modelled]):
     for found in cases:
         energies = [
@@ -247,6 +249,7 @@ def test_finer_schedules_take_less(cases: list[Modelled]):
         assert energies[0] <= energies[1] * 1.001 and energies[1] <= energies[2] * 1.001
 
 
+@pytest.mark.slow
 def test_a_capped_stage_keeps_its_power():
     """Where the limiter acts by default, kernels of their own clocks are faster."""
     found = of(*CASES[0], step=6, power=120.0)

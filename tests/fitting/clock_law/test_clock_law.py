@@ -48,6 +48,7 @@ def law(cap: float = 350.0, **energy: float) -> ClockLaw:
     return ClockLaw(GPU, c, kernels, as_float(1.0), as_float(cap))
 
 
+@pytest.mark.slow
 def test_core_work_follows_the_clock_and_bytes_the_memory():
     free = law(cap=1e4)
     time, _ = table(free, SETTINGS)
@@ -60,6 +61,7 @@ def test_core_work_follows_the_clock_and_bytes_the_memory():
     assert time[1, half] == pytest.approx(BYTES[1] / rate * 9501 / 5001, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_requests_above_the_applied_clock_change_nothing():
     asked = np.array([(1890.0, 9501.0), (2100.0, 9501.0), (np.nan, 9501.0)]) * MHz
     found = RUN(law(cap=1e4), points(GPU, asked))
@@ -93,6 +95,7 @@ def test_the_limiter_holds_the_mean_power():
     assert (power <= held * 1.001).all()
 
 
+@pytest.mark.slow
 def test_the_limiter_has_a_gradient():
     point = points(GPU, SETTINGS[-1:])
 
@@ -110,6 +113,7 @@ def test_the_limiter_has_a_gradient():
     assert float(slope) == pytest.approx(float(up - down) / (2 * step), rel=1e-2)
 
 
+@pytest.mark.slow
 def test_the_clock_of_the_limiter_in_closed_form():
     """P = 100 W (f/GHz)^2 meets 200 W x the held fraction at one clock; where the
     highest clock is the same, the corner takes 0.003 ln 2 of it away."""
@@ -140,6 +144,7 @@ def test_idle_states_of_the_memory_keep_a_share_of_its_rate():
     assert times == pytest.approx(np.array([1.0, 2.0]), rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_core_limit_of_a_memory_clock():
     asked = np.array([(1260.0, 405.0), (420.0, 405.0)]) * MHz
     time, _ = table(law(), asked, np.array([420e6, np.inf]))

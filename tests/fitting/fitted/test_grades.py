@@ -50,6 +50,7 @@ def widths(made, name: str) -> np.ndarray:
 OPS = ["elementwise", "gather", "gemm", "layernorm", "rmsnorm", "softmax"]
 
 
+@pytest.mark.slow
 def test_passes_below_the_fitted_clocks_are_known_less(passes):
     made = predict(passes, fitted(time=9, power=9, ops=OPS))
     assert made.grade.tolist() == ["calibrated"] * 4

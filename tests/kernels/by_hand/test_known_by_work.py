@@ -15,6 +15,7 @@ def run(work, clock: float = 1.0):
     return gpu, estimator.estimate_once(work, gpu, point, gpu.corrections)
 
 
+@pytest.mark.slow
 def test_custom_is_a_roofline(sample, phases):
     """1 TFLOP at half of the tensor peak; 10 GB at the rate of a long copy."""
     math = sample("custom", flop=1e12, bytes=1e6, dtype="bf16")
@@ -26,6 +27,7 @@ def test_custom_is_a_roofline(sample, phases):
     assert found.phases.time[1] == pytest.approx(float(found.phases.time[2]), rel=0.05)
 
 
+@pytest.mark.slow
 def test_custom_adds_up(sample, phases):
     """Work beside work takes at least the longer, at most both."""
     both = sample("custom", flop=1e12, bytes=6e9, dtype="bf16")

@@ -180,6 +180,7 @@ def test_registers_of_a_tile(sample, phases, tile_m, tile_n, registers, threads)
     check(got, resident=max(1, min(by_threads, 2048 / threads)))
 
 
+@pytest.mark.slow
 def test_threads_on_cuda_cores(sample, phases):
     """256 for any tile: four CTAs have the 1024 of a Turing SM; of 128 x 64, with 79
     registers a thread, three have its registers."""

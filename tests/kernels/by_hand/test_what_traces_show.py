@@ -25,6 +25,7 @@ def test_a_traced_kernel_keeps_its_time(sample, phases, kind):
         assert float(found.kernels.launch[0]) == 0.0
 
 
+@pytest.mark.slow
 def test_a_traced_kernel_draws_what_its_class_does(sample, phases):
     rows = [
         [sample("traced", **{"class": kind, "traced_us": 1000.0})]
@@ -52,6 +53,7 @@ def kernel_times(work, name: str = "h100-sxm") -> np.ndarray:
     return np.asarray(found.phases.time) * 1e6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "m, n, k, batch, traced",
     [(3137, 3137, 64, 96, 1897), (3137, 64, 3137, 96, 1694)],

@@ -100,6 +100,7 @@ def test_the_first_stop_of_the_keyboard_is_the_skip_link(browser, file):
         assert page.evaluate("document.activeElement.id") == "answer"
 
 
+@pytest.mark.slow
 def test_tables_sort_by_keyboard(desk):
     page, table = desk.page, desk.page.locator("#kernel-table")
     head = table.locator("th", has_text="power")
