@@ -11,7 +11,7 @@ from jaxtyping import Float
 from ...estimator import _programs
 from ...hardware import GpuSpec, OperatingPoint
 from .._deployment import Deployment
-from .._steady.figures import Asked, Mode, Steady, steady
+from .._steady.figures import Asked, Mode, Steady, asked, steady
 from .._steady.server import Server
 from .._step.table import StepCosts, costs_once
 
@@ -59,6 +59,13 @@ def priced(
 def solved(found: Deployment, costs: StepCosts) -> Steady:
     """Figures of a deployment under its load, on the host."""
     question = question_of(found, costs)
+    return jax.device_get(_kept(answered, (question,)))
+
+
+def saturated(found: Deployment, costs: StepCosts) -> Steady:
+    """Figures of a replica that always has as much to do as it may take."""
+    load = asked(found.slots)
+    question = Question(found.server(costs), *load, mode="saturated", states=0)
     return jax.device_get(_kept(answered, (question,)))
 
 

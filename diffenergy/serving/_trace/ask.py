@@ -9,21 +9,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from ...compiling import compiler_options
+from ...estimator._jax_setup import cache_folder
+from ...estimator._programs import Programs
 from ...hardware import GpuCard
 from ...results import Infeasible
 from .._answers import answer as _answer
 from .._answers.answer import ServingResult
-from .._answers.solve import priced
+from .._answers.solve import priced, saturated
 from .._deploy import deploy
 from .._deployment import Deployment
 from .._lengths import of_values
 from .._load import Load
-from .._steady.figures import LEVELS, asked, steady
+from .._steady.figures import LEVELS
+from .._steady.server import Server
 from .._step.rows import PARTS
 from .simulation import Outcome, Requests, most_turns
 from .simulation import simulate as _simulate
@@ -175,6 +180,17 @@ def _check_longest(found: Deployment, trace: Trace):
         )
 
 
+class _Sizes(eqx.Module):
+    """What makes a program of its own: see `simulate`."""
+
+    slots: int = eqx.field(static=True)
+    turns: int = eqx.field(static=True)
+
+
+def _simulated(server: Server, requests: Requests, limit: Array, of: _Sizes) -> Outcome:
+    return _simulate(server, requests, limit, of.slots, of.turns)
+
+
 def _run(found: Deployment, costs: Any, trace: Trace, replica: int) -> Outcome:
     """One replica's share: every n-th request."""
     n = found.replicas
@@ -187,10 +203,11 @@ def _run(found: Deployment, costs: Any, trace: Trace, replica: int) -> Outcome:
     slots = 1 << max(math.ceil(math.log2(max(limit, 2))), 3)
     pieces = float(np.maximum(own[1] / found.chunk, 1).mean())
     turns = most_turns(rows, pieces, float(own[2].sum()))
-    run = jax.jit(_simulate, static_argnums=(3, 4), compiler_options=compiler_options())
-    server = found.server(costs)
+    programs = Programs(cache_folder(), lambda _: compiler_options())
+    given = (found.server(costs), requests, jnp.asarray(limit))
     while True:  # who is dropped takes more turns
-        told = jax.device_get(run(server, requests, jnp.asarray(limit), slots, turns))
+        told = programs(_simulated, (*given, _Sizes(slots, turns)))
+        told = jax.device_get(told)
         if not np.isnan(told.last[: len(own[0])]).any():
             return told
         turns *= 2
@@ -227,7 +244,7 @@ def _told(
     one, pool = found.memory(found.gpu).on_host(place.context)
     count = len(trace.arrival)
     every = float(trace.prompt.sum()) + tokens + count * found.load.cached
-    closed = steady(place.server(costs), asked(place.slots), "saturated")
+    closed = saturated(place, costs)
     most = n * float(closed.saturation) / found.load.output.mean
     limit = min(place.slots, _SLOTS)
     weights = steps / steps.sum()
