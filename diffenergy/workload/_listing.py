@@ -16,6 +16,8 @@ Dispatch = Literal["eager", "graph"]
 Kernel = dict[str, Any]
 
 _SYNONYMS: Final = {"message_bytes": "bytes", "kernel_source": "family"}
+_AHEAD: Final = 10.0
+"""Years by which software may be newer than the newest that was fitted."""
 PARTS: Final = (("prefill", "decode"), ("forward", "backward", "optimizer"))
 """Ends of the names (and modes) of listings that are one workload: a generation, a
 training step."""
@@ -295,7 +297,7 @@ def _listing(raw: dict[str, Any], where: str, default_name: str) -> Listing:
         passes=_number(raw, "passes", where, 1.0) or 1,
         dispatch=dispatch,
         training=training,
-        age=_number(raw, "age", where, 0.0, whole=False) or 0,
+        age=_number(raw, "age", where, -_AHEAD, whole=False) or 0,
         notes=(*_labels(raw, "notes", where), *_unknown_fns(rows)),
     )
 

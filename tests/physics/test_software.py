@@ -42,9 +42,10 @@ def test_only_kernels_that_stream_are_slower_in_older_software(task):
     assert {"gemm", "context_attention", "layernorm", "softmax"} <= {*ops}
 
 
-def test_the_age_of_a_listing_is_written_and_read(task, tmp_path):
-    old = dataclasses.replace(task.listings[0], age=2.5)
+@pytest.mark.parametrize("age", [2.5, -3.5])  # software=2024, 2030
+def test_the_age_of_a_listing_is_written_and_read(task, tmp_path, age):
+    old = dataclasses.replace(task.listings[0], age=age)
     file = tmp_path / "old.jsonl"
     file.write_text(listing_lines([old]))
     (read,) = read_listings(str(file))
-    assert read.age == 2.5 and read.training == old.training
+    assert read.age == age and read.training == old.training
