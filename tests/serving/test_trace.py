@@ -54,6 +54,17 @@ def test_a_trace_that_cannot_be():
         simulate(trace, MODEL, None, Load(rate=1))
 
 
+@pytest.mark.slow
+def test_a_trace_alone_is_a_load():
+    """What is not limited by a batch is by memory; the figures are the same."""
+    rows = {"arrival_s": [0.0, 5.0], "input_len": [10, 20], "output_len": [8, 8]}
+    alone = simulate(rows, "qwen3-0.6b", "h100-sxm").summary
+    limited = simulate(rows, "qwen3-0.6b", "h100-sxm", {"max_batch": 1024}).summary
+    assert alone["max_batch"] is None and alone["mode"] == "trace"
+    for key in ("request_throughput_per_s", "energy_j_per_output_token"):
+        assert alone[key] == pytest.approx(limited[key], rel=1e-9)
+
+
 def test_a_table_is_read(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("arrival_s,input_len,output_len,note\n0,8,4,a\n0.5,9,1,b\n")

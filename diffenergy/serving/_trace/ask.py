@@ -154,7 +154,9 @@ def simulate(
     place = deploy(model, gpu, ask, **server)
     _check_longest(place, found)
     if "max_batch" not in rest:
-        shown = dataclasses.replace(ask, max_batch=None)
+        span = max(float(found.arrival[-1] - found.arrival[0]), 1e-9)
+        rate = len(found.arrival) / span
+        shown = dataclasses.replace(ask, max_batch=None, rate=rate)
     else:
         shown = ask
     costs = priced(place)
