@@ -12,16 +12,21 @@ from ._bound.linear import Prices, relaxed
 from ._bound.prices import Cuts, by_prices
 from ._problem.problem import Problem, kept, value_of
 from ._problem.rows import hull, pareto
+from ._whole.exact import Slot, best_below
 from ._whole.horizon import Search, Told, between_neighbours, slot_by_slot
 from ._whole.neighbours import neighbourhoods
 from ._whole.program import whole
 
 _SMALL = 30_000
 """Slots x rows up to which one integer program of all slots is tried."""
-_TINY = 2_000
+_TINY = 1_000
 """The same up to which it is tried first."""
 _LINEAR = 3_000
 """Rows of the hull up to which HiGHS solves the linear program of a slot."""
+_EXACT = 3_000
+"""Rows up to which slots are solved one by one to their proof."""
+_LEAST = 1.0
+"""s for a slot below which that is not tried."""
 _PROOF = 1e-9
 """Relative gap of a proven plan."""
 OPTIMAL = 1e-4
@@ -99,6 +104,7 @@ class _Work:
         self.at, self.max_gap, self.told = at, max_gap, told
         self.bounds = np.array([found.bound for found in at.prices])
         self.price_bound = float(self.bounds.sum())
+        self.wasted = np.zeros(at.problem.demand.shape)
         self.bound = self.price_bound
         self.best: np.ndarray | None = None
         self.value = np.inf
@@ -151,6 +157,8 @@ class _Work:
             self.take(between_neighbours(at, found, self.told))
         if self.gap > self.max_gap and at.left > 0 and asked > 60:
             self.knapsacks()
+        if len(problem.rows) <= _EXACT:
+            self.exact()
         small = problem.slots * len(problem.rows) <= _SMALL
         if self.gap > self.max_gap and at.left > 0 and self.best is not None:
             good = self.bound / (1 - self.max_gap)
@@ -169,11 +177,35 @@ class _Work:
             if time.monotonic() > ends or self.gap <= self.max_gap:
                 break
             self.told("bounding", place, len(order))
-            bound, at.extra[slot] = by_whole_replicas(
+            bound, self.wasted[slot], at.extra[slot] = by_whole_replicas(
                 at.problem, int(slot), at.prices[slot], ends
             )
             self.bounds[slot] = max(self.bounds[slot], bound)
             self.bound = max(self.bound, float(self.bounds.sum()))
+
+    def exact(self) -> None:
+        """Slots to their proof, the widest first, while it is of use."""
+        at, problem = self.at, self.at.problem
+        order = np.argsort(-self.bounds)
+        for place, slot in enumerate(order):
+            seconds = at.left / (len(order) - place)
+            if seconds < _LEAST or self.gap <= self.max_gap or self.best is None:
+                break
+            self.told("proving", place, len(order))
+            others = self.bound - float(self.bounds[slot])
+            known = Slot(
+                problem, int(slot), at.prices[slot], self.wasted[slot],
+                float(self.bounds[slot]),
+            )  # fmt: skip
+            found = best_below(
+                known, float(self.value - others), seconds=seconds, gap=self.max_gap
+            )
+            self.bounds[slot] = max(self.bounds[slot], found.bound)
+            self.bound = max(self.bound, float(self.bounds.sum()))
+            if found.counts is not None:
+                counts = self.best.copy()
+                counts[slot] = found.counts[0]
+                self.take(counts)
 
     def answer(self) -> Solved | Unsolved:
         """What was found."""

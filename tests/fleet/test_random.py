@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from diffenergy.fleet._bound.knapsack import by_whole_replicas
+from diffenergy.fleet._bound.linear import relaxed
 from diffenergy.fleet._problem.problem import Problem, kept, value_of
-from diffenergy.fleet._solve import Solved, Unsolved, solve
+from diffenergy.fleet._solve import Solved, Unsolved, solve, useful
+from diffenergy.fleet._whole import exact
 from diffenergy.fleet._whole.horizon import Search, slot_by_slot
 
 from .enumerated import best_value, small_fleet
@@ -37,3 +40,27 @@ def test_a_few_fleets_are_planned_best(seed: int):
 @pytest.mark.parametrize("seed", range(100))
 def test_fleets_are_planned_best(seed: int):
     check(small_fleet(seed, clocks=5 if seed % 5 == 0 else 3))
+
+
+@pytest.mark.parametrize("few", (0.0, 6.0))
+@pytest.mark.parametrize("seed", range(6))
+def test_a_slot_is_proven_with_plans_or_rows(
+    seed: int, few: float, monkeypatch: pytest.MonkeyPatch
+):
+    """The least of all plans of one slot is found among what reduced costs leave,
+    whether models are listed as whole plans or kept as rows."""
+    monkeypatch.setattr(exact, "_FEW", few)
+    problem = useful(small_fleet(seed, clocks=3).at(slice(1, 2)))
+    best = best_value(problem)
+    prices = relaxed(problem, 0)
+    if prices is None or not np.isfinite(best):
+        pytest.skip("no plan keeps the limits")
+    bound, wasted, _ = by_whole_replicas(problem, 0, prices, np.inf)
+    assert prices.bound <= bound <= best * (1 + 1e-9)
+    slot = exact.Slot(problem, 0, prices, wasted, bound)
+    found = exact.best_below(slot, best * 1.2, seconds=20.0, gap=0.0)
+    assert found.counts is not None and kept(problem, found.counts).all()
+    assert value_of(problem, found.counts) == pytest.approx(best, rel=1e-7)
+    assert found.bound == pytest.approx(best, rel=1e-6)
+    low = exact.best_below(slot, best * (1 - 1e-5), seconds=20.0, gap=0.0)
+    assert low.bound <= best * (1 + 1e-9)  # what is left out costs more than asked

@@ -26,30 +26,30 @@ _PARTS = 12
 
 def by_whole_replicas(
     problem: Problem, slot: int, prices: Prices, ends: float
-) -> tuple[float, Candidates]:
-    """The bound of the slot, and the plans of every model that prove it. Models that
-    there is no time for (`ends`, s, monotonic) count as on their cheapest row."""
+) -> tuple[float, Float[np.ndarray, " model"], Candidates]:
+    """The bound of the slot, what each model costs in it above its demand on the
+    cheapest row, and the plans of every model that prove it. Models that there is no
+    time for (`ends`, s, monotonic) count as on their cheapest row."""
     at = np.r_[prices.gpu, prices.watt]
     each, wanted = charged(problem, slot, at), problem.demand[slot]
     asked = np.flatnonzero(wanted > 0)
-    total, plans = 0.0, []
-    for model in asked:
-        floor = wanted[model] * prices.request[model]
+    floor, wasted, plans = wanted * prices.request, np.zeros(len(wanted)), []
+    for model in asked.tolist():
         if time.monotonic() > ends:
-            total += floor
-            continue
+            break
         row = np.flatnonzero(problem.rows.model == model)
         share = problem.rows.rate[row] / wanted[model]
         found = least(
             each[row], sparse.csr_array(1e3 * share[None]), np.array([1e3]),
             np.array([np.inf]), np.ceil(1 / share), seconds=_EACH, gap=_CLOSE,
         )  # fmt: skip
-        total += max(found.bound, floor)
+        wasted[model] = max(found.bound - floor[model], 0.0)
         if found.values is not None:
             plans.append((model, row, found.values))
     free, held = room(problem, slot), at > 0
+    total = float((floor + wasted)[asked].sum())
     bound = total - float(at[held] @ free[held]) + problem.idle_cost(slot)
-    return bound, _as_candidates(plans)
+    return bound, wasted, _as_candidates(plans)
 
 
 def _as_candidates(
