@@ -175,15 +175,21 @@ def product_launches(fields: Fields, columns: dict[str, np.ndarray]) -> Launches
     return Launches(Gemm, columns, touched, host="matrix", key=("tile_m", "tile_n"))
 
 
-_SCALAR: Final = 30.0
-"""Lane instructions' time of an access to less than 16 B of an operand or of the result
-(products of 3,137 tokens and of 30,522 words on an H100: traces of TimeSformer and BERT
-of AMD-AGI/TraceLens); see `stream.SCALAR_ACCESS`."""
-_GATHERED: Final = 2.2
+_SCALAR_READ: Final = 32.0
+_SCALAR_WRITE: Final = 12.0
+"""Lane instructions' time of an access to less than 16 B of an operand, of the result
+(heads of 3,137 tokens and a vocabulary of 30,522 on an H100: traces of TimeSformer and
+BERT of AMD-AGI/TraceLens); see `stream.SCALAR_ACCESS`."""
+_ODD_TILE: Final = (128.0, 128.0, 0.0)
+"""Tile of products whose rows are no multiple of 16 B, which bulk copies cannot take:
+libraries keep one old kernel for them (names in the same traces)."""
+_GATHERED: Final = 5.5
 """B/cycle/SM of operands in the first layer of a vision transformer: cudnn pads its
 channels to 8, gathers them by 16 B, and converts image and weights before, all of which
 this rate stands for (121 us of 4 images, 1,198 us of 128 on an H100, the same
 traces)."""
+_PATCH_TILE: Final = (256.0, 64.0, 1.0)
+"""Its tile there, undivided."""
 
 
 def _column(x: Array) -> Array:
@@ -203,11 +209,22 @@ def candidates(
     cuda = jnp.where(shape.linear > 0, 3, 4)
     entry = jnp.where(tensor > 0, kind, cuda)
     menu = as_float(MENU)[entry]
-    return (
-        _rates.given_or(_column(shape.tile_m), menu[..., 0]),
-        _rates.given_or(_column(shape.tile_n), menu[..., 1]),
-        _rates.given_or(_column(shape.split_k), menu[..., 2]),
-        as_float(LEGAL)[entry],
+    tile = _only_tile(shape, gpu)
+    given = (shape.tile_m, shape.tile_n, shape.split_k)
+    known = [_rates.given_or(x, y) for x, y in zip(given, tile, strict=True)]
+    tile_m, tile_n, split = (
+        _rates.given_or(_column(x), menu[..., i]) for i, x in enumerate(known)
+    )
+    return tile_m, tile_n, split, as_float(LEGAL)[entry]
+
+
+def _only_tile(shape: Gemm, gpu: GpuSpec) -> tuple[Array, Array, Array]:
+    """`tile_m, tile_n, split_k` where libraries have one kernel, else 0."""
+    bulk = gpu.mma_kind > 0
+    patches, odd = bulk & (shape.gathered > 0), bulk & (_scalar(shape, gpu) > 0)
+    return tuple(
+        jnp.where(patches, x, jnp.where(odd, y, 0.0))
+        for x, y in zip(_PATCH_TILE, _ODD_TILE, strict=True)
     )
 
 
@@ -318,11 +335,8 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
         for x in fragments(kind, tile_m, tile_n)
     )
     worst = _column(misalignment(shape, compute))
-    plain = _column(shape.a_bytes) == 0  # convolutions pad their channels
-    pieces = ctas * steps * jnp.minimum(step, k) * (rows + cols) + batch * m * n
-    alone = jnp.where(
-        (kind > 0) & plain & (worst > 0.1), pieces / 2 ** (3 * (1 - worst)), 0.0
-    )
+    pieces = _SCALAR_READ * fetched * (rows + cols) + _SCALAR_WRITE * batch * m * n
+    scalar = jnp.where(kind > 0, pieces * _column(_scalar(shape, gpu)), 0.0)
     smem_work = flop / 2 * (e_a * reads_a + e_b * reads_b) + loads
 
     a_plain = batch * m * k * e_a
@@ -360,7 +374,7 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
         jnp.shape(ctas),
         tensor=jnp.where(tensor > 0, flop, 0.0),
         fma=jnp.where(tensor > 0, 0.0, flop),
-        issue=_rates.EXPANSION * expanded + _SCALAR * alone,
+        issue=_rates.EXPANSION * expanded + scalar,
         smem=smem_work,
         l2=loads,
         dram=dram,
@@ -391,6 +405,14 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
         illegal=1 - legal * jnp.where((split == 1) | (e >= 2) | given_split, 1.0, 0.0),
         tau=jnp.where(tensor > 0, c.choice_tau, c.choice_tau_fma),
     )
+
+
+def _scalar(shape: Gemm, gpu: GpuSpec) -> Array:
+    """Accesses of less than 16 B by the elements of operands and result: 1 where n or k
+    is odd, 1/4 at multiples of 4, none of whole 16 B."""
+    worst = misalignment(shape, _rates.arithmetic(gpu, shape.dtype))
+    plain = shape.a_bytes == 0  # convolutions pad their channels
+    return jnp.where(plain & (worst > 0.1), 0.5 ** (3 * (1 - worst)), 0.0)
 
 
 def misalignment(shape: Gemm, compute: Array) -> Array:

@@ -10,6 +10,8 @@ import pytest
 from diffenergy.cli import main
 from tests.imports import made
 
+SHARED = Path(__file__).parents[2] / "../shared/data/traces"
+
 
 def said(capsys, *words: str) -> str:
     """What a command prints; it is done."""
@@ -77,6 +79,23 @@ def test_a_trace_is_evaluated_by_kernel_time(tmp_path, capsys):
     ]  # fmt: skip
     assert told["groups"][-1]["whole_ratio"] is None
     assert out.read_text().count("\n") == 5
+
+
+@pytest.mark.slow
+@pytest.mark.shared_data
+@pytest.mark.parametrize(
+    "name, long_rows",
+    [("bert-small", 1), ("vit-base", 1), ("timesformer", 392), ("qwen1.5-0.5b", 1035)],
+)
+def test_passes_of_an_h100_take_their_time(capsys, name: str, long_rows: int):
+    """Whole passes and kernels of more than 20 us, as AMD-AGI/TraceLens traced them."""
+    path = SHARED / f"h100_{name}_bf16_eager.json.gz"
+    if not path.exists():
+        pytest.skip("the shared traces are not here")
+    told = json.loads(said(capsys, "evaluate", str(path), "--json"))
+    assert told["long_rows"] == long_rows
+    assert told["whole_ratio"] == pytest.approx(1, abs=0.15)
+    assert told["long_median_pct"] < 15
 
 
 def test_tables_for_people(tmp_path, capsys):

@@ -56,18 +56,22 @@ def kernel_times(work, name: str = "h100-sxm") -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "m, n, k, batch, traced",
-    [(3137, 3137, 64, 96, 1897), (3137, 64, 3137, 96, 1694)],
+    [
+        (3137, 3137, 64, 96, 1897),
+        (3137, 64, 3137, 96, 1694),
+        (141, 30522, 512, 1, 41.3),
+    ],
 )
 def test_products_of_odd_lengths_leave_the_fast_kernels(
     sample, phases, m, n, k, batch, traced
 ):
-    """TimeSformer's attention over 3,137 tokens on an H100, us; 3,136 and 3,200 tokens
-    are multiples of 8."""
+    """TimeSformer's attention over 3,137 tokens and BERT's head on an H100, us; what is
+    a multiple of 8 is faster."""
     odd = sample("gemm", m=m, n=n, k=k, batch=batch, dtype="bf16")
     even = {x: -(-y // 8) * 8 for x, y in (("m", m), ("n", n), ("k", k))}
     whole = sample("gemm", **even, batch=batch, dtype="bf16")
     slow, fast = kernel_times(phases([odd], [whole]))
-    assert slow == pytest.approx(traced, rel=0.3)
+    assert slow == pytest.approx(traced, rel=0.15)
     assert slow > 1.6 * fast
     older = kernel_times(phases([odd], [whole]), "a100-sxm-80gb")
     assert older[0] < 2.2 * older[1]  # there all products run as these do
@@ -111,5 +115,5 @@ def test_patches_of_images(sample, phases, images, traced):
     patches, usual = kernel_times(
         phases([sample("conv2d", **fields)], [sample("conv2d", **wide)])
     )
-    assert patches == pytest.approx(traced, rel=0.3)
+    assert patches == pytest.approx(traced, rel=0.1)
     assert patches > usual
