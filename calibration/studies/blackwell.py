@@ -65,7 +65,9 @@ def main(
     free, z = made.fit.parameters, made.fit.z
     for p, x, y, sd in zip(free.free, z, free.centre(), free.sd(), strict=True):
         if abs(x - y) > 0.1 * sd:
-            print(f"{p}: {math.exp(y):.4g} -> {math.exp(x):.4g}, {(x - y) / sd:+.1f} sd")
+            print(
+                f"{p}: {math.exp(y):.4g} -> {math.exp(x):.4g}, {(x - y) / sd:+.1f} sd"
+            )
     if write is not None:
         _write(write, made.corrections)
 

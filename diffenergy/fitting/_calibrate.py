@@ -118,9 +118,9 @@ def calibrate(
 
     From corrections with nothing fitted every level is free; from fitted ones the
     global and architecture levels stay, and the GPUs of the rows get factors of their
-    own. `begin`: where the search begins, if not at `start`; `among`: constants that are
-    free in place of these, beside sensors. Raises `ValueError` if no row is left or
-    nothing is free.
+    own. `begin`: where the search begins, if not at `start`; `among`: what is free in
+    place of these, beside sensors. Raises `ValueError` if no row is left or nothing is
+    free.
     """
     rng = np.random.default_rng(settings.seed)
     start = with_cold_blocks(start, tables)
