@@ -11,7 +11,8 @@ from .kernels import pairs
 _STEPS, _ROWS = 12, 256
 
 
-def _contents(data: Data) -> MeasurementTable:
+def contents(data: Data) -> MeasurementTable:
+    """Products of the B200 above 20 us with random and with left-over weights."""
     table = data.imported("contents", "contents_gemm", "aiconfigurator")
     return only(table, table.time_s > 20e-6)
 
@@ -34,7 +35,7 @@ def _family(data: Data, i: int, seed: int) -> Fold:
     family = table.frame["model"].to_numpy() == ("bertmodel", "gpt2model")[i]
     held = _h100(data) & family
     kernels = _gemm(data, "a100_sxm latency", "h100_sxm latency", "h200_sxm power")
-    tables = [blanked(table, held), *kernels, _contents(data)]
+    tables = [blanked(table, held), *kernels, contents(data)]
     return Fold(tables, only(table, held), _settings(len(tables), seed))
 
 
@@ -42,13 +43,13 @@ def _blind(data: Data, i: int, seed: int) -> Fold:
     """Passes of the H100 without any power of Hopper."""
     table, held = data.passes, _h100(data)
     kernels = _gemm(data, "a100_sxm latency", "h100_sxm latency")
-    tables = [only(table, ~held), *kernels, _contents(data)]
+    tables = [only(table, ~held), *kernels, contents(data)]
     return Fold(tables, only(table, held), _settings(len(tables), seed))
 
 
 def _random(data: Data, i: int, seed: int) -> Fold:
     """(n, k) pairs of the B200, both contents of them."""
-    table = _contents(data)
+    table = contents(data)
     held = pairs(table, 4) == i
     kernels = _gemm(data, "b200_sxm latency", "h200_sxm power")
     tables = [data.passes, *kernels, blanked(table, held)]

@@ -26,13 +26,13 @@ _contents = partial(
     constant,
     closes="power of the same products with random and with left-over weights",
     source="Instruments",
-    levels=("campaign",),
+    levels=("gpu",),
 )
 
 
 class Sensor(Record):
-    """What is fitted of a campaign's power readings on a GPU (`levels`: what the
-    campaign shares); defaults are prior centres.
+    """What is fitted of a campaign's power readings on a GPU; defaults are prior
+    centres.
 
     The share of the sensor's second before the first sample that was as hot as the
     kernel itself is `warm` (runs back to back), `cold` (idle before: heated by the

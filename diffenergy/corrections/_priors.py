@@ -47,6 +47,7 @@ PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
         "gemm_cycles": (0.8, 0.3),
         "stream_feed": (1.3, 0.2),
         "store_exposed": (0.6, 0.5),
+        "energy_dram": (1.0, 0.2),  # half of its bytes cross to the other die
     },
     "memory:HBM2e": {"energy_dram": (0.95, 0.1)},
     "memory:HBM3": {"energy_dram": (0.85, 0.1)},

@@ -19,7 +19,7 @@ from ..corrections import (
 from ..hardware import read_gpu
 from ..measurements import Columns, MeasurementTable
 from ._batches import Batch, batches, by_row, pass_lengths
-from ._fit import Fit, Target, fit, sensor_tags, sharpened, target
+from ._fit import Fit, Target, fit, sensor_tag, sharpened, target
 from ._parameters import SENSOR, Parameter, Parameters
 from ._series import cold_blocks
 
@@ -111,14 +111,16 @@ def calibrate(
     settings: Settings = Settings(),
     *,
     begin: CorrectionsFile | None = None,
+    among: Sequence[Parameter] = (),
     progress: Progress | None = None,
 ) -> Calibration:
     """Fit constants to `tables`; the values of `start` are the prior centres.
 
     From corrections with nothing fitted every level is free; from fitted ones the
     global and architecture levels stay, and the GPUs of the rows get factors of their
-    own. `begin`: where the search begins, if not at `start`. Raises `ValueError` if no
-    row is left or nothing is free.
+    own. `begin`: where the search begins, if not at `start`; `among`: what is free in
+    place of these, beside sensors. Raises `ValueError` if no row is left or nothing is
+    free.
     """
     rng = np.random.default_rng(settings.seed)
     start = with_cold_blocks(start, tables)
@@ -134,10 +136,10 @@ def calibrate(
             "no measured row is left to fit; give rows that are not skipped."
         )
     parameters = free_parameters(start, targets)
-    parameters = dataclasses.replace(
-        parameters,
-        free=tuple(p for p in parameters.free if not _frozen(p, settings.freeze)),
-    )
+    free = [p for p in parameters.free if not _frozen(p, settings.freeze)]
+    if among:
+        free = [*among, *(p for p in free if p.tag.startswith(SENSOR))]
+    parameters = dataclasses.replace(parameters, free=tuple(free))
     if not parameters.free:
         raise ValueError(
             "nothing is left to fit: `--freeze` holds every constant that the rows "
@@ -246,13 +248,9 @@ def free_parameters(start: CorrectionsFile, targets: Sequence[Target]) -> Parame
         if Parameter(batch.card.tags[-1], "dynamic_energy") in free:
             continue  # a few readings say nothing about how they were read
         model = start.instrument(batch.campaign, batch.kind, batch.card.name)
-        for tag, level in zip(sensor_tags(batch), ("campaign", "gpu"), strict=True):
-            levels[tag] = {
-                name: model[name]
-                for name, c in SENSOR_CONSTANTS.items()
-                if name in model and level in c.levels
-            }
-            free += [Parameter(tag, name) for name in levels[tag]]
+        tag = sensor_tag(batch)
+        levels[tag] = {x: model[x] for x in SENSOR_CONSTANTS if x in model}
+        free += [Parameter(tag, name) for name in levels[tag]]
     tags = {tag for item in targets for tag in item.batch.card.tags}
     read = [item for item in targets if np.isfinite(item.power).any()]
     known = {tag for item in read for tag in item.batch.card.tags}

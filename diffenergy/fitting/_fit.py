@@ -93,7 +93,7 @@ class _Data(eqx.Module):
         batch = item.batch
         return cls(
             parameters.serving(batch.card.tags),
-            parameters.sensing(sensor_tags(batch)),
+            parameters.sensing(sensor_tag(batch)),
             batch.workload,
             batch.card.spec,
             batch.point,
@@ -107,10 +107,9 @@ class _Data(eqx.Module):
         )
 
 
-def sensor_tags(batch: Batch) -> tuple[str, str]:
-    """Tags of the constants of a batch's sensor: the campaign's, and its GPU's."""
-    campaign = f"{SENSOR}{batch.campaign}:{batch.kind}"
-    return campaign, f"{campaign}@{batch.card.name}"
+def sensor_tag(batch: Batch) -> str:
+    """Tag of the constants of a batch's sensor: its campaign's on its GPU."""
+    return f"{SENSOR}{batch.campaign}:{batch.kind}@{batch.card.name}"
 
 
 def _movers(parameters: Parameters, item: Target) -> list[int]:
@@ -123,7 +122,7 @@ def _movers(parameters: Parameters, item: Target) -> list[int]:
             if p.tag == own and p.constant in (*ACTIVITY_CONSTANTS, "dynamic_energy")
         ]
     batch = item.batch
-    names = ("global", *batch.card.tags, *sensor_tags(batch))
+    names = ("global", *batch.card.tags, sensor_tag(batch))
     powered = bool(batch.how.capped or np.isfinite(item.power).any())
     given = batch.records if batch.kind != "workload" else set()
     given = given & set(GIVEN) if len(given) == 1 else set()

@@ -131,14 +131,12 @@ class Parameters:
             as_float(matrix), as_float(offset), as_float(shares), Corrections
         )
 
-    def sensing(self, tags: Sequence[str]) -> "Serving":
-        """The same for the constants of a sensor, whose `tags` go from the general to
-        the special."""
+    def sensing(self, tag: str) -> "Serving":
+        """The same for the constants of the sensor with a `tag`."""
         names = list(SENSOR_CONSTANTS)
         values = {name: c.centre for name, c in SENSOR_CONSTANTS.items()}
-        for tag in tags:
-            values |= self.start.get(tag, {})
-        matrix = self._entries(names, tags)
+        values |= self.start.get(tag, {})
+        matrix = self._entries(names, (tag,))
         offset = np.log(np.array([values[name] for name in names]))
         offset = np.where(matrix.any(axis=1), 0.0, offset)
         return Serving(

@@ -22,7 +22,8 @@ from ..corrections import (
     prior_file,
     read_corrections,
 )
-from ..estimator._estimate import runs
+from ..estimator._answer.guesses import phase_widths
+from ..estimator._estimate import estimate, runs
 from ..hardware._spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
 from ..measurements._metrics import (
@@ -84,6 +85,35 @@ def read_batch(batch: Batch, corrections: CorrectionsFile) -> Run:
     )
 
 
+@functools.cache
+def _compiled_phases():
+    """Phases of `estimate`, jitted."""
+    options = compiler_options(True)
+    return jax.jit(lambda *args: estimate(*args).phases, compiler_options=options)
+
+
+def _guessed(batch: Batch, corrections: CorrectionsFile) -> dict[str, np.ndarray]:
+    """Half widths in ln that guessed numbers of the GPU leave open in each row of a
+    batch; of plans, whose steps are many programs, none."""
+    rows = int((batch.rows >= 0).sum())
+    if batch.steps is not None:
+        return {q: np.zeros(rows) for q in QUANTITIES.values()}
+    served = corrections.serve(batch.card)
+    p = _compiled_phases()(batch.workload, batch.card.spec, batch.point, served)
+    p = jax.device_get(p)
+    given = np.isfinite(np.asarray(batch.point.temperature))
+    warmer = p.temperature - batch.card.values["ambient_temperature"]
+    seen = {
+        "energy": p.energy,
+        "components": p.components,
+        "warmer": np.where(given, 0.0, warmer),
+        "voltage": p.voltage,
+    }
+    capped = p.sm_clock < (1 - 1e-6) * np.asarray(batch.point.sm_clock)
+    found = phase_widths(batch.card, served, seen, capped)
+    return {QUANTITIES[q]: x[batch.rows >= 0] for q, x in found.items()}
+
+
 def predict(table: MeasurementTable, corrections: CorrectionsFile) -> Predictions:
     """Predictions of the readings of a table: s, J and W a row, NaN where skipped.
 
@@ -102,10 +132,12 @@ def predict(table: MeasurementTable, corrections: CorrectionsFile) -> Prediction
         time += batch.per_row(table.num_rows, read.time)
         energy += batch.per_row(table.num_rows, read.energy)
         rows = batch.rows[batch.rows >= 0]
+        open_by = _guessed(batch, corrections)
         for part, trust in _trusts(batch, corrections, lengths[rows]):
             grade[rows[part]] = trust.grade
             for word, name in QUANTITIES.items():
-                width[name][rows[part]] = trust.half_width(word, time[rows[part]])
+                own = trust.half_width(word, time[rows[part]])
+                width[name][rows[part]] = np.hypot(own, open_by[name][part])
     untimed = np.isnan(table.time_s)  # only their power means something
     skipped = (time == 0) | (table.skipped != "")
     blank = np.where(skipped, np.nan, 1.0)

@@ -379,9 +379,7 @@ def meter(
 def sensed(names: set[str]) -> set[str]:
     """Constants of the campaign's sensor on that GPU among the names."""
     found = {x for x in names if x.startswith("sensor:")}
-    own = {x for x in found if x.startswith(f"sensor:{METER}:gemm@{UNSEEN}/")}
-    shared = {x for x in found if x.startswith(f"sensor:{METER}:gemm/")}
-    assert own | shared == found
+    assert all(x.startswith(f"sensor:{METER}:gemm@{UNSEEN}/") for x in found)
     constants = {x.partition("/")[2].partition("/")[2] for x in found}
     return constants
 
@@ -402,8 +400,8 @@ def test_how_readings_were_taken_is_free_where_there_are_many(tmp_path, fitted_s
     assert not sensed(freed(meter(tmp_path, 21, power=""), fitted_start))
 
 
-def test_a_campaign_shares_contents_and_a_gpu_has_its_sensor(tmp_path, fitted_start):
-    """What weights hold is one number for both GPUs, how power was read one each."""
+def test_contents_and_sensor_are_those_of_a_campaign_on_a_gpu(tmp_path, fitted_start):
+    """What was left in the memory of one board says nothing of another's."""
     tables = []
     for gpu in (UNSEEN, "h200-sxm"):
         (tmp_path / gpu).mkdir()
@@ -411,17 +409,15 @@ def test_a_campaign_shares_contents_and_a_gpu_has_its_sensor(tmp_path, fitted_st
     targets = [target(t, b, 0.1, 0.1) for t in tables for b in batches(t, fitted_start)]
     made = free_parameters(fitted_start, targets)
     known = {x for x in fitted_start.instrument(METER, "gemm") if x in SENSOR_CONSTANTS}
-    contents = {x for x in known if SENSOR_CONSTANTS[x].levels == ("campaign",)}
-    assert {"weight_saving", "math_saving"} < contents < known
+    assert {"weight_saving", "math_saving"} < known
     whole = f"sensor:{METER}:gemm"
     found = {str(p) for p in made.free if p.tag.startswith("sensor:")}
-    assert found == {f"{whole}/{x}" for x in contents} | {
-        f"{whole}@{gpu}/{x}" for gpu in (UNSEEN, "h200-sxm") for x in known - contents
-    }
+    boards = (UNSEEN, "h200-sxm")
+    assert found == {f"{whole}@{gpu}/{x}" for gpu in boards for x in known}
     moved = [_fit._movers(made, item) for item in targets]
     own = [{str(made.free[i]) for i in mine} & found for mine in moved]
-    assert own[0] & own[1] == {f"{whole}/{x}" for x in contents}
-    assert _fit.sensor_tags(targets[1].batch) == (whole, f"{whole}@h200-sxm")
+    assert not own[0] & own[1]
+    assert _fit.sensor_tag(targets[1].batch) == f"{whole}@h200-sxm"
 
 
 def test_tags_whose_power_was_not_read(tmp_path, table, fitted_start):

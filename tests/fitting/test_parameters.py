@@ -22,14 +22,12 @@ from diffenergy.fitting._parameters import FACTOR_SD, Parameter, Parameters
 from diffenergy.hardware import read_gpu
 
 TAGS = read_gpu("a100-sxm-80gb").tags
-METER = "sensor:vllm/0.22.0:gemm"
-ON_GPU = f"{METER}@a100-sxm-80gb"
-"""What a campaign shares, and what is of one GPU in it."""
+METER = "sensor:vllm/0.22.0:gemm@a100-sxm-80gb"
 FREE = (
     ("global", "energy_dram"), ("global", "dram_efficiency"),
     ("memory:HBM2e", "energy_dram"), ("memory:HBM2e", "dram_efficiency"),
     ("gpu:a100-sxm-80gb", "energy_dram"), ("gpu:h100-sxm", "energy_dram"),
-    (METER, "weight_saving"), (ON_GPU, "warm_share"),
+    (METER, "weight_saving"), (METER, "warm_share"),
 )  # fmt: skip
 
 
@@ -46,8 +44,8 @@ def test_constants_of_a_gpu_are_those_of_its_levels(parameters: Parameters):
     rng = np.random.default_rng(0)
     makers = (
         parameters.serving(TAGS),
-        parameters.sensing((METER, ON_GPU)),
-        parameters.sensing(("sensor:nobody:gemm", "sensor:nobody:gemm@a10")),
+        parameters.sensing(METER),
+        parameters.sensing("sensor:nobody:gemm@a10"),
     )
     options = compiler_options(once=True)
     made = jax.jit(lambda z: [make(z) for make in makers], compiler_options=options)
@@ -57,7 +55,7 @@ def test_constants_of_a_gpu_are_those_of_its_levels(parameters: Parameters):
         found = {name: float(getattr(served, name)) for name in CONSTANTS}
         assert found == pytest.approx(resolve(levels, TAGS), rel=1e-9)
         for name, constant in SENSOR_CONSTANTS.items():
-            expected = (levels[METER] | levels[ON_GPU]).get(name, constant.centre)
+            expected = levels[METER].get(name, constant.centre)
             assert float(getattr(sensor, name)) == pytest.approx(expected), name
             assert float(getattr(other, name)) == pytest.approx(constant.centre), name
 
@@ -72,7 +70,7 @@ def test_centres_are_what_a_fit_starts_from(parameters: Parameters):
     share = start["global"]["dram_efficiency"]
     assert parameters.centre()[1] == pytest.approx(np.log(share / (1 - share)))
     assert parameters.centre()[2] == pytest.approx(np.log(0.9))
-    assert {METER, ON_GPU}.isdisjoint(start)
+    assert METER not in start
     assert "energy_dram" not in start["gpu:h100-sxm"]
 
 

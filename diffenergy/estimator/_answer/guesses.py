@@ -6,7 +6,7 @@ with V^4 and e-folds with the temperature.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -33,9 +33,33 @@ def guessed_widths(
     `warmer` (K that its power heats the chip by; 0 where the temperature is given) of
     each phase. At a power limit the clock, and so the time, takes what power cannot.
     """
+    weight = np.asarray(phases["energy"]) / np.sum(phases["energy"])
+    power = _HALF * float(np.linalg.norm(open_terms(card, c, phases) @ weight))
+    return _by_quantity(power, capped)
+
+
+def phase_widths(
+    card: GpuCard, c: Corrections, phases: Mapping[str, np.ndarray], capped: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The same of each phase alone, where each is `capped` or not."""
+    power = _HALF * np.linalg.norm(open_terms(card, c, phases), axis=0)
+    held, free = _by_quantity(power, True), _by_quantity(power, False)
+    return {q: np.where(capped, held[q], free[q]) for q in free}
+
+
+def _by_quantity(power: Any, capped: bool) -> dict[str, Any]:
+    if capped:
+        return {"time": power / _SLOPE, "power": 0.0 * power, "energy": power / _SLOPE}
+    return {"time": 0.0 * power, "power": power, "energy": power}
+
+
+def open_terms(
+    card: GpuCard, c: Corrections, phases: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    """sd of ln P of each phase by voltage curve, idle power and cooling, [3, phase]:
+    independent of each other, one error in all phases."""
     parts = np.asarray(phases["components"])
     share = parts / np.asarray(phases["energy"])[:, None]
-    weight = np.asarray(phases["energy"]) / np.sum(phases["energy"])
     core = [i for i, x in enumerate(LAUNCH_COMPONENTS) if x not in _OWN_RAIL]
     idle, leakage = share[:, -2], share[:, -1]
     rise = 1 - card.values["vf_floor_voltage"] / np.asarray(phases["voltage"])
@@ -45,10 +69,7 @@ def guessed_widths(
         idle * sd_of(card, "idle_constant"),
         leakage * grown * sd_of(card, "thermal_resistance"),
     )
-    power = _HALF * float(np.sqrt(sum((term @ weight) ** 2 for term in terms)))
-    if capped:
-        return {"time": power / _SLOPE, "power": 0.0, "energy": power / _SLOPE}
-    return {"time": 0.0, "power": power, "energy": power}
+    return np.array(terms)
 
 
 def sd_of(card: GpuCard, field: str) -> float:
