@@ -97,6 +97,15 @@ def test_memory_of_an_eight_billion_model():
     assert tokens == pytest.approx(4.4e5, rel=0.03)
 
 
+def test_what_is_not_given_is_assumed():
+    found = deploy(MODEL, "h100-sxm", Load(rate=1), num_gpus=2).assumed
+    expected = dict(tp=2, max_batch="memory", input_len=512, output_len=128)
+    assert {name: found[name] for name in expected} == expected
+    assert "num_gpus" not in found
+    given = deploy(MODEL, "h100-sxm", Load(max_batch=4), tp=1).assumed
+    assert "max_batch" not in given and given["num_gpus"] == 1
+
+
 @pytest.mark.slow
 def test_memory_limits_who_runs():
     load = Load(concurrency=500, input_len=100_000, output_len=1000)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from diffenergy.serving import Load, simulate, steady_state
+from diffenergy.serving import Load, deploy, simulate, steady_state
+from diffenergy.serving._lengths import of_values
 from diffenergy.serving._trace.ask import checked, read_trace
 
 MODEL = "qwen3-0.6b"
@@ -49,6 +50,8 @@ def test_a_trace_that_cannot_be():
         checked([0, 2, 1], [1, 1, 1], [1, 1, 1])
     with pytest.raises(ValueError, match="`output_len` 0 in row 1"):
         checked([0, 2], [1, 1], [1, 0])
+    with pytest.raises(ValueError, match="`output_len` 1.5 in row 1; allowed are who"):
+        checked([0, 2], [1, 1], [1, 1.5])
     with pytest.raises(ValueError, match="`rate` is given beside `trace`"):
         trace = {"arrival_s": [0], "input_len": [8], "output_len": [8]}
         simulate(trace, MODEL, None, Load(rate=1))
@@ -63,6 +66,16 @@ def test_a_trace_alone_is_a_load():
     assert alone["max_batch"] is None and alone["mode"] == "trace"
     for key in ("request_throughput_per_s", "energy_j_per_output_token"):
         assert alone[key] == pytest.approx(limited[key], rel=1e-9)
+
+
+def test_the_longest_prompt_need_not_have_the_longest_output():
+    """Each row fits the 40,960 positions, the longest of both columns would not."""
+    lengths = (of_values(np.array(x)) for x in ([20_000.0, 10.0], [4.0, 30_000.0]))
+    load = Load(4, None, None, *lengths)
+    assert deploy(MODEL, "h100-sxm", load).load.output.mean == 15_002
+    rows = {"arrival_s": [0, 1], "input_len": [8, 40_000], "output_len": [8, 2000]}
+    with pytest.raises(ValueError, match="42000 tokens in row 1"):
+        simulate(rows, MODEL, "h100-sxm")
 
 
 def test_a_table_is_read(tmp_path):

@@ -22,6 +22,7 @@ from .spread import (
     exponential_tail,
     gaps,
     normal_tail,
+    stepped,
     together,
 )
 
@@ -116,7 +117,7 @@ def _full(server: Server, load: Asked, closed: bool) -> Steady:
     fit = jnp.minimum(slots, server.chunk / server.traffic.prompt)
     at = running(server, slots, 1 - load.phi * (1 + fit / slots) / 2)
     waiting = load.clients - slots if closed else jnp.nan * slots
-    own = gaps(at.decode, at.added / at.pieces, at.entries, at.mixing)
+    own = _gaps(at)
     sd = jnp.sqrt(own.variance / server.traffic.output)
     tpot = Atoms(_about(at.step, normal_tail(at.step, sd)), jnp.asarray(TAIL))
     first = _first(server, at, load.phi)
@@ -150,7 +151,12 @@ def _full(server: Server, load: Asked, closed: bool) -> Steady:
     )
 
 
-def _first(server: Server, at: Running, phi: Array | float = 0.0) -> Atoms:
+def _gaps(at: Running) -> Atoms:
+    """Gaps between two tokens with so many requests."""
+    return gaps(at.decode, at.added / at.pieces, at.entries, at.mixing)
+
+
+def _first(server: Server, at: Running, phi: Array | None = None) -> Atoms:
     """Time to the first token without a queue: the rest of a step, the step that reads
     the prompt, prompts before it; and of the first of 1 / phi waves, where all prompts
     come at once and `together` of them fit a step."""
@@ -166,7 +172,10 @@ def _first(server: Server, at: Running, phi: Array | float = 0.0) -> Atoms:
     burst = (at.slots * place + fit / 2) * mean + at.decode
     values = rest + own + before
     even = jnp.ones(len(own)) / len(own)
-    both = Atoms(jnp.append(values, burst), jnp.append((1 - phi) * even, phi * even))
+    both = Atoms(values, even)
+    if phi is not None:
+        weights = jnp.append((1 - phi) * even, phi * even)
+        both = Atoms(jnp.append(values, burst), weights)
     return Atoms(both.values + server.engine.request, both.weights)
 
 
@@ -194,7 +203,7 @@ def _open(server: Server, load: Asked, states: int) -> Steady:
     tpot = Atoms(each.step, tokens)
     typical = jax.tree.map(over, each)
     arriving = jax.tree.map(lambda x: jnp.tensordot(_arrivals(p, after), x, 1), each)
-    first = coarse(_first(server, arriving))
+    first = _first(server, arriving)
     # who has to wait does so for a time that is exponential (a geometric number ahead)
     mean = 1 / (found.drain * (1 - jnp.minimum(found.load, 1 - 1e-9)))
     first = together(
@@ -206,10 +215,9 @@ def _open(server: Server, load: Asked, states: int) -> Steady:
     )
     levels = (np.arange(_STATES) + 0.5) / _STATES
     places = jnp.searchsorted(jnp.cumsum(tokens), jnp.asarray(levels))
-    picked = jax.tree.map(lambda x: x[jnp.minimum(places, states - 1)], each)
-    own = jax.vmap(gaps)(
-        picked.decode, picked.added / picked.pieces, picked.entries, picked.mixing
-    )
+    # strata of every state do not depend on the rate: a map over rates shares them
+    own = jax.vmap(lambda at: stepped(_gaps(at)))(each)
+    own = jax.tree.map(lambda x: x[jnp.minimum(places, states - 1)], own)
     own = Atoms(own.values.ravel(), own.weights.ravel() / _STATES)
     mean = seen / made
     top = running(server, load.slots)

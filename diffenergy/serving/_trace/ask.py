@@ -20,6 +20,8 @@ from ...estimator._jax_setup import cache_folder
 from ...estimator._programs import Programs
 from ...hardware import GpuCard
 from ...results import Infeasible
+from ...workload.models import load_model
+from ...workload.models._shared.language_model import LanguageModel
 from .._answers import answer as _answer
 from .._answers.answer import ServingResult
 from .._answers.solve import priced, saturated
@@ -95,6 +97,13 @@ def checked(
                 f"`trace` {where} has `{name}` {x[bad[0]]:g} in row {bad[0]}; allowed "
                 f"are numbers from {least} on."
             )
+    for name, x in zip(COLUMNS[1:], (found.prompt, found.output), strict=True):
+        bad = np.flatnonzero(x % 1)
+        if len(bad):
+            raise ValueError(
+                f"`trace` {where} has `{name}` {x[bad[0]]:g} in row {bad[0]}; allowed "
+                "are whole numbers of tokens."
+            )
     back = np.flatnonzero(np.diff(found.arrival) < 0)
     if len(back):
         row = int(back[0]) + 1
@@ -146,13 +155,16 @@ def simulate(
                 f"`{name}` is given beside `trace`, which decides it; leave it out."
             )
     rest = {k: v for k, v in given.items() if v is not None}
+    whole = load_model(model)
+    if isinstance(whole, LanguageModel):  # else `deploy` says so
+        _check_longest(whole, found, given.get("cached_len") or 0.0)
     ask = Load(
         **{"max_batch": float(_SLOTS), **rest},
         input_len=of_values(found.prompt),
         output_len=of_values(found.output),
     )
     place = deploy(model, gpu, ask, **server)
-    _check_longest(place, found)
+    _check_memory(place, found)
     if "max_batch" not in rest:
         span = max(float(found.arrival[-1] - found.arrival[0]), 1e-9)
         rate = len(found.arrival) / span
@@ -166,16 +178,21 @@ def simulate(
     return ServingResult(summary, place, costs, tuple(place.model.notes))
 
 
-def _check_longest(found: Deployment, trace: Trace):
+def _check_longest(model: LanguageModel, trace: Trace, cached: float):
+    total = trace.prompt + trace.output + cached
+    worst = int(total.argmax())
+    if total[worst] > model.max_positions:
+        raise ValueError(
+            f"`trace` has {total[worst]:g} tokens in row {worst}, but {model.name} "
+            f"has {model.max_positions} positions; leave it out."
+        )
+
+
+def _check_memory(found: Deployment, trace: Trace):
     total = trace.prompt + trace.output + found.load.cached
     worst = int(total.argmax())
-    if total[worst] > found.model.max_positions:
-        raise ValueError(
-            f"`trace` has {total[worst]:g} tokens in row {worst}, but "
-            f"{found.model.name} has {found.model.max_positions} positions."
-        )
-    memory = found.memory(found.gpu)
-    if float(memory.of_request(jnp.asarray(total[worst]))) > float(memory.pool):
+    need, pool = found.memory(found.gpu).on_host(float(total[worst]))
+    if need > pool:
         raise Infeasible(
             f"`trace` has {total[worst]:g} tokens in row {worst}, more than the "
             "memory left by the weights holds; take more GPUs (`tp`)."
@@ -312,11 +329,7 @@ def _told(
         "ttft_s_p5_p95": interval(float(ttft.mean()), spread["ttft"]),
         "goodput_per_s": None if limits == (None, None) else float(good.sum()) / span,
         "grade": grade,
-        "assumed": {
-            k: v
-            for k, v in found.assumed.items()
-            if k not in ("input_len", "output_len")
-        },
+        "assumed": dict(found.assumed) | ({} if given else {"max_batch": _SLOTS}),
         "sensitivities": None,
     }
     if given is not None and limit >= given and told["waiting_requests"] > 0.5:
