@@ -70,8 +70,10 @@ def test_a_trace_alone_is_a_load():
 
 def test_the_longest_prompt_need_not_have_the_longest_output():
     """Each row fits the 40,960 positions, the longest of both columns would not."""
-    lengths = (of_values(np.array(x)) for x in ([20_000.0, 10.0], [4.0, 30_000.0]))
-    load = Load(4, None, None, *lengths)
+    prompts, outputs = np.array([20_000.0, 10.0]), np.array([4.0, 30_000.0])
+    load = Load(
+        max_batch=4, input_len=of_values(prompts), output_len=of_values(outputs)
+    )
     assert deploy(MODEL, "h100-sxm", load).load.output.mean == 15_002
     rows = {"arrival_s": [0, 1], "input_len": [8, 40_000], "output_len": [8, 2000]}
     with pytest.raises(ValueError, match="42000 tokens in row 1"):
@@ -86,6 +88,29 @@ def test_a_table_is_read(tmp_path):
     path.write_text("arrival_s,input_len\n0,8\n")
     with pytest.raises(ValueError, match="no column `output_len`"):
         read_trace(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", ["chunked", "prefill-first"])
+def test_gaps_add_up_to_the_time_between_tokens(schedule):
+    """Those that decode wait for prompts that go first: their gap holds both steps."""
+    random, number = np.random.default_rng(1), 500
+    trace = {
+        "arrival_s": np.cumsum(random.exponential(1 / 60, number)),
+        "input_len": lengths(random, number, 1024, 1),
+        "output_len": lengths(random, number, 64, 0.8),
+    }
+    load = Load(max_batch=32)
+    found = simulate(trace, MODEL, "h100-sxm", load, schedule=schedule).summary
+    assert found["itl_s"]["mean"] == pytest.approx(found["tpot_s"]["mean"], rel=1e-6)
+    most = Load(
+        max_batch=32, rate=found["request_rate_per_s"], input_len="lognormal:1024:1",
+        output_len="lognormal:64:0.8",
+    )  # fmt: skip
+    form = steady_state(MODEL, "h100-sxm", most, schedule=schedule).summary
+    for level in ("p50", "p95"):
+        expected = found["itl_s"][level]
+        assert form["itl_s"][level] == pytest.approx(expected, rel=0.2)
 
 
 @pytest.mark.slow

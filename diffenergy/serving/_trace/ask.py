@@ -250,7 +250,6 @@ def _told(
     end = max(float(run.end) for run in runs)
     span = end - begun
     tokens = float(trace.output.sum())
-    made = np.concatenate([_turn(run, "running", "steps") for run in runs])
     times = np.concatenate([_turn(run, "time") for run in runs])
     steps = np.concatenate([_turn(run, "steps") for run in runs])
     reads = np.concatenate([_turn(run, "prompt") for run in runs])
@@ -301,7 +300,7 @@ def _told(
         "kv_cache_usage": kept / (n * pool),
         "ttft_s": _shown(ttft),
         "tpot_s": _shown(tpot, weighted) if len(tpot) else None,
-        "itl_s": _weighted(*_gaps(runs, times, made)),
+        "itl_s": _weighted(*_gaps(runs)),
         "e2e_latency_s": _shown(e2e),
         "step_s": {
             "mean": mean_step,
@@ -346,16 +345,33 @@ def _turn(run: Outcome, name: str, times: str | None = None) -> np.ndarray:
     )
 
 
-def _gaps(
-    runs: list[Outcome], times: np.ndarray, made: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Times between tokens and how many there are of each: steps, and what those that
-    were dropped waited (the mean of those that go on at once)."""
-    back = np.concatenate([_turn(run, "resumed") for run in runs])
-    away = np.concatenate([_turn(run, "away") for run in runs])
+def _gaps(runs: list[Outcome]) -> tuple[np.ndarray, np.ndarray]:
+    """Times between tokens and how many there are of each."""
+    each = [_gaps_of(run) for run in runs]
+    values, weights = (np.concatenate(x) for x in zip(*each, strict=True))
+    return values, weights
+
+
+def _gaps_of(run: Outcome) -> tuple[np.ndarray, np.ndarray]:
+    """Steps; what those that were dropped waited (the mean of those that go on at
+    once); and where prompts go first their steps, with the next one that decodes."""
+    time, made = _turn(run, "time"), _turn(run, "running", "steps")
+    back, away = _turn(run, "resumed"), _turn(run, "away")
+    held = _turn(run, "held")
     some = back > 0
-    each = (away[some] / back[some]).astype(times.dtype)
-    return np.append(times, each), np.append(made, back[some].astype(made.dtype))
+    waits = np.flatnonzero(held > 0)
+    going = np.append(np.flatnonzero(held == 0), len(held) - 1)
+    after = going[np.searchsorted(going[:-1], waits)]  # the next that decodes
+    begun = np.append(0.0, np.cumsum(time * _turn(run, "steps")))
+    new = np.maximum(np.diff(held, prepend=0), 0)[waits]  # held since this one
+    made = np.asarray(made, float)
+    np.subtract.at(made, after, new)
+    return (
+        np.concatenate(
+            [time, away[some] / back[some], begun[after] - begun[waits] + time[after]]
+        ),
+        np.concatenate([np.maximum(made, 0.0), back[some], new]),
+    )
 
 
 def _average(runs: list[Outcome], name: str, span: float) -> float:
