@@ -304,6 +304,19 @@ def test_derivatives_of_a_closed_loop(name: str, value: float, low: float, high:
 
 
 @pytest.mark.slow
+def test_replicas_without_a_client_wait():
+    """Four clients on eight replicas: four of them idle at any time."""
+    one = steady_state(MODEL, "h100-sxm", Load(concurrency=1))
+    idle = float(priced(one.deployment).idle)
+    some = steady_state(MODEL, "h100-sxm", Load(concurrency=4), tp=1, num_gpus=8)
+    assert some.tpot == pytest.approx(one.tpot, rel=1e-9)
+    assert some.power == pytest.approx(4 * one.power + 4 * idle, rel=1e-6)
+    assert some.summary["running_requests"] == pytest.approx(4)
+    tokens = some.summary["output_token_throughput_per_s"]
+    assert some.power == pytest.approx(some.energy * tokens, rel=1e-9)
+
+
+@pytest.mark.slow
 def test_the_best_clock_keeps_the_limits():
     load = Load(rate=20.0, slo_tpot=0.010, slo_ttft=0.5, **LENGTHS)
     plain = steady_state(MODEL, "h100-sxm", load).summary

@@ -110,13 +110,15 @@ def steady(server: Server, load: Asked, mode: Mode, states: int = 0) -> Steady:
 
 
 def _full(server: Server, load: Asked, closed: bool) -> Steady:
-    """As many run as may."""
+    """As many run as may; a replica with less than one client waits in between."""
     slots = jnp.minimum(load.slots, load.clients) if closed else load.slots
+    busy = jnp.where(slots < 1, slots, 1.0)
+    slots = jnp.where(slots < 1, 1.0, slots)
     # of a first wave a request sees after its first token what is read later: half of
     # all prompts but those in its own step
     fit = jnp.minimum(slots, server.chunk / server.traffic.prompt)
     at = running(server, slots, 1 - load.phi * (1 + fit / slots) / 2)
-    waiting = load.clients - slots if closed else jnp.nan * slots
+    waiting = load.clients - slots * busy if closed else jnp.nan * slots
     own = _gaps(at)
     sd = jnp.sqrt(own.variance / server.traffic.output)
     tpot = Atoms(_about(at.step, normal_tail(at.step, sd)), jnp.asarray(TAIL))
@@ -128,14 +130,16 @@ def _full(server: Server, load: Asked, closed: bool) -> Steady:
         wait = _about(mean, normal_tail(mean, mean / stages)) * (1 - load.phi / 2)
         first = together(coarse(first), Atoms(wait, jnp.asarray(TAIL)))
     most = running(server, load.slots)
+    flow = busy * at.flow
+    power = busy * at.energy / at.step + (1 - busy) * server.costs.idle
     return Steady(
-        at.flow,
-        at.decoding,
+        flow,
+        busy * at.decoding,
         waiting,
         most.flow,
         jnp.ones_like(at.flow),
-        at.energy / at.step,
-        at.energy / at.decoding,
+        power,
+        power / flow,
         at.step,
         at.decode,
         at.parts,
