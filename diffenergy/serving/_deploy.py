@@ -4,8 +4,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import jax.numpy as jnp
-
 from ..corrections import prior_file, read_corrections
 from ..estimator._settings import settings
 from ..hardware import GpuCard, read_gpu, with_fields
@@ -112,12 +110,14 @@ def deploy(
         name: value
         for name, given, value in (
             ("gpu", gpu, read.name),
-            ("num_gpus", num_gpus or tp, plan.gpus),
+            ("num_gpus", num_gpus, plan.gpus),
+            ("tp", tp, plan.tp),
             ("dtype", dtype, request.dtype),
             ("kv_dtype", kv_dtype, request.kv_dtype),
             ("routing", routing, request.routing),
             ("input_len", load.input_len, DEFAULT_INPUT),
             ("output_len", load.output_len, DEFAULT_OUTPUT),
+            ("max_batch", load.max_batch, "memory"),
             ("engine", engine, name),
             ("sampling", sampling, kind),
             ("schedule", schedule, when),
@@ -176,13 +176,7 @@ def _request(
     model = load_model(name)
     if not isinstance(model, LanguageModel):
         raise ValueError(f"`model` is {model.name}, which makes no tokens to serve.")
-    longest = [x.longest or x.mean for x in (load.input, load.output)]
-    total = sum(longest) + load.cached
-    if total > model.max_positions:
-        raise ValueError(
-            f"`input_len` + `cached_len` + `output_len` come to {total:g} tokens, but "
-            f"{model.name} has {model.max_positions} positions; shorten one of them."
-        )
+    _check_lengths(model, load)
     request = model.request(
         batch=1, input_len=1, phase="decode", dtype=dtype, kv_dtype=kv_dtype,
         routing=routing,
@@ -190,12 +184,33 @@ def _request(
     return model, dataclasses.replace(request, base=False)
 
 
+def _check_lengths(model: LanguageModel, load: Load):
+    """Raises `ValueError` where requests are longer than the model's positions: the
+    longest ones, or of a distribution without an end one in 16."""
+    most, where = model.max_positions, f"{model.name} has {model.max_positions}"
+    total = sum(x.longest or x.mean for x in (load.input, load.output)) + load.cached
+    if total > most:
+        raise ValueError(
+            f"`input_len` + `cached_len` + `output_len` come to {total:g} tokens, but "
+            f"{where} positions; shorten one of them."
+        )
+    for name, x, more in (
+        ("input_len", load.input, load.cached),
+        ("output_len", load.output, 0.0),
+    ):
+        if (longest := x.mean * x.nodes[-1] + more) > most:
+            raise ValueError(
+                f"`{name}` is '{x.text}', of which one in {len(x.nodes)} has "
+                f"{longest:.0f} tokens in the mean, but {where} positions; shorten it."
+            )
+
+
 def _check_memory(found: Deployment, whole: LanguageModel):
     """Raises `Infeasible` unless a request fits."""
     memory, load = found.memory(found.gpu), found.load
     tokens = load.input.mean + load.cached + load.output.mean
-    need = float(memory.of_request(jnp.asarray(tokens)))
-    if float(memory.pool) >= need and found.fits >= 1:
+    need, pool = memory.on_host(tokens)
+    if pool >= need and found.fits >= 1:
         return
     gb = (float(memory.weights) / 1e9, ASIDE / 1e9, need / 1e9)
     most = found.fraction * found.card.values["dram_capacity"]
@@ -211,10 +226,10 @@ def _check_memory(found: Deployment, whole: LanguageModel):
         try:
             model = whole.placed(Share(Split(tp)))
             one = dataclasses.replace(found, model=model).memory(found.gpu)
-            needed = one.of_request(jnp.asarray(tokens))
         except ValueError:  # it does not divide the model
             continue
-        if float(one.pool) >= float(needed):
+        need, pool = one.on_host(tokens)
+        if pool >= need:
             raise Infeasible(f"{said}; it fits with tp={tp}.", tp=float(tp))
     raise Infeasible(f"{said}; take GPUs with more memory or a smaller `dtype`.")
 

@@ -61,10 +61,11 @@ class Deployment:
         """Servers that share the load."""
         return self.plan.dp
 
-    @property
+    @functools.cached_property
     def gpu(self) -> GpuSpec:
         """The GPU's numbers with its constants."""
-        return self.card.served(self.file)
+        with jax.ensure_compile_time_eval():  # it is kept: no tracers of a caller
+            return self.card.served(self.file)
 
     @property
     def point(self) -> OperatingPoint:
@@ -74,7 +75,7 @@ class Deployment:
     @functools.cached_property
     def engine(self) -> Engine:
         """Constants of the engine on the GPU's host."""
-        with jax.ensure_compile_time_eval():  # it is kept: no tracers of a caller
+        with jax.ensure_compile_time_eval():
             return engine_of(
                 self.engine_name,
                 self.sampling,

@@ -7,7 +7,7 @@ import pytest
 
 from diffenergy.serving import birth_death
 from diffenergy.serving._lengths import lognormal, of_values, read_lengths
-from diffenergy.serving._steady.spread import Atoms, gaps
+from diffenergy.serving._steady.spread import Atoms, gaps, stepped
 
 LENGTH = jnp.asarray(200.0)
 
@@ -122,3 +122,22 @@ def test_impossible_lengths(text):
 def test_quantiles_of_weighted_values():
     atoms = Atoms(jnp.asarray([3.0, 1.0, 2.0]), jnp.asarray([0.2, 0.5, 0.3]))
     np.testing.assert_allclose(atoms.quantiles((0.5, 0.8, 0.99)), [1.0, 2.0, 3.0])
+
+
+def test_strata_keep_jumps():
+    """93 % at 10 ms, the rest at 30: strata have no value between them."""
+    atoms = Atoms(jnp.asarray([0.03, 0.01]), jnp.asarray([0.07, 0.93]))
+    found = stepped(atoms)
+    assert set(np.asarray(found.values).tolist()) == {0.01, 0.03}
+    assert float(found.weights.sum()) == pytest.approx(1)
+    np.testing.assert_allclose(found.quantiles(), [0.01, 0.01, 0.03, 0.03])
+
+
+def test_values_are_sorted_to_rounding():
+    """Sorted as whole numbers with their places: the order of `argsort`."""
+    values = np.random.default_rng(0).exponential(size=600)
+    values[300:] = values[:300] * (1 + 1e-10)
+    weights = np.full(600, 1 / 600)
+    atoms = Atoms(jnp.asarray(values), jnp.asarray(weights))
+    levels = tuple((np.arange(600) + 0.5) / 600)
+    np.testing.assert_array_equal(atoms.quantiles(levels), np.sort(values))

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from diffenergy.serving import Load, simulate, steady_state
+from diffenergy.serving import Load, deploy, simulate, steady_state
+from diffenergy.serving._lengths import of_values
 from diffenergy.serving._trace.ask import checked, read_trace
 
 MODEL = "qwen3-0.6b"
@@ -49,6 +50,8 @@ def test_a_trace_that_cannot_be():
         checked([0, 2, 1], [1, 1, 1], [1, 1, 1])
     with pytest.raises(ValueError, match="`output_len` 0 in row 1"):
         checked([0, 2], [1, 1], [1, 0])
+    with pytest.raises(ValueError, match="`output_len` 1.5 in row 1; allowed are who"):
+        checked([0, 2], [1, 1], [1, 1.5])
     with pytest.raises(ValueError, match="`rate` is given beside `trace`"):
         trace = {"arrival_s": [0], "input_len": [8], "output_len": [8]}
         simulate(trace, MODEL, None, Load(rate=1))
@@ -65,6 +68,18 @@ def test_a_trace_alone_is_a_load():
         assert alone[key] == pytest.approx(limited[key], rel=1e-9)
 
 
+def test_the_longest_prompt_need_not_have_the_longest_output():
+    """Each row fits the 40,960 positions, the longest of both columns would not."""
+    prompts, outputs = np.array([20_000.0, 10.0]), np.array([4.0, 30_000.0])
+    load = Load(
+        max_batch=4, input_len=of_values(prompts), output_len=of_values(outputs)
+    )
+    assert deploy(MODEL, "h100-sxm", load).load.output.mean == 15_002
+    rows = {"arrival_s": [0, 1], "input_len": [8, 40_000], "output_len": [8, 2000]}
+    with pytest.raises(ValueError, match="42000 tokens in row 1"):
+        simulate(rows, MODEL, "h100-sxm")
+
+
 def test_a_table_is_read(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("arrival_s,input_len,output_len,note\n0,8,4,a\n0.5,9,1,b\n")
@@ -73,6 +88,29 @@ def test_a_table_is_read(tmp_path):
     path.write_text("arrival_s,input_len\n0,8\n")
     with pytest.raises(ValueError, match="no column `output_len`"):
         read_trace(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", ["chunked", "prefill-first"])
+def test_gaps_add_up_to_the_time_between_tokens(schedule):
+    """Those that decode wait for prompts that go first: their gap holds both steps."""
+    random, number = np.random.default_rng(1), 500
+    trace = {
+        "arrival_s": np.cumsum(random.exponential(1 / 60, number)),
+        "input_len": lengths(random, number, 1024, 1),
+        "output_len": lengths(random, number, 64, 0.8),
+    }
+    load = Load(max_batch=32)
+    found = simulate(trace, MODEL, "h100-sxm", load, schedule=schedule).summary
+    assert found["itl_s"]["mean"] == pytest.approx(found["tpot_s"]["mean"], rel=1e-6)
+    most = Load(
+        max_batch=32, rate=found["request_rate_per_s"], input_len="lognormal:1024:1",
+        output_len="lognormal:64:0.8",
+    )  # fmt: skip
+    form = steady_state(MODEL, "h100-sxm", most, schedule=schedule).summary
+    for level in ("p50", "p95"):
+        expected = found["itl_s"][level]
+        assert form["itl_s"][level] == pytest.approx(expected, rel=0.2)
 
 
 @pytest.mark.slow

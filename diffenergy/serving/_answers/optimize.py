@@ -106,7 +106,8 @@ def _at(found: Deployment, clock: float, limit: float) -> Deployment:
     """The deployment at a clock (Hz) with a batch limit."""
     setting = found.setting._replace(sm_clock=clock)
     load = dataclasses.replace(found.load, max_batch=limit)
-    assumed = {k: v for k, v in found.assumed.items() if k != "sm_clock_mhz"}
+    chosen = ("sm_clock_mhz", "max_batch")
+    assumed = {k: v for k, v in found.assumed.items() if k not in chosen}
     return dataclasses.replace(found, setting=setting, load=load, assumed=assumed)
 
 

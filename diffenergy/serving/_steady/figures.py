@@ -22,6 +22,7 @@ from .spread import (
     exponential_tail,
     gaps,
     normal_tail,
+    stepped,
     together,
 )
 
@@ -109,14 +110,16 @@ def steady(server: Server, load: Asked, mode: Mode, states: int = 0) -> Steady:
 
 
 def _full(server: Server, load: Asked, closed: bool) -> Steady:
-    """As many run as may."""
+    """As many run as may; a replica with less than one client waits in between."""
     slots = jnp.minimum(load.slots, load.clients) if closed else load.slots
+    busy = jnp.where(slots < 1, slots, 1.0)
+    slots = jnp.where(slots < 1, 1.0, slots)
     # of a first wave a request sees after its first token what is read later: half of
     # all prompts but those in its own step
     fit = jnp.minimum(slots, server.chunk / server.traffic.prompt)
     at = running(server, slots, 1 - load.phi * (1 + fit / slots) / 2)
-    waiting = load.clients - slots if closed else jnp.nan * slots
-    own = gaps(at.decode, at.added / at.pieces, at.entries, at.mixing)
+    waiting = load.clients - slots * busy if closed else jnp.nan * slots
+    own = _gaps(at)
     sd = jnp.sqrt(own.variance / server.traffic.output)
     tpot = Atoms(_about(at.step, normal_tail(at.step, sd)), jnp.asarray(TAIL))
     first = _first(server, at, load.phi)
@@ -127,14 +130,16 @@ def _full(server: Server, load: Asked, closed: bool) -> Steady:
         wait = _about(mean, normal_tail(mean, mean / stages)) * (1 - load.phi / 2)
         first = together(coarse(first), Atoms(wait, jnp.asarray(TAIL)))
     most = running(server, load.slots)
+    flow = busy * at.flow
+    power = busy * at.energy / at.step + (1 - busy) * server.costs.idle
     return Steady(
-        at.flow,
-        at.decoding,
+        flow,
+        busy * at.decoding,
         waiting,
         most.flow,
         jnp.ones_like(at.flow),
-        at.energy / at.step,
-        at.energy / at.decoding,
+        power,
+        power / flow,
         at.step,
         at.decode,
         at.parts,
@@ -150,7 +155,12 @@ def _full(server: Server, load: Asked, closed: bool) -> Steady:
     )
 
 
-def _first(server: Server, at: Running, phi: Array | float = 0.0) -> Atoms:
+def _gaps(at: Running) -> Atoms:
+    """Gaps between two tokens with so many requests."""
+    return gaps(at.decode, at.added / at.pieces, at.entries, at.mixing)
+
+
+def _first(server: Server, at: Running, phi: Array | None = None) -> Atoms:
     """Time to the first token without a queue: the rest of a step, the step that reads
     the prompt, prompts before it; and of the first of 1 / phi waves, where all prompts
     come at once and `together` of them fit a step."""
@@ -166,7 +176,10 @@ def _first(server: Server, at: Running, phi: Array | float = 0.0) -> Atoms:
     burst = (at.slots * place + fit / 2) * mean + at.decode
     values = rest + own + before
     even = jnp.ones(len(own)) / len(own)
-    both = Atoms(jnp.append(values, burst), jnp.append((1 - phi) * even, phi * even))
+    both = Atoms(values, even)
+    if phi is not None:
+        weights = jnp.append((1 - phi) * even, phi * even)
+        both = Atoms(jnp.append(values, burst), weights)
     return Atoms(both.values + server.engine.request, both.weights)
 
 
@@ -194,7 +207,7 @@ def _open(server: Server, load: Asked, states: int) -> Steady:
     tpot = Atoms(each.step, tokens)
     typical = jax.tree.map(over, each)
     arriving = jax.tree.map(lambda x: jnp.tensordot(_arrivals(p, after), x, 1), each)
-    first = coarse(_first(server, arriving))
+    first = _first(server, arriving)
     # who has to wait does so for a time that is exponential (a geometric number ahead)
     mean = 1 / (found.drain * (1 - jnp.minimum(found.load, 1 - 1e-9)))
     first = together(
@@ -206,10 +219,9 @@ def _open(server: Server, load: Asked, states: int) -> Steady:
     )
     levels = (np.arange(_STATES) + 0.5) / _STATES
     places = jnp.searchsorted(jnp.cumsum(tokens), jnp.asarray(levels))
-    picked = jax.tree.map(lambda x: x[jnp.minimum(places, states - 1)], each)
-    own = jax.vmap(gaps)(
-        picked.decode, picked.added / picked.pieces, picked.entries, picked.mixing
-    )
+    # strata of every state do not depend on the rate: a map over rates shares them
+    own = jax.vmap(lambda at: stepped(_gaps(at)))(each)
+    own = jax.tree.map(lambda x: x[jnp.minimum(places, states - 1)], own)
     own = Atoms(own.values.ravel(), own.weights.ravel() / _STATES)
     mean = seen / made
     top = running(server, load.slots)

@@ -34,11 +34,10 @@ def decode(
 
     Between batches of the table linear interpolation; below its least one (1) as that.
     """
-    lower, share = _place(costs.batches, batch)
+    here = _weights(costs.batches, batch)
 
     def at(x: Array) -> Array:
-        weight = share[..., None] if x.ndim > 1 else share
-        return x[lower] * (1 - weight) + x[lower + 1] * weight
+        return here @ x
 
     more = (context - costs.context)[..., None]
     parts = at(costs.time) + more * at(costs.slope)
@@ -75,15 +74,12 @@ def prompt(
     """A prompt of `tokens` beside `batch` decoding sequences; `first`: 1 in steps of
     its own, while they wait."""
     beside = batch * (1 - first)
-    row, down = _place(costs.beside, beside)
-    column, right = _place(costs.prompts, tokens)
+    row, column = _weights(costs.beside, beside, 1), _weights(costs.prompts, tokens)
 
     def at(x: Array) -> Array:
-        upper = x[row, column] * (1 - right) + x[row, column + 1] * right
-        lower = x[row + 1, column] * (1 - right) + x[row + 1, column + 1] * right
-        return upper * (1 - down) + lower * down
+        return jnp.sum((row @ x) * column, -1)
 
-    pieces = costs.pieces[column] * (1 - right) + costs.pieces[column + 1] * right
+    pieces = column @ costs.pieces
     time = at(costs.added_time) * engine.linear
     own = static_at(costs, beside)
     energy = at(costs.added_energy) * engine.prefill_energy + own * time
@@ -92,13 +88,22 @@ def prompt(
 
 def static_at(costs: StepCosts, batch: Array) -> Array:
     """Idle and leakage power beside a batch, W."""
-    lower, share = _place(costs.batches, batch)
-    return costs.static[lower] * (1 - share) + costs.static[lower + 1] * share
+    return _weights(costs.batches, batch) @ costs.static
 
 
-def _place(knots: Array, x: Array) -> tuple[Array, Array]:
-    """Lower knot of an interval and the share of the way to the next; beyond the last
-    knot the last interval goes on, below the first one nothing changes."""
-    lower = jnp.clip(jnp.searchsorted(knots, x, side="right") - 1, 0, len(knots) - 2)
-    share = (x - knots[lower]) / (knots[lower + 1] - knots[lower])
-    return lower, jnp.maximum(share, 0.0)
+def _weights(knots: Array, x: Array, start: int = 0) -> Array:
+    """Weights of the knots in the linear interpolation at `x`: beyond the last knot the
+    last interval goes on, below the first one nothing changes. On a knot the mean of
+    both intervals, so that derivatives there are those of central differences; but on
+    the one of number `start` those of the interval after it."""
+
+    def within(side: str) -> Array:
+        lower = jnp.searchsorted(knots, x, side=side) - 1
+        first = jnp.where(x < knots[start], 0, start)
+        lower = jnp.clip(lower, first, len(knots) - 2)
+        share = (x - knots[lower]) / (knots[lower + 1] - knots[lower])
+        share = jnp.where(share >= 0, share, 0.0)[..., None]
+        place = jnp.arange(len(knots)) - lower[..., None]
+        return jnp.where(place == 0, 1 - share, jnp.where(place == 1, share, 0.0))
+
+    return (within("left") + within("right")) / 2

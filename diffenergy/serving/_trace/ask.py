@@ -20,6 +20,8 @@ from ...estimator._jax_setup import cache_folder
 from ...estimator._programs import Programs
 from ...hardware import GpuCard
 from ...results import Infeasible
+from ...workload.models import load_model
+from ...workload.models._shared.language_model import LanguageModel
 from .._answers import answer as _answer
 from .._answers.answer import ServingResult
 from .._answers.solve import priced, saturated
@@ -95,6 +97,13 @@ def checked(
                 f"`trace` {where} has `{name}` {x[bad[0]]:g} in row {bad[0]}; allowed "
                 f"are numbers from {least} on."
             )
+    for name, x in zip(COLUMNS[1:], (found.prompt, found.output), strict=True):
+        bad = np.flatnonzero(x % 1)
+        if len(bad):
+            raise ValueError(
+                f"`trace` {where} has `{name}` {x[bad[0]]:g} in row {bad[0]}; allowed "
+                "are whole numbers of tokens."
+            )
     back = np.flatnonzero(np.diff(found.arrival) < 0)
     if len(back):
         row = int(back[0]) + 1
@@ -146,13 +155,16 @@ def simulate(
                 f"`{name}` is given beside `trace`, which decides it; leave it out."
             )
     rest = {k: v for k, v in given.items() if v is not None}
+    whole = load_model(model)
+    if isinstance(whole, LanguageModel):  # else `deploy` says so
+        _check_longest(whole, found, given.get("cached_len") or 0.0)
     ask = Load(
         **{"max_batch": float(_SLOTS), **rest},
         input_len=of_values(found.prompt),
         output_len=of_values(found.output),
     )
     place = deploy(model, gpu, ask, **server)
-    _check_longest(place, found)
+    _check_memory(place, found)
     if "max_batch" not in rest:
         span = max(float(found.arrival[-1] - found.arrival[0]), 1e-9)
         rate = len(found.arrival) / span
@@ -166,16 +178,21 @@ def simulate(
     return ServingResult(summary, place, costs, tuple(place.model.notes))
 
 
-def _check_longest(found: Deployment, trace: Trace):
+def _check_longest(model: LanguageModel, trace: Trace, cached: float):
+    total = trace.prompt + trace.output + cached
+    worst = int(total.argmax())
+    if total[worst] > model.max_positions:
+        raise ValueError(
+            f"`trace` has {total[worst]:g} tokens in row {worst}, but {model.name} "
+            f"has {model.max_positions} positions; leave it out."
+        )
+
+
+def _check_memory(found: Deployment, trace: Trace):
     total = trace.prompt + trace.output + found.load.cached
     worst = int(total.argmax())
-    if total[worst] > found.model.max_positions:
-        raise ValueError(
-            f"`trace` has {total[worst]:g} tokens in row {worst}, but "
-            f"{found.model.name} has {found.model.max_positions} positions."
-        )
-    memory = found.memory(found.gpu)
-    if float(memory.of_request(jnp.asarray(total[worst]))) > float(memory.pool):
+    need, pool = found.memory(found.gpu).on_host(float(total[worst]))
+    if need > pool:
         raise Infeasible(
             f"`trace` has {total[worst]:g} tokens in row {worst}, more than the "
             "memory left by the weights holds; take more GPUs (`tp`)."
@@ -233,7 +250,6 @@ def _told(
     end = max(float(run.end) for run in runs)
     span = end - begun
     tokens = float(trace.output.sum())
-    made = np.concatenate([_turn(run, "running", "steps") for run in runs])
     times = np.concatenate([_turn(run, "time") for run in runs])
     steps = np.concatenate([_turn(run, "steps") for run in runs])
     reads = np.concatenate([_turn(run, "prompt") for run in runs])
@@ -284,7 +300,7 @@ def _told(
         "kv_cache_usage": kept / (n * pool),
         "ttft_s": _shown(ttft),
         "tpot_s": _shown(tpot, weighted) if len(tpot) else None,
-        "itl_s": _weighted(*_gaps(runs, times, made)),
+        "itl_s": _weighted(*_gaps(runs)),
         "e2e_latency_s": _shown(e2e),
         "step_s": {
             "mean": mean_step,
@@ -312,11 +328,7 @@ def _told(
         "ttft_s_p5_p95": interval(float(ttft.mean()), spread["ttft"]),
         "goodput_per_s": None if limits == (None, None) else float(good.sum()) / span,
         "grade": grade,
-        "assumed": {
-            k: v
-            for k, v in found.assumed.items()
-            if k not in ("input_len", "output_len")
-        },
+        "assumed": dict(found.assumed) | ({} if given else {"max_batch": _SLOTS}),
         "sensitivities": None,
     }
     if given is not None and limit >= given and told["waiting_requests"] > 0.5:
@@ -333,16 +345,33 @@ def _turn(run: Outcome, name: str, times: str | None = None) -> np.ndarray:
     )
 
 
-def _gaps(
-    runs: list[Outcome], times: np.ndarray, made: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Times between tokens and how many there are of each: steps, and what those that
-    were dropped waited (the mean of those that go on at once)."""
-    back = np.concatenate([_turn(run, "resumed") for run in runs])
-    away = np.concatenate([_turn(run, "away") for run in runs])
+def _gaps(runs: list[Outcome]) -> tuple[np.ndarray, np.ndarray]:
+    """Times between tokens and how many there are of each."""
+    each = [_gaps_of(run) for run in runs]
+    values, weights = (np.concatenate(x) for x in zip(*each, strict=True))
+    return values, weights
+
+
+def _gaps_of(run: Outcome) -> tuple[np.ndarray, np.ndarray]:
+    """Steps; what those that were dropped waited (the mean of those that go on at
+    once); and where prompts go first their steps, with the next one that decodes."""
+    time, made = _turn(run, "time"), _turn(run, "running", "steps")
+    back, away = _turn(run, "resumed"), _turn(run, "away")
+    held = _turn(run, "held")
     some = back > 0
-    each = (away[some] / back[some]).astype(times.dtype)
-    return np.append(times, each), np.append(made, back[some].astype(made.dtype))
+    waits = np.flatnonzero(held > 0)
+    going = np.append(np.flatnonzero(held == 0), len(held) - 1)
+    after = going[np.searchsorted(going[:-1], waits)]  # the next that decodes
+    begun = np.append(0.0, np.cumsum(time * _turn(run, "steps")))
+    new = np.maximum(np.diff(held, prepend=0), 0)[waits]  # held since this one
+    made = np.asarray(made, float)
+    np.subtract.at(made, after, new)
+    return (
+        np.concatenate(
+            [time, away[some] / back[some], begun[after] - begun[waits] + time[after]]
+        ),
+        np.concatenate([np.maximum(made, 0.0), back[some], new]),
+    )
 
 
 def _average(runs: list[Outcome], name: str, span: float) -> float:

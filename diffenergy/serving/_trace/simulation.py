@@ -48,7 +48,7 @@ class Turn(NamedTuple):
     that decode (and got a token each), `prompt` tokens in the first of them, `energy` J
     of one GPU in all, `waiting` requests meanwhile, `idle` s before; `dropped` ones
     lost their memory before it, `resumed` ones went on after `away` s without a token,
-    all together."""
+    all together; `held` ones that decode waited for prompts (prompts first)."""
 
     steps: Array
     time: Array
@@ -62,6 +62,7 @@ class Turn(NamedTuple):
     dropped: Array
     resumed: Array
     away: Array
+    held: Array
 
 
 class Outcome(NamedTuple):
@@ -228,7 +229,8 @@ def _stepped(
     first = server.first > 0
     any_reading = jnp.any(reading)
     b = jnp.sum(decoding)
-    b = jnp.where(first & any_reading, 0, b)  # prompts before all decoding
+    held = jnp.where(first & any_reading, b, 0)  # prompts before all decoding
+    b = b - held
     read, more, prompt_energy = lax.cond(
         any_reading, _read, _nothing, server, state, reading, b
     )
@@ -294,6 +296,7 @@ def _stepped(
         dropped,
         jnp.sum(again),
         jnp.sum(jnp.where(again, now - state.since[who], 0.0)),
+        held,
     )
     return out, turn
 

@@ -41,6 +41,7 @@ def test_the_contract(answer: Outcome):
     assumed = found["assumed"]
     assert (assumed["engine"], assumed["sampling"]) == ("vllm", "top-p")
     assert "input_len" not in assumed and "rate" not in assumed
+    assert "max_batch" not in assumed and (assumed["num_gpus"], assumed["tp"]) == (1, 1)
     low, high = found["energy_j_per_output_token_p5_p95"]
     assert low < found["energy_j_per_output_token"] < high
 
@@ -94,6 +95,8 @@ def test_a_picture(run: Run, tmp_path: Path):
         (("--rate", "8", "--output-len", "0"), "`--output-len` is '0'"),
         (("--rate", "8", "--output-len", "uniform:9:3"), "above the high one"),
         (("--rate", "8", "--input-len", "999999"), "positions; shorten"),
+        (("--rate", "8", "--input-len", "lognormal:30000:3"), "one in 16 has 236803"),
+        (("--rate", "8", "--output-len", "exponential:39000"), "one in 16 has"),
         (("--rate", "8", "--engine", "vlm"), "`--engine` is 'vlm'"),
         (("--rate", "8", "--sampling", "beam"), "`--sampling` is 'beam'"),
         (("--rate", "8", "--schedule", "fifo"), "`--schedule` is 'fifo'"),
@@ -138,6 +141,9 @@ def test_traces_that_cannot_be(run: Run, tmp_path: Path):
     path.write_text("arrival_s,input_len,output_len\n1,8,8\n0,8,8\n")
     done = run("serve", "qwen3-0.6b", "--trace", path)
     assert done.code == 2 and "goes back in time in row 1" in done.err
+    path.write_text("arrival_s,input_len,output_len\n0,8,8\n1,40000,2000\n")
+    done = run("serve", "qwen3-0.6b", "--trace", path)
+    assert done.code == 2 and "`--trace` has 42000 tokens in row 1" in done.err
     path.write_text("arrival_s,input_len,output_len\n0,8,8\n")
     done = run("serve", "qwen3-0.6b", "--trace", path, "--rate", "8")
     assert done.code == 2 and "`--rate` is given beside `trace`" in done.err
