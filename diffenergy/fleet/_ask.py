@@ -76,7 +76,8 @@ def plan(
     _check(objective, max_gap, time_limit)
     asked = fleet if isinstance(fleet, Fleet) else read_fleet(os.fspath(fleet))
     asked = _replaced(asked, demand, points, power_budget, carbon, price)
-    read = read_demand(_named(asked.demand, "demand"), [x.name for x in asked.models])
+    names = [x.name for x in asked.models]
+    read = read_demand(_named(asked.demand, "demand"), names, asked.slot_s)
     series = _series(asked, read)
     if objective in _NEEDS and getattr(series, _NEEDS[objective]) is None:
         need = _NEEDS[objective]
