@@ -52,10 +52,11 @@ class Slot:
 
 def best_below(slot: Slot, upper: float, *, seconds: float, gap: float) -> Whole:
     """The least plan of the slot, starts aside, among those below `upper`; no plan is
-    below its `bound`."""
+    below its `bound`. It ends where these are within the relative `gap`."""
     ends = time.monotonic() + seconds
     cost, idle = slot.problem.cost(slot.number), slot.problem.idle_cost(slot.number)
     distance = min(upper - slot.bound, _FIRST * abs(slot.bound))
+    gap *= upper / max(upper - idle, _TINY * abs(upper))  # HiGHS's is without `idle`
     best, bound = Whole(None, slot.bound, False), slot.bound
     while time.monotonic() < ends:
         found = _within(slot, distance, ends, gap)
