@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from diffenergy.fleet import _solve
 from diffenergy.fleet._bound.knapsack import by_whole_replicas
 from diffenergy.fleet._bound.linear import relaxed
 from diffenergy.fleet._problem.problem import Problem, kept, value_of
@@ -40,6 +41,27 @@ def test_a_few_fleets_are_planned_best(seed: int):
 @pytest.mark.parametrize("seed", range(100))
 def test_fleets_are_planned_best(seed: int):
     check(small_fleet(seed, clocks=5 if seed % 5 == 0 else 3))
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(
+    pytest.param(x, marks=pytest.mark.slow) for x in range(4, 40)
+)])  # fmt: skip
+def test_a_search_claims_no_more_than_is_true(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Without the program of all slots: the plan is no better than the best of all
+    plans, the bound no higher."""
+    monkeypatch.setattr(_solve, "_TINY", 0)
+    monkeypatch.setattr(_solve, "_SMALL", 0)
+    problem = small_fleet(seed, clocks=3)
+    best = best_value(problem)
+    found = solve(problem, 1e-3, 20.0, quiet)
+    if not isinstance(found, Solved):
+        assert not np.isfinite(best) or not found.proven
+        return
+    assert kept(found.problem, found.counts).all()
+    assert best * (1 - 1e-9) <= found.value <= 1.1 * best
+    assert found.price_bound * (1 - 1e-9) <= found.bound <= best * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("few", (0.0, 6.0))
