@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..results import Infeasible
-from ._answer.refusal import short, slow
+from ._answer.refusal import NoPlan, short, slow
 from ._answer.result import FleetResult, fleet_summary
 from ._answer.true_values import Series
 from ._problem.problem import Problem, Rows, groups, joined
@@ -314,11 +314,13 @@ def _refused(problem: Problem, found: Unsolved, time_limit: float) -> Infeasible
     refused = short(_all_sizes(problem), found.slots)
     if refused is not None:
         return refused
-    where = f"slot {found.slots[0]}" if len(found.slots) == 1 else "every slot"
-    return Infeasible(
+    one = found.slots[0] if len(found.slots) == 1 else None
+    where = "every slot" if one is None else f"slot {one}"
+    remedy = (
         f"no plan of whole replicas was found in {time_limit:g} s for {where}, though "
         "shares of replicas would do; raise `time_limit`, or add GPUs or power."
     )
+    return NoPlan({"limit": "time", "slot": one, "remedy": remedy})
 
 
 def _all_sizes(problem: Problem) -> Problem:
