@@ -5,7 +5,7 @@ import pytest
 
 from diffenergy.fleet import _solve
 from diffenergy.fleet._bound.knapsack import by_whole_replicas
-from diffenergy.fleet._bound.linear import relaxed
+from diffenergy.fleet._bound.linear import proven, relaxed
 from diffenergy.fleet._problem.problem import Problem, kept, value_of
 from diffenergy.fleet._solve import Solved, Unsolved, solve, useful
 from diffenergy.fleet._whole import exact
@@ -79,10 +79,17 @@ def test_a_slot_is_proven_with_plans_or_rows(
         pytest.skip("no plan keeps the limits")
     bound, wasted, _ = by_whole_replicas(problem, 0, prices, np.inf)
     assert prices.bound <= bound <= best * (1 + 1e-9)
-    slot = exact.Slot(problem, 0, prices, wasted, bound)
+    slot = exact.Slot(problem, 0, prices, wasted)
+    assert slot.bound == pytest.approx(bound, rel=1e-12)
     found = exact.best_below(slot, best * 1.2, seconds=20.0, gap=0.0)
     assert found.counts is not None and kept(problem, found.counts).all()
     assert value_of(problem, found.counts) == pytest.approx(best, rel=1e-7)
     assert found.bound == pytest.approx(best, rel=1e-6)
+    # any prices will do, and any waste that is not too much
+    at = 1.3 * np.r_[prices.gpu, prices.watt]
+    loose = exact.Slot(problem, 0, proven(problem, 0, at), 0 * wasted)
+    again = exact.best_below(loose, best * 1.2, seconds=20.0, gap=0.0)
+    assert again.counts is not None
+    assert value_of(problem, again.counts) == pytest.approx(best, rel=1e-7)
     low = exact.best_below(slot, best * (1 - 1e-5), seconds=20.0, gap=0.0)
     assert low.bound <= best * (1 + 1e-9)  # what is left out costs more than asked

@@ -33,13 +33,18 @@ _TINY = 1e-12
 @dataclasses.dataclass(frozen=True)
 class Slot:
     """A slot at prices: `wasted` is what a plan of a model costs at least above its
-    demand on the cheapest row; `bound`: what no plan of the slot costs less than."""
+    demand on the cheapest row."""
 
     problem: Problem
     number: int
     prices: Prices
     wasted: Float[np.ndarray, " model"]
-    bound: float
+
+    @property
+    def bound(self) -> float:
+        """What no plan of the slot costs less than: one that costs `distance` more has
+        no model that wastes more than its `wasted` and `distance`."""
+        return self.prices.bound + float(self.wasted.sum())
 
     @property
     def reduced(self) -> Float[np.ndarray, " row"]:
