@@ -59,7 +59,8 @@ def rows() -> Iterator[Callable[[int, int], None]]:
             return f"{done:,} of {total:,} rows"
         rate = (done - before) / (now - begun)
         left = (total - done) / rate
-        return f"{done:,} of {total:,} rows, {rate:,.0f} a second, {left:,.0f} s left"
+        speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+        return f"{done:,} of {total:,} rows, {speed} a second, {left:,.0f} s left"
 
     with _shown("rows", None) as show:
         yield lambda done, total: show(

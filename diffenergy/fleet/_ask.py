@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..results import Infeasible
-from ._answer.refusal import short, slow
+from ._answer.refusal import NoPlan, short, slow
 from ._answer.result import FleetResult, fleet_summary
 from ._answer.true_values import Series
 from ._problem.problem import Problem, Rows, groups, joined
@@ -76,7 +76,8 @@ def plan(
     _check(objective, max_gap, time_limit)
     asked = fleet if isinstance(fleet, Fleet) else read_fleet(os.fspath(fleet))
     asked = _replaced(asked, demand, points, power_budget, carbon, price)
-    read = read_demand(_named(asked.demand, "demand"), [x.name for x in asked.models])
+    names = [x.name for x in asked.models]
+    read = read_demand(_named(asked.demand, "demand"), names, asked.slot_s)
     series = _series(asked, read)
     if objective in _NEEDS and getattr(series, _NEEDS[objective]) is None:
         need = _NEEDS[objective]
@@ -313,11 +314,13 @@ def _refused(problem: Problem, found: Unsolved, time_limit: float) -> Infeasible
     refused = short(_all_sizes(problem), found.slots)
     if refused is not None:
         return refused
-    where = f"slot {found.slots[0]}" if len(found.slots) == 1 else "every slot"
-    return Infeasible(
+    one = found.slots[0] if len(found.slots) == 1 else None
+    where = "every slot" if one is None else f"slot {one}"
+    remedy = (
         f"no plan of whole replicas was found in {time_limit:g} s for {where}, though "
         "shares of replicas would do; raise `time_limit`, or add GPUs or power."
     )
+    return NoPlan({"limit": "time", "slot": one, "remedy": remedy})
 
 
 def _all_sizes(problem: Problem) -> Problem:

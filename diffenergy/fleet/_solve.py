@@ -193,10 +193,7 @@ class _Work:
                 break
             self.told("proving", place, len(order))
             others = self.bound - float(self.bounds[slot])
-            known = Slot(
-                problem, int(slot), at.prices[slot], self.wasted[slot],
-                float(self.bounds[slot]),
-            )  # fmt: skip
+            known = Slot(problem, int(slot), at.prices[slot], self.wasted[slot])
             found = best_below(
                 known, float(self.value - others), seconds=seconds, gap=self.max_gap
             )

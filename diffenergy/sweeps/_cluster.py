@@ -1,6 +1,7 @@
 """Blocks as Ray tasks: each writes its part, so a worker that dies loses nothing."""
 
 import contextlib
+import logging
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -65,7 +66,7 @@ def on_cluster(
     else:
         how |= {"address": address}
     try:
-        ray.init(**how, logging_level="ERROR")
+        ray.init(**how, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise _silent(address, " ".join(str(error).split())[:200]) from None
     with contextlib.ExitStack() as stack:

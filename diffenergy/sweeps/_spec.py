@@ -23,9 +23,11 @@ _FIXED: Final = (
     *AXES, "mem_clock", "temperature", "kv_dtype", "attention", "stack", "dispatch",
     "tp", "topology", "routing", "accumulation", "checkpointing",
 )  # fmt: skip
-_TEXTS: Final = ("model", "gpu", "phase", "dtype")
-_WHOLE: Final = ("batch", "input_len", "output_len")
+_WHOLE: Final = ("batch", "input_len", "output_len", "tp", "accumulation")
 _UNITS: Final = {"sm_clock": "MHz", "mem_clock": "MHz", "power_limit": "W"}
+_PLAIN: Final = ("temperature", "checkpointing")
+"""A number in C, and true or false; the rest are texts."""
+_TEXTS: Final = tuple(x for x in _FIXED if x not in (*_WHOLE, *_UNITS, *_PLAIN))
 _MOST: Final = 10**10
 _MOST_BLOCK: Final = 1_000_000
 _RANGE: Final = 1_000_000
@@ -173,9 +175,14 @@ def _value(path: str, table: str, key: str, value: Any) -> Any:
         whole = isinstance(value, int) and not isinstance(value, bool)
         if not whole or not 1 <= value <= 10**9:
             raise _wrong(path, shown, "a whole number from 1 on")
-    elif key in _UNITS:
+    elif key == "checkpointing":
+        if not isinstance(value, bool):
+            raise _wrong(path, shown, "true or false")
+    else:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value <= 0:
+        if not number or not math.isfinite(value):
+            raise _wrong(path, shown, f"a number, in {_UNITS.get(key, 'C')}")
+        if key in _UNITS and value <= 0:
             raise _wrong(path, shown, f"a number above 0, in {_UNITS[key]}")
         return float(value)
     return value

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import diffenergy as de
-from diffenergy.fleet import NoPlan
+from diffenergy.fleet import NoPlan, _ask
 from diffenergy.fleet._bound.linear import proven, relaxed
 from diffenergy.fleet._problem.rows import hull, pareto
 from diffenergy.fleet._solve import useful
@@ -93,6 +93,14 @@ def test_too_slow(tmp_path: Path):
     assert (reason["limit"], reason["model"]) == ("slo", "m")
     assert reason["ttft_p95_s"] == 0.1
     assert reason["tpot_p95_s"] is None  # with this TTFT held there is none
+
+
+def test_time_may_be_what_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Where no limit is known to bind, a reason stands in the JSON, too."""
+    monkeypatch.setattr(_ask, "short", lambda *_: None)
+    reason = refused(tmp_path, TIGHT, [{"m": 18.001}], one_pool(2, 10))
+    assert (reason["limit"], reason["slot"]) == ("time", 0)
+    assert "raise `time_limit`" in reason["remedy"]
 
 
 # --- C and D: the bound and the prices of one model

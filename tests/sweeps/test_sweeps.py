@@ -176,6 +176,10 @@ WRONG = {
     "range": ("600:1200:200", "1200:600:200", "FROM below TO"),
     "block": ("block = 8", "block = 0", "`block` is 0"),
     "key": ("block = 8", "blocks = 8", "`blocks` is no key"),
+    "temperature": ("input_len", 'temperature = "hot"\ninput_len', "a number, in C"),
+    "text": ("input_len", "attention = 3\ninput_len", "`attention` is 3"),
+    "parts": ("input_len", "tp = 1.5\ninput_len", "a whole number from 1 on"),
+    "yes": ("input_len", "checkpointing = 1\ninput_len", "true or false"),
     "unit": ("power_limit = [72, 60]", 'power_limit = ["72W"]', "in W"),
 }
 

@@ -20,8 +20,8 @@ _MOST = 1e6
 
 
 class NoPlan(Infeasible):
-    """No plan keeps what was asked for. `reason`: JSON: `limit` (slo, gpus, power),
-    `slot`, the least that helps, and `remedy`, a sentence."""
+    """No plan keeps what was asked for. `reason`: JSON: `limit` (slo, gpus, power;
+    time: none was found), `slot`, the least that helps, and `remedy`, a sentence."""
 
     def __init__(self, reason: dict[str, Any], **least: float):
         super().__init__(reason["remedy"], **least)

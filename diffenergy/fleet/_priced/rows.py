@@ -95,10 +95,9 @@ def priced_rows(fleet: Fleet, told: Told) -> tuple[Rows, list[str], list[Curve]]
         curves += found
         if not found:
             notes.append(f"`{asked.name}` does not run on {gpu}: {why}")
-    for number, model in enumerate(fleet.models):
-        if not any(curve.model == number for curve in curves):
-            why = next(x for x in notes if x.startswith(f"`{model.name}`"))
-            raise ValueError(f"no pool can run model {why}")
+        every = (done + 1) % len(cards) == 0
+        if every and not any(curve.model == model for curve in curves):
+            raise ValueError(f"no pool can run model `{asked.name}`; on {gpu}: {why}")
     return joined([part for curve in curves for part in curve.rows()]), notes, curves
 
 

@@ -9,7 +9,6 @@ import pandas as pd
 from ...measurements._cells import (
     NOT_NEGATIVE,
     POSITIVE,
-    Sheet,
     bad_cell,
     name_list,
     numbers,
@@ -19,6 +18,7 @@ from ...measurements._cells import (
 )
 from ...units import MHz
 from .._problem.problem import Rows
+from .units import check_units
 
 _NUMBERS: Final = {
     "gpus_per_replica": POSITIVE,
@@ -44,7 +44,7 @@ def read_points(
     unit, a cell that cannot be, and a model without a point on any pool.
     """
     sheet = read_sheet(file)
-    _check_units(sheet)
+    check_units(sheet, [*_NUMBERS, *_OPTIONAL])
     for column in ("model", "gpu", *_NUMBERS):
         require(sheet, column, f"add `{column}`")
     row = np.arange(sheet.num_rows)
@@ -66,6 +66,14 @@ def read_points(
             raise ValueError(
                 f"{file}: model `{names[0]}` has no row on a GPU of the pools "
                 f"({gpus}); add its points, or leave the model out."
+            )
+    for number, names in enumerate(pools):
+        if not (pool == number).any():
+            known = name_list(dict.fromkeys(texts(sheet, "gpu", row)))
+            raise ValueError(
+                f"{file}: no row of a model of the fleet is on `gpu` '{names[0]}', "
+                f"which a pool has; there are {known}; add its points, or correct or "
+                "leave out the pool."
             )
     used = {x: column[point] for x, column in found.items()}
     rows = Rows(
@@ -98,18 +106,3 @@ def _matches(
     things = np.concatenate([np.full(len(row), number) for row, number in pairs])
     order = np.lexsort((things, rows))
     return rows[order], things[order]
-
-
-def _check_units(sheet: Sheet) -> None:
-    """A quantity stands once, in its own unit."""
-    for column in (*_NUMBERS, *_OPTIONAL):
-        stem, _, unit = column.rpartition("_")
-        if unit not in ("s", "w", "mhz") or column == "requests_per_s":
-            continue
-        units = {"s": ("ms", "us"), "w": ("kw", "mw"), "mhz": ("hz", "khz", "ghz")}
-        for other in units[unit]:
-            if f"{stem}_{other}" in sheet.columns:
-                raise ValueError(
-                    f"{sheet.file}: there is a column `{stem}_{other}`; allowed is "
-                    f"`{column}` alone, in {unit.replace('w', 'W')}; convert it."
-                )

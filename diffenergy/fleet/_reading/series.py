@@ -21,6 +21,7 @@ from ...measurements._cells import (
     require,
     texts,
 )
+from .units import check_units
 
 ALLOWED: Final[dict[str, Range]] = {
     "power_budget_w": POSITIVE,
@@ -33,15 +34,17 @@ _MOST_SLOTS: Final = 100_000
 
 @dataclasses.dataclass(frozen=True)
 class Demand:
-    """requests/s of every model in every slot; `times`: of the slots as text, None
-    where they are numbered."""
+    """requests/s of every model in every slot; `times`: when slots begin, UTC, None
+    where they are numbered; `length` of a slot, s."""
 
     values: Float[np.ndarray, "slot model"]
     times: Shaped[np.ndarray, " slot"] | None
+    length: float
 
 
-def read_demand(file: str, models: Sequence[str]) -> Demand:
-    """`slot` or `time`, `model`, `requests_per_s`: every model in every slot, once.
+def read_demand(file: str, models: Sequence[str], length: float) -> Demand:
+    """`slot` or `time`, `model`, `requests_per_s`: every model in every slot (of
+    `length` s), once.
 
     Raises `ValueError` in one sentence for what is missing, twice, unknown or below 0.
     """
@@ -49,6 +52,7 @@ def read_demand(file: str, models: Sequence[str]) -> Demand:
     key = _key(sheet)
     for column in ("model", "requests_per_s"):
         require(sheet, column, f"add `{column}`")
+    check_units(sheet, ["requests_per_s"])
     row = np.arange(sheet.num_rows)
     values = numbers(sheet, "requests_per_s", row, NOT_NEGATIVE, needed=True)
     named = texts(sheet, "model", row)
@@ -58,7 +62,7 @@ def read_demand(file: str, models: Sequence[str]) -> Demand:
             sheet, int((place < 0).argmax()), "model",
             f"the `name` of one of the [[models]]: {name_list(models)}",
         )  # fmt: skip
-    slot, times = _slots(sheet, key, row)
+    slot, times = _slots(sheet, key, row, length)
     slots = int(slot.max()) + 1
     cell = slot * len(models) + place
     seen = np.bincount(cell, minlength=slots * len(models))
@@ -78,7 +82,7 @@ def read_demand(file: str, models: Sequence[str]) -> Demand:
         )
     found = np.zeros(slots * len(models))
     found[cell] = values
-    return Demand(found.reshape(slots, len(models)), times)
+    return Demand(found.reshape(slots, len(models)), times, length)
 
 
 def read_series(file: str, what: str, demand: Demand) -> Float[np.ndarray, " slot"]:
@@ -97,7 +101,7 @@ def read_series(file: str, what: str, demand: Demand) -> Float[np.ndarray, " slo
         )
     row = np.arange(sheet.num_rows)
     values = numbers(sheet, others[0], row, ALLOWED[what], needed=True)
-    slot, times = _slots(sheet, key, row)
+    slot, times = _slots(sheet, key, row, demand.length)
     seen = np.bincount(slot)
     if (seen != 1).any():
         first = int((seen != 1).argmax())
@@ -115,9 +119,9 @@ def read_series(file: str, what: str, demand: Demand) -> Float[np.ndarray, " slo
         apart = np.flatnonzero(times[:slots] != demand.times)
         if len(apart):
             raise ValueError(
-                f"{file}: slot {apart[0]} is at {times[apart[0]]}, but in the demand "
-                f"at {demand.times[apart[0]]}; give both for the same hours, or number "
-                "them with a column `slot`."
+                f"{file}: slot {apart[0]} is at {times[apart[0]]}Z, but in the demand "
+                f"at {demand.times[apart[0]]}Z; give both for the same hours, or "
+                "number them with a column `slot`."
             )
     found = np.zeros(len(seen))
     found[slot] = values
@@ -137,14 +141,26 @@ def _key(sheet: Sheet) -> str:
 
 
 def _slots(
-    sheet: Sheet, key: str, row: np.ndarray
+    sheet: Sheet, key: str, row: np.ndarray, length: float
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Number of the slot of every row, and the times of slots if they have any."""
+    """Number of the slot of every row, and when slots begin if they have times; between
+    these lies the `length` of a slot, s."""
     if key == "time":
-        named = texts(sheet, key, row)
-        if (named == "").any():
-            raise bad_cell(sheet, int((named == "").argmax()), key, "a time")
-        times, slot = np.unique(named.astype(str), return_inverse=True)
+        named = pd.Series(texts(sheet, key, row))
+        read = pd.to_datetime(named, format="ISO8601", utc=True, errors="coerce")
+        if read.isna().any():
+            wrong = int(read.isna().to_numpy().argmax())
+            raise bad_cell(sheet, wrong, key, "a time such as 2024-05-12T13:00Z")
+        instants = read.dt.tz_localize(None).to_numpy("datetime64[s]")
+        times, slot = np.unique(instants, return_inverse=True)
+        apart = np.diff(times).astype(float)
+        if (apart != length).any():
+            first = int((apart != length).argmax())
+            raise ValueError(
+                f"{sheet.file}: after {times[first]}Z comes {times[first + 1]}Z, "
+                f"{apart[first]:g} s later, but `slot_s` is {length:g}; add the rows "
+                "that are missing, or correct `slot_s`."
+            )
         return slot.reshape(-1), times
     allowed = Range(f"a whole number from 0 to {_MOST_SLOTS:,}", 0.0)
     values = numbers(sheet, key, row, allowed, needed=True)
@@ -155,4 +171,4 @@ def _slots(
 
 
 def _name(key: str, slot: int, times: np.ndarray | None) -> str:
-    return f"slot {slot}" if times is None else f"{key} {times[slot]}"
+    return f"slot {slot}" if times is None else f"{key} {times[slot]}Z"

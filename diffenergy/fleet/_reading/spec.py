@@ -31,7 +31,10 @@ _WORDS: Final = {
     "pools": ("name", "gpu", "site"),
     "models": ("name", "model", "dtype"),
 }
+_TABLES: Final = ("sites", "pools", "models")
 _WHOLE: Final = ("count", "input_len", "output_len")
+_MOST_WHOLE: Final = 10_000_000
+"""GPUs of a pool, tokens of a request; solvers lose what is small beside more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,8 +109,7 @@ class _Reader:
     folder: Path
 
     def fleet(self, content: Mapping[str, Any]) -> Fleet:
-        tables = ("sites", "pools", "models")
-        plain = {x: y for x, y in content.items() if x not in tables}
+        plain = {x: y for x, y in content.items() if x not in _TABLES}
         top = self._entry(plain, "", _TOP, _WORDS["fleet"])
         for key in ("demand", "points"):
             if key in top:
@@ -126,6 +128,11 @@ class _Reader:
                 raise self._wrong(
                     f"pool `{pool.name}`: `site` is '{pool.site}'",
                     f"the name of one of the [[sites]]: {', '.join(known)}",
+                )
+        for model in models:
+            if model.start_j is not None and model.start_s is not None:
+                raise self._wrong(
+                    f"model `{model.name}` has `start_j` and `start_s`", "one of both"
                 )
         if not sum(pool.count for pool in pools):
             raise self._wrong("no pool has a GPU", "a `count` of at least 1 in one")
@@ -174,7 +181,8 @@ class _Reader:
             elif key in rules:
                 found[key] = self._number(where, key, value, rules[key])
             else:
-                near = difflib.get_close_matches(key, [*words, *rules], 1)
+                tables = [] if where else _TABLES
+                near = difflib.get_close_matches(key, [*words, *rules, *tables], 1)
                 hint = f"; did you mean `{near[0]}`?" if near else ""
                 known = ", ".join(sorted([*words, *rules]))
                 raise self._wrong(f"{where}`{key}` is no key{hint}", known, ending="")
@@ -185,10 +193,12 @@ class _Reader:
     ) -> float | int:
         least, open_, words = rule
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        above = number and (value > least if open_ else value >= least)
-        whole = key not in _WHOLE or (number and value == round(value))
-        if not number or not math.isfinite(value) or not above or not whole:
-            words = f"a whole {words.removeprefix('a ')}" if key in _WHOLE else words
+        good = number and math.isfinite(value)
+        good = good and (value > least if open_ else value >= least)
+        if key in _WHOLE:
+            good = good and value <= _MOST_WHOLE and value == round(value)
+            words = f"a whole {words.removeprefix('a ')}, up to {_MOST_WHOLE:,}"
+        if not good:
             file = ", or the name of a .csv file" if key in _SERIES else ""
             raise self._wrong(f"{where}`{key}` is {value!r}", words + file)
         return int(value) if key in _WHOLE else float(value)

@@ -11,6 +11,9 @@ from .integer import least
 
 _CLOSE = 5e-4
 """Relative gap at which the choice is good enough: candidates are not all plans."""
+_SECONDS = 1.0
+"""s for the models that a linear program has split."""
+_TINY = 1e-6
 Loaded = Float[np.ndarray, " group"]
 
 
@@ -49,7 +52,48 @@ def choose(
         cost, matrix, low, np.r_[single, free / per], np.ones(len(plans)),
         seconds=seconds, gap=_CLOSE,
     )  # fmt: skip
-    return None if found.values is None else made @ found.values
+    values = found.values
+    if values is None:
+        values = _rounded(cost, matrix, free / per, place)
+    return None if values is None else made @ values
+
+
+def _rounded(
+    cost: Float[np.ndarray, " plan"],
+    matrix: sparse.csr_array,
+    free: Float[np.ndarray, " limit"],
+    model: Int[np.ndarray, " plan"],
+) -> Float[np.ndarray, " plan"] | None:
+    """A choice where the search for the cheapest had no time for any: that of the
+    linear program, which splits no more models than there are limits; these, and
+    others with them, are chosen anew within what the rest leaves."""
+    from scipy.optimize import linprog
+
+    models = len(matrix.indptr) - 1 - len(free)
+    single = np.ones(models)
+    one, use = matrix[:models], matrix[models:]
+    unit = float(np.abs(cost).max()) or 1.0
+    shares = linprog(cost / unit, use, free, one, single, method="highs")
+    if shares.status != 0:
+        return None
+    surest = np.zeros(models)
+    np.maximum.at(surest, model, shares.x)
+    split_first = np.argsort(surest, kind="stable")
+    split = int((surest < 1 - _TINY).sum())
+    for size in (2 * split, 5 * split):
+        anew = np.isin(model, split_first[:size])
+        values = np.where(anew, 0.0, np.round(shares.x))
+        left = np.r_[single - one @ values, free - use @ values]
+        low = np.r_[left[:models], np.full(len(free), -np.inf)]
+        part = sparse.csr_array(matrix[:, np.flatnonzero(anew)])
+        found = least(
+            cost[anew], part, low, left, np.ones(int(anew.sum())),
+            seconds=_SECONDS, gap=_CLOSE,
+        )  # fmt: skip
+        if found.values is not None:
+            values[anew] = found.values
+            return values
+    return None
 
 
 def made_of(plans: Candidates, rows: int) -> sparse.csr_array:

@@ -33,13 +33,18 @@ _TINY = 1e-12
 @dataclasses.dataclass(frozen=True)
 class Slot:
     """A slot at prices: `wasted` is what a plan of a model costs at least above its
-    demand on the cheapest row; `bound`: what no plan of the slot costs less than."""
+    demand on the cheapest row."""
 
     problem: Problem
     number: int
     prices: Prices
     wasted: Float[np.ndarray, " model"]
-    bound: float
+
+    @property
+    def bound(self) -> float:
+        """What no plan of the slot costs less than: one that costs `distance` more has
+        no model that wastes more than its `wasted` and `distance`."""
+        return self.prices.bound + float(self.wasted.sum())
 
     @property
     def reduced(self) -> Float[np.ndarray, " row"]:
@@ -52,10 +57,11 @@ class Slot:
 
 def best_below(slot: Slot, upper: float, *, seconds: float, gap: float) -> Whole:
     """The least plan of the slot, starts aside, among those below `upper`; no plan is
-    below its `bound`."""
+    below its `bound`. It ends where these are within the relative `gap`."""
     ends = time.monotonic() + seconds
     cost, idle = slot.problem.cost(slot.number), slot.problem.idle_cost(slot.number)
     distance = min(upper - slot.bound, _FIRST * abs(slot.bound))
+    gap *= upper / max(upper - idle, _TINY * abs(upper))  # HiGHS's is without `idle`
     best, bound = Whole(None, slot.bound, False), slot.bound
     while time.monotonic() < ends:
         found = _within(slot, distance, ends, gap)

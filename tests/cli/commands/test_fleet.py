@@ -126,11 +126,12 @@ WRONG: dict[str, tuple[str, str, str]] = {
     ),
     "name twice": ('name = "code"', 'name = "chat"', "`name` is 'chat' twice"),
     "no demand": ('demand = "demand.csv"', "", "`--demand` is missing"),
-    "unknown GPU": (
-        'gpu = "l40s"\ncount = 12\nsite = "south"\nparked_w = 30',
-        'gpu = "l41"\ncount = 12\nsite = "south"',
-        "no `parked_w`",
-    ),
+    "unknown GPU": ('gpu = "l40s"', 'gpu = "l41"', "is on `gpu` 'l41'"),
+    "two starts": ("start_j = 24000", "start_j = 1\nstart_s = 1", "one of both"),
+    "no number": ("count = 8", "count = nan", "`count` is nan"),
+    "endless": ("count = 8", "count = inf", "`count` is inf"),
+    "too many": ("count = 8", "count = 100000000000000000000", "up to 10,000,000"),
+    "unknown table": ("[[sites]]", "[[site]]", "did you mean `sites`"),
     "broken": ("[[sites]]", "[[sites]", "not valid TOML"),
     "slo": ("slo_ttft_p95_s = 0.8", 'slo_ttft_p95_s = "fast"', "is 'fast'"),
     "headroom": ("slot_s = 3600", "headroom = -0.1", "`headroom` is -0.1"),
@@ -178,6 +179,59 @@ def test_a_wrong_table_is_one_line(run: Run, fleet: Path, what: str):
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new, 1))
     refuse(run, fleet, said)
+
+
+def test_a_rate_in_another_unit_is_one_line(run: Run, fleet: Path):
+    for name in ("points.csv", "demand.csv"):
+        path = fleet.parent / name
+        header, *rows = path.read_text().splitlines()
+        wider = [f"{header},requests_per_min", *(f"{row},1" for row in rows)]
+        old = path.read_text()
+        path.write_text("\n".join(wider) + "\n")
+        refuse(run, fleet, "there is a column `requests_per_min`")
+        path.write_text(old)
+
+
+def test_a_gpu_of_points_alone_needs_its_parked_watts(run: Run, fleet: Path):
+    for path, new in ((fleet, '"tpu"'), (fleet.parent / "points.csv", ",tpu,")):
+        text = path.read_text()
+        path.write_text(text.replace(new.replace("tpu", "l40s"), new))
+    fleet.write_text(fleet.read_text().replace("parked_w = 30\n", ""))
+    refuse(run, fleet, "no `parked_w`")
+
+
+HOURS = ("2024-05-12T09:00Z", "2024-05-12T10:00Z", "2024-05-12T11:00Z")
+
+
+def timed(path: Path, times: tuple[str, ...]) -> None:
+    lines = [f"{x},{model},{20 + 20 * i}" for i, x in enumerate(times)
+             for model in ("chat", "code")]  # fmt: skip
+    path.write_text("time,model,requests_per_s\n" + "\n".join(lines) + "\n")
+
+
+def test_times_are_slots_in_order(run: Run, fleet: Path):
+    """Whatever their order in the file, and however the same hour is written."""
+    carbon = fleet.parent / "carbon_north.csv"
+    carbon.write_text(
+        "time,g_per_kwh\n2024-05-12 11:00,30\n2024-05-12 09:00,10\n"
+        "2024-05-12 10:00,20\n2024-05-12 12:00,40\n"
+    )
+    timed(fleet.parent / "demand.csv", HOURS)
+    found = run("fleet", fleet, "--objective", "carbon", "--json").json
+    carried = [0.0, 0.0, 0.0]
+    for x in found["plan"]:
+        carried[x["slot"]] += x["replicas"] * x["requests_per_s"]
+    assert all(x >= 2 * (20 + 20 * i) for i, x in enumerate(carried))
+    assert carried[0] < 2 * 40
+
+
+def test_missing_hours_are_one_line(run: Run, fleet: Path):
+    demand = fleet.parent / "demand.csv"
+    fleet.write_text(fleet.read_text().replace('"carbon_north.csv"', "100"))
+    timed(demand, (HOURS[0], HOURS[2]))
+    refuse(run, fleet, "after 2024-05-12T09:00:00Z comes 2024-05-12T11:00:00Z")
+    timed(demand, ("nine", "ten"))
+    refuse(run, fleet, "`time` is 'nine'")
 
 
 def test_a_table_without_rows_is_one_line(run: Run, fleet: Path):
