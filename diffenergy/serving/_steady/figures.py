@@ -160,7 +160,7 @@ def _gaps(at: Running) -> Atoms:
     return gaps(at.decode, at.added / at.pieces, at.entries, at.mixing)
 
 
-def _first(server: Server, at: Running, phi: Array | None = None) -> Atoms:
+def _first(server: Server, at: Running, phi: Array | float = 0.0) -> Atoms:
     """Time to the first token without a queue: the rest of a step, the step that reads
     the prompt, prompts before it; and of the first of 1 / phi waves, where all prompts
     come at once and `together` of them fit a step."""
@@ -176,10 +176,7 @@ def _first(server: Server, at: Running, phi: Array | None = None) -> Atoms:
     burst = (at.slots * place + fit / 2) * mean + at.decode
     values = rest + own + before
     even = jnp.ones(len(own)) / len(own)
-    both = Atoms(values, even)
-    if phi is not None:
-        weights = jnp.append((1 - phi) * even, phi * even)
-        both = Atoms(jnp.append(values, burst), weights)
+    both = Atoms(jnp.append(values, burst), jnp.append((1 - phi) * even, phi * even))
     return Atoms(both.values + server.engine.request, both.weights)
 
 
@@ -207,7 +204,7 @@ def _open(server: Server, load: Asked, states: int) -> Steady:
     tpot = Atoms(each.step, tokens)
     typical = jax.tree.map(over, each)
     arriving = jax.tree.map(lambda x: jnp.tensordot(_arrivals(p, after), x, 1), each)
-    first = _first(server, arriving)
+    first = coarse(_first(server, arriving))
     # who has to wait does so for a time that is exponential (a geometric number ahead)
     mean = 1 / (found.drain * (1 - jnp.minimum(found.load, 1 - 1e-9)))
     first = together(
