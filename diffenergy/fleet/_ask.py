@@ -92,17 +92,24 @@ def plan(
     problem = problem.take(np.flatnonzero(_quick(asked, problem.rows)))
     # half of the time for clocks between those priced first
     found = solve(problem, max_gap, time_limit / (2 if curves else 1), told)
-    if isinstance(found, Unsolved):
-        raise _refused(problem, found, time_limit)
-    more = _between(asked, found, curves, told)
+    known = found
+    if isinstance(found, Unsolved) and curves:  # may be for want of a clock
+        free = np.full(problem.budget.shape, np.inf)
+        free = dataclasses.replace(problem, budget=free)
+        known = solve(free, max_gap, time_limit / 4, told)
+    more = _between(asked, known, curves, told) if isinstance(known, Solved) else []
     if more:
         problem = _problem(asked, read, series, objective, joined([rows, *more]))
         problem = problem.take(np.flatnonzero(_quick(asked, problem.rows)))
         better = solve(problem, max_gap, time_limit / 2, told)
-        if isinstance(better, Solved) and better.value < found.value:
+        if isinstance(found, Unsolved):
+            found = better
+        elif isinstance(better, Solved) and better.value < found.value:
             saved = 100 * (1 - better.value / found.value)
             notes = [*notes, f"clocks between those priced first save {saved:.3g} %."]
             found = better
+    if isinstance(found, Unsolved):
+        raise _refused(problem, found, time_limit)
     summary = fleet_summary(asked, found, series, objective)
     summary["seconds"] = time.monotonic() - begun
     return FleetResult(

@@ -83,3 +83,11 @@ def test_clocks_between_those_priced_first_are_never_worse(tmp_path, monkeypatch
         "qwen3-0.6b", "h100-sxm", load, sm_clock=[row["sm_clock_mhz"] * 1e6]
     ).summary
     assert row["power_w"] == pytest.approx(asked["avg_power_w"], rel=1e-5)
+    # a budget that only those clocks keep, and one that none does
+    monkeypatch.undo()
+    drawn = [x.summary["site_power"][0]["power_w"] for x in (found, fixed)]
+    kept = fleet.plan(path, power_budget=sum(drawn) / 2)
+    assert kept.summary["site_power"][0]["power_w"] <= sum(drawn) / 2
+    with pytest.raises(fleet.NoPlan) as refusal:
+        fleet.plan(path, power_budget=0.9 * drawn[0])
+    assert refusal.value.reason["needed_w"] <= drawn[0] * (1 + 1e-9)
