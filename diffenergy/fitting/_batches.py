@@ -14,7 +14,7 @@ from ..hardware._files import GpuCard, read_gpu
 from ..hardware._spec import OperatingPoint
 from ..kernels import ops
 from ..kernels._shared.ops import COMMON_FIELDS
-from ..kernels._shared.routing import units_dealt
+from ..kernels.moe._routing import units_dealt
 from ..measurements import Columns, MeasurementTable
 from ..physics._instrument import Instrument
 from ..plans import Steps

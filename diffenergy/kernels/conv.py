@@ -10,8 +10,8 @@ import numpy as np
 from ..dtypes import BYTES
 from ._shared.launch import Context, Fields, Launches, floats, take
 from ._shared.ops import Field, Op, output_dtype
-from ._shared.stream import stream_launches
 from .gemm import product_launches
+from .stream import stream_launches
 
 
 def _wrong(kernel: Mapping[str, Any]) -> str:

@@ -22,8 +22,8 @@ from ..records import Record, as_float, as_index
 from ._shared import rates as _rates
 from ._shared.launch import Context, Fields, Launches, take, with_candidates
 from ._shared.ops import Field, Op, same_as
-from ._shared.stream import CTA_BYTES
-from .gemm import fragments
+from .gemm._operands import fragments
+from .stream import CTA_BYTES
 
 KINDS: Final = ("gated_delta", "kda", "mamba2", "short_conv")
 

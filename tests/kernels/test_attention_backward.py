@@ -7,8 +7,9 @@ from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware._spec import OperatingPoint
-from diffenergy.kernels import attention, attention_backward
-from diffenergy.kernels._shared.stream import Stream
+from diffenergy.kernels import attention
+from diffenergy.kernels.attention import backward as attention_backward
+from diffenergy.kernels.stream import Stream
 
 ONCE = estimator.compiler_options(once=True)
 SHAPE = dict(

@@ -12,9 +12,9 @@ from diffenergy.corrections import Corrections, prior_file
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import GpuSpec, read_gpu, with_fields
 from diffenergy.kernels import gemm
-from diffenergy.kernels._shared import clblast as _clblast
-from diffenergy.kernels._shared import simt
 from diffenergy.kernels._shared.ops import HAND_TILE
+from diffenergy.kernels.gemm import _clblast
+from diffenergy.kernels.gemm import _simt as simt
 from diffenergy.physics._timeline import cta_cycles, sm_cycles, timing
 
 NAMES = ("tile_m", "tile_n", *HAND_TILE)

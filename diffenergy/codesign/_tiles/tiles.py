@@ -14,8 +14,7 @@ from ...dtypes import BYTES, code
 from ...hardware._spec import GpuSpec
 from ...kernels._shared.ops import HAND_TILE, TILE_FIELDS
 from ...kernels._shared.rates import on_tensor_cores
-from ...kernels._shared.simt import SimtGemm
-from ...kernels.gemm import Gemm
+from ...kernels.gemm import Gemm, SimtGemm
 from ...records import Record, as_float, as_index
 from ...workload._listing import Kernel, Listing
 from ...workload._workload import Workload

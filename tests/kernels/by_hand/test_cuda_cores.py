@@ -2,8 +2,8 @@
 
 import pytest
 
-from diffenergy.kernels._shared import clblast as _clblast
-from diffenergy.kernels._shared import simt
+from diffenergy.kernels.gemm import _clblast
+from diffenergy.kernels.gemm import _simt as simt
 
 from .demands import A100, A100_SMS, check, demand_of, found
 

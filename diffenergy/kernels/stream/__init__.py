@@ -14,8 +14,8 @@ from ...corrections import Corrections
 from ...hardware._spec import GpuSpec
 from ...physics._demand import Demand, make_demand
 from ...records import Record, as_float, as_index
-from . import rates as _rates
-from .launch import Host, Launches, with_candidates
+from .._shared import rates as _rates
+from .._shared.launch import Host, Launches, with_candidates
 
 
 class Stream(Record):

@@ -13,9 +13,9 @@ from ...corrections import Corrections
 from ...hardware._spec import GpuSpec
 from ...physics._demand import Demand, make_demand
 from ...records import as_float, as_index
-from . import rates as _rates
-from .launch import Product, with_candidates
-from .occupancy import resident_ctas
+from .._shared import rates as _rates
+from .._shared.launch import Product, with_candidates
+from .._shared.occupancy import resident_ctas
 
 
 class SimtGemm(Product):

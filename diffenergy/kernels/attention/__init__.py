@@ -14,15 +14,18 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from .. import smooth
-from ..corrections import Corrections
-from ..dtypes import BYTES, DTYPES
-from ..hardware._fields import MMA_KINDS
-from ..hardware._spec import GpuSpec
-from ..physics._demand import Demand, make_demand
-from ..records import Record, as_float, as_index
-from ._shared import rates as _rates
-from ._shared.attention_tiles import (
+from ... import smooth
+from ...corrections import Corrections
+from ...dtypes import BYTES, DTYPES
+from ...hardware._fields import MMA_KINDS
+from ...hardware._spec import GpuSpec
+from ...physics._demand import Demand, make_demand
+from ...records import Record, as_float, as_index
+from .._shared import rates as _rates
+from .._shared.launch import Context, Fields, Launches, floats, take
+from .._shared.ops import Field, Op, same_as
+from ..stream import stream_launches
+from ._tiles import (
     HEADS,
     PAGED,
     kv_blocks,
@@ -30,9 +33,6 @@ from ._shared.attention_tiles import (
     splits,
     tiles_of,
 )
-from ._shared.launch import Context, Fields, Launches, floats, take
-from ._shared.ops import Field, Op, same_as
-from ._shared.stream import stream_launches
 
 
 def _fields(prefill: bool) -> tuple[Field, ...]:

@@ -13,18 +13,18 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from .. import smooth
-from ..corrections import Corrections
-from ..dtypes import BYTES, DTYPES
-from ..hardware._spec import GpuSpec
-from ..physics._demand import Demand, make_demand
-from ..records import Record, as_float, as_index
-from ..units import KiB
-from ._shared import rates as _rates
-from ._shared import routing as _routing
-from ._shared.launch import Context, Fields, Host, Launches, floats, with_candidates
-from ._shared.ops import Field, Op, weight_bytes
-from ._shared.stream import CTA_BYTES
+from ... import smooth
+from ...corrections import Corrections
+from ...dtypes import BYTES, DTYPES
+from ...hardware._spec import GpuSpec
+from ...physics._demand import Demand, make_demand
+from ...records import Record, as_float, as_index
+from ...units import KiB
+from .._shared import rates as _rates
+from .._shared.launch import Context, Fields, Host, Launches, floats, with_candidates
+from .._shared.ops import Field, Op, weight_bytes
+from ..stream import CTA_BYTES
+from . import _routing
 
 
 def _wrong(kernel: Mapping[str, Any]) -> str:

@@ -18,9 +18,9 @@ from ...dtypes import DTYPES
 from ...hardware._spec import GpuSpec
 from ...physics._demand import Demand, make_demand
 from ...records import as_float
-from . import rates as _rates
-from .launch import Fields, Product, with_candidates
-from .occupancy import resident_ctas
+from .._shared import rates as _rates
+from .._shared.launch import Fields, Product, with_candidates
+from .._shared.occupancy import resident_ctas
 
 _SCHEDULERS: Final = 4.0
 """Sub-partitions of an SM, each with its share of the warps."""

@@ -14,16 +14,16 @@ from typing import Any, Final
 import jax.numpy as jnp
 import numpy as np
 
-from .. import smooth
-from ..corrections import Corrections
-from ..dtypes import BYTES
-from ..hardware._spec import GpuSpec
-from ..physics._demand import Demand
-from . import attention
-from ._shared import rates as _rates
-from ._shared.launch import Context, Fields, Launches
-from ._shared.ops import Op
-from ._shared.stream import stream_launches
+from ... import smooth
+from ...corrections import Corrections
+from ...dtypes import BYTES
+from ...hardware._spec import GpuSpec
+from ...physics._demand import Demand
+from .. import attention
+from .._shared import rates as _rates
+from .._shared.launch import Context, Fields, Launches
+from .._shared.ops import Op
+from ..stream import stream_launches
 
 
 def _wrong(kernel: Mapping[str, Any]) -> str:
