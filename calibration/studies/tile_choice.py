@@ -268,7 +268,7 @@ def _simt_time(shape: Any, gpu: Any, corrections: Any) -> Any:
     """Time of a launch of each product at the highest clocks, s."""
     import jax.numpy as jnp
 
-    from diffenergy.kernels.gemm._simt import demand
+    from diffenergy.kernels.gemm.simt import demand
     from diffenergy.physics._timeline import timing
 
     asked = demand(shape, gpu, corrections)

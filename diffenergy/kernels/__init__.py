@@ -44,7 +44,8 @@ def ops() -> dict[str, tuple[Op, ModuleType]]:
 
 @functools.cache
 def formulas() -> dict[type[Record], Callable[..., Demand]]:
-    """`demand` by shape record: that of the module, or folder, that defines it."""
+    """`demand` by shape record: that of the module that defines it, else of the folder
+    around it."""
     return {
         shape: module.demand
         for module in _modules(__name__, list(__path__))

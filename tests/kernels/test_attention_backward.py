@@ -8,7 +8,7 @@ from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware._spec import OperatingPoint
 from diffenergy.kernels import attention
-from diffenergy.kernels.attention import backward as attention_backward
+from diffenergy.kernels.attention import attention_backward
 from diffenergy.kernels.stream import Stream
 
 ONCE = estimator.compiler_options(once=True)

@@ -5,10 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...corrections import Corrections
 from ...dtypes import BYTES
-from ...hardware._spec import GpuSpec
-from ...physics._demand import Demand
 from .._shared.launch import Context, Fields, Launches, floats, take
 from .._shared.ops import (
     HAND_TILE,
@@ -19,10 +16,10 @@ from .._shared.ops import (
     weight_bytes,
 )
 from ..stream import stream_launches
-from . import _clblast, _library, _simt
-from ._clblast import Xgemm, checked
+from ._library import demand as demand
 from ._shape import Gemm, product_launches
-from ._simt import SimtGemm
+from .clblast import Xgemm, checked
+from .simt import SimtGemm
 
 
 def _weights(fields: Mapping[str, Any]) -> Any:
@@ -116,12 +113,3 @@ def _quantisation(fields: Fields) -> list[Launches]:
             makes=fields["dtype"][rows],
         )
     ]
-
-
-def demand(shape: Gemm | SimtGemm | Xgemm, gpu: GpuSpec, c: Corrections) -> Demand:
-    """Work, geometry and path of each candidate; shape (kernels, candidates)."""
-    if isinstance(shape, Gemm):
-        return _library.demand(shape, gpu, c)
-    if isinstance(shape, SimtGemm):
-        return _simt.demand(shape, gpu, c)
-    return _clblast.demand(shape, gpu, c)

@@ -104,7 +104,8 @@ def _only_tile(shape: Gemm, gpu: GpuSpec) -> tuple[Array, Array, Array]:
     """`tile_m, tile_n, split_k` where libraries have one kernel, else 0."""
     bulk = gpu.mma_kind > 0
     patches, odd = bulk & (shape.gathered > 0), bulk & (scalar_accesses(shape, gpu) > 0)
-    return tuple(
+    tile_m, tile_n, split = (
         jnp.where(patches, x, jnp.where(odd, y, 0.0))
         for x, y in zip(_PATCH_TILE, _ODD_TILE, strict=True)
     )
+    return tile_m, tile_n, split

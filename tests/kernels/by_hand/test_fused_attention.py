@@ -9,7 +9,7 @@ import pytest
 
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import attention, stream
-from diffenergy.kernels.attention import backward as attention_backward
+from diffenergy.kernels.attention import attention_backward
 from diffenergy.kernels.attention._tiles import tiles_of
 
 from .demands import A100, COLD, H200, WARM, check, demand_of, found
