@@ -1,4 +1,8 @@
-"""Kernels of which only FLOP and bytes are known: a roofline."""
+"""Kernels of which only FLOP and bytes are known.
+
+A `custom` kernel is a roofline: FLOP at half of their peak beside bytes like those of a
+stream.
+"""
 
 from typing import Final
 

@@ -1,8 +1,49 @@
 """State mixers: gated delta rule, KDA, Mamba2 and short convolutions, in chunks
 (prefill) or position by position (decode).
 
-Equations and sources: `docs/physics.md`, State mixers.
-"""
+`scan`: gated delta rule (Qwen3-Next, Qwen3.5), KDA (Kimi Linear), Mamba2 and the short
+convolutions before them. A head keeps a state of dk x dv (`head_dim` x `v_head_dim`;
+Mamba2: N x P); g `groups` share q and k (Mamba2: C and B). Below, h heads, B sequences,
+q positions, C = `chunk`, e bytes of `dtype`, S = B h dk dv the states' elements.
+
+**Up to 8 positions** (decode, drafted tokens) the kernel steps from one to the next,
+and the state's bytes bound it:
+
+    FLOP  = 7 dk dv a position and head, on CUDA cores (decay, error, update, output);
+            6 dk dv of Mamba2, which has no error
+    bytes = 2 S e_state + B q (2 g dk e + 2 h dv e + gates)
+            a gate is fp32: 2 a head; dk + 1 of KDA; 1 of Mamba2
+    dram  = 2 S e_state miss(max(state + operands, pass), l2_share)
+            + operands miss(operands, l2_producer_share)
+    ctas  = B h ceil(dv/8)       path = q l2_latency + dram_latency
+            as a stream: stream_feed, sharpness_stream
+
+**More positions** run in c = ceil(q/C) chunks, the last one in full, as two launch
+records:
+
+| | all chunks at once: 5 launches (FLA), 4 (mamba_ssm) | in turn with the state: 1 launch |
+|---|---|---|
+| FLOP a position and head, delta rules | 2 dk dv + C (6 dk + 4 dv) + 2/3 C^2 | 4 dk dv (W S, K^T V) |
+| .. Mamba2 | 4 N P + 2 C P + 2 C N g/h | 2 N P/C, on CUDA cores |
+| bytes a position, delta rules | q, k, v, o, gates; h (dk + 2 dv) e: w, u, new values; 2 h C (4 + e): K K^T and its inverse | h (dk + 2 dv) e + g dk e |
+| .. Mamba2 | x, y, B, C, gates; 2 g C 4: C B^T; 2 h 4: sums of the decay | |
+| bytes of chunk states | c S e (Mamba2: c S (e + 4), fp32 as made) | the same, + 2 S e_state |
+| ctas | B h c | B h ceil(dv/64); Mamba2: B h ceil(N P/1024) |
+| path | step_cycles (2 dk + C) e/128 + dram_latency | c (step_cycles (dk + C) e/128 + 2 dram_latency); Mamba2: c dram_latency |
+
+Bytes are asked of L2 (q and k by every head) and, x miss at `l2_producer_share`, of
+DRAM. Products run in tiles of C x 64 at `tensor_efficiency` with the operand feed of
+GEMM, two CTAs an SM. A sequence of few heads fills few SMs, and its time is chunks x
+path. *2 dram_latency*: w, then keys and values wait for memory in each chunk; the 2 was
+chosen in view of FLA's published times on an H100 (flashinfer pull requests 3788, 3866,
+3902: 8 and 64 heads, 2,048 to 65,536 positions), which these equations then meet at
+priors to 15 % (8 heads) and 30 % (64, too fast). There is no constant of its own:
+prefill shares those of GEMM and streams.
+
+**Short convolution** (`short_conv`): `num_heads` channels with `head_dim` taps K: 2 K
+FLOP an element on CUDA cores, input and output once, K - 1 positions of each channel
+kept; one CTA per 16 KiB, as streams.
+"""  # noqa: E501
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -222,6 +222,6 @@ def _in_menu(
 
 
 def _is_linear(product: Product) -> bool:
-    """Whether both operands lie along k, as `kernels/gemm.py` has it."""
+    """Whether both operands lie along k, as `kernels/gemm` has it."""
     kernel = product.kernel
     return kernel.get("layout") == "tn" or kernel["weights"] != "none"
