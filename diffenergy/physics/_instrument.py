@@ -145,7 +145,7 @@ def run_seconds(i: Instrument, time: Float[Array, "*r"]) -> Float[Array, "*r"]:
 def replayed_seconds(
     time: Float[Array, "*r"], loop: Float[Array, "*r"], least: Float[Array, "*r"]
 ) -> Float[Array, "*r"]:
-    """The same from the kernels of a replay and its least length (s).
+    """Length of a run, s, from the kernels of a replay and its least length (s).
 
     A run of replays of L = `loop` kernels is planned by its warm-up (code of the
     collector, folder `collector` of `ai-dynamo/aiconfigurator`):

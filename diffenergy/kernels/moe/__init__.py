@@ -8,7 +8,7 @@ this rank, x = R hidden, and experts below are its own:
 
 | launch | work |
 |---|---|
-| sorting, quantisation of the input | 3 q8 x B; pays the launch and what is once |
+| sorting, quantisation of the input | 3 q8 x B; pays the launch and what is paid once |
 | gate-and-up GEMM | [n_e, hidden] x [hidden, 2 inner] per expert e |
 | .. not gated (`gated` false) | [n_e, hidden] x [hidden, inner] |
 | activation, quantisation of its result | (10 + 3 q8) R inner B; an element: 8 lane instructions, 1 special function |
