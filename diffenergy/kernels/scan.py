@@ -54,13 +54,13 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from .. import smooth
 from ..corrections import Corrections
 from ..dtypes import BYTES
 from ..hardware._spec import GpuSpec
 from ..physics._demand import Demand, make_demand
 from ..records import Record, as_float, as_index
 from ._shared import rates as _rates
+from ._shared.caches import missed, missed_when_new
 from ._shared.launch import Context, Fields, Launches, take, with_candidates
 from ._shared.ops import Field, Op, same_as
 from .gemm._operands import fragments
@@ -279,9 +279,9 @@ def demand(shape: Chunks | Steps, gpu: GpuSpec, c: Corrections) -> Demand:
 def _steps_demand(s: Steps, gpu: GpuSpec, c: Corrections) -> Demand:
     """As streams; the state comes from DRAM unless the whole pass fits in L2."""
     asked = s.asked + 2 * s.state
-    near = smooth.miss(s.moved, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
+    near = missed_when_new(s.moved, gpu, c)
     reach = jnp.maximum(s.moved + s.state, s.distance)
-    far = smooth.miss(reach, c.l2_share * gpu.l2_capacity, c.l2_sharpness)
+    far = missed(reach, gpu, c)
     peak, efficiency = _rates.fma_rate(gpu, c)
     return make_demand(
         jnp.shape(asked),
@@ -306,12 +306,10 @@ def _chunks_demand(s: Chunks, gpu: GpuSpec, c: Corrections) -> Demand:
     """Products in tiles of a chunk by 64 columns, on a stream of operands."""
     compute = _rates.arithmetic(gpu, s.dtype)
     tensor = _rates.on_tensor_cores(gpu, compute)
-    e, peak = _rates.bytes_of(compute), _rates.tensor_peak(gpu, compute)
-    half = c.operand_half_tile * peak * e / 4096
-    fed = s.chunk / (s.chunk + half) * _BLOCK / (_BLOCK + half)
+    e = _rates.bytes_of(compute)
     reads = sum(fragments(gpu.mma_kind, s.chunk, jnp.full_like(s.chunk, _BLOCK)))
     fma_peak, fma_efficiency = _rates.fma_rate(gpu, c)
-    miss = smooth.miss(s.moved, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
+    miss = missed_when_new(s.moved, gpu, c)
     return make_demand(
         jnp.shape(s.flop),
         tensor=s.flop * tensor,
@@ -319,10 +317,8 @@ def _chunks_demand(s: Chunks, gpu: GpuSpec, c: Corrections) -> Demand:
         smem=s.flop / 2 * e * reads,
         l2=s.asked,
         dram=s.moved * miss,
-        tensor_peak=peak,
-        tensor_efficiency=c.tensor_efficiency
-        * fed
-        * _rates.dtype_efficiency(c, compute),
+        tensor_peak=_rates.tensor_peak(gpu, compute),
+        tensor_efficiency=_rates.fed_efficiency(gpu, c, compute, s.chunk, _BLOCK),
         fma_peak=fma_peak,
         fma_efficiency=fma_efficiency,
         feed=c.stream_feed,

@@ -31,6 +31,7 @@ from ...corrections import Corrections
 from ...hardware._spec import GpuSpec
 from ...physics._demand import Demand, make_demand
 from .._shared import rates as _rates
+from .._shared.caches import missed_when_new
 from ._kernel import Kernel, kernel, planned
 from ._shape import Attention
 from ._tiles import kv_blocks, splits
@@ -66,7 +67,7 @@ def prefill(s: Attention, gpu: GpuSpec, c: Corrections) -> Demand:
     q_bytes, o_bytes = positions * a.d * a.e, positions * a.d_v * 2
     kv_bytes = s.batch * s.num_kv_heads * _seen(s, a) * a.kv * a.e
     near = q_bytes + o_bytes + kv_bytes
-    miss = smooth.miss(near, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
+    miss = missed_when_new(near, gpu, c)
     combine = jnp.where(b.split > 1, 4 * o_bytes * b.split, 0.0)
     turning = a.transposed(c) * blocks * gpu.smem_bytes_per_cycle
     return make_demand(

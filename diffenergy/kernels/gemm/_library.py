@@ -42,7 +42,6 @@ from jax import Array
 from ...corrections import Corrections
 from ...hardware._spec import GpuSpec
 from ...physics._demand import Demand, make_demand
-from ...units import KiB
 from .._shared import rates as _rates
 from .._shared.launch import with_candidates
 from ._main_loop import MainLoop, main_loop
@@ -55,11 +54,6 @@ _GATHERED: Final = 5.5
 channels to 8, gathers them by 16 B, and converts image and weights before, all of which
 this rate stands for (121 us of 4 images, 1,198 us of 128 on an H100, traces
 of TimeSformer of AMD-AGI/TraceLens)."""
-_FED: Final = 4096.0
-"""Operand bytes x FLOP/B that the matrix pipe of an A100 eats in a cycle in bf16: 2048
-FLOP of 2 B; `operand_half_tile` is that of such a pipe."""
-_SMEM: Final = 228 * KiB
-"""Shared memory of an SM of Hopper, of which `in_flight` is stated."""
 
 
 def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
@@ -83,11 +77,14 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
         l2=loads,
         **moved._asdict(),
         tensor_peak=_rates.tensor_peak(gpu, t.compute),
-        tensor_efficiency=_efficiency(loop, t, gpu, c) / slow,
+        tensor_efficiency=_rates.fed_efficiency(
+            gpu, c, t.compute, loop.tile_m, loop.tile_n
+        )
+        / slow,
         fma_peak=fma_peak,
         fma_efficiency=fma_efficiency / slow,
         feed=jnp.where(loop.patches > 0, _GATHERED, c.sm_feed / slow),
-        flow=c.in_flight * gpu.smem_per_sm / _SMEM * loop.in_flight,
+        flow=c.in_flight * gpu.smem_per_sm / _rates.FLOW_SMEM * loop.in_flight,
         l2_sharing=c.tile_load_scale,
         ctas=loop.ctas,
         resident=loop.resident,
@@ -117,13 +114,6 @@ def _issue(s: Gemm, loop: MainLoop, t: Types, gpu: GpuSpec) -> Array:
     elements = loop.fetched * (loop.rows + loop.cols)
     scalar = scalar_issue(s, gpu, t, elements, s.batch * s.m * s.n)
     return _rates.EXPANSION * expanded + scalar
-
-
-def _efficiency(loop: MainLoop, t: Types, gpu: GpuSpec, c: Corrections) -> Array:
-    """Share of the tensor peak that fed pipes reach, operands aligned."""
-    half = c.operand_half_tile * _rates.tensor_peak(gpu, t.compute) * t.e / _FED
-    fed = loop.tile_m / (loop.tile_m + half) * loop.tile_n / (loop.tile_n + half)
-    return c.tensor_efficiency * fed * _rates.dtype_efficiency(c, t.compute)
 
 
 def _step_cycles(loop: MainLoop, t: Types, c: Corrections) -> Array:

@@ -30,6 +30,7 @@ from ... import smooth
 from ...corrections import Corrections
 from ...hardware._spec import GpuSpec
 from .._shared import rates as _rates
+from .._shared.caches import missed
 from .._shared.occupancy import excess, wave_traffic
 from ._main_loop import MainLoop
 from ._operands import Types
@@ -51,9 +52,6 @@ def traffic(s: Gemm, loop: MainLoop, t: Types, gpu: GpuSpec, c: Corrections) -> 
     b, out = s.batch * s.n * loop.k * t.e_b, s.batch * s.m * s.n * t.e_out
     near = a + b + out
 
-    def miss(distance: Array) -> Array:
-        return smooth.miss(distance, c.l2_share * gpu.l2_capacity, c.l2_sharpness)
-
     concurrent = smooth.at_least_one(gpu.num_sms * loop.resident / loop.split)
     waves = c.wave_traffic * s.batch * wave_traffic(
         loop.tiles_m, loop.tiles_n, loop.tile_m, loop.tile_n, concurrent,
@@ -61,10 +59,10 @@ def traffic(s: Gemm, loop: MainLoop, t: Types, gpu: GpuSpec, c: Corrections) -> 
         loop.k * t.e_b * s.n / (loop.tiles_n * loop.tile_n),
     )  # fmt: skip
     dram = (
-        a * miss(jnp.maximum(near, s.a_distance))
-        + b * miss(jnp.maximum(near, s.b_distance))
-        + excess(waves, a_plain + b) * miss(a + b)
+        a * missed(jnp.maximum(near, s.a_distance), gpu, c)
+        + b * missed(jnp.maximum(near, s.b_distance), gpu, c)
+        + excess(waves, a_plain + b) * missed(a + b, gpu, c)
     )
     # fp32, written and read
     partial = jnp.where(loop.split > 1, 8 * loop.split * s.batch * s.m * s.n, 0.0)
-    return Traffic(dram, out + partial, out * miss(near))
+    return Traffic(dram, out + partial, out * missed(near, gpu, c))

@@ -59,8 +59,6 @@ from .._shared.occupancy import resident_ctas
 
 _SCHEDULERS: Final = 4.0
 """Sub-partitions of an SM, each with its share of the warps."""
-_WAVEFRONT: Final = 128.0
-"""Bytes of a full access of a warp to shared memory or L1: 32 banks of a word."""
 _WORD: Final = 4.0
 _VECTOR: Final = 4.0
 """Words that a load instruction moves per lane at most."""
@@ -286,7 +284,7 @@ def _operands(x: Xgemm, gpu: GpuSpec, c: Corrections) -> tuple[_Side, _Side]:
     fronts_b = jnp.maximum(_conflicts(behind, stride_b), least * wide_b)
 
     # wavefronts per cycle: Turing half of one; Kepler's banks give two words at once
-    wide_rate = gpu.smem_bytes_per_cycle / _WAVEFRONT
+    wide_rate = gpu.smem_bytes_per_cycle / _rates.WAVEFRONT
     rate = jnp.minimum(wide_rate, 1.0)
 
     def side(

@@ -70,8 +70,6 @@ _THREADS: Final = 256.0
 _STAGES: Final = 2.0
 """Threads and stages of a CTA, where they are not given."""
 _WARP: Final = 32
-_WAVEFRONT: Final = 128.0
-"""Bytes of one full shared-memory access of a warp: 32 words."""
 _PARTIAL: Final = 8.0
 """Bytes of an element of each further part of k: fp32, written and read."""
 
@@ -114,7 +112,7 @@ def demand(shape: SimtGemm, gpu: GpuSpec, c: Corrections) -> Demand:
         math_issue=flop / 2,
         issue=loop.ctas * _WARP * beside,
         issue_efficiency=c.simt_issue,
-        smem=loop.ctas * wavefronts * _WAVEFRONT,
+        smem=loop.ctas * wavefronts * _rates.WAVEFRONT,
         smem_efficiency=1 / c.simt_smem,
         l2=asked,
         dram=dram,

@@ -42,8 +42,8 @@ from ...corrections import Corrections
 from ...hardware._spec import GpuSpec
 from ...physics._demand import Demand, make_demand
 from ...records import Record, as_float, as_index
-from ...units import KiB
 from .._shared import rates as _rates
+from .._shared.caches import missed
 from ._rows import of_width
 
 _TILES_M: Final = (16.0, 32.0, 64.0, 128.0)
@@ -55,8 +55,6 @@ _VECTOR: Final = 16.0
 """Elements of k that a vector load takes, of which k has to be a multiple."""
 _IN_FLIGHT: Final = 4
 """CTAs of an SM that have loads in flight."""
-_SMEM: Final = 228 * KiB
-"""Shared memory of an SM of Hopper, of which `moe_flow` is stated."""
 
 
 class Experts(Record):
@@ -173,14 +171,11 @@ def _bytes(
     n, k, stored = (x[..., None] for x in (shape.n, shape.k, shape.stored))
     once = grid.active * n * k * stored
     near = once + grid.rows * (k * e + 2 * n)
-
-    def miss(distance: Array) -> Array:
-        return smooth.miss(distance, c.l2_share * gpu.l2_capacity, c.l2_sharpness)
-
+    miss = missed(near, gpu, c)
     return _Bytes(
-        weights=once * miss(jnp.maximum(near, shape.distance[..., None])),
-        tokens=grid.rows * k * e * miss(near),
-        store_dram=2 * grid.rows * n * miss(near),
+        weights=once * missed(jnp.maximum(near, shape.distance[..., None]), gpu, c),
+        tokens=grid.rows * k * e * miss,
+        store_dram=2 * grid.rows * n * miss,
     )
 
 
@@ -199,7 +194,7 @@ def _flow(grid: _Grid, moved: _Bytes, gpu: GpuSpec, c: Corrections) -> Array:
     streams = jnp.minimum(smooth.at_least_one(grid.active * grid.across), loading)
     weights, tokens = moved.weights, moved.tokens
     share = (weights + tokens) / (weights * loading / streams + tokens + 1e-9)
-    return c.moe_flow * gpu.smem_per_sm / _SMEM * share * loading / busy
+    return c.moe_flow * gpu.smem_per_sm / _rates.FLOW_SMEM * share * loading / busy
 
 
 def _empty(shape: Experts, grid: _Grid) -> Array:

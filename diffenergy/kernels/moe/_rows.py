@@ -22,6 +22,7 @@ from ...hardware._spec import GpuSpec
 from ...physics._demand import Demand, make_demand
 from ...records import Record, as_float, as_index
 from .._shared import rates as _rates
+from .._shared.caches import missed_when_new
 from ..stream import CTA_BYTES
 
 _FP8_BLOCK: Final = DTYPES.index("fp8_block")
@@ -61,7 +62,7 @@ def rows_demand(s: Rows, gpu: GpuSpec, c: Corrections) -> Demand:
     # bytes in quantisation take longer (or shorter) than others
     slower = of_width(compute, as_float(1.0), c.moe_quantise, c.moe_quantise_block)
     effort = (once + (slower - 1) * quantised + 1) / (once + 1)
-    away = smooth.miss(once, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
+    away = missed_when_new(once, gpu, c)
     paid = of_width(compute, c.moe_cycles, c.moe_cycles_fp8, c.moe_cycles_block)
     paid = paid + c.moe_sorting * s.sorts
     sorting = c.moe_align * s.sorted + c.moe_expert * s.experts

@@ -39,6 +39,7 @@ from ...hardware._spec import GpuSpec
 from ...physics._demand import Demand, make_demand
 from ...records import Record, as_float, as_index
 from .._shared import rates as _rates
+from .._shared.caches import missed_when_new
 from .._shared.launch import Host, Launches, with_candidates
 
 
@@ -106,7 +107,7 @@ def demand(shape: Stream, gpu: GpuSpec, c: Corrections) -> Demand:
     once, rows = s.read + s.write, s.ctas
     reduction = jnp.where(rows > 0, 1.0, 0.0)
     reread = s.read * c.reduction_reads * reduction
-    away = smooth.miss(once, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
+    away = missed_when_new(once, gpu, c)
     away = jnp.maximum(away, s.cold)
     ctas = jnp.where(rows > 0, rows, smooth.at_least_one(once / CTA_BYTES))
     resident = jnp.minimum(gpu.max_threads_per_sm / s.threads, gpu.max_ctas_per_sm)
