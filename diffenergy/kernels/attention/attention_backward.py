@@ -54,7 +54,7 @@ class Backward(attention.Prefill):
 def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     """The kernel, and as one launch those around it: dO times O summed by row, the
     zeros of dQ's sums before, and their rounding after."""
-    (forward,) = attention.lower("context_attention", fields, context)
+    forward, *_ = attention.lower("context_attention", fields, context)  # no cache
     size = np.asarray(BYTES)[fields["dtype"]]
     positions = fields["batch"] * fields["num_heads"] * fields["q_len"]
     queries = positions * fields["head_dim"]
