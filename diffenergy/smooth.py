@@ -2,16 +2,20 @@
 
 | step | forward | backward |
 |---|---|---|
-| ceil, floor: tiles, steps, CTAs per SM, rounds, resident CTAs, splits, blocks | exact | slope 1 (straight-through) |
-| KV blocks of attention | exact sum | slope of the closed form |
-| overlap (`pnorm`), cache misses (`miss`), excess, V(f), temperature | smooth | true |
+| tiles, steps, rounds, CTAs, splits (`ceil`, `floor`) | exact | slope 1 |
+| KV blocks of attention (`with_slope_of`) | exact sum | slope of the closed form |
+| overlap (`pnorm`), cache misses (`miss`), excess | smooth | true |
+| V(f), temperature | smooth | true |
 | choice among candidates (`choice_weights`) | softmax of ln t | true |
 | residuals of fits (`robust`) | pseudo-Huber | true |
 | governor, `estimate` | root | implicit |
 | governor, fits | four secant steps | implicit |
-| max and min of geometry (`min(tile, m)`, `max(x, 1)`) | exact | one-sided: piecewise true |
-| alignment, s <= steps, head-size look-up, largest block count, dtype, MMA kind, menus, host arithmetic | exact | none: enumerate |
-| replays of a power run, samples of a sensor, blocks of a series | exact | none: facts of a campaign |
+| max and min of geometry: `min(tile, m)`, `max(x, 1)` | exact | one-sided |
+| look-ups: dtype, kinds, menus, alignment, host arithmetic | exact | none: enumerate |
+| replays, samples of a sensor, blocks of a series | exact | none: facts |
+
+One-sided is piecewise true; look-ups are those of alignment, s <= steps, head sizes and
+the largest block count, too; facts are those of a campaign.
 
 Straight-through for waves *and* residency matters: with a zero slope through waves,
 tile searches end worse than random points (experiment of this project on the CLBlast
@@ -22,7 +26,7 @@ replaced by their closed forms; the value then belongs to the gradient, so that 
 differences can check it and a search can descend. The steps of the table's last two
 rows stay as they are. A relaxed result is not a prediction: legalise the choice and
 evaluate again.
-"""  # noqa: E501
+"""
 
 import contextlib
 import contextvars

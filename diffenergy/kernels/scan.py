@@ -21,15 +21,25 @@ and the state's bytes bound it:
 **More positions** run in c = ceil(q/C) chunks, the last one in full, as two launch
 records:
 
-| | all chunks at once: 5 launches (FLA), 4 (mamba_ssm) | in turn with the state: 1 launch |
-|---|---|---|
-| FLOP a position and head, delta rules | 2 dk dv + C (6 dk + 4 dv) + 2/3 C^2 | 4 dk dv (W S, K^T V) |
-| .. Mamba2 | 4 N P + 2 C P + 2 C N g/h | 2 N P/C, on CUDA cores |
-| bytes a position, delta rules | q, k, v, o, gates; h (dk + 2 dv) e: w, u, new values; 2 h C (4 + e): K K^T and its inverse | h (dk + 2 dv) e + g dk e |
-| .. Mamba2 | x, y, B, C, gates; 2 g C 4: C B^T; 2 h 4: sums of the decay | |
-| bytes of chunk states | c S e (Mamba2: c S (e + 4), fp32 as made) | the same, + 2 S e_state |
-| ctas | B h c | B h ceil(dv/64); Mamba2: B h ceil(N P/1024) |
-| path | step_cycles (2 dk + C) e/128 + dram_latency | c (step_cycles (dk + C) e/128 + 2 dram_latency); Mamba2: c dram_latency |
+*All chunks at once*, 5 launches (FLA; mamba_ssm: 4):
+
+    FLOP  = 2 dk dv + C (6 dk + 4 dv) + 2/3 C^2 a position and head
+            (Mamba2: 4 N P + 2 C P + 2 C N g/h)
+    bytes = a position: q, k, v, o, gates; h (dk + 2 dv) e of w, u, new values;
+                        2 h C (4 + e) of K K^T and its inverse
+            (Mamba2: x, y, B, C, gates; 2 g C 4 of C B^T; 2 h 4 of sums of the decay)
+            + c S e of chunk states (Mamba2: c S (e + 4), fp32 as made)
+    ctas  = B h c        path = step_cycles (2 dk + C) e/128 + dram_latency
+
+*In turn with the state*, 1 launch:
+
+    FLOP  = 4 dk dv a position and head, of W S and K^T V
+            (Mamba2: 2 N P/C, on CUDA cores)
+    bytes = h (dk + 2 dv) e + g dk e a position (Mamba2: none)
+            + the same of chunk states + 2 S e_state
+    ctas  = B h ceil(dv/64)                     (Mamba2: B h ceil(N P/1024))
+    path  = c (step_cycles (dk + C) e/128 + 2 dram_latency)
+                                                (Mamba2: c dram_latency)
 
 Bytes are asked of L2 (q and k by every head) and, x miss at `l2_producer_share`, of
 DRAM. Products run in tiles of C x 64 at `tensor_efficiency` with the operand feed of
@@ -43,7 +53,7 @@ prefill shares those of GEMM and streams.
 **Short convolution** (`short_conv`): `num_heads` channels with `head_dim` taps K: 2 K
 FLOP an element on CUDA cores, input and output once, K - 1 positions of each channel
 kept; one CTA per 16 KiB, as streams.
-"""  # noqa: E501
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final

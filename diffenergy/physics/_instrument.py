@@ -64,8 +64,19 @@ GOVERNOR_TIME: Final = 20e-3
 SAMPLE_SECONDS: Final = 0.1005
 """Time between two power samples of the sampled campaigns, s."""
 _SAMPLES: Final = 40
+"""Samples that are followed: 4 s, longer than any run that is short to the sensor."""
 _REPLAYS: Final = (6, 3000)
-"""Fewest and most replays of a graph."""
+"""Fewest and most replays of a graph (the collector's)."""
+_OF_ZEROS: Final = 0.7
+"""Switching that operands of zeros save; like the next two found by this project in the
+public H200 power tables of AIConfigurator."""
+_HUGE_EDGE: Final = 0.12
+"""Width in ln bytes over which pages become new (exponent 8.3)."""
+_FEW_ROWS: Final = 100.0
+"""Rows below which weights dominate the bytes."""
+_COLD_TIME: Final = 60e-6
+_FRESH_TIME: Final = 1e-3
+"""Times of a kernel of which cold and fresh shares are stated, s: units, not fits."""
 
 
 class Run(NamedTuple):
@@ -91,11 +102,11 @@ def data_activity(
         math_activity = (1 - 0.7 zeros)(1 - math_saving)/data_activity
     """
     i = instrument
-    huge = jax.nn.sigmoid(jnp.log((i.operand_bytes + 1.0) / s.huge_bytes) / 0.12)
+    huge = jax.nn.sigmoid(jnp.log((i.operand_bytes + 1.0) / s.huge_bytes) / _HUGE_EDGE)
     zeros = jnp.where(i.fresh > 0, s.fresh_saving, s.huge_saving * huge)
-    weights = s.weight_saving / (1 + i.rows / 100)  # weights dominate at few rows
-    moved = 1 - i.unfilled * (1 - (1 - 0.7 * zeros) * (1 - weights))
-    pages = 1 - i.unfilled * 0.7 * zeros
+    weights = s.weight_saving / (1 + i.rows / _FEW_ROWS)
+    moved = 1 - i.unfilled * (1 - (1 - _OF_ZEROS * zeros) * (1 - weights))
+    pages = 1 - i.unfilled * _OF_ZEROS * zeros
     return moved, (1 - i.unfilled * s.math_saving) * pages / moved
 
 
@@ -181,22 +192,26 @@ def hot_share(length: Array, before: Array, leaving: bool = False) -> Array:
 def series_shares(i: Instrument, s: Sensor, time: Array) -> tuple[Array, Array]:
     """Hot share of the sensor's readings (`hot_share`): after idling, back to back.
 
-    | run | w, bf16 | w, other types (block-scaled fp8) |
-    |---|---|---|
-    | warm: back to back | warm_share T + warm_least | 0 |
-    | cold: idle before | cold_share (t/60 us) min(1, m/128)^cold_rows | cold_narrow (t/60 us)^0.5 |
-    | fresh: first of a process | fresh_share (t/1 ms)^0.5 | fresh_narrow (t/1 ms)^0.5 |
+        warm:  w = warm_share T + warm_least          (back to back)
+        cold:  w = cold_share (t/60 us) min(1, m/128)^cold_rows         (idle before)
+        fresh: w = fresh_share (t/1 ms)^0.5           (first runs of a process)
 
-    Warm runs of other types have max(P, previous_power) in place of the background;
-    before cold ones the warm-up heats. Cold shares stay below `cold_limit` (an 8-norm).
-    """  # noqa: E501
+    Of other types than bf16 (block-scaled fp8) 0, cold_narrow (t/60 us)^0.5 and
+    fresh_narrow (t/1 ms)^0.5. Warm runs of these have max(P, previous_power) in place
+    of the background; before cold ones the warm-up heats. Cold shares stay below
+    `cold_limit` (an 8-norm).
+    """
     length = run_seconds(i, time)
     narrow = i.narrow > 0
-    us = time / 60e-6
+    relative = time / _COLD_TIME
     few = jnp.minimum(1.0, jnp.maximum(i.rows, 1.0) / 128) ** s.cold_rows
-    cold = jnp.where(narrow, s.cold_narrow * us**0.5, s.cold_share * us * few)
+    cold = jnp.where(
+        narrow, s.cold_narrow * relative**0.5, s.cold_share * relative * few
+    )
     cold = (cold**-8 + s.cold_limit**-8) ** (-1 / 8)
-    fresh = jnp.where(narrow, s.fresh_narrow, s.fresh_share) * (time / 1e-3) ** 0.5
+    fresh = (
+        jnp.where(narrow, s.fresh_narrow, s.fresh_share) * (time / _FRESH_TIME) ** 0.5
+    )
     after_idle = jnp.where(i.fresh > 0, fresh, cold)
     warm = s.warm_share * length + s.warm_least
     return hot_share(length, after_idle), hot_share(length, warm)

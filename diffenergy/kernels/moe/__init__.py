@@ -11,13 +11,15 @@ this rank, x = R hidden, and experts below are its own:
 | sorting, quantisation of the input | 3 q8 x B; pays the launch and what is paid once |
 | gate-and-up GEMM | [n_e, hidden] x [hidden, 2 inner] per expert e |
 | .. not gated (`gated` false) | [n_e, hidden] x [hidden, inner] |
-| activation, quantisation of its result | (10 + 3 q8) R inner B; an element: 8 lane instructions, 1 special function |
+| activation, quantisation of its result | (10 + 3 q8) R inner B |
+| .. an element | 8 lane instructions, 1 special function |
 | .. not gated | 2 B and 2 instructions less |
 | down GEMM | [n_e, inner] x [inner, hidden] |
-| sum over the top-k rows | 4 R hidden + 4 x B; 2 lane instructions an element of R hidden |
+| sum over the top-k rows | 4 R hidden + 4 x B |
+| .. an element of R hidden | 2 lane instructions |
 
 Fitted by this project on the public AIConfigurator MoE tables (H200).
-"""  # noqa: E501
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final
