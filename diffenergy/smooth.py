@@ -1,17 +1,31 @@
 """Every non-smooth step of the model and its backward rule.
 
-| quantity | forward | backward |
+| step | forward | backward |
 |---|---|---|
-| CTAs, waves, steps, resident CTAs (`ceil`, `floor`) | exact | slope 1 |
-| exact sum with a closed form (`with_slope_of`) | exact | closed form |
-| overlapped units (`pnorm`) | scale-free p-norm | true |
-| cache misses (`miss`) | smooth in size / capacity | true |
+| tiles, steps, rounds, CTAs, splits (`ceil`, `floor`) | exact | slope 1 |
+| KV blocks of attention (`with_slope_of`) | exact sum | slope of the closed form |
+| overlap (`pnorm`), cache misses (`miss`), excess | smooth | true |
+| V(f), temperature | smooth | true |
 | choice among candidates (`choice_weights`) | softmax of ln t | true |
 | residuals of fits (`robust`) | pseudo-Huber | true |
-| power cap | root-find (`physics.governor`) | implicit |
+| governor, `estimate` | root | implicit |
+| governor, fits | four secant steps | implicit |
+| max and min of geometry: `min(tile, m)`, `max(x, 1)` | exact | one-sided |
+| look-ups: dtype, kinds, menus, alignment, host arithmetic | exact | none: enumerate |
+| replays, samples of a sensor, blocks of a series | exact | none: facts |
 
-Inside `relaxed()` the straight-through steps do not round, so that their gradient can
-be checked against finite differences and searches can descend.
+One-sided is piecewise true; look-ups are those of alignment, s <= steps, head sizes and
+the largest block count, too; facts are those of a campaign.
+
+Straight-through for waves *and* residency matters: with a zero slope through waves,
+tile searches end worse than random points (experiment of this project on the CLBlast
+tile space).
+
+`with relaxed():` traces the model with `ceil` and `floor` as identity and exact sums
+replaced by their closed forms; the value then belongs to the gradient, so that finite
+differences can check it and a search can descend. The steps of the table's last two
+rows stay as they are. A relaxed result is not a prediction: legalise the choice and
+evaluate again.
 """
 
 import contextlib
@@ -145,10 +159,12 @@ def robust(residual: Array) -> Array:
 def choice_weights(
     time: Float[Array, "*k c"], choice: Float[Array, "*k c"], tau: Float[Array, "*k c"]
 ) -> Float[Array, "*k c"]:
-    """Weights softmax(-ln t / tau + choice) over candidates (last axis).
+    """Weights of candidates (last axis): softmax(-ln t/tau + choice).
 
-    Time, work and energy are sums with the same weights, so they stay one mixture that
-    never undercuts its best candidate. Illegal candidates carry a large `time`.
+    A library picks a tile among several. Candidates are evaluated side by side and
+    mixed; time, work and energy are sums with the same weights, so the mixture never
+    undercuts its best candidate, unlike a soft minimum. Illegal candidates carry a
+    `time` x 1000. The form is fitted by this project.
     """
     return jax.nn.softmax(-jnp.log(time) / tau + choice, axis=-1)
 

@@ -29,7 +29,7 @@ PLUGINS = ("kernels", "workload/models", "cli", "measurements/importers")
 """Where a file is found by being there, or stands at the edge: no `_` in its name."""
 GROWING = tuple(
     f"diffenergy/{where}"
-    for where in ("kernels", "workload/models", "cli/commands", "cli/flags",
+    for where in ("workload/models", "cli/commands", "cli/flags",
                   "measurements/importers", "report/_views")
 ) + ("calibration/importers", "tests/calibration/importers")  # fmt: skip
 """Folders of files of one kind, each found by being there: as many as there are."""

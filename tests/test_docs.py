@@ -16,6 +16,7 @@ import importlib
 import importlib.util
 import io
 import os
+import pkgutil
 import re
 import runpy
 import shlex
@@ -248,6 +249,18 @@ def test_files_that_pages_name_exist(page: Path):
     named = NAMED.findall(page.read_text(encoding="utf-8"))
     lost = [x for x in named if "NAME" not in x and not (ROOT / x).exists()]
     assert not lost, f"{page.name} names {lost}"
+
+
+SHOWN: Final = re.compile(r"^::: (\S+)$", re.MULTILINE)
+"""Code whose docstring a page shows."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_code_that_pages_show_tells_something(page: Path):
+    shown = SHOWN.findall(page.read_text(encoding="utf-8"))
+    silent = [x for x in shown if not (pkgutil.resolve_name(x).__doc__ or "").strip()]
+    assert not silent, f"{page.name} shows {silent}"
+    assert len(set(shown)) == len(shown), f"{page.name} shows some code twice"
 
 
 def test_the_table_of_models_is_what_its_script_writes():

@@ -202,7 +202,7 @@ def audit(work: Workload, gpu: GpuSpec, where: OperatingPoint) -> Audit:
     shares: dict[str, list[Array]] = {}
     full = jnp.ones(len(work.names))
     for shape, group in zip(work.shapes, work.groups, strict=True):
-        d = estimator._demand_of()[type(shape)](shape, gpu, C)
+        d = kernels.formulas()[type(shape)](shape, gpu, C)
         clock = got.phases.sm_clock[group.phase][:, None] + 0 * d.ctas
         mem = where.mem_clock[group.phase][:, None] + 0 * d.ctas
         t = timing(d, gpu, C, clock, mem).time

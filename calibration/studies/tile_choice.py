@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from diffenergy.corrections import Corrections
     from diffenergy.hardware import GpuCard
     from diffenergy.hardware._spec import GpuSpec
-    from diffenergy.kernels._shared.simt import SimtGemm
+    from diffenergy.kernels.gemm import SimtGemm
     from diffenergy.measurements import MeasurementTable
     from diffenergy.workload._listing import Listing
 
@@ -233,7 +233,7 @@ def _products(
     tiles that it ran, each with every split."""
     from diffenergy.codesign._tiles.tiles import VALUES
     from diffenergy.dtypes import code
-    from diffenergy.kernels._shared.simt import SimtGemm
+    from diffenergy.kernels.gemm import SimtGemm
 
     table = _table(folder)
     values, at = table.fields["gemm"].values, table.fields["gemm"].rows
@@ -268,7 +268,7 @@ def _simt_time(shape: Any, gpu: Any, corrections: Any) -> Any:
     """Time of a launch of each product at the highest clocks, s."""
     import jax.numpy as jnp
 
-    from diffenergy.kernels._shared.simt import demand
+    from diffenergy.kernels.gemm.simt import demand
     from diffenergy.physics._timeline import timing
 
     asked = demand(shape, gpu, corrections)

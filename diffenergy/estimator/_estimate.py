@@ -21,9 +21,7 @@ from ..hardware._spec import (
     relative_voltage,
     voltage,
 )
-from ..kernels import classes
-from ..kernels._shared import clblast as _clblast
-from ..kernels._shared import simt, stream
+from ..kernels import formulas
 from ..physics._demand import Demand
 from ..physics._governor import capped_clock, secant_clock
 from ..physics._instrument import Run
@@ -34,7 +32,6 @@ from ..physics._power import (
     with_corrections,
 )
 from ..physics._timeline import sm_side_cycles, timing
-from ..records import Record
 from ..workload._workload import Workload
 from . import _eager
 from ._answer.limits import limiter
@@ -415,20 +412,5 @@ def _ramp(gpu: GpuSpec, c: Corrections) -> Array:
 def demands(workload: Workload, gpu: GpuSpec, corrections: Corrections) -> list[Demand]:
     """What the launches of each group of `workload` ask of `gpu`, with all candidates:
     axes (launch, candidate). No clock changes it."""
-    by_shape = _demand_of()
+    by_shape = formulas()
     return [by_shape[type(s)](s, gpu, corrections) for s in workload.shapes]
-
-
-@functools.cache
-def _demand_of():
-    """Demand formula by shape record, from the kernel classes."""
-    modules = [*classes().values(), stream, simt, _clblast]
-    return {
-        shape: module.demand
-        for module in modules
-        for shape in vars(module).values()
-        if isinstance(shape, type)
-        and issubclass(shape, Record)
-        and shape.__module__ == module.__name__
-        and hasattr(module, "demand")
-    }

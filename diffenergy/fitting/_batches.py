@@ -12,9 +12,9 @@ from ..corrections import STREAMING, CorrectionsFile
 from ..hardware._fields import CLOCK
 from ..hardware._files import GpuCard, read_gpu
 from ..hardware._spec import OperatingPoint
-from ..kernels import ops
+from ..kernels import formulas, ops
 from ..kernels._shared.ops import COMMON_FIELDS
-from ..kernels._shared.routing import units_dealt
+from ..kernels.moe._routing import units_dealt
 from ..measurements import Columns, MeasurementTable
 from ..physics._instrument import Instrument
 from ..plans import Steps
@@ -89,8 +89,8 @@ class Batch:
         launches."""
         if op not in ops():
             return op in self.records
-        module = ops()[op][1].__name__
-        return any(type(shape).__module__ == module for shape in self.workload.shapes)
+        formula = getattr(ops()[op][1], "demand", None)
+        return any(formulas()[type(x)] is formula for x in self.workload.shapes)
 
     def per_row(self, num_rows: int, phase: Array | np.ndarray) -> np.ndarray:
         """Sum of a phase quantity over the phases of each table row."""

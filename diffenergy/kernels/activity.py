@@ -1,4 +1,25 @@
-"""Kernels known only by how busy each unit was (DCGM or profiler activities)."""
+"""Kernels known only by how busy each unit was (DCGM or profiler activities).
+
+A program known only by how busy each unit was (DCGM or profiler counters) over a
+reference run: work = share x rate x cycles. Busy fp64 pipes count as `activity_fp64`
+busy fp32 pipes, a branch as `activity_branch` integer instructions. What DRAM does not
+explain of the reference time follows the SM clock; below `memory_knee` x the highest
+clock DRAM does too (V100: below 0.9 GHz):
+
+    G(f, f_m) = pnorm_3(f_m0/f_m, knee/f)^-1   rate of DRAM / that at its default clock
+    m = share_dram (f_m/f_m0)/(activity_dram G), kept below 1 by m (1 + m^12)^(-1/12)
+    p = activity_sharpness       c = (1 - m^p)^(1/p)
+    t(f) = pnorm_p(c t_ref f_ref/f, m t_ref G_ref/G)
+
+**One power reading** of the reference run (`avg_power_ref_w`) says what the counters do
+not: P_ref minus idle, leakage and the units' energy is core work, x t_ref/(V_ref/V0)^2
+joules at V0 of either sign, component `other` of the energy. It takes the power of V100
+and RTX 8000 programs at other clocks from 8 to 3 % (`calibration/README.md`). Without a
+reference time only the power means something. These rows move factors of their own GPU
+alone: what a busy cycle costs, by a counter, is not what work known from shapes costs.
+V(f) enters them through `voltage_knee`, `voltage_slope` and `voltage_curvature`,
+factors on the GPU file's curve where that is no measured table.
+"""
 
 import dataclasses
 from typing import Final
@@ -90,7 +111,7 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
 def demand(shape: Activity, gpu: GpuSpec, c: Corrections) -> Demand:
     """Work = activity x rate x reference time; what DRAM does not explain of the
     reference time follows the SM clock, and so does, with the voltage, what the units
-    do not explain of a reference power (`docs/physics.md`, Activity)."""
+    do not explain of a reference power."""
     clock = jnp.where(shape.sm_clock > 0, shape.sm_clock, gpu.sm_clock_max)
     mem_clock = jnp.where(shape.mem_clock > 0, shape.mem_clock, gpu.mem_clock)
     cycles = shape.time * clock

@@ -1,17 +1,41 @@
 """2-D convolutions and their gradients as implicit GEMM, with groups; depthwise layers
-stream."""
+stream.
+
+Fields are those of the forward convolution of x by w into y (P pixels of y, Q of x, T
+taps, channels C of x and K of y of a group); `batch` = groups, and all three have
+2 P K C T FLOP:
+
+| | m | n | k | reads | writes |
+|---|---|---|---|---|---|
+| y | P | K | C T | x, w | y |
+| dx | Q | C | P K T / Q (the taps that reach a pixel, on average) | dy, w | dx |
+| dw | C T | K | P | x, dy | dw |
+
+A has the bytes of the *image*, not of the unfolded matrix; weights have the pass as
+distance. P = images x out_hw^2, out_hw = floor((hw + 2 padding - kernel)/stride) + 1. A
+depthwise layer (groups = in_channels > 1) streams its image and output with 2 taps FLOP
+per output at `depthwise_efficiency` of the fp32 rate.
+
+dw is small, and the pixels are divided among CTAs until tiles of 128 x 128 make 256 (at
+least 256 pixels each). Layout conversions and BatchNorm are rows of their own (Unlisted
+kernels).
+
+Images that are cut into patches (kernel = stride >= 8, fewer than 8 channels, 16 bit)
+have their channels padded to 8 and gathered by 16 B from wgmma on: an SM gets 5.5 B a
+cycle, the kernels that change the layout included.
+"""
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ..dtypes import BYTES
 from ._shared.launch import Context, Fields, Launches, floats, take
 from ._shared.ops import Field, Op, output_dtype
-from ._shared.stream import stream_launches
 from .gemm import product_launches
+from .stream import stream_launches
 
 
 def _wrong(kernel: Mapping[str, Any]) -> str:
@@ -51,8 +75,9 @@ _CTAS: Final = 256
 """CTAs among which libraries divide the pixels of a weight gradient, whose result is
 small: about two for each SM of an A100 or H100."""
 _DEPTH: Final = 256.0
-"""Pixels that each of them adds up at least."""
+"""Pixels that each of them adds up at least: an estimate."""
 _TILE: Final = 128
+"""Sides of their tiles."""
 
 
 def _pixels_apart(f: Fields, m: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
@@ -78,77 +103,94 @@ def _gathered(f: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.where(apart & narrow, _CHANNELS / channels, 0.0)
 
 
-def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
-    """Implicit GEMM of the groups (`batch` = groups); one group a channel is depthwise
-    work on CUDA cores that reads and writes each pixel once.
+class _Convolution(NamedTuple):
+    """An op as a product: elements, FLOP a pixel and channel aside."""
 
-    Fields are those of the forward convolution of x by w into y (P pixels of y, Q of x,
-    T taps, channels C of x and K of y of a group); all three have 2 P K C T FLOP:
+    m: np.ndarray
+    n: np.ndarray
+    k: np.ndarray
+    read: np.ndarray
+    """Elements of A (image or gradient)."""
+    written: np.ndarray
+    """Elements of the result."""
+    result: np.ndarray
+    """Elements of the forward result."""
 
-    | | m | n | k | reads | writes |
-    |---|---|---|---|---|---|
-    | y | P | K | C T | x, w | y |
-    | dx | Q | C | P K T / Q (the taps that reach a pixel, on average) | dy, w | dx |
-    | dw | C T | K | P | x, dy | dw |
-    """
-    f = dict(fields)
-    out_hw = (
-        np.floor((f["input_hw"] + 2 * f["padding"] - f["kernel_size"]) / f["stride"])
-        + 1
-    )
+
+def _product(op: str, f: Fields) -> _Convolution:
+    """Sizes by the table above."""
+    padded = f["input_hw"] + 2 * f["padding"]
+    out_hw = np.floor((padded - f["kernel_size"]) / f["stride"]) + 1
     pixels, taps = f["images"] * out_hw**2, f["kernel_size"] ** 2
     inputs, outputs = f["in_channels"] / f["groups"], f["out_channels"] / f["groups"]
-    read, written = np.asarray(BYTES)[f["dtype"]], np.asarray(BYTES)[f["out_dtype"]]
     # strides longer than the kernel leave pixels out
     read_hw = np.minimum(f["input_hw"], out_hw * f["kernel_size"])
     image = f["images"] * f["in_channels"] * read_hw**2
     result = pixels * f["out_channels"]
-    whole = f["images"] * f["input_hw"] ** 2
-    weights = f["out_channels"] * inputs * taps
-    sizes, reads, writes = {
-        "conv2d": ((pixels, outputs, inputs * taps), image, result),
-        INPUT_GRAD: (
-            (whole, inputs, pixels * outputs * taps / whole),
-            result,
-            whole * f["in_channels"],
-        ),
-        WEIGHT_GRAD: ((inputs * taps, outputs, pixels), image, weights),
-    }[op]
-    both = reads + (result if op == WEIGHT_GRAD else 0.0)  # where a group is a channel
-    depthwise = (f["groups"] > 1) & (f["groups"] == f["in_channels"])
-    columns = {
-        "batch": f["groups"],
-        **dict(zip("mnk", sizes, strict=True)),
-        "dtype": f["dtype"],
-        "out_dtype": f["out_dtype"],
-        "tensor_core": floats(f["tensor_core"]),
-        "linear": np.zeros_like(pixels),
-        "a_bytes": reads * read,
-        "a_distance": np.zeros_like(pixels),
-        "b_distance": np.zeros_like(pixels)
-        if op == WEIGHT_GRAD
-        else context.pass_bytes,
-        "eager": context.eager,
-        "gathered": _gathered(f) * (op == "conv2d"),
-        "k_beside": outputs * (op == INPUT_GRAD),  # a mean k need not be whole
-    }
+    if op == INPUT_GRAD:
+        whole = f["images"] * f["input_hw"] ** 2
+        reached = pixels * outputs * taps / whole
+        gradient = whole * f["in_channels"]
+        return _Convolution(whole, inputs, reached, result, gradient, result)
     if op == WEIGHT_GRAD:
-        columns["split_k"] = _pixels_apart(f, *sizes)
+        weights = f["out_channels"] * inputs * taps
+        return _Convolution(inputs * taps, outputs, pixels, image, weights, result)
+    return _Convolution(pixels, outputs, inputs * taps, image, result, result)
+
+
+def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
+    """Implicit GEMM of the groups (`batch` = groups); one group a channel is depthwise
+    work on CUDA cores that reads and writes each pixel once."""
+    product = _product(op, fields)
+    depthwise = (fields["groups"] > 1) & (fields["groups"] == fields["in_channels"])
     launches = []
     dense = np.flatnonzero(~depthwise)
     if dense.size:
-        part = product_launches(take(f, dense), take(columns, dense))
+        columns = take(_columns(op, fields, context, product), dense)
+        part = product_launches(take(dict(fields), dense), columns)
         launches.append(dataclasses.replace(part, rows=dense))
     rows = np.flatnonzero(depthwise)
     if rows.size:
-        launches.append(
-            stream_launches(
-                (both * read)[rows],
-                (writes * written)[rows],
-                host="matrix",
-                rows=rows,
-                fma=(2 * taps * result)[rows],
-                zero_share=f["zero_share"][rows],
-            )
-        )
+        launches.append(_depthwise(op, fields, product, rows))
     return launches
+
+
+def _columns(
+    op: str, f: Fields, context: Context, product: _Convolution
+) -> dict[str, np.ndarray]:
+    """Columns of `Gemm`."""
+    none = np.zeros_like(product.m)
+    columns = {
+        "batch": f["groups"],
+        "m": product.m,
+        "n": product.n,
+        "k": product.k,
+        "dtype": f["dtype"],
+        "out_dtype": f["out_dtype"],
+        "tensor_core": floats(f["tensor_core"]),
+        "linear": none,
+        "a_bytes": product.read * np.asarray(BYTES)[f["dtype"]],
+        "a_distance": none,
+        "b_distance": none if op == WEIGHT_GRAD else context.pass_bytes,
+        "eager": context.eager,
+        "gathered": _gathered(f) * (op == "conv2d"),
+        # a mean k need not be whole
+        "k_beside": f["out_channels"] / f["groups"] * (op == INPUT_GRAD),
+    }
+    if op == WEIGHT_GRAD:
+        columns["split_k"] = _pixels_apart(f, product.m, product.n, product.k)
+    return columns
+
+
+def _depthwise(op: str, f: Fields, product: _Convolution, rows: np.ndarray) -> Launches:
+    """Layers whose groups are channels, as streams."""
+    read = product.read + (product.result if op == WEIGHT_GRAD else 0.0)
+    size = np.asarray(BYTES)
+    return stream_launches(
+        (read * size[f["dtype"]])[rows],
+        (product.written * size[f["out_dtype"]])[rows],
+        host="matrix",
+        rows=rows,
+        fma=(2 * f["kernel_size"] ** 2 * product.result)[rows],
+        zero_share=f["zero_share"][rows],
+    )

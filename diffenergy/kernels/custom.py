@@ -1,4 +1,8 @@
-"""Kernels of which only FLOP and bytes are known: a roofline."""
+"""Kernels of which only FLOP and bytes are known.
+
+A `custom` kernel is a roofline: FLOP at half of their peak beside bytes like those of a
+stream.
+"""
 
 from typing import Final
 
@@ -14,8 +18,10 @@ from ..hardware._spec import GpuSpec
 from ..physics._demand import Demand, make_demand
 from ..records import Record, as_float, as_index
 from ._shared import rates as _rates
+from ._shared.caches import missed_when_new
 from ._shared.launch import Context, Fields, Launches, floats, with_candidates
 from ._shared.ops import Field, Op, on_tensor_cores
+from .stream import CTA_BYTES
 
 OPS: Final = (
     Op(
@@ -38,8 +44,6 @@ OPS: Final = (
 _REACHED: Final = 0.5
 """Share of a math peak that a kernel of unknown make reaches: an estimate between hand
 written kernels (0.2-0.4) and library products (0.6-0.9)."""
-_CTA_BYTES: Final = 16384.0
-"""Bytes of a CTA of a kernel that streams, as `stream` has them."""
 _CTA_FLOP: Final = 2.0 * 128 * 128 * 512
 """FLOP of a CTA of a kernel that computes: a tile of 128 x 128, 512 deep."""
 
@@ -72,9 +76,9 @@ def demand(shape: Custom, gpu: GpuSpec, c: Corrections) -> Demand:
     s = with_candidates(shape)
     compute = _rates.arithmetic(gpu, s.dtype)
     tensor = s.tensor_core * _rates.on_tensor_cores(gpu, s.dtype)
-    away = smooth.miss(s.bytes, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
+    away = missed_when_new(s.bytes, gpu, c)
     fma_peak, fma_efficiency = _rates.fma_rate(gpu, c)
-    ctas = smooth.at_least_one(s.bytes / _CTA_BYTES + s.flop / _CTA_FLOP)
+    ctas = smooth.at_least_one(s.bytes / CTA_BYTES + s.flop / _CTA_FLOP)
     return make_demand(
         jnp.shape(s.flop),
         tensor=tensor * s.flop,

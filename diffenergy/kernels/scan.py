@@ -1,7 +1,58 @@
 """State mixers: gated delta rule, KDA, Mamba2 and short convolutions, in chunks
 (prefill) or position by position (decode).
 
-Equations and sources: `docs/physics.md`, State mixers.
+`scan`: gated delta rule (Qwen3-Next, Qwen3.5), KDA (Kimi Linear), Mamba2 and the short
+convolutions before them. A head keeps a state of dk x dv (`head_dim` x `v_head_dim`;
+Mamba2: N x P); g `groups` share q and k (Mamba2: C and B). Below, h heads, B sequences,
+q positions, C = `chunk`, e bytes of `dtype`, S = B h dk dv the states' elements.
+
+**Up to 8 positions** (decode, drafted tokens) the kernel steps from one to the next,
+and the state's bytes bound it:
+
+    FLOP  = 7 dk dv a position and head, on CUDA cores (decay, error, update, output);
+            6 dk dv of Mamba2, which has no error
+    bytes = 2 S e_state + B q (2 g dk e + 2 h dv e + gates)
+            a gate is fp32: 2 a head; dk + 1 of KDA; 1 of Mamba2
+    dram  = 2 S e_state miss(max(state + operands, pass), l2_share)
+            + operands miss(operands, l2_producer_share)
+    ctas  = B h ceil(dv/8)       path = q l2_latency + dram_latency
+            as a stream: stream_feed, sharpness_stream
+
+**More positions** run in c = ceil(q/C) chunks, the last one in full, as two launch
+records:
+
+*All chunks at once*, 5 launches (FLA; mamba_ssm: 4):
+
+    FLOP  = 2 dk dv + C (6 dk + 4 dv) + 2/3 C^2 a position and head
+            (Mamba2: 4 N P + 2 C P + 2 C N g/h)
+    bytes = a position: q, k, v, o, gates; h (dk + 2 dv) e of w, u, new values;
+                        2 h C (4 + e) of K K^T and its inverse
+            (Mamba2: x, y, B, C, gates; 2 g C 4 of C B^T; 2 h 4 of sums of the decay)
+            + c S e of chunk states (Mamba2: c S (e + 4), fp32 as made)
+    ctas  = B h c        path = step_cycles (2 dk + C) e/128 + dram_latency
+
+*In turn with the state*, 1 launch:
+
+    FLOP  = 4 dk dv a position and head, of W S and K^T V
+            (Mamba2: 2 N P/C, on CUDA cores)
+    bytes = h (dk + 2 dv) e + g dk e a position (Mamba2: none)
+            + the same of chunk states + 2 S e_state
+    ctas  = B h ceil(dv/64)                     (Mamba2: B h ceil(N P/1024))
+    path  = c (step_cycles (dk + C) e/128 + 2 dram_latency)
+                                                (Mamba2: c dram_latency)
+
+Bytes are asked of L2 (q and k by every head) and, x miss at `l2_producer_share`, of
+DRAM. Products run in tiles of C x 64 at `tensor_efficiency` with the operand feed of
+GEMM, two CTAs an SM. A sequence of few heads fills few SMs, and its time is chunks x
+path. *2 dram_latency*: w, then keys and values wait for memory in each chunk; the 2 was
+chosen in view of FLA's published times on an H100 (flashinfer pull requests 3788, 3866,
+3902: 8 and 64 heads, 2,048 to 65,536 positions), which these equations then meet at
+priors to 15 % (8 heads) and 30 % (64, too fast). There is no constant of its own:
+prefill shares those of GEMM and streams.
+
+**Short convolution** (`short_conv`): `num_heads` channels with `head_dim` taps K: 2 K
+FLOP an element on CUDA cores, input and output once, K - 1 positions of each channel
+kept; one CTA per 16 KiB, as streams.
 """
 
 from collections.abc import Mapping
@@ -13,17 +64,17 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from .. import smooth
 from ..corrections import Corrections
 from ..dtypes import BYTES
 from ..hardware._spec import GpuSpec
 from ..physics._demand import Demand, make_demand
 from ..records import Record, as_float, as_index
 from ._shared import rates as _rates
+from ._shared.caches import missed, missed_when_new
 from ._shared.launch import Context, Fields, Launches, take, with_candidates
 from ._shared.ops import Field, Op, same_as
-from ._shared.stream import CTA_BYTES
-from .gemm import fragments
+from .gemm._operands import fragments
+from .stream import CTA_BYTES
 
 KINDS: Final = ("gated_delta", "kda", "mamba2", "short_conv")
 
@@ -238,9 +289,9 @@ def demand(shape: Chunks | Steps, gpu: GpuSpec, c: Corrections) -> Demand:
 def _steps_demand(s: Steps, gpu: GpuSpec, c: Corrections) -> Demand:
     """As streams; the state comes from DRAM unless the whole pass fits in L2."""
     asked = s.asked + 2 * s.state
-    near = smooth.miss(s.moved, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
+    near = missed_when_new(s.moved, gpu, c)
     reach = jnp.maximum(s.moved + s.state, s.distance)
-    far = smooth.miss(reach, c.l2_share * gpu.l2_capacity, c.l2_sharpness)
+    far = missed(reach, gpu, c)
     peak, efficiency = _rates.fma_rate(gpu, c)
     return make_demand(
         jnp.shape(asked),
@@ -265,12 +316,10 @@ def _chunks_demand(s: Chunks, gpu: GpuSpec, c: Corrections) -> Demand:
     """Products in tiles of a chunk by 64 columns, on a stream of operands."""
     compute = _rates.arithmetic(gpu, s.dtype)
     tensor = _rates.on_tensor_cores(gpu, compute)
-    e, peak = _rates.bytes_of(compute), _rates.tensor_peak(gpu, compute)
-    half = c.operand_half_tile * peak * e / 4096
-    fed = s.chunk / (s.chunk + half) * _BLOCK / (_BLOCK + half)
+    e = _rates.bytes_of(compute)
     reads = sum(fragments(gpu.mma_kind, s.chunk, jnp.full_like(s.chunk, _BLOCK)))
     fma_peak, fma_efficiency = _rates.fma_rate(gpu, c)
-    miss = smooth.miss(s.moved, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
+    miss = missed_when_new(s.moved, gpu, c)
     return make_demand(
         jnp.shape(s.flop),
         tensor=s.flop * tensor,
@@ -278,10 +327,8 @@ def _chunks_demand(s: Chunks, gpu: GpuSpec, c: Corrections) -> Demand:
         smem=s.flop / 2 * e * reads,
         l2=s.asked,
         dram=s.moved * miss,
-        tensor_peak=peak,
-        tensor_efficiency=c.tensor_efficiency
-        * fed
-        * _rates.dtype_efficiency(c, compute),
+        tensor_peak=_rates.tensor_peak(gpu, compute),
+        tensor_efficiency=_rates.fed_efficiency(gpu, c, compute, s.chunk, _BLOCK),
         fma_peak=fma_peak,
         fma_efficiency=fma_efficiency,
         feed=c.stream_feed,

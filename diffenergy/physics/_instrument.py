@@ -1,7 +1,9 @@
 """Measurement models: what a reading shows is not what the GPU did.
 
 They belong to a campaign, never to a GPU, and are applied to a prediction only when it
-is compared with a reading. Equations: `docs/physics.md`, Instruments.
+is compared with a reading; `estimate` answers for the steady state and contains none.
+`Instrument` holds the facts of each reading, `Sensor` the constants that are fitted.
+The *predicted* time and power enter below: measured ones would hide errors.
 """
 
 from typing import Any, Final, NamedTuple
@@ -62,8 +64,19 @@ GOVERNOR_TIME: Final = 20e-3
 SAMPLE_SECONDS: Final = 0.1005
 """Time between two power samples of the sampled campaigns, s."""
 _SAMPLES: Final = 40
+"""Samples that are followed: 4 s, longer than any run that is short to the sensor."""
 _REPLAYS: Final = (6, 3000)
-"""Fewest and most replays of a graph."""
+"""Fewest and most replays of a graph (the collector's)."""
+_OF_ZEROS: Final = 0.7
+"""Switching that operands of zeros save; like the next two found by this project in the
+public H200 power tables of AIConfigurator."""
+_HUGE_EDGE: Final = 0.12
+"""Width in ln bytes over which pages become new (exponent 8.3)."""
+_FEW_ROWS: Final = 100.0
+"""Rows below which weights dominate the bytes."""
+_COLD_TIME: Final = 60e-6
+_FRESH_TIME: Final = 1e-3
+"""Times of a kernel of which cold and fresh shares are stated, s: units, not fits."""
 
 
 class Run(NamedTuple):
@@ -78,15 +91,22 @@ def data_activity(
 ) -> tuple[Float[Array, "*r"], Float[Array, "*r"]]:
     """Switching of bytes, and of the math beyond it, relative to random operands.
 
-    Weights that nobody filled hold left-over data, or zeros where their pages are new:
-    in a fresh process, or where all sets together are huge.
+    Weights that nobody filled (`unfilled` of a campaign and type: 16-bit and plain fp8
+    of the vLLM campaigns, where power and where time at a power limit were read) hold
+    left-over data, or zeros where their pages are new: in a fresh process, or where all
+    sets together (12 n k bytes) are huge; those of other types are random. Few rows:
+    weights dominate; one operand of two:
+
+        zeros = fresh_saving (fresh), else huge_saving/(1 + (huge_bytes/bytes)^8.3)
+        data_activity = (1 - 0.7 zeros)(1 - weight_saving/(1 + m/100))
+        math_activity = (1 - 0.7 zeros)(1 - math_saving)/data_activity
     """
     i = instrument
-    huge = jax.nn.sigmoid(jnp.log((i.operand_bytes + 1.0) / s.huge_bytes) / 0.12)
+    huge = jax.nn.sigmoid(jnp.log((i.operand_bytes + 1.0) / s.huge_bytes) / _HUGE_EDGE)
     zeros = jnp.where(i.fresh > 0, s.fresh_saving, s.huge_saving * huge)
-    weights = s.weight_saving / (1 + i.rows / 100)  # weights dominate at few rows
-    moved = 1 - i.unfilled * (1 - (1 - 0.7 * zeros) * (1 - weights))
-    pages = 1 - i.unfilled * 0.7 * zeros
+    weights = s.weight_saving / (1 + i.rows / _FEW_ROWS)
+    moved = 1 - i.unfilled * (1 - (1 - _OF_ZEROS * zeros) * (1 - weights))
+    pages = 1 - i.unfilled * _OF_ZEROS * zeros
     return moved, (1 - i.unfilled * s.math_saving) * pages / moved
 
 
@@ -104,9 +124,17 @@ def reading(
     """What a campaign reads, per iteration, of runs that would be `free` of the power
     limit or `held` by it.
 
-    t_read = t + s0/n, e_read = e + s0 P_start/n; of bursts a share is governed; launch
-    loops are a floor; a call of an operator adds its host time. `sampling` ("",
-    "series" or "gap") says how power was sampled.
+    `sampling` ("", "series" or "gap") says how power was sampled. In this order, with
+    n iterations and s0 = startup_seconds:
+
+        bursts    x = burst t_free/20 ms
+                  t = t_free + x/(1 + x) (t_governed - t_free), energy likewise
+        sensor    P_read from P = E/t and the history of the run
+        loops     t_read = (t^8 + loop_seconds^8)^(1/8)
+                  (the host launches slower than the GPU runs)
+        calls     t_read + call_seconds
+                  (host time that a reading holds beside the kernel)
+        start-up  t_read + s0/n         E_read + startup_power s0/n
     """
     i = instrument
     run = governed(i, free, held)
@@ -128,7 +156,14 @@ def run_seconds(i: Instrument, time: Float[Array, "*r"]) -> Float[Array, "*r"]:
 def replayed_seconds(
     time: Float[Array, "*r"], loop: Float[Array, "*r"], least: Float[Array, "*r"]
 ) -> Float[Array, "*r"]:
-    """The same from the kernels of a replay and its least length (s)."""
+    """Length of a run, s, from the kernels of a replay and its least length (s).
+
+    A run of replays of L = `loop` kernels is planned by its warm-up (code of the
+    collector, folder `collector` of `ai-dynamo/aiconfigurator`):
+
+        body = max(L t, loop_body)      target = 0.3 s (body < 0.1 ms), else 1 s
+        T    = N L t      N = floor(target/body) + 1, at least 6, at most 3000
+    """
     body = jnp.maximum(loop * time, least)
     target = jnp.where(body < 1e-4, 0.3, 1.0)
     replays = jnp.clip(jnp.floor(target / body) + 1, *_REPLAYS)
@@ -139,8 +174,13 @@ def hot_share(length: Array, before: Array, leaving: bool = False) -> Array:
     """Mean over the samples of a run of `length` s of the share of the sensor's last
     second that is as hot as the run: min(1, w + s_i), s_i = 0, `SAMPLE_SECONDS`, ...
 
-    `before`: share w before the first sample; `leaving`: it leaves the second while the
-    run enters it.
+    Few runs are longer than the sensor's second, so that samples hold what was before.
+    `before`: w, the share of the second before the first sample that was as hot as the
+    run itself; `leaving`: it leaves the second while this run enters (F').
+
+        F(T, w)  = mean_i min(1, w + s_i)
+        F'(T, w) = mean_i min(1, max(w - s_i, 0) + s_i)
+        P_read   = background + F (P - background)
     """
     s = SAMPLE_SECONDS * jnp.arange(_SAMPLES)
     taken = jnp.where(s <= length[..., None], 1.0, 0.0)
@@ -150,14 +190,28 @@ def hot_share(length: Array, before: Array, leaving: bool = False) -> Array:
 
 
 def series_shares(i: Instrument, s: Sensor, time: Array) -> tuple[Array, Array]:
-    """Hot share of the sensor's readings (`hot_share`): after idling, back to back."""
+    """Hot share of the sensor's readings (`hot_share`): after idling, back to back.
+
+        warm:  w = warm_share T + warm_least          (back to back)
+        cold:  w = cold_share (t/60 us) min(1, m/128)^cold_rows         (idle before)
+        fresh: w = fresh_share (t/1 ms)^0.5           (first runs of a process)
+
+    Of other types than bf16 (block-scaled fp8) 0, cold_narrow (t/60 us)^0.5 and
+    fresh_narrow (t/1 ms)^0.5. Warm runs of these have max(P, previous_power) in place
+    of the background; before cold ones the warm-up heats. Cold shares stay below
+    `cold_limit` (an 8-norm).
+    """
     length = run_seconds(i, time)
     narrow = i.narrow > 0
-    us = time / 60e-6
+    relative = time / _COLD_TIME
     few = jnp.minimum(1.0, jnp.maximum(i.rows, 1.0) / 128) ** s.cold_rows
-    cold = jnp.where(narrow, s.cold_narrow * us**0.5, s.cold_share * us * few)
+    cold = jnp.where(
+        narrow, s.cold_narrow * relative**0.5, s.cold_share * relative * few
+    )
     cold = (cold**-8 + s.cold_limit**-8) ** (-1 / 8)
-    fresh = jnp.where(narrow, s.fresh_narrow, s.fresh_share) * (time / 1e-3) ** 0.5
+    fresh = (
+        jnp.where(narrow, s.fresh_narrow, s.fresh_share) * (time / _FRESH_TIME) ** 0.5
+    )
     after_idle = jnp.where(i.fresh > 0, fresh, cold)
     warm = s.warm_share * length + s.warm_least
     return hot_share(length, after_idle), hot_share(length, warm)
@@ -181,8 +235,18 @@ def _series_power(i: Instrument, s: Sensor, time: Array, power: Array) -> Array:
 
 
 def _gap_power(i: Instrument, s: Sensor, time: Array, power: Array) -> Array:
-    """A run after a gap behind a run of the same kind; the first of a series is short,
-    since slow first calls planned it."""
+    """A run after a pause behind a run of its own kind.
+
+        pause  = gap + gap_sequence sequences + gap_byte bytes,
+                 kept below 1 s by (pause^-4 + 1)^(-1/4)
+        P_read = background + F'(T, 1 - pause) (P - background)
+                 T/(1 + first_length) for the first of a series
+
+    `sequences`: what the host prepares before a run, sequences of attention or units of
+    load dealt one by one to experts; bytes: Q, K and V that are made new. The first run
+    of a series is short, since slow first calls planned it; prefill of 16384 queries is
+    such a run. `first_length` is set to 3, not fitted.
+    """
     gap = s.gap + s.gap_sequence * i.sequences + s.gap_byte * i.operand_bytes
     gap = (gap**-4 + 1.0) ** (-1 / 4)
     length = run_seconds(i, time) / (1 + i.fresh)

@@ -1,7 +1,21 @@
 """Energy of a launch by unit, idle power, leakage, temperature.
 
 Core energies are stated at the floor voltage V0 and scale with (V/V0)^2; DRAM and links
-have their own rails. Equations: `docs/physics.md`, Power.
+have their own rails. At a clock f with the core voltage V(f) a phase of t seconds takes
+
+    V(f) = V0 + slope h + curvature h^2
+           h = w ln(1 + exp((f - knee)/w)),  w = 30 MHz
+    P    = idle + leakage
+           + (sum of launch energies + other_core_work (V/V0)^2 core_energy)/t
+
+V(f) is flat up to a knee. With the voltage and idle tables published with EnergAIzer
+(A100, 81 rows each) it leaves 2.3 mV and 0.35-0.37 W rms; the form is this project's.
+Each GPU file says whether its curve was fitted, borrowed from a sibling, or is a prior.
+With the memory clock left alone GeForce boards run the SMs at a higher voltage:
+`vf_unlocked_slope` h comes on top (0 where nothing is known; RTX 3080 Ti 0.22 V/GHz,
+fitted to arXiv 2601.08539). `OperatingPoint.mem_locked` says which it is. Requests
+above `sm_clock_max` x `sm_clock_applied_share` are cut to that (RTX 3080 Ti: 1.86 of
+2.1 GHz).
 """
 
 import dataclasses
@@ -50,7 +64,21 @@ def launch_energy(
 ) -> tuple[Array, ...]:
     """Energy of one launch beyond idle, J, in the order of `LAUNCH_COMPONENTS`.
 
-    `core`: factor of core energies, (V/V0)^2 times the design's `core_energy`.
+    With `core` = (V/V0)^2 `core_energy`, below times `dynamic_energy`, and a =
+    activity:
+
+    | component | J |
+    |---|---|
+    | tensor | a core x price of its type x FLOP |
+    | fma, sfu, issue, smem | a core x `energy_` of that name x work |
+    | l2 | a core `energy_l2` (l2 + store_l2) |
+    | dram | a `dynamic_energy` `energy_dram` x bytes (own rail: no V) |
+    | link | a `energy_link` x bytes (own rail) |
+    | clock_tree | core `sm_clock_energy` min(ctas, N) f t |
+    | launch | core (launches `energy_launch` + ctas `energy_tile`) |
+
+    The clock tree of *empty* SMs is in the idle law; SMs that hold CTAs add theirs.
+    Core power goes with V^2 only.
     """
     d = demand
     core = core * c.dynamic_energy
@@ -82,10 +110,14 @@ def static_power(
     """(idle without leakage, W, leakage, W, temperature, C) at `clock` under `load` W
     of work.
 
-    Of the board's constant idle power the share `memory_idle` follows the memory clock.
-    Leakage = L b V^4 exp((T - 40)/efold) with the leakage b V^4 of the idle table,
-    which is that of a cold board, and L = `leakage`. Where `point.temperature` is not
-    given, T is the fixed point of T = ambient + R P (six steps).
+        table   = idle_scale (idle_constant + idle_clock V^2 f + idle_leakage V^4)
+        cold    = `leakage` idle_leakage V^4            at 40 C, as the table is
+        idle    = table - cold
+        leakage = cold exp((T - 40 C)/leakage_efold)
+        T       = given, or six fixed-point steps of ambient + thermal_resistance P
+
+    Idle power follows the memory clock with the share `memory_idle` of its constant
+    part. With one memory clock the two cannot be told apart.
     """
     slower = 1 - point.mem_clock / gpu.mem_clock
     memory = gpu.idle_constant * c.memory_idle * slower

@@ -1,9 +1,10 @@
 """From demand to the time of a launch: units, resident CTAs, waves, memory, launch.
 
-Equations: `docs/physics.md`, Timeline. A CTA has two numbers, `busy` (work of the units
-of its SM, which adds up over resident CTAs) and its critical path alone; n CTAs on one
-SM take T(n) = pnorm(n busy, path) + own/n, and a kernel is full rounds T(resident) plus
-a rest.
+A CTA has two numbers, `busy` (work of the units of its SM, which adds up over resident
+CTAs) and `path`, its critical path alone; a kernel is full rounds of resident CTAs plus
+a rest. The form (throughput and latency of an SM, rounds and a rest) was found by this
+project on the public Kernel Tuner measurements of CLBlast's GEMM tiles (seven GPUs) and
+on NeuSight's library GEMMs.
 """
 
 from typing import Final
@@ -33,7 +34,16 @@ class Timing(Record):
 def cta_cycles(
     demand: Demand, gpu: GpuSpec, clock: Float[Array, "*batch"]
 ) -> tuple[Array, Array]:
-    """(busy, path) of the mean CTA's main loop, SM cycles at `clock` (Hz)."""
+    """(busy, path) of the mean CTA's main loop, SM cycles at `clock` (Hz).
+
+    Work below is that of the launch/ctas; math and the rest share the issue slots:
+
+        math   = tensor/(tensor_peak tensor_efficiency) + fma/(fma_peak fma_efficiency)
+        issued = pnorm_12(math, issue/issue_slots_per_cycle)
+        busy   = pnorm_sharpness(issued, sfu/(sfu_ops_per_cycle sfu_efficiency),
+                                 smem/smem_bytes_per_cycle, l2/feed)
+        path   = path_cycles + path_seconds f
+    """
     d, share = demand, 1 / demand.ctas
     math = d.tensor / (d.tensor_peak * d.tensor_efficiency)
     math += d.fma / (d.fma_peak * d.fma_efficiency)
@@ -55,7 +65,25 @@ def cta_cycles(
 def sm_cycles(
     demand: Demand, gpu: GpuSpec, busy: Array, path: Array
 ) -> tuple[Array, Array]:
-    """(cycles until the last CTA ends, waves): full rounds, rest, tail."""
+    """(cycles until the last CTA ends, waves): full rounds, rest, tail.
+
+    n CTAs on an SM take T(n); neighbours hide the own part. Per SM
+    c = max(1, ceil(ctas/N)) CTAs, r = min(resident, c):
+
+        T(n)  = pnorm_sharpness(n busy, path) + own/n
+        full  = floor(c/r)       rest = c - full r         waves = full + min(rest, 1)
+        equal = full T(r) + T(rest)                        rounds of equal CTAs
+        even  = max(ctas/(N r) T(r), T(1))                 perfectly spread
+        long  = pnorm_sharpness(longest busy, path) + own
+        alike = (T(1)/long)^4                              few = ctas/(ctas + N)
+        cycles = max(even + quantization alike (equal - even)
+                     + tail (1 - alike) long few, long)
+
+    `quantization` is the share of a part-filled wave that is paid: all of it for GEMM
+    (static grids), a fitted share for attention and MoE (persistent CTAs), none for
+    streams. `tail` (`prefill_tail`) is what a list schedule of unequal CTAs leaves at
+    the end.
+    """
     own = demand.own_cycles
 
     def rounds(n: Array) -> Array:
@@ -86,7 +114,24 @@ def sm_cycles(
 def timing(
     demand: Demand, gpu: GpuSpec, c: Corrections, clock: Array, mem_clock: Array
 ) -> Timing:
-    """Time of each launch at `clock` and `mem_clock` (Hz, shaped like the demand)."""
+    """Time of each launch at `clock` and `mem_clock` (Hz, shaped like the demand).
+
+        l2_rate   = l2_bytes_per_cycle l2_efficiency f
+                    (measured rate in the GPU file, not port width)
+        dram_rate = dram_bandwidth dram_efficiency mem_clock/mem_clock_ref
+        exposed   = 1/waves + (1 - 1/waves) store_exposed
+                    (the last wave's stores stand alone)
+        memory    = pnorm_3((dram + (1 - exposed) store_dram)/dram_rate,
+                            the same/(flow min(ctas, N) f))
+        side      = pnorm_sharpness(cycles/f, l2/(l2_sharing l2_rate))
+        main      = pnorm_sharpness_memory(side, memory)
+        store     = pnorm_3(store_l2/l2_rate, store_dram/dram_rate)
+        launch    = launches (launch_seconds + launch_cycles/f)
+                    + fixed_cycles/f + fixed_seconds
+        time      = main + exposed store + launch
+
+    The second term of `memory` is Little's law: few CTAs cannot fill DRAM.
+    """
     d = demand
     busy, path = cta_cycles(d, gpu, clock)
     cycles, waves = sm_cycles(d, gpu, busy, path)

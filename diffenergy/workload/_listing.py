@@ -335,7 +335,7 @@ def _default(field: Field, kernel: Kernel, where: str) -> Any:
 
 def _unknown_fns(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """Remarks on `fn` names whose traffic had to be assumed."""
-    from ..kernels.elementwise import ONE_READ, TWO_READS  # loads JAX
+    from ..kernels.stream.elementwise import ONE_READ, TWO_READS  # loads JAX
 
     unknown = dict.fromkeys(
         row["fn"]

@@ -2,9 +2,9 @@
 
 `reference/commands.md` from the help of every command, `reference/kernels.md` from the
 ops of listings, `reference/gpu-fields.md` from the fields of GPU files,
-`reference/python.md` from the public names, `contributing.md` from the file beside
-README.md, and a tutorial from every notebook, as it stands in the repository: nothing
-is executed.
+`reference/python.md` from the public names, `physics.md` with the equations of
+docstrings, `contributing.md` from the file beside README.md, and a tutorial from every
+notebook, as it stands in the repository: nothing is executed.
 """
 
 import base64
@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT: Final = Path(__file__).parents[2]
 NOTEBOOKS: Final = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -34,6 +35,15 @@ ROOMS: Final = (
     ("Fits", "fitting"),
 )
 """Rooms that callers use by `de.room`, in the order of the page."""
+EXPLAINED: Final = ("physics.md",)
+"""Pages that are made of docstrings, in the order in which one reads them."""
+TEXT_ALONE: Final = """
+    options:
+      members: false
+      show_root_heading: false
+      show_root_toc_entry: false
+      show_signature: false
+"""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -61,8 +71,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **kwargs: Any) -> str:
-    """A page with empty lines before its lists and tables, as this renderer needs."""
+def on_page_markdown(markdown: str, page: Page, **kwargs: Any) -> str:
+    """A page with empty lines before its lists and tables, as this renderer needs; of
+    code that a page of explanations names (`:::`) the docstring alone."""
+    if page.file.src_uri in EXPLAINED:
+        markdown = re.sub("^:::.*", rf"\g<0>{TEXT_ALONE}", markdown, flags=re.M)
     lines: list[str] = []
     fenced = False
     for line in markdown.splitlines():

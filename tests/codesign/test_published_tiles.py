@@ -13,7 +13,7 @@ from calibration.importers import kernel_tuner_tiles, neusight
 from diffenergy.compiling import compiler_options
 from diffenergy.corrections import read_corrections
 from diffenergy.hardware import read_gpu
-from diffenergy.kernels._shared import clblast, simt
+from diffenergy.kernels.gemm import clblast, simt
 from diffenergy.physics._timeline import timing
 from diffenergy.workload._listing import Listing, normalise_kernel
 from diffenergy.workload._workload import assemble

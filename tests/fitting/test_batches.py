@@ -12,7 +12,7 @@ from diffenergy.fitting import _batches
 from diffenergy.fitting._batches import Batch, batches
 from diffenergy.fitting._fit import _holds, _movers, target
 from diffenergy.fitting._parameters import Parameter, Parameters
-from diffenergy.kernels._shared.routing import units_dealt
+from diffenergy.kernels.moe._routing import units_dealt
 from diffenergy.measurements import Columns, MeasurementTable
 
 KERNELS = "gpu,op,m,n,k,dtype,campaign,time_us,avg_power_w,sm_clock_mhz_avg"

@@ -13,7 +13,7 @@ from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import attention
-from diffenergy.kernels.attention import kv_blocks
+from diffenergy.kernels.attention._tiles import kv_blocks
 
 # 32 query and 8 KV heads; batch x KV heads multiply one head's counts.
 # (batch, positions, window, tile_m, tile_n, tiles, blocks, longest, masked blocks)

@@ -7,8 +7,9 @@ from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware._spec import OperatingPoint
-from diffenergy.kernels import attention, attention_backward
-from diffenergy.kernels._shared.stream import Stream
+from diffenergy.kernels import attention
+from diffenergy.kernels.attention import attention_backward
+from diffenergy.kernels.stream import Stream
 
 ONCE = estimator.compiler_options(once=True)
 SHAPE = dict(
@@ -60,3 +61,11 @@ def test_long_sequences_take_as_long_as_the_rates_say(work, name):
     run = jax.jit(estimator.estimate, compiler_options=ONCE)
     there, back = run(work, gpu, point, Corrections()).phases.time
     assert 2.6 < float(back / there) < 3.2
+
+
+def test_no_framework_writes_a_cache_of_gradients(sample, phases):
+    row = sample("attention_backward", framework="vllm/0.24.0", **SHAPE)
+    plain = sample("attention_backward", **SHAPE)
+    there, here = phases([plain]), phases([row])
+    assert [type(x) for x in there.shapes] == [type(x) for x in here.shapes]
+    assert shape_of(here, Stream).read[0] == shape_of(there, Stream).read[0]

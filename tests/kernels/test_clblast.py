@@ -12,9 +12,8 @@ from diffenergy.corrections import Corrections, prior_file
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import GpuSpec, read_gpu, with_fields
 from diffenergy.kernels import gemm
-from diffenergy.kernels._shared import clblast as _clblast
-from diffenergy.kernels._shared import simt
 from diffenergy.kernels._shared.ops import HAND_TILE
+from diffenergy.kernels.gemm import clblast, simt
 from diffenergy.physics._timeline import cta_cycles, sm_cycles, timing
 
 NAMES = ("tile_m", "tile_n", *HAND_TILE)
@@ -94,15 +93,15 @@ class Cycles(NamedTuple):
     time: float
 
 
-def shape_of(**tile: float) -> _clblast.Xgemm:
+def shape_of(**tile: float) -> clblast.Xgemm:
     """A 4096^3 product with a tile."""
     columns = dict(batch=1, m=SIZE, n=SIZE, k=SIZE, tile_k=32, zero_share=0) | tile
-    return _clblast.Xgemm(**{name: [float(x)] for name, x in columns.items()})
+    return clblast.Xgemm(**{name: [float(x)] for name, x in columns.items()})
 
 
 def cycles(gpu: GpuSpec, c: Corrections, clock: float, **tile: float) -> Cycles:
     """Cycles of a CTA and step, and of the kernel."""
-    d = _clblast.demand(shape_of(**tile), gpu, c)
+    d = clblast.demand(shape_of(**tile), gpu, c)
     share = 1 / (d.ctas * STEPS)
     slots = gpu.issue_slots_per_cycle * d.issue_efficiency
     busy, path = cta_cycles(d, gpu, jnp.full((1, 1), clock))
@@ -163,7 +162,7 @@ def test_tiles_and_registers_come_whole():
     tile = TILE | dict(tile_m=128, tile_n=96, mdimc=16, ndimc=16, vwm=2, vwn=2)
     shape = shape_of(**tile | dict(m=1000, n=900, tile_k=16))
     gpu = read_gpu("a100-pcie-40gb").spec
-    d = _clblast.demand(shape, gpu, Corrections())
+    d = clblast.demand(shape, gpu, Corrections())
     assert d.ctas.item() == 8 * 10
     assert d.resident.item() == 65_536 // (88 * 256) == 2
     per_step = d.fma.item() / (SIZE / 16)
@@ -200,10 +199,10 @@ def test_gemm_rows_with_threads_by_hand_are_lowered_here(sample, phases):
     ]
     work = phases(rows)
     kinds = {type(x): g for x, g in zip(work.shapes, work.groups, strict=True)}
-    assert set(kinds) == {gemm.Gemm, simt.SimtGemm, _clblast.Xgemm}
-    group = kinds[_clblast.Xgemm]
+    assert set(kinds) == {gemm.Gemm, simt.SimtGemm, clblast.Xgemm}
+    group = kinds[clblast.Xgemm]
     assert set(group.row[group.count > 0].tolist()) == {2}
-    (shape,) = (x for x in work.shapes if isinstance(x, _clblast.Xgemm))
+    (shape,) = (x for x in work.shapes if isinstance(x, clblast.Xgemm))
     assert shape.tile_k[0] == 32  # where the row has none
     point = estimator.OperatingPoint(1.41e9, 1.215e9, 1e9, 50.0)
     got = estimator.estimate(work, read_gpu("a100-pcie-40gb").spec, point)
@@ -239,7 +238,7 @@ def test_descent_sees_waves_and_resident_ctas():
 
     def ctas(tile_n: jax.Array) -> tuple[jax.Array, jax.Array]:
         shape = dataclasses.replace(shape_of(**TILE), tile_n=tile_n[None])
-        d = _clblast.demand(shape, gpu, Corrections())
+        d = clblast.demand(shape, gpu, Corrections())
         return d.ctas[0, 0], d.resident[0, 0]
 
     slopes = jax.jacobian(ctas)(jnp.asarray(128.0))

@@ -79,7 +79,7 @@ def test_every_row_is_lowered(rows):
     launched = np.concatenate([group.row[group.count > 0] for group in work.groups])
     assert set(launched.tolist()) == set(range(len(rows)))
     gpu, c = load_gpu("a10"), Corrections()
-    of = estimator._demand_of()
+    of = kernels.formulas()
     for shape, group in zip(work.shapes, work.groups, strict=True):
         demand = jax.eval_shape(of[type(shape)], shape, gpu, c)
         assert isinstance(demand, Demand)

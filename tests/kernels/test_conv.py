@@ -11,7 +11,8 @@ from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import gemm
-from diffenergy.kernels._shared.stream import Stream
+from diffenergy.kernels.gemm import _operands
+from diffenergy.kernels.stream import Stream
 from diffenergy.workload._listing import normalise_kernel
 
 INPUT, WEIGHT = "conv2d_input_grad", "conv2d_weight_grad"
@@ -134,5 +135,5 @@ def test_a_mean_depth_is_not_aligned_by_chance(sample, phases):
     rows = [sample(INPUT, **sizes | {"out_channels": n}) for n in (6, 18)]
     made = [shape_of(phases, row) for row in rows]
     assert [float(x.k[0]) for x in made] == [pytest.approx(6 / 9), 2.0]
-    ways = [float(gemm.misalignment(x, x.dtype)[0]) for x in made]
+    ways = [float(_operands.misalignment(x, x.dtype)[0]) for x in made]
     assert ways == [pytest.approx(1 - 1 / 3)] * 2

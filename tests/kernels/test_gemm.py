@@ -10,9 +10,9 @@ import pytest
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
-from diffenergy.kernels import gemm
-from diffenergy.kernels._shared import stream
-from diffenergy.kernels._shared.occupancy import excess, wave_traffic
+from diffenergy.kernels import gemm, stream
+from diffenergy.kernels._shared.occupancy import excess, resident_ctas, wave_traffic
+from diffenergy.kernels.gemm import _operands
 from diffenergy.physics._demand import Demand
 
 lowered = jax.jit(gemm.demand, compiler_options=estimator.compiler_options(once=True))
@@ -122,7 +122,7 @@ def test_resident_ctas():
     # 65,536 registers, 2,048 threads, 167,936 B, 32 CTAs
     def resident(threads: float, registers: float, smem: float) -> float:
         numbers = (jnp.asarray(x) for x in (threads, registers, smem))
-        return float(gemm.resident_ctas(A100, *numbers))
+        return float(resident_ctas(A100, *numbers))
 
     assert resident(256, 128, 1024) == 2  # registers
     assert resident(1024, 32, 1024) == 2  # threads and registers
@@ -136,9 +136,9 @@ def test_resident_ctas():
 )
 def test_misalignment(sample, phases, n: int, k: int, odd: float):
     shape = shape_of(phases([sample("gemm", m=7, n=n, k=k)]))
-    assert gemm.misalignment(shape, shape.dtype)[0] == pytest.approx(odd)
+    assert _operands.misalignment(shape, shape.dtype)[0] == pytest.approx(odd)
     whole = shape_of(phases([sample("gemm", m=7, n=n, k=k, dtype="tf32")]))
-    assert gemm.misalignment(whole, whole.dtype)[0] == 0
+    assert _operands.misalignment(whole, whole.dtype)[0] == 0
 
 
 # convolutions -------------------------------------------------------------------

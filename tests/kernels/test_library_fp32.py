@@ -17,7 +17,7 @@ from diffenergy.fitting._fit import _movers as movers
 from diffenergy.fitting._fit import target
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware._spec import GpuSpec, OperatingPoint
-from diffenergy.kernels._shared.simt import SimtGemm, demand
+from diffenergy.kernels.gemm.simt import SimtGemm, demand
 from diffenergy.physics._demand import Demand
 from diffenergy.physics._timeline import cta_cycles, sm_cycles, timing
 

@@ -11,8 +11,8 @@ from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
 from diffenergy.kernels import moe
-from diffenergy.kernels._shared import routing as _routing
-from diffenergy.kernels._shared.routing import expert_counts
+from diffenergy.kernels.moe import _routing
+from diffenergy.kernels.moe._routing import expert_counts
 
 SIZES = [
     (1, 8, 2), (7, 8, 2), (256, 128, 8), (4096, 128, 8), (1000, 60, 4), (3, 256, 8)

@@ -9,7 +9,7 @@ import pytest
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
-from diffenergy.kernels._shared import stream
+from diffenergy.kernels import stream
 from diffenergy.units import GHz, MHz
 
 

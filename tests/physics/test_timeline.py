@@ -12,8 +12,7 @@ from jax import Array
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import load_gpu
-from diffenergy.kernels import gemm
-from diffenergy.kernels._shared import stream
+from diffenergy.kernels import gemm, stream
 from diffenergy.physics import _timeline as timeline
 from diffenergy.physics._demand import Demand
 from diffenergy.units import GHz, MHz, us

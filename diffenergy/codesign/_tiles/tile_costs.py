@@ -16,8 +16,7 @@ from ...estimator._answer.records import Estimate
 from ...estimator._answer.summary import static_power
 from ...estimator._estimate import estimate_once
 from ...hardware._spec import GpuSpec, OperatingPoint
-from ...kernels._shared.simt import SimtGemm
-from ...kernels.gemm import Gemm
+from ...kernels.gemm import Gemm, SimtGemm
 from ...workload._workload import Group, Workload
 from .tiles import Product, Tiles, place
 

@@ -14,8 +14,7 @@ from ...dtypes import BYTES, code
 from ...hardware._spec import GpuSpec
 from ...kernels._shared.ops import HAND_TILE, TILE_FIELDS
 from ...kernels._shared.rates import on_tensor_cores
-from ...kernels._shared.simt import SimtGemm
-from ...kernels.gemm import Gemm
+from ...kernels.gemm import Gemm, SimtGemm
 from ...records import Record, as_float, as_index
 from ...workload._listing import Kernel, Listing
 from ...workload._workload import Workload
@@ -37,14 +36,14 @@ _POWERS: Final = (16.0, 32.0, 64.0, 128.0, 256.0)
 _WARP_ROWS: Final = 64.0
 """Rows of a wgmma or tcgen05 instruction; the other side may be any multiple of 8."""
 _DEPTH: Final = (64.0, 128.0, 128.0)
-"""Bytes of k of a main-loop step by MMA kind (`kernels/gemm.py`); twice as much is
+"""Bytes of k of a main-loop step by MMA kind (`kernels/gemm`); twice as much is
 legal too. cuBLAS names steps of 32 and 64 elements for 16-bit mma.sync kernels,
 `nvMatmulHeuristics` 64 and 128 for wgmma."""
 _SIMT_SIDES: Final = (32.0, 64.0, 128.0, 256.0)
 _SIMT_AREA: Final = 2048.0
 """Smaller ones (32 x 32) run sliced, which a tile alone does not say."""
 _SIMT_STEP, _SIMT_STAGES = 8.0, 2.0
-"""The one main loop of CUDA-core kernels that `kernels/simt.py` is fitted on."""
+"""The one main loop of CUDA-core kernels that `kernels/gemm/simt.py` is fitted on."""
 _ELEMENT_BYTES: Final = tuple(2.0 ** np.floor(np.log2(size)) for size in BYTES)
 _ACCUMULATORS: Final = (0.5, 0.75, 0.75)
 """Most accumulators / register file by MMA kind: 256 x 128 for mma.sync, which holds
@@ -226,7 +225,7 @@ def _tensor_legal(gpu: GpuSpec, e: Array, tiles: Tiles) -> Array:
 
 
 def _simt_legal(tiles: Tiles) -> Array:
-    """Those that `kernels/simt.py` knows: the tiles of cuBLAS."""
+    """Those that `kernels/gemm/simt.py` knows: the tiles of cuBLAS."""
     return (
         _in(tiles.tile_m, _SIMT_SIDES)
         & _in(tiles.tile_n, _SIMT_SIDES)

@@ -15,7 +15,7 @@ from ...estimator._answer.records import Estimate, from_leaves
 from ...estimator._estimate import estimate_once
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint, default_point
-from ...kernels._shared.menu import LEGAL, MENU
+from ...kernels.gemm._menu import LEGAL, MENU
 from ...workload._listing import Listing
 from ...workload._workload import assemble
 from .grid import legal_tiles
@@ -222,6 +222,6 @@ def _in_menu(
 
 
 def _is_linear(product: Product) -> bool:
-    """Whether both operands lie along k, as `kernels/gemm.py` has it."""
+    """Whether both operands lie along k, as `kernels/gemm` has it."""
     kernel = product.kernel
     return kernel.get("layout") == "tn" or kernel["weights"] != "none"

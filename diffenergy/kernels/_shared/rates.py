@@ -12,6 +12,7 @@ from ...corrections import Corrections
 from ...dtypes import BYTES, DTYPES
 from ...hardware._spec import GpuSpec
 from ...records import as_float
+from ...units import KiB
 
 FP32: Final = DTYPES.index("fp32")
 TF32: Final = DTYPES.index("tf32")
@@ -22,6 +23,14 @@ EXPANSION: Final = 2.0
 bits in 4 logic operations, a shift and 4 packed subtractions or FMA (Marlin, arXiv
 2408.11743; FasterTransformer), then 4 packed products with the scale: 13/8; an estimate
 for all types, addresses of the scales included."""
+
+_FED: Final = 4096.0
+"""FLOP/cycle/SM x B of an element of the pipe whose `operand_half_tile` is stated: bf16
+on an A100, 2048 FLOP of 2 B."""
+FLOW_SMEM: Final = 228 * KiB
+"""Shared memory of an SM (Hopper's) for which bytes in flight are stated."""
+WAVEFRONT: Final = 128.0
+"""Bytes of a full access of a warp to shared memory or L1: 32 banks of a word."""
 
 
 def bytes_of(dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
@@ -110,6 +119,20 @@ def dtype_efficiency(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*
         dtype, tf32=c.tf32_efficiency, bf16=one, fp16=one, fp8=fp8, fp8_block=block,
         int8=fp8, fp4=fp8, mxfp8=fp8,
     )  # fmt: skip
+
+
+def fed_efficiency(
+    gpu: GpuSpec,
+    c: Corrections,
+    compute: Int[Array, "*k"],
+    tile_m: Array,
+    tile_n: ArrayLike,
+) -> Array:
+    """Share of the tensor peak that a tile feeds: half of it in each side at h elements
+    (operand feed of `gemm`)."""
+    half = c.operand_half_tile * tensor_peak(gpu, compute) * bytes_of(compute) / _FED
+    fed = tile_m / (tile_m + half) * tile_n / (tile_n + half)
+    return c.tensor_efficiency * fed * dtype_efficiency(c, compute)
 
 
 def training(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:

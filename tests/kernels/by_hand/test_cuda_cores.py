@@ -2,8 +2,7 @@
 
 import pytest
 
-from diffenergy.kernels._shared import clblast as _clblast
-from diffenergy.kernels._shared import simt
+from diffenergy.kernels.gemm import clblast, simt
 
 from .demands import A100, A100_SMS, check, demand_of, found
 
@@ -62,7 +61,7 @@ def test_a_hand_made_tile(sample, phases):
         tile_n=128, tile_k=16, mdimc=16, ndimc=16, mdima=16, ndimb=16, vwm=4, vwn=4,
         sa=1, sb=1,
     )  # fmt: skip
-    shape = found(phases, _clblast.Xgemm, row)
+    shape = found(phases, clblast.Xgemm, row)
     c = dict(
         tiled_smem=1.5, tiled_l1=0.5, tiled_broadcast=0.5, tiled_loop=3.0,
         tiled_staging_address=4.0, tiled_staging_store=2.0, tiled_staging_load=1.0,
@@ -88,7 +87,7 @@ def test_a_hand_made_tile(sample, phases):
     stage = 80 + stored + staging / slots
     exposed = 2 * 16 * float(A100.smem_latency)
     check(
-        demand_of(_clblast, shape, A100, **c),
+        demand_of(clblast, shape, A100, **c),
         ctas=ctas,
         resident=2,  # 104 registers of 256 threads
         fma=2 * 1024**3,

@@ -8,9 +8,9 @@ import jax
 import pytest
 
 from diffenergy.hardware import load_gpu
-from diffenergy.kernels import attention, attention_backward
-from diffenergy.kernels._shared import stream
-from diffenergy.kernels._shared.attention_tiles import tiles_of
+from diffenergy.kernels import attention, stream
+from diffenergy.kernels.attention import attention_backward
+from diffenergy.kernels.attention._tiles import tiles_of
 
 from .demands import A100, COLD, H200, WARM, check, demand_of, found
 

@@ -12,6 +12,8 @@ from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels import gemm
 from diffenergy.kernels._shared.launch import Context
+from diffenergy.kernels.gemm._menu import candidates
+from diffenergy.kernels.gemm._operands import fragments
 from diffenergy.workload._workload import op_rows
 
 from .demands import A100, A100_SMS, COLD, H200, NO_WAVES, WARM, check, demand_of, found
@@ -186,7 +188,7 @@ def test_threads_on_cuda_cores(sample, phases):
     registers a thread, three have its registers."""
     shape = found(phases, gemm.Gemm, sample("gemm", m=512, n=512, k=512, dtype="fp32"))
     turing = load_gpu("rtx-2070-super")
-    rows, columns, _, _ = gemm.candidates(shape, turing, shape.tensor_core * 0)
+    rows, columns, _, _ = candidates(shape, turing, shape.tensor_core * 0)
     resident = demand_of(gemm, shape, turing, **GEMM).resident
     tiles = zip(rows[0].tolist(), columns[0].tolist(), strict=True)
     held = dict(zip(tiles, resident[0].tolist(), strict=True))
@@ -365,7 +367,7 @@ def test_menus(sample, phases, gpu, given, menu):
     """Tiles that a library chooses among: rows x columns / parts of k."""
     shape = found(phases, gemm.Gemm, sample("gemm", m=512, n=512, k=512, **given))
     tensor = shape.tensor_core * (given.get("dtype") != "fp32")
-    rows, columns, split, legal = gemm.candidates(shape, gpu, tensor)
+    rows, columns, split, legal = candidates(shape, gpu, tensor)
     names = [
         f"{m:.0f}x{n:.0f}" + (f"/{s:.0f}" if s > 1 else "")
         for m, n, s, fine in zip(rows[0], columns[0], split[0], legal[0], strict=True)
@@ -384,6 +386,6 @@ def test_menus(sample, phases, gpu, given, menu):
 )
 def test_fragments(kind: int, expected: float):
     numbers = (jax.numpy.asarray(x) for x in (kind, 256.0, 64.0))
-    a, b = gemm.fragments(*numbers)
+    a, b = fragments(*numbers)
     assert float(a + b) == pytest.approx(expected)
     assert float(a) == 1 / 64 if kind else float(b) == 1 / 64  # of A: 1/columns

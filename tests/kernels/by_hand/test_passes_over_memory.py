@@ -6,8 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from diffenergy.hardware import load_gpu
-from diffenergy.kernels import activity, collective
-from diffenergy.kernels._shared import stream
+from diffenergy.kernels import activity, collective, stream
 
 from .demands import A100, A100_SMS, COLD, WARM, check, demand_of, found
 

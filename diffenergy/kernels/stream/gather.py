@@ -4,10 +4,10 @@ from typing import Final
 
 import numpy as np
 
-from ..dtypes import BYTES
-from ._shared.launch import Context, Fields, Launches
-from ._shared.ops import Field, Op
-from ._shared.stream import stream_launches
+from ...dtypes import BYTES
+from .._shared.launch import Context, Fields, Launches
+from .._shared.ops import Field, Op
+from . import stream_launches
 
 OPS: Final = (Op("gather", (Field("rows"), Field("cols"), Field("dtype", "dtype"))),)
 

@@ -1,7 +1,35 @@
 """Tiles, KV blocks and splits of fused attention, from shapes alone.
 
-Tables and rules are those of the libraries' public sources, and where measured times
-disagree the tile that fits them (`docs/physics.md`, Attention).
+**Tiles** (tile_m x tile_n) follow head size, type and window (`local`); unlisted head
+sizes take the next larger one:
+
+| kernels | d = 64 | 128 | 192 | 256 |
+|---|---|---|---|---|
+| FlashAttention 2, packed (mma.sync) | 128x64 | 128x64 | 128x64 | 128x64 |
+| FlashAttention 2, paged KV | 64x256 | 64x128 | 64x64 | 64x64 |
+| FlashAttention 3, paged KV (wgmma), bf16 | 192x128 | 128x128 | 128x96 | 128x80 |
+| .. local | 192x96 | 128x128 | 128x64 | 128x64 |
+| .. fp8 | 192x128 | 128x160 | 128x96 | 128x128 |
+| .. fp8 local | 192x160 | 128x96 | 128x128 | 128x64 |
+| TensorRT-LLM (tcgen05) | 128x128 | 128x128 | 128x128 | 128x128 |
+
+A latent cache (`shared_kv`): 64 rows by as many keys, 64 or 32, as two stages hold
+beside the queries in shared memory, else 16 (FlashInfer; 64 on Hopper, 32 on A100, 16
+on Ada at d = 576), and 128x128 on tcgen05, where a pair of CTAs shares them.
+
+From the libraries' public sources; where measured times disagree, the tile that fits
+them. One more case: fp8 of d = 128 on wgmma with at most 64 rows (q G) runs 64x96, one
+warp group alone.
+
+**Splits.** FlashAttention 3's rule: every SM gets the same number of KV blocks, with a
+margin of 10 %. It looks at neither window nor mask; 32 is the cap under CUDA graphs:
+
+    blocks = ceil(L/tile_n)        per_sm = ceil(1.1 tiles blocks/N)
+    s      = min(ceil(max(blocks/per_sm, 1)), 32)
+
+s is at most the blocks that a tile visits. Prefill splits on wgmma only, decode
+everywhere but in unpacked FlashAttention 2 (G = 1). s > 1: a second launch, and
+8 batch num_heads q d_v s bytes of partial results through L2.
 """
 
 from typing import Final
@@ -19,10 +47,11 @@ HEADS: Final = (64.0, 128.0, 192.0, 256.0)
 PAGED: Final = len(MMA_KINDS)
 _MOST_SPLITS: Final = 32.0
 """Splits that vLLM allows under CUDA graphs."""
+_MARGIN: Final = 1.1
+"""Blocks of an SM, at most / mean (FlashAttention 3, `flash_prepare_scheduler.cu`)."""
 
-# (tile_m, tile_n) by MMA kind (mma.sync: packed FlashAttention; wgmma: FlashAttention 3
-# with paged KV; tcgen05: TensorRT-LLM; then FlashAttention 2 with paged KV), variant
-# (bf16, bf16 local, fp8, fp8 local), head_dim
+# (tile_m, tile_n) by kernels (MMA kind, then `PAGED`), variant (bf16, bf16 local, fp8,
+# fp8 local) and head_dim: the table above
 _FA2: Final = [[(128, 64)] * 4] * 4
 _FA3: Final = [
     [(192, 128), (128, 128), (128, 96), (128, 80)],
@@ -130,6 +159,6 @@ def splits(tiles: Array, blocks: Array, gpu: GpuSpec) -> Array:
     margin of 10 %; it looks at neither window nor mask.
     """
     blocks = smooth.ceil(blocks)
-    per_sm = smooth.ceil(1.1 * tiles * blocks / gpu.num_sms)
+    per_sm = smooth.ceil(_MARGIN * tiles * blocks / gpu.num_sms)
     share = smooth.ceil(smooth.at_least_one(blocks / per_sm))
     return jnp.minimum(share, _MOST_SPLITS)

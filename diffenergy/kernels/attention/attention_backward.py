@@ -14,16 +14,16 @@ from typing import Any, Final
 import jax.numpy as jnp
 import numpy as np
 
-from .. import smooth
-from ..corrections import Corrections
-from ..dtypes import BYTES
-from ..hardware._spec import GpuSpec
-from ..physics._demand import Demand
-from . import attention
-from ._shared import rates as _rates
-from ._shared.launch import Context, Fields, Launches
-from ._shared.ops import Op
-from ._shared.stream import stream_launches
+from ...corrections import Corrections
+from ...dtypes import BYTES
+from ...hardware._spec import GpuSpec
+from ...physics._demand import Demand
+from .. import attention
+from .._shared import rates as _rates
+from .._shared.caches import missed_when_new
+from .._shared.launch import Context, Fields, Launches
+from .._shared.ops import Op
+from ..stream import stream_launches
 
 
 def _wrong(kernel: Mapping[str, Any]) -> str:
@@ -54,7 +54,7 @@ class Backward(attention.Prefill):
 def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     """The kernel, and as one launch those around it: dO times O summed by row, the
     zeros of dQ's sums before, and their rounding after."""
-    (forward,) = attention.lower("context_attention", fields, context)
+    forward, *_ = attention.lower("context_attention", fields, context)  # no cache
     size = np.asarray(BYTES)[fields["dtype"]]
     positions = fields["batch"] * fields["num_heads"] * fields["q_len"]
     queries = positions * fields["head_dim"]
@@ -80,7 +80,7 @@ def demand(shape: Backward, gpu: GpuSpec, c: Corrections) -> Demand:
     queries, outputs = positions * d, positions * d_v
     keys = shape.batch * shape.num_kv_heads * shape.kv_len * (d + d_v)
     once = (queries + outputs) * e + queries * _ACCUMULATED + 2 * keys * e
-    miss = smooth.miss(once, c.l2_producer_share * gpu.l2_capacity, c.l2_sharpness)
+    miss = missed_when_new(once, gpu, c)
     stored = queries * _ACCUMULATED + keys * e
     return dataclasses.replace(
         forward,

@@ -4,10 +4,10 @@ from typing import Final
 
 import numpy as np
 
-from ..dtypes import BYTES
-from ._shared.launch import Context, Fields, Launches
-from ._shared.ops import Field, Op
-from ._shared.stream import SCALAR_ACCESS, stream_launches
+from ...dtypes import BYTES
+from .._shared.launch import Context, Fields, Launches
+from .._shared.ops import Field, Op
+from . import SCALAR_ACCESS, stream_launches
 
 
 def _fields(cols: Field) -> tuple[Field, ...]:

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..dtypes import BYTES
-from ._shared.launch import Context, Fields, Launches
-from ._shared.ops import Field, Op
-from ._shared.stream import SCALAR_ACCESS, stream_launches
+from ...dtypes import BYTES
+from .._shared.launch import Context, Fields, Launches
+from .._shared.ops import Field, Op
+from . import SCALAR_ACCESS, stream_launches
 
 TWO_READS: Final = (
     "pointwise_add", "pointwise_mul", "pointwise_sub", "pointwise_div", "add", "mul",

@@ -2,6 +2,41 @@
 
 No op of its own: `gemm` rows with `mdimc` lower to it. One CTA stages `tile_k` of its
 operands (or reads them through L1), waits, computes, waits: nothing is double-buffered.
+Per CTA and main-loop step of `tile_k` (32), with mi = tile_m/mdimc, ni = tile_n/ndimc,
+thr = mdimc ndimc, v = min(vector width, 4) words, W = warp_size and
+rate = min(smem_bytes_per_cycle/128, 1) wavefronts a cycle:
+
+    registers = 20 + mi ni + mi + ni
+    spilled   = softplus over 4 of (registers + unstaged mi, ni - min(255, file/thr))
+    fronts(a, s) = max(1, min(a, 32) min(s, 32)/32)
+                                      of a addresses that lie s words apart
+    A: v fronts(min(mdimc, W, 32/v), mi)
+                                      lane groups of a vector load are served apart;
+                                      banks of 64 bits halve v >= 2
+    B: max(fronts(W/mdimc, ni), v tiled_broadcast or, through L1, v)
+    served = (thr/W) tile_k (mi/v fronts_A + ni/v fronts_B + 2 tiled_spill spilled),
+             tiled_smem, tiled_l1 cycles each
+    stored = tile_k (tile/32) clip(tile/staging threads, v, 32)/v
+             (tiled_staging_store tiled_smem + ..._load tiled_l1)/rate
+    instructions of a warp and k = mi ni + mi/v + ni/v + tiled_loop
+                                   + tiled_address (unstaged loads) + 2 spilled
+    busy  = pnorm(FMA, instructions/(issue slots tiled_issue), served + stored)
+                                      sharpness tiled_sharpness
+    path  = stage + pnorm(busy parts of a CTA alone,
+                          tiled_dependence fma_latency instructions)
+            + tiled_latency tile_k latency
+    stage = (tiled_staging_latency l2_latency + 80) if staged
+            + stored + its instructions
+    l2    = every tile load + spills that L1 loses
+            + (AMD) few channels at once, tiled_camping
+    dram  = rows and columns of a wave x waves, at most all loads
+            + 8 m n + spills that L2 loses
+
+A CTA of fewer than four warps leaves schedulers idle: FMA and instructions of its path
+take 4/warps as long. One sharpness serves inside the SM and outside it: two differ by
+5 % and no rank moves. Lane groups are not merged at all (the study merges 5 %; rank
+correlations move by less than 0.01). `tiled_clock` is a GPU's own factor on all SM
+cycles.
 """
 
 from typing import Final, NamedTuple
@@ -18,22 +53,21 @@ from ...dtypes import DTYPES
 from ...hardware._spec import GpuSpec
 from ...physics._demand import Demand, make_demand
 from ...records import as_float
-from . import rates as _rates
-from .launch import Fields, Product, with_candidates
-from .occupancy import resident_ctas
+from .._shared import rates as _rates
+from .._shared.launch import Fields, Product, with_candidates
+from .._shared.occupancy import resident_ctas
 
 _SCHEDULERS: Final = 4.0
 """Sub-partitions of an SM, each with its share of the warps."""
-_WAVEFRONT: Final = 128.0
-"""Bytes of a full access of a warp to shared memory or L1: 32 banks of a word."""
 _WORD: Final = 4.0
 _VECTOR: Final = 4.0
 """Words that a load instruction moves per lane at most."""
 _BARRIERS: Final = 80.0
-"""Cycles of the two barriers of a step."""
+"""Cycles of the two barriers of a step: of the study of CLBlast's tiles."""
 _CHANNEL: Final = 256.0
 """Bytes of consecutive addresses in one channel of an AMD L2."""
 _CHANNELS: Final = 16.0
+"""Channels of such an L2 (MI50)."""
 
 
 class Xgemm(Product):
@@ -108,73 +142,52 @@ class _Side(NamedTuple):
     """Staging loads, a step of the CTA."""
 
 
+class _Step(NamedTuple):
+    """What one main-loop step asks of a CTA."""
+
+    fma: Array
+    """FLOP."""
+    math: Array
+    """Instructions of the math, in warps."""
+    beside: Array
+    """Those of the loop beside it."""
+    staging: Array
+    """Those that stage."""
+    served: Array
+    """Cycles of the shared-memory and L1 pipe for the math."""
+    stored: Array
+    """Those that stage."""
+    chain: Array
+    """Instructions of a warp that wait for one another."""
+
+
 def demand(shape: Xgemm, gpu: GpuSpec, c: Corrections) -> Demand:
-    """Work, geometry and path; one candidate, shape (kernels, 1).
-
-    Throughput and critical path of a step of one CTA (`docs/physics.md`, Hand-made
-    tiles).
-    """
+    """Work, geometry and path; one candidate, shape (kernels, 1)."""
     x = with_candidates(shape)
-    steps = smooth.ceil(x.k / x.tile_k)
-    threads = x.mdimc * x.ndimc
-    warps = threads / gpu.warp_size
-    across, down = x.tile_m / x.mdimc, x.tile_n / x.ndimc  # accumulators of a thread
-    spilled, resident = _held(x, gpu, threads, across, down)
+    spilled, resident = _held(x, gpu)
     a, b = _operands(x, gpu, c)
-    # shared-memory and L1 pipe, cycles of a step
-    spill_cycles = 2 * c.tiled_spill * spilled
-    stored = a.stored + b.stored
-    served = warps * x.tile_k * (a.cycles + b.cycles + spill_cycles)
-    # instructions of a step, in warps; those of the math apart
-    math = warps * x.tile_k * across * down
-    address = c.tiled_address * (a.addresses + b.addresses)
-    beside = (
-        warps * x.tile_k * (a.loads + b.loads + c.tiled_loop + address + 2 * spilled)
-    )
-    staging = (2 + c.tiled_staging_address) * (a.moved + b.moved) * warps / threads
-    slots = gpu.issue_slots_per_cycle * c.tiled_issue / gpu.warp_size
-    dual = jnp.where(gpu.fp32_doubled > 0, c.fp32_dual, 1.0)
-    fma_rate = gpu.fma_flop_per_cycle_fp32 * c.tiled_fma * dual
-    fma = 2 * threads * across * down * x.tile_k
-
-    # critical path of a step of one CTA: stage, barrier, compute, barrier
-    idle = jnp.maximum(_SCHEDULERS / warps, 1.0)
-    waited = jnp.maximum(x.sa, x.sb) * (
-        c.tiled_staging_latency * gpu.l2_latency + _BARRIERS
-    )
-    stage = waited + stored + idle * staging / slots
-    chain = (math + beside - 2 * warps * x.tile_k * spilled) / warps
-    compute = smooth.pnorm(
-        (
-            idle * fma / fma_rate,
-            idle * (math + beside) / slots,
-            served,
-            c.tiled_dependence * gpu.fma_latency * chain,
-        ),
-        c.tiled_sharpness,
-    )
-    exposed = c.tiled_latency * x.tile_k * jnp.maximum(a.latency, b.latency)
-
+    step = _step(x, a, b, spilled, gpu, c)
+    steps = smooth.ceil(x.k / x.tile_k)
     ctas = x.batch * smooth.ceil(x.m / x.tile_m) * smooth.ceil(x.n / x.tile_n)
     per_step = ctas * steps
-    port = per_step * (served + stored) * gpu.smem_bytes_per_cycle
     l2, dram = _traffic(x, gpu, c, ctas, resident, spilled)
     return make_demand(
         jnp.shape(ctas),
-        fma=per_step * fma,
-        math_issue=per_step * math * gpu.warp_size,
-        issue=per_step * (beside + staging) * gpu.warp_size,
+        fma=per_step * step.fma,
+        math_issue=per_step * step.math * gpu.warp_size,
+        issue=per_step * (step.beside + step.staging) * gpu.warp_size,
         issue_efficiency=c.tiled_issue * c.tiled_clock,
-        smem=port,  # time of the pipe, as bytes
+        # time of the pipe, as bytes
+        smem=per_step * (step.served + step.stored) * gpu.smem_bytes_per_cycle,
         smem_efficiency=c.tiled_clock,
         l2=l2,
         dram=dram,
         fma_peak=gpu.fma_flop_per_cycle_fp32,
-        fma_efficiency=c.tiled_fma * dual * c.tiled_clock,
+        fma_efficiency=_fma_share(gpu, c) * c.tiled_clock,
         l2_sharing=c.tiled_l2 * c.tiled_clock,
         ctas=ctas,
         resident=resident,
-        path_cycles=steps * (stage + compute + exposed) / c.tiled_clock,
+        path_cycles=steps * _path(x, a, b, step, gpu, c) / c.tiled_clock,
         sharpness=c.tiled_sharpness,
         sharpness_issue=c.tiled_sharpness,
         sharpness_memory=c.tiled_sharpness,
@@ -182,10 +195,69 @@ def demand(shape: Xgemm, gpu: GpuSpec, c: Corrections) -> Demand:
     )
 
 
-def _held(
-    x: Xgemm, gpu: GpuSpec, threads: Array, across: Array, down: Array
-) -> tuple[Array, Array]:
+def _step(
+    x: Xgemm, a: _Side, b: _Side, spilled: Array, gpu: GpuSpec, c: Corrections
+) -> _Step:
+    """Work of a step of one CTA."""
+    threads = x.mdimc * x.ndimc
+    warps = threads / gpu.warp_size
+    across, down = _accumulators(x)
+    math = warps * x.tile_k * across * down
+    address = c.tiled_address * (a.addresses + b.addresses)
+    beside = (
+        warps * x.tile_k * (a.loads + b.loads + c.tiled_loop + address + 2 * spilled)
+    )
+    spill_cycles = 2 * c.tiled_spill * spilled
+    return _Step(
+        fma=2 * threads * across * down * x.tile_k,
+        math=math,
+        beside=beside,
+        staging=(2 + c.tiled_staging_address) * (a.moved + b.moved) * warps / threads,
+        served=warps * x.tile_k * (a.cycles + b.cycles + spill_cycles),
+        stored=a.stored + b.stored,
+        chain=(math + beside - 2 * warps * x.tile_k * spilled) / warps,
+    )
+
+
+def _path(
+    x: Xgemm, a: _Side, b: _Side, step: _Step, gpu: GpuSpec, c: Corrections
+) -> Array:
+    """Cycles of a step of one CTA alone: stage, barrier, compute, barrier."""
+    warps = x.mdimc * x.ndimc / gpu.warp_size
+    slots = gpu.issue_slots_per_cycle * c.tiled_issue / gpu.warp_size
+    fma_rate = gpu.fma_flop_per_cycle_fp32 * _fma_share(gpu, c)
+    idle = jnp.maximum(_SCHEDULERS / warps, 1.0)
+    waited = jnp.maximum(x.sa, x.sb) * (
+        c.tiled_staging_latency * gpu.l2_latency + _BARRIERS
+    )
+    stage = waited + step.stored + idle * step.staging / slots
+    compute = smooth.pnorm(
+        (
+            idle * step.fma / fma_rate,
+            idle * (step.math + step.beside) / slots,
+            step.served,
+            c.tiled_dependence * gpu.fma_latency * step.chain,
+        ),
+        c.tiled_sharpness,
+    )
+    exposed = c.tiled_latency * x.tile_k * jnp.maximum(a.latency, b.latency)
+    return stage + compute + exposed
+
+
+def _fma_share(gpu: GpuSpec, c: Corrections) -> Array:
+    """Share of the fp32 peak that the math reaches."""
+    return c.tiled_fma * jnp.where(gpu.fp32_doubled > 0, c.fp32_dual, 1.0)
+
+
+def _accumulators(x: Xgemm) -> tuple[Array, Array]:
+    """Of a thread, along m and along n."""
+    return x.tile_m / x.mdimc, x.tile_n / x.ndimc
+
+
+def _held(x: Xgemm, gpu: GpuSpec) -> tuple[Array, Array]:
     """Registers of a thread that do not fit and are spilled to L1; resident CTAs."""
+    threads = x.mdimc * x.ndimc
+    across, down = _accumulators(x)
     needed = 20 + across * down + across + down
     most = jnp.minimum(255.0, gpu.registers_per_sm / threads)
     unstaged = (1 - x.sa) * across + (1 - x.sb) * down
@@ -206,13 +278,13 @@ def _operands(x: Xgemm, gpu: GpuSpec, c: Corrections) -> tuple[_Side, _Side]:
     along = jnp.minimum(x.mdimc, gpu.warp_size)
     behind = gpu.warp_size / along
     wide_a, wide_b = jnp.minimum(x.vwm, _VECTOR), jnp.minimum(x.vwn, _VECTOR)
-    stride_a, stride_b = x.tile_m / x.mdimc, x.tile_n / x.ndimc
+    stride_a, stride_b = _accumulators(x)
     least = x.sb * c.tiled_broadcast + (1 - x.sb)
     fronts_a = wide_a * _conflicts(jnp.minimum(along, 32 / wide_a), stride_a)
     fronts_b = jnp.maximum(_conflicts(behind, stride_b), least * wide_b)
 
     # wavefronts per cycle: Turing half of one; Kepler's banks give two words at once
-    wide_rate = gpu.smem_bytes_per_cycle / _WAVEFRONT
+    wide_rate = gpu.smem_bytes_per_cycle / _rates.WAVEFRONT
     rate = jnp.minimum(wide_rate, 1.0)
 
     def side(

@@ -1,5 +1,16 @@
 """Tokens per expert of a mixture of experts, by the rules of the AIConfigurator
 collector or at random; made on the host, as they depend on shapes alone.
+
+`balanced`: choice j of token i goes to expert i + j ceil(experts/top-k), modulo experts
+(few tokens are spread). `power_law_X`: quantile mid-points of a bounded power law,
+rounded, at most one row a token and expert; missing rows go to the smallest counts,
+surplus comes off the largest, rank by rank in turns. With expert parallelism the most
+loaded rank; of a power law the mean over five fixed random draws. `random`: every token
+takes its k of E experts by chance, so that a count is binomial, B(tokens, k/E), and
+E (1 - (1 - k/E)^tokens) experts have a row (51.6 of 128 for 8 tokens of top 8); the
+most loaded of R ranks gets tokens k/R rows and the excess of 32 fixed draws (of at most
+256 tokens: it grows with their root), binomial again among its E/R experts. Counts are
+held as at most 64 bins of experts that fill the same number of 16-row tiles.
 """
 
 import bisect

@@ -1,0 +1,111 @@
+"""Tiles and splits that libraries choose among for matrix products.
+
+Where the caller names no tile:
+
+| kernels | tiles | also split |
+|---|---|---|
+| mma.sync | 12, from 256x128 down to 16x64 | six of them by 3 and 8 |
+| wgmma, tcgen05 | 18, from 192x256 to 16x64, with sides of 96, 160, 192 | the same |
+| CUDA cores, `nn.Linear` layout or a weight | 4, up to 128x64 | 128x32 by 3 |
+| CUDA cores, batched or row-major products | 5, up to 256x128 | 128x128 by 3 |
+
+Those split by 3 and 8 are 128x128, 128x64, 64x64, 16x128, 32x64 and 16x64. Tensor tiles
+are inferred by this project (the public tables name no kernels): an M side may be the
+swapped N side of the instruction. The CUDA-core lists are the tiles that cuBLAS is
+recorded to use on an A100 in the NeuSight data set.
+"""
+
+from typing import Final
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ...hardware._spec import GpuSpec
+from ...records import as_float
+from .._shared import rates as _rates
+from ._operands import scalar_accesses
+from ._shape import Gemm
+
+_TENSOR_TILES: Final = (
+    (256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128),
+    (64, 64), (32, 128), (16, 128), (32, 64), (16, 64),
+)  # fmt: skip
+_WGMMA_TILES: Final = (
+    (256, 128), (128, 256), (128, 128), (192, 128), (128, 192), (128, 64), (64, 128),
+    (64, 64), (32, 128), (16, 128), (32, 64), (16, 64), (96, 128), (160, 128),
+    (96, 256), (192, 256), (32, 256), (64, 256),
+)  # fmt: skip
+_SPLIT_OF: Final = (2, 5, 7, 9, 10, 11)
+"""Entries of the tensor menus that the library also runs with split K."""
+_SPLITS: Final = (3, 8)
+_LINEAR_TILES: Final = (
+    (128, 64, 1),
+    (128, 32, 1),
+    (32, 128, 1),
+    (64, 32, 1),
+    (128, 32, 3),
+)
+"""What cuBLAS runs for fp32 `nn.Linear` on A100 (tile and grid recorded)."""
+_BATCHED_TILES: Final = (
+    (128, 128, 1), (256, 128, 1), (128, 256, 1), (128, 64, 1), (64, 128, 1),
+    (128, 128, 3),
+)  # fmt: skip
+
+
+def _menu() -> tuple[np.ndarray, np.ndarray]:
+    rows = []
+    for tiles in (_TENSOR_TILES, _WGMMA_TILES, _WGMMA_TILES):
+        rows.append(
+            [(*tile, 1) for tile in tiles]
+            + [(*tiles[i], s) for i in _SPLIT_OF for s in _SPLITS]
+        )
+    rows += [list(_LINEAR_TILES), list(_BATCHED_TILES)]
+    width = max(map(len, rows))
+    padded = [row + row[:1] * (width - len(row)) for row in rows]
+    legal = [[1.0] * len(row) + [0.0] * (width - len(row)) for row in rows]
+    return np.array(padded, float), np.array(legal)
+
+
+MENU, LEGAL = _menu()
+"""Candidates (tile_m, tile_n, split_k) by kind: the three MMA kinds, then CUDA-core
+linear layers and CUDA-core batched or row-major products; shapes (5, c, 3) and (5, c).
+Short menus are padded with a real tile that is marked illegal."""
+
+_ODD_TILE: Final = (128.0, 128.0, 0.0)
+"""Tile of products whose rows are no multiple of 16 B, which bulk copies cannot take:
+libraries keep one old kernel for them (names in the same traces)."""
+_PATCH_TILE: Final = (256.0, 64.0, 1.0)
+"""Tile of the first layer of a vision transformer, undivided (the same traces)."""
+
+
+def candidates(
+    shape: Gemm, gpu: GpuSpec, tensor: Array
+) -> tuple[Array, Array, Array, Array]:
+    """`tile_m, tile_n, split_k, legal`, each of shape (kernels, candidates)."""
+    if shape.given:
+        split = _rates.given_or(shape.split_k[..., None], 1.0)
+        tile_m, tile_n = shape.tile_m[..., None], shape.tile_n[..., None]
+        return tile_m, tile_n, split, jnp.ones_like(split)
+    kind = jnp.round(gpu.mma_kind).astype(jnp.int32)
+    cuda = jnp.where(shape.linear > 0, 3, 4)
+    entry = jnp.where(tensor > 0, kind, cuda)
+    menu = as_float(MENU)[entry]
+    tile = _only_tile(shape, gpu)
+    given = (shape.tile_m, shape.tile_n, shape.split_k)
+    known = [_rates.given_or(x, y) for x, y in zip(given, tile, strict=True)]
+    tile_m, tile_n, split = (
+        _rates.given_or(x[..., None], menu[..., i]) for i, x in enumerate(known)
+    )
+    return tile_m, tile_n, split, as_float(LEGAL)[entry]
+
+
+def _only_tile(shape: Gemm, gpu: GpuSpec) -> tuple[Array, Array, Array]:
+    """`tile_m, tile_n, split_k` where libraries have one kernel, else 0."""
+    bulk = gpu.mma_kind > 0
+    patches, odd = bulk & (shape.gathered > 0), bulk & (scalar_accesses(shape, gpu) > 0)
+    tile_m, tile_n, split = (
+        jnp.where(patches, x, jnp.where(odd, y, 0.0))
+        for x, y in zip(_PATCH_TILE, _ODD_TILE, strict=True)
+    )
+    return tile_m, tile_n, split
