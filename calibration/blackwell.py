@@ -1,6 +1,6 @@
 """What bytes and operations of Blackwell draw, all else of corrections held.
 
-    python calibration/studies/blackwell.py DATA [--write FILE.json]
+    python calibration/blackwell.py DATA [--write FILE.json]
 
 The same products with random weights and with left-over ones, both read on a B200,
 tell the price of a byte of its two dies from the contents of weights and from how each
