@@ -12,10 +12,10 @@ from ._bound.linear import Prices, relaxed
 from ._bound.prices import Cuts, by_prices
 from ._problem.problem import Problem, kept, value_of
 from ._problem.rows import hull, pareto
-from ._whole.exact import Slot, best_below
+from ._whole.exact import Slot, in_two_ways
 from ._whole.horizon import Search, Told, between_neighbours, slot_by_slot
 from ._whole.neighbours import neighbourhoods
-from ._whole.program import whole
+from ._whole.program import Whole, whole
 
 _SMALL = 30_000
 """Slots x rows up to which one integer program of all slots is tried."""
@@ -194,15 +194,18 @@ class _Work:
             self.told("proving", place, len(order))
             others = self.bound - float(self.bounds[slot])
             known = Slot(problem, int(slot), at.prices[slot], self.wasted[slot])
-            found = best_below(
-                known, float(self.value - others), seconds=seconds, gap=self.max_gap
-            )
-            self.bounds[slot] = max(self.bounds[slot], found.bound)
-            self.bound = max(self.bound, float(self.bounds.sum()))
-            if found.counts is not None:
-                counts = self.best.copy()
-                counts[slot] = found.counts[0]
-                self.take(counts)
+            upper = float(self.value - others)
+            for found in in_two_ways(known, upper, seconds, self.max_gap):
+                self.learn(int(slot), found)
+
+    def learn(self, slot: int, found: Whole) -> None:
+        """Keeps what was found of a slot alone: its bound and its replicas."""
+        self.bounds[slot] = max(self.bounds[slot], found.bound)
+        self.bound = max(self.bound, float(self.bounds.sum()))
+        if found.counts is not None and self.best is not None:
+            counts = self.best.copy()
+            counts[slot] = found.counts[0]
+            self.take(counts)
 
     def answer(self) -> Solved | Unsolved:
         """What was found."""

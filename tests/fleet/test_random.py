@@ -85,6 +85,11 @@ def test_a_slot_is_proven_with_plans_or_rows(
     assert found.counts is not None and kept(problem, found.counts).all()
     assert value_of(problem, found.counts) == pytest.approx(best, rel=1e-7)
     assert found.bound == pytest.approx(best, rel=1e-6)
+    about = exact.by_numbers(slot, seconds=20.0, gap=0.0)
+    assert prices.bound * (1 - 1e-9) <= about.bound <= best * (1 + 1e-7)
+    if about.counts is not None:  # rows of one model may carry these numbers too well
+        assert kept(problem, about.counts).all()
+        assert value_of(problem, about.counts) >= best * (1 - 1e-7)
     # any prices will do, and any waste that is not too much
     at = 1.3 * np.r_[prices.gpu, prices.watt]
     loose = exact.Slot(problem, 0, proven(problem, 0, at), 0 * wasted)

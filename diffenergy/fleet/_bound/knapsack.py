@@ -9,17 +9,15 @@ replicas, most of the distance to the linear program's bound is here.
 import time
 
 import numpy as np
-from jaxtyping import Float
-from scipy import sparse
+from jaxtyping import Float, Int
 
 from .._problem.problem import Problem
 from .._whole.candidates import Candidates
-from .._whole.integer import least
 from .linear import Prices, charged, room
 
-_CLOSE = 1e-4
-_EACH = 2.0
-"""s for one model at most."""
+_GRID = 20_000
+"""Parts of a demand that rates are rounded to: up for the bound, down for the plan."""
+_TINY = 1e-12
 _PARTS = 12
 """Rows of a model's plan at most."""
 
@@ -39,17 +37,52 @@ def by_whole_replicas(
             break
         row = np.flatnonzero(problem.rows.model == model)
         share = problem.rows.rate[row] / wanted[model]
-        found = least(
-            each[row], sparse.csr_array(1e3 * share[None]), np.array([1e3]),
-            np.array([np.inf]), np.ceil(1 / share), seconds=_EACH, gap=_CLOSE,
-        )  # fmt: skip
-        wasted[model] = max(found.bound - floor[model], 0.0)
-        if found.values is not None:
-            plans.append((model, row, found.values))
+        row = row[_efficient(each[row], share)]
+        share = problem.rows.rate[row] / wanted[model]
+        least, _ = _covered(each[row], np.ceil(share * _GRID * (1 - _TINY)))
+        wasted[model] = max(least - floor[model], 0.0)
+        whole = np.floor(share * _GRID * (1 + _TINY))
+        if (whole >= 1).all():
+            plans.append((model, row, _covered(each[row], whole)[1]))
     free, held = room(problem, slot), at > 0
     total = float((floor + wasted)[asked].sum())
     bound = total - float(at[held] @ free[held]) + problem.idle_cost(slot)
     return bound, wasted, _as_candidates(plans)
+
+
+def _efficient(
+    cost: Float[np.ndarray, " row"], share: Float[np.ndarray, " row"]
+) -> Int[np.ndarray, " row"]:
+    """Rows that carry more than all that cost as much or less."""
+    order = np.lexsort((-share, cost))
+    most = np.maximum.accumulate(share[order])
+    return order[np.r_[True, share[order][1:] > most[:-1]]]
+
+
+def _covered(
+    cost: Float[np.ndarray, " row"], size: Float[np.ndarray, " row"]
+) -> tuple[float, Float[np.ndarray, " row"]]:
+    """Least cost of replicas whose `size` (whole, at least 1) sums to `_GRID` or more,
+    and their number of each row, by dynamic programming:
+
+        f(u) = min_r  cost_r + f(u - size_r),    f(u <= 0) = 0
+
+    As many `u` at a time as the smallest size is long.
+    """
+    size = np.minimum(size, _GRID).astype(int)
+    value = np.zeros(_GRID + 1)
+    choice = np.zeros(_GRID + 1, int)
+    step = int(size.min())
+    for start in range(1, _GRID + 1, step):
+        u = np.arange(start, min(start + step, _GRID + 1))
+        tried = cost[:, None] + value[np.maximum(u - size[:, None], 0)]
+        choice[u] = tried.argmin(axis=0)
+        value[u] = tried[choice[u], np.arange(len(u))]
+    count, left = np.zeros(len(cost)), _GRID
+    while left > 0:
+        count[choice[left]] += 1
+        left -= size[choice[left]]
+    return float(value[_GRID]), count
 
 
 def _as_candidates(

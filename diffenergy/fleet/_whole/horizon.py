@@ -108,7 +108,7 @@ def _slot(
 ) -> Float[np.ndarray, " row"] | None:
     """Replicas of a slot; None where none were found."""
     problem = search.problem
-    seconds = max(_SECONDS, search.left / shared / 2)
+    seconds = max(_SECONDS, search.left / shared / 8)
     plans = _candidates(search, slot, before, 1)
     found = choose(problem, slot, plans, before, after, seconds)
     if found is not None and _keeps(problem, slot, found):

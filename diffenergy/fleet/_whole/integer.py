@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,7 +59,7 @@ def least(
             options=options,
         )
 
-    with _hushed(), concurrent.futures.ThreadPoolExecutor(1) as thread:
+    with hushed(), concurrent.futures.ThreadPoolExecutor(1) as thread:
         found = thread.submit(solve).result()
     if found.status == 2:
         return Found(None, np.inf, True)
@@ -68,8 +69,14 @@ def least(
 
 
 @contextlib.contextmanager
-def _hushed() -> Iterator[None]:
-    """Within it, what HiGHS prints by itself goes nowhere: our output may be JSON."""
+def hushed() -> Iterator[None]:
+    """Within it, what HiGHS prints by itself goes nowhere: our output may be JSON.
+
+    Searches side by side are within one that is around them all.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     try:
