@@ -12,7 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Float
 
 from .. import smooth
-from ..compiling import compiler_options
+from ..compiling import compiled_whole, compiler_options
 from ..corrections import Corrections
 from ..hardware._spec import (
     GpuSpec,
@@ -33,9 +33,8 @@ from ..physics._power import (
 )
 from ..physics._timeline import sm_side_cycles, timing
 from ..workload._workload import Workload
-from . import _eager
 from ._answer.limits import limiter
-from ._answer.records import Estimate, KernelEstimate, PhaseEstimate, from_leaves
+from ._answer.records import Estimate, KernelEstimate, PhaseEstimate
 
 _ILLEGAL: Final = 1e3
 """Factor on the time of candidates that cannot run."""
@@ -54,10 +53,9 @@ def estimate(
     arguments = (workload, gpu, point, corrections)
     relaxed = smooth.is_relaxed()
     if _inside_jit():  # the outermost `jit` chooses the compiler options
-        return _nested(*arguments, relaxed)
+        return _nested(relaxed)(*arguments)
     if _traced(arguments):
-        leaves, tree = jax.tree.flatten(arguments)
-        return from_leaves(_eager.call(_OfLeaves(tree, relaxed), leaves))
+        return compiled_whole(_nested(relaxed), arguments)
     return _compiled(False)(*arguments, relaxed)
 
 
@@ -69,18 +67,6 @@ def _inside_jit() -> bool:
 def _traced(arguments: Any) -> bool:
     """Whether a caller transforms this call (grad, vmap, jit)."""
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments))
-
-
-@dataclasses.dataclass(frozen=True)
-class _OfLeaves:
-    """`_estimate` from the leaves of its arguments to those of its result."""
-
-    tree: Any
-    relaxed: bool
-
-    def __call__(self, *leaves: Array) -> list[Array]:
-        arguments = jax.tree.unflatten(self.tree, leaves)
-        return jax.tree.leaves(_nested(*arguments, self.relaxed))
 
 
 def estimate_once(
@@ -104,10 +90,10 @@ def _compiled(once: bool):
     return jax.jit(function, static_argnums=4, compiler_options=compiler_options(once))
 
 
-@functools.partial(jax.jit, static_argnums=4)
-def _nested(*arguments: Any) -> Estimate:
-    """`_estimate` inside somebody else's transformation."""
-    return _estimate(*arguments)
+@functools.cache
+def _nested(relaxed: bool):
+    """`_estimate`, jitted, inside somebody else's transformation."""
+    return jax.jit(functools.partial(_estimate, relaxed=relaxed))
 
 
 def _estimate(

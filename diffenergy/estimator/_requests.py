@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import jax
 
+from ..compiling import kept
 from ..corrections import NEAR, CorrectionsFile, Trust, prior_file, read_corrections
 from ..hardware import GpuCard, GpuSpec, OperatingPoint, read_gpu, with_fields
 from ..imports import ImportResult
@@ -21,14 +22,12 @@ from ..workload import Listing, Workload
 from ..workload._listing import read_listings, select_listing
 from ..workload._unlisted import complete
 from ..workload._workload import assemble, pad_size
-from . import _programs
 from ._answer import steps as _steps
 from ._answer import summary as _summary
-from ._answer.records import Estimate, from_leaves
+from ._answer.records import Estimate
 from ._answer.summary import EstimateResult
 from ._answer.whole_run import check_tokens
-from ._estimate import compiler_options, estimate_once
-from ._jax_setup import cache_folder
+from ._estimate import estimate_once
 from ._packed import packed
 from ._packed import run as run_packed
 from ._settings import (
@@ -306,18 +305,12 @@ def too_low(least: float, card: GpuCard) -> str:
 
 def _estimates(workload: Any, gpu: GpuSpec, points: Sequence[Setting]) -> Estimate:
     """Estimate on the host; several settings are one call, on a leading axis."""
-    options = compiler_options(once=True)
     if len(points) == 1:
         point = jax.tree.map(lambda x: x[0], operating_points(points))
-        arguments = (workload, gpu, point)
-        leaves = _programs.run(estimate_once, arguments, cache_folder(), options)
-        return jax.device_get(from_leaves(leaves))
+        return jax.device_get(kept(estimate_once, (workload, gpu, point)))
     more = pad_size(len(points)) - len(points)  # one compilation for many
     many = operating_points([*points, *[points[-1]] * more])
-    arguments = (workload, gpu, many)
-    leaves = _programs.run(_at_each, arguments, cache_folder(), options)
-    one = jax.tree.structure(from_leaves([x[0] for x in leaves]))
-    return jax.device_get(jax.tree.unflatten(one, leaves))
+    return jax.device_get(kept(_at_each, (workload, gpu, many)))
 
 
 def _at_each(workload: Any, gpu: GpuSpec, points: OperatingPoint) -> Estimate:

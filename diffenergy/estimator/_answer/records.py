@@ -1,8 +1,5 @@
 """Records of an estimate: the whole, its phases, its kernels."""
 
-import dataclasses
-from collections.abc import Sequence
-
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
@@ -63,11 +60,3 @@ class Estimate(eqx.Module):
         add up to `energy`."""
         parts = jnp.sum(self.phases.components, axis=-2)
         return {name: parts[..., i] for i, name in enumerate(COMPONENTS)}
-
-
-def from_leaves(leaves: Sequence[Array]) -> Estimate:
-    """`Estimate` from its leaves in order (of a program that was kept)."""
-    time, energy, power, clock, *rest = leaves
-    size = len(dataclasses.fields(PhaseEstimate))
-    phases, kernels = PhaseEstimate(*rest[:size]), KernelEstimate(*rest[size:])
-    return Estimate(time, energy, power, clock, phases, kernels)

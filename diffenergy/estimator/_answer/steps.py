@@ -15,6 +15,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from ...compiling import kept
 from ...corrections import Corrections
 from ...hardware import GpuCard
 from ...physics._power import STATIC
@@ -27,9 +28,8 @@ from ...plans import (
     Timeline,
     timeline,
 )
-from ...plans._steps import PARTS, MicroBatch
+from ...plans._steps import PARTS
 from ...workload import Listing
-from .._programs import kept
 from .._settings import Setting
 from .guesses import guessed_widths
 from .records import Estimate
@@ -37,7 +37,6 @@ from .step_estimate import StepEstimate, from_phases
 
 if TYPE_CHECKING:
     from .._requests import Task
-    from .._work import TrainingWork
 
 _PASSES: Final = ("forward", "backward", "optimizer")
 _NOTHING: Final = 1e-12
@@ -54,23 +53,8 @@ class _Order(eqx.Module):
 
 def _composed(
     estimate: Estimate, steps: Steps, constants: Corrections, order: _Order
-) -> list[Any]:
-    """The step, without the estimate that it is made of, in parts that a kept program
-    can give."""
-    found = from_phases(estimate, steps, constants, order.pipeline)
-    times = {x: y for x, y in vars(found.times).items() if x != "micro"}
-    figures = (found.time, found.energy, found.power, found.gpus)
-    return [figures, times, vars(found.times.micro), vars(found.stages)]
-
-
-def _composition(task: "TrainingWork", estimate: Estimate, c: Corrections) -> Any:
-    """The step of an estimate, on the host."""
-    arguments = (estimate, task.steps, c, _Order(task.order))
-    figures, times, micro, stages = kept(_composed, arguments)
-    taken = StepTime(**times, micro=MicroBatch(**micro))
-    drawn = StepEnergy(**stages)
-    found = StepEstimate(*figures, times=taken, stages=drawn, phases=estimate)
-    return jax.device_get(found)
+) -> StepEstimate:
+    return from_phases(estimate, steps, constants, order.pipeline)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +107,9 @@ def step_of(task: "Task", estimate: Estimate) -> Step:
     """The step that the phases of an estimate make."""
     assert task.step is not None
     steps = task.step.steps
-    found = _composition(task.step, estimate, task.gpu.corrections)
+    order = _Order(task.step.order)
+    found = kept(_composed, (estimate, steps, task.gpu.corrections, order))
+    found = jax.device_get(found)
     each = np.asarray(steps.members).T @ np.asarray(steps.count)
     calls = np.asarray(found.stages.calls) * each[:, None] * float(steps.abreast)
     weight = np.zeros(len(np.asarray(estimate.phases.time)))

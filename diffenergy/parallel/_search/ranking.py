@@ -10,9 +10,9 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from ...compiling import kept
 from ...corrections import Corrections
 from ...estimator._estimate import HOST
-from ...estimator._programs import kept
 from ...plans import Plan, Steps, compose, step_energy
 from ...plans._exchange import groups
 from ...plans._layout import layout

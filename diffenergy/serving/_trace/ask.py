@@ -15,9 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ...compiling import compiler_options
-from ...estimator._jax_setup import cache_folder
-from ...estimator._programs import Programs
+from ...compiling import compiler_options, kept
 from ...hardware import GpuCard
 from ...results import Infeasible
 from ...workload.models import load_model
@@ -222,11 +220,10 @@ def _run(found: Deployment, costs: Any, trace: Trace, replica: int) -> Outcome:
     slots = 1 << max(math.ceil(math.log2(max(limit, 2))), 3)
     pieces = float(np.maximum(own[1] / found.chunk, 1).mean())
     turns = most_turns(rows, pieces, float(own[2].sum()))
-    programs = Programs(cache_folder(), lambda _: compiler_options())
     given = (found.server(costs), requests, jnp.asarray(limit))
     while True:  # who is dropped takes more turns
-        told = programs(_simulated, (*given, _Sizes(slots, turns)))
-        told = jax.device_get(told)
+        asked = (*given, _Sizes(slots, turns))
+        told = jax.device_get(kept(_simulated, asked, compiler_options()))
         if not np.isnan(told.last[: len(own[0])]).any():
             return told
         turns *= 2
