@@ -25,12 +25,8 @@ from ..kernels import formulas
 from ..physics._demand import Demand
 from ..physics._governor import capped_clock, secant_clock
 from ..physics._instrument import Run
-from ..physics._power import (
-    LAUNCH_COMPONENTS,
-    launch_energy,
-    static_power,
-    with_corrections,
-)
+from ..physics._phase import phase_time, static_power
+from ..physics._power import LAUNCH_COMPONENTS, launch_energy, with_corrections
 from ..physics._timeline import sm_side_cycles, timing
 from ..workload._workload import Workload
 from ._answer.limits import limiter
@@ -38,8 +34,6 @@ from ._answer.records import Estimate, KernelEstimate, PhaseEstimate
 
 _ILLEGAL: Final = 1e3
 """Factor on the time of candidates that cannot run."""
-HOST: Final = 20
-"""Sharpness between host and GPU time of a phase."""
 _FEW_PHASES: Final = 8
 
 
@@ -262,7 +256,7 @@ class _Run:
         gpu_time, kernels_energy = self.per_phase(
             jnp.stack([kernel_time, kernel_energy])
         )
-        time = smooth.pnorm((gpu_time, self.host()), HOST)
+        time = phase_time(gpu_time, self.host())
         other = self.workload.phases.other_core_work * core
         load = (kernels_energy + other) / time
         static = static_power(self.gpu, self.c, clock, load, self.point)

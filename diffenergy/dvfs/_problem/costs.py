@@ -18,7 +18,7 @@ from ...estimator._answer.records import PhaseEstimate
 from ...estimator._estimate import estimate_once, runs
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint
-from ...physics._power import LEAKAGE_REFERENCE, static_power, with_corrections
+from ...physics import LEAKAGE_REFERENCE, static_power, with_corrections
 from ...workload._workload import Group, Phases, Workload
 from .problem import Spent
 

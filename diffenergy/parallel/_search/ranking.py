@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from ...compiling import kept
 from ...corrections import Corrections
-from ...estimator._estimate import HOST
+from ...physics import stage_time
 from ...plans import Plan, Steps, compose, step_energy
 from ...plans._exchange import groups
 from ...plans._layout import layout
@@ -208,7 +208,7 @@ class _Batch:
         gpu, host = columns["time"], columns.pop("host")
         there = np.any(made, axis=-1, keepdims=True) & (gpu > 0)
         host = host + float(c.dispatch_pass) * pieces.eager * there
-        whole = (gpu**HOST + np.maximum(host, 0.0) ** HOST) ** (1 / HOST)
+        whole = stage_time(gpu, np.maximum(host, 0.0))
         ratio = np.where(gpu > 0, whole / np.where(gpu > 0, gpu, 1.0), 1.0)
         columns["time"], columns["still"] = whole, columns["still"] * ratio
 
