@@ -15,7 +15,8 @@ from ...compiling import kept
 from ...estimator import EstimateResult, Setting, Task
 from ...estimator._answer.step_estimate import of_step
 from ...estimator._answer.steps import Step
-from ...estimator._estimate import demands, estimate_once
+from ...estimator._estimate import estimate_once
+from ...estimator._launches import demands
 from ...estimator._settings import operating_points
 from ...hardware import GpuSpec, OperatingPoint, _clocks
 from ...hardware._files import field_units
