@@ -21,9 +21,10 @@ from ..workload import Workload
 from ..workload._workload import assemble
 from ._answer import summary as _summary
 from ._answer.records import Estimate
+from ._asking.request import DEFAULT_GPU, prepare
+from ._asking.settings import operating_points, throttling
+from ._asking.task import Task, too_low
 from ._estimate import estimate_once
-from ._requests import DEFAULT_GPU, Task, prepare, too_low
-from ._settings import operating_points, throttling
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from ..estimator import prepare
-from ..estimator._settings import operating_points
+from ..estimator._asking.settings import operating_points
 from ..hardware import GpuCard, read_gpu
 from ..plans import Plan, TrainingStep, host_of, read_plan, training_of
 from ..plans._plan import plan_values

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..corrections import prior_file, read_corrections
-from ..estimator._settings import settings
+from ..estimator._asking.settings import settings
 from ..hardware import GpuCard, read_gpu, with_fields
 from ..plans import Plan, host_of
 from ..results import Infeasible

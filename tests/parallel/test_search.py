@@ -11,7 +11,7 @@ import pytest
 
 from diffenergy import estimate, parallel
 from diffenergy.corrections import read_corrections
-from diffenergy.estimator._settings import settings
+from diffenergy.estimator._asking.settings import settings
 from diffenergy.hardware import read_gpu
 from diffenergy.parallel._search.exact import exact
 from diffenergy.parallel._search.pieces import Maker, key_of, price

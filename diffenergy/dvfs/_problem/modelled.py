@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ...corrections import Corrections
-from ...estimator._answer.summary import static_power
 from ...hardware import _clocks as clocks
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint
@@ -78,7 +77,7 @@ class Modelled:
             loops=self.loops,
             power_cap=np.full(len(self.stages), cap),
             host_time=np.asarray(default.host_time),
-            wait_power=static_power(default),
+            wait_power=np.asarray(default.static_power),
         )
 
     def stage_problem(self) -> Problem:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from ...physics._power import COMPONENTS
+from ...physics import COMPONENTS, STATIC
 from ...records import Record
 
 
@@ -35,6 +35,16 @@ class PhaseEstimate(Record):
     host_time: Float[Array, "*p"]  # s that the host needs to dispatch
     feasible: Bool[Array, "*p"]  # the power cap can be kept
     components: Float[Array, "*p component"]  # J, in the order of COMPONENTS
+
+    @property
+    def static_energy(self) -> Float[Array, "*p"]:
+        """J of idle and leakage power."""
+        return self.components[..., STATIC].sum(axis=-1)
+
+    @property
+    def static_power(self) -> Float[Array, "*p"]:
+        """Idle and leakage power, W."""
+        return self.static_energy / self.time
 
 
 class Estimate(eqx.Module):

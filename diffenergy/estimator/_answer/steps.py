@@ -18,7 +18,7 @@ import numpy as np
 from ...compiling import kept
 from ...corrections import Corrections
 from ...hardware import GpuCard
-from ...physics._power import STATIC
+from ...physics import STATIC
 from ...plans import (
     AXES,
     Pipeline,
@@ -30,13 +30,11 @@ from ...plans import (
 )
 from ...plans._steps import PARTS
 from ...workload import Listing
-from .._settings import Setting
-from .guesses import guessed_widths
 from .records import Estimate
 from .step_estimate import StepEstimate, from_phases
 
 if TYPE_CHECKING:
-    from .._requests import Task
+    from .._asking.task import Task
 
 _PASSES: Final = ("forward", "backward", "optimizer")
 _NOTHING: Final = 1e-12
@@ -82,7 +80,7 @@ class Step:
         if self.order is None:
             return None
         p = self.found.phases.phases
-        static = np.asarray(p.components)[:, STATIC].sum(axis=1)
+        static = np.asarray(p.static_energy)
         return timeline(
             self.order,
             list(self.rows),
@@ -177,7 +175,7 @@ def kernels(
     one GPU in a step, `gpus` that have such a virtual stage (counted once for each),
     and `dynamic_j` of a launch, its joules beyond idle and leakage."""
     p = step.found.phases.phases
-    static = np.asarray(p.components)[:, STATIC].sum(axis=1) / np.asarray(p.time)
+    static = np.asarray(p.static_power)
     phase = np.asarray(step.steps.phase)
     calls, abreast = np.asarray(step.found.stages.calls), float(step.steps.abreast)
     made, rows = [], iter(found)
@@ -274,21 +272,3 @@ def _stages(task: "Task", step: Step) -> list[dict[str, Any]]:
             }
         )
     return listed
-
-
-def widths(
-    task: "Task", step: Step, estimate: Estimate, setting: Setting, capped: bool
-) -> dict[str, float]:
-    """Half widths in ln from guessed numbers of the GPU (`guessed_widths`), each phase
-    as often as the GPUs run it."""
-    there = step.weight > 0
-    p, weight = estimate.phases, step.weight[there]
-    warmer = np.asarray(p.temperature)[there] - task.card.values["ambient_temperature"]
-    seen = {
-        "energy": weight * np.asarray(p.energy)[there],
-        "components": weight[:, None] * np.asarray(p.components)[there],
-        "warmer": warmer if setting.temperature is None else 0 * warmer,
-        "voltage": np.asarray(p.voltage)[there],
-    }
-    constants = task.gpu.corrections
-    return guessed_widths(task.card, constants, seen, capped)

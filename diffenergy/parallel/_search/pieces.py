@@ -15,7 +15,6 @@ from jaxtyping import Float, Int
 
 from ...estimator._packed import packed_alike, run
 from ...hardware import GpuSpec, OperatingPoint
-from ...physics._power import STATIC
 from ...plans import Plan, Training
 from ...plans._exchange import Group, collective, groups
 from ...plans._steps import PARTS
@@ -228,7 +227,7 @@ def figures(
     and of the `host`, s; `energy` beyond static power, and `still` of it, J;
     `feasible`, whether the power limit is kept."""
     p: Any = run(workload, gpu, point, number).phases
-    still = p.components[:, STATIC].sum(axis=1)
+    still = p.static_energy
     return dict(
         time=p.time,
         gpu=p.gpu_time,

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ...estimator._settings import Setting, operating_points
+from ...estimator._asking.settings import Setting, operating_points
 from ...hardware import GpuSpec, OperatingPoint
 from ...hardware._clocks import sm_clocks
 from ...plans import Plan

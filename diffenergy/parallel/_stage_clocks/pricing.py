@@ -11,9 +11,8 @@ from ...estimator import Task
 from ...estimator._answer.records import Estimate
 from ...estimator._answer.step_estimate import StepEstimate, from_phases
 from ...estimator._answer.summary import least_power
-from ...estimator._requests import too_low
+from ...estimator._asking.task import too_low
 from ...hardware import GpuSpec
-from ...physics._power import STATIC
 from ...plans import Plan
 from ...plans._pipeline import FORWARD, ends, instructions
 from ...plans._timeline import dynamic_joules
@@ -68,7 +67,7 @@ def _problem(
     order, steps, times = work.program, work.steps, found.times
     micro, p = times.micro, found.phases.phases
     length = np.asarray(micro.work) + np.asarray(micro.exposed).sum(axis=-1)
-    beyond = np.asarray(p.energy) - np.asarray(p.components)[..., STATIC].sum(axis=-1)
+    beyond = np.asarray(p.energy - p.static_energy)
     rows = np.asarray(steps.phase)
     parts = np.where(rows >= 0, beyond[:, np.maximum(rows, 0)], 0.0)
     each, once, update = dynamic_joules(parts, steps)

@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..hardware import GpuCard, OperatingPoint
-from ..hardware._clocks import mem_clocks, sm_clocks, unsupported
-from ..physics import MAX_TEMPERATURE
-from ..units import MHz
+from ...hardware import GpuCard, OperatingPoint
+from ...hardware._clocks import mem_clocks, sm_clocks, unsupported
+from ...physics import MAX_TEMPERATURE
+from ...units import MHz
 
 _MOST_SETTINGS: Final = 4096
 
