@@ -15,7 +15,7 @@ from ..measurements import MeasurementTable
 from ..measurements._plan_rows import POSITIONS, PlanRow, models_of
 from ..physics import Run, static_power, with_corrections
 from ..plans import Steps, Training, compose, host_of, step_energy, training_of
-from ..plans._steps import merged
+from ..plans._steps.steps import merged
 from ..workload import Listing
 from ..workload._unlisted import complete
 from ..workload.models import Model, Request

@@ -28,7 +28,7 @@ from ...plans import (
     Timeline,
     timeline,
 )
-from ...plans._steps import PARTS
+from ...plans._steps.steps import PARTS
 from ...workload import Listing
 from .records import Estimate
 from .step_estimate import StepEstimate, from_phases

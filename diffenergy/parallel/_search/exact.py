@@ -16,7 +16,7 @@ from ...estimator._packed import packed, packed_alike
 from ...hardware import GpuSpec, OperatingPoint
 from ...plans import Plan, Steps, Training, compose, step_energy
 from ...plans._pipeline import BACKWARD, FORWARD, instructions, plain_ends
-from ...plans._steps import filled_to, merged
+from ...plans._steps.steps import filled_to, merged
 from ...workload import Listing, Workload
 from ...workload._unlisted import complete
 from ...workload._workload import pad_size

@@ -16,9 +16,9 @@ from jaxtyping import Float, Int
 from ...estimator._packed import packed_alike, run
 from ...hardware import GpuSpec, OperatingPoint
 from ...plans import Plan, Training
-from ...plans._exchange import Group, collective, groups
-from ...plans._steps import PARTS
-from ...plans._training import Part, passes_of
+from ...plans._machine.exchange import Group, collective, groups
+from ...plans._passes import Part, passes_of
+from ...plans._steps.steps import PARTS
 from ...workload import Listing, Workload
 from ...workload._listing import Number
 from ...workload._unlisted import complete

@@ -14,12 +14,12 @@ from ...compiling import kept
 from ...corrections import Corrections
 from ...physics import stage_time
 from ...plans import Plan, Steps, compose, step_energy
-from ...plans._exchange import groups
 from ...plans._layout import layout
+from ...plans._machine.exchange import groups
 from ...plans._memory import in_flight, state_bytes
+from ...plans._passes import SUMS, VALUE, WEIGHT, gathers_of
 from ...plans._pipeline import closed_form
-from ...plans._steps import PARTS
-from ...plans._training import SUMS, VALUE, WEIGHT, gathers_of
+from ...plans._steps.steps import PARTS
 from ...workload._workload import pad_size
 from ...workload.models._shared.decoder import Held
 from .pieces import BOTH, ENDS, FIRST, LAST, Pieces, key_of

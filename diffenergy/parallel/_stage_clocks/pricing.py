@@ -15,7 +15,7 @@ from ...estimator._asking.task import too_low
 from ...hardware import GpuSpec
 from ...plans import Plan
 from ...plans._pipeline import FORWARD, ends, instructions
-from ...plans._timeline import dynamic_joules
+from ...plans._steps.energy import dynamic_joules
 from ...results import Infeasible
 from .problem import Problem
 
@@ -113,7 +113,7 @@ def pipeline_time(problem: Problem, choice: np.ndarray) -> float:
 
 def hosts(plan: Plan, size: int) -> Float[np.ndarray, "h s"]:
     """GPUs of each stage in hosts of `size`, one row for hosts that are alike: GPUs are
-    numbered stage by stage (`plans._exchange`)."""
+    numbered stage by stage (`plans._machine.exchange`)."""
     abreast = plan.tp * plan.cp * plan.dp
     stage = np.arange(plan.gpus) // abreast
     host = np.arange(plan.gpus) // size
