@@ -22,7 +22,8 @@ from ...plans._pipeline import closed_form
 from ...plans._steps.steps import PARTS
 from ...workload._workload import pad_size
 from ...workload.models._shared.decoder import Held
-from .pieces import BOTH, ENDS, FIRST, LAST, Pieces, key_of
+from .maker import BOTH, ENDS, FIRST, LAST, key_of
+from .pieces import Pieces
 from .space import Space
 
 _ONCE: Final = ("optimizer", "gather", "reduce", "send")
