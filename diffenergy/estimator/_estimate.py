@@ -142,7 +142,7 @@ def _estimate(
 def _summed(model: Running, s: State, feasible: Array) -> Estimate:
     """The estimate of a workload that runs as in the state `s`."""
     many, point = model.launches, model.point
-    parts = many.per_phase(many.mean(s.weights, *s.energies))
+    parts = many.per_phase(many.mean(s.weights, s.energies))
     parts = parts.at[LAUNCH_COMPONENTS.index("other")].add(s.other)
     static = jnp.stack([s.idle * s.time, s.leakage * s.time])
     utilization, limiter, launch = use_of(model, s)

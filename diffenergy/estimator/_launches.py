@@ -72,9 +72,11 @@ class Launches(eqx.Module):
         stacked = jnp.stack([asked, d.choice, d.tau])
         return [smooth.choice_weights(*x) for x in self.by_group(stacked)]
 
-    def mean(self, weights: list[Array], *x: Array) -> Float[Array, "q k"]:
+    def mean(
+        self, weights: list[Array], x: Float[Array, "q flat"]
+    ) -> Float[Array, "q k"]:
         """Means of candidate quantities under the mixture, a launch each."""
-        parts = zip(self.by_group(jnp.stack(x)), weights, strict=True)
+        parts = zip(self.by_group(x), weights, strict=True)
         return jnp.concatenate([jnp.sum(w * part, axis=-1) for part, w in parts], -1)
 
 

@@ -28,7 +28,7 @@ class State(NamedTuple):
 
     clock: Float[Array, " p"]  # Hz
     weights: list[Float[Array, "n c"]]  # of the candidates, by group
-    energies: tuple[Float[Array, " flat"], ...]  # of every candidate, by component, J
+    energies: Float[Array, "component flat"]  # of every candidate, J
     launch: Float[Array, " flat"]  # launch cost of every candidate, s
     kernel_time: Float[Array, " k"]  # of one launch, s
     kernel_energy: Float[Array, " k"]  # of one launch, beyond idle, J
@@ -68,9 +68,8 @@ class Running(eqx.Module):
         of_core = many.per_candidate(core)
         energies = launch_energy(many.demand, times, c, of_candidate, of_core)
         weights = many.mixture(times.time)
-        kernel_time, kernel_energy = many.mean(
-            weights, times.time, jnp.sum(jnp.stack(energies), axis=0)
-        )
+        both = jnp.stack([times.time, jnp.sum(energies, axis=0)])
+        kernel_time, kernel_energy = many.mean(weights, both)
         gpu_time, kernels_energy = many.per_phase(
             jnp.stack([kernel_time, kernel_energy])
         )

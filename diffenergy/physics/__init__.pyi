@@ -25,5 +25,5 @@ from ._power import launch_energy as launch_energy
 from ._power import with_corrections as with_corrections
 from ._timeline import FLOW as FLOW
 from ._timeline import Timing as Timing
-from ._timeline import sm_side_cycles as sm_side_cycles
 from ._timeline import timing as timing
+from ._timeline import unit_seconds as unit_seconds

@@ -21,18 +21,16 @@ above `sm_clock_max` x `sm_clock_applied_share` are cut to that (RTX 3080 Ti: 1.
 import dataclasses
 from typing import Final
 
+import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
 from ..corrections import Corrections
 from ..hardware._spec import GpuSpec
-from ._demand import Demand
+from ._demand import UNITS, Demand
 from ._timeline import Timing
 
-COMPONENTS: Final = (
-    "tensor", "fma", "sfu", "issue", "smem", "l2", "dram", "link", "clock_tree",
-    "launch", "other", "idle", "leakage",
-)  # fmt: skip
+COMPONENTS: Final = (*UNITS, "clock_tree", "launch", "other", "idle", "leakage")
 """What the energy of a run is split into; all but the last two belong to launches."""
 LAUNCH_COMPONENTS: Final = COMPONENTS[:-2]
 STATIC: Final = slice(-2, None)
@@ -55,8 +53,9 @@ def launch_energy(
     c: Corrections,
     clock: Float[Array, "*batch"],
     core: Float[Array, "*batch"],
-) -> tuple[Array, ...]:
-    """Energy of one launch beyond idle, J, in the order of `LAUNCH_COMPONENTS`.
+) -> Float[Array, " component *batch"]:
+    """Energy of one launch beyond idle, J, in the order of `LAUNCH_COMPONENTS`: work
+    times price of every unit, then what no unit explains.
 
     With `core` = (V/V0)^2 `core_energy`, below times `dynamic_energy`, and a =
     activity:
@@ -77,16 +76,15 @@ def launch_energy(
     d = demand
     core = core * c.dynamic_energy
     live = core * d.activity
-    return (
-        live * d.math_activity * d.tensor_energy * d.tensor,
-        live * d.math_activity * c.energy_fma * d.fma,
-        live * c.energy_sfu * d.sfu,
-        live * c.energy_issue * d.issue,
-        live * c.energy_smem * d.smem,
-        live * c.energy_l2 * (d.l2 + d.store_l2),
-        c.dynamic_energy * d.activity * c.energy_dram * (d.dram + d.store_dram),
-        d.activity * c.energy_link * d.link,
+    math, rail = live * d.math_activity, c.dynamic_energy * d.activity
+    price = (
+        math * d.tensor_energy, math * c.energy_fma, live * c.energy_sfu,
+        live * c.energy_issue, live * c.energy_smem, live * c.energy_l2,
+        rail * c.energy_dram, d.activity * c.energy_link,
+    )  # fmt: skip
+    rest = (
         core * c.sm_clock_energy * timing.active_sms * clock * timing.time,
         core * (d.launches * c.energy_launch + d.ctas * c.energy_tile),
         core * d.other_energy,
     )
+    return jnp.concatenate([d.work * jnp.stack(price), jnp.stack(rest)])

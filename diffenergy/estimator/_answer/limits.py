@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from ...corrections import Corrections
 from ...hardware import GpuSpec
-from ...physics import UNITS, Demand, sm_side_cycles
+from ...physics import UNITS, Demand, unit_seconds
 from .._running import Running, State
 
 LIMITS: Final = (*UNITS, "latency", "launch", "occupancy")
@@ -25,21 +25,15 @@ def use_of(
     """(utilization of each unit, limiter, launch latency in s) of every launch."""
     many, gpu, c = model.launches, model.gpu, model.c
     d, time, clock = many.demand, s.kernel_time, s.clock[many.phase]
-    busy, reached = sm_side_cycles(d, gpu, c)
-    means = many.mean(
-        s.weights, *busy, *reached, d.dram + d.store_dram, d.link, s.launch,
-        d.ctas, d.launches, _has_path(d),
-    )  # fmt: skip
-    of_units = len(busy)
-    sm_side, sm_reached, rest = jnp.split(means, (of_units, 2 * of_units))
-    dram, link, launch, ctas, launches, own = rest
-    mem_clock = model.point.mem_clock[many.phase]
-    dram = dram / (gpu.dram_bandwidth * mem_clock / gpu.mem_clock * time)
-    link_share = link / (gpu.link_bandwidth * time)
-    sm_side, sm_reached = sm_side / (clock * time), sm_reached / (clock * time)
-    share = jnp.minimum(jnp.stack([*sm_side, dram, link_share], -1), 1.0)
-    near = jnp.stack([*sm_reached, dram / c.dram_efficiency, link_share], -1)
+    clocks = many.per_candidate(s.clock), many.per_candidate(model.point.mem_clock)
+    units = jnp.concatenate(unit_seconds(d, gpu, c, *clocks))
+    others = jnp.stack([s.launch, d.ctas, d.launches, _has_path(d)])
+    means = many.mean(s.weights, jnp.concatenate([units, others]))
+    at_peak, reached, others = jnp.split(means, (len(UNITS), 2 * len(UNITS)))
+    launch, ctas, launches, own = others
+    share, near = jnp.minimum(at_peak / time, 1.0).T, (reached / time).T
     # transfers over links need few CTAs
+    link = at_peak[UNITS.index("link")]
     filled = jnp.where(link > 0, jnp.inf, ctas / gpu.num_sms)
     latency = launches * (c.launch_seconds + own * c.launch_cycles / clock)
     latency -= launches * (1 - own) * _ramp(gpu, c)
