@@ -28,7 +28,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 jax.config.update("jax_enable_x64", True)
 _CACHE: Final = Path(__file__).parents[1] / ".pytest_cache" / "d"
 _COMPILED: Final = _CACHE / "diffenergy" / "jax"
-"""Where `XDG_CACHE_HOME` puts the programs of commands: see `estimator._programs`."""
+"""Where `XDG_CACHE_HOME` puts the programs of commands: see `compiling.kept`."""
 os.environ["XDG_CACHE_HOME"] = str(_CACHE)
 jax.config.update("jax_compilation_cache_dir", str(_COMPILED))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -51,7 +51,7 @@ def bounded_memory() -> Iterator[None]:
     """Compiled programs are forgotten where they take too much memory."""
     yield
     if _memory() > _MOST_MEMORY:
-        from diffenergy.estimator import _programs
+        from diffenergy.compiling import _programs
 
         _programs._LOADED.clear()
         jax.clear_caches()

@@ -89,7 +89,8 @@ ENTRY = {"verify", "Violation"}
 MODEL = {
     "units", "files", "dtypes", "compiling", "records", "results",
     "corrections", "hardware", "hardware._spec", "hardware._switching",
-    "physics._power",  # of an idle GPU, and of a byte of memory traffic
+    "physics._phase",  # of an idle GPU
+    "physics._power",  # of a byte of memory traffic
     "physics._links",
 }  # fmt: skip
 """Modules of other rooms that `collectives` may import."""

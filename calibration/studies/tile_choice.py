@@ -145,7 +145,6 @@ def costs_with(
     from diffenergy.codesign._tiles.tile_costs import held, products_of
     from diffenergy.codesign._tiles.tiles import gemm_rows, with_given_tiles
     from diffenergy.dvfs._problem.costs import Costs, compiled, row_costs
-    from diffenergy.estimator._answer.records import from_leaves
     from diffenergy.estimator._estimate import estimate_once
     from diffenergy.hardware import default_point
     from diffenergy.workload._workload import assemble
@@ -153,7 +152,7 @@ def costs_with(
     gpu, products = card.spec, gemm_rows(listings)
     point = default_point(gpu)
     whole = (assemble(listings), gpu, point, corrections)
-    clocks, static = held(from_leaves(compiled(estimate_once, whole)), point, products)
+    clocks, static = held(compiled(estimate_once, whole), point, products)
     workload = products_of(assemble(with_given_tiles(listings, tiles)), products)
     costs = Costs(*compiled(row_costs, (workload, gpu, clocks, corrections)))
     time = np.asarray(costs.time)

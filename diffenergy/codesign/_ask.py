@@ -6,9 +6,8 @@ from typing import Any
 
 from jax import Array
 
-from ..compiling import compiler_options
-from ..estimator import Estimate, Task, _programs
-from ..estimator._jax_setup import cache_folder
+from ..compiling import kept
+from ..estimator import Estimate, Task
 from ..hardware import GpuCard, OperatingPoint
 from ..results import Infeasible
 from . import _request
@@ -95,7 +94,7 @@ def search(
     weights = [float(part.weight) for part in parts]
     problem = _request.problem_of(tasks, weights, (ranges, tiles), goals, most, mm2)
     # a caller's function has no name that outlives the process
-    run = None if callable(goals) else _programs.Programs(cache_folder(), options_of)
+    run = None if callable(goals) else _kept
     problem = searching.with_shares(problem, shares, run)
     found = searching.search(problem, effort, progress or (lambda *_: None), run)
     card, file = tasks[0].card, tasks[0].corrections
@@ -163,15 +162,19 @@ def tune(
     setting = task.settings[0]
     temperature = float("nan") if setting.temperature is None else setting.temperature
     point = OperatingPoint(*setting[:3], temperature, float(setting.mem_locked))
-    folder, options = cache_folder(), compiler_options(once=True)
     found = tuning.tune(
         task.listings,
         task.card,
         task.corrections.serve(task.card),
         point,
         goal,
-        lambda function, given: _programs.run(function, given, folder, options),
+        kept,
     )
     known = {"memory": task.memory, "warnings": task.warnings}
     summary = {**task.about, **task.trust.to_json(), **known, **tiles_json(found)}
     return TuneResult(summary, found, list(task.warnings))
+
+
+def _kept(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """`function(*arguments)`, by a program that is kept."""
+    return kept(function, arguments, options_of(function))

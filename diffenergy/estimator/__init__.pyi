@@ -2,11 +2,11 @@ from ._answer.records import Estimate as Estimate
 from ._answer.step_estimate import StepEstimate as StepEstimate
 from ._answer.summary import EstimateResult as EstimateResult
 from ._ask import estimate as estimate
+from ._asking.request import prepare as prepare
+from ._asking.settings import Setting as Setting
+from ._asking.task import Task as Task
 from ._jax_setup import enable_compilation_cache as enable_compilation_cache
 from ._jax_setup import start_jax as start_jax
-from ._requests import Task as Task
-from ._requests import prepare as prepare
-from ._settings import Setting as Setting
 from ._sweep import SweepResult as SweepResult
 from ._sweep import crossed as crossed
 from ._sweep import sweep as sweep

@@ -15,7 +15,7 @@ from . import _estimate
 from ._answer.records import Estimate
 from ._answer.step_estimate import StepEstimate, of_step
 from ._answer.summary import EstimateResult
-from ._requests import prepare
+from ._asking.request import prepare
 
 
 @overload
@@ -100,18 +100,35 @@ def estimate(
         'generate'
     """
     if isinstance(workload, Workload | TrainingStep):
-        if request:
-            raise TypeError(
-                f"`{next(iter(request))}` is given beside a Workload, which is "
-                "settled; give it to `Model.workload`, clocks and limits as `point`."
-            )
-        check_type("corrections", corrections, Corrections | None)
-        check_type("point", point, OperatingPoint | None)
-        if isinstance(workload, TrainingStep):
-            given = (workload, _spec(gpu), point, corrections)
-            return of_step(_estimate.estimate, *given)
-        return _estimate.estimate(workload, _spec(gpu), point, corrections)
-    check_type("workload", workload, str | os.PathLike)
+        return _of_records(workload, gpu, point, corrections, request)
+    return _of_name(workload, gpu, point, corrections, request)
+
+
+def _of_records(
+    work: Workload | TrainingStep,
+    gpu: Any,
+    point: Any,
+    corrections: Any,
+    request: dict[str, Any],
+) -> Estimate | StepEstimate:
+    """The numbers alone."""
+    if request:
+        raise TypeError(
+            f"`{next(iter(request))}` is given beside a Workload, which is "
+            "settled; give it to `Model.workload`, clocks and limits as `point`."
+        )
+    check_type("corrections", corrections, Corrections | None)
+    check_type("point", point, OperatingPoint | None)
+    if isinstance(work, TrainingStep):
+        return of_step(_estimate.estimate, work, _spec(gpu), point, corrections)
+    return _estimate.estimate(work, _spec(gpu), point, corrections)
+
+
+def _of_name(
+    name: Any, gpu: Any, point: Any, corrections: Any, request: dict[str, Any]
+) -> EstimateResult:
+    """The answer of the command."""
+    check_type("workload", name, str | os.PathLike)
     check_type("gpu", gpu, str | GpuCard)
     check_type("corrections", corrections, str | None)
     check_type("temperature", request.get("temperature"), int | float | None)
@@ -121,13 +138,9 @@ def estimate(
             "`point` is given beside a name; give `sm_clock`, `mem_clock`, "
             "`power_limit` and `temperature`."
         )
-    lists = {
-        name: several(name, request.pop(name, None))
-        for name in ("sm_clock", "mem_clock", "power_limit")
-    }
-    return prepare(
-        os.fspath(workload), gpu, corrections=corrections, **lists, **request
-    ).run()
+    for one in ("sm_clock", "mem_clock", "power_limit"):
+        request[one] = several(one, request.get(one))
+    return prepare(os.fspath(name), gpu, corrections=corrections, **request).run()
 
 
 def _spec(gpu: Any) -> GpuSpec:

@@ -8,12 +8,12 @@ import jax
 import numpy as np
 from jax import Array
 
+from ..compiling import kept
 from ..hardware import GpuSpec, OperatingPoint
 from ..workload import Listing, Workload
 from ..workload._workload import assemble, pad_size
-from ._answer.records import Estimate, from_leaves
+from ._answer.records import Estimate
 from ._estimate import estimate_once
-from ._programs import kept
 
 
 def packed(listings: Sequence[Listing], like: Workload) -> Workload | None:
@@ -64,7 +64,7 @@ def run(
     """The estimate, on the host, of the first `number` phases at `point` (a leaf has
     one number, or one for each of them); what fills the workload up is in no total."""
     wide = jax.tree.map(lambda x: _widened(x, len(workload.names)), point)
-    found = jax.device_get(from_leaves(kept(_leaves, (workload, gpu, wide))))
+    found = jax.device_get(kept(estimate_once, (workload, gpu, wide)))
     p: Any = jax.tree.map(lambda x: x[:number], found.phases)
     time, energy = p.time.sum(), p.energy.sum()
     clock = (p.sm_clock * p.time).sum() / time
@@ -76,7 +76,3 @@ def _widened(x: Array, number: int) -> np.ndarray:
     """A setting of `number` phases, the first one's where there are fewer."""
     each = np.atleast_1d(np.asarray(x))
     return np.concatenate([each, each[:1].repeat(number - len(each))])
-
-
-def _leaves(workload: Workload, gpu: GpuSpec, point: OperatingPoint) -> list[Array]:
-    return jax.tree.leaves(estimate_once(workload, gpu, point))

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import jax
 import numpy as np
 
+from ..compiling import kept
 from ..hardware import GpuCard, GpuSpec, OperatingPoint, read_gpu
 from ..results import Infeasible, Result
 from ..units import MHz
 from ..workload import Workload
 from ..workload._workload import assemble
 from ._answer import summary as _summary
-from ._answer.records import Estimate, from_leaves
+from ._answer.records import Estimate
+from ._asking.request import DEFAULT_GPU, prepare
+from ._asking.settings import operating_points, throttling
+from ._asking.task import Task, too_low
 from ._estimate import estimate_once
-from ._programs import kept
-from ._requests import DEFAULT_GPU, Task, prepare, too_low
-from ._settings import operating_points, throttling
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,11 +199,9 @@ def _answers(tasks: Sequence[Task], progress: Progress | None) -> list[list[Esti
             stacked = jax.tree.map(
                 lambda *x: np.stack(x), *(rows[i][1:] for i in filled)
             )
-            leaves = kept(_leaves, tuple(stacked))
-            tree = jax.tree.structure(from_leaves([leaf[0] for leaf in leaves]))
-            leaves = jax.device_get(leaves)
+            each = jax.device_get(kept(_at_each, tuple(stacked)))
             for place, i in enumerate(part):
-                found[i] = jax.tree.unflatten(tree, [leaf[place] for leaf in leaves])
+                found[i] = jax.tree.map(lambda x: x[place], each)  # noqa: B023
             if progress:
                 progress(len(found), len(rows))
     answers: list[list[Estimate]] = [[] for _ in tasks]
@@ -211,9 +210,9 @@ def _answers(tasks: Sequence[Task], progress: Progress | None) -> list[list[Esti
     return answers
 
 
-def _leaves(workload: Workload, gpu: GpuSpec, point: OperatingPoint) -> list[Any]:
-    """Leaves of the estimates of stacked arguments."""
-    return jax.tree.leaves(jax.vmap(estimate_once)(workload, gpu, point))
+def _at_each(workload: Workload, gpu: GpuSpec, point: OperatingPoint) -> Estimate:
+    """Estimates of stacked arguments, stacked."""
+    return jax.vmap(estimate_once)(workload, gpu, point)
 
 
 def _points(task: Task, estimates: Sequence[Estimate]) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..estimator._requests import DEFAULT_GPU, prepare
+from ..estimator._asking.request import DEFAULT_GPU, prepare
 from ..hardware import GpuCard
 from ..hardware._clocks import sm_clocks
 from ..workload.models import load_model

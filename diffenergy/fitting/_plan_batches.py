@@ -13,10 +13,9 @@ from ..hardware import GpuCard, read_gpu
 from ..hardware._spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
 from ..measurements._plan_rows import POSITIONS, PlanRow, models_of
-from ..physics._instrument import Run
-from ..physics._power import static_power, with_corrections
+from ..physics import Run, static_power, with_corrections
 from ..plans import Steps, Training, compose, host_of, step_energy, training_of
-from ..plans._steps import merged
+from ..plans._steps.steps import merged
 from ..workload import Listing
 from ..workload._unlisted import complete
 from ..workload.models import Model, Request

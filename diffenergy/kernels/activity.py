@@ -34,9 +34,15 @@ from jaxtyping import Float
 from .. import smooth
 from ..corrections import Corrections
 from ..hardware._spec import GpuSpec, OperatingPoint, relative_voltage
-from ..physics._demand import Demand, make_demand
-from ..physics._power import launch_energy, static_power
-from ..physics._timeline import FLOW, timing
+from ..physics import (
+    FLOW,
+    Demand,
+    chip_temperature,
+    launch_energy,
+    make_demand,
+    static_power,
+    timing,
+)
 from ..records import Record, as_float
 from ..units import MHz, us
 from ._shared.launch import Context, Fields, Launches
@@ -160,7 +166,7 @@ def _unexplained(
     core = relative_voltage(gpu, clock, 0.0) ** 2 * c.core_energy  # as at `point`
     times = timing(d, gpu, c, clock, mem)
     load = sum(launch_energy(d, times, c, clock, core)) / times.time
-    warm = gpu.ambient_temperature + gpu.thermal_resistance * shape.power
+    warm = chip_temperature(gpu, shape.power)
     point = OperatingPoint(clock, mem, shape.power, warm)
     idle, leakage, _ = static_power(gpu, c, clock, load, point)
     missing = (shape.power - load - idle - leakage) * times.time

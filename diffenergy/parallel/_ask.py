@@ -3,12 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import jax
 
-from ..estimator import prepare
-from ..estimator._settings import operating_points
+from ..estimator import Task, prepare
+from ..estimator._asking.settings import operating_points
 from ..hardware import GpuCard, read_gpu
 from ..plans import Plan, TrainingStep, host_of, read_plan, training_of
 from ..plans._plan import plan_values
@@ -18,9 +18,12 @@ from ..workload.models import load_model
 from ..workload.models._shared.decoder import TrainedModel
 from ..workload.models._shared.language_model import LanguageModel
 from ._search.result import PlanResult, plan_summary
-from ._search.search import OBJECTIVES, Limits, search
+from ._search.search import OBJECTIVES, Found, Limits, search
 from ._search.slopes import check_fields, slopes
 from ._search.space import Space
+
+_ASKED: Final = ("dtype", "attention", "stack", "dispatch", "routing")
+"""Choices of a model that plans share, beside the length of its input."""
 
 
 def training_step(
@@ -74,19 +77,13 @@ def plan(
     objective: str = "time",
     max_memory: float | None = None,
     max_power: float | None = None,
-    plan: str | Mapping[str, Any] | None = None,
-    sm_clock: float | None = None,
-    power_limit: float | None = None,
     sensitivity: Sequence[str] = (),
     told: Callable[[int, int, str], None] = lambda *_: None,
     **request: Any,
 ) -> PlanResult:
-    """The best plan with which GPUs train a model.
-
-    Every way to divide the GPUs among tensor, pipeline, context, expert and data
-    parallelism is ranked, with micro-batches of 1 to 8 sequences, ZeRO 1 and 3, no and
-    full recomputation, 1F1B, interleaved and ZB-H1 pipelines; those near the best and
-    on the frontier of time, energy and memory are priced as `estimate` does.
+    """The best plan with which GPUs train a model: of all ways to divide them among
+    tensor, pipeline, context, expert and data parallelism, with micro-batches of 1 to 8
+    sequences, ZeRO 1 and 3, no and full recomputation, 1F1B, interleaved and ZB-H1.
 
     Args:
         model: bundled name, or a config file or folder.
@@ -96,20 +93,18 @@ def plan(
         objective: `time` or `energy` of a step.
         max_memory: bytes that a GPU may hold [its capacity].
         max_power: W of all GPUs; lowers the SM clock where only this fails.
-        plan: keys of `--plan` that are held, as text or a dict.
-        sm_clock: Hz [the highest].
-        power_limit: W of a board [its default].
         sensitivity: fields by which the best step is differentiated: `network`,
             `sm_clock`, `power_limit`, fields of the GPU.
         told: called with the plans ranked, their number, and what is next.
-        **request: `input_len`, `dtype`, `attention`, `stack`, `dispatch`, `routing`,
+        **request: `plan`, keys of `--plan` that are held, as text or a dict; `sm_clock`
+            (Hz) [the highest] and `power_limit` (W of a board) [its default];
+            `input_len`, `dtype`, `attention`, `stack`, `dispatch`, `routing`,
             `topology`, `mem_clock`, `temperature`, `changes`, `corrections` of
             `de.estimate`.
 
     Returns:
         The plan, its estimate, the next best and the frontier; `step` is the record of
-        which `de.estimate` gives time and energy, differentiable by clocks, links and
-        hardware.
+        which `de.estimate` gives time and energy, differentiable.
 
     Raises:
         ValueError: for what cannot be, in one sentence.
@@ -126,19 +121,37 @@ def plan(
     _check(objective, numbers, global_batch, max_memory, max_power)
     check_whole(request)
     check_fields(sensitivity)
-    single = {"sm_clock": sm_clock, "power_limit": power_limit}
-    given = {name: (x,) for name, x in single.items() if x is not None}
-    alone = Plan()
-    task = prepare(
-        model, gpu, phase="train", plan=alone, global_batch=1, **given, **request
-    )
+    task, space = _space(model, gpu, numbers, global_batch, request)
+    most = task.card.values["dram_capacity"] if max_memory is None else max_memory
+    limits = Limits(most, math.inf if max_power is None else max_power)
+    found = search(space, task.gpu, task.settings[0], limits, objective, told)
+    asked = objective, limits, sensitivity
+    return _answered(model, gpu, task, space, found, asked, request)
+
+
+def _space(
+    model: str,
+    gpu: GpuCard | str,
+    numbers: tuple[int, ...],
+    global_batch: int,
+    request: dict[str, Any],
+) -> tuple[Task, Space]:
+    """(the model on one GPU, all its plans); keys of a plan that are held leave
+    `request`, whose one clock and limit become lists.
+
+    Raises `ValueError` for a model or a machine of which no plans are searched.
+    """
+    held = request.pop("plan", None)
+    for name in ("sm_clock", "power_limit"):
+        if (value := request.pop(name, None)) is not None:
+            request[name] = (value,)
+    task = prepare(model, gpu, phase="train", plan=Plan(), global_batch=1, **request)
     loaded = load_model(model)
     if not isinstance(loaded, TrainedModel):
         raise ValueError(
             f"`model` is {loaded.name}, which is trained on one GPU alone here; take a "
             "decoder such as llama-3.1-8b."
         )
-    known = ("input_len", "dtype", "attention", "stack", "dispatch", "routing")
     host = host_of(task.card, request.get("topology"))
     if host.machine:
         raise ValueError(
@@ -146,46 +159,44 @@ def plan(
             "plans are searched on dgx-a100, dgx-h100, dgx-b200 and gb200-nvl72: give "
             "`estimate` a plan."
         )
-    space = Space(
-        loaded,
-        task.card,
-        host,
-        numbers,
-        global_batch,
-        task.about["input_len"],
-        _held(plan),
-        {name: task.about.get(name) for name in known[1:]},
-    )
-    limits = Limits(
-        task.card.values["dram_capacity"] if max_memory is None else max_memory,
-        math.inf if max_power is None else max_power,
-    )
-    setting = task.settings[0]
-    found = search(space, task.gpu, setting, limits, objective, told)
-    if found.best.sm_clock < setting.sm_clock:
-        given["sm_clock"] = (found.best.sm_clock,)
-    best = prepare(
-        model,
-        gpu,
-        phase="train",
-        plan=found.best.plan,
-        global_batch=global_batch,
-        **given,
-        **request,
-    ).run(found.like)
+    held = {} if held is None else plan_values(held)
+    about = task.about
+    length, asked = about["input_len"], {name: about.get(name) for name in _ASKED}
+    space = Space(loaded, task.card, host, numbers, global_batch, length, held, asked)
+    return task, space
+
+
+def _answered(
+    model: str,
+    gpu: GpuCard | str,
+    task: Task,
+    space: Space,
+    found: Found,
+    asked: tuple[str, Limits, Sequence[str]],
+    request: dict[str, Any],
+) -> PlanResult:
+    """The best plan as `estimate` has it, with its record and derivatives; `asked`: the
+    objective, its limits, and fields by which the step is differentiated."""
+    objective, limits, sensitivity = asked
+    setting, best = task.settings[0], found.best
+    if best.sm_clock < setting.sm_clock:
+        request = request | {"sm_clock": (best.sm_clock,)}
+    batch = space.global_batch
+    whole = {"plan": best.plan, "global_batch": batch}
+    one = prepare(model, gpu, phase="train", **whole, **request).run(found.like)
     work = training_step(
-        loaded,
+        space.model,
         task.card,
-        dataclasses.asdict(found.best.plan),
-        global_batch=global_batch,
+        dataclasses.asdict(best.plan),
+        global_batch=batch,
         topology=request.get("topology"),
-        **{name: task.about.get(name) for name in known},
+        **{name: task.about.get(name) for name in ("input_len", *_ASKED)},
     )
-    slowed = setting._replace(sm_clock=found.best.sm_clock)
+    slowed = setting._replace(sm_clock=best.sm_clock)
     point = jax.tree.map(lambda x: x[0], operating_points([slowed]))
     by = slopes(work, task.gpu, point, sensitivity) if sensitivity else {}
-    summary = plan_summary(found, best.summary, objective, limits, setting.sm_clock, by)
-    return PlanResult(summary, found, best, work)
+    summary = plan_summary(found, one.summary, objective, limits, setting.sm_clock, by)
+    return PlanResult(summary, found, one, work)
 
 
 def check_whole(request: Mapping[str, Any]):
@@ -228,10 +239,3 @@ def _check(
             raise ValueError(
                 f"`{name}` is {limit:g} {unit}; allowed is a number above 0."
             )
-
-
-def _held(plan: str | Mapping[str, Any] | None) -> dict[str, Any]:
-    """Keys of a plan that are given, each checked."""
-    if plan is None:
-        return {}
-    return plan_values(plan)

@@ -1,1 +1,8 @@
-"""Class-free formulas: demand, timeline, power, governor, instruments."""
+"""Class-free formulas: demand, timeline, power, phases, governor, instruments.
+
+Names load on first use; `__init__.pyi` lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

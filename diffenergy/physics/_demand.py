@@ -80,6 +80,13 @@ class Demand(Record):
     illegal: Float[Array, "*batch"] = _leaf()  # 1 where the candidate cannot run
     tau: Float[Array, "*batch"] = _leaf(0.05)  # spread of the choice in ln t
 
+    @property
+    def work(self) -> Float[Array, " unit *batch"]:
+        """Work of each unit in the order of `UNITS`, that of the epilogue included."""
+        l2, dram = self.l2 + self.store_l2, self.dram + self.store_dram
+        sm = (self.tensor, self.fma, self.sfu, self.issue, self.smem)
+        return jnp.stack([*sm, l2, dram, self.link])
+
 
 _DEFAULTS: Final[dict[str, Any]] = {
     field.name: field.default for field in dataclasses.fields(Demand)

@@ -9,14 +9,18 @@ temperature at each clock.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 _STEPS: Final = 16
 """Most steps of `capped_clock`: halvings alone would leave 1e-5 of the bracket."""
+_SLOPE: Final = 2.0
+"""d ln P/d ln f that `capped_clock` begins with."""
+_SLOW: Final = 0.7
+"""Share of an error that a secant step may leave before the bracket is halved."""
 _SECANTS: Final = 6
 """Evaluations of `secant_clock`: four to find the clock, two for the slopes there."""
 _NUDGE: Final = 1e-3
@@ -52,6 +56,19 @@ def capped_clock(
     return lax.custom_root(residual, root, lambda _, f: f, tangent_solve), feasible
 
 
+class _Secant(NamedTuple):
+    """A search for the root of ln P - ln cap over x = ln f, elementwise."""
+
+    step: Int[Array, ""]  # evaluations made
+    low: Float[Array, "*p"]  # highest x known to be under the cap, or that of `lowest`
+    high: Float[Array, "*p"]  # lowest x known to be over it, or that of `requested`
+    x: Float[Array, "*p"]  # next guess; the root, once it is found
+    last_x: Float[Array, "*p"]
+    last_error: Float[Array, "*p"]  # ln P - ln cap at `last_x`
+    error: Float[Array, "*p"]  # what is left to search for; 0 where that is nothing
+    over: Bool[Array, "*p"]  # over the cap at `requested`
+
+
 def _search(
     power: Callable[[Array], Array], requested: Array, lowest: Array, cap: Array
 ) -> tuple[Array, Array, Array]:
@@ -60,47 +77,61 @@ def _search(
     top, bottom = jnp.log(requested), jnp.log(lowest)
     tolerance = 1e-10 if requested.dtype == jnp.float64 else 1e-5
 
-    def unfinished(state):
-        step, *_, error, _ = state
-        return (step == 0) | ((step < _STEPS) & jnp.any(jnp.abs(error) > tolerance))
+    def unfinished(s: _Secant) -> Array:
+        left = (s.step < _STEPS) & jnp.any(jnp.abs(s.error) > tolerance)
+        return (s.step == 0) | left
 
-    def refine(state):
-        """One evaluation at the current guess x = ln f, then the next guess."""
-        step, low, high, x, last_x, last_error, _, over = state
-        error = jnp.log(lax.stop_gradient(power(jnp.exp(x))) / cap)
-        over = jnp.where(step == 0, error > 0, over)
-        low = jnp.where(error <= 0, jnp.maximum(low, x), low)
-        high = jnp.where(error > 0, jnp.minimum(high, x), high)
-        slope = (error - last_error) / jnp.where(x == last_x, 1.0, x - last_x)
-        slope = jnp.where(step > 0, slope, 2.0)
-        rising = slope > 1e-5
-        guess = x - error / jnp.where(rising, slope, 1.0)
-        slow = (step > 0) & (jnp.abs(error) > 0.7 * jnp.abs(last_error))
-        inside = rising & ~slow & (guess >= low) & (guess <= high)
-        # a root that seems to lie below the lowest clock: see whether that one will do
-        beyond = rising & (guess < bottom) & (low <= bottom)
-        otherwise = jnp.where(beyond, bottom, 0.5 * (low + high))
-        guess = jnp.where(inside, guess, otherwise)
-        # at the lowest clock, or under the cap at the requested one: nothing to search
-        done = ~over | ((x <= bottom) & (error > 0)) | (jnp.abs(error) <= tolerance)
-        return (
-            step + 1,
-            low,
-            high,
-            jnp.where(done, x, guess),
-            jnp.where(done, last_x, x),
-            jnp.where(done, last_error, error),
-            jnp.where(done, 0.0, error),
-            over,
-        )
+    def refined(s: _Secant) -> _Secant:
+        error = jnp.log(lax.stop_gradient(power(jnp.exp(s.x))) / cap)
+        return _advanced(_narrowed(s, error), error, bottom, tolerance)
 
     zero = jnp.zeros_like(top)
-    start = (jnp.zeros((), jnp.int32), bottom, top, top, top, zero, zero + 1, zero > 0)
-    _, low, _, x, _, _, error, over = lax.while_loop(unfinished, refine, start)
-    feasible = ~over | (low > bottom) | ((error == 0) & (x > bottom))
-    found = jnp.exp(jnp.where(error == 0, x, low))  # else the best clock under the cap
+    none = jnp.zeros((), jnp.int32)
+    start = _Secant(none, bottom, top, top, top, zero, zero + 1, zero > 0)
+    s = lax.while_loop(unfinished, refined, start)
+    feasible = ~s.over | (s.low > bottom) | ((s.error == 0) & (s.x > bottom))
+    found = jnp.exp(jnp.where(s.error == 0, s.x, s.low))  # else the best under the cap
     held = jnp.where(feasible, found, lowest)
-    return jnp.where(over, held, requested), over, feasible
+    return jnp.where(s.over, held, requested), s.over, feasible
+
+
+def _narrowed(s: _Secant, error: Array) -> _Secant:
+    """The bracket once `error` is known at x."""
+    return s._replace(
+        low=jnp.where(error <= 0, jnp.maximum(s.low, s.x), s.low),
+        high=jnp.where(error > 0, jnp.minimum(s.high, s.x), s.high),
+        over=jnp.where(s.step == 0, error > 0, s.over),
+    )
+
+
+def _advanced(s: _Secant, error: Array, bottom: Array, tolerance: float) -> _Secant:
+    """The next guess, where the search goes on; the root where `error` is small, or
+    where there is nothing to search: under the cap at the requested clock, over it at
+    the lowest one."""
+    done = ~s.over | ((s.x <= bottom) & (error > 0)) | (jnp.abs(error) <= tolerance)
+    return s._replace(
+        step=s.step + 1,
+        x=jnp.where(done, s.x, _guess(s, error, bottom)),
+        last_x=jnp.where(done, s.last_x, s.x),
+        last_error=jnp.where(done, s.last_error, error),
+        error=jnp.where(done, 0.0, error),
+    )
+
+
+def _guess(s: _Secant, error: Array, bottom: Array) -> Array:
+    """Where the secant meets the cap, if it falls inside the bracket and the last one
+    helped; else the lowest clock, if the root seems to lie below it and that clock is
+    not known; else the middle of the bracket."""
+    first = s.step == 0
+    slope = (error - s.last_error) / jnp.where(s.x == s.last_x, 1.0, s.x - s.last_x)
+    slope = jnp.where(first, _SLOPE, slope)
+    rising = slope > 1e-5
+    guess = s.x - error / jnp.where(rising, slope, 1.0)
+    slow = ~first & (jnp.abs(error) > _SLOW * jnp.abs(s.last_error))
+    inside = rising & ~slow & (guess >= s.low) & (guess <= s.high)
+    beyond = rising & (guess < bottom) & (s.low <= bottom)
+    otherwise = jnp.where(beyond, bottom, 0.5 * (s.low + s.high))
+    return jnp.where(inside, guess, otherwise)
 
 
 def secant_clock(

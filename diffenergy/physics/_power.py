@@ -1,4 +1,4 @@
-"""Energy of a launch by unit, idle power, leakage, temperature.
+"""Energy of a launch by unit, and what every clock does to it.
 
 Core energies are stated at the floor voltage V0 and scale with (V/V0)^2; DRAM and links
 have their own rails. At a clock f with the core voltage V(f) a phase of t seconds takes
@@ -26,23 +26,15 @@ from jax import Array
 from jaxtyping import Float
 
 from ..corrections import Corrections
-from ..hardware._spec import GpuSpec, OperatingPoint, idle_power, voltage
-from ._demand import Demand
+from ..hardware._spec import GpuSpec
+from ._demand import UNITS, Demand
 from ._timeline import Timing
 
-COMPONENTS: Final = (
-    "tensor", "fma", "sfu", "issue", "smem", "l2", "dram", "link", "clock_tree",
-    "launch", "other", "idle", "leakage",
-)  # fmt: skip
+COMPONENTS: Final = (*UNITS, "clock_tree", "launch", "other", "idle", "leakage")
 """What the energy of a run is split into; all but the last two belong to launches."""
 LAUNCH_COMPONENTS: Final = COMPONENTS[:-2]
 STATIC: Final = slice(-2, None)
 """Idle and leakage among the `COMPONENTS`."""
-MAX_TEMPERATURE: Final = 95.0
-"""C; boards throttle before."""
-LEAKAGE_REFERENCE: Final = 40.0
-"""C; the idle table holds the leakage of a cold board."""
-_STEPS: Final = 6
 
 
 def with_corrections(gpu: GpuSpec, c: Corrections) -> GpuSpec:
@@ -61,8 +53,9 @@ def launch_energy(
     c: Corrections,
     clock: Float[Array, "*batch"],
     core: Float[Array, "*batch"],
-) -> tuple[Array, ...]:
-    """Energy of one launch beyond idle, J, in the order of `LAUNCH_COMPONENTS`.
+) -> Float[Array, " component *batch"]:
+    """Energy of one launch beyond idle, J, in the order of `LAUNCH_COMPONENTS`: work
+    times price of every unit, then what no unit explains.
 
     With `core` = (V/V0)^2 `core_energy`, below times `dynamic_energy`, and a =
     activity:
@@ -83,52 +76,15 @@ def launch_energy(
     d = demand
     core = core * c.dynamic_energy
     live = core * d.activity
-    return (
-        live * d.math_activity * d.tensor_energy * d.tensor,
-        live * d.math_activity * c.energy_fma * d.fma,
-        live * c.energy_sfu * d.sfu,
-        live * c.energy_issue * d.issue,
-        live * c.energy_smem * d.smem,
-        live * c.energy_l2 * (d.l2 + d.store_l2),
-        c.dynamic_energy * d.activity * c.energy_dram * (d.dram + d.store_dram),
-        d.activity * c.energy_link * d.link,
+    math, rail = live * d.math_activity, c.dynamic_energy * d.activity
+    price = (
+        math * d.tensor_energy, math * c.energy_fma, live * c.energy_sfu,
+        live * c.energy_issue, live * c.energy_smem, live * c.energy_l2,
+        rail * c.energy_dram, d.activity * c.energy_link,
+    )  # fmt: skip
+    rest = (
         core * c.sm_clock_energy * timing.active_sms * clock * timing.time,
         core * (d.launches * c.energy_launch + d.ctas * c.energy_tile),
         core * d.other_energy,
     )
-
-
-def leakage_growth(c: Corrections, temperature: Array) -> Array:
-    """exp((T - 40)/efold): leakage at `temperature` (C) over that of the idle table."""
-    hot = jnp.minimum(temperature, MAX_TEMPERATURE)
-    return jnp.exp((hot - LEAKAGE_REFERENCE) / c.leakage_efold)
-
-
-def static_power(
-    gpu: GpuSpec, c: Corrections, clock: Array, load: Array, point: OperatingPoint
-) -> tuple[Array, Array, Array]:
-    """(idle without leakage, W, leakage, W, temperature, C) at `clock` under `load` W
-    of work.
-
-        table   = idle_scale (idle_constant + idle_clock V^2 f + idle_leakage V^4)
-        cold    = `leakage` idle_leakage V^4            at 40 C, as the table is
-        idle    = table - cold
-        leakage = cold exp((T - 40 C)/leakage_efold)
-        T       = given, or six fixed-point steps of ambient + thermal_resistance P
-
-    Idle power follows the memory clock with the share `memory_idle` of its constant
-    part. With one memory clock the two cannot be told apart.
-    """
-    slower = 1 - point.mem_clock / gpu.mem_clock
-    memory = gpu.idle_constant * c.memory_idle * slower
-    idle = c.idle_scale * (idle_power(gpu, clock, point.mem_locked) - memory)
-    cold = c.leakage * gpu.idle_leakage * voltage(gpu, clock, point.mem_locked) ** 4
-    idle = idle - cold
-    temperature = gpu.ambient_temperature + gpu.thermal_resistance * (load + idle)
-    for _ in range(_STEPS):
-        power = load + idle + cold * leakage_growth(c, temperature)
-        temperature = gpu.ambient_temperature + gpu.thermal_resistance * power
-    known = ~jnp.isnan(point.temperature)
-    given = jnp.where(known, point.temperature, LEAKAGE_REFERENCE)
-    temperature = jnp.where(known, given, temperature)
-    return idle, cold * leakage_growth(c, temperature), temperature
+    return jnp.concatenate([d.work * jnp.stack(price), jnp.stack(rest)])

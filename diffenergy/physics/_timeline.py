@@ -17,7 +17,7 @@ from .. import smooth
 from ..corrections import Corrections
 from ..hardware._spec import GpuSpec
 from ..records import Record
-from ._demand import Demand
+from ._demand import UNITS, Demand
 
 FLOW: Final = 3
 """Sharpness between DRAM bandwidth and bytes in flight (Little's law)."""
@@ -151,22 +151,31 @@ def timing(
     return Timing(main + exposed * store + launch, launch, active)
 
 
-def sm_side_cycles(
-    demand: Demand, gpu: GpuSpec, c: Corrections
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Cycles of each unit of SMs and L2 for one launch: at its peak rate, and at the
-    rate that it reaches; tensor, fma, sfu, issue, smem, l2 as in `UNITS`."""
+def unit_seconds(
+    demand: Demand, gpu: GpuSpec, c: Corrections, clock: Array, mem_clock: Array
+) -> tuple[Float[Array, " unit *batch"], Float[Array, " unit *batch"]]:
+    """Time of each unit for one launch if nothing else took any, s: work/rate at its
+    peak rate, and at the rate that it reaches; in the order of `UNITS`.
+
+    Of L2, `l2_sharing` loads are one read; the math takes issue slots, too.
+    """
     d, sms = demand, gpu.num_sms
-    l2_reached = jnp.minimum(c.l2_efficiency, d.feed * sms / gpu.l2_bytes_per_cycle)
-    busy = (
-        d.tensor / d.tensor_peak / sms,
-        d.fma / d.fma_peak / sms,
-        d.sfu / gpu.sfu_ops_per_cycle / sms,
-        (d.issue + d.math_issue) / gpu.issue_slots_per_cycle / sms,
-        d.smem / gpu.smem_bytes_per_cycle / sms,
-        (d.l2 + d.store_l2) / d.l2_sharing / gpu.l2_bytes_per_cycle,
+    ones = jnp.ones_like(clock)
+    per_cycle = (
+        d.tensor_peak * sms,
+        d.fma_peak * sms,
+        gpu.sfu_ops_per_cycle * sms,
+        gpu.issue_slots_per_cycle * sms,
+        gpu.smem_bytes_per_cycle * sms,
+        gpu.l2_bytes_per_cycle * d.l2_sharing,
     )
-    shares = (
-        d.tensor_efficiency, d.fma_efficiency, d.sfu_efficiency, 1.0, 1.0, l2_reached
+    dram = gpu.dram_bandwidth * mem_clock / gpu.mem_clock
+    rates = [x * clock for x in per_cycle] + [dram, gpu.link_bandwidth * ones]
+    l2 = jnp.minimum(c.l2_efficiency, d.feed * sms / gpu.l2_bytes_per_cycle)
+    reached = (
+        d.tensor_efficiency, d.fma_efficiency, d.sfu_efficiency, ones, ones, l2,
+        c.dram_efficiency * ones, ones,
     )  # fmt: skip
-    return busy, tuple(x / share for x, share in zip(busy, shares, strict=True))
+    work = d.work.at[UNITS.index("issue")].add(d.math_issue)
+    seconds = work / jnp.stack(rates)
+    return seconds, seconds / jnp.stack(reached)

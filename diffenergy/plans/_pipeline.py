@@ -9,6 +9,7 @@ Orders: GPipe (arXiv 1811.06965), 1F1B (arXiv 2006.09503), interleaved 1F1B
 (arXiv 2104.04473), ZB-H1 (arXiv 2401.10241).
 """
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -302,3 +303,23 @@ def closed_form(
     rest = jnp.maximum(number * mean - slowest, 0.0)
     shown = jnp.minimum(number, batches) - 1  # micro-batches behind the first
     return batches * slowest + rest / virtual - (number - 1 + shown) * filled
+
+
+@dataclasses.dataclass(frozen=True)
+class Pipeline:
+    """Order of one step: kind of virtual stage at every place (row c, column s)."""
+
+    schedule: Schedule
+    batches: int
+    kinds: tuple[tuple[int, ...], ...]
+
+    def span(
+        self,
+        forward: Float[Array, " k"],
+        backward: Float[Array, " k"],
+    ) -> Float[Array, ""]:
+        """Time of all micro-batches, each `forward` and `backward` (s, with its way to
+        the next one) in a virtual stage of each kind."""
+        kinds = jnp.asarray(self.kinds)
+        ways = forward[kinds], backward[kinds]
+        return makespan(*ways, self.batches, self.schedule)

@@ -2,20 +2,16 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from ..workload import Listing
 from ..workload._listing import Kernel
-from ..workload.models import Model, Request
+from ..workload.models import Request
 from ..workload.models._network.sharding import Share, Split
 from ..workload.models._shared.language_model import LanguageModel
-from ._exchange import exchanged, groups
-from ._host import Host
+from ._machine.exchange import exchanged, groups
+from ._machine.host import Host
 from ._plan import Plan
-
-_DOUBLINGS: Final = 8
-"""Powers of two, less one, that are tried for a size."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,36 +126,3 @@ class Placed:
         far = self.host.far(self.plan) if self.host else 0
         rate = (self.host.network if self.host else None) or 0.0
         return self.model.placed(Share(self._split, self.plan.pp, None, far, rate))
-
-
-def least_plan(
-    model: Model, request: Request, plan: Plan, host: Host, capacity: float
-) -> Plan | None:
-    """The plan with the least `tp` in a host, then with the least `pp` of several, with
-    which a request fits GPUs of `capacity` bytes; None if none does. Both are powers of
-    two beyond those of `plan`."""
-    if not isinstance(model, LanguageModel) or not model.divides:
-        return None
-    if request.stack != "serving":
-        return None
-    for changed in _larger(plan, host):
-        try:
-            host.check(changed)
-            parts = Placed(model, changed).memory(request)
-        except ValueError:  # it does not divide the model
-            continue
-        if sum(parts.values()) <= capacity:
-            return changed
-    return None
-
-
-def _larger(plan: Plan, host: Host) -> Iterator[Plan]:
-    """Plans with more GPUs for a replica, in the order in which they are tried."""
-    sizes = [2**n for n in range(1, _DOUBLINGS) if plan.tp < 2**n <= host.size]
-    for tp in sizes:
-        fits = tp % plan.ep == 0 or plan.ep % tp == 0
-        yield dataclasses.replace(plan, tp=tp, ep=plan.ep if fits else 1)
-    most = max([plan.tp, *sizes])
-    for pp in (2**n for n in range(1, _DOUBLINGS) if plan.pp < 2**n):
-        for tp in dict.fromkeys((most, plan.tp)):
-            yield Plan(tp, pp, 1, plan.dp)

@@ -3,51 +3,29 @@ what they exchange, and how its time follows from both."""
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import equinox as eqx
 import numpy as np
 
 from ..workload import Listing, Workload
-from ..workload._listing import Kernel
 from ..workload.models import Model, Request
 from ..workload.models._network.sharding import Share, Split
 from ..workload.models._shared.decoder import TrainedModel
 from ..workload.models._shared.language_model import LanguageModel
-from ._exchange import Exchanged, Group, collective, exchanged, groups
-from ._host import Host
 from ._layout import Layout, layout
+from ._machine.exchange import Group, groups
+from ._machine.host import Host
 from ._memory import training_memory
-from ._model_flop import model_flop
-from ._plan import NOW, Plan
-from ._steps import PARTS, Pipeline, Steps
+from ._passes import Part, between, gathers_of, model_flop, passes_of
+from ._pipeline import Pipeline
+from ._plan import Plan
+from ._steps.steps import PARTS, Steps
 
-WEIGHT: Final = 2.0
-"""Bytes of a weight that replicas gather (16 bit)."""
-SUMS: Final = {"fp32": 4.0, "bf16": 2.0}
-"""Bytes of a gradient while replicas add it up."""
-VALUE: Final = 2.0
-"""Bytes of a value that passes from stage to stage (16 bit)."""
 _MOST_CHUNKS: Final = 32_768
 """Micro-batches times virtual stages whose order is followed one by one."""
-_DOUBLINGS: Final = 11
-"""Powers of two, less one, that are tried for the GPUs of a training plan."""
-_AXES: Final = ("tp", "cp", "ep")
-"""Axes whose exchanges stand in the listings of a stage."""
-_ATTENDS: Final = ("context_attention", "attention_backward")
-_EARLY: Final = (2023.0, 2024.0)
-"""Years before which training programs had no fused attention, and FlashAttention 1."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """One part of a step of one kind of virtual stages."""
-
-    name: str
-    listing: Listing | None
-    far: float = 0.0
-    hops: float = 0.0
+_FUSED: Final = 2023.0
+"""Year before which training programs had no fused attention."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +91,7 @@ class Training:
         """What one replica runs: its micro-batches."""
         plan = self.plan
         attention = given.get("attention")
-        if attention is None and plan.software < _EARLY[0]:
+        if attention is None and plan.software < _FUSED:
             attention = "eager"
         given = given | {
             "batch": plan.microbatch,
@@ -187,38 +165,7 @@ class Training:
         """Parts of a step of one kind of virtual stages."""
         model = self.placed(chunk)
         found = passes_of(model, request, shares, self.plan.software)
-        return [*found, *self._between(model, request, shares)]
-
-    def _between(
-        self, model: TrainedModel, request: Request, shares: dict[str, Group]
-    ) -> list[Part]:
-        """What replicas and stages exchange: gradients of trained weights, and these
-        when they have changed; of weights that replicas divide all."""
-        plan, held = self.plan, model.held(request)
-        blank = model.listings_of(request)[0]
-        among = shares["dp"], shares["experts"]
-        trained = held.trained - held.trained_experts, held.trained_experts
-        whole = held.whole - held.experts, held.experts
-        divided = gathers_of(plan)[0] > 0
-        sums = SUMS[plan.sums]
-        gathered = [
-            collective("all_gather", n * WEIGHT, g, "bf16")
-            for n, g in zip(whole if divided else trained, among, strict=True)
-        ]
-        reduced = [
-            collective("reduce_scatter", n * sums, g, plan.sums)
-            for n, g in zip(trained, among, strict=True)
-        ]
-        found = [
-            _moved("gather", blank, _together(gathered)),
-            _moved("reduce", blank, _together(reduced)),
-        ]
-        if plan.pp > 1:
-            tokens = request.batch * (request.input_len or 0) / plan.cp
-            size = tokens * model.hidden * VALUE / plan.tp
-            sent = collective("send_recv", size, shares["pp"], "bf16")
-            found.append(_moved("send", blank, sent))
-        return found
+        return [*found, *between(model, request, shares, self.plan)]
 
     def _gathers(self, request: Request) -> float:
         """Times that a micro-batch gathers the weights: `gathers_of`, less the frozen
@@ -302,57 +249,6 @@ class Training:
         return training_memory(self.model, self.plan, request, layers=self.split)
 
 
-def gathers_of(plan: Plan) -> tuple[float, float]:
-    """How often a micro-batch gathers the weights, and reduces its gradients (0: once a
-    step). In a pipeline weights stay gathered until the last micro-batch."""
-    sharded = plan.pp == 1 and plan.zero >= 2
-    return ({3: 2.0, 2: 1.0}.get(plan.zero, 0.0), 1.0) if sharded else (0.0, 0.0)
-
-
-def passes_of(
-    model: LanguageModel, request: Request, shares: Mapping[str, Group], software: float
-) -> list[Part]:
-    """Computation and exchanges of a step on a GPU that has `model` as it is placed,
-    among the groups of its axes, with the kernels of a `software` year."""
-    early = {"family": "fa1"} if software < _EARLY[1] else {}
-    found: list[Part] = []
-    for made in model.listings_of(request):
-        listing = dataclasses.replace(made, age=NOW - software)
-        rows = [
-            row | (early if row["op"] in _ATTENDS else {}) for row in listing.kernels
-        ]
-        inside = [row for row in rows if not row.get("axis")]
-        mode = str(listing.mode)
-        found.append(Part(mode, _with(listing, inside)))
-        for axis in _AXES:
-            moved = [row for row in rows if row.get("axis") == axis]
-            if moved:
-                passed = exchanged(moved, shares[axis])
-                found.append(_moved(f"{mode}_{axis}", listing, passed))
-    return found
-
-
-def _with(listing: Listing, rows: Sequence[Kernel]) -> Listing | None:
-    return dataclasses.replace(listing, kernels=tuple(rows)) if rows else None
-
-
-def _moved(name: str, blank: Listing, passed: Exchanged) -> Part:
-    """A part that is exchanges alone, which no host dispatches one by one."""
-    listing = _with(blank, passed.rows)
-    if listing is not None:
-        listing = dataclasses.replace(listing, module_calls=0, dispatch="graph")
-    return Part(name, listing, passed.far, passed.hops)
-
-
-def _together(parts: Sequence[Exchanged]) -> Exchanged:
-    """Several exchanges as one part."""
-    return Exchanged(
-        tuple(row for part in parts for row in part.rows),
-        sum(part.far for part in parts),
-        sum(part.hops for part in parts),
-    )
-
-
 class TrainingStep(eqx.Module):
     """A training step of a plan: what its GPUs launch, and how that makes a step.
 
@@ -363,35 +259,6 @@ class TrainingStep(eqx.Module):
     workload: Workload
     steps: Steps
     order: Pipeline | None = eqx.field(static=True, default=None)
-
-
-def least_training(
-    model: Model, request: Request, plan: Plan, host: Host, capacity: float
-) -> Plan | None:
-    """The plan with the least GPUs, powers of two beyond those of `plan`, with which a
-    training step fits GPUs of `capacity` bytes: FSDP, else tensor parallelism within a
-    host and a pipeline behind it; None if none does."""
-    if not isinstance(model, TrainedModel) or not model.trains:
-        return None
-    frozen = request.frozen_layers or 0
-    for number in (2**n for n in range(1, _DOUBLINGS)):
-        if number <= plan.gpus:
-            continue
-        tp = min(number, host.size)
-        for changed in (
-            dataclasses.replace(plan, tp=1, pp=1, vp=1, cp=1, dp=number, zero=3),
-            dataclasses.replace(plan, tp=tp, pp=number // tp, vp=1, cp=1, dp=1),
-        ):
-            changed = dataclasses.replace(changed, ep=1, etp=None, schedule=None)
-            try:
-                sequences = number * plan.microbatch
-                placed = Training(model, changed, host, sequences, frozen=frozen)
-                parts = placed.memory(request)
-            except ValueError:  # it does not divide the model, or the hosts
-                continue
-            if sum(parts.values()) <= capacity:
-                return changed
-    return None
 
 
 def training_of(

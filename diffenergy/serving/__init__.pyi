@@ -1,5 +1,6 @@
 from ._answers.answer import ServingResult as ServingResult
 from ._ask import steady_state as steady_state
+from ._deploy import ServerOptions as ServerOptions
 from ._deploy import deploy as deploy
 from ._deployment import Deployment as Deployment
 from ._fitting.ask import EngineFit as EngineFit

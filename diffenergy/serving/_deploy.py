@@ -2,10 +2,10 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..corrections import prior_file, read_corrections
-from ..estimator._settings import settings
+from ..estimator._asking.settings import settings
 from ..hardware import GpuCard, read_gpu, with_fields
 from ..plans import Plan, host_of
 from ..results import Infeasible
@@ -26,28 +26,61 @@ _FRACTION: Final = 0.9
 """Share of the memory that engines use."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """How a model is served; None: as usual, what in brackets."""
+
+    num_gpus: int | None = None
+    """GPUs in all, a multiple of `tp` [tp]."""
+    tp: int | None = None
+    """GPUs that share a model [num_gpus]."""
+    ep: int | None = None
+    """Of these, those that share its experts [1]."""
+    dtype: str | None = None
+    """Of linear layers [the checkpoint's]."""
+    kv_dtype: str | None = None
+    """Of the KV cache [the checkpoint's]."""
+    routing: str | None = None
+    """How tokens spread over experts [random]."""
+    engine: str | None = None
+    """vllm, sglang, trtllm or vllm-v0 [vllm]."""
+    sampling: str | None = None
+    """greedy, random, top-p or penalties [top-p for vllm, else random]."""
+    schedule: str | None = None
+    """chunked or prefill-first [prefill-first for sglang, else chunked]."""
+    chunk: int | None = None
+    """Most tokens of a step [8192]."""
+    memory_fraction: int | float | None = None
+    """Share of the memory that the engine uses [0.9]."""
+    sm_clock: Sequence[float] | None = None
+    """Hz, a list of one [the highest]."""
+    mem_clock: Sequence[float] | None = None
+    """Hz, a list of one [the highest]."""
+    power_limit: Sequence[float] | None = None
+    """W, a list of one [TDP]."""
+    temperature: int | float | None = None
+    """C [follows from the power]."""
+    changes: Mapping[str, float] | None = None
+    """Fields of the GPU in SI."""
+    corrections: str | None = None
+    """File of constants, or "none" [the shipped ones]."""
+
+
+class _Engine(NamedTuple):
+    """An engine and how it runs steps."""
+
+    engine: str
+    sampling: str
+    schedule: str
+    chunk: int
+    memory_fraction: float
+
+
 def deploy(
     model: str,
     gpu: str | GpuCard | None = None,
     load: Load | None = None,
-    *,
-    num_gpus: int | None = None,
-    tp: int | None = None,
-    ep: int | None = None,
-    dtype: str | None = None,
-    kv_dtype: str | None = None,
-    routing: str | None = None,
-    engine: str | None = None,
-    sampling: str | None = None,
-    schedule: str | None = None,
-    chunk: int | None = None,
-    memory_fraction: int | float | None = None,
-    sm_clock: Sequence[float] | None = None,
-    mem_clock: Sequence[float] | None = None,
-    power_limit: Sequence[float] | None = None,
-    temperature: int | float | None = None,
-    changes: Mapping[str, float] | None = None,
-    corrections: str | None = None,
+    **server: Any,
 ) -> Deployment:
     """A model behind an engine on GPUs, checked.
 
@@ -55,23 +88,7 @@ def deploy(
         model: bundled name, or a Hugging Face config.json.
         gpu: name or file [h100-sxm].
         load: what requests come [one at a time].
-        num_gpus: GPUs in all, a multiple of `tp` [tp].
-        tp: GPUs that share a model [num_gpus].
-        ep: of these, those that share its experts [1].
-        dtype: of linear layers [the checkpoint's].
-        kv_dtype: of the KV cache [the checkpoint's].
-        routing: how tokens spread over experts [random].
-        engine: vllm, sglang, trtllm or vllm-v0 [vllm].
-        sampling: greedy, random, top-p or penalties [top-p for vllm, else random].
-        schedule: chunked or prefill-first [prefill-first for sglang, else chunked].
-        chunk: most tokens of a step [8192].
-        memory_fraction: share of the memory that the engine uses [0.9].
-        sm_clock: Hz, a list of one [the highest].
-        mem_clock: Hz, a list of one [the highest].
-        power_limit: W, a list of one [TDP].
-        temperature: C [follows from the power].
-        changes: fields of the GPU in SI.
-        corrections: file of constants, or "none" [the shipped ones].
+        **server: the fields of `ServerOptions`.
 
     Returns:
         A `Deployment`.
@@ -80,71 +97,83 @@ def deploy(
         ValueError: for what cannot be, in one sentence.
         Infeasible: if not one request fits the memory.
     """
+    asked = ServerOptions(**server)
     load = Load(max_batch=1) if load is None else load
     read = read_gpu(DEFAULT_GPU) if gpu is None else gpu
     read = read if isinstance(read, GpuCard) else read_gpu(read)
-    card = with_fields(read, changes or {})
-    plan = _plan(tp, num_gpus, ep)
-    if plan.tp > 1:
-        host = host_of(card)
-        host.check(Plan(plan.tp, ep=plan.ep))
-        rate = card.values["link_bandwidth"]
-        if "link_bandwidth" not in (changes or {}) and host.rate not in (None, rate):
-            card = with_fields(card, {"link_bandwidth": host.rate})
-    points, taken = settings(card, sm_clock, mem_clock, power_limit, temperature)
+    plan = _plan(asked.tp, asked.num_gpus, asked.ep)
+    card = _connected(with_fields(read, asked.changes or {}), plan, asked)
+    points, taken = settings(
+        card, asked.sm_clock, asked.mem_clock, asked.power_limit, asked.temperature
+    )
     if len(points) > 1:
         raise ValueError(
             "clocks or limits are given as lists; `serve` takes one value of each."
         )
-    name = _choice("engine", engine, ENGINES) or "vllm"
-    kind = _choice("sampling", sampling, SAMPLING) or usual_sampling(name)
-    when = _choice("schedule", schedule, SCHEDULES) or _USUAL.get(name, "chunked")
-    tokens = _whole("chunk", chunk, 16) or CHUNK
-    fraction = _FRACTION if memory_fraction is None else memory_fraction
+    engine = _engine(asked)
+    whole, request = _request(model, load, asked)
+    assumed = {"gpu": read.name} if gpu is None else {}
+    assumed |= _assumed(asked, load, plan, request, engine) | taken
+    none = asked.corrections == "none"
+    file = prior_file() if none else read_corrections(asked.corrections)
+    placed = whole.placed(Share(Split(plan.tp, plan.ep)))
+    changed = bool(asked.changes) or read.values != card.values
+    found = Deployment(
+        placed, request, card, file, points[0], plan, *engine, load, assumed, changed
+    )
+    _check_memory(found, whole)
+    return found
+
+
+def _connected(card: GpuCard, plan: Plan, asked: ServerOptions) -> GpuCard:
+    """The GPU with its links as in the host that a model is shared in."""
+    if plan.tp == 1:
+        return card
+    host = host_of(card)
+    host.check(Plan(plan.tp, ep=plan.ep))
+    rate = card.values["link_bandwidth"]
+    if "link_bandwidth" not in (asked.changes or {}) and host.rate not in (None, rate):
+        return with_fields(card, {"link_bandwidth": host.rate})
+    return card
+
+
+def _engine(asked: ServerOptions) -> _Engine:
+    """The engine asked for, with its usual choices."""
+    name = _choice("engine", asked.engine, ENGINES) or "vllm"
+    kind = _choice("sampling", asked.sampling, SAMPLING) or usual_sampling(name)
+    when = _choice("schedule", asked.schedule, SCHEDULES) or _USUAL.get(name, "chunked")
+    tokens = _whole("chunk", asked.chunk, 16) or CHUNK
+    given = asked.memory_fraction
+    fraction = _FRACTION if given is None else given
     if not 0 < fraction <= 1:
         raise ValueError(
             f"`memory_fraction` is {fraction:g}; allowed is a share above 0 up to 1."
         )
-    whole, request = _request(model, load, dtype, kv_dtype, routing)
-    assumed = {
-        name: value
-        for name, given, value in (
-            ("gpu", gpu, read.name),
-            ("num_gpus", num_gpus, plan.gpus),
-            ("tp", tp, plan.tp),
-            ("dtype", dtype, request.dtype),
-            ("kv_dtype", kv_dtype, request.kv_dtype),
-            ("routing", routing, request.routing),
-            ("input_len", load.input_len, DEFAULT_INPUT),
-            ("output_len", load.output_len, DEFAULT_OUTPUT),
-            ("max_batch", load.max_batch, "memory"),
-            ("engine", engine, name),
-            ("sampling", sampling, kind),
-            ("schedule", schedule, when),
-            ("chunk", chunk, tokens),
-            ("memory_fraction", memory_fraction, fraction),
-        )
-        if given is None and value is not None
+    return _Engine(name, kind, when, tokens, float(fraction))
+
+
+def _assumed(
+    asked: ServerOptions, load: Load, plan: Plan, request: Request, engine: _Engine
+) -> dict[str, Any]:
+    """What was taken for choices that were not made."""
+    known = {
+        "num_gpus": plan.gpus,
+        "tp": plan.tp,
+        "dtype": request.dtype,
+        "kv_dtype": request.kv_dtype,
+        "routing": request.routing,
     }
-    file = prior_file() if corrections == "none" else read_corrections(corrections)
-    found = Deployment(
-        whole.placed(Share(Split(plan.tp, plan.ep))),
-        request,
-        card,
-        file,
-        points[0],
-        plan,
-        name,
-        kind,
-        when,
-        tokens,
-        float(fraction),
-        load,
-        assumed | taken,
-        bool(changes) or read.values != card.values,
-    )
-    _check_memory(found, whole)
-    return found
+    loads = {
+        "input_len": DEFAULT_INPUT,
+        "output_len": DEFAULT_OUTPUT,
+        "max_batch": "memory",
+    }
+    return {
+        name: value
+        for taken, of in ((known, asked), (loads, load), (engine._asdict(), asked))
+        for name, value in taken.items()
+        if getattr(of, name) is None and value is not None
+    }
 
 
 def _plan(tp: int | None, num_gpus: int | None, ep: int | None) -> Plan:
@@ -165,7 +194,7 @@ def _plan(tp: int | None, num_gpus: int | None, ep: int | None) -> Plan:
 
 
 def _request(
-    name: str, load: Load, dtype: str | None, kv_dtype: str | None, routing: str | None
+    name: str, load: Load, asked: ServerOptions
 ) -> tuple[LanguageModel, Request]:
     """The model and how its steps run."""
     if name.lower().endswith(".jsonl"):
@@ -178,8 +207,8 @@ def _request(
         raise ValueError(f"`model` is {model.name}, which makes no tokens to serve.")
     _check_lengths(model, load)
     request = model.request(
-        batch=1, input_len=1, phase="decode", dtype=dtype, kv_dtype=kv_dtype,
-        routing=routing,
+        batch=1, input_len=1, phase="decode", dtype=asked.dtype,
+        kv_dtype=asked.kv_dtype, routing=asked.routing,
     )  # fmt: skip
     return model, dataclasses.replace(request, base=False)
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ..corrections import CorrectionsFile
-from ..estimator._settings import Setting, operating_points
+from ..estimator._asking.settings import Setting, operating_points
 from ..hardware import GpuCard, GpuSpec, OperatingPoint
 from ..plans import Plan
 from ..workload.models import Request

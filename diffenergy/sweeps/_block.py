@@ -17,10 +17,11 @@ import numpy as np
 
 from ..compiling import compiler_options
 from ..estimator import Task, prepare
-from ..estimator._answer.summary import phase_names, tokens_of
+from ..estimator._answer.figures import tokens_of
+from ..estimator._answer.kernels import phase_names
+from ..estimator._asking.settings import Setting, operating_points
+from ..estimator._asking.task import too_low
 from ..estimator._estimate import estimate_once, runs
-from ..estimator._requests import too_low
-from ..estimator._settings import Setting, operating_points
 from ..hardware import OperatingPoint
 from ..results import Infeasible
 from ..units import MHz

@@ -14,14 +14,11 @@ from diffenergy.dvfs._problem.problem import (
     Total,
     chosen,
     default_total,
-    gpu_time,
     listed,
-    stage_slope,
-    stage_time,
-    tangent_offset,
     total,
     within_caps,
 )
+from diffenergy.physics import gpu_time, stage_slope, stage_time, tangent_offset
 
 INSIDE, OUTSIDE = 1 + 0.95e-9, 1 + 1.05e-9
 

@@ -17,7 +17,7 @@ from diffenergy.corrections import (
     write_corrections,
 )
 from diffenergy.estimator import prepare
-from diffenergy.estimator._settings import throttling
+from diffenergy.estimator._asking.settings import throttling
 from diffenergy.hardware import read_gpu
 
 GPU = "a100-pcie-40gb"

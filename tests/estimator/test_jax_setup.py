@@ -9,7 +9,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import diffenergy as de
-from diffenergy.estimator import _programs
+from diffenergy.compiling import _programs, kept
 
 NAMES = (
     "jax_compilation_cache_dir",
@@ -86,8 +86,10 @@ def test_kept_programs_do_not_come_out_of_it(home: Path, monkeypatch):
         for file in home.glob("*.bin"):
             file.unlink()
         jax.clear_caches()
-        _programs.run(double, arguments, home, {})
+        monkeypatch.setattr(_programs, "_LOADED", {})
+        kept(double, arguments, {})
     (file,) = home.glob("*.bin")
+    monkeypatch.setattr(_programs, "_LOADED", {})
     monkeypatch.setattr(_programs, "_save", None)  # it is not compiled once more
-    assert _programs.run(double, arguments, home, {})[0].tolist()[-1] == 12.0
+    assert kept(double, arguments, {}).tolist()[-1] == 12.0
     assert jax.config.jax_compilation_cache_dir == str(home)  # pyright: ignore

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import pytest
 
 from diffenergy.estimator._answer.limits import LIMITS, limiter
-from diffenergy.estimator._requests import prepare
+from diffenergy.estimator._asking.request import prepare
 from diffenergy.physics._demand import UNITS
 
 L2, DRAM = UNITS.index("l2"), UNITS.index("dram")

@@ -12,7 +12,7 @@ import pytest
 
 import diffenergy as de
 from diffenergy.estimator import prepare
-from diffenergy.estimator._warnings import lacking
+from diffenergy.estimator._asking.warnings import lacking
 from diffenergy.hardware import read_gpu
 from diffenergy.workload import Listing
 from diffenergy.workload.models import load_model

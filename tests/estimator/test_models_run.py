@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from diffenergy.estimator._requests import prepare
+from diffenergy.estimator._asking.request import prepare
 from diffenergy.hardware import read_gpu
 from diffenergy.workload.models import load_model, model_names
 from diffenergy.workload.models._shared.language_model import LanguageModel

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from diffenergy.estimator import prepare
+from diffenergy.estimator._asking.settings import operating_points
 from diffenergy.estimator._packed import packed, packed_alike, run
-from diffenergy.estimator._settings import operating_points
 
 
 @pytest.fixture(scope="module")

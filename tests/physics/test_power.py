@@ -19,15 +19,15 @@ from diffenergy.hardware import (
     with_fields,
 )
 from diffenergy.hardware._spec import relative_voltage
-from diffenergy.physics._demand import Demand
-from diffenergy.physics._power import (
+from diffenergy.physics import (
     COMPONENTS,
     LAUNCH_COMPONENTS,
+    Demand,
+    Timing,
     launch_energy,
     static_power,
     with_corrections,
 )
-from diffenergy.physics._timeline import Timing
 from diffenergy.units import GHz, pJ
 
 

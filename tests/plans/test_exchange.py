@@ -5,7 +5,7 @@ import math
 import pytest
 
 from diffenergy.plans import Host, Plan
-from diffenergy.plans._exchange import Group, collective, group, groups
+from diffenergy.plans._machine.exchange import Group, collective, group, groups
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 import diffenergy as de
 from diffenergy.hardware import read_gpu
 from diffenergy.plans import Host, Plan, host_of
-from diffenergy.plans._exchange import collective, groups
-from diffenergy.plans._scheduled import line, pairs, teams
+from diffenergy.plans._machine.exchange import collective, groups
+from diffenergy.plans._machine.scheduled import line, pairs, teams
 
 RING = 50e9
 """B/s of a link of a ring, each way."""

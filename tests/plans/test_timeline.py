@@ -16,8 +16,8 @@ from diffenergy.plans import (
     step_energy,
     timeline,
 )
-from diffenergy.plans._steps import AXES, PARTS
-from diffenergy.plans._timeline import EXCHANGE, KINDS, OPTIMIZER, REST
+from diffenergy.plans._steps.steps import AXES, PARTS
+from diffenergy.plans._steps.timeline import EXCHANGE, KINDS, OPTIMIZER, REST
 
 M, P = 8, 4
 STATIC = 50.0

@@ -5,7 +5,7 @@ import pytest
 
 from diffenergy.serving import Load, deploy, simulate, steady_state
 from diffenergy.serving._lengths import of_values
-from diffenergy.serving._trace.ask import checked, read_trace
+from diffenergy.serving._trace.trace import checked, read_trace
 
 MODEL = "qwen3-0.6b"
 

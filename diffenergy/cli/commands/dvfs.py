@@ -3,7 +3,7 @@
 from ... import dvfs
 from ...dvfs import Switching
 from ...estimator import start_jax
-from ...estimator._requests import DEFAULT_GPU
+from ...estimator._asking.request import DEFAULT_GPU
 from ...hardware import read_gpu
 from ..flags.dvfs import PUBLISHED, Flags
 from ..progress import progress

@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from ...corrections import Corrections
 from ...dvfs._problem.costs import Costs, row_costs
 from ...estimator._answer.records import Estimate
-from ...estimator._answer.summary import static_power
 from ...estimator._estimate import estimate_once
 from ...hardware._spec import GpuSpec, OperatingPoint
 from ...kernels.gemm import Gemm, SimtGemm
@@ -35,7 +34,8 @@ def held(
     rows = np.shape(phases.time)
     spread = jax.tree.map(lambda x: np.broadcast_to(x, rows)[phase], point)
     clock = np.asarray(phases.sm_clock)[phase]
-    return dataclasses.replace(spread, sm_clock=clock), static_power(phases)[phase]
+    static = np.asarray(phases.static_power)[phase]
+    return dataclasses.replace(spread, sm_clock=clock), static
 
 
 def products_of(workload: Workload, products: Sequence[Product]) -> Workload:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from ...corrections import Corrections
 from ...dvfs._problem.costs import Costs, Runner, compiled, row_costs
-from ...estimator._answer.records import Estimate, from_leaves
+from ...estimator._answer.records import Estimate
 from ...estimator._estimate import estimate_once
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint, default_point
@@ -104,7 +104,7 @@ def tune(
 
     def total(listings: Sequence[Listing]) -> Estimate:
         arguments = (assemble(listings), card.spec, point, corrections)
-        return from_leaves(run(estimate_once, arguments))
+        return run(estimate_once, arguments)
 
     default = total(listings)
     costs = _costs(listings, products, default, point, card.spec, corrections, run)

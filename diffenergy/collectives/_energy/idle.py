@@ -1,6 +1,6 @@
 """What a GPU draws while a collective runs, and the best SM clock to wait at.
 
-Idle and leakage power are those of `physics.power.static_power`, the price of a byte of
+Idle and leakage power are those of `physics.static_power`, the price of a byte of
 memory traffic that of `physics.power.launch_energy`, both with the corrections of
 the GPU.
 """
@@ -15,7 +15,8 @@ from jax import Array
 from jaxtyping import Float
 
 from ...hardware._spec import GpuSpec, OperatingPoint, relative_voltage
-from ...physics._power import static_power, with_corrections
+from ...physics._phase import static_power
+from ...physics._power import with_corrections
 
 COPY_SMS: Final = 24.0
 """SMs that copy kernels hold: an estimate, as in `kernels.collective`."""

@@ -9,10 +9,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ...physics import stage_time
 from ...results import finite
 from ...units import MHz
 from .._problem.plan import Granularity, Plan
-from .._problem.problem import AUTO, Problem, Spent, pair_text, stage_time
+from .._problem.problem import (
+    AUTO,
+    Problem,
+    Spent,
+    pair_text,
+)
 
 _TEMPLATE: Final = Path(__file__).with_name("apply_clocks.py")
 _PLACE: Final = "SCHEDULE: dict[str, Any] = {}\n"

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...compiling import compiler_options
-from ...estimator import Task, _programs
-from ...estimator._jax_setup import cache_folder
+from ...compiling import kept
+from ...estimator import Task
 from ...fitting._clock_law.clock_fit import fit_table
 from ...fitting._clock_law.clock_law import table as of_law
 from ...fitting._clock_law.clock_model import Readings
@@ -95,7 +94,6 @@ def _modelled(task: Task) -> Modelled:
     )
     _check_clocks(sm, mem, task.card)
     kernels = [kernel for listing in task.listings for kernel in listing.kernels]
-    folder, options = cache_folder(), compiler_options(once=True)
     return modelled(
         task.listings,
         [kernel_name(kernel) for kernel in kernels],
@@ -104,7 +102,7 @@ def _modelled(task: Task) -> Modelled:
         settings[0].power_limit,
         clock_pairs(task.card, sm, mem),
         settings[0].temperature,
-        lambda function, arguments: _programs.run(function, arguments, folder, options),
+        kept,
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from ...physics import stage_slope, stage_time
 from .._problem.plan import Objective
 from .._problem.problem import (
     TIE,
@@ -22,8 +23,6 @@ from .._problem.problem import (
     by_stage,
     default_total,
     listed,
-    stage_slope,
-    stage_time,
 )
 from .hulls import Line
 

@@ -6,7 +6,14 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .._problem.problem import Problem, Total, chosen, gpu_time, total, within_caps
+from ...physics import gpu_time
+from .._problem.problem import (
+    Problem,
+    Total,
+    chosen,
+    total,
+    within_caps,
+)
 from .hulls import HullSum, Line, hull_sum, kernel_points, stage_bound
 
 _STAGE_PLANS: Final = 1_500

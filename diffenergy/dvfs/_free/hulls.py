@@ -11,7 +11,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._problem.problem import Problem, Seconds, stage_slope, stage_time
+from ...physics import gpu_time_of_slope, stage_slope, stage_time
+from ...physics._phase import Seconds
+from .._problem.problem import (
+    Problem,
+)
 
 _PIECES: Final = 64
 """Points at which a curve that host time bends is touched by straight lines."""
@@ -163,7 +167,7 @@ def _from_cap(line: Line, host: float, wait: float, cap: float) -> np.ndarray:
 def _refined(x: np.ndarray, host: float) -> np.ndarray:
     """`x` and points between, dense where the host bends the stage time."""
     slopes = np.linspace(0, 1, _PIECES + 2)[1:-1]
-    bends = host * (slopes ** (-20 / 19) - 1) ** (-1 / 20)
+    bends = gpu_time_of_slope(slopes, host)
     even = np.linspace(x[0], x[-1], _PIECES)
     inside = np.concatenate([bends, even])
     inside = inside[(inside > x[0]) & (inside < x[-1])]

@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Float, Int
 
+from ...physics import stage_slope, stage_time
 from ...results import Infeasible
 from .._problem.plan import Objective
 from .._problem.problem import (
@@ -12,8 +13,6 @@ from .._problem.problem import (
     by_stage,
     chosen,
     default_total,
-    stage_slope,
-    stage_time,
     total,
     within_caps,
 )

@@ -18,19 +18,19 @@ from ...estimator._answer.records import PhaseEstimate
 from ...estimator._estimate import estimate_once, runs
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint
-from ...physics._power import LEAKAGE_REFERENCE, static_power, with_corrections
+from ...physics import LEAKAGE_REFERENCE, static_power, with_corrections
 from ...workload._workload import Group, Phases, Workload
 from .problem import Spent
 
-Runner = Callable[[Callable[..., Any], tuple[Any, ...]], list[Array]]
-"""Leaves of a function of arrays at its arguments, compiled."""
+Runner = Callable[[Callable[..., Any], tuple[Any, ...]], Any]
+"""A function of arrays at its arguments, compiled."""
 _MOST_LIMITS: Final = 64
 
 
-def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Array]:
+def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """A `Runner` that keeps nothing."""
     options = compiler_options(once=True)
-    return jax.tree.leaves(jax.jit(function, compiler_options=options)(*arguments))
+    return jax.jit(function, compiler_options=options)(*arguments)
 
 
 class Costs(NamedTuple):
@@ -119,7 +119,7 @@ def uniform(
     """
     limits = _limits(card, power_cap)
     points = _points(card, settings, limits, power_cap, temperature)
-    found = PhaseEstimate(*run(_at_points, (workload, card.spec, points, corrections)))
+    found = run(_at_points, (workload, card.spec, points, corrections))
     time, energy, clock, kept = (
         np.asarray(x)
         for x in (found.time, found.energy, found.sm_clock, found.feasible)

@@ -4,15 +4,15 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
 from ...corrections import Corrections
-from ...estimator._answer.summary import static_power
 from ...hardware import _clocks as clocks
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint
-from ...physics._power import leakage_growth
+from ...physics import chip_temperature, leakage_growth
 from ...workload._listing import Listing
 from ...workload._workload import Workload, assemble
 from .costs import Costs, Runner, Uniform, applied, compiled, row_costs, uniform
@@ -52,9 +52,7 @@ class Modelled:
 
     def growth(self, power: Float[np.ndarray, " stage"]) -> Float[np.ndarray, " stage"]:
         """How far leakage has grown in stages that draw `power` W on average."""
-        values = self.card.values
-        warmer = values["thermal_resistance"] * power
-        temperature = values["ambient_temperature"] + warmer
+        temperature = np.asarray(chip_temperature(self.card.spec, jnp.asarray(power)))
         if self.temperature is not None:
             temperature = np.full_like(temperature, self.temperature)
         return np.asarray(jax.jit(leakage_growth)(self.corrections, temperature))
@@ -79,7 +77,7 @@ class Modelled:
             loops=self.loops,
             power_cap=np.full(len(self.stages), cap),
             host_time=np.asarray(default.host_time),
-            wait_power=static_power(default),
+            wait_power=np.asarray(default.static_power),
         )
 
     def stage_problem(self) -> Problem:

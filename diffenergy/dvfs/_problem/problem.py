@@ -1,8 +1,8 @@
 """`Problem`: what every kernel of an iteration costs at every pair of clocks; and time
 and energy of an iteration, exactly, from what its stages spend on the GPU.
 
-The host issues a stage while the GPU runs it: stage time is the p-norm of both. While
-the GPU waits it draws `Problem.wait_power`.
+The host issues a stage while the GPU runs it (`physics.stage_time`). While the GPU
+waits it draws `Problem.wait_power`.
 """
 
 import dataclasses
@@ -12,23 +12,18 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from ...physics import stage_time
 from ...units import MHz
 
 LEFT_ALONE: Final = np.nan
 """A clock in `Problem.settings` that is left at its default ("auto")."""
 AUTO: Final = (LEFT_ALONE, LEFT_ALONE)
 """The setting that leaves both clocks alone."""
-_HOST: Final = 20
-"""Sharpness between host and GPU time of a stage, as in `estimator`."""
 TIE: Final = 1e-9
 """Limits may be passed by this share: sums of floats in another order."""
 _BY_KERNEL: Final = (
     "stage", "count", "time", "energy", "default_time", "default_energy",
 )  # fmt: skip
-
-
-Seconds = Float[np.ndarray, "..."] | float
-"""Times of stages, or of one."""
 
 
 class Loop(NamedTuple):
@@ -119,36 +114,6 @@ class Spent(NamedTuple):
 
     time: Float[np.ndarray, "*plan stage"]  # s
     energy: Float[np.ndarray, "*plan stage"]  # J
-
-
-def stage_time(gpu: Seconds, host: Seconds) -> Float[np.ndarray, "..."]:
-    """Time of stages (s): (gpu^20 + host^20)^(1/20), free of scale."""
-    top = np.maximum(gpu, host)
-    ratio = np.minimum(gpu, host) / np.where(top > 0, top, 1.0)
-    return np.asarray(top * (1 + ratio**_HOST) ** (1 / _HOST))
-
-
-def stage_slope(gpu: Seconds, host: Seconds) -> Float[np.ndarray, "..."]:
-    """d stage time / d GPU time, 0-1."""
-    time = stage_time(gpu, host)
-    share = np.where(time > 0, gpu / np.where(time > 0, time, 1.0), 1.0)
-    return np.asarray(share ** (_HOST - 1))
-
-
-def tangent_offset(slope: Seconds, host: Seconds) -> Float[np.ndarray, "..."]:
-    """Largest c (s) with stage time >= slope x GPU time + c for every GPU time.
-
-    The dual norm: host (1 - slope^q)^(1/q) with q = 20/19.
-    """
-    dual = _HOST / (_HOST - 1)
-    return np.asarray(host * np.maximum(1 - slope**dual, 0.0) ** (1 / dual))
-
-
-def gpu_time(time: Seconds, host: Seconds) -> Float[np.ndarray, "..."]:
-    """GPU time (s) at which a stage takes `time`; negative if the host needs longer."""
-    ratio = host / np.where(time > 0, time, 1.0)
-    inside = time * np.maximum(1 - ratio**_HOST, 0.0) ** (1 / _HOST)
-    return np.where(ratio < 1, inside, -1.0)
 
 
 def by_stage(

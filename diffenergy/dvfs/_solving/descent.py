@@ -14,10 +14,10 @@ import optax
 from jax import Array, lax
 from jaxtyping import Float
 
-from ... import smooth
 from ...compiling import compiler_options
 from ...corrections import Corrections
 from ...hardware._spec import GpuSpec, OperatingPoint
+from ...physics import phase_time
 from ...workload._workload import Workload
 from .._problem.costs import row_costs
 from .._problem.modelled import Modelled
@@ -133,7 +133,7 @@ def _score(clocks: Float[Array, "kernel 2"], task: _Task) -> tuple[Array, Array]
     spent = costs.work + (costs.idle + costs.leakage * task.growth) * costs.time
     busy = jnp.asarray(costs.time) @ task.member
     spent = spent @ task.member
-    time = smooth.pnorm((busy, task.host_time), 20)
+    time = phase_time(busy, task.host_time)
     spent = spent + task.wait_power * (time - busy)
     energy, total = jnp.sum(spent), jnp.sum(time)
     changes = jnp.log(jnp.stack([energy, total]) / task.default)

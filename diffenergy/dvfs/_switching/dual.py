@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from ...physics import stage_slope, stage_time, tangent_offset
 from .._free.free import restricted
 from .._free.hulls import Line
 from .._problem.problem import (
@@ -24,10 +25,7 @@ from .._problem.problem import (
     by_stage,
     cool_stages,
     default_total,
-    stage_slope,
-    stage_time,
     sums,
-    tangent_offset,
     total,
     within_caps,
 )

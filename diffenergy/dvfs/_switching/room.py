@@ -3,9 +3,15 @@
 import numpy as np
 from jaxtyping import Float
 
+from ...physics import stage_time
 from .._free import free
 from .._problem.plan import Switching
-from .._problem.problem import TIE, Problem, Total, by_stage, stage_time
+from .._problem.problem import (
+    TIE,
+    Problem,
+    Total,
+    by_stage,
+)
 from .positions import need_order
 
 

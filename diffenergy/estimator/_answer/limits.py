@@ -1,4 +1,5 @@
-"""What limits a launch: a unit that works hard, launching, or too little work."""
+"""How hard launches use the units of a GPU, and what limits them: a unit that works
+hard, launching, or too little work."""
 
 from typing import Final
 
@@ -6,13 +7,50 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, Int
 
-from ...physics._demand import UNITS
+from ...corrections import Corrections
+from ...hardware import GpuSpec
+from ...physics import UNITS, Demand, unit_seconds
+from .._running import Running, State
 
 LIMITS: Final = (*UNITS, "latency", "launch", "occupancy")
 """What can limit a launch: a unit, latency (too little work in flight, waves, critical
 path), the launch itself, or occupancy (SMs without a CTA)."""
 HALF: Final = 0.5
 """Share of a peak rate, of the time and of the SMs from which something limits."""
+
+
+def use_of(
+    model: Running, s: State
+) -> tuple[Float[Array, "k unit"], Int[Array, " k"], Float[Array, " k"]]:
+    """(utilization of each unit, limiter, launch latency in s) of every launch."""
+    many, gpu, c = model.launches, model.gpu, model.c
+    d, time, clock = many.demand, s.kernel_time, s.clock[many.phase]
+    clocks = many.per_candidate(s.clock), many.per_candidate(model.point.mem_clock)
+    units = jnp.concatenate(unit_seconds(d, gpu, c, *clocks))
+    others = jnp.stack([s.launch, d.ctas, d.launches, _has_path(d)])
+    means = many.mean(s.weights, jnp.concatenate([units, others]))
+    at_peak, reached, others = jnp.split(means, (len(UNITS), 2 * len(UNITS)))
+    launch, ctas, launches, own = others
+    share, near = jnp.minimum(at_peak / time, 1.0).T, (reached / time).T
+    # transfers over links need few CTAs
+    link = at_peak[UNITS.index("link")]
+    filled = jnp.where(link > 0, jnp.inf, ctas / gpu.num_sms)
+    latency = launches * (c.launch_seconds + own * c.launch_cycles / clock)
+    latency -= launches * (1 - own) * _ramp(gpu, c)
+    return share, limiter(share, near, launch / time, filled), latency
+
+
+def _has_path(d: Demand) -> Array:
+    """1 for launches with a critical path of their own, 0 for those that stream: their
+    first load and last store are part of what fits call launching."""
+    own = d.path_cycles + d.own_cycles + d.fixed_cycles
+    return jnp.where(own + d.path_seconds > 0, 1.0, 0.0)
+
+
+def _ramp(gpu: GpuSpec, c: Corrections) -> Array:
+    """s of a streaming kernel's first load and last store, at most all of launching
+    that no clock moves."""
+    return jnp.minimum(2 * gpu.dram_latency, c.launch_seconds)
 
 
 def limiter(

@@ -16,7 +16,7 @@ from ...plans import Plan
 from .records import Estimate
 
 if TYPE_CHECKING:
-    from .._requests import Task
+    from .._asking.task import Task
 
 _KINDS: Final[Mapping[str, str]] = {"send_recv": "pp", "all_to_all": "ep"}
 """What a collective belongs to; all others to `tp`."""

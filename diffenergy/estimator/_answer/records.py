@@ -1,14 +1,11 @@
 """Records of an estimate: the whole, its phases, its kernels."""
 
-import dataclasses
-from collections.abc import Sequence
-
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from ...physics._power import COMPONENTS
+from ...physics import COMPONENTS, STATIC
 from ...records import Record
 
 
@@ -39,6 +36,16 @@ class PhaseEstimate(Record):
     feasible: Bool[Array, "*p"]  # the power cap can be kept
     components: Float[Array, "*p component"]  # J, in the order of COMPONENTS
 
+    @property
+    def static_energy(self) -> Float[Array, "*p"]:
+        """J of idle and leakage power."""
+        return self.components[..., STATIC].sum(axis=-1)
+
+    @property
+    def static_power(self) -> Float[Array, "*p"]:
+        """Idle and leakage power, W."""
+        return self.static_energy / self.time
+
 
 class Estimate(eqx.Module):
     """Time, energy and power of a workload, with its phases and kernels.
@@ -63,11 +70,3 @@ class Estimate(eqx.Module):
         add up to `energy`."""
         parts = jnp.sum(self.phases.components, axis=-2)
         return {name: parts[..., i] for i, name in enumerate(COMPONENTS)}
-
-
-def from_leaves(leaves: Sequence[Array]) -> Estimate:
-    """`Estimate` from its leaves in order (of a program that was kept)."""
-    time, energy, power, clock, *rest = leaves
-    size = len(dataclasses.fields(PhaseEstimate))
-    phases, kernels = PhaseEstimate(*rest[:size]), KernelEstimate(*rest[size:])
-    return Estimate(time, energy, power, clock, phases, kernels)

@@ -3,13 +3,11 @@
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
 from ...corrections import Corrections
 from ...hardware import GpuSpec, OperatingPoint
-from ...physics._power import STATIC
 from ...plans import (
     Pipeline,
     StepEnergy,
@@ -58,7 +56,7 @@ def from_phases(
     """The step that phases make, its pipeline in an `order` (see `compose`)."""
     p = found.phases
     times = compose(p.time, steps, c, order)
-    static = jnp.sum(p.components[..., STATIC], axis=-1) / p.time
+    static = p.static_power
     drawn = step_energy(p.time, p.energy - static * p.time, static, times, steps)
     power = drawn.energy / times.time
     return StepEstimate(

@@ -15,9 +15,10 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from ...compiling import kept
 from ...corrections import Corrections
 from ...hardware import GpuCard
-from ...physics._power import STATIC
+from ...physics import STATIC
 from ...plans import (
     AXES,
     Pipeline,
@@ -27,17 +28,13 @@ from ...plans import (
     Timeline,
     timeline,
 )
-from ...plans._steps import PARTS, MicroBatch
+from ...plans._steps.steps import PARTS
 from ...workload import Listing
-from .._programs import kept
-from .._settings import Setting
-from .guesses import guessed_widths
 from .records import Estimate
 from .step_estimate import StepEstimate, from_phases
 
 if TYPE_CHECKING:
-    from .._requests import Task
-    from .._work import TrainingWork
+    from .._asking.task import Task
 
 _PASSES: Final = ("forward", "backward", "optimizer")
 _NOTHING: Final = 1e-12
@@ -54,23 +51,8 @@ class _Order(eqx.Module):
 
 def _composed(
     estimate: Estimate, steps: Steps, constants: Corrections, order: _Order
-) -> list[Any]:
-    """The step, without the estimate that it is made of, in parts that a kept program
-    can give."""
-    found = from_phases(estimate, steps, constants, order.pipeline)
-    times = {x: y for x, y in vars(found.times).items() if x != "micro"}
-    figures = (found.time, found.energy, found.power, found.gpus)
-    return [figures, times, vars(found.times.micro), vars(found.stages)]
-
-
-def _composition(task: "TrainingWork", estimate: Estimate, c: Corrections) -> Any:
-    """The step of an estimate, on the host."""
-    arguments = (estimate, task.steps, c, _Order(task.order))
-    figures, times, micro, stages = kept(_composed, arguments)
-    taken = StepTime(**times, micro=MicroBatch(**micro))
-    drawn = StepEnergy(**stages)
-    found = StepEstimate(*figures, times=taken, stages=drawn, phases=estimate)
-    return jax.device_get(found)
+) -> StepEstimate:
+    return from_phases(estimate, steps, constants, order.pipeline)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +80,7 @@ class Step:
         if self.order is None:
             return None
         p = self.found.phases.phases
-        static = np.asarray(p.components)[:, STATIC].sum(axis=1)
+        static = np.asarray(p.static_energy)
         return timeline(
             self.order,
             list(self.rows),
@@ -123,7 +105,9 @@ def step_of(task: "Task", estimate: Estimate) -> Step:
     """The step that the phases of an estimate make."""
     assert task.step is not None
     steps = task.step.steps
-    found = _composition(task.step, estimate, task.gpu.corrections)
+    order = _Order(task.step.order)
+    found = kept(_composed, (estimate, steps, task.gpu.corrections, order))
+    found = jax.device_get(found)
     each = np.asarray(steps.members).T @ np.asarray(steps.count)
     calls = np.asarray(found.stages.calls) * each[:, None] * float(steps.abreast)
     weight = np.zeros(len(np.asarray(estimate.phases.time)))
@@ -191,7 +175,7 @@ def kernels(
     one GPU in a step, `gpus` that have such a virtual stage (counted once for each),
     and `dynamic_j` of a launch, its joules beyond idle and leakage."""
     p = step.found.phases.phases
-    static = np.asarray(p.components)[:, STATIC].sum(axis=1) / np.asarray(p.time)
+    static = np.asarray(p.static_power)
     phase = np.asarray(step.steps.phase)
     calls, abreast = np.asarray(step.found.stages.calls), float(step.steps.abreast)
     made, rows = [], iter(found)
@@ -288,21 +272,3 @@ def _stages(task: "Task", step: Step) -> list[dict[str, Any]]:
             }
         )
     return listed
-
-
-def widths(
-    task: "Task", step: Step, estimate: Estimate, setting: Setting, capped: bool
-) -> dict[str, float]:
-    """Half widths in ln from guessed numbers of the GPU (`guessed_widths`), each phase
-    as often as the GPUs run it."""
-    there = step.weight > 0
-    p, weight = estimate.phases, step.weight[there]
-    warmer = np.asarray(p.temperature)[there] - task.card.values["ambient_temperature"]
-    seen = {
-        "energy": weight * np.asarray(p.energy)[there],
-        "components": weight[:, None] * np.asarray(p.components)[there],
-        "warmer": warmer if setting.temperature is None else 0 * warmer,
-        "voltage": np.asarray(p.voltage)[there],
-    }
-    constants = task.gpu.corrections
-    return guessed_widths(task.card, constants, seen, capped)

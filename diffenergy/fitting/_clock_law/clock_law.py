@@ -20,9 +20,9 @@ from jaxtyping import Float
 from ...compiling import compiler_options
 from ...corrections import Corrections
 from ...hardware._spec import GpuSpec, OperatingPoint, relative_voltage
+from ...physics import LEAKAGE_REFERENCE, launch_energy, static_power
 from ...physics._demand import Demand, make_demand
 from ...physics._governor import secant_clock
-from ...physics._power import LEAKAGE_REFERENCE, launch_energy, static_power
 from ...physics._timeline import timing
 from ...records import as_float
 

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from ...compiling import kept
 from ...corrections import Corrections
 from ...estimator._packed import packed, packed_alike
-from ...estimator._programs import kept as kept_program
 from ...hardware import GpuSpec, OperatingPoint
 from ...plans import Plan, Steps, Training, compose, step_energy
 from ...plans._pipeline import BACKWARD, FORWARD, instructions, plain_ends
-from ...plans._steps import filled_to, merged
+from ...plans._steps.steps import filled_to, merged
 from ...workload import Listing, Workload
 from ...workload._unlisted import complete
 from ...workload._workload import pad_size
@@ -139,11 +139,11 @@ def _steps_of(
         for x in ("time", "energy", "still")
     }
     span = np.full(len(at), np.nan)
-    about = jax.device_get(kept_program(_composed, (columns, steps, c, span)))
+    about = jax.device_get(kept(_composed, (columns, steps, c, span)))
     for i, one in enumerate(placed):
         if one.order is not None:
             span[i] = _span(one, about["forward"][i], about["backward"][i])
-    answer = kept_program(_composed, (columns, steps, c, span))
+    answer = kept(_composed, (columns, steps, c, span))
     return np.asarray(answer["time"]), np.asarray(answer["energy"])
 
 

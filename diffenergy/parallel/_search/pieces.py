@@ -1,5 +1,4 @@
-"""What plans share: a layer of each kind and both ends of the model on a GPU, priced
-once for every way in which GPUs divide them.
+"""What plans share, priced once for every way in which GPUs divide them.
 
 A virtual stage is the sum of its pieces, so that time, energy and memory of thousands
 of plans follow from a few dozen pieces. That is exact but for what is no sum: the
@@ -7,7 +6,7 @@ clock under a power limit, and what weights leave in a cache.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,50 +14,18 @@ from jaxtyping import Float, Int
 
 from ...estimator._packed import packed_alike, run
 from ...hardware import GpuSpec, OperatingPoint
-from ...physics._power import STATIC
-from ...plans import Plan, Training
-from ...plans._exchange import Group, collective, groups
-from ...plans._steps import PARTS
-from ...plans._training import Part, passes_of
+from ...plans._machine.exchange import Group, collective
+from ...plans._steps.steps import PARTS
 from ...workload import Listing, Workload
-from ...workload._listing import Number
 from ...workload._unlisted import complete
-from ...workload.models import Request
-from ...workload.models._network.sharding import Share, Split
-from ...workload.models._shared.decoder import TrainedModel
+from .maker import ENDS, TIMES, Key, Made, Maker
 from .space import Space
 
-FIRST: Final = 0
-LAST: Final = 1
-BOTH: Final = 2
-"""Places of the ends among the pieces: alone, and on one GPU, where they may share a
-table."""
-ENDS: Final = 3
-"""Where kinds of layers begin."""
-_TIMES: Final = 64
-"""Micro-batches of a priced piece, so that gradients are summed as in most steps."""
 _TOGETHER: Final = 1024
 """Listings of one call: as many as pieces of most models have."""
 _SIZES: Final = 2.0 ** np.arange(16, 40, 2)
 """Bytes of priced exchanges, between which times are interpolated."""
 MOVED: Final = ("all_gather", "reduce_scatter", "send_recv")
-
-
-class Key(NamedTuple):
-    """What decides the kernels of a piece."""
-
-    tp: int
-    cp: int
-    ep: int
-    etp: int
-    microbatch: int
-    recompute: str
-
-
-def key_of(plan: Plan) -> Key:
-    """The pieces of a plan."""
-    parts = plan.expert_parts
-    return Key(plan.tp, plan.cp, plan.ep, parts, plan.microbatch, plan.recompute)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,127 +67,6 @@ class Pieces:
         return time, energy
 
 
-@dataclasses.dataclass(frozen=True)
-class _Made:
-    """One piece before it is priced."""
-
-    parts: tuple[Part, ...]
-    sizes: tuple[Number, Number]
-    left: tuple[Number, Number, Number, Number]
-
-
-class Maker:
-    """Makes the pieces of a space."""
-
-    def __init__(self, space: Space):
-        self.space = space
-        self.places = sorted(set(space.model.kinds))
-        self.kinds = tuple(self.places.index(x) for x in space.model.kinds)
-        self._sizes: dict[tuple[int, ...], np.ndarray | ValueError] = {}
-        self._made: dict[tuple[int, Key], _Made] = {}
-        self._requests: dict[tuple[int, str], Request] = {}
-        self._models: dict[tuple[int, ...], list[TrainedModel]] = {}
-
-    def request(self, key: Key) -> Request:
-        """What a replica runs of the pieces of a key."""
-        same = key.microbatch, key.recompute
-        if same not in self._requests:
-            self._requests[same] = self._request(key)
-        return self._requests[same]
-
-    def _request(self, key: Key) -> Request:
-        space = self.space
-        alone = Plan(microbatch=key.microbatch, recompute=key.recompute)  # pyright: ignore[reportArgumentType]
-        alone = dataclasses.replace(alone, software=_software(space))
-        sequences = key.microbatch * _TIMES
-        training = Training(space.model, alone, space.host, sequences)
-        length = space.input_len
-        return training.request(phase="train", input_len=length, **space.request)
-
-    def values(self, key: Key) -> str:
-        """Type of values between products."""
-        model = self.space.model
-        assert isinstance(model, TrainedModel)
-        return model.precision(self.request(key)).values
-
-    def made(self, key: Key) -> list[_Made]:
-        """Pieces of a key, one that several keys have the same for all of them; raises
-        `ValueError` if the model cannot be divided so."""
-        found = []
-        for place, model in enumerate(self._placed(key)):
-            own = self._own(key, place, model)
-            if (place, own) not in self._made:
-                self._made[place, own] = self._piece(place, own)
-            found.append(self._made[place, own])
-        return found
-
-    def _own(self, key: Key, place: int, model: TrainedModel) -> Key:
-        """What of a key a piece depends on."""
-        further = model.further_layers and place != FIRST
-        if place < ENDS and not further:  # layers alone are run again
-            key = key._replace(recompute="none")
-        dense = self.space.model.default_routing() is None  # no `ep`, or a mistake
-        if dense or model.expert_parameters():
-            return key
-        return key._replace(ep=1, etp=1)
-
-    def sizes(self, key: Key) -> Float[np.ndarray, "q two"]:
-        """Parameters of the pieces, of routed experts the second; raises `ValueError`
-        if the model cannot be divided so."""
-        same = key.tp, key.cp, key.ep, key.etp
-        if same not in self._sizes:
-            try:
-                models = self._placed(key)
-                self._sizes[same] = np.array([_parameters(x) for x in models], float)
-            except ValueError as error:
-                self._sizes[same] = error
-        found = self._sizes[same]
-        if isinstance(found, ValueError):
-            raise found
-        return found
-
-    def _placed(self, key: Key) -> list[TrainedModel]:
-        """The model as a GPU has each piece."""
-        same = key.tp, key.cp, key.ep, key.etp
-        if same not in self._models:
-            self._models[same] = self._divided(key)
-        return self._models[same]
-
-    def _divided(self, key: Key) -> list[TrainedModel]:
-        last = len(self.kinds)
-        ends = [(3, 0, (0, 0)), (3, 2, (last, last)), (1, None, (0, 0))]
-        layers = [(3, 1, (place, place + 1)) for place in self.places]
-        split = Split(key.tp, key.ep, key.cp, key.etp, sequence=key.tp > 1)
-        shares = [
-            Share(split, stages, stage, own=(own,))
-            for stages, stage, own in (*ends, *layers)
-        ]
-        models = [self.space.model.placed(share) for share in shares]
-        return [x for x in models if isinstance(x, TrainedModel)]
-
-    def _piece(self, place: int, key: Key) -> _Made:
-        model, request = self._placed(key)[place], self.request(key)
-        plan = Plan(key.tp, 1, key.ep, key.ep, key.cp, etp=key.etp)
-        shares = groups(plan, self.space.host)
-        parts = passes_of(model, request, shares, _software(self.space))
-        left = model.leaves(request)
-        return _Made(
-            tuple(parts),
-            _parameters(model),
-            (left.each, left.once, left.logits, left.workspace),
-        )
-
-
-def _parameters(model: TrainedModel) -> tuple[Number, Number]:
-    """Those that are no routed experts', and those that are."""
-    routed = model.expert_parameters()
-    return model.text_step_parameters() - routed, routed
-
-
-def _software(space: Space) -> float:
-    return float(space.held.get("software", Plan().software))
-
-
 def figures(
     workload: Workload, gpu: GpuSpec, point: OperatingPoint, number: int
 ) -> dict[str, np.ndarray]:
@@ -228,7 +74,7 @@ def figures(
     and of the `host`, s; `energy` beyond static power, and `still` of it, J;
     `feasible`, whether the power limit is kept."""
     p: Any = run(workload, gpu, point, number).phases
-    still = p.components[:, STATIC].sum(axis=1)
+    still = p.static_energy
     return dict(
         time=p.time,
         gpu=p.gpu_time,
@@ -239,49 +85,44 @@ def figures(
     )
 
 
+class _Table(NamedTuple):
+    """What the pieces launch, [key, place, part]."""
+
+    listings: list[Listing]
+    phase: Int[np.ndarray, "n q p"]
+    """Place in `listings`; -1: none."""
+    far: Float[np.ndarray, "n q p"]
+    hops: Float[np.ndarray, "n q p"]
+    passes: Float[np.ndarray, "n q p"]
+    """Passes whose start the host takes time for."""
+    eager: Float[np.ndarray, " p"]
+
+
 def price(
     space: Space,
-    made: dict[Key, list[_Made]],
+    made: dict[Key, list[Made]],
     gpu: GpuSpec,
     points: Sequence[OperatingPoint],
 ) -> tuple[list[Pieces], Workload]:
     """All pieces at each of `points` (of all), and a workload of those that they were
     priced as."""
-    listings: list[Listing] = []
-    kinds = Maker(space).kinds
-    shape = (len(made), ENDS + 1 + max(kinds), len(PARTS))
-    phase, far, hops = np.full(shape, -1), np.zeros(shape), np.zeros(shape)
-    eager, passes = np.zeros(len(PARTS)), np.zeros(shape)
-    priced_at: dict[int, tuple[int, int]] = {}
-    tables = (phase, far, hops, passes)
-    for i, pieces in enumerate(made.values()):
-        for j, piece in enumerate(pieces):
-            if id(piece) in priced_at:
-                for x in tables:
-                    x[i, j] = x[priced_at[id(piece)]]
-                continue
-            priced_at[id(piece)] = i, j
-            for part in piece.parts:
-                at = PARTS.index(part.name)
-                far[i, j, at], hops[i, j, at] = part.far, part.hops
-                if part.listing is None:
-                    continue
-                phase[i, j, at] = len(listings)
-                eager[at] = max(eager[at], part.listing.dispatch != "graph")
-                # a weight comes back when all layers have run, not after its own
-                own = part.listing.passes / (len(kinds) if j >= ENDS else 1)
-                whole = dataclasses.replace(part.listing, passes=own)
-                listings.append(complete(whole))
-                passes[i, j, at] = own * (part.listing.dispatch != "graph")
+    maker = Maker(space)
+    table = _table(made, len(maker.kinds), max(maker.kinds))
     moves = [(kind, local) for kind in MOVED for local in _together(space)]
-    own = len(listings)
-    listings += [_exchange(listings[0], *x, size) for x in moves for size in _SIZES]
-    each = np.ones(len(PARTS)) * _TIMES
+    own, blank = len(table.listings), table.listings[0]
+    exchanges = [_exchange(blank, *x, size) for x in moves for size in _SIZES]
+    listings = [*table.listings, *exchanges]
+    each = np.ones(len(PARTS)) * TIMES
     each[PARTS.index("optimizer")] = 1.0
-    sizes, left = (
-        np.array([[getattr(piece, name) for piece in x] for x in made.values()], float)
-        for name in ("sizes", "left")
-    )
+    about = _about(made) | {
+        "keys": tuple(made),
+        "kinds": maker.kinds,
+        "values": maker.values(next(iter(made))),
+        "eager": table.eager,
+        "far": table.far / each,
+        "hops": table.hops / each,
+    }
+    each_pass = float(gpu.corrections.dispatch_pass)
     first, same = _distinct(listings)
     works = packed_alike([listings[i] for i in first], _TOGETHER)
     result = []
@@ -292,31 +133,55 @@ def price(
         columns |= {"energy": found["energy"]}
         columns |= {"still": found["still"] * found["gpu"] / found["time"]}
         grid = {x: y[own:].reshape(-1, len(_SIZES)) for x, y in columns.items()}
-        table = {x: (grid["time"][i], grid["energy"][i]) for i, x in enumerate(moves)}
+        moved = {x: (grid["time"][i], grid["energy"][i]) for i, x in enumerate(moves)}
+        at = table.phase
         of_pieces = {
-            x: np.where(phase >= 0, y[phase], 0.0) / each for x, y in columns.items()
+            x: np.where(at >= 0, y[at], 0.0) / each for x, y in columns.items()
         }
-        each_pass = float(gpu.corrections.dispatch_pass)
-        of_pieces["host"] -= each_pass * passes / each
-        result.append(
-            Pieces(
-                tuple(made),
-                kinds,
-                Maker(space).values(next(iter(made))),
-                **of_pieces,
-                eager=eager,
-                far=far / each,
-                hops=hops / each,
-                dense=sizes[..., 0],
-                routed=sizes[..., 1],
-                each=left[..., 0],
-                once=left[..., 1],
-                logits=left[..., 2],
-                workspace=left[..., 3],
-                moved=table,
-            )
-        )
+        of_pieces["host"] -= each_pass * table.passes / each
+        result.append(Pieces(**about, **of_pieces, moved=moved))
     return result, works[0]
+
+
+def _table(made: Mapping[Key, list[Made]], layers: int, last: int) -> _Table:
+    """What pieces of a model of so many `layers` launch, the kinds up to `last`; one
+    that several keys have stands once."""
+    shape = (len(made), ENDS + 1 + last, len(PARTS))
+    phase, far, hops = np.full(shape, -1), np.zeros(shape), np.zeros(shape)
+    found = _Table([], phase, far, hops, np.zeros(shape), np.zeros(len(PARTS)))
+    known: dict[int, tuple[int, int]] = {}
+    for i, pieces in enumerate(made.values()):
+        for j, piece in enumerate(pieces):
+            if id(piece) in known:
+                for x in (phase, far, hops, found.passes):
+                    x[i, j] = x[known[id(piece)]]
+                continue
+            known[id(piece)] = i, j
+            for part in piece.parts:
+                at = PARTS.index(part.name)
+                far[i, j, at], hops[i, j, at] = part.far, part.hops
+                if part.listing is None:
+                    continue
+                phase[i, j, at] = len(found.listings)
+                eager = part.listing.dispatch != "graph"
+                found.eager[at] = max(found.eager[at], eager)
+                # a weight comes back when all layers have run, not after its own
+                own = part.listing.passes / (layers if j >= ENDS else 1)
+                whole = dataclasses.replace(part.listing, passes=own)
+                found.listings.append(complete(whole))
+                found.passes[i, j, at] = own * eager
+    return found
+
+
+def _about(made: Mapping[Key, list[Made]]) -> dict[str, np.ndarray]:
+    """Parameters and bytes of the pieces, [key, place]."""
+    sizes, left = (
+        np.array([[getattr(piece, name) for piece in x] for x in made.values()], float)
+        for name in ("sizes", "left")
+    )
+    names = ("dense", "routed", "each", "once", "logits", "workspace")
+    both = np.concatenate([sizes, left], axis=-1)
+    return {name: both[..., i] for i, name in enumerate(names)}
 
 
 def _distinct(

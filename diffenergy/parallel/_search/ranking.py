@@ -10,19 +10,20 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from ...compiling import kept
 from ...corrections import Corrections
-from ...estimator._estimate import HOST
-from ...estimator._programs import kept
+from ...physics import stage_time
 from ...plans import Plan, Steps, compose, step_energy
-from ...plans._exchange import groups
 from ...plans._layout import layout
+from ...plans._machine.exchange import groups
 from ...plans._memory import in_flight, state_bytes
+from ...plans._passes import SUMS, VALUE, WEIGHT, gathers_of
 from ...plans._pipeline import closed_form
-from ...plans._steps import PARTS
-from ...plans._training import SUMS, VALUE, WEIGHT, gathers_of
+from ...plans._steps.steps import PARTS
 from ...workload._workload import pad_size
 from ...workload.models._shared.decoder import Held
-from .pieces import BOTH, ENDS, FIRST, LAST, Pieces, key_of
+from .maker import BOTH, ENDS, FIRST, LAST, key_of
+from .pieces import Pieces
 from .space import Space
 
 _ONCE: Final = ("optimizer", "gather", "reduce", "send")
@@ -208,7 +209,7 @@ class _Batch:
         gpu, host = columns["time"], columns.pop("host")
         there = np.any(made, axis=-1, keepdims=True) & (gpu > 0)
         host = host + float(c.dispatch_pass) * pieces.eager * there
-        whole = (gpu**HOST + np.maximum(host, 0.0) ** HOST) ** (1 / HOST)
+        whole = stage_time(gpu, np.maximum(host, 0.0))
         ratio = np.where(gpu > 0, whole / np.where(gpu > 0, gpu, 1.0), 1.0)
         columns["time"], columns["still"] = whole, columns["still"] * ratio
 

@@ -9,14 +9,15 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ...estimator._settings import Setting, operating_points
+from ...estimator._asking.settings import Setting, operating_points
 from ...hardware import GpuSpec, OperatingPoint
 from ...hardware._clocks import sm_clocks
 from ...plans import Plan
 from ...results import Infeasible
 from ...workload import Workload
 from .exact import Exact, exact
-from .pieces import Key, Maker, key_of, price
+from .maker import Key, Maker, key_of
+from .pieces import price
 from .ranking import Ranked, ranked, state_bytes_of
 from .space import Space
 
@@ -78,12 +79,7 @@ def search(
     every = _legal(space, maker)
     plans, made = _roomy(space, maker, every, limits.memory)
     told(0, len(every), f"{len(made)} sets of kernels")
-    ladder = sm_clocks(space.card)
-    ladder = ladder[ladder <= setting.sm_clock * (1 + 1e-9)]
-    clocks = np.array([setting.sm_clock])
-    if np.isfinite(limits.power) and len(ladder) > 1:
-        at = np.linspace(0, len(ladder) - 1, _CLOCKS).round().astype(int)
-        clocks = np.unique([setting.sm_clock, *ladder[at]])[::-1]
+    ladder, clocks = _clocks(space, setting.sm_clock, limits.power)
     points = [_point(setting, float(x)) for x in clocks]
     pieces, like = price(space, made, gpu, points)
     all_ranked = [ranked(space, x, plans, gpu.corrections) for x in pieces]
@@ -125,6 +121,19 @@ def search(
     second = next(others, None)
     edge = _frontier(kept)
     return Found(best, second, edge, len(every), len(rows), series[0], like)
+
+
+def _clocks(
+    space: Space, highest: float, power: float
+) -> tuple[Float[np.ndarray, " l"], Float[np.ndarray, " c"]]:
+    """(clocks of the board up to the `highest`, those at which all plans are ranked
+    under a limit of `power`, W), Hz, falling."""
+    ladder = sm_clocks(space.card)
+    ladder = ladder[ladder <= highest * (1 + 1e-9)]
+    if not np.isfinite(power) or len(ladder) < 2:
+        return ladder, np.array([highest])
+    at = np.linspace(0, len(ladder) - 1, _CLOCKS).round().astype(int)
+    return ladder, np.unique([highest, *ladder[at]])[::-1]
 
 
 def _point(setting: Setting, clock: float) -> OperatingPoint:

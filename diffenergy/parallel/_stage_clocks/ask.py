@@ -1,4 +1,8 @@
-"""`stage_clocks`: from names and numbers to clocks for the stages of a pipeline."""
+"""`stage_clocks`: from names and numbers to clocks for the stages of a pipeline.
+
+Layers are split so that the slowest stage is fastest, the head counted. The bound is a
+linear program over every instruction (Perseus, arXiv 2312.06902).
+"""
 
 import dataclasses
 import math
@@ -33,16 +37,33 @@ _SLOW: Final = 0.1
 """Share of an instruction that a change of clocks may take unremarked."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What is asked of the clocks, as `stage_clocks` takes it."""
+
+    granularity: str = "instruction"
+    max_slowdown: float | None = None
+    node_power: float | None = None
+    straggler: tuple[int, float] | None = None
+    deadline: float | None = None
+
+    @property
+    def own(self) -> Granularity:
+        """What has a clock of its own. Raises `ValueError` for an unknown word."""
+        for known in get_args(Granularity):
+            if self.granularity == known:
+                return known
+        allowed = ", ".join(get_args(Granularity))
+        raise ValueError(
+            f"`granularity` is '{self.granularity}'; allowed are {allowed}."
+        )
+
+
 def stage_clocks(
     model: str,
     gpu: str | GpuCard | None = None,
     plan: str | Mapping[str, Any] | Plan | None = None,
     *,
-    granularity: str = "instruction",
-    max_slowdown: float | None = None,
-    node_power: float | None = None,
-    straggler: tuple[int, float] | None = None,
-    deadline: float | None = None,
     sm_clock: Sequence[float] | None = None,
     interval: bool = False,
     **request: Any,
@@ -50,28 +71,24 @@ def stage_clocks(
     """Clocks for the stages of a pipeline so that no one waits: least energy of a
     training step that takes no longer.
 
-    Layers are split so that the slowest stage is fastest, the head counted. The bound
-    is a linear program over every instruction (Perseus, arXiv 2312.06902).
-
     Args:
         model: bundled name, or the path of a `config.json`.
         gpu: name or file [h100-sxm].
         plan: as `--plan` takes it, or a dict; `pp` is the number of stages.
-        granularity: what has a clock of its own: every "instruction", every "kind" (a
-            stage's passes forward, and its passes backward), or every "stage".
-        max_slowdown: share by which a step may take longer [0; with `node_power` as
-            far as that asks for].
-        node_power: W of the GPUs of a host together, on average over a step.
-        straggler: a stage, counted from 0, and the share by which its GPUs in one
-            replica take longer; what does not wait for them saves energy.
-        deadline: s that a step takes anyway, since others are slower.
         sm_clock: Hz to choose from [those that the GPU offers, from 40 % of the
             highest on]; the highest is the usual one.
         interval: also the 5 to 95 % interval of the saving, by solving again with
             what is not known of the GPU (seconds).
-        **request: `global_batch`, `input_len`, `dtype`, `attention`, `stack`,
-            `dispatch`, `routing`, `num_gpus`, `topology`, `mem_clock`, `power_limit`,
-            `temperature`, `changes`, `corrections` of `de.estimate`.
+        **request: `granularity`, what has a clock of its own: every ["instruction"],
+            every "kind" (a stage's passes forward, and backward), or every "stage";
+            `max_slowdown`, share by which a step may take longer [0; with `node_power`
+            as far as that asks for]; `node_power`, W of the GPUs of a host together, on
+            average over a step; `straggler`, a stage, counted from 0, and the share by
+            which its GPUs in one replica take longer; `deadline`, s that a step takes
+            anyway, since others are slower; `global_batch`, `input_len`, `dtype`,
+            `attention`, `stack`, `dispatch`, `routing`, `num_gpus`, `topology`,
+            `mem_clock`, `power_limit`, `temperature`, `changes`, `corrections` of
+            `de.estimate`.
 
     Returns:
         The clocks with their bound; `summary` is the JSON of the command.
@@ -86,8 +103,24 @@ def stage_clocks(
         >>> found.bound <= found.energy <= found.summary["baseline"]["energy_j"]
         True
     """
-    own = _granularity(granularity)
-    _check(max_slowdown, node_power, deadline)
+    names = [field.name for field in dataclasses.fields(Wanted)]
+    wanted = Wanted(**{x: request.pop(x) for x in names if x in request})
+    request |= {"plan": Plan() if plan is None else plan, "phase": "train"}
+    task = _task(model, gpu, sm_clock, wanted, request)
+    return _solved(task, wanted, interval)
+
+
+def _task(
+    model: str,
+    gpu: str | GpuCard | None,
+    sm_clock: Sequence[float] | None,
+    wanted: Wanted,
+    request: dict[str, Any],
+) -> Task:
+    """The checked training step at every clock, layers split so that the slowest stage
+    is fastest."""
+    _ = wanted.own
+    _check(wanted)
     check_whole(request)
     for name in ("mem_clock", "power_limit"):
         if len(request.get(name) or ()) > 1:
@@ -96,39 +129,39 @@ def stage_clocks(
     plain = named if isinstance(named, GpuCard) else read_gpu(named)
     card = with_fields(plain, request.get("changes") or {})
     clocks = offered(card, sm_clock)
-    request |= {"plan": Plan() if plan is None else plan, "phase": "train"}
     first = prepare(model, gpu, sm_clock=clocks[:1], **request)
-    _check_size(first, straggler, node_power)
-    split = balanced(first)
-    task = prepare(model, gpu, sm_clock=clocks, split=split, **request)
-    problem = problem_of(task)
-    shared = task.plan
-    assert shared is not None and task.step is not None
-    members = hosts(shared, task.step.placed.host.size)
-    caps = None if node_power is None else Caps(members, node_power)
+    _check_size(first, wanted)
+    return prepare(model, gpu, sm_clock=clocks, split=balanced(first), **request)
+
+
+def _solved(task: Task, wanted: Wanted, interval: bool) -> StageClocks:
+    """The clocks of least energy, and what is said of them."""
+    problem, plan = problem_of(task), task.plan
+    assert plan is not None and task.step is not None
+    members = hosts(plan, task.step.placed.host.size)
+    power, slowdown = wanted.node_power, wanted.max_slowdown
+    caps = None if power is None else Caps(members, power)
 
     def answered(problem: Problem) -> Solved:
-        alike = _alike(problem, shared.dp, straggler)
-        least = deadline or 0.0
-        slack = 0.0 if max_slowdown is None and caps is None else max_slowdown
-        return solved(alike, own, slack, least, caps)
+        alike = _alike(problem, plan.dp, wanted.straggler)
+        slack = 0.0 if slowdown is None and caps is None else slowdown
+        return solved(alike, wanted.own, slack, wanted.deadline or 0.0, caps)
 
     begun = time.monotonic()
-    _check_deadline(problem, straggler, deadline)
+    _check_deadline(problem, wanted)
     found = answered(problem)
     seconds = time.monotonic() - begun
     summary = _summary(task, found, members)
     summary |= {
-        "granularity": granularity,
-        "max_slowdown_pct": None if max_slowdown is None else 100 * max_slowdown,
-        "straggler": _straggler(straggler),
-        "deadline_s": deadline,
+        "granularity": wanted.granularity,
+        "max_slowdown_pct": None if slowdown is None else 100 * slowdown,
+        "straggler": _straggler(wanted.straggler),
+        "deadline_s": wanted.deadline,
         "node_power": None if caps is None else _power(found, caps),
         "solve_s": seconds,
     }
-    summary["warnings"] = [
-        *task.warnings, *_notes(task, found, own, max_slowdown or 0.0)
-    ]  # fmt: skip
+    notes = _notes(task, found, wanted.own, slowdown or 0.0)
+    summary["warnings"] = [*task.warnings, *notes]
     if interval:
         ends = saving_interval(task, found.saving, lambda p: answered(p).saving)
         summary["saving_pct_p5_p95"] = [100 * x for x in ends]
@@ -163,34 +196,22 @@ def _alike(
     return [slow, *([(one, float(replicas - 1))] if replicas > 1 else [])]
 
 
-def _granularity(word: str) -> Granularity:
-    for known in get_args(Granularity):
-        if word == known:
-            return known
-    raise ValueError(
-        f"`granularity` is '{word}'; allowed are {', '.join(get_args(Granularity))}."
-    )
-
-
-def _check(
-    max_slowdown: float | None, node_power: float | None, deadline: float | None
-) -> None:
+def _check(wanted: Wanted) -> None:
+    max_slowdown = wanted.max_slowdown
     if max_slowdown is not None and not 0 <= max_slowdown <= 10:
         raise ValueError(
             f"`max_slowdown` is {100 * max_slowdown:g} %; allowed are 0 to 1000 %."
         )
     for name, value, unit in (
-        ("node_power", node_power, "W"), ("deadline", deadline, "s")
+        ("node_power", wanted.node_power, "W"), ("deadline", wanted.deadline, "s")
     ):  # fmt: skip
         if value is not None and not 0 < value < math.inf:
             raise ValueError(f"`{name}` is {value:g} {unit}; allowed is above 0.")
-    if node_power is not None and deadline is not None:
+    if wanted.node_power is not None and wanted.deadline is not None:
         raise ValueError("`node_power` is given beside `deadline`; give one of them.")
 
 
-def _check_size(
-    task: Task, straggler: tuple[int, float] | None, node_power: float | None
-) -> None:
+def _check_size(task: Task, wanted: Wanted) -> None:
     """Raises `ValueError` for a pipeline that is too long, or without the stage that is
     slow."""
     assert task.step is not None
@@ -203,9 +224,9 @@ def _check_size(
             f"instructions of a replica; clocks are known of at most {_MOST:,}: give "
             f"at most {_MOST // each * plan.dp * plan.microbatch}."
         )
-    if straggler is None:
+    if wanted.straggler is None:
         return
-    stage, share = straggler
+    stage, share = wanted.straggler
     if isinstance(stage, bool) or not 0 <= stage < plan.pp:
         raise ValueError(
             f"`straggler` is stage {stage}, but the plan has pp={plan.pp}; give a "
@@ -215,14 +236,13 @@ def _check_size(
         raise ValueError(
             f"`straggler` is {100 * share:g} % slower; allowed are above 0 to 1000 %."
         )
-    if node_power is not None:
+    if wanted.node_power is not None:
         raise ValueError("`straggler` is given beside `node_power`; give one of them.")
 
 
-def _check_deadline(
-    problem: Problem, straggler: tuple[int, float] | None, deadline: float | None
-) -> None:
-    slow = problem if straggler is None else problem.slowed(*straggler)
+def _check_deadline(problem: Problem, wanted: Wanted) -> None:
+    slow = problem if wanted.straggler is None else problem.slowed(*wanted.straggler)
+    deadline = wanted.deadline
     usual = slow.step_time(float(slow.pipeline(slow.usual)))
     if deadline is not None and deadline < usual:
         raise ValueError(

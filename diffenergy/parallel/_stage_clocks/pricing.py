@@ -11,12 +11,11 @@ from ...estimator import Task
 from ...estimator._answer.records import Estimate
 from ...estimator._answer.step_estimate import StepEstimate, from_phases
 from ...estimator._answer.summary import least_power
-from ...estimator._requests import too_low
+from ...estimator._asking.task import too_low
 from ...hardware import GpuSpec
-from ...physics._power import STATIC
 from ...plans import Plan
 from ...plans._pipeline import FORWARD, ends, instructions
-from ...plans._timeline import dynamic_joules
+from ...plans._steps.energy import dynamic_joules
 from ...results import Infeasible
 from .problem import Problem
 
@@ -68,7 +67,7 @@ def _problem(
     order, steps, times = work.program, work.steps, found.times
     micro, p = times.micro, found.phases.phases
     length = np.asarray(micro.work) + np.asarray(micro.exposed).sum(axis=-1)
-    beyond = np.asarray(p.energy) - np.asarray(p.components)[..., STATIC].sum(axis=-1)
+    beyond = np.asarray(p.energy - p.static_energy)
     rows = np.asarray(steps.phase)
     parts = np.where(rows >= 0, beyond[:, np.maximum(rows, 0)], 0.0)
     each, once, update = dynamic_joules(parts, steps)
@@ -114,7 +113,7 @@ def pipeline_time(problem: Problem, choice: np.ndarray) -> float:
 
 def hosts(plan: Plan, size: int) -> Float[np.ndarray, "h s"]:
     """GPUs of each stage in hosts of `size`, one row for hosts that are alike: GPUs are
-    numbered stage by stage (`plans._exchange`)."""
+    numbered stage by stage (`plans._machine.exchange`)."""
     abreast = plan.tp * plan.cp * plan.dp
     stage = np.arange(plan.gpus) // abreast
     host = np.arange(plan.gpus) // size

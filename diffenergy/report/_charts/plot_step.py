@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ...plans import Timeline
-from ...plans._timeline import EXCHANGE, KINDS
+from ...plans._steps.timeline import EXCHANGE, KINDS
 from .._format import Entry, percent, si
 from .._traces.steps import WORDS, busiest
 from .._views.estimate import title_line

@@ -11,15 +11,15 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
+from ...compiling import kept
 from ...estimator import EstimateResult, Setting, Task
 from ...estimator._answer.step_estimate import of_step
 from ...estimator._answer.steps import Step
-from ...estimator._estimate import demands, estimate_once
-from ...estimator._programs import kept
-from ...estimator._settings import operating_points
+from ...estimator._asking.settings import operating_points
+from ...estimator._estimate import estimate_once
+from ...estimator._launches import demands
 from ...hardware import GpuSpec, OperatingPoint, _clocks
 from ...hardware._files import field_units
-from ...physics._power import STATIC
 from ...plans import Plan, TrainingStep
 from ...workload._listing import Listing
 from ...workload._workload import Workload, assemble
@@ -284,7 +284,7 @@ def totals(
     def one(point: OperatingPoint) -> tuple[Array, Array, Array, Array]:
         found = estimate_once(workload, gpu, point)
         kept = jnp.all(found.phases.feasible)
-        still = jnp.sum(found.phases.components[..., STATIC])
+        still = jnp.sum(found.phases.static_energy)
         energy = shared[0] * (found.energy + shared[1] * still)
         return found.time, energy, found.sm_clock, kept
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...plans import AXES, Timeline
-from ...plans._timeline import KINDS
+from ...plans._steps.timeline import KINDS
 from .._format import Entry
 from .steps import slice_name
 from .trace import counter, microseconds, named, slice_event

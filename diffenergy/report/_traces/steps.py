@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from ...plans import Timeline
-from ...plans._timeline import KINDS
+from ...plans._steps.timeline import KINDS
 
 WORDS: Final[Mapping[str, str]] = {
     "weights": "gradients of weights",

@@ -135,9 +135,9 @@ def told(found: Deployment, costs: StepCosts, figures: Steady) -> dict[str, Any]
         "energy_j_per_output_token": each,
         "energy_j_per_token": each * output / tokens,
         "energy_j_per_request": each * output,
-        "energy_j_per_output_token_p5_p95": _interval(each, spread["energy"]),
-        "tpot_s_p5_p95": _interval(tpot["mean"], spread["tpot"]),
-        "ttft_s_p5_p95": _interval(ttft["mean"], spread["ttft"]),
+        "energy_j_per_output_token_p5_p95": interval(each, spread["energy"]),
+        "tpot_s_p5_p95": interval(tpot["mean"], spread["tpot"]),
+        "ttft_s_p5_p95": interval(ttft["mean"], spread["ttft"]),
         "goodput_per_s": good if limited else None,
         "grade": grade,
         "assumed": dict(found.assumed),
@@ -198,7 +198,8 @@ def _limit(found: Deployment, slots: float) -> str:
     return "max_batch" if given is not None and given <= slots else "memory"
 
 
-def _interval(value: float, sd: float) -> list[float]:
+def interval(value: float, sd: float) -> list[float]:
+    """Central 90 % of a quantity whose logarithm has this standard deviation."""
     factor = math.exp(_NORMAL * sd)
     return [value / factor, value * factor]
 

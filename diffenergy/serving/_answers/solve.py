@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from ...estimator import _programs
+from ...compiling import kept
 from ...hardware import GpuSpec, OperatingPoint
 from .._deployment import Deployment
 from .._steady.figures import Asked, Mode, Steady, asked, steady
@@ -53,7 +53,7 @@ def priced(
         found.gpu if gpu is None else gpu,
         found.point if point is None else point,
     )
-    return StepCosts(*_kept(_costs, arguments))
+    return _kept(costs_once, arguments)
 
 
 def solved(found: Deployment, costs: StepCosts) -> Steady:
@@ -75,9 +75,5 @@ def question_of(found: Deployment, costs: StepCosts) -> Question:
     return Question(found.server(costs), *load, mode=found.mode, states=found.states)
 
 
-def _costs(*arguments: Any) -> tuple[Array, ...]:
-    return tuple(jax.tree.leaves(costs_once(*arguments)))
-
-
 def _kept(function: Any, arguments: tuple[Any, ...]) -> Any:
-    return _programs.kept(function, jax.tree.map(jnp.asarray, arguments))
+    return kept(function, jax.tree.map(jnp.asarray, arguments))

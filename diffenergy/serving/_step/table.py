@@ -16,7 +16,7 @@ from ...estimator import Estimate
 from ...estimator._estimate import estimate, estimate_once
 from ...hardware import GpuSpec, OperatingPoint
 from ...hardware._spec import default_point
-from ...physics._power import static_power
+from ...physics import waiting_power
 from ...workload import Workload
 from ...workload._workload import assemble
 from ...workload.models import Request
@@ -206,7 +206,7 @@ def _costs(
     time, energy = summed(k.time), summed(k.energy)
     static = (p.energy - jnp.sum(energy, -1)) / p.time
     clock = jnp.minimum(point.sm_clock, gpu.sm_clock_applied_max)
-    idle = static_power(gpu, gpu.corrections, clock, jnp.zeros(()), point)
+    idle = waiting_power(gpu, gpu.corrections, clock, point)
     plain, mixed = _cut(knots, time)
     spent, mixed_spent = _cut(knots, energy)
     standing, _ = _cut(knots, static[:, None])
@@ -230,7 +230,7 @@ def _costs(
         knots.pieces,
         added(mixed, plain[:, 0]),
         added(mixed_spent, spent[:, 0]),
-        idle[0] + idle[1],
+        idle,
         jnp.all(p.feasible),
         jnp.max(p.power),
     )

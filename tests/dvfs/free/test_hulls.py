@@ -11,13 +11,10 @@ from diffenergy.dvfs._free import free
 from diffenergy.dvfs._free.hulls import Line, hull_sum, lower_hull, stage_bound
 from diffenergy.dvfs._problem.problem import (
     chosen,
-    gpu_time,
-    stage_slope,
-    stage_time,
-    tangent_offset,
     total,
     within_caps,
 )
+from diffenergy.physics import gpu_time, stage_slope, stage_time, tangent_offset
 
 from ..small import KINDS, all_choices, finite, random_problem
 

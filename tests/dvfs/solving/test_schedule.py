@@ -17,7 +17,6 @@ from diffenergy.dvfs._problem.plan import Objective, Plan
 from diffenergy.dvfs._problem.problem import (
     chosen,
     default_total,
-    stage_time,
     stage_totals,
     total,
 )
@@ -30,6 +29,7 @@ from diffenergy.dvfs._solving.schedule import (
 )
 from diffenergy.dvfs._solving.solve import Rules
 from diffenergy.hardware import read_gpu
+from diffenergy.physics import stage_time
 
 from ..small import random_problem
 

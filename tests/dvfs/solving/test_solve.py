@@ -17,7 +17,6 @@ from diffenergy.dvfs._problem.problem import (
     chosen,
     default_total,
     listed,
-    stage_time,
     total,
     within_caps,
 )
@@ -26,6 +25,7 @@ from diffenergy.dvfs._solving.schedule import baselines
 from diffenergy.dvfs._solving.solve import Rules, solve
 from diffenergy.dvfs._switching.dual import cool_settings
 from diffenergy.dvfs._switching.positions import positions
+from diffenergy.physics import stage_time
 from diffenergy.results import Infeasible
 
 from ..small import (

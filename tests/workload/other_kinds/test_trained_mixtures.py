@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from diffenergy.measurements import _plan_rows
-from diffenergy.plans._model_flop import model_flop
+from diffenergy.plans._passes import model_flop
 from diffenergy.workload.models import load_model
 from diffenergy.workload.models._layers.drafting import without_mtp
 from diffenergy.workload.models._shared.decoder import TrainedModel

@@ -6,12 +6,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..hardware import GpuCard, OperatingPoint
-from ..hardware._clocks import mem_clocks, sm_clocks, unsupported
-from ..units import MHz
+from ...hardware import GpuCard, OperatingPoint
+from ...hardware._clocks import mem_clocks, sm_clocks, unsupported
+from ...physics import MAX_TEMPERATURE
+from ...units import MHz
 
 _MOST_SETTINGS: Final = 4096
-_MOST_TEMPERATURE: Final = 95.0
 
 
 class Setting(NamedTuple):
@@ -93,10 +93,10 @@ def unusual(points: Sequence[Setting], card: GpuCard) -> list[str]:
 
 def throttling(temperature: float) -> list[str]:
     """That a board would slow down before it is so hot."""
-    if temperature <= _MOST_TEMPERATURE:
+    if temperature <= MAX_TEMPERATURE:
         return []
     return [
-        f"the chip would reach {temperature:.0f} C, above the {_MOST_TEMPERATURE:g} C "
+        f"the chip would reach {temperature:.0f} C, above the {MAX_TEMPERATURE:g} C "
         "at which boards throttle; the figures are those of better cooling."
     ]
 
@@ -132,9 +132,9 @@ def _slip(value: float, word: str, ends: tuple[float, float]) -> str:
 
 
 def _check_temperature(value: float | None):
-    if value is not None and not 0 < value <= _MOST_TEMPERATURE:
+    if value is not None and not 0 < value <= MAX_TEMPERATURE:
         slip = f"; if that is K, give {value - 273.15:g}" if value > 273.15 else ""
         raise ValueError(
-            f"`temperature` is {value:g}; allowed are 0 to {_MOST_TEMPERATURE:g} C, "
+            f"`temperature` is {value:g}; allowed are 0 to {MAX_TEMPERATURE:g} C, "
             f"above which boards throttle{slip}."
         )

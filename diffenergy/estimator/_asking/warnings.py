@@ -5,14 +5,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ..dtypes import SYNONYMS
-from ..hardware import GpuCard
-from ..kernels import ops
-from ..workload import Listing
-from ..workload.models import Model, model_names
-from ..workload.models._shared.config import Config
-from ..workload.models._shared.language_model import LanguageModel
-from ..workload.models._shared.memory import element_bytes
+from ...dtypes import SYNONYMS
+from ...hardware import GpuCard
+from ...kernels import ops
+from ...workload import Listing
+from ...workload.models import Model, model_names
+from ...workload.models._shared.config import Config
+from ...workload.models._shared.language_model import LanguageModel
+from ...workload.models._shared.memory import element_bytes
 
 _RATES: Final[Mapping[str, tuple[str, ...]]] = {
     "bf16": ("bf16", "fp16"),

@@ -1,9 +1,9 @@
 """Functions whose derivatives are compiled with our own compiler options.
 
 A `jax.jit` inside somebody else's `jax.grad` may not choose compiler options, and with
-XLA's own it compiles three to four times as long. `call` is a primitive that stays
-whole under the transformations of JAX: where one of them evaluates it, what it is by
-then (a tangent, a pullback, a map of one) is one program, compiled as
+XLA's own it compiles three to four times as long. `compiled_whole` calls a primitive
+that stays whole under the transformations of JAX: where one of them evaluates it, what
+it is by then (a tangent, a pullback, a map of one) is one program, compiled as
 `compiler_options(once=True)` says. Its rules are public transformations of the function
 itself, so that derivatives of any order and mode are those of the function.
 """
@@ -21,17 +21,19 @@ from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
-from ..compiling import compiler_options
+from ._options import compiler_options
 
 _KEPT: Final = 256
 """Functions whose programs are kept; those used longest ago make room."""
 
 
-def call(function: Callable[..., list[Array]], arguments: Sequence[Any]) -> list[Array]:
-    """`function(*arguments)`, all of them arrays; `function` depends on nothing else,
-    and functions that are equal (and hash alike) share their programs."""
-    shapes = tuple(ShapedArray(jnp.shape(x), jnp.result_type(x)) for x in arguments)
-    return _bind(_traced(function, shapes, jnp.result_type(float)), arguments)
+def compiled_whole(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    """`function(*arguments)`, trees of arrays in and out; `function` depends on nothing
+    else, and functions that are equal (and hash alike) share their programs."""
+    leaves, tree = jax.tree.flatten(tuple(arguments))
+    shapes = tuple(ShapedArray(jnp.shape(x), jnp.result_type(x)) for x in leaves)
+    traced, result = _traced(function, tree, shapes, jnp.result_type(float))
+    return jax.tree.unflatten(result, _bind(traced, leaves))
 
 
 class _Function(abc.ABC):
@@ -158,11 +160,17 @@ def _bind(function: _Function, arguments: Sequence[Any]) -> list[Any]:
 
 @functools.lru_cache(_KEPT)
 def _traced(
-    function: Callable[..., list[Array]], shapes: tuple[ShapedArray, ...], _width: Any
-) -> _Traced:
-    """What `function` does with arguments of these `shapes`, traced once."""
+    function: Callable[..., Any],
+    tree: Any,
+    shapes: tuple[ShapedArray, ...],
+    _width: Any,
+) -> tuple[_Traced, Any]:
+    """What `function` does with arguments of these `shapes`, traced once, and the tree
+    that it gives."""
     given = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in shapes]
-    return _Traced(jax.make_jaxpr(function)(*given))
+    trace = jax.make_jaxpr(function, return_shape=True)
+    jaxpr, result = trace(*jax.tree.unflatten(tree, given))
+    return _Traced(jaxpr), jax.tree.structure(result)
 
 
 @functools.lru_cache(_KEPT)

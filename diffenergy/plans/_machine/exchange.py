@@ -18,10 +18,10 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from ..workload._listing import Kernel, Number
-from ._host import Host
-from ._plan import Plan
-from ._scheduled import Teams, line, pairs, teams
+from ...workload._listing import Kernel, Number
+from .._plan import Plan
+from .host import Host
+from .scheduled import Teams, line, pairs, teams
 
 _TWICE: Final = ("all_reduce", "custom_all_reduce")
 _SENDS: Final = "send_recv"

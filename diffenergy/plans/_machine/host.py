@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from ..files import read_toml
-from ..hardware import GpuCard
-from ._plan import Plan
-from ._scheduled import gpus_of
+from ...files import read_toml
+from ...hardware import GpuCard
+from .._plan import Plan
+from .scheduled import gpus_of
 
-_TOPOLOGIES: Final = Path(__file__).parents[1] / "data" / "topologies"
+_TOPOLOGIES: Final = Path(__file__).parents[2] / "data" / "topologies"
 _EXAMPLE: Final = "dgx-h100"
 _USUAL: Final = {
     "a100-sxm-40gb": "dgx-a100",

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .. import collectives
+from ... import collectives
 
 Teams = tuple[tuple[int, ...], ...]
 """GPUs of each group that runs a collective by itself, all at the same time."""

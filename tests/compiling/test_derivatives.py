@@ -11,8 +11,7 @@ import pytest
 from jax import Array
 
 import diffenergy as de
-from diffenergy.compiling import compiler_options
-from diffenergy.estimator import _eager
+from diffenergy.compiling import _derivatives, compiled_whole, compiler_options
 from diffenergy.hardware import GpuSpec
 
 ONCE = compiler_options(once=True)
@@ -30,7 +29,7 @@ class Cubic:
 
 def cubic(x: Any, y: Any, factor: float = 1.0) -> Array:
     """factor * sum(x^3) y, called as estimates are."""
-    return _eager.call(Cubic(factor), [jnp.asarray(x), jnp.asarray(y)])[0]
+    return compiled_whole(Cubic(factor), [jnp.asarray(x), jnp.asarray(y)])[0]
 
 
 X, Y = jnp.asarray([0.5, 2.0]), jnp.asarray(3.0)
@@ -95,7 +94,7 @@ def test_every_way_gives_the_derivative(way: str):
 
 def test_results_that_are_not_real_pass_through():
     values, slopes = jax.jvp(
-        lambda x: tuple(_eager.call(Cubic(), [x, Y])), (X,), (jnp.ones(2),)
+        lambda x: tuple(compiled_whole(Cubic(), [x, Y])), (X,), (jnp.ones(2),)
     )
     assert values[2].tolist() == [False, True] and slopes[2].dtype == jax.dtypes.float0
     assert slopes[1].tolist() == [3.0, 3.0]
@@ -103,10 +102,16 @@ def test_results_that_are_not_real_pass_through():
 
 def test_equal_functions_share_a_program():
     jax.grad(cubic)(X, Y, 7.0)
-    before = _eager._program.cache_info().misses, _eager._traced.cache_info().misses
+    before = (
+        _derivatives._program.cache_info().misses,
+        _derivatives._traced.cache_info().misses,
+    )
     jax.grad(cubic)(2 * X, Y, 7.0)
     jax.jacrev(cubic)(X, Y, 7.0)  # a map of it is another
-    after = _eager._program.cache_info().misses, _eager._traced.cache_info().misses
+    after = (
+        _derivatives._program.cache_info().misses,
+        _derivatives._traced.cache_info().misses,
+    )
     assert after == (before[0] + 1, before[1])
 
 
@@ -148,12 +153,12 @@ def test_a_gradient_compiles_with_options_of_ours(energy, monkeypatch):
     real = jax.jit
 
     def jit(function: Any, **more: Any) -> Any:
-        if isinstance(function, _eager._Function):
+        if isinstance(function, _derivatives._Function):
             asked.append(more.get("compiler_options"))
         return real(function, **more)
 
-    _eager._program.cache_clear()
-    monkeypatch.setattr(_eager.jax, "jit", jit)
+    _derivatives._program.cache_clear()
+    monkeypatch.setattr(_derivatives.jax, "jit", jit)
     jax.grad(energy)(de.load_gpu("h100-sxm"))
     assert asked == [ONCE, ONCE]  # value and pullback
     gpu = de.load_gpu("a100-sxm-80gb")

@@ -1,0 +1,8 @@
+"""Compiler options, programs that are kept between runs, derivatives compiled whole.
+
+Names load on first use; `__init__.pyi` lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,147 @@
+"""Compiled programs kept between runs of the command line.
+
+JAX's own compilation cache still traces and lowers, which takes longer than loading the
+finished program. A program is found again by the sources of this package, the versions
+of JAX, the processor, and the shapes of its arguments; whatever cannot be loaded is
+compiled anew. A program that came out of JAX's own cache does not survive being written
+again: ours are compiled apart from it.
+"""
+
+import contextlib
+import functools
+import hashlib
+import pickle
+import platform
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from jax.experimental import serialize_executable
+from jax.experimental.compilation_cache import compilation_cache
+
+from ..files import write_bytes_atomic
+from ._cache_folder import cache_folder
+from ._options import compiler_options
+
+
+class _Program(NamedTuple):
+    """A compiled function from the leaves of its arguments to those of its result."""
+
+    run: Callable[[list[Any]], list[jax.Array]]
+    result: Any
+    """A result with numbers in place of its leaves: how they belong together."""
+
+
+_LOADED: dict[Any, _Program] = {}
+"""Programs of this process: nothing else remembers those that were read."""
+
+
+def kept(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    options: dict[str, bool | int] | None = None,
+) -> Any:
+    """`function(*arguments)`, by a program that is loaded or compiled once a process
+    and kept in the user's cache folder, if that can be had.
+
+    Args:
+        function: of a module, so that its name finds its program again; what it takes
+            and gives are pytrees of arrays.
+        arguments: whatever is no array in them makes a program of its own.
+        options: of the compiler [`compiler_options(once=True)`].
+    """
+    options = compiler_options(once=True) if options is None else options
+    folder = cache_folder()
+    leaves, tree = jax.tree.flatten(arguments)
+    shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
+    known = (function, tree, shapes, tuple(options.items()), folder)
+    if known in _LOADED:
+        program = _LOADED[known]
+        found = program.run(leaves)
+    else:
+        name = (function.__module__, function.__qualname__, str(tree), shapes, options)
+        path = folder and folder / f"{_key(*name)}.bin"
+        program, found = _answer(function, arguments, path, options)
+        _LOADED[known] = program
+    return jax.tree.unflatten(jax.tree.structure(program.result), found)
+
+
+def _answer(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    path: Path | None,
+    options: dict[str, bool | int],
+) -> tuple[_Program, list[jax.Array]]:
+    """Program of `function`, and the leaves of what it gives at `arguments`."""
+    leaves, tree = jax.tree.flatten(arguments)
+    old = path and _load(path)
+    if old:
+        try:
+            return old, jax.block_until_ready(old.run(leaves))
+        except jax.errors.JaxRuntimeError:  # it loads, but lacks a part
+            pass
+    results = []
+
+    def flat(leaves: list[Any]) -> list[Any]:
+        found, shape = jax.tree.flatten(function(*jax.tree.unflatten(tree, leaves)))
+        results.append(jax.tree.unflatten(shape, range(len(found))))
+        return found
+
+    run = jax.jit(flat, compiler_options=options)
+    if path is None:
+        found = run(leaves)
+        return _Program(run, results[0]), found
+    with _apart_from_jax(path.parent):
+        run = run.lower(leaves).compile()
+    _save(path, run, results[0])
+    return _Program(run, results[0]), run(leaves)
+
+
+@contextlib.contextmanager
+def _apart_from_jax(folder: Path) -> Iterator[None]:
+    """Compiles without JAX's own cache where that is in `folder` too; a cache that the
+    caller keeps elsewhere is the caller's, and what cannot be loaded out of ours then
+    costs a compilation."""
+    if jax.config.jax_compilation_cache_dir != str(folder):  # pyright: ignore[reportAttributeAccessIssue]
+        yield
+        return
+    try:
+        jax.config.update("jax_compilation_cache_dir", None)
+        compilation_cache.reset_cache()
+        yield
+    finally:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+
+
+def _key(*parts: Any) -> str:
+    """Name of a program's file."""
+    machine = (platform.node(), platform.processor(), platform.machine())
+    about = (_sources(), jax.__version__, jax.config.jax_enable_x64, machine, parts)  # pyright: ignore[reportAttributeAccessIssue]
+    return hashlib.sha256(repr(about).encode()).hexdigest()
+
+
+@functools.cache
+def _sources() -> tuple[tuple[str, int, int], ...]:
+    """Every file of this package: its size, and when it changed."""
+    package = Path(__file__).parents[1]
+    files = ((x.relative_to(package), x.stat()) for x in sorted(package.rglob("*.py")))
+    return tuple((str(name), x.st_size, x.st_mtime_ns) for name, x in files)
+
+
+def _load(path: Path) -> _Program | None:
+    """The program at `path`; None if there is none that this JAX can load."""
+    try:
+        program, result = pickle.loads(path.read_bytes())
+        return _Program(serialize_executable.deserialize_and_load(*program), result)
+    except Exception:  # noqa: BLE001  a stale or broken file costs a compilation
+        return None
+
+
+def _save(path: Path, program: Any, result: Any) -> None:
+    """Keep a program; a folder that cannot be written is no error."""
+    try:
+        made = serialize_executable.serialize(program)
+        write_bytes_atomic(path, pickle.dumps((made, result)))
+    except Exception:  # noqa: BLE001
+        return

@@ -1,0 +1,255 @@
+"""From what is asked of an estimate by name to a checked task."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ...corrections import NEAR, CorrectionsFile, Trust, prior_file, read_corrections
+from ...hardware import GpuCard, read_gpu, with_fields
+from ...imports import ImportResult
+from ...plans import Host, Plan, host_of, read_plan
+from ...workload import Listing
+from ...workload._listing import read_listings, select_listing
+from ...workload._unlisted import complete
+from .._answer.figures import tokens_of
+from .._answer.whole_run import check_tokens
+from .modelled import Sharing, modelled_work
+from .settings import Setting, settings, unusual
+from .task import Task
+from .warnings import lacking
+from .work import ANSWERED, OTHERS, REQUEST, Work, brought_work, listed_work
+
+DEFAULT_GPU: Final = "h100-sxm"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What `prepare` is asked for beside a model's own choices; clocks and limits may
+    be several: every combination is a point."""
+
+    workload: str | None = None
+    """One of several in a listing."""
+    every: bool = False
+    """All workloads of a listing as one."""
+    sm_clock: Sequence[float] | None = None  # Hz
+    mem_clock: Sequence[float] | None = None  # Hz
+    power_limit: Sequence[float] | None = None  # W
+    temperature: int | float | None = None  # C
+    changes: Mapping[str, float] | None = None
+    """Fields of the GPU, SI."""
+    corrections: str | None = None
+    """File, "none", or the shipped ones."""
+    detail: bool = False
+    """Kernels stand in the summary."""
+    require_fit: bool = False
+    """The GPU's memory has to suffice."""
+    plan: str | Mapping[str, Any] | Plan | None = None
+    tp: int | None = None
+    num_gpus: int | None = None
+    """Many GPUs, with the two before (`read_plan`)."""
+    topology: str | None = None
+    """How they are connected (`host_of`)."""
+    global_batch: int | None = None
+    """Sequences of a training step on them."""
+    split: tuple[int, ...] | None = None
+    """Layers of each virtual stage of the plan."""
+    tokens: int | float | None = None
+    """Of a whole training run."""
+
+
+_OWN: Final = tuple(field.name for field in dataclasses.fields(Asked))
+
+
+def prepare(
+    model: str | ImportResult, gpu: str | GpuCard | None = None, **request: Any
+) -> Task:
+    """Checks a request and reads its files.
+
+    Args:
+        model: bundled name, config or listing, a file that `imports.read` takes or what
+            it gives.
+        gpu: name or file [h100-sxm].
+        **request: the fields of `Asked`, and batch, input_len, output_len, phase,
+            dtype, kv_dtype, attention, stack, dispatch, accumulation, checkpointing,
+            lora, frozen_layers, routing, speculative, accept, draft_tokens, images,
+            image_tokens, steps, guidance; None where not asked for.
+
+    Raises `ValueError` in one sentence for what cannot be, `Infeasible` for what has to
+    fit the memory and does not.
+    """
+    asked = Asked(**{x: request.pop(x) for x in _OWN if x in request})
+    given = _given(request)
+    trains = given["phase"] == "train"
+    plan = _plan(asked, trains)
+    brought = brought_work(model, gpu)
+    if gpu is None and brought is not None:
+        gpu = brought.gpu
+    named = DEFAULT_GPU if gpu is None else gpu
+    plain = named if isinstance(named, GpuCard) else read_gpu(named)
+    card, host = _connected(plain, plan, asked, trains)
+    assumed = {"gpu": plain.name} if gpu is None else {}
+    assumed |= {"topology": host.name} if host and not asked.topology else {}
+    points, taken = settings(
+        card, asked.sm_clock, asked.mem_clock, asked.power_limit, asked.temperature
+    )
+    if asked.detail and len(points) > 1:
+        raise ValueError("`detail` is given with several settings; give one of each.")
+    none = asked.corrections == "none"
+    file = prior_file() if none else read_corrections(asked.corrections)
+    if brought is not None or str(model).lower().endswith(".jsonl"):
+        work = _listed(model, brought, asked, plan, given, card)
+    else:
+        sharing = Sharing(plan, host, asked.global_batch, asked.split)
+        one, fit = asked.workload, asked.require_fit
+        work = modelled_work(str(model), one, given, card, fit, sharing)
+    check_tokens(asked.tokens, work.about, tokens_of(work.about))
+    about = {
+        "model": work.about["model"],
+        "gpu": card.name,
+        **_sizes(plan, host, trains),
+        **{x: work.about[x] for x in (*REQUEST, *ANSWERED) if x in work.about},
+        "assumed": assumed | work.assumed | taken,
+    }
+    listings = [complete(listing) for listing in work.listings]
+    warnings = [*work.warnings, *lacking(listings, card), *unusual(points, card)]
+    trust = _trust(file, card, points, work, listings, asked, plan)
+    return Task(
+        card, file, points, listings, about, trust, warnings, work.memory, asked.detail,
+        plan, work.stages, work.step, asked.tokens,
+    )  # fmt: skip
+
+
+def _given(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Every choice of a request, None where there is none."""
+    known = (*REQUEST, *OTHERS)
+    for name in request:
+        if name not in known:
+            raise ValueError(
+                f"`{name}` is no argument of an estimate; allowed are "
+                f"{', '.join(known)}."
+            )
+    given = dict.fromkeys(known) | dict(request)
+    switches = ("checkpointing", "guidance")
+    return given | {name: given[name] or None for name in switches}
+
+
+def _plan(asked: Asked, trains: bool) -> Plan | None:
+    """The plan asked for; that of one GPU where a step's sequences are."""
+    plan = read_plan(asked.plan, asked.tp, asked.num_gpus, trains)
+    number = asked.global_batch
+    if number is None:
+        return plan
+    if not trains:
+        raise ValueError(
+            f"`global_batch` is {number}, but only `--phase train` has one; give "
+            "`batch`."
+        )
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise ValueError(
+            f"`global_batch` is {number!r}; allowed is a whole number of at least 1."
+        )
+    return plan or Plan()
+
+
+def _connected(
+    plain: GpuCard, plan: Plan | None, asked: Asked, trains: bool
+) -> tuple[GpuCard, Host | None]:
+    """The GPU with the changes asked for, and with its links as in the host of a
+    plan."""
+    changes = asked.changes or {}
+    card = with_fields(plain, changes)
+    if plan is None:
+        if asked.topology is None:
+            return card, None
+        raise ValueError(
+            f"`topology` is '{asked.topology}', but the request is of one GPU; give "
+            "`plan`, `tp` or `num_gpus`, too."
+        )
+    host = host_of(card, asked.topology)
+    (host.check_training if trains else host.check)(plan)
+    rate = card.values["link_bandwidth"]
+    if "link_bandwidth" not in changes and host.rate not in (None, rate):
+        card = with_fields(card, {"link_bandwidth": host.rate})
+    return card, host
+
+
+def _listed(
+    model: str | ImportResult,
+    brought: ImportResult | None,
+    asked: Asked,
+    plan: Plan | None,
+    given: dict[str, Any],
+    card: GpuCard,
+) -> Work:
+    """Work of a listing, or of what was `brought` in another form."""
+    name = model if isinstance(model, str) else str(model.summary["source"])
+    if asked.require_fit:
+        raise ValueError(
+            f"`require_fit` is given, but the listing '{name}' does not say what "
+            "stays in memory; leave it out."
+        )
+    if plan is not None:
+        raise ValueError(
+            f"`plan` is given, but the listing '{name}' is of one GPU; leave it out."
+        )
+    read = brought.listings if brought else read_listings(name)
+    chosen = [*read] if asked.every else select_listing(read, asked.workload)
+    work = listed_work(name, chosen, given, card)
+    if brought is not None:
+        work.warnings[:0] = brought.notes
+    return work
+
+
+def _sizes(plan: Plan | None, host: Host | None, training: bool) -> dict[str, Any]:
+    """The plan in an answer."""
+    if plan is None or host is None:
+        return {}
+    said = plan.to_json(training)
+    return {"plan": said, "num_gpus": plan.gpus, "topology": host.name}
+
+
+def _trust(
+    file: CorrectionsFile,
+    card: GpuCard,
+    points: Sequence[Setting],
+    work: Work,
+    listings: Sequence[Listing],
+    asked: Asked,
+    plan: Plan | None,
+) -> Trust:
+    """How far the constants of `file` reach a request: nobody measured a changed GPU,
+    servers of many were compared, not fitted."""
+    train = work.about["phase"] in ("train", "backward", "optimizer")
+    several = plan is not None and plan.gpus > 1 and not train
+    new = bool(asked.changes) or _is_changed(card) or several
+    inside = {kernel["op"] for listing in listings for kernel in listing.kernels}
+    if train:  # steps of decoders were fitted whole, of mixtures by too few programs
+        known = work.decodes and "moe" not in inside
+        return file.trust(card, "plan", new or not known)
+    beyond = _beyond(file, card, points, work.about)
+    return file.trust(card, new=new, holds=sorted(inside), beyond=beyond)
+
+
+def _beyond(
+    file: CorrectionsFile,
+    card: GpuCard,
+    points: Sequence[Setting],
+    about: Mapping[str, Any],
+) -> list[str]:
+    """In what a request lies beyond the rows that were fitted of the GPU: clocks below
+    theirs, eager attention over more tokens."""
+    lowest, longest = (
+        file.fitted_on.get(name, {}).get(card.served_as)
+        for name in ("sm_clock_min", "seq_len_max")
+    )
+    slow = lowest and min(x.sm_clock for x in points) < NEAR * lowest
+    long = longest and about["attention"] == "eager" and (about["input_len"] or 0)
+    return ["clock"] * bool(slow) + ["length"] * bool(long and long > longest)
+
+
+def _is_changed(card: GpuCard) -> bool:
+    """Whether a GPU with the corrections of a bundled one has other numbers: nobody
+    measured it."""
+    if card.corrections is None:
+        return False
+    return card.values != read_gpu(card.corrections).values

@@ -1,0 +1,113 @@
+"""`Task`: a checked request, ready to run."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from ...compiling import kept
+from ...corrections import CorrectionsFile, Trust
+from ...hardware import GpuCard, GpuSpec, OperatingPoint
+from ...plans import Plan
+from ...results import Infeasible
+from ...workload import Listing, Workload
+from ...workload._workload import assemble, pad_size
+from .._answer import steps as _steps
+from .._answer import summary as _summary
+from .._answer.kernels import kernel_entries
+from .._answer.records import Estimate
+from .._answer.summary import EstimateResult
+from .._estimate import estimate_once
+from .._packed import packed
+from .._packed import run as run_packed
+from .settings import Setting, operating_points
+from .work import TrainingWork
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A checked request, ready to run."""
+
+    card: GpuCard
+    corrections: CorrectionsFile
+    settings: list[Setting]
+    listings: list[Listing]
+    about: dict[str, Any]
+    trust: Trust
+    warnings: list[str]
+    memory: dict[str, Any]
+    """Bytes by part, their total, the capacity and whether it fits; None: not known."""
+    detail: bool = False
+    plan: Plan | None = None
+    stages: list[dict[str, int | float]] | None = None
+    """Layers and bytes of every stage of the plan."""
+    step: TrainingWork | None = None
+    """Of training on several GPUs."""
+    tokens: int | float | None = None
+    """Tokens of a whole training run, if it is asked for."""
+
+    @property
+    def gpu(self) -> GpuSpec:
+        """The GPU's numbers with the constants asked for."""
+        return self.card.served(self.corrections)
+
+    def estimates(
+        self, gpu: GpuSpec | None = None, like: Workload | None = None
+    ) -> Estimate:
+        """The numbers alone; of several settings on a leading axis, filled up with
+        the last one. `gpu`: other numbers than the task's; `like`: a workload whose
+        program (`run` of `_packed`) is used if it has room for this one."""
+        gpu = self.gpu if gpu is None else gpu
+        work = None if like is None else packed(self.listings, like)
+        if work is not None and len(self.settings) == 1:
+            point = operating_points(self.settings)
+            return run_packed(work, gpu, point, len(self.listings))
+        return _estimates(assemble(self.listings), gpu, self.settings)
+
+    def run(self, like: Workload | None = None) -> EstimateResult:
+        """Runs the model (`like`: see `estimates`). Raises `Infeasible` if no power
+        limit can be kept."""
+        estimates = self.estimates(like=like)
+        if len(self.settings) > 1:
+            found = _summary.sweep(self, estimates)
+            if found["best_energy"] is None:
+                least = min(point["least_power_w"] for point in found["points"])
+                raise Infeasible(too_low(least, self.card))
+            return EstimateResult(found, self.listings, None)
+        least = _summary.least_power(estimates)
+        if least is not None:
+            raise Infeasible(too_low(least, self.card))
+        step = None if self.step is None else _steps.step_of(self, estimates)
+        found = _summary.single(self, estimates, step)
+        kernels = kernel_entries(self.listings, estimates)
+        if step is not None:
+            kernels = _steps.kernels(step, self.listings, kernels)
+        if self.detail:
+            found["kernels"] = kernels
+        return EstimateResult(found, self.listings, kernels, self.detail, step)
+
+
+def too_low(least: float, card: GpuCard) -> str:
+    """That a power limit is below the `least` power (W) at the lowest clock."""
+    limit = math.ceil(least / card.values["cap_fraction"])
+    lowest = card.values["sm_clock_min"] / 1e6
+    return (
+        f"`power_limit` cannot be kept: at its lowest clock ({lowest:g} MHz) the GPU "
+        f"draws {least:.1f} W here; the least limit that can is {limit} W."
+    )
+
+
+def _estimates(workload: Any, gpu: GpuSpec, points: Sequence[Setting]) -> Estimate:
+    """Estimate on the host; several settings are one call, on a leading axis."""
+    if len(points) == 1:
+        point = jax.tree.map(lambda x: x[0], operating_points(points))
+        return jax.device_get(kept(estimate_once, (workload, gpu, point)))
+    more = pad_size(len(points)) - len(points)  # one compilation for many
+    many = operating_points([*points, *[points[-1]] * more])
+    return jax.device_get(kept(_at_each, (workload, gpu, many)))
+
+
+def _at_each(workload: Any, gpu: GpuSpec, points: OperatingPoint) -> Estimate:
+    return jax.vmap(lambda point: estimate_once(workload, gpu, point))(points)

@@ -1,0 +1,130 @@
+"""`Work`: the kernels of what is asked for, with what an answer says about them; that
+of a listing and of what somebody recorded."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ... import imports
+from ...hardware import GpuCard
+from ...imports import ImportResult
+from ...plans import Pipeline, Steps, Training
+from ...workload import Listing
+from ...workload._listing import PARTS, settled
+from ...workload.models import Request
+from ...workload.models._inputs import NAMES as INPUTS
+from .._answer import memory as _memory
+
+REQUEST: Final = (
+    "phase", "batch", "input_len", "output_len", "dtype", "kv_dtype", "attention",
+    "stack", "dispatch",
+)  # fmt: skip
+"""What was asked for, in every summary."""
+
+TRAINING: Final = ("accumulation", "checkpointing", "lora", "frozen_layers")
+"""The same of a training step alone; the latter two where they were asked for."""
+PARTLY: Final = ("lora", "frozen_layers")
+"""What leaves a part of a model untrained."""
+SPECULATION: Final = ("speculative", "accept", "draft_tokens")
+OTHERS: Final = (*TRAINING, "routing", *SPECULATION, *INPUTS)
+"""What not every model or phase has."""
+ANSWERED: Final = (*OTHERS, "tokens_per_step", "global_batch")
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """A workload with what the summary says about it and what was assumed; `memory` of
+    the answer."""
+
+    listings: list[Listing]
+    about: dict[str, Any]
+    assumed: dict[str, Any]
+    warnings: list[str]
+    memory: dict[str, Any]
+    stages: list[dict[str, int | float]] | None = None
+    step: "TrainingWork | None" = None
+    decodes: bool = False
+    """Whether it is a language model's."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingWork:
+    """What makes a step of the phases of a plan's training: `kinds` are those of each
+    stage in `steps`, `flop` what the model asks for."""
+
+    steps: Steps
+    order: Pipeline | None
+    program: Pipeline | None
+    """The order to be shown, also of one stage."""
+    kinds: list[int]
+    flop: float
+    placed: Training
+    request: Request
+
+
+def brought_work(
+    path: str | ImportResult, gpu: str | GpuCard | None
+) -> ImportResult | None:
+    """What a trace, graph or report became; None of other files, and of models.
+
+    Raises `ValueError` for a trace of an unknown GPU where none is given: its times
+    mean nothing without.
+    """
+    if isinstance(path, str):
+        if path.lower().endswith(".jsonl"):
+            return None
+        if not imports.is_listing(path):
+            imports.refuse(path, "measurements")
+            return None
+        path = imports.read(path)
+    found = path
+    if gpu is None and found.gpu is None and found.summary["sum_us"] is not None:
+        raise ValueError(
+            f"`gpu` is missing: {found.summary['source']} names none that is known; "
+            "give the GPU that it was recorded on, or another."
+        )
+    return found
+
+
+def listed_work(
+    path: str, read: Sequence[Listing], given: dict[str, Any], card: GpuCard
+) -> Work:
+    """Work of the listings `read` from a file."""
+    for name, value in given.items():
+        if value is not None and name != "dispatch":
+            raise ValueError(
+                f"`{name}` is given, but the listing '{path}' decides it; leave it out."
+            )
+    listings = [settled(listing, given["dispatch"]) for listing in read]
+    first, last = listings[0], listings[-1]
+    ends = [x.name.rpartition("/")[2] for x in listings]
+    pair, train = ends == [*PARTS[0]], ends == [*PARTS[1]]
+    about = dict.fromkeys(REQUEST) | {
+        "model": first.model or first.name,
+        "phase": "generate" if pair else "train" if train else first.mode,
+        "batch": first.batch,
+        "input_len": first.seq_len,
+        "output_len": last.passes + 1 if pair else None,
+        "dtype": first.precision,
+        "dispatch": dispatch_of(listings),
+    }
+    if train:
+        about |= {"accumulation": first.passes, "checkpointing": None}
+    notes = [f"{x.name}: {note}" for x in listings for note in x.notes]
+    kernels = [kernel for listing in listings for kernel in listing.kernels]
+    if any(k["op"] == "activity" and not k["time_ref_us"] for k in kernels):
+        notes.append(
+            "an `activity` without `time_ref_us` is taken to last 1 s: only its power "
+            "means something."
+        )
+    said = given["dispatch"] or all(listing.dispatch for listing in read)
+    assumed = {} if said else {"dispatch": about["dispatch"]}
+    return Work(listings, about, assumed, notes, _memory.entry(None, card))
+
+
+def dispatch_of(listings: Sequence[Listing]) -> str:
+    """How the host dispatches, in words; by phase where they differ."""
+    kinds = list(dict.fromkeys(str(listing.dispatch) for listing in listings))
+    if len(kinds) == 1:
+        return kinds[0]
+    return ", ".join(f"{listing.mode} {listing.dispatch}" for listing in listings)

@@ -1,0 +1,1 @@
+"""Hosts, and what their GPUs exchange."""

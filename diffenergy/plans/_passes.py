@@ -1,0 +1,152 @@
+"""The parts of a training step: what one GPU launches in them, what it exchanges with
+others, and the FLOP that the model asks for."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ..workload import Listing
+from ..workload._listing import Kernel
+from ..workload.models import Request
+from ..workload.models._shared.decoder import TrainedModel
+from ..workload.models._shared.language_model import LanguageModel
+from ._machine.exchange import Exchanged, Group, collective, exchanged
+from ._plan import NOW, Plan
+
+WEIGHT: Final = 2.0
+"""Bytes of a weight that replicas gather (16 bit)."""
+SUMS: Final = {"fp32": 4.0, "bf16": 2.0}
+"""Bytes of a gradient while replicas add it up."""
+VALUE: Final = 2.0
+"""Bytes of a value that passes from stage to stage (16 bit)."""
+_AXES: Final = ("tp", "cp", "ep")
+"""Axes whose exchanges stand in the listings of a stage."""
+_ATTENDS: Final = ("context_attention", "attention_backward")
+_FLASH2: Final = 2024.0
+"""Year before which training programs had FlashAttention 1."""
+_ATTENTION: Final = {"context_attention": 1, "attention_backward": 2}
+"""Products of fused attention / forward, the scores not made again."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One part of a step of one kind of virtual stages."""
+
+    name: str
+    listing: Listing | None
+    far: float = 0.0
+    hops: float = 0.0
+
+
+def gathers_of(plan: Plan) -> tuple[float, float]:
+    """How often a micro-batch gathers the weights, and reduces its gradients (0: once a
+    step). In a pipeline weights stay gathered until the last micro-batch."""
+    sharded = plan.pp == 1 and plan.zero >= 2
+    return ({3: 2.0, 2: 1.0}.get(plan.zero, 0.0), 1.0) if sharded else (0.0, 0.0)
+
+
+def passes_of(
+    model: LanguageModel, request: Request, shares: Mapping[str, Group], software: float
+) -> list[Part]:
+    """Computation and exchanges of a step on a GPU that has `model` as it is placed,
+    among the groups of its axes, with the kernels of a `software` year."""
+    early = {"family": "fa1"} if software < _FLASH2 else {}
+    found: list[Part] = []
+    for made in model.listings_of(request):
+        listing = dataclasses.replace(made, age=NOW - software)
+        rows = [
+            row | (early if row["op"] in _ATTENDS else {}) for row in listing.kernels
+        ]
+        inside = [row for row in rows if not row.get("axis")]
+        mode = str(listing.mode)
+        found.append(Part(mode, _with(listing, inside)))
+        for axis in _AXES:
+            moved = [row for row in rows if row.get("axis") == axis]
+            if moved:
+                passed = exchanged(moved, shares[axis])
+                found.append(_moved(f"{mode}_{axis}", listing, passed))
+    return found
+
+
+def between(
+    model: TrainedModel, request: Request, shares: Mapping[str, Group], plan: Plan
+) -> list[Part]:
+    """What replicas and stages exchange: gradients of trained weights, and these
+    when they have changed; of weights that replicas divide all."""
+    held = model.held(request)
+    blank = model.listings_of(request)[0]
+    among = shares["dp"], shares["experts"]
+    trained = held.trained - held.trained_experts, held.trained_experts
+    whole = held.whole - held.experts, held.experts
+    divided = gathers_of(plan)[0] > 0
+    sums = SUMS[plan.sums]
+    gathered = [
+        collective("all_gather", n * WEIGHT, g, "bf16")
+        for n, g in zip(whole if divided else trained, among, strict=True)
+    ]
+    reduced = [
+        collective("reduce_scatter", n * sums, g, plan.sums)
+        for n, g in zip(trained, among, strict=True)
+    ]
+    found = [
+        _moved("gather", blank, _together(gathered)),
+        _moved("reduce", blank, _together(reduced)),
+    ]
+    if plan.pp > 1:
+        tokens = request.batch * (request.input_len or 0) / plan.cp
+        size = tokens * model.hidden * VALUE / plan.tp
+        sent = collective("send_recv", size, shares["pp"], "bf16")
+        found.append(_moved("send", blank, sent))
+    return found
+
+
+def _with(listing: Listing, rows: Sequence[Kernel]) -> Listing | None:
+    return dataclasses.replace(listing, kernels=tuple(rows)) if rows else None
+
+
+def _moved(name: str, blank: Listing, passed: Exchanged) -> Part:
+    """A part that is exchanges alone, which no host dispatches one by one."""
+    listing = _with(blank, passed.rows)
+    if listing is not None:
+        listing = dataclasses.replace(listing, module_calls=0, dispatch="graph")
+    return Part(name, listing, passed.far, passed.hops)
+
+
+def _together(parts: Sequence[Exchanged]) -> Exchanged:
+    """Several exchanges as one part."""
+    return Exchanged(
+        tuple(row for part in parts for row in part.rows),
+        sum(part.far for part in parts),
+        sum(part.hops for part in parts),
+    )
+
+
+def model_flop(*passes: Listing) -> float:
+    """FLOP of the passes of a training step, forward and backward: 6 a trained weight
+    and token (4 a frozen one, 2 where backward stops above it), and attention over the
+    pairs that a causal mask leaves (6 q s a layer and token; sources that count the
+    full square have 12).
+    """
+    rows = (row for listing in passes for row in listing.kernels)
+    return sum(row["count"] * _products(row) for row in rows)
+
+
+def _products(row: Kernel) -> float:
+    """FLOP of the products of one launch."""
+    match row["op"]:
+        case "gemm":
+            return 2.0 * row["batch"] * row["m"] * row["n"] * row["k"]
+        case "context_attention" | "attention_backward" as op:
+            seen = row["kv_len"]
+            if row["causal"]:
+                seen = row["kv_len"] - (row["q_len"] - 1) / 2
+            if row["window_size"]:
+                seen = min(seen, row["window_size"])
+            pairs = row["batch"] * row["num_heads"] * row["q_len"] * seen
+            forward = 2.0 * pairs * (row["head_dim"] + row["v_head_dim"])
+            return _ATTENTION[op] * forward
+        case "moe":
+            matrices = 3 if row["gated"] else 2
+            rows = row["num_tokens"] * row["topk"]
+            return 2.0 * matrices * rows * row["hidden_size"] * row["inter_size"]
+    return 0.0

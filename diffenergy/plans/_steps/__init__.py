@@ -1,0 +1,1 @@
+"""From the phases of a workload to training steps: time, energy, a timeline."""

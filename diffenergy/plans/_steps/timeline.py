@@ -1,0 +1,247 @@
+"""`Timeline`: a training step over time, what each stage of the pipeline runs when, and
+how much power that takes. Pictures, pages and traces show it.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from .._pipeline import BACKWARD, FORWARD, Pipeline, instructions, plain_ends
+from .compose import StepTime
+from .energy import dynamic_joules
+from .steps import AXES, Steps
+
+EXCHANGE: Final = 3
+"""Weights and gradients that replicas exchange when the pipeline has ended."""
+OPTIMIZER: Final = 4
+REST: Final = 5
+"""What a step takes beyond its parts (`plan_fixed`, `plan_straggle`)."""
+KINDS: Final = ("forward", "backward", "weights", "exchange", "optimizer", "rest")
+"""Words for the kinds of slices, in their order."""
+_REPLICAS: Final = np.arange(len(AXES)) == AXES.index("dp")
+"""The axis of what replicas exchange."""
+_NOTHING: Final = 1e-9
+"""Share of a step below which a slice is rounding."""
+
+
+class Timeline(NamedTuple):
+    """Slices of all stages, one GPU standing for those of its stage; between the
+    slices of a stage it waits."""
+
+    stage: Int[np.ndarray, " i"]
+    kind: Int[np.ndarray, " i"]
+    """Place in `KINDS`."""
+    chunk: Int[np.ndarray, " i"]
+    """Which of its stage's virtual stages; 0 behind the pipeline."""
+    batch: Int[np.ndarray, " i"]
+    """Micro-batch; -1 behind the pipeline."""
+    start: Float[np.ndarray, " i"]  # s
+    end: Float[np.ndarray, " i"]  # s
+    work: Float[np.ndarray, " i"]
+    """s of computation; what follows until `end` are exchanges that nothing hides."""
+    exposed: Float[np.ndarray, "i a"]
+    """s of those, by axis (`AXES`)."""
+    hidden: Float[np.ndarray, "i a"]
+    """s of exchanges beside computation."""
+    power: Float[np.ndarray, " i"]
+    """W of a GPU, idle and leakage included."""
+    waiting: Float[np.ndarray, " s"]
+    """W of a GPU of each stage while it waits."""
+    abreast: int
+    """GPUs of a stage."""
+    pipeline: float
+    """s until the last micro-batch is done."""
+    time: float
+    """s of the step."""
+
+    @property
+    def stages(self) -> int:
+        """Stages of the pipeline."""
+        return len(self.waiting)
+
+    @property
+    def energy(self) -> float:
+        """J of all GPUs."""
+        over = (self.power - self.waiting[self.stage]) * (self.end - self.start)
+        return self.abreast * float(over.sum() + self.time * self.waiting.sum())
+
+    @property
+    def peak(self) -> float:
+        """Most W of all GPUs, which feeds and breakers see."""
+        return float(self.curve()[1].max())
+
+    def of_stage(self, stage: int) -> Int[np.ndarray, " j"]:
+        """The slices of one stage, in the order of their start."""
+        own = np.flatnonzero(self.stage == stage)
+        return own[np.argsort(self.start[own], kind="stable")]
+
+    def curve(
+        self, stage: int | None = None
+    ) -> tuple[Float[np.ndarray, " j"], Float[np.ndarray, " j"]]:
+        """Where power changes, s, and W from there on: of all GPUs, or of one GPU of a
+        stage."""
+        own = np.arange(len(self.stage)) if stage is None else self.of_stage(stage)
+        over = self.power[own] - self.waiting[self.stage[own]]
+        at = np.concatenate([[0.0], self.start[own], self.end[own], [self.time]])
+        still = self.waiting.sum() if stage is None else self.waiting[stage]
+        change = np.concatenate([[still], over, -over, [0.0]])
+        # edges that are equal but for rounding are one
+        near = np.round(at / self.time / _NOTHING) * _NOTHING * self.time
+        edges, which = np.unique(near, return_inverse=True)
+        changes = np.bincount(which, change, len(edges))
+        kept = np.abs(changes) > _NOTHING * still
+        kept[[0, -1]] = True
+        watts = np.cumsum(changes)[kept]
+        return edges[kept], watts * (self.abreast if stage is None else 1)
+
+
+class _Slices(NamedTuple):
+    """What a `Timeline` is made of; `length` in s, `joules` beyond static power."""
+
+    stage: Int[np.ndarray, " i"]
+    kind: Int[np.ndarray, " i"]
+    chunk: Int[np.ndarray, " i"]
+    batch: Int[np.ndarray, " i"]
+    start: Float[np.ndarray, " i"]
+    length: Float[np.ndarray, " i"]
+    work: Float[np.ndarray, " i"]
+    exposed: Float[np.ndarray, "i a"]
+    hidden: Float[np.ndarray, "i a"]
+    joules: Float[np.ndarray, " i"]
+
+
+def timeline(
+    order: Pipeline,
+    kinds: list[int],
+    steps: Steps,
+    times: StepTime,
+    dynamic: Float[np.ndarray, " n"],
+    power: Float[np.ndarray, " s"],
+) -> Timeline:
+    """A step over time.
+
+    Every instruction of the pipeline is its computation and the exchanges that nothing
+    hides; then come what replicas exchange late, the optimizer, and what a step takes
+    beyond them, so that the last slice ends with the step. What replicas exchange
+    once is drawn in the first micro-batch forward, in the last one backward (beside
+    which they run) and in what of it is late, by their time.
+
+    Args:
+        order: of the pipeline.
+        kinds: kind of each stage's GPUs in `steps`.
+        steps: the one step.
+        times: its time.
+        dynamic: J of every phase beyond idle and leakage.
+        power: mean W of a GPU of each kind (`StepEnergy.stage_power`).
+    """
+    rows, members = np.asarray(kinds), np.asarray(steps.members)
+    at = np.asarray(steps.phase)
+    parts = np.where(at >= 0, dynamic[at.clip(0)], 0.0)
+    each, *once = dynamic_joules(parts, steps)
+    exchange, update = ((members @ x)[rows] for x in once)
+    pipeline = _pipeline(order, times, each)
+    pipeline, rate = _with_exchange(pipeline, times, rows, exchange)
+    both = zip(pipeline, _tail(times, rows, rate, update), strict=True)
+    found = _Slices(*map(np.concatenate, both))
+    time = float(times.time)
+    drawn = np.bincount(found.stage, found.joules, len(rows))
+    waiting = np.asarray(power)[rows] - drawn / time
+    found = _Slices(*(x[found.length > _NOTHING * time] for x in found))
+    return Timeline(
+        stage=found.stage,
+        kind=found.kind,
+        chunk=found.chunk,
+        batch=found.batch,
+        start=np.maximum(found.start, 0.0),
+        end=found.start + found.length,
+        work=found.work,
+        exposed=found.exposed,
+        hidden=found.hidden,
+        power=found.joules / found.length + waiting[found.stage],
+        waiting=waiting,
+        abreast=round(float(np.asarray(steps.abreast))),
+        pipeline=float(times.pipeline),
+        time=time,
+    )
+
+
+def _pipeline(
+    order: Pipeline, times: StepTime, joules: Float[np.ndarray, "k 2"]
+) -> _Slices:
+    """The instructions of all micro-batches, which take `joules` forward and backward
+    in each kind of virtual stages."""
+    stages = len(order.kinds[0])
+    half = 0.5 if order.schedule == "zb-h1" else 1.0
+    program = instructions(order.schedule, stages, order.batches, len(order.kinds))
+    chunk = np.array(order.kinds).ravel()[program.place]
+    way = np.minimum(program.kind, BACKWARD)
+    share = np.where(program.kind == FORWARD, 1.0, half)
+    micro = times.micro
+    work = np.asarray(micro.work)[chunk, way] * share
+    exposed = np.asarray(micro.exposed)[chunk, way] * share[:, None]
+    moved = np.asarray(micro.moved)[chunk, way] * share[:, None]
+    length = work + exposed.sum(axis=1)
+    return _Slices(
+        program.stage,
+        program.kind,
+        program.place // stages,
+        program.batch,
+        plain_ends(program, length) - length,
+        length,
+        work,
+        exposed,
+        np.maximum(moved - exposed, 0.0),
+        joules[chunk, way] * share,
+    )
+
+
+def _with_exchange(
+    found: _Slices,
+    times: StepTime,
+    rows: Int[np.ndarray, " s"],
+    joules: Float[np.ndarray, " s"],
+) -> tuple[_Slices, Float[np.ndarray, " s"]]:
+    """(slices, W): with what replicas exchange once a step, beside the first
+    micro-batch forward and the last one backward, which takes `joules` of a GPU of each
+    stage; their power meanwhile, and in what of it is late."""
+    late, once = np.asarray(times.late)[rows], np.asarray(times.once)[rows]
+    forward = found.kind == FORWARD
+    beside = np.where(forward, found.batch == 0, found.batch == found.batch.max())
+    spent = found.length * beside
+    meanwhile = np.bincount(found.stage, spent, len(rows))
+    rate = joules / (meanwhile + late)
+    unseen = np.maximum(once - late, 0.0) / meanwhile
+    hidden = np.outer(unseen[found.stage] * spent, _REPLICAS)
+    joules = rate[found.stage] * spent
+    more = found._replace(hidden=found.hidden + hidden, joules=found.joules + joules)
+    return more, rate
+
+
+def _tail(
+    times: StepTime,
+    rows: Int[np.ndarray, " s"],
+    rate: Float[np.ndarray, " s"],
+    update: Float[np.ndarray, " s"],
+) -> _Slices:
+    """What follows the pipeline: what replicas exchange late (at `rate` W), the
+    optimizer (`update` J), and what a step takes beyond them."""
+    late, updating = (np.asarray(x)[rows] for x in (times.late, times.optimizer))
+    then = float(times.pipeline) + late.max()
+    after = then + updating.max()
+    stages, rest = len(rows), float(times.time) - after
+    kind = np.repeat([EXCHANGE, OPTIMIZER, REST], stages)
+    length = np.concatenate([late, updating, np.full(stages, rest)])
+    waited = np.outer(length * (kind == EXCHANGE), _REPLICAS)
+    return _Slices(
+        np.tile(np.arange(stages), 3),
+        kind,
+        np.zeros(3 * stages, int),
+        np.full(3 * stages, -1),
+        np.repeat([float(times.pipeline), then, after], stages),
+        length,
+        np.where(kind == OPTIMIZER, length, 0.0),
+        waited,
+        np.zeros_like(waited),
+        np.concatenate([rate * late, update, np.zeros(stages)]),
+    )

@@ -1,0 +1,257 @@
+"""The JSON of a trace: what its requests waited for, and what the steps took."""
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._answers import answer as _answer
+from .._answers.solve import saturated
+from .._deployment import Deployment
+from .._load import Load
+from .._steady.figures import LEVELS
+from .._step.rows import PARTS
+from .._step.table import StepCosts
+from .simulation import SLOTS
+from .state import Outcome
+from .trace import Trace
+
+
+class _Times(NamedTuple):
+    """When each request had its tokens, s."""
+
+    first: np.ndarray
+    last: np.ndarray
+    ttft: np.ndarray
+    e2e: np.ndarray
+    several: np.ndarray  # requests of several tokens
+    tpot: np.ndarray  # of these
+    mean_tpot: float  # weighted by their tokens
+    span: float  # s that all took
+
+
+def told(
+    place: Deployment,
+    shown: Load,
+    slots: int | float,
+    costs: StepCosts,
+    trace: Trace,
+    runs: list[Outcome],
+) -> dict[str, Any]:
+    """The JSON of a trace that each replica of `place` ran in so many `slots` at most,
+    under the load that is `shown`."""
+    found = dataclasses.replace(place, load=shown)
+    t = _times(found, trace, runs)
+    spread, grade = _answer.trusted(found)
+    energy = _energy(found, costs, trace, runs, t.span)
+    each, interval = energy["energy_j_per_output_token"], _answer.interval
+    several = len(t.tpot) > 0
+    limits = (shown.slo_ttft, shown.slo_tpot)
+    more = {} if shown.max_batch else {"max_batch": SLOTS}
+    held = _requests(place, slots, runs, t)
+    return {
+        **_answer.about(found),
+        "mode": "trace",
+        **_rates(place, found, costs, trace, t.span),
+        "limited_by": _limit(place, shown, slots, held["waiting_requests"]),
+        **held,
+        "ttft_s": _shown(t.ttft),
+        "tpot_s": _shown(t.tpot, t.mean_tpot) if several else None,
+        "itl_s": _weighted(*_gaps(runs)),
+        "e2e_latency_s": _shown(t.e2e),
+        **_steps(runs),
+        **energy,
+        "energy_j_per_output_token_p5_p95": interval(each, spread["energy"]),
+        "tpot_s_p5_p95": interval(t.mean_tpot, spread["tpot"]) if several else None,
+        "ttft_s_p5_p95": interval(float(t.ttft.mean()), spread["ttft"]),
+        "goodput_per_s": None if limits == (None, None) else _good(t, *limits),
+        "grade": grade,
+        "assumed": dict(found.assumed) | more,
+        "sensitivities": None,
+    }
+
+
+def _times(found: Deployment, trace: Trace, runs: list[Outcome]) -> _Times:
+    n, request = found.replicas, float(found.engine.request)
+    first, last = (np.empty(len(trace.arrival)) for _ in range(2))
+    for i, run in enumerate(runs):
+        first[i::n] = run.first[: len(first[i::n])]
+        last[i::n] = run.last[: len(last[i::n])]
+    several = trace.output > 1
+    lasted, tokens = (last - first)[several], (trace.output - 1)[several]
+    return _Times(
+        first,
+        last,
+        first - trace.arrival + request,
+        last - trace.arrival + request,
+        several,
+        lasted / tokens,
+        float(lasted.sum() / tokens.sum()) if several.any() else math.nan,
+        max(float(run.end) for run in runs) - float(trace.arrival[0]),
+    )
+
+
+def _rates(
+    place: Deployment, found: Deployment, costs: StepCosts, trace: Trace, span: float
+) -> dict[str, Any]:
+    """What comes and goes in a second, and the most that could."""
+    count, tokens = len(trace.arrival), float(trace.output.sum())
+    lasted = max(float(trace.arrival[-1] - trace.arrival[0]), 1e-9)
+    most = float(saturated(place, costs).saturation) / found.load.output.mean
+    most = found.replicas * most
+    return {
+        "request_rate_per_s": count / lasted if count > 1 else None,
+        "request_throughput_per_s": count / span,
+        "output_token_throughput_per_s": tokens / span,
+        "total_token_throughput_per_s": _tokens(found, trace) / span,
+        "saturation_request_rate_per_s": most,
+        "utilization": count / span / most,
+    }
+
+
+def _tokens(found: Deployment, trace: Trace) -> float:
+    """Tokens that are read, known and made."""
+    cached = len(trace.arrival) * found.load.cached
+    return float(trace.prompt.sum()) + float(trace.output.sum()) + cached
+
+
+def _requests(
+    place: Deployment, slots: int | float, runs: list[Outcome], t: _Times
+) -> dict[str, float]:
+    """How many run and wait, and the memory that they hold."""
+    n = place.replicas
+    one, pool = place.memory(place.gpu).on_host(place.context)
+    return {
+        "running_requests": float((t.last - t.first).sum() / t.span),
+        "waiting_requests": _average(runs, "waiting", t.span),
+        "max_running_requests": n * slots,
+        "kv_cache_tokens": n * pool * place.context / one,
+        "kv_cache_usage": _average(runs, "kept", t.span) / (n * pool),
+    }
+
+
+def _limit(place: Deployment, shown: Load, slots: int | float, waiting: float) -> str:
+    """What bounds the requests that run."""
+    if waiting <= 0.5:
+        return "rate"
+    given = shown.max_batch
+    return "max_batch" if given is not None and slots >= given else "memory"
+
+
+def _steps(runs: list[Outcome]) -> dict[str, Any]:
+    """The mean step and what it is made of, and what it reads of prompts."""
+    times, steps, reads = (
+        np.concatenate([_turn(run, name) for run in runs])
+        for name in ("time", "steps", "prompt")
+    )
+    parts = np.concatenate([run.turns.parts[: run.taken] for run in runs])
+    weights = steps / steps.sum()
+    mean = float((times * weights).sum())
+    whole = (parts * weights[:, None]).sum(0)
+    sums = dict(zip((*PARTS, "sampling", "host"), map(float, whole), strict=True))
+    alone = sum(sums.values())
+    words = ("linear", "attention", "head", "sampling", "communication", "host")
+    return {
+        "step_s": {
+            "mean": mean,
+            "decode_only": alone,
+            "parts": {x: sums[x] for x in words} | {"prefill": mean - alone},
+        },
+        "preemptions": sum(int(_turn(run, "dropped").sum()) for run in runs),
+        "prefill_tokens_per_step": float(reads.sum() / steps.sum()),
+        "steps_with_prefill_share": float((reads > 0).sum() / steps.sum()),
+    }
+
+
+def _energy(
+    found: Deployment, costs: StepCosts, trace: Trace, runs: list[Outcome], span: float
+) -> dict[str, float]:
+    """Power of all GPUs, W, and J of a token and a request: of the steps, and of
+    waiting between them."""
+    spent = sum(float(_turn(run, "energy").sum()) for run in runs)
+    busy = sum(float(_turn(run, "time", "steps").sum()) for run in runs)
+    spent += float(costs.idle) * (found.replicas * span - busy)
+    energy = found.plan.tp * spent
+    return {
+        "avg_power_w": energy / span,
+        "avg_power_per_gpu_w": energy / span / found.plan.gpus,
+        "energy_j_per_output_token": energy / float(trace.output.sum()),
+        "energy_j_per_token": energy / _tokens(found, trace),
+        "energy_j_per_request": energy / len(trace.arrival),
+    }
+
+
+def _good(t: _Times, ttft: float | None, tpot: float | None) -> float:
+    """Requests a second that keep the limits of latencies (s)."""
+    each = np.zeros(len(t.first))
+    each[t.several] = t.tpot
+    good = np.ones(len(each), bool)
+    for x, most in ((t.ttft, ttft), (each, tpot)):
+        good &= x <= (math.inf if most is None else most)
+    return float(good.sum()) / t.span
+
+
+def _turn(run: Outcome, name: str, times: str | None = None) -> np.ndarray:
+    x = np.asarray(getattr(run.turns, name))[: run.taken]
+    return (
+        x if times is None else x * np.asarray(getattr(run.turns, times))[: run.taken]
+    )
+
+
+def _gaps(runs: list[Outcome]) -> tuple[np.ndarray, np.ndarray]:
+    """Times between tokens and how many there are of each."""
+    each = [_gaps_of(run) for run in runs]
+    values, weights = (np.concatenate(x) for x in zip(*each, strict=True))
+    return values, weights
+
+
+def _gaps_of(run: Outcome) -> tuple[np.ndarray, np.ndarray]:
+    """Steps; what those that were dropped waited (the mean of those that go on at
+    once); and where prompts go first their steps, with the next one that decodes."""
+    time, made = _turn(run, "time"), _turn(run, "running", "steps")
+    back, away = _turn(run, "resumed"), _turn(run, "away")
+    held = _turn(run, "held")
+    some = back > 0
+    waits = np.flatnonzero(held > 0)
+    going = np.append(np.flatnonzero(held == 0), len(held) - 1)
+    after = going[np.searchsorted(going[:-1], waits)]  # the next that decodes
+    begun = np.append(0.0, np.cumsum(time * _turn(run, "steps")))
+    new = np.maximum(np.diff(held, prepend=0), 0)[waits]  # held since this one
+    made = np.asarray(made, float)
+    np.subtract.at(made, after, new)
+    return (
+        np.concatenate(
+            [time, away[some] / back[some], begun[after] - begun[waits] + time[after]]
+        ),
+        np.concatenate([np.maximum(made, 0.0), back[some], new]),
+    )
+
+
+def _average(runs: list[Outcome], name: str, span: float) -> float:
+    """Mean over time, summed over replicas."""
+    return (
+        sum(
+            float((_turn(run, name) * _turn(run, "time", "steps")).sum())
+            for run in runs
+        )
+        / span
+    )
+
+
+def _shown(x: np.ndarray, mean: float | None = None) -> dict[str, float]:
+    found = np.quantile(x, LEVELS, method="inverted_cdf")
+    names = ("p50", "p90", "p95", "p99")
+    exact = float(x.mean()) if mean is None else mean
+    return {"mean": exact} | dict(zip(names, map(float, found), strict=True))
+
+
+def _weighted(values: np.ndarray, weights: np.ndarray) -> dict[str, float]:
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    place = np.searchsorted(reached, np.array(LEVELS) * reached[-1])
+    found = values[order][np.minimum(place, len(values) - 1)]
+    mean = float((values * weights).sum() / weights.sum())
+    return {"mean": mean} | dict(
+        zip(("p50", "p90", "p95", "p99"), map(float, found), strict=True)
+    )

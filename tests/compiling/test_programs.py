@@ -1,0 +1,93 @@
+"""Kept programs answer like fresh ones, and broken files cost a compilation only."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diffenergy.compiling import _programs, kept
+
+
+class Pair(NamedTuple):
+    """What a function of a search gives: a tree of arrays."""
+
+    twice: jax.Array
+    both: tuple[jax.Array, jax.Array]
+
+
+class Sum(eqx.Module):
+    """What an estimate gives: a module."""
+
+    sum: jax.Array
+    word: str = eqx.field(static=True)
+
+
+def pair(x):
+    return Pair(2 * x, (jnp.sum(x), x))
+
+
+def added(x):
+    return {"sums": [Sum(jnp.sum(x), "three"), None], "pair": pair(x)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of programs."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "diffenergy" / "jax"
+
+
+@pytest.fixture
+def anew(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs as a new process does, which has loaded nothing."""
+
+    def run(function: Any = pair, start: float = 0.0) -> Any:
+        monkeypatch.setattr(_programs, "_LOADED", {})
+        return kept(function, (start + jnp.arange(3.0),), {})
+
+    return run
+
+
+def is_right(found: Any, start: float = 0.0) -> bool:
+    """Whether `found` is the pair of three numbers from `start`."""
+    x = start + np.arange(3.0)
+    same = np.array_equal(found.twice, 2 * x) and np.array_equal(found.both[1], x)
+    return isinstance(found, Pair) and same and float(found.both[0]) == x.sum()
+
+
+def test_a_kept_program_answers_like_a_fresh_one(anew, folder):
+    for start in (0.0, 1.0, 2.0):
+        assert is_right(anew(start=start), start)
+        assert len(list(folder.glob("*.bin"))) == 1
+
+
+def test_a_broken_file_is_replaced(anew, folder):
+    anew()
+    (file,) = folder.glob("*.bin")
+    file.write_bytes(b"broken")
+    assert is_right(anew())
+    assert file.stat().st_size > 100
+
+
+def test_without_a_folder_nothing_is_kept(anew, folder, monkeypatch):
+    folder.parent.parent.joinpath("file").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parent.parent / "file"))
+    assert is_right(anew()) and is_right(kept(pair, (1 + jnp.arange(3.0),), {}), 1.0)
+    assert not folder.exists()
+
+
+def test_trees_come_back_whole(anew, folder):
+    for _ in range(2):  # compiled, then loaded
+        found = anew(added)
+        assert float(found["sums"][0].sum) == 3.0 and found["sums"][0].word == "three"
+        assert found["sums"][1] is None and is_right(found["pair"])
+
+
+def test_programs_are_read_once_a_process(folder, monkeypatch):
+    kept(pair, (jnp.arange(4.0),), {})
+    monkeypatch.setattr(_programs, "_answer", None)  # nothing is read or compiled again
+    assert float(kept(pair, (jnp.arange(4.0),), {}).both[0]) == 6.0
