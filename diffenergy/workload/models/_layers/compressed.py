@@ -4,8 +4,8 @@ and the wider residual stream around it."""
 
 import dataclasses
 
-from ..._listing import Kernel, Number
-from ..._unlisted import stream
+from ..._eager_rows import stream
+from ..._kernel import Kernel, Number
 from .._network.linear_layer import Linear
 from .._network.operators import Cached, Norm, Operator, Pass, Stored, Weights
 from .._network.sharding import Columns, Rows, Split, divided

@@ -10,8 +10,8 @@ whole latent, and the whole indexer.
 
 import dataclasses
 
-from ..._listing import Kernel
-from ..._unlisted import stream
+from ..._eager_rows import stream
+from ..._kernel import Kernel
 from .._network.linear_layer import Linear
 from .._network.operators import (
     Cached,

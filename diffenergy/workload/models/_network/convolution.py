@@ -5,8 +5,8 @@ pass has an image a sequence; feature maps are `channels` x `hw` x `hw` an image
 import dataclasses
 from typing import Final
 
-from ..._listing import Kernel, Number
-from ..._unlisted import stream
+from ..._eager_rows import stream
+from ..._kernel import Kernel, Number
 from .._shared.convolution import Image, convolve
 from .operators import Trainable, Weights
 from .passes import Pass

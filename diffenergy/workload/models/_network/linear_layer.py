@@ -4,8 +4,8 @@ activations between them: plain ones, GELU made of operators, gated ones."""
 import dataclasses
 from typing import Any, Final
 
-from ..._listing import Kernel, Number
-from ..._unlisted import HALF, stream
+from ..._eager_rows import HALF, stream
+from ..._kernel import Kernel, Number
 from .._shared.base import Precision, dense, linear, product
 from .._shared.formats import Format
 from .._shared.memory import element_bytes

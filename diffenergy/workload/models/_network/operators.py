@@ -12,8 +12,8 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from ..._listing import Kernel, Number
-from ..._unlisted import rms_norm_rest, stream
+from ..._eager_rows import rms_norm_rest, stream
+from ..._kernel import Kernel, Number
 from .._shared.base import rows_of
 from .._shared.formats import Format
 from .passes import Pass

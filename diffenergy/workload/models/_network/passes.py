@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from ..._unlisted import HALF
+from ..._eager_rows import HALF
 from .._shared.base import Precision
 from .._shared.memory import element_bytes
 

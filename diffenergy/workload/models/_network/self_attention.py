@@ -2,8 +2,7 @@
 
 import dataclasses
 
-from ..._listing import Kernel
-from ..._unlisted import (
+from ..._eager_rows import (
     HALF,
     Attention,
     attention_copies,
@@ -12,6 +11,7 @@ from ..._unlisted import (
     stream,
     unlisted,
 )
+from ..._kernel import Kernel
 from .._shared.attention import Scores, cast_softmax, fused, products, score_stream
 from .._shared.base import product, rows_of
 from .operators import Trainable, Weights

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from ..._listing import Kernel
-from ..._unlisted import Attention, masked_select, stream
+from ..._eager_rows import Attention, masked_select, stream
+from ..._kernel import Kernel
 from .base import Precision, product, rows_of
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from .... import dtypes
-from ..._listing import Dispatch, Kernel, Listing, Number
-from ..._unlisted import finished
+from ..._kernel import Kernel, Number, finished
+from ..._listing import Dispatch, Listing
 from .._inputs import check_inputs
 from . import speculation
 from .config import Config

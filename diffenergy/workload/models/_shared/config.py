@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..._listing import shown
+from ..._kernel import shown
 from .keys import is_harmless
 
 _REQUIRED: Final = object()

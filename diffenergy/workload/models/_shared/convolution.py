@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from ..._listing import Kernel
-from ..._unlisted import convolution_rest
+from ..._eager_rows import convolution_rest
+from ..._kernel import Kernel
 from .base import Precision
 
 

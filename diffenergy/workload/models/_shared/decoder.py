@@ -8,14 +8,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ..._listing import Kernel, Listing, Number
-from ..._unlisted import (
-    Attention,
-    attention_copies,
-    finished,
-    repeated_keys,
-    unlisted,
-)
+from ..._eager_rows import Attention, attention_copies, repeated_keys, unlisted
+from ..._kernel import Kernel, Number, finished
+from ..._listing import Listing
 from .._inputs import length_of
 from .._layers.attention import CachedAttention
 from .._layers.drafting import mtp_layer, mtp_layers

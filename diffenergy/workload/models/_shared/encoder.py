@@ -4,8 +4,9 @@ import abc
 import dataclasses
 from typing import Any, ClassVar
 
-from ..._listing import Kernel, Listing
-from ..._unlisted import Attention, attention_copies, stream
+from ..._eager_rows import Attention, attention_copies, stream
+from ..._kernel import Kernel
+from ..._listing import Listing
 from .._network.blocks import Chain
 from .._network.linear_layer import Activation, Linear
 from .._network.operators import Norm, Pass, Residual, Trainable

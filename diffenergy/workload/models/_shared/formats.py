@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..._listing import shown
+from ..._kernel import shown
 from ._quantised.methods import cache_words, is_fp8, kept_names, rules_of, stated_cache
 from ._quantised.modules import Names, bare
 from ._quantised.rules import Format, Rule

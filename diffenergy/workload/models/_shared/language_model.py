@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from .... import dtypes
-from ..._listing import Kernel, Listing
-from ..._unlisted import finished
+from ..._kernel import Kernel, finished
+from ..._listing import Listing
 from .._inputs import decode_segments, length_of
 from .._layers.drafting import EAGLE_WORDS, eagle_layer, mtp_layer, mtp_layers
 from .._layers.layer import Layer

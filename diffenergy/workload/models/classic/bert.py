@@ -4,8 +4,8 @@ training with the head that its config names."""
 import dataclasses
 from typing import ClassVar, Final
 
-from ..._listing import Kernel
-from ..._unlisted import Attention, stream
+from ..._eager_rows import Attention, stream
+from ..._kernel import Kernel
 from .._network.blocks import Alone, Block, Chain, Pointwise
 from .._network.linear_layer import Linear
 from .._network.operators import Embedding, Norm, Weights

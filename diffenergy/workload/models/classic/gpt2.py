@@ -4,8 +4,8 @@ it has in common with OPT."""
 import dataclasses
 from typing import ClassVar, Final
 
-from ..._listing import Kernel
-from ..._unlisted import stream
+from ..._eager_rows import stream
+from ..._kernel import Kernel
 from .._network.linear_layer import Activation, Linear
 from .._network.operators import Pass, Trainable
 from .._network.sharding import Columns, Rows

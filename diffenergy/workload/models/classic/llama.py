@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any, ClassVar, Final
 
-from ..._listing import Kernel
-from ..._unlisted import rotary_copies, stream
+from ..._eager_rows import rotary_copies, stream
+from ..._kernel import Kernel
 from .._network.linear_layer import Gated, Linear
 from .._network.operators import Norm, Pass, Trainable
 from .._network.self_attention import rotation

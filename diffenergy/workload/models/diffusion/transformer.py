@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from .... import dtypes
-from ..._listing import Kernel, Listing
+from ..._kernel import Kernel
+from ..._listing import Listing
 from .._layers.encoding import FullAttention
 from .._layers.parts import Map, Part
 from .._network.linear_layer import Linear

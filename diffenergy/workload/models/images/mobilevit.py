@@ -3,8 +3,8 @@
 import dataclasses
 from typing import ClassVar, Final
 
-from ..._listing import Kernel
-from ..._unlisted import Attention, mobilevit_rest, stream
+from ..._eager_rows import Attention, mobilevit_rest, stream
+from ..._kernel import Kernel
 from .._network.blocks import Alone, Block, Chain, Copied, Fork, Pointwise
 from .._network.convolution import BatchNorm, Convolution, MeanPool
 from .._network.linear_layer import Linear

@@ -4,8 +4,8 @@ import dataclasses
 import functools
 from typing import Final
 
-from ..._listing import Kernel
-from ..._unlisted import HALF, resnet_rest, stream
+from ..._eager_rows import HALF, resnet_rest, stream
+from ..._kernel import Kernel
 from .._network.blocks import Alone, Block, Chain, Fork, Pointwise
 from .._network.convolution import BatchNorm, Convolution, MaxPool, MeanPool
 from .._network.linear_layer import Linear

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import ClassVar, Final
 
-from ..._listing import Kernel
-from ..._unlisted import Attention, stream
+from ..._eager_rows import Attention, stream
+from ..._kernel import Kernel
 from .._network.blocks import Block, Chain
 from .._network.convolution import Convolution
 from .._network.linear_layer import Linear

@@ -4,8 +4,9 @@ of text that attends to what the encoder made, too."""
 import dataclasses
 from typing import Any, ClassVar, Final
 
-from ..._listing import Kernel, Listing
-from ..._unlisted import finished, stream
+from ..._eager_rows import stream
+from ..._kernel import Kernel, finished
+from ..._listing import Listing
 from .._layers.attention import CachedAttention
 from .._layers.encoding import EncoderShape, FullAttention, Stage, encoder_layer
 from .._layers.layer import Layer
