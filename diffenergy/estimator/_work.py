@@ -23,7 +23,7 @@ from ..plans import (
 from ..workload import Listing
 from ..workload._listing import PARTS, settled
 from ..workload.models import Model, Request, load_model
-from ..workload.models._inputs import NAMES as INPUTS
+from ..workload.models._request import NAMES as INPUTS
 from ..workload.models._shared.decoder import TrainedModel
 from ..workload.models._shared.encoder import Encoder
 from ..workload.models._shared.language_model import LanguageModel

@@ -8,8 +8,8 @@ from ..._eager_rows import stream
 from ..._kernel import Kernel, Number
 from .._network.linear_layer import Linear
 from .._network.operators import Cached, Norm, Operator, Pass, Stored, Weights
+from .._network.rows import product
 from .._network.sharding import Columns, Rows, Split, divided
-from .._shared.base import product
 from .._shared.memory import element_bytes
 from .latent import Indexer
 from .parts import Map, Part, Plain

@@ -22,10 +22,10 @@ from .._network.operators import (
     Trainable,
     Weights,
 )
+from .._network.rows import product, rows_of
 from .._network.self_attention import Heads, SelfAttention
 from .._network.sharding import Columns, Rows, Split, divided, gathered, reduced
 from .._shared.attention import Scores
-from .._shared.base import product, rows_of
 from .._shared.memory import element_bytes
 from .parts import Part
 

@@ -5,7 +5,7 @@ import dataclasses
 
 from ..._eager_rows import stream
 from ..._kernel import Kernel
-from .._shared.base import dense, linear, product
+from .._network.rows import dense, linear, product
 from .passes import Pass
 
 

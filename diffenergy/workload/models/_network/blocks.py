@@ -5,7 +5,7 @@ import dataclasses
 
 from ..._eager_rows import HALF, stream
 from ..._kernel import Kernel
-from .._shared.base import repeated
+from .._network.rows import repeated
 from .operators import Trainable
 from .parts import adapted, parameters, trained_parameters
 from .passes import Pass

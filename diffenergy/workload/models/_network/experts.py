@@ -4,7 +4,7 @@ import dataclasses
 
 from ..._eager_rows import stream
 from ..._kernel import Kernel
-from .._shared.base import dense, product, rows_of
+from .._network.rows import dense, product, rows_of
 from .._shared.memory import element_bytes
 from .linear_layer import gated_backward, narrowed, stored
 from .operators import Stored, Trainable, Weights

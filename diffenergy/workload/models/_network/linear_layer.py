@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from ..._eager_rows import HALF, stream
 from ..._kernel import Kernel, Number
-from .._shared.base import Precision, dense, linear, product
-from .._shared.formats import Format
+from .._network.rows import dense, linear, product
+from .._shared.formats import Format, Precision
 from .._shared.memory import element_bytes
 from .adapters import Adapters
 from .operators import Stored, Trainable, Weights

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from ..._eager_rows import rms_norm_rest, stream
 from ..._kernel import Kernel, Number
-from .._shared.base import rows_of
+from .._network.rows import rows_of
 from .._shared.formats import Format
 from .passes import Pass
 from .sharding import Split, all_reduce, divided, gathered, one_at_least, reduced

@@ -3,7 +3,7 @@
 import dataclasses
 
 from ..._eager_rows import HALF
-from .._shared.base import Precision
+from .._shared.formats import Precision
 from .._shared.memory import element_bytes
 
 

@@ -12,8 +12,8 @@ from ..._eager_rows import (
     unlisted,
 )
 from ..._kernel import Kernel
+from .._network.rows import product, rows_of
 from .._shared.attention import Scores, cast_softmax, fused, products, score_stream
-from .._shared.base import product, rows_of
 from .operators import Trainable, Weights
 from .passes import Pass
 from .sharding import Split, collective, divided, one_at_least

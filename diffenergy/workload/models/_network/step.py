@@ -14,7 +14,9 @@ from .... import dtypes
 from ..._eager_rows import stream
 from ..._kernel import Kernel, Number
 from ..._listing import Listing
-from .._shared.base import Model, Request, repeated, rows_of
+from .._network.rows import repeated, rows_of
+from .._request import Request
+from .._shared.base import Model
 from .._shared.memory import logit_bytes
 from .operators import Norm, Residual, Trainable
 from .passes import Pass

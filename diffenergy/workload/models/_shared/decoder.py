@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 from ..._eager_rows import Attention, attention_copies, repeated_keys, unlisted
 from ..._kernel import Kernel, Number, finished
 from ..._listing import Listing
-from .._inputs import length_of
 from .._layers.attention import CachedAttention
 from .._layers.drafting import mtp_layer, mtp_layers
 from .._layers.layer import Halves, Layer
@@ -27,6 +26,7 @@ from .._network.operators import (
     Weights,
 )
 from .._network.parts import adapted, frozen, trained_weights
+from .._network.rows import linear, repeated
 from .._network.self_attention import Heads, Rotary, SelfAttention
 from .._network.sharding import Columns
 from .._network.step import (
@@ -40,8 +40,9 @@ from .._network.step import (
     logits,
     training_listings,
 )
+from .._request import Request, length_of
 from .attention import Scores, fused
-from .base import Precision, Request, linear, precision_of, repeated
+from .formats import Precision, precision_of
 from .language_model import LanguageModel
 from .memory import CONTEXT, in_parts, trained, working_bytes
 

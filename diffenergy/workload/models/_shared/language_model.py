@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Final
 from .... import dtypes
 from ..._kernel import Kernel, finished
 from ..._listing import Listing
-from .._inputs import decode_segments, length_of
 from .._layers.drafting import EAGLE_WORDS, eagle_layer, mtp_layer, mtp_layers
 from .._layers.layer import Layer
 from .._network.linear_layer import Linear
@@ -24,10 +23,12 @@ from .._network.operators import (
     Stored,
     Weights,
 )  # fmt: skip
+from .._network.rows import repeated, rows_of
 from .._network.sharding import Share, collective
+from .._request import Request, decode_segments, length_of
 from .._towers import Tower, tower_of
-from .base import Model, Precision, Request, precision_of, repeated, rows_of
-from .formats import Checkpoint, read_checkpoint
+from .base import Model
+from .formats import Checkpoint, Precision, precision_of, read_checkpoint
 from .memory import in_parts, logit_bytes, working_bytes
 from .speculation import Speculation, speculation_of
 

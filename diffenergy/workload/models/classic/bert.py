@@ -10,11 +10,12 @@ from .._network.blocks import Alone, Block, Chain, Pointwise
 from .._network.linear_layer import Linear
 from .._network.operators import Embedding, Norm, Weights
 from .._network.parts import Within
+from .._network.rows import linear, rows_of
 from .._network.step import Loss
+from .._request import Request
 from .._shared.attention import Scores
-from .._shared.base import Request, layer_parameters, linear, rows_of
 from .._shared.config import Config
-from .._shared.encoder import Encoder, encoder_layer
+from .._shared.encoder import Encoder, encoder_layer, layer_parameters
 
 MODEL_TYPES: Final = ("bert",)
 _HEADS: Final = (

@@ -14,7 +14,7 @@ from .._layers.model import Layered
 from .._layers.parts import Map, Plain, feed_forward
 from .._network.linear_layer import Linear
 from .._network.operators import Cached, Embedding, Norm, Operator, Pass, Weights
-from .._shared.base import Request
+from .._request import Request
 from .._shared.config import Config
 from .._shared.memory import in_parts, working_bytes
 
