@@ -13,8 +13,8 @@ from ..workload import Listing, Workload
 from ..workload._listing import Kernel
 from ..workload.models import Model, Request
 from ..workload.models._network.sharding import Share, Split
-from ..workload.models._shared.decoder import TrainedModel
 from ..workload.models._shared.language_model import LanguageModel
+from ..workload.models._shared.trained import TrainedModel
 from ._exchange import Exchanged, Group, collective, exchanged, groups
 from ._host import Host
 from ._layout import Layout, layout

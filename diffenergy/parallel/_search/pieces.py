@@ -25,7 +25,7 @@ from ...workload._listing import Number
 from ...workload._unlisted import complete
 from ...workload.models import Request
 from ...workload.models._network.sharding import Share, Split
-from ...workload.models._shared.decoder import TrainedModel
+from ...workload.models._shared.trained import TrainedModel
 from .space import Space
 
 FIRST: Final = 0

@@ -21,7 +21,7 @@ from ...plans._pipeline import closed_form
 from ...plans._steps import PARTS
 from ...plans._training import SUMS, VALUE, WEIGHT, gathers_of
 from ...workload._workload import pad_size
-from ...workload.models._shared.decoder import Held
+from ...workload.models._shared.trained import Held
 from .pieces import BOTH, ENDS, FIRST, LAST, Pieces, key_of
 from .space import Space
 
