@@ -72,7 +72,9 @@ def _real(model: LinearModel, method: str, began: float) -> Answer:
     if found.status != 0:
         return _answer(found, None, None, began)
     duals = np.zeros(len(equal))
-    np.add.at(duals, row, sign * found.ineqlin.marginals)
+    of_row, turned = found.ineqlin.marginals, side == 1
+    duals[row[~turned]] = of_row[~turned]
+    duals[row[turned]] -= of_row[turned]
     duals[equal] = found.eqlin.marginals
     answer = _answer(found, found.x, found.fun, began)
     return dataclasses.replace(answer, duals=duals)
