@@ -183,11 +183,17 @@ def test_the_same_seed_gives_the_same_answer(child):
 
 
 def test_ctrl_c_keeps_the_best():
+    # a shell that starts jobs in the background has them ignore it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
     def press(progress: Answer) -> None:
         if progress.values is not None:
             os.kill(os.getpid(), signal.SIGINT)
 
-    answer = solve(hard(), Solving(time_limit=60.0, watch=press))
+    try:
+        answer = solve(hard(), Solving(time_limit=60.0, watch=press))
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert answer.interrupted and answer.values is not None
 
 
