@@ -14,8 +14,7 @@ from ..results import Infeasible
 from . import _request
 from ._problem.card import area_words
 from ._problem.exact import Run
-from ._problem.problem import Found, Problem, check_goals
-from ._problem.share import Share
+from ._problem.problem import Found, Problem, Share, check_goals
 from ._request import Part, Vary
 from ._result import SearchResult, TuneResult, design_summary, tiles_json
 from ._search import searching

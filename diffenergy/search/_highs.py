@@ -85,14 +85,12 @@ def _whole(model: LinearModel, options: dict[str, Any], began: float) -> Answer:
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     def search() -> Any:
-        rows: Any = LinearConstraint(model.matrix, model.row_low, model.row_high)
-        bounds: Any = Bounds(model.low, model.high)
-        kind: Any = np.broadcast_to(model.whole, model.cost.shape)
+        m: Any = model  # SciPy's stubs know no arrays here
         return milp(
-            model.cost,
-            integrality=kind,
-            bounds=bounds,
-            constraints=rows,
+            m.cost,
+            integrality=np.broadcast_to(m.whole, m.cost.shape),
+            bounds=Bounds(m.low, m.high),
+            constraints=LinearConstraint(m.matrix, m.row_low, m.row_high),
             options=options,
         )
 

@@ -31,7 +31,7 @@ class State(NamedTuple):
 
     x: PyTree
     multipliers: Float[Array, "*batch limit"]
-    memory: optax.ScaleByAdamState
+    memory: optax.OptState
 
 
 class Last(NamedTuple):
@@ -44,7 +44,7 @@ class Last(NamedTuple):
 
 def begin(x: PyTree, multipliers: Float[Array, " limit"]) -> State:
     """A start at `x`, with the multipliers known so far (0 where none are)."""
-    return State(x, multipliers, optax.scale_by_adam().init(x))  # pyright: ignore[reportArgumentType]
+    return State(x, multipliers, optax.scale_by_adam().init(x))
 
 
 def descend(

@@ -28,7 +28,7 @@ class LinearModel:
     def at_most(
         cls,
         cost: Float[np.ndarray, " column"],
-        matrix: sparse.sparray,
+        matrix: sparse.sparray | sparse.spmatrix,
         level: Float[np.ndarray, " row"],
         low: float | Float[np.ndarray, " column"] = 0.0,
         high: float | Float[np.ndarray, " column"] = np.inf,
