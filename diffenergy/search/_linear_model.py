@@ -1,7 +1,7 @@
 """A linear program with real or whole variables, and what a solver says of it."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -28,12 +28,13 @@ class LinearModel:
     def at_most(
         cls,
         cost: Float[np.ndarray, " column"],
-        matrix: sparse.sparray | sparse.spmatrix,
+        matrix: Any,
         level: Float[np.ndarray, " row"],
         low: float | Float[np.ndarray, " column"] = 0.0,
         high: float | Float[np.ndarray, " column"] = np.inf,
     ) -> "LinearModel":
-        """Minimise `cost @ x`, real, with matrix @ x <= level and low <= x <= high."""
+        """Minimise `cost @ x`, real, with matrix @ x <= level and low <= x <= high;
+        the matrix is any sparse one."""
         low, high = (np.broadcast_to(x, cost.shape).astype(float) for x in (low, high))
         none = np.full(len(level), -np.inf)
         return cls(sparse.csr_array(matrix), none, level, low, high, cost)
