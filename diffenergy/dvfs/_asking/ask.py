@@ -59,10 +59,10 @@ def plan(
 
     Costs are the model's or a measured table's; a bound is stated (`docs/dvfs.md`).
 
-    - `work`, `gpu`, `request`: as of `estimate`, or a Task of `estimator.prepare`;
-      `sm_clock`, `mem_clock` (Hz) are those to choose from [all].
-    - `objective` is to be small: "energy", "edp", "ed2p" or "time"; `max_slowdown`: the
-      longest time against default clocks, % [0 for energy, else infinite: no limit].
+    - `work`, `gpu`, `request`: as of `estimate`, or a Task of `estimator.prepare`, with
+      `sm_clock`, `mem_clock` (Hz) to choose from [all]; of a table `gpu` may be unsaid.
+    - `objective`: "energy", "edp", "ed2p" or "time" shall be small; `max_slowdown`: most
+      time against default clocks, %, below 0: a speed-up [0 for energy, else infinite].
     - `granularity`: what has its own clocks ("kernel", "phase", "iteration"), and with
       `per_launch` each launch; `aggregation`: whether the sum keeps the limits
       ("global") or every kernel ("local").
@@ -70,8 +70,8 @@ def plan(
       published for the GPU, or for GPUs in general; beside a table nothing].
     - `solver`: "exact", or "descent" from `starts` [8] points drawn by `seed` [0];
       `power_curve`: also time and energy by power limit (W).
-    - `table`: instead of `work`, a file or what `read_table` gives; `power_limit` is
-      then what an iteration may draw, `default_clock` "SM" or "SM,MEM" in MHz [auto];
+    - `table`: instead of `work`, a file or what `read_table` gives; `power_limit` (W):
+      mean of an iteration at most; `default_clock`: "SM" or "SM,MEM" in MHz [auto];
       `smooth` plans on what is behind noisy readings with a 95 % bound (needs `gpu`),
       followed by `progress(word, steps)`, a context that gives a function of steps.
 
