@@ -61,7 +61,7 @@ def plan(
 
     - `work`, `gpu`, `request`: as of `estimate`, or a Task of `estimator.prepare`, with
       `sm_clock`, `mem_clock` (Hz) to choose from [all]; of a table `gpu` may be unsaid.
-    - `objective`: "energy", "edp", "ed2p" or "time" shall be small; `max_slowdown`: most
+    - `objective`: "energy", "edp", "ed2p" or "time" to be small; `max_slowdown`: most
       time against default clocks, %, below 0: a speed-up [0 for energy, else infinite].
     - `granularity`: what has its own clocks ("kernel", "phase", "iteration"), and with
       `per_launch` each launch; `aggregation`: whether the sum keeps the limits
