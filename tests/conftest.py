@@ -104,7 +104,7 @@ def sample() -> Callable[..., dict[str, Any]]:
     """
     from diffenergy import kernels
     from diffenergy.kernels._shared.ops import REQUIRED
-    from diffenergy.workload._listing import normalise_kernel
+    from diffenergy.workload._kernel import normalise_kernel
 
     anything = {"size": 640, "dtype": "bf16", "text": "gelu"}
 

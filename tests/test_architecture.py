@@ -13,7 +13,7 @@ import diffenergy
 PACKAGE = Path(diffenergy.__file__).parent
 ROOT = PACKAGE.parent
 ROOMS = (
-    "units", "files", "dtypes", "compiling", "records", "smooth", "results",
+    "units", "files", "dtypes", "compiling", "records", "smooth", "search", "results",
     "corrections", "hardware", "physics", "collectives", "kernels", "workload",
     "imports", "plans", "estimator", "sweeps", "parallel", "serving", "measurements",
     "fitting", "measure", "dvfs", "codesign", "fleet", "report", "exploring", "cli",
@@ -87,7 +87,7 @@ VERIFIER = {"verify", "verify_sums", "verify_switches"}
 ENTRY = {"verify", "Violation"}
 """What the rest may take from `verify`."""
 MODEL = {
-    "units", "files", "dtypes", "compiling", "records", "results",
+    "units", "files", "dtypes", "compiling", "records", "results", "search",
     "corrections", "hardware", "hardware._spec", "hardware._switching",
     "physics._phase",  # of an idle GPU
     "physics._power",  # of a byte of memory traffic

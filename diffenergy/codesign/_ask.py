@@ -12,8 +12,8 @@ from ..hardware import GpuCard, OperatingPoint
 from ..results import Infeasible
 from . import _request
 from ._problem.card import area_words
-from ._problem.problem import check_goals
-from ._problem.share import Share
+from ._problem.exact import Run
+from ._problem.problem import Found, Problem, Share, check_goals
 from ._request import Part, Vary
 from ._result import SearchResult, TuneResult, design_summary, tiles_json
 from ._search import searching
@@ -40,42 +40,54 @@ def search(
     answer; nothing proves that no design is better. Ctrl-C keeps the best so far. JAX
     should count in 64 bits (`diffenergy.estimator.start_jax`).
 
-    Args:
-        work: a model name, listing path or `Task`, or a list of `Part`, a mix: time and
-            energy are sums over it, weight times each.
-        gpu: the GPU that designs grow out of, a name, file or card [h100-sxm].
-        vary: what may change: fields of a GPU file, `sm_clock`, `mem_clock`,
-            `power_cap`, `tiles`; names, `Range`s, or a mapping to bounds in SI, None
-            for the default ones [half to twice the base; clocks: what is legal].
-        limits: the most of `time` (s), `power` (W, mean), `area` (mm2), `cost`, `ttft`
-            and `tpot` (s); `Share(1.1)`: 1.1 times what the start design has.
-        goals: what is to be small: "energy", "time", "edp", "ed2p",
-            "energy_per_token", "area" or "cost"; several single ones give their Pareto
-            front. Or a function of an `Estimate`, which JAX can differentiate.
-        price: of a mm2 of silicon, where something costs.
-        effort: starts, rounds and seed [`Effort()`].
-        progress: called with rounds done, rounds in all, best objective so far.
-        **request: as of `estimate`: `batch`, `input_len`, `phase` ...; `sm_clock` and
-            `mem_clock` (Hz) and `power_limit` (W), where designs run [at their own
-            highest and TDP]; of a mix they hold for every member. With `plan` time and
-            energy are of all GPUs; `link_bandwidth` and, of training on several hosts,
-            `network` (B/s of a network card) can be varied, too.
+    - `work`: a model name, listing path or `Task`, or a list of `Part`, a mix: time and
+      energy are sums over it, weight times each.
+    - `gpu`: which designs grow out of, a name, file or card [h100-sxm].
+    - `vary`: what may change: fields of a GPU file, `sm_clock`, `mem_clock`,
+      `power_cap`, `tiles`; names, `Range`s, or a mapping to bounds in SI, None for the
+      default ones [half to twice the base; clocks: what is legal].
+    - `limits`: the most of `time` (s), `power` (W, mean), `area` (mm2), `cost`, `ttft`
+      and `tpot` (s); `Share(1.1)`: 1.1 times what the start design has.
+    - `goals`: what is to be small: "energy", "time", "edp", "ed2p", "energy_per_token",
+      "area" or "cost"; several single ones give their Pareto front. Or a function of an
+      `Estimate` that JAX can differentiate. `price`: of a mm2 of silicon.
+    - `effort`: starts, rounds and seed [`Effort()`]; `progress`: called with rounds
+      done, rounds in all, best objective so far.
+    - `request`: as of `estimate`, of every member of a mix; `sm_clock`, `mem_clock`
+      (Hz) and `power_limit` (W): where designs run [their own highest, and TDP]. With
+      `plan` time and energy are of all GPUs; `link_bandwidth` and, of training on
+      several hosts, `network` (B/s of a network card) can be varied, too.
 
-    Raises:
-        ValueError: for what cannot be read, varied, wanted or limited.
-        Infeasible: no design keeps the limits.
-        TypeError: for arguments of another kind.
+    Raises `ValueError` for what cannot be read, varied, wanted or limited, `TypeError`
+    for arguments of another kind, and `Infeasible` if no design keeps the limits.
 
-    Example:
-
-        >>> from diffenergy import codesign
-        >>> found = codesign.search(
-        ...     "gpt2", "a100-sxm-80gb", vary={"sm_clock": None}, phase="decode",
-        ...     effort=codesign.Effort(starts=2, rounds=2),
-        ... )
-        >>> found.best.energy < found.start.energy
-        True
+    >>> few = Effort(starts=2, rounds=2)
+    >>> given = dict(vary={"sm_clock": None}, phase="decode", effort=few)
+    >>> found = search("gpt2", "a100-sxm-80gb", **given)
+    >>> found.best.energy < found.start.energy
+    True
     """
+    given = (vary, limits, goals, price)
+    tasks, weights, problem, run = _asked(work, gpu, *given, request)
+    tell = progress or (lambda *_: None)
+    found = searching.search(problem, effort or Effort(), tell, run)
+    result = _result(tasks, weights, problem, found)
+    if found.best.violation > 0 and not found.interrupted:
+        raise Infeasible(result.refusal)
+    return result
+
+
+def _asked(
+    work: str | os.PathLike[str] | Task | Sequence[Part],
+    gpu: GpuCard | str | None,
+    vary: Vary,
+    limits: Mapping[str, int | float | Share] | None,
+    goals: str | Sequence[str] | Callable[[Estimate], Array],
+    price: int | float | None,
+    request: dict[str, Any],
+) -> tuple[list[Task], list[float], Problem, Run | None]:
+    """Tasks of a mix with their weights, the problem, and what runs its programs (None:
+    a caller's goal has no name that outlives the process)."""
     ranges, tiles = _request.ranges_of(vary)
     goals = (goals,) if isinstance(goals, str) else goals
     shares = {m: x for m, x in (limits or {}).items() if isinstance(x, Share)}
@@ -83,7 +95,6 @@ def search(
         metric: float(x.share if isinstance(x, Share) else x)
         for metric, x in (limits or {}).items()
     }
-    effort = effort or Effort()
     _request.check_point(_request.given_point(work, request), ranges)
     _request.check_limits(most)
     if not callable(goals):
@@ -93,24 +104,27 @@ def search(
     tasks = _request.tasks_of(parts, gpu, request)
     weights = [float(part.weight) for part in parts]
     problem = _request.problem_of(tasks, weights, (ranges, tiles), goals, most, mm2)
-    # a caller's function has no name that outlives the process
     run = None if callable(goals) else _kept
-    problem = searching.with_shares(problem, shares, run)
-    found = searching.search(problem, effort, progress or (lambda *_: None), run)
-    card, file = tasks[0].card, tasks[0].corrections
+    return tasks, weights, searching.with_shares(problem, shares, run), run
+
+
+def _result(
+    tasks: Sequence[Task], weights: Sequence[float], problem: Problem, found: Found
+) -> SearchResult:
+    """What was found, with how far to trust it and what to know beside it."""
+    card, best = tasks[0].card, found.best
     trained = ["plan"] if any(task.step is not None for task in tasks) else []
-    trust = file.trust(card, *trained, new=True)
-    best = found.best
+    trust = tasks[0].corrections.trust(card, *trained, new=True)
     warnings = list(dict.fromkeys(said for task in tasks for said in task.warnings))
+    time = trust.interval("time", best.time, best.time)
+    energy = trust.interval("energy", best.energy, best.time)
     summary = {
         **_request.about_of(tasks, weights, set(problem.task.names)),
         **trust.to_json(),
         "warnings": warnings,
         **design_summary(problem, found),
-        "time_s_p5_p95": list(map(float, trust.interval("time", best.time, best.time))),
-        "energy_j_p5_p95": list(
-            map(float, trust.interval("energy", best.energy, best.time))
-        ),
+        "time_s_p5_p95": list(map(float, time)),
+        "energy_j_p5_p95": list(map(float, energy)),
     }
     lacking = f"; of {card.name} itself no settled area is published"
     settled = problem.task.silicon.settled
@@ -118,10 +132,7 @@ def search(
         *warnings,
         f"areas come from a {area_words()}{'' if settled else lacking}.",
     ]
-    result = SearchResult(summary, found, problem, card, notes)
-    if best.violation > 0 and not found.interrupted:
-        raise Infeasible(result.refusal)
-    return result
+    return SearchResult(summary, found, problem, card, notes)
 
 
 def tune(

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from ..hardware import read_gpu
 from ..workload import Listing
-from ..workload._listing import Dispatch, Number
+from ..workload._kernel import Number
+from ..workload._listing import Dispatch
 from ._kind import READ, kind_of, unknown
 from ._launches import Graph, Options, Trace
 from ._result import ImportResult, of_graph, of_trace

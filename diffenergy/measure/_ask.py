@@ -178,56 +178,52 @@ def measure(
     the same call goes on where `file` ends. Clocks and limits stay untouched unless
     they are asked for, and are put back whatever happens.
 
-    Args:
-        file: measurements to write or go on with (.csv); the samples of every row stand
-            beside it (.series.jsonl).
-        gpu: name or file of the GPU that rows name [what the board says].
-        gpu_index: which board, as nvidia-smi counts [0].
-        seconds, points, only, zeros, clocks, power_limits, seed: see `plan`.
-        note: called with remarks as they come up [they stand in the result].
-        progress: called before each point with the points done, those planned, and the
-            kernel's name.
+    - `file`: measurements to write or go on with (.csv); the samples of every row stand
+      beside it (.series.jsonl).
+    - `gpu`: name or file of the GPU that rows name [what the board says]; `gpu_index`:
+      which board, as nvidia-smi counts [0].
+    - `seconds`, `points`, `only`, `zeros`, `clocks`, `power_limits`, `seed`: of `plan`.
+    - `note`: called with remarks as they come up [they stand in the result];
+      `progress`: before each point with the points done, those planned, and its kernel.
 
-    Raises:
-        ValueError: for a board, library or file that does not serve, in one sentence.
+    Raises `ValueError`, in one sentence, for a board, library or file that does not
+    serve.
 
-    Example:
-
-        >>> measure("mine.csv", seconds=600)  # doctest: +SKIP
+    >>> measure("mine.csv", seconds=600)  # doctest: +SKIP
     """
     path, said = Path(file), []
-    state = state_path(path)
     finished(path)  # another kind of file is found before the GPU is
-    boards_clocks.check_state(state)
+    boards_clocks.check_state(state_path(path))
     board = sensor.open_sensor(gpu_index)
     _bench.check_board(board.about)
     identity = _bench.identify(board.about, gpu)
     before = board.processes()
-    wall, done = reading.Wall(), Progress()
-    tell = note or said.append
+    wall, tell = reading.Wall(), note or said.append
     with boards_clocks.interruptible() as check:
         kernels = runner.find_runner(board.about.uuid)
         surveyed = _bench.survey(board, identity, kernels.l2)
         asked = _wanted(surveyed, points, only, zeros, clocks, power_limits, seed)
         every = make_plan(surveyed, asked)
-        with boards_clocks.Control(board, wall, state, tell) as control:
+        with boards_clocks.Control(board, wall, state_path(path), tell) as control:
             first = (next(iter(x), None) for x in (asked.clocks, asked.limits))
             control.prepare(*first)  # finds out whether they may be set
             others = _bench.watch(board, before)
             kit = Bench(identity.name, board, kernels, wall, control, others, check)
-            for line in identity.notes:
+            for line in [*identity.notes, *_shared(before)]:
                 tell(line)
-            if before:
-                tell(
-                    f"other processes use this GPU ({len(before)}): rows say "
-                    "`shared_gpu`"
-                )
-            table = Table(path)
+            table, done = Table(path), Progress()
             left = remaining(every, identity.name, table.rows)
             ended = _interrupted(left, kit, table, seconds, done, progress)
     found = measured(path, kit, len(left), table, done, ended)
     found.notes[:0] = said
     return found
+
+
+def _shared(others: frozenset[int] | None) -> list[str]:
+    """What to say of the processes that use the GPU, too."""
+    if not others:
+        return []
+    return [f"other processes use this GPU ({len(others)}): rows say `shared_gpu`"]
 
 
 def _wanted(

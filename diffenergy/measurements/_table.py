@@ -153,68 +153,84 @@ def _read(
     op: str | None,
 ) -> MeasurementTable:
     known = _ops()
-    prefix, equals, rest = spec.partition("=")
-    if equals and prefix.isidentifier() and not os.path.exists(spec):
-        op, file = prefix, rest
-    else:
-        file = spec
-    if op is not None and op not in known:
-        raise ValueError(f"`op` is '{op}'; allowed are {name_list(known)}.")
+    op, file = _op_and_file(spec, op, known)
     raw = read_sheet(file)
     sheet, notes = columns.translate(raw)
-    every = np.arange(sheet.num_rows)
-    empty = np.full(sheet.num_rows, "", dtype=object)
-
-    def text(column: str) -> np.ndarray:
-        return texts(sheet, column, every) if column in sheet.columns else empty
-
-    gpus = _gpus(sheet, gpu)
-    ops = _row_ops(sheet, op, known)
+    gpus, ops = _gpus(sheet, gpu), _row_ops(sheet, op, known)
     values, measured_notes = columns.measured(sheet)
     plans, broken = _plans(sheet)
     if plans is None:
         _require_times(sheet, ops, values["time_s"])
-    fields = {}
-    skipped = empty.copy() if plans is None else _unread(broken, values["time_s"])
-    for name in filter(None, dict.fromkeys(ops)):
-        rows = np.flatnonzero(ops == name)
-        fields[name] = Columns(rows, op_columns(sheet, known[name], rows))
-        skipped[rows] = broken_shares(known[name], fields[name].values)
+    fields, skipped = _fields(sheet, ops, known)
+    if plans is not None:
+        skipped = np.where(ops == "", _unread(broken, values["time_s"]), skipped)
     passes = ops == "" if plans is None else np.zeros(sheet.num_rows, bool)
     listed = listing_names(sheet, np.flatnonzero(passes), workloads)
     modelled = np.flatnonzero(passes & (listed == ""))
-    used = columns.KNOWN.union(*(op_column_names(known[name]) for name in fields))
-    if passes.any():
-        used = used.union(MODEL_COLUMNS)
-    if plans is not None:
-        used = used.union(PLAN_COLUMNS)
+    used = columns.KNOWN.union(
+        *(op_column_names(known[name]) for name in fields),
+        MODEL_COLUMNS if passes.any() else (),
+        PLAN_COLUMNS if plans is not None else (),
+    )
     kinds = np.where(ops == "", "workload", "kernel")
     frame = pd.DataFrame(raw.columns, dtype=object)
     if gpu is not None and "gpu" in frame:
         frame["gpu"] = gpus
     campaign = next((c for c in columns.CAMPAIGN_COLUMNS if c in sheet.columns), "")
+    ignored = (c for c in raw.columns if c in sheet.columns and c not in used)
     return MeasurementTable(
         frame=frame,
         file=np.full(sheet.num_rows, file, dtype=object),
-        row=every,
+        row=np.arange(sheet.num_rows),
         kind=(kinds if plans is None else np.full_like(kinds, "plan")).astype(object),
         gpu=gpus,
         op=ops,
         workload=listed,
-        campaign=text(campaign),
-        host=text("host"),
-        attention=text("attention"),
+        campaign=_text(sheet, campaign),
+        host=_text(sheet, "host"),
+        attention=_text(sheet, "attention"),
         skipped=skipped,
         fields=fields,
         model_request=Columns(modelled, model_requests(sheet, modelled)),
         plan=np.full(sheet.num_rows, None, object) if plans is None else plans,
-        ignored_columns=tuple(
-            c for c in raw.columns if c in sheet.columns and c not in used
-        ),
+        ignored_columns=tuple(ignored),
         notes=(*notes, *measured_notes),
         listings=workloads,
         **values,
     )
+
+
+def _op_and_file(
+    spec: str, op: str | None, known: Mapping[str, Op]
+) -> tuple[str | None, str]:
+    """Op (None: a column says it) and path of `OP=FILE` or `FILE`."""
+    prefix, equals, file = spec.partition("=")
+    if equals and prefix.isidentifier() and not os.path.exists(spec):
+        op = prefix
+    else:
+        file = spec
+    if op is not None and op not in known:
+        raise ValueError(f"`op` is '{op}'; allowed are {name_list(known)}.")
+    return op, file
+
+
+def _text(sheet: Sheet, column: str) -> np.ndarray:
+    """Texts of a column; empty ones where there is none."""
+    if column not in sheet.columns:
+        return np.full(sheet.num_rows, "", dtype=object)
+    return texts(sheet, column, np.arange(sheet.num_rows))
+
+
+def _fields(
+    sheet: Sheet, ops: np.ndarray, known: Mapping[str, Op]
+) -> tuple[dict[str, Columns], np.ndarray]:
+    """Fields of every op, and why rows cannot be predicted from them ("": they can)."""
+    fields, skipped = {}, np.full(sheet.num_rows, "", dtype=object)
+    for name in filter(None, dict.fromkeys(ops)):
+        rows = np.flatnonzero(ops == name)
+        fields[name] = Columns(rows, op_columns(sheet, known[name], rows))
+        skipped[rows] = broken_shares(known[name], fields[name].values)
+    return fields, skipped
 
 
 def _plans(sheet: Sheet) -> tuple[np.ndarray | None, np.ndarray]:

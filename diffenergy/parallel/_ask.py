@@ -15,8 +15,8 @@ from ..plans._plan import plan_values
 from ..workload._unlisted import complete
 from ..workload._workload import assemble
 from ..workload.models import load_model
-from ..workload.models._shared.decoder import TrainedModel
 from ..workload.models._shared.language_model import LanguageModel
+from ..workload.models._shared.trained import TrainedModel
 from ._search.result import PlanResult, plan_summary
 from ._search.search import OBJECTIVES, Found, Limits, search
 from ._search.slopes import check_fields, slopes

@@ -11,9 +11,9 @@ from typing import Any, Final
 from ..workload._listing import Number
 from ..workload.models import Request
 from ..workload.models._network.sharding import Share, Split
-from ..workload.models._shared.decoder import Held, Left, TrainedModel
 from ..workload.models._shared.language_model import LanguageModel
 from ..workload.models._shared.memory import element_bytes, in_parts
+from ..workload.models._shared.trained import Held, Left, TrainedModel
 from ._layout import layout
 from ._plan import Plan
 

@@ -11,8 +11,8 @@ import numpy as np
 from ..workload import Listing, Workload
 from ..workload.models import Model, Request
 from ..workload.models._network.sharding import Share, Split
-from ..workload.models._shared.decoder import TrainedModel
 from ..workload.models._shared.language_model import LanguageModel
+from ..workload.models._shared.trained import TrainedModel
 from ._layout import Layout, layout
 from ._machine.exchange import Group, groups
 from ._machine.host import Host

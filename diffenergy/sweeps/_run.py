@@ -39,7 +39,7 @@ def run(
     Raises:
         ValueError: for input that cannot be, or parts of another sweep on `resume`.
     """
-    from ._parts import missing, need_pyarrow, put_together, spec_hash, write_spec
+    from ._parts import need_pyarrow, put_together
 
     begun = time.monotonic()
     sweep = spec if isinstance(spec, Spec) else read_spec(spec)
@@ -49,38 +49,53 @@ def run(
     is_file = path.suffix.lower() in ENDINGS
     folder = path.with_name(path.name + ".parts")
     if resume:
-        for there in (path, folder):
-            if there.exists() and spec_hash(there) != sweep.hash:
-                raise ValueError(
-                    f"`resume` is given, but '{there}' is of another sweep; give the "
-                    "spec it was made with, another `out`, or no `resume`."
-                )
+        _same_sweep((path, folder), sweep)
         if path.exists() and is_file:
             return _told(out, sweep, 0, 0, 0, begun)
         folder = path if path.exists() else folder
     else:
         shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(exist_ok=True)
-    write_spec(folder / "spec.json", sweep)
-    todo = set(missing(folder, sweep))
-    blocks = [block for block in sweep.listed() if block.number in todo]
-    width = sweep.points
-    sizes = {block.number: len(block.shapes) * width for block in blocks}
-    done = sweep.rows - sum(sizes.values())
-    errors = computed = 0
-    if told:
-        told(done, sweep.rows)
-    for number, wrong in _finished(address, sweep, blocks, folder):
-        done, errors = done + sizes[number], errors + wrong
-        computed += sizes[number]
-        if told:
-            told(done, sweep.rows)
+    blocks, rows, errors = _filled(folder, sweep, address, told)
     if is_file:
         put_together(folder, sweep, path)
         shutil.rmtree(folder, ignore_errors=True)
     elif folder != path:
         _swap(folder, path)
-    return _told(out, sweep, errors, len(blocks), computed, begun)
+    return _told(out, sweep, errors, blocks, rows, begun)
+
+
+def _same_sweep(paths: Sequence[Path], sweep: Spec) -> None:
+    """Raises `ValueError` for results of another sweep."""
+    from ._parts import spec_hash
+
+    for there in paths:
+        if there.exists() and spec_hash(there) != sweep.hash:
+            raise ValueError(
+                f"`resume` is given, but '{there}' is of another sweep; give the spec "
+                "it was made with, another `out`, or no `resume`."
+            )
+
+
+def _filled(
+    folder: Path, sweep: Spec, address: int | str | None, told: Told | None
+) -> tuple[int, int, int]:
+    """Computes the parts that `folder` lacks: their number, their rows and errors."""
+    from ._parts import missing, write_spec
+
+    folder.mkdir(exist_ok=True)
+    write_spec(folder / "spec.json", sweep)
+    todo = set(missing(folder, sweep))
+    blocks = [block for block in sweep.listed() if block.number in todo]
+    sizes = {block.number: len(block.shapes) * sweep.points for block in blocks}
+    before = sweep.rows - sum(sizes.values())
+    errors = computed = 0
+    if told:
+        told(before, sweep.rows)
+    for number, wrong in _finished(address, sweep, blocks, folder):
+        computed, errors = computed + sizes[number], errors + wrong
+        if told:
+            told(before + computed, sweep.rows)
+    return len(blocks), computed, errors
 
 
 def _finished(

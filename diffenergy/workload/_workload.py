@@ -138,7 +138,25 @@ def build(
         if launches.host != "none":
             np.add.at(ops[launches.host], phase, count * ~hidden)
     distance = phases.copies * touched / np.maximum(phases.passes, 1.0)
+    shapes, groups = _packed(_grouped(lowered, distance), like)
+    said = {name: x for name, x in vars(phases).items() if name != "copies"}
+    return Workload(
+        shapes,
+        groups,
+        Phases(ops["stream"], ops["matrix"], **said),
+        num_rows,
+        names if names is not None else ("",) * num_phases,
+    )
 
+
+def _grouped(
+    lowered: Sequence[tuple], distance: Float[np.ndarray, " phase"]
+) -> dict[tuple, list]:
+    """Columns and rows of launches by (shape record, whether all of its key is given).
+
+    `distance`: bytes that a phase touches between two uses of its operands, all sets of
+    weights counted; columns of distances are shares of it.
+    """
     grouped: dict[tuple, list] = defaultdict(list)
     for launches, count, row, phase, _ in lowered:
         columns = dict(launches.columns)
@@ -154,7 +172,13 @@ def build(
                 key = (launches.shape, flag)
                 rows = {"count": count, "row": row, "phase": phase}
                 grouped[key].append((take(columns, index), take(rows, index)))
+    return grouped
 
+
+def _packed(
+    grouped: dict[tuple, list], like: Workload | None
+) -> tuple[tuple[Record, ...], tuple[Group, ...]]:
+    """A shape record and its rows of every group, padded; as many as `like` has."""
     shapes, groups = [], []
     sizes = {} if like is None else _sizes(like, grouped)
     for shape, flag in sorted(grouped, key=lambda key: (key[0].__name__, key[1])):
@@ -169,14 +193,7 @@ def build(
         static = {"given": True} if flag else {}
         shapes.append(shape(**_pad(columns, extra), **static))
         groups.append(Group(**rows))
-    said = {name: x for name, x in vars(phases).items() if name != "copies"}
-    return Workload(
-        tuple(shapes),
-        tuple(groups),
-        Phases(ops["stream"], ops["matrix"], **said),
-        num_rows,
-        names if names is not None else ("",) * num_phases,
-    )
+    return tuple(shapes), tuple(groups)
 
 
 def _sizes(like: Workload, grouped: dict[tuple, list]) -> dict[tuple, int]:

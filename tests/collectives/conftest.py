@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-_USERS = ("_exact.lp", "_exact.milp", "_exact.rounds", "_exact.solver")
-"""Modules of `diffenergy.collectives` that start a worker."""
+_USERS = (
+    "collectives._exact.lp",
+    "collectives._exact.milp",
+    "collectives._exact.rounds",
+    "search._ortools",
+)
+"""Modules that start a worker."""
 
 
 class Pool:
@@ -18,7 +23,7 @@ class Pool:
 
     @contextlib.contextmanager
     def lend(self) -> Iterator[Any]:
-        from diffenergy.collectives._exact.solver import Worker
+        from diffenergy.search import Worker
 
         one = self.free.pop() if self.free else Worker()
         try:
@@ -52,4 +57,4 @@ def lent_child(
     """Searches borrow a worker, unless a test asks for a `fresh_child`."""
     if "fresh_child" not in request.fixturenames:
         for name in _USERS:
-            monkeypatch.setattr(f"diffenergy.collectives.{name}.worker", pool.lend)
+            monkeypatch.setattr(f"diffenergy.{name}.worker", pool.lend)

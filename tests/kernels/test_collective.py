@@ -14,7 +14,7 @@ from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu
 from diffenergy.hardware._link_costs import BLOCKS, FIELDS
 from diffenergy.physics._links import kind_of
 from diffenergy.physics._power import LAUNCH_COMPONENTS
-from diffenergy.workload._listing import normalise_kernel
+from diffenergy.workload._kernel import normalise_kernel
 
 CASES = (
     ("all_gather", 1e9, 8, "bf16", ""),

@@ -8,7 +8,7 @@ from diffenergy.plans import Plan, training_memory
 from diffenergy.plans._layout import layout
 from diffenergy.workload.models import load_model
 from diffenergy.workload.models._network.sharding import Share, Split
-from diffenergy.workload.models._shared.decoder import TrainedModel
+from diffenergy.workload.models._shared.trained import TrainedModel
 
 HIDDEN, EXPERT = 7168, 3 * 7168 * 2048
 TABLE = 129280 * HIDDEN

@@ -10,7 +10,7 @@ import pytest
 from diffenergy.workload import Listing
 from diffenergy.workload.models import load_model
 from diffenergy.workload.models._network.sharding import Share, Split
-from diffenergy.workload.models._shared.decoder import TrainedModel
+from diffenergy.workload.models._shared.trained import TrainedModel
 
 WHOLE = Share()
 

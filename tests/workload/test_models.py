@@ -6,8 +6,7 @@ import pytest
 from diffenergy.workload._listing import listing_lines, read_listings
 from diffenergy.workload._unlisted import complete
 from diffenergy.workload.models import load_model, model_from_config, model_names
-from diffenergy.workload.models._inputs import decode_segments
-from diffenergy.workload.models._shared.base import Request
+from diffenergy.workload.models._request import Request, decode_segments
 from diffenergy.workload.models._shared.config import Config
 
 from .test_published import BUNDLED

@@ -3,7 +3,8 @@ import dataclasses
 
 import pytest
 
-from diffenergy.workload._listing import Listing, normalise_kernel, read_listings
+from diffenergy.workload._kernel import normalise_kernel
+from diffenergy.workload._listing import Listing, read_listings
 from diffenergy.workload._unlisted import complete
 
 

@@ -76,28 +76,22 @@ def build(
     """Problem of making `goals`, or a function of an `Estimate`, small over designs
     that grow out of `card`.
 
-    Arguments:
-
     - `parts`: the mix; time and energy are sums over it, weight times each.
     - `ranges`: numbers of the GPU and operating point to vary; `tiles`: those of every
       matrix product whose tile is free, too.
     - `limits`: by metric (`exact.GOALS`, ttft, tpot, power), SI; DRAM capacity always
       is one where the memory that a workload needs is known.
     - `point`: where designs run; None, or NaN in a field: at their own highest clock
-      and TDP.
-    - `price`: of silicon per mm2.
+      and TDP. `price`: of silicon per mm2.
 
     Raises `ValueError` for what cannot be varied, wanted or limited.
     """
     custom = goals if callable(goals) else None
     goals = (CUSTOM,) if callable(goals) else tuple(goals)
     check_goals(goals)
-    names = tuple(wanted.name for wanted in ranges)
-    network = min(part.network for part in parts)
-    spec, made = card.spec, axes(card, ranges, network)
+    made = axes(card, ranges, min(part.network for part in parts))
     if point is None:
         point = OperatingPoint(math.nan, math.nan, math.nan, math.nan, 0.0)
-    served = spec.corrections if corrections is None else corrections
     grouped = [gemm_rows(part.listings) if tiles else () for part in parts]
     products = [product for group in grouped for product in group]
     if tiles and not products:
@@ -105,45 +99,42 @@ def build(
     if not made and not products:
         raise ValueError("nothing is varied; name at least one field.")
     shapes = shapes_of(products)
-    usual = usual_tiles(spec, shapes)
+    usual = usual_tiles(card.spec, shapes)
+    task = Task(
+        _members(parts, grouped, usual),
+        card.spec,
+        point,
+        card.spec.corrections if corrections is None else corrections,
+        silicon_of(card),
+        as_float(price),
+        **_bounds(made),
+        shapes=shapes,
+        names=tuple(wanted.name for wanted in ranges),
+        custom=custom,
+    )
+    known = _known(parts, task)
+    limits = _limits(goals, limits or {}, known)
+    plain = None
+    if products:
+        made += _tile_axes(card.spec, shapes, usual)
+        bare = tuple(_member(p, (), 0, usual) for p in parts)
+        plain = dataclasses.replace(task, members=bare)
+        task = dataclasses.replace(task, **_bounds(made))
+    about = tuple(_described(p, parts) for p in _numbered(grouped))
+    return Problem(task, made, goals, limits, about, frozenset(known), plain)
+
+
+def _members(
+    parts: Sequence[Listed], grouped: Sequence[Sequence[Product]], usual: Tiles
+) -> tuple[Member, ...]:
+    """Workloads of the mix; `grouped`: the products of each, whose tiles are `usual`
+    first."""
     first, members = 0, []
     for part, group in zip(parts, grouped, strict=True):
         own = Tiles(*(getattr(usual, x)[first : first + len(group)] for x in FIELDS))
         members.append(_member(part, group, first, own))
         first += len(group)
-    task = Task(
-        tuple(members),
-        spec,
-        point,
-        served,
-        silicon_of(card),
-        as_float(price),
-        *_bounds(made),
-        shapes=shapes,
-        names=names,
-        custom=custom,
-    )
-    known = _known(parts, task)
-    limits = dict(limits or {})
-    _check_limits(goals, limits, known)
-    if "memory" in known:
-        limits["memory"] = 1.0
-    plain = None
-    if products:
-        made += _tile_axes(spec, shapes, usual)
-        low, high = _bounds(made)
-        bare = [_member(p, (), 0, usual) for p in parts]
-        plain = dataclasses.replace(task, members=tuple(bare))
-        task = dataclasses.replace(task, low=low, high=high)
-    return Problem(
-        task,
-        made,
-        goals,
-        limits,
-        tuple(_described(p, parts) for p in _numbered(grouped)),
-        frozenset(known),
-        plain,
-    )
+    return tuple(members)
 
 
 def _member(
@@ -170,9 +161,9 @@ def _member(
     )
 
 
-def _bounds(made: Sequence[Axis]) -> tuple[Array, Array]:
+def _bounds(made: Sequence[Axis]) -> dict[str, Array]:
     """Lower and upper bounds of axes."""
-    return as_float([axis.low for axis in made]), as_float([a.high for a in made])
+    return {x: as_float([getattr(axis, x) for axis in made]) for x in ("low", "high")}
 
 
 def _tile_axes(spec: Any, shapes: Any, usual: Tiles) -> tuple[Axis, ...]:
@@ -200,9 +191,10 @@ def _known(parts: Sequence[Listed], task: Task) -> set[str]:
     return known
 
 
-def _check_limits(
+def _limits(
     goals: Sequence[str], limits: Mapping[str, float], known: set[str]
-) -> None:
+) -> dict[str, float]:
+    """The checked limits, and that of memory where its need is known."""
     wanted = {metric for goal in goals for metric in GOALS.get(goal, {})}
     for metric in sorted((wanted | set(limits)) - known):
         raise ValueError(
@@ -214,6 +206,7 @@ def _check_limits(
             raise ValueError(
                 f"the limit of `{metric}` is {limit:g}; allowed is a number above 0."
             )
+    return {**limits, **({"memory": 1.0} if "memory" in known else {})}
 
 
 def _numbered(grouped: Sequence[Sequence[Product]]) -> list[tuple[int, Product]]:

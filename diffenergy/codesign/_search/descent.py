@@ -6,16 +6,17 @@ relaxed model ends where rounding costs most. Nothing of it is reported: `legal`
 exact designs of it.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jax import Array, lax
+from jax import Array
 from jaxtyping import Float
 
+from ... import search
 from ...hardware._fields import FIELDS
+from ...search import State
 from .._space.task import Task, measured, values_at
 
 STEPS: Final = 10
@@ -35,15 +36,6 @@ class Aim(NamedTuple):
     free: Float[Array, " axis"]  # 1 for axes that move, 0 for those that stay
 
 
-class State(NamedTuple):
-    """One start on its way."""
-
-    z: Float[Array, " axis"]
-    multipliers: Float[Array, " limit"]
-    slope: Float[Array, " axis"]
-    memory: optax.ScaleByAdamState
-
-
 class Slopes(NamedTuple):
     """d Lagrangian / d ln at the last step: of the axes and of every number of the
     GPU, with the multipliers of limits."""
@@ -56,11 +48,10 @@ class Slopes(NamedTuple):
 def begin(
     z: Float[np.ndarray, "start axis"], multipliers: Float[np.ndarray, "start limit"]
 ) -> State:
-    """States of starts at `z`, with the multipliers known so far."""
-    zeros = jnp.zeros_like(jnp.asarray(z))
-    count: Any = jnp.zeros(len(z), jnp.int32)
-    memory = optax.ScaleByAdamState(count, zeros, zeros)
-    return State(jnp.asarray(z), jnp.asarray(multipliers), zeros, memory)
+    """States of starts at `z`, with the multipliers known so far: x is the axes, and
+    factors on every number of the GPU (in logarithms), which stay."""
+    nudges = jnp.zeros((len(z), len(FIELDS)))
+    return jax.vmap(search.begin)((jnp.asarray(z), nudges), jnp.asarray(multipliers))
 
 
 def advance(
@@ -83,34 +74,19 @@ def advance(
 def _advance(
     task: Task, state: State, aim: Aim, rates: Array, stiffness: Array
 ) -> tuple[State, Slopes]:
-    adam = optax.scale_by_adam(*_DECAY)
-    zero = jnp.zeros(len(FIELDS))
+    def score(x: tuple[Array, Array]) -> tuple[Array, Array]:
+        z, nudge = x
+        return _score(task, values_at(task, z), nudge, aim)
 
-    def lagrangian(z: Array, nudge: Array):
-        multipliers = state.multipliers
-        loss, excess = _score(task, values_at(task, z), nudge, aim)
-        pushed = jnp.maximum(multipliers + stiffness * excess, 0.0)
-        spring = jnp.where(stiffness > 0, stiffness, 1.0)
-        penalty = jnp.sum(pushed**2 - multipliers**2) / (2 * spring)
-        return loss + jnp.where(stiffness > 0, penalty, 0.0), (loss, excess)
-
-    slopes_of = jax.value_and_grad(lagrangian, argnums=(0, 1), has_aux=True)
-
-    def step(carry, rate):
-        z, memory, *_ = carry
-        (_, (loss, excess)), (of_z, of_field) = slopes_of(z, zero)
-        change, memory = adam.update(of_z, memory)
-        moved = z - rate * aim.free * jnp.nan_to_num(jnp.asarray(change))
-        return (moved, memory, of_z, of_field, loss, excess), None
-
-    passed = jnp.zeros_like(state.multipliers)
-    carry = (state.z, state.memory, state.slope, zero, jnp.zeros(()), passed)
-    (z, memory, of_z, of_field, loss, excess), _ = lax.scan(step, carry, rates)
-    multipliers = jnp.maximum(state.multipliers + stiffness * excess, 0.0)
-    share = jax.nn.sigmoid(z)
+    state, last = search.descend(
+        score, state, rates, stiffness, _DECAY, (aim.free, 0.0)
+    )
+    multipliers = search.raised(state.multipliers, last.excess, stiffness)
+    share = jax.nn.sigmoid(state.x[0])
     per_log = jnp.log(task.high / task.low) * share * (1 - share)
-    found = State(z, multipliers, of_z, memory)  # pyright: ignore[reportArgumentType]
-    return found, Slopes(of_z / jnp.maximum(per_log, 1e-12), of_field, loss)
+    of_z, of_field = last.slope
+    slopes = Slopes(of_z / jnp.maximum(per_log, 1e-12), of_field, last.loss)
+    return state._replace(multipliers=multipliers), slopes
 
 
 def _score(task: Task, values: Array, nudge: Array, aim: Aim) -> tuple[Array, Array]:

@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ...compiling import compiler_options
+from ...search import State
 from .._problem.exact import Judge, Judged, Run, Target, excess, nan_free
 from .._problem.legal import Point, Points, moved, moves, polish, roundings
 from .._problem.problem import Problem
-from .descent import STEPS, STIFFNESS, Aim, Slopes, State, advance, begin, start_points
+from .descent import STEPS, STIFFNESS, Aim, Slopes, advance, begin, start_points
 
 GRADIENT: Final = 3
 """Evaluations that one gradient counts as."""
@@ -92,7 +93,7 @@ class Engine:
         arguments = jax.tree.map(jnp.asarray, arguments)
         found = self.run(advance, arguments)
         steps = STEPS if rates.any() else 1
-        self.gradients += steps * len(states.z)
+        self.gradients += steps * len(states.multipliers)
         return found
 
     def descend(
@@ -118,7 +119,7 @@ class Engine:
                 share = number / max(rounds - 1, 1)
                 rates = np.full(STEPS, first * (_LAST / first) ** share)
                 states, _ = self.advance(states, after, rates, stiffness)
-                values = self.values(np.asarray(states.z))
+                values = self.values(np.asarray(states.x[0]))
                 nan = np.isnan(values).any(axis=1)
                 values[nan] = self.values(z)[nan]
                 best = self._note(targets, values, number, best)

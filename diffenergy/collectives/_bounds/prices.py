@@ -34,9 +34,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
+from ...search import LinearModel, Solving, solve
 from .._demand.demand import Demand
 from .._demand.orbits import automorphisms, link_map, orbit_numbers
-from .._exact.solver import LinearModel, Solving, solve
 from .._machine.routes import distances, incidence, second_clock, shortest
 from .._machine.topology import Topology
 from .._schedule.turning import spreads

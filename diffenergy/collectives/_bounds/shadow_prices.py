@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
+from ...search import LinearModel, highs
 from .._demand.demand import Demand
 from .._demand.orbits import (
     Permutation,
@@ -132,8 +133,6 @@ def _least_time(
 ) -> tuple[float, Float[np.ndarray, " link"]]:
     """Least T, s, with flows that leave `given` B at each node (that end, below 0), and
     d ln T / d ln rate. `makers` keep all as it is if flows go where `moved` says."""
-    from scipy.optimize import linprog
-
     flows, nodes, links = *given.shape, len(topology.links)
     unit = float(np.median(np.abs(given[given != 0])))  # B; HiGHS wants figures near 1
     speed = topology.rates / topology.rates.max()
@@ -152,17 +151,24 @@ def _least_time(
     load = sparse.hstack([sums[first], sparse.coo_array(-speed[first, None])])
     cost = np.append(np.zeros(time), 1.0)
     wish = given.reshape(-1)[_leaders(place_orbit)] / unit
-    none = np.zeros(len(first))
-    answer = linprog(cost, load, none, balance, wish, method="highs-ipm")
-    if answer.status == 2:
+    model = LinearModel(
+        matrix=sparse.csr_array(sparse.vstack([load, balance])),
+        row_low=np.append(np.full(len(first), -np.inf), wish),
+        row_high=np.append(np.zeros(len(first)), wish),
+        low=np.zeros(len(cost)),
+        high=np.full(len(cost), np.inf),
+        cost=cost,
+    )
+    answer = highs(model, method="highs-ipm")
+    if answer.status == "infeasible":
         raise ValueError(
             f"`topology` {topology.name} has no way for part of the demand; add links "
             "or change the demand."
         )
-    if answer.status != 0:
+    if answer.incumbent is None or answer.duals is None:
         raise RuntimeError(f"HiGHS found no prices: {answer.message}")
-    least = float(answer.fun * unit / topology.rates.max())
-    price = np.asarray(answer.ineqlin.marginals, float) / np.bincount(link_orbit)
+    least = float(answer.incumbent * unit / topology.rates.max())
+    price = answer.duals[: len(first)] / np.bincount(link_orbit)
     return least, price[link_orbit] * speed
 
 

@@ -22,11 +22,11 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from ...search import USUAL, Solving
 from .._demand.demand import Demand
 from .._exact.epoch_schedule import reach
 from .._exact.lp import flow_count, lp
 from .._exact.milp import milp
-from .._exact.solver import USUAL, Solving
 from .._machine.routes import EpochModel, shortest
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from ...hardware._spec import GpuSpec
-from .._exact.solver import USUAL, Solving
+from ...search import USUAL, Solving
 from .._machine.routes import EpochModel
 from .._schedule.schedule import Schedule
 from .energy import CollectiveEnergy, byte_prices, schedule_energy

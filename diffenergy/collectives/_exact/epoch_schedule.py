@@ -11,11 +11,11 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Int
 
+from ...search import Status
 from .._demand.demand import Demand
 from .._machine.routes import EpochModel, shortest
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule, Sends
-from .solver import Status
 
 _NEVER: Final = 1 << 30
 """Epochs to what cannot be reached."""

@@ -7,12 +7,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
+from ...search import LinearModel
 from .._demand.demand import Demand
 from .._demand.orbits import Symmetry
 from .._machine.routes import EpochModel
 from .._machine.topology import Topology
 from .epoch_schedule import Picked, Reach
-from .solver import LinearModel
 
 
 @dataclasses.dataclass(frozen=True)

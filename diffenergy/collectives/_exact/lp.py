@@ -21,12 +21,12 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
+from ...search import USUAL, LinearModel, Solving, Worker, worker
 from .._demand.demand import Demand
 from .._machine.routes import EpochModel, incidence
 from .._machine.topology import Topology
 from .epoch_schedule import Found, least_horizon, reach
 from .parts import FlowModel, part_sends
-from .solver import USUAL, LinearModel, Solving, Worker, worker
 
 _SLACK: Final = 1e-7
 """Share of an epoch by which a static bound may be off."""

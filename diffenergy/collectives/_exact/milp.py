@@ -20,13 +20,13 @@ from typing import Final, Literal
 import numpy as np
 from jaxtyping import Float
 
+from ...search import USUAL, LinearModel, Solving, Worker, solve, worker
 from .._demand.demand import Demand
 from .._demand.orbits import Symmetry, no_symmetry
 from .._machine.routes import EpochModel
 from .._machine.topology import Topology
 from .epoch_schedule import Found, epoch_schedule, least_horizon, reach
 from .integer_rows import IntegerRows, integer_rows
-from .solver import USUAL, LinearModel, Solving, Worker, solve, worker
 
 Objective = Literal["finish", "early", "cost"]
 _EARLY: Final = 1e6

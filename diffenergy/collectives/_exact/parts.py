@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 from jaxtyping import Float, Int
 
+from ...search import LinearModel
 from .._demand.demand import Demand
 from .._machine.routes import EpochModel
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule, Sends
-from .solver import LinearModel
 
 _DUST: Final = 1e-7
 """Chunks below which an amount is rounding."""

@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float
 
+from ...search import USUAL, Solving, worker
 from .._demand.demand import Demand
 from .._demand.orbits import no_symmetry
 from .._machine.routes import EpochModel
@@ -32,7 +33,6 @@ from .epoch_schedule import (
 )
 from .integer_rows import IntegerRows, integer_rows
 from .milp import check_epochs
-from .solver import USUAL, Solving, worker
 
 _WISH: Final = 1000.0
 _NEAR: Final = 100.0

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from ...search import Solving
 from .._bounds.bounds import cut_bound, epoch_bound
 from .._bounds.prices import flow_bound
 from .._demand.demand import Demand
@@ -14,7 +15,6 @@ from .._exact.epoch_schedule import reach
 from .._exact.lp import lp
 from .._exact.milp import least_finish
 from .._exact.rounds import rounds
-from .._exact.solver import Solving
 from .._listing.greedy import Effort, greedy
 from .._machine.routes import EpochModel, epoch_length, epoch_model
 from .._machine.topology import Topology

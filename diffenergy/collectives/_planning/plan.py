@@ -24,12 +24,12 @@ from jaxtyping import Float
 
 from ...hardware import GpuSpec
 from ...results import Infeasible
+from ...search import Answer, Solving
 from .._demand.demand import Demand
 from .._energy.energy import byte_prices, schedule_price
 from .._energy.energy_search import Thrift, least_energy
 from .._energy.frontier import Front, Goal, frontier, pick
 from .._energy.idle import memory_price
-from .._exact.solver import Answer, Solving
 from .._machine.topology import Topology
 from .attempts import attempts
 from .search import Plan, Search, Watch, better, make_task, rescheduled

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 
 from ...results import Infeasible
+from ...search import SOLVERS, Answer
 from .._bounds.bounds import epoch_bound, second_bound
 from .._demand.demand import Demand
-from .._exact.solver import SOLVERS, Answer
 from .._machine.routes import EpochModel, epoch_length, epoch_model
 from .._machine.topology import Topology
 from .._schedule.epoch_counts import flow_epochs, whole_epochs

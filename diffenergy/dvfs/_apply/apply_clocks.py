@@ -34,7 +34,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Protocol
 
 SCHEDULE: dict[str, Any] = {}
@@ -144,12 +144,7 @@ class Clocks:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.restore()
 
     def apply(self, stage: str) -> None:

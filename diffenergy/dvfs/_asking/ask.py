@@ -57,86 +57,52 @@ def plan(
 ) -> PlanResult:
     """Clocks for every kernel, phase or iteration: less energy in the same time.
 
-    Costs are those of the model at every pair of clocks, or those of a measured table;
-    the schedule is compared with the best single pair, the best pairs by phase, a power
-    limit alone and a bound that no schedule passes. See `docs/dvfs.md`.
+    Costs are the model's or a measured table's; a bound is stated (`docs/dvfs.md`).
 
-    Args:
-        work: name of a bundled model, a Hugging Face `config.json` (or its folder), a
-            `.jsonl` kernel listing, or a checked request (`estimator.prepare`); not
-            with `table`.
-        gpu: a name, the path of a `.toml` file or a `GpuCard` [h100-sxm; beside a
-            table none, whose clocks are then not checked].
-        objective: "energy", "edp", "ed2p" or "time" is to be small.
-        max_slowdown: longest time against default clocks, %, as in `Objective`;
-            negative asks for a speed-up, infinite for no limit [0 for energy, else
-            none].
-        granularity: what has clocks of its own: "kernel", "phase", "iteration".
-        aggregation: "global": the sum keeps the limits; "local": every kernel does.
-        per_launch: whether launches of one kernel may differ.
-        switching: what a change of clocks costs; `Switching()` is nothing [the latency
-            published for the GPU, or for GPUs in general, during which the GPU waits;
-            beside a table nothing].
-        solver: "exact", or "descent" by gradients through the model from `starts` [8]
-            points drawn by `seed` [0].
-        power_curve: also time and energy by power limit.
-        table: measured times and energies by clock: a file or what `read_table` gives.
-        default_clock: default clocks of a table, "SM" or "SM,MEM" in MHz [auto].
-        smooth: readings of the table are noisy: plan on what is behind them and state a
-            95 % bound; needs `gpu`.
-        progress: `progress(word, steps)` gives a context whose value is called with
-            the steps done, for the long work of `smooth`.
-        **request: as of `estimate`; `sm_clock` and `mem_clock` (Hz) are those to
-            choose from [all]. A table takes `power_limit` (W) alone: the most that an
-            iteration may draw on average.
+    - `work`, `gpu`, `request`: as of `estimate`, or a Task of `estimator.prepare`, with
+      `sm_clock`, `mem_clock` (Hz) to choose from [all]; of a table `gpu` may be unsaid.
+    - `objective`: "energy", "edp", "ed2p" or "time" to be small; `max_slowdown`: most
+      time against default clocks, %, below 0: a speed-up [0 for energy, else infinite].
+    - `granularity`: what has its own clocks ("kernel", "phase", "iteration"), and with
+      `per_launch` each launch; `aggregation`: whether the sum keeps the limits
+      ("global") or every kernel ("local").
+    - `switching`: what a change of clocks costs; `Switching()` is nothing [the latency
+      published for the GPU, or for GPUs in general; beside a table nothing].
+    - `solver`: "exact", or "descent" from `starts` [8] points drawn by `seed` [0];
+      `power_curve`: also time and energy by power limit (W).
+    - `table`: instead of `work`, a file or what `read_table` gives; `power_limit` (W):
+      mean of an iteration at most; `default_clock`: "SM" or "SM,MEM" in MHz [auto];
+      `smooth` plans on what is behind noisy readings with a 95 % bound (needs `gpu`),
+      followed by `progress(word, steps)`, a context that gives a function of steps.
 
-    Raises:
-        Infeasible: no schedule keeps the limits; `least` has what can be had.
-        ValueError: for what cannot be read or is out of range, in one sentence.
-        TypeError: for arguments of another kind, in one sentence.
+    Raises `Infeasible` if no schedule keeps the limits (`least`: what can be had), else
+    `ValueError` or `TypeError`, in one sentence.
 
-    Example:
-
-        >>> clocks = [900e6, 1110e6, 1410e6]
-        >>> found = plan("gpt2", "a100-sxm-80gb", phase="decode", sm_clock=clocks)
-        >>> found.time <= found.default.time * 1.001
-        True
-        >>> found.bound <= found.energy < found.default.energy
-        True
+    >>> found = plan("gpt2", "a100-sxm-80gb", phase="decode", sm_clock=[9e8, 1.41e9])
+    >>> found.bound <= found.energy < found.default.energy
+    True
     """
-    words: dict[str, Any] = dict(
-        objective=objective,
-        granularity=granularity,
-        aggregation=aggregation,
-        solver=solver,
-    )
-    for name, allowed in _CHOICES.items():
-        if words[name] not in allowed:
-            raise ValueError(
-                f"`{name}` is '{words[name]}'; allowed are {', '.join(allowed)}."
-            )
-    for name in _LISTS:
-        if name in request:
-            request[name] = several(name, request[name])
-    aim = _objective(words["objective"], max_slowdown)
+    goal, size, sums, how = _chosen(objective, granularity, aggregation, solver)
+    request |= {x: several(x, request[x]) for x in _LISTS if x in request}
+    aim = _objective(goal, max_slowdown)
     costs, notes = _switching(switching)
-    rules = Rules(words["aggregation"], words["granularity"], per_launch, costs)
+    rules = Rules(sums, size, per_launch, costs)
     if table is None:
         _no_table(smooth, default_clock)
-        task = _task(work, gpu, request)
-        descent = _descent(solver, seed, starts)
-        if switching is None:
-            task, costs = _published(task)
-            rules = dataclasses.replace(rules, switching=costs)
-        return of_model(task, aim, rules, descent, power_curve, notes)
-    _table_decides(work, request, solver, power_curve)
-    _descent(solver, seed, starts)
-    if request.get("power_limit") is not None:
-        aim = aim._replace(power_cap=_one_limit(request["power_limit"]))
-    check_type("gpu", gpu, str | GpuCard | None)
-    card = read_gpu(gpu) if isinstance(gpu, str) else gpu
-    read = _read(table, default_clock, card)
+        task, how = _task(work, gpu, request), _descent(how, seed, starts)
+        return _of_model(task, aim, rules, switching, how, power_curve, notes)
+    _table_decides(work, request, how, power_curve)
+    _descent(how, seed, starts)
+    aim, read, card = _measured(table, default_clock, gpu, aim, request)
     return of_table(read, aim, rules, notes, card, smooth, progress)
+
+
+def _chosen(*words: Any) -> tuple[Any, ...]:
+    """Words of `_CHOICES`, in their order, if each is allowed."""
+    for (name, allowed), word in zip(_CHOICES.items(), words, strict=True):
+        if word not in allowed:
+            raise ValueError(f"`{name}` is '{word}'; allowed are {', '.join(allowed)}.")
+    return words
 
 
 def _objective(goal: Goal, slowdown: Any) -> Objective:
@@ -253,7 +219,34 @@ def _no_table(smooth: bool, default_clock: str | None):
         )
 
 
+def _of_model(
+    task: Task,
+    aim: Objective,
+    rules: Rules,
+    switching: Switching | None,
+    descent: Descent | None,
+    power_curve: bool,
+    notes: list[str],
+) -> PlanResult:
+    """The plan; changes of clocks cost what is published unless `switching` is said."""
+    if switching is None:
+        task, costs = _published(task)
+        rules = dataclasses.replace(rules, switching=costs)
+    return of_model(task, aim, rules, descent, power_curve, notes)
+
+
 # --- of a table
+
+
+def _measured(
+    table: Any, default_clock: str | None, gpu: Any, aim: Objective, request: Any
+) -> tuple[Objective, Table, GpuCard | None]:
+    """The objective with its limit of power, the table, and the card of its GPU."""
+    if request.get("power_limit") is not None:
+        aim = aim._replace(power_cap=_one_limit(request["power_limit"]))
+    check_type("gpu", gpu, str | GpuCard | None)
+    card = read_gpu(gpu) if isinstance(gpu, str) else gpu
+    return aim, _read(table, default_clock, card), card
 
 
 def _read(table: Any, default_clock: str | None, card: GpuCard | None) -> Table:

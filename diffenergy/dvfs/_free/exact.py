@@ -4,18 +4,15 @@ HiGHS proves the optimum. Host time makes the stage time convex in the GPU time;
 bounded below by tangents, to which every round adds those at the last answer.
 """
 
-import contextlib
-import ctypes
 import dataclasses
-import os
-import sys
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy import sparse
 
 from ...physics import stage_slope, stage_time
+from ...search import Answer, LinearModel, highs
 from .._problem.plan import Objective
 from .._problem.problem import (
     TIE,
@@ -67,11 +64,11 @@ def prove(
     answers, bound = [], -np.inf
     for _ in range(_ROUNDS):
         result = model.solve()
-        if result.mip_dual_bound is not None:
-            bound = max(bound, float(result.mip_dual_bound))
-        if result.x is None:
+        if result.bound is not None:
+            bound = max(bound, result.bound)
+        if result.values is None:
             break
-        answers.append(model.launches(result.x))
+        answers.append(model.launches(result.values))
         if not model.refine(answers[-1]):
             break
     unit = second if objective.goal == "time" else joule
@@ -168,11 +165,8 @@ class _Model:
         here = self.problem.stage == stage
         return np.linspace(low[here].sum(), high[here].sum(), _TANGENTS)
 
-    def solve(self) -> Any:
+    def solve(self) -> Answer:
         """Answer of HiGHS."""
-        from scipy.optimize import Bounds, LinearConstraint, milp
-        from scipy.sparse import csr_array
-
         p, columns = self.problem, len(self.kernel)
         stages = len(p.stages)
         rows, low, high = self._rows()
@@ -180,18 +174,11 @@ class _Model:
         if self.objective.goal == "time":
             cost = np.concatenate([np.zeros(columns), np.ones(stages)])
         upper = np.concatenate([self.units[self.kernel], np.full(stages, np.inf)])
-        options = {
-            "time_limit": _SECONDS, "node_limit": _NODES, "mip_rel_gap": _GAP,
-            "presolve": False,
-        }  # fmt: skip
-        with _silent_stdout():
-            return milp(
-                cost,
-                integrality=np.arange(columns + stages) < columns,
-                bounds=Bounds(0, upper),  # pyright: ignore[reportArgumentType]
-                constraints=LinearConstraint(csr_array(rows), low, high),  # pyright: ignore[reportArgumentType]
-                options=options,
-            )
+        whole = np.arange(columns + stages) < columns
+        model = LinearModel(
+            sparse.csr_array(rows), low, high, np.zeros(len(cost)), upper, cost, whole
+        )
+        return highs(model, time_limit=_SECONDS, gap=_GAP, nodes=_NODES, presolve=False)
 
     def _rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         p, stages = self.problem, len(self.problem.stages)
@@ -259,26 +246,3 @@ class _Model:
                 moved = True
         self.centre = gpu
         return moved
-
-
-@contextlib.contextmanager
-def _silent_stdout() -> Iterator[None]:
-    """Stdout belongs to the JSON of the command: what compiled code prints inside goes
-    nowhere (HiGHS has lines that no option
-    turns off)."""
-    try:
-        kept = os.dup(1)
-    except OSError:  # no stdout at all
-        yield
-        return
-    sys.stdout.flush()
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError, AttributeError, TypeError):
-            ctypes.CDLL(None).fflush(None)  # before it gets to the real one
-        os.dup2(kept, 1)
-        os.close(nowhere)
-        os.close(kept)

@@ -61,29 +61,8 @@ def problem_from_columns(
     Raises `ValueError` for a kernel with two rows at one setting, with two counts or
     without a row at the default, and if all rows are of one setting.
     """
-    named = pd.DataFrame({"stage": stage, "instruction": instruction})
-    kernel = named.groupby([*named], sort=False).ngroup().to_numpy()
-    first_row = np.unique(kernel, return_index=True)[1]
-    stage_of_row, stages = pd.factorize(stage)
-    settings, setting = _settings(sm_clock, mem_clock)
-    shape = (len(first_row), len(settings))
-    if np.prod(shape, dtype=float) > _MOST_CELLS:
-        raise ValueError(
-            f"{source}: there are {shape[0]} kernels at {shape[1]} settings; allowed "
-            f"are {_MOST_CELLS:,} cells; check the columns, or round the clocks."
-        )
-    cells = np.full((2, *shape), np.inf)
-    cells[:, kernel, setting] = time, energy
-    grid = _Grid(
-        tuple(map(str, instruction[first_row])),
-        tuple(map(str, stages)),
-        stage_of_row[first_row],
-        count[first_row],
-        settings,
-        *cells,
-    )
-    _require_one_count(source, grid, kernel, count)
-    _require_once(source, grid, kernel, setting)
+    clocks, costs = _settings(sm_clock, mem_clock), (time, energy)
+    grid = _grid(stage, instruction, clocks, costs, count, source)
     first, others = _default_cells(grid, default, source)
     return Problem(
         kernels=grid.names,
@@ -100,6 +79,42 @@ def problem_from_columns(
         host_time=np.zeros(len(grid.stages)),
         wait_power=np.zeros(len(grid.stages)),
     )
+
+
+def _grid(
+    stage: np.ndarray,
+    instruction: np.ndarray,
+    clocks: tuple[np.ndarray, np.ndarray],
+    costs: tuple[np.ndarray, np.ndarray],
+    count: np.ndarray,
+    source: str,
+) -> _Grid:
+    """The table of rows: `clocks` are settings and which one each row has, `costs` the
+    time and energy of each."""
+    named = pd.DataFrame({"stage": stage, "instruction": instruction})
+    kernel = named.groupby([*named], sort=False).ngroup().to_numpy()
+    first_row = np.unique(kernel, return_index=True)[1]
+    stage_of_row, stages = pd.factorize(stage)
+    settings, setting = clocks
+    shape = (len(first_row), len(settings))
+    if np.prod(shape, dtype=float) > _MOST_CELLS:
+        raise ValueError(
+            f"{source}: there are {shape[0]} kernels at {shape[1]} settings; allowed "
+            f"are {_MOST_CELLS:,} cells; check the columns, or round the clocks."
+        )
+    cells = np.full((2, *shape), np.inf)
+    cells[:, kernel, setting] = costs
+    grid = _Grid(
+        tuple(map(str, instruction[first_row])),
+        tuple(map(str, stages)),
+        stage_of_row[first_row],
+        count[first_row],
+        settings,
+        *cells,
+    )
+    _require_one_count(source, grid, kernel, count)
+    _require_once(source, grid, kernel, setting)
+    return grid
 
 
 def _settings(

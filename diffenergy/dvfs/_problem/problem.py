@@ -181,10 +181,12 @@ def cool_stages(problem: Problem, spent: Spent) -> Bool[np.ndarray, "*plan stage
 
 def default_total(problem: Problem) -> Total:
     """The iteration with every clock left alone; the limiter keeps the caps itself."""
-    return total(
-        problem,
-        Spent(
-            by_stage(problem, problem.count * problem.default_time),
-            by_stage(problem, problem.count * problem.default_energy),
-        ),
+    return total(problem, default_spent(problem))
+
+
+def default_spent(problem: Problem) -> Spent:
+    """What the stages take with every clock left alone."""
+    return Spent(
+        by_stage(problem, problem.count * problem.default_time),
+        by_stage(problem, problem.count * problem.default_energy),
     )

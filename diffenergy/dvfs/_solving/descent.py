@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array, lax
 from jaxtyping import Float
 
+from ... import search
 from ...compiling import compiler_options
 from ...corrections import Corrections
 from ...hardware._spec import GpuSpec, OperatingPoint
@@ -93,30 +93,22 @@ def _compiled():
 
 def _descent(start: Float[Array, "kernel 2"], task: _Task) -> Float[Array, "kernel 2"]:
     """Clocks that one start comes to."""
-    schedule = optax.exponential_decay(_RATE, _ROUNDS * _STEPS, 0.01)
-    adam = optax.adam(schedule)
 
-    def lagrangian(x: Array, multipliers: Array) -> Array:
-        loss, excess = _score(_clocks(x, task), task)
-        pushed = jnp.maximum(multipliers + _STIFFNESS * excess, 0.0)
-        return loss + jnp.sum(pushed**2 - multipliers**2) / (2 * _STIFFNESS)
+    def score(x: Array) -> tuple[Array, Array]:
+        return _score(_clocks(x, task), task)
 
-    def step(state, _):
-        x, memory, multipliers = state
-        slope = jax.grad(lagrangian)(x, multipliers)
-        change, memory = adam.update(slope, memory)
-        return (x + change, memory, multipliers), None
+    def update(state: search.State, rates: Array) -> tuple[search.State, None]:
+        state, _ = search.descend(score, state, rates, _STIFFNESS)
+        _, excess = score(state.x)
+        multipliers = search.raised(state.multipliers, excess, _STIFFNESS)
+        return state._replace(multipliers=multipliers), None
 
-    def update(state, _):
-        (x, memory, multipliers), _ = lax.scan(step, state, None, _STEPS)
-        _, excess = _score(_clocks(x, task), task)
-        multipliers = jnp.maximum(multipliers + _STIFFNESS * excess, 0.0)
-        return (x, memory, multipliers), None
-
-    _, limits = _score(_clocks(start, task), task)
-    state = (start, adam.init(start), jnp.zeros_like(limits))
-    (x, _, _), _ = lax.scan(update, state, None, _ROUNDS)
-    return _clocks(x, task)
+    _, limits = score(start)
+    begun = search.begin(start, jnp.zeros_like(limits))
+    done = jnp.arange(_ROUNDS * _STEPS) / (_ROUNDS * _STEPS)
+    rates = _RATE * 0.01 ** done.reshape(_ROUNDS, _STEPS)
+    state, _ = lax.scan(update, begun, rates)
+    return _clocks(state.x, task)
 
 
 def _clocks(x: Float[Array, "kernel 2"], task: _Task) -> Float[Array, "kernel 2"]:

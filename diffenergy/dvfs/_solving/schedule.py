@@ -10,7 +10,14 @@ from ...results import Infeasible
 from .._free.free import restricted, undominated
 from .._problem.modelled import Modelled
 from .._problem.plan import Objective, Plan
-from .._problem.problem import TIE, Problem, Spent, default_total, listed, stage_totals
+from .._problem.problem import (
+    TIE,
+    Problem,
+    default_spent,
+    default_total,
+    listed,
+    stage_totals,
+)
 from .frontier import frontier
 from .solve import ANY, STRICT, Rules, solve
 
@@ -128,10 +135,7 @@ def schedule_frontier(
 def stage_power(problem: Problem, plan: Plan) -> Float[np.ndarray, " stage"]:
     """Mean power of every stage, W."""
     if plan.solver == "default":
-        count = problem.count
-        member = np.eye(len(problem.stages))[problem.stage]
-        default = (problem.default_time, problem.default_energy)
-        spent = Spent(*(count * cost @ member for cost in default))
+        spent = default_spent(problem)
     else:
         spent = listed(problem, plan.kernel, plan.setting, plan.count)
     time, energy = stage_totals(problem, spent)

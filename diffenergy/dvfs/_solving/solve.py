@@ -1,4 +1,4 @@
-"""`solve` and `frontier`: the best schedule of a problem, and all of them."""
+"""`solve`: the best schedule of a problem within limits, and its bound."""
 
 import dataclasses
 from typing import Final, NamedTuple
@@ -115,9 +115,10 @@ def solve(
             dataclasses.replace(rules, aggregation="global"),
             exact=exact,
         )
-    if rules.switching is None or rules.switching.free:
+    if rules.switching is None or rules.free:
         return _free(problem, objective, rules.per_launch, exact)
-    if not has_room(problem, rules.switching, _most_time(problem, objective)):
+    most = objective.most_time(default_total(problem))
+    if not has_room(problem, rules.switching, most):
         return _single(problem, objective, rules)
     from .._switching.switch import switched
 
@@ -133,11 +134,6 @@ def single_settings(problem: Problem) -> free.Front:
     took = chosen(problem, choice)
     kept = np.flatnonzero(within_caps(problem, took))
     return free.Front(*total(problem, took), choice).take(kept)
-
-
-def _most_time(problem: Problem, objective: Objective) -> float:
-    """Longest time allowed, s."""
-    return objective.most_time(default_total(problem))
 
 
 def _single(problem: Problem, objective: Objective, rules: Rules) -> Plan:

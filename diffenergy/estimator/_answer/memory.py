@@ -8,7 +8,7 @@ from ...hardware import GpuCard
 from ...plans import Placed, Plan, Training
 from ...results import Infeasible
 from ...workload.models import Model, Request
-from ...workload.models._shared.base import ALL_STACKS
+from ...workload.models._request import ALL_STACKS
 from ...workload.models._shared.memory import PARTS, largest_whole
 
 _GB: Final = 1e9

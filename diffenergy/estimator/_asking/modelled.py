@@ -17,11 +17,11 @@ from ...plans import (
 )
 from ...workload import Listing
 from ...workload.models import Model, Request, load_model
-from ...workload.models._inputs import NAMES as INPUTS
-from ...workload.models._shared.decoder import TrainedModel
+from ...workload.models._request import NAMES as INPUTS
 from ...workload.models._shared.encoder import Encoder
 from ...workload.models._shared.language_model import LanguageModel
 from ...workload.models._shared.speculation import speculation_of
+from ...workload.models._shared.trained import TrainedModel
 from .._answer import memory as _memory
 from .warnings import weight_types
 from .work import (

@@ -12,7 +12,7 @@ from ...plans import Pipeline, Steps, Training
 from ...workload import Listing
 from ...workload._listing import PARTS, settled
 from ...workload.models import Request
-from ...workload.models._inputs import NAMES as INPUTS
+from ...workload.models._request import NAMES as INPUTS
 from .._answer import memory as _memory
 
 REQUEST: Final = (

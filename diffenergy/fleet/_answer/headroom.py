@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from ...search import LinearModel, highs
 from .._bound.linear import cover, limits, room
 from .._problem.problem import Problem
 from .._problem.rows import hull
@@ -50,8 +51,6 @@ def headroom(problem: Problem) -> dict[str, Any] | None:
 
 def _scale(problem: Problem, slot: int) -> tuple[float, np.ndarray]:
     """Largest factor on the demand of a slot, and what limits add to it."""
-    from scipy.optimize import linprog
-
     wanted, free = problem.demand[slot], room(problem, slot)
     held, asked = np.isfinite(free), wanted > 0
     rates = sparse.diags_array(1 / wanted[asked]) @ cover(problem)[asked]
@@ -61,9 +60,9 @@ def _scale(problem: Problem, slot: int) -> tuple[float, np.ndarray]:
     matrix = sparse.block_array([[-rates, growth], [use, None]])
     goal = np.r_[np.zeros(len(problem.rows)), -1.0]
     upper = np.r_[np.zeros(int(asked.sum())), free[held] / per]
-    found = linprog(goal, sparse.csr_array(matrix), upper, method="highs")
-    if found.status != 0:
+    found = highs(LinearModel.at_most(goal, matrix, upper))
+    if found.values is None or found.duals is None:
         raise RuntimeError(f"the headroom of slot {slot}: {found.message}")
     marginal = np.zeros(len(free))
-    marginal[held] = -found.ineqlin.marginals[asked.sum() :] / per
-    return float(found.x[-1]), np.maximum(0.0, marginal)
+    marginal[held] = -found.duals[asked.sum() :] / per
+    return float(found.values[-1]), np.maximum(0.0, marginal)

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from scipy import sparse
 
 from ...results import Infeasible
+from ...search import LinearModel, highs
 from .._bound.linear import cover, limits, room
 from .._problem.problem import Problem, Rows
 from .._whole.integer import least
@@ -111,8 +112,6 @@ def _change(
     problem: Problem, slot: int, slack: _Slack, *, whole: bool
 ) -> Float[np.ndarray, " column"] | None:
     """Least change of the slack's limits that lets the slot have a plan."""
-    from scipy.optimize import linprog
-
     wanted, free = problem.demand[slot], room(problem, slot)
     held, asked = np.isfinite(free) & slack.only, wanted > 0
     rates = sparse.diags_array(1e3 / wanted[asked]) @ cover(problem)[asked]
@@ -126,12 +125,9 @@ def _change(
     low = np.r_[np.full(rates.shape[0], 1e3), np.full(use.shape[0], -np.inf)]
     high = np.r_[np.full(rates.shape[0], np.inf), free[held]]
     if not whole:
-        sign = sparse.diags_array(
-            np.r_[-np.ones(rates.shape[0]), np.ones(use.shape[0])]
-        )
-        upper = np.r_[-low[: rates.shape[0]], high[rates.shape[0] :]]
-        found = linprog(cost, sparse.csr_array(sign @ matrix), upper, method="highs")
-        return None if found.status != 0 else found.x[rows:]
+        x = np.zeros(len(cost)), np.full(len(cost), np.inf)
+        found = highs(LinearModel(sparse.csr_array(matrix), low, high, *x, cost))
+        return None if found.values is None else found.values[rows:]
     most = np.r_[np.full(rows, 1e5), np.full(more, _MOST)]
     real = np.r_[np.ones(rows), np.ones(more)]
     if slack.only.all():  # watts are no whole numbers

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import sparse
 
+from ...search import LinearModel, highs
 from .._problem.problem import Problem
 
 _SCALE = 1e3
@@ -58,8 +59,6 @@ def relaxed(problem: Problem, slot: int) -> Prices | None:
 
     Shares of a replica are allowed and starts are free, so no plan costs less.
     """
-    from scipy.optimize import linprog
-
     use, rates = limits(problem), cover(problem)
     free, wanted = room(problem, slot), problem.demand[slot]
     held = np.isfinite(free)
@@ -71,13 +70,13 @@ def relaxed(problem: Problem, slot: int) -> Prices | None:
     per = np.r_[wanted[asked], np.maximum(free[held], 1e-9)] / _SCALE
     matrix = sparse.vstack([-rates[asked], use[held]])
     upper = np.r_[-wanted[asked], free[held]]
-    scaled = sparse.csr_array(sparse.diags_array(1 / per) @ matrix)
-    found = linprog(cost / unit, scaled, upper / per, bounds=(0, None), method="highs")
-    if found.status == 2:
+    scaled = sparse.diags_array(1 / per) @ matrix
+    found = highs(LinearModel.at_most(cost / unit, scaled, upper / per))
+    if found.status == "infeasible":
         return None
-    if found.status != 0:
+    if found.duals is None:
         raise RuntimeError(f"the linear program of slot {slot}: {found.message}")
-    marginal = np.maximum(0.0, -found.ineqlin.marginals) * unit / per
+    marginal = np.maximum(0.0, -found.duals) * unit / per
     prices = np.zeros(len(free))
     prices[held] = marginal[asked.sum() :]
     return proven(problem, slot, prices)

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
+from ...search import LinearModel, highs
 from .._problem.problem import Problem
 from .linear import Prices, charged, limits, proven, room
 
@@ -39,13 +40,11 @@ class Cuts:
 def by_prices(problem: Problem, slot: int, cuts: Cuts) -> Prices | None:
     """The best bound of prices found; None where they have no end: the slot's linear
     program has no answer. `cuts` of other slots shorten the search, and grow."""
-    from scipy.optimize import linprog
-
     free = room(problem, slot)
     held = np.flatnonzero(np.isfinite(free))
     if (free[held] < 0).any():
         return None
-    highest = _highest(problem, slot)
+    highest, none = _highest(problem, slot), np.zeros(len(held))
     planes = _Planes(problem, slot)
     known = cuts.chosen
     level, slope = planes(known)
@@ -58,15 +57,16 @@ def by_prices(problem: Problem, slot: int, cuts: Cuts) -> Prices | None:
         level, slope = np.r_[level, more_level], np.vstack([slope, more_slope])
         unit = max(1e-12, float(np.abs(level).max()))
         # largest z below every plane, over prices as shares of the highest
-        matrix = np.c_[np.ones(len(level)), -slope[:, held] * highest[held] / unit]
-        bounds = [(None, None), *[(0.0, 1.0)] * len(held)]
-        goal = np.r_[-1.0, np.zeros(len(held))]
-        found = linprog(goal, matrix, level / unit, bounds=bounds, method="highs")
-        if found.status != 0:
+        rows = np.c_[np.ones(len(level)), -slope[:, held] * highest[held] / unit]
+        matrix = sparse.csr_array(rows)
+        low, high = np.r_[-np.inf, none], np.r_[np.inf, none + 1]
+        goal = np.r_[-1.0, none]
+        found = highs(LinearModel.at_most(goal, matrix, level / unit, low, high))
+        if found.values is None or found.incumbent is None:
             break
-        top = -found.fun * unit
+        top = -found.incumbent * unit
         wish = np.zeros(len(free))
-        wish[held] = found.x[1:] * highest[held]
+        wish[held] = found.values[1:] * highest[held]
         if top - best.bound <= _CLOSE * abs(best.bound):
             break
         at = 0.5 * (best_at + wish)

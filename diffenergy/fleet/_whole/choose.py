@@ -4,6 +4,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
+from ...search import LinearModel, highs
 from .._bound.linear import limits, room
 from .._problem.problem import Problem
 from .candidates import Candidates
@@ -73,22 +74,29 @@ def _rounded(
     """Nearly the cheapest choice: that of the linear program, which splits no more
     models than there are limits; these, and others with them, are chosen anew within
     what the rest leaves."""
-    from scipy.optimize import linprog
-
     models = len(matrix.indptr) - 1 - len(free)
     single = np.ones(models)
     one, use = matrix[:models], matrix[models:]
     unit = float(np.abs(cost).max()) or 1.0
-    shares = linprog(cost / unit, use, free, one, single, method="highs")
-    if shares.status != 0:
+    shares = highs(
+        LinearModel(
+            sparse.csr_array(sparse.vstack([use, one])),
+            np.r_[np.full(len(free), -np.inf), single],
+            np.r_[free, single],
+            np.zeros(len(cost)),
+            np.full(len(cost), np.inf),
+            cost / unit,
+        )
+    ).values
+    if shares is None:
         return None
     surest = np.zeros(models)
-    np.maximum.at(surest, model, shares.x)
+    np.maximum.at(surest, model, shares)
     split_first = np.argsort(surest, kind="stable")
     split = int((surest < 1 - _TINY).sum())
     for size in (2 * split, 5 * split):
         anew = np.isin(model, split_first[:size])
-        values = np.where(anew, 0.0, np.round(shares.x))
+        values = np.where(anew, 0.0, np.round(shares))
         left = np.r_[single - one @ values, free - use @ values]
         low = np.r_[left[:models], np.full(len(free), -np.inf)]
         part = sparse.csr_array(matrix[:, np.flatnonzero(anew)])

@@ -19,7 +19,7 @@ from .._bound.linear import Prices, charged, limits, room
 from .._problem.problem import Problem
 from .candidates import Candidates
 from .choose import made_of
-from .integer import hushed, least
+from .integer import least
 from .program import Whole, slot_limits
 
 _FEW = 6.0
@@ -61,7 +61,7 @@ def in_two_ways(
 ) -> tuple[Whole, Whole]:
     """`best_below` and `by_numbers` side by side, a core each: the first is proven
     sooner on some fleets, the second closer after a few seconds on others."""
-    with hushed(), concurrent.futures.ThreadPoolExecutor(2) as threads:
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
         below = threads.submit(best_below, slot, upper, seconds=seconds, gap=gap)
         numbers = threads.submit(by_numbers, slot, seconds=seconds, gap=gap)
         return below.result(), numbers.result()
@@ -98,10 +98,9 @@ def by_numbers(slot: Slot, *, seconds: float, gap: float) -> Whole:
     ends = time.monotonic() + seconds
     problem, idle = slot.problem, slot.problem.idle_cost(slot.number)
     cost, rows = problem.cost(slot.number), len(problem.rows)
-    numbers = _nonempty(_numbers(problem))
+    sums = _nonempty(_numbers(problem))
     matrix, low, high = slot_limits(problem, slot.number)
-    sums = sparse.csr_array(numbers)
-    count = sums.shape[0]
+    count = len(sums.indptr) - 1
     both = sparse.csr_array(
         sparse.block_array([[matrix, None], [sums, -sparse.eye_array(count)]])
     )

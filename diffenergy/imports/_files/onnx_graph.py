@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...workload import Listing
-from ...workload._listing import Kernel, merge, normalise_kernel
+from ...workload._kernel import Kernel, merge, normalise_kernel
 from .._launches import Graph, Options
 from . import onnx_ops
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from ...workload import Listing, Workload
-from ...workload._listing import Kernel, merge, normalise_kernel
+from ...workload._kernel import Kernel, merge, normalise_kernel
 from ...workload._workload import assemble
 from .flat import Program, Step, flattened
 from .moving import FREE, Regions, moving_row

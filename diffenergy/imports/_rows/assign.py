@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ...workload._listing import normalise_kernel
+from ...workload._kernel import normalise_kernel
 from .._launches import Launch, Operator, Trace
 from . import names, operators, sharing, streams
 from .operators import Row

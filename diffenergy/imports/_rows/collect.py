@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...workload import Listing
-from ...workload._listing import Kernel, normalise_kernel
+from ...workload._kernel import Kernel, normalise_kernel
 from .._launches import Launch, Trace
 from . import names
 from .assign import Found

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ...workload._listing import Kernel
+from ...workload._kernel import Kernel
 from ...workload.models import load_model
 from ...workload.models._shared.language_model import LanguageModel
 from .._launches import Launch, Operator

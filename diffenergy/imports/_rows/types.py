@@ -6,7 +6,7 @@ from typing import Final
 
 from ...dtypes import BYTES
 from ...dtypes import code as dtype_code
-from ...workload._listing import Number
+from ...workload._kernel import Number
 
 _NAMES: Final = {
     "c10::bfloat16": "bf16",

@@ -21,7 +21,7 @@ from ...plans._passes import SUMS, VALUE, WEIGHT, gathers_of
 from ...plans._pipeline import closed_form
 from ...plans._steps.steps import PARTS
 from ...workload._workload import pad_size
-from ...workload.models._shared.decoder import Held
+from ...workload.models._shared.trained import Held
 from .maker import BOTH, ENDS, FIRST, LAST, key_of
 from .pieces import Pieces
 from .space import Space

@@ -12,13 +12,13 @@ energy of a step but for a constant: no choice of offered clocks goes below.
 """
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
 from ...plans._pipeline import Instructions
+from ...search import LinearModel, highs
 from .hulls import hull
 from .problem import ROUNDING, Problem
 
@@ -71,14 +71,15 @@ def relaxed(
     found = _solve(program, goal, low)
     if found is None:
         return None
-    price = np.maximum(0.0, -found.ineqlin.marginals)
+    x, duals = found
+    price = np.maximum(0.0, -duals)
     reduced = goal + program.matrix.T @ price
     proven = np.minimum(reduced * low, reduced * program.high).sum()
     proven = float(proven - price @ program.level) * program.joule
     return Relaxed(
         problem.abreast * (program.rest + proven),
-        program.durations(found.x),
-        program.unit * float(found.x[program.end]),
+        program.durations(x),
+        program.unit * float(x[program.end]),
     )
 
 
@@ -90,7 +91,7 @@ def earliest(problem: Problem, caps: Caps) -> float | None:
     goal = np.zeros(len(program.low))
     goal[program.end] = 1 / _SCALE
     found = _solve(program, goal, program.low)
-    return None if found is None else program.unit * float(found.x[program.end])
+    return None if found is None else program.unit * float(found[0][program.end])
 
 
 def _of_type(
@@ -174,18 +175,15 @@ def _program(
 
 def _solve(
     program: _Program, goal: Float[np.ndarray, " x"], low: Float[np.ndarray, " x"]
-) -> Any:
-    """What HiGHS finds; None if nothing keeps all."""
-    from scipy.optimize import linprog
-
-    bounds = np.stack([low, program.high], axis=1)
-    matrix, level = program.matrix, program.level
-    found: Any = linprog(goal, matrix, level, bounds=bounds, method="highs-ds")
-    if found.status == 2:
+) -> tuple[Float[np.ndarray, " x"], Float[np.ndarray, " row"]] | None:
+    """x of the least goal, and the duals of rows; None if nothing keeps all."""
+    model = LinearModel.at_most(goal, program.matrix, program.level, low, program.high)
+    found = highs(model, method="highs-ds")
+    if found.status == "infeasible":
         return None
-    if found.status != 0:
+    if found.values is None or found.duals is None:
         raise RuntimeError(f"the linear program of the clocks: {found.message}")
-    return found
+    return found.values, found.duals
 
 
 def _uses(

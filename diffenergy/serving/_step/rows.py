@@ -12,7 +12,7 @@ from ...workload import Listing
 from ...workload._listing import Kernel
 from ...workload.models import Request
 from ...workload.models._network.operators import Operator, Pass
-from ...workload.models._shared.base import repeated
+from ...workload.models._network.rows import repeated
 from ...workload.models._shared.language_model import LanguageModel
 
 PARTS: Final = ("linear", "attention", "head", "communication")

@@ -14,15 +14,34 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from ._shared.base import Model, Request
+from ._request import Request
+from ._shared.base import Model
 from ._shared.config import Config, read_config
-from ._unbuilt import unbuilt
 
 __all__ = [
     "Model", "Request", "load_model", "model_from_config", "model_names", "model_types",
 ]  # fmt: skip
 
 _BUNDLED: Final = Path(__file__).parents[2] / "data" / "models"
+_KINDS: Final = {
+    "the scan of Mamba 1, with a state for every channel,": "mamba falcon_mamba jamba",
+    "the recurrence of RWKV": "rwkv rwkv5 rwkv6 rwkv7",
+    "an encoder-decoder of text": "t5 mt5 umt5 longt5 bart mbart marian m2m_100 "
+    "nllb-moe pegasus t5gemma",
+    "a speech encoder other than Whisper's": "wav2vec2 wav2vec2-bert wavlm hubert "
+    "seamless_m4t seamless_m4t_v2 parakeet_ctc parakeet_encoder moonshine "
+    "speech_to_text canary",
+    "speech that is made token by token or wave by wave": "bark musicgen speecht5 vits "
+    "csm dia",
+    "an image encoder that stands alone, other than ViT,": "clip clip_vision_model "
+    "siglip siglip_vision_model siglip2 siglip2_vision_model dinov2 dinov3_vit swin "
+    "swinv2 convnext convnextv2 beit deit",
+    "attention to an image between the layers of text": "mllama idefics flamingo",
+}
+"""What is missing, and the words of `model_type` (after their first letter's case)."""
+_MISSING: Final = {
+    kind: what for what, kinds in _KINDS.items() for kind in kinds.split()
+}
 
 
 def model_names() -> list[str]:
@@ -84,7 +103,7 @@ def model_from_config(config: Config) -> Model:
         values = {**config.values, "model_type": f"{kind}_text"}
         flat = dataclasses.replace(config, values=values, outer=config, asked=set())
         return model_from_config(flat)
-    if kind not in _families() and (why := unbuilt(config, kind)):
+    if kind not in _families() and (why := _unbuilt(config, kind)):
         raise ValueError(
             f"{config.where}: {why}; give a kernel listing (`.jsonl`) of its passes."
         )
@@ -112,3 +131,22 @@ def _families() -> dict[str, ModuleType]:
         for module in modules
         for kind in getattr(module, "MODEL_TYPES", ())
     }
+
+
+def _unbuilt(config: Config, kind: str) -> str:
+    """Why a config of `kind` cannot be loaded, up to the remedy; "" if nothing is known
+    of it.
+
+    >>> _unbuilt(Config("m", "config.json", {}), "mamba").partition(", and ")[2]
+    'the scan of Mamba 1, with a state for every channel, is not built'
+    """
+    if kind in _MISSING:
+        return f"`model_type` is '{kind}', and {_MISSING[kind]} is not built"
+    if config.values.get("_class_name") == kind:
+        what = "U-Nets are" if kind.startswith("UNet") else "such a network is"
+        return (
+            f"`_class_name` is '{kind}', and {what} not built; of diffusion models "
+            "FluxTransformer2DModel, SD3Transformer2DModel and WanTransformer3DModel "
+            "are"
+        )
+    return ""

@@ -9,10 +9,10 @@ from scipy.optimize import linprog
 
 from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._exact.lp import flow_model, lp, static_bound
-from diffenergy.collectives._exact.solver import Solving, worker
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
 from diffenergy.collectives._schedule.simulate import run_epochs
 from diffenergy.collectives._verify.verify import verify
+from diffenergy.search import Solving, worker
 
 from ..machine.c4_machines import (
     GBPS,

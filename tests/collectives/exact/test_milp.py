@@ -3,9 +3,7 @@ solved with SciPy's HiGHS."""
 
 import dataclasses
 import os
-import shutil
 import signal
-import sys
 
 import numpy as np
 import pytest
@@ -16,10 +14,10 @@ from diffenergy.collectives._demand.orbits import symmetries
 from diffenergy.collectives._exact.epoch_schedule import least_horizon, reach
 from diffenergy.collectives._exact.milp import integer_model, least_finish, milp
 from diffenergy.collectives._exact.rounds import rounds
-from diffenergy.collectives._exact.solver import LinearModel, Solving, solve
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
 from diffenergy.collectives._schedule.simulate import run_epochs
 from diffenergy.collectives._verify.verify import verify
+from diffenergy.search import LinearModel, Solving
 
 from ..machine.c4_machines import (
     GBPS,
@@ -390,34 +388,6 @@ def test_ctrl_c_keeps_the_best_schedule(fresh_child):
     )
     assert found.status == "feasible"
     replay_epochs(made(found), model, horizon)
-
-
-def test_linear_program_of_each_solver():
-    # min x + 2y, x + y >= 3, x <= 2: x = 2, y = 1.
-    model = LinearModel(
-        sparse.csr_array(np.array([[1.0, 1.0]])),
-        np.array([3.0]),
-        np.array([np.inf]),
-        np.zeros(2),
-        np.array([2.0, np.inf]),
-        np.array([1.0, 2.0]),
-        False,
-    )
-    for solver in ("glop", "highs", "pdlp"):
-        answer = solve(model, Solving(solver, 20.0))
-        assert answer.status == "optimal"
-        assert answer.incumbent == pytest.approx(4.0, rel=1e-4)
-        assert answer.values is not None
-        np.testing.assert_allclose(answer.values, [2, 1], rtol=1e-3)
-    with pytest.raises(ValueError, match="whole variables alone"):
-        solve(model, Solving("cp-sat"))
-
-
-def test_a_child_that_dies_is_an_error(fresh_child, monkeypatch):
-    monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    machine = dgx1()
-    with pytest.raises(RuntimeError, match="ended with status 1"):
-        milp(machine, all_gather(machine, CHUNK), epochs_of(machine), 5)
 
 
 def test_bad_input_has_one_line():

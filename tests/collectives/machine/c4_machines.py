@@ -8,10 +8,10 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._exact.epoch_schedule import Found
-from diffenergy.collectives._exact.solver import LinearModel
 from diffenergy.collectives._machine.routes import EpochModel
 from diffenergy.collectives._machine.topology import Energy, Link, Node, Topology
 from diffenergy.collectives._schedule.schedule import Schedule
+from diffenergy.search import LinearModel
 
 LANES = {
     (0, 1): 2,

@@ -14,8 +14,8 @@ from diffenergy.workload.models import (
     model_from_config,
     model_names,
 )
-from diffenergy.workload.models._shared.base import Precision
 from diffenergy.workload.models._shared.config import Config
+from diffenergy.workload.models._shared.formats import Precision
 from diffenergy.workload.models._shared.language_model import LanguageModel
 from diffenergy.workload.models._towers import Tower
 

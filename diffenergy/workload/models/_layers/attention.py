@@ -3,8 +3,8 @@
 import dataclasses
 from collections.abc import Iterator
 
-from ..._listing import Kernel
-from ..._unlisted import Attention, stream
+from ..._eager_rows import Attention, stream
+from ..._kernel import Kernel
 from .._network.operators import Cached, Operator, Pass, Trainable, Weights
 from .._network.self_attention import Heads, Rotary, SelfAttention
 from .._network.sharding import Split, divided, one_at_least

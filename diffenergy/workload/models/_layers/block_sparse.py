@@ -3,7 +3,7 @@
 
 import dataclasses
 
-from ..._listing import Kernel
+from ..._kernel import Kernel
 from .._network.linear_layer import Linear
 from .._network.operators import Norm, Pass
 from .._shared.config import Config

@@ -4,12 +4,12 @@ and the wider residual stream around it."""
 
 import dataclasses
 
-from ..._listing import Kernel, Number
-from ..._unlisted import stream
+from ..._eager_rows import stream
+from ..._kernel import Kernel, Number
 from .._network.linear_layer import Linear
 from .._network.operators import Cached, Norm, Operator, Pass, Stored, Weights
+from .._network.rows import product
 from .._network.sharding import Columns, Rows, Split, divided
-from .._shared.base import product
 from .._shared.memory import element_bytes
 from .latent import Indexer
 from .parts import Map, Part, Plain

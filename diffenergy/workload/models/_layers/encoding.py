@@ -5,12 +5,12 @@ import dataclasses
 import math
 from collections.abc import Iterable
 
-from ..._listing import Kernel
-from ..._unlisted import Attention
+from ..._eager_rows import Attention
+from ..._kernel import Kernel
 from .._network.linear_layer import Linear
 from .._network.operators import Norm, Operator, Pass, Weights
+from .._network.rows import repeated
 from .._shared.attention import fused, products, score_stream, softmax
-from .._shared.base import repeated
 from .parts import Map, Part, Plain, feed_forward
 
 

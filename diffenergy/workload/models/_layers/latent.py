@@ -10,8 +10,8 @@ whole latent, and the whole indexer.
 
 import dataclasses
 
-from ..._listing import Kernel
-from ..._unlisted import stream
+from ..._eager_rows import stream
+from ..._kernel import Kernel
 from .._network.linear_layer import Linear
 from .._network.operators import (
     Cached,
@@ -22,10 +22,10 @@ from .._network.operators import (
     Trainable,
     Weights,
 )
+from .._network.rows import product, rows_of
 from .._network.self_attention import Heads, SelfAttention
 from .._network.sharding import Columns, Rows, Split, divided, gathered, reduced
 from .._shared.attention import Scores
-from .._shared.base import product, rows_of
 from .._shared.memory import element_bytes
 from .parts import Part
 

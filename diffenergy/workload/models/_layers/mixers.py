@@ -3,12 +3,12 @@
 import dataclasses
 from typing import Final, Literal
 
-from ..._listing import Kernel
-from ..._unlisted import stream
+from ..._eager_rows import stream
+from ..._kernel import Kernel
 from .._network.linear_layer import Linear
 from .._network.operators import Cached, Norm, Operator, Pass, Weights
+from .._network.rows import rows_of
 from .._network.sharding import Columns, Rows, Split, divided, one_at_least
-from .._shared.base import rows_of
 from .._shared.memory import element_bytes
 from .parts import Map, Part, Plain
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from .._network.operators import Embedding
 from .._network.passes import Pass
 from .._shared.config import Config, positions
-from .._shared.decoder import TrainedModel
+from .._shared.trained import TrainedModel
 from .layer import Halves, Layer
 
 _SERVED: Final = "only prefill, decode, generate and forward"

@@ -4,8 +4,8 @@ layers, experts. A part is a tuple of operators in launch order."""
 import dataclasses
 from typing import Any, Literal
 
-from ..._listing import Kernel, Number
-from ..._unlisted import stream
+from ..._eager_rows import stream
+from ..._kernel import Kernel, Number
 from .._network.experts import Experts
 from .._network.linear_layer import Gated, Linear
 from .._network.operators import Norm, Operator, Pass, Sum, Trainable, Weights

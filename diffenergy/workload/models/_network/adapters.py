@@ -3,9 +3,9 @@ frozen, y = W x + B (A x) with A of rank x inputs and B of outputs x rank."""
 
 import dataclasses
 
-from ..._listing import Kernel
-from ..._unlisted import stream
-from .._shared.base import dense, linear, product
+from ..._eager_rows import stream
+from ..._kernel import Kernel
+from .._network.rows import dense, linear, product
 from .passes import Pass
 
 

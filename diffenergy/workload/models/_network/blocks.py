@@ -3,9 +3,9 @@ training: forward, backward, what is kept, and which blocks are trained at all."
 
 import dataclasses
 
-from ..._listing import Kernel
-from ..._unlisted import HALF, stream
-from .._shared.base import repeated
+from ..._eager_rows import HALF, stream
+from ..._kernel import Kernel
+from .._network.rows import repeated
 from .operators import Trainable
 from .parts import adapted, parameters, trained_parameters
 from .passes import Pass

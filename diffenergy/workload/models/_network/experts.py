@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from ..._listing import Kernel
-from ..._unlisted import stream
-from .._shared.base import dense, product, rows_of
+from ..._eager_rows import stream
+from ..._kernel import Kernel
+from .._network.rows import dense, product, rows_of
 from .._shared.memory import element_bytes
 from .linear_layer import gated_backward, narrowed, stored
 from .operators import Stored, Trainable, Weights

@@ -4,10 +4,10 @@ activations between them: plain ones, GELU made of operators, gated ones."""
 import dataclasses
 from typing import Any, Final
 
-from ..._listing import Kernel, Number
-from ..._unlisted import HALF, stream
-from .._shared.base import Precision, dense, linear, product
-from .._shared.formats import Format
+from ..._eager_rows import HALF, stream
+from ..._kernel import Kernel, Number
+from .._network.rows import dense, linear, product
+from .._shared.formats import Format, Precision
 from .._shared.memory import element_bytes
 from .adapters import Adapters
 from .operators import Stored, Trainable, Weights

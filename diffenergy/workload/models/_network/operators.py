@@ -12,9 +12,9 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from ..._listing import Kernel, Number
-from ..._unlisted import rms_norm_rest, stream
-from .._shared.base import rows_of
+from ..._eager_rows import rms_norm_rest, stream
+from ..._kernel import Kernel, Number
+from .._network.rows import rows_of
 from .._shared.formats import Format
 from .passes import Pass
 from .sharding import Split, all_reduce, divided, gathered, one_at_least, reduced

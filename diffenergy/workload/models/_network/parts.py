@@ -4,7 +4,7 @@ or on other sequences than those around them."""
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..._listing import Kernel
+from ..._kernel import Kernel
 from .adapters import Adapters
 from .linear_layer import Linear
 from .operators import Trainable, Weights

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from ..._unlisted import HALF
-from .._shared.base import Precision
+from ..._eager_rows import HALF
+from .._shared.formats import Precision
 from .._shared.memory import element_bytes
 
 

@@ -2,8 +2,7 @@
 
 import dataclasses
 
-from ..._listing import Kernel
-from ..._unlisted import (
+from ..._eager_rows import (
     HALF,
     Attention,
     attention_copies,
@@ -12,8 +11,9 @@ from ..._unlisted import (
     stream,
     unlisted,
 )
+from ..._kernel import Kernel
+from .._network.rows import product, rows_of
 from .._shared.attention import Scores, cast_softmax, fused, products, score_stream
-from .._shared.base import product, rows_of
 from .operators import Trainable, Weights
 from .passes import Pass
 from .sharding import Split, collective, divided, one_at_least

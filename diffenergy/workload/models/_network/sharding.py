@@ -11,7 +11,7 @@ two mirrored. Experts: see `experts`.
 import dataclasses
 from collections.abc import Sequence
 
-from ..._listing import Kernel, Number
+from ..._kernel import Kernel, Number
 from .._shared.memory import element_bytes
 from .passes import Pass
 

@@ -11,9 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from .... import dtypes
-from ..._listing import Kernel, Listing, Number
-from ..._unlisted import stream
-from .._shared.base import Model, Request, repeated, rows_of
+from ..._eager_rows import stream
+from ..._kernel import Kernel, Number
+from ..._listing import Listing
+from .._network.rows import repeated, rows_of
+from .._request import Request
+from .._shared.base import Model
 from .._shared.memory import logit_bytes
 from .operators import Norm, Residual, Trainable
 from .passes import Pass

@@ -4,9 +4,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from ..._listing import Kernel
-from ..._unlisted import Attention, masked_select, stream
-from .base import Precision, product, rows_of
+from ..._eager_rows import Attention, masked_select, stream
+from ..._kernel import Kernel
+from .._network.rows import product, rows_of
+from .formats import Precision
 
 
 def fused(

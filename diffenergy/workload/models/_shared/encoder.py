@@ -4,15 +4,18 @@ import abc
 import dataclasses
 from typing import Any, ClassVar
 
-from ..._listing import Kernel, Listing
-from ..._unlisted import Attention, attention_copies, stream
+from ..._eager_rows import Attention, attention_copies, stream
+from ..._kernel import Kernel
+from ..._listing import Listing
 from .._network.blocks import Chain
 from .._network.linear_layer import Activation, Linear
 from .._network.operators import Norm, Pass, Residual, Trainable
+from .._network.rows import linear, rows_of
 from .._network.self_attention import Heads, SelfAttention
 from .._network.step import check_frozen, training_listings
+from .._request import Request
 from .attention import Scores, fused
-from .base import Model, Request, linear, rows_of
+from .base import Model
 from .memory import CONTEXT, in_parts, trained, working_bytes
 
 
@@ -198,3 +201,8 @@ def encoder_layer(
     if norm_first:
         return (norm, *attention, norm, *mlp)
     return (*attention, norm, *mlp, norm)
+
+
+def layer_parameters(hidden: int, inner: int) -> int:
+    """Parameters of a transformer layer with biases: attention, MLP, two LayerNorms."""
+    return 4 * hidden**2 + 2 * hidden * inner + inner + 9 * hidden

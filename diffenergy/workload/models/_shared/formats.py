@@ -1,7 +1,8 @@
-"""Number formats that a checkpoint states for its weights and its KV cache.
+"""Number formats: of operands, and those that a checkpoint states for its weights and
+its KV cache.
 
-They stand in `quantization_config` of the config (older: `compression_config`; also
-inside `text_config`), in `hf_quant_config.json` beside it (NVIDIA ModelOpt), or in
+The latter stand in `quantization_config` of the config (older: `compression_config`;
+also inside `text_config`), in `hf_quant_config.json` beside it (NVIDIA ModelOpt), or in
 both. Each method names its types and the modules that it leaves out in words of its
 own (`_quantised.methods`); here they become one answer for each module.
 """
@@ -13,17 +14,64 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..._listing import shown
+from ..._kernel import shown
 from ._quantised.methods import cache_words, is_fp8, kept_names, rules_of, stated_cache
 from ._quantised.modules import Names, bare
 from ._quantised.rules import Format, Rule
 from .config import Config
 
-__all__ = ["Checkpoint", "Format", "read_checkpoint"]
-
 SIDECAR: Final = "hf_quant_config.json"
 _STATED: Final = ("quantization_config", "compression_config")
 _TEXTS: Final = ("text_config", "language_config", "llm_config")
+_FORMATS: Final = {
+    "fp8": Format("fp8", "fp8"),
+    "fp8_block": Format("fp8_block", "fp8_block"),
+    "mxfp8": Format("mxfp8", "mxfp8"),
+    "int8": Format("int8", "int8"),
+    "int4": Format("int4", "bf16", 128, zero_point=True),
+    "nvfp4": Format("nvfp4", "nvfp4"),
+    "mxfp4": Format("mxfp4", "mxfp8"),
+}
+"""How the weights of linear layers are kept and multiplied in types below 16 bit."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Precision:
+    """Types of the operands: `linear` products, everything else (`values`), KV cache.
+
+    Types below 16 bit apply to linear layers; attention, norms and activations then run
+    in bf16. tf32 is a way to multiply fp32 values. `given`: the format that a request
+    wants of all linear layers, None from 16 bit on; `stored` instead keeps each weight
+    as its checkpoint has it.
+    """
+
+    linear: str
+    values: str
+    cache: str
+    given: Format | None = None
+    stored: bool = False
+
+    def format(self, own: Format | None, layer: bool = True) -> Format | None:
+        """Format of weights that a checkpoint keeps in their `own`, None: as everything
+        else. Only a linear `layer` is in what is `given`."""
+        if self.stored:
+            return own
+        return self.given if layer else None
+
+    @property
+    def products(self) -> str:
+        """Type of products without weights (eager attention)."""
+        return "tf32" if self.linear == "tf32" else self.values
+
+
+def values_dtype(dtype: str) -> str:
+    """Type of activations when linear layers run in `dtype`."""
+    return "bf16" if dtype in _FORMATS else {"tf32": "fp32"}.get(dtype, dtype)
+
+
+def precision_of(dtype: str, cache: str) -> Precision:
+    """Types of a request that wants all linear layers in `dtype`."""
+    return Precision(dtype, values_dtype(dtype), cache, _FORMATS.get(dtype))
 
 
 @dataclasses.dataclass(frozen=True)

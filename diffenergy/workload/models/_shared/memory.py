@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from .... import dtypes
-from ..._listing import Kernel, Number
+from ..._kernel import Kernel, Number
 
 PARTS: Final = (
     "weights", "kv_cache", "state", "activations", "logits", "gradients", "optimizer",

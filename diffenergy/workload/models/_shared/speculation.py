@@ -10,7 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from .base import Request
+    from .._request import Request
 
 _DRAFTED: Final = {"mtp": 1, "eagle": 3, "draft": 4}
 """Tokens drafted a step where nothing is said, by kind."""

@@ -3,10 +3,10 @@
 import dataclasses
 from collections.abc import Iterator
 
-from ..._listing import Kernel
+from ..._kernel import Kernel
 from .._layers.encoding import Stage, number_of, wide
 from .._network.operators import Pass
-from .._shared.base import Precision
+from .._shared.formats import Precision
 
 
 @dataclasses.dataclass(frozen=True)

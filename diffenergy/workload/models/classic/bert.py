@@ -4,17 +4,18 @@ training with the head that its config names."""
 import dataclasses
 from typing import ClassVar, Final
 
-from ..._listing import Kernel
-from ..._unlisted import Attention, stream
+from ..._eager_rows import Attention, stream
+from ..._kernel import Kernel
 from .._network.blocks import Alone, Block, Chain, Pointwise
 from .._network.linear_layer import Linear
 from .._network.operators import Embedding, Norm, Weights
 from .._network.parts import Within
+from .._network.rows import linear, rows_of
 from .._network.step import Loss
+from .._request import Request
 from .._shared.attention import Scores
-from .._shared.base import Request, layer_parameters, linear, rows_of
 from .._shared.config import Config
-from .._shared.encoder import Encoder, encoder_layer
+from .._shared.encoder import Encoder, encoder_layer, layer_parameters
 
 MODEL_TYPES: Final = ("bert",)
 _HEADS: Final = (

@@ -4,13 +4,13 @@ it has in common with OPT."""
 import dataclasses
 from typing import ClassVar, Final
 
-from ..._listing import Kernel
-from ..._unlisted import stream
+from ..._eager_rows import stream
+from ..._kernel import Kernel
 from .._network.linear_layer import Activation, Linear
 from .._network.operators import Pass, Trainable
+from .._network.rows import rows_of
 from .._network.sharding import Columns, Rows
 from .._shared.attention import Scores
-from .._shared.base import rows_of
 from .._shared.config import Config
 from .._shared.decoder import Decoder
 

@@ -3,14 +3,14 @@
 import dataclasses
 from typing import Any, ClassVar, Final
 
-from ..._listing import Kernel
-from ..._unlisted import rotary_copies, stream
+from ..._eager_rows import rotary_copies, stream
+from ..._kernel import Kernel
 from .._network.linear_layer import Gated, Linear
 from .._network.operators import Norm, Pass, Trainable
+from .._network.rows import product, repeated
 from .._network.self_attention import rotation
 from .._network.sharding import Columns, Rows
 from .._shared.attention import Scores
-from .._shared.base import product, repeated
 from .._shared.config import Config, positions
 from .._shared.decoder import Decoder
 

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar, Final
 
-from ..._listing import Kernel
+from ..._kernel import Kernel
 from .._network.linear_layer import Linear
 from .._network.operators import Pass
 from .._network.self_attention import rotation

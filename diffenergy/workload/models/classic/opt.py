@@ -3,8 +3,8 @@
 import dataclasses
 from typing import ClassVar, Final
 
-from ..._listing import Kernel
-from ..._unlisted import stream
+from ..._eager_rows import stream
+from ..._kernel import Kernel
 from .._network.linear_layer import Linear
 from .._network.operators import Pass
 from .._network.sharding import Columns

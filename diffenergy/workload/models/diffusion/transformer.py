@@ -11,14 +11,17 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from .... import dtypes
-from ..._listing import Kernel, Listing
+from ..._kernel import Kernel
+from ..._listing import Listing
 from .._layers.encoding import FullAttention
 from .._layers.parts import Map, Part
 from .._network.linear_layer import Linear
 from .._network.operators import Norm, Pass, Weights
-from .._shared.base import Request, precision_of, repeated
+from .._network.rows import repeated
+from .._request import Request
 from .._shared.config import Config
 from .._shared.encoder import Encoder
+from .._shared.formats import precision_of
 
 Where = Literal["prompt", "image", "text", "all", "cross"]
 """What operators run over: one row a sequence (time and pooled prompt), the latent

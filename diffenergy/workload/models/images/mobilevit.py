@@ -3,19 +3,20 @@
 import dataclasses
 from typing import ClassVar, Final
 
-from ..._listing import Kernel
-from ..._unlisted import Attention, mobilevit_rest, stream
+from ..._eager_rows import Attention, mobilevit_rest, stream
+from ..._kernel import Kernel
 from .._network.blocks import Alone, Block, Chain, Copied, Fork, Pointwise
-from .._network.convolution import BatchNorm, Convolution, MeanPool
+from .._network.convolution import BatchNorm, Convolution, Image, MeanPool, convolve
 from .._network.linear_layer import Linear
 from .._network.operators import Norm, Trainable
 from .._network.parts import Within
+from .._network.rows import linear, rows_of
 from .._network.step import Loss
+from .._request import Request
 from .._shared.attention import Scores
-from .._shared.base import Precision, Request, layer_parameters, linear, rows_of
 from .._shared.config import Config
-from .._shared.convolution import Image, convolve
-from .._shared.encoder import Encoder, encoder_layer
+from .._shared.encoder import Encoder, encoder_layer, layer_parameters
+from .._shared.formats import Precision
 from .vit import labels_of
 
 MODEL_TYPES: Final = ("mobilevit",)

@@ -4,17 +4,25 @@ import dataclasses
 import functools
 from typing import Final
 
-from ..._listing import Kernel
-from ..._unlisted import HALF, resnet_rest, stream
+from ..._eager_rows import HALF, resnet_rest, stream
+from ..._kernel import Kernel
 from .._network.blocks import Alone, Block, Chain, Fork, Pointwise
-from .._network.convolution import BatchNorm, Convolution, MaxPool, MeanPool
+from .._network.convolution import (
+    BatchNorm,
+    Convolution,
+    Image,
+    MaxPool,
+    MeanPool,
+    convolve,
+)
 from .._network.linear_layer import Linear
 from .._network.operators import Trainable
+from .._network.rows import linear
 from .._network.step import Loss
-from .._shared.base import Precision, Request, linear
+from .._request import Request
 from .._shared.config import Config
-from .._shared.convolution import Image, convolve
 from .._shared.encoder import Encoder
+from .._shared.formats import Precision
 from .vit import labels_of
 
 MODEL_TYPES: Final = ("resnet",)

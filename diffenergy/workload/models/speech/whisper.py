@@ -4,8 +4,9 @@ of text that attends to what the encoder made, too."""
 import dataclasses
 from typing import Any, ClassVar, Final
 
-from ..._listing import Kernel, Listing
-from ..._unlisted import finished, stream
+from ..._eager_rows import stream
+from ..._kernel import Kernel, finished
+from ..._listing import Listing
 from .._layers.attention import CachedAttention
 from .._layers.encoding import EncoderShape, FullAttention, Stage, encoder_layer
 from .._layers.layer import Layer
@@ -13,7 +14,7 @@ from .._layers.model import Layered
 from .._layers.parts import Map, Plain, feed_forward
 from .._network.linear_layer import Linear
 from .._network.operators import Cached, Embedding, Norm, Operator, Pass, Weights
-from .._shared.base import Request
+from .._request import Request
 from .._shared.config import Config
 from .._shared.memory import in_parts, working_bytes
 

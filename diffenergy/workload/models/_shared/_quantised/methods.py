@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from ...._listing import shown
+from ...._kernel import shown
 from .modules import Names
 from .rules import Format, Rule
 

@@ -1,4 +1,4 @@
-"""Linear models with whole or real variables, solved by OR-Tools in a child process.
+"""OR-Tools in a child process: large linear models, with whole or real variables.
 
 The child keeps the parent free: a time limit, Ctrl-C and progress work, and what was
 found so far is kept. One worker and a seed give the same answer every time (unless the
@@ -13,58 +13,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
-from jaxtyping import Float
-from scipy import sparse
+
+from ._linear_model import Answer, LinearModel
 
 SOLVERS: Final = ("cp-sat", "glop", "pdlp", "highs", "scip")
 """CP-SAT for whole variables, GLOP and PDLP for real ones, HiGHS and SCIP for both."""
-Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 _GRACE: Final = 5.0
 """Seconds after its time limit at which a child is ended."""
 
 
 @dataclasses.dataclass(frozen=True)
-class LinearModel:
-    """Minimise `cost @ x` with row_low <= matrix @ x <= row_high, low <= x <= high,
-    and all of x whole numbers if `whole`."""
-
-    matrix: sparse.csr_array
-    row_low: Float[np.ndarray, " row"]
-    row_high: Float[np.ndarray, " row"]
-    low: Float[np.ndarray, " column"]
-    high: Float[np.ndarray, " column"]
-    cost: Float[np.ndarray, " column"]
-    whole: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class Answer:
-    """What a solver found so far: `values`, and what they cost (`incumbent`), are there
-    when `status` is optimal or feasible; `bound`: no solution costs less (None: none
-    known). `seconds`: wall time in the solver. `interrupted`: by Ctrl-C."""
-
-    status: Status
-    values: Float[np.ndarray, " column"] | None
-    incumbent: float | None
-    bound: float | None
-    seconds: float
-    interrupted: bool = False
-
-    @property
-    def gap(self) -> float | None:
-        """(incumbent - bound) / |incumbent|."""
-        if self.incumbent is None or self.bound is None:
-            return None
-        return abs(self.incumbent - self.bound) / max(abs(self.incumbent), 1e-12)
-
-
-@dataclasses.dataclass(frozen=True)
 class Solving:
-    """How to solve: `solver` (None: CP-SAT for whole variables, GLOP for real ones),
-    `time_limit` (s), relative `gap` that will do, and whom to tell of progress."""
+    """How to solve: `solver` (None: CP-SAT for whole variables, GLOP for real ones,
+    HiGHS for both together), `time_limit` (s), relative `gap` that will do, and whom
+    to tell of progress."""
 
     solver: str | None = None
     time_limit: float = 3600.0
@@ -82,7 +47,7 @@ class Worker:
     def __init__(self) -> None:
         # A session of its own: Ctrl-C reaches the parent alone, who decides.
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "diffenergy.collectives._exact.solver_child"],
+            [sys.executable, "-m", "diffenergy.search._ortools_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -108,7 +73,7 @@ class Worker:
             KeyboardInterrupt: on Ctrl-C before a first answer.
             RuntimeError: the child died (its own message is on stderr).
         """
-        solver = how.solver or ("cp-sat" if model.whole else "glop")
+        solver = how.solver or _usual(model)
         _check(model, solver)
         order = model, solver, how.time_limit, how.seed, how.gap
         best: Answer | None = None
@@ -171,18 +136,24 @@ def solve(
         return own.solve(model, how)
 
 
+def _usual(model: LinearModel) -> str:
+    if not np.any(model.whole):
+        return "glop"
+    return "cp-sat" if np.all(model.whole) else "highs"
+
+
 def _check(model: LinearModel, solver: str) -> None:
     if solver not in SOLVERS:
         raise ValueError(
             f"`solver` is {solver}; allowed are {', '.join(SOLVERS)}; leave it out to "
             "have it chosen."
         )
-    if model.whole and solver in ("glop", "pdlp"):
+    if np.any(model.whole) and solver in ("glop", "pdlp"):
         raise ValueError(
             f"`solver` is {solver}, which has no whole variables; take cp-sat, highs "
             "or scip."
         )
-    if solver == "cp-sat" and not model.whole:
+    if solver == "cp-sat" and not np.all(model.whole):
         raise ValueError(
             "`solver` is cp-sat, which has whole variables alone; take glop, pdlp, "
             "highs or scip."

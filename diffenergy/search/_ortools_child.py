@@ -1,4 +1,4 @@
-"""The child process of `solver`: reads models from stdin, writes answers to stdout."""
+"""Child process of `_ortools`: reads models from stdin, writes answers to stdout."""
 
 import os
 import pickle
@@ -11,7 +11,7 @@ import numpy as np
 from ortools.linear_solver.python import model_builder_helper as linear
 from ortools.sat.python import cp_model
 
-from .solver import Answer, LinearModel, Status
+from ._linear_model import Answer, LinearModel, Status
 
 _SCALE: Final = 1e6
 """Costs become whole numbers up to this for CP-SAT."""
@@ -132,9 +132,9 @@ def _linear(
     limits = (model.low, model.high, model.cost, model.row_low, model.row_high)
     fill: Any = helper.fill_model_from_sparse_data  # its stub mixes shapes and dtypes
     fill(*limits, model.matrix)
-    if model.whole:
-        for column in range(len(model.cost)):
-            helper.set_var_integrality(column, True)
+    whole = np.flatnonzero(np.broadcast_to(model.whole, model.cost.shape))
+    for column in whole.tolist():
+        helper.set_var_integrality(column, True)
     engine = linear.ModelSolverHelper(name)
     engine.set_time_limit_in_seconds(limit)
     if parameters:
@@ -148,7 +148,7 @@ def _linear(
     values = np.asarray(engine.variable_values(), float)
     objective = float(model.cost @ values)
     bound = objective if status == "optimal" else None
-    if model.whole:
+    if len(whole):
         bound = engine.best_objective_bound()
     return Answer(status, values, objective, bound, seconds)
 

@@ -1,0 +1,90 @@
+"""`GpuCard`: a GPU with its names and the sources of its numbers. JAX is imported only
+where a `GpuSpec` is built."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ._fields import MMA_KINDS
+
+if TYPE_CHECKING:
+    import diffenergy.corrections
+    import diffenergy.hardware._spec
+
+
+@dataclasses.dataclass(frozen=True)
+class GpuCard:
+    """A GPU with its names and sources; `spec` is the part that is computed with.
+
+    `values` are the numbers as they stand in the file (SI), `corrections` names the
+    bundled GPU whose corrections serve this one (None: those of its architecture),
+    `mem_clocks` are the memory clocks that can be locked (Hz), `published` the
+    vendor's dense peaks with the clock they are quoted at, `provenance` gives source,
+    quality and year of every value.
+    """
+
+    name: str
+    architecture: str
+    mma: str
+    memory: str
+    process_node: str
+    segment: str
+    corrections: str | None
+    aliases: tuple[str, ...]
+    mem_clocks: tuple[float, ...]
+    published: Mapping[str, Any]
+    physical: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    values: Mapping[str, float]
+    path: Path | None = None
+
+    @property
+    def served_as(self) -> str:
+        """Name of the GPU whose fitted constants serve this one."""
+        return self.corrections or self.name
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Levels of the corrections that apply, general ones first; their factors
+        multiply. MMA kinds are a chain: each has the factors of those before it."""
+        kinds = MMA_KINDS[1 : MMA_KINDS.index(self.mma) + 1] or (self.mma,)
+        return (
+            f"architecture:{self.architecture}",
+            *(f"mma:{kind}" for kind in kinds),
+            f"memory:{self.memory}",
+            f"node:{self.process_node}",
+            f"gpu:{self.served_as}",
+        )
+
+    @functools.cached_property
+    def spec(self) -> "diffenergy.hardware._spec.GpuSpec":
+        """The numbers as a traced record, with the shipped corrections."""
+        from ..corrections import read_corrections
+
+        return self.served(read_corrections())
+
+    def served(
+        self, file: "diffenergy.corrections.CorrectionsFile"
+    ) -> "diffenergy.hardware._spec.GpuSpec":
+        """The numbers as a traced record, with the constants of a corrections file."""
+        import jax
+
+        from ._files import read_gpu
+        from ._link_costs import known_links, usual_links
+        from ._spec import GpuSpec
+
+        with jax.ensure_compile_time_eval():  # it is kept: no tracers of a first caller
+            if self.corrections is None:
+                links = usual_links(self.architecture)
+            else:
+                kin = read_gpu(self.corrections)
+                rate = kin.values["link_bandwidth"]
+                links = known_links(kin.name, kin.architecture, rate)
+            return GpuSpec(
+                **self.values,  # pyright: ignore[reportArgumentType]
+                mma_kind=float(MMA_KINDS.index(self.mma)),
+                corrections=file.serve(self),
+                links=links,
+            )

@@ -1,0 +1,213 @@
+"""What a model is asked: a request with every choice made, and what it may be."""
+
+import dataclasses
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final, Literal
+
+from .._listing import Dispatch
+
+Phase = Literal["prefill", "decode", "generate", "forward", "train"]
+Attend = Literal["flash", "eager"]
+Stack = Literal["serving", "eager"]
+
+_CHOICES: Final = {
+    "phase": ("prefill", "decode", "generate", "forward", "train"),
+    "dtype": (
+        "fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "mxfp8", "int8", "int4",
+        "nvfp4", "mxfp4",
+    ),
+    "kv_dtype": ("fp32", "bf16", "fp16", "fp8"),
+    "attention": ("flash", "eager"),
+    "stack": ("serving", "eager"),
+    "dispatch": ("eager", "graph"),
+}  # fmt: skip
+_ROUTING: Final = re.compile("random|balanced|power_law_[0-9]+([.][0-9]+)?")
+ALL_STACKS: Final = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block")
+"""Types that eager and training passes have, too."""
+SCALED: Final = ("mxfp8", "nvfp4")
+"""Types of fused training passes beside them (Transformer Engine)."""
+
+RECOMPUTE: Final = ("none", "selective", "selective-op", "full")
+"""What of a layer runs again before its gradients: nothing; attention that is not fused
+(arXiv 2205.05198); half of the products and all else but fused attention (torchtitan's
+policy by operator); everything."""
+
+_COUNTED: Final = ("accumulation", "lora", "frozen_layers")
+_TRAINING: Final = (*_COUNTED, "checkpointing", "recompute")
+"""Choices of training alone; the former are whole numbers from 1, as batch and lengths.
+"""
+_WITHOUT: Final = {
+    "kv_dtype": "has no KV cache; leave it out",
+    "output_len": "generates nothing; leave it out or take `--phase generate`",
+    "base": "needs the head; leave it out",
+}
+"""Choices that training has not, why, and what to do."""
+NAMES: Final = ("images", "image_tokens", "steps", "guidance")
+"""Choices of some models alone: language models with images, diffusion transformers."""
+_SEGMENTS: Final = 8
+"""Decode steps are integrated over at most so many KV lengths."""
+_WHY: Final = {
+    "images": "reads no images",
+    "image_tokens": "neither reads nor makes images of a size that can be chosen",
+    "steps": "makes nothing in denoising steps",
+    "guidance": "makes nothing in denoising steps",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """One way of running a model, every choice made (`Model.request`).
+
+    `input_len`, `output_len`: tokens per sequence; None where a model has none.
+    `dispatch` None: graphs for serving decode, eager launches otherwise. `base`: the
+    network without its language or classification head. `accumulation`: micro-batches
+    of an optimizer step, `checkpointing`: whether layers run again before their
+    gradients, `recompute`: what of them does, where that is less (`RECOMPUTE`); `lora`:
+    rank of the adapters that alone are trained, `frozen_layers`: first layers that are
+    not trained; None in other phases than train. `images` of a sequence, each of
+    `image_tokens` beside the `input_len` tokens of text; denoising `steps`, `guidance`:
+    whether each runs with and without the prompt; None where a model has none.
+    """
+
+    batch: int
+    input_len: int | None
+    output_len: int | None
+    phase: Phase
+    dtype: str
+    kv_dtype: str
+    attention: Attend
+    stack: Stack
+    dispatch: Dispatch | None
+    base: bool
+    accumulation: int | None = None
+    checkpointing: bool | None = None
+    routing: str | None = None
+    speculative: str | None = None
+    accept: float | None = None
+    draft_tokens: int | None = None
+    images: int | None = None
+    image_tokens: int | None = None
+    steps: int | None = None
+    guidance: bool | None = None
+    recompute: str | None = None
+    lora: int | None = None
+    frozen_layers: int | None = None
+
+    @property
+    def recomputed(self) -> str:
+        """What of a layer runs again before its gradients."""
+        return "full" if self.checkpointing else self.recompute or "none"
+
+
+def check_inputs(name: str, given: Mapping[str, Any], known: Collection[str]):
+    """Raises `ValueError` for what is `given` and the model `name` has not, and for
+    numbers below 1."""
+    for key in NAMES:
+        if key not in given:
+            continue
+        value = given[key]
+        if key not in known:
+            raise ValueError(
+                f"`{key}` is {value}, but {name} {_WHY[key]}; leave it out."
+            )
+        kind = bool if key == "guidance" else int
+        if type(value) is not kind or value < (kind is int):
+            allowed = "a whole number of at least 1" if kind is int else "true or false"
+            raise ValueError(f"`{key}` is {value!r}; allowed is {allowed}.")
+
+
+def image_length(request: Any) -> int:
+    """Tokens of the images of a sequence."""
+    return (request.images or 0) * (request.image_tokens or 0)
+
+
+def length_of(request: Any) -> int:
+    """Tokens of the input: of text and of images."""
+    return (request.input_len or 1) + image_length(request)
+
+
+def decode_segments(input_len: int, steps: int) -> list[tuple[int, int]]:
+    """(KV length, steps) of at most eight equal parts of a generation.
+
+    Step i of `steps` attends to `input_len` + i tokens (i from 1); a part stands at its
+    midpoint, so a cost linear in the KV length is integrated exactly (up to rounding).
+
+    Example:
+
+    >>> decode_segments(100, 3)
+    [(101, 1), (102, 1), (103, 1)]
+    """
+    parts = min(_SEGMENTS, steps)
+    edges = [steps * i // parts for i in range(parts + 1)]
+    return [
+        (round(input_len + (low + 1 + high) / 2), high - low)
+        for low, high in zip(edges, edges[1:], strict=False)
+    ]
+
+
+def check_stack(values: dict[str, Any]):
+    train, fused = values["phase"] == "train", values["stack"] == "serving"
+    if fused and not train:
+        return
+    known = (*ALL_STACKS, *SCALED) if fused else ALL_STACKS
+    if values["dtype"] not in known:
+        what = "a training step" if train else "the stack eager"
+        raise ValueError(
+            f"`dtype` is {values['dtype']!r}, but {what} has only {', '.join(known)}."
+        )
+
+
+def check_choices(values: dict[str, Any]):
+    for key, allowed in _CHOICES.items():
+        value = values[key]
+        if value not in allowed and not (key == "dispatch" and value is None):
+            raise ValueError(f"`{key}` is {value!r}; allowed are {', '.join(allowed)}.")
+    for key in ("batch", "input_len", "output_len", *_COUNTED):
+        value = values.get(key)
+        if value is None and key != "batch":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(
+                f"`{key}` is {value!r}; allowed is a whole number of at least 1."
+            )
+
+
+def check_routing(routing: Any, default: str | None, name: str):
+    """How tokens spread over experts, for models that have any."""
+    if routing is None:
+        return
+    if default is None:
+        raise ValueError(
+            f"`routing` is {routing!r}, but {name} has no experts; leave it out."
+        )
+    if not _ROUTING.fullmatch(str(routing)):
+        raise ValueError(
+            f"`routing` is {routing!r}; allowed are random, balanced and power_law_X "
+            "with a number X."
+        )
+
+
+def check_training(given: dict[str, Any]):
+    """What a training step has not, and what it alone has."""
+    train = given.get("phase") == "train"
+    for name, reason in _WITHOUT.items():
+        if train and given.get(name):
+            raise ValueError(
+                f"`{name}` is {given[name]}, but a training step {reason}."
+            )
+    for name in _TRAINING:
+        if name in given and not train:
+            raise ValueError(
+                f"`{name}` is given, but only a training step has it; leave it out "
+                "or take `--phase train`."
+            )
+    again = given.get("recompute", "none")
+    if again not in RECOMPUTE:
+        raise ValueError(
+            f"`recompute` is {again!r}; allowed are {', '.join(RECOMPUTE)}."
+        )
+    if given.get("checkpointing") and again not in ("none", "full"):
+        raise ValueError(
+            f"`checkpointing` is given beside `recompute` '{again}'; give one."
+        )

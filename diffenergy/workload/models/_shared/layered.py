@@ -1,0 +1,185 @@
+"""A model as the stack of its layers: weights, formats of a checkpoint, KV cache."""
+
+import abc
+import collections
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from .... import dtypes
+from .._layers.layer import Layer
+from .._network.linear_layer import Linear
+from .._network.operators import (
+    Cached,
+    Embedding,
+    Norm,
+    Operator,
+    Stored,
+    Weights,
+)
+from .._network.sharding import Share
+from .._towers import Tower, tower_of
+from .base import Model
+from .formats import Checkpoint, Precision, precision_of, read_checkpoint
+
+_KEPT: Final = "bf16"
+"""Type of everything that a quantised checkpoint leaves as it was."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LayeredModel(Model):
+    """Layers with an embedding before and a head behind them, and their weights; of
+    several GPUs that share the model one's part (`share`)."""
+
+    hidden: int
+    vocab: int
+    positions: int
+    share: Share = dataclasses.field(default=Share(), kw_only=True)
+
+    norm: ClassVar[str] = "rmsnorm"
+    norm_bias: ClassVar[bool] = True
+    """Whether a LayerNorm also shifts."""
+
+    @property
+    @abc.abstractmethod
+    def embedding(self) -> Embedding:
+        """Look-up of tokens, and of positions where they are learned."""
+
+    @property
+    @abc.abstractmethod
+    def own_head(self) -> bool:
+        """Whether the head has weights of its own (not the embedding's)."""
+
+    @abc.abstractmethod
+    def stack(self) -> tuple[Layer, ...]:
+        """All layers, first to last, as a serving engine runs them."""
+
+    @functools.cached_property
+    def layer_counts(self) -> Mapping[Layer, int]:
+        """How often each layer occurs in the formats of the checkpoint, in order of
+        first appearance."""
+        stack = self.stack()
+        own = self.share.layers(len(stack))
+        each = functools.cache(lambda layer: layer.shard(self.share.split))
+        return collections.Counter(each(self._formatted(stack[i], i)) for i in own)
+
+    @functools.cached_property
+    def checkpoint(self) -> Checkpoint:
+        """What the config (or the file beside it) says of the weights' types."""
+        return read_checkpoint(self.config.outer or self.config)
+
+    def all_weights(self) -> list[tuple[Weights, int]]:
+        """Weights of every kind and how often they occur; the towers of other inputs
+        are left out."""
+        norm, share = Norm(self.norm, self.hidden, shifted=self.norm_bias), self.share
+        norms = sum(layer.norms * n for layer, n in self.layer_counts.items())
+        ends: list[tuple[Operator, int]] = [(norm, norms + share.is_last)]
+        if share.is_first or (share.is_last and not self.own_head):
+            ends.insert(0, (self._table, 1))
+        if self.own_head and share.is_last:
+            ends.append((self.head, 1))
+        inside = [
+            (x, n) for layer, n in self.layer_counts.items() for x in layer.operators
+        ]
+        return [(w, n) for operator, n in (*ends, *inside) for w in operator.weights()]
+
+    @property
+    def head(self) -> Linear:
+        """Logits of a token; in 16 bit unless the checkpoint says otherwise."""
+        kept = self.checkpoint.format("lm_head") if self.checkpoint.rules else None
+        words = math.ceil(self.vocab / self.share.split.tp)  # engines fill it up
+        return Linear(words, self.hidden, wide=True, format=kept)
+
+    @property
+    def _table(self) -> Embedding:
+        """The embedding as a GPU has it; the last of several has words alone."""
+        table = self.embedding.shard(self.share.split)
+        first = self.share.is_first
+        return table if first else dataclasses.replace(table, positions=0)
+
+    @functools.cached_property
+    def tower(self) -> Tower | None:
+        """What turns images into tokens; None: the model reads text alone."""
+        return tower_of(self.config)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        note = self.tower.note if self.tower else ""
+        return (f"{note}.",) if note else ()
+
+    def text_parameters(self) -> int:
+        """Number of parameters without those of a vision tower."""
+        return sum(w.number * n for w, n in self.all_weights())
+
+    def tower_weights(self) -> list[tuple[Weights, int]]:
+        """Weights beside those of the language model and how often they occur."""
+        tower = self.tower if self.share.is_first else None
+        number = tower.parameters if tower else None
+        return [(Weights(number), 1)] if number else []
+
+    def parameters(self) -> int:
+        tower = sum(w.number * n for w, n in self.tower_weights())
+        return self.text_parameters() + tower
+
+    @functools.cached_property
+    def stored_dtype(self) -> str:
+        """How most weights are stored (`bf16` where nothing is quantised)."""
+        shares: dict[str, float] = {}
+        for w, n in self.all_weights():
+            name = w.format.weights if w.format else _KEPT
+            shares[name] = shares.get(name, 0.0) + w.number * n
+        return max(shares, key=lambda name: shares[name])
+
+    def weight_bytes(self, dtype: str) -> float:
+        """Bytes of the weights with the linear layers of all layers in `dtype`, or
+        each as it is stored where `dtype` is `stored_dtype`."""
+        weights = [*self.all_weights(), *self.tower_weights()]
+        return self._bytes_of(weights, self._precision(dtype, "bf16"))
+
+    def _bytes_of(self, weights: list[tuple[Weights, int]], p: Precision) -> float:
+        other = dtypes.BYTES[dtypes.code(p.values)]
+        total = 0.0
+        for w, n in weights:
+            kept = p.format(w.format, w.layer)
+            total += w.number * n * (kept.weight_bytes if kept else other)
+        return total
+
+    def all_cached(self) -> list[tuple[Cached, int]]:
+        """What all layers keep of a sequence."""
+        return [
+            (kept, n)
+            for layer, n in self.layer_counts.items()
+            for operator in layer.operators
+            for kept in operator.cached()
+        ]
+
+    def kv_bytes_per_token(self, dtype: str, windowed: bool = False) -> float:
+        elements = sum(
+            kept.elements * n
+            for kept, n in self.all_cached()
+            if bool(kept.window) == windowed
+        )
+        return float(elements * dtypes.BYTES[dtypes.code(dtype)])
+
+    def state_bytes(self) -> float:
+        return float(sum(kept.state * n for kept, n in self.all_cached()))
+
+    def _formatted(self, layer: Layer, place: int) -> Layer:
+        """The layer at a place with its linear layers as they are stored."""
+        if not self.checkpoint.rules:
+            return layer
+        kept, path = self.checkpoint.format, f"layers.{place}."
+        operators = tuple(
+            dataclasses.replace(x, format=kept(path + x.module))
+            if isinstance(x, Stored) and x.module
+            else x
+            for x in layer.operators
+        )
+        return dataclasses.replace(layer, operators=operators)
+
+    def _precision(self, dtype: str, cache: str) -> Precision:
+        if dtype == self.stored_dtype and self.checkpoint.quantised:
+            return Precision(_KEPT, _KEPT, cache, stored=True)
+        return precision_of(dtype, cache)
