@@ -23,7 +23,7 @@ from diffenergy.codesign import _json_keys as codesign
 from diffenergy.collectives._planning import json_keys as collective
 from diffenergy.dvfs._asking import json_keys as dvfs
 from diffenergy.estimator._answer import json_keys as estimate
-from diffenergy.fitting import _json_keys as fit
+from diffenergy.fitting import _result as fit
 from diffenergy.fleet._answer import json_keys as fleet
 from diffenergy.imports import _json_keys as imports
 from diffenergy.measure import _json_keys as measure

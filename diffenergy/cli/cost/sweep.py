@@ -2,11 +2,11 @@
 
 from ... import sweeps
 from ...estimator import start_jax
-from ..flags.sweep import Flags
 from ..interruption import keeping
 from ..parsing.field import told
 from ..progress import rows
 from ..run import Outcome
+from .sweep_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..cost.estimate_flags import estimate_flags
 from ..parsing import read, shared
 from ..parsing.field import (
     as_json,
@@ -17,7 +18,6 @@ from ..parsing.field import (
     switch,
 )
 from ..parsing.shared import PlanFlags, PointFlags, RequestFlags
-from .estimate import estimate_flags
 
 
 def _most(unit: str) -> Callable[[str, str], Any]:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...measurements import MeasurementTable, Predictions
-from ...measurements._metrics import errors
-from .._charts import style
-from .._format import QUANTITIES, UNKNOWN, Entries, Entry
-from .._tables.columns import table
+from ....measurements import MeasurementTable, Predictions
+from ....measurements._metrics import errors
+from ..._charts import style
+from ..._format import QUANTITIES, UNKNOWN, Entries, Entry
+from ..._tables.columns import table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.table import Table
 
-    from ...fitting import EvaluateResult
+    from ....fitting import EvaluateResult
 
 _LEGEND: Final = (
     "in percent of the measured value; (bias) is above 0 if predicted too high"

@@ -2,11 +2,11 @@
 
 from ...collectives import CollectiveResult, Search, SizesResult, plan, verify
 from ...estimator import start_jax
-from ..flags.collective import Flags
 from ..interruption import keeping
 from ..parsing.field import flag_names, given_names
 from ..progress import stages
 from ..run import Outcome, outcome
+from .collective_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:

@@ -3,9 +3,9 @@
 from ... import imports
 from ...report._tables import known
 from ...workload.models import load_model, model_names, model_types
-from ..flags.models import Flags
 from ..parsing.shared import check_action
 from ..run import Outcome
+from .models_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:

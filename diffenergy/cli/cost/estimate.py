@@ -11,10 +11,10 @@ from ... import imports
 from ...estimator import EstimateResult, Task, crossed, prepare, start_jax
 from ...report import drawable, step_trace_text, trace_text
 from ...workload import listing_lines
-from ..flags.estimate import LISTED, Flags
 from ..parsing.field import as_flags, told
 from ..progress import megabytes, points
 from ..run import Outcome, outcome
+from .estimate_flags import LISTED, Flags
 
 
 def task_of(flags: Any, **more: Any) -> Task:

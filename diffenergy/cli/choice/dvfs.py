@@ -5,9 +5,9 @@ from ...dvfs import Switching
 from ...estimator import start_jax
 from ...estimator._requests import DEFAULT_GPU
 from ...hardware import read_gpu
-from ..flags.dvfs import PUBLISHED, Flags
 from ..progress import progress
 from ..run import Outcome, outcome
+from .dvfs_flags import PUBLISHED, Flags
 
 
 def run(flags: Flags) -> Outcome:

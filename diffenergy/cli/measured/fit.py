@@ -6,10 +6,10 @@ from ... import imports, measurements, serving
 from ...corrections import read_corrections, write_corrections
 from ...estimator import start_jax
 from ...fitting import MAX_ROWS, MAX_STEPS, fit
-from ..flags.fit import Flags
 from ..interruption import keeping
 from ..progress import points, progress
 from ..run import Outcome, outcome
+from .fit_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:

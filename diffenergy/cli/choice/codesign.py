@@ -14,13 +14,13 @@ from ...estimator import start_jax
 from ...workload import listing_lines
 from ...workload._listing import PARTS, read_listings
 from .. import INTERRUPTED, output
-from ..flags import estimate
-from ..flags.codesign import Flags
-from ..flags.estimate import estimate_flags
+from ..cost.estimate_flags import Flags as EstimateFlags
+from ..cost.estimate_flags import estimate_flags
 from ..interruption import keeping
 from ..parsing.field import as_flags, flag_names, given_names, told
 from ..progress import progress
 from ..run import Outcome, outcome
+from .codesign_flags import Flags
 
 _RUN_AT: Final = {
     "sm_clock": ("--sm-clock", 1e-6),
@@ -207,7 +207,7 @@ def _flagged(text: str) -> str:
     """What the room says, in the words of the command line."""
     text = re.sub(
         r"^([^`]*: )(`\w+`.*)",
-        lambda found: found[1] + as_flags(found[2], estimate.Flags),
+        lambda found: found[1] + as_flags(found[2], EstimateFlags),
         text,
     )
     flags = {metric: f"--{name.replace('_', '-')}" for metric, name in LIMITS.items()}

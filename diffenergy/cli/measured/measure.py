@@ -5,10 +5,10 @@ from typing import Any
 
 from ...measure import measure, plan
 from .. import output
-from ..flags.measure import Flags
 from ..interruption import keeping
 from ..progress import points
 from ..run import Outcome, outcome
+from .measure_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:

@@ -4,13 +4,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .._format import QUANTITIES, Entry
-from .._tables.columns import table
+from ..._format import QUANTITIES, Entry
+from ..._tables.columns import table
 from .evaluate import errors_line
 
 if TYPE_CHECKING:
-    from ...fitting import FitResult
-    from ...fitting._identifiability import Identifiability
+    from ....fitting import FitResult
+    from ....fitting._identifiability import Identifiability
 
 _LEGEND: Final = (
     "mean absolute errors in percent of the measured value, over all rows of a group,",

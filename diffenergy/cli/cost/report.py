@@ -7,11 +7,11 @@ from ... import serving
 from ...estimator import Task
 from ...plans import Plan
 from ...report import page, page_html
-from ..flags.report import Flags
 from ..parsing.field import command_line as typed_line
 from ..parsing.shared import PointFlags
 from ..run import Outcome
 from .estimate import named, task_of
+from .report_flags import Flags
 
 _VERSUS: Final = "`--versus`"
 

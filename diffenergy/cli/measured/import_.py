@@ -5,9 +5,9 @@ from collections.abc import Callable
 from ... import imports
 from ...estimator import start_jax
 from ...workload import listing_lines
-from ..flags.import_ import Flags
 from ..progress import megabytes
 from ..run import Outcome, outcome
+from .import_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:

@@ -3,9 +3,9 @@
 from ... import imports, measurements
 from ...estimator import start_jax
 from ...fitting import evaluate
-from ..flags.evaluate import Flags
 from ..progress import megabytes
 from ..run import Outcome, outcome
+from .evaluate_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:

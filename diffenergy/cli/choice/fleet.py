@@ -8,10 +8,10 @@ from ... import fleet
 from ...estimator import start_jax
 from ...report import fleet_html
 from .. import output
-from ..flags.fleet import Flags, series
 from ..parsing.field import command_line
 from ..progress import points
 from ..run import Outcome, outcome
+from .fleet_flags import Flags, series
 
 
 def run(flags: Flags) -> Outcome:

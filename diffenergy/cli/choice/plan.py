@@ -4,9 +4,9 @@ from typing import Any
 
 from ... import parallel
 from ...estimator import start_jax
-from ..flags.plan import Flags
 from ..progress import points
 from ..run import Outcome, outcome
+from .plan_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:

@@ -8,7 +8,7 @@ from .. import completing
 from ..parsing import shared
 from ..parsing.field import group, option, out, typed
 from ..parsing.shared import PlanFlags, PointFlags, RequestFlags
-from .serve import WayFlags, engine
+from .serve_flags import WayFlags, engine
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,9 @@ from ...corrections import read_corrections
 from ...hardware import gpu_names, gpu_toml, read_gpu
 from ...hardware._files import field_units
 from ...report._tables.known import gpu_entry, gpu_list_parts, gpu_parts, gpu_summary
-from ..flags.gpus import Flags
 from ..parsing.shared import check_action
 from ..run import Outcome
+from .gpus_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:

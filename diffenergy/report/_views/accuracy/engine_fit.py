@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .._format import digits
-from .._tables.columns import table
+from ..._format import digits
+from ..._tables.columns import table
 
 if TYPE_CHECKING:
-    from ...serving import EngineFit
+    from ....serving import EngineFit
 
 _WORDS = {
     "tpot": "time per token", "ttft": "first token", "power": "power",

@@ -2,8 +2,8 @@
 
 from ... import serving
 from ...estimator import start_jax
-from ..flags.serve import Flags
 from ..run import Outcome, outcome
+from .serve_flags import Flags
 
 
 def run(flags: Flags) -> Outcome:

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from ...estimator import EstimateResult, Task
 from ...report import comparison, comparison_parts
-from ..flags.compare import Flags
-from ..flags.estimate import estimate_flags
 from ..run import Outcome
+from .compare_flags import Flags
 from .estimate import named, task_of
+from .estimate_flags import estimate_flags
 
 _NEEDED: Final = ("time_s", "energy_j", "avg_power_w")
 _TITLE: Final = ("model", "gpu", "phase", "batch", "input_len", "output_len", "dtype")

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .._format import Entry
-from .._tables.columns import table
+from ..._format import Entry
+from ..._tables.columns import table
 
 if TYPE_CHECKING:
-    from ...measure import PlanResult
+    from ....measure import PlanResult
 
 
 def line(result: "PlanResult") -> str:
