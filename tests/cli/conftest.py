@@ -43,14 +43,14 @@ def surroundings() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def run(surroundings: None) -> Callable[..., Outcome]:
     """`run("estimate", "gpt2", ...)`: the outcome of a command line; JSON that it
-    prints is as it is declared."""
+    prints is as it is declared, unless the answer is `made_up`."""
 
-    def run(*args: object) -> Outcome:
+    def run(*args: object, made_up: bool = False) -> Outcome:
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main([str(arg) for arg in args])
         found = Outcome(code, out.getvalue(), err.getvalue())
-        if "--json" in args and found.out:
+        if "--json" in args and found.out and not made_up:
             check_answer(str(args[0]), json.loads(found.out))
         return found
 

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
 from .._demand.demand import Demand
-from .._demand.orbits import Symmetry
+from .._demand.symmetries import Symmetry
 from .._machine.routes import EpochModel
 from .._machine.topology import Topology
 from .epoch_schedule import Picked, Reach

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from .._demand.demand import Demand
-from .._demand.orbits import no_symmetry
+from .._demand.symmetries import no_symmetry
 from .._machine.routes import EpochModel
 from .._machine.topology import Topology
 from .epoch_schedule import (

@@ -16,7 +16,7 @@ from .._machine.topology import Topology
 from .._schedule.epoch_counts import flow_epochs, whole_epochs
 from .._schedule.hops import whole
 from .._schedule.schedule import Schedule
-from .._schedule.turning import spread_of
+from .._schedule.time_reversal import spread_of
 from .._standard.baselines import Baselines
 from .._verify.verify import verify
 

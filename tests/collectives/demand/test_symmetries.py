@@ -6,13 +6,12 @@ import math
 import numpy as np
 import pytest
 
-from diffenergy.collectives._demand.orbits import (
+from diffenergy.collectives._demand.automorphisms import (
     automorphisms,
     block_map,
     link_map,
-    no_symmetry,
-    symmetries,
 )
+from diffenergy.collectives._demand.symmetries import no_symmetry, symmetries
 
 from ..machine.c4_machines import (
     all_gather,

@@ -34,12 +34,12 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
+from .._demand.automorphisms import automorphisms, link_map, orbit_numbers
 from .._demand.demand import Demand
-from .._demand.orbits import automorphisms, link_map, orbit_numbers
 from .._exact.solver import LinearModel, Solving, solve
 from .._machine.routes import distances, incidence, second_clock, shortest
 from .._machine.topology import Topology
-from .._schedule.turning import spreads
+from .._schedule.time_reversal import spreads
 
 MOST_ROWS: Final = 200_000
 """(source, link) pairs, symmetric ones once, up to which the program is solved."""

@@ -1,7 +1,7 @@
-"""`Gates`: sets of nodes, the links into them, and what has to pass these links.
+"""`Cuts`: sets of nodes, the links into them, and what has to pass these links.
 
-A gate bounds the finish: its blocks pass its links one after the other, none sooner
-than it can be there, and then have to get to the taker. Gates with equally many links
+A cut bounds the finish: its blocks pass its links one after the other, none sooner
+than it can be there, and then have to get to the taker. Cuts with equally many links
 are worked out together.
 """
 
@@ -18,9 +18,9 @@ from .._machine.routes import Clock, islands
 from .._machine.topology import Topology
 
 _MOST_CELLS: Final = 2e7
-"""(gate, link, block) triples that are worked out at once."""
+"""(cut, link, block) triples that are worked out at once."""
 _MOST_SETS: Final = 4
-"""Different wishes within a group up to which each has a gate of its own."""
+"""Different wishes within a group up to which each has a cut of its own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,27 +36,27 @@ class Pipes:
 
 
 @dataclasses.dataclass(frozen=True)
-class Gates:
-    """Gates with equally many links. A block begins at its source; sums, if `merged`,
+class Cuts:
+    """Cuts with equally many links. A block begins at its source; sums, if `merged`,
     pass in pieces of which the first can begin at any of the nodes counted."""
 
-    into: Int[np.ndarray, "gate link"]
-    count: Int[np.ndarray, "gate node"]
+    into: Int[np.ndarray, "cut link"]
+    count: Int[np.ndarray, "cut node"]
     """Blocks by the node at which they begin; `merged`: all blocks at each."""
-    volume: Float[np.ndarray, " gate"]  # B
-    takers: Bool[np.ndarray, "gate node"]
+    volume: Float[np.ndarray, " cut"]  # B
+    takers: Bool[np.ndarray, "cut node"]
     """What passes has to get to the nearest of these."""
     merged: bool = False
 
     @property
-    def blocks(self) -> Int[np.ndarray, " gate"]:
+    def blocks(self) -> Int[np.ndarray, " cut"]:
         """How many blocks pass."""
         return self.count.max(1) if self.merged else self.count.sum(1)
 
 
 @functools.lru_cache(maxsize=16)
 def labels(topology: Topology) -> Int[np.ndarray, "label node"]:
-    """Ways to part the GPUs: each by itself, by chassis, by islands that links of at
+    """Paths to part the GPUs: each by itself, by chassis, by islands that links of at
     least each rate join; the number of each node's group, -1 for none."""
     alone = np.full(len(topology.nodes), -1)
     alone[topology.gpus] = topology.gpus
@@ -82,10 +82,10 @@ def _entrances(
 
 
 _Row = tuple[np.ndarray, np.ndarray, float, np.ndarray]
-"""Links in, blocks by node, B, takers of one gate."""
+"""Links in, blocks by node, B, takers of one cut."""
 
 
-def gates(topology: Topology, spread: Demand) -> list[Gates]:
+def cuts(topology: Topology, spread: Demand) -> list[Cuts]:
     """For each group: what its members want from outside together, and, where few
     wishes differ, what each of them wants."""
     wanted, source = spread.wanted, spread.source
@@ -121,7 +121,7 @@ def gates(topology: Topology, spread: Demand) -> list[Gates]:
     return _stacked(rows, merged=False)
 
 
-def sum_gates(topology: Topology, demand: Demand) -> list[Gates]:
+def sum_cuts(topology: Topology, demand: Demand) -> list[Cuts]:
     """For each group: sums that some of it want and that have summands outside."""
     parts, wanted = demand.parts, demand.wanted
     rows: list[_Row] = []
@@ -138,18 +138,18 @@ def sum_gates(topology: Topology, demand: Demand) -> list[Gates]:
     return _stacked(rows, merged=True)
 
 
-def _stacked(rows: list[_Row], merged: bool) -> list[Gates]:
+def _stacked(rows: list[_Row], merged: bool) -> list[Cuts]:
     widths: dict[tuple[int, int], list[_Row]] = {}
     for row in rows:
         blocks = int(row[1].max() if merged else row[1].sum())
         widths.setdefault((len(row[0]), blocks), []).append(row)
-    found: list[Gates] = []
+    found: list[Cuts] = []
     for (links, blocks), alike in widths.items():
         most = max(1, int(_MOST_CELLS / (links * max(blocks, len(alike[0][1])))))
         for first in range(0, len(alike), most):
             into, count, volume, takers = zip(*alike[first : first + most], strict=True)
             found.append(
-                Gates(
+                Cuts(
                     np.stack(into),
                     np.stack(count).astype(int),
                     np.array(volume),
@@ -161,28 +161,28 @@ def _stacked(rows: list[_Row], merged: bool) -> list[Gates]:
 
 
 def fluid(
-    gate: Gates,
+    cut: Cuts,
     topology: Topology,
     way: Float[np.ndarray, "node node"],
     pipes: Pipes,
 ) -> float:
     """Least time in which the volumes flow through the links at their rates, each open
     from when a first part can be there until a last one must leave."""
-    start = way[:, topology.sources[gate.into]].transpose(1, 2, 0)
-    first = np.where((gate.count > 0)[:, None, :], start, np.inf).min(2)
-    closed = first + pipes.wait[gate.into] + _tail(gate, topology, way)
+    start = way[:, topology.sources[cut.into]].transpose(1, 2, 0)
+    first = np.where((cut.count > 0)[:, None, :], start, np.inf).min(2)
+    closed = first + pipes.wait[cut.into] + _tail(cut, topology, way)
     order = np.argsort(closed, axis=1)
     closed = np.take_along_axis(closed, order, 1)
-    rates = np.take_along_axis(pipes.rate[gate.into], order, 1)
+    rates = np.take_along_axis(pipes.rate[cut.into], order, 1)
     live = np.isfinite(closed)
     moved = np.cumsum(rates * np.where(live, closed, 0.0), axis=1)
-    total = (gate.volume / pipes.unit)[:, None]
+    total = (cut.volume / pipes.unit)[:, None]
     time = np.where(live, (total + moved) / np.cumsum(rates, axis=1), np.inf)
     return float(time.min(1).max(initial=0.0))
 
 
 def whole_blocks(
-    gate: Gates,
+    cut: Cuts,
     topology: Topology,
     clock: Clock,
     way: Float[np.ndarray, "node node"],
@@ -190,23 +190,23 @@ def whole_blocks(
     known: float = 0.0,
 ) -> float:
     """Least time for whole blocks of one size: of links that pass their blocks as early
-    as they can, the n fastest deliveries. Gates that cannot be above `known` are left
+    as they can, the n fastest deliveries. Cuts that cannot be above `known` are left
     out."""
-    into, count = gate.into, gate.blocks
-    start = way[:, topology.sources[into]].transpose(1, 2, 0)  # (gate, link, node)
+    into, count = cut.into, cut.blocks
+    start = way[:, topology.sources[into]].transpose(1, 2, 0)  # (cut, link, node)
     start = start + hop[into][:, :, None]
-    tail = _tail(gate, topology, way)
-    begins = np.broadcast_to((gate.count > 0)[:, None, :], start.shape)
+    tail = _tail(cut, topology, way)
+    begins = np.broadcast_to((cut.count > 0)[:, None, :], start.shape)
     latest = np.where(begins, start, -np.inf).max(2) + tail
     worst = latest.max(1) + count / (clock.lanes[into] / clock.busy[into]).sum(1)
     keep = np.flatnonzero(worst > known)
     if not len(keep):
         return known
-    if gate.merged:
+    if cut.merged:
         soonest = np.where(begins, start, np.inf).min(2)[keep]
         ready = np.repeat(soonest[:, :, None], int(count[0]), axis=2)
     else:
-        many = np.broadcast_to(gate.count[keep][:, None, :], start[keep].shape)
+        many = np.broadcast_to(cut.count[keep][:, None, :], start[keep].shape)
         ready = np.repeat(start[keep].ravel(), many.ravel())
         ready = np.sort(ready.reshape(len(keep), into.shape[1], -1), axis=2)
     there = _spaced(ready, clock, into[keep]) + tail[keep][:, :, None]
@@ -216,21 +216,21 @@ def whole_blocks(
 
 
 def _tail(
-    gate: Gates, topology: Topology, way: Float[np.ndarray, "node node"]
-) -> Float[np.ndarray, "gate link"]:
+    cut: Cuts, topology: Topology, way: Float[np.ndarray, "node node"]
+) -> Float[np.ndarray, "cut link"]:
     """Time from each link's end to the nearest taker."""
-    rows, nodes = np.nonzero(gate.takers)
-    if len(rows) == len(gate.into):  # one taker each
-        return way[topology.targets[gate.into], nodes[:, None]]
-    near = np.where(gate.takers[:, None, :], way[None], np.inf).min(2)
-    return np.take_along_axis(near, topology.targets[gate.into], 1)
+    rows, nodes = np.nonzero(cut.takers)
+    if len(rows) == len(cut.into):  # one taker each
+        return way[topology.targets[cut.into], nodes[:, None]]
+    near = np.where(cut.takers[:, None, :], way[None], np.inf).min(2)
+    return np.take_along_axis(near, topology.targets[cut.into], 1)
 
 
 def _spaced(
-    ready: Float[np.ndarray, "gate link block"],
+    ready: Float[np.ndarray, "cut link block"],
     clock: Clock,
-    links: Int[np.ndarray, "gate link"],
-) -> Float[np.ndarray, "gate link block"]:
+    links: Int[np.ndarray, "cut link"],
+) -> Float[np.ndarray, "cut link block"]:
     """When the n-th block can have passed: no sooner than the n-th is ready and `busy`
     after the one `lanes` before it: c_n = max(ready_n, c_{n - lanes} + busy)."""
     passed = np.empty_like(ready)

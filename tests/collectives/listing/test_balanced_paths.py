@@ -1,14 +1,15 @@
-"""Ways that share links out, schedules along them, islands and deadlines."""
+"""Paths that share links out, schedules along them, islands and deadlines."""
 
 import numpy as np
 import pytest
 
 from diffenergy.collectives._bounds.bounds import second_bound
-from diffenergy.collectives._bounds.prices import flow_bound
-from diffenergy.collectives._listing.balanced_ways import balanced_ways
+from diffenergy.collectives._bounds.duals import flow_bound
+from diffenergy.collectives._listing.balanced_paths import balanced_paths
 from diffenergy.collectives._listing.greedy import Effort, greedy
-from diffenergy.collectives._listing.list_schedule import Aim, Plan, island_levels
-from diffenergy.collectives._listing.queues import Errands, Planned
+from diffenergy.collectives._listing.list_problem import Aim, Plan
+from diffenergy.collectives._listing.list_schedule import island_levels
+from diffenergy.collectives._listing.queues import Planned, Requests
 from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._schedule.schedule import Schedule, Sends
 from diffenergy.collectives._verify.verify import verify
@@ -30,15 +31,15 @@ from ..machine.c3_machines import (
 MACHINES = [dgx1(), ndv2_2(), ndv2_2(published=True), star(6, copy=False), torus(3, 4)]
 
 
-def errands(topology: Topology, size: float) -> Errands:
+def requests(topology: Topology, size: float) -> Requests:
     demand = all_to_all(topology, size)
-    return Errands(demand.source, demand.wanted.argmax(1), demand.size)
+    return Requests(demand.source, demand.wanted.argmax(1), demand.size)
 
 
 def ways_of(topology: Topology, seed: int = 0, wobble: float = 0.0) -> list[list[int]]:
-    job = errands(topology, 1e6)
+    job = requests(topology, 1e6)
     rng = np.random.default_rng(seed)
-    return balanced_ways(topology, job, rng, wobble)
+    return balanced_paths(topology, job, rng, wobble)
 
 
 def most_used(topology: Topology, ways: list[list[int]]) -> int:
@@ -48,7 +49,7 @@ def most_used(topology: Topology, ways: list[list[int]]) -> int:
 @pytest.mark.parametrize("topology", MACHINES, ids=lambda t: t.name)
 @pytest.mark.parametrize("wobble", [0.0, 0.5])
 def test_ways_lead_from_source_to_taker(topology: Topology, wobble: float) -> None:
-    job = errands(topology, 1e6)
+    job = requests(topology, 1e6)
     for source, taker, way in zip(
         job.source, job.taker, ways_of(topology, 1, wobble), strict=True
     ):
@@ -68,9 +69,9 @@ def test_ways_are_near_the_least_work() -> None:
     assert used[large.rates < 20e9].max() == 32
 
 
-def trips_of(topology: Topology, give_up: float = np.inf) -> tuple[Errands, Plan]:
-    job, rng = errands(topology, 1e6), np.random.default_rng(0)
-    ways = balanced_ways(topology, job, rng)
+def trips_of(topology: Topology, give_up: float = np.inf) -> tuple[Requests, Plan]:
+    job, rng = requests(topology, 1e6), np.random.default_rng(0)
+    ways = balanced_paths(topology, job, rng)
     return job, Planned(topology, job, ways, rng, give_up).run()
 
 

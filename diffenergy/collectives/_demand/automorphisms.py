@@ -1,14 +1,9 @@
-"""Symmetries of a machine and a demand, and what they move onto each other.
+"""Automorphisms: renumberings of the nodes that keep kinds, link rates, latencies and
+the demand as they are; where they take links and blocks, and what they make one orbit.
 
-An automorphism renumbers the nodes so that kinds, link rates, latencies and the
-demand stay as they are. If a schedule is asked to look the same after each of a group
-of them, all variables of an orbit are one. Such a schedule is a true schedule; that
-there is none proves nothing. Groups are used that move every GPU (only the identity
-keeps one): others would put several blocks on one link at once.
+They are found by colour refinement with individualised nodes, as in graph isomorphism.
 """
 
-import dataclasses
-import functools
 from collections.abc import Iterator
 from typing import Final
 
@@ -24,73 +19,16 @@ Permutation = Int[np.ndarray, " node"]
 """Where each node goes."""
 Colours = Int[np.ndarray, " node"]
 """Nodes of one colour may be alike."""
-_TRIALS: Final = 400
-"""Random products looked at for each step of a group."""
-_ATTEMPTS: Final = 6
-"""First elements that are tried."""
 _MOST_TRIES: Final = 2000
 """Choices after which a search for one automorphism gives up."""
-
-_Step = tuple[list[Permutation], list[Permutation]]
-"""Generators and elements of a group."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Symmetry:
-    """Orbits of a group of `size` elements; each named by its first member, counted
-    through the array."""
-
-    size: int
-    pairs: Int[np.ndarray, "block link"]
-    places: Int[np.ndarray, "block node"]
-    links: Int[np.ndarray, " link"]
-
-    def leads(self, orbits: Int[np.ndarray, "*axes"]) -> Bool[np.ndarray, "*axes"]:
-        """Members that stand for their orbit."""
-        return orbits == np.arange(orbits.size).reshape(orbits.shape)
-
-
-def no_symmetry(topology: Topology, demand: Demand) -> Symmetry:
-    """The identity alone."""
-    return _symmetry(topology, demand, [], 1)
-
-
-def symmetries(topology: Topology, demand: Demand, seed: int = 0) -> list[Symmetry]:
-    """Groups that move every GPU, largest first, each within the one before; without
-    the identity alone, so empty where there is nothing to merge."""
-    chain = _free_groups(topology, demand, seed)
-    return [
-        _symmetry(topology, demand, makers, len(group))
-        for makers, group in reversed(chain)
-    ]
 
 
 def automorphisms(topology: Topology, demand: Demand) -> list[Permutation]:
     """Generators of all automorphisms, the identity left out."""
-    return _Graph(demand, _labels(topology, demand)).generators()
+    return Graph(demand, labels_of(topology, demand)).generators()
 
 
-# Orbits
-
-
-def _symmetry(
-    topology: Topology, demand: Demand, makers: list[Permutation], size: int
-) -> Symmetry:
-    blocks, links = len(demand.source), len(topology.links)
-    nodes = len(topology.nodes)
-    block_maps = [block_map(demand, maker) for maker in makers]
-    link_maps = [link_map(topology, maker) for maker in makers]
-    pairs = pair_maps(block_maps, link_maps, links)
-    places = pair_maps(block_maps, makers, nodes)
-    return Symmetry(
-        size,
-        _orbits(blocks * links, pairs).reshape(blocks, links),
-        _orbits(blocks * nodes, places).reshape(blocks, nodes),
-        _orbits(links, link_maps),
-    )
-
-
-def _orbits(count: int, maps: list[np.ndarray]) -> Int[np.ndarray, " member"]:
+def orbits(count: int, maps: list[np.ndarray]) -> Int[np.ndarray, " member"]:
     """First member of the orbit of each of `count` members."""
     number = orbit_numbers(count, maps)
     return np.unique(number, return_index=True)[1][number]
@@ -104,16 +42,6 @@ def orbit_numbers(count: int, maps: list[np.ndarray]) -> Int[np.ndarray, " membe
     start, end = np.tile(np.arange(count), len(maps)), np.concatenate(maps)
     arcs = sparse.coo_array((np.ones(len(end), np.int8), (start, end)), (count, count))
     return csgraph.connected_components(arcs, directed=False)[1].astype(int)
-
-
-def pair_maps(
-    first: list[np.ndarray], second: list[np.ndarray], count: int
-) -> list[Int[np.ndarray, " pair"]]:
-    """Where pairs (one, two), numbered one * count + two, go."""
-    return [
-        (one[:, None] * count + two).reshape(-1)
-        for one, two in zip(first, second, strict=True)
-    ]
 
 
 def link_map(topology: Topology, node_map: Permutation) -> Int[np.ndarray, " link"]:
@@ -157,10 +85,7 @@ def _rows(
     return np.concatenate([heads, bits.astype(int)], axis=1)
 
 
-# Automorphisms
-
-
-def _labels(topology: Topology, demand: Demand) -> Int[np.ndarray, "node node"]:
+def labels_of(topology: Topology, demand: Demand) -> Int[np.ndarray, "node node"]:
     """A number for every ordered pair of nodes: equal where links between them, wishes
     and (on the diagonal) kinds are alike."""
     count = len(topology.nodes)
@@ -190,7 +115,7 @@ def _mix(value: UInt64[np.ndarray, "*axes"]) -> UInt64[np.ndarray, "*axes"]:
     return value ^ (value >> np.uint64(31))
 
 
-class _Graph:
+class Graph:
     """What a renumbering has to keep: the labels of pairs of nodes, and the demand."""
 
     def __init__(self, demand: Demand, labels: Int[np.ndarray, "node node"]) -> None:
@@ -212,7 +137,7 @@ class _Graph:
         makers: list[Permutation] = []
         for node, colour in reversed(levels):
             for other in np.flatnonzero(colour == colour[node]).tolist():
-                orbit = _orbits(len(colour), [*makers])
+                orbit = orbits(len(colour), [*makers])
                 if orbit[other] != orbit[node]:
                     makers += self._moving(colour, node, other)
         return makers
@@ -293,79 +218,3 @@ def _marked(colour: Colours, node: int) -> Colours:
     marked = colour.copy()
     marked[node] = len(colour) + 1
     return marked
-
-
-# Groups that move every GPU
-
-
-def _free_groups(topology: Topology, demand: Demand, seed: int) -> list[_Step]:
-    """The chain of growing groups that ends largest, of a few ways to begin."""
-    chance = np.random.default_rng(seed)
-    labels = _labels(topology, demand)
-    found = _Graph(demand, labels).generators()
-    best: list[_Step] = []
-    for attempt in range(_ATTEMPTS):
-        greedy = attempt == 0
-        chain = _chain(demand, labels, topology.gpus, found, chance, greedy)
-        best = max(best, chain, key=lambda one: len(one[-1][1]) if one else 1)
-        if not best or len(best[-1][1]) == len(topology.gpus):
-            break
-    return best
-
-
-def _chain(
-    demand: Demand,
-    labels: Int[np.ndarray, "node node"],
-    gpus: Int[np.ndarray, " gpu"],
-    found: list[Permutation],
-    chance: np.random.Generator,
-    greedy: bool,
-) -> list[_Step]:
-    """Groups that grow by an element that commutes with those before: the one that
-    makes the group largest, or (the first one, if not `greedy`) any."""
-    makers: list[Permutation] = []
-    group = [np.arange(len(labels))]
-    chain: list[_Step] = []
-    while True:
-        larger = [_joined(group, one, gpus) for one in _products(found, chance)]
-        larger = [one for one in larger if len(one) > len(group)]
-        if not larger:
-            return chain
-        any_one = larger[int(chance.integers(len(larger)))]
-        best = max(larger, key=len) if greedy or makers else any_one
-        makers, group = [*makers, best[len(group)]], best
-        chain.append((makers, group))
-        labels = 2 * labels
-        labels[np.arange(len(labels)), makers[-1]] += 1
-        found = _Graph(demand, labels).generators()
-
-
-def _products(
-    makers: list[Permutation], chance: np.random.Generator
-) -> Iterator[Permutation]:
-    """The generators and random products of them."""
-    yield from makers
-    if not makers:
-        return
-    yield functools.reduce(lambda one, two: one[two], makers)
-    held = [makers[n % len(makers)] for n in range(max(len(makers), 4))]
-    for _ in range(_TRIALS):
-        one, two = chance.choice(len(held), 2, replace=False)
-        held[one] = held[one][held[two]]
-        yield held[one]
-
-
-def _joined(
-    group: list[Permutation], extra: Permutation, gpus: Int[np.ndarray, " gpu"]
-) -> list[Permutation]:
-    """Elements of the commuting group with one element more, `extra` first of the new
-    ones; the group as it was if an element then keeps a GPU."""
-    known = {element.tobytes() for element in group}
-    joined, power = list(group), extra
-    while power.tobytes() not in known:
-        coset = [power[element] for element in group]
-        if any((element[gpus] == gpus).any() for element in coset):
-            return group
-        joined += coset
-        power = extra[power]
-    return joined

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from diffenergy.collectives._bounds import prices
+from diffenergy.collectives._bounds import duals
 from diffenergy.collectives._bounds.bounds import second_bound
-from diffenergy.collectives._bounds.prices import flow_bound
+from diffenergy.collectives._bounds.duals import flow_bound
 from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._exact.lp import lp
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
@@ -148,7 +148,7 @@ def test_too_large_falls_back_on_fixed_prices(monkeypatch: pytest.MonkeyPatch) -
     topology = ndv2_2()
     demand = all_to_all(topology, GB)
     exact = flow_bound(demand, topology)
-    monkeypatch.setattr(prices, "MOST_ROWS", 10)
+    monkeypatch.setattr(duals, "MOST_ROWS", 10)
     assert 0 < flow_bound(demand, topology) <= exact * (1 + 1e-9)
 
 

@@ -37,7 +37,7 @@ def spread_of(topology: Topology, demand: Demand) -> tuple[Topology, Demand]:
     return topology.reversed(), spread
 
 
-def turned_round(sends: Sends, length: float) -> Sends:
+def reversed_in_time(sends: Sends, length: float) -> Sends:
     """The same sends backwards in time, s, from `length` to 0."""
     start = np.maximum(length - sends.end, 0.0)  # below 0 by rounding alone
     return dataclasses.replace(sends, start=start, end=length - sends.start)
@@ -46,5 +46,5 @@ def turned_round(sends: Sends, length: float) -> Sends:
 def reduction(topology: Topology, demand: Demand, spread: Schedule) -> Schedule:
     """The schedule of a reduction whose spread on the reversed machine is `spread`."""
     length = float(spread.sends.end.max(initial=0.0))
-    sends = turned_round(spread.sends, length)
+    sends = reversed_in_time(spread.sends, length)
     return dataclasses.replace(spread, topology=topology, demand=demand, sends=sends)

@@ -1,4 +1,4 @@
-"""`Ways`: hops from GPU to GPU, and the quickest ways that are made of them."""
+"""`Paths`: hops from GPU to GPU, and the quickest paths that are made of them."""
 
 import collections
 import dataclasses
@@ -12,16 +12,16 @@ from .routes import routes, second_clock
 from .topology import Topology
 
 _SAME: Final = 1e-6
-"""Ways whose times differ by less than this share of the least hop are as quick."""
+"""Paths whose times differ by less than this share of the least hop are as quick."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Ways:
+class Paths:
     """Hops that pass no third GPU, the quickest for each pair of GPUs, and for every
-    pair of nodes the quickest way: blocks are stored at each GPU in between.
+    pair of nodes the quickest path: blocks are stored at each GPU in between.
 
     `links`: of a hop, -1 beyond its end; `time`: s that a block takes over it; `hop`:
-    from node to node, -1 for none; `away`: s on the quickest way, infinite without one.
+    from node to node, -1 for none; `away`: s on the quickest, infinite without one.
     """
 
     links: Int[np.ndarray, "hop link"]
@@ -34,11 +34,11 @@ class Ways:
     """GPU after the start (column) on the way to a GPU (row)."""
 
     neighbours: Bool[np.ndarray, "node node"]
-    """Pairs with a hop that leaves a chassis no more often than their quickest way."""
+    """Pairs with a hop that leaves a chassis no more often than their quickest path."""
 
     @functools.cached_property
     def before_by_hops(self) -> Int[np.ndarray, "node node"]:
-        """`before` with neighbours joined by their hop, although a way is quicker."""
+        """`before` with neighbours joined by their hop, although a path is quicker."""
         here = np.arange(len(self.hop))[:, None]
         return np.where(self.neighbours, here, self.before)
 
@@ -49,11 +49,11 @@ class Ways:
         return np.where(self.neighbours.T, here, self.after)
 
 
-def find_ways(topology: Topology, block: float, copies: bool) -> Ways:
-    """The quickest ways of a block of `block` B, with nothing else under way: of those
+def find_paths(topology: Topology, block: float, copies: bool) -> Paths:
+    """The quickest paths of a block of `block` B, with nothing else under way: of those
     that leave a chassis as seldom as can be.
 
-    Of ways that are as quick each node takes such as were taken least before, so that
+    Of paths that are as quick each node takes such as were taken least before, so that
     no link is in most of them. `copies`: a block passes a hop once, however many of its
     takers lie behind it; else each taker has a block of its own.
     """
@@ -87,7 +87,7 @@ def find_ways(topology: Topology, block: float, copies: bool) -> Ways:
     neighbours = (hop >= 0) & (weight < away + abroad)
     some = np.isfinite(away)
     away[some] -= abroad * np.floor(away[some] / abroad)
-    return Ways(links, time, hop, away, before, after, neighbours)
+    return Paths(links, time, hop, away, before, after, neighbours)
 
 
 def _spread(
@@ -99,7 +99,7 @@ def _spread(
 ) -> Int[np.ndarray, "node node"]:
     """Node before each (column) on the way from each (row), -1 where there is none.
 
-    Of ways that are as quick the one whose busiest link is least busy so far, then the
+    Of paths that are as quick the one whose busiest link is least busy so far, then the
     first round from the row's node. `share`: links of a hop, and the load of each, s/B.
     """
     count = len(weight)
@@ -113,17 +113,17 @@ def _spread(
         choices: dict[int, list[int]] = {}
         for node, up in zip(nodes.tolist(), ups.tolist(), strict=True):
             choices.setdefault(node, []).append(up)
-        way: dict[int, list[tuple[int, float]]] = {root: []}
+        path: dict[int, list[tuple[int, float]]] = {root: []}
         nearest = np.argsort(away[root], kind="stable").tolist()
         for node in (node for node in nearest if node in choices):
             best = np.inf, 0, root
             for up in choices[node]:
-                along = way[up] + share[hop[up, node]]
+                along = path[up] + share[hop[up, node]]
                 most = max(load[link] + part for link, part in along)
                 best = min(best, (most, (up - root) % count, up))
             up = before[root, node] = best[2]
-            along = way[up] + share[hop[up, node]]
-            way[node] = [] if copies else along
+            along = path[up] + share[hop[up, node]]
+            path[node] = [] if copies else along
             for link, part in along:
                 load[link] += part
     return before
