@@ -1,5 +1,8 @@
 """`diffenergy sweep`: any number of estimates, in blocks, here or on a cluster."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from ... import sweeps
 from ...estimator import start_jax
 from ..interruption import keeping
@@ -31,7 +34,7 @@ def _as_typed(text: str) -> str:
     return f"`--out`{text[5:]}" if text.startswith("`out`") else text
 
 
-def _line(found: dict) -> str:
+def _line(found: Mapping[str, Any]) -> str:
     rate = found["rows_per_s"]
     speed = f", {rate:,.0f} rows/s" if rate else ""
     wrong = (

@@ -71,7 +71,7 @@ def transfers(spread: Demand) -> Transfers:
 
 
 @functools.lru_cache(maxsize=16)
-def fixed_prices(
+def _fixed_prices(
     topology: Topology,
 ) -> tuple[
     tuple[Float[np.ndarray, " link"], ...], tuple[Float[np.ndarray, "node node"], ...]
@@ -106,7 +106,7 @@ def idle(
     return np.where(np.isinf(spare), np.inf, np.minimum(spare, farthest)), farthest
 
 
-def price_time(
+def _price_time(
     moved: Transfers,
     topology: Topology,
     price: Float[np.ndarray, " link"],
@@ -133,8 +133,8 @@ def price_bound(moved: Transfers, topology: Topology, whole: bool) -> float:
     if np.isinf(least):
         return np.inf
     found = [
-        price_time(moved, topology, price, cost, spare)
-        for price, cost in zip(*fixed_prices(topology), strict=True)
+        _price_time(moved, topology, price, cost, spare)
+        for price, cost in zip(*_fixed_prices(topology), strict=True)
     ]
     return max(least, *found)
 
@@ -181,7 +181,7 @@ def _bound(moved: Transfers, topology: Topology, whole: bool, limit: float) -> f
         return fixed
     price = np.maximum(answer.values[: link_class.max() + 1], 0.0)[link_class]
     price = np.where(np.isfinite(spare), price / topology.rates.max(), 0.0)
-    seconds = price_time(moved, topology, price, shortest(topology, price), spare)
+    seconds = _price_time(moved, topology, price, shortest(topology, price), spare)
     # The farthest block may say more than all flows.
     return seconds if seconds >= fixed * (1 - _ROUNDING) else fixed
 
