@@ -1,11 +1,10 @@
-"""The typer application: every module of `flags` is a command, which the help lists
-under the question that it answers.
+"""The typer application: every `NAME_flags` of a room is a command, which the help
+lists under the question that it answers.
 
 A command's flags load when it is asked for, so that one command does not pay for the
 others.
 """
 
-import pkgutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -13,7 +12,8 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-_FLAGS: Final = Path(__file__).parent / "flags"
+_FLAGS: Final = "_flags"
+"""How modules end that declare the flags of a command."""
 QUESTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "What will it cost?": {
         "estimate": "Time, power and energy of a model on one GPU.",
@@ -55,8 +55,8 @@ _MORE: Final = "More"
 
 def names() -> list[str]:
     """The commands."""
-    found = pkgutil.iter_modules([str(_FLAGS)])
-    return sorted(module.name.removesuffix("_") for module in found)
+    found = Path(__file__).parent.glob(f"*/*{_FLAGS}.py")
+    return sorted(path.stem.removesuffix(_FLAGS) for path in found)
 
 
 def build() -> Any:

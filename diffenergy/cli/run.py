@@ -1,7 +1,8 @@
 """The one way of every command: flags are read, files checked, work done, told.
 
-`flags/NAME.py` declares what may be typed; `commands/NAME.py` has `run(flags)`, which
-gives an `Outcome`. Everything else is here: which files can be written is found out
+`ROOM/NAME_flags.py` declares what may be typed; `ROOM/NAME.py` has `run(flags)`, which
+gives an `Outcome`, and loads when the flags are read, so that it may import what it
+needs at its top. Everything else is here: which files can be written is found out
 before any work, and a file is written whole or not at all, never over an input.
 """
 
@@ -73,7 +74,7 @@ def outcome(result: Result, **more: Any) -> Outcome:
 
 def command(name: str) -> Callable[..., None]:
     """The function behind `diffenergy NAME`, with its flags as signature."""
-    kind = importlib.import_module(f"diffenergy.cli.flags.{_module(name)}").Flags
+    kind = importlib.import_module(f"{_room(name)}.{name}_flags").Flags
 
     def entry(**given: Any):
         with told(lambda text: as_flags(text, kind)):
@@ -88,17 +89,18 @@ def command(name: str) -> Callable[..., None]:
     return entry
 
 
-def _module(name: str) -> str:
-    """File of a command: `import` is no name that Python imports."""
-    return f"{name}_" if keyword.iskeyword(name) else name
+def _room(name: str) -> str:
+    """The package that a command is in."""
+    (found,) = Path(__file__).parent.glob(f"*/{name}_flags.py")
+    return f"diffenergy.cli.{found.parent.name}"
 
 
 def _run(name: str, flags: Any):
     """Checks the files, does the work, and tells what came of it."""
     read = inputs(flags)
     _check_files(flags, read)
-    module = importlib.import_module(f"diffenergy.cli.commands.{_module(name)}")
-    found = module.run(flags)
+    file = f"{name}_" if keyword.iskeyword(name) else name
+    found = importlib.import_module(f"{_room(name)}.{file}").run(flags)
     _write(flags, found, read)
     if found.said:
         print(found.said)

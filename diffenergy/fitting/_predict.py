@@ -184,7 +184,7 @@ class EvaluateResult(Result):
     by group; `by`: the columns that groups share; `notes`: what the files held besides.
     """
 
-    view: ClassVar[str] = "evaluate"
+    view: ClassVar[str] = "accuracy.evaluate"
     summary: dict[str, Any]
     table: MeasurementTable
     predictions: Predictions

@@ -32,7 +32,7 @@ class PlanResult(Result):
     """The points that would be measured. `summary`: the JSON of `diffenergy measure
     --dry-run --json`."""
 
-    view: ClassVar[str] = "plan"
+    view: ClassVar[str] = "runs.measure_plan"
     summary: dict[str, Any]
 
 

@@ -29,7 +29,7 @@ class TraceScores(Result):
     the listing with `traced_us`, `predicted_us` and their ratio.
     """
 
-    view: ClassVar[str] = "runs.trace_scores"
+    view: ClassVar[str] = "accuracy.trace_scores"
     summary: dict[str, Any]
     kernels: list[dict[str, Any]]
     by: tuple[str, ...] = ()

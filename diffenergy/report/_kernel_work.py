@@ -175,15 +175,15 @@ def of_mean_gpu(kernels: Entries, summary: Entry) -> list[Entry]:
     groups: dict[tuple[str, str], list[Entry]] = {}
     for kernel in kernels:
         if kernel["time_s"] is not None:
-            key = (kernel_name(kernel), part_of(kernel["phase"]))
+            key = (kernel_name(kernel), _part_of(kernel["phase"]))
             groups.setdefault(key, []).append(kernel)
     return [_mean(part, rows, summary) for (_, part), rows in groups.items()]
 
 
-def part_of(phase: str) -> str:
+def _part_of(phase: str) -> str:
     """Part of a step to which a listing belongs.
 
-    >>> part_of("forward_tp@2")
+    >>> _part_of("forward_tp@2")
     'forward tp'
     """
     return phase.partition("@")[0].replace("_", " ")

@@ -5,8 +5,9 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from ._json_keys import SweepJson
 from ._spec import Block, Spec, read_spec
 
 ENDINGS: Final = (".parquet", ".csv")
@@ -21,7 +22,7 @@ def run(
     ray: str | None = None,
     resume: bool = False,
     told: Told | None = None,
-) -> dict[str, Any]:
+) -> SweepJson:
     """Estimates of every configuration of a sweep, in blocks, written as they come.
 
     Args:
@@ -176,7 +177,7 @@ def _swap(new: Path, path: Path) -> None:
 
 def _told(
     out: str, spec: Spec, errors: int, blocks: int, rows: int, begun: float
-) -> dict[str, Any]:
+) -> SweepJson:
     seconds = time.monotonic() - begun
     return {
         "out": out,

@@ -10,6 +10,8 @@ import pytest
 
 from diffenergy.cli import main
 
+from .declared import check_answer
+
 
 class Outcome(NamedTuple):
     """Exit status and what was printed."""
@@ -40,13 +42,17 @@ def surroundings() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def run(surroundings: None) -> Callable[..., Outcome]:
-    """`run("estimate", "gpt2", ...)`: the outcome of a command line."""
+    """`run("estimate", "gpt2", ...)`: the outcome of a command line; JSON that it
+    prints is as it is declared, unless the answer is `made_up`."""
 
-    def run(*args: object) -> Outcome:
+    def run(*args: object, made_up: bool = False) -> Outcome:
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main([str(arg) for arg in args])
-        return Outcome(code, out.getvalue(), err.getvalue())
+        found = Outcome(code, out.getvalue(), err.getvalue())
+        if "--json" in args and found.out and not made_up:
+            check_answer(str(args[0]), json.loads(found.out))
+        return found
 
     return run
 

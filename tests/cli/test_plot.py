@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from diffenergy import dvfs
-from diffenergy.cli.commands import codesign, estimate, evaluate
+from diffenergy.cli.choice import codesign
+from diffenergy.cli.cost import estimate
+from diffenergy.cli.measured import evaluate
 from diffenergy.codesign import SearchResult, TuneResult
 from diffenergy.codesign._problem.problem import Found, Problem, Score
 from diffenergy.codesign._tiles.tuning import Tuning
@@ -102,7 +104,7 @@ def test_codesign(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(codesign, "search", lambda *given, **more: answer)
     path = tmp_path / "a.svg"
     words = ("codesign", "gpt2", "--vary", "sm_clock", "--json")
-    check(run(*words, "--plot", path), path)
+    check(run(*words, "--plot", path, made_up=True), path)
     assert b"model evaluations" in path.read_bytes()
 
 
@@ -116,7 +118,8 @@ def test_tiles(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     answer = TuneResult(summary, tuning, [])
     monkeypatch.setattr(codesign, "tune", lambda *given, **more: answer)
     path = tmp_path / "a.svg"
-    check(run("codesign", "gpt2", "--tune-tiles", "--json", "--plot", path), path)
+    words = ("codesign", "gpt2", "--tune-tiles", "--json")
+    check(run(*words, "--plot", path, made_up=True), path)
     assert b"-50.00 %" in path.read_bytes()
 
 

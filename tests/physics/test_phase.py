@@ -1,5 +1,7 @@
 """Host and GPU of a phase, and a board that waits, against each other and by hand."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,10 +52,11 @@ def test_a_board_that_waits_draws_idle_and_leakage_at_its_own_temperature():
 def test_units_take_their_work_at_their_rate():
     gpu = load_gpu("a100-sxm-80gb")
     c, clock, mem = gpu.corrections, jnp.asarray(1e9), gpu.mem_clock
-    d = Demand(
+    numbers: dict[str, Any] = dict(
         fma=2e9, fma_peak=128.0, fma_efficiency=0.5, issue=1e6, math_issue=3e6,
         l2=2e9, store_l2=1e9, l2_sharing=3.0, dram=1e9, store_dram=1e9, link=1e9,
     )  # fmt: skip
+    d = Demand(**numbers)
     peak, reached = (
         dict(zip(UNITS, map(float, x), strict=True))
         for x in unit_seconds(d, gpu, c, clock, mem)

@@ -33,9 +33,9 @@ from .._machine.routes import (
     shortest,
 )
 from .._machine.topology import Topology
-from .._schedule.turning import spreads
-from .gates import Gates, Pipes, fluid, gates, receptions, sum_gates, whole_blocks
-from .prices import price_bound, transfers
+from .._schedule.time_reversal import spreads
+from .cuts import Cuts, Pipes, cuts, fluid, receptions, sum_cuts, whole_blocks
+from .duals import price_bound, transfers
 
 _MOST_SIZES: Final = 32
 _ROUNDING: Final = 1e-9
@@ -73,7 +73,7 @@ def second_bound(demand: Demand, topology: Topology, whole: bool = True) -> floa
             back = _backwards(spread)
             if len(np.unique(spread.source)) < len(np.unique(back.source)):
                 turned = machine.reversed()
-                found = gates(turned, back)
+                found = cuts(turned, back)
                 alone = _gated(turned, found, pipes, clock, back)[0]
                 bound = max(bound, alone)
     return bound
@@ -122,7 +122,7 @@ def _backwards(spread: Demand) -> Demand:
 def _bound(
     demand: Demand, topology: Topology, pipes: Pipes | None, clock: Clock | None
 ) -> float:
-    """Bound by gates: of what may be cut up (`pipes`) and of whole blocks (`clock`).
+    """Bound by cuts: of what may be cut up (`pipes`) and of whole blocks (`clock`).
 
     Raises:
         ValueError: a block cannot reach one of its takers.
@@ -130,7 +130,7 @@ def _bound(
     bound = 0.0
     halves: list[tuple[float, float]] = []
     for machine, spread in spreads(demand, topology):
-        found = gates(machine, spread)
+        found = cuts(machine, spread)
         alone, last = _gated(machine, found, pipes, clock, spread)
         bound = max(bound, alone)
         halves.append((alone, last))
@@ -143,7 +143,7 @@ def _bound(
         # The last sum spreads when all are in; the first is in before any spreads.
         (come, first), (go, last) = halves
         bound = max(bound, come + last, first + go)
-        found = sum_gates(topology, demand)
+        found = sum_cuts(topology, demand)
         bound = max(bound, _gated(topology, found, pipes, clock)[0])
         bound = max(bound, _gossip(demand, topology, pipes, clock))
     return bound
@@ -151,25 +151,25 @@ def _bound(
 
 def _gated(
     topology: Topology,
-    found: list[Gates],
+    found: list[Cuts],
     pipes: Pipes | None,
     clock: Clock | None,
     spread: Demand | None = None,
 ) -> tuple[float, float]:
-    """Bound by gates, and the time in which one block can reach all its takers."""
+    """Bound by cuts, and the time in which one block can reach all its takers."""
     bound, single = 0.0, 0.0
     if pipes is not None:
         way = shortest(topology, pipes.hop)
         bound, single = _farthest(spread, way)
-        for gate in found:
-            time = fluid(gate, topology, way, pipes)
+        for cut in found:
+            time = fluid(cut, topology, way, pipes)
             bound = max(bound, time)
     if clock is not None:
         way, hop = distances(topology, clock), hop_times(topology, clock)
         far, near = _farthest(spread, way)
         bound, single = max(bound, far), max(single, near)
-        for gate in found:
-            bound = whole_blocks(gate, topology, clock, way, hop, bound)
+        for cut in found:
+            bound = whole_blocks(cut, topology, clock, way, hop, bound)
     return bound, single
 
 

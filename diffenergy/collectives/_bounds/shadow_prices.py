@@ -21,17 +21,17 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from ...search import LinearModel, highs
-from .._demand.demand import Demand
-from .._demand.orbits import (
+from .._demand.automorphisms import (
     Permutation,
     automorphisms,
     link_map,
     orbit_numbers,
-    pair_maps,
 )
+from .._demand.demand import Demand
+from .._demand.symmetries import pair_maps
 from .._machine.routes import incidence
 from .._machine.topology import Topology
-from .._schedule.turning import spreads
+from .._schedule.time_reversal import spreads
 
 _NOTHING: Final = 1e-9
 """Shares, and relative differences of bounds, below this are rounding."""

@@ -99,7 +99,7 @@ def schedule_energy(
     if gpu is None:
         return CollectiveEnergy(links, end, gpus)
     price, clock = memory_price(gpu), float(gpu.sm_clock_applied_max)
-    stored = float(passed @ memory_ends(topology))
+    stored = float(passed @ _memory_ends(topology))
     load = stored * price.byte / (end * gpus) if end > 0 else 0.0
     waiting = float(idle_power(gpu, np.array([clock]), load)[0])
     return CollectiveEnergy(
@@ -146,7 +146,7 @@ def waiting_gpus(topology: Topology) -> int:
     )
 
 
-def memory_ends(topology: Topology) -> Float[np.ndarray, " link"]:
+def _memory_ends(topology: Topology) -> Float[np.ndarray, " link"]:
     """How often a byte on each link is read or written in a GPU: once for each end that
     stores."""
     stores = topology.stores.astype(float)
@@ -159,7 +159,7 @@ def byte_prices(
     """J of a byte over each link, with the memory at its ends (None: links alone)."""
     bit = np.array([link.energy.typical for link in topology.links], float)
     price = 0.0 if memory is None else memory.byte
-    return _BITS * bit + price * memory_ends(topology)
+    return _BITS * bit + price * _memory_ends(topology)
 
 
 def schedule_price(schedule: Schedule, prices: Float[np.ndarray, " link"]) -> float:

@@ -31,7 +31,7 @@ from .._machine.routes import EpochModel, shortest
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule
 from .._schedule.simulate import prune, run_epochs
-from .._schedule.turning import reduction, spread_of, spreads
+from .._schedule.time_reversal import reduction, spread_of, spreads
 from .._verify.verify import verify
 from .._verify.violation import Violation
 from .energy import schedule_price
@@ -47,7 +47,7 @@ _PAID: Final = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
-class Thrift:
+class SecondStage:
     """A schedule with its `finish` (s), `joules` of links and memory at the prices
     given, and the `floor` that no schedule stays below (0: none known)."""
 
@@ -63,22 +63,22 @@ class Thrift:
         return self.joules <= self.floor * (1 + SAME)
 
 
-def priced(schedule: Schedule, prices: Float[np.ndarray, " link"]) -> Thrift:
+def priced(schedule: Schedule, prices: Float[np.ndarray, " link"]) -> SecondStage:
     """What a schedule costs at `prices` (J/B of each link, `energy.byte_prices`)."""
     floor = energy_floor(schedule.topology, schedule.demand, prices)
     cost = schedule_price(schedule, prices)
-    return Thrift(schedule, verify(schedule), cost, floor)
+    return SecondStage(schedule, verify(schedule), cost, floor)
 
 
 def least_energy(
-    start: Thrift,
+    start: SecondStage,
     prices: Float[np.ndarray, " link"],
     how: Solving = USUAL,
     *,
     limit: float = 0.0,
     model: EpochModel | None = None,
     horizon: int | None = None,
-) -> Thrift:
+) -> SecondStage:
     """The cheapest schedule at `prices` that ends by `limit` (s) or when `start` does.
 
     `model`, `horizon`: epochs, and how many, for the solver (None: no solver), which
@@ -100,8 +100,11 @@ def least_energy(
 
 
 def _better(
-    found: Thrift, other: Schedule, prices: Float[np.ndarray, " link"], latest: float
-) -> Thrift:
+    found: SecondStage,
+    other: Schedule,
+    prices: Float[np.ndarray, " link"],
+    latest: float,
+) -> SecondStage:
     """`other` where it is right, in time and cheaper."""
     other = prune(other)
     cost = schedule_price(other, prices)

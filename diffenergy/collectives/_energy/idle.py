@@ -18,7 +18,7 @@ from ...hardware._spec import GpuSpec, OperatingPoint, relative_voltage
 from ...physics._phase import static_power
 from ...physics._power import with_corrections
 
-COPY_SMS: Final = 24.0
+_COPY_SMS: Final = 24.0
 """SMs that copy kernels hold: an estimate, as in `kernels.collective`."""
 _BOTH_WAYS: Final = 2.0
 """Bytes through L2 per byte sent at full rate: a GPU receives as much at once."""
@@ -100,11 +100,11 @@ def _standing(
 
 def feeding_clock(gpu: GpuSpec, rate: float) -> float:
     """Lowest SM clock, Hz, at which a GPU can fill links of `rate` B/s a direction:
-    what goes and what comes passes L2, and `COPY_SMS` SMs load what goes as fast as
+    what goes and what comes passes L2, and `_COPY_SMS` SMs load what goes as fast as
     they load tiles."""
     c = gpu.corrections
     l2 = float(gpu.l2_bytes_per_cycle) * float(c.l2_efficiency)
-    sms = min(COPY_SMS, float(gpu.num_sms)) * float(c.sm_feed)
+    sms = min(_COPY_SMS, float(gpu.num_sms)) * float(c.sm_feed)
     return rate * max(_BOTH_WAYS / l2, 1 / sms)
 
 

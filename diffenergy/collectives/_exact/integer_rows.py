@@ -9,7 +9,7 @@ from scipy import sparse
 
 from ...search import LinearModel
 from .._demand.demand import Demand
-from .._demand.orbits import Symmetry
+from .._demand.symmetries import Symmetry
 from .._machine.routes import EpochModel
 from .._machine.topology import Topology
 from .epoch_schedule import Picked, Reach

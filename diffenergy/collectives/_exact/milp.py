@@ -22,7 +22,7 @@ from jaxtyping import Float
 
 from ...search import USUAL, LinearModel, Solving, Worker, solve, worker
 from .._demand.demand import Demand
-from .._demand.orbits import Symmetry, no_symmetry
+from .._demand.symmetries import Symmetry, no_symmetry
 from .._machine.routes import EpochModel
 from .._machine.topology import Topology
 from .epoch_schedule import Found, epoch_schedule, least_horizon, reach

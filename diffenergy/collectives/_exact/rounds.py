@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 
 from ...search import USUAL, Solving, worker
 from .._demand.demand import Demand
-from .._demand.orbits import no_symmetry
+from .._demand.symmetries import no_symmetry
 from .._machine.routes import EpochModel
 from .._machine.topology import Topology
 from .epoch_schedule import (

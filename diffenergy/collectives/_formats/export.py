@@ -267,11 +267,11 @@ def _sends(rows: list[_Row], topology: Topology, blocks: Demand) -> Sends:
     end = np.array([row.end for row in rows], float)
     whole = blocks.size[block].tolist()
     size = [n if r.bytes is None else r.bytes for n, r in zip(whole, rows, strict=True)]
-    phase = way_out(blocks, block, start, topology.sources[link])
+    phase = _way_out(blocks, block, start, topology.sources[link])
     return Sends(block, link, start, end, np.array(size, float), phase)
 
 
-def way_out(
+def _way_out(
     blocks: Demand,
     block: Int[np.ndarray, " send"],
     start: Float[np.ndarray, " send"],

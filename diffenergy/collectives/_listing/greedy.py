@@ -28,20 +28,21 @@ from .._machine.routes import (
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule, Sends
 from .._schedule.simulate import prune, retime
-from .._schedule.turning import spread_of, turned_round
-from .balanced_ways import balanced_ways
-from .list_schedule import Aim, Plan, Problem, lanes, list_schedule
-from .queues import Errands, Planned, Queues
+from .._schedule.time_reversal import reversed_in_time, spread_of
+from .balanced_paths import balanced_paths
+from .list_problem import Aim, Plan, Problem, lanes
+from .list_schedule import list_schedule
+from .queues import Planned, Queues, Requests
 
 _REPLAYS: Final = 4
 """Most times that it is timed again."""
 _MOST_PLANNED: Final = 1_000_000
-"""(block, link) pairs of all batches together up to which ways are planned."""
+"""(block, link) pairs of all batches together up to which paths are planned."""
 _QUEUES: Final = 3
-"""Batches with free queues where ways are planned too."""
+"""Batches with free queues where paths are planned too."""
 _WAYS: Final = 12
 _MOST_TRIED: Final = 200_000
-"""Most sets of ways of which every other batch takes the best, and most (block, link)
+"""Most sets of paths of which every other batch takes the best, and most (block, link)
 pairs of them together,"""
 _OFF: Final = 0.5
 """begun from prices that are off by up to this share."""
@@ -127,18 +128,18 @@ def _one_taker(
     topology: Topology, demand: Demand, batch: int, seed: int, limit: float
 ) -> tuple[float, Sends] | None:
     """Best of queues in continuous time and, after the first batch, of schedules along
-    ways that share the links out evenly, if those can end before `limit`: finish and
+    paths that share the links out evenly, if those can end before `limit`: finish and
     sends in s."""
     live = np.flatnonzero(demand.wanted.any(1))
-    errands = Errands(
+    requests = Requests(
         demand.source[live], demand.wanted[live].argmax(1), demand.size[live]
     )
     planned = round(_MOST_PLANNED / max(1, len(live) * len(topology.links)))
     found: list[Plan] = []
     if 0 < batch <= planned:
-        found += _along_ways(topology, errands, seed, limit)
+        found += _along_paths(topology, requests, seed, limit)
     if batch < _QUEUES or batch > planned:
-        found.append(Queues(topology, errands, seed).run())
+        found.append(Queues(topology, requests, seed).run())
     if not found:
         return None
     best = min(found, key=lambda plan: plan.finish)
@@ -146,24 +147,24 @@ def _one_taker(
     return best.finish, _sends(demand, best)
 
 
-def _along_ways(
-    topology: Topology, errands: Errands, seed: int, limit: float
+def _along_paths(
+    topology: Topology, requests: Requests, seed: int, limit: float
 ) -> Iterator[Plan]:
-    """Schedules along the best of some sets of ways, if it can end before `limit`."""
-    rng = np.random.default_rng([seed, len(errands.size)])
-    many = _MOST_TRIED // (len(errands.size) * len(topology.links))
+    """Schedules along the best of some sets of paths, if it can end before `limit`."""
+    rng = np.random.default_rng([seed, len(requests.size)])
+    many = _MOST_TRIED // (len(requests.size) * len(topology.links))
     tries, off = (1, 0.0) if seed % 2 else (min(max(many, 1), _WAYS), _OFF)
     choices = []
     for _ in range(tries):
-        ways = balanced_ways(topology, errands, rng, off)
+        paths = balanced_paths(topology, requests, rng, off)
         work = np.zeros(len(topology.links))
-        for way, size in zip(ways, errands.size, strict=True):
-            work[way] += size / topology.rates[way]
-        choices.append((float(work.max()), float(work.sum()), ways))
-    least, _, ways = min(choices)
+        for path, size in zip(paths, requests.size, strict=True):
+            work[path] += size / topology.rates[path]
+        choices.append((float(work.max()), float(work.sum()), paths))
+    least, _, paths = min(choices)
     if least < limit:
         for _ in range(_ORDERS):
-            yield Planned(topology, errands, ways, rng, limit).run()
+            yield Planned(topology, requests, paths, rng, limit).run()
 
 
 def _attempt(
@@ -182,7 +183,7 @@ def _attempt(
             return None
         length = way_in.finish * unit
         spread = _passed_on(Schedule(*turned, _sends(turned[1], way_in, unit)))
-        sends = [turned_round(spread.sends, length)]
+        sends = [reversed_in_time(spread.sends, length)]
         if demand.collective != "all_reduce":
             return way_in.finish, sends[0]
     plan = _spread(topology, demand, model, aim, way_in)
@@ -239,15 +240,15 @@ def _useful(
     source: Int[np.ndarray, " block"],
     wanted: Bool[np.ndarray, "block node"],
 ) -> Bool[np.ndarray, "node block"]:
-    """GPUs that want a block, or on a quickest way to one that does."""
+    """GPUs that want a block, or on a quickest path to one that does."""
     useful = wanted.T.copy()
     others = topology.stores & ~wanted.all(0)
     if useful[topology.gpus].sum() >= (len(topology.gpus) - 1) * len(source):
         return useful
-    way = distances(topology, clock)
+    away = distances(topology, clock)
     for node in np.flatnonzero(others):
-        through = way[source, node][:, None] + way[node]
-        on = (through <= way[source] * (1 + 1e-9)) & wanted
+        through = away[source, node][:, None] + away[node]
+        on = (through <= away[source] * (1 + 1e-9)) & wanted
         useful[node] |= on.any(1)
     return useful
 

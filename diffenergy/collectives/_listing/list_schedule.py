@@ -7,79 +7,22 @@ by fast links) has, then chunks that few GPUs have, ties broken at random. A sen
 a switch starts only with its ways out free at the right moments.
 """
 
-import dataclasses
-import functools
 from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
-from .._machine.routes import Clock, Routes, distances, islands, routes
+from .._machine.routes import distances, islands
 from .._machine.topology import Topology
+from .list_problem import Aim, Plan, Problem
 
 _SAME: Final = 1e-9
 """Times this near each other, relative to a link's time, are one moment."""
 _SMALL: Final = 100
-"""Nodes up to which the ways still to go are weighed."""
-_DEADLINES: Final = 4
-"""Different deadlines among restarts."""
-_SOONER: Final = 1e-6
-"""Least gain that counts, as a share of the finish."""
+"""Nodes up to which the paths still to go are weighed."""
 _ISLAND: Final = 1e4
 """Weight of a chunk that is new to an island, in GPUs that lack a chunk."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """What has to go where. `release`: when a node holds a block at the start, else
-    infinite; `free`: when each lane of each link is first free (infinite: no lane)."""
-
-    topology: Topology
-    clock: Clock
-    release: Float[np.ndarray, "node block"]
-    wanted: Bool[np.ndarray, "node block"]
-    useful: Bool[np.ndarray, "node block"]
-    """Where a block may be brought at all."""
-    free: Float[np.ndarray, "link lane"]
-
-    @functools.cached_property
-    def routes(self) -> Routes:
-        """Ways from GPU to GPU."""
-        return routes(self.topology, self.clock)
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """Sends of whole blocks in the clock's unit, and the finish."""
-
-    link: Int[np.ndarray, " send"]
-    block: Int[np.ndarray, " send"]
-    start: Float[np.ndarray, " send"]
-    end: Float[np.ndarray, " send"]
-    finish: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Aim:
-    """How to search: restarts from a seed, for a finish below `limit` and at best at
-    `least`, in the clock's unit."""
-
-    restarts: int
-    seed: int
-    limit: float = np.inf
-    least: float = 0.0
-
-    @property
-    def deadlines(self) -> Float[np.ndarray, " restart"]:
-        """When everything must be there in each restart: without a limit, never; then
-        from just below it down towards the least, so that slow links stand still
-        rather than bring something too late."""
-        if np.isinf(self.limit):
-            return np.full(self.restarts, np.inf)
-        share = (np.arange(self.restarts) % _DEADLINES) / _DEADLINES
-        below = self.limit * (1 - _SOONER)
-        return np.maximum(self.least, below - share * max(0.0, below - self.least))
 
 
 def list_schedule(problem: Problem, aim: Aim) -> Plan | None:
@@ -88,12 +31,6 @@ def list_schedule(problem: Problem, aim: Aim) -> Plan | None:
     while state.advance():
         state.send()
     return state.best()
-
-
-def lanes(clock: Clock, most: int) -> Float[np.ndarray, "link lane"]:
-    """Zero for every lane that a link has, infinite beyond; at most `most` lanes."""
-    count = np.minimum(clock.lanes, most)
-    return np.where(np.arange(count.max()) < count[:, None], 0.0, np.inf)
 
 
 def island_levels(topology: Topology) -> Int[np.ndarray, "level node"]:
@@ -114,17 +51,17 @@ def island_levels(topology: Topology) -> Int[np.ndarray, "level node"]:
 
 
 def _remaining(problem: Problem) -> Float[np.ndarray, "node block"]:
-    """Longest way that a block has still to go on quickest ways through each node, as
+    """Longest path that a block has still to go on quickest paths through each node, as
     a share of the greatest distance; zero on machines where rarity matters more."""
     count, blocks = problem.release.shape
     if count > _SMALL:
         return np.zeros((count, blocks))
-    way = distances(problem.topology, problem.clock)
-    here = (problem.release[:, None, :] + way[:, :, None]).min(0)  # earliest arrival
-    via = here[:, None, :] + way[:, :, None]
+    away = distances(problem.topology, problem.clock)
+    here = (problem.release[:, None, :] + away[:, :, None]).min(0)  # earliest arrival
+    via = here[:, None, :] + away[:, :, None]
     on = (via <= here[None] * (1 + _SAME)) & problem.wanted[None]
-    tail = np.where(on, way[:, :, None], 0.0).max(1)
-    return tail / way[np.isfinite(way)].max()
+    tail = np.where(on, away[:, :, None], 0.0).max(1)
+    return tail / away[np.isfinite(away)].max()
 
 
 class _State:
@@ -216,15 +153,15 @@ class _State:
     def _once(
         self, restart: np.ndarray, can: np.ndarray, source: int, node: np.ndarray
     ) -> np.ndarray:
-        """`can` (restart, way, block) with one way into each other island where the
+        """`can` (restart, path, block) with one path into each other island where the
         restart spares."""
         spares = self.sparing[restart][:, None, None]
         for level, label in enumerate(self.levels):
             rows = np.flatnonzero(self.level[restart] == level)
             for island in np.unique(label[node]):
                 if island != label[source]:
-                    ways = self.rng.permutation(np.flatnonzero(label[node] == island))
-                    mine = np.ix_(rows, ways)
+                    paths = self.rng.permutation(np.flatnonzero(label[node] == island))
+                    mine = np.ix_(rows, paths)
                     some = can[mine]
                     can[mine] = some & (~spares[rows] | (some.cumsum(1) == 1))
         return can
@@ -254,14 +191,14 @@ class _State:
         """One send on each idle port that has any; the rows left to choose again,
         since another link takes the same block into the same island."""
         routes, clock = self.problem.routes, self.problem.clock
-        way = self.port[p]
-        source, node = routes.source[way], routes.target[way]
+        path = self.port[p]
+        source, node = routes.source[path], routes.target[path]
         can = self.have[r, source] & self.lack[r, node]
         can &= self._worthwhile(r, source, node)
-        there = self.time[r] + routes.arrive[way]
+        there = self.time[r] + routes.arrive[path]
         some = can.any(1) & (there <= self.deadline[r] + self.step)
-        r, p, way, source, node, can, rows = (
-            column[some] for column in (r, p, way, source, node, can, rows)
+        r, p, path, source, node, can, rows = (
+            column[some] for column in (r, p, path, source, node, can, rows)
         )
         if not len(r):
             return rows
@@ -272,11 +209,11 @@ class _State:
         key = np.stack([r, into, block, np.where(shared, -1, np.arange(len(r)))], 1)
         first = np.zeros(len(r), bool)
         first[np.unique(key, axis=0, return_index=True)[1]] = True
-        start, link = self.time[r], routes.links[way, 0]
+        start, link = self.time[r], routes.links[path, 0]
         self.free[r[first], link[first], self.lane[p[first]]] = (
             start[first] + clock.busy[link[first]]
         )
-        self._deliver(r[first], way[first], block[first], start[first])
+        self._deliver(r[first], path[first], block[first], start[first])
         return rows[~first]
 
     def _ranks(
@@ -311,70 +248,76 @@ class _State:
             return
         entries = np.unique(routes.links[relayed, 0])
         for entry in self.rng.permutation(entries):
-            ways = relayed[routes.links[relayed, 0] == entry]
+            paths = relayed[routes.links[relayed, 0] == entry]
             count = np.isfinite(self.problem.free[entry]).sum()
             for _ in range(count):
-                if not self._send_through(ways):
+                if not self._send_through(paths):
                     break
 
-    def _send_through(self, ways: np.ndarray) -> bool:
-        """One send on the first link of `ways`, to all its ends that can take it (to
+    def _send_through(self, paths: np.ndarray) -> bool:
+        """One send on the first link of `paths`, to all its ends that can take it (to
         one where the relays cannot copy); False if no restart had any."""
         routes, clock = self.problem.routes, self.problem.clock
         now = self.time[:, None] + self.step
-        path, used = routes.links[ways], routes.links[ways] >= 0
-        soonest = self.free[:, path].min(-1)  # (restart, way, hop)
-        late = soonest > now[..., None] + routes.offset[ways]
-        there = self.time[:, None] + routes.arrive[ways]
+        link_of, used = routes.links[paths], routes.links[paths] >= 0
+        soonest = self.free[:, link_of].min(-1)  # (restart, path, hop)
+        late = soonest > now[..., None] + routes.offset[paths]
+        there = self.time[:, None] + routes.arrive[paths]
         clear = ~(late & used).any(-1) & (there <= (self.deadline + self.step)[:, None])
         restart = np.flatnonzero(clear.any(1))
         if not len(restart):
             return False
-        node = routes.target[ways]
+        node = routes.target[paths]
         can = (
             clear[restart][..., None]
-            & self.have[restart, routes.source[ways[0]]][:, None]
+            & self.have[restart, routes.source[paths[0]]][:, None]
             & self.lack[restart[:, None], node]
         )
-        source = routes.source[ways]
+        source = routes.source[paths]
         can &= self._worthwhile(restart[:, None], source, node)
         can = self._once(restart, can, int(source[0]), node)
         score = self._score(restart[:, None], node, can.shape)
         worth = np.where(can, score + self.nodes + 1, 0.0)
-        if routes.fans[ways[0]]:
+        if routes.fans[paths[0]]:
             block = worth.sum(1).argmax(1)
             taken = can[np.arange(len(restart)), :, block]
         else:
             best = worth.reshape(len(restart), -1).argmax(1)
-            way, block = np.divmod(best, can.shape[2])
+            path, block = np.divmod(best, can.shape[2])
             taken = np.zeros(can.shape[:2], bool)
             rows = np.arange(len(restart))
-            taken[rows, way] = can[rows, way, block]
-        row, way = np.nonzero(taken)
+            taken[rows, path] = can[rows, path, block]
+        row, path = np.nonzero(taken)
         if not len(row):
             return False
         r = restart[row]
-        self._deliver(r, ways[way], block[row], self.time[r])
-        # Each link of the tree is taken once, however many ways share it.
-        wheres, hops = np.nonzero(used[way])
+        self._deliver(r, paths[path], block[row], self.time[r])
+        # Each link of the tree is taken once, however many paths share it.
+        wheres, hops = np.nonzero(used[path])
         key = np.unique(
-            np.stack([r[wheres], path[way[wheres], hops]], 1), axis=0, return_index=True
+            np.stack([r[wheres], link_of[path[wheres], hops]], 1),
+            axis=0,
+            return_index=True,
         )
         for (one, link), at in zip(key[0], key[1], strict=True):
-            start = self.time[one] + routes.offset[ways[way[wheres[at]]], hops[at]]
+            start = self.time[one] + routes.offset[paths[path[wheres[at]]], hops[at]]
             lane = self.free[one, link].argmin()
             self.free[one, link, lane] = start + clock.busy[link]
         return True
 
     def _deliver(
-        self, restart: np.ndarray, way: np.ndarray, block: np.ndarray, start: np.ndarray
+        self,
+        restart: np.ndarray,
+        path: np.ndarray,
+        block: np.ndarray,
+        start: np.ndarray,
     ) -> None:
         routes = self.problem.routes
-        node = routes.target[way]
-        self.ready[restart, node, block] = start + routes.arrive[way]
+        node = routes.target[path]
+        self.ready[restart, node, block] = start + routes.arrive[path]
         self.lack[restart, node, block] = False
         self._note(restart, node, block)
-        self.log.append((restart, way, block, start))
+        self.log.append((restart, path, block, start))
 
     def best(self) -> Plan | None:
         """The sends of the restart that ends first: trips of a block that begin
@@ -387,12 +330,12 @@ class _State:
             return None
         log = self.log or [(np.zeros(0, int),) * 4]
         restart, *trips = (np.concatenate(c) for c in zip(*log, strict=True))
-        way, block, start = (column[restart == winner] for column in trips)
+        path, block, start = (column[restart == winner] for column in trips)
         routes = self.problem.routes
-        trip, hop = np.nonzero(routes.links[way] >= 0)
-        link = routes.links[way[trip], hop]
-        at = start[trip] + routes.offset[way[trip], hop]
-        apart = np.where(routes.fans[way[trip]], -1, trip)
+        trip, hop = np.nonzero(routes.links[path] >= 0)
+        link = routes.links[path[trip], hop]
+        at = start[trip] + routes.offset[path[trip], hop]
+        apart = np.where(routes.fans[path[trip]], -1, trip)
         rows = np.unique(np.stack([at, link, block[trip], apart], 1), axis=0)
         link, start = rows[:, 1].astype(int), rows[:, 0]
         end = start + self.problem.clock.arrive[link]

@@ -1,11 +1,11 @@
 """List scheduling of blocks with one taker each, in continuous time; blocks move whole.
 
-`Queues`: a block that has come to a GPU picks the next way that gets it home
-soonest, counting what already waits for the way's slowest link, and queues there; a
-free link takes the block with the longest way still to go.
+`Queues`: a block that has come to a GPU picks the next path that gets it home
+soonest, counting what already waits for the path's slowest link, and queues there; a
+free link takes the block with the longest path still to go.
 
-`Planned`: the ways are given. Of all blocks that could start, those go first
-whose way has most before it: the largest, over the links still to pass, of the work
+`Planned`: the paths are given. Of all blocks that could start, those go first
+whose path has most before it: the largest, over the links still to pass, of the work
 that the link still has plus the time from it to the taker.
 """
 
@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 
 from .._machine.routes import Routes, distances, routes, second_clock
 from .._machine.topology import Topology
-from .list_schedule import Plan
+from .list_problem import Plan
 
 _ALIKE: Final = 1e-6
 """Times this near each other, relatively, are a tie."""
@@ -29,7 +29,7 @@ _SAME: Final = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
-class Errands:
+class Requests:
     """Blocks: where each is, where it is wanted, and its size in B."""
 
     source: Int[np.ndarray, " block"]
@@ -59,8 +59,8 @@ class _Leg:
 class _Traffic:
     """Links with when each is free, and the sends so far."""
 
-    def __init__(self, topology: Topology, errands: Errands):
-        self.topology, self.errands = topology, errands
+    def __init__(self, topology: Topology, requests: Requests):
+        self.topology, self.requests = topology, requests
         self.free = [0.0] * len(topology.links)
         self.log: list[tuple[int, int, float]] = []
         self.finish = 0.0
@@ -83,43 +83,43 @@ class _Traffic:
         columns = zip(*self.log, strict=True) if self.log else ((), (), ())
         link, block, start = (np.array(column) for column in columns)
         link, block = link.astype(int), block.astype(int)
-        took = self.errands.size[block] / self.topology.rates[link]
+        took = self.requests.size[block] / self.topology.rates[link]
         end = start + (took + self.topology.latencies[link])
         return Plan(link, block, start, end, float(self.finish))
 
 
 def _turns(
-    topology: Topology, errands: Errands, seed: int, rng: np.random.Generator
+    topology: Topology, requests: Requests, seed: int, rng: np.random.Generator
 ) -> list[int]:
     """Who goes first among equals: each GPU serves the next one up first in turn for
     seed 0 (no two send to the same GPU at a time), at random for others."""
-    count = len(errands.size)
+    count = len(requests.size)
     if seed:
         return rng.permutation(count).tolist()
     rank = np.full(len(topology.nodes), 0)
     rank[topology.gpus] = np.arange(len(topology.gpus))
-    shift = (rank[errands.taker] - rank[errands.source]) % len(topology.gpus)
+    shift = (rank[requests.taker] - rank[requests.source]) % len(topology.gpus)
     return np.argsort(np.argsort(shift, kind="stable")).tolist()
 
 
 class Queues(_Traffic):
     """Links with their queues, and the events to come; ties are broken at random."""
 
-    def __init__(self, topology: Topology, errands: Errands, seed: int):
-        super().__init__(topology, errands)
+    def __init__(self, topology: Topology, requests: Requests, seed: int):
+        super().__init__(topology, requests)
         rng = np.random.default_rng(seed)
-        clock = second_clock(topology, float(errands.size.mean()))
+        clock = second_clock(topology, float(requests.size.mean()))
         self.routes: Routes = routes(topology, clock)
-        self.way = distances(topology, clock)
+        self.away = distances(topology, clock)
         self.rate = topology.rates.tolist()
         self.backlog = [0.0] * len(self.rate)
         self.queue: list[list[tuple[float, int, int, int]]] = [[] for _ in self.rate]
         self.asleep = [True] * len(self.rate)
-        self.paths = [[int(n) for n in row if n >= 0] for row in self.routes.links]
-        self.slowest = [min(path, key=self.rate.__getitem__) for path in self.paths]
-        self.turn = _turns(topology, errands, seed, rng)
+        self.links = [[int(n) for n in row if n >= 0] for row in self.routes.links]
+        self.slowest = [min(row, key=self.rate.__getitem__) for row in self.links]
+        self.turn = _turns(topology, requests, seed, rng)
         self.events: list[tuple[float, int, int, int]] = [
-            (0.0, turn, block, int(errands.source[block]))
+            (0.0, turn, block, int(requests.source[block]))
             for block, turn in enumerate(self.turn)
         ]
         heapq.heapify(self.events)
@@ -134,7 +134,7 @@ class Queues(_Traffic):
             now, turn, what, node = heapq.heappop(self.events)
             if turn == wake:
                 self._serve(what, now)
-            elif node == self.errands.taker[what]:
+            elif node == self.requests.taker[what]:
                 self.finish = max(self.finish, now)
             else:
                 self._join(what, node, now)
@@ -144,33 +144,33 @@ class Queues(_Traffic):
     def _choices(
         self, node: int, taker: int
     ) -> tuple[tuple[int, int, float, float], ...]:
-        """Ways out of `node` that end nearer to `taker`: (way, slowest link, time to
-        the taker, time still to go at the end of the way)."""
-        here = self.way[node, taker]
-        ways = np.flatnonzero(self.routes.source == node)
-        left = self.way[self.routes.target[ways], taker]
+        """Paths out of `node` that end nearer to `taker`: (path, slowest link, time to
+        the taker, time still to go at the end of the path)."""
+        here = self.away[node, taker]
+        paths = np.flatnonzero(self.routes.source == node)
+        left = self.away[self.routes.target[paths], taker]
         return tuple(
             (int(w), self.slowest[w], float(self.routes.arrive[w] + rest), float(rest))
-            for w, rest in zip(ways, left, strict=True)
+            for w, rest in zip(paths, left, strict=True)
             if rest < here
         )
 
     @functools.cache  # noqa: B019
-    def _leg(self, way: int, size: float) -> _Leg:
-        return _Leg(self.topology, self.paths[way], size)
+    def _leg(self, path: int, size: float) -> _Leg:
+        return _Leg(self.topology, self.links[path], size)
 
     def _join(self, block: int, node: int, now: float) -> None:
-        choices = self._choices(node, int(self.errands.taker[block]))
-        way, link, _, rest = min(
+        choices = self._choices(node, int(self.requests.taker[block]))
+        path, link, _, rest = min(
             choices,
             key=lambda c: (max(self.backlog[c[1]], now) + c[2]) * self.any(),
         )
-        size = float(self.errands.size[block])
+        size = float(self.requests.size[block])
         self.backlog[link] = max(self.backlog[link], now) + size / self.rate[link]
-        heapq.heappush(self.queue[link], (-rest, self.turn[block], block, way))
+        heapq.heappush(self.queue[link], (-rest, self.turn[block], block, path))
         if self.asleep[link]:
             self.asleep[link] = False
-            self._wake(link, self._leg(way, size), now)
+            self._wake(link, self._leg(path, size), now)
 
     def _wake(self, link: int, leg: _Leg, now: float) -> None:
         """Looks again when a block can set out that comes to `link` as it gets free."""
@@ -178,56 +178,56 @@ class Queues(_Traffic):
         heapq.heappush(self.events, (at, len(self.turn), link, -1))
 
     def _serve(self, link: int, now: float) -> None:
-        """Send the first in the queue of `link` as soon as its whole way is free."""
+        """Send the first in the queue of `link` as soon as its whole path is free."""
         if not self.queue[link]:
             self.asleep[link] = True
             return
-        _, turn, block, way = self._pick(link, now)
-        leg = self._leg(way, float(self.errands.size[block]))
+        _, turn, block, path = self._pick(link, now)
+        leg = self._leg(path, float(self.requests.size[block]))
         end = self.send(block, leg, max(now, self.when(leg)))
-        target = int(self.routes.target[way])
+        target = int(self.routes.target[path])
         heapq.heappush(self.events, (end, turn, block, target))
         # The next can set out while this one still leaves the relay before the link.
         self._wake(link, leg, now)
 
     def _pick(self, link: int, now: float) -> tuple[float, int, int, int]:
-        """The first in the queue whose way through relays is free, else the first."""
+        """The first in the queue whose path through relays is free, else the first."""
         queue = self.queue[link]
-        if len(self.paths[queue[0][3]]) > 1:
-            for errand in sorted(queue):
-                leg = self._leg(errand[3], float(self.errands.size[errand[2]]))
+        if len(self.links[queue[0][3]]) > 1:
+            for request in sorted(queue):
+                leg = self._leg(request[3], float(self.requests.size[request[2]]))
                 if self.when(leg) <= now + self.soon:
-                    queue.remove(errand)
+                    queue.remove(request)
                     heapq.heapify(queue)
-                    return errand
+                    return request
         return heapq.heappop(queue)
 
 
 class Planned(_Traffic):
-    """Links, blocks on their `ways`, and the events to come."""
+    """Links, blocks on their `paths`, and the events to come."""
 
     def __init__(
         self,
         topology: Topology,
-        errands: Errands,
-        ways: list[list[int]],
+        requests: Requests,
+        paths: list[list[int]],
         rng: np.random.Generator,
         give_up: float,
     ):
-        super().__init__(topology, errands)
+        super().__init__(topology, requests)
         self.give_up = give_up
         self.legs = [
-            _legs(topology, way, float(size))
-            for way, size in zip(ways, errands.size, strict=True)
+            _legs(topology, path, float(size))
+            for path, size in zip(paths, requests.size, strict=True)
         ]
         self.left = [0.0] * len(topology.links)
         for leg in itertools.chain(*self.legs):
             for link, time in zip(leg.links, leg.took, strict=True):
                 self.left[link] += time
         self.rest = [_rests(legs) for legs in self.legs]
-        self.at = [0] * len(ways)
+        self.at = [0] * len(paths)
         self.waiting: dict[int, set[int]] = {}
-        self.noise = rng.random(len(ways)).tolist()
+        self.noise = rng.random(len(paths)).tolist()
         self.jitter = float(rng.choice([0.0, 0.02, 0.2])) * max(self.left, default=0.0)
         longest = (sum(leg.took) for leg in itertools.chain(*self.legs))
         self.soon = _SAME * max(longest, default=0.0)
@@ -302,13 +302,13 @@ class Planned(_Traffic):
             self.finish = max(self.finish, end)
 
 
-def _legs(topology: Topology, way: list[int], size: float) -> list[_Leg]:
-    """The way cut at GPUs."""
+def _legs(topology: Topology, path: list[int], size: float) -> list[_Leg]:
+    """The path cut at GPUs."""
     ends = [
-        n + 1 for n, link in enumerate(way) if topology.stores[topology.targets[link]]
+        n + 1 for n, link in enumerate(path) if topology.stores[topology.targets[link]]
     ]
     cuts = itertools.pairwise([0, *ends])
-    return [_Leg(topology, way[low:high], size) for low, high in cuts]
+    return [_Leg(topology, path[low:high], size) for low, high in cuts]
 
 
 def _rests(legs: list[_Leg]) -> list[list[tuple[int, float]]]:

@@ -11,7 +11,7 @@ from .entries import MOST_NODES, NAMES, Entry, expand_names, split_name
 from .media import media
 from .topology import Energy, Link, Node, Topology
 
-DEFAULT_LATENCY: Final = 0.7e-6
+_DEFAULT_LATENCY: Final = 0.7e-6
 """s of a link whose latency is open: an NVLink 2 of the NDv2 model of TE-CCL."""
 KEYS: Final = (
     "name", "like", "gpu", "gpus", "chassis", "relays", "buffer_gpus", "free_exit",
@@ -238,7 +238,7 @@ def _latency(row: Entry, table: Entry, given: float | None) -> tuple[float, str,
     if given is not None:
         return float(given), f"{source}; latency: given by the caller", True
     said = "default, an NVLink of the NDv2 model of TE-CCL"
-    return DEFAULT_LATENCY, f"{source}; latency: {said}", True
+    return _DEFAULT_LATENCY, f"{source}; latency: {said}", True
 
 
 def _check_latency(latency: float) -> None:

@@ -1,4 +1,4 @@
-"""`Clock` and `Routes`: how long links take, and the ways from GPU to GPU.
+"""`Clock` and `Routes`: how long links take, and the paths from GPU to GPU.
 
 `EpochModel`: time cut into epochs, as published for TE-CCL (SIGCOMM 2024). With tau the
 epoch, b the chunk, and a link of rate r and latency alpha:
@@ -101,8 +101,8 @@ def second_clock(topology: Topology, chunk: float) -> Clock:
 
 @dataclasses.dataclass(frozen=True)
 class Routes:
-    """Ways from GPU to GPU that pass no third GPU, one for each first link and GPU
-    reached. `links`: along the way, -1 beyond its end; `offset`: starts on them after
+    """Paths from GPU to GPU that pass no third GPU, one for each first link and GPU
+    reached. `links`: along the path, -1 beyond its end; `offset`: starts on them after
     the start on the first; `arrive`: when the last byte is there."""
 
     links: Int[np.ndarray, "route hop"]
@@ -126,21 +126,21 @@ def routes(topology: Topology, clock: Clock) -> Routes:
     for number, link in enumerate(topology.links):
         outgoing[link.source].append(number)
     found = [
-        way
+        path
         for number, link in enumerate(topology.links)
         if topology.stores[link.source]
-        for way in _spread(topology, clock, outgoing, number)
+        for path in _spread(topology, clock, outgoing, number)
     ]
-    width = max((len(way[0]) for way in found), default=1)
+    width = max((len(path[0]) for path in found), default=1)
     links = np.full((len(found), width), -1)
     offset = np.zeros((len(found), width))
-    for row, (path, starts, _) in enumerate(found):
-        links[row, : len(path)] = path
-        offset[row, : len(path)] = starts
+    for row, (passed, starts, _) in enumerate(found):
+        links[row, : len(passed)] = passed
+        offset[row, : len(passed)] = starts
     hops = (links >= 0).sum(1)
     last = links[np.arange(len(found)), hops - 1]
     arrive = offset[np.arange(len(found)), hops - 1] + clock.arrive[last]
-    fans = np.array([way[2] for way in found], bool)
+    fans = np.array([path[2] for path in found], bool)
     source, target = topology.sources[links[:, 0]], topology.targets[last]
     return Routes(links, offset, arrive, source, target, fans)
 
@@ -153,29 +153,29 @@ def _spread(
         (0.0, (first,), (0.0,))
     ]
     seen = {topology.links[first].source}
-    ways, fans = [], True
+    paths, fans = [], True
     while queue:
-        start, path, starts = heapq.heappop(queue)
-        node = topology.links[path[-1]].target
+        start, passed, starts = heapq.heappop(queue)
+        node = topology.links[passed[-1]].target
         if node in seen:
             continue
         seen.add(node)
         if topology.stores[node]:
-            ways.append((path, starts))
+            paths.append((passed, starts))
             continue
         onward = [
             out for out in outgoing[node] if topology.links[out].target not in seen
         ]
         fans = fans and (bool(topology.copies[node]) or len(onward) <= 1)
         for out in onward:
-            begin = start + clock.onward(path[-1], out)
-            heapq.heappush(queue, (begin, (*path, out), (*starts, begin)))
-    return [(*way, fans) for way in ways]
+            begin = start + clock.onward(passed[-1], out)
+            heapq.heappush(queue, (begin, (*passed, out), (*starts, begin)))
+    return [(*path, fans) for path in paths]
 
 
 def distances(topology: Topology, clock: Clock) -> Float[np.ndarray, "node node"]:
     """Least time from when a node has a chunk to when another has it, infinite without
-    a way; out of a switch only what comes after the transmission counts."""
+    a path; out of a switch only what comes after the transmission counts."""
     return shortest(topology, hop_times(topology, clock))
 
 
@@ -183,7 +183,7 @@ def shortest(
     topology: Topology, weight: Float[np.ndarray, " link"]
 ) -> Float[np.ndarray, "node node"]:
     """Least sum of link weights (0 or more) from each node to each, infinite without a
-    way."""
+    path."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 

@@ -1,5 +1,6 @@
 """The public `plan`: a collective on a machine, of names or of records."""
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from .._demand.demand_files import read_demand_file, read_matrix_file
 from .._demand.demands import ROOTED, collective_name, parse_size
 from .._demand.demands import demand as collective_demand
 from .._energy.energy import schedule_energy
-from .._energy.frontier import front_rows, read_objective
+from .._energy.frontier import Goal, front_rows, read_objective
 from .._machine.topology import Topology
 from .._machine.topology_files import load_topology
 from .._standard.baselines import baselines
@@ -114,54 +115,75 @@ def plan(  # pyright: ignore[reportInconsistentOverload] they name no keywords
     sizes = list(dict.fromkeys(size)) if several else [size]
     goal = read_objective(str(objective))
     _check_size(sizes[0] if sizes else None, matrix, demand)
-    card = str(gpu.path or gpu.name) if isinstance(gpu, GpuCard) else gpu
-    machine = given = load_topology(topology, latency, card)
-    for pair in disable:
-        machine = without(machine, pair)
-    for change in scale:
-        machine = scaled(machine, change)
-    wanted = [
-        _blocks_of(machine, collective, size, chunks, root, groups, matrix, demand)
-        for size in sizes
-    ]
+    given, machine = _machine(topology, latency, gpu, disable, scale)
+    said = {"collective": collective, "chunks": chunks, "root": root,
+            "matrix": matrix, "groups": groups}  # fmt: skip
+    wanted = [_demand(machine, size, said, demand) for size in sizes]
     spec = _spec(machine, gpu)
     if spec is None and goal != "time":
         raise ValueError(
             f"`objective` is '{objective}', which needs the power of the GPUs, but "
             f"`{machine.name}` names none; give `gpu`."
         )
-    teams = {len(group) for group in groups or ()}
-    sharing = teams.pop() if len(teams) == 1 else None
+    request = {
+        "topology": _name(topology, given),
+        "size_bytes": None,
+        "chunks": chunks or (1 if demand is None else None),
+        "root": root,
+        "latency_s": latency,
+        "disable": list(disable),
+        "scale": list(scale),
+        "gpu": machine.gpu,
+        "seed": search.seed,
+    }
+    listed = any(x is not None for x in (matrix, demand, groups))
+    question = _Question(search, goal, spec, groups, listed, links, watch)
     found: list[CollectiveResult] = []
-    for size, blocks in zip(sizes, wanted, strict=True):
-        request = {
-            "topology": _name(topology, given),
-            "size_bytes": None if size is None else parse_size(size),
-            "chunks": chunks or (1 if demand is None else None),
-            "root": root,
-            "latency_s": latency,
-            "disable": list(disable),
-            "scale": list(scale),
-            "gpu": machine.gpu,
-            "seed": search.seed,
-        }
-        best = find_schedule(machine, blocks, search, watch)
-        best, front = second_stage(best, goal, spec, search, watch)
-        extra: dict[str, Any] = {} if front is None else {"front": front_rows(front)}
-        if links:
-            extra["links"] = _links(best, watch)
-        energy = schedule_energy(best.schedule, spec, finish=best.finish)
-        others = best.standard or baselines(machine, blocks)
-        summary = collective_json(
-            best, request, energy, others,
-            sharing=sharing,
-            listed=any(x is not None for x in (matrix, demand, groups)),
-            more=({} if spec is None else wait_clock_json(best, spec)) | extra,
-        )  # fmt: skip
-        found.append(CollectiveResult(summary, best, energy, others, spec))
-        if best.interrupted:
+    for size, chunked in zip(sizes, wanted, strict=True):
+        sized = {} if size is None else {"size_bytes": parse_size(size)}
+        found.append(question.answer(machine, chunked, request | sized))
+        if found[-1].interrupted:
             break
     return SizesResult([x.summary for x in found], found) if several else found[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Question:
+    """What is asked of every size; `listed`: the JSON lists the demand, which no
+    collective's name says; `links`: it has what links do to the finish."""
+
+    search: Search
+    goal: Goal | float
+    spec: GpuSpec | None
+    groups: Sequence[Sequence[int | str]] | None
+    listed: bool
+    links: bool
+    watch: Watch
+
+    @property
+    def sharing(self) -> int | None:
+        """GPUs of each group, if all have as many."""
+        teams = {len(group) for group in self.groups or ()}
+        return teams.pop() if len(teams) == 1 else None
+
+    def answer(
+        self, machine: Topology, demand: Demand, request: dict[str, Any]
+    ) -> CollectiveResult:
+        """The best schedule of one size, its energy and the standard algorithms."""
+        best = find_schedule(machine, demand, self.search, self.watch)
+        best, front = second_stage(best, self.goal, self.spec, self.search, self.watch)
+        more = {} if self.spec is None else wait_clock_json(best, self.spec)
+        if front is not None:
+            more["front"] = front_rows(front)
+        if self.links:
+            more["links"] = _links(best, self.watch)
+        energy = schedule_energy(best.schedule, self.spec, finish=best.finish)
+        others = best.standard or baselines(machine, demand)
+        summary = collective_json(
+            best, request, energy, others,
+            sharing=self.sharing, listed=self.listed, more=more,
+        )  # fmt: skip
+        return CollectiveResult(summary, best, energy, others, self.spec)
 
 
 # --- what was asked for
@@ -196,19 +218,28 @@ def _check_size(size: Any, matrix: Any, demand: Any):
         )
 
 
-def _blocks_of(
-    machine: Topology,
-    collective: str | None,
-    size: Any,
-    chunks: int | None,
-    root: int | str | None,
-    groups: Any,
-    matrix: Any,
-    demand: Any,
-) -> Demand:
-    """The blocks, from whichever argument says them."""
-    said = {"collective": collective, "chunks": chunks, "root": root,
-            "matrix": matrix, "groups": groups}  # fmt: skip
+def _machine(
+    topology: Any,
+    latency: float | None,
+    gpu: Any,
+    disable: Sequence[str],
+    scale: Sequence[str],
+) -> tuple[Topology, Topology]:
+    """The machine as it is named, and with what is changed of its links."""
+    card = str(gpu.path or gpu.name) if isinstance(gpu, GpuCard) else gpu
+    machine = given = load_topology(topology, latency, card)
+    for pair in disable:
+        machine = without(machine, pair)
+    for change in scale:
+        machine = scaled(machine, change)
+    return given, machine
+
+
+def _demand(machine: Topology, size: Any, said: dict[str, Any], demand: Any) -> Demand:
+    """The chunks, from whichever argument says them; `said`: the arguments that a
+    `demand` replaces."""
+    collective, chunks = said["collective"], said["chunks"]
+    root, matrix = said["root"], said["matrix"]
     if demand is not None:
         _refuse(said, "demand")
         if isinstance(demand, Demand):
@@ -230,7 +261,7 @@ def _blocks_of(
         raise ValueError(f"`root` is '{root}', but {kind} has none; leave it out.")
     place = 0 if root is None else root
     return collective_demand(
-        collective, machine, size, chunks or 1, place, groups=groups
+        collective, machine, size, chunks or 1, place, groups=said["groups"]
     )
 
 

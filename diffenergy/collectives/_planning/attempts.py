@@ -8,9 +8,9 @@ import numpy as np
 
 from ...search import Solving
 from .._bounds.bounds import cut_bound, epoch_bound
-from .._bounds.prices import flow_bound
+from .._bounds.duals import flow_bound
 from .._demand.demand import Demand
-from .._demand.orbits import Symmetry, symmetries
+from .._demand.symmetries import Symmetry, symmetries
 from .._exact.epoch_schedule import reach
 from .._exact.lp import lp
 from .._exact.milp import least_finish
@@ -20,7 +20,7 @@ from .._machine.routes import EpochModel, epoch_length, epoch_model
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule
 from .._schedule.simulate import prune, retime, run_epochs
-from .._schedule.turning import reduction
+from .._schedule.time_reversal import reduction
 from .._standard.baselines import MOST_SENDS, baselines
 from .halves import Finder, composed
 from .search import COARSE, Plan, Task, Watch, better, in_epochs

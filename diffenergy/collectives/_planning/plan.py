@@ -27,7 +27,7 @@ from ...results import Infeasible
 from ...search import Answer, Solving
 from .._demand.demand import Demand
 from .._energy.energy import byte_prices, schedule_price
-from .._energy.energy_search import Thrift, least_energy
+from .._energy.energy_search import SecondStage, least_energy
 from .._energy.frontier import Front, Goal, frontier, pick
 from .._energy.idle import memory_price
 from .._machine.topology import Topology
@@ -116,7 +116,7 @@ def leaner(plan: Plan, prices: Float[np.ndarray, " link"]) -> Plan:
     """The plan without what nobody needs, at `prices` (J/B of each link) cheaper and no
     later, in epochs neither; the plan itself if it has nothing of that kind."""
     joules = schedule_price(plan.schedule, prices)
-    start = Thrift(plan.schedule, plan.finish, joules, floor=0.0)
+    start = SecondStage(plan.schedule, plan.finish, joules, floor=0.0)
     found = least_energy(start, prices)
     if found.schedule is plan.schedule:
         return dataclasses.replace(plan, interrupted=found.interrupted)

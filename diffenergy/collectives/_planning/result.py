@@ -24,6 +24,7 @@ from .._formats.verify_file import VerifyResult, verify
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule
 from .._standard.baselines import Baselines
+from .json_keys import AlgorithmJson
 from .search import Plan
 
 _SHARED: Final = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
@@ -135,13 +136,10 @@ def collective_json(
     the collective's name and size do not say the demand, so it is written out. `more`:
     what else is said; the sends, the longest part, come last.
     """
-    schedule, model = plan.schedule, plan.model
+    schedule, total = plan.schedule, energy.total
     speed = bandwidths(
         schedule.demand, schedule.topology, plan.finish, request["size_bytes"], sharing
     )
-    epochs = plan.fewest
-    tau = model.tau if model is not None and epochs is not None else None
-    total = energy.total
     least = {"epochs": plan.least_epochs, "time": plan.least_time}
     known = {
         "topology": request["topology"],
@@ -151,11 +149,7 @@ def collective_json(
         "method": plan.method,
         "solver": plan.solver,
         "solver_s": plan.solver_seconds,
-        "epoch_s": tau,
-        "epochs": epochs,
-        "epoch_finish_s": None if tau is None or epochs is None else epochs * tau,
-        "epoch_bound": plan.epoch_bound if epochs is not None else None,
-        "sends_epochs": schedule.epochs,
+        **_in_epochs(plan),
         "finish_s": plan.finish,
         "lower_bound_s": plan.bound,
         "gap_pct": 100 * plan.gap,
@@ -168,14 +162,7 @@ def collective_json(
         "energy": energy_rows(energy),
         "verified": True,
         "interrupted": plan.interrupted,
-        "baselines": {
-            name: {
-                "finish_s": found.finish,
-                "slower_pct": 100 * (found.finish / plan.finish - 1),
-                "variant": found.variant,
-            }
-            for name, found in baselines.found.items()
-        },
+        "baselines": _beside(plan, baselines),
         "baselines_unfit": dict(baselines.unfit),
     }
     known |= {k: v for k, v in request.items() if k not in known}
@@ -183,6 +170,31 @@ def collective_json(
         known["demand"] = demand_json(schedule)
     known["send_count"] = len(schedule.sends)
     return known | dict(more or {}) | {"sends": sends_json(schedule)}
+
+
+def _in_epochs(plan: Plan) -> dict[str, Any]:
+    """The fewest epochs of a plan, their length and their bound."""
+    epochs, model = plan.fewest, plan.model
+    tau = model.tau if model is not None and epochs is not None else None
+    return {
+        "epoch_s": tau,
+        "epochs": epochs,
+        "epoch_finish_s": None if tau is None or epochs is None else epochs * tau,
+        "epoch_bound": plan.epoch_bound if epochs is not None else None,
+        "sends_epochs": plan.schedule.epochs,
+    }
+
+
+def _beside(plan: Plan, baselines: Baselines) -> dict[str, AlgorithmJson]:
+    """The standard algorithms beside a plan."""
+    return {
+        name: {
+            "finish_s": found.finish,
+            "slower_pct": 100 * (found.finish / plan.finish - 1),
+            "variant": found.variant,
+        }
+        for name, found in baselines.found.items()
+    }
 
 
 def wait_clock_json(plan: Plan, gpu: GpuSpec) -> dict[str, Any]:

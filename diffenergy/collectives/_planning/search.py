@@ -16,7 +16,7 @@ from .._machine.topology import Topology
 from .._schedule.epoch_counts import flow_epochs, whole_epochs
 from .._schedule.hops import whole
 from .._schedule.schedule import Schedule
-from .._schedule.turning import spread_of
+from .._schedule.time_reversal import spread_of
 from .._standard.baselines import Baselines
 from .._verify.verify import verify
 
@@ -24,11 +24,11 @@ Watch = Callable[[str, Answer | None], None]
 """Called with what is being tried, and with where its solver stands."""
 
 METHODS: Final = ("auto", "milp", "lp", "rounds", "greedy")
-MET: Final = 1e-9
+_MET: Final = 1e-9
 """Relative distance from a bound at which it is met."""
 COARSE: Final = 0.02
 """Share of the bound above which epochs may be what holds a schedule up."""
-CONTINUOUS: Final = "continuous"
+_CONTINUOUS: Final = "continuous"
 """Instead of a length: no epochs."""
 _ODD: Final = 1e4
 """Factor between an epoch and the usual one that makes no sense any more."""
@@ -106,7 +106,7 @@ class Plan:
     @property
     def least_time(self) -> bool:
         """Whether no schedule ends sooner in continuous time."""
-        return self.gap <= MET
+        return self.gap <= _MET
 
     @property
     def least_epochs(self) -> bool:
@@ -139,7 +139,7 @@ def better(found: Plan, best: Plan, in_time: bool) -> bool:
     mine, theirs = found.schedule.epochs, best.schedule.epochs
     if not in_time and mine is not None and theirs is not None and mine != theirs:
         return mine < theirs
-    return found.finish < best.finish * (1 - MET)
+    return found.finish < best.finish * (1 - _MET)
 
 
 @dataclasses.dataclass
@@ -183,11 +183,11 @@ class Task:
     @property
     def in_time(self) -> bool:
         """Whether the finish comes before epochs."""
-        return self.search.epoch in (None, CONTINUOUS) and self.search.horizon is None
+        return self.search.epoch in (None, _CONTINUOUS) and self.search.horizon is None
 
     def done(self, best: Plan) -> bool:
         """Whether there is nothing left to gain."""
-        if best.gap <= max(self.search.gap, MET):
+        if best.gap <= max(self.search.gap, _MET):
             return True
         if self.search.method == "auto" and self.standard is None:
             return False  # standard algorithms cost next to nothing to try
@@ -215,7 +215,7 @@ class Task:
         if horizon is None or self.model is None:
             return
         if epochs is None:
-            epochs = int(np.ceil(best.finish / self.model.tau - MET))
+            epochs = int(np.ceil(best.finish / self.model.tau - _MET))
         if epochs > horizon:
             low = best.epoch_bound or self.least
             proven = " (proven)" if low is not None and low > horizon else ""
@@ -269,13 +269,13 @@ def make_task(topology: Topology, demand: Demand, search: Search) -> Task:
     _check(search)
     ends = time.monotonic() + search.limit
     single = not demand.reduces and bool((demand.wanted.sum(1) <= 1).all())
-    even = float(np.ptp(demand.size)) <= MET * float(demand.size.max())
+    even = float(np.ptp(demand.size)) <= _MET * float(demand.size.max())
     machine, spread = topology, demand
     if demand.reduces:
         both = demand.collective == "all_reduce"
         machine, spread = (None, None) if both else spread_of(topology, demand)
     model = least = None
-    if (even or single) and search.epoch != CONTINUOUS:
+    if (even or single) and search.epoch != _CONTINUOUS:
         chunk = float(demand.size.max())
         tau = _epoch(topology, chunk, search.epoch or "fastest")
         model = epoch_model(machine or topology, chunk, tau)

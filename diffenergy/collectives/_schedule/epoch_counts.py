@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from .._machine.routes import EpochModel
 from .._machine.topology import Topology
 from .schedule import Schedule
-from .turning import spread_of, turned_round
+from .time_reversal import reversed_in_time, spread_of
 
 _DUST: Final = 1e-9
 """Chunks below which nothing is left to send."""
@@ -39,7 +39,7 @@ def whole_epochs(schedule: Schedule, model: EpochModel) -> int | None:
         return None
     if demand.reduces:
         topology, demand = spread_of(topology, demand)
-        sends = turned_round(sends, float(sends.end.max(initial=0.0)))
+        sends = reversed_in_time(sends, float(sends.end.max(initial=0.0)))
     order = np.argsort(sends.start, kind="stable")
     feeder = _feeders(topology, sends.block, sends.link, sends.start, order)
     members: dict[int, list[tuple[int, int]]] = {}

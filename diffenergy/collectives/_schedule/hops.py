@@ -35,7 +35,7 @@ class Arrivals:
     """When the last byte of a send has left its sender."""
 
 
-Feeds = dict[int, list[Part]]
+Dependencies = dict[int, list[Part]]
 """What each send out of a switch passes on or adds up."""
 
 
@@ -86,7 +86,7 @@ class Switched:
     """What switches pass on, and the sends without the other half: those out that find
     nothing, summands that none takes. `into`, `out`: sends among which was a choice."""
 
-    feeds: Feeds
+    feeds: Dependencies
     odd: list[int]
     into: Bool[np.ndarray, " send"]
     out: Bool[np.ndarray, " send"]
@@ -111,7 +111,7 @@ def switched(schedule: Schedule, when: Arrivals) -> Switched:
     rows = np.flatnonzero(~topology.stores[source])
     for *place, send in zip(*_columns(rows, base + source, sums, link), strict=True):
         leaving[tuple(place)].append(send)
-    feeds: Feeds = {}
+    feeds: Dependencies = {}
     odd = [
         send
         for place, come in coming.items()
@@ -160,7 +160,7 @@ def _pair(
     leaving: list[int],
     when: Arrivals,
     slack: float,
-    feeds: Feeds,
+    feeds: Dependencies,
 ) -> list[int]:
     """Gives every leaving send of a whole block one that has come in, what must go
     first before others, as long as all find one."""
@@ -181,7 +181,7 @@ def _match(
     leaving: list[int],
     when: Arrivals,
     slack: float,
-    feeds: Feeds,
+    feeds: Dependencies,
 ) -> list[int]:
     """Gives every leaving send what has come in and must go first."""
     sends = schedule.sends
@@ -217,7 +217,7 @@ def _add(
     leaving: list[int],
     when: Arrivals,
     slack: float,
-    feeds: Feeds,
+    feeds: Dependencies,
 ) -> list[int]:
     """Gives every summand that comes in a leaving sum, several one only where the
     switch reduces.

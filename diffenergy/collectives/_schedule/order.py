@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .feeds import Passed, passed_on, stored
+from .dependencies import Passed, passed_on, stored
 from .hops import Arrivals, slack_of, stated
 from .schedule import Columns, Schedule
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 
 from .._machine.routes import EpochModel
 from .._machine.topology import Topology
-from .feeds import passable, passed_on
+from .dependencies import passable, passed_on
 from .hops import SAME, Arrivals, stated, whole
 from .order import Order, groups_of, order_by, pairs_of
 from .schedule import Schedule

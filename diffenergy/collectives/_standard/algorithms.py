@@ -1,4 +1,4 @@
-"""The standard algorithms as trees: for every block the way that it takes.
+"""The standard algorithms as trees: for every block the path that it takes.
 
 Each function returns the variants of one algorithm for a `Task`, or in words why it
 does not fit.
@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .._demand.demand import Demand
+from .._machine.paths import Paths, find_paths
 from .._machine.topology import Topology
-from .._machine.ways import Ways, find_ways
 from .ring_search import ring_order
 from .trees import (
     Edge,
@@ -44,13 +44,13 @@ _RELAYED: Final = 2.0
 @dataclasses.dataclass(frozen=True)
 class Variant:
     """Logical edges of the tree of a block with the given root in the given lane, of
-    which there are `lanes`; the last argument: for a sum on its way to the root."""
+    which there are `lanes`; the last argument: for a sum on its path to the root."""
 
     name: str
     edges: Callable[[int, int, bool], list[Edge]]
     lanes: int = 1
     by_hops: bool = False
-    """Whether neighbours use the hop between them, although a way may be quicker."""
+    """Whether neighbours use the hop between them, although a path may be quicker."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +77,11 @@ class Task:
         return list(chassis.values())
 
     @functools.cached_property
-    def ways(self) -> Ways:
-        """Quickest ways of the largest block."""
+    def paths(self) -> Paths:
+        """Quickest paths of the largest block."""
         demand = self.demand
         copies = demand.reduces or bool((demand.wanted.sum(1) > 1).any())
-        return find_ways(self.topology, float(demand.size.max()), copies)
+        return find_paths(self.topology, float(demand.size.max()), copies)
 
     def lane(self, lanes: int) -> Int[np.ndarray, " block"]:
         """Lanes in turn for the blocks of a source, each source from another on."""
@@ -98,10 +98,10 @@ class Task:
 def ring(task: Task) -> list[Variant] | str:
     """One ring in one direction; in both if they share no link; several rings where
     chassis have several ways out."""
-    team, ways, among = task.team, task.ways, np.ix_(task.team, task.team)
-    near = ways.neighbours[among]
+    team, paths, among = task.team, task.paths, np.ix_(task.team, task.team)
+    near = paths.neighbours[among]
     # Of a step from each GPU of the team to each, s.
-    cost = np.where(near, ways.time[ways.hop[among]], _RELAYED * ways.away[among])
+    cost = np.where(near, paths.time[paths.hop[among]], _RELAYED * paths.away[among])
     order = [team[n] for n in ring_order(cost)]
     back = order[::-1]
 
@@ -153,11 +153,11 @@ def _rings(
 
 def _links_round(task: Task, order: list[int]) -> set[int]:
     """Links that a ring in that order uses."""
-    ways, links = task.ways, set[int]()
+    paths, links = task.paths, set[int]()
     for begin, node in zip(order, [*order[1:], order[0]], strict=True):
         while node != begin:
-            before = int(ways.before_by_hops[begin, node])
-            links.update(ways.links[ways.hop[before, node]].tolist())
+            before = int(paths.before_by_hops[begin, node])
+            links.update(paths.links[paths.hop[before, node]].tolist())
             node = before
     return links - {-1}
 
@@ -181,10 +181,10 @@ def tree(task: Task) -> list[Variant] | str:
     def to_taker(root: int, lane: int, inward: bool) -> list[Edge]:
         end = int(np.argmax(task.demand.wanted.any(0)))
         above = {down: (down, up, -k) for up, down, k in binomial(task.groups, end)}
-        path = [above[root]]
-        while path[-1][1] != end:
-            path.append(above[path[-1][1]])
-        return path
+        edges = [above[root]]
+        while edges[-1][1] != end:
+            edges.append(above[edges[-1][1]])
+        return edges
 
     if kind == "gather":
         return [Variant("binomial", to_taker)]
@@ -206,10 +206,10 @@ def tree(task: Task) -> list[Variant] | str:
 
 
 def direct(task: Task) -> list[Variant] | str:
-    """A star round the root; quickest ways make it a tree."""
+    """A star round the root; quickest paths make it a tree."""
 
     def straight(root: int, lane: int, inward: bool) -> list[Edge]:
-        away = task.ways.away[:, root] if inward else task.ways.away[root]
+        away = task.paths.away[:, root] if inward else task.paths.away[root]
         near = [node for node in task.team if np.isfinite(away[node])]
         return star(near, root)
 

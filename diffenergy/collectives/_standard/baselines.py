@@ -9,13 +9,13 @@
 - `tree`: with one root a binomial or two binary trees, whichever is faster; else each
   block has a binomial tree of its own, from its source or to where it is added up, so
   that no root is in everybody's way.
-- `direct`: every GPU straight to every taker over a quickest way.
+- `direct`: every GPU straight to every taker over a quickest path.
 - `switch`: an all-reduce in one switch that adds up and copies (`_switch_pipeline`).
 
 All are pipelined: a block goes on as soon as it is there, not when a step is over.
-GPUs that are no neighbours are joined by a quickest way, chassis being left as seldom
+GPUs that are no neighbours are joined by a quickest path, chassis being left as seldom
 as can be. A GPU on the way keeps what it passes on, and a sum takes its summand along,
-so that nothing comes to a GPU twice: `direct` is a tree of quickest ways where GPUs
+so that nothing comes to a GPU twice: `direct` is a tree of quickest paths where GPUs
 relay. Steps that meet on a link go one after the other (`tree_schedule`).
 """
 
@@ -134,7 +134,7 @@ def _irregular(task: Task) -> str:
         or (kind in _TO_ALL and alike.sum() != len(demand.size) * (len(team) - 1))
     ):
         return "made for one group of GPUs; here several share the machine"
-    if not np.isfinite(task.ways.away[np.ix_(team, team)]).all():
+    if not np.isfinite(task.paths.away[np.ix_(team, team)]).all():
         return "made for GPUs that reach each other; here some do not"
     return ""
 
@@ -151,7 +151,7 @@ def _fastest(task: Task, variants: list[Variant], most_sends: int) -> Baseline |
     for least, courses, variant_name in sorted(choices, key=lambda choice: choice[0]):
         if least >= finish:
             break
-        made = tree_schedule(task.topology, task.demand, task.ways, courses)
+        made = tree_schedule(task.topology, task.demand, task.paths, courses)
         end = float(made.sends.end.max(initial=0.0))
         if end < finish:
             best, finish, name = made, end, variant_name
@@ -167,7 +167,7 @@ def _busiest(task: Task, courses: list[Course]) -> float:
     """s that the busiest link needs for its bytes."""
     hops = np.concatenate([np.array(one.hop, int) for one in courses])
     size = np.repeat(task.demand.size, [len(one.hop) for one in courses])
-    links = task.ways.links[hops]
+    links = task.paths.links[hops]
     used = links >= 0
     busy = size[:, None] / task.topology.rates[links]
     return float(np.bincount(links[used], busy[used]).max(initial=0.0))
@@ -175,19 +175,19 @@ def _busiest(task: Task, courses: list[Course]) -> float:
 
 def _courses(task: Task, variant: Variant, most_sends: int) -> list[Course] | None:
     """Of each block; blocks that are alike share one. None above `most_sends`."""
-    demand, ways = task.demand, task.ways
+    demand, paths = task.demand, task.paths
 
     @functools.cache
     def whole(root: int, lane: int, inward: bool) -> Tree:
         if variant.by_hops:
-            before = ways.after_by_hops if inward else ways.before_by_hops
+            before = paths.after_by_hops if inward else paths.before_by_hops
         else:
-            before = ways.after if inward else ways.before
+            before = paths.after if inward else paths.before
         return grown(root, variant.edges(root, lane, inward), before)
 
     known: dict[tuple[int, int, bytes, bytes], Course] = {}
     courses: list[Course] = []
-    sends, links = 0, (ways.links >= 0).sum(1).tolist()
+    sends, links = 0, (paths.links >= 0).sum(1).tolist()
     lanes = task.lane(variant.lanes).tolist()
     for block, root in enumerate(demand.source.tolist()):
         lane, parts, wanted = lanes[block], demand.parts[block], demand.wanted[block]
@@ -199,7 +199,7 @@ def _courses(task: Task, variant: Variant, most_sends: int) -> list[Course] | No
             takers = [node for node in np.flatnonzero(wanted).tolist() if node != root]
             if takers:
                 outward = pruned(whole(root, lane, False), takers)
-            known[key] = course(ways, inward, outward)
+            known[key] = course(paths, inward, outward)
         courses.append(known[key])
         sends += sum(links[hop] for hop in courses[-1].hop)
         if sends > most_sends:

@@ -6,9 +6,6 @@ takes on GPUs of one machine, with the constants fitted to measurements
 (`physics.links`, `hardware.link_costs`).
 """
 
-import math
-from collections.abc import Mapping
-
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
@@ -78,21 +75,6 @@ def _added(algorithm: str, collective: str, ranks: int) -> float:
     if algorithm == "tree" or collective == "reduce":
         return 0.0 if collective == "broadcast" else 1.0
     return others / ranks if collective in ("all_reduce", "reduce_scatter") else 0.0
-
-
-def algorithm_times(
-    collective: str, size: ArrayLike, ranks: int, rate: ArrayLike, latency: ArrayLike
-) -> Mapping[str, Array]:
-    """`algorithm_time` of every algorithm with a closed form for `collective`, s.
-
-    Recursive doubling is left out where `ranks` is no power of two.
-    """
-    even = math.log2(ranks).is_integer()
-    return {
-        name: algorithm_time(name, collective, size, ranks, rate, latency)
-        for name in algorithms(collective)
-        if even or name != "doubling"
-    }
 
 
 def collective_time(

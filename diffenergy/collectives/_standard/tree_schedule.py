@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .._demand.demand import Demand
+from .._machine.paths import Paths
 from .._machine.topology import Topology
-from .._machine.ways import Ways
 from .._schedule.schedule import Schedule, Sends
 from .trees import Tree
 
@@ -44,15 +44,15 @@ class Course:
     then: list[list[int]]
 
 
-def course(ways: Ways, inward: Tree | None, outward: Tree | None) -> Course:
-    """Hops of a sum on its way `inward` to the root, then of copies `outward`."""
+def course(paths: Paths, inward: Tree | None, outward: Tree | None) -> Course:
+    """Hops of a sum on its path `inward` to the root, then of copies `outward`."""
     found = Course([], [], [], [], [])
     brought: dict[int, list[int]] = collections.defaultdict(list)  # to a node: summands
     copied: dict[int, list[int]] = {}  # to a node: the hop of the copy
 
     def add(source: int, target: int, phase: int, step: int, feeds: list[int]) -> int:
         number = len(found.hop)
-        found.hop.append(int(ways.hop[source, target]))
+        found.hop.append(int(paths.hop[source, target]))
         found.phase.append(phase)
         found.step.append(step)
         found.then.append([])
@@ -74,7 +74,7 @@ def course(ways: Ways, inward: Tree | None, outward: Tree | None) -> Course:
 
 
 def tree_schedule(
-    topology: Topology, demand: Demand, ways: Ways, courses: Sequence[Course]
+    topology: Topology, demand: Demand, paths: Paths, courses: Sequence[Course]
 ) -> Schedule:
     """Every block sent on its course."""
     hops = [len(one.hop) for one in courses]
@@ -86,7 +86,7 @@ def tree_schedule(
     # Longest chains first, then lower steps.
     rank = (ahead.max(initial=0) - ahead) * (step.max(initial=0) + 1) + step
     size = demand.size[block].astype(float)
-    links = ways.links[hop]
+    links = paths.links[hop]
     offset, busy = _passing(topology, links, size)
     begins = np.cumsum([0, *hops[:-1]]).tolist()
     then = [

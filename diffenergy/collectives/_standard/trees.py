@@ -1,7 +1,7 @@
 """Trees over which standard algorithms spread a block, or add it up.
 
 A tree is given by its logical edges (parent, child, step) in an order in which parents
-come first, and *grown* along the ways of a machine: a GPU on the way keeps what it
+come first, and *grown* along the paths of a machine: a GPU on the way keeps what it
 passes on, so that nothing comes to a GPU twice. A sum moves from the leaves to the
 root, a copy from the root to the leaves.
 """
@@ -32,13 +32,13 @@ class Tree:
 
 
 def grown(root: int, edges: Iterable[Edge], before: Int[np.ndarray, "a b"]) -> Tree:
-    """The tree of logical `edges` as hops; `before`: see `Ways`."""
+    """The tree of logical `edges` as hops; `before`: see `Paths`."""
     parent: dict[int, Edge] = {}
     for up, down, step in edges:
-        way = [down]
-        while way[-1] != up:
-            way.append(int(before[up, way[-1]]))
-        for low, high in zip(way[-2::-1], way[:0:-1], strict=True):
+        path = [down]
+        while path[-1] != up:
+            path.append(int(before[up, path[-1]]))
+        for low, high in zip(path[-2::-1], path[:0:-1], strict=True):
             if low != root and low not in parent:
                 parent[low] = high, low, step
     return Tree(root, tuple(parent.values()))

@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from .._bounds.bounds import second_bound
+from .._demand.automorphisms import automorphisms, orbit_numbers
 from .._demand.demand import Demand
-from .._demand.orbits import automorphisms, orbit_numbers
 from .._listing.greedy import Effort, greedy
 from .._machine.routes import shortest
 from .._machine.topology import Topology

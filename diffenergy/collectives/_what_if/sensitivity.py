@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Int
 
 from ...units import us
 from .._machine.topology import Topology
-from .._schedule.replay import finish_time, order_of
+from .._schedule.finish_time import finish_time, order_of
 from .._schedule.schedule import Schedule
 
 BY: Final = ("link", "medium")

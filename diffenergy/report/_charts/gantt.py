@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import PolyCollection
 
-MOST_LINKS: Final = 48
+_MOST_LINKS: Final = 48
 """Links that are drawn; of more the busiest."""
 _MOST_EDGED: Final = 1500
 """Sends up to which each has a white edge."""
@@ -30,7 +30,7 @@ class Rows(NamedTuple):
     hidden: int
 
 
-def used_links(schedule: Schedule) -> Int[np.ndarray, " link"]:
+def _used_links(schedule: Schedule) -> Int[np.ndarray, " link"]:
     """Links with sends, those of the same medium together, then by their ends."""
     topology = schedule.topology
     used = np.unique(schedule.sends.link)
@@ -47,10 +47,10 @@ def busy_time(schedule: Schedule) -> Float[np.ndarray, " link"]:
     return np.bincount(sends.link, work, len(rates))
 
 
-def rows_of(schedule: Schedule, most: int = MOST_LINKS) -> Rows:
-    """The busiest links with sends, in the order of `used_links`; each medium gets a
+def rows_of(schedule: Schedule, most: int = _MOST_LINKS) -> Rows:
+    """The busiest links with sends, in the order of `_used_links`; each medium gets a
     fair part of half the rows, as far as it has so many links."""
-    used, topology = used_links(schedule), schedule.topology
+    used, topology = _used_links(schedule), schedule.topology
     media = np.array([topology.links[link].medium for link in used])
     busiest = np.argsort(-busy_time(schedule)[used], kind="stable")
     sure = max(1, most // 2 // len(set(media)))

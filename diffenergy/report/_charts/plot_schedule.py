@@ -25,7 +25,7 @@ _MARKS: Final = {
 }
 """Marker and colour of a baseline."""
 _NAMES: Final = {**BASELINES, "free": FREE}
-WIDEST: Final = 30.0
+_WIDEST: Final = 30.0
 """% of slowdown up to which the frontier is drawn, or more if a point lies there."""
 _COLOURS: Final = (style.BLUE, style.VERMILION)
 """Of the SM and the memory clock."""
@@ -53,19 +53,19 @@ def schedule_figure(
     plane, *lines = figure.subplots(
         1 + len(clocks), 1, height_ratios=[4.2, 1.5, 1.1][: 1 + len(clocks)]
     ).tolist()
-    draw_plane(summary, plane)
+    _draw_plane(summary, plane)
     for which, axes in zip(clocks, lines, strict=True):
-        draw_clocks(shown, problem, axes, which)
+        _draw_clocks(shown, problem, axes, which)
         axes.label_outer()
         if which > 0:
             axes.sharex(lines[0])
-    draw_marks(shown, problem, lines[0])
+    _draw_marks(shown, problem, lines[0])
     if title:
         style.headline(figure, title)
     return figure
 
 
-def draw_plane(summary: Entry, axes: "Axes") -> None:
+def _draw_plane(summary: Entry, axes: "Axes") -> None:
     """Change of time and energy against default clocks, %, of all that is known."""
     default = summary["default"]
     words = f"{si(default['time_s'], 's')}, {si(default['energy_j'], 'J')}"
@@ -78,7 +78,7 @@ def draw_plane(summary: Entry, axes: "Axes") -> None:
     if free is not None:
         points["free"] = (free["time_change_pct"], free["energy_change_pct"])
     plan = (summary["time_change_pct"], summary["energy_change_pct"])
-    right = max(WIDEST, *(1.2 * time for time, _ in (plan, *points.values())))
+    right = max(_WIDEST, *(1.2 * time for time, _ in (plan, *points.values())))
     frontier = np.array(summary["frontier"], dtype=float).reshape(-1, 2)
     _draw_frontier(frontier, right, axes)
     bound = summary["bound_energy_change_pct"]
@@ -156,7 +156,7 @@ def drawn(problem: Problem, order: Launches) -> Drawn:
     )
 
 
-def draw_clocks(shown: Drawn, problem: Problem, axes: "Axes", which: int) -> None:
+def _draw_clocks(shown: Drawn, problem: Problem, axes: "Axes", which: int) -> None:
     """Step line of the SM (0) or memory (1) clock over `shown`; stages are shaded."""
     scale, unit = _scale(shown.edges[-1])
     clocks = problem.settings[shown.setting, which] / MHz
@@ -181,7 +181,7 @@ def draw_clocks(shown: Drawn, problem: Problem, axes: "Axes", which: int) -> Non
     axes.set_xlabel(f"time in the iteration, {unit}{once}")
 
 
-def draw_marks(shown: Drawn, problem: Problem, axes: "Axes") -> None:
+def _draw_marks(shown: Drawn, problem: Problem, axes: "Axes") -> None:
     """Names of stages above `axes`, and how often what is drawn once runs."""
     scale, _ = _scale(shown.edges[-1])
     across = axes.get_xaxis_transform()  # x in data, y in heights of the axes

@@ -24,7 +24,7 @@ def crossed_figure(summary: Entry) -> "Figure":
     points = [point for point in summary["points"] if "error" not in point]
     tokens = all(point.get("energy_j_per_token") is not None for point in points)
     paced = all(point.get("tpot_s") is not None for point in points)
-    across, lines = crossed_lines(summary, points)
+    across, lines = _crossed_lines(summary, points)
     figure = style.canvas(5.2)
     axes = figure.subplots()
     across_time = "tpot_s" if paced else "time_s"
@@ -57,7 +57,7 @@ def crossed_figure(summary: Entry) -> "Figure":
     return figure
 
 
-def crossed_lines(
+def _crossed_lines(
     summary: Entry, points: list[Entry]
 ) -> tuple[str | None, dict[str, list[Entry]]]:
     """The number that was varied most, None of words alone; points by all others, in

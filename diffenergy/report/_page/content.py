@@ -230,10 +230,10 @@ def _phase_clocks(result: EstimateResult) -> dict[str, float]:
 
 def _swept(task: Task) -> Totals:
     """The workload over clocks and limits, on the host."""
-    points, work = operating_points(sweep_settings(task)), assemble(task.listings)
+    points, work = operating_points(_sweep_settings(task)), assemble(task.listings)
     if task.step is not None:
         asked = TrainingStep(work, task.step.steps, task.step.order)
-        found = kept(step_totals, (asked, task.gpu, points))
+        found = kept(_step_totals, (asked, task.gpu, points))
         return Totals(*map(np.asarray, found))
     plan = task.plan or Plan()
     shared = np.array([plan.tp * plan.dp, plan.pp - 1], float)
@@ -255,7 +255,7 @@ def _side(task: Task, result: EstimateResult, found: Totals) -> Side:
             "feasible": bool(kept) and math.isfinite(time),
         }
         for setting, time, energy, clock, kept in zip(
-            sweep_settings(task), *columns, strict=True
+            _sweep_settings(task), *columns, strict=True
         )
     ]
     half = len(points) // 2
@@ -291,7 +291,7 @@ def totals(
     return Totals(*jax.vmap(one)(points), *_peaks(workload, gpu))
 
 
-def step_totals(work: TrainingStep, gpu: GpuSpec, points: OperatingPoint) -> Totals:
+def _step_totals(work: TrainingStep, gpu: GpuSpec, points: OperatingPoint) -> Totals:
     """A training step of many GPUs at each of `points`."""
 
     def one(point: OperatingPoint) -> tuple[Array, Array, Array, Array]:
@@ -321,7 +321,7 @@ def num_points(num_rows: int) -> int:
     return _POINTS if num_rows <= _LARGE else _FEW
 
 
-def sweep_settings(task: Task) -> list[Setting]:
+def _sweep_settings(task: Task) -> list[Setting]:
     """The setting of `task` at rising SM clocks, then under as many power limits that
     its GPU accepts."""
     setting, values = task.settings[0], task.card.values

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...units import GiB
 from .._format import QUANTITIES, UNKNOWN, Entries, Entry, plain, si
 from .columns import table
+from .json_keys import GpuEntryJson, ModelEntryJson
 
 if TYPE_CHECKING:
     from ...corrections import CorrectionsFile
@@ -22,7 +23,7 @@ _WORDS: Final = ("architecture", "mma", "memory", "process_node", "segment")
 # --- GPUs
 
 
-def gpu_entry(card: "GpuCard", grade: str) -> dict[str, Any]:
+def gpu_entry(card: "GpuCard", grade: str) -> GpuEntryJson:
     """A GPU in the list of all."""
     v = card.values
     return {
@@ -151,7 +152,7 @@ def _known(*words: Any) -> list[str]:
 # --- models
 
 
-def model_entry(model: "Model") -> dict[str, Any]:
+def model_entry(model: "Model") -> ModelEntryJson:
     """A model in the list of all."""
     return {
         "name": model.name,

@@ -24,7 +24,7 @@ class EngineFit(Result):
     errors before and after, %; `corrections`: the start file with them (`engines`).
     """
 
-    view: ClassVar[str] = "engine_fit"
+    view: ClassVar[str] = "accuracy.engine_fit"
     summary: dict[str, Any]
     corrections: CorrectionsFile
 

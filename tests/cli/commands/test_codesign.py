@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diffenergy.cli.commands import codesign
+from diffenergy.cli.choice import codesign
 from diffenergy.codesign import Effort, Part, Range, search, tune
 from diffenergy.codesign._request import parts_of
 from diffenergy.estimator import prepare

@@ -10,7 +10,7 @@ import pytest
 
 import diffenergy as de
 from diffenergy import __version__, measurements
-from diffenergy.cli.flags.fit import Flags
+from diffenergy.cli.measured.fit_flags import Flags
 from diffenergy.cli.parsing.field import inputs
 from diffenergy.cli.parsing.shared import TableFlags
 from diffenergy.corrections import prior_file, read_corrections

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives._bounds.bounds import cut_bound, epoch_bound, second_bound
-from diffenergy.collectives._bounds.prices import flow_bound
+from diffenergy.collectives._bounds.duals import flow_bound
 from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._exact.milp import least_finish
 from diffenergy.collectives._listing.greedy import Effort, greedy

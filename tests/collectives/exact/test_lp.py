@@ -89,9 +89,9 @@ def test_ndv2_fast_epochs():
 @pytest.mark.parametrize(
     ("machine", "least", "volume"),
     [
-        # Ways of 1, 1 and 2 hops from each of four: two chunks a link.
+        # Paths of 1, 1 and 2 hops from each of four: two chunks a link.
         (ring(4), 2, 16),
-        # Ways of 1, 1, 2, 2 from each of five: three chunks a link.
+        # Paths of 1, 1, 2, 2 from each of five: three chunks a link.
         (ring(5), 3, 30),
         # Three chunks on each link, the way out one epoch later.
         (star(4, False), 4, 24),

@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 
 from diffenergy.collectives._demand.demand import Demand
-from diffenergy.collectives._demand.orbits import symmetries
+from diffenergy.collectives._demand.symmetries import symmetries
 from diffenergy.collectives._exact.epoch_schedule import least_horizon, reach
 from diffenergy.collectives._exact.milp import integer_model, least_finish, milp
 from diffenergy.collectives._exact.rounds import rounds

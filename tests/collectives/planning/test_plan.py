@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from diffenergy.collectives._bounds.bounds import second_bound
-from diffenergy.collectives._bounds.prices import flow_bound
+from diffenergy.collectives._bounds.duals import flow_bound
 from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._exact.lp import lp
@@ -20,7 +20,7 @@ from diffenergy.collectives._planning.plan import find_schedule
 from diffenergy.collectives._planning.search import Plan, Search
 from diffenergy.collectives._schedule.epoch_counts import flow_epochs
 from diffenergy.collectives._schedule.schedule import Schedule
-from diffenergy.collectives._schedule.turning import reduction, spread_of
+from diffenergy.collectives._schedule.time_reversal import reduction, spread_of
 from diffenergy.collectives._verify.verify import verify
 from diffenergy.results import Infeasible
 

@@ -12,7 +12,7 @@ from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._planning.search import in_epochs
 from diffenergy.collectives._schedule.epoch_counts import whole_epochs
-from diffenergy.collectives._schedule.turning import spread_of
+from diffenergy.collectives._schedule.time_reversal import spread_of
 from diffenergy.collectives._verify.verify import verify
 
 from ..machine import machines_by_hand as by_hand

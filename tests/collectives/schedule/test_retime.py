@@ -18,8 +18,8 @@ from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
 from diffenergy.collectives._machine.topology import Node, Topology
 from diffenergy.collectives._machine.topology_files import load_topology
+from diffenergy.collectives._schedule.finish_time import finish_time
 from diffenergy.collectives._schedule.hops import stated, switched
-from diffenergy.collectives._schedule.replay import finish_time
 from diffenergy.collectives._schedule.schedule import Schedule, Sends
 from diffenergy.collectives._schedule.simulate import (
     order_of,
@@ -27,7 +27,7 @@ from diffenergy.collectives._schedule.simulate import (
     retime,
     run_epochs,
 )
-from diffenergy.collectives._schedule.turning import reduction, spread_of
+from diffenergy.collectives._schedule.time_reversal import reduction, spread_of
 from diffenergy.collectives._verify.verify import verify
 
 from ..machine.c3_machines import (

@@ -12,7 +12,7 @@ from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.topology import Topology
 from diffenergy.collectives._machine.topology_files import load_topology
-from diffenergy.collectives._schedule.replay import finish_time, order_of
+from diffenergy.collectives._schedule.finish_time import finish_time, order_of
 from diffenergy.collectives._schedule.schedule import Schedule, Sends
 from diffenergy.collectives._schedule.simulate import retime
 from diffenergy.collectives._what_if import sensitivity

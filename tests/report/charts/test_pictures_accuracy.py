@@ -8,7 +8,7 @@ import pytest
 
 from diffenergy import measurements
 from diffenergy.measurements import MeasurementTable, Predictions
-from diffenergy.report._views.evaluate import accuracy_figure
+from diffenergy.report._views.accuracy.evaluate import accuracy_figure
 
 from ..figures import drawn, heights, points, words
 

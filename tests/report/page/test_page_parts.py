@@ -3,8 +3,8 @@
 import pytest
 
 from diffenergy.cli.app import parsed
-from diffenergy.cli.commands.report import command_line
-from diffenergy.cli.flags.report import Flags
+from diffenergy.cli.cost.report import command_line
+from diffenergy.cli.cost.report_flags import Flags
 from diffenergy.cli.parsing.field import read_flags
 from diffenergy.estimator import prepare
 from diffenergy.report import page

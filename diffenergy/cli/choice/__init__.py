@@ -1,0 +1,1 @@
+"""Which clock, hardware, plan or fleet? Commands that search, each beside its flags."""

@@ -1,0 +1,217 @@
+"""`diffenergy codesign`: hardware, clocks and tiles by gradient descent."""
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from ...codesign import Effort, Part, Range, SearchResult, search, tune
+from ...codesign._problem.problem import LIMITS
+from ...estimator import start_jax
+from ...workload import listing_lines
+from ...workload._listing import PARTS, read_listings
+from .. import INTERRUPTED, output
+from ..cost.estimate_flags import Flags as EstimateFlags
+from ..cost.estimate_flags import estimate_flags
+from ..interruption import keeping
+from ..parsing.field import as_flags, flag_names, given_names, told
+from ..progress import progress
+from ..run import Outcome, outcome
+from .codesign_flags import Flags
+
+_RUN_AT: Final = {
+    "sm_clock": ("--sm-clock", 1e-6),
+    "mem_clock": ("--mem-clock", 1e-6),
+    "power_cap": ("--power-limit", 1.0),
+}
+"""Flags that say where a design runs, and the number they take / SI."""
+
+
+def run(flags: Flags) -> Outcome:
+    """Searches, or tunes, what the flags ask for."""
+    start_jax()
+    with told(_flagged):
+        return _tiles(flags) if flags.tune_tiles else _design(flags)
+
+
+def _design(flags: Flags) -> Outcome:
+    given = flags.designs
+    limits = {
+        metric: value
+        for metric, name in LIMITS.items()
+        if (value := getattr(given, name, None)) is not None
+    }
+    work = _mix(flags)
+    asked = {name: getattr(given, name) for name in ("starts", "rounds", "seed")}
+    effort = Effort(**{name: x for name, x in asked.items() if x is not None})
+    with (
+        keeping(),
+        progress("search", effort.rounds, "rounds", "objective") as tell,
+    ):
+        found = search(
+            work,
+            flags.gpu,
+            vary=[Range(*entry) for entry in given.vary],
+            limits=limits,
+            goals=given.goals or ("energy",),
+            price=given.price,
+            effort=effort,
+            progress=lambda done, _, best: tell(done, float(best)),
+            **vars(flags.point),
+        )
+    if found.best.violation > 0:
+        line = f"interrupted before any design kept the limits; so far {found.refusal}"
+        print(f"diffenergy: {_flagged(line)}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+
+    def everything() -> str:
+        return output.json_text({**found.summary, "path": found.path})
+
+    kept = f" and written to '{flags.out}'" if flags.out else ""
+    cut = f"interrupted; the best design so far is shown{kept}."
+    name = Path(flags.out or "").stem.strip() or "design"
+    return outcome(
+        found,
+        texts={".json": everything, ".toml": lambda: found.to_toml(name)},
+        beside=dict.fromkeys(flags.beside, everything),
+        notes=[*found.notes, *_unwritten(flags, found)],
+        interrupted=cut if found.interrupted else "",
+    )
+
+
+def _tiles(flags: Flags) -> Outcome:
+    names = flag_names(type(flags))
+    for name in given_names(flags.designs):
+        if name not in ("goals", "workload"):
+            raise ValueError(
+                f"`{names[name]}` is given beside `--tune-tiles`, which tunes the "
+                "tiles of one workload on one GPU; leave one out."
+            )
+    goal = ",".join(flags.designs.goals or ("time",))
+    if goal not in ("time", "energy"):
+        raise ValueError(
+            f"`goals` is '{goal}'; allowed with `--tune-tiles` are time and energy."
+        )
+    parts = _mix(flags)
+    if len(parts) > 1:
+        raise ValueError(
+            "`--tune-tiles` tunes one workload; leave the others of `--workload` out."
+        )
+    part = parts[0]
+    request = {**vars(flags.point), **part.request}
+    found = tune(part.work, flags.gpu, goal=goal, **request)
+    return outcome(found, texts={".jsonl": lambda: listing_lines(found.listings)})
+
+
+def _mix(flags: Flags) -> list[Part]:
+    """The workloads that MODEL and `--workload` ask for."""
+    picked, quoted = _picked(flags.model, flags.designs.workload)
+    if flags.model is None:
+        if not quoted:
+            raise ValueError(
+                'MODEL is missing; name one, or give `--workload "MODEL flags"`.'
+            )
+        for name in [*given_names(flags.request), *given_names(flags.sharing)]:
+            raise ValueError(
+                f"`{flag_names(Flags)[name]}` is given without MODEL; put it into the "
+                "quotes of `--workload`."
+            )
+    works = [_quoted(text) for text in quoted]
+    if flags.model is not None:
+        own = {**vars(flags.request), **vars(flags.sharing)}
+        works.insert(0, (flags.model, {**own, "workload": picked}))
+    weights = _weights(flags.designs.weight, len(quoted), flags.model is not None)
+    return [
+        Part(model, weight, request)
+        for (model, request), weight in zip(works, weights, strict=True)
+    ]
+
+
+def _picked(model: str | None, texts: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The workload of the listing MODEL, and the members of the mix."""
+    if model is None or not model.lower().endswith(".jsonl") or not texts:
+        return None, list(texts)
+    names = {listing.name for listing in read_listings(model)}
+    names |= {
+        name.removesuffix(f"/{part}")
+        for name in names
+        for parts in PARTS
+        for part in parts
+    }
+    own = [text for text in texts if text in names]
+    if len(own) > 1:
+        raise ValueError(
+            f"`--workload` picks '{own[0]}' and '{own[1]}' of '{model}'; give "
+            f'the second as `--workload "{model} --workload {own[1]}"`.'
+        )
+    return next(iter(own), None), [text for text in texts if text not in own]
+
+
+def _quoted(text: str) -> tuple[str, dict[str, Any]]:
+    """A quoted workload and what it is asked to do."""
+    flags = estimate_flags(text, "codesign")
+    gpu = ["gpu"] if flags.gpu is not None else []
+    for name in [*gpu, *given_names(flags.point)]:
+        raise ValueError(
+            f"`{flag_names(type(flags))[name]}` goes behind `codesign`, not into the "
+            "quotes of `--workload`."
+        )
+    own = {**vars(flags.request), **vars(flags.sharing)}
+    return flags.model, {**own, "workload": flags.workload}
+
+
+def _weights(given: Sequence[float], members: int, model: bool) -> Sequence[float]:
+    """Weight of every member of the mix: `model`, if there is one, then `members`."""
+    if not given:
+        return [1.0] * (members + model)
+    if not members:
+        raise ValueError(
+            f"`--weight` is '{given[0]:g}', but there is one workload; give others "
+            'with `--workload "MODEL flags"`.'
+        )
+    if len(given) == members + model:
+        return given
+    if len(given) == members:
+        return [1.0, *given]
+    raise ValueError(
+        f"`--weight` is given {len(given)} times for {members} `--workload`; give one "
+        "for each, in their order" + (", MODEL's own before them." if model else ".")
+    )
+
+
+def _unwritten(flags: Flags, found: SearchResult) -> list[str]:
+    """What a GPU file cannot hold, and how to ask for it."""
+    if not flags.beside:
+        return []
+    fields = found.best.fields
+    asked = [
+        f"{flag} {fields[name] * scale:g}"
+        for name, (flag, scale) in _RUN_AT.items()
+        if name in fields
+    ]
+    lacking = [f"`{' '.join(asked)}`"] if asked else []
+    named = [name for name in ("tiles", "network") if name in fields]
+    lacking += [f"the {' and '.join(named)} of its JSON"] if named else []
+    if not lacking:
+        return []
+    return [
+        f"'{flags.out}' is the hardware alone; the design runs with "
+        f"{' and '.join(lacking)}."
+    ]
+
+
+def _flagged(text: str) -> str:
+    """What the room says, in the words of the command line."""
+    text = re.sub(
+        r"^([^`]*: )(`\w+`.*)",
+        lambda found: found[1] + as_flags(found[2], EstimateFlags),
+        text,
+    )
+    flags = {metric: f"--{name.replace('_', '-')}" for metric, name in LIMITS.items()}
+    text = re.sub(r"`limits\['(\w+)'\]`", lambda found: f"`{flags[found[1]]}`", text)
+    text = re.sub(r"`vary\['(\w+)'\]`", r"`--vary \1`", text)
+    text = text.replace("`phase='generate'`", "`--phase generate`")
+    return text.replace("`price`", "`--price`")

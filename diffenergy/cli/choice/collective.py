@@ -1,0 +1,121 @@
+"""`diffenergy collective`: schedules of collectives on many GPUs, and their proof."""
+
+from ...collectives import CollectiveResult, Search, SizesResult, plan, verify
+from ...estimator import start_jax
+from ..interruption import keeping
+from ..parsing.field import flag_names, given_names
+from ..progress import stages
+from ..run import Outcome, outcome
+from .collective_flags import Flags
+
+
+def run(flags: Flags) -> Outcome:
+    """Plans, or verifies a file."""
+    if flags.verifies:
+        return _verified(flags)
+    if flags.file is not None:
+        raise ValueError(
+            f"'{flags.file}' stands behind the topology; files are checked by "
+            "`diffenergy collective verify FILE`."
+        )
+    if flags.machine is not None:
+        raise ValueError(
+            f"`--topology` is '{flags.machine}', which only verify takes; the machine "
+            f"here is '{flags.topology}'."
+        )
+    sizes = _sizes(flags)
+    start_jax(keep_compilations=True)
+    result = _planned(flags, sizes)
+    last = result.results[-1] if isinstance(result, SizesResult) else result
+    cut = "interrupted; the best so far is shown." if last.interrupted else ""
+    return outcome(
+        result,
+        content=_content(result, flags.no_sends),
+        texts={".csv": last.to_csv, ".xml": last.to_xml},
+        interrupted=cut,
+    )
+
+
+def _sizes(flags: Flags) -> list[str] | str | None:
+    """Sizes as typed, each once; a list where there is a comma."""
+    ending = (flags.out or "").lower().rpartition(".")[2]
+    if ending == "xml" and (flags.matrix or flags.demand or flags.groups):
+        raise ValueError(
+            f"`--out` is '{flags.out}', but MSCCL has plain collectives alone; write "
+            ".json or .csv."
+        )
+    if flags.size is None or "," not in flags.size:
+        return flags.size
+    sizes = list(dict.fromkeys(part.strip() for part in flags.size.split(",")))
+    if ending in ("csv", "xml") and len(sizes) > 1:
+        raise ValueError(
+            f"`--out` takes one schedule in such a file, and there are {len(sizes)} "
+            "sizes; give one --size, or write .json."
+        )
+    return sizes
+
+
+def _planned(
+    flags: Flags, sizes: list[str] | str | None
+) -> CollectiveResult | SizesResult:
+    """What the room finds."""
+    same = ("chunks", "root", "groups", "matrix", "demand", "gpu", "latency")
+    search = Search(
+        flags.method or "auto",
+        flags.epoch,
+        flags.solver,
+        flags.time_limit,
+        flags.gap or 0.0,
+        flags.horizon,
+        flags.seed or 0,
+    )
+    with keeping(), stages() as watch:
+        return plan(
+            flags.topology,
+            flags.collective,
+            sizes,
+            **{name: getattr(flags, name) for name in same},
+            search=search,
+            objective=flags.objective or "time",
+            disable=flags.disable,
+            scale=flags.scale,
+            links=flags.links,
+            watch=watch,
+        )
+
+
+def _content(result: CollectiveResult | SizesResult, no_sends: bool):
+    """The JSON, with the sends or without."""
+    if not no_sends:
+        return result.summary
+    if isinstance(result, SizesResult):
+        return [_content(one, no_sends) for one in result.results]
+    return {key: value for key, value in result.summary.items() if key != "sends"}
+
+
+def _verified(flags: Flags) -> Outcome:
+    """Replays the schedule in a file."""
+    if flags.file is None:
+        raise ValueError(
+            "`collective verify` lacks a file; give JSON of `collective --json`, a "
+            "published TE-CCL file or MSCCL XML."
+        )
+    allowed = {"file", "topology", "machine", "plot", "as_json", "out"}
+    if flags.machine is not None:
+        allowed |= {"latency", "gpu"}
+    if flags.file.lower().endswith(".xml"):
+        allowed.add("size")
+    for name in given_names(flags):
+        if name not in allowed:
+            raise ValueError(
+                f"`{flag_names(Flags)[name]}` is no option of verify here (--size goes "
+                "with .xml, --latency and --gpu with --topology); leave it out."
+            )
+    checked = verify(
+        flags.file,
+        flags.machine,
+        flags.size or "1GB",
+        latency=flags.latency,
+        gpu=flags.gpu,
+    )
+    return outcome(checked)

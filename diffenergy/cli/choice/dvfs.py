@@ -1,0 +1,76 @@
+"""`diffenergy dvfs`: clocks for every kernel, phase or iteration."""
+
+from ... import dvfs
+from ...dvfs import Switching
+from ...estimator import start_jax
+from ...estimator._asking.request import DEFAULT_GPU
+from ...hardware import read_gpu
+from ..progress import progress
+from ..run import Outcome, outcome
+from .dvfs_flags import PUBLISHED, Flags
+
+
+def run(flags: Flags) -> Outcome:
+    """Plans what the flags ask for."""
+    if not flags.model and flags.table is None:
+        raise ValueError("MODEL is missing; name one, or give a measured `--table`.")
+    if flags.model and flags.table is not None:
+        raise ValueError(
+            "MODEL is given beside `--table`, which decides it; leave one of them out."
+        )
+    start_jax(keep_compilations=flags.table is not None)
+    found = dvfs.plan(
+        flags.model,
+        flags.gpu,
+        objective=flags.objective,
+        max_slowdown=flags.max_slowdown,
+        granularity=flags.granularity,
+        aggregation=flags.aggregation,
+        per_launch=flags.per_launch,
+        switching=_switching(flags),
+        solver=flags.solver,
+        seed=flags.seed,
+        starts=flags.starts,
+        power_curve=flags.power_curve,
+        table=flags.table,
+        default_clock=flags.default_clock,
+        smooth=flags.smooth,
+        progress=progress,
+        workload=flags.workload,
+        **vars(flags.point),
+        **vars(flags.request),
+    )
+    return outcome(
+        found,
+        texts={".csv": found.to_csv, ".py": found.to_script},
+        notes=[*found.notes, *_unrealistic(flags, found.rules.latency)],
+    )
+
+
+def _switching(flags: Flags) -> Switching | None:
+    """What a change of clocks costs; None for what `plan` takes by itself."""
+    latency, energy = flags.switch_latency, flags.switch_energy or 0.0
+    if latency is None and (flags.switch_kind, energy) == ("stall", 0.0):
+        return None
+    if latency is None:
+        latency = PUBLISHED if flags.table is None else 0.0
+    if not isinstance(latency, str):
+        return Switching(flags.switch_kind, latency, energy)
+    if flags.gpu is None and flags.table is not None:
+        raise ValueError(
+            f"`--switch-latency` is {PUBLISHED}, but no GPU is given; give `--gpu`, or "
+            "the latency in seconds."
+        )
+    gpu = read_gpu(flags.gpu or DEFAULT_GPU).name
+    return Switching.published(gpu, flags.switch_kind, energy)
+
+
+def _unrealistic(flags: Flags, latency: float) -> list[str]:
+    """What keeps a script from being followed."""
+    script = (flags.out or "").lower().endswith(".py")
+    if not script or flags.granularity != "kernel" or latency > 0:
+        return []
+    return [
+        "the script changes clocks between kernels as if that took no time; plan with "
+        "a `--switch-latency` and `--switch-kind lookahead`, or by phase."
+    ]

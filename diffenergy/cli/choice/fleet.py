@@ -1,0 +1,49 @@
+"""`diffenergy fleet`: which model on which GPUs, at which clock, under my watts."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+from ... import fleet
+from ...estimator import start_jax
+from ...report import fleet_html
+from .. import output
+from ..parsing.field import command_line
+from ..progress import points
+from ..run import Outcome, outcome
+from .fleet_flags import Flags, series
+
+
+def run(flags: Flags) -> Outcome:
+    """Plans the fleet of the flags."""
+    start_jax()
+    asked = {x: y for x, y in vars(flags).items() if x in _ASKED}
+    with _reason(flags.as_json), points("planning") as show:
+        found = fleet.plan(
+            flags.fleet,
+            told=lambda what, done, total: show(done, total, what),
+            power_budget=series(flags.power_budget, "W"),
+            carbon=series(flags.carbon),
+            price=series(flags.price),
+            **asked,
+        )
+    left = ("out", "plot", "as_json")
+    command = command_line("fleet", Flags, flags.typed, left)
+    page = {".html": lambda: fleet_html(found, command)}
+    return outcome(found, texts={".csv": found.to_csv, **page})
+
+
+_ASKED = ("objective", "demand", "points", "max_gap", "time_limit")
+
+
+@contextlib.contextmanager
+def _reason(as_json: bool) -> Iterator[None]:
+    """Within it, why there is no plan is told as JSON too."""
+    try:
+        yield
+    except fleet.NoPlan as refused:
+        if as_json:
+            content = {"status": "infeasible", "reason": refused.reason}
+            print(output.json_text(content), end="")
+            sys.stdout.flush()
+        raise

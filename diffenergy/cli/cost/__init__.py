@@ -1,0 +1,1 @@
+"""What will it cost? Commands that answer, each beside its flags."""

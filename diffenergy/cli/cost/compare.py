@@ -1,0 +1,81 @@
+"""`diffenergy compare`: estimates side by side."""
+
+import json
+import math
+import string
+from pathlib import Path
+from typing import Any, Final
+
+from ...estimator import EstimateResult, Task
+from ...report import comparison, comparison_parts
+from ..run import Outcome
+from .compare_flags import Flags
+from .estimate import named, task_of
+from .estimate_flags import estimate_flags
+
+_NEEDED: Final = ("time_s", "energy_j", "avg_power_w")
+_TITLE: Final = ("model", "gpu", "phase", "batch", "input_len", "output_len", "dtype")
+
+
+def run(flags: Flags) -> Outcome:
+    """Evaluates or reads all sides."""
+    given = (flags.a, flags.b, *(flags.others or ()))
+    if len(given) > len(string.ascii_uppercase):
+        raise ValueError(f"{len(given)} estimates are given; allowed are 26.")
+    texts = dict(zip(string.ascii_uppercase, given, strict=False))
+    read = {word: named(word, _prepare, text) for word, text in texts.items()}
+    found = {
+        word: named(word, side.run) if isinstance(side, Task) else side
+        for word, side in read.items()
+    }
+    summaries = {
+        word: side.summary if isinstance(side, EstimateResult) else side
+        for word, side in found.items()
+    }
+    content = comparison(*summaries.values())
+    warnings = [f"{x}: {y}" for x, side in summaries.items() for y in side["warnings"]]
+    return Outcome(
+        content=content, parts=lambda: comparison_parts(content), warnings=warnings
+    )
+
+
+def _prepare(text: str) -> dict[str, Any] | Task:
+    """The summary in a JSON file other than a model's config, or the task that quoted
+    flags describe."""
+    named = text.lower().endswith(".json")
+    if named and (len(text.split()) == 1 or Path(text).exists()):
+        found = _read(text)
+        if not (isinstance(found, dict) and "model_type" in found):
+            return _checked(found, text)
+    return task_of(estimate_flags(text, "compare"))
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(Path(text).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(
+            f"'{text}' cannot be read ({error.strerror}); give a file of `diffenergy "
+            "estimate --out`, or quoted flags."
+        ) from None
+    except (ValueError, RecursionError):
+        raise ValueError(
+            f"'{text}' is no JSON; give a file of `diffenergy estimate --out`."
+        ) from None
+
+
+def _checked(summary: Any, text: str) -> dict[str, Any]:
+    """Summary in the JSON file `text` of `estimate`."""
+    if not isinstance(summary, dict) or "points" in summary:
+        what = "several settings" if isinstance(summary, dict) else "no JSON object"
+        raise ValueError(f"'{text}' holds {what}; give one estimate.")
+    for key in _NEEDED:
+        value = summary.get(key)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (number and math.isfinite(value) and value > 0):  # pyright: ignore
+            raise ValueError(
+                f"`{key}` in '{text}' is {value!r}; allowed is a number above 0, as "
+                "`diffenergy estimate --json` writes it."
+            )
+    absent = {**dict.fromkeys(_TITLE), "assumed": {}, "warnings": []}
+    return {**absent, **summary}

@@ -1,0 +1,152 @@
+"""`diffenergy estimate`: time, power and energy of a model or a kernel listing."""
+
+import csv
+import dataclasses
+import importlib.util
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ... import imports
+from ...estimator import EstimateResult, Task, crossed, prepare, start_jax
+from ...report import drawable, step_trace_text, trace_text
+from ...workload import listing_lines
+from ..parsing.field import as_flags, told
+from ..progress import megabytes, points
+from ..run import Outcome, outcome
+from .estimate_flags import LISTED, Flags
+
+
+def task_of(flags: Any, **more: Any) -> Task:
+    """The request of flags that have `model`, `gpu`, `workload` and the groups
+    `request`, `point` and, where they are known, `sharing` and `tokens`."""
+    start_jax()
+    sharing = getattr(flags, "sharing", None)
+    tokens = getattr(flags, "tokens", None)
+    return prepare(
+        brought(flags.model),
+        flags.gpu,
+        workload=flags.workload,
+        **vars(flags.point),
+        **vars(flags.request),
+        **({} if sharing is None else vars(sharing)),
+        **({} if tokens is None else {"tokens": tokens}),
+        **more,
+    )
+
+
+def brought(model: str) -> str | imports.ImportResult:
+    """What a trace, graph or report became, with a bar; other models as they are."""
+    if not imports.is_listing(model):
+        return model
+    with megabytes("reading") as show:
+        return imports.read(model, progress=show)
+
+
+def named(word: str, step: Callable[..., Any], *args: Any) -> Any:
+    """`step(*args)`; errors say by `word` which of several estimates they belong to."""
+    with told(lambda text: f"{word}: {as_flags(text, Flags)}"):
+        return step(*args)
+
+
+def run(flags: Flags) -> Outcome:
+    """Evaluates what the flags ask for."""
+    if any(len(values) > 1 for values in flags.lists.values()):
+        return _crossed(flags)
+    task = task_of(flags.single(), detail=flags.detail)
+    if flags.trace is not None and len(task.settings) > 1:
+        raise ValueError("`trace` is given with several settings; give one of each.")
+    result = task.run()
+    traced = {} if flags.trace is None else {flags.trace: lambda: _trace(task, result)}
+    return outcome(
+        result,
+        texts={
+            ".jsonl": lambda: listing_lines(result.listings),
+            ".csv": lambda: _csv(_rows(result)),
+        },
+        beside=traced,
+    )
+
+
+def _crossed(flags: Flags) -> Outcome:
+    """Every combination of the lists."""
+    for name in ("detail", "trace"):
+        if getattr(flags, name):
+            raise ValueError(f"`{name}` is given with several settings; give one each.")
+    if flags.out is not None and flags.out.lower().endswith(".parquet"):
+        _need_pyarrow()
+    start_jax()
+    lists = flags.lists
+    request = {k: v for k, v in vars(flags.request).items() if k not in LISTED}
+    with points("estimates") as show:
+        result = crossed(
+            flags.model,
+            lists.pop("gpu", None),
+            lists=lists,
+            progress=lambda done, total: show(done, total, ""),
+            workload=flags.workload,
+            **vars(flags.point),
+            **vars(flags.sharing),
+            tokens=flags.tokens,
+            **request,
+        )
+    said = [
+        x | {"error": as_flags(x["error"], Flags)} if "error" in x else x
+        for x in result.summary["points"]
+    ]
+    result = dataclasses.replace(result, summary={**result.summary, "points": said})
+    return outcome(
+        result,
+        texts={
+            ".csv": lambda: _csv(result.summary["points"]),
+            ".parquet": lambda: result.frame().to_parquet(),
+        },
+    )
+
+
+def _need_pyarrow():
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ValueError(
+            "`out` is a .parquet file, which needs pyarrow; install it by `pip install "
+            "'diffenergy[datasets]'`, or write .csv."
+        )
+
+
+def _trace(task: Task, result: EstimateResult) -> str:
+    """A timeline of the launches; of training on many GPUs of their stages."""
+    if result.step is not None:
+        return step_trace_text(result.summary, drawable(result.step.timeline))
+    values, summary = task.card.values, result.summary
+    share = summary["mem_clock_mhz"] * 1e6 / values["mem_clock"]
+    return trace_text(
+        summary, result.kernels or [], result.listings, values["dram_bandwidth"] * share
+    )
+
+
+def _rows(result: EstimateResult) -> Sequence[Mapping[str, Any]]:
+    """The points; of one alone its kernels, each beside what the whole answer has."""
+    if result.kernels is None:
+        return result.summary["points"]
+    whole = {key: result.summary[key] for key in ("energy_j_per_token", "memory")}
+    return [{**kernel, **whole} for kernel in result.kernels]
+
+
+def _csv(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Entries as CSV: nested figures become columns `key_unit`, None an empty cell."""
+    flat = [_flat(entry) for entry in entries]
+    columns = list(dict.fromkeys(key for row in flat for key in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def _flat(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in entry.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}_")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

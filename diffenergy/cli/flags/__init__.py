@@ -1,1 +1,0 @@
-"""The flags of every command, one file each: `Flags`, whose docstring is the help."""

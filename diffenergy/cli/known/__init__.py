@@ -1,0 +1,1 @@
+"""What is known: commands that list it, each beside its flags."""

@@ -1,0 +1,30 @@
+"""`diffenergy gpus`: the GPUs that are known, and all about one of them."""
+
+from ...corrections import read_corrections
+from ...hardware import gpu_names, gpu_toml, read_gpu
+from ...hardware._files import field_units
+from ...report._tables.known import gpu_entry, gpu_list_parts, gpu_parts, gpu_summary
+from ..parsing.shared import check_action
+from ..run import Outcome
+from .gpus_flags import Flags
+
+
+def run(flags: Flags) -> Outcome:
+    """The list, or one GPU."""
+    check_action("gpus", flags.action, flags.name)
+    if flags.toml and (flags.name is None or flags.as_json):
+        why = "--json is given too" if flags.name else "`show NAME` is missing"
+        raise ValueError(f"`--toml` prints one GPU file, but {why}; correct that.")
+    file = read_corrections()
+    if flags.name is None:
+        cards = [read_gpu(name) for name in gpu_names()]
+        entries = [gpu_entry(card, file.trust(card).grade) for card in cards]
+        return Outcome(content=entries, parts=lambda: gpu_list_parts(entries))
+    card = read_gpu(flags.name)
+    summary = gpu_summary(card, field_units(), file)
+    return Outcome(
+        content=summary,
+        parts=lambda: gpu_parts(summary),
+        texts={".toml": lambda: gpu_toml(card)},
+        said=gpu_toml(card).removesuffix("\n") if flags.toml else "",
+    )

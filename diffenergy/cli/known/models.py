@@ -1,0 +1,22 @@
+"""`diffenergy models`: the models that are bundled, and all about one of them."""
+
+from ... import imports
+from ...report._tables import known
+from ...workload.models import load_model, model_names, model_types
+from ..parsing.shared import check_action
+from ..run import Outcome
+from .models_flags import Flags
+
+
+def run(flags: Flags) -> Outcome:
+    """The list, or one model."""
+    check_action("models", flags.action, flags.name)
+    if flags.name is None:
+        entries = [known.model_entry(load_model(name)) for name in model_names()]
+        return Outcome(
+            content=entries,
+            parts=lambda: known.model_list_parts(entries, model_types()),
+        )
+    imports.refuse(flags.name, "program", "measurements")
+    summary = known.model_summary(load_model(flags.name))
+    return Outcome(content=summary, parts=lambda: known.model_parts(summary))

@@ -1,0 +1,1 @@
+"""What was measured, and what it teaches: commands, each beside its flags."""

@@ -1,0 +1,43 @@
+"""`diffenergy evaluate`: predictions against measured runs."""
+
+from ... import imports, measurements
+from ...estimator import start_jax
+from ...fitting import evaluate
+from ..progress import megabytes
+from ..run import Outcome, outcome
+from .evaluate_flags import Flags
+
+
+def run(flags: Flags) -> Outcome:
+    """Reads the files and compares every row."""
+    start_jax(keep_compilations=True)
+    traces = [path for path in flags.measurements if imports.is_listing(path)]
+    if traces:
+        return _trace(flags, traces)
+    for file in flags.measurements:
+        imports.refuse(file, "listing")
+    table = measurements.read(flags.measurements, **vars(flags.table))
+    result = evaluate(table, flags.corrections, flags.by or ())
+    rows = {".csv": lambda: result.rows().to_csv(index=False)}
+    return outcome(result, texts=rows)
+
+
+def _trace(flags: Flags, traces: list[str]) -> Outcome:
+    """Compares the kernels of a trace."""
+    if len(flags.measurements) > 1:
+        raise ValueError(
+            f"{traces[0]} is a trace beside other files; evaluate it alone."
+        )
+    for name in ("workloads", "op"):
+        if getattr(flags.table, name):
+            raise ValueError(
+                f"`{name}` is given, but {traces[0]} is a trace, which has no such "
+                "column; leave it out."
+            )
+    with megabytes("reading") as show:
+        result = measurements.evaluate_trace(
+            traces[0], flags.table.gpu, corrections=flags.corrections,
+            by=flags.by or (), progress=show,
+        )  # fmt: skip
+    notes = () if flags.as_json else result.notes
+    return outcome(result, texts={".csv": result.to_csv}, notes=notes)

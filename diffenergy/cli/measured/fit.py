@@ -1,0 +1,88 @@
+"""`diffenergy fit`: constants from measured runs."""
+
+from pathlib import Path
+
+from ... import imports, measurements, serving
+from ...corrections import read_corrections, write_corrections
+from ...estimator import start_jax
+from ...fitting import MAX_ROWS, MAX_STEPS, fit
+from ..interruption import keeping
+from ..progress import points, progress
+from ..run import Outcome, outcome
+from .fit_flags import Flags
+
+
+def run(flags: Flags) -> Outcome:
+    """Reads the files, fits, and keeps what an interrupted fit has found."""
+    if any(serving.is_serving(file) for file in flags.data):
+        return _servers(flags)
+    _check_partial(flags.partial)
+    start_jax(keep_compilations=True)
+    max_steps = flags.max_steps or MAX_STEPS
+    for file in flags.data:
+        imports.refuse(file, "program", "listing")
+    tables = [measurements.read(file, **vars(flags.table)) for file in flags.data]
+    with keeping(), progress("fit", max_steps) as tell:
+        result = fit(
+            tables,
+            start=flags.start,
+            freeze=flags.freeze,
+            holdout=flags.holdout,
+            seed=flags.seed,
+            strict=flags.strict,
+            max_rows=flags.max_rows or MAX_ROWS,
+            max_steps=max_steps,
+            progress=tell,
+        )
+    if result.interrupted:
+        result.write(flags.partial)  # also where this run goes on from it
+        line = (
+            f"interrupted at evaluation {result.summary['steps']}; the same command "
+            f"with `--start {flags.partial}` goes on from there."
+        )
+        return Outcome(interrupted=line)
+    return outcome(
+        result,
+        texts={".json": lambda: write_corrections(result.corrections)},
+        stale=[flags.partial] if flags.partial.exists() else [],
+    )
+
+
+def _servers(flags: Flags) -> Outcome:
+    """Constants of serving engines, from tables of servers."""
+    for file in flags.data:
+        if not serving.is_serving(file):
+            raise ValueError(
+                f"'{file}' has no servers, but another file has; fit them apart."
+            )
+    for name in ("freeze", "holdout", "strict", "max_rows", "max_steps"):
+        if getattr(flags, name):
+            raise ValueError(
+                f"`{name}` is given, but rows of servers are fitted all together; "
+                "leave it out."
+            )
+    start_jax(keep_compilations=True)
+    with points("steps priced") as show:
+        result = serving.fit(
+            flags.data,
+            start=flags.start,
+            progress=lambda done, total: show(done, total, ""),
+        )
+    return outcome(
+        result, texts={".json": lambda: write_corrections(result.corrections)}
+    )
+
+
+def _check_partial(path: Path):
+    """Finds what cannot be written before time is spent."""
+    if not path.exists():
+        return
+    try:
+        ours = read_corrections(path).continues is not None
+    except ValueError:
+        ours = False
+    if not ours:
+        raise ValueError(
+            f"`{path}`, where an interrupted fit is kept, exists and is none; move it "
+            "or give another `--out`."
+        )

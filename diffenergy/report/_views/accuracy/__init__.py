@@ -1,0 +1,1 @@
+"""How far predictions are from what was measured, and what a fit has learnt."""

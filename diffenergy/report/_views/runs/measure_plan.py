@@ -1,0 +1,46 @@
+"""How a plan of measurements reads."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..._format import Entry
+from ..._tables.columns import table
+
+if TYPE_CHECKING:
+    from ....measure import PlanResult
+
+
+def line(result: "PlanResult") -> str:
+    """How much is planned."""
+    content = result.summary
+    minutes = content["seconds"] / 60
+    known = (("done", "done before"), ("later", "left for another call"))
+    more = "".join(f", {content[x]} {words}" for x, words in known if content[x])
+    count = len(content["points"])
+    return f"{count} points on {content['gpu']}, about {minutes:.1f} min{more}"
+
+
+def parts(result: "PlanResult") -> Iterator[Any]:
+    """Every point."""
+    yield line(result)
+    columns = (
+        ("", "number"),
+        ("class", "class"),
+        ("kernel", _kernel_words),
+        ("start", "start"),
+        ("MHz", "sm_clock_mhz_set", "{:g}"),
+        ("W", "power_limit_w_set", "{:g}"),
+        ("sets", "copies"),
+    )
+    points = [{**p, "number": i} for i, p in enumerate(result.summary["points"], 1)]
+    yield table(columns, points, left=4, fold=("kernel",))
+    yield "-: left to the GPU; sets: of tensors that launches take turns with"
+
+
+def _kernel_words(point: Entry) -> str:
+    names = (
+        "fn", "batch", "m", "n", "k", "rows", "cols", "elements", "q_len", "kv_len",
+        "num_heads", "num_kv_heads", "head_dim", "dtype",
+    )  # fmt: skip
+    sizes = [str(point[name]) for name in names if point.get(name) not in (None, 1)]
+    return " ".join([point["op"], *sizes])
