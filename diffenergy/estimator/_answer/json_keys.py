@@ -40,8 +40,8 @@ class AskedJson(TypedDict, total=False):
     global_batch: Annotated[int | None, "sequences of a training step of a plan"]
 
 
-class RequestJson(AskedJson):
-    """What ran, at the start of every answer about a model or a listing."""
+class WorkJson(AskedJson):
+    """What ran."""
 
     model: Annotated[str, "name of the model or listing; of a mix all of them"]
     gpu: Annotated[str, "name of the GPU"]
@@ -57,6 +57,11 @@ class RequestJson(AskedJson):
     attention: Annotated[str | None, "`flash` or `eager`"]
     stack: Annotated[str | None, "`serving` (fused kernels) or `eager` (modules)"]
     dispatch: Annotated[str | None, "how kernels are launched: `eager` or `graph`"]
+
+
+class RequestJson(WorkJson):
+    """What ran, at the start of every answer about a model or a listing."""
+
     assumed: Annotated[dict[str, Any], "every value that no flag gave"]
 
 
@@ -273,7 +278,7 @@ class SettingsJson(RequestJson, GradesJson):
     best_edp: Annotated[int | None, "index of the point of least energy x time"]
 
 
-class CombinationJson(RequestJson, GradesJson, SettingJson):
+class CombinationJson(WorkJson, GradesJson, SettingJson):
     """One combination of lists, with its answer."""
 
     warnings: Annotated[list[str], "sentences"]
