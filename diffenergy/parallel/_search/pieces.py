@@ -135,7 +135,7 @@ def price(
         grid = {x: y[own:].reshape(-1, len(_SIZES)) for x, y in columns.items()}
         moved = {x: (grid["time"][i], grid["energy"][i]) for i, x in enumerate(moves)}
         at = table.phase
-        of_pieces = {
+        of_pieces: dict[str, Any] = {
             x: np.where(at >= 0, y[at], 0.0) / each for x, y in columns.items()
         }
         of_pieces["host"] -= each_pass * table.passes / each
