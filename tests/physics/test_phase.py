@@ -1,7 +1,5 @@
 """Host and GPU of a phase, and a board that waits, against each other and by hand."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,9 +8,9 @@ import pytest
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.physics import (
     UNITS,
-    Demand,
     chip_temperature,
     gpu_time_of_slope,
+    make_demand,
     phase_time,
     stage_slope,
     stage_time,
@@ -52,11 +50,10 @@ def test_a_board_that_waits_draws_idle_and_leakage_at_its_own_temperature():
 def test_units_take_their_work_at_their_rate():
     gpu = load_gpu("a100-sxm-80gb")
     c, clock, mem = gpu.corrections, jnp.asarray(1e9), gpu.mem_clock
-    numbers: dict[str, Any] = dict(
-        fma=2e9, fma_peak=128.0, fma_efficiency=0.5, issue=1e6, math_issue=3e6,
+    d = make_demand(
+        (), fma=2e9, fma_peak=128.0, fma_efficiency=0.5, issue=1e6, math_issue=3e6,
         l2=2e9, store_l2=1e9, l2_sharing=3.0, dram=1e9, store_dram=1e9, link=1e9,
     )  # fmt: skip
-    d = Demand(**numbers)
     peak, reached = (
         dict(zip(UNITS, map(float, x), strict=True))
         for x in unit_seconds(d, gpu, c, clock, mem)

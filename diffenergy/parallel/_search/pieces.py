@@ -173,7 +173,7 @@ def _table(made: Mapping[Key, list[Made]], layers: int, last: int) -> _Table:
     return found
 
 
-def _about(made: Mapping[Key, list[Made]]) -> dict[str, np.ndarray]:
+def _about(made: Mapping[Key, list[Made]]) -> dict[str, Any]:
     """Parameters and bytes of the pieces, [key, place]."""
     sizes, left = (
         np.array([[getattr(piece, name) for piece in x] for x in made.values()], float)
