@@ -3,30 +3,22 @@
 import dataclasses
 import os
 import time
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-from jaxtyping import Float
 
 from ..results import Infeasible
 from ._answer.refusal import NoPlan, short, slow
 from ._answer.result import FleetResult, fleet_summary
 from ._answer.true_values import Series
-from ._problem.problem import Problem, Rows, groups, joined
-from ._reading.points import read_points
-from ._reading.series import ALLOWED, Demand, read_demand, read_series
+from ._problem.of_fleet import NEEDS, problem_of, rows_between, rows_of, series_of
+from ._problem.problem import Problem, Rows, joined
+from ._reading.series import ALLOWED, Demand, read_demand
 from ._reading.spec import Fleet, read_fleet
 from ._solve import Solved, Unsolved, solve, useful
 from ._whole.horizon import Told
 
 OBJECTIVES: Final = ("energy", "cost", "carbon")
-_PER_JOULE: Final = {"cost": 1 / 3.6e9, "carbon": 1 / 3.6e6}
-"""Objective per joule from a price per MWh, and from g/kWh."""
-_NEEDS: Final = {"cost": "price", "carbon": "carbon"}
-_FLOOR: Final = 1e-5
-"""Least weight of a joule over the largest: where power costs nothing, the plan that
-takes least of it."""
 
 
 def plan(
@@ -76,20 +68,35 @@ def plan(
     _check(objective, max_gap, time_limit)
     asked = fleet if isinstance(fleet, Fleet) else read_fleet(os.fspath(fleet))
     asked = _replaced(asked, demand, points, power_budget, carbon, price)
-    names = [x.name for x in asked.models]
-    read = read_demand(_named(asked.demand, "demand"), names, asked.slot_s)
-    series = _series(asked, read)
-    if objective in _NEEDS and getattr(series, _NEEDS[objective]) is None:
-        need = _NEEDS[objective]
-        raise ValueError(
-            f"`objective` is {objective}, but not every site has a `{need}`; give "
-            f"`{need}` at each of the [[sites]], or for all."
-        )
+    read = read_demand(
+        _named(asked.demand, "demand"), [x.name for x in asked.models], asked.slot_s
+    )
+    series = series_of(asked, read)
+    _check_needs(series, objective)
     told = told or _nobody
-    rows, notes, curves = _rows(asked, told)
-    problem = _problem(asked, read, series, objective, rows)
-    _check_latencies(asked, problem)
-    problem = problem.take(np.flatnonzero(_quick(asked, problem.rows)))
+    found, notes = _solved(asked, read, series, objective, max_gap, time_limit, told)
+    summary = fleet_summary(asked, found, series, objective)
+    summary["seconds"] = time.monotonic() - begun
+    return FleetResult(
+        summary, found, series, [*notes, *_said(asked, found, objective)]
+    )
+
+
+def _solved(
+    fleet: Fleet,
+    demand: Demand,
+    series: Series,
+    objective: str,
+    max_gap: float,
+    time_limit: float,
+    told: Told,
+) -> tuple[Solved, list[str]]:
+    """The best plan, and remarks: first with the rows that are known, then with clocks
+    between those that the product priced. Raises `Infeasible`."""
+    rows, notes, curves = rows_of(fleet, told)
+    problem = problem_of(fleet, demand, series, objective, rows)
+    _check_latencies(fleet, problem)
+    problem = problem.take(np.flatnonzero(_quick(fleet, problem.rows)))
     # half of the time for clocks between those priced first
     found = solve(problem, max_gap, time_limit / (2 if curves else 1), told)
     known = found
@@ -97,10 +104,12 @@ def plan(
         free = np.full(problem.budget.shape, np.inf)
         free = dataclasses.replace(problem, budget=free)
         known = solve(free, max_gap, time_limit / 4, told)
-    more = _between(asked, known, curves, told) if isinstance(known, Solved) else []
+    solved = isinstance(known, Solved)
+    more = rows_between(fleet, known, curves, told) if solved else []
     if more:
-        problem = _problem(asked, read, series, objective, joined([rows, *more]))
-        problem = problem.take(np.flatnonzero(_quick(asked, problem.rows)))
+        rows = joined([rows, *more])
+        problem = problem_of(fleet, demand, series, objective, rows)
+        problem = problem.take(np.flatnonzero(_quick(fleet, problem.rows)))
         better = solve(problem, max_gap, time_limit / 2, told)
         if isinstance(found, Unsolved):
             found = better
@@ -110,11 +119,16 @@ def plan(
             found = better
     if isinstance(found, Unsolved):
         raise _refused(problem, found, time_limit)
-    summary = fleet_summary(asked, found, series, objective)
-    summary["seconds"] = time.monotonic() - begun
-    return FleetResult(
-        summary, found, series, [*notes, *_said(asked, found, objective)]
-    )
+    return found, notes
+
+
+def _check_needs(series: Series, objective: str) -> None:
+    if objective in NEEDS and getattr(series, NEEDS[objective]) is None:
+        need = NEEDS[objective]
+        raise ValueError(
+            f"`objective` is {objective}, but not every site has a `{need}`; give "
+            f"`{need}` at each of the [[sites]], or for all."
+        )
 
 
 def _check(objective: str, max_gap: float, time_limit: float) -> None:
@@ -155,143 +169,6 @@ def _replaced(
     return dataclasses.replace(
         fleet, sites=sites, demand=demand or fleet.demand, points=points or fleet.points
     )
-
-
-def _series(fleet: Fleet, demand: Demand) -> Series:
-    """Values of every site by slot."""
-    slots = len(demand.values)
-    read: dict[tuple[str, str], np.ndarray] = {}
-
-    def one(value: float | str | None, key: str) -> Float[np.ndarray, " slot"] | None:
-        if not isinstance(value, str):
-            return None if value is None else np.full(slots, float(value))
-        if (value, key) not in read:
-            read[value, key] = read_series(value, key, demand)
-        return read[value, key]
-
-    def all_(key: str) -> Float[np.ndarray, "slot site"] | None:
-        columns = [one(getattr(site, key), key) for site in fleet.sites]
-        known = [column for column in columns if column is not None]
-        return np.stack(known, axis=1) if len(known) == len(columns) else None
-
-    budgets = [one(site.power_budget_w, "power_budget_w") for site in fleet.sites]
-    none = np.full(slots, np.inf)
-    budget = np.stack([none if x is None else x for x in budgets], axis=1)
-    return Series(demand.values, demand.times, budget, all_("carbon"), all_("price"))
-
-
-def _rows(fleet: Fleet, told: Told) -> tuple[Rows, list[str], list[Any]]:
-    """All rows; remarks; where the product prices them the same over the clock."""
-    if fleet.points is None:
-        from ._priced.rows import priced_rows
-
-        return priced_rows(fleet, told)
-    rows, notes = read_points(
-        fleet.points,
-        [(x.name, *([x.model] if x.model else [])) for x in fleet.models],
-        [(x.gpu,) for x in fleet.pools],
-    )
-    return rows, notes, []
-
-
-def _between(
-    fleet: Fleet, found: Solved, curves: Sequence[Any], told: Told
-) -> list[Rows]:
-    """Rows at clocks between those that were priced, of what the plan uses."""
-    problem, rows = found.problem, found.problem.rows
-    slot, used = np.nonzero(found.counts)
-    each = rows.rate * found.counts
-    carried = np.stack([np.bincount(rows.model, x, len(fleet.models)) for x in each])
-    model = rows.model[used]
-    # what a replica has to carry of what it could
-    need = rows.rate[used] * problem.demand[slot, model] / carried[slot, model]
-    parts: list[Rows] = []
-    for done, curve in enumerate(curves):
-        told("moving clocks", done, len(curves))
-        mine = (model == curve.model) & (rows.gpus[used] == curve.tp)
-        mine &= np.isin(rows.pool[used], curve.pools)
-        if mine.any():
-            asked = fleet.models[curve.model]
-            limits = asked.slo_ttft_p95_s, asked.slo_tpot_p95_s
-            parts += curve.between(np.unique(need[mine]), *limits)
-    return parts
-
-
-def _problem(
-    fleet: Fleet, demand: Demand, series: Series, objective: str, rows: Rows
-) -> Problem:
-    """What is planned, with all rows."""
-    site_names = [site.name for site in fleet.sites]
-    problem = Problem(
-        rows,
-        demand.values * (1 + fleet.headroom),
-        np.array([pool.count for pool in fleet.pools], float),
-        np.array([_parked(pool.name, pool.gpu, pool.parked_w) for pool in fleet.pools]),
-        np.array([site_names.index(pool.site) for pool in fleet.pools]),
-        np.array([site.pue for site in fleet.sites]),
-        series.budget,
-        _weights(series, objective),
-        _starts(fleet, rows),
-        fleet.slot_s,
-        tuple(model.name for model in fleet.models),
-        tuple(pool.name for pool in fleet.pools),
-        tuple(site_names),
-    )
-    low = np.flatnonzero(problem.extra < 0)
-    if len(low):
-        pool, power = int(rows.pool[low[0]]), rows.power[low[0]]
-        raise ValueError(
-            f"{fleet.points}, row {rows.source[low[0]]}: `power_w` is {power:g}, less "
-            f"than its GPUs of pool `{problem.pools[pool]}` draw parked (parked_w "
-            f"{problem.parked[pool]:g} each); correct one of them."
-        )
-    return problem
-
-
-def _weights(series: Series, objective: str) -> Float[np.ndarray, "slot site"]:
-    """Objective per joule at the meter that decides: never below 0, or power would be
-    burnt for money."""
-    if objective == "energy":
-        return np.ones(series.budget.shape)
-    values = getattr(series, _NEEDS[objective])
-    weight = np.maximum(values, 0.0) * _PER_JOULE[objective]
-    top = float(weight.max(initial=0.0)) or 1.0
-    return np.maximum(weight, _FLOOR * top)
-
-
-def _parked(name: str, gpu: str, parked: float | None) -> float:
-    """W of a GPU that serves nobody: as given, else idle at its least clock."""
-    if parked is not None:
-        return parked
-    import jax.numpy as jnp
-
-    from ..hardware import idle_power, read_gpu
-
-    try:
-        card = read_gpu(gpu)
-    except ValueError:
-        raise ValueError(
-            f"pool `{name}` has no `parked_w`, and its `gpu` '{gpu}' is no GPU that is "
-            "known; give parked_w (0: switched off)."
-        ) from None
-    clock = jnp.asarray(card.values["sm_clock_min"])
-    return float(idle_power(card.spec, clock))
-
-
-def _starts(fleet: Fleet, rows: Rows) -> Float[np.ndarray, " row"]:
-    """J of boards to load a replica of every row: `start_j`, else `start_s` at the
-    least power of a row of the same (model, pool, n)."""
-    found = np.zeros(len(rows))
-    group = groups(rows)
-    power = np.full(group.max(initial=-1) + 1, np.inf)
-    np.minimum.at(power, group, rows.power)
-    for number, model in enumerate(fleet.models):
-        mine = rows.model == number
-        if model.start_j is not None:
-            found[mine] = model.start_j
-        elif model.start_s is not None:
-            found[mine] = model.start_s * power[group[mine]]
-    return found
 
 
 def _objectives(fleet: Fleet) -> tuple[np.ndarray, np.ndarray]:
