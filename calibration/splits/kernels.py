@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from diffenergy.corrections import CorrectionsFile, prior_file
-from diffenergy.fitting._batches import batches
-from diffenergy.fitting._calibrate import Settings, blanked, with_cold_blocks
+from diffenergy.fitting._batching.batches import batches
+from diffenergy.fitting._calibrate import Settings, blanked
+from diffenergy.fitting._sampled import with_cold_blocks
 from diffenergy.measurements import MeasurementTable, Predictions
 from diffenergy.physics._instrument import idle_before, series_shares
 from diffenergy.records import as_float

@@ -14,8 +14,9 @@ from ..hardware import read_gpu
 from ..measurements import MeasurementTable
 from ._calibrate import MAX_ROWS, Calibration, Progress, Settings, blanked, calibrate
 from ._identifiability import Identifiability, report
-from ._left_out.holdout import held_out, read_rule
-from ._left_out.outliers import Flag, flagged, without
+from ._left_out.checked import Flag
+from ._left_out.holdout import Rule, held_out, read_rule
+from ._left_out.outliers import flagged, without
 from ._predict import check_table, corrections_file, predict, unused
 from ._result import FitResult, Rows, fit_summary
 
@@ -78,26 +79,34 @@ def fit(
         >>> found.summary["held_out"]["rows"]
         6
     """
-    if jnp.zeros(()).dtype.itemsize < 8:
-        raise ValueError(
-            "a fit needs numbers of 64 bit; call "
-            '`jax.config.update("jax_enable_x64", True)` before it.'
-        )
-    rules = [read_rule(text) for text in _several(holdout)]
+    _check_bits()
     each = list(tables) if isinstance(tables, Sequence) else [tables]
     for table in each:
         check_table(table)
+    rules = [read_rule(text) for text in _several(holdout)]
     begin = corrections_file(start)
-    prior = begin.continues or begin
     settings = Settings(seed, max_rows, max_steps=max_steps, freeze=_several(freeze))
-    _check_groups(settings.freeze, prior, each)
-    held = held_out(each, rules, seed)
-    flags = [flagged(table, predict(table, prior)) for table in each]
+    _check_groups(settings.freeze, begin.continues or begin, each)
+    return _fitted(each, begin, settings, rules, strict, progress)
+
+
+def _fitted(
+    tables: Sequence[MeasurementTable],
+    begin: CorrectionsFile,
+    settings: Settings,
+    rules: Sequence[Rule],
+    strict: bool,
+    progress: Progress | None,
+) -> FitResult:
+    """The fit without held-out rows and those that cannot be true, and its errors."""
+    prior = begin.continues or begin
+    held = held_out(tables, rules, settings.seed)
+    flags = [flagged(table, predict(table, prior)) for table in tables]
     every = [flag for found in flags for flag in found]
     if strict and every:
         more = f" ({len(every) - 1} more rows)" if len(every) > 1 else ""
         raise ValueError(f"{_words(every[0])}{more}; correct it or drop `--strict`.")
-    parts = zip(each, flags, held, strict=True)
+    parts = zip(tables, flags, held, strict=True)
     fitted = calibrate(
         [blanked(without(table, found), out) for table, found, out in parts],
         prior,
@@ -105,16 +114,24 @@ def fit(
         begin=begin if begin.continues else None,
         progress=progress,
     )
-    judged = None if fitted.fit.interrupted else _judged(fitted, each, held, flags)
+    judged = None if fitted.fit.interrupted else _judged(fitted, tables, held, flags)
     if judged is None:
         kept = dataclasses.replace(fitted.corrections, continues=prior)
         return FitResult({"interrupted": True, "steps": fitted.fit.evaluations}, kept)
     rows, learnt = judged
     summary = fit_summary(rows, fitted, learnt)
-    rests_on = {"seed": seed, "holdout": [rule.text for rule in rules]}
-    corrections = _completed(fitted, each, rests_on, summary)
-    notes = tuple(_remarks(each, every, fitted, max_steps))
+    rests_on = {"seed": settings.seed, "holdout": [rule.text for rule in rules]}
+    corrections = _completed(fitted, tables, rests_on, summary)
+    notes = tuple(_remarks(tables, every, fitted, settings.max_steps))
     return FitResult(summary, corrections, learnt, tuple(rows), notes)
+
+
+def _check_bits() -> None:
+    if jnp.zeros(()).dtype.itemsize < 8:
+        raise ValueError(
+            "a fit needs numbers of 64 bit; call "
+            '`jax.config.update("jax_enable_x64", True)` before it.'
+        )
 
 
 def _several(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -8,20 +8,16 @@ from typing import Any, Final
 import numpy as np
 
 from ..corrections import (
-    ACTIVITY_CONSTANTS,
-    ANY,
-    CONSTANTS,
     GIVEN,
-    SENSOR_CONSTANTS,
     CorrectionsFile,
-    Levels,
 )
 from ..hardware import read_gpu
-from ..measurements import Columns, MeasurementTable
-from ._batches import Batch, batches, by_row, pass_lengths
-from ._fit import Fit, Target, fit, sensor_tag, sharpened, target
+from ..measurements import MeasurementTable
+from ._batching.batches import Batch, batches, pass_lengths
+from ._fit import Fit, Target, fit, sharpened, target
+from ._freed import begun_at, free_parameters, frozen
 from ._parameters import SENSOR, Parameter, Parameters
-from ._series import cold_blocks
+from ._sampled import per_table, sampled, with_cold_blocks, without_unsettled
 
 PASS_SD: Final = (0.05, 0.03)
 """Expected error of ln time and ln power of whole passes (`docs/physics.md`)."""
@@ -40,14 +36,8 @@ TABLE_WEIGHT: Final = 128.0
 would outvote the passes (`docs/physics.md`)."""
 MAX_ROWS: Final = 20_000
 """Kernel rows of one fit."""
-FEW_READINGS: Final = 20
-"""Rows of a GPU that nothing is known of, below which one factor alone is fitted."""
-
 TILED: Final = "gemm in known tiles"
 """Kind of rows of CUDA-core products whose tile is given."""
-_REFERENCE: Final = ("mma:mma.sync", "memory:HBM2", "architecture:Ampere")
-"""The oldest of each kind, without factors; so is the GPU with most passes."""
-
 _SHARPER, _CLEAR = 3, 0.5
 """Further fits of the rows of a GPU at most, each with the errors that the one before
 left, as long as some table lies within this share of what was expected of it."""
@@ -122,30 +112,10 @@ def calibrate(
     place of these, beside sensors. Raises `ValueError` if no row is left or nothing is
     free.
     """
-    rng = np.random.default_rng(settings.seed)
     start = with_cold_blocks(start, tables)
-    targets: list[Target] = []
-    per_table = _per_table(tables, settings.max_rows)
-    for table in tables:
-        skipped = _sampled(table, start, rng, per_table)
-        chosen = _without_unsettled(dataclasses.replace(table, skipped=skipped), start)
-        for batch in batches(chosen, start):
-            targets.append(_target(chosen, batch, settings.table_weight))
-    if not targets:
-        raise ValueError(
-            "no measured row is left to fit; give rows that are not skipped."
-        )
-    parameters = free_parameters(start, targets)
-    free = [p for p in parameters.free if not _frozen(p, settings.freeze)]
-    if among:
-        free = [*among, *(p for p in free if p.tag.startswith(SENSOR))]
-    parameters = dataclasses.replace(parameters, free=tuple(free))
-    if not parameters.free:
-        raise ValueError(
-            "nothing is left to fit: `--freeze` holds every constant that the rows "
-            "move."
-        )
-    place = None if begin is None else _at(parameters, begin)
+    targets = _targets(tables, start, settings)
+    parameters = _free(start, targets, settings, among)
+    place = None if begin is None else begun_at(parameters, begin)
     result = fit(parameters, targets, place, settings.max_steps, progress)
     for _ in range(_SHARPER if start.fitted_on else 0):
         sharp = [sharpened(parameters, item, result.z) for item in targets]
@@ -154,24 +124,72 @@ def calibrate(
             break
         targets = sharp
         result = fit(parameters, targets, result.z, settings.max_steps, progress)
+    found = Calibration(result, _file(result, start), tuple(targets))
+    fitted_on = _rests_on(found, tables, start.fitted_on) | {"seed": settings.seed}
+    file = dataclasses.replace(found.corrections, fitted_on=fitted_on)
+    return dataclasses.replace(found, corrections=file)
+
+
+def _targets(
+    tables: Sequence[MeasurementTable], start: CorrectionsFile, settings: Settings
+) -> list[Target]:
+    """The rows that are drawn, in batches."""
+    rng = np.random.default_rng(settings.seed)
+    targets: list[Target] = []
+    most = per_table(tables, settings.max_rows)
+    for table in tables:
+        skipped = sampled(table, start, rng, most)
+        chosen = without_unsettled(dataclasses.replace(table, skipped=skipped), start)
+        for batch in batches(chosen, start):
+            targets.append(_target(chosen, batch, settings.table_weight))
+    if not targets:
+        raise ValueError(
+            "no measured row is left to fit; give rows that are not skipped."
+        )
+    return targets
+
+
+def _free(
+    start: CorrectionsFile,
+    targets: Sequence[Target],
+    settings: Settings,
+    among: Sequence[Parameter],
+) -> Parameters:
+    """What is free: what the rows move and nobody holds, or `among` and sensors."""
+    parameters = free_parameters(start, targets)
+    free = [p for p in parameters.free if not frozen(p, settings.freeze)]
+    if among:
+        free = [*among, *(p for p in free if p.tag.startswith(SENSOR))]
+    if not free:
+        raise ValueError(
+            "nothing is left to fit: `--freeze` holds every constant that the rows "
+            "move."
+        )
+    return dataclasses.replace(parameters, free=tuple(free))
+
+
+def _file(result: Fit, start: CorrectionsFile) -> CorrectionsFile:
+    """The fitted levels, and the instruments with what was found of sensors."""
     levels = result.parameters.fitted(result.z)
     sensors = {tag: levels.pop(tag) for tag in list(levels) if tag.startswith(SENSOR)}
     instruments = {name: dict(values) for name, values in start.instruments.items()}
     for tag, values in sensors.items():
         instruments.setdefault(tag.removeprefix(SENSOR), {}).update(values)
-    file = CorrectionsFile(levels, instruments, {}, spread=start.spread)
-    found = Calibration(result, file, tuple(targets))
-    cards = [item.batch.card for item in targets]
+    return CorrectionsFile(levels, instruments, {}, spread=start.spread)
+
+
+def _rests_on(
+    found: Calibration, tables: Sequence[MeasurementTable], before: Mapping[str, Any]
+) -> dict[str, Any]:
+    """GPUs, clocks, lengths and rows that a fit rests on, with those of `before`."""
+    cards = [item.batch.card for item in found.targets]
     own = {x.served_as: f"architecture:{x.architecture}" for x in cards}
-    fitted_on = {
-        "architectures": start.fitted_on.get("architectures", {}) | own,
-        "sm_clock_min": _lowest(targets, start.fitted_on.get("sm_clock_min", {})),
-        "seq_len_max": _longest(tables, start.fitted_on.get("seq_len_max", {})),
-        "rows": start.fitted_on.get("rows", {}) | found.rows,
-        "seed": settings.seed,
+    return {
+        "architectures": before.get("architectures", {}) | own,
+        "sm_clock_min": _lowest(found.targets, before.get("sm_clock_min", {})),
+        "seq_len_max": _longest(tables, before.get("seq_len_max", {})),
+        "rows": before.get("rows", {}) | found.rows,
     }
-    file = dataclasses.replace(file, fitted_on=fitted_on)
-    return dataclasses.replace(found, corrections=file)
 
 
 def _as_expected(left: Target, before: Target) -> bool:
@@ -220,131 +238,6 @@ def blanked(table: MeasurementTable, held: np.ndarray) -> MeasurementTable:
     )
 
 
-def free_parameters(start: CorrectionsFile, targets: Sequence[Target]) -> Parameters:
-    """Constants that the targets can move (see `calibrate`)."""
-    levels: Levels = {tag: dict(values) for tag, values in start.levels.items()}
-    if not start.fitted_on:
-        used = [item.batch for item in targets]
-        shaped = [batch for batch in used if batch.kind != "activity"]
-        free = [Parameter("global", name) for name in _at_level("global") if shaped]
-        free += _relatives(shaped) if shaped else []
-        free += [
-            Parameter(batch.card.tags[-1], name)
-            for batch in used
-            for name in ACTIVITY_CONSTANTS
-            if batch.kind == "activity"
-        ]
-    else:
-        plans = [x.batch for x in targets if x.batch.kind == "plan"]
-        kinds = {label.partition(":")[2] for label in start.fitted_on.get("rows", {})}
-        if plans and "plan" not in kinds:
-            free = _of_plans(plans)
-        else:
-            free = _own(start, targets)
-    for item in targets:
-        batch = item.batch
-        if not batch.how.sampling or not np.isfinite(item.power).any():
-            continue
-        if Parameter(batch.card.tags[-1], "dynamic_energy") in free:
-            continue  # a few readings say nothing about how they were read
-        model = start.instrument(batch.campaign, batch.kind, batch.card.name)
-        tag = sensor_tag(batch)
-        levels[tag] = {x: model[x] for x in SENSOR_CONSTANTS if x in model}
-        free += [Parameter(tag, name) for name in levels[tag]]
-    tags = {tag for item in targets for tag in item.batch.card.tags}
-    read = [item for item in targets if np.isfinite(item.power).any()]
-    known = {tag for item in read for tag in item.batch.card.tags}
-    return Parameters(tuple(dict.fromkeys(free)), levels, tuple(sorted(tags - known)))
-
-
-def _at(parameters: Parameters, file: CorrectionsFile) -> np.ndarray:
-    """The free numbers in fitted space as a file has them."""
-    sensors = {
-        p.tag: file.instruments.get(p.tag.removeprefix(SENSOR), {})
-        for p in parameters.free
-        if p.tag.startswith(SENSOR)
-    }
-    return dataclasses.replace(parameters, start={**file.levels, **sensors}).centre()
-
-
-def _relatives(used: Sequence[Batch]) -> list[Parameter]:
-    """Factors of the tags of the GPUs; a GPU's own only for the ops that its rows
-    hold."""
-    factors: dict[str, set[str]] = {}
-    passes = [b for b in used if b.kind == "workload"]
-    most = max(passes or used, key=lambda b: (b.rows >= 0).sum())
-    reference = most.card.tags[-1]
-    for batch in used:
-        for tag in batch.card.tags:
-            prefix = tag.partition(":")[0]
-            if tag in _REFERENCE or tag == reference:
-                continue
-            factors.setdefault(tag, set()).update(
-                name
-                for name in _at_level(prefix, tag)
-                if _frees(batch, name) and (prefix != "gpu" or batch.kind != "moe")
-            )
-    return [
-        Parameter(tag, name) for tag in sorted(factors) for name in sorted(factors[tag])
-    ]
-
-
-def _of_plans(used: Sequence[Batch]) -> list[Parameter]:
-    """The constants of plans, which no fit has seen, and their factors by tag; all
-    others are known from kernels and passes."""
-    new = [name for name in CONSTANTS if "plan" in CONSTANTS[name].rows]
-    free = [Parameter("global", x) for x in new if "global" in CONSTANTS[x].levels]
-    return free + [p for p in _relatives(used) if p.constant in new]
-
-
-def _own(start: CorrectionsFile, targets: Sequence[Target]) -> list[Parameter]:
-    """Factors of the GPUs of the rows: one on all dynamic energy where few readings of
-    a new GPU are all there is, else on every constant that its rows concern."""
-    free: list[Parameter] = []
-    for card in {item.batch.card.name: item.batch.card for item in targets}.values():
-        mine = [item for item in targets if item.batch.card.name == card.name]
-        tag = card.tags[-1]
-        readings = sum(int(np.isfinite(item.power).sum()) for item in mine)
-        timed = sum(int(np.isfinite(item.time).sum()) for item in mine)
-        known = card.served_as in start.fitted_on.get("architectures", {})
-        if max(readings, timed) < FEW_READINGS and not known:
-            free.append(Parameter(tag, "dynamic_energy"))
-            continue
-        if any(item.batch.kind == "activity" for item in mine):
-            free += [Parameter(tag, name) for name in ACTIVITY_CONSTANTS]
-        own = _at_level("own")  # those of a GPU alone at the end
-        own.sort(key=lambda name: "global" not in CONSTANTS[name].levels)
-        free += [
-            Parameter(tag, name)
-            for name in own
-            if any(_frees(item.batch, name) for item in mine)
-        ]
-    return free
-
-
-def _at_level(*levels: str) -> list[str]:
-    """Constants that a fit may free at one of the levels."""
-    return [name for name, c in CONSTANTS.items() if set(levels) & set(c.levels)]
-
-
-def _frees(batch: Batch, constant: str) -> bool:
-    """Whether rows of a batch free a factor of a constant; rows of op `activity` have
-    `ACTIVITY_CONSTANTS`."""
-    rows = CONSTANTS[constant].frees
-    if batch.kind == "activity":
-        return False
-    if batch.kind == "plan":
-        return "plan" in rows
-    return rows == ANY or bool({batch.kind, *batch.records} & set(rows))
-
-
-def _frozen(p: Parameter, groups: Sequence[str]) -> bool:
-    """Whether a group names the parameter's level, constant, or the start of one."""
-    level = p.tag.removeprefix(SENSOR)
-    kind = "sensor" if p.tag.startswith(SENSOR) else p.tag.partition(":")[0]
-    return any(g in (kind, level) or p.constant.startswith(g) for g in groups)
-
-
 def _target(table: MeasurementTable, batch: Batch, table_weight: float) -> Target:
     """Target of a batch with the expected errors of its kind."""
     if batch.kind == "workload":
@@ -355,83 +248,3 @@ def _target(table: MeasurementTable, batch: Batch, table_weight: float) -> Targe
     share = max(1.0, math.sqrt(timed / table_weight))
     sds = ACTIVITY_SD if batch.kind == "activity" else KERNEL_SD
     return target(table, batch, *(sd * share for sd in sds))
-
-
-def with_cold_blocks(
-    start: CorrectionsFile, tables: Sequence[MeasurementTable]
-) -> CorrectionsFile:
-    """Start with the cold blocks of every GPU and campaign whose sensor knows
-    series."""
-    instruments = {name: dict(values) for name, values in start.instruments.items()}
-    for table in tables:
-        for (gpu, op, campaign), index in _groups(table).items():
-            rows = index[np.isfinite(table.avg_power_w[index])]
-            model = start.instrument(campaign, op, gpu)
-            if len(rows) and op == "gemm" and "warm_share" in model:
-                found = cold_blocks(table, rows, read_gpu(gpu))
-                own = instruments.setdefault(f"{campaign}:gemm@{gpu}", {})
-                own["cold_blocks"] = found
-    return dataclasses.replace(start, instruments=instruments)
-
-
-def _groups(table: MeasurementTable) -> dict[tuple[str, str, str], np.ndarray]:
-    """Kernel rows by GPU, op and campaign."""
-    groups: dict[tuple[str, str, str], list[int]] = {}
-    for i in np.flatnonzero((table.kind == "kernel") & (table.skipped == "")):
-        key = (table.gpu[i], table.op[i], table.campaign[i])
-        groups.setdefault(key, []).append(int(i))
-    return {key: np.array(members) for key, members in groups.items()}
-
-
-def _per_table(tables: Sequence[MeasurementTable], max_rows: int) -> int:
-    """Rows of each (GPU, op, campaign), the largest power of two that fits (rows are
-    padded to one)."""
-    count = sum(len(_groups(table)) for table in tables)
-    return 1 << max(int(math.log2(max(max_rows / max(count, 1), 1))), 0)
-
-
-def _sampled(
-    table: MeasurementTable,
-    start: CorrectionsFile,
-    rng: np.random.Generator,
-    per_table: int,
-) -> np.ndarray:
-    """`skipped` of a table in which kernel rows are thinned out: those with a reading
-    above the launch loop, evenly over dtype and time."""
-    skipped = table.skipped.copy()
-    for (gpu, op, campaign), index in _groups(table).items():
-        columns, place = _placed(table, op, index)
-        none = np.full(len(columns.rows), "")
-        dtypes = columns.values.get("dtype", none)[place].astype(str)
-        model = start.instrument(campaign, op, gpu)
-        floor = by_row(model, "floor_seconds", columns, place)
-        usable = np.flatnonzero(table.time_s[index] >= floor)  # not NaN
-        order = np.lexsort((table.time_s[index[usable]], dtypes[usable]))
-        ordered = index[usable[order]]
-        if not len(ordered):  # nothing timed: readings of power alone
-            ordered = index[np.isfinite(table.avg_power_w[index])]
-        strata = np.array_split(ordered, min(per_table, max(len(ordered), 1)))
-        kept = [int(rng.choice(stratum)) for stratum in strata if len(stratum)]
-        skipped[np.setdiff1d(index, kept)] = "not sampled"
-    return skipped
-
-
-def _placed(
-    table: MeasurementTable, op: str, index: np.ndarray
-) -> tuple[Columns, np.ndarray]:
-    """Columns of an op, and where the rows `index` of the table stand in them."""
-    columns = table.fields[op]
-    return columns, np.searchsorted(columns.rows, index)
-
-
-def _without_unsettled(
-    table: MeasurementTable, start: CorrectionsFile
-) -> MeasurementTable:
-    """The table without the power of kernels too short for their sensor's model."""
-    least = np.zeros(table.num_rows)
-    for (gpu, op, campaign), index in _groups(table).items():
-        model = start.instrument(campaign, op, gpu)
-        least[index] = by_row(model, "power_seconds", *_placed(table, op, index))
-    power = np.where(table.time_s >= least, table.avg_power_w, np.nan)
-    power = np.where(np.isnan(table.time_s), table.avg_power_w, power)
-    return dataclasses.replace(table, avg_power_w=power)

@@ -23,7 +23,7 @@ from ..plans import Steps
 from ..records import as_float
 from ..smooth import robust
 from ..workload._workload import Workload
-from ._batches import Batch, How
+from ._batching.batches import Batch, How
 from ._parameters import SENSOR, Parameters, Serving
 from ._predict import batch_reading, compiled_reading
 

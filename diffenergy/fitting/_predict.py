@@ -37,8 +37,8 @@ from ..physics._instrument import Instrument, Run, data_activity, reading
 from ..plans import Steps
 from ..results import Result
 from ..workload._workload import Workload
-from ._batches import Batch, How, batches, pass_lengths
-from ._plan_batches import step_reading, with_unplanned
+from ._batching.batches import Batch, How, batches, pass_lengths
+from ._batching.plan_batches import step_reading, with_unplanned
 
 
 def batch_reading(

@@ -15,7 +15,7 @@ from ..measurements._metrics import QUANTITIES, errors
 from ..results import Result
 from ._calibrate import Calibration
 from ._identifiability import Identifiability
-from ._left_out.outliers import Flag
+from ._left_out.checked import Flag
 
 _GROUP: Final = ("file", "gpu", "op")
 

@@ -8,8 +8,9 @@ import pytest
 
 from diffenergy import measurements
 from diffenergy.corrections import ANY, prior_file
-from diffenergy.fitting import _batches
-from diffenergy.fitting._batches import Batch, batches
+from diffenergy.fitting._batching import batches as _batches
+from diffenergy.fitting._batching import facts as _facts
+from diffenergy.fitting._batching.batches import Batch, batches
 from diffenergy.fitting._fit import _holds, _movers, target
 from diffenergy.fitting._parameters import Parameter, Parameters
 from diffenergy.kernels.moe._routing import units_dealt
@@ -133,7 +134,7 @@ def facts(op: str, model: dict[str, Any], **cells: object) -> dict[str, list[flo
     """Facts of the rows 2 and 0 of three."""
     values = {name: np.array(column, object) for name, column in cells.items()}
     columns = Columns(np.arange(3), values)
-    found = _batches._facts(model, op, columns, np.array([2, 0]))
+    found = _facts.facts_of(model, op, columns, np.array([2, 0]))
     return {name: x.tolist() for name, x in found.items()}
 
 

@@ -9,15 +9,15 @@ import pytest
 
 from diffenergy import measurements
 from diffenergy.corrections import CorrectionsFile, prior_file
-from diffenergy.fitting._calibrate import with_cold_blocks
-from diffenergy.fitting._predict import predict
-from diffenergy.fitting._series import (
+from diffenergy.fitting._batching.series import (
     Block,
     _evidence,
     _segments,
     cold_blocks,
     in_blocks,
 )
+from diffenergy.fitting._predict import predict
+from diffenergy.fitting._sampled import with_cold_blocks
 from diffenergy.hardware import read_gpu
 from diffenergy.measurements import MeasurementTable
 from diffenergy.physics._instrument import hot_share, replayed_seconds

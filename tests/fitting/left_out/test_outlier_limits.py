@@ -14,7 +14,9 @@ import pandas as pd
 import pytest
 
 from diffenergy import measurements
-from diffenergy.fitting._left_out.outliers import _around, _residuals, _rows, flagged
+from diffenergy.fitting._left_out.checked import rows_of
+from diffenergy.fitting._left_out.outliers import flagged
+from diffenergy.fitting._left_out.rules import _around, _residuals
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware._spec import idle_power
 from diffenergy.measurements import Predictions
@@ -267,7 +269,7 @@ def test_a_quarter_of_the_time_is_too_fast_in_any_group(
     numbers = dict(time_s=TIME, avg_power_w=POWER, energy_j=TIME * POWER)
     wide = {name: np.full(19, x) for name, x in numbers.items()}
     words = dict.fromkeys(("grade", "skipped"), np.full(19, "", object))
-    findings = list(_residuals(_rows(table, Predictions(**wide, **words))))
+    findings = list(_residuals(rows_of(table, Predictions(**wide, **words))))
     hit = [(x.quantity, np.flatnonzero(x.where).tolist()) for x in findings]
     assert [x for x in hit if x[1]] == ([("time_s", [0])] if told else [])
     assert ["quarter" in x.text for x in findings if x.where.any()] == [True] * told
@@ -315,7 +317,7 @@ def test_rows_around_are_the_eight_nearest_of_one_group(tmp_path: Path):
     table = measurements.read([str(tmp_path / "runs.csv")])
     blank = np.full(25, np.nan)
     words = dict.fromkeys(("grade", "skipped"), np.full(25, "", object))
-    rows = _rows(table, Predictions(blank, blank, blank, **words))
+    rows = rows_of(table, Predictions(blank, blank, blank, **words))
     ratio = np.arange(25.0) ** 2
     around = _around(rows, ratio)
     assert around[0] == np.median(ratio[1:9])

@@ -10,7 +10,8 @@ import pytest
 
 from diffenergy import measurements
 from diffenergy.corrections import prior_file
-from diffenergy.fitting._left_out.outliers import Flag, flagged, without
+from diffenergy.fitting._left_out.checked import Flag
+from diffenergy.fitting._left_out.outliers import flagged, without
 from diffenergy.fitting._predict import predict
 from diffenergy.measurements import MeasurementTable, Predictions
 from diffenergy.workload._listing import read_listings

@@ -2,26 +2,24 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 from jax import Array
 
-from ..corrections import STREAMING, CorrectionsFile
-from ..hardware._fields import CLOCK
-from ..hardware._files import GpuCard, read_gpu
-from ..hardware._spec import OperatingPoint
-from ..kernels import formulas, ops
-from ..kernels._shared.ops import COMMON_FIELDS
-from ..kernels.moe._routing import units_dealt
-from ..measurements import Columns, MeasurementTable
-from ..physics._instrument import Instrument
-from ..plans import Steps
-from ..records import as_float
-from ..workload._listing import Listing
-from ..workload._unlisted import complete
-from ..workload._workload import (
+from ...corrections import STREAMING, CorrectionsFile
+from ...hardware._fields import CLOCK
+from ...hardware._files import GpuCard, read_gpu
+from ...hardware._spec import OperatingPoint
+from ...kernels import formulas, ops
+from ...kernels._shared.ops import COMMON_FIELDS
+from ...measurements import Columns, MeasurementTable
+from ...physics._instrument import Instrument
+from ...plans import Steps
+from ...workload._listing import Listing
+from ...workload._unlisted import complete
+from ...workload._workload import (
     OpRows,
     PhaseColumns,
     Workload,
@@ -32,17 +30,14 @@ from ..workload._workload import (
     pad_size,
     phase_columns,
 )
-from ..workload.models import load_model
-from ._plan_batches import by_mixture, planned, with_unplanned
-from ._series import fresh_process, in_blocks
+from ...workload.models import load_model
+from .facts import by_row, facts_of, instrument_of
+from .plan_batches import by_mixture, planned, with_unplanned
 
 CHUNK: Final = 8192
 """Rows of one batch at most; larger tables take several of one shape."""
 NO_CAP: Final = 1e9
 """W; rows that carry their measured clock are past the governor."""
-
-_LOOP_FACTS: Final = ("loop_seconds", "call_seconds", "loop", "loop_body", "unfilled")
-"""Facts of a loop of kernels that a campaign may state."""
 
 
 class How(NamedTuple):
@@ -195,18 +190,8 @@ def _kernels(
     copies = np.where(np.isnan(table.copies[rows]), copies, table.copies[rows])
     info = PhaseColumns.single(len(rows), copies=copies)
     part = OpRows(op, fields, every, every)
-    facts = _facts(model, op, columns, index)
+    facts = facts_of(model, op, columns, index)
     return _batch(table, corrections, card, op, [part], info, rows, facts)
-
-
-def _dealt(*columns: np.ndarray) -> np.ndarray:
-    """Units of expert load that the host deals out one by one before each run."""
-    rows = list(zip(*columns, strict=True))
-    known = {
-        row: units_dealt(int(row[0]), int(row[1]), int(row[2]), str(row[3]))
-        for row in set(rows)
-    }
-    return np.array([known[row] for row in rows], float)
 
 
 def _batch(
@@ -232,7 +217,7 @@ def _batch(
     picked = padded(rows)
     point = _point(table, card, picked)
     facts = {name: padded(x) for name, x in facts.items()}
-    instrument = _instrument(table, corrections, kind, picked, card.name, facts)
+    instrument = instrument_of(table, corrections, kind, picked, card.name, facts)
     campaign = "" if kind in ("workload", "plan") else str(table.campaign[rows[0]])
     model = corrections.instrument(campaign, kind, card.name)
     sampling = "series" if "warm_share" in model else "gap" if "gap" in model else ""
@@ -260,66 +245,6 @@ def _alike(found: set[str]) -> tuple[str, ...]:
     return tuple(sorted(found | {*(STREAMING if found & {*STREAMING} else ())}))
 
 
-def by_row(
-    model: Mapping[str, Any],
-    name: str,
-    columns: Columns,
-    index: np.ndarray,
-    default: float = 0.0,
-) -> np.ndarray:
-    """A number of a measurement model for each row: `name` with the row's dtype or
-    family behind it, else `name` alone."""
-    value = np.full(len(index), float(model.get(name, default)))
-    for column in ("dtype", "family"):
-        if column not in columns.values:
-            continue
-        words = columns.values[column][index].astype(str)
-        for word in np.unique(words):
-            if f"{name}_{word}" in model:
-                value[words == word] = model[f"{name}_{word}"]
-    return value
-
-
-def _facts(
-    model: Mapping[str, Any], op: str, columns: Columns, index: np.ndarray
-) -> dict[str, np.ndarray]:
-    """What a campaign's measurement model needs to know of each kernel."""
-    names = dataclasses.fields(Instrument)
-    defaults: dict[str, Any] = {field.name: field.default for field in names}
-    facts = {
-        name: by_row(model, name, columns, index, defaults[name])
-        for name in _LOOP_FACTS
-    }
-    values = {name: column[index] for name, column in columns.values.items()}
-    if op == "gemm":
-        m, n, k = (np.asarray(values[x], float) for x in "mnk")
-        facts |= {"rows": m, "operand_bytes": 12 * n * k}
-        if "warm_share" not in model:
-            return facts
-        narrow = values["dtype"] != "bf16"
-        facts |= {
-            "narrow": narrow.astype(float),
-            "fresh": fresh_process(m, n, k, narrow).astype(float),
-            "cold": in_blocks(model.get("cold_blocks", []), m, n),
-        }
-    elif "gap" in model and "q_len" in values:
-        batch, queries, keys, heads, kv_heads, size = (
-            np.asarray(values[x], float)
-            for x in (
-                "batch", "q_len", "kv_len", "num_heads", "num_kv_heads", "head_dim"
-            )
-        )  # fmt: skip
-        made = queries * heads + 2 * keys * kv_heads
-        facts |= {"sequences": batch, "operand_bytes": 2 * batch * made * size}
-        if "first_q_len" in model:
-            first = queries >= model["first_q_len"]
-            facts["fresh"] = np.where(first, model["first_length"], 0.0)
-    elif "gap" in model and "topk" in values:
-        names = ("num_tokens", "num_experts", "topk", "distribution")
-        facts["sequences"] = _dealt(*(values[name] for name in names))
-    return facts
-
-
 def _point(table: MeasurementTable, card: GpuCard, rows: np.ndarray) -> OperatingPoint:
     """Measured mean clock where there is one, else the requested one under the cap. A
     clock in a wrong unit is another one here: its row is flagged, not refused."""
@@ -336,36 +261,6 @@ def _point(table: MeasurementTable, card: GpuCard, rows: np.ndarray) -> Operatin
         np.where(np.isnan(measured), cap, NO_CAP),
         table.temperature[rows],
     )
-
-
-def _instrument(
-    table: MeasurementTable,
-    corrections: CorrectionsFile,
-    kind: str,
-    rows: np.ndarray,
-    gpu: str,
-    facts: Mapping[str, np.ndarray],
-) -> Instrument:
-    campaigns, which = np.unique(table.campaign[rows].astype(str), return_inverse=True)
-    models = [corrections.instrument(name, kind, gpu) for name in campaigns]
-
-    def of(name: str, default: float = 0.0) -> np.ndarray:
-        return np.array([model.get(name, default) for model in models])[which]
-
-    iterations = table.iterations[rows]
-    known = {
-        "startup_seconds": of("startup_seconds"),
-        "startup_power": of("startup_power"),
-        "iterations": np.where(np.isnan(iterations), np.inf, iterations),
-        "burst": of("burst", np.inf),
-        **facts,
-    }
-    rest = {
-        field.name: np.full(len(rows), np.asarray(field.default, float))
-        for field in dataclasses.fields(Instrument)
-        if field.name not in known
-    }
-    return Instrument(**{name: as_float(x) for name, x in (known | rest).items()})
 
 
 def _merge(op: str, items: Sequence[OpRows]) -> OpRows:

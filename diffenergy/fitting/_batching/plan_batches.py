@@ -8,19 +8,19 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from ..corrections import Corrections
-from ..hardware import GpuCard, read_gpu
-from ..hardware._spec import GpuSpec, OperatingPoint
-from ..measurements import MeasurementTable
-from ..measurements._plan_rows import POSITIONS, PlanRow, models_of
-from ..physics import Run, static_power, with_corrections
-from ..plans import Steps, Training, compose, host_of, step_energy, training_of
-from ..plans._steps.steps import merged
-from ..workload import Listing
-from ..workload._unlisted import complete
-from ..workload.models import Model, Request
-from ..workload.models._layers.drafting import without_mtp
-from ..workload.models._shared.language_model import LanguageModel
+from ...corrections import Corrections
+from ...hardware import GpuCard, read_gpu
+from ...hardware._spec import GpuSpec, OperatingPoint
+from ...measurements import MeasurementTable
+from ...measurements._plan_rows import POSITIONS, PlanRow, models_of
+from ...physics import Run, static_power, with_corrections
+from ...plans import Steps, Training, compose, host_of, step_energy, training_of
+from ...plans._steps.steps import merged
+from ...workload import Listing
+from ...workload._unlisted import complete
+from ...workload.models import Model, Request
+from ...workload.models._layers.drafting import without_mtp
+from ...workload.models._shared.language_model import LanguageModel
 
 
 @dataclasses.dataclass(frozen=True)

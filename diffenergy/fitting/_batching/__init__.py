@@ -1,0 +1,1 @@
+"""Measured rows as workloads, each row a phase."""
