@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
@@ -37,12 +38,12 @@ class PhaseEstimate(Record):
     components: Float[Array, "*p component"]  # J, in the order of COMPONENTS
 
     @property
-    def static_energy(self) -> Float[Array, "*p"]:
+    def static_energy(self) -> Float[Array | np.ndarray, "*p"]:
         """J of idle and leakage power."""
         return self.components[..., STATIC].sum(axis=-1)
 
     @property
-    def static_power(self) -> Float[Array, "*p"]:
+    def static_power(self) -> Float[Array | np.ndarray, "*p"]:
         """Idle and leakage power, W."""
         return self.static_energy / self.time
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
@@ -56,7 +57,7 @@ def from_phases(
     """The step that phases make, its pipeline in an `order` (see `compose`)."""
     p = found.phases
     times = compose(p.time, steps, c, order)
-    static = p.static_power
+    static = jnp.asarray(p.static_power)
     drawn = step_energy(p.time, p.energy - static * p.time, static, times, steps)
     power = drawn.energy / times.time
     return StepEstimate(

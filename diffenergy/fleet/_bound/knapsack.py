@@ -52,7 +52,7 @@ def by_whole_replicas(
 
 def _efficient(
     cost: Float[np.ndarray, " row"], share: Float[np.ndarray, " row"]
-) -> Int[np.ndarray, " row"]:
+) -> Int[np.ndarray, " kept"]:
     """Rows that carry more than all that cost as much or less."""
     order = np.lexsort((-share, cost))
     most = np.maximum.accumulate(share[order])
