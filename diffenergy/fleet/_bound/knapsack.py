@@ -86,7 +86,7 @@ def _covered(
 
 
 def _as_candidates(
-    plans: list[tuple[int, np.ndarray, Float[np.ndarray, " row"]]],
+    plans: list[tuple[int, np.ndarray, np.ndarray]],
 ) -> Candidates:
     """Plans of one model each as records."""
     row = np.zeros((len(plans), _PARTS), int)
