@@ -770,11 +770,11 @@ def test_a_renamed_constant_stays_in_the_fit(tmp_path, monkeypatch):
 
     constants, activity = renamed(CONSTANTS), renamed(ACTIVITY_CONSTANTS)
     factors = {tag: renamed(own) for tag, own in PRIOR_FACTORS.items()}
-    for module in (_constants, _levels, _calibrate, _parameters):
+    for module in (_constants, _levels, _freed, _parameters):
         monkeypatch.setattr(module, "CONSTANTS", constants)
     for module in (_levels, _parameters):
         monkeypatch.setattr(module, "PRIOR_FACTORS", factors)
-    for module in (_fit, _calibrate):
+    for module in (_fit, _freed):
         monkeypatch.setattr(module, "ACTIVITY_CONSTANTS", activity)
     other = calibrate([made], prior_file(), settings)
     expected = {f"{p.tag}/{names[p.constant]}" for p in plain.fit.parameters.free}
