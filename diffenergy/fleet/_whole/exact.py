@@ -59,8 +59,9 @@ class Slot:
 def in_two_ways(
     slot: Slot, upper: float, seconds: float, gap: float
 ) -> tuple[Whole, Whole]:
-    """`best_below` and `by_numbers` side by side, a core each: the first is proven
-    sooner on some fleets, the second closer after a few seconds on others."""
+    """`best_below` and `by_numbers` side by side: the first is proven sooner on some
+    fleets, the second closer after a few seconds on others. The solver lets threads
+    overlap in part only."""
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         below = threads.submit(best_below, slot, upper, seconds=seconds, gap=gap)
         numbers = threads.submit(by_numbers, slot, seconds=seconds, gap=gap)
