@@ -50,7 +50,7 @@ PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
         "energy_dram": (1.0, 0.2),  # half of its bytes cross to the other die
     },
     "memory:HBM2e": {"energy_dram": (0.95, 0.1)},
-    "memory:HBM3": {"energy_dram": (0.85, 0.1)},
+    "memory:HBM3": {"energy_dram": (0.8, 0.05)},
     "memory:HBM3e": {"energy_dram": (0.8, 0.1)},
     "memory:GDDR5": {"energy_dram": (1.8, 0.2), "dram_efficiency": (0.64, 0.4)},
     "memory:GDDR5X": {"energy_dram": (1.6, 0.2), "dram_efficiency": (0.64, 0.4)},

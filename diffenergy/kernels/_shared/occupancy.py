@@ -1,4 +1,4 @@
-"""CTAs at once: how many an SM holds, what a wave of them reads, what of it is new."""
+"""CTAs at once: how many an SM holds, what a wave of them reads."""
 
 import jax.numpy as jnp
 from jax import Array
@@ -48,8 +48,3 @@ def wave_traffic(
     width = block / height
     waves = tiles / jnp.minimum(concurrent, tiles)
     return waves * (height * row_bytes_a + width * row_bytes_b)
-
-
-def excess(traffic: Array, compulsory: Array) -> Array:
-    """Traffic beyond reading each datum once, B: a smooth max(traffic - once, 0)."""
-    return smooth.softplus(traffic - compulsory, compulsory / 4 + 1.0)

@@ -3,7 +3,7 @@
 **DRAM traffic** counts reuse distances, not sizes. With A, B, O the bytes of operands
 and output, near = A + B + O and C = `l2_share` x `l2_capacity`, p = `l2_sharpness`:
 
-    dram  = A miss(max(near, dA)) + B miss(max(near, dB)) + excess miss(A + B)
+    dram  = A miss(max(near, dA)) + B miss(max(near, dB)) + again miss(A + B)
     store = O (+ 8 s batch m n where s > 1: fp32 partial sums, written and read) to L2,
             O miss(near) to DRAM
     dX    = bytes that the whole pass touches, if X is a weight, else 0
@@ -13,9 +13,11 @@ and output, near = A + B + O and C = `l2_share` x `l2_capacity`, p = `l2_sharpne
 padded output, as square as the output allows; it reads h rows of A and w columns of B
 once:
 
-    traffic = wave_traffic batch waves (h k e m/(tiles_m tile_m)
-                                        + w k e n/(tiles_n tile_n))
-    excess  = softplus(traffic - (A + B)), rounded over (A + B)/4
+    traffic = batch waves (h k e m/(tiles_m tile_m) + w k e n/(tiles_n tile_n))
+    again   = wave_traffic (traffic - A - B)
+
+`again` is never below 0 and is 0 where one wave covers the output: a product of few rows
+reads its weights once.
 
 The equations of feed, traffic and reuse distance are fitted by this project on the
 public AIConfigurator GEMM tables (five GPUs, bf16 and fp8).
@@ -31,7 +33,7 @@ from ...corrections import Corrections
 from ...hardware._spec import GpuSpec
 from .._shared import rates as _rates
 from .._shared.caches import missed
-from .._shared.occupancy import excess, wave_traffic
+from .._shared.occupancy import wave_traffic
 from ._main_loop import MainLoop
 from ._operands import Types
 from ._shape import Gemm
@@ -53,7 +55,7 @@ def traffic(s: Gemm, loop: MainLoop, t: Types, gpu: GpuSpec, c: Corrections) -> 
     near = a + b + out
 
     concurrent = smooth.at_least_one(gpu.num_sms * loop.resident / loop.split)
-    waves = c.wave_traffic * s.batch * wave_traffic(
+    waves = s.batch * wave_traffic(
         loop.tiles_m, loop.tiles_n, loop.tile_m, loop.tile_n, concurrent,
         loop.k * t.e_a * s.m / (loop.tiles_m * loop.tile_m),
         loop.k * t.e_b * s.n / (loop.tiles_n * loop.tile_n),
@@ -61,7 +63,7 @@ def traffic(s: Gemm, loop: MainLoop, t: Types, gpu: GpuSpec, c: Corrections) -> 
     dram = (
         a * missed(jnp.maximum(near, s.a_distance), gpu, c)
         + b * missed(jnp.maximum(near, s.b_distance), gpu, c)
-        + excess(waves, a_plain + b) * missed(a + b, gpu, c)
+        + c.wave_traffic * (waves - a_plain - b) * missed(a + b, gpu, c)
     )
     # fp32, written and read
     partial = jnp.where(loop.split > 1, 8 * loop.split * s.batch * s.m * s.n, 0.0)
