@@ -16,8 +16,8 @@ once:
     traffic = batch waves (h k e m/(tiles_m tile_m) + w k e n/(tiles_n tile_n))
     again   = wave_traffic (traffic - A - B)
 
-`again` is never below 0 and is 0 where one wave covers the output: a product of few rows
-reads its weights once.
+`again` is never below 0, and 0 where a wave is as high as the output: a product of few
+rows reads its weights once.
 
 The equations of feed, traffic and reuse distance are fitted by this project on the
 public AIConfigurator GEMM tables (five GPUs, bf16 and fp8).
