@@ -10,6 +10,7 @@ from diffenergy.hardware import read_gpu
 from diffenergy.results import Infeasible
 from diffenergy.serving import deploy, fit, is_serving
 from diffenergy.serving._engine import constants, levels
+from diffenergy.serving._fitting.fit import ENERGY_FACTORS
 from diffenergy.serving._fitting.rows import read_serving
 from diffenergy.serving._step.rows import PARTS, Step, listing
 from diffenergy.workload.models import load_model
@@ -101,11 +102,17 @@ def test_constants_go_from_engine_to_host():
     own = levels("vllm", read_gpu("h100-sxm"))
     other = levels("vllm", read_gpu("a100-sxm-80gb"))
     assert set(own) == set(constants()) == set(other)
-    assert own["linear_energy"] != 1.0 == other["linear_energy"]
+    assert own["step"] != other["step"]
     fitted = {"host": {"vllm:h100-sxm": {"step": 0.5}}}
     assert levels("vllm", read_gpu("h100-sxm"), fitted)["step"] == 0.5
     assert levels("vllm", read_gpu("h200-sxm"))["step"] == own["step"]
     assert min(own.values()) >= 0
+
+
+@pytest.mark.parametrize("gpu", ["h100-sxm", "b200-sxm", "a100-sxm-80gb"])
+def test_energy_of_kernels_needs_no_factor_of_servers(gpu: str):
+    own = levels("vllm", read_gpu(gpu))
+    assert {own[name] for name in ENERGY_FACTORS} == {1.0}
 
 
 @pytest.mark.slow

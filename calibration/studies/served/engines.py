@@ -12,7 +12,9 @@ a model, a GPU, a TP degree. Rows of several GPUs of ML.ENERGY are never fitted.
 Linear layers, host and sampling all grow with the batch, and a fit that moves all three
 shares time among them that no row tells apart. For vLLM linear layers stay as they are
 predicted, sequences cost the host nothing (its scheduler runs beside the GPU) and sorts
-take what medians of gaps leave beside the kernels (Qwen3-8B on H100): `_HELD`.
+take what medians of gaps leave beside the kernels (Qwen3-8B on H100): `_HELD`. Factors
+on predicted energy (`ENERGY_FACTORS`) stay 1, too: models left out are predicted better
+without them.
 `--write` puts what all rows give into `diffenergy/data/corrections/engines.toml`.
 """
 
@@ -33,7 +35,7 @@ from tables import aiconfigurator, ml_energy  # noqa: E402
 import diffenergy  # noqa: E402
 from diffenergy.serving._engine import constants  # noqa: E402
 from diffenergy.serving._fitting.fit import (  # noqa: E402
-    OWN,
+    ENERGY_FACTORS,
     QUANTITIES,
     Served,
     as_arrays,
@@ -44,7 +46,9 @@ from diffenergy.serving._fitting.rows import read_serving  # noqa: E402
 
 _MOST: Final = {"h100-sxm": 1000, "b200-sxm": 600}
 """Running requests of fitted rows; beyond, B200 hosts run out of requests."""
-_HELD: Final = ("linear", "sequence", "penalties_few", "sort_start", "sort_many")
+_HELD: Final = (
+    *ENERGY_FACTORS, "linear", "sequence", "penalties_few", "sort_start", "sort_many",
+)  # fmt: skip
 """Constants of vLLM that stay at their priors: the docstring says why."""
 _HEAD: Final = (
     "| left out | rows | TPOT | W | J per token | TTFT |",
@@ -129,8 +133,7 @@ def study(
         by_gpu[name] = start | fitted(energy, mine, start, _HELD)
     for name, other in (("h100-sxm", "b200-sxm"), ("b200-sxm", "h100-sxm")):
         mine = use & (gpu == name)
-        carried = by_gpu[other] | {x: start[x] for x in OWN}
-        found = energy.predict(as_arrays(carried))
+        found = energy.predict(as_arrays(by_gpu[other]))
         yield f"| {name}, the GPU | {errors(energy, found, mine)} |"
     for name in _MOST:
         for kind in ("dense", "mixture"):
@@ -160,7 +163,7 @@ def shipped(energy: Served, frame: pd.DataFrame, closed: Served) -> dict[str, An
     own = fitted(closed, engines == "vllm", start, _HELD)
     centres = start | {k: own[k] for k in ("sort_few", "request") if k in own}
     found = {"engine": {"vllm": dict(own)}, "host": {}}
-    vllm = fitted(energy, use, centres, (*OWN, *_HELD))
+    vllm = fitted(energy, use, centres, _HELD)
     found["engine"]["vllm"] = _some(own, ("sort_few", "request")) | vllm
     for name in _MOST:
         own = fitted(energy, use & (gpu == name), centres, _HELD)

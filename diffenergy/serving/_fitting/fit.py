@@ -36,8 +36,8 @@ _MOST: Final = 1100
 """Batches of a table."""
 _NOTHING: Final = 1e-3
 """Share of its sd below which a constant is 0."""
-OWN: Final = ("linear_energy", "attention_energy", "prefill_energy")
-"""Constants that say of a GPU, not of an engine: they are not carried to another."""
+ENERGY_FACTORS: Final = ("linear_energy", "attention_energy", "prefill_energy")
+"""Factors on the energy of a GPU's kernels, which the shipped constants leave at 1."""
 _OUTPUTS: Final = 1.5
 """Ratio of contexts that share a table."""
 
