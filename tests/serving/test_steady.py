@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -341,3 +342,14 @@ def test_the_best_point_keeps_a_limit_by_its_own_table():
         "qwen3-8b", "h100-sxm", load, optimize="energy", num_gpus=6, tp=1
     ).summary
     assert 0.029 < best["tpot_s"]["p95"] <= 0.030
+
+
+@pytest.mark.slow
+def test_boards_that_wait_have_the_fitted_voltage():
+    """A steeper V(f) costs a waiting board the same, fitted or from the GPU's file."""
+    found = deploy(MODEL, "h100-sxm")
+    fitted = eqx.tree_at(lambda g: g.corrections.voltage_slope, found.gpu, 1.5)
+    stated = eqx.tree_at(lambda g: g.vf_slope, found.gpu, 1.5 * found.gpu.vf_slope)
+    idle = float(priced(found, fitted).idle)
+    assert idle == pytest.approx(float(priced(found, stated).idle), rel=1e-9)
+    assert idle > 1.01 * float(priced(found).idle)

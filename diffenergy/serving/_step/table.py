@@ -16,7 +16,7 @@ from ...estimator import Estimate
 from ...estimator._estimate import estimate, estimate_once
 from ...hardware import GpuSpec, OperatingPoint
 from ...hardware._spec import default_point
-from ...physics import waiting_power
+from ...physics import waiting_power, with_corrections
 from ...workload import Workload
 from ...workload._workload import assemble
 from ...workload.models import Request
@@ -206,7 +206,8 @@ def _costs(
     time, energy = summed(k.time), summed(k.energy)
     static = (p.energy - jnp.sum(energy, -1)) / p.time
     clock = jnp.minimum(point.sm_clock, gpu.sm_clock_applied_max)
-    idle = waiting_power(gpu, gpu.corrections, clock, point)
+    board = with_corrections(gpu, gpu.corrections)
+    idle = waiting_power(board, gpu.corrections, clock, point)
     plain, mixed = _cut(knots, time)
     spent, mixed_spent = _cut(knots, energy)
     standing, _ = _cut(knots, static[:, None])
