@@ -21,11 +21,11 @@ from ...workload import kernel_name
 from .._measured.smoothing import DRAWS, promise, smoothed
 from .._measured.table import Table
 from .._problem.modelled import Modelled, clock_pairs, modelled
-from .._problem.plan import Objective, Plan
+from .._problem.plan import Objective, Plan, Rules
 from .._problem.problem import Problem, default_total
 from .._solving.frontier import frontier
 from .._solving.schedule import Descent, baselines, schedule, schedule_frontier
-from .._solving.solve import Rules, solve
+from .._solving.solve import solve
 from .advice import advice
 from .result import (
     PlanResult,

@@ -17,11 +17,11 @@ from .._problem.plan import (
     Goal,
     Granularity,
     Objective,
+    Rules,
     Switching,
     SwitchKind,
 )
 from .._solving.schedule import Descent
-from .._solving.solve import Rules
 from .answers import Progress, of_model, of_table
 from .result import PlanResult
 

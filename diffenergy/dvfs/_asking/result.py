@@ -13,9 +13,8 @@ from ...results import Result, finite, written
 from ...units import MHz
 from .._apply.export import apply_script, schedule_csv, schedule_rows
 from .._problem.costs import PowerCurve
-from .._problem.plan import Objective, Plan
+from .._problem.plan import Objective, Plan, Rules
 from .._problem.problem import AUTO, Problem, Total, default_total
-from .._solving.solve import Rules
 
 Path = str | os.PathLike[str]
 SCHEDULE_KEYS: Final = (

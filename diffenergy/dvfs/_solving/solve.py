@@ -11,7 +11,7 @@ from .._free.exact import price_of_time, prove, worthwhile
 from .._free.hulls import Line
 from .._free.local import keeping
 from .._problem import groups
-from .._problem.plan import Aggregation, Granularity, Objective, Plan, Switching
+from .._problem.plan import Objective, Plan, Rules
 from .._problem.problem import (
     Problem,
     Total,
@@ -30,38 +30,6 @@ _SMALL: Final = 1e-6
 _DEFAULT: Final = "default"
 _HULL: Final = "hull and dynamic programming"
 _PROOF: Final = "integer programme (HiGHS)"
-
-
-@dataclasses.dataclass(frozen=True)
-class Rules:
-    """What a schedule may do.
-
-    `aggregation`: the sum keeps the limits, or every kernel too. `granularity`: what
-    has clocks of its own. `per_launch`: launches of a kernel may differ. `switching`:
-    cost of a change (`None`: free), during which the GPU draws `stall_power` (W;
-    `None`: the least power of the table).
-    """
-
-    aggregation: Aggregation = "global"
-    granularity: Granularity = "kernel"
-    per_launch: bool = False
-    switching: Switching | None = None
-    stall_power: float | None = None
-
-    @property
-    def free(self) -> bool:
-        """Whether clocks change at no cost."""
-        return self.switching is None or self.switching.free
-
-    @property
-    def latency(self) -> float:
-        """What a change of clocks takes, s."""
-        return 0.0 if self.switching is None else self.switching.latency
-
-    @property
-    def held(self) -> bool:
-        """Whether clocks cannot change at all."""
-        return self.switching is not None and self.switching.forbidden
 
 
 ANY: Final = Rules()
@@ -102,16 +70,14 @@ def solve(
             dataclasses.replace(rules, aggregation="global"),
             exact=exact,
         )
-    if rules.switching is None or rules.free:
+    if rules.free:
         return _free(problem, objective, rules.per_launch, exact)
     most = objective.most_time(default_total(problem))
-    if not has_room(problem, rules.switching, most):
+    if not has_room(problem, rules.changes, most):
         return _single(problem, objective, rules)
     from .._switching.switch import switched
 
-    return switched(
-        problem, objective, rules.switching, rules.per_launch, rules.stall_power
-    )
+    return switched(problem, objective, rules)
 
 
 def single_settings(problem: Problem) -> free.Front:

@@ -17,9 +17,8 @@ from diffenergy.dvfs._asking.result import (
 from diffenergy.dvfs._measured import rows
 from diffenergy.dvfs._measured.rows import problem_from_columns
 from diffenergy.dvfs._measured.table import read_table
-from diffenergy.dvfs._problem.plan import Objective, Plan
+from diffenergy.dvfs._problem.plan import Objective, Plan, Rules
 from diffenergy.dvfs._problem.problem import Problem, Total
-from diffenergy.dvfs._solving.solve import Rules
 
 TABLE = """stage,instruction,frequency,memory_frequency,count,time,energy
 forward,gemm,auto,auto,3,0.010,3.0
