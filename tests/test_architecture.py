@@ -89,11 +89,10 @@ VERIFIER = {"verify", "verify_sums", "verify_switches"}
 ENTRY = {"verify", "Violation"}
 """What the rest may take from `verify`."""
 MODEL = {
-    "units", "files", "dtypes", "compiling", "records", "results", "search",
-    "corrections", "hardware", "hardware._spec", "hardware._switching",
+    "units", "files", "results", "search",
+    "hardware", "hardware._spec", "hardware._switching",
     "physics._phase",  # of an idle GPU
     "physics._power",  # of a byte of memory traffic
-    "physics._links",
 }  # fmt: skip
 """Modules of other rooms that `collectives` may import."""
 
@@ -134,7 +133,7 @@ def test_nothing_reaches_into_the_verifier():
 
 
 def test_collectives_need_little_of_the_model():
-    """Records, dtypes, units, files, idle power, and the costs of links."""
+    """Units, files, results, solvers, and the power of an idle GPU."""
     for path in COLLECTIVES:
         for name in modules(path):
             inside = name.split(".")[0] == "collectives"

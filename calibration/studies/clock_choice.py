@@ -76,9 +76,8 @@ def _measured(folder: Path) -> list[tuple[Any, list[Any]]]:
 def _line(series: Any, listings: list[Any], card: Any, served: Any) -> dict[str, Any]:
     """What the planner chooses for one series."""
     from diffenergy.dvfs._problem.modelled import clock_pairs, modelled
-    from diffenergy.dvfs._problem.plan import Objective
+    from diffenergy.dvfs._problem.plan import Objective, Rules
     from diffenergy.dvfs._solving.schedule import schedule
-    from diffenergy.dvfs._solving.solve import Rules
 
     clocks = series["sm_clock_mhz_set"].to_numpy() * 1e6
     time = series["time_ms_per_iter"].to_numpy()

@@ -4,8 +4,8 @@ from ._measured.table import Table as Table
 from ._measured.table import read_table as read_table
 from ._problem.plan import Objective as Objective
 from ._problem.plan import Plan as Plan
+from ._problem.plan import Rules as Rules
 from ._problem.plan import Switching as Switching
 from ._problem.problem import Problem as Problem
 from ._solving.frontier import Frontier as Frontier
 from ._solving.frontier import frontier as frontier
-from ._solving.solve import Rules as Rules

@@ -338,22 +338,10 @@ def test_batches_are_rows():
         )
 
 
-def test_process_of_the_designs():
-    """An H100 on N7 rules: logic and SRAM grow with pitches and cell, DRAM does not."""
-    card, model = read_gpu("h100-sxm"), area_model()
-    old, new = process("4N"), process("7nm")
-    scale = 814 / area_fit().fitted[list(PUBLISHED).index("GH100")]
-    v = card.values
-    array = (v["smem_per_sm"] ** 8 + v["l1_capacity"] ** 8) ** 0.125
-    sram = 16 * (60 * 2**20 + 144 * (4 * v["registers_per_sm"] + array))
-    logic = 814 / scale - 12 * model.channel - sram * old.bit_cell
-    logic *= new.logic_area / old.logic_area
-    expected = scale * (logic + 12 * model.channel + sram * new.bit_cell)
-    area, *terms = _numbers(silicon_of(card, "7nm"), card.spec, ONES).tolist()
-    assert area == pytest.approx(expected)
-    assert terms == pytest.approx(_start(card))
+def test_an_unknown_process_is_named():
+    card = dataclasses.replace(read_gpu("h100-sxm"), process_node="3nm")
     with pytest.raises(ValueError, match="`process_node` is '3nm'.*allowed are 28nm"):
-        silicon_of(card, "3nm")
+        silicon_of(card)
 
 
 def test_designs_keep_the_die_of_their_origin():

@@ -14,10 +14,9 @@ from diffenergy.dvfs._asking.advice import advice
 from diffenergy.dvfs._asking.answers import _check_clocks
 from diffenergy.dvfs._asking.result import _tokens, compared, curve_rows, limited
 from diffenergy.dvfs._problem.costs import PowerCurve
-from diffenergy.dvfs._problem.plan import Objective, Plan, Switching
+from diffenergy.dvfs._problem.plan import Objective, Plan, Rules, Switching
 from diffenergy.dvfs._problem.problem import Total
 from diffenergy.dvfs._solving.schedule import Descent
-from diffenergy.dvfs._solving.solve import Rules
 from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from diffenergy.dvfs._problem.groups import by_stage
-from diffenergy.dvfs._problem.plan import Objective, Plan, Switching
+from diffenergy.dvfs._problem.plan import Objective, Plan, Rules, Switching
 from diffenergy.dvfs._problem.problem import (
     Loop,
     Problem,
@@ -17,7 +17,7 @@ from diffenergy.dvfs._problem.problem import (
     within_caps,
 )
 from diffenergy.dvfs._solving.frontier import frontier
-from diffenergy.dvfs._solving.solve import Rules, single_settings, solve
+from diffenergy.dvfs._solving.solve import single_settings, solve
 from diffenergy.dvfs._switching.paths import (
     Prices,
     cheapest,
@@ -253,7 +253,7 @@ def test_changes_without_room(kind: str, latency: float):
         if not has_room(problem, switching, most):
             assert time.min(initial=np.inf) > most
     single = single_settings(problem).total
-    if not may_pay(problem, switching, None, single):
+    if not may_pay(problem, Rules(switching=switching), single):
         beaten = (single.time[:, None] <= time) & (single.energy[:, None] <= energy)
         assert beaten.any(0).all()
     assert has_room(problem, switching, np.inf)
@@ -265,7 +265,7 @@ def test_one_clock_where_changes_pay_at_no_time():
     problem = random_problem(2, num_kernels=2, turns=1)
     whole = by_stage(problem).problem
     one = dataclasses.replace(whole, loops=(Loop((0,), 1),))
-    assert not may_pay(one, STALL, None, single_settings(whole).total)
+    assert not may_pay(one, Rules(switching=STALL), single_settings(whole).total)
     fastest = (problem.count * problem.time.min(1)).sum()
     dear = Switching("stall", 2.0)
     assert has_room(problem, dear, fastest + 2.0)

@@ -6,14 +6,16 @@ import jax
 import numpy as np
 import pytest
 
-from diffenergy.collectives._standard.cost import collective_time
 from diffenergy.corrections import Corrections
+from diffenergy.dtypes import BYTES, code
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.files import facts
 from diffenergy.hardware import OperatingPoint, load_gpu, read_gpu
 from diffenergy.hardware._link_costs import BLOCKS, FIELDS
+from diffenergy.physics import _links as links
 from diffenergy.physics._links import kind_of
 from diffenergy.physics._power import LAUNCH_COMPONENTS
+from diffenergy.records import as_float, as_index
 from diffenergy.workload._kernel import normalise_kernel
 
 CASES = (
@@ -115,8 +117,13 @@ def test_single_width_has_the_same_constants():
 @pytest.mark.slow
 def test_time_is_that_of_the_cost_model(got, gpu):
     for phase, (name, size, ranks, dtype, family) in enumerate(CASES):
-        hand = collective_time(gpu, name, size, ranks, dtype, family=family)
-        assert got.phases.time[phase] == pytest.approx(float(hand), rel=1e-3), name
+        kind = as_index([list(links.KINDS).index(kind_of(name, family))])
+        narrow = as_float([BYTES[code(dtype)] < 2])
+        given = kind, as_float([size]), as_float([ranks]), narrow
+        costs = links.link_costs(gpu, kind)
+        found = links.candidates(*given, gpu.link_bandwidth, costs)
+        hand = float(links.expected_time(found)[0])
+        assert got.phases.time[phase] == pytest.approx(hand, rel=1e-3), name
 
 
 def test_energy_of_the_link(got):

@@ -8,9 +8,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from diffenergy.dvfs._problem.order import loops_of
+from diffenergy.dvfs._problem.plan import Rules
 from diffenergy.dvfs._problem.problem import Problem, default_total
 from diffenergy.dvfs._solving.frontier import frontier
-from diffenergy.dvfs._solving.solve import STRICT, Rules, solve
+from diffenergy.dvfs._solving.solve import STRICT, solve
 from diffenergy.fitting._clock_law.clock_law import ClockLaw, table
 from diffenergy.hardware import read_gpu
 from diffenergy.units import GHz, MHz

@@ -120,7 +120,11 @@ def build(
         bare = tuple(_member(p, (), 0, usual) for p in parts)
         plain = dataclasses.replace(task, members=bare)
         task = dataclasses.replace(task, **_bounds(made))
-    about = tuple(_described(p, parts) for p in _numbered(grouped))
+    about = tuple(
+        _described(product, parts, n)
+        for n, group in enumerate(grouped)
+        for product in group
+    )
     return Problem(task, made, goals, limits, about, frozenset(known), plain)
 
 
@@ -209,15 +213,10 @@ def _limits(
     return {**limits, **({"memory": 1.0} if "memory" in known else {})}
 
 
-def _numbered(grouped: Sequence[Sequence[Product]]) -> list[tuple[int, Product]]:
-    return [(n, product) for n, group in enumerate(grouped) for product in group]
-
-
 def _described(
-    numbered: tuple[int, Product], parts: Sequence[Listed]
+    product: Product, parts: Sequence[Listed], number: int
 ) -> dict[str, Any]:
-    """What a product is called in results."""
-    number, product = numbered
+    """What a product of part `number` is called in results."""
     kernel = product.kernel
     listing = parts[number].listings[product.listing]
     about: dict[str, Any] = {"workload": parts[number].name} if len(parts) > 1 else {}

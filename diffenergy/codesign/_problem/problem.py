@@ -13,7 +13,7 @@ from .._space.axes import TILES, Axis
 from .._space.task import METRICS, Task
 from .._tiles.grid import TileTable
 from .._tiles.tiles import FIELDS as TILE_FIELDS
-from .exact import CUSTOM, GOALS, UNITS, Judged, Target, target
+from .exact import CUSTOM, GOALS, Judged, Target, target
 from .legal import nearest
 
 LIMITS: Final = {
@@ -191,11 +191,6 @@ class Problem:
             {**product, **{n: float(x) for n, x in zip(names, column, strict=True)}}
             for product, column in zip(self.products, table.T, strict=True)
         ]
-
-
-def unit_of(goal: str) -> str:
-    """Unit of an objective."""
-    return UNITS.get(goal, "")
 
 
 def check_goals(goals: Sequence[str]) -> None:

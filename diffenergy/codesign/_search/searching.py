@@ -28,7 +28,6 @@ from .._problem.problem import (
     Problem,
     Score,
     Share,
-    unit_of,
 )
 from .._space.axes import rule_of
 from .._space.task import METRICS
@@ -108,7 +107,7 @@ def _found(
     active = _active_limits(engine, judged, slopes)
     return Found(
         problem.goals[0] if len(problem.goals) == 1 else ",".join(problem.goals),
-        unit_of(problem.goals[0]),
+        UNITS.get(problem.goals[0], ""),
         start,
         problem.score(judged, 0, goal),
         active,
@@ -181,7 +180,7 @@ def _active_limits(
     objective but pass it.
     """
     problem, goal = engine.problem, slopes.target
-    point = best.values[0]
+    point, wanted = best.values[0], UNITS.get(problem.goals[0], "")
     value = float(best.objective(goal)[0])
     lows = np.array([axis.low for axis in problem.axes])
     highs = np.array([axis.high for axis in problem.axes])
@@ -196,14 +195,14 @@ def _active_limits(
     found = []
     for metric, weight in zip(binding, weights, strict=True):
         name, limit = METRICS[metric], goal.limits[metric]
-        unit = f"{unit_of(problem.goals[0])}/({UNITS.get(name, '')})"
+        unit = f"{wanted}/({UNITS.get(name, '')})"
         found.append(Active(LIMITS[name], float(weight * abs(value) / limit), unit))
     for n, axis in enumerate(problem.axes[: len(problem.task.names)]):
         for at, bound, sign in ((at_low, "low", 1.0), (at_high, "high", -1.0)):
             gain = sign * left[n]
             if at[n] and gain > 0 and axis.low < axis.high:
                 of_field = rule_of(axis.name).unit.split(",")[0]
-                unit = f"{unit_of(problem.goals[0])}/({of_field})"
+                unit = f"{wanted}/({of_field})"
                 gained = gain * abs(value) / point[n]
                 found.append(Active(f"{axis.name} ({bound})", float(gained), unit))
     return tuple(found)

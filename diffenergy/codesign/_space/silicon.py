@@ -172,8 +172,7 @@ class Silicon(eqx.Module):
     l2: Float[Array, ""]  # L2 on the die / switched on
     channels: Float[Array, ""]  # DRAM channels on the die / (B/s)
     memory: Float[Array, ""]  # W of `base.idle_constant` that DRAM takes
-    base_rules: Float[Array, "2"]  # gate x metal pitch, bit cell; mm2
-    rules: Float[Array, "2"]  # of the process that designs are made in
+    rules: Float[Array, "2"]  # gate x metal pitch, bit cell; mm2
     settled: bool = eqx.field(static=True)
     """Whether the area of the base is published, as one die."""
 
@@ -183,15 +182,13 @@ class Silicon(eqx.Module):
         published(base) x model(design) / model(base); rises with every number that it
         uses. See `area` for the model.
         """
-        made = self._circuits(gpu)
-        return self.scale * area(self._model, made, self.rules[0], self.rules[1])
+        return self.scale * self._area(self._circuits(gpu))
 
     def with_static_power(self, gpu: GpuSpec) -> GpuSpec:
         """`gpu` with the idle terms and leakage of its silicon and memory.
 
         Clock tree and leakage grow with logic and SRAM (their area over that of the
-        base, both in the base's process), the memory's share of the constant with
-        bandwidth.
+        base), the memory's share of the constant with bandwidth.
         """
         base = self.base
         growth = self._core(gpu) / self._core(base)
@@ -203,15 +200,12 @@ class Silicon(eqx.Module):
             idle_leakage=base.idle_leakage * growth,
         )
 
-    @property
-    def _model(self) -> AreaModel:
-        return AreaModel(*self.coefficients)
+    def _area(self, made: Circuits) -> Float[Array, "*batch"]:
+        return area(AreaModel(*self.coefficients), made, *self.rules)
 
     def _core(self, gpu: GpuSpec) -> Float[Array, "*batch"]:
-        """mm2 of logic and SRAM in the base's process; the memory interface idles with
-        the memory."""
-        inside = self._circuits(gpu)._replace(channels=0.0)
-        return area(self._model, inside, self.base_rules[0], self.base_rules[1])
+        """mm2 of logic and SRAM; the memory interface idles with the memory."""
+        return self._area(self._circuits(gpu)._replace(channels=0.0))
 
     def _circuits(self, gpu: GpuSpec) -> Circuits:
         return circuits(
@@ -222,12 +216,11 @@ class Silicon(eqx.Module):
         )
 
 
-def silicon_of(card: GpuCard, process_node: str | None = None) -> Silicon:
-    """Silicon of the designs that grow out of `card`.
+def silicon_of(card: GpuCard) -> Silicon:
+    """Silicon of the designs that grow out of `card`, made in its process.
 
-    `process_node`: the process that they are made in [that of `card`]. A card that
-    names another bundled GPU as `corrections` has grown out of that one: its own area
-    is modelled, too.
+    A card that names another bundled GPU as `corrections` has grown out of that one:
+    its own area is modelled, too.
 
     Raises `ValueError` for a process whose design rules are not known.
 
@@ -236,8 +229,6 @@ def silicon_of(card: GpuCard, process_node: str | None = None) -> Silicon:
     >>> round(float(silicon_of(card).area(card.spec)))
     814
     """
-    made = process(card.process_node)
-    new = process(process_node or card.process_node)
     scale, sms, l2, channels = _spare(card)
     memory = memory_power(idle_model(), card.memory, board_channels(card))
     return Silicon(
@@ -248,8 +239,7 @@ def silicon_of(card: GpuCard, process_node: str | None = None) -> Silicon:
         as_float(l2),
         as_float(channels),
         as_float(min(memory, card.values["idle_constant"])),
-        as_float(list(made[:2])),
-        as_float(list(new[:2])),
+        as_float(list(process(card.process_node)[:2])),
         die_of(card.served_as) is not None,
     )
 

@@ -148,9 +148,7 @@ def _solved(
             topology, demand, model, how, low=horizon, high=horizon, link_cost=cost
         )
     else:
-        answer = milp(
-            topology, demand, model, horizon, how, objective="cost", link_cost=cost
-        )
+        answer = milp(topology, demand, model, horizon, how, link_cost=cost)
     if answer.schedule is None:
         return None
     timed = run_epochs(answer.schedule, model, parts=single)

@@ -15,7 +15,6 @@ becomes a variable, and what a `Symmetry` moves onto each other is one variable.
 """
 
 import dataclasses
-from typing import Final, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -28,10 +27,6 @@ from .._machine.topology import Topology
 from .epoch_schedule import Found, epoch_schedule, least_horizon, reach
 from .integer_rows import IntegerRows, integer_rows
 
-Objective = Literal["finish", "early", "cost"]
-_EARLY: Final = 1e6
-"""Worth of a block that is there from epoch 1 on: `_EARLY` / k from epoch k on."""
-
 
 def integer_model(
     topology: Topology,
@@ -40,41 +35,20 @@ def integer_model(
     horizon: int,
     *,
     symmetry: Symmetry | None = None,
-    objective: Objective = "finish",
     link_cost: Float[np.ndarray, " link"] | None = None,
 ) -> tuple[LinearModel, IntegerRows]:
-    """The rows above as one sparse matrix, and what its columns stand for."""
+    """The rows above as one sparse matrix, and what its columns stand for; `link_cost`:
+    of every F (None: nothing costs, any answer will do)."""
     reached = reach(topology, demand.source, demand.wanted, model.hop, horizon)
     symmetry = symmetry or no_symmetry(topology, demand)
     rows = integer_rows(topology, demand, model, reached, symmetry)
     low = np.zeros(rows.count)
     met = rows.hold[:, :, -1][demand.wanted]
     low[met[met >= 0]] = 1
-    cost = _cost(rows, demand, objective, link_cost)
-    return rows.model(low, np.ones(rows.count), cost), rows
-
-
-def _cost(
-    rows: IntegerRows,
-    demand: Demand,
-    objective: Objective,
-    link_cost: Float[np.ndarray, " link"] | None,
-) -> Float[np.ndarray, " column"]:
-    """Nothing for the least finish; -`_EARLY` / k of B[c, n, k] where n wants c; or
-    `link_cost` of every F."""
     cost = np.zeros(rows.count)
-    if objective == "early":
-        wished = (rows.hold >= 0) & demand.wanted[:, :, None]
-        epoch = np.nonzero(wished)[2]
-        np.add.at(cost, rows.hold[wished], -np.round(_EARLY / np.maximum(epoch, 1)))
-    if objective == "cost":
-        if link_cost is None:
-            raise ValueError(
-                "`link_cost` is missing; give one cost for each link, or another "
-                "`objective`."
-            )
+    if link_cost is not None:
         np.add.at(cost, rows.send[rows.sends], link_cost[rows.sends[1]])
-    return cost
+    return rows.model(low, np.ones(rows.count), cost), rows
 
 
 def milp(
@@ -85,15 +59,13 @@ def milp(
     how: Solving = USUAL,
     *,
     symmetry: Symmetry | None = None,
-    objective: Objective = "finish",
     link_cost: Float[np.ndarray, " link"] | None = None,
     child: Worker | None = None,
 ) -> Found:
     """A schedule within `horizon` epochs.
 
-    `objective`: `finish` any at all; `early` the published sum over wishes and epochs k
-    of 1/k while the block is there; `cost` the least sum of `link_cost` over sends.
-    `child`: a worker to use again.
+    `link_cost`: the least sum of it over sends is looked for (None: any schedule at
+    all). `child`: a worker to use again.
 
     Raises:
         ValueError: sums, blocks of unlike size, or a wish that no way leads to.
@@ -102,13 +74,7 @@ def milp(
     if horizon < least_horizon(topology, demand, model.hop):
         return Found(None, "infeasible", horizon, 0.0)
     built, rows = integer_model(
-        topology,
-        demand,
-        model,
-        horizon,
-        symmetry=symmetry,
-        objective=objective,
-        link_cost=link_cost,
+        topology, demand, model, horizon, symmetry=symmetry, link_cost=link_cost
     )
     answer = solve(built, how, child)
     if answer.values is None:

@@ -1,116 +1,117 @@
-"""`finish_time` of an order in JAX: differentiable in every rate and latency.
+"""The finish of an order at any rates and latencies, with its derivatives.
 
 A max-plus expression: the finish is the length of the longest path through the waits
-of `order_of`, each linear in latencies and 1 / rates, so its derivative is that of the
-sum along the path; where two paths tie it is the derivative of one of them. Agrees
-with `simulate.retime` at the rates and latencies of the topology.
+of an `Order`, each linear in latencies and 1 / rates, so its derivative is that of the
+sum along the path; where two paths tie it is the derivative of one of them.
 """
 
-from typing import Final, NamedTuple
+import dataclasses
+from typing import Final
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
 from jaxtyping import Float, Int
 
-from .order import Order
-from .simulate import order_of
+from .order import Order, Waits
 
-__all__ = ["Order", "finish_time", "order_of"]
+_NEAR: Final = 1e-14
+"""Share of a start below which it is not later: rounding."""
 
-_NEAR: Final = 64
-"""Units of rounding of a start below which it is not later."""
+
+@dataclasses.dataclass(frozen=True)
+class Finish:
+    """`time`, s; `by_rate`: r dT/dr, s; `by_latency`: dT/da. Infinite, and NaN, where
+    the order cannot be kept: switches would have to hold data."""
+
+    time: float
+    by_rate: Float[np.ndarray, " link"]
+    by_latency: Float[np.ndarray, " link"]
 
 
 def finish_time(
-    order: Order, rates: Float[Array, " link"], latencies: Float[Array, " link"]
-) -> Float[Array, ""]:
-    """Finish in s with the given rates (B/s) and latencies (s): differentiable in both,
-    fit for `vmap` and `jit` (close over `order`). Infinite where the order cannot be
-    kept at these rates: switches would have to hold data."""
-    groups, latencies = order.groups, jnp.asarray(latencies)
-    spell = jnp.asarray(groups.bytes) / jnp.asarray(rates)[groups.link]
-    gaps = jnp.append(
-        order.forward.gaps(spell, latencies[groups.link]),
-        order.back.gaps(spell, latencies[groups.link]),
-    )
-    last = jnp.asarray(groups.until) * spell[groups.group] + latencies[order.send_link]
-    walk = _longest(order, lax.stop_gradient(gaps), lax.stop_gradient(last))
-    length = (walk.times * gaps).sum() + last[walk.end]
-    return jnp.where(walk.ends, length, jnp.inf)
-
-
-class _Walk(NamedTuple):
-    """The longest path: how often it takes each wait, the send that ends it, and
-    whether there is one (groups do not wait in a circle)."""
-
-    times: Int[Array, " wait"]
-    end: Int[Array, ""]
-    ends: Array
-
-
-def _longest(
-    order: Order, gaps: Float[Array, " wait"], last: Float[Array, " send"]
-) -> _Walk:
-    """The path to the last end; starts as in `simulate`, by levels and then back."""
+    order: Order,
+    rates: Float[np.ndarray, " link"],
+    latencies: Float[np.ndarray, " link"],
+) -> Finish:
+    """When the last send of `order` ends with the given rates (B/s) and latencies
+    (s)."""
+    groups, count = order.groups, len(rates)
+    cause = np.full(len(groups.link), -1)
+    start = least_starts(order, rates, latencies, cause)
+    if start is None:
+        unknown = np.full(count, np.nan)
+        return Finish(np.inf, unknown, unknown)
+    spell = groups.bytes / rates[groups.link]
+    busy = groups.until * spell[groups.group]
+    ends = start[groups.group] + busy + latencies[order.send_link]
+    last = int(np.argmax(ends >= ends.max() * (1 - _NEAR)))
     before = np.append(order.forward.before, order.back.before)
-    after = np.append(order.forward.after, order.back.after)
-    count, total = len(order.groups.link), len(before)
-    pieces = jnp.asarray(_pieces(order.level, total))
-    behind = jnp.arange(len(order.forward), total)
-    head, tail = jnp.append(before, 0), jnp.append(after, count)
-    weight = jnp.append(gaps, -jnp.inf)
-    near = _NEAR * jnp.finfo(gaps.dtype).eps
-
-    def relax(
-        state: tuple[Array, Array], rows: Array
-    ) -> tuple[tuple[Array, Array], None]:
-        start, cause = state
-        reach = start[head[rows]] + weight[rows]
-        fresh = start.at[tail[rows]].max(reach)
-        fresh = jnp.where(fresh > start * (1 + near), fresh, start)
-        moved = (reach > start[tail[rows]]) & (reach >= fresh[tail[rows]])
-        cause = cause.at[jnp.where(moved, tail[rows], count)].set(rows)
-        return (fresh, cause), None
-
-    def sweep(state: tuple[Array, Array, Array, Array]) -> tuple:
-        start, cause, _, turn = state
-        (start, cause), _ = lax.scan(relax, (start, cause), pieces)
-        (later, cause), _ = relax((start, cause), behind)
-        return later, cause, (later > start).any(), turn + 1
-
-    limit = len(order.back) + 1
-    begin = jnp.zeros(count + 1), jnp.full(count + 1, -1)
-    start, cause, moving, _ = lax.while_loop(
-        lambda state: state[2] & (state[3] < limit),
-        sweep,
-        (*begin, jnp.array(True), jnp.array(0)),
-    )
-    end = jnp.argmax(start[order.groups.group] + last)
-    group = jnp.asarray(order.groups.group)[end]
-
-    def step(state: tuple[Array, Array, Array]) -> tuple:
-        group, times, left = state
-        edge = cause[group]
-        return head[edge], times.at[edge].add(1), left - 1
-
-    _, times, _ = lax.while_loop(
-        lambda state: (cause[state[0]] >= 0) & (state[2] > 0),
-        step,
-        (group, jnp.zeros(total + 1, int), jnp.array(count)),
-    )
-    return _Walk(times[:total], end, ~moving)
+    group, passed = groups.group[last], list[int]()
+    while cause[group] >= 0:
+        passed.append(int(cause[group]))
+        group = before[passed[-1]]
+    path = Waits.joined([order.forward, order.back]).take(np.array(passed, int))
+    head, tail = groups.link[path.before], groups.link[path.after]
+    gained, waited = np.zeros((2, count))
+    np.add.at(gained, head, path.ahead * spell[path.before])
+    np.subtract.at(gained, tail, path.behind * spell[path.after])
+    np.add.at(waited, head, path.lag)
+    np.subtract.at(waited, tail, path.lead)
+    gained[order.send_link[last]] += busy[last]
+    waited[order.send_link[last]] += 1
+    return Finish(float(ends[last]), -gained, waited)
 
 
-def _pieces(
-    level: Int[np.ndarray, " forward"], filler: int
-) -> Int[np.ndarray, "level wait"]:
-    """Numbers of the waits of each level, filled up with `filler`."""
-    if not len(level):
-        return np.full((1, 1), filler)
-    level = level - level.min()
-    count = np.bincount(level)
-    place = np.arange(len(level)) - np.repeat(np.cumsum(count) - count, count)
-    table = np.full((len(count), count.max()), filler)
-    table[level, place] = np.arange(len(level))
-    return table
+def least_starts(
+    order: Order,
+    rates: Float[np.ndarray, " link"],
+    latencies: Float[np.ndarray, " link"],
+    cause: Int[np.ndarray, " group"] | None = None,
+) -> Float[np.ndarray, " group"] | None:
+    """Least starts from 0 on, s; None if there are none, since groups wait in a circle.
+
+    `cause`: is set to the wait that each start is due to, numbered through `forward`,
+    then `back`; -1 stays where there is none.
+    """
+    groups = order.groups
+    spell = groups.bytes / rates[groups.link]
+    latency = latencies[groups.link]
+    forward = order.forward.gaps(spell, latency)
+    back = order.back.gaps(spell, latency)
+    most = float(spell.sum() + latency.sum()) * float(groups.until.max())
+    levels = np.flatnonzero(np.diff(order.level, prepend=-1, append=-1)).tolist()
+    heads = np.flatnonzero(np.diff(order.forward.after, prepend=-1))
+    at = np.searchsorted(heads, levels).tolist()
+    goal = order.forward.after[heads]
+    back_heads = np.flatnonzero(np.diff(order.back.after, prepend=-1))
+    back_goal = order.back.after[back_heads]
+    start = np.zeros(len(groups.link))
+
+    def note(first: int, tail: np.ndarray, reach: np.ndarray, was: np.ndarray):
+        """The waits from number `first` on that have made starts at `tail` later."""
+        if cause is not None:
+            moved = (reach * (1 - _NEAR) > was) & (reach >= start[tail])
+            cause[tail[moved]] = first + np.flatnonzero(moved)
+
+    for _ in range(len(back) + 1):
+        for n in range(len(levels) - 1):
+            low, high = levels[n], levels[n + 1]
+            reach = start[order.forward.before[low:high]] + forward[low:high]
+            some = slice(at[n], at[n + 1])
+            best = np.maximum.reduceat(reach, heads[some] - low)
+            tail = order.forward.after[low:high]
+            was = start[tail]
+            start[goal[some]] = np.maximum(start[goal[some]], best)
+            note(low, tail, reach, was)
+        if not len(back):
+            return start
+        reach = start[order.back.before] + back
+        best = np.maximum.reduceat(reach, back_heads)
+        later = best * (1 - _NEAR) > start[back_goal]
+        if not later.any():
+            return start
+        was = start[order.back.after]
+        start[back_goal[later]] = best[later]
+        note(len(forward), order.back.after, reach, was)
+        if start.max() > most:
+            return None
+    return None

@@ -98,7 +98,7 @@ def switched(schedule: Schedule, when: Arrivals) -> Switched:
     The one send that brings a whole block goes on by all that take it, and all summands
     by the one that takes them, whatever their times; elsewhere the times `when` choose.
     """
-    sends, topology, slack = schedule.sends, schedule.topology, slack_of(schedule)
+    sends, topology = schedule.sends, schedule.topology
     sums, intact, link = ways_in(schedule), whole(schedule), exits(schedule)
     source, target = topology.sources[sends.link], topology.targets[sends.link]
     base = sends.block * len(topology.nodes)
@@ -112,6 +112,7 @@ def switched(schedule: Schedule, when: Arrivals) -> Switched:
     for *place, send in zip(*_columns(rows, base + source, sums, link), strict=True):
         leaving[tuple(place)].append(send)
     feeds: Dependencies = {}
+    choice = _Choice(schedule, when, slack_of(schedule), feeds)
     odd = [
         send
         for place, come in coming.items()
@@ -125,16 +126,14 @@ def switched(schedule: Schedule, when: Arrivals) -> Switched:
         feeds |= {send: [] for send in goes}
         if len(goes if summands else come) == 1 and (summands or intact[come[0]]):
             for send in goes:
-                feeds[send] = [
-                    Part(n, 0.0, float(sends.bytes[n])) for n in sorted(come)
-                ]
+                feeds[send] = [_all_of(schedule, n) for n in sorted(come)]
             continue
         into[come], out[goes] = True, True
         goes = sorted(goes, key=lambda s: float(sends.start[s]))
         least = sends.bytes[[*come, *goes]].min()
         alike = least >= schedule.demand.size[sends.block[goes[0]]] * (1 - _BYTES)
-        pass_on = _add if summands else _pair if alike else _match
-        odd += pass_on(schedule, come, goes, when, slack, feeds)
+        rule = choice.add if summands else choice.pair if alike else choice.match
+        odd += rule(come, goes)
     return Switched(feeds, odd, into, out)
 
 
@@ -143,108 +142,93 @@ def _columns(rows: Int[np.ndarray, " row"], *columns: np.ndarray) -> list[list]:
     return [*(column[rows].tolist() for column in columns), rows.tolist()]
 
 
-def _fits(
-    schedule: Schedule, came: int, goes: int, when: Arrivals, slack: float
-) -> bool:
-    """Whether `goes` can pass on the whole of `came` without a store."""
-    start = schedule.sends.start[goes]
-    return bool(
-        when.first[came] - slack <= start <= when.last[came] + slack
-        and when.last[came] <= when.leaves[goes] + slack
-    )
+@dataclasses.dataclass(frozen=True)
+class _Choice:
+    """Who passes on what where times choose; each rule fills `feeds` and gives the
+    sends without the other half. `slack`: s within which times are the same."""
+
+    schedule: Schedule
+    when: Arrivals
+    slack: float
+    feeds: Dependencies
+
+    def fits(self, came: int, goes: int) -> bool:
+        """Whether `goes` can pass on the whole of `came` without a store."""
+        when, start = self.when, self.schedule.sends.start[goes]
+        return bool(
+            when.first[came] - self.slack <= start <= when.last[came] + self.slack
+            and when.last[came] <= when.leaves[goes] + self.slack
+        )
+
+    def pair(self, coming: list[int], leaving: list[int]) -> list[int]:
+        """Gives every leaving send of a whole block one that has come in, what must go
+        first before others, as long as all find one."""
+        may = {s: [came for came in coming if self.fits(came, s)] for s in leaving}
+        owner: dict[int, int] = {}
+        lost = [send for send in leaving if not _chooses(send, may, owner)]
+        for came, send in owner.items():
+            self.feeds[send] = [_all_of(self.schedule, came)]
+        return lost
+
+    def match(self, coming: list[int], leaving: list[int]) -> list[int]:
+        """Gives every leaving send what has come in and must go first."""
+        sends, when, slack = self.schedule.sends, self.when, self.slack
+        block = sends.block[leaving[0]]
+        crumb = _BYTES * float(self.schedule.demand.size[block])
+        used = dict.fromkeys(coming, 0.0)
+        for send in leaving:
+            start, left = float(sends.start[send]), float(sends.bytes[send])
+            parts: list[Part] = []
+            for source, begin in used.items():
+                stop = min(float(sends.bytes[source]), begin + left)
+                if stop - begin <= crumb or when.last[source] < start - slack:
+                    continue
+                pace = (when.last[source] - when.first[source]) / sends.bytes[source]
+                if when.first[source] + begin * pace > start + slack:
+                    continue
+                if when.first[source] + stop * pace > when.leaves[send] + slack:
+                    continue
+                parts.append(Part(source, begin, stop))
+                left -= stop - begin
+                if left <= crumb:
+                    break
+            for part in parts:
+                used[part.send] = part.stop
+            self.feeds[send] = parts
+            if left > crumb:
+                return [send]
+        return []
+
+    def add(self, coming: list[int], leaving: list[int]) -> list[int]:
+        """Gives every summand that comes in a leaving sum, several one only where the
+        switch reduces.
+
+        Those whose last byte comes first choose first, the earliest that may take them
+        and has nothing yet; who finds none makes others choose again, so that as many
+        as can have one of their own. What is left joins others in switches that reduce.
+        Nothing goes back at once.
+        """
+        topology, link = self.schedule.topology, self.schedule.sends.link
+        source, target = topology.sources[link], topology.targets[link]
+        may = {
+            send: [
+                goes
+                for goes in leaving
+                if target[goes] != source[send] and self.fits(send, goes)
+            ]
+            for send in coming
+        }
+        owner: dict[int, int] = {}
+        left = [send for send in coming if not _chooses(send, may, owner)]
+        adds = [s for s in left if topology.nodes[int(target[s])].reduces and may[s]]
+        for goes, send in [*owner.items(), *((may[s][0], s) for s in adds)]:
+            self.feeds[goes].append(_all_of(self.schedule, send))
+        lost = [send for send in left if send not in adds]
+        return lost + [goes for goes in leaving if not self.feeds[goes]]
 
 
-def _pair(
-    schedule: Schedule,
-    coming: list[int],
-    leaving: list[int],
-    when: Arrivals,
-    slack: float,
-    feeds: Dependencies,
-) -> list[int]:
-    """Gives every leaving send of a whole block one that has come in, what must go
-    first before others, as long as all find one."""
-    may = {
-        send: [came for came in coming if _fits(schedule, came, send, when, slack)]
-        for send in leaving
-    }
-    owner: dict[int, int] = {}
-    lost = [send for send in leaving if not _chooses(send, may, owner)]
-    for came, send in owner.items():
-        feeds[send] = [Part(came, 0.0, float(schedule.sends.bytes[came]))]
-    return lost
-
-
-def _match(
-    schedule: Schedule,
-    coming: list[int],
-    leaving: list[int],
-    when: Arrivals,
-    slack: float,
-    feeds: Dependencies,
-) -> list[int]:
-    """Gives every leaving send what has come in and must go first."""
-    sends = schedule.sends
-    crumb = _BYTES * float(schedule.demand.size[sends.block[leaving[0]]])
-    used = dict.fromkeys(coming, 0.0)
-    for send in leaving:
-        start, left = float(sends.start[send]), float(sends.bytes[send])
-        parts: list[Part] = []
-        for source, begin in used.items():
-            stop = min(float(sends.bytes[source]), begin + left)
-            if stop - begin <= crumb or when.last[source] < start - slack:
-                continue
-            pace = (when.last[source] - when.first[source]) / sends.bytes[source]
-            if when.first[source] + begin * pace > start + slack:
-                continue
-            if when.first[source] + stop * pace > when.leaves[send] + slack:
-                continue
-            parts.append(Part(source, begin, stop))
-            left -= stop - begin
-            if left <= crumb:
-                break
-        for part in parts:
-            used[part.send] = part.stop
-        feeds[send] = parts
-        if left > crumb:
-            return [send]
-    return []
-
-
-def _add(
-    schedule: Schedule,
-    coming: list[int],
-    leaving: list[int],
-    when: Arrivals,
-    slack: float,
-    feeds: Dependencies,
-) -> list[int]:
-    """Gives every summand that comes in a leaving sum, several one only where the
-    switch reduces.
-
-    Those whose last byte comes first choose first, the earliest that may take them and
-    has nothing yet; who finds none makes others choose again, so that as many as can
-    have one of their own. What is left joins others in switches that reduce. Nothing
-    goes back at once.
-    """
-    sends, topology = schedule.sends, schedule.topology
-    source, target = topology.sources[sends.link], topology.targets[sends.link]
-    may = {
-        send: [
-            goes
-            for goes in leaving
-            if target[goes] != source[send] and _fits(schedule, send, goes, when, slack)
-        ]
-        for send in coming
-    }
-    owner: dict[int, int] = {}
-    left = [send for send in coming if not _chooses(send, may, owner)]
-    adds = [s for s in left if topology.nodes[int(target[s])].reduces and may[s]]
-    taken = [*((s, goes) for goes, s in owner.items()), *((s, may[s][0]) for s in adds)]
-    for send, goes in taken:
-        feeds[goes].append(Part(send, 0.0, float(sends.bytes[send])))
-    lost = [send for send in left if send not in adds]
-    return lost + [goes for goes in leaving if not feeds[goes]]
+def _all_of(schedule: Schedule, send: int) -> Part:
+    return Part(send, 0.0, float(schedule.sends.bytes[send]))
 
 
 def _chooses(send: int, may: dict[int, list[int]], owner: dict[int, int]) -> bool:

@@ -2,20 +2,16 @@
 and without the sends that nobody needs (`prune`)."""
 
 import dataclasses
-from typing import Final
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from .._machine.routes import EpochModel
-from .._machine.topology import Topology
 from .dependencies import passable, passed_on
+from .finish_time import least_starts
 from .hops import SAME, Arrivals, stated, whole
 from .order import Order, groups_of, order_by, pairs_of
 from .schedule import Schedule
-
-_NEAR: Final = 1e-14
-"""Share of a start below which it is not later: rounding."""
 
 
 def retime(schedule: Schedule, when: Arrivals | None = None) -> Schedule:
@@ -91,7 +87,7 @@ def _last(schedule: Schedule) -> float:
 def _moved(schedule: Schedule, order: Order) -> Schedule | None:
     """The schedule from the least starts; None if groups wait in a circle."""
     sends, topology, groups = schedule.sends, schedule.topology, order.groups
-    begin = _starts(topology, order)
+    begin = least_starts(order, topology.rates, topology.latencies)
     if begin is None:
         return None
     spell = (groups.bytes / topology.rates[groups.link])[groups.group]
@@ -101,40 +97,6 @@ def _moved(schedule: Schedule, order: Order) -> Schedule | None:
         sends, start=start, end=leaves + topology.latencies[sends.link]
     )
     return dataclasses.replace(schedule, sends=moved)
-
-
-def _starts(topology: Topology, order: Order) -> Float[np.ndarray, " group"] | None:
-    """Least starts from 0 on; None if there are none, since groups wait in a circle."""
-    groups = order.groups
-    spell = groups.bytes / topology.rates[groups.link]
-    latency = topology.latencies[groups.link]
-    forward = order.forward.gaps(spell, latency)
-    back = order.back.gaps(spell, latency)
-    most = float(spell.sum() + latency.sum()) * float(groups.until.max())
-    levels = np.flatnonzero(np.diff(order.level, prepend=-1, append=-1))
-    heads = np.flatnonzero(np.diff(order.forward.after, prepend=-1))
-    at = np.searchsorted(heads, levels)
-    goal = order.forward.after[heads]
-    back_heads = np.flatnonzero(np.diff(order.back.after, prepend=-1))
-    back_goal = order.back.after[back_heads]
-    start = np.zeros(len(groups.link))
-    for _ in range(len(back) + 1):
-        for n in range(len(levels) - 1):
-            low, high = levels[n], levels[n + 1]
-            gaps = start[order.forward.before[low:high]] + forward[low:high]
-            some = slice(at[n], at[n + 1])
-            best = np.maximum.reduceat(gaps, heads[some] - low)
-            start[goal[some]] = np.maximum(start[goal[some]], best)
-        if not len(back):
-            return start
-        best = np.maximum.reduceat(start[order.back.before] + back, back_heads)
-        later = best * (1 - _NEAR) > start[back_goal]
-        if not later.any():
-            return start
-        start[back_goal[later]] = best[later]
-        if start.max() > most:
-            return None
-    return None
 
 
 def prune(schedule: Schedule) -> Schedule:

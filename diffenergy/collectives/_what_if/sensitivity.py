@@ -1,6 +1,6 @@
 """What to buy: how the finish answers to each link's rate and latency.
 
-With T the finish of a schedule whose links keep their orders (`replay.finish_time`),
+With T the finish of a schedule whose links keep their orders (`finish_time`),
 r a rate and a a latency:
 
 - `rate` = d ln T / d ln r: -0.3 says that 1 % more rate takes 0.3 % off the finish;
@@ -17,15 +17,16 @@ sum(latency) - sum(rate) = 1.
 """
 
 import dataclasses
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from ...units import us
 from .._machine.topology import Topology
-from .._schedule.finish_time import finish_time, order_of
+from .._schedule.finish_time import finish_time
 from .._schedule.schedule import Schedule
+from .._schedule.simulate import order_of
 
 BY: Final = ("link", "medium")
 """What changes at once: a direction, or all links of a medium."""
@@ -34,8 +35,6 @@ _FASTER: Final = 1e-7
 lengths differ by less than that share of a part's time count as equal."""
 _LATER: Final = 1e-9
 """The same for latencies, as a share of the finish."""
-_SMALL: Final = 1e6
-"""Sends times cases below which compiling takes longer than running."""
 _MOST: Final = 1e8
 """Sends times cases beyond which derivatives to one side take minutes."""
 
@@ -102,32 +101,35 @@ def sensitivities(
     `ValueError` for a schedule without sends.
     """
     topology, parts = schedule.topology, parts_of(schedule.topology, by)
+    rates, latencies = topology.rates, topology.latencies
+    order, count = order_of(schedule), len(parts.names)
+    base = finish_time(order, rates, latencies)
     if one_sided is None:
-        one_sided = 4 * len(parts.names) * len(schedule.sends) <= _MOST
-    used = np.zeros(len(topology.links), bool)
-    used[schedule.sends.link] = True
-    some = np.flatnonzero(parts.members[:, used].any(1) & one_sided)
-    late = _LATER * float(schedule.sends.end.max(initial=0.0))
-    slowness = np.repeat([1 - _FASTER, 1 + _FASTER, 1.0, 1.0], len(some))
-    wait = np.repeat([0.0, 0.0, late, -late], len(some))
-    base, found = _slopes(schedule, parts, np.tile(some, 4), slowness, wait)
-    finish = float(base.finish)
+        one_sided = 4 * count * len(schedule.sends) <= _MOST
     exact = None
     if one_sided:
         # The paths that a small step prefers are the longest ones there, and T is
         # piecewise linear in latencies and in s per byte: the gradient after the step
         # is the derivative at its beginning.
-        kept = np.where(np.isfinite(found.finish), 1.0, np.nan)
-        rate = (kept * found.by_rate / slowness / finish).reshape(4, -1)
-        rise = (kept * found.by_latency).reshape(4, -1)
-        table = np.zeros((4, len(parts.names)))  # links that nothing passes: 0
-        table[:, some] = [rate[0], rate[1], rise[2], rise[3]]
+        late = _LATER * float(schedule.sends.end.max())
+        used = np.isin(np.arange(len(rates)), schedule.sends.link)
+        table = np.zeros((4, count))  # links that nothing passes: 0
+        for part in np.flatnonzero(parts.members[:, used].any(1)).tolist():
+            mine = parts.members[part]
+            for row, step in enumerate((-_FASTER, _FASTER)):
+                slower = 1 + step * mine
+                found = finish_time(order, rates / slower, latencies)
+                slope = found.by_rate[mine].sum() / (1 + step)
+                table[row, part] = slope / base.time
+            for row, wait in enumerate((late, -late), 2):
+                found = finish_time(order, rates, latencies + wait * mine)
+                table[row, part] = found.by_latency[mine].sum()
         exact = OneSided(*table)
     return Sensitivities(
         parts,
-        finish,
-        parts.members @ base.by_rate / finish,
-        parts.members @ (base.by_latency * topology.latencies) / finish,
+        base.time,
+        parts.members @ base.by_rate / base.time,
+        parts.members @ (base.by_latency * latencies) / base.time,
         parts.members @ base.by_latency,
         exact,
     )
@@ -179,57 +181,3 @@ def _label(parts: Parts, n: int) -> dict[str, Any]:
 def _common(values: Float[np.ndarray, " link"]) -> float | None:
     """The value that all have."""
     return float(values[0]) if np.ptp(values) == 0 else None
-
-
-class _Slopes(NamedTuple):
-    """Finish in s, r dT/dr and dT/da: one finish and axes (link,), or all (case,)."""
-
-    finish: np.ndarray
-    by_rate: np.ndarray
-    by_latency: np.ndarray
-
-
-def _slopes(
-    schedule: Schedule,
-    parts: Parts,
-    part: Int[np.ndarray, " case"],
-    slowness: Float[np.ndarray, " case"],
-    late: Float[np.ndarray, " case"],
-) -> tuple[_Slopes, _Slopes]:
-    """Gradients with nothing changed, and in each case summed over its part, whose
-    links are `slowness` times as slow and `late` s later: one program, small enough for
-    any schedule (on processors no slower than cases side by side)."""
-    import jax
-    import jax.numpy as jnp
-
-    from ...compiling import compiler_options
-
-    if not len(schedule.sends):
-        raise ValueError(
-            "`schedule` has no sends, so no link matters; give one that moves data."
-        )
-    topology, order = schedule.topology, order_of(schedule)
-    slope = jax.value_and_grad(finish_time, (1, 2))
-    with jax.enable_x64(True):
-        members = jnp.asarray(parts.members)
-        rates, latencies = jnp.asarray(topology.rates), jnp.asarray(topology.latencies)
-
-        def one(_: Any, case: tuple[jax.Array, jax.Array, jax.Array]) -> Any:
-            mine = members[case[0]]
-            rate = rates / jnp.where(mine, case[1], 1.0)
-            latency = latencies + jnp.where(mine, case[2], 0.0)
-            value, (by_rate, by_latency) = slope(order, rate, latency)
-            by_link = by_rate * rate, by_latency
-            return by_link, (value, *((mine * column).sum() for column in by_link))
-
-        nothing = jnp.zeros_like(rates), jnp.zeros_like(rates)
-        # The last case changes nothing, and its slopes are carried to the end.
-        tried = np.append(part, 0), np.append(slowness, 1.0), np.append(late, 0.0)
-        options = compiler_options(once=len(tried[0]) * len(schedule.sends) < _SMALL)
-        every = jax.jit(
-            lambda rows: jax.lax.scan(one, nothing, rows), compiler_options=options
-        )
-        last, columns = every(tried)
-    finishes, *sums = (np.asarray(column) for column in columns)
-    base = _Slopes(finishes[-1], *(np.asarray(column) for column in last))
-    return base, _Slopes(finishes[:-1], *(column[:-1] for column in sums))

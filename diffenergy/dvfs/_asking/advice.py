@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from .._problem.plan import Goal, Objective, Plan
+from .._problem.plan import Goal, Objective, Plan, Rules
 from .._problem.problem import Total
-from .._solving.solve import Rules
 
 ENOUGH: Final = 0.9
 """Share of the saving that makes clocks of their own not worth it."""

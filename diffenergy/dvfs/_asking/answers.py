@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from ...compiling import kept
 from ...estimator import Task
@@ -20,11 +21,11 @@ from ...workload import kernel_name
 from .._measured.smoothing import DRAWS, promise, smoothed
 from .._measured.table import Table
 from .._problem.modelled import Modelled, clock_pairs, modelled
-from .._problem.plan import Objective, Plan
+from .._problem.plan import Objective, Plan, Rules
 from .._problem.problem import Problem, default_total
 from .._solving.frontier import frontier
 from .._solving.schedule import Descent, baselines, schedule, schedule_frontier
-from .._solving.solve import Rules, solve
+from .._solving.solve import solve
 from .advice import advice
 from .result import (
     PlanResult,
@@ -32,7 +33,6 @@ from .result import (
     curve_rows,
     limited,
     schedule_summary,
-    switching_summary,
 )
 
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int, float], None]]]
@@ -50,21 +50,17 @@ def of_model(
     """Schedule of a workload on a GPU, at one power limit."""
     found = _modelled(task)
     problem, plan = schedule(found, objective, rules, descent)
-    stages, limits = found.stage_problem(), found.uniform.limits
+    limits = found.uniform.limits
     free = _free(lambda x: schedule(found, objective, x)[1], plan, rules)
-    plans = baselines(stages, objective, rules)
-    coarse, default = compared(stages, plans), default_total(problem)
-    coarse["power_limit"] = limited(limits, objective, default)
+    limit = limited(limits, objective, default_total(problem))
     edge = schedule_frontier(found, problem, rules)
-    said = advice(objective, rules, default, plan, plans, len(stages.stages))
+    stages = found.stage_problem()
     summary = {
         **task.about,
         **task.trust.to_json(),
         "memory": task.memory,
         "warnings": task.warnings,
-        **schedule_summary(problem, plan, coarse, edge, objective, rules),
-        **switching_summary(rules, plan, free, default),
-        "advice": said,
+        **_summary(problem, plan, free, stages, limit, edge, objective, rules),
         "time_s_p5_p95": _interval(task, "time", plan.time, plan.time),
         "energy_j_p5_p95": _interval(task, "energy", plan.energy, plan.time),
     }
@@ -72,6 +68,25 @@ def of_model(
         summary["power_curve"] = curve_rows(limits, task.about)
     notes = [*task.warnings, *notes]
     return PlanResult(summary, problem, plan, objective, rules, notes)
+
+
+def _summary(
+    problem: Problem,
+    plan: Plan,
+    free: Plan | None,
+    stages: Problem,
+    limit: dict[str, Any] | None,
+    edge: Float[np.ndarray, "point 2"],
+    objective: Objective,
+    rules: Rules,
+) -> dict[str, Any]:
+    """What is said of a schedule beside the best single setting and the best by stage
+    (`stages`: at one setting each) and the best power `limit`."""
+    plans, default = baselines(stages, objective, rules), default_total(problem)
+    coarse = {**compared(stages, plans), "power_limit": limit}
+    said = advice(objective, rules, default, plan, plans, len(stages.stages))
+    found = schedule_summary(problem, plan, free, coarse, edge, objective, rules)
+    return {**found, "advice": said}
 
 
 def _free(solver: Callable[[Rules], Plan], plan: Plan, rules: Rules) -> Plan | None:
@@ -137,18 +152,11 @@ def of_table(
     problem, promised = table.problem, {}
     if smooth:
         problem, promised = _smoothed(problem, objective, rules, card, progress)
-    plan, default = solve(problem, objective, rules), default_total(problem)
+    plan = solve(problem, objective, rules)
     free = _free(lambda x: solve(problem, objective, x), plan, rules)
-    plans = baselines(problem, objective, rules)
-    coarse = compared(problem, plans)
-    coarse["power_limit"] = None  # a table does not say what the limiter does
-    edge = frontier(problem, rules=rules).points(default)
-    stages = len(problem.stages)
-    found = {
-        **schedule_summary(problem, plan, coarse, edge, objective, rules),
-        **switching_summary(rules, plan, free, default),
-        "advice": advice(objective, rules, default, plan, plans, stages),
-    }
+    edge = frontier(problem, rules=rules).points(default_total(problem))
+    # a table does not say what the limiter does
+    found = _summary(problem, plan, free, problem, None, edge, objective, rules)
     about = {"table": table.path, "gpu": card.name if card else None}
     return PlanResult(
         about | promised | found,

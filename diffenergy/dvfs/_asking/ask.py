@@ -17,11 +17,11 @@ from .._problem.plan import (
     Goal,
     Granularity,
     Objective,
+    Rules,
     Switching,
     SwitchKind,
 )
 from .._solving.schedule import Descent
-from .._solving.solve import Rules
 from .answers import Progress, of_model, of_table
 from .result import PlanResult
 
@@ -90,7 +90,10 @@ def plan(
     if table is None:
         _no_table(smooth, default_clock)
         task, how = _task(work, gpu, request), _descent(how, seed, starts)
-        return _of_model(task, aim, rules, switching, how, power_curve, notes)
+        if switching is None:
+            task, costs = _published(task)
+            rules = dataclasses.replace(rules, switching=costs)
+        return of_model(task, aim, rules, how, power_curve, notes)
     _table_decides(work, request, how, power_curve)
     _descent(how, seed, starts)
     aim, read, card = _measured(table, default_clock, gpu, aim, request)
@@ -217,22 +220,6 @@ def _no_table(smooth: bool, default_clock: str | None):
             "`default_clock` is given without a table; the default of a model is "
             "what the GPU does when its clocks are left alone."
         )
-
-
-def _of_model(
-    task: Task,
-    aim: Objective,
-    rules: Rules,
-    switching: Switching | None,
-    descent: Descent | None,
-    power_curve: bool,
-    notes: list[str],
-) -> PlanResult:
-    """The plan; changes of clocks cost what is published unless `switching` is said."""
-    if switching is None:
-        task, costs = _published(task)
-        rules = dataclasses.replace(rules, switching=costs)
-    return of_model(task, aim, rules, descent, power_curve, notes)
 
 
 # --- of a table

@@ -13,9 +13,8 @@ from ...results import Result, finite, written
 from ...units import MHz
 from .._apply.export import apply_script, schedule_csv, schedule_rows
 from .._problem.costs import PowerCurve
-from .._problem.plan import Objective, Plan
+from .._problem.plan import Objective, Plan, Rules
 from .._problem.problem import AUTO, Problem, Total, default_total
-from .._solving.solve import Rules
 
 Path = str | os.PathLike[str]
 SCHEDULE_KEYS: Final = (
@@ -101,6 +100,7 @@ class PlanResult(Result):
 def schedule_summary(
     problem: Problem,
     plan: Plan,
+    free: Plan | None,
     baselines: Mapping[str, Any],
     edge: Float[np.ndarray, "point 2"],
     objective: Objective,
@@ -110,11 +110,14 @@ def schedule_summary(
 
     **Arguments:**
 
+    - `free`: the schedule if changes of clocks were free, below which none can go.
     - `baselines`: by name (`iteration`, `phase`, `power_limit`), each as `outcome`
       gives it; None where there is none.
     - `edge`: change of time and energy of several plans, %.
     """
     switching, default = rules.switching, default_total(problem)
+    least = min(free.bound_energy, plan.energy) if free else np.nan
+    bound = change_pct(least, float(default.energy))
     rows = schedule_rows(problem, plan)
     return {
         "objective": objective.goal,
@@ -134,21 +137,9 @@ def schedule_summary(
         "baselines": baselines,
         "frontier": edge.tolist(),
         "schedule": [{key: row[key] for key in SCHEDULE_KEYS} for row in rows],
+        "switch_latency_source": (switching.source if switching else "") or None,
+        "free": free and outcome(free.total, default, bound_energy_change_pct=bound),
     }
-
-
-def switching_summary(
-    rules: Rules, plan: Plan, free: Plan | None, default: Total
-) -> dict[str, Any]:
-    """Whose latency a change takes, and what `free` changes would save, below which no
-    schedule can go; None for what is not known."""
-    source = rules.switching.source if rules.switching else ""
-    found: dict[str, Any] | None = None
-    if free is not None:
-        least = min(free.bound_energy, plan.energy)
-        bound = change_pct(least, float(default.energy))
-        found = outcome(free.total, default, bound_energy_change_pct=bound)
-    return {"switch_latency_source": source or None, "free": found}
 
 
 def outcome(total: Total, default: Total, **more: Any) -> dict[str, Any]:

@@ -86,20 +86,20 @@ def price_of_time(line: Line, most_time: float) -> float:
 
 def worthwhile(
     problem: Problem,
-    launches: Float[np.ndarray, "kernel setting"],
+    rows: tuple[np.ndarray, np.ndarray, np.ndarray],
     energy: float,
     most_time: float,
     price: float,
 ) -> Bool[np.ndarray, "kernel setting"]:
     """Settings that a plan with less than `energy` within `most_time` may use.
 
-    `launches` is a plan that is near the optimum. Energy + `price` x (time - limit) of
-    a better plan lies below `energy`. With a tangent of each stage time that is a sum
-    over kernels, each of which has a cheapest setting; one whose cost above that
-    exceeds what is left of `energy` above the sum of the cheapest is in no better plan.
+    `rows`: kernel, setting and launches of a plan that is near the optimum. Energy +
+    `price` x (time - limit) of a better plan lies below `energy`. With a tangent of
+    each stage time that is a sum over kernels, each of which has a cheapest setting;
+    one whose cost above that exceeds what is left of `energy` above the sum of the
+    cheapest is in no better plan.
     """
-    kernel, setting = np.nonzero(launches)
-    gpu = listed(problem, kernel, setting, launches[kernel, setting]).time
+    gpu = listed(problem, *rows).time
     slope = stage_slope(gpu, problem.host_time)
     rate = problem.wait_power + price
     rest = np.sum(rate * (stage_time(gpu, problem.host_time) - slope * gpu))

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ...hardware._switching import switch_latency
-from .problem import TIE, Total
+from .problem import TIE, Problem, Total
 
 Goal = Literal["energy", "edp", "ed2p", "time"]
 Aggregation = Literal["global", "local"]
@@ -82,6 +82,48 @@ class Switching(NamedTuple):
     def forbidden(self) -> bool:
         """Whether no change can be paid for."""
         return bool(np.isinf(self.latency) or np.isinf(self.energy))
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """What a schedule may do.
+
+    `aggregation`: the sum keeps the limits, or every kernel too. `granularity`: what
+    has clocks of its own. `per_launch`: launches of a kernel may differ. `switching`:
+    cost of a change (`None`: free), during which the GPU draws `stall_power` (W;
+    `None`: the least power of the table).
+    """
+
+    aggregation: Aggregation = "global"
+    granularity: Granularity = "kernel"
+    per_launch: bool = False
+    switching: Switching | None = None
+    stall_power: float | None = None
+
+    @property
+    def changes(self) -> Switching:
+        """What a change of clocks costs."""
+        return self.switching or Switching()
+
+    @property
+    def free(self) -> bool:
+        """Whether clocks change at no cost."""
+        return self.changes.free
+
+    @property
+    def latency(self) -> float:
+        """What a change of clocks takes, s."""
+        return self.changes.latency
+
+    @property
+    def held(self) -> bool:
+        """Whether clocks cannot change at all."""
+        return self.changes.forbidden
+
+    def stalled(self, problem: Problem) -> float:
+        """W that a GPU draws while it stands still: no more than the coolest launch."""
+        least = float(problem.power.min())
+        return least if self.stall_power is None else self.stall_power
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,10 +11,10 @@ from .._free import free, pick
 from .._free.hulls import Line
 from .._free.local import leanest
 from .._problem import groups
-from .._problem.plan import Objective
+from .._problem.plan import Objective, Rules
 from .._problem.problem import TIE, Problem, Total, default_total
 from .._switching.room import may_pay
-from .solve import ANY, Rules, single_settings, solve
+from .solve import ANY, single_settings, solve
 
 STEP: Final = 0.1
 """Steps of slowdown (%)."""
@@ -74,15 +74,13 @@ def _plans(problem: Problem, rules: Rules) -> tuple[Total, Line | None]:
     """Totals of many plans, and the line below all; `None`: they are all there are."""
     if rules.granularity == "iteration" or rules.held:
         return single_settings(problem).total, None
-    if rules.switching is not None and not rules.free:
+    if not rules.free:
         single = single_settings(problem).total
-        if not may_pay(problem, rules.switching, rules.stall_power, single):
+        if not may_pay(problem, rules, single):
             return single, None
         from .._switching.switch import switched_front
 
-        return switched_front(
-            problem, rules.switching, rules.per_launch, rules.stall_power
-        )
+        return switched_front(problem, rules)
     line = free.bound(problem)
     parts = groups.split(problem).problem if rules.per_launch else problem
     return free.front(parts).total, line

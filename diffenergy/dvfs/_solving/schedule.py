@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from ...results import Infeasible
 from .._free.free import restricted, undominated
 from .._problem.modelled import Modelled
-from .._problem.plan import Objective, Plan
+from .._problem.plan import Objective, Plan, Rules
 from .._problem.problem import (
     TIE,
     Problem,
@@ -19,7 +19,7 @@ from .._problem.problem import (
     stage_totals,
 )
 from .frontier import frontier
-from .solve import ANY, STRICT, Rules, solve
+from .solve import ANY, STRICT, solve
 
 _NEAR: Final = 3
 """Legal clocks on either side of a continuous one that rounding may take."""

@@ -1,7 +1,7 @@
 """`solve`: the best schedule of a problem within limits, and its bound."""
 
 import dataclasses
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -11,7 +11,7 @@ from .._free.exact import price_of_time, prove, worthwhile
 from .._free.hulls import Line
 from .._free.local import keeping
 from .._problem import groups
-from .._problem.plan import Aggregation, Granularity, Objective, Plan, Switching
+from .._problem.plan import Objective, Plan, Rules
 from .._problem.problem import (
     Problem,
     Total,
@@ -27,54 +27,9 @@ _SMALL: Final = 1e-6
 """Gap below which a plan needs no exact finish."""
 
 
+_DEFAULT: Final = "default"
 _HULL: Final = "hull and dynamic programming"
 _PROOF: Final = "integer programme (HiGHS)"
-
-
-class Found(NamedTuple):
-    """A plan, its totals and the bound that is known."""
-
-    launches: Float[np.ndarray, "kernel setting"]
-    answer: pick.Answer
-    bound: float
-    solver: str
-
-    @property
-    def gap(self) -> float:
-        """Share of the value that may still be saved."""
-        return (self.answer.value - self.bound) / self.answer.value
-
-
-@dataclasses.dataclass(frozen=True)
-class Rules:
-    """What a schedule may do.
-
-    `aggregation`: the sum keeps the limits, or every kernel too. `granularity`: what
-    has clocks of its own. `per_launch`: launches of a kernel may differ. `switching`:
-    cost of a change (`None`: free), during which the GPU draws `stall_power` (W;
-    `None`: the least power of the table).
-    """
-
-    aggregation: Aggregation = "global"
-    granularity: Granularity = "kernel"
-    per_launch: bool = False
-    switching: Switching | None = None
-    stall_power: float | None = None
-
-    @property
-    def free(self) -> bool:
-        """Whether clocks change at no cost."""
-        return self.switching is None or self.switching.free
-
-    @property
-    def latency(self) -> float:
-        """What a change of clocks takes, s."""
-        return 0.0 if self.switching is None else self.switching.latency
-
-    @property
-    def held(self) -> bool:
-        """Whether clocks cannot change at all."""
-        return self.switching is not None and self.switching.forbidden
 
 
 ANY: Final = Rules()
@@ -115,16 +70,14 @@ def solve(
             dataclasses.replace(rules, aggregation="global"),
             exact=exact,
         )
-    if rules.switching is None or rules.free:
+    if rules.free:
         return _free(problem, objective, rules.per_launch, exact)
     most = objective.most_time(default_total(problem))
-    if not has_room(problem, rules.switching, most):
+    if not has_room(problem, rules.changes, most):
         return _single(problem, objective, rules)
     from .._switching.switch import switched
 
-    return switched(
-        problem, objective, rules.switching, rules.per_launch, rules.stall_power
-    )
+    return switched(problem, objective, rules)
 
 
 def single_settings(problem: Problem) -> free.Front:
@@ -143,9 +96,8 @@ def _single(problem: Problem, objective: Objective, rules: Rules) -> Plan:
     if answer is None:
         raise pick.infeasible(front.total, objective, default)
     launches = _launches(_as_it_is(problem), front.choice, answer.plan)
-    found = Found(launches, answer, answer.value, "every setting")
-    changes = np.nan if rules.free else 0.0
-    return dataclasses.replace(_plan(problem, found, None), switches=changes)
+    plan = _plan(launches, answer, answer.value, "every setting", None)
+    return dataclasses.replace(plan, switches=np.nan if rules.free else 0.0)
 
 
 def _free(
@@ -160,12 +112,12 @@ def _free(
     found = None
     if answer is not None:
         launches = _launches(parts, front.choice, answer.plan)
-        found = Found(launches, answer, min(bound, answer.value), _HULL)
+        found = _plan(launches, answer, bound, _HULL, line)
     if exact and objective.goal in ("energy", "time"):
         found = _finished(problem, objective, per_launch, line, found, bound)
     if found is None:
         raise pick.infeasible(front.total, objective, default)
-    return _plan(problem, found, line)
+    return found
 
 
 def _finished(
@@ -173,28 +125,29 @@ def _finished(
     objective: Objective,
     per_launch: bool,
     line: Line,
-    found: "Found | None",
+    found: Plan | None,
     bound: float,
-) -> "Found | None":
+) -> Plan | None:
     """`found`, or a better plan or bound from the integer programme."""
     if found is not None and found.gap <= _SMALL:
         return found
     allowed, default = problem.usable, default_total(problem)
-    if found is not None and found.answer.plan >= 0 and objective.goal == "energy":
+    if found is not None and found.solver != _DEFAULT and objective.goal == "energy":
         most = objective.most_time(default)
         price = price_of_time(line, most)
-        allowed = worthwhile(problem, found.launches, found.answer.value, most, price)
+        rows = found.kernel, found.setting, found.count
+        allowed = worthwhile(problem, rows, found.value, most, price)
     proof = prove(free.flat(problem), objective, allowed, not per_launch)
     bound = max(bound, proof.bound)
     for launches in proof.launches:
         better = _checked(problem, launches, objective, default)
-        if better is not None and (found is None or better.value < found.answer.value):
-            found = Found(launches, better, bound, _PROOF)
+        if better is not None and (found is None or better.value < found.value):
+            found = _plan(launches, better, bound, _PROOF, line)
     if found is None:
         return None
-    if found.answer.value <= bound * (1 + _SMALL):
-        found = found._replace(solver=_PROOF)
-    return found._replace(bound=min(bound, found.answer.value))
+    proven = found.solver != _DEFAULT and found.value <= bound * (1 + _SMALL)
+    solver = _PROOF if proven else found.solver
+    return dataclasses.replace(found, bound=min(bound, found.value), solver=solver)
 
 
 def _as_it_is(problem: Problem) -> groups.Grouped:
@@ -227,20 +180,27 @@ def _checked(
     return pick.Answer(0, float(objective.value(found)), found)
 
 
-def _plan(problem: Problem, found: Found, line: Line | None) -> Plan:
-    kernel, setting = np.nonzero(found.launches)
-    time, energy = (float(x) for x in found.answer.total)
+def _plan(
+    launches: Float[np.ndarray, "kernel setting"],
+    answer: pick.Answer,
+    bound: float,
+    solver: str,
+    line: Line | None,
+) -> Plan:
+    """`line`: below the energy of every plan (None: nothing takes less than this)."""
+    kernel, setting = np.nonzero(launches)
+    time, energy = (float(x) for x in answer.total)
     below = energy if line is None else float(line.at(np.array([time]))[0])
     return Plan(
         kernel,
         setting,
-        found.launches[kernel, setting],
+        launches[kernel, setting],
         time,
         energy,
-        found.answer.value,
-        found.bound,
+        answer.value,
+        min(bound, answer.value),
         min(below, energy),
-        "default" if found.answer.plan < 0 else found.solver,
+        _DEFAULT if answer.plan < 0 else solver,
         np.nan,
     )
 

@@ -5,7 +5,7 @@ from jaxtyping import Float
 
 from ...physics import stage_time
 from .._free import free
-from .._problem.plan import Switching
+from .._problem.plan import Rules, Switching
 from .._problem.problem import (
     TIE,
     Problem,
@@ -25,20 +25,15 @@ def has_room(problem: Problem, switching: Switching, most_time: float) -> bool:
     return bool(np.isfinite(least) and least <= most_time * (1 + TIE))
 
 
-def may_pay(
-    problem: Problem,
-    switching: Switching,
-    stall_power: float | None,
-    single: Total,
-) -> bool:
+def may_pay(problem: Problem, rules: Rules, single: Total) -> bool:
     """Whether a schedule with a change of clocks may be one that no plan of `single`
     beats, which change no clocks: false if one of them takes no more time than the
     quickest change, and no more energy than the leanest kernels with one change."""
     line = free.bound(problem)
     if not len(line.y) or not len(single.time):
         return True
-    least = line.y.min() + _least_energy(problem, switching, stall_power)
-    quick = single.time <= _least_time(problem, switching)
+    least = line.y.min() + _least_energy(problem, rules)
+    quick = single.time <= _least_time(problem, rules.changes)
     return not bool(np.any(quick & (single.energy <= least)))
 
 
@@ -56,13 +51,12 @@ def _least_time(problem: Problem, switching: Switching) -> float:
     return float(stage_time(stalled, problem.host_time).sum(axis=1).min())
 
 
-def _least_energy(
-    problem: Problem, switching: Switching, stall_power: float | None
-) -> float:
+def _least_energy(problem: Problem, rules: Rules) -> float:
     """Least energy (J) that a change adds: in a stage that waits for its host, a stall
     takes the place of waiting."""
+    switching = rules.changes
     if switching.kind == "lookahead":
         return switching.energy
-    power = float(problem.power.min()) if stall_power is None else stall_power
     waits = np.where(problem.host_time > 0, problem.wait_power, 0.0).max()
-    return switching.energy + switching.latency * (power - float(waits))
+    added = rules.stalled(problem) - float(waits)
+    return switching.energy + switching.latency * added

@@ -11,7 +11,7 @@ from jaxtyping import Int
 
 from .._free import free, pick
 from .._free.hulls import Line
-from .._problem.plan import Objective, Plan, Switching
+from .._problem.plan import Objective, Plan, Rules
 from .._problem.problem import Problem, Total, default_total, total, within_caps
 from .dual import Search, search
 from .positions import positions
@@ -32,17 +32,14 @@ _ROUNDS: Final = 40
 def switched(
     problem: Problem,
     objective: Objective,
-    switching: Switching,
-    per_launch: bool,
-    stall_power: float | None,
+    rules: Rules,
 ) -> Plan:
-    """Best schedule found when changes of setting cost what `switching` says.
+    """Best schedule found when changes of setting cost what `rules` say.
 
     Stalls: positions of the loops' bodies keep their setting over the turns, unless
-    `per_launch`. Look-ahead: every launch may differ. During a stall the GPU draws
-    `stall_power` (W; `None`: the least power in the table). Raises `Infeasible`.
+    launches may differ. Look-ahead: every launch may. Raises `Infeasible`.
     """
-    found = _start(problem, switching, per_launch, stall_power)
+    found = _start(problem, rules)
     default = default_total(problem)
     _search(found, objective, default)
     line, whole = found.line(), free.bound(problem)
@@ -55,31 +52,20 @@ def switched(
     return _plan(found, answer, bound, below)
 
 
-def switched_front(
-    problem: Problem,
-    switching: Switching,
-    per_launch: bool,
-    stall_power: float | None,
-) -> tuple[Total, Line]:
+def switched_front(problem: Problem, rules: Rules) -> tuple[Total, Line]:
     """Totals of plans from the fastest to the leanest, and a line below all."""
-    found = _start(problem, switching, per_launch, stall_power)
+    found = _start(problem, rules)
     _sweep(found)
     return found.total, found.line()
 
 
-def _start(
-    problem: Problem,
-    switching: Switching,
-    per_launch: bool,
-    stall_power: float | None,
-) -> Search:
+def _start(problem: Problem, rules: Rules) -> Search:
     """A search that knows the single settings."""
+    switching = rules.changes
     ahead = switching.kind == "lookahead"
-    # a GPU that stands still draws no more than the coolest launch
-    power = float(problem.power.min()) if stall_power is None else stall_power
     stall = 0.0 if ahead else switching.latency
-    energy = switching.energy + stall * power
-    places = positions(problem, stall, energy, per_launch or ahead)
+    energy = switching.energy + stall * rules.stalled(problem)
+    places = positions(problem, stall, energy, rules.per_launch or ahead)
     found = search(places, switching.latency if ahead else None)
     for setting in np.flatnonzero(problem.usable.all(0)):
         found.add(np.full(len(places.kernel), setting))

@@ -17,9 +17,8 @@ from diffenergy.dvfs._asking.result import (
 from diffenergy.dvfs._measured import rows
 from diffenergy.dvfs._measured.rows import problem_from_columns
 from diffenergy.dvfs._measured.table import read_table
-from diffenergy.dvfs._problem.plan import Objective, Plan
+from diffenergy.dvfs._problem.plan import Objective, Plan, Rules
 from diffenergy.dvfs._problem.problem import Problem, Total
-from diffenergy.dvfs._solving.solve import Rules
 
 TABLE = """stage,instruction,frequency,memory_frequency,count,time,energy
 forward,gemm,auto,auto,3,0.010,3.0
@@ -63,17 +62,19 @@ def test_json(problem):
         "iteration": outcome(default, default, sm_clock_mhz=None),
         "power_limit": None,
     }
+    made = plan(LOW, MEMORY, ALONE)
     found = schedule_summary(
-        problem, plan(LOW, MEMORY, ALONE), baselines, frontier, Objective(), Rules()
+        problem, made, made, baselines, frontier, Objective(), Rules()
     )
     assert list(found) == [
         "objective", "max_slowdown_pct", "granularity", "aggregation", "per_launch",
         "switch_kind", "switch_latency_s", "switch_energy_j", "switches",
         "time_s", "energy_j", "time_change_pct", "energy_change_pct",
         "bound_energy_change_pct", "gap_pct", "solver", "default", "baselines",
-        "frontier", "schedule",
+        "frontier", "schedule", "switch_latency_source", "free",
     ]  # fmt: skip
     assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["free"]["energy_change_pct"] == found["energy_change_pct"]
     assert found["default"] == {
         "time_s": pytest.approx(3 * 0.010 + 0.020 + 3 * 0.040),
         "energy_j": pytest.approx(3 * 3.0 + 5.0 + 3 * 9.0),
@@ -96,7 +97,8 @@ def test_json(problem):
 def test_what_is_not_known_is_null(problem):
     none = np.empty((0, 2))
     unbound = plan(ALONE, ALONE, ALONE, bound=-np.inf, bound_energy=np.nan)
-    found = schedule_summary(problem, unbound, {}, none, Objective(), Rules())
+    found = schedule_summary(problem, unbound, None, {}, none, Objective(), Rules())
+    assert found["free"] is None
     assert found["gap_pct"] is None and found["bound_energy_change_pct"] is None
     assert found["frontier"] == [] and change_pct(np.nan, 1.0) is None
 

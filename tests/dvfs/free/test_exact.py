@@ -45,10 +45,10 @@ def test_settings_of_better_plans_by_hand():
         energy=np.array([[10.0, 5.0, 5.0], [10.0, 6.5, 4.5]]),
         power_cap=np.array([np.inf]), host_time=np.zeros(1), wait_power=np.zeros(1),
     )  # fmt: skip
-    launches = np.array([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]])
+    rows = np.arange(2), np.arange(2), np.array([1.0, 2.0])
 
     def kept(energy: float) -> list[list[bool]]:
-        return worthwhile(problem, launches, energy, 5.5, 3.0).tolist()
+        return worthwhile(problem, rows, energy, 5.5, 3.0).tolist()
 
     assert kept(17.5) == [[True, True, False], [False, True, True]]
     assert kept(18.5 - 1e-6) == [[True, True, False], [False, True, True]]
@@ -57,7 +57,7 @@ def test_settings_of_better_plans_by_hand():
     assert kept(15.6) == [[False, True, False], [False, False, True]]
     time = np.array([[1.0, np.inf, 3.0], [1.0, 1.5, 2.0]])
     problem = dataclasses.replace(problem, time=time)
-    assert not worthwhile(problem, launches, 1e9, 5.5, 3.0)[0, 1]
+    assert not worthwhile(problem, rows, 1e9, 5.5, 3.0)[0, 1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -72,14 +72,13 @@ def test_better_plans_take_no_other_settings(kind: str, seed: int):
     most = float(np.median(found.time))
     order = np.argsort(np.where(found.time <= most, found.energy, np.inf))
     some = order[20]
-    launches = np.zeros(problem.time.shape)
-    launches[np.arange(4), choice[some]] = problem.count
+    rows = np.arange(4), choice[some], problem.count
     energy = float(found.energy[some])
     for price in (0.0, 50.0, 300.0):
-        allowed = worthwhile(problem, launches, energy, most, price)
+        allowed = worthwhile(problem, rows, energy, most, price)
         for better in order[:20]:
             assert allowed[np.arange(4), choice[better]].all()
-    assert not worthwhile(problem, launches, energy, most, 300.0).all()
+    assert not worthwhile(problem, rows, energy, most, 300.0).all()
 
 
 @pytest.mark.parametrize("host", [(1.0, 1.0), (1.0, 0.0), (0.0, 1.0)])

@@ -13,7 +13,7 @@ from diffenergy.compiling import compiler_options
 from diffenergy.corrections import read_corrections
 from diffenergy.dvfs._problem.costs import applied, row_costs
 from diffenergy.dvfs._problem.modelled import Modelled, clock_pairs, modelled
-from diffenergy.dvfs._problem.plan import Objective, Plan
+from diffenergy.dvfs._problem.plan import Objective, Plan, Rules
 from diffenergy.dvfs._problem.problem import (
     chosen,
     default_total,
@@ -27,7 +27,6 @@ from diffenergy.dvfs._solving.schedule import (
     schedule,
     stage_power,
 )
-from diffenergy.dvfs._solving.solve import Rules
 from diffenergy.hardware import read_gpu
 from diffenergy.physics import stage_time
 

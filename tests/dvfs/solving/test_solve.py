@@ -9,7 +9,7 @@ from diffenergy.dvfs._apply.export import launches
 from diffenergy.dvfs._free.exact import prove
 from diffenergy.dvfs._free.local import keeping
 from diffenergy.dvfs._problem.groups import by_stage, split
-from diffenergy.dvfs._problem.plan import Objective, Plan
+from diffenergy.dvfs._problem.plan import Objective, Plan, Rules
 from diffenergy.dvfs._problem.problem import (
     TIE,
     Loop,
@@ -22,7 +22,7 @@ from diffenergy.dvfs._problem.problem import (
 )
 from diffenergy.dvfs._solving.frontier import frontier
 from diffenergy.dvfs._solving.schedule import baselines
-from diffenergy.dvfs._solving.solve import Rules, solve
+from diffenergy.dvfs._solving.solve import solve
 from diffenergy.dvfs._switching.dual import cool_settings
 from diffenergy.dvfs._switching.positions import positions
 from diffenergy.physics import stage_time

@@ -9,9 +9,8 @@ import pytest
 
 from diffenergy.dvfs._apply.export import launches
 from diffenergy.dvfs._asking.result import outcome, schedule_summary
-from diffenergy.dvfs._problem.plan import Objective, Plan
+from diffenergy.dvfs._problem.plan import Objective, Plan, Rules
 from diffenergy.dvfs._problem.problem import Loop, Problem, default_total
-from diffenergy.dvfs._solving.solve import Rules
 from diffenergy.report import save_figure
 from diffenergy.report._charts.plot_schedule import drawn, schedule_figure
 

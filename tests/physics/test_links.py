@@ -1,4 +1,4 @@
-"""Closed forms by hand, the choice among candidates, the fit, and measured times."""
+"""Times of collectives: closed forms by hand, the choice among candidates, measured."""
 
 import dataclasses
 from typing import Any
@@ -10,13 +10,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diffenergy.collectives._standard.cost import algorithm_time, collective_time
 from diffenergy.hardware import GpuSpec, load_gpu
 from diffenergy.hardware._link_costs import LinkCosts
 from diffenergy.physics import _links as links
 from diffenergy.records import as_float, as_index
 
 RATE, LATENCY, SIZE = 1e11, 1e-6, 8e8  # 8 ms for S on one link
+
+
+def algorithm_time(algorithm: str, collective: str, ranks: int) -> float:
+    """Of `SIZE` bytes on links that are all alike, s."""
+    steps, traffic = links.GEOMETRY[algorithm, collective]
+    sent = links.counted(traffic, ranks) * SIZE / RATE
+    return links.counted(steps, ranks) * LATENCY + sent
 
 
 @pytest.mark.parametrize(
@@ -43,8 +49,8 @@ RATE, LATENCY, SIZE = 1e11, 1e-6, 8e8  # 8 ms for S on one link
 def test_closed_forms(
     algorithm: str, collective: str, ranks: int, steps: int, shares: float
 ):
-    got = algorithm_time(algorithm, collective, SIZE, ranks, RATE, LATENCY, floor=5e-6)
-    assert float(got) == pytest.approx(5e-6 + steps * 1e-6 + shares * 8e-3, rel=1e-12)
+    got = algorithm_time(algorithm, collective, ranks)
+    assert got == pytest.approx(steps * 1e-6 + shares * 8e-3, rel=1e-12)
 
 
 def rounds(ranks: int, ring: bool) -> tuple[int, float]:
@@ -68,37 +74,8 @@ def rounds(ranks: int, ring: bool) -> tuple[int, float]:
 @pytest.mark.parametrize("algorithm", ["ring", "doubling"])
 def test_all_gather_played_out(algorithm: str, ranks: int):
     count, sent = rounds(ranks, algorithm == "ring")
-    got = algorithm_time(algorithm, "all_gather", SIZE, ranks, RATE, LATENCY)
-    assert float(got) == pytest.approx(count * LATENCY + sent * SIZE / RATE, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "collective", "added"),
-    [  # of eight GPUs, buffers that the busiest one adds up
-        ("ring", "all_reduce", 7 / 8),
-        ("direct", "all_reduce", 7),
-        ("tree", "all_reduce", 1),
-        ("switch", "all_reduce", 0),
-        ("ring", "reduce_scatter", 7 / 8),
-        ("direct", "reduce", 7),
-        ("ring", "all_gather", 0),
-        ("tree", "broadcast", 0),
-    ],
-)
-def test_what_is_added_up(algorithm: str, collective: str, added: float):
-    got = algorithm_time(algorithm, collective, 1e9, 8, jnp.inf, 0.0, reduction=1e-12)
-    assert float(got) == pytest.approx(added * 1e-3, abs=1e-15)
-
-
-def test_bad_input():
-    with pytest.raises(
-        ValueError, match="`algorithm` is 'ring'.*; allowed are doubling, direct"
-    ):
-        algorithm_time("ring", "all_to_all", 1e6, 8, RATE, LATENCY)
-    with pytest.raises(ValueError, match="`ranks` is 1; allowed"):
-        algorithm_time("ring", "all_gather", 1e6, 1, RATE, LATENCY)
-    with pytest.raises(ValueError, match="`collective` is 'gossip'; allowed"):
-        collective_time(load_gpu("h100-sxm"), "gossip", 1e6, 8)
+    got = algorithm_time(algorithm, "all_gather", ranks)
+    assert got == pytest.approx(count * LATENCY + sent * SIZE / RATE, rel=1e-12)
 
 
 # candidates ---------------------------------------------------------------------
@@ -180,12 +157,23 @@ def test_one_gpu_sends_nothing():
     assert not found.traffic.any()
 
 
+# data -------------------------------------------------------------------
+
+
+@eqx.filter_jit
+def modelled(gpu: GpuSpec, kind, size, ranks, narrow):
+    costs = links.link_costs(gpu, kind)
+    found = links.candidates(kind, size, ranks, narrow, gpu.link_bandwidth, costs)
+    return links.expected_time(found)
+
+
 def test_gradients():
     gpu = load_gpu("h100-sxm")
 
     def log_time(x):
         scaled = dataclasses.replace(gpu, link_bandwidth=gpu.link_bandwidth * x[1])
-        return jnp.log(collective_time(scaled, "all_reduce", x[0], x[2])[()])
+        kind = as_index(jnp.full(1, list(links.KINDS).index("all_reduce")))
+        return jnp.log(modelled(scaled, kind, x[:1], x[2:], jnp.zeros(1))[0])
 
     at = jnp.array([3e7, 1.0, 6.0])
     got = jax.jit(jax.grad(log_time))(at)
@@ -196,16 +184,6 @@ def test_gradients():
         slope = (value(at + d) - value(at - d)) / (2 * step[i])
         assert got[i] == pytest.approx(float(slope), rel=1e-5)
     assert got[0] > 0 > got[1]
-
-
-# data -------------------------------------------------------------------
-
-
-@eqx.filter_jit
-def modelled(gpu: GpuSpec, kind, size, ranks, narrow):
-    costs = links.link_costs(gpu, kind)
-    found = links.candidates(kind, size, ranks, narrow, gpu.link_bandwidth, costs)
-    return links.expected_time(found)
 
 
 @pytest.mark.shared_data
