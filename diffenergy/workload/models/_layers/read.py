@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from .._shared.config import Config
+from .._network.experts import Experts
+from .._shared.config import Config, head_sizes
 from .mixers import STATES
-from .parts import AttentionShape
+from .parts import AttentionShape, experts
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 LINEAR = "linear_attention"
@@ -12,16 +13,30 @@ LINEAR = "linear_attention"
 
 def attention_shape(config: Config, **more: Any) -> AttentionShape:
     """Heads, their width and biases."""
-    hidden, heads = config.size("hidden_size"), config.size("num_attention_heads")
-    kv_heads = config.size("num_key_value_heads", default=heads)
-    if heads % kv_heads:
-        config.divides("num_key_value_heads", "num_attention_heads")
-    if not config.has("head_dim") and not config.has("attention_head_dim"):
-        config.divides("num_attention_heads", "hidden_size")
-    head_dim = config.size("head_dim", "attention_head_dim", default=hidden // heads)
     bias = config.flag("attention_bias", False)
     given = {"bias": bias, "output_bias": bias, **more}
-    return AttentionShape(hidden, heads, kv_heads, head_dim, **given)
+    sizes = head_sizes(config, "head_dim", "attention_head_dim")
+    return AttentionShape(**sizes, **given)
+
+
+def mixture(
+    config: Config,
+    number: str,
+    *chosen: str,
+    inner: str = "moe_intermediate_size",
+    prefix: str = "mlp",
+    **more: Any,
+) -> Experts:
+    """Routed experts by the keys of their width, their `number` and how many are
+    `chosen` (`num_experts_per_tok`)."""
+    return experts(
+        config.size("hidden_size"),
+        config.size(inner),
+        config.size(number),
+        config.size(*(chosen or ("num_experts_per_tok",))),
+        prefix,
+        **more,
+    )
 
 
 def layer_kinds(config: Config, *kinds: str, pattern: int = 0) -> tuple[str, ...]:

@@ -201,8 +201,3 @@ def encoder_layer(
     if norm_first:
         return (norm, *attention, norm, *mlp)
     return (*attention, norm, *mlp, norm)
-
-
-def layer_parameters(hidden: int, inner: int) -> int:
-    """Parameters of a transformer layer with biases: attention, MLP, two LayerNorms."""
-    return 4 * hidden**2 + 2 * hidden * inner + inner + 9 * hidden

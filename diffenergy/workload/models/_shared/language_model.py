@@ -10,9 +10,7 @@ from ..._kernel import Kernel, finished
 from ..._listing import Listing
 from .._layers.drafting import EAGLE_WORDS, eagle_layer, mtp_layer, mtp_layers
 from .._layers.layer import Layer
-from .._network.operators import (
-    Pass,
-)  # fmt: skip
+from .._network.operators import Pass
 from .._network.rows import repeated, rows_of
 from .._network.sharding import Share, collective
 from .._request import Request, decode_segments, length_of
@@ -28,11 +26,6 @@ class LanguageModel(LayeredModel):
 
     divides: ClassVar[bool] = True
     """Whether several GPUs can share it."""
-
-    @property
-    def trains(self) -> bool:
-        """Whether its training step is known."""
-        return False
 
     @property
     def max_positions(self) -> int:

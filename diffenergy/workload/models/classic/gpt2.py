@@ -36,6 +36,11 @@ class PreNorm(Decoder):
         before = self.position_offset * self.hidden if self.share.is_first else 0
         return super().parameters() + before
 
+    def projections(self, fused: bool) -> tuple[Linear, ...]:
+        """Queries, keys and values as one product."""
+        split = self._by_heads
+        return (self._linear(self._queries, self.hidden, fused, split=split),)
+
     def output(self, fused: bool) -> Linear:
         width = self.heads * self.head_dim
         return self._linear(self.hidden, width, fused, split=Rows())
@@ -94,10 +99,6 @@ class Gpt2(PreNorm):
         """13 a block (block, attention with 2 Conv1D and 2 dropouts, MLP with 2 Conv1D,
         activation and dropout, 2 norms) and 5 around them: 161 for GPT-2."""
         return 13 * self.layers + 5 + (0 if base else 2)
-
-    def projections(self, fused: bool) -> tuple[Linear, ...]:
-        split = self._by_heads
-        return (self._linear(self._queries, self.hidden, fused, split=split),)
 
 
 def build(config: Config) -> Gpt2:

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import ClassVar, Final
 
-from .._network.linear_layer import Linear
 from .._network.operators import Embedding
 from .._shared.attention import Scores
 from .._shared.config import Config
@@ -28,10 +27,6 @@ class Mpt(PreNorm):
         """10 a block (block, 2 norms, attention with 2 linear layers, MLP with 2 and
         the activation, dropout) and 4 around them."""
         return 10 * self.layers + 4 + (0 if base else 1)
-
-    def projections(self, fused: bool) -> tuple[Linear, ...]:
-        split = self._by_heads
-        return (self._linear(self._queries, self.hidden, fused, split=split),)
 
 
 def build(config: Config) -> Mpt:
