@@ -1,13 +1,12 @@
 """`ImportResult`: the listings of a file, and what share of it they hold."""
 
-import csv
 import dataclasses
-import io
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from ..files import csv_text
 from ..hardware import read_gpu
 from ..results import Result
 from ..workload import Listing
@@ -46,12 +45,7 @@ class ImportResult(Result):
 
     def activity_csv(self) -> str:
         """The counters as a table of measurements, which `fit` and `evaluate` read."""
-        columns = list(dict.fromkeys(key for row in self.activities for key in row))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.activities)
-        return text.getvalue()
+        return csv_text(self.activities)
 
 
 def known_gpu(name: str | None) -> str | None:

@@ -3,12 +3,26 @@
 from typing import Any
 
 from .._network.experts import Experts
-from .._shared.config import Config, head_sizes
+from .._shared.config import Config
 from .mixers import STATES
 from .parts import AttentionShape, experts
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 LINEAR = "linear_attention"
+
+
+def head_sizes(config: Config, *widths: str) -> dict[str, Any]:
+    """Width of a model, numbers and width of its attention heads; `widths`: keys that
+    state the latter."""
+    hidden, heads = config.size("hidden_size"), config.size("num_attention_heads")
+    kv_heads = config.size("num_key_value_heads", default=heads)
+    if heads % kv_heads:
+        config.divides("num_key_value_heads", "num_attention_heads")
+    if not any([config.has(key) for key in widths]):
+        config.divides("num_attention_heads", "hidden_size")
+    head_dim = config.size(*widths, default=hidden // heads)
+    sizes = {"hidden": hidden, "heads": heads, "kv_heads": kv_heads}
+    return {**sizes, "head_dim": head_dim}
 
 
 def attention_shape(config: Config, **more: Any) -> AttentionShape:

@@ -184,20 +184,6 @@ class Config:
         return keys[0], default
 
 
-def head_sizes(config: Config, *widths: str) -> dict[str, Any]:
-    """Width of a model, numbers and width of its attention heads; `widths`: keys that
-    state the latter."""
-    hidden, heads = config.size("hidden_size"), config.size("num_attention_heads")
-    kv_heads = config.size("num_key_value_heads", default=heads)
-    if heads % kv_heads:
-        config.divides("num_key_value_heads", "num_attention_heads")
-    if not any([config.has(key) for key in widths]):
-        config.divides("num_attention_heads", "hidden_size")
-    head_dim = config.size(*widths, default=hidden // heads)
-    sizes = {"hidden": hidden, "heads": heads, "kv_heads": kv_heads}
-    return {**sizes, "head_dim": head_dim}
-
-
 def positions(config: Config) -> int:
     """Longest sequence in tokens of a model with rotary positions.
 

@@ -5,13 +5,14 @@ from typing import Any, ClassVar, Final
 
 from ..._eager_rows import rotary_copies, stream
 from ..._kernel import Kernel
+from .._layers.read import head_sizes
 from .._network.linear_layer import Gated, Linear
 from .._network.operators import Norm, Pass, Trainable
 from .._network.rows import product, repeated
 from .._network.self_attention import rotation
 from .._network.sharding import Columns, Rows
 from .._shared.attention import Scores
-from .._shared.config import Config, head_sizes, positions
+from .._shared.config import Config, positions
 from .._shared.decoder import Decoder
 
 

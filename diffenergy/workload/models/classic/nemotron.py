@@ -4,10 +4,11 @@ import dataclasses
 from typing import ClassVar, Final
 
 from ..._kernel import Kernel
+from .._layers.read import head_sizes
 from .._network.operators import Pass
 from .._network.self_attention import rotation
 from .._shared.attention import Scores
-from .._shared.config import Config, head_sizes, positions
+from .._shared.config import Config, positions
 from .gpt2 import PreNorm
 
 MODEL_TYPES: Final = ("nemotron",)
