@@ -16,7 +16,7 @@ from .._network.sharding import Share, collective
 from .._request import Request, decode_segments, length_of
 from .formats import Precision
 from .layered import LayeredModel
-from .memory import in_parts, logit_bytes, working_bytes
+from .memory import bytes_of, in_parts, logit_bytes, working_bytes
 from .speculation import Speculation, speculation_of
 
 
@@ -102,7 +102,7 @@ class LanguageModel(LayeredModel):
         """Bytes of the weights of what drafts tokens; a model's as it stores them."""
         if isinstance(drafter, LanguageModel):
             return drafter.weight_bytes(drafter.stored_dtype)
-        return self._bytes_of(drafter.all_weights(), p) if drafter else 0.0
+        return bytes_of(drafter.all_weights(), p) if drafter else 0.0
 
     def placed(self, share: Share) -> "LanguageModel":
         """The model as one of several GPUs has it. Raises `ValueError` for what cannot
