@@ -21,8 +21,6 @@ KINDS: Final = {
     "ncu": "an Nsight Compute CSV",
     "chakra": "a Chakra execution trace",
 }
-READ: Final = ("kineto", "onnx", "nsys_sqlite", "nsys_csv", "ncu", "chakra")
-"""Kinds that are imported."""
 _NSYS_COLUMNS: Final = re.compile(
     r'"?Time \(%\)"?,"?Total Time \(ns\)"?.*Name|Start \(ns\),Duration \(ns\)'
 )
@@ -33,8 +31,8 @@ _TRACE_KEYS: Final = re.compile(
 
 
 def kind_of(path: str) -> str | None:
-    """Kind of a file: one of `READ`, "listing", "config", "measurements" (another
-    CSV); None where it is none of them.
+    """Kind of a file: one that is imported, "listing", "config", "measurements"
+    (another CSV); None where it is none of them.
 
     Raises `ValueError` for a file that cannot be read, is empty, or cut off.
     """

@@ -129,11 +129,7 @@ def _figures(
     return {
         "rows": rows,
         "skipped": rows - sum(x["count"] for x in live),
-        "time_rows": every.n,
-        "time_mape_pct": every.mape,
-        "time_median_pct": every.median,
-        "time_bias_pct": every.bias,
-        "time_p90_pct": every.p90,
+        **every.figures("time"),
         "long_rows": long.n,
         "long_median_pct": long.median,
         "power_mape_pct": None,

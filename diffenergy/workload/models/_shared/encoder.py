@@ -16,6 +16,7 @@ from .._network.step import check_frozen, training_listings
 from .._request import Request
 from .attention import Scores, fused
 from .base import Model
+from .config import Config
 from .memory import CONTEXT, in_parts, trained, working_bytes
 
 
@@ -171,6 +172,13 @@ class Encoder(Model):
             passes = chain.forward(run), chain.backward(run)
             return training_listings(self, passes, request, run, chain.trained)
         return [self.listing(request, self._forward(request), request.phase)]
+
+
+def labels_of(config: Config, usual: int = 1000) -> int:
+    """Classes of the classifier: `num_labels`, else the length of `id2label`."""
+    names = config.values.get("id2label")
+    known = len(names) if isinstance(names, dict) and names else usual
+    return config.size("num_labels", default=known)
 
 
 def encoder_layer(

@@ -15,7 +15,7 @@ from .._network.step import Loss
 from .._request import Request
 from .._shared.attention import Scores
 from .._shared.config import Config
-from .._shared.encoder import Encoder, encoder_layer
+from .._shared.encoder import Encoder, encoder_layer, labels_of
 
 MODEL_TYPES: Final = ("bert",)
 _HEADS: Final = (
@@ -110,9 +110,7 @@ class Bert(Encoder):
         """Classes of the head; two of the next sentence."""
         if self.head == "ForPreTraining":
             return _LABELS
-        names = self.config.values.get("id2label")
-        known = len(names) if isinstance(names, dict) and names else _LABELS
-        return self.config.size("num_labels", default=known)
+        return labels_of(self.config, _LABELS)
 
 
 @dataclasses.dataclass(frozen=True)

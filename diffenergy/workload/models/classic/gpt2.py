@@ -2,7 +2,7 @@
 it has in common with OPT."""
 
 import dataclasses
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from ..._eager_rows import stream
 from ..._kernel import Kernel
@@ -101,6 +101,16 @@ class Gpt2(PreNorm):
         return 13 * self.layers + 5 + (0 if base else 2)
 
 
+def head_fields(
+    config: Config, hidden: int, heads: int, kv_heads: int | None = None
+) -> dict[str, Any]:
+    """Fields of a decoder without windows whose head is the embedding; `kv_heads`:
+    where heads share keys."""
+    widths = {"hidden": hidden, "heads": heads, "kv_heads": kv_heads or heads}
+    rest = {"head_dim": hidden // heads, "window": 0, "tied": True}
+    return {"config": config, **widths, **rest}
+
+
 def build(config: Config) -> Gpt2:
     """GPT-2 of a config."""
     hidden = config.size("n_embd")
@@ -108,16 +118,10 @@ def build(config: Config) -> Gpt2:
     config.divides("n_head", "n_embd")
     activation = config.text("activation_function", "gelu_new")
     return Gpt2(
-        config=config,
+        **head_fields(config, hidden, heads),
         layers=config.size("n_layer"),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
         inner=config.size("n_inner", default=4 * hidden),
         vocab=config.size("vocab_size"),
         positions=config.size("n_positions", "n_ctx"),
-        window=0,
-        tied=True,
         activation=activation,
     )

@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 from .._network.operators import Embedding
 from .._shared.attention import Scores
 from .._shared.config import Config
-from .gpt2 import PreNorm
+from .gpt2 import PreNorm, head_fields
 
 MODEL_TYPES: Final = ("mpt",)
 
@@ -40,16 +40,10 @@ def build(config: Config) -> Mpt:
         raise config.error("no_bias", "true")
     kv_heads = int(attention.get("kv_n_heads") or heads)
     return Mpt(
-        config=config,
+        **head_fields(config, hidden, heads, kv_heads),
         layers=config.size("n_layers"),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=hidden // heads,
         inner=config.size("expansion_ratio", default=4) * hidden,
         vocab=config.size("vocab_size"),
         positions=config.size("max_seq_len"),
-        window=0,
-        tied=True,
         activation="gelu",
     )

@@ -15,9 +15,8 @@ from .._network.step import Loss
 from .._request import Request
 from .._shared.attention import Scores
 from .._shared.config import Config
-from .._shared.encoder import Encoder, encoder_layer
+from .._shared.encoder import Encoder, encoder_layer, labels_of
 from .._shared.formats import Precision
-from .vit import labels_of
 
 MODEL_TYPES: Final = ("mobilevit",)
 _DEPTHS: Final = (2, 4, 3)

@@ -21,9 +21,8 @@ from .._network.rows import linear
 from .._network.step import Loss
 from .._request import Request
 from .._shared.config import Config
-from .._shared.encoder import Encoder
+from .._shared.encoder import Encoder, labels_of
 from .._shared.formats import Precision
-from .vit import labels_of
 
 MODEL_TYPES: Final = ("resnet",)
 _REDUCTION = 4

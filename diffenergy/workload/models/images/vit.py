@@ -15,7 +15,7 @@ from .._network.step import Loss
 from .._request import Request
 from .._shared.attention import Scores
 from .._shared.config import Config
-from .._shared.encoder import Encoder, encoder_layer
+from .._shared.encoder import Encoder, encoder_layer, labels_of
 
 MODEL_TYPES: Final = ("vit",)
 
@@ -141,10 +141,3 @@ def build(config: Config) -> Vit:
         labels=labels_of(config),
         activation=config.text("hidden_act", "gelu"),
     )
-
-
-def labels_of(config: Config) -> int:
-    """Classes of the classifier: `num_labels`, else the length of `id2label`."""
-    names = config.values.get("id2label")
-    known = len(names) if isinstance(names, dict) and names else 1000
-    return config.size("num_labels", default=known)
