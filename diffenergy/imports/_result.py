@@ -124,7 +124,7 @@ def of_trace(
         "class_share": share,
         "shape_share": shaped / total if total else 0.0,
         "unknown": _longest(unknown),
-        "notes": [*trace.notes, *_remarks(trace, own, total, shaped, copies, unknown)],
+        "notes": [*trace.notes, *_remarks(own, total, shaped, copies, unknown)],
     }
     return ImportResult(summary, listings, trace.activities)
 
@@ -135,7 +135,6 @@ def _longest(unknown: Mapping[str, float]) -> list[dict[str, Any]]:
 
 
 def _remarks(
-    trace: Trace,
     own: str | None,
     total: float,
     shaped: float,
