@@ -2,13 +2,15 @@
 outputs written whole or not at all, and never over an input."""
 
 import contextlib
+import csv
 import functools
+import io
 import os
 import signal
 import threading
 import tomllib
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,16 @@ def facts(name: str) -> dict[str, Any]:
     """The file `data/facts/{name}.toml`, read once."""
     path = Path(__file__).parent / "data" / "facts" / f"{name}.toml"
     return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV with all their keys as columns; what a row lacks is an empty cell."""
+    text = io.StringIO()
+    columns = dict.fromkeys(key for row in rows for key in row)
+    writer = csv.DictWriter(text, list(columns), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def write_text_atomic(

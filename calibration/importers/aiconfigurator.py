@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 
 from diffenergy.measurements._cells import Sheet
+from diffenergy.measurements._shapes import DTYPE_WORDS
 from diffenergy.measurements.importers.base import (
     Column,
     drop,
     finish,
     join,
-    keep_dtypes,
     known_gpu,
     note,
     number,
@@ -172,7 +172,7 @@ def _converted(table: pd.DataFrame, op: str, file: Path) -> pd.DataFrame:
         odd = ~table["distribution"].str.fullmatch(_DISTRIBUTION.pattern)
         table = drop(table, odd & (table["distribution"] != ""), "routing not known")
     dtypes = [c for c in ("dtype", "kv_cache_dtype") if c in table]
-    table = keep_dtypes(table, *dtypes)
+    table = _keep_dtypes(table, *dtypes)
     gone = ("latency", "power", "version", "device", "isl", "step", "beam_width")
     return table.drop(columns=[c for c in gone if c in table])
 
@@ -196,4 +196,14 @@ def _attention(table: pd.DataFrame, op: str) -> pd.DataFrame:
     past = table["step"].fillna(0.0) if "step" in table else 0.0
     table["kv_len"] = table["isl"] + past
     table["q_len"] = 1.0 if op == "generation_attention" else table["isl"]
+    return table
+
+
+def _keep_dtypes(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """`table` without rows whose dtype is none of ours."""
+    for column in columns:
+        for word in table[column].unique():
+            if word and word not in DTYPE_WORDS:
+                why = f"`{column}` '{word}' is no dtype of the listing format"
+                table = drop(table, table[column] == word, why)
     return table

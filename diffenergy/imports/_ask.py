@@ -10,35 +10,25 @@ from ..hardware import read_gpu
 from ..workload import Listing
 from ..workload._kernel import Number
 from ..workload._listing import Dispatch
-from ._kind import READ, kind_of, unknown
+from ._kind import kind_of, unknown
 from ._launches import Graph, Options, Trace
 from ._result import ImportResult, of_graph, of_trace
 from ._rows.assign import assigned
 from ._rows.collect import listing_of
 
 _READERS: Final = {
-    "kineto": "kineto",
-    "onnx": "onnx_graph",
-    "nsys_sqlite": "nsys",
-    "nsys_csv": "nsys",
-    "ncu": "ncu",
-    "chakra": "chakra",
+    "kineto": ("kineto", "a profiler's trace"),
+    "onnx": ("onnx_graph", "an ONNX graph"),
+    "nsys_sqlite": ("nsys", "a report of Nsight Systems"),
+    "nsys_csv": ("nsys", "a report of Nsight Systems"),
+    "ncu": ("ncu", "a table of Nsight Compute"),
+    "chakra": ("chakra", "a Chakra trace"),
 }
-"""Kind of a file -> module of `_files` that reads it."""
+"""Kinds of files that are imported: module of `_files` that reads one, and its name."""
 _ENDINGS: Final = (
     ".gz", ".onnx", ".sqlite", ".csv", ".et", ".json", ".pb", ".trace", ".db",
 )  # fmt: skip
 """Endings of files that may be imported; others are looked at, too."""
-
-
-_WORDS: Final = {
-    "kineto": "a profiler's trace",
-    "onnx": "an ONNX graph",
-    "nsys_sqlite": "a report of Nsight Systems",
-    "nsys_csv": "a report of Nsight Systems",
-    "ncu": "a table of Nsight Compute",
-    "chakra": "a Chakra trace",
-}
 
 
 def is_listing(path: str) -> bool:
@@ -49,7 +39,7 @@ def is_listing(path: str) -> bool:
     """
     if not Path(path).is_file():
         return False
-    return kind_of(path) in READ
+    return kind_of(path) in _READERS
 
 
 def refuse(path: str, *kinds: str) -> None:
@@ -59,9 +49,10 @@ def refuse(path: str, *kinds: str) -> None:
     if not Path(path).is_file():
         return
     kind = kind_of(path)
-    if kind in READ and "program" in kinds:
+    if kind in _READERS and "program" in kinds:
+        what = _READERS[kind][1]
         raise ValueError(
-            f"{path} is {_WORDS[kind]}; give it to `import`, `estimate` or `evaluate`."
+            f"{path} is {what}; give it to `import`, `estimate` or `evaluate`."
         )
     if kind == "measurements" and kind in kinds:
         raise ValueError(
@@ -104,14 +95,14 @@ def read(
         ValueError: for a file that cannot be read, in one sentence.
     """
     kind = kind_of(path)
-    if kind not in READ:
+    if kind not in _READERS:
         raise _not_imported(path, kind)
     named = None if gpu is None else read_gpu(gpu).name
     options = Options(
         gpu=named, model=model, phase=phase, window=window, dims=dims or {}, stack=stack
     )
     _check(options, kind, path)
-    module = importlib.import_module(f".._files.{_READERS[kind]}", __name__)
+    module = importlib.import_module(f".._files.{_READERS[kind][0]}", __name__)
     found: Trace | Graph = module.read(path, options, progress)
     if isinstance(found, Graph):
         return of_graph(path, found, named)

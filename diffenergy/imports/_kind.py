@@ -21,8 +21,6 @@ KINDS: Final = {
     "ncu": "an Nsight Compute CSV",
     "chakra": "a Chakra execution trace",
 }
-READ: Final = ("kineto", "onnx", "nsys_sqlite", "nsys_csv", "ncu", "chakra")
-"""Kinds that are imported."""
 _NSYS_COLUMNS: Final = re.compile(
     r'"?Time \(%\)"?,"?Total Time \(ns\)"?.*Name|Start \(ns\),Duration \(ns\)'
 )
@@ -33,19 +31,19 @@ _TRACE_KEYS: Final = re.compile(
 
 
 def kind_of(path: str) -> str | None:
-    """Kind of a file: one of `READ`, "listing", "config", "measurements" (another
-    CSV); None where it is none of them.
+    """Kind of a file: one that is imported, "listing", "config", "measurements"
+    (another CSV); None where it is none of them.
 
     Raises `ValueError` for a file that cannot be read, is empty, or cut off.
     """
-    head, packed = _head(path)
+    head = _head(path)
     if not head.strip():
         raise ValueError(f"{path} is empty; give {_readable()}.")
     if head.startswith(b"SQLite format 3\0"):
         return "nsys_sqlite"
     text = head.decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
     if text.startswith("{"):
-        return _object(text, packed)
+        return _object(text)
     if text.startswith("["):
         return "kineto" if '"ph"' in text or text[1:].lstrip()[:1] == "{" else None
     if _NCU_COLUMNS.search(text):
@@ -62,7 +60,7 @@ def kind_of(path: str) -> str | None:
     return None
 
 
-def _object(text: str, packed: bool) -> str | None:
+def _object(text: str) -> str | None:
     """Kind of a file that begins with a JSON object."""
     if _TRACE_KEYS.search(text[:2048]) or '"traceEvents"' in text:
         return "kineto"
@@ -90,8 +88,8 @@ def _readable() -> str:
     return f"{', '.join(most)} or {last}"
 
 
-def _head(path: str) -> tuple[bytes, bool]:
-    """The first bytes, unpacked, and whether they were packed."""
+def _head(path: str) -> bytes:
+    """The first bytes, unpacked."""
     if Path(path).is_dir():
         raise ValueError(f"{path} is a folder; give a file in it: {_readable()}.")
     try:
@@ -99,7 +97,7 @@ def _head(path: str) -> tuple[bytes, bool]:
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
             stream = gzip.GzipFile(fileobj=file) if packed else file
-            return stream.read(_HEAD), packed
+            return stream.read(_HEAD)
     except FileNotFoundError:
         raise ValueError(f"There is no file '{path}'; give {_readable()}.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):

@@ -7,6 +7,11 @@ from typing import Any, NamedTuple
 from ..workload import Listing
 
 
+def frozen(value: Any) -> Any:
+    """Lists, also within lists, as tuples."""
+    return tuple(frozen(x) for x in value) if isinstance(value, list) else value
+
+
 class Operator(NamedTuple):
     """A call of a framework's operator: its name, the sizes of its inputs (of a list of
     tensors a list of sizes), their types, the values of its other arguments as text.

@@ -1,13 +1,12 @@
 """`ImportResult`: the listings of a file, and what share of it they hold."""
 
-import csv
 import dataclasses
-import io
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from ..files import csv_text
 from ..hardware import read_gpu
 from ..results import Result
 from ..workload import Listing
@@ -46,12 +45,7 @@ class ImportResult(Result):
 
     def activity_csv(self) -> str:
         """The counters as a table of measurements, which `fit` and `evaluate` read."""
-        columns = list(dict.fromkeys(key for row in self.activities for key in row))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.activities)
-        return text.getvalue()
+        return csv_text(self.activities)
 
 
 def known_gpu(name: str | None) -> str | None:
@@ -130,7 +124,7 @@ def of_trace(
         "class_share": share,
         "shape_share": shaped / total if total else 0.0,
         "unknown": _longest(unknown),
-        "notes": [*trace.notes, *_remarks(trace, own, total, shaped, copies, unknown)],
+        "notes": [*trace.notes, *_remarks(own, total, shaped, copies, unknown)],
     }
     return ImportResult(summary, listings, trace.activities)
 
@@ -141,7 +135,6 @@ def _longest(unknown: Mapping[str, float]) -> list[dict[str, Any]]:
 
 
 def _remarks(
-    trace: Trace,
     own: str | None,
     total: float,
     shaped: float,

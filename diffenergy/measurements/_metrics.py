@@ -83,6 +83,16 @@ class Errors:
     p90: float | None = None
     """90th percentile of the absolute errors, linear between rows."""
 
+    def figures(self, word: str) -> dict[str, Any]:
+        """The same by the keys of JSON, `word` being what the errors are of."""
+        return {
+            f"{word}_rows": self.n,
+            f"{word}_mape_pct": self.mape,
+            f"{word}_median_pct": self.median,
+            f"{word}_bias_pct": self.bias,
+            f"{word}_p90_pct": self.p90,
+        }
+
 
 def errors(
     measured: Float[np.ndarray, " row"], predicted: Float[np.ndarray, " row"]
@@ -160,11 +170,5 @@ def _figures(
     figures: dict[str, Any] = {"rows": len(rows), "skipped": len(rows) - len(live)}
     for word, name in QUANTITIES.items():
         found = errors(getattr(table, name)[live], getattr(predictions, name)[live])
-        figures |= {
-            f"{word}_rows": found.n,
-            f"{word}_mape_pct": found.mape,
-            f"{word}_median_pct": found.median,
-            f"{word}_bias_pct": found.bias,
-            f"{word}_p90_pct": found.p90,
-        }
+        figures |= found.figures(word)
     return figures

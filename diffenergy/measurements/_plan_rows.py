@@ -38,7 +38,6 @@ COLUMNS: Final = (
 """Columns of such rows beside the measured ones."""
 _NEEDED: Final = ("model", "precision", "tp", "pp", "dp", "global_batch", "seq_len")
 _SIZES: Final = ("tp", "pp", "vp", "cp", "ep", "etp", "dp", "zero", "microbatch")
-_TYPES: Final = DTYPE_WORDS
 _EAGER: Final = ("composer", "eager")
 """Parts of `framework` of programs that launch a kernel an operator."""
 _OVERLAPS: Final = {
@@ -58,6 +57,24 @@ _RELEASE: Final = re.compile(r"-(\d\d)\.(\d\d)(?:\.\d+)?$")
 _PAPER: Final = re.compile(r"arxiv-(\d\d)(\d\d)\.")
 POSITIONS: Final = 1 << 20
 """Positions of a model whose shape alone is known."""
+_LLAMA: Final = {
+    "hidden_size": "hidden", "num_hidden_layers": "layers", "vocab_size": "vocab",
+    "num_attention_heads": "heads", "num_key_value_heads": "kv_heads",
+    "head_dim": "head_dim", "intermediate_size": "inner",
+    "num_local_experts": "experts", "num_experts_per_tok": "topk",
+}  # fmt: skip
+_GPT2: Final = {
+    "n_embd": "hidden", "n_layer": "layers", "n_head": "heads", "n_inner": "inner",
+    "vocab_size": "vocab",
+}  # fmt: skip
+_MPT: Final = {
+    "d_model": "hidden",
+    "n_layers": "layers",
+    "n_heads": "heads",
+    "vocab_size": "vocab",
+}
+"""Keys of a config -> columns of a table of shapes, by family of the model."""
+_REACH: Final = ("max_position_embeddings", "n_positions", "max_seq_len")
 _WITHOUT_MTP: Final = "w/o MTP"
 """Part of a `note` of rows in which the layers that predict further tokens were off."""
 _UNSCORED: Final = "memory and plan only"
@@ -125,7 +142,7 @@ def _row(said: Mapping[str, str], sizes: Mapping[str, float]) -> PlanRow:
     for name in ("microbatch", "global_batch", "seq_len"):
         if np.isnan(sizes.get(name, 1.0)):
             raise ValueError(f"`{name}` is not given")
-    if said["precision"] not in _TYPES:
+    if said["precision"] not in DTYPE_WORDS:
         raise ValueError(
             f"`precision` is {said['precision']}, which is no type of ours"
         )
@@ -154,7 +171,7 @@ def _row(said: Mapping[str, str], sizes: Mapping[str, float]) -> PlanRow:
     kernels = [x for name, x in _KERNELS.items() if framework.startswith(name)]
     return PlanRow(
         said["model"],
-        _TYPES[said["precision"]],
+        DTYPE_WORDS[said["precision"]],
         int(sizes["seq_len"]),
         int(sizes["global_batch"]),
         plan,
@@ -212,45 +229,19 @@ def shaped(name: str, shape: Mapping[str, float]) -> LanguageModel:
     from ..workload.models.classic import gpt2, llama, mixtral, mpt, nemotron
 
     size = {k: int(v) for k, v in shape.items() if not np.isnan(v)}
-    common = {
-        "hidden_size": size["hidden"],
-        "num_hidden_layers": size["layers"],
-        "num_attention_heads": size["heads"],
-        "num_key_value_heads": size["kv_heads"],
-        "head_dim": size["head_dim"],
-        "intermediate_size": size["inner"],
-        "vocab_size": size["vocab"],
-        "max_position_embeddings": POSITIONS,
-        "tie_word_embeddings": bool(size["tied"]),
-        "architectures": ["ForCausalLM"],
-    }
-    gpt = {
-        "n_embd": size["hidden"],
-        "n_layer": size["layers"],
-        "n_head": size["heads"],
-        "n_inner": size["inner"],
-        "vocab_size": size["vocab"],
-        "n_positions": POSITIONS,
-        "architectures": ["LMHead"],
-    }
     if name.startswith("mpt"):
-        kind, module = "mpt", mpt
-        values = {
-            "d_model": size["hidden"],
-            "n_layers": size["layers"],
-            "n_heads": size["heads"],
-            "vocab_size": size["vocab"],
-            "max_seq_len": POSITIONS,
-            "architectures": ["ForCausalLM"],
-        }
+        kind, module, keys = "mpt", mpt, _MPT
     elif "experts" in size:
-        kind, module = "mixtral", mixtral
-        more = {"num_local_experts": size["experts"]}
-        values = common | more | {"num_experts_per_tok": size["topk"]}
+        kind, module, keys = "mixtral", mixtral, _LLAMA
     elif size["gated"]:
-        kind, module, values = "llama", llama, common
+        kind, module, keys = "llama", llama, _LLAMA
     elif size["tied"] and size["kv_heads"] == size["heads"]:
-        kind, module, values = "gpt2", gpt2, gpt
+        kind, module, keys = "gpt2", gpt2, _GPT2
     else:
-        kind, module, values = "nemotron", nemotron, common
-    return module.build(Config(name, name, {"model_type": kind, **values}))
+        kind, module, keys = "nemotron", nemotron, _LLAMA
+    stated = {key: size[x] for key, x in keys.items() if x in size}
+    if keys is _LLAMA:
+        stated["tie_word_embeddings"] = bool(size["tied"])
+    about = {"model_type": kind, "architectures": ["ForCausalLM"]}
+    reach = dict.fromkeys(_REACH, POSITIONS)
+    return module.build(Config(name, name, {**about, **stated, **reach}))

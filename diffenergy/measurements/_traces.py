@@ -1,9 +1,7 @@
 """Predictions against the kernels of a trace: without launch latency and host, as a
 profiler times them."""
 
-import csv
 import dataclasses
-import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
@@ -11,6 +9,7 @@ import numpy as np
 
 from .. import imports
 from ..estimator import prepare
+from ..files import csv_text
 from ..imports import ImportResult
 from ..results import Result
 from ._metrics import Errors, errors
@@ -41,12 +40,7 @@ class TraceScores(Result):
 
     def to_csv(self) -> str:
         """Every row as CSV."""
-        columns = list(dict.fromkeys(key for row in self.kernels for key in row))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.kernels)
-        return text.getvalue()
+        return csv_text(self.kernels)
 
 
 def evaluate_trace(
@@ -135,11 +129,7 @@ def _figures(
     return {
         "rows": rows,
         "skipped": rows - sum(x["count"] for x in live),
-        "time_rows": every.n,
-        "time_mape_pct": every.mape,
-        "time_median_pct": every.median,
-        "time_bias_pct": every.bias,
-        "time_p90_pct": every.p90,
+        **every.figures("time"),
         "long_rows": long.n,
         "long_median_pct": long.median,
         "power_mape_pct": None,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from diffenergy import imports
-from diffenergy.imports._rows.names import kernel_class, kernel_dtype, product_tile
+from diffenergy.imports._rows.names import kernel_class, kernel_dtype
 from tests.imports import made
 
 SHARED = Path(__file__).parents[2] / "../shared/data/traces"
@@ -175,13 +175,6 @@ def test_old_traces_have_other_words(tmp_path):
 def test_names_say_class_and_type(name, kind, dtype):
     assert kernel_class(name) == kind
     assert kernel_dtype(name) == dtype
-
-
-def test_names_say_tiles():
-    assert product_tile("cutlass_bf16_s16816gemm_bf16_128x256_64x3_tn_align8") == {
-        "tile_m": 128, "tile_n": 256, "tile_k": 64, "stages": 3,
-    }  # fmt: skip
-    assert product_tile("zzz") == {}
 
 
 def test_a_listing_of_an_import_is_read_back(tmp_path):

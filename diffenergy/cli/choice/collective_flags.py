@@ -1,6 +1,7 @@
 """Flags of `diffenergy collective`."""
 
 import dataclasses
+import functools
 from typing import Final
 
 from .. import completing
@@ -10,8 +11,7 @@ from ..parsing.field import argument, as_json, option, out, plot, repeated, swit
 _NAMED: Final = ("fastest", "slowest", "continuous")
 
 
-def _latency(flag: str, text: str) -> float:
-    return read.number(flag, text, "s")
+_latency = functools.partial(read.number, unit="s")
 
 
 def _epoch(flag: str, text: str) -> str | float:

@@ -1,6 +1,7 @@
 """Flags of `diffenergy dvfs`."""
 
 import dataclasses
+import functools
 import math
 from typing import Any, Final
 
@@ -29,8 +30,7 @@ def _seconds(flag: str, text: str) -> float | str:
     return PUBLISHED if text == PUBLISHED else _at_least_0(flag, text, "s")
 
 
-def _joules(flag: str, text: str) -> float:
-    return _at_least_0(flag, text, "J")
+_joules = functools.partial(_at_least_0, unit="J")
 
 
 def _kind(flag: str, text: str) -> str:

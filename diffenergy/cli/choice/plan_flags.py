@@ -15,10 +15,6 @@ def _percent(flag: str, text: str) -> float:
     return value / 100
 
 
-def _watts(flag: str, text: str) -> float:
-    return read.positive(flag, text, "W")
-
-
 def _gigabytes(flag: str, text: str) -> float:
     """Bytes of a number of GB, or of one with its unit."""
     plain = text.strip().replace(".", "", 1).isdecimal()
@@ -75,7 +71,7 @@ class SearchFlags:
     max_power: float | None = option(
         "W",
         "Most that all GPUs may draw; lowers the SM clock where only this fails.",
-        _watts,
+        read.watt,
     )
     sensitivity: tuple[str, ...] | None = option(
         "FIELD[,...]",
@@ -100,7 +96,7 @@ class StageClockFlags:
         _percent,
     )
     node_power: float | None = option(
-        "W", "Power of the GPUs of a host together, on average over a step.", _watts
+        "W", "Power of the GPUs of a host together, on average over a step.", read.watt
     )
     straggler: tuple[int, float] | None = option(
         "STAGE=PERCENT",

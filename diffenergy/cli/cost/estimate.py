@@ -1,14 +1,13 @@
 """`diffenergy estimate`: time, power and energy of a model or a kernel listing."""
 
-import csv
 import dataclasses
 import importlib.util
-import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ... import imports
 from ...estimator import EstimateResult, Task, crossed, prepare, start_jax
+from ...files import csv_text
 from ...report import drawable, step_trace_text, trace_text
 from ...workload import listing_lines
 from ..parsing.field import as_flags, told
@@ -133,13 +132,7 @@ def _rows(result: EstimateResult) -> Sequence[Mapping[str, Any]]:
 
 def _csv(entries: Sequence[Mapping[str, Any]]) -> str:
     """Entries as CSV: nested figures become columns `key_unit`, None an empty cell."""
-    flat = [_flat(entry) for entry in entries]
-    columns = list(dict.fromkeys(key for row in flat for key in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return text.getvalue()
+    return csv_text([_flat(entry) for entry in entries])
 
 
 def _flat(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,15 +1,14 @@
 """Flags of `diffenergy serve`."""
 
 import dataclasses
+import functools
 from typing import Any
 
 from ..parsing import read, shared
 from ..parsing.field import as_json, group, option, out, plot
 from ..parsing.shared import PointFlags
 
-
-def _milliseconds(flag: str, text: str) -> float:
-    return read.positive(flag, text, "ms")
+_milliseconds = functools.partial(read.positive, unit="ms")
 
 
 def _tokens(flag: str, text: str) -> float:

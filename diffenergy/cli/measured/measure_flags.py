@@ -1,14 +1,13 @@
 """Flags of `diffenergy measure`."""
 
 import dataclasses
+import functools
 from typing import Literal
 
 from ..parsing import read
 from ..parsing.field import as_json, number, option, switch
 
-
-def _seconds(flag: str, text: str) -> float:
-    return read.positive(flag, text, "min")
+_seconds = functools.partial(read.positive, unit="min")
 
 
 def _classes(flag: str, text: str) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Strict reading of the numbers of a command line; all errors are `ValueError`."""
 
+import functools
 import math
 import re
 from collections.abc import Callable
@@ -100,14 +101,13 @@ def clocks(flag: str, text: str) -> tuple[float, ...]:
     return values
 
 
+celsius: Final = functools.partial(positive, unit="C")
+watt: Final = functools.partial(positive, unit="W")
+
+
 def watts(flag: str, text: str) -> tuple[float, ...]:
     """Powers in W, as `several`."""
-    return several(flag, text, lambda flag, x: positive(flag, x, "W"))
-
-
-def celsius(flag: str, text: str) -> float:
-    """A temperature in C."""
-    return positive(flag, text, "C")
+    return several(flag, text, watt)
 
 
 def seconds(flag: str, text: str) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from .._launches import Launch, Operator, Options, Trace
+from .._launches import Launch, Operator, Options, Trace, frozen
 from .protobuf import fields, messages, packed
 
 _ID, _NAME, _TYPE, _CONTROL, _START, _DURATION, _INPUTS, _ATTRIBUTE = (
@@ -157,8 +157,4 @@ def _literal(text: bytes) -> tuple[Any, ...]:
         value = ast.literal_eval(text.decode("utf-8", errors="replace"))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return ()
-    return _frozen(value) if isinstance(value, list) else ()
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(x) for x in value) if isinstance(value, list) else value
+    return frozen(value) if isinstance(value, list) else ()

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from .._launches import Launch, Operator, Options, Trace
+from .._launches import Launch, Operator, Options, Trace, frozen
 from .chrome import Events
 
 Progress = Callable[[int, int], None]
@@ -96,8 +96,8 @@ class _Reader:
                 self._number(event, "ts"),
                 self._number(event, "dur"),
                 self.taken.setdefault(name, name),
-                _whole(args.get("device", event.get("pid"))),
                 _whole(args.get("stream", event.get("tid"))),
+                _whole(args.get("device", event.get("pid"))),
                 _triple(args.get("grid")),
                 _triple(args.get("block")),
                 _whole(args.get("shared memory")),
@@ -116,7 +116,7 @@ class _Reader:
         key = f"{name}|{dims}|{types}|{values}"
         operator = self.seen.get(key)
         if operator is None:
-            operator = Operator(name, _frozen(dims), _frozen(types), _frozen(values))
+            operator = Operator(name, frozen(dims), frozen(types), frozen(values))
             self.seen[key] = operator
         start = self._number(event, "ts")
         end = start + self._number(event, "dur")
@@ -148,7 +148,7 @@ def read(path: str, options: Options, progress: Progress | None = None) -> Trace
             "first kernel of the file."
         )
     joined = _joined(reader, kernels)
-    gpus = _gpus(about, {x[3] for x in kernels}, path)
+    gpus = _gpus(about, {x[4] for x in kernels}, path)
     return Trace("kineto", joined, gpus, dict(reader.copies), world=_world(about))
 
 
@@ -157,19 +157,7 @@ def _joined(reader: _Reader, kernels: list[tuple[Any, ...]]) -> list[Launch]:
     threads = {thread: _Calls(calls) for thread, calls in sorted(reader.calls.items())}
     numbers: dict[Any, int] = {}
     launches = []
-    for (
-        start,
-        duration,
-        name,
-        device,
-        stream,
-        grid,
-        block,
-        shared,
-        at,
-        own,
-        said,
-    ) in kernels:
+    for start, duration, name, *geometry, at, own, said in kernels:
         operator, call = None, None
         if at is not None and at in reader.launched:
             thread, when = reader.launched[at]
@@ -182,8 +170,8 @@ def _joined(reader: _Reader, kernels: list[tuple[Any, ...]]) -> list[Launch]:
         number = -1 if call is None else numbers.setdefault(call, len(numbers))
         launches.append(
             Launch(
-                name, duration, start, stream, device, grid, block, shared, operator,
-                number, said,
+                name, duration, start, *geometry, operator=operator, call=number,
+                collective=said,
             )
         )  # fmt: skip
     return launches
@@ -263,10 +251,6 @@ def _world(about: Mapping[str, Any]) -> int:
     job = about.get("distributedInfo")
     size = job.get("world_size") if isinstance(job, dict) else 0
     return size if isinstance(size, int) and size > 0 else 0
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(x) for x in value) if isinstance(value, list) else value
 
 
 def _whole(value: Any) -> int:

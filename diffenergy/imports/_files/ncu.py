@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .._launches import Launch, Options, Trace
-from .nsys import csv_rows
+from .nsys import amount, csv_rows
 
 _TIMES: Final = ("Duration", "gpu__time_duration.sum")
 _UNITS: Final = {
@@ -122,7 +122,7 @@ def _activity(
     for column, pattern in _SHARES:
         name = next((x for x in metrics if re.search(pattern, x)), None)
         if name is not None:
-            percent = _plain(metrics[name][0], where)
+            percent = amount(metrics[name][0], f"{where}: a value")
             shares[column] = round(min(max(percent / 100, 0.0), 1.0), 6)
     if not shares:
         return {}
@@ -150,20 +150,7 @@ def _in(metric: Metric, units: Mapping[str, float], where: str) -> float:
         raise ValueError(
             f"{where}: the unit is '{unit}'; allowed are {', '.join(units)}."
         )
-    return _plain(text, where) * factor
-
-
-def _plain(text: str, where: str) -> float:
-    """A number, thousands separated or not; of 0 or more."""
-    try:
-        value = float(text.replace(",", ""))
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise ValueError(
-            f"{where}: a value is '{text[:20]}'; allowed is a number from 0 on."
-        )
-    return value
+    return amount(text, f"{where}: a value") * factor
 
 
 def _whole(text: str | None) -> int:

@@ -166,14 +166,18 @@ def _number(
     text = (row.get(column) or "").replace(",", "").strip()
     if not text and default is not None:
         return default
+    return amount(text, f"{where}: `{column}`")
+
+
+def amount(text: str, what: str) -> float:
+    """A number, thousands separated or not; raises `ValueError` if `what` is below 0 or
+    none."""
     try:
-        value = float(text)
+        value = float(text.replace(",", ""))
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf"):
-        raise ValueError(
-            f"{where}: `{column}` is '{text[:20]}'; allowed is a number from 0 on."
-        )
+        raise ValueError(f"{what} is '{text[:20]}'; allowed is a number from 0 on.")
     return value
 
 

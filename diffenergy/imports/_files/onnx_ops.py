@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from .._rows.operators import Row, convolution
-from .._rows.types import carrier, element_bytes, listing_type, moved
+from .._rows.operators import Row, convolution, output_hw
+from .._rows.types import carrier, element_bytes, gathered, listing_type, moved
 
 if TYPE_CHECKING:
     from .onnx_graph import Node
@@ -72,8 +72,7 @@ def _fits(found: Row, out: tuple[int, ...]) -> bool:
     """Whether a convolution's output has the pixels of `out`."""
     if found["op"] == "gemm":
         return found["m"] == out[0] * math.prod(out[2:])
-    padded = found["input_hw"] + 2 * found["padding"] - found["kernel_size"]
-    return padded // found["stride"] + 1 == out[2]
+    return output_hw(found) == out[2]
 
 
 def _gemm(node: "Node") -> Row | None:
@@ -148,13 +147,7 @@ def _moved(node: "Node") -> Row | None:
 
 def _copied(elements: int, cols: int, kind: str) -> Row:
     cols = min(max(cols, 1), elements)
-    wide = (element_bytes(kind) or 4.0) / 4 if carrier(kind) == "fp32" else 1.0
-    return {
-        "op": "gather",
-        "rows": max(elements // cols, 1),
-        "cols": max(int(cols * wide), 1),
-        "dtype": carrier(kind),
-    }
+    return gathered(max(elements // cols, 1), cols, kind)
 
 
 def _mapped(node: "Node") -> Row | None:

@@ -1,11 +1,12 @@
 """Steps that pass over memory -> rows: fused maps and reductions, and what moves."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from .._rows.operators import Row
-from .._rows.types import carrier, element_bytes, moved
+from .._rows.types import element_bytes, gathered, moved
 from .flat import Program, Step, Value
 
 FREE: Final = (
@@ -197,19 +198,9 @@ def _moved_rows(value: Value, step: Step) -> Row | None:
         return None
     cols = value.shape[-1] if value.shape else 1
     if step.name == "gather":
-        slices = step.params.get("slice_sizes") or (1,)
-        whole = 1
-        for x in slices:
-            whole *= x
+        whole = math.prod(step.params.get("slice_sizes") or (1,))
         cols = whole if whole and value.size % whole == 0 else cols
-    dtype = carrier(value.dtype)
-    wide = (element_bytes(value.dtype) or 4.0) / 4 if dtype == "fp32" else 1.0
-    return {
-        "op": "gather",
-        "rows": value.size // cols,
-        "cols": max(int(cols * wide), 1),
-        "dtype": dtype,
-    }
+    return gathered(value.size // cols, cols, value.dtype)
 
 
 def bytes_of(values: Sequence[Value]) -> float:

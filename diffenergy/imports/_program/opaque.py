@@ -1,5 +1,6 @@
 """Steps that no rule knows: linear algebra, collectives, kernels of a user."""
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -52,8 +53,6 @@ def opaque_row(step: Step, notes: dict[str, None]) -> Row | None:
     moved = bytes_of([*step.inputs, *step.outputs])
     dtype = carrier(step.outputs[0].dtype)
     if name == "fft":
-        import math
-
         size, last = step.outputs[0].size, max(step.outputs[0].shape[-1:], default=2)
         flop = 5.0 * size * math.log2(max(last, 2))
         return _custom(name, flop, moved, "fp32")

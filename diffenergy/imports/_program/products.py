@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._rows.operators import Row, convolution
+from .._rows.operators import Row, convolution, output_hw
 from .._rows.types import listing_type
 from .flat import Program, Step, Value
 from .moving import FREE, is_elementwise, is_reduction
@@ -40,11 +40,8 @@ def row_flop(row: Mapping[str, Any]) -> float:
     if row["op"] == "gemm":
         return 2.0 * row.get("batch", 1) * row["m"] * row["n"] * row["k"]
     if row["op"] == "conv2d":
-        out = (row["input_hw"] + 2 * row["padding"] - row["kernel_size"]) // row[
-            "stride"
-        ] + 1
         taps = row["kernel_size"] ** 2 * row["in_channels"] // row["groups"]
-        return 2.0 * row["images"] * out**2 * row["out_channels"] * taps
+        return 2.0 * row["images"] * output_hw(row) ** 2 * row["out_channels"] * taps
     if row["op"].endswith("_attention"):
         scores = row["batch"] * row["num_heads"] * row["q_len"] * row["kv_len"]
         return 2.0 * scores * (row["head_dim"] + row["v_head_dim"])
@@ -114,9 +111,7 @@ def _convolution(step: Step, dtype: str) -> Row | None:
         )  # fmt: skip
         if row is not None and _pixels(row) == out[0] * math.prod(out[2:]):
             return row
-    holes = math.prod(
-        p["lhs_dilation"]
-    )  # zeros between pixels, which nobody multiplies
+    holes = math.prod(p["lhs_dilation"])  # zeros between pixels, multiplied by nobody
     taps = max(math.prod(w[1:]) // holes, 1)
     pixels = out[0] * math.prod(out[2:])
     n = max(out[1] // groups, 1)
@@ -130,8 +125,7 @@ def _pixels(row: Mapping[str, Any]) -> int:
     """Pixels of the output of a convolution."""
     if row["op"] == "gemm":
         return row["m"]
-    padded = row["input_hw"] + 2 * row["padding"]
-    return row["images"] * ((padded - row["kernel_size"]) // row["stride"] + 1) ** 2
+    return row["images"] * output_hw(row) ** 2
 
 
 @dataclasses.dataclass(frozen=True)

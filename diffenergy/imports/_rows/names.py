@@ -1,5 +1,5 @@
-"""What the name of a GPU kernel says: its class, its types, the tile of a product, the
-elements of an element-wise one from its launch."""
+"""What the name of a GPU kernel says: its class, its types, the layout of a product,
+the elements of an element-wise one from its launch."""
 
 import functools
 import re
@@ -53,17 +53,6 @@ _DTYPES: Final = tuple(
         ("fp32", r"sgemm|f32f32|scudnn|float|fp32|_SB_|double"),
     )
 )  # fmt: skip
-_TILES: Final = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"tilesize(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)",
-        r"_t(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)",
-        r"nvjet_\w*?_(?P<m>\d+)x(?P<n>\d+)_(?P<k>\d+)x(?P<stages>\d+)",
-        r"_(?P<m>\d+)x(?P<n>\d+)_(?P<k>\d+)x(?P<stages>\d+)",
-        r"sgemm_(?P<m>\d+)x(?P<n>\d+)",
-        r"_MT(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)",
-    )
-)
 _LAYOUT: Final = re.compile(
     r"_(nn|nt|tn|tt)(?:_|\b)|nvjet_\w*_([NT][NT])[NT](?:_|\b|$)"
 )
@@ -103,20 +92,6 @@ def kernel_dtype(name: str) -> str | None:
     return next((kind for kind, found in _DTYPES if found.search(name)), None)
 
 
-def product_tile(name: str) -> dict[str, int]:
-    """Tile fields that the name of a matrix kernel says.
-
-    >>> product_tile("sm90_xmma_gemm_tn_n_tilesize128x64x64_warpgroupsize1x1x1")
-    {'tile_m': 128, 'tile_n': 64, 'tile_k': 64}
-    """
-    for pattern in _TILES:
-        found = pattern.search(name)
-        if found:
-            names = {"m": "tile_m", "n": "tile_n", "k": "tile_k", "stages": "stages"}
-            return {names[x]: int(y) for x, y in found.groupdict().items() if y}
-    return {}
-
-
 @functools.lru_cache(65536)
 def product_layout(name: str) -> str:
     """Layout of the operands (`nn`, `tn`, ...) by the name of a matrix kernel; ""
@@ -127,13 +102,6 @@ def product_layout(name: str) -> str:
     """
     found = _LAYOUT.search(name)
     return "" if not found else str(found[1] or found[2]).lower()
-
-
-def on_cuda_cores(name: str) -> bool:
-    """Whether a matrix kernel in fp32 keeps away from tensor cores."""
-    return bool(
-        re.search(r"sgemm|scudnn|f32f32_f32(?!.*tf32)|_engine<float", name)
-    ) and ("tf32" not in name)
 
 
 @functools.lru_cache(65536)

@@ -128,6 +128,12 @@ def convolution(
     }
 
 
+def output_hw(row: Mapping[str, Any]) -> int:
+    """Height and width of the output of a `conv2d` row."""
+    padded = row["input_hw"] + 2 * row["padding"] - row["kernel_size"]
+    return padded // row["stride"] + 1
+
+
 def _convolution(x: int, w: int, order: Mapping[str, int]) -> Rule:
     """Inputs at `x` and `w`, scalars at the places of `order`; no row where the trace
     does not say the stride."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 from .._launches import Launch, Operator
 from . import names
 from .operators import Row, base_name
-from .types import carrier, element_bytes, moved, numel
+from .types import carrier, element_bytes, gathered, moved, numel
 
 Tensor = tuple[int, str]
 """Elements and type of a tensor."""
@@ -73,9 +73,7 @@ def _gather(indices: int, table: int, cols: int = 1) -> Rule:
 
 
 def _gathered(rows: int, cols: int, kind: str) -> Row:
-    dtype = carrier(kind or "float")
-    wide = (element_bytes(kind) or 4.0) / 4 if dtype == "fp32" else 1.0
-    return {"op": "gather", "rows": rows, "cols": int(cols * wide), "dtype": dtype}
+    return gathered(rows, cols, kind or "float")
 
 
 def _gather_elements(operator: Operator, launch: Launch) -> Row | None:

@@ -111,6 +111,13 @@ def moved(
     }
 
 
+def gathered(rows: int, cols: int, kind: str) -> dict[str, object]:
+    """Row of a gather of `rows` of `cols` elements of type `kind`."""
+    dtype = carrier(kind)
+    wide = (element_bytes(kind) or 4.0) / 4 if dtype == "fp32" else 1.0
+    return {"op": "gather", "rows": rows, "cols": int(cols * wide), "dtype": dtype}
+
+
 def _short(x: Number) -> float:
     """Six digits, so that rows of one kind are equal."""
     return float(f"{x:.6g}")

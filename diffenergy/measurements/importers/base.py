@@ -11,7 +11,6 @@ import pandas as pd
 
 from ...hardware._files import read_gpu
 from .._cells import ANY, Sheet, bad_cell, name_list, numbers, read_sheet, texts
-from .._shapes import DTYPE_WORDS
 
 _MISSING: Final = (
     "na", "n/a", "[n/a]", "none", "null", "<na>", "[not supported]", "[not available]",
@@ -220,16 +219,6 @@ def known_gpu(word: str) -> str | None:
         except ValueError:
             continue
     return None
-
-
-def keep_dtypes(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """`table` without rows whose dtype is none of ours."""
-    for column in columns:
-        for word in table[column].unique():
-            if word and word not in DTYPE_WORDS:
-                why = f"`{column}` '{word}' is no dtype of the listing format"
-                table = drop(table, table[column] == word, why)
-    return table
 
 
 def finish(table: pd.DataFrame) -> pd.DataFrame:

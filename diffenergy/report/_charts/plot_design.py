@@ -65,20 +65,18 @@ def _draw_fields(summary: Entry, names: Sequence[str], axes: "Axes") -> None:
         space, best = summary["vary"][name], summary["best"]["fields"][name]
         base = space["base"]
         ends = [space["low"] / base, space["high"] / base]
-        label = "bounds" if row == 0 else None
+        named = ("bounds", "base", "best") if row == 0 else 3 * (None,)
         axes.plot(
             ends, [row, row], color=style.GREY, linewidth=5, alpha=0.4,
-            solid_capstyle="butt", label=label,
+            solid_capstyle="butt", label=named[0],
         )  # fmt: skip
-        label = "base" if row == 0 else None
         axes.plot(
             1, row, "o", color=style.BLACK, mfc="none", mew=1.8, markersize=13,
-            label=label,
+            label=named[1],
         )  # fmt: skip
-        label = "best" if row == 0 else None
         axes.plot(
             best / base, row, "*", color=style.VERMILION, mec="white", markersize=15,
-            label=label,
+            label=named[2],
         )  # fmt: skip
     words = [
         f"{name}\n{shown(name, summary['vary'][name]['base'])} → "

@@ -33,6 +33,13 @@ def kernel_table(
     return Narrowing(columns, shown, ("count", "phase", "limit"), left=left, fold=fold)
 
 
+def traced_name(row: Entry) -> str:
+    """What a row of a trace is called; one without shape by its kernel."""
+    if row["op"] == "traced":
+        return f"{row['class']}: {row['kernel'][:50]}"
+    return kernel_name(row)
+
+
 def limit_words(kernel: Entry) -> str:
     """What limits a kernel, and its utilization where that is a unit."""
     limit = kernel["limited_by"]

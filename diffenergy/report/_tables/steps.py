@@ -11,7 +11,7 @@ from .._kernel_work import of_mean_gpu
 from .columns import Narrowing
 from .kernels import MOST, kernel_table
 
-AXES: Final = {
+_AXES: Final = {
     "tp": "within layers (tp)",
     "pp": "between stages (pp)",
     "dp": "weights, gradients (dp)",
@@ -41,7 +41,7 @@ def step_parts(summary: Entry, memory: list[str]) -> Iterator[Any]:
     """Passes, rates, power, exchanges, stages; `memory`: its lines."""
     yield _passes(summary)
     yield from _lines(summary)
-    if any(x["total_s"] for x in summary["communication"].values()):
+    if exchanges(summary):
         yield _exchanges(summary)
     yield _stages(summary)
     yield from memory
@@ -110,18 +110,19 @@ def _lines(summary: Entry) -> Iterator[str]:
 
 def _exchanges(summary: Entry) -> Narrowing:
     """Seconds that the mean GPU exchanges, and what of them nothing hides."""
-    entries = [
-        {**x, "name": AXES[axis]}
-        for axis, x in summary["communication"].items()
-        if x["total_s"]
-    ]
     columns = (
         ("communication", "name"),
         ("in all", "total_s", "s"),
         ("exposed", "exposed_s", "s"),
         ("of the step", lambda x: x["exposed_s"] / summary["time_s"], percent),
     )
-    return Narrowing(columns, entries, ())
+    return Narrowing(columns, exchanges(summary), ())
+
+
+def exchanges(summary: Entry) -> Entries:
+    """Those of the step, by axis."""
+    axes = summary["communication"].items()
+    return [{**x, "name": _AXES[axis]} for axis, x in axes if x["total_s"]]
 
 
 def folded(stages: Entries) -> list[dict[str, Any]]:

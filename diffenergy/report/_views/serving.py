@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .._format import Entry, digits, percent, plain, si
-from .._tables.columns import table
+from .._tables.columns import Columns, table
 from .estimate import BOARD_ONLY, assumed_line
 
 if TYPE_CHECKING:
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
     from ...serving import ServingResult
 
-LATENCIES = (
+_LATENCIES = (
     ("time to first token", "ttft_s"),
     ("time per output token", "tpot_s"),
     ("gap between two tokens", "itl_s"),
     ("end to end", "e2e_latency_s"),
 )
-QUANTILES = ("mean", "p50", "p90", "p95", "p99")
+_QUANTILES = ("mean", "p50", "p90", "p95", "p99")
 
 
 def line(result: "ServingResult") -> str:
@@ -55,8 +55,8 @@ def parts(result: "ServingResult") -> Iterator[Any]:
     yield title(s)
     if "optimized" in s:
         yield _optimized(s["optimized"])
-    yield _latencies(s)
-    yield _pairs(rates(s))
+    yield table(*latencies(s))
+    yield table(("", ""), rates(s))
     yield _step(s)
     yield _energy(s)
     if s["sensitivities"]:
@@ -73,14 +73,11 @@ def _optimized(x: Entry) -> str:
     )
 
 
-def _latencies(s: Entry) -> Any:
-    rows = [
-        {"name": words, **{q: si(s[key][q], "s") for q in QUANTILES}}
-        for words, key in LATENCIES
-        if s[key] is not None
-    ]
-    columns = (("", "name"), *((q, q) for q in QUANTILES))
-    return table(columns, rows, left=1)
+def latencies(s: Entry, heading: str = "") -> tuple[Columns, list[Entry]]:
+    """Means and quantiles of the latencies that there are: columns and rows."""
+    columns = ((heading, "name"), *((q, q, "s") for q in _QUANTILES))
+    known = [(name, s[key]) for name, key in _LATENCIES if s[key] is not None]
+    return columns, [{**values, "name": name} for name, values in known]
 
 
 def rates(s: Entry) -> list[tuple[str, str]]:
@@ -109,42 +106,32 @@ def _some(requests: float | None) -> str:
 def _step(s: Entry) -> Any:
     step = s["step_s"]
     rows = [
-        {"name": name, "time": si(x, "s"), "share": percent(x / step["mean"])}
+        (name, si(x, "s"), percent(x / step["mean"]))
         for name, x in step["parts"].items()
     ]
-    rows.append({"name": "mean step", "time": si(step["mean"], "s"), "share": ""})
-    columns = (("step", "name"), ("time", "time"), ("share", "share"))
-    return table(columns, rows, left=1)
+    rows.append(("mean step", si(step["mean"], "s"), ""))
+    return table(("step", "time", "share"), rows)
 
 
 def _energy(s: Entry) -> Any:
     low, high = s["energy_j_per_output_token_p5_p95"]
-    return _pairs(
-        [
-            ("power", f"{si(s['avg_power_w'], 'W')}"),
-            (
-                "energy per output token",
-                f"{si(s['energy_j_per_output_token'], 'J')} "
-                f"({si(low, 'J')} to {si(high, 'J')})",
-            ),
-            ("energy per token in or out", si(s["energy_j_per_token"], "J")),
-            ("energy per request", si(s["energy_j_per_request"], "J")),
-        ]
-    )
+    made = si(s["energy_j_per_output_token"], "J")
+    rows = [
+        ("power", si(s["avg_power_w"], "W")),
+        ("energy per output token", f"{made} ({si(low, 'J')} to {si(high, 'J')})"),
+        ("energy per token in or out", si(s["energy_j_per_token"], "J")),
+        ("energy per request", si(s["energy_j_per_request"], "J")),
+    ]
+    return table(("", ""), rows)
 
 
 def _sensitivities(found: Entry) -> Any:
     fields = next(iter(found.values()))
     rows = [
-        {"name": f"d / d {field}", **{m: f"{found[m][field]:.4g}" for m in found}}
+        (f"d / d {field}", *(f"{found[m][field]:.4g}" for m in found))
         for field in fields
     ]
-    return table((("per SI unit", "name"), *((m, m) for m in found)), rows, left=1)
-
-
-def _pairs(rows: list[tuple[str, str]]) -> Any:
-    entries = [{"name": name, "value": value} for name, value in rows]
-    return table((("", "name"), ("", "value")), entries, left=1)
+    return table(("per SI unit", *found), rows)
 
 
 def figure(result: "ServingResult") -> "Figure":

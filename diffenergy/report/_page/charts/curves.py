@@ -1,13 +1,14 @@
 """Energy against time over SM clocks, and both under power limits."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ..._format import Entries, Entry
 from ..markup import si
 from .figures import (
     HALF,
     WIDE,
+    Axis,
     Chart,
     Drawn,
     Panel,
@@ -54,26 +55,13 @@ def clock_chart(sides: Sequence[Side]) -> str:
         for p in side.clocks
     ]
 
-    def draw(width: float, shown: str) -> Drawn:
+    every = [*points, *(side.chosen for side in sides)]
+    times, energies = _column(every, "time_s"), _column(every, "energy_j")
+    energies.append(min(energies) - _BELOW * max(energies))
+
+    def axes(shown: str) -> tuple[Axis, Axis]:
         few = 10 if shown == "wide" else 4
-        times = _column([*points, *(side.chosen for side in sides)], "time_s")
-        energies = _column([*points, *(side.chosen for side in sides)], "energy_j")
-        energies.append(min(energies) - _BELOW * max(energies))
-        panel = _panel(
-            width,
-            330.0,
-            linear(times, "time", "s", few),
-            linear(energies, "energy", "J"),
-        )
-        parts, places = [panel.frame()], []
-        for number, side in enumerate(sides):
-            own = [panel.at(p["time_s"], p["energy_j"]) for p in side.clocks]
-            parts += [path(own, number), *_dots(own, number)]
-            parts += _ends(own, side.clocks, width - 110)
-            place = panel.at(side.chosen["time_s"], side.chosen["energy_j"])
-            parts.append(mark(*place, 7.0, number, f"chosen c{number}"))
-            places += own
-        return Drawn(drawing(width, 330.0, *parts, shown=shown), places)
+        return linear(times, "time", "s", few), linear(energies, "energy", "J")
 
     chart = Chart(
         identity,
@@ -82,7 +70,7 @@ def clock_chart(sides: Sequence[Side]) -> str:
         "the estimate, which is the large mark; its relative intervals hold for all "
         f"points. Clocks that take over {_SLOWEST:g} times as long as the fastest are "
         "left out.",
-        draw,
+        _drawn(sides, True, ("time_s", "energy_j"), axes, 330.0),
         texts,
         width=WIDE,
         legend=_legend(sides),
@@ -105,34 +93,53 @@ def limit_chart(sides: Sequence[Side], key: str, what: str, unit: str) -> str:
         for p in side.limits
     ]
 
-    def draw(width: float, shown: str) -> Drawn:
+    values = _column([*points, *(side.chosen for side in sides)], key)
+    limits = _column(points, "power_limit_w")
+
+    def axes(shown: str) -> tuple[Axis, Axis]:
         few = 8 if shown == "wide" else 5
-        values = _column([*points, *(side.chosen for side in sides)], key)
-        limits = _column(points, "power_limit_w")
-        panel = _panel(
-            width, 270.0, linear(limits, "power limit", "W", few),
-            linear(values, what, unit, 5, zero=True),
-        )  # fmt: skip
-        parts, places = [panel.frame()], []
-        for number, side in enumerate(sides):
-            own = [panel.at(p["power_limit_w"], p[key]) for p in side.limits]
-            parts += [path(own, number), *_dots(own, number)]
-            place = panel.at(side.chosen["power_limit_w"], side.chosen[key])
-            parts.append(mark(*place, 7.0, number, f"chosen c{number}"))
-            places += own
-        return Drawn(drawing(width, 270.0, *parts, shown=shown), places)
+        across = linear(limits, "power limit", "W", few)
+        return across, linear(values, what, unit, 5, zero=True)
 
     chart = Chart(
         identity,
         title,
         "The whole workload under each power limit that the board accepts and the "
         "model can keep; the governor picks the clock. The large mark is the estimate.",
-        draw,
+        _drawn(sides, False, ("power_limit_w", key), axes, 270.0),
         texts,
         width=HALF,
         legend=_legend(sides),
     )
     return figure(chart)
+
+
+def _drawn(
+    sides: Sequence[Side],
+    clocks: bool,
+    keys: tuple[str, str],
+    axes: Callable[[str], tuple[Axis, Axis]],
+    height: float,
+) -> Callable[[float, str], Drawn]:
+    """How curves over SM clocks (else over limits) are drawn at a width, the first of
+    `keys` across."""
+
+    def draw(width: float, shown: str) -> Drawn:
+        left, top = _ROOM
+        panel = Panel(left, top, width - left - 16, height - top - 46, *axes(shown))
+        parts, places = [panel.frame()], []
+        for number, side in enumerate(sides):
+            points = side.clocks if clocks else side.limits
+            own = [panel.at(p[keys[0]], p[keys[1]]) for p in points]
+            parts.append(path(own, number))
+            parts += [mark(x, y, 2.6, number, f"point c{number}") for x, y in own]
+            parts += _ends(own, points, width - 110) if clocks else []
+            place = panel.at(side.chosen[keys[0]], side.chosen[keys[1]])
+            parts.append(mark(*place, 7.0, number, f"chosen c{number}"))
+            places += own
+        return Drawn(drawing(width, height, *parts, shown=shown), places)
+
+    return draw
 
 
 def _quick(side: Side) -> Side:
@@ -145,10 +152,6 @@ def path(places: Sequence[tuple[float, float]], number: int) -> str:
     """A line through `places`, in the style of a curve."""
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     return f'<polyline points="{points}" class="curve s{number}"/>'
-
-
-def _dots(places: Sequence[tuple[float, float]], number: int) -> list[str]:
-    return [mark(x, y, 2.6, number, f"point c{number}") for x, y in places]
 
 
 def _ends(
@@ -168,11 +171,6 @@ def _ends(
         else:
             found.append(words(x + 10, y - 8, text, "tick halo"))
     return found
-
-
-def _panel(width: float, height: float, x: Any, y: Any) -> Panel:
-    left, top = _ROOM
-    return Panel(left, top, width - left - 16, height - top - 46, x, y)
 
 
 def _column(points: Entries, key: str) -> list[float]:

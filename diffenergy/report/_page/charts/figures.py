@@ -20,6 +20,8 @@ MARKS: Final = ("●", "■", "▲", "◆")
 _NICE: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 _LOG_ROOM: Final = 2.0
 """Factor between the data and the ends of a logarithmic axis."""
+_LOG_TICKS: Final = 7
+"""Ticks of a logarithmic axis at most."""
 _CLOSE: Final = 1e3
 """Ratio of such ends up to which powers of ten are too few ticks."""
 
@@ -113,14 +115,13 @@ def logarithmic(
     values: Sequence[float],
     what: str,
     unit: str,
-    most: int = 7,
     room: float = _LOG_ROOM,
 ) -> Axis:
     """Axis around positive `values`, its ticks at powers of ten (of close
     values also 2 and 5 times them), with their prefix."""
     low, high = min(values) / room, max(values) * room
     first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
-    every = max(1, math.ceil((last - first) / most))
+    every = max(1, math.ceil((last - first) / _LOG_TICKS))
     within = (1.0, 2.0, 5.0) if high / low < _CLOSE else (1.0,)
     marks = (x * 10.0**e for e in range(first - 1, last + 1) for x in within)
     ticks = tuple(

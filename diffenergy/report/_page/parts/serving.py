@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..._format import Entry, digits, percent
 from ..._views.estimate import assumed_line
-from ..._views.serving import LATENCIES, QUANTILES, rates, title
+from ..._views.serving import latencies, rates, title
 from ..charts.served import served_charts
 from ..markup import escape, sentence, si, tag
 from .answer import tile
@@ -65,12 +65,8 @@ def _trust(s: Entry) -> str:
 
 
 def _latencies(s: Entry) -> str:
-    entries = [
-        {**s[key], "name": name} for name, key in LATENCIES if s[key] is not None
-    ]
-    columns = (("latency", "name"), *((q, q, "s") for q in QUANTILES))
-    heading = tag("h3", "Latencies")
-    return heading + table("serving-latencies", "Latencies", columns, entries)
+    rows = table("serving-latencies", "Latencies", *latencies(s, "latency"))
+    return tag("h3", "Latencies") + rows
 
 
 def _rates(s: Entry) -> str:

@@ -2,7 +2,7 @@
 
 from ....plans import Timeline
 from ..._format import Entry, digits, percent
-from ..._tables.steps import AXES, folded, memory_words, plan_text
+from ..._tables.steps import exchanges, folded, memory_words, plan_text
 from ..charts.steps import step_charts
 from ..markup import escape, sentence, si, tag
 from .tables import table
@@ -35,11 +35,7 @@ def _sentence(summary: Entry) -> str:
 
 
 def _exchanges(summary: Entry) -> str:
-    entries = [
-        {**x, "name": AXES[axis]}
-        for axis, x in summary["communication"].items()
-        if x["total_s"]
-    ]
+    entries = exchanges(summary)
     if not entries:
         return ""
     columns = (

@@ -26,24 +26,15 @@ def parts(result: "EngineFit") -> Iterator[Any]:
     yield line(result)
     for group in result.summary["groups"]:
         title = f"{group['engine']} on {group['gpu']}, {group['rows']} rows"
+        errors = [group["before"], group["after"]]
         rows = [
-            {
-                "name": words,
-                "before": digits(group["before"][f"{key}_mape_pct"], 3),
-                "after": digits(group["after"][f"{key}_mape_pct"], 3),
-            }
+            (words, *(digits(x[f"{key}_mape_pct"], 3) for x in errors))
             for key, words in _WORDS.items()
             if group["after"][f"{key}_mape_pct"] is not None
         ]
-        columns = (("mean error, %", "name"), ("before", "before"), ("after", "after"))
-        yield table(columns, rows, title=title)
+        yield table(("mean error, %", "before", "after"), rows, title=title)
         moved = [
-            {"name": name, "unit": x["unit"]}
-            | {key: digits(x[key], 3) for key in ("before", "value")}
+            (name, x["unit"], digits(x["before"], 3), digits(x["value"], 3))
             for name, x in group["constants"].items()
-        ]  # fmt: skip
-        yield table(
-            (("constant", "name"), ("unit", "unit"), ("before", "before"),
-             ("fitted", "value")),
-            moved, left=2,
-        )  # fmt: skip
+        ]
+        yield table(("constant", "unit", "before", "fitted"), moved, left=2)

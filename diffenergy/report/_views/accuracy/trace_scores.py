@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ....workload import kernel_name
 from ..._format import UNKNOWN
 from ..._tables.columns import table
+from ..._tables.kernels import traced_name
 
 if TYPE_CHECKING:
     from ....measurements import TraceScores
@@ -40,7 +40,7 @@ def parts(result: "TraceScores") -> Iterator[Any]:
     yield table(columns, groups, fold=[columns[0][0]])
     ranked = sorted(result.kernels, key=lambda x: -x["traced_total_us"])[:_MOST_ROWS]
     columns = (
-        ("kernel", _name),
+        ("kernel", traced_name),
         ("count", "count", "{:.6g}"),
         ("traced", lambda x: x["traced_us"] * 1e-6, "s"),
         ("predicted", lambda x: _seconds(x["predicted_us"]), "s"),
@@ -67,12 +67,6 @@ def _by_op(kernels: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         made = group["op"] != "traced" and group["traced_us"] > 0
         group["whole_ratio"] = group["predicted"] / group["traced_us"] if made else None
     return sorted(groups.values(), key=lambda x: -x["traced_us"])
-
-
-def _name(row: Mapping[str, Any]) -> str:
-    if row["op"] == "traced":
-        return f"{row['class']}: {row['kernel'][:50]}"
-    return kernel_name(row)
 
 
 def _seconds(us: float | None) -> float | None:

@@ -1,10 +1,10 @@
 """How an imported program reads: what it holds, by class and by kernel."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from ....workload import kernel_name
 from ..._tables.columns import table
+from ..._tables.kernels import traced_name
 
 if TYPE_CHECKING:
     from ....imports import ImportResult
@@ -46,7 +46,7 @@ def parts(result: "ImportResult") -> Iterator[Any]:
     key = (lambda x: -x["traced_total_us"]) if total else (lambda x: 0)
     shown = sorted(rows, key=key)[:_MOST_ROWS]
     columns = [
-        ("kernel", _name),
+        ("kernel", traced_name),
         ("count", "count", "{:.6g}"),
         *(
             [
@@ -64,10 +64,3 @@ def parts(result: "ImportResult") -> Iterator[Any]:
     if summary["unknown"]:
         names = ", ".join(x["name"][:40] for x in summary["unknown"][:5])
         yield f"kernels of no known class: {names}"
-
-
-def _name(row: Mapping[str, Any]) -> str:
-    """What a row is called; of one without shape its kernel."""
-    if row["op"] == "traced":
-        return f"{row['class']}: {row['kernel'][:50]}"
-    return kernel_name(row)

@@ -8,7 +8,7 @@ from ..._kernel import Kernel
 from .._network.operators import Cached, Operator, Pass, Trainable, Weights
 from .._network.self_attention import Heads, Rotary, SelfAttention
 from .._network.sharding import Split, divided, one_at_least
-from .._shared.attention import Scores, fused, products, score_stream, softmax
+from .._shared.attention import Scores, around_softmax, fused
 from .._shared.memory import element_bytes
 
 
@@ -96,9 +96,7 @@ class CachedAttention(Operator):
             if self.sinks:
                 row["sinks"] = True
             return [row]
-        scores, values = products(site, p, **run.zeros)
-        scale = score_stream("scale_mask", site, p.values, reads=1, **run.zeros)
-        return [scores, scale, softmax(site, "fp32", **run.zeros), values]
+        return around_softmax(site, p, "scale_mask", **run.zeros)
 
     def _write(self, run: Pass) -> Kernel:
         """New keys and values copied to the cache, queries and keys rotated on the way.

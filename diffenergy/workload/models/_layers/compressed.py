@@ -11,7 +11,7 @@ from .._network.operators import Cached, Norm, Operator, Pass, Stored, Weights
 from .._network.rows import product
 from .._network.sharding import Columns, Rows, Split, divided
 from .._shared.memory import element_bytes
-from .latent import Indexer
+from .latent import Indexer, cached_attention
 from .parts import Map, Part, Plain
 
 
@@ -80,21 +80,10 @@ class Compressed(Operator):
             keys = run.kv_len if many else min(run.kv_len, window)
         else:
             keys = round(_mean_seen(run, self.ratio, self.chosen)) or 1
-        return dict(
-            op="context_attention" if many else "generation_attention",
-            batch=run.sequences,
-            q_len=run.q_len if many else 1,
-            kv_len=keys,
-            num_heads=self.shape.heads * (1 if many else run.q_len),
-            num_kv_heads=1,
-            head_dim=self.shape.head_dim,
-            shared_kv=True,
-            window_size=window if many else 0,
-            causal=causal,
-            dtype=run.values,
-            kv_cache_dtype=run.precision.cache,
-            count=1,
-        )
+        return cached_attention(
+            run, self.shape.heads, keys, self.shape.head_dim, shared_kv=True,
+            window_size=window if many else 0, causal=causal,
+        )  # fmt: skip
 
 
 _RAW = 2.0

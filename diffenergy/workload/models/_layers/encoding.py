@@ -10,7 +10,7 @@ from ..._kernel import Kernel
 from .._network.linear_layer import Linear
 from .._network.operators import Norm, Operator, Pass, Weights
 from .._network.rows import repeated
-from .._shared.attention import fused, products, score_stream, softmax
+from .._shared.attention import around_softmax, fused
 from .parts import Map, Part, Plain, feed_forward
 
 
@@ -34,9 +34,7 @@ class FullAttention(Operator):
         p = dataclasses.replace(run.precision, cache=run.values)
         if run.flash:
             return [fused(site, p, causal=False)]
-        scores, values = products(site, p)
-        scale = score_stream("scale", site, p.values, reads=1)
-        return [scores, scale, softmax(site, "fp32"), values]
+        return around_softmax(site, p, "scale")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ whole latent, and the whole indexer.
 """
 
 import dataclasses
+from typing import Any
 
 from ..._eager_rows import stream
 from ..._kernel import Kernel
@@ -46,6 +47,29 @@ class LatentShape:
     rotary: bool = True
 
 
+def cached_attention(
+    run: Pass, heads: int, kv_len: int, head_dim: int, **more: Any
+) -> Kernel:
+    """Fused causal attention of a pass to `kv_len` entries of one key and value head,
+    or as `more` says; queries of a decode step are as many more heads."""
+    many = not run.is_step
+    row: Kernel = dict(
+        op="context_attention" if many else "generation_attention",
+        batch=run.sequences,
+        q_len=run.q_len if many else 1,
+        kv_len=kv_len,
+        num_heads=heads * (1 if many else run.q_len),
+        num_kv_heads=1,
+        head_dim=head_dim,
+        window_size=0,
+        causal=True,
+        dtype=run.values,
+        kv_cache_dtype=run.precision.cache,
+        count=1,
+    )
+    return row | more
+
+
 @dataclasses.dataclass(frozen=True)
 class Indexer(Operator):
     """Scores of all keys by small heads, the `chosen` best of which attention reads.
@@ -66,22 +90,10 @@ class Indexer(Operator):
         heads), and the choice as a reduction over them."""
         entries = max(run.kv_len // self.ratio, 1)
         many = not run.is_step
-        scores: Kernel = dict(
-            op="context_attention" if many else "generation_attention",
-            batch=run.sequences,
-            q_len=run.q_len if many else 1,
-            kv_len=entries,
-            num_heads=self.heads * (1 if many else run.q_len),
-            num_kv_heads=1,
-            head_dim=self.head_dim,
-            v_head_dim=1,
-            shared_kv=True,
-            window_size=0,
-            causal=many and self.ratio == 1,
-            dtype="fp8",
-            kv_cache_dtype="fp8",
-            count=1,
-        )
+        scores = cached_attention(
+            run, self.heads, entries, self.head_dim, v_head_dim=1, shared_kv=True,
+            causal=many and self.ratio == 1, dtype="fp8", kv_cache_dtype="fp8",
+        )  # fmt: skip
         seen = (entries + 1) // 2 if many else entries
         return [
             stream("quantize", run.tokens * self.head_dim * self.heads, run.values, 1),
@@ -109,6 +121,7 @@ class Expanded(Trainable):
     """Queries rotated in place, keys put together from their expansion and the one
     rotated key of all heads, values laid apart: one kernel, backward the same with the
     gradient of that key summed over the heads. GPUs that divide the tokens gather it.
+    Attention keeps what it makes.
     """
 
     shape: LatentShape
@@ -131,10 +144,6 @@ class Expanded(Trainable):
         read = s.heads * (s.nope + s.rope + s.values) + s.rope
         reads = {"reads": read / written, "writes": 1}
         return stream("rope_kv", run.tokens * written, run.values, 1, **reads)
-
-    def kept(self, run: Pass) -> float:
-        """Nothing: attention keeps what it makes."""
-        return 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,21 +221,10 @@ class Latent(Stored):
     def _row(self, run: Pass, kv_heads: int, head_dim: int, values: int) -> Kernel:
         many = not run.is_step
         keys = run.kv_len if many else min(run.kv_len, self.chosen or run.kv_len)
-        return dict(
-            op="context_attention" if many else "generation_attention",
-            batch=run.sequences,
-            q_len=run.q_len if many else 1,
-            kv_len=keys,
-            num_heads=self.shape.heads * (1 if many else run.q_len),
-            num_kv_heads=kv_heads,
-            head_dim=head_dim,
-            v_head_dim=values,
-            window_size=self.chosen if many else 0,
-            causal=True,
-            dtype=run.values,
-            kv_cache_dtype=run.precision.cache,
-            count=1,
-        )
+        return cached_attention(
+            run, self.shape.heads, keys, head_dim, num_kv_heads=kv_heads,
+            v_head_dim=values, window_size=self.chosen if many else 0,
+        )  # fmt: skip
 
 
 def latent_attention(

@@ -131,7 +131,7 @@ class DeltaShape:
     kept: str = "fp32"
 
 
-def gated_delta(shape: DeltaShape, prefix: str = "linear_attn") -> Part:
+def gated_delta(shape: DeltaShape) -> Part:
     """Projections, convolution, norms of queries and keys, recurrence, gated norm,
     output (arXiv 2412.06464)."""
     s = shape
@@ -140,10 +140,10 @@ def gated_delta(shape: DeltaShape, prefix: str = "linear_attn") -> Part:
     norm = Norm("rmsnorm", s.keys, 2 * s.key_heads, residual=False, weighted=False)
     return (
         Linear(
-            2 * queries + width, s.hidden, module=f"{prefix}.in_proj_qkv", split=both
+            2 * queries + width, s.hidden, module="linear_attn.in_proj_qkv", split=both
         ),
-        Linear(width, s.hidden, module=f"{prefix}.in_proj_z", split=Columns()),
-        Linear(heads, s.hidden, module=f"{prefix}.in_proj_b", split=Columns()),
+        Linear(width, s.hidden, module="linear_attn.in_proj_z", split=Columns()),
+        Linear(heads, s.hidden, module="linear_attn.in_proj_b", split=Columns()),
         Convolution(2 * queries + width, s.taps, split=both),
         dataclasses.replace(norm, heads=2 * s.key_heads),
         Map("gate", heads, parameters=heads, split=True),
@@ -151,7 +151,7 @@ def gated_delta(shape: DeltaShape, prefix: str = "linear_attn") -> Part:
             "gated_delta", s.value_heads, s.keys, s.values, s.key_heads, state=s.kept
         ),
         GatedNorm(s.value_heads, s.values),
-        Linear(s.hidden, width, module=f"{prefix}.out_proj", split=Rows()),
+        Linear(s.hidden, width, module="linear_attn.out_proj", split=Rows()),
     )
 
 
@@ -191,15 +191,15 @@ def mamba2(shape: MambaShape, prefix: str = "mixer") -> Part:
     )
 
 
-def short_convolution(hidden: int, taps: int, bias: bool, prefix: str = "conv") -> Part:
+def short_convolution(hidden: int, taps: int, bias: bool) -> Part:
     """A gated convolution over the last few tokens (LFM2)."""
     gate = Map("mul", hidden, reads=2, split=True)
     return (
-        Linear(3 * hidden, hidden, bias, module=f"{prefix}.in_proj", split=Columns()),
+        Linear(3 * hidden, hidden, bias, module="conv.in_proj", split=Columns()),
         gate,
         Convolution(hidden, taps, bias),
         gate,
-        Linear(hidden, hidden, bias, module=f"{prefix}.out_proj", split=Rows()),
+        Linear(hidden, hidden, bias, module="conv.out_proj", split=Rows()),
     )
 
 

@@ -2,26 +2,55 @@
 
 from typing import Any
 
+from .._network.experts import Experts
 from .._shared.config import Config
 from .mixers import STATES
-from .parts import AttentionShape
+from .parts import AttentionShape, experts
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 LINEAR = "linear_attention"
 
 
-def attention_shape(config: Config, **more: Any) -> AttentionShape:
-    """Heads, their width and biases."""
+def head_sizes(config: Config, *widths: str) -> dict[str, Any]:
+    """Width of a model, numbers and width of its attention heads; `widths`: keys that
+    state the latter."""
     hidden, heads = config.size("hidden_size"), config.size("num_attention_heads")
     kv_heads = config.size("num_key_value_heads", default=heads)
     if heads % kv_heads:
         config.divides("num_key_value_heads", "num_attention_heads")
-    if not config.has("head_dim") and not config.has("attention_head_dim"):
+    if not any([config.has(key) for key in widths]):
         config.divides("num_attention_heads", "hidden_size")
-    head_dim = config.size("head_dim", "attention_head_dim", default=hidden // heads)
+    head_dim = config.size(*widths, default=hidden // heads)
+    sizes = {"hidden": hidden, "heads": heads, "kv_heads": kv_heads}
+    return {**sizes, "head_dim": head_dim}
+
+
+def attention_shape(config: Config, **more: Any) -> AttentionShape:
+    """Heads, their width and biases."""
     bias = config.flag("attention_bias", False)
     given = {"bias": bias, "output_bias": bias, **more}
-    return AttentionShape(hidden, heads, kv_heads, head_dim, **given)
+    sizes = head_sizes(config, "head_dim", "attention_head_dim")
+    return AttentionShape(**sizes, **given)
+
+
+def mixture(
+    config: Config,
+    number: str,
+    *chosen: str,
+    inner: str = "moe_intermediate_size",
+    prefix: str = "mlp",
+    **more: Any,
+) -> Experts:
+    """Routed experts by the keys of their width, their `number` and how many are
+    `chosen` (`num_experts_per_tok`)."""
+    return experts(
+        config.size("hidden_size"),
+        config.size(inner),
+        config.size(number),
+        config.size(*(chosen or ("num_experts_per_tok",))),
+        prefix,
+        **more,
+    )
 
 
 def layer_kinds(config: Config, *kinds: str, pattern: int = 0) -> tuple[str, ...]:

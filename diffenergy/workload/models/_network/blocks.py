@@ -55,9 +55,6 @@ class Alone(Trainable):
     def backward(self, run: Pass) -> list[Kernel]:
         return []
 
-    def kept(self, run: Pass) -> float:
-        return 0.0
-
 
 @dataclasses.dataclass(frozen=True)
 class Fork(Trainable):
@@ -70,9 +67,6 @@ class Fork(Trainable):
 
     def backward(self, run: Pass) -> list[Kernel]:
         return [stream("pointwise_add", run.tokens * self.width, run.values, 1)]
-
-    def kept(self, run: Pass) -> float:
-        return 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,9 +84,6 @@ class Copied(Trainable):
 
     def backward(self, run: Pass) -> list[Kernel]:
         return self.forward(run)
-
-    def kept(self, run: Pass) -> float:
-        return 0.0
 
 
 @dataclasses.dataclass(frozen=True)

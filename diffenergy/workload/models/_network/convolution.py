@@ -3,7 +3,7 @@ pass has an image a sequence; feature maps are `channels` x `hw` x `hw` an image
 """
 
 import dataclasses
-from typing import Final
+from typing import Any, Final
 
 from ..._eager_rows import convolution_rest, stream
 from ..._kernel import Kernel, Number
@@ -37,44 +37,25 @@ def convolve(
     kernel: int,
     precision: Precision,
     stride: int = 1,
-    padding: int | None = None,
     batch_norm: bool = True,
-    groups: int = 1,
-    zero_share: float = 0.0,
-    layout_zeros: float = 0.0,
+    **more: Any,
 ) -> tuple[Image, list[Kernel]]:
-    """Output and rows of a square convolution, same-padded unless `padding` is given.
-
-    `zero_share` is that of the operands, `layout_zeros` that of the converted tensors.
-    fp32 convolutions use tensor cores (TF32), the default of cuDNN in PyTorch.
-    """
-    padding = (kernel - 1) // 2 if padding is None else padding
-    row: Kernel = dict(
-        op="conv2d",
-        images=image.batch,
-        in_channels=image.channels,
-        out_channels=channels,
-        input_hw=image.hw,
-        kernel_size=kernel,
-        stride=stride,
-        padding=padding,
-        dtype=precision.values,
-        groups=groups,
-        zero_share=zero_share,
-        count=1,
-    )
-    output_hw = (image.hw + 2 * padding - kernel) // stride + 1
-    rest = convolution_rest(row, batch_norm, layout_zeros)
-    return Image(image.batch, channels, output_hw), [row, *rest]
+    """Output and rows of a `Convolution` (`more`: of its fields) and, behind it, an
+    inference's BatchNorm."""
+    made = Convolution(image.channels, image.hw, channels, kernel, stride, **more)
+    rows = made.rows(image.batch, precision, batch_norm)
+    return Image(image.batch, channels, made.output_hw), rows
 
 
 @dataclasses.dataclass(frozen=True)
 class Convolution(Trainable):
-    """Square convolution into `outputs` channels, same-padded unless `padding` is given
-    (see `convolve`), with the layouts that cuDNN converts around it.
+    """Square convolution into `outputs` channels, same-padded unless `padding` is
+    given, with the layouts that cuDNN converts around it. In fp32 it uses tensor cores
+    (TF32), the default of cuDNN in PyTorch.
 
     `first`: its input is the image, which needs no gradient. `joins`: its input feeds
-    another layer, which keeps it.
+    another layer, which keeps it. `zero_share` is that of the operands, `layout_zeros`
+    that of the converted tensors.
     """
 
     channels: int
@@ -93,27 +74,38 @@ class Convolution(Trainable):
     @property
     def output_hw(self) -> int:
         """Height and width of its output."""
-        padding = (self.kernel - 1) // 2 if self.padding is None else self.padding
-        return (self.hw + 2 * padding - self.kernel) // self.stride + 1
+        return (self.hw + 2 * self._padding - self.kernel) // self.stride + 1
+
+    @property
+    def _padding(self) -> int:
+        return (self.kernel - 1) // 2 if self.padding is None else self.padding
 
     def weights(self) -> tuple[Weights, ...]:
         each = self.channels // self.groups * self.kernel**2 + self.bias
         return (Weights(self.outputs * each),)
 
     def forward(self, run: Pass) -> list[Kernel]:
-        _, rows = convolve(
-            Image(run.sequences, self.channels, self.hw),
-            self.outputs,
-            self.kernel,
-            run.precision,
-            self.stride,
-            self.padding,
-            batch_norm=False,
+        return self.rows(run.sequences, run.precision)
+
+    def rows(
+        self, images: int, precision: Precision, batch_norm: bool = False
+    ) -> list[Kernel]:
+        """The convolution, conversions of layouts, and an inference's BatchNorm."""
+        row: Kernel = dict(
+            op="conv2d",
+            images=images,
+            in_channels=self.channels,
+            out_channels=self.outputs,
+            input_hw=self.hw,
+            kernel_size=self.kernel,
+            stride=self.stride,
+            padding=self._padding,
+            dtype=precision.values,
             groups=self.groups,
             zero_share=self.zero_share,
-            layout_zeros=self.layout_zeros,
+            count=1,
         )
-        return rows
+        return [row, *convolution_rest(row, batch_norm, self.layout_zeros)]
 
     def backward(self, run: Pass) -> list[Kernel]:
         """Gradients of bias, input and weights. cuDNN converts what each of the latter
@@ -149,46 +141,46 @@ def _turned(row: Kernel) -> Kernel:
 
 
 @dataclasses.dataclass(frozen=True)
-class BatchNorm(Trainable):
-    """BatchNorm with the statistics of the batch: its input is read for the means and
-    variances of the channels, then for the result; so it is, with the output's
-    gradient, for the sums of the backward pass (arXiv 1502.03167, section 3)."""
+class _Maps(Trainable):
+    """Kernels over maps of `channels` x `hw` x `hw` an image, which it keeps."""
 
     channels: int
     hw: int
 
-    def weights(self) -> tuple[Weights, ...]:
-        return (Weights(2 * self.channels),)
-
-    def forward(self, run: Pass) -> list[Kernel]:
-        n, dtype = self._elements(run), run.values
-        return [
-            stream("batch_norm_statistics", n, dtype, 1, reads=1, writes=0),
-            stream("batch_norm", n, dtype, 1, reads=1, writes=1),
-        ]
-
-    def backward(self, run: Pass) -> list[Kernel]:
-        n, dtype = self._elements(run), run.values
-        return [
-            stream("batch_norm_sums", n, dtype, 1, reads=2, writes=0),
-            stream("batch_norm_backward", n, dtype, 1, reads=2, writes=1),
-        ]
-
     def kept(self, run: Pass) -> float:
-        """Its input."""
         return self._elements(run) * run.element_bytes
 
     def _elements(self, run: Pass) -> int:
         return run.sequences * self.channels * self.hw**2
 
+    def _row(self, fn: str, run: Pass, **traffic: Number) -> Kernel:
+        return stream(fn, self._elements(run), run.values, 1, **traffic)
 
-@dataclasses.dataclass(frozen=True)
-class MaxPool(Trainable):
+
+class BatchNorm(_Maps):
+    """BatchNorm with the statistics of the batch: its input is read for the means and
+    variances of the channels, then for the result; so it is, with the output's
+    gradient, for the sums of the backward pass (arXiv 1502.03167, section 3)."""
+
+    def weights(self) -> tuple[Weights, ...]:
+        return (Weights(2 * self.channels),)
+
+    def forward(self, run: Pass) -> list[Kernel]:
+        return [
+            self._row("batch_norm_statistics", run, reads=1, writes=0),
+            self._row("batch_norm", run, reads=1, writes=1),
+        ]
+
+    def backward(self, run: Pass) -> list[Kernel]:
+        return [
+            self._row("batch_norm_sums", run, reads=2, writes=0),
+            self._row("batch_norm_backward", run, reads=2, writes=1),
+        ]
+
+
+class MaxPool(_Maps):
     """Maxima over windows of 3 x 3 at a stride of 2 into maps of `hw` x `hw`, with
     their places, by which the gradient is spread."""
-
-    channels: int
-    hw: int
 
     def forward(self, run: Pass) -> list[Kernel]:
         places = _INDEX / run.element_bytes
@@ -202,32 +194,12 @@ class MaxPool(Trainable):
         """Its input, which the ReLU before needs, and the places."""
         return self._elements(run) * (_POOLED * run.element_bytes + _INDEX)
 
-    def _row(self, fn: str, run: Pass, **traffic: Number) -> Kernel:
-        return stream(fn, self._elements(run), run.values, 1, **traffic)
 
-    def _elements(self, run: Pass) -> int:
-        return run.sequences * self.channels * self.hw**2
-
-
-@dataclasses.dataclass(frozen=True)
-class MeanPool(Trainable):
+class MeanPool(_Maps):
     """Mean over the pixels of every map."""
-
-    channels: int
-    hw: int
 
     def forward(self, run: Pass) -> list[Kernel]:
         return [self._row("mean", run, reads=1, writes=1 / self.hw**2)]
 
     def backward(self, run: Pass) -> list[Kernel]:
         return [self._row("mean_backward", run, reads=1 / self.hw**2, writes=1)]
-
-    def kept(self, run: Pass) -> float:
-        """Its input, which the activation before needs."""
-        return self._elements(run) * run.element_bytes
-
-    def _row(self, fn: str, run: Pass, **traffic: Number) -> Kernel:
-        return stream(fn, self._elements(run), run.values, 1, **traffic)
-
-    def _elements(self, run: Pass) -> int:
-        return run.sequences * self.channels * self.hw**2

@@ -92,10 +92,10 @@ class Trainable(Operator):
     def backward(self, run: Pass) -> list[Kernel]:
         """Kernels that make the gradients of inputs and parameters."""
 
-    @abc.abstractmethod
     def kept(self, run: Pass) -> float:
         """Bytes that the forward pass leaves for the backward one; what several
         operators read is the first one's."""
+        return 0.0
 
     def saved(self, run: Pass) -> float:
         """Bytes of them that stay where all else of a layer runs again by operator
@@ -114,9 +114,6 @@ class Fixed(Trainable):
 
     def backward(self, run: Pass) -> list[Kernel]:
         return []
-
-    def kept(self, run: Pass) -> float:
-        return 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,10 +201,6 @@ class Embedding(Trainable):
             rows.append(stream("zero", tables, dtype, 1, reads=0, writes=1))
         whole = gathered(run, h, self.split)
         return [*whole, *rows, rows_of("gather", t, h, dtype)]
-
-    def kept(self, run: Pass) -> float:
-        """None but the token ids."""
-        return 0.0
 
 
 @dataclasses.dataclass(frozen=True)

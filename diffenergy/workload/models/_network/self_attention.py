@@ -69,7 +69,8 @@ class Heads:
 
 @dataclasses.dataclass(frozen=True)
 class Rotary(Trainable):
-    """Rotation of queries and keys; its gradient is the rotation back."""
+    """Rotation of queries and keys; its gradient is the rotation back, which needs the
+    angles alone."""
 
     layout: Heads
 
@@ -85,10 +86,6 @@ class Rotary(Trainable):
 
     def backward(self, run: Pass) -> list[Kernel]:
         return self.forward(run)
-
-    def kept(self, run: Pass) -> float:
-        """Nothing: its gradient needs the angles alone."""
-        return 0.0
 
 
 def rotation(site: Attention, dtype: str) -> list[Kernel]:

@@ -89,6 +89,15 @@ def products(
     )
 
 
+def around_softmax(
+    site: Attention, precision: Precision, scale: str, **zeros: float
+) -> list[Kernel]:
+    """The two products around a kernel that scales the scores and a softmax in fp32."""
+    scores, values = products(site, precision, **zeros)
+    scaled = score_stream(scale, site, precision.values, reads=1, **zeros)
+    return [scores, scaled, softmax(site, "fp32", **zeros), values]
+
+
 def softmax(site: Attention, dtype: str, **zeros: float) -> Kernel:
     """Softmax over the score matrices."""
     rows = site.sequences * site.heads * site.q_len

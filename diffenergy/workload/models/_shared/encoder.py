@@ -16,6 +16,7 @@ from .._network.step import check_frozen, training_listings
 from .._request import Request
 from .attention import Scores, fused
 from .base import Model
+from .config import Config
 from .memory import CONTEXT, in_parts, trained, working_bytes
 
 
@@ -173,6 +174,13 @@ class Encoder(Model):
         return [self.listing(request, self._forward(request), request.phase)]
 
 
+def labels_of(config: Config, usual: int = 1000) -> int:
+    """Classes of the classifier: `num_labels`, else the length of `id2label`."""
+    names = config.values.get("id2label")
+    known = len(names) if isinstance(names, dict) and names else usual
+    return config.size("num_labels", default=known)
+
+
 def encoder_layer(
     width: int,
     heads: int,
@@ -201,8 +209,3 @@ def encoder_layer(
     if norm_first:
         return (norm, *attention, norm, *mlp)
     return (*attention, norm, *mlp, norm)
-
-
-def layer_parameters(hidden: int, inner: int) -> int:
-    """Parameters of a transformer layer with biases: attention, MLP, two LayerNorms."""
-    return 4 * hidden**2 + 2 * hidden * inner + inner + 9 * hidden

@@ -10,15 +10,13 @@ from ..._kernel import Kernel, finished
 from ..._listing import Listing
 from .._layers.drafting import EAGLE_WORDS, eagle_layer, mtp_layer, mtp_layers
 from .._layers.layer import Layer
-from .._network.operators import (
-    Pass,
-)  # fmt: skip
+from .._network.operators import Pass
 from .._network.rows import repeated, rows_of
 from .._network.sharding import Share, collective
 from .._request import Request, decode_segments, length_of
 from .formats import Precision
 from .layered import LayeredModel
-from .memory import in_parts, logit_bytes, working_bytes
+from .memory import bytes_of, in_parts, logit_bytes, working_bytes
 from .speculation import Speculation, speculation_of
 
 
@@ -28,11 +26,6 @@ class LanguageModel(LayeredModel):
 
     divides: ClassVar[bool] = True
     """Whether several GPUs can share it."""
-
-    @property
-    def trains(self) -> bool:
-        """Whether its training step is known."""
-        return False
 
     @property
     def max_positions(self) -> int:
@@ -109,7 +102,7 @@ class LanguageModel(LayeredModel):
         """Bytes of the weights of what drafts tokens; a model's as it stores them."""
         if isinstance(drafter, LanguageModel):
             return drafter.weight_bytes(drafter.stored_dtype)
-        return self._bytes_of(drafter.all_weights(), p) if drafter else 0.0
+        return bytes_of(drafter.all_weights(), p) if drafter else 0.0
 
     def placed(self, share: Share) -> "LanguageModel":
         """The model as one of several GPUs has it. Raises `ValueError` for what cannot

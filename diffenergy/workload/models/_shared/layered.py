@@ -23,6 +23,7 @@ from .._network.sharding import Share
 from .._towers import Tower, tower_of
 from .base import Model
 from .formats import Checkpoint, Precision, precision_of, read_checkpoint
+from .memory import bytes_of
 
 _KEPT: Final = "bf16"
 """Type of everything that a quantised checkpoint leaves as it was."""
@@ -136,24 +137,12 @@ class LayeredModel(Model):
         """Bytes of the weights with the linear layers of all layers in `dtype`, or
         each as it is stored where `dtype` is `stored_dtype`."""
         weights = [*self.all_weights(), *self.tower_weights()]
-        return self._bytes_of(weights, self._precision(dtype, "bf16"))
-
-    def _bytes_of(self, weights: list[tuple[Weights, int]], p: Precision) -> float:
-        other = dtypes.BYTES[dtypes.code(p.values)]
-        total = 0.0
-        for w, n in weights:
-            kept = p.format(w.format, w.layer)
-            total += w.number * n * (kept.weight_bytes if kept else other)
-        return total
+        return bytes_of(weights, self._precision(dtype, "bf16"))
 
     def all_cached(self) -> list[tuple[Cached, int]]:
         """What all layers keep of a sequence."""
-        return [
-            (kept, n)
-            for layer, n in self.layer_counts.items()
-            for operator in layer.operators
-            for kept in operator.cached()
-        ]
+        layers = self.layer_counts.items()
+        return [(kept, n) for layer, n in layers for kept, _ in layer.all_cached()]
 
     def kv_bytes_per_token(self, dtype: str, windowed: bool = False) -> float:
         elements = sum(

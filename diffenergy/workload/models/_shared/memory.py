@@ -7,10 +7,14 @@ the operands of the largest kernel. A part that a phase does not have is 0.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .... import dtypes
 from ..._kernel import Kernel, Number
+
+if TYPE_CHECKING:
+    from .._network.operators import Weights
+    from .formats import Precision
 
 PARTS: Final = (
     "weights", "kv_cache", "state", "activations", "logits", "gradients", "optimizer",
@@ -33,6 +37,15 @@ def in_parts(**given: float) -> dict[str, float]:
 def element_bytes(dtype: str) -> float:
     """Bytes of a value of type `dtype`."""
     return dtypes.stored_bytes(dtype)
+
+
+def bytes_of(weights: Iterable[tuple["Weights", int]], p: "Precision") -> float:
+    """Bytes of weights of every kind, each so many times, in the types of `p`."""
+    other, total = element_bytes(p.values), 0.0
+    for w, n in weights:
+        kept = p.format(w.format, w.layer)
+        total += w.number * n * (kept.weight_bytes if kept else other)
+    return total
 
 
 def trained(

@@ -80,6 +80,7 @@ class TrainedModel(LanguageModel):
 
     @property
     def trains(self) -> bool:
+        """Whether its training step is known."""
         return True
 
     @functools.cached_property

@@ -9,13 +9,13 @@ from ..._kernel import Kernel
 from .._network.blocks import Alone, Block, Chain, Pointwise
 from .._network.linear_layer import Linear
 from .._network.operators import Embedding, Norm, Weights
-from .._network.parts import Within
+from .._network.parts import Within, parameters
 from .._network.rows import linear, rows_of
 from .._network.step import Loss
 from .._request import Request
 from .._shared.attention import Scores
 from .._shared.config import Config
-from .._shared.encoder import Encoder, encoder_layer, layer_parameters
+from .._shared.encoder import Encoder, encoder_layer, labels_of
 
 MODEL_TYPES: Final = ("bert",)
 _HEADS: Final = (
@@ -49,10 +49,9 @@ class Bert(Encoder):
         return self.positions
 
     def parameters(self) -> int:
-        h = self.hidden
-        tables = (self.vocab + self.positions + self.types) * h + 2 * h
-        layers = self.layers * layer_parameters(h, self.inner)
-        return tables + layers + h * h + h
+        inputs, layers, _ = self.chain().blocks
+        pooler = Linear(self.hidden, self.hidden, True)
+        return inputs.parameters + layers.parameters + parameters((pooler,))
 
     def module_calls(self, base: bool) -> int:
         """18 a layer and 8 around them: 440 for BERT-large, as counted there."""
@@ -111,9 +110,7 @@ class Bert(Encoder):
         """Classes of the head; two of the next sentence."""
         if self.head == "ForPreTraining":
             return _LABELS
-        names = self.config.values.get("id2label")
-        known = len(names) if isinstance(names, dict) and names else _LABELS
-        return self.config.size("num_labels", default=known)
+        return labels_of(self.config, _LABELS)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 it has in common with OPT."""
 
 import dataclasses
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from ..._eager_rows import stream
 from ..._kernel import Kernel
@@ -35,6 +35,11 @@ class PreNorm(Decoder):
     def parameters(self) -> int:
         before = self.position_offset * self.hidden if self.share.is_first else 0
         return super().parameters() + before
+
+    def projections(self, fused: bool) -> tuple[Linear, ...]:
+        """Queries, keys and values as one product."""
+        split = self._by_heads
+        return (self._linear(self._queries, self.hidden, fused, split=split),)
 
     def output(self, fused: bool) -> Linear:
         width = self.heads * self.head_dim
@@ -95,9 +100,15 @@ class Gpt2(PreNorm):
         activation and dropout, 2 norms) and 5 around them: 161 for GPT-2."""
         return 13 * self.layers + 5 + (0 if base else 2)
 
-    def projections(self, fused: bool) -> tuple[Linear, ...]:
-        split = self._by_heads
-        return (self._linear(self._queries, self.hidden, fused, split=split),)
+
+def head_fields(
+    config: Config, hidden: int, heads: int, kv_heads: int | None = None
+) -> dict[str, Any]:
+    """Fields of a decoder without windows whose head is the embedding; `kv_heads`:
+    where heads share keys."""
+    widths = {"hidden": hidden, "heads": heads, "kv_heads": kv_heads or heads}
+    rest = {"head_dim": hidden // heads, "window": 0, "tied": True}
+    return {"config": config, **widths, **rest}
 
 
 def build(config: Config) -> Gpt2:
@@ -107,16 +118,10 @@ def build(config: Config) -> Gpt2:
     config.divides("n_head", "n_embd")
     activation = config.text("activation_function", "gelu_new")
     return Gpt2(
-        config=config,
+        **head_fields(config, hidden, heads),
         layers=config.size("n_layer"),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
         inner=config.size("n_inner", default=4 * hidden),
         vocab=config.size("vocab_size"),
         positions=config.size("n_positions", "n_ctx"),
-        window=0,
-        tied=True,
         activation=activation,
     )

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Final
 
 from ..._eager_rows import rotary_copies, stream
 from ..._kernel import Kernel
+from .._layers.read import head_sizes
 from .._network.linear_layer import Gated, Linear
 from .._network.operators import Norm, Pass, Trainable
 from .._network.rows import product, repeated
@@ -137,21 +138,12 @@ def build(config: Config) -> Llama:
 
 def llama_fields(config: Config, variant: Variant) -> dict[str, Any]:
     """Fields shared by dense and mixture-of-experts relatives."""
-    hidden = config.size("hidden_size")
-    heads = config.size("num_attention_heads")
-    kv_heads = config.size("num_key_value_heads", default=heads)
-    if heads % kv_heads:
-        config.divides("num_key_value_heads", "num_attention_heads")
-    if config.values.get("head_dim") is None:
-        config.divides("num_attention_heads", "hidden_size")
+    sizes = head_sizes(config, "head_dim")
     own_bias = config.flag("qkv_bias", variant.qkv_bias)
     return dict(
         config=config,
         layers=config.size("num_hidden_layers"),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=config.size("head_dim", default=hidden // heads),
+        **sizes,
         vocab=config.size("vocab_size"),
         positions=positions(config),
         window=_window(config, variant),

@@ -3,11 +3,10 @@
 import dataclasses
 from typing import ClassVar, Final
 
-from .._network.linear_layer import Linear
 from .._network.operators import Embedding
 from .._shared.attention import Scores
 from .._shared.config import Config
-from .gpt2 import PreNorm
+from .gpt2 import PreNorm, head_fields
 
 MODEL_TYPES: Final = ("mpt",)
 
@@ -29,10 +28,6 @@ class Mpt(PreNorm):
         the activation, dropout) and 4 around them."""
         return 10 * self.layers + 4 + (0 if base else 1)
 
-    def projections(self, fused: bool) -> tuple[Linear, ...]:
-        split = self._by_heads
-        return (self._linear(self._queries, self.hidden, fused, split=split),)
-
 
 def build(config: Config) -> Mpt:
     """MPT of a config; with positions that are learned it is not supported."""
@@ -45,16 +40,10 @@ def build(config: Config) -> Mpt:
         raise config.error("no_bias", "true")
     kv_heads = int(attention.get("kv_n_heads") or heads)
     return Mpt(
-        config=config,
+        **head_fields(config, hidden, heads, kv_heads),
         layers=config.size("n_layers"),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=hidden // heads,
         inner=config.size("expansion_ratio", default=4) * hidden,
         vocab=config.size("vocab_size"),
         positions=config.size("max_seq_len"),
-        window=0,
-        tied=True,
         activation="gelu",
     )

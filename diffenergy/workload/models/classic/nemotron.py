@@ -4,7 +4,7 @@ import dataclasses
 from typing import ClassVar, Final
 
 from ..._kernel import Kernel
-from .._network.linear_layer import Linear
+from .._layers.read import head_sizes
 from .._network.operators import Pass
 from .._network.self_attention import rotation
 from .._shared.attention import Scores
@@ -27,10 +27,6 @@ class Nemotron(PreNorm):
         its activation) and 4 around them."""
         return 11 * self.layers + 4 + (0 if base else 2)
 
-    def projections(self, fused: bool) -> tuple[Linear, ...]:
-        split = self._by_heads
-        return (self._linear(self._queries, self.hidden, fused, split=split),)
-
     def _eager_pass(self, run: Pass) -> list[Kernel]:
         rotated = rotation(self._site(run), run.values)
         return [*super()._eager_pass(run), *rotated]
@@ -38,12 +34,7 @@ class Nemotron(PreNorm):
 
 def build(config: Config) -> Nemotron:
     """Nemotron of a config."""
-    hidden, heads = config.size("hidden_size"), config.size("num_attention_heads")
-    kv_heads = config.size("num_key_value_heads", default=heads)
-    if heads % kv_heads:
-        config.divides("num_key_value_heads", "num_attention_heads")
-    if config.values.get("head_dim") is None:
-        config.divides("num_attention_heads", "hidden_size")
+    sizes = head_sizes(config, "head_dim")
     for key in ("attention_bias", "mlp_bias"):
         if config.flag(key, False):
             raise config.error(key, "false")
@@ -51,10 +42,7 @@ def build(config: Config) -> Nemotron:
     return Nemotron(
         config=config,
         layers=config.size("num_hidden_layers"),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=config.size("head_dim", default=hidden // heads),
+        **sizes,
         inner=config.size("intermediate_size"),
         vocab=config.size("vocab_size"),
         positions=positions(config),

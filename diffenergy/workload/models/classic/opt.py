@@ -10,7 +10,7 @@ from .._network.operators import Pass
 from .._network.sharding import Columns
 from .._shared.attention import Scores
 from .._shared.config import Config
-from .gpt2 import PreNorm
+from .gpt2 import PreNorm, head_fields
 
 MODEL_TYPES: Final = ("opt",)
 
@@ -51,16 +51,10 @@ def build(config: Config) -> Opt:
     if config.size("word_embed_proj_dim", default=hidden) != hidden:
         raise config.error("word_embed_proj_dim", f"`hidden_size` = {hidden}")
     return Opt(
-        config=config,
+        **head_fields(config, hidden, heads),
         layers=config.size("num_hidden_layers"),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
         inner=config.size("ffn_dim"),
         vocab=config.size("vocab_size"),
         positions=config.size("max_position_embeddings"),
-        window=0,
-        tied=True,
         activation=config.text("activation_function", "relu"),
     )

@@ -13,10 +13,9 @@ from .._layers.parts import (
     Part,
     Plain,
     attention,
-    experts,
     feed_forward,
 )
-from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds
+from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds, mixture
 from .._network.operators import Norm
 from .._shared.config import Config
 
@@ -94,12 +93,7 @@ def _mixture(config: Config) -> Part:
     if not config.flag("enable_moe_block", False):
         return ()
     hidden, number = config.size("hidden_size"), config.size("num_experts")
-    mixture = experts(
-        hidden,
-        config.size("moe_intermediate_size"),
-        number,
-        config.size("top_k_experts", "num_experts_per_tok"),
-        "",
-    )
+    chosen = ("top_k_experts", "num_experts_per_tok")
+    routed = mixture(config, "num_experts", *chosen, prefix="")
     norms = 3 * (Norm("rmsnorm", hidden),)
-    return (mixture, *norms, Plain(hidden + number), Map("add", hidden, reads=2))
+    return (routed, *norms, Plain(hidden + number), Map("add", hidden, reads=2))

@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from .... import dtypes
 from ..._kernel import Kernel
 from ..._listing import Listing
 from .._layers.encoding import FullAttention
@@ -22,6 +21,7 @@ from .._request import Request
 from .._shared.config import Config
 from .._shared.encoder import Encoder
 from .._shared.formats import precision_of
+from .._shared.memory import bytes_of
 
 Where = Literal["prompt", "image", "text", "all", "cross"]
 """What operators run over: one row a sequence (time and pooled prompt), the latent
@@ -65,12 +65,7 @@ class DiffusionTransformer(Encoder):
 
     def weight_bytes(self, dtype: str) -> float:
         """Bytes of the weights with the linear layers in `dtype`."""
-        p = precision_of(dtype, "bf16")
-        other = dtypes.BYTES[dtypes.code(p.values)]
-        narrow = p.given.weight_bytes if p.given else other
-        return sum(
-            w.number * n * (narrow if w.layer else other) for w, n in self.all_weights()
-        )
+        return bytes_of(self.all_weights(), precision_of(dtype, "bf16"))
 
     def defaults(self) -> dict[str, Any]:
         more = {"input_len": self.prompt, "attention": "flash", "stack": "serving"}

@@ -6,8 +6,8 @@ from typing import Final
 from .._layers.layer import Layer
 from .._layers.mixers import MambaShape, mamba2
 from .._layers.model import Layered, layered
-from .._layers.parts import Map, Part, attention, experts, feed_forward
-from .._layers.read import FULL, LINEAR, attention_shape, layer_kinds
+from .._layers.parts import Map, Part, attention, feed_forward
+from .._layers.read import FULL, LINEAR, attention_shape, layer_kinds, mixture
 from .._shared.config import Config
 
 MODEL_TYPES: Final = ("granitemoehybrid", "falcon_h1")
@@ -28,14 +28,9 @@ def _granite(config: Config) -> Layered:
     feed: Part = shared
     config.ignore("intermediate_size", "num_experts_per_tok")
     if number:
-        mixture = experts(
-            hidden,
-            config.size("intermediate_size"),
-            number,
-            config.size("num_experts_per_tok"),
-            "block_sparse_moe",
-        )
-        feed = (mixture, *shared, Map("add", hidden, reads=2))
+        key, prefix = "num_local_experts", "block_sparse_moe"
+        routed = mixture(config, key, inner="intermediate_size", prefix=prefix)
+        feed = (routed, *shared, Map("add", hidden, reads=2))
     # newer files have the names that all hybrids share
     kinds = layer_kinds(config, "attention", "mamba", FULL, LINEAR)
     blocks = [

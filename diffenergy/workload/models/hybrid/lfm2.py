@@ -6,9 +6,8 @@ from typing import Final
 from .._layers.layer import Layer
 from .._layers.mixers import short_convolution
 from .._layers.model import Layered, layered
-from .._layers.parts import attention, experts, feed_forward
-from .._layers.read import FULL, attention_shape, layer_kinds
-from .._network.experts import Experts
+from .._layers.parts import attention, feed_forward
+from .._layers.read import FULL, attention_shape, layer_kinds, mixture
 from .._shared.config import Config
 
 MODEL_TYPES: Final = ("lfm2", "lfm2_moe")
@@ -24,7 +23,8 @@ def build(config: Config) -> Layered:
     feed = dense = feed_forward(shape.hidden, _inner(config), "feed_forward")
     first = config.whole("num_dense_layers", 0)
     if config.text("model_type") == "lfm2_moe":
-        feed = (_mixture(config, shape.hidden),)
+        config.flag("use_expert_bias", True)  # of the choice alone
+        feed = (mixture(config, "num_experts", prefix="feed_forward"),)
         dense = feed_forward(
             shape.hidden, config.size("intermediate_size"), "feed_forward"
         )
@@ -43,17 +43,6 @@ def _kinds(config: Config) -> tuple[str, ...]:
         return layer_kinds(config, FULL, "conv")
     layers = range(config.size("num_hidden_layers"))
     return tuple(FULL if i in full else "conv" for i in layers)
-
-
-def _mixture(config: Config, hidden: int) -> Experts:
-    config.flag("use_expert_bias", True)  # of the choice alone
-    return experts(
-        hidden,
-        config.size("moe_intermediate_size"),
-        config.size("num_experts"),
-        config.size("num_experts_per_tok"),
-        "feed_forward",
-    )
 
 
 def _inner(config: Config) -> int:

@@ -6,8 +6,8 @@ from typing import Final
 from .._layers.layer import Layer
 from .._layers.mixers import MambaShape, mamba2
 from .._layers.model import Layered, layered
-from .._layers.parts import Part, attention, experts, feed_forward, shared_expert
-from .._layers.read import FULL, LINEAR, attention_shape, state_dtype
+from .._layers.parts import Part, attention, feed_forward, shared_expert
+from .._layers.read import FULL, LINEAR, attention_shape, mixture, state_dtype
 from .._network.linear_layer import Linear
 from .._shared.config import Config
 
@@ -79,16 +79,9 @@ def _mixture(config: Config) -> Part:
     hidden, latent = config.size("hidden_size"), config.whole("moe_latent_size", 0)
     shared = config.whole("n_shared_experts", 0)
     width = shared * config.size("moe_shared_expert_intermediate_size", default=1)
-    mixture = experts(
-        hidden,
-        config.size("moe_intermediate_size"),
-        config.size("n_routed_experts"),
-        config.size("num_experts_per_tok"),
-        "mixer",
-        gated=False,
-        latent=latent,
-    )
+    more = {"prefix": "mixer", "gated": False, "latent": latent}
+    routed = mixture(config, "n_routed_experts", **more)
     down = Linear(latent, hidden, module="mixer.fc1_latent_proj")
     up = Linear(hidden, latent, module="mixer.fc2_latent_proj")
-    around = (down, mixture, up) if latent else (mixture,)
+    around = (down, routed, up) if latent else (routed,)
     return (*around, *shared_expert(hidden, width, "mixer.shared_experts", gated=False))

@@ -15,9 +15,8 @@ from .._network.step import Loss
 from .._request import Request
 from .._shared.attention import Scores
 from .._shared.config import Config
-from .._shared.encoder import Encoder, encoder_layer, layer_parameters
+from .._shared.encoder import Encoder, encoder_layer, labels_of
 from .._shared.formats import Precision
-from .vit import labels_of
 
 MODEL_TYPES: Final = ("mobilevit",)
 _DEPTHS: Final = (2, 4, 3)
@@ -45,21 +44,8 @@ class MobileVit(Encoder):
     scores: ClassVar[Scores] = Scores("unspecified_scalar", mask="", cast=False)
 
     def parameters(self) -> int:
-        neck, k = self.neck, self.kernel
-        total = _normed(self.channels, neck[0], 3)
-        pairs = [*zip(neck, neck[1:5], strict=False), (neck[4], neck[5])]
-        blocks = [*pairs[:2], *[(neck[2], neck[2])] * 2, *pairs[2:]]
-        for inputs, outputs in blocks:
-            inner = self._expanded(inputs)
-            total += _normed(inputs, inner, 1) + 9 * inner + 2 * inner
-            total += _normed(inner, outputs, 1)
-        for width, channels, depth in zip(self.widths, neck[3:6], _DEPTHS, strict=True):
-            inner = int(width * self.mlp_ratio)
-            total += _normed(channels, channels, k) + channels * width
-            total += depth * layer_parameters(width, inner) + 2 * width
-            total += _normed(width, channels, 1) + _normed(2 * channels, channels, k)
-        total += _normed(neck[5], neck[6], 1)
-        return total + ((neck[6] + 1) * self.labels if self._has_head() else 0)
+        classifier = (self.neck[6] + 1) * self.labels
+        return self.chain().parameters - (0 if self._has_head() else classifier)
 
     def module_calls(self, base: bool) -> int:
         return _MODULE_CALLS
@@ -202,11 +188,6 @@ def _trained(conv: Convolution, activation: bool = True) -> tuple[Trainable, ...
     hw, channels = conv.output_hw, conv.outputs
     silu = (Pointwise("silu", channels * hw**2),) if activation else ()
     return (conv, BatchNorm(channels, hw), *silu)
-
-
-def _normed(inputs: int, outputs: int, kernel: int) -> int:
-    """Parameters of a convolution without bias and its BatchNorm."""
-    return inputs * outputs * kernel**2 + 2 * outputs
 
 
 def build(config: Config) -> MobileVit:

@@ -21,9 +21,8 @@ from .._network.rows import linear
 from .._network.step import Loss
 from .._request import Request
 from .._shared.config import Config
-from .._shared.encoder import Encoder
+from .._shared.encoder import Encoder, labels_of
 from .._shared.formats import Precision
-from .vit import labels_of
 
 MODEL_TYPES: Final = ("resnet",)
 _REDUCTION = 4
@@ -42,16 +41,7 @@ class Resnet(Encoder):
     labels: int
 
     def parameters(self) -> int:
-        total = self.channels * self.stem * 49 + 2 * self.stem
-        before = self.stem
-        for width, depth in zip(self.widths, self.depths, strict=True):
-            inner = width // _REDUCTION
-            total += before * width + 2 * width  # shortcut
-            for _ in range(depth):
-                total += before * inner + 9 * inner * inner + inner * width
-                total += 2 * (2 * inner + width)  # BatchNorms
-                before = width
-        return total + (before + 1) * self.labels
+        return self.chain().parameters
 
     def module_calls(self, base: bool) -> int:
         """10 a block, 3 a shortcut, and the stem (4), stages, pool, classifier and the

@@ -15,7 +15,7 @@ from .._network.step import Loss
 from .._request import Request
 from .._shared.attention import Scores
 from .._shared.config import Config
-from .._shared.encoder import Encoder, encoder_layer, layer_parameters
+from .._shared.encoder import Encoder, encoder_layer, labels_of
 
 MODEL_TYPES: Final = ("vit",)
 
@@ -44,12 +44,8 @@ class Vit(Encoder):
         return (self.image_size // self.patch) ** 2 + 1
 
     def parameters(self) -> int:
-        h = self.hidden
-        patches = self.channels * self.patch**2 * h + h
-        layer = layer_parameters(h, self.inner)
-        outputs = self.labels if self._has_head() else self.pooled
-        body = patches + (self.tokens + 1) * h + self.layers * layer + 2 * h
-        return body + outputs * (h + 1)
+        outputs = self.pooled - self.labels if not self._has_head() else 0
+        return self.chain().parameters + outputs * (self.hidden + 1)
 
     def module_calls(self, base: bool) -> int:
         """17 a layer and 8 around them: 416 for ViT-large with pooler, as counted."""
@@ -124,9 +120,6 @@ class _Positions(Trainable):
         elements = run.tokens * self.hidden
         return [stream("position_grad", elements, run.values, 1, **once)]
 
-    def kept(self, run: Pass) -> float:
-        return 0.0
-
 
 def build(config: Config) -> Vit:
     """ViT of a config; 1,000 labels unless `num_labels` says otherwise."""
@@ -148,10 +141,3 @@ def build(config: Config) -> Vit:
         labels=labels_of(config),
         activation=config.text("hidden_act", "gelu"),
     )
-
-
-def labels_of(config: Config) -> int:
-    """Classes of the classifier: `num_labels`, else the length of `id2label`."""
-    names = config.values.get("id2label")
-    known = len(names) if isinstance(names, dict) and names else 1000
-    return config.size("num_labels", default=known)

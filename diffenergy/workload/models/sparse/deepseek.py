@@ -6,7 +6,8 @@ from typing import Final
 from .._layers.latent import Indexer, LatentShape, latent_attention
 from .._layers.layer import Layer
 from .._layers.model import Layered, layered
-from .._layers.parts import Part, experts, feed_forward, shared_expert
+from .._layers.parts import Part, feed_forward, shared_expert
+from .._layers.read import mixture
 from .._shared.config import Config
 
 MODEL_TYPES: Final = (
@@ -18,7 +19,9 @@ MODEL_TYPES: Final = (
 def build(config: Config) -> Layered:
     """A model with latent attention; with `index_topk` it is sparse."""
     shape = latent_shape(config)
-    index = _indexer(config, shape)
+    index = None
+    if config.has("index_topk"):
+        index = indexer(config, shape.queries)
     layers = config.size("num_hidden_layers")
     if config.has("layer_types"):
         mixer = "indexed_attention" if index else "full_attention"
@@ -52,34 +55,35 @@ def latent_shape(config: Config) -> LatentShape:
     )
 
 
-def feed_forwards(config: Config) -> list[Part]:
-    """What follows the attention of every layer."""
+def shared_mixture(config: Config) -> Part:
+    """Routed experts beside a shared one, which is as wide as several of them."""
+    inner, shared = config.size("moe_intermediate_size"), "mlp.shared_experts"
+    width = config.whole("n_shared_experts", 0) * inner
+    beside = shared_expert(config.size("hidden_size"), width, shared)
+    return (mixture(config, "n_routed_experts"), *beside)
+
+
+def feed_forwards(config: Config, sparse: Part | None = None) -> list[Part]:
+    """What follows the attention of every layer; `sparse`: in its routed layers
+    [`shared_mixture`]."""
     layers, hidden = config.size("num_hidden_layers"), config.size("hidden_size")
     first = config.whole("first_k_dense_replace", 0)
     routed = config.every("moe_layer_freq", layers, first)
     if config.has("mlp_layer_types"):
         kinds = config.words("mlp_layer_types", ("dense", "sparse"), layers)
         routed = tuple(kind == "sparse" for kind in kinds)
-    inner = config.size("moe_intermediate_size")
-    shared = config.whole("n_shared_experts", 0)
-    mixture = experts(
-        hidden,
-        inner,
-        config.size("n_routed_experts"),
-        config.size("num_experts_per_tok"),
-    )
-    sparse = (mixture, *shared_expert(hidden, shared * inner, "mlp.shared_experts"))
+    sparse = shared_mixture(config) if sparse is None else sparse
     dense = feed_forward(hidden, config.size("intermediate_size"))
     return [sparse if is_routed else dense for is_routed in routed]
 
 
-def _indexer(config: Config, shape: LatentShape) -> Indexer | None:
-    if not config.has("index_topk"):
-        return None
+def indexer(config: Config, queries: int, ratio: int = 1) -> Indexer:
+    """The indexer of a layer; see `Indexer`."""
     return Indexer(
-        hidden=shape.hidden,
-        queries=shape.queries,
+        hidden=config.size("hidden_size"),
+        queries=queries,
         heads=config.size("index_n_heads"),
         head_dim=config.size("index_head_dim"),
         chosen=config.size("index_topk"),
+        ratio=ratio,
     )

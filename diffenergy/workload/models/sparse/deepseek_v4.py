@@ -8,11 +8,11 @@ from .._layers.compressed import (
     compressed_attention,
     hyper_connection,
 )
-from .._layers.latent import Indexer
 from .._layers.layer import Layer
 from .._layers.model import Layered, layered
-from .._layers.parts import Part, Plain, experts, shared_expert
+from .._layers.parts import Plain
 from .._shared.config import Config
+from .deepseek import indexer, shared_mixture
 
 MODEL_TYPES: Final = ("deepseek_v4",)
 _INDEXED: Final = 4
@@ -38,37 +38,14 @@ def build(config: Config) -> Layered:
     )
     around = hyper_connection(hidden, config.size("hc_mult"))
     config.ignore("num_hash_layers")  # the router's weights stay beside the table
-    feed = _mixture(config)
+    feed = shared_mixture(config)
     blocks = []
     for ratio in ratios[:layers]:
-        index = _indexer(config, ratio) if ratio == _INDEXED else None
+        indexed = ratio == _INDEXED
+        index = indexer(config, shape.queries, ratio) if indexed else None
         mixer = compressed_attention(shape, ratio, index)
         blocks.append(Layer((*around, *mixer, *around, *feed)))
     streams = config.size("hc_mult")
     last = Plain(streams**2 * hidden + streams + 1)  # the streams before the head
     end = Layer((*blocks[-1].operators, last))
     return layered(config, [*blocks[:-1], end])
-
-
-def _indexer(config: Config, ratio: int) -> Indexer:
-    return Indexer(
-        hidden=config.size("hidden_size"),
-        queries=config.size("q_lora_rank"),
-        heads=config.size("index_n_heads"),
-        head_dim=config.size("index_head_dim"),
-        chosen=config.size("index_topk"),
-        ratio=ratio,
-    )
-
-
-def _mixture(config: Config) -> Part:
-    """Experts, and the shared one."""
-    hidden, inner = config.size("hidden_size"), config.size("moe_intermediate_size")
-    mixture = experts(
-        hidden,
-        inner,
-        config.size("n_routed_experts"),
-        config.size("num_experts_per_tok"),
-    )
-    shared = config.whole("n_shared_experts", 0)
-    return (mixture, *shared_expert(hidden, shared * inner, "mlp.shared_experts"))

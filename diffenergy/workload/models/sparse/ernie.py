@@ -5,8 +5,8 @@ from typing import Final
 
 from .._layers.layer import Layer
 from .._layers.model import Layered, layered
-from .._layers.parts import attention, experts, feed_forward, shared_expert
-from .._layers.read import attention_shape
+from .._layers.parts import attention, feed_forward, shared_expert
+from .._layers.read import attention_shape, mixture
 from .._shared.config import Config
 
 MODEL_TYPES: Final = ("ernie4_5_moe",)
@@ -17,11 +17,9 @@ def build(config: Config) -> Layered:
     mixer, hidden = attention(attention_shape(config)), config.size("hidden_size")
     layers = config.size("num_hidden_layers")
     inner = config.size("moe_intermediate_size")
-    mixture = experts(
-        hidden, inner, config.size("moe_num_experts"), config.size("moe_k")
-    )
+    routed_ones = mixture(config, "moe_num_experts", "moe_k")
     shared = config.whole("moe_num_shared_experts", 0)
-    sparse = (mixture, *shared_expert(hidden, shared * inner, "mlp.shared_experts"))
+    sparse = (routed_ones, *shared_expert(hidden, shared * inner, "mlp.shared_experts"))
     dense = feed_forward(hidden, config.size("intermediate_size"))
     first = config.whole("moe_layer_start_index", 1)
     last = layers - 1

@@ -6,8 +6,8 @@ from typing import Final
 
 from .._layers.layer import Layer
 from .._layers.model import Layered, layered
-from .._layers.parts import attention, experts
-from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds
+from .._layers.parts import attention
+from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds, mixture
 from .._shared.config import Config
 
 MODEL_TYPES: Final = ("gpt_oss",)
@@ -17,17 +17,14 @@ def build(config: Config) -> Layered:
     """gpt-oss of a config; all products have biases."""
     shape = attention_shape(config, sinks=True)
     window = config.size("sliding_window")
-    mixture = experts(
-        shape.hidden,
-        config.size("intermediate_size"),
-        config.size("num_local_experts"),
-        config.size("num_experts_per_tok", "experts_per_token"),
-        bias=True,
+    chosen = ("num_experts_per_tok", "experts_per_token")
+    routed = mixture(
+        config, "num_local_experts", *chosen, inner="intermediate_size", bias=True
     )
     config.has("experts_per_token")
     blocks = []
     for kind in layer_kinds(config, FULL, SLIDING, pattern=2):
         seen = window if kind == SLIDING else 0
         mixer = attention(dataclasses.replace(shape, window=seen))
-        blocks.append(Layer((*mixer, mixture)))
+        blocks.append(Layer((*mixer, routed)))
     return layered(config, blocks)

@@ -6,8 +6,8 @@ from typing import Final
 
 from .._layers.layer import Layer
 from .._layers.model import Layered, layered
-from .._layers.parts import attention, experts, feed_forward, shared_expert
-from .._layers.read import CHUNKED, FULL, attention_shape, layer_kinds
+from .._layers.parts import attention, feed_forward, shared_expert
+from .._layers.read import CHUNKED, FULL, attention_shape, layer_kinds, mixture
 from .._shared.config import Config
 
 MODEL_TYPES: Final = ("llama4_text",)
@@ -20,12 +20,8 @@ def build(config: Config) -> Layered:
     shape = attention_shape(config, norms=norms)
     inner, chunk = config.size("intermediate_size"), config.size("attention_chunk_size")
     step = config.size("interleave_moe_layer_step", default=1)
-    mixture = experts(
-        shape.hidden,
-        inner,
-        config.size("num_local_experts"),
-        config.size("num_experts_per_tok"),
-        "feed_forward",
+    routed = mixture(
+        config, "num_local_experts", inner="intermediate_size", prefix="feed_forward"
     )
     shared = shared_expert(shape.hidden, inner, "feed_forward.shared_expert")
     dense = feed_forward(
@@ -43,7 +39,7 @@ def build(config: Config) -> Layered:
             rotary=not whole,
             norms="" if whole else norms,
         )
-        feed = (mixture, *shared) if not (i + 1) % step else dense
+        feed = (routed, *shared) if not (i + 1) % step else dense
         blocks.append(Layer((*attention(own), *feed)))
     config.ignore("moe_layers", "no_rope_layers", "for_llm_compressor")
     return layered(config, blocks)

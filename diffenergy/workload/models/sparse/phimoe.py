@@ -5,8 +5,8 @@ from typing import Final
 
 from .._layers.layer import Layer
 from .._layers.model import Layered, layered
-from .._layers.parts import Plain, attention, experts
-from .._layers.read import attention_shape
+from .._layers.parts import Plain, attention
+from .._layers.read import attention_shape, mixture
 from .._shared.config import Config
 
 MODEL_TYPES: Final = ("phimoe",)
@@ -15,17 +15,12 @@ MODEL_TYPES: Final = ("phimoe",)
 def build(config: Config) -> Layered:
     """Phi-3.5-MoE of a config; its norms run as RMSNorms, with their biases beside."""
     shape = attention_shape(config)
-    mixture = experts(
-        shape.hidden,
-        config.size("intermediate_size"),
-        config.size("num_local_experts"),
-        config.size("num_experts_per_tok"),
-        "block_sparse_moe",
-    )
+    number, prefix = "num_local_experts", "block_sparse_moe"
+    routed = mixture(config, number, inner="intermediate_size", prefix=prefix)
     window = config.size("sliding_window", default=0)
     if window and window < config.size("max_position_embeddings"):
         raise config.error("sliding_window", "null, or all positions")
-    layer = Layer((*attention(shape), mixture, Plain(2 * shape.hidden)))
+    layer = Layer((*attention(shape), routed, Plain(2 * shape.hidden)))
     blocks = config.size("num_hidden_layers") * [layer]
     last = shape.hidden
     if config.flag("lm_head_bias", False):

@@ -5,8 +5,8 @@ from typing import Final
 
 from .._layers.layer import Layer
 from .._layers.model import Layered, layered
-from .._layers.parts import Part, attention, experts, feed_forward, shared_expert
-from .._layers.read import FULL, attention_shape, layer_kinds
+from .._layers.parts import Part, attention, feed_forward, shared_expert
+from .._layers.read import FULL, attention_shape, layer_kinds, mixture
 from .._shared.config import Config
 
 MODEL_TYPES: Final = ("qwen2_moe",)
@@ -30,14 +30,9 @@ def feed_forwards(config: Config, layers: int) -> list[Part]:
     hidden = config.size("hidden_size")
     if not config.has("num_experts"):
         return layers * [feed_forward(hidden, config.size("intermediate_size"))]
-    mixture = experts(
-        hidden,
-        config.size("moe_intermediate_size"),
-        config.size("num_experts"),
-        config.size("num_experts_per_tok"),
-    )
+    routed = mixture(config, "num_experts")
     width = config.size("shared_expert_intermediate_size")
-    sparse = (mixture, *shared_expert(hidden, width, "mlp.shared_expert", gate=True))
+    sparse = (routed, *shared_expert(hidden, width, "mlp.shared_expert", gate=True))
     every = config.size("decoder_sparse_step", default=1)
     dense = config.numbers("mlp_only_layers")
     config.ignore("intermediate_size")  # stated without a dense layer, too
