@@ -235,6 +235,7 @@ def test_a_design_is_a_base_of_the_next(
     assert start["area_mm2"] == pytest.approx(found["best"]["area_mm2"], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_limits_of_tokens_and_costs(run: Run, words: tuple[object, ...]):
     limits = ("--max-ttft", "1", "--max-tpot", "1", "--max-power", "300")
     priced = ("--price", "0.5", "--max-cost", "350")
