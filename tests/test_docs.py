@@ -279,7 +279,9 @@ def examples_in_python() -> list[Any]:
                 if language == "python":
                     name, code = f"{page.relative_to(ROOT)}:{line}", "\n".join(lines)
                     said = below(text, line, len(lines))
-                    long = "estimate(" in code or "serving." in code
+                    long = any(
+                        x in code for x in ("estimate(", "serving.", "dvfs.plan(")
+                    )
                     marks = [pytest.mark.slow] if long else []
                     found.append(pytest.param(code, said, id=name, marks=marks))
     return found

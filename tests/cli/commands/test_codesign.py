@@ -17,18 +17,10 @@ from diffenergy.hardware import read_gpu
 from ..conftest import Outcome
 
 Run = Callable[..., Outcome]
-KEYS = {
-    "objective",
-    "start",
-    "best",
-    "improvement_pct",
-    "active_constraints",
-    "sensitivities",
-    "evaluations",
-    "wall_s",
-    "seed",
-    "pareto",
-}
+KEYS = set(
+    """objective start best improvement_pct active_constraints sensitivities evaluations
+    wall_s seed pareto""".split()
+)
 BEST = {"objective", "time_s", "energy_j", "avg_power_w", "area_mm2", "fields"}
 BATCH, OUTPUT = 4, 8
 GEMM = {"op": "gemm", "m": 512, "n": 4096, "k": 2048, "dtype": "bf16", "count": 8}

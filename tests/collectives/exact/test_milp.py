@@ -281,7 +281,9 @@ def test_least_cost_sends_every_wish_once():
     assert len(made(found).sends) == 56
 
 
-@pytest.mark.parametrize("free_exit", [True, False])
+@pytest.mark.parametrize(
+    "free_exit", [pytest.param(True, marks=pytest.mark.slow), False]
+)
 def test_symmetric_answers_are_true_schedules(free_exit):
     machine = dgx2_2(free_exit)
     chunk = 1e9 / 32
