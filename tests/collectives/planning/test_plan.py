@@ -267,14 +267,15 @@ def published(shared: Path) -> dict[tuple[str, str, str], dict[str, str]]:
         }
 
 
+@pytest.mark.slow
 @pytest.mark.shared_data
 @pytest.mark.parametrize("kind", ["Fast", "Slow"])
 @pytest.mark.parametrize(
     ("collective", "name", "sizes"),
     [
         ("all_gather", "AllGather", SIZES),
-        pytest.param("all_to_all", "AlltoAll", SIZES[3:], marks=pytest.mark.slow),
-        pytest.param("all_to_all", "AlltoAll", SIZES[:3], marks=pytest.mark.slow),
+        ("all_to_all", "AlltoAll", SIZES[3:]),
+        ("all_to_all", "AlltoAll", SIZES[:3]),
     ],
     ids=["all_gather", "all_to_all", "small_all_to_all"],
 )
