@@ -88,9 +88,8 @@ class Block(NamedTuple):
     def quick(self) -> bool:
         """Whether every run of the tests tries it."""
         begins = tuple(f"diffenergy {words}" for words in QUICK)
-        known = (ALWAYS, "python calibration/datasets.py")
         return SLOW not in self.remark and all(
-            command.startswith((*begins, *known)) for command in self.commands
+            command.startswith((*begins, ALWAYS)) for command in self.commands
         )
 
 
@@ -279,7 +278,9 @@ def examples_in_python() -> list[Any]:
                 if language == "python":
                     name, code = f"{page.relative_to(ROOT)}:{line}", "\n".join(lines)
                     said = below(text, line, len(lines))
-                    long = "estimate(" in code or "serving." in code
+                    long = any(
+                        x in code for x in ("estimate(", "serving.", "dvfs.plan(")
+                    )
                     marks = [pytest.mark.slow] if long else []
                     found.append(pytest.param(code, said, id=name, marks=marks))
     return found

@@ -88,6 +88,7 @@ def test_readings_of_a_cold_board_are_lower(readings):
     assert np.median(share[cold]) < 0.9 and np.all(share[cold] < 1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_rows_without_a_reading_say_nothing(readings, blank):
     """Half of the rows show the same blocks, to a column; none shows none."""
     table = readings(BLOCKS)

@@ -118,6 +118,7 @@ def test_other_rows_do_not_matter(rows, results):
         assert got == pytest.approx(alone, rel=1e-9), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["gemm", "moe"])
 def test_a_row_alone(rows, results, op: str):
     index = next(i for i, row in enumerate(rows) if row["op"] == op)

@@ -65,19 +65,19 @@ def test_a_gather_is_never_cached(sample, phases):
 # activities ---------------------------------------------------------------------
 
 
-def times(sample, phases, clocks: list[float], **fields: Any) -> np.ndarray:
-    """Time (s) of an activity row at each clock (MHz), one phase a clock."""
-    row = sample("activity", **fields)
-    workload = phases(*([row] for _ in clocks))
-    size = (len(clocks),)
+def times(phases, rows: list[dict[str, Any]], clocks: list[float]) -> np.ndarray:
+    """Time (s) of each row (rows) at each clock (MHz, columns)."""
+    workload = phases(*([row] for row in rows for _ in clocks))
+    size = (len(rows) * len(clocks),)
     point = OperatingPoint(
-        jnp.asarray(clocks) * MHz,
+        jnp.asarray(clocks * len(rows)) * MHz,
         jnp.broadcast_to(A100.mem_clock, size),
         jnp.full(size, 1e9),
         jnp.full(size, 50.0),
     )
     c = constants(dram_efficiency=0.92)
-    return np.asarray(estimator.estimate_once(workload, A100, point, c).phases.time)
+    found = estimator.estimate_once(workload, A100, point, c).phases.time
+    return np.asarray(found).reshape(len(rows), len(clocks))
 
 
 REFERENCE = {"time_ref_us": 3000.0, "sm_clock_ref_mhz": 900.0}
@@ -91,17 +91,18 @@ SHARES = [
 ]
 
 
-@pytest.mark.parametrize("shares", SHARES)
-def test_an_activity_takes_its_reference_time(sample, phases, shares):
-    at, slow = times(sample, phases, [900.0, 600.0], **REFERENCE, **shares)
+def test_activities_take_their_reference_time(sample, phases):
+    rows = [sample("activity", **REFERENCE, **shares) for shares in SHARES]
+    at, slow = times(phases, rows, [900.0, 600.0]).T
     assert at == pytest.approx(3e-3, rel=2e-3)
-    assert 3e-3 < slow < 1.51 * 3e-3
+    assert np.all((3e-3 < slow) & (slow < 1.51 * 3e-3))
 
 
 @pytest.mark.slow
 def test_without_memory_an_activity_follows_the_clock(sample, phases):
     clocks = [450.0, 900.0, 1350.0]
-    got = times(sample, phases, clocks, dram_active=0, fp32_active=0.7, **REFERENCE)
+    row = sample("activity", dram_active=0, fp32_active=0.7, **REFERENCE)
+    (got,) = times(phases, [row], clocks)
     assert got == pytest.approx(3e-3 * 900 / np.array(clocks), rel=1e-6)
 
 
@@ -122,31 +123,30 @@ def test_a_memory_bound_activity_follows_the_memory_clock(sample, phases):
 READ = {**REFERENCE, "dram_active": 0.3, "fp32_active": 0.2}
 
 
-def reference_powers(sample, phases, clocks: list[float], power: float) -> np.ndarray:
-    """Power (W) of a program that was read at `power` at its reference clock."""
-    row = sample("activity", **READ, avg_power_ref_w=power)
-    workload = phases(*([row] for _ in clocks))
-    size = (len(clocks),)
+def reference_powers(
+    sample, phases, clocks: list[float], powers: list[float]
+) -> np.ndarray:
+    """Power (W) at each clock of programs (rows) that were read at `powers` at their
+    reference clock."""
+    rows = [sample("activity", **READ, avg_power_ref_w=power) for power in powers]
+    workload = phases(*([row] for row in rows for _ in clocks))
+    size = (len(rows) * len(clocks),)
     point = OperatingPoint(
-        jnp.asarray(clocks) * MHz,
+        jnp.asarray(clocks * len(rows)) * MHz,
         jnp.broadcast_to(A100.mem_clock, size),
         jnp.full(size, 1e9),
         jnp.full(size, jnp.nan),
     )
     found = estimator.estimate_once(workload, A100, point, Corrections()).phases
-    return np.asarray(found.power)
-
-
-@pytest.mark.parametrize("power", [80.0, 150.0, 240.0])
-def test_a_reference_power_is_met_at_its_clock(sample, phases, power):
-    (at,) = reference_powers(sample, phases, [900.0], power)
-    assert at == pytest.approx(power, rel=2e-3)
+    return np.asarray(found.power).reshape(len(rows), len(clocks))
 
 
 def test_what_a_reading_adds_follows_the_clock(sample, phases):
-    """Unexplained power is core work: more of it at a higher clock and voltage."""
-    clocks = [600.0, 900.0, 1350.0]
-    low, high = (reference_powers(sample, phases, clocks, w) for w in (120.0, 180.0))
-    added = high - low
+    """A reference power is met at its clock. Unexplained power is core work: more of it
+    at a higher clock and voltage."""
+    read = [80.0, 120.0, 180.0, 240.0]
+    found = reference_powers(sample, phases, [600.0, 900.0, 1350.0], read)
+    assert found[:, 1] == pytest.approx(read, rel=2e-3)
+    added = found[2] - found[1]
     assert added[1] == pytest.approx(60, rel=2e-3)
     assert added[0] < 0.75 * 60 and added[2] > 1.5 * 60

@@ -246,7 +246,9 @@ def test_slow_gpus_do_the_same_work():
 # --- caps of power
 
 
-@pytest.mark.parametrize("granularity", ["instruction", "stage"])
+@pytest.mark.parametrize(
+    "granularity", ["instruction", pytest.param("stage", marks=pytest.mark.slow)]
+)
 def test_caps_are_kept_and_cost_time(granularity: Granularity):
     one = problem(*curves(4, 24, 8), batches=6)
     free = solved([(one, 1.0)], granularity, 0.0)

@@ -203,6 +203,7 @@ def test_a_step_without_a_graph():
     assert 1e3 * float(engine.prompt) == pytest.approx(2.6, abs=0.05)
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_fitted_keeps_large_steps_near_measured_ones():
     """Median gaps of Qwen3-8B on H100 (ML.ENERGY): 13.95 ms at 64 running with 955
     tokens each, 20.70 at 128 with 941, 31.35 at 255 with 972."""

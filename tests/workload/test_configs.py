@@ -18,7 +18,7 @@ from diffenergy.workload.models import (
 )
 from diffenergy.workload.models._shared.config import Config
 
-from .test_published import BUNDLED, OTHERS
+from .published.configs import BUNDLED, OTHERS
 
 _HF = dict(num_hidden_layers=2, hidden_size=48, num_attention_heads=3)
 _TEXT = _HF | dict(vocab_size=77, max_position_embeddings=40)

@@ -271,6 +271,7 @@ LEAST_ROWS = {
 """Rows that each set gives at least: more where more GPUs have files."""
 
 
+@pytest.mark.slow
 @pytest.mark.shared_data
 @pytest.mark.parametrize("name", list(LEAST_ROWS))
 def test_shared_sets(shared: Path, name: str, read_back):

@@ -17,18 +17,10 @@ from diffenergy.hardware import read_gpu
 from ..conftest import Outcome
 
 Run = Callable[..., Outcome]
-KEYS = {
-    "objective",
-    "start",
-    "best",
-    "improvement_pct",
-    "active_constraints",
-    "sensitivities",
-    "evaluations",
-    "wall_s",
-    "seed",
-    "pareto",
-}
+KEYS = set(
+    """objective start best improvement_pct active_constraints sensitivities evaluations
+    wall_s seed pareto""".split()
+)
 BEST = {"objective", "time_s", "energy_j", "avg_power_w", "area_mm2", "fields"}
 BATCH, OUTPUT = 4, 8
 GEMM = {"op": "gemm", "m": 512, "n": 4096, "k": 2048, "dtype": "bf16", "count": 8}
@@ -235,6 +227,7 @@ def test_a_design_is_a_base_of_the_next(
     assert start["area_mm2"] == pytest.approx(found["best"]["area_mm2"], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_limits_of_tokens_and_costs(run: Run, words: tuple[object, ...]):
     limits = ("--max-ttft", "1", "--max-tpot", "1", "--max-power", "300")
     priced = ("--price", "0.5", "--max-cost", "350")

@@ -263,6 +263,7 @@ def test_an_interrupted_fit_goes_on(run, fit, first, table, tmp_path, monkeypatc
         assert done.levels["global"][name] == pytest.approx(value, rel=0.01), name
 
 
+@pytest.mark.slow
 def test_an_interrupt_behind_the_fit_keeps_it_too(fit, first, tmp_path, monkeypatch):
     def interrupted(*args):
         raise KeyboardInterrupt
@@ -305,6 +306,7 @@ def test_the_script_runs_from_anywhere(tmp_path):
     assert "`--max-rows`" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_from_python_it_is_the_same(first, table, tmp_path):
     out, said = first
     found = de.fitting.fit(de.measurements.read(table), start="none")
@@ -323,6 +325,7 @@ def test_a_fit_needs_64_bit(table):
         de.fitting.fit(read)
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_goes_on_in_python_too(table, monkeypatch):
     read = de.measurements.read(table)
     with monkeypatch.context() as patch:

@@ -42,6 +42,7 @@ def test_an_input_is_never_written_over(run, tmp_path: Path):
     assert model.read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_a_limit_that_cannot_be_kept_is_infeasible(run, tmp_path: Path):
     page = tmp_path / "page.html"
     limit = ("--power-limit", "40", "--phase", "prefill", "--out", page)

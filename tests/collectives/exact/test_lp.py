@@ -51,12 +51,13 @@ def test_dgx1_all_to_all_needs_four_epochs_and_eighty_hops():
     assert short.schedule is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("machine", "least"),
     [
         (ndv2_2_published(), 57),  # 7 x 8 chunks through gpu0, from epoch 1 on
         # 8 x 8 through each of the two links
-        pytest.param(ndv2_2(), 64, marks=pytest.mark.slow),
+        (ndv2_2(), 64),
     ],
     ids=lambda value: getattr(value, "name", value),
 )

@@ -342,6 +342,7 @@ def test_in_place(tmp_path):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.shared_data
 @pytest.mark.parametrize(
     ("name", "pieces"),

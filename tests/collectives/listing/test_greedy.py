@@ -45,7 +45,14 @@ MACHINES = [
 QUICK = Effort(batches=1, restarts=4)
 
 
-@pytest.mark.parametrize("topology", MACHINES, ids=lambda t: t.name)
+@pytest.mark.parametrize(
+    "topology",
+    [
+        pytest.param(x, marks=pytest.mark.slow) if x.name == "ndv2-2-published" else x
+        for x in MACHINES
+    ],
+    ids=lambda t: t.name,
+)
 @pytest.mark.parametrize("kind", ["gather", "to_all", "one", "scatter", "reduce"])
 @pytest.mark.parametrize("epochs", [False, True])
 def test_every_schedule_replays(topology: Topology, kind: str, epochs: bool) -> None:

@@ -92,7 +92,7 @@ def jittered(topology: Topology) -> Topology:
 @pytest.mark.parametrize(
     "kind",
     [
-        "published",
+        pytest.param("published", marks=pytest.mark.slow),
         "sums",
         pytest.param("gather", marks=pytest.mark.slow),
         pytest.param("switch", marks=pytest.mark.slow),

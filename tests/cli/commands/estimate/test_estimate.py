@@ -1,5 +1,4 @@
 import csv
-import dataclasses
 import json
 import math
 import re
@@ -8,16 +7,15 @@ from typing import Any
 import pytest
 
 import diffenergy as de
-from diffenergy.corrections import prior_file, read_corrections, write_corrections
+from diffenergy.corrections import read_corrections, write_corrections
 from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
 from diffenergy.physics._demand import UNITS
 from diffenergy.physics._power import COMPONENTS
-from diffenergy.workload._listing import listing_lines
 from diffenergy.workload._unlisted import complete
 from diffenergy.workload.models import load_model
 
-from ..conftest import GPT2
+from ...conftest import GPT2
 
 KEYS = {
     "model", "gpu", "phase", "batch", "input_len", "output_len", "dtype", "kv_dtype",
@@ -267,14 +265,6 @@ def test_images_of_a_model_are_tokens_that_it_reads(run):
     assert read == pytest.approx(100 + 2 * 280)
 
 
-def test_a_listing_decides_what_a_step_is(run, tmp_path):
-    file = tmp_path / "step.jsonl"
-    file.write_text(listing_lines(load_model("gpt2").listings(phase="train")))
-    for flags in (("--accumulation", 2), ("--checkpointing",)):
-        outcome = run("estimate", file, *flags)
-        assert outcome.code == 2 and f"`{flags[0]}`" in outcome.err
-
-
 @pytest.mark.slow
 def test_a_single_output_token_has_no_decode_phase(run):
     flags = ("--input-len", 64, "--output-len", 1)
@@ -288,30 +278,6 @@ def test_a_single_output_token_has_no_decode_phase(run):
     for value in found["assumed"].values():
         assert (f"{value:g}" if isinstance(value, float) else str(value)) in first
     assert "GPU board only: no host, no cooling" in table
-
-
-@pytest.mark.slow
-def test_lists_are_one_table_that_equals_single_estimates(run, gpt2, tmp_path):
-    rows = tmp_path / "points.csv"
-    flags = ("--sm-clock", "705,1410", "--power-limit", "400,50", "--out", rows)
-    flags = (*flags, "--set", "power_limit_min=50")
-    outcome = run(*GPT2, *flags, "--json")
-    points = outcome.json["points"]
-    asked = [(x["sm_clock_set_mhz"], x["power_limit_w"]) for x in points]
-    assert asked == [(705, 400), (705, 50), (1410, 400), (1410, 50)]
-    for key in ("time_s", "energy_j", "avg_power_w", "sm_clock_mhz"):
-        assert points[2][key] == pytest.approx(gpt2[key], rel=1e-9)
-    single = run(*GPT2, "--sm-clock", 705, "--json").json
-    assert points[0]["energy_j"] == pytest.approx(single["energy_j"], rel=1e-9)
-    live = (points[0], points[2])
-    energy = min(live, key=lambda x: x["energy_j"])
-    edp = min(live, key=lambda x: x["energy_j"] * x["time_s"])
-    assert points[outcome.json["best_energy"]] is energy
-    assert points[outcome.json["best_edp"]] is edp
-    for point in (points[1], points[3]):  # idle power alone is above 50 W
-        assert not point["feasible"] and point["least_power_w"] > 50
-        assert point["time_s"] is point["energy_j"] is None
-    assert len(rows.read_text().splitlines()) == 5
 
 
 def test_a_limit_that_cannot_be_kept_exits_3_with_the_least_power(run):
@@ -366,121 +332,10 @@ def test_intervals_bracket_the_figures(gpt2):
         assert low * high == pytest.approx(gpt2[key] ** 2)
 
 
-@pytest.mark.slow
-def test_intervals_follow_the_grade(run, tmp_path):
-    """Passes of the A10 alone were fitted, of other GPUs other rows; time is as wide as
-    left-out rows, energy no less (the voltage of a board may be a guess)."""
-    widths = {"calibrated": 0.1, "transferred": 0.2, "forecast": 0.3}
-    file = dataclasses.replace(
-        prior_file(),
-        fitted_on={
-            "rows": {"a10:workload": {"time": 50, "power": 50, "ops": ["softmax"]}},
-            "architectures": {"a10": "architecture:Ampere"},
-        },
-        spread={
-            f"workload:{grade}": {q: [size] * 4 for q in ("time", "power", "energy")}
-            for grade, size in widths.items()
-        },
-    )
-    constants, listing = tmp_path / "c.json", tmp_path / "one.jsonl"
-    constants.write_text(write_corrections(file))
-    kernel = dict(op="softmax", rows=4096, cols=4096, dtype="fp16")
-    line = {"name": "one", "dispatch": "eager", "kernels": [kernel]}
-    listing.write_text(json.dumps(line))
-    for flags, grade, width in (
-        (("a10",), "calibrated", 0.1),
-        (("h200-sxm",), "forecast", 0.3),
-        (("a100-pcie-40gb",), "transferred", 0.2),
-        (("a10", "--set", "num_sms=70"), "forecast", 0.3),
-    ):
-        args = ("estimate", listing, "--corrections", constants, "--gpu", *flags)
-        found = run(*args, "--json").json
-        assert found["grade"] == grade
-        assert found["grades"] == dict.fromkeys(("time", "power", "energy"), grade)
-        around = [found["time_s"] * math.exp(side * width) for side in (-1, 1)]
-        assert found["time_s_p5_p95"] == pytest.approx(around), flags
-        low, high = found["energy_j_p5_p95"]
-        assert low <= found["energy_j"] * math.exp(-width) * (1 + 1e-9), flags
-        assert low * high == pytest.approx(found["energy_j"] ** 2)
-
-
-@pytest.mark.slow
-def test_the_interval_is_shown_beside_the_grade(run, tmp_path):
-    listing = listing_of_one(tmp_path / "one.jsonl", dispatch="graph")
-    shown = " ".join(run("estimate", listing, "--corrections", "none").out.split())
-    assert "grade: datasheet (5 to 95 %: time " in shown
-
-
-def listing_of_one(file, **more):
-    gemm = dict(op="gemm", m=4096, n=4096, k=4096, dtype="half", count=3)
-    never = dict(op="softmax", rows=8, cols=8, dtype="fp32", count=0)
-    file.write_text(json.dumps({"name": "one", "kernels": [gemm, never], **more}))
-    return file
-
-
-def test_a_listing_of_one_kernel_by_hand(run, tmp_path):
-    file = listing_of_one(tmp_path / "one.jsonl", dispatch="graph")
-    found = run("estimate", file, "--json", "--detail").json
-    first, second = found["kernels"]
-    assert first["op"] == "gemm" and first["dtype"] == "fp16"
-    assert 3 * first["time_s"] == pytest.approx(found["time_s"], rel=1e-9)
-    flops = 2 * 4096**3 / first["time_s"]
-    peak = 132 * 4096 * found["sm_clock_mhz"] * 1e6
-    assert first["utilization"]["tensor"] == pytest.approx(flops / peak, rel=0.01)
-    assert second["time_s"] is None and second["limited_by"] is None
-    assert found["phase"] is None and list(found["phases"]) == ["forward"]
-    assert found["ttft_s"] is found["energy_j_per_token"] is None
-
-
-@pytest.mark.slow
-def test_kernels_alone_wait_for_no_host(run, tmp_path):
-    """Without module calls a graph, with them a pass; each may be said otherwise."""
-
-    def found(*flags, **more):
-        file = listing_of_one(tmp_path / "one.jsonl", **more)
-        return run("estimate", file, *flags, "--json").json
-
-    alone = found()
-    assert alone["assumed"]["dispatch"] == alone["dispatch"] == "graph"
-    assert alone["phases"]["forward"]["host_time_s"] == 0
-    stepped = found(module_calls=2)
-    assert stepped["assumed"]["dispatch"] == stepped["dispatch"] == "eager"
-    assert stepped["phases"]["forward"]["host_time_s"] > 0
-    said = found(dispatch="eager")
-    assert "dispatch" not in said["assumed"] and said["dispatch"] == "eager"
-    assert said["phases"]["forward"]["host_time_s"] > 0
-    asked = found("--dispatch", "graph", module_calls=2, dispatch="eager")
-    assert "dispatch" not in asked["assumed"]
-    assert asked["time_s"] == alone["time_s"]
-
-
-def test_the_title_of_kernels_is_whole(run, tmp_path):
-    file = listing_of_one(tmp_path / "mine.jsonl", name=None)
-    assert run("estimate", file).out.splitlines()[1] == (
-        "mine on h100-sxm: kernel listing"
-    )
-
-
-def test_many_modules_wait_for_the_host(run, tmp_path):
-    file = listing_of_one(tmp_path / "one.jsonl", module_calls=10_000)
-    found = run("estimate", file, "--json").json
-    assert found["limited_by"] == "host"
-    phase = found["phases"]["forward"]
-    assert found["time_s"] >= phase["host_time_s"] > phase["gpu_time_s"]
-
-
 def test_an_image_model_runs_forward_at_its_own_size():
     about = prepare("resnet-50").about
     assert about["phase"] == about["assumed"]["phase"] == "forward"
     assert about["input_len"] is about["output_len"] is about["kv_dtype"] is None
-
-
-def test_an_activity_without_a_time_is_no_silent_second(tmp_path):
-    file = tmp_path / "activity.jsonl"
-    kernel = {"op": "activity", "dram_active": 0.5}
-    file.write_text(json.dumps({"name": "a", "kernels": [kernel]}))
-    (note,) = prepare(str(file)).warnings
-    assert "time_ref_us" in note and "only its power" in note
 
 
 @pytest.mark.parametrize(
@@ -498,73 +353,6 @@ def test_wrong_types_get_one_sentence(given, more, words: str):
     with pytest.raises(TypeError, match=re.escape(words)) as error:
         ask(*given, **more)
     assert len(str(error.value).splitlines()) == 1
-
-
-# --- lists that are crossed
-
-
-CROSSED = ("estimate", "gpt2", "--gpu", "a10,l4", "--input-len", "64")
-CROSSED = (*CROSSED, "--output-len", "5", "--batch", "1:3:2")
-
-
-@pytest.mark.slow
-def test_lists_are_crossed(run, tmp_path):
-    """Two GPUs and batches of 1 and 3; each point as the estimate of it alone; the
-    table has a row for each, the files too."""
-    rows, kept = tmp_path / "rows.csv", tmp_path / "rows.parquet"
-    found = run(*CROSSED, "--json", "--out", rows).json
-    chosen = [(point["gpu"], point["batch"]) for point in found["points"]]
-    assert chosen == [("a10", 1), ("a10", 3), ("l4", 1), ("l4", 3)]
-    assert found["axes"] == ["gpu", "batch"] and "gpu" not in found
-    alone = run(*CROSSED[:3], "l4", *CROSSED[4:-1], "3", "--json").json
-    for key in ("time_s", "energy_j", "energy_j_per_token"):
-        assert found["points"][3][key] == pytest.approx(alone[key], rel=1e-9), key
-    with rows.open() as text:
-        written = list(csv.DictReader(text))
-    assert [float(row["energy_j"]) for row in written] == [
-        point["energy_j"] for point in found["points"]
-    ]
-    table = run(*CROSSED, "--out", kept)
-    assert table.out.count("mJ   ") >= 4 and "a10 " in table.out
-    assert "least energy per token: l4, batch 3" in table.out
-    import pandas as pd
-
-    assert pd.read_parquet(kept)["batch"].tolist() == [1, 3, 1, 3]
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--batch", "8:1:2"), "`--batch` is '8:1:2', a range of 0 values"),
-        (("--batch", "1:8"), "give a list or FROM:TO:STEP"),
-        (("--batch", "1,x"), "`--batch` is 'x'; allowed is a whole number"),
-        (("--gpu", "a10,,l4"), "`--gpu` is 'a10,,l4'; give names"),
-        (("--gpu", "a10,a11x"), "`--gpu` is 'a11x', which is not a known GPU"),
-        (("--batch", "1,2", "--detail"), "several settings"),
-        (("--batch", "1,2", "--out", "x.jsonl"), "allowed are names ending in .json, "),
-        (("--batch", "2", "--out", "x.parquet"), "allowed are names ending in .json, "),
-    ],
-)
-def test_lists_that_cannot_be_are_told(run, flags, said):
-    outcome = run("estimate", "gpt2", *flags)
-    assert outcome.code == 2 and outcome.out == ""
-    assert said in outcome.err and outcome.err.count("\n") == 1
-
-
-def test_other_commands_take_no_lists(run):
-    outcome = run("compare", "gpt2 --batch 1,2", "gpt2")
-    assert outcome.code == 2 and "`compare` takes no lists" in outcome.err
-
-
-@pytest.mark.slow
-def test_a_combination_without_an_answer_names_the_flag(run):
-    """A batch that does not fit beside one that does."""
-    asked = ("estimate", "gpt2", "--gpu", "l4", "--phase", "decode", "--require-fit")
-    asked = (*asked, "--batch", "1,100000", "--input-len", "64")
-    found = run(*asked, "--json").json["points"]
-    assert "error" not in found[0]
-    assert found[1]["error"].startswith("`--require-fit`: gpt2 does not fit l4: ")
-    assert "batch 100000: `--require-fit`: gpt2 does not fit l4" in run(*asked).out
 
 
 @pytest.mark.slow

@@ -1,0 +1,89 @@
+"""What the shared measurement tables hold."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diffenergy import measurements
+
+
+@pytest.mark.shared_data
+def test_energaizer_passes(shared: Path):
+    folder = shared / "data" / "energaizer"
+    listings = {
+        json.loads(line)["name"]: []
+        for name in ("workloads.jsonl", "workloads_derived.jsonl")
+        for line in (folder / name).read_text().splitlines()
+    }
+    table = measurements.read([str(folder / "measurements.csv")], workloads=listings)
+    assert table.num_rows == 364 and set(table.gpu) == {"a10", "a100-pcie-40gb"}
+    assert table.time_s[0] == pytest.approx(12.80e-3, rel=1e-3)
+    assert table.avg_power_w[0] == pytest.approx(67.1, rel=1e-3)
+    np.testing.assert_allclose(
+        table.energy_j, table.time_s * table.avg_power_w, rtol=2e-4
+    )
+    slower = table.sm_clock_avg < table.sm_clock_set - 5e6
+    np.testing.assert_array_equal(slower, table.frame["throttled"] == "True")
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize(
+    "op, name, rows",
+    [
+        ("gemm", "h200_sxm_gemm_power", 11_969),
+        ("gemm", "a100_sxm_gemm_latency", 6_000),
+        ("gemm", "h100_sxm_gemm_latency", 6_000),
+        ("gemm", "h200_sxm_gemm_latency", 6_000),
+        ("gemm", "b200_sxm_gemm_latency", 6_000),
+        ("gemm", "l40s_gemm_latency", 6_000),
+        ("context_attention", "h200_sxm_context_attention_power", 5_996),
+        ("context_attention", "a100_sxm_context_attention_latency", 5_627),
+        ("context_attention", "h100_sxm_context_attention_latency", 6_000),
+        ("context_attention", "h200_sxm_context_attention_latency", 6_000),
+        ("context_attention", "b200_sxm_context_attention_latency", 6_000),
+        ("context_attention", "l40s_context_attention_latency", 6_000),
+        ("generation_attention", "h200_sxm_generation_attention_power", 5_901),
+        ("generation_attention", "a100_sxm_generation_attention_latency", 5_093),
+        ("generation_attention", "h100_sxm_generation_attention_latency", 6_000),
+        ("generation_attention", "h200_sxm_generation_attention_latency", 6_000),
+        ("generation_attention", "b200_sxm_generation_attention_latency", 6_000),
+        ("generation_attention", "l40s_generation_attention_latency", 6_000),
+        ("moe", "h200_sxm_moe_power", 6_746),
+    ],
+)
+def test_aiconfigurator_kernels(shared: Path, op: str, name: str, rows: int):
+    file = shared / "data" / "aiconfigurator" / f"{name}.csv.gz"
+    table = measurements.read([f"{op}={file}"])
+    assert table.num_rows == rows and list(table.fields) == [op]
+    assert table.ignored_columns == () and table.notes == ()
+    assert np.isfinite(table.avg_power_w).all() == name.endswith("power")
+    assert (table.time_s > 5e-7).all() and (table.time_s < 10).all()
+
+
+@pytest.mark.slow
+@pytest.mark.shared_data
+def test_neusight_tiles_explain_the_grid(shared: Path):
+    """ceil(n / tile_n) = grid_x, ceil(m / tile_m) = grid_y of nn.Linear on the T4."""
+    table = measurements.read([str(shared / "data" / "neusight" / "gemm_fp32.csv.gz")])
+    shape, frame = table.fields["gemm"].values, table.frame
+    rows = (table.gpu == "t4") & (frame["op"] == "linear").to_numpy()
+    for size, tile, grid in (("n", "tile_n", "grid_x"), ("m", "tile_m", "grid_y")):
+        tiles = np.ceil(shape[size] / shape[tile])[rows]
+        np.testing.assert_array_equal(tiles, frame[grid][rows].astype(float))
+
+
+@pytest.mark.shared_data
+def test_activity_tables(shared: Path):
+    file = shared / "data" / "gpmtool" / "microbenchmark_power.csv.gz"
+    table = measurements.read([f"activity={file}"])
+    assert table.num_rows == 6_911
+    assert (table.skipped != "").sum() == 20  # K40c: negative counters in the source
+
+
+@pytest.mark.shared_data
+def test_layer_names_of_vidur_are_no_ops(shared: Path):
+    file = shared / "data" / "vidur" / "transformer_ops.csv.gz"
+    with pytest.raises(ValueError, match="row 0: `op` is 'add'; allowed are .*--op"):
+        measurements.read([str(file)])
