@@ -266,7 +266,7 @@ def test_values_are_in_natural_units():
         "global/dram_efficiency": (pytest.approx(0.92), "-"),
         "global/energy_dram": (pytest.approx(75e-12), "J/B"),
         "memory:HBM3/dram_efficiency": (pytest.approx(1.0), "x"),
-        "memory:HBM3/energy_dram": (pytest.approx(0.85), "x"),
+        "memory:HBM3/energy_dram": (pytest.approx(0.8), "x"),
     }
 
 

@@ -74,7 +74,8 @@ def check(found: Deployment, costs: StepCosts, figures: Steady):
     most = saturation(found, figures)
     rate = found.load.rate
     if rate is not None and float(figures.load) >= 1:
-        shown = math.floor(most * 1e4) / 1e4
+        scale = 10 ** (5 - math.floor(math.log10(most)))  # as many digits as shown
+        shown = math.floor(most * scale) / scale
         raise Infeasible(
             f"`rate` is {rate:g} requests a second, but the server sustains less than "
             f"{shown:g}; give a lower one, more GPUs or a larger `max_batch`.",

@@ -108,7 +108,7 @@ def test_two_gpus_and_one_link():
     assert joules == pytest.approx([0.064, 0.040, 0.096])  # 8e9 bits x 8, 5, 12 pJ
     dram = 2 * GB * float(c.energy_dram) * float(c.dynamic_energy)
     assert found.dram == pytest.approx(dram)
-    assert dram == pytest.approx(0.1600, rel=0.01)  # 2 GB at 80.0 pJ/B
+    assert dram == pytest.approx(0.1376, rel=0.01)  # 2 GB at 68.8 pJ/B
     l2 = 2 * GB * memory_price(gpu).l2
     assert found.l2 == pytest.approx(l2)
     waiting = by_hand_idle(name, clock, (dram + l2) / (2 * finish))

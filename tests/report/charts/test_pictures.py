@@ -69,7 +69,7 @@ def written(path: Path, problem: Problem, setting: list[int], **options) -> byte
     }
     frontier = np.array([[-1.0, 5.0], [0.0, -3.0], [20.0, -16.0], [80.0, -30.0]])
     summary = schedule_summary(
-        problem, found, baselines, frontier, Objective(), Rules()
+        problem, found, None, baselines, frontier, Objective(), Rules()
     )
     inputs = options.pop("inputs", ())
     save_figure(
@@ -87,7 +87,7 @@ def test_the_house_style():
     whole = problem()
     found = plan(whole, MIXED)
     edge = np.array([[-1.0, 5.0], [20.0, -16.0]])
-    summary = schedule_summary(whole, found, {}, edge, Objective(), Rules())
+    summary = schedule_summary(whole, found, None, {}, edge, Objective(), Rules())
     drawn_figure(schedule_figure(whole, found, summary, "gpt on a gpu"))
     promised = schedule_figure(whole, found, {**summary, "time_change_pct_p95": 12.0})
     plane = drawn_figure(promised).axes[0]
