@@ -83,20 +83,6 @@ def test_one_row_of_tiles_reads_its_weights_once(sample, phases):
     assert dram == pytest.approx(2 * (64 + 131072) * 8192, rel=2e-3)
 
 
-def test_waves_of_several_rows_read_operands_again(sample, phases):
-    # one CTA an SM: 62 waves of 132 tiles, each as square as 2,080 rows and columns
-    row = sample("gemm", m=16384, n=16384, k=8192, tile_m=256, tile_n=128)
-    shape, once = shape_of(phases([row])), 2 * 2 * 16384 * 8192
-    none, all_ = (
-        float(lowered(shape, H200, constants(wave_traffic=share)).dram[0, 0])
-        for share in (0.0, 1.0)
-    )
-    side = np.sqrt(132 * 256 * 128)
-    waves = 64 * 128 / 132
-    assert none == pytest.approx(once, rel=5e-3)
-    assert all_ == pytest.approx(waves * 2 * side * 8192 * 2, rel=5e-3)
-
-
 def test_edge_tiles_are_padded(sample, phases):
     row = sample("gemm", m=130, n=100, k=70, tile_m=128, tile_n=128)
     demand = lowered(shape_of(phases([row])), A100, C)

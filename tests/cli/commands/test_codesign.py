@@ -297,7 +297,8 @@ def test_what_cannot_be_met_is_said(
     out = tmp_path / "never.toml"
     done = run(*words, "--max-latency", "1e-6", "--out", out)
     assert done.code == 3 and done.out == "" and not any(tmp_path.iterdir())
-    (line,) = done.err.splitlines()
+    *progress, line = done.err.splitlines()
+    assert all(x.startswith("diffenergy: search: ") for x in progress)
     assert "`--max-latency` (allowed 1.000 us" in line and "cannot be met;" in line
     assert "its fields: num_sms " in line
 
