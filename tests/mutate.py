@@ -36,20 +36,25 @@ from typing import Any, Final
 from faults import ROOT, Fault, draw
 
 WIDE: Final = {
-    "kernels": ("by_hand/test_*", "test_contract", "test_library_fp32"),
+    "kernels": ("kernels/by_hand/test_*", "test_contract", "test_library_fp32"),
     "physics": ("test_timeline", "test_gemm"),
     "dvfs": ("dvfs/test_problem", "dvfs/test_plan"),
-    "workload": ("test_configs", "test_passes_by_hand", "test_models", "test_training"),
+    "workload": (
+        "test_configs",
+        "workload/by_hand/test_*",
+        "test_models",
+        "test_training",
+    ),
 }
 """Test files that look at all of a room."""
 COMMANDS: Final = {
-    "collectives": ("collective",),
-    "dvfs": ("dvfs",),
-    "fitting": ("fit", "evaluate"),
+    "collectives": ("test_collective.py",),
+    "dvfs": ("test_dvfs.py",),
+    "fitting": ("test_fit.py", "test_evaluate.py"),
     "kernels": ("estimate",),
-    "workload": ("estimate", "known"),
+    "workload": ("estimate", "test_known.py"),
 }
-"""Commands, by the tests in tests/cli/commands, whose answers come from a room."""
+"""Tests in tests/cli/commands of the commands whose answers come from a room."""
 PRELOADED: Final = (
     "jax", "equinox", "numpy", "pandas", "scipy.optimize", "optax", "typer",
     "rich.console", "pytest", "hypothesis", "beartype", "jaxtyping",
@@ -78,7 +83,7 @@ def tests_of(file: str) -> tuple[str, ...]:
 def _wider(file: str) -> tuple[str, ...]:
     """All tests of the room of a file, and those of its commands."""
     room = Path(file).parts[1]
-    commands = [f"tests/cli/commands/test_{x}.py" for x in COMMANDS.get(room, ())]
+    commands = [f"tests/cli/commands/{x}" for x in COMMANDS.get(room, ())]
     return f"tests/{room}", *commands
 
 

@@ -94,7 +94,7 @@ def test_every_family_is_here_or_has_tests_of_its_own():
         tested = any(path.name in own for path in folder.rglob("test_*.py"))
         assert kind in {**FAMILIES, **OTHERS, **bundled} or tested, (
             f"give a config of `{kind}` and what is published of it in "
-            f"tests/workload/test_published.py, or write {own[-1]}"
+            f"tests/workload/published/configs.py, or write {own[-1]}"
         )
 
 

@@ -20,7 +20,7 @@ H200, A100 = load_gpu("h200-sxm"), load_gpu("a100-pcie-40gb")
 H200_SMS, A100_SMS = 132, 108
 COLD = dict(l2_share=1e-6, l2_producer_share=1e-6, l2_sharpness=50.0)
 WARM = dict(l2_share=1e6, l2_producer_share=1e6, l2_sharpness=50.0)
-NO_WAVES = dict(wave_traffic=-100.0)
+NO_WAVES = dict(wave_traffic=0.0)
 """No traffic beyond reading each datum once."""
 ONCE = estimator.compiler_options(once=True)
 
