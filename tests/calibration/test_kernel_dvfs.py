@@ -278,8 +278,8 @@ def test_transfer(study_modules: dict[str, Any], study: Any, law: Any, shared: P
 @pytest.mark.slow
 def test_reproduction(study_modules: dict[str, Any], study: Any, law: Any):
     """Guards what is reached. Wanted: frontier and local strict within 2 points, 40
-    kinds of clock; the default start reaches the frontier, not the kinds. Optima of
-    3-6 less cost (of 219) exist that miss the frontier by 2.5-3.7 points."""
+    kinds of clock; the default start, at the priors, reaches the frontier, not the
+    kinds. Optima of 3-6 less cost (of 219) exist that miss it by 2.5-3.7 points."""
     scores = study_modules["scores"]
     found = scores.score(study, law)
     known = scores.published_frontier(study)

@@ -7,11 +7,11 @@ from typing import Final
 import jax.numpy as jnp
 import numpy as np
 
-from diffenergy.corrections import Corrections
+from diffenergy.corrections import Corrections, prior_file
 from diffenergy.fitting._clock_law.clock_fit import ClockFit, fit_law
 from diffenergy.fitting._clock_law.clock_law import points
 from diffenergy.fitting._clock_law.clock_model import base_of
-from diffenergy.hardware import load_gpu
+from diffenergy.hardware import read_gpu
 from diffenergy.hardware._spec import GpuSpec
 from diffenergy.units import pJ
 
@@ -97,7 +97,7 @@ def fit_study(
     says so, every kernel tries other latents after a first fit, and a second follows.
     `progress` is called with the number of evaluations and the cost.
     """
-    gpu = load_gpu(GPU)
+    gpu = read_gpu(GPU).served(prior_file())  # fits to other GPUs do not move it
     kinds = list(KINDS.values())
     core, _, _ = kinds[0].own
     own = (core, choice.bytes_sd, choice.energy_sd)
