@@ -25,7 +25,8 @@ def _h100(data: Data) -> np.ndarray:
     return data.passes.gpu == "h100-sxm"
 
 
-def _settings(tables: int, seed: int) -> Settings:
+def settings(tables: int, seed: int) -> Settings:
+    """Of a fit of so many tables."""
     return Settings(seed=seed, max_rows=tables * _ROWS, max_steps=_STEPS)
 
 
@@ -36,7 +37,7 @@ def _family(data: Data, i: int, seed: int) -> Fold:
     held = _h100(data) & family
     kernels = _gemm(data, "a100_sxm latency", "h100_sxm latency", "h200_sxm power")
     tables = [blanked(table, held), *kernels, contents(data)]
-    return Fold(tables, only(table, held), _settings(len(tables), seed))
+    return Fold(tables, only(table, held), settings(len(tables), seed))
 
 
 def _blind(data: Data, i: int, seed: int) -> Fold:
@@ -44,7 +45,7 @@ def _blind(data: Data, i: int, seed: int) -> Fold:
     table, held = data.passes, _h100(data)
     kernels = _gemm(data, "a100_sxm latency", "h100_sxm latency")
     tables = [only(table, ~held), *kernels, contents(data)]
-    return Fold(tables, only(table, held), _settings(len(tables), seed))
+    return Fold(tables, only(table, held), settings(len(tables), seed))
 
 
 def _random(data: Data, i: int, seed: int) -> Fold:
@@ -53,7 +54,7 @@ def _random(data: Data, i: int, seed: int) -> Fold:
     held = pairs(table, 4) == i
     kernels = _gemm(data, "b200_sxm latency", "h200_sxm power")
     tables = [data.passes, *kernels, blanked(table, held)]
-    return Fold(tables, only(table, held), _settings(len(tables), seed))
+    return Fold(tables, only(table, held), settings(len(tables), seed))
 
 
 def _of(campaign: str, least: float = 0, most: float = np.inf) -> Mask:

@@ -419,9 +419,9 @@ class Corrections(Record):
     voltage_curvature: Number = activity(1.0, 0.4, "-",
         "its curvature / that of the GPU file",
         closes="power of a core-bound kernel at 8 SM clocks")
-    zero_saving: Number = energy(0.14, 0.3, "-",
-        "energy saved by operands that are half zeros",
-        "power of a GEMM with random and with half-zero operands")
+    zero_saving: Number = energy(0.6, 0.2, "-",
+        "energy saved by operands that are all zeros",
+        "power of a GEMM with random and with zero operands")
     idle_scale: Number = board(1.0, 0.05, "-", "idle power / that of the GPU file",
         "an idle reading with a context", levels=("own", "gpu"))
 # fmt: on

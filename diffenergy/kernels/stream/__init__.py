@@ -2,7 +2,7 @@
 
 Element-wise kernels, copies, casts, gathers, norms and softmax pass over memory:
 
-    l2   = read + write (+ read x reduction_reads for reductions)
+    l2   = read + write (+ again x reduction_reads for reductions)
     dram = (read + write) miss(read + write, l2_producer_share, l2_sharpness)
            (gather: all of it)
     time = pnorm over SM side (stream_feed B/cycle/SM) and DRAM, sharpness_stream
@@ -53,6 +53,8 @@ class Stream(Record):
     ctas: Float[Array, "*k"] = eqx.field(converter=as_float)
     """CTAs of a reduction over rows, 0 for element-wise kernels."""
     threads: Float[Array, "*k"] = eqx.field(converter=as_float)  # per CTA
+    again: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """B of a further pass of a reduction over its rows."""
     fma: Float[Array, "*k"] = eqx.field(converter=as_float)  # FLOP, depthwise layers
     sfu: Float[Array, "*k"] = eqx.field(converter=as_float)
     issue: Float[Array, "*k"] = eqx.field(converter=as_float)  # lane instructions
@@ -106,7 +108,7 @@ def demand(shape: Stream, gpu: GpuSpec, c: Corrections) -> Demand:
     s = with_candidates(shape)
     once, rows = s.read + s.write, s.ctas
     reduction = jnp.where(rows > 0, 1.0, 0.0)
-    reread = s.read * c.reduction_reads * reduction
+    reread = s.again * c.reduction_reads
     away = missed_when_new(once, gpu, c)
     away = jnp.maximum(away, s.cold)
     ctas = jnp.where(rows > 0, rows, smooth.at_least_one(once / CTA_BYTES))

@@ -12,24 +12,26 @@ from .demands import A100, A100_SMS, COLD, WARM, check, demand_of, found
 
 
 @pytest.mark.parametrize(
-    ("op", "cols", "issue", "sfu", "ctas", "resident"),
+    ("op", "cols", "width", "again", "issue", "sfu", "ctas", "resident"),
     [
-        ("softmax", 1024, 12, 1, 75, 8),  # four rows a CTA of 256 threads
-        ("layernorm", 2048, 12, 0, 300, 4),
-        ("rmsnorm", 256, 8, 0, 75, 16),  # at least 128 threads
-        ("rmsnorm", 16384, 8, 0, 300, 2),  # at most 1,024
+        ("softmax", 1024, 2, 2, 12, 1, 75, 8),  # four rows a CTA of 256 threads
+        ("softmax", 2048, 4, 2, 12, 1, 300, 4),  # rows are held, 2 B an element
+        ("layernorm", 2048, 2, 2, 12, 0, 300, 4),
+        ("layernorm", 2048, 4, 4, 12, 0, 300, 4),
+        ("rmsnorm", 256, 2, 2, 8, 0, 75, 16),  # at least 128 threads
+        ("rmsnorm", 16384, 2, 2, 8, 0, 300, 2),  # at most 1,024
     ],
 )
-def test_reductions(sample, phases, op, cols, issue, sfu, ctas, resident):
-    row = sample(op, rows=300, cols=cols, dtype="bf16")
+def test_reductions(sample, phases, op, cols, width, again, issue, sfu, ctas, resident):
+    row = sample(op, rows=300, cols=cols, dtype={2: "bf16", 4: "fp32"}[width])
     shape = found(phases, stream.Stream, row)
     c = dict(reduction_reads=0.5, reduction_latency=3.0, stream_feed=70.0)
-    size = 300 * cols * 2
+    size = 300 * cols * width
     check(
         demand_of(stream, shape, A100, **c, **COLD),
         issue=issue * 300 * cols,
         sfu=sfu * 300 * cols,
-        l2=2 * size + 0.5 * size,
+        l2=2 * size + 0.5 * 300 * cols * again,
         dram=2 * size,
         feed=70,
         ctas=ctas,
@@ -53,7 +55,44 @@ def test_an_elementwise_kernel(sample, phases):
         ctas=4e6 / 16384,
         resident=1,
         path_seconds=0,
-        activity=0.6,
+        activity=0.9,  # a quarter of neighbours are both zero
+    )
+
+
+@pytest.mark.parametrize(
+    ("fn", "dtype", "out", "accesses"),
+    [
+        ("copy", "bf16", "fp32", 2),
+        ("typecast_to_fp32", "bf16", "fp32", 2),
+        ("copy", "fp32", "bf16", 0),
+        ("typecast_to_bf16", "fp32", "bf16", 0),
+        ("copy", "bf16", "bf16", 0),
+        ("strided_copy", "bf16", "bf16", 2),
+    ],
+)
+def test_casts_to_a_wider_type_go_element_by_element(
+    sample, phases, fn, dtype, out, accesses
+):
+    row = sample("elementwise", fn=fn, elements=1e6, dtype=dtype, out_dtype=out)
+    shape = found(phases, stream.Stream, row)
+    width = {"bf16": 2, "fp32": 4}
+    check(
+        demand_of(stream, shape, A100),
+        issue=(4 + 42 * accesses) * 1e6,
+        l2=(width[dtype] + width[out]) * 1e6,
+    )
+
+
+def test_activations_of_8_bit_products_are_quantised(sample, phases):
+    """Reads 2 B and writes 1 B an element, one CTA a token, which looks twice."""
+    row = sample("gemm", m=300, n=512, k=2048, dtype="fp8")
+    shape = found(phases, stream.Stream, row)
+    elements = 300 * 2048
+    check(
+        demand_of(stream, shape, load_gpu("h200-sxm"), reduction_reads=0.5),
+        issue=8 * elements,
+        l2=3 * elements + 0.5 * 2 * elements,
+        ctas=300,
     )
 
 
@@ -66,7 +105,7 @@ def test_a_gather_and_a_depthwise_layer(sample, phases):
     )  # fmt: skip
     shape = found(phases, stream.Stream, row)
     c = dict(depthwise_efficiency=0.3, zero_saving=0.4)
-    check(demand_of(stream, shape, A100, **c), fma_efficiency=0.3, activity=0.6)
+    check(demand_of(stream, shape, A100, **c), fma_efficiency=0.3, activity=0.9)
 
 
 def test_a_collective(sample, phases):
