@@ -18,6 +18,10 @@ NEAR: Final = 0.97
 _COVERED: Final = 0.9
 _FEWEST: Final = 30
 """Left-out rows below which a class of duration takes the width of all rows."""
+_LEVELS: Final = 0.4
+"""Sd of ln mean error from group to group, as lines of the accuracy table differ."""
+_ONE_SIDED: Final = 1.28
+"""Normal quantile below which 90 % lie."""
 _GENERAL: Final[Mapping[str, Mapping[str, float]]] = {
     "calibrated": {"time": 0.25, "power": 0.2, "energy": 0.3},
     "transferred": {"time": 0.3, "power": 0.25, "energy": 0.35},
@@ -93,10 +97,11 @@ def trust(
     gpu: str,
     beyond: Sequence[str] = (),
 ) -> Trust:
-    """Widths of a kind of row by the grade of each quantity, and no less than those of
-    rows that lay `beyond` the fitted ones; grades without a left-out group of their own
-    take the widest of the better grades' widths and the general ones: of a kernel class
-    those of classes that were left out as a whole (`class`), where any were."""
+    """Widths of a kind of row by the grade of each quantity. What lies `beyond` the
+    fitted rows takes those of rows that lay there, or of its grade where that is a
+    worse one and they are wider. Grades without a left-out group of their own take the
+    widest of the better grades' widths and the general ones: of a kernel class those of
+    classes that were left out as a whole (`class`), where any were."""
     widths, errors, over = {}, {}, {}
     for q, grade in grades.items():
         known = [spread.get(f"{kind}:{x}", {}) for x in GRADES]
@@ -108,7 +113,8 @@ def trust(
         if grade == "forecast":
             own = np.maximum(own, _LEAST_FORECAST[q])
         far = [spread.get(f"{kind}:{x}", {}).get(q, own) for x in beyond]
-        widths[q] = np.max([own, *far], axis=0).tolist()
+        floor = [] if far and grade == "calibrated" else [own]
+        widths[q] = np.max([*floor, *far], axis=0).tolist()
         by_gpu = known[place].get("mape_pct", {}).get(q, {})
         if by_gpu:
             errors[q] = by_gpu.get(gpu, by_gpu["all"])
@@ -123,7 +129,8 @@ def widths(
     by quantity, NaN where not read) by class of the predicted `time`.
 
     Quantiles of all rows, as much wider as those of all other `groups` (what was left
-    out together, such as a model family) would have to be to cover 90 % of each one's.
+    out together, such as a model family) would have to be to cover 90 % of each one's,
+    and wider again where few groups tell how much the next one may differ.
     """
     place = np.searchsorted(DURATIONS, time)
     found = {}
@@ -132,7 +139,7 @@ def widths(
         if known.sum() < _FEWEST:
             continue
         rows = np.abs(ratio[known]), place[known]
-        wider = _wider(*rows, groups[known])
+        wider = _wider(*rows, groups[known]) * _unseen(len(np.unique(groups[known])))
         found[quantity] = [round(wider * float(x), 4) for x in _quantiles(*rows)]
     return found
 
@@ -144,6 +151,12 @@ def _quantiles(size: np.ndarray, place: np.ndarray) -> np.ndarray:
     return np.array(
         [np.quantile(x, _COVERED) if len(x) >= _FEWEST else whole for x in classes]
     )
+
+
+def _unseen(groups: int) -> float:
+    """How much wider a group that nobody saw makes it: levels of the errors of groups
+    are a sample of `groups` from a distribution of `_LEVELS` in ln."""
+    return float(np.exp(_LEVELS * _ONE_SIDED * (np.sqrt(1 + 1 / groups) - 1)))
 
 
 def _wider(size: np.ndarray, place: np.ndarray, groups: np.ndarray) -> float:
