@@ -29,69 +29,30 @@ from ..hardware._link_costs import BLOCKS, LinkCosts
 from ..hardware._spec import GpuSpec
 from ..records import Record, as_float, as_index
 
-COLLECTIVES: Final = (
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce",
-    "scatter", "gather", "send_recv",
-)  # fmt: skip
-ALGORITHMS: Final = ("ring", "tree", "doubling", "direct", "two_shot", "switch")
-"""Ring; double binary tree; recursive doubling and halving; everyone to everyone at
-once; reduce-scatter, then all-gather, both direct; reduction and copy in the switch."""
-
-Terms = tuple[int | float, int | float, int | float, int | float]
-"""Coefficients of 1, n - 1, (n - 1)/n and log2 n."""
-_ONE: Final[Terms] = (1, 0, 0, 0)
-_TWO: Final[Terms] = (2, 0, 0, 0)
-_REST: Final[Terms] = (0, 1, 0, 0)  # n - 1
-_SPREAD: Final[Terms] = (0, 0, 1, 0)  # (n - 1)/n
-_BOTH: Final[Terms] = (0, 0, 2, 0)
-_LOG: Final[Terms] = (0, 0, 0, 1)
-_IN_ORDER: Final = ("all_gather", "reduce_scatter")
-_ROOTED: Final = ("broadcast", "reduce")
+Terms = tuple[int, int, int]
+"""Coefficients of 1, n - 1 and (n - 1)/n."""
+_ONE: Final[Terms] = (1, 0, 0)
+_TWO: Final[Terms] = (2, 0, 0)
+_REST: Final[Terms] = (0, 1, 0)  # n - 1
+_SPREAD: Final[Terms] = (0, 0, 1)  # (n - 1)/n
+_BOTH: Final[Terms] = (0, 0, 2)
 GEOMETRY: Final[dict[tuple[str, str], tuple[Terms, Terms]]] = {
-    ("ring", "all_reduce"): ((0, 2, 0, 0), _BOTH),
-    ("tree", "all_reduce"): ((0, 0, 0, 2), _TWO),
-    ("doubling", "all_reduce"): ((0, 0, 0, 2), _BOTH),
-    ("direct", "all_reduce"): (_ONE, _REST),
-    ("two_shot", "all_reduce"): (_TWO, _BOTH),
-    ("switch", "all_reduce"): (_TWO, (2, 0, -1, 0)),  # 1 + 1/n: parts out, sums in
-    **{
-        (algorithm, collective): (steps, _SPREAD)
-        for collective in _IN_ORDER
-        for algorithm, steps in (
-            ("ring", _REST),
-            ("doubling", _LOG),
-            ("direct", _ONE),
-            ("switch", _ONE),
-        )
-    },
+    ("ring", "all_reduce"): ((0, 2, 0), _BOTH),
+    ("direct", "all_reduce"): (_ONE, _REST),  # everyone to everyone at once
+    ("two_shot", "all_reduce"): (_TWO, _BOTH),  # parts summed, then gathered, direct
+    ("switch", "all_reduce"): (_TWO, (2, 0, -1)),  # 1 + 1/n: parts out, sums in
+    ("ring", "all_gather"): (_REST, _SPREAD),
+    ("ring", "reduce_scatter"): (_REST, _SPREAD),
     ("direct", "all_to_all"): (_ONE, _SPREAD),
-    ("doubling", "all_to_all"): (_LOG, (0, 0, 0, 0.5)),  # Bruck: half each time
-    **{
-        (algorithm, collective): (steps, traffic)
-        for collective in _ROOTED
-        for algorithm, steps, traffic in (
-            ("ring", _REST, _ONE),  # pipelined in chunks
-            ("tree", _LOG, _ONE),  # two trees, each with half of the chunks
-            ("direct", _ONE, _REST),  # all out of, or into, the root
-            ("switch", _ONE, _ONE),
-        )
-    },
+    ("ring", "broadcast"): (_REST, _ONE),  # pipelined in chunks
+    ("ring", "reduce"): (_REST, _ONE),
     ("direct", "scatter"): (_ONE, _SPREAD),
     ("direct", "gather"): (_ONE, _SPREAD),
-    ("doubling", "scatter"): (_LOG, _SPREAD),
-    ("doubling", "gather"): (_LOG, _SPREAD),
     ("direct", "send_recv"): (_ONE, _ONE),
 }
 """(steps, traffic) of an algorithm for a collective: messages in a row, and bytes over
-the busiest direction of a GPU's link / S. Thakur, Rabenseifner, Gropp, "Optimization of
-Collective Communication Operations in MPICH" (2005); trees: Sanders, Speck, Traff,
-"Two-tree algorithms" (2009)."""
-
-
-def counted(terms: Terms, ranks: int | float) -> float:
-    """Value of `terms` for `ranks` GPUs."""
-    a, b, c, d = terms
-    return float(a + b * (ranks - 1) + c * (ranks - 1) / ranks + d * np.log2(ranks))
+the busiest direction of a GPU's link / S (Thakur, Rabenseifner, Gropp, "Optimization of
+Collective Communication Operations in MPICH", 2005)."""
 
 
 # what libraries run -------------------------------------------------------------
@@ -158,7 +119,7 @@ def kind_of(collective: str, family: str = "") -> str:
 
 def _table(which: int) -> np.ndarray:
     """Coefficients (kind, candidate, term) of steps (0) or traffic (1)."""
-    rows = np.zeros((len(KINDS), SLOTS, 4))
+    rows = np.zeros((len(KINDS), SLOTS, 3))
     for row, (collective, _, algorithms) in zip(rows, KINDS.values(), strict=True):
         for slot in range(SLOTS):
             algorithm = algorithms[min(slot, len(algorithms) - 1)]
@@ -211,9 +172,7 @@ def candidates(
     GPU's link in one direction.
     """
     ranks = jnp.where(kind == _PAIR, jnp.minimum(ranks, 2.0), ranks)
-    terms = jnp.stack(
-        [jnp.ones_like(ranks), ranks - 1, (ranks - 1) / ranks, jnp.log2(ranks)], -1
-    )
+    terms = jnp.stack([jnp.ones_like(ranks), ranks - 1, (ranks - 1) / ranks], -1)
     steps = jnp.einsum("...st,...t->...s", as_float(_STEPS)[kind], terms)
     traffic = jnp.einsum("...st,...t->...s", as_float(_TRAFFIC)[kind], terms)
     alone = jnp.where(ranks > 1, 0.0, 1.0)[..., None]
