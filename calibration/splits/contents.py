@@ -1,4 +1,5 @@
-"""Contents of the operands: passes of the H100, random weights on the B200."""
+"""Contents of the operands, and architectures of which no power was read: passes of the
+H100 and of Ampere, products of the B200."""
 
 import numpy as np
 
@@ -48,6 +49,25 @@ def _blind(data: Data, i: int, seed: int) -> Fold:
     return Fold(tables, only(table, held), settings(len(tables), seed))
 
 
+def _without_ampere(data: Data, i: int, seed: int) -> Fold:
+    """Passes of the A100 and the A10 at 900 MHz from those of the H100 and kernels of
+    Hopper and Blackwell."""
+    table = data.passes
+    held = np.isin(table.frame["source"].to_numpy(), ("a100", "a10"))
+    kernels = _gemm(data, "h100_sxm latency", "h200_sxm power")
+    tables = [only(table, _h100(data)), *kernels, contents(data)]
+    return Fold(tables, only(table, held), settings(len(tables), seed))
+
+
+def _without_blackwell(data: Data, i: int, seed: int) -> Fold:
+    """Products of the B200, random weights, from passes and kernels of others."""
+    table = contents(data)
+    kernels = _gemm(data, "a100_sxm latency", "h100_sxm latency", "h200_sxm power")
+    tables = [data.passes, *kernels]
+    random = table.campaign == "trtllm/1.0"
+    return Fold(tables, only(table, random), settings(len(tables), seed))
+
+
 def _random(data: Data, i: int, seed: int) -> Fold:
     """(n, k) pairs of the B200, both contents of them."""
     table = contents(data)
@@ -76,6 +96,18 @@ SPLITS = (
     Split(
         "h100-blind", "workload:forecast", "every power of H100 and H200", 1, _blind,
         (Score("H100 passes, 1830 MHz", everything, (None, 6.7, None), NONE),),
+        seeded=False,
+    ),
+    Split(
+        "ampere-blind", "workload:forecast", "Ampere (A100 and A10)", 1,
+        _without_ampere,
+        (Score("A100 and A10 passes, 900 MHz", everything, NONE, NONE),),
+        seeded=False,
+    ),
+    Split(
+        "b200-blind", "gemm:forecast", "Blackwell", 1, _without_blackwell,
+        (Score("B200 GEMM > 20 us, random weights", everything, NONE, NONE,
+               ("power", "energy")),),
         seeded=False,
     ),
     Split(
