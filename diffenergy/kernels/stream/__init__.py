@@ -60,6 +60,8 @@ class Stream(Record):
     issue: Float[Array, "*k"] = eqx.field(converter=as_float)  # lane instructions
     strided: Float[Array, "*k"] = eqx.field(converter=as_float)
     """Elements with an operand that is broadcast: each finds its own address."""
+    slower: Float[Array, "*k"] = eqx.field(converter=as_float)
+    """By how much less an SM pulls a cycle: `stream_feed`/(1 + slower)."""
     zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
     makes: Int[Array, "*k"] = eqx.field(converter=as_index)
     """Type that operands of a product are made of here; nothing runs where the GPU has
@@ -127,7 +129,7 @@ def demand(shape: Stream, gpu: GpuSpec, c: Corrections) -> Demand:
         dram=there * once * away,
         fma_peak=fma_peak,
         fma_efficiency=jnp.where(s.fma > 0, c.depthwise_efficiency, fma_efficiency),
-        feed=c.stream_feed,
+        feed=c.stream_feed / (1 + s.slower),
         ctas=jnp.where(there > 0, ctas, 1.0),
         resident=resident,
         launches=there,

@@ -60,25 +60,26 @@ def test_an_elementwise_kernel(sample, phases):
 
 
 @pytest.mark.parametrize(
-    ("fn", "dtype", "out", "accesses"),
+    ("fn", "dtype", "out", "accesses", "feed"),
     [
-        ("copy", "bf16", "fp32", 2),
-        ("typecast_to_fp32", "bf16", "fp32", 2),
-        ("copy", "fp32", "bf16", 0),
-        ("typecast_to_bf16", "fp32", "bf16", 0),
-        ("copy", "bf16", "bf16", 0),
-        ("strided_copy", "bf16", "bf16", 2),
+        ("copy", "bf16", "fp32", 0, 8),
+        ("typecast_to_fp32", "bf16", "fp32", 0, 8),
+        ("copy", "fp32", "bf16", 0, 20),
+        ("typecast_to_bf16", "fp32", "bf16", 0, 20),
+        ("copy", "bf16", "bf16", 0, 20),
+        ("strided_copy", "bf16", "bf16", 2, 20),
     ],
 )
 def test_casts_to_a_wider_type_go_element_by_element(
-    sample, phases, fn, dtype, out, accesses
+    sample, phases, fn, dtype, out, accesses, feed
 ):
     row = sample("elementwise", fn=fn, elements=1e6, dtype=dtype, out_dtype=out)
     shape = found(phases, stream.Stream, row)
     width = {"bf16": 2, "fp32": 4}
     check(
-        demand_of(stream, shape, A100),
+        demand_of(stream, shape, A100, stream_feed=20.0),
         issue=(4 + 42 * accesses) * 1e6,
+        feed=feed,
         l2=(width[dtype] + width[out]) * 1e6,
     )
 
