@@ -110,7 +110,6 @@ def _quantisation(fields: Fields) -> list[Launches]:
             rows=rows,
             issue=8 * elements,
             ctas=tokens,
-            again=2 * elements,
             makes=fields["dtype"][rows],
         )
     ]

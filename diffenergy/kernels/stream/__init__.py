@@ -2,7 +2,7 @@
 
 Element-wise kernels, copies, casts, gathers, norms and softmax pass over memory:
 
-    l2   = read + write (+ again x reduction_reads for reductions)
+    l2   = read + write (+ read x reduction_reads for reductions)
     dram = (read + write) miss(read + write, l2_producer_share, l2_sharpness)
            (gather: all of it)
     time = pnorm over SM side (stream_feed B/cycle/SM) and DRAM, sharpness_stream
@@ -53,15 +53,11 @@ class Stream(Record):
     ctas: Float[Array, "*k"] = eqx.field(converter=as_float)
     """CTAs of a reduction over rows, 0 for element-wise kernels."""
     threads: Float[Array, "*k"] = eqx.field(converter=as_float)  # per CTA
-    again: Float[Array, "*k"] = eqx.field(converter=as_float)
-    """B of a further pass of a reduction over its rows."""
     fma: Float[Array, "*k"] = eqx.field(converter=as_float)  # FLOP, depthwise layers
     sfu: Float[Array, "*k"] = eqx.field(converter=as_float)
     issue: Float[Array, "*k"] = eqx.field(converter=as_float)  # lane instructions
     strided: Float[Array, "*k"] = eqx.field(converter=as_float)
     """Elements with an operand that is broadcast: each finds its own address."""
-    slower: Float[Array, "*k"] = eqx.field(converter=as_float)
-    """By how much less an SM pulls a cycle: `stream_feed`/(1 + slower)."""
     zero_share: Float[Array, "*k"] = eqx.field(converter=as_float)
     makes: Int[Array, "*k"] = eqx.field(converter=as_index)
     """Type that operands of a product are made of here; nothing runs where the GPU has
@@ -110,7 +106,7 @@ def demand(shape: Stream, gpu: GpuSpec, c: Corrections) -> Demand:
     s = with_candidates(shape)
     once, rows = s.read + s.write, s.ctas
     reduction = jnp.where(rows > 0, 1.0, 0.0)
-    reread = s.again * c.reduction_reads
+    reread = s.read * c.reduction_reads * reduction
     away = missed_when_new(once, gpu, c)
     away = jnp.maximum(away, s.cold)
     ctas = jnp.where(rows > 0, rows, smooth.at_least_one(once / CTA_BYTES))
@@ -129,7 +125,7 @@ def demand(shape: Stream, gpu: GpuSpec, c: Corrections) -> Demand:
         dram=there * once * away,
         fma_peak=fma_peak,
         fma_efficiency=jnp.where(s.fma > 0, c.depthwise_efficiency, fma_efficiency),
-        feed=c.stream_feed / (1 + s.slower),
+        feed=c.stream_feed,
         ctas=jnp.where(there > 0, ctas, 1.0),
         resident=resident,
         launches=there,

@@ -29,11 +29,6 @@ _JOINED: Final = "strided_cat"
 _JOINED_MORE: Final = 1.45
 """The same of `cat`, whose kernel fills half of each SM: 3.7 to 4.9 ps an element on an
 H100 where a strided copy takes 3.0."""
-_CASTS: Final = ("copy", "cast", "typecast_to_fp32")
-"""Maps that change the type."""
-_WIDENING: Final = 1.5
-"""To a wider type PyTorch loads element by element (`unrolled_elementwise_kernel`; 8 B
-a cycle and SM in traces of an H100), to a narrower one in vectors."""
 _INSTRUCTIONS: Final = 4.0
 """Lane instructions per element: address, load, operation, store (vectorised)."""
 
@@ -73,7 +68,6 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
     size = np.asarray(BYTES)
     elements, fn = fields["elements"], fields["fn"].astype(str)
     alone = np.char.startswith(fn, _ONE_BY_ONE) * (fields["reads"] + fields["writes"])
-    widened = size[fields["out_dtype"]] > size[fields["dtype"]]
     alone = alone * np.where(fn == _JOINED, _JOINED_MORE, 1.0)
     strided = np.isin(fn, _STRIDED) | np.isin(fn, TWO_READS) & (fields["reads"] < 2)
     launches = stream_launches(
@@ -81,7 +75,6 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
         elements * fields["writes"] * size[fields["out_dtype"]],
         issue=elements * (_INSTRUCTIONS + SCALAR_ACCESS * alone),
         strided=elements * strided,
-        slower=_WIDENING * (widened & np.isin(fn, _CASTS)),
         sfu=elements * np.isin(fn, _TRANSCENDENTAL),
         zero_share=fields["zero_share"],
     )

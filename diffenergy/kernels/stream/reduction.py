@@ -26,10 +26,6 @@ _PASSES: Final = 4.0
 sum, to divide, and to write."""
 _LONG: Final = 1024
 """Columns up to which a warp holds a row of a softmax."""
-_HELD: Final = 2.0
-"""B an element of a further pass of a softmax over its row, whatever the type: rows
-stay in registers or shared memory. Traces of an H100: 2,048 columns of 4 B take 2.9 ps
-an element, which is the rate of DRAM, and 1,024 of 2 B 2.2 ps."""
 _ALIGNED: Final = 16
 """B: rows of other lengths are read element by element."""
 _INSTRUCTIONS: Final = {"softmax": 12.0, "layernorm": 12.0, "rmsnorm": 8.0}
@@ -51,7 +47,6 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
         size,
         size,
         rows=None,
-        again=elements * tensors * _HELD if op == "softmax" else size,
         issue=elements * (_INSTRUCTIONS[op] + alone),
         sfu=elements * (op == "softmax"),
         zero_share=fields["zero_share"],

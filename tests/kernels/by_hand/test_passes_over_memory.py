@@ -12,26 +12,24 @@ from .demands import A100, A100_SMS, COLD, WARM, check, demand_of, found
 
 
 @pytest.mark.parametrize(
-    ("op", "cols", "width", "again", "issue", "sfu", "ctas", "resident"),
+    ("op", "cols", "issue", "sfu", "ctas", "resident"),
     [
-        ("softmax", 1024, 2, 2, 12, 1, 75, 8),  # four rows a CTA of 256 threads
-        ("softmax", 2048, 4, 2, 12, 1, 300, 4),  # rows are held, 2 B an element
-        ("layernorm", 2048, 2, 2, 12, 0, 300, 4),
-        ("layernorm", 2048, 4, 4, 12, 0, 300, 4),
-        ("rmsnorm", 256, 2, 2, 8, 0, 75, 16),  # at least 128 threads
-        ("rmsnorm", 16384, 2, 2, 8, 0, 300, 2),  # at most 1,024
+        ("softmax", 1024, 12, 1, 75, 8),  # four rows a CTA of 256 threads
+        ("layernorm", 2048, 12, 0, 300, 4),
+        ("rmsnorm", 256, 8, 0, 75, 16),  # at least 128 threads
+        ("rmsnorm", 16384, 8, 0, 300, 2),  # at most 1,024
     ],
 )
-def test_reductions(sample, phases, op, cols, width, again, issue, sfu, ctas, resident):
-    row = sample(op, rows=300, cols=cols, dtype={2: "bf16", 4: "fp32"}[width])
+def test_reductions(sample, phases, op, cols, issue, sfu, ctas, resident):
+    row = sample(op, rows=300, cols=cols, dtype="bf16")
     shape = found(phases, stream.Stream, row)
     c = dict(reduction_reads=0.5, reduction_latency=3.0, stream_feed=70.0)
-    size = 300 * cols * width
+    size = 300 * cols * 2
     check(
         demand_of(stream, shape, A100, **c, **COLD),
         issue=issue * 300 * cols,
         sfu=sfu * 300 * cols,
-        l2=2 * size + 0.5 * 300 * cols * again,
+        l2=2 * size + 0.5 * size,
         dram=2 * size,
         feed=70,
         ctas=ctas,
@@ -56,31 +54,6 @@ def test_an_elementwise_kernel(sample, phases):
         resident=1,
         path_seconds=0,
         activity=0.9,  # a quarter of neighbours are both zero
-    )
-
-
-@pytest.mark.parametrize(
-    ("fn", "dtype", "out", "accesses", "feed"),
-    [
-        ("copy", "bf16", "fp32", 0, 8),
-        ("typecast_to_fp32", "bf16", "fp32", 0, 8),
-        ("copy", "fp32", "bf16", 0, 20),
-        ("typecast_to_bf16", "fp32", "bf16", 0, 20),
-        ("copy", "bf16", "bf16", 0, 20),
-        ("strided_copy", "bf16", "bf16", 2, 20),
-    ],
-)
-def test_casts_to_a_wider_type_go_element_by_element(
-    sample, phases, fn, dtype, out, accesses, feed
-):
-    row = sample("elementwise", fn=fn, elements=1e6, dtype=dtype, out_dtype=out)
-    shape = found(phases, stream.Stream, row)
-    width = {"bf16": 2, "fp32": 4}
-    check(
-        demand_of(stream, shape, A100, stream_feed=20.0),
-        issue=(4 + 42 * accesses) * 1e6,
-        feed=feed,
-        l2=(width[dtype] + width[out]) * 1e6,
     )
 
 
