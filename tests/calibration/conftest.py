@@ -11,16 +11,12 @@ import pytest
 
 @pytest.fixture(scope="module")
 def accuracy() -> Iterator[Any]:
-    """`calibration/accuracy.py`, a script beside the package, with `intervals`."""
+    """`calibration/accuracy.py`, a script beside the package."""
     folder = Path(__file__).parents[2] / "calibration"
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        module: Any = importlib.import_module("accuracy")
-        module.intervals = importlib.import_module("intervals")
-        yield module
+        yield importlib.import_module("accuracy")
     for name in [
-        x
-        for x in sys.modules
-        if x.partition(".")[0] in ("accuracy", "intervals", "splits")
+        x for x in sys.modules if x.partition(".")[0] in ("accuracy", "splits")
     ]:
         del sys.modules[name]
