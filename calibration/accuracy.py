@@ -5,7 +5,7 @@
     python calibration/accuracy.py DATA --score CORRECTIONS.json
 
 DATA is the folder of the measured tables. Prints the table; `--rows` keeps measured and
-predicted numbers of all left-out rows, from which `plots.py` draws; `--spread` writes
+predicted numbers of all left-out rows, which `parity/plots.py` draws; `--spread` writes
 the widths of the left-out errors into a corrections file.
 """
 

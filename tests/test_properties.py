@@ -24,7 +24,7 @@ from diffenergy.hardware import GpuSpec, OperatingPoint, load_gpu
 from diffenergy.kernels._shared.ops import REQUIRED
 from diffenergy.kernels.activity import Activity
 from diffenergy.kernels.traced import Traced
-from diffenergy.physics._links import COLLECTIVES
+from diffenergy.physics._links import KINDS
 from diffenergy.physics._power import COMPONENTS
 from diffenergy.physics._timeline import timing
 from diffenergy.workload._listing import Listing, normalise_kernel
@@ -143,9 +143,9 @@ def row(op: str, index: int, rng: np.random.Generator) -> dict[str, Any]:
         elif field.default is REQUIRED and field.kind == "size" and name not in fields:
             fields[name] = size(rng, 1000)
     if op == "collective":
-        kind = index % (len(COLLECTIVES) + 1)
-        fields["collective"] = (*COLLECTIVES, "all_reduce")[kind]
-        fields["family"] = "custom" if kind == len(COLLECTIVES) else ""
+        kind = list(KINDS)[index % len(KINDS)]
+        fields["collective"] = kind.removeprefix("custom_")
+        fields["family"] = "custom" if kind.startswith("custom") else ""
     fields["zero_share"] = float(rng.uniform())
     fields["count"] = size(rng, 1000)
     plain = {k: int(v) if isinstance(v, np.integer) else v for k, v in fields.items()}

@@ -1,7 +1,7 @@
 """Parity plots of left-out rows, one picture a GPU, in a folder by architecture.
 
 python calibration/accuracy.py DATA --rows rows.npz
-python calibration/plots.py rows.npz calibration/parity
+python calibration/parity/plots.py rows.npz calibration/parity
 """
 
 import sys
@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 COLUMNS = {"time": "s", "power": "W", "energy": "J"}
 COLOURS = ("#0b5394", "#e69138", "#38761d", "#a64d79", "#45818e", "#990000", "#666666")
