@@ -242,6 +242,7 @@ def test_a_flag_given_twice_drops_nothing(run, args, flag):
     refused(run(*args), f"`{flag}` is given twice; give it once.")
 
 
+@pytest.mark.slow
 def test_repeatable_flags_and_switches_may_come_twice(run):
     sets = ("--set", "num_sms=60", "--set", "l2_capacity=4e7")
     twice = ("--json", "--json", "--phase", "prefill", "--input-len", "64")

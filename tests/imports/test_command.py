@@ -59,6 +59,7 @@ def test_kernels_without_shape_keep_their_time(tmp_path, capsys):
     assert any("without a shape" in x for x in told["warnings"])
 
 
+@pytest.mark.slow
 def test_a_trace_is_evaluated_by_kernel_time(tmp_path, capsys):
     path, out = made.trace(tmp_path), tmp_path / "rows.csv"
     words = ("evaluate", path, "--by", "op", "--json", "--out", str(out))

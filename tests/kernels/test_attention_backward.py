@@ -56,6 +56,7 @@ def test_what_runs_around_it(work):
 @pytest.mark.parametrize(
     "name", ["h100-sxm", pytest.param("a100-sxm-80gb", marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_long_sequences_take_as_long_as_the_rates_say(work, name):
     """2.5 times the products at 63 / 73 of the rate, plus a stream of some percent."""
     gpu = load_gpu(name)

@@ -244,6 +244,7 @@ VECTORS = (
 
 
 @pytest.mark.parametrize("card, op, rows, cols, published, within", VECTORS)
+@pytest.mark.slow
 def test_published_vector_operations(
     sample, phases, card: Card, op: str, rows: int, cols: int, published: float,
     within: float,

@@ -36,6 +36,7 @@ def answers():
 
 
 @pytest.mark.parametrize("name", LOADS)
+@pytest.mark.slow
 def test_identities(answers, name):
     x = answers[name]
     assert x["mode"] == name
@@ -71,6 +72,7 @@ def test_an_open_loop_serves_what_comes(answers):
     )
 
 
+@pytest.mark.slow
 def test_clients_beyond_the_slots_wait(answers):
     x = answers["closed"]
     assert (x["waiting_requests"], x["limited_by"]) == (8.0, "max_batch")
@@ -124,6 +126,7 @@ def test_a_model_that_does_not_fit():
     assert refused.value.least == {"tp": 2.0}
 
 
+@pytest.mark.slow
 def test_too_high_a_rate_names_the_one_that_works(answers):
     load = Load(rate=1e4, max_batch=64, **LENGTHS)
     with pytest.raises(Infeasible, match="`rate` is 10000") as refused:

@@ -73,6 +73,7 @@ def test_least_energy_needs_no_limit(run: Run, table: Path):
     assert found["max_slowdown_pct"] is None
 
 
+@pytest.mark.slow
 def test_the_model_saves_within_the_limit(decode: dict[str, Any]):
     assert set(decode) >= KEYS
     assert 0 < decode["time_change_pct"] <= 3 + 1e-6

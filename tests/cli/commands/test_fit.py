@@ -66,6 +66,7 @@ def first(fit, tmp_path_factory):
     return out, fit(out, "--json").json
 
 
+@pytest.mark.slow
 def test_a_fit_is_read_back_and_errors_shrink(run, first, table):
     out, said = first
     file = read_corrections(out)
@@ -104,6 +105,7 @@ def test_what_was_learnt(first):
     assert np.all(np.diag(triangle) == 1) and np.all(np.abs(triangle) <= 1)
 
 
+@pytest.mark.slow
 def test_the_same_seed_writes_the_same_bytes(fit, first, tmp_path):
     shown = fit(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == first[0].read_bytes()
@@ -198,6 +200,7 @@ def test_broken_tables(fit, table, tmp_path, change, words):
     assert [path.name for path in tmp_path.iterdir()] == ["broken.csv"]
 
 
+@pytest.mark.slow
 def test_inputs_and_foreign_files_are_never_overwritten(fit, run, first, tmp_path):
     start = tmp_path / "start.json"
     start.write_bytes(first[0].read_bytes())

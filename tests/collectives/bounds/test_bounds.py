@@ -207,6 +207,7 @@ def test_all_reduce_on_a_ring_meets_its_bound(count: int) -> None:
     [(ring(8, 0.0), 8 * 16, 16), (torus(3, 3), 9 * 12, 36), (torus(4, 4), 512, 64)],
     ids=lambda value: getattr(value, "name", value),
 )
+@pytest.mark.slow
 def test_all_to_all_by_volume_and_distance(
     topology: Topology, hops: int, links: int
 ) -> None:

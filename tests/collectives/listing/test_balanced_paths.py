@@ -98,6 +98,7 @@ def test_planned_schedule_gives_up() -> None:
     [ring(8), torus(3, 4), pytest.param(dgx2_2(), marks=pytest.mark.slow)],
     ids=lambda t: t.name,
 )
+@pytest.mark.slow
 def test_all_to_all_within_two_per_cent(topology: Topology) -> None:
     demand = all_to_all(topology, 1e9)
     bound = flow_bound(demand, topology)

@@ -59,6 +59,7 @@ def test_what_cannot_be_cheaper_stays() -> None:
         ("dgx1", "all_to_all", None),
     ],
 )
+@pytest.mark.slow
 def test_never_more_energy_nor_later(name: str, collective: str, epoch) -> None:
     topology = load_topology(name)
     wanted = demand(collective, topology, "16MB")

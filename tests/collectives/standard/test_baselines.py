@@ -71,6 +71,7 @@ def test_every_schedule_verifies_and_obeys_the_bound(name: str, kind: str) -> No
         ("ndv2-4", "reduce_scatter"),
     ],
 )
+@pytest.mark.slow
 def test_machines_of_several_chassis(name: str, kind: str) -> None:
     result = found(name, kind)
     assert not any("verif" in reason for reason in result.unfit.values())

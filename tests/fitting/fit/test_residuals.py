@@ -131,6 +131,7 @@ def test_errors_that_are_left_by_hand(exact):
 
 
 @pytest.mark.parametrize("start", ["priors", "fitted"])
+@pytest.mark.slow
 def test_clear_data_of_a_gpu_are_fitted_with_their_own_errors(
     table, fitted_start, start: str
 ):
