@@ -58,7 +58,7 @@ def test_a_product_on_tensor_cores(sample, phases):
         sharpness=5,
         sharpness_memory=5,
         tensor_energy=1e-12 * (0.3 + 0.7 * (1000 / 1024) ** 2),
-        activity=1 - 0.4 / 16,
+        activity=1 - 0.4 * 0.25**2.7,
         choice=-0.2 * math.log(2),
         tau=0.04,
     )
