@@ -13,6 +13,8 @@ from diffenergy.measurements import MeasurementTable, Predictions
 from .base import NONE, Data, Fold, Mask, Score, Split, everything, folds_of, only
 
 PASS_STEPS = 8
+_LONG = ("gpt2model", "optmodel", "qwen2model")
+"""Model families with passes of 1,024 tokens and more."""
 
 
 def _source(table: MeasurementTable, *names: str) -> np.ndarray:
@@ -70,10 +72,15 @@ def _from(fitted: Sequence[str], tested: str) -> Callable[[Data, int, int], Fold
 
 
 def _long(data: Data, i: int, seed: int) -> Fold:
-    scope = _source(data.passes, "a100", "a10", "a100_dvfs")
-    lengths = data.passes.frame["seq_len"].to_numpy()
-    tokens = np.array([float(x or 0) for x in lengths])
-    return _pass_fold(scope, scope & (tokens >= 1024), data, seed)
+    """Long passes of a family of which, as of long ones, no pass is fitted."""
+    table = data.passes
+    scope = _source(table, "a100", "a10", "a100_dvfs")
+    lengths = table.frame["seq_len"].to_numpy()
+    long = np.array([float(x or 0) for x in lengths]) >= 1024
+    family = table.frame["model"].to_numpy() == _LONG[i]
+    held = scope & (long | family)
+    fold = _pass_fold(scope, held, data, seed)
+    return dataclasses.replace(fold, tested=only(table, scope & long & family))
 
 
 # --- throttled passes: the clock that the governor finds
@@ -154,7 +161,8 @@ SPLITS = (
         seeded=False,
     ),
     Split(
-        "lengths", "workload:length", "passes of 1,024 tokens and more", 1, _long,
+        "lengths", "workload:length", "1,024 tokens and more, and the model family", 3,
+        _long,
         (Score("A100 and A10 passes, 1,024 tokens and more", everything, NONE, NONE),),
         seeded=False,
     ),
