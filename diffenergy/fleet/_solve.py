@@ -12,7 +12,7 @@ from ._bound.linear import Prices, relaxed
 from ._bound.prices import Cuts, by_prices
 from ._problem.problem import Problem, kept, value_of
 from ._problem.rows import hull, pareto
-from ._whole.exact import Slot, in_two_ways
+from ._whole.exact import Slot, best_below
 from ._whole.horizon import Search, Told, between_neighbours, slot_by_slot
 from ._whole.neighbours import neighbourhoods
 from ._whole.program import Whole, whole
@@ -148,25 +148,37 @@ class _Work:
         asked = (problem.demand > 0).sum()
         if asked <= 60:  # a knapsack each takes a few hundredths of a second
             self.knapsacks()
-        found = slot_by_slot(at, self.told)
-        if isinstance(found, int):
-            self.stuck = found
+        at.brief = problem.slots == 1 and len(problem.rows) <= _EXACT
+        self.plan()
+        if self.best is None and at.brief:
+            self.exact()
+            at.brief = False
+            if not self.done and self.best is None:
+                self.plan()
+        if self.best is None:
             return
-        self.take(found)
         if self.gap > self.max_gap and at.left > 0:
-            self.take(between_neighbours(at, found, self.told))
+            self.take(between_neighbours(at, self.best, self.told))
         if self.gap > self.max_gap and at.left > 0 and asked > 60:
             self.knapsacks()
         if len(problem.rows) <= _EXACT:
             self.exact()
         small = problem.slots * len(problem.rows) <= _SMALL
-        if self.gap > self.max_gap and at.left > 0 and self.best is not None:
+        if self.gap > self.max_gap and at.left > 0:
             good = self.bound / (1 - self.max_gap)
             ends = at.ends
             if small:  # the rest is for the program
                 at.ends -= 0.6 * at.left
             self.take(neighbourhoods(at, self.best, good, self.told))
             at.ends = ends
+
+    def plan(self) -> None:
+        """Slot by slot, once."""
+        found = slot_by_slot(self.at, self.told)
+        if isinstance(found, int):
+            self.stuck = found
+        else:
+            self.take(found)
 
     def knapsacks(self) -> None:
         """Raises the bound of slots, the widest first, while it is of use."""
@@ -189,21 +201,22 @@ class _Work:
         order = np.argsort(-self.bounds)
         for place, slot in enumerate(order):
             seconds = at.left / (len(order) - place)
-            if seconds < _LEAST or self.gap <= self.max_gap or self.best is None:
+            if seconds < _LEAST or self.gap <= self.max_gap or self.impossible:
                 break
             self.told("proving", place, len(order))
             others = self.bound - float(self.bounds[slot])
             known = Slot(problem, int(slot), at.prices[slot], self.wasted[slot])
             upper = float(self.value - others)
-            for found in in_two_ways(known, upper, seconds, self.max_gap):
-                self.learn(int(slot), found)
+            found = best_below(known, upper, seconds=seconds, gap=self.max_gap)
+            self.impossible = found.proven and found.counts is None and upper == np.inf
+            self.learn(int(slot), found)
 
     def learn(self, slot: int, found: Whole) -> None:
         """Keeps what was found of a slot alone: its bound and its replicas."""
         self.bounds[slot] = max(self.bounds[slot], found.bound)
         self.bound = max(self.bound, float(self.bounds.sum()))
-        if found.counts is not None and self.best is not None:
-            counts = self.best.copy()
+        if found.counts is not None:
+            counts = found.counts if self.best is None else self.best.copy()
             counts[slot] = found.counts[0]
             self.take(counts)
 

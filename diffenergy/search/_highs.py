@@ -94,7 +94,7 @@ def _whole(model: LinearModel, options: dict[str, Any], began: float) -> Answer:
             options=options,
         )
 
-    with _SILENT, concurrent.futures.ThreadPoolExecutor(1) as thread:
+    with SILENT, concurrent.futures.ThreadPoolExecutor(1) as thread:
         found = thread.submit(search).result()
     return _answer(found, found.x, found.mip_dual_bound, began)
 
@@ -148,4 +148,4 @@ class _SilentStdout:
             self._kept = None
 
 
-_SILENT: Final = _SilentStdout()
+SILENT: Final = _SilentStdout()

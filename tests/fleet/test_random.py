@@ -2,17 +2,21 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from diffenergy.fleet import _solve
 from diffenergy.fleet._bound.knapsack import by_whole_replicas
 from diffenergy.fleet._bound.linear import proven, relaxed
 from diffenergy.fleet._problem.problem import Problem, kept, value_of
 from diffenergy.fleet._solve import Solved, Unsolved, solve, useful
-from diffenergy.fleet._whole import exact
+from diffenergy.fleet._whole import exact, settled
 from diffenergy.fleet._whole.horizon import Search, slot_by_slot
+from diffenergy.fleet._whole.program import whole
+from diffenergy.fleet._whole.settled import Choice, Priced
+from diffenergy.search import LinearModel
 
 from .enumerated import best_value, small_fleet
-from .random_fleets import quiet
+from .random_fleets import quiet, random_fleet
 
 
 def check(problem: Problem) -> None:
@@ -64,14 +68,9 @@ def test_a_search_claims_no_more_than_is_true(
     assert found.price_bound * (1 - 1e-9) <= found.bound <= best * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("few", (0.0, 6.0))
 @pytest.mark.parametrize("seed", range(6))
-def test_a_slot_is_proven_with_plans_or_rows(
-    seed: int, few: float, monkeypatch: pytest.MonkeyPatch
-):
-    """The least of all plans of one slot is found among what reduced costs leave,
-    whether models are listed as whole plans or kept as rows."""
-    monkeypatch.setattr(exact, "_FEW", few)
+def test_a_slot_is_proven(seed: int):
+    """The least of all plans of one slot is found among what reduced costs leave."""
     problem = useful(small_fleet(seed, clocks=3).at(slice(1, 2)))
     best = best_value(problem)
     prices = relaxed(problem, 0)
@@ -85,11 +84,6 @@ def test_a_slot_is_proven_with_plans_or_rows(
     assert found.counts is not None and kept(problem, found.counts).all()
     assert value_of(problem, found.counts) == pytest.approx(best, rel=1e-7)
     assert found.bound == pytest.approx(best, rel=1e-6)
-    about = exact.by_numbers(slot, seconds=20.0, gap=0.0)
-    assert prices.bound * (1 - 1e-9) <= about.bound <= best * (1 + 1e-7)
-    if about.counts is not None:  # rows of one model may carry these numbers too well
-        assert kept(problem, about.counts).all()
-        assert value_of(problem, about.counts) >= best * (1 - 1e-7)
     # any prices will do, and any waste that is not too much
     at = 1.3 * np.r_[prices.gpu, prices.watt]
     loose = exact.Slot(problem, 0, proven(problem, 0, at), 0 * wasted)
@@ -98,3 +92,84 @@ def test_a_slot_is_proven_with_plans_or_rows(
     assert value_of(problem, again.counts) == pytest.approx(best, rel=1e-7)
     low = exact.best_below(slot, best * (1 - 1e-5), seconds=20.0, gap=0.0)
     assert low.bound <= best * (1 + 1e-9)  # what is left out costs more than asked
+
+
+@pytest.mark.parametrize("seed", [0, *(
+    pytest.param(x, marks=pytest.mark.slow) for x in range(1, 8)
+)])  # fmt: skip
+def test_branches_find_what_the_integer_program_finds(seed: int):
+    """Three models on four pools of five GPUs at two sites, 500 rows, budget binding:
+    the same least plan as HiGHS's over all whole rows, to its gap."""
+    fleet = dict(models=3, pools=4, gpus=20, clocks=8, batches=6)
+    problem = useful(random_fleet(seed, used=0.6, tight=0.9, **fleet))
+    prices = relaxed(problem, 0)
+    if prices is None:
+        pytest.skip("no plan keeps the limits")
+    known = whole(problem, seconds=60.0, gap=1e-5)
+    if known.counts is None:
+        assert known.bound == np.inf
+        return
+    assert known.proven
+    best = value_of(problem, known.counts)
+    slot = exact.Slot(problem, 0, prices, np.zeros(3))
+    found = exact.best_below(slot, 1.05 * best, seconds=60.0, gap=1e-5)
+    assert found.proven and found.counts is not None
+    assert kept(problem, found.counts).all()
+    assert value_of(problem, found.counts) == pytest.approx(best, rel=3e-5)
+    assert best * (1 - 3e-5) <= found.bound <= best * (1 + 1e-9)
+    assert found.bound > prices.bound
+
+
+@pytest.mark.parametrize(
+    "demand, least",
+    ((5.0, 6.0), (6.5, 7.0), (7.0, 7.0), (8.0, 8.0), (9.0, 10.0), (11.0, np.inf)),
+)
+def test_what_two_replicas_cost(demand: float, least: float):
+    """Of rows that carry 3, 4 and 5 for 3, 4 and 6: two of the first carry 6, with the
+    second 7, two of that 8, with the third 9; two carry no more than 10."""
+    cost, rate = np.array([3.0, 4.0, 6.0]), np.array([[3.0, 4.0, 5.0]])
+    model = LinearModel(
+        sparse.csr_array(rate), np.array([demand]), np.array([np.inf]),
+        np.zeros(3), np.full(3, np.inf), cost,
+    )  # fmt: skip
+    one = sparse.csr_array(np.ones((1, 3)))
+    every = np.ones(3, bool)
+    choice = Choice(model, one, 1, every, lambda counts: True)
+    found, counts = settled.alone(choice, np.array([2.0]), np.zeros(0), every)
+    assert found == least
+    if np.isfinite(least):
+        assert counts.sum() == 2 and cost @ counts == least
+    # surely enough is carried, at another cost where thirds are rounded down
+    found, counts = settled.alone(
+        choice, np.array([2.0]), np.zeros(0), every, enough=True
+    )
+    assert found >= least
+    if np.isfinite(found):
+        assert cost @ counts == found and rate[0] @ counts >= demand
+
+
+def test_a_price_shares_what_two_models_want():
+    """Both carry 2 on a row of 1 and 2 W or of 2 and 1 W, within 3 W: the plans cost
+    1 + 2; at a price of 1 a W each costs 3, less 3 W: no plan costs less than 3."""
+    model = LinearModel(
+        sparse.csr_array([[2.0, 2, 0, 0], [0, 0, 2, 2], [2, 1, 2, 1]]),
+        np.array([2.0, 2.0, -np.inf]), np.array([np.inf, np.inf, 3.0]),
+        np.zeros(4), np.full(4, np.inf), np.array([1.0, 2, 1, 2]),
+    )  # fmt: skip
+    sums = sparse.csr_array([[1.0, 1, 0, 0], [0, 0, 1, 1]])
+    every = np.ones(4, bool)
+    choice = Choice(
+        model, sums, 2, every, lambda counts: bool(model.matrix[[2]] @ counts <= 3)
+    )
+    numbers = np.ones(2)
+    assert settled.alone(choice, numbers, np.zeros(1), every)[0] == 2.0
+    assert settled.alone(choice, numbers, np.ones(1), every)[0] == 3.0
+    assert settled.alone(choice, numbers, np.full(1, 2.0), every)[0] == 2.0
+    begun = Priced(2.5, np.zeros(4), np.full(1, 0.1))
+    bound, best = settled.at_other_prices(choice, numbers, begun, 10.0)
+    assert 2.5 < bound <= 3.0
+    if best is not None:
+        assert model.cost @ best >= 3.0 and choice.fits(best)
+    # HiGHS finds the plan itself
+    found = settled.of_rows(choice, numbers, every, seconds=5.0, gap=0.0)
+    assert found.values is not None and model.cost @ found.values == 3.0

@@ -31,15 +31,29 @@ def hull(problem: Problem) -> Bool[np.ndarray, " row"]:
     """
     rows = problem.rows
     group = rows.model * len(problem.count) + rows.pool
-    across, up = rows.gpus / rows.rate, problem.extra / rows.rate
-    order = np.lexsort((np.arange(len(rows)), up, across, group))
+    return _corners(group, rows.gpus / rows.rate, problem.extra / rows.rate)
+
+
+def mixed(problem: Problem) -> Bool[np.ndarray, " row"]:
+    """Rows on the lower hull of power against rate of their group: all that a given
+    number of its replicas needs, where rows may be mixed in shares."""
+    return _corners(problem.group, -problem.rows.rate, problem.extra)
+
+
+def _corners(
+    group: Int[np.ndarray, " row"],
+    across: Float[np.ndarray, " row"],
+    up: Float[np.ndarray, " row"],
+) -> Bool[np.ndarray, " row"]:
+    """Points of the lower left hull of each group."""
+    order = np.lexsort((np.arange(len(group)), up, across, group))
     order = order[_falls(group[order], up[order])]
     while len(order) > 2:
         inner = _above_chord(group[order], across[order], up[order])
         if not inner.any():
             break
         order = order[~inner]
-    found = np.zeros(len(rows), bool)
+    found = np.zeros(len(group), bool)
     found[order] = True
     return found
 

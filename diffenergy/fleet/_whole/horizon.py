@@ -39,12 +39,14 @@ Told = Callable[[str, int, int], None]
 class Search:
     """What is known so far: prices of slots, plans that others found, the best counts.
 
-    `ends`: time (s, monotonic) at which to be done.
+    `ends`: time (s, monotonic) at which to be done. `brief`: one choice of a slot, as
+    another search follows.
     """
 
     problem: Problem
     prices: Sequence[Prices]
     ends: float
+    brief: bool = False
     extra: dict[int, Candidates] = dataclasses.field(default_factory=dict)
 
     @property
@@ -113,6 +115,8 @@ def _slot(
     found = choose(problem, slot, plans, before, after, seconds)
     if found is not None and _keeps(problem, slot, found):
         return found
+    if search.brief:
+        return None
     found = _directly(search, slot, _NEAR, seconds)
     if found is not None:
         return found

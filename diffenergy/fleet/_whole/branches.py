@@ -1,0 +1,254 @@
+"""Branch and bound over whole numbers of a slot, on a linear program kept in HiGHS.
+
+Few numbers decide a slot: replicas of each (model, pool, n), of each model, GPUs used
+of each pool and site. With rows mixed in shares within a group, tens to hundreds of
+branches leave a few settings of these numbers that may cost less than the best plan;
+which rows the replicas of such a setting take is looked for last (`settled`). Branches
+are chosen by what those before them cost, tried on both sides until that is known.
+"""
+
+import dataclasses
+import heapq
+import itertools
+import time
+from collections.abc import Iterator
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ...search import Warm
+from .integer import Found
+from .settled import Choice, Priced, alone, at_other_prices, of_rows
+
+_WHOLE = 1e-6
+"""Distance from a whole number that counts as none."""
+_TRIED = 8
+"""Numbers of a node at most that are tried on both sides."""
+_SURE = 4
+"""Branches after which what a number costs is known."""
+_DIVES = 8
+"""Of so many nodes one is followed down to a plan; before any plan, each is."""
+_SCALE = 1e2
+"""Costs are scaled to this: HiGHS's tolerance of reduced costs is 1e-7."""
+_LEAST = 1e-9
+"""Rise that a branch without any counts as, so that products order the others."""
+_MOST = 1e3
+"""Rise that a branch without an answer counts as."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Node:
+    """Limits of the numbers, the numbers in the answer within them, and what it costs;
+    `more`: what a replica more of each group adds at least; `priced`: numbers that are
+    settled, with what whole rows cost above at least."""
+
+    bound: float
+    low: Float[np.ndarray, " number"]
+    high: Float[np.ndarray, " number"]
+    numbers: Float[np.ndarray, " number"]
+    more: Float[np.ndarray, " group"]
+    priced: Priced | None = None
+
+
+def branched(
+    choice: Choice, upper: float, *, ends: float, gap: float, until: float = -np.inf
+) -> Found:
+    """The least plan that costs less than `upper`, as values of the columns, until
+    `ends` (s, monotonic), within the relative `gap`, or the first that costs less than
+    `until`; no such plan costs less than the bound."""
+    unit = float(np.abs(choice.model.cost).max(initial=0.0)) / _SCALE or 1.0
+    scaled = dataclasses.replace(choice.model, cost=choice.model.cost / unit)
+    choice = dataclasses.replace(choice, model=scaled)
+    tree = _Tree(choice, upper / unit, gap)
+    ended = tree.grow(ends, until / unit)
+    return Found(tree.best, tree.bound * unit, ended)
+
+
+class _Tree:
+    """Nodes that may hold a better plan than the best, and what branches cost."""
+
+    def __init__(self, choice: Choice, upper: float, gap: float) -> None:
+        self.choice, self.gap = choice, gap
+        self.upper, self.ends = upper, np.inf
+        self.best: np.ndarray | None = None
+        self.group = choice.group[choice.corner]
+        low = np.zeros(len(choice.sums.indptr) - 1)
+        high = low + np.inf
+        self.program = Warm(choice.mixed_rows(low, high))
+        self.rise, self.seen = np.zeros((2, len(low))), np.zeros((2, len(low)))
+        self.open: list[tuple[float, int, _Node]] = []
+        self.order = itertools.count()
+        self.unsolved = np.inf  # the least bound of nodes that ended without an answer
+        self.push(self.node(low, high, -np.inf))
+
+    @property
+    def enough(self) -> float:
+        """What nothing is looked for beyond."""
+        more = self.gap * abs(self.upper) if np.isfinite(self.upper) else 0.0
+        return self.upper - more
+
+    @property
+    def bound(self) -> float:
+        """No plan that costs less than the first `upper` costs less than this."""
+        left = min((bound for bound, _, _ in self.open), default=np.inf)
+        return min(left, self.unsolved, self.enough)
+
+    def push(self, node: _Node) -> None:
+        """Keeps a node that may hold a better plan."""
+        if node.bound < self.enough:
+            heapq.heappush(self.open, (node.bound, next(self.order), node))
+
+    def grow(self, ends: float, until: float) -> bool:
+        """Branches until nothing is open, True, or it is `ends` (s, monotonic), or a
+        plan costs less than `until`."""
+        self.ends, popped = ends, 0
+        while self.open:
+            here: _Node | None = heapq.heappop(self.open)[-1]
+            popped += 1
+            dive = self.best is None or popped % _DIVES == 0
+            while here is not None and here.bound < self.enough:
+                if time.monotonic() > ends or self.upper < until:
+                    self.push(here)
+                    return False
+                parts = sorted(self.parts(here), key=lambda x: x.bound)
+                here = parts.pop(0) if dive and parts else None
+                for other in parts:
+                    self.push(other)
+        return True
+
+    def parts(self, node: _Node) -> list[_Node]:
+        """What a node is the union of, without what holds no better plan."""
+        if node.priced is not None:
+            self.settle(node, node.priced)
+            return []
+        loose = np.flatnonzero(_apart(node.numbers) > _WHOLE)
+        if len(loose):
+            return self.split(node, loose)
+        groups = slice(0, self.choice.groups)
+        numbers, high = node.numbers[groups], node.high.copy()
+        dear = (numbers < _WHOLE) & (node.bound + node.more >= self.enough)
+        high[groups][dear] = 0.0
+        free = np.flatnonzero(node.low[groups] < high[groups])
+        node = dataclasses.replace(node, high=high)
+        if len(free):
+            return self.around(node, int(free[np.argmax(numbers[free])]))
+        return self.price(node)
+
+    def split(self, node: _Node, loose: Int[np.ndarray, " loose"]) -> list[_Node]:
+        """The two sides of a number that is not whole."""
+        value = node.numbers[loose]
+        below = value - np.floor(value)
+        share = np.stack([below, 1 - below])
+        rise, seen = self.rise[:, loose], self.seen[:, loose]
+        usual = self.rise.sum(axis=1) / np.maximum(self.seen.sum(axis=1), 1)
+        costs = np.where(seen > 0, rise / np.maximum(seen, 1), usual[:, None]) * share
+        score = np.maximum(costs, _LEAST).prod(axis=0)
+        best, most = [], -1.0
+        for place in np.argsort(-score, kind="stable")[:_TRIED].tolist():
+            sure = seen[:, place].min() >= _SURE
+            if best and sure and score[place] <= most:
+                continue
+            sides = list(self.sides(node, int(loose[place])))
+            rises = [min(max(_LEAST, x.bound - node.bound), _MOST) for x in sides]
+            if np.prod(rises) > most:
+                best, most = sides, float(np.prod(rises))
+            if sure or not all(np.isfinite(x.bound) for x in sides):
+                break
+        return [x for x in best if x.bound < self.enough]
+
+    def sides(self, node: _Node, number: int) -> Iterator[_Node]:
+        """The node with a number at most what is below its value, and at least what is
+        above; what that cost is kept."""
+        value = float(node.numbers[number])
+        for side, end in enumerate((np.floor(value), np.ceil(value))):
+            here = self.limited(node, number, *((0.0, end), (end, np.inf))[side])
+            if np.isfinite(here.bound):
+                rise = (here.bound - node.bound) / abs(value - end)
+                self.rise[side, number] += rise
+                self.seen[side, number] += 1
+            yield here
+
+    def around(self, node: _Node, number: int) -> list[_Node]:
+        """The node with a number as it is, which costs the same, with less, and with
+        more."""
+        value = float(np.round(node.numbers[number]))
+        low, high = node.low.copy(), node.high.copy()
+        low[number] = high[number] = value
+        same = dataclasses.replace(node, low=low, high=high)
+        less = self.limited(node, number, 0.0, value - 1)
+        more = self.limited(node, number, value + 1, np.inf)
+        return [x for x in (same, less, more) if x.bound < self.enough]
+
+    def limited(self, node: _Node, number: int, least: float, most: float) -> _Node:
+        """The node with narrower limits of a number."""
+        low, high = node.low.copy(), node.high.copy()
+        low[number] = max(low[number], least)
+        high[number] = min(high[number], most)
+        return self.node(low, high, node.bound)
+
+    def node(self, low: np.ndarray, high: np.ndarray, parent: float) -> _Node:
+        """The answer within limits of the numbers; infinite: none is good enough."""
+        nothing = _Node(np.inf, low, high, low, low[: self.choice.groups])
+        if (low > high).any():
+            return nothing
+        value = self.program.least(*self.choice.ends(low, high), self.enough)
+        if np.isnan(value):
+            self.unsolved = min(self.unsolved, parent)
+        if not value < self.enough:
+            return nothing
+        found = self.program.solution
+        numbers = found.activity[len(self.choice.model.row_low) :]
+        more = np.full(self.choice.groups, np.inf)
+        np.minimum.at(more, self.group, found.reduced)
+        return _Node(max(value, parent), low, high, numbers, more)
+
+    def price(self, node: _Node) -> list[_Node]:
+        """The node with what whole rows cost at the prices of its answer, at least."""
+        choice = self.choice
+        value = self.program.least(*choice.ends(node.low, node.high))
+        if not np.isfinite(value):
+            self.unsolved = min(self.unsolved, node.bound)
+            return []
+        found, most = self.program.solution, self.enough - value
+        limits = len(choice.model.row_low)
+        paid = choice.model.matrix.T @ found.duals[:limits]
+        paid += choice.sums.T @ found.duals[limits:]
+        reduced = choice.model.cost - paid
+        price = np.maximum(-found.duals[int(choice.cover.max()) + 1 : limits], 0.0)
+        numbers = np.round(node.numbers[: choice.groups])
+        least, _ = alone(choice, numbers, price, reduced <= most)
+        bound = max(node.bound, least)
+        priced = Priced(value, reduced, price)
+        node = dataclasses.replace(node, bound=bound, priced=priced)
+        return [node] if bound < self.enough else []
+
+    def settle(self, node: _Node, priced: Priced) -> None:
+        """The best rows for the numbers of a node: at other prices first; by HiGHS when
+        it comes up again."""
+        choice, numbers = self.choice, np.round(node.numbers[: self.choice.groups])
+        if not priced.tried:
+            bound, values = at_other_prices(choice, numbers, priced, self.enough)
+            self.take(values)
+            tried = dataclasses.replace(priced, tried=True)
+            bound = max(bound, node.bound)
+            self.push(dataclasses.replace(node, bound=bound, priced=tried))
+            return
+        found = of_rows(
+            choice, numbers, priced.reduced <= self.enough - priced.cost,
+            seconds=self.ends - time.monotonic(), gap=self.gap,
+        )  # fmt: skip
+        self.take(found.values)
+        self.unsolved = min(self.unsolved, max(node.bound, found.bound))
+
+    def take(self, values: Float[np.ndarray, " column"] | None) -> None:
+        """Keeps a plan that is better than the best and keeps every limit."""
+        if values is None:
+            return
+        cost = float(self.choice.model.cost @ values)
+        if cost < self.upper and self.choice.fits(values):
+            self.best, self.upper = values, cost
+
+
+def _apart(x: np.ndarray) -> np.ndarray:
+    """Distance from the nearest whole number."""
+    return np.abs(x - np.round(x))
