@@ -86,6 +86,7 @@ def test_the_curve_is_of_estimates_too(numbers: Numbers):
     assert np.all(np.diff(shown.times) < 0)  # no limit binds
 
 
+@pytest.mark.slow
 def test_a_limit_that_cannot_be_kept_is_said(numbers: Numbers):
     shown = numbers.at(START._replace(power_limit=40.0))
     assert not shown.feasible and np.isnan(shown.times).all()

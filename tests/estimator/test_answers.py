@@ -60,6 +60,7 @@ def test_the_temperature_that_is_reached_is_a_fixed_point(listing, limit):
     assert found["temperature_c"] > 45
 
 
+@pytest.mark.slow
 def test_the_hottest_phase_is_told():
     found = prepare("gpt2", GPU, batch=8, input_len=512, output_len=4).run().summary
     prefill, decode = (x["temperature_c"] for x in found["phases"].values())

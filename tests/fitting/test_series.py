@@ -79,6 +79,7 @@ def test_injected_blocks_are_found(readings, blank, blocks: list[Block]):
     assert cold_blocks(table, np.arange(blank.num_rows), H200) == blocks
 
 
+@pytest.mark.slow
 def test_readings_of_a_cold_board_are_lower(readings):
     """What tells the blocks: rows in them, and no others, show less power."""
     shapes = readings([]).fields["gemm"].values

@@ -99,6 +99,7 @@ def test_passes_of_an_h100_take_their_time(capsys, name: str, long_rows: int):
     assert told["long_median_pct"] < 15
 
 
+@pytest.mark.slow
 def test_tables_for_people(tmp_path, capsys):
     path = made.trace(tmp_path)
     text = said(capsys, "import", path)

@@ -69,6 +69,7 @@ def test_the_last_slice_ends_with_the_step():
         assert seconds == pytest.approx(exposed, rel=1e-6, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_kernels_add_up_to_the_joules():
     """Beyond idle and leakage power, over all GPUs that launch them."""
     result = answer()

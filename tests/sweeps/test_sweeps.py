@@ -18,6 +18,8 @@ import diffenergy as de
 from diffenergy.sweeps._block import FIGURES
 from diffenergy.sweeps._parts import part_path
 
+pytestmark = pytest.mark.slow
+
 SPEC = """
 block = 8
 [axes]

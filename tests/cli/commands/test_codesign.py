@@ -291,6 +291,7 @@ def test_weights_count_runs(run: Run, listing: Path):
     assert own["start"] == mixed["start"] and own["best"] == mixed["best"]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_met_is_said(
     run: Run, words: tuple[object, ...], tmp_path: Path
 ):

@@ -152,6 +152,7 @@ def test_a_right_law_is_believed():
         assert better < 0.7 * raw
 
 
+@pytest.mark.slow
 def test_what_plans_miss_is_promised():
     """By a planner that lists the same clock whatever is read: what noise makes of its
     slowdown is added to what the means say; nothing if clocks are left alone."""

@@ -53,6 +53,7 @@ def test_known_constants_come_back(exact, time: float, power: float):
         assert [fitted[x] for x in TRUE] == pytest.approx([*TRUE.values()], rel=0.03)
 
 
+@pytest.mark.slow
 def test_posterior_sds_follow_the_errors(exact):
     """Ten times the errors: a hundredth of the information of the rows."""
     parameters = free(truth().levels, tuple(TRUE))

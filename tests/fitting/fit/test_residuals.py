@@ -148,6 +148,7 @@ def test_clear_data_of_a_gpu_are_fitted_with_their_own_errors(
     assert fits == 1 if start == "priors" else 2 <= fits <= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fits", [1, 2])
 def test_an_interrupt_ends_all_fits(table, fitted_start, monkeypatch, fits: int):
     """In the first, and in one that repeats it, however clear the data are."""

@@ -171,6 +171,7 @@ def test_the_same_seed_gives_the_same_bytes(table):
     assert not np.array_equal(drawn[0], drawn[2])
 
 
+@pytest.mark.slow
 def test_rows_of_a_large_table_weigh_less(table):
     """32 rows that count as 8: expected errors twice as large."""
     few, whole = (

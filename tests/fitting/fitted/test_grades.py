@@ -64,6 +64,7 @@ def test_passes_below_the_fitted_clocks_are_known_less(passes):
         assert widths(made, name) == pytest.approx([0.4, 0.1, 0.1, 0.1])
 
 
+@pytest.mark.slow
 def test_the_grade_of_a_row_is_the_least_of_its_quantities(passes):
     """Its intervals are those of each."""
     made = predict(passes, fitted(time=9, power=0, ops=OPS))

@@ -18,6 +18,8 @@ from diffenergy.workload._listing import read_listings
 
 GPU = "a100-sxm-80gb"  # 108 SMs, 1.41 GHz at most, 400 W
 BAD = 7
+pytestmark = pytest.mark.slow
+
 SIZES = (2048.0, 3072.0, 4096.0, 6144.0, 8192.0)
 
 
