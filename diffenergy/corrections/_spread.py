@@ -35,7 +35,8 @@ GRADES: Final = tuple(_GENERAL)
 its architecture, of other GPUs, none."""
 _LEAST_FORECAST: Final = {"time": 0.2, "power": 0.2, "energy": 0.25}
 """Least half widths of GPUs without rows of the kind: the ones that were left out have
-close relatives among the fitted ones."""
+close relatives among the fitted ones. Of passes two architectures were left out, too
+few: the assumed widths are the least."""
 
 Spread = dict[str, dict[str, Any]]
 """Half widths in ln by `kind:grade` (kind: an op, "workload", or "class" for ops that
@@ -111,7 +112,8 @@ def trust(
         better = [found[q] for found in known[:place] if q in found]
         own = np.max([known[place].get(q, general), *better], axis=0)
         if grade == "forecast":
-            own = np.maximum(own, _LEAST_FORECAST[q])
+            passes = kind == "workload"
+            own = np.maximum(own, _GENERAL[grade][q] if passes else _LEAST_FORECAST[q])
         far = [spread.get(f"{kind}:{x}", {}).get(q, own) for x in beyond]
         widths[q] = np.max([own, *far], axis=0).tolist()
         by_gpu = known[place].get("mape_pct", {}).get(q, {})

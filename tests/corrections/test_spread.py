@@ -184,6 +184,9 @@ def test_forecasts_are_never_narrow():
     assert alike(spread, "gemm", "forecast").widths == same(0.2, 0.3, 0.25)
     for grade in ("calibrated", "transferred"):
         assert alike(spread, "gemm", grade).widths == same(0.05, 0.3, 0.05)
+    # of passes two architectures alone were left out
+    spread = {f"workload:{grade}": same(0.05, 0.5, 0.05) for grade in GRADES}
+    assert alike(spread, "workload", "forecast").widths == same(0.4, 0.5, 0.45)
 
 
 def test_grades_without_left_out_rows_take_the_wider():
