@@ -1,11 +1,11 @@
 """How far from the bound fleets of several sizes are planned, and in which time.
 
-    python tests/benchmarks/table_fleet.py [--seeds 1,2,3] [SIZE ...]
+    python tests/benchmarks/table_fleet.py [--seeds 1,2,3] [--seconds S] [SIZE ...]
 
-Each seed is another fleet. Sizes: 5, 50, 500, day (500 models, 24 slots), week (6
-models, 168 slots with starts, 5 pools). Two sites of 135 and about 300 g/kWh, objective
-carbon, the budget of the clean one a fifth below what it would take; models and GPUs
-are made up.
+Each seed is another fleet, planned in the time of its size or S. Sizes: 5, 50, 500, day
+(500 models, 24 slots), week (6 models, 168 slots with starts, 5 pools). Two sites of
+135 and about 300 g/kWh, objective carbon, the budget of the clean one a fifth below
+what it would take; models and GPUs are made up.
 """
 
 import argparse
@@ -53,14 +53,14 @@ def tightened(problem: Problem) -> Problem:
     return dataclasses.replace(problem, budget=budget)
 
 
-def main(names: list[str], seeds: list[int]) -> None:
+def main(names: list[str], seeds: list[int], given: float | None) -> None:
     for name in names or list(SIZES):
         size, seconds = SIZES[name]
         used = 0.7 if "slots" not in size else 0.5
         for seed in seeds:
             problem = tightened(random_fleet(seed, used=used, tight=None, **size))
             begun, computed = time.perf_counter(), time.process_time()
-            found = solve(problem, 1e-3, seconds, quiet)
+            found = solve(problem, 1e-3, given or seconds, quiet)
             took = time.perf_counter() - begun
             computed = time.process_time() - computed
             assert isinstance(found, Solved), (found.slots, found.proven)
@@ -78,5 +78,6 @@ if __name__ == "__main__":
     words = argparse.ArgumentParser()
     words.add_argument("sizes", nargs="*", metavar="SIZE")
     words.add_argument("--seeds", default="1")
+    words.add_argument("--seconds", type=float)
     given = words.parse_args()
-    main(given.sizes, [int(x) for x in given.seeds.split(",")])
+    main(given.sizes, [int(x) for x in given.seeds.split(",")], given.seconds)

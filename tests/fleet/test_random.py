@@ -9,7 +9,7 @@ from diffenergy.fleet._bound.knapsack import by_whole_replicas
 from diffenergy.fleet._bound.linear import proven, relaxed
 from diffenergy.fleet._problem.problem import Problem, kept, value_of
 from diffenergy.fleet._solve import Solved, Unsolved, solve, useful
-from diffenergy.fleet._whole import exact, settled
+from diffenergy.fleet._whole import branches, exact, settled
 from diffenergy.fleet._whole.horizon import Search, slot_by_slot
 from diffenergy.fleet._whole.program import whole
 from diffenergy.fleet._whole.settled import Choice, Priced
@@ -84,6 +84,10 @@ def test_a_slot_is_proven(seed: int):
     assert found.counts is not None and kept(problem, found.counts).all()
     assert value_of(problem, found.counts) == pytest.approx(best, rel=1e-7)
     assert found.bound == pytest.approx(best, rel=1e-6)
+    # without a known plan
+    first = exact.best_below(slot, np.inf, seconds=20.0, gap=0.0)
+    assert first.counts is not None and first.proven
+    assert value_of(problem, first.counts) == pytest.approx(best, rel=1e-7)
     # any prices will do, and any waste that is not too much
     at = 1.3 * np.r_[prices.gpu, prices.watt]
     loose = exact.Slot(problem, 0, proven(problem, 0, at), 0 * wasted)
@@ -118,6 +122,21 @@ def test_branches_find_what_the_integer_program_finds(seed: int):
     assert value_of(problem, found.counts) == pytest.approx(best, rel=3e-5)
     assert best * (1 - 3e-5) <= found.bound <= best * (1 + 1e-9)
     assert found.bound > prices.bound
+
+
+def test_what_time_has_left_open_is_not_proven(monkeypatch: pytest.MonkeyPatch):
+    """Where rows of a setting are neither found nor excluded, no plan is no proof that
+    there is none, and the bound stays below the best."""
+    problem = useful(small_fleet(0, clocks=3).at(slice(1, 2)))
+    prices = relaxed(problem, 0)
+    assert prices is not None
+    nothing = branches.Found(None, -np.inf, False)
+    monkeypatch.setattr(branches, "of_rows", lambda *_, **__: nothing)
+    monkeypatch.setattr(branches, "at_other_prices", lambda *_: (-np.inf, None))
+    slot = exact.Slot(problem, 0, prices, np.zeros(len(problem.models)))
+    found = exact.best_below(slot, np.inf, seconds=20.0, gap=0.0)
+    assert found.counts is None and not found.proven
+    assert found.bound <= best_value(problem) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(

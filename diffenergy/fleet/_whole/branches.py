@@ -61,7 +61,9 @@ def branched(
     choice = dataclasses.replace(choice, model=scaled)
     tree = _Tree(choice, upper / unit, gap)
     ended = tree.grow(ends, until / unit)
-    return Found(tree.best, tree.bound * unit, ended)
+    # nodes without an answer may hold a plan, though none is left
+    proven = ended and tree.unsolved >= tree.enough
+    return Found(tree.best, tree.bound * unit, proven)
 
 
 class _Tree:

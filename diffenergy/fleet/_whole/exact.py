@@ -17,13 +17,10 @@ from ...search import LinearModel
 from .._bound.linear import Prices, charged
 from .._problem.problem import Problem, kept
 from .._problem.rows import mixed
-from .branches import Choice, branched
+from .branches import branched
 from .program import Whole, slot_limits
+from .settled import Choice
 
-_FEW = 0.0
-"""Replicas, of the fastest row, up to which the plans of a model are listed."""
-_PARTIAL = 5_000_000
-"""Plans begun of a model times its rows, beyond which it keeps its rows."""
 _TINY = 1e-12
 _NEARER = 0.6
 """Part of the distance between plan and bound: a plan as near leaves so few rows that
