@@ -66,7 +66,7 @@ def test_clocks_between_those_priced_first_are_never_worse(tmp_path, monkeypatch
     (tmp_path / "demand.csv").write_text("slot,model,requests_per_s\n0,small,61\n")
     path = str(tmp_path / "fleet.toml")
     found = fleet.plan(path)
-    monkeypatch.setattr(_ask, "_between", lambda *_: [])
+    monkeypatch.setattr(_ask, "rows_between", lambda *_: [])
     fixed = fleet.plan(path)
     assert found.value < fixed.value and found.gap < 0.05
     assert any("clocks between" in x for x in found.notes)

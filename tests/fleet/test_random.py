@@ -1,5 +1,7 @@
 """Random fleets against a list of all their plans."""
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -131,8 +133,10 @@ def test_what_time_has_left_open_is_not_proven(monkeypatch: pytest.MonkeyPatch):
     prices = relaxed(problem, 0)
     assert prices is not None
     nothing = branches.Found(None, -np.inf, False)
-    monkeypatch.setattr(branches, "of_rows", lambda *_, **__: nothing)
-    monkeypatch.setattr(branches, "at_other_prices", lambda *_: (-np.inf, None))
+    monkeypatch.setattr(branches, "of_setting", lambda _, __, x, *___: (x, nothing))
+    monkeypatch.setattr(
+        branches, "at_other_prices", lambda _, __, x, ___: (x, -np.inf, None)
+    )
     slot = exact.Slot(problem, 0, prices, np.zeros(len(problem.models)))
     found = exact.best_below(slot, np.inf, seconds=20.0, gap=0.0)
     assert found.counts is None and not found.proven
@@ -184,11 +188,52 @@ def test_a_price_shares_what_two_models_want():
     assert settled.alone(choice, numbers, np.zeros(1), every)[0] == 2.0
     assert settled.alone(choice, numbers, np.ones(1), every)[0] == 3.0
     assert settled.alone(choice, numbers, np.full(1, 2.0), every)[0] == 2.0
-    begun = Priced(2.5, np.zeros(4), np.full(1, 0.1))
-    bound, best = settled.at_other_prices(choice, numbers, begun, 10.0)
-    assert 2.5 < bound <= 3.0
+    begun = Priced(np.full(4, 2.5), np.full(1, 0.1))
+    fine = settled._FINE
+    better, bound, best = settled.at_other_prices(choice, numbers, begun, 10.0, fine)
+    assert 2.5 < bound <= 3.0 and better.least.max() <= 3.0 + 1e-9
     if best is not None:
         assert model.cost @ best >= 3.0 and choice.fits(best)
-    # HiGHS finds the plan itself
-    found = settled.of_rows(choice, numbers, every, seconds=5.0, gap=0.0)
-    assert found.values is not None and model.cost @ found.values == 3.0
+    # HiGHS finds the plan itself, where it costs less than is asked for
+    for below, found_one in ((3.5, True), (2.9, False)):
+        _, found = settled.of_setting(choice, numbers, begun, below, 5.0)
+        assert found.proven and (found.values is not None) == found_one
+        if found.values is None:
+            assert found.bound > below
+        else:
+            assert model.cost @ found.values == 3.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_a_replica_of_each_row_costs_at_least(seed: int):
+    """Two models, three groups, two limits with prices: with each row, no more than the
+    least of all plans with it that carry the demand (enumerated), and in whole numbers
+    of parts the same."""
+    random = np.random.default_rng(seed)
+    group, cover = np.array([0, 0, 0, 1, 1, 2, 2, 2]), np.array([0] * 5 + [1] * 3)
+    rate = random.uniform(1, 3, 8).round(2)
+    used, cost = random.uniform(0, 2, (2, 8)), random.uniform(1, 3, 8)
+    covers = np.where(cover == np.arange(2)[:, None], rate, 0.0)
+    model = LinearModel(
+        sparse.csr_array(np.vstack([covers, used])),
+        np.array([5.0, 3.5, -np.inf, -np.inf]), np.array([np.inf, np.inf, 5.0, 6.0]),
+        np.zeros(8), np.full(8, np.inf), cost,
+    )  # fmt: skip
+    sums = sparse.csr_array((group == np.arange(3)[:, None]).astype(float))
+    choice = Choice(model, sums, 3, np.ones(8, bool), lambda counts: True)
+    numbers, price = np.array([2.0, 1.0, 2.0]), random.uniform(0, 1, 2)
+    each, least = cost + price @ used, np.full(8, np.inf)
+    pairs = itertools.combinations_with_replacement
+    for first, one, last in itertools.product(
+        pairs([0, 1, 2], 2), [3, 4], pairs([5, 6, 7], 2)
+    ):
+        rows = [*first, one, *last]
+        counts = np.bincount(rows, minlength=8)
+        if (covers @ counts >= model.row_low[:2]).all():
+            total = float(each @ counts) - float(price @ [5.0, 6.0])
+            least[rows] = np.minimum(least[rows], total)
+    found = settled.with_each(choice, numbers, price, np.ones(8, bool), 100_000)
+    assert (found <= least + 1e-9).all()
+    assert found[np.isfinite(least)] == pytest.approx(least[np.isfinite(least)])
+    alone, _ = settled.alone(choice, numbers, price, np.ones(8, bool))
+    assert alone == pytest.approx(found.min(), abs=0.05) or not np.isfinite(alone)

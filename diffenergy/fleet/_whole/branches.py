@@ -1,10 +1,11 @@
 """Branch and bound over whole numbers of a slot, on a linear program kept in HiGHS.
 
 Few numbers decide a slot: replicas of each (model, pool, n), of each model, GPUs used
-of each pool and site. With rows mixed in shares within a group, tens to hundreds of
-branches leave a few settings of these numbers that may cost less than the best plan;
-which rows the replicas of such a setting take is looked for last (`settled`). Branches
-are chosen by what those before them cost, tried on both sides until that is known.
+of each pool and site, all replicas. With rows mixed in shares within a group, tens to
+hundreds of branches leave a few settings of these numbers that may cost less than the
+best plan; which rows the replicas of such a setting take is looked for last
+(`settled`). Branches are chosen by what those before them cost, tried on both sides
+until that is known.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from jaxtyping import Float, Int
 
 from ...search import Warm
 from .integer import Found
-from .settled import Choice, Priced, alone, at_other_prices, of_rows
+from .settled import Choice, Priced, alone, at_other_prices, of_setting
 
 _WHOLE = 1e-6
 """Distance from a whole number that counts as none."""
@@ -32,6 +33,11 @@ _SCALE = 1e2
 """Costs are scaled to this: HiGHS's tolerance of reduced costs is 1e-7."""
 _LEAST = 1e-9
 """Rise that a branch without any counts as, so that products order the others."""
+_FIRST, _LONGER = 0.1, 3.0
+"""s that HiGHS may take for a setting at first, and how much longer each further time:
+plans that it finds leave fewer rows."""
+_TRIES = 8
+"""Times after which HiGHS is taken to have failed (11 minutes)."""
 _MOST = 1e3
 """Rise that a branch without an answer counts as."""
 
@@ -127,13 +133,15 @@ class _Tree:
         if len(loose):
             return self.split(node, loose)
         groups = slice(0, self.choice.groups)
-        numbers, high = node.numbers[groups], node.high.copy()
-        dear = (numbers < _WHOLE) & (node.bound + node.more >= self.enough)
+        numbers, high = np.round(node.numbers[groups]), node.high.copy()
+        dear = (numbers < 1) & (node.bound + node.more >= self.enough)
         high[groups][dear] = 0.0
-        free = np.flatnonzero(node.low[groups] < high[groups])
         node = dataclasses.replace(node, high=high)
-        if len(free):
-            return self.around(node, int(free[np.argmax(numbers[free])]))
+        above = np.flatnonzero(node.low[groups] < numbers)
+        if len(above):
+            return self.around(node, int(above[np.argmax(numbers[above])]), -1)
+        if node.high[-1] > node.numbers[-1] + _WHOLE and (high[groups] > numbers).any():
+            return self.around(node, len(high) - 1, 1)
         return self.price(node)
 
     def split(self, node: _Node, loose: Int[np.ndarray, " loose"]) -> list[_Node]:
@@ -170,16 +178,16 @@ class _Tree:
                 self.seen[side, number] += 1
             yield here
 
-    def around(self, node: _Node, number: int) -> list[_Node]:
-        """The node with a number as it is, which costs the same, with less, and with
-        more."""
+    def around(self, node: _Node, number: int, side: int) -> list[_Node]:
+        """The node with a number that is less (-1) or more (1) than it is in the
+        answer, and the others, which cost the same."""
         value = float(np.round(node.numbers[number]))
         low, high = node.low.copy(), node.high.copy()
-        low[number] = high[number] = value
-        same = dataclasses.replace(node, low=low, high=high)
-        less = self.limited(node, number, 0.0, value - 1)
-        more = self.limited(node, number, value + 1, np.inf)
-        return [x for x in (same, less, more) if x.bound < self.enough]
+        (low if side < 0 else high)[number] = value
+        rest = dataclasses.replace(node, low=low, high=high)
+        ends = (0.0, value - 1) if side < 0 else (value + 1, np.inf)
+        other = self.limited(node, number, *ends)
+        return [x for x in (rest, other) if x.bound < self.enough]
 
     def limited(self, node: _Node, number: int, least: float, most: float) -> _Node:
         """The node with narrower limits of a number."""
@@ -211,36 +219,39 @@ class _Tree:
         if not np.isfinite(value):
             self.unsolved = min(self.unsolved, node.bound)
             return []
-        found, most = self.program.solution, self.enough - value
+        found = self.program.solution
         limits = len(choice.model.row_low)
         paid = choice.model.matrix.T @ found.duals[:limits]
         paid += choice.sums.T @ found.duals[limits:]
-        reduced = choice.model.cost - paid
+        each = value + choice.model.cost - paid
         price = np.maximum(-found.duals[int(choice.cover.max()) + 1 : limits], 0.0)
         numbers = np.round(node.numbers[: choice.groups])
-        least, _ = alone(choice, numbers, price, reduced <= most)
-        bound = max(node.bound, least)
-        priced = Priced(value, reduced, price)
+        least, _ = alone(choice, numbers, price, each <= self.enough)
+        bound, priced = max(node.bound, least), Priced(each, price)
         node = dataclasses.replace(node, bound=bound, priced=priced)
         return [node] if bound < self.enough else []
 
     def settle(self, node: _Node, priced: Priced) -> None:
         """The best rows for the numbers of a node: at other prices first; by HiGHS when
-        it comes up again."""
+        it comes up again, or at once before there is any plan, for ever longer."""
         choice, numbers = self.choice, np.round(node.numbers[: self.choice.groups])
-        if not priced.tried:
-            bound, values = at_other_prices(choice, numbers, priced, self.enough)
+        bound, tried, ended = node.bound, priced.tried, False
+        if not tried:
+            priced, found, values = at_other_prices(
+                choice, numbers, priced, self.enough
+            )
             self.take(values)
-            tried = dataclasses.replace(priced, tried=True)
-            bound = max(bound, node.bound)
-            self.push(dataclasses.replace(node, bound=bound, priced=tried))
-            return
-        found = of_rows(
-            choice, numbers, priced.reduced <= self.enough - priced.cost,
-            seconds=self.ends - time.monotonic(), gap=self.gap,
-        )  # fmt: skip
-        self.take(found.values)
-        self.unsolved = min(self.unsolved, max(node.bound, found.bound))
+            bound = max(bound, found)
+        if tried or self.best is None:
+            seconds = min(self.ends - time.monotonic(), _FIRST * _LONGER**tried)
+            priced, answer = of_setting(choice, numbers, priced, self.enough, seconds)
+            self.take(answer.values)
+            bound, ended = max(bound, answer.bound), answer.proven
+        if ended or tried == _TRIES:
+            self.unsolved = min(self.unsolved, bound)
+        else:
+            priced = dataclasses.replace(priced, tried=tried + 1)
+            self.push(dataclasses.replace(node, bound=bound, priced=priced))
 
     def take(self, values: Float[np.ndarray, " column"] | None) -> None:
         """Keeps a plan that is better than the best and keeps every limit."""

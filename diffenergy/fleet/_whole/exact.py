@@ -22,6 +22,8 @@ from .program import Whole, slot_limits
 from .settled import Choice
 
 _TINY = 1e-12
+_WITHIN = 1 - 1e-6
+"""Of a relative gap, what is aimed at: what is rounded must be within it, too."""
 _NEARER = 0.6
 """Part of the distance between plan and bound: a plan as near leaves so few rows that
 it is quicker to begin anew with these."""
@@ -61,7 +63,7 @@ def best_below(slot: Slot, upper: float, *, seconds: float, gap: float) -> Whole
     if upper <= bound:
         return Whole(None, bound, True)
     while True:
-        part = gap
+        part = _WITHIN * gap
         if np.isfinite(upper):  # branches are without `idle`
             part *= upper / max(upper - idle, _TINY * abs(upper))
         choice, rows = _within(slot, upper - slot.bound)
@@ -99,7 +101,7 @@ def _within(slot: Slot, distance: float) -> tuple[Choice, Int[np.ndarray, " colu
 
 def _numbers(problem: Problem) -> sparse.csr_array:
     """What is a whole number of any plan [number, row]: replicas of each (model, pool,
-    n), of each model, GPUs used of each pool, and of each site."""
+    n), of each model, GPUs used of each pool, and of each site; all replicas."""
     rows, index = problem.rows, np.arange(len(problem.rows))
 
     def sums(of: np.ndarray, each: np.ndarray) -> sparse.coo_array:
@@ -112,6 +114,7 @@ def _numbers(problem: Problem) -> sparse.csr_array:
             [
                 sums(problem.group, ones), sums(rows.model, ones),
                 sums(rows.pool, rows.gpus), sums(problem.row_site, rows.gpus),
+                ones[None],
             ]
         )
     )  # fmt: skip

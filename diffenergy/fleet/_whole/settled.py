@@ -8,20 +8,24 @@ better one.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
 from ...search import LinearModel
+from .cover import Cover
 from .integer import Found, least
 
-_PARTS = 2_000
-"""Parts of what the slowest rows of replicas lack."""
+_PARTS, _FINE = 2_000, 10_000
+"""Parts of what the slowest rows of replicas lack, at first and where few rows are
+left."""
+_FEWER = 0.7
+"""Part of the rows that other prices must leave at most, to be worth a further try."""
 _TINY = 1e-12
-_PRICES = 5
-"""Prices tried of the limits of a setting."""
+_PRICES = {_PARTS: 2, _FINE: 8}
+"""Prices tried of the limits of a setting, by the parts."""
 _BEGIN = 0.02
 """Of the cost, what all of a limit is worth at least where it is to be worth more."""
 
@@ -32,9 +36,9 @@ class Choice:
 
     `model`: costs and limits, real variables; the first limits are covers of models,
     one for each column. `sums` [number, column]: the numbers, the first `groups` of
-    them replicas of each (model, pool, n). `corner`: columns that suffice where
-    replicas of a group are mixed in shares. `fits`: whether whole replicas keep every
-    limit.
+    them replicas of each (model, pool, n), the last all replicas. `corner`: columns
+    that suffice where replicas of a group are mixed in shares. `fits`: whether whole
+    replicas keep every limit.
     """
 
     model: LinearModel
@@ -66,7 +70,9 @@ class Choice:
         self, low: Float[np.ndarray, " number"], high: Float[np.ndarray, " number"]
     ) -> tuple[Float[np.ndarray, " limit"], Float[np.ndarray, " limit"]]:
         """Least and most of all limits, then of the numbers."""
-        return np.r_[self.model.row_low, low], np.r_[self.model.row_high, high]
+        model = self.model
+        both = (model.row_low, low), (model.row_high, high)
+        return np.concatenate(both[0]), np.concatenate(both[1])
 
     def mixed_rows(
         self, low: Float[np.ndarray, " number"], high: Float[np.ndarray, " number"]
@@ -86,14 +92,14 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Priced:
-    """A setting at the prices of its linear program: `cost` of that; `reduced`: what a
-    replica costs above all that it gives and takes; `price` of the limits other than
-    covers; `tried`: others, too."""
+    """What a setting costs at some prices, at least: with a replica of each column
+    `least`; at these prices of the limits other than covers; `rows`: how many rows the
+    prices were found with; `tried`: how often the setting was looked at."""
 
-    cost: float
-    reduced: Float[np.ndarray, " column"]
+    least: Float[np.ndarray, " column"]
     price: Float[np.ndarray, " limit"]
-    tried: bool = False
+    rows: float = np.inf
+    tried: int = 0
 
 
 def alone(
@@ -103,6 +109,7 @@ def alone(
     near: Bool[np.ndarray, " column"],
     *,
     enough: bool = False,
+    parts: int = _PARTS,
 ) -> tuple[float, Float[np.ndarray, " column"]]:
     """The least that whole rows of a setting cost at any prices of the limits other
     than covers, each model alone, out of the columns `near`; and these rows.
@@ -111,117 +118,135 @@ def alone(
     leaves of them. What is carried is rounded up, so that the rows may carry a little
     less than the demand; with `enough` down, so that the rows do carry it.
     """
-    model, group, cover, rate = choice.model, choice.group, choice.cover, choice.rate
-    first = len(model.row_low) - len(price)
-    matrix, room = model.matrix[first:], model.row_high[first:]
-    each = model.cost + matrix.T @ price
-    paid = price > 0
-    total, counts = -float(price[paid] @ room[paid]), np.zeros(len(each))
-    used = near & (numbers[group] > 0)
-    for one in np.unique(cover[numbers[group] > 0]).tolist():
-        replicas = []
-        for of in np.unique(group[(cover == one) & (numbers[group] > 0)]).tolist():
-            replicas += [np.flatnonzero(used & (group == of))] * int(numbers[of])
-        if not all(len(x) for x in replicas):
-            return np.inf, counts
-        least, chosen = _cover(
-            [(rate[x], each[x]) for x in replicas], float(model.row_low[one]), enough
-        )
-        total += least
-        for columns, place in zip(replicas, chosen, strict=True):
+    total, models = _models(choice, numbers, price, near, enough, parts)
+    counts = np.zeros(len(choice.rate))
+    for model in models:
+        total += model.least
+        for columns, place in zip(model.columns, model.chosen(), strict=True):
             counts[columns[place]] += 1
     return total, counts
 
 
-def _cover(
-    replicas: Sequence[tuple[np.ndarray, np.ndarray]], demand: float, enough: bool
-) -> tuple[float, list[int]]:
-    """The least cost of replicas, each on one of its rows (rates, costs), that carry a
-    demand, and the row of each; infinite where they cannot.
+def with_each(
+    choice: Choice,
+    numbers: Float[np.ndarray, " group"],
+    price: Float[np.ndarray, " limit"],
+    near: Bool[np.ndarray, " column"],
+    parts: int,
+) -> Float[np.ndarray, " column"]:
+    """As `alone`, with a replica of each column at least; infinite where there is
+    none."""
+    worth, models = _models(choice, numbers, price, near, False, parts)
+    found = np.full(len(choice.rate), np.inf)
+    for model in models:
+        rest = worth + sum(other.least for other in models if other is not model)
+        for columns, cost in model.with_each():
+            found[columns] = rest + cost
+    return found
 
-    One replica after the other, by what is carried above the slowest rows in parts of
-    what is missing with these.
-    """
-    slowest = [float(rate.min()) for rate, _ in replicas]
-    lacking = max(0.0, demand - sum(slowest))
-    least = np.full(_PARTS + 1, np.inf)
-    least[0] = 0.0
-    tables, steps = [least], []
-    for (rate, cost), slow in zip(replicas, slowest, strict=True):
-        share = (rate - slow) / lacking if lacking else np.ones(len(rate))
-        parts = np.minimum(share, 1.0) * _PARTS
-        parts = (
-            np.floor(parts * (1 + _TINY)) if enough else np.ceil(parts * (1 - _TINY))
-        )
-        steps.append(parts.astype(int))
-        found = np.full(_PARTS + 1, np.inf)
-        most = np.minimum.accumulate(least[::-1])[::-1]  # of what carries so much
-        for part, paid in zip(steps[-1].tolist(), cost.tolist(), strict=True):
-            with_it = least[: _PARTS + 1 - part] + paid
-            np.minimum(found[part:], with_it, out=found[part:])
-            found[-1] = min(found[-1], float(most[_PARTS - part]) + paid)
-        least = found
-        tables.append(least)
-    chosen, place = [], _PARTS
-    if not np.isfinite(least[-1]):
-        return np.inf, [0] * len(replicas)
-    for before, (_, cost), parts in zip(
-        tables[-2::-1], replicas[::-1], steps[::-1], strict=True
-    ):
-        # what was carried before each row, where the rest is then the least
-        back = [
-            _PARTS - part + int(before[_PARTS - part :].argmin())
-            if place == _PARTS else max(0, place - part)
-            for part in parts.tolist()
-        ]  # fmt: skip
-        sums = np.where(place >= parts, before[back] + cost, np.inf)
-        chosen.append(int(sums.argmin()))
-        place = back[chosen[-1]]
-    return float(least[-1]), chosen[::-1]
+
+def _models(
+    choice: Choice,
+    numbers: Float[np.ndarray, " group"],
+    price: Float[np.ndarray, " limit"],
+    near: Bool[np.ndarray, " column"],
+    enough: bool,
+    parts: int,
+) -> tuple[float, list[Cover]]:
+    """What the limits are worth, below 0; the models of a setting at these prices."""
+    model, group, cover, rate = choice.model, choice.group, choice.cover, choice.rate
+    first = len(model.row_low) - len(price)
+    each = model.cost + model.matrix[first:].T @ price
+    paid = price > 0
+    used = near & (numbers[group] > 0)
+    found = []
+    for one in np.unique(cover[numbers[group] > 0]).tolist():
+        groups = np.unique(group[(cover == one) & (numbers[group] > 0)])
+        columns = [np.flatnonzero(used & (group == of)) for of in groups.tolist()]
+        if not all(len(x) for x in columns):
+            return np.inf, []
+        times, demand = numbers[groups].astype(int), float(model.row_low[one])
+        found.append(Cover(columns, times, rate, each, demand, enough, parts))
+    return -float(price[paid] @ model.row_high[first:][paid]), found
 
 
 def at_other_prices(
-    choice: Choice, numbers: Float[np.ndarray, " group"], priced: Priced, below: float
-) -> tuple[float, Float[np.ndarray, " column"] | None]:
-    """A higher bound of the plans of a setting that cost less than `below`, and the
-    best plan found: prices of limits that the rows at the prices before would not keep
-    rise, those of limits that they leave fall."""
-    near = priced.reduced <= below - priced.cost
+    choice: Choice,
+    numbers: Float[np.ndarray, " group"],
+    priced: Priced,
+    below: float,
+    parts: int = _PARTS,
+) -> tuple[Priced, float, Float[np.ndarray, " column"] | None]:
+    """What the plans of a setting cost at least that cost less than `below`, at the
+    best prices tried, and the best plan found: prices of limits that the rows at the
+    prices before would not keep rise, those of limits that they leave fall."""
+    near = priced.least <= below
     first = len(choice.model.row_low) - len(priced.price)
     matrix, room = choice.model.matrix[first:], choice.model.row_high[first:]
     price, low, high = priced.price, 0 * priced.price, np.full(len(room), np.inf)
-    begin = _BEGIN * abs(priced.cost) / np.maximum(np.abs(room), _TINY)
-    bound, best, least = -np.inf, None, np.inf
-    for _ in range(_PRICES):
-        found, counts = alone(choice, numbers, price, near)
-        bound = max(bound, found)
-        _, safe = alone(choice, numbers, price, near, enough=True)
-        cost = float(choice.model.cost @ safe)
-        if cost < least and choice.fits(safe):
-            best, least = safe, cost
-        if bound >= min(below, least):
-            break
+    begin = _BEGIN * abs(float(priced.least.min())) / np.maximum(np.abs(room), _TINY)
+    bound, at, best, least = -np.inf, price, None, np.inf
+    for _ in range(_PRICES[parts]):
+        found, counts = alone(choice, numbers, price, near, parts=parts)
+        if found > bound:
+            bound, at = found, price
         over = matrix @ counts - room
         more, less = over > _TINY * room, (over < -_TINY * room) & (price > 0)
+        if not more.any():
+            _, safe = alone(choice, numbers, price, near, enough=True, parts=parts)
+            cost = float(choice.model.cost @ safe)
+            if cost < least and choice.fits(safe):
+                best, least = safe, cost
+        if bound >= min(below, least):
+            break
         low, high = np.where(more, price, low), np.where(less, price, high)
         between = np.where(np.isfinite(high), (low + high) / 2, 1.5 * price + begin)
         price = np.where(more | less, between, price)
-    return bound, best
+    each = priced.least
+    if bound < below:
+        each = np.maximum(each, with_each(choice, numbers, at, near, parts))
+    return dataclasses.replace(priced, least=each, price=at), bound, best
 
 
-def of_rows(
+def of_setting(
+    choice: Choice,
+    numbers: Float[np.ndarray, " group"],
+    priced: Priced,
+    below: float,
+    seconds: float,
+) -> tuple[Priced, Found]:
+    """The least plan of a setting, as values of all columns, where it costs less than
+    `below`: at other prices as long as these leave ever fewer rows, then by HiGHS."""
+    best, bound = None, -np.inf
+    while (left := int((priced.least <= below).sum())) <= _FEWER * priced.rows:
+        priced, found, values = at_other_prices(choice, numbers, priced, below, _FINE)
+        priced = dataclasses.replace(priced, rows=left)
+        if values is not None:
+            best = values
+            below = min(below, float(choice.model.cost @ values))
+        bound = max(bound, found)
+        if bound >= below:
+            return priced, Found(best, bound, True)
+    found = _of_rows(choice, numbers, priced.least <= below, below, seconds)
+    values = best if found.values is None else found.values
+    return priced, Found(values, max(bound, found.bound), found.proven)
+
+
+def _of_rows(
     choice: Choice, numbers: Float[np.ndarray, " group"],
-    near: Bool[np.ndarray, " column"], *, seconds: float, gap: float,
+    near: Bool[np.ndarray, " column"], below: float, seconds: float,
 ) -> Found:  # fmt: skip
-    """The least plan of a setting out of the columns `near`, as values of all."""
+    """The least plan of a setting out of the columns `near`, as values of all, where it
+    costs less than `below`."""
     model, has = choice.model, np.flatnonzero(numbers > 0)
     used = np.flatnonzero(near & (numbers[choice.group] > 0))
-    both = sparse.vstack([model.matrix[:, used], choice.sums[has][:, used]])
+    both = [model.matrix[:, used], choice.sums[has][:, used], model.cost[used][None]]
     found = least(
-        model.cost[used], sparse.csr_array(both),
-        np.r_[model.row_low, numbers[has]], np.r_[model.row_high, numbers[has]],
+        model.cost[used], sparse.csr_array(sparse.vstack(both)),
+        np.r_[model.row_low, numbers[has], -np.inf],
+        np.r_[model.row_high, numbers[has], below],
         np.full(len(used), numbers.max(initial=0.0)),
-        seconds=seconds, gap=gap,
+        seconds=seconds,
     )  # fmt: skip
     if found.values is None:
         return found
