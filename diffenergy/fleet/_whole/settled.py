@@ -21,8 +21,9 @@ from .integer import Found, least
 _PARTS, _FINE = 2_000, 10_000
 """Parts of what the slowest rows of replicas lack, at first and where few rows are
 left."""
-_FEWER = 0.7
-"""Part of the rows that other prices must leave at most, to be worth a further try."""
+_FEWER, _MANY = 0.7, 250
+"""Part of the rows that other prices must leave at most, to be worth a further try;
+rows from which on HiGHS finds a better plan sooner."""
 _TINY = 1e-12
 _PRICES = {_PARTS: 2, _FINE: 8}
 """Prices tried of the limits of a setting, by the parts."""
@@ -218,9 +219,10 @@ def of_setting(
     """The least plan of a setting, as values of all columns, where it costs less than
     `below`: at other prices as long as these leave ever fewer rows, then by HiGHS."""
     best, bound = None, -np.inf
-    while (left := int((priced.least <= below).sum())) <= _FEWER * priced.rows:
+    most = min(_MANY, _FEWER * priced.rows)
+    while (left := int((priced.least <= below).sum())) <= most:
         priced, found, values = at_other_prices(choice, numbers, priced, below, _FINE)
-        priced = dataclasses.replace(priced, rows=left)
+        priced, most = dataclasses.replace(priced, rows=left), _FEWER * left
         if values is not None:
             best = values
             below = min(below, float(choice.model.cost @ values))
