@@ -84,6 +84,7 @@ def test_clocks_and_tiles_do_change_the_answer(rows, phases, workload):
     assert float(slow.sm_clock) == pytest.approx(1.0 * GHz, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_padding_does_not_matter(rows, phases):
     # three products are padded to four rows; the fourth here has count 0
     last = {**rows[0], "m": 64, "count": 0}
@@ -141,6 +142,7 @@ def test_map_over_gpus(workload):
     assert close(got, [totals(estimate_once(workload, g, point(), C)) for g in gpus])
 
 
+@pytest.mark.slow
 def test_map_over_corrections(workload):
     many = [
         constants(dram_efficiency=x, energy_dram=x * 1e-10) for x in (0.7, 0.8, 0.9)

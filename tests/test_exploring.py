@@ -93,6 +93,7 @@ def test_a_limit_that_cannot_be_kept_is_said(numbers: Numbers):
     assert "cannot be kept" in picture(shown, numbers.at(START))
 
 
+@pytest.mark.slow
 def test_no_move_compiles_and_each_takes_less_than_50_ms(numbers: Numbers):
     """Fifty moves over all sliders and to their ends, with their picture: CPU time,
     since others share the machine."""

@@ -40,6 +40,7 @@ def test_what_is_undeclared_is_found(value, wrong):
     assert not wrong or found[0].startswith(wrong)
 
 
+@pytest.mark.slow
 def test_the_page_is_what_its_script_writes():
     page = REFERENCE["PAGE"].read_text(encoding="utf-8")
     assert REFERENCE["written"](page) == page, "run `python docs/json_reference.py`"

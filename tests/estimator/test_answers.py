@@ -49,6 +49,7 @@ def test_a_given_temperature_is_told(listing):
 
 
 @pytest.mark.parametrize("limit", [None, 150.0])
+@pytest.mark.slow
 def test_the_temperature_that_is_reached_is_a_fixed_point(listing, limit):
     """Ambient air and what the power lifts it by, also at a power limit."""
     limits = None if limit is None else [limit]

@@ -101,6 +101,7 @@ def test_nothing_that_can_be_is_an_error():
         )
 
 
+@pytest.mark.slow
 def test_what_is_given_once_is_no_axis():
     found = crossed("gpt2", ["l4"], lists={"batch": [2]}, phase="prefill").summary
     assert found["axes"] == [] and found["gpu"] == "l4" and found["batch"] == 2

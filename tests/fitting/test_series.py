@@ -104,6 +104,7 @@ def test_rows_without_a_reading_say_nothing(readings, blank):
     assert cold_blocks(none, np.arange(blank.num_rows), H200) == []
 
 
+@pytest.mark.slow
 def test_one_low_reading_is_no_block(readings, blank):
     table = readings([])
     shapes = table.fields["gemm"].values

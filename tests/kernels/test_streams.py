@@ -91,6 +91,7 @@ SHARES = [
 ]
 
 
+@pytest.mark.slow
 def test_activities_take_their_reference_time(sample, phases):
     rows = [sample("activity", **REFERENCE, **shares) for shares in SHARES]
     at, slow = times(phases, rows, [900.0, 600.0]).T
@@ -106,6 +107,7 @@ def test_without_memory_an_activity_follows_the_clock(sample, phases):
     assert got == pytest.approx(3e-3 * 900 / np.array(clocks), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_memory_bound_activity_follows_the_memory_clock(sample, phases):
     row = sample("activity", dram_active=0.9, fp32_active=0, **REFERENCE)
     workload = phases([row], [row])

@@ -44,6 +44,7 @@ def test_one_gpu_takes_what_its_parts_take():
     assert float(found.bubble) == pytest.approx(0, abs=1e-14)
 
 
+@pytest.mark.slow
 def test_gradients_hide_behind_the_last_micro_batch():
     """Reduced in 0.3 s beside 0.5 s of backward: 0.3 x 0.3 s of contention; gathered in
     0.2 s beside 0.25 s of forward; 8 GPUs: 2 % on all of it."""

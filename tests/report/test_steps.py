@@ -89,6 +89,7 @@ def test_kernels_add_up_to_the_joules():
     assert passes == pytest.approx(summary["energy_j"], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_mean_gpu_launches_what_all_do():
     result = answer()
     kernels = result.kernels or []

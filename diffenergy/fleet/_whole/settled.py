@@ -222,7 +222,8 @@ def of_setting(
     most = min(_MANY, _FEWER * priced.rows)
     while (left := int((priced.least <= below).sum())) <= most:
         priced, found, values = at_other_prices(choice, numbers, priced, below, _FINE)
-        priced, most = dataclasses.replace(priced, rows=left), _FEWER * left
+        priced = dataclasses.replace(priced, rows=float(left))
+        most = _FEWER * left
         if values is not None:
             best = values
             below = min(below, float(choice.model.cost @ values))

@@ -304,6 +304,7 @@ def test_what_cannot_be_met_is_said(
     assert "its fields: num_sms " in line
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_best_so_far(
     run: Run,
     words: tuple[object, ...],

@@ -180,6 +180,7 @@ def test_what_plans_miss_is_promised():
 @pytest.mark.parametrize(
     ("smooth", "rough"), [((0.0, 0.001), (0.0, 0.0)), ((0.001, 0.0005), (0.02, -0.001))]
 )
+@pytest.mark.slow
 def test_the_bound_is_what_19_of_20_draws_keep(monkeypatch, smooth, rough):
     """Errors of 40 draws around the means and of 40 rough ones that rise evenly: the
     worse of both 0.95 quantiles, the 37.05th step of 39."""

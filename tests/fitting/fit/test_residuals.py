@@ -77,6 +77,7 @@ def test_residuals_by_hand(exact):
     assert made.cost == pytest.approx(0.5 * float(found @ found))
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_the_best_point_and_the_priors_width(table):
     """At once: where the search begins; later: the best of what was tried."""
     start = prior_file()

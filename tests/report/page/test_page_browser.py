@@ -9,6 +9,7 @@ import pytest
 
 from .pages import made
 
+pytestmark = pytest.mark.slow
 _PHONE: Final = {"width": 390, "height": 844}
 _DESK: Final = {"width": 1280, "height": 900}
 
