@@ -1,6 +1,7 @@
 """Rooms import from rooms above them alone; what is public; files and folders."""
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -43,12 +44,19 @@ def room(path: Path) -> str:
     return "" if part == "__init__.py" else part.removesuffix(".py")
 
 
-def modules(path: Path) -> set[str]:
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def modules(path: Path) -> frozenset[str]:
     """What a file imports from the package, inside functions too: dotted names without
     the package's; of `from .room import name` both `room` and `room.name`."""
     package = ["diffenergy", *path.relative_to(PACKAGE).parent.parts]
     names = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names += [alias.name.split(".") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -57,7 +65,7 @@ def modules(path: Path) -> set[str]:
             module = [part for part in module if part]
             names += [module, *([*module, alias.name] for alias in node.names)]
     inside = [name for name in names if name[0] == "diffenergy"]
-    return {".".join(name[1:]) for name in inside if len(name) > 1}
+    return frozenset(".".join(name[1:]) for name in inside if len(name) > 1)
 
 
 def imported(path: Path) -> set[str]:
@@ -150,7 +158,7 @@ def face(path: Path) -> tuple[str, set[str]]:
     package = ".".join(["diffenergy", *path.parent.relative_to(PACKAGE).parts])
     names = {
         alias.name
-        for node in ast.parse(path.read_text()).body
+        for node in parsed(path).body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
@@ -243,7 +251,7 @@ def test_functions_are_short():
     """Signature and body; the text of a public question may be longer than both."""
     long = {}
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if not isinstance(node, ast.FunctionDef):
                 continue
             first = node.body[0]

@@ -114,6 +114,7 @@ def test_no_move_compiles_and_each_takes_less_than_50_ms(numbers: Numbers):
     assert np.median(seconds) < 0.05
 
 
+@pytest.mark.slow
 def test_the_picture_is_whole_and_says_the_figures(numbers: Numbers):
     shown = numbers.at(MOVED)
     drawn = ElementTree.fromstring(picture(shown, numbers.at(START)))

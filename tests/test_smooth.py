@@ -69,6 +69,7 @@ def test_second_derivatives_of_pnorm_are_finite(width: type, p: float):
 
 
 @pytest.mark.parametrize("p", [1.7, 3.0, 8.0])
+@pytest.mark.slow
 def test_second_derivatives_of_pnorm(p: float):
     # N'' in x, of N = (x^p + y^p)^(1/p): (p - 1) x^(p-2) y^p N^(1-2p); in x and y minus
     # (p - 1) (x y)^(p-1) N^(1-2p)

@@ -115,6 +115,7 @@ def test_one_low_reading_is_no_block(readings, blank):
     assert cold_blocks(low, np.arange(blank.num_rows), H200) == []
 
 
+@pytest.mark.slow
 def test_a_fit_starts_with_the_blocks_of_its_tables(readings, blank):
     """Those of the GPU, whose rows of one campaign are a series of their own."""
     start, own = with_cold_blocks(prior_file(), [readings(BLOCKS)]), f"{CAMPAIGN}:gemm"

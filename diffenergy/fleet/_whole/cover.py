@@ -21,7 +21,7 @@ class Cover:
 
     def __init__(
         self,
-        columns: Sequence[Int[np.ndarray, "_"]],
+        columns: Sequence[Int[np.ndarray, " _"]],
         times: Int[np.ndarray, " group"],
         rate: Float[np.ndarray, " column"],
         cost: Float[np.ndarray, " column"],
@@ -52,7 +52,7 @@ class Cover:
         return tables
 
     @property
-    def columns(self) -> list[Int[np.ndarray, "_"]]:
+    def columns(self) -> list[Int[np.ndarray, " _"]]:
         """Columns of each replica."""
         return [x.columns for x in self.of]
 
@@ -71,7 +71,7 @@ class Cover:
             found.append(row)
         return found[::-1]
 
-    def with_each(self) -> Iterator[tuple[Int[np.ndarray, "_"], np.ndarray]]:
+    def with_each(self) -> Iterator[tuple[Int[np.ndarray, " _"], np.ndarray]]:
         """Columns, and the least cost with a replica of each."""
         for rows in self.groups:
             others = list(self.of)
