@@ -115,7 +115,8 @@ def _remedy(kind: Any, key: str) -> str:
     remarks = [x for x in getattr(kind, "__metadata__", ()) if x.description]
     if remarks:
         return remarks[-1].description
-    kind = _bare(kind)
+    if _bare(kind) is not kind:
+        return _remedy(get_args(kind)[0], key)
     if get_origin(kind) is Literal:
         return f"allowed are {', '.join(map(str, get_args(kind)))}"
     if get_origin(kind) in (list, tuple):

@@ -7,18 +7,19 @@ import pytest
 from diffenergy.schema import Count, Finite, Flag, Positive, Table, Text, fitted
 
 
-class Link(Table):
+class Link(Table, frozen=True):
     name: Text
     rate: Positive = 1.0
     kind: Literal["ring", "tree"] = "ring"
     wide: Flag = False
 
 
-class Machine(Table):
+class Machine(Table, frozen=True):
     gpus: Count
     links: list[Link] = []
     media: dict[str, dict[str, Finite]] = {}
     main: Link | None = None
+    title: Text | None = None
 
 
 def test_what_fits_is_read():
@@ -49,6 +50,7 @@ LINK = "`links[0]` (a): "
         ({"links": [{"name": "a", "x y": 1}]}, f"{LINK}`x y` is not a key; allowed ar"),
         ({"media": {"a": {"b": 1, "c": "d"}}}, "`media.a.c` is 'd'; give a finite num"),
         ({"main": {"name": "a", "rate": 0}}, "`main` (a): `rate` is 0; give a number "),
+        ({"title": 3}, "`title` is 3; give text in quotes."),
         ([], "the whole is []; give a table."),
     ],
 )

@@ -43,7 +43,7 @@ _Length = Annotated[
 ]
 
 
-class Site(Table):
+class Site(Table, frozen=True):
     """`power_budget_w`, `carbon`, `price`: a number, the path of a series, or None."""
 
     name: Text
@@ -53,7 +53,7 @@ class Site(Table):
     price: _Price = None
 
 
-class Pool(Table):
+class Pool(Table, frozen=True):
     """GPUs of one kind at one site."""
 
     name: Text
@@ -63,7 +63,7 @@ class Pool(Table):
     parked_w: NotNegative | None = None
 
 
-class Model(Table):
+class Model(Table, frozen=True):
     """A model with its requests and objectives of latency (infinite: none)."""
 
     name: Text
@@ -77,7 +77,7 @@ class Model(Table):
     start_s: NotNegative | None = None
 
 
-class Fleet(Table):
+class Fleet(Table, frozen=True):
     """What `FLEET.toml` says; paths are absolute, or relative to where we are."""
 
     sites: Annotated[tuple[Site, ...], Meta(min_length=1)]
