@@ -3,9 +3,7 @@ told in one sentence, which ends with the `description` in the `Meta` of the typ
 type has one but tables, lists and `Literal`)."""
 
 import difflib
-import re
 import sys
-from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -28,18 +26,12 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table with no keys but its fields; those with a default may be absent."""
 
 
-def fitted(
-    raw: Any,
-    kind: Any,
-    where: str = "",
-    key: str = "",
-    shown: Callable[[Any], str] = repr,
-) -> Any:
+def fitted(raw: Any, kind: Any, where: str = "", key: str = "") -> Any:
     """The parsed value `raw` as a `kind`: a `Table` or another type of msgspec.
 
     `where`: what a sentence begins with, such as the file; `key`: what `raw` is called
-    where it is no whole file; `shown`: text of a wrong value. Raises `ValueError` with
-    the key that is wrong, its value and what to give.
+    where it is no whole file. Raises `ValueError` with the first key that is wrong, its
+    value and what to give.
 
     >>> fitted({"rate": "x"}, dict[str, Finite], key="links")
     Traceback (most recent call last):
@@ -47,59 +39,40 @@ def fitted(
     """
     try:
         return msgspec.convert(raw, kind)
-    except msgspec.ValidationError as error:
-        said = _sentence(str(error), raw, kind, key, shown)
-    raise ValueError(f"{where}{said}")
+    except msgspec.ValidationError:
+        raise ValueError(f"{where}{_misfit(raw, kind, '', key)}") from None
 
 
-def _sentence(
-    error: str, raw: Any, kind: Any, key: str, shown: Callable[[Any], str]
-) -> str:
-    """The sentence for an error such as "Expected `str` - at `$.pools[0].gpu`"."""
-    said, _, path = error.partition(" - at `$")
-    place = ""
-    for field, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path):
-        if field:
-            place, key = _place(key, raw), field
-            raw, kind = raw[field], _fields(kind)[field]
-            continue
-        *_, inner = (x for x in get_args(_bare(kind)) if x is not ...)
-        if index == "...":  # msgspec does not say which entry
-            index = next(x for x, y in raw.items() if not _fits(y, inner))
-            raw, kind, key = raw[index], inner, f"{key}.{index}"
-        else:
-            raw, kind, key = raw[int(index)], inner, f"{key}[{index}]"
-    if lacking := re.fullmatch("(?s)Object missing required field `(.*)`", said):
-        remedy = _remedy(_fields(kind)[lacking[1]], lacking[1])
-        return f"{_place(key, raw)}`{lacking[1]}` is missing; {remedy}."
-    if odd := re.fullmatch("(?s)Object contains unknown field `(.*)`", said):
-        known = list(_fields(kind))
-        near = difflib.get_close_matches(odd[1], known, n=1)
-        hint = f" (did you mean `{near[0]}`?)" if near else ""
-        return (
-            f"{_place(key, raw)}`{odd[1]}` is not a key{hint}; allowed are "
-            f"{', '.join(known)}."
-        )
+def _misfit(raw: Any, kind: Any, place: str, key: str) -> str:
+    """The sentence for the first thing that does not fit, `raw` or something in it;
+    `place`: the table in which `key` stands."""
+    bare = _bare(kind)
+    fields, inner = _fields(bare), get_args(bare)
+    parts: list[tuple[str, Any, Any]] = []
+    within = place
+    if isinstance(raw, dict) and get_origin(bare) is dict:
+        parts = [(f"{key}.{name}", x, inner[1]) for name, x in raw.items()]
+    elif isinstance(raw, list) and get_origin(bare) in (list, tuple):
+        parts = [(f"{key}[{n}]", x, inner[0]) for n, x in enumerate(raw)]
+    elif isinstance(raw, dict) and fields:
+        parts = [(name, x, fields.get(name)) for name, x in raw.items()]
+        called = f" ({raw['name']})" if raw.get("name") else ""
+        within = f"`{key}`{called}: " if key else ""
+    for name, value, part in parts:
+        if part is None and issubclass(bare, Table):
+            near = difflib.get_close_matches(name, fields, n=1)
+            hint = f" (did you mean `{near[0]}`?)" if near else ""
+            allowed = ", ".join(fields)
+            return f"{within}`{name}` is not a key{hint}; allowed are {allowed}."
+        if part is not None and not _fits(value, part):
+            return _misfit(value, part, within, name)
+    if isinstance(raw, dict) and fields:
+        kinds = msgspec.inspect.type_info(bare).fields  # pyright: ignore
+        lacking = next(x.name for x in kinds if x.required and x.name not in raw)
+        remedy = _remedy(fields[lacking], lacking)
+        return f"{within}`{lacking}` is missing; {remedy}."
     what = f"{place}`{key}`" if key else "the whole"
-    return f"{what} is {shown(raw)}; {_remedy(kind, key)}."
-
-
-def _place(key: str, raw: Any) -> str:
-    """Where a key stands: the table `raw`, with its name if it has one."""
-    name = raw.get("name")
-    return f"`{key}`{f' ({name})' if name else ''}: " if key else ""
-
-
-def _bare(kind: Any) -> Any:
-    """A type without remarks; of several the first."""
-    if isinstance(kind, type) or get_origin(kind) in (list, tuple, dict, Literal):
-        return kind
-    return _bare(get_args(kind)[0])
-
-
-def _fields(kind: Any) -> dict[str, Any]:
-    """Types of the fields of a `Table`."""
-    return get_type_hints(_bare(kind), include_extras=True)
+    return f"{what} is {raw!r}; {_remedy(kind, key)}."
 
 
 def _fits(raw: Any, kind: Any) -> bool:
@@ -110,17 +83,29 @@ def _fits(raw: Any, kind: Any) -> bool:
     return True
 
 
+def _bare(kind: Any) -> Any:
+    """A type without remarks; of several the first."""
+    if isinstance(kind, type) or get_origin(kind) in (list, tuple, dict, Literal):
+        return kind
+    return _bare(get_args(kind)[0])
+
+
+def _fields(bare: Any) -> dict[str, Any]:
+    """Types of the fields of a `Table` or a dataclass; none of other types."""
+    return get_type_hints(bare, include_extras=True) if isinstance(bare, type) else {}
+
+
 def _remedy(kind: Any, key: str) -> str:
     """What to give for `key`."""
     remarks = [x for x in getattr(kind, "__metadata__", ()) if x.description]
     if remarks:
         return remarks[-1].description
-    if _bare(kind) is not kind:
+    bare = _bare(kind)
+    if bare is not kind:
         return _remedy(get_args(kind)[0], key)
     if get_origin(kind) is Literal:
-        return f"allowed are {', '.join(map(str, get_args(kind)))}"
-    if get_origin(kind) in (list, tuple):
-        item = _bare(get_args(kind)[0])
-        tables = isinstance(item, type) and issubclass(item, Table)
+        return f"allowed are {', '.join(get_args(kind))}"
+    if kind is list or get_origin(kind) in (list, tuple):
+        tables = _fields(_bare((*get_args(kind), str)[0]))
         return f"give tables, `[[{key}]]`" if tables else "give a list in brackets"
     return "give a table"
