@@ -14,7 +14,8 @@ import diffenergy
 PACKAGE = Path(diffenergy.__file__).parent
 ROOT = PACKAGE.parent
 ROOMS = (
-    "units", "files", "dtypes", "compiling", "records", "smooth", "search", "results",
+    "units", "files", "schema", "dtypes", "compiling", "records", "smooth", "search",
+    "results",
     "corrections", "hardware", "physics", "collectives", "kernels", "workload",
     "imports", "plans", "estimator", "sweeps", "parallel", "serving", "measurements",
     "fitting", "measure", "dvfs", "codesign", "fleet", "report", "exploring", "cli",
@@ -97,7 +98,7 @@ VERIFIER = {"verify", "verify_sums", "verify_switches"}
 ENTRY = {"verify", "Violation"}
 """What the rest may take from `verify`."""
 MODEL = {
-    "units", "files", "results", "search",
+    "units", "files", "schema", "results", "search",
     "hardware", "hardware._spec", "hardware._switching",
     "physics._phase",  # of an idle GPU
     "physics._power",  # of a byte of memory traffic

@@ -9,19 +9,19 @@ shares with fitted ones.
 import dataclasses
 import functools
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
+from ..schema import Positive, fitted
 from ._constants import CONSTANTS, Corrections, is_share
 from ._instruments import SENSOR_CONSTANTS, Sensor, instruments
 from ._priors import PRIOR_FACTORS
 from ._spread import Spread, Trust, least, trust
 
 SCHEMA: Final = 1
-Levels = dict[str, dict[str, float]]
+Levels = dict[str, dict[str, Positive]]
 
 
 @runtime_checkable
@@ -78,8 +78,8 @@ class CorrectionsFile:
     """
 
     levels: Levels
-    instruments: dict[str, dict[str, Any]]
-    fitted_on: dict[str, Any]
+    instruments: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    fitted_on: dict[str, Any] = dataclasses.field(default_factory=dict)
     posterior: dict[str, Any] | None = None
     continues: "CorrectionsFile | None" = None
     spread: Spread = dataclasses.field(default_factory=dict)
@@ -195,53 +195,34 @@ def _body(file: CorrectionsFile) -> dict[str, Any]:
 
 
 def _parse(raw: Any, where: str) -> CorrectionsFile:
-    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        found = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
+    found = raw.get("schema") if isinstance(raw, dict) else type(raw).__name__
+    if found != SCHEMA:
         raise ValueError(
             f"`schema` of '{where}' is {found}; this version reads {SCHEMA}."
         )
-    for name in (
-        "levels", "instruments", "fitted_on", "posterior", "continues", "spread",
-        "engines",
-    ):  # fmt: skip
-        if not isinstance(raw.get(name, {}), dict):
-            raise ValueError(f"`{name}` in '{where}' is no JSON object.")
-    levels = _parse_levels(raw.get("levels", {}), where)
-    file = CorrectionsFile(
-        levels,
-        raw.get("instruments", {}),
-        raw.get("fitted_on", {}),
-        raw.get("posterior"),
-        spread=raw.get("spread", {}),
-        engines=raw.get("engines", {}),
-    )
-    if "continues" not in raw:
-        return file
-    before = _parse({**raw["continues"], "schema": SCHEMA}, f"{where}, continues")
-    return dataclasses.replace(file, continues=before)
+    return _checked(fitted(raw, CorrectionsFile, f"'{where}': "), where)
 
 
-def _parse_levels(levels: dict[str, Any], where: str) -> Levels:
-    for tag in ("global", *levels):
-        if not isinstance(levels.get(tag), dict):
-            raise ValueError(f"`levels.{tag}` is missing in '{where}'.")
-    for tag, values in levels.items():
+def _checked(file: CorrectionsFile, where: str) -> CorrectionsFile:
+    """A file whose constants are known ones, with those that it lacks."""
+    if "global" not in file.levels:
+        raise ValueError(f"`levels.global` is missing in '{where}'.")
+    for tag, values in file.levels.items():
         for name, value in values.items():
             if name not in CONSTANTS:
                 raise ValueError(
                     f"`{tag}.{name}` in '{where}' is no constant of this version."
                 )
-            if not (isinstance(value, int | float) and math.isfinite(value)):
+            if tag == "global" and is_share(name) and value >= 1:
                 raise ValueError(
-                    f"`{tag}.{name}` in '{where}' is {value!r}; allowed are finite "
-                    "numbers."
+                    f"`{tag}.{name}` in '{where}' is {value}; allowed are numbers "
+                    "between 0 and 1."
                 )
-            if value <= 0 or (tag == "global" and is_share(name) and value >= 1):
-                allowed = "between 0 and 1" if is_share(name) else "positive numbers"
-                raise ValueError(
-                    f"`{tag}.{name}` in '{where}' is {value}; allowed are {allowed}."
-                )
-    return {**levels, "global": {**prior_levels()["global"], **levels["global"]}}
+    whole = {**prior_levels()["global"], **file.levels["global"]}
+    before = file.continues and _checked(file.continues, f"{where}, continues")
+    return dataclasses.replace(
+        file, levels={**file.levels, "global": whole}, continues=before
+    )
 
 
 @functools.cache

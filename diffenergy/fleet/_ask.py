@@ -6,6 +6,7 @@ import time
 from typing import Any, Final
 
 import numpy as np
+from msgspec import structs
 
 from ..results import Infeasible
 from ._answer.refusal import NoPlan, short, slow
@@ -165,8 +166,8 @@ def _replaced(
         if not isinstance(value, str) and not ALLOWED[key].holds(np.array([value]))[0]:
             name = key.removesuffix("_w")
             raise ValueError(f"`{name}` is {value:g}; allowed is {ALLOWED[key].words}.")
-    sites = tuple(dataclasses.replace(site, **new) for site in fleet.sites)
-    return dataclasses.replace(
+    sites = tuple(structs.replace(site, **new) for site in fleet.sites)
+    return structs.replace(
         fleet, sites=sites, demand=demand or fleet.demand, points=points or fleet.points
     )
 

@@ -10,11 +10,10 @@ from ._fields import (
     ARCHITECTURES,
     FIELDS,
     MEMORIES,
-    MMA_KINDS,
     OPTIONAL,
-    SEGMENTS,
     WORDS,
     NumberField,
+    Said,
 )
 
 QUALITIES: Final = (
@@ -23,25 +22,14 @@ QUALITIES: Final = (
 """How a number of a file can be known."""
 
 
-def checked_word(key: str, value: Any) -> str:
-    """`value`, if it is a word."""
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"`{key}` is {value!r}; give text in quotes.")
-    return value
-
-
-def check_words(words: dict[str, str]) -> None:
-    """Checks words that are among few, and slips of those that decide something."""
-    for key, allowed in (("mma", MMA_KINDS), ("segment", SEGMENTS)):
-        if words[key] not in allowed:
-            raise ValueError(
-                f"`{key}` is {words[key]!r}; allowed are {', '.join(allowed)}."
-            )
+def check_words(said: Said) -> None:
+    """Checks slips of words that decide something."""
     for key, known in (("architecture", ARCHITECTURES), ("memory", MEMORIES)):
-        meant = _misspelt(words[key], known)
+        word = getattr(said, key)
+        meant = _misspelt(word, known)
         if meant:
             raise ValueError(
-                f"`{key}` is {words[key]!r}; write {meant} if that is meant: the word "
+                f"`{key}` is {word!r}; write {meant} if that is meant: the word "
                 "decides which fitted constants serve the GPU."
             )
 
@@ -69,21 +57,10 @@ def _plain(word: str) -> str:
     return re.sub("[^a-z0-9]", "", word.lower())
 
 
-def part_of(key: str, table: dict[str, Any], default: Any) -> Any:
-    """A list or a table, as `default` is one."""
-    value = table.get(key, default)
-    if not isinstance(value, type(default)):
-        lists = isinstance(default, list)
-        what = "a list in brackets" if lists else f"a table, `[{key}]`"
-        raise ValueError(f"`{key}` is {value!r}; give {what}.")
-    return value
-
-
-def checked_provenance(table: dict[str, Any]) -> dict[str, Any]:
+def checked_provenance(said: Said) -> dict[str, Any]:
     """The table `[provenance]`, if each entry says how one number is known."""
-    known = (*FIELDS, *WORDS, *OPTIONAL, *part_of("physical", table, {}))
-    entries = part_of("provenance", table, {})
-    for field, entry in entries.items():
+    known = (*FIELDS, *WORDS, *OPTIONAL, *said.physical)
+    for field, entry in said.provenance.items():
         where = f"`{field}` in `[provenance]`"
         if field not in known:
             raise ValueError(
@@ -101,7 +78,7 @@ def checked_provenance(table: dict[str, Any]) -> dict[str, Any]:
                 raise ValueError(f"{where} has no `{key}`; add {says}.")
             if not right(entry[key]):
                 raise ValueError(f"`{key}` of {where} is {entry[key]!r}; give {says}.")
-    return entries
+    return said.provenance
 
 
 _STATED: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {

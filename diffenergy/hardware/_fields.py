@@ -2,8 +2,11 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, get_args
 
+import msgspec
+
+from ..schema import Text
 from ..units import units_like
 
 if TYPE_CHECKING:
@@ -16,7 +19,8 @@ if TYPE_CHECKING:
 else:  # files are read, checked and listed without JAX; `_spec` makes the record
     Record, Value = object, float
 
-MMA_KINDS: Final = ("mma.sync", "wgmma", "tcgen05")
+Mma = Literal["mma.sync", "wgmma", "tcgen05"]
+MMA_KINDS: Final = get_args(Mma)
 """Matrix instructions of a GPU."""
 ARCHITECTURES: Final = (
     "Kepler", "Maxwell", "Pascal", "Volta", "GCN", "Turing", "Ampere", "CDNA", "Ada",
@@ -27,7 +31,7 @@ MEMORIES: Final = (
     "GDDR5", "GDDR5X", "GDDR6", "GDDR6X", "GDDR7", "HBM2", "HBM2e", "HBM3", "HBM3e",
 )  # fmt: skip
 """Memories; a file may name another one."""
-SEGMENTS: Final = ("datacenter", "workstation", "geforce")
+Segment = Literal["datacenter", "workstation", "geforce"]
 
 
 class NumberField(NamedTuple):
@@ -183,12 +187,27 @@ FIELDS: Final[Mapping[str, NumberField]] = {
 }
 """Every number of a file, by name."""
 
-WORDS: Final = (
-    "name", "architecture", "mma", "memory", "process_node", "segment",
-)  # fmt: skip
-OPTIONAL: Final = (
-    "corrections", "aliases", "mem_clocks", "published", "physical", "provenance",
-)  # fmt: skip
+
+class Said(msgspec.Struct, frozen=True):
+    """What a file says beside its numbers."""
+
+    name: Text
+    architecture: Text
+    mma: Mma
+    memory: Text
+    process_node: Text
+    segment: Segment
+    corrections: Text | None = None
+    aliases: list[Any] = []
+    mem_clocks: list[Any] | None = None
+    published: dict[str, Any] = {}
+    physical: dict[str, Any] = {}
+    provenance: dict[str, Any] = {}
+
+
+WORDS: Final = Said.__struct_fields__[:6]
+"""Those that every file has."""
+OPTIONAL: Final = Said.__struct_fields__[6:]
 
 
 def unstated(keys: Iterable[str]) -> dict[str, dict[str, str | int]]:

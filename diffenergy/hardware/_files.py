@@ -13,18 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..files import read_toml
+from ..schema import Text, fitted
 from ._card import GpuCard
 from ._checks import (
     check_together,
     check_words,
     checked_number,
     checked_provenance,
-    checked_word,
     close,
     nearest,
-    part_of,
 )
-from ._fields import CLOCK, FIELDS, OPTIONAL, WORDS, NumberField, unstated
+from ._fields import CLOCK, FIELDS, OPTIONAL, WORDS, NumberField, Said, unstated
 
 if TYPE_CHECKING:
     import diffenergy.hardware._spec
@@ -173,35 +172,34 @@ def _card(table: dict[str, Any], path: Path) -> GpuCard:
                 f"`{key}` is missing; add it "
                 + (f"({rule.unit})." if rule else "as text in quotes.")
             )
-    words = {word: checked_word(word, table[word]) for word in WORDS}
-    check_words(words)
+    said: Said = fitted(table, Said)
+    check_words(said)
     values = {
         field: checked_number(field, table.get(field, rule.default))
         for field, rule in FIELDS.items()
     }
     check_together(values)
+    usual, clocks = [values["mem_clock"]], said.mem_clocks
     return GpuCard(
-        **words,
-        corrections=_corrections(table.get("corrections")),
-        aliases=tuple(
-            checked_word("aliases", alias) for alias in part_of("aliases", table, [])
-        ),
+        **{word: getattr(said, word) for word in WORDS},
+        corrections=_corrections(said.corrections),
+        aliases=tuple(fitted(alias, Text, key="aliases") for alias in said.aliases),
         mem_clocks=tuple(
             checked_number("mem_clocks", clock, CLOCK)
-            for clock in part_of("mem_clocks", table, [values["mem_clock"]])
+            for clock in (usual if clocks is None else clocks)
         ),
-        published=part_of("published", table, {}),
-        physical=part_of("physical", table, {}),
-        provenance={**unstated(table), **checked_provenance(table)},
+        published=said.published,
+        physical=said.physical,
+        provenance={**unstated(table), **checked_provenance(said)},
         values=values,
         path=path,
     )
 
 
-def _corrections(value: Any) -> str | None:
+def _corrections(value: str | None) -> str | None:
     if value is None:
         return None
-    name = _fold(checked_word("corrections", value))
+    name = _fold(value)
     if name not in gpu_names():
         raise ValueError(
             f"`corrections` is {value!r}, which is not a bundled GPU; "

@@ -7,9 +7,12 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
 
 from ..files import read_toml
+from ..schema import Finite, Positive, fitted
 from ..units import MHz, quantity
 
 GROUP: Final = ("model", "gpu", "phase")
@@ -19,18 +22,29 @@ SHAPE: Final = ("dtype", "batch", "input_len", "output_len")
 POINT: Final = ("power_limit", "sm_clock")
 """Axes of the operating point."""
 AXES: Final = (*GROUP, *SHAPE, *POINT)
-_FIXED: Final = (
-    *AXES, "mem_clock", "temperature", "kv_dtype", "attention", "stack", "dispatch",
-    "tp", "topology", "routing", "accumulation", "checkpointing",
-)  # fmt: skip
-_WHOLE: Final = ("batch", "input_len", "output_len", "tp", "accumulation")
-_UNITS: Final = {"sm_clock": "MHz", "mem_clock": "MHz", "power_limit": "W"}
-_PLAIN: Final = ("temperature", "checkpointing")
-"""A number in C, and true or false; the rest are texts."""
-_TEXTS: Final = tuple(x for x in _FIXED if x not in (*_WHOLE, *_UNITS, *_PLAIN))
+_Word = Annotated[str, Meta(min_length=1, description="give a text")]
+_Whole = Annotated[
+    int, Meta(ge=1, le=10**9, description="give a whole number from 1 on")
+]
+_Watts = Annotated[Positive, Meta(description="give a number above 0, in W")]
+_MHz = Annotated[Positive, Meta(description="give a number above 0, in MHz")]
+_Celsius = Annotated[Finite, Meta(description="give a number, in C")]
+_Flag = Annotated[bool, Meta(description="give true or false")]
+_KINDS: Final[Mapping[str, Any]] = {
+    **dict.fromkeys((*GROUP, "dtype", "kv_dtype", "attention", "stack"), _Word),
+    **dict.fromkeys(("dispatch", "topology", "routing"), _Word),
+    **dict.fromkeys(("batch", "input_len", "output_len"), _Whole),
+    **dict.fromkeys(("tp", "accumulation"), _Whole),
+    **dict.fromkeys(("sm_clock", "mem_clock"), _MHz),
+    "power_limit": _Watts,
+    "temperature": _Celsius,
+    "checkpointing": _Flag,
+}
+"""Flags that may stand in a spec."""
+_UNITS: Final = {_MHz: "MHz", _Watts: "W"}
 _MOST: Final = 10**10
-_MOST_BLOCK: Final = 1_000_000
 _RANGE: Final = 1_000_000
+_Block = Annotated[int, Meta(ge=1, le=1_000_000, description="give 1 to 1,000,000")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,14 +122,11 @@ def read_spec(path: str) -> Spec:
     for key in content:
         if key not in ("axes", "fixed", "block"):
             raise _wrong(path, f"`{key}` is no key", "[axes], [fixed], block")
-    block = content.get("block", 10_000)
-    whole = isinstance(block, int) and not isinstance(block, bool)
-    if not whole or not 1 <= block <= _MOST_BLOCK:
-        raise _wrong(path, f"`block` is {block!r}", f"1 to {_MOST_BLOCK:,}")
-    given, fixed = content.get("axes", {}), content.get("fixed", {})
-    for name, table in (("axes", given), ("fixed", fixed)):
-        if not isinstance(table, dict):
-            raise _wrong(path, f"`{name}` is no table", f"a table [{name}]")
+    block: int = fitted(content.get("block", 10_000), _Block, f"{path}: ", "block")
+    given, fixed = (
+        fitted(content.get(key, {}), dict[str, Any], f"{path}: ", key)
+        for key in ("axes", "fixed")
+    )
     axes: dict[str, tuple[Any, ...]] = {}
     for key in given:
         if key not in AXES:
@@ -129,9 +140,9 @@ def read_spec(path: str) -> Spec:
     for key, value in fixed.items():
         if key in axes:
             raise _wrong(path, f"[fixed] `{key}` is an axis too", "one of both")
-        if key not in _FIXED:
-            raise _wrong(path, f"[fixed] `{key}` is no flag", ", ".join(_FIXED))
-        taken[key] = _value(path, "fixed", key, value)
+        if key not in _KINDS:
+            raise _wrong(path, f"[fixed] `{key}` is no flag", ", ".join(_KINDS))
+        taken[key] = fitted(value, _KINDS[key], f"{path}: [fixed] ", key)
     if "model" not in axes and "model" not in taken:
         raise _wrong(path, "`model` is missing", "a `model` in [axes] or [fixed]")
     found = Spec(axes, taken, block)
@@ -142,9 +153,11 @@ def read_spec(path: str) -> Spec:
 
 def _values(path: str, key: str, given: Any) -> tuple[Any, ...]:
     """Values of an axis: a list, or a range as text, FROM:TO:STEP."""
-    if isinstance(given, str) and key not in _TEXTS and given.count(":") == 2:
+    kind = _KINDS[key]
+    if isinstance(given, str) and kind is not _Word and given.count(":") == 2:
+        unit = _UNITS.get(kind, "")
         start, stop, step = (
-            quantity(key, x, _UNITS.get(key, "")) / _scale(key)
+            quantity(key, x, unit) / (MHz if kind is _MHz else 1.0)
             for x in given.split(":")
         )
         count = 1 + math.floor((stop - start) / step + 1e-9) if step > 0 else 0
@@ -153,43 +166,16 @@ def _values(path: str, key: str, given: Any) -> tuple[Any, ...]:
                 path, f"[axes] `{key}` is '{given}'", "FROM:TO:STEP with FROM below TO"
             )
         found = [start + i * step for i in range(count)]
-        given = [int(x) for x in found] if key in _WHOLE else found
+        given = [int(x) for x in found] if kind is _Whole else found
     if not isinstance(given, list) or not given:
         raise _wrong(
             path, f"[axes] `{key}` is {given!r}", "a list of values, or FROM:TO:STEP"
         )
-    values = tuple(_value(path, "axes", key, x) for x in given)
+    values = tuple(fitted(x, kind, f"{path}: [axes] ", key) for x in given)
     if len(set(values)) < len(values):
         twice = next(x for x in values if values.count(x) > 1)
         raise _wrong(path, f"[axes] `{key}` has {twice!r} twice", "each value once")
     return values
-
-
-def _value(path: str, table: str, key: str, value: Any) -> Any:
-    """One value as the flag takes it."""
-    shown = f"[{table}] `{key}` is {value!r}"
-    if key in _TEXTS:
-        if not isinstance(value, str) or not value:
-            raise _wrong(path, shown, "a text")
-    elif key in _WHOLE:
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if not whole or not 1 <= value <= 10**9:
-            raise _wrong(path, shown, "a whole number from 1 on")
-    elif key == "checkpointing":
-        if not isinstance(value, bool):
-            raise _wrong(path, shown, "true or false")
-    else:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value):
-            raise _wrong(path, shown, f"a number, in {_UNITS.get(key, 'C')}")
-        if key in _UNITS and value <= 0:
-            raise _wrong(path, shown, f"a number above 0, in {_UNITS[key]}")
-        return float(value)
-    return value
-
-
-def _scale(key: str) -> float:
-    return MHz if _UNITS.get(key) == "MHz" else 1.0
 
 
 def crossed(

@@ -47,6 +47,20 @@ class Listing:
     notes: tuple[str, ...] = ()
 
 
+_SAID: Final = (
+    *(Field(key, "text", None) for key in ("name", "model", "config")),
+    *(Field(key, "text", None) for key in ("precision", "mode")),
+    Field("dispatch", "text", None, choices=get_args(Dispatch)),
+    Field("training", "bool", False),
+    Field("batch", default=None),
+    Field("seq_len", default=None),
+    Field("module_calls", default=0, minimum=0.0),
+    Field("passes", default=1),
+    Field("age", default=0, minimum=-_AHEAD, whole=False),
+)
+"""What a workload says of itself beside its kernels and notes."""
+
+
 def read_listings(path: str | Path) -> list[Listing]:
     """Workloads of the listing file `path`, one a line.
 
@@ -218,33 +232,16 @@ def _listing(raw: dict[str, Any], where: str, default_name: str) -> Listing:
                 "object with `op` and its fields."
             )
         kernels.append(normalise_kernel(row, f"{where}, kernel {index}"))
-    precision = _label(raw, "precision", where)
-    dispatch = raw.get("dispatch")
-    if dispatch not in (None, *get_args(Dispatch)):
-        raise ValueError(
-            f"{where}: `dispatch` is {shown(dispatch)}; allowed are eager, graph."
-        )
-    training = raw.get("training", False)
-    if not isinstance(training, bool):
-        raise ValueError(
-            f"{where}: `training` is {shown(training)}; allowed are true, false."
-        )
-    return Listing(
-        name=_label(raw, "name", where) or default_name,
-        model=_label(raw, "model", where),
-        config=_label(raw, "config", where),
-        precision=dtypes.SYNONYMS.get(precision, precision) if precision else None,
-        batch=_number(raw, "batch", where, 1.0),
-        seq_len=_number(raw, "seq_len", where, 1.0),
-        mode=_label(raw, "mode", where),
-        kernels=tuple(kernels),
-        module_calls=_number(raw, "module_calls", where, 0.0) or 0,
-        passes=_number(raw, "passes", where, 1.0) or 1,
-        dispatch=dispatch,
-        training=training,
-        age=_number(raw, "age", where, -_AHEAD, whole=False) or 0,
-        notes=(*_labels(raw, "notes", where), *_unknown_fns(rows)),
-    )
+    said: dict[str, Any] = {
+        field.name: field.default if value is None else checked(field, value, where)
+        for field in _SAID
+        for value in [raw.get(field.name)]
+    }
+    said["name"] = said["name"] or default_name
+    precision: str = said["precision"] or ""
+    said["precision"] = dtypes.SYNONYMS.get(precision, precision) or None
+    notes = (*_labels(raw, "notes", where), *_unknown_fns(rows))
+    return Listing(kernels=tuple(kernels), notes=notes, **said)
 
 
 def _line(listing: Listing) -> dict[str, Any]:
@@ -271,13 +268,6 @@ def _unknown_fns(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     )
 
 
-def _label(raw: dict[str, Any], key: str, where: str) -> str | None:
-    value = raw.get(key)
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"{where}: `{key}` is {shown(value)}; allowed is text.")
-    return value
-
-
 def _labels(raw: dict[str, Any], key: str, where: str) -> list[str]:
     values = raw.get(key) or []
     if not isinstance(values, list) or not all(isinstance(x, str) for x in values):
@@ -285,10 +275,3 @@ def _labels(raw: dict[str, Any], key: str, where: str) -> list[str]:
             f"{where}: `{key}` is {shown(values)}; allowed is a list of texts."
         )
     return values
-
-
-def _number(
-    raw: dict[str, Any], key: str, where: str, minimum: float, whole: bool = True
-) -> Number | None:
-    value, field = raw.get(key), Field(key, minimum=minimum, whole=whole)
-    return None if value is None else checked(field, value, where)

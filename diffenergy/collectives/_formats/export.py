@@ -4,11 +4,14 @@ import csv
 import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
+import msgspec
 import numpy as np
 from jaxtyping import Float, Int
+from msgspec import Meta
 
+from ...schema import fitted
 from .._demand.demand import Collective, Demand
 from .._demand.demands import collective_name, demand
 from .._machine.topology import Topology
@@ -23,6 +26,8 @@ _WHOLE: Final = 1e-6
 _MOST_BYTES: Final = 1e18
 COLUMNS: Final = ("chunk", "source", "from", "to", "start_s", "end_s", "bytes")
 """Of the CSV of sends."""
+_Name = Annotated[str, Meta(description="give text in quotes")]
+_Seconds = Annotated[float, Meta(description="give a number (s)")]
 
 
 def sends_json(schedule: Schedule) -> list[dict[str, Any]]:
@@ -106,7 +111,7 @@ def read_schedule_json(
             f"`{path}` has no list `sends`; give JSON of `collective --json` for one "
             "size, without --no-sends."
         )
-    rows = _checked(table["sends"], str(path))
+    rows: list[_Send] = fitted(table["sends"], list[_Send], f"`{path}`: ", "sends")
     topology = _topology(table, str(path)) if topology is None else topology
     blocks = _demand(table, topology, rows, str(path))
     sends = _sends(rows, topology, blocks)
@@ -120,15 +125,23 @@ def read_schedule_json(
     )
 
 
-class _Row(NamedTuple):
+class _Send(msgspec.Struct, frozen=True):
     """A send of a file: ends by name, times in s, bytes if only a part."""
 
-    chunk: int
-    source: str
-    link: tuple[str, str]
-    start: float
-    end: float
-    bytes: float | None
+    chunk: Annotated[float, Meta(multiple_of=1, description="give its whole number")]
+    source: _Name
+    link: Annotated[tuple[_Name, _Name], Meta(description="give its ends, [from, to]")]
+    start_s: _Seconds
+    end_s: _Seconds
+    bytes: Annotated[float | None, Meta(description="give a number (B)")] = None
+
+
+class _Changed(msgspec.Struct, frozen=True):
+    """What of the machine of a file is not as bundled."""
+
+    latency_s: _Seconds | None = None
+    disable: list[_Name] | None = None
+    scale: list[_Name] | None = None
 
 
 _WRONG: Final = (
@@ -137,58 +150,24 @@ _WRONG: Final = (
 """What comes of reading a value that is missing or of another type."""
 
 
-def _checked(rows: list[Any], path: str) -> list[_Row]:
-    """Sends with their types right."""
-    found: list[_Row] = []
-    for n, row in enumerate(rows):
-        try:
-            begin, end = map(str, row["link"])
-            if int(row["chunk"]) != row["chunk"]:
-                raise ValueError("chunk")
-            times = float(row["start_s"]), float(row["end_s"])
-            part = None if row.get("bytes") is None else float(row["bytes"])
-            name = int(row["chunk"]), str(row["source"])
-            found.append(_Row(*name, (begin, end), *times, part))
-        except _WRONG as error:
-            raise ValueError(
-                f"`sends[{n}]` of `{path}` is {row!r:.80}; a send has chunk, source, "
-                "link [from, to], start_s and end_s."
-            ) from error
-    return found
-
-
 def _topology(table: Mapping[str, Any], path: str) -> Topology:
     name = table.get("topology")
     if not isinstance(name, str):
         raise ValueError(f"`{path}` names no `topology`; give --topology NAME.")
-    latency = table.get("latency_s")
-    if not isinstance(latency, int | float | None):
-        raise ValueError(f"`latency_s` of `{path}` is {latency!r}; give s.")
+    changed: _Changed = fitted(table, _Changed, f"`{path}`: ")
     gpu = table.get("gpu")
     topology = load_topology(
-        name,
-        None if latency is None else float(latency),
-        gpu if isinstance(gpu, str) else None,
+        name, changed.latency_s, gpu if isinstance(gpu, str) else None
     )
-    for pair in _texts(table, "disable", path):
+    for pair in changed.disable or ():
         topology = disable(topology, pair)
-    for change in _texts(table, "scale", path):
+    for change in changed.scale or ():
         topology = scale(topology, change)
     return topology
 
 
-def _texts(table: Mapping[str, Any], key: str, path: str) -> list[str]:
-    """A list of texts, empty if there is none."""
-    found = table.get(key)
-    if found is None:
-        return []
-    if not isinstance(found, list) or not all(isinstance(x, str) for x in found):
-        raise ValueError(f"`{key}` of `{path}` is {found!r:.60}; give a list of texts.")
-    return found
-
-
 def _demand(
-    table: Mapping[str, Any], topology: Topology, rows: list[_Row], path: str
+    table: Mapping[str, Any], topology: Topology, rows: list[_Send], path: str
 ) -> Demand:
     """What was asked for: `demand`, or what the collective's name says."""
     kind = collective_name(str(table.get("collective")))
@@ -211,7 +190,7 @@ def _demand(
     return demand(kind, topology, size, chunks, root)
 
 
-def _root(kind: Collective, topology: Topology, rows: list[_Row]) -> str | int:
+def _root(kind: Collective, topology: Topology, rows: list[_Send]) -> str | int:
     """Root as the sends show it: their one source; of a gather the GPU that is none."""
     sources = {row.source for row in rows}
     if kind == "gather":
@@ -244,7 +223,7 @@ def _node(topology: Topology, name: str) -> int:
     return topology.index[name]
 
 
-def _sends(rows: list[_Row], topology: Topology, blocks: Demand) -> Sends:
+def _sends(rows: list[_Send], topology: Topology, blocks: Demand) -> Sends:
     names = topology.names
     links = {(names[a], names[b]): n for (a, b), n in topology.between.items()}
     owners = [names[n] for n in blocks.source.tolist()]
@@ -258,13 +237,13 @@ def _sends(rows: list[_Row], topology: Topology, blocks: Demand) -> Sends:
             )
         if (row.source, row.chunk) not in numbers:
             raise Violation(
-                f"send {n} carries chunk {row.chunk} of {row.source}, which nobody "
+                f"send {n} carries chunk {row.chunk:g} of {row.source}, which nobody "
                 f"wants."
             )
     block = np.array([numbers[row.source, row.chunk] for row in rows], int)
     link = np.array([links[row.link] for row in rows], int)
-    start = np.array([row.start for row in rows], float)
-    end = np.array([row.end for row in rows], float)
+    start = np.array([row.start_s for row in rows], float)
+    end = np.array([row.end_s for row in rows], float)
     whole = blocks.size[block].tolist()
     size = [n if r.bytes is None else r.bytes for n, r in zip(whole, rows, strict=True)]
     phase = _way_out(blocks, block, start, topology.sources[link])

@@ -7,22 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from .entries import MOST_NODES, NAMES, Entry, expand_names, split_name
+from ...schema import fitted
+from .entries import MOST_NODES, NAMES, Links, Machine, expand_names, split_name
 from .media import media
 from .topology import Energy, Link, Node, Topology
 
 _DEFAULT_LATENCY: Final = 0.7e-6
 """s of a link whose latency is open: an NVLink 2 of the NDv2 model of TE-CCL."""
-KEYS: Final = (
-    "name", "like", "gpu", "gpus", "chassis", "relays", "buffer_gpus", "free_exit",
-    "latency", "latency_source", "nodes", "outer_nodes", "links", "outer_links",
-    "media",
-)  # fmt: skip
-_NODE_KEYS: Final = ("names", "copy", "reduces", "chassis")
-_LINK_KEYS: Final = (
-    "pairs", "one_way", "rate", "latency", "latency_source", "medium", "source",
-)  # fmt: skip
-_BRACKET: Final = ("low", "typical", "high")
 _LEAST_RATE: Final = 1e6  # B/s; below it is in GB/s or Gb/s
 _MOST_RATE: Final = 1e16  # B/s; more is a slip of the keyboard
 _MOST_LATENCY: Final = 0.1  # s; above it is in us or ns
@@ -40,12 +31,13 @@ class _Chassis(NamedTuple):
         prefix, n = split_name(name)
         return f"{prefix}{n + chassis * self.size.get(prefix, 0)}"
 
-    def entries(self, table: Entry, key: str) -> Iterator[tuple[Entry, str, int]]:
+    def entries(self, machine: Machine, key: str) -> Iterator[tuple[Any, str, int]]:
         """Entries `key` of each chassis, then those outside, with their key and the
         number of the chassis that their names are counted in."""
-        for row in table.rows(key):
+        for row in getattr(machine, key):
             yield from ((row, key, chassis) for chassis in range(self.number))
-        yield from ((row, f"outer_{key}", 0) for row in table.rows(f"outer_{key}"))
+        outer = f"outer_{key}"
+        yield from ((row, outer, 0) for row in getattr(machine, outer))
 
 
 def build(table: Mapping[str, Any], name: str, latency: float | None) -> Topology:
@@ -53,24 +45,25 @@ def build(table: Mapping[str, Any], name: str, latency: float | None) -> Topolog
 
     Raises `ValueError` naming the key that is unknown, missing or wrong.
     """
-    table = Entry(table)
-    table.check_keys("", KEYS)
+    machine: Machine = fitted(table, Machine)
     if latency is not None:
         _check_latency(latency)
-    box = _chassis(table)
-    nodes = _nodes(table, box)
-    links = _links(table, box, {node.name: n for n, node in enumerate(nodes)}, latency)
+    box = _chassis(machine)
+    nodes = _nodes(machine, box)
+    links = _links(
+        machine, box, {node.name: n for n, node in enumerate(nodes)}, latency
+    )
     if sum(node.kind == "gpu" for node in nodes) < 2:
         raise ValueError("`gpus` leaves fewer than two GPUs; describe at least two.")
     gpus = box.number * box.size["gpu"]
-    buffer_gpus = table.count("buffer_gpus", gpus)
+    buffer_gpus = machine.buffer_gpus or gpus
     if buffer_gpus < gpus:
         raise ValueError(
             f"`buffer_gpus` is {buffer_gpus}; allowed are whole numbers from {gpus}, "
             f"the GPUs here, on."
         )
-    gpu = gpu_name(table.optional_text("gpu"))
-    return Topology(name, nodes, links, buffer_gpus, gpu, table.flag("free_exit"))
+    gpu = gpu_name(machine.gpu)
+    return Topology(name, nodes, links, buffer_gpus, gpu, machine.free_exit)
 
 
 def gpu_name(given: str | None) -> str | None:
@@ -82,13 +75,13 @@ def gpu_name(given: str | None) -> str | None:
     return read_gpu(given).name  # another spelling; imports JAX
 
 
-def _chassis(table: Entry) -> _Chassis:
-    chassis, gpus = table.count("chassis", 1), table.count("gpus")
+def _chassis(machine: Machine) -> _Chassis:
+    chassis, gpus = machine.chassis, machine.gpus
     if chassis * gpus > MOST_NODES:
         raise ValueError(
             f"`gpus` is {gpus} in {chassis} chassis; allowed are {MOST_NODES} in all."
         )
-    names = [split_name(name) for row in table.rows("nodes") for name in row.names()]
+    names = [split_name(name) for row in machine.nodes for name in row.expanded]
     size = Counter(prefix for prefix, _ in names)
     for prefix, n in names:
         if n >= size[prefix] and prefix != "gpu":
@@ -102,29 +95,26 @@ def _chassis(table: Entry) -> _Chassis:
 # --- nodes
 
 
-def _nodes(table: Entry, box: _Chassis) -> tuple[Node, ...]:
+def _nodes(machine: Machine, box: _Chassis) -> tuple[Node, ...]:
     gpus = range(box.number * box.size["gpu"])
-    relays = set(expand_names(table.optional_text("relays") or "", "relays"))
+    relays = set(expand_names(machine.relays or "", "relays"))
     if unknown := sorted(relays - {f"gpu{n}" for n in gpus}):
         raise ValueError(f"`relays` names {unknown[0]}, which is not a GPU here.")
     found = []
     for n in gpus:
         kind = "switch" if f"gpu{n}" in relays else "gpu"
         found.append(Node(f"gpu{n}", kind, chassis=n // box.size["gpu"]))
-    for row, where, chassis in box.entries(table, "nodes"):
-        row.check_keys(where, _NODE_KEYS[: 3 if where == "nodes" else 4])
-        if any(name.startswith("gpu") for name in row.names()):
+    for row, where, chassis in box.entries(machine, "nodes"):
+        if any(name.startswith("gpu") for name in row.expanded):
             raise ValueError(
-                f"`names` is {row['names']!r}; allowed are switches and NICs (sw0, "
+                f"`names` is {row.names!r}; allowed are switches and NICs (sw0, "
                 f"nic0): GPUs are counted by `gpus`."
             )
-        home = row.get("chassis", chassis if where == "nodes" else -1)
-        if type(home) is not int or home < -1:
-            raise ValueError(f"`chassis` is {home!r}; give its number, from 0.")
-        copy, reduces = row.flag("copy"), row.flag("reduces")
-        for name in row.names():
+        home = chassis if where == "nodes" else row.chassis
+        for name in row.expanded:
             kind = "switch" if name.startswith("sw") else "nic"
-            found.append(Node(box.name(name, chassis), kind, copy, reduces, home))
+            whole = box.name(name, chassis)
+            found.append(Node(whole, kind, row.copy, row.reduces, home))
     found.sort(key=_place)
     for before, after in itertools.pairwise(found):
         if before.name == after.name:
@@ -142,16 +132,15 @@ def _place(node: Node) -> tuple[int, int]:
 
 
 def _links(
-    table: Entry, box: _Chassis, index: Mapping[str, int], latency: float | None
+    machine: Machine, box: _Chassis, index: Mapping[str, int], latency: float | None
 ) -> tuple[Link, ...]:
-    known = {**media(), **_own_media(table)}
+    known = {**media(), **_own_media(machine)}
     found: dict[tuple[int, int], Link] = {}
     taken = False
-    for row, where, chassis in box.entries(table, "links"):
-        row.check_keys(where, _LINK_KEYS)
+    for row, where, chassis in box.entries(machine, "links"):
         ends = _ends(row, where)
         rate, medium = _rate(row, where), _medium(row, known)
-        own, origin, open_ = _latency(row, table, latency)
+        own, origin, open_ = _latency(row, machine, latency)
         taken |= open_
         for pair in ends:
             names = [box.name(end, chassis) for end in pair]
@@ -180,11 +169,11 @@ def _links(
     return tuple(found.values())
 
 
-def _ends(row: Entry, where: str) -> list[tuple[str, str]]:
+def _ends(row: Links, where: str) -> list[tuple[str, str]]:
     """Links of an entry by the names at their ends."""
     ends = []
     for key, sign in (("pairs", "-"), ("one_way", "->")):
-        for word in (row.optional_text(key) or "").split():
+        for word in (getattr(row, key) or "").split():
             sides = word.split(sign)
             if len(sides) != 2 or not all(map(NAMES.fullmatch, sides)):
                 raise ValueError(
@@ -204,14 +193,13 @@ def _ends(row: Entry, where: str) -> list[tuple[str, str]]:
     return ends
 
 
-def _rate(row: Entry, where: str) -> float:
-    which = row.get("pairs") or row.get("one_way")
-    if "rate" not in row:
+def _rate(row: Links, where: str) -> float:
+    rate, which = row.rate, row.pairs or row.one_way
+    if rate is None:
         raise ValueError(
             f"`rate` is missing for the {where} {str(which).strip()[:40]!r}; give the "
             f"B/s of one direction."
         )
-    rate = row.number("rate", "B/s above zero")
     if not rate > 0:
         raise ValueError(f"`rate` is {rate:g}; allowed is any number of B/s above 0.")
     if rate > _MOST_RATE:
@@ -226,15 +214,16 @@ def _rate(row: Entry, where: str) -> float:
     return rate
 
 
-def _latency(row: Entry, table: Entry, given: float | None) -> tuple[float, str, bool]:
+def _latency(
+    row: Links, machine: Machine, given: float | None
+) -> tuple[float, str, bool]:
     """Latency (s), where rate and latency are from, and whether it was open."""
-    source = row.optional_text("source") or "rate: the file"
-    for holder in (row, table):
-        if "latency" in holder:
-            latency = holder.number("latency", "s")
-            _check_latency(latency)
-            said = holder.optional_text("latency_source")
-            return latency, f"{source}; latency: {said or 'the same'}", False
+    source = row.source or "rate: the file"
+    for holder in (row, machine):
+        if holder.latency is not None:
+            _check_latency(holder.latency)
+            said = holder.latency_source or "the same"
+            return holder.latency, f"{source}; latency: {said}", False
     if given is not None:
         return float(given), f"{source}; latency: given by the caller", True
     said = "default, an NVLink of the NDv2 model of TE-CCL"
@@ -255,28 +244,26 @@ def _check_latency(latency: float) -> None:
 # --- media
 
 
-def _medium(row: Entry, known: Mapping[str, Energy]) -> str:
-    name = row.text("medium")
-    if name not in known:
-        near = difflib.get_close_matches(name, list(known), n=3) or list(known)
+def _medium(row: Links, known: Mapping[str, Energy]) -> str:
+    name = row.medium
+    if name is None or name not in known:
+        near = difflib.get_close_matches(name or "", list(known), n=3) or list(known)
         raise ValueError(
             f"`medium` is {name!r}, which is not known; nearest: {', '.join(near)}; or "
-            f"add a table `[media.{name}]` with low, typical, high (J/bit) and source."
+            f"add a table `[media.{name or 'NAME'}]` with low, typical, high (J/bit) "
+            f"and source."
         )
     return name
 
 
-def _own_media(table: Entry) -> dict[str, Energy]:
+def _own_media(machine: Machine) -> dict[str, Energy]:
     found = {}
-    own = table.table("media")
-    for name in own:
-        row = own.table(name)
-        row.check_keys(f"media.{name}", (*_BRACKET, "source"))
-        low, typical, high = (row.number(key, "J/bit") for key in _BRACKET)
+    for name, row in machine.media.items():
+        low, typical, high = row.low, row.typical, row.high
         if not 0 <= low <= typical <= high <= _MOST_ENERGY:
             raise ValueError(
                 f"`media.{name}` has {low:g}, {typical:g}, {high:g}; allowed are low, "
                 f"typical, high in J/bit, rising, from 0 to {_MOST_ENERGY:g}."
             )
-        found[name] = Energy(typical, low, high, row.text("source"))
+        found[name] = Energy(typical, low, high, row.source)
     return found

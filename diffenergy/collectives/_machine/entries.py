@@ -1,74 +1,79 @@
-"""`Entry`: a table of a topology file whose values are checked as they are read."""
+"""Tables of a topology file, and the names of nodes in them."""
 
-import difflib
-import math
 import re
-from collections.abc import Collection
-from typing import Any, Final
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from ...schema import Count, Finite, Flag, Table, Text
 
 NAMES: Final = re.compile(r"(gpu|sw|nic)?(\d+)(?:\.\.(?:(gpu|sw|nic))?(\d+))?")
 """A node, or a range of them: gpu0, 0, sw1..8; plain numbers are GPUs."""
 MOST_NODES: Final = 200_000
+_Rate = Annotated[Finite, Meta(description="give a finite number (B/s above zero)")]
+_Seconds = Annotated[Finite, Meta(description="give a finite number (s)")]
+_Energy = Annotated[Finite, Meta(description="give a finite number (J/bit)")]
+_Place = Annotated[int, Meta(ge=-1, description="give its number, from 0")]
 
 
-class Entry(dict[str, Any]):
-    """A table; every method raises `ValueError` naming the key that is wrong."""
+class Nodes(Table, frozen=True):
+    """Switches or NICs of a chassis."""
 
-    def check_keys(self, where: str, allowed: Collection[str]) -> None:
-        """No keys but `allowed` ones."""
-        for key in self:
-            if key not in allowed:
-                near = difflib.get_close_matches(key, allowed, n=2) or allowed
-                place = f" of `{where}`" if where else ""
-                raise ValueError(
-                    f"`{key}` is not a key{place}; nearest: {', '.join(near)}."
-                )
+    names: Text
+    copy: Flag = False
+    reduces: Flag = False
 
-    def rows(self, key: str) -> "list[Entry]":
-        """A list of tables, empty if there is none."""
-        rows = self.get(key, [])
-        if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
-            raise ValueError(f"`{key}` is {rows!r}; give tables, `[[{key}]]`.")
-        return [Entry(row) for row in rows]
+    @property
+    def expanded(self) -> list[str]:
+        """Each of them."""
+        return expand_names(self.names, "names")
 
-    def table(self, key: str) -> "Entry":
-        """A table, empty if there is none."""
-        value = self.get(key, {})
-        if not isinstance(value, dict):
-            raise ValueError(f"`{key}` is {value!r}; give a table.")
-        return Entry(value)
 
-    def text(self, key: str) -> str:
-        value = self.get(key)
-        if not isinstance(value, str) or not value.strip():
-            raise ValueError(f"`{key}` is {value!r}; give text in quotes.")
-        return value
+class OuterNodes(Nodes, frozen=True):
+    """The same in the whole machine; -1: in no chassis."""
 
-    def optional_text(self, key: str) -> str | None:
-        return self.text(key) if key in self else None
+    chassis: _Place = -1
 
-    def names(self, key: str = "names") -> list[str]:
-        """Nodes that a text names."""
-        return expand_names(self.text(key), key)
 
-    def flag(self, key: str) -> bool:
-        """True or false; false if it is left out."""
-        value = self.get(key, False)
-        if not isinstance(value, bool):
-            raise ValueError(f"`{key}` is {value!r}; allowed are true and false.")
-        return value
+class Links(Table, frozen=True):
+    """Links that are alike; `latency` may be open."""
 
-    def count(self, key: str, default: int | None = None) -> int:
-        value: Any = self.get(key, default)
-        if type(value) is not int or value < 1:
-            raise ValueError(f"`{key}` is {value!r}; give a whole number from 1 on.")
-        return value
+    pairs: Text | None = None
+    one_way: Text | None = None
+    rate: _Rate | None = None
+    latency: _Seconds | None = None
+    latency_source: Text | None = None
+    medium: Text | None = None
+    source: Text | None = None
 
-    def number(self, key: str, unit: str) -> float:
-        value: Any = self.get(key)
-        if type(value) not in (int, float) or not math.isfinite(value):
-            raise ValueError(f"`{key}` is {value!r}; give a finite number ({unit}).")
-        return float(value)
+
+class Medium(Table, frozen=True):
+    """Energy of a bit, J."""
+
+    low: _Energy
+    typical: _Energy
+    high: _Energy
+    source: Text
+
+
+class Machine(Table, frozen=True):
+    """A whole file; `nodes` and `links` stand in every chassis."""
+
+    gpus: Count
+    name: Text | None = None
+    like: Text | None = None
+    gpu: Text | None = None
+    chassis: Count = 1
+    relays: Text | None = None
+    buffer_gpus: Count | None = None
+    free_exit: Flag = False
+    latency: _Seconds | None = None
+    latency_source: Text | None = None
+    nodes: list[Nodes] = []
+    outer_nodes: list[OuterNodes] = []
+    links: list[Links] = []
+    outer_links: list[Links] = []
+    media: dict[str, Medium] = {}
 
 
 def expand_names(text: str, key: str) -> list[str]:

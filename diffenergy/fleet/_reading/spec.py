@@ -1,90 +1,92 @@
 """`FLEET.toml` and the files that it names: a checked `Fleet`."""
 
-import dataclasses
-import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+from msgspec.structs import replace
 
 from ...files import read_toml
+from ...schema import MOST, Finite, NotNegative, Positive, Table, Text, fitted
 
-_ANY: Final = (-math.inf, False, "a finite number")
-_ABOVE: Final = (0.0, True, "a number above 0")
-_FROM: Final = (0.0, False, "a number of at least 0")
-_PUE: Final = (1.0, False, "a number of at least 1")
-_TOP: Final = {"slot_s": _ABOVE, "headroom": _FROM}
-_SERIES: Final = {"power_budget_w": _ABOVE, "carbon": _FROM, "price": _ANY}
-_SITE: Final = {"pue": _PUE, **_SERIES}
-_POOL: Final = {"count": _FROM, "parked_w": _FROM}
-_MODEL: Final = {
-    "input_len": _ABOVE,
-    "output_len": _ABOVE,
-    "slo_ttft_p95_s": _ABOVE,
-    "slo_tpot_p95_s": _ABOVE,
-    "start_j": _FROM,
-    "start_s": _FROM,
-}
-_WORDS: Final = {
-    "fleet": ("demand", "points"),
-    "sites": ("name",),
-    "pools": ("name", "gpu", "site"),
-    "models": ("name", "model", "dtype"),
-}
-_TABLES: Final = ("sites", "pools", "models")
-_WHOLE: Final = ("count", "input_len", "output_len")
 _MOST_WHOLE: Final = 10_000_000
 """GPUs of a pool, tokens of a request; solvers lose what is small beside more."""
+_UP_TO: Final = f"up to {_MOST_WHOLE:,}"
+_OR_FILE: Final = "without a unit, or the name of a .csv file"
+_SERIES: Final = ("power_budget_w", "carbon", "price")
+
+_File = Annotated[str, Meta(pattern=r"(?i)\.csv(\.gz)?$")]
+_Watts = Annotated[
+    Positive | _File | None,
+    Meta(description=f"give a number above 0 (W) {_OR_FILE}"),
+]
+_Grams = Annotated[
+    NotNegative | _File | None,
+    Meta(description=f"give a number of at least 0 (g/kWh) {_OR_FILE}"),
+]
+_Price = Annotated[
+    Finite | _File | None,
+    Meta(description=f"give a finite number (per MWh) {_OR_FILE}"),
+]
+_Pue = Annotated[float, Meta(ge=1, le=MOST, description="give a number of at least 1")]
+_Number = Annotated[
+    int,
+    Meta(
+        ge=0, le=_MOST_WHOLE, description=f"give a whole number of at least 0, {_UP_TO}"
+    ),
+]
+_Length = Annotated[
+    int,
+    Meta(gt=0, le=_MOST_WHOLE, description=f"give a whole number above 0, {_UP_TO}"),
+]
 
 
-@dataclasses.dataclass(frozen=True)
-class Site:
+class Site(Table, frozen=True):
     """`power_budget_w`, `carbon`, `price`: a number, the path of a series, or None."""
 
-    name: str
-    pue: float = 1.0
-    power_budget_w: float | str | None = None
-    carbon: float | str | None = None
-    price: float | str | None = None
+    name: Text
+    pue: _Pue = 1.0
+    power_budget_w: _Watts = None
+    carbon: _Grams = None
+    price: _Price = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Pool:
+class Pool(Table, frozen=True):
     """GPUs of one kind at one site."""
 
-    name: str
-    gpu: str
-    count: int
-    site: str
-    parked_w: float | None = None
+    name: Text
+    gpu: Text
+    count: _Number
+    site: Text
+    parked_w: NotNegative | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Model:
+class Model(Table, frozen=True):
     """A model with its requests and objectives of latency (infinite: none)."""
 
-    name: str
-    model: str | None = None
-    dtype: str | None = None
-    input_len: int | None = None
-    output_len: int | None = None
-    slo_ttft_p95_s: float = math.inf
-    slo_tpot_p95_s: float = math.inf
-    start_j: float | None = None
-    start_s: float | None = None
+    name: Text
+    model: Text | None = None
+    dtype: Text | None = None
+    input_len: _Length | None = None
+    output_len: _Length | None = None
+    slo_ttft_p95_s: Positive = math.inf
+    slo_tpot_p95_s: Positive = math.inf
+    start_j: NotNegative | None = None
+    start_s: NotNegative | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Fleet:
+class Fleet(Table, frozen=True):
     """What `FLEET.toml` says; paths are absolute, or relative to where we are."""
 
-    sites: tuple[Site, ...]
-    pools: tuple[Pool, ...]
-    models: tuple[Model, ...]
-    demand: str | None = None
-    points: str | None = None
-    slot_s: float = 3600.0
-    headroom: float = 0.0
+    sites: Annotated[tuple[Site, ...], Meta(min_length=1)]
+    pools: Annotated[tuple[Pool, ...], Meta(min_length=1)]
+    models: Annotated[tuple[Model, ...], Meta(min_length=1)]
+    demand: Text | None = None
+    points: Text | None = None
+    slot_s: Positive = 3600.0
+    headroom: NotNegative = 0.0
 
     @property
     def files(self) -> list[str]:
@@ -99,121 +101,53 @@ def read_fleet(path: str) -> Fleet:
 
     Raises `ValueError` in one sentence that names table, key, value and remedy.
     """
-    content = read_toml(Path(path), "fleet", "fleet.toml")
-    return _Reader(path, Path(path).parent).fleet(content)
+    content = _tidy(read_toml(Path(path), "fleet", "fleet.toml"))
+    fleet: Fleet = fitted(content, Fleet, f"{path}: ")
+    _check(fleet, path)
+    sites = [_beside(path, site, _SERIES) for site in fleet.sites]
+    return replace(_beside(path, fleet, ("demand", "points")), sites=tuple(sites))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Reader:
-    path: str
-    folder: Path
+def _tidy(given: Any) -> Any:
+    """Texts without spaces around them, and whole numbers, such as 1e3, as such."""
+    if isinstance(given, dict):
+        return {key: _tidy(value) for key, value in given.items()}
+    if isinstance(given, list):
+        return [_tidy(value) for value in given]
+    if isinstance(given, str):
+        return given.strip()
+    return int(given) if isinstance(given, float) and given.is_integer() else given
 
-    def fleet(self, content: Mapping[str, Any]) -> Fleet:
-        plain = {x: y for x, y in content.items() if x not in _TABLES}
-        top = self._entry(plain, "", _TOP, _WORDS["fleet"])
-        for key in ("demand", "points"):
-            if key in top:
-                top[key] = self._file(top[key])
-        sites, pools, models = (
-            self._table(content, name, kind, rules)
-            for name, kind, rules in (
-                ("sites", Site, _SITE),
-                ("pools", Pool, _POOL),
-                ("models", Model, _MODEL),
+
+def _beside(path: str, table: Any, keys: Sequence[str]) -> Any:
+    """A table with the files that it names beside that at `path`."""
+    named = {key: getattr(table, key) for key in keys}
+    files = {x: str(Path(path).parent / y) for x, y in named.items() if type(y) is str}
+    return replace(table, **files)
+
+
+def _check(fleet: Fleet, path: str):
+    """What no table says by itself; raises `ValueError`."""
+    for key in ("sites", "pools", "models"):
+        names = [x.name for x in getattr(fleet, key)]
+        if twice := [x for x in names if names.count(x) > 1]:
+            raise ValueError(
+                f"{path}: [[{key}]]: `name` is '{twice[0]}' twice; give it once."
             )
+    known = [site.name for site in fleet.sites]
+    for pool in fleet.pools:
+        if pool.site not in known:
+            raise ValueError(
+                f"{path}: pool `{pool.name}`: `site` is '{pool.site}'; give the name "
+                f"of one of the [[sites]]: {', '.join(known)}."
+            )
+    for model in fleet.models:
+        if model.start_j is not None and model.start_s is not None:
+            raise ValueError(
+                f"{path}: model `{model.name}` has `start_j` and `start_s`; give one "
+                "of both."
+            )
+    if not sum(pool.count for pool in fleet.pools):
+        raise ValueError(
+            f"{path}: no pool has a GPU; give a `count` of at least 1 in one."
         )
-        known = [site.name for site in sites]
-        for pool in pools:
-            if pool.site not in known:
-                raise self._wrong(
-                    f"pool `{pool.name}`: `site` is '{pool.site}'",
-                    f"the name of one of the [[sites]]: {', '.join(known)}",
-                )
-        for model in models:
-            if model.start_j is not None and model.start_s is not None:
-                raise self._wrong(
-                    f"model `{model.name}` has `start_j` and `start_s`", "one of both"
-                )
-        if not sum(pool.count for pool in pools):
-            raise self._wrong("no pool has a GPU", "a `count` of at least 1 in one")
-        return Fleet(sites, pools, models, **top)
-
-    def _table(
-        self, content: Mapping[str, Any], name: str, kind: Any, rules: Mapping[str, Any]
-    ) -> tuple[Any, ...]:
-        entries = content.get(name)
-        if not isinstance(entries, list) or not entries:
-            raise self._wrong(f"[[{name}]] is missing", f"at least one [[{name}]]")
-        fields = dataclasses.fields(kind)
-        needed = [x.name for x in fields if x.default is dataclasses.MISSING]
-        found = []
-        for number, entry in enumerate(entries):
-            where = f"[[{name}]] {number}"
-            if not isinstance(entry, dict):
-                raise self._wrong(f"{where} is no table", "a table")
-            where = f"{where} ({entry.get('name', 'no name')})"
-            for key in needed:
-                if key not in entry:
-                    raise self._wrong(f"{where}: `{key}` is missing", f"a `{key}`")
-            read = self._entry(entry, f"{where}: ", rules, _WORDS[name])
-            found.append(kind(**read))
-        names = [x.name for x in found]
-        twice = [x for x in names if names.count(x) > 1]
-        if twice:
-            raise self._wrong(f"[[{name}]]: `name` is '{twice[0]}' twice", "once")
-        return tuple(found)
-
-    def _entry(
-        self,
-        entry: Mapping[str, Any],
-        where: str,
-        rules: Mapping[str, Any],
-        words: Sequence[str],
-    ) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in entry.items():
-            if key in words:
-                if not isinstance(value, str) or not value.strip():
-                    raise self._wrong(f"{where}`{key}` is {value!r}", "a text")
-                found[key] = value.strip()
-            elif key in rules and key in _SERIES and isinstance(value, str):
-                found[key] = self._series(where, key, value)
-            elif key in rules:
-                found[key] = self._number(where, key, value, rules[key])
-            else:
-                tables = [] if where else _TABLES
-                near = difflib.get_close_matches(key, [*words, *rules, *tables], 1)
-                hint = f"; did you mean `{near[0]}`?" if near else ""
-                known = ", ".join(sorted([*words, *rules]))
-                raise self._wrong(f"{where}`{key}` is no key{hint}", known, ending="")
-        return found
-
-    def _number(
-        self, where: str, key: str, value: Any, rule: tuple[float, bool, str]
-    ) -> float | int:
-        least, open_, words = rule
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        good = number and math.isfinite(value)
-        good = good and (value > least if open_ else value >= least)
-        if key in _WHOLE:
-            good = good and value <= _MOST_WHOLE and value == round(value)
-            words = f"a whole {words.removeprefix('a ')}, up to {_MOST_WHOLE:,}"
-        if not good:
-            file = ", or the name of a .csv file" if key in _SERIES else ""
-            raise self._wrong(f"{where}`{key}` is {value!r}", words + file)
-        return int(value) if key in _WHOLE else float(value)
-
-    def _series(self, where: str, key: str, value: str) -> str:
-        if not value.lower().endswith((".csv", ".csv.gz")):
-            unit = {"power_budget_w": "W", "carbon": "g/kWh", "price": "per MWh"}[key]
-            raise self._wrong(
-                f"{where}`{key}` is '{value}'",
-                f"a number without a unit ({unit}), or the name of a .csv file",
-            )
-        return self._file(value)
-
-    def _file(self, value: str) -> str:
-        return str(self.folder / value)
-
-    def _wrong(self, what: str, allowed: str, ending: str = "; correct it"):
-        return ValueError(f"{self.path}: {what}; allowed is {allowed}{ending}.")
