@@ -23,8 +23,9 @@ import typer
 
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
-_NO_PICTURE = ("a10-five", "hopper-five", "throttled")
-"""Splits whose rows are drawn again and again, or whose times are clocks."""
+_NO_PICTURE = ("a10-five", "hopper-five", "throttled", "h100-family-ours")
+"""Splits whose rows are drawn again and again, whose times are clocks, or whose rows
+another split has."""
 COLUMNS = {"time": "time_s", "power": "avg_power_w", "energy": "energy_j"}
 
 

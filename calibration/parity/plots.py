@@ -14,7 +14,6 @@ import typer
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 COLUMNS = {"time": "s", "power": "W", "energy": "J"}
-COLOURS = ("#0b5394", "#e69138", "#38761d", "#a64d79", "#45818e", "#990000", "#666666")
 
 
 def plots(
@@ -38,14 +37,17 @@ def plots(
 def draw(data: dict[str, np.ndarray], gpu: str, path: Path) -> None:
     """One picture: a panel for each quantity that was measured."""
     import matplotlib.pyplot as plt
+    from matplotlib import ticker
 
     shown = [word for word in COLUMNS if np.isfinite(data[word]).any()]
+    splits = sorted(set(data["split"]))
+    colours = plt.get_cmap("tab10" if len(splits) <= 10 else "tab20").colors
     figure, axes = plt.subplots(
         1, len(shown), figsize=(4.4 * len(shown), 4.2), squeeze=False
     )
     for axis, word in zip(axes[0], shown, strict=True):
         ends = []
-        for colour, split in zip(COLOURS, sorted(set(data["split"])), strict=False):
+        for colour, split in zip(colours, splits, strict=False):
             mine = data["split"] == split
             read, made = data[word][mine], data[f"{word}_pred"][mine]
             known = np.isfinite(read) & np.isfinite(made)
@@ -69,6 +71,8 @@ def draw(data: dict[str, np.ndarray], gpu: str, path: Path) -> None:
             xlabel=f"measured {word}, {COLUMNS[word]}",
             ylabel=f"predicted {word}, {COLUMNS[word]}",
         )
+        for side in (axis.xaxis, axis.yaxis):
+            side.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(1, 0.4)))
         axis.legend(fontsize=7, markerscale=3, loc="upper left")
     figure.suptitle(
         f"{gpu}, left-out rows\n(lines: equal, -20 %, +25 %)", y=0.99, fontsize=10
