@@ -61,6 +61,7 @@ def test_identities(answers, name):
         assert values == sorted(values) and min(values) > 0
 
 
+@pytest.mark.slow
 def test_an_open_loop_serves_what_comes(answers):
     x = answers["open"]
     assert x["request_throughput_per_s"] == pytest.approx(40.0, rel=1e-6)

@@ -103,6 +103,7 @@ def test_the_default_is_what_estimate_says(run: Run, decode: dict[str, Any]):
         assert decode["default"][key] == pytest.approx(found[key], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_power_curve_goes_up_to_the_limit(decode: dict[str, Any]):
     curve = decode["power_curve"]
     assert curve[0]["power_limit_w"] == 150 and curve[-1]["power_limit_w"] == 250

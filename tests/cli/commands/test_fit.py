@@ -87,6 +87,7 @@ def test_a_fit_is_read_back_and_errors_shrink(run, first, table):
     assert kept["time_mape_pct"] == round(said["time_mape_pct"], 2)
 
 
+@pytest.mark.slow
 def test_what_was_learnt(first):
     out, said = first
     assert (said["rows"], said["fitted_rows"], said["flagged"]) == (16, 16, [])

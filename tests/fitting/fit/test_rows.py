@@ -103,6 +103,7 @@ def rests_on(table, fitted_start):
     return rests_on
 
 
+@pytest.mark.slow
 def test_powers_of_left_over_weights_teach_no_power(tmp_path, rests_on, fitted_start):
     """They tell what weights hold; a GPU whose power was read so alone is not known."""
     left, filled = meter(tmp_path, 5), meter(tmp_path, 6, dtype="fp8_block")

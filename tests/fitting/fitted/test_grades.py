@@ -73,6 +73,7 @@ def test_the_grade_of_a_row_is_the_least_of_its_quantities(passes):
     assert widths(made, "avg_power_w") == pytest.approx([0.4, 0.3, 0.3, 0.3])
 
 
+@pytest.mark.slow
 def test_passes_with_kernels_that_nobody_fitted_are_forecast(passes):
     made = predict(passes, fitted(time=9, power=9, ops=["gemm"]))
     assert made.grade.tolist() == ["forecast"] * 4

@@ -92,6 +92,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory):
     return page(task, task.run(), None, "")
 
 
+@pytest.mark.slow
 def test_flop_and_bytes_are_those_of_the_shapes(odd):
     product, never, stream = odd.kernels
     assert product["flop"] == pytest.approx(2 * 4096**3, rel=1e-3)
@@ -101,6 +102,7 @@ def test_flop_and_bytes_are_those_of_the_shapes(odd):
     assert kernel_class("gemm") == "matrix products" == product["class"]
 
 
+@pytest.mark.slow
 def test_roofs_are_those_of_the_clock(odd):
     # K40c: 15 SMs, 192 lanes of 2 FLOP, 745 MHz, no tensor cores
     assert [roof.name for roof in odd.roofs] == ["CUDA cores"]
@@ -108,6 +110,7 @@ def test_roofs_are_those_of_the_clock(odd):
     assert odd.dram_bandwidth == pytest.approx(288e9, rel=0.01)
 
 
+@pytest.mark.slow
 def test_classes_and_waiting_are_the_whole(odd):
     parts = by_class(odd.kernels, odd.summary)
     time = sum(part[0] for part in parts.values())
@@ -128,6 +131,7 @@ def test_large_workloads_have_fewer_points():
     assert num_points(1000) == 32 and num_points(1001) == 8
 
 
+@pytest.mark.slow
 def test_a_page_with_traps_is_still_a_page(odd):
     text = page_html(odd)
     assert "</script><b>" not in text and "</title><i>" not in text
@@ -136,6 +140,7 @@ def test_a_page_with_traps_is_still_a_page(odd):
     assert "nothing was fitted" in text.lower()
 
 
+@pytest.mark.slow
 def test_curves_pass_the_estimate_and_keep_their_limits(odd):
     (side,) = odd.sides
     clocks = [point["sm_clock_set_mhz"] for point in side.clocks]
