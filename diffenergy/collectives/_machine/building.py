@@ -245,15 +245,16 @@ def _check_latency(latency: float) -> None:
 
 
 def _medium(row: Links, known: Mapping[str, Energy]) -> str:
-    name = row.medium
-    if name is None or name not in known:
-        near = difflib.get_close_matches(name or "", list(known), n=3) or list(known)
-        raise ValueError(
-            f"`medium` is {name!r}, which is not known; nearest: {', '.join(near)}; or "
-            f"add a table `[media.{name or 'NAME'}]` with low, typical, high (J/bit) "
-            f"and source."
-        )
-    return name
+    name, unknown = row.medium, "is missing"
+    if name in known:
+        return name
+    if name is not None:
+        unknown = f"is {name!r}, which is not known"
+    near = difflib.get_close_matches(name or "", list(known), n=3) or list(known)
+    raise ValueError(
+        f"`medium` {unknown}; nearest: {', '.join(near)}; or add a table "
+        f"`[media.{name or 'NAME'}]` with low, typical, high (J/bit) and source."
+    )
 
 
 def _own_media(machine: Machine) -> dict[str, Energy]:

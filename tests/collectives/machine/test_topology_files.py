@@ -73,7 +73,7 @@ def test_own_file_like_a_bundled_one(tmp_path: Path):
         ("latency = 1e-6", "latency = 0.7", "looks like us"),
         ("latency = 2e-6", "latency = true", "`latency` is True"),
         ('medium = "laser"', 'medium = "lasr"', "nearest: laser"),
-        ('medium = "laser"\n', "", "`medium` is None"),
+        ('medium = "laser"\n', "", "`medium` is missing; nearest: nvlink1"),
         ("typical = 2e-12", "typical = 2", "low, typical, high"),
         ('names = "sw0"', 'names = "sw1"', "number them from sw0"),
         ('names = "sw0"', 'names = "gpu7"', "counted by `gpus`"),
