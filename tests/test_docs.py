@@ -262,6 +262,18 @@ def test_code_that_pages_show_tells_something(page: Path):
     assert len(set(shown)) == len(shown), f"{page.name} shows some code twice"
 
 
+def test_errors_in_readme_are_those_of_the_accuracy_table():
+    """Each error of time / power / energy, and every other figure of these tables."""
+    first, last = "## Accuracy", "One joint fit"
+    readme = (ROOT / "README.md").read_text().split(first)[1].split(last)[0]
+    shown = "\n".join(x for x in readme.splitlines() if x.startswith("| "))
+    table = (ROOT / "calibration" / "README.md").read_text()
+    for of in (r"[\d.]+ / [\d.]+ / [\d.]+", r"\d+\.\d+"):
+        found = set(re.findall(of, shown))
+        assert len(found) > 15
+        assert not found - set(re.findall(of, table))
+
+
 def test_the_table_of_models_is_what_its_script_writes():
     made = runpy.run_path(str(ROOT / "docs" / "models.py"))
     page = made["PAGE"].read_text(encoding="utf-8")
