@@ -41,13 +41,14 @@ def draw(data: dict[str, np.ndarray], gpu: str, path: Path) -> None:
 
     shown = [word for word in COLUMNS if np.isfinite(data[word]).any()]
     splits = sorted(set(data["split"]))
-    colours = plt.get_cmap("tab10" if len(splits) <= 10 else "tab20").colors
+    palette = plt.get_cmap("tab10" if len(splits) <= 10 else "tab20")
+    colours = palette(np.arange(len(splits)))
     figure, axes = plt.subplots(
         1, len(shown), figsize=(4.4 * len(shown), 4.2), squeeze=False
     )
     for axis, word in zip(axes[0], shown, strict=True):
         ends = []
-        for colour, split in zip(colours, splits, strict=False):
+        for colour, split in zip(colours, splits, strict=True):
             mine = data["split"] == split
             read, made = data[word][mine], data[f"{word}_pred"][mine]
             known = np.isfinite(read) & np.isfinite(made)

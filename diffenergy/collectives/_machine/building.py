@@ -245,11 +245,10 @@ def _check_latency(latency: float) -> None:
 
 
 def _medium(row: Links, known: Mapping[str, Energy]) -> str:
-    name, unknown = row.medium, "is missing"
-    if name in known:
+    name = row.medium
+    if name is not None and name in known:
         return name
-    if name is not None:
-        unknown = f"is {name!r}, which is not known"
+    unknown = "is missing" if name is None else f"is {name!r}, which is not known"
     near = difflib.get_close_matches(name or "", list(known), n=3) or list(known)
     raise ValueError(
         f"`medium` {unknown}; nearest: {', '.join(near)}; or add a table "
