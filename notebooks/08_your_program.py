@@ -16,8 +16,6 @@
 # of 577 tokens, eager).
 
 # %%
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -37,7 +35,7 @@ house = style.house()
 house.__enter__()  # the house style, through the whole notebook
 
 GPUS = ("h100-sxm", "a100-sxm-80gb", "b200-sxm", "l40s", "rtx-4090")
-TRACE = str(Path(de.__file__).parents[1] / "docs/examples/trace.json")
+TRACE = "../docs/examples/trace.json"
 
 # %% [markdown]
 # ## A training step in JAX
