@@ -33,7 +33,11 @@ def show(content: Any, as_json: bool, table: Callable[[], Iterable["RenderableTy
         return
     from rich.console import Console
 
-    console = Console(markup=False, highlight=False, emoji=False)
+    class Piped(Console):
+        def on_broken_pipe(self):  # rich would end the process with 1 by itself
+            raise
+
+    console = Piped(markup=False, highlight=False, emoji=False)
     lines = True
     for part in table():
         if lines and not isinstance(part, str):

@@ -175,10 +175,11 @@ def test_a_fault_of_the_program_is_one_line_too(run, monkeypatch):
     assert len(outcome.err.splitlines()) == 1 and "KeyError" in outcome.err
 
 
-def test_a_reader_that_stops_reading_is_no_error():
+@pytest.mark.parametrize("words", [["--help"], ["models"], ["models", "--json"]])
+def test_a_reader_that_stops_reading_is_no_error(words):
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, "-c", SHELL, "--help"]
+    command = [sys.executable, "-c", SHELL, *words]
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
