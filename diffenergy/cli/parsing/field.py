@@ -181,12 +181,14 @@ def flag_names(kind: type) -> dict[str, str]:
 
 
 def as_flags(text: str, kind: type) -> str:
-    """What a room says of its argument `name`, for who typed the flag `--name`."""
+    """What a room says of its arguments, for who typed flags: `a` and `b` of "`a` + `b`
+    is" and of "... keeps 5 W (`a`)". In other places a name may be a file's."""
     names = flag_names(kind)
-    begun = re.match(r"`(\w+)`", text)
-    if begun is None or begun[1] not in names:
-        return text
-    return f"`{names[begun[1]]}`{text[begun.end() :]}"
+    return re.sub(
+        r"(?:^|(?<=` \+ )|(?<=\())`(\w+)`",
+        lambda found: f"`{names.get(found[1], found[1])}`",
+        text,
+    )
 
 
 def command_line(
