@@ -94,7 +94,7 @@ def schedule_energy(
     topology, sends = schedule.topology, schedule.sends
     passed = np.bincount(sends.link, sends.bytes, len(topology.links))
     links = _by_medium(topology, passed)
-    end = float(sends.end.max(initial=0.0)) if finish is None else finish
+    end = schedule.last_end if finish is None else finish
     gpus = waiting_gpus(topology)
     if gpu is None:
         return CollectiveEnergy(links, end, gpus)

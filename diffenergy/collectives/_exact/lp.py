@@ -40,7 +40,7 @@ def grouped(
     Raises:
         ValueError: a block with more than one taker, or a sum.
     """
-    if demand.reduces or (demand.wanted.sum(axis=1) > 1).any():
+    if not demand.single:
         raise ValueError(
             f"`demand` is {demand.collective}, whose blocks are copied or added up; "
             "method lp moves blocks with one taker (all_to_all, scatter, gather); take "

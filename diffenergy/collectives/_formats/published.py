@@ -278,12 +278,12 @@ def _replay(schedule: Schedule, epoch: np.ndarray, there: np.ndarray) -> int:
     order = np.argsort(epoch, kind="stable").tolist()
     stock: dict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
     for send in order:
-        place = int(sends.block[send]), int(topology.targets[sends.link[send]])
+        place = int(sends.block[send]), int(schedule.targets[send])
         stock[place].append((int(there[send]), float(sends.bytes[send])))
     gone: dict[tuple[int, int, int], float] = defaultdict(float)
     for send in order:
-        block, now, link = int(sends.block[send]), int(epoch[send]), sends.link[send]
-        node = int(topology.sources[link])
+        block, now = int(sends.block[send]), int(epoch[send])
+        node = int(schedule.sources[send])
         if demand.source[block] == node:
             continue
         stores = bool(topology.stores[node])
@@ -299,7 +299,7 @@ def _replay(schedule: Schedule, epoch: np.ndarray, there: np.ndarray) -> int:
         if held < demand.size[block] * (-1e-4 if parts else 0.5):
             raise Violation(
                 f"{block_name(schedule, block)} leaves {names[node]} for "
-                f"{names[topology.targets[link]]} in epoch {now}, when {names[node]} "
+                f"{names[schedule.targets[send]]} in epoch {now}, when {names[node]} "
                 f"does not have it."
             )
     last = 0

@@ -120,10 +120,8 @@ def in_epochs(schedule: Schedule, model: EpochModel | None) -> Schedule:
     a flow, others whole; None of an all-reduce, and without a model."""
     demand, epochs = schedule.demand, None
     if model is not None and whole(schedule).all():
-        if demand.reduces or (demand.wanted.sum(1) > 1).any():
-            epochs = whole_epochs(schedule, model)
-        else:
-            epochs = flow_epochs(schedule, model)
+        count = flow_epochs if demand.single else whole_epochs
+        epochs = count(schedule, model)
     tau = model.tau if model is not None and epochs is not None else None
     return dataclasses.replace(schedule, epoch=tau, epochs=epochs)
 
@@ -268,7 +266,7 @@ def make_task(topology: Topology, demand: Demand, search: Search) -> Task:
     """Bounds, epochs, and what spreads."""
     _check(search)
     ends = time.monotonic() + search.limit
-    single = not demand.reduces and bool((demand.wanted.sum(1) <= 1).all())
+    single = demand.single
     even = float(np.ptp(demand.size)) <= _MET * float(demand.size.max())
     machine, spread = topology, demand
     if demand.reduces:

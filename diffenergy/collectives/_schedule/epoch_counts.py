@@ -39,7 +39,7 @@ def whole_epochs(schedule: Schedule, model: EpochModel) -> int | None:
         return None
     if demand.reduces:
         topology, demand = spread_of(topology, demand)
-        sends = reversed_in_time(sends, float(sends.end.max(initial=0.0)))
+        sends = reversed_in_time(sends, schedule.last_end)
     order = np.argsort(sends.start, kind="stable")
     feeder = _feeders(topology, sends.block, sends.link, sends.start, order)
     members: dict[int, list[tuple[int, int]]] = {}
@@ -127,7 +127,7 @@ def _legs(schedule: Schedule, model: EpochModel) -> tuple[list[_Leg], list[_Leg]
     """Legs in order of their ranks, and the first one of every block."""
     topology, sends = schedule.topology, schedule.sends
     hop = (1 + model.delay).tolist()
-    stores = topology.stores[topology.targets[sends.link]].tolist()
+    stores = topology.stores[schedule.targets].tolist()
     work = np.bincount(sends.link, sends.bytes, len(topology.links)) / topology.rates
     busy = (work >= _BUSY * work.max()).tolist()
     link, block = sends.link.tolist(), sends.block.tolist()

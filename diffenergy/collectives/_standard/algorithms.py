@@ -79,9 +79,8 @@ class Task:
     @functools.cached_property
     def paths(self) -> Paths:
         """Quickest paths of the largest block."""
-        demand = self.demand
-        copies = demand.reduces or bool((demand.wanted.sum(1) > 1).any())
-        return find_paths(self.topology, float(demand.size.max()), copies)
+        largest = float(self.demand.size.max())
+        return find_paths(self.topology, largest, not self.demand.single)
 
     def lane(self, lanes: int) -> Int[np.ndarray, " block"]:
         """Lanes in turn for the blocks of a source, each source from another on."""

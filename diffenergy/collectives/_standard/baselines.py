@@ -152,9 +152,8 @@ def _fastest(task: Task, variants: list[Variant], most_sends: int) -> Baseline |
         if least >= finish:
             break
         made = tree_schedule(task.topology, task.demand, task.paths, courses)
-        end = float(made.sends.end.max(initial=0.0))
-        if end < finish:
-            best, finish, name = made, end, variant_name
+        if made.last_end < finish:
+            best, finish, name = made, made.last_end, variant_name
     if best is None:
         return "has nothing to send"
     try:

@@ -75,7 +75,7 @@ def criticality(
     effort = effort or Effort(batches=2, restarts=8)
     least = second_bound(demand, topology)
     base = greedy(topology, demand, bound=least, effort=effort)
-    finish = float(base.sends.end.max(initial=0.0))
+    finish = base.last_end
     pairs = linked_pairs(topology)
     used = _used(topology, base, pairs)
     orbit = pair_orbits(topology, demand, pairs)
@@ -206,8 +206,7 @@ def _planned(
         plan = greedy(changed, demand, bound=bound, effort=effort)
     except ValueError as error:
         return dataclasses.replace(whole, finish=None, bound=bound, problem=str(error))
-    finish = float(plan.sends.end.max(initial=0.0))
-    return dataclasses.replace(whole, finish=finish, bound=bound)
+    return dataclasses.replace(whole, finish=plan.last_end, bound=bound)
 
 
 def _used(

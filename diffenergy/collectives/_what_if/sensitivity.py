@@ -111,7 +111,7 @@ def sensitivities(
         # The paths that a small step prefers are the longest ones there, and T is
         # piecewise linear in latencies and in s per byte: the gradient after the step
         # is the derivative at its beginning.
-        late = _LATER * float(schedule.sends.end.max())
+        late = _LATER * schedule.last_end
         used = np.isin(np.arange(len(rates)), schedule.sends.link)
         table = np.zeros((4, count))  # links that nothing passes: 0
         for part in np.flatnonzero(parts.members[:, used].any(1)).tolist():
