@@ -303,7 +303,7 @@ def _links(plan: Plan, watch: Watch) -> dict[str, Any]:
 
     changes, whole = gathered(criticality(topology, demand, progress=tell))
     return {
-        "sensitivity": sensitivity_rows(sensitivities(schedule)),
+        "sensitivity": sensitivity_rows(sensitivities(schedule, "link")),
         "media": sensitivity_rows(sensitivities(schedule, "medium")),
         "prices": price_rows(rate_prices(demand, topology), topology),
         "criticality": criticality_rows(changes),
