@@ -151,9 +151,6 @@ def flow_bound(
 
     A program of more than `MOST_ROWS`, or that takes longer than `time_limit` (s), is
     left to fixed prices.
-
-    Raises:
-        ValueError: a block cannot reach its taker.
     """
     bound = 0.0
     for machine, spread in spreads(demand, topology):
@@ -165,12 +162,7 @@ def flow_bound(
 
 
 def _bound(moved: Transfers, topology: Topology, whole: bool, limit: float) -> float:
-    spare, farthest = idle(moved, topology, whole)
-    if np.isinf(farthest):
-        raise ValueError(
-            f"`demand` has a block that no way of `{topology.name}` leads to its "
-            "taker; add links or change the demand."
-        )
+    spare, _ = idle(moved, topology, whole)
     fixed = price_bound(moved, topology, whole)
     link_class, stands_for = _classes(moved, topology)
     if np.count_nonzero(stands_for) * len(spare) > MOST_ROWS:

@@ -167,7 +167,7 @@ def lp(
     `optimal` if no horizon between is left.
 
     Raises:
-        ValueError: blocks with several takers, sums, or a wish that no way leads to.
+        ValueError: blocks with several takers, or sums.
     """
     best = None
     with worker() as child:

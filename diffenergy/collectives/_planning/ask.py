@@ -172,7 +172,9 @@ class _Question:
         """The best schedule of one size, its energy and the standard algorithms."""
         best = find_schedule(machine, demand, self.search, self.watch)
         best, front = second_stage(best, self.goal, self.spec, self.search, self.watch)
-        more = {} if self.spec is None else wait_clock_json(best, self.spec)
+        more: dict[str, Any] = {}
+        if self.spec is not None:
+            more["wait_clock"] = wait_clock_json(best, self.spec)
         if front is not None:
             more["front"] = front_rows(front)
         if self.links:

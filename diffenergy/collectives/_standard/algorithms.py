@@ -155,7 +155,7 @@ def _links_round(task: Task, order: list[int]) -> set[int]:
     paths, links = task.paths, set[int]()
     for begin, node in zip(order, [*order[1:], order[0]], strict=True):
         while node != begin:
-            before = int(paths.before_by_hops[begin, node])
+            before = int(paths.by_hops.before[begin, node])
             links.update(paths.links[paths.hop[before, node]].tolist())
             node = before
     return links - {-1}

@@ -150,9 +150,3 @@ def test_too_large_falls_back_on_fixed_prices(monkeypatch: pytest.MonkeyPatch) -
     exact = flow_bound(demand, topology)
     monkeypatch.setattr(duals, "MOST_ROWS", 10)
     assert 0 < flow_bound(demand, topology) <= exact * (1 + 1e-9)
-
-
-def test_no_way_is_an_error() -> None:
-    topology = machine("one-way", gpu_nodes(2, 2), [(0, 1, 10.0, 1.0)], 2)
-    with pytest.raises(ValueError, match="no way of `one-way`"):
-        flow_bound(pairs(topology, [(1, 0, GB)]), topology)

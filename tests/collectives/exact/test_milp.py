@@ -17,7 +17,6 @@ from diffenergy.collectives._exact.epoch_schedule import (
     reach,
 )
 from diffenergy.collectives._exact.milp import integer_model, least_finish, milp
-from diffenergy.collectives._exact.rounds import rounds
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
 from diffenergy.collectives._schedule.simulate import run_epochs
 from diffenergy.collectives._verify.verify import verify
@@ -400,19 +399,6 @@ def test_bad_input_has_one_line():
         milp(machine, demand, model, 5, how=Solving(solver="gurobi"))
     with pytest.raises(ValueError, match="no whole variables"):
         milp(machine, demand, model, 5, how=Solving(solver="glop"))
-    sums = dataclasses.replace(demand, parts=demand.wanted)
-    with pytest.raises(ValueError, match="adds blocks up"):
-        milp(machine, sums, model, 5)
     uneven = dataclasses.replace(demand, size=demand.size * np.arange(1, 9))
     with pytest.raises(ValueError, match="chunks of one size"):
         milp(machine, uneven, model, 5)
-    away = tuple(one for one in machine.links if one.target != 7)
-    with pytest.raises(ValueError, match="`gpu7` wants a block of `gpu0`"):
-        milp(dataclasses.replace(machine, links=away), demand, model_of(away), 5)
-    with pytest.raises(ValueError, match="`length` is 0"):
-        rounds(machine, demand, model, length=0)
-
-
-def model_of(links):
-    machine = dataclasses.replace(dgx1(), links=links)
-    return epochs_of(machine)
