@@ -39,7 +39,7 @@ def run_epochs(schedule: Schedule, model: EpochModel, parts: bool = False) -> Sc
     return retime(schedule, Arrivals(there, there, never))
 
 
-def order_of(schedule: Schedule) -> Order:
+def order_of(schedule: Schedule, when: Arrivals | None = None) -> Order:
     """What must follow what in `schedule`, read off its times as `retime` does.
 
     Sends on a link follow each other by start, end and block. If that cannot be kept
@@ -50,7 +50,7 @@ def order_of(schedule: Schedule) -> Order:
     """
     if not len(schedule.sends):
         raise ValueError("`schedule` has no sends; give one with at least one.")
-    return _ordered(schedule, None)[0]
+    return _ordered(schedule, when)[0]
 
 
 def _ordered(schedule: Schedule, when: Arrivals | None) -> tuple[Order, Schedule]:

@@ -14,6 +14,7 @@ from diffenergy.collectives._schedule.simulate import run_epochs
 from diffenergy.collectives._verify.verify import verify
 from diffenergy.search import Solving, worker
 
+from ..machine.c3_machines import ndv2_2
 from ..machine.c4_machines import (
     GBPS,
     all_gather,
@@ -21,7 +22,6 @@ from ..machine.c4_machines import (
     both,
     dgx1,
     made,
-    ndv2_2,
     ndv2_2_published,
     replay_parts,
     ring,

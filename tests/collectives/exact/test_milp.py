@@ -22,6 +22,7 @@ from diffenergy.collectives._schedule.simulate import run_epochs
 from diffenergy.collectives._verify.verify import verify
 from diffenergy.search import LinearModel, Solving, solve
 
+from ..machine.c3_machines import ndv2_2, torus
 from ..machine.c4_machines import (
     GBPS,
     all_gather,
@@ -30,13 +31,11 @@ from ..machine.c4_machines import (
     dgx2_2,
     link,
     made,
-    ndv2_2,
     ndv2_2_published,
     replay_epochs,
     ring,
     scipy_least,
     star,
-    torus,
 )
 from ..schedule.seeds import seeds
 
