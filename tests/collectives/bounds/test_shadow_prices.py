@@ -137,7 +137,7 @@ def test_rows_have_most_first_and_no_zeros() -> None:
 
 
 def test_bad_input_is_named() -> None:
-    topology = machine("pair", gpu_nodes(2, 2), [(0, 1, 50.0, 0.7)], 2)
+    topology = ring(2)
     wish = all_to_all(topology, 2 * MB)
     nothing = dataclasses.replace(wish, wanted=np.zeros_like(wish.wanted))
     with pytest.raises(ValueError, match="`demand` moves nothing"):

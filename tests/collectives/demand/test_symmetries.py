@@ -13,12 +13,11 @@ from diffenergy.collectives._demand.automorphisms import (
 )
 from diffenergy.collectives._demand.symmetries import no_symmetry, symmetries
 
-from ..machine.c3_machines import ndv2_2, torus
+from ..machine.c3_machines import dgx2_2, ndv2_2, torus
 from ..machine.c4_machines import (
     all_gather,
     all_to_all,
     dgx1,
-    dgx2_2,
     ndv2_2_published,
     ring,
     star,

@@ -22,13 +22,12 @@ from diffenergy.collectives._schedule.simulate import run_epochs
 from diffenergy.collectives._verify.verify import verify
 from diffenergy.search import LinearModel, Solving, solve
 
-from ..machine.c3_machines import ndv2_2, torus
+from ..machine.c3_machines import blocks, dgx2_2, ndv2_2, torus
 from ..machine.c4_machines import (
     GBPS,
     all_gather,
     both,
     dgx1,
-    dgx2_2,
     link,
     made,
     ndv2_2_published,
@@ -324,7 +323,7 @@ def test_symmetric_torus():
 def test_reach_by_hand_on_a_line():
     links = (link(0, 1, 50 * GBPS, 0.0), link(1, 2, 50 * GBPS, 0.0))
     machine = dataclasses.replace(ring(3), links=links)
-    demand = broadcast(machine)
+    demand = blocks(machine, [(0, [1, 2])], CHUNK)
     found = reach(machine, demand.source, demand.wanted, np.array([1, 1]), 4)
     np.testing.assert_array_equal(found.earliest, [[0, 1, 2]])
     np.testing.assert_array_equal(found.first, [[0, 1]])

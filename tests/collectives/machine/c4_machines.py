@@ -37,10 +37,6 @@ def ndv2_2_published() -> Topology:
     return plain.ndv2_2(published=True)
 
 
-def dgx2_2(free_exit: bool = False) -> Topology:
-    return dataclasses.replace(plain.dgx2_2(), free_exit=free_exit)
-
-
 def ring(count: int, latency: float = 0.0, rate: float = 50 * GBPS) -> Topology:
     links = [
         one for n in range(count) for one in both(n, (n + 1) % count, rate, latency)

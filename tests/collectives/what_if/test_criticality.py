@@ -3,7 +3,6 @@
 import dataclasses
 import json
 
-import numpy as np
 import pytest
 
 from diffenergy.collectives._demand.demand import Demand
@@ -24,7 +23,15 @@ from diffenergy.collectives._what_if.criticality import (
 )
 from diffenergy.collectives._what_if.what_if import disable
 
-from ..machine.c3_machines import all_gather, gpu_nodes, machine, ring, sums, torus
+from ..machine.c3_machines import (
+    all_gather,
+    blocks,
+    gpu_nodes,
+    machine,
+    ring,
+    sums,
+    torus,
+)
 
 MB = 1e6
 STEP = 20.0 + 0.7  # us, a block of 1 MB over a link of ring(n)
@@ -33,10 +40,7 @@ QUICK = Effort(1, 2)
 
 def to_next(topology: Topology) -> Demand:
     """1 MB from gpu0 to gpu1."""
-    wanted = np.zeros((1, len(topology.nodes)), bool)
-    wanted[0, 1] = True
-    zero = np.zeros(1, int)
-    return Demand("custom", zero, zero, np.full(1, MB), wanted, np.zeros_like(wanted))
+    return blocks(topology, [(0, 1)])
 
 
 def by_pair(changes: list[Change]) -> dict[tuple[str, str], Change]:

@@ -19,7 +19,15 @@ from diffenergy.collectives._what_if.sensitivity import (
     sensitivity_rows,
 )
 
-from ..machine.c3_machines import all_gather, all_to_all, gpu_nodes, machine, star, sums
+from ..machine.c3_machines import (
+    all_gather,
+    all_to_all,
+    blocks,
+    gpu_nodes,
+    machine,
+    star,
+    sums,
+)
 
 MB = 1e6
 
@@ -38,15 +46,6 @@ def whole(
     return retime(Schedule(topology, demand, sends))
 
 
-def wishes(nodes: int, rows: list[tuple[int, int]]) -> Demand:
-    """Blocks of 1 MB of (source, taker)."""
-    source = np.array([row[0] for row in rows])
-    wanted = np.zeros((len(rows), nodes), bool)
-    wanted[np.arange(len(rows)), [row[1] for row in rows]] = True
-    chunk, size = np.arange(len(rows)), np.full(len(rows), MB)
-    return Demand("custom", source, chunk, size, wanted, np.zeros_like(wanted))
-
-
 def chain() -> Schedule:
     """Two blocks over gpu0 -> gpu1 (10 GB/s, 3 us) -> gpu2 (20 GB/s, 5 us): 200 us on
     the first link, 3 us, the last block's 50 us on the second, 5 us."""
@@ -54,7 +53,7 @@ def chain() -> Schedule:
         "chain", gpu_nodes(3, 3), [(0, 1, 10.0, 3.0), (1, 2, 20.0, 5.0)], 1
     )
     rows = [(0, 0, 0.0), (1, 0, 100.0), (0, 1, 103.0), (1, 1, 203.0)]
-    return whole(topology, wishes(3, [(0, 2), (0, 2)]), rows)
+    return whole(topology, blocks(topology, [(0, 2), (0, 2)]), rows)
 
 
 def fork(second: float = 10.0) -> Schedule:
@@ -62,7 +61,7 @@ def fork(second: float = 10.0) -> Schedule:
     edges = [(0, 1, 10.0, 2.0), (0, 2, second, 2.0)]
     topology = machine("fork", gpu_nodes(3, 3), edges, 1)
     rows = [(0, 0, 0.0), (1, 0, 100.0), (2, 1, 0.0), (3, 1, 100.0)]
-    return whole(topology, wishes(3, [(0, 1), (0, 1), (0, 2), (0, 2)]), rows)
+    return whole(topology, blocks(topology, [(0, 1), (0, 1), (0, 2), (0, 2)]), rows)
 
 
 def one_way_ring(latency: float) -> Schedule:
@@ -98,7 +97,7 @@ def test_two_links_in_series() -> None:
 def test_one_send() -> None:
     """1 MB at 50 GB/s, 0.7 us."""
     topology = machine("pair", gpu_nodes(2, 2), [(0, 1, 50.0, 0.7)], 2)
-    schedule = whole(topology, wishes(2, [(0, 1)]), [(0, 0, 0.0)])
+    schedule = whole(topology, blocks(topology, [(0, 1)]), [(0, 0, 0.0)])
     np.testing.assert_allclose(sensitivities(schedule, "link").rate, [-20 / 20.7])
 
 
@@ -215,7 +214,7 @@ def test_a_medium_is_the_sum_of_its_links(monkeypatch: pytest.MonkeyPatch) -> No
     edges = [(0, 1, 10.0, 2.0), (1, 0, 20.0, 2.0), (1, 2, 10.0, 2.0)]
     topology = machine("pairs", gpu_nodes(3, 3), edges, 1)
     rows = [(0, 0, 0.0), (1, 0, 100.0), (2, 1, 0.0), (3, 2, 0.0)]
-    schedule = whole(topology, wishes(3, [(0, 1), (0, 1), (1, 0), (1, 2)]), rows)
+    schedule = whole(topology, blocks(topology, [(0, 1), (0, 1), (1, 0), (1, 2)]), rows)
     monkeypatch.setattr(sensitivity, "_MOST", 0)
     found = sensitivities(schedule, "medium")
     assert found.names == ((topology.links[0].medium,),)
