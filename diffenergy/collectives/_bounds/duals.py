@@ -119,10 +119,9 @@ def _price_time(
     weight = np.where(used, price * topology.rates, 0.0)
     if not weight.sum():
         return 0.0
-    toll = float((moved.bytes * cost[moved.source, moved.taker]).sum())
-    return (toll + float((weight * np.where(used, spare, 0.0)).sum())) / float(
-        weight.sum()
-    )
+    toll = (moved.bytes * cost[moved.source, moved.taker]).sum()
+    waits = (weight * np.where(used, spare, 0.0)).sum()
+    return float((toll + waits) / weight.sum())
 
 
 def price_bound(moved: Transfers, topology: Topology, whole: bool) -> float:

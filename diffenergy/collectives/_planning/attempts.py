@@ -46,16 +46,11 @@ _FLOWS: Final = "glop"
 def attempts(task: Task, find: Finder, watch: Watch) -> Iterator[Plan]:
     """Schedules, one after the other, as the method makes them; `find` plans halves."""
     method = task.search.method
-    if method in ("auto", "greedy"):
-        yield from _listed(task, watch)
-    if method == "milp":
-        yield from _integer(task, watch)
-    if method == "lp":
-        yield from _flows(task, watch)
-    if method == "rounds":
-        yield from _rounds(task, watch)
-    if method != "auto":
+    only = {"greedy": _listed, "milp": _integer, "lp": _flows, "rounds": _rounds}
+    if method in only:
+        yield from only[method](task, watch)
         return
+    yield from _listed(task, watch)
     yield from _standard(task, watch)
     yield from _bounded(task, watch)
     if task.demand.collective == "all_reduce":

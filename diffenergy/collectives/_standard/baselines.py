@@ -77,7 +77,10 @@ def baselines(
         "tree": algorithms.tree,
         "direct": algorithms.direct,
     }
-    if _least_sends(demand) > most_sends:
+    # One send to each taker of a block, one from each other GPU that adds to it.
+    asked = demand.wanted.astype(int) + demand.parts
+    asked[np.arange(len(asked)), demand.source] = 0
+    if asked.sum() > most_sends:
         return Baselines({}, dict.fromkeys(makers, _too_many(most_sends)))
     odd = _irregular(task)
     found: dict[str, Baseline] = {}
@@ -97,15 +100,6 @@ def baselines(
         else:
             found["switch"] = Baseline(verify(piped), piped, "both halves at once")
     return Baselines(found, unfit)
-
-
-def _least_sends(demand: Demand) -> int:
-    """Sends without which nobody can have what is wanted: one to each taker of a block,
-    one from each other GPU that adds to it."""
-    rows = np.arange(len(demand.source))
-    home = demand.wanted[rows, demand.source], demand.parts[rows, demand.source]
-    every = demand.wanted.sum() + demand.parts.sum()
-    return int(every - home[0].sum() - home[1].sum())
 
 
 def _too_many(most_sends: int) -> str:
