@@ -32,7 +32,7 @@ from .._energy.frontier import Front, Goal, frontier, pick
 from .._energy.idle import memory_price
 from .._machine.topology import Topology
 from .attempts import attempts
-from .search import Plan, Search, Watch, better, make_task, rescheduled
+from .search import Plan, Search, Task, Watch, better, rescheduled
 
 
 def silent(stage: str, progress: Answer | None) -> None:
@@ -54,7 +54,7 @@ def find_schedule(
         Infeasible: nothing within `search.horizon`, or nothing in time.
     """
     search = search or Search()
-    task = make_task(topology, demand, search)
+    task = Task(topology, demand, search)
     task.check_horizon()
     best: Plan | None = None
     try:
