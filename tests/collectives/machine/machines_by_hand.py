@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -74,6 +75,16 @@ def demand(
     """All GPUs take part; `size`: B of a block."""
     buffer = size * topology.buffer_gpus * chunks
     return demands.demand(collective, topology, buffer, chunks)
+
+
+def only(demand: Demand, block: int, takers: Any = None, parts: Any = None) -> Demand:
+    """One block alone; nodes that want it and that add to it, if they are others."""
+    columns = dataclasses.astuple(demand)[1:]
+    found = Demand(demand.collective, *(column[[block]] for column in columns))
+    for mask, nodes in ((found.wanted, takers), (found.parts, parts)):
+        if nodes is not None:
+            mask[:] = np.isin(np.arange(mask.shape[1]), nodes)
+    return found
 
 
 Row = tuple[int, str, str, float, float]
