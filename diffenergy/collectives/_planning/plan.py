@@ -5,7 +5,7 @@
 1. bounds (`bounds`);
 2. randomised list scheduling, of blocks with one taker in continuous time (`greedy`);
 3. the standard algorithms (`baselines`);
-4. of an all-reduce the best reduce-scatter and the best all-gather (`halves`);
+4. of an all-reduce the best reduce-scatter and the best all-gather (`attempts.halves`);
 5. integer search for a symmetric schedule at the bound, bound + 1, ..., then without
    symmetry (`milp`); for blocks with one taker the linear program (`lp`);
 6. where the gap is above 2 % and no epochs are asked for: list scheduling in continuous

@@ -14,7 +14,7 @@ from diffenergy.collectives._listing.greedy import greedy
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._planning import attempts
-from diffenergy.collectives._planning.halves import halves
+from diffenergy.collectives._planning.attempts import halves
 from diffenergy.collectives._planning.plan import find_schedule
 from diffenergy.collectives._planning.search import Plan, Search
 from diffenergy.collectives._schedule.epoch_counts import flow_epochs
