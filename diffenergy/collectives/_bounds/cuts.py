@@ -108,9 +108,8 @@ def cuts(topology: Topology, spread: Demand) -> list[Cuts]:
             continue
         if len(kinds) <= _MOST_SETS:
             for taker in members[wish > 0].tolist():
-                near = np.zeros(nodes, bool)
-                near[taker] = True
                 amount = float(volume[outside, taker].sum())
+                near = np.arange(nodes) == taker
                 rows.append((into, count[:, taker] * outside, amount, near))
         if len(kinds) > 1:
             some = wanted[:, members].any(1) & outside[source]

@@ -141,6 +141,8 @@ def collective_json(
         schedule.demand, schedule.topology, plan.finish, request["size_bytes"], sharing
     )
     least = {"epochs": plan.least_epochs, "time": plan.least_time}
+    epochs, model = plan.fewest, plan.model
+    tau = model.tau if model is not None and epochs is not None else None
     known = {
         "topology": request["topology"],
         "collective": schedule.demand.collective,
@@ -149,7 +151,11 @@ def collective_json(
         "method": plan.method,
         "solver": plan.solver,
         "solver_s": plan.solver_seconds,
-        **_in_epochs(plan),
+        "epoch_s": tau,
+        "epochs": epochs,
+        "epoch_finish_s": None if tau is None or epochs is None else epochs * tau,
+        "epoch_bound": None if epochs is None else plan.epoch_bound,
+        "sends_epochs": schedule.epochs,
         "finish_s": plan.finish,
         "lower_bound_s": plan.bound,
         "gap_pct": 100 * plan.gap,
@@ -170,19 +176,6 @@ def collective_json(
         known["demand"] = demand_json(schedule)
     known["send_count"] = len(schedule.sends)
     return known | dict(more or {}) | {"sends": sends_json(schedule)}
-
-
-def _in_epochs(plan: Plan) -> dict[str, Any]:
-    """The fewest epochs of a plan, their length and their bound."""
-    epochs, model = plan.fewest, plan.model
-    tau = model.tau if model is not None and epochs is not None else None
-    return {
-        "epoch_s": tau,
-        "epochs": epochs,
-        "epoch_finish_s": None if tau is None or epochs is None else epochs * tau,
-        "epoch_bound": plan.epoch_bound if epochs is not None else None,
-        "sends_epochs": plan.schedule.epochs,
-    }
 
 
 def _beside(plan: Plan, baselines: Baselines) -> dict[str, AlgorithmJson]:
