@@ -39,11 +39,9 @@ class Paths:
     @functools.cached_property
     def by_hops(self) -> "Paths":
         """The same with neighbours joined by their hop, although a path is quicker."""
-        here, near = np.arange(len(self.hop))[:, None], self.neighbours
-        before, after = (
-            np.where(near, here, self.before),
-            np.where(near.T, here, self.after),
-        )
+        here = np.arange(len(self.hop))[:, None]
+        before = np.where(self.neighbours, here, self.before)
+        after = np.where(self.neighbours.T, here, self.after)
         return dataclasses.replace(self, before=before, after=after)
 
 
