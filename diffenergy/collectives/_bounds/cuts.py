@@ -146,7 +146,8 @@ def _stacked(rows: list[_Row], merged: bool) -> list[Cuts]:
         most = max(1, int(_MOST_CELLS / (links * max(blocks, len(alike[0][1])))))
         for first in range(0, len(alike), most):
             columns = zip(*alike[first : first + most], strict=True)
-            found.append(Cuts(*map(np.array, columns), merged))
+            into, count, volume, takers = map(np.array, columns)
+            found.append(Cuts(into, count, volume, takers, merged))
     return found
 
 

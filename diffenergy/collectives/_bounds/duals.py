@@ -230,12 +230,6 @@ def _program(
     np.add.at(gain, into, moved.bytes[mine] / unit * stands_for[moved.source[mine]])
     high = np.full(len(gain), np.inf)
     high[prices + np.arange(len(sources)) * nodes + sources] = 0.0
-    return LinearModel(
-        sparse.csr_array(matrix),
-        np.append(np.full(rows, -np.inf), 1.0),
-        np.append(np.zeros(rows), 1.0),
-        np.zeros(len(gain)),
-        high,
-        -gain,
-        False,
-    )
+    limits = np.append(np.full(rows, -np.inf), 1.0), np.append(np.zeros(rows), 1.0)
+    low, matrix = np.zeros(len(gain)), sparse.csr_array(matrix)
+    return LinearModel(matrix, *limits, low, high, -gain, False)

@@ -102,16 +102,8 @@ def schedule_energy(
     stored = float(passed @ _memory_ends(topology))
     load = stored * price.byte / (end * gpus) if end > 0 else 0.0
     waiting = float(idle_power(gpu, np.array([clock]), load)[0])
-    return CollectiveEnergy(
-        links,
-        end,
-        gpus,
-        stored * price.dram,
-        stored * price.l2,
-        gpus * waiting * end,
-        waiting,
-        clock,
-    )
+    dram, l2, idle = stored * price.dram, stored * price.l2, gpus * waiting * end
+    return CollectiveEnergy(links, end, gpus, dram, l2, idle, waiting, clock)
 
 
 def schedule_wait_clock(

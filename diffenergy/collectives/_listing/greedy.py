@@ -249,11 +249,6 @@ def _useful(
 
 def _sends(demand: Demand, plan: Plan, unit: float = 1.0, phase: int = 0) -> Sends:
     """The plan's sends in s; `unit`: s of its clock's."""
-    return Sends(
-        plan.block,
-        plan.link,
-        plan.start * unit,
-        plan.end * unit,
-        demand.size[plan.block],
-        np.full(len(plan.block), phase),
-    )
+    start, end, size = plan.start * unit, plan.end * unit, demand.size[plan.block]
+    phases = np.full(len(plan.block), phase)
+    return Sends(plan.block, plan.link, start, end, size, phases)

@@ -178,16 +178,9 @@ class Task:
 
     def plan(self, schedule: Schedule, method: str, solver: str | None = None) -> Plan:
         """The schedule, verified, with its bounds."""
-        finish = verify(schedule)
+        finish, epochs = verify(schedule), schedule.epochs
         return Plan(
-            schedule,
-            finish,
-            self.bound,
-            method,
-            self.model,
-            self.least,
-            schedule.epochs,
-            solver,
+            schedule, finish, self.bound, method, self.model, self.least, epochs, solver
         )
 
     @property

@@ -1,6 +1,7 @@
 """Machines and demands by hand, and a plain check of schedules."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def all_to_all(topology: Topology, size: float) -> Demand:
 
 
 def blocks(
-    topology: Topology, ends: list[tuple[int, int | list[int]]], size: Any = MB
+    topology: Topology, ends: Sequence[tuple[int, int | list[int]]], size: Any = MB
 ) -> Demand:
     """Blocks from a source to one or several takers; `size`: B, of all or of each."""
     source = np.array([source for source, _ in ends])
