@@ -20,8 +20,6 @@ import numpy as np
 from jaxtyping import Float
 
 from .._machine.routes import EpochModel
-from .dependencies import passed_on
-from .hops import stated
 from .schedule import Schedule
 from .time_reversal import reversed_in_time, spread_of
 
@@ -37,23 +35,19 @@ def whole_epochs(schedule: Schedule, model: EpochModel) -> int | None:
     """
     if schedule.demand.collective == "all_reduce":
         return None
-    passed = passed_on(schedule, stated(schedule))
-    feeder = np.full(len(schedule.sends), -1)
-    feeder[passed.out] = passed.into
     if schedule.demand.reduces:
-        feeder[:] = -1
-        feeder[passed.into] = passed.out
         turned = spread_of(schedule.topology, schedule.demand)
         backwards = reversed_in_time(schedule.sends, schedule.last_end)
         schedule = Schedule(*turned, backwards)
     topology, demand, sends = schedule.topology, schedule.demand, schedule.sends
     order = np.argsort(sends.start, kind="stable").tolist()
+    feeder = _feeders(schedule, order)
     members: dict[int, list[tuple[int, int]]] = {}
     root: dict[int, tuple[int, int]] = {}
     hop, window, most = (x.tolist() for x in (model.hop, model.window, model.most))
     link, block = sends.link.tolist(), sends.block.tolist()
     for send in order:
-        into = int(feeder[send])
+        into = feeder[send]
         first, after = root[into] if into >= 0 else (send, 0)
         members.setdefault(first, []).append((send, after))
         root[send] = first, after + hop[link[send]]
@@ -76,6 +70,31 @@ def whole_epochs(schedule: Schedule, model: EpochModel) -> int | None:
                 there[place] = min(there.get(place, when), when)
     wishes = np.argwhere(demand.wanted & topology.stores).tolist()
     return max((there[b, n] for b, n in wishes), default=0)
+
+
+def _feeders(schedule: Schedule, order: list[int]) -> list[int]:
+    """The send into a switch that each send out of it passes on: the last to have come
+    in; -1 out of a GPU. Without copy each is passed on once, first in first out.
+    `order`: sends by their starts."""
+    topology, block = schedule.topology, schedule.sends.block
+    start = schedule.sends.start
+    near = 1e-9 * float(np.max(start, initial=0.0))
+    came: dict[tuple[int, int], list[tuple[float, int]]] = {}
+    feeder = [-1] * len(block)
+    arrive = start + topology.latencies[schedule.sends.link]
+    for send in order:
+        source, target = schedule.sources[send], schedule.targets[send]
+        if not topology.stores[source]:
+            pool = came[int(block[send]), int(source)]
+            if topology.copies[source]:
+                known = [s for t, s in pool if t <= start[send] + near]
+                feeder[send] = known[-1] if known else pool[0][1]
+            else:
+                feeder[send] = pool.pop(0)[1]
+        if not topology.stores[target]:
+            key = int(block[send]), int(target)
+            came.setdefault(key, []).append((float(arrive[send]), send))
+    return feeder
 
 
 def flow_epochs(schedule: Schedule, model: EpochModel) -> int:
