@@ -229,9 +229,8 @@ def _flow_time(
         return 0.0
     rows = np.append(ends[0], np.full(len(givers), hub))
     columns = np.append(ends[1], givers)
-    time, total = 0.0, float(volume.sum())
     into = topology.rates[ends[1] == node].sum()
-    time = total / into if into else np.inf
+    time = float(volume.sum()) / into if into else np.inf
     for _ in range(len(topology.nodes)):
         if np.isinf(time):
             return time

@@ -108,14 +108,12 @@ def cuts(topology: Topology, spread: Demand) -> list[Cuts]:
             continue
         if len(kinds) <= _MOST_SETS:
             for taker in members[wish > 0].tolist():
-                near = np.zeros(nodes, bool)
-                near[taker] = True
                 amount = float(volume[outside, taker].sum())
+                near = np.arange(nodes) == taker
                 rows.append((into, count[:, taker] * outside, amount, near))
         if len(kinds) > 1:
             some = wanted[:, members].any(1) & outside[source]
-            near = np.zeros(nodes, bool)
-            near[members[wish > 0]] = True
+            near = np.isin(np.arange(nodes), members[wish > 0])
             number = np.bincount(source[some], minlength=nodes)
             rows.append((into, number, float(spread.size[some].sum()), near))
     return _stacked(rows, merged=False)
@@ -147,16 +145,9 @@ def _stacked(rows: list[_Row], merged: bool) -> list[Cuts]:
     for (links, blocks), alike in widths.items():
         most = max(1, int(_MOST_CELLS / (links * max(blocks, len(alike[0][1])))))
         for first in range(0, len(alike), most):
-            into, count, volume, takers = zip(*alike[first : first + most], strict=True)
-            found.append(
-                Cuts(
-                    np.stack(into),
-                    np.stack(count).astype(int),
-                    np.array(volume),
-                    np.stack(takers),
-                    merged,
-                )
-            )
+            columns = zip(*alike[first : first + most], strict=True)
+            into, count, volume, takers = map(np.array, columns)
+            found.append(Cuts(into, count, volume, takers, merged))
     return found
 
 

@@ -119,10 +119,9 @@ def _price_time(
     weight = np.where(used, price * topology.rates, 0.0)
     if not weight.sum():
         return 0.0
-    toll = float((moved.bytes * cost[moved.source, moved.taker]).sum())
-    return (toll + float((weight * np.where(used, spare, 0.0)).sum())) / float(
-        weight.sum()
-    )
+    toll = (moved.bytes * cost[moved.source, moved.taker]).sum()
+    waits = (weight * np.where(used, spare, 0.0)).sum()
+    return float((toll + waits) / weight.sum())
 
 
 def price_bound(moved: Transfers, topology: Topology, whole: bool) -> float:
@@ -151,9 +150,6 @@ def flow_bound(
 
     A program of more than `MOST_ROWS`, or that takes longer than `time_limit` (s), is
     left to fixed prices.
-
-    Raises:
-        ValueError: a block cannot reach its taker.
     """
     bound = 0.0
     for machine, spread in spreads(demand, topology):
@@ -165,12 +161,7 @@ def flow_bound(
 
 
 def _bound(moved: Transfers, topology: Topology, whole: bool, limit: float) -> float:
-    spare, farthest = idle(moved, topology, whole)
-    if np.isinf(farthest):
-        raise ValueError(
-            f"`demand` has a block that no way of `{topology.name}` leads to its "
-            "taker; add links or change the demand."
-        )
+    spare, _ = idle(moved, topology, whole)
     fixed = price_bound(moved, topology, whole)
     link_class, stands_for = _classes(moved, topology)
     if np.count_nonzero(stands_for) * len(spare) > MOST_ROWS:
@@ -239,12 +230,6 @@ def _program(
     np.add.at(gain, into, moved.bytes[mine] / unit * stands_for[moved.source[mine]])
     high = np.full(len(gain), np.inf)
     high[prices + np.arange(len(sources)) * nodes + sources] = 0.0
-    return LinearModel(
-        sparse.csr_array(matrix),
-        np.append(np.full(rows, -np.inf), 1.0),
-        np.append(np.zeros(rows), 1.0),
-        np.zeros(len(gain)),
-        high,
-        -gain,
-        False,
-    )
+    limits = np.append(np.full(rows, -np.inf), 1.0), np.append(np.zeros(rows), 1.0)
+    low, matrix = np.zeros(len(gain)), sparse.csr_array(matrix)
+    return LinearModel(matrix, *limits, low, high, -gain, False)

@@ -43,3 +43,8 @@ class Demand:
     def reduces(self) -> bool:
         """Whether blocks are sums."""
         return bool(self.parts.any())
+
+    @property
+    def single(self) -> bool:
+        """Whether blocks move as they are and none has more than one taker."""
+        return not self.reduces and bool((self.wanted.sum(1) <= 1).all())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from ...units import quantity
 from .._machine.routes import shortest
@@ -300,17 +300,26 @@ def _teams(machine: _Team, groups: Sequence[Sequence[int | str]]) -> list[_Team]
 # --- reachability
 
 
+def unreached(
+    topology: Topology, demand: Demand
+) -> tuple[Bool[np.ndarray, "block node"], Bool[np.ndarray, "block node"]]:
+    """Who wants a block that cannot come to them, and who adds to one that they cannot
+    send to."""
+    reach = np.isfinite(shortest(topology, np.ones(len(topology.links))))
+    source = demand.source
+    return demand.wanted & ~reach[source], demand.parts & ~reach.T[source]
+
+
 def check_reachable(topology: Topology, demand: Demand) -> None:
     """Raises `ValueError` naming a GPU that wants a block that cannot come to it."""
-    reach = np.isfinite(shortest(topology, np.ones(len(topology.links))))
-    node = demand.source
-    lost = demand.wanted & ~reach[node]
-    short = demand.parts & ~reach.T[node]
-    for what, bad in (("wants", lost), ("adds to", short)):
+    for what, bad in zip(
+        ("wants", "adds to"), unreached(topology, demand), strict=True
+    ):
         if not bad.any():
             continue
         blocks, ends = np.nonzero(bad)
-        pairs = dict.fromkeys(zip(ends.tolist(), node[blocks].tolist(), strict=True))
+        sources = demand.source[blocks].tolist()
+        pairs = dict.fromkeys(zip(ends.tolist(), sources, strict=True))
         shown = ", ".join(
             f"{topology.names[end]} {what} {topology.names[source]}'s block"
             for end, source in list(pairs)[:3]

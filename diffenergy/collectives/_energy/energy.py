@@ -94,7 +94,7 @@ def schedule_energy(
     topology, sends = schedule.topology, schedule.sends
     passed = np.bincount(sends.link, sends.bytes, len(topology.links))
     links = _by_medium(topology, passed)
-    end = float(sends.end.max(initial=0.0)) if finish is None else finish
+    end = schedule.last_end if finish is None else finish
     gpus = waiting_gpus(topology)
     if gpu is None:
         return CollectiveEnergy(links, end, gpus)
@@ -102,16 +102,8 @@ def schedule_energy(
     stored = float(passed @ _memory_ends(topology))
     load = stored * price.byte / (end * gpus) if end > 0 else 0.0
     waiting = float(idle_power(gpu, np.array([clock]), load)[0])
-    return CollectiveEnergy(
-        links,
-        end,
-        gpus,
-        stored * price.dram,
-        stored * price.l2,
-        gpus * waiting * end,
-        waiting,
-        clock,
-    )
+    dram, l2, idle = stored * price.dram, stored * price.l2, gpus * waiting * end
+    return CollectiveEnergy(links, end, gpus, dram, l2, idle, waiting, clock)
 
 
 def schedule_wait_clock(

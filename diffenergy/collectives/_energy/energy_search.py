@@ -132,18 +132,17 @@ def _solved(
         return None
     if demand.reduces:
         topology, demand = spread_of(topology, demand)
-    single = bool((demand.wanted.sum(axis=1) <= 1).all())
-    if not single and not np.allclose(demand.size, model.chunk, rtol=1e-9):
-        return None
-    if single:
+    if demand.single:
         choices = flow_count(topology, demand, model, horizon)
-    else:
+    elif np.allclose(demand.size, model.chunk, rtol=1e-9):
         wanted = demand.source, demand.wanted
         choices = reach(topology, *wanted, model.hop, horizon).choices
+    else:
+        return None
     if choices > _MOST_CHOICES:
         return None
     cost = prices / max(float(prices.mean()), 1e-300)
-    if single:
+    if demand.single:
         answer = lp(
             topology, demand, model, how, low=horizon, high=horizon, link_cost=cost
         )
@@ -151,7 +150,7 @@ def _solved(
         answer = milp(topology, demand, model, horizon, how, link_cost=cost)
     if answer.schedule is None:
         return None
-    timed = run_epochs(answer.schedule, model, parts=single)
+    timed = run_epochs(answer.schedule, model, parts=demand.single)
     if given.demand.reduces:
         timed = reduction(given.topology, given.demand, timed)
     return timed

@@ -74,19 +74,15 @@ def frontier(
         if found[-1].meets_floor or found[-1].interrupted or left <= 0:
             break
         limit = found[0].finish * stretch
-        better = least_energy(
-            found[-1],
-            prices,
-            dataclasses.replace(how, time_limit=left / (len(_STRETCHES) - number)),
-            limit=limit,
-            model=model,
-            horizon=None if model is None else int(limit / model.tau + _ROUNDING),
+        share = dataclasses.replace(how, time_limit=left / (len(_STRETCHES) - number))
+        horizon = None if model is None else int(limit / model.tau + _ROUNDING)
+        found.append(
+            least_energy(
+                found[-1], prices, share, limit=limit, model=model, horizon=horizon
+            )
         )
-        found.append(better)
     points = [
-        FrontPoint(
-            x.schedule, x.finish, schedule_energy(x.schedule, gpu, finish=x.finish)
-        )
+        FrontPoint(x.schedule, x.finish, schedule_energy(x.schedule, gpu, x.finish))
         for x in found
     ]
     return Front(_pareto(points, True), _pareto(points, False), found[-1].interrupted)

@@ -45,7 +45,7 @@ class WaitClock:
     `clock`: Hz; `power`: W of one GPU at it. `floor`: Hz below which L2, or the SMs
     that copy, could not keep up with the GPU's links. `saved_power`: W of all GPUs
     against the highest clock; `saved_energy`: J over what is left of the finish when
-    the change of clocks, `latency` s, has acted (0 if nothing is).
+    the change of clocks has acted (0 if nothing is).
     """
 
     clock: float
@@ -53,7 +53,6 @@ class WaitClock:
     floor: float
     saved_power: float
     saved_energy: float
-    latency: float
 
 
 def supported_clocks(gpu: GpuSpec) -> Float[np.ndarray, " clock"]:
@@ -137,11 +136,5 @@ def best_wait_clock(
     best = int(np.argmin(power))
     saved = gpus * float(power[-1] - power[best])
     left = max(finish - latency, 0.0)
-    return WaitClock(
-        float(usable[best]),
-        float(power[best]),
-        floor,
-        saved,
-        saved * left,
-        latency,
-    )
+    clock, least = float(usable[best]), float(power[best])
+    return WaitClock(clock, least, floor, saved, saved * left)

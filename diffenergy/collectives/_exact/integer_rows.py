@@ -167,10 +167,8 @@ class _Rows:
         shape = self.hold.size, int(self.column.max(initial=-1)) + 1
         cells = np.ones(len(self.end)), (self.end, self.column)
         comes = sparse.csr_array(sparse.coo_array(cells, shape))
-        relay, copies = (
-            ~self.topology.stores[self.node],
-            self.topology.copies[self.node],
-        )
+        relay = ~self.topology.stores[self.node]
+        copies = self.topology.copies[self.node]
         many = relay & copies & self.leads
         self._balance(comes, self.begin[many], np.arange(many.sum()), many)
         lead = self.symmetry.leads(self.symmetry.places)[self.block, self.node]

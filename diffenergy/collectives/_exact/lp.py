@@ -40,7 +40,7 @@ def grouped(
     Raises:
         ValueError: a block with more than one taker, or a sum.
     """
-    if demand.reduces or (demand.wanted.sum(axis=1) > 1).any():
+    if not demand.single:
         raise ValueError(
             f"`demand` is {demand.collective}, whose blocks are copied or added up; "
             "method lp moves blocks with one taker (all_to_all, scatter, gather); take "
@@ -167,7 +167,7 @@ def lp(
     `optimal` if no horizon between is left.
 
     Raises:
-        ValueError: blocks with several takers, sums, or a wish that no way leads to.
+        ValueError: blocks with several takers, or sums.
     """
     best = None
     with worker() as child:

@@ -68,7 +68,7 @@ def milp(
     all). `child`: a worker to use again.
 
     Raises:
-        ValueError: sums, blocks of unlike size, or a wish that no way leads to.
+        ValueError: blocks of unlike size.
     """
     check_epochs(topology, demand, model)
     if horizon < least_horizon(topology, demand, model.hop):
@@ -116,11 +116,6 @@ def least_finish(
 
 def check_epochs(topology: Topology, demand: Demand, model: EpochModel) -> None:
     """Raise ValueError for what has no model in whole chunks and epochs."""
-    if demand.reduces:
-        raise ValueError(
-            f"`demand` is {demand.collective}, which adds blocks up; solve the "
-            "distribution of its blocks on the reversed topology and turn time round."
-        )
     if not np.allclose(demand.size, model.chunk, rtol=1e-9):
         raise ValueError(
             f"`demand` has blocks of {demand.size.min():g} to {demand.size.max():g} B "

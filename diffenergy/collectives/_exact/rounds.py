@@ -23,14 +23,7 @@ from .._demand.demand import Demand
 from .._demand.symmetries import no_symmetry
 from .._machine.routes import EpochModel
 from .._machine.topology import Topology
-from .epoch_schedule import (
-    Found,
-    Picked,
-    Reach,
-    distances,
-    epoch_schedule,
-    least_horizon,
-)
+from .epoch_schedule import Found, Picked, Reach, distances, epoch_schedule
 from .integer_rows import IntegerRows, integer_rows
 from .milp import check_epochs
 
@@ -57,15 +50,11 @@ def rounds(
     `high`: epochs after which to give up.
 
     Raises:
-        ValueError: sums, blocks of unlike size, `length` below 1, or a wish that no way
-            leads to.
+        ValueError: blocks of unlike size.
     """
     check_epochs(topology, demand, model)
-    least_horizon(topology, demand, model.hop)
     longest = int(model.hop.max())
-    length = 2 * longest if length is None else length
-    if length < 1:
-        raise ValueError(f"`length` is {length}; give epochs a round, 1 or more.")
+    length = length or 2 * longest
     away = distances(topology, model.hop) / longest
     none = np.empty(0, int)
     picked: Picked = none, none, none

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from .._demand.demand import REDUCING, Demand
-from .._schedule.hops import Part, stated, switched
+from .._schedule.hops import stated, switched
 from .._schedule.schedule import Schedule
 from .._verify.verify import verify
 from .msccl_program import NAMES, Block, Place, Program, Step, goals, program_xml
@@ -113,7 +113,10 @@ def _transfers(schedule: Schedule, pieces: int) -> Iterable[_Transfer]:
         start, end = float(sends.start[send]), float(sends.end[send])
         count = round(float(share[send]) * pieces)
         if not topology.stores[link.source]:
-            mine = _fed(feeds[send], carried, float(demand.size[block]) / pieces)
+            mine, size = [], float(demand.size[block]) / pieces
+            for part in feeds[send]:
+                first, last = round(part.begin / size), round(part.stop / size)
+                mine += carried[part.send][first:last]
         elif count == pieces:
             mine = [(piece, link.source, start) for piece in range(pieces)]
         else:
@@ -131,19 +134,6 @@ def _transfers(schedule: Schedule, pieces: int) -> Iterable[_Transfer]:
             phase = int(sends.phase[send])
             for piece, origin, begun in mine:
                 yield _Transfer(end, begun, block, piece, origin, link.target, phase)
-
-
-def _fed(
-    parts: list[Part], carried: dict[int, list[tuple[int, int, float]]], piece: float
-) -> list[tuple[int, int, float]]:
-    """The pieces in the given bytes of sends."""
-    return [
-        item
-        for part in parts
-        for item in carried[part.send][
-            round(part.begin / piece) : round(part.stop / piece)
-        ]
-    ]
 
 
 class _Writer:

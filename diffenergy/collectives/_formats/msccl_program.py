@@ -179,7 +179,18 @@ def read_program(path: Path | str) -> Program:
         raise ValueError(
             f"`{path}` has {len(gpus)} <gpu> for ngpus {ranks}; each has its id from 0."
         )
-    blocks = [_block(gpu, tb) for gpu in gpus for tb in gpu.findall("tb")]
+    blocks = [
+        Block(
+            _int(gpu, "id"),
+            _int(tb, "id"),
+            _int(tb, "send", -1),
+            _int(tb, "recv", -1),
+            _int(tb, "chan", 0),
+            [_step(step) for step in tb.findall("step")],
+        )
+        for gpu in gpus
+        for tb in gpu.findall("tb")
+    ]
     if len({(block.gpu, block.number) for block in blocks}) < len(blocks):
         raise ValueError(f"`{path}` has two <tb> of one id on a GPU; ids differ.")
     inputs, outputs = (
@@ -206,17 +217,6 @@ def _int(element: ElementTree.Element, key: str, default: int | None = None) -> 
             f"`{key}` of <{element.tag}> is {text!r}; MSCCL files have a whole number."
         )
     return int(text)
-
-
-def _block(gpu: ElementTree.Element, tb: ElementTree.Element) -> Block:
-    return Block(
-        _int(gpu, "id"),
-        _int(tb, "id"),
-        _int(tb, "send", -1),
-        _int(tb, "recv", -1),
-        _int(tb, "chan", 0),
-        [_step(step) for step in tb.findall("step")],
-    )
 
 
 def _step(step: ElementTree.Element) -> Step:

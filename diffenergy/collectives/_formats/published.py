@@ -235,18 +235,22 @@ def replay_epochs(schedule: Schedule) -> int:
     are there, out of a switch in that very epoch. All-to-all: parts of chunks, at most
     the capacity in each epoch; nobody sends on more than is there.
     """
-    assert schedule.epoch is not None
-    demand, sends = schedule.demand, schedule.sends
-    chunk = float(demand.size.max())
-    model = epoch_model(schedule.topology, chunk, schedule.epoch)
-    epoch = np.rint(sends.start / schedule.epoch).astype(int)
-    gather = demand.collective != "all_to_all"
+    model, sends = _model(schedule), schedule.sends
+    epoch = np.rint(sends.start / model.tau).astype(int)
+    gather = schedule.demand.collective != "all_to_all"
     there = epoch + _hop_epochs(model, gather)[sends.link]
     if gather:
         _check_loads(schedule, epoch, model.window, model.most)
     else:
         _check_loads(schedule, epoch, np.ones_like(model.window), model.capacity)
     return _replay(schedule, epoch, there)
+
+
+def _model(schedule: Schedule) -> EpochModel:
+    """The epochs of a published schedule."""
+    assert schedule.epoch is not None
+    chunk = float(schedule.demand.size.max())
+    return epoch_model(schedule.topology, chunk, schedule.epoch)
 
 
 def _check_loads(
@@ -278,12 +282,12 @@ def _replay(schedule: Schedule, epoch: np.ndarray, there: np.ndarray) -> int:
     order = np.argsort(epoch, kind="stable").tolist()
     stock: dict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
     for send in order:
-        place = int(sends.block[send]), int(topology.targets[sends.link[send]])
+        place = int(sends.block[send]), int(schedule.targets[send])
         stock[place].append((int(there[send]), float(sends.bytes[send])))
     gone: dict[tuple[int, int, int], float] = defaultdict(float)
     for send in order:
-        block, now, link = int(sends.block[send]), int(epoch[send]), sends.link[send]
-        node = int(topology.sources[link])
+        block, now = int(sends.block[send]), int(epoch[send])
+        node = int(schedule.sources[send])
         if demand.source[block] == node:
             continue
         stores = bool(topology.stores[node])
@@ -299,7 +303,7 @@ def _replay(schedule: Schedule, epoch: np.ndarray, there: np.ndarray) -> int:
         if held < demand.size[block] * (-1e-4 if parts else 0.5):
             raise Violation(
                 f"{block_name(schedule, block)} leaves {names[node]} for "
-                f"{names[topology.targets[link]]} in epoch {now}, when {names[node]} "
+                f"{names[schedule.targets[send]]} in epoch {now}, when {names[node]} "
                 f"does not have it."
             )
     last = 0
@@ -327,9 +331,6 @@ def run_published(schedule: Schedule) -> tuple[Schedule, float]:
             f"the last demand is met after {epochs} epochs, not after the "
             f"{schedule.epochs} that the schedule states."
         )
-    assert schedule.epoch is not None
-    chunk = float(schedule.demand.size.max())
-    model = epoch_model(schedule.topology, chunk, schedule.epoch)
     parts = schedule.demand.collective == "all_to_all"
-    moved = run_epochs(schedule, model, parts)
+    moved = run_epochs(schedule, _model(schedule), parts)
     return moved, verify(moved)

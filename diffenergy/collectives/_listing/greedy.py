@@ -80,16 +80,15 @@ def greedy(
     """
     effort = effort or Effort()
     check_reachable(topology, demand)
-    single = not demand.reduces and bool((demand.wanted.sum(1) <= 1).all())
     model = None
-    if tau is not None and not single:
+    if tau is not None and not demand.single:
         model = epoch_model(topology, float(demand.size.max()), tau)
     ends = time.monotonic() + effort.time_limit
     best: tuple[float, Sends] | None = None
     for batch in range(effort.batches):
         seed = effort.seed * effort.batches + batch
         limit = np.inf if best is None else best[0]
-        if single:
+        if demand.single:
             found = _one_taker(topology, demand, batch, seed, limit)
         else:
             aim = Aim(effort.restarts, seed, limit, float(bound))
@@ -105,7 +104,7 @@ def greedy(
             f"`demand` was not met on `topology` {topology.name} by list scheduling; "
             "use another method."
         )
-    if single:
+    if demand.single:
         return retime(Schedule(topology, demand, best[1]))
     epochs = round(best[0]) if model else None
     return _tightened(prune(retime(Schedule(topology, demand, best[1], tau, epochs))))
@@ -114,13 +113,11 @@ def greedy(
 def _tightened(schedule: Schedule) -> Schedule:
     """Replayed while that helps: what arrives first, and what feeds a way out of a
     switch, can change with the times."""
-    finish = float(schedule.sends.end.max())
     for _ in range(_REPLAYS):
         again = retime(schedule)
-        sooner = float(again.sends.end.max())
-        if not sooner < finish * (1 - 1e-9):
+        if not again.last_end < schedule.last_end * (1 - 1e-9):
             break
-        schedule, finish = again, sooner
+        schedule = again
     return schedule
 
 
@@ -197,12 +194,9 @@ def _passed_on(spread: Schedule) -> Schedule:
     """Without copies that a GPU got for others and passed to none: turned round, they
     would be sums without summands."""
     sends, wanted = spread.sends, spread.demand.wanted
-    nodes = len(spread.topology.nodes)
-    source, target = (
-        x[sends.link] for x in (spread.topology.sources, spread.topology.targets)
-    )
+    begin, target = sends.block * len(spread.topology.nodes), spread.targets
     kept = wanted[sends.block, target] | ~spread.topology.stores[target]
-    passed = np.isin(sends.block * nodes + target, sends.block * nodes + source)
+    passed = np.isin(begin + target, begin + spread.sources)
     return spread if (kept | passed).all() else prune(spread)
 
 
@@ -255,11 +249,6 @@ def _useful(
 
 def _sends(demand: Demand, plan: Plan, unit: float = 1.0, phase: int = 0) -> Sends:
     """The plan's sends in s; `unit`: s of its clock's."""
-    return Sends(
-        plan.block,
-        plan.link,
-        plan.start * unit,
-        plan.end * unit,
-        demand.size[plan.block],
-        np.full(len(plan.block), phase),
-    )
+    start, end, size = plan.start * unit, plan.end * unit, demand.size[plan.block]
+    phases = np.full(len(plan.block), phase)
+    return Sends(plan.block, plan.link, start, end, size, phases)

@@ -168,12 +168,9 @@ class _State:
 
     def send(self) -> None:
         """All sends of the moment."""
-        if self.switches_first:
-            self.sends_through_switches()
-            self.direct_sends()
-        else:
-            self.direct_sends()
-            self.sends_through_switches()
+        steps = [self.direct_sends, self.sends_through_switches]
+        for step in reversed(steps) if self.switches_first else steps:
+            step()
 
     def direct_sends(self) -> None:
         """Links between GPUs: those with the fewest choices first, one per receiver at

@@ -35,7 +35,11 @@ def family(name: str) -> tuple[str, dict[str, Any]] | None:
         if found := pattern.fullmatch(name):
             sizes = [int(size) for size in found.groups() if size]
             sizes = sizes * 2 if part == "mesh" else sizes
-            _check_sizes(name, sizes)
+            if min(sizes) < 1 or not 2 <= math.prod(sizes) <= MOST:
+                raise ValueError(
+                    f"`topology` is {name!r}, of {math.prod(sizes)} GPUs; allowed are "
+                    f"sizes of at least 1 that make 2 to {MOST} GPUs."
+                )
             return part, {"sizes": sizes}
     if found := _RAILED.fullmatch(name):
         chassis = int(found[2])
@@ -46,14 +50,6 @@ def family(name: str) -> tuple[str, dict[str, Any]] | None:
             )
         return found[1], {"chassis": chassis}
     return None
-
-
-def _check_sizes(name: str, sizes: list[int]) -> None:
-    if min(sizes) < 1 or not 2 <= math.prod(sizes) <= MOST:
-        raise ValueError(
-            f"`topology` is {name!r}, of {math.prod(sizes)} GPUs; allowed are sizes of "
-            f"at least 1 that make 2 to {MOST} GPUs."
-        )
 
 
 def expand(table: dict[str, Any]) -> dict[str, Any]:

@@ -37,16 +37,12 @@ class Paths:
     """Pairs with a hop that leaves a chassis no more often than their quickest path."""
 
     @functools.cached_property
-    def before_by_hops(self) -> Int[np.ndarray, "node node"]:
-        """`before` with neighbours joined by their hop, although a path is quicker."""
+    def by_hops(self) -> "Paths":
+        """The same with neighbours joined by their hop, although a path is quicker."""
         here = np.arange(len(self.hop))[:, None]
-        return np.where(self.neighbours, here, self.before)
-
-    @functools.cached_property
-    def after_by_hops(self) -> Int[np.ndarray, "node node"]:
-        """`after` with neighbours joined by their hop."""
-        here = np.arange(len(self.hop))[:, None]
-        return np.where(self.neighbours.T, here, self.after)
+        before = np.where(self.neighbours, here, self.before)
+        after = np.where(self.neighbours.T, here, self.after)
+        return dataclasses.replace(self, before=before, after=after)
 
 
 def find_paths(topology: Topology, block: float, copies: bool) -> Paths:

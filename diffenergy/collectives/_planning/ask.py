@@ -172,7 +172,9 @@ class _Question:
         """The best schedule of one size, its energy and the standard algorithms."""
         best = find_schedule(machine, demand, self.search, self.watch)
         best, front = second_stage(best, self.goal, self.spec, self.search, self.watch)
-        more = {} if self.spec is None else wait_clock_json(best, self.spec)
+        more: dict[str, Any] = {}
+        if self.spec is not None:
+            more["wait_clock"] = wait_clock_json(best, self.spec)
         if front is not None:
             more["front"] = front_rows(front)
         if self.links:
@@ -303,7 +305,7 @@ def _links(plan: Plan, watch: Watch) -> dict[str, Any]:
 
     changes, whole = gathered(criticality(topology, demand, progress=tell))
     return {
-        "sensitivity": sensitivity_rows(sensitivities(schedule)),
+        "sensitivity": sensitivity_rows(sensitivities(schedule, "link")),
         "media": sensitivity_rows(sensitivities(schedule, "medium")),
         "prices": price_rows(rate_prices(demand, topology), topology),
         "criticality": criticality_rows(changes),

@@ -1,7 +1,7 @@
 """Attempts at a schedule, one after the other, as the methods make them."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
@@ -18,12 +18,11 @@ from .._exact.rounds import rounds
 from .._listing.greedy import Effort, greedy
 from .._machine.routes import EpochModel, epoch_length, epoch_model
 from .._machine.topology import Topology
-from .._schedule.schedule import Schedule
+from .._schedule.schedule import Schedule, Sends
 from .._schedule.simulate import prune, retime, run_epochs
 from .._schedule.time_reversal import reduction
 from .._standard.baselines import MOST_SENDS, baselines
-from .halves import Finder, composed
-from .search import COARSE, Plan, Task, Watch, better, in_epochs
+from .search import COARSE, Plan, Search, Task, Watch, better, in_epochs
 
 _MOST_CHOICES: Final = 3e6
 """(block, link, epoch) above which `auto` leaves integer search out."""
@@ -39,27 +38,27 @@ _MOST_FINE: Final = 2e4
 """The same for short epochs."""
 _FINER: Final = 4
 """Short epochs in one of the fastest link."""
+_FIRST_SHARE: Final = 0.5
+"""Of the time left for the reduce-scatter of an all-reduce."""
 _WHOLE: Final = "cp-sat"
 _FLOWS: Final = "glop"
+
+Finder = Callable[[Topology, Demand, Search, Watch], Plan]
+"""Plans a half of an all-reduce."""
 
 
 def attempts(task: Task, find: Finder, watch: Watch) -> Iterator[Plan]:
     """Schedules, one after the other, as the method makes them; `find` plans halves."""
     method = task.search.method
-    if method in ("auto", "greedy"):
-        yield from _listed(task, watch)
-    if method == "milp":
-        yield from _integer(task, watch)
-    if method == "lp":
-        yield from _flows(task, watch)
-    if method == "rounds":
-        yield from _rounds(task, watch)
-    if method != "auto":
+    only = {"greedy": _listed, "milp": _integer, "lp": _flows, "rounds": _rounds}
+    if method in only:
+        yield from only[method](task, watch)
         return
+    yield from _listed(task, watch)
     yield from _standard(task, watch)
     yield from _bounded(task, watch)
     if task.demand.collective == "all_reduce":
-        yield composed(task, find, watch)
+        yield _composed(task, find, watch)
     if task.single and task.model is not None:
         if _flow_count(task, task.model) <= _MOST_FLOWS:
             yield from _flows(task, watch)
@@ -259,3 +258,57 @@ def _rounds(task: Task, watch: Watch) -> Iterator[Plan]:
     task.seconds += found.seconds
     if found.schedule is not None:
         yield _timed(task, found.schedule, model, "rounds")
+
+
+# --- halves of an all-reduce
+
+
+def halves(demand: Demand) -> tuple[Demand, Demand]:
+    """What adds an all-reduce's sums up, and what spreads them."""
+    home = np.zeros_like(demand.wanted)
+    home[np.arange(len(home)), demand.source] = True
+    return (
+        dataclasses.replace(demand, collective="reduce_scatter", wanted=home),
+        dataclasses.replace(
+            demand, collective="all_gather", parts=np.zeros_like(demand.parts)
+        ),
+    )
+
+
+def _composed(task: Task, find: Finder, watch: Watch) -> Plan:
+    """An all-reduce as a reduce-scatter and an all-gather, each planned by itself:
+    integer search and the linear program know neither sums nor two phases at once, but
+    each half is what spreads, on the reversed machine or on the machine itself. The
+    all-gather then begins as soon as its data and links allow.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C came while a half was planned.
+    """
+    found: list[Plan] = []
+    for demand, share in zip(halves(task.demand), (_FIRST_SHARE, 1.0), strict=True):
+        limit = task.left() * share
+        search = dataclasses.replace(task.search, time_limit=limit, horizon=None)
+        plan = find(task.topology, demand, search, watch)
+        task.seconds += plan.solver_seconds
+        if plan.interrupted:
+            raise KeyboardInterrupt
+        found.append(plan)
+    names = [f"{plan.schedule.demand.collective} ({plan.method})" for plan in found]
+    solvers = ", ".join(dict.fromkeys(x.solver for x in found if x.solver))
+    return task.plan(_joined(task, *found), " + ".join(names), solvers or None)
+
+
+def _joined(task: Task, first: Plan, second: Plan) -> Schedule:
+    """One after the other, then every send as early as can be."""
+    into, out = first.schedule.sends, second.schedule.sends
+    later = dataclasses.replace(
+        out,
+        start=out.start + first.finish,
+        end=out.end + first.finish,
+        phase=np.ones_like(out.phase),
+    )
+    whole = Schedule(task.topology, task.demand, Sends.joined([into, later]))
+    come, go = first.schedule.epochs, second.schedule.epochs
+    if task.model is not None and come is not None and go is not None:
+        whole = dataclasses.replace(whole, epoch=task.model.tau, epochs=come + go)
+    return retime(whole)

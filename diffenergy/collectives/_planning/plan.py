@@ -5,7 +5,7 @@
 1. bounds (`bounds`);
 2. randomised list scheduling, of blocks with one taker in continuous time (`greedy`);
 3. the standard algorithms (`baselines`);
-4. of an all-reduce the best reduce-scatter and the best all-gather (`halves`);
+4. of an all-reduce the best reduce-scatter and the best all-gather (`attempts.halves`);
 5. integer search for a symmetric schedule at the bound, bound + 1, ..., then without
    symmetry (`milp`); for blocks with one taker the linear program (`lp`);
 6. where the gap is above 2 % and no epochs are asked for: list scheduling in continuous
@@ -32,7 +32,7 @@ from .._energy.frontier import Front, Goal, frontier, pick
 from .._energy.idle import memory_price
 from .._machine.topology import Topology
 from .attempts import attempts
-from .search import Plan, Search, Watch, better, make_task, rescheduled
+from .search import Plan, Search, Task, Watch, better, rescheduled
 
 
 def silent(stage: str, progress: Answer | None) -> None:
@@ -54,7 +54,7 @@ def find_schedule(
         Infeasible: nothing within `search.horizon`, or nothing in time.
     """
     search = search or Search()
-    task = make_task(topology, demand, search)
+    task = Task(topology, demand, search)
     task.check_horizon()
     best: Plan | None = None
     try:

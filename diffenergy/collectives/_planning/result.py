@@ -24,7 +24,7 @@ from .._formats.verify_file import VerifyResult, verify
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule
 from .._standard.baselines import Baselines
-from .json_keys import AlgorithmJson
+from .json_keys import AlgorithmJson, WaitClockJson
 from .search import Plan
 
 _SHARED: Final = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
@@ -137,10 +137,12 @@ def collective_json(
     what else is said; the sends, the longest part, come last.
     """
     schedule, total = plan.schedule, energy.total
-    speed = bandwidths(
+    buffer, speed, bus = bandwidths(
         schedule.demand, schedule.topology, plan.finish, request["size_bytes"], sharing
     )
     least = {"epochs": plan.least_epochs, "time": plan.least_time}
+    epochs, model = plan.fewest, plan.model
+    tau = model.tau if model is not None and epochs is not None else None
     known = {
         "topology": request["topology"],
         "collective": schedule.demand.collective,
@@ -149,15 +151,19 @@ def collective_json(
         "method": plan.method,
         "solver": plan.solver,
         "solver_s": plan.solver_seconds,
-        **_in_epochs(plan),
+        "epoch_s": tau,
+        "epochs": epochs,
+        "epoch_finish_s": None if tau is None or epochs is None else epochs * tau,
+        "epoch_bound": None if epochs is None else plan.epoch_bound,
+        "sends_epochs": schedule.epochs,
         "finish_s": plan.finish,
         "lower_bound_s": plan.bound,
         "gap_pct": 100 * plan.gap,
         "certified": plan.certified,
         "certified_in": [name for name, met in least.items() if met],
-        "algo_bw_bytes_per_s": speed.algorithm,
-        "bus_bw_bytes_per_s": speed.bus,
-        "output_buffer_bytes": speed.buffer,
+        "algo_bw_bytes_per_s": speed,
+        "bus_bw_bytes_per_s": bus,
+        "output_buffer_bytes": buffer,
         "energy_j": None if total is None else total.typical,
         "energy": energy_rows(energy),
         "verified": True,
@@ -172,19 +178,6 @@ def collective_json(
     return known | dict(more or {}) | {"sends": sends_json(schedule)}
 
 
-def _in_epochs(plan: Plan) -> dict[str, Any]:
-    """The fewest epochs of a plan, their length and their bound."""
-    epochs, model = plan.fewest, plan.model
-    tau = model.tau if model is not None and epochs is not None else None
-    return {
-        "epoch_s": tau,
-        "epochs": epochs,
-        "epoch_finish_s": None if tau is None or epochs is None else epochs * tau,
-        "epoch_bound": plan.epoch_bound if epochs is not None else None,
-        "sends_epochs": plan.schedule.epochs,
-    }
-
-
 def _beside(plan: Plan, baselines: Baselines) -> dict[str, AlgorithmJson]:
     """The standard algorithms beside a plan."""
     return {
@@ -197,29 +190,18 @@ def _beside(plan: Plan, baselines: Baselines) -> dict[str, AlgorithmJson]:
     }
 
 
-def wait_clock_json(plan: Plan, gpu: GpuSpec) -> dict[str, Any]:
+def wait_clock_json(plan: Plan, gpu: GpuSpec) -> WaitClockJson:
     """The SM clock at which waiting GPUs draw least, and what that saves once the
     change of clocks has acted."""
     latency = switch_latency(plan.schedule.topology.gpu or "").latency
     best = schedule_wait_clock(plan.schedule, gpu, latency, finish=plan.finish)
     return {
-        "wait_clock": {
-            "sm_clock_mhz": best.clock / MHz,
-            "idle_power_w": best.power,
-            "saved_w": best.saved_power,
-            "saved_j": best.saved_energy,
-            "switch_latency_s": best.latency,
-        }
+        "sm_clock_mhz": best.clock / MHz,
+        "idle_power_w": best.power,
+        "saved_w": best.saved_power,
+        "saved_j": best.saved_energy,
+        "switch_latency_s": latency,
     }
-
-
-@dataclasses.dataclass(frozen=True)
-class Bandwidths:
-    """B and B/s; `bus` is None where no rule says what share of the buffer moves."""
-
-    buffer: float
-    algorithm: float
-    bus: float | None
 
 
 def bandwidths(
@@ -228,9 +210,10 @@ def bandwidths(
     finish: float,
     size: float | None = None,
     sharing: int | None = None,
-) -> Bandwidths:
-    """Algorithm bandwidth = buffer / finish, bus bandwidth = that x (N - 1) / N
-    (all-reduce: x 2 (N - 1) / N; broadcast and reduce: x 1).
+) -> tuple[float, float, float | None]:
+    """The buffer, B; algorithm bandwidth = buffer / finish; bus bandwidth = that x
+    (N - 1) / N (all-reduce: x 2 (N - 1) / N; broadcast and reduce: x 1), None where no
+    rule says what share of the buffer moves; B/s.
 
     `size`: B of the buffer of a GPU (None: the most that one receives); `sharing`: N,
     GPUs that it is divided by (None: those of the machine).
@@ -243,4 +226,4 @@ def bandwidths(
     factors = dict.fromkeys(_SHARED, share)
     factors |= {"all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0}
     factor = factors.get(demand.collective)
-    return Bandwidths(buffer, algorithm, None if factor is None else factor * algorithm)
+    return buffer, algorithm, None if factor is None else factor * algorithm

@@ -120,10 +120,8 @@ def in_epochs(schedule: Schedule, model: EpochModel | None) -> Schedule:
     a flow, others whole; None of an all-reduce, and without a model."""
     demand, epochs = schedule.demand, None
     if model is not None and whole(schedule).all():
-        if demand.reduces or (demand.wanted.sum(1) > 1).any():
-            epochs = whole_epochs(schedule, model)
-        else:
-            epochs = flow_epochs(schedule, model)
+        count = flow_epochs if demand.single else whole_epochs
+        epochs = count(schedule, model)
     tau = model.tau if model is not None and epochs is not None else None
     return dataclasses.replace(schedule, epoch=tau, epochs=epochs)
 
@@ -142,25 +140,37 @@ def better(found: Plan, best: Plan, in_time: bool) -> bool:
     return found.finish < best.finish * (1 - _MET)
 
 
-@dataclasses.dataclass
 class Task:
     """What all attempts share. Of a reduction `machine` and `spread` are those on
-    which its blocks spread; of an all-reduce there are none."""
+    which its blocks spread; of an all-reduce there are none. `model`: epochs, of which
+    `least` are needed; `bound`: s that are; `seconds`: in solvers."""
 
-    topology: Topology
-    demand: Demand
-    search: Search
-    bound: float
-    single: bool
-    machine: Topology | None
-    spread: Demand | None
-    model: EpochModel | None
-    least: int | None
-    ends: float
-    best: Plan | None = None
-    standard: Baselines | None = None
-    seconds: float = 0.0
-    """In solvers."""
+    def __init__(self, topology: Topology, demand: Demand, search: Search) -> None:
+        _check(search)
+        self.topology, self.demand, self.search = topology, demand, search
+        self.ends = time.monotonic() + search.limit
+        self.single = single = demand.single
+        self.machine: Topology | None = topology
+        self.spread: Demand | None = demand
+        if demand.collective == "all_reduce":
+            self.machine = self.spread = None
+        elif demand.reduces:
+            self.machine, self.spread = spread_of(topology, demand)
+        self.model: EpochModel | None = None
+        self.least: int | None = None
+        even = float(np.ptp(demand.size)) <= _MET * float(demand.size.max())
+        if (even or single) and search.epoch != _CONTINUOUS:
+            chunk = float(demand.size.max())
+            tau = _epoch(topology, chunk, search.epoch or "fastest")
+            self.model = epoch_model(self.machine or topology, chunk, tau)
+            model = _both_ways(topology, self.model, demand)
+            self.least = epoch_bound(demand, topology, model, whole=not single)
+        # The linear program may cut blocks with one taker into parts.
+        cut = single and search.method in ("auto", "lp")
+        self.bound = second_bound(demand, topology, whole=not cut)
+        self.best: Plan | None = None
+        self.standard: Baselines | None = None
+        self.seconds = 0.0
 
     def left(self) -> float:
         """s until the time limit."""
@@ -168,16 +178,9 @@ class Task:
 
     def plan(self, schedule: Schedule, method: str, solver: str | None = None) -> Plan:
         """The schedule, verified, with its bounds."""
-        finish = verify(schedule)
+        finish, epochs = verify(schedule), schedule.epochs
         return Plan(
-            schedule,
-            finish,
-            self.bound,
-            method,
-            self.model,
-            self.least,
-            schedule.epochs,
-            solver,
+            schedule, finish, self.bound, method, self.model, self.least, epochs, solver
         )
 
     @property
@@ -262,28 +265,3 @@ def _check(search: Search):
             f"`solver` is '{search.solver}', but method {search.method} chooses its "
             "own; give method milp, lp or rounds with it."
         )
-
-
-def make_task(topology: Topology, demand: Demand, search: Search) -> Task:
-    """Bounds, epochs, and what spreads."""
-    _check(search)
-    ends = time.monotonic() + search.limit
-    single = not demand.reduces and bool((demand.wanted.sum(1) <= 1).all())
-    even = float(np.ptp(demand.size)) <= _MET * float(demand.size.max())
-    machine, spread = topology, demand
-    if demand.reduces:
-        both = demand.collective == "all_reduce"
-        machine, spread = (None, None) if both else spread_of(topology, demand)
-    model = least = None
-    if (even or single) and search.epoch != _CONTINUOUS:
-        chunk = float(demand.size.max())
-        tau = _epoch(topology, chunk, search.epoch or "fastest")
-        model = epoch_model(machine or topology, chunk, tau)
-        least = epoch_bound(demand, topology, _both_ways(topology, model, demand),
-                            whole=not single)  # fmt: skip
-    # The linear program may cut blocks with one taker into parts.
-    cut = single and search.method in ("auto", "lp")
-    bound = second_bound(demand, topology, whole=not cut)
-    return Task(
-        topology, demand, search, bound, single, machine, spread, model, least, ends
-    )

@@ -77,9 +77,8 @@ def _keys(
     schedule: Schedule,
 ) -> tuple[Int[np.ndarray, " send"], Int[np.ndarray, " send"]]:
     """One number for each (block, sender) and (block, receiver)."""
-    sends, topology = schedule.sends, schedule.topology
-    base = sends.block * len(topology.nodes)
-    return base + topology.sources[sends.link], base + topology.targets[sends.link]
+    base = schedule.sends.block * len(schedule.topology.nodes)
+    return base + schedule.sources, base + schedule.targets
 
 
 def _unfed(schedule: Schedule, send: int) -> str:
@@ -101,8 +100,8 @@ def stored(schedule: Schedule, when: Arrivals) -> Int[np.ndarray, "2 pair"]:
     sends, topology, demand = schedule.sends, schedule.topology, schedule.demand
     source, target = _keys(schedule)
     sums = ways_in(schedule)
-    storing = topology.stores[topology.sources[sends.link]]
-    home = topology.sources[sends.link] == demand.source[sends.block]
+    storing = topology.stores[schedule.sources]
+    home = schedule.sources == demand.source[sends.block]
     intact = whole(schedule)
     first = np.full(len(demand.size) * len(topology.nodes), -1)
     easy = np.flatnonzero(~sums & intact)

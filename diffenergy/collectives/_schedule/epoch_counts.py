@@ -17,10 +17,9 @@ import heapq
 from typing import Final
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from .._machine.routes import EpochModel
-from .._machine.topology import Topology
 from .schedule import Schedule
 from .time_reversal import reversed_in_time, spread_of
 
@@ -34,19 +33,20 @@ def whole_epochs(schedule: Schedule, model: EpochModel) -> int | None:
     """Epochs until every wish is met; of a reduction those of its spread on the
     reversed machine, whose epochs `model` has. None for an all-reduce.
     """
-    topology, demand, sends = schedule.topology, schedule.demand, schedule.sends
-    if demand.collective == "all_reduce":
+    if schedule.demand.collective == "all_reduce":
         return None
-    if demand.reduces:
-        topology, demand = spread_of(topology, demand)
-        sends = reversed_in_time(sends, float(sends.end.max(initial=0.0)))
-    order = np.argsort(sends.start, kind="stable")
-    feeder = _feeders(topology, sends.block, sends.link, sends.start, order)
+    if schedule.demand.reduces:
+        turned = spread_of(schedule.topology, schedule.demand)
+        backwards = reversed_in_time(schedule.sends, schedule.last_end)
+        schedule = Schedule(*turned, backwards)
+    topology, demand, sends = schedule.topology, schedule.demand, schedule.sends
+    order = np.argsort(sends.start, kind="stable").tolist()
+    feeder = _feeders(schedule, order)
     members: dict[int, list[tuple[int, int]]] = {}
     root: dict[int, tuple[int, int]] = {}
     hop, window, most = (x.tolist() for x in (model.hop, model.window, model.most))
     link, block = sends.link.tolist(), sends.block.tolist()
-    for send in order.tolist():
+    for send in order:
         into = feeder[send]
         first, after = root[into] if into >= 0 else (send, 0)
         members.setdefault(first, []).append((send, after))
@@ -54,7 +54,7 @@ def whole_epochs(schedule: Schedule, model: EpochModel) -> int | None:
     there = {(b, int(n)): 0 for b, n in enumerate(demand.source)}
     used = [collections.deque[int](maxlen=max(n, 1)) for n in most]
     for first, unit in members.items():
-        home = int(topology.sources[link[first]])
+        home = int(schedule.sources[first])
         begin = there[block[first], home]
         for send, after in unit:
             past = used[link[send]]
@@ -64,7 +64,7 @@ def whole_epochs(schedule: Schedule, model: EpochModel) -> int | None:
                 begin = max(begin, past[0] + window[link[send]] - after)
         for send, after in unit:
             used[link[send]].append(begin + after)
-            end = int(topology.targets[link[send]])
+            end = int(schedule.targets[send])
             place, when = (block[send], end), begin + after + hop[link[send]]
             if topology.stores[end]:
                 there[place] = min(there.get(place, when), when)
@@ -72,21 +72,18 @@ def whole_epochs(schedule: Schedule, model: EpochModel) -> int | None:
     return max((there[b, n] for b, n in wishes), default=0)
 
 
-def _feeders(
-    topology: Topology,
-    block: Int[np.ndarray, " send"],
-    link: Int[np.ndarray, " send"],
-    start: Int[np.ndarray, " send"] | np.ndarray,
-    order: Int[np.ndarray, " send"],
-) -> list[int]:
+def _feeders(schedule: Schedule, order: list[int]) -> list[int]:
     """The send into a switch that each send out of it passes on: the last to have come
-    in; -1 out of a GPU. Without copy each is passed on once, first in first out."""
+    in; -1 out of a GPU. Without copy each is passed on once, first in first out.
+    `order`: sends by their starts."""
+    topology, block = schedule.topology, schedule.sends.block
+    start = schedule.sends.start
     near = 1e-9 * float(np.max(start, initial=0.0))
     came: dict[tuple[int, int], list[tuple[float, int]]] = {}
     feeder = [-1] * len(block)
-    arrive = start + topology.latencies[link]
-    for send in order.tolist():
-        source, target = topology.sources[link[send]], topology.targets[link[send]]
+    arrive = start + topology.latencies[schedule.sends.link]
+    for send in order:
+        source, target = schedule.sources[send], schedule.targets[send]
         if not topology.stores[source]:
             pool = came[int(block[send]), int(source)]
             if topology.copies[source]:
@@ -127,7 +124,7 @@ def _legs(schedule: Schedule, model: EpochModel) -> tuple[list[_Leg], list[_Leg]
     """Legs in order of their ranks, and the first one of every block."""
     topology, sends = schedule.topology, schedule.sends
     hop = (1 + model.delay).tolist()
-    stores = topology.stores[topology.targets[sends.link]].tolist()
+    stores = topology.stores[schedule.targets].tolist()
     work = np.bincount(sends.link, sends.bytes, len(topology.links)) / topology.rates
     busy = (work >= _BUSY * work.max()).tolist()
     link, block = sends.link.tolist(), sends.block.tolist()

@@ -41,7 +41,7 @@ Dependencies = dict[int, list[Part]]
 
 def slack_of(schedule: Schedule) -> float:
     """s within which times are the same."""
-    return SAME * float(schedule.sends.end.max(initial=0.0))
+    return SAME * schedule.last_end
 
 
 def stated(schedule: Schedule) -> Arrivals:
@@ -75,9 +75,9 @@ def exits(schedule: Schedule) -> Int[np.ndarray, " send"]:
     """The link of each send out of a switch that copies, which sends on what came in
     once over each link; -1 where it goes on once in all: of sums, and of blocks with
     one taker."""
-    sends, topology = schedule.sends, schedule.topology
+    sends = schedule.sends
     many = np.count_nonzero(schedule.demand.wanted, axis=1) > 1
-    copied = topology.copies[topology.sources[sends.link]] & many[sends.block]
+    copied = schedule.topology.copies[schedule.sources] & many[sends.block]
     return np.where(copied & ~ways_in(schedule), sends.link, -1)
 
 
@@ -100,7 +100,7 @@ def switched(schedule: Schedule, when: Arrivals) -> Switched:
     """
     sends, topology = schedule.sends, schedule.topology
     sums, intact, link = ways_in(schedule), whole(schedule), exits(schedule)
-    source, target = topology.sources[sends.link], topology.targets[sends.link]
+    source, target = schedule.sources, schedule.targets
     base = sends.block * len(topology.nodes)
     coming: dict[tuple[int, bool], list[int]] = collections.defaultdict(list)
     rows = np.flatnonzero(~topology.stores[target])
@@ -208,8 +208,8 @@ class _Choice:
         as can have one of their own. What is left joins others in switches that reduce.
         Nothing goes back at once.
         """
-        topology, link = self.schedule.topology, self.schedule.sends.link
-        source, target = topology.sources[link], topology.targets[link]
+        topology = self.schedule.topology
+        source, target = self.schedule.sources, self.schedule.targets
         may = {
             send: [
                 goes

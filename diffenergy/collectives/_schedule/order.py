@@ -211,17 +211,12 @@ def groups_of(
     switched = ~(stores[topology.sources[link]] & stores[topology.targets[link]])
     if sharing:
         for low, high in _runs(link, over):
+            mine, later = slice(low, high), slice(low + 1, high)
             if when is not None:
-                alike = np.diff(start[low:high]) <= slack
-                fresh[low + 1 : high] = ~alike | ~switched[low]
+                fresh[later] = (np.diff(start[mine]) > slack) | ~switched[low]
             else:
-                fresh[low + 1 : high] = _apart(
-                    start[low:high],
-                    leaves[low:high],
-                    busy[low:high],
-                    slack,
-                    bool(switched[low]),
-                )
+                times = start[mine], leaves[mine], busy[mine]
+                fresh[later] = _apart(*times, slack, bool(switched[low]))
     number = np.cumsum(fresh) - 1
     first, until = np.zeros(len(rows)), np.ones(len(rows))
     if sharing and when is None:
@@ -233,13 +228,8 @@ def groups_of(
         until[kept] = ((leaves - begin) / total)[kept]
     back = np.empty(len(rows), int)
     back[rows] = np.arange(len(rows))
-    groups = Groups(
-        link[fresh],
-        np.bincount(number, sends.bytes[rows]),
-        number[back],
-        first[back],
-        until[back],
-    )
+    size = np.bincount(number, sends.bytes[rows])
+    groups = Groups(link[fresh], size, number[back], first[back], until[back])
     return groups, bool(over.any())
 
 

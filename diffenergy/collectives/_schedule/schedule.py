@@ -1,6 +1,7 @@
 """`Schedule`: sends of blocks over links, in continuous time."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -61,3 +62,22 @@ class Schedule:
     sends: Sends
     epoch: float | None = None
     epochs: int | None = None
+
+    @functools.cached_property
+    def sources(self) -> Int[np.ndarray, " send"]:
+        """Node that each send leaves."""
+        return self.topology.sources[self.sends.link]
+
+    @functools.cached_property
+    def targets(self) -> Int[np.ndarray, " send"]:
+        """Node that each send goes to."""
+        return self.topology.targets[self.sends.link]
+
+    @property
+    def last_end(self) -> float:
+        """When the last send has arrived, s; 0 without sends."""
+        return float(self.sends.end.max(initial=0.0))
+
+    def with_sends(self, sends: Sends) -> "Schedule":
+        """The same with other sends."""
+        return dataclasses.replace(self, sends=sends)

@@ -56,7 +56,7 @@ def order_of(schedule: Schedule, when: Arrivals | None = None) -> Order:
 def _ordered(schedule: Schedule, when: Arrivals | None) -> tuple[Order, Schedule]:
     """The order, and the schedule that it makes."""
     pairs, passed = pairs_of(schedule, when)
-    limit = np.inf if when is not None else _last(schedule) * (1 + SAME)
+    limit = np.inf if when is not None else schedule.last_end * (1 + SAME)
     found: list[tuple[Order, Schedule]] = []
     for sharing in (False, True):
         groups, overlap = groups_of(schedule, when, sharing)
@@ -68,20 +68,15 @@ def _ordered(schedule: Schedule, when: Arrivals | None) -> tuple[Order, Schedule
                 break
             if not passed.choice:
                 break
-        if found and not overlap and _last(found[0][1]) <= limit:
+        if found and not overlap and found[0][1].last_end <= limit:
             break
     if not found:
         raise ValueError(
             "the order of the sends in `schedule` cannot be kept: switches would have "
             "to hold data; give one that `verify` finds right."
         )
-    sooner = len(found) > 1 and _last(found[1][1]) < _last(found[0][1]) * (1 - SAME)
+    sooner = len(found) > 1 and found[1][1].last_end < found[0][1].last_end * (1 - SAME)
     return found[1] if sooner else found[0]
-
-
-def _last(schedule: Schedule) -> float:
-    """Last end, s."""
-    return float(schedule.sends.end.max())
 
 
 def _moved(schedule: Schedule, order: Order) -> Schedule | None:
@@ -96,7 +91,7 @@ def _moved(schedule: Schedule, order: Order) -> Schedule | None:
     moved = dataclasses.replace(
         sends, start=start, end=leaves + topology.latencies[sends.link]
     )
-    return dataclasses.replace(schedule, sends=moved)
+    return schedule.with_sends(moved)
 
 
 def prune(schedule: Schedule) -> Schedule:
@@ -110,28 +105,25 @@ def prune(schedule: Schedule) -> Schedule:
     needed = (sends.phase != phase) | ~whole(schedule)
     rows = np.flatnonzero(~needed)
     if len(rows):
-        rest = dataclasses.replace(schedule, sends=sends.take(rows))
-        needed[rows] = _needed(rest)
-    return dataclasses.replace(schedule, sends=sends.take(np.flatnonzero(needed)))
+        needed[rows] = _needed(schedule.with_sends(sends.take(rows)))
+    return schedule.with_sends(sends.take(np.flatnonzero(needed)))
 
 
 def _needed(schedule: Schedule) -> Bool[np.ndarray, " send"]:
     """Sends on the way of a block to a taker, found from the takers back."""
     sends, topology, demand = schedule.sends, schedule.topology, schedule.demand
     nodes, blocks = len(topology.nodes), len(demand.source)
-    source, target = topology.sources[sends.link], topology.targets[sends.link]
-    key = sends.block * nodes + target
+    key = sends.block * nodes + schedule.targets
     order = np.lexsort((sends.end, key))
     first = np.full(blocks * nodes, -1)
     first[key[order][::-1]] = order[::-1]
     first[np.arange(blocks) * nodes + demand.source] = -1  # nothing new at home
-    feeder = first[sends.block * nodes + source]
+    feeder = first[sends.block * nodes + schedule.sources]
     passed = passed_on(schedule, stated(schedule))
     feeder[passed.out] = passed.into  # what leaves a switch came in for it
-    wanted = demand.wanted & topology.stores
-    needed = np.zeros(len(sends), bool)
-    last = first[wanted.ravel()]
+    last = first[(demand.wanted & topology.stores).ravel()]
     reached = last[last >= 0]
+    needed = np.zeros(len(sends), bool)
     while len(reached):
         needed[reached] = True
         before = feeder[reached]

@@ -45,6 +45,5 @@ def reversed_in_time(sends: Sends, length: float) -> Sends:
 
 def reduction(topology: Topology, demand: Demand, spread: Schedule) -> Schedule:
     """The schedule of a reduction whose spread on the reversed machine is `spread`."""
-    length = float(spread.sends.end.max(initial=0.0))
-    sends = reversed_in_time(spread.sends, length)
+    sends = reversed_in_time(spread.sends, spread.last_end)
     return dataclasses.replace(spread, topology=topology, demand=demand, sends=sends)

@@ -79,9 +79,8 @@ class Task:
     @functools.cached_property
     def paths(self) -> Paths:
         """Quickest paths of the largest block."""
-        demand = self.demand
-        copies = demand.reduces or bool((demand.wanted.sum(1) > 1).any())
-        return find_paths(self.topology, float(demand.size.max()), copies)
+        largest = float(self.demand.size.max())
+        return find_paths(self.topology, largest, not self.demand.single)
 
     def lane(self, lanes: int) -> Int[np.ndarray, " block"]:
         """Lanes in turn for the blocks of a source, each source from another on."""
@@ -105,25 +104,22 @@ def ring(task: Task) -> list[Variant] | str:
     order = [team[n] for n in ring_order(cost)]
     back = order[::-1]
 
-    def one_way(root: int, lane: int, inward: bool) -> list[Edge]:
-        return chain(back if inward != bool(lane) else order, root)
+    def along(name: str, *rings: list[int]) -> Variant:
+        def edges(root: int, lane: int, inward: bool) -> list[Edge]:
+            return chain(rings[lane][::-1] if inward else rings[lane], root)
 
-    found = [Variant("one direction", one_way, by_hops=True)]
+        return Variant(name, edges, len(rings), by_hops=True)
+
+    found = [along("one direction", order)]
     if not _links_round(task, order) & _links_round(task, back):
-        half = "both directions, half of the blocks each"
-        found.append(Variant(half, one_way, 2, by_hops=True))
+        found.append(along("both directions, half of the blocks each", order, back))
         far = "both directions, each block to the far side"
         found.append(
             Variant(far, lambda root, *_: both_ways(order, root), by_hops=True)
         )
     rings = _rings(task, cost, order)
-
-    def in_turn(root: int, lane: int, inward: bool) -> list[Edge]:
-        return chain(rings[lane][::-1] if inward else rings[lane], root)
-
     if len(rings) > 1:
-        name = f"{len(rings)} rings, blocks in turn"
-        found.append(Variant(name, in_turn, len(rings), by_hops=True))
+        found.append(along(f"{len(rings)} rings, blocks in turn", *rings))
     return found
 
 
@@ -156,7 +152,7 @@ def _links_round(task: Task, order: list[int]) -> set[int]:
     paths, links = task.paths, set[int]()
     for begin, node in zip(order, [*order[1:], order[0]], strict=True):
         while node != begin:
-            before = int(paths.before_by_hops[begin, node])
+            before = int(paths.by_hops.before[begin, node])
             links.update(paths.links[paths.hop[before, node]].tolist())
             node = before
     return links - {-1}

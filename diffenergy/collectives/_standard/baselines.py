@@ -77,7 +77,10 @@ def baselines(
         "tree": algorithms.tree,
         "direct": algorithms.direct,
     }
-    if _least_sends(demand) > most_sends:
+    # One send to each taker of a block, one from each other GPU that adds to it.
+    asked = demand.wanted.astype(int) + demand.parts
+    asked[np.arange(len(asked)), demand.source] = 0
+    if asked.sum() > most_sends:
         return Baselines({}, dict.fromkeys(makers, _too_many(most_sends)))
     odd = _irregular(task)
     found: dict[str, Baseline] = {}
@@ -97,15 +100,6 @@ def baselines(
         else:
             found["switch"] = Baseline(verify(piped), piped, "both halves at once")
     return Baselines(found, unfit)
-
-
-def _least_sends(demand: Demand) -> int:
-    """Sends without which nobody can have what is wanted: one to each taker of a block,
-    one from each other GPU that adds to it."""
-    rows = np.arange(len(demand.source))
-    home = demand.wanted[rows, demand.source], demand.parts[rows, demand.source]
-    every = demand.wanted.sum() + demand.parts.sum()
-    return int(every - home[0].sum() - home[1].sum())
 
 
 def _too_many(most_sends: int) -> str:
@@ -152,9 +146,8 @@ def _fastest(task: Task, variants: list[Variant], most_sends: int) -> Baseline |
         if least >= finish:
             break
         made = tree_schedule(task.topology, task.demand, task.paths, courses)
-        end = float(made.sends.end.max(initial=0.0))
-        if end < finish:
-            best, finish, name = made, end, variant_name
+        if made.last_end < finish:
+            best, finish, name = made, made.last_end, variant_name
     if best is None:
         return "has nothing to send"
     try:
@@ -179,10 +172,8 @@ def _courses(task: Task, variant: Variant, most_sends: int) -> list[Course] | No
 
     @functools.cache
     def whole(root: int, lane: int, inward: bool) -> Tree:
-        if variant.by_hops:
-            before = paths.after_by_hops if inward else paths.before_by_hops
-        else:
-            before = paths.after if inward else paths.before
+        along = paths.by_hops if variant.by_hops else paths
+        before = along.after if inward else along.before
         return grown(root, variant.edges(root, lane, inward), before)
 
     known: dict[tuple[int, int, bytes, bytes], Course] = {}
@@ -239,23 +230,18 @@ def _switch_pipeline(topology: Topology, demand: Demand) -> Schedule | str:
     block, other = np.nonzero(home[:, None] != np.arange(count))
     each = np.arange(len(order))
     first, back = slot * took, (slot + count) * took
-    columns = (  # block, link, start, phase
-        (block, up[other], first[block], 0),
-        (each, down[home], first + latency, 0),
-        (each, up[home], back, 1),
-        (block, down[other], back[block] + latency, 1),
+
+    def sends(block: np.ndarray, link: np.ndarray, start: np.ndarray, phase: int):
+        end, size = start + took + latency, demand.size[block]
+        return Sends(block, link, start, end, size, np.full(len(block), phase))
+
+    rows = (
+        sends(block, up[other], first[block], 0),
+        sends(each, down[home], first + latency, 0),
+        sends(each, up[home], back, 1),
+        sends(block, down[other], back[block] + latency, 1),
     )
-    blocks = np.concatenate([c[0] for c in columns])
-    start = np.concatenate([c[2] for c in columns])
-    sends = Sends(
-        blocks,
-        np.concatenate([c[1] for c in columns]),
-        start,
-        start + took + latency,
-        demand.size[blocks],
-        np.concatenate([np.full(len(c[0]), c[3]) for c in columns]),
-    )
-    return Schedule(topology, demand, sends)
+    return Schedule(topology, demand, Sends.joined(rows))
 
 
 def _star(topology: Topology, team: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:

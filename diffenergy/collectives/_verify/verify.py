@@ -34,7 +34,7 @@ def verify(schedule: Schedule) -> float:
     in order, from the first. Sums move whole.
     """
     raise_first(_malformed(schedule))
-    slack = _TIME * float(schedule.sends.end.max(initial=0.0))
+    slack = _TIME * schedule.last_end
     faults = _too_short(schedule, slack)
     begin = np.zeros(len(schedule.demand.size))
     present = np.full(schedule.demand.wanted.shape, np.inf)
@@ -166,7 +166,7 @@ def _plain(
     whole = sends.bytes >= demand.size[sends.block] * (1 - _BYTES)
     split = np.zeros(len(demand.size), bool)
     split[sends.block[plain & ~whole]] = True
-    target, source = topology.targets[sends.link], topology.sources[sends.link]
+    target, source = schedule.targets, schedule.sources
     easy = plain & ~split[sends.block]
     into = easy & topology.stores[target]
     np.minimum.at(present, (sends.block[into], target[into]), sends.end[into])

@@ -75,7 +75,7 @@ class _Sum:
                 self._wrong(send, "carries no summand at all.")
             if sends.bytes[send] < size * (1 - 1e-6):
                 self._wrong(send, "carries a part; sums move whole.")
-            if topology.stores[topology.targets[sends.link[send]]]:
+            if topology.stores[self.schedule.targets[send]]:
                 heapq.heappush(self.flying, (float(sends.end[send]), send))
         self._land(np.inf)
         self._check_whole()
@@ -84,12 +84,11 @@ class _Sum:
     def _load(self, send: int) -> None:
         """Notes what a send carries; what feeds it may start at the same moment and
         come later in the list."""
-        topology, link = self.schedule.topology, self.schedule.sends.link[send]
-        source = int(topology.sources[link])
+        source = int(self.schedule.sources[send])
         if send in self.carried:
             return
         self.carried[send] = 0
-        if topology.stores[source]:
+        if self.schedule.topology.stores[source]:
             self.carried[send] = self.held.get(source, 0)
             return
         for feed in self.feeds[send]:
@@ -98,11 +97,10 @@ class _Sum:
 
     def _land(self, now: float) -> None:
         """Adds up what has arrived by `now`, up to the first fault."""
-        links, targets = self.schedule.sends.link, self.schedule.topology.targets
         found = len(self.faults)
         while self.flying and self.flying[0][0] <= now + self.slack:
             time, send = heapq.heappop(self.flying)
-            node = int(targets[links[send]])
+            node = int(self.schedule.targets[send])
             total = self._added(send, self.held.get(node, 0), send)
             if len(self.faults) > found:
                 return
@@ -119,12 +117,11 @@ class _Sum:
 
     def _check_switch(self, send: int) -> None:
         """A send in or out of a switch has the other half."""
-        topology, link = self.schedule.topology, self.schedule.sends.link[send]
         if send in self.lost:
             text = "comes into a switch that cannot pass it on or add it up then."
             self._wrong(send, text)
         if self.feeds.get(send) == []:
-            name = topology.nodes[topology.sources[link]].name
+            name = self.schedule.topology.names[self.schedule.sources[send]]
             self._wrong(send, f"leaves {name} when nothing comes in: it cannot store.")
 
     def _check_whole(self) -> None:

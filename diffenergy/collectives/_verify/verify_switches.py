@@ -42,7 +42,7 @@ def unfed(
     blocks that leave `once` do so also where it copies.
     """
     sends, topology, times = schedule.sends, schedule.topology, _Times(schedule, slack)
-    source, target = topology.sources[sends.link], topology.targets[sends.link]
+    source, target = schedule.sources, schedule.targets
     into = np.flatnonzero(chosen & ~topology.stores[target])
     coming = grouped(into, sends.block, target)
     copied = topology.copies[source] & ~once[sends.block]
@@ -75,7 +75,7 @@ def summed(
     reduces. Nothing goes back where it came from at once.
     """
     sends, topology, times = schedule.sends, schedule.topology, _Times(schedule, slack)
-    source, target = topology.sources[sends.link], topology.targets[sends.link]
+    source, target = schedule.sources, schedule.targets
     out = np.flatnonzero(ways_in & ~topology.stores[source])
     out = out[np.argsort(sends.start[out], kind="stable")]
     leaving = grouped(out, sends.block, source)
@@ -182,7 +182,7 @@ def _settle(send: int, options: dict[int, list[int]], taken: dict[int, int]) -> 
 
 def _reason(schedule: Schedule, times: _Times, coming: list[int], send: int) -> str:
     """Why a send out of a switch has nothing to pass on."""
-    node = schedule.topology.nodes[schedule.topology.sources[schedule.sends.link[send]]]
+    node = schedule.topology.nodes[schedule.sources[send]]
     start, slack = times.start[send], times.slack
     gone = [s for s in coming if times.last[s] < start - slack]
     begun = [s for s in coming if times.first[s] <= start + slack and s not in gone]

@@ -21,20 +21,11 @@ from jaxtyping import Bool, Int
 from .._bounds.bounds import second_bound
 from .._demand.automorphisms import automorphisms, orbit_numbers
 from .._demand.demand import Demand
+from .._demand.demands import unreached
 from .._listing.greedy import Effort, greedy
-from .._machine.routes import shortest
 from .._machine.topology import Topology
 from .._schedule.schedule import Schedule
 from .what_if import disable
-
-
-@dataclasses.dataclass(frozen=True)
-class CutOff:
-    """Demands without a way: how many pairs of GPUs, from whom, and to whom."""
-
-    demands: int
-    senders: tuple[str, ...]
-    receivers: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +44,7 @@ class Change:
     base: float
     alike: int
     used: bool
-    cut_off: CutOff | None = None
+    cut_off: dict[str, Any] | None = None
     problem: str | None = None
 
 
@@ -75,7 +66,7 @@ def criticality(
     effort = effort or Effort(batches=2, restarts=8)
     least = second_bound(demand, topology)
     base = greedy(topology, demand, bound=least, effort=effort)
-    finish = float(base.sends.end.max(initial=0.0))
+    finish = base.last_end
     pairs = linked_pairs(topology)
     used = _used(topology, base, pairs)
     orbit = pair_orbits(topology, demand, pairs)
@@ -117,11 +108,9 @@ def criticality_rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
     known = [change.finish for change in found if change.finish is not None]
     rows = []
     for change in found:
-        base = min([change.base, *known])
-        slower = None
+        base, slower = min([change.base, *known]), None
         if change.finish is not None:
             slower = 100 * (change.finish - base) / base if base else 0.0
-        cut = change.cut_off
         rows.append(
             {
                 "link": list(change.pair),
@@ -132,12 +121,7 @@ def criticality_rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
                 "lower_bound_s": change.bound,
                 "alike": change.alike,
                 "used": change.used,
-                "cut_off": cut
-                and {
-                    "demands": cut.demands,
-                    "from": list(cut.senders),
-                    "to": list(cut.receivers),
-                },
+                "cut_off": change.cut_off,
                 "problem": change.problem,
             }
         )
@@ -172,25 +156,18 @@ def pair_orbits(
     return orbit_numbers(len(key), maps)
 
 
-def cut_off(topology: Topology, demand: Demand) -> CutOff | None:
-    """Who wants (or adds to) what has no way; None if everything has one."""
-    count = len(topology.nodes)
-    reach = np.isfinite(shortest(topology, np.ones(len(topology.links))))
-    home = demand.source
-    block, node = np.nonzero(demand.wanted & ~reach[home])
-    part, giver = np.nonzero(demand.parts & ~reach.T[home])
-    lost: Bool[np.ndarray, "sender receiver"] = np.zeros((count, count), bool)
-    lost[home[block], node] = True
-    lost[giver, home[part]] = True
+def cut_off(topology: Topology, demand: Demand) -> dict[str, Any] | None:
+    """How many pairs of GPUs have no way for what one wants of (or adds to) the other,
+    `from` whom, and `to` whom; None if everything has one."""
+    names, home = np.array(topology.names), demand.source
+    lost = np.zeros((len(names), len(names)), bool)  # from (row) to
+    unserved, stuck = (np.nonzero(bad) for bad in unreached(topology, demand))
+    lost[home[unserved[0]], unserved[1]] = True
+    lost[stuck[1], home[stuck[0]]] = True
     if not lost.any():
         return None
-    names = topology.names
-    senders, receivers = (np.flatnonzero(lost.any(axis)).tolist() for axis in (1, 0))
-    return CutOff(
-        int(lost.sum()),
-        tuple(names[n] for n in senders),
-        tuple(names[n] for n in receivers),
-    )
+    senders, receivers = (names[lost.any(axis)].tolist() for axis in (1, 0))
+    return {"demands": int(lost.sum()), "from": senders, "to": receivers}
 
 
 def _planned(
@@ -198,16 +175,14 @@ def _planned(
 ) -> Change:
     """`whole`, with the finish of a new plan for its pair's changed machine."""
     changed = disable(topology, "-".join(whole.pair))
-    cut = cut_off(changed, demand)
-    if cut is not None:
+    if cut := cut_off(changed, demand):
         return dataclasses.replace(whole, finish=None, bound=None, cut_off=cut)
     bound = second_bound(demand, changed)
     try:
         plan = greedy(changed, demand, bound=bound, effort=effort)
     except ValueError as error:
         return dataclasses.replace(whole, finish=None, bound=bound, problem=str(error))
-    finish = float(plan.sends.end.max(initial=0.0))
-    return dataclasses.replace(whole, finish=finish, bound=bound)
+    return dataclasses.replace(whole, finish=plan.last_end, bound=bound)
 
 
 def _used(

@@ -17,7 +17,7 @@ sum(latency) - sum(rate) = 1.
 """
 
 import dataclasses
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -28,8 +28,6 @@ from .._schedule.finish_time import finish_time
 from .._schedule.schedule import Schedule
 from .._schedule.simulate import order_of
 
-BY: Final = ("link", "medium")
-"""What changes at once: a direction, or all links of a medium."""
 _FASTER: Final = 1e-7
 """Step in s per byte that prefers some of the longest paths to others: paths whose
 lengths differ by less than that share of a part's time count as equal."""
@@ -37,16 +35,6 @@ _LATER: Final = 1e-9
 """The same for latencies, as a share of the finish."""
 _MOST: Final = 1e8
 """Sends times cases beyond which derivatives to one side take minutes."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Parts:
-    """Links that change at once: `names` of the parts, and which links they have."""
-
-    topology: Topology
-    by: str
-    names: tuple[tuple[str, ...], ...]
-    members: Bool[np.ndarray, "part link"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +51,12 @@ class OneSided:
 @dataclasses.dataclass(frozen=True)
 class Sensitivities:
     """How the `finish` (s, each send as early as the order allows) answers to the links
-    of a part, on one longest path; `exact` to one side if asked for."""
+    of a part, on one longest path; `exact` to one side unless that takes minutes.
+    `names` of the parts: two nodes or a medium; `members`: which links they have."""
 
-    parts: Parts
+    topology: Topology
+    names: tuple[tuple[str, ...], ...]
+    members: Bool[np.ndarray, "part link"]
     finish: float
     rate: Float[np.ndarray, " part"]
     latency: Float[np.ndarray, " part"]
@@ -73,14 +64,14 @@ class Sensitivities:
     exact: OneSided | None
 
 
-def parts_of(topology: Topology, by: str = "link") -> Parts:
-    """The parts of a machine, in order of their first link; links with the same two
-    ends are one.
+def sensitivities(schedule: Schedule, by: Literal["link", "medium"]) -> Sensitivities:
+    """How the finish answers to rates and latencies, the order of sends kept: of each
+    direction between two nodes, or of all links of a medium at once, in order of their
+    first link. The exact derivatives to either side take four finishes a part.
 
-    Raises `ValueError` for an unknown `by`.
+    Raises `ValueError` for a schedule without sends.
     """
-    if by not in BY:
-        raise ValueError(f"`by` is {by!r}; allowed are {', '.join(BY)}.")
+    topology = schedule.topology
     number: dict[tuple[str, ...], int] = {}
     which = []
     for link in topology.links:
@@ -88,34 +79,19 @@ def parts_of(topology: Topology, by: str = "link") -> Parts:
         part = (link.medium,) if by == "medium" else ends
         which.append(number.setdefault(part, len(number)))
     members = np.arange(len(number))[:, None] == np.array(which, int)
-    return Parts(topology, by, tuple(number), members)
-
-
-def sensitivities(
-    schedule: Schedule, by: str = "link", one_sided: bool | None = None
-) -> Sensitivities:
-    """How the finish answers to rates and latencies, the order of sends kept.
-
-    `one_sided`: also the exact derivatives to either side, at four finishes a part;
-    None: unless that takes minutes (100 million sends times finishes). Raises
-    `ValueError` for a schedule without sends.
-    """
-    topology, parts = schedule.topology, parts_of(schedule.topology, by)
     rates, latencies = topology.rates, topology.latencies
-    order, count = order_of(schedule), len(parts.names)
+    order, count = order_of(schedule), len(number)
     base = finish_time(order, rates, latencies)
-    if one_sided is None:
-        one_sided = 4 * count * len(schedule.sends) <= _MOST
     exact = None
-    if one_sided:
+    if 4 * count * len(schedule.sends) <= _MOST:
         # The paths that a small step prefers are the longest ones there, and T is
         # piecewise linear in latencies and in s per byte: the gradient after the step
         # is the derivative at its beginning.
-        late = _LATER * float(schedule.sends.end.max())
+        late = _LATER * schedule.last_end
         used = np.isin(np.arange(len(rates)), schedule.sends.link)
         table = np.zeros((4, count))  # links that nothing passes: 0
-        for part in np.flatnonzero(parts.members[:, used].any(1)).tolist():
-            mine = parts.members[part]
+        for part in np.flatnonzero(members[:, used].any(1)).tolist():
+            mine = members[part]
             for row, step in enumerate((-_FASTER, _FASTER)):
                 slower = 1 + step * mine
                 found = finish_time(order, rates / slower, latencies)
@@ -126,11 +102,13 @@ def sensitivities(
                 table[row, part] = found.by_latency[mine].sum()
         exact = OneSided(*table)
     return Sensitivities(
-        parts,
+        topology,
+        tuple(number),
+        members,
         base.time,
-        parts.members @ base.by_rate / base.time,
-        parts.members @ (base.by_latency * latencies) / base.time,
-        parts.members @ base.by_latency,
+        members @ base.by_rate / base.time,
+        members @ (base.by_latency * latencies) / base.time,
+        members @ base.by_latency,
         exact,
     )
 
@@ -143,8 +121,7 @@ def sensitivity_rows(found: Sensitivities) -> list[dict[str, Any]]:
     latency are null where the links of a part differ in them. To one side, null is what
     was not worked out, and a change by which the order could not be kept.
     """
-    topology, parts = found.parts.topology, found.parts
-    exact = found.exact
+    topology, exact = found.topology, found.exact
     share = found.latency - found.rate
     spare = np.zeros(len(share)) if exact is None else exact.slower
     order = np.lexsort((spare.round(6), -share.round(9)))
@@ -158,24 +135,24 @@ def sensitivity_rows(found: Sensitivities) -> list[dict[str, Any]]:
         "latency_sensitivity_if_shorter_s_per_us": exact and exact.shorter * us,
     }
     return [
-        _label(parts, n)
+        _label(found.names[n], members)
         | {
-            "rate_bytes_per_s": _common(topology.rates[parts.members[n]]),
-            "latency_s": _common(topology.latencies[parts.members[n]]),
+            "rate_bytes_per_s": _common(topology.rates[members]),
+            "latency_s": _common(topology.latencies[members]),
         }
         | {
             key: None if values is None or np.isnan(values[n]) else float(values[n])
             for key, values in columns.items()
         }
-        for n in order.tolist()
+        for n, members in zip(order.tolist(), found.members[order], strict=True)
     ]
 
 
-def _label(parts: Parts, n: int) -> dict[str, Any]:
+def _label(name: tuple[str, ...], members: Bool[np.ndarray, " link"]) -> dict[str, Any]:
     """What the row of a part is called."""
-    if parts.by == "medium":
-        return {"medium": parts.names[n][0], "links": int(parts.members[n].sum())}
-    return {"link": list(parts.names[n])}
+    if len(name) == 1:
+        return {"medium": name[0], "links": int(members.sum())}
+    return {"link": list(name)}
 
 
 def _common(values: Float[np.ndarray, " link"]) -> float | None:

@@ -76,21 +76,14 @@ def _between(topology: Topology, pair: str, what: str) -> list[int]:
                 f"`{what}` names {name}, which is not a node of `{topology.name}`; "
                 f"allowed are {topology.nodes[0].name} to {topology.nodes[-1].name}."
             )
-    ends = {topology.index[name] for name in names}
-    links = [
-        n for n, link in enumerate(topology.links) if {link.source, link.target} == ends
-    ]
+    a, b = (topology.index[name] for name in names)
+    between = topology.between
+    links = [between[ends] for ends in {(a, b), (b, a)} if ends in between]
     if not links:
+        near = {end for ends in between if a in ends for end in ends} - {a}
+        shown = ", ".join(topology.names[n] for n in sorted(near)[:20])
         raise ValueError(
             f"`{what}` is {pair!r}, but no link of `{topology.name}` joins the two; "
-            f"{_neighbours(topology, names[0])}."
+            f"{names[0]} is linked with {shown or 'nothing'}."
         )
     return links
-
-
-def _neighbours(topology: Topology, name: str) -> str:
-    node = topology.index[name]
-    near = {link.target for link in topology.links if link.source == node}
-    near |= {link.source for link in topology.links if link.target == node}
-    shown = ", ".join(topology.nodes[n].name for n in sorted(near)[:20])
-    return f"{name} is linked with {shown or 'nothing'}"

@@ -21,6 +21,7 @@ from ..machine.c3_machines import (
     GB,
     all_gather,
     all_to_all,
+    blocks,
     dgx1,
     gpu_nodes,
     machine,
@@ -283,7 +284,7 @@ def test_cut_inside_the_machine() -> None:
 def test_unreachable_taker() -> None:
     topology = machine("one-way", gpu_nodes(2, 2), [(0, 1, 10.0, 1.0)], 2)
     with pytest.raises(ValueError, match="cannot reach"):
-        second_bound(all_gather(topology, GB), topology)
+        second_bound(blocks(topology, [(1, 0)], GB), topology)
 
 
 def test_bound_of_a_large_torus_is_quick_and_by_volume() -> None:

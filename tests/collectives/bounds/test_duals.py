@@ -18,6 +18,7 @@ from ..machine.c3_machines import (
     GB,
     all_gather,
     all_to_all,
+    blocks,
     both,
     dgx1,
     gpu_nodes,
@@ -29,19 +30,6 @@ from ..machine.c3_machines import (
 )
 
 
-def pairs(
-    topology: Topology, wishes: list[tuple[int, int, float]], kind: str = "custom"
-) -> Demand:
-    """Blocks (source, taker, B)."""
-    source = np.array([s for s, _, _ in wishes])
-    wanted = np.zeros((len(wishes), len(topology.nodes)), bool)
-    for row, (_, taker, _) in enumerate(wishes):
-        wanted[row, taker] = True
-    size = np.array([b for _, _, b in wishes])
-    number = np.arange(len(wishes))
-    return Demand("custom", source, number, size, wanted, np.zeros_like(wanted))
-
-
 def random_case(seed: int) -> tuple[Topology, Demand]:
     """Five GPUs and a switch, links of uneven rates without latency, uneven blocks."""
     rng = np.random.default_rng(seed)
@@ -51,12 +39,9 @@ def random_case(seed: int) -> tuple[Topology, Demand]:
     }
     edges = [(a, b, float(rng.uniform(1, 5)), 0.0) for a, b in sorted(ends)]
     topology = machine(f"random-{seed}", nodes, edges, 5)
-    wishes = [
-        (a, b, float(rng.uniform(1, 3)) * GB)
-        for a, b in np.argwhere(rng.random((5, 5)) < 0.6).tolist()
-        if a != b
-    ]
-    return topology, pairs(topology, wishes)
+    ends = [(a, b) for a, b in np.argwhere(rng.random((5, 5)) < 0.6).tolist() if a != b]
+    sizes = [float(rng.uniform(1, 3)) * GB for _ in ends]
+    return topology, blocks(topology, ends, sizes)
 
 
 def plain_flow(topology: Topology, demand: Demand) -> float:
@@ -112,9 +97,9 @@ def test_links_are_of_use_from_first_to_last_block() -> None:
     turns: idle for none of them at both ends, it is idle for nothing."""
     edges = [(0, 1, 1.0, 0.0), (1, 2, 1.0, 0.0), (2, 3, 1.0, 0.0)]
     line = machine("line", gpu_nodes(4, 4), edges, 4)
-    demand = pairs(line, [(1, 3, GB), (0, 2, GB)])
+    demand = blocks(line, [(1, 3), (0, 2)], GB)
     assert flow_bound(demand, line) == pytest.approx(2.0)
-    one = pairs(line, [(0, 3, GB)])
+    one = blocks(line, [(0, 3)], GB)
     assert flow_bound(one, line) == pytest.approx(3.0)
     assert flow_bound(one, line, whole=False) == pytest.approx(1.0)
 
@@ -122,7 +107,7 @@ def test_links_are_of_use_from_first_to_last_block() -> None:
 def test_switch_is_not_stored_in() -> None:
     """Blocks go through a switch at once: a block of 1 GB at 100 GB/s takes 10 ms."""
     topology = star(3)
-    demand = pairs(topology, [(0, 1, GB)])
+    demand = blocks(topology, [(0, 1)], GB)
     assert flow_bound(demand, topology) == pytest.approx(0.01 + 0.7e-6)
 
 
@@ -150,9 +135,3 @@ def test_too_large_falls_back_on_fixed_prices(monkeypatch: pytest.MonkeyPatch) -
     exact = flow_bound(demand, topology)
     monkeypatch.setattr(duals, "MOST_ROWS", 10)
     assert 0 < flow_bound(demand, topology) <= exact * (1 + 1e-9)
-
-
-def test_no_way_is_an_error() -> None:
-    topology = machine("one-way", gpu_nodes(2, 2), [(0, 1, 10.0, 1.0)], 2)
-    with pytest.raises(ValueError, match="no way of `one-way`"):
-        flow_bound(pairs(topology, [(1, 0, GB)]), topology)

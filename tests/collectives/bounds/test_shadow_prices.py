@@ -137,10 +137,8 @@ def test_rows_have_most_first_and_no_zeros() -> None:
 
 
 def test_bad_input_is_named() -> None:
-    topology = machine("pair", gpu_nodes(2, 2), [(0, 1, 50.0, 0.7)], 2)
+    topology = ring(2)
     wish = all_to_all(topology, 2 * MB)
-    with pytest.raises(ValueError, match="no way for part of the demand"):
-        rate_prices(wish, topology)
     nothing = dataclasses.replace(wish, wanted=np.zeros_like(wish.wanted))
     with pytest.raises(ValueError, match="`demand` moves nothing"):
         rate_prices(nothing, topology)

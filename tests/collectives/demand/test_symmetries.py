@@ -13,16 +13,14 @@ from diffenergy.collectives._demand.automorphisms import (
 )
 from diffenergy.collectives._demand.symmetries import no_symmetry, symmetries
 
+from ..machine.c3_machines import dgx2_2, ndv2_2, torus
 from ..machine.c4_machines import (
     all_gather,
     all_to_all,
     dgx1,
-    dgx2_2,
-    ndv2_2,
     ndv2_2_published,
     ring,
     star,
-    torus,
 )
 
 
@@ -133,9 +131,9 @@ def test_no_symmetry_names_each_by_itself():
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_orbits():
+def test_orbits_are_the_same_again():
     machine = torus(4, 4)
     demand = all_gather(machine, 1.0)
-    one, two = symmetries(machine, demand, 3), symmetries(machine, demand, 3)
+    one, two = symmetries(machine, demand), symmetries(machine, demand)
     for left, right in zip(one, two, strict=True):
         np.testing.assert_array_equal(left.pairs, right.pairs)

@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 
-from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._energy.energy import (
     byte_prices,
@@ -31,6 +30,8 @@ from diffenergy.collectives._schedule.schedule import Schedule, Sends
 from diffenergy.hardware import load_gpu, read_gpu
 from diffenergy.hardware._clocks import sm_clocks
 
+from ..machine.c3_machines import blocks
+
 GB = 1e9
 PJ = 1e-12
 
@@ -47,17 +48,9 @@ def gpus(count: int) -> tuple[Node, ...]:
     return tuple(Node(f"gpu{n}", "gpu") for n in range(count))
 
 
-def one_block(topology: Topology, takers: list[int], size: float = GB) -> Demand:
-    wanted = np.zeros((1, len(topology.nodes)), bool)
-    wanted[0, takers] = True
-    nothing = np.zeros_like(wanted)
-    none = np.zeros(1, int)
-    return Demand("custom", none, none, np.array([size]), wanted, nothing)
-
-
 def played(topology: Topology, takers: list[int], links: list[int]) -> Schedule:
     """One block over links, the one after the other."""
-    wanted = one_block(topology, takers)
+    wanted = blocks(topology, [(0, takers)], GB)
     took = GB / topology.rates[links] + topology.latencies[links]
     end = np.cumsum(took)
     zeros = np.zeros(len(links), int)

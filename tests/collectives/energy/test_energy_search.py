@@ -24,6 +24,7 @@ from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._schedule.schedule import Schedule, Sends
 from diffenergy.collectives._verify.verify import verify
 
+from ..machine.c3_machines import blocks
 from ..machine.c4_machines import all_to_all, made, scipy_least
 
 MB = 1e6
@@ -50,11 +51,7 @@ def star(gpus: int, copy: bool = True) -> Topology:
 
 
 def one_block(topology: Topology, takers: list[int]) -> Demand:
-    wanted = np.zeros((1, len(topology.nodes)), bool)
-    wanted[0, takers] = True
-    none = np.zeros(1, int)
-    nothing = np.zeros_like(wanted)
-    return Demand("custom", none, none, np.array([MB]), wanted, nothing)
+    return blocks(topology, [(0, takers)])
 
 
 def played(

@@ -14,6 +14,7 @@ from diffenergy.collectives._schedule.simulate import run_epochs
 from diffenergy.collectives._verify.verify import verify
 from diffenergy.search import Solving, worker
 
+from ..machine.c3_machines import ndv2_2
 from ..machine.c4_machines import (
     GBPS,
     all_gather,
@@ -21,7 +22,6 @@ from ..machine.c4_machines import (
     both,
     dgx1,
     made,
-    ndv2_2,
     ndv2_2_published,
     replay_parts,
     ring,
@@ -216,9 +216,5 @@ def test_bad_input_has_one_line():
     model = epochs_of(machine)
     with pytest.raises(ValueError, match="take milp or greedy"):
         lp(machine, all_gather(machine, CHUNK), model)
-    away = tuple(one for one in machine.links if one.target != 7)
-    cut = dataclasses.replace(machine, links=away)
-    with pytest.raises(ValueError, match="`gpu7` wants a block of `gpu0`"):
-        lp(cut, all_to_all(machine, CHUNK), epochs_of(cut))
     with pytest.raises(ValueError, match="`solver` is cp-sat"):
         lp(machine, all_to_all(machine, CHUNK), model, how=Solving(solver="cp-sat"))

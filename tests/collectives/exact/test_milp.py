@@ -17,27 +17,24 @@ from diffenergy.collectives._exact.epoch_schedule import (
     reach,
 )
 from diffenergy.collectives._exact.milp import integer_model, least_finish, milp
-from diffenergy.collectives._exact.rounds import rounds
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
 from diffenergy.collectives._schedule.simulate import run_epochs
 from diffenergy.collectives._verify.verify import verify
 from diffenergy.search import LinearModel, Solving, solve
 
+from ..machine.c3_machines import blocks, dgx2_2, ndv2_2, torus
 from ..machine.c4_machines import (
     GBPS,
     all_gather,
     both,
     dgx1,
-    dgx2_2,
     link,
     made,
-    ndv2_2,
     ndv2_2_published,
     replay_epochs,
     ring,
     scipy_least,
     star,
-    torus,
 )
 from ..schedule.seeds import seeds
 
@@ -326,7 +323,7 @@ def test_symmetric_torus():
 def test_reach_by_hand_on_a_line():
     links = (link(0, 1, 50 * GBPS, 0.0), link(1, 2, 50 * GBPS, 0.0))
     machine = dataclasses.replace(ring(3), links=links)
-    demand = broadcast(machine)
+    demand = blocks(machine, [(0, [1, 2])], CHUNK)
     found = reach(machine, demand.source, demand.wanted, np.array([1, 1]), 4)
     np.testing.assert_array_equal(found.earliest, [[0, 1, 2]])
     np.testing.assert_array_equal(found.first, [[0, 1]])
@@ -400,19 +397,6 @@ def test_bad_input_has_one_line():
         milp(machine, demand, model, 5, how=Solving(solver="gurobi"))
     with pytest.raises(ValueError, match="no whole variables"):
         milp(machine, demand, model, 5, how=Solving(solver="glop"))
-    sums = dataclasses.replace(demand, parts=demand.wanted)
-    with pytest.raises(ValueError, match="adds blocks up"):
-        milp(machine, sums, model, 5)
     uneven = dataclasses.replace(demand, size=demand.size * np.arange(1, 9))
     with pytest.raises(ValueError, match="chunks of one size"):
         milp(machine, uneven, model, 5)
-    away = tuple(one for one in machine.links if one.target != 7)
-    with pytest.raises(ValueError, match="`gpu7` wants a block of `gpu0`"):
-        milp(dataclasses.replace(machine, links=away), demand, model_of(away), 5)
-    with pytest.raises(ValueError, match="`length` is 0"):
-        rounds(machine, demand, model, length=0)
-
-
-def model_of(links):
-    machine = dataclasses.replace(dgx1(), links=links)
-    return epochs_of(machine)

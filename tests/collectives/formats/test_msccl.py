@@ -12,6 +12,7 @@ from diffenergy.collectives._formats.msccl import msccl_xml
 from diffenergy.collectives._formats.published import read_published, run_published
 from diffenergy.collectives._formats.verify_file import read_msccl
 from diffenergy.collectives._machine.topology import Topology
+from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._schedule.schedule import Schedule
 from diffenergy.collectives._verify.verify import Violation, verify
 
@@ -356,7 +357,7 @@ def test_in_place(tmp_path):
 def test_published_schedules_as_programs(shared: Path, tmp_path, name, pieces):
     """15 GPUs around the switch gpu0; the fast all-to-all moves quarters."""
     path = shared / f"data/teccl/schedules/ndv2-2-published_{name}.json.gz"
-    given, _ = run_published(read_published(path, by_hand.published_ndv2()))
+    given, _ = run_published(read_published(path, load_topology("ndv2-2-published")))
     text = msccl_xml(given)
     kind = given.demand.collective
     check(text, kind, 15, pieces)

@@ -14,9 +14,8 @@ from diffenergy.collectives._formats.published import (
     replay_epochs,
     run_published,
 )
+from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._verify.verify import Violation
-
-from ..machine.machines_by_hand import published_ndv2
 
 _PREFIX = "ndv2-2-published_"
 _LONGEST = 4.1e-6
@@ -51,7 +50,7 @@ def test_all_files_end_in_their_epochs_and_run_in_continuous_time(shared: Path):
     files = _names(shared)
     assert len(files) == 25
     for path in files:
-        given = read_published(path, published_ndv2())
+        given = read_published(path, load_topology("ndv2-2-published"))
         words = path.name.removesuffix(".json.gz").removeprefix(_PREFIX)
         name, epoch, size = words.rsplit("_", 2)
         row = rows[
@@ -79,7 +78,9 @@ def _flow(way: str, epoch: int, chunk: int = 0) -> str:
 
 
 def _read(path: Path, *flows: str):
-    return read_published(_write(path, SMALL | {"7-Flows": flows}), published_ndv2())
+    return read_published(
+        _write(path, SMALL | {"7-Flows": flows}), load_topology("ndv2-2-published")
+    )
 
 
 def test_flows_become_sends(tmp_path: Path):
@@ -135,7 +136,9 @@ def _broken(shared: Path, tmp_path: Path, which: str, edit: Callable[[dict], obj
     path = shared / f"data/teccl/schedules/{_PREFIX}{which}.json.gz"
     table = read_json(path)
     edit(table)
-    return read_published(_write(tmp_path / "broken.json", table), published_ndv2())
+    return read_published(
+        _write(tmp_path / "broken.json", table), load_topology("ndv2-2-published")
+    )
 
 
 @pytest.mark.shared_data
@@ -199,7 +202,7 @@ def test_truncated_files(shared: Path, tmp_path: Path):
     }.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match="not whole JSON"):
-            read_published(tmp_path / name, published_ndv2())
+            read_published(tmp_path / name, load_topology("ndv2-2-published"))
 
 
 @pytest.mark.parametrize(
@@ -215,8 +218,13 @@ def test_truncated_files(shared: Path, tmp_path: Path):
 def test_malformed_tables(tmp_path: Path, change: dict, says: str):
     table = SMALL | {"7-Flows": [_flow("5->6", 0)]} | change
     with pytest.raises(ValueError, match=says):
-        read_published(_write(tmp_path / "a.json", table), published_ndv2())
+        read_published(
+            _write(tmp_path / "a.json", table), load_topology("ndv2-2-published")
+        )
     with pytest.raises(ValueError, match="neither"):
-        read_published(_write(tmp_path / "b.json", {"sends": []}), published_ndv2())
+        read_published(
+            _write(tmp_path / "b.json", {"sends": []}),
+            load_topology("ndv2-2-published"),
+        )
     with pytest.raises(ValueError, match="cannot be read"):
-        read_published(tmp_path / "none.json", published_ndv2())
+        read_published(tmp_path / "none.json", load_topology("ndv2-2-published"))

@@ -7,7 +7,6 @@ import pytest
 
 from diffenergy.collectives import Search, plan
 from diffenergy.collectives._bounds.bounds import epoch_bound, second_bound
-from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
 from diffenergy.collectives._machine.topology import Topology
@@ -18,6 +17,7 @@ from ..machine.c3_machines import (
     GB,
     all_gather,
     all_to_all,
+    blocks,
     check,
     dgx1,
     dgx2_2,
@@ -170,10 +170,7 @@ def test_stops_at_the_bound() -> None:
 def test_only_takers_and_the_ways_to_them_are_served() -> None:
     """gpu0 -> gpu2 on a ring of 6 goes over gpu1 alone."""
     topology = ring(6)
-    wanted = np.zeros((1, 6), bool)
-    wanted[0, [1, 2]] = True
-    one = np.zeros(1, int)
-    demand = Demand("custom", one, one, np.array([1e6]), wanted, np.zeros((1, 6), bool))
+    demand = blocks(topology, [(0, [1, 2])])
     schedule = greedy(topology, demand, effort=QUICK)
     check(schedule)
     assert len(schedule.sends) == 2

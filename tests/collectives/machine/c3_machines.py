@@ -1,20 +1,21 @@
 """Machines and demands by hand, and a plain check of schedules."""
 
-import itertools
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from diffenergy.collectives._demand.demand import Demand
+from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._machine.topology import Energy, Link, Node, Topology
+from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._schedule.schedule import Schedule
 
 GB = 1e9
+MB = 1e6
 us = 1e-6
 _NONE = Energy(0.0, 0.0, 0.0, "none")
-_LANES = (
-    "0-1:2 0-2:1 0-3:1 0-4:2 1-2:1 1-3:2 1-5:1 2-3:2 2-6:2 3-7:1 4-5:2 4-6:1 4-7:1 "
-    "5-6:1 5-7:2 6-7:2"
-)
 Edge = tuple[int, int, float, float]
 
 
@@ -37,61 +38,24 @@ def both(a: int, b: int, rate: float, latency: float) -> list[Edge]:
     return [(a, b, rate, latency), (b, a, rate, latency)]
 
 
-def board(first: int, latency: float) -> list[Edge]:
-    """Eight V100: lanes of 25 GB/s."""
-    edges = []
-    for item in _LANES.split():
-        pair, lanes = item.split(":")
-        a, b = (first + int(end) for end in pair.split("-"))
-        edges += both(a, b, 25.0 * int(lanes), latency)
-    return edges
-
-
 def dgx1(latency: float = 0.7) -> Topology:
-    return machine("dgx1", gpu_nodes(8, 8), board(0, latency), 8)
+    return load_topology("dgx1", latency * us)
 
 
 def ndv2_2(published: bool = False) -> Topology:
-    nodes = gpu_nodes(16, 8)
-    if published:
-        nodes[0] = Node("gpu0", "switch", chassis=0)
-    edges = [*board(0, 0.7), *board(8, 0.7), (0, 9, 12.5, 1.3), (8, 1, 12.5, 1.3)]
-    name = "ndv2-2-published" if published else "ndv2-2"
-    return machine(name, nodes, edges, 16, published)
+    return load_topology("ndv2-2-published" if published else "ndv2-2")
 
 
 def ndv2_4() -> Topology:
-    nodes = [*gpu_nodes(32, 8), Node("sw0", "switch")]
-    edges = []
-    for c in range(4):
-        edges += board(8 * c, 0.7)
-        edges += [(8 * c, 32, 12.5, 1.3), (32, 8 * c + 1, 12.5, 1.3)]
-    return machine("ndv2-4", nodes, edges, 32)
+    return dataclasses.replace(load_topology("ndv2-4"), free_exit=False)
 
 
-def dgx2_2() -> Topology:
-    nodes = gpu_nodes(32, 16)
-    nodes += [Node(f"sw{c}", "switch", chassis=c) for c in range(2)]
-    edges = []
-    for c, i in itertools.product(range(2), range(16)):
-        edges += both(16 * c + i, 32 + c, 125.0, 0.35)
-        if i % 2:
-            edges.append((16 * c + i, 16 * (1 - c) + i - 1, 12.5, 2.6))
-    return machine("dgx2-2", nodes, edges, 32)
+def dgx2_2(free_exit: bool = False) -> Topology:
+    return dataclasses.replace(load_topology("dgx2-2"), free_exit=free_exit)
 
 
 def torus(*sides: int) -> Topology:
-    places = list(itertools.product(*map(range, sides)))
-    number = {place: n for n, place in enumerate(places)}
-    pairs = set()
-    for place, axis in itertools.product(places, range(len(sides))):
-        step = [*place]
-        step[axis] = (step[axis] + 1) % sides[axis]
-        pairs |= {(number[place], number[tuple(step)])}
-    pairs |= {(b, a) for a, b in pairs}
-    edges = [(a, b, 50.0, 0.5) for a, b in sorted(pairs) if a != b]
-    name = "torus-" + "x".join(map(str, sides))
-    return machine(name, gpu_nodes(len(places), 1), edges, len(places))
+    return load_topology("torus-" + "x".join(map(str, sides)))
 
 
 def ring(count: int, latency: float = 0.7) -> Topology:
@@ -111,50 +75,34 @@ def star(count: int, copy: bool = True, reduces: bool = False) -> Topology:
 
 
 def all_gather(topology: Topology, size: float, chunks: int = 1) -> Demand:
-    """Every GPU wants every other GPU's chunks; `size`: output buffer, B."""
-    gpus, nodes = topology.gpus, len(topology.nodes)
-    source = np.repeat(gpus, chunks)
-    wanted = np.zeros((len(source), nodes), bool)
-    wanted[:, gpus] = True
-    wanted[np.arange(len(source)), source] = False
-    piece = np.full(len(source), size / topology.buffer_gpus / chunks)
-    number = np.tile(np.arange(chunks), len(gpus))
-    return Demand("all_gather", source, number, piece, wanted, np.zeros_like(wanted))
+    return demand("all_gather", topology, size, chunks)
 
 
 def all_to_all(topology: Topology, size: float) -> Demand:
-    """Every GPU has a chunk for every other GPU."""
-    pairs = np.array(list(itertools.permutations(topology.gpus.tolist(), 2)))
-    wanted = np.zeros((len(pairs), len(topology.nodes)), bool)
-    wanted[np.arange(len(pairs)), pairs[:, 1]] = True
-    piece = np.full(len(pairs), size / topology.buffer_gpus)
-    none = np.zeros_like(wanted)
-    return Demand("all_to_all", pairs[:, 0], pairs[:, 1], piece, wanted, none)
+    return demand("all_to_all", topology, size)
+
+
+def blocks(
+    topology: Topology, ends: Sequence[tuple[int, int | list[int]]], size: Any = MB
+) -> Demand:
+    """Blocks from a source to one or several takers; `size`: B, of all or of each."""
+    source = np.array([source for source, _ in ends])
+    wanted = np.zeros((len(ends), len(topology.nodes)), bool)
+    for row, (_, takers) in enumerate(ends):
+        wanted[row, takers] = True
+    sizes, number = np.full(len(ends), size, float), np.arange(len(ends))
+    return Demand("custom", source, number, sizes, wanted, np.zeros_like(wanted))
 
 
 def one_to_all(topology: Topology, size: float, chunks: int = 2) -> Demand:
     """Broadcast from the first GPU."""
-    demand = all_gather(topology, size, chunks)
-    rows = slice(0, chunks)
-    return Demand(
-        "broadcast",
-        demand.source[rows],
-        demand.chunk[rows],
-        demand.size[rows],
-        demand.wanted[rows],
-        demand.parts[rows],
-    )
+    columns = dataclasses.astuple(all_gather(topology, size, chunks))[1:]
+    return Demand("broadcast", *(column[:chunks] for column in columns))
 
 
 def sums(topology: Topology, size: float, everywhere: bool) -> Demand:
     """All-reduce if every GPU wants every sum, else reduce-scatter."""
-    plain = all_gather(topology, size)
-    held = plain.wanted.copy()
-    held[np.arange(len(held)), plain.source] = True
-    home = held & ~plain.wanted
-    name = "all_reduce" if everywhere else "reduce_scatter"
-    wanted = held if everywhere else home
-    return Demand(name, plain.source, plain.chunk, plain.size, wanted, held)
+    return demand("all_reduce" if everywhere else "reduce_scatter", topology, size)
 
 
 def check(schedule: Schedule) -> float:

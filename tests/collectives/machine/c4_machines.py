@@ -1,4 +1,5 @@
-"""Machines and demands by hand for the tests of the solvers."""
+"""Machines in SI units and demands by chunk for the tests of the solvers, whose answers
+are checked by the rules of the epochs and by SciPy."""
 
 import dataclasses
 from typing import Any
@@ -9,31 +10,15 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._exact.epoch_schedule import Found
 from diffenergy.collectives._machine.routes import EpochModel
-from diffenergy.collectives._machine.topology import Energy, Link, Node, Topology
+from diffenergy.collectives._machine.topology import Energy, Link, Topology
 from diffenergy.collectives._schedule.schedule import Schedule
 from diffenergy.search import LinearModel
 
-LANES = {
-    (0, 1): 2,
-    (0, 2): 1,
-    (0, 3): 1,
-    (0, 4): 2,
-    (1, 2): 1,
-    (1, 3): 2,
-    (1, 5): 1,
-    (2, 3): 2,
-    (2, 6): 2,
-    (3, 7): 1,
-    (4, 5): 2,
-    (4, 6): 1,
-    (4, 7): 1,
-    (5, 6): 1,
-    (5, 7): 2,
-    (6, 7): 2,
-}
-_NONE = Energy(0.0, 0.0, 0.0, "none")
+from . import c3_machines as plain
+
 US = 1e-6
 GBPS = 1e9
+_NONE = Energy(0.0, 0.0, 0.0, "none")
 
 
 def link(a: int, b: int, rate: float, latency: float) -> Link:
@@ -44,117 +29,34 @@ def both(a: int, b: int, rate: float, latency: float) -> list[Link]:
     return [link(a, b, rate, latency), link(b, a, rate, latency)]
 
 
-def _gpus(count: int) -> list[Node]:
-    return [Node(f"gpu{n}", "gpu") for n in range(count)]
-
-
-def _boards(count: int, latency: float) -> list[Link]:
-    return [
-        one
-        for box in range(count)
-        for (a, b), lanes in LANES.items()
-        for one in both(8 * box + a, 8 * box + b, lanes * 25 * GBPS, latency)
-    ]
-
-
 def dgx1(latency: float = 0.7 * US) -> Topology:
-    return Topology("dgx1", tuple(_gpus(8)), tuple(_boards(1, latency)), 8)
-
-
-def ndv2_2() -> Topology:
-    across = [link(0, 9, 12.5 * GBPS, 1.3 * US), link(8, 1, 12.5 * GBPS, 1.3 * US)]
-    links = tuple(_boards(2, 0.7 * US) + across)
-    return Topology("ndv2-2", tuple(_gpus(16)), links, 16)
+    return plain.dgx1(latency / US)
 
 
 def ndv2_2_published() -> Topology:
-    machine = ndv2_2()
-    nodes = (Node("gpu0", "switch"), *machine.nodes[1:])
-    return dataclasses.replace(
-        machine, name="ndv2-2-published", nodes=nodes, free_exit=True
-    )
-
-
-def ndv2_4(free_exit: bool = False) -> Topology:
-    links = _boards(4, 0.7 * US)
-    for box in range(4):
-        links.append(link(8 * box, 32, 12.5 * GBPS, 1.3 * US))
-        links.append(link(32, 8 * box + 1, 12.5 * GBPS, 1.3 * US))
-    nodes = (*_gpus(32), Node("sw0", "switch"))
-    return Topology("ndv2-4", nodes, tuple(links), 32, free_exit=free_exit)
-
-
-def dgx2_2(free_exit: bool = False) -> Topology:
-    links: list[Link] = []
-    for box in range(2):
-        for n in range(16):
-            links += both(16 * box + n, 32 + box, 125 * GBPS, 0.35 * US)
-        for n in range(1, 16, 2):
-            far = 16 * (1 - box) + n - 1
-            links.append(link(16 * box + n, far, 12.5 * GBPS, 2.6 * US))
-    nodes = (*_gpus(32), Node("sw0", "switch"), Node("sw1", "switch"))
-    return Topology("dgx2-2", nodes, tuple(links), 32, free_exit=free_exit)
+    return plain.ndv2_2(published=True)
 
 
 def ring(count: int, latency: float = 0.0, rate: float = 50 * GBPS) -> Topology:
     links = [
         one for n in range(count) for one in both(n, (n + 1) % count, rate, latency)
     ]
-    return Topology(f"ring-{count}", tuple(_gpus(count)), tuple(links), count)
-
-
-def torus(rows: int, columns: int) -> Topology:
-    """Grid with wrap; both sizes above 2."""
-    links = []
-    for r in range(rows):
-        for c in range(columns):
-            here = r * columns + c
-            right = r * columns + (c + 1) % columns
-            down = (r + 1) % rows * columns + c
-            links += both(here, right, 50 * GBPS, 0.5 * US)
-            links += both(here, down, 50 * GBPS, 0.5 * US)
-    nodes = tuple(_gpus(rows * columns))
-    return Topology(f"torus-{rows}x{columns}", nodes, tuple(links), rows * columns)
+    return dataclasses.replace(plain.ring(count), links=tuple(links))
 
 
 def star(count: int, copy: bool, free_exit: bool = False) -> Topology:
     """GPUs around one switch, 100 GB/s, no latency."""
     links = [one for n in range(count) for one in both(n, count, 100 * GBPS, 0.0)]
-    nodes = (*_gpus(count), Node("sw0", "switch", copy=copy))
-    return Topology("star", nodes, tuple(links), count, free_exit=free_exit)
+    found = plain.star(count, copy)
+    return dataclasses.replace(found, links=tuple(links), free_exit=free_exit)
 
 
 def all_gather(topology: Topology, chunk: float, chunks: int = 1) -> Demand:
-    gpus = topology.gpus
-    source = np.repeat(gpus, chunks)
-    blocks, nodes = len(source), len(topology.nodes)
-    wanted = np.zeros((blocks, nodes), bool)
-    wanted[:, gpus] = True
-    wanted[np.arange(blocks), source] = False
-    return Demand(
-        "all_gather",
-        source,
-        np.tile(np.arange(chunks), len(gpus)),
-        np.full(blocks, chunk),
-        wanted,
-        np.zeros((blocks, nodes), bool),
-    )
+    return plain.all_gather(topology, chunk * topology.buffer_gpus * chunks, chunks)
 
 
 def all_to_all(topology: Topology, chunk: float) -> Demand:
-    pairs = [(a, b) for a in topology.gpus for b in topology.gpus if a != b]
-    source = np.array([a for a, _ in pairs])
-    target = np.array([b for _, b in pairs])
-    wanted = np.zeros((len(pairs), len(topology.nodes)), bool)
-    wanted[np.arange(len(pairs)), target] = True
-    return Demand(
-        "all_to_all",
-        source,
-        target,
-        np.full(len(pairs), chunk),
-        wanted,
-        np.zeros_like(wanted),
-    )
+    return plain.all_to_all(topology, chunk * topology.buffer_gpus)
 
 
 def made(found: Found) -> Schedule:

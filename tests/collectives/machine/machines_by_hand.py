@@ -1,21 +1,16 @@
 """Machines, demands and schedules small enough to be written down."""
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
+from diffenergy.collectives._demand import demands
 from diffenergy.collectives._demand.demand import Collective, Demand
 from diffenergy.collectives._machine.topology import Energy, Kind, Link, Node, Topology
 from diffenergy.collectives._schedule.schedule import Schedule, Sends
 
-GB = 1e9
-LANES = (
-    "0-1:2 0-2:1 0-3:1 0-4:2 1-2:1 1-3:2 1-5:1 2-3:2 2-6:2 3-7:1 4-5:2 4-6:1 4-7:1 "
-    "5-6:1 5-7:2 6-7:2"
-)
-"""NVLinks of the V100 board, 25 GB/s a direction each."""
 _NONE = Energy(0.0, 0.0, 0.0, "none")
 
 
@@ -74,58 +69,22 @@ def star(
     )
 
 
-def board(first: int, latency: float = 0.7e-6) -> list[tuple[str, str, float, float]]:
-    """Links of eight V100s, numbered from `first`."""
-    links = []
-    for pair in LANES.split():
-        ends, lanes = pair.split(":")
-        a, b = (f"gpu{first + int(end)}" for end in ends.split("-"))
-        links += both(a, b, int(lanes) * 25 * GB, latency)
-    return links
-
-
-def published_ndv2() -> Topology:
-    """Two boards as in the published runs: gpu0 is a switch."""
-    links = board(0) + board(8)
-    links += [
-        ("gpu0", "gpu9", 12.5 * GB, 1.3e-6),
-        ("gpu8", "gpu1", 12.5 * GB, 1.3e-6),
-    ]
-    names = " ".join(f"gpu{n}" for n in range(16))
-    return machine(names, links, free_exit=True, switches=["gpu0"], buffer_gpus=16)
-
-
 def demand(
     topology: Topology, collective: Collective, size: float = 1.0, chunks: int = 1
 ) -> Demand:
     """All GPUs take part; `size`: B of a block."""
-    gpus, nodes = topology.gpus.tolist(), len(topology.nodes)
-    if collective == "all_to_all":
-        pairs = [
-            (s, d, part * len(gpus) + d)
-            for s, d, part in itertools.product(gpus, gpus, range(chunks))
-            if s != d
-        ]
-    else:
-        pairs = [(s, -1, c) for s, c in itertools.product(gpus, range(chunks))]
-    wanted = np.zeros((len(pairs), nodes), bool)
-    parts = np.zeros((len(pairs), nodes), bool)
-    for block, (source, target, _) in enumerate(pairs):
-        if collective == "all_to_all":
-            wanted[block, target] = True
-        elif collective == "reduce_scatter":
-            wanted[block, source] = True
-        else:
-            wanted[block, gpus] = True
-        parts[block, gpus] = collective in ("reduce_scatter", "all_reduce")
-    return Demand(
-        collective,
-        np.array([p[0] for p in pairs]),
-        np.array([p[2] for p in pairs]),
-        np.full(len(pairs), size),
-        wanted,
-        parts,
-    )
+    buffer = size * topology.buffer_gpus * chunks
+    return demands.demand(collective, topology, buffer, chunks)
+
+
+def only(demand: Demand, block: int, takers: Any = None, parts: Any = None) -> Demand:
+    """One block alone; nodes that want it and that add to it, if they are others."""
+    columns = dataclasses.astuple(demand)[1:]
+    found = Demand(demand.collective, *(column[[block]] for column in columns))
+    for mask, nodes in ((found.wanted, takers), (found.parts, parts)):
+        if nodes is not None:
+            mask[:] = np.isin(np.arange(mask.shape[1]), nodes)
+    return found
 
 
 Row = tuple[int, str, str, float, float]
@@ -140,16 +99,11 @@ def schedule(
     phase: Sequence[int] | None = None,
 ) -> Schedule:
     """Sends as rows; `size`: B, whole blocks by default."""
-    index = {
-        (topology.nodes[a].name, topology.nodes[b].name): n
-        for n, (a, b) in enumerate(
-            zip(topology.sources.tolist(), topology.targets.tolist(), strict=True)
-        )
-    }
+    index, between = topology.index, topology.between
     block = np.array([row[0] for row in rows], int)
     sends = Sends(
         block,
-        np.array([index[row[1], row[2]] for row in rows], int),
+        np.array([between[index[row[1]], index[row[2]]] for row in rows], int),
         np.array([row[3] for row in rows], float),
         np.array([row[4] for row in rows], float),
         wanted.size[block] if size is None else np.array(size, float),
@@ -165,11 +119,7 @@ def without(given: Schedule, send: int) -> Schedule:
 
 def take(given: Schedule, chosen: np.ndarray) -> Schedule:
     """Only the chosen sends."""
-    columns = {
-        field.name: getattr(given.sends, field.name)[chosen]
-        for field in dataclasses.fields(Sends)
-    }
-    return dataclasses.replace(given, sends=Sends(**columns))
+    return given.with_sends(given.sends.take(chosen))
 
 
 def changed(given: Schedule, send: int, **values: float) -> Schedule:
@@ -179,7 +129,7 @@ def changed(given: Schedule, send: int, **values: float) -> Schedule:
     }
     for name, value in values.items():
         columns[name][send] = value
-    return dataclasses.replace(given, sends=Sends(**columns))
+    return given.with_sends(Sends(**columns))
 
 
 def ring_rows(count: int, latency: float = 0.0) -> list[Row]:

@@ -8,14 +8,13 @@ import pytest
 
 from diffenergy.collectives._bounds.bounds import second_bound
 from diffenergy.collectives._bounds.duals import flow_bound
-from diffenergy.collectives._demand.demand import Demand
 from diffenergy.collectives._demand.demands import demand
 from diffenergy.collectives._exact.lp import lp
 from diffenergy.collectives._listing.greedy import greedy
 from diffenergy.collectives._machine.routes import epoch_length, epoch_model
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._planning import attempts
-from diffenergy.collectives._planning.halves import halves
+from diffenergy.collectives._planning.attempts import halves
 from diffenergy.collectives._planning.plan import find_schedule
 from diffenergy.collectives._planning.search import Plan, Search
 from diffenergy.collectives._schedule.epoch_counts import flow_epochs
@@ -24,6 +23,7 @@ from diffenergy.collectives._schedule.time_reversal import reduction, spread_of
 from diffenergy.collectives._verify.verify import verify
 from diffenergy.results import Infeasible
 
+from ..machine.c3_machines import blocks
 from ..machine.machines_by_hand import machine
 
 US = 1e-6
@@ -215,9 +215,7 @@ def test_the_bound_knows_that_blocks_may_be_cut():
     """1 GB over three links of 1 GB/s: 3 s in one piece, little over 1 s in parts."""
     links = [("gpu0", "gpu1", 1e9, 0.0), ("gpu1", "gpu2", 1e9, 0.0)]
     line = machine("gpu0 gpu1 gpu2 gpu3", [*links, ("gpu2", "gpu3", 1e9, 0.0)])
-    takers = np.array([[False, False, False, True]])
-    one, zero = np.array([1e9]), np.zeros(1, int)
-    wanted = Demand("custom", zero, zero, one, takers, takers & False)
+    wanted = blocks(line, [(0, 3)], 1e9)
     parts = find_schedule(line, wanted, Search("lp", epoch=0.25))
     assert parts.finish == pytest.approx(1.5, rel=1e-3)
     found = find_schedule(line, wanted, Search())

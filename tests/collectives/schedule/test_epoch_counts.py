@@ -1,6 +1,5 @@
 """Epochs of schedules in continuous time: by hand, and those of list scheduling."""
 
-import numpy as np
 import pytest
 
 from diffenergy.collectives._bounds.bounds import epoch_bound
@@ -16,6 +15,7 @@ from diffenergy.collectives._schedule.time_reversal import spread_of
 from diffenergy.collectives._verify.verify import verify
 
 from ..machine import machines_by_hand as by_hand
+from ..machine.c3_machines import blocks
 from ..machine.machines_by_hand import Row, machine, schedule
 
 QUICK = Effort(batches=1, restarts=2)
@@ -23,11 +23,8 @@ QUICK = Effort(batches=1, restarts=2)
 
 def wishes(topology: Topology, takers: list[str], chunks: int = 1) -> Demand:
     """Blocks of 1 B from the first node to all of `takers`."""
-    wanted = np.zeros((chunks, len(topology.nodes)), bool)
-    wanted[:, [topology.index[name] for name in takers]] = True
-    none = np.zeros(chunks, int)
-    size, parts = np.ones(chunks), np.zeros_like(wanted)
-    return Demand("custom", none, np.arange(chunks), size, wanted, parts)
+    nodes = [topology.index[name] for name in takers]
+    return blocks(topology, [(0, nodes)] * chunks, 1.0)
 
 
 def line(rate: float, latency: float) -> Topology:

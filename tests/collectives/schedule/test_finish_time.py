@@ -16,6 +16,7 @@ from diffenergy.collectives._schedule.simulate import order_of, prune, retime
 from ..machine.c3_machines import (
     all_gather,
     all_to_all,
+    blocks,
     check,
     gpu_nodes,
     machine,
@@ -30,16 +31,9 @@ def by_hand(
     topology: Topology, demand: Demand, rows: list[tuple[int, int, float, float]]
 ) -> Schedule:
     """Schedule of (block, link, start, end)."""
-    block, link, start, end = zip(*rows, strict=True)
-    size = demand.size[np.array(block)]
-    sends = Sends(
-        np.array(block),
-        np.array(link),
-        np.array(start),
-        np.array(end),
-        size,
-        np.zeros(len(rows), int),
-    )
+    block, link, start, end = map(np.array, zip(*rows, strict=True))
+    phase = np.zeros(len(rows), int)
+    sends = Sends(block, link, start, end, demand.size[block], phase)
     return Schedule(topology, demand, sends)
 
 
@@ -48,11 +42,7 @@ def chain() -> tuple[Topology, Demand, Schedule]:
     with idle time everywhere."""
     edges = [(0, 1, 10.0, 3.0), (1, 2, 20.0, 5.0)]
     topology = machine("chain", gpu_nodes(3, 3), edges, 1)
-    wanted = np.array([[False, False, True]] * 2)
-    zero = np.zeros(2, int)
-    demand = Demand(
-        "custom", zero, np.arange(2), np.full(2, 1e6), wanted, np.zeros((2, 3), bool)
-    )
+    demand = blocks(topology, [(0, 2), (0, 2)])
     rows = [(0, 0, 1.0, 1.5), (1, 0, 2.0, 2.5), (0, 1, 3.0, 3.5), (1, 1, 4.0, 4.5)]
     return topology, demand, by_hand(topology, demand, rows)
 
@@ -167,10 +157,7 @@ def test_prune_leaves_out_what_nobody_needs() -> None:
     that does not want it."""
     edges = [(0, 1, 10.0, 0.0), (1, 0, 10.0, 0.0), (1, 2, 10.0, 0.0)]
     topology = machine("prune", gpu_nodes(3, 3), edges, 1)
-    wanted = np.array([[False, True, False]])
-    zero = np.zeros(1, int)
-    none = np.zeros((1, 3), bool)
-    demand = Demand("custom", zero, zero, np.array([1e6]), wanted, none)
+    demand = blocks(topology, [(0, 1)])
     took = 1e-4
     starts = [(0, 0), (0, 1), (1, 1), (2, 1)]  # link, round
     rows = [(0, link, turn * took, (turn + 1) * took) for link, turn in starts]

@@ -86,11 +86,7 @@ def stretched(schedule: Schedule) -> Schedule:
     slow = dataclasses.replace(
         sends, start=2 * sends.start + late, end=2 * sends.end + late
     )
-    return dataclasses.replace(schedule, sends=slow)
-
-
-def last(schedule: Schedule) -> float:
-    return float(schedule.sends.end.max())
+    return schedule.with_sends(slow)
 
 
 @pytest.mark.parametrize("seed", seeds(12, quick=6))
@@ -106,7 +102,7 @@ def test_random_machines(seed: int) -> None:
         assert verify(again) <= verify(schedule) * (1 + 1e-9)
         slow = stretched(schedule)
         assert verify(slow) == pytest.approx(
-            2 * verify(schedule) + 0.1 * last(schedule)
+            2 * verify(schedule) + 0.1 * schedule.last_end
         )
         assert verify(retime(slow)) <= verify(slow) * (1 + 1e-9)
         assert verify(prune(again)) == verify(again)
@@ -158,7 +154,7 @@ def agrees(schedule: Schedule, given: Any = None) -> float:
     topology = schedule.topology
     order = order_of(schedule, given)
     found = finish_time(order, topology.rates, topology.latencies)
-    return abs(found.time / last(retime(schedule, given)) - 1)
+    return abs(found.time / retime(schedule, given).last_end - 1)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from diffenergy.collectives._schedule.simulate import retime
 from diffenergy.collectives._verify.verify import Violation, verify
 
 from ..machine import machines_by_hand as by_hand
+from ..machine.c3_machines import blocks
 
 
 def _sums_in_halves(takers: list[bool]) -> Schedule:
@@ -60,17 +61,13 @@ def _halves() -> Schedule:
         for link in by_hand.both(f"gpu{a}", f"gpu{b}", 1.0, 0.0)
     ]
     topology = by_hand.machine("gpu0 gpu1 gpu2 gpu3", links)
-    whole = by_hand.demand(topology, "all_to_all")
-    wanted = dataclasses.replace(
-        whole, wanted=whole.wanted & ((whole.source == 0) & (whole.chunk == 3))[:, None]
-    )
-    block = int(np.flatnonzero(wanted.wanted.any(axis=1))[0])
     rows = [
-        (block, "gpu0", "gpu1", 0.0, 0.5),
-        (block, "gpu0", "gpu2", 0.0, 0.5),
-        (block, "gpu1", "gpu3", 0.5, 1.0),
-        (block, "gpu2", "gpu3", 0.5, 1.0),
+        (0, "gpu0", "gpu1", 0.0, 0.5),
+        (0, "gpu0", "gpu2", 0.0, 0.5),
+        (0, "gpu1", "gpu3", 0.5, 1.0),
+        (0, "gpu2", "gpu3", 0.5, 1.0),
     ]
+    wanted = blocks(topology, [(0, 3)], 1.0)
     return by_hand.schedule(topology, wanted, rows, size=[0.5] * 4)
 
 
@@ -86,10 +83,7 @@ def test_parts_for_several_go_in_order():
     """A ring of three where gpu0's block moves in halves: the second hop of a half
     starts when that half is there."""
     topology = by_hand.ring(3)
-    whole = by_hand.demand(topology, "all_gather")
-    wanted = dataclasses.replace(
-        whole, wanted=whole.wanted & (whole.source == 0)[:, None]
-    )
+    wanted = blocks(topology, [(0, [1, 2])], 1.0)
     rows = [
         (0, "gpu0", "gpu1", 0.0, 0.5),
         (0, "gpu0", "gpu1", 0.5, 1.0),

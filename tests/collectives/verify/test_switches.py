@@ -1,6 +1,5 @@
 """What a switch passes on, against every pairing of what comes in and goes out."""
 
-import dataclasses
 import itertools
 
 import numpy as np
@@ -25,11 +24,7 @@ def _right(given: Schedule) -> bool:
 def _block(topology, collective, takers, summands=()):
     """gpu0's block alone."""
     whole = by_hand.demand(topology, collective)
-    wanted, parts = np.zeros_like(whole.wanted[:1]), np.zeros_like(whole.parts[:1])
-    wanted[0, takers], parts[0, list(summands)] = True, True
-    columns = dict(source=whole.source, chunk=whole.chunk, size=whole.size)
-    first = {name: column[:1] for name, column in columns.items()}
-    return dataclasses.replace(whole, wanted=wanted, parts=parts, **first)
+    return by_hand.only(whole, 0, list(takers), list(summands))
 
 
 def _times(rng, number: int) -> list[tuple[float, float]]:

@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from diffenergy.collectives._schedule.schedule import Schedule
@@ -25,11 +24,7 @@ Change = Callable[[float], dict[str, Any]]
 def _wanted(topology: Any, collective: Any, *takers: int) -> Any:
     """gpu0's block alone, for `takers`."""
     whole = by_hand.demand(topology, collective, BLOCK)
-    wanted = np.zeros_like(whole.wanted[:1])
-    wanted[0, list(takers)] = True
-    columns = dict(source=whole.source, chunk=whole.chunk, size=whole.size)
-    first = {name: column[:1] for name, column in columns.items()}
-    return dataclasses.replace(whole, wanted=wanted, parts=whole.parts[:1], **first)
+    return by_hand.only(whole, 0, takers)
 
 
 def _gather() -> Schedule:

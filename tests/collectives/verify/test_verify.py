@@ -10,6 +10,7 @@ from diffenergy.collectives._schedule.simulate import retime
 from diffenergy.collectives._verify.verify import Violation, verify
 
 from ..machine import machines_by_hand as by_hand
+from ..machine.c3_machines import blocks
 
 
 @pytest.fixture
@@ -33,13 +34,7 @@ def scatter() -> Schedule:
 def _plus(given: Schedule, *rows: by_hand.Row) -> Schedule:
     """With sends added."""
     more = by_hand.schedule(given.topology, given.demand, rows)
-    columns = {
-        f.name: np.concatenate(
-            [getattr(given.sends, f.name), getattr(more.sends, f.name)]
-        )
-        for f in dataclasses.fields(Sends)
-    }
-    return dataclasses.replace(given, sends=Sends(**columns))
+    return given.with_sends(Sends.joined([given.sends, more.sends]))
 
 
 def test_finish_is_when_the_last_wanted_block_arrives(gather: Schedule):
@@ -123,14 +118,7 @@ def test_links_share_time_as_long_as_the_sum_fits():
 def test_a_short_send_may_pass_in_the_middle_of_a_long_one():
     """1 B in [1, 2] inside 2 B in [0, 3]: first in first out would be late."""
     topology = by_hand.machine("gpu0 gpu1", by_hand.both("gpu0", "gpu1", 1.0, 0.0))
-    wanted = by_hand.demand(topology, "all_to_all")
-    wanted = dataclasses.replace(
-        wanted,
-        source=np.array([0, 0]),
-        size=np.array([2.0, 1.0]),
-        wanted=np.array([[False, True]] * 2),
-        parts=np.zeros((2, 2), bool),
-    )
+    wanted = blocks(topology, [(0, 1)] * 2, [2.0, 1.0])
     rows = [(0, "gpu0", "gpu1", 0.0, 3.0), (1, "gpu0", "gpu1", 1.0, 2.0)]
     whole = by_hand.schedule(topology, wanted, rows)
     assert verify(whole) == 3.0
@@ -149,14 +137,7 @@ def test_capacity_in_every_window():
         size = rng.integers(1, 4, 4).astype(float)
         start = rng.integers(0, 6, 4).astype(float)
         end = start + size + rng.integers(0, 4, 4)
-        wanted = by_hand.demand(topology, "all_gather", chunks=2)
-        wanted = dataclasses.replace(
-            wanted,
-            source=np.zeros(4, int),
-            chunk=np.arange(4),
-            size=size,
-            wanted=np.array([[False, True]] * 4),
-        )
+        wanted = blocks(topology, [(0, 1)] * 4, size)
         rows = [(b, "gpu0", "gpu1", start[b], end[b]) for b in range(4)]
         given = by_hand.schedule(topology, wanted, rows)
         fits = all(
@@ -177,11 +158,7 @@ def test_capacity_in_every_window():
 def _multicast(**switch: bool) -> Schedule:
     """gpu0's block to both others through a switch at 1 B/s and 0.25 s a hop."""
     topology = by_hand.star(3, latency=0.25, **switch)
-    wanted = by_hand.demand(topology, "all_gather")
-    wanted = dataclasses.replace(
-        wanted,
-        wanted=np.array([[True, True, True, False]] + [[False] * 4] * 2),
-    )
+    wanted = blocks(topology, [(0, [1, 2])], 1.0)
     rows = [(0, "gpu0", "sw0", 0.0, 1.25)]
     rows += [(0, "sw0", f"gpu{n}", 0.25, 1.5) for n in (1, 2)]
     return by_hand.schedule(topology, wanted, rows)
@@ -246,15 +223,7 @@ def test_a_sum_sent_too_early_lacks_a_summand(scatter: Schedule):
 def _switch_sum(reduces: bool) -> Schedule:
     """Both others' summands of gpu0's block meet in the switch."""
     topology = by_hand.star(3, latency=0.25, reduces=reduces)
-    whole = by_hand.demand(topology, "reduce_scatter")
-    wanted = dataclasses.replace(
-        whole,
-        source=whole.source[:1],
-        chunk=whole.chunk[:1],
-        size=whole.size[:1],
-        wanted=whole.wanted[:1],
-        parts=whole.parts[:1],
-    )
+    wanted = by_hand.only(by_hand.demand(topology, "reduce_scatter"), 0)
     rows = [(0, f"gpu{n}", "sw0", 0.0, 1.25) for n in (1, 2)]
     return by_hand.schedule(topology, wanted, [*rows, (0, "sw0", "gpu0", 0.25, 1.5)])
 
@@ -269,15 +238,7 @@ def test_two_sums_leave_a_switch_at_once():
     """gpu0 and gpu1 send to gpu2 and gpu3 through the switch, each pair at once; the
     summands are added up there and then by gpu2."""
     topology = by_hand.star(4, reduces=True)
-    whole = by_hand.demand(topology, "reduce_scatter")
-    wanted = dataclasses.replace(
-        whole,
-        source=np.array([2]),
-        chunk=np.array([0]),
-        size=np.ones(1),
-        wanted=whole.wanted[2:3],
-        parts=whole.parts[2:3],
-    )
+    wanted = by_hand.only(by_hand.demand(topology, "reduce_scatter"), 2)
     rows = [
         (0, "gpu0", "sw0", 0.0, 1.0),
         (0, "gpu1", "sw0", 0.0, 1.0),
@@ -318,7 +279,7 @@ def test_retimed_as_early_as_possible(gather: Schedule, scatter: Schedule):
             start=2 * whole.sends.start + 0.1,
             end=2 * whole.sends.end + 0.1,
         )
-        stretched = dataclasses.replace(whole, sends=late)
+        stretched = whole.with_sends(late)
         assert verify(stretched) == pytest.approx(2 * verify(whole) + 0.1)
         early = retime(stretched)
         assert early.sends.start == pytest.approx(whole.sends.start, abs=1e-12)
@@ -329,9 +290,7 @@ def test_what_cannot_leave_a_switch_at_once_comes_in_later():
     """Two blocks to one GPU through a switch: the second must wait at its GPU until
     the link out of the switch is free, 1 s, and arrives at 2.5 s."""
     topology = by_hand.star(3, latency=0.25)
-    whole = by_hand.demand(topology, "all_gather")
-    wanted = dataclasses.replace(whole, wanted=np.zeros_like(whole.wanted))
-    wanted.wanted[:2, 2] = True
+    wanted = blocks(topology, [(0, 2), (1, 2)], 1.0)
     rows = [
         (0, "gpu0", "sw0", 0.0, 1.25),
         (0, "sw0", "gpu2", 0.25, 1.5),
@@ -348,25 +307,8 @@ def test_512_gpus_take_seconds():
     topology = by_hand.ring(512)
     block, step = np.divmod(np.arange(512 * 511), 511)
     at = (block + step) % 512
-    given = by_hand.schedule(
-        topology, by_hand.demand(topology, "all_gather"), by_hand.ring_rows(2)
-    )
-    link = np.array(
-        [
-            int(
-                np.flatnonzero(
-                    (topology.sources == n) & (topology.targets == (n + 1) % 512)
-                )[0]
-            )
-            for n in range(512)
-        ]
-    )
-    sends = Sends(
-        block,
-        link[at],
-        step.astype(float),
-        step + 1.0,
-        np.ones(len(block)),
-        np.zeros(len(block), int),
-    )
-    assert verify(dataclasses.replace(given, sends=sends)) == 511.0
+    link = np.array([topology.between[n, (n + 1) % 512] for n in range(512)])
+    size, phase = np.ones(len(block)), np.zeros(len(block), int)
+    sends = Sends(block, link[at], step.astype(float), step + 1.0, size, phase)
+    wanted = by_hand.demand(topology, "all_gather")
+    assert verify(Schedule(topology, wanted, sends)) == 511.0

@@ -15,12 +15,19 @@ from diffenergy.collectives._schedule.schedule import Schedule, Sends
 from diffenergy.collectives._schedule.simulate import order_of, retime
 from diffenergy.collectives._what_if import sensitivity
 from diffenergy.collectives._what_if.sensitivity import (
-    parts_of,
     sensitivities,
     sensitivity_rows,
 )
 
-from ..machine.c3_machines import all_gather, all_to_all, gpu_nodes, machine, star, sums
+from ..machine.c3_machines import (
+    all_gather,
+    all_to_all,
+    blocks,
+    gpu_nodes,
+    machine,
+    star,
+    sums,
+)
 
 MB = 1e6
 
@@ -39,15 +46,6 @@ def whole(
     return retime(Schedule(topology, demand, sends))
 
 
-def wishes(nodes: int, rows: list[tuple[int, int]]) -> Demand:
-    """Blocks of 1 MB of (source, taker)."""
-    source = np.array([row[0] for row in rows])
-    wanted = np.zeros((len(rows), nodes), bool)
-    wanted[np.arange(len(rows)), [row[1] for row in rows]] = True
-    chunk, size = np.arange(len(rows)), np.full(len(rows), MB)
-    return Demand("custom", source, chunk, size, wanted, np.zeros_like(wanted))
-
-
 def chain() -> Schedule:
     """Two blocks over gpu0 -> gpu1 (10 GB/s, 3 us) -> gpu2 (20 GB/s, 5 us): 200 us on
     the first link, 3 us, the last block's 50 us on the second, 5 us."""
@@ -55,7 +53,7 @@ def chain() -> Schedule:
         "chain", gpu_nodes(3, 3), [(0, 1, 10.0, 3.0), (1, 2, 20.0, 5.0)], 1
     )
     rows = [(0, 0, 0.0), (1, 0, 100.0), (0, 1, 103.0), (1, 1, 203.0)]
-    return whole(topology, wishes(3, [(0, 2), (0, 2)]), rows)
+    return whole(topology, blocks(topology, [(0, 2), (0, 2)]), rows)
 
 
 def fork(second: float = 10.0) -> Schedule:
@@ -63,7 +61,7 @@ def fork(second: float = 10.0) -> Schedule:
     edges = [(0, 1, 10.0, 2.0), (0, 2, second, 2.0)]
     topology = machine("fork", gpu_nodes(3, 3), edges, 1)
     rows = [(0, 0, 0.0), (1, 0, 100.0), (2, 1, 0.0), (3, 1, 100.0)]
-    return whole(topology, wishes(3, [(0, 1), (0, 1), (0, 2), (0, 2)]), rows)
+    return whole(topology, blocks(topology, [(0, 1), (0, 1), (0, 2), (0, 2)]), rows)
 
 
 def one_way_ring(latency: float) -> Schedule:
@@ -77,7 +75,7 @@ def one_way_ring(latency: float) -> Schedule:
 
 
 def test_two_links_in_series() -> None:
-    found = sensitivities(chain())
+    found = sensitivities(chain(), "link")
     total = 258.0
     assert found.finish == pytest.approx(total * 1e-6, rel=1e-12)
     np.testing.assert_allclose(found.rate, [-200 / total, -50 / total], rtol=1e-12)
@@ -99,14 +97,14 @@ def test_two_links_in_series() -> None:
 def test_one_send() -> None:
     """1 MB at 50 GB/s, 0.7 us."""
     topology = machine("pair", gpu_nodes(2, 2), [(0, 1, 50.0, 0.7)], 2)
-    schedule = whole(topology, wishes(2, [(0, 1)]), [(0, 0, 0.0)])
-    np.testing.assert_allclose(sensitivities(schedule).rate, [-20 / 20.7])
+    schedule = whole(topology, blocks(topology, [(0, 1)]), [(0, 0, 0.0)])
+    np.testing.assert_allclose(sensitivities(schedule, "link").rate, [-20 / 20.7])
 
 
 def test_a_tie_helps_only_if_both_are_faster() -> None:
     """Each link alone: nothing to gain, all of its share to lose."""
     schedule = fork()
-    found = sensitivities(schedule)
+    found = sensitivities(schedule, "link")
     assert found.rate.sum() == pytest.approx(-200 / 202)  # one of the two paths
     assert found.exact is not None
     np.testing.assert_array_equal(found.exact.faster, [0.0, 0.0])
@@ -130,7 +128,7 @@ def finish_if(schedule: Schedule, factor: float) -> np.ndarray:
 def test_links_with_time_to_spare_do_not_matter() -> None:
     """At 20 GB/s the second link is done after 102 us of 202 us."""
     schedule = fork(second=20.0)
-    found = sensitivities(schedule)
+    found = sensitivities(schedule, "link")
     assert found.exact is not None
     for values in (found.rate, found.rise, found.exact.slower, found.exact.longer):
         assert values[1] == 0.0
@@ -143,7 +141,7 @@ def test_ring_by_symmetry(latency: float, passes: int) -> None:
     """Blocks pass three of the four links once, so some longest path leaves any link
     out; a slower link costs its 100 us once, or thrice if a link's three blocks in a
     row take no less time than a block's three links."""
-    found = sensitivities(one_way_ring(latency))
+    found = sensitivities(one_way_ring(latency), "link")
     total = 3 * (100 + latency)
     assert found.finish == pytest.approx(total * 1e-6)
     assert found.exact is not None
@@ -159,14 +157,14 @@ def test_link_between_chassis_is_the_finish() -> None:
     """64 of 62.5 MB at 12.5 GB/s each way; then 1.3 us."""
     topology = load_topology("ndv2-2")
     schedule = greedy(topology, all_to_all(topology, 1e9), bound=0.3200013)
-    rows = sensitivity_rows(sensitivities(schedule))
+    rows = sensitivity_rows(sensitivities(schedule, "link"))
     ends = [tuple(row["link"]) for row in rows[:2]]
     assert sorted(ends) == [("gpu0", "gpu9"), ("gpu8", "gpu1")]
     for row in rows[:2]:
         assert -1 < row["rate_sensitivity_if_slower"] < -0.99999
     assert rows[0]["rate_sensitivity"] < -0.99
     assert all(abs(row["rate_sensitivity"]) < 1e-3 for row in rows[2:])
-    network, nvlink = sensitivity_rows(sensitivities(schedule, "medium", False))
+    network, nvlink = sensitivity_rows(sensitivities(schedule, "medium"))
     assert network["links"] == 2
     assert network["rate_sensitivity"] < -0.99
     assert nvlink["rate_bytes_per_s"] is None  # 25 and 50 GB/s
@@ -201,7 +199,7 @@ def test_shares_add_up_and_halves_agree(kind: str) -> None:
     """sum(latency) - sum(rate) = 1; without ties both sides are the gradient; and it is
     what a small change of rates makes."""
     schedule = without_ties(kind)
-    found = sensitivities(schedule)
+    found = sensitivities(schedule, "link")
     assert found.latency.sum() - found.rate.sum() == pytest.approx(1.0, abs=1e-9)
     assert found.exact is not None
     np.testing.assert_allclose(found.exact.faster, found.rate, atol=1e-6)
@@ -211,14 +209,15 @@ def test_shares_add_up_and_halves_agree(kind: str) -> None:
     np.testing.assert_allclose(change / step, found.rate, atol=1e-3)
 
 
-def test_a_medium_is_the_sum_of_its_links() -> None:
+def test_a_medium_is_the_sum_of_its_links(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block there and one back, 100 us and 50 us."""
     edges = [(0, 1, 10.0, 2.0), (1, 0, 20.0, 2.0), (1, 2, 10.0, 2.0)]
     topology = machine("pairs", gpu_nodes(3, 3), edges, 1)
     rows = [(0, 0, 0.0), (1, 0, 100.0), (2, 1, 0.0), (3, 2, 0.0)]
-    schedule = whole(topology, wishes(3, [(0, 1), (0, 1), (1, 0), (1, 2)]), rows)
-    found = sensitivities(schedule, "medium", one_sided=False)
-    assert found.parts.names == ((topology.links[0].medium,),)
+    schedule = whole(topology, blocks(topology, [(0, 1), (0, 1), (1, 0), (1, 2)]), rows)
+    monkeypatch.setattr(sensitivity, "_MOST", 0)
+    found = sensitivities(schedule, "medium")
+    assert found.names == ((topology.links[0].medium,),)
     np.testing.assert_allclose(found.rate, [-200 / 202])
     assert found.exact is None
     row = sensitivity_rows(found)[0]
@@ -230,14 +229,12 @@ def test_a_medium_is_the_sum_of_its_links() -> None:
 def test_large_schedules_have_no_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two links, four sends: 32 sends to work out."""
     monkeypatch.setattr(sensitivity, "_MOST", 31)
-    assert sensitivities(chain()).exact is None
+    assert sensitivities(chain(), "link").exact is None
 
 
-def test_bad_input_is_named() -> None:
+def test_a_schedule_without_sends_is_an_error() -> None:
     schedule = chain()
-    with pytest.raises(ValueError, match="`by` is 'rack'; allowed are link, medium"):
-        parts_of(schedule.topology, "rack")
     none = np.zeros(0, int)
     empty = Sends(none, none, np.zeros(0), np.zeros(0), np.zeros(0), none)
     with pytest.raises(ValueError, match="`schedule` has no sends"):
-        sensitivities(dataclasses.replace(schedule, sends=empty))
+        sensitivities(schedule.with_sends(empty), "link")
