@@ -4,86 +4,89 @@ training: forward, backward, what is kept, and which blocks are trained at all."
 import dataclasses
 
 from ..._eager_rows import HALF, stream
-from ..._kernel import Kernel
+from ..._kernel import Kernel, Number
 from .._network.rows import repeated
-from .operators import Trainable
+from .operators import Trainable, Weights
 from .parts import adapted, parameters, trained_parameters
 from .passes import Pass
 from .step import one_a_launch
 
 
 @dataclasses.dataclass(frozen=True)
-class Pointwise(Trainable):
-    """An activation `fn` of `width` values a token, a kernel of its own. The gradients
-    of ReLU and tanh follow from their output, which the next operator keeps."""
+class Elementwise(Trainable):
+    """Kernels over `width` values a token: those `there` forward and `back` backward,
+    each as its name and how it differs from `stream`'s usual one. `keeps`: values a
+    token that are left for the backward pass; `parameters`: its weights."""
 
-    fn: str
     width: int
+    there: tuple[tuple[str, dict[str, Number]], ...] = ()
+    back: tuple[tuple[str, dict[str, Number]], ...] = ()
+    keeps: int = 0
+    parameters: int = 0
 
-    @property
-    def zeros(self) -> dict[str, float]:
-        """Share of zeros in its output and in its gradient."""
-        return {"zero_share": HALF} if self.fn == "relu" else {}
+    def weights(self) -> tuple[Weights, ...]:
+        return (Weights(self.parameters),) if self.parameters else ()
 
     def forward(self, run: Pass) -> list[Kernel]:
-        return [stream(self.fn, run.tokens * self.width, run.values, 1, **self.zeros)]
+        elements = run.tokens * self.width
+        return [stream(fn, elements, run.values, 1, **x) for fn, x in self.there]
 
     def backward(self, run: Pass) -> list[Kernel]:
-        both = {"reads": 2, "writes": 1, **self.zeros}
         elements = run.tokens * self.width
-        return [stream(f"{self.fn}_backward", elements, run.values, 1, **both)]
+        return [stream(fn, elements, run.values, 1, **x) for fn, x in self.back]
 
     def kept(self, run: Pass) -> float:
-        """Its input, but of those of which the output tells the gradient."""
-        values = 0 if self.fn in ("relu", "tanh") else self.width
-        return run.tokens * values * run.element_bytes
+        return run.tokens * self.keeps * run.element_bytes
 
 
-@dataclasses.dataclass(frozen=True)
-class Alone(Trainable):
-    """A kernel `fn` over `width` values a token that has none backward: a sum, whose
-    gradient is that of its operands, or a mask. `zeros`: their share."""
-
-    fn: str
-    width: int
-    zeros: float = 0.0
-
-    def forward(self, run: Pass) -> list[Kernel]:
-        elements, zeros = run.tokens * self.width, {"zero_share": self.zeros}
-        return [stream(self.fn, elements, run.values, 1, **zeros)]
-
-    def backward(self, run: Pass) -> list[Kernel]:
-        return []
+def pointwise(fn: str, width: int) -> Elementwise:
+    """An activation, a kernel of its own. The gradients of ReLU and tanh follow from
+    their output, which the next operator keeps; others keep their input."""
+    zeros = {"zero_share": HALF} if fn == "relu" else {}
+    back = {"reads": 2, "writes": 1, **zeros}
+    keeps = 0 if fn in ("relu", "tanh") else width
+    return Elementwise(width, ((fn, zeros),), ((f"{fn}_backward", back),), keeps)
 
 
-@dataclasses.dataclass(frozen=True)
-class Fork(Trainable):
-    """`width` values a token that two layers read, whose gradients are added."""
-
-    width: int
-
-    def forward(self, run: Pass) -> list[Kernel]:
-        return []
-
-    def backward(self, run: Pass) -> list[Kernel]:
-        return [stream("pointwise_add", run.tokens * self.width, run.values, 1)]
+def alone(fn: str, width: int, zeros: float = 0.0) -> Elementwise:
+    """A kernel that has none backward: a sum, whose gradient is that of its operands,
+    or a mask. `zeros`: their share."""
+    return Elementwise(width, ((fn, {"zero_share": zeros}),))
 
 
-@dataclasses.dataclass(frozen=True)
-class Copied(Trainable):
-    """`times` copies of `width` values a token into another order, and back."""
+def fork(width: int) -> Elementwise:
+    """Values that two layers read, whose gradients are added."""
+    return Elementwise(width, back=(("pointwise_add", {}),))
 
-    fn: str
-    width: int
-    times: int = 1
 
-    def forward(self, run: Pass) -> list[Kernel]:
-        one = {"reads": 1, "writes": 1}
-        elements = run.tokens * self.width
-        return [stream(self.fn, elements, run.values, self.times, **one)]
+def copied(fn: str, width: int, times: int = 1) -> Elementwise:
+    """`times` copies into another order, and back."""
+    rows = times * ((fn, {"reads": 1, "writes": 1}),)
+    return Elementwise(width, rows, rows)
 
-    def backward(self, run: Pass) -> list[Kernel]:
-        return self.forward(run)
+
+def batch_norm(channels: int, hw: int) -> Elementwise:
+    """BatchNorm with the statistics of the batch: its input is read for the means and
+    variances of the channels, then for the result; so it is, with the output's
+    gradient, for the sums of the backward pass (arXiv 1502.03167, section 3)."""
+    there = (
+        ("batch_norm_statistics", {"reads": 1, "writes": 0}),
+        ("batch_norm", {"reads": 1, "writes": 1}),
+    )
+    back = (
+        ("batch_norm_sums", {"reads": 2, "writes": 0}),
+        ("batch_norm_backward", {"reads": 2, "writes": 1}),
+    )
+    width = channels * hw**2
+    return Elementwise(width, there, back, width, parameters=2 * channels)
+
+
+def mean_pool(channels: int, hw: int) -> Elementwise:
+    """Mean over the pixels of every map."""
+    width, one = channels * hw**2, 1 / hw**2
+    there = (("mean", {"reads": 1, "writes": one}),)
+    back = (("mean_backward", {"reads": one, "writes": 1}),)
+    return Elementwise(width, there, back, width)
 
 
 @dataclasses.dataclass(frozen=True)

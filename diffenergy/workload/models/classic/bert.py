@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 
 from ..._eager_rows import Attention, stream
 from ..._kernel import Kernel
-from .._network.blocks import Alone, Block, Chain, Pointwise
+from .._network.blocks import Block, Chain, alone, pointwise
 from .._network.linear_layer import Linear
 from .._network.operators import Embedding, Norm, Weights
 from .._network.parts import Within, parameters
@@ -81,21 +81,21 @@ class Bert(Encoder):
         inputs = (
             Embedding(self.vocab, h, self.positions),
             Embedding(self.types, h),
-            Alone("pointwise_add", h),
+            alone("pointwise_add", h),
             norm,
-            Alone("scalar_mul", 1),  # additive padding mask
+            alone("scalar_mul", 1),  # additive padding mask
         )
         layer = encoder_layer(
             h, self.heads, self.inner, self.activation, self.scores, norm_first=False
         )
         words = (
             Linear(h, h, True),
-            Pointwise(self.activation, h),
+            pointwise(self.activation, h),
             norm,
             _Tied(self.vocab, h, True, wide=True, frozen=not whole),
         )
         classifier = Linear(self._labels, h, True, wide=True)
-        pooled = Within((Linear(h, h, True), Pointwise("tanh", h), classifier))
+        pooled = Within((Linear(h, h, True), pointwise("tanh", h), classifier))
         head, loss = {
             "ForMaskedLM": (words, Loss(self.vocab)),
             "ForPreTraining": ((*words, pooled), Loss(self.vocab)),

@@ -5,8 +5,17 @@ from typing import ClassVar, Final
 
 from ..._eager_rows import Attention, mobilevit_rest, stream
 from ..._kernel import Kernel
-from .._network.blocks import Alone, Block, Chain, Copied, Fork, Pointwise
-from .._network.convolution import BatchNorm, Convolution, Image, MeanPool, convolve
+from .._network.blocks import (
+    Block,
+    Chain,
+    alone,
+    batch_norm,
+    copied,
+    fork,
+    mean_pool,
+    pointwise,
+)
+from .._network.convolution import Convolution, Image, convolve
 from .._network.linear_layer import Linear
 from .._network.operators import Norm, Trainable
 from .._network.parts import Within
@@ -88,7 +97,7 @@ class MobileVit(Encoder):
                 blocks.append(Block(layer, 1, channels * hw**2))
         last = _trained(Convolution(channels, hw, neck[6], 1))
         classifier = Linear(self.labels, neck[6], True, wide=True)
-        blocks.append(Block((*last, MeanPool(neck[6], hw), classifier)))
+        blocks.append(Block((*last, mean_pool(neck[6], hw), classifier)))
         return Chain(tuple(blocks), Loss(self.labels))
 
     def _trained_residual(
@@ -106,7 +115,7 @@ class MobileVit(Encoder):
         if (channels, hw) != (outputs, after):
             return layer, after
         values = channels * hw**2
-        return (Fork(values), *layer, Alone("pointwise_add", values)), after
+        return (fork(values), *layer, alone("pointwise_add", values)), after
 
     def _trained_transformer(
         self, channels: int, hw: int, width: int, depth: int
@@ -116,16 +125,16 @@ class MobileVit(Encoder):
         inner = int(width * self.mlp_ratio)
         layer = encoder_layer(width, self.heads, inner, "silu", self.scores)
         inside = (*depth * layer, Norm("layernorm", width))
-        order = Copied("permute", width * hw**2, 2)
+        order = copied("permute", width * hw**2, 2)
         return (
-            Fork(channels * hw**2),
+            fork(channels * hw**2),
             *_trained(Convolution(channels, hw, channels, k)),
             Convolution(channels, hw, width, 1),
             order,
             Within(inside, hw**2 // area, area),
             order,
             *_trained(Convolution(width, hw, channels, 1)),
-            Copied("concat", 2 * channels * hw**2),
+            copied("concat", 2 * channels * hw**2),
             *_trained(Convolution(2 * channels, hw, channels, k)),
         )
 
@@ -186,8 +195,8 @@ class MobileVit(Encoder):
 def _trained(conv: Convolution, activation: bool = True) -> tuple[Trainable, ...]:
     """Convolution, BatchNorm and SiLU."""
     hw, channels = conv.output_hw, conv.outputs
-    silu = (Pointwise("silu", channels * hw**2),) if activation else ()
-    return (conv, BatchNorm(channels, hw), *silu)
+    silu = (pointwise("silu", channels * hw**2),) if activation else ()
+    return (conv, batch_norm(channels, hw), *silu)
 
 
 def build(config: Config) -> MobileVit:

@@ -6,15 +6,16 @@ from typing import Final
 
 from ..._eager_rows import HALF, resnet_rest, stream
 from ..._kernel import Kernel
-from .._network.blocks import Alone, Block, Chain, Fork, Pointwise
-from .._network.convolution import (
-    BatchNorm,
-    Convolution,
-    Image,
-    MaxPool,
-    MeanPool,
-    convolve,
+from .._network.blocks import (
+    Block,
+    Chain,
+    alone,
+    batch_norm,
+    fork,
+    mean_pool,
+    pointwise,
 )
+from .._network.convolution import Convolution, Image, MaxPool, convolve
 from .._network.linear_layer import Linear
 from .._network.operators import Trainable
 from .._network.rows import linear
@@ -84,8 +85,8 @@ class Resnet(Encoder):
         hw, pooled = stem.output_hw, (stem.output_hw + 1) // 2
         first = (
             stem,
-            BatchNorm(self.stem, hw),
-            Pointwise("relu", self.stem * hw**2),
+            batch_norm(self.stem, hw),
+            pointwise("relu", self.stem * hw**2),
             MaxPool(self.stem, pooled),
         )
         blocks, before, hw = [Block(first)], self.stem, pooled
@@ -101,7 +102,7 @@ class Resnet(Encoder):
                     blocks.append(Block(layer, count, before * hw**2))
                     before, hw = width, after
         classifier = Linear(self.labels, before, True, wide=True)
-        blocks.append(Block((MeanPool(before, hw), classifier)))
+        blocks.append(Block((mean_pool(before, hw), classifier)))
         return Chain(tuple(blocks), Loss(self.labels))
 
 
@@ -116,18 +117,18 @@ def _trained_bottleneck(
     after = middle.output_hw
     aside = behind_relu(channels, hw, width, 1, stride, joins=True)
     layer = (
-        Fork(channels * hw**2),
+        fork(channels * hw**2),
         behind_relu(channels, hw, inner, 1),
-        BatchNorm(inner, hw),
-        Pointwise("relu", inner * hw**2),
+        batch_norm(inner, hw),
+        pointwise("relu", inner * hw**2),
         middle,
-        BatchNorm(inner, after),
-        Pointwise("relu", inner * after**2),
+        batch_norm(inner, after),
+        pointwise("relu", inner * after**2),
         behind_relu(inner, after, width, 1),
-        BatchNorm(width, after),
-        *((aside, BatchNorm(width, after)) if shortcut else ()),
-        Alone("pointwise_add", width * after**2, HALF),
-        Pointwise("relu", width * after**2),
+        batch_norm(width, after),
+        *((aside, batch_norm(width, after)) if shortcut else ()),
+        alone("pointwise_add", width * after**2, HALF),
+        pointwise("relu", width * after**2),
     )
     return layer, after
 
