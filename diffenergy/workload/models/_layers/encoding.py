@@ -3,7 +3,6 @@ and of diffusion transformers; and the stages that such networks are made of."""
 
 import dataclasses
 import math
-from collections.abc import Iterable
 from typing import Any
 
 from ..._eager_rows import Attention
@@ -126,11 +125,6 @@ class Stage:
     def weights(self) -> list[tuple[Weights, int]]:
         """Weights of every kind and how often they occur."""
         return [(w, self.times) for x in self.operators for w in x.weights()]
-
-
-def number_of(stages: Iterable[Stage]) -> int:
-    """Parameters."""
-    return sum(w.number * n for stage in stages for w, n in stage.weights())
 
 
 def wide(part: Part) -> Part:

@@ -141,39 +141,34 @@ def _bare_norm(width: int, heads: int) -> Norm:
     return Norm("rmsnorm", width, heads, residual=False, weighted=False, heads=heads)
 
 
-@dataclasses.dataclass(frozen=True)
-class MambaShape:
-    """Mamba2: `heads` of `head_dim`, a state of `state` numbers for each, `groups` of
-    heads that share its inputs."""
-
-    hidden: int
-    heads: int
-    head_dim: int
-    state: int
-    groups: int
-    taps: int
-    chunk: int
-    bias: bool = False
-    conv_bias: bool = True
-    norm: bool = True
-    kept: str = "fp32"
-
-
-def mamba2(shape: MambaShape, prefix: str = "mixer") -> Part:
-    """Projection, convolution, scan, gated norm, output (arXiv 2405.21060)."""
-    s = shape
-    width, sides = s.heads * s.head_dim, 2 * s.groups * s.state
-    wide = 2 * width + sides + s.heads
+def mamba2(
+    prefix: str,
+    hidden: int,
+    heads: int,
+    head_dim: int,
+    state: int,
+    groups: int,
+    taps: int,
+    chunk: int,
+    *,
+    bias: bool,
+    conv_bias: bool,
+    norm: bool = True,
+    kept: str = "fp32",
+) -> Part:
+    """Mamba2 (arXiv 2405.21060): `heads` of `head_dim`, a state of `state` numbers for
+    each, `kept` in a type, `groups` of heads that share its inputs; projection,
+    convolution, scan, gated norm, output."""
+    width, sides = heads * head_dim, 2 * groups * state
+    wide, split = 2 * width + sides + heads, Columns(sides, groups)
     multiplied = Map("silu_mul", width, reads=2, split=True)
-    gated = GatedNorm(1, width) if s.norm else multiplied
-    split = Columns(sides, s.groups)
     return (
-        Linear(wide, s.hidden, s.bias, module=f"{prefix}.in_proj", split=split),
-        Convolution(width + sides, s.taps, s.conv_bias, split),
-        Recurrence("mamba2", s.heads, s.state, s.head_dim, s.groups, s.chunk, s.kept),
-        Plain(3 * s.heads, split=True),
-        gated,
-        Linear(s.hidden, width, s.bias, module=f"{prefix}.out_proj", split=Rows()),
+        Linear(wide, hidden, bias, module=f"{prefix}.in_proj", split=split),
+        Convolution(width + sides, taps, conv_bias, split),
+        Recurrence("mamba2", heads, state, head_dim, groups, chunk, kept),
+        Plain(3 * heads, split=True),
+        GatedNorm(1, width) if norm else multiplied,
+        Linear(hidden, width, bias, module=f"{prefix}.out_proj", split=Rows()),
     )
 
 

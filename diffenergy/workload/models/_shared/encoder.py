@@ -166,7 +166,7 @@ class Encoder(Model):
             workspace=CONTEXT + working,  # the context, gradients of operands
         )
 
-    def _listings(self, request: Request) -> list[Listing]:
+    def listings_of(self, request: Request) -> list[Listing]:
         if request.phase == "train":
             chain, run = self._trained(request), self._run(request)
             passes = chain.forward(run), chain.backward(run)

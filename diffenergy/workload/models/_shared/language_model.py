@@ -142,7 +142,7 @@ class LanguageModel(LayeredModel):
                 f"{self.max_positions} positions; shorten the input or the output."
             )
 
-    def _listings(self, request: Request) -> list[Listing]:
+    def listings_of(self, request: Request) -> list[Listing]:
         length = length_of(request)
         if request.phase == "decode":
             return [self.listing(request, self._step(request, length), "decode")]

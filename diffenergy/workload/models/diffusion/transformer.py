@@ -21,7 +21,7 @@ from .._request import Request
 from .._shared.config import Config
 from .._shared.encoder import Encoder
 from .._shared.formats import precision_of
-from .._shared.memory import bytes_of
+from .._shared.memory import bytes_of, number_of
 
 Where = Literal["prompt", "image", "text", "all", "cross"]
 """What operators run over: one row a sequence (time and pooled prompt), the latent
@@ -51,7 +51,7 @@ class DiffusionTransformer(Encoder):
     blocks: tuple[Block, ...]
 
     def parameters(self) -> int:
-        return sum(w.number * n for w, n in self.all_weights())
+        return number_of(self.all_weights())
 
     def all_weights(self) -> list[tuple[Weights, int]]:
         """Weights of every kind and how often they occur."""
@@ -92,7 +92,7 @@ class DiffusionTransformer(Encoder):
                 f"`stack` is {values['stack']!r}, but {self.name} has only serving."
             )
 
-    def _listings(self, request: Request) -> list[Listing]:
+    def listings_of(self, request: Request) -> list[Listing]:
         steps = request.steps or 1
         rows = repeated(self._forward(request), steps)
         return [self.listing(request, rows, request.phase, steps)]
