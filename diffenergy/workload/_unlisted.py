@@ -80,9 +80,7 @@ def complete(listing: Listing) -> Listing:
         return listing
     precision, batch = listing.precision or "bf16", listing.batch or 1
     sites = list(_sites(listing.kernels, family, batch))
-    relu = {
-        x["elements"] for x in listing.kernels if x.get("fn") == "relu"
-    }  # sizes of ReLU outputs
+    relu = {x["elements"] for x in listing.kernels if x.get("fn") == "relu"}
     depthwise = _depthwise_widths(listing.kernels)
     rows: list[Kernel] = []
     for kernel in listing.kernels:

@@ -135,25 +135,18 @@ def training_listings(
     times, (there, back) = request.accumulation or 1, passes
     gradients = repeated(back, times) + accumulated(trained, run, times - 1)
     optimized = trained if optimized is None else optimized
-    parts = (
-        ("forward", repeated(there, times), times),
-        ("backward", gradients, times),
-        ("optimizer", optimizer(optimized, run.values, run.fused), 1),
-    )
-    listings = [
-        model.listing(request, rows, mode, passes, suffix=f"/{mode}", merged=False)
-        for mode, rows, passes in parts
-    ]
-    again = 1 if run.recompute == "full" else 0  # modules call operators forward alone
-    calls = [x.module_calls * y for x, y in zip(listings, (1, again, 0), strict=True)]
-    return [
-        dataclasses.replace(
-            listing,
-            module_calls=count * own if own < 1 else count,
-            training=True,
-        )
-        for listing, count in zip(listings, calls, strict=True)
-    ]
+    again = run.recompute == "full"  # modules call operators forward alone
+    listings = []
+    for mode, rows, number, called in (
+        ("forward", repeated(there, times), times, True),
+        ("backward", gradients, times, again),
+        ("optimizer", optimizer(optimized, run.values, run.fused), 1, False),
+    ):
+        made = model.listing(request, rows, mode, number, f"/{mode}", merged=False)
+        calls = made.module_calls * called
+        calls = calls * own if own < 1 else calls
+        listings.append(dataclasses.replace(made, module_calls=calls, training=True))
+    return listings
 
 
 def check_frozen(values: Mapping[str, Any], name: str, layers: int):

@@ -71,12 +71,16 @@ class LayeredModel(Model):
         """What the config (or the file beside it) says of the weights' types."""
         return read_checkpoint(self.config.outer or self.config)
 
+    @property
+    def norms(self) -> int:
+        """Norms over the whole width in all layers."""
+        return sum(layer.norms * n for layer, n in self.layer_counts.items())
+
     def all_weights(self) -> list[tuple[Weights, int]]:
         """Weights of every kind and how often they occur; the towers of other inputs
         are left out."""
         norm, share = Norm(self.norm, self.hidden, shifted=self.norm_bias), self.share
-        norms = sum(layer.norms * n for layer, n in self.layer_counts.items())
-        ends: list[tuple[Operator, int]] = [(norm, norms + share.is_last)]
+        ends: list[tuple[Operator, int]] = [(norm, self.norms + share.is_last)]
         if share.is_first or (share.is_last and not self.own_head):
             ends.insert(0, (self._table, 1))
         if self.own_head and share.is_last:
