@@ -3,7 +3,7 @@ pass has an image a sequence; feature maps are `channels` x `hw` x `hw` an image
 """
 
 import dataclasses
-from typing import Any, Final
+from typing import Final
 
 from ..._eager_rows import convolution_rest, stream
 from ..._kernel import Kernel, Number
@@ -15,36 +15,6 @@ _INDEX: Final = 8.0
 """Bytes of the place of a maximum (int64 in torch)."""
 _POOLED: Final = 4
 """Values that a maximum stands for: windows of 3 x 3 at a stride of 2."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Image:
-    """Feature maps: `batch` images of `channels` x `hw` x `hw`."""
-
-    batch: int
-    channels: int
-    hw: int
-
-    @property
-    def elements(self) -> int:
-        """Elements of the tensor."""
-        return self.batch * self.channels * self.hw**2
-
-
-def convolve(
-    image: Image,
-    channels: int,
-    kernel: int,
-    precision: Precision,
-    stride: int = 1,
-    batch_norm: bool = True,
-    **more: Any,
-) -> tuple[Image, list[Kernel]]:
-    """Output and rows of a `Convolution` (`more`: of its fields) and, behind it, an
-    inference's BatchNorm."""
-    made = Convolution(image.channels, image.hw, channels, kernel, stride, **more)
-    rows = made.rows(image.batch, precision, batch_norm)
-    return Image(image.batch, channels, made.output_hw), rows
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ training with the head that its config names."""
 import dataclasses
 from typing import ClassVar, Final
 
-from ..._eager_rows import Attention, stream
+from ..._eager_rows import stream
 from ..._kernel import Kernel
 from .._network.blocks import Block, Chain, alone, pointwise
 from .._network.linear_layer import Linear
@@ -59,16 +59,13 @@ class Bert(Encoder):
 
     def _forward(self, request: Request) -> list[Kernel]:
         p, h = self.precision(request), self.hidden
-        batch, length = request.batch, request.input_len or self.positions
-        t = batch * length
-        heads = self.heads
-        site = Attention(batch, heads, heads, length, length, h // heads, self.layers)
+        batch, t = request.batch, request.batch * self.length(request)
         return [
             # of the two sums of embeddings traces list one
             stream("pointwise_add", t * h, p.values, 1),
             rows_of("layernorm", t, h, p.values),
             stream("scalar_mul", t, p.values, 1),  # additive padding mask
-            *self._layers(request, site, self.inner, self.activation),
+            *self.traced(self.chain().blocks[1:2], request),
             linear(p, h, batch, h),
             stream("tanh", batch * h, p.values, 1),
         ]
