@@ -171,7 +171,12 @@ def _convolution_rows(
     kernel: Kernel, model: str, depthwise: set[tuple[Number, Number]]
 ) -> list[Kernel]:
     row = dict(kernel)
-    if model == "mobilevitmodel" and _is_depthwise(kernel, depthwise):
+    if (
+        model == "mobilevitmodel"
+        and kernel["kernel_size"] == 3
+        and kernel["in_channels"] == kernel["out_channels"]
+        and (kernel["in_channels"], kernel["input_hw"]) in depthwise
+    ):
         row["groups"] = kernel["in_channels"]
     resnet = model == "resnet101"
     if resnet and kernel["in_channels"] != 3:
@@ -211,14 +216,6 @@ def _depthwise_widths(kernels: Sequence[Kernel]) -> set[tuple[Number, Number]]:
         and x["kernel_size"] == 1
         and x["out_channels"] == 4 * x["in_channels"]
     }
-
-
-def _is_depthwise(kernel: Kernel, widths: set[tuple[Number, Number]]) -> bool:
-    return (
-        kernel["kernel_size"] == 3
-        and kernel["in_channels"] == kernel["out_channels"]
-        and (kernel["in_channels"], kernel["input_hw"]) in widths
-    )
 
 
 def _rms_norms(kernels: Sequence[Kernel], dtype: str) -> list[Kernel]:

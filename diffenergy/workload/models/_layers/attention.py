@@ -101,22 +101,20 @@ class CachedAttention(Operator):
         return around_softmax(site, p, "scale_mask", **run.zeros)
 
     def _write(self, run: Pass) -> Kernel:
-        """New keys and values copied to the cache, queries and keys rotated on the way.
-
-        Elements are queries and keys (rotated) or keys and values; the cache may have
-        fewer bytes.
-        """
-        p = run.precision
-        size = element_bytes(p.cache) / element_bytes(p.values)
-        queries = self.heads * self.head_dim if self.rotary else 0
+        """New keys and values copied to the cache, queries and keys rotated on the way:
+        of what is rotated, or else of what is written, are the elements."""
         keys = self.kv_heads * self.head_dim
         both = keys + self.kv_heads * self._values
-        elements = queries + keys if self.rotary else both
-        return stream(
-            "rope_kv_write" if self.rotary else "kv_write",
-            run.tokens * elements,
-            p.values,
-            1,
-            reads=(queries + both) / elements,
-            writes=(queries + both * size) / elements,
-        )
+        if not self.rotary:
+            return cache_write(run, "kv_write", both, 0, both)
+        queries = self.heads * self.head_dim
+        return cache_write(run, "rope_kv_write", queries + keys, queries, both)
+
+
+def cache_write(run: Pass, fn: str, elements: int, queries: int, kept: int) -> Kernel:
+    """Kernel over `elements` a token that reads and writes `queries`, and what is
+    `kept`, which in the cache may have fewer bytes."""
+    p = run.precision
+    size = element_bytes(p.cache) / element_bytes(p.values)
+    reads, writes = (queries + kept) / elements, (queries + kept * size) / elements
+    return stream(fn, run.tokens * elements, p.values, 1, reads=reads, writes=writes)

@@ -27,7 +27,7 @@ from .._network.rows import product, rows_of
 from .._network.self_attention import Heads, SelfAttention
 from .._network.sharding import Columns, Rows, Split, divided, gathered, reduced
 from .._shared.attention import Scores, fused
-from .._shared.memory import element_bytes
+from .attention import cache_write
 from .parts import Part
 
 
@@ -146,17 +146,9 @@ class Latent(Stored):
     module: str = dataclasses.field(default="self_attn.kv_b_proj", kw_only=True)
 
     def forward(self, run: Pass) -> list[Kernel]:
-        s, p = self.shape, run.precision
-        size = element_bytes(p.cache) / element_bytes(p.values)
-        queries, keys = s.heads * s.rope, s.latent + s.rope
-        write = stream(
-            "rope_kv_write",
-            run.tokens * (queries + s.rope),
-            run.values,
-            1,
-            reads=(queries + keys) / (queries + s.rope),
-            writes=(queries + keys * size) / (queries + s.rope),
-        )
+        s = self.shape
+        queries, kept = s.heads * s.rope, s.latent + s.rope
+        write = cache_write(run, "rope_kv_write", queries + s.rope, queries, kept)
         if not run.is_step and not self.chosen:
             return [write, *self._expanded(run)]
         return [write, *self._absorbed(run)]
