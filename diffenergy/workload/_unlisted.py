@@ -16,11 +16,10 @@ from ._eager_rows import (
     attention_copies,
     convolution_rest,
     masked_select,
-    mobilevit_rest,
     repeated_keys,
-    resnet_rest,
     rms_norm_rest,
     rotary_copies,
+    unlisted,
 )
 from ._kernel import Kernel, Number, finished
 from ._listing import Listing
@@ -62,7 +61,10 @@ _FAMILIES: Final = {
     "resnet101": _Family(353),
 }
 _RESNET101: Final = ((256, 56, 3), (512, 28, 4), (1024, 14, 23), (2048, 7, 3))
+"""Channels, height and number of the blocks of every stage, whose sums are added."""
 _MOBILEVIT_S: Final = ((144, 96, 32), (192, 128, 16), (240, 160, 8))
+"""Width of the transformers, channels and height of the blocks, whose patches are
+permuted and whose result is concatenated."""
 
 
 def complete(listing: Listing) -> Listing:
@@ -103,10 +105,17 @@ def complete(listing: Listing) -> Listing:
             rows += masked_select(site, precision, zero_share=HALF)
     if listing.model == "qwen2model":
         rows += _rms_norms(listing.kernels, precision)
-    if listing.model == "resnet101":
-        rows += resnet_rest(batch, _RESNET101, batch * 64 * 56**2, precision)
+    if listing.model == "resnet101":  # a maximum over a quarter-size input (stride 2)
+        rows.append(unlisted("max_pool", batch * 64 * 56**2, precision, 1, reads=4))
+        behind_relu = {"reads": 2, "zero_share": HALF}
+        for channels, hw, n in _RESNET101:
+            values = batch * channels * hw**2
+            rows.append(unlisted("pointwise_add", values, precision, n, **behind_relu))
     if listing.model == "mobilevitmodel":
-        rows += mobilevit_rest(batch, _MOBILEVIT_S, precision)
+        for width, channels, hw in _MOBILEVIT_S:
+            pixels = batch * hw**2
+            rows.append(unlisted("permute", pixels * width, precision, 4))
+            rows.append(unlisted("concat", pixels * 2 * channels, precision, 1))
     return dataclasses.replace(
         listing,
         kernels=finished(rows, listing.name),

@@ -92,11 +92,13 @@ def mean_pool(channels: int, hw: int) -> Elementwise:
 @dataclasses.dataclass(frozen=True)
 class Block:
     """Operators that run `count` times one after the other; of layers `inputs`: values
-    a token (of vision models an image) that one reads, 0 where it is none."""
+    a token (of vision models an image) that one reads, 0 where it is none. `frozen`:
+    they run forward alone."""
 
     operators: tuple[Trainable, ...]
     count: int = 1
     inputs: int = 0
+    frozen: bool = False
 
     def forward(self, run: Pass) -> list[Kernel]:
         """Kernels of all, those of a layer together."""
@@ -131,30 +133,28 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class Chain:
-    """Blocks of a network and its loss; those `before` run forward alone."""
+    """Blocks of a network and its loss."""
 
     blocks: tuple[Block, ...]
     loss: Trainable
-    before: tuple[Block, ...] = ()
 
     def forward(self, run: Pass) -> list[Kernel]:
         """Kernels of the forward pass and of the loss."""
-        every = (*self.before, *self.blocks)
-        rows = [row for block in every for row in block.forward(run)]
+        rows = [row for block in self.blocks for row in block.forward(run)]
         return [*rows, *self.loss.forward(run)]
 
     def backward(self, run: Pass) -> list[Kernel]:
         """Kernels of all gradients."""
-        rows = [row for x in reversed(self.blocks) for row in x.backward(run)]
+        rows = [row for x in reversed(self._moving) for row in x.backward(run)]
         return [*self.loss.backward(run), *rows]
 
     def kept(self, run: Pass) -> float:
         """Bytes of activations at the end of the forward pass, without the logits. With
         checkpointing layers keep their inputs, and the largest has all of its own."""
         if run.recompute != "full":
-            return sum(x.count * x.kept(run) for x in self.blocks)
-        layers = [x for x in self.blocks if x.inputs]
-        outside = sum(x.count * x.kept(run) for x in self.blocks if not x.inputs)
+            return sum(x.count * x.kept(run) for x in self._moving)
+        layers = [x for x in self._moving if x.inputs]
+        outside = sum(x.count * x.kept(run) for x in self._moving if not x.inputs)
         inputs = sum(x.count * x.inputs for x in layers)
         skips = run.tokens * inputs * run.element_bytes
         return outside + skips + max((x.kept(run) for x in layers), default=0.0)
@@ -162,39 +162,40 @@ class Chain:
     @property
     def parameters(self) -> int:
         """All weights, those of adapters among them."""
-        return sum(x.parameters for x in (*self.before, *self.blocks))
+        return sum(x.parameters for x in self.blocks)
 
     @property
     def trained(self) -> int:
         """Those that have a gradient."""
-        return sum(x.trained for x in self.blocks)
+        return sum(x.trained for x in self._moving)
 
     @property
     def layers(self) -> int:
         """Number of its layers."""
-        return sum(x.count for x in (*self.before, *self.blocks) if x.inputs)
+        return sum(x.count for x in self.blocks if x.inputs)
+
+    @property
+    def _moving(self) -> list[Block]:
+        return [x for x in self.blocks if not x.frozen]
 
     def without(self, layers: int) -> "Chain":
         """With its first `layers` frozen, and all that runs before them."""
-        before: list[Block] = []
-        after: list[Block] = []
+        blocks: list[Block] = []
         for block in self.blocks:
             most = layers if block.inputs or not layers else block.count
             taken = min(most, block.count)
             layers -= taken if block.inputs else 0
-            before += [dataclasses.replace(block, count=taken)] if taken else []
-            left = block.count - taken
-            after += [dataclasses.replace(block, count=left)] if left else []
-        return dataclasses.replace(self, before=tuple(before), blocks=tuple(after))
+            still = dataclasses.replace(block, count=taken, frozen=True)
+            rest = dataclasses.replace(block, count=block.count - taken)
+            blocks += [x for x in (still, rest) if x.count]
+        return dataclasses.replace(self, blocks=tuple(blocks))
 
     def adapted(self, rank: int) -> "Chain":
         """With adapters of `rank` on the linear layers of its layers; what follows them
         (a head) is trained, all else frozen."""
-        first = next(i for i, x in enumerate(self.blocks) if x.inputs)
-        blocks = tuple(
-            dataclasses.replace(x, operators=adapted(x.operators, rank))
-            if x.inputs
-            else x
-            for x in self.blocks[first:]
-        )
-        return dataclasses.replace(self, before=self.blocks[:first], blocks=blocks)
+        blocks, inside = [], False
+        for x in self.blocks:
+            inside = inside or x.inputs > 0
+            more = {"operators": adapted(x.operators, rank)} if x.inputs else {}
+            blocks.append(dataclasses.replace(x, frozen=not inside, **more))
+        return dataclasses.replace(self, blocks=tuple(blocks))
