@@ -2,6 +2,7 @@
 training: forward, backward, what is kept, and which blocks are trained at all."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from ..._eager_rows import HALF, stream
 from ..._kernel import Kernel, Number
@@ -9,7 +10,7 @@ from .._network.rows import repeated
 from .operators import Trainable, Weights
 from .parts import adapted, parameters, trained_parameters
 from .passes import Pass
-from .step import one_a_launch
+from .step import launched, returned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,8 +20,8 @@ class Elementwise(Trainable):
     token that are left for the backward pass; `parameters`: its weights."""
 
     width: int
-    there: tuple[tuple[str, dict[str, Number]], ...] = ()
-    back: tuple[tuple[str, dict[str, Number]], ...] = ()
+    there: tuple[tuple[str, Mapping[str, Number]], ...] = ()
+    back: tuple[tuple[str, Mapping[str, Number]], ...] = ()
     keeps: int = 0
     parameters: int = 0
 
@@ -102,18 +103,13 @@ class Block:
 
     def forward(self, run: Pass) -> list[Kernel]:
         """Kernels of all, those of a layer together."""
-        return repeated(
-            one_a_launch(x.forward(run) for x in self.operators), self.count
-        )
+        return repeated(launched(self.operators, run), self.count)
 
     def backward(self, run: Pass) -> list[Kernel]:
         """Kernels of the gradients; those of the forward pass before, where a layer's
         activations were not kept."""
         again = self.operators if run.recompute == "full" and self.inputs else ()
-        rows = [
-            *one_a_launch(x.forward(run) for x in again),
-            *one_a_launch(x.backward(run) for x in reversed(self.operators)),
-        ]
+        rows = [*launched(again, run), *returned(self.operators, run)]
         return repeated(rows, self.count)
 
     def kept(self, run: Pass) -> float:
