@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
+from ..._eager_rows import stream
 from ..._kernel import Kernel
 from ..._listing import Listing
 from .._network.blocks import Block, Chain
@@ -185,6 +186,9 @@ def _traced(operators: Iterable[Trainable], run: Pass) -> list[Kernel]:
             rows += _traced(x.operators, x.inside(run))
         elif isinstance(x, Convolution):
             rows += x.rows(run.sequences, run.precision, batch_norm=not x.bias)
+        elif isinstance(x, Linear) and x.activation:  # one kernel, whatever it is
+            rows.append(stream(x.activation.fn, run.tokens * x.inputs, run.values, 1))
+            rows += dataclasses.replace(x, activation=None).forward(run)
         elif not (isinstance(x, Linear) and x.wide):
             made = [row for row in x.forward(run) if row.get("fn") not in _TRAINED]
             rows += sorted(made, key=lambda row: row.get("listed") is False)
