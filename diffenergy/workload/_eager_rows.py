@@ -1,11 +1,10 @@
 """Rows of kernels that eager PyTorch launches beside those that a trace names.
 
-Copies that make operands contiguous, casts, layout conversions, BatchNorm, pooling: for
-traces (`_unlisted`) and for the model families (`models/`).
+Copies that make operands contiguous, casts, layout conversions, BatchNorm: for traces
+(`_unlisted`) and for the model families (`models/`).
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, Final
 
 from ._kernel import Kernel, Number
@@ -144,38 +143,3 @@ def convolution_rest(conv: Kernel, batch_norm: bool, zero_share: float) -> list[
     if batch_norm:
         rows.append(unlisted("batch_norm", outputs, dtype, count))
     return rows
-
-
-def resnet_rest(
-    batch: Number,
-    stages: Sequence[tuple[Number, Number, Number]],
-    stem: Number,
-    dtype: str,
-) -> list[Kernel]:
-    """Residual adds (`stages`: channels, height = width, blocks) and the max-pool.
-
-    `stem`: output elements of the pool, each a maximum over a quarter-size input
-    (stride 2), so four elements are read per element.
-    """
-    adds = [
-        unlisted("pointwise_add", batch * c * hw**2, dtype, n, reads=2, zero_share=HALF)
-        for c, hw, n in stages
-    ]
-    return [unlisted("max_pool", stem, dtype, 1, reads=4), *adds]
-
-
-def mobilevit_rest(
-    batch: Number, stages: Sequence[tuple[Number, Number, Number]], dtype: str
-) -> list[Kernel]:
-    """Permutes of the patches and the concatenation of each block.
-
-    `stages`: transformer width, channels, height = width.
-    """
-    return [
-        row
-        for width, channels, hw in stages
-        for row in (
-            unlisted("permute", batch * width * hw**2, dtype, 4),
-            unlisted("concat", batch * 2 * channels * hw**2, dtype, 1),
-        )
-    ]

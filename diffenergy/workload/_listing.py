@@ -240,7 +240,7 @@ def _listing(raw: dict[str, Any], where: str, default_name: str) -> Listing:
     said["name"] = said["name"] or default_name
     precision: str = said["precision"] or ""
     said["precision"] = dtypes.SYNONYMS.get(precision, precision) or None
-    notes = (*_labels(raw, "notes", where), *_unknown_fns(rows))
+    notes = (*_notes(raw, where), *_unknown_fns(rows))
     return Listing(kernels=tuple(kernels), notes=notes, **said)
 
 
@@ -268,10 +268,10 @@ def _unknown_fns(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     )
 
 
-def _labels(raw: dict[str, Any], key: str, where: str) -> list[str]:
-    values = raw.get(key) or []
+def _notes(raw: dict[str, Any], where: str) -> list[str]:
+    values = raw.get("notes") or []
     if not isinstance(values, list) or not all(isinstance(x, str) for x in values):
         raise ValueError(
-            f"{where}: `{key}` is {shown(values)}; allowed is a list of texts."
+            f"{where}: `notes` is {shown(values)}; allowed is a list of texts."
         )
     return values

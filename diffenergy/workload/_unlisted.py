@@ -16,11 +16,10 @@ from ._eager_rows import (
     attention_copies,
     convolution_rest,
     masked_select,
-    mobilevit_rest,
     repeated_keys,
-    resnet_rest,
     rms_norm_rest,
     rotary_copies,
+    unlisted,
 )
 from ._kernel import Kernel, Number, finished
 from ._listing import Listing
@@ -62,7 +61,10 @@ _FAMILIES: Final = {
     "resnet101": _Family(353),
 }
 _RESNET101: Final = ((256, 56, 3), (512, 28, 4), (1024, 14, 23), (2048, 7, 3))
+"""Channels, height and number of the blocks of every stage, whose sums are added."""
 _MOBILEVIT_S: Final = ((144, 96, 32), (192, 128, 16), (240, 160, 8))
+"""Width of the transformers, channels and height of the blocks, whose patches are
+permuted and whose result is concatenated."""
 
 
 def complete(listing: Listing) -> Listing:
@@ -80,9 +82,7 @@ def complete(listing: Listing) -> Listing:
         return listing
     precision, batch = listing.precision or "bf16", listing.batch or 1
     sites = list(_sites(listing.kernels, family, batch))
-    relu = {
-        x["elements"] for x in listing.kernels if x.get("fn") == "relu"
-    }  # sizes of ReLU outputs
+    relu = {x["elements"] for x in listing.kernels if x.get("fn") == "relu"}
     depthwise = _depthwise_widths(listing.kernels)
     rows: list[Kernel] = []
     for kernel in listing.kernels:
@@ -105,10 +105,17 @@ def complete(listing: Listing) -> Listing:
             rows += masked_select(site, precision, zero_share=HALF)
     if listing.model == "qwen2model":
         rows += _rms_norms(listing.kernels, precision)
-    if listing.model == "resnet101":
-        rows += resnet_rest(batch, _RESNET101, batch * 64 * 56**2, precision)
+    if listing.model == "resnet101":  # a maximum over a quarter-size input (stride 2)
+        rows.append(unlisted("max_pool", batch * 64 * 56**2, precision, 1, reads=4))
+        behind_relu = {"reads": 2, "zero_share": HALF}
+        for channels, hw, n in _RESNET101:
+            values = batch * channels * hw**2
+            rows.append(unlisted("pointwise_add", values, precision, n, **behind_relu))
     if listing.model == "mobilevitmodel":
-        rows += mobilevit_rest(batch, _MOBILEVIT_S, precision)
+        for width, channels, hw in _MOBILEVIT_S:
+            pixels = batch * hw**2
+            rows.append(unlisted("permute", pixels * width, precision, 4))
+            rows.append(unlisted("concat", pixels * 2 * channels, precision, 1))
     return dataclasses.replace(
         listing,
         kernels=finished(rows, listing.name),
@@ -173,7 +180,12 @@ def _convolution_rows(
     kernel: Kernel, model: str, depthwise: set[tuple[Number, Number]]
 ) -> list[Kernel]:
     row = dict(kernel)
-    if model == "mobilevitmodel" and _is_depthwise(kernel, depthwise):
+    if (
+        model == "mobilevitmodel"
+        and kernel["kernel_size"] == 3
+        and kernel["in_channels"] == kernel["out_channels"]
+        and (kernel["in_channels"], kernel["input_hw"]) in depthwise
+    ):
         row["groups"] = kernel["in_channels"]
     resnet = model == "resnet101"
     if resnet and kernel["in_channels"] != 3:
@@ -213,14 +225,6 @@ def _depthwise_widths(kernels: Sequence[Kernel]) -> set[tuple[Number, Number]]:
         and x["kernel_size"] == 1
         and x["out_channels"] == 4 * x["in_channels"]
     }
-
-
-def _is_depthwise(kernel: Kernel, widths: set[tuple[Number, Number]]) -> bool:
-    return (
-        kernel["kernel_size"] == 3
-        and kernel["in_channels"] == kernel["out_channels"]
-        and (kernel["in_channels"], kernel["input_hw"]) in widths
-    )
 
 
 def _rms_norms(kernels: Sequence[Kernel], dtype: str) -> list[Kernel]:

@@ -80,30 +80,20 @@ class PhaseColumns:
     """Phase attributes as NumPy columns (see `Phases`); `copies`: how many sets of
     weights a campaign cycles through."""
 
-    passes: np.ndarray
-    eager: np.ndarray
-    module_calls: np.ndarray
-    copies: np.ndarray
-    other_core_work: np.ndarray
-    data_activity: np.ndarray
-    math_activity: np.ndarray
-    training: np.ndarray
-    age: np.ndarray
+    passes: Any = 1.0
+    eager: Any = 0.0
+    module_calls: Any = 0.0
+    copies: Any = 1.0
+    other_core_work: Any = 0.0
+    data_activity: Any = 1.0
+    math_activity: Any = 1.0
+    training: Any = 0.0
+    age: Any = 0.0
 
     @classmethod
     def single(cls, count: int, **columns: Any) -> "PhaseColumns":
         """Columns for `count` phases; those not given say "one pass, no host"."""
-        filled = {
-            "passes": 1.0,
-            "eager": 0.0,
-            "module_calls": 0.0,
-            "copies": 1.0,
-            "other_core_work": 0.0,
-            "data_activity": 1.0,
-            "math_activity": 1.0,
-            "training": 0.0,
-            "age": 0.0,
-        } | columns
+        filled = vars(cls(**columns))
         return cls(**{n: np.broadcast_to(floats(v), count) for n, v in filled.items()})
 
 
@@ -204,15 +194,12 @@ def _sizes(like: Workload, grouped: dict[tuple, list]) -> dict[tuple, int]:
         key = (type(shape), getattr(shape, "given", False))
         found[key] = len(group.row)
         if key not in grouped:
-            columns = {
-                x: np.asarray(y)[:1] for x, y in vars(shape).items() if x != "given"
-            }
-            rows = {
-                "count": np.zeros(1),
-                "row": np.zeros(1, int),
-                "phase": np.zeros(1, int),
-            }
-            grouped[key].append((columns, rows))
+            fields = {x: y for x, y in vars(shape).items() if x != "given"}
+            columns = {x: np.asarray(y)[:1] for x, y in fields.items()}
+            zero = np.zeros(1, int)
+            grouped[key].append(
+                (columns, {"count": 0.0 * zero, "row": zero, "phase": zero})
+            )
     return found
 
 

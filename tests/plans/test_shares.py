@@ -177,7 +177,7 @@ def again(x: Operator, tp: int) -> int:
         case Norm() if x.heads and x.per_token == 1 != x.heads:  # of all heads
             return (max(tp // x.heads, 1) - 1) * x.cols
         case GatedNorm():
-            return (tp - 1) * x.cols * (x.heads > 1 and not x.apart)
+            return (tp - 1) * x.cols * (x.heads > 1)
         case Linear() | Norm():
             return (tp - 1) * whole
         case Map() | Plain():

@@ -12,6 +12,8 @@ from diffenergy.workload.models import load_model, model_from_config
 from diffenergy.workload.models._shared.config import Config
 from diffenergy.workload.models._shared.language_model import LanguageModel
 
+from .kernels import flop
+
 ATTENTION = ("context_attention", "generation_attention")
 
 
@@ -27,10 +29,6 @@ def rows(model: LanguageModel, op: str | tuple[str, ...], **given: Any) -> list[
     (listing,) = model.listings(**given)
     ops = (op,) if isinstance(op, str) else op
     return [k for k in listing.kernels if k["op"] in ops]
-
-
-def flop(products: list[dict]) -> float:
-    return sum(2 * k["batch"] * k["m"] * k["n"] * k["k"] * k["count"] for k in products)
 
 
 LATENT = dict(

@@ -8,6 +8,7 @@ from diffenergy.workload.models import load_model, model_from_config, model_name
 from diffenergy.workload.models._request import Request, decode_segments
 from diffenergy.workload.models._shared.config import Config
 
+from .kernels import flop, multiset, one
 from .published.configs import BUNDLED
 
 PUBLISHED = {
@@ -39,29 +40,6 @@ PUBLISHED = {
 """Parameter counts of the published checkpoints."""
 
 
-def flops(kernels):
-    """FLOP of the matrix products."""
-    return sum(
-        2 * k["batch"] * k["m"] * k["n"] * k["k"] * k["count"]
-        for k in kernels
-        if k["op"] == "gemm"
-    )
-
-
-def one(kernels, **fields):
-    found = [k for k in kernels if fields.items() <= k.items()]
-    assert len(found) == 1, found
-    return found[0]
-
-
-def multiset(kernels):
-    counts = collections.Counter()
-    for kernel in kernels:
-        key = tuple(sorted((k, x) for k, x in kernel.items() if k != "count"))
-        counts[key] += kernel["count"]
-    return counts
-
-
 @pytest.mark.parametrize("name", model_names())
 def test_parameter_counts_are_the_published_ones(name):
     assert name in PUBLISHED, f"add what is published of {name} to `PUBLISHED`"
@@ -89,7 +67,7 @@ def test_prefill_takes_two_flop_per_weight_and_token(name):
     norms = (2 * layers + 1) * hidden
     weights = model.parameters() - 2 * vocab * hidden - norms
     expected = 2 * weights * batch * length + 2 * vocab * hidden * batch
-    assert flops(listing.kernels) == expected
+    assert flop(listing.kernels) == expected
 
 
 def test_kernels_of_llama_prefill():
@@ -317,7 +295,7 @@ def test_eager_attention_in_the_serving_stack():
         load_model("gpt2").listings(input_len=128, phase="prefill", attention=kind)[0]
         for kind in ("flash", "eager")
     )
-    extra = flops(eager.kernels) - flops(flash.kernels)
+    extra = flop(eager.kernels) - flop(flash.kernels)
     assert extra == 12 * 12 * 4 * 128**2 * 64
     assert one(eager.kernels, op="softmax", cols=128)["dtype"] == "fp32"
 
@@ -329,7 +307,7 @@ def test_eager_stack_of_a_language_model_has_its_head_on_all_tokens():
         for base in (None, True)
     )
     head = 2 * 128 * 1536 * 151936
-    assert flops(whole.kernels) - flops(base.kernels) == head
+    assert flop(whole.kernels) - flop(base.kernels) == head
     assert (whole.module_calls, base.module_calls) == (370, 368)
     (decode,) = model.listings(input_len=128, phase="decode", stack="eager")
     assert not any("zero_share" in kernel for kernel in decode.kernels)

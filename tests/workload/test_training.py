@@ -1,4 +1,3 @@
-import collections
 import csv
 import itertools
 import json
@@ -8,6 +7,8 @@ import pytest
 
 from diffenergy.workload._listing import listing_lines, read_listings, select_listing
 from diffenergy.workload.models import load_model
+
+from .kernels import flop, multiset, one
 
 PARTS = ("forward", "backward", "optimizer")
 
@@ -22,29 +23,6 @@ def step(name, batch=2, input_len=64, **choices):
     return [x.kernels for x in listings]
 
 
-def flops(kernels):
-    """FLOP of the `gemm` rows."""
-    return sum(
-        2 * k["batch"] * k["m"] * k["n"] * k["k"] * k["count"]
-        for k in kernels
-        if k["op"] == "gemm"
-    )
-
-
-def one(kernels, **fields):
-    found = [k for k in kernels if fields.items() <= k.items()]
-    assert len(found) == 1, found
-    return found[0]
-
-
-def multiset(kernels):
-    counts = collections.Counter()
-    for kernel in kernels:
-        key = tuple(sorted((k, x) for k, x in kernel.items() if k != "count"))
-        counts[key] += kernel["count"]
-    return counts
-
-
 def products(kernels):
     """FLOP of matrix products; the experts of a token are gate, up and down."""
     experts = sum(
@@ -57,7 +35,7 @@ def products(kernels):
         for k in kernels
         if k["op"] == "moe"
     )
-    return flops(kernels) + experts
+    return flop(kernels) + experts
 
 
 def moved(kernel):
@@ -311,7 +289,7 @@ def test_a_step_of_gpt3_xl_launches_the_kernels_of_llm_c(inferred):
             m, n, k = map(int, inner.strip("[]").split("x"))
             assert row["batch"] == int(outer or 1), role
             assert (sorted((row["m"], row["n"])), row["k"]) == (sorted((m, n)), k), role
-            assert flops([row]) / row["count"] == pytest.approx(
+            assert flop([row]) / row["count"] == pytest.approx(
                 float(kernel["flops"]), rel=1e-5
             ), role
         elif float(kernel["min_dram_bytes"]):

@@ -117,14 +117,10 @@ def check_inputs(name: str, given: Mapping[str, Any], known: Collection[str]):
             raise ValueError(f"`{key}` is {value!r}; allowed is {allowed}.")
 
 
-def image_length(request: Any) -> int:
-    """Tokens of the images of a sequence."""
-    return (request.images or 0) * (request.image_tokens or 0)
-
-
 def length_of(request: Any) -> int:
     """Tokens of the input: of text and of images."""
-    return (request.input_len or 1) + image_length(request)
+    images = (request.images or 0) * (request.image_tokens or 0)
+    return (request.input_len or 1) + images
 
 
 def decode_segments(input_len: int, steps: int) -> list[tuple[int, int]]:

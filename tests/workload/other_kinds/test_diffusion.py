@@ -12,7 +12,8 @@ from diffenergy.workload.models import load_model, model_from_config
 from diffenergy.workload.models._shared.config import Config
 from diffenergy.workload.models.diffusion.transformer import DiffusionTransformer
 
-from .test_towers import attention, key, products
+from ..kernels import flop
+from .test_towers import attention, key
 
 FLUX = dict(
     _class_name="FluxTransformer2DModel", attention_head_dim=128, in_channels=64,
@@ -70,7 +71,7 @@ def test_work_of_a_step(values: dict, tflop: float, of_attention: int):
     (listing,) = built(values).listings()
     kernels = list(listing.kernels)
     assert attention(kernels) == of_attention
-    total = (products(kernels) + of_attention) / 1e12
+    total = (flop(kernels) + of_attention) / 1e12
     assert total == pytest.approx(tflop, rel=2e-5)
 
 

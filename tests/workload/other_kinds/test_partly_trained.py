@@ -4,29 +4,21 @@ import pytest
 
 from diffenergy.workload.models import load_model
 
+from .. import kernels
+from ..kernels import adamw, flop
+
 
 def given(**choices):
     return {"batch": 2, "input_len": 128, "phase": "train", **choices}
 
 
 def step(name, **choices):
-    """Kernels of the three phases."""
-    return [x.kernels for x in load_model(name).listings(**given(**choices))]
+    return kernels.step(name, **given(**choices))
 
 
 def memory(name, **choices):
     model = load_model(name)
     return model.memory(model.request(**given(**choices)))
-
-
-def flop(kernels):
-    rows = [k for k in kernels if k["op"] == "gemm"]
-    return sum(2 * k["batch"] * k["m"] * k["n"] * k["k"] * k["count"] for k in rows)
-
-
-def adamw(rows):
-    (found,) = [k["elements"] for k in rows if k.get("fn") == "adamw"]
-    return found
 
 
 ADAPTED = {

@@ -9,6 +9,9 @@ import pytest
 
 from diffenergy.workload.models import load_model, model_from_config
 
+from .. import kernels as kernels_
+from ..kernels import adamw, step
+
 GRADIENTS = ("conv2d_input_grad", "conv2d_weight_grad")
 PUBLISHED = {
     "resnet-50": (25_557_032, 4.09),
@@ -21,32 +24,19 @@ PUBLISHED = {
 arXiv 2110.02178, table 4)."""
 
 
-def step(name, **choices):
-    """Kernels of the three phases."""
-    given = {"batch": 2, "phase": "train", **choices}
-    model = load_model(name) if isinstance(name, str) else name
-    return [listing.kernels for listing in model.listings(**given)]
-
-
 def output_hw(k):
     return (k["input_hw"] + 2 * k["padding"] - k["kernel_size"]) // k["stride"] + 1
 
 
 def flop(kernels):
-    total = 0
+    """FLOP of products and convolutions."""
+    total = kernels_.flop(kernels)
     for k in kernels:
-        if k["op"] == "gemm":
-            total += 2 * k["batch"] * k["m"] * k["n"] * k["k"] * k["count"]
-        elif k["op"].startswith("conv2d"):
+        if k["op"].startswith("conv2d"):
             taps = k["in_channels"] // k["groups"] * k["kernel_size"] ** 2
             pixels = k["images"] * output_hw(k) ** 2
             total += 2 * pixels * k["out_channels"] * taps * k["count"]
     return total
-
-
-def adamw(rows):
-    (found,) = [k["elements"] for k in rows if k.get("fn") == "adamw"]
-    return found
 
 
 def names(kernels):

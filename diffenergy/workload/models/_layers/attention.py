@@ -18,8 +18,8 @@ class CachedAttention(Operator):
 
     `v_head_dim`: width of values (0: that of keys). `window`: tokens that a query sees
     (0: all); `chunk`: those of its own block of so many alone. `rotary`: queries and
-    keys are rotated on the way. `sinks`: one more logit a head. `borrows`: keys and
-    values are those of an earlier layer.
+    keys are rotated on the way. `sinks`: one more logit a head. `chosen`: keys that
+    a query reads at most, all of which are kept (0: all).
     """
 
     heads: int
@@ -30,7 +30,7 @@ class CachedAttention(Operator):
     chunk: int = 0
     rotary: bool = True
     sinks: bool = False
-    borrows: bool = False
+    chosen: int = 0
 
     def forward(self, run: Pass) -> list[Kernel]:
         rows = [self._write(run)]
@@ -42,7 +42,7 @@ class CachedAttention(Operator):
 
     def in_training(self) -> tuple[Trainable, ...] | None:
         """Without a cache; None if not every earlier token, or of a window, is seen."""
-        if self.chunk or self.borrows:
+        if self.chunk or self.chosen:
             return None
         widths = (self.heads, self.kv_heads, self.head_dim)
         heads = Heads(*widths, self.window, v_head_dim=self.v_head_dim)
@@ -60,8 +60,6 @@ class CachedAttention(Operator):
         return (Weights(self.heads),) if self.sinks else ()
 
     def cached(self) -> tuple[Cached, ...]:
-        if self.borrows:
-            return ()
         elements = self.kv_heads * (self.head_dim + self._values)
         return (Cached(elements, self.window or self.chunk),)
 
@@ -95,26 +93,28 @@ class CachedAttention(Operator):
                 row["v_head_dim"] = self._values
             if self.sinks:
                 row["sinks"] = True
+            if self.chosen and run.is_step:
+                row["kv_len"] = min(run.kv_len, self.chosen)
+            elif self.chosen:
+                row["window_size"] = self.chosen
             return [row]
         return around_softmax(site, p, "scale_mask", **run.zeros)
 
     def _write(self, run: Pass) -> Kernel:
-        """New keys and values copied to the cache, queries and keys rotated on the way.
+        """New keys and values copied to the cache, queries and keys rotated on the way:
+        of what is rotated, or else of what is written, are the elements."""
+        keys = self.kv_heads * self.head_dim
+        both = keys + self.kv_heads * self._values
+        if not self.rotary:
+            return cache_write(run, "kv_write", both, 0, both)
+        queries = self.heads * self.head_dim
+        return cache_write(run, "rope_kv_write", queries + keys, queries, both)
 
-        Elements are queries and keys (rotated) or keys and values; the cache may have
-        fewer bytes.
-        """
-        p = run.precision
-        size = element_bytes(p.cache) / element_bytes(p.values)
-        queries = self.heads * self.head_dim if self.rotary else 0
-        keys = 0 if self.borrows else self.kv_heads * self.head_dim
-        both = 0 if self.borrows else keys + self.kv_heads * self._values
-        elements = queries + keys if self.rotary else both
-        return stream(
-            "rope_kv_write" if self.rotary else "kv_write",
-            run.tokens * elements,
-            p.values,
-            1,
-            reads=(queries + both) / elements,
-            writes=(queries + both * size) / elements,
-        )
+
+def cache_write(run: Pass, fn: str, elements: int, queries: int, kept: int) -> Kernel:
+    """Kernel over `elements` a token that reads and writes `queries`, and what is
+    `kept`, which in the cache may have fewer bytes."""
+    p = run.precision
+    size = element_bytes(p.cache) / element_bytes(p.values)
+    reads, writes = (queries + kept) / elements, (queries + kept * size) / elements
+    return stream(fn, run.tokens * elements, p.values, 1, reads=reads, writes=writes)

@@ -4,13 +4,12 @@ and the wider residual stream around it."""
 
 import dataclasses
 
-from ..._eager_rows import stream
 from ..._kernel import Kernel, Number
 from .._network.linear_layer import Linear
 from .._network.operators import Cached, Norm, Operator, Pass, Stored, Weights
 from .._network.rows import product
 from .._network.sharding import Columns, Rows, Split, divided
-from .._shared.memory import element_bytes
+from .attention import cache_write
 from .latent import Indexer, cached_attention
 from .parts import Map, Part, Plain
 
@@ -48,17 +47,10 @@ class Compressed(Operator):
         return dataclasses.replace(self, shape=self.shape.shard(split))
 
     def forward(self, run: Pass) -> list[Kernel]:
-        s, p = self.shape, run.precision
-        size = element_bytes(p.cache) / element_bytes(p.values)
+        s = self.shape
         queries = s.heads * s.head_dim
         both = queries + s.head_dim
-        write = stream(
-            "rope_kv_write",
-            run.tokens * both,
-            run.values,
-            1,
-            writes=(queries + s.head_dim * size) / both,
-        )
+        write = cache_write(run, "rope_kv_write", both, queries, s.head_dim)
         rows = [write, self._row(run, s.window, causal=True)]
         if self.ratio and run.kv_len >= self.ratio:
             rows.append(self._row(run, 0, causal=False))

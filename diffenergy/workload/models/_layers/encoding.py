@@ -3,7 +3,7 @@ and of diffusion transformers; and the stages that such networks are made of."""
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from typing import Any
 
 from ..._eager_rows import Attention
 from ..._kernel import Kernel
@@ -11,6 +11,7 @@ from .._network.linear_layer import Linear
 from .._network.operators import Norm, Operator, Pass, Weights
 from .._network.rows import repeated
 from .._shared.attention import around_softmax, fused
+from .._shared.config import Config
 from .parts import Map, Part, Plain, feed_forward
 
 
@@ -60,6 +61,13 @@ class EncoderShape:
     head_norms: str = ""
     behind: bool = False
     window: int = 0
+
+
+def encoder_shape(config: Config, **more: Any) -> EncoderShape:
+    """Widths and heads as most configs of towers say them."""
+    h, heads = config.size("hidden_size"), config.size("num_attention_heads")
+    width = config.size("head_dim", default=h // heads)
+    return EncoderShape(h, heads, width, config.size("intermediate_size"), **more)
 
 
 def encoder_layer(shape: EncoderShape) -> Part:
@@ -117,11 +125,6 @@ class Stage:
     def weights(self) -> list[tuple[Weights, int]]:
         """Weights of every kind and how often they occur."""
         return [(w, self.times) for x in self.operators for w in x.weights()]
-
-
-def number_of(stages: Iterable[Stage]) -> int:
-    """Parameters."""
-    return sum(w.number * n for stage in stages for w, n in stage.weights())
 
 
 def wide(part: Part) -> Part:

@@ -11,7 +11,7 @@ whole latent, and the whole indexer.
 import dataclasses
 from typing import Any
 
-from ..._eager_rows import stream
+from ..._eager_rows import Attention, stream
 from ..._kernel import Kernel
 from .._network.linear_layer import Linear
 from .._network.operators import (
@@ -26,8 +26,8 @@ from .._network.operators import (
 from .._network.rows import product, rows_of
 from .._network.self_attention import Heads, SelfAttention
 from .._network.sharding import Columns, Rows, Split, divided, gathered, reduced
-from .._shared.attention import Scores
-from .._shared.memory import element_bytes
+from .._shared.attention import Scores, fused
+from .attention import cache_write
 from .parts import Part
 
 
@@ -44,7 +44,11 @@ class LatentShape:
     queries: int
     latent: int
     bias: bool = False
-    rotary: bool = True
+
+    def shard(self, split: Split) -> "LatentShape":
+        """Of one of several GPUs."""
+        heads = divided(self.heads, split.tp, "attention heads")
+        return dataclasses.replace(self, heads=heads)
 
 
 def cached_attention(
@@ -52,22 +56,10 @@ def cached_attention(
 ) -> Kernel:
     """Fused causal attention of a pass to `kv_len` entries of one key and value head,
     or as `more` says; queries of a decode step are as many more heads."""
-    many = not run.is_step
-    row: Kernel = dict(
-        op="context_attention" if many else "generation_attention",
-        batch=run.sequences,
-        q_len=run.q_len if many else 1,
-        kv_len=kv_len,
-        num_heads=heads * (1 if many else run.q_len),
-        num_kv_heads=1,
-        head_dim=head_dim,
-        window_size=0,
-        causal=True,
-        dtype=run.values,
-        kv_cache_dtype=run.precision.cache,
-        count=1,
-    )
-    return row | more
+    q_len, more_heads = (1, run.q_len) if run.is_step else (run.q_len, 1)
+    heads *= more_heads
+    site = Attention(run.sequences, heads, 1, q_len, kv_len, head_dim, 1)
+    return fused(site, run.precision) | more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,9 +120,7 @@ class Expanded(Trainable):
     split: Split = Split()
 
     def shard(self, split: Split) -> "Expanded":
-        heads = divided(self.shape.heads, split.tp, "attention heads")
-        shape = dataclasses.replace(self.shape, heads=heads)
-        return dataclasses.replace(self, shape=shape, split=split)
+        return dataclasses.replace(self, shape=self.shape.shard(split), split=split)
 
     def forward(self, run: Pass) -> list[Kernel]:
         return [*gathered(run, self.shape.rope, self.split), self._row(run)]
@@ -156,17 +146,9 @@ class Latent(Stored):
     module: str = dataclasses.field(default="self_attn.kv_b_proj", kw_only=True)
 
     def forward(self, run: Pass) -> list[Kernel]:
-        s, p = self.shape, run.precision
-        size = element_bytes(p.cache) / element_bytes(p.values)
-        queries, keys = s.heads * s.rope, s.latent + s.rope
-        write = stream(
-            "rope_kv_write",
-            run.tokens * (queries + s.rope),
-            run.values,
-            1,
-            reads=(queries + keys) / (queries + s.rope),
-            writes=(queries + keys * size) / (queries + s.rope),
-        )
+        s = self.shape
+        queries, kept = s.heads * s.rope, s.latent + s.rope
+        write = cache_write(run, "rope_kv_write", queries + s.rope, queries, kept)
         if not run.is_step and not self.chosen:
             return [write, *self._expanded(run)]
         return [write, *self._absorbed(run)]
@@ -185,10 +167,7 @@ class Latent(Stored):
         )
 
     def shard(self, split: Split) -> "Latent":
-        heads = divided(self.shape.heads, split.tp, "attention heads")
-        return dataclasses.replace(
-            self, shape=dataclasses.replace(self.shape, heads=heads)
-        )
+        return dataclasses.replace(self, shape=self.shape.shard(split))
 
     def weights(self) -> tuple[Weights, ...]:
         s = self.shape

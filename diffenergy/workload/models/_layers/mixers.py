@@ -33,16 +33,8 @@ class Convolution(Operator):
         return dataclasses.replace(self, channels=channels)
 
     def forward(self, run: Pass) -> list[Kernel]:
-        return [
-            _scan(
-                run,
-                "short_conv",
-                num_heads=self.channels,
-                head_dim=self.taps,
-                v_head_dim=1,
-                state_dtype=run.values,
-            )
-        ]
+        sizes = {"num_heads": self.channels, "head_dim": self.taps, "v_head_dim": 1}
+        return [_scan(run, "short_conv", **sizes, state_dtype=run.values)]
 
     def weights(self) -> tuple[Weights, ...]:
         return (Weights(self.channels * (self.taps + self.bias)),)
@@ -94,12 +86,11 @@ def _scan(run: Pass, kind: str, **sizes: int | str) -> Kernel:
 
 @dataclasses.dataclass(frozen=True)
 class GatedNorm(Operator):
-    """RMSNorm of `heads` rows of `cols` a token, times a gate; `weights` of `cols`, or
-    of all rows (`apart`). GPUs divide the heads, or the columns of one row."""
+    """RMSNorm of `heads` rows of `cols` a token, times a gate; `cols` weights.
+    GPUs divide the heads, or the columns of one row."""
 
     heads: int
     cols: int
-    apart: bool = False
 
     def shard(self, split: Split) -> "GatedNorm":
         name = "cols" if self.heads == 1 else "heads"
@@ -114,80 +105,70 @@ class GatedNorm(Operator):
         ]
 
     def weights(self) -> tuple[Weights, ...]:
-        return (Weights(self.cols * (self.heads if self.apart else 1)),)
+        return (Weights(self.cols),)
 
 
-@dataclasses.dataclass(frozen=True)
-class DeltaShape:
-    """A gated delta net: heads and widths of keys and values, convolution `taps`, type
-    of the states that are `kept`."""
-
-    hidden: int
-    key_heads: int
-    value_heads: int
-    keys: int
-    values: int
-    taps: int
-    kept: str = "fp32"
-
-
-def gated_delta(shape: DeltaShape) -> Part:
-    """Projections, convolution, norms of queries and keys, recurrence, gated norm,
-    output (arXiv 2412.06464)."""
-    s = shape
-    queries, width = s.key_heads * s.keys, s.value_heads * s.values
-    both, heads = Columns(2 * queries, s.key_heads), 2 * s.value_heads
-    norm = Norm("rmsnorm", s.keys, 2 * s.key_heads, residual=False, weighted=False)
+def gated_delta(
+    hidden: int,
+    key_heads: int,
+    value_heads: int,
+    keys: int,
+    values: int,
+    taps: int,
+    kept: str,
+) -> Part:
+    """A gated delta net (arXiv 2412.06464) of so many heads of `keys` and `values`:
+    projections, convolution over `taps`, norms of queries and keys, recurrence with
+    states that are `kept` in a type, gated norm, output."""
+    queries, width = key_heads * keys, value_heads * values
+    both, heads = Columns(2 * queries, key_heads), 2 * value_heads
+    wide, prefix = 2 * queries + width, "linear_attn"
     return (
-        Linear(
-            2 * queries + width, s.hidden, module="linear_attn.in_proj_qkv", split=both
-        ),
-        Linear(width, s.hidden, module="linear_attn.in_proj_z", split=Columns()),
-        Linear(heads, s.hidden, module="linear_attn.in_proj_b", split=Columns()),
-        Convolution(2 * queries + width, s.taps, split=both),
-        dataclasses.replace(norm, heads=2 * s.key_heads),
+        Linear(wide, hidden, module=f"{prefix}.in_proj_qkv", split=both),
+        Linear(width, hidden, module=f"{prefix}.in_proj_z", split=Columns()),
+        Linear(heads, hidden, module=f"{prefix}.in_proj_b", split=Columns()),
+        Convolution(wide, taps, split=both),
+        _bare_norm(keys, 2 * key_heads),
         Map("gate", heads, parameters=heads, split=True),
-        Recurrence(
-            "gated_delta", s.value_heads, s.keys, s.values, s.key_heads, state=s.kept
-        ),
-        GatedNorm(s.value_heads, s.values),
-        Linear(s.hidden, width, module="linear_attn.out_proj", split=Rows()),
+        Recurrence("gated_delta", value_heads, keys, values, key_heads, state=kept),
+        GatedNorm(value_heads, values),
+        Linear(hidden, width, module=f"{prefix}.out_proj", split=Rows()),
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class MambaShape:
-    """Mamba2: `heads` of `head_dim`, a state of `state` numbers for each, `groups` of
-    heads that share its inputs."""
-
-    hidden: int
-    heads: int
-    head_dim: int
-    state: int
-    groups: int
-    taps: int
-    chunk: int
-    bias: bool = False
-    conv_bias: bool = True
-    norm: bool = True
-    kept: str = "fp32"
+def _bare_norm(width: int, heads: int) -> Norm:
+    """Norm of queries and keys by head, without weights."""
+    return Norm("rmsnorm", width, heads, residual=False, weighted=False, heads=heads)
 
 
-def mamba2(shape: MambaShape, prefix: str = "mixer") -> Part:
-    """Projection, convolution, scan, gated norm, output (arXiv 2405.21060)."""
-    s = shape
-    width, sides = s.heads * s.head_dim, 2 * s.groups * s.state
-    wide = 2 * width + sides + s.heads
+def mamba2(
+    prefix: str,
+    hidden: int,
+    heads: int,
+    head_dim: int,
+    state: int,
+    groups: int,
+    taps: int,
+    chunk: int,
+    *,
+    bias: bool,
+    conv_bias: bool,
+    norm: bool = True,
+    kept: str = "fp32",
+) -> Part:
+    """Mamba2 (arXiv 2405.21060): `heads` of `head_dim`, a state of `state` numbers for
+    each, `kept` in a type, `groups` of heads that share its inputs; projection,
+    convolution, scan, gated norm, output."""
+    width, sides = heads * head_dim, 2 * groups * state
+    wide, split = 2 * width + sides + heads, Columns(sides, groups)
     multiplied = Map("silu_mul", width, reads=2, split=True)
-    gated = GatedNorm(1, width) if s.norm else multiplied
-    split = Columns(sides, s.groups)
     return (
-        Linear(wide, s.hidden, s.bias, module=f"{prefix}.in_proj", split=split),
-        Convolution(width + sides, s.taps, s.conv_bias, split),
-        Recurrence("mamba2", s.heads, s.state, s.head_dim, s.groups, s.chunk, s.kept),
-        Plain(3 * s.heads, split=True),
-        gated,
-        Linear(s.hidden, width, s.bias, module=f"{prefix}.out_proj", split=Rows()),
+        Linear(wide, hidden, bias, module=f"{prefix}.in_proj", split=split),
+        Convolution(width + sides, taps, conv_bias, split),
+        Recurrence("mamba2", heads, state, head_dim, groups, chunk, kept),
+        Plain(3 * heads, split=True),
+        GatedNorm(1, width) if norm else multiplied,
+        Linear(hidden, width, bias, module=f"{prefix}.out_proj", split=Rows()),
     )
 
 
@@ -207,14 +188,14 @@ def kimi_delta(hidden: int, heads: int, width: int, taps: int) -> Part:
     """A delta net whose decay differs by channel (KDA, arXiv 2510.26692): queries, keys
     and values each with a convolution, decay and output gate of rank `width`."""
     wide, prefix = heads * width, "self_attn"
-    low, norm = Columns(whole=2 * width), Norm("rmsnorm", width, 2 * heads, False)
+    low = Columns(whole=2 * width)
     return (
         Linear(3 * wide, hidden, module=f"{prefix}.q_proj", split=Columns()),
         Linear(2 * width + heads, hidden, module=f"{prefix}.f_a_proj", split=low),
         Linear(wide, width, module=f"{prefix}.f_b_proj", split=Columns()),
         Linear(wide, width, module=f"{prefix}.g_b_proj", split=Columns()),
         Convolution(3 * wide, taps),
-        dataclasses.replace(norm, weighted=False, heads=2 * heads),
+        _bare_norm(width, 2 * heads),
         Map("gate", wide, parameters=heads + wide, split=True),
         Recurrence("kda", heads, width, width, heads),
         GatedNorm(heads, width),

@@ -2,6 +2,7 @@
 layers, experts. A part is a tuple of operators in launch order."""
 
 import dataclasses
+from dataclasses import replace
 from typing import Any, Literal
 
 from ..._eager_rows import stream
@@ -75,6 +76,7 @@ class AttentionShape:
     `norms`: of queries and keys by head ("head"), over all heads ("all"), by head
     without weights ("bare") or none. `gate`: a gate as wide as the queries multiplies
     the output. `same_keys`: values are the projected keys.
+    `chosen`: keys that a query reads at most (0: all), which `index` picks.
     """
 
     hidden: int
@@ -91,24 +93,24 @@ class AttentionShape:
     chunk: int = 0
     rotary: bool = True
     sinks: bool = False
-    borrows: bool = False
+    chosen: int = 0
+    index: tuple[Operator, ...] = ()
 
 
 def attention(shape: AttentionShape, prefix: str = "self_attn") -> Part:
     """Queries, keys and values as one product, the attention, the output."""
     s, values = shape, shape.v_head_dim or shape.head_dim
     queries, keys = s.heads * s.head_dim, s.kv_heads * s.head_dim
-    width = queries * (2 if s.gate else 1)
-    if not s.borrows:
-        width += keys + (0 if s.same_keys else s.kv_heads * values)
-    out = s.heads * values
-    split = Columns(width - queries * (2 if s.gate else 1), s.kv_heads)
+    inward = keys + (0 if s.same_keys else s.kv_heads * values)
+    width, out = queries * (2 if s.gate else 1) + inward, s.heads * values
+    split = Columns(inward, s.kv_heads)
     return (
         Linear(width, s.hidden, s.bias, module=f"{prefix}.q_proj", split=split),
         *_head_norms(s),
+        *s.index,
         CachedAttention(
             s.heads, s.kv_heads, s.head_dim, s.v_head_dim, s.window, s.chunk, s.rotary,
-            s.sinks, s.borrows,
+            s.sinks, s.chosen,
         ),
         *((Map("gate_mul", out, reads=2, split=True),) if s.gate else ()),
         Linear(s.hidden, out, s.output_bias, module=f"{prefix}.o_proj", split=Rows()),
@@ -118,16 +120,11 @@ def attention(shape: AttentionShape, prefix: str = "self_attn") -> Part:
 def _head_norms(s: AttentionShape) -> Part:
     if not s.norms:
         return ()
-    all_heads = (s.heads,) if s.borrows else (s.heads, s.kv_heads)
+    norm, both = Norm("rmsnorm", s.head_dim, residual=False), (s.heads, s.kv_heads)
     if s.norms == "all":
-        return tuple(
-            Norm("rmsnorm", n * s.head_dim, residual=False, heads=n) for n in all_heads
-        )
+        return tuple(replace(norm, cols=n * s.head_dim, heads=n) for n in both)
     weighted = s.norms == "head"
-    return tuple(
-        Norm("rmsnorm", s.head_dim, n, residual=False, weighted=weighted, heads=n)
-        for n in all_heads
-    )
+    return tuple(replace(norm, per_token=n, heads=n, weighted=weighted) for n in both)
 
 
 def feed_forward(

@@ -3,7 +3,7 @@ pass has an image a sequence; feature maps are `channels` x `hw` x `hw` an image
 """
 
 import dataclasses
-from typing import Any, Final
+from typing import Final
 
 from ..._eager_rows import convolution_rest, stream
 from ..._kernel import Kernel, Number
@@ -15,36 +15,6 @@ _INDEX: Final = 8.0
 """Bytes of the place of a maximum (int64 in torch)."""
 _POOLED: Final = 4
 """Values that a maximum stands for: windows of 3 x 3 at a stride of 2."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Image:
-    """Feature maps: `batch` images of `channels` x `hw` x `hw`."""
-
-    batch: int
-    channels: int
-    hw: int
-
-    @property
-    def elements(self) -> int:
-        """Elements of the tensor."""
-        return self.batch * self.channels * self.hw**2
-
-
-def convolve(
-    image: Image,
-    channels: int,
-    kernel: int,
-    precision: Precision,
-    stride: int = 1,
-    batch_norm: bool = True,
-    **more: Any,
-) -> tuple[Image, list[Kernel]]:
-    """Output and rows of a `Convolution` (`more`: of its fields) and, behind it, an
-    inference's BatchNorm."""
-    made = Convolution(image.channels, image.hw, channels, kernel, stride, **more)
-    rows = made.rows(image.batch, precision, batch_norm)
-    return Image(image.batch, channels, made.output_hw), rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,65 +111,27 @@ def _turned(row: Kernel) -> Kernel:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Maps(Trainable):
-    """Kernels over maps of `channels` x `hw` x `hw` an image, which it keeps."""
+class MaxPool(Trainable):
+    """Maxima over windows of 3 x 3 at a stride of 2 into maps of `channels` x `hw` x
+    `hw`, with their places, by which the gradient is spread."""
 
     channels: int
     hw: int
 
+    def forward(self, run: Pass) -> list[Kernel]:
+        written = 1 + _INDEX / run.element_bytes
+        return [self._row("max_pool", run, reads=_POOLED, writes=written)]
+
+    def backward(self, run: Pass) -> list[Kernel]:
+        read = 1 + _INDEX / run.element_bytes
+        return [self._row("max_pool_backward", run, reads=read, writes=_POOLED)]
+
     def kept(self, run: Pass) -> float:
-        return self._elements(run) * run.element_bytes
+        """Its input, which the ReLU before needs, and the places."""
+        return self._elements(run) * (_POOLED * run.element_bytes + _INDEX)
 
     def _elements(self, run: Pass) -> int:
         return run.sequences * self.channels * self.hw**2
 
     def _row(self, fn: str, run: Pass, **traffic: Number) -> Kernel:
         return stream(fn, self._elements(run), run.values, 1, **traffic)
-
-
-class BatchNorm(_Maps):
-    """BatchNorm with the statistics of the batch: its input is read for the means and
-    variances of the channels, then for the result; so it is, with the output's
-    gradient, for the sums of the backward pass (arXiv 1502.03167, section 3)."""
-
-    def weights(self) -> tuple[Weights, ...]:
-        return (Weights(2 * self.channels),)
-
-    def forward(self, run: Pass) -> list[Kernel]:
-        return [
-            self._row("batch_norm_statistics", run, reads=1, writes=0),
-            self._row("batch_norm", run, reads=1, writes=1),
-        ]
-
-    def backward(self, run: Pass) -> list[Kernel]:
-        return [
-            self._row("batch_norm_sums", run, reads=2, writes=0),
-            self._row("batch_norm_backward", run, reads=2, writes=1),
-        ]
-
-
-class MaxPool(_Maps):
-    """Maxima over windows of 3 x 3 at a stride of 2 into maps of `hw` x `hw`, with
-    their places, by which the gradient is spread."""
-
-    def forward(self, run: Pass) -> list[Kernel]:
-        places = _INDEX / run.element_bytes
-        return [self._row("max_pool", run, reads=_POOLED, writes=1 + places)]
-
-    def backward(self, run: Pass) -> list[Kernel]:
-        places = _INDEX / run.element_bytes
-        return [self._row("max_pool_backward", run, reads=1 + places, writes=_POOLED)]
-
-    def kept(self, run: Pass) -> float:
-        """Its input, which the ReLU before needs, and the places."""
-        return self._elements(run) * (_POOLED * run.element_bytes + _INDEX)
-
-
-class MeanPool(_Maps):
-    """Mean over the pixels of every map."""
-
-    def forward(self, run: Pass) -> list[Kernel]:
-        return [self._row("mean", run, reads=1, writes=1 / self.hw**2)]
-
-    def backward(self, run: Pass) -> list[Kernel]:
-        return [self._row("mean_backward", run, reads=1 / self.hw**2, writes=1)]

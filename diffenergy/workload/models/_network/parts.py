@@ -24,18 +24,19 @@ class Within(Trainable):
         return tuple(w for x in self.operators for w in x.weights())
 
     def forward(self, run: Pass) -> list[Kernel]:
-        run = self._run(run)
+        run = self.inside(run)
         return [row for x in self.operators for row in x.forward(run)]
 
     def backward(self, run: Pass) -> list[Kernel]:
-        run = self._run(run)
+        run = self.inside(run)
         return [row for x in reversed(self.operators) for row in x.backward(run)]
 
     def kept(self, run: Pass) -> float:
-        run = self._run(run)
+        run = self.inside(run)
         return sum(x.kept(run) for x in self.operators)
 
-    def _run(self, run: Pass) -> Pass:
+    def inside(self, run: Pass) -> Pass:
+        """The pass that its operators have."""
         sequences = run.sequences * self.sequences
         return dataclasses.replace(
             run, sequences=sequences, q_len=self.length, kv_len=self.length

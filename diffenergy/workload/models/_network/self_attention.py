@@ -130,11 +130,14 @@ class SelfAttention(Trainable):
         repeated = repeated_keys(site, p.values)
         if run.fused:
             scores, values = products(site, p, **self.layout.zeros)
+            batch = site.sequences * site.heads
+            seen = self._visible(site) / site.q_len
             return [
                 self._permute("permute", site, run),
                 *repeated,
                 scores,
-                self._visible_softmax(site, run),
+                # rows as long as the mean number of visible keys
+                rows_of("softmax", batch * site.q_len, seen, p.values),
                 values,
                 stream("unpermute", site.queries, p.values, 1, reads=1),
             ]
@@ -172,17 +175,20 @@ class SelfAttention(Trainable):
         """Gradients of products and softmax; `groups` sums those of repeated keys."""
         p = run.precision
         half = self.layout.zeros
-        d_scores, d_values, d_queries, d_keys = _gradient_products(site, run, **half)
+        batch, length, depth = site.sequences * site.heads, site.q_len, site.head_dim
+        # dP = dO V^T; dV = P^T dO, dQ = dS K and dK = dS^T Q
+        d_scores = product(p.products, batch, length, length, depth)
+        tall = product(p.products, batch, length, depth, length, **half)
         if run.fused:
             reads = {"reads": 2, "writes": 1}
             visible = site.sequences * site.heads * self._visible(site)
             return [
                 stream("unpermute_backward", site.queries, p.values, 1, reads=1),
                 d_scores,
-                d_values,
+                tall,
                 stream("softmax_backward", visible, p.values, 1, **reads),
-                d_queries,
-                d_keys,
+                tall,
+                tall,
                 *groups,
                 self._permute("permute_backward", site, run),
             ]
@@ -193,12 +199,12 @@ class SelfAttention(Trainable):
         return [
             joined,
             d_scores,
-            d_values,
+            tall,
             *self._softmax_backward(site, run),
             *(self.scores.masking(site, p.values, **half) if where else []),
             *([] if before else scale),
-            d_queries,
-            d_keys,
+            tall,
+            tall,
             *apart,
             *groups,
             *(scale if before else []),
@@ -242,11 +248,6 @@ class SelfAttention(Trainable):
         elements = site.queries + 2 * site.new_keys
         return stream(name, elements, run.values, 1, reads=1, writes=1)
 
-    def _visible_softmax(self, site: Attention, run: Pass) -> Kernel:
-        """Rows as long as the mean number of visible keys."""
-        rows = site.sequences * site.heads * site.q_len
-        return rows_of("softmax", rows, self._visible(site) / site.q_len, run.values)
-
     def _softmax_backward(self, site: Attention, run: Pass) -> list[Kernel]:
         """With the casts backward, if the forward pass had them."""
         cast = self.scores.cast and run.values != "fp32"
@@ -262,15 +263,6 @@ class SelfAttention(Trainable):
         """Scores of one head's matrix that the causal mask leaves."""
         shown = site.q_len + 1 if self.layout.causal else 2 * site.q_len
         return site.q_len * shown / 2
-
-
-def _gradient_products(site: Attention, run: Pass, **zeros: float) -> list[Kernel]:
-    """dP = dO V^T, dV = P^T dO, dQ = dS K and dK = dS^T Q."""
-    dtype, batch = run.precision.products, site.sequences * site.heads
-    length, depth = site.q_len, site.head_dim
-    wide = product(dtype, batch, length, length, depth)
-    tall = product(dtype, batch, length, depth, length, **zeros)
-    return [wide, tall, tall, tall]
 
 
 def _sum_of_groups(site: Attention, dtype: str) -> list[Kernel]:

@@ -135,25 +135,18 @@ def training_listings(
     times, (there, back) = request.accumulation or 1, passes
     gradients = repeated(back, times) + accumulated(trained, run, times - 1)
     optimized = trained if optimized is None else optimized
-    parts = (
-        ("forward", repeated(there, times), times),
-        ("backward", gradients, times),
-        ("optimizer", optimizer(optimized, run.values, run.fused), 1),
-    )
-    listings = [
-        model.listing(request, rows, mode, passes, suffix=f"/{mode}", merged=False)
-        for mode, rows, passes in parts
-    ]
-    again = 1 if run.recompute == "full" else 0  # modules call operators forward alone
-    calls = [x.module_calls * y for x, y in zip(listings, (1, again, 0), strict=True)]
-    return [
-        dataclasses.replace(
-            listing,
-            module_calls=count * own if own < 1 else count,
-            training=True,
-        )
-        for listing, count in zip(listings, calls, strict=True)
-    ]
+    again = run.recompute == "full"  # modules call operators forward alone
+    listings = []
+    for mode, rows, number, called in (
+        ("forward", repeated(there, times), times, True),
+        ("backward", gradients, times, again),
+        ("optimizer", optimizer(optimized, run.values, run.fused), 1, False),
+    ):
+        made = model.listing(request, rows, mode, number, f"/{mode}", merged=False)
+        calls = made.module_calls * called
+        calls = calls * own if own < 1 else calls
+        listings.append(dataclasses.replace(made, module_calls=calls, training=True))
+    return listings
 
 
 def check_frozen(values: Mapping[str, Any], name: str, layers: int):
@@ -184,15 +177,15 @@ def forward(network: Network, run: Pass) -> list[Kernel]:
 
 def _forward(network: Network, run: Pass) -> list[Kernel]:
     norm, layers, ends = network.norm, network.layers, network.ends
-    inputs = one_a_launch(op.forward(run) for op in network.inputs)
+    inputs = launched(network.inputs, run)
     if not run.fused:
-        last = one_a_launch(op.forward(run) for op in ends)
+        last = launched(ends, run)
         return [*inputs, *_layers(network, run, before=(norm,)), *last]
-    joined = one_a_launch([norm.forward(run)])
+    joined = launched((norm,), run)
     if layers or ends:
-        inputs += one_a_launch([_first(norm).forward(run)])
+        inputs += launched((_first(norm),), run)
     if ends:
-        last = one_a_launch(op.forward(run) for op in ends[1:])
+        last = launched(ends[1:], run)
         return [*inputs, *_layers(network, run, behind=(norm,)), *last]
     between = [*_each(joined, layers - 1), *network.skip.alone(run)] if layers else []
     return [*inputs, *_layers(network, run), *between]
@@ -208,10 +201,7 @@ def _layers(
     return [
         row
         for kind in network.kinds
-        for row in _each(
-            one_a_launch(op.forward(run) for op in (*before, *kind.body, *behind)),
-            kind.layers,
-        )
+        for row in _each(launched((*before, *kind.body, *behind), run), kind.layers)
     ]
 
 
@@ -225,13 +215,13 @@ def _backward(network: Network, run: Pass) -> list[Kernel]:
     back: list[Kernel] = []
     for kind in reversed(network.kinds):
         layer = (network.norm, *kind.body)
-        rows = one_a_launch(op.backward(run) for op in reversed(layer))
+        rows = returned(layer, run)
         again = _again(layer, run)
         back += _each(again + rows, kind.trained(network.frozen))
     return [
-        *one_a_launch(op.backward(run) for op in reversed(network.ends)),
+        *returned(network.ends, run),
         *back,
-        *one_a_launch(op.backward(run) for op in reversed(network.inputs)),
+        *returned(network.inputs, run),
     ]
 
 
@@ -245,7 +235,7 @@ def _again(layer: tuple[Norm, *tuple[Trainable, ...]], run: Pass) -> list[Kernel
     if run.recompute not in ("selective-op", "full"):
         return []
     norm, *body = layer
-    rows = one_a_launch(op.forward(run) for op in (_first(norm), *body))
+    rows = launched((_first(norm), *body), run)
     if run.recompute == "full":
         return rows
     halves = {name: 0.5 for name in ("gemm", "moe")}
@@ -327,11 +317,15 @@ def _cast(elements: int, dtype: str, to: str) -> list[Kernel]:
     return [stream(f"typecast_to_{to}", elements, dtype, 1, out_dtype=to)]
 
 
-def one_a_launch(parts: Iterable[Sequence[Kernel]]) -> list[Kernel]:
-    """Rows of operators, one a launch, so that all of a layer have one count."""
-    return [
-        {**row, "count": 1}
-        for rows in parts
-        for row in rows
-        for _ in range(row["count"])
-    ]
+def launched(operators: Iterable[Trainable], run: Pass) -> list[Kernel]:
+    """Forward rows of operators, one a launch: all of a layer have one count."""
+    return [row for x in operators for row in _apart(x.forward(run))]
+
+
+def returned(operators: Sequence[Trainable], run: Pass) -> list[Kernel]:
+    """The same of their gradients, last operator first."""
+    return [row for x in reversed(operators) for row in _apart(x.backward(run))]
+
+
+def _apart(rows: Sequence[Kernel]) -> list[Kernel]:
+    return [{**row, "count": 1} for row in rows for _ in range(row["count"])]

@@ -81,8 +81,8 @@ class Model(abc.ABC):
         """`nn.Module` calls of one eager forward pass, containers counted."""
 
     @abc.abstractmethod
-    def _listings(self, request: Request) -> list[Listing]:
-        """Listings of a checked request."""
+    def listings_of(self, request: Request) -> list[Listing]:
+        """Listings of a request whose choices are made."""
 
     def request(self, **given: Any) -> Request:
         """The request with every choice made.
@@ -151,11 +151,7 @@ class Model(abc.ABC):
         >>> decode.passes
         8
         """
-        return self._listings(self.request(**given))
-
-    def listings_of(self, request: Request) -> list[Listing]:
-        """The same of a request whose choices are made."""
-        return self._listings(request)
+        return self.listings_of(self.request(**given))
 
     def workload(self, **given: Any) -> "Workload":
         """`Workload` of the same choices as `listings`.

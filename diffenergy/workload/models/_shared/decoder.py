@@ -19,6 +19,7 @@ from .._network.operators import (
 )
 from .._network.rows import linear, repeated
 from .._network.self_attention import Heads, Rotary, SelfAttention
+from .._network.sharding import Columns
 from .._request import Request
 from .attention import Scores, fused
 from .trained import TrainedModel
@@ -68,6 +69,19 @@ class Decoder(TrainedModel):
     @abc.abstractmethod
     def projections(self, fused: bool) -> tuple[Linear, ...]:
         """Queries, keys and values of a layer."""
+
+    def queries_keys_values(
+        self, joined: bool, bias: bool, **more: Any
+    ) -> tuple[Linear, ...]:
+        """These products, as one (with `more` fields) where they are `joined`."""
+        h, keys = self.hidden, self.kv_heads * self.head_dim
+        width = self.heads * self.head_dim
+        if joined:
+            split = Columns(2 * keys, self.kv_heads)
+            return (Linear(width + 2 * keys, h, bias, split=split, **more),)
+        split = Columns(keys, self.kv_heads)
+        inward = Linear(keys, h, bias, joins=True, split=split)
+        return (Linear(width, h, bias, split=Columns()), inward, inward)
 
     def head_norms(self) -> tuple[Norm, ...]:
         """Norms of queries and keys, by head."""

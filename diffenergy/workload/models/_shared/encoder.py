@@ -2,22 +2,29 @@
 
 import abc
 import dataclasses
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar, Final
 
-from ..._eager_rows import Attention, attention_copies, stream
+from ..._eager_rows import stream
 from ..._kernel import Kernel
 from ..._listing import Listing
-from .._network.blocks import Chain
+from .._network.blocks import Block, Chain
+from .._network.convolution import Convolution
 from .._network.linear_layer import Activation, Linear
 from .._network.operators import Norm, Pass, Residual, Trainable
-from .._network.rows import linear, rows_of
+from .._network.parts import Within
+from .._network.rows import repeated
 from .._network.self_attention import Heads, SelfAttention
 from .._network.step import check_frozen, training_listings
 from .._request import Request
-from .attention import Scores, fused
+from .attention import Scores
 from .base import Model
 from .config import Config
 from .memory import CONTEXT, in_parts, trained, working_bytes
+
+_TRAINED: Final = ("batch_norm_statistics", "batch_norm", "mean")
+"""Kernels of a training step that inference has not, or (means over maps) whose traces
+do not list them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,26 +133,22 @@ class Encoder(Model):
             return chain.adapted(request.lora)
         return chain.without(request.frozen_layers or 0)
 
-    def _layers(
-        self, request: Request, site: Attention, inner: int, activation: str
+    def traced(
+        self, blocks: Iterable[Block], request: Request, **unlisted: int
     ) -> list[Kernel]:
-        """Transformer layers, one for each of `site`'s calls: norm, attention and sum,
-        norm, MLP and sum."""
-        p, n, tokens = self.precision(request), site.count, site.sequences * site.q_len
-        width = site.heads * site.head_dim
-        if request.attention == "flash":
-            attention = [fused(site, p, causal=False)]
-        else:
-            attention = self.scores.rows(site, p) + attention_copies(site, p.values)
-        return [
-            rows_of("layernorm", tokens, width, p.values, count=2 * n),
-            linear(p, width, tokens, width, count=4 * n),
-            *attention,
-            stream("pointwise_add", tokens * width, p.values, 2 * n),
-            linear(p, inner, tokens, width, count=n),
-            stream(activation, tokens * inner, p.values, n),
-            linear(p, width, tokens, inner, count=n),
-        ]
+        """Forward kernels of `blocks` as traces have them, without heads; behind them
+        those that traces do not list (`unlisted`: what they read of each element)."""
+        run = dataclasses.replace(self._run(request), train=False)
+        rows, rest = [], []
+        for block in blocks:
+            for row in repeated(_traced(block.operators, run), block.count):
+                fn = row.get("fn", "")
+                if fn in unlisted:
+                    traffic = {"reads": unlisted[fn], "writes": 1}
+                    rest.append({**row, "listed": False, **traffic})
+                else:
+                    rows.append(row)
+        return rows + rest
 
     def memory(self, request: Request) -> dict[str, float]:
         """Weights and the operands of the largest kernel; in training what a
@@ -166,12 +169,30 @@ class Encoder(Model):
             workspace=CONTEXT + working,  # the context, gradients of operands
         )
 
-    def _listings(self, request: Request) -> list[Listing]:
+    def listings_of(self, request: Request) -> list[Listing]:
         if request.phase == "train":
             chain, run = self._trained(request), self._run(request)
             passes = chain.forward(run), chain.backward(run)
             return training_listings(self, passes, request, run, chain.trained)
         return [self.listing(request, self._forward(request), request.phase)]
+
+
+def _traced(operators: Iterable[Trainable], run: Pass) -> list[Kernel]:
+    """Kernels of operators but for heads: BatchNorm, which needs no statistics, with
+    the convolution before; that of a shortcut last."""
+    rows: list[Kernel] = []
+    for x in sorted(operators, key=lambda x: isinstance(x, Convolution) and x.joins):
+        if isinstance(x, Within):
+            rows += _traced(x.operators, x.inside(run))
+        elif isinstance(x, Convolution):
+            rows += x.rows(run.sequences, run.precision, batch_norm=not x.bias)
+        elif isinstance(x, Linear) and x.activation:  # one kernel, whatever it is
+            rows.append(stream(x.activation.fn, run.tokens * x.inputs, run.values, 1))
+            rows += dataclasses.replace(x, activation=None).forward(run)
+        elif not (isinstance(x, Linear) and x.wide):
+            made = [row for row in x.forward(run) if row.get("fn") not in _TRAINED]
+            rows += sorted(made, key=lambda row: row.get("listed") is False)
+    return rows
 
 
 def labels_of(config: Config, usual: int = 1000) -> int:

@@ -82,7 +82,11 @@ class LanguageModel(LayeredModel):
         held = sum(
             kept.elements * n * min(tokens, kept.window or tokens) for kept, n in cached
         )
-        drafting = self._bytes_of_drafter(drafter, self.precision(request))
+        drafting = 0.0
+        if isinstance(drafter, LanguageModel):  # in the types that it is stored in
+            drafting = drafter.weight_bytes(drafter.stored_dtype)
+        elif drafter:
+            drafting = bytes_of(drafter.all_weights(), self.precision(request))
         e = dtypes.BYTES[dtypes.code(request.kv_dtype)]
         return in_parts(
             weights=self.weight_bytes(request.dtype) + drafting,
@@ -95,14 +99,6 @@ class LanguageModel(LayeredModel):
             if request.base or not self.share.is_last
             else scored * self.vocab * logit_bytes(run.values),
         )
-
-    def _bytes_of_drafter(
-        self, drafter: "LanguageModel | Layer | None", p: Precision
-    ) -> float:
-        """Bytes of the weights of what drafts tokens; a model's as it stores them."""
-        if isinstance(drafter, LanguageModel):
-            return drafter.weight_bytes(drafter.stored_dtype)
-        return bytes_of(drafter.all_weights(), p) if drafter else 0.0
 
     def placed(self, share: Share) -> "LanguageModel":
         """The model as one of several GPUs has it. Raises `ValueError` for what cannot
@@ -142,7 +138,7 @@ class LanguageModel(LayeredModel):
                 f"{self.max_positions} positions; shorten the input or the output."
             )
 
-    def _listings(self, request: Request) -> list[Listing]:
+    def listings_of(self, request: Request) -> list[Listing]:
         length = length_of(request)
         if request.phase == "decode":
             return [self.listing(request, self._step(request, length), "decode")]
@@ -189,9 +185,12 @@ class LanguageModel(LayeredModel):
         run = self.run(request, 1, kv_len)
         drafter = self.drafter(found)
         if isinstance(drafter, LanguageModel):
-            plain = dataclasses.replace(request, speculative=None, base=False)
             plain = dataclasses.replace(
-                plain, dtype=drafter.stored_dtype, routing=drafter.default_routing()
+                request,
+                speculative=None,
+                base=False,
+                dtype=drafter.stored_dtype,
+                routing=drafter.default_routing(),
             )
             return drafter._pass(plain, 1, kv_len)
         inside = [row for x in drafter.operators for row in x.forward(run)]
@@ -235,7 +234,6 @@ class LanguageModel(LayeredModel):
 
     def _serving_pass(self, run: Pass) -> list[Kernel]:
         """Fused kernels of one pass, up to the final norm."""
-        norms = sum(layer.norms * n for layer, n in self.layer_counts.items())
         inside = [
             row
             for layer, n in self.layer_counts.items()
@@ -243,7 +241,7 @@ class LanguageModel(LayeredModel):
             for row in repeated(operator.forward(run), n)
         ]
         sent = self.share.sends(run.tokens, self.hidden, run.values)
-        return self._around(run, [*inside, *sent], norms)
+        return self._around(run, [*inside, *sent], self.norms)
 
     def _around(self, run: Pass, inside: list[Kernel], norms: int) -> list[Kernel]:
         """Kernels of layers with look-up and `norms` around them."""

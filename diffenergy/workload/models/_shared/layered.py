@@ -23,7 +23,7 @@ from .._network.sharding import Share
 from .._towers import Tower, tower_of
 from .base import Model
 from .formats import Checkpoint, Precision, precision_of, read_checkpoint
-from .memory import bytes_of
+from .memory import bytes_of, number_of
 
 _KEPT: Final = "bf16"
 """Type of everything that a quantised checkpoint leaves as it was."""
@@ -71,12 +71,16 @@ class LayeredModel(Model):
         """What the config (or the file beside it) says of the weights' types."""
         return read_checkpoint(self.config.outer or self.config)
 
+    @property
+    def norms(self) -> int:
+        """Norms over the whole width in all layers."""
+        return sum(layer.norms * n for layer, n in self.layer_counts.items())
+
     def all_weights(self) -> list[tuple[Weights, int]]:
         """Weights of every kind and how often they occur; the towers of other inputs
         are left out."""
         norm, share = Norm(self.norm, self.hidden, shifted=self.norm_bias), self.share
-        norms = sum(layer.norms * n for layer, n in self.layer_counts.items())
-        ends: list[tuple[Operator, int]] = [(norm, norms + share.is_last)]
+        ends: list[tuple[Operator, int]] = [(norm, self.norms + share.is_last)]
         if share.is_first or (share.is_last and not self.own_head):
             ends.insert(0, (self._table, 1))
         if self.own_head and share.is_last:
@@ -112,7 +116,7 @@ class LayeredModel(Model):
 
     def text_parameters(self) -> int:
         """Number of parameters without those of a vision tower."""
-        return sum(w.number * n for w, n in self.all_weights())
+        return number_of(self.all_weights())
 
     def tower_weights(self) -> list[tuple[Weights, int]]:
         """Weights beside those of the language model and how often they occur."""
@@ -121,17 +125,15 @@ class LayeredModel(Model):
         return [(Weights(number), 1)] if number else []
 
     def parameters(self) -> int:
-        tower = sum(w.number * n for w, n in self.tower_weights())
-        return self.text_parameters() + tower
+        return self.text_parameters() + number_of(self.tower_weights())
 
     @functools.cached_property
     def stored_dtype(self) -> str:
         """How most weights are stored (`bf16` where nothing is quantised)."""
-        shares: dict[str, float] = {}
+        shares: collections.Counter[str] = collections.Counter()
         for w, n in self.all_weights():
-            name = w.format.weights if w.format else _KEPT
-            shares[name] = shares.get(name, 0.0) + w.number * n
-        return max(shares, key=lambda name: shares[name])
+            shares[w.format.weights if w.format else _KEPT] += w.number * n
+        return shares.most_common(1)[0][0]
 
     def weight_bytes(self, dtype: str) -> float:
         """Bytes of the weights with the linear layers of all layers in `dtype`, or

@@ -39,6 +39,11 @@ def element_bytes(dtype: str) -> float:
     return dtypes.stored_bytes(dtype)
 
 
+def number_of(weights: Iterable[tuple["Weights", int]]) -> int:
+    """Number of weights of every kind, each so many times."""
+    return sum(w.number * n for w, n in weights)
+
+
 def bytes_of(weights: Iterable[tuple["Weights", int]], p: "Precision") -> float:
     """Bytes of weights of every kind, each so many times, in the types of `p`."""
     other, total = element_bytes(p.values), 0.0

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..._kernel import Kernel, Number, finished
@@ -36,7 +36,7 @@ from .._network.step import (
 from .._request import Request, length_of
 from .formats import Precision, precision_of
 from .language_model import LanguageModel
-from .memory import CONTEXT, in_parts, trained, working_bytes
+from .memory import CONTEXT, in_parts, number_of, trained, working_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,9 +98,9 @@ class TrainedModel(LanguageModel):
                 "adapters are not known; leave it out or take `--frozen-layers`."
             )
 
-    def _listings(self, request: Request) -> list[Listing]:
+    def listings_of(self, request: Request) -> list[Listing]:
         if request.phase != "train":
-            return super()._listings(request)
+            return super().listings_of(request)
         run = self.training_run(request)
         network = self._trained_network(request, run)
         passes = forward(network, run), backward(network, run)
@@ -151,23 +151,18 @@ class TrainedModel(LanguageModel):
         if not (request.lora or request.frozen_layers):
             return Held.trained_whole(whole, experts, layer)
         network = self._trained_network(request, self.training_run(request))
-        kinds = [
-            (trained_weights((network.norm, *x.body)), x.trained(network.frozen))
-            for x in network.kinds
-        ]
-        every = [(w, n) for of, n in kinds for w in of]
-        every += [(w, 1) for w in trained_weights(network.ends)]
+        every = [(w, 1) for w in trained_weights(network.ends)]
         every += [] if request.lora else self.further_weights()
-        number = sum(w.number * n for w, n in every)
-        own = max((sum(w.number for w in of) for of, n in kinds if n), default=0)
-        return Held(
-            whole + (number if request.lora else 0),
-            experts,
-            number,
-            sum(w.number * n for w, n in every if w.used < 1),
-            layer + (own if request.lora else 0),
-            own,
-        )
+        own = 0
+        for kind in network.kinds:
+            weights = trained_weights((network.norm, *kind.body))
+            if times := kind.trained(network.frozen):
+                every += [(w, times) for w in weights]
+                own = max(own, sum(w.number for w in weights))
+        number, routed = number_of(every), _routed(every)
+        if request.lora:  # adapters are parameters beside the published ones
+            whole, layer = whole + number, layer + own
+        return Held(whole, experts, number, routed, layer, own)
 
     def precision(self, request: Request) -> Precision:
         """Products of a training step are in its type, however a checkpoint is
@@ -223,20 +218,17 @@ class TrainedModel(LanguageModel):
 
     def layer_parameters(self) -> int:
         """Parameters of the largest layer as this GPU has it."""
-        norm = sum(w.number for w in self._norm.weights())
+        norm = [(w, 1) for w in self._norm.weights()]
         layers = (layer.shard(self.share.split) for layer in set(self.stack()))
-        return max(
-            sum(w.number * n for w, n in layer.all_weights()) + layer.norms * norm
-            for layer in layers
-        )
+        return max(number_of(x.all_weights() + x.norms * norm) for x in layers)
 
     def expert_parameters(self) -> int:
         """Parameters of routed experts in a training step."""
-        return sum(w.number * n for w, n in self.trained_weights() if w.used < 1)
+        return _routed(self.trained_weights())
 
     def text_step_parameters(self) -> int:
         """Parameters of a training step without those of a vision tower."""
-        return sum(w.number * n for w, n in self.trained_weights())
+        return number_of(self.trained_weights())
 
     def step_parameters(self) -> int:
         """Parameters of a training step: published ones and those of further layers."""
@@ -311,3 +303,8 @@ class TrainedModel(LanguageModel):
             kinds=(Kind(body(halves[-1]), (len(halves),)),),
         )
         return dataclasses.replace(network, further=number * (beyond,))
+
+
+def _routed(weights: Iterable[tuple[Weights, int]]) -> int:
+    """Number of those of routed experts."""
+    return number_of((w, n) for w, n in weights if w.used < 1)

@@ -15,9 +15,16 @@ from .tower import Tower
 __all__ = ["Tower", "tower_of"]
 
 _KINDS = {
-    kind: module.build
-    for module in (gemma, llama4, pixtral, qwen, siglip)
-    for kind in module.MODEL_TYPES
+    "gemma3": siglip.gemma3,
+    "gemma4": gemma.build,
+    "lfm2_vl": siglip.lfm2,
+    "llama4": llama4.build,
+    "mistral3": pixtral.build,
+    "qwen2_5_vl": qwen.windowed,
+    "qwen3_vl": qwen.build,
+    "qwen3_vl_moe": qwen.build,
+    "qwen3_5": qwen.build,
+    "qwen3_5_moe": qwen.build,
 }
 """Readers by `model_type` of the whole config."""
 

@@ -4,34 +4,25 @@ are the tokens."""
 
 from typing import Final
 
-from .._layers.encoding import EncoderShape, Stage, encoder_layer
+from .._layers.encoding import Stage, encoder_layer, encoder_shape
 from .._layers.parts import Map
 from .._network.linear_layer import Linear
 from .._network.operators import Norm
 from .._shared.config import Config
 from .tower import Tower
 
-MODEL_TYPES: Final = ("gemma4",)
 _TOKENS: Final = 280
 """Tokens of an image that a config does not say."""
 
 
 def build(vision: Config, text: Config, note: str) -> Tower:
     """The tower; offset and scale of `standardize` are buffers, not parameters."""
-    h, heads = vision.size("hidden_size"), vision.size("num_attention_heads")
     p, k = vision.size("patch_size"), vision.size("pooling_kernel_size", default=3)
-    shape = EncoderShape(
-        h,
-        heads,
-        vision.size("head_dim", default=h // heads),
-        vision.size("intermediate_size"),
-        norm="rmsnorm",
-        gated=True,
-        bias=False,
-        rotary=True,
-        head_norms="all",
+    shape = encoder_shape(
+        vision, norm="rmsnorm", gated=True, bias=False, rotary=True, head_norms="all",
         behind=True,
-    )
+    )  # fmt: skip
+    h = shape.hidden
     tables = 2 * vision.size("position_embedding_size") * h
     pixels = vision.size("num_channels", default=3) * p * p
     patches = (Linear(h, pixels), Map("positions", h, reads=3, parameters=tables))

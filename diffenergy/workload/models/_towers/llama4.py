@@ -1,16 +1,12 @@
 """The tower of Llama 4: tiles of one size with a class token each, learned and rotary
 positions; squares of patches side by side are a token."""
 
-from typing import Final
-
 from .._layers.encoding import EncoderShape, Stage, encoder_layer
 from .._layers.parts import Map, Plain
 from .._network.linear_layer import Linear
 from .._network.operators import Norm
 from .._shared.config import Config
 from .tower import Tower
-
-MODEL_TYPES: Final = ("llama4",)
 
 
 def build(vision: Config, text: Config, note: str) -> Tower:

@@ -4,14 +4,13 @@ gated feed-forward layers, rotary positions; m x m patches merged to a token."""
 import math
 from typing import Final
 
-from .._layers.encoding import EncoderShape, Stage, encoder_layer
+from .._layers.encoding import Stage, encoder_layer, encoder_shape
 from .._layers.parts import Map
 from .._network.linear_layer import Linear
 from .._network.operators import Norm
 from .._shared.config import Config
 from .tower import Tower
 
-MODEL_TYPES: Final = ("mistral3",)
 _SIDE: Final = 1024
 """Pixels of the usual image's side."""
 
@@ -19,19 +18,11 @@ _SIDE: Final = 1024
 def build(vision: Config, text: Config, note: str) -> Tower:
     """The tower; the merge is a product over the patches of a token side by side."""
     whole = text.outer or text
-    h, heads = vision.size("hidden_size"), vision.size("num_attention_heads")
     p, m = vision.size("patch_size"), whole.size("spatial_merge_size", default=2)
-    shape = EncoderShape(
-        h,
-        heads,
-        vision.size("head_dim", default=h // heads),
-        vision.size("intermediate_size"),
-        norm="rmsnorm",
-        fn="silu",
-        gated=True,
-        bias=False,
-        rotary=True,
+    shape = encoder_shape(
+        vision, norm="rmsnorm", fn="silu", gated=True, bias=False, rotary=True
     )
+    h = shape.hidden
     pixels = vision.size("num_channels", default=3) * p * p
     before = Norm("rmsnorm", h, residual=False)
     wide = text.size("hidden_size")

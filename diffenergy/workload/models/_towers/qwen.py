@@ -14,8 +14,6 @@ from .._network.operators import Norm
 from .._shared.config import Config
 from .tower import Tower
 
-_OLDER: Final = "qwen2_5_vl"
-MODEL_TYPES: Final = (_OLDER, "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 _SIDE: Final = 1024
 """Pixels of the usual image's side."""
 
@@ -23,8 +21,6 @@ _SIDE: Final = 1024
 def build(vision: Config, text: Config, note: str) -> Tower:
     """The tower; a patch is p x p pixels of `temporal_patch_size` frames (an image is
     that many equal ones)."""
-    if (text.outer or text).values.get("model_type") == _OLDER:
-        return _windowed(vision, text, note)
     h, heads = vision.size("hidden_size"), vision.size("num_heads")
     p, m = vision.size("patch_size"), vision.size("spatial_merge_size")
     out, square = vision.size("out_hidden_size"), m * m
@@ -49,36 +45,26 @@ def build(vision: Config, text: Config, note: str) -> Tower:
     return Tower(text.name, stages, usual=(_SIDE // (p * m)) ** 2, note=note)
 
 
-def _windowed(vision: Config, text: Config, note: str) -> Tower:
+def windowed(vision: Config, text: Config, note: str) -> Tower:
     """The tower of Qwen2.5-VL (arXiv 2502.13923): in all layers but a few patches see
     those of their window of `window_size` pixels alone."""
     h, heads = vision.size("hidden_size"), vision.size("num_heads")
     p, m = vision.size("patch_size"), vision.size("spatial_merge_size")
     pixels = vision.size("in_channels", "in_chans", default=3) * p * p
     pixels *= vision.size("temporal_patch_size")
+    inner = vision.size("intermediate_size")
     full = EncoderShape(
-        h,
-        heads,
-        h // heads,
-        vision.size("intermediate_size"),
-        norm="rmsnorm",
-        fn="silu",
-        gated=True,
-        rotary=True,
+        h, heads, h // heads, inner, "rmsnorm", "silu", gated=True, rotary=True
     )
     side = vision.size("window_size") // p
     windowed = dataclasses.replace(full, window=side * side)
     whole = len(vision.numbers("fullatt_block_indexes"))
-    square = m * m
+    out, square = vision.size("out_hidden_size"), m * m
     stages = (
         Stage((Linear(h, pixels),), per=square),
         Stage(encoder_layer(full), whole, per=square),
         Stage(encoder_layer(windowed), vision.size("depth") - whole, per=square),
-        Stage(
-            _merger(
-                square * h, vision.size("out_hidden_size"), Norm("rmsnorm", h, square)
-            )
-        ),
+        Stage(_merger(square * h, out, Norm("rmsnorm", h, square))),
     )
     usual = math.ceil(_SIDE / (p * m)) ** 2
     return Tower(text.name, stages, usual=usual, note=note)

@@ -1,35 +1,23 @@
 """SigLIP, the tower of Gemma 3, and SigLIP 2, that of LFM2-VL: learned positions, two
 matrices a feed-forward layer."""
 
-from typing import Final
-
-from .._layers.encoding import EncoderShape, Stage, encoder_layer
+from .._layers.encoding import Stage, encoder_layer, encoder_shape
 from .._layers.parts import Map, Part
 from .._network.linear_layer import Linear
 from .._network.operators import Norm
 from .._shared.config import Config
 from .tower import Tower
 
-MODEL_TYPES: Final = ("gemma3", "lfm2_vl")
-
-
-def build(vision: Config, text: Config, note: str) -> Tower:
-    """The tower with the projector of its model."""
-    if (text.outer or text).text("model_type", "") == "gemma3":
-        return _gemma3(vision, text, note)
-    return _lfm2(vision, text, note)
-
 
 def encoder(vision: Config, positions: int, per: int) -> tuple[Stage, ...]:
     """Patches, layers and the norm behind, `per` patches a token; language models
     leave out the pooling head."""
-    h, heads = vision.size("hidden_size"), vision.size("num_attention_heads")
-    inner, p = vision.size("intermediate_size"), vision.size("patch_size")
+    shape, p = encoder_shape(vision), vision.size("patch_size")
+    h = shape.hidden
     patches = (
         Linear(h, vision.size("num_channels", default=3) * p * p, True),
         Map("positions", h, reads=2, parameters=positions * h),
     )
-    shape = EncoderShape(h, heads, h // heads, inner)
     return (
         Stage(patches, per=per),
         Stage(encoder_layer(shape), vision.size("num_hidden_layers"), per=per),
@@ -37,8 +25,9 @@ def encoder(vision: Config, positions: int, per: int) -> tuple[Stage, ...]:
     )
 
 
-def _gemma3(vision: Config, text: Config, note: str) -> Tower:
-    """Images of one size; means over squares of patches are the tokens."""
+def gemma3(vision: Config, text: Config, note: str) -> Tower:
+    """SigLIP of Gemma 3: images of one size; means over squares of patches are its
+    tokens."""
     whole = text.outer or text
     h, wide = vision.size("hidden_size"), text.size("hidden_size")
     side = vision.size("image_size") // vision.size("patch_size")
@@ -53,7 +42,7 @@ def _gemma3(vision: Config, text: Config, note: str) -> Tower:
     return Tower(text.name, stages, tokens, tokens, True, note)
 
 
-def _lfm2(vision: Config, text: Config, note: str) -> Tower:
+def lfm2(vision: Config, text: Config, note: str) -> Tower:
     """f x f patches side by side are a token; large images are tiles and a small copy
     of the whole."""
     whole = text.outer or text

@@ -4,9 +4,10 @@ import dataclasses
 from collections.abc import Iterator
 
 from ..._kernel import Kernel
-from .._layers.encoding import Stage, number_of, wide
+from .._layers.encoding import Stage, wide
 from .._network.operators import Pass
 from .._shared.formats import Precision
+from .._shared.memory import number_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +32,9 @@ class Tower:
     @property
     def parameters(self) -> int | None:
         """Number of parameters, projector included; None: not known."""
-        return None if self.stages is None else number_of(self.stages)
+        if self.stages is None:
+            return None
+        return number_of(x for stage in self.stages for x in stage.weights())
 
     def rows(
         self, images: int, image_tokens: int, precision: Precision

@@ -4,9 +4,9 @@ training with the head that its config names."""
 import dataclasses
 from typing import ClassVar, Final
 
-from ..._eager_rows import Attention, stream
+from ..._eager_rows import stream
 from ..._kernel import Kernel
-from .._network.blocks import Alone, Block, Chain, Pointwise
+from .._network.blocks import Block, Chain, alone, pointwise
 from .._network.linear_layer import Linear
 from .._network.operators import Embedding, Norm, Weights
 from .._network.parts import Within, parameters
@@ -59,16 +59,13 @@ class Bert(Encoder):
 
     def _forward(self, request: Request) -> list[Kernel]:
         p, h = self.precision(request), self.hidden
-        batch, length = request.batch, request.input_len or self.positions
-        t = batch * length
-        heads = self.heads
-        site = Attention(batch, heads, heads, length, length, h // heads, self.layers)
+        batch, t = request.batch, request.batch * self.length(request)
         return [
             # of the two sums of embeddings traces list one
             stream("pointwise_add", t * h, p.values, 1),
             rows_of("layernorm", t, h, p.values),
             stream("scalar_mul", t, p.values, 1),  # additive padding mask
-            *self._layers(request, site, self.inner, self.activation),
+            *self.traced(self.chain().blocks[1:2], request),
             linear(p, h, batch, h),
             stream("tanh", batch * h, p.values, 1),
         ]
@@ -81,21 +78,21 @@ class Bert(Encoder):
         inputs = (
             Embedding(self.vocab, h, self.positions),
             Embedding(self.types, h),
-            Alone("pointwise_add", h),
+            alone("pointwise_add", h),
             norm,
-            Alone("scalar_mul", 1),  # additive padding mask
+            alone("scalar_mul", 1),  # additive padding mask
         )
         layer = encoder_layer(
             h, self.heads, self.inner, self.activation, self.scores, norm_first=False
         )
         words = (
             Linear(h, h, True),
-            Pointwise(self.activation, h),
+            pointwise(self.activation, h),
             norm,
             _Tied(self.vocab, h, True, wide=True, frozen=not whole),
         )
         classifier = Linear(self._labels, h, True, wide=True)
-        pooled = Within((Linear(h, h, True), Pointwise("tanh", h), classifier))
+        pooled = Within((Linear(h, h, True), pointwise("tanh", h), classifier))
         head, loss = {
             "ForMaskedLM": (words, Loss(self.vocab)),
             "ForPreTraining": ((*words, pooled), Loss(self.vocab)),

@@ -38,8 +38,8 @@ class PreNorm(Decoder):
 
     def projections(self, fused: bool) -> tuple[Linear, ...]:
         """Queries, keys and values as one product."""
-        split = self._by_heads
-        return (self._linear(self._queries, self.hidden, fused, split=split),)
+        row_major = self.conv1d and not fused
+        return self.queries_keys_values(True, self.biased, row_major=row_major)
 
     def output(self, fused: bool) -> Linear:
         width = self.heads * self.head_dim
@@ -51,16 +51,6 @@ class PreNorm(Decoder):
             self._linear(self.inner, self.hidden, fused),
             self._linear(self.hidden, self.inner, fused, activation, Rows()),
         )
-
-    @property
-    def _queries(self) -> int:
-        """Features of all queries, keys and values."""
-        return (self.heads + 2 * self.kv_heads) * self.head_dim
-
-    @property
-    def _by_heads(self) -> Columns:
-        """How GPUs divide these."""
-        return Columns(2 * self.kv_heads * self.head_dim, self.kv_heads)
 
     def _linear(
         self,

@@ -49,7 +49,6 @@ _VARIANTS: Final = {
     ),
 }
 MODEL_TYPES: Final = tuple(_VARIANTS)
-_QUERIES: Final = "self_attn.q_proj"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,14 +71,8 @@ class Llama(Decoder):
 
     def projections(self, fused: bool) -> tuple[Linear, ...]:
         """Queries, keys and values, as one layer where they are fused."""
-        h, bias = self.hidden, self.variant.qkv_bias or self.attention_bias
-        width, kv_width = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        if fused:
-            both, split = 2 * kv_width, Columns(2 * kv_width, self.kv_heads)
-            return (Linear(width + both, h, bias, module=_QUERIES, split=split),)
-        key = Columns(kv_width, self.kv_heads)
-        inward = Linear(kv_width, h, bias, joins=True, split=key)
-        return (Linear(width, h, bias, split=Columns()), inward, inward)
+        bias = self.variant.qkv_bias or self.attention_bias
+        return self.queries_keys_values(fused, bias, module="self_attn.q_proj")
 
     def head_norms(self) -> tuple[Norm, ...]:
         if not self.variant.qk_norm:

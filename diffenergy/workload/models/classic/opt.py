@@ -7,7 +7,6 @@ from ..._eager_rows import stream
 from ..._kernel import Kernel
 from .._network.linear_layer import Linear
 from .._network.operators import Pass
-from .._network.sharding import Columns
 from .._shared.attention import Scores
 from .._shared.config import Config
 from .gpt2 import PreNorm, head_fields
@@ -28,12 +27,7 @@ class Opt(PreNorm):
         return 11 * self.layers + 5 + (0 if base else 2)
 
     def projections(self, fused: bool) -> tuple[Linear, ...]:
-        h, width, keys = self.hidden, self.heads * self.head_dim, self._by_heads
-        if fused:
-            return (Linear(self._queries, h, True, split=keys),)
-        key = Columns(keys.grouped // 2, keys.groups)
-        inward = Linear(key.grouped, h, True, joins=True, split=key)
-        return (Linear(width, h, True, split=Columns()), inward, inward)
+        return self.queries_keys_values(fused, True)
 
     def tables(self, run: Pass) -> list[Kernel]:
         """Causal mask, and positions from the padding mask."""

@@ -6,17 +6,17 @@ Every block takes 24 D^2 FLOP a token and 4 D T^2 for T tokens in all.
 
 from typing import Final
 
-from .._layers.parts import Map, feed_forward
+from .._layers.parts import Map
 from .._network.linear_layer import Linear
 from .._shared.config import Config
 from .transformer import (
-    FREQUENCIES,
     Block,
     DiffusionTransformer,
     Heads,
-    Parts,
-    embedded,
+    first_block,
     heads_of,
+    joint,
+    last_block,
     modulation,
     plain_norm,
 )
@@ -34,39 +34,14 @@ def build(config: Config) -> DiffusionTransformer:
     channels = config.size("in_channels")
     out = config.size("out_channels", default=channels)
     double, single = config.size("num_layers"), config.size("num_single_layers")
-    pooled = config.size("pooled_projection_dim")
-    first = Block(
-        (
-            ("prompt", (*times * embedded(d, FREQUENCIES), *embedded(d, pooled))),
-            ("image", (Linear(d, channels, True),)),
-            ("text", (Linear(d, config.size("joint_attention_dim"), True),)),
-        )
+    blocks = (
+        first_block(config, d, (Linear(d, channels, True),), times),
+        joint(heads, double, turned=(Map("rope", 2 * d),)),
+        _single(heads, single),
+        last_block(d, out),
     )
-    last = Block(
-        (
-            ("prompt", modulation(d, 2)),
-            ("image", (plain_norm(d), Linear(out, d, True))),
-        )
-    )
-    blocks = (first, _double(heads, double), _single(heads, single), last)
     layers = double + single
     return DiffusionTransformer(config, d, layers, _LATENTS, _PROMPT, blocks)
-
-
-def _double(heads: Heads, times: int) -> Block:
-    d = heads.hidden
-    before = (plain_norm(d), *heads.projected())
-    feed = feed_forward(d, 4 * d, fn="gelu", gated=False, bias=True)
-    behind = (Linear(d, d, True), plain_norm(d), *feed)
-    parts: Parts = (
-        ("prompt", 2 * modulation(d, 6)),
-        ("image", before),
-        ("text", before),
-        ("all", (Map("rope", 2 * d), heads.attention)),
-        ("image", behind),
-        ("text", behind),
-    )
-    return Block(parts, times)
 
 
 def _single(heads: Heads, times: int) -> Block:

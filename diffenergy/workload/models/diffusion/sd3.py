@@ -3,19 +3,15 @@ own and attend together; the last one has no use for the prompt's tokens behind 
 
 from typing import Final
 
-from .._layers.parts import Map, Part, feed_forward
+from .._layers.parts import Map
 from .._network.linear_layer import Linear
 from .._shared.config import Config
 from .transformer import (
-    FREQUENCIES,
-    Block,
     DiffusionTransformer,
-    Heads,
-    Parts,
-    embedded,
+    first_block,
     heads_of,
-    modulation,
-    plain_norm,
+    joint,
+    last_block,
     refuse,
 )
 
@@ -32,38 +28,11 @@ def build(config: Config) -> DiffusionTransformer:
     d, layers = heads.hidden, config.size("num_layers")
     channels, patch = config.size("in_channels"), config.size("patch_size") ** 2
     out = config.size("out_channels", default=channels)
-    pooled = config.size("pooled_projection_dim")
     image = (Linear(d, patch * channels, True), Map("positions", d, reads=2))
-    first = Block(
-        (
-            ("prompt", (*embedded(d, FREQUENCIES), *embedded(d, pooled))),
-            ("image", image),
-            ("text", (Linear(d, config.size("joint_attention_dim"), True),)),
-        )
+    blocks = (
+        first_block(config, d, image),
+        joint(heads, layers - 1),
+        joint(heads, 1, both=False),
+        last_block(d, patch * out),
     )
-    last = Block(
-        (
-            ("prompt", modulation(d, 2)),
-            ("image", (plain_norm(d), Linear(patch * out, d, True))),
-        )
-    )
-    blocks = (first, _joint(heads, layers - 1), _joint(heads, 1, False), last)
     return DiffusionTransformer(config, d, layers, _LATENTS, _PROMPT, blocks)
-
-
-def _joint(heads: Heads, times: int, both: bool = True) -> Block:
-    """`both`: the prompt's tokens go on, too."""
-    d = heads.hidden
-    before = (plain_norm(d), *heads.projected())
-    feed = feed_forward(d, 4 * d, fn="gelu", gated=False, bias=True)
-    behind: Part = (Linear(d, d, True), plain_norm(d), *feed)
-    vectors = (*modulation(d, 6), *modulation(d, 6 if both else 2))
-    parts: Parts = (
-        ("prompt", vectors),
-        ("image", before),
-        ("text", before),
-        ("all", (heads.attention,)),
-        ("image", behind),
-        ("text", behind if both else ()),
-    )
-    return Block(parts, times)

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from ..._kernel import Kernel
 from ..._listing import Listing
 from .._layers.encoding import FullAttention
-from .._layers.parts import Map, Part
+from .._layers.parts import Map, Part, feed_forward
 from .._network.linear_layer import Linear
 from .._network.operators import Norm, Pass, Weights
 from .._network.rows import repeated
@@ -21,7 +21,7 @@ from .._request import Request
 from .._shared.config import Config
 from .._shared.encoder import Encoder
 from .._shared.formats import precision_of
-from .._shared.memory import bytes_of
+from .._shared.memory import bytes_of, number_of
 
 Where = Literal["prompt", "image", "text", "all", "cross"]
 """What operators run over: one row a sequence (time and pooled prompt), the latent
@@ -51,7 +51,7 @@ class DiffusionTransformer(Encoder):
     blocks: tuple[Block, ...]
 
     def parameters(self) -> int:
-        return sum(w.number * n for w, n in self.all_weights())
+        return number_of(self.all_weights())
 
     def all_weights(self) -> list[tuple[Weights, int]]:
         """Weights of every kind and how often they occur."""
@@ -92,7 +92,7 @@ class DiffusionTransformer(Encoder):
                 f"`stack` is {values['stack']!r}, but {self.name} has only serving."
             )
 
-    def _listings(self, request: Request) -> list[Listing]:
+    def listings_of(self, request: Request) -> list[Listing]:
         steps = request.steps or 1
         rows = repeated(self._forward(request), steps)
         return [self.listing(request, rows, request.phase, steps)]
@@ -169,6 +169,39 @@ class Heads:
     def attention(self) -> FullAttention:
         """Attention of all heads."""
         return FullAttention(self.number, self.width)
+
+
+def joint(heads: Heads, times: int, both: bool = True, turned: Part = ()) -> Block:
+    """Image and prompt with weights of their own that attend together, their queries
+    and keys `turned`; `both`: the prompt's tokens go on, too."""
+    d = heads.hidden
+    before = (plain_norm(d), *heads.projected())
+    feed = feed_forward(d, 4 * d, fn="gelu", gated=False, bias=True)
+    behind: Part = (Linear(d, d, True), plain_norm(d), *feed)
+    parts: Parts = (
+        ("prompt", (*modulation(d, 6), *modulation(d, 6 if both else 2))),
+        ("image", before),
+        ("text", before),
+        ("all", (*turned, heads.attention)),
+        ("image", behind),
+        ("text", behind if both else ()),
+    )
+    return Block(parts, times)
+
+
+def first_block(config: Config, width: int, image: Part, times: int = 1) -> Block:
+    """Embeddings of `times` numbers (a step's time) and of the pooled prompt, of the
+    `image` and of the prompt's tokens."""
+    pooled = embedded(width, config.size("pooled_projection_dim"))
+    text = Linear(width, config.size("joint_attention_dim"), True)
+    numbers = times * embedded(width, FREQUENCIES)
+    return Block((("prompt", (*numbers, *pooled)), ("image", image), ("text", (text,))))
+
+
+def last_block(width: int, outputs: int) -> Block:
+    """Modulated norm and product of the image."""
+    image = (plain_norm(width), Linear(outputs, width, True))
+    return Block((("prompt", modulation(width, 2)), ("image", image)))
 
 
 def heads_of(config: Config, norms: bool = True) -> Heads:

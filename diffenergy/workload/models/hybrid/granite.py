@@ -4,7 +4,7 @@ side in each (Falcon); dense feed-forward layers, in Granite beside routed exper
 from typing import Final
 
 from .._layers.layer import Layer
-from .._layers.mixers import MambaShape, mamba2
+from .._layers.mixers import mamba2
 from .._layers.model import Layered, layered
 from .._layers.parts import Map, Part, attention, feed_forward
 from .._layers.read import FULL, LINEAR, attention_shape, layer_kinds, mixture
@@ -22,7 +22,7 @@ def build(config: Config) -> Layered:
 def _granite(config: Config) -> Layered:
     rotary = config.text("position_embedding_type", "nope") == "rope"
     full = attention(attention_shape(config, rotary=rotary))
-    scan = mamba2(_mamba(config, norm=True), "mamba")
+    scan = _mamba(config, norm=True)
     hidden, number = config.size("hidden_size"), config.whole("num_local_experts", 0)
     shared = feed_forward(hidden, config.size("shared_intermediate_size"), "shared_mlp")
     feed: Part = shared
@@ -43,7 +43,7 @@ def _granite(config: Config) -> Layered:
 def _falcon(config: Config) -> Layered:
     shape = attention_shape(config)
     norm = config.flag("mamba_rms_norm", False)
-    scan = mamba2(_mamba(config, norm), "mamba")
+    scan = _mamba(config, norm)
     bias = config.flag("mlp_bias", False)
     feed = feed_forward(
         shape.hidden, config.size("intermediate_size"), "feed_forward", bias=bias
@@ -55,9 +55,10 @@ def _falcon(config: Config) -> Layered:
     return layered(config, config.size("num_hidden_layers") * [layer])
 
 
-def _mamba(config: Config, norm: bool) -> MambaShape:
+def _mamba(config: Config, norm: bool) -> Part:
     config.ignore("mamba_expand")
-    return MambaShape(
+    return mamba2(
+        "mamba",
         config.size("hidden_size"),
         config.size("mamba_n_heads"),
         config.size("mamba_d_head"),
@@ -65,7 +66,7 @@ def _mamba(config: Config, norm: bool) -> MambaShape:
         config.size("mamba_n_groups"),
         config.size("mamba_d_conv"),
         config.size("mamba_chunk_size"),
-        config.flag("mamba_proj_bias", False),
-        config.flag("mamba_conv_bias", True),
-        norm,
+        bias=config.flag("mamba_proj_bias", False),
+        conv_bias=config.flag("mamba_conv_bias", True),
+        norm=norm,
     )

@@ -4,7 +4,7 @@ the order of a pattern; feed-forward layers square a ReLU."""
 from typing import Final
 
 from .._layers.layer import Layer
-from .._layers.mixers import MambaShape, mamba2
+from .._layers.mixers import mamba2
 from .._layers.model import Layered, layered
 from .._layers.parts import Part, attention, feed_forward, shared_expert
 from .._layers.read import FULL, LINEAR, attention_shape, mixture, state_dtype
@@ -48,7 +48,7 @@ def _part(config: Config, kind: str) -> Part:
     if kind == "*":
         return attention(attention_shape(config, rotary=False), "mixer")
     if kind == "M":
-        return mamba2(mamba_shape(config))
+        return _mamba(config)
     bias = config.flag("mlp_bias", False)
     if kind == "-":
         inner = config.size("intermediate_size")
@@ -56,10 +56,10 @@ def _part(config: Config, kind: str) -> Part:
     return _mixture(config)
 
 
-def mamba_shape(config: Config) -> MambaShape:
-    """Sizes of the Mamba2 layers."""
+def _mamba(config: Config) -> Part:
     config.ignore("expand")
-    return MambaShape(
+    return mamba2(
+        "mixer",
         config.size("hidden_size"),
         config.size("mamba_num_heads"),
         config.size("mamba_head_dim"),
@@ -67,8 +67,8 @@ def mamba_shape(config: Config) -> MambaShape:
         config.size("n_groups"),
         config.size("conv_kernel"),
         config.size("chunk_size"),
-        config.flag("mamba_proj_bias", False) or config.flag("use_bias", False),
-        config.flag("use_conv_bias", True),
+        bias=config.flag("mamba_proj_bias", False) or config.flag("use_bias", False),
+        conv_bias=config.flag("use_conv_bias", True),
         kept=state_dtype(config, "mamba_ssm_cache_dtype"),
     )
 

@@ -4,7 +4,7 @@ or routed feed-forward layers."""
 from typing import Final
 
 from .._layers.layer import Layer
-from .._layers.mixers import DeltaShape, gated_delta
+from .._layers.mixers import gated_delta
 from .._layers.model import Layered, layered
 from .._layers.parts import attention
 from .._layers.read import FULL, LINEAR, attention_shape, layer_kinds, state_dtype
@@ -19,19 +19,8 @@ def build(config: Config) -> Layered:
     gate = config.flag("attn_output_gate", True)
     shape = attention_shape(config, norms="head", gate=gate)
     config.text("output_gate_type", "")
-    full, delta = attention(shape), gated_delta(_delta(config))
-    every = config.size("full_attention_interval", default=4)
-    kinds = layer_kinds(config, FULL, LINEAR, pattern=every)
-    blocks = [
-        Layer((*(full if kind == FULL else delta), *feed))
-        for kind, feed in zip(kinds, feed_forwards(config, len(kinds)), strict=True)
-    ]
-    return layered(config, blocks)
-
-
-def _delta(config: Config) -> DeltaShape:
-    return DeltaShape(
-        config.size("hidden_size"),
+    delta = gated_delta(
+        shape.hidden,
         config.size("linear_num_key_heads"),
         config.size("linear_num_value_heads"),
         config.size("linear_key_head_dim"),
@@ -39,3 +28,11 @@ def _delta(config: Config) -> DeltaShape:
         config.size("linear_conv_kernel_dim"),
         state_dtype(config, "mamba_ssm_dtype"),
     )
+    full = attention(shape)
+    every = config.size("full_attention_interval", default=4)
+    kinds = layer_kinds(config, FULL, LINEAR, pattern=every)
+    blocks = [
+        Layer((*(full if kind == FULL else delta), *feed))
+        for kind, feed in zip(kinds, feed_forwards(config, len(kinds)), strict=True)
+    ]
+    return layered(config, blocks)

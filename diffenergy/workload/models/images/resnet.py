@@ -4,17 +4,18 @@ import dataclasses
 import functools
 from typing import Final
 
-from ..._eager_rows import HALF, resnet_rest, stream
+from ..._eager_rows import HALF
 from ..._kernel import Kernel
-from .._network.blocks import Alone, Block, Chain, Fork, Pointwise
-from .._network.convolution import (
-    BatchNorm,
-    Convolution,
-    Image,
-    MaxPool,
-    MeanPool,
-    convolve,
+from .._network.blocks import (
+    Block,
+    Chain,
+    alone,
+    batch_norm,
+    fork,
+    mean_pool,
+    pointwise,
 )
+from .._network.convolution import Convolution, MaxPool
 from .._network.linear_layer import Linear
 from .._network.operators import Trainable
 from .._network.rows import linear
@@ -22,7 +23,6 @@ from .._network.step import Loss
 from .._request import Request
 from .._shared.config import Config
 from .._shared.encoder import Encoder, labels_of
-from .._shared.formats import Precision
 
 MODEL_TYPES: Final = ("resnet",)
 _REDUCTION = 4
@@ -50,26 +50,9 @@ class Resnet(Encoder):
         return 10 * sum(self.depths) + 3 * stages + 4 + stages + 3
 
     def _forward(self, request: Request) -> list[Kernel]:
-        p = self.precision(request)
-        image = Image(request.batch, self.channels, self.image_size)
-        image, rows = convolve(image, self.stem, 7, p, stride=2, layout_zeros=HALF)
-        rows.append(_relu(image, p))
-        image = Image(image.batch, image.channels, (image.hw + 1) // 2)
-        pooled = image.elements
-        stages = []
-        for index, (width, depth) in enumerate(
-            zip(self.widths, self.depths, strict=True)
-        ):
-            for block in range(depth):
-                stride = 2 if index and not block else 1
-                image, block_rows = _bottleneck(image, width, stride, not block, p)
-                rows += block_rows
-            stages.append((width, image.hw, depth))
-        return [
-            *rows,
-            *resnet_rest(request.batch, stages, pooled, p.values),
-            linear(p, self.labels, request.batch, image.channels),
-        ]
+        chain, p = self.chain(), self.precision(request)
+        rows = self.traced(chain.blocks, request, max_pool=4, pointwise_add=2)
+        return [*rows, linear(p, self.labels, request.batch, self.widths[-1])]
 
     def chain(self, whole: bool = True) -> Chain:
         stem = Convolution(
@@ -84,28 +67,27 @@ class Resnet(Encoder):
         hw, pooled = stem.output_hw, (stem.output_hw + 1) // 2
         first = (
             stem,
-            BatchNorm(self.stem, hw),
-            Pointwise("relu", self.stem * hw**2),
+            batch_norm(self.stem, hw),
+            pointwise("relu", self.stem * hw**2),
             MaxPool(self.stem, pooled),
         )
         blocks, before, hw = [Block(first)], self.stem, pooled
-        for index, (width, depth) in enumerate(
-            zip(self.widths, self.depths, strict=True)
-        ):
+        stages = zip(self.widths, self.depths, strict=True)
+        for index, (width, depth) in enumerate(stages):
             for count, stride, shortcut in (
                 (1, 2 if index else 1, True),
                 (depth - 1, 1, False),
             ):
-                layer, after = _trained_bottleneck(before, hw, width, stride, shortcut)
+                layer, after = _bottleneck(before, hw, width, stride, shortcut)
                 if count:
                     blocks.append(Block(layer, count, before * hw**2))
                     before, hw = width, after
         classifier = Linear(self.labels, before, True, wide=True)
-        blocks.append(Block((MeanPool(before, hw), classifier)))
+        blocks.append(Block((mean_pool(before, hw), classifier)))
         return Chain(tuple(blocks), Loss(self.labels))
 
 
-def _trained_bottleneck(
+def _bottleneck(
     channels: int, hw: int, width: int, stride: int, shortcut: bool
 ) -> tuple[tuple[Trainable, ...], int]:
     """Operators of a bottleneck on maps of `channels` x `hw` x `hw`, and the height of
@@ -116,39 +98,20 @@ def _trained_bottleneck(
     after = middle.output_hw
     aside = behind_relu(channels, hw, width, 1, stride, joins=True)
     layer = (
-        Fork(channels * hw**2),
+        fork(channels * hw**2),
         behind_relu(channels, hw, inner, 1),
-        BatchNorm(inner, hw),
-        Pointwise("relu", inner * hw**2),
+        batch_norm(inner, hw),
+        pointwise("relu", inner * hw**2),
         middle,
-        BatchNorm(inner, after),
-        Pointwise("relu", inner * after**2),
+        batch_norm(inner, after),
+        pointwise("relu", inner * after**2),
         behind_relu(inner, after, width, 1),
-        BatchNorm(width, after),
-        *((aside, BatchNorm(width, after)) if shortcut else ()),
-        Alone("pointwise_add", width * after**2, HALF),
-        Pointwise("relu", width * after**2),
+        batch_norm(width, after),
+        *((aside, batch_norm(width, after)) if shortcut else ()),
+        alone("pointwise_add", width * after**2, HALF),
+        pointwise("relu", width * after**2),
     )
     return layer, after
-
-
-def _bottleneck(
-    image: Image, width: int, stride: int, shortcut: bool, p: Precision
-) -> tuple[Image, list[Kernel]]:
-    """1x1, 3x3, 1x1 convolutions, each with BatchNorm and (after the sum) ReLU."""
-    inner = width // _REDUCTION
-    behind_relu = functools.partial(convolve, zero_share=HALF, layout_zeros=HALF)
-    narrow, rows = behind_relu(image, inner, 1, p)
-    middle, second = behind_relu(narrow, inner, 3, p, stride)
-    output, third = behind_relu(middle, width, 1, p)
-    rows += [_relu(narrow, p), *second, _relu(middle, p), *third, _relu(output, p)]
-    if shortcut:
-        rows += behind_relu(image, width, 1, p, stride)[1]
-    return output, rows
-
-
-def _relu(image: Image, p: Precision) -> Kernel:
-    return stream("relu", image.elements, p.values, 1, zero_share=HALF)
 
 
 def build(config: Config) -> Resnet:

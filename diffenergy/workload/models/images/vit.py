@@ -3,14 +3,14 @@
 import dataclasses
 from typing import ClassVar, Final
 
-from ..._eager_rows import Attention, stream
+from ..._eager_rows import stream
 from ..._kernel import Kernel
 from .._network.blocks import Block, Chain
-from .._network.convolution import Convolution, Image, convolve
+from .._network.convolution import Convolution
 from .._network.linear_layer import Linear
 from .._network.operators import Norm, Pass, Trainable, Weights
 from .._network.parts import Within
-from .._network.rows import linear, rows_of
+from .._network.rows import linear
 from .._network.step import Loss
 from .._request import Request
 from .._shared.attention import Scores
@@ -52,24 +52,14 @@ class Vit(Encoder):
         return 17 * self.layers + 8
 
     def _forward(self, request: Request) -> list[Kernel]:
-        p, h, batch, heads = (
-            self.precision(request),
-            self.hidden,
-            request.batch,
-            self.heads,
-        )
-        length, t = self.tokens, batch * self.tokens
-        image = Image(batch, self.channels, self.image_size)
-        _, patches = convolve(
-            image, h, self.patch, p, self.patch, padding=0, batch_norm=False
-        )
-        site = Attention(batch, heads, heads, length, length, h // heads, self.layers)
+        rows = self.traced(self.chain().blocks, request)
+        p, batch = self.precision(request), request.batch
+        if not request.base:
+            return [*rows, linear(p, self.labels, batch, self.hidden)]
         return [
-            *patches,
-            stream("scalar_add", t * h, p.values, 1),  # position embeddings
-            *self._layers(request, site, self.inner, self.activation),
-            rows_of("layernorm", t, h, p.values),
-            *self._head(request),
+            *rows,
+            linear(p, self.pooled, batch, self.hidden),
+            stream("tanh", batch * self.pooled, p.values, 1),
         ]
 
     def length(self, request: Request) -> int:
@@ -90,15 +80,6 @@ class Vit(Encoder):
             ),
             Within((Loss(self.labels),)),
         )
-
-    def _head(self, request: Request) -> list[Kernel]:
-        p, batch = self.precision(request), request.batch
-        if not request.base:
-            return [linear(p, self.labels, batch, self.hidden)]
-        return [
-            linear(p, self.pooled, batch, self.hidden),
-            stream("tanh", batch * self.pooled, p.values, 1),
-        ]
 
 
 @dataclasses.dataclass(frozen=True)

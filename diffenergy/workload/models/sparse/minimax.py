@@ -1,13 +1,22 @@
 """MiniMax M2 and M3: grouped-query attention with norms of queries and keys, routed
 experts in every layer; M3 reads the best blocks of keys in most layers."""
 
+import dataclasses
 from typing import Final
 
-from .._layers.block_sparse import block_sparse
+from .._layers.latent import Indexer
 from .._layers.layer import Layer
 from .._layers.model import Layered, layered
-from .._layers.parts import attention, experts, feed_forward, shared_expert
+from .._layers.parts import (
+    AttentionShape,
+    attention,
+    experts,
+    feed_forward,
+    shared_expert,
+)
 from .._layers.read import attention_shape
+from .._network.linear_layer import Linear
+from .._network.operators import Norm
 from .._shared.config import Config
 
 MODEL_TYPES: Final = ("minimax_m2", "minimax_m3")
@@ -43,16 +52,30 @@ def build(config: Config) -> Layered:
         shape.hidden, config.size("dense_intermediate_size", default=inner)
     )
     config.ignore("mlp_intermediate_size", "shared_moe_mode")  # of no layer of M2
-    plain = attention(shape)
-    blocks = []
-    for picks, is_routed in zip(_picking(config, layers), routed, strict=True):
-        picked = (
-            block_sparse(shape, config.part("sparse_attention_config"))
-            if picks
-            else plain
-        )
-        blocks.append(Layer((*picked, *(sparse if is_routed else dense))))
+    mixers, picking = [attention(shape)], _picking(config, layers)
+    if any(picking):
+        indexed = _block_sparse(shape, config.part("sparse_attention_config"))
+        mixers.append(attention(indexed))
+    blocks = [
+        Layer((*mixers[picks], *(sparse if is_routed else dense)))
+        for picks, is_routed in zip(picking, routed, strict=True)
+    ]
     return layered(config, blocks)
+
+
+def _block_sparse(shape: AttentionShape, config: Config) -> AttentionShape:
+    """Attention over the best blocks of keys, which a few small heads choose."""
+    heads = config.size("sparse_num_index_heads")
+    width = config.size("sparse_index_dim")
+    chosen = config.size("sparse_topk_blocks") * config.size("sparse_block_size")
+    index = (
+        Linear(heads * width, shape.hidden, module="self_attn.index_q_proj"),
+        Linear(width, shape.hidden, module="self_attn.index_k_proj"),
+        Norm("rmsnorm", width, heads, residual=False),
+        Norm("rmsnorm", width, residual=False),
+        Indexer(shape.hidden, 0, heads, width, chosen),
+    )
+    return dataclasses.replace(shape, chosen=chosen, index=index)
 
 
 def _picking(config: Config, layers: int) -> tuple[bool, ...]:

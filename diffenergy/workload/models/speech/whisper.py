@@ -114,9 +114,9 @@ class Whisper(Layered):
                 "give at least 2."
             )
 
-    def _listings(self, request: Request) -> list[Listing]:
+    def listings_of(self, request: Request) -> list[Listing]:
         if request.phase != "forward":
-            return super()._listings(request)
+            return super().listings_of(request)
         return [self.listing(request, self._encoded(request), "forward")]
 
     def _encoded(self, request: Request) -> list[Kernel]:

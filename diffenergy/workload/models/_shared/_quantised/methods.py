@@ -24,6 +24,7 @@ _FP8_BLOCK: Final = Format("fp8_block", "fp8_block")
 _MXFP8: Final = Format("mxfp8", "mxfp8")
 _MXFP4: Final = Format("mxfp4", "mxfp8")
 _NVFP4: Final = Format("nvfp4", "nvfp4")
+_MXFP4_EXPERTS: Final = (Rule(_MXFP4, Names(("experts",))),)
 
 _ALGORITHMS: Final = {
     "FP8": _FP8,
@@ -78,7 +79,7 @@ def _deepseek_experts(stated: Any) -> tuple[Rule, ...]:
         return ()
     if stated != "fp4":
         raise _refusal("expert_dtype", stated, ("fp4", "fp8"))
-    return (Rule(_MXFP4, Names(("experts",))),)
+    return _MXFP4_EXPERTS
 
 
 def _fp8(raw: Mapping[str, Any]) -> tuple[Rule, ...]:
@@ -88,11 +89,6 @@ def _fp8(raw: Mapping[str, Any]) -> tuple[Rule, ...]:
     if str(block) not in formats:
         raise _refusal("weight_block_size", block, ("null", "[128, 128]", "[1, 32]"))
     return (Rule(formats[str(block)]),)
-
-
-def _mxfp4(raw: Mapping[str, Any]) -> tuple[Rule, ...]:
-    """gpt-oss: only experts are in MXFP4 (transformers and vLLM alike)."""
-    return (Rule(_MXFP4, Names(("experts",))),)
 
 
 def _modelopt(raw: Mapping[str, Any]) -> tuple[Rule, ...]:
@@ -135,10 +131,6 @@ def _algorithm(raw: Mapping[str, Any]) -> Format:
     if group and own and group != own:
         raise _refusal("group_size", group, (str(own),))
     return found
-
-
-def _awq(raw: Mapping[str, Any]) -> tuple[Rule, ...]:
-    return (Rule(_integers(raw, zero_point=raw.get("zero_point") is not False)),)
 
 
 def _gptq(raw: Mapping[str, Any]) -> tuple[Rule, ...]:
@@ -190,7 +182,10 @@ def _compressed_tensors(raw: Mapping[str, Any]) -> tuple[Rule, ...]:
             targets = _strings(group, "targets") or ()
             names = tuple(x for x in targets if not _CLASS.match(x))
             named += [Rule(form, Names(names))] if names else []
-            classes += _class_rules(form, set(targets) - set(names))
+            if any(x.endswith("Linear") for x in targets if x not in names):
+                classes.append(Rule(form))
+            elif any(x.endswith(("Experts", "MoE")) for x in targets if x not in names):
+                classes.append(Rule(form, Names(("experts",))))
     if not named and not classes:
         raise ValueError("`config_groups` has no weights of Linear or named modules")
     return (*named, *classes)
@@ -198,13 +193,6 @@ def _compressed_tensors(raw: Mapping[str, Any]) -> tuple[Rule, ...]:
 
 _CLASS: Final = re.compile(r"[A-Z]\w*\Z")
 """A target that is the name of a class, such as Linear."""
-
-
-def _class_rules(form: Format, classes: Iterable[str]) -> list[Rule]:
-    if any(name.endswith("Linear") for name in classes):
-        return [Rule(form)]
-    experts = any(name.endswith(("Experts", "MoE")) for name in classes)
-    return [Rule(form, Names(("experts",)))] if experts else []
 
 
 def _scheme(weights: Any, inputs: Any) -> Format:
@@ -245,12 +233,11 @@ def _storage(key: str, raw: Any) -> str:
         if raw.get("block_structure") not in (None, [128, 128], "128x128"):
             raise _refusal("block_structure", raw["block_structure"], ("[128, 128]",))
         return "fp8_block"
-    known = dict(_FLOATS)
-    if key == "input_activations":
-        known["float8", 128] = "fp8_block"
-    if (kind, group) not in known:
+    if key == "input_activations" and (kind, group) == ("float8", 128):
+        return "fp8_block"
+    if (kind, group) not in _FLOATS:
         raise ValueError(f"`{key}` are {kind} in groups of {group}, which is not read")
-    return known[kind, group]
+    return _FLOATS[kind, group]
 
 
 _FLOATS: Final = {
@@ -265,10 +252,10 @@ _METHODS: Final[dict[str, Callable[[Mapping[str, Any]], tuple[Rule, ...]]]] = {
     "fp8": _fp8,
     "fbgemm-fp8": lambda raw: (Rule(_FP8),),
     "mxfp8": lambda raw: (Rule(_MXFP8),),
-    "mxfp4": _mxfp4,
+    "mxfp4": lambda raw: _MXFP4_EXPERTS,  # gpt-oss, in transformers and vLLM alike
     "modelopt": _modelopt,
     "compressed-tensors": _compressed_tensors,
-    "awq": _awq,
+    "awq": lambda raw: (Rule(_integers(raw, raw.get("zero_point") is not False)),),
     "gptq": _gptq,
 }
 

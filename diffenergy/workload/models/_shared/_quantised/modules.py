@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -89,8 +90,7 @@ class Names:
         """Whether `module` or one that holds it is meant."""
         return any(
             self._plain_match(name)
-            or name.startswith(self._beginnings.get(_layer(name), ()))
-            or name.startswith(self._beginnings.get("", ()))
+            or name.startswith(self._beginnings)
             or self._expression_match(name)
             for name in self._spellings(bare(module))
         )
@@ -106,26 +106,17 @@ class Names:
                 yield f"layers.{parts[1]}.{word}.{parts[3]}"
 
     def _plain_match(self, name: str) -> bool:
-        if not self._plain:
-            return False
         parts = name.split(".")
-        for first, part in enumerate(parts):
-            names = self._plain.get(part, ())
-            if names and any(
-                ".".join(parts[first:last]) in names
-                for last in range(len(parts), first, -1)
-            ):
-                return True
-        return False
+        spans = itertools.combinations(range(len(parts) + 1), 2)
+        return any(".".join(parts[i:j]) in self._plain for i, j in spans)
 
     def _expression_match(self, name: str) -> bool:
-        if not self._expressions:
-            return False
-        prefixes = _PREFIXES if _of_language_model(name) else _PREFIXES[:2]
+        inside = name.startswith(("layers.", "lm_head", "embed_tokens", "norm"))
+        prefixes = _PREFIXES if inside else _PREFIXES[:2]
         return any(
             expression.match(prefix + name)
-            for prefix in prefixes
             for expression in self._expressions
+            for prefix in prefixes
         )
 
     @functools.cached_property
@@ -135,23 +126,14 @@ class Names:
         )
 
     @functools.cached_property
-    def _plain(self) -> dict[str, set[str]]:
-        """Plain names by their first component."""
-        found: dict[str, set[str]] = {}
-        for pattern in self.patterns:
-            if not _is_expression(pattern) and "*" not in pattern:
-                name = bare(pattern)
-                found.setdefault(name.partition(".")[0], set()).add(name)
-        return found
+    def _plain(self) -> frozenset[str]:
+        given = (x for x in self.patterns if not _is_expression(x) and "*" not in x)
+        return frozenset(map(bare, given))
 
     @functools.cached_property
-    def _beginnings(self) -> dict[str, tuple[str, ...]]:
-        """Globs whose only star is the last character, by layer ("": without one)."""
-        found: dict[str, tuple[str, ...]] = {}
-        for pattern in filter(_is_beginning, self.patterns):
-            name = bare(pattern[:-1])
-            found[_layer(name)] = (*found.get(_layer(name), ()), name)
-        return found
+    def _beginnings(self) -> tuple[str, ...]:
+        """Globs whose only star is the last character."""
+        return tuple(bare(x[:-1]) for x in self.patterns if _is_beginning(x))
 
     @functools.cached_property
     def _expressions(self) -> tuple[re.Pattern[str], ...]:
@@ -180,13 +162,3 @@ def _is_beginning(pattern: str) -> bool:
 def _globbed(glob: str) -> str:
     """Regular expression of a glob that may end at a module that holds another."""
     return ".*".join(re.escape(text) for text in glob.split("*")) + r"(?:\..*)?\Z"
-
-
-def _layer(name: str) -> str:
-    """`layers.3` of `layers.3.mlp`; "" of a name that does not have it in full."""
-    parts = name.split(".", 2)
-    return f"layers.{parts[1]}" if parts[0] == "layers" and len(parts) > 2 else ""
-
-
-def _of_language_model(name: str) -> bool:
-    return name.startswith(("layers.", "lm_head", "embed_tokens", "norm"))
