@@ -10,19 +10,7 @@ from jaxtyping import Float
 from ..._format import Entry
 from ..._views.fleet import drawn
 from ..markup import si
-from .figures import (
-    HALF,
-    WIDE,
-    Axis,
-    Chart,
-    Drawn,
-    Panel,
-    drawing,
-    figure,
-    legend,
-    linear,
-    swatch,
-)
+from .figures import HALF, WIDE, Axis, Drawn, Panel, figure, linear, swatch
 
 if TYPE_CHECKING:
     from ....fleet import FleetResult
@@ -45,7 +33,7 @@ def pool_charts(result: "FleetResult") -> tuple[str, ...]:
             for place, model in enumerate(found.models.tolist())
         ] + ([(_OTHERS, "others", rest)] if rest.any() else [])
         name, count = problem.pools[pool], float(problem.count[pool])
-        charts.append(figure(_pool(pool, name, count, parts, result.summary)))
+        charts.append(_pool(pool, name, count, parts, result.summary))
     return tuple(charts)
 
 
@@ -55,7 +43,7 @@ def _pool(
     count: float,
     parts: Sequence[tuple[str, str, Float[np.ndarray, " slot"]]],
     summary: Entry,
-) -> Chart:
+) -> str:
     slots = summary["slots"]
     texts = []
     for slot in range(slots):
@@ -63,7 +51,7 @@ def _pool(
         free = count - sum(used[slot] for *_, used in parts)
         texts.append(f"slot {slot}: {', '.join([*here, f'parked {free:g}'])}")
 
-    def draw(width: float, shown: str) -> Drawn:
+    def draw(width: float) -> Drawn:
         tall = _whole(linear([0.0, count], "GPUs", "", 4, zero=True))
         panel = _panel(width, summary, tall)
         floor, shapes = np.zeros(slots), []
@@ -73,11 +61,9 @@ def _pool(
             floor = top
         limit = _stairs(panel, np.full(slots, count), "limit")
         places = [panel.at(float(slot), float(floor[slot])) for slot in range(slots)]
-        svg = drawing(width, _HIGH, panel.frame(), *shapes, limit, shown=shown)
-        return Drawn(svg, places)
+        return Drawn(_HIGH, [panel.frame(), *shapes, limit], places)
 
-    known = [(swatch(style), who) for style, who, used in parts if used.any()]
-    return Chart(
+    return figure(
         f"fleet-pool-{number}",
         f"GPUs of {name}",
         f"Its {count:g} GPUs are the dashed line; what is free is parked.",
@@ -85,7 +71,7 @@ def _pool(
         texts,
         read="span",
         width=HALF,
-        legend=legend(known),
+        keys=[(swatch(style), who) for style, who, used in parts if used.any()],
     )
 
 
@@ -108,7 +94,7 @@ def power_chart(summary: Entry) -> str:
         for slot in range(summary["slots"])
     ]
 
-    def draw(width: float, shown: str) -> Drawn:
+    def draw(width: float) -> Drawn:
         top = np.nanmax(np.stack([*watts, *budgets]))
         tall = linear([0.0, float(top)], "power at the meter", "W", 5, zero=True)
         panel = _panel(width, summary, tall)
@@ -121,19 +107,17 @@ def power_chart(summary: Entry) -> str:
             panel.at(float(slot), float(watts[0][slot]))
             for slot in range(summary["slots"])
         ]
-        return Drawn(drawing(width, _HIGH, *parts, shown=shown), places)
+        return Drawn(_HIGH, parts, places)
 
-    chart = Chart(
+    return figure(
         "fleet-power",
         "Power at the meter",
         "Mean power of a slot with parked GPUs and PUE; budgets are dashed.",
         draw,
         texts,
         read="span",
-        width=WIDE,
-        legend=legend([(swatch(min(i, 5)), name) for i, name in enumerate(names)]),
+        keys=[(swatch(min(i, 5)), name) for i, name in enumerate(names)],
     )
-    return figure(chart)
 
 
 def _whole(axis: Axis) -> Axis:
