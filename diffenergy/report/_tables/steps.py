@@ -8,7 +8,7 @@ from typing import Any, Final
 from ...plans import Plan
 from .._format import Entries, Entry, digits, percent, si
 from .._kernel_work import of_mean_gpu
-from .columns import Narrowing
+from .columns import Columns, Narrowing
 from .kernels import MOST, kernel_table
 
 _AXES: Final = {
@@ -37,14 +37,13 @@ def plan_text(plan: Mapping[str, Any]) -> str:
     return read.text
 
 
-def step_parts(summary: Entry, memory: list[str]) -> Iterator[Any]:
-    """Passes, rates, power, exchanges, stages; `memory`: its lines."""
+def step_parts(summary: Entry) -> Iterator[Any]:
+    """Passes, rates, power, exchanges, stages."""
     yield _passes(summary)
     yield from _lines(summary)
     if exchanges(summary):
         yield _exchanges(summary)
-    yield _stages(summary)
-    yield from memory
+    yield Narrowing(*stage_rows(summary, "a GPU"), ("SM clock", "layers"))
 
 
 def step_kernels(summary: Entry, kernels: Entries, detail: bool) -> Iterator[Any]:
@@ -142,22 +141,23 @@ def folded(stages: Entries) -> list[dict[str, Any]]:
     return found
 
 
-def _stages(summary: Entry) -> Narrowing:
-    """Every stage; several in a row that are alike as one."""
+def stage_rows(summary: Entry, power: str) -> tuple[Columns, Entries]:
+    """Every stage, several in a row that are alike as one: columns, rows. `power`: the
+    heading of a GPU's."""
     columns = (
         ("stage", "name"),
-        ("layers", "layers"),
+        ("layers", "layers", "{:d}"),
         ("forward", "forward_s", "s"),
         ("backward", "backward_s", "s"),
         ("busy", "busy", percent),
-        ("a GPU", "power_w", "{:.0f} W"),
+        (power, "power_w", "{:.0f} W"),
         ("SM clock", "sm_clock_mhz", "{:.0f} MHz"),
-        ("memory", memory_words),
+        ("memory", _memory_words),
     )
-    return Narrowing(columns, folded(summary["stages"]), ("SM clock", "layers"))
+    return columns, folded(summary["stages"])
 
 
-def memory_words(stage: Entry) -> str:
+def _memory_words(stage: Entry) -> str:
     """Bytes of a stage, or of the emptiest and the fullest of several."""
     low, high = (si(stage[key], "B") for key in ("memory_bytes", "most_bytes"))
     if low == high:
