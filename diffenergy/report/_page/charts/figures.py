@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from ..._format import scaled
-from ..markup import embedded, escape, tag
+from ..markup import embedded, escape, paragraph, tag
 
 WIDE: Final = 1100.0
 HALF: Final = 530.0
@@ -224,7 +224,7 @@ def figure(
         tag(
             "figcaption",
             tag("h3", escape(title), id=f"{identity}-title"),
-            tag("p", escape(caption), class_="caption"),
+            paragraph(caption),
         ),
         legend(keys) if keys else "",
         tag(

@@ -4,7 +4,7 @@ from ....plans import Timeline
 from ..._format import Entry, digits, percent
 from ..._tables.steps import exchanges, plan_text, stage_rows
 from ..charts.steps import step_charts
-from ..markup import escape, sentence, si, tag
+from ..markup import paragraph, sentence, si, tag
 from .tables import table
 
 
@@ -12,7 +12,7 @@ def step_part(summary: Entry, found: Timeline | None) -> str:
     """Sentence, charts, exchanges and stages."""
     return "".join(
         [
-            tag("p", escape(_sentence(summary))),
+            paragraph(_sentence(summary), None),
             step_charts(summary, found),
             tag(
                 "div",
