@@ -91,11 +91,12 @@ def house() -> Iterator[None]:
     """
     need_matplotlib()
     import matplotlib
+    from cycler import cycler  # pyright: ignore[reportMissingTypeStubs]
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_SETTINGS)  # pyright: ignore[reportArgumentType, reportCallIssue]
-        matplotlib.rcParams["axes.prop_cycle"] = _cycle()
+        matplotlib.rcParams["axes.prop_cycle"] = cycler(color=PALETTE)
         yield
 
 
@@ -257,9 +258,3 @@ def shortened(name: str, most: int) -> str:
         return name
     begin = (most - 1) // 2 - 1
     return f"{name[:begin]}…{name[len(name) - (most - 1 - begin) :]}"
-
-
-def _cycle() -> Any:
-    from cycler import cycler  # pyright: ignore[reportMissingTypeStubs]
-
-    return cycler(color=PALETTE)

@@ -163,4 +163,4 @@ def _crossed_lines(
     for point in points:
         rest = {**summary, "axes": [axis for axis in axes if axis != across]}
         lines.setdefault(combination(rest, point), []).append(point)
-    return across, dict(sorted(lines.items(), key=lambda x: points.index(x[1][0])))
+    return across, lines
