@@ -1,15 +1,14 @@
 """How clocks for the stages of a pipeline read and look."""
 
-import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from .._charts import style
-from .._format import Entries, Entry, percent, si
+from .._format import Entry, percent, si
 from .._tables.columns import table
-from .._tables.steps import plan_text
+from .._tables.steps import plan_text, runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,8 +74,9 @@ def title_line(content: Entry) -> str:
 
 
 def _totals(content: Entry) -> Any:
-    usual = f"all at {content['usual_sm_clock_mhz']:g} MHz"
-    rows = [(usual, content["baseline"]), ("own clocks", content["best"])]
+    first = f"all at {content['usual_sm_clock_mhz']:g} MHz"
+    rows = [(first, content["baseline"]), ("own clocks", content["best"])]
+    usual = content["baseline"]["energy_j"]
     limited = content["node_power"]
     if limited and limited["one_clock"]:
         one = limited["one_clock"]
@@ -90,46 +90,33 @@ def _totals(content: Entry) -> Any:
         ("step", lambda row: row[1]["step_time_s"], "s"),
         ("energy", lambda row: row[1]["energy_j"], "J"),
         ("power", lambda row: row[1]["power_total_w"], "W"),
-        (
-            "change",
-            lambda row: row[1]["energy_j"] / content["baseline"]["energy_j"] - 1,
-            lambda x: f"{100 * x:+.1f} %",
-        ),
+        ("change", lambda row: 100 * (row[1]["energy_j"] / usual - 1), "{:+.1f} %"),
     )
-    return table(columns, rows, left=1)
+    return table(columns, rows)
 
 
 def _stages(content: Entry) -> Any:
     """A row for stages that are alike."""
-    rows = [
-        {**stage, **{x["instruction"]: x for x in stage["instructions"]}}
-        for stage in content["stages"]
-    ]
     kinds = [x["instruction"] for x in content["stages"][0]["instructions"]]
-    columns: list[tuple[Any, ...]] = [("stage", "stage"), ("layers", "layers")]
-    for kind in kinds:
-        columns.append((f"{kind} MHz", lambda row, kind=kind: _clocks(row[kind])))
-    columns += [
+    columns = [
+        ("stage", "stage"),
+        ("layers", "layers"),
+        *(
+            (f"{kind} MHz", lambda row, i=i: _clocks(row["instructions"][i]))
+            for i, kind in enumerate(kinds)
+        ),
         ("busy", "busy", percent),
         ("a GPU", "power_w", "{:.0f} W"),
         ("changes", "switches"),
     ]
-    return table(columns, list(_grouped(rows)), left=1)
+    grouped = runs(content["stages"], _cells)
+    return table(columns, [{**rows[0], "stage": name} for name, rows in grouped])
 
 
-def _grouped(rows: Entries) -> Iterator[Entry]:
-    """Stages in a row whose cells are equal as one."""
-
-    def key(item: tuple[int, Entry]) -> Any:
-        row = item[1]
-        cells = [(_clocks(x), f"{x['time_s']:.4g}") for x in row["instructions"]]
-        return row["layers"], cells, f"{row['power_w']:.0f}", row["switches"]
-
-    for _, alike in itertools.groupby(enumerate(rows), key):
-        numbers = [(i, row) for i, row in alike]
-        (first, row), last = numbers[0], numbers[-1][0]
-        name = str(first) if first == last else f"{first} to {last}"
-        yield {**row, "stage": name}
+def _cells(stage: Entry) -> Any:
+    """What the row of a stage shows."""
+    clocks = [(_clocks(x), f"{x['time_s']:.4g}") for x in stage["instructions"]]
+    return stage["layers"], clocks, f"{stage['power_w']:.0f}", stage["switches"]
 
 
 def _clocks(entry: Entry) -> str:

@@ -30,12 +30,13 @@ _PASSES: Final = 200_000
 
 
 class Pass(NamedTuple):
-    """Slices of one pass from left to right; -1 as a row: waiting for the host."""
+    """Slices of one pass from left to right; -1 as a row: waiting for the host.
+    `folded`: a slice is all launches of a kernel."""
 
     row: Int[np.ndarray, " slice"]
-    launches: Float[np.ndarray, " slice"]
     edge: Float[np.ndarray, " edge"]  # s, one more than slices
     power: Float[np.ndarray, " slice"]  # W
+    folded: bool
 
 
 def timelines(
@@ -63,11 +64,10 @@ def timelines(
             charts.append(unavailable(f"timeline-{number}", f"Timeline of {name}", why))
             continue
         one = _pass(found, shown, slice_power(found, kernels), float(idle[number]))
-        folded = bool((one.launches > 1).any())
         several = found.turn[found.phase == number].any()
         passes = f"pass {turn + 1} of {listings[number].passes:g}"
-        which = passes if several and not folded else "all"
-        charts.append(_chart(number, name, which, folded, one, kernels, colours, cap))
+        which = passes if several and not one.folded else "all"
+        charts.append(_chart(number, name, which, one, kernels, colours, cap))
     return "".join(charts)
 
 
@@ -88,34 +88,29 @@ def _pass(
     power: Float[np.ndarray, " slice"],
     idle: float,
 ) -> Pass:
-    """`shown` slices and the waits between them."""
+    """`shown` slices and the waits between them; one for all if they are folded."""
     start, time = found.start[shown], found.time[shown]
-    edges = np.column_stack([start, start + time]).ravel() - start[0]
-    row = np.column_stack([found.row[shown], np.full(len(start), -1)]).ravel()
-    launches = np.column_stack([found.launches[shown], np.zeros(len(start))]).ravel()
-    heights = np.column_stack([power[shown], np.full(len(start), idle)]).ravel()
+    slices, waits = (found.row[shown], power[shown]), (-1, idle)
+    folded = bool((found.launches[shown] > 1).any())
+    if folded:
+        edges = np.append(0.0, np.cumsum(time))
+        row, heights = map(np.append, slices, waits)
+    else:
+        edges = np.column_stack([start, start + time]).ravel() - start[0]
+        pairs = (np.broadcast_arrays(*both) for both in zip(slices, waits, strict=True))
+        row, heights = (np.column_stack(both).ravel() for both in pairs)
     last = np.flatnonzero(shown)[-1] + 1
     end = found.start[last] if last < len(found.start) else found.phases[-1, 1]
-    edges = np.append(edges, max(end - start[0], edges[-1]))
-    if (found.launches[shown] > 1).any():  # one wait for all
-        edges = np.append(np.append(0.0, np.cumsum(time)), edges[-1])
-        row = np.append(found.row[shown], -1)
-        launches = np.append(found.launches[shown], 0.0)
-        heights = np.append(power[shown], idle)
-    kept = (row >= 0) | (np.diff(edges) > 1e-4 * edges[-1]) & np.isfinite(heights)
-    return Pass(
-        row[kept],
-        launches[kept],
-        np.append(edges[:-1][kept], edges[-1]),
-        heights[kept],
-    )
+    ends = max(end, start[-1] + time[-1]) - start[0]
+    edges = np.append(edges, ends)
+    kept = (row >= 0) | (np.diff(edges) > 1e-4 * ends) & np.isfinite(heights)
+    return Pass(row[kept], np.append(edges[:-1][kept], ends), heights[kept], folded)
 
 
 def _chart(
     number: int,
     phase: str,
     which: str,
-    folded: bool,
     one: Pass,
     kernels: Entries,
     colours: Mapping[str, int],
@@ -130,7 +125,7 @@ def _chart(
     how = (
         "A slice is all launches of a kernel (they are too many to draw, or passes "
         f"differ), {whole}."
-        if folded
+        if one.folded
         else f"Every launch of {'the pass' if which == 'all' else which}, one after "
         f"another, {whole}."
     )
