@@ -1,6 +1,6 @@
 """How the best plan for training reads and looks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -46,7 +46,9 @@ def parts(result: "PlanResult") -> Iterator[Any]:
     best = s["best"]
     yield assumed_line(best)
     yield title(s)
-    yield f"{_WORDS[s['objective']]}: --plan {s['plan']}{_clock(s)}"
+    lowered = s["sm_clock_mhz"] < s["highest_sm_clock_mhz"]  # by a limit of power
+    clock = f" at --sm-clock {s['sm_clock_mhz']:g}" if lowered else ""
+    yield f"{_WORDS[s['objective']]}: --plan {s['plan']}{clock}"
     low, high = best["time_s_p5_p95"]
     rows = [
         ("step time", f"{si(best['time_s'], 's')} ({si(low, 's')} to {si(high, 's')})"),
@@ -102,35 +104,24 @@ def figure(result: "PlanResult") -> "Figure":
     return figure
 
 
-def _clock(s: Entry) -> str:
-    """The clock, where a limit of power lowers it."""
-    clock, usual = s["sm_clock_mhz"], s["highest_sm_clock_mhz"]
-    return f" at --sm-clock {clock:g}" if clock < usual else ""
-
-
 def _others(s: Entry) -> str:
     found = f"{s['considered']:,} plans, of which {s['fitting']:,} fit the memory"
     second = s["second"]
     if second is None:
         return found
-    key = {"time": "step_time_s", "energy": "energy_j"}[s["objective"]]
-    best = {"time": "time_s", "energy": "energy_j"}[s["objective"]]
+    keys = {"time": ("step_time_s", "time_s"), "energy": ("energy_j", "energy_j")}
+    key, best = keys[s["objective"]]
     more = second[key] / s["best"][best] - 1
     return f"{found}; next: {second['plan']}, {percent(more)} more {s['objective']}"
 
 
 def _sensitivities(found: dict[str, dict[str, Entry]]) -> Any:
-    words = {"step_time_s": "time", "energy_j": "energy"}
-    fields = list(found["step_time_s"])
-    rows = [
-        (name, *(_percent(found[x][name]["per_percent"]) for x in words))
-        for name in fields
-    ]
-    return table(("1 % more of", *words.values()), rows)
+    def of(key: str) -> Callable[[str], str]:
+        known = {name: x["per_percent"] for name, x in found[key].items()}
+        return lambda x: "none" if known[x] is None else f"{known[x]:+.3f} %"
 
-
-def _percent(value: float | None) -> str:
-    return "none" if value is None else f"{value:+.3f} %"
+    pairs = (("time", of("step_time_s")), ("energy", of("energy_j")))
+    return table((("1 % more of", str), *pairs), found["step_time_s"])
 
 
 def _frontier(s: Entry) -> Any:
@@ -145,10 +136,7 @@ def _frontier(s: Entry) -> Any:
         ("GB", lambda x: f"{x['memory_per_gpu_bytes'] / 1e9:.1f}"),
         ("kW", lambda x: f"{x['power_total_w'] / 1e3:.4g}"),
     ]
-    alike = [
-        key
-        for key in ("num_gpus", "sm_clock_mhz")
-        if len({x[key] for x in s["frontier"]}) == 1
-    ]
-    columns = [x for x in columns if x[1] not in alike]
+    for key in ("num_gpus", "sm_clock_mhz"):
+        if len({x[key] for x in s["frontier"]}) == 1:
+            columns = [x for x in columns if x[1] != key]
     return table(columns, s["frontier"][:_SHOWN], fold=("plan",))

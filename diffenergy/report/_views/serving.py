@@ -58,8 +58,12 @@ def parts(result: "ServingResult") -> Iterator[Any]:
     s = result.summary
     yield assumed_line(s)
     yield title(s)
-    if "optimized" in s:
-        yield _optimized(s["optimized"])
+    if best := s.get("optimized"):
+        clock, most = plain(best["sm_clock_mhz"]), plain(best["max_batch"])
+        yield (
+            f"best for {best['objective']}: SM clock {clock} MHz, at most {most} "
+            "requests at once"
+        )
     yield table(*latencies(s))
     yield table(("", ""), rates(s))
     yield _step(s)
@@ -71,13 +75,6 @@ def parts(result: "ServingResult") -> Iterator[Any]:
     yield BOARD_ONLY
 
 
-def _optimized(x: Entry) -> str:
-    return (
-        f"best for {x['objective']}: SM clock {plain(x['sm_clock_mhz'])} MHz, at most "
-        f"{plain(x['max_batch'])} requests at once"
-    )
-
-
 def latencies(s: Entry, heading: str = "") -> tuple[Columns, list[Entry]]:
     """Means and quantiles of the latencies that there are: columns and rows."""
     columns = ((heading, "name"), *((q, q, "s") for q in _QUANTILES))
@@ -87,12 +84,13 @@ def latencies(s: Entry, heading: str = "") -> tuple[Columns, list[Entry]]:
 
 def rates(s: Entry) -> list[tuple[str, str]]:
     """What comes, runs and waits, in words."""
+    unseen = s["waiting_requests"] is not None and s["waiting_requests"] < 1e-3
     rows = [
         ("requests/s", digits(s["request_throughput_per_s"])),
         ("output tokens/s", digits(s["output_token_throughput_per_s"])),
         ("most requests/s", digits(s["saturation_request_rate_per_s"])),
         ("running", digits(s["running_requests"])),
-        ("waiting", _some(s["waiting_requests"])),
+        ("waiting", "0" if unseen else digits(s["waiting_requests"])),
         ("limited by", s["limited_by"]),
         ("KV cache used", percent(s["kv_cache_usage"])),
     ]
@@ -103,19 +101,10 @@ def rates(s: Entry) -> list[tuple[str, str]]:
     return rows
 
 
-def _some(requests: float | None) -> str:
-    """A number of requests; what nobody sees is none."""
-    return "0" if requests is not None and requests < 1e-3 else digits(requests)
-
-
 def _step(s: Entry) -> Any:
-    step = s["step_s"]
-    rows = [
-        (name, si(x, "s"), percent(x / step["mean"]))
-        for name, x in step["parts"].items()
-    ]
-    rows.append(("mean step", si(step["mean"], "s"), ""))
-    return table(("step", "time", "share"), rows)
+    mean, parts = s["step_s"]["mean"], s["step_s"]["parts"].items()
+    rows = [(name, si(x, "s"), percent(x / mean)) for name, x in parts]
+    return table(("step", "time", "share"), [*rows, ("mean step", si(mean, "s"), "")])
 
 
 def _energy(s: Entry) -> Any:
@@ -131,12 +120,9 @@ def _energy(s: Entry) -> Any:
 
 
 def _sensitivities(found: Entry) -> Any:
+    columns = ((m, lambda x, m=m: found[m][x], "{:.4g}") for m in found)
     fields = next(iter(found.values()))
-    rows = [
-        (f"d / d {field}", *(f"{found[m][field]:.4g}" for m in found))
-        for field in fields
-    ]
-    return table(("per SI unit", *found), rows)
+    return table((("per SI unit", "d / d {}".format), *columns), fields)
 
 
 @style.house()
