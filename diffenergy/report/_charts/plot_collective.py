@@ -34,6 +34,13 @@ _WIDE: Final = 30.0
 """Largest over smallest bandwidth from which on the axis is logarithmic."""
 
 
+class Rows(NamedTuple):
+    """Links that are drawn, from top to bottom, and how many others were used."""
+
+    links: Int[np.ndarray, " row"]
+    hidden: int
+
+
 @style.house()
 def collective_figure(
     schedule: Schedule,
@@ -51,14 +58,13 @@ def collective_figure(
         raise ValueError("the schedule has no sends; there is nothing to draw.")
     finish = float(schedule.sends.end.max())
     rows = rows_of(schedule)
-    media = {link.medium for link in schedule.topology.links}
+    media = set(_media(schedule))
     finishes = {_OURS: finish, **(baselines or {})}
     high = max(2.2, 0.9 + max(0.6 * len(media), 0.38 * (1 + len(finishes))))
     tall = 1.2 + 0.155 * max(len(rows.links), 6)
     figure = style.canvas(tall + high)
-    parts: Any = figure.subfigures(2, 1, height_ratios=[tall, high])
-    upper, lower = parts
-    _draw_sends(schedule, bound, finish, upper.subplots())
+    upper, lower = figure.subfigures(2, 1, height_ratios=[tall, high])
+    _draw_sends(schedule, rows, bound, finish, upper.subplots())
     use, times = lower.subplots(1, 2, width_ratios=[1, 1.1])
     _draw_use(schedule, finish, use)
     use.set_title("Use of the links")
@@ -118,10 +124,9 @@ def _look(name: str, others: Sequence[str]) -> dict[str, Any]:
 
 
 def _draw_sends(
-    schedule: Schedule, bound: float | None, finish: float, axes: "Axes"
+    schedule: Schedule, rows: Rows, bound: float | None, finish: float, axes: "Axes"
 ) -> None:
     """Gantt picture with the lines of finish and bound, and who the colours are."""
-    rows = rows_of(schedule)
     names, colours = _draw_gantt(schedule, rows, axes)
     axes.axvline(finish, color=style.BLACK, linewidth=1.4)
     if bound is not None:
@@ -129,9 +134,9 @@ def _draw_sends(
     axes.set_xlim(0, 1.02 * max(finish, bound or 0.0))
     note = f"\n{rows.hidden} less busy links are not shown" if rows.hidden else ""
     lines = "thin bars: latency; line: finish"
-    lines += "" if bound is None else "; dashed: bound"
-    if bound is not None and finish <= bound * (1 + _MET):
-        lines = "thin bars: latency; line: finish, which is the bound"
+    if bound is not None:
+        met = finish <= bound * (1 + _MET)
+        lines += ", which is the bound" if met else "; dashed: bound"
     style.name_axis(axes.xaxis, f"time ({lines}){note}", "s")
     _draw_scale(names, colours, axes)
 
@@ -174,19 +179,17 @@ def _draw_finishes(
     style.few_ticks(axes.xaxis, 4)
 
 
-class Rows(NamedTuple):
-    """Links that are drawn, from top to bottom, and how many others were used."""
-
-    links: Int[np.ndarray, " row"]
-    hidden: int
+def _media(schedule: Schedule) -> np.ndarray:
+    """Medium of every link."""
+    return np.array([link.medium for link in schedule.topology.links])
 
 
 def _used_links(schedule: Schedule) -> Int[np.ndarray, " link"]:
     """Links with sends, those of the same medium together, then by their ends."""
-    topology = schedule.topology
+    topology, media = schedule.topology, _media(schedule)
     used = np.unique(schedule.sends.link)
-    media = list(dict.fromkeys(link.medium for link in topology.links))
-    medium = np.array([media.index(topology.links[i].medium) for i in used], int)
+    kinds = list(dict.fromkeys(media))
+    medium = np.array([kinds.index(x) for x in media[used]], int)
     ends = topology.targets[used], topology.sources[used]
     return used[np.lexsort((*ends, medium))]
 
@@ -201,8 +204,8 @@ def busy_time(schedule: Schedule) -> Float[np.ndarray, " link"]:
 def rows_of(schedule: Schedule, most: int = _MOST_LINKS) -> Rows:
     """The busiest links with sends, in the order of `_used_links`; each medium gets a
     fair part of half the rows, as far as it has so many links."""
-    used, topology = _used_links(schedule), schedule.topology
-    media = np.array([topology.links[link].medium for link in used])
+    used = _used_links(schedule)
+    media = _media(schedule)[used]
     busiest = np.argsort(-busy_time(schedule)[used], kind="stable")
     sure = max(1, most // 2 // len(set(media)))
     first = [
@@ -247,21 +250,17 @@ def _draw_use(schedule: Schedule, finish: float, axes: "Axes") -> None:
     """Share of the finish that links transmit, by medium: the mean as a bar, each link
     as a tick, least to most as a line. Links without sends count as idle."""
     share = 100 * busy_time(schedule) / finish
-    media = [link.medium for link in schedule.topology.links]
-    kinds = list(dict.fromkeys(media))
-    names = []
-    for row, (kind, colour) in enumerate(
-        zip(kinds, style.colours(len(kinds)), strict=True)
-    ):
-        mine = share[np.array([medium == kind for medium in media], bool)]
+    media = _media(schedule)
+    kinds, names = list(dict.fromkeys(media)), []
+    tick = {"color": style.BLACK, "markersize": 9, "mew": 0.8}
+    pairs = zip(kinds, style.colours(len(kinds)), strict=True)
+    for row, (kind, colour) in enumerate(pairs):
+        mine = share[media == kind]
         axes.barh(row, mine.mean(), height=0.6, color=colour, alpha=0.6)
         axes.plot([mine.min(), mine.max()], [row, row], color=style.BLACK, lw=1.0)
-        axes.plot(
-            mine, np.full(len(mine), row), "|", color=style.BLACK, markersize=9, mew=0.8
-        )
-        names.append(
-            f"{kind}, mean {mine.mean():.0f} %\n{_links_words(schedule, kind)}"
-        )
+        axes.plot(mine, np.full(len(mine), row), "|", **tick)
+        words = _links_words(schedule.topology.rates[media == kind].tolist())
+        names.append(f"{kind}, mean {mine.mean():.0f} %\n{words}")
     style.rows_down(axes, names)
     if len(kinds) == 1:
         axes.set_ylim(0.9, -0.9)  # a single bar does not fill the panel
@@ -269,9 +268,8 @@ def _draw_use(schedule: Schedule, finish: float, axes: "Axes") -> None:
     axes.set_xlabel("share of the finish, % (tick: a link)")
 
 
-def _links_words(schedule: Schedule, kind: str) -> str:
+def _links_words(rates: Sequence[float]) -> str:
     """How many links a medium has, and their rates."""
-    rates = [x.rate for x in schedule.topology.links if x.medium == kind]
     low, high = si(min(rates), "B/s"), si(max(rates), "B/s")
     if low == high:
         words = high
@@ -284,10 +282,10 @@ def _links_words(schedule: Schedule, kind: str) -> str:
 
 def _mark_media(schedule: Schedule, rows: Rows, axes: "Axes") -> None:
     """Names of the media on the right, lines between them."""
-    media = [schedule.topology.links[link].medium for link in rows.links]
+    media = _media(schedule)[rows.links]
     kinds = list(dict.fromkeys(media))
     for kind in kinds:
-        mine = [row for row, medium in enumerate(media) if medium == kind]
+        mine = np.flatnonzero(media == kind)
         if mine[0] > 0:
             axes.axhline(mine[0] - 0.5, color=style.GREY, linewidth=1.0)
         if len(kinds) == 1:
