@@ -63,7 +63,8 @@ def collective_figure(
     high = max(2.2, 0.9 + max(0.6 * len(media), 0.38 * (1 + len(finishes))))
     tall = 1.2 + 0.155 * max(len(rows.links), 6)
     figure = style.canvas(tall + high)
-    upper, lower = figure.subfigures(2, 1, height_ratios=[tall, high])
+    parts: Any = figure.subfigures(2, 1, height_ratios=[tall, high])
+    upper, lower = parts
     _draw_sends(schedule, rows, bound, finish, upper.subplots())
     use, times = lower.subplots(1, 2, width_ratios=[1, 1.1])
     _draw_use(schedule, finish, use)

@@ -138,16 +138,13 @@ def _draw_front(summary: Entry, axes: "Axes") -> None:
         dots = axes.scatter(*points[:, :2].T, c=points[:, 2], cmap=style.MAP, s=30)
         bar = axes.figure.colorbar(dots, ax=axes)
         _label(bar.ax.yaxis, goals[2])
-    for name, marker, colour, size in (
-        ("start", "X", style.BLACK, 10),
-        ("best", "*", style.VERMILION, 15),
+    for name, marker, colour, size, words in (
+        ("start", "X", style.BLACK, 10, "base"),
+        ("best", "*", style.VERMILION, 15, f"best for {_word(goals[0])}"),
     ):
-        score = summary[name]
-        words = "base" if name == "start" else f"best for {_word(goals[0])}"
-        axes.plot(
-            *[score[key] for key in keys[:2]], marker, color=colour, mec="white",
-            markersize=size, label=words, linestyle="",
-        )  # fmt: skip
+        place = [summary[name][key] for key in keys[:2]]
+        look = {"color": colour, "mec": "white", "markersize": size, "linestyle": ""}
+        axes.plot(*place, marker, **look, label=words)
     for axis, goal in zip((axes.xaxis, axes.yaxis), goals, strict=False):
         _label(axis, goal)
     axes.legend(loc="best")
@@ -207,8 +204,7 @@ def _label(axis: Any, goal: str) -> None:
     """Name and unit of an objective on an axis."""
     unit = UNITS.get(goal, "")
     if unit in ("s", "J"):
-        axis.set_label_text(_word(goal))
-        style.si_ticks(axis, unit)
+        style.name_axis(axis, _word(goal), unit)
     else:
         axis.set_label_text(f"{_word(goal)}, {unit}" if unit else _word(goal))
 

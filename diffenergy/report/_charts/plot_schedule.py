@@ -118,7 +118,6 @@ def _draw_frontier(frontier: np.ndarray, right: float, axes: "Axes") -> None:
 
 
 def _changes(point: tuple[float, float]) -> str:
-    """Change of time and energy in words."""
     return f"time {change(point[0])}, energy {change(point[1])}"
 
 

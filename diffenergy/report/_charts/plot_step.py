@@ -7,7 +7,7 @@ import numpy as np
 from ...plans import Timeline
 from ...plans._steps.timeline import KINDS
 from .._format import Entry, percent, si
-from .._traces.steps import WORDS, busiest
+from .._traces.steps import WORDS
 from .._views.estimate import title_line
 from . import style
 
@@ -107,7 +107,9 @@ def _draw_power(summary: Entry, found: Timeline, whole: "Axes", one: "Axes") -> 
     gpus = summary["num_gpus"]
     whole.set_title(f"All GPUs ({gpus}): {mean} on average, {peak} at most")
     style.name_axis(whole.yaxis, "power", "W")
-    stage, limit = busiest(found), summary["power_limit_w"]
+    busy = (found.end - found.start) * (found.batch >= 0)
+    stage = int(np.bincount(found.stage, busy, found.stages).argmax())
+    limit = summary["power_limit_w"]
     edges, watts = found.curve(stage)
     one.step(edges, watts, where="post", color=style.BLACK, linewidth=1.2)
     one.axhline(limit, color=style.VERMILION, linewidth=1.0, linestyle="--")

@@ -259,7 +259,6 @@ def _side(task: Task, result: EstimateResult, found: Totals) -> Side:
 
 
 def _basis(task: Task) -> Basis:
-    """What the figures of one GPU rest on."""
     gpu = gpu_summary(task.card, field_units(), task.corrections)
     return Basis(gpu, coefficients(task.card, task.corrections))
 

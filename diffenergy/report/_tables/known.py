@@ -102,7 +102,6 @@ def _grades(grades: Mapping[str, str]) -> str:
 
 
 def _three(entry: Entry, key: str, form: str) -> str:
-    """A figure of time, power and energy."""
     found = (entry[f"{x}_{key}"] for x in QUANTITIES)
     return "/".join(UNKNOWN if x is None else form.format(x) for x in found)
 

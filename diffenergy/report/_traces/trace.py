@@ -120,7 +120,6 @@ def _kernels(found: Unrolled, kernels: Entries) -> Iterator[dict[str, Any]]:
 
 
 def _track(kernel: Entry) -> int:
-    """Thread of a kernel."""
     return _LINKS if kernel["op"] == "collective" else _STREAM
 
 

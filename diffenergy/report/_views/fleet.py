@@ -121,15 +121,10 @@ def amount(summary: Entry, value: float | None) -> str:
 
 def busiest(summary: Entry) -> int:
     """The slot nearest to a budget; without budgets that of most power."""
-    power: dict[int, float] = {}
-    close: dict[int, float] = {}
-    for entry in summary["site_power"]:
-        slot, drawn = entry["slot"], entry["power_w"]
-        power[slot] = power.get(slot, 0.0) + drawn
-        if entry["budget_w"]:
-            close[slot] = max(close.get(slot, 0.0), drawn / entry["budget_w"])
-    ranked = close or power
-    return max(ranked, key=lambda slot: (ranked[slot], -slot))
+    sites = site_power(summary).values()
+    close = np.nan_to_num([site.power / site.budget for site in sites]).max(axis=0)
+    ranked = close if close.any() else sum(site.power for site in sites)
+    return int(np.argmax(ranked))
 
 
 def totals(summary: Entry) -> str:

@@ -66,7 +66,6 @@ def _grade(summary: Entry) -> str:
 
 
 def _sentence(summary: Entry) -> str:
-    """The answer in words."""
     energy = summary["energy_j"]
     unit, most = max(summary["energy_j_by_unit"].items(), key=lambda item: item[1])
     text = (

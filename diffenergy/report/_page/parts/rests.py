@@ -64,7 +64,6 @@ def _table(caption: str, columns: Columns, entries: Entries) -> str:
 
 
 def _fit(gpu: Entry, fitted_on: Entry) -> str:
-    """What was fitted of a GPU."""
     levels = gpu["corrections"]["levels"]
     served = ", ".join(levels) or "unavailable"
     text = f"Corrections that serve {gpu['name']}: {served}. "

@@ -57,7 +57,6 @@ def parts(result: "TraceScores") -> Iterator[Any]:
 
 
 def _by_op(kernels: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Sums by op."""
     groups: dict[str, dict[str, Any]] = {}
     for x in kernels:
         start = {"op": x["op"], "rows": 0, "traced_us": 0.0, "predicted": 0.0}
