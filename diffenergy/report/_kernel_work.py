@@ -75,7 +75,6 @@ def with_work(
     """
     found = []
     for kernel, tensor, fma in zip(kernels, tensor_peak, fma_peak, strict=True):
-        entry = {**kernel, "class": kernel_class(kernel["op"])}
         flop = dram_bytes = None
         if kernel["time_s"] is not None:
             cycles = clocks[kernel["phase"]] * kernel["time_s"]
@@ -83,7 +82,8 @@ def with_work(
             rate = use["tensor"] * tensor + use["fma"] * fma
             flop = float(rate * values["num_sms"] * cycles)
             dram_bytes = float(use["dram"] * dram_bandwidth * kernel["time_s"])
-        found.append({**entry, "flop": flop, "dram_bytes": dram_bytes})
+        work = {"flop": flop, "dram_bytes": dram_bytes}
+        found.append({**kernel, "class": kernel_class(kernel["op"]), **work})
     return found
 
 
@@ -175,37 +175,22 @@ def of_mean_gpu(kernels: Entries, summary: Entry) -> list[Entry]:
     groups: dict[tuple[str, str], list[Entry]] = {}
     for kernel in kernels:
         if kernel["time_s"] is not None:
-            key = (kernel_name(kernel), _part_of(kernel["phase"]))
+            part = kernel["phase"].partition("@")[0].replace("_", " ")
+            key = (kernel_name(kernel), part)
             groups.setdefault(key, []).append(kernel)
     return [_mean(part, rows, summary) for (_, part), rows in groups.items()]
-
-
-def _part_of(phase: str) -> str:
-    """Part of a step to which a listing belongs.
-
-    >>> _part_of("forward_tp@2")
-    'forward tp'
-    """
-    return phase.partition("@")[0].replace("_", " ")
 
 
 def _mean(part: str, rows: Entries, summary: Entry) -> Entry:
     launches = np.array([row["gpus"] * row["count"] for row in rows])
     most = max(rows, key=lambda row: row["gpus"] * row["count"] * row["time_s"])
-    whole = float(launches.sum())
-    keys = [
-        key
-        for key in ("time_s", "energy_j", "dynamic_j", "flop", "dram_bytes")
-        if most.get(key) is not None
-    ]
+    whole, gpus = float(launches.sum()), summary["num_gpus"]
     means = {
         key: float(launches @ np.array([row[key] for row in rows])) / whole
-        for key in keys
-        if whole > 0
+        for key in ("time_s", "energy_j", "dynamic_j", "flop", "dram_bytes")
+        if most.get(key) is not None and whole > 0
     }
-    count = whole / summary["num_gpus"]
-    gpus = {"phase": part, "count": count, "gpus": summary["num_gpus"]}
-    return {**most, **means, **gpus}
+    return {**most, **means, "phase": part, "count": whole / gpus, "gpus": gpus}
 
 
 def phases_of_one(summary: Entry) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ import numpy as np
 from ...codesign._problem.exact import UNITS
 from ...codesign._space.axes import TILES
 from .._format import Entries, Entry, change, si
-from .._tables.design_words import METRIC_KEYS, shown
+from .._tables.design_words import METRIC_KEYS, first_goal, shown
 from .._views.estimate import title_line
 from . import style
 
@@ -61,33 +61,28 @@ def _title(summary: Entry) -> str:
 
 def _draw_fields(summary: Entry, names: Sequence[str], axes: "Axes") -> None:
     """Fields of the best design over those of the base, on the span of their bounds."""
-    for row, name in enumerate(names):
-        space, best = summary["vary"][name], summary["best"]["fields"][name]
-        base = space["base"]
-        ends = [space["low"] / base, space["high"] / base]
-        named = ("bounds", "base", "best") if row == 0 else 3 * (None,)
-        axes.plot(
-            ends, [row, row], color=style.GREY, linewidth=5, alpha=0.4,
-            solid_capstyle="butt", label=named[0],
-        )  # fmt: skip
-        axes.plot(
-            1, row, "o", color=style.BLACK, mfc="none", mew=1.8, markersize=13,
-            label=named[1],
-        )  # fmt: skip
-        axes.plot(
-            best / base, row, "*", color=style.VERMILION, mec="white", markersize=15,
-            label=named[2],
-        )  # fmt: skip
-    words = [
-        f"{name}\n{shown(name, summary['vary'][name]['base'])} → "
-        f"{shown(name, summary['best']['fields'][name])}"
-        for name in names
-    ]
     axes.set_title("Design")
     if not names:
         axes.text(0.5, 0.5, "tiles alone vary", ha="center", transform=axes.transAxes)
         axes.set_axis_off()
         return
+    spaces, best = summary["vary"], summary["best"]["fields"]
+    for row, name in enumerate(names):
+        ends = [spaces[name][x] / spaces[name]["base"] for x in ("low", "high")]
+        axes.plot(
+            ends, [row, row], color=style.GREY, linewidth=5, alpha=0.4,
+            solid_capstyle="butt", label="_" if row else "bounds",
+        )  # fmt: skip
+    rows = range(len(names))
+    ring = {"color": style.BLACK, "mfc": "none", "mew": 1.8, "markersize": 13}
+    axes.plot([1] * len(names), rows, "o", **ring, label="base")
+    star = {"color": style.VERMILION, "mec": "white", "markersize": 15}
+    multiples = [best[name] / spaces[name]["base"] for name in names]
+    axes.plot(multiples, rows, "*", **star, label="best")
+    words = [
+        f"{name}\n{shown(name, spaces[name]['base'])} → {shown(name, best[name])}"
+        for name in names
+    ]
     style.rows_down(axes, words)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
@@ -110,10 +105,8 @@ def _draw_metrics(summary: Entry, axes: "Axes") -> None:
         axes.barh(row, share, color=style.SKY, height=0.6, label=label)
         interval = summary.get(f"{key}_p5_p95")
         if interval is not None:
-            ends = [
-                [100 * (best - interval[0]) / base],
-                [100 * (interval[1] - best) / base],
-            ]
+            low, high = interval
+            ends = [[100 * x / base] for x in (best - low, high - best)]
             axes.errorbar(
                 share, row, xerr=np.maximum(ends, 0.0), color=style.BLACK, capsize=4,
                 linewidth=1.4, label="5 to 95 %" if row == 0 else None,
@@ -145,16 +138,13 @@ def _draw_front(summary: Entry, axes: "Axes") -> None:
         dots = axes.scatter(*points[:, :2].T, c=points[:, 2], cmap=style.MAP, s=30)
         bar = axes.figure.colorbar(dots, ax=axes)
         _label(bar.ax.yaxis, goals[2])
-    for name, marker, colour, size in (
-        ("start", "X", style.BLACK, 10),
-        ("best", "*", style.VERMILION, 15),
+    for name, marker, colour, size, words in (
+        ("start", "X", style.BLACK, 10, "base"),
+        ("best", "*", style.VERMILION, 15, f"best for {_word(goals[0])}"),
     ):
-        score = summary[name]
-        words = "base" if name == "start" else f"best for {_word(goals[0])}"
-        axes.plot(
-            *[score[key] for key in keys[:2]], marker, color=colour, mec="white",
-            markersize=size, label=words, linestyle="",
-        )  # fmt: skip
+        place = [summary[name][key] for key in keys[:2]]
+        look = {"color": colour, "mec": "white", "markersize": size, "linestyle": ""}
+        axes.plot(*place, marker, **look, label=words)
     for axis, goal in zip((axes.xaxis, axes.yaxis), goals, strict=False):
         _label(axis, goal)
     axes.legend(loc="best")
@@ -163,7 +153,7 @@ def _draw_front(summary: Entry, axes: "Axes") -> None:
 
 def _draw_front_fields(summary: Entry, names: Sequence[str], axes: "Axes") -> None:
     """Fields along the front, as shares of their base values."""
-    goal = summary["objective"].split(",")[0]
+    goal = first_goal(summary)
     scores = sorted(summary["pareto"], key=lambda score: score[METRIC_KEYS[goal]])
     x = [score[METRIC_KEYS[goal]] for score in scores]
     for number, (name, colour) in enumerate(
@@ -182,7 +172,7 @@ def _draw_front_fields(summary: Entry, names: Sequence[str], axes: "Axes") -> No
 def _draw_path(summary: Entry, path: Entries, axes: "Axes") -> None:
     """Best objective so far over the evaluations, and the design of every round."""
     known = [entry for entry in path if entry["objective"] is not None]
-    goal = summary["objective"].split(",")[0]
+    goal = first_goal(summary)
     kept = np.array([(entry["violation"] or 0.0) <= _KEPT for entry in known], bool)
     effort = np.array([entry["evaluations"] for entry in known], float)
     value = np.array([entry["objective"] for entry in known], float)
@@ -214,8 +204,7 @@ def _label(axis: Any, goal: str) -> None:
     """Name and unit of an objective on an axis."""
     unit = UNITS.get(goal, "")
     if unit in ("s", "J"):
-        axis.set_label_text(_word(goal))
-        style.si_ticks(axis, unit)
+        style.name_axis(axis, _word(goal), unit)
     else:
         axis.set_label_text(f"{_word(goal)}, {unit}" if unit else _word(goal))
 

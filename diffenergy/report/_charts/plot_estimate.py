@@ -65,11 +65,10 @@ def kernel_classes(summary: Entry, kernels: Entries) -> dict[str, tuple[float, f
     The smallest are summed up as "others"; the rest of the totals is the time in which
     the host is not ready.
     """
-    found = summed(kernels, summary, lambda kernel: kernel["op"])
-    order = sorted(found, key=lambda op: -found[op][0])
-    kept = {op.replace("_", " "): found[op] for op in order[:_MOST_CLASSES]}
-    rest = [found[op] for op in order[_MOST_CLASSES:]]
-    if rest:
+    sums = summed(kernels, summary, lambda kernel: kernel["op"].replace("_", " "))
+    order = sorted(sums, key=lambda op: -sums[op][0])
+    kept = {op: sums[op] for op in order[:_MOST_CLASSES]}
+    if rest := [sums[op] for op in order[_MOST_CLASSES:]]:
         kept[f"{len(rest)} others"] = (sum(x[0] for x in rest), sum(x[1] for x in rest))
     time = summary["time_s"] - sum(x[0] for x in kept.values())
     energy = summary["energy_j"] - sum(x[1] for x in kept.values())
@@ -107,16 +106,13 @@ def _draw_totals(summary: Entry, axes: "Axes") -> None:
 
 def _draw_units(summary: Entry, units: Mapping[str, float], axes: "Axes") -> None:
     """Energy of every unit, coloured by what it is for."""
-    rows = {name: row for row, name in enumerate(units)}
     kinds = {unit: kind for kind, (_, members) in KINDS.items() for unit in members}
     for kind in dict.fromkeys(kinds[name] for name in units):
-        energies = {name: units[name] for name in units if kinds[name] == kind}
-        shares = (percent(energy / summary["energy_j"]) for energy in energies.values())
-        places = [rows[name] for name in energies]
-        style.bars(
-            axes, places, list(energies.values()), shares,
-            color=KINDS[kind][0], label=kind, height=0.75,
-        )  # fmt: skip
+        rows = [row for row, name in enumerate(units) if kinds[name] == kind]
+        energies = [units[name] for name in units if kinds[name] == kind]
+        shares = (percent(energy / summary["energy_j"]) for energy in energies)
+        look = {"color": KINDS[kind][0], "label": kind, "height": 0.75}
+        style.bars(axes, rows, energies, shares, **look)
     style.rows_down(axes, [name.replace("_", " ") for name in units])
     style.name_axis(axes.xaxis, "energy by unit", "J")
     axes.set_title("Energy")

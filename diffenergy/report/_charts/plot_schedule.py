@@ -9,7 +9,7 @@ from ...dvfs._apply.export import Launches, launches
 from ...dvfs._problem.plan import Plan
 from ...dvfs._problem.problem import Problem
 from ...units import MHz
-from .._format import Entry, change, si
+from .._format import Entry, change, scaled, si
 from .._views.schedule import BASELINES, FREE, free_case
 from . import style
 
@@ -29,7 +29,6 @@ _WIDEST: Final = 30.0
 """% of slowdown up to which the frontier is drawn, or more if a point lies there."""
 _COLOURS: Final = (style.BLUE, style.VERMILION)
 """Of the SM and the memory clock."""
-_SCALES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 _MOST_CHANGES: Final = 60
 """Changes of clocks that a picture shows one by one; above, loops are drawn once."""
 _WIDE_ENOUGH: Final = 0.05
@@ -119,7 +118,6 @@ def _draw_frontier(frontier: np.ndarray, right: float, axes: "Axes") -> None:
 
 
 def _changes(point: tuple[float, float]) -> str:
-    """Change of time and energy in words."""
     return f"time {change(point[0])}, energy {change(point[1])}"
 
 
@@ -158,34 +156,29 @@ def drawn(problem: Problem, order: Launches) -> Drawn:
 
 def _draw_clocks(shown: Drawn, problem: Problem, axes: "Axes", which: int) -> None:
     """Step line of the SM (0) or memory (1) clock over `shown`; stages are shaded."""
-    scale, unit = _scale(shown.edges[-1])
+    scale, prefix = scaled(min(shown.edges[-1], 1.0))
     clocks = problem.settings[shown.setting, which] / MHz
     levels, ticks = _levels(clocks)
-    axes.stairs(
-        np.where(np.isnan(clocks), levels[-1], clocks),
-        shown.edges / scale,
-        baseline=None,
-        color=_COLOURS[which],
-        linewidth=1.6,
-    )
+    heights, edges = np.where(np.isnan(clocks), levels[-1], clocks), shown.edges / scale
+    axes.stairs(heights, edges, baseline=None, color=_COLOURS[which], linewidth=1.6)
     low, high = levels[0], levels[-1]
     room = max(high - low, 0.1 * high)
     axes.set_ylim(low - 0.15 * room, high + 0.15 * room)
     axes.set_yticks(*ticks)
-    axes.set_xlim(0.0, shown.edges[-1] / scale)
+    axes.set_xlim(0.0, edges[-1])
     axes.set_ylabel(f"{('SM', 'memory')[which]} clock,\nMHz")
     for start, end, stage in _spans(shown):
         if stage % 2:
             axes.axvspan(start / scale, end / scale, color="#EEEEEE", zorder=0)
     once = " (repeated layers drawn once)" if shown.loops else ""
-    axes.set_xlabel(f"time in the iteration, {unit}{once}")
+    axes.set_xlabel(f"time in the iteration, {prefix}s{once}")
 
 
 def _draw_marks(shown: Drawn, problem: Problem, axes: "Axes") -> None:
     """Names of stages above `axes`, and how often what is drawn once runs."""
-    scale, _ = _scale(shown.edges[-1])
-    across = axes.get_xaxis_transform()  # x in data, y in heights of the axes
     whole = shown.edges[-1]
+    scale, _ = scaled(min(whole, 1.0))
+    across = axes.get_xaxis_transform()  # x in data, y in heights of the axes
     for start, end, stage in _spans(shown):
         if end - start >= _WIDE_ENOUGH * whole and len(problem.stages) > 1:
             axes.text(
@@ -239,8 +232,3 @@ def _spans(shown: Drawn) -> list[tuple[float, float, int]]:
         (float(shown.edges[a]), float(shown.edges[b]), int(shown.stage[a]))
         for a, b in zip(first, ends, strict=True)
     ]
-
-
-def _scale(time: float) -> tuple[float, str]:
-    """Unit of time (s) in which `time` is a handy number."""
-    return next(((s, unit) for s, unit in _SCALES if time >= s), _SCALES[-1])

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ...plans import Timeline
-from ...plans._steps.timeline import EXCHANGE, KINDS
+from ...plans._steps.timeline import KINDS
 from .._format import Entry, percent, si
-from .._traces.steps import WORDS, busiest
+from .._traces.steps import WORDS
 from .._views.estimate import title_line
 from . import style
 
@@ -59,7 +59,6 @@ def step_figure(summary: Entry, found: Timeline) -> "Figure":
 
 
 def _draw_stages(summary: Entry, found: Timeline, axes: "Axes", height: float) -> None:
-    from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Patch
 
@@ -70,24 +69,14 @@ def _draw_stages(summary: Entry, found: Timeline, axes: "Axes", height: float) -
     colour = np.array([to_rgb(_COLOURS[i]) for i in range(len(KINDS))])[found.kind]
     colour = colour + paler[:, None] * (1 - colour)
     edged = bool(np.median(inches[runs]) > _EDGED)
-
-    def boxes(start: np.ndarray, end: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        low, high = rows - _HIGH / 2, rows + _HIGH / 2
-        across = np.stack([start, end, end, start], axis=1)
-        return np.stack([across, np.stack([low, low, high, high], axis=1)], axis=2)
-
-    rows = np.arange(found.stages)
-    nothing = np.zeros(found.stages)
-    empty = boxes(nothing, np.full(found.stages, found.time), rows)
-    shapes = boxes(found.start, found.end, found.stage)
-    for corners, face, edge in (
-        (empty, style.LIGHT, False), (shapes, colour, edged),
-    ):  # fmt: skip
-        look = {"edgecolors": "white" if edge else "none", "linewidths": 0.5 * edge}
-        look |= {"antialiaseds": edge, "snap": edge}  # else slits between neighbours
-        axes.add_collection(
-            PolyCollection(list(corners), facecolors=face, **look), autolim=False
-        )
+    plain = {"edgecolors": "none", "linewidths": 0.0}
+    plain |= {"antialiaseds": False, "snap": False}  # else slits between neighbours
+    look = {"edgecolors": "white", "linewidths": 0.5, "snap": True} if edged else plain
+    nothing, rows = np.zeros(found.stages), np.arange(found.stages)
+    end = nothing + found.time
+    style.add_boxes(axes, nothing, end, rows, _HIGH, facecolors=style.LIGHT, **plain)
+    shapes = (found.start, found.end, found.stage)
+    style.add_boxes(axes, *shapes, _HIGH, facecolors=colour, **look)
     if np.quantile(inches[runs], 0.1) > _NUMBERED and height > 0.18:
         middle = (found.start + found.end) / 2
         for i in np.flatnonzero(runs):
@@ -95,11 +84,8 @@ def _draw_stages(summary: Entry, found: Timeline, axes: "Axes", height: float) -
                 middle[i], found.stage[i], str(found.batch[i] + 1), color="white",
                 ha="center", va="center", fontsize=style.SMALL,
             )  # fmt: skip
-    every = int(np.ceil(0.16 / height))
-    style.rows_down(axes, [f"stage {x}" for x in rows])
-    axes.set_yticks(rows[::every], [f"stage {x}" for x in rows[::every]])
-    axes.grid(False)
-    kinds = [i for i in np.unique(found.kind).tolist() if i != EXCHANGE or _late(found)]
+    style.stage_rows(axes, found.stages, height)
+    kinds = np.unique(found.kind).tolist()
     keys = [Patch(color=_COLOURS[i], label=WORDS[KINDS[i]]) for i in kinds]
     keys.append(Patch(color=style.LIGHT, label="waiting"))
     axes.legend(
@@ -108,15 +94,9 @@ def _draw_stages(summary: Entry, found: Timeline, axes: "Axes", height: float) -
         columnspacing=1.0, handletextpad=0.5,
     )  # fmt: skip
     shades = " (paler: later virtual stages)" if found.chunk.max() else ""
-    lost = (percent(summary[key]) for key in ("bubble", "exposed_communication"))
-    bubble, exposed = lost
-    axes.set_title(
-        f"Stages{shades}: bubble {bubble}, exposed exchange {exposed}", pad=19
-    )
-
-
-def _late(found: Timeline) -> bool:
-    return bool((found.kind == EXCHANGE).any())
+    bubble, exposed = summary["bubble"], summary["exposed_communication"]
+    lost = f"bubble {percent(bubble)}, exposed exchange {percent(exposed)}"
+    axes.set_title(f"Stages{shades}: {lost}", pad=19)
 
 
 def _draw_power(summary: Entry, found: Timeline, whole: "Axes", one: "Axes") -> None:
@@ -127,7 +107,9 @@ def _draw_power(summary: Entry, found: Timeline, whole: "Axes", one: "Axes") -> 
     gpus = summary["num_gpus"]
     whole.set_title(f"All GPUs ({gpus}): {mean} on average, {peak} at most")
     style.name_axis(whole.yaxis, "power", "W")
-    stage, limit = busiest(found), summary["power_limit_w"]
+    busy = (found.end - found.start) * (found.batch >= 0)
+    stage = int(np.bincount(found.stage, busy, found.stages).argmax())
+    limit = summary["power_limit_w"]
     edges, watts = found.curve(stage)
     one.step(edges, watts, where="post", color=style.BLACK, linewidth=1.2)
     one.axhline(limit, color=style.VERMILION, linewidth=1.0, linestyle="--")

@@ -13,11 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from ...files import check_target, write_bytes_atomic
+from .._format import scaled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.collections import PolyCollection
     from matplotlib.figure import Figure
 
 ENDINGS: Final = (".png", ".svg")
@@ -87,11 +91,12 @@ def house() -> Iterator[None]:
     """
     need_matplotlib()
     import matplotlib
+    from cycler import cycler  # pyright: ignore[reportMissingTypeStubs]
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_SETTINGS)  # pyright: ignore[reportArgumentType, reportCallIssue]
-        matplotlib.rcParams["axes.prop_cycle"] = _cycle()
+        matplotlib.rcParams["axes.prop_cycle"] = cycler(color=PALETTE)
         yield
 
 
@@ -154,22 +159,15 @@ def colours(count: int) -> list[str]:
 def si_ticks(axis: "Axis", unit: str) -> None:
     """Ticks with SI prefix and unit ("20 ms"): one prefix on a linear axis, that of its
     end, and each its own on a logarithmic one."""
-    from matplotlib.ticker import EngFormatter, FuncFormatter
-
-    prefixes = EngFormatter.ENG_PREFIXES
+    from matplotlib.ticker import FuncFormatter
 
     def text(value: int | float, _: int | None = None) -> str:
         if value == 0:
             return "0"
-        end = value
-        if axis.get_scale() == "linear":
-            end = max(abs(x) for x in axis.get_view_interval())
-        power = 3 * math.floor(math.log10(abs(end)) / 3 + 1e-9)
-        power = min(max(power, min(prefixes)), max(prefixes))
-        prefix = prefixes[power].replace("\N{MICRO SIGN}", "u")
-        return f"{value / 10.0**power:.6g} {prefix}{unit}".replace(
-            "-", "\N{MINUS SIGN}"
-        )
+        ends = axis.get_view_interval() if axis.get_scale() == "linear" else [value]
+        scale, prefix = scaled(max(abs(x) for x in ends) * (1 + 1e-8))
+        shown = f"{value / scale:.6g} {prefix}{unit}"
+        return shown.replace("-", "\N{MINUS SIGN}")
 
     axis.set_major_formatter(FuncFormatter(text))
 
@@ -228,6 +226,28 @@ def rows_down(axes: "Axes", names: Sequence[str]) -> None:
     axes.tick_params(axis="y", length=0)
 
 
+def add_boxes(
+    axes: "Axes", start: Any, end: Any, row: Any, height: Any, **look: Any
+) -> "PolyCollection":
+    """Rectangles from `start` to `end`, `height` rows high, centred on their rows."""
+    from matplotlib.collections import PolyCollection
+
+    low, high = row - height / 2, row + height / 2
+    across = np.stack([start, end, end, start], axis=1)
+    down = np.stack([low, low, high, high], axis=1)
+    boxes = PolyCollection(list(np.stack([across, down], axis=2)), **look)
+    axes.add_collection(boxes, autolim=False)
+    return boxes
+
+
+def stage_rows(axes: "Axes", stages: int, height: float) -> None:
+    """Names rows by stages, as many as fit where a row is `height` inches high."""
+    shown = range(0, stages, math.ceil(0.16 / height))
+    rows_down(axes, [""] * stages)
+    axes.set_yticks(shown, [f"stage {x}" for x in shown])
+    axes.grid(False)
+
+
 def shortened(name: str, most: int) -> str:
     """`name`, its middle left out if it is longer than `most` characters.
 
@@ -238,9 +258,3 @@ def shortened(name: str, most: int) -> str:
         return name
     begin = (most - 1) // 2 - 1
     return f"{name[:begin]}…{name[len(name) - (most - 1 - begin) :]}"
-
-
-def _cycle() -> Any:
-    from cycler import cycler  # pyright: ignore[reportMissingTypeStubs]
-
-    return cycler(color=PALETTE)

@@ -24,14 +24,7 @@ from ...plans import Plan, TrainingStep
 from ...workload._listing import Listing
 from ...workload._workload import Workload, assemble
 from .._format import Entries, Entry
-from .._kernel_work import (
-    Roof,
-    by_class,
-    of_mean_gpu,
-    rest_words,
-    roofs,
-    with_work,
-)
+from .._kernel_work import Roof, by_class, of_mean_gpu, rest_words, roofs, with_work
 from .._tables.known import gpu_summary
 from .._views.estimate import title_line
 from .charts.curves import Side, clock_chart, limit_chart
@@ -128,7 +121,7 @@ def _parts(content: Content) -> list[Part]:
 def _colours(content: Content) -> dict[str, int]:
     """A colour for each kernel class, the ones that take most energy first."""
     names = by_class(content.kernels, content.summary)
-    names = [name for name in names if name != rest_words(content.summary)]
+    names.pop(rest_words(content.summary), None)
     return {name: min(i, COLOURS - 1) for i, name in enumerate(names)}
 
 
@@ -137,8 +130,7 @@ def _energy(content: Content, colours: Mapping[str, int]) -> str:
     units = {unit_words(k): v for k, v in summary["energy_j_by_unit"].items()}
     second, names = None, ("", "")
     if versus is not None:
-        found = versus["energy_j_by_unit"].items()
-        second = {unit_words(key): value for key, value in found}
+        second = {unit_words(k): v for k, v in versus["energy_j_by_unit"].items()}
         names = (summary["gpu"], versus["gpu"])
     classes = by_class(content.kernels, summary)
     energy = {name: joules for name, (_, joules) in classes.items()}
@@ -234,11 +226,11 @@ def _swept(task: Task) -> Totals:
     if task.step is not None:
         asked = TrainingStep(work, task.step.steps, task.step.order)
         found = kept(_step_totals, (asked, task.gpu, points))
-        return Totals(*map(np.asarray, found))
-    plan = task.plan or Plan()
-    shared = np.array([plan.tp * plan.dp, plan.pp - 1], float)
-    arguments = (work, task.gpu, points, shared)
-    return Totals(*map(np.asarray, kept(totals, arguments)))
+    else:
+        plan = task.plan or Plan()
+        shared = np.array([plan.tp * plan.dp, plan.pp - 1], float)
+        found = kept(totals, (work, task.gpu, points, shared))
+    return Totals(*map(np.asarray, found))
 
 
 def _side(task: Task, result: EstimateResult, found: Totals) -> Side:
@@ -267,7 +259,6 @@ def _side(task: Task, result: EstimateResult, found: Totals) -> Side:
 
 
 def _basis(task: Task) -> Basis:
-    """What the figures of one GPU rest on."""
     gpu = gpu_summary(task.card, field_units(), task.corrections)
     return Basis(gpu, coefficients(task.card, task.corrections))
 

@@ -15,7 +15,7 @@ from .._views.fleet import (
 )
 from .charts.fleet import pool_charts, power_chart
 from .document import Part, document
-from .markup import escape, sentence, tag
+from .markup import escape, paragraph, sentence, tag
 from .parts.answer import tile
 from .parts.tables import table
 
@@ -43,7 +43,7 @@ def fleet_html(result: "FleetResult", command: str) -> str:
         ),
         Part(
             "plan", "Plan", f"The plan of slot {slot}",
-            tag("p", escape(note), class_="caption") + plan,
+            paragraph(note) + plan,
         ),
         Part(
             "prices", "Prices", "What more would be worth",
@@ -75,14 +75,13 @@ def _answer(result: "FleetResult") -> str:
         )
         if s[key] is not None
     ]
-    lines = [totals(s), *result.notes]
     return "".join(
         [
-            tag("p", escape(sentence(line(result))), class_="lead"),
+            paragraph(sentence(line(result)), "lead"),
             tag("dl", *large, class_="tiles large"),
             tag("dl", *small, class_="tiles small"),
-            *(tag("p", escape(sentence(x)), class_="caption") for x in lines),
-            *(tag("p", escape(sentence(x)), class_="advice") for x in headroom(s)),
+            *(paragraph(sentence(x)) for x in [totals(s), *result.notes]),
+            *(paragraph(sentence(x), "advice") for x in headroom(s)),
         ]
     )
 

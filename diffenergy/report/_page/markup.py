@@ -27,6 +27,11 @@ def tag(name: str, *content: str, **attributes: Any) -> str:
     return f"<{name}{words}>{''.join(content)}</{name}>"
 
 
+def paragraph(text: str, style: str | None = "caption") -> str:
+    """A paragraph of text in a `style` of the sheet."""
+    return tag("p", escape(text), class_=style)
+
+
 def number(value: int | float | None, text: str) -> str:
     """A figure as people read it, with its exact value beside it."""
     if value is None:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from ...workload import kernel_name
-from .._format import Entries, Entry, percent
+from .._format import Entries, Entry, percent, si
 from .columns import Narrowing
 
 MOST: Final = 8
@@ -38,6 +38,11 @@ def traced_name(row: Entry) -> str:
     if row["op"] == "traced":
         return f"{row['class']}: {row['kernel'][:50]}"
     return kernel_name(row)
+
+
+def time_words(us: float) -> str:
+    """A time that is given in us."""
+    return si(us * 1e-6, "s")
 
 
 def limit_words(kernel: Entry) -> str:

@@ -63,13 +63,8 @@ def gpu_summary(
     values = {}
     for field, value in card.values.items():
         source = card.provenance.get(field, {})
-        values[field] = {
-            "value": value,
-            "unit": units[field],
-            "source": source.get("source"),
-            "quality": source.get("quality"),
-            "year": source.get("year"),
-        }
+        about = {key: source.get(key) for key in ("source", "quality", "year")}
+        values[field] = {"value": value, "unit": units[field], **about}
     return {
         "name": card.name,
         **{word: getattr(card, word) for word in _WORDS},
@@ -107,9 +102,8 @@ def _grades(grades: Mapping[str, str]) -> str:
 
 
 def _three(entry: Entry, key: str, form: str) -> str:
-    """A figure of time, power and energy."""
     found = (entry[f"{x}_{key}"] for x in QUANTITIES)
-    return "/".join("-" if x is None else form.format(x) for x in found)
+    return "/".join(UNKNOWN if x is None else form.format(x) for x in found)
 
 
 def gpu_parts(summary: Entry) -> list[Any]:
@@ -129,7 +123,7 @@ def gpu_parts(summary: Entry) -> list[Any]:
         ("field", lambda x: x[0]),
         ("value", lambda x: x[1]["value"], plain),
         ("unit", lambda x: x[1]["unit"]),
-        ("quality", lambda x: ", ".join(_known(x[1]["quality"], x[1]["year"]))),
+        ("quality", _quality),
     )
     sources: dict[str, list[str]] = {}
     for field, x in summary["values"].items():
@@ -145,8 +139,9 @@ def gpu_parts(summary: Entry) -> list[Any]:
     ]
 
 
-def _known(*words: Any) -> list[str]:
-    return [str(word) for word in words if word]
+def _quality(value: tuple[str, Entry]) -> str:
+    words = (value[1]["quality"], value[1]["year"])
+    return ", ".join(str(word) for word in words if word)
 
 
 # --- models
@@ -215,11 +210,12 @@ def model_parts(summary: Entry) -> list[Any]:
     """What `models show` prints."""
     cache = summary["kv_bytes_per_token"] or {}
     windowed = summary["kv_bytes_per_token_windowed"] or {}
+    both = {dtype: cache[dtype] + windowed[dtype] for dtype in cache}
     within = ("of it in windows", lambda x: windowed.get(x[0]), "{:.6g} B")
     stored = (
         "dtype",
         ("weights", lambda x: x[1] / 1e9, "{:.3f} GB"),
-        ("KV cache per token", lambda x: _both(cache, windowed, x[0]), "{:.6g} B"),
+        ("KV cache per token", lambda x: both.get(x[0]), "{:.6g} B"),
         *((within,) if any(windowed.values()) else ()),
     )
     state = summary["state_bytes_per_request"]
@@ -232,13 +228,6 @@ def model_parts(summary: Entry) -> list[Any]:
         *([f"state of a request: {state / 1e6:.6g} MB"] if state else []),
         table(sizes, summary["sizes"].items(), fold=["value"]),
     ]
-
-
-def _both(
-    grows: Mapping[str, float], windowed: Mapping[str, float], dtype: str
-) -> float | None:
-    """Bytes that a token adds to both caches."""
-    return grows[dtype] + windowed[dtype] if dtype in grows else None
 
 
 def _layers(model: "Model") -> int | None:

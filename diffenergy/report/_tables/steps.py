@@ -2,13 +2,13 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from ...plans import Plan
 from .._format import Entries, Entry, digits, percent, si
 from .._kernel_work import of_mean_gpu
-from .columns import Narrowing
+from .columns import Columns, Narrowing, table
 from .kernels import MOST, kernel_table
 
 _AXES: Final = {
@@ -37,14 +37,19 @@ def plan_text(plan: Mapping[str, Any]) -> str:
     return read.text
 
 
-def step_parts(summary: Entry, memory: list[str]) -> Iterator[Any]:
-    """Passes, rates, power, exchanges, stages; `memory`: its lines."""
+def step_parts(summary: Entry) -> Iterator[Any]:
+    """Passes, rates, power, exchanges, stages."""
     yield _passes(summary)
     yield from _lines(summary)
     if exchanges(summary):
-        yield _exchanges(summary)
-    yield _stages(summary)
-    yield from memory
+        columns = (
+            ("communication", "name"),
+            ("in all", "total_s", "s"),
+            ("exposed", "exposed_s", "s"),
+            ("of the step", lambda x: x["exposed_s"] / summary["time_s"], percent),
+        )
+        yield table(columns, exchanges(summary))
+    yield Narrowing(*stage_rows(summary, "a GPU"), ("SM clock", "layers"))
 
 
 def step_kernels(summary: Entry, kernels: Entries, detail: bool) -> Iterator[Any]:
@@ -52,32 +57,24 @@ def step_kernels(summary: Entry, kernels: Entries, detail: bool) -> Iterator[Any
     every kind of virtual stages."""
     if not kernels:
         return
-    mean = of_mean_gpu(kernels, summary)
-    busy = sum(kernel["count"] * kernel["time_s"] for kernel in mean)
-    if not detail:
-        yield kernel_table(mean, busy, True, MOST)
-        return
-    # shares of the sum over all GPUs, so that they add up to one
-    shown = [
-        {**x, "count": x["count"] * x["gpus"] / summary["num_gpus"]} for x in kernels
-    ]
-    yield kernel_table(shown, busy, True, None)
+    shown, most = of_mean_gpu(kernels, summary), MOST
+    busy = sum(kernel["count"] * kernel["time_s"] for kernel in shown)
+    if detail:
+        # shares of the sum over all GPUs, so that they add up to one
+        gpus, most = summary["num_gpus"], None
+        shown = [{**x, "count": x["count"] * x["gpus"] / gpus} for x in kernels]
+    yield kernel_table(shown, busy, True, most)
 
 
 def _passes(summary: Entry) -> Narrowing:
     """Time, power and energy of each pass, and of the step."""
-    gpus = summary["num_gpus"]
-    step = {**summary, "limited_by": ""}
-    passes = {**summary["phases"], "step": step}
-    entries = [
-        {**x, "name": name, "each_w": x["avg_power_w"] / gpus}
-        for name, x in passes.items()
-    ]
+    passes = {**summary["phases"], "step": {**summary, "limited_by": ""}}
+    entries = [{**x, "name": name} for name, x in passes.items()]
     columns = (
         ("mean GPU", "name"),
         ("time", "time_s", "s"),
         ("share", lambda x: x["time_s"] / summary["time_s"], percent),
-        ("a GPU", "each_w", "{:.1f} W"),
+        ("a GPU", lambda x: x["avg_power_w"] / summary["num_gpus"], "{:.1f} W"),
         ("energy of all", "energy_j", "J"),
         ("SM clock", "sm_clock_mhz", "{:.0f} MHz"),
         ("chip", "temperature_c", "{:.0f} C"),
@@ -108,56 +105,49 @@ def _lines(summary: Entry) -> Iterator[str]:
     )
 
 
-def _exchanges(summary: Entry) -> Narrowing:
-    """Seconds that the mean GPU exchanges, and what of them nothing hides."""
-    columns = (
-        ("communication", "name"),
-        ("in all", "total_s", "s"),
-        ("exposed", "exposed_s", "s"),
-        ("of the step", lambda x: x["exposed_s"] / summary["time_s"], percent),
-    )
-    return Narrowing(columns, exchanges(summary), ())
-
-
 def exchanges(summary: Entry) -> Entries:
     """Those of the step, by axis."""
     axes = summary["communication"].items()
     return [{**x, "name": _AXES[axis]} for axis, x in axes if x["total_s"]]
 
 
+def runs(
+    stages: Entries, alike: Callable[[Entry], Any]
+) -> Iterator[tuple[str, Entries]]:
+    """Stages in a row of which `alike` says the same, named "0", or "1 to 6"."""
+    for _, run in itertools.groupby(enumerate(stages), lambda x: alike(x[1])):
+        numbers, rows = zip(*run, strict=True)
+        yield " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))), rows
+
+
 def folded(stages: Entries) -> list[dict[str, Any]]:
-    """Stages with `name` ("0", or "1 to 6" of several in a row that are alike but for
-    their memory) and `memory_bytes` from the least to the most of them."""
+    """Stages with `name`, several in a row that are alike but for their memory as one,
+    and `memory_bytes` from the least to the most of them."""
     found = []
-    numbered = enumerate(stages)
-    for _, run in itertools.groupby(
-        numbered, key=lambda x: [x[1][key] for key in _ALIKE]
-    ):
-        rows = list(run)
-        first, last = rows[0][0], rows[-1][0]
-        memory = [x["memory_bytes"] for _, x in rows]
-        name = f"{first}" if first == last else f"{first} to {last}"
+    for name, rows in runs(stages, lambda stage: [stage[key] for key in _ALIKE]):
+        memory = [x["memory_bytes"] for x in rows]
         ends = {"memory_bytes": min(memory), "most_bytes": max(memory)}
-        found.append({**rows[0][1], **ends, "name": name})
+        found.append({**rows[0], **ends, "name": name})
     return found
 
 
-def _stages(summary: Entry) -> Narrowing:
-    """Every stage; several in a row that are alike as one."""
+def stage_rows(summary: Entry, power: str) -> tuple[Columns, Entries]:
+    """Every stage, several in a row that are alike as one: columns, rows. `power`: the
+    heading of a GPU's."""
     columns = (
         ("stage", "name"),
-        ("layers", "layers"),
+        ("layers", "layers", "{:d}"),
         ("forward", "forward_s", "s"),
         ("backward", "backward_s", "s"),
         ("busy", "busy", percent),
-        ("a GPU", "power_w", "{:.0f} W"),
+        (power, "power_w", "{:.0f} W"),
         ("SM clock", "sm_clock_mhz", "{:.0f} MHz"),
-        ("memory", memory_words),
+        ("memory", _memory_words),
     )
-    return Narrowing(columns, folded(summary["stages"]), ("SM clock", "layers"))
+    return columns, folded(summary["stages"])
 
 
-def memory_words(stage: Entry) -> str:
+def _memory_words(stage: Entry) -> str:
     """Bytes of a stage, or of the emptiest and the fullest of several."""
     low, high = (si(stage[key], "B") for key in ("memory_bytes", "most_bytes"))
     if low == high:

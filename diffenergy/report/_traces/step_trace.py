@@ -1,6 +1,5 @@
 """`step_trace_text`: a training step on many GPUs as a timeline for Perfetto."""
 
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ from ...plans import AXES, Timeline
 from ...plans._steps.timeline import KINDS
 from .._format import Entry
 from .steps import slice_name
-from .trace import counter, microseconds, named, slice_event
+from .trace import counter, microseconds, named, slice_event, trace_json
 
 _COMPUTE: Final = 1
 _COMMUNICATION: Final = 2
@@ -40,15 +39,7 @@ def step_trace_text(summary: Entry, found: Timeline) -> str:
             events += _computed(found, i)
             events += _exchanged(found, i)
         events += _bubbles(found, stage, own)
-    about = {
-        "made_by": "diffenergy estimate --trace",
-        **{key: summary[key] for key in ("model", "gpu", "phase", "dtype", "grade")},
-        **{key: summary[key] for key in ("plan", "num_gpus", "global_batch")},
-        **{key: summary[key] for key in ("time_s", "energy_j", "avg_power_w")},
-        "note": _NOTE,
-    }
-    whole = {"displayTimeUnit": "ns", "otherData": about, "traceEvents": events}
-    return json.dumps(whole, allow_nan=False, separators=(",", ":")) + "\n"
+    return trace_json(summary, ("plan", "num_gpus", "global_batch"), events, note=_NOTE)
 
 
 def _names(summary: Entry, found: Timeline) -> Iterator[dict[str, Any]]:
@@ -70,8 +61,8 @@ def _computed(found: Timeline, i: int) -> Iterator[dict[str, Any]]:
         return
     args: dict[str, Any] = {"power_w": round(float(found.power[i]), 3)}
     if found.batch[i] >= 0:
-        args |= {"micro_batch": int(found.batch[i]) + 1}
-        args |= {"virtual_stage": int(found.chunk[i]) + 1}
+        args["micro_batch"] = int(found.batch[i]) + 1
+        args["virtual_stage"] = int(found.chunk[i]) + 1
     pid, kind = int(found.stage[i]) + 1, KINDS[found.kind[i]]
     yield slice_event(pid, slice_name(found, i), kind, start, until, args)
 
@@ -90,11 +81,9 @@ def _exchanged(found: Timeline, i: int) -> Iterator[dict[str, Any]]:
         for axis, takes in zip(AXES, seconds.tolist(), strict=True):
             if takes <= least:
                 continue
-            end = begin + takes * scale
+            end, name = begin + takes * scale, f"{axis} {kind}"
             args = {"seconds": takes, "of": slice_name(found, i)}
-            yield slice_event(
-                pid, f"{axis} {kind}", kind, begin, end, args, _COMMUNICATION
-            )
+            yield slice_event(pid, name, kind, begin, end, args, _COMMUNICATION)
             begin = end
 
 

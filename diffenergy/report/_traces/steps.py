@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
-
 from ...plans import Timeline
 from ...plans._steps.timeline import KINDS
 
@@ -23,13 +21,6 @@ def slice_name(found: Timeline, i: int) -> str:
         return name
     several = f" of virtual stage {found.chunk[i] + 1}" if found.chunk.max() else ""
     return f"{name} {found.batch[i] + 1}{several}"
-
-
-def busiest(found: Timeline) -> int:
-    """The stage that runs longest."""
-    runs = found.batch >= 0
-    spent = (found.end - found.start) * runs
-    return int(np.bincount(found.stage, spent, found.stages).argmax())
 
 
 def drawable(found: Timeline | None) -> Timeline:

@@ -26,10 +26,7 @@ _ORDER: Final = (
 
 
 def trace_text(
-    summary: Entry,
-    kernels: Entries,
-    listings: Sequence[Listing],
-    dram_bandwidth: float,
+    summary: Entry, kernels: Entries, listings: Sequence[Listing], dram_bandwidth: float
 ) -> str:
     """Trace-event JSON of one estimate, times in us.
 
@@ -53,13 +50,20 @@ def trace_text(
         *_host(found, kernels, listings),
         *_counters(found, kernels, list(phases.values()), dram_bandwidth),
     ]
-    about = {
-        "made_by": "diffenergy estimate --trace",
-        **{key: summary[key] for key in ("model", "gpu", "phase", "dtype", "grade")},
-        **{key: summary[key] for key in ("time_s", "energy_j", "avg_power_w")},
-        "launches_not_shown_one_by_one": float(found.folded.sum()),
-        "note": _ORDER,
-    }
+    hidden = float(found.folded.sum())
+    return trace_json(
+        summary, (), events, launches_not_shown_one_by_one=hidden, note=_ORDER
+    )
+
+
+def trace_json(
+    summary: Entry, keys: Sequence[str], events: Sequence[Any], **about: Any
+) -> str:
+    """The file: what it is of, also by `keys` of the summary, and its events."""
+    said = ("model", "gpu", "phase", "dtype", "grade", *keys)
+    totals = ("time_s", "energy_j", "avg_power_w")
+    about = {key: summary[key] for key in (*said, *totals)} | about
+    about = {"made_by": "diffenergy estimate --trace", **about}
     whole = {"displayTimeUnit": "ns", "otherData": about, "traceEvents": events}
     return json.dumps(whole, allow_nan=False, separators=(",", ":")) + "\n"
 
@@ -88,9 +92,8 @@ def _phases(
 ) -> Iterator[dict[str, Any]]:
     """Phases, and in those of several passes each pass."""
     for number, (name, phase) in enumerate(phases.items()):
-        keys = ("energy_j", "avg_power_w", "limited_by")
         start, end = found.phases[number]
-        args = {key: phase[key] for key in keys}
+        args = {key: phase[key] for key in ("energy_j", "avg_power_w", "limited_by")}
         yield slice_event(_GPU, name, "phase", start, end, args)
         own = found.phase == number
         turns, firsts = np.unique(found.turn[own], return_index=True)
@@ -117,7 +120,6 @@ def _kernels(found: Unrolled, kernels: Entries) -> Iterator[dict[str, Any]]:
 
 
 def _track(kernel: Entry) -> int:
-    """Thread of a kernel."""
     return _LINKS if kernel["op"] == "collective" else _STREAM
 
 
@@ -181,9 +183,8 @@ def _counters(
 
 def counter(pid: int, name: str, unit: str, at: float, value: float) -> dict[str, Any]:
     """The value of a counter from `at` (us) on."""
-    args = {unit: value}
-    named = f"{name} ({unit})"
-    return {"ph": "C", "pid": pid, "name": named, "ts": at, "args": args}
+    place = {"ph": "C", "pid": pid, "name": f"{name} ({unit})", "ts": at}
+    return {**place, "args": {unit: value}}
 
 
 _PICOSECOND: Final = 1e-12

@@ -1,8 +1,11 @@
 """How the best plan for training reads and looks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
+from .._charts import style
 from .._format import Entry, percent, si
 from .._tables.columns import table
 from .estimate import BOARD_ONLY, assumed_line, memory_lines
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 12
 """Rows of the frontier in a table for people."""
+_SLOWER: Final = 4.0
+"""Times the best step beyond which plans are left out of the picture."""
 _WORDS: Final = {"time": "fastest", "energy": "of least energy"}
 
 
@@ -41,7 +46,9 @@ def parts(result: "PlanResult") -> Iterator[Any]:
     best = s["best"]
     yield assumed_line(best)
     yield title(s)
-    yield f"{_WORDS[s['objective']]}: --plan {s['plan']}{_clock(s)}"
+    lowered = s["sm_clock_mhz"] < s["highest_sm_clock_mhz"]  # by a limit of power
+    clock = f" at --sm-clock {s['sm_clock_mhz']:g}" if lowered else ""
+    yield f"{_WORDS[s['objective']]}: --plan {s['plan']}{clock}"
     low, high = best["time_s_p5_p95"]
     rows = [
         ("step time", f"{si(best['time_s'], 's')} ({si(low, 's')} to {si(high, 's')})"),
@@ -64,17 +71,37 @@ def parts(result: "PlanResult") -> Iterator[Any]:
     yield BOARD_ONLY
 
 
+@style.house()
 def figure(result: "PlanResult") -> "Figure":
-    """All plans that fit by time and energy, the frontier and the best."""
-    from .._charts.plot_best_plan import best_plan_figure
-
-    return best_plan_figure(result)
-
-
-def _clock(s: Entry) -> str:
-    """The clock, where a limit of power lowers it."""
-    clock, usual = s["sm_clock_mhz"], s["highest_sm_clock_mhz"]
-    return f" at --sm-clock {clock:g}" if clock < usual else ""
+    """Time and energy of a step of every plan that fits, coloured by memory; a line
+    along the frontier of the two, a star at the answer."""
+    s, about = result.summary, result.found.about
+    figure = style.canvas(4.6)
+    axes = figure.add_subplot()
+    shown = about.time <= _SLOWER * about.time.min()
+    dots = axes.scatter(
+        about.time[shown], about.energy[shown], c=about.memory[shown] / 1e9,
+        s=14, cmap="viridis", linewidths=0, alpha=0.8,
+    )  # fmt: skip
+    bar = figure.colorbar(dots, ax=axes, pad=0.02)
+    bar.set_label("memory of a GPU (GB)")
+    edge = sorted((x["step_time_s"], x["energy_j"]) for x in s["frontier"])
+    least = np.minimum.accumulate([y for _, y in edge])
+    kept = [(x, y) for (x, y), most in zip(edge, least, strict=True) if y <= most]
+    axes.plot(*zip(*kept, strict=True), color=style.GREY, linewidth=1.0, zorder=0)
+    best = s["best"]
+    axes.plot(
+        [best["time_s"]], [best["energy_j"]], "*", color=style.VERMILION,
+        markersize=14, label=s["plan"],
+    )  # fmt: skip
+    axes.legend(loc="lower right", fontsize=style.SMALL)
+    axes.set(xscale="log", yscale="log")
+    for axis in (axes.xaxis, axes.yaxis):
+        style.log_ticks(axis, 5)
+    style.name_axis(axes.xaxis, "time of a step", "s")
+    style.name_axis(axes.yaxis, "energy of a step, all GPUs", "J")
+    style.headline(figure, title(s))
+    return figure
 
 
 def _others(s: Entry) -> str:
@@ -82,24 +109,19 @@ def _others(s: Entry) -> str:
     second = s["second"]
     if second is None:
         return found
-    key = {"time": "step_time_s", "energy": "energy_j"}[s["objective"]]
-    best = {"time": "time_s", "energy": "energy_j"}[s["objective"]]
+    keys = {"time": ("step_time_s", "time_s"), "energy": ("energy_j", "energy_j")}
+    key, best = keys[s["objective"]]
     more = second[key] / s["best"][best] - 1
     return f"{found}; next: {second['plan']}, {percent(more)} more {s['objective']}"
 
 
 def _sensitivities(found: dict[str, dict[str, Entry]]) -> Any:
-    words = {"step_time_s": "time", "energy_j": "energy"}
-    fields = list(found["step_time_s"])
-    rows = [
-        (name, *(_percent(found[x][name]["per_percent"]) for x in words))
-        for name in fields
-    ]
-    return table(("1 % more of", *words.values()), rows)
+    def of(key: str) -> Callable[[str], str]:
+        known = {name: x["per_percent"] for name, x in found[key].items()}
+        return lambda x: "none" if known[x] is None else f"{known[x]:+.3f} %"
 
-
-def _percent(value: float | None) -> str:
-    return "none" if value is None else f"{value:+.3f} %"
+    pairs = (("time", of("step_time_s")), ("energy", of("energy_j")))
+    return table((("1 % more of", str), *pairs), found["step_time_s"])
 
 
 def _frontier(s: Entry) -> Any:
@@ -114,10 +136,7 @@ def _frontier(s: Entry) -> Any:
         ("GB", lambda x: f"{x['memory_per_gpu_bytes'] / 1e9:.1f}"),
         ("kW", lambda x: f"{x['power_total_w'] / 1e3:.4g}"),
     ]
-    alike = [
-        key
-        for key in ("num_gpus", "sm_clock_mhz")
-        if len({x[key] for x in s["frontier"]}) == 1
-    ]
-    columns = [x for x in columns if x[1] not in alike]
+    for key in ("num_gpus", "sm_clock_mhz"):
+        if len({x[key] for x in s["frontier"]}) == 1:
+            columns = [x for x in columns if x[1] != key]
     return table(columns, s["frontier"][:_SHOWN], fold=("plan",))

@@ -1,6 +1,6 @@
 """How a search for designs reads and looks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ...codesign._problem.problem import LIMITS
@@ -40,9 +40,9 @@ def line(result: "SearchResult") -> str:
     summary, best = result.summary, result.best
     goal = first_goal(summary)
     start, end = (in_unit(goal, summary[x]["objective"]) for x in ("start", "best"))
-    words = (f"{goal} {start} -> {end}", design_words(best.fields), summary["grade"])
-    return f"{summary['model']} on what grows out of {result.card.name}: " + ", ".join(
-        words
+    return (
+        f"{summary['model']} on what grows out of {result.card.name}: "
+        f"{goal} {start} -> {end}, {design_words(best.fields)}, {summary['grade']}"
     )
 
 
@@ -125,15 +125,13 @@ def _totals(summary: Entry) -> "Table":
 
 def _limits(summary: Entry) -> "Table":
     """Every limit with what base and best design need of it."""
-    keys = {"allowed": "limit", "base": "start", "best": "best"}
-    columns = [
-        ("limit", lambda x: x["name"].replace("_", " ")),
-        *(
-            (word, lambda x, key=key: in_unit(x["metric"], x[key]))
-            for word, key in keys.items()
-        ),
-    ]
-    return table(columns, summary["limits"])
+
+    def of(key: str) -> Callable[[Entry], str]:
+        return lambda limit: in_unit(limit["metric"], limit[key])
+
+    name = ("limit", lambda limit: limit["name"].replace("_", " "))
+    sides = (("allowed", of("limit")), ("base", of("start")), ("best", of("best")))
+    return table((name, *sides), summary["limits"])
 
 
 def _fields(summary: Entry, names: Sequence[str]) -> "Table":

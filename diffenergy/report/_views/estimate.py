@@ -67,20 +67,20 @@ def estimate_parts(
     take most time.
     """
     if "points" in summary:
-        several = [_points(summary), *memory_lines(summary)]
-        best = [UNKNOWN if i is None else i for i in _best(summary).values()]
-        words = f"best for energy: row {best[0]}; for energy-delay product: row "
-        return framed(summary, [*several, f"{words}{best[1]}"])
+        energy, edp = (UNKNOWN if i is None else i for i in _best(summary).values())
+        best = f"best for energy: row {energy}; for energy-delay product: row {edp}"
+        return framed(summary, [_points(summary), *memory_lines(summary), best])
+    run = [*_run_lines(summary), *memory_lines(summary)]
     if is_step(summary):
-        lines = [*run_lines(summary), *memory_lines(summary)]
-        own = step_kernels(summary, kernels or [], detail)
-        parts = [*step_parts(summary, lines), _energy(summary), *own]
-        return framed(summary, [*parts, _host_line(summary)])
-    lines = [*_token_lines(summary), *run_lines(summary), *memory_lines(summary)]
-    lines += plan_lines(summary)
-    parts = [_phases(summary), *lines, _energy(summary)]
-    if kernels:
-        parts.append(_kernels(summary, kernels, None if detail else MOST))
+        parts = [*step_parts(summary), *run, _energy(summary)]
+        parts += step_kernels(summary, kernels or [], detail)
+    else:
+        lines = [*_token_lines(summary), *run, *_plan_lines(summary)]
+        parts = [_phases(summary), *lines, _energy(summary)]
+        if kernels:
+            phases, most = summary["phases"].values(), None if detail else MOST
+            busy = sum(phase["gpu_time_s"] for phase in phases)
+            parts.append(kernel_table(kernels, busy, len(phases) > 1, most))
     return framed(summary, [*parts, _host_line(summary)])
 
 
@@ -103,14 +103,18 @@ def memory_lines(summary: Entry) -> list[str]:
         return []
     rest = ("total", "capacity", "fits")
     parts = sorted((x for x in memory if x not in rest), key=lambda x: -memory[x])
-    words = [f"{part_words(x)} {si(memory[x], 'B')}" for x in parts if memory[x]]
+    words = [
+        f"{x} {si(memory[x], 'B')}".replace("kv_cache", "KV cache")
+        for x in parts
+        if memory[x]
+    ]
     verdict = "" if memory["fits"] else ": does not fit"
     which = "memory of the fullest GPU" if summary.get("plan") else "memory"
     taken, most = si(memory["total"], "B"), si(memory["capacity"], "B")
     return [f"{which}: {taken} of {most}{verdict} ({', '.join(words)})"]
 
 
-def run_lines(summary: Entry) -> list[str]:
+def _run_lines(summary: Entry) -> list[str]:
     """What a whole training run takes, if that was asked for."""
     run = summary.get("run")
     if not run:
@@ -123,7 +127,7 @@ def run_lines(summary: Entry) -> list[str]:
     ]
 
 
-def plan_lines(summary: Entry) -> list[str]:
+def _plan_lines(summary: Entry) -> list[str]:
     """What each of several GPUs does, and how long they exchange values."""
     if not summary.get("plan"):
         return []
@@ -136,11 +140,6 @@ def plan_lines(summary: Entry) -> list[str]:
         f"a GPU: {summary['power_per_gpu_w']:.1f} W{each}; collectives "
         f"{percent(summary['exposed_communication'])} of the time{taken}"
     ]
-
-
-def part_words(part: str) -> str:
-    """A part of the memory in words."""
-    return {"kv_cache": "KV cache"}.get(part, part)
 
 
 def assumed_line(summary: Entry) -> str:
@@ -161,47 +160,27 @@ def _taken(key: str, value: Any) -> str:
 
 def title_line(summary: Entry) -> str:
     """What was estimated, in one line."""
-    times = summary.get("accumulation") or 1
-    step = is_step(summary)
+    times, step = summary.get("accumulation") or 1, is_step(summary)
+    tokens, frozen = summary.get("image_tokens"), summary.get("frozen_layers")
     words = [
         summary["phase"] or "kernel listing",
         None if step or not summary["batch"] else f"batch {summary['batch']}",
         f"global batch {summary['global_batch']}" if step else None,
         f"{summary['input_len']} in" if summary["input_len"] else None,
-        _images(summary),
+        f"{summary.get('images') or 1} x {tokens} image tokens" if tokens else None,
         f"{summary['output_len']} out" if summary["output_len"] else None,
         f"{plain(times)} micro-batches" if times > 1 else None,
         "checkpointing" if summary.get("checkpointing") else None,
         f"LoRA of rank {summary['lora']}" if summary.get("lora") else None,
-        _frozen(summary),
+        f"{frozen} layer{'s' * (frozen > 1)} frozen" if frozen else None,
         f"{summary['steps']} steps" if summary.get("steps") else None,
         "guidance" if summary.get("guidance") else None,
         summary["dtype"],
     ]
-    gpu = f"{_plan_words(summary)}{summary['gpu']}"
+    plan, gpu = summary.get("plan"), summary["gpu"]
+    if plan:
+        gpu = f"{summary['num_gpus']} ({plan_text(plan)}) x {gpu}"
     return f"{summary['model']} on {gpu}: {', '.join(filter(None, words))}"
-
-
-def _plan_words(summary: Entry) -> str:
-    """Number of GPUs and their plan, if there is one."""
-    plan = summary.get("plan")
-    if not plan:
-        return ""
-    return f"{summary['num_gpus']} ({plan_text(plan)}) x "
-
-
-def _frozen(summary: Entry) -> str | None:
-    """Layers that are not trained."""
-    number = summary.get("frozen_layers")
-    return f"{number} layer{'s' * (number > 1)} frozen" if number else None
-
-
-def _images(summary: Entry) -> str | None:
-    """Images that are read, or the one that is made, in tokens."""
-    tokens, images = summary.get("image_tokens"), summary.get("images")
-    if not tokens:
-        return None
-    return f"{images or 1} x {tokens} image tokens"
 
 
 def grade_words(summary: Entry) -> str:
@@ -240,12 +219,8 @@ def _phases(summary: Entry) -> Narrowing:
         ("chip", "temperature_c", "{:.0f} C"),
         ("limited by", "limited_by"),
     )
-    return Narrowing(
-        columns,
-        entries,
-        ("chip", "SM clock", "power", "limited by"),
-        fold=["limited by"],
-    )
+    spare = ("chip", "SM clock", "power", "limited by")
+    return Narrowing(columns, entries, spare, fold=["limited by"])
 
 
 def _token_lines(summary: Entry) -> list[str]:
@@ -258,13 +233,9 @@ def _token_lines(summary: Entry) -> list[str]:
         latencies = f"TTFT {ttft}, TPOT {tpot}, "
     return [
         f"{latencies}{digits(summary['tokens_per_s'])} tokens/s, "
-        f"{si(summary['energy_j_per_token'], 'J')} {token_words(summary)}"
+        f"{si(summary['energy_j_per_token'], 'J')} per "
+        f"{'prompt ' if summary['phase'] == 'prefill' else ''}token"
     ]
-
-
-def token_words(summary: Entry) -> str:
-    """Which tokens share the energy."""
-    return "per prompt token" if summary["phase"] == "prefill" else "per token"
 
 
 def _energy(summary: Entry) -> "Table":
@@ -276,12 +247,6 @@ def _energy(summary: Entry) -> "Table":
     )
     parts = sorted(summary["energy_j_by_unit"].items(), key=lambda part: -part[1])
     return table(columns, [part for part in parts if part[1]])
-
-
-def _kernels(summary: Entry, kernels: Entries, most: int | None) -> Narrowing:
-    """Kernels by their share of the GPU's time (`most` None: all, in listed order)."""
-    busy = sum(phase["gpu_time_s"] for phase in summary["phases"].values())
-    return kernel_table(kernels, busy, len(summary["phases"]) > 1, most)
 
 
 def _host_line(summary: Entry) -> str:
@@ -314,7 +279,7 @@ def _points(summary: Entry) -> Narrowing:
         *([("mem MHz", "mem_clock_mhz", "{:.6g}")] if several else []),
         *([("limit W", "power_limit_w", "{:.6g}")] if limits or not several else []),
         ("time", "time_s", "s"),
-        ("power", _power_words),
+        ("power", _power),
         ("energy", "energy_j", "J"),
         *([("J/token", "energy_j_per_token", digits)] if tokens else []),
         *([] if several and limits else [("held MHz", "sm_clock_mhz", "{:.0f}")]),
@@ -329,7 +294,7 @@ def _best(summary: Entry) -> dict[str, int | None]:
     return {word: summary[f"best_{word}"] for word in ("energy", "edp")}
 
 
-def _power_words(point: Entry) -> str:
+def _power(point: Entry) -> str:
     """Mean power; what the lowest clock needs where the limit cannot be kept."""
     if not point["feasible"]:
         return f">={point['least_power_w']:.0f} W"

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
+from .._charts import style
 from .._format import Entries, Entry, digits, si
 from .._tables.columns import Columns, table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.table import Table
 
@@ -20,7 +22,11 @@ _SHOWN: Final = 24
 _POOLS: Final = 6
 """Pools that are drawn, those with most GPUs."""
 _MODELS: Final = 7
-"""Models with a colour of their own, those with most GPUs; the rest are grey."""
+"""Models with a colour of their own, those with most GPUs; the rest have the next."""
+_SITES: Final = (*style.PALETTE[6:], *style.PALETTE[5:1:-1])
+"""Colours of sites, other than those of the first models."""
+_HEIGHT: Final = 1.35
+"""Inches of a panel."""
 _OPTIONAL: Final = ("sm_clock_mhz", "power_limit_w", "max_batch")
 
 
@@ -51,39 +57,57 @@ def parts(result: "FleetResult") -> list[Any]:
     ]
 
 
-def figure(result: "FleetResult") -> "Figure":
-    """GPUs by model and pool over the slots, and power against budgets."""
-    from .._charts.plot_fleet import fleet_figure
-
-    return fleet_figure(result)
-
-
 def _first(columns: Columns, rows: Sequence[Any], left: int = 1) -> "Table":
     return table(columns, rows[:_SHOWN], left=left)
 
 
-class Drawn(NamedTuple):
-    """What pictures show: GPUs of every model in every pool, the pools that have a
-    picture, and the models that have a colour."""
+class Pool(NamedTuple):
+    """A pool as pictures show it: `models` are colour, name, and GPUs of each slot."""
 
-    used: Float[np.ndarray, "slot model pool"]
-    pools: Int[np.ndarray, " shown"]
-    models: Int[np.ndarray, " coloured"]
+    number: int
+    name: str
+    gpus: float
+    models: list[tuple[int, str, Float[np.ndarray, " slot"]]]
 
 
-def drawn(result: "FleetResult") -> Drawn:
-    """Who runs where, those with most GPUs first to have a picture."""
+def drawn(result: "FleetResult") -> list[Pool]:
+    """Who runs where: pools with most GPUs, in them the models with most GPUs of all
+    and the sum of the others."""
     summary, problem = result.summary, result.solved.problem
-    used = np.zeros((summary["slots"], len(problem.models), len(problem.pools)))
-    names = problem.models, problem.pools
-    of, at = ({x: i for i, x in enumerate(own)} for own in names)
+    used = np.zeros((len(problem.pools), len(problem.models), summary["slots"]))
+    names = problem.pools, problem.models
+    at, of = ({x: i for i, x in enumerate(own)} for own in names)
     for entry in summary["plan"]:
-        place = entry["slot"], of[entry["model"]], at[entry["pool"]]
+        place = at[entry["pool"]], of[entry["model"]], entry["slot"]
         used[place] += entry["replicas"] * entry["gpus_per_replica"]
     each = used.sum(axis=(0, 2))
-    pools = np.argsort(-problem.count, kind="stable")[:_POOLS]
-    models = np.argsort(-each, kind="stable")[:_MODELS]
-    return Drawn(used, np.sort(pools), np.sort(models[each[models] > 0]))
+    first = np.argsort(-each, kind="stable")[:_MODELS]
+    models = np.sort(first[each[first] > 0])
+    found = []
+    for pool in sorted(np.argsort(-problem.count, kind="stable")[:_POOLS].tolist()):
+        own = [(i, problem.models[x], used[pool, x]) for i, x in enumerate(models)]
+        rest = np.delete(used[pool], models, axis=0).sum(axis=0)
+        if rest.any():
+            own.append((_MODELS, "others", rest))
+        found.append(Pool(pool, problem.pools[pool], float(problem.count[pool]), own))
+    return found
+
+
+class Site(NamedTuple):
+    """W at the meter of a site in each slot, and its budgets; NaN: none."""
+
+    power: Float[np.ndarray, " slot"]
+    budget: Float[np.ndarray, " slot"]
+
+
+def site_power(summary: Entry) -> dict[str, Site]:
+    """Power of every site."""
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    for entry in summary["site_power"]:
+        power, budget = found.setdefault(entry["site"], ([], []))
+        power.append(entry["power_w"])
+        budget.append(np.nan if entry["budget_w"] is None else entry["budget_w"])
+    return {name: Site(*map(np.array, both)) for name, both in found.items()}
 
 
 def amount(summary: Entry, value: float | None) -> str:
@@ -97,15 +121,10 @@ def amount(summary: Entry, value: float | None) -> str:
 
 def busiest(summary: Entry) -> int:
     """The slot nearest to a budget; without budgets that of most power."""
-    power: dict[int, float] = {}
-    close: dict[int, float] = {}
-    for entry in summary["site_power"]:
-        slot, drawn = entry["slot"], entry["power_w"]
-        power[slot] = power.get(slot, 0.0) + drawn
-        if entry["budget_w"]:
-            close[slot] = max(close.get(slot, 0.0), drawn / entry["budget_w"])
-    ranked = close or power
-    return max(ranked, key=lambda slot: (ranked[slot], -slot))
+    sites = site_power(summary).values()
+    close = np.nan_to_num([site.power / site.budget for site in sites]).max(axis=0)
+    ranked = close if close.any() else sum(site.power for site in sites)
+    return int(np.argmax(ranked))
 
 
 def totals(summary: Entry) -> str:
@@ -145,15 +164,10 @@ def _latencies(entry: Entry) -> str:
 
 def site_rows(summary: Entry) -> tuple[Columns, list[Any]]:
     """Mean and largest power of every site, and its tightest budget."""
-    names = dict.fromkeys(entry["site"] for entry in summary["site_power"])
     rows = []
-    for name in names:
-        mine = [x for x in summary["site_power"] if x["site"] == name]
-        drawn = [x["power_w"] for x in mine]
-        budgets = [x["budget_w"] for x in mine if x["budget_w"] is not None]
-        rows.append(
-            (name, sum(drawn) / len(drawn), max(drawn), min(budgets, default=None))
-        )
+    for name, (power, budget) in site_power(summary).items():
+        least = None if np.isnan(budget).all() else np.nanmin(budget)
+        rows.append((name, power.mean(), power.max(), least))
     columns = ("site", ("mean power", 1, "W"), ("most", 2, "W"), ("budget", 3, "W"))
     return columns, rows
 
@@ -195,3 +209,58 @@ def headroom(summary: Entry) -> Sequence[str]:
         f"headroom: demand can grow to {room['demand_scale']:.3f} times (slot "
         f"{room['slot']}, shares of replicas allowed); {', '.join([*watts, *gpus])}"
     ]
+
+
+@style.house()
+def figure(result: "FleetResult") -> "Figure":
+    """A panel for each pool, GPUs of the models one on the other up to its count, and
+    one of power at the meter of every site with its budget dashed."""
+    summary, pools = result.summary, drawn(result)
+    figure = style.canvas(1.3 + _HEIGHT * (len(pools) + 1.3))
+    ratios = [1.0] * len(pools) + [1.4]
+    axes = figure.subplots(
+        len(pools) + 1, 1, sharex=True, squeeze=False, height_ratios=ratios
+    )[:, 0]
+    for panel, pool in zip(axes, pools, strict=False):
+        _draw_pool(panel, pool)
+    _draw_power(axes[-1], summary, result.solved.problem.sites)
+    axes[-1].set_xlabel(f"slot of {summary['slot_s']:g} s")
+    style.few_ticks(axes[-1].xaxis, 9, whole=True)
+    axes[-1].set_xlim(0, summary["slots"])
+    handles, labels = axes[0].get_legend_handles_labels()
+    if labels:
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=4, frameon=False
+        )
+    style.headline(figure, line(result))
+    return figure
+
+
+def _draw_pool(axes: "Axes", pool: Pool) -> None:
+    """Models one on the other; the pool's GPUs as a line."""
+    floor = 0.0
+    for colour, name, used in pool.models:
+        top, edges = floor + np.append(used, used[-1]), np.arange(len(used) + 1)
+        axes.fill_between(
+            edges, floor, top, step="post", color=style.PALETTE[colour], label=name,
+            linewidth=0,
+        )  # fmt: skip
+        floor = top
+    axes.axhline(pool.gpus, color=style.BLACK, linewidth=0.9, linestyle="--")
+    axes.set_ylim(0, 1.08 * max(pool.gpus, 1.0))
+    axes.set_title(f"GPUs of {pool.name}")
+    style.few_ticks(axes.yaxis, 4, whole=True)
+
+
+def _draw_power(axes: "Axes", summary: Entry, sites: tuple[str, ...]) -> None:
+    """W at the meter of every site, and its budget dashed."""
+    found = site_power(summary)
+    for number, name in enumerate(sites):
+        look = {"color": _SITES[number % len(_SITES)], "baseline": None}
+        power, budget = found[name]
+        axes.stairs(power, label=name, linewidth=1.8, **look)
+        axes.stairs(budget, linestyle="--", linewidth=1.2, **look)
+    axes.set_ylim(0, 1.1 * np.nanmax(np.concatenate([*map(np.ravel, found.values())])))
+    axes.set_title("power at the meter, budget dashed")
+    style.si_ticks(axes.yaxis, "W")
+    style.legend_above(axes)

@@ -96,8 +96,8 @@ def _totals(summary: Entry) -> Narrowing:
     for name, found in summary["baselines"].items():
         named[BASELINES[name] if name in BASELINES else name] = found
     named["this schedule"] = summary
-    if free_case(summary):
-        named[FREE] = free_case(summary)
+    if free := free_case(summary):
+        named[FREE] = free
     unknown = dict.fromkeys(key for _, key, _ in _COSTS)
     entries = [
         {"name": name, **(found or unknown), "by": _setting(found or {})}
@@ -121,8 +121,7 @@ def _bound_line(summary: Entry) -> str:
 def _switching_lines(summary: Entry) -> list[str]:
     """What a change of clocks takes, and what would do."""
     lines = []
-    free = free_case(summary)
-    if free:
+    if free := free_case(summary):
         least = change(free["bound_energy_change_pct"])
         lines += [_cost(summary), f"bound if changes were free: {least} of energy"]
     if summary.get("advice"):
@@ -177,12 +176,10 @@ def _stages(rows: Entries) -> list[Narrowing]:
     """Clocks and cost of one launch of every kernel: a table for each stage."""
     stages = list(dict.fromkeys(row["stage"] for row in rows))
     memory = any(row["mem_clock_mhz"] is not None for row in rows)
-    both = ("SM/mem MHz", lambda x: "/".join(map(_clock, _clocks(x))))
-    alone = ("SM MHz", lambda x: _clock(x["sm_clock_mhz"]))
     columns = [
         ("kernel", "kernel"),
         ("count", "count", "{:.6g}"),
-        both if memory else alone,
+        ("SM/mem MHz" if memory else "SM MHz", lambda x: _clocks(x, memory)),
         *_COSTS,
     ]
     return [
@@ -202,23 +199,17 @@ def _setting(found: Entry) -> str:
     if "power_limit_w" in found:
         return f"{plain(found['power_limit_w'])} W"
     if "stages" in found:
-        pairs = {name: _pair(clocks) for name, clocks in found["stages"].items()}
-        return ", ".join(f"{name} {pair}" for name, pair in pairs.items())
+        return ", ".join(f"{name} {_pair(x)}" for name, x in found["stages"].items())
     return _pair(found) if "mem_clock_mhz" in found else ""
 
 
 def _pair(found: Entry) -> str:
     """SM clock, and behind it the memory clock if it is locked."""
-    clocks = _clocks(found)
-    if clocks == [None, None]:
-        return _clock(None)
-    return "/".join(map(_clock, clocks if clocks[1] else clocks[:1])) + " MHz"
+    pair = _clocks(found, found["mem_clock_mhz"] is not None)
+    return pair if pair == "auto" else f"{pair} MHz"
 
 
-def _clocks(found: Entry) -> list[float | None]:
-    return [found["sm_clock_mhz"], found["mem_clock_mhz"]]
-
-
-def _clock(mhz: float | None) -> str:
-    """Clock in MHz; "auto" if it is left alone."""
-    return "auto" if mhz is None else plain(mhz)
+def _clocks(found: Entry, memory: bool) -> str:
+    """SM clock in MHz, and with `memory` its clock; "auto" if it is left alone."""
+    clocks = [found["sm_clock_mhz"], found["mem_clock_mhz"]][: 1 + memory]
+    return "/".join("auto" if mhz is None else plain(mhz) for mhz in clocks)

@@ -3,14 +3,19 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from .._charts import style
 from .._format import Entry, digits, percent, plain, si
 from .._tables.columns import Columns, table
 from .estimate import BOARD_ONLY, assumed_line
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from ...serving import ServingResult
+    from ...serving._answers.curves import Curves
 
 _LATENCIES = (
     ("time to first token", "ttft_s"),
@@ -53,8 +58,12 @@ def parts(result: "ServingResult") -> Iterator[Any]:
     s = result.summary
     yield assumed_line(s)
     yield title(s)
-    if "optimized" in s:
-        yield _optimized(s["optimized"])
+    if best := s.get("optimized"):
+        clock, most = plain(best["sm_clock_mhz"]), plain(best["max_batch"])
+        yield (
+            f"best for {best['objective']}: SM clock {clock} MHz, at most {most} "
+            "requests at once"
+        )
     yield table(*latencies(s))
     yield table(("", ""), rates(s))
     yield _step(s)
@@ -66,13 +75,6 @@ def parts(result: "ServingResult") -> Iterator[Any]:
     yield BOARD_ONLY
 
 
-def _optimized(x: Entry) -> str:
-    return (
-        f"best for {x['objective']}: SM clock {plain(x['sm_clock_mhz'])} MHz, at most "
-        f"{plain(x['max_batch'])} requests at once"
-    )
-
-
 def latencies(s: Entry, heading: str = "") -> tuple[Columns, list[Entry]]:
     """Means and quantiles of the latencies that there are: columns and rows."""
     columns = ((heading, "name"), *((q, q, "s") for q in _QUANTILES))
@@ -82,12 +84,13 @@ def latencies(s: Entry, heading: str = "") -> tuple[Columns, list[Entry]]:
 
 def rates(s: Entry) -> list[tuple[str, str]]:
     """What comes, runs and waits, in words."""
+    unseen = s["waiting_requests"] is not None and s["waiting_requests"] < 1e-3
     rows = [
         ("requests/s", digits(s["request_throughput_per_s"])),
         ("output tokens/s", digits(s["output_token_throughput_per_s"])),
         ("most requests/s", digits(s["saturation_request_rate_per_s"])),
         ("running", digits(s["running_requests"])),
-        ("waiting", _some(s["waiting_requests"])),
+        ("waiting", "0" if unseen else digits(s["waiting_requests"])),
         ("limited by", s["limited_by"]),
         ("KV cache used", percent(s["kv_cache_usage"])),
     ]
@@ -98,19 +101,10 @@ def rates(s: Entry) -> list[tuple[str, str]]:
     return rows
 
 
-def _some(requests: float | None) -> str:
-    """A number of requests; what nobody sees is none."""
-    return "0" if requests is not None and requests < 1e-3 else digits(requests)
-
-
 def _step(s: Entry) -> Any:
-    step = s["step_s"]
-    rows = [
-        (name, si(x, "s"), percent(x / step["mean"]))
-        for name, x in step["parts"].items()
-    ]
-    rows.append(("mean step", si(step["mean"], "s"), ""))
-    return table(("step", "time", "share"), rows)
+    mean, parts = s["step_s"]["mean"], s["step_s"]["parts"].items()
+    rows = [(name, si(x, "s"), percent(x / mean)) for name, x in parts]
+    return table(("step", "time", "share"), [*rows, ("mean step", si(mean, "s"), "")])
 
 
 def _energy(s: Entry) -> Any:
@@ -126,16 +120,66 @@ def _energy(s: Entry) -> Any:
 
 
 def _sensitivities(found: Entry) -> Any:
+    columns = ((m, lambda x, m=m: found[m][x], "{:.4g}") for m in found)
     fields = next(iter(found.values()))
-    rows = [
-        (f"d / d {field}", *(f"{found[m][field]:.4g}" for m in found))
-        for field in fields
-    ]
-    return table(("per SI unit", *found), rows)
+    return table((("per SI unit", "d / d {}".format), *columns), fields)
 
 
+@style.house()
 def figure(result: "ServingResult") -> "Figure":
-    """Latencies against the rate, and joules against batch and clock."""
-    from .._charts.plot_serving import serving_figure
+    """Time to the first token and time per token against the rate up to saturation,
+    means and 95th percentiles; J a token of the saturated server against its batch, a
+    line for each clock. The dot is the answer."""
+    from ...serving._answers.curves import curves
 
-    return serving_figure(result)
+    if result.costs is None:
+        raise ValueError("there is no table of steps to draw.")
+    found = curves(result.deployment, result.costs)
+    figure = style.canvas(7.2)
+    grid = figure.add_gridspec(2, 2, height_ratios=(1.0, 1.1))
+    first, token = (figure.add_subplot(grid[0, i]) for i in range(2))
+    energy = figure.add_subplot(grid[1, :])
+    summary = result.summary
+    _draw_latency(first, found, found.ttft, "time to first token")
+    _draw_latency(token, found, found.tpot, "time per output token")
+    rate = summary["request_throughput_per_s"]
+    if summary["mode"] == "open":
+        for axes, key in ((first, "ttft_s"), (token, "tpot_s")):
+            axes.plot([rate], [summary[key]["mean"]], "o", color=style.BLACK)
+    first.legend(loc="upper left", fontsize=style.SMALL)
+    _draw_energy(energy, found)
+    style.headline(figure, title(summary))
+    return figure
+
+
+def _draw_latency(axes: "Axes", found: "Curves", both: np.ndarray, words: str):
+    mean, high = both.T
+    axes.plot(found.rates, mean, color=style.BLUE, label="mean")
+    axes.plot(found.rates, high, "--", color=style.VERMILION, label="95th percentile")
+    axes.axvline(found.most, color=style.GREY, linewidth=1.0, linestyle=":")
+    axes.set_yscale("log")
+    axes.set_xlim(0, 1.1 * found.most)
+    axes.annotate(
+        "saturated", (found.most, 0.5), xycoords=("data", "axes fraction"),
+        xytext=(3, 0), textcoords="offset points", rotation=90, va="center",
+        ha="left", fontsize=style.SMALL, color=style.GREY,
+    )  # fmt: skip
+    style.log_ticks(axes.yaxis, 4)
+    style.name_axis(axes.yaxis, words, "s")
+    axes.set_xlabel("requests/s")
+
+
+def _draw_energy(axes: "Axes", found: "Curves"):
+    colours = style.colours(len(found.clocks))
+    for i, clock in enumerate(found.clocks):
+        marker = style.MARKERS[i % len(style.MARKERS)]
+        look = {"color": colours[i], "marker": marker, "markersize": 4}
+        label = f"{clock / 1e6:.0f} MHz"
+        axes.plot(found.batches, found.energy[i], **look, label=label)
+    axes.set(xscale="log", yscale="log")
+    style.log_ticks(axes.xaxis, 8)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
+    style.name_axis(axes.yaxis, "energy per output token", "J")
+    axes.set_xlabel("requests that run (saturated)")
+    axes.legend(title="SM clock", loc="best", fontsize=style.SMALL, ncols=2)

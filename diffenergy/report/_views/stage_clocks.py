@@ -1,23 +1,38 @@
 """How clocks for the stages of a pipeline read and look."""
 
-import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from .._format import Entries, Entry, percent, si
+import numpy as np
+
+from .._charts import style
+from .._format import Entry, percent, si
 from .._tables.columns import table
-from .._tables.steps import plan_text
+from .._tables.steps import plan_text, runs
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.collections import PolyCollection
     from matplotlib.figure import Figure
 
     from ...parallel import StageClocks
+    from ...parallel._stage_clocks.result import Replicas
 
 _OWN: Final = {
     "instruction": "a clock for each instruction",
     "kind": "a clock for the forward and one for the backward passes of a stage",
     "stage": "a clock for each stage",
 }
+_HIGH: Final = (0.5, 0.88, 0.88)
+"""Heights of passes forward, backward and of gradients of weights, in rows."""
+_ACROSS: Final = 5.8
+"""Inches of the time axis, about."""
+_EDGED: Final = 0.05
+"""Inches of a pass that has room for a white edge."""
+_ROWS: Final = (0.1, 0.24)
+"""Least and largest height of a row, inches."""
+_TALL: Final = 2.2
+"""Inches of all rows, as far as rows can be so high."""
 
 
 def line(result: "StageClocks") -> str:
@@ -48,13 +63,6 @@ def parts(result: "StageClocks") -> Iterator[Any]:
     )
 
 
-def figure(result: "StageClocks") -> "Figure":
-    """The step before and after, clocks as colour."""
-    from .._charts.plot_stage_clocks import stage_clocks_figure
-
-    return stage_clocks_figure(result)
-
-
 def title_line(content: Entry) -> str:
     """What is trained on what, and how its layers are split."""
     layers = ", ".join(map(str, content["split"]))
@@ -66,8 +74,9 @@ def title_line(content: Entry) -> str:
 
 
 def _totals(content: Entry) -> Any:
-    usual = f"all at {content['usual_sm_clock_mhz']:g} MHz"
-    rows = [(usual, content["baseline"]), ("own clocks", content["best"])]
+    first = f"all at {content['usual_sm_clock_mhz']:g} MHz"
+    rows = [(first, content["baseline"]), ("own clocks", content["best"])]
+    usual = content["baseline"]["energy_j"]
     limited = content["node_power"]
     if limited and limited["one_clock"]:
         one = limited["one_clock"]
@@ -81,46 +90,33 @@ def _totals(content: Entry) -> Any:
         ("step", lambda row: row[1]["step_time_s"], "s"),
         ("energy", lambda row: row[1]["energy_j"], "J"),
         ("power", lambda row: row[1]["power_total_w"], "W"),
-        (
-            "change",
-            lambda row: row[1]["energy_j"] / content["baseline"]["energy_j"] - 1,
-            lambda x: f"{100 * x:+.1f} %",
-        ),
+        ("change", lambda row: 100 * (row[1]["energy_j"] / usual - 1), "{:+.1f} %"),
     )
-    return table(columns, rows, left=1)
+    return table(columns, rows)
 
 
 def _stages(content: Entry) -> Any:
     """A row for stages that are alike."""
-    rows = [
-        {**stage, **{x["instruction"]: x for x in stage["instructions"]}}
-        for stage in content["stages"]
-    ]
     kinds = [x["instruction"] for x in content["stages"][0]["instructions"]]
-    columns: list[tuple[Any, ...]] = [("stage", "stage"), ("layers", "layers")]
-    for kind in kinds:
-        columns.append((f"{kind} MHz", lambda row, kind=kind: _clocks(row[kind])))
-    columns += [
+    columns = [
+        ("stage", "stage"),
+        ("layers", "layers"),
+        *(
+            (f"{kind} MHz", lambda row, i=i: _clocks(row["instructions"][i]))
+            for i, kind in enumerate(kinds)
+        ),
         ("busy", "busy", percent),
         ("a GPU", "power_w", "{:.0f} W"),
         ("changes", "switches"),
     ]
-    return table(columns, list(_grouped(rows)), left=1)
+    grouped = runs(content["stages"], _cells)
+    return table(columns, [{**rows[0], "stage": name} for name, rows in grouped])
 
 
-def _grouped(rows: Entries) -> Iterator[Entry]:
-    """Stages in a row whose cells are equal as one."""
-
-    def key(item: tuple[int, Entry]) -> Any:
-        row = item[1]
-        cells = [(_clocks(x), f"{x['time_s']:.4g}") for x in row["instructions"]]
-        return row["layers"], cells, f"{row['power_w']:.0f}", row["switches"]
-
-    for _, alike in itertools.groupby(enumerate(rows), key):
-        numbers = [(i, row) for i, row in alike]
-        (first, row), last = numbers[0], numbers[-1][0]
-        name = str(first) if first == last else f"{first} to {last}"
-        yield {**row, "stage": name}
+def _cells(stage: Entry) -> Any:
+    """What the row of a stage shows."""
+    clocks = [(_clocks(x), f"{x['time_s']:.4g}") for x in stage["instructions"]]
+    return stage["layers"], clocks, f"{stage['power_w']:.0f}", stage["switches"]
 
 
 def _clocks(entry: Entry) -> str:
@@ -140,3 +136,72 @@ def _power(content: Entry) -> Iterator[str]:
         f"the GPUs of a host draw {si(limited['mean_w'], 'W')} of "
         f"{si(limited['limit_w'], 'W')} on average, {peak}"
     )
+
+
+@style.house()
+def figure(result: "StageClocks") -> "Figure":
+    """Two panels of what each stage runs when, low boxes forward and high ones
+    backward, and one of the power of all GPUs of the replica."""
+    found, content = result.replicas[0], result.summary
+    problem = found.problem
+    stages = len(problem.wait)
+    row = min(max(_TALL / stages, _ROWS[0]), _ROWS[1])
+    gantt = 0.55 + row * stages
+    figure = style.canvas(2 * gantt + 2.9)
+    axes = figure.subplots(3, 1, sharex=True, height_ratios=[gantt, gantt, 1.5])
+    before, after, power = axes.tolist()
+    choices = (problem.usual, found.choice)
+    titles = (
+        f"All at {content['usual_sm_clock_mhz']:g} MHz",
+        "Own clocks (low boxes: forward, high: backward)",
+    )
+    drawn = [
+        _draw(panel, found, choice, title, row)
+        for panel, choice, title in zip((before, after), choices, titles, strict=True)
+    ]
+    bar = figure.colorbar(drawn[-1], ax=[before, after], pad=0.01, aspect=30)
+    bar.set_label("SM clock (MHz)")
+    colours = (style.GREY, style.BLUE)
+    for choice, colour, word in zip(choices, colours, ("before", "after"), strict=True):
+        edges, watts = _curve(found, choice)
+        mean = float(np.diff(edges) @ watts[:-1]) / edges[-1]
+        label = f"{word}: {si(mean, 'W')} on average"
+        power.step(edges, watts, where="post", color=colour, linewidth=1.2, label=label)
+    power.set_title("GPUs of a replica")
+    power.set_ylim(0.0, None)
+    power.set_xlim(0.0, None)
+    power.legend(loc="lower center", ncols=2)
+    style.name_axis(power.yaxis, "power", "W")
+    style.name_axis(power.xaxis, "time", "s")
+    style.headline(figure, f"{title_line(content)}: {line(result)}")
+    return figure
+
+
+def _draw(
+    axes: "Axes", found: "Replicas", choice: np.ndarray, title: str, height: float
+) -> "PolyCollection":
+    problem = found.problem
+    start, end = found.times(choice)
+    edged = bool(np.median(end - start) / end.max() * _ACROSS > _EDGED)
+    clocks = problem.clocks / 1e6
+    boxes = style.add_boxes(
+        axes, start, end, problem.stage_of, np.array(_HIGH)[problem.program.kind],
+        array=clocks[choice], cmap=style.MAP, clim=(clocks[-1], clocks[0]),
+        edgecolors="white" if edged else "face", linewidths=0.4 if edged else 0.0,
+    )  # fmt: skip
+    style.stage_rows(axes, len(problem.wait), height)
+    axes.set_title(title)
+    return boxes
+
+
+def _curve(found: "Replicas", choice: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where power changes, s, and W of a replica's GPUs from there on."""
+    problem = found.problem
+    start, end = found.times(choice)
+    over = problem.cost[choice, problem.type] / (end - start)
+    at = np.r_[0.0, start, end]
+    change = np.r_[problem.wait.sum(), over, -over] * problem.abreast
+    order = np.argsort(at, kind="stable")
+    edges, first = np.unique(np.round(at[order], 9), return_index=True)
+    last = np.r_[first[1:], len(at)] - 1
+    return edges, np.cumsum(change[order])[last]

@@ -1,7 +1,6 @@
 """Pictures of schedules: written whole, with all that is known on them."""
 
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -71,10 +70,7 @@ def written(path: Path, problem: Problem, setting: list[int], **options) -> byte
     summary = schedule_summary(
         problem, found, None, baselines, frontier, Objective(), Rules()
     )
-    inputs = options.pop("inputs", ())
-    save_figure(
-        str(path), lambda: schedule_figure(problem, found, summary, **options), inputs
-    )
+    save_figure(str(path), lambda: schedule_figure(problem, found, summary, **options))
     return path.read_bytes()
 
 
@@ -134,22 +130,6 @@ def test_without_memory_clocks(tmp_path):
     words = texts(written(tmp_path / "a.svg", problem(2), [1, 4, 1, 4, 1, 4]))
     assert "SM clock," in words and "memory clock" not in words
     assert "time in the iteration, ms | " in words + " | "  # all launches are drawn
-
-
-def test_files_that_cannot_be(tmp_path):
-    with pytest.raises(ValueError, match="names ending in .png, .svg"):
-        written(tmp_path / "a.pdf", problem(), MIXED)
-    given = tmp_path / "table.png"
-    given.write_text("measured")
-    with pytest.raises(ValueError, match="is an input"):
-        written(given, problem(), MIXED, inputs=[str(given)])
-    assert given.read_text() == "measured"
-
-
-def test_without_matplotlib(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ValueError, match="pip install matplotlib"):
-        written(tmp_path / "a.png", problem(), MIXED)
 
 
 def test_what_is_drawn():

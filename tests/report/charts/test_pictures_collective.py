@@ -11,10 +11,11 @@ from diffenergy.collectives._listing.greedy import Effort, greedy
 from diffenergy.collectives._machine.topology_files import load_topology
 from diffenergy.collectives._schedule.schedule import Schedule, Sends
 from diffenergy.report import save_figure
-from diffenergy.report._charts.gantt import busy_time, rows_of
 from diffenergy.report._charts.plot_collective import (
     bandwidth_figure,
+    busy_time,
     collective_figure,
+    rows_of,
 )
 
 from ..figures import corners, drawn, points, widths, words

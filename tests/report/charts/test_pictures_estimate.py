@@ -1,6 +1,8 @@
 """Pictures of estimates and sweeps, from summaries made by hand."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from diffenergy.report._charts.plot_estimate import (
     sweep_figure,
     swept,
 )
-from diffenergy.report._charts.plot_sweep import crossed_figure
+from diffenergy.report._views.sweep import figure as crossed_figure
 
 from ..figures import drawn, points, spans, widths, words
 
@@ -157,7 +159,8 @@ def test_the_legend_of_many_lines_stands_beside_them(gpus: int):
         for batch in (1, 8, 32)
     ]  # fmt: skip
     axes = ["gpu", "batch", "dtype"]
-    figure = drawn(crossed_figure({**ABOUT, "axes": axes, "points": points}))
+    result: Any = SimpleNamespace(summary={**ABOUT, "axes": axes, "points": points})
+    figure = drawn(crossed_figure(result))
     (panel,) = figure.axes
     legend = panel.get_legend()
     assert legend is not None and len(panel.get_lines()) == 2 * gpus

@@ -1,25 +1,13 @@
 """Energy against time over SM clocks, and both under power limits."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from ..._format import Entries, Entry
 from ..markup import si
-from .figures import (
-    HALF,
-    WIDE,
-    Axis,
-    Chart,
-    Drawn,
-    Panel,
-    drawing,
-    figure,
-    legend,
-    linear,
-    unavailable,
-    words,
-)
-from .roofline import mark
+from .figures import HALF, NARROW, WIDE, Axis, Panel, linear, mark, unavailable, words
+from .lines import Line, Places, line_chart
 
 _SLOWEST: Final = 3.0
 """Time of the slowest clock that is drawn / of the fastest."""
@@ -27,8 +15,6 @@ _BELOW: Final = 0.06
 """Room for a label below the least energy, as a share of the most."""
 _LABEL: Final = 130.0
 """Least middle of that label, px, so that it stays off the axis."""
-_ROOM: Final = (52.0, 34.0)
-"""Left of and above the data, px."""
 
 
 class Side(NamedTuple):
@@ -47,35 +33,36 @@ def clock_chart(sides: Sequence[Side]) -> str:
     sides = [_quick(side) for side in sides if side.clocks]
     if not sides:
         return unavailable(identity, title, "no SM clock keeps the power limit.")
-    points = [point for side in sides for point in side.clocks]
-    texts = [
-        f"{_name(side, sides)}{p['sm_clock_set_mhz']:.0f} MHz: {_costs(p)}, "
-        f"{p['avg_power_w']:.0f} W{_held(p)}"
-        for side in sides
-        for p in side.clocks
-    ]
 
-    every = [*points, *(side.chosen for side in sides)]
-    times, energies = _column(every, "time_s"), _column(every, "energy_j")
+    def text(point: Entry) -> str:
+        set_to = f"{point['sm_clock_set_mhz']:.0f} MHz"
+        return f"{set_to}: {_costs(point)}, {point['avg_power_w']:.0f} W{_held(point)}"
+
+    lines = [
+        _line(side, sides, side.clocks, "time_s", "energy_j", text)._replace(
+            labels=functools.partial(_ends, side.clocks)
+        )
+        for side in sides
+    ]
+    every = [*(p for side in sides for p in side.clocks), *(x.chosen for x in sides)]
+    times, energies = (
+        [point[key] for point in every] for key in ("time_s", "energy_j")
+    )
     energies.append(min(energies) - _BELOW * max(energies))
 
-    def axes(shown: str) -> tuple[Axis, Axis]:
-        few = 10 if shown == "wide" else 4
+    def axes(width: float) -> tuple[Axis, Axis]:
+        few = 10 if width == WIDE else 4
         return linear(times, "time", "s", few), linear(energies, "energy", "J")
 
-    chart = Chart(
+    return line_chart(
         identity,
         title,
         "Every point is the whole workload at one SM clock under the power limit of "
         "the estimate, which is the large mark; its relative intervals hold for all "
         f"points. Clocks that take over {_SLOWEST:g} times as long as the fastest are "
         "left out.",
-        _drawn(sides, True, ("time_s", "energy_j"), axes, 330.0),
-        texts,
-        width=WIDE,
-        legend=_legend(sides),
-    )
-    return figure(chart)
+        lines, axes, 330.0, WIDE, keys=_keys(sides),
+    )  # fmt: skip
 
 
 def limit_chart(sides: Sequence[Side], key: str, what: str, unit: str) -> str:
@@ -85,61 +72,42 @@ def limit_chart(sides: Sequence[Side], key: str, what: str, unit: str) -> str:
     if not sides:
         why = "no power limit of this board can be kept by this workload."
         return unavailable(identity, title, why)
+
+    def text(point: Entry) -> str:
+        limit = f"limit {point['power_limit_w']:.0f} W"
+        return f"{limit}: {_costs(point)}, {point['sm_clock_mhz']:.0f} MHz"
+
+    lines = [_line(x, sides, x.limits, "power_limit_w", key, text) for x in sides]
     points = [point for side in sides for point in side.limits]
-    texts = [
-        f"{_name(side, sides)}limit {p['power_limit_w']:.0f} W: {_costs(p)}, "
-        f"{p['sm_clock_mhz']:.0f} MHz"
-        for side in sides
-        for p in side.limits
-    ]
+    limits = [point["power_limit_w"] for point in points]
+    values = [point[key] for point in [*points, *(side.chosen for side in sides)]]
 
-    values = _column([*points, *(side.chosen for side in sides)], key)
-    limits = _column(points, "power_limit_w")
-
-    def axes(shown: str) -> tuple[Axis, Axis]:
-        few = 8 if shown == "wide" else 5
-        across = linear(limits, "power limit", "W", few)
+    def axes(width: float) -> tuple[Axis, Axis]:
+        across = linear(limits, "power limit", "W", 5 if width == NARROW else 8)
         return across, linear(values, what, unit, 5, zero=True)
 
-    chart = Chart(
+    return line_chart(
         identity,
         title,
         "The whole workload under each power limit that the board accepts and the "
         "model can keep; the governor picks the clock. The large mark is the estimate.",
-        _drawn(sides, False, ("power_limit_w", key), axes, 270.0),
-        texts,
-        width=HALF,
-        legend=_legend(sides),
-    )
-    return figure(chart)
+        lines, axes, 270.0, HALF, keys=_keys(sides),
+    )  # fmt: skip
 
 
-def _drawn(
+def _line(
+    side: Side,
     sides: Sequence[Side],
-    clocks: bool,
-    keys: tuple[str, str],
-    axes: Callable[[str], tuple[Axis, Axis]],
-    height: float,
-) -> Callable[[float, str], Drawn]:
-    """How curves over SM clocks (else over limits) are drawn at a width, the first of
-    `keys` across."""
-
-    def draw(width: float, shown: str) -> Drawn:
-        left, top = _ROOM
-        panel = Panel(left, top, width - left - 16, height - top - 46, *axes(shown))
-        parts, places = [panel.frame()], []
-        for number, side in enumerate(sides):
-            points = side.clocks if clocks else side.limits
-            own = [panel.at(p[keys[0]], p[keys[1]]) for p in points]
-            parts.append(path(own, number))
-            parts += [mark(x, y, 2.6, number, f"point c{number}") for x, y in own]
-            parts += _ends(own, points, width - 110) if clocks else []
-            place = panel.at(side.chosen[keys[0]], side.chosen[keys[1]])
-            parts.append(mark(*place, 7.0, number, f"chosen c{number}"))
-            places += own
-        return Drawn(drawing(width, height, *parts, shown=shown), places)
-
-    return draw
+    points: Entries,
+    x: str,
+    y: str,
+    text: Callable[[Entry], str],
+) -> Line:
+    """Keys `x` and `y` of a side's `points`."""
+    name = f"{side.gpu}, " if len(sides) > 1 else ""
+    places = [(point[x], point[y]) for point in points]
+    texts = [name + text(point) for point in points]
+    return Line(side.gpu, places, texts, (side.chosen[x], side.chosen[y]))
 
 
 def _quick(side: Side) -> Side:
@@ -148,17 +116,10 @@ def _quick(side: Side) -> Side:
     return side._replace(clocks=[p for p in side.clocks if p["time_s"] <= most])
 
 
-def path(places: Sequence[tuple[float, float]], number: int) -> str:
-    """A line through `places`, in the style of a curve."""
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    return f'<polyline points="{points}" class="curve s{number}"/>'
-
-
-def _ends(
-    places: Sequence[tuple[float, float]], points: Entries, right: float
-) -> list[str]:
-    """Labels of the lowest clock, the highest, and the one of least energy; those
-    beyond `right` are on the left of their points."""
+def _ends(points: Entries, panel: Panel, places: Places) -> list[str]:
+    """Labels of the lowest clock, the highest, and the one of least energy; those far
+    right are on the left of their points."""
+    right = panel.left + panel.width - 94
     least = min(range(len(points)), key=lambda i: points[i]["energy_j"])
     found = []
     for i in dict.fromkeys((0, least, len(points) - 1)):
@@ -173,14 +134,6 @@ def _ends(
     return found
 
 
-def _column(points: Entries, key: str) -> list[float]:
-    return [point[key] for point in points]
-
-
-def _name(side: Side, sides: Sequence[Side]) -> str:
-    return f"{side.gpu}, " if len(sides) > 1 else ""
-
-
 def _costs(point: Entry) -> str:
     return f"{si(point['time_s'], 's')}, {si(point['energy_j'], 'J')}"
 
@@ -191,11 +144,12 @@ def _held(point: Entry) -> str:
     return f", held at {held:.0f} MHz" if held < asked * (1 - 1e-6) else ""
 
 
-def _legend(sides: Sequence[Side]) -> str:
-    if len(sides) < 2:
-        return ""
-    shapes: Callable[[int], str] = lambda i: (  # noqa: E731
-        f'<svg viewBox="0 0 16 16" class="key" aria-hidden="true">'
+def _keys(sides: Sequence[Side]) -> list[tuple[str, str]]:
+    """Of several GPUs, by the marks of their points."""
+    keys = [
+        '<svg viewBox="0 0 16 16" class="key" aria-hidden="true">'
         f"{mark(8.0, 8.0, 5.0, i, f'point c{i}')}</svg>"
-    )
-    return legend([(shapes(i), side.gpu) for i, side in enumerate(sides)])
+        for i in range(len(sides))
+    ]
+    pairs = zip(keys, (side.gpu for side in sides), strict=True)
+    return list(pairs) if len(sides) > 1 else []

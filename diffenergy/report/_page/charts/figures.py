@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from ..._format import scaled
-from ..markup import embedded, escape, tag
+from ..markup import embedded, escape, paragraph, tag
 
 WIDE: Final = 1100.0
 HALF: Final = 530.0
@@ -85,10 +85,11 @@ class Panel:
             parts.append(words(right, bottom + 35, self.x.title, "title end"))
         return "".join(parts)
 
-    def note(self, text: str) -> str:
-        """Text above the data, on the right."""
-        right = self.left + self.width
-        return words(right, self.top - 10, text, "title end")
+    def level(self, value: float, text: str) -> str:
+        """A dashed line at `value`, and above the data what it is."""
+        y, right = self.at(0.0, value)[1], self.left + self.width
+        rule = line(self.left, y, right, y, "limit")
+        return rule + words(right, self.top - 10, f"- - -  {text}", "title end")
 
 
 def linear(
@@ -111,11 +112,14 @@ def linear(
     return Axis(low, high, ticks, _title(what, prefix.replace("u", "µ") + unit))
 
 
+def time_axis(end: float, width: float) -> Axis:
+    """From 0 to `end`, s, of a chart of `width`."""
+    axis = linear([0.0, end], "time", "s", 4 if width == NARROW else 8, zero=True)
+    return dataclasses.replace(axis, high=end)
+
+
 def logarithmic(
-    values: Sequence[float],
-    what: str,
-    unit: str,
-    room: float = _LOG_ROOM,
+    values: Sequence[float], what: str, unit: str, room: float = _LOG_ROOM
 ) -> Axis:
     """Axis around positive `values`, its ticks at powers of ten (of close
     values also 2 and 5 times them), with their prefix."""
@@ -145,16 +149,18 @@ def words(x: float, y: float, text: str, style: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{style}">{escape(text)}</text>'
 
 
-def drawing(width: float, height: float, *content: str, shown: str) -> str:
-    """An SVG that fills its column; `shown`: "wide" or "narrow" screens."""
-    return tag(
-        "svg",
-        *content,
-        viewBox=f"0 0 {width:g} {height:g}",
-        class_=f"plot {shown}",
-        aria_hidden="true",
-        focusable="false",
-    )
+def mark(x: float, y: float, radius: float, shape: int, style: str) -> str:
+    """A circle, square, triangle or diamond of about the same area."""
+    if shape == 0:
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" class="{style}"/>'
+    r = radius * (0.89, 1.25, 1.25)[min(shape, 3) - 1]
+    corners = {
+        1: ((-r, -r), (r, -r), (r, r), (-r, r)),
+        2: ((0, -r), (r, 0.8 * r), (-r, 0.8 * r)),
+        3: ((0, -r), (r, 0), (0, r), (-r, 0)),
+    }[min(shape, 3)]
+    path = "L".join(f"{x + a:.1f} {y + b:.1f}" for a, b in corners)
+    return f'<path d="M{path}Z" class="{style}"/>'
 
 
 def _title(what: str, unit: str) -> str:
@@ -172,66 +178,72 @@ def _short(value: float) -> str:
 
 
 class Drawn(NamedTuple):
-    """A chart at one width: its SVG and where its points are, in their order."""
+    """A chart at one width: its height, what its SVG holds, where its points are."""
 
-    svg: str
-    points: list[tuple[float, float]]
-
-
-class Chart(NamedTuple):
-    """A chart at all widths. `texts` says what a point is, `which` text belongs to each
-    point (None: one each). `read`: points are hit where they are "nearest", or "span"
-    from their x to the next one's."""
-
-    identity: str
-    title: str
-    caption: str
-    draw: Callable[[float, str], Drawn]
-    texts: Sequence[str]
-    which: Sequence[int] | None = None
-    read: Literal["nearest", "span"] = "nearest"
-    width: float = WIDE
-    legend: str = ""
+    height: float
+    content: Sequence[str]
+    points: Sequence[tuple[float, float]]
 
 
-def figure(chart: Chart) -> str:
-    """The chart's HTML."""
-    wide = chart.draw(chart.width, "wide")
-    narrow = chart.draw(NARROW, "narrow")
-    identity = f"{chart.identity}-points"
-    data = {
-        "texts": list(chart.texts),
-        "which": None if chart.which is None else list(chart.which),
-        "read": chart.read,
-        "wide": _flat(wide.points),
-        "narrow": _flat(narrow.points),
-    }
+def figure(
+    identity: str,
+    title: str,
+    caption: str,
+    draw: Callable[[float], Drawn],
+    texts: Sequence[str],
+    *,
+    which: Sequence[int] | None = None,
+    read: Literal["nearest", "span"] = "nearest",
+    width: float = WIDE,
+    keys: Sequence[tuple[str, str]] = (),
+) -> str:
+    """The HTML of a chart, drawn at `width` and for narrow screens.
+
+    `texts` says what a point is, `which` text belongs to each point (None: one each).
+    `read`: points are hit where they are "nearest", or "span" from their x to the next
+    one's. `keys`: of the legend.
+    """
+    data: dict[str, Any] = {"texts": list(texts), "which": which, "read": read}
+    drawings = []
+    for shown, across in (("wide", width), ("narrow", NARROW)):
+        drawn = draw(across)
+        drawings.append(
+            tag(
+                "svg",
+                *drawn.content,
+                viewBox=f"0 0 {across:g} {drawn.height:g}",
+                class_=f"plot {shown}",
+                aria_hidden="true",
+                focusable="false",
+            )
+        )
+        data[shown] = [round(x, 1) for point in drawn.points for x in point]
+    points = f"{identity}-points"
     return tag(
         "figure",
         tag(
             "figcaption",
-            tag("h3", escape(chart.title), id=f"{chart.identity}-title"),
-            tag("p", escape(chart.caption), class_="caption"),
+            tag("h3", escape(title), id=f"{identity}-title"),
+            paragraph(caption),
         ),
-        chart.legend,
+        legend(keys) if keys else "",
         tag(
             "div",
-            wide.svg,
-            narrow.svg,
+            *drawings,
             class_="stage",
             tabindex="0",
             role="slider",
-            aria_labelledby=f"{chart.identity}-title",
+            aria_labelledby=f"{identity}-title",
             aria_valuemin="1",
-            aria_valuemax=str(len(wide.points)),
+            aria_valuemax=str(len(data["wide"]) // 2),
             aria_valuenow="1",
-            aria_valuetext=chart.texts[chart.which[0] if chart.which else 0],
-            data_points=identity,
+            aria_valuetext=texts[which[0] if which else 0],
+            data_points=points,
         ),
         tag("p", "Hover, tap or use the arrow keys to read it.", class_="readout"),
-        embedded(identity, data),
+        embedded(points, data),
         class_="chart",
-        id=chart.identity,
+        id=identity,
     )
 
 
@@ -256,7 +268,3 @@ def swatch(colour: int | str) -> str:
     """A square in the colour of a class."""
     name = f"c{colour}" if isinstance(colour, int) else colour
     return tag("span", class_=f"swatch {name}", aria_hidden="true")
-
-
-def _flat(points: Sequence[tuple[float, float]]) -> list[Any]:
-    return [round(number, 1) for point in points for number in point]

@@ -1,6 +1,5 @@
 """The roofline with every kernel on it."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -11,14 +10,12 @@ from ..markup import si
 from .figures import (
     MARKS,
     WIDE,
-    Chart,
     Drawn,
     Panel,
-    drawing,
     figure,
-    legend,
     line,
     logarithmic,
+    mark,
     swatch,
     unavailable,
     words,
@@ -53,9 +50,9 @@ def roofline(
     whole = sum(k["count"] * k["time_s"] for k in kernels if k["time_s"])
     left = len(live) - len(shown)
     present = [name for name in colours if name in {k["class"] for k in shown}]
-    entries = [(swatch(colours[name]), name) for name in present]
+    keys = [(swatch(colours[name]), name) for name in present]
     if len(phases) > 1:
-        entries += list(zip(MARKS, phases, strict=False))
+        keys += list(zip(MARKS, phases, strict=False))
     caption = (
         "Each mark is a kernel, its area the share of the GPU's time. FLOP count "
         "padding; bytes are those that reach DRAM. Marks on the left edge do no FLOP "
@@ -66,16 +63,23 @@ def roofline(
     if left:
         caption += f" {left} kernels do neither and are not shown."
 
-    chart = Chart(
-        identity,
-        title,
-        caption,
-        functools.partial(_draw, shown, roofs, dram_bandwidth, phases, colours, whole),
-        [_text(kernel, whole, len(phases) > 1) for kernel in shown],
-        width=WIDE,
-        legend=legend(entries),
-    )
-    return figure(chart)
+    def draw(width: float) -> Drawn:
+        wide = width == WIDE
+        height = 420.0 if wide else 320.0
+        panel = _panel(shown, roofs, dram_bandwidth, width - 66, height - 82)
+        lines = _roofs(panel, roofs, dram_bandwidth, wide)
+        marks, points = [], []
+        for kernel in shown:
+            share = kernel["count"] * kernel["time_s"] / whole
+            radius = _LEAST + (_MOST - _LEAST) * share**0.5 * (1 if wide else 0.7)
+            shape, style = phases.index(kernel["phase"]), colours[kernel["class"]]
+            place = _place(panel, kernel)
+            marks.append(mark(*place, radius, shape, f"dot c{style}"))
+            points.append(place)
+        return Drawn(height, [panel.frame(), *lines, *marks], points)
+
+    texts = [_text(kernel, whole, len(phases) > 1) for kernel in shown]
+    return figure(identity, title, caption, draw, texts, keys=keys)
 
 
 def _text(kernel: Entry, whole: float, several: bool) -> str:
@@ -91,51 +95,36 @@ def _text(kernel: Entry, whole: float, several: bool) -> str:
     return f"{name}: {', '.join(filter(None, words))}"
 
 
-def _draw(
+def _panel(
     kernels: Entries,
     roofs: Sequence[Roof],
     dram_bandwidth: float,
-    phases: Sequence[str],
-    colours: Mapping[str, int],
-    whole: float,
     width: float,
-    screen: str,
-) -> Drawn:
-    height = 420.0 if screen == "wide" else 320.0
+    height: float,
+) -> Panel:
+    """Axes that hold the ridges and, as far as it is of interest, the kernels."""
     ridge = [roof.flop_per_s / dram_bandwidth for roof in roofs]
-    both = [k for k in kernels if k["flop"] and k["dram_bytes"]]
-    intensity = [k["flop"] / k["dram_bytes"] for k in both]
     ends = _REACH[0] * min(ridge), _REACH[1] * max(ridge)
-    intensity = [min(max(x, ends[0]), ends[1]) for x in intensity]
+    both = [k for k in kernels if k["flop"] and k["dram_bytes"]]
+    intensity = [min(max(k["flop"] / k["dram_bytes"], ends[0]), ends[1]) for k in both]
     x = logarithmic([*intensity, *ridge, min(ridge) / 30], "FLOP per byte of DRAM", "")
     reached = [k["flop"] / k["time_s"] for k in kernels if k["flop"]]
     top = max(roof.flop_per_s for roof in roofs)
     values = [top, *reached, dram_bandwidth * x.low / _EDGE]
     y = logarithmic([v for v in values if v > top * _DEEPEST], "FLOP/s", "")
-    panel = Panel(46.0, 34.0, width - 66, height - 82, x, y)
-    lines = _roofs(panel, roofs, dram_bandwidth, screen)
-    marks, points = [], []
-    for kernel in kernels:
-        flop, moved, time = kernel["flop"], kernel["dram_bytes"], kernel["time_s"]
-        if not flop:
-            place = panel.at(x.low, moved / time * x.low)
-        elif not moved:
-            place = panel.at(x.high, flop / time)
-        else:
-            place = panel.at(flop / moved, flop / time)
-        share = kernel["count"] * time / whole
-        radius = _LEAST + (_MOST - _LEAST) * share**0.5 * (
-            0.7 if screen == "narrow" else 1
-        )
-        shape = phases.index(kernel["phase"])
-        marks.append(mark(*place, radius, shape, f"dot c{colours[kernel['class']]}"))
-        points.append(place)
-    svg = drawing(width, height, panel.frame(), *lines, *marks, shown=screen)
-    return Drawn(svg, points)
+    return Panel(46.0, 34.0, width, height, x, y)
+
+
+def _place(panel: Panel, kernel: Entry) -> tuple[float, float]:
+    """Of a kernel; on an edge if it does no FLOP or moves no bytes."""
+    flop, moved, time = kernel["flop"], kernel["dram_bytes"], kernel["time_s"]
+    if not flop:
+        return panel.at(panel.x.low, moved / time * panel.x.low)
+    return panel.at(flop / moved if moved else panel.x.high, flop / time)
 
 
 def _roofs(
-    panel: Panel, roofs: Sequence[Roof], bandwidth: float, screen: str
+    panel: Panel, roofs: Sequence[Roof], bandwidth: float, wide: bool
 ) -> list[str]:
     """The slope of DRAM up to the highest ceiling, and the ceilings right of it."""
     found = []
@@ -158,20 +147,6 @@ def _roofs(
             continue
         last = start[1]
         text = si(roof.flop_per_s, "FLOP/s")
-        name = roof.name if screen == "wide" else roof.name.split(",")[0]
+        name = roof.name if wide else roof.name.split(",")[0]
         found.append(words(end[0], end[1] - 6, f"{name} {text}", "tick halo end"))
     return found
-
-
-def mark(x: float, y: float, radius: float, shape: int, style: str) -> str:
-    """A circle, square, triangle or diamond of about the same area."""
-    if shape == 0:
-        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" class="{style}"/>'
-    r = radius * (0.89, 1.25, 1.25)[min(shape, 3) - 1]
-    corners = {
-        1: ((-r, -r), (r, -r), (r, r), (-r, r)),
-        2: ((0, -r), (r, 0.8 * r), (-r, 0.8 * r)),
-        3: ((0, -r), (r, 0), (0, r), (-r, 0)),
-    }[min(shape, 3)]
-    path = "L".join(f"{x + a:.1f} {y + b:.1f}" for a, b in corners)
-    return f'<path d="M{path}Z" class="{style}"/>'

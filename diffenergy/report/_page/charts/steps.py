@@ -1,7 +1,5 @@
 """A training step on many GPUs over time: slices of every stage, power of all GPUs."""
 
-import dataclasses
-import functools
 from typing import Final
 
 import numpy as np
@@ -12,17 +10,15 @@ from ..._format import Entry
 from ..._traces.steps import WORDS, slice_name
 from ..markup import si
 from .figures import (
+    NARROW,
     WIDE,
     Axis,
-    Chart,
     Drawn,
     Panel,
-    drawing,
     figure,
-    legend,
-    line,
     linear,
     swatch,
+    time_axis,
     unavailable,
 )
 
@@ -50,13 +46,13 @@ def step_charts(summary: Entry, found: Timeline | None) -> str:
     if found is None or len(found.stage) > _MOST:
         why = f"the step has more than {_MOST} parts of stages."
         return unavailable("step-stages", "Stages", why)
-    return figure(_stages(found)) + figure(_power(summary, found))
+    return _stages(found) + _power(summary, found)
 
 
-def _stages(found: Timeline) -> Chart:
+def _stages(found: Timeline) -> str:
     kinds = np.unique(found.kind).tolist()
-    entries = [(swatch(_COLOURS[i]), WORDS[KINDS[i]]) for i in kinds]
-    entries.append((swatch("wait"), "waiting for other stages"))
+    keys = [(swatch(_COLOURS[i]), WORDS[KINDS[i]]) for i in kinds]
+    keys.append((swatch("wait"), "waiting for other stages"))
     caption = (
         f"A row is a stage, one of its {found.abreast} GPUs; a slice is what it runs "
         "of one micro-batch, exchanges that nothing hides included. The last slice is "
@@ -67,15 +63,14 @@ def _stages(found: Timeline) -> Chart:
     order = np.lexsort((found.start, found.stage)).tolist()
     length = (found.end - found.start) / found.time * WIDE / _HIT
     points = np.clip(np.round(length), 1, _POINTS).astype(int)
-    return Chart(
+    return figure(
         "step-stages",
         "Stages",
         caption,
-        functools.partial(_draw_stages, found, order, points),
+        lambda width: _draw_stages(found, order, points, width),
         [_text(found, i) for i in order],
         which=np.repeat(np.arange(len(order)), points[order]).tolist(),
-        width=WIDE,
-        legend=legend(entries),
+        keys=keys,
     )
 
 
@@ -94,14 +89,8 @@ def _text(found: Timeline, i: int) -> str:
     )
 
 
-def _time(found: Timeline, shown: str) -> Axis:
-    few = 8 if shown == "wide" else 4
-    axis = linear([0.0, found.time], "time", "s", few, zero=True)
-    return dataclasses.replace(axis, high=found.time)
-
-
 def _draw_stages(
-    found: Timeline, order: list[int], points: np.ndarray, width: float, shown: str
+    found: Timeline, order: list[int], points: np.ndarray, width: float
 ) -> Drawn:
     least, most = _ROW
     row = min(max(_TALL / found.stages, least), most)
@@ -111,8 +100,7 @@ def _draw_stages(
     # from top to bottom
     ticks = tuple((found.stages - 0.5 - i, str(i)) for i in marks)
     rows = Axis(0.0, float(found.stages), ticks, "stage")
-    panel = Panel(46.0, 30.0, width - 60, inside, _time(found, shown), rows)
-    frame = dataclasses.replace(panel, y=dataclasses.replace(rows)).frame()
+    panel = Panel(46.0, 30.0, width - 60, inside, time_axis(found.time, width), rows)
     shapes: dict[tuple[int, int], list[str]] = {}
     places: list[tuple[float, float]] = []
     half = row * (1 - _FREE) / 2
@@ -143,55 +131,39 @@ def _draw_stages(
             f'<rect x="{panel.left:.1f}" y="{middle - half:.1f}" '
             f'width="{panel.width:.1f}" height="{2 * half:.1f}" class="wait"/>'
         )
-    svg = drawing(width, inside + 78, frame, *empty, *paths, shown=shown)
-    return Drawn(svg, places)
+    return Drawn(inside + 78, [panel.frame(), *empty, *paths], places)
 
 
-def _power(summary: Entry, found: Timeline) -> Chart:
-    edges, watts = found.curve()
+def _power(summary: Entry, found: Timeline) -> str:
+    edges, watts = (x.tolist() for x in found.curve())
     mean, peak = (si(summary[key], "W") for key in ("power_total_w", "peak_power_w"))
-    caption = (
-        f"Idle and leakage power included: {mean} on average, {peak} at most, which "
-        "feeds and breakers see."
-    )
-    texts = [
-        f"from {si(at, 's')} on: {si(value, 'W')}, {value / summary['num_gpus']:.0f} W "
-        "a GPU"
-        for at, value in zip(edges.tolist(), watts.tolist(), strict=True)
-    ][:-1]
-    return Chart(
+    spans = list(zip(edges[:-1], edges[1:], watts, strict=False))
+
+    def draw(width: float) -> Drawn:
+        height = 220.0 if width == NARROW else 240.0
+        power = linear([0.0, max(watts)], "power", "W", 5, zero=True)
+        time = time_axis(found.time, width)
+        panel = Panel(46.0, 34.0, width - 60, height - 80, time, power)
+        base = panel.top + panel.height
+        path = f"M{panel.left:.2f} {base:.1f}"
+        for _, end, value in spans:
+            right, high = panel.at(end, value)
+            path += f"V{high:.1f}H{right:.2f}"
+        area = f'<path d="{path}V{base:.1f}Z" class="slice c5"/>'
+        level = panel.level(summary["power_total_w"], f"mean: {mean}")
+        points = [panel.at(start, value) for start, _, value in spans]
+        return Drawn(height, [panel.frame(), area, level], points)
+
+    return figure(
         "step-power",
         f"Power of all {summary['num_gpus']} GPUs",
-        caption,
-        functools.partial(_draw_power, summary, found, edges, watts),
-        texts,
+        f"Idle and leakage power included: {mean} on average, {peak} at most, which "
+        "feeds and breakers see.",
+        draw,
+        [
+            f"from {si(start, 's')} on: {si(value, 'W')}, "
+            f"{value / summary['num_gpus']:.0f} W a GPU"
+            for start, _, value in spans
+        ],
         read="span",
-        width=WIDE,
     )
-
-
-def _draw_power(
-    summary: Entry,
-    found: Timeline,
-    edges: np.ndarray,
-    watts: np.ndarray,
-    width: float,
-    shown: str,
-) -> Drawn:
-    height = 240.0 if shown == "wide" else 220.0
-    top = float(watts.max())
-    power = linear([0.0, top], "power", "W", 5, zero=True)
-    panel = Panel(46.0, 34.0, width - 60, height - 80, _time(found, shown), power)
-    base = panel.top + panel.height
-    words, points = [f"M{panel.left:.2f} {base:.1f}"], []
-    pairs = zip(edges[:-1].tolist(), edges[1:].tolist(), watts.tolist(), strict=False)
-    for start, end, value in pairs:
-        left, high = panel.at(start, value)
-        words.append(f"V{high:.1f}H{panel.at(end, value)[0]:.2f}")
-        points.append((left, high))
-    path = f'<path d="{"".join(words)}V{base:.1f}Z" class="slice c5"/>'
-    mean = panel.at(0.0, summary["power_total_w"])[1]
-    rule = line(panel.left, mean, panel.left + panel.width, mean, "limit")
-    label = panel.note(f"- - -  mean: {si(summary['power_total_w'], 'W')}")
-    svg = drawing(width, height, panel.frame(), path, rule, label, shown=shown)
-    return Drawn(svg, points)

@@ -1,7 +1,5 @@
 """One pass of each phase over time: power of every launch, one colour a class."""
 
-import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -15,16 +13,13 @@ from ..._kernel_work import phases_of_one
 from ..._traces.unrolled import Unrolled, slice_power, unrolled, wait_power
 from ..markup import si
 from .figures import (
-    WIDE,
-    Chart,
+    NARROW,
     Drawn,
     Panel,
-    drawing,
     figure,
-    legend,
-    line,
     linear,
     swatch,
+    time_axis,
     unavailable,
 )
 
@@ -35,12 +30,13 @@ _PASSES: Final = 200_000
 
 
 class Pass(NamedTuple):
-    """Slices of one pass from left to right; -1 as a row: waiting for the host."""
+    """Slices of one pass from left to right; -1 as a row: waiting for the host.
+    `folded`: a slice is all launches of a kernel."""
 
     row: Int[np.ndarray, " slice"]
-    launches: Float[np.ndarray, " slice"]
     edge: Float[np.ndarray, " edge"]  # s, one more than slices
     power: Float[np.ndarray, " slice"]  # W
+    folded: bool
 
 
 def timelines(
@@ -68,12 +64,10 @@ def timelines(
             charts.append(unavailable(f"timeline-{number}", f"Timeline of {name}", why))
             continue
         one = _pass(found, shown, slice_power(found, kernels), float(idle[number]))
-        folded = bool((one.launches > 1).any())
         several = found.turn[found.phase == number].any()
         passes = f"pass {turn + 1} of {listings[number].passes:g}"
-        which = passes if several and not folded else "all"
-        chart = _chart(number, name, which, folded, one, kernels, colours, cap)
-        charts.append(figure(chart))
+        which = passes if several and not one.folded else "all"
+        charts.append(_chart(number, name, which, one, kernels, colours, cap))
     return "".join(charts)
 
 
@@ -94,49 +88,44 @@ def _pass(
     power: Float[np.ndarray, " slice"],
     idle: float,
 ) -> Pass:
-    """`shown` slices and the waits between them."""
+    """`shown` slices and the waits between them; one for all if they are folded."""
     start, time = found.start[shown], found.time[shown]
-    edges = np.column_stack([start, start + time]).ravel() - start[0]
-    row = np.column_stack([found.row[shown], np.full(len(start), -1)]).ravel()
-    launches = np.column_stack([found.launches[shown], np.zeros(len(start))]).ravel()
-    heights = np.column_stack([power[shown], np.full(len(start), idle)]).ravel()
+    slices, waits = (found.row[shown], power[shown]), (-1, idle)
+    folded = bool((found.launches[shown] > 1).any())
+    if folded:
+        edges = np.append(0.0, np.cumsum(time))
+        row, heights = map(np.append, slices, waits)
+    else:
+        edges = np.column_stack([start, start + time]).ravel() - start[0]
+        pairs = (np.broadcast_arrays(*both) for both in zip(slices, waits, strict=True))
+        row, heights = (np.column_stack(both).ravel() for both in pairs)
     last = np.flatnonzero(shown)[-1] + 1
     end = found.start[last] if last < len(found.start) else found.phases[-1, 1]
-    edges = np.append(edges, max(end - start[0], edges[-1]))
-    if (found.launches[shown] > 1).any():  # one wait for all
-        edges = np.append(np.append(0.0, np.cumsum(time)), edges[-1])
-        row = np.append(found.row[shown], -1)
-        launches = np.append(found.launches[shown], 0.0)
-        heights = np.append(power[shown], idle)
-    kept = (row >= 0) | (np.diff(edges) > 1e-4 * edges[-1]) & np.isfinite(heights)
-    return Pass(
-        row[kept],
-        launches[kept],
-        np.append(edges[:-1][kept], edges[-1]),
-        heights[kept],
-    )
+    ends = max(end, start[-1] + time[-1]) - start[0]
+    edges = np.append(edges, ends)
+    kept = (row >= 0) | (np.diff(edges) > 1e-4 * ends) & np.isfinite(heights)
+    return Pass(row[kept], np.append(edges[:-1][kept], ends), heights[kept], folded)
 
 
 def _chart(
     number: int,
     phase: str,
     which: str,
-    folded: bool,
     one: Pass,
     kernels: Entries,
     colours: Mapping[str, int],
     cap: float,
-) -> Chart:
+) -> str:
     classes = [kernels[i]["class"] if i >= 0 else "" for i in one.row.tolist()]
     present = [name for name in colours if name in set(classes)]
-    entries = [(swatch(colours[name]), name) for name in present]
+    keys = [(swatch(colours[name]), name) for name in present]
     if "" in classes:
-        entries.append((swatch("wait"), "waiting for the host"))
+        keys.append((swatch("wait"), "waiting for the host"))
     whole = f"{si(float(one.edge[-1]), 's')} in all"
     how = (
         "A slice is all launches of a kernel (they are too many to draw, or passes "
         f"differ), {whole}."
-        if folded
+        if one.folded
         else f"Every launch of {'the pass' if which == 'all' else which}, one after "
         f"another, {whole}."
     )
@@ -146,17 +135,15 @@ def _chart(
     )
     rows = [-1, *range(len(kernels))]
     texts = [_text(kernels[i]) if i >= 0 else "waiting for the host" for i in rows]
-
-    return Chart(
+    return figure(
         f"timeline-{number}",
         f"Timeline of {phase}" + ("" if which == "all" else f", {which}"),
         how,
-        functools.partial(_draw, one, classes, colours, cap),
+        lambda width: _draw(one, classes, colours, cap, width),
         texts,
         which=(one.row + 1).tolist(),
         read="span",
-        width=WIDE,
-        legend=legend(entries),
+        keys=keys,
     )
 
 
@@ -176,13 +163,10 @@ def _draw(
     colours: Mapping[str, int],
     cap: float,
     width: float,
-    shown: str,
 ) -> Drawn:
-    height = 280.0 if shown == "wide" else 250.0
-    few = 8 if shown == "wide" else 4
-    time = linear([0.0, float(one.edge[-1])], "time", "s", few, zero=True)
-    time = dataclasses.replace(time, high=float(one.edge[-1]))
+    height = 250.0 if width == NARROW else 280.0
     power = linear([0.0, cap, float(one.power.max())], "power", "W", 5, zero=True)
+    time = time_axis(float(one.edge[-1]), width)
     panel = Panel(46.0, 34.0, width - 60, height - 80, time, power)
     shapes: dict[str, list[str]] = {}
     base = panel.top + panel.height
@@ -197,16 +181,10 @@ def _draw(
             f"M{left:.2f} {base:.0f}V{top:.1f}H{right:.2f}V{base:.0f}"
         )
         points.append((left, top))
+    styles = {name: f"c{colours[name]}" if name else "wait" for name in shapes}
     paths = [
-        f'<path d="{"".join(parts)}" class="{_style(name, colours)}"/>'
+        f'<path d="{"".join(parts)}" class="slice {styles[name]}"/>'
         for name, parts in shapes.items()
     ]
-    y = panel.at(0.0, cap)[1]
-    limit = line(panel.left, y, panel.left + panel.width, y, "limit")
-    label = panel.note(f"- - -  limit that is held: {cap:.0f} W")
-    svg = drawing(width, height, panel.frame(), *paths, limit, label, shown=shown)
-    return Drawn(svg, points)
-
-
-def _style(name: str, colours: Mapping[str, int]) -> str:
-    return f"slice c{colours[name]}" if name else "slice wait"
+    limit = panel.level(cap, f"limit that is held: {cap:.0f} W")
+    return Drawn(height, [panel.frame(), *paths, limit], points)

@@ -6,7 +6,7 @@ from typing import Final
 from ..._format import Entries, Entry, digits, percent
 from ..._views.estimate import grade_words, memory_lines, warning_lines
 from ..charts.curves import Side
-from ..markup import escape, number, sentence, si, tag
+from ..markup import escape, number, paragraph, sentence, si, tag
 from .tables import table
 
 _GRADES: Final = {
@@ -43,18 +43,13 @@ def answer(summary: Entry, side: Side) -> str:
         tag("p", _sentence(summary), class_="lead"),
         tag("dl", *large, class_="tiles large"),
         tag("dl", *small, class_="tiles small") if small else "",
-        *(tag("p", escape(line), class_="caption") for line in _remarks(summary)),
+        *(paragraph(sentence(line)) for line in memory_lines(summary)),
+        *(paragraph(sentence(line)) for line in warning_lines(summary)),
         _grade(summary),
         _phases(summary),
         _advice(side),
     ]
     return "".join(parts)
-
-
-def _remarks(summary: Entry) -> list[str]:
-    """What stays in memory, and the warnings."""
-    lines = [*memory_lines(summary), *warning_lines(summary)]
-    return [sentence(line) for line in lines]
 
 
 def _grade(summary: Entry) -> str:
@@ -71,7 +66,6 @@ def _grade(summary: Entry) -> str:
 
 
 def _sentence(summary: Entry) -> str:
-    """The answer in words."""
     energy = summary["energy_j"]
     unit, most = max(summary["energy_j_by_unit"].items(), key=lambda item: item[1])
     text = (
@@ -80,11 +74,6 @@ def _sentence(summary: Entry) -> str:
         f"{_LIMITS.get(summary['limited_by'], summary['limited_by'])} sets the pace."
     )
     return tag("strong", escape(si(energy, "J"))) + escape(text)
-
-
-def unit_words(unit: str) -> str:
-    """A component of the energy in words."""
-    return _UNITS.get(unit, unit.replace("_", " "))
 
 
 _UNITS: Final = {
@@ -118,6 +107,11 @@ _LIMITS: Final = {
 }
 
 
+def unit_words(unit: str) -> str:
+    """A component of the energy in words."""
+    return _UNITS.get(unit, unit.replace("_", " "))
+
+
 def tile(name: str, value: float, unit: str, interval: Sequence[float] | None) -> str:
     """A figure in large, with its range."""
     text = si(value, unit) if unit else digits(value)
@@ -125,9 +119,7 @@ def tile(name: str, value: float, unit: str, interval: Sequence[float] | None) -
     if interval is None:
         return tag("div", tag("dt", escape(name)), shown)
     low, high = interval
-    full = high * 1.08
-    left, width = 100 * low / full, 100 * (high - low) / full
-    dot = 100 * value / full
+    left, width, dot = (100 * x / (high * 1.08) for x in (low, high - low, value))
     drawn = tag(
         "span",
         tag("span", class_="range", style=f"left:{left:.1f}%;width:{width:.1f}%"),
@@ -172,22 +164,18 @@ def _advice(side: Side) -> str:
         f"{clock}, the least energy of all clocks": _least(side.clocks),
         "Power limit {power_limit_w:.0f} W, the least energy": _least(side.limits),
     }
-    lines: list[tuple[str, Entry]] = []
+    items: dict[int, str] = {}  # once where two options are one point
     for words, point in options.items():
         if point is None or point["energy_j"] > (1 - _WORTH) * chosen["energy_j"]:
             continue
-        if not any(point is known for _, known in lines):
-            lines.append((words.format(**point), point))
-    if not lines:
+        change = tag("strong", escape(_change(point, chosen)))
+        item = tag("li", escape(f"{words.format(**point)}: "), change)
+        items.setdefault(id(point), item)
+    if not items:
         text = "No other SM clock or power limit saves more than 0.5 % of the energy."
-        return tag("p", escape(text), class_="advice")
-    items = [
-        tag("li", escape(f"{text}: "), tag("strong", escape(_change(point, chosen))))
-        for text, point in lines
-    ]
-    return tag(
-        "div", tag("p", "What would cost less"), tag("ul", *items), class_="advice"
-    )
+        return paragraph(text, "advice")
+    head, points = tag("p", "What would cost less"), tag("ul", *items.values())
+    return tag("div", head, points, class_="advice")
 
 
 def _least(points: Entries) -> Entry | None:
@@ -195,7 +183,7 @@ def _least(points: Entries) -> Entry | None:
 
 
 def _change(point: Entry, chosen: Entry) -> str:
-    energy = 100 * (point["energy_j"] / chosen["energy_j"] - 1)
-    time = 100 * (point["time_s"] / chosen["time_s"] - 1)
+    keys = ("energy_j", "time_s")
+    energy, time = (100 * (point[key] / chosen[key] - 1) for key in keys)
     signs = f"energy {energy:+.1f} %, time {time:+.1f} %"
     return signs.replace("-", "\N{MINUS SIGN}")

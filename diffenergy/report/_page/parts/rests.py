@@ -1,15 +1,31 @@
 """The foot of the page: assumptions, the GPU's numbers, the constants, their data."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ....corrections import CONSTANTS, PRIOR_FACTORS, CorrectionsFile, is_share, resolve
 from ....hardware._files import GpuCard
 from ..._format import QUANTITIES, UNKNOWN, Entries, Entry
 from ..._format import plain as shortest
+from ..._tables.columns import Columns
 from ..._views.estimate import assumed_line
-from ..markup import escape, sentence, tag
+from ..markup import escape, paragraph, sentence, tag
 from .tables import table
+
+_NUMBERS: Final = (
+    ("field", "field"),
+    ("value", "value", shortest),
+    *((word, word) for word in ("unit", "quality", "year", "source")),
+)
+_CONSTANTS: Final = (
+    ("constant", "name"),
+    ("what it is", "what"),
+    ("value", "value", "{:.4g}"),
+    ("unit", "unit"),
+    ("basis", "basis"),
+    ("made of", "built"),
+    ("sd in ln", "spread"),
+)
 
 
 class Basis(NamedTuple):
@@ -25,23 +41,29 @@ def rests_on(
     """Everything that went into the figures."""
     items = [tag("li", escape(note)) for note in notes]
     parts = [
-        tag("p", escape(sentence(assumed_line(summary)))),
+        paragraph(sentence(assumed_line(summary)), None),
         tag("ul", *items, class_="notes") if items else "",
         *(_fit(basis.gpu, fitted_on) for basis in bases),
         _errors(bases[0].gpu),
     ]
+    names = ", ".join(fitted_on.get("sources", ()))
+    said = f"Fitted on: {names}." if names else "Nothing was fitted: all are priors."
     for number, (gpu, constants) in enumerate(bases):
         heading = f"Numbers of {gpu['name']}"
-        rows = len(gpu["values"])
-        parts.append(_folded(f"numbers-{number}", heading, rows, _numbers(gpu)))
+        values = [{**x, "field": field} for field, x in gpu["values"].items()]
+        inner = _table(heading, _NUMBERS, values)
+        parts.append(_folded(f"numbers-{number}", heading, len(values), inner))
         heading = f"Constants of the model for {gpu['name']}"
-        inner = _constants(constants, fitted_on)
+        inner = paragraph(said) + _table("Constants", _CONSTANTS, constants)
         parts.append(_folded(f"constants-{number}", heading, len(constants), inner))
     return "".join(parts)
 
 
+def _table(caption: str, columns: Columns, entries: Entries) -> str:
+    return table(None, caption, columns, entries, sortable=True, tall=True)
+
+
 def _fit(gpu: Entry, fitted_on: Entry) -> str:
-    """What was fitted of a GPU."""
     levels = gpu["corrections"]["levels"]
     served = ", ".join(levels) or "unavailable"
     text = f"Corrections that serve {gpu['name']}: {served}. "
@@ -52,14 +74,14 @@ def _fit(gpu: Entry, fitted_on: Entry) -> str:
         if key.partition(":")[0] in (*names, gpu["name"])
     }
     if own:
-        words = ", ".join(
+        words = (
             f"{kind} {rows['time']} times, {rows['power']} powers"
             for kind, rows in own.items()
         )
-        text += f"Measured of it in the fit: {words}."
+        text += f"Measured of it in the fit: {', '.join(words)}."
     else:
         text += "No measured row of it is in the fit."
-    return tag("p", escape(text))
+    return paragraph(text, None)
 
 
 def _errors(gpu: Entry) -> str:
@@ -76,50 +98,15 @@ def _errors(gpu: Entry) -> str:
         *((f"{x}, 95 %", f"{x}_interval_pct", "+{:.3g} %") for x in QUANTITIES),
     ]
     caption = f"Errors to expect for {gpu['name']}: mean and 95th percentile"
-    note = "Of measurements that were left out of the fit, by kind."
-    heading = tag("h3", escape(caption)) + tag("p", escape(note), class_="caption")
-    return heading + table("errors", caption, columns, expected)
-
-
-def _numbers(gpu: Entry) -> str:
-    entries = [{**x, "field": field} for field, x in gpu["values"].items()]
-    columns = (
-        ("field", "field"),
-        ("value", "value", shortest),
-        *((word, word) for word in ("unit", "quality", "year", "source")),
-    )
-    caption = f"Numbers of {gpu['name']}"
-    return table(None, caption, columns, entries, sortable=True, tall=True)
-
-
-def _constants(constants: Entries, fitted_on: Entry) -> str:
-    columns = (
-        ("constant", "name"),
-        ("what it is", "what"),
-        ("value", "value", "{:.4g}"),
-        ("unit", "unit"),
-        ("basis", "basis"),
-        ("made of", "built"),
-        ("sd in ln", "spread"),
-    )
-    note = _sources(fitted_on.get("sources", ()))
-    return note + table(None, "Constants", columns, constants, sortable=True, tall=True)
-
-
-def _sources(names: Sequence[str]) -> str:
-    words = ", ".join(names)
-    text = f"Fitted on: {words}." if words else "Nothing was fitted: all are priors."
-    return tag("p", escape(text), class_="caption")
+    note = paragraph("Of measurements that were left out of the fit, by kind.")
+    made = table("errors", caption, columns, expected)
+    return tag("h3", escape(caption)) + note + made
 
 
 def _folded(identity: str, heading: str, rows: int, inner: str) -> str:
     """A part that opens on demand, with a field that filters its rows."""
-    label = tag(
-        "label",
-        "Filter rows ",
-        '<input type="search" autocomplete="off">',
-        class_="filter",
-    )
+    field = '<input type="search" autocomplete="off">'
+    label = tag("label", "Filter rows ", field, class_="filter")
     summary = tag("summary", escape(f"{heading} ({rows})"))
     return tag("details", summary, label, inner, id=identity)
 
@@ -171,14 +158,10 @@ def _spread(name: str, levels: list[str], fitted: Mapping[str, float]) -> str:
     """Sd of every level, fitted or prior."""
     words = []
     for level in levels:
-        sd = fitted.get(f"{level}/{name}")
-        if sd is not None:
-            words.append(f"{level} ±{sd:.2g} (fit)")
-            continue
-        prior = PRIOR_FACTORS.get(level, {}).get(name)
-        prior_sd = CONSTANTS[name].sd if level == "global" else None
-        known = prior[1] if prior else prior_sd
-        words.append(
-            f"{level} " + (f"±{known:.2g} (prior)" if known else "unavailable")
-        )
+        sd, how = fitted.get(f"{level}/{name}"), "fit"
+        if sd is None:
+            prior = PRIOR_FACTORS.get(level, {}).get(name)
+            first = CONSTANTS[name].sd if level == "global" else None
+            sd, how = prior[1] if prior else first, "prior"
+        words.append(f"{level} ±{sd:.2g} ({how})" if sd else f"{level} unavailable")
     return ", ".join(words)

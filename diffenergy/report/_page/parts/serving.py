@@ -6,7 +6,7 @@ from ..._format import Entry, digits, percent
 from ..._views.estimate import assumed_line
 from ..._views.serving import latencies, rates, title
 from ..charts.served import served_charts
-from ..markup import escape, sentence, si, tag
+from ..markup import paragraph, sentence, si, tag
 from .answer import tile
 from .tables import bars, table
 
@@ -30,16 +30,18 @@ def served_part(result: "ServingResult") -> str:
         charts = served_charts(summary, curves(result.deployment, result.costs))
     first, token, energy = charts or ("", "", "")
     step = bars("serving-step", "The mean step", dict(summary["step_s"]["parts"]), "s")
+    load = table("serving-rates", "Load", (("", 0), ("", 1)), rates(summary))
     return "".join(
         [
-            tag("p", escape(_sentence(summary)), class_="lead"),
+            paragraph(_sentence(summary), "lead"),
             tag("dl", *(_tile(summary, *x) for x in _LARGE), class_="tiles large"),
-            tag("p", escape(_trust(summary)), class_="caption"),
-            *(tag("p", escape(sentence(x)), class_="caption") for x in result.warnings),
+            paragraph(f"Grade: {summary['grade']}. {sentence(assumed_line(summary))}"),
+            *(paragraph(sentence(x)) for x in result.warnings),
             tag("div", first, token, class_="pair") if charts else "",
             energy,
-            tag("div", step, _rates(summary), class_="pair"),
-            _latencies(summary),
+            tag("div", step, tag("div", tag("h3", "Load"), load), class_="pair"),
+            tag("h3", "Latencies"),
+            table("serving-latencies", "Latencies", *latencies(summary, "latency")),
         ]
     )
 
@@ -58,17 +60,3 @@ def _sentence(s: Entry) -> str:
 def _tile(s: Entry, name: str, key: str, unit: str) -> str:
     value = s[key]["mean"] if isinstance(s[key], dict) else s[key]
     return tile(name, value, unit, s[f"{key}_p5_p95"])
-
-
-def _trust(s: Entry) -> str:
-    return f"Grade: {s['grade']}. {sentence(assumed_line(s))}"
-
-
-def _latencies(s: Entry) -> str:
-    rows = table("serving-latencies", "Latencies", *latencies(s, "latency"))
-    return tag("h3", "Latencies") + rows
-
-
-def _rates(s: Entry) -> str:
-    rows = table("serving-rates", "Load", (("", 0), ("", 1)), rates(s))
-    return tag("div", tag("h3", "Load"), rows)

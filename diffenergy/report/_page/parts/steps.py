@@ -2,9 +2,9 @@
 
 from ....plans import Timeline
 from ..._format import Entry, digits, percent
-from ..._tables.steps import exchanges, folded, memory_words, plan_text
+from ..._tables.steps import exchanges, plan_text, stage_rows
 from ..charts.steps import step_charts
-from ..markup import escape, sentence, si, tag
+from ..markup import paragraph, sentence, si, tag
 from .tables import table
 
 
@@ -12,9 +12,13 @@ def step_part(summary: Entry, found: Timeline | None) -> str:
     """Sentence, charts, exchanges and stages."""
     return "".join(
         [
-            tag("p", escape(_sentence(summary))),
+            paragraph(_sentence(summary), None),
             step_charts(summary, found),
-            tag("div", _exchanges(summary), _stages(summary)),
+            tag(
+                "div",
+                _exchanges(summary),
+                table("stages", "Stages", *stage_rows(summary, "power of a GPU")),
+            ),
         ]
     )
 
@@ -46,17 +50,3 @@ def _exchanges(summary: Entry) -> str:
         ("of the step", lambda x: x["exposed_s"] / summary["time_s"], percent),
     )
     return table("communication", "Communication", columns, entries)
-
-
-def _stages(summary: Entry) -> str:
-    columns = (
-        ("stage", "name"),
-        ("layers", "layers", "{:d}"),
-        ("forward", "forward_s", "s"),
-        ("backward", "backward_s", "s"),
-        ("busy", "busy", percent),
-        ("power of a GPU", "power_w", "{:.0f} W"),
-        ("SM clock", "sm_clock_mhz", "{:.0f} MHz"),
-        ("memory", memory_words),
-    )
-    return table("stages", "Stages", columns, folded(summary["stages"]))

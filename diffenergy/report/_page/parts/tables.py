@@ -9,8 +9,8 @@ from ..._kernel_work import is_step, longest
 from ..._tables.columns import TEXT, Column, Columns, resolved
 from ..._tables.kernels import limit_words
 from ..._views.estimate import assumed_line
-from ..charts.figures import swatch
-from ..markup import escape, number, si, tag
+from ..charts.figures import legend, swatch
+from ..markup import escape, number, paragraph, si, tag
 
 _FIGURES: Final = (
     Column("energy", "energy_j", "J"),
@@ -73,14 +73,9 @@ def table(
         for i, name in enumerate(escape(column.heading) for column in made)
     )
     body = "".join(tag("tr", *map(_cell, row, right)) for row in rows)
-    box = tag(
-        "table",
-        tag("caption", escape(caption), class_="hidden"),
-        tag("thead", tag("tr", head)),
-        tag("tbody", body),
-        id=identity,
-        class_="sortable" if sortable else None,
-    )
+    hidden = tag("caption", escape(caption), class_="hidden")
+    whole = (hidden, tag("thead", tag("tr", head)), tag("tbody", body))
+    box = tag("table", *whole, id=identity, class_="sortable" if sortable else None)
     # focus lets the keyboard scroll the box
     return tag(
         "div",
@@ -126,8 +121,9 @@ def bars(
     most = max([*parts.values(), *both.values(), 1e-300])
     rows = []
     for name in live:
-        colour = "c0" if colours is None else f"c{colours.get(name, 'wait')}"
-        colour = colour.replace("cwait", "wait")
+        colour = "c0"
+        if colours is not None:
+            colour = f"c{colours[name]}" if name in colours else "wait"
         sides = [(parts[name], sum(parts.values()), colour)]
         if beside is not None:
             sides.append((both.get(name, 0.0), sum(both.values()), "second"))
@@ -141,27 +137,14 @@ def bars(
             )
         )
     nothing = [name for name in order if name not in live]
-    rest = f"Without a share: {', '.join(nothing)}." if nothing else ""
-    key = ""
-    if beside is not None:
-        first = "c0" if colours is None else "several"
-        items = zip((first, "second"), names, strict=True)
-        key = tag(
-            "ul",
-            *(tag("li", swatch(style), " ", escape(name)) for style, name in items),
-            class_="legend",
-        )
+    keys = zip((swatch("c0"), swatch("second")), names, strict=True)
+    hidden = tag("caption", escape(heading), class_="hidden")
     return tag(
         "figure",
         tag("figcaption", tag("h3", escape(heading))),
-        key,
-        tag(
-            "table",
-            tag("caption", escape(heading), class_="hidden"),
-            tag("tbody", *rows),
-            class_="bars",
-        ),
-        tag("p", escape(rest), class_="caption") if rest else "",
+        "" if beside is None else legend(list(keys)),
+        tag("table", hidden, tag("tbody", *rows), class_="bars"),
+        paragraph(f"Without a share: {', '.join(nothing)}.") if nothing else "",
         class_="chart",
         id=identity,
     )
@@ -209,7 +192,7 @@ def kernel_list(summary: Entry, kernels: Entries) -> str:
         "kernel-table", "Kernels", columns, live, sortable=True,
         sorted_by=[heading for heading, *_ in columns].index("time"), tall=True,
     )  # fmt: skip
-    return tag("p", escape(text), class_="caption") + made
+    return paragraph(text) + made
 
 
 def _rate(unit: str) -> Callable[[float], str]:
@@ -232,8 +215,7 @@ def compared(a: Entry, b: Entry) -> str:
         f"The same workload; {b['gpu']} with its own default clocks and power limit "
         f"({assumed_line(b)})."
     )
-    note = tag("p", escape(text), class_="caption")
-    return table("comparison", caption, columns, rows) + note
+    return table("comparison", caption, columns, rows) + paragraph(text)
 
 
 def _with_interval(figure: Column, side: Entry) -> Cell:

@@ -194,10 +194,9 @@ def _draw_parity(pairs: _Pairs, names: Sequence[str], axes: "Axes") -> None:
     )
     ends = np.array([np.nanmin(every) / _HEADROOM, np.nanmax(every) * _HEADROOM])
     axes.plot(ends, ends, color=style.BLACK, linewidth=1.0, label="equal")
+    dotted = {"linestyle": ":", "color": style.BLACK, "linewidth": 1.0}
     for factor, label in ((0.8, "0.8 and 1.25 times"), (1.25, "_")):
-        axes.plot(
-            ends, factor * ends, ":", color=style.BLACK, linewidth=1.0, label=label
-        )
+        axes.plot(ends, factor * ends, **dotted, label=label)
     size = float(np.clip(60 / np.sqrt(len(pairs.read)), 1.5, 5.0))
     colours = [*style.PALETTE[:_MOST_GROUPS], style.GREY]
     for number, name in enumerate(names):
@@ -225,11 +224,8 @@ def _draw_errors(pairs: _Pairs, word: str, axes: "Axes") -> None:
     widest = float(np.percentile(size, _COVERED) if found.n >= 100 else size.max())
     end = min(_WIDEST, max(5.0, 5.0 * math.ceil(widest / 5.0)))
     bins = 2 * min(_BINS, max(5, round(math.sqrt(found.n))))
-    axes.hist(
-        np.clip(signed, -end, end),
-        bins=np.linspace(-end, end, bins + 1).tolist(),
-        color=style.SKY,
-    )
+    edges = np.linspace(-end, end, bins + 1).tolist()
+    axes.hist(np.clip(signed, -end, end), bins=edges, color=style.SKY)
     axes.axvline(0, color=style.BLACK, linewidth=1.0)
     axes.set_title(f"MAPE {found.mape:.1f} %, median {found.median:.1f} %")
     beyond = " (ends: and beyond)" if (size > end).any() else ""

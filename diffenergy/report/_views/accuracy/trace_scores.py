@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..._format import UNKNOWN
 from ..._tables.columns import table
-from ..._tables.kernels import traced_name
+from ..._tables.kernels import time_words, traced_name
 
 if TYPE_CHECKING:
     from ....measurements import TraceScores
@@ -19,9 +19,11 @@ def line(result: "TraceScores") -> str:
     x = result.summary
     if x["whole_ratio"] is None:
         return f"{x['source']} on {x['gpu']}: no kernel has a shape to predict"
+    long = x["long_median_pct"]
+    over = UNKNOWN if long is None else f"{long:.1f} %"
     return (
         f"{x['source']} on {x['gpu']}: {x['time_rows']:,} launches, median error "
-        f"{x['time_median_pct']:.1f} % ({_percent(x['long_median_pct'])} over 20 us), "
+        f"{x['time_median_pct']:.1f} % ({over} over 20 us), "
         f"predicted / traced {x['whole_ratio']:.3f}"
     )
 
@@ -34,7 +36,7 @@ def parts(result: "TraceScores") -> Iterator[Any]:
     columns = (
         (", ".join(by), lambda x: ", ".join(str(x[name]) for name in by)),
         ("launches", "rows", "{:,.0f}"),
-        ("traced", lambda x: x["traced_us"] * 1e-6, "s"),
+        ("traced", "traced_us", time_words),
         ("predicted / traced", "whole_ratio", "{:.2f}"),
     )
     yield table(columns, groups, fold=[columns[0][0]])
@@ -42,8 +44,8 @@ def parts(result: "TraceScores") -> Iterator[Any]:
     columns = (
         ("kernel", traced_name),
         ("count", "count", "{:.6g}"),
-        ("traced", lambda x: x["traced_us"] * 1e-6, "s"),
-        ("predicted", lambda x: _seconds(x["predicted_us"]), "s"),
+        ("traced", "traced_us", time_words),
+        ("predicted", "predicted_us", time_words),
         ("ratio", "ratio", "{:.2f}"),
         ("limit", "limited_by"),
     )
@@ -55,7 +57,6 @@ def parts(result: "TraceScores") -> Iterator[Any]:
 
 
 def _by_op(kernels: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Sums by op."""
     groups: dict[str, dict[str, Any]] = {}
     for x in kernels:
         start = {"op": x["op"], "rows": 0, "traced_us": 0.0, "predicted": 0.0}
@@ -67,11 +68,3 @@ def _by_op(kernels: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         made = group["op"] != "traced" and group["traced_us"] > 0
         group["whole_ratio"] = group["predicted"] / group["traced_us"] if made else None
     return sorted(groups.values(), key=lambda x: -x["traced_us"])
-
-
-def _seconds(us: float | None) -> float | None:
-    return None if us is None else us * 1e-6
-
-
-def _percent(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.1f} %"

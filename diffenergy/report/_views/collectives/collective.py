@@ -55,17 +55,14 @@ def title_line(summary: Entry) -> str:
 
 def _result(summary: Entry) -> list[str]:
     """Finish, bound and bandwidth, a line each."""
-    gap = f"{summary['gap_pct']:.2f} % above"
     where = {
         "time": "no schedule is shorter",
         "epochs": "no schedule takes fewer epochs",
     }
-    met = [where[name] for name in summary["certified_in"]]
-    lines = [
-        f"finish {si(summary['finish_s'], 's')}; bound "
-        f"{si(summary['lower_bound_s'], 's')} ({gap}"
-        f"{': ' if met else ''}{', '.join(met)})",
-    ]
+    met = ", ".join(where[name] for name in summary["certified_in"])
+    finish, bound = (si(summary[key], "s") for key in ("finish_s", "lower_bound_s"))
+    gap = f"{summary['gap_pct']:.2f} % above" + (f": {met}" if met else "")
+    lines = [f"finish {finish}; bound {bound} ({gap})"]
     if summary["epochs"] is not None:
         lines.append(
             f"planned in {summary['epochs']} epochs, time slots of "
@@ -109,20 +106,14 @@ def _algorithms(summary: Entry) -> "Table":
 def _energy(summary: Entry) -> "Table":
     """Joules by what takes them, and what a lower clock of waiting GPUs saves."""
     energy, best = summary["energy"], summary.get("wait_clock")
-    each = f"{si(energy['idle_power_w'], 'W')} each"
-    total = energy["total_j"]
-    rows = [
-        (f"links: {medium}", part["typical"], _bracket(part))
-        for medium, part in energy["links_j"].items()
-    ]
+    idle, total = energy["idle_j"], energy["total_j"]
+    each = "" if idle is None else f"{si(energy['idle_power_w'], 'W')} each"
+    parts = {f"links: {medium}": part for medium, part in energy["links_j"].items()}
+    rows = [(name, part["typical"], _bracket(part)) for name, part in parts.items()]
     rows += [
         ("memory (DRAM)", energy["dram_j"], ""),
         ("memory (L2 and on-chip path)", energy["l2_j"], ""),
-        (
-            f"{energy['gpus']} waiting GPUs",
-            energy["idle_j"],
-            "" if energy["idle_j"] is None else each,
-        ),
+        (f"{energy['gpus']} waiting GPUs", idle, each),
         ("total", None, energy["covers"])
         if total is None
         else ("total", total["typical"], _bracket(total)),
@@ -153,11 +144,7 @@ def _links(links: Entry) -> list[Any]:
     slopes = (
         ("if faster", "rate_sensitivity_if_faster", "{:+.3f}"),
         ("if slower", "rate_sensitivity_if_slower", "{:+.3f}"),
-        (
-            "us per us",
-            lambda row: row["latency_sensitivity_s_per_us"] * 1e6,
-            lambda value: digits(value, 3),
-        ),
+        ("us per us", "latency_sensitivity_s_per_us", lambda x: digits(x * 1e6, 3)),
     )
     media = (("all links of", "medium"), ("links", "links"), *slopes)
     single = (
@@ -183,7 +170,6 @@ def _links(links: Entry) -> list[Any]:
 
 
 def _cut(row: Entry) -> str:
-    if row["cut_off"] is not None:
-        cut = row["cut_off"]
+    if cut := row["cut_off"]:
         return f"cuts off {cut['demands']} demands, from {', '.join(cut['from'][:3])}"
     return row["problem"] or ""

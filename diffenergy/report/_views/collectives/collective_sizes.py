@@ -3,6 +3,8 @@
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..._format import Entries, Entry, si
 from ..._tables.columns import table
 from . import collective
@@ -62,17 +64,12 @@ def _best(summary: Entry) -> tuple[str | None, float | None]:
 def _bandwidths(summaries: Entries) -> dict[str, list[float]]:
     """Algorithm bandwidth by size, B/s: ours, the bound and the algorithms; NaN where
     one has no schedule."""
-    names = dict.fromkeys(name for s in summaries for name in s["baselines"])
-    buffers = [s["output_buffer_bytes"] for s in summaries]
     finish = {
         "this schedule": [s["finish_s"] for s in summaries],
         "bound": [s["lower_bound_s"] for s in summaries],
     }
-    for name in names:
-        finish[name] = [
-            s["baselines"].get(name, {}).get("finish_s", math.nan) for s in summaries
-        ]
-    return {
-        name: [size / t for size, t in zip(buffers, times, strict=True)]
-        for name, times in finish.items()
-    }
+    for name in dict.fromkeys(name for s in summaries for name in s["baselines"]):
+        known = [s["baselines"].get(name, {}) for s in summaries]
+        finish[name] = [x.get("finish_s", math.nan) for x in known]
+    buffers = np.array([s["output_buffer_bytes"] for s in summaries])
+    return {name: (buffers / times).tolist() for name, times in finish.items()}

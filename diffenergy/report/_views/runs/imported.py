@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from ..._tables.columns import table
-from ..._tables.kernels import traced_name
+from ..._tables.kernels import time_words, traced_name
 
 if TYPE_CHECKING:
     from ....imports import ImportResult
@@ -38,26 +38,20 @@ def parts(result: "ImportResult") -> Iterator[Any]:
     if total:
         columns = (
             ("class", 0),
-            ("time", lambda x: x[1] * 1e-6, "s"),
+            ("time", 1, time_words),
             ("share", lambda x: x[1] / total, "{:.1%}"),
         )
         yield table(columns, summary["classes"].items())
     rows = [x for listing in result.listings for x in listing.kernels]
     key = (lambda x: -x["traced_total_us"]) if total else (lambda x: 0)
     shown = sorted(rows, key=key)[:_MOST_ROWS]
-    columns = [
-        ("kernel", traced_name),
-        ("count", "count", "{:.6g}"),
-        *(
-            [
-                ("traced", lambda x: x["traced_us"] * 1e-6, "s"),
-                ("total", lambda x: x["traced_total_us"] * 1e-6, "s"),
-                ("found by", "how"),
-            ]
-            if total
-            else []
-        ),
-    ]
+    columns = [("kernel", traced_name), ("count", "count", "{:.6g}")]
+    if total:
+        columns += [
+            ("traced", "traced_us", time_words),
+            ("total", "traced_total_us", time_words),
+            ("found by", "how"),
+        ]
     yield table(columns, shown, fold=["kernel"])
     if len(rows) > len(shown):
         yield f"and {len(rows) - len(shown):,} rows more; --out listing.jsonl has all"
