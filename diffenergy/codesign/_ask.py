@@ -6,18 +6,16 @@ from typing import Any
 
 from jax import Array
 
-from ..compiling import kept
 from ..estimator import Estimate, Task
 from ..hardware import GpuCard, OperatingPoint
 from ..results import Infeasible
 from . import _request
 from ._problem.card import area_words
-from ._problem.exact import Run
 from ._problem.problem import Found, Problem, Share, check_goals
 from ._request import Part, Vary
 from ._result import SearchResult, TuneResult, design_summary, tiles_json
 from ._search import searching
-from ._search.engine import Effort, Tell, options_of
+from ._search.engine import Effort, Tell
 from ._tiles import tuning
 
 
@@ -68,9 +66,8 @@ def search(
     True
     """
     given = (vary, limits, goals, price)
-    tasks, weights, problem, run = _asked(work, gpu, *given, request)
-    tell = progress or (lambda *_: None)
-    found = searching.search(problem, effort or Effort(), tell, run)
+    tasks, weights, problem = _asked(work, gpu, *given, request)
+    found = searching.search(problem, effort, progress)
     result = _result(tasks, weights, problem, found)
     if found.best.violation > 0 and not found.interrupted:
         raise Infeasible(result.refusal)
@@ -85,9 +82,8 @@ def _asked(
     goals: str | Sequence[str] | Callable[[Estimate], Array],
     price: int | float | None,
     request: dict[str, Any],
-) -> tuple[list[Task], list[float], Problem, Run | None]:
-    """Tasks of a mix with their weights, the problem, and what runs its programs (None:
-    a caller's goal has no name that outlives the process)."""
+) -> tuple[list[Task], list[float], Problem]:
+    """Tasks of a mix with their weights, and the problem."""
     ranges, tiles = _request.ranges_of(vary)
     goals = (goals,) if isinstance(goals, str) else goals
     shares = {m: x for m, x in (limits or {}).items() if isinstance(x, Share)}
@@ -104,8 +100,7 @@ def _asked(
     tasks = _request.tasks_of(parts, gpu, request)
     weights = [float(part.weight) for part in parts]
     problem = _request.problem_of(tasks, weights, (ranges, tiles), goals, most, mm2)
-    run = None if callable(goals) else _kept
-    return tasks, weights, searching.with_shares(problem, shares, run), run
+    return tasks, weights, searching.with_shares(problem, shares)
 
 
 def _result(
@@ -179,13 +174,7 @@ def tune(
         task.corrections.serve(task.card),
         point,
         goal,
-        kept,
     )
     known = {"memory": task.memory, "warnings": task.warnings}
     summary = {**task.about, **task.trust.to_json(), **known, **tiles_json(found)}
     return TuneResult(summary, found, list(task.warnings))
-
-
-def _kept(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """`function(*arguments)`, by a program that is kept."""
-    return kept(function, arguments, options_of(function))

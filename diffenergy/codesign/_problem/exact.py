@@ -2,6 +2,7 @@
 (`Judge`), with how many evaluations that took."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from ...compiling import compiler_options, kept
 from ...hardware._fields import FIELDS
 from .._space.task import METRICS, Measured, Task, measured
 
@@ -43,10 +45,6 @@ BATCH: Final = 64
 """Designs a call: one compiled program."""
 ROOM: Final = 1e-9
 """By how much a limit may be passed: rounding."""
-
-Run = Callable[[Callable[..., Any], tuple[Any, ...]], Any]
-"""Runs a function of this package on arguments: `jax.jit`, or a program that was kept.
-Gives the leaves of the result."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,11 +125,30 @@ class Judged(NamedTuple):
         return Judged(*(column[rows] for column in self))
 
 
+def run(
+    function: Callable[..., Any], task: Task, *arguments: Any, once: bool = False
+) -> Any:
+    """`function(task, *arguments)`, by a program that is kept; with an objective of the
+    caller's own, whose name does not outlive the process, by `jax.jit`.
+
+    `once`: a short run, which takes longer to optimise than to run.
+    """
+    given = jax.tree.map(jnp.asarray, (task, *arguments))
+    if task.custom is None:
+        return kept(function, given, compiler_options(once=once))
+    return _program(function, once)(*given)
+
+
+@functools.cache
+def _program(function: Callable[..., Any], once: bool) -> Callable[..., Any]:
+    return jax.jit(function, compiler_options=compiler_options(once=once))
+
+
 class Judge:
     """Scores designs exactly, each once."""
 
-    def __init__(self, task: Task, run: Run):
-        self._task, self._run = task, run
+    def __init__(self, task: Task):
+        self._task = task
         self._known: dict[bytes, int] = {}
         self._all: list[Judged] = []
         self.evaluations = 0
@@ -168,8 +185,8 @@ class Judge:
     def _batch(self, values: np.ndarray) -> Judged:
         count = len(values)
         padded = np.concatenate([values, np.repeat(values[:1], BATCH - count, axis=0)])
-        leaves = self._run(scores, (self._task, jnp.asarray(padded)))
-        metrics, custom, crowding, feasible = (np.asarray(x)[:count] for x in leaves)
+        found = run(scores, self._task, padded)
+        metrics, custom, crowding, feasible = (np.asarray(x)[:count] for x in found)
         faults = np.concatenate([crowding, 1.0 - 2.0 * feasible[:, None]], axis=-1)
         return Judged(values, metrics, custom, faults)
 

@@ -29,10 +29,7 @@ def front(engine: Engine, tell: Tell) -> tuple[Score, ...]:
     problem = engine.problem
     goals = problem.targets
     for goal in goals[1:]:
-        z = engine.starts(engine.effort.starts)
-        engine.legalise(
-            goal, engine.descend([goal] * len(z), engine.effort.rounds, z, tell)
-        )
+        engine.search(goal, tell)
     between = _between(goals, _ends(engine, goals))
     for first in range(0, len(between), engine.effort.starts):
         chunk = between[first : first + engine.effort.starts]
@@ -74,15 +71,12 @@ def _descend(engine: Engine, targets: list[Target], tell: Tell) -> None:
     nearest to that; then legal designs of what it finds."""
     count = engine.effort.starts
     padded = targets + targets[-1:] * (count - len(targets))
-    everything = engine.judge.everything
-    begin = [everything.values[int(everything.order(goal)[0])] for goal in padded]
-    z = np.stack([engine.inverse(values) for values in begin])
+    z = np.stack([engine.inverse(engine.best(goal, 1)[0]) for goal in padded])
     rounds = max(1, round(engine.effort.rounds * _ROUNDS))
-    values = engine.descend(padded, rounds, z, tell).values
+    values, _ = engine.descend(padded, rounds, z, tell)
     engine.rounded(values[: len(targets)])
     for goal in targets:
-        everything = engine.judge.everything
-        best = everything.values[int(everything.order(goal)[0])]
+        best = engine.best(goal, 1)[0]
         try:
             polish(engine.judge, engine.problem.axes, goal, best, engine.rng)
         except KeyboardInterrupt:

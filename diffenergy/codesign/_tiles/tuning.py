@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from ...compiling import kept
 from ...corrections import Corrections
-from ...dvfs._problem.costs import Costs, Runner, compiled, row_costs
+from ...dvfs._problem.costs import Costs, row_costs
 from ...estimator._answer.records import Estimate
 from ...estimator._estimate import estimate_once
 from ...hardware._files import GpuCard
@@ -78,7 +79,6 @@ def tune(
     corrections: Corrections,
     point: OperatingPoint | None = None,
     goal: Goal = "time",
-    run: Runner = compiled,
 ) -> Tuning:
     """The legal tile of least time or energy for every matrix product of `listings`.
 
@@ -86,7 +86,7 @@ def tune(
     choice. At a power limit, energy saved is clock gained: the tiles of least
     energy + price x time are found for several prices of time, the whole workload is
     estimated with each, limiter included, and the best is returned. `point` defaults to
-    the highest clocks. Rows with a tile keep it. `run` calls compiled functions.
+    the highest clocks. Rows with a tile keep it.
 
     The library's choice is the mixture of `estimate`; on CUDA cores the fastest tile of
     the library's menu, since products with and without a tile are different classes
@@ -104,17 +104,17 @@ def tune(
 
     def total(listings: Sequence[Listing]) -> Estimate:
         arguments = (assemble(listings), card.spec, point, corrections)
-        return run(estimate_once, arguments)
+        return kept(estimate_once, arguments)
 
     default = total(listings)
-    costs = _costs(listings, products, default, point, card.spec, corrections, run)
+    costs = _costs(listings, products, default, point, card.spec, corrections)
     picks = costs.picks(float(default.power))
     tiles = [costs.tiles_at(pick) for pick in picks]
     workload = assemble(with_given_tiles(listings, tiles[0]))
     owner = owners(products, workload.num_rows)
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *tiles)
     arguments = (workload, owner, stacked, card.spec, point, corrections)
-    wholes = [np.asarray(x) for x in run(whole_costs, arguments)]
+    wholes = [np.asarray(x) for x in kept(whole_costs, arguments)]
     winner = int(np.argmin(wholes[("time", "energy").index(goal)]))
     on_cuda = np.flatnonzero([_on_cuda(product) for product in products])
     if on_cuda.size:
@@ -179,18 +179,17 @@ def _costs(
     point: OperatingPoint,
     gpu: GpuSpec,
     corrections: Corrections,
-    run: Runner,
 ) -> _Costs:
     shapes = shapes_of(products)
     start = with_given_tiles(listings, usual_tiles(gpu, shapes))
     free, tiled = (products_of(assemble(x), products) for x in (listings, start))
     clocks, static = held(default, point, products)
-    tiles, kept = legal_tiles(gpu, shapes)
+    tiles, known = legal_tiles(gpu, shapes)
     arguments = (gpu, clocks, corrections)
-    mixed = Costs(*map(np.asarray, run(row_costs, (free, *arguments))))
-    found = Costs(*map(np.asarray, run(tile_costs, (tiled, tiles, *arguments))))
-    time = np.where(kept, found.time, np.inf)
-    energy = np.where(kept, found.work + static * found.time, np.inf)
+    mixed = Costs(*map(np.asarray, kept(row_costs, (free, *arguments))))
+    found = Costs(*map(np.asarray, kept(tile_costs, (tiled, tiles, *arguments))))
+    time = np.where(known, found.time, np.inf)
+    energy = np.where(known, found.work + static * found.time, np.inf)
     library = first_best(np.where(_in_menu(products, tiles), time, np.inf))
     at = (library, np.arange(len(library)))
     on_cuda = np.array([_on_cuda(product) for product in products])
@@ -205,7 +204,6 @@ def _costs(
 
 
 def _on_cuda(product: Product) -> bool:
-    """Whether a product is asked of CUDA cores, on any GPU."""
     return not product.kernel["tensor_core"]
 
 
@@ -214,14 +212,9 @@ def _in_menu(
 ) -> Bool[np.ndarray, "tile gemm"]:
     """Which `tiles` a library chooses among for products on CUDA cores."""
     asked = np.stack([tiles.tile_m, tiles.tile_n, tiles.split_k], -1)
-    entry = [
-        _CUDA_LINEAR if _is_linear(product) else _CUDA_BATCHED for product in products
-    ]
+    kernels = [product.kernel for product in products]
+    # both operands lie along k, as `kernels/gemm` has it
+    linear = [x.get("layout") == "tn" or x["weights"] != "none" for x in kernels]
+    entry = np.where(linear, _CUDA_LINEAR, _CUDA_BATCHED)
     same = (asked[:, :, None] == MENU[entry]).all(-1)
     return (same & (LEGAL[entry] > 0)).any(-1)
-
-
-def _is_linear(product: Product) -> bool:
-    """Whether both operands lie along k, as `kernels/gemm` has it."""
-    kernel = product.kernel
-    return kernel.get("layout") == "tn" or kernel["weights"] != "none"
