@@ -111,7 +111,17 @@ def design_summary(problem: Problem, found: Found) -> dict[str, Any]:
         "best": score_json(problem, found.best),
         "improvement_pct": finite(100 * found.improvement),
         "vary": _varied(problem),
-        "limits": _limits(problem, found),
+        "limits": [
+            {
+                "name": LIMITS[metric],
+                "metric": metric,
+                "unit": UNITS.get(metric, ""),
+                "limit": limit,
+                "start": finite(found.start.metrics[metric]),
+                "best": finite(found.best.metrics[metric]),
+            }
+            for metric, limit in problem.limits.items()
+        ],
         "active_constraints": [
             {"name": x.name, "multiplier": finite(x.multiplier), "unit": x.unit}
             for x in found.active
@@ -178,20 +188,6 @@ def _varied(problem: Problem) -> dict[str, Any]:
     if problem.products:
         found[TILES] = {"products": len(problem.products)}
     return found
-
-
-def _limits(problem: Problem, found: Found) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": LIMITS[metric],
-            "metric": metric,
-            "unit": UNITS.get(metric, ""),
-            "limit": limit,
-            "start": finite(found.start.metrics[metric]),
-            "best": finite(found.best.metrics[metric]),
-        }
-        for metric, limit in problem.limits.items()
-    ]
 
 
 def _sensitivities(

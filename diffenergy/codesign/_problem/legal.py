@@ -127,7 +127,6 @@ def polish(
 
 
 def _thinned(legal: Sequence[float]) -> list[float]:
-    """At most `_MOST_VALUES` of them, evenly."""
     count = min(len(legal), _MOST_VALUES)
     return [legal[i] for i in np.linspace(0, len(legal) - 1, count).astype(int)]
 
