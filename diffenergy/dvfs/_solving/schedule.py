@@ -8,14 +8,13 @@ from jaxtyping import Bool, Float
 
 from ...results import Infeasible
 from .._free.free import restricted, undominated
+from .._problem.costs import applied
 from .._problem.modelled import Modelled
 from .._problem.plan import Objective, Plan, Rules
 from .._problem.problem import (
     TIE,
     Problem,
-    default_spent,
     default_total,
-    listed,
     stage_totals,
 )
 from .frontier import frontier
@@ -59,8 +58,7 @@ def schedule(
     if descent is None:
         return _or_by_stage(modelled, problem, plan, objective, rules)
     found = _descended(modelled, growth, objective, rules, descent)
-    bounds = dict(bound=plan.bound, bound_energy=plan.bound_energy)
-    found = dataclasses.replace(found, **bounds)
+    found = dataclasses.replace(found, bound=plan.bound, bound_energy=plan.bound_energy)
     if rules.free:
         return problem, found
     # clocks that descent finds differ by kernel, which dear changes do not pay for
@@ -89,11 +87,11 @@ def _or_by_stage(
         return problem, plan
     # changes at no cost: below what a limiter makes of some stages
     free = solve(problem, objective, dataclasses.replace(rules, switching=None))
-    bounds = dict(
+    return stages, dataclasses.replace(
+        coarse,
         bound=min(free.bound, coarse.value),
         bound_energy=min(free.bound_energy, coarse.energy),
     )
-    return stages, dataclasses.replace(coarse, **bounds)
 
 
 def baselines(
@@ -134,11 +132,7 @@ def schedule_frontier(
 
 def stage_power(problem: Problem, plan: Plan) -> Float[np.ndarray, " stage"]:
     """Mean power of every stage, W."""
-    if plan.solver == "default":
-        spent = default_spent(problem)
-    else:
-        spent = listed(problem, plan.kernel, plan.setting, plan.count)
-    time, energy = stage_totals(problem, spent)
+    time, energy = stage_totals(problem, plan.spent(problem))
     return energy / time
 
 
@@ -166,11 +160,8 @@ def _descended(
     problem = modelled.problem(growth)
     local = rules.aggregation == "local"
     clocks = descend(modelled, growth, objective, local, descent.starts, descent.seed)
-    highest = [modelled.card.values[x] for x in ("sm_clock_max", "mem_clock")]
-    settings = np.where(np.isnan(problem.settings), highest, problem.settings)
-    near = np.zeros(problem.time.shape, bool)
-    for start in clocks:
-        near |= _neighbours(settings, start)
+    settings = np.stack(applied(modelled.card, problem.settings), axis=-1)
+    near = np.any([_neighbours(settings, start) for start in clocks], axis=0)
     plan = solve(restricted(problem, near), objective, rules, exact=False)
     if plan.solver == "default":
         return plan
