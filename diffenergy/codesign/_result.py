@@ -190,9 +190,7 @@ def _varied(problem: Problem) -> dict[str, Any]:
     return found
 
 
-def _sensitivities(
-    pairs: Sequence[tuple[str, float | None]],
-) -> list[dict[str, Any]]:
+def _sensitivities(pairs: Sequence[tuple[str, float | None]]) -> list[dict[str, Any]]:
     """Elasticities, the largest first, unknown ones last."""
     known = [(name, finite(x)) for name, x in pairs]
     known.sort(key=lambda pair: (pair[1] is None, -abs(pair[1] or 0.0)))

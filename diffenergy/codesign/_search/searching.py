@@ -21,14 +21,7 @@ from scipy.optimize import nnls
 from ...hardware._fields import FIELDS
 from .._problem.exact import UNITS, Judge, Judged, Target, excess, nan_free
 from .._problem.legal import better, moved, next_moves
-from .._problem.problem import (
-    LIMITS,
-    Active,
-    Found,
-    Problem,
-    Score,
-    Share,
-)
+from .._problem.problem import LIMITS, Active, Found, Problem, Score, Share
 from .._space.axes import rule_of
 from .._space.task import METRICS
 from .descent import STEPS, begin

@@ -11,15 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ...hardware._spec import GpuSpec
-from .tiles import (
-    FIELDS,
-    VALUES,
-    Shapes,
-    Tiles,
-    accumulator_room,
-    element_bytes,
-    legal,
-)
+from .tiles import FIELDS, VALUES, Shapes, Tiles, accumulator_room, element_bytes, legal
 
 _ENDLESS: Final = 1e12
 """Shared memory (B) and registers of an SM on which every tile fits."""

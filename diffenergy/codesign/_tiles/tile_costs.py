@@ -57,9 +57,7 @@ def products_of(workload: Workload, products: Sequence[Product]) -> Workload:
     )
 
 
-def first_best(
-    cost: Float[np.ndarray, "tile gemm"],
-) -> Int[np.ndarray, " gemm"]:
+def first_best(cost: Float[np.ndarray, "tile gemm"]) -> Int[np.ndarray, " gemm"]:
     """First tile of each product whose cost is the least, but for rounding."""
     return np.argmax(cost <= cost.min(0) * (1 + _TIE), axis=0)
 

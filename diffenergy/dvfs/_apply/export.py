@@ -13,12 +13,7 @@ from ...physics import stage_time
 from ...results import finite
 from ...units import MHz
 from .._problem.plan import Granularity, Plan
-from .._problem.problem import (
-    AUTO,
-    Problem,
-    Spent,
-    pair_text,
-)
+from .._problem.problem import AUTO, Problem, Spent, pair_text
 
 _TEMPLATE: Final = Path(__file__).with_name("apply_clocks.py")
 _PLACE: Final = "SCHEDULE: dict[str, Any] = {}\n"

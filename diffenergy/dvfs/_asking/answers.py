@@ -26,13 +26,7 @@ from .._solving.frontier import frontier
 from .._solving.schedule import Descent, baselines, schedule, schedule_frontier
 from .._solving.solve import solve
 from .advice import advice
-from .result import (
-    PlanResult,
-    compared,
-    curve_rows,
-    limited,
-    schedule_summary,
-)
+from .result import PlanResult, compared, curve_rows, limited, schedule_summary
 
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int, float], None]]]
 """`progress(word, steps)`: a context whose value hears of the steps done."""

@@ -14,13 +14,7 @@ from scipy import sparse
 from ...physics import stage_slope, stage_time
 from ...search import Answer, LinearModel, highs
 from .._problem.plan import Objective
-from .._problem.problem import (
-    TIE,
-    Problem,
-    by_stage,
-    default_total,
-    listed,
-)
+from .._problem.problem import TIE, Problem, by_stage, default_total, listed
 from .hulls import Line
 
 _ROUNDS: Final = 4

@@ -7,13 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ...physics import gpu_time
-from .._problem.problem import (
-    Problem,
-    Total,
-    chosen,
-    total,
-    within_caps,
-)
+from .._problem.problem import Problem, Total, chosen, total, within_caps
 from .hulls import HullSum, Line, hull_sum, kernel_points, stage_bound
 
 _STAGE_PLANS: Final = 1_500

@@ -11,12 +11,7 @@ from .._free.free import restricted, undominated
 from .._problem.costs import applied
 from .._problem.modelled import Modelled
 from .._problem.plan import Objective, Plan, Rules
-from .._problem.problem import (
-    TIE,
-    Problem,
-    default_total,
-    stage_totals,
-)
+from .._problem.problem import TIE, Problem, default_total, stage_totals
 from .frontier import frontier
 from .solve import ANY, STRICT, solve
 

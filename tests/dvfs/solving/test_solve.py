@@ -27,14 +27,7 @@ from diffenergy.dvfs._switching.positions import positions
 from diffenergy.physics import stage_time
 from diffenergy.results import Infeasible
 
-from ..small import (
-    KINDS,
-    all_choices,
-    between,
-    exhaustive,
-    finite,
-    random_problem,
-)
+from ..small import KINDS, all_choices, between, exhaustive, finite, random_problem
 
 OBJECTIVES = (
     Objective(max_slowdown=0.0),
