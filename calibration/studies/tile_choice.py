@@ -142,8 +142,8 @@ def costs_with(
     """(time in s, energy in J) of one launch of each of `gemm_rows` with `tiles`, legal
     or not, counted like those of `tune` at the highest clocks."""
 
-    from diffenergy.codesign._tiles.tile_costs import held, products_of
     from diffenergy.codesign._tiles.tiles import gemm_rows, with_given_tiles
+    from diffenergy.codesign._tiles.tuning import held, products_of
     from diffenergy.compiling import kept
     from diffenergy.dvfs._problem.costs import Costs, row_costs
     from diffenergy.estimator._estimate import estimate_once

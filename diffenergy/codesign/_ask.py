@@ -169,11 +169,7 @@ def tune(
     temperature = float("nan") if setting.temperature is None else setting.temperature
     point = OperatingPoint(*setting[:3], temperature, float(setting.mem_locked))
     found = tuning.tune(
-        task.listings,
-        task.card,
-        task.corrections.serve(task.card),
-        point,
-        goal,
+        task.listings, task.card, task.corrections.serve(task.card), point, goal
     )
     known = {"memory": task.memory, "warnings": task.warnings}
     summary = {**task.about, **task.trust.to_json(), **known, **tiles_json(found)}

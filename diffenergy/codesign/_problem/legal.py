@@ -170,10 +170,7 @@ def _pairs(singles: list[list[Move]], rng: np.random.Generator) -> list[list[Mov
 
 
 def _best(
-    judge: Judge,
-    target: Target,
-    point: Point,
-    changes: list[list[Move]],
+    judge: Judge, target: Target, point: Point, changes: list[list[Move]]
 ) -> Point | None:
     """The best of the changed designs and of gains taken together; None: no better."""
     if not changes:

@@ -34,9 +34,7 @@ _TIGHT: Final = 0.005
 
 
 def search(
-    problem: Problem,
-    effort: Effort | None = None,
-    tell: Tell | None = None,
+    problem: Problem, effort: Effort | None = None, tell: Tell | None = None
 ) -> Found:
     """Best legal design of `problem`, with what holds it back.
 

@@ -128,9 +128,7 @@ def shapes_of(products: Sequence[Product]) -> Shapes:
 
 
 def with_given_tiles(
-    listings: Sequence[Listing],
-    tiles: Tiles,
-    products: Sequence[Product] | None = None,
+    listings: Sequence[Listing], tiles: Tiles, products: Sequence[Product] | None = None
 ) -> list[Listing]:
     """`listings` with `tiles` in the rows of `products` (None: all of `gemm_rows`).
 

@@ -111,9 +111,7 @@ class Modelled:
 
 
 def clock_pairs(
-    card: GpuCard,
-    sm: Iterable[float] | None = None,
-    mem: Iterable[float] | None = None,
+    card: GpuCard, sm: Iterable[float] | None = None, mem: Iterable[float] | None = None
 ) -> Float[np.ndarray, "setting 2"]:
     """Pairs of clocks (SM, memory; Hz) that `card` can be set to, NaN for a clock left
     alone; the first leaves both alone.

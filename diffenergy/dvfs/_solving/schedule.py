@@ -61,11 +61,7 @@ def schedule(
 
 
 def _or_by_stage(
-    modelled: Modelled,
-    problem: Problem,
-    plan: Plan,
-    objective: Objective,
-    rules: Rules,
+    modelled: Modelled, problem: Problem, plan: Plan, objective: Objective, rules: Rules
 ) -> tuple[Problem, Plan]:
     """A plan of the kernels, or one of the stages if that is better.
 

@@ -56,7 +56,7 @@ class Search:
 
     places: Positions
     oracle: Oracle
-    holds: Callable[[Int[np.ndarray, " position"]], bool]
+    latency: float | None  # s that a setting stays at least; None: any time
     cool: Positions | None  # settings within the caps; None without caps
     ceiling: Float[np.ndarray, " stage"]  # W, price of time above which a cap is passed
     settings: list[Int[np.ndarray, " position"]] = _gathered()
@@ -92,7 +92,7 @@ class Search:
         took = self.places.spent(settings)
         if not np.all(np.isfinite(took.time)) or not within_caps(problem, took):
             return None
-        if not self.holds(settings):
+        if self.latency and not lasting(self.places, settings, self.latency):
             return None
         exact = total(problem, took)
         self.settings.append(settings)
@@ -180,10 +180,7 @@ def search(places: Positions, latency: float | None) -> Search:
         def oracle(places: Positions, prices: Prices) -> Path:
             return cheapest_ahead(places, stays[id(places)], prices)
 
-    def holds(settings: Int[np.ndarray, " position"]) -> bool:
-        return latency is None or lasting(places, settings, latency)
-
-    return Search(places, oracle, holds, cool, _ceilings(places, oracle))
+    return Search(places, oracle, latency, cool, _ceilings(places, oracle))
 
 
 # --- caps on the power of a stage
