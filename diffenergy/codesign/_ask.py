@@ -65,33 +65,11 @@ def search(
     >>> found.best.energy < found.start.energy
     True
     """
-    given = (vary, limits, goals, price)
-    tasks, weights, problem = _asked(work, gpu, *given, request)
-    found = searching.search(problem, effort, progress)
-    result = _result(tasks, weights, problem, found)
-    if found.best.violation > 0 and not found.interrupted:
-        raise Infeasible(result.refusal)
-    return result
-
-
-def _asked(
-    work: str | os.PathLike[str] | Task | Sequence[Part],
-    gpu: GpuCard | str | None,
-    vary: Vary,
-    limits: Mapping[str, int | float | Share] | None,
-    goals: str | Sequence[str] | Callable[[Estimate], Array],
-    price: int | float | None,
-    request: dict[str, Any],
-) -> tuple[list[Task], list[float], Problem]:
-    """Tasks of a mix with their weights, and the problem."""
-    ranges, tiles = _request.ranges_of(vary)
+    varied = _request.ranges_of(vary)
     goals = (goals,) if isinstance(goals, str) else goals
-    shares = {m: x for m, x in (limits or {}).items() if isinstance(x, Share)}
-    most = {
-        metric: float(x.share if isinstance(x, Share) else x)
-        for metric, x in (limits or {}).items()
-    }
-    _request.check_point(_request.given_point(work, request), ranges)
+    limits = limits or {}
+    most = {m: float(x.share if isinstance(x, Share) else x) for m, x in limits.items()}
+    _request.check_point(_request.given_point(work, request), varied[0])
     _request.check_limits(most)
     if not callable(goals):
         check_goals(goals)
@@ -99,8 +77,14 @@ def _asked(
     parts = _request.parts_of(work)
     tasks = _request.tasks_of(parts, gpu, request)
     weights = [float(part.weight) for part in parts]
-    problem = _request.problem_of(tasks, weights, (ranges, tiles), goals, most, mm2)
-    return tasks, weights, searching.with_shares(problem, shares)
+    problem = _request.problem_of(tasks, weights, varied, goals, most, mm2)
+    shares = {m: x for m, x in limits.items() if isinstance(x, Share)}
+    problem = searching.with_shares(problem, shares)
+    found = searching.search(problem, effort, progress)
+    result = _result(tasks, weights, problem, found)
+    if found.best.violation > 0 and not found.interrupted:
+        raise Infeasible(result.refusal)
+    return result
 
 
 def _result(

@@ -4,7 +4,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -66,31 +66,11 @@ class Target:
 
 def target(goal: str, limits: Mapping[str, float]) -> Target:
     """Target of a goal (`GOALS`, or `CUSTOM`) under `limits` by metric, SI."""
-    powers = np.zeros(len(METRICS))
-    for metric, power in GOALS.get(goal, {}).items():
-        powers[METRICS.index(metric)] = power
-    most = np.full(len(METRICS), math.inf)
-    for metric, limit in limits.items():
-        most[METRICS.index(metric)] = limit
-    return Target(powers, most)
-
-
-def objective(
-    targets: Sequence[Target],
-    metrics: Float[np.ndarray, "design metric"],
-    custom: Float[np.ndarray, " design"],
-) -> Float[np.ndarray, "design goal"]:
-    """Values of the objectives, each in its unit."""
-    logs = np.log(metrics)
-    columns = [custom if t.custom else np.exp(logs @ t.powers) for t in targets]
-    return np.stack(columns, axis=-1)
-
-
-def excess(
-    limits: Float[np.ndarray, " metric"], metrics: Float[np.ndarray, "design metric"]
-) -> Float[np.ndarray, "design metric"]:
-    """By how much each limit is passed, as a share of it; -1 where there is none."""
-    return np.where(np.isinf(limits), -1.0, metrics / limits - 1)
+    powers = GOALS.get(goal, {})
+    return Target(
+        np.array([powers.get(metric, 0.0) for metric in METRICS]),
+        np.array([limits.get(metric, math.inf) for metric in METRICS]),
+    )
 
 
 # --- exact scores
@@ -106,13 +86,20 @@ class Judged(NamedTuple):
     """Above 0: tiles that cannot run, a power cap that cannot be kept."""
 
     def objective(self, target: Target) -> Float[np.ndarray, " design"]:
-        """What `target` makes small."""
-        return objective([target], self.metrics, self.custom)[:, 0]
+        """What `target` makes small, in its unit."""
+        if target.custom:
+            return self.custom
+        return np.exp(np.log(self.metrics) @ target.powers)
+
+    def excess(self, target: Target) -> Float[np.ndarray, "design metric"]:
+        """By how much each limit is passed, as a share of it; -1: there is none."""
+        limits = target.limits
+        return np.where(np.isinf(limits), -1.0, self.metrics / limits - 1)
 
     def violation(self, target: Target) -> Float[np.ndarray, " design"]:
         """By how much the worst limit is passed, as a share of it; 0: none."""
-        passed = excess(target.limits, self.metrics)
-        worst = np.concatenate([passed, self.faults], axis=-1).max(axis=-1)
+        passed = np.concatenate([self.excess(target), self.faults], axis=-1)
+        worst = passed.max(axis=-1)
         return np.where(worst > ROOM, worst, 0.0)
 
     def order(self, target: Target) -> np.ndarray:

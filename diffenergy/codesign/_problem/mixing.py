@@ -177,16 +177,14 @@ def _tile_axes(spec: Any, shapes: Any, usual: Tiles) -> tuple[Axis, ...]:
 
 def _known(parts: Sequence[Listed], task: Task) -> set[str]:
     """Metrics that the task has."""
-    known = {"time", "energy", "power", "area", "cost"}
-    if any(np.asarray(member.prefill).any() for member in task.members):
-        known.add("ttft")
-    if any(np.asarray(member.decode).any() for member in task.members):
-        known.add("tpot")
-    if sum(part.weight * part.tokens for part in parts) > 0:
-        known.add("energy_per_token")
-    if any(part.memory > 0 for part in parts):
-        known.add("memory")
-    return known
+    some = {
+        "ttft": any(np.asarray(member.prefill).any() for member in task.members),
+        "tpot": any(np.asarray(member.decode).any() for member in task.members),
+        "energy_per_token": any(part.weight * part.tokens > 0 for part in parts),
+        "memory": any(part.memory > 0 for part in parts),
+    }
+    always = {"time", "energy", "power", "area", "cost"}
+    return always | {metric for metric, there in some.items() if there}
 
 
 def _limits(

@@ -176,7 +176,10 @@ class Problem:
             fields[TILES] = self._tiles(values[len(self.task.names) :])
         return Score(
             float(judged.objective(goal)[row]),
-            *(metrics[name] for name in ("time", "energy", "power", "area")),
+            metrics["time"],
+            metrics["energy"],
+            metrics["power"],
+            metrics["area"],
             float(judged.violation(goal)[row]),
             fields,
             metrics,

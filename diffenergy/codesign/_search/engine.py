@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ...search import State
-from .._problem.exact import Judge, Judged, Target, excess, nan_free, run
+from .._problem.exact import Judge, Judged, Target, nan_free, run
 from .._problem.legal import Point, Points, moved, moves, polish, roundings
 from .._problem.problem import Problem
 from .descent import STEPS, STIFFNESS, Aim, Slopes, advance, begin, start_points
@@ -232,7 +232,7 @@ class Engine:
         if self.interrupted or coarse.all() or not coarse.any():
             return None
         merit = np.log(np.abs(judged.objective(goal)))
-        passed = np.maximum(excess(goal.limits, judged.metrics), -_ROOM)
+        passed = np.maximum(judged.excess(goal), -_ROOM)
         merit = merit + (multipliers[:, : passed.shape[1]] * passed).sum(axis=1)
         order = np.lexsort((merit, judged.faults.max(axis=1) > 0))
         _, first = np.unique(judged.values[order][:, coarse], axis=0, return_index=True)

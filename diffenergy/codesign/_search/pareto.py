@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .._problem.exact import Target, objective
+from .._problem.exact import Judged, Target
 from .._problem.legal import polish
 from .._problem.problem import Score
 from .engine import Engine, Tell
@@ -43,7 +43,13 @@ def _ends(engine: Engine, goals: list[Target]) -> Float[np.ndarray, "goal goal"]
     """Objectives (columns) of the best design for each objective (rows)."""
     everything = engine.judge.everything
     rows = [int(everything.order(goal)[0]) for goal in goals]
-    return objective(goals, everything.metrics, everything.custom)[rows]
+    return _objectives(everything.take(rows), goals)
+
+
+def _objectives(
+    designs: Judged, goals: list[Target]
+) -> Float[np.ndarray, "design goal"]:
+    return np.stack([designs.objective(goal) for goal in goals], axis=-1)
 
 
 def _between(goals: list[Target], ends: Float[np.ndarray, "goal goal"]) -> list[Target]:
@@ -88,7 +94,7 @@ def _undominated(engine: Engine, goals: list[Target]) -> tuple[Score, ...]:
     """Scores of all designs so far that keep the limits and are beaten by none."""
     everything = engine.judge.everything
     kept = everything.take(everything.violation(goals[0]) == 0)
-    columns = objective(goals, kept.metrics, kept.custom)
+    columns = _objectives(kept, goals)
     rows = np.flatnonzero(undominated(columns))
     rows = rows[np.argsort(columns[rows, 0])]
     if len(rows) > _MOST:

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from scipy.optimize import nnls
 
 from ...hardware._fields import FIELDS
-from .._problem.exact import UNITS, Judge, Judged, Target, excess, nan_free
+from .._problem.exact import UNITS, Judge, Judged, Target, nan_free
 from .._problem.legal import better, moved, next_moves
 from .._problem.problem import LIMITS, Active, Found, Problem, Score, Share
 from .._space.axes import rule_of
@@ -187,14 +187,14 @@ def _active_limits(
 def _binding(engine: Engine, best: Judged, goal: Target) -> list[int]:
     """Metrics whose limit is reached, or passed by a step that would be better."""
     problem, point = engine.problem, best.values[0]
-    slack = -excess(goal.limits, best.metrics)[0]
+    slack = -best.excess(goal)[0]
     tight = {int(n) for n in np.flatnonzero(slack < _TIGHT)}
     steps = next_moves(problem.axes, point, 2)
     if steps:
         tried = np.stack([point, *(moved(point, [step]) for step in steps)])
         judged = engine.judge(tried)
         free = Target(goal.powers, np.full_like(goal.limits, np.inf))
-        passed = excess(goal.limits, judged.metrics)
+        passed = judged.excess(goal)
         for row in range(1, len(tried)):
             if better(judged, free, row, 0) and not judged.faults[row].max() > 0:
                 tight |= {int(n) for n in np.flatnonzero(passed[row] > 0)}
