@@ -145,10 +145,14 @@ class Judge:
         keys = [row.tobytes() for row in values]
         fresh = [key for key in dict.fromkeys(keys) if key not in self._known]
         if fresh:
-            first = [keys.index(key) for key in fresh]
-            self._add(values[first], fresh)
-        known = self.everything
-        return known.take([self._known[key] for key in keys])
+            new = values[[keys.index(key) for key in fresh]]
+            firsts = range(0, len(new), BATCH)
+            # an interruption in between leaves nothing half known
+            self._all += [self._batch(new[first : first + BATCH]) for first in firsts]
+            self.evaluations += len(new)
+            start = len(self._known)
+            self._known |= {key: start + n for n, key in enumerate(fresh)}
+        return self.everything.take([self._known[key] for key in keys])
 
     def __len__(self) -> int:
         """Designs scored so far."""
@@ -161,13 +165,6 @@ class Judge:
             columns = zip(*self._all, strict=True)
             self._all = [Judged(*map(np.concatenate, columns))]
         return self._all[0]
-
-    def _add(self, values: np.ndarray, keys: list[bytes]):
-        start, firsts = len(self._known), range(0, len(values), BATCH)
-        # an interruption in between leaves nothing half known
-        self._all += [self._batch(values[first : first + BATCH]) for first in firsts]
-        self.evaluations += len(values)
-        self._known |= {key: start + n for n, key in enumerate(keys)}
 
     def _batch(self, values: np.ndarray) -> Judged:
         count = len(values)

@@ -30,20 +30,15 @@ def front(engine: Engine, tell: Tell) -> tuple[Score, ...]:
     goals = problem.targets
     for goal in goals[1:]:
         engine.search(goal, tell)
-    between = _between(goals, _ends(engine, goals))
+    everything = engine.judge.everything
+    best = [int(everything.order(goal)[0]) for goal in goals]
+    between = _between(goals, _objectives(everything.take(best), goals))
     for first in range(0, len(between), engine.effort.starts):
         chunk = between[first : first + engine.effort.starts]
         _descend(engine, chunk, tell)
         if engine.interrupted:
             break
     return _undominated(engine, goals)
-
-
-def _ends(engine: Engine, goals: list[Target]) -> Float[np.ndarray, "goal goal"]:
-    """Objectives (columns) of the best design for each objective (rows)."""
-    everything = engine.judge.everything
-    rows = [int(everything.order(goal)[0]) for goal in goals]
-    return _objectives(everything.take(rows), goals)
 
 
 def _objectives(
@@ -54,7 +49,8 @@ def _objectives(
 
 def _between(goals: list[Target], ends: Float[np.ndarray, "goal goal"]) -> list[Target]:
     """Targets for the first objective with limits on the others, between their best
-    and what the first one's best design has."""
+    and what the first one's best design has. `ends`: objectives (columns) of the best
+    design for each (rows)."""
     share = (np.arange(_POINTS) + 0.5) / _POINTS
     found = [goals[0]]
     for n in range(1, len(goals)):

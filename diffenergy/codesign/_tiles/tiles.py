@@ -93,7 +93,8 @@ def gemm_rows(listings: Sequence[Listing]) -> tuple[Product, ...]:
     alike: dict[tuple, list[tuple[int, Kernel]]] = {}
     every = ((i, kernel) for i, x in enumerate(listings) for kernel in x.kernels)
     for number, (place, kernel) in enumerate(every):
-        if _is_free(kernel):
+        given = any(kernel.get(name, 0) for name in (*_TILE_NAMES, *HAND_TILE))
+        if kernel["op"] == "gemm" and kernel["count"] > 0 and not given:
             shape = {name: x for name, x in kernel.items() if name != "count"}
             key = (place, *sorted(shape.items()))
             alike.setdefault(key, []).append((number, kernel))
@@ -106,11 +107,6 @@ def gemm_rows(listings: Sequence[Listing]) -> tuple[Product, ...]:
         )
         for key, rows in alike.items()
     )
-
-
-def _is_free(kernel: Kernel) -> bool:
-    given = [kernel.get(name, 0) for name in (*_TILE_NAMES, *HAND_TILE)]
-    return kernel["op"] == "gemm" and kernel["count"] > 0 and not any(given)
 
 
 _TILE_NAMES: Final = tuple(field.name for field in TILE_FIELDS)

@@ -57,7 +57,14 @@ def problem_from_columns(
             f"are {_MOST_CELLS:,} cells; check the columns, or round the clocks."
         )
     whose = [f"`{instruction[i]}` of stage `{stage[i]}`" for i in first_row]
-    _require_one_count(source, whose, kernel, count, own_count)
+    other = np.flatnonzero(count != own_count[kernel])
+    if len(other):
+        row = int(other[0])
+        raise ValueError(
+            f"{source}, row {row}: `count` is {count[row]:g}, but "
+            f"{own_count[kernel[row]]:g} in the first row of {whose[kernel[row]]}; "
+            "give one count for all rows of a kernel."
+        )
     _require_once(source, whose, kernel, settings, setting)
     cells = np.full((2, *shape), np.inf)
     cells[:, kernel, setting] = time, energy
@@ -146,23 +153,6 @@ def _loops(stage: np.ndarray, count: np.ndarray) -> tuple[Loop, ...]:
     changes = (np.diff(stage) != 0) | (np.diff(count) != 0)
     bodies = np.split(np.arange(len(stage)), np.flatnonzero(changes) + 1)
     return tuple(Loop(tuple(b.tolist()), int(count[b[0]])) for b in bodies)
-
-
-def _require_one_count(
-    source: str,
-    whose: list[str],
-    kernel: np.ndarray,
-    count: np.ndarray,
-    own: np.ndarray,
-) -> None:
-    wrong = count != own[kernel]
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(
-            f"{source}, row {row}: `count` is {count[row]:g}, but "
-            f"{own[kernel[row]]:g} in the first row of {whose[kernel[row]]}; give one "
-            "count for all rows of a kernel."
-        )
 
 
 def _require_once(

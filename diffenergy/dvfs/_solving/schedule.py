@@ -45,10 +45,12 @@ def schedule(
     if rules.granularity != "kernel":
         problem = modelled.stage_problem()
         return problem, solve(problem, objective, rules)
-    problem = modelled.problem(modelled.default_growth)
-    first = solve(problem, objective, rules, exact=False)
-    growth = _settled(modelled, problem, first)
+    growth = modelled.default_growth
     problem = modelled.problem(growth)
+    first = solve(problem, objective, rules, exact=False)
+    for _ in range(_SETTLING):
+        growth = modelled.growth(stage_power(problem, first))
+        problem = modelled.problem(growth)
     plan = solve(problem, objective, rules)
     if descent is None:
         return _or_by_stage(modelled, problem, plan, objective, rules)
@@ -125,17 +127,6 @@ def stage_power(problem: Problem, plan: Plan) -> Float[np.ndarray, " stage"]:
     """Mean power of every stage, W."""
     time, energy = stage_totals(problem, plan.spent(problem))
     return energy / time
-
-
-def _settled(
-    modelled: Modelled, problem: Problem, plan: Plan
-) -> Float[np.ndarray, " stage"]:
-    """How far leakage grows under a plan."""
-    growth = modelled.default_growth
-    for _ in range(_SETTLING):
-        growth = modelled.growth(stage_power(problem, plan))
-        problem = modelled.problem(growth)
-    return growth
 
 
 def _descended(
