@@ -133,10 +133,8 @@ class Search:
             own = stage_slope(self.places.spent(path.settings).time, host)
             if np.abs(own - slope).max() < _SAME_SLOPE:
                 return
-            low, high = (
-                np.where(own > slope, slope, low),
-                np.where(own < slope, slope, high),
-            )
+            low = np.where(own > slope, slope, low)
+            high = np.where(own < slope, slope, high)
             slope = 0.5 * (low + high)
 
     def _guess(self) -> Float[np.ndarray, " stage"]:
@@ -263,13 +261,7 @@ def cool_settings(places: Positions) -> Positions | None:
     if np.all(np.isinf(problem.power_cap)):
         return None
     power = problem.power
-    allowed: Bool[np.ndarray, "kernel setting"] = (
-        power <= problem.power_cap[problem.stage][:, None]
-    )
+    allowed = power <= problem.power_cap[problem.stage][:, None]
     lowest = power <= power.min(1, keepdims=True)
-    return dataclasses.replace(
-        places,
-        problem=restricted(
-            problem, allowed | (lowest & ~allowed.any(1, keepdims=True))
-        ),
-    )
+    kept = allowed | (lowest & ~allowed.any(1, keepdims=True))
+    return dataclasses.replace(places, problem=restricted(problem, kept))
