@@ -142,9 +142,10 @@ def costs_with(
     """(time in s, energy in J) of one launch of each of `gemm_rows` with `tiles`, legal
     or not, counted like those of `tune` at the highest clocks."""
 
-    from diffenergy.codesign._tiles.tile_costs import held, products_of
     from diffenergy.codesign._tiles.tiles import gemm_rows, with_given_tiles
-    from diffenergy.dvfs._problem.costs import Costs, compiled, row_costs
+    from diffenergy.codesign._tiles.tuning import held, products_of
+    from diffenergy.compiling import kept
+    from diffenergy.dvfs._problem.costs import Costs, row_costs
     from diffenergy.estimator._estimate import estimate_once
     from diffenergy.hardware import default_point
     from diffenergy.workload._workload import assemble
@@ -152,9 +153,9 @@ def costs_with(
     gpu, products = card.spec, gemm_rows(listings)
     point = default_point(gpu)
     whole = (assemble(listings), gpu, point, corrections)
-    clocks, static = held(compiled(estimate_once, whole), point, products)
+    clocks, static = held(kept(estimate_once, whole), point, products)
     workload = products_of(assemble(with_given_tiles(listings, tiles)), products)
-    costs = Costs(*compiled(row_costs, (workload, gpu, clocks, corrections)))
+    costs = Costs(*kept(row_costs, (workload, gpu, clocks, corrections)))
     time = np.asarray(costs.time)
     return time, np.asarray(costs.work) + static * time
 

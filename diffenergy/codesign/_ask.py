@@ -6,18 +6,16 @@ from typing import Any
 
 from jax import Array
 
-from ..compiling import kept
 from ..estimator import Estimate, Task
 from ..hardware import GpuCard, OperatingPoint
 from ..results import Infeasible
 from . import _request
 from ._problem.card import area_words
-from ._problem.exact import Run
 from ._problem.problem import Found, Problem, Share, check_goals
 from ._request import Part, Vary
 from ._result import SearchResult, TuneResult, design_summary, tiles_json
 from ._search import searching
-from ._search.engine import Effort, Tell, options_of
+from ._search.engine import Effort, Tell
 from ._tiles import tuning
 
 
@@ -67,35 +65,11 @@ def search(
     >>> found.best.energy < found.start.energy
     True
     """
-    given = (vary, limits, goals, price)
-    tasks, weights, problem, run = _asked(work, gpu, *given, request)
-    tell = progress or (lambda *_: None)
-    found = searching.search(problem, effort or Effort(), tell, run)
-    result = _result(tasks, weights, problem, found)
-    if found.best.violation > 0 and not found.interrupted:
-        raise Infeasible(result.refusal)
-    return result
-
-
-def _asked(
-    work: str | os.PathLike[str] | Task | Sequence[Part],
-    gpu: GpuCard | str | None,
-    vary: Vary,
-    limits: Mapping[str, int | float | Share] | None,
-    goals: str | Sequence[str] | Callable[[Estimate], Array],
-    price: int | float | None,
-    request: dict[str, Any],
-) -> tuple[list[Task], list[float], Problem, Run | None]:
-    """Tasks of a mix with their weights, the problem, and what runs its programs (None:
-    a caller's goal has no name that outlives the process)."""
-    ranges, tiles = _request.ranges_of(vary)
+    varied = _request.ranges_of(vary)
     goals = (goals,) if isinstance(goals, str) else goals
-    shares = {m: x for m, x in (limits or {}).items() if isinstance(x, Share)}
-    most = {
-        metric: float(x.share if isinstance(x, Share) else x)
-        for metric, x in (limits or {}).items()
-    }
-    _request.check_point(_request.given_point(work, request), ranges)
+    limits = limits or {}
+    most = {m: float(x.share if isinstance(x, Share) else x) for m, x in limits.items()}
+    _request.check_point(_request.given_point(work, request), varied[0])
     _request.check_limits(most)
     if not callable(goals):
         check_goals(goals)
@@ -103,9 +77,14 @@ def _asked(
     parts = _request.parts_of(work)
     tasks = _request.tasks_of(parts, gpu, request)
     weights = [float(part.weight) for part in parts]
-    problem = _request.problem_of(tasks, weights, (ranges, tiles), goals, most, mm2)
-    run = None if callable(goals) else _kept
-    return tasks, weights, searching.with_shares(problem, shares, run), run
+    problem = _request.problem_of(tasks, weights, varied, goals, most, mm2)
+    shares = {m: x for m, x in limits.items() if isinstance(x, Share)}
+    problem = searching.with_shares(problem, shares)
+    found = searching.search(problem, effort, progress)
+    result = _result(tasks, weights, problem, found)
+    if found.best.violation > 0 and not found.interrupted:
+        raise Infeasible(result.refusal)
+    return result
 
 
 def _result(
@@ -174,18 +153,8 @@ def tune(
     temperature = float("nan") if setting.temperature is None else setting.temperature
     point = OperatingPoint(*setting[:3], temperature, float(setting.mem_locked))
     found = tuning.tune(
-        task.listings,
-        task.card,
-        task.corrections.serve(task.card),
-        point,
-        goal,
-        kept,
+        task.listings, task.card, task.corrections.serve(task.card), point, goal
     )
     known = {"memory": task.memory, "warnings": task.warnings}
     summary = {**task.about, **task.trust.to_json(), **known, **tiles_json(found)}
     return TuneResult(summary, found, list(task.warnings))
-
-
-def _kept(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """`function(*arguments)`, by a program that is kept."""
-    return kept(function, arguments, options_of(function))

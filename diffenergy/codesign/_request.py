@@ -39,7 +39,6 @@ class Part:
     request: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
-        """Raises `ValueError` for a weight that no mix can have."""
         if not (math.isfinite(self.weight) and self.weight > 0):
             raise ValueError(
                 f"`weight` is {self.weight:g}; allowed is a number above 0."
@@ -107,7 +106,6 @@ def _task(part: Part, gpu: GpuCard | str | None, request: Mapping[str, Any]) -> 
 
 
 def _single(name: str, values: Any):
-    """Raises `ValueError` for several clocks or limits."""
     if len(values) > 1:
         raise ValueError(f"`{name}` is a list; give one value, or vary the field.")
 

@@ -102,8 +102,11 @@ def design_summary(problem: Problem, found: Found) -> dict[str, Any]:
 
     A number that is not known is None. `vary` gives bounds and base of every field;
     `limits` every limit in its unit, with the base's and the best design's value;
-    `violation_pct` by how much a design passes its worst limit.
+    `violation_pct` by how much a design passes its worst limit; `sensitivities` begin
+    with the largest and end with unknown ones.
     """
+    known = [(name, finite(x)) for name, x in found.sensitivities]
+    known.sort(key=lambda pair: (pair[1] is None, -abs(pair[1] or 0.0)))
     return {
         "objective": found.objective,
         "unit": found.unit,
@@ -111,12 +114,22 @@ def design_summary(problem: Problem, found: Found) -> dict[str, Any]:
         "best": score_json(problem, found.best),
         "improvement_pct": finite(100 * found.improvement),
         "vary": _varied(problem),
-        "limits": _limits(problem, found),
+        "limits": [
+            {
+                "name": LIMITS[metric],
+                "metric": metric,
+                "unit": UNITS.get(metric, ""),
+                "limit": limit,
+                "start": finite(found.start.metrics[metric]),
+                "best": finite(found.best.metrics[metric]),
+            }
+            for metric, limit in problem.limits.items()
+        ],
         "active_constraints": [
             {"name": x.name, "multiplier": finite(x.multiplier), "unit": x.unit}
             for x in found.active
         ],
-        "sensitivities": _sensitivities(found.sensitivities),
+        "sensitivities": [{"field": name, "elasticity": x} for name, x in known],
         "evaluations": found.evaluations,
         "wall_s": found.wall,
         "seed": found.seed,
@@ -178,29 +191,6 @@ def _varied(problem: Problem) -> dict[str, Any]:
     if problem.products:
         found[TILES] = {"products": len(problem.products)}
     return found
-
-
-def _limits(problem: Problem, found: Found) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": LIMITS[metric],
-            "metric": metric,
-            "unit": UNITS.get(metric, ""),
-            "limit": limit,
-            "start": finite(found.start.metrics[metric]),
-            "best": finite(found.best.metrics[metric]),
-        }
-        for metric, limit in problem.limits.items()
-    ]
-
-
-def _sensitivities(
-    pairs: Sequence[tuple[str, float | None]],
-) -> list[dict[str, Any]]:
-    """Elasticities, the largest first, unknown ones last."""
-    known = [(name, finite(x)) for name, x in pairs]
-    known.sort(key=lambda pair: (pair[1] is None, -abs(pair[1] or 0.0)))
-    return [{"field": name, "elasticity": x} for name, x in known]
 
 
 def tiles_json(found: Tuning) -> dict[str, Any]:

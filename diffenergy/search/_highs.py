@@ -45,10 +45,7 @@ def highs(
     if not np.any(model.whole):
         return _real(model, method, began)
     limits = {"time_limit": time_limit, "node_limit": nodes}
-    options = {"mip_rel_gap": gap, "presolve": presolve} | {
-        name: limit for name, limit in limits.items() if limit is not None
-    }
-    return _whole(model, options, began)
+    return _whole(model, {"mip_rel_gap": gap, "presolve": presolve, **limits}, began)
 
 
 def _real(model: LinearModel, method: str, began: float) -> Answer:

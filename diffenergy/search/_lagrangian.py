@@ -38,7 +38,6 @@ class Last(NamedTuple):
     """Of the last step of Adam, where it began."""
 
     slope: PyTree  # d L / d x
-    loss: Float[Array, ""]
     excess: Float[Array, " limit"]  # by how much each limit is passed
 
 
@@ -69,22 +68,22 @@ def descend(
     """
     adam = optax.scale_by_adam(*decay)
 
-    def lagrangian(x: PyTree) -> tuple[Array, tuple[Array, Array]]:
+    def lagrangian(x: PyTree) -> tuple[Array, Array]:
         loss, excess = score(x)
         pushed = raised(state.multipliers, excess, stiffness)
         spring = jnp.where(stiffness > 0, stiffness, 1.0)
         penalty = jnp.sum(pushed**2 - state.multipliers**2) / (2 * spring)
-        return loss + jnp.where(stiffness > 0, penalty, 0.0), (loss, excess)
+        return loss + jnp.where(stiffness > 0, penalty, 0.0), excess
 
     def move(rate: Array, x: Array, change: Array, free: Array | float) -> Array:
         return x - rate * free * jnp.nan_to_num(change)
 
     def step(carry: tuple[PyTree, Any], rate: Array):
         x, memory = carry
-        slope, seen = jax.grad(lagrangian, has_aux=True)(x)
+        slope, excess = jax.grad(lagrangian, has_aux=True)(x)
         change, memory = adam.update(slope, memory)
         x = jax.tree.map(functools.partial(move, rate), x, change, free)
-        return (x, memory), Last(slope, *seen)
+        return (x, memory), Last(slope, excess)
 
     (x, memory), seen = lax.scan(step, (state.x, state.memory), rates)
     last = jax.tree.map(lambda steps: steps[-1], seen)

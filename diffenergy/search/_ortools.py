@@ -116,14 +116,9 @@ class Worker:
                 yield pickle.load(answers)
 
 
-@contextlib.contextmanager
-def worker() -> Iterator[Worker]:
+def worker() -> contextlib.closing[Worker]:
     """A child process for the solves within."""
-    child = Worker()
-    try:
-        yield child
-    finally:
-        child.close()
+    return contextlib.closing(Worker())
 
 
 def solve(

@@ -9,7 +9,6 @@ import numpy as np
 from diffenergy.codesign._problem.exact import Judge, Judged
 from diffenergy.codesign._problem.mixing import Listed, build
 from diffenergy.codesign._problem.problem import Problem
-from diffenergy.codesign._search.engine import jitted
 from diffenergy.codesign._space.axes import Range
 from diffenergy.hardware import read_gpu
 from diffenergy.workload._listing import Listing, normalise_kernel
@@ -61,4 +60,4 @@ def problem(
 def everything(given: Problem) -> Judged:
     """Exact scores of all designs of a space without continuous axes."""
     grid = itertools.product(*(axis.legal or () for axis in given.axes))
-    return Judge(given.task, jitted)(np.array(list(grid)))
+    return Judge(given.task)(np.array(list(grid)))

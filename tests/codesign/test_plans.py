@@ -12,7 +12,6 @@ from diffenergy import codesign, estimate, load_gpu, parallel
 from diffenergy.codesign import _request
 from diffenergy.codesign._problem.exact import Judge
 from diffenergy.codesign._problem.problem import Problem
-from diffenergy.codesign._search.engine import jitted
 
 TRAINED: dict[str, Any] = dict(
     phase="train", plan="tp=2,pp=2,dp=4", global_batch=16, input_len=128
@@ -33,7 +32,7 @@ def scores(asked: Problem, *designs: Mapping[str, float]) -> list[tuple[float, f
     rows = np.array(
         [[d.get(n, x) for n, x in zip(names, base, strict=True)] for d in designs]
     )
-    found = Judge(asked.task, jitted)(rows)
+    found = Judge(asked.task)(rows)
     return [(float(row[0]), float(row[1])) for row in found.metrics]
 
 

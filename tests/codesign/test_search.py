@@ -10,7 +10,7 @@ import pytest
 from diffenergy import estimate
 from diffenergy.codesign._problem.exact import Judge
 from diffenergy.codesign._problem.legal import better, moved, moves
-from diffenergy.codesign._search.engine import Effort, jitted
+from diffenergy.codesign._search.engine import Effort
 from diffenergy.codesign._search.searching import search
 from diffenergy.codesign._space.axes import Range
 from diffenergy.codesign._space.task import hardware
@@ -68,7 +68,7 @@ def test_mix_equals_brute_force_and_is_the_weighted_sum():
     assert found.best.objective == pytest.approx(judged.objective(target).min())
     alone = [problem([name], SPACE) for name in ("products", "streams")]
     values = row_of(found, given)[None]
-    both = [Judge(one.task, jitted)(values).metrics[0, :2] for one in alone]
+    both = [Judge(one.task)(values).metrics[0, :2] for one in alone]
     time, energy = 2 * both[0] + 30 * both[1]
     assert (found.best.time, found.best.energy) == pytest.approx((time, energy))
 
@@ -85,7 +85,7 @@ def test_same_seed_same_answer_and_no_single_step_is_better():
     (target,) = given.targets
     steps = moves(given.axes, point)
     tried = np.stack([point, *(moved(point, [step]) for step in steps)])
-    judged = Judge(given.task, jitted)(tried)
+    judged = Judge(given.task)(tried)
     assert not any(better(judged, target, n, 0) for n in range(1, len(tried)))
 
 

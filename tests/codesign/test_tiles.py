@@ -10,7 +10,7 @@ import pytest
 
 from diffenergy import smooth
 from diffenergy.codesign._result import tiles_json
-from diffenergy.codesign._tiles import grid, tile_costs, tuning
+from diffenergy.codesign._tiles import grid, tuning
 from diffenergy.codesign._tiles.tiles import (
     FIELDS,
     VALUES,
@@ -25,9 +25,8 @@ from diffenergy.codesign._tiles.tiles import (
     with_given_tiles,
 )
 from diffenergy.codesign._tiles.tuning import tune
-from diffenergy.compiling import compiler_options
+from diffenergy.compiling import compiler_options, kept
 from diffenergy.dtypes import code
-from diffenergy.dvfs._problem.costs import compiled
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.estimator._estimate import estimate_once
 from diffenergy.hardware import default_point, load_gpu, read_gpu
@@ -172,7 +171,7 @@ def test_place_is_what_the_listing_says():
     # six choices: the program that `tune` runs
     stacked = jax.tree.map(lambda x, y: jnp.stack([x, y] * 3), other, usual)
     arguments = (workload, owner, stacked, spec, default_point(spec), C)
-    found = np.array(compiled(tile_costs.whole_costs, arguments))
+    found = np.array(kept(tuning.whole_costs, arguments))
     expected = [total(with_given_tiles(LISTINGS, x)) for x in (other, usual)] * 3
     np.testing.assert_allclose(found.T, expected, rtol=1e-12)
     assert expected[0][0] != pytest.approx(expected[1][0], rel=1e-3)
@@ -283,7 +282,7 @@ def test_padding_never_wins():
                       strict=True)  # fmt: skip
         assert len(set(columns)) == counts[i]
     cost = np.where(kept, 1.0, np.inf)
-    assert kept[tile_costs.first_best(cost), [0, 1]].all()
+    assert kept[tuning.first_best(cost), [0, 1]].all()
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffenergy.dvfs._problem.problem import (
-    Loop,
-    Problem,
-)
+from diffenergy.dvfs._problem.problem import Loop, Problem
 from diffenergy.dvfs._switching.dual import Search, _chord, _weights, search
 from diffenergy.dvfs._switching.positions import Positions, positions
 from diffenergy.physics import stage_time

@@ -12,7 +12,6 @@ from diffenergy.dvfs._problem.problem import (
     Loop,
     Problem,
     default_total,
-    listed,
     total,
     within_caps,
 )
@@ -78,7 +77,7 @@ def check_totals(places: Positions, plan: Plan) -> None:
         assert plan.switches == 0 and len(set(plan.setting)) == 1
         np.testing.assert_array_equal(plan.kernel, np.arange(len(problem.kernels)))
         np.testing.assert_array_equal(plan.count, problem.count)
-        found = total(problem, listed(problem, plan.kernel, plan.setting, plan.count))
+        found = total(problem, plan.spent(problem))
     np.testing.assert_allclose([plan.time, plan.energy], found, rtol=1e-12)
 
 

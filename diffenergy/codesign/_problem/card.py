@@ -28,7 +28,13 @@ def design_card(card: GpuCard, problem: Problem, score: Score, name: str) -> Gpu
         "quality": "derived",
         "year": 2026,
     }
-    changes = design_numbers(card, problem, score)
+    task = problem.task
+    values = np.array([score.fields[field] for field in task.names])
+    count = len(values)  # without tiles
+    bare = dataclasses.replace(task, low=task.low[:count], high=task.high[:count])
+    gpu, _, _ = hardware(bare, jnp.asarray(values), jnp.zeros(len(FIELDS)))
+    numbers = {field: float(getattr(gpu, field)) for field in FIELDS}
+    changes = {field: x for field, x in numbers.items() if x != card.values[field]}
     made = with_fields(card, changes)
     return dataclasses.replace(
         made,
@@ -43,20 +49,6 @@ def design_card(card: GpuCard, problem: Problem, score: Score, name: str) -> Gpu
         },
         path=None,
     )
-
-
-def design_numbers(
-    card: GpuCard, problem: Problem, score: Score
-) -> dict[str, int | float]:
-    """Numbers of the GPU of a design that differ from those of `card`, SI."""
-    task = problem.task
-    values = np.array([score.fields[name] for name in task.names])
-    zeros = jnp.zeros(len(FIELDS))
-    count = len(values)
-    bare = dataclasses.replace(task, low=task.low[:count], high=task.high[:count])
-    gpu, _, _ = hardware(bare, jnp.asarray(values), zeros)
-    found = {name: float(getattr(gpu, name)) for name in FIELDS}
-    return {name: x for name, x in found.items() if x != card.values[name]}
 
 
 def area_words() -> str:

@@ -2,8 +2,9 @@
 (`Judge`), with how many evaluations that took."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from ...compiling import compiler_options, kept
 from ...hardware._fields import FIELDS
 from .._space.task import METRICS, Measured, Task, measured
 
@@ -44,10 +46,6 @@ BATCH: Final = 64
 ROOM: Final = 1e-9
 """By how much a limit may be passed: rounding."""
 
-Run = Callable[[Callable[..., Any], tuple[Any, ...]], Any]
-"""Runs a function of this package on arguments: `jax.jit`, or a program that was kept.
-Gives the leaves of the result."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Target:
@@ -68,31 +66,11 @@ class Target:
 
 def target(goal: str, limits: Mapping[str, float]) -> Target:
     """Target of a goal (`GOALS`, or `CUSTOM`) under `limits` by metric, SI."""
-    powers = np.zeros(len(METRICS))
-    for metric, power in GOALS.get(goal, {}).items():
-        powers[METRICS.index(metric)] = power
-    most = np.full(len(METRICS), math.inf)
-    for metric, limit in limits.items():
-        most[METRICS.index(metric)] = limit
-    return Target(powers, most)
-
-
-def objective(
-    targets: Sequence[Target],
-    metrics: Float[np.ndarray, "design metric"],
-    custom: Float[np.ndarray, " design"],
-) -> Float[np.ndarray, "design goal"]:
-    """Values of the objectives, each in its unit."""
-    logs = np.log(metrics)
-    columns = [custom if t.custom else np.exp(logs @ t.powers) for t in targets]
-    return np.stack(columns, axis=-1)
-
-
-def excess(
-    limits: Float[np.ndarray, " metric"], metrics: Float[np.ndarray, "design metric"]
-) -> Float[np.ndarray, "design metric"]:
-    """By how much each limit is passed, as a share of it; -1 where there is none."""
-    return np.where(np.isinf(limits), -1.0, metrics / limits - 1)
+    powers = GOALS.get(goal, {})
+    return Target(
+        np.array([powers.get(metric, 0.0) for metric in METRICS]),
+        np.array([limits.get(metric, math.inf) for metric in METRICS]),
+    )
 
 
 # --- exact scores
@@ -108,13 +86,20 @@ class Judged(NamedTuple):
     """Above 0: tiles that cannot run, a power cap that cannot be kept."""
 
     def objective(self, target: Target) -> Float[np.ndarray, " design"]:
-        """What `target` makes small."""
-        return objective([target], self.metrics, self.custom)[:, 0]
+        """What `target` makes small, in its unit."""
+        if target.custom:
+            return self.custom
+        return np.exp(np.log(self.metrics) @ target.powers)
+
+    def excess(self, target: Target) -> Float[np.ndarray, "design metric"]:
+        """By how much each limit is passed, as a share of it; -1: there is none."""
+        limits = target.limits
+        return np.where(np.isinf(limits), -1.0, self.metrics / limits - 1)
 
     def violation(self, target: Target) -> Float[np.ndarray, " design"]:
         """By how much the worst limit is passed, as a share of it; 0: none."""
-        passed = excess(target.limits, self.metrics)
-        worst = np.concatenate([passed, self.faults], axis=-1).max(axis=-1)
+        passed = np.concatenate([self.excess(target), self.faults], axis=-1)
+        worst = passed.max(axis=-1)
         return np.where(worst > ROOM, worst, 0.0)
 
     def order(self, target: Target) -> np.ndarray:
@@ -127,11 +112,30 @@ class Judged(NamedTuple):
         return Judged(*(column[rows] for column in self))
 
 
+def run(
+    function: Callable[..., Any], task: Task, *arguments: Any, once: bool = False
+) -> Any:
+    """`function(task, *arguments)`, by a program that is kept; with an objective of the
+    caller's own, whose name does not outlive the process, by `jax.jit`.
+
+    `once`: a short run, which takes longer to optimise than to run.
+    """
+    given = jax.tree.map(jnp.asarray, (task, *arguments))
+    if task.custom is None:
+        return kept(function, given, compiler_options(once=once))
+    return _program(function, once)(*given)
+
+
+@functools.cache
+def _program(function: Callable[..., Any], once: bool) -> Callable[..., Any]:
+    return jax.jit(function, compiler_options=compiler_options(once=once))
+
+
 class Judge:
     """Scores designs exactly, each once."""
 
-    def __init__(self, task: Task, run: Run):
-        self._task, self._run = task, run
+    def __init__(self, task: Task):
+        self._task = task
         self._known: dict[bytes, int] = {}
         self._all: list[Judged] = []
         self.evaluations = 0
@@ -141,10 +145,14 @@ class Judge:
         keys = [row.tobytes() for row in values]
         fresh = [key for key in dict.fromkeys(keys) if key not in self._known]
         if fresh:
-            first = [keys.index(key) for key in fresh]
-            self._add(values[first], fresh)
-        known = self.everything
-        return known.take([self._known[key] for key in keys])
+            new = values[[keys.index(key) for key in fresh]]
+            firsts = range(0, len(new), BATCH)
+            # an interruption in between leaves nothing half known
+            self._all += [self._batch(new[first : first + BATCH]) for first in firsts]
+            self.evaluations += len(new)
+            start = len(self._known)
+            self._known |= {key: start + n for n, key in enumerate(fresh)}
+        return self.everything.take([self._known[key] for key in keys])
 
     def __len__(self) -> int:
         """Designs scored so far."""
@@ -158,18 +166,11 @@ class Judge:
             self._all = [Judged(*map(np.concatenate, columns))]
         return self._all[0]
 
-    def _add(self, values: np.ndarray, keys: list[bytes]):
-        start, firsts = len(self._known), range(0, len(values), BATCH)
-        # an interruption in between leaves nothing half known
-        self._all += [self._batch(values[first : first + BATCH]) for first in firsts]
-        self.evaluations += len(values)
-        self._known |= {key: start + n for n, key in enumerate(keys)}
-
     def _batch(self, values: np.ndarray) -> Judged:
         count = len(values)
         padded = np.concatenate([values, np.repeat(values[:1], BATCH - count, axis=0)])
-        leaves = self._run(scores, (self._task, jnp.asarray(padded)))
-        metrics, custom, crowding, feasible = (np.asarray(x)[:count] for x in leaves)
+        found = run(scores, self._task, padded)
+        metrics, custom, crowding, feasible = (np.asarray(x)[:count] for x in found)
         faults = np.concatenate([crowding, 1.0 - 2.0 * feasible[:, None]], axis=-1)
         return Judged(values, metrics, custom, faults)
 

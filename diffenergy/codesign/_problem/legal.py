@@ -127,7 +127,6 @@ def polish(
 
 
 def _thinned(legal: Sequence[float]) -> list[float]:
-    """At most `_MOST_VALUES` of them, evenly."""
     count = min(len(legal), _MOST_VALUES)
     return [legal[i] for i in np.linspace(0, len(legal) - 1, count).astype(int)]
 
@@ -171,10 +170,7 @@ def _pairs(singles: list[list[Move]], rng: np.random.Generator) -> list[list[Mov
 
 
 def _best(
-    judge: Judge,
-    target: Target,
-    point: Point,
-    changes: list[list[Move]],
+    judge: Judge, target: Target, point: Point, changes: list[list[Move]]
 ) -> Point | None:
     """The best of the changed designs and of gains taken together; None: no better."""
     if not changes:

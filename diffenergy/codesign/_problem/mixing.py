@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 from jax import Array
 
@@ -100,8 +101,13 @@ def build(
         raise ValueError("nothing is varied; name at least one field.")
     shapes = shapes_of(products)
     usual = usual_tiles(card.spec, shapes)
+    firsts = np.cumsum([0, *map(len, grouped)])
+    members = [
+        _member(part, group, int(first), usual)
+        for part, group, first in zip(parts, grouped, firsts, strict=False)
+    ]
     task = Task(
-        _members(parts, grouped, usual),
+        tuple(members),
         card.spec,
         point,
         card.spec.corrections if corrections is None else corrections,
@@ -128,23 +134,12 @@ def build(
     return Problem(task, made, goals, limits, about, frozenset(known), plain)
 
 
-def _members(
-    parts: Sequence[Listed], grouped: Sequence[Sequence[Product]], usual: Tiles
-) -> tuple[Member, ...]:
-    """Workloads of the mix; `grouped`: the products of each, whose tiles are `usual`
-    first."""
-    first, members = 0, []
-    for part, group in zip(parts, grouped, strict=True):
-        own = Tiles(*(getattr(usual, x)[first : first + len(group)] for x in FIELDS))
-        members.append(_member(part, group, first, own))
-        first += len(group)
-    return tuple(members)
-
-
 def _member(
-    part: Listed, products: Sequence[Product], first: int, own: Tiles
+    part: Listed, products: Sequence[Product], first: int, usual: Tiles
 ) -> Member:
-    """A workload of the mix; `first`: number of its first product in the mix."""
+    """A workload of the mix; `first`: number of its first product in the mix, whose
+    products begin with the tiles `usual`."""
+    own = jax.tree.map(lambda x: x[first : first + len(products)], usual)
     listings = with_given_tiles(part.listings, own) if products else part.listings
     workload = assemble(listings)
     names, passes = np.array(workload.names), np.asarray(workload.phases.passes)
@@ -166,7 +161,6 @@ def _member(
 
 
 def _bounds(made: Sequence[Axis]) -> dict[str, Array]:
-    """Lower and upper bounds of axes."""
     return {x: as_float([getattr(axis, x) for axis in made]) for x in ("low", "high")}
 
 
@@ -183,16 +177,14 @@ def _tile_axes(spec: Any, shapes: Any, usual: Tiles) -> tuple[Axis, ...]:
 
 def _known(parts: Sequence[Listed], task: Task) -> set[str]:
     """Metrics that the task has."""
-    known = {"time", "energy", "power", "area", "cost"}
-    if any(np.asarray(member.prefill).any() for member in task.members):
-        known.add("ttft")
-    if any(np.asarray(member.decode).any() for member in task.members):
-        known.add("tpot")
-    if sum(part.weight * part.tokens for part in parts) > 0:
-        known.add("energy_per_token")
-    if any(part.memory > 0 for part in parts):
-        known.add("memory")
-    return known
+    some = {
+        "ttft": any(np.asarray(member.prefill).any() for member in task.members),
+        "tpot": any(np.asarray(member.decode).any() for member in task.members),
+        "energy_per_token": any(part.weight * part.tokens > 0 for part in parts),
+        "memory": any(part.memory > 0 for part in parts),
+    }
+    always = {"time", "energy", "power", "area", "cost"}
+    return always | {metric for metric, there in some.items() if there}
 
 
 def _limits(

@@ -32,10 +32,9 @@ LIMITS: Final = {
 class Score:
     """A legal design and what the model says of it.
 
-    `objective` is in the unit of the objective, `area` NaN where it is not known,
-    `violation` by how much the worst limit is passed, as a share of it (0: none).
-    `fields`: the varied numbers by name, SI, and `tiles` as a list of one mapping a
-    matrix product. `metrics`: every metric by name, SI.
+    `objective` is in the unit of the objective, `violation` by how much the worst limit
+    is passed, as a share of it (0: none). `fields`: the varied numbers by name, SI, and
+    `tiles` as a list of one mapping a matrix product. `metrics`: every metric by name.
     """
 
     objective: float
@@ -155,6 +154,11 @@ class Problem:
         return TileTable(self.task.gpu, self.task.shapes)
 
     @property
+    def bounds(self) -> Float[np.ndarray, "2 axis"]:
+        """Lower and upper bounds of the axes."""
+        return np.array([(axis.low, axis.high) for axis in self.axes]).T
+
+    @property
     def base(self) -> Float[np.ndarray, " axis"]:
         """Values of the base design."""
         return np.array([axis.base for axis in self.axes])
@@ -169,27 +173,24 @@ class Problem:
             for name, value in zip(self.task.names, values, strict=False)
         }
         if self.products:
-            fields[TILES] = self.tiles(values)
+            fields[TILES] = self._tiles(values[len(self.task.names) :])
         return Score(
             float(judged.objective(goal)[row]),
             metrics["time"],
             metrics["energy"],
             metrics["power"],
-            metrics.get("area", math.nan),
+            metrics["area"],
             float(judged.violation(goal)[row]),
             fields,
             metrics,
         )
 
-    def tiles(self, values: Float[np.ndarray, " axis"]) -> list[dict[str, Any]]:
+    def _tiles(self, values: Float[np.ndarray, " axis"]) -> list[dict[str, Any]]:
         """Tiles of every product, beside its shape; none where the library chooses."""
-        first, names = len(self.task.names), TILE_FIELDS
-        if len(values) == first:
-            return []
-        table = values[first:].reshape(len(names), len(self.products))
+        columns = values.reshape(len(TILE_FIELDS), -1).T.tolist()
         return [
-            {**product, **{n: float(x) for n, x in zip(names, column, strict=True)}}
-            for product, column in zip(self.products, table.T, strict=True)
+            {**product, **dict(zip(TILE_FIELDS, column, strict=True))}
+            for product, column in zip(self.products, columns, strict=False)
         ]
 
 

@@ -38,11 +38,10 @@ class Aim(NamedTuple):
 
 class Slopes(NamedTuple):
     """d Lagrangian / d ln at the last step: of the axes and of every number of the
-    GPU, with the multipliers of limits."""
+    GPU."""
 
     axes: Float[Array, " axis"]
     fields: Float[Array, " field"]
-    loss: Float[Array, ""]
 
 
 def begin(
@@ -85,7 +84,7 @@ def _advance(
     share = jax.nn.sigmoid(state.x[0])
     per_log = jnp.log(task.high / task.low) * share * (1 - share)
     of_z, of_field = last.slope
-    slopes = Slopes(of_z / jnp.maximum(per_log, 1e-12), of_field, last.loss)
+    slopes = Slopes(of_z / jnp.maximum(per_log, 1e-12), of_field)
     return state._replace(multipliers=multipliers), slopes
 
 

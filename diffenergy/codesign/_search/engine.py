@@ -3,16 +3,14 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ...compiling import compiler_options
 from ...search import State
-from .._problem.exact import Judge, Judged, Run, Target, excess, nan_free
+from .._problem.exact import Judge, Judged, Target, nan_free, run
 from .._problem.legal import Point, Points, moved, moves, polish, roundings
 from .._problem.problem import Problem
 from .descent import STEPS, STIFFNESS, Aim, Slopes, advance, begin, start_points
@@ -54,27 +52,18 @@ class Effort:
     seed: int = 0
 
     def __post_init__(self):
-        """Raises `ValueError` for what no search can do."""
         for name, most in (("starts", 256), ("rounds", 10_000)):
             value = getattr(self, name)
             if not 1 <= value <= most:
                 raise ValueError(f"`{name}` is {value}; allowed are 1 to {most}.")
 
 
-class Ends(NamedTuple):
-    """Where descents end: values of the axes, multipliers of the limits."""
-
-    values: Points
-    multipliers: Float[np.ndarray, "start limit"]
-
-
 class Engine:
     """Descends and judges for one problem, and counts what that takes."""
 
-    def __init__(self, problem: Problem, effort: Effort, run: Run | None = None):
+    def __init__(self, problem: Problem, effort: Effort):
         self.problem, self.effort = problem, effort
-        self.run: Run = run or jitted
-        self.judge = Judge(problem.task, self.run)
+        self.judge = Judge(problem.task)
         self.rng = np.random.default_rng(effort.seed)
         self.gradients = 0
         self.path: list[dict[str, Any]] = []
@@ -89,9 +78,8 @@ class Engine:
         self, states: State, aims: Aim, rates: np.ndarray, stiffness: np.ndarray
     ) -> tuple[State, Slopes]:
         """One round of all starts."""
-        arguments = (self.problem.task, states, aims, rates, stiffness)
-        arguments = jax.tree.map(jnp.asarray, arguments)
-        found = self.run(advance, arguments)
+        task = self.problem.task
+        found = run(advance, task, states, aims, rates, stiffness, once=True)
         steps = STEPS if rates.any() else 1
         self.gradients += steps * len(states.multipliers)
         return found
@@ -105,10 +93,11 @@ class Engine:
         multipliers: np.ndarray | None = None,
         free: Float[np.ndarray, " axis"] | None = None,
         first: float = _FIRST,
-    ) -> Ends:
+    ) -> tuple[Points, Float[np.ndarray, "start limit"]]:
         """Where the starts `z` end, each after its own target, on the axes that are
-        `free` (all). Every round ends with the nearest legal designs scored, so that an
-        interruption loses nothing. `first`: step size of the first round."""
+        `free` (all), and the multipliers of the limits there. Every round ends with the
+        nearest legal designs scored, so that an interruption loses nothing. `first`:
+        step size of the first round."""
         moving = np.ones(z.shape[1]) if free is None else free
         known = np.zeros((len(z), self.limits)) if multipliers is None else multipliers
         states = begin(z, known)
@@ -126,7 +115,7 @@ class Engine:
                 tell(number + 1, rounds, best)
         except KeyboardInterrupt:
             self.interrupted = True
-        return Ends(values, np.asarray(states.multipliers))
+        return values, np.asarray(states.multipliers)
 
     def _note(
         self, targets: list[Target], values: Points, number: int, best: float
@@ -152,10 +141,8 @@ class Engine:
 
     def values(self, z: Points) -> Points:
         """Values on the axes, SI."""
-        low = np.array([axis.low for axis in self.problem.axes])
-        high = np.array([axis.high for axis in self.problem.axes])
-        share = 1 / (1 + np.exp(-z))
-        return low * (high / low) ** share
+        low, high = self.problem.bounds
+        return low * (high / low) ** (1 / (1 + np.exp(-z)))
 
     @functools.cached_property
     def limits(self) -> int:
@@ -186,18 +173,18 @@ class Engine:
     ) -> Float[np.ndarray, "*design axis"]:
         """Arguments of the sigmoid at `values`, at least the share `inside` of the box
         away from its bounds."""
-        low = np.array([axis.low for axis in self.problem.axes])
-        high = np.array([axis.high for axis in self.problem.axes])
+        low, high = self.problem.bounds
         room = np.log(high / low)
         share = np.log(values / low) / np.where(room > 0, room, 1.0)
         share = np.clip(np.where(room > 0, share, 0.5), inside, 1 - inside)
         return np.log(share / (1 - share))
 
-    def legalise(self, goal: Target, ends: Ends) -> Judged:
-        """The designs found, made legal and polished; exact scores, best first."""
-        axes = self.problem.axes
-        judged, owner = self.rounded(ends.values)
-        known = self._settle(goal, judged, ends.multipliers[owner])
+    def search(self, goal: Target, tell: Tell) -> None:
+        """Descents from many starts, made legal and polished: `judge` knows them."""
+        axes, z = self.problem.axes, self.starts(self.effort.starts)
+        values, found = self.descend([goal] * len(z), self.effort.rounds, z, tell)
+        judged, owner = self.rounded(values)
+        known = self._settle(goal, judged, found[owner])
         if known is not None and not self.interrupted:
             near = self._neighbours(self.best(goal, 1)[0])
             self._settle(goal, self.judge(near), np.repeat(known, len(near), axis=0))
@@ -207,8 +194,6 @@ class Engine:
             polish(self.judge, axes, goal, self.best(goal, 1)[0], self.rng)
         except KeyboardInterrupt:
             self.interrupted = True
-        everything = self.judge.everything
-        return everything.take(everything.order(goal))
 
     def rounded(self, values: Points) -> tuple[Judged, Int[np.ndarray, " rounding"]]:
         """Legal designs around each of `values`, scored, and around which one."""
@@ -234,10 +219,8 @@ class Engine:
     @functools.cached_property
     def _coarse(self) -> Bool[np.ndarray, " axis"]:
         """Axes of few legal values: a step changes much."""
-        few = [axis.legal is not None for axis in self.problem.axes]
-        return np.array(few) & (
-            np.array([len(axis.legal or ()) for axis in self.problem.axes]) <= _FEW
-        )
+        legal = [axis.legal for axis in self.problem.axes]
+        return np.array([x is not None and len(x) <= _FEW for x in legal])
 
     def _settle(
         self, goal: Target, judged: Judged, multipliers: np.ndarray
@@ -249,7 +232,7 @@ class Engine:
         if self.interrupted or coarse.all() or not coarse.any():
             return None
         merit = np.log(np.abs(judged.objective(goal)))
-        passed = np.maximum(excess(goal.limits, judged.metrics), -_ROOM)
+        passed = np.maximum(judged.excess(goal), -_ROOM)
         merit = merit + (multipliers[:, : passed.shape[1]] * passed).sum(axis=1)
         order = np.lexsort((merit, judged.faults.max(axis=1) > 0))
         _, first = np.unique(judged.values[order][:, coarse], axis=0, return_index=True)
@@ -257,7 +240,7 @@ class Engine:
         rows = np.concatenate([rows, np.repeat(rows[-1:], starts - len(rows))])
         inside = self.inverse(judged.values[rows], _EDGE)
         z = np.where(coarse, self.inverse(judged.values[rows], _EXACT), inside)
-        ends = self.descend(
+        _, found = self.descend(
             [goal] * starts,
             max(1, round(self.effort.rounds * _SETTLING)),
             z,
@@ -265,7 +248,7 @@ class Engine:
             free=1.0 - coarse,
             first=_SETTLE,
         )
-        return ends.multipliers[:1]
+        return found[:1]
 
 
 def aims(
@@ -274,19 +257,3 @@ def aims(
     """Targets as the descents read them, one a start."""
     rows = [(t.powers, 1 / t.limits, float(t.custom) / scale, free) for t in targets]
     return Aim(*(jnp.asarray(np.stack(column)) for column in zip(*rows, strict=True)))
-
-
-@functools.cache
-def _program(function: Callable[..., Any]) -> Callable[..., Any]:
-    return jax.jit(function, compiler_options=options_of(function))
-
-
-def options_of(function: Callable[..., Any]) -> dict[str, bool | int]:
-    """Compiler options of a function of this package: a descent is short, its gradient
-    takes longer to optimise than to run."""
-    return compiler_options(once=function is advance)
-
-
-def jitted(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Runs a function of this package, compiled once a process and shape."""
-    return _program(function)(*arguments)

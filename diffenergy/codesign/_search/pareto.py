@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float
 
-from .._problem.exact import Target, objective
+from .._problem.exact import Judged, Target
 from .._problem.legal import polish
 from .._problem.problem import Score
 from .engine import Engine, Tell
@@ -29,11 +29,10 @@ def front(engine: Engine, tell: Tell) -> tuple[Score, ...]:
     problem = engine.problem
     goals = problem.targets
     for goal in goals[1:]:
-        z = engine.starts(engine.effort.starts)
-        engine.legalise(
-            goal, engine.descend([goal] * len(z), engine.effort.rounds, z, tell)
-        )
-    between = _between(goals, _ends(engine, goals))
+        engine.search(goal, tell)
+    everything = engine.judge.everything
+    best = [int(everything.order(goal)[0]) for goal in goals]
+    between = _between(goals, _objectives(everything.take(best), goals))
     for first in range(0, len(between), engine.effort.starts):
         chunk = between[first : first + engine.effort.starts]
         _descend(engine, chunk, tell)
@@ -42,16 +41,16 @@ def front(engine: Engine, tell: Tell) -> tuple[Score, ...]:
     return _undominated(engine, goals)
 
 
-def _ends(engine: Engine, goals: list[Target]) -> Float[np.ndarray, "goal goal"]:
-    """Objectives (columns) of the best design for each objective (rows)."""
-    everything = engine.judge.everything
-    rows = [int(everything.order(goal)[0]) for goal in goals]
-    return objective(goals, everything.metrics, everything.custom)[rows]
+def _objectives(
+    designs: Judged, goals: list[Target]
+) -> Float[np.ndarray, "design goal"]:
+    return np.stack([designs.objective(goal) for goal in goals], axis=-1)
 
 
 def _between(goals: list[Target], ends: Float[np.ndarray, "goal goal"]) -> list[Target]:
     """Targets for the first objective with limits on the others, between their best
-    and what the first one's best design has."""
+    and what the first one's best design has. `ends`: objectives (columns) of the best
+    design for each (rows)."""
     share = (np.arange(_POINTS) + 0.5) / _POINTS
     found = [goals[0]]
     for n in range(1, len(goals)):
@@ -74,15 +73,12 @@ def _descend(engine: Engine, targets: list[Target], tell: Tell) -> None:
     nearest to that; then legal designs of what it finds."""
     count = engine.effort.starts
     padded = targets + targets[-1:] * (count - len(targets))
-    everything = engine.judge.everything
-    begin = [everything.values[int(everything.order(goal)[0])] for goal in padded]
-    z = np.stack([engine.inverse(values) for values in begin])
+    z = np.stack([engine.inverse(engine.best(goal, 1)[0]) for goal in padded])
     rounds = max(1, round(engine.effort.rounds * _ROUNDS))
-    values = engine.descend(padded, rounds, z, tell).values
+    values, _ = engine.descend(padded, rounds, z, tell)
     engine.rounded(values[: len(targets)])
     for goal in targets:
-        everything = engine.judge.everything
-        best = everything.values[int(everything.order(goal)[0])]
+        best = engine.best(goal, 1)[0]
         try:
             polish(engine.judge, engine.problem.axes, goal, best, engine.rng)
         except KeyboardInterrupt:
@@ -94,7 +90,7 @@ def _undominated(engine: Engine, goals: list[Target]) -> tuple[Score, ...]:
     """Scores of all designs so far that keep the limits and are beaten by none."""
     everything = engine.judge.everything
     kept = everything.take(everything.violation(goals[0]) == 0)
-    columns = objective(goals, kept.metrics, kept.custom)
+    columns = _objectives(kept, goals)
     rows = np.flatnonzero(undominated(columns))
     rows = rows[np.argsort(columns[rows, 0])]
     if len(rows) > _MOST:

@@ -19,16 +19,9 @@ from jaxtyping import Float
 from scipy.optimize import nnls
 
 from ...hardware._fields import FIELDS
-from .._problem.exact import UNITS, Judge, Judged, Run, Target, excess, nan_free
+from .._problem.exact import UNITS, Judge, Judged, Target, nan_free
 from .._problem.legal import better, moved, next_moves
-from .._problem.problem import (
-    LIMITS,
-    Active,
-    Found,
-    Problem,
-    Score,
-    Share,
-)
+from .._problem.problem import LIMITS, Active, Found, Problem, Score, Share
 from .._space.axes import rule_of
 from .._space.task import METRICS
 from .descent import STEPS, begin
@@ -41,10 +34,7 @@ _TIGHT: Final = 0.005
 
 
 def search(
-    problem: Problem,
-    effort: Effort | None = None,
-    tell: Tell = lambda *_: None,
-    run: Run | None = None,
+    problem: Problem, effort: Effort | None = None, tell: Tell | None = None
 ) -> Found:
     """Best legal design of `problem`, with what holds it back.
 
@@ -54,15 +44,13 @@ def search(
     Raises `ValueError` if a metric or a caller's objective is NaN somewhere.
     """
     began = time.monotonic()
-    effort = effort or Effort()
-    engine = Engine(problem, effort, run)
+    tell = tell or (lambda *_: None)
+    engine = Engine(problem, effort or Effort())
     goal, *others = problem.targets
     start = _start(engine)
     designs: tuple[Score, ...] = ()
     try:
-        first = engine.starts(effort.starts)
-        ends = engine.descend([goal] * len(first), effort.rounds, first, tell)
-        engine.legalise(goal, ends)
+        engine.search(goal, tell)
         if others and not engine.interrupted:
             designs = front(engine, tell)
     except KeyboardInterrupt:
@@ -76,16 +64,14 @@ def search(
         return _found(engine, start, designs, began)
 
 
-def with_shares(
-    problem: Problem, shares: Mapping[str, Share], run: Run | None = None
-) -> Problem:
+def with_shares(problem: Problem, shares: Mapping[str, Share]) -> Problem:
     """`problem` with the limits of `shares` as numbers: shares of what its start has.
 
     Raises `ValueError` for a metric that is not known there.
     """
     if not shares:
         return problem
-    start = _start(Engine(problem, Effort(), run)).metrics
+    start = _start(Engine(problem, Effort())).metrics
     for metric in shares:
         if not math.isfinite(start[metric]):
             raise ValueError(
@@ -103,15 +89,18 @@ def _found(
     problem, goal = engine.problem, engine.problem.targets[0]
     everything = engine.judge.everything
     judged = everything.take(everything.order(goal)[:1])
-    slopes = _SlopesAt(engine, judged.values[0])
-    active = _active_limits(engine, judged, slopes)
+    of_axes, of_fields = _slopes(engine, judged.values[0])
+    sizes = [float(getattr(problem.task.gpu, name)) for name in FIELDS]
     return Found(
         problem.goals[0] if len(problem.goals) == 1 else ",".join(problem.goals),
         UNITS.get(problem.goals[0], ""),
         start,
         problem.score(judged, 0, goal),
-        active,
-        _elasticities(slopes),
+        _active_limits(engine, judged, of_axes),
+        tuple(
+            (name, float(slope) if size else None)
+            for name, slope, size in zip(FIELDS, of_fields, sizes, strict=True)
+        ),
         engine.evaluations,
         time.monotonic() - began,
         engine.effort.seed,
@@ -127,7 +116,7 @@ def _start(engine: Engine) -> Score:
     if problem.start is None:
         judged = engine.judge(problem.base[None])
     else:
-        own = Judge(problem.start, engine.run)
+        own = Judge(problem.start)
         judged = own(problem.base[None, : len(problem.task.names)])
         engine.judge.evaluations += own.evaluations
     nan_free(judged, problem.task)
@@ -137,61 +126,48 @@ def _start(engine: Engine) -> Score:
 # --- what holds a design back
 
 
-class _SlopesAt:
-    """Slopes of the objective and of limited metrics at one design, in logarithms."""
-
-    def __init__(self, engine: Engine, values: Float[np.ndarray, " axis"]):
-        problem = engine.problem
-        self.engine, self.values = engine, values
-        self.target = problem.targets[0]
-        self.limited = [METRICS.index(metric) for metric in problem.limits]
-        unlimited = np.full(len(METRICS), np.inf)
-        powers = (self.target.powers, *np.eye(len(METRICS))[self.limited])
-        targets = [Target(of_one, unlimited) for of_one in powers]
-        starts = engine.effort.starts  # a round at a time: no other program
-        targets += targets[-1:] * (-len(targets) % starts)
-        scale = abs(float(engine.judge(values[None]).custom[0])) or 1.0
-        z = np.repeat(engine.inverse(values, _EDGE)[None], starts, axis=0)
-        states = begin(z, np.zeros((starts, engine.limits)))
-        found = []
-        for first in range(0, len(targets), starts):
-            after = aims(targets[first : first + starts], scale, np.ones(len(values)))
-            _, slopes = engine.advance(states, after, np.zeros(STEPS), np.zeros(starts))
-            found.append(slopes)
-        self.axes = np.concatenate([np.asarray(slopes.axes) for slopes in found])
-        self.fields = np.asarray(found[0].fields)[0]
-
-
-def _elasticities(slopes: _SlopesAt) -> tuple[tuple[str, float | None], ...]:
-    """d ln(objective) / d ln(field) of every number of the GPU; None where it is 0."""
-    task = slopes.engine.problem.task
-    return tuple(
-        (name, float(slope) if float(getattr(task.gpu, name)) else None)
-        for name, slope in zip(FIELDS, slopes.fields, strict=True)
-    )
+def _slopes(
+    engine: Engine, values: Float[np.ndarray, " axis"]
+) -> tuple[Float[np.ndarray, "metric axis"], Float[np.ndarray, " field"]]:
+    """Slopes of the objective and of every limited metric over the axes, and of the
+    objective over the numbers of the GPU, at one design, in logarithms."""
+    problem, starts = engine.problem, engine.effort.starts
+    limited = [METRICS.index(metric) for metric in problem.limits]
+    powers = (problem.targets[0].powers, *np.eye(len(METRICS))[limited])
+    targets = [Target(of_one, np.full(len(METRICS), np.inf)) for of_one in powers]
+    targets += targets[-1:] * (-len(targets) % starts)  # whole rounds: no other program
+    scale = abs(float(engine.judge(values[None]).custom[0])) or 1.0
+    z = np.repeat(engine.inverse(values, _EDGE)[None], starts, axis=0)
+    states = begin(z, np.zeros((starts, engine.limits)))
+    found = []
+    for first in range(0, len(targets), starts):
+        after = aims(targets[first : first + starts], scale, np.ones(len(values)))
+        _, slopes = engine.advance(states, after, np.zeros(STEPS), np.zeros(starts))
+        found.append(slopes)
+    of_axes = np.concatenate([np.asarray(slopes.axes) for slopes in found])
+    return of_axes, np.asarray(found[0].fields)[0]
 
 
 def _active_limits(
-    engine: Engine, best: Judged, slopes: _SlopesAt
+    engine: Engine, best: Judged, slopes: Float[np.ndarray, "metric axis"]
 ) -> tuple[Active, ...]:
     """Limits and bounds that keep the objective from falling, with multipliers.
 
     A limit binds where it is reached, or where a single legal step would lower the
     objective but pass it.
     """
-    problem, goal = engine.problem, slopes.target
+    problem, goal = engine.problem, engine.problem.targets[0]
     point, wanted = best.values[0], UNITS.get(problem.goals[0], "")
     value = float(best.objective(goal)[0])
-    lows = np.array([axis.low for axis in problem.axes])
-    highs = np.array([axis.high for axis in problem.axes])
+    lows, highs = problem.bounds
     at_low, at_high = point <= lows * (1 + _EDGE), point >= highs * (1 - _EDGE)
     binding = _binding(engine, best, goal)
-    rows = [1 + slopes.limited.index(metric) for metric in binding]
+    rows = [1 + list(problem.limits).index(METRICS[metric]) for metric in binding]
     free = ~(at_low | at_high)
     weights = np.zeros(len(rows))
     if rows and free.any():
-        weights, _ = nnls(slopes.axes[rows][:, free].T, -slopes.axes[0][free])
-    left = slopes.axes[0] + weights @ slopes.axes[rows]
+        weights, _ = nnls(slopes[rows][:, free].T, -slopes[0][free])
+    left = slopes[0] + weights @ slopes[rows]
     found = []
     for metric, weight in zip(binding, weights, strict=True):
         name, limit = METRICS[metric], goal.limits[metric]
@@ -211,14 +187,14 @@ def _active_limits(
 def _binding(engine: Engine, best: Judged, goal: Target) -> list[int]:
     """Metrics whose limit is reached, or passed by a step that would be better."""
     problem, point = engine.problem, best.values[0]
-    slack = -excess(goal.limits, best.metrics)[0]
+    slack = -best.excess(goal)[0]
     tight = {int(n) for n in np.flatnonzero(slack < _TIGHT)}
     steps = next_moves(problem.axes, point, 2)
     if steps:
         tried = np.stack([point, *(moved(point, [step]) for step in steps)])
         judged = engine.judge(tried)
         free = Target(goal.powers, np.full_like(goal.limits, np.inf))
-        passed = excess(goal.limits, judged.metrics)
+        passed = judged.excess(goal)
         for row in range(1, len(tried)):
             if better(judged, free, row, 0) and not judged.faults[row].max() > 0:
                 tight |= {int(n) for n in np.flatnonzero(passed[row] > 0)}

@@ -108,8 +108,7 @@ def axes(
 def _axis(card: "GpuCard", wanted: Range, network: float) -> Axis:
     name = wanted.name
     rule_of(name)
-    base = network if name == NETWORK else base_value(card, name)
-    low, high = _default_bounds(card, name, base)
+    base, low, high = _defaults(card, name, network)
     if low == high and wanted.low is wanted.high is None:
         raise ValueError(
             f"`{name}` of {card.name} has no value but {low:g}; leave it out, or give "
@@ -147,23 +146,19 @@ def _check_bounds(card: "GpuCard", name: str, low: float, high: float) -> None:
         )
 
 
-def base_value(card: "GpuCard", name: str) -> float:
-    """What `card` has there by default, SI."""
-    of_point = {"sm_clock": "sm_clock_max", "mem_clock": "mem_clock"}
-    return card.values[of_point.get(name, "tdp" if name == "power_cap" else name)]
-
-
-def _default_bounds(card: "GpuCard", name: str, base: float) -> tuple[float, float]:
+def _defaults(card: "GpuCard", name: str, network: float) -> tuple[float, float, float]:
+    """What `card` has there, SI, and the bounds that it is varied within."""
     v = card.values
     match name:
         case "sm_clock":
-            return v["sm_clock_min"], v["sm_clock_max"]
+            return v["sm_clock_max"], v["sm_clock_min"], v["sm_clock_max"]
         case "mem_clock":
             clocks = mem_clocks(card)
-            return float(clocks[0]), float(clocks[-1])
+            return v["mem_clock"], float(clocks[0]), float(clocks[-1])
         case "power_cap":
-            return v["power_limit_min"], v["power_limit_max"]
-    return base / _SPAN, base * _SPAN
+            return v["tdp"], v["power_limit_min"], v["power_limit_max"]
+    base = network if name == NETWORK else v[name]
+    return base, base / _SPAN, base * _SPAN
 
 
 def _legal(

@@ -229,7 +229,16 @@ def silicon_of(card: GpuCard) -> Silicon:
     >>> round(float(silicon_of(card).area(card.spec)))
     814
     """
-    scale, sms, l2, channels = _spare(card)
+    die = die_of(card.served_as)
+    scale = sms = l2 = 1.0
+    channels = board_channels(card) / card.values["dram_bandwidth"]
+    if die is not None:
+        board, rules = read_gpu(card.served_as).values, process(die.process)
+        whole = circuits(board, die.num_sms, die.l2_capacity, die_channels(die))
+        model = area(area_model(), whole, rules.logic_area, rules.bit_cell)
+        scale, sms = die.die_area / model, die.num_sms / board["num_sms"]
+        l2 = die.l2_capacity / board["l2_capacity"]
+        channels = die_channels(die) / board["dram_bandwidth"]
     memory = memory_power(idle_model(), card.memory, board_channels(card))
     return Silicon(
         card.spec,
@@ -240,21 +249,5 @@ def silicon_of(card: GpuCard) -> Silicon:
         as_float(channels),
         as_float(min(memory, card.values["idle_constant"])),
         as_float(list(process(card.process_node)[:2])),
-        die_of(card.served_as) is not None,
-    )
-
-
-def _spare(card: GpuCard) -> tuple[float, float, float, float]:
-    """`scale`, `sms`, `l2` and `channels` of a `Silicon`."""
-    die = die_of(card.served_as)
-    if die is None:
-        return 1.0, 1.0, 1.0, board_channels(card) / card.values["dram_bandwidth"]
-    board = read_gpu(card.served_as).values
-    rules, channels = process(die.process), die_channels(die)
-    whole = circuits(board, die.num_sms, die.l2_capacity, channels)
-    return (
-        die.die_area / area(area_model(), whole, rules.logic_area, rules.bit_cell),
-        die.num_sms / board["num_sms"],
-        die.l2_capacity / board["l2_capacity"],
-        channels / board["dram_bandwidth"],
+        die is not None,
     )

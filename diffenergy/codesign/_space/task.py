@@ -243,7 +243,9 @@ def _run(
     tiles: Tiles | None,
     exact: bool,
 ) -> _Phases:
-    workload = _tiled(member, tiles)
+    workload = member.workload
+    if tiles is not None:
+        workload = place(workload, member.owner, tiles)
     several = member.plan is not None and member.plan.gpus > 1
     if exact or several or task.custom is not None:
         one = estimate(workload, gpu, point, task.corrections)
@@ -258,10 +260,3 @@ def _run(
         return _Phases(time, energy, custom, feasible)
     _, run = runs(workload, gpu, point, task.corrections, capped=True, bursts=False)
     return _Phases(run.time, run.energy, jnp.ones(()), jnp.array(True))
-
-
-def _tiled(member: Member, tiles: Tiles | None) -> Workload:
-    """The member's workload with the tiles of its products."""
-    if tiles is None:
-        return member.workload
-    return place(member.workload, member.owner, tiles)

@@ -11,15 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ...hardware._spec import GpuSpec
-from .tiles import (
-    FIELDS,
-    VALUES,
-    Shapes,
-    Tiles,
-    accumulator_room,
-    element_bytes,
-    legal,
-)
+from .tiles import FIELDS, VALUES, Shapes, Tiles, accumulator_room, element_bytes, legal
 
 _ENDLESS: Final = 1e12
 """Shared memory (B) and registers of an SM on which every tile fits."""
@@ -90,10 +82,13 @@ class TileTable:
         mask = _legal(roomy, shapes, grid)
         self.reserved = float(gpu.smem_reserved_per_cta)
         sizes, rooms = element_bytes(shapes), accumulator_room(gpu, shapes)
-        self._products = [
-            _choices(grid[column], float(size), float(room))
-            for column, size, room in zip(mask.T, sizes, rooms, strict=True)
-        ]
+        self._products = []
+        for column, size, room in zip(mask.T, sizes, rooms, strict=True):
+            m, n, k, stages, _ = grid[column].T
+            order = np.argsort(stages * (m + n) * k)  # of rising shared memory
+            smem, registers = stages * (m + n) * k * float(size), m * n / float(room)
+            known = _Choices(grid[column][order], smem[order], registers[order])
+            self._products.append(known)
 
     def __call__(
         self,
@@ -111,12 +106,3 @@ class TileTable:
             away = np.where(fits, (logs**2).sum(axis=-1), np.inf)
             found[:, :, n] = known.tiles[np.argmin(away, axis=1)]
         return found
-
-
-def _choices(tiles: Float[np.ndarray, "tile 5"], size: float, room: float) -> _Choices:
-    """Of rising shared memory, for elements of `size` B; `room`: accumulators a tile
-    may have / registers of an SM."""
-    m, n, k, stages = tiles.T[:4]
-    order = np.argsort(stages * (m + n) * k)
-    smem, registers = stages * (m + n) * k * size, m * n / room
-    return _Choices(tiles[order], smem[order], registers[order])

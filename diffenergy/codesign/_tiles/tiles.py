@@ -90,31 +90,23 @@ def gemm_rows(listings: Sequence[Listing]) -> tuple[Product, ...]:
     Rows with any tile field stay as they are: a caller's tile always wins. Rows of one
     listing that differ in `count` alone are one product.
     """
-    rows: dict[tuple, list[int]] = {}
-    kernels: dict[tuple, list[Kernel]] = {}
-    number = 0
-    for place, listing in enumerate(listings):
-        for kernel in listing.kernels:
-            if _is_free(kernel):
-                shape = (item for item in kernel.items() if item[0] != "count")
-                key = (place, *sorted(shape, key=lambda item: item[0]))
-                rows.setdefault(key, []).append(number)
-                kernels.setdefault(key, []).append(kernel)
-            number += 1
+    alike: dict[tuple, list[tuple[int, Kernel]]] = {}
+    every = ((i, kernel) for i, x in enumerate(listings) for kernel in x.kernels)
+    for number, (place, kernel) in enumerate(every):
+        given = any(kernel.get(name, 0) for name in (*_TILE_NAMES, *HAND_TILE))
+        if kernel["op"] == "gemm" and kernel["count"] > 0 and not given:
+            shape = {name: x for name, x in kernel.items() if name != "count"}
+            key = (place, *sorted(shape.items()))
+            alike.setdefault(key, []).append((number, kernel))
     return tuple(
         Product(
-            tuple(numbers),
+            tuple(number for number, _ in rows),
             key[0],
-            float(sum(kernel["count"] for kernel in kernels[key])),
-            kernels[key][0],
+            float(sum(kernel["count"] for _, kernel in rows)),
+            rows[0][1],
         )
-        for key, numbers in rows.items()
+        for key, rows in alike.items()
     )
-
-
-def _is_free(kernel: Kernel) -> bool:
-    given = [kernel.get(name, 0) for name in (*_TILE_NAMES, *HAND_TILE)]
-    return kernel["op"] == "gemm" and kernel["count"] > 0 and not any(given)
 
 
 _TILE_NAMES: Final = tuple(field.name for field in TILE_FIELDS)
@@ -132,9 +124,7 @@ def shapes_of(products: Sequence[Product]) -> Shapes:
 
 
 def with_given_tiles(
-    listings: Sequence[Listing],
-    tiles: Tiles,
-    products: Sequence[Product] | None = None,
+    listings: Sequence[Listing], tiles: Tiles, products: Sequence[Product] | None = None
 ) -> list[Listing]:
     """`listings` with `tiles` in the rows of `products` (None: all of `gemm_rows`).
 

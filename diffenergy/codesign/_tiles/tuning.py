@@ -7,25 +7,28 @@ from typing import Final, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
+from ...compiling import kept
 from ...corrections import Corrections
-from ...dvfs._problem.costs import Costs, Runner, compiled, row_costs
+from ...dvfs._problem.costs import Costs, row_costs
 from ...estimator._answer.records import Estimate
 from ...estimator._estimate import estimate_once
 from ...hardware._files import GpuCard
 from ...hardware._spec import GpuSpec, OperatingPoint, default_point
+from ...kernels.gemm import Gemm, SimtGemm
 from ...kernels.gemm._menu import LEGAL, MENU
 from ...workload._listing import Listing
-from ...workload._workload import assemble
+from ...workload._workload import Group, Workload, assemble
 from .grid import legal_tiles
-from .tile_costs import first_best, held, products_of, tile_costs, whole_costs
 from .tiles import (
     FIELDS,
     Product,
     Tiles,
     gemm_rows,
     owners,
+    place,
     shapes_of,
     usual_tiles,
     with_given_tiles,
@@ -36,6 +39,10 @@ _PRICES: Final = (0.25, 0.5, 1.0, 2.0)
 """Prices of time beside energy, in mean powers of the workload."""
 _CUDA_LINEAR, _CUDA_BATCHED = 3, 4
 """Entries of `MENU`."""
+_BATCH: Final = 64
+"""Tiles of every product that are evaluated at once: they fit in cache."""
+_TIE: Final = 1e-9
+"""Relative differences below this are rounding."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +85,6 @@ def tune(
     corrections: Corrections,
     point: OperatingPoint | None = None,
     goal: Goal = "time",
-    run: Runner = compiled,
 ) -> Tuning:
     """The legal tile of least time or energy for every matrix product of `listings`.
 
@@ -86,7 +92,7 @@ def tune(
     choice. At a power limit, energy saved is clock gained: the tiles of least
     energy + price x time are found for several prices of time, the whole workload is
     estimated with each, limiter included, and the best is returned. `point` defaults to
-    the highest clocks. Rows with a tile keep it. `run` calls compiled functions.
+    the highest clocks. Rows with a tile keep it.
 
     The library's choice is the mixture of `estimate`; on CUDA cores the fastest tile of
     the library's menu, since products with and without a tile are different classes
@@ -104,17 +110,17 @@ def tune(
 
     def total(listings: Sequence[Listing]) -> Estimate:
         arguments = (assemble(listings), card.spec, point, corrections)
-        return run(estimate_once, arguments)
+        return kept(estimate_once, arguments)
 
     default = total(listings)
-    costs = _costs(listings, products, default, point, card.spec, corrections, run)
+    costs = _costs(listings, products, default, point, card.spec, corrections)
     picks = costs.picks(float(default.power))
     tiles = [costs.tiles_at(pick) for pick in picks]
     workload = assemble(with_given_tiles(listings, tiles[0]))
     owner = owners(products, workload.num_rows)
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *tiles)
     arguments = (workload, owner, stacked, card.spec, point, corrections)
-    wholes = [np.asarray(x) for x in run(whole_costs, arguments)]
+    wholes = [np.asarray(x) for x in kept(whole_costs, arguments)]
     winner = int(np.argmin(wholes[("time", "energy").index(goal)]))
     on_cuda = np.flatnonzero([_on_cuda(product) for product in products])
     if on_cuda.size:
@@ -179,18 +185,17 @@ def _costs(
     point: OperatingPoint,
     gpu: GpuSpec,
     corrections: Corrections,
-    run: Runner,
 ) -> _Costs:
     shapes = shapes_of(products)
     start = with_given_tiles(listings, usual_tiles(gpu, shapes))
     free, tiled = (products_of(assemble(x), products) for x in (listings, start))
     clocks, static = held(default, point, products)
-    tiles, kept = legal_tiles(gpu, shapes)
+    tiles, known = legal_tiles(gpu, shapes)
     arguments = (gpu, clocks, corrections)
-    mixed = Costs(*map(np.asarray, run(row_costs, (free, *arguments))))
-    found = Costs(*map(np.asarray, run(tile_costs, (tiled, tiles, *arguments))))
-    time = np.where(kept, found.time, np.inf)
-    energy = np.where(kept, found.work + static * found.time, np.inf)
+    mixed = Costs(*map(np.asarray, kept(row_costs, (free, *arguments))))
+    found = Costs(*map(np.asarray, kept(tile_costs, (tiled, tiles, *arguments))))
+    time = np.where(known, found.time, np.inf)
+    energy = np.where(known, found.work + static * found.time, np.inf)
     library = first_best(np.where(_in_menu(products, tiles), time, np.inf))
     at = (library, np.arange(len(library)))
     on_cuda = np.array([_on_cuda(product) for product in products])
@@ -205,7 +210,6 @@ def _costs(
 
 
 def _on_cuda(product: Product) -> bool:
-    """Whether a product is asked of CUDA cores, on any GPU."""
     return not product.kernel["tensor_core"]
 
 
@@ -214,14 +218,83 @@ def _in_menu(
 ) -> Bool[np.ndarray, "tile gemm"]:
     """Which `tiles` a library chooses among for products on CUDA cores."""
     asked = np.stack([tiles.tile_m, tiles.tile_n, tiles.split_k], -1)
-    entry = [
-        _CUDA_LINEAR if _is_linear(product) else _CUDA_BATCHED for product in products
-    ]
+    kernels = [product.kernel for product in products]
+    # both operands lie along k, as `kernels/gemm` has it
+    linear = [x.get("layout") == "tn" or x["weights"] != "none" for x in kernels]
+    entry = np.where(linear, _CUDA_LINEAR, _CUDA_BATCHED)
     same = (asked[:, :, None] == MENU[entry]).all(-1)
     return (same & (LEGAL[entry] > 0)).any(-1)
 
 
-def _is_linear(product: Product) -> bool:
-    """Whether both operands lie along k, as `kernels/gemm` has it."""
-    kernel = product.kernel
-    return kernel.get("layout") == "tn" or kernel["weights"] != "none"
+# --- costs of products in their tiles
+
+
+def held(
+    estimate: Estimate, point: OperatingPoint, products: Sequence[Product]
+) -> tuple[OperatingPoint, Float[np.ndarray, " gemm"]]:
+    """(clocks that each product runs at, idle power and leakage of its phase in W)."""
+    phase = np.array([product.listing for product in products])
+    phases = estimate.phases
+    rows = np.shape(phases.time)
+    spread = jax.tree.map(lambda x: np.broadcast_to(x, rows)[phase], point)
+    clock = np.asarray(phases.sm_clock)[phase]
+    static = np.asarray(phases.static_power)[phase]
+    return dataclasses.replace(spread, sm_clock=clock), static
+
+
+def products_of(workload: Workload, products: Sequence[Product]) -> Workload:
+    """One launch of each of `products` alone, rows numbered like them; what surrounds
+    them in `workload` still decides what finds its operands in L2."""
+    first = np.array([product.rows[0] for product in products])
+    order = np.argsort(first)
+    shapes, groups = [], []
+    for shape, group in zip(workload.shapes, workload.groups, strict=True):
+        row, count = np.asarray(group.row), np.asarray(group.count)
+        mine = isinstance(shape, Gemm | SimtGemm) & np.isin(row, first) & (count > 0)
+        if mine.any():
+            at = np.flatnonzero(mine)
+            number = order[np.searchsorted(first[order], row[at])]
+            shapes.append(jax.tree.map(lambda x, at=at: x[at], shape))
+            groups.append(Group(np.ones(len(at)), number, np.asarray(group.phase)[at]))
+    return Workload(
+        tuple(shapes), tuple(groups), workload.phases, len(products), workload.names
+    )
+
+
+def first_best(cost: Float[np.ndarray, "tile gemm"]) -> Int[np.ndarray, " gemm"]:
+    """First tile of each product whose cost is the least, but for rounding."""
+    return np.argmax(cost <= cost.min(0) * (1 + _TIE), axis=0)
+
+
+def tile_costs(
+    workload: Workload,
+    tiles: Tiles,
+    gpu: GpuSpec,
+    clocks: OperatingPoint,
+    corrections: Corrections,
+) -> Costs:
+    """`row_costs` of `products_of` with each of `tiles` (axes tile, gemm)."""
+    owner = jnp.arange(workload.num_rows)
+
+    def one(tile: Tiles) -> Costs:
+        return row_costs(place(workload, owner, tile), gpu, clocks, corrections)
+
+    return lax.map(one, tiles, batch_size=_BATCH)
+
+
+def whole_costs(
+    workload: Workload,
+    owner: Int[Array, " row"],
+    tiles: Tiles,
+    gpu: GpuSpec,
+    point: OperatingPoint,
+    corrections: Corrections,
+) -> tuple[Float[Array, " choice"], Float[Array, " choice"]]:
+    """(time in s, energy in J) of the whole workload with each of `tiles` (axes choice,
+    gemm) in the rows of `owner`, host and limiter included."""
+
+    def one(tile: Tiles) -> tuple[Array, Array]:
+        found = estimate_once(place(workload, owner, tile), gpu, point, corrections)
+        return found.time, found.energy
+
+    return jax.vmap(one)(tiles)

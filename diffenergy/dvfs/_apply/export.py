@@ -13,12 +13,7 @@ from ...physics import stage_time
 from ...results import finite
 from ...units import MHz
 from .._problem.plan import Granularity, Plan
-from .._problem.problem import (
-    AUTO,
-    Problem,
-    Spent,
-    pair_text,
-)
+from .._problem.problem import AUTO, Problem, Spent, pair_text
 
 _TEMPLATE: Final = Path(__file__).with_name("apply_clocks.py")
 _PLACE: Final = "SCHEDULE: dict[str, Any] = {}\n"
@@ -92,20 +87,12 @@ def _row_of_launch(
                 ]
             )
     row = np.empty(len(kernel), dtype=np.int64)
-    both = (_by_kernel(problem, x) for x in (kernel, plan.kernel))
-    for mine, rows in zip(*both, strict=True):
+    for number in range(len(problem.kernels)):
+        mine, rows = (np.flatnonzero(x == number) for x in (kernel, plan.kernel))
         ends = np.cumsum(plan.count[rows]) / plan.count[rows].sum()
         middles = (np.arange(len(mine)) + 0.5) / len(mine)
         row[mine] = rows[np.searchsorted(ends, middles)]
     return row
-
-
-def _by_kernel(
-    problem: Problem, kernel: Int[np.ndarray, " row"]
-) -> list[Int[np.ndarray, " mine"]]:
-    """Rows of every kernel, in order."""
-    ends = np.cumsum(np.bincount(kernel, minlength=len(problem.kernels)))
-    return np.split(np.argsort(kernel, kind="stable"), ends[:-1])
 
 
 # --- rows and CSV

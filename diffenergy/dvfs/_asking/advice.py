@@ -49,7 +49,9 @@ def advice(
     if own < _SOMETHING:
         alone = plan.solver == "default" or own > -_SOMETHING
         return "no clocks help within the limits: leave them alone" if alone else None
-    names = _granularities(rules, stages)
+    order = list(_WHO)  # a single phase is the iteration
+    names = order[: order.index(rules.granularity) + 1]
+    names = [x for x in names if x != "phase" or stages > 1]
     saved = {
         name: 0.0 if found is None else _saved(found, objective, default)
         for name in names[:-1]
@@ -76,10 +78,3 @@ def _saved(plan: Plan, objective: Objective, default: Total) -> float:
     """% of the objective's value at the default clocks."""
     value = objective.value(default)
     return float(100 * (value - plan.value) / value)
-
-
-def _granularities(rules: Rules, stages: int) -> list[str]:
-    """From the coarsest to what was asked for; a single phase is the iteration."""
-    order = list(_WHO)
-    asked = order[: order.index(rules.granularity) + 1]
-    return [x for x in asked if x != "phase" or stages > 1]

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ...compiling import kept
 from ...estimator import Task
 from ...fitting._clock_law.clock_fit import fit_table
 from ...fitting._clock_law.clock_law import table as of_law
@@ -27,13 +26,7 @@ from .._solving.frontier import frontier
 from .._solving.schedule import Descent, baselines, schedule, schedule_frontier
 from .._solving.solve import solve
 from .advice import advice
-from .result import (
-    PlanResult,
-    compared,
-    curve_rows,
-    limited,
-    schedule_summary,
-)
+from .result import PlanResult, compared, curve_rows, limited, schedule_summary
 
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int, float], None]]]
 """`progress(word, steps)`: a context whose value hears of the steps done."""
@@ -54,15 +47,15 @@ def of_model(
     free = _free(lambda x: schedule(found, objective, x)[1], plan, rules)
     limit = limited(limits, objective, default_total(problem))
     edge = schedule_frontier(found, problem, rules)
-    stages = found.stage_problem()
+    stages, interval = found.stage_problem(), task.trust.interval
     summary = {
         **task.about,
         **task.trust.to_json(),
         "memory": task.memory,
         "warnings": task.warnings,
         **_summary(problem, plan, free, stages, limit, edge, objective, rules),
-        "time_s_p5_p95": _interval(task, "time", plan.time, plan.time),
-        "energy_j_p5_p95": _interval(task, "energy", plan.energy, plan.time),
+        "time_s_p5_p95": list(map(float, interval("time", plan.time, plan.time))),
+        "energy_j_p5_p95": list(map(float, interval("energy", plan.energy, plan.time))),
     }
     if power_curve:
         summary["power_curve"] = curve_rows(limits, task.about)
@@ -101,7 +94,6 @@ def _free(solver: Callable[[Rules], Plan], plan: Plan, rules: Rules) -> Plan | N
 
 
 def _modelled(task: Task) -> Modelled:
-    """What every kernel costs at every pair of clocks."""
     taken, settings = task.about["assumed"], task.settings
     sm, mem = (
         None if f"{name}_mhz" in taken else sorted({getattr(s, name) for s in settings})
@@ -117,14 +109,12 @@ def _modelled(task: Task) -> Modelled:
         settings[0].power_limit,
         clock_pairs(task.card, sm, mem),
         settings[0].temperature,
-        kept,
     )
 
 
 def _check_clocks(
     sm: list[float] | None, mem: list[float] | None, card: GpuCard
 ) -> None:
-    """Raises `ValueError` at the first clock that the GPU cannot be locked to."""
     asked = {"sm_clock": sm, "mem_clock": mem}
     for name, (known, words) in zip(asked, lockable(card), strict=True):
         wrong = unsupported(np.array(asked[name] or []), known)
@@ -133,10 +123,6 @@ def _check_clocks(
                 f"`{name}` is {wrong[0] / 1e6:g} MHz, to which {card.name} cannot be "
                 f"locked; allowed are {words}."
             )
-
-
-def _interval(task: Task, word: str, value: float, time: float) -> list[float]:
-    return [float(x) for x in task.trust.interval(word, value, time)]
 
 
 def of_table(

@@ -96,7 +96,11 @@ def plan(
         return of_model(task, aim, rules, how, power_curve, notes)
     _table_decides(work, request, how, power_curve)
     _descent(how, seed, starts)
-    aim, read, card = _measured(table, default_clock, gpu, aim, request)
+    if request.get("power_limit") is not None:
+        aim = aim._replace(power_cap=_one_limit(request["power_limit"]))
+    check_type("gpu", gpu, str | GpuCard | None)
+    card = read_gpu(gpu) if isinstance(gpu, str) else gpu
+    read = _read(table, default_clock, card)
     return of_table(read, aim, rules, notes, card, smooth, progress)
 
 
@@ -175,7 +179,6 @@ def _descent(solver: str, seed: int | None, starts: int | None) -> Descent | Non
 
 
 def _one_limit(limits: Sequence[float]) -> float:
-    """The power limit, W."""
     if len(set(limits)) > 1:
         raise ValueError("`power_limit` is a list; give one limit.")
     return limits[0]
@@ -185,7 +188,6 @@ def _one_limit(limits: Sequence[float]) -> float:
 
 
 def _task(work: Any, gpu: Any, request: dict[str, Any]) -> Task:
-    """The checked request."""
     if isinstance(work, Workload):
         raise TypeError(
             "`work` is a Workload, which has no names and no order of its kernels; "
@@ -223,17 +225,6 @@ def _no_table(smooth: bool, default_clock: str | None):
 
 
 # --- of a table
-
-
-def _measured(
-    table: Any, default_clock: str | None, gpu: Any, aim: Objective, request: Any
-) -> tuple[Objective, Table, GpuCard | None]:
-    """The objective with its limit of power, the table, and the card of its GPU."""
-    if request.get("power_limit") is not None:
-        aim = aim._replace(power_cap=_one_limit(request["power_limit"]))
-    check_type("gpu", gpu, str | GpuCard | None)
-    card = read_gpu(gpu) if isinstance(gpu, str) else gpu
-    return aim, _read(table, default_clock, card), card
 
 
 def _read(table: Any, default_clock: str | None, card: GpuCard | None) -> Table:

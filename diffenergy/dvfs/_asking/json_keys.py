@@ -2,12 +2,7 @@
 
 from typing import Annotated, NotRequired, TypedDict
 
-from ...estimator._answer.json_keys import (
-    GradesJson,
-    Interval,
-    MemoryJson,
-    RequestJson,
-)
+from ...estimator._answer.json_keys import GradesJson, Interval, MemoryJson, RequestJson
 
 
 class TotalJson(TypedDict):

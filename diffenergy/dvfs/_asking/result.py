@@ -201,18 +201,16 @@ def limited(
 def curve_rows(curve: PowerCurve, about: dict[str, Any]) -> list[dict[str, Any]]:
     """Time, energy and tokens per second under every power limit that can be kept."""
     tokens = _tokens(about)
-    rows = zip(curve.limit, curve.time, curve.energy, curve.sm_clock, curve.feasible)  # noqa: B905
     return [
         {
-            "power_limit_w": float(limit),
-            "time_s": float(time),
-            "energy_j": float(energy),
-            "avg_power_w": float(energy / time),
-            "sm_clock_mhz": float(clock) / MHz,
-            "tokens_per_s": None if tokens is None else tokens / float(time),
+            "power_limit_w": float(curve.limit[i]),
+            "time_s": float(curve.time[i]),
+            "energy_j": float(curve.energy[i]),
+            "avg_power_w": float(curve.energy[i] / curve.time[i]),
+            "sm_clock_mhz": float(curve.sm_clock[i]) / MHz,
+            "tokens_per_s": None if tokens is None else tokens / float(curve.time[i]),
         }
-        for limit, time, energy, clock, kept in rows
-        if kept
+        for i in np.flatnonzero(curve.feasible)
     ]
 
 

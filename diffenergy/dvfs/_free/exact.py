@@ -14,13 +14,7 @@ from scipy import sparse
 from ...physics import stage_slope, stage_time
 from ...search import Answer, LinearModel, highs
 from .._problem.plan import Objective
-from .._problem.problem import (
-    TIE,
-    Problem,
-    by_stage,
-    default_total,
-    listed,
-)
+from .._problem.problem import TIE, Problem, by_stage, default_total, listed
 from .hulls import Line
 
 _ROUNDS: Final = 4
@@ -116,7 +110,6 @@ def worthwhile(
 
 
 def _scaled(problem: Problem, second: float, joule: float) -> Problem:
-    """The problem in solver's units."""
     watt = joule / second
     return dataclasses.replace(
         problem,
@@ -152,18 +145,17 @@ class _Model:
         self.spent = energy - problem.wait_power[stage] * self.time
         self.bent = problem.host_time > 0
         self.bounds = not np.any(self.bent & np.isfinite(problem.power_cap))
-        self.points = [self._range(s) for s in range(len(problem.stages))]
+        # GPU times at which the first tangents touch
+        times = self.units[self.kernel] * self.time
+        low, high = (
+            np.full(len(problem.kernels), np.inf),
+            np.zeros(len(problem.kernels)),
+        )
+        np.minimum.at(low, self.kernel, times)
+        np.maximum.at(high, self.kernel, times)
+        ends = zip(by_stage(problem, low), by_stage(problem, high), strict=True)
+        self.points = [np.linspace(*pair, _TANGENTS) for pair in ends]
         self.centre = np.array([points[len(points) // 2] for points in self.points])
-
-    def _range(self, stage: int) -> np.ndarray:
-        """GPU times at which the first tangents touch."""
-        low = np.zeros(len(self.problem.kernels)) + np.inf
-        high = np.zeros(len(self.problem.kernels))
-        units = self.units[self.kernel]
-        np.minimum.at(low, self.kernel, units * self.time)
-        np.maximum.at(high, self.kernel, units * self.time)
-        here = self.problem.stage == stage
-        return np.linspace(low[here].sum(), high[here].sum(), _TANGENTS)
 
     def solve(self) -> Answer:
         """Answer of HiGHS."""

@@ -7,13 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ...physics import gpu_time
-from .._problem.problem import (
-    Problem,
-    Total,
-    chosen,
-    total,
-    within_caps,
-)
+from .._problem.problem import Problem, Total, chosen, total, within_caps
 from .hulls import HullSum, Line, hull_sum, kernel_points, stage_bound
 
 _STAGE_PLANS: Final = 1_500
@@ -185,7 +179,8 @@ def choices(
     heaviest = np.where(usable, weight, -np.inf).max(1)
     span = min(most, float(heaviest.sum())) - float(lightest.sum())
     if span <= 0:
-        return _lightest(weight, cost)[None]
+        light = weight <= lightest[:, None]
+        return np.where(light, cost, np.inf).argmin(1)[None]
     steps = max(min(steps, _CELLS // len(weight)), 200)
     # a margin for choices whose roundings add up
     room = steps + len(weight)
@@ -211,12 +206,6 @@ def undominated(
     least = np.minimum.accumulate(cost[order])
     before = np.concatenate([[np.inf], least[:-1]])
     return order[cost[order] < before]
-
-
-def _lightest(weight: np.ndarray, cost: np.ndarray) -> np.ndarray:
-    """Lightest item of every row, the cheapest of equals."""
-    light = weight <= weight.min(1, keepdims=True)
-    return np.where(light, cost, np.inf).argmin(1)
 
 
 def _extend(

@@ -13,9 +13,7 @@ from jaxtyping import Float, Int
 
 from ...physics import gpu_time_of_slope, stage_slope, stage_time
 from ...physics._phase import Seconds
-from .._problem.problem import (
-    Problem,
-)
+from .._problem.problem import Problem
 
 _PIECES: Final = 64
 """Points at which a curve that host time bends is touched by straight lines."""

@@ -74,17 +74,13 @@ def infeasible(plans: Total, objective: Objective, default: Total) -> Infeasible
             max_slowdown=float(100 * (time.min() / default.time - 1)),
             power_limit=least,
         )
+    shown = np.ceil(slowdown * 100 - 1e-6) / 100  # up: asking for it succeeds
     return Infeasible(
         f"`max_slowdown`: no schedule keeps a slowdown of "
-        f"{objective.max_slowdown:g} %; the least reachable is {_up(slowdown):.2f} %.",
+        f"{objective.max_slowdown:g} %; the least reachable is {shown:.2f} %.",
         max_slowdown=slowdown,
         power_limit=least,
     )
-
-
-def _up(percent: float) -> float:
-    """Rounded up to two decimals, so that asking for it succeeds."""
-    return float(np.ceil(percent * 100 - 1e-6) / 100)
 
 
 def best_within(

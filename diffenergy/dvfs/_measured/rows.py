@@ -1,11 +1,10 @@
 """`problem_from_columns`: measured rows -> what every kernel costs at every setting."""
 
-import dataclasses
 from typing import Final
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 
 from .._problem.problem import AUTO, LEFT_ALONE, Loop, Problem, pair_text
 
@@ -13,22 +12,6 @@ _MOST_CELLS: Final = 50_000_000
 """Kernels x settings; a table with more has its columns mixed up."""
 _BEFORE_ALL: Final = -1.0
 """Stands for a clock left alone while pairs are sorted."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Grid:
-    """Rows as a table of kernels in launch order by settings in rising order."""
-
-    names: tuple[str, ...]
-    stages: tuple[str, ...]
-    stage: Int[np.ndarray, " kernel"]
-    count: Float[np.ndarray, " kernel"]
-    settings: Float[np.ndarray, "setting 2"]
-    time: Float[np.ndarray, "kernel setting"]
-    energy: Float[np.ndarray, "kernel setting"]
-
-    def kernel(self, index: int | np.integer) -> str:
-        return f"`{self.names[index]}` of stage `{self.stages[self.stage[index]]}`"
 
 
 def problem_from_columns(
@@ -61,60 +44,48 @@ def problem_from_columns(
     Raises `ValueError` for a kernel with two rows at one setting, with two counts or
     without a row at the default, and if all rows are of one setting.
     """
-    clocks, costs = _settings(sm_clock, mem_clock), (time, energy)
-    grid = _grid(stage, instruction, clocks, costs, count, source)
-    first, others = _default_cells(grid, default, source)
-    return Problem(
-        kernels=grid.names,
-        stages=grid.stages,
-        stage=grid.stage,
-        count=grid.count,
-        settings=np.concatenate([[AUTO], grid.settings[others]]),
-        time=np.column_stack([grid.time[first], grid.time[:, others]]),
-        energy=np.column_stack([grid.energy[first], grid.energy[:, others]]),
-        default_time=grid.time[first],
-        default_energy=grid.energy[first],
-        loops=_loops(grid.stage, grid.count),
-        power_cap=np.full(len(grid.stages), np.inf),
-        host_time=np.zeros(len(grid.stages)),
-        wait_power=np.zeros(len(grid.stages)),
-    )
-
-
-def _grid(
-    stage: np.ndarray,
-    instruction: np.ndarray,
-    clocks: tuple[np.ndarray, np.ndarray],
-    costs: tuple[np.ndarray, np.ndarray],
-    count: np.ndarray,
-    source: str,
-) -> _Grid:
-    """The table of rows: `clocks` are settings and which one each row has, `costs` the
-    time and energy of each."""
     named = pd.DataFrame({"stage": stage, "instruction": instruction})
     kernel = named.groupby([*named], sort=False).ngroup().to_numpy()
     first_row = np.unique(kernel, return_index=True)[1]
     stage_of_row, stages = pd.factorize(stage)
-    settings, setting = clocks
+    own_stage, own_count = stage_of_row[first_row], count[first_row]
+    settings, setting = _settings(sm_clock, mem_clock)
     shape = (len(first_row), len(settings))
     if np.prod(shape, dtype=float) > _MOST_CELLS:
         raise ValueError(
             f"{source}: there are {shape[0]} kernels at {shape[1]} settings; allowed "
             f"are {_MOST_CELLS:,} cells; check the columns, or round the clocks."
         )
+    whose = [f"`{instruction[i]}` of stage `{stage[i]}`" for i in first_row]
+    other = np.flatnonzero(count != own_count[kernel])
+    if len(other):
+        row = int(other[0])
+        raise ValueError(
+            f"{source}, row {row}: `count` is {count[row]:g}, but "
+            f"{own_count[kernel[row]]:g} in the first row of {whose[kernel[row]]}; "
+            "give one count for all rows of a kernel."
+        )
+    _require_once(source, whose, kernel, settings, setting)
     cells = np.full((2, *shape), np.inf)
-    cells[:, kernel, setting] = costs
-    grid = _Grid(
-        tuple(map(str, instruction[first_row])),
-        tuple(map(str, stages)),
-        stage_of_row[first_row],
-        count[first_row],
-        settings,
-        *cells,
+    cells[:, kernel, setting] = time, energy
+    column, others = _default_columns(cells[0], settings, whose, default, source)
+    at_default = cells[:, np.arange(len(column)), column]
+    times, energies = np.dstack([at_default[:, :, None], cells[:, :, others]])
+    return Problem(
+        kernels=tuple(map(str, instruction[first_row])),
+        stages=tuple(map(str, stages)),
+        stage=own_stage,
+        count=own_count,
+        settings=np.concatenate([[AUTO], settings[others]]),
+        time=times,
+        energy=energies,
+        default_time=at_default[0],
+        default_energy=at_default[1],
+        loops=_loops(own_stage, own_count),
+        power_cap=np.full(len(stages), np.inf),
+        host_time=np.zeros(len(stages)),
+        wait_power=np.zeros(len(stages)),
     )
-    _require_one_count(source, grid, kernel, count)
-    _require_once(source, grid, kernel, setting)
-    return grid
 
 
 def _settings(
@@ -128,51 +99,52 @@ def _settings(
     return np.where(settings == _BEFORE_ALL, LEFT_ALONE, settings), setting
 
 
-def _default_cells(
-    grid: _Grid, default: tuple[float, float], source: str
-) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """Cell of every kernel at default clocks, and the columns of other settings."""
-    auto = np.isnan(grid.settings).all(axis=1)
+def _default_columns(
+    time: np.ndarray,
+    settings: np.ndarray,
+    whose: list[str],
+    default: tuple[float, float],
+    source: str,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Column of every kernel at default clocks, and the columns of other settings."""
+    auto = np.isnan(settings).all(axis=1)
     # equal within 1 Hz
-    near = np.isclose(grid.settings, default, rtol=0.0, atol=1.0, equal_nan=True)
+    near = np.isclose(settings, default, rtol=0.0, atol=1.0, equal_nan=True)
     named: np.ndarray = np.all(near, axis=1)
     standing_for = np.flatnonzero(auto | named)
     # columns in order of preference: the named one, then auto
     standing_for = standing_for[np.argsort(~named[standing_for], kind="stable")]
-    there = np.isfinite(grid.time[:, standing_for])
+    there = np.isfinite(time[:, standing_for])
     if not there.any(axis=1).all():
-        raise _no_default(grid, int(there.any(axis=1).argmin()), default, source)
+        who = whose[int(there.any(axis=1).argmin())]
+        common = np.flatnonzero(np.isfinite(time).all(axis=0))
+        raise _no_default(who, settings[common], default, source)
     others = np.flatnonzero(~(auto | named))
     if not len(others):
         raise ValueError(
             f"{source}: all rows are at default clocks; add rows at other clocks, "
             f"among which to choose."
         )
-    column = standing_for[there.argmax(axis=1)]
-    return (np.arange(len(column)), column), others
+    return standing_for[there.argmax(axis=1)], others
 
 
 def _no_default(
-    grid: _Grid, kernel: int, default: tuple[float, float], source: str
+    who: str, common: np.ndarray, default: tuple[float, float], source: str
 ) -> ValueError:
-    common = np.flatnonzero(np.isfinite(grid.time).all(axis=0))
-    if not len(common):
-        choice = "no setting has rows of all kernels, so add the rows"
-    else:
-        choice = (
-            f"the highest with rows of all kernels is "
-            f"{pair_text(grid.settings[common[-1]])}"
-        )
+    """`common`: settings with rows of all kernels."""
+    choice = "no setting has rows of all kernels, so add the rows"
+    if len(common):
+        highest = pair_text(common[-1])
+        choice = f"the highest with rows of all kernels is {highest}"
     if np.isnan(default).all():
         return ValueError(
-            f"{source}: {grid.kernel(kernel)} has no row with `frequency` auto (and "
+            f"{source}: {who} has no row with `frequency` auto (and "
             f"`memory_frequency` auto, if there is one); add the row, or name the "
             f"default clocks by --default-clock SM[,MEM] in MHz: {choice}."
         )
     return ValueError(
-        f"{source}: --default-clock is {pair_text(default)}, but {grid.kernel(kernel)} "
-        f"has no row there and none with auto; name another as SM[,MEM] in MHz: "
-        f"{choice}."
+        f"{source}: --default-clock is {pair_text(default)}, but {who} has no row "
+        f"there and none with auto; name another as SM[,MEM] in MHz: {choice}."
     )
 
 
@@ -183,29 +155,20 @@ def _loops(stage: np.ndarray, count: np.ndarray) -> tuple[Loop, ...]:
     return tuple(Loop(tuple(b.tolist()), int(count[b[0]])) for b in bodies)
 
 
-def _require_one_count(
-    source: str, grid: _Grid, kernel: np.ndarray, count: np.ndarray
-) -> None:
-    wrong = count != grid.count[kernel]
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(
-            f"{source}, row {row}: `count` is {count[row]:g}, but "
-            f"{grid.count[kernel[row]]:g} in the first row of "
-            f"{grid.kernel(kernel[row])}; give one count for all rows of a kernel."
-        )
-
-
 def _require_once(
-    source: str, grid: _Grid, kernel: np.ndarray, setting: np.ndarray
+    source: str,
+    whose: list[str],
+    kernel: np.ndarray,
+    settings: np.ndarray,
+    setting: np.ndarray,
 ) -> None:
-    cell = kernel * len(grid.settings) + setting
+    cell = kernel * len(settings) + setting
     again = pd.Series(cell).duplicated().to_numpy()
     if again.any():
         row = int(again.argmax())
         raise ValueError(
-            f"{source}, row {row}: {grid.kernel(kernel[row])} at "
-            f"{pair_text(grid.settings[setting[row]])} MHz is in row "
+            f"{source}, row {row}: {whose[kernel[row]]} at "
+            f"{pair_text(settings[setting[row]])} MHz is in row "
             f"{int((cell == cell[row]).argmax())} already; give each pair of clocks "
             f"once, as the mean of its repetitions."
         )

@@ -21,7 +21,7 @@ from scipy.optimize import minimize
 
 from ...results import Infeasible
 from .._problem.plan import Plan
-from .._problem.problem import Problem, default_total, listed, total
+from .._problem.problem import Problem, default_total, total
 
 _SCALES: Final = {
     "linear": 0.5,  # slope against ln of the SM clock
@@ -142,7 +142,6 @@ def _drawn(
 
 
 def _replaced(problem: Problem, time: np.ndarray, energy: np.ndarray) -> Problem:
-    """The problem with other costs."""
     return dataclasses.replace(
         problem,
         time=time,
@@ -154,14 +153,11 @@ def _replaced(problem: Problem, time: np.ndarray, energy: np.ndarray) -> Problem
 
 def _slowdown(problem: Problem, plan: Plan) -> float:
     """Change of time of a plan against default clocks, %."""
-    if plan.solver == "default":
-        return 0.0
-    took = listed(problem, plan.kernel, plan.setting, plan.count)
-    return 100 * float(total(problem, took).time / default_total(problem).time - 1)
+    took = total(problem, plan.spent(problem))
+    return 100 * float(took.time / default_total(problem).time - 1)
 
 
 def _means(problem: Problem, time: Smoother, energy: Smoother) -> Problem:
-    """The problem with smoothed costs."""
     smooth = [
         np.where(problem.usable, np.exp(smoother.mean(np.log(x))), np.inf)
         for x, smoother in ((problem.time, time), (problem.energy, energy))

@@ -96,8 +96,10 @@ def read_table(
         default=default,
         source=sheet.file,
     )
+    known = {*COLUMNS, "memory_frequency", "count"}
+    others = [column for column in sheet.columns if column not in known]
     remarks = [
-        *_ignored(sheet),
+        *([f"{name_list(others)} is not read."] if others else []),
         *_replaced(clocks, default_clock),
         *_incomplete(problem),
         *_growing(problem, default),
@@ -108,21 +110,20 @@ def read_table(
 
 def _default_clock(text: str) -> tuple[float, float]:
     """ "1410", "1.41GHz" or "1410,9501" (bare in MHz, or `auto`) -> Hz."""
-    parts = [part.strip() for part in text.split(",")]
-    clocks = [LEFT_ALONE if p.lower() == _AUTO else _clock(p, text) for p in parts]
+    clocks: list[float] = []
+    for part in map(str.strip, text.split(",")):
+        if part.lower() == _AUTO:
+            clocks.append(LEFT_ALONE)
+            continue
+        if not part or part.isalpha():
+            raise ValueError(_DEFAULT.format(text))
+        clocks.append(quantity("default_clock", part, "MHz"))
+        if not _CLOCKS[0] <= clocks[-1] / MHz <= _CLOCKS[1]:
+            raise ValueError(_DEFAULT.format(text))
     if len(clocks) > 2:
         raise ValueError(_DEFAULT.format(text))
-    return clocks[0], (clocks[1] if len(clocks) == 2 else LEFT_ALONE)
-
-
-def _clock(part: str, text: str) -> float:
-    """One clock of the default ones, Hz."""
-    if not part or part.isalpha():
-        raise ValueError(_DEFAULT.format(text))
-    clock = quantity("default_clock", part, "MHz")
-    if not _CLOCKS[0] <= clock / MHz <= _CLOCKS[1]:
-        raise ValueError(_DEFAULT.format(text))
-    return clock
+    sm, mem, *_ = *clocks, LEFT_ALONE
+    return sm, mem
 
 
 def _clocks(sheet: Sheet, column: str) -> np.ndarray:
@@ -167,12 +168,6 @@ def _require_supported(
         if wrong.any():
             row = int(wrong.argmax())
             raise bad_cell(sheet, row, column, f"{words} on {card.name}, or `auto`")
-
-
-def _ignored(sheet: Sheet) -> list[str]:
-    known = {*COLUMNS, "memory_frequency", "count"}
-    others = [column for column in sheet.columns if column not in known]
-    return [f"{name_list(others)} is not read." for _ in others[:1]]
 
 
 def _replaced(clocks: dict[str, np.ndarray], default_clock: str | None) -> list[str]:

@@ -3,8 +3,7 @@ whole at one pair of clocks or one power limit, limiter included."""
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
-from ...compiling import compiler_options
+from ...compiling import kept
 from ...corrections import Corrections
 from ...estimator._answer.records import PhaseEstimate
 from ...estimator._estimate import estimate_once, runs
@@ -22,15 +21,7 @@ from ...physics import LEAKAGE_REFERENCE, static_power, with_corrections
 from ...workload._workload import Group, Phases, Workload
 from .problem import Spent
 
-Runner = Callable[[Callable[..., Any], tuple[Any, ...]], Any]
-"""A function of arrays at its arguments, compiled."""
 _MOST_LIMITS: Final = 64
-
-
-def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """A `Runner` that keeps nothing."""
-    options = compiler_options(once=True)
-    return jax.jit(function, compiler_options=options)(*arguments)
 
 
 class Costs(NamedTuple):
@@ -107,35 +98,33 @@ def uniform(
     corrections: Corrections,
     settings: Float[np.ndarray, "setting 2"],
     power_cap: float,
-    temperature: float | None = None,
-    run: Runner = compiled,
+    temperature: float | None,
 ) -> Uniform:
     """`workload` at default clocks, at each of `settings` (SM, memory clock; Hz, NaN:
     left alone) under `power_cap` (W), and under lower power limits.
 
     Limits go up from the least one that `card` accepts by whole watts, in at most 64
-    steps. `temperature`: C; None lets it follow the power. `run` calls compiled
-    functions.
+    steps. `temperature`: C; None lets it follow the power.
     """
     limits = _limits(card, power_cap)
     points = _points(card, settings, limits, power_cap, temperature)
-    found = run(_at_points, (workload, card.spec, points, corrections))
-    time, energy, clock, kept = (
+    found = kept(_at_points, (workload, card.spec, points, corrections))
+    time, energy, clock, keeps = (
         np.asarray(x)
         for x in (found.time, found.energy, found.sm_clock, found.feasible)
     )
-    kept, last = np.asarray(kept.all(axis=1)), len(settings) + 1
+    keeps, last = np.asarray(keeps.all(axis=1)), len(settings) + 1
     whole = time[last:].sum(axis=1)
     return Uniform(
         default=jax.tree.map(lambda x: x[0], found),
         clocks=Spent(time[1:last], energy[1:last]),
-        feasible=kept[1:last],
+        feasible=keeps[1:last],
         limits=PowerCurve(
             limits,
             whole,
             energy[last:].sum(axis=1),
             (clock * time)[last:].sum(axis=1) / whole,
-            kept[last:],
+            keeps[last:],
         ),
     )
 
@@ -176,9 +165,5 @@ def applied(
 def _at_points(
     workload: Workload, gpu: GpuSpec, points: OperatingPoint, corrections: Corrections
 ) -> PhaseEstimate:
-    """Phases at each of several points."""
-
-    def one(point: OperatingPoint) -> PhaseEstimate:
-        return estimate_once(workload, gpu, point, corrections).phases
-
-    return jax.vmap(one)(points)
+    each = jax.vmap(estimate_once, in_axes=(None, None, 0, None))
+    return each(workload, gpu, points, corrections).phases

@@ -71,8 +71,6 @@ def _parts(count: float) -> Float[np.ndarray, " part"]:
     """1, 2, 4, ... and a rest, which sum to `count`."""
     powers = 2.0 ** np.arange(max(int(np.log2(count + 1)), 1))
     rest = count - powers.sum()
-    return (
-        np.append(powers, rest)
-        if rest > 0
-        else np.array([*powers[:-1], powers[-1] + rest])
-    )
+    if rest > 0:
+        return np.append(powers, rest)
+    return np.append(powers[:-1], powers[-1] + rest)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from ...compiling import kept
 from ...corrections import Corrections
 from ...hardware import _clocks as clocks
 from ...hardware._files import GpuCard
@@ -15,7 +16,7 @@ from ...hardware._spec import GpuSpec, OperatingPoint
 from ...physics import chip_temperature, leakage_growth
 from ...workload._listing import Listing
 from ...workload._workload import Workload, assemble
-from .costs import Costs, Runner, Uniform, applied, compiled, row_costs, uniform
+from .costs import Costs, Uniform, applied, row_costs, uniform
 from .order import listing_order
 from .problem import LEFT_ALONE, Loop, Problem
 
@@ -110,9 +111,7 @@ class Modelled:
 
 
 def clock_pairs(
-    card: GpuCard,
-    sm: Iterable[float] | None = None,
-    mem: Iterable[float] | None = None,
+    card: GpuCard, sm: Iterable[float] | None = None, mem: Iterable[float] | None = None
 ) -> Float[np.ndarray, "setting 2"]:
     """Pairs of clocks (SM, memory; Hz) that `card` can be set to, NaN for a clock left
     alone; the first leaves both alone.
@@ -143,7 +142,6 @@ def modelled(
     power_cap: float,
     settings: Float[np.ndarray, "setting 2"],
     temperature: float | None = None,
-    run: Runner = compiled,
 ) -> Modelled:
     """The workload of `listings` (one a stage) on `card` at every pair of `settings`.
 
@@ -151,24 +149,30 @@ def modelled(
 
     - `labels`: name of every kernel, through all listings.
     - `power_cap`: power limit, W. `temperature`: C; None lets it follow the power.
-    - `run`: calls compiled functions.
 
     Raises `ValueError` if no kernel is launched.
     """
     live = [k["count"] > 0 for listing in listings for k in listing.kernels]
-    listings = [_launched(listing) for listing in listings]
+    listings = [
+        dataclasses.replace(x, kernels=tuple(k for k in x.kernels if k["count"] > 0))
+        for x in listings
+    ]
     workload = assemble(listings)
     stage = np.repeat(np.arange(len(listings)), [len(x.kernels) for x in listings])
-    whole = uniform(workload, card, corrections, settings, power_cap, temperature, run)
+    whole = uniform(workload, card, corrections, settings, power_cap, temperature)
     governed = np.asarray(whole.default.sm_clock)[stage]
     points = _points(card, settings, governed)
-    costs = run(_all_costs, (workload, card.spec, points, corrections))
+    costs = kept(_all_costs, (workload, card.spec, points, corrections))
     return Modelled(
-        labels=tuple(x for x, kept in zip(labels, live, strict=True) if kept),
+        labels=tuple(x for x, runs in zip(labels, live, strict=True) if runs),
         stages=tuple(listing.mode or "forward" for listing in listings),
         stage=stage,
         count=np.array([float(k["count"]) for x in listings for k in x.kernels]),
-        loops=tuple(_loops(listings)),
+        loops=tuple(
+            loop
+            for n, listing in enumerate(listings)
+            for loop in listing_order(listing.kernels, int(np.sum(stage < n)))
+        ),
         settings=settings,
         costs=Costs(*map(np.asarray, costs)),
         uniform=whole,
@@ -183,15 +187,8 @@ def modelled(
 def _all_costs(
     workload: Workload, gpu: GpuSpec, points: OperatingPoint, corrections: Corrections
 ) -> Costs:
-    """Costs at each of several points."""
     each = jax.vmap(row_costs, in_axes=(None, None, 0, None))
     return each(workload, gpu, points, corrections)
-
-
-def _launched(listing: Listing) -> Listing:
-    """Without the rows that are never launched."""
-    kernels = tuple(kernel for kernel in listing.kernels if kernel["count"] > 0)
-    return dataclasses.replace(listing, kernels=kernels)
 
 
 def _points(
@@ -211,13 +208,3 @@ def _points(
         np.ones(sm.shape),
         np.broadcast_to(locked[:, None], sm.shape),
     )
-
-
-def _loops(listings: Sequence[Listing]) -> list[Loop]:
-    """Launch order of all stages."""
-    loops: list[Loop] = []
-    first = 0
-    for listing in listings:
-        loops += listing_order(listing.kernels, first)
-        first += len(listing.kernels)
-    return loops

@@ -1,14 +1,13 @@
 """Launch order of a listing, whose rows only say how often a kernel is launched."""
 
-import itertools
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 from .problem import Loop
 
-Slot = list[tuple[int, int]]
-"""A place in the launch order: the rows that stand there in turn, with their counts."""
+Slot = list[int]
+"""A place in the launch order: the row that stands there, launch by launch."""
 _VARYING: Final = ("count", "kv_len")
 
 
@@ -46,9 +45,10 @@ Loop(kernels=(4,), turns=1)]
     """
     slots: dict[Hashable, Slot] = {}
     for i, count in enumerate(counts):
-        slots.setdefault(i if keys is None else keys[i], []).append((first + i, count))
+        slot = slots.setdefault(i if keys is None else keys[i], [])
+        slot += [first + i] * count
     places = list(slots.values())
-    totals = [sum(count for _, count in slot) for slot in places]
+    totals = [len(slot) for slot in places]
     repeated = Counter(total for total in totals if total > 1)
     turns = max(repeated, key=lambda c: (repeated[c], c)) if repeated else 0
     inside = [i for i, total in enumerate(totals) if turns and total >= turns]
@@ -59,44 +59,32 @@ Loop(kernels=(4,), turns=1)]
             loops += _turned(body, turns)
         rest = totals[i] % turns if i in inside else totals[i]
         if rest:
-            loops += _turned([(_last(slot, rest), 1)], rest)
+            loops += _turned([slot[-rest:]], rest)
     return _joined(loops)
 
 
-def _body(slots: Sequence[tuple[Slot, int]]) -> list[tuple[Slot, int]]:
+def _body(slots: Sequence[tuple[Slot, int]]) -> list[Slot]:
     """One turn in order; `slots` come with how often they are taken in it."""
-    whole = [entry for entry in slots if entry[1] == 1]
-    places = [(float(i), entry) for i, entry in enumerate(whole)]
+    whole = [slot for slot, times in slots if times == 1]
+    places = [(float(i), slot) for i, slot in enumerate(whole)]
     for slot, times in slots:
         if times > 1:
             step = len(whole) / times
-            places += [((j + 1) * step - 0.5, (slot, times)) for j in range(times)]
-    return [entry for _, entry in sorted(places, key=lambda place: place[0])]
+            places += [((j + 1) * step - 0.5, slot) for j in range(times)]
+    return [slot for _, slot in sorted(places, key=lambda place: place[0])]
 
 
-def _turned(body: Sequence[tuple[Slot, int]], turns: int) -> list[Loop]:
+def _turned(body: Sequence[Slot], turns: int) -> list[Loop]:
     """`turns` turns of a body, cut where a slot goes on to its next row."""
-    launches = {id(slot): _rows(slot) for slot, _ in body}
+    launches = {id(slot): iter(slot) for slot in body}
     loops: list[Loop] = []
     for _ in range(turns):
-        kernels = tuple(next(launches[id(slot)]) for slot, _ in body)
+        kernels = tuple(next(launches[id(slot)]) for slot in body)
         if loops and loops[-1].kernels == kernels:
             loops[-1] = Loop(kernels, loops[-1].turns + 1)
         else:
             loops.append(Loop(kernels, 1))
     return loops
-
-
-def _rows(slot: Slot) -> Iterator[int]:
-    """Row that stands in a slot, launch by launch."""
-    for row, count in slot:
-        yield from itertools.repeat(row, count)
-
-
-def _last(slot: Slot, launches: int) -> Slot:
-    """The end of a slot, of so many launches."""
-    rows = list(_rows(slot))[-launches:]
-    return [(row, len(list(run))) for row, run in itertools.groupby(rows)]
 
 
 def _joined(loops: Sequence[Loop]) -> list[Loop]:

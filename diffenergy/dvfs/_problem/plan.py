@@ -7,15 +7,15 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ...hardware._switching import switch_latency
-from .problem import TIE, Problem, Total
+from .problem import TIE, Problem, Spent, Total, default_spent, listed
 
 Goal = Literal["energy", "edp", "ed2p", "time"]
 Aggregation = Literal["global", "local"]
 Granularity = Literal["kernel", "phase", "iteration"]
 SwitchKind = Literal["stall", "lookahead"]
 
-_DELAYS: Final = {"energy": 0, "edp": 1, "ed2p": 2}
-"""n of E T^n."""
+_POWERS: Final = {"energy": (1, 0), "edp": (1, 1), "ed2p": (1, 2), "time": (0, 1)}
+"""Of energy and time, in what is to be small."""
 
 
 class Objective(NamedTuple):
@@ -25,11 +25,16 @@ class Objective(NamedTuple):
     max_slowdown: float = np.inf  # % against the default clocks; negative: faster
     power_cap: float = np.inf  # W, mean over the iteration
 
+    @property
+    def powers(self) -> tuple[int, int]:
+        """Of energy and time, in what is to be small."""
+        return _POWERS[self.goal]
+
     def value(self, total: Total) -> Float[np.ndarray, "*plan"]:
         """What is to be small: J, J s, J s^2 or s."""
         if self.goal == "time":
             return np.asarray(total.time)
-        return np.asarray(total.energy * total.time ** _DELAYS[self.goal])
+        return np.asarray(total.energy * total.time ** self.powers[1])
 
     def most_time(self, default: Total) -> float:
         """Longest time allowed (s)."""
@@ -150,6 +155,12 @@ class Plan:
     def gap(self) -> float:
         """(value - bound) / value, 0-1: how far the optimum may lie below."""
         return (self.value - self.bound) / self.value
+
+    def spent(self, problem: Problem) -> Spent:
+        """What its launches take on the GPU, changes of clocks left out."""
+        if self.solver == "default":
+            return default_spent(problem)
+        return listed(problem, self.kernel, self.setting, self.count)
 
     @property
     def total(self) -> Total:

@@ -19,7 +19,7 @@ from ...corrections import Corrections
 from ...hardware._spec import GpuSpec, OperatingPoint
 from ...physics import phase_time
 from ...workload._workload import Workload
-from .._problem.costs import row_costs
+from .._problem.costs import applied, row_costs
 from .._problem.modelled import Modelled
 from .._problem.plan import Objective
 from .._problem.problem import default_total
@@ -34,9 +34,6 @@ _STIFFNESS: Final = 30.0
 """Weight of half the square of what a limit is passed by."""
 _SPREAD: Final = 1.5
 """Standard deviation of the starts."""
-_GOALS: Final = {"energy": (1.0, 0.0), "edp": (1.0, 1.0), "ed2p": (1.0, 2.0)}
-_LEAST_TIME: Final = (0.0, 1.0)
-"""Powers of energy and time in what is to be small."""
 
 
 class _Task(NamedTuple):
@@ -86,7 +83,6 @@ def descend(
 
 @functools.cache
 def _compiled():
-    """All descents in one program."""
     descents = jax.vmap(_descent, in_axes=(0, None))
     return jax.jit(descents, compiler_options=compiler_options(once=True))
 
@@ -145,18 +141,15 @@ def _task(
     objective: Objective,
     local: bool,
 ) -> _Task:
-    """The arrays of a descent."""
     problem = modelled.problem(growth)
-    values = modelled.card.values
-    highest = np.array([values["sm_clock_max"], values["mem_clock"]])
-    clocks = np.where(np.isnan(problem.settings), highest, problem.settings)
+    clocks = np.stack(applied(modelled.card, problem.settings))
     default = default_total(problem)
     slower = 1 + objective.max_slowdown / 100
     own = problem.count * problem.default_time * slower
     arrays = (
         growth[problem.stage],
-        clocks.min(axis=0),
-        clocks.max(axis=0),
+        clocks.min(axis=1),
+        clocks.max(axis=1),
         float(np.isfinite(problem.settings[:, 1]).any()),
         np.eye(len(problem.stages))[problem.stage],
         problem.host_time,
@@ -166,7 +159,7 @@ def _task(
         (not local) / objective.most_time(default),
         1 / objective.power_cap,
         np.array([default.energy, default.time]),
-        np.array(_GOALS.get(objective.goal, _LEAST_TIME)),
+        np.array(objective.powers, float),
     )
     return _Task(
         modelled.workload, modelled.card.spec, modelled.corrections,

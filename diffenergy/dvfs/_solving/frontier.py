@@ -63,11 +63,23 @@ def frontier(
         rules = dataclasses.replace(rules, granularity=finer)
         return frontier(phases if settable else problem, slowdowns, rules)
     plans, line = _plans(problem, rules)
+    default = default_total(problem)
     if slowdowns is None:
-        slowdowns = _steps(plans, default_total(problem))
+        slowdowns = _steps(plans, default)
     if rules.aggregation == "local" and rules.granularity == "kernel":
         return _local(problem, slowdowns, rules)
-    return _within(problem, plans, line, slowdowns)
+    plans = Total(
+        np.append(plans.time, default.time), np.append(plans.energy, default.energy)
+    )
+    most = default.time * (1 + slowdowns / 100)
+    best = pick.best_within(plans, most)
+    found = best >= 0
+    time = np.where(found, plans.time[best], np.nan)
+    energy = np.where(found, plans.energy[best], np.nan)
+    bound = energy
+    if line is not None:
+        bound = np.where(found, np.minimum(line.at(most * (1 + TIE)), energy), np.nan)
+    return Frontier(slowdowns, time, energy, bound)
 
 
 def _plans(problem: Problem, rules: Rules) -> tuple[Total, Line | None]:
@@ -84,27 +96,6 @@ def _plans(problem: Problem, rules: Rules) -> tuple[Total, Line | None]:
     line = free.bound(problem)
     parts = groups.split(problem).problem if rules.per_launch else problem
     return free.front(parts).total, line
-
-
-def _within(
-    problem: Problem,
-    plans: Total,
-    line: Line | None,
-    slowdowns: Float[np.ndarray, " limit"],
-) -> Frontier:
-    default = default_total(problem)
-    plans = Total(
-        np.append(plans.time, default.time), np.append(plans.energy, default.energy)
-    )
-    most = default.time * (1 + slowdowns / 100)
-    best = pick.best_within(plans, most)
-    found = best >= 0
-    time = np.where(found, plans.time[best], np.nan)
-    energy = np.where(found, plans.energy[best], np.nan)
-    bound = energy
-    if line is not None:
-        bound = np.where(found, np.minimum(line.at(most * (1 + TIE)), energy), np.nan)
-    return Frontier(slowdowns, time, energy, bound)
 
 
 def _steps(plans: Total, default: Total) -> Float[np.ndarray, " limit"]:

@@ -8,16 +8,10 @@ from jaxtyping import Bool, Float
 
 from ...results import Infeasible
 from .._free.free import restricted, undominated
+from .._problem.costs import applied
 from .._problem.modelled import Modelled
 from .._problem.plan import Objective, Plan, Rules
-from .._problem.problem import (
-    TIE,
-    Problem,
-    default_spent,
-    default_total,
-    listed,
-    stage_totals,
-)
+from .._problem.problem import TIE, Problem, default_total, stage_totals
 from .frontier import frontier
 from .solve import ANY, STRICT, solve
 
@@ -51,16 +45,17 @@ def schedule(
     if rules.granularity != "kernel":
         problem = modelled.stage_problem()
         return problem, solve(problem, objective, rules)
-    problem = modelled.problem(modelled.default_growth)
-    first = solve(problem, objective, rules, exact=False)
-    growth = _settled(modelled, problem, first)
+    growth = modelled.default_growth
     problem = modelled.problem(growth)
+    first = solve(problem, objective, rules, exact=False)
+    for _ in range(_SETTLING):
+        growth = modelled.growth(stage_power(problem, first))
+        problem = modelled.problem(growth)
     plan = solve(problem, objective, rules)
     if descent is None:
         return _or_by_stage(modelled, problem, plan, objective, rules)
     found = _descended(modelled, growth, objective, rules, descent)
-    bounds = dict(bound=plan.bound, bound_energy=plan.bound_energy)
-    found = dataclasses.replace(found, **bounds)
+    found = dataclasses.replace(found, bound=plan.bound, bound_energy=plan.bound_energy)
     if rules.free:
         return problem, found
     # clocks that descent finds differ by kernel, which dear changes do not pay for
@@ -68,11 +63,7 @@ def schedule(
 
 
 def _or_by_stage(
-    modelled: Modelled,
-    problem: Problem,
-    plan: Plan,
-    objective: Objective,
-    rules: Rules,
+    modelled: Modelled, problem: Problem, plan: Plan, objective: Objective, rules: Rules
 ) -> tuple[Problem, Plan]:
     """A plan of the kernels, or one of the stages if that is better.
 
@@ -89,11 +80,11 @@ def _or_by_stage(
         return problem, plan
     # changes at no cost: below what a limiter makes of some stages
     free = solve(problem, objective, dataclasses.replace(rules, switching=None))
-    bounds = dict(
+    return stages, dataclasses.replace(
+        coarse,
         bound=min(free.bound, coarse.value),
         bound_energy=min(free.bound_energy, coarse.energy),
     )
-    return stages, dataclasses.replace(coarse, **bounds)
 
 
 def baselines(
@@ -134,23 +125,8 @@ def schedule_frontier(
 
 def stage_power(problem: Problem, plan: Plan) -> Float[np.ndarray, " stage"]:
     """Mean power of every stage, W."""
-    if plan.solver == "default":
-        spent = default_spent(problem)
-    else:
-        spent = listed(problem, plan.kernel, plan.setting, plan.count)
-    time, energy = stage_totals(problem, spent)
+    time, energy = stage_totals(problem, plan.spent(problem))
     return energy / time
-
-
-def _settled(
-    modelled: Modelled, problem: Problem, plan: Plan
-) -> Float[np.ndarray, " stage"]:
-    """How far leakage grows under a plan."""
-    growth = modelled.default_growth
-    for _ in range(_SETTLING):
-        growth = modelled.growth(stage_power(problem, plan))
-        problem = modelled.problem(growth)
-    return growth
 
 
 def _descended(
@@ -166,11 +142,8 @@ def _descended(
     problem = modelled.problem(growth)
     local = rules.aggregation == "local"
     clocks = descend(modelled, growth, objective, local, descent.starts, descent.seed)
-    highest = [modelled.card.values[x] for x in ("sm_clock_max", "mem_clock")]
-    settings = np.where(np.isnan(problem.settings), highest, problem.settings)
-    near = np.zeros(problem.time.shape, bool)
-    for start in clocks:
-        near |= _neighbours(settings, start)
+    settings = np.stack(applied(modelled.card, problem.settings), axis=-1)
+    near = np.any([_neighbours(settings, start) for start in clocks], axis=0)
     plan = solve(restricted(problem, near), objective, rules, exact=False)
     if plan.solver == "default":
         return plan

@@ -56,7 +56,7 @@ class Search:
 
     places: Positions
     oracle: Oracle
-    holds: Callable[[Int[np.ndarray, " position"]], bool]
+    latency: float | None  # s that a setting stays at least; None: any time
     cool: Positions | None  # settings within the caps; None without caps
     ceiling: Float[np.ndarray, " stage"]  # W, price of time above which a cap is passed
     settings: list[Int[np.ndarray, " position"]] = _gathered()
@@ -92,7 +92,7 @@ class Search:
         took = self.places.spent(settings)
         if not np.all(np.isfinite(took.time)) or not within_caps(problem, took):
             return None
-        if not self.holds(settings):
+        if self.latency and not lasting(self.places, settings, self.latency):
             return None
         exact = total(problem, took)
         self.settings.append(settings)
@@ -133,10 +133,8 @@ class Search:
             own = stage_slope(self.places.spent(path.settings).time, host)
             if np.abs(own - slope).max() < _SAME_SLOPE:
                 return
-            low, high = (
-                np.where(own > slope, slope, low),
-                np.where(own < slope, slope, high),
-            )
+            low = np.where(own > slope, slope, low)
+            high = np.where(own < slope, slope, high)
             slope = 0.5 * (low + high)
 
     def _guess(self) -> Float[np.ndarray, " stage"]:
@@ -180,10 +178,7 @@ def search(places: Positions, latency: float | None) -> Search:
         def oracle(places: Positions, prices: Prices) -> Path:
             return cheapest_ahead(places, stays[id(places)], prices)
 
-    def holds(settings: Int[np.ndarray, " position"]) -> bool:
-        return latency is None or lasting(places, settings, latency)
-
-    return Search(places, oracle, holds, cool, _ceilings(places, oracle))
+    return Search(places, oracle, latency, cool, _ceilings(places, oracle))
 
 
 # --- caps on the power of a stage
@@ -266,13 +261,7 @@ def cool_settings(places: Positions) -> Positions | None:
     if np.all(np.isinf(problem.power_cap)):
         return None
     power = problem.power
-    allowed: Bool[np.ndarray, "kernel setting"] = (
-        power <= problem.power_cap[problem.stage][:, None]
-    )
+    allowed = power <= problem.power_cap[problem.stage][:, None]
     lowest = power <= power.min(1, keepdims=True)
-    return dataclasses.replace(
-        places,
-        problem=restricted(
-            problem, allowed | (lowest & ~allowed.any(1, keepdims=True))
-        ),
-    )
+    kept = allowed | (lowest & ~allowed.any(1, keepdims=True))
+    return dataclasses.replace(places, problem=restricted(problem, kept))

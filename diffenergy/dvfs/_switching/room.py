@@ -6,12 +6,7 @@ from jaxtyping import Float
 from ...physics import stage_time
 from .._free import free
 from .._problem.plan import Rules, Switching
-from .._problem.problem import (
-    TIE,
-    Problem,
-    Total,
-    by_stage,
-)
+from .._problem.problem import TIE, Problem, Total, by_stage
 from .positions import need_order
 
 

@@ -29,11 +29,7 @@ _ROUNDS: Final = 40
 """Most rounds of changes of one position."""
 
 
-def switched(
-    problem: Problem,
-    objective: Objective,
-    rules: Rules,
-) -> Plan:
+def switched(problem: Problem, objective: Objective, rules: Rules) -> Plan:
     """Best schedule found when changes of setting cost what `rules` say.
 
     Stalls: positions of the loops' bodies keep their setting over the turns, unless
@@ -96,14 +92,13 @@ def _quick(objective: Objective, default: Total) -> Callable[[Total], bool]:
 
 def _follow(found: Search, objective: Objective, default: Total) -> None:
     """Towards the least E T^n: at the best plan a second is worth n E / T."""
-    delays = 1 if objective.goal == "edp" else 2
     value = np.inf
     for _ in range(_FOLLOWED):
         answer = pick.best(found.total, objective, default)
         if answer is None or answer.value >= value:
             return
         value = answer.value
-        found.at(float(delays * answer.total.energy / answer.total.time))
+        found.at(float(objective.powers[1] * answer.total.energy / answer.total.time))
 
 
 def _sweep(found: Search) -> None:
@@ -174,11 +169,10 @@ def _add_best(
     search: Search, plans: Int[np.ndarray, "plan position"], objective: Objective
 ) -> tuple[Int[np.ndarray, " position"], float] | None:
     problem = search.places.problem
-    default = default_total(problem)
-    took = search.places.spent(plans)
+    default, took = default_total(problem), search.places.spent(plans)
     exact = total(problem, took)
-    fits = np.flatnonzero(within_caps(problem, took) & np.isfinite(exact.time))
-    kept = fits[objective.keeps(Total(exact.time[fits], exact.energy[fits]), default)]
+    fits = within_caps(problem, took) & np.isfinite(exact.time)
+    kept = np.flatnonzero(fits & objective.keeps(exact, default))
     value = objective.value(Total(exact.time[kept], exact.energy[kept]))
     for plan in kept[np.argsort(value, kind="stable")]:
         if search.add(plans[plan]) is not None:

@@ -1,6 +1,6 @@
 """Scripts that apply a schedule, run against a GPU that only takes notes."""
 
-import os
+import dataclasses
 import signal
 import stat
 import subprocess
@@ -141,6 +141,7 @@ def test_stages_from_stdin(bench):
         ("SIGTERM", signal.SIG_DFL, 143),
         ("SIGINT", signal.SIG_DFL, 130),
         ("SIGINT", signal.SIG_IGN, 130),  # under nohup, in the background of a script
+        ("SIGHUP", signal.SIG_DFL, 129),
     ],
 )
 def test_signals_restore(bench, number, inherited, status):
@@ -337,8 +338,8 @@ def test_clocks_that_change_within_a_stage():
 def test_names_stay_text():
     """Nothing in a name or title becomes code."""
     odd = 'x\'"\n"""; import os #'
-    names = {"kernels": (odd, "norm", "head"), "stages": (odd, "b")}
-    changed = Problem(**{**vars(problem()), **names})
+    kernels = (odd, "norm", "head")
+    changed = dataclasses.replace(problem(), kernels=kernels, stages=(odd, "b"))
     for granularity in ("kernel", "phase"):
         text = apply_script(changed, plan(LOW, LOW, AUTO), granularity, title=odd)
         space: dict = {"__name__": "applied"}
@@ -356,14 +357,12 @@ def test_launches_of_loops_and_parts():
     np.testing.assert_allclose(order.start, [0.0, 0.1, 0.2, 0.3, 0.4])
     np.testing.assert_allclose(order.time.sum(), 0.5)
     assert order.changes().tolist() == [0, 1, 2, 3, 4]
-    parts = Plan(
-        **{
-            **vars(plan(LOW, BOTH, AUTO)),
-            "kernel": np.array([0, 1, 0, 2]),
-            "setting": np.array([LOW, BOTH, MEMORY, AUTO]),
-            "count": np.array([1.0, 2.0, 1.0, 1.0]),
-            "time": 1.0,
-        }
+    parts = dataclasses.replace(
+        plan(LOW, BOTH, AUTO),
+        kernel=np.array([0, 1, 0, 2]),
+        setting=np.array([LOW, BOTH, MEMORY, AUTO]),
+        count=np.array([1.0, 2.0, 1.0, 1.0]),
+        time=1.0,
     )
     order = launches(problem(), parts)
     assert order.setting.tolist() == [LOW, BOTH, MEMORY, BOTH, AUTO]
@@ -373,36 +372,22 @@ def test_launches_of_loops_and_parts():
 def test_a_kernel_twice_in_a_body():
     """Rows that list the bodies in order repeat with every turn."""
     loops = (Loop((0, 1, 0), 2), Loop((2,), 1))
-    twice = Problem(
-        **{**vars(problem()), "loops": loops, "count": np.array([4.0, 2, 1])}
-    )
-    rows = Plan(
-        **{
-            **vars(plan(LOW, BOTH, AUTO)),
-            "kernel": np.array([0, 1, 0, 2]),
-            "setting": np.array([LOW, BOTH, MEMORY, AUTO]),
-            "count": np.array([2.0, 2.0, 2.0, 1.0]),
-        }
+    twice = dataclasses.replace(problem(), loops=loops, count=np.array([4.0, 2, 1]))
+    rows = dataclasses.replace(
+        plan(LOW, BOTH, AUTO),
+        kernel=np.array([0, 1, 0, 2]),
+        setting=np.array([LOW, BOTH, MEMORY, AUTO]),
+        count=np.array([2.0, 2.0, 2.0, 1.0]),
     )
     body = [LOW, BOTH, MEMORY]
     assert launches(twice, rows).setting.tolist() == [*body, *body, AUTO]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_hangup_restores(bench):
-    process = bench.start(BY_STAGE)
-    bench.wait_for("-lmc")
-    process.send_signal(signal.SIGHUP)
-    process.communicate(timeout=10)
-    assert bench.lines() == [*FORWARD, *RESET]
-
-
 def test_a_launch_that_stands_for_several():
     """head is named once and launched ten times; it takes ten times as long."""
-    rows = {"count": np.array([2.0, 2.0, 10.0])}
-    often = Problem(**{**vars(problem()), **rows})
-    order = launches(
-        often, Plan(**{**vars(plan(LOW, BOTH, AUTO)), **rows, "time": 1.4})
-    )
+    count = np.array([2.0, 2.0, 10.0])
+    often = dataclasses.replace(problem(), count=count)
+    rows = dataclasses.replace(plan(LOW, BOTH, AUTO), count=count, time=1.4)
+    order = launches(often, rows)
     assert order.setting.tolist() == [LOW, BOTH, LOW, BOTH, AUTO]
     np.testing.assert_allclose(order.time, [0.1, 0.1, 0.1, 0.1, 1.0])

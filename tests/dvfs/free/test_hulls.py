@@ -9,11 +9,7 @@ from hypothesis import strategies as st
 
 from diffenergy.dvfs._free import free
 from diffenergy.dvfs._free.hulls import Line, hull_sum, lower_hull, stage_bound
-from diffenergy.dvfs._problem.problem import (
-    chosen,
-    total,
-    within_caps,
-)
+from diffenergy.dvfs._problem.problem import chosen, total, within_caps
 from diffenergy.physics import gpu_time, stage_slope, stage_time, tangent_offset
 
 from ..small import KINDS, all_choices, finite, random_problem

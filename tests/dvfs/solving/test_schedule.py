@@ -14,12 +14,7 @@ from diffenergy.corrections import read_corrections
 from diffenergy.dvfs._problem.costs import applied, row_costs
 from diffenergy.dvfs._problem.modelled import Modelled, clock_pairs, modelled
 from diffenergy.dvfs._problem.plan import Objective, Plan, Rules
-from diffenergy.dvfs._problem.problem import (
-    chosen,
-    default_total,
-    stage_totals,
-    total,
-)
+from diffenergy.dvfs._problem.problem import chosen, default_total, stage_totals, total
 from diffenergy.dvfs._solving import descent
 from diffenergy.dvfs._solving.schedule import (
     Descent,

@@ -8,7 +8,7 @@ import pytest
 from diffenergy.dvfs._apply.export import launches
 from diffenergy.dvfs._free.exact import prove
 from diffenergy.dvfs._free.local import keeping
-from diffenergy.dvfs._problem.groups import by_stage, split
+from diffenergy.dvfs._problem.groups import by_stage
 from diffenergy.dvfs._problem.plan import Objective, Plan, Rules
 from diffenergy.dvfs._problem.problem import (
     TIE,
@@ -16,7 +16,6 @@ from diffenergy.dvfs._problem.problem import (
     Problem,
     chosen,
     default_total,
-    listed,
     total,
     within_caps,
 )
@@ -28,14 +27,7 @@ from diffenergy.dvfs._switching.positions import positions
 from diffenergy.physics import stage_time
 from diffenergy.results import Infeasible
 
-from ..small import (
-    KINDS,
-    all_choices,
-    between,
-    exhaustive,
-    finite,
-    random_problem,
-)
+from ..small import KINDS, all_choices, between, exhaustive, finite, random_problem
 
 OBJECTIVES = (
     Objective(max_slowdown=0.0),
@@ -61,12 +53,9 @@ def check_totals(problem: Problem, plan: Plan) -> None:
     """The plan's rows are all launches, take what it says and keep the caps."""
     launches = np.bincount(plan.kernel, plan.count, len(problem.kernels))
     np.testing.assert_allclose(launches, problem.count)
-    if plan.solver == "default":
-        found = default_total(problem)
-    else:
-        spent = listed(problem, plan.kernel, plan.setting, plan.count)
-        assert within_caps(problem, spent)
-        found = total(problem, spent)
+    spent = plan.spent(problem)
+    assert plan.solver == "default" or within_caps(problem, spent)
+    found = total(problem, spent)
     np.testing.assert_allclose([plan.time, plan.energy], found, rtol=1e-12)
 
 
@@ -113,16 +102,7 @@ def test_per_launch(seed: int, kind: str):
     problem = random_problem(seed, kind, num_kernels=2, num_settings=3)
     count = problem.count.astype(int)
     single = np.repeat(np.arange(len(count)), count)
-    unrolled = dataclasses.replace(
-        split(problem).problem,
-        kernels=tuple(f"launch {i}" for i in range(len(single))),
-        stage=problem.stage[single],
-        count=np.ones(len(single)),
-        time=problem.time[single],
-        energy=problem.energy[single],
-        default_time=problem.default_time[single],
-        default_energy=problem.default_energy[single],
-    )
+    unrolled = problem.take(single, count=np.ones(len(single)))
     for objective in OBJECTIVES:
         optimum = exhaustive(unrolled, objective)
         if np.isinf(optimum):
@@ -269,23 +249,6 @@ def test_cool_settings_keep_the_cap_alone():
     np.testing.assert_array_equal(found.problem.usable, usable)
     free = dataclasses.replace(problem, power_cap=np.array([np.inf]))
     assert cool_settings(positions(free, 0.0, 0.0, False)) is None
-
-
-def test_two_kernels_of_the_paper():
-    """A may give 2 % of time for B to take 1 %: -0.5 % time, -27.5 % energy."""
-    problem = dataclasses.replace(
-        random_problem(0, num_kernels=2, num_settings=3),
-        count=np.ones(2),
-        time=np.array([[1.0, 0.98, 0.97], [1.0, 1.01, np.inf]]),
-        energy=np.array([[100.0, 80.0, 85.0], [100.0, 65.0, np.inf]]),
-        default_time=np.ones(2),
-        default_energy=np.full(2, 100.0),
-        loops=(Loop((0, 1), 1),),
-    )
-    plan = solve(problem)
-    np.testing.assert_array_equal(plan.setting, [1, 1])
-    assert 100 * (plan.time / 2 - 1) == pytest.approx(-0.5)
-    assert 100 * (plan.energy / 200 - 1) == pytest.approx(-27.5)
 
 
 def test_least_reachable_slowdown():
