@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 import jax
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from ..corrections import CorrectionsFile
 from ..estimator._asking.settings import Setting, operating_points
+from ..estimator._estimate import estimate, estimate_once
 from ..hardware import GpuCard, GpuSpec, OperatingPoint
 from ..plans import Plan
 from ..workload.models import Request
@@ -20,7 +21,7 @@ from ._lengths import Lengths
 from ._load import Load
 from ._steady.figures import Asked, Mode, Steady, asked, steady
 from ._steady.server import Memory, Server, Traffic
-from ._step.table import Program, StepCosts, grid, program
+from ._step.table import Program, StepCosts, grid, program, step_costs
 
 ASIDE: Final = 2e9
 """B of activations, graphs and context that engines keep aside."""
@@ -93,23 +94,11 @@ class Deployment:
     @functools.cached_property
     def program(self) -> Program:
         """Steps that are priced."""
-        lengths = [self.load.input.mean * x for x in self.load.input.nodes]
+        prompts = [self.load.input.mean * x for x in self.load.input.nodes]
+        ends = min(prompts), max(prompts)
+        knots = grid(self.most, self.context, *ends, self.load.cached, self.chunk)
         with jax.ensure_compile_time_eval():
-            return self._program(lengths)
-
-    def _program(self, lengths: Sequence[float]) -> Program:
-        return program(
-            self.model,
-            self.request,
-            grid(
-                self.most,
-                self.context,
-                min(lengths),
-                max(lengths),
-                self.load.cached,
-                self.chunk,
-            ),
-        )
+            return program(self.model, self.request, knots)
 
     @functools.cached_property
     def fits(self) -> float:
@@ -180,7 +169,8 @@ class Deployment:
         """
         gpu = self.gpu if gpu is None else gpu
         point = self.point if point is None else point
-        return self.program.costs(gpu, point, differentiable)
+        run = estimate if differentiable else estimate_once
+        return step_costs(*self.program, gpu, point, run)
 
     def server(
         self,

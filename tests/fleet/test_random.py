@@ -83,19 +83,19 @@ def test_a_slot_is_proven(seed: int):
     slot = exact.Slot(problem, 0, prices, wasted)
     assert slot.bound == pytest.approx(bound, rel=1e-12)
     found = exact.best_below(slot, best * 1.2, seconds=20.0, gap=0.0)
-    assert found.counts is not None and kept(problem, found.counts).all()
-    assert value_of(problem, found.counts) == pytest.approx(best, rel=1e-7)
+    assert found.values is not None and kept(problem, found.values).all()
+    assert value_of(problem, found.values) == pytest.approx(best, rel=1e-7)
     assert found.bound == pytest.approx(best, rel=1e-6)
     # without a known plan
     first = exact.best_below(slot, np.inf, seconds=20.0, gap=0.0)
-    assert first.counts is not None and first.proven
-    assert value_of(problem, first.counts) == pytest.approx(best, rel=1e-7)
+    assert first.values is not None and first.proven
+    assert value_of(problem, first.values) == pytest.approx(best, rel=1e-7)
     # any prices will do, and any waste that is not too much
     at = 1.3 * np.r_[prices.gpu, prices.watt]
     loose = exact.Slot(problem, 0, proven(problem, 0, at), 0 * wasted)
     again = exact.best_below(loose, best * 1.2, seconds=20.0, gap=0.0)
-    assert again.counts is not None
-    assert value_of(problem, again.counts) == pytest.approx(best, rel=1e-7)
+    assert again.values is not None
+    assert value_of(problem, again.values) == pytest.approx(best, rel=1e-7)
     low = exact.best_below(slot, best * (1 - 1e-5), seconds=20.0, gap=0.0)
     assert low.bound <= best * (1 + 1e-9)  # what is left out costs more than asked
 
@@ -112,16 +112,16 @@ def test_branches_find_what_the_integer_program_finds(seed: int):
     if prices is None:
         pytest.skip("no plan keeps the limits")
     known = whole(problem, seconds=60.0, gap=1e-5)
-    if known.counts is None:
+    if known.values is None:
         assert known.bound == np.inf
         return
     assert known.proven
-    best = value_of(problem, known.counts)
+    best = value_of(problem, known.values)
     slot = exact.Slot(problem, 0, prices, np.zeros(3))
     found = exact.best_below(slot, 1.05 * best, seconds=60.0, gap=1e-5)
-    assert found.proven and found.counts is not None
-    assert kept(problem, found.counts).all()
-    assert value_of(problem, found.counts) == pytest.approx(best, rel=3e-5)
+    assert found.proven and found.values is not None
+    assert kept(problem, found.values).all()
+    assert value_of(problem, found.values) == pytest.approx(best, rel=3e-5)
     assert best * (1 - 3e-5) <= found.bound <= best * (1 + 1e-9)
     assert found.bound > prices.bound
 
@@ -139,7 +139,7 @@ def test_what_time_has_left_open_is_not_proven(monkeypatch: pytest.MonkeyPatch):
     )
     slot = exact.Slot(problem, 0, prices, np.zeros(len(problem.models)))
     found = exact.best_below(slot, np.inf, seconds=20.0, gap=0.0)
-    assert found.counts is None and not found.proven
+    assert found.values is None and not found.proven
     assert found.bound <= best_value(problem) * (1 + 1e-9)
 
 

@@ -125,10 +125,8 @@ def _plan(problem: Problem, counts: np.ndarray) -> list[dict[str, Any]]:
 
 def _starts(problem: Problem, counts: np.ndarray) -> list[dict[str, Any]]:
     """Replicas that are loaded after the first slot, by model and pool."""
-    rises, _ = starts_of(problem, counts)
-    group, rows = problem.group, problem.rows
-    model, pool = (np.zeros(rises.shape[1], int) for _ in range(2))
-    model[group], pool[group] = rows.model, rows.pool
+    rises, first = starts_of(problem, counts), problem.firsts
+    model, pool = problem.rows.model[first], problem.rows.pool[first]
     sums: dict[tuple[int, int, int], int] = {}
     for slot, place in zip(*np.nonzero(rises), strict=True):
         key = (int(slot), int(model[place]), int(pool[place]))

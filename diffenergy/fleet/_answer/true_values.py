@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from .._problem.problem import Problem, site_power, starts_of
+from .._problem.problem import Problem, site_power, starts_of, summed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,24 +26,18 @@ def joules(
 ) -> Float[np.ndarray, "slot site"]:
     """Energy at the meter, starts included."""
     energy = problem.slot * site_power(problem, counts)
-    rises, each = starts_of(problem, counts)
-    group, site = problem.group, problem.row_site
-    of_group = np.zeros(rises.shape[1], int)
-    of_group[group] = site
-    for place in range(rises.shape[1]):
-        at = of_group[place]
-        energy[:, at] += problem.pue[at] * rises[:, place] * each[place]
-    return energy
+    first = problem.firsts
+    site = problem.row_site[first]
+    each = problem.pue[site] * problem.start[first]
+    return energy + summed(starts_of(problem, counts) * each, site, energy.shape[1])
 
 
 def totals(
     energy: Float[np.ndarray, "slot site"], series: Series
 ) -> dict[str, float | None]:
     """J, currency and g; None without the series."""
-    cost = (
-        None if series.price is None else float((energy * series.price).sum()) / 3.6e9
-    )
-    carbon = (
-        None if series.carbon is None else float((energy * series.carbon).sum()) / 3.6e6
+    cost, carbon = (
+        None if each is None else float((energy * each).sum()) / joules_
+        for each, joules_ in ((series.price, 3.6e9), (series.carbon, 3.6e6))
     )
     return {"energy_j": float(energy.sum()), "cost": cost, "carbon_g": carbon}

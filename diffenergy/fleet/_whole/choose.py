@@ -37,9 +37,8 @@ def choose(
         return None
     rows = len(problem.rows)
     made = made_of(plans, rows)
-    cost = made.T @ problem.cost(slot) + start_costs(
-        problem, slot, made, plans.model, before, after
-    )  # noqa: E501
+    cost = made.T @ problem.cost(slot)
+    cost += start_costs(problem, slot, made, plans.model, before, after)
     place = np.searchsorted(models, plans.model)
     index = np.arange(len(plans))
     one = sparse.coo_array(
@@ -119,7 +118,7 @@ def made_of(plans: Candidates, rows: int) -> sparse.csr_array:
 
 def loaded(problem: Problem, counts: Float[np.ndarray, " row"]) -> Loaded:
     """Replicas of every (model, pool, n)."""
-    return np.bincount(problem.group, counts, problem.group.max(initial=-1) + 1)
+    return np.bincount(problem.group, counts, len(problem.firsts))
 
 
 def start_costs(
@@ -135,16 +134,15 @@ def start_costs(
     cost = np.zeros(len(model))
     if not problem.start.any():
         return cost
-    group, rows = problem.group, len(problem.rows)
-    ones = (np.ones(rows), (group, np.arange(rows)))
-    sums = sparse.coo_array(ones, (group.max() + 1, rows))
+    first, rows = problem.firsts, np.arange(len(problem.rows))
+    ones = (np.ones(len(rows)), (problem.group, rows))
+    sums = sparse.coo_array(ones, (len(first), len(rows)))
     here = sparse.coo_array(sums @ made)
     which, plan = here.coords
     for other, price_of, sign in ((before, slot, 1.0), (after, slot + 1, -1.0)):
         if other is None:
             continue
-        price = np.zeros(group.max() + 1)
-        price[group] = problem.start_cost(price_of)
+        price = problem.start_cost(price_of)[first]
         if sign > 0:
             number = np.maximum(0.0, here.data - other[which])
         else:

@@ -136,7 +136,7 @@ def _directly(
     each = charged(problem, slot, np.r_[prices.gpu, prices.watt]) / problem.rows.rate
     chosen = np.flatnonzero(each <= near * prices.request[problem.rows.model])
     alone = problem.at(slice(slot, slot + 1)).take(chosen)
-    asked = whole(alone, seconds=seconds, gap=_ENOUGH).counts
+    asked = whole(alone, seconds=seconds, gap=_ENOUGH).values
     if asked is None or not kept(alone, asked)[0]:
         return None
     found = np.zeros(len(problem.rows))

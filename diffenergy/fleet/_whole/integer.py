@@ -19,7 +19,7 @@ class Found:
     """`values`: the best found, None without any; no solution costs less than `bound`
     (infinite: there is none at all); `proven`: the search ended by itself."""
 
-    values: Float[np.ndarray, " column"] | None
+    values: Float[np.ndarray, "*slot column"] | None
     bound: float
     proven: bool
 

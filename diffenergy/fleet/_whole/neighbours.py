@@ -90,7 +90,7 @@ def _anew(
     chosen = np.flatnonzero(mine & (near | (counts > 0)))
     left = _without(alone, others, mine).take(chosen)
     seconds = min(_SECONDS, max(0.1, search.left))
-    found = whole(left, seconds=seconds, gap=1e-4).counts
+    found = whole(left, seconds=seconds, gap=1e-4).values
     if found is None:
         return None
     new = others.copy()

@@ -20,14 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ...compiling import compiler_options
 from ...hardware import OperatingPoint
-from ...hardware._clocks import sm_clocks
 from ...results import Infeasible
 from .._deployment import Deployment
 from .._load import Load
 from .._steady.figures import LEVELS, Steady
-from .clock_curve import between
+from .clock_curve import between, looker, spread, steps_of
 from .solve import priced, solved
 
 _CLOCKS: Final = 8
@@ -70,13 +68,13 @@ def best(found: Deployment, objective: str) -> tuple[Deployment, dict[str, Any]]
     Raises `Infeasible` with what can be reached if no point keeps the limits.
     """
     given = found.setting.sm_clock
-    steps = np.sort(np.asarray(sm_clocks(found.card), float))
+    steps = steps_of(found.card)
     steps = steps[steps <= given]
     if "sm_clock_mhz" not in found.assumed:
         steps = np.array([given])
     limits = _limits(found)
     look = _looker(found, limits, min(_CLOCKS, len(steps)))
-    tried = look(_some(steps, _CLOCKS))
+    tried = look(spread(steps, _CLOCKS))
     for _ in range(_ROUNDS):
         rest = np.setdiff1d(steps, tried.clocks)
         if not len(rest):
@@ -121,11 +119,6 @@ def _figures(x: Steady) -> _Figures:
     return _Figures(x.energy, x.flow, *high, x.load)
 
 
-def _some(steps: np.ndarray, number: int) -> np.ndarray:
-    places = np.unique(np.linspace(0, len(steps) - 1, number).round().astype(int))
-    return steps[places]
-
-
 def _limits(found: Deployment) -> np.ndarray:
     """Batch limits that are tried: whole numbers, geometric."""
     top = max(math.floor(found.most), 1)
@@ -146,20 +139,8 @@ def _looker(
 
         return jax.vmap(one)(jnp.asarray(limits)), costs.feasible
 
-    def at(clock: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        values, slopes, kept = jax.jvp(
-            figures, (clock,), (jnp.ones_like(clock),), has_aux=True
-        )
-        return values, slopes, kept
-
-    run = jax.jit(lambda x: jax.lax.map(at, x), compiler_options=compiler_options(True))
-
-    def look(clocks: np.ndarray) -> _Tried:
-        padded = np.resize(clocks, size)  # one program for all rounds
-        found = jax.device_get(run(jnp.asarray(padded)))
-        return _Tried(clocks, *(np.array(x[: len(clocks)]) for x in found))
-
-    return look
+    look = looker(figures, size)
+    return lambda clocks: _Tried(clocks, *look(clocks))
 
 
 def _together(a: _Tried, b: _Tried) -> _Tried:

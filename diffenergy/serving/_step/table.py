@@ -3,7 +3,7 @@ estimate; every load interpolates in it."""
 
 import dataclasses
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,9 +13,8 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from ...estimator import Estimate
-from ...estimator._estimate import estimate, estimate_once
+from ...estimator._estimate import estimate_once
 from ...hardware import GpuSpec, OperatingPoint
-from ...hardware._spec import default_point
 from ...physics import waiting_power, with_corrections
 from ...workload import Workload
 from ...workload._workload import assemble
@@ -143,31 +142,11 @@ class Knots(eqx.Module):
     parts: Int[Array, " row"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Program:
+class Program(NamedTuple):
     """The steps of a server as one workload: a phase each."""
 
-    knots: Knots
     workload: Workload
-
-    def costs(
-        self,
-        gpu: GpuSpec,
-        point: OperatingPoint | None = None,
-        differentiable: bool = True,
-    ) -> StepCosts:
-        """The table on a GPU at a point (one row, no axes): pure, differentiable in
-        every number of GPU and point, and `jax.vmap` maps over them."""
-        point = default_point(gpu) if point is None else point
-        run = estimate if differentiable else estimate_once
-        return _costs(self.workload, self.knots, gpu, point, run)
-
-
-def costs_once(
-    workload: Workload, knots: Knots, gpu: GpuSpec, point: OperatingPoint
-) -> StepCosts:
-    """The table, compiled for a single call and not differentiable."""
-    return _costs(workload, knots, gpu, point, estimate_once)
+    knots: Knots
 
 
 def program(model: LanguageModel, request: Request, grid: Grid) -> Program:
@@ -184,16 +163,18 @@ def program(model: LanguageModel, request: Request, grid: Grid) -> Program:
         jnp.asarray(grid.pieces()),
         jnp.asarray([PARTS.index(name) for name in names]),
     )
-    return Program(knots, assemble([x for x, _ in listed]))
+    return Program(assemble([x for x, _ in listed]), knots)
 
 
-def _costs(
+def step_costs(
     workload: Workload,
     knots: Knots,
     gpu: GpuSpec,
     point: OperatingPoint,
-    run: Callable[[Workload, GpuSpec, OperatingPoint], Estimate],
+    run: Callable[[Workload, GpuSpec, OperatingPoint], Estimate] = estimate_once,
 ) -> StepCosts:
+    """The table on a GPU at a point (one row, no axes): pure, and `jax.vmap` maps over
+    both; differentiable in every number of them where `run` is."""
     found = run(workload, gpu, point)
     k, p = found.kernels, found.phases
     index = k.phase * len(PARTS) + knots.parts[k.row]
