@@ -224,22 +224,21 @@ class Deployment:
         server: Server | None = None,
     ) -> Asked:
         """The load of one replica as the closed forms take it; see `steady`."""
-        load, n = self.load, self.replicas
+        load = self.load
         slots: Any = self.slots
         if server is not None:  # what is traced reaches the slots
             given = load.max_batch if max_batch is None else max_batch
             fits = jnp.minimum(server.fits, math.inf if given is None else given)
             slots = jnp.clip(fits, 1.0, _MOST)
-        rate = load.rate if rate is None else rate
-        clients = load.concurrency if concurrency is None else concurrency
-        return asked(
-            slots,
-            math.inf if clients is None else clients / n,
-            math.inf if rate is None else rate / n,
-            0.0 if load.waves is None else 1 / load.waves,
-            math.inf if load.slo_ttft is None else load.slo_ttft,
-            math.inf if load.slo_tpot is None else load.slo_tpot,
+        clients, rate = (
+            x if x is None else x / self.replicas
+            for x in (
+                load.concurrency if concurrency is None else concurrency,
+                load.rate if rate is None else rate,
+            )
         )
+        phi = 0.0 if load.waves is None else 1 / load.waves
+        return asked(slots, clients, rate, phi, load.slo_ttft, load.slo_tpot)
 
     @property
     def mode(self) -> Mode:

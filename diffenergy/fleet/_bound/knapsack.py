@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .._problem.problem import Problem
-from .._whole.candidates import Candidates
+from .._whole.candidates import Candidates, joined
 from .linear import Prices, charged, room
 
 _GRID = 20_000
@@ -85,32 +85,12 @@ def _covered(
     return float(value[_GRID]), count
 
 
-def _as_candidates(
-    plans: list[tuple[int, np.ndarray, np.ndarray]],
-) -> Candidates:
-    """Plans of one model each as records."""
-    row = np.zeros((len(plans), _PARTS), int)
-    count = np.zeros((len(plans), _PARTS))
-    fits = np.ones(len(plans), bool)
-    for place, (_, rows, values) in enumerate(plans):
+def _as_candidates(plans: list[tuple[int, np.ndarray, np.ndarray]]) -> Candidates:
+    """Plans of one model each, but for those of too many rows."""
+    found = [Candidates(np.zeros(0, int), np.zeros((0, 0), int), np.zeros((0, 0)))]
+    for model, rows, values in plans:
         used = np.flatnonzero(values)
-        fits[place] = len(used) <= _PARTS
-        if fits[place]:
-            row[place, : len(used)] = rows[used]
-            count[place, : len(used)] = values[used]
-    models = np.array([model for model, _, _ in plans], int)
-    return Candidates(models, row, count).take(fits)
-
-
-def joined(first: Candidates, second: Candidates) -> Candidates:
-    """Both sets of plans as one."""
-    width = max(first.row.shape[1], second.row.shape[1])
-
-    def wide(x: np.ndarray) -> np.ndarray:
-        return np.pad(x, ((0, 0), (0, width - x.shape[1])))
-
-    return Candidates(
-        np.r_[first.model, second.model],
-        np.vstack([wide(first.row), wide(second.row)]),
-        np.vstack([wide(first.count), wide(second.count)]),
-    )
+        if len(used) <= _PARTS:
+            part = rows[used][None], values[used][None]
+            found.append(Candidates(np.array([model]), *part))
+    return joined(found)

@@ -35,8 +35,7 @@ def choose(
     models = np.flatnonzero(wanted)
     if not np.isin(models, plans.model).all():
         return None
-    rows = len(problem.rows)
-    made = made_of(plans, rows)
+    made = plans.made(len(problem.rows))
     cost = made.T @ problem.cost(slot)
     cost += start_costs(problem, slot, made, plans.model, before, after)
     place = np.searchsorted(models, plans.model)
@@ -107,13 +106,6 @@ def _rounded(
             values[anew] = found.values
             return values
     return None
-
-
-def made_of(plans: Candidates, rows: int) -> sparse.csr_array:
-    """Replicas [row, plan]."""
-    index = np.repeat(np.arange(len(plans)), plans.row.shape[1])
-    entries = (plans.count.ravel(), (plans.row.ravel(), index))
-    return sparse.csr_array(sparse.coo_array(entries, (rows, len(plans))))
 
 
 def loaded(problem: Problem, counts: Float[np.ndarray, " row"]) -> Loaded:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from .._bound.knapsack import joined
 from .._bound.linear import Prices, charged
 from .._problem.problem import Problem, kept, value_of
-from .candidates import Candidates, candidates
+from .candidates import Candidates, candidates, joined
 from .choose import choose, loaded
 from .program import whole
 
@@ -166,10 +165,7 @@ def _candidates(
         found.append(candidates(problem, slot, at, added=new, **tries))
     if slot in search.extra:
         found.append(search.extra[slot])
-    both = found[0]
-    for other in found[1:]:
-        both = joined(both, other)
-    return both
+    return joined(found)
 
 
 def _keeps(problem: Problem, slot: int, counts: Float[np.ndarray, " row"]) -> bool:

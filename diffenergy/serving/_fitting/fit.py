@@ -156,7 +156,7 @@ def _predicted(
         engine = engine_from(values, row["kinds"], *board)
         place = (row["memory"], row["traffic"], row["vocab"], row["chunk"])
         server = Server(costs, engine, *place, row["first"])
-        load = asked(row["slots"], row["clients"], np.inf, row["phi"])
+        load = asked(row["slots"], row["clients"], phi=row["phi"])
         found = steady(server, load, "closed")
         power = found.power * row["gpus"]
         energy = found.energy * (row["gpus"] / row["replicas"])

@@ -62,12 +62,11 @@ def simulate(
         here = jnp.minimum(state.next, requests.number - 1)
         left = state.next < requests.number
         coming = jnp.where(left, requests.arrival[here], jnp.inf)
-        skip = empty & left
-        idle = jnp.where(skip, jnp.maximum(coming - state.now, 0.0), 0.0)
-        state = state._replace(now=state.now + idle)
+        idle = jnp.maximum(coming - state.now, 0.0)
+        state = state._replace(now=state.now + jnp.where(empty & left, idle, 0.0))
         state, gone = dropped(state, requests, server)
         state = admitted(state, requests, jnp.where(gone > 0, 0, limit), server)
-        return stepped(state, requests, server, idle, gone)
+        return stepped(state, requests, server, gone)
 
     shape = jax.eval_shape(lambda: turn(start)[1])
     empty = jax.tree.map(lambda x: jnp.zeros((turns, *x.shape), x.dtype), shape)

@@ -18,7 +18,7 @@ class Requests(NamedTuple):
 class Turn(NamedTuple):
     """One turn of the loop: `steps` alike of `time` s each, with `running` requests
     that decode (and got a token each), `prompt` tokens in the first of them, `energy` J
-    of one GPU in all, `waiting` requests meanwhile, `idle` s before; `dropped` ones
+    of one GPU in all, `waiting` requests meanwhile; `dropped` ones
     lost their memory before it, `resumed` ones went on after `away` s without a token,
     all together; `held` ones that decode waited for prompts (prompts first)."""
 
@@ -28,7 +28,6 @@ class Turn(NamedTuple):
     prompt: Array
     energy: Array
     waiting: Array
-    idle: Array
     kept: Array
     parts: Array
     dropped: Array
