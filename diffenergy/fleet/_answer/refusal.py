@@ -9,7 +9,8 @@ from scipy import sparse
 
 from ...results import Infeasible
 from .._bound.linear import cover, limits, room
-from .._problem.problem import Problem, Rows
+from .._problem.problem import Problem
+from .._reading.spec import Fleet
 from .._whole.integer import least
 
 _SECONDS = 5.0
@@ -29,35 +30,32 @@ class NoPlan(Infeasible):
         self.reason = reason
 
 
-def slow(
-    rows: Rows,
-    good: Bool[np.ndarray, " row"],
-    asked: Bool[np.ndarray, " model"],
-    names: tuple[str, ...],
-    ttft: Float[np.ndarray, " model"],
-    tpot: Float[np.ndarray, " model"],
-) -> NoPlan | None:
-    """The first model that no row serves within its objectives of latency."""
-    for model in np.flatnonzero(asked):
-        mine = rows.model == model
-        if (mine & good).any():
+def quick_enough(fleet: Fleet, problem: Problem) -> Bool[np.ndarray, " row"]:
+    """Rows within the latencies of their model. Raises `NoPlan` for a model that is
+    asked for and has none."""
+    rows, found = problem.rows, np.zeros(len(problem.rows), bool)
+    for number, model in enumerate(fleet.models):
+        mine = rows.model == number
+        soon = mine & (rows.ttft <= model.slo_ttft_p95_s)
+        fast = mine & (rows.tpot <= model.slo_tpot_p95_s)
+        found |= soon & fast
+        if (soon & fast).any() or not problem.demand[:, number].any():
             continue
-        first = _least(rows.ttft[mine & (rows.tpot <= tpot[model])])
-        each = _least(rows.tpot[mine & (rows.ttft <= ttft[model])])
+        first, each = _least(rows.ttft[fast]), _least(rows.tpot[soon])
         ways = []
         if first is not None:
             ways.append(f"raise slo_ttft_p95_s to {_up(first)}")
         if each is not None:
             ways.append(f"raise slo_tpot_p95_s to {_up(each)}")
         remedy = " or ".join(ways) or "raise both objectives, or add other points"
-        text = f"model `{names[model]}` has no serving point within its latencies"
+        text = f"model `{model.name}` has no serving point within its latencies"
         reason = {
-            "limit": "slo", "slot": None, "model": names[model], "ttft_p95_s": first,
+            "limit": "slo", "slot": None, "model": model.name, "ttft_p95_s": first,
             "tpot_p95_s": each, "remedy": f"{text}; {remedy}.",
         }  # fmt: skip
         known = {"ttft_p95_s": first, "tpot_p95_s": each}
-        return NoPlan(reason, **{x: y for x, y in known.items() if y is not None})
-    return None
+        raise NoPlan(reason, **{x: y for x, y in known.items() if y is not None})
+    return found
 
 
 def short(problem: Problem, slots: tuple[int, ...]) -> NoPlan | None:

@@ -28,7 +28,7 @@ def by_whole_replicas(
     """The bound of the slot, what each model costs in it above its demand on the
     cheapest row, and the plans of every model that prove it. Models that there is no
     time for (`ends`, s, monotonic) count as on their cheapest row."""
-    at = np.r_[prices.gpu, prices.watt]
+    at = prices.limits
     each, wanted = charged(problem, slot, at), problem.demand[slot]
     asked = np.flatnonzero(wanted > 0)
     floor, wasted, plans = wanted * prices.request, np.zeros(len(wanted)), []

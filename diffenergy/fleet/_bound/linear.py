@@ -28,6 +28,11 @@ class Prices:
     request: Float[np.ndarray, " model"]
     bound: float
 
+    @property
+    def limits(self) -> Float[np.ndarray, " limit"]:
+        """Of pools, then of sites."""
+        return np.r_[self.gpu, self.watt]
+
 
 def limits(problem: Problem) -> sparse.csr_array:
     """What a replica takes of pools (GPUs) and of sites (W at the meter beyond its

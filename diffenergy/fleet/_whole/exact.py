@@ -48,10 +48,9 @@ class Slot:
     @property
     def reduced(self) -> Float[np.ndarray, " row"]:
         """Cost of a replica, with prices, above that of its requests."""
-        at = np.r_[self.prices.gpu, self.prices.watt]
-        rows = self.problem.rows
-        paid = self.prices.request[rows.model] * rows.rate
-        return np.maximum(charged(self.problem, self.number, at) - paid, 0.0)
+        rows, prices = self.problem.rows, self.prices
+        paid = prices.request[rows.model] * rows.rate
+        return np.maximum(charged(self.problem, self.number, prices.limits) - paid, 0.0)
 
 
 def best_below(slot: Slot, upper: float, *, seconds: float, gap: float) -> Found:

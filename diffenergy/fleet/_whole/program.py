@@ -4,11 +4,14 @@ Small fleets are solved by it to proof; of large ones it plans a few models anew
 what the others leave.
 """
 
+import dataclasses
+
 import numpy as np
+from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
-from .._bound.linear import slot_limits
-from .._problem.problem import Problem
+from .._bound.linear import Prices, charged, slot_limits
+from .._problem.problem import Problem, kept, site_power
 from .integer import Found, least
 
 
@@ -42,3 +45,48 @@ def whole(problem: Problem, *, seconds: float, gap: float = 0.0) -> Found:
         values = values[: slots * len(most)].reshape(slots, len(most))
     idle = sum(problem.idle_cost(slot) for slot in range(slots))
     return Found(values, found.bound + idle, found.proven)
+
+
+def anew(
+    problem: Problem,
+    slot: int,
+    prices: Prices,
+    models: Int[np.ndarray, " model"],
+    counts: Float[np.ndarray, " row"],
+    near: float,
+    seconds: float,
+    gap: float,
+) -> Float[np.ndarray, " row"] | None:
+    """Replicas of a slot with these models planned anew, starts aside, over the rows
+    that they have and those that cost up to `near` times the least of their model with
+    prices; None where nothing was found."""
+    alone, rows = problem.at(slice(slot, slot + 1)), problem.rows
+    mine = np.isin(rows.model, models)
+    others = np.where(mine, 0.0, counts)
+    each = charged(problem, slot, prices.limits) / rows.rate
+    cheap = each <= near * prices.request[rows.model]
+    chosen = np.flatnonzero(mine & (cheap | (counts > 0)))
+    left = _without(alone, others, mine).take(chosen)
+    found = whole(left, seconds=seconds, gap=gap).values
+    if found is None:
+        return None
+    others[chosen] = found[0]
+    return others if kept(alone, others[None])[0] else None
+
+
+def _without(
+    alone: Problem, others: Float[np.ndarray, " row"], mine: Bool[np.ndarray, " row"]
+) -> Problem:
+    """The slot with what others leave, and the demand of the others gone."""
+    rows = alone.rows
+    used = np.bincount(rows.pool, others * rows.gpus, len(alone.count))
+    drawn = site_power(alone, others[None])[0] - alone.base
+    models = alone.demand.shape[1]
+    asked = np.bincount(rows.model[mine], minlength=models) > 0
+    count = alone.count - used
+    # boards that others use draw what they draw: the base of the rest stays parked
+    parked = np.bincount(alone.site, used * alone.parked, minlength=len(alone.pue))
+    budget = alone.budget - drawn - alone.pue * parked
+    return dataclasses.replace(
+        alone, count=count, demand=np.where(asked, alone.demand, 0.0), budget=budget
+    )

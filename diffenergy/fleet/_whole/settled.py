@@ -222,13 +222,9 @@ class Setting:
         choice, model, numbers = self.choice, self.choice.model, self.numbers
         has = np.flatnonzero(numbers > 0)
         used = np.flatnonzero((self.least <= below) & (numbers[choice.group] > 0))
-        both = [
-            model.matrix[:, used],
-            choice.sums[has][:, used],
-            model.cost[used][None],
-        ]
+        both = [model.matrix, choice.sums[has], model.cost[None]]
         found = least(
-            model.cost[used], sparse.csr_array(sparse.vstack(both)),
+            model.cost[used], sparse.csr_array(sparse.vstack(both))[:, used],
             np.r_[model.row_low, numbers[has], -np.inf],
             np.r_[model.row_high, numbers[has], below],
             np.full(len(used), numbers.max(initial=0.0)),

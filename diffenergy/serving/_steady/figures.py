@@ -234,13 +234,13 @@ _STEP: Final = ("step", "decode", "parts", "sampling", "host", "prefill", "enter
 
 
 def _figures(
-    server: Server, load: Asked, at: Running, first: Atoms, **more: Any
+    server: Server, given: Asked, at: Running, first: Atoms, **more: Any
 ) -> Steady:
     """Figures with the mean step `at` and times to the first token."""
     return Steady(
-        saturation=running(server, load.slots).flow,
+        saturation=running(server, given.slots).flow,
         energy=more["power"] / more["flow"],
-        ttft=_latency(first, load.ttft_limit),
+        ttft=_latency(first, given.ttft_limit),
         e2e=_end_to_end(server, first, more["tpot"].mean),
         **{name: getattr(at, name) for name in _STEP},
         **more,
