@@ -11,10 +11,9 @@ from msgspec import structs
 from ..results import Infeasible
 from ._answer.refusal import NoPlan, quick_enough, short
 from ._answer.result import FleetResult, fleet_summary
-from ._answer.true_values import Series
 from ._problem.of_fleet import NEEDS, problem_of, rows_between, rows_of, series_of
 from ._problem.problem import Problem, Rows, joined
-from ._reading.series import ALLOWED, Demand, read_demand
+from ._reading.series import ALLOWED, Demand, Series, read_demand
 from ._reading.spec import Fleet, read_fleet
 from ._solve import Solved, Unsolved, solve, useful
 from ._whole.horizon import Told

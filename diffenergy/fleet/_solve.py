@@ -14,7 +14,6 @@ from ._problem.problem import Problem, kept, value_of
 from ._problem.rows import hull, pareto
 from ._whole.exact import Slot, best_below
 from ._whole.horizon import Search, Told, between_neighbours, slot_by_slot
-from ._whole.integer import Found
 from ._whole.neighbours import neighbourhoods
 from ._whole.program import whole
 
@@ -210,16 +209,12 @@ class _Work:
             upper = float(self.value - others)
             found = best_below(known, upper, seconds=seconds, gap=self.max_gap)
             self.impossible = found.proven and found.values is None and upper == np.inf
-            self.learn(int(slot), found)
-
-    def learn(self, slot: int, found: Found) -> None:
-        """Keeps what was found of a slot alone: its bound and its replicas."""
-        self.bounds[slot] = max(self.bounds[slot], found.bound)
-        self.bound = max(self.bound, float(self.bounds.sum()))
-        if found.values is not None:
-            counts = found.values if self.best is None else self.best.copy()
-            counts[slot] = found.values[0]
-            self.take(counts)
+            self.bounds[slot] = max(self.bounds[slot], found.bound)
+            self.bound = max(self.bound, float(self.bounds.sum()))
+            if found.values is not None:
+                counts = found.values if self.best is None else self.best.copy()
+                counts[slot] = found.values[0]
+                self.take(counts)
 
     def answer(self) -> Solved | Unsolved:
         """What was found."""

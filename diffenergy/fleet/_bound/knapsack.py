@@ -36,8 +36,7 @@ def by_whole_replicas(
         if time.monotonic() > ends:
             break
         row = np.flatnonzero(problem.rows.model == model)
-        share = problem.rows.rate[row] / wanted[model]
-        row = row[_efficient(each[row], share)]
+        row = row[_efficient(each[row], problem.rows.rate[row])]
         share = problem.rows.rate[row] / wanted[model]
         least, _ = _covered(each[row], np.ceil(share * _GRID * (1 - _TINY)))
         wasted[model] = max(least - floor[model], 0.0)
@@ -51,12 +50,12 @@ def by_whole_replicas(
 
 
 def _efficient(
-    cost: Float[np.ndarray, " row"], share: Float[np.ndarray, " row"]
+    cost: Float[np.ndarray, " row"], rate: Float[np.ndarray, " row"]
 ) -> Int[np.ndarray, " kept"]:
     """Rows that carry more than all that cost as much or less."""
-    order = np.lexsort((-share, cost))
-    most = np.maximum.accumulate(share[order])
-    return order[np.r_[True, share[order][1:] > most[:-1]]]
+    order = np.lexsort((-rate, cost))
+    most = np.maximum.accumulate(rate[order])
+    return order[np.r_[True, rate[order][1:] > most[:-1]]]
 
 
 def _covered(

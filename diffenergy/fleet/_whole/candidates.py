@@ -106,16 +106,11 @@ def _bulk(
     then the next best of any."""
     rows = problem.rows
     each = priced / rows.rate
-    order = np.lexsort((each, rows.pool, rows.model))
-    pool_first = np.r_[
-        True, (np.diff(rows.model[order]) != 0) | (np.diff(rows.pool[order]) != 0)
-    ]
-    lead = np.zeros(len(rows), bool)
-    lead[order[pool_first]] = True
+    lead = pd.Series(each).groupby([rows.model, rows.pool]).idxmin().to_numpy()
     # half of the width for leaders of pools, half for the cheapest of any
     found = np.full((problem.demand.shape[1], width), -1)
     half = (width + 1) // 2
-    _fill(found[:, :half], rows.model, each, np.flatnonzero(lead))
+    _fill(found[:, :half], rows.model, each, np.sort(lead))
     taken = np.zeros(len(rows), bool)
     taken[found[found >= 0]] = True
     _fill(found[:, half:], rows.model, each, np.flatnonzero(~taken))

@@ -10,6 +10,7 @@ finer table of its own.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -61,6 +62,16 @@ class _Tried(NamedTuple):
     slopes: Float[np.ndarray, "clock limit figure"]
     feasible: Bool[np.ndarray, " clock"]
 
+    @property
+    def figures(self) -> _Figures:
+        """By name [clock, limit]."""
+        return _Figures(*np.moveaxis(self.values, -1, 0))
+
+    def stable(self, load: Load) -> Bool[np.ndarray, "clock limit"]:
+        """Where the power limit is kept, and the rate with room to spare."""
+        calm = (self.figures.load <= _FULLEST) | (load.rate is None)
+        return calm & self.feasible[:, None]
+
 
 def best(found: Deployment, objective: str) -> tuple[Deployment, dict[str, Any]]:
     """The deployment at the best point, and what is told of it.
@@ -74,27 +85,31 @@ def best(found: Deployment, objective: str) -> tuple[Deployment, dict[str, Any]]
         steps = np.array([given])
     limits = _limits(found)
     look = _looker(found, limits, min(_CLOCKS, len(steps)))
+    scores = functools.partial(_scores, found.load, objective)
     tried = look(spread(steps, _CLOCKS))
     for _ in range(_ROUNDS):
         rest = np.setdiff1d(steps, tried.clocks)
         if not len(rest):
             break
-        before = _scores(found.load, tried, objective).min()
-        tried = _together(tried, look(_promising(found.load, tried, rest, objective)))
-        if _scores(found.load, tried, objective).min() >= before:
+        before = scores(tried).min()
+        promising = scores(_curves(tried, rest)).min(axis=1)
+        next_ = np.sort(rest[np.argsort(promising, kind="stable")[:_CLOCKS]])
+        tried = _together(tried, look(next_))
+        if scores(tried).min() >= before:
             break
     while True:
-        scores = _scores(found.load, tried, objective)
+        here = scores(tried)
         # of equals the higher clock
-        row = len(scores) - 1 - int(scores.min(axis=1)[::-1].argmin())
-        column = int(scores[row].argmin())
-        if scores[row, column] >= _FAR:
+        row = len(here) - 1 - int(here.min(axis=1)[::-1].argmin())
+        column = int(here[row].argmin())
+        if here[row, column] >= _FAR:
             _refuse(found.load, tried)
         clock, limit = float(tried.clocks[row]), float(limits[column])
         better = _at(found, clock, limit)
-        tried.values[row, column] = own = _own(better)
+        own = np.array(_figures(solved(better, priced(better))), float)
+        tried.values[row, column] = own  # as it is answered
         alone = tried._replace(values=own[None, None], feasible=tried.feasible[[row]])
-        if _scores(found.load, alone, objective)[0, 0] < _FAR:
+        if scores(alone)[0, 0] < _FAR:
             break
     told = {"objective": objective, "sm_clock_mhz": clock / 1e6, "max_batch": limit}
     return better, {"optimized": told}
@@ -107,11 +122,6 @@ def _at(found: Deployment, clock: float, limit: float) -> Deployment:
     chosen = ("sm_clock_mhz", "max_batch")
     assumed = {k: v for k, v in found.assumed.items() if k not in chosen}
     return dataclasses.replace(found, setting=setting, load=load, assumed=assumed)
-
-
-def _own(better: Deployment) -> Float[np.ndarray, " figure"]:
-    """`_Figures` of a deployment as it is answered."""
-    return np.array(_figures(solved(better, priced(better))), float)
 
 
 def _figures(x: Steady) -> _Figures:
@@ -148,47 +158,36 @@ def _together(a: _Tried, b: _Tried) -> _Tried:
     return _Tried(*(np.concatenate(x)[order] for x in zip(a, b, strict=True)))
 
 
-def _promising(
-    load: Load, tried: _Tried, rest: np.ndarray, objective: str
-) -> np.ndarray:
-    """Of the other clocks those that are best on the curves, rising."""
-    values = between(tried.clocks, tried.values, tried.slopes, rest)
-    kept = np.full(len(rest), tried.feasible.all())
-    curve = _Tried(rest, values, np.zeros_like(values), kept)
-    scores = _scores(load, curve, objective).min(axis=1)
-    return np.sort(rest[np.argsort(scores, kind="stable")[:_CLOCKS]])
+def _curves(tried: _Tried, clocks: np.ndarray) -> _Tried:
+    """Other clocks as they are on the curves."""
+    values = between(tried.clocks, tried.values, tried.slopes, clocks)
+    kept = np.full(len(clocks), tried.feasible.all())
+    return _Tried(clocks, values, np.zeros_like(values), kept)
 
 
-def _scores(load: Load, tried: _Tried, objective: str) -> Float[np.ndarray, "c l"]:
+def _scores(load: Load, objective: str, tried: _Tried) -> Float[np.ndarray, "c l"]:
     """What is to be least: of points that keep the limits the objective, of others
     how far they are from them, beyond `_FAR`."""
-    x = _Figures(*np.moveaxis(tried.values, -1, 0))
+    x = tried.figures
     value = -x.flow if objective == "throughput" else x.energy
     over = np.ones_like(value)
     for figure, limit in ((x.ttft, load.slo_ttft), (x.tpot, load.slo_tpot)):
         if limit is not None:
             over = np.fmax(over, np.where(np.isnan(figure), np.inf, figure / limit))
-    stable = _stable(load, tried)
+    stable = tried.stable(load)
     kept = stable & (over <= 1) & np.isfinite(value)
     return np.where(kept, value, np.where(stable, _FAR * over, np.inf))
 
 
-def _stable(load: Load, tried: _Tried) -> Bool[np.ndarray, "c l"]:
-    """Where the power limit is kept, and the rate with room to spare."""
-    full = np.asarray(_Figures(*np.moveaxis(tried.values, -1, 0)).load)
-    calm = (full <= _FULLEST) | (load.rate is None)
-    return calm & tried.feasible[:, None]
-
-
 def _refuse(load: Load, tried: _Tried):
     """Raises `Infeasible` with what can be had."""
-    stable = _stable(load, tried)
+    stable = tried.stable(load)
     if not stable.any():
         raise Infeasible(
             f"`optimize`: no clock and batch limit sustain the rate at "
             f"{100 * _FULLEST:g} % of saturation; give a lower `rate` or more GPUs."
         )
-    x = _Figures(*np.moveaxis(tried.values, -1, 0))
+    x = tried.figures
     asked = [
         (name, float(np.nanmin(figure[stable])), limit)
         for name, figure, limit in (

@@ -19,7 +19,7 @@ from jax import Array, lax
 
 from .._steady.server import Server
 from .admission import admitted, dropped
-from .state import Outcome, Requests, State, Turn
+from .state import Outcome, Requests, Sizes, State, Turn
 from .turn import GRAIN, stepped
 
 SLOTS = 1024
@@ -36,26 +36,18 @@ def most_turns(requests: int, pieces: float, tokens: float) -> int:
     return 1 << max(int(need) - 1, 1).bit_length()
 
 
-def simulate(
-    server: Server, requests: Requests, limit: Array, slots: int, turns: int
+def run_through(
+    server: Server, requests: Requests, limit: Array, sizes: Sizes
 ) -> Outcome:
-    """Runs a trace through one replica with `slots` slots, at most `limit` of them
-    used; `turns`: of the loop, at most."""
-    rows = len(requests.arrival)
-    zeros = jnp.zeros(slots)
+    """Runs a trace through one replica, of whose slots at most `limit` are used."""
+    rows, slots, turns = len(requests.arrival), sizes.slots, sizes.turns
+    zeros, none = jnp.zeros(slots), jnp.zeros((), int)
+    unknown, nothing = jnp.full(rows, jnp.nan), jnp.zeros(rows)
     start = State(
-        jnp.zeros(()),
-        jnp.zeros((), int),
-        jnp.full(slots, -1),
-        zeros,
-        zeros,
-        zeros,
-        jnp.full(rows, jnp.nan),
-        jnp.full(rows, jnp.nan),
-        jnp.zeros(rows),
-        jnp.zeros(rows),
-        jnp.zeros((), int),
-    )
+        now=jnp.zeros(()), next=none, who=jnp.full(slots, -1), unread=zeros, left=zeros,
+        context=zeros, first=unknown, last=unknown, made=nothing, since=nothing,
+        finished=none,
+    )  # fmt: skip
 
     def turn(state: State) -> tuple[State, Turn]:
         empty = jnp.all(state.who < 0)

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 from jax import Array
 
 
@@ -13,6 +14,13 @@ class Requests(NamedTuple):
     prompt: Array
     output: Array
     number: Array
+
+
+class Sizes(eqx.Module):
+    """Slots, and turns of the loop, at most: what makes a program of its own."""
+
+    slots: int = eqx.field(static=True)
+    turns: int = eqx.field(static=True)
 
 
 class Turn(NamedTuple):
