@@ -21,7 +21,7 @@ from ._lengths import Lengths
 from ._load import Load
 from ._steady.figures import Asked, Mode, Steady, asked, steady
 from ._steady.server import Memory, Server, Traffic
-from ._step.table import Program, StepCosts, grid, program, step_costs
+from ._step.table import Program, StepCosts, program, step_costs
 
 ASIDE: Final = 2e9
 """B of activations, graphs and context that engines keep aside."""
@@ -94,11 +94,11 @@ class Deployment:
     @functools.cached_property
     def program(self) -> Program:
         """Steps that are priced."""
-        prompts = [self.load.input.mean * x for x in self.load.input.nodes]
-        ends = min(prompts), max(prompts)
-        knots = grid(self.most, self.context, *ends, self.load.cached, self.chunk)
+        load = self.load
+        lengths = [load.input.mean * x for x in load.input.nodes]
+        of = self.most, self.context, lengths, load.cached, self.chunk
         with jax.ensure_compile_time_eval():
-            return program(self.model, self.request, knots)
+            return program(self.model, self.request, *of)
 
     @functools.cached_property
     def fits(self) -> float:

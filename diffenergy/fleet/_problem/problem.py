@@ -15,6 +15,7 @@ used GPU saves its parked watts.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Final
 
@@ -116,12 +117,12 @@ class Problem:
         parked = self.count * self.parked
         return self.pue * np.bincount(self.site, parked, minlength=len(self.pue))
 
-    @property
+    @functools.cached_property
     def group(self) -> Int[np.ndarray, " row"]:
         """(model, pool, n) of every row as a number from 0: what a start loads."""
         return groups(self.rows)
 
-    @property
+    @functools.cached_property
     def firsts(self) -> Int[np.ndarray, " group"]:
         """A row of each group: all of one start alike."""
         return np.unique(self.group, return_index=True)[1]
