@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 from ...corrections import Trust
@@ -122,9 +122,7 @@ def told(found: Deployment, figures: Steady) -> dict[str, Any]:
     })  # fmt: skip
 
 
-def completed(
-    found: Deployment, slots: float, given: Mapping[str, Any]
-) -> dict[str, Any]:
+def completed(found: Deployment, slots: float, given: dict[str, Any]) -> dict[str, Any]:
     """The JSON of a server with so many `slots` a replica: figures `given`, what was
     asked for, and what follows from both."""
     requests, power = given["request_throughput_per_s"], given["avg_power_w"]
@@ -179,7 +177,7 @@ def step_told(
     """The mean step (s), without prompts, by part (`PARTS`, sampling, host), and what
     prompts add."""
     names = (*PARTS, "sampling", "host", "prefill")
-    known = dict(zip(names, (*parts, prefill), strict=True))
+    known: dict[str, Any] = dict(zip(names, (*parts, prefill), strict=True))
     sums = {name: float(known[name]) for name in StepPartsJson.__annotations__}
     return {"mean": float(mean), "decode_only": float(decode), "parts": sums}
 
