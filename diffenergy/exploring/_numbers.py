@@ -104,9 +104,10 @@ class Numbers:
         self._work = functools.lru_cache(_KEPT)(self._built)
         self._program = jax.jit(_found, compiler_options=compiler_options())
         known = np.sort(sm_clocks(card))
-        high = known[known >= known[-1] / SLOWEST]
-        places = np.linspace(0, len(high) - 1, POINTS).round().astype(int)
-        self.clocks = np.unique(high[places])
+        self.steps = known[known >= known[-1] / SLOWEST]
+        """Clocks that can be chosen, rising, Hz."""
+        places = np.linspace(0, len(self.steps) - 1, POINTS).round().astype(int)
+        self.clocks = np.unique(self.steps[places])
         """Of the curve, Hz."""
 
     def at(self, values: Values) -> Shown:

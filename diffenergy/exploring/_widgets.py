@@ -7,9 +7,8 @@ import numpy as np
 
 from ..estimator._asking.request import DEFAULT_GPU, prepare
 from ..hardware import GpuCard
-from ..hardware._clocks import sm_clocks
 from ..workload.models import load_model
-from ._numbers import SLOWEST, Numbers, Values
+from ._numbers import Numbers, Values
 from ._picture import picture
 
 _MISSING: Final = (
@@ -139,11 +138,9 @@ def explore(model: str, gpu: str | GpuCard = DEFAULT_GPU, **request: Any) -> Exp
 def positions(numbers: Numbers, start: Values) -> dict[str, list[int | float]]:
     """Where each slider can stand, rising, SI units; where it began among them."""
     card, model = numbers.card.values, numbers.model
-    clocks = np.sort(sm_clocks(numbers.card))
-    clocks = clocks[clocks >= clocks[-1] / SLOWEST]
     limits = np.linspace(card["power_limit_min"], card["power_limit_max"], 33)
     found: dict[str, Sequence[int | float]] = {
-        "sm_clock": clocks.tolist(),
+        "sm_clock": numbers.steps.tolist(),
         "power_limit": limits.round().tolist(),
         "batch": _BATCHES,
         "num_sms": (card["num_sms"] * np.linspace(0.25, 2.0, 29)).round().tolist(),

@@ -9,12 +9,11 @@ import numpy as np
 from msgspec import structs
 
 from ..results import Infeasible
-from ._answer.refusal import NoPlan, short, slow
+from ._answer.refusal import NoPlan, quick_enough, short
 from ._answer.result import FleetResult, fleet_summary
-from ._answer.true_values import Series
 from ._problem.of_fleet import NEEDS, problem_of, rows_between, rows_of, series_of
 from ._problem.problem import Problem, Rows, joined
-from ._reading.series import ALLOWED, Demand, read_demand
+from ._reading.series import ALLOWED, Demand, Series, read_demand
 from ._reading.spec import Fleet, read_fleet
 from ._solve import Solved, Unsolved, solve, useful
 from ._whole.horizon import Told
@@ -69,12 +68,17 @@ def plan(
     _check(objective, max_gap, time_limit)
     asked = fleet if isinstance(fleet, Fleet) else read_fleet(os.fspath(fleet))
     asked = _replaced(asked, demand, points, power_budget, carbon, price)
-    read = read_demand(
-        _named(asked.demand, "demand"), [x.name for x in asked.models], asked.slot_s
-    )
+    if asked.demand is None:
+        raise ValueError("`demand` is missing; name a .csv file.")
+    read = read_demand(asked.demand, [x.name for x in asked.models], asked.slot_s)
     series = series_of(asked, read)
-    _check_needs(series, objective)
-    told = told or _nobody
+    need = NEEDS.get(objective)
+    if need and getattr(series, need) is None:
+        raise ValueError(
+            f"`objective` is {objective}, but not every site has a `{need}`; give "
+            f"`{need}` at each of the [[sites]], or for all."
+        )
+    told = told or (lambda *_: None)
     found, notes = _solved(asked, read, series, objective, max_gap, time_limit, told)
     summary = fleet_summary(asked, found, series, objective)
     summary["seconds"] = time.monotonic() - begun
@@ -94,10 +98,13 @@ def _solved(
 ) -> tuple[Solved, list[str]]:
     """The best plan, and remarks: first with the rows that are known, then with clocks
     between those that the product priced. Raises `Infeasible`."""
+
+    def problem_with(rows: Rows) -> Problem:
+        problem = problem_of(fleet, demand, series, objective, rows)
+        return problem.take(quick_enough(fleet, problem))
+
     rows, notes, curves = rows_of(fleet, told)
-    problem = problem_of(fleet, demand, series, objective, rows)
-    _check_latencies(fleet, problem)
-    problem = problem.take(np.flatnonzero(_quick(fleet, problem.rows)))
+    problem = problem_with(rows)
     # half of the time for clocks between those priced first
     found = solve(problem, max_gap, time_limit / (2 if curves else 1), told)
     known = found
@@ -108,9 +115,7 @@ def _solved(
     solved = isinstance(known, Solved)
     more = rows_between(fleet, known, curves, told) if solved else []
     if more:
-        rows = joined([rows, *more])
-        problem = problem_of(fleet, demand, series, objective, rows)
-        problem = problem.take(np.flatnonzero(_quick(fleet, problem.rows)))
+        problem = problem_with(joined([rows, *more]))
         better = solve(problem, max_gap, time_limit / 2, told)
         if isinstance(found, Unsolved):
             found = better
@@ -121,15 +126,6 @@ def _solved(
     if isinstance(found, Unsolved):
         raise _refused(problem, found, time_limit)
     return found, notes
-
-
-def _check_needs(series: Series, objective: str) -> None:
-    if objective in NEEDS and getattr(series, NEEDS[objective]) is None:
-        need = NEEDS[objective]
-        raise ValueError(
-            f"`objective` is {objective}, but not every site has a `{need}`; give "
-            f"`{need}` at each of the [[sites]], or for all."
-        )
 
 
 def _check(objective: str, max_gap: float, time_limit: float) -> None:
@@ -143,12 +139,6 @@ def _check(objective: str, max_gap: float, time_limit: float) -> None:
         raise ValueError(
             f"`time_limit` is {time_limit:g} s; allowed is above 0, up to a day."
         )
-
-
-def _named(path: str | None, key: str) -> str:
-    if path is None:
-        raise ValueError(f"`{key}` is missing; name a .csv file.")
-    return path
 
 
 def _replaced(
@@ -172,32 +162,12 @@ def _replaced(
     )
 
 
-def _objectives(fleet: Fleet) -> tuple[np.ndarray, np.ndarray]:
-    return (
-        np.array([model.slo_ttft_p95_s for model in fleet.models]),
-        np.array([model.slo_tpot_p95_s for model in fleet.models]),
-    )
-
-
-def _quick(fleet: Fleet, rows: Rows) -> np.ndarray:
-    """Rows within the latencies of their model."""
-    ttft, tpot = _objectives(fleet)
-    return (rows.ttft <= ttft[rows.model]) & (rows.tpot <= tpot[rows.model])
-
-
-def _check_latencies(fleet: Fleet, problem: Problem) -> None:
-    """Raises `NoPlan` for a model that is asked for and cannot be served in time."""
-    asked = np.any(problem.demand > 0, axis=0)
-    good = _quick(fleet, problem.rows)
-    refused = slow(problem.rows, good, asked, problem.models, *_objectives(fleet))
-    if refused is not None:
-        raise refused
-
-
 def _refused(problem: Problem, found: Unsolved, time_limit: float) -> Infeasible:
     """Why there is no plan."""
-    refused = short(_all_sizes(problem), found.slots)
-    if refused is not None:
+    # rows that can be needed once pools are larger
+    many = dataclasses.replace(problem, count=np.full(len(problem.count), np.inf))
+    rows = dataclasses.replace(useful(many), count=problem.count)
+    if refused := short(rows, found.slots):
         return refused
     one = found.slots[0] if len(found.slots) == 1 else None
     where = "every slot" if one is None else f"slot {one}"
@@ -208,31 +178,18 @@ def _refused(problem: Problem, found: Unsolved, time_limit: float) -> Infeasible
     return NoPlan({"limit": "time", "slot": one, "remedy": remedy})
 
 
-def _all_sizes(problem: Problem) -> Problem:
-    """Rows that can be needed once pools are larger."""
-    many = dataclasses.replace(problem, count=np.full(len(problem.count), np.inf))
-    kept = useful(many)
-    return dataclasses.replace(kept, count=problem.count)
-
-
-def _said(fleet: Fleet, found: Any, objective: str) -> list[str]:
+def _said(fleet: Fleet, found: Solved, objective: str) -> list[str]:
     """What a person should know beside the numbers."""
-    notes = []
-    if len(fleet.sites) == 1 and not found.problem.start.any():
+    notes: list[str] = []
+    if len(fleet.sites) > 1:
+        return notes
+    if not found.problem.start.any():
         notes.append(
             "with one site and free starts, energy, cost and carbon have the same plan."
         )
-    if (
-        len(fleet.sites) == 1
-        and objective == "energy"
-        and np.isfinite(found.problem.budget).any()
-    ):
+    if objective == "energy" and np.isfinite(found.problem.budget).any():
         notes.append(
             "the power budget of one site has no price under `energy`: it is slack or "
             "cannot be kept; `headroom` says what a watt buys."
         )
     return notes
-
-
-def _nobody(what: str, done: int, total: int) -> None:
-    """Tells nobody."""

@@ -9,13 +9,13 @@ from jaxtyping import Float
 
 from ._bound.knapsack import by_whole_replicas
 from ._bound.linear import Prices, relaxed
-from ._bound.prices import Cuts, by_prices
+from ._bound.prices import by_prices, no_cuts
 from ._problem.problem import Problem, kept, value_of
 from ._problem.rows import hull, pareto
 from ._whole.exact import Slot, best_below
 from ._whole.horizon import Search, Told, between_neighbours, slot_by_slot
 from ._whole.neighbours import neighbourhoods
-from ._whole.program import Whole, whole
+from ._whole.program import whole
 
 _SMALL = 30_000
 """Slots x rows up to which one integer program of all slots is tried."""
@@ -136,9 +136,9 @@ class _Work:
         """The integer program of all slots."""
         self.told("proving", 0, 1)
         found = whole(self.at.problem, seconds=seconds)
-        self.impossible = found.counts is None and found.bound == np.inf
+        self.impossible = found.values is None and found.bound == np.inf
         self.bound = max(self.bound, found.bound)
-        self.take(found.counts)
+        self.take(found.values)
         if found.proven and self.best is not None:
             self.bound = self.value
 
@@ -208,17 +208,13 @@ class _Work:
             known = Slot(problem, int(slot), at.prices[slot], self.wasted[slot])
             upper = float(self.value - others)
             found = best_below(known, upper, seconds=seconds, gap=self.max_gap)
-            self.impossible = found.proven and found.counts is None and upper == np.inf
-            self.learn(int(slot), found)
-
-    def learn(self, slot: int, found: Whole) -> None:
-        """Keeps what was found of a slot alone: its bound and its replicas."""
-        self.bounds[slot] = max(self.bounds[slot], found.bound)
-        self.bound = max(self.bound, float(self.bounds.sum()))
-        if found.counts is not None:
-            counts = found.counts if self.best is None else self.best.copy()
-            counts[slot] = found.counts[0]
-            self.take(counts)
+            self.impossible = found.proven and found.values is None and upper == np.inf
+            self.bounds[slot] = max(self.bounds[slot], found.bound)
+            self.bound = max(self.bound, float(self.bounds.sum()))
+            if found.values is not None:
+                counts = found.values if self.best is None else self.best.copy()
+                counts[slot] = found.values[0]
+                self.take(counts)
 
     def answer(self) -> Solved | Unsolved:
         """What was found."""
@@ -235,11 +231,13 @@ class _Work:
 def _prices(problem: Problem, told: Told) -> list[Prices | None]:
     """Prices and bound of every slot; None where the linear program has no answer."""
     corners = problem.take(hull(problem))
-    cuts = Cuts.none(corners)
+    cuts = no_cuts(corners)
+    large = len(corners.rows) > _LINEAR
     found: list[Prices | None] = []
     for slot in range(problem.slots):
         told("pricing", slot, problem.slots)
-        large = len(corners.rows) > _LINEAR
-        here = by_prices(corners, slot, cuts) if large else None
+        here = None
+        if large:
+            here, cuts = by_prices(corners, slot, cuts)
         found.append(here or relaxed(corners, slot))
     return found

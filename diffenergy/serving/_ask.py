@@ -65,7 +65,7 @@ def steady_state(
     costs = priced(found)
     figures = solved(found, costs)
     _answer.check(found, costs, figures)
-    summary = _answer.told(found, costs, figures) | more
+    summary = _answer.told(found, figures) | more
     if sensitivity:
         summary["sensitivities"] = sensitivities(found, sensitivity)
     return ServingResult(summary, found, costs, _warnings(found, summary))

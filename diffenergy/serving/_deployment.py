@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 import jax
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from ..corrections import CorrectionsFile
 from ..estimator._asking.settings import Setting, operating_points
+from ..estimator._estimate import estimate, estimate_once
 from ..hardware import GpuCard, GpuSpec, OperatingPoint
 from ..plans import Plan
 from ..workload.models import Request
@@ -20,7 +21,7 @@ from ._lengths import Lengths
 from ._load import Load
 from ._steady.figures import Asked, Mode, Steady, asked, steady
 from ._steady.server import Memory, Server, Traffic
-from ._step.table import Program, StepCosts, grid, program
+from ._step.table import Program, StepCosts, program, step_costs
 
 ASIDE: Final = 2e9
 """B of activations, graphs and context that engines keep aside."""
@@ -93,23 +94,11 @@ class Deployment:
     @functools.cached_property
     def program(self) -> Program:
         """Steps that are priced."""
-        lengths = [self.load.input.mean * x for x in self.load.input.nodes]
+        load = self.load
+        lengths = [load.input.mean * x for x in load.input.nodes]
+        of = self.most, self.context, lengths, load.cached, self.chunk
         with jax.ensure_compile_time_eval():
-            return self._program(lengths)
-
-    def _program(self, lengths: Sequence[float]) -> Program:
-        return program(
-            self.model,
-            self.request,
-            grid(
-                self.most,
-                self.context,
-                min(lengths),
-                max(lengths),
-                self.load.cached,
-                self.chunk,
-            ),
-        )
+            return program(self.model, self.request, *of)
 
     @functools.cached_property
     def fits(self) -> float:
@@ -180,7 +169,8 @@ class Deployment:
         """
         gpu = self.gpu if gpu is None else gpu
         point = self.point if point is None else point
-        return self.program.costs(gpu, point, differentiable)
+        run = estimate if differentiable else estimate_once
+        return step_costs(*self.program, gpu, point, run)
 
     def server(
         self,
@@ -234,22 +224,21 @@ class Deployment:
         server: Server | None = None,
     ) -> Asked:
         """The load of one replica as the closed forms take it; see `steady`."""
-        load, n = self.load, self.replicas
+        load = self.load
         slots: Any = self.slots
         if server is not None:  # what is traced reaches the slots
             given = load.max_batch if max_batch is None else max_batch
             fits = jnp.minimum(server.fits, math.inf if given is None else given)
             slots = jnp.clip(fits, 1.0, _MOST)
-        rate = load.rate if rate is None else rate
-        clients = load.concurrency if concurrency is None else concurrency
-        return asked(
-            slots,
-            math.inf if clients is None else clients / n,
-            math.inf if rate is None else rate / n,
-            0.0 if load.waves is None else 1 / load.waves,
-            math.inf if load.slo_ttft is None else load.slo_ttft,
-            math.inf if load.slo_tpot is None else load.slo_tpot,
+        clients, rate = (
+            x if x is None else x / self.replicas
+            for x in (
+                load.concurrency if concurrency is None else concurrency,
+                load.rate if rate is None else rate,
+            )
         )
+        phi = 0.0 if load.waves is None else 1 / load.waves
+        return asked(slots, clients, rate, phi, load.slo_ttft, load.slo_tpot)
 
     @property
     def mode(self) -> Mode:

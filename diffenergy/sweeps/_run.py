@@ -111,15 +111,11 @@ def _finished(
     from ._parts import write_part
 
     under_way = None
-    for block in blocks:  # one is computed while the next is prepared
-        following = block.number, begun(spec, block)
-        if under_way is not None:
-            number, finish = under_way
+    for block in (*blocks, None):  # one is computed while the next is prepared
+        before, under_way = under_way, block and (block.number, begun(spec, block))
+        if before is not None:
+            number, finish = before
             yield number, write_part(folder, number, spec, finish())
-        under_way = following
-    if under_way is not None:
-        number, finish = under_way
-        yield number, write_part(folder, number, spec, finish())
 
 
 def _address(ray: str | None) -> int | str | None:

@@ -14,7 +14,7 @@ from diffenergy.fleet._solve import Solved, Unsolved, solve, useful
 from diffenergy.fleet._whole import branches, exact, settled
 from diffenergy.fleet._whole.horizon import Search, slot_by_slot
 from diffenergy.fleet._whole.program import whole
-from diffenergy.fleet._whole.settled import Choice, Priced
+from diffenergy.fleet._whole.settled import Choice, Setting
 from diffenergy.search import LinearModel
 
 from .enumerated import best_value, small_fleet
@@ -83,19 +83,19 @@ def test_a_slot_is_proven(seed: int):
     slot = exact.Slot(problem, 0, prices, wasted)
     assert slot.bound == pytest.approx(bound, rel=1e-12)
     found = exact.best_below(slot, best * 1.2, seconds=20.0, gap=0.0)
-    assert found.counts is not None and kept(problem, found.counts).all()
-    assert value_of(problem, found.counts) == pytest.approx(best, rel=1e-7)
+    assert found.values is not None and kept(problem, found.values).all()
+    assert value_of(problem, found.values) == pytest.approx(best, rel=1e-7)
     assert found.bound == pytest.approx(best, rel=1e-6)
     # without a known plan
     first = exact.best_below(slot, np.inf, seconds=20.0, gap=0.0)
-    assert first.counts is not None and first.proven
-    assert value_of(problem, first.counts) == pytest.approx(best, rel=1e-7)
+    assert first.values is not None and first.proven
+    assert value_of(problem, first.values) == pytest.approx(best, rel=1e-7)
     # any prices will do, and any waste that is not too much
     at = 1.3 * np.r_[prices.gpu, prices.watt]
     loose = exact.Slot(problem, 0, proven(problem, 0, at), 0 * wasted)
     again = exact.best_below(loose, best * 1.2, seconds=20.0, gap=0.0)
-    assert again.counts is not None
-    assert value_of(problem, again.counts) == pytest.approx(best, rel=1e-7)
+    assert again.values is not None
+    assert value_of(problem, again.values) == pytest.approx(best, rel=1e-7)
     low = exact.best_below(slot, best * (1 - 1e-5), seconds=20.0, gap=0.0)
     assert low.bound <= best * (1 + 1e-9)  # what is left out costs more than asked
 
@@ -112,16 +112,16 @@ def test_branches_find_what_the_integer_program_finds(seed: int):
     if prices is None:
         pytest.skip("no plan keeps the limits")
     known = whole(problem, seconds=60.0, gap=1e-5)
-    if known.counts is None:
+    if known.values is None:
         assert known.bound == np.inf
         return
     assert known.proven
-    best = value_of(problem, known.counts)
+    best = value_of(problem, known.values)
     slot = exact.Slot(problem, 0, prices, np.zeros(3))
     found = exact.best_below(slot, 1.05 * best, seconds=60.0, gap=1e-5)
-    assert found.proven and found.counts is not None
-    assert kept(problem, found.counts).all()
-    assert value_of(problem, found.counts) == pytest.approx(best, rel=3e-5)
+    assert found.proven and found.values is not None
+    assert kept(problem, found.values).all()
+    assert value_of(problem, found.values) == pytest.approx(best, rel=3e-5)
     assert best * (1 - 3e-5) <= found.bound <= best * (1 + 1e-9)
     assert found.bound > prices.bound
 
@@ -133,13 +133,11 @@ def test_what_time_has_left_open_is_not_proven(monkeypatch: pytest.MonkeyPatch):
     prices = relaxed(problem, 0)
     assert prices is not None
     nothing = branches.Found(None, -np.inf, False)
-    monkeypatch.setattr(branches, "of_setting", lambda _, __, x, *___: (x, nothing))
-    monkeypatch.setattr(
-        branches, "at_other_prices", lambda _, __, x, ___: (x, -np.inf, None)
-    )
+    monkeypatch.setattr(Setting, "solved", lambda x, *_: (x, nothing))
+    monkeypatch.setattr(Setting, "at_other_prices", lambda x, _: (x, -np.inf, None))
     slot = exact.Slot(problem, 0, prices, np.zeros(len(problem.models)))
     found = exact.best_below(slot, np.inf, seconds=20.0, gap=0.0)
-    assert found.counts is None and not found.proven
+    assert found.values is None and not found.proven
     assert found.bound <= best_value(problem) * (1 + 1e-9)
 
 
@@ -158,14 +156,13 @@ def test_what_two_replicas_cost(demand: float, least: float):
     one = sparse.csr_array(np.ones((1, 3)))
     every = np.ones(3, bool)
     choice = Choice(model, one, 1, every, lambda counts: True)
-    found, counts = settled.alone(choice, np.array([2.0]), np.zeros(0), every)
+    two = Setting(choice, np.array([2.0]), np.zeros(3), np.zeros(0))
+    found, counts = two.alone(np.zeros(0), every)
     assert found == least
     if np.isfinite(least):
         assert counts.sum() == 2 and cost @ counts == least
     # surely enough is carried, at another cost where thirds are rounded down
-    found, counts = settled.alone(
-        choice, np.array([2.0]), np.zeros(0), every, enough=True
-    )
+    found, counts = two.alone(np.zeros(0), every, enough=True)
     assert found >= least
     if np.isfinite(found):
         assert cost @ counts == found and rate[0] @ counts >= demand
@@ -184,19 +181,17 @@ def test_a_price_shares_what_two_models_want():
     choice = Choice(
         model, sums, 2, every, lambda counts: bool(model.matrix[[2]] @ counts <= 3)
     )
-    numbers = np.ones(2)
-    assert settled.alone(choice, numbers, np.zeros(1), every)[0] == 2.0
-    assert settled.alone(choice, numbers, np.ones(1), every)[0] == 3.0
-    assert settled.alone(choice, numbers, np.full(1, 2.0), every)[0] == 2.0
-    begun = Priced(np.full(4, 2.5), np.full(1, 0.1))
-    fine = settled._FINE
-    better, bound, best = settled.at_other_prices(choice, numbers, begun, 10.0, fine)
+    begun = Setting(choice, np.ones(2), np.full(4, 2.5), np.full(1, 0.1))
+    assert begun.alone(np.zeros(1), every)[0] == 2.0
+    assert begun.alone(np.ones(1), every)[0] == 3.0
+    assert begun.alone(np.full(1, 2.0), every)[0] == 2.0
+    better, bound, best = begun.at_other_prices(10.0, settled._FINE)
     assert 2.5 < bound <= 3.0 and better.least.max() <= 3.0 + 1e-9
     if best is not None:
         assert model.cost @ best >= 3.0 and choice.fits(best)
     # HiGHS finds the plan itself, where it costs less than is asked for
     for below, found_one in ((3.5, True), (2.9, False)):
-        _, found = settled.of_setting(choice, numbers, begun, below, 5.0)
+        _, found = begun.solved(below, 5.0)
         assert found.proven and (found.values is not None) == found_one
         if found.values is None:
             assert found.bound > below
@@ -232,8 +227,9 @@ def test_what_a_replica_of_each_row_costs_at_least(seed: int):
         if (covers @ counts >= model.row_low[:2]).all():
             total = float(each @ counts) - float(price @ [5.0, 6.0])
             least[rows] = np.minimum(least[rows], total)
-    found = settled.with_each(choice, numbers, price, np.ones(8, bool), 100_000)
+    setting = Setting(choice, numbers, np.zeros(8), price)
+    found = setting.with_each(price, np.ones(8, bool), 100_000)
     assert (found <= least + 1e-9).all()
     assert found[np.isfinite(least)] == pytest.approx(least[np.isfinite(least)])
-    alone, _ = settled.alone(choice, numbers, price, np.ones(8, bool))
+    alone, _ = setting.alone(price, np.ones(8, bool))
     assert alone == pytest.approx(found.min(), abs=0.05) or not np.isfinite(alone)

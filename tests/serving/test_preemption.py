@@ -12,8 +12,8 @@ import pytest
 
 from diffenergy.serving import Load, deploy, simulate
 from diffenergy.serving._step import cost
-from diffenergy.serving._trace.simulation import simulate as run
-from diffenergy.serving._trace.state import Requests
+from diffenergy.serving._trace.simulation import run_through as run
+from diffenergy.serving._trace.state import Requests, Sizes
 
 MODEL = "qwen3-0.6b"
 BLOCK = 16
@@ -124,9 +124,7 @@ def simulated(server: Any, arrival: Any, prompt: Any, output: Any) -> Any:
     columns = (np.asarray(x, float) for x in (arrival, prompt, output))
     requests = Requests(*map(jnp.asarray, (*columns, len(arrival))))
     return jax.device_get(
-        jax.jit(run, static_argnums=(3, 4))(
-            server, requests, jnp.asarray(SLOTS), SLOTS, TURNS
-        )
+        jax.jit(run)(server, requests, jnp.asarray(SLOTS), Sizes(SLOTS, TURNS))
     )
 
 

@@ -1,23 +1,24 @@
 """Why there is no plan: which limit binds, in which slot, and the least that helps."""
 
-import dataclasses
 import math
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
 from ...results import Infeasible
-from ...search import LinearModel, highs
 from .._bound.linear import cover, limits, room
-from .._problem.problem import Problem, Rows
+from .._problem.problem import Problem
+from .._reading.spec import Fleet
 from .._whole.integer import least
 
 _SECONDS = 5.0
 """s of one search for the least change."""
 _MOST = 1e6
 """GPUs more, at most."""
+_REPLICAS = 1e5
+"""Replicas of a row, at most."""
 
 
 class NoPlan(Infeasible):
@@ -29,122 +30,97 @@ class NoPlan(Infeasible):
         self.reason = reason
 
 
-def slow(
-    rows: Rows,
-    good: Bool[np.ndarray, " row"],
-    asked: Bool[np.ndarray, " model"],
-    names: tuple[str, ...],
-    ttft: Float[np.ndarray, " model"],
-    tpot: Float[np.ndarray, " model"],
-) -> NoPlan | None:
-    """The first model that no row serves within its objectives of latency."""
-    for model in np.flatnonzero(asked):
-        mine = rows.model == model
-        if (mine & good).any():
+def quick_enough(fleet: Fleet, problem: Problem) -> Bool[np.ndarray, " row"]:
+    """Rows within the latencies of their model. Raises `NoPlan` for a model that is
+    asked for and has none."""
+    rows, found = problem.rows, np.zeros(len(problem.rows), bool)
+    for number, model in enumerate(fleet.models):
+        mine = rows.model == number
+        soon = mine & (rows.ttft <= model.slo_ttft_p95_s)
+        fast = mine & (rows.tpot <= model.slo_tpot_p95_s)
+        found |= soon & fast
+        if (soon & fast).any() or not problem.demand[:, number].any():
             continue
-        first = _least(rows.ttft[mine & (rows.tpot <= tpot[model])])
-        each = _least(rows.tpot[mine & (rows.ttft <= ttft[model])])
+        first, each = _least(rows.ttft[fast]), _least(rows.tpot[soon])
         ways = []
         if first is not None:
             ways.append(f"raise slo_ttft_p95_s to {_up(first)}")
         if each is not None:
             ways.append(f"raise slo_tpot_p95_s to {_up(each)}")
         remedy = " or ".join(ways) or "raise both objectives, or add other points"
-        text = f"model `{names[model]}` has no serving point within its latencies"
+        text = f"model `{model.name}` has no serving point within its latencies"
         reason = {
-            "limit": "slo", "slot": None, "model": names[model], "ttft_p95_s": first,
+            "limit": "slo", "slot": None, "model": model.name, "ttft_p95_s": first,
             "tpot_p95_s": each, "remedy": f"{text}; {remedy}.",
         }  # fmt: skip
         known = {"ttft_p95_s": first, "tpot_p95_s": each}
-        return NoPlan(reason, **{x: y for x, y in known.items() if y is not None})
-    return None
+        raise NoPlan(reason, **{x: y for x, y in known.items() if y is not None})
+    return found
 
 
 def short(problem: Problem, slots: tuple[int, ...]) -> NoPlan | None:
     """What the slots that have no plan lack most of, GPUs (whatever the power) before
     power; None where plain rounding is the matter and no search found a plan."""
     chosen = problem.at(np.array(slots))
-    lacks = [_lack(chosen, slot, _gpus(chosen)) for slot in range(len(slots))]
-    worst = int(np.argmax(lacks))
-    if lacks[worst] > 0:
-        return _few_gpus(chosen, worst, slots[worst])
-    lacks = [_lack(chosen, slot, _watts(chosen)) for slot in range(len(slots))]
-    worst = int(np.argmax(lacks))
-    if lacks[worst] > 1e-6:
-        return _little_power(chosen, worst, slots[worst])
+    for limits_, enough, refused in (
+        (_pools(problem), 0.0, _few_gpus), (_sites(problem), 1e-6, _little_power),
+    ):  # fmt: skip
+        lacks = [_lack(chosen, slot, limits_) for slot in range(len(slots))]
+        worst = int(np.argmax(lacks))
+        if lacks[worst] > enough:
+            return refused(chosen, worst, slots[worst])
     return None
 
 
-@dataclasses.dataclass(frozen=True)
-class _Slack:
-    """More of limits (pools then sites): `more` [limit, column]; `only`: the limits
-    that count at all."""
-
-    more: Float[np.ndarray, "limit column"]
-    only: Bool[np.ndarray, " limit"]
+def _pools(problem: Problem) -> Int[np.ndarray, " pool"]:
+    """Places of pools among the limits."""
+    return np.arange(len(problem.count))
 
 
-def _gpus(problem: Problem) -> _Slack:
-    pools, sites = len(problem.count), len(problem.pue)
-    more = np.eye(pools + sites, pools)
-    return _Slack(more, np.arange(pools + sites) < pools)
+def _sites(problem: Problem) -> Int[np.ndarray, " site"]:
+    """Places of sites among the limits."""
+    return len(problem.count) + np.arange(len(problem.pue))
 
 
-def _watts(problem: Problem) -> _Slack:
-    pools, sites = len(problem.count), len(problem.pue)
-    more = np.eye(pools + sites)[:, pools:]
-    return _Slack(more, np.ones(pools + sites, bool))
-
-
-def _lack(problem: Problem, slot: int, slack: _Slack) -> float:
+def _lack(problem: Problem, slot: int, of: Int[np.ndarray, " limit"]) -> float:
     """Least sum of what is lacking, shares of replicas allowed unless that is nothing;
     infinite where a model cannot run at all."""
-    relaxed = _change(problem, slot, slack, whole=False)
+    relaxed = _change(problem, slot, of, whole=False)
     if relaxed is None:
         return math.inf
     if relaxed.sum() > 1e-6:
         return float(relaxed.sum())
-    found = _change(problem, slot, slack, whole=True)
+    found = _change(problem, slot, of, whole=True)
     return 0.0 if found is None else float(found.sum())
 
 
 def _change(
-    problem: Problem, slot: int, slack: _Slack, *, whole: bool
-) -> Float[np.ndarray, " column"] | None:
-    """Least change of the slack's limits that lets the slot have a plan."""
-    wanted, free = problem.demand[slot], room(problem, slot)
-    held, asked = np.isfinite(free) & slack.only, wanted > 0
+    problem: Problem, slot: int, of: Int[np.ndarray, " limit"], *, whole: bool
+) -> Float[np.ndarray, " limit"] | None:
+    """Least that the limits `of` must grow by so that the slot has a plan: of sites,
+    W; of pools, GPUs, whatever the power."""
+    wanted, free, rows = problem.demand[slot], room(problem, slot), len(problem.rows)
+    watts = of[0] >= len(problem.count)
+    held = np.isfinite(free) & (watts | (np.arange(len(free)) < len(problem.count)))
+    asked = wanted > 0
     rates = sparse.diags_array(1e3 / wanted[asked]) @ cover(problem)[asked]
-    use = limits(problem)[held]
-    rows, more = len(problem.rows), slack.more.shape[1]
-    none = sparse.csr_array((rates.shape[0], more))
-    matrix = sparse.block_array(
-        [[rates, none], [use, sparse.csr_array(-slack.more[held])]]
-    )
-    cost = np.r_[np.zeros(rows), np.ones(more)]
-    low = np.r_[np.full(rates.shape[0], 1e3), np.full(use.shape[0], -np.inf)]
-    high = np.r_[np.full(rates.shape[0], np.inf), free[held]]
-    if not whole:
-        x = np.zeros(len(cost)), np.full(len(cost), np.inf)
-        found = highs(LinearModel(sparse.csr_array(matrix), low, high, *x, cost))
-        return None if found.values is None else found.values[rows:]
-    most = np.r_[np.full(rows, 1e5), np.full(more, _MOST)]
-    real = np.r_[np.ones(rows), np.ones(more)]
-    if slack.only.all():  # watts are no whole numbers
-        real[rows:] = 0
-        most[rows:] = np.inf
+    more = sparse.csr_array(-np.eye(len(free))[np.ix_(held, of)])
+    matrix = sparse.block_array([[rates, None], [limits(problem)[held], more]])
+    kind = np.r_[np.full(rows, whole), np.full(len(of), whole and not watts)]
     answer = least(
-        cost, sparse.csr_array(matrix), low, high, most, seconds=_SECONDS, whole=real
-    )
+        np.r_[np.zeros(rows), np.ones(len(of))], sparse.csr_array(matrix),
+        np.r_[np.full(rates.shape[0], 1e3), np.full(int(held.sum()), -np.inf)],
+        np.r_[np.full(rates.shape[0], np.inf), free[held]],
+        np.r_[np.full(rows, _REPLICAS), np.full(len(of), np.inf if watts else _MOST)],
+        seconds=_SECONDS, whole=kind,
+    )  # fmt: skip
     return None if answer.values is None else answer.values[rows:]
 
 
 def _few_gpus(problem: Problem, place: int, slot: int) -> NoPlan:
-    slack, pools = _gpus(problem), len(problem.count)
     found: dict[str, int] = {}
-    for pool in range(pools):
-        alone = dataclasses.replace(slack, more=slack.more[:, [pool]])
-        added = _change(problem, place, alone, whole=True)
+    for pool in _pools(problem).tolist():
+        added = _change(problem, place, np.array([pool]), whole=True)
         if added is not None and added[0] < _MOST:
             found[problem.pools[pool]] = int(round(added[0]))
     ways = [f"add {number} to pool `{name}`" for name, number in found.items()]
@@ -158,9 +134,9 @@ def _few_gpus(problem: Problem, place: int, slot: int) -> NoPlan:
 
 
 def _little_power(problem: Problem, place: int, slot: int) -> NoPlan:
-    over = _change(problem, place, _watts(problem), whole=True)
+    over = _change(problem, place, _sites(problem), whole=True)
     if over is None:
-        over = _change(problem, place, _watts(problem), whole=False)
+        over = _change(problem, place, _sites(problem), whole=False)
     assert over is not None
     site = int(np.argmax(over))
     budget = float(problem.budget[place, site])

@@ -7,14 +7,15 @@ import os
 from typing import Any, ClassVar, Final
 
 import numpy as np
+from jaxtyping import Float
 
 from ...results import Result, finite, written
 from ...units import MHz
-from .._problem.problem import Problem, site_power, starts_of
+from .._problem.problem import Problem, site_power, starts_of, summed
+from .._reading.series import Series
 from .._reading.spec import Fleet
 from .._solve import OPTIMAL, Solved
 from .headroom import headroom
-from .true_values import Series, joules, totals
 
 PLAN: Final = (
     "slot", "model", "pool", "row", "replicas", "gpus_per_replica", "sm_clock_mhz",
@@ -74,8 +75,7 @@ def fleet_summary(
     one, and `bound` is moved by the same difference.
     """
     problem, counts = solved.problem, solved.counts
-    energy = joules(problem, counts)
-    known = totals(energy, series)
+    known = _totals(_joules(problem, counts), series)
     value = known[_TOTAL[objective]]
     assert value is not None
     moved = value - solved.value
@@ -98,6 +98,28 @@ def fleet_summary(
         "headroom": headroom(problem),
         "seconds": None,
     }
+
+
+def _joules(
+    problem: Problem, counts: Float[np.ndarray, "slot row"]
+) -> Float[np.ndarray, "slot site"]:
+    """Energy at the meter, starts included."""
+    energy = problem.slot * site_power(problem, counts)
+    first = problem.firsts
+    site = problem.row_site[first]
+    each = problem.pue[site] * problem.start[first]
+    return energy + summed(starts_of(problem, counts) * each, site, energy.shape[1])
+
+
+def _totals(
+    energy: Float[np.ndarray, "slot site"], series: Series
+) -> dict[str, float | None]:
+    """J, currency and g; None without the series."""
+    cost, carbon = (
+        None if each is None else float((energy * each).sum()) / joules_
+        for each, joules_ in ((series.price, 3.6e9), (series.carbon, 3.6e6))
+    )
+    return {"energy_j": float(energy.sum()), "cost": cost, "carbon_g": carbon}
 
 
 def _plan(problem: Problem, counts: np.ndarray) -> list[dict[str, Any]]:
@@ -125,10 +147,8 @@ def _plan(problem: Problem, counts: np.ndarray) -> list[dict[str, Any]]:
 
 def _starts(problem: Problem, counts: np.ndarray) -> list[dict[str, Any]]:
     """Replicas that are loaded after the first slot, by model and pool."""
-    rises, _ = starts_of(problem, counts)
-    group, rows = problem.group, problem.rows
-    model, pool = (np.zeros(rises.shape[1], int) for _ in range(2))
-    model[group], pool[group] = rows.model, rows.pool
+    rises, first = starts_of(problem, counts), problem.firsts
+    model, pool = problem.rows.model[first], problem.rows.pool[first]
     sums: dict[tuple[int, int, int], int] = {}
     for slot, place in zip(*np.nonzero(rises), strict=True):
         key = (int(slot), int(model[place]), int(pool[place]))

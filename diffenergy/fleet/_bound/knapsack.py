@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .._problem.problem import Problem
-from .._whole.candidates import Candidates
+from .._whole.candidates import Candidates, joined
 from .linear import Prices, charged, room
 
 _GRID = 20_000
@@ -28,7 +28,7 @@ def by_whole_replicas(
     """The bound of the slot, what each model costs in it above its demand on the
     cheapest row, and the plans of every model that prove it. Models that there is no
     time for (`ends`, s, monotonic) count as on their cheapest row."""
-    at = np.r_[prices.gpu, prices.watt]
+    at = prices.limits
     each, wanted = charged(problem, slot, at), problem.demand[slot]
     asked = np.flatnonzero(wanted > 0)
     floor, wasted, plans = wanted * prices.request, np.zeros(len(wanted)), []
@@ -36,8 +36,7 @@ def by_whole_replicas(
         if time.monotonic() > ends:
             break
         row = np.flatnonzero(problem.rows.model == model)
-        share = problem.rows.rate[row] / wanted[model]
-        row = row[_efficient(each[row], share)]
+        row = row[_efficient(each[row], problem.rows.rate[row])]
         share = problem.rows.rate[row] / wanted[model]
         least, _ = _covered(each[row], np.ceil(share * _GRID * (1 - _TINY)))
         wasted[model] = max(least - floor[model], 0.0)
@@ -51,12 +50,12 @@ def by_whole_replicas(
 
 
 def _efficient(
-    cost: Float[np.ndarray, " row"], share: Float[np.ndarray, " row"]
+    cost: Float[np.ndarray, " row"], rate: Float[np.ndarray, " row"]
 ) -> Int[np.ndarray, " kept"]:
     """Rows that carry more than all that cost as much or less."""
-    order = np.lexsort((-share, cost))
-    most = np.maximum.accumulate(share[order])
-    return order[np.r_[True, share[order][1:] > most[:-1]]]
+    order = np.lexsort((-rate, cost))
+    most = np.maximum.accumulate(rate[order])
+    return order[np.r_[True, rate[order][1:] > most[:-1]]]
 
 
 def _covered(
@@ -85,32 +84,12 @@ def _covered(
     return float(value[_GRID]), count
 
 
-def _as_candidates(
-    plans: list[tuple[int, np.ndarray, np.ndarray]],
-) -> Candidates:
-    """Plans of one model each as records."""
-    row = np.zeros((len(plans), _PARTS), int)
-    count = np.zeros((len(plans), _PARTS))
-    fits = np.ones(len(plans), bool)
-    for place, (_, rows, values) in enumerate(plans):
+def _as_candidates(plans: list[tuple[int, np.ndarray, np.ndarray]]) -> Candidates:
+    """Plans of one model each, but for those of too many rows."""
+    found = [Candidates(np.zeros(0, int), np.zeros((0, 0), int), np.zeros((0, 0)))]
+    for model, rows, values in plans:
         used = np.flatnonzero(values)
-        fits[place] = len(used) <= _PARTS
-        if fits[place]:
-            row[place, : len(used)] = rows[used]
-            count[place, : len(used)] = values[used]
-    models = np.array([model for model, _, _ in plans], int)
-    return Candidates(models, row, count).take(fits)
-
-
-def joined(first: Candidates, second: Candidates) -> Candidates:
-    """Both sets of plans as one."""
-    width = max(first.row.shape[1], second.row.shape[1])
-
-    def wide(x: np.ndarray) -> np.ndarray:
-        return np.pad(x, ((0, 0), (0, width - x.shape[1])))
-
-    return Candidates(
-        np.r_[first.model, second.model],
-        np.vstack([wide(first.row), wide(second.row)]),
-        np.vstack([wide(first.count), wide(second.count)]),
-    )
+        if len(used) <= _PARTS:
+            part = rows[used][None], values[used][None]
+            found.append(Candidates(np.array([model]), *part))
+    return joined(found)

@@ -1,6 +1,7 @@
 """The linear program of a slot: what it may use, and its value and prices by HiGHS."""
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -26,6 +27,11 @@ class Prices:
     watt: Float[np.ndarray, " site"]
     request: Float[np.ndarray, " model"]
     bound: float
+
+    @property
+    def limits(self) -> Float[np.ndarray, " limit"]:
+        """Of pools, then of sites."""
+        return np.r_[self.gpu, self.watt]
 
 
 def limits(problem: Problem) -> sparse.csr_array:
@@ -54,31 +60,49 @@ def cover(problem: Problem) -> sparse.csr_array:
     return sparse.csr_array(sparse.coo_array(entries, shape))
 
 
+class Limits(NamedTuple):
+    """What rows of a slot are within: `low` <= `matrix` @ replicas <= `high`, each over
+    `per`, its size / 1000."""
+
+    matrix: sparse.csr_array
+    low: Float[np.ndarray, " limit"]
+    high: Float[np.ndarray, " limit"]
+    per: Float[np.ndarray, " limit"]
+
+
+def slot_limits(problem: Problem, slot: int) -> Limits:
+    """Cover of the models asked for, then GPUs and watts of a slot."""
+    wanted, free = problem.demand[slot], room(problem, slot)
+    asked, held = wanted > 0, np.isfinite(free)
+    per = np.r_[wanted[asked], np.maximum(np.abs(free[held]), 1e-9)] / _SCALE
+    stacked = sparse.vstack([cover(problem)[asked], limits(problem)[held]])
+    matrix = sparse.csr_array(sparse.diags_array(1 / per) @ stacked)
+    least, none = np.full(int(asked.sum()), _SCALE), np.full(int(held.sum()), np.inf)
+    high = np.r_[least + np.inf, free[held] / per[len(least) :]]
+    return Limits(matrix, np.r_[least, -none], high, per)
+
+
 def relaxed(problem: Problem, slot: int) -> Prices | None:
     """Value and prices of the linear program of a slot; None where it has no answer.
 
     Shares of a replica are allowed and starts are free, so no plan costs less.
     """
-    use, rates = limits(problem), cover(problem)
-    free, wanted = room(problem, slot), problem.demand[slot]
-    held = np.isfinite(free)
-    asked = wanted > 0
+    free = room(problem, slot)
     if (free < -1e-9 * np.abs(problem.base).sum()).any():
         return None
+    matrix, low, high, per = slot_limits(problem, slot)
     cost = problem.cost(slot)
     unit = float(np.abs(cost).max(initial=0.0)) or 1.0
-    per = np.r_[wanted[asked], np.maximum(free[held], 1e-9)] / _SCALE
-    matrix = sparse.vstack([-rates[asked], use[held]])
-    upper = np.r_[-wanted[asked], free[held]]
-    scaled = sparse.diags_array(1 / per) @ matrix
-    found = highs(LinearModel.at_most(cost / unit, scaled, upper / per))
+    none = np.zeros(len(cost))
+    found = highs(LinearModel(matrix, low, high, none, none + np.inf, cost / unit))
     if found.status == "infeasible":
         return None
     if found.duals is None:
         raise RuntimeError(f"the linear program of slot {slot}: {found.message}")
+    held = np.isfinite(free)
     marginal = np.maximum(0.0, -found.duals) * unit / per
     prices = np.zeros(len(free))
-    prices[held] = marginal[asked.sum() :]
+    prices[held] = marginal[len(per) - held.sum() :]
     return proven(problem, slot, prices)
 
 

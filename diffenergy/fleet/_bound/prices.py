@@ -6,8 +6,6 @@ evaluation is a plane above it. Points half way between the best prices and thos
 the planes like best keep the steps short.
 """
 
-import dataclasses
-
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
@@ -25,58 +23,51 @@ _HIGHEST = 100.0
 """Prices up to this, over the largest cost of a row by what it takes of the limit."""
 
 
-@dataclasses.dataclass
-class Cuts:
-    """Choices of a row for each model: each is a plane above the bound of any slot."""
-
-    chosen: Int[np.ndarray, "cut model"]
-
-    @staticmethod
-    def none(problem: Problem) -> "Cuts":
-        """No choices yet."""
-        return Cuts(np.zeros((0, problem.demand.shape[1]), int))
+Cuts = Int[np.ndarray, "cut model"]
+"""Choices of a row for each model: each is a plane above the bound of any slot."""
 
 
-def by_prices(problem: Problem, slot: int, cuts: Cuts) -> Prices | None:
+def no_cuts(problem: Problem) -> Cuts:
+    """No choices yet."""
+    return np.zeros((0, problem.demand.shape[1]), int)
+
+
+def by_prices(problem: Problem, slot: int, cuts: Cuts) -> tuple[Prices | None, Cuts]:
     """The best bound of prices found; None where they have no end: the slot's linear
-    program has no answer. `cuts` of other slots shorten the search, and grow."""
+    program has no answer. `cuts` of other slots shorten the search; they come back with
+    its own."""
     free = room(problem, slot)
     held = np.flatnonzero(np.isfinite(free))
     if (free[held] < 0).any():
-        return None
-    highest, none = _highest(problem, slot), np.zeros(len(held))
-    planes = _Planes(problem, slot)
-    known = cuts.chosen
-    level, slope = planes(known)
+        return None, cuts
+    highest, none = _highest(problem, slot)[held], np.zeros(len(held))
+    level, slope = _planes(problem, slot, cuts)
     at = np.zeros(len(free))
     best, best_at = proven(problem, slot, at), at
     for _ in range(_ROUNDS):
         chosen = _choice(problem, slot, at)[None]
-        known = np.vstack([known, chosen])
-        more_level, more_slope = planes(chosen)
+        cuts = np.vstack([cuts, chosen])
+        more_level, more_slope = _planes(problem, slot, chosen)
         level, slope = np.r_[level, more_level], np.vstack([slope, more_slope])
         unit = max(1e-12, float(np.abs(level).max()))
         # largest z below every plane, over prices as shares of the highest
-        rows = np.c_[np.ones(len(level)), -slope[:, held] * highest[held] / unit]
-        matrix = sparse.csr_array(rows)
+        rows = np.c_[np.ones(len(level)), -slope[:, held] * highest / unit]
         low, high = np.r_[-np.inf, none], np.r_[np.inf, none + 1]
         goal = np.r_[-1.0, none]
-        found = highs(LinearModel.at_most(goal, matrix, level / unit, low, high))
+        found = highs(LinearModel.at_most(goal, rows, level / unit, low, high))
         if found.values is None or found.incumbent is None:
             break
         top = -found.incumbent * unit
-        wish = np.zeros(len(free))
-        wish[held] = found.values[1:] * highest[held]
         if top - best.bound <= _CLOSE * abs(best.bound):
             break
+        wish = np.zeros(len(free))
+        wish[held] = found.values[1:] * highest
         at = 0.5 * (best_at + wish)
         here = proven(problem, slot, at)
         if here.bound > best.bound:
             best, best_at = here, at
-    cuts.chosen = known[-_KEPT:]
-    if len(held) and (best_at[held] > 0.4 * highest[held]).any():
-        return None
-    return best
+    endless = (best_at[held] > 0.4 * highest).any()
+    return None if endless else best, cuts[-_KEPT:]
 
 
 def _choice(
@@ -93,32 +84,21 @@ def _choice(
     return chosen
 
 
-class _Planes:
-    """Planes above the bound of a slot, of choices of a row for each model."""
-
-    def __init__(self, problem: Problem, slot: int):
-        self.cost, self.idle = problem.cost(slot), problem.idle_cost(slot)
-        self.each = problem.demand[slot], problem.rows.rate
-        free = room(problem, slot)
-        self.free = np.where(np.isfinite(free), free, 0.0)
-        self.use = sparse.csc_array(limits(problem))
-
-    def __call__(
-        self, chosen: Int[np.ndarray, "cut model"]
-    ) -> tuple[Float[np.ndarray, " cut"], Float[np.ndarray, "cut limit"]]:
-        """Value at prices of 0, and slope by prices."""
-        wanted, rate = self.each
-        replicas = np.where(chosen >= 0, wanted / rate[chosen], 0.0)
-        value = (replicas * self.cost[chosen]).sum(axis=1) + self.idle
-        index = np.repeat(np.arange(len(chosen)), chosen.shape[1])
-        shape = (len(self.cost), len(chosen))
-        taken = sparse.csc_array(
-            sparse.coo_array(
-                (replicas.ravel(), (chosen.ravel() % shape[0], index)), shape
-            )
-        )
-        taken = sparse.csr_array(self.use @ taken)
-        return value, taken.toarray().T - self.free
+def _planes(
+    problem: Problem, slot: int, chosen: Cuts
+) -> tuple[Float[np.ndarray, " cut"], Float[np.ndarray, "cut limit"]]:
+    """Planes above the bound of a slot, of choices of a row for each model: value at
+    prices of 0, and slope by prices."""
+    free, rows = room(problem, slot), problem.rows
+    wanted = problem.demand[slot]
+    replicas = np.where(chosen >= 0, wanted / rows.rate[chosen], 0.0)
+    value = (replicas * problem.cost(slot)[chosen]).sum(axis=1)
+    cut = np.broadcast_to(np.arange(len(chosen))[:, None], chosen.shape)
+    entries = (replicas.ravel(), (chosen.ravel() % len(rows), cut.ravel()))
+    counts = sparse.coo_array(entries, (len(rows), len(chosen)))
+    taken = sparse.csr_array(limits(problem) @ counts).toarray().T
+    slope = taken - np.where(np.isfinite(free), free, 0.0)
+    return value + problem.idle_cost(slot), slope
 
 
 def _highest(problem: Problem, slot: int) -> Float[np.ndarray, " limit"]:

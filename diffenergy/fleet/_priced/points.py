@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ...compiling import compiler_options
 from ...hardware import GpuCard
 from ...serving import Load, deploy
+from ...serving._answers.clock_curve import looker as by_clock
 from ...serving._steady.figures import LEVELS
 
 _FREE: Final = 2.0
@@ -76,18 +76,10 @@ def looker(
         good = costs.feasible & (found.load < 1)
         return (rate, *levels, tp * found.power, limit), good
 
-    def at(clock: jax.Array) -> Any:
-        one = jnp.ones_like(clock)
-        return jax.jvp(figures, (clock,), (one,), has_aux=True)
-
-    options = compiler_options(once=True)
-    run = jax.jit(lambda x: jax.lax.map(at, x), compiler_options=options)
+    run = by_clock(figures, size)
 
     def look(clocks: Float[np.ndarray, " clock"]) -> tuple[Points, Points]:
-        padded = jnp.asarray(np.resize(clocks, size))
-        *both, good = jax.tree.map(
-            lambda x: x[: len(clocks)], jax.device_get(run(padded))
-        )
+        *both, good = run(clocks)
         values, slopes = (
             Points(*(np.where(good & np.isfinite(x), x, np.nan) for x in part))
             for part in both

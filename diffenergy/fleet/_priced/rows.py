@@ -8,9 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ...hardware import GpuCard, read_gpu
-from ...hardware._clocks import sm_clocks
 from ...results import Infeasible
-from ...serving._answers.clock_curve import between
+from ...serving._answers.clock_curve import between, spread, steps_of
 from .._problem.problem import Rows, joined
 from .._reading.spec import Fleet, Model
 from .._whole.horizon import Told
@@ -106,9 +105,8 @@ def _plans(
 ) -> tuple[list[Curve], str]:
     """The plans that run; why none does."""
     assert model.model and model.input_len and model.output_len
-    steps = np.asarray(sm_clocks(card), float)
-    chosen = np.unique(np.round(np.linspace(0, len(steps) - 1, _CLOCKS)).astype(int))
-    clocks = np.sort(steps[chosen])
+    steps = steps_of(card)
+    clocks = spread(steps, _CLOCKS)
     found: list[Curve] = []
     why = f"its pools have {most} GPUs."
     for tp in _TP:

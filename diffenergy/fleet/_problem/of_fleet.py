@@ -6,9 +6,8 @@ from typing import Any, Final
 import numpy as np
 from jaxtyping import Float
 
-from .._answer.true_values import Series
 from .._reading.points import read_points
-from .._reading.series import Demand, read_series
+from .._reading.series import Demand, Series, read_series
 from .._reading.spec import Fleet
 from .._solve import Solved
 from .._whole.horizon import Told

@@ -15,7 +15,9 @@ used GPU saves its parked watts.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -50,14 +52,16 @@ class Rows:
 
     def take(self, chosen: np.ndarray) -> "Rows":
         """The chosen ones: indices, or a mask."""
-        columns = {x.name: getattr(self, x.name) for x in dataclasses.fields(self)}
-        return Rows(**{name: column[chosen] for name, column in columns.items()})
+        return Rows(*(getattr(self, name)[chosen] for name in _COLUMNS))
+
+
+_COLUMNS: Final = tuple(field.name for field in dataclasses.fields(Rows))
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
     """All rows, one part after the other."""
-    names = [field.name for field in dataclasses.fields(Rows)]
-    return Rows(*(np.concatenate([getattr(x, name) for x in parts]) for name in names))
+    columns = ([getattr(x, name) for x in parts] for name in _COLUMNS)
+    return Rows(*(np.concatenate(x) for x in columns))
 
 
 def groups(rows: Rows) -> Int[np.ndarray, " row"]:
@@ -113,10 +117,15 @@ class Problem:
         parked = self.count * self.parked
         return self.pue * np.bincount(self.site, parked, minlength=len(self.pue))
 
-    @property
+    @functools.cached_property
     def group(self) -> Int[np.ndarray, " row"]:
         """(model, pool, n) of every row as a number from 0: what a start loads."""
         return groups(self.rows)
+
+    @functools.cached_property
+    def firsts(self) -> Int[np.ndarray, " group"]:
+        """A row of each group: all of one start alike."""
+        return np.unique(self.group, return_index=True)[1]
 
     def cost(self, slot: int) -> Float[np.ndarray, " row"]:
         """Objective that a replica adds in a slot, beyond its boards parked."""
@@ -147,41 +156,39 @@ class Problem:
         )
 
 
+def summed(
+    each: Float[np.ndarray, "slot row"], of: Int[np.ndarray, " row"], size: int
+) -> Float[np.ndarray, "slot thing"]:
+    """Sums over the rows of each thing, `of` which there are `size`."""
+    found = np.zeros((len(each), size))
+    np.add.at(found.T, of, each.T)
+    return found
+
+
 def site_power(
     problem: Problem, counts: Float[np.ndarray, "slot row"]
 ) -> Float[np.ndarray, "slot site"]:
     """W at the meter of every site."""
-    drawn = counts * problem.extra
-    sums = np.zeros((len(counts), len(problem.pue)))
-    np.add.at(sums.T, problem.row_site, drawn.T)
-    return problem.base + problem.pue * sums
+    drawn = summed(counts * problem.extra, problem.row_site, len(problem.pue))
+    return problem.base + problem.pue * drawn
 
 
 def starts_of(
     problem: Problem, counts: Float[np.ndarray, "slot row"]
-) -> tuple[Float[np.ndarray, "slot group"], Float[np.ndarray, " group"]]:
-    """Replicas of every (model, pool, n) that are loaded in a slot (none in the first),
-    and the joules of one."""
-    group = problem.group
-    loaded = np.zeros((len(counts), group.max(initial=-1) + 1))
-    np.add.at(loaded.T, group, counts.T)
-    joules = np.zeros(loaded.shape[1])
-    joules[group] = problem.start
-    rises = np.maximum(0.0, np.diff(loaded, axis=0, prepend=loaded[:1]))
-    return rises, joules
+) -> Float[np.ndarray, "slot group"]:
+    """Replicas of every (model, pool, n) that are loaded in a slot; none in the
+    first."""
+    loaded = summed(counts, problem.group, len(problem.firsts))
+    return np.maximum(0.0, np.diff(loaded, axis=0, prepend=loaded[:1]))
 
 
 def value_of(problem: Problem, counts: Float[np.ndarray, "slot row"]) -> float:
     """The objective of whole replicas, starts included."""
-    slots = sum(
-        problem.idle_cost(t) + float(problem.cost(t) @ counts[t])
-        for t in range(problem.slots)
-    )
-    rises, _ = starts_of(problem, counts)
-    group, prices = problem.group, np.zeros(rises.shape)
-    for t in range(problem.slots):
-        prices[t, group] = problem.start_cost(t)
-    return float(slots + (rises * prices).sum())
+    slots, first = range(problem.slots), problem.firsts
+    rises = starts_of(problem, counts)
+    prices = np.array([problem.start_cost(t)[first] for t in slots])
+    running = (problem.idle_cost(t) + float(problem.cost(t) @ counts[t]) for t in slots)
+    return float(sum(running) + (rises * prices).sum())
 
 
 def kept(
@@ -189,15 +196,10 @@ def kept(
 ) -> Bool[np.ndarray, " slot"]:
     """Whether whole replicas keep every limit of a slot."""
     rows, few = problem.rows, 1 + _TOLERANCE
-    carried = np.zeros(problem.demand.shape)
-    np.add.at(carried.T, rows.model, (counts * rows.rate).T)
-    used = np.zeros((len(counts), len(problem.count)))
-    np.add.at(used.T, rows.pool, (counts * rows.gpus).T)
-    drawn = site_power(problem, counts)
-    return np.logical_and.reduce(
-        [
-            np.all(carried * few >= problem.demand, axis=1),
-            np.all(used <= problem.count * few, axis=1),
-            np.all(drawn <= problem.budget * few, axis=1),
-        ]
+    carried = summed(counts * rows.rate, rows.model, problem.demand.shape[1])
+    used = summed(counts * rows.gpus, rows.pool, len(problem.count))
+    return (
+        np.all(carried * few >= problem.demand, axis=1)
+        & np.all(used <= problem.count * few, axis=1)
+        & np.all(site_power(problem, counts) <= problem.budget * few, axis=1)
     )

@@ -1,6 +1,7 @@
 """Which rows can be of use: the Pareto rows of whole replicas, the hull of the LP."""
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from .problem import Problem
@@ -61,15 +62,9 @@ def _corners(
 def _falls(
     group: Int[np.ndarray, " row"], value: Float[np.ndarray, " row"]
 ) -> Bool[np.ndarray, " row"]:
-    """Whether a value is below all before it of its group; groups stand together."""
-    if not len(value):
-        return np.zeros(0, bool)
-    rank = np.unique(value, return_inverse=True)[1].reshape(-1)
-    first = np.r_[True, group[1:] != group[:-1]]
-    # a later group lies below all earlier ones: one running minimum serves all
-    low = rank - np.cumsum(first) * (rank.max() + 2)
-    before = np.r_[low[0] + 1, np.minimum.accumulate(low)[:-1]]
-    return low < before
+    """Whether a value is below all before it of its group."""
+    least = pd.Series(value).groupby(group).cummin()
+    return value < least.groupby(group).shift(fill_value=np.inf).to_numpy()
 
 
 def _above_chord(

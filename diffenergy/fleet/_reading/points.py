@@ -93,16 +93,8 @@ def _matches(
     named: np.ndarray, known: Sequence[Sequence[str]]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows and the things that they name, one pair for each thing."""
-    codes, words = pd.factorize(named)
-    pairs = [
-        (np.flatnonzero(codes == code), number)
-        for code, word in enumerate(words)
-        for number, names in enumerate(known)
-        if word in names
-    ]
-    if not pairs:
-        return np.zeros(0, int), np.zeros(0, int)
-    rows = np.concatenate([row for row, _ in pairs])
-    things = np.concatenate([np.full(len(row), number) for row, number in pairs])
-    order = np.lexsort((things, rows))
-    return rows[order], things[order]
+    pairs = {(word, number) for number, names in enumerate(known) for word in names}
+    things = pd.DataFrame(sorted(pairs), columns=["name", "thing"])
+    rows = pd.DataFrame({"name": named, "row": np.arange(len(named))})
+    found = rows.merge(things, on="name").sort_values(["row", "thing"])
+    return found["row"].to_numpy(), found["thing"].to_numpy()

@@ -42,6 +42,19 @@ class Demand:
     length: float
 
 
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """`demand` as asked for; `times` of slots, None where they are numbered; `budget` W
+    (infinite: none), `carbon` g/kWh and `price` per MWh of sites, None where not every
+    site has one."""
+
+    demand: Float[np.ndarray, "slot model"]
+    times: Shaped[np.ndarray, " slot"] | None
+    budget: Float[np.ndarray, "slot site"]
+    carbon: Float[np.ndarray, "slot site"] | None
+    price: Float[np.ndarray, "slot site"] | None
+
+
 def read_demand(file: str, models: Sequence[str], length: float) -> Demand:
     """`slot` or `time`, `model`, `requests_per_s`: every model in every slot (of
     `length` s), once.

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 
 from ...search import Warm
 from .integer import Found
-from .settled import Choice, Priced, alone, at_other_prices, of_setting
+from .settled import Choice, Setting
 
 _WHOLE = 1e-6
 """Distance from a whole number that counts as none."""
@@ -45,15 +45,15 @@ _MOST = 1e3
 @dataclasses.dataclass(frozen=True)
 class _Node:
     """Limits of the numbers, the numbers in the answer within them, and what it costs;
-    `more`: what a replica more of each group adds at least; `priced`: numbers that are
-    settled, with what whole rows cost above at least."""
+    `more`: what a replica more of each group adds at least; `setting`: numbers that are
+    settled, with what whole rows cost at least."""
 
     bound: float
     low: Float[np.ndarray, " number"]
     high: Float[np.ndarray, " number"]
     numbers: Float[np.ndarray, " number"]
     more: Float[np.ndarray, " group"]
-    priced: Priced | None = None
+    setting: Setting | None = None
 
 
 def branched(
@@ -126,8 +126,8 @@ class _Tree:
 
     def parts(self, node: _Node) -> list[_Node]:
         """What a node is the union of, without what holds no better plan."""
-        if node.priced is not None:
-            self.settle(node, node.priced)
+        if node.setting is not None:
+            self.settle(node, node.setting)
             return []
         loose = np.flatnonzero(_apart(node.numbers) > _WHOLE)
         if len(loose):
@@ -226,32 +226,30 @@ class _Tree:
         each = value + choice.model.cost - paid
         price = np.maximum(-found.duals[int(choice.cover.max()) + 1 : limits], 0.0)
         numbers = np.round(node.numbers[: choice.groups])
-        least, _ = alone(choice, numbers, price, each <= self.enough)
-        bound, priced = max(node.bound, least), Priced(each, price)
-        node = dataclasses.replace(node, bound=bound, priced=priced)
+        setting = Setting(choice, numbers, each, price)
+        least, _ = setting.alone(price, each <= self.enough)
+        bound = max(node.bound, least)
+        node = dataclasses.replace(node, bound=bound, setting=setting)
         return [node] if bound < self.enough else []
 
-    def settle(self, node: _Node, priced: Priced) -> None:
+    def settle(self, node: _Node, setting: Setting) -> None:
         """The best rows for the numbers of a node: at other prices first; by HiGHS when
         it comes up again, or at once before there is any plan, for ever longer."""
-        choice, numbers = self.choice, np.round(node.numbers[: self.choice.groups])
-        bound, tried, ended = node.bound, priced.tried, False
+        bound, tried, ended = node.bound, setting.tried, False
         if not tried:
-            priced, found, values = at_other_prices(
-                choice, numbers, priced, self.enough
-            )
+            setting, found, values = setting.at_other_prices(self.enough)
             self.take(values)
             bound = max(bound, found)
         if tried or self.best is None:
             seconds = min(self.ends - time.monotonic(), _FIRST * _LONGER**tried)
-            priced, answer = of_setting(choice, numbers, priced, self.enough, seconds)
+            setting, answer = setting.solved(self.enough, seconds)
             self.take(answer.values)
             bound, ended = max(bound, answer.bound), answer.proven
         if ended or tried == _TRIES:
             self.unsolved = min(self.unsolved, bound)
         else:
-            priced = dataclasses.replace(priced, tried=tried + 1)
-            self.push(dataclasses.replace(node, bound=bound, priced=priced))
+            setting = dataclasses.replace(setting, tried=tried + 1)
+            self.push(dataclasses.replace(node, bound=bound, setting=setting))
 
     def take(self, values: Float[np.ndarray, " column"] | None) -> None:
         """Keeps a plan that is better than the best and keeps every limit."""

@@ -6,11 +6,14 @@ for the least. Cost with prices, not cost alone: what a limit is worth to others
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float, Int
+from scipy import sparse
 
-from .._bound.linear import charged
+from .._bound.linear import charged, limits
 from .._problem.problem import Problem
 
 _LESS = 3
@@ -30,17 +33,27 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.model)
 
-    def total(self, each: Float[np.ndarray, " row"]) -> Float[np.ndarray, " plan"]:
-        """Sum of what a replica of a row has."""
-        return (self.count * each[self.row]).sum(axis=1)
-
     def take(self, chosen: np.ndarray) -> "Candidates":
         """The chosen ones: indices, or a mask."""
         return Candidates(self.model[chosen], self.row[chosen], self.count[chosen])
 
-    def counts(self, rows: int) -> Float[np.ndarray, " row"]:
-        """Replicas of every row, of all plans together."""
-        return np.bincount(self.row.ravel(), self.count.ravel(), rows)
+    def made(self, rows: int) -> sparse.csr_array:
+        """Replicas [row, plan]."""
+        index = np.repeat(np.arange(len(self)), self.row.shape[1])
+        entries = (self.count.ravel(), (self.row.ravel(), index))
+        return sparse.csr_array(sparse.coo_array(entries, (rows, len(self))))
+
+
+def joined(parts: Sequence[Candidates]) -> Candidates:
+    """All plans, one part after the other."""
+    width = max(x.row.shape[1] for x in parts)
+
+    def wide(name: str) -> np.ndarray:
+        each = (getattr(part, name) for part in parts)
+        return np.vstack([np.pad(x, ((0, 0), (0, width - x.shape[1]))) for x in each])
+
+    models = np.concatenate([part.model for part in parts])
+    return Candidates(models, wide("row"), wide("count"))
 
 
 def candidates(
@@ -83,7 +96,7 @@ def candidates(
     row = np.c_[row, np.where(last >= 0, last, 0)][fine]
     count = np.c_[count, (open_ & (last >= 0)).astype(float)][fine]
     found = Candidates(asked[of[fine]], row, count)
-    return found.take(_best(problem, found, found.total(priced), most))
+    return found.take(_best(problem, found, (count * priced[row]).sum(axis=1), most))
 
 
 def _bulk(
@@ -93,16 +106,11 @@ def _bulk(
     then the next best of any."""
     rows = problem.rows
     each = priced / rows.rate
-    order = np.lexsort((each, rows.pool, rows.model))
-    pool_first = np.r_[
-        True, (np.diff(rows.model[order]) != 0) | (np.diff(rows.pool[order]) != 0)
-    ]
-    lead = np.zeros(len(rows), bool)
-    lead[order[pool_first]] = True
+    lead = pd.Series(each).groupby([rows.model, rows.pool]).idxmin().to_numpy()
     # half of the width for leaders of pools, half for the cheapest of any
     found = np.full((problem.demand.shape[1], width), -1)
     half = (width + 1) // 2
-    _fill(found[:, :half], rows.model, each, np.flatnonzero(lead))
+    _fill(found[:, :half], rows.model, each, np.sort(lead))
     taken = np.zeros(len(rows), bool)
     taken[found[found >= 0]] = True
     _fill(found[:, half:], rows.model, each, np.flatnonzero(~taken))
@@ -111,8 +119,7 @@ def _bulk(
 
 def _fill(found, model, each, among):
     order = among[np.lexsort((each[among], model[among]))]
-    start = np.searchsorted(model[order], np.arange(len(found)))
-    place = np.arange(len(order)) - start[model[order]]
+    place = pd.Series(order).groupby(model[order]).cumcount().to_numpy()
     near = place < found.shape[1]
     found[model[order[near]], place[near]] = order[near]
 
@@ -134,11 +141,8 @@ def _cheapest(problem, priced, model, rest):
 def _from_behind(group, value):
     """Index of the least value from each place to the end of its group."""
     rank = np.argsort(np.argsort(value, kind="stable"), kind="stable")
-    blocks = np.cumsum(np.r_[0, np.diff(group) != 0])
-    low = rank[::-1] + (blocks[::-1]) * (len(value) + 2)
-    least = np.minimum.accumulate(low)[::-1] - blocks * (len(value) + 2)
-    at = np.argsort(rank)
-    return at[least]
+    least = pd.Series(rank[::-1]).groupby(group[::-1]).cummin().to_numpy()[::-1]
+    return np.argsort(rank)[least]
 
 
 def _apart(of, row, count):
@@ -149,18 +153,11 @@ def _apart(of, row, count):
 
 def _best(problem, found, cost, most):
     """The cheapest plans of each model, of those with the same GPUs the cheapest."""
-    pools = len(problem.count)
-    used = np.zeros((len(found), pools))
-    for part in range(found.row.shape[1]):
-        row = found.row[:, part]
-        np.add.at(
-            used,
-            (np.arange(len(found)), problem.rows.pool[row]),
-            found.count[:, part] * problem.rows.gpus[row],
-        )
+    pools = limits(problem)[: len(problem.count)]
+    used = (pools @ found.made(len(problem.rows))).toarray().T
     order = np.lexsort((cost, found.model))
     key = np.c_[found.model, used][order]
     first = np.sort(np.unique(key, axis=0, return_index=True)[1])
     order = order[first]
-    start = np.searchsorted(found.model[order], found.model[order])
-    return order[np.arange(len(order)) - start < most]
+    place = pd.Series(order).groupby(found.model[order]).cumcount().to_numpy()
+    return order[place < most]

@@ -6,7 +6,7 @@ from scipy import sparse
 
 from ...search import LinearModel, highs
 from .._bound.linear import limits, room
-from .._problem.problem import Problem
+from .._problem.problem import Problem, kept
 from .candidates import Candidates
 from .integer import least
 
@@ -35,73 +35,59 @@ def choose(
     models = np.flatnonzero(wanted)
     if not np.isin(models, plans.model).all():
         return None
-    rows = len(problem.rows)
-    made = made_of(plans, rows)
-    cost = made.T @ problem.cost(slot) + start_costs(
-        problem, slot, made, plans.model, before, after
-    )  # noqa: E501
-    place = np.searchsorted(models, plans.model)
-    index = np.arange(len(plans))
-    one = sparse.coo_array(
-        (np.ones(len(plans)), (place, index)), (len(models), len(plans))
-    )
+    made = plans.made(len(problem.rows))
+    cost = made.T @ problem.cost(slot)
+    cost += start_costs(problem, slot, made, plans.model, before, after)
+    one = sparse.csr_array((plans.model == models[:, None]).astype(float))
     free = room(problem, slot)[held]
     per = np.maximum(free, 1e-9) / 1e3
     use = sparse.diags_array(1 / per) @ (limits(problem)[held] @ made)
     matrix = sparse.csr_array(sparse.vstack([one, use]))
     single = np.ones(len(models))
-    low = np.r_[single, np.full(len(per), -np.inf)]
+    ends = np.r_[single, np.full(len(per), -np.inf)], np.r_[single, free / per]
 
     def searched() -> Float[np.ndarray, " plan"] | None:
-        high = np.r_[single, free / per]
         most = np.ones(len(plans))
-        return least(cost, matrix, low, high, most, seconds=seconds, gap=_CLOSE).values
+        return least(cost, matrix, *ends, most, seconds=seconds, gap=_CLOSE).values
 
     def rounded() -> Float[np.ndarray, " plan"] | None:
-        return _rounded(cost, matrix, free / per, place)
+        return _rounded(cost, matrix, *ends)
 
     ways = (searched, rounded) if len(plans) <= _MANY else (rounded, searched)
     values = next((x for x in (way() for way in ways) if x is not None), None)
-    return None if values is None else made @ values
+    if values is None:
+        return None
+    counts = made @ values  # rounding of the solver and all
+    alone = problem.at(slice(slot, slot + 1))
+    return counts if kept(alone, counts[None])[0] else None
 
 
 def _rounded(
     cost: Float[np.ndarray, " plan"],
     matrix: sparse.csr_array,
-    free: Float[np.ndarray, " limit"],
-    model: Int[np.ndarray, " plan"],
+    low: Float[np.ndarray, " limit"],
+    high: Float[np.ndarray, " limit"],
 ) -> Float[np.ndarray, " plan"] | None:
     """Nearly the cheapest choice: that of the linear program, which splits no more
     models than there are limits; these, and others with them, are chosen anew within
-    what the rest leaves."""
-    models = len(matrix.indptr) - 1 - len(free)
-    single = np.ones(models)
-    one, use = matrix[:models], matrix[models:]
+    what the rest leaves. The first limits, with a `low`, are one plan of each model."""
     unit = float(np.abs(cost).max()) or 1.0
-    shares = highs(
-        LinearModel(
-            sparse.csr_array(sparse.vstack([use, one])),
-            np.r_[np.full(len(free), -np.inf), single],
-            np.r_[free, single],
-            np.zeros(len(cost)),
-            np.full(len(cost), np.inf),
-            cost / unit,
-        )
-    ).values
+    ends = np.zeros(len(cost)), np.full(len(cost), np.inf)
+    shares = highs(LinearModel(matrix, low, high, *ends, cost / unit)).values
     if shares is None:
         return None
-    surest = np.zeros(models)
-    np.maximum.at(surest, model, shares)
+    one = matrix[: int(np.isfinite(low).sum())]
+    surest = (one * shares).max(axis=1).toarray().reshape(-1)
     split_first = np.argsort(surest, kind="stable")
     split = int((surest < 1 - _TINY).sum())
     for size in (2 * split, 5 * split):
-        anew = np.isin(model, split_first[:size])
-        values = np.where(anew, 0.0, np.round(shares))
-        left = np.r_[single - one @ values, free - use @ values]
-        low = np.r_[left[:models], np.full(len(free), -np.inf)]
-        part = sparse.csr_array(matrix[:, np.flatnonzero(anew)])
+        anew = np.flatnonzero(one[split_first[:size]].sum(axis=0))
+        values = np.round(shares)
+        values[anew] = 0.0
+        left = high - matrix @ values
         found = least(
-            cost[anew], part, low, left, np.ones(int(anew.sum())),
+            cost[anew], sparse.csr_array(matrix[:, anew]),
+            np.where(np.isfinite(low), left, -np.inf), left, np.ones(len(anew)),
             seconds=_SECONDS, gap=_CLOSE,
         )  # fmt: skip
         if found.values is not None:
@@ -110,16 +96,9 @@ def _rounded(
     return None
 
 
-def made_of(plans: Candidates, rows: int) -> sparse.csr_array:
-    """Replicas [row, plan]."""
-    index = np.repeat(np.arange(len(plans)), plans.row.shape[1])
-    entries = (plans.count.ravel(), (plans.row.ravel(), index))
-    return sparse.csr_array(sparse.coo_array(entries, (rows, len(plans))))
-
-
 def loaded(problem: Problem, counts: Float[np.ndarray, " row"]) -> Loaded:
     """Replicas of every (model, pool, n)."""
-    return np.bincount(problem.group, counts, problem.group.max(initial=-1) + 1)
+    return np.bincount(problem.group, counts, len(problem.firsts))
 
 
 def start_costs(
@@ -135,16 +114,15 @@ def start_costs(
     cost = np.zeros(len(model))
     if not problem.start.any():
         return cost
-    group, rows = problem.group, len(problem.rows)
-    ones = (np.ones(rows), (group, np.arange(rows)))
-    sums = sparse.coo_array(ones, (group.max() + 1, rows))
+    first, rows = problem.firsts, np.arange(len(problem.rows))
+    ones = (np.ones(len(rows)), (problem.group, rows))
+    sums = sparse.coo_array(ones, (len(first), len(rows)))
     here = sparse.coo_array(sums @ made)
     which, plan = here.coords
     for other, price_of, sign in ((before, slot, 1.0), (after, slot + 1, -1.0)):
         if other is None:
             continue
-        price = np.zeros(group.max() + 1)
-        price[group] = problem.start_cost(price_of)
+        price = problem.start_cost(price_of)[first]
         if sign > 0:
             number = np.maximum(0.0, here.data - other[which])
         else:

@@ -14,11 +14,11 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from ...search import LinearModel
-from .._bound.linear import Prices, charged
+from .._bound.linear import Prices, charged, slot_limits
 from .._problem.problem import Problem, kept
 from .._problem.rows import mixed
 from .branches import branched
-from .program import Whole, slot_limits
+from .integer import Found
 from .settled import Choice
 
 _TINY = 1e-12
@@ -48,20 +48,19 @@ class Slot:
     @property
     def reduced(self) -> Float[np.ndarray, " row"]:
         """Cost of a replica, with prices, above that of its requests."""
-        at = np.r_[self.prices.gpu, self.prices.watt]
-        rows = self.problem.rows
-        paid = self.prices.request[rows.model] * rows.rate
-        return np.maximum(charged(self.problem, self.number, at) - paid, 0.0)
+        rows, prices = self.problem.rows, self.prices
+        paid = prices.request[rows.model] * rows.rate
+        return np.maximum(charged(self.problem, self.number, prices.limits) - paid, 0.0)
 
 
-def best_below(slot: Slot, upper: float, *, seconds: float, gap: float) -> Whole:
+def best_below(slot: Slot, upper: float, *, seconds: float, gap: float) -> Found:
     """The least plan of the slot, starts aside, among those below `upper`; no plan is
     below its `bound`. It ends where these are within the relative `gap`."""
     ends = time.monotonic() + seconds
     problem, idle = slot.problem, slot.problem.idle_cost(slot.number)
     counts, bound = None, slot.bound
     if upper <= bound:
-        return Whole(None, bound, True)
+        return Found(None, bound, True)
     while True:
         part = _WITHIN * gap
         if np.isfinite(upper):  # branches are without `idle`
@@ -75,7 +74,7 @@ def best_below(slot: Slot, upper: float, *, seconds: float, gap: float) -> Whole
             counts[0, rows] = found.values
             upper = float(choice.model.cost @ found.values) + idle
         if found.proven or upper >= near or time.monotonic() > ends:
-            return Whole(counts, bound, found.proven)
+            return Found(counts, bound, found.proven)
 
 
 def _within(slot: Slot, distance: float) -> tuple[Choice, Int[np.ndarray, " column"]]:
@@ -87,7 +86,7 @@ def _within(slot: Slot, distance: float) -> tuple[Choice, Int[np.ndarray, " colu
     of = problem.rows.model
     near = np.flatnonzero(asked[of] & (slot.reduced <= most[of]))
     part = problem.take(near)
-    matrix, low, high = slot_limits(part, slot.number)
+    matrix, low, high, _ = slot_limits(part, slot.number)
     columns = np.zeros(len(near))
     model = LinearModel(
         matrix, low, high, columns, columns + np.inf, part.cost(slot.number)

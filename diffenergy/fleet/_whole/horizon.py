@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from .._bound.knapsack import joined
-from .._bound.linear import Prices, charged
-from .._problem.problem import Problem, kept, value_of
-from .candidates import Candidates, candidates
+from .._bound.linear import Prices
+from .._problem.problem import Problem, value_of
+from .candidates import Candidates, candidates, joined
 from .choose import choose, loaded
-from .program import whole
+from .program import anew
 
 _NEAR = 1.15
 _ENOUGH = 0.005
@@ -113,16 +112,14 @@ def _slot(
     seconds = max(_SECONDS, search.left / shared / 8)
     plans = _candidates(search, slot, before, 1)
     found = choose(problem, slot, plans, before, after, seconds)
-    if found is not None and _keeps(problem, slot, found):
+    if found is not None or search.brief:
         return found
-    if search.brief:
-        return None
     found = _directly(search, slot, _NEAR, seconds)
     if found is not None:
         return found
     plans = _candidates(search, slot, before, 4)
     found = choose(problem, slot, plans, before, after, 2 * seconds)
-    if found is not None and _keeps(problem, slot, found):
+    if found is not None:
         return found
     return _directly(search, slot, np.inf, max(2 * seconds, search.left / 4))
 
@@ -133,15 +130,8 @@ def _directly(
     """Replicas of a slot by its integer program, over rows that cost up to `near` times
     the least of their model with prices; starts are not counted."""
     problem, prices = search.problem, search.prices[slot]
-    each = charged(problem, slot, np.r_[prices.gpu, prices.watt]) / problem.rows.rate
-    chosen = np.flatnonzero(each <= near * prices.request[problem.rows.model])
-    alone = problem.at(slice(slot, slot + 1)).take(chosen)
-    asked = whole(alone, seconds=seconds, gap=_ENOUGH).counts
-    if asked is None or not kept(alone, asked)[0]:
-        return None
-    found = np.zeros(len(problem.rows))
-    found[chosen] = asked[0]
-    return found
+    models, none = np.arange(len(prices.request)), np.zeros(len(problem.rows))
+    return anew(problem, slot, prices, models, none, near, seconds, _ENOUGH)
 
 
 def _candidates(
@@ -150,7 +140,7 @@ def _candidates(
     """Plans at the slot's prices, and around them where there are few models; with a
     slot before, also those that start nothing new."""
     problem, prices = search.problem, search.prices[slot]
-    at = np.r_[prices.gpu, prices.watt]
+    at = prices.limits
     models = max(1, int((problem.demand[slot] > 0).sum()))
     width, splits, each = next(x for few, *x in _TRIES if models <= few)
     most = more * max(each, min(_MOST, _PLANS // models))
@@ -166,12 +156,4 @@ def _candidates(
         found.append(candidates(problem, slot, at, added=new, **tries))
     if slot in search.extra:
         found.append(search.extra[slot])
-    both = found[0]
-    for other in found[1:]:
-        both = joined(both, other)
-    return both
-
-
-def _keeps(problem: Problem, slot: int, counts: Float[np.ndarray, " row"]) -> bool:
-    """Whether a slot's limits are kept, rounding of the solver and all."""
-    return bool(kept(problem.at(slice(slot, slot + 1)), counts[None])[0])
+    return joined(found)

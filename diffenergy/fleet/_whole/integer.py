@@ -3,7 +3,7 @@
 import dataclasses
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy import sparse
 
 from ...search import LinearModel, highs
@@ -19,7 +19,7 @@ class Found:
     """`values`: the best found, None without any; no solution costs less than `bound`
     (infinite: there is none at all); `proven`: the search ended by itself."""
 
-    values: Float[np.ndarray, " column"] | None
+    values: Float[np.ndarray, "*slot column"] | None
     bound: float
     proven: bool
 
@@ -33,12 +33,12 @@ def least(
     *,
     seconds: float,
     gap: float = 0.0,
-    whole: Float[np.ndarray, " column"] | None = None,
+    whole: Bool[np.ndarray, " column"] | None = None,
 ) -> Found:
     """Least `cost @ x` with low <= matrix @ x <= high and 0 <= x <= most, within
-    `seconds` or the relative `gap`; x is whole, or where `whole` is 1."""
+    `seconds` or the relative `gap`; x is whole, or where `whole` says so."""
     unit = float(np.abs(cost).max(initial=0.0)) / _SIZE or 1.0
-    kind = np.ones(len(cost), bool) if whole is None else whole == 1
+    kind = np.ones(len(cost), bool) if whole is None else whole
     if not len(cost):
         fits = bool((low <= 0).all() and (high >= 0).all())
         return Found(np.zeros(0) if fits else None, 0.0 if fits else np.inf, True)

@@ -7,107 +7,86 @@ what the others leave.
 import dataclasses
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
-from .._bound.linear import cover, limits, room
-from .._problem.problem import Problem
+from .._bound.linear import Prices, charged, slot_limits
+from .._problem.problem import Problem, kept, site_power
 from .integer import Found, least
 
-_SCALE = 1e3
-"""Limits are scaled to this: HiGHS lets each be missed by 1e-6, absolute."""
 
-
-@dataclasses.dataclass(frozen=True)
-class Whole:
-    """Replicas [slot, row], None where none were found; what no plan costs less than
-    (infinite: there is none); whether the search ended by itself."""
-
-    counts: Float[np.ndarray, "slot row"] | None
-    bound: float
-    proven: bool
-
-
-def whole(problem: Problem, *, seconds: float, gap: float = 0.0) -> Whole:
-    """The least plan of all slots with their starts."""
-    slots = problem.slots
-    blocks, low, high = [], [], []
-    for slot in range(slots):
-        matrix, least_, most = slot_limits(problem, slot)
-        blocks.append(matrix)
-        low.append(least_)
-        high.append(most)
+def whole(problem: Problem, *, seconds: float, gap: float = 0.0) -> Found:
+    """The least plan of all slots with their starts, replicas [slot, row]."""
+    slots, first, group = problem.slots, problem.firsts, problem.group
+    parts = [slot_limits(problem, slot) for slot in range(slots)]
+    blocks, low, high, _ = (list(x) for x in zip(*parts, strict=True))
     cost = [problem.cost(slot) for slot in range(slots)]
     matrix = sparse.csr_array(sparse.block_diag(blocks))
-    loads, start = _loads(problem)
-    more = (slots - 1) * len(start)
+    paid = np.flatnonzero(problem.start[first] > 0)  # groups whose start costs
+    more = (slots - 1) * len(paid)
     if more:
-        matrix = _with_starts(matrix, loads, slots, more)
+        # X - X of the slot before - u <= 0
+        here, before = (sparse.eye_array(slots - 1, slots, k=k) for k in (1, 0))
+        loads = sparse.csr_array((group == paid[:, None]).astype(float))
+        rise = sparse.kron(here - before, loads)
+        both = [[matrix, None], [rise, -sparse.eye_array(more)]]
+        matrix = sparse.csr_array(sparse.block_array(both))
         low.append(np.full(more, -np.inf))
         high.append(np.zeros(more))
-        dear = np.zeros(len(start))
-        for slot in range(1, slots):
-            np.maximum.at(dear, *_of_group(problem, slot, start))
-            cost.append(dear.copy())
-            dear[:] = 0.0
+        cost += [problem.start_cost(slot)[first[paid]] for slot in range(1, slots)]
     most = np.floor(problem.count[problem.rows.pool] / problem.rows.gpus + 1e-9)
     upper = np.r_[np.tile(most, slots), np.full(more, most.max(initial=0.0))]
     found = least(
         np.concatenate(cost), matrix, np.concatenate(low), np.concatenate(high), upper,
         seconds=seconds, gap=gap,
     )  # fmt: skip
-    return _answer(problem, found)
+    values = found.values
+    if values is not None:
+        values = values[: slots * len(most)].reshape(slots, len(most))
+    idle = sum(problem.idle_cost(slot) for slot in range(slots))
+    return Found(values, found.bound + idle, found.proven)
 
 
-def slot_limits(
-    problem: Problem, slot: int
-) -> tuple[sparse.csr_array, Float[np.ndarray, " limit"], Float[np.ndarray, " limit"]]:
-    """Cover, GPUs and watts of a slot: matrix [limit, row], least and most."""
-    wanted, free = problem.demand[slot], room(problem, slot)
-    asked, held = wanted > 0, np.isfinite(free)
-    per = np.r_[wanted[asked], np.maximum(np.abs(free[held]), 1e-9)] / _SCALE
-    stacked = sparse.vstack([cover(problem)[asked], limits(problem)[held]])
-    matrix = sparse.csr_array(sparse.diags_array(1 / per) @ stacked)
-    none = np.full(int(held.sum()), -np.inf)
-    low = np.r_[np.full(int(asked.sum()), _SCALE), none]
-    high = np.r_[np.full(int(asked.sum()), np.inf), free[held] / per[asked.sum() :]]
-    return matrix, low, high
+def anew(
+    problem: Problem,
+    slot: int,
+    prices: Prices,
+    models: Int[np.ndarray, " model"],
+    counts: Float[np.ndarray, " row"],
+    near: float,
+    seconds: float,
+    gap: float,
+) -> Float[np.ndarray, " row"] | None:
+    """Replicas of a slot with these models planned anew, starts aside, over the rows
+    that they have and those that cost up to `near` times the least of their model with
+    prices; None where nothing was found."""
+    alone, rows = problem.at(slice(slot, slot + 1)), problem.rows
+    mine = np.isin(rows.model, models)
+    others = np.where(mine, 0.0, counts)
+    each = charged(problem, slot, prices.limits) / rows.rate
+    cheap = each <= near * prices.request[rows.model]
+    chosen = np.flatnonzero(mine & (cheap | (counts > 0)))
+    left = _without(alone, others, mine).take(chosen)
+    found = whole(left, seconds=seconds, gap=gap).values
+    if found is None:
+        return None
+    others[chosen] = found[0]
+    return others if kept(alone, others[None])[0] else None
 
 
-def _loads(problem: Problem) -> tuple[sparse.csr_array, np.ndarray]:
-    """Rows by (model, pool, n) [group, row], of those whose start costs something, and
-    the numbers of these groups."""
-    group, index = problem.group, np.arange(len(problem.rows))
-    costs = np.unique(group[problem.start > 0])
-    ones = sparse.coo_array(
-        (np.ones(len(index)), (group, index)), (group.max(initial=-1) + 1, len(index))
+def _without(
+    alone: Problem, others: Float[np.ndarray, " row"], mine: Bool[np.ndarray, " row"]
+) -> Problem:
+    """The slot with what others leave, and the demand of the others gone."""
+    rows = alone.rows
+    used = np.bincount(rows.pool, others * rows.gpus, len(alone.count))
+    drawn = site_power(alone, others[None])[0] - alone.base
+    models = alone.demand.shape[1]
+    asked = np.bincount(rows.model[mine], minlength=models) > 0
+    count = alone.count - used
+    # boards that others use draw what they draw: the base of the rest stays parked
+    parked = np.bincount(alone.site, used * alone.parked, minlength=len(alone.pue))
+    budget = alone.budget - drawn - alone.pue * parked
+    return dataclasses.replace(
+        alone, count=count, demand=np.where(asked, alone.demand, 0.0), budget=budget
     )
-    return sparse.csr_array(ones)[costs], costs
-
-
-def _with_starts(
-    matrix: sparse.csr_array, loads: sparse.csr_array, slots: int, more: int
-) -> sparse.csr_array:
-    """The same with `more` lines below: X - X of the slot before - u <= 0."""
-    here, before = (sparse.eye_array(slots - 1, slots, k=k) for k in (1, 0))
-    rise = sparse.kron(here - before, loads)
-    both = sparse.block_array([[matrix, None], [rise, -sparse.eye_array(more)]])
-    return sparse.csr_array(both)
-
-
-def _of_group(
-    problem: Problem, slot: int, groups: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Place of every row's group among `groups`, and the objective of its start."""
-    place = np.searchsorted(groups, problem.group)
-    known = problem.start > 0
-    return place[known], problem.start_cost(slot)[known]
-
-
-def _answer(problem: Problem, found: Found) -> Whole:
-    idle = sum(problem.idle_cost(slot) for slot in range(problem.slots))
-    counts = None
-    if found.values is not None:
-        flat = found.values[: problem.slots * len(problem.rows)]
-        counts = flat.reshape(problem.slots, len(problem.rows))
-    return Whole(counts, found.bound + idle, found.proven)

@@ -2,21 +2,22 @@
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
-
-import numpy as np
 
 from ...corrections import Trust
 from ...corrections._spread import least
 from ...hardware import read_gpu
 from ...results import Infeasible, Result, finite
+from ...units import MHz
 from .._deployment import Deployment
 from .._engine import spread_of
-from .._steady.figures import Latency, Steady
+from .._steady.figures import Steady
 from .._step.rows import PARTS
 from .._step.table import StepCosts
+from .json_keys import LatencyJson, ServeJson, StepPartsJson
 
-_LEVELS: Final = ("p50", "p90", "p95", "p99")
+_LATENCIES: Final = ("ttft_s", "tpot_s", "itl_s", "e2e_latency_s")
 _NORMAL: Final = 1.645
 """Standard deviations between the median and the 95th percentile."""
 
@@ -88,67 +89,48 @@ def saturation(found: Deployment, figures: Steady) -> float:
     return found.replicas * float(figures.saturation) / found.load.output.mean
 
 
-def told(found: Deployment, costs: StepCosts, figures: Steady) -> dict[str, Any]:
+def told(found: Deployment, figures: Steady) -> dict[str, Any]:
     """The JSON of a server in balance."""
-    load, n, gpus = found.load, found.replicas, found.plan.gpus
+    load, n = found.load, found.replicas
     made = n * float(figures.flow)
-    output = load.output.mean
-    requests = made / output
-    tokens = output + load.input.mean + load.cached
-    most = saturation(found, figures)
-    power = gpus * float(figures.power)
-    each = found.plan.tp * float(figures.energy)  # J a token of one replica
-    slots, context = found.slots, found.context
-    kept, pool = found.memory(found.gpu).on_host(context)
-    ttft, tpot = _told(figures.ttft), _told(figures.tpot)
-    spread, grade = trusted(found)
+    requests = made / load.output.mean
+    kept, pool = found.memory(found.gpu).on_host(found.context)
     limited = load.slo_ttft is not None or load.slo_tpot is not None
     good = requests * float(figures.ttft.kept) * float(figures.tpot.kept)
-    return {
-        **about(found),
+    parts = (*figures.parts, figures.sampling, figures.host)
+    latencies = (figures.ttft, figures.tpot, figures.itl, figures.e2e)
+    each = (by_level(x.mean, x.quantiles) for x in latencies)
+    tokens = load.output.mean + load.input.mean + load.cached
+    return completed(found, found.slots, {
         "mode": found.mode,
         "request_rate_per_s": load.rate,
         "request_throughput_per_s": requests,
         "output_token_throughput_per_s": made,
         "total_token_throughput_per_s": requests * tokens,
-        "saturation_request_rate_per_s": most,
-        "utilization": requests / most,
-        "limited_by": _limit(found, slots),
+        "saturation_request_rate_per_s": saturation(found, figures),
+        "limited_by": _limit(found, found.slots),
         "running_requests": n * float(figures.running),
         "waiting_requests": finite(n * float(figures.waiting)),
-        "max_running_requests": n * slots,
-        "kv_cache_tokens": n * pool * context / kept,
         "kv_cache_usage": float(figures.running) * kept / pool,
-        "ttft_s": ttft,
-        "tpot_s": tpot,
-        "itl_s": _told(figures.itl),
-        "e2e_latency_s": _told(figures.e2e),
-        "step_s": {
-            "mean": float(figures.step),
-            "decode_only": float(figures.decode),
-            "parts": _parts(figures),
-        },
+        **dict(zip(_LATENCIES, each, strict=True)),
+        "step_s": step_told(figures.step, figures.decode, parts, figures.prefill),
         "preemptions": None,
         "prefill_tokens_per_step": float(figures.entering) * load.input.mean,
         "steps_with_prefill_share": float(figures.mixed),
-        "avg_power_w": power,
-        "avg_power_per_gpu_w": power / gpus,
-        "energy_j_per_output_token": each,
-        "energy_j_per_token": each * output / tokens,
-        "energy_j_per_request": each * output,
-        "energy_j_per_output_token_p5_p95": interval(each, spread["energy"]),
-        "tpot_s_p5_p95": interval(tpot["mean"], spread["tpot"]),
-        "ttft_s_p5_p95": interval(ttft["mean"], spread["ttft"]),
+        "avg_power_w": found.plan.gpus * float(figures.power),
         "goodput_per_s": good if limited else None,
-        "grade": grade,
-        "assumed": dict(found.assumed),
-        "sensitivities": None,
-    }
+    })  # fmt: skip
 
 
-def about(found: Deployment) -> dict[str, Any]:
-    """What was asked for."""
-    return {
+def completed(found: Deployment, slots: float, given: dict[str, Any]) -> dict[str, Any]:
+    """The JSON of a server with so many `slots` a replica: figures `given`, what was
+    asked for, and what follows from both."""
+    requests, power = given["request_throughput_per_s"], given["avg_power_w"]
+    energy = power / given["output_token_throughput_per_s"]
+    spread, grade = _trusted(found)
+    kept, pool = found.memory(found.gpu).on_host(found.context)
+    tpot = given["tpot_s"]
+    every = {
         "model": found.model.name,
         "gpu": found.card.name,
         "num_gpus": found.plan.gpus,
@@ -158,34 +140,46 @@ def about(found: Deployment) -> dict[str, Any]:
         "sampling": found.sampling,
         "schedule": found.schedule,
         "chunk_tokens": found.chunk,
-        "sm_clock_set_mhz": found.setting.sm_clock / 1e6,
+        "sm_clock_set_mhz": found.setting.sm_clock / MHz,
         "power_limit_w": found.setting.power_limit,
         "max_batch": found.load.max_batch,
         "concurrency": found.load.concurrency,
         "input_len": found.load.input.text,
         "output_len": found.load.output.text,
         "cached_len": found.load.cached,
-    }
+        "utilization": requests / given["saturation_request_rate_per_s"],
+        "max_running_requests": found.replicas * slots,
+        "kv_cache_tokens": found.replicas * pool * found.context / kept,
+        "avg_power_per_gpu_w": power / found.plan.gpus,
+        "energy_j_per_output_token": energy,
+        "energy_j_per_token": power / given["total_token_throughput_per_s"],
+        "energy_j_per_request": power / requests,
+        "energy_j_per_output_token_p5_p95": _interval(energy, spread["energy"]),
+        "tpot_s_p5_p95": tpot and _interval(tpot["mean"], spread["tpot"]),
+        "ttft_s_p5_p95": _interval(given["ttft_s"]["mean"], spread["ttft"]),
+        "grade": grade,
+        "assumed": dict(found.assumed),
+        "sensitivities": None,
+    } | given
+    return {key: every[key] for key in ServeJson.__annotations__ if key in every}
 
 
-def _told(x: Latency) -> dict[str, float]:
-    return {"mean": float(x.mean)} | {
-        name: float(value)
-        for name, value in zip(_LEVELS, np.asarray(x.quantiles), strict=True)
-    }
+def by_level(mean: Any, quantiles: Iterable[Any]) -> dict[str, float]:
+    """A latency by its mean and its quantiles."""
+    return dict(
+        zip(LatencyJson.__annotations__, map(float, (mean, *quantiles)), strict=True)
+    )
 
 
-def _parts(figures: Steady) -> dict[str, float]:
-    kernels = dict(zip(PARTS, map(float, np.asarray(figures.parts)), strict=True))
-    return {
-        "linear": kernels["linear"],
-        "attention": kernels["attention"],
-        "head": kernels["head"],
-        "sampling": float(figures.sampling),
-        "communication": kernels["communication"],
-        "host": float(figures.host),
-        "prefill": float(figures.prefill),
-    }
+def step_told(
+    mean: Any, decode: Any, parts: Iterable[Any], prefill: Any
+) -> dict[str, Any]:
+    """The mean step (s), without prompts, by part (`PARTS`, sampling, host), and what
+    prompts add."""
+    names = (*PARTS, "sampling", "host", "prefill")
+    known: dict[str, Any] = dict(zip(names, (*parts, prefill), strict=True))
+    sums = {name: float(known[name]) for name in StepPartsJson.__annotations__}
+    return {"mean": float(mean), "decode_only": float(decode), "parts": sums}
 
 
 def _limit(found: Deployment, slots: float) -> str:
@@ -199,13 +193,13 @@ def _limit(found: Deployment, slots: float) -> str:
     return "max_batch" if given is not None and given <= slots else "memory"
 
 
-def interval(value: float, sd: float) -> list[float]:
+def _interval(value: float, sd: float) -> list[float]:
     """Central 90 % of a quantity whose logarithm has this standard deviation."""
     factor = math.exp(_NORMAL * sd)
     return [value / factor, value * factor]
 
 
-def trusted(found: Deployment) -> tuple[dict[str, float], str]:
+def _trusted(found: Deployment) -> tuple[dict[str, float], str]:
     """Standard deviations of the logarithm by quantity, and the grade: the least of
     that of the kernels and that of the engine's host."""
     new = found.changed or found.card.values != read_gpu(found.card.served_as).values

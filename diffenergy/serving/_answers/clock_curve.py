@@ -1,7 +1,46 @@
 """A figure over the SM clock, from values and slopes at a few clocks."""
 
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jaxtyping import Float
+
+from ...compiling import compiler_options
+from ...hardware import GpuCard
+from ...hardware._clocks import sm_clocks
+
+
+def steps_of(card: GpuCard) -> Float[np.ndarray, " step"]:
+    """SM clocks that a board has, rising, Hz."""
+    return np.sort(np.asarray(sm_clocks(card), float))
+
+
+def spread(steps: Float[np.ndarray, " step"], number: int) -> Float[np.ndarray, " _"]:
+    """At most so many of the steps, evenly spread over them."""
+    return steps[np.unique(np.linspace(0, len(steps) - 1, number).round().astype(int))]
+
+
+def looker(
+    figures: Callable[[Array], tuple[Any, Any]], size: int
+) -> Callable[[np.ndarray], tuple[Any, Any, Any]]:
+    """What looks at clocks, at most `size` of them, all by one program: values and
+    slopes of the first of `figures`, and the second as it is; the clock leads."""
+
+    def at(clock: Array) -> tuple[Any, Any, Any]:
+        return jax.jvp(figures, (clock,), (jnp.ones_like(clock),), has_aux=True)
+
+    options = compiler_options(once=True)
+    run = jax.jit(lambda x: jax.lax.map(at, x), compiler_options=options)
+
+    def look(clocks: np.ndarray) -> tuple[Any, Any, Any]:
+        found = jax.device_get(run(jnp.asarray(np.resize(clocks, size))))
+        return jax.tree.map(lambda x: np.array(x[: len(clocks)]), found)
+
+    return look
 
 
 def between(

@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...compiling import compiler_options
-from ...hardware._clocks import sm_clocks
 from .._deployment import Deployment
-from .._load import Load
 from .._steady.figures import LEVELS
-from .._step.table import StepCosts, costs_once
+from .._step.table import StepCosts
+from .clock_curve import spread, steps_of
 
 _RATES: Final = 48
 _CLOCKS: Final = 6
@@ -41,14 +40,9 @@ class Curves:
 def curves(found: Deployment, costs: StepCosts) -> Curves:
     """Curves of a deployment around its load."""
     load = found.load
-    rate = Load(
-        rate=1.0, max_batch=load.max_batch, input_len=load.input,
-        output_len=load.output, cached_len=load.cached,
-    )  # fmt: skip
-    limit = Load(
-        max_batch=found.slots, input_len=load.input,
-        output_len=load.output, cached_len=load.cached,
-    )  # fmt: skip
+    alone = {"concurrency": None, "waves": None}
+    rate = dataclasses.replace(load, rate=1.0, **alone)
+    limit = dataclasses.replace(load, rate=None, max_batch=found.slots, **alone)
     flowing = dataclasses.replace(found, load=rate)
     full = dataclasses.replace(found, load=limit)
     options = compiler_options(once=True)
@@ -63,15 +57,12 @@ def curves(found: Deployment, costs: StepCosts) -> Curves:
     rates, ttft, tpot, top = jax.jit(jax.vmap(by_rate), compiler_options=options)(
         shares
     )
-    steps = np.sort(np.asarray(sm_clocks(found.card), float))
-    places = np.unique(np.linspace(0, len(steps) - 1, _CLOCKS).round().astype(int))
-    clocks = steps[places]
+    clocks = spread(steps_of(found.card), _CLOCKS)
     batches = np.unique(np.round(np.geomspace(1, found.slots, _BATCHES)))
-    work = found.program
 
     def by_clock(clock: Any) -> Any:
         point = eqx.tree_at(lambda x: x.sm_clock, found.point, clock)
-        own = costs_once(work.workload, work.knots, found.gpu, point)
+        own = found.costs(point=point, differentiable=False)
         each = jax.vmap(lambda b: full.steady(own, max_batch=b).energy)
         return found.plan.tp * each(jnp.asarray(batches))
 

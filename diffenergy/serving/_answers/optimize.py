@@ -10,6 +10,7 @@ finer table of its own.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -20,14 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ...compiling import compiler_options
 from ...hardware import OperatingPoint
-from ...hardware._clocks import sm_clocks
 from ...results import Infeasible
 from .._deployment import Deployment
 from .._load import Load
 from .._steady.figures import LEVELS, Steady
-from .clock_curve import between
+from .clock_curve import between, looker, spread, steps_of
 from .solve import priced, solved
 
 _CLOCKS: Final = 8
@@ -63,6 +62,16 @@ class _Tried(NamedTuple):
     slopes: Float[np.ndarray, "clock limit figure"]
     feasible: Bool[np.ndarray, " clock"]
 
+    @property
+    def figures(self) -> _Figures:
+        """By name [clock, limit]."""
+        return _Figures(*np.moveaxis(self.values, -1, 0))
+
+    def stable(self, load: Load) -> Bool[np.ndarray, "clock limit"]:
+        """Where the power limit is kept, and the rate with room to spare."""
+        calm = (self.figures.load <= _FULLEST) | (load.rate is None)
+        return calm & self.feasible[:, None]
+
 
 def best(found: Deployment, objective: str) -> tuple[Deployment, dict[str, Any]]:
     """The deployment at the best point, and what is told of it.
@@ -70,33 +79,37 @@ def best(found: Deployment, objective: str) -> tuple[Deployment, dict[str, Any]]
     Raises `Infeasible` with what can be reached if no point keeps the limits.
     """
     given = found.setting.sm_clock
-    steps = np.sort(np.asarray(sm_clocks(found.card), float))
+    steps = steps_of(found.card)
     steps = steps[steps <= given]
     if "sm_clock_mhz" not in found.assumed:
         steps = np.array([given])
     limits = _limits(found)
     look = _looker(found, limits, min(_CLOCKS, len(steps)))
-    tried = look(_some(steps, _CLOCKS))
+    scores = functools.partial(_scores, found.load, objective)
+    tried = look(spread(steps, _CLOCKS))
     for _ in range(_ROUNDS):
         rest = np.setdiff1d(steps, tried.clocks)
         if not len(rest):
             break
-        before = _scores(found.load, tried, objective).min()
-        tried = _together(tried, look(_promising(found.load, tried, rest, objective)))
-        if _scores(found.load, tried, objective).min() >= before:
+        before = scores(tried).min()
+        promising = scores(_curves(tried, rest)).min(axis=1)
+        next_ = np.sort(rest[np.argsort(promising, kind="stable")[:_CLOCKS]])
+        tried = _together(tried, look(next_))
+        if scores(tried).min() >= before:
             break
     while True:
-        scores = _scores(found.load, tried, objective)
+        here = scores(tried)
         # of equals the higher clock
-        row = len(scores) - 1 - int(scores.min(axis=1)[::-1].argmin())
-        column = int(scores[row].argmin())
-        if scores[row, column] >= _FAR:
+        row = len(here) - 1 - int(here.min(axis=1)[::-1].argmin())
+        column = int(here[row].argmin())
+        if here[row, column] >= _FAR:
             _refuse(found.load, tried)
         clock, limit = float(tried.clocks[row]), float(limits[column])
         better = _at(found, clock, limit)
-        tried.values[row, column] = own = _own(better)
+        own = np.array(_figures(solved(better, priced(better))), float)
+        tried.values[row, column] = own  # as it is answered
         alone = tried._replace(values=own[None, None], feasible=tried.feasible[[row]])
-        if _scores(found.load, alone, objective)[0, 0] < _FAR:
+        if scores(alone)[0, 0] < _FAR:
             break
     told = {"objective": objective, "sm_clock_mhz": clock / 1e6, "max_batch": limit}
     return better, {"optimized": told}
@@ -111,19 +124,9 @@ def _at(found: Deployment, clock: float, limit: float) -> Deployment:
     return dataclasses.replace(found, setting=setting, load=load, assumed=assumed)
 
 
-def _own(better: Deployment) -> Float[np.ndarray, " figure"]:
-    """`_Figures` of a deployment as it is answered."""
-    return np.array(_figures(solved(better, priced(better))), float)
-
-
 def _figures(x: Steady) -> _Figures:
     high = x.ttft.quantiles[_P95], x.tpot.quantiles[_P95]
     return _Figures(x.energy, x.flow, *high, x.load)
-
-
-def _some(steps: np.ndarray, number: int) -> np.ndarray:
-    places = np.unique(np.linspace(0, len(steps) - 1, number).round().astype(int))
-    return steps[places]
 
 
 def _limits(found: Deployment) -> np.ndarray:
@@ -146,20 +149,8 @@ def _looker(
 
         return jax.vmap(one)(jnp.asarray(limits)), costs.feasible
 
-    def at(clock: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        values, slopes, kept = jax.jvp(
-            figures, (clock,), (jnp.ones_like(clock),), has_aux=True
-        )
-        return values, slopes, kept
-
-    run = jax.jit(lambda x: jax.lax.map(at, x), compiler_options=compiler_options(True))
-
-    def look(clocks: np.ndarray) -> _Tried:
-        padded = np.resize(clocks, size)  # one program for all rounds
-        found = jax.device_get(run(jnp.asarray(padded)))
-        return _Tried(clocks, *(np.array(x[: len(clocks)]) for x in found))
-
-    return look
+    look = looker(figures, size)
+    return lambda clocks: _Tried(clocks, *look(clocks))
 
 
 def _together(a: _Tried, b: _Tried) -> _Tried:
@@ -167,47 +158,36 @@ def _together(a: _Tried, b: _Tried) -> _Tried:
     return _Tried(*(np.concatenate(x)[order] for x in zip(a, b, strict=True)))
 
 
-def _promising(
-    load: Load, tried: _Tried, rest: np.ndarray, objective: str
-) -> np.ndarray:
-    """Of the other clocks those that are best on the curves, rising."""
-    values = between(tried.clocks, tried.values, tried.slopes, rest)
-    kept = np.full(len(rest), tried.feasible.all())
-    curve = _Tried(rest, values, np.zeros_like(values), kept)
-    scores = _scores(load, curve, objective).min(axis=1)
-    return np.sort(rest[np.argsort(scores, kind="stable")[:_CLOCKS]])
+def _curves(tried: _Tried, clocks: np.ndarray) -> _Tried:
+    """Other clocks as they are on the curves."""
+    values = between(tried.clocks, tried.values, tried.slopes, clocks)
+    kept = np.full(len(clocks), tried.feasible.all())
+    return _Tried(clocks, values, np.zeros_like(values), kept)
 
 
-def _scores(load: Load, tried: _Tried, objective: str) -> Float[np.ndarray, "c l"]:
+def _scores(load: Load, objective: str, tried: _Tried) -> Float[np.ndarray, "c l"]:
     """What is to be least: of points that keep the limits the objective, of others
     how far they are from them, beyond `_FAR`."""
-    x = _Figures(*np.moveaxis(tried.values, -1, 0))
+    x = tried.figures
     value = -x.flow if objective == "throughput" else x.energy
     over = np.ones_like(value)
     for figure, limit in ((x.ttft, load.slo_ttft), (x.tpot, load.slo_tpot)):
         if limit is not None:
             over = np.fmax(over, np.where(np.isnan(figure), np.inf, figure / limit))
-    stable = _stable(load, tried)
+    stable = tried.stable(load)
     kept = stable & (over <= 1) & np.isfinite(value)
     return np.where(kept, value, np.where(stable, _FAR * over, np.inf))
 
 
-def _stable(load: Load, tried: _Tried) -> Bool[np.ndarray, "c l"]:
-    """Where the power limit is kept, and the rate with room to spare."""
-    full = np.asarray(_Figures(*np.moveaxis(tried.values, -1, 0)).load)
-    calm = (full <= _FULLEST) | (load.rate is None)
-    return calm & tried.feasible[:, None]
-
-
 def _refuse(load: Load, tried: _Tried):
     """Raises `Infeasible` with what can be had."""
-    stable = _stable(load, tried)
+    stable = tried.stable(load)
     if not stable.any():
         raise Infeasible(
             f"`optimize`: no clock and batch limit sustain the rate at "
             f"{100 * _FULLEST:g} % of saturation; give a lower `rate` or more GPUs."
         )
-    x = _Figures(*np.moveaxis(tried.values, -1, 0))
+    x = tried.figures
     asked = [
         (name, float(np.nanmin(figure[stable])), limit)
         for name, figure, limit in (

@@ -5,29 +5,29 @@ table and a fit takes seconds.
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float
 
+from ...hardware import read_gpu
 from .._answers.solve import priced
 from .._deploy import deploy
 from .._deployment import Deployment
-from .._engine import SAMPLING, constants, engine_from, levels
+from .._engine import SAMPLING, constants, engine_from
 from .._lengths import fixed
 from .._load import Load
 from .._steady.figures import asked, steady
-from .._steady.server import Memory, Server, Traffic
+from .._steady.server import Server
 from .._step.table import StepCosts
 from .rows import ServedRow
 
 QUANTITIES: Final = ("tpot", "ttft", "power", "energy")
+_READ: Final = ("tpot_s", "ttft_s", "avg_power_w", "energy_j_per_output_token")
+"""Their columns in a table."""
 _SD: Final = (0.05, 0.25, 0.06, 0.06)
 """Scatter of the logarithm of rows, by quantity: what a fit may leave."""
 _ROBUST: Final = 3.0
@@ -42,52 +42,21 @@ _OUTPUTS: Final = 1.5
 """Ratio of contexts that share a table."""
 
 
-class Rows(eqx.Module):
-    """Measured servers as columns; step costs are those of the group `table`."""
-
-    costs: StepCosts
-    table: Array
-    memory: Memory
-    traffic: Traffic
-    vocab: Float[Array, " row"]
-    chunk: Float[Array, " row"]
-    first: Float[Array, " row"]
-    layers: Float[Array, " row"]
-    tdp: Float[Array, " row"]
-    bandwidth: Float[Array, " row"]
-    kinds: Float[Array, "row kind"]
-    slots: Float[Array, " row"]
-    clients: Float[Array, " row"]
-    phi: Float[Array, " row"]
-    gpus: Float[Array, " row"]
-    replicas: Float[Array, " row"]
-
-
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """Rows of a table ready to predict, with the `read` figures (ln; NaN: not read) and
-    the engine and GPU of each."""
+    """Measured servers ready to predict: `costs` of steps, a group each; `columns` of
+    the rows (`_columns`); the `read` figures (ln; NaN: not read); engine and GPU of
+    each (`hosts`)."""
 
-    rows: Rows
+    costs: StepCosts
+    columns: Mapping[str, Any]
     read: np.ndarray
     hosts: list[str]
     given: list[ServedRow]
 
     def predict(self, values: Mapping[str, Array]) -> np.ndarray:
         """ln of `QUANTITIES` of every row with constants `values`."""
-        return np.asarray(_predicted(self.rows, dict(values)))
-
-    def shipped(self) -> np.ndarray:
-        """The same with the constants that each engine has on its GPU's host."""
-        found = np.zeros_like(self.read)
-        for host in dict.fromkeys(self.hosts):
-            engine, _, gpu = host.partition(":")
-            from ...hardware import read_gpu
-
-            values = as_arrays(levels(engine, read_gpu(gpu)))
-            mine = np.array([x == host for x in self.hosts])
-            found[mine] = self.predict(values)[mine]
-        return found
+        return np.asarray(_predicted(self.costs, self.columns, dict(values)))
 
 
 def as_arrays(values: Mapping[str, float]) -> dict[str, Array]:
@@ -117,17 +86,13 @@ def served(rows: Sequence[ServedRow], progress: Any = None) -> Served:
         for row, found in members:
             columns.append(_columns(row, found, number))
             order.append(row)
-    costs = jax.tree.map(lambda *x: jnp.stack(x), *tables)
-    stacked = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *columns)
-    read = np.log([[_read(row, name) for name in QUANTITIES] for row in order])
-    hosts = [f"{row.engine}:{_gpu(row)}" for row in order]
-    return Served(Rows(costs, **stacked), read, hosts, order)
-
-
-def _gpu(row: ServedRow) -> str:
-    from ...hardware import read_gpu
-
-    return read_gpu(row.gpu).name
+    costs, stacked = (
+        jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *each)
+        for each in (tables, columns)
+    )
+    read = np.log([[x.measured.get(name, np.nan) for name in _READ] for x in order])
+    hosts = [f"{row.engine}:{read_gpu(row.gpu).name}" for row in order]
+    return Served(costs, stacked, read, hosts, order)
 
 
 def _covering(found: Sequence[Deployment]) -> Deployment:
@@ -150,6 +115,7 @@ def _covering(found: Sequence[Deployment]) -> Deployment:
 
 
 def _columns(row: ServedRow, found: Deployment, table: int) -> dict[str, Any]:
+    """Numbers of a row as `_predicted` takes them; costs are those of group `table`."""
     load, n = found.load, found.replicas
     values = found.card.values
     running = row.running or (load.max_batch if load.concurrency is None else None)
@@ -178,46 +144,26 @@ def _columns(row: ServedRow, found: Deployment, table: int) -> dict[str, Any]:
     }
 
 
-def _read(row: ServedRow, name: str) -> float:
-    columns = {
-        "tpot": "tpot_s", "ttft": "ttft_s", "power": "avg_power_w",
-        "energy": "energy_j_per_output_token",
-    }  # fmt: skip
-    return row.measured.get(columns[name], np.nan)
-
-
 @jax.jit
-def _predicted(rows: Rows, values: Mapping[str, Array]) -> Array:
-    each = {
-        field.name: getattr(rows, field.name)
-        for field in dataclasses.fields(rows)
-        if field.name != "costs"
-    }
-    return jax.vmap(functools.partial(_one, rows.costs, values))(each)
+def _predicted(
+    tables: StepCosts, columns: Mapping[str, Any], values: Mapping[str, Array]
+) -> Array:
+    """ln of `QUANTITIES` of every row, of all its GPUs."""
 
+    def one(row: Mapping[str, Any]) -> Array:
+        costs = jax.tree.map(lambda x: x[row["table"]], tables)
+        board = (row["layers"], row["tdp"], row["bandwidth"])
+        engine = engine_from(values, row["kinds"], *board)
+        place = (row["memory"], row["traffic"], row["vocab"], row["chunk"])
+        server = Server(costs, engine, *place, row["first"])
+        load = asked(row["slots"], row["clients"], phi=row["phi"])
+        found = steady(server, load, "closed")
+        power = found.power * row["gpus"]
+        energy = found.energy * (row["gpus"] / row["replicas"])
+        figures = (found.tpot.mean, found.ttft.mean, power, energy)
+        return jnp.log(jnp.stack(figures))
 
-def _one(tables: StepCosts, values: Mapping[str, Array], row: Mapping[str, Any]):
-    """ln of `QUANTITIES` of one row, of all its GPUs."""
-    costs = jax.tree.map(lambda x: x[row["table"]], tables)
-    board = (row["layers"], row["tdp"], row["bandwidth"])
-    engine = engine_from(values, row["kinds"], *board)
-    server = Server(
-        costs,
-        engine,
-        row["memory"],
-        row["traffic"],
-        row["vocab"],
-        row["chunk"],
-        row["first"],
-    )
-    load = asked(row["slots"], row["clients"], np.inf, row["phi"])
-    found = steady(server, load, "closed")
-    gpus = row["gpus"] / row["replicas"]
-    figures = (
-        found.tpot.mean, found.ttft.mean, found.power * row["gpus"],
-        found.energy * gpus,
-    )  # fmt: skip
-    return jnp.log(jnp.stack(figures))
+    return jax.vmap(one)(columns)
 
 
 def fitted(
@@ -234,17 +180,14 @@ def fitted(
     names = tuple(priors)
     centre = np.array([centres[name] for name in names])
     sd = np.array([priors[name].sd * (name not in held) + 1e-12 for name in names])
-    picked = jax.tree.map(lambda x: x[np.flatnonzero(use)], _without_costs(found.rows))
-    rows = eqx.tree_at(
-        lambda x: x.costs, picked, found.rows.costs, is_leaf=lambda x: x is None
-    )
+    rows = jax.tree.map(lambda x: x[np.flatnonzero(use)], found.columns)
     known = np.isfinite(found.read[use])
     target = np.where(known, found.read[use], 0.0)
     weight = known / np.array(_SD)
 
     def residual(z: Array) -> Array:
         values = dict(zip(names, jnp.maximum(centre + sd * z, 0.0), strict=True))
-        miss = ((_predicted(rows, values) - target) * weight).ravel()
+        miss = ((_predicted(found.costs, rows, values) - target) * weight).ravel()
         size = jnp.sqrt(1 + (miss / _ROBUST) ** 2)  # soft l1
         robust = _ROBUST * jnp.sign(miss) * jnp.sqrt(2 * (size - 1) + 1e-30)
         return jnp.concatenate([robust, z])
@@ -265,7 +208,3 @@ def fitted(
         for name, value, width, moved in zip(names, values, sd, free, strict=True)
         if moved
     }
-
-
-def _without_costs(rows: Rows) -> Rows:
-    return eqx.tree_at(lambda x: x.costs, rows, None)

@@ -16,10 +16,6 @@ MEASURED: Final = ("tpot_s", "ttft_s", "avg_power_w", "energy_j_per_output_token
 _LOADS: Final = ("max_batch", "concurrency", "rate")
 _WHOLE: Final = ("num_gpus", "tp", "ep")
 _NEEDED: Final = ("gpu", "model", "engine", "input_len", "output_len")
-_OTHERS: Final = (
-    "dtype", "kv_dtype", "sampling", "cached_len", "waves", "running_requests",
-    "campaign",
-)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +32,6 @@ class ServedRow:
     load: Load
     running: float | None
     measured: Mapping[str, float]
-    campaign: str
 
 
 def is_serving(path: str | Path) -> bool:
@@ -120,5 +115,5 @@ def _row(number: int, cells: Mapping[str, str], path: str) -> ServedRow:
     measured = {x: y for x in MEASURED if (y := value(x)) is not None and y > 0}
     return ServedRow(
         number, text("gpu") or "", text("model") or "", engine, server, load,
-        value("running_requests"), measured, text("campaign") or "",
+        value("running_requests"), measured,
     )  # fmt: skip

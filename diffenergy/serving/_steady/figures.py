@@ -5,7 +5,7 @@ Little's law holds exactly: running requests = tokens a second x mean time a tok
 does W = J a token x tokens a second.
 """
 
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,10 +43,9 @@ class Latency(NamedTuple):
 class Steady(NamedTuple):
     """Figures of one replica; powers and energies of one GPU of it.
 
-    `mean`: the mean step (over time, with the mean numbers of the open loop); `flow`:
-    tokens made a second; `running`, `waiting`: requests; `saturation`: tokens a second
-    that all slots make; `power`: W; `energy`: J a token made; `steps`: mean step, s;
-    `decode`, `parts`, `sampling`, `host`, `prefill`: of the mean step, s; `entering`:
+    `flow`: tokens made a second; `running`, `waiting`: requests; `saturation`: tokens a
+    second that all slots make; `power`: W; `energy`: J a token made; `step`: the mean
+    one, s; `decode`, `parts`, `sampling`, `host`, `prefill`: of it, s; `entering`:
     prompts a step; `mixed`: share of steps with a prompt; `load`: of an open loop, rate
     over what can be served.
     """
@@ -86,16 +85,16 @@ class Asked(NamedTuple):
 
 
 def asked(
-    slots: int | float | Array,
-    clients: int | float | Array = np.inf,
-    rate: int | float | Array = np.inf,
-    phi: int | float | Array = 0.0,
-    ttft_limit: int | float | Array = np.inf,
-    tpot_limit: int | float | Array = np.inf,
+    slots: Any,
+    clients: Any = None,
+    rate: Any = None,
+    phi: Any = 0.0,
+    ttft_limit: Any = None,
+    tpot_limit: Any = None,
 ) -> Asked:
-    """The same from numbers."""
+    """The same from numbers; None: none."""
     given = (slots, clients, rate, phi, ttft_limit, tpot_limit)
-    return Asked(*(jnp.asarray(x, float) for x in given))
+    return Asked(*(jnp.asarray(np.inf if x is None else x, float) for x in given))
 
 
 def steady(server: Server, load: Asked, mode: Mode, states: int = 0) -> Steady:
@@ -129,30 +128,18 @@ def _full(server: Server, load: Asked, closed: bool) -> Steady:
         stages = jnp.sqrt(jnp.maximum(waiting, 1.0))
         wait = _about(mean, normal_tail(mean, mean / stages)) * (1 - load.phi / 2)
         first = together(coarse(first), Atoms(wait, jnp.asarray(TAIL)))
-    most = running(server, load.slots)
-    flow = busy * at.flow
     power = busy * at.energy / at.step + (1 - busy) * server.costs.idle
-    return Steady(
-        flow,
-        busy * at.decoding,
-        waiting,
-        most.flow,
-        jnp.ones_like(at.flow),
-        power,
-        power / flow,
-        at.step,
-        at.decode,
-        at.parts,
-        at.sampling,
-        at.host,
-        at.prefill,
-        at.entering,
-        -jnp.expm1(-at.entries),
-        _latency(first, load.ttft_limit),
-        _latency(tpot, load.tpot_limit, at.step),
-        _latency(own, jnp.inf),
-        _end_to_end(server, first, at.step),
-    )
+    return _figures(
+        server, load, at, first,
+        flow=busy * at.flow,
+        running=busy * at.decoding,
+        waiting=waiting,
+        load=jnp.ones_like(at.flow),
+        power=power,
+        mixed=-jnp.expm1(-at.entries),
+        tpot=_latency(tpot, load.tpot_limit, at.step),
+        itl=_latency(own, jnp.inf),
+    )  # fmt: skip
 
 
 def _gaps(at: Running) -> Atoms:
@@ -221,28 +208,17 @@ def _open(server: Server, load: Asked, states: int) -> Steady:
     own = jax.tree.map(lambda x: x[jnp.minimum(places, states - 1)], own)
     own = Atoms(own.values.ravel(), own.weights.ravel() / _STATES)
     mean = seen / made
-    top = running(server, load.slots)
-    return Steady(
-        made,
-        seen,
-        found.waiting,
-        top.flow,
-        found.load,
-        power,
-        power / made,
-        typical.step,
-        typical.decode,
-        typical.parts,
-        typical.sampling,
-        typical.host,
-        typical.prefill,
-        typical.entering,
-        over(-jnp.expm1(-each.entries)),
-        _latency(first, load.ttft_limit),
-        _latency(tpot, load.tpot_limit, mean),
-        _latency(own, jnp.inf, mean),
-        _end_to_end(server, first, mean),
-    )
+    return _figures(
+        server, load, typical, first,
+        flow=made,
+        running=seen,
+        waiting=found.waiting,
+        load=found.load,
+        power=power,
+        mixed=over(-jnp.expm1(-each.entries)),
+        tpot=_latency(tpot, load.tpot_limit, mean),
+        itl=_latency(own, jnp.inf, mean),
+    )  # fmt: skip
 
 
 def _arrivals(p: Array, after: Array) -> Array:
@@ -253,6 +229,22 @@ def _arrivals(p: Array, after: Array) -> Array:
 
 
 # --- both
+
+_STEP: Final = ("step", "decode", "parts", "sampling", "host", "prefill", "entering")
+
+
+def _figures(
+    server: Server, given: Asked, at: Running, first: Atoms, **more: Any
+) -> Steady:
+    """Figures with the mean step `at` and times to the first token."""
+    return Steady(
+        saturation=running(server, given.slots).flow,
+        energy=more["power"] / more["flow"],
+        ttft=_latency(first, given.ttft_limit),
+        e2e=_end_to_end(server, first, more["tpot"].mean),
+        **{name: getattr(at, name) for name in _STEP},
+        **more,
+    )
 
 
 def _about(mean: Array, values: Array) -> Array:

@@ -1,9 +1,8 @@
 """`StepCosts`: time and energy of steps on a grid of batches and prompts, made by one
 estimate; every load interpolates in it."""
 
-import dataclasses
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,9 +12,8 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from ...estimator import Estimate
-from ...estimator._estimate import estimate, estimate_once
+from ...estimator._estimate import estimate_once
 from ...hardware import GpuSpec, OperatingPoint
-from ...hardware._spec import default_point
 from ...physics import waiting_power, with_corrections
 from ...workload import Workload
 from ...workload._workload import assemble
@@ -40,64 +38,20 @@ _LADDERS: Final = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Grid:
-    """What is priced: whole numbers of sequences and tokens.
-
-    `batches`: decoding sequences; `contexts`: two numbers of cached tokens of each,
-    attention being linear in them; `prompts`: tokens of a prompt to compute; `cached`:
-    those before them that are not; `chunk`: most tokens of a step, so that a longer
-    prompt takes several.
-    """
-
-    batches: tuple[int, ...]
-    contexts: tuple[int, int]
-    prompts: tuple[int, ...]
-    cached: int
-    chunk: int
-
-    def pieces(self) -> np.ndarray:
-        """Steps that each prompt takes (a share of the last one counts as such)."""
-        return np.maximum(np.array(self.prompts) / self.chunk, 1.0)
-
-    def steps(self) -> list[Step]:
-        """All steps: decoding ones by batch and context, then those with a prompt, or
-        the mean piece of it, by batch and prompt."""
-        plain = [Step(b, c) for b in self.batches for c in self.contexts]
-        mixed = [
-            self._piece(b, p, n)
-            for b in _BESIDE
-            for p, n in zip(self.prompts, self.pieces(), strict=True)
-        ]
-        return [*plain, *mixed]
-
-    def _piece(self, batch: int, prompt: int, pieces: float) -> Step:
-        tokens = round(prompt / pieces)
-        behind = self.cached + round((prompt - tokens) / 2)
-        return Step(batch, self.contexts[0], tokens, behind)
+def _batches(most: float) -> list[int]:
+    """Numbers of sequences up to `most` and beyond."""
+    found = {x for x in _HALVES if x <= 1.5 * max(most, _ENOUGH)}
+    return sorted({*found, next(x for x in (round(most), 5, 7, 9) if x not in found)})
 
 
-def grid(
-    most: float, context: float, shortest: float, longest: float, cached: float,
-    chunk: int,
-) -> Grid:  # fmt: skip
-    """Batches up to `most`, contexts around the mean one, prompts from `shortest` to
-    `longest`, with knots at fixed places."""
-    top = max(most, _ENOUGH)
-    batches = {x for x in _HALVES if x <= 1.5 * top}
-    batches.add(next(x for x in (round(most), 5, 7, 9) if x not in batches))
-    lower = max(x for x in _LADDERS[1] if x <= max(context, 2.0))
-    tried = [_from(ladder, shortest) for ladder in _LADDERS]
-    prompts = next((x for x in tried if x[-1] >= longest), tried[-1])
-    return Grid(
-        tuple(sorted(batches)), (lower, 2 * lower), prompts, round(cached), chunk
-    )
-
-
-def _from(ladder: tuple[int, ...], shortest: float) -> tuple[int, ...]:
-    """Knots of a ladder from the last one that is no longer than `shortest`."""
-    start = max(i for i, x in enumerate(ladder) if x <= max(shortest, 1.0))
-    return ladder[start : start + _PROMPTS]
+def _prompts(shortest: float, longest: float) -> tuple[int, ...]:
+    """Tokens of prompts: the finest ladder that reaches `longest`, from its last knot
+    that is no longer than `shortest`."""
+    tried = []
+    for ladder in _LADDERS:
+        start = max(i for i, x in enumerate(ladder) if x <= max(shortest, 1.0))
+        tried.append(ladder[start : start + _PROMPTS])
+    return next((x for x in tried if x[-1] >= longest), tried[-1])
 
 
 class StepCosts(eqx.Module):
@@ -131,7 +85,9 @@ class StepCosts(eqx.Module):
 
 
 class Knots(eqx.Module):
-    """A `Grid` as arrays, with the part of each row of its workload (`PARTS`)."""
+    """Where steps are priced: decoding sequences, cached tokens of each, sequences
+    beside a prompt, tokens of it and the steps that it takes; and the part of each row
+    of the workload (`PARTS`)."""
 
     batches: Float[Array, " b"]
     contexts: Float[Array, " c"]
@@ -143,57 +99,64 @@ class Knots(eqx.Module):
     parts: Int[Array, " row"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Program:
+class Program(NamedTuple):
     """The steps of a server as one workload: a phase each."""
 
-    knots: Knots
     workload: Workload
-
-    def costs(
-        self,
-        gpu: GpuSpec,
-        point: OperatingPoint | None = None,
-        differentiable: bool = True,
-    ) -> StepCosts:
-        """The table on a GPU at a point (one row, no axes): pure, differentiable in
-        every number of GPU and point, and `jax.vmap` maps over them."""
-        point = default_point(gpu) if point is None else point
-        run = estimate if differentiable else estimate_once
-        return _costs(self.workload, self.knots, gpu, point, run)
+    knots: Knots
 
 
-def costs_once(
-    workload: Workload, knots: Knots, gpu: GpuSpec, point: OperatingPoint
-) -> StepCosts:
-    """The table, compiled for a single call and not differentiable."""
-    return _costs(workload, knots, gpu, point, estimate_once)
+def program(
+    model: LanguageModel,
+    request: Request,
+    most: float,
+    context: float,
+    lengths: Sequence[float],
+    cached: float,
+    chunk: int,
+) -> Program:
+    """Steps of a model, one GPU's share of it, with knots at fixed places.
 
-
-def program(model: LanguageModel, request: Request, grid: Grid) -> Program:
-    """The steps of `grid` as one workload; a model of one GPU's share."""
-    listed = [listing(model, request, step) for step in grid.steps()]
+    Decoding ones of up to `most` sequences with two numbers of cached tokens around
+    `context`, attention being linear in them. Then those with a prompt beside: as long
+    as any of `lengths` (tokens to compute, behind `cached` ones), or the mean piece of
+    what takes several steps of `chunk` tokens.
+    """
+    batches, prompts = _batches(most), _prompts(min(lengths), max(lengths))
+    lower = max(x for x in _LADDERS[1] if x <= max(context, 2.0))
+    contexts = lower, 2 * lower
+    # a share of the last piece counts as such
+    pieces = np.maximum(np.array(prompts) / chunk, 1.0)
+    steps = [Step(b, c) for b in batches for c in contexts]
+    for beside in _BESIDE:
+        for prompt, number in zip(prompts, pieces, strict=True):
+            tokens = round(prompt / number)
+            behind = round(cached) + round((prompt - tokens) / 2)
+            steps.append(Step(beside, lower, tokens, behind))
+    listed = [listing(model, request, step) for step in steps]
     names = [part for _, parts in listed for part in parts]
-    base = [0 if m == 0 else grid.batches.index(m) for m in _BESIDE]
+    base = [0 if m == 0 else batches.index(m) for m in _BESIDE]
     knots = Knots(
-        jnp.asarray(grid.batches, float),
-        jnp.asarray(grid.contexts, float),
+        jnp.asarray(batches, float),
+        jnp.asarray(contexts, float),
         jnp.asarray(_BESIDE, float),
         jnp.asarray(base),
-        jnp.asarray(grid.prompts, float),
-        jnp.asarray(grid.pieces()),
+        jnp.asarray(prompts, float),
+        jnp.asarray(pieces),
         jnp.asarray([PARTS.index(name) for name in names]),
     )
-    return Program(knots, assemble([x for x, _ in listed]))
+    return Program(assemble([x for x, _ in listed]), knots)
 
 
-def _costs(
+def step_costs(
     workload: Workload,
     knots: Knots,
     gpu: GpuSpec,
     point: OperatingPoint,
-    run: Callable[[Workload, GpuSpec, OperatingPoint], Estimate],
+    run: Callable[[Workload, GpuSpec, OperatingPoint], Estimate] = estimate_once,
 ) -> StepCosts:
+    """The table on a GPU at a point (one row, no axes): pure, and `jax.vmap` maps over
+    both; differentiable in every number of them where `run` is."""
     found = run(workload, gpu, point)
     k, p = found.kernels, found.phases
     index = k.phase * len(PARTS) + knots.parts[k.row]
@@ -238,7 +201,7 @@ def _costs(
 
 
 def _cut(knots: Knots, x: Array) -> tuple[Array, Array]:
-    """Rows of all steps, as `Grid.steps` has them -> (batch, context, ...) and (batch
+    """Rows of all steps, as `program` has them -> (batch, context, ...) and (batch
     beside, prompt, ...)."""
     b, c, m = len(knots.batches), len(knots.contexts), len(knots.beside)
     return (

@@ -1,17 +1,17 @@
 """The JSON of a trace: what its requests waited for, and what the steps took."""
 
 import dataclasses
+import functools
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._answers import answer as _answer
+from .._answers.answer import by_level, completed, step_told
 from .._answers.solve import saturated
 from .._deployment import Deployment
 from .._load import Load
 from .._steady.figures import LEVELS
-from .._step.rows import PARTS
 from .._step.table import StepCosts
 from .simulation import SLOTS
 from .state import Outcome
@@ -41,35 +41,37 @@ def told(
 ) -> dict[str, Any]:
     """The JSON of a trace that each replica of `place` ran in so many `slots` at most,
     under the load that is `shown`."""
-    found = dataclasses.replace(place, load=shown)
+    found, n, count = dataclasses.replace(place, load=shown), place.replicas, len(trace)
     t = _times(found, trace, runs)
-    spread, grade = _answer.trusted(found)
-    energy = _energy(found, costs, trace, runs, t.span)
-    each, interval = energy["energy_j_per_output_token"], _answer.interval
-    several = len(t.tpot) > 0
+    lasted = max(float(trace.arrival[-1] - trace.arrival[0]), 1e-9)
+    made = float(trace.output.sum())
+    tokens = float(trace.prompt.sum()) + made + count * shown.cached
+    most = n * float(saturated(place, costs).saturation) / shown.output.mean
+    _, pool = place.memory(place.gpu).on_host(place.context)
+    waiting = _average(runs, "waiting", t.span)
     limits = (shown.slo_ttft, shown.slo_tpot)
-    more = {} if shown.max_batch else {"max_batch": SLOTS}
-    held = _requests(place, slots, runs, t)
-    return {
-        **_answer.about(found),
+    summary = completed(found, slots, {
         "mode": "trace",
-        **_rates(place, found, costs, trace, t.span),
-        "limited_by": _limit(place, shown, slots, held["waiting_requests"]),
-        **held,
+        "request_rate_per_s": count / lasted if count > 1 else None,
+        "request_throughput_per_s": count / t.span,
+        "output_token_throughput_per_s": made / t.span,
+        "total_token_throughput_per_s": tokens / t.span,
+        "saturation_request_rate_per_s": most,
+        "limited_by": _limit(shown, slots, waiting),
+        "running_requests": float((t.last - t.first).sum() / t.span),
+        "waiting_requests": waiting,
+        "kv_cache_usage": _average(runs, "kept", t.span) / (n * pool),
         "ttft_s": _shown(t.ttft),
-        "tpot_s": _shown(t.tpot, t.mean_tpot) if several else None,
+        "tpot_s": _shown(t.tpot, t.mean_tpot) if len(t.tpot) else None,
         "itl_s": _weighted(*_gaps(runs)),
         "e2e_latency_s": _shown(t.e2e),
         **_steps(runs),
-        **energy,
-        "energy_j_per_output_token_p5_p95": interval(each, spread["energy"]),
-        "tpot_s_p5_p95": interval(t.mean_tpot, spread["tpot"]) if several else None,
-        "ttft_s_p5_p95": interval(float(t.ttft.mean()), spread["ttft"]),
+        "avg_power_w": _energy(found, costs, runs, t.span) / t.span,
         "goodput_per_s": None if limits == (None, None) else _good(t, *limits),
-        "grade": grade,
-        "assumed": dict(found.assumed) | more,
-        "sensitivities": None,
-    }
+    })  # fmt: skip
+    if not shown.max_batch:
+        summary["assumed"]["max_batch"] = SLOTS
+    return summary
 
 
 def _times(found: Deployment, trace: Trace, runs: list[Outcome]) -> _Times:
@@ -92,46 +94,7 @@ def _times(found: Deployment, trace: Trace, runs: list[Outcome]) -> _Times:
     )
 
 
-def _rates(
-    place: Deployment, found: Deployment, costs: StepCosts, trace: Trace, span: float
-) -> dict[str, Any]:
-    """What comes and goes in a second, and the most that could."""
-    count, tokens = len(trace.arrival), float(trace.output.sum())
-    lasted = max(float(trace.arrival[-1] - trace.arrival[0]), 1e-9)
-    most = float(saturated(place, costs).saturation) / found.load.output.mean
-    most = found.replicas * most
-    return {
-        "request_rate_per_s": count / lasted if count > 1 else None,
-        "request_throughput_per_s": count / span,
-        "output_token_throughput_per_s": tokens / span,
-        "total_token_throughput_per_s": _tokens(found, trace) / span,
-        "saturation_request_rate_per_s": most,
-        "utilization": count / span / most,
-    }
-
-
-def _tokens(found: Deployment, trace: Trace) -> float:
-    """Tokens that are read, known and made."""
-    cached = len(trace.arrival) * found.load.cached
-    return float(trace.prompt.sum()) + float(trace.output.sum()) + cached
-
-
-def _requests(
-    place: Deployment, slots: int | float, runs: list[Outcome], t: _Times
-) -> dict[str, float]:
-    """How many run and wait, and the memory that they hold."""
-    n = place.replicas
-    one, pool = place.memory(place.gpu).on_host(place.context)
-    return {
-        "running_requests": float((t.last - t.first).sum() / t.span),
-        "waiting_requests": _average(runs, "waiting", t.span),
-        "max_running_requests": n * slots,
-        "kv_cache_tokens": n * pool * place.context / one,
-        "kv_cache_usage": _average(runs, "kept", t.span) / (n * pool),
-    }
-
-
-def _limit(place: Deployment, shown: Load, slots: int | float, waiting: float) -> str:
+def _limit(shown: Load, slots: int | float, waiting: float) -> str:
     """What bounds the requests that run."""
     if waiting <= 0.5:
         return "rate"
@@ -149,15 +112,9 @@ def _steps(runs: list[Outcome]) -> dict[str, Any]:
     weights = steps / steps.sum()
     mean = float((times * weights).sum())
     whole = (parts * weights[:, None]).sum(0)
-    sums = dict(zip((*PARTS, "sampling", "host"), map(float, whole), strict=True))
-    alone = sum(sums.values())
-    words = ("linear", "attention", "head", "sampling", "communication", "host")
+    alone = float(whole.sum())
     return {
-        "step_s": {
-            "mean": mean,
-            "decode_only": alone,
-            "parts": {x: sums[x] for x in words} | {"prefill": mean - alone},
-        },
+        "step_s": step_told(mean, alone, whole, mean - alone),
         "preemptions": sum(int(_turn(run, "dropped").sum()) for run in runs),
         "prefill_tokens_per_step": float(reads.sum() / steps.sum()),
         "steps_with_prefill_share": float((reads > 0).sum() / steps.sum()),
@@ -165,21 +122,12 @@ def _steps(runs: list[Outcome]) -> dict[str, Any]:
 
 
 def _energy(
-    found: Deployment, costs: StepCosts, trace: Trace, runs: list[Outcome], span: float
-) -> dict[str, float]:
-    """Power of all GPUs, W, and J of a token and a request: of the steps, and of
-    waiting between them."""
+    found: Deployment, costs: StepCosts, runs: list[Outcome], span: float
+) -> float:
+    """J of all GPUs: of the steps, and of waiting between them."""
     spent = sum(float(_turn(run, "energy").sum()) for run in runs)
     busy = sum(float(_turn(run, "time", "steps").sum()) for run in runs)
-    spent += float(costs.idle) * (found.replicas * span - busy)
-    energy = found.plan.tp * spent
-    return {
-        "avg_power_w": energy / span,
-        "avg_power_per_gpu_w": energy / span / found.plan.gpus,
-        "energy_j_per_output_token": energy / float(trace.output.sum()),
-        "energy_j_per_token": energy / _tokens(found, trace),
-        "energy_j_per_request": energy / len(trace.arrival),
-    }
+    return found.plan.tp * (spent + float(costs.idle) * (found.replicas * span - busy))
 
 
 def _good(t: _Times, ttft: float | None, tpot: float | None) -> float:
@@ -192,18 +140,16 @@ def _good(t: _Times, ttft: float | None, tpot: float | None) -> float:
     return float(good.sum()) / t.span
 
 
-def _turn(run: Outcome, name: str, times: str | None = None) -> np.ndarray:
-    x = np.asarray(getattr(run.turns, name))[: run.taken]
-    return (
-        x if times is None else x * np.asarray(getattr(run.turns, times))[: run.taken]
-    )
+def _turn(run: Outcome, *names: str) -> np.ndarray:
+    """A column of the turns of a run, or the product of several."""
+    columns = (np.asarray(getattr(run.turns, name))[: run.taken] for name in names)
+    return functools.reduce(np.multiply, columns)
 
 
 def _gaps(runs: list[Outcome]) -> tuple[np.ndarray, np.ndarray]:
     """Times between tokens and how many there are of each."""
-    each = [_gaps_of(run) for run in runs]
-    values, weights = (np.concatenate(x) for x in zip(*each, strict=True))
-    return values, weights
+    values, weights = zip(*map(_gaps_of, runs), strict=True)
+    return np.concatenate(values), np.concatenate(weights)
 
 
 def _gaps_of(run: Outcome) -> tuple[np.ndarray, np.ndarray]:
@@ -230,20 +176,12 @@ def _gaps_of(run: Outcome) -> tuple[np.ndarray, np.ndarray]:
 
 def _average(runs: list[Outcome], name: str, span: float) -> float:
     """Mean over time, summed over replicas."""
-    return (
-        sum(
-            float((_turn(run, name) * _turn(run, "time", "steps")).sum())
-            for run in runs
-        )
-        / span
-    )
+    return sum(float(_turn(run, name, "time", "steps").sum()) for run in runs) / span
 
 
 def _shown(x: np.ndarray, mean: float | None = None) -> dict[str, float]:
     found = np.quantile(x, LEVELS, method="inverted_cdf")
-    names = ("p50", "p90", "p95", "p99")
-    exact = float(x.mean()) if mean is None else mean
-    return {"mean": exact} | dict(zip(names, map(float, found), strict=True))
+    return by_level(x.mean() if mean is None else mean, found)
 
 
 def _weighted(values: np.ndarray, weights: np.ndarray) -> dict[str, float]:
@@ -251,7 +189,4 @@ def _weighted(values: np.ndarray, weights: np.ndarray) -> dict[str, float]:
     reached = np.cumsum(weights[order])
     place = np.searchsorted(reached, np.array(LEVELS) * reached[-1])
     found = values[order][np.minimum(place, len(values) - 1)]
-    mean = float((values * weights).sum() / weights.sum())
-    return {"mean": mean} | dict(
-        zip(("p50", "p90", "p95", "p99"), map(float, found), strict=True)
-    )
+    return by_level((values * weights).sum() / weights.sum(), found)

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from ...compiling import compiler_options, kept
 from ...hardware import GpuCard
@@ -23,11 +21,9 @@ from .._deploy import deploy
 from .._deployment import Deployment
 from .._lengths import of_values
 from .._load import Load
-from .._steady.server import Server
 from .answer import told
-from .simulation import SLOTS, most_turns
-from .simulation import simulate as _simulate
-from .state import Outcome, Requests
+from .simulation import SLOTS, most_turns, run_through
+from .state import Outcome, Requests, Sizes
 from .trace import COLUMNS, Trace, checked, read_trace
 
 
@@ -121,17 +117,6 @@ def _check_memory(found: Deployment, trace: Trace):
         )
 
 
-class _Sizes(eqx.Module):
-    """What makes a program of its own: see `simulate`."""
-
-    slots: int = eqx.field(static=True)
-    turns: int = eqx.field(static=True)
-
-
-def _simulated(server: Server, requests: Requests, limit: Array, of: _Sizes) -> Outcome:
-    return _simulate(server, requests, limit, of.slots, of.turns)
-
-
 def _run(found: Deployment, costs: Any, trace: Trace, replica: int) -> Outcome:
     """One replica's share: every n-th request."""
     n = found.replicas
@@ -146,8 +131,8 @@ def _run(found: Deployment, costs: Any, trace: Trace, replica: int) -> Outcome:
     turns = most_turns(rows, pieces, float(own[2].sum()))
     given = (found.server(costs), requests, jnp.asarray(limit))
     while True:  # who is dropped takes more turns
-        asked = (*given, _Sizes(slots, turns))
-        ran = jax.device_get(kept(_simulated, asked, compiler_options()))
+        asked = (*given, Sizes(slots, turns))
+        ran = jax.device_get(kept(run_through, asked, compiler_options()))
         if not np.isnan(ran.last[: len(own[0])]).any():
             return ran
         turns *= 2

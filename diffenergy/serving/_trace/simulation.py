@@ -19,7 +19,7 @@ from jax import Array, lax
 
 from .._steady.server import Server
 from .admission import admitted, dropped
-from .state import Outcome, Requests, State, Turn
+from .state import Outcome, Requests, Sizes, State, Turn
 from .turn import GRAIN, stepped
 
 SLOTS = 1024
@@ -36,38 +36,29 @@ def most_turns(requests: int, pieces: float, tokens: float) -> int:
     return 1 << max(int(need) - 1, 1).bit_length()
 
 
-def simulate(
-    server: Server, requests: Requests, limit: Array, slots: int, turns: int
+def run_through(
+    server: Server, requests: Requests, limit: Array, sizes: Sizes
 ) -> Outcome:
-    """Runs a trace through one replica with `slots` slots, at most `limit` of them
-    used; `turns`: of the loop, at most."""
-    rows = len(requests.arrival)
-    zeros = jnp.zeros(slots)
+    """Runs a trace through one replica, of whose slots at most `limit` are used."""
+    rows, slots, turns = len(requests.arrival), sizes.slots, sizes.turns
+    zeros, none = jnp.zeros(slots), jnp.zeros((), int)
+    unknown, nothing = jnp.full(rows, jnp.nan), jnp.zeros(rows)
     start = State(
-        jnp.zeros(()),
-        jnp.zeros((), int),
-        jnp.full(slots, -1),
-        zeros,
-        zeros,
-        zeros,
-        jnp.full(rows, jnp.nan),
-        jnp.full(rows, jnp.nan),
-        jnp.zeros(rows),
-        jnp.zeros(rows),
-        jnp.zeros((), int),
-    )
+        now=jnp.zeros(()), next=none, who=jnp.full(slots, -1), unread=zeros, left=zeros,
+        context=zeros, first=unknown, last=unknown, made=nothing, since=nothing,
+        finished=none,
+    )  # fmt: skip
 
     def turn(state: State) -> tuple[State, Turn]:
         empty = jnp.all(state.who < 0)
         here = jnp.minimum(state.next, requests.number - 1)
         left = state.next < requests.number
         coming = jnp.where(left, requests.arrival[here], jnp.inf)
-        skip = empty & left
-        idle = jnp.where(skip, jnp.maximum(coming - state.now, 0.0), 0.0)
-        state = state._replace(now=state.now + idle)
+        idle = jnp.maximum(coming - state.now, 0.0)
+        state = state._replace(now=state.now + jnp.where(empty & left, idle, 0.0))
         state, gone = dropped(state, requests, server)
         state = admitted(state, requests, jnp.where(gone > 0, 0, limit), server)
-        return stepped(state, requests, server, idle, gone)
+        return stepped(state, requests, server, gone)
 
     shape = jax.eval_shape(lambda: turn(start)[1])
     empty = jax.tree.map(lambda x: jnp.zeros((turns, *x.shape), x.dtype), shape)

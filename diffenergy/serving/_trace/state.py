@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 from jax import Array
 
 
@@ -15,10 +16,17 @@ class Requests(NamedTuple):
     number: Array
 
 
+class Sizes(eqx.Module):
+    """Slots, and turns of the loop, at most: what makes a program of its own."""
+
+    slots: int = eqx.field(static=True)
+    turns: int = eqx.field(static=True)
+
+
 class Turn(NamedTuple):
     """One turn of the loop: `steps` alike of `time` s each, with `running` requests
     that decode (and got a token each), `prompt` tokens in the first of them, `energy` J
-    of one GPU in all, `waiting` requests meanwhile, `idle` s before; `dropped` ones
+    of one GPU in all, `waiting` requests meanwhile; `dropped` ones
     lost their memory before it, `resumed` ones went on after `away` s without a token,
     all together; `held` ones that decode waited for prompts (prompts first)."""
 
@@ -28,7 +36,6 @@ class Turn(NamedTuple):
     prompt: Array
     energy: Array
     waiting: Array
-    idle: Array
     kept: Array
     parts: Array
     dropped: Array

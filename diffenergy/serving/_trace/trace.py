@@ -21,6 +21,9 @@ class Trace:
     prompt: np.ndarray
     output: np.ndarray
 
+    def __len__(self) -> int:
+        return len(self.arrival)
+
 
 def read_trace(path: str | Path) -> Trace:
     """A trace from a table with `arrival_s, input_len, output_len` (.csv, .csv.gz).

@@ -32,10 +32,10 @@ class _Step(NamedTuple):
 
 
 def stepped(
-    state: State, requests: Requests, server: Server, idle: Array, dropped: Array
+    state: State, requests: Requests, server: Server, dropped: Array
 ) -> tuple[State, Turn]:
-    """The state after a turn, and what the turn was; `idle` s passed before it, and
-    `dropped` requests lost their memory."""
+    """The state after a turn, and what the turn was; `dropped` requests lost their
+    memory before it."""
     step = _step(state, server)
     any_reading, none = jnp.any(step.reading), step.number < 1
     steps = _alike(state, requests, server, step)
@@ -58,7 +58,6 @@ def stepped(
         jnp.sum(step.read),
         steps * step.energy * longer,
         come - state.finished - jnp.sum(here) + 0.0,
-        idle,
         jnp.sum(jnp.where(here, server.memory.of_request(state.context), 0.0)),
         step.parts,
         dropped,
