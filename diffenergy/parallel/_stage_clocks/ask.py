@@ -21,7 +21,7 @@ from ...units import MHz
 from .._ask import check_whole
 from .choose import Granularity
 from .interval import saving_interval
-from .pricing import hosts, pipeline_time, problem_of
+from .pricing import hosts, problem_of
 from .problem import Problem
 from .relaxed import Caps
 from .result import StageClocks, peak_power, stage_rows
@@ -243,7 +243,7 @@ def _check_size(task: Task, wanted: Wanted) -> None:
 def _check_deadline(problem: Problem, wanted: Wanted) -> None:
     slow = problem if wanted.straggler is None else problem.slowed(*wanted.straggler)
     deadline = wanted.deadline
-    usual = slow.step_time(float(slow.pipeline(slow.usual)))
+    usual = slow.time_of(slow.usual)
     if deadline is not None and deadline < usual:
         raise ValueError(
             f"`deadline` is {deadline:g} s, but a step takes {usual:.4g} s at the "
@@ -259,8 +259,6 @@ def _summary(task: Task, found: Solved, members: np.ndarray) -> dict[str, Any]:
     layers = [int(stage["layers"]) for stage in task.stages]
     step, energy = found.best
     bound = min(found.bound, energy)  # but for rounding
-    choice = first.choice
-    pipeline = pipeline_time(problem, choice)
     return {
         **task.about,
         **task.trust.to_json(),
@@ -268,7 +266,7 @@ def _summary(task: Task, found: Solved, members: np.ndarray) -> dict[str, Any]:
         "micro_batches": task.step.placed.batches,
         "instructions": len(problem.type),
         "baseline": _outcome(found.usual),
-        "best": _outcome((max(step, problem.step_time(pipeline)), energy)),
+        "best": _outcome(found.best),
         "saving_pct": 100 * found.saving,
         "saving_pct_p5_p95": None,
         "slowdown_pct": 100 * (step / found.usual[0] - 1),

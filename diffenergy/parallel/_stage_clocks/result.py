@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
+from ...plans._pipeline import plain_ends
 from ...results import Result, written
 from ...units import MHz
-from .problem import KINDS, ROUNDING, Problem, finishes
+from .problem import KINDS, ROUNDING, Problem
 
 Path = str | os.PathLike[str]
 
@@ -33,13 +34,8 @@ class Replicas:
     ) -> tuple[Float[np.ndarray, " i"], Float[np.ndarray, " i"]]:
         """When each instruction starts and ends, s."""
         durations = self.problem.durations(choice)
-        end = finishes(self.problem.program, durations)
+        end = plain_ends(self.problem.program, durations)
         return end - durations, end
-
-    @property
-    def step_time(self) -> float:
-        """s of a step that waits for no others."""
-        return self.problem.step_time(float(self.problem.pipeline(self.choice)))
 
     @property
     def switches(self) -> Int[np.ndarray, " s"]:

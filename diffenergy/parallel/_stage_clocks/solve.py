@@ -50,7 +50,7 @@ def solved(
     ask for); `least`: s that the usual step takes at least, others being slower;
     `caps`: of one pipeline. Raises `Infeasible` if these cannot be kept.
     """
-    time = max(least, *(p.step_time(float(p.pipeline(p.usual))) for p, _ in alike))
+    time = max(least, *(p.time_of(p.usual) for p, _ in alike))
     usual = sum(number * p.step_energy(p.usual, time) for p, number in alike)
     if caps is not None:
         ((problem, number),) = alike
@@ -67,7 +67,7 @@ def solved(
         assert lowest is not None and begun is not None
         found.append(Replicas(problem, chosen(problem, granularity, begun), number))
         bound += number * lowest.energy
-    step = max(least, *(x.step_time for x in found))
+    step = max(least, *(x.problem.time_of(x.choice) for x in found))
     energy = sum(x.energy(x.choice, step) for x in found)
     return Solved(tuple(found), (time, usual), (step, energy), bound)
 
@@ -138,7 +138,7 @@ def _within(
         if begun is None:
             continue
         found = Replicas(problem, chosen(problem, granularity, begun), number)
-        step = found.step_time
+        step = problem.time_of(found.choice)
         drawn = caps.power(problem, found.choice, step)
         if (drawn <= caps.limit * (1 + ROUNDING)).all():
             best = (step, found.energy(found.choice, step))
@@ -151,7 +151,7 @@ def uniform(problem: Problem, caps: Caps) -> tuple[float, float, float] | None:
     that keeps the caps; None if none does."""
     for i, clock in enumerate(problem.clocks):
         choice = np.full(len(problem.type), i)
-        step = problem.step_time(float(problem.pipeline(choice)))
+        step = problem.time_of(choice)
         if (caps.power(problem, choice, step) <= caps.limit).all():
             return float(clock), step, problem.step_energy(choice, step)
     return None
@@ -163,7 +163,7 @@ def _no_clock(problem: Problem, caps: Caps) -> Infeasible:
     cheapest = np.array(
         [pareto(problem.time[:, t], cost[:, t])[-1] for t in range(len(problem.stage))]
     )[problem.type]
-    step = problem.step_time(float(problem.pipeline(cheapest)))
+    step = problem.time_of(cheapest)
     least = math.ceil(caps.power(problem, cheapest, step).max())
     return Infeasible(
         f"`node_power` is {caps.limit:g} W, which no clocks keep: at those of least "

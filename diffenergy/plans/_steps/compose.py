@@ -95,7 +95,8 @@ def compose(
     part = _parts(times, steps, c)
     passes = _passes(part, steps, c)
     forward, backward = (x / m for x in passes.whole)
-    late = _late(part, forward, backward, steps, c)
+    gathered, reduced = _once(part, steps)
+    late = _late(gathered, forward, steps, c) + _late(reduced, backward, steps, c)
     sent = c.plan_pp_exposed[..., None, None] * _sends(part["send"], steps)
     ways = [of_gpus(x, steps) / m for x in passes.whole]
     stage = ways[0] + ways[1] + of_gpus(jnp.sum(sent, axis=-1), steps)
@@ -110,7 +111,7 @@ def compose(
     after = _most(late_of_gpus, steps) + _most(optimizer, steps)
     time = (pipeline + after) * (1 + _rest(steps, c))
     busy = steps.batches * jnp.sum(steps.count * stage, -1) / jnp.sum(steps.count, -1)
-    once = _once(part, steps)
+    once = gathered + reduced
     micro = _micro_batch(part, passes, c, steps)
     return StepTime(
         time,
@@ -154,11 +155,13 @@ def _rest(steps: Steps, c: Corrections) -> Float[Array, "*r"]:
     return jnp.where(steps.gpus > 1, rest, 0.0)
 
 
-def _once(part: dict[str, Array], steps: Steps) -> Float[Array, "*r k"]:
-    """s of weights and gradients that replicas exchange once a step."""
+def _once(
+    part: dict[str, Array], steps: Steps
+) -> tuple[Float[Array, "*r k"], Float[Array, "*r k"]]:
+    """s of weights and of gradients that replicas exchange once a step."""
     gathers, reduces = steps.gathers[..., None], steps.reduces[..., None]
-    once = (1 - jnp.minimum(gathers, 1.0)) * part["gather"]
-    return once + (1 - reduces) * part["reduce"]
+    gathered = (1 - jnp.minimum(gathers, 1.0)) * part["gather"]
+    return gathered, (1 - reduces) * part["reduce"]
 
 
 def _of_mean_gpu(
@@ -202,7 +205,7 @@ def _parts(times: Array, steps: Steps, c: Corrections) -> dict[str, Array]:
     between = jnp.where(steps.far > 0, steps.far / rate, 0.0)
     total = smooth.pnorm((within, between), _SHARP)
     total = jnp.where(steps.far > 0, total + HOP * steps.hops, within)
-    return {name: steps.part(total, name) for name in PARTS}
+    return {name: total[..., i] for i, name in enumerate(PARTS)}
 
 
 def beside(work: Array, moved: Array, c: Corrections) -> Array:
@@ -216,21 +219,12 @@ def beside(work: Array, moved: Array, c: Corrections) -> Array:
 
 
 def _late(
-    part: dict[str, Array],
-    forward: Array,
-    backward: Array,
-    steps: Steps,
-    c: Corrections,
+    moved: Array, work: Array, steps: Steps, c: Corrections
 ) -> Float[Array, "*r k"]:
-    """What a step waits for weights and gradients that it exchanges once: gradients
-    beside the last micro-batch backward, weights beside the next one forward."""
-    gathered = jnp.where(steps.gathers[..., None] > 0, 0.0, part["gather"])
-    reduced = jnp.where(steps.reduces[..., None] > 0, 0.0, part["reduce"])
-    found = 0.0
-    for moved, work in ((gathered, forward), (reduced, backward)):
-        over = beside(work, moved, c) - work
-        found = found + jnp.where(steps.dp_overlap[..., None] > 0, over, moved)
-    return jnp.asarray(found)
+    """What a step waits for what it exchanges once: gradients beside the last
+    micro-batch backward, weights beside the next one forward (`work`)."""
+    over = beside(work, moved, c) - work
+    return jnp.where(steps.dp_overlap[..., None] > 0, over, moved)
 
 
 def _sends(send: Array, steps: Steps) -> Float[Array, "*r k 2"]:
