@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from .._rows.operators import Row, convolution, output_hw
+from .._rows.operators import Row, padded_convolution
 from .._rows.types import carrier, element_bytes, gathered, listing_type, moved
 
 if TYPE_CHECKING:
@@ -50,29 +50,17 @@ def _conv(x: int, w: int) -> Rule:
             pixels = image[0] * math.prod(image[2:])
             taps = weights[1] * math.prod(weights[2:])
             return _product(node, groups, pixels, taps, weights[0] // groups, x)
-        pads, dtype = tuple(a.get("pads", [0] * 2 * space)), _type(node, x)
-        for side in (max, min):  # uneven padding: what gives the output's size
-            padding = tuple(side(pads[i], pads[i + space]) for i in range(space))
-            if a.get("auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):
-                padding = tuple((k - 1) // 2 for k in weights[2:])
-            found = convolution(
-                image, weights, stride=tuple(a.get("strides", [1] * space)),
-                padding=padding, dilation=tuple(a.get("dilations", [1] * space)),
-                groups=groups, dtype=dtype, tensor_core=dtype != "fp32",
-            )  # fmt: skip
-            if found is not None and _fits(found, out):
-                return found
-        pixels, taps = out[0] * math.prod(out[2:]), math.prod(weights[1:])
-        return _product(node, groups, pixels, weights[0] // groups, taps, x)
+        pads = a.get("pads", [0] * 2 * space)
+        padding = [(pads[i], pads[i + space]) for i in range(space)]
+        if a.get("auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):
+            padding = [((k - 1) // 2,) * 2 for k in weights[2:]]
+        return padded_convolution(
+            image, weights, out, padding, stride=tuple(a.get("strides", [1] * space)),
+            dilation=tuple(a.get("dilations", [1] * space)), groups=groups,
+            dtype=_type(node, x),
+        )  # fmt: skip
 
     return rule
-
-
-def _fits(found: Row, out: tuple[int, ...]) -> bool:
-    """Whether a convolution's output has the pixels of `out`."""
-    if found["op"] == "gemm":
-        return found["m"] == out[0] * math.prod(out[2:])
-    return output_hw(found) == out[2]
 
 
 def _gemm(node: "Node") -> Row | None:

@@ -98,12 +98,8 @@ def _of_call(
     found = []
     for i, (launch, kind) in enumerate(zip(group, kinds, strict=True)):
         row = _valid(_row(operator, launch, kind, world))
-        if row is None:
-            by_launch = _valid(streams.launched_row(launch))
-            how = "launch" if by_launch else "name"
-            found.append(Found(_kind(kind, by_launch), by_launch, how, i))
-        else:
-            found.append(Found(_kind(kind, row), row, "operator", i))
+        made = Found(_kind(kind, row), row, "operator", i)
+        found.append(_by_launch(launch, kind, i) if row is None else made)
     return _reduced_once(found)
 
 
@@ -208,8 +204,13 @@ def _alone(launch: Launch, world: int) -> Found:
     if kind == "collective":
         row = _valid(sharing.collective_row(launch, world))
         return Found(kind, row, "name", 0)
+    return _by_launch(launch, kind, 0)
+
+
+def _by_launch(launch: Launch, kind: str, place: int) -> Found:
+    """A kernel by its grid and block, else by its name."""
     row = _valid(streams.launched_row(launch))
-    return Found(_kind(kind, row), row, "launch" if row else "name", 0)
+    return Found(_kind(kind, row), row, "launch" if row else "name", place)
 
 
 def _valid(row: Row | None) -> Row | None:

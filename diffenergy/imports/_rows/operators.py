@@ -5,7 +5,7 @@ gives the row without its count, None where the sizes do not decide it.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from .._launches import Operator
@@ -126,6 +126,39 @@ def convolution(
         "k": numel(w[1:]),
         **common,
     }
+
+
+def padded_convolution(
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    out: tuple[int, ...],
+    padding: Sequence[tuple[int, int]],
+    *,
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+    dtype: str,
+) -> Row:
+    """Row of a convolution that makes `out` [N, O, ...], padded before and behind each
+    axis: uneven padding as the side that gives the output's size, else as a product."""
+    for side in (max, min):
+        row = convolution(
+            x, w, stride=stride, padding=tuple(map(side, padding)), dilation=dilation,
+            groups=groups, dtype=dtype, tensor_core=dtype != "fp32",
+        )  # fmt: skip
+        pixels = out[0] * numel(out[2:])
+        if row is not None and pixels == (
+            row["m"] if row["op"] == "gemm" else row["images"] * output_hw(row) ** 2
+        ):
+            return row
+    return convolved(out, groups, numel(w[1:]), dtype)
+
+
+def convolved(out: tuple[int, ...], groups: int, taps: int, dtype: str) -> Row:
+    """A convolution that makes `out` [N, O, ...] as a product, one a group."""
+    m, n = max(out[0] * numel(out[2:]), 1), max(out[1] // groups, 1)
+    sizes = {"batch": groups, "m": m, "n": n, "k": max(taps, 1)}
+    return {"op": "gemm", **sizes, "dtype": dtype}
 
 
 def output_hw(row: Mapping[str, Any]) -> int:
