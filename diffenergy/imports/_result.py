@@ -109,7 +109,7 @@ def of_trace(
     total = sum(classes.values())
     ranked = sorted(classes.items(), key=lambda x: -x[1])
     copies = sum(trace.copies.values(), 0.0)
-    own = next(iter(trace.gpus.values()), None)
+    own = trace.gpu
     share = 1 - classes[names.UNKNOWN] / total if total else 0.0
     summary = {
         "source": Path(path).name,

@@ -5,7 +5,6 @@ import ast
 import gzip
 import re
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,9 +30,7 @@ _COLLECTIVES: Final = {
 """Names of `comm_type`."""
 
 
-def read(
-    path: str, options: Options, progress: Callable[[int, int], None] | None = None
-) -> Trace:
+def read(path: str, options: Options) -> Trace:
     """Launches of the GPU nodes, in the order of the file.
 
     Raises `ValueError` for a file that is cut off or has no GPU node.
@@ -43,8 +40,6 @@ def read(
     nodes = []
     try:
         data = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-        if progress:
-            progress(len(raw), len(raw))
         for number, message in enumerate(messages(data)):
             if number == 0:  # what the trace says of itself
                 continue
@@ -70,7 +65,7 @@ def read(
         launches.append(_launch(node, call, names, seen))
     if not launches:
         raise ValueError(f"{path}: the GPU nodes are copies alone, no kernel.")
-    return Trace("chakra", launches, {}, dict(copies), timed=False)
+    return Trace("chakra", launches, copies=dict(copies), timed=False)
 
 
 class _Node:

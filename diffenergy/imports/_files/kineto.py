@@ -8,13 +8,12 @@ what it needs: a trace of 200 MB takes a few hundred MB of memory.
 import bisect
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from .._launches import Launch, Operator, Options, Trace, frozen
+from .._launches import Launch, Operator, Options, Trace, frozen, one_gpu
 from .chrome import Events
 
-Progress = Callable[[int, int], None]
 _KERNELS: Final = ("kernel", "gpu_kernel")
 _COPIES: Final = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
 _LAUNCHING: Final = ("cuda_runtime", "cuda_driver", "runtime", "driver")
@@ -50,17 +49,16 @@ class _Reader:
         category = str(event.get("cat", "")).lower()
         if event.get("ph") not in ("X", None) or not category:
             return
+        args = event.get("args") or {}
         if category in _KERNELS:
-            self._kernel(event)
+            self._kernel(event, args)
         elif category in _OPERATORS:
-            self._operator(event)
+            self._operator(event, args)
         elif category in _LAUNCHING:
-            args = event.get("args") or {}
             if "correlation" in args:
                 at = (str(event.get("tid")), self._number(event, "ts"))
                 self.launched[int(args["correlation"])] = at
         elif category in _COPIES:
-            args = event.get("args") or {}
             device = _whole(args.get("device", event.get("pid")))
             self.copies[device] += self._number(event, "dur")
         elif category in _STEPS:
@@ -85,8 +83,7 @@ class _Reader:
             )
         return number
 
-    def _kernel(self, event: Mapping[str, Any]):
-        args = event.get("args") or {}
+    def _kernel(self, event: Mapping[str, Any], args: Mapping[str, Any]):
         name = str(event.get("name", ""))
         said = None
         if "Collective name" in args or "In msg nelems" in args:
@@ -107,8 +104,7 @@ class _Reader:
             )
         )
 
-    def _operator(self, event: Mapping[str, Any]):
-        args = event.get("args") or {}
+    def _operator(self, event: Mapping[str, Any], args: Mapping[str, Any]):
         name = str(event.get("name", ""))
         dims = args.get("Input Dims", args.get("Input dims")) or ()
         types = args.get("Input type", args.get("Input Types")) or ()
@@ -126,14 +122,14 @@ class _Reader:
             self.by_id[found] = operator
 
 
-def read(path: str, options: Options, progress: Progress | None = None) -> Trace:
+def read(path: str, options: Options) -> Trace:
     """Launches of a trace.
 
     Raises `ValueError` for a file that is no trace, is cut off, holds no GPU kernel,
     or kernels of several kinds of GPUs.
     """
     reader = _Reader(path)
-    about = Events(path, reader.take, progress).read()
+    about = Events(path, reader.take, options.progress).read()
     if not reader.kernels:
         raise ValueError(
             f"{path}: the trace has {reader.events} events and no GPU kernel; record "
@@ -148,8 +144,11 @@ def read(path: str, options: Options, progress: Progress | None = None) -> Trace
             "first kernel of the file."
         )
     joined = _joined(reader, kernels)
-    gpus = _gpus(about, {x[4] for x in kernels}, path)
-    return Trace("kineto", joined, gpus, dict(reader.copies), world=_world(about))
+    gpu = _gpu(about, {x[4] for x in kernels}, path)
+    job = about.get("distributedInfo")
+    size = job.get("world_size") if isinstance(job, dict) else 0
+    world = size if isinstance(size, int) and size > 0 else 0
+    return Trace("kineto", joined, gpu, dict(reader.copies), world=world)
 
 
 def _joined(reader: _Reader, kernels: list[tuple[Any, ...]]) -> list[Launch]:
@@ -227,30 +226,17 @@ def _window(
     )
 
 
-def _gpus(about: Mapping[str, Any], used: set[int], path: str) -> dict[int, str]:
-    """Names of the GPUs that kernels ran on, by number."""
+def _gpu(about: Mapping[str, Any], used: set[int], path: str) -> str | None:
+    """Name of the GPUs that kernels ran on."""
     found = {}
     for device in about.get("deviceProperties") or ():
         if isinstance(device, dict) and isinstance(device.get("name"), str):
             with contextlib.suppress(TypeError, ValueError):
                 found[int(device.get("id", 0))] = device["name"][:60]
-    names = {found[x] for x in used if x in found}
-    if len(names) > 1:
-        raise ValueError(
-            f"{path}: kernels of different GPUs ({', '.join(sorted(names))}) stand in "
-            "one trace; give a trace of each."
-        )
-    if not names and len(set(found.values())) == 1:  # a rank that numbers them anew
-        names = set(found.values())
-    name = next(iter(names), None)
-    return {} if name is None else {device: name for device in sorted(used)}
-
-
-def _world(about: Mapping[str, Any]) -> int:
-    """GPUs of the job that the trace is of, 0 where it does not say."""
-    job = about.get("distributedInfo")
-    size = job.get("world_size") if isinstance(job, dict) else 0
-    return size if isinstance(size, int) and size > 0 else 0
+    name = one_gpu(found, used, path, "one trace; give a trace of each")
+    if name is None and len(set(found.values())) == 1:  # a rank that numbers them anew
+        name = next(iter(found.values()))
+    return name
 
 
 def _whole(value: Any) -> int:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,9 +45,7 @@ class Node:
     makes: tuple[str, ...]
 
 
-def read(
-    path: str, options: Options, progress: Callable[[int, int], None] | None = None
-) -> Graph:
+def read(path: str, options: Options) -> Graph:
     """Rows of a graph.
 
     Raises `ValueError` where the package `onnx` is missing, for a file that it cannot
@@ -59,9 +57,6 @@ def read(
             "`pip install 'diffenergy[importers]'`."
         )
     model, notes = _inferred(path, options.dims)
-    size = Path(path).stat().st_size
-    if progress:
-        progress(size, size)
     kernels = _rows(_nodes(model.graph), options.stack == "eager", notes)
     if not kernels:
         raise ValueError(
