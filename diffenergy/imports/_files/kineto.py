@@ -27,13 +27,16 @@ _COLLECTIVE: Final = {
     "ranks": "Group size",
 }
 
+_Kernel = tuple[Launch, int | None, int | None]
+"""A kernel, the number of its launch and that of its operator."""
+
 
 class _Reader:
     """Takes events one by one; keeps kernels, launches, operators and steps."""
 
     def __init__(self, where: str):
         self.where = where
-        self.kernels: list[tuple[Any, ...]] = []
+        self.kernels: list[_Kernel] = []
         self.copies: dict[int, float] = defaultdict(float)
         self.launched: dict[int, tuple[str, float]] = {}
         self.calls: dict[str, list[tuple[float, float, Operator]]] = defaultdict(list)
@@ -88,21 +91,19 @@ class _Reader:
         said = None
         if "Collective name" in args or "In msg nelems" in args:
             said = {key: args.get(word) for key, word in _COLLECTIVE.items()}
-        self.kernels.append(
-            (
-                self._number(event, "ts"),
-                self._number(event, "dur"),
-                self.taken.setdefault(name, name),
-                _whole(args.get("stream", event.get("tid"))),
-                _whole(args.get("device", event.get("pid"))),
-                _triple(args.get("grid")),
-                _triple(args.get("block")),
-                _whole(args.get("shared memory")),
-                _optional(args.get("correlation")),
-                _optional(args.get("External id", args.get("external id"))),
-                said,
-            )
+        launch = Launch(
+            self.taken.setdefault(name, name),
+            self._number(event, "dur"),
+            self._number(event, "ts"),
+            _whole(args.get("stream", event.get("tid"))),
+            _whole(args.get("device", event.get("pid"))),
+            _triple(args.get("grid")),
+            _triple(args.get("block")),
+            _whole(args.get("shared memory")),
+            collective=said,
         )
+        own = _optional(args.get("External id", args.get("external id")))
+        self.kernels.append((launch, _optional(args.get("correlation")), own))
 
     def _operator(self, event: Mapping[str, Any], args: Mapping[str, Any]):
         name = str(event.get("name", ""))
@@ -135,44 +136,38 @@ def read(path: str, options: Options) -> Trace:
             f"{path}: the trace has {reader.events} events and no GPU kernel; record "
             "it with `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`."
         )
-    kernels = sorted(reader.kernels, key=lambda x: x[:2])
-    begin, end = _window(options.window, reader, kernels[0][0], path)
-    kernels = [x for x in kernels if begin <= x[0] < end]
+    kernels = sorted(reader.kernels, key=lambda x: (x[0].start, x[0].duration))
+    begin, end = _window(options.window, reader, kernels[0][0].start, path)
+    kernels = [x for x in kernels if begin <= x[0].start < end]
     if not kernels:
         raise ValueError(
             f"{path}: no kernel starts in the window; `--window` counts us from the "
             "first kernel of the file."
         )
     joined = _joined(reader, kernels)
-    gpu = _gpu(about, {x[4] for x in kernels}, path)
+    gpu = _gpu(about, {x.device for x in joined}, path)
     job = about.get("distributedInfo")
     size = job.get("world_size") if isinstance(job, dict) else 0
     world = size if isinstance(size, int) and size > 0 else 0
     return Trace("kineto", joined, gpu, dict(reader.copies), world=world)
 
 
-def _joined(reader: _Reader, kernels: list[tuple[Any, ...]]) -> list[Launch]:
+def _joined(reader: _Reader, kernels: list[_Kernel]) -> list[Launch]:
     """Kernels with the operators that launched them."""
     threads = {thread: _Calls(calls) for thread, calls in sorted(reader.calls.items())}
     numbers: dict[Any, int] = {}
     launches = []
-    for start, duration, name, *geometry, at, own, said in kernels:
+    for launch, at, own in kernels:
         operator, call = None, None
         if at is not None and at in reader.launched:
             thread, when = reader.launched[at]
-            if thread in threads:
-                found = threads[thread].innermost(when)
-                if found is not None:
-                    operator, call = found[1], (thread, found[0])
+            found = threads[thread].innermost(when) if thread in threads else None
+            if found is not None:
+                operator, call = found[1], (thread, found[0])
         if operator is None and own and own in reader.by_id:
             operator, call = reader.by_id[own], own
         number = -1 if call is None else numbers.setdefault(call, len(numbers))
-        launches.append(
-            Launch(
-                name, duration, start, *geometry, operator=operator, call=number,
-                collective=said,
-            )
-        )  # fmt: skip
+        launches.append(launch._replace(operator=operator, call=number))
     return launches
 
 

@@ -145,7 +145,10 @@ def _program(
     where = np.repeat(np.arange(len(types)), [len(lengths[t]) for t in types])
     length = np.concatenate([lengths[t] for t in types]) / unit
     slope = np.concatenate([slopes[t] for t in types]) * unit
-    use = _uses(owner, where, number)
+    segments = np.arange(len(where))
+    shape = (len(types), len(where))
+    has = sparse.csr_array((np.ones(len(where)), (where, segments)), shape=shape)
+    use = has[owner]
     matrix, level = _order(problem.program, use, fastest / unit)
 
     waiting = float(problem.wait.sum()) * problem.stretch
@@ -186,43 +189,20 @@ def _solve(
     return found.values, found.duals
 
 
-def _uses(
-    owner: Int[np.ndarray, " i"], where: Int[np.ndarray, " segment"], number: int
-) -> sparse.csr_array:
-    """Which segments lengthen an instruction [instruction, segment]."""
-    owners = int(owner.max()) + 1
-    own = (np.ones(number), (np.arange(number), owner))
-    has = (np.ones(len(where)), (where, np.arange(len(where))))
-    shape = (number, owners), (owners, len(where))
-    return sparse.csr_array(
-        sparse.csr_array(own, shape=shape[0]) @ sparse.csr_array(has, shape=shape[1])
-    )
-
-
 def _order(
     program: Instructions, use: sparse.csr_array, fastest: Float[np.ndarray, " i"]
 ) -> tuple[sparse.csr_array, Float[np.ndarray, " row"]]:
     """end_i - end_j + t_j <= 0 for what each j waits for, and end_j <= D of the last of
     every stage: a matrix over (ends, D, segments), and its right side."""
-    number = len(fastest)
+    number, before, needs = len(fastest), program.before, program.needs
     every = np.arange(number)
-    alone = (program.before < 0) & (program.needs < 0)
-    pairs = [(program.before[x], every[x]) for x in (program.before >= 0, alone)] + [
-        (program.needs[program.needs >= 0], every[program.needs >= 0])
-    ]
-    first = np.concatenate([x for x, _ in pairs])
-    then = np.concatenate([x for _, x in pairs])
-    row = np.arange(len(then))
-    ahead = first >= 0
-    values = np.r_[-np.ones(len(then)), np.ones(ahead.sum())]
-    at = np.r_[row, row[ahead]], np.r_[then, first[ahead]]
-    left = sparse.csr_array((values, at), shape=(len(then), number + 1))
-    last = np.setdiff1d(every, program.before)
-    entries = (
-        np.r_[np.ones(len(last)), -np.ones(len(last))],
-        (np.tile(np.arange(len(last)), 2), np.r_[last, np.full(len(last), number)]),
-    )
-    done = sparse.csr_array(entries, shape=(len(last), number + 1))
+    ahead, alone, given = before >= 0, (before < 0) & (needs < 0), needs >= 0
+    first = np.r_[before[ahead], before[alone], needs[given]]  # -1: waits for none
+    then = np.r_[every[ahead], every[alone], every[given]]
+    end = sparse.csr_array(sparse.eye_array(number + 1))
+    left = sparse.diags_array((first >= 0).astype(float)) @ end[first] - end[then]
+    last = np.setdiff1d(every, before)
+    done = end[last] - end[np.full(len(last), number)]
     both = sparse.block_array([[left, use[then]], [done, None]])
     level = np.r_[-fastest[then], np.zeros(len(last))]
     return sparse.csr_array(both), level
