@@ -228,9 +228,7 @@ def test_a_slow_replica_and_the_others():
     assert found.usual == pytest.approx((step, usual[0] + 2 * usual[1]))
     assert found.best[0] == pytest.approx(step)
     alone = solved([(one, 1.0)], "instruction", 0.0, least=step)
-    assert found.replicas[1].energy(found.replicas[1].choice, step) == pytest.approx(
-        2 * alone.best[1], rel=1e-6
-    )
+    assert found.replicas[1].energy(step) == pytest.approx(2 * alone.best[1], rel=1e-6)
 
 
 def test_slow_gpus_do_the_same_work():

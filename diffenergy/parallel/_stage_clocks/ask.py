@@ -152,10 +152,14 @@ def _solved(task: Task, wanted: Wanted, interval: bool) -> StageClocks:
     found = answered(problem)
     seconds = time.monotonic() - begun
     summary = _summary(task, found, members)
+    straggler = None
+    if wanted.straggler is not None:
+        stage, share = wanted.straggler
+        straggler = {"stage": stage, "slower_pct": 100 * share}
     summary |= {
         "granularity": wanted.granularity,
         "max_slowdown_pct": None if slowdown is None else 100 * slowdown,
-        "straggler": _straggler(wanted.straggler),
+        "straggler": straggler,
         "deadline_s": wanted.deadline,
         "node_power": None if caps is None else _power(found, caps),
         "solve_s": seconds,
@@ -284,10 +288,6 @@ def _summary(task: Task, found: Solved, members: np.ndarray) -> dict[str, Any]:
 def _outcome(total: tuple[float, float]) -> dict[str, float]:
     step, energy = total
     return {"step_time_s": step, "energy_j": energy, "power_total_w": energy / step}
-
-
-def _straggler(asked: tuple[int, float] | None) -> dict[str, Any] | None:
-    return None if asked is None else {"stage": asked[0], "slower_pct": 100 * asked[1]}
 
 
 def _power(found: Solved, caps: Caps) -> dict[str, Any]:

@@ -25,9 +25,9 @@ class Replicas:
     choice: Int[np.ndarray, " i"]
     number: float = 1.0
 
-    def energy(self, choice: Int[np.ndarray, " i"], step_time: float) -> float:
+    def energy(self, step_time: float) -> float:
         """J of all of them in a step."""
-        return self.number * self.problem.step_energy(choice, step_time)
+        return self.number * self.problem.step_energy(self.choice, step_time)
 
     def times(
         self, choice: Int[np.ndarray, " i"]

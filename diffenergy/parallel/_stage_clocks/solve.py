@@ -68,7 +68,7 @@ def solved(
         found.append(Replicas(problem, chosen(problem, granularity, begun), number))
         bound += number * lowest.energy
     step = max(least, *(x.problem.time_of(x.choice) for x in found))
-    energy = sum(x.energy(x.choice, step) for x in found)
+    energy = sum(x.energy(step) for x in found)
     return Solved(tuple(found), (time, usual), (step, energy), bound)
 
 
@@ -141,7 +141,7 @@ def _within(
         step = problem.time_of(found.choice)
         drawn = caps.power(problem, found.choice, step)
         if (drawn <= caps.limit * (1 + ROUNDING)).all():
-            best = (step, found.energy(found.choice, step))
+            best = (step, found.energy(step))
             return Solved((found,), best, best, 0.0)
     return None
 
