@@ -67,9 +67,9 @@ def known_gpu(name: str | None) -> str | None:
 def of_graph(path: str, graph: Graph, gpu: str | None) -> ImportResult:
     """Result of a file without times."""
     kernels = graph.listing.kernels
-    classes: dict[str, float] = defaultdict(float)
+    ops: dict[str, float] = defaultdict(float)
     for kernel in kernels:
-        classes[kernel["op"]] += kernel["count"]
+        ops[kernel["op"]] += kernel["count"]
     summary = {
         "source": Path(path).name,
         "kind": graph.kind,
@@ -82,7 +82,7 @@ def of_graph(path: str, graph: Graph, gpu: str | None) -> ImportResult:
         "class_share": None,
         "shape_share": None,
         "unknown": [],
-        "ops": dict(classes),
+        "ops": dict(ops),
         "notes": list(graph.listing.notes),
     }
     return ImportResult(summary, [graph.listing])
