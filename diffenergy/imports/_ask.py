@@ -171,13 +171,10 @@ def _check(options: Options, kind: str, path: str):
 
 def _not_imported(path: str, kind: str | None) -> ValueError:
     """Why a file of another kind is not imported."""
-    if kind == "listing":
-        return ValueError(f"{path} is a kernel listing already; give it to `estimate`.")
-    if kind == "config":
-        return ValueError(f"{path} is a model's config; give it to `estimate`.")
-    if kind == "measurements":
-        return ValueError(
-            f"{path} is a table, but no report of Nsight; measured runs are for "
-            "`evaluate` and `fit`."
-        )
-    return unknown(path)
+    said = {
+        "listing": "a kernel listing already; give it to `estimate`.",
+        "config": "a model's config; give it to `estimate`.",
+        "measurements": "a table, but no report of Nsight; measured runs are for "
+        "`evaluate` and `fit`.",
+    }
+    return ValueError(f"{path} is {said[kind]}") if kind in said else unknown(path)

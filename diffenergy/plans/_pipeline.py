@@ -105,15 +105,13 @@ def _zero_bubble(
     early ones fill what was idle (as many activations are kept as in 1F1B)."""
     done = [*forward[:warm]]
     weights = [Instruction(WEIGHTS, 0, x.batch) for x in backward]
-    waiting = 0
     for i, back in enumerate(backward):
         if warm + i < len(forward):
             done.append(forward[warm + i])
         done.append(back)
         if i >= stage:
-            done.append(weights[waiting])
-            waiting += 1
-    return [*done, *weights[waiting:]]
+            done.append(weights[i - stage])
+    return [*done, *weights[max(len(backward) - stage, 0) :]]
 
 
 @functools.lru_cache(maxsize=32)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...workload import Listing
-from ...workload._kernel import Kernel, merge, normalise_kernel
+from ...workload._kernel import Kernel, merge
 from .._launches import Graph, Options
+from .._rows.operators import valid
 from . import onnx_ops
 
 _FREE: Final = frozenset(
@@ -172,13 +173,11 @@ def _rows(nodes: Iterator[Node], eager: bool, notes: dict[str, None]) -> list[Ke
             continue
         if node.op in onnx_ops.CONVOLUTIONS:
             fused.update(node.makes)
-        row = onnx_ops.row(node)
-        try:
-            if row is None:
-                raise ValueError(node.op)
-            kernels.append(normalise_kernel({**row, "count": 1}, f"node {node.op}"))
-        except ValueError:  # sizes that cannot be
+        row = valid(onnx_ops.row(node))
+        if row is None:
             lacking[node.op] = lacking.get(node.op, 0) + 1
+        else:
+            kernels.append(row)
     if lacking:
         told = ", ".join(f"{n} {op}" for op, n in lacking.items())
         notes[f"without a row, as sizes or rules are lacking: {told}"] = None

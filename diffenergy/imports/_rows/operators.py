@@ -8,12 +8,24 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from ...workload._kernel import normalise_kernel
 from .._launches import Operator
 from . import names
 from .types import listing_type, numel
 
 Row = dict[str, Any]
 Rule = Callable[[Operator, str], Row | None]
+
+
+def valid(row: Row | None) -> Row | None:
+    """The row as a listing has it; None where its sizes cannot be (a tensor of no
+    elements)."""
+    if row is None:
+        return None
+    try:
+        return normalise_kernel(row, "a kernel")
+    except ValueError:
+        return None
 
 
 def base_name(operator: str) -> str:

@@ -2,16 +2,16 @@
 clock, and what a choice of clocks costs."""
 
 import dataclasses
+import functools
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from ...plans._pipeline import Instructions, plain_ends
+from .hulls import pareto
 
 KINDS = ("forward", "backward", "weights")
 """Words for the kinds of instructions, in their order."""
-ROUNDING = 1e-9
-"""Share of a deadline that is rounding."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +56,17 @@ class Problem:
     def cost(self) -> Float[np.ndarray, "c t"]:
         """The same beyond waiting as long."""
         return self.energy - self.wait[self.stage] * self.time
+
+    @functools.cached_property
+    def options(self) -> list[Int[np.ndarray, " k"]]:
+        """Clocks of every type worth choosing, the fastest first."""
+        cost = self.cost
+        return [pareto(self.time[:, t], cost[:, t]) for t in range(len(self.stage))]
+
+    @property
+    def cheapest(self) -> Int[np.ndarray, " i"]:
+        """Every instruction at the clock of least cost."""
+        return np.array([rows[-1] for rows in self.options])[self.type]
 
     @property
     def stage_of(self) -> Int[np.ndarray, " i"]:

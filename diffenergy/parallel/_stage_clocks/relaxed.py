@@ -19,8 +19,8 @@ from scipy import sparse
 
 from ...plans._pipeline import Instructions
 from ...search import LinearModel, highs
-from .hulls import hull
-from .problem import ROUNDING, Problem
+from .hulls import ROUNDING, hull
+from .problem import Problem
 
 _SCALE = 1e3
 """The deadline is scaled to this: HiGHS lets a limit be missed by 1e-7, absolute."""
@@ -85,20 +85,12 @@ def relaxed(
 
 def earliest(problem: Problem, caps: Caps) -> float | None:
     """s of the fastest pipeline that keeps `caps`; None if none does."""
-    slowest = [int(hull(*_of_type(problem, t))[-1]) for t in range(len(problem.stage))]
-    longest = float(problem.pipeline(np.array(slowest)[problem.type]))
+    longest = float(problem.pipeline(problem.cheapest))
     program = _program(problem, longest, False, caps)
     goal = np.zeros(len(program.low))
     goal[program.end] = 1 / _SCALE
     found = _solve(program, goal, program.low)
     return None if found is None else program.unit * float(found[0][program.end])
-
-
-def _of_type(
-    problem: Problem, number: int
-) -> tuple[Float[np.ndarray, " c"], Float[np.ndarray, " c"]]:
-    """Time and cost of a type by clock."""
-    return problem.time[:, number], problem.cost[:, number]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,10 +126,10 @@ def _program(
     owner = problem.type if tied else np.arange(number)
     types = np.arange(len(problem.stage)) if tied else problem.type
     unit = deadline / _SCALE
-    curves = [_of_type(problem, t) for t in range(len(problem.stage))]
-    corners = [hull(time, cost) for time, cost in curves]
-    times = [time[rows] for (time, _), rows in zip(curves, corners, strict=True)]
-    costs = [cost[rows] for (_, cost), rows in zip(curves, corners, strict=True)]
+    time, cost = problem.time, problem.cost
+    corners = [hull(time[:, t], cost[:, t]) for t in range(len(problem.stage))]
+    times = [time[rows, t] for t, rows in enumerate(corners)]
+    costs = [cost[rows, t] for t, rows in enumerate(corners)]
     fastest = np.array([x[0] for x in times])[problem.type]
     dearest = np.array([x[0] for x in costs])[problem.type]
     lengths = [np.diff(x) for x in times]

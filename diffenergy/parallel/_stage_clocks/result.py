@@ -11,7 +11,8 @@ from jaxtyping import Float, Int
 from ...plans._pipeline import plain_ends
 from ...results import Result, written
 from ...units import MHz
-from .problem import KINDS, ROUNDING, Problem
+from .hulls import ROUNDING
+from .problem import KINDS, Problem
 
 Path = str | os.PathLike[str]
 

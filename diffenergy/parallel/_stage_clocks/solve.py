@@ -10,8 +10,8 @@ import numpy as np
 
 from ...results import Infeasible
 from .choose import Granularity, chosen
-from .hulls import pareto
-from .problem import ROUNDING, Problem
+from .hulls import ROUNDING
+from .problem import Problem
 from .relaxed import Caps, earliest, relaxed
 from .result import Replicas
 
@@ -159,10 +159,7 @@ def uniform(problem: Problem, caps: Caps) -> tuple[float, float, float] | None:
 
 def _no_clock(problem: Problem, caps: Caps) -> Infeasible:
     """That no clocks keep the caps, with what the cheapest ones draw."""
-    cost = problem.cost
-    cheapest = np.array(
-        [pareto(problem.time[:, t], cost[:, t])[-1] for t in range(len(problem.stage))]
-    )[problem.type]
+    cheapest = problem.cheapest
     step = problem.time_of(cheapest)
     least = math.ceil(caps.power(problem, cheapest, step).max())
     return Infeasible(
