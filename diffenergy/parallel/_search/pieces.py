@@ -19,7 +19,7 @@ from ...plans._steps.steps import PARTS
 from ...workload import Listing, Workload
 from ...workload._unlisted import complete
 from .maker import ENDS, TIMES, Key, Made, Maker
-from .space import Space
+from .space import Space, divisors
 
 _TOGETHER: Final = 1024
 """Listings of one call: as many as pieces of most models have."""
@@ -215,9 +215,8 @@ def _dealt(
 def _together(space: Space) -> list[int]:
     """How many GPUs of a group can be in one host."""
     size = space.host.size
-    some = {x for n in space.num_gpus for x in range(1, n + 1) if n % x == 0}
-    found = {x for x in some if x <= size} | {size // x for x in some if x <= size}
-    return sorted(found - {1})
+    some = {x for n in space.num_gpus for x in divisors(n) if x <= size}
+    return sorted((some | {size // x for x in some}) - {1})
 
 
 def _exchange(blank: Listing, kind: str, local: int, size: float) -> Listing:

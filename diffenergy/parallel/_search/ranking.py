@@ -23,7 +23,7 @@ from ...plans._steps.steps import PARTS
 from ...plans._training import step_fields
 from ...workload._workload import pad_size
 from ...workload.models._shared.trained import Held
-from .maker import BOTH, ENDS, FIRST, LAST, key_of
+from .maker import BOTH, ENDS, FIRST, LAST, Maker, key_of
 from .pieces import Pieces
 from .space import Space
 
@@ -122,19 +122,12 @@ def ranked(
     return Ranked([*plans], time[:n], energy[:n], memory)
 
 
-def state_bytes_of(
-    space: Space, sizes: Float[np.ndarray, "q two"], values: str, plan: Plan
-) -> float:
-    """Bytes of weights, gradients and optimizer of the fullest GPU of a plan whose
-    pieces have these parameters (`Maker.sizes`)."""
-    kinds, further = _kinds(space), space.model.further_layers
-    stages = _stages(kinds, further, plan.pp, plan.vp)
+def state_bytes_of(maker: Maker, plan: Plan) -> float:
+    """Bytes of weights, gradients and optimizer of the fullest GPU of a plan."""
+    space, key = maker.space, key_of(plan)
+    sizes, values = maker.sizes(key), maker.values(key)
+    stages = _stages(maker.kinds, space.model.further_layers, plan.pp, plan.vp)
     return max(_state(space, sizes, values, plan, row) for _, row in stages.fullest)
-
-
-def _kinds(space: Space) -> tuple[int, ...]:
-    known = sorted(set(space.model.kinds))
-    return tuple(known.index(x) for x in space.model.kinds)
 
 
 def _state(
