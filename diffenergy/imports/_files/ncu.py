@@ -125,15 +125,9 @@ def _activity(
         for column, names in _FREQUENCIES.items()
         if (name := next((x for x in names if x in metrics), None))
     }
+    times = {"time_us": us, "time_ref_us": us}
     named = {"gpu": gpu} if gpu else {}
-    return {
-        "op": "activity",
-        **named,
-        "time_us": us,
-        "time_ref_us": us,
-        **clocks,
-        **shares,
-    }
+    return {"op": "activity", **named, **times, **clocks, **shares}
 
 
 def _in(metric: Metric, units: Mapping[str, float], where: str) -> float:

@@ -92,9 +92,8 @@ class _Flattener:
         env |= dict(zip(jaxpr.invars, inputs, strict=True))
 
         def read(atom: Any) -> Value:
-            return (
-                _value(atom.aval, atom.val) if isinstance(atom, Literal) else env[atom]
-            )
+            literal = isinstance(atom, Literal)
+            return _value(atom.aval, atom.val) if literal else env[atom]
 
         for eqn in jaxpr.eqns:
             given = [read(x) for x in eqn.invars]

@@ -67,7 +67,8 @@ def assigned(trace: Trace, model: str | None = None) -> list[Found]:
             continue
         geometry = _geometry(launch)
         if geometry in twins:
-            row = _nearest(twins[geometry], launch.duration)
+            time = launch.duration
+            _, row = min(twins[geometry], key=lambda x: abs(x[0] - time))
         elif launch.collective:
             row = _alone(launch, world)
         else:
@@ -186,11 +187,6 @@ def _twins(launches: Sequence[Launch], found: Sequence[Found | None]) -> _Twins:
         geometry: [(sum(t) / len(t), rows[key]) for key, t in several.items()]
         for geometry, several in times.items()
     }
-
-
-def _nearest(twins: Sequence[tuple[float, Found]], duration: float) -> Found:
-    """The twin whose time is nearest."""
-    return min(twins, key=lambda x: abs(x[0] - duration))[1]
 
 
 def _geometry(launch: Launch) -> tuple[Any, ...]:

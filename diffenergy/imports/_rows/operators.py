@@ -43,9 +43,8 @@ def product_type(operator: Operator, kernel: str, index: int = 0) -> tuple[str, 
     given = listing_type(operator.type(index))
     named = names.kernel_dtype(kernel)
     if given in (None, "fp32"):
-        kind = named if named in ("tf32", "bf16", "fp16", "fp8") else "fp32"
-        kind = named or kind if given is None else kind
-        kind = "fp32" if given == "fp32" and kind in ("bf16", "fp16", "fp8") else kind
+        either = "tf32" if named == "tf32" else "fp32"
+        kind = (named or "fp32") if given is None else either
         return kind, kind != "fp32"
     if given == "fp8" and named in ("nvfp4", "mxfp4"):
         return named, True

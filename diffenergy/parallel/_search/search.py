@@ -112,7 +112,9 @@ def search(
         raise _too_weak(space, min(priced, key=lambda x: x.power), limits)
     kept.sort(key=lambda x: (getattr(x, objective), len(x.plan.text)))
     best = kept[0]
-    second = next((x for x in kept if not _equal(x, best, objective)), None)
+    lowest = getattr(best, objective)
+    others = (x for x in kept if abs(getattr(x, objective) - lowest) > _TIE * lowest)
+    second = next(others, None)
     edge = _frontier(kept)
     return Found(best, second, edge, len(every), len(rows), series[0], like)
 
@@ -254,10 +256,8 @@ def _frontier(kept: Sequence[Exact]) -> list[Exact]:
         np.array([getattr(x, n) for x in kept]) for n in ("time", "energy", "memory")
     ]
     size = np.array([len(x.plan.text) for x in kept], float)
-    keep = _undominated(size, *columns)
-    return sorted(
-        (x for x, k in zip(kept, keep, strict=True) if k), key=lambda x: x.time
-    )
+    edge = [kept[i] for i in np.flatnonzero(_undominated(size, *columns))]
+    return sorted(edge, key=lambda x: x.time)
 
 
 def _within(x: Exact, limits: Limits) -> bool:
@@ -271,11 +271,6 @@ def _highest(kept: Sequence[Exact]) -> list[Exact]:
         if x.plan not in found or x.sm_clock > found[x.plan].sm_clock:
             found[x.plan] = x
     return list(found.values())
-
-
-def _equal(x: Exact, y: Exact, objective: str) -> bool:
-    a, b = getattr(x, objective), getattr(y, objective)
-    return abs(a - b) <= _TIE * b
 
 
 def _too_small(space: Space, found: Ranked, limits: Limits) -> Infeasible:

@@ -294,12 +294,11 @@ def _power(found: Solved, caps: Caps) -> dict[str, Any]:
     """The hosts' power, and the one clock for all that keeps it."""
     (replicas,) = found.replicas
     drawn = caps.power(replicas.problem, replicas.choice, found.best[0])
-    one = uniform(replicas.problem, caps)
-    same = None
+    one, same = uniform(replicas.problem, caps), None
     if one is not None:
         clock, step, energy = one
-        same = {"sm_clock_mhz": clock / MHz}
-        same |= _outcome((step, replicas.number * energy))
+        total = _outcome((step, replicas.number * energy))
+        same = {"sm_clock_mhz": clock / MHz, **total}
     return {"limit_w": caps.limit, "mean_w": float(drawn.max()), "one_clock": same}
 
 

@@ -52,12 +52,9 @@ def saving_interval(
 
 def _scaled(gpu: GpuSpec, names: tuple[str, ...], factor: float) -> GpuSpec:
     """The GPU with some numbers of it or of its constants times a factor."""
-    found = gpu
     for name in names:
-        if hasattr(found.corrections, name) and not hasattr(found, name):
-            c = found.corrections
-            c = dataclasses.replace(c, **{name: getattr(c, name) * factor})
-            found = dataclasses.replace(found, corrections=c)
-        else:
-            found = dataclasses.replace(found, **{name: getattr(found, name) * factor})
-    return found
+        own = hasattr(gpu, name)
+        part = gpu if own else gpu.corrections
+        moved = dataclasses.replace(part, **{name: getattr(part, name) * factor})
+        gpu = moved if own else dataclasses.replace(gpu, corrections=moved)
+    return gpu
