@@ -53,7 +53,7 @@ def _conv(w: int) -> Rule:
         pads = a.get("pads", [0] * 2 * space)
         padding = [(pads[i], pads[i + space]) for i in range(space)]
         if a.get("auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):
-            padding = [((k - 1) // 2,) * 2 for k in weights[2:]]
+            padding = [((k - 1) // 2, (k - 1) // 2) for k in weights[2:]]
         return padded_convolution(
             image, weights, out, padding, stride=tuple(a.get("strides", [1] * space)),
             dilation=tuple(a.get("dilations", [1] * space)), groups=groups,

@@ -256,7 +256,7 @@ def _frontier(kept: Sequence[Exact]) -> list[Exact]:
         np.array([getattr(x, n) for x in kept]) for n in ("time", "energy", "memory")
     ]
     size = np.array([len(x.plan.text) for x in kept], float)
-    edge = [kept[i] for i in np.flatnonzero(_undominated(size, *columns))]
+    edge = [kept[i] for i in np.flatnonzero(_undominated(size, *columns)).tolist()]
     return sorted(edge, key=lambda x: x.time)
 
 

@@ -53,8 +53,10 @@ def saving_interval(
 def _scaled(gpu: GpuSpec, names: tuple[str, ...], factor: float) -> GpuSpec:
     """The GPU with some numbers of it or of its constants times a factor."""
     for name in names:
-        own = hasattr(gpu, name)
-        part = gpu if own else gpu.corrections
-        moved = dataclasses.replace(part, **{name: getattr(part, name) * factor})
-        gpu = moved if own else dataclasses.replace(gpu, corrections=moved)
+        if hasattr(gpu, name):
+            gpu = dataclasses.replace(gpu, **{name: getattr(gpu, name) * factor})
+            continue
+        c = gpu.corrections
+        c = dataclasses.replace(c, **{name: getattr(c, name) * factor})
+        gpu = dataclasses.replace(gpu, corrections=c)
     return gpu

@@ -83,14 +83,15 @@ def _capped(
     """The same under caps of power: without a `slowdown` as fast as they allow."""
     time = usual[0]
 
-    def within(step: float) -> Solved | None:
+    def within(step: float) -> Replicas | None:
         return _within(problem, number, granularity, caps, step)
 
-    def told(found: Solved) -> Solved:
-        lowest = relaxed(problem, problem.deadline(found.best[0]))
+    def told(found: Replicas) -> Solved:
+        step = problem.time_of(found.choice)
+        lowest = relaxed(problem, problem.deadline(step))
         assert lowest is not None
-        bound = number * lowest.energy
-        return dataclasses.replace(found, usual=usual, bound=bound)
+        best = step, found.energy(step)
+        return Solved((found,), usual, best, number * lowest.energy)
 
     best = within(time * (1 + (slowdown or 0.0)))
     if best is not None:
@@ -116,7 +117,7 @@ def _capped(
             (middle, step, kept) if found is None else (late, middle, found)
         )
     if slowdown is not None:
-        raise _too_slow(caps, kept.best[0] / time - 1, slowdown)
+        raise _too_slow(caps, problem.time_of(kept.choice) / time - 1, slowdown)
     return told(kept)
 
 
@@ -126,7 +127,7 @@ def _within(
     granularity: Granularity,
     caps: Caps,
     allowed: float,
-) -> Solved | None:
+) -> Replicas | None:
     """Clocks of a step of at most `allowed` s; None if none were found that keep
     `caps`."""
     deadline, tied = problem.deadline(allowed), granularity != "instruction"
@@ -138,11 +139,9 @@ def _within(
         if begun is None:
             continue
         found = Replicas(problem, chosen(problem, granularity, begun), number)
-        step = problem.time_of(found.choice)
-        drawn = caps.power(problem, found.choice, step)
+        drawn = caps.power(problem, found.choice, problem.time_of(found.choice))
         if (drawn <= caps.limit * (1 + ROUNDING)).all():
-            best = (step, found.energy(step))
-            return Solved((found,), best, best, 0.0)
+            return found
     return None
 
 
