@@ -49,20 +49,15 @@ def refuse(path: str, *kinds: str) -> None:
     if not Path(path).is_file():
         return
     kind = kind_of(path)
-    if kind in _READERS and "program" in kinds:
-        what = _READERS[kind][1]
-        raise ValueError(
-            f"{path} is {what}; give it to `import`, `estimate` or `evaluate`."
-        )
-    if kind == "measurements" and kind in kinds:
-        raise ValueError(
-            f"{path} is a table; measured runs are for `evaluate` and `fit`."
-        )
-    if kind == "listing" and kind in kinds:
-        raise ValueError(
-            f"{path} is a kernel listing; give it to `estimate`, or here as "
-            "`--workloads`."
-        )
+    said = {
+        "measurements": "a table; measured runs are for `evaluate` and `fit`.",
+        "listing": "a kernel listing; give it to `estimate`, or here as `--workloads`.",
+    }
+    if kind in _READERS:
+        what = f"{_READERS[kind][1]}; give it to `import`, `estimate` or `evaluate`."
+        kind, said = "program", {"program": what}
+    if kind in said and kind in kinds:
+        raise ValueError(f"{path} is {said[kind]}")
 
 
 def read(
@@ -99,11 +94,15 @@ def read(
         raise _not_imported(path, kind)
     named = None if gpu is None else read_gpu(gpu).name
     options = Options(
-        gpu=named, model=model, phase=phase, window=window, dims=dims or {}, stack=stack
-    )
+        gpu=named, model=model, phase=phase, window=window, dims=dims or {},
+        stack=stack, progress=progress,
+    )  # fmt: skip
     _check(options, kind, path)
     module = importlib.import_module(f".._files.{_READERS[kind][0]}", __name__)
-    found: Trace | Graph = module.read(path, options, progress)
+    found: Trace | Graph = module.read(path, options)
+    if progress:
+        size = Path(path).stat().st_size
+        progress(size, size)
     if isinstance(found, Graph):
         return of_graph(path, found, named)
     return _traced(path, found, options)
@@ -130,23 +129,20 @@ def _traced(path: str, trace: Trace, options: Options) -> ImportResult:
         name = name.removesuffix(ending)
     devices = sorted({launch.device for launch in trace.launches})
     several = len(devices) > 1
+    called = sum(launch.operator is not None for launch in trace.launches)
+    most = called > len(trace.launches) / 2  # launched by operators, so one by one
+    dispatch: Dispatch | None = "eager" if most else None
     listings = [
         dataclasses.replace(
             listing_of(
                 f"{name}/gpu{device}" if several else name,
                 trace, found, device, options.phase,
             ),
-            dispatch=_dispatch(trace),
+            dispatch=dispatch,
         )
         for device in devices
     ]  # fmt: skip
     return of_trace(path, trace, found, listings, options.gpu)
-
-
-def _dispatch(trace: Trace) -> Dispatch | None:
-    """Eager where operators launched most kernels; else not known."""
-    called = sum(launch.operator is not None for launch in trace.launches)
-    return "eager" if called > len(trace.launches) / 2 else None
 
 
 def _check(options: Options, kind: str, path: str):
@@ -175,13 +171,10 @@ def _check(options: Options, kind: str, path: str):
 
 def _not_imported(path: str, kind: str | None) -> ValueError:
     """Why a file of another kind is not imported."""
-    if kind == "listing":
-        return ValueError(f"{path} is a kernel listing already; give it to `estimate`.")
-    if kind == "config":
-        return ValueError(f"{path} is a model's config; give it to `estimate`.")
-    if kind == "measurements":
-        return ValueError(
-            f"{path} is a table, but no report of Nsight; measured runs are for "
-            "`evaluate` and `fit`."
-        )
-    return unknown(path)
+    said = {
+        "listing": "a kernel listing already; give it to `estimate`.",
+        "config": "a model's config; give it to `estimate`.",
+        "measurements": "a table, but no report of Nsight; measured runs are for "
+        "`evaluate` and `fit`.",
+    }
+    return ValueError(f"{path} is {said[kind]}") if kind in said else unknown(path)

@@ -12,15 +12,11 @@ from ._files.protobuf import varint
 
 _HEAD: Final = 1 << 16
 """Bytes looked at."""
-KINDS: Final = {
-    "listing": "a kernel listing (.jsonl)",
-    "config": "a model's config.json",
-    "kineto": "a PyTorch (Kineto) or Chrome trace",
-    "onnx": "an ONNX graph",
-    "nsys": "an Nsight Systems SQLite export or summary (CSV)",
-    "ncu": "an Nsight Compute CSV",
-    "chakra": "a Chakra execution trace",
-}
+_READABLE: Final = (
+    "a kernel listing (.jsonl), a model's config.json, a PyTorch (Kineto) or Chrome "
+    "trace, an ONNX graph, an Nsight Systems SQLite export or summary (CSV), an Nsight "
+    "Compute CSV or a Chakra execution trace"
+)
 _NSYS_COLUMNS: Final = re.compile(
     r'"?Time \(%\)"?,"?Total Time \(ns\)"?.*Name|Start \(ns\),Duration \(ns\)'
 )
@@ -38,7 +34,7 @@ def kind_of(path: str) -> str | None:
     """
     head = _head(path)
     if not head.strip():
-        raise ValueError(f"{path} is empty; give {_readable()}.")
+        raise ValueError(f"{path} is empty; give {_READABLE}.")
     if head.startswith(b"SQLite format 3\0"):
         return "nsys_sqlite"
     text = head.decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
@@ -79,19 +75,14 @@ def _object(text: str) -> str | None:
 def unknown(path: str) -> ValueError:
     """That a file is of no kind that is read."""
     return ValueError(
-        f"{path} is none of the files that can be read: give {_readable()}."
+        f"{path} is none of the files that can be read: give {_READABLE}."
     )
-
-
-def _readable() -> str:
-    *most, last = KINDS.values()
-    return f"{', '.join(most)} or {last}"
 
 
 def _head(path: str) -> bytes:
     """The first bytes, unpacked."""
     if Path(path).is_dir():
-        raise ValueError(f"{path} is a folder; give a file in it: {_readable()}.")
+        raise ValueError(f"{path} is a folder; give a file in it: {_READABLE}.")
     try:
         with Path(path).open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
@@ -99,7 +90,7 @@ def _head(path: str) -> bytes:
             stream = gzip.GzipFile(fileobj=file) if packed else file
             return stream.read(_HEAD)
     except FileNotFoundError:
-        raise ValueError(f"There is no file '{path}'; give {_readable()}.") from None
+        raise ValueError(f"There is no file '{path}'; give {_READABLE}.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise ValueError(
             f"{path} is cut off: it ends inside its packed data; copy it again."

@@ -1,7 +1,7 @@
 """What readers hand over: launches of GPU kernels, with the operators behind them."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..workload import Listing
@@ -65,15 +65,15 @@ class Launch(NamedTuple):
 class Trace:
     """Launches of a file in order of their start.
 
-    `gpus`: names of the GPUs by number; `copies`: us of memory copies and sets by
-    device; `timed`: whether starts are known (else a file of sums); `world`: GPUs of
-    the job, 0 where it is not said; `notes`: what was left out; `activities`: rows of
-    counters (`activity`) of the same launches.
+    `gpu`: name of the GPUs, None where it is not said; `copies`: us of memory copies
+    and sets by device; `timed`: whether starts are known (else a file of sums);
+    `world`: GPUs of the job, 0 where it is not said; `notes`: what was left out;
+    `activities`: rows of counters (`activity`) of the same launches.
     """
 
     kind: str
     launches: Sequence[Launch]
-    gpus: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    gpu: str | None = None
     copies: Mapping[int, float] = dataclasses.field(default_factory=dict)
     timed: bool = True
     world: int = 0
@@ -96,7 +96,8 @@ class Options:
     `gpu`: name, where the file has none or another is meant; `model`: a config with
     the sizes that a trace lacks; `phase`: name of the phase; `window`: (from, to) in us
     after the first kernel, or the name of a step; `dims`: sizes of symbolic dimensions;
-    `stack`: "eager" keeps operators that runtimes fuse (ONNX).
+    `stack`: "eager" keeps operators that runtimes fuse (ONNX); `progress`: called with
+    the bytes read and their number.
     """
 
     gpu: str | None = None
@@ -105,3 +106,19 @@ class Options:
     window: tuple[int | float, int | float] | str | None = None
     dims: Mapping[str, int] = dataclasses.field(default_factory=dict)
     stack: str | None = None
+    progress: Callable[[int, int], None] | None = None
+
+
+def one_gpu(
+    named: Mapping[int, str], used: set[int], path: str, remedy: str
+) -> str | None:
+    """Name of the GPUs that kernels ran on (`used`); None where it is not said.
+
+    Raises `ValueError`, with a `remedy`, if they are of several kinds.
+    """
+    found = sorted({named[x] for x in used if x in named})
+    if len(found) > 1:
+        raise ValueError(
+            f"{path}: kernels of different GPUs ({', '.join(found)}) stand in {remedy}."
+        )
+    return found[0] if found else None

@@ -67,9 +67,9 @@ def known_gpu(name: str | None) -> str | None:
 def of_graph(path: str, graph: Graph, gpu: str | None) -> ImportResult:
     """Result of a file without times."""
     kernels = graph.listing.kernels
-    classes: dict[str, float] = defaultdict(float)
+    ops: dict[str, float] = defaultdict(float)
     for kernel in kernels:
-        classes[kernel["op"]] += kernel["count"]
+        ops[kernel["op"]] += kernel["count"]
     summary = {
         "source": Path(path).name,
         "kind": graph.kind,
@@ -82,7 +82,7 @@ def of_graph(path: str, graph: Graph, gpu: str | None) -> ImportResult:
         "class_share": None,
         "shape_share": None,
         "unknown": [],
-        "ops": dict(classes),
+        "ops": dict(ops),
         "notes": list(graph.listing.notes),
     }
     return ImportResult(summary, [graph.listing])
@@ -108,8 +108,9 @@ def of_trace(
             unknown[names.shown(launch.name)] += time
     total = sum(classes.values())
     ranked = sorted(classes.items(), key=lambda x: -x[1])
+    longest = sorted(unknown.items(), key=lambda x: -x[1])[:_MOST_UNKNOWN]
     copies = sum(trace.copies.values(), 0.0)
-    own = next(iter(trace.gpus.values()), None)
+    own = trace.gpu
     share = 1 - classes[names.UNKNOWN] / total if total else 0.0
     summary = {
         "source": Path(path).name,
@@ -123,15 +124,10 @@ def of_trace(
         | ({"copy": round(copies, 3)} if copies else {}),
         "class_share": share,
         "shape_share": shaped / total if total else 0.0,
-        "unknown": _longest(unknown),
+        "unknown": [{"name": name, "us": round(us, 3)} for name, us in longest],
         "notes": [*trace.notes, *_remarks(own, total, shaped, copies, unknown)],
     }
     return ImportResult(summary, listings, trace.activities)
-
-
-def _longest(unknown: Mapping[str, float]) -> list[dict[str, Any]]:
-    ranked = sorted(unknown.items(), key=lambda x: -x[1])[:_MOST_UNKNOWN]
-    return [{"name": name, "us": round(time, 3)} for name, time in ranked]
 
 
 def _remarks(

@@ -1,6 +1,7 @@
 """Which layers each virtual stage of a pipeline has, and which stages are alike."""
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -81,7 +82,7 @@ def layout(
     for place in reversed(range(places)):  # those behind are not of these layers
         taken = min(further, sizes[place])
         sizes[place], further = sizes[place] - taken, further - taken
-    stops = [sum(sizes[: i + 1]) for i in range(places)]
+    stops = itertools.accumulate(sizes)
     spans = tuple((stop - n, stop) for stop, n in zip(stops, sizes, strict=True))
     found = tuple(
         Chunk(

@@ -5,7 +5,6 @@ arXiv 2205.05198 with as many micro-batches in flight as the schedule leaves.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, Final
 
 from ..workload._listing import Number
@@ -56,8 +55,12 @@ def training_memory(
         kind = tuple(sorted(laid.stages[stage]))
         if kind not in known:
             one, own = stage if plan.pp > 1 else None, laid.spans[stage :: plan.pp]
-            share = Share(split, plan.pp, one, own=own)
-            known[kind] = _left(model, plan, request, changed, share)
+            placed = model.placed(Share(split, plan.pp, one, own=own))
+            assert isinstance(placed, TrainedModel)
+            table = placed.vocab * placed.hidden / plan.tp
+            dtype = placed.precision(request).values
+            state = state_bytes(plan, dtype, placed.held(request), table)
+            known[kind] = placed.leaves(request, **changed), state
         left, state = known[kind]
         flying = in_flight(plan, stage, times)
         scored = flying if plan.order == "gpipe" else 1.0
@@ -70,20 +73,6 @@ def training_memory(
             )
         )
     return found
-
-
-def _left(
-    model: TrainedModel,
-    plan: Plan,
-    request: Request,
-    changed: Mapping[str, Any],
-    share: Share,
-) -> tuple[Left, dict[str, float]]:
-    """What a micro-batch leaves on a GPU, and the state of its parameters."""
-    placed = model.placed(share)
-    assert isinstance(placed, TrainedModel)
-    left = placed.leaves(request, **changed)
-    return left, _state(placed, plan, request)
 
 
 def in_flight(plan: Plan, stage: int, micro_batches: int) -> float:
@@ -109,19 +98,6 @@ def in_flight(plan: Plan, stage: int, micro_batches: int) -> float:
     return float(min(most[plan.order], micro_batches))
 
 
-def _groups(plan: Plan) -> tuple[int, int]:
-    """GPUs that have the same parameters: of all but experts, and of these."""
-    same = plan.dp * plan.cp
-    return same, max(same * plan.tp // (plan.ep * plan.expert_parts), 1)
-
-
-def _state(placed: TrainedModel, plan: Plan, request: Request) -> dict[str, float]:
-    """Bytes of what is kept of the parameters of a GPU."""
-    table = placed.vocab * placed.hidden / plan.tp
-    dtype = placed.precision(request).values
-    return state_bytes(plan, dtype, placed.held(request), table)
-
-
 def state_bytes(plan: Plan, dtype: str, held: Held, table: Number) -> dict[str, float]:
     """Bytes of weights, gradients, AdamW's state and what is gathered, of a GPU that
     has `held`, `table` of it in its vocabulary.
@@ -131,7 +107,8 @@ def state_bytes(plan: Plan, dtype: str, held: Held, table: Number) -> dict[str, 
     that run and the vocabulary. In a pipeline gradients stay whole and weights gathered
     until the last micro-batch. Frozen weights are in the values' type everywhere.
     """
-    dense, routed = _groups(plan)
+    dense = plan.dp * plan.cp  # GPUs that have the same parameters; of experts:
+    routed = max(dense * plan.tp // (plan.ep * plan.expert_parts), 1)
     zero = plan.zero if max(dense, routed) > 1 else 0
     shard = (held.whole - held.experts) / dense + held.experts / routed
     dense_trained = held.trained - held.trained_experts

@@ -2,7 +2,7 @@
 others, and the FLOP that the model asks for."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from ..workload import Listing
@@ -59,7 +59,8 @@ def passes_of(
         ]
         inside = [row for row in rows if not row.get("axis")]
         mode = str(listing.mode)
-        found.append(Part(mode, _with(listing, inside)))
+        whole = dataclasses.replace(listing, kernels=tuple(inside)) if inside else None
+        found.append(Part(mode, whole))
         for axis in _AXES:
             moved = [row for row in rows if row.get("axis") == axis]
             if moved:
@@ -75,23 +76,17 @@ def between(
     when they have changed; of weights that replicas divide all."""
     held = model.held(request)
     blank = model.listings_of(request)[0]
-    among = shares["dp"], shares["experts"]
     trained = held.trained - held.trained_experts, held.trained_experts
     whole = held.whole - held.experts, held.experts
-    divided = gathers_of(plan)[0] > 0
-    sums = SUMS[plan.sums]
-    gathered = [
-        collective("all_gather", n * WEIGHT, g, "bf16")
-        for n, g in zip(whole if divided else trained, among, strict=True)
-    ]
-    reduced = [
-        collective("reduce_scatter", n * sums, g, plan.sums)
-        for n, g in zip(trained, among, strict=True)
-    ]
-    found = [
-        _moved("gather", blank, _together(gathered)),
-        _moved("reduce", blank, _together(reduced)),
-    ]
+    gathered = whole if gathers_of(plan)[0] > 0 else trained
+    found = []
+    for name, kind, parameters, size, dtype in (
+        ("gather", "all_gather", gathered, WEIGHT, "bf16"),
+        ("reduce", "reduce_scatter", trained, SUMS[plan.sums], plan.sums),
+    ):
+        among = zip(parameters, (shares["dp"], shares["experts"]), strict=True)
+        passed = [collective(kind, n * size, group, dtype) for n, group in among]
+        found.append(_moved(name, blank, *passed))
     if plan.pp > 1:
         tokens = request.batch * (request.input_len or 0) / plan.cp
         size = tokens * model.hidden * VALUE / plan.tp
@@ -100,25 +95,12 @@ def between(
     return found
 
 
-def _with(listing: Listing, rows: Sequence[Kernel]) -> Listing | None:
-    return dataclasses.replace(listing, kernels=tuple(rows)) if rows else None
-
-
-def _moved(name: str, blank: Listing, passed: Exchanged) -> Part:
+def _moved(name: str, blank: Listing, *passed: Exchanged) -> Part:
     """A part that is exchanges alone, which no host dispatches one by one."""
-    listing = _with(blank, passed.rows)
-    if listing is not None:
-        listing = dataclasses.replace(listing, module_calls=0, dispatch="graph")
-    return Part(name, listing, passed.far, passed.hops)
-
-
-def _together(parts: Sequence[Exchanged]) -> Exchanged:
-    """Several exchanges as one part."""
-    return Exchanged(
-        tuple(row for part in parts for row in part.rows),
-        sum(part.far for part in parts),
-        sum(part.hops for part in parts),
-    )
+    rows = tuple(row for x in passed for row in x.rows)
+    alone = dataclasses.replace(blank, kernels=rows, module_calls=0, dispatch="graph")
+    far, hops = sum(x.far for x in passed), sum(x.hops for x in passed)
+    return Part(name, alone if rows else None, far, hops)
 
 
 def model_flop(*passes: Listing) -> float:

@@ -1,9 +1,9 @@
 """Pipelines: the order in which stages run micro-batches, and when the last one ends.
 
 Instructions of a stage run one after the other; each also waits for what it needs from
-another stage and for its way here (a max-plus recursion):
+another stage (a max-plus recursion):
 
-    end(i) = max(end(before i on its stage), end(what i needs) + send) + duration(i)
+    end(i) = max(end(before i on its stage), end(what i needs)) + duration(i)
 
 Orders: GPipe (arXiv 1811.06965), 1F1B (arXiv 2006.09503), interleaved 1F1B
 (arXiv 2104.04473), ZB-H1 (arXiv 2401.10241).
@@ -11,8 +11,7 @@ Orders: GPipe (arXiv 1811.06965), 1F1B (arXiv 2006.09503), interleaved 1F1B
 
 import dataclasses
 import functools
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,8 +48,6 @@ class Instructions(NamedTuple):
     """The one before it on its stage."""
     needs: Int[np.ndarray, " i"]
     """The one of another place (or kind) whose result it needs."""
-    sent: Int[np.ndarray, " i"]
-    """1 where that result comes from another stage."""
 
 
 def order(
@@ -69,35 +66,31 @@ def order(
             f"`plan` has pp={stages} and vp={virtual}, but {batches} micro-batches of "
             "a replica; an interleaved schedule needs a multiple of pp."
         )
-    own = functools.partial(_stage_order, schedule, stages, batches, virtual)
-    return [own(stage) for stage in range(stages)]
-
-
-def _stage_order(
-    schedule: Schedule, stages: int, batches: int, virtual: int, stage: int
-) -> list[Instruction]:
     count = batches * virtual
-    forward = [_nth(FORWARD, i, stages, virtual) for i in range(count)]
-    backward = [_nth(BACKWARD, i, stages, virtual) for i in range(count)]
-    after = stages - 1 - stage
-    match schedule:
-        case "gpipe":
-            return forward + backward
-        case "zb-h1":
-            return _zero_bubble(forward, backward, min(after, count), stage)
-        case "interleaved" if virtual > 1:
+    forward, backward = (
+        [_nth(kind, i, stages, virtual) for i in range(count)]
+        for kind in (FORWARD, BACKWARD)
+    )
+    found = []
+    for stage in range(stages):
+        after = stages - 1 - stage
+        warm = min(after, count)
+        if schedule == "gpipe":
+            warm = count
+        elif schedule == "interleaved" and virtual > 1:
             warm = min(2 * after + (virtual - 1) * stages, count)
-        case _:
-            warm = min(after, count)
-    steady = [x for pair in zip(forward[warm:], backward, strict=False) for x in pair]
-    return [*forward[:warm], *steady, *backward[count - warm :]]
+        if schedule == "zb-h1":
+            found.append(_zero_bubble(forward, backward, warm, stage))
+            continue
+        pairs = zip(forward[warm:], backward, strict=False)
+        steady = [x for pair in pairs for x in pair]
+        found.append([*forward[:warm], *steady, *backward[count - warm :]])
+    return found
 
 
 def _nth(kind: int, index: int, stages: int, virtual: int) -> Instruction:
     """The `index`th micro-batch that a stage runs forward or backward: groups of
     `stages` micro-batches go through one virtual stage after the other."""
-    if virtual == 1:
-        return Instruction(kind, 0, index)
     group, inside = divmod(index, stages * virtual)
     chunk, batch = divmod(inside, stages)
     if kind == BACKWARD:
@@ -112,15 +105,13 @@ def _zero_bubble(
     early ones fill what was idle (as many activations are kept as in 1F1B)."""
     done = [*forward[:warm]]
     weights = [Instruction(WEIGHTS, 0, x.batch) for x in backward]
-    waiting = 0
     for i, back in enumerate(backward):
         if warm + i < len(forward):
             done.append(forward[warm + i])
         done.append(back)
         if i >= stage:
-            done.append(weights[waiting])
-            waiting += 1
-    return [*done, *weights[waiting:]]
+            done.append(weights[i - stage])
+    return [*done, *weights[max(len(backward) - stage, 0) :]]
 
 
 @functools.lru_cache(maxsize=32)
@@ -145,8 +136,7 @@ def instructions(
                 if need is not None and need not in number:
                     break
                 at = number[need] if need else -1
-                far = int(need is not None and need[1] != place and stages > 1)
-                rows.append((stage, kind, place, batch, last[stage], at, far))
+                rows.append((stage, kind, place, batch, last[stage], at))
                 last[stage] = number[kind, place, batch] = len(rows) - 1
                 reached[stage] += 1
                 moved = True
@@ -163,115 +153,37 @@ def _need(
         return (FORWARD, place - 1, batch) if place else None
     if kind == WEIGHTS:
         return (BACKWARD, place, batch)
-    return (
-        (BACKWARD, place + 1, batch) if place < places - 1 else (FORWARD, place, batch)
-    )
+    last = place == places - 1
+    return (FORWARD, place, batch) if last else (BACKWARD, place + 1, batch)
 
 
-def ends(
-    program: Instructions,
-    durations: Float[Array, " i"],
-    send: Float[Array, ""] | float = 0.0,
-    tau: float = 0.0,
-) -> Float[Array, " i"]:
-    """When each instruction ends, s.
-
-    Args:
-        program: `instructions`.
-        durations: s of each.
-        send: s from a stage to the next.
-        tau: s over which the maxima are smoothed, tau logaddexp(./tau); 0: none.
-    """
-    later = functools.partial(_smooth, tau) if tau else jnp.maximum
-    first = jnp.zeros(len(program.stage) + 1)  # the last place stands for -1
+def ends(program: Instructions, durations: Float[Array, " i"]) -> Float[Array, " i"]:
+    """When each instruction ends, s, by the `durations` (s) of all."""
 
     def step(done: Array, row: tuple[Array, ...]) -> tuple[Array, None]:
-        i, before, needs, sent, duration = row
-        alone, given = done[before], done[needs] + sent * send
-        start = jnp.where(needs < 0, alone, later(alone, given))
-        start = jnp.where(before < 0, given, start)
+        i, before, needs, duration = row
+        start = jnp.maximum(done[before], done[needs])
         return done.at[i].set(start + duration), None
 
-    columns = (program.before, program.needs, program.sent)
-    numbers = jnp.arange(len(program.stage))
-    rows = (numbers, *(jnp.asarray(x) for x in columns), durations)
-    done, _ = lax.scan(step, first, rows)
-    return done[:-1]
-
-
-def _smooth(tau: float, a: Array, b: Array) -> Array:
-    return tau * jnp.logaddexp(a / tau, b / tau)
-
-
-@functools.partial(jax.jit, static_argnames=("schedule", "batches", "tau"))
-def _span(
-    forward: Float[Array, " v p"],
-    backward: Float[Array, " v p"],
-    send: Float[Array, ""],
-    schedule: Schedule,
-    batches: int,
-    tau: float,
-) -> Float[Array, ""]:
-    virtual, stages = forward.shape
-    program = instructions(schedule, stages, batches, virtual)
-    half = 0.5 if schedule == "zb-h1" else 1.0
-    kinds = jnp.stack(
-        [forward.ravel(), half * backward.ravel(), half * backward.ravel()]
-    )
-    durations = kinds[jnp.asarray(program.kind), jnp.asarray(program.place)]
-    done = ends(program, durations, send, tau)
-    if not tau:
-        return jnp.max(done)
-    lasts = jnp.asarray(_lasts(program))
-    return tau * jax.nn.logsumexp(done[lasts] / tau)
-
-
-def makespan(
-    forward: Float[Array, " v p"],
-    backward: Float[Array, " v p"],
-    batches: int,
-    schedule: Schedule = "1f1b",
-    send: Float[Array, ""] | float = 0.0,
-    tau: float = 0.0,
-) -> Float[Array, ""]:
-    """Time of all micro-batches of a step by the recursion, s.
-
-    Args:
-        forward: s of one micro-batch in each virtual stage (place c p + s in row c).
-        backward: the same; ZB-H1 takes one half for inputs, one for weights.
-        batches: micro-batches.
-        schedule: the order.
-        send: s from a stage to the next.
-        tau: s over which the maxima are smoothed; 0: none.
-
-    The derivative by a duration is how often it lies on the critical path.
-
-    >>> float(makespan(jnp.ones((1, 4)), 2 * jnp.ones((1, 4)), 8))
-    33.0
-    """
-    forward, backward = (
-        jnp.atleast_2d(jnp.asarray(x, float)) for x in (forward, backward)
-    )
-    return _span(forward, backward, jnp.asarray(send, float), schedule, batches, tau)
+    number = len(program.stage)
+    columns = (np.arange(number), program.before, program.needs)
+    rows = (*map(jnp.asarray, columns), durations)
+    done, _ = lax.scan(step, jnp.zeros(number + 1), rows)
+    return done[:-1]  # the last place stands for -1
 
 
 def plain_ends(
-    program: Instructions, durations: Float[np.ndarray, " i"]
-) -> Float[np.ndarray, " i"]:
-    """`ends` of one list of durations (s), without a program to compile."""
-    done = [0.0] * (len(program.stage) + 1)  # the last place stands for -1
-    columns = (x.tolist() for x in (program.before, program.needs))
-    rows = zip(*columns, durations.tolist(), strict=True)
+    program: Instructions, durations: Float[np.ndarray, "*q i"]
+) -> Float[np.ndarray, "*q i"]:
+    """`ends` of many durations at once, without a program to compile."""
+    several = durations.ndim > 1
+    later = np.maximum if several else max
+    lasting = [*np.moveaxis(durations, -1, 0)] if several else durations.tolist()
+    done: list[Any] = [0.0] * (len(lasting) + 1)  # the last place stands for -1
+    rows = zip(program.before.tolist(), program.needs.tolist(), lasting, strict=True)
     for i, (before, needs, time) in enumerate(rows):
-        done[i] = max(done[before], done[needs]) + time
-    return np.array(done[:-1])
-
-
-def _lasts(program: Instructions) -> Sequence[int]:
-    """The last instruction of every stage."""
-    return [
-        int(np.flatnonzero(program.stage == s)[-1]) for s in np.unique(program.stage)
-    ]
+        done[i] = later(done[before], done[needs]) + time
+    return np.moveaxis(np.array(done[:-1]), 0, -1)
 
 
 def closed_form(
@@ -313,13 +225,56 @@ class Pipeline:
     batches: int
     kinds: tuple[tuple[int, ...], ...]
 
+    @property
+    def program(self) -> Instructions:
+        """All instructions."""
+        virtual, stages = len(self.kinds), len(self.kinds[0])
+        return instructions(self.schedule, stages, self.batches, virtual)
+
+    @property
+    def passes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of every instruction: the kind of its virtual stage, whether that runs
+        forward (0) or backward (1), and its share of this pass: ZB-H1 takes one half
+        for gradients of inputs, one for those of weights."""
+        program, half = self.program, 0.5 if self.schedule == "zb-h1" else 1.0
+        kind = np.array(self.kinds).ravel()[program.place]
+        share = np.where(program.kind == FORWARD, 1.0, half)
+        return kind, np.minimum(program.kind, BACKWARD), share
+
+    @functools.partial(jax.jit, static_argnums=0)
     def span(
-        self,
-        forward: Float[Array, " k"],
-        backward: Float[Array, " k"],
+        self, forward: Float[Array, " k"], backward: Float[Array, " k"]
     ) -> Float[Array, ""]:
         """Time of all micro-batches, each `forward` and `backward` (s, with its way to
         the next one) in a virtual stage of each kind."""
-        kinds = jnp.asarray(self.kinds)
-        ways = forward[kinds], backward[kinds]
-        return makespan(*ways, self.batches, self.schedule)
+        kind, way, share = self.passes
+        durations = jnp.stack([forward, backward])[way, kind] * share
+        return jnp.max(ends(self.program, durations))
+
+
+def makespan(
+    forward: Float[Array, " v p"],
+    backward: Float[Array, " v p"],
+    batches: int,
+    schedule: Schedule = "1f1b",
+) -> Float[Array, ""]:
+    """Time of all micro-batches of a step by the recursion, s.
+
+    Args:
+        forward: s of one micro-batch in each virtual stage (place c p + s in row c),
+            with its way to the next.
+        backward: the same.
+        batches: micro-batches.
+        schedule: the order.
+
+    The derivative by a duration is how often it lies on the critical path.
+
+    >>> float(makespan(jnp.ones((1, 4)), 2 * jnp.ones((1, 4)), 8))
+    33.0
+    """
+    forward, backward = (
+        jnp.atleast_2d(jnp.asarray(x, float)) for x in (forward, backward)
+    )
+    places = np.arange(forward.size).reshape(forward.shape).tolist()
+    order = Pipeline(schedule, batches, tuple(map(tuple, places)))
+    return order.span(forward.ravel(), backward.ravel())

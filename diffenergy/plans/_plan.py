@@ -83,13 +83,9 @@ class Plan:
         >>> Plan(tp=8, pp=2, recompute="full").text
         'tp=8,pp=2,recompute=full'
         """
-        plain = Plan()
-        said = {
-            key: value
-            for key, value in dataclasses.asdict(self).items()
-            if value != getattr(plain, key)
-        }
-        return ",".join(f"{k}={x}" for k, x in said.items()) or "tp=1"
+        plain, own = Plan(), dataclasses.asdict(self)
+        said = [f"{k}={x}" for k, x in own.items() if x != getattr(plain, k)]
+        return ",".join(said) or "tp=1"
 
     def to_json(self, training: bool = False) -> dict[str, Any]:
         """All sizes; with those and the words of `training`."""

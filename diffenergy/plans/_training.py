@@ -3,6 +3,7 @@ what they exchange, and how its time follows from both."""
 
 import dataclasses
 import functools
+import math
 from typing import Any, Final
 
 import equinox as eqx
@@ -14,10 +15,10 @@ from ..workload.models._network.sharding import Share, Split
 from ..workload.models._shared.language_model import LanguageModel
 from ..workload.models._shared.trained import TrainedModel
 from ._layout import Layout, layout
-from ._machine.exchange import Group, groups
+from ._machine.exchange import groups
 from ._machine.host import Host
 from ._memory import training_memory
-from ._passes import Part, between, gathers_of, model_flop, passes_of
+from ._passes import between, gathers_of, model_flop, passes_of
 from ._pipeline import Pipeline
 from ._plan import Plan
 from ._steps.steps import PARTS, Steps
@@ -26,6 +27,21 @@ _MOST_CHUNKS: Final = 32_768
 """Micro-batches times virtual stages whose order is followed one by one."""
 _FUSED: Final = 2023.0
 """Year before which training programs had no fused attention."""
+
+
+def step_fields(plan: Plan, host: Host) -> dict[str, int | float]:
+    """Fields of `Steps` that follow from a plan alone."""
+    gathers, reduces = gathers_of(plan)
+    return {
+        "virtual": plan.vp,
+        "abreast": plan.tp * plan.cp * plan.dp,
+        "network": math.inf if host.network is None else host.network,
+        "gathers": gathers,
+        "reduces": reduces,
+        "tp_overlap": float(plan.overlap == "tp+dp"),
+        "dp_overlap": float(plan.overlap != "none"),
+        "zero_bubble": float(plan.order == "zb-h1"),
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,13 +133,7 @@ class Training:
         """The model as a GPU of a kind of virtual stages has it."""
         plan, found = self.plan, self.layout
         place = found.place(chunk)
-        split = Split(
-            plan.tp,
-            plan.ep,
-            cp=plan.cp,
-            etp=plan.expert_parts,
-            sequence=plan.tp > 1,
-        )
+        split = Split(plan.tp, plan.ep, plan.cp, plan.expert_parts, plan.tp > 1)
         shares = groups(plan, self.host)
         share = Share(
             split,
@@ -140,16 +150,14 @@ class Training:
     def work(self, request: Request) -> tuple[list[Listing], Steps]:
         """Phases of a step (a listing each, named after kind and part), and the step
         that they make."""
-        shares = groups(self.plan, self.host)
-        kinds = [
-            self._parts(chunk, request, shares)
-            for chunk in range(len(self.layout.chunks))
-        ]
+        plan, shares = self.plan, groups(self.plan, self.host)
         listings: list[Listing] = []
-        shape = (len(kinds), len(PARTS))
+        shape = (len(self.layout.chunks), len(PARTS))
         phase, far, hops = np.full(shape, -1), np.zeros(shape), np.zeros(shape)
-        for i, parts in enumerate(kinds):
-            for part in parts:
+        for i in range(len(self.layout.chunks)):
+            model = self.placed(i)
+            parts = passes_of(model, request, shares, plan.software)
+            for part in (*parts, *between(model, request, shares, plan)):
                 at = PARTS.index(part.name)
                 far[i, at], hops[i, at] = part.far, part.hops
                 if part.listing is not None:
@@ -157,49 +165,22 @@ class Training:
                     mode = f"{part.name}@{i}"
                     named = {"name": f"{self.name}/{mode}", "mode": mode}
                     listings.append(dataclasses.replace(part.listing, **named))
-        return listings, self._steps(phase, far, hops, self._gathers(request))
-
-    def _parts(
-        self, chunk: int, request: Request, shares: dict[str, Group]
-    ) -> list[Part]:
-        """Parts of a step of one kind of virtual stages."""
-        model = self.placed(chunk)
-        found = passes_of(model, request, shares, self.plan.software)
-        return [*found, *between(model, request, shares, self.plan)]
-
-    def _gathers(self, request: Request) -> float:
-        """Times that a micro-batch gathers the weights: `gathers_of`, less the frozen
-        layers that no gradient passes."""
-        gathers, _ = gathers_of(self.plan)
-        if gathers < 2:
-            return gathers
-        held = self.placed(0).held(request)
-        return gathers - self.frozen * held.layer / held.whole
-
-    def _steps(
-        self, phase: np.ndarray, far: np.ndarray, hops: np.ndarray, gathers: float
-    ) -> Steps:
-        plan, kinds = self.plan, self.layout.kinds
+        kinds = self.layout.kinds
         members = np.zeros((len(kinds), len(self.layout.chunks)))
         for i, chunks in enumerate(kinds):
-            for chunk in chunks:
-                members[i, chunk] += 1
-        rate = self.host.network
-        return Steps(
+            np.add.at(members[i], list(chunks), 1.0)
+        about = step_fields(plan, self.host)
+        if about["gathers"] > 1:  # no gradient passes frozen layers
+            held = self.placed(0).held(request)
+            about["gathers"] -= self.frozen * held.layer / held.whole
+        return listings, Steps(
             phase=phase,
             far=far,
             hops=hops,
             members=members,
             count=np.array(list(kinds.values()), float),
             batches=self.batches,
-            virtual=plan.vp,
-            abreast=plan.tp * plan.cp * plan.dp,
-            network=np.inf if rate is None else rate,
-            gathers=gathers,
-            reduces=gathers_of(plan)[1],
-            tp_overlap=float(plan.overlap == "tp+dp"),
-            dp_overlap=float(plan.overlap != "none"),
-            zero_bubble=float(plan.order == "zb-h1"),
+            **about,
         )
 
     @property

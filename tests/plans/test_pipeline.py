@@ -45,8 +45,6 @@ def test_a_slow_stage_is_on_the_critical_path_every_time():
     slopes = jax.grad(one, (0, 1))(forward, 2 * forward)
     for slope in slopes:
         assert np.asarray(slope).tolist() == [[1, 1, 1, 8]]
-    smooth = makespan(forward, 2 * forward, 8, tau=0.01)
-    assert float(smooth) == pytest.approx(37.855, abs=5e-4)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import ast
 import gzip
 import re
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,9 +30,7 @@ _COLLECTIVES: Final = {
 """Names of `comm_type`."""
 
 
-def read(
-    path: str, options: Options, progress: Callable[[int, int], None] | None = None
-) -> Trace:
+def read(path: str, options: Options) -> Trace:
     """Launches of the GPU nodes, in the order of the file.
 
     Raises `ValueError` for a file that is cut off or has no GPU node.
@@ -43,8 +40,6 @@ def read(
     nodes = []
     try:
         data = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-        if progress:
-            progress(len(raw), len(raw))
         for number, message in enumerate(messages(data)):
             if number == 0:  # what the trace says of itself
                 continue
@@ -70,7 +65,7 @@ def read(
         launches.append(_launch(node, call, names, seen))
     if not launches:
         raise ValueError(f"{path}: the GPU nodes are copies alone, no kernel.")
-    return Trace("chakra", launches, {}, dict(copies), timed=False)
+    return Trace("chakra", launches, copies=dict(copies), timed=False)
 
 
 class _Node:
@@ -80,13 +75,14 @@ class _Node:
         found: dict[int, list[Any]] = defaultdict(list)
         for number, value in fields(message):
             found[number].append(value)
-        self.id = int(found[_ID][0]) if found[_ID] else 0
-        self.name = _text(found[_NAME])
-        self.type = int(found[_TYPE][0]) if found[_TYPE] else 0
-        self.duration = float(found[_DURATION][0]) if found[_DURATION] else 0.0
-        self.start = float(found[_START][0]) if found[_START] else 0.0
+        first = {number: values[0] for number, values in found.items()}
+        self.id = int(first.get(_ID, 0))
+        self.name = bytes(first.get(_NAME, b"")).decode("utf-8", errors="replace")
+        self.type = int(first.get(_TYPE, 0))
+        self.duration = float(first.get(_DURATION, 0.0))
+        self.start = float(first.get(_START, 0.0))
+        self.inputs = first.get(_INPUTS, b"")
         self.parents = [x for value in found[_CONTROL] for x in packed(value)]
-        self.inputs = found[_INPUTS][0] if found[_INPUTS] else b""
         self.attributes = dict(map(_attribute, found[_ATTRIBUTE]))
 
     @property
@@ -104,10 +100,6 @@ def _attribute(message: bytes) -> tuple[str, Any]:
         elif number > 2:
             value = x
     return name, value
-
-
-def _text(values: list[Any]) -> str:
-    return values[0].decode("utf-8", errors="replace") if values else ""
 
 
 def _launch(
@@ -141,8 +133,8 @@ def _arguments(message: bytes) -> tuple[Any, Any, Any]:
     values, dims, types = (_literal(found.get(i, b"")) for i in (1, 2, 3))
     plain = tuple(str(x).removeprefix("Tensor(").removesuffix(")") for x in types)
     texts = tuple(
-        str(list(x)) if isinstance(x, tuple) else str(x)
-        for x in (y if not _is_tensor(y) else "" for y in values)
+        "" if _is_tensor(x) else str(list(x) if isinstance(x, tuple) else x)
+        for x in values
     )
     return dims, plain, texts
 

@@ -8,13 +8,12 @@ what it needs: a trace of 200 MB takes a few hundred MB of memory.
 import bisect
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from .._launches import Launch, Operator, Options, Trace, frozen
+from .._launches import Launch, Operator, Options, Trace, frozen, one_gpu
 from .chrome import Events
 
-Progress = Callable[[int, int], None]
 _KERNELS: Final = ("kernel", "gpu_kernel")
 _COPIES: Final = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
 _LAUNCHING: Final = ("cuda_runtime", "cuda_driver", "runtime", "driver")
@@ -28,13 +27,16 @@ _COLLECTIVE: Final = {
     "ranks": "Group size",
 }
 
+_Kernel = tuple[Launch, int | None, int | None]
+"""A kernel, the number of its launch and that of its operator."""
+
 
 class _Reader:
     """Takes events one by one; keeps kernels, launches, operators and steps."""
 
     def __init__(self, where: str):
         self.where = where
-        self.kernels: list[tuple[Any, ...]] = []
+        self.kernels: list[_Kernel] = []
         self.copies: dict[int, float] = defaultdict(float)
         self.launched: dict[int, tuple[str, float]] = {}
         self.calls: dict[str, list[tuple[float, float, Operator]]] = defaultdict(list)
@@ -50,17 +52,16 @@ class _Reader:
         category = str(event.get("cat", "")).lower()
         if event.get("ph") not in ("X", None) or not category:
             return
+        args = event.get("args") or {}
         if category in _KERNELS:
-            self._kernel(event)
+            self._kernel(event, args)
         elif category in _OPERATORS:
-            self._operator(event)
+            self._operator(event, args)
         elif category in _LAUNCHING:
-            args = event.get("args") or {}
             if "correlation" in args:
                 at = (str(event.get("tid")), self._number(event, "ts"))
                 self.launched[int(args["correlation"])] = at
         elif category in _COPIES:
-            args = event.get("args") or {}
             device = _whole(args.get("device", event.get("pid")))
             self.copies[device] += self._number(event, "dur")
         elif category in _STEPS:
@@ -85,30 +86,26 @@ class _Reader:
             )
         return number
 
-    def _kernel(self, event: Mapping[str, Any]):
-        args = event.get("args") or {}
+    def _kernel(self, event: Mapping[str, Any], args: Mapping[str, Any]):
         name = str(event.get("name", ""))
         said = None
         if "Collective name" in args or "In msg nelems" in args:
             said = {key: args.get(word) for key, word in _COLLECTIVE.items()}
-        self.kernels.append(
-            (
-                self._number(event, "ts"),
-                self._number(event, "dur"),
-                self.taken.setdefault(name, name),
-                _whole(args.get("stream", event.get("tid"))),
-                _whole(args.get("device", event.get("pid"))),
-                _triple(args.get("grid")),
-                _triple(args.get("block")),
-                _whole(args.get("shared memory")),
-                _optional(args.get("correlation")),
-                _optional(args.get("External id", args.get("external id"))),
-                said,
-            )
+        launch = Launch(
+            self.taken.setdefault(name, name),
+            self._number(event, "dur"),
+            self._number(event, "ts"),
+            _whole(args.get("stream", event.get("tid"))),
+            _whole(args.get("device", event.get("pid"))),
+            _triple(args.get("grid")),
+            _triple(args.get("block")),
+            _whole(args.get("shared memory")),
+            collective=said,
         )
+        own = _optional(args.get("External id", args.get("external id")))
+        self.kernels.append((launch, _optional(args.get("correlation")), own))
 
-    def _operator(self, event: Mapping[str, Any]):
-        args = event.get("args") or {}
+    def _operator(self, event: Mapping[str, Any], args: Mapping[str, Any]):
         name = str(event.get("name", ""))
         dims = args.get("Input Dims", args.get("Input dims")) or ()
         types = args.get("Input type", args.get("Input Types")) or ()
@@ -126,54 +123,51 @@ class _Reader:
             self.by_id[found] = operator
 
 
-def read(path: str, options: Options, progress: Progress | None = None) -> Trace:
+def read(path: str, options: Options) -> Trace:
     """Launches of a trace.
 
     Raises `ValueError` for a file that is no trace, is cut off, holds no GPU kernel,
     or kernels of several kinds of GPUs.
     """
     reader = _Reader(path)
-    about = Events(path, reader.take, progress).read()
+    about = Events(path, reader.take, options.progress).read()
     if not reader.kernels:
         raise ValueError(
             f"{path}: the trace has {reader.events} events and no GPU kernel; record "
             "it with `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`."
         )
-    kernels = sorted(reader.kernels, key=lambda x: x[:2])
-    begin, end = _window(options.window, reader, kernels[0][0], path)
-    kernels = [x for x in kernels if begin <= x[0] < end]
+    kernels = sorted(reader.kernels, key=lambda x: (x[0].start, x[0].duration))
+    begin, end = _window(options.window, reader, kernels[0][0].start, path)
+    kernels = [x for x in kernels if begin <= x[0].start < end]
     if not kernels:
         raise ValueError(
             f"{path}: no kernel starts in the window; `--window` counts us from the "
             "first kernel of the file."
         )
     joined = _joined(reader, kernels)
-    gpus = _gpus(about, {x[4] for x in kernels}, path)
-    return Trace("kineto", joined, gpus, dict(reader.copies), world=_world(about))
+    gpu = _gpu(about, {x.device for x in joined}, path)
+    job = about.get("distributedInfo")
+    size = job.get("world_size") if isinstance(job, dict) else 0
+    world = size if isinstance(size, int) and size > 0 else 0
+    return Trace("kineto", joined, gpu, dict(reader.copies), world=world)
 
 
-def _joined(reader: _Reader, kernels: list[tuple[Any, ...]]) -> list[Launch]:
+def _joined(reader: _Reader, kernels: list[_Kernel]) -> list[Launch]:
     """Kernels with the operators that launched them."""
     threads = {thread: _Calls(calls) for thread, calls in sorted(reader.calls.items())}
     numbers: dict[Any, int] = {}
     launches = []
-    for start, duration, name, *geometry, at, own, said in kernels:
+    for launch, at, own in kernels:
         operator, call = None, None
         if at is not None and at in reader.launched:
             thread, when = reader.launched[at]
-            if thread in threads:
-                found = threads[thread].innermost(when)
-                if found is not None:
-                    operator, call = found[1], (thread, found[0])
+            found = threads[thread].innermost(when) if thread in threads else None
+            if found is not None:
+                operator, call = found[1], (thread, found[0])
         if operator is None and own and own in reader.by_id:
             operator, call = reader.by_id[own], own
         number = -1 if call is None else numbers.setdefault(call, len(numbers))
-        launches.append(
-            Launch(
-                name, duration, start, *geometry, operator=operator, call=number,
-                collective=said,
-            )
-        )  # fmt: skip
+        launches.append(launch._replace(operator=operator, call=number))
     return launches
 
 
@@ -227,30 +221,17 @@ def _window(
     )
 
 
-def _gpus(about: Mapping[str, Any], used: set[int], path: str) -> dict[int, str]:
-    """Names of the GPUs that kernels ran on, by number."""
+def _gpu(about: Mapping[str, Any], used: set[int], path: str) -> str | None:
+    """Name of the GPUs that kernels ran on."""
     found = {}
     for device in about.get("deviceProperties") or ():
         if isinstance(device, dict) and isinstance(device.get("name"), str):
             with contextlib.suppress(TypeError, ValueError):
                 found[int(device.get("id", 0))] = device["name"][:60]
-    names = {found[x] for x in used if x in found}
-    if len(names) > 1:
-        raise ValueError(
-            f"{path}: kernels of different GPUs ({', '.join(sorted(names))}) stand in "
-            "one trace; give a trace of each."
-        )
-    if not names and len(set(found.values())) == 1:  # a rank that numbers them anew
-        names = set(found.values())
-    name = next(iter(names), None)
-    return {} if name is None else {device: name for device in sorted(used)}
-
-
-def _world(about: Mapping[str, Any]) -> int:
-    """GPUs of the job that the trace is of, 0 where it does not say."""
-    job = about.get("distributedInfo")
-    size = job.get("world_size") if isinstance(job, dict) else 0
-    return size if isinstance(size, int) and size > 0 else 0
+    name = one_gpu(found, used, path, "one trace; give a trace of each")
+    if name is None and len(set(found.values())) == 1:  # a rank that numbers them anew
+        name = next(iter(found.values()))
+    return name
 
 
 def _whole(value: Any) -> int:

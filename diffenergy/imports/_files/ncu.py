@@ -3,8 +3,7 @@ wide form, a second header line has the units). Kernels run alone, at locked bas
 and with cold caches; counters of units are activities."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from .._launches import Launch, Options, Trace
@@ -41,17 +40,12 @@ Metric = tuple[str, str]
 """Value and unit."""
 
 
-def read(
-    path: str, options: Options, progress: Callable[[int, int], None] | None = None
-) -> Trace:
+def read(path: str, options: Options) -> Trace:
     """Launches in the order of the file, with their counters.
 
     Raises `ValueError` for a file without durations.
     """
     rows = csv_rows(path, ("ID", "Kernel Name"))
-    size = Path(path).stat().st_size
-    if progress:
-        progress(size, size)
     kernels = _long(rows) if rows and "Metric Name" in rows[0] else _wide(rows)
     launches, activities, tensor = [], [], False
     for number, (about, metrics) in enumerate(kernels, 1):
@@ -85,7 +79,7 @@ def read(
             "out."
         )
     return Trace(
-        "ncu", launches, {}, timed=False, notes=tuple(notes), activities=activities
+        "ncu", launches, timed=False, notes=tuple(notes), activities=activities
     )
 
 
@@ -131,15 +125,9 @@ def _activity(
         for column, names in _FREQUENCIES.items()
         if (name := next((x for x in names if x in metrics), None))
     }
+    times = {"time_us": us, "time_ref_us": us}
     named = {"gpu": gpu} if gpu else {}
-    return {
-        "op": "activity",
-        **named,
-        "time_us": us,
-        "time_ref_us": us,
-        **clocks,
-        **shares,
-    }
+    return {"op": "activity", **named, **times, **clocks, **shares}
 
 
 def _in(metric: Metric, units: Mapping[str, float], where: str) -> float:

@@ -5,14 +5,13 @@ import contextlib
 import csv
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from .._launches import Launch, Options, Trace
+from .._launches import Launch, Options, Trace, one_gpu
 
-Progress = Callable[[int, int], None]
 _KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 _COPIES: Final = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 _NAMES: Final = ("demangledName", "shortName", "mangledName")
@@ -20,18 +19,14 @@ _GRID: Final = ("gridX", "gridY", "gridZ")
 _BLOCK: Final = ("blockX", "blockY", "blockZ")
 
 
-def read(path: str, options: Options, progress: Progress | None = None) -> Trace:
+def read(path: str, options: Options) -> Trace:
     """Launches of an export, a list or a summary.
 
     Raises `ValueError` for a file without kernels, or of a form that is not known.
     """
-    size = Path(path).stat().st_size
     with Path(path).open("rb") as file:
         exported = file.read(15) == b"SQLite format 3"
-    found = _exported(path) if exported else _listed(path)
-    if progress:
-        progress(size, size)
-    return found
+    return _exported(path) if exported else _listed(path)
 
 
 def _exported(path: str) -> Trace:
@@ -92,31 +87,17 @@ def _of_base(base: sqlite3.Connection, path: str) -> Trace:
             query = f"select deviceId, sum(end - start) from {table} group by deviceId"
             for device, total in base.execute(query):
                 copies[int(device)] = copies.get(int(device), 0.0) + total / 1e3
-    gpus = _gpus(base, tables, {x.device for x in launches}, path)
-    return Trace("nsys", launches, gpus, copies)
+    gpu, about = None, _columns(base, "TARGET_INFO_GPU")
+    if {"id", "name"} <= about:
+        rows = base.execute("select id, name from TARGET_INFO_GPU")
+        known = {int(x): str(name)[:60] for x, name in rows if name}
+        remedy = "one report; profile one of them (CUDA_VISIBLE_DEVICES)"
+        gpu = one_gpu(known, {x.device for x in launches}, path, remedy)
+    return Trace("nsys", launches, gpu, copies)
 
 
 def _columns(base: sqlite3.Connection, table: str) -> set[str]:
     return {row[1] for row in base.execute(f"pragma table_info({table})")}
-
-
-def _gpus(
-    base: sqlite3.Connection, tables: set[str], used: set[int], path: str
-) -> dict[int, str]:
-    """Names of the GPUs that kernels ran on."""
-    if "TARGET_INFO_GPU" not in tables or not {"id", "name"} <= _columns(
-        base, "TARGET_INFO_GPU"
-    ):
-        return {}
-    rows = base.execute("select id, name from TARGET_INFO_GPU")
-    found = {int(x): str(name)[:60] for x, name in rows if name}
-    names = {found[x] for x in used if x in found}
-    if len(names) > 1:
-        raise ValueError(
-            f"{path}: kernels of different GPUs ({', '.join(sorted(names))}) stand in "
-            "one report; profile one of them (CUDA_VISIBLE_DEVICES)."
-        )
-    return {x: found[x] for x in sorted(used) if x in found}
 
 
 def _listed(path: str) -> Trace:
@@ -125,12 +106,9 @@ def _listed(path: str) -> Trace:
     launches = list(_launches(rows, path))
     if not launches:
         raise ValueError(f"{path} lists no kernel; record a longer run.")
-    timed = bool(rows) and "Start (ns)" in rows[0]
-    gpus = {}
-    device = rows[0].get("Device") if rows else None
-    if device:
-        gpus = {0: re.sub(r"\s*\(\d+\)$", "", device)[:60]}
-    return Trace("nsys", launches, gpus, timed=timed)
+    device = rows[0].get("Device")
+    gpu = re.sub(r"\s*\(\d+\)$", "", device)[:60] if device else None
+    return Trace("nsys", launches, gpu, timed="Start (ns)" in rows[0])
 
 
 def _launches(rows: Sequence[dict[str, str]], path: str) -> Iterator[Launch]:

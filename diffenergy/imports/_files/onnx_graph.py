@@ -2,13 +2,14 @@
 
 import dataclasses
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from ...workload import Listing
-from ...workload._kernel import Kernel, merge, normalise_kernel
+from ...workload._kernel import Kernel, merge
 from .._launches import Graph, Options
+from .._rows.operators import valid
 from . import onnx_ops
 
 _FREE: Final = frozenset(
@@ -45,9 +46,7 @@ class Node:
     makes: tuple[str, ...]
 
 
-def read(
-    path: str, options: Options, progress: Callable[[int, int], None] | None = None
-) -> Graph:
+def read(path: str, options: Options) -> Graph:
     """Rows of a graph.
 
     Raises `ValueError` where the package `onnx` is missing, for a file that it cannot
@@ -59,9 +58,6 @@ def read(
             "`pip install 'diffenergy[importers]'`."
         )
     model, notes = _inferred(path, options.dims)
-    size = Path(path).stat().st_size
-    if progress:
-        progress(size, size)
     kernels = _rows(_nodes(model.graph), options.stack == "eager", notes)
     if not kernels:
         raise ValueError(
@@ -177,13 +173,11 @@ def _rows(nodes: Iterator[Node], eager: bool, notes: dict[str, None]) -> list[Ke
             continue
         if node.op in onnx_ops.CONVOLUTIONS:
             fused.update(node.makes)
-        row = onnx_ops.row(node)
-        try:
-            if row is None:
-                raise ValueError(node.op)
-            kernels.append(normalise_kernel({**row, "count": 1}, f"node {node.op}"))
-        except ValueError:  # sizes that cannot be
+        row = valid(onnx_ops.row(node))
+        if row is None:
             lacking[node.op] = lacking.get(node.op, 0) + 1
+        else:
+            kernels.append(row)
     if lacking:
         told = ", ".join(f"{n} {op}" for op, n in lacking.items())
         notes[f"without a row, as sizes or rules are lacking: {told}"] = None

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from .._rows.operators import Row, convolution, output_hw
+from .._rows.operators import Row, padded_convolution
 from .._rows.types import carrier, element_bytes, gathered, listing_type, moved
 
 if TYPE_CHECKING:
@@ -26,22 +26,22 @@ def row(node: "Node") -> Row | None:
     return _RULES.get(node.op, _mapped)(node)
 
 
-def _type(node: "Node", index: int = 0) -> str:
-    """Type of a product: that of an input; whole numbers as int8."""
-    name = node.types[index] if index < len(node.types) else ""
+def _type(node: "Node") -> str:
+    """Type of a product: that of the first input; whole numbers as int8."""
+    name = node.types[0] if node.types else ""
     return listing_type(name) or ("int8" if "int" in name else "fp32")
 
 
-def _product(node: "Node", batch: int, m: int, n: int, k: int, at: int = 0) -> Row:
+def _product(node: "Node", batch: int, m: int, n: int, k: int) -> Row:
     sizes = {"batch": batch, "m": m, "n": n, "k": k}
-    return {"op": "gemm", **sizes, "dtype": _type(node, at)}
+    return {"op": "gemm", **sizes, "dtype": _type(node)}
 
 
-def _conv(x: int, w: int) -> Rule:
-    """A convolution whose image and weights stand at `x` and `w`."""
+def _conv(w: int) -> Rule:
+    """A convolution whose weights stand at `w`."""
 
     def rule(node: "Node") -> Row | None:
-        image, weights, out = node.inputs[x], node.inputs[w], node.outputs[0]
+        image, weights, out = node.inputs[0], node.inputs[w], node.outputs[0]
         if image is None or weights is None or out is None:
             return None
         space, a = len(weights) - 2, node.attributes
@@ -49,30 +49,18 @@ def _conv(x: int, w: int) -> Rule:
         if node.op == "ConvTranspose":
             pixels = image[0] * math.prod(image[2:])
             taps = weights[1] * math.prod(weights[2:])
-            return _product(node, groups, pixels, taps, weights[0] // groups, x)
-        pads, dtype = tuple(a.get("pads", [0] * 2 * space)), _type(node, x)
-        for side in (max, min):  # uneven padding: what gives the output's size
-            padding = tuple(side(pads[i], pads[i + space]) for i in range(space))
-            if a.get("auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):
-                padding = tuple((k - 1) // 2 for k in weights[2:])
-            found = convolution(
-                image, weights, stride=tuple(a.get("strides", [1] * space)),
-                padding=padding, dilation=tuple(a.get("dilations", [1] * space)),
-                groups=groups, dtype=dtype, tensor_core=dtype != "fp32",
-            )  # fmt: skip
-            if found is not None and _fits(found, out):
-                return found
-        pixels, taps = out[0] * math.prod(out[2:]), math.prod(weights[1:])
-        return _product(node, groups, pixels, weights[0] // groups, taps, x)
+            return _product(node, groups, pixels, taps, weights[0] // groups)
+        pads = a.get("pads", [0] * 2 * space)
+        padding = [(pads[i], pads[i + space]) for i in range(space)]
+        if a.get("auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):
+            padding = [((k - 1) // 2, (k - 1) // 2) for k in weights[2:]]
+        return padded_convolution(
+            image, weights, out, padding, stride=tuple(a.get("strides", [1] * space)),
+            dilation=tuple(a.get("dilations", [1] * space)), groups=groups,
+            dtype=_type(node),
+        )  # fmt: skip
 
     return rule
-
-
-def _fits(found: Row, out: tuple[int, ...]) -> bool:
-    """Whether a convolution's output has the pixels of `out`."""
-    if found["op"] == "gemm":
-        return found["m"] == out[0] * math.prod(out[2:])
-    return output_hw(found) == out[2]
 
 
 def _gemm(node: "Node") -> Row | None:
@@ -85,18 +73,18 @@ def _gemm(node: "Node") -> Row | None:
     return _product(node, 1, m, n, k) | layout
 
 
-def _matmul(a: int, b: int) -> Rule:
-    """[.., m, k] x [.., k, n]."""
+def _matmul(b: int) -> Rule:
+    """[.., m, k] x [.., k, n], the second at `b`."""
 
     def rule(node: "Node") -> Row | None:
-        x, y, out = node.inputs[a], node.inputs[b], node.outputs[0]
+        x, y, out = node.inputs[0], node.inputs[b], node.outputs[0]
         if not x or not y or out is None:
             return None
         n, k = (y[-1] if len(y) > 1 else 1), x[-1]
         if len(y) <= 2:
-            return _product(node, 1, math.prod(x[:-1]), n, k, a)
+            return _product(node, 1, math.prod(x[:-1]), n, k)
         m = x[-2] if len(x) > 1 else 1
-        return _product(node, math.prod(out) // (m * n), m, n, k, a)
+        return _product(node, math.prod(out) // (m * n), m, n, k)
 
     return rule
 
@@ -173,43 +161,36 @@ _FNS: Final = {
 }  # fmt: skip
 
 
-def _attention(kv_heads_key: str) -> Rule:
+def _attention(node: "Node") -> Row | None:
     """Queries [B, S, hidden] with heads by attribute, or [B, H, S, D]."""
-
-    def rule(node: "Node") -> Row | None:
-        x, a = node.inputs[0], node.attributes
-        keys = node.inputs[1] if len(node.inputs) > 1 else None
-        heads = int(a.get("num_heads", a.get("q_num_heads", 0)))
-        packed = node.op == "Attention" and node.domain == "com.microsoft"
-        if x is not None and len(x) == 4:
-            batch, heads, q_len, head_dim = x
-            whole = keys is not None and len(keys) == 4
-            kv_heads, kv_len = (keys[1], keys[2]) if whole and keys else (heads, q_len)
-        elif x is not None and len(x) == 3 and heads:
-            batch, q_len, hidden = x
-            head_dim = hidden // heads
-            kv_heads = int(a.get(kv_heads_key, heads)) or heads
-            apart = keys is not None and len(keys) == 3 and not packed
-            kv_len = keys[1] if apart and keys else q_len
-        else:
-            return None
-        kv_len += _past(node)
-        causal = bool(a.get("unidirectional") or a.get("is_causal"))
-        causal |= node.op == "GroupQueryAttention"
-        decoding = q_len == 1 and kv_len > 1
-        return {
-            "op": "generation_attention" if decoding else "context_attention",
-            "batch": batch, "q_len": q_len, "kv_len": kv_len, "num_heads": heads,
-            "num_kv_heads": kv_heads, "head_dim": head_dim, "causal": causal,
-            "dtype": _type(node),
-        }  # fmt: skip
-
-    return rule
-
-
-def _past(node: "Node") -> int:
-    """Length of the cache that goes in: an input of four axes behind q, k and v."""
-    return next((x[2] for x in node.inputs[3:] if x is not None and len(x) == 4), 0)
+    x, a = node.inputs[0], node.attributes
+    keys = node.inputs[1] if len(node.inputs) > 1 else None
+    heads = int(a.get("num_heads", a.get("q_num_heads", 0)))
+    packed = node.op == "Attention" and node.domain == "com.microsoft"
+    if x is not None and len(x) == 4:
+        batch, heads, q_len, head_dim = x
+        whole = keys is not None and len(keys) == 4
+        kv_heads, kv_len = (keys[1], keys[2]) if whole and keys else (heads, q_len)
+    elif x is not None and len(x) == 3 and heads:
+        batch, q_len, hidden = x
+        head_dim = hidden // heads
+        kv_heads = int(a.get("kv_num_heads", heads)) or heads
+        apart = keys is not None and len(keys) == 3 and not packed
+        kv_len = keys[1] if apart and keys else q_len
+    else:
+        return None
+    # a cache that goes in: an input of four axes behind q, k and v
+    past = (y[2] for y in node.inputs[3:] if y is not None and len(y) == 4)
+    kv_len += next(past, 0)
+    causal = bool(a.get("unidirectional") or a.get("is_causal"))
+    causal |= node.op == "GroupQueryAttention"
+    decoding = q_len == 1 and kv_len > 1
+    return {
+        "op": "generation_attention" if decoding else "context_attention",
+        "batch": batch, "q_len": q_len, "kv_len": kv_len, "num_heads": heads,
+        "num_kv_heads": kv_heads, "head_dim": head_dim, "causal": causal,
+        "dtype": _type(node),
+    }  # fmt: skip
 
 
 def _experts(node: "Node") -> Row | None:
@@ -229,33 +210,28 @@ def _experts(node: "Node") -> Row | None:
 
 
 _RULES: Final[dict[str, Rule]] = {
-    "Conv": _conv(0, 1),
-    "FusedConv": _conv(0, 1),
-    "ConvTranspose": _conv(0, 1),
-    "ConvInteger": _conv(0, 1),
-    "QLinearConv": _conv(0, 3),
+    **dict.fromkeys(("Conv", "FusedConv", "ConvTranspose", "ConvInteger"), _conv(1)),
+    "QLinearConv": _conv(3),
     "Gemm": _gemm,
-    "MatMul": _matmul(0, 1),
-    "FusedMatMul": _matmul(0, 1),
-    "MatMulInteger": _matmul(0, 1),
-    "DynamicQuantizeMatMul": _matmul(0, 1),
-    "QLinearMatMul": _matmul(0, 3),
+    **dict.fromkeys(
+        ("MatMul", "FusedMatMul", "MatMulInteger", "DynamicQuantizeMatMul"), _matmul(1)
+    ),
+    "QLinearMatMul": _matmul(3),
     "MatMulNBits": _packed_matmul,
-    "Softmax": _rows("softmax"),
-    "LogSoftmax": _rows("softmax"),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _rows("softmax")),
     "LayerNormalization": _rows("layernorm"),
     "SkipLayerNormalization": _rows("layernorm", True),
-    "SimplifiedLayerNormalization": _rows("rmsnorm"),
-    "RMSNormalization": _rows("rmsnorm"),
+    **dict.fromkeys(
+        ("SimplifiedLayerNormalization", "RMSNormalization"), _rows("rmsnorm")
+    ),
     "SkipSimplifiedLayerNormalization": _rows("rmsnorm", True),
     "Gather": _gather,
     **dict.fromkeys(
         ("GatherElements", "GatherND", "Concat", "Transpose", "Slice", "Split", "Pad",
          "Expand", "Tile", "DepthToSpace", "SpaceToDepth"), _moved
     ),
-    "Attention": _attention("kv_num_heads"),
-    "MultiHeadAttention": _attention("num_heads"),
-    "GroupQueryAttention": _attention("kv_num_heads"),
-    "MoE": _experts,
-    "QMoE": _experts,
+    **dict.fromkeys(
+        ("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention
+    ),
+    **dict.fromkeys(("MoE", "QMoE"), _experts),
 }  # fmt: skip

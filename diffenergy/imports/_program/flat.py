@@ -35,14 +35,13 @@ class Value:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Step:
-    """One operation, run `count` times; `scope`: the calls that it stands in."""
+    """One operation, run `count` times."""
 
     name: str
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     params: Mapping[str, Any]
     count: float
-    scope: str = ""
 
 
 @dataclasses.dataclass
@@ -62,7 +61,7 @@ def flattened(closed: ClosedJaxpr, trips: int | Sequence[int] | None) -> Program
     """
     flat = _Flattener(trips)
     inputs = [_value(x.aval) for x in closed.jaxpr.invars]
-    found = flat.walk(closed.jaxpr, closed.consts, inputs, 1.0, "")
+    found = flat.walk(closed.jaxpr, closed.consts, inputs, 1.0)
     flat.program.results |= set(found)
     return _needed(flat.program)
 
@@ -83,7 +82,6 @@ class _Flattener:
         consts: Sequence[Any],
         inputs: Sequence[Value],
         count: float,
-        scope: str,
     ) -> list[Value]:
         """Appends the steps of a jaxpr; returns its results."""
         env: dict[Any, Value] = {}
@@ -94,40 +92,33 @@ class _Flattener:
         env |= dict(zip(jaxpr.invars, inputs, strict=True))
 
         def read(atom: Any) -> Value:
-            return (
-                _value(atom.aval, atom.val) if isinstance(atom, Literal) else env[atom]
-            )
+            literal = isinstance(atom, Literal)
+            return _value(atom.aval, atom.val) if literal else env[atom]
 
         for eqn in jaxpr.eqns:
             given = [read(x) for x in eqn.invars]
-            found = self._step(eqn, given, count, scope)
+            found = self._step(eqn, given, count)
             env |= dict(zip(eqn.outvars, found, strict=True))
         return [read(x) for x in jaxpr.outvars]
 
-    def _step(
-        self, eqn: Any, given: list[Value], count: float, scope: str
-    ) -> list[Value]:
+    def _step(self, eqn: Any, given: list[Value], count: float) -> list[Value]:
         name, params = eqn.primitive.name, eqn.params
         if name in INLINED:
             body = next((params[x] for x in _BODIES if x in params), None)
             if body is not None:
                 inner, consts = _opened(body)
-                label = f"{scope}/{params.get('name', name)}"
                 if len(inner.invars) == len(given):
-                    return self.walk(inner, consts, given, count, label)
-        if name == "scan":
-            return self._scan(params, given, count, scope)
-        if name == "while":
-            return self._while(params, given, count, scope)
-        if name == "cond":
-            return self._cond(params, given, count, scope)
+                    return self.walk(inner, consts, given, count)
+        loops = {"scan": self._scan, "while": self._while, "cond": self._cond}
+        if name in loops:
+            return loops[name](params, given, count)
         outputs = tuple(_value(x.aval) for x in eqn.outvars)
-        step = Step(name, tuple(given), outputs, params, count, scope)
+        step = Step(name, tuple(given), outputs, params, count)
         self.program.steps.append(step)
         return list(outputs)
 
     def _scan(
-        self, params: Mapping[str, Any], given: list[Value], count: float, scope: str
+        self, params: Mapping[str, Any], given: list[Value], count: float
     ) -> list[Value]:
         """The body `length` times; what it starts from is in memory, what it stacks is
         written in each iteration."""
@@ -138,7 +129,7 @@ class _Flattener:
             x if i < fixed else _value(var.aval)
             for i, (x, var) in enumerate(zip(given, inner.invars, strict=True))
         ]
-        found = self.walk(inner, consts, inside, count * length, f"{scope}/scan")
+        found = self.walk(inner, consts, inside, count * length)
         self.program.results |= {*found, *given[fixed:]}
         stacked = found[carried:]
         return [
@@ -147,7 +138,7 @@ class _Flattener:
         ]
 
     def _while(
-        self, params: Mapping[str, Any], given: list[Value], count: float, scope: str
+        self, params: Mapping[str, Any], given: list[Value], count: float
     ) -> list[Value]:
         """The body as often as is said, else once."""
         inner, consts = _opened(params["body_jaxpr"])
@@ -161,12 +152,12 @@ class _Flattener:
         own = given[skip:]
         inside = [x if i < fixed else _like(x) for i, x in enumerate(own)]
         times = 1 if trips is None else trips
-        found = self.walk(inner, consts, inside, count * times, f"{scope}/while")
+        found = self.walk(inner, consts, inside, count * times)
         self.program.results |= {*found, *own[fixed:]}
         return [_like(x) for x in found]
 
     def _cond(
-        self, params: Mapping[str, Any], given: list[Value], count: float, scope: str
+        self, params: Mapping[str, Any], given: list[Value], count: float
     ) -> list[Value]:
         """The branch with most work."""
         from .products import matrix_flop
@@ -176,7 +167,7 @@ class _Flattener:
         for branch in params["branches"]:
             self.program = Program([], set(), whole.notes)
             inner, consts = _opened(branch)
-            found = self.walk(inner, consts, given[1:], count, f"{scope}/cond")
+            found = self.walk(inner, consts, given[1:], count)
             work = sum(matrix_flop(step) for step in self.program.steps)
             tried.append((work, len(self.program.steps), self.program, found))
         _, _, best, found = max(tried, key=lambda x: x[:2])

@@ -1,5 +1,6 @@
 """Steps that pass over memory -> rows: fused maps and reductions, and what moves."""
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -73,6 +74,7 @@ class Regions:
         self.region: dict[Value, int] = {}
         self.steps: dict[int, list[Step]] = {}
         self.owner: dict[Step, int] = {}
+        self.numbers = itertools.count()
         self.counters = {
             x for s in program.steps if s.name == "iota" for x in s.outputs
         }
@@ -120,9 +122,7 @@ class Regions:
             if self.level[root] == level and first.count == step.count:
                 found.append(number)
         if not found:
-            number = len(self.owner)
-            while number in self.steps:
-                number += 1
+            number = next(self.numbers)
             self.steps[number] = []
             return number
         kept, *others = sorted(found)

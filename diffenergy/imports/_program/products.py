@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .._rows.operators import Row, convolution, output_hw
+from .._rows.operators import Row, convolved, output_hw, padded_convolution
 from .._rows.types import listing_type
 from .flat import Program, Step, Value
 from .moving import FREE, is_elementwise, is_reduction
@@ -92,7 +92,7 @@ def _default_precision() -> str:
     return str(getattr(jax.config, "jax_default_matmul_precision", None) or "")
 
 
-def _convolution(step: Step, dtype: str) -> Row | None:
+def _convolution(step: Step, dtype: str) -> Row:
     """A convolution; gradients of strided ones as products of the same FLOP."""
     p = step.params
     x, w = step.inputs[0].shape, step.inputs[1].shape
@@ -101,31 +101,13 @@ def _convolution(step: Step, dtype: str) -> Row | None:
     w = tuple(w[i] for i in numbers.rhs_spec)
     out = tuple(step.outputs[0].shape[i] for i in numbers.out_spec)
     groups = p["feature_group_count"] * p["batch_group_count"]
-    plain = set(p["lhs_dilation"]) <= {1} and p["batch_group_count"] == 1
-    for side in (max, min) if plain else ():
-        row = convolution(
-            x, w, stride=tuple(p["window_strides"]),
-            padding=tuple(side(pair) for pair in p["padding"]),
+    if set(p["lhs_dilation"]) <= {1} and p["batch_group_count"] == 1:
+        return padded_convolution(
+            x, w, out, p["padding"], stride=tuple(p["window_strides"]),
             dilation=tuple(p["rhs_dilation"]), groups=groups, dtype=dtype,
-            tensor_core=dtype != "fp32",
         )  # fmt: skip
-        if row is not None and _pixels(row) == out[0] * math.prod(out[2:]):
-            return row
     holes = math.prod(p["lhs_dilation"])  # zeros between pixels, multiplied by nobody
-    taps = max(math.prod(w[1:]) // holes, 1)
-    pixels = out[0] * math.prod(out[2:])
-    n = max(out[1] // groups, 1)
-    return {
-        "op": "gemm", "batch": groups, "m": max(pixels, 1), "n": n, "k": taps,
-        "dtype": dtype,
-    }  # fmt: skip
-
-
-def _pixels(row: Mapping[str, Any]) -> int:
-    """Pixels of the output of a convolution."""
-    if row["op"] == "gemm":
-        return row["m"]
-    return row["images"] * output_hw(row) ** 2
+    return convolved(out, groups, math.prod(w[1:]) // holes, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,14 +179,8 @@ def _is_second(step: Step, scores: Sequence[Step]) -> bool:
     batch, m, n, _ = dot_sizes(scores[0])
     second = dot_sizes(step)
     total = batch * m * n
-    return (
-        second[0] == batch
-        and batch > 1
-        and (
-            second[0] * second[1] * second[3] == total
-            or second[0] * second[2] * second[3] == total
-        )
-    )
+    either = second[1] * second[3], second[2] * second[3]
+    return second[0] == batch > 1 and total in [batch * x for x in either]
 
 
 def _between(
@@ -281,9 +257,7 @@ def _stored(value: Value, made: Mapping[Value, Step]) -> int:
         value = made[value].inputs[0] if made[value].inputs else value
         if value.size > least:
             break
-        least = min(least, value.size)
-        if value not in made:
-            break
+        least = value.size
     return least
 
 

@@ -1,5 +1,6 @@
 """`trace`, `trace_listing`: what a JAX function asks of a GPU, from its jaxpr."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -149,17 +150,13 @@ def _row(
 ) -> dict[str, Any] | None:
     """Row of a step that is no part of a fused kernel."""
     if step in transposed:
-        return moving_row(_as_gather(step))
+        return moving_row(dataclasses.replace(step, name="concatenate"))
     if step.name in FREE:
         return None
     if step.name in (DOT, CONV):
         sizes = [x.size for x in (*step.inputs[:2], *step.outputs)]
         return matrix_row(step, notes) if min(sizes) else None
     return moving_row(step) or opaque_row(step, notes)
-
-
-def _as_gather(step: Step) -> Step:
-    return Step("concatenate", step.inputs, step.outputs, {}, step.count)
 
 
 def _moved_transposes(program: Program, regions: Regions) -> frozenset[Step]:

@@ -11,10 +11,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ...workload._kernel import normalise_kernel
 from .._launches import Launch, Operator, Trace
 from . import names, operators, sharing, streams
-from .operators import Row
+from .operators import Row, valid
 
 MATRIX: Final = ("gemm", "conv", "attention", "moe", "scan")
 """Classes of kernels that carry the row of a matrix operator."""
@@ -68,7 +67,8 @@ def assigned(trace: Trace, model: str | None = None) -> list[Found]:
             continue
         geometry = _geometry(launch)
         if geometry in twins:
-            row = _nearest(twins[geometry], launch.duration)
+            time = launch.duration
+            _, row = min(twins[geometry], key=lambda x: abs(x[0] - time))
         elif launch.collective:
             row = _alone(launch, world)
         else:
@@ -97,13 +97,9 @@ def _of_call(
         ]
     found = []
     for i, (launch, kind) in enumerate(zip(group, kinds, strict=True)):
-        row = _valid(_row(operator, launch, kind, world))
-        if row is None:
-            by_launch = _valid(streams.launched_row(launch))
-            how = "launch" if by_launch else "name"
-            found.append(Found(_kind(kind, by_launch), by_launch, how, i))
-        else:
-            found.append(Found(_kind(kind, row), row, "operator", i))
+        row = valid(_row(operator, launch, kind, world))
+        made = Found(_kind(kind, row), row, "operator", i)
+        found.append(_by_launch(launch, kind, i) if row is None else made)
     return _reduced_once(found)
 
 
@@ -134,14 +130,14 @@ def _matrix_rows(
     longest = order[0]
     name = group[longest].name
     if rule is not None:
-        row = _valid(rule(operator, name))
+        row = valid(rule(operator, name))
         if row is not None and base in operators.BACKWARD_PARTS:
             return _gradients(row, group, order, operators.BACKWARD_PARTS[base])
         return {} if row is None else {longest: row}
     row = sharing.experts_row(operator, name, model, heads)
     if row is None and "attention" in kinds:
         row = sharing.packed_attention_row(operator, name, model)
-    row = _valid(row)
+    row = valid(row)
     return {} if row is None else {longest: row}
 
 
@@ -156,7 +152,7 @@ def _gradients(
         place = next((i for i in free if re.search(pattern, group[i].name)), None)
         if place is not None:
             turned = {**row, "op": op} if row["op"] == "conv2d" else row
-            found[place] = _valid(turned) or row
+            found[place] = valid(turned) or row
     rest = [i for i in order if i not in found and not _LAYOUT.search(group[i].name)]
     for place in rest[: len(parts) - len(found)]:
         found[place] = row
@@ -193,11 +189,6 @@ def _twins(launches: Sequence[Launch], found: Sequence[Found | None]) -> _Twins:
     }
 
 
-def _nearest(twins: Sequence[tuple[float, Found]], duration: float) -> Found:
-    """The twin whose time is nearest."""
-    return min(twins, key=lambda x: abs(x[0] - duration))[1]
-
-
 def _geometry(launch: Launch) -> tuple[Any, ...]:
     return launch.name, launch.grid, launch.block, launch.shared_memory
 
@@ -206,21 +197,15 @@ def _alone(launch: Launch, world: int) -> Found:
     """A kernel without an operator and without a twin."""
     kind = names.kernel_class(launch.name)
     if kind == "collective":
-        row = _valid(sharing.collective_row(launch, world))
+        row = valid(sharing.collective_row(launch, world))
         return Found(kind, row, "name", 0)
-    row = _valid(streams.launched_row(launch))
-    return Found(_kind(kind, row), row, "launch" if row else "name", 0)
+    return _by_launch(launch, kind, 0)
 
 
-def _valid(row: Row | None) -> Row | None:
-    """The row as a listing has it; None where its sizes cannot be (a tensor of no
-    elements)."""
-    if row is None:
-        return None
-    try:
-        return normalise_kernel(row, "a kernel")
-    except ValueError:
-        return None
+def _by_launch(launch: Launch, kind: str, place: int) -> Found:
+    """A kernel by its grid and block, else by its name."""
+    row = valid(streams.launched_row(launch))
+    return Found(_kind(kind, row), row, "launch" if row else "name", place)
 
 
 def _kind(named: str, row: Row | None) -> str:

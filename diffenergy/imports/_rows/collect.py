@@ -4,7 +4,7 @@ the trace says of its time."""
 import dataclasses
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from ...workload import Listing
@@ -35,7 +35,9 @@ def listing_of(
     A row without shape is `traced`, at its mean time: its launches add up to what was
     traced.
     """
-    totals = _totals(trace.launches, found)
+    totals: dict[int, float] = defaultdict(float)  # us with what is attached
+    for launch, x in zip(trace.launches, found, strict=True):
+        totals[x.carrier] += launch.duration
     rows: dict[Any, _Rows] = {}
     known: dict[int, Kernel] = {}
     equal: dict[str, Kernel] = {}
@@ -55,14 +57,6 @@ def listing_of(
     return Listing(name, mode=mode, kernels=tuple(merged))
 
 
-def _totals(launches: Sequence[Launch], found: Sequence[Found]) -> Mapping[int, float]:
-    """us of each launch with those that are attached to it."""
-    totals: dict[int, float] = defaultdict(float)
-    for launch, x in zip(launches, found, strict=True):
-        totals[x.carrier] += launch.duration
-    return totals
-
-
 def _told(row: _Rows) -> Kernel:
     """The row with its count and what the trace says of it."""
     count = sum(n for _, n in row.times)
@@ -76,17 +70,12 @@ def _told(row: _Rows) -> Kernel:
     return {
         **kernel,
         "count": count,
-        "traced_us": _rounded(float(median)),
-        "traced_total_us": _rounded(float(total)),
+        "traced_us": round(float(median), 4),  # to a tenth of a nanosecond
+        "traced_total_us": round(float(total), 4),
         "stream": row.launch.stream,
         "kernel": names.shown(row.launch.name),
         "how": row.how,
     }
-
-
-def _rounded(us: float) -> float:
-    """To a tenth of a nanosecond."""
-    return round(us, 4)
 
 
 def busy_us(launches: Sequence[Launch]) -> float:

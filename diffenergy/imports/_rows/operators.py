@@ -5,15 +5,27 @@ gives the row without its count, None where the sizes do not decide it.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from ...workload._kernel import normalise_kernel
 from .._launches import Operator
 from . import names
 from .types import listing_type, numel
 
 Row = dict[str, Any]
 Rule = Callable[[Operator, str], Row | None]
+
+
+def valid(row: Row | None) -> Row | None:
+    """The row as a listing has it; None where its sizes cannot be (a tensor of no
+    elements)."""
+    if row is None:
+        return None
+    try:
+        return normalise_kernel(row, "a kernel")
+    except ValueError:
+        return None
 
 
 def base_name(operator: str) -> str:
@@ -31,9 +43,8 @@ def product_type(operator: Operator, kernel: str, index: int = 0) -> tuple[str, 
     given = listing_type(operator.type(index))
     named = names.kernel_dtype(kernel)
     if given in (None, "fp32"):
-        kind = named if named in ("tf32", "bf16", "fp16", "fp8") else "fp32"
-        kind = named or kind if given is None else kind
-        kind = "fp32" if given == "fp32" and kind in ("bf16", "fp16", "fp8") else kind
+        either = "tf32" if named == "tf32" else "fp32"
+        kind = (named or "fp32") if given is None else either
         return kind, kind != "fp32"
     if given == "fp8" and named in ("nvfp4", "mxfp4"):
         return named, True
@@ -52,17 +63,17 @@ def product(
     return row | {"tensor_core": tensor} | ({"layout": layout} if layout else {})
 
 
-def _mm(a: int, b: int) -> Rule:
-    """[.., m, k] x [.., k, n], whose inputs stand at `a` and `b`."""
+def _mm(first: int = 0) -> Rule:
+    """[.., m, k] x [.., k, n], inputs that stand at `first` and after it."""
 
     def rule(operator: Operator, kernel: str) -> Row | None:
-        left, right = operator.sizes(a), operator.sizes(b)
+        left, right = operator.sizes(first), operator.sizes(first + 1)
         if left is None or right is None or len(left) < 2:
             return None
         k, n = left[-1], right[-1] if len(right) > 1 else 1
         if len(right) <= 2:
-            return product(operator, kernel, 1, numel(left[:-1]), n, k, a)
-        return product(operator, kernel, numel(left[:-2]), left[-2], n, k, a)
+            return product(operator, kernel, 1, numel(left[:-1]), n, k, first)
+        return product(operator, kernel, numel(left[:-2]), left[-2], n, k, first)
 
     return rule
 
@@ -128,39 +139,81 @@ def convolution(
     }
 
 
+def padded_convolution(
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    out: tuple[int, ...],
+    padding: Sequence[tuple[int, int]],
+    *,
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+    dtype: str,
+) -> Row:
+    """Row of a convolution that makes `out` [N, O, ...], padded before and behind each
+    axis: uneven padding as the side that gives the output's size, else as a product."""
+    for side in (max, min):
+        row = convolution(
+            x, w, stride=stride, padding=tuple(map(side, padding)), dilation=dilation,
+            groups=groups, dtype=dtype, tensor_core=dtype != "fp32",
+        )  # fmt: skip
+        pixels = out[0] * numel(out[2:])
+        if row is not None and pixels == (
+            row["m"] if row["op"] == "gemm" else row["images"] * output_hw(row) ** 2
+        ):
+            return row
+    return convolved(out, groups, numel(w[1:]), dtype)
+
+
+def convolved(out: tuple[int, ...], groups: int, taps: int, dtype: str) -> Row:
+    """A convolution that makes `out` [N, O, ...] as a product, one a group."""
+    m, n = max(out[0] * numel(out[2:]), 1), max(out[1] // groups, 1)
+    sizes = {"batch": groups, "m": m, "n": n, "k": max(taps, 1)}
+    return {"op": "gemm", **sizes, "dtype": dtype}
+
+
 def output_hw(row: Mapping[str, Any]) -> int:
     """Height and width of the output of a `conv2d` row."""
     padded = row["input_hw"] + 2 * row["padding"] - row["kernel_size"]
     return padded // row["stride"] + 1
 
 
-def _convolution(x: int, w: int, order: Mapping[str, int]) -> Rule:
-    """Inputs at `x` and `w`, scalars at the places of `order`; no row where the trace
-    does not say the stride."""
+def _convolution(
+    stride: int,
+    padding: int,
+    dilation: int,
+    groups: int,
+    transposed: int | None = None,
+    first: int = 0,
+) -> Rule:
+    """Images and weights at `first` and after it, scalars at the places given; no row
+    where the trace does not say the stride."""
 
     def rule(operator: Operator, kernel: str) -> Row | None:
-        images, weights = operator.sizes(x), operator.sizes(w)
-        said = {name: operator.value(place) for name, place in order.items()}
-        if images is None or weights is None or not said["stride"]:
+        images, weights = operator.sizes(first), operator.sizes(first + 1)
+        said = operator.value(stride)
+        if images is None or weights is None or not said:
             return None
-        if said.get("transposed") == "True":
+        if transposed is not None and operator.value(transposed) == "True":
             return None
-        dtype, tensor = product_type(operator, kernel, x)
-        groups = _numbers(said["groups"]) or (1,)
+        dtype, tensor = product_type(operator, kernel, first)
+        each = _numbers(operator.value(groups)) or (1,)
         return convolution(
-            images, weights, stride=_numbers(said["stride"]),
-            padding=_numbers(said["padding"]), dilation=_numbers(said["dilation"]),
-            groups=groups[0], dtype=dtype, tensor_core=tensor,
+            images, weights, stride=_numbers(said),
+            padding=_numbers(operator.value(padding)),
+            dilation=_numbers(operator.value(dilation)),
+            groups=each[0], dtype=dtype, tensor_core=tensor,
         )  # fmt: skip
 
     return rule
 
 
-def _attention(
-    heads_first: bool, causal: int, first: int = 0, op: str = "context_attention"
-) -> Rule:
-    """q, k, v at `first` and after it, [B, H, S, D] or [B, S, H, D]; `causal`: place of
-    the switch. Packed sequences (three axes) do not say their lengths."""
+def _attention(heads_first: bool, causal: int, backward: bool = False) -> Rule:
+    """q, k, v, [B, H, S, D] or [B, S, H, D], behind the gradient in the `backward`
+    pass; `causal`: place of the switch. Packed sequences (three axes) do not say their
+    lengths."""
+    first = int(backward)
+    op = "attention_backward" if backward else "context_attention"
 
     def rule(operator: Operator, kernel: str) -> Row | None:
         q, k, v = (operator.sizes(first + i) for i in range(3))
@@ -181,52 +234,32 @@ def _attention(
             "dtype": dtype,
             **({"family": "fa2"} if "pytorch_flash" in kernel else {}),
         }
-        if op != "attention_backward" and q[length] == 1 and k[length] > 1:
+        if not backward and q[length] == 1 and k[length] > 1:
             return row | {"op": "generation_attention"}
         return row | {"causal": said in ("True", "1", "2")}
 
     return rule
 
 
-_CONV_CUDNN: Final = {"padding": 2, "stride": 3, "dilation": 4, "groups": 5}
-_CONV: Final = {
-    "stride": 3, "padding": 4, "dilation": 5, "transposed": 6, "groups": 8,
-}  # fmt: skip
-_CONV_2D: Final = {"stride": 3, "padding": 4, "dilation": 5, "groups": 6}
-_CONV_BACKWARD: Final = {
-    "stride": 4, "padding": 5, "dilation": 6, "transposed": 7, "groups": 9,
-}  # fmt: skip
-
 RULES: Final[dict[str, Rule]] = {
-    "mm": _mm(0, 1),
-    "addmm": _mm(1, 2),
-    "addmm_": _mm(1, 2),
-    "_addmm_activation": _mm(1, 2),
-    "mv": _mm(0, 1),
-    "addmv": _mm(1, 2),
-    "addmv_": _mm(1, 2),
-    "matmul": _mm(0, 1),
-    "bmm": _mm(0, 1),
-    "baddbmm": _mm(1, 2),
-    "baddbmm_": _mm(1, 2),
-    "_scaled_mm": _mm(0, 1),
-    "cutlass_scaled_mm": _mm(1, 2),
+    **dict.fromkeys(("mm", "mv", "matmul", "bmm", "_scaled_mm"), _mm()),
+    **dict.fromkeys(
+        ("addmm", "addmm_", "_addmm_activation", "addmv", "addmv_", "baddbmm",
+         "baddbmm_", "cutlass_scaled_mm"), _mm(1)
+    ),
     "linear": _linear,
-    "cudnn_convolution": _convolution(0, 1, _CONV_CUDNN),
-    "miopen_convolution": _convolution(
-        0, 1, {"padding": 3, "stride": 4, "dilation": 5, "groups": 6}
+    "cudnn_convolution": _convolution(3, 2, 4, 5),
+    "miopen_convolution": _convolution(4, 3, 5, 6),
+    "_conv_depthwise2d": _convolution(4, 5, 6, 7),
+    **dict.fromkeys(
+        ("convolution", "_convolution", "convolution_overrideable"),
+        _convolution(3, 4, 5, 8, transposed=6),
     ),
-    "convolution": _convolution(0, 1, _CONV),
-    "_convolution": _convolution(0, 1, _CONV),
-    "convolution_overrideable": _convolution(0, 1, _CONV),
-    "cudnn_convolution_relu": _convolution(0, 1, _CONV_2D),
-    "conv1d": _convolution(0, 1, _CONV_2D),
-    "conv2d": _convolution(0, 1, _CONV_2D),
-    "conv3d": _convolution(0, 1, _CONV_2D),
-    "_conv_depthwise2d": _convolution(
-        0, 1, {"stride": 4, "padding": 5, "dilation": 6, "groups": 7}
+    **dict.fromkeys(
+        ("cudnn_convolution_relu", "conv1d", "conv2d", "conv3d"),
+        _convolution(3, 4, 5, 6),
     ),
-    "convolution_backward": _convolution(1, 2, _CONV_BACKWARD),
+    "convolution_backward": _convolution(4, 5, 6, 9, transposed=7, first=1),
     "_flash_attention_forward": _attention(False, 8),
     "_efficient_attention_forward": _attention(False, 9),
     "_scaled_dot_product_flash_attention": _attention(True, 4),
@@ -234,15 +267,11 @@ RULES: Final[dict[str, Rule]] = {
     "_scaled_dot_product_cudnn_attention": _attention(True, 6),
     "_cudnn_attention_forward": _attention(True, 9),
     "_flash_attn_forward": _attention(False, 5),
-    "_flash_attention_backward": _attention(False, 11, 1, "attention_backward"),
-    "_efficient_attention_backward": _attention(False, 13, 1, "attention_backward"),
-    "_scaled_dot_product_flash_attention_backward": _attention(
-        True, 11, 1, "attention_backward"
-    ),
-    "_scaled_dot_product_efficient_attention_backward": _attention(
-        True, 10, 1, "attention_backward"
-    ),
-}
+    "_flash_attention_backward": _attention(False, 11, True),
+    "_efficient_attention_backward": _attention(False, 13, True),
+    "_scaled_dot_product_flash_attention_backward": _attention(True, 11, True),
+    "_scaled_dot_product_efficient_attention_backward": _attention(True, 10, True),
+}  # fmt: skip
 """By the name without its namespace. Places of arguments are those of PyTorch's
 `native_functions.yaml`."""
 BACKWARD_PARTS: Final = {

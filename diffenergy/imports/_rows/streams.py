@@ -40,11 +40,11 @@ def tensors(operator: Operator) -> list[Tensor]:
     return found
 
 
-def _rows_of(op: str, of: int = 0, **more: Any) -> Rule:
-    """A reduction over the last axis of input `of`."""
+def _rows_of(op: str, **more: Any) -> Rule:
+    """A reduction over the last axis of the first input."""
 
     def rule(operator: Operator, launch: Launch) -> Row | None:
-        sizes = operator.sizes(of)
+        sizes = operator.sizes(0)
         if sizes is None:
             return None
         cols = sizes[-1]
@@ -52,28 +52,23 @@ def _rows_of(op: str, of: int = 0, **more: Any) -> Rule:
             cols = sizes[int(operator.value(1)) % len(sizes)]
         if op == "layernorm" and re.fullmatch(r"\[[\d, ]+\]", operator.value(1)):
             cols = numel([int(x) for x in re.findall(r"\d+", operator.value(1))])
-        dtype = carrier(operator.type(of) or "float")
-        rows = numel(sizes) // max(cols, 1)
-        return {"op": op, "rows": rows, "cols": cols, "dtype": dtype, **more}
+        made = {"op": op, "rows": numel(sizes) // max(cols, 1), "cols": cols}
+        return {**made, "dtype": carrier(operator.type(0)), **more}
 
     return rule
 
 
-def _gather(indices: int, table: int, cols: int = 1) -> Rule:
-    """Rows of a table by index: as many as there are indices, never the table."""
+def _gather(indices: int, cols: int = 1) -> Rule:
+    """Rows of the first input by index: as many as there are indices, never all."""
 
     def rule(operator: Operator, launch: Launch) -> Row | None:
-        index, source = operator.sizes(indices), operator.sizes(table)
+        index, source = operator.sizes(indices), operator.sizes(0)
         if index is None or source is None:
             return None
         width = numel(source[cols:]) or 1
-        return _gathered(numel(index), width, operator.type(table))
+        return gathered(numel(index), width, operator.type(0))
 
     return rule
-
-
-def _gathered(rows: int, cols: int, kind: str) -> Row:
-    return gathered(rows, cols, kind or "float")
 
 
 def _gather_elements(operator: Operator, launch: Launch) -> Row | None:
@@ -81,7 +76,7 @@ def _gather_elements(operator: Operator, launch: Launch) -> Row | None:
     index = operator.sizes(2)
     if index is None:
         return None
-    return _gathered(numel(index[:-1]), index[-1], operator.type(0))
+    return gathered(numel(index[:-1]), index[-1], operator.type(0))
 
 
 def _indexed(operator: Operator, launch: Launch) -> Row | None:
@@ -90,7 +85,7 @@ def _indexed(operator: Operator, launch: Launch) -> Row | None:
     source, elements = operator.sizes(0), names.launched_elements(launch)
     if source is None or elements is None:
         return None
-    return _gathered(
+    return gathered(
         max(elements // max(source[-1], 1), 1), source[-1], operator.type(0)
     )
 
@@ -117,7 +112,7 @@ def _cache(operator: Operator, launch: Launch) -> Row | None:
     key, value = operator.sizes(0), operator.sizes(1)
     if key is None or value is None:
         return None
-    return _gathered(key[0], numel(key[1:]) + numel(value[1:]), operator.type(0))
+    return gathered(key[0], numel(key[1:]) + numel(value[1:]), operator.type(0))
 
 
 def _rotated(operator: Operator, launch: Launch) -> Row | None:
@@ -129,48 +124,45 @@ def _rotated(operator: Operator, launch: Launch) -> Row | None:
     return moved("rotary", n, [(n, kind)], [(n, kind)])
 
 
-def _bounded(fn: str, of: int, reads: int, writes: int) -> Rule:
-    """A map that passes several times over input `of`."""
+def _passes(fn: str, reads: int) -> Rule:
+    """A map that reads its first input several times."""
 
     def rule(operator: Operator, launch: Launch) -> Row | None:
-        sizes, kind = operator.sizes(of), operator.type(of) or "float"
+        sizes, kind = operator.sizes(0), operator.type(0)
         if sizes is None:
             return None
         n = numel(sizes)
-        return moved(fn, n, [(n * reads, kind)], [(n * writes, kind)])
+        return moved(fn, n, [(n * reads, kind)], [(n, kind)])
 
     return rule
 
 
 RULES: Final[dict[str, Rule]] = {
-    "_softmax": _rows_of("softmax"),
-    "_log_softmax": _rows_of("softmax"),
-    "native_layer_norm": _rows_of("layernorm"),
-    "native_group_norm": _rows_of("layernorm"),
-    "rms_norm": _rows_of("rmsnorm", 0),
-    "_fused_rms_norm": _rows_of("rmsnorm"),
-    "fused_add_rms_norm": _rows_of("rmsnorm", 0, residual=True),
-    "_softmax_backward_data": _bounded("softmax_backward", 0, 2, 1),
-    "_log_softmax_backward_data": _bounded("softmax_backward", 0, 2, 1),
-    "native_layer_norm_backward": _bounded("layernorm_backward", 0, 2, 1),
-    "_fused_rms_norm_backward": _bounded("rmsnorm_backward", 0, 2, 1),
-    "cudnn_batch_norm": _bounded("batch_norm", 0, 2, 1),
-    "native_batch_norm": _bounded("batch_norm", 0, 2, 1),
-    "miopen_batch_norm": _bounded("batch_norm", 0, 2, 1),
-    "cudnn_batch_norm_backward": _bounded("batch_norm_backward", 0, 4, 1),
-    "native_batch_norm_backward": _bounded("batch_norm_backward", 0, 4, 1),
-    "embedding": _gather(1, 0),
-    "embedding_dense_backward": _gather(1, 0, -1),
-    "index_select": _gather(2, 0),
-    "gather": _gather_elements,
-    "take_along_dim": _gather_elements,
-    "index": _indexed,
-    "_index_put_impl_": _indexed,
-    "index_put_": _indexed,
-    "cat": _joined,
-    "stack": _joined,
-    "reshape_and_cache_flash": _cache,
-    "reshape_and_cache": _cache,
+    **dict.fromkeys(("_softmax", "_log_softmax"), _rows_of("softmax")),
+    **dict.fromkeys(("native_layer_norm", "native_group_norm"), _rows_of("layernorm")),
+    **dict.fromkeys(("rms_norm", "_fused_rms_norm"), _rows_of("rmsnorm")),
+    "fused_add_rms_norm": _rows_of("rmsnorm", residual=True),
+    **dict.fromkeys(
+        ("_softmax_backward_data", "_log_softmax_backward_data"),
+        _passes("softmax_backward", 2),
+    ),
+    "native_layer_norm_backward": _passes("layernorm_backward", 2),
+    "_fused_rms_norm_backward": _passes("rmsnorm_backward", 2),
+    **dict.fromkeys(
+        ("cudnn_batch_norm", "native_batch_norm", "miopen_batch_norm"),
+        _passes("batch_norm", 2),
+    ),
+    **dict.fromkeys(
+        ("cudnn_batch_norm_backward", "native_batch_norm_backward"),
+        _passes("batch_norm_backward", 4),
+    ),
+    "embedding": _gather(1),
+    "embedding_dense_backward": _gather(1, -1),
+    "index_select": _gather(2),
+    **dict.fromkeys(("gather", "take_along_dim"), _gather_elements),
+    **dict.fromkeys(("index", "_index_put_impl_", "index_put_"), _indexed),
+    **dict.fromkeys(("cat", "stack"), _joined),
+    **dict.fromkeys(("reshape_and_cache_flash", "reshape_and_cache"), _cache),
     "rotary_embedding": _rotated,
 }
 _NO_SIZES: Final = re.compile(
@@ -199,7 +191,12 @@ def mapped(operator: Operator, launch: Launch) -> Row | None:
     if base.startswith("triton_") or _OUT_FIRST.match(operator.name):
         return _fused(base, inputs, bool(_OUT_FIRST.match(operator.name)))
     largest = max(n for n, _ in inputs)
-    elements = _exact(names.launched_elements(launch), operator, largest)
+    elements, launched = (
+        _broadcast(operator) or largest,
+        names.launched_elements(launch),
+    )
+    if launched is not None:  # the sizes, where they are within a block of it
+        elements = min(elements, launched)
     kind = inputs[0][1] or names.kernel_dtype(launch.name) or "float"
     inputs = [(n, x or kind) for n, x in inputs]
     if base == "copy_" and len(inputs) > 1:
@@ -224,14 +221,6 @@ def _fn(base: str, launch: Launch) -> str:
     return f"scalar_{fn}" if unary and fn in _TWO_OF else fn or "map"
 
 
-def _exact(launched: int | None, operator: Operator, largest: int) -> int:
-    """Elements by the sizes where they are within a block of what was launched."""
-    whole = _broadcast(operator) or largest
-    if launched is None or whole <= launched:
-        return whole
-    return launched
-
-
 def _broadcast(operator: Operator) -> int:
     """Elements of what all inputs broadcast to; 0 where they do not."""
     shapes = [
@@ -254,10 +243,7 @@ def _fused(fn: str, inputs: Sequence[Tensor], first: bool) -> Row:
     """A kernel whose arguments hold its output: the first, else the last tensor."""
     out = inputs[0] if first else inputs[-1]
     rest = list(inputs[1:] if first else inputs[:-1]) or [out]
-    known = lambda x: (x[0], x[1] or "float")  # noqa: E731
-    elements = max(n for n, _ in inputs)
-    name = _FNS.get(fn, fn)
-    return moved(name, elements, [known(x) for x in rest], [known(out)])
+    return moved(_FNS.get(fn, fn), max(n for n, _ in inputs), rest, [out])
 
 
 def launched_row(launch: Launch) -> Row | None:

@@ -9,45 +9,21 @@ from ...dtypes import code as dtype_code
 from ...workload._kernel import Number
 
 _NAMES: Final = {
-    "c10::bfloat16": "bf16",
-    "bfloat16": "bf16",
-    "bf16": "bf16",
-    "c10::half": "fp16",
-    "half": "fp16",
-    "float16": "fp16",
-    "f16": "fp16",
-    "float": "fp32",
-    "float32": "fp32",
-    "f32": "fp32",
-    "c10::float8_e4m3fn": "fp8",
-    "c10::float8_e5m2": "fp8",
-    "float8_e4m3fn": "fp8",
-    "float8_e5m2": "fp8",
-    "float8_e4m3": "fp8",
-}
+    "bfloat16": "bf16", "bf16": "bf16",
+    "half": "fp16", "float16": "fp16", "f16": "fp16",
+    "float": "fp32", "float32": "fp32", "f32": "fp32",
+    "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "float8_e4m3": "fp8",
+}  # fmt: skip
 _WIDE: Final = {
-    "double": 8.0,
-    "float64": 8.0,
-    "long int": 8.0,
-    "long": 8.0,
-    "int64": 8.0,
-    "uint64": 8.0,
-    "complex64": 8.0,
-    "int": 4.0,
-    "int32": 4.0,
-    "uint32": 4.0,
-    "short": 2.0,
-    "int16": 2.0,
-    "uint16": 2.0,
-    "bool": 1.0,
-    "int8": 1.0,
-    "uint8": 1.0,
-    "char": 1.0,
-    "signed char": 1.0,
-    "unsigned char": 1.0,
-    "byte": 1.0,
-    "int4": 0.5,
-    "uint4": 0.5,
+    name.strip(): size
+    for size, names in (
+        (8.0, "double, float64, long int, long, int64, uint64, complex64"),
+        (4.0, "int, int32, uint32"),
+        (2.0, "short, int16, uint16"),
+        (1.0, "bool, int8, uint8, char, signed char, unsigned char, byte"),
+        (0.5, "int4, uint4"),
+    )
+    for name in names.split(",")
 }
 """Bytes of an element of types that listings do not have: they only move."""
 _CARRIERS: Final = ((8.0, "fp32"), (4.0, "fp32"), (2.0, "bf16"), (0.0, "int8"))
@@ -60,7 +36,7 @@ def listing_type(name: str) -> str | None:
     >>> listing_type("c10::BFloat16"), listing_type("long int")
     ('bf16', None)
     """
-    return _NAMES.get(name.lower())
+    return _NAMES.get(name.lower().removeprefix("c10::"))
 
 
 def element_bytes(name: str) -> float | None:

@@ -15,7 +15,7 @@ from ...corrections import Corrections
 from ...estimator._packed import packed, packed_alike
 from ...hardware import GpuSpec, OperatingPoint
 from ...plans import Plan, Steps, Training, compose, step_energy
-from ...plans._pipeline import BACKWARD, FORWARD, instructions, plain_ends
+from ...plans._pipeline import plain_ends
 from ...plans._steps.steps import filled_to, merged
 from ...workload import Listing, Workload
 from ...workload._unlisted import complete
@@ -141,8 +141,10 @@ def _steps_of(
     span = np.full(len(at), np.nan)
     about = jax.device_get(kept(_composed, (columns, steps, c, span)))
     for i, one in enumerate(placed):
-        if one.order is not None:
-            span[i] = _span(one, about["forward"][i], about["backward"][i])
+        if (order := one.order) is not None:  # all micro-batches, by the recursion
+            kind, way, share = order.passes
+            durations = about["ways"][i][kind, way] * share
+            span[i] = plain_ends(order.program, durations).max()
     answer = kept(_composed, (columns, steps, c, span))
     return np.asarray(answer["time"]), np.asarray(answer["energy"])
 
@@ -151,29 +153,15 @@ def _composed(
     columns: dict[str, Any], steps: Steps, c: Corrections, span: Float[Any, " r"]
 ) -> dict[str, Any]:
     """Steps of parts (r, k, p) whose pipelines take `span` (s), or what the closed form
-    says (NaN); with the time of a micro-batch `forward` and `backward` in each kind of
+    says (NaN); `ways`: time of a micro-batch forward and backward in each kind of
     virtual stages, its way to the next included."""
     steps, time, work, static = flat(columns, steps)
     alone = compose(time, steps, c)
     pipeline = jnp.where(jnp.isnan(span), alone.pipeline, span)
     found = compose(time, steps, c, pipeline)
     drawn = step_energy(time, work, static, found, steps)
-    ways = alone.micro.work + jnp.sum(alone.micro.exposed, axis=-1)
     return {
         "time": found.time,
         "energy": drawn.energy,
-        "forward": ways[..., FORWARD],
-        "backward": ways[..., BACKWARD],
+        "ways": alone.micro.work + jnp.sum(alone.micro.exposed, axis=-1),
     }
-
-
-def _span(placed: Training, forward: np.ndarray, backward: np.ndarray) -> float:
-    """s of all micro-batches, by the recursion."""
-    order, plan = placed.order, placed.plan
-    assert order is not None
-    kinds = np.array(order.kinds).ravel()
-    program = instructions(order.schedule, plan.pp, order.batches, plan.vp)
-    half = 0.5 if order.schedule == "zb-h1" else 1.0
-    ways = np.stack([forward, half * backward, half * backward])
-    done = plain_ends(program, ways[program.kind, kinds[program.place]])
-    return float(done.max())

@@ -61,6 +61,7 @@ class Maker:
     def __init__(self, space: Space):
         self.space = space
         self.places = sorted(set(space.model.kinds))
+        self.software = float(space.held.get("software", Plan().software))
         self.kinds = tuple(self.places.index(x) for x in space.model.kinds)
         self._sizes: dict[tuple[int, ...], np.ndarray | ValueError] = {}
         self._made: dict[tuple[int, Key], Made] = {}
@@ -71,23 +72,21 @@ class Maker:
         """What a replica runs of the pieces of a key."""
         same = key.microbatch, key.recompute
         if same not in self._requests:
-            self._requests[same] = self._request(key)
+            space, sequences = self.space, key.microbatch * TIMES
+            alone = Plan(
+                microbatch=key.microbatch,
+                recompute=key.recompute,  # pyright: ignore[reportArgumentType]
+                software=self.software,
+            )
+            training = Training(space.model, alone, space.host, sequences)
+            self._requests[same] = training.request(
+                phase="train", input_len=space.input_len, **space.request
+            )
         return self._requests[same]
-
-    def _request(self, key: Key) -> Request:
-        space = self.space
-        alone = Plan(microbatch=key.microbatch, recompute=key.recompute)  # pyright: ignore[reportArgumentType]
-        alone = dataclasses.replace(alone, software=_software(space))
-        sequences = key.microbatch * TIMES
-        training = Training(space.model, alone, space.host, sequences)
-        length = space.input_len
-        return training.request(phase="train", input_len=length, **space.request)
 
     def values(self, key: Key) -> str:
         """Type of values between products."""
-        model = self.space.model
-        assert isinstance(model, TrainedModel)
-        return model.precision(self.request(key)).values
+        return self.space.model.precision(self.request(key)).values
 
     def made(self, key: Key) -> list[Made]:
         """Pieces of a key, one that several keys have the same for all of them; raises
@@ -129,26 +128,22 @@ class Maker:
         """The model as a GPU has each piece."""
         same = key.tp, key.cp, key.ep, key.etp
         if same not in self._models:
-            self._models[same] = self._divided(key)
+            last = len(self.kinds)
+            ends = [(3, 0, (0, 0)), (3, 2, (last, last)), (1, None, (0, 0))]
+            layers = [(3, 1, (place, place + 1)) for place in self.places]
+            split = Split(key.tp, key.ep, key.cp, key.etp, sequence=key.tp > 1)
+            models = [
+                self.space.model.placed(Share(split, stages, stage, own=(own,)))
+                for stages, stage, own in (*ends, *layers)
+            ]
+            self._models[same] = [x for x in models if isinstance(x, TrainedModel)]
         return self._models[same]
-
-    def _divided(self, key: Key) -> list[TrainedModel]:
-        last = len(self.kinds)
-        ends = [(3, 0, (0, 0)), (3, 2, (last, last)), (1, None, (0, 0))]
-        layers = [(3, 1, (place, place + 1)) for place in self.places]
-        split = Split(key.tp, key.ep, key.cp, key.etp, sequence=key.tp > 1)
-        shares = [
-            Share(split, stages, stage, own=(own,))
-            for stages, stage, own in (*ends, *layers)
-        ]
-        models = [self.space.model.placed(share) for share in shares]
-        return [x for x in models if isinstance(x, TrainedModel)]
 
     def _piece(self, place: int, key: Key) -> Made:
         model, request = self._placed(key)[place], self.request(key)
         plan = Plan(key.tp, 1, key.ep, key.ep, key.cp, etp=key.etp)
         shares = groups(plan, self.space.host)
-        parts = passes_of(model, request, shares, _software(self.space))
+        parts = passes_of(model, request, shares, self.software)
         left = model.leaves(request)
         return Made(
             tuple(parts),
@@ -161,7 +156,3 @@ def _parameters(model: TrainedModel) -> tuple[Number, Number]:
     """Those that are no routed experts', and those that are."""
     routed = model.expert_parameters()
     return model.text_step_parameters() - routed, routed
-
-
-def _software(space: Space) -> float:
-    return float(space.held.get("software", Plan().software))

@@ -7,7 +7,7 @@ clock under a power limit, and what weights leave in a cache.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -19,7 +19,7 @@ from ...plans._steps.steps import PARTS
 from ...workload import Listing, Workload
 from ...workload._unlisted import complete
 from .maker import ENDS, TIMES, Key, Made, Maker
-from .space import Space
+from .space import Space, divisors
 
 _TOGETHER: Final = 1024
 """Listings of one call: as many as pieces of most models have."""
@@ -85,19 +85,6 @@ def figures(
     )
 
 
-class _Table(NamedTuple):
-    """What the pieces launch, [key, place, part]."""
-
-    listings: list[Listing]
-    phase: Int[np.ndarray, "n q p"]
-    """Place in `listings`; -1: none."""
-    far: Float[np.ndarray, "n q p"]
-    hops: Float[np.ndarray, "n q p"]
-    passes: Float[np.ndarray, "n q p"]
-    """Passes whose start the host takes time for."""
-    eager: Float[np.ndarray, " p"]
-
-
 def price(
     space: Space,
     made: dict[Key, list[Made]],
@@ -107,20 +94,19 @@ def price(
     """All pieces at each of `points` (of all), and a workload of those that they were
     priced as."""
     maker = Maker(space)
-    table = _table(made, len(maker.kinds), max(maker.kinds))
+    launched, table = _table(made, len(maker.kinds), max(maker.kinds))
     moves = [(kind, local) for kind in MOVED for local in _together(space)]
-    own, blank = len(table.listings), table.listings[0]
-    exchanges = [_exchange(blank, *x, size) for x in moves for size in _SIZES]
-    listings = [*table.listings, *exchanges]
+    exchanges = [_exchange(launched[0], *x, size) for x in moves for size in _SIZES]
+    listings = [*launched, *exchanges]
     each = np.ones(len(PARTS)) * TIMES
     each[PARTS.index("optimizer")] = 1.0
     about = _about(made) | {
         "keys": tuple(made),
         "kinds": maker.kinds,
         "values": maker.values(next(iter(made))),
-        "eager": table.eager,
-        "far": table.far / each,
-        "hops": table.hops / each,
+        "eager": table["eager"],
+        "far": table["far"] / each,
+        "hops": table["hops"] / each,
     }
     each_pass = float(gpu.corrections.dispatch_pass)
     first, same = _distinct(listings)
@@ -132,28 +118,34 @@ def price(
         columns = {"time": found["gpu"], "host": found["host"]}
         columns |= {"energy": found["energy"]}
         columns |= {"still": found["still"] * found["gpu"] / found["time"]}
-        grid = {x: y[own:].reshape(-1, len(_SIZES)) for x, y in columns.items()}
+        grid = {
+            x: y[len(launched) :].reshape(-1, len(_SIZES)) for x, y in columns.items()
+        }
         moved = {x: (grid["time"][i], grid["energy"][i]) for i, x in enumerate(moves)}
-        at = table.phase
+        at = table["phase"]
         of_pieces: dict[str, Any] = {
             x: np.where(at >= 0, y[at], 0.0) / each for x, y in columns.items()
         }
-        of_pieces["host"] -= each_pass * table.passes / each
+        of_pieces["host"] -= each_pass * table["passes"] / each
         result.append(Pieces(**about, **of_pieces, moved=moved))
     return result, works[0]
 
 
-def _table(made: Mapping[Key, list[Made]], layers: int, last: int) -> _Table:
+def _table(
+    made: Mapping[Key, list[Made]], layers: int, last: int
+) -> tuple[list[Listing], dict[str, np.ndarray]]:
     """What pieces of a model of so many `layers` launch, the kinds up to `last`; one
-    that several keys have stands once."""
+    that several keys have stands once. By [key, place, part]: its `phase` among the
+    listings (-1: none), bytes `far`, `hops`, `passes` whose start the host takes time
+    for; by part: whether it is `eager`."""
     shape = (len(made), ENDS + 1 + last, len(PARTS))
-    phase, far, hops = np.full(shape, -1), np.zeros(shape), np.zeros(shape)
-    found = _Table([], phase, far, hops, np.zeros(shape), np.zeros(len(PARTS)))
+    phase, (far, hops, passes) = np.full(shape, -1), np.zeros((3, *shape))
+    eager, listings = np.zeros(len(PARTS)), list[Listing]()
     known: dict[int, tuple[int, int]] = {}
     for i, pieces in enumerate(made.values()):
         for j, piece in enumerate(pieces):
             if id(piece) in known:
-                for x in (phase, far, hops, found.passes):
+                for x in (phase, far, hops, passes):
                     x[i, j] = x[known[id(piece)]]
                 continue
             known[id(piece)] = i, j
@@ -162,15 +154,14 @@ def _table(made: Mapping[Key, list[Made]], layers: int, last: int) -> _Table:
                 far[i, j, at], hops[i, j, at] = part.far, part.hops
                 if part.listing is None:
                     continue
-                phase[i, j, at] = len(found.listings)
-                eager = part.listing.dispatch != "graph"
-                found.eager[at] = max(found.eager[at], eager)
+                phase[i, j, at] = len(listings)
+                one_by_one = part.listing.dispatch != "graph"
+                eager[at] = max(eager[at], one_by_one)
                 # a weight comes back when all layers have run, not after its own
                 own = part.listing.passes / (layers if j >= ENDS else 1)
-                whole = dataclasses.replace(part.listing, passes=own)
-                found.listings.append(complete(whole))
-                found.passes[i, j, at] = own * eager
-    return found
+                listings.append(complete(dataclasses.replace(part.listing, passes=own)))
+                passes[i, j, at] = own * one_by_one
+    return listings, dict(phase=phase, far=far, hops=hops, passes=passes, eager=eager)
 
 
 def _about(made: Mapping[Key, list[Made]]) -> dict[str, Any]:
@@ -215,9 +206,8 @@ def _dealt(
 def _together(space: Space) -> list[int]:
     """How many GPUs of a group can be in one host."""
     size = space.host.size
-    some = {x for n in space.num_gpus for x in range(1, n + 1) if n % x == 0}
-    found = {x for x in some if x <= size} | {size // x for x in some if x <= size}
-    return sorted(found - {1})
+    some = {x for n in space.num_gpus for x in divisors(n) if x <= size}
+    return sorted((some | {size // x for x in some}) - {1})
 
 
 def _exchange(blank: Listing, kind: str, local: int, size: float) -> Listing:

@@ -15,14 +15,15 @@ from ...corrections import Corrections
 from ...physics import stage_time
 from ...plans import Plan, Steps, compose, step_energy
 from ...plans._layout import layout
-from ...plans._machine.exchange import groups
+from ...plans._machine.exchange import Group, groups
 from ...plans._memory import in_flight, state_bytes
-from ...plans._passes import SUMS, VALUE, WEIGHT, gathers_of
+from ...plans._passes import SUMS, VALUE, WEIGHT
 from ...plans._pipeline import closed_form
 from ...plans._steps.steps import PARTS
+from ...plans._training import step_fields
 from ...workload._workload import pad_size
 from ...workload.models._shared.trained import Held
-from .maker import BOTH, ENDS, FIRST, LAST, key_of
+from .maker import BOTH, ENDS, FIRST, LAST, Maker, key_of
 from .pieces import Pieces
 from .space import Space
 
@@ -110,27 +111,23 @@ def ranked(
     more = pad_size(len(plans)) - len(plans)  # one program for about as many
     padded = [*range(len(plans)), *[0] * more]
     batch = _Batch(
-        [plans[i] for i in padded], keys[padded], [stages[i] for i in padded]
+        space,
+        pieces,
+        [plans[i] for i in padded],
+        keys[padded],
+        [stages[i] for i in padded],
     )
-    time, energy = batch.figures(space, pieces, c)
+    time, energy = batch.figures(c)
     n = len(plans)
     return Ranked([*plans], time[:n], energy[:n], memory)
 
 
-def state_bytes_of(
-    space: Space, sizes: Float[np.ndarray, "q two"], values: str, plan: Plan
-) -> float:
-    """Bytes of weights, gradients and optimizer of the fullest GPU of a plan whose
-    pieces have these parameters (`Maker.sizes`)."""
-    kinds, further = _kinds(space), space.model.further_layers
-    stages = _stages(kinds, further, plan.pp, plan.vp)
-    each = (_state(space, sizes, values, plan, row) for _, row in stages.fullest)
-    return max(each)
-
-
-def _kinds(space: Space) -> tuple[int, ...]:
-    known = sorted(set(space.model.kinds))
-    return tuple(known.index(x) for x in space.model.kinds)
+def state_bytes_of(maker: Maker, plan: Plan) -> float:
+    """Bytes of weights, gradients and optimizer of the fullest GPU of a plan."""
+    space, key = maker.space, key_of(plan)
+    sizes, values = maker.sizes(key), maker.values(key)
+    stages = _stages(maker.kinds, space.model.further_layers, plan.pp, plan.vp)
+    return max(_state(space, sizes, values, plan, row) for _, row in stages.fullest)
 
 
 def _state(
@@ -170,98 +167,94 @@ def _memory(
 
 @dataclasses.dataclass(frozen=True)
 class _Batch:
-    """Plans with their pieces' place and their pipelines."""
+    """Plans with their pieces' place and their pipelines; `columns` of parts
+    [plan, kind of virtual stages, part]."""
 
+    space: Space
+    pieces: Pieces
     plans: list[Plan]
     keys: np.ndarray
     stages: list[_Stages]
+
+    @functools.cached_property
+    def made(self) -> np.ndarray:
+        """How many of each piece kinds of virtual stages have."""
+        return _filled([x.made for x in self.stages], KINDS)
+
+    @functools.cached_property
+    def groups(self) -> list[dict[str, Group]]:
+        """GPUs of every plan that meet."""
+        return [groups(plan, self.space.host) for plan in self.plans]
 
     def column(self, name: str) -> np.ndarray:
         """A size of every plan."""
         return np.array([getattr(plan, name) for plan in self.plans], float)
 
-    def figures(
-        self, space: Space, pieces: Pieces, c: Corrections
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def parameters(self, of: np.ndarray) -> np.ndarray:
+        """A number of each piece, summed over kinds of virtual stages."""
+        return np.einsum("nkq,nq->nk", self.made, of[self.keys])
+
+    def figures(self, c: Corrections) -> tuple[np.ndarray, np.ndarray]:
         """(s, J) of every plan."""
-        made = _filled([x.made for x in self.stages], KINDS)
-        m = space.global_batch / (self.column("dp") * self.column("microbatch"))
+        m = self.space.global_batch / (self.column("dp") * self.column("microbatch"))
         columns = {}
         for name in ("time", "host", "energy", "still", "far", "hops"):
-            one = getattr(pieces, name)[self.keys]
-            columns[name] = np.einsum("nkq,nqp->nkp", made, one)
-        self._dispatched(made, pieces, columns, c)
+            one = getattr(self.pieces, name)[self.keys]
+            columns[name] = np.einsum("nkq,nqp->nkp", self.made, one)
+        self._dispatched(columns, c)
         for part in range(len(PARTS)):
             if PARTS[part] not in _ONCE:
                 for x in columns.values():
                     x[..., part] *= m[:, None]
-        self._optimizer(space, pieces, made, columns)
-        self._between(space, pieces, made, columns)
-        steps = self._steps(space, columns, m)
+        self._optimizer(columns)
+        self._between(columns)
         numbers = {x: columns[x] for x in ("time", "energy", "still")}
-        time, energy = kept(_composed, (numbers, steps, c))
+        time, energy = kept(_composed, (numbers, self._steps(columns, m), c))
         return np.asarray(time), np.asarray(energy)
 
-    def _dispatched(
-        self, made: np.ndarray, pieces: Pieces, columns: dict[str, Any], c: Corrections
-    ) -> None:
+    def _dispatched(self, columns: dict[str, Any], c: Corrections) -> None:
         """The host beside the GPU, as in `estimate`, with what a pass costs it once."""
         gpu, host = columns["time"], columns.pop("host")
-        there = np.any(made, axis=-1, keepdims=True) & (gpu > 0)
-        host = host + float(c.dispatch_pass) * pieces.eager * there
+        there = np.any(self.made, axis=-1, keepdims=True) & (gpu > 0)
+        host = host + float(c.dispatch_pass) * self.pieces.eager * there
         whole = stage_time(gpu, np.maximum(host, 0.0))
         ratio = np.where(gpu > 0, whole / np.where(gpu > 0, gpu, 1.0), 1.0)
         columns["time"], columns["still"] = whole, columns["still"] * ratio
 
-    def _optimizer(
-        self, space: Space, pieces: Pieces, made: np.ndarray, columns: dict[str, Any]
-    ) -> None:
+    def _optimizer(self, columns: dict[str, Any]) -> None:
         """The optimizer's share of each replica (ZeRO)."""
         at = PARTS.index("optimizer")
-        dense, routed = (
-            np.einsum("nkq,nq->nk", made, x[self.keys])
-            for x in (pieces.dense, pieces.routed)
-        )
-        found = [groups(plan, space.host) for plan in self.plans]
-        ranks = np.array([[x["dp"].ranks, x["experts"].ranks] for x in found], float)
-        ranks = np.where(self.column("zero")[:, None] > 0, ranks, 1.0)
+        dense, routed = map(self.parameters, (self.pieces.dense, self.pieces.routed))
+        ranks = [[x["dp"].ranks, x["experts"].ranks] for x in self.groups]
+        ranks = np.where(self.column("zero")[:, None] > 0, np.array(ranks, float), 1.0)
         own = dense / ranks[:, :1] + routed / ranks[:, 1:]
         share = own / np.where(dense + routed > 0, dense + routed, 1.0)
         for name in ("time", "energy", "still"):
             columns[name][..., at] *= share
 
-    def _between(
-        self, space: Space, pieces: Pieces, made: np.ndarray, columns: dict[str, Any]
-    ) -> None:
+    def _between(self, columns: dict[str, Any]) -> None:
         """Weights, gradients and what passes from stage to stage."""
-        found = [groups(plan, space.host) for plan in self.plans]
         sums = np.array([SUMS[plan.sums] for plan in self.plans])[:, None]
-        for of, axis in ((pieces.dense, "dp"), (pieces.routed, "experts")):
-            number = np.einsum("nkq,nq->nk", made, of[self.keys])
-            meet = [x[axis] for x in found]
+        for of, axis in ((self.pieces.dense, "dp"), (self.pieces.routed, "experts")):
+            number = self.parameters(of)
             for name, each in (("gather", WEIGHT), ("reduce", sums)):
-                self._move(pieces, columns, name, number * each, meet)
-        tokens = space.input_len * self.column("microbatch") / self.column("cp")
-        size = tokens * space.model.hidden * VALUE / self.column("tp")
+                self._move(columns, name, number * each, axis)
+        tokens = self.space.input_len * self.column("microbatch") / self.column("cp")
+        size = tokens * self.space.model.hidden * VALUE / self.column("tp")
         size = np.where(self.column("pp") > 1, size, 0.0)[:, None]
-        there = made.any(axis=-1)
-        self._move(pieces, columns, "send", size * there, [x["pp"] for x in found])
+        self._move(columns, "send", size * self.made.any(axis=-1), "pp")
 
     def _move(
-        self,
-        pieces: Pieces,
-        columns: dict[str, Any],
-        name: str,
-        size: np.ndarray,
-        meet: list[Any],
+        self, columns: dict[str, Any], name: str, size: np.ndarray, axis: str
     ) -> None:
-        """Adds a collective of `size` bytes, (n, k), to a part."""
+        """Adds a collective of `size` bytes, (n, k), among an axis to a part."""
         at, kind = PARTS.index(name), _MOVES[name]
+        meet = [x[axis] for x in self.groups]
         local = np.array([x.local for x in meet])
         ranks = np.array([x.ranks for x in meet])
         for number in np.unique(local):
             rows = np.flatnonzero((local == number) & (ranks > 1))
-            time, energy = pieces.exchange(kind, int(number), size[rows])
+            time, energy = self.pieces.exchange(kind, int(number), size[rows])
             columns["time"][rows, :, at] += time
             columns["energy"][rows, :, at] += energy
         far = np.array([x.far(kind, 1.0) for x in meet])[:, None] * size
@@ -269,27 +262,17 @@ class _Batch:
         columns["far"][..., at] += far
         columns["hops"][..., at] += hops * (size > 0)
 
-    def _steps(self, space: Space, columns: dict[str, Any], m: np.ndarray) -> Steps:
-        n, kinds, parts = columns["time"].shape
-        plans = self.plans
-        gathers = np.array([gathers_of(plan) for plan in plans])
-        overlap = [plan.overlap for plan in plans]
-        rate = space.host.network
+    def _steps(self, columns: dict[str, Any], m: np.ndarray) -> Steps:
+        kinds = self.made.shape[1]
+        each = [step_fields(plan, self.space.host) for plan in self.plans]
         return Steps(
-            phase=np.zeros((n, kinds, parts)),
+            phase=np.zeros(columns["time"].shape),
             far=columns["far"],
             hops=columns["hops"],
             members=_filled([x.members for x in self.stages], STAGES, kinds),
             count=_filled([x.count[:, None] for x in self.stages], STAGES)[..., 0],
             batches=m,
-            virtual=self.column("vp"),
-            abreast=self.column("tp") * self.column("cp") * self.column("dp"),
-            network=np.full(n, np.inf if rate is None else rate),
-            gathers=gathers[:, 0],
-            reduces=gathers[:, 1],
-            tp_overlap=np.array([x == "tp+dp" for x in overlap], float),
-            dp_overlap=np.array([x != "none" for x in overlap], float),
-            zero_bubble=np.array([plan.order == "zb-h1" for plan in plans], float),
+            **{name: np.array([x[name] for x in each], float) for name in each[0]},
         )
 
 

@@ -77,7 +77,7 @@ def search(
     """
     maker = Maker(space)
     every = _legal(space, maker)
-    plans, made = _roomy(space, maker, every, limits.memory)
+    plans, made = _roomy(maker, every, limits.memory)
     told(0, len(every), f"{len(made)} sets of kernels")
     ladder, clocks = _clocks(space, setting.sm_clock, limits.power)
     points = [_point(setting, float(x)) for x in clocks]
@@ -91,13 +91,8 @@ def search(
     series = [x.take(rows) for x in all_ranked]
     clock, time, energy = _under(clocks, series, limits.power)
     able = np.flatnonzero(np.isfinite(clock))
-    point = points[0]
-    own = Ranked(
-        [series[0].plans[i] for i in able],
-        time[able],
-        energy[able],
-        series[0].memory[able],
-    )
+    own = series[0].take(able)
+    own = dataclasses.replace(own, time=time[able], energy=energy[able])
     chosen = _chosen(own, objective) if able.size else []
     told(len(every), len(every), f"the best {len(chosen)} exactly")
     asked = [
@@ -105,19 +100,20 @@ def search(
         for i in chosen
         for x in _near(float(clock[able[i]]), setting.sm_clock, ladder)
     ]
-    priced = exact(space, asked, gpu, point, like)
+    priced = exact(space, asked, gpu, points[0], like)
     kept = _highest([x for x in priced if _within(x, limits)])
     if not kept:  # those that draw least
         drawn = series[-1].energy / series[-1].time
         least = np.argsort(drawn)[: _NEAREST[0]]
         asked = [(series[-1].plans[i], float(clocks[-1])) for i in least]
-        priced = exact(space, asked, gpu, point, like)
+        priced = exact(space, asked, gpu, points[0], like)
         kept = [x for x in priced if _within(x, limits)]
     if not kept:
         raise _too_weak(space, min(priced, key=lambda x: x.power), limits)
     kept.sort(key=lambda x: (getattr(x, objective), len(x.plan.text)))
     best = kept[0]
-    others = (x for x in kept if not _equal(x, best, objective))
+    lowest = getattr(best, objective)
+    others = (x for x in kept if abs(getattr(x, objective) - lowest) > _TIE * lowest)
     second = next(others, None)
     edge = _frontier(kept)
     return Found(best, second, edge, len(every), len(rows), series[0], like)
@@ -168,16 +164,13 @@ def _legal(space: Space, maker: Maker) -> list[Plan]:
 
 
 def _roomy(
-    space: Space, maker: Maker, plans: Sequence[Plan], memory: float
+    maker: Maker, plans: Sequence[Plan], memory: float
 ) -> tuple[list[Plan], dict[Key, Any]]:
     """Plans whose weights and optimizer alone leave room in `memory` (bytes), and their
     pieces; where none does, those that need least.
 
     Raises `ValueError` with the last reason if no tokens can be divided so."""
-    values = maker.values(key_of(plans[0]))
-    state = np.array(
-        [state_bytes_of(space, maker.sizes(key_of(x)), values, x) for x in plans]
-    )
+    state = np.array([state_bytes_of(maker, x) for x in plans])
     rows = np.flatnonzero(state <= memory)
     if not rows.size:
         rows = np.argsort(state)[:_LEAST]
@@ -202,18 +195,19 @@ def _under(
     time, energy = (
         np.stack([getattr(x, n) for x in series]) for n in ("time", "energy")
     )
-    drawn = energy / time
-    found = np.full((3, time.shape[1]), np.nan)
-    for i in range(time.shape[1]):
-        there = drawn[:, i] <= power
-        if there[0]:
-            found[:, i] = clocks[0], time[0, i], energy[0, i]
-        elif there.any():
-            j = int(np.argmax(there))  # between j - 1 and j
-            a = (power - drawn[j, i]) / (drawn[j - 1, i] - drawn[j, i])
-            rows = (clocks, time[:, i], energy[:, i])
-            found[:, i] = [x[j] + a * (x[j - 1] - x[j]) for x in rows]
-    return found[0], found[1], found[2]
+    drawn, plan = energy / time, np.arange(time.shape[1])
+    keeps = drawn <= power
+    j = keeps.argmax(axis=0)  # the first that keeps it; i the one before
+    i = np.maximum(j - 1, 0)
+    fall = np.where(j > 0, drawn[i, plan] - drawn[j, plan], 1.0)
+    share = np.where(j > 0, (power - drawn[j, plan]) / fall, 0.0)
+    share[~keeps.any(axis=0)] = np.nan
+
+    def between(x: np.ndarray) -> np.ndarray:
+        return x[j, plan] + share * (x[i, plan] - x[j, plan])
+
+    hertz = np.broadcast_to(clocks[:, None], time.shape)
+    return between(hertz), between(time), between(energy)
 
 
 def _near(clock: float, top: float, ladder: Float[np.ndarray, " c"]) -> Sequence[float]:
@@ -262,10 +256,8 @@ def _frontier(kept: Sequence[Exact]) -> list[Exact]:
         np.array([getattr(x, n) for x in kept]) for n in ("time", "energy", "memory")
     ]
     size = np.array([len(x.plan.text) for x in kept], float)
-    keep = _undominated(size, *columns)
-    return sorted(
-        (x for x, k in zip(kept, keep, strict=True) if k), key=lambda x: x.time
-    )
+    edge = [kept[i] for i in np.flatnonzero(_undominated(size, *columns)).tolist()]
+    return sorted(edge, key=lambda x: x.time)
 
 
 def _within(x: Exact, limits: Limits) -> bool:
@@ -279,11 +271,6 @@ def _highest(kept: Sequence[Exact]) -> list[Exact]:
         if x.plan not in found or x.sm_clock > found[x.plan].sm_clock:
             found[x.plan] = x
     return list(found.values())
-
-
-def _equal(x: Exact, y: Exact, objective: str) -> bool:
-    a, b = getattr(x, objective), getattr(y, objective)
-    return abs(a - b) <= _TIE * b
 
 
 def _too_small(space: Space, found: Ranked, limits: Limits) -> Infeasible:

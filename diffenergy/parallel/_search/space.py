@@ -45,9 +45,9 @@ class Space:
     def _of(self, number: int) -> Iterator[Plan]:
         layers = len(self.model.stack())
         for tp in self._sizes(
-            "tp", (x for x in _divisors(number) if x <= self.host.size)
+            "tp", (x for x in divisors(number) if x <= self.host.size)
         ):
-            for pp in self._sizes("pp", _divisors(number // tp)):
+            for pp in self._sizes("pp", divisors(number // tp)):
                 for cp in self._sizes("cp", self._shares(number // tp // pp)):
                     if number % (tp * pp * cp) or pp > layers + 2:
                         continue
@@ -108,16 +108,14 @@ def _readable(given: Mapping[str, Any]) -> Iterator[Plan]:
         yield found
 
 
-def _divisors(number: int) -> list[int]:
+def divisors(number: int) -> list[int]:
+    """Whole numbers that divide one."""
     return [x for x in range(1, number + 1) if number % x == 0]
 
 
-def _doublings(most: int) -> Iterator[int]:
-    size = 1
-    while size <= most:
-        if most % size == 0:
-            yield size
-        size *= 2
+def _doublings(most: int) -> list[int]:
+    """Powers of two that divide a number."""
+    return [2**i for i in range(most.bit_length()) if most % 2**i == 0]
 
 
 def _virtual(layers: int, pp: int) -> list[int]:

@@ -21,7 +21,7 @@ from ...units import MHz
 from .._ask import check_whole
 from .choose import Granularity
 from .interval import saving_interval
-from .pricing import hosts, pipeline_time, problem_of
+from .pricing import hosts, problem_of
 from .problem import Problem
 from .relaxed import Caps
 from .result import StageClocks, peak_power, stage_rows
@@ -152,10 +152,14 @@ def _solved(task: Task, wanted: Wanted, interval: bool) -> StageClocks:
     found = answered(problem)
     seconds = time.monotonic() - begun
     summary = _summary(task, found, members)
+    straggler = None
+    if wanted.straggler is not None:
+        stage, share = wanted.straggler
+        straggler = {"stage": stage, "slower_pct": 100 * share}
     summary |= {
         "granularity": wanted.granularity,
         "max_slowdown_pct": None if slowdown is None else 100 * slowdown,
-        "straggler": _straggler(wanted.straggler),
+        "straggler": straggler,
         "deadline_s": wanted.deadline,
         "node_power": None if caps is None else _power(found, caps),
         "solve_s": seconds,
@@ -243,7 +247,7 @@ def _check_size(task: Task, wanted: Wanted) -> None:
 def _check_deadline(problem: Problem, wanted: Wanted) -> None:
     slow = problem if wanted.straggler is None else problem.slowed(*wanted.straggler)
     deadline = wanted.deadline
-    usual = slow.step_time(float(slow.pipeline(slow.usual)))
+    usual = slow.time_of(slow.usual)
     if deadline is not None and deadline < usual:
         raise ValueError(
             f"`deadline` is {deadline:g} s, but a step takes {usual:.4g} s at the "
@@ -259,8 +263,6 @@ def _summary(task: Task, found: Solved, members: np.ndarray) -> dict[str, Any]:
     layers = [int(stage["layers"]) for stage in task.stages]
     step, energy = found.best
     bound = min(found.bound, energy)  # but for rounding
-    choice = first.choice
-    pipeline = pipeline_time(problem, choice)
     return {
         **task.about,
         **task.trust.to_json(),
@@ -268,7 +270,7 @@ def _summary(task: Task, found: Solved, members: np.ndarray) -> dict[str, Any]:
         "micro_batches": task.step.placed.batches,
         "instructions": len(problem.type),
         "baseline": _outcome(found.usual),
-        "best": _outcome((max(step, problem.step_time(pipeline)), energy)),
+        "best": _outcome(found.best),
         "saving_pct": 100 * found.saving,
         "saving_pct_p5_p95": None,
         "slowdown_pct": 100 * (step / found.usual[0] - 1),
@@ -288,20 +290,15 @@ def _outcome(total: tuple[float, float]) -> dict[str, float]:
     return {"step_time_s": step, "energy_j": energy, "power_total_w": energy / step}
 
 
-def _straggler(asked: tuple[int, float] | None) -> dict[str, Any] | None:
-    return None if asked is None else {"stage": asked[0], "slower_pct": 100 * asked[1]}
-
-
 def _power(found: Solved, caps: Caps) -> dict[str, Any]:
     """The hosts' power, and the one clock for all that keeps it."""
     (replicas,) = found.replicas
     drawn = caps.power(replicas.problem, replicas.choice, found.best[0])
-    one = uniform(replicas.problem, caps)
-    same = None
+    one, same = uniform(replicas.problem, caps), None
     if one is not None:
         clock, step, energy = one
-        same = {"sm_clock_mhz": clock / MHz}
-        same |= _outcome((step, replicas.number * energy))
+        total = _outcome((step, replicas.number * energy))
+        same = {"sm_clock_mhz": clock / MHz, **total}
     return {"limit_w": caps.limit, "mean_w": float(drawn.max()), "one_clock": same}
 
 

@@ -6,8 +6,8 @@ from typing import Final, Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .hulls import pareto
-from .problem import ROUNDING, Problem, latest
+from .hulls import ROUNDING, pareto
+from .problem import Problem, latest
 from .relaxed import Relaxed
 
 Granularity = Literal["stage", "kind", "instruction"]
@@ -35,11 +35,8 @@ def chosen(
 def _carried(problem: Problem, lowest: Relaxed) -> Int[np.ndarray, " i"]:
     """Every instruction its slowest worthwhile clock by the time at which, in the
     linear program, it has to end: what rounding leaves, the next ones may take."""
-    cost, limit = problem.cost, lowest.deadline * (1 + ROUNDING)
+    options, limit = problem.options, lowest.deadline * (1 + ROUNDING)
     until = latest(problem.program, lowest.durations, limit).tolist()
-    options = [
-        pareto(problem.time[:, t], cost[:, t]) for t in range(len(problem.stage))
-    ]
     times = [problem.time[rows, t] for t, rows in enumerate(options)]
     done = [0.0] * (len(until) + 1)
     found = np.zeros(len(until), int)
@@ -59,10 +56,9 @@ def _of_types(problem: Problem, lowest: Relaxed) -> Int[np.ndarray, " t"]:
     """The slowest worthwhile clock of every type that takes no longer than in the
     linear program."""
     found = np.zeros(len(problem.stage), int)
-    cost = problem.cost
     first = np.unique(problem.type, return_index=True)[1]
     for t, most in enumerate(lowest.durations[first]):
-        options = pareto(problem.time[:, t], cost[:, t])
+        options = problem.options[t]
         fit = problem.time[options, t] <= most * (1 + ROUNDING)
         found[t] = options[fit][-1] if fit.any() else options[0]
     return found

@@ -3,7 +3,8 @@
 import numpy as np
 from jaxtyping import Float, Int
 
-from .problem import ROUNDING
+ROUNDING = 1e-9
+"""Share of a time that is rounding."""
 
 
 def pareto(

@@ -52,12 +52,11 @@ def saving_interval(
 
 def _scaled(gpu: GpuSpec, names: tuple[str, ...], factor: float) -> GpuSpec:
     """The GPU with some numbers of it or of its constants times a factor."""
-    found = gpu
     for name in names:
-        if hasattr(found.corrections, name) and not hasattr(found, name):
-            c = found.corrections
-            c = dataclasses.replace(c, **{name: getattr(c, name) * factor})
-            found = dataclasses.replace(found, corrections=c)
-        else:
-            found = dataclasses.replace(found, **{name: getattr(found, name) * factor})
-    return found
+        if hasattr(gpu, name):
+            gpu = dataclasses.replace(gpu, **{name: getattr(gpu, name) * factor})
+            continue
+        c = gpu.corrections
+        c = dataclasses.replace(c, **{name: getattr(c, name) * factor})
+        gpu = dataclasses.replace(gpu, corrections=c)
+    return gpu

@@ -14,7 +14,7 @@ from ...estimator._answer.summary import least_power
 from ...estimator._asking.task import too_low
 from ...hardware import GpuSpec
 from ...plans import Plan
-from ...plans._pipeline import FORWARD, ends, instructions
+from ...plans._pipeline import FORWARD
 from ...plans._steps.energy import dynamic_joules
 from ...results import Infeasible
 from .problem import Problem
@@ -78,8 +78,7 @@ def _problem(
     static = np.asarray(found.stages.stage_power) - whole @ members.T / step[:, None]
 
     of_place = np.array(order.kinds).ravel()
-    stages, virtual = len(order.kinds[0]), len(order.kinds)
-    program = instructions(order.schedule, stages, batches, virtual)
+    program, stages = order.program, len(order.kinds[0])
     halves = order.schedule == "zb-h1"
     ways = 3 if halves else 2
     place, kind = (x.ravel() for x in np.indices((len(of_place), ways)))
@@ -103,12 +102,6 @@ def _problem(
         stretch=float(step[0] / (np.asarray(times.pipeline)[0] + after)),
         abreast=float(steps.abreast),
     )
-
-
-def pipeline_time(problem: Problem, choice: np.ndarray) -> float:
-    """s until the last instruction ends, by the recursion of every training step."""
-    durations = jax.numpy.asarray(problem.durations(choice))
-    return float(np.asarray(ends(problem.program, durations)).max())
 
 
 def hosts(plan: Plan, size: int) -> Float[np.ndarray, "h s"]:

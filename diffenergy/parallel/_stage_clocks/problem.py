@@ -2,16 +2,16 @@
 clock, and what a choice of clocks costs."""
 
 import dataclasses
+import functools
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...plans._pipeline import Instructions
+from ...plans._pipeline import Instructions, plain_ends
+from .hulls import pareto
 
 KINDS = ("forward", "backward", "weights")
 """Words for the kinds of instructions, in their order."""
-ROUNDING = 1e-9
-"""Share of a deadline that is rounding."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +57,17 @@ class Problem:
         """The same beyond waiting as long."""
         return self.energy - self.wait[self.stage] * self.time
 
+    @functools.cached_property
+    def options(self) -> list[Int[np.ndarray, " k"]]:
+        """Clocks of every type worth choosing, the fastest first."""
+        cost = self.cost
+        return [pareto(self.time[:, t], cost[:, t]) for t in range(len(self.stage))]
+
+    @property
+    def cheapest(self) -> Int[np.ndarray, " i"]:
+        """Every instruction at the clock of least cost."""
+        return np.array([rows[-1] for rows in self.options])[self.type]
+
     @property
     def stage_of(self) -> Int[np.ndarray, " i"]:
         """Stage of every instruction."""
@@ -72,9 +83,13 @@ class Problem:
         return self.time[choice, self.type]
 
     def pipeline(self, choice: Int[np.ndarray, "*q i"]) -> Float[np.ndarray, "*q"]:
-        """s until the last instruction ends (`finishes`)."""
-        found = finishes(self.program, self.durations(choice))
-        return np.asarray(found.max(axis=-1))
+        """s until the last instruction ends."""
+        ends = plain_ends(self.program, self.durations(choice))
+        return np.asarray(ends.max(axis=-1))
+
+    def time_of(self, choice: Int[np.ndarray, " i"]) -> float:
+        """s of a step that waits for no others."""
+        return self.step_time(float(self.pipeline(choice)))
 
     def step_time(self, pipeline: float) -> float:
         """s of a step by that of its pipeline."""
@@ -100,19 +115,6 @@ class Problem:
         """With GPUs of a stage that take `share` longer, at the same work."""
         factor = np.where(self.stage == stage, 1 + share, 1.0)
         return dataclasses.replace(self, time=self.time * factor)
-
-
-def finishes(
-    program: Instructions, durations: Float[np.ndarray, "*q i"]
-) -> Float[np.ndarray, "*q i"]:
-    """`plans._pipeline.ends` of many durations at once, with nothing to compile."""
-    *batch, number = durations.shape
-    found = np.zeros((number + 1, *batch))  # the last place stands for -1
-    lasting = np.moveaxis(durations, -1, 0)
-    rows = zip(program.before.tolist(), program.needs.tolist(), strict=True)
-    for i, (before, needs) in enumerate(rows):
-        found[i] = np.maximum(found[before], found[needs]) + lasting[i]
-    return np.moveaxis(found[:-1], 0, -1)
 
 
 def latest(

@@ -19,8 +19,8 @@ from scipy import sparse
 
 from ...plans._pipeline import Instructions
 from ...search import LinearModel, highs
-from .hulls import hull
-from .problem import ROUNDING, Problem
+from .hulls import ROUNDING, hull
+from .problem import Problem
 
 _SCALE = 1e3
 """The deadline is scaled to this: HiGHS lets a limit be missed by 1e-7, absolute."""
@@ -85,20 +85,12 @@ def relaxed(
 
 def earliest(problem: Problem, caps: Caps) -> float | None:
     """s of the fastest pipeline that keeps `caps`; None if none does."""
-    slowest = [int(hull(*_of_type(problem, t))[-1]) for t in range(len(problem.stage))]
-    longest = float(problem.pipeline(np.array(slowest)[problem.type]))
+    longest = float(problem.pipeline(problem.cheapest))
     program = _program(problem, longest, False, caps)
     goal = np.zeros(len(program.low))
     goal[program.end] = 1 / _SCALE
     found = _solve(program, goal, program.low)
     return None if found is None else program.unit * float(found[0][program.end])
-
-
-def _of_type(
-    problem: Problem, number: int
-) -> tuple[Float[np.ndarray, " c"], Float[np.ndarray, " c"]]:
-    """Time and cost of a type by clock."""
-    return problem.time[:, number], problem.cost[:, number]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,10 +126,10 @@ def _program(
     owner = problem.type if tied else np.arange(number)
     types = np.arange(len(problem.stage)) if tied else problem.type
     unit = deadline / _SCALE
-    curves = [_of_type(problem, t) for t in range(len(problem.stage))]
-    corners = [hull(time, cost) for time, cost in curves]
-    times = [time[rows] for (time, _), rows in zip(curves, corners, strict=True)]
-    costs = [cost[rows] for (_, cost), rows in zip(curves, corners, strict=True)]
+    time, cost = problem.time, problem.cost
+    corners = [hull(time[:, t], cost[:, t]) for t in range(len(problem.stage))]
+    times = [time[rows, t] for t, rows in enumerate(corners)]
+    costs = [cost[rows, t] for t, rows in enumerate(corners)]
     fastest = np.array([x[0] for x in times])[problem.type]
     dearest = np.array([x[0] for x in costs])[problem.type]
     lengths = [np.diff(x) for x in times]
@@ -145,7 +137,10 @@ def _program(
     where = np.repeat(np.arange(len(types)), [len(lengths[t]) for t in types])
     length = np.concatenate([lengths[t] for t in types]) / unit
     slope = np.concatenate([slopes[t] for t in types]) * unit
-    use = _uses(owner, where, number)
+    segments = np.arange(len(where))
+    shape = (len(types), len(where))
+    has = sparse.csr_array((np.ones(len(where)), (where, segments)), shape=shape)
+    use = has[owner]
     matrix, level = _order(problem.program, use, fastest / unit)
 
     waiting = float(problem.wait.sum()) * problem.stretch
@@ -186,43 +181,20 @@ def _solve(
     return found.values, found.duals
 
 
-def _uses(
-    owner: Int[np.ndarray, " i"], where: Int[np.ndarray, " segment"], number: int
-) -> sparse.csr_array:
-    """Which segments lengthen an instruction [instruction, segment]."""
-    owners = int(owner.max()) + 1
-    own = (np.ones(number), (np.arange(number), owner))
-    has = (np.ones(len(where)), (where, np.arange(len(where))))
-    shape = (number, owners), (owners, len(where))
-    return sparse.csr_array(
-        sparse.csr_array(own, shape=shape[0]) @ sparse.csr_array(has, shape=shape[1])
-    )
-
-
 def _order(
     program: Instructions, use: sparse.csr_array, fastest: Float[np.ndarray, " i"]
 ) -> tuple[sparse.csr_array, Float[np.ndarray, " row"]]:
     """end_i - end_j + t_j <= 0 for what each j waits for, and end_j <= D of the last of
     every stage: a matrix over (ends, D, segments), and its right side."""
-    number = len(fastest)
+    number, before, needs = len(fastest), program.before, program.needs
     every = np.arange(number)
-    alone = (program.before < 0) & (program.needs < 0)
-    pairs = [(program.before[x], every[x]) for x in (program.before >= 0, alone)] + [
-        (program.needs[program.needs >= 0], every[program.needs >= 0])
-    ]
-    first = np.concatenate([x for x, _ in pairs])
-    then = np.concatenate([x for _, x in pairs])
-    row = np.arange(len(then))
-    ahead = first >= 0
-    values = np.r_[-np.ones(len(then)), np.ones(ahead.sum())]
-    at = np.r_[row, row[ahead]], np.r_[then, first[ahead]]
-    left = sparse.csr_array((values, at), shape=(len(then), number + 1))
-    last = np.setdiff1d(every, program.before)
-    entries = (
-        np.r_[np.ones(len(last)), -np.ones(len(last))],
-        (np.tile(np.arange(len(last)), 2), np.r_[last, np.full(len(last), number)]),
-    )
-    done = sparse.csr_array(entries, shape=(len(last), number + 1))
+    ahead, alone, given = before >= 0, (before < 0) & (needs < 0), needs >= 0
+    first = np.r_[before[ahead], before[alone], needs[given]]  # -1: waits for none
+    then = np.r_[every[ahead], every[alone], every[given]]
+    end = sparse.csr_array(sparse.eye_array(number + 1))
+    left = sparse.diags_array((first >= 0).astype(float)) @ end[first] - end[then]
+    last = np.setdiff1d(every, before)
+    done = end[last] - end[np.full(len(last), number)]
     both = sparse.block_array([[left, use[then]], [done, None]])
     level = np.r_[-fastest[then], np.zeros(len(last))]
     return sparse.csr_array(both), level

@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
+from ...plans._pipeline import plain_ends
 from ...results import Result, written
 from ...units import MHz
-from .problem import KINDS, ROUNDING, Problem, finishes
+from .hulls import ROUNDING
+from .problem import KINDS, Problem
 
 Path = str | os.PathLike[str]
 
@@ -24,22 +26,17 @@ class Replicas:
     choice: Int[np.ndarray, " i"]
     number: float = 1.0
 
-    def energy(self, choice: Int[np.ndarray, " i"], step_time: float) -> float:
+    def energy(self, step_time: float) -> float:
         """J of all of them in a step."""
-        return self.number * self.problem.step_energy(choice, step_time)
+        return self.number * self.problem.step_energy(self.choice, step_time)
 
     def times(
         self, choice: Int[np.ndarray, " i"]
     ) -> tuple[Float[np.ndarray, " i"], Float[np.ndarray, " i"]]:
         """When each instruction starts and ends, s."""
         durations = self.problem.durations(choice)
-        end = finishes(self.problem.program, durations)
+        end = plain_ends(self.problem.program, durations)
         return end - durations, end
-
-    @property
-    def step_time(self) -> float:
-        """s of a step that waits for no others."""
-        return self.problem.step_time(float(self.problem.pipeline(self.choice)))
 
     @property
     def switches(self) -> Int[np.ndarray, " s"]:

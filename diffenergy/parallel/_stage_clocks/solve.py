@@ -10,8 +10,8 @@ import numpy as np
 
 from ...results import Infeasible
 from .choose import Granularity, chosen
-from .hulls import pareto
-from .problem import ROUNDING, Problem
+from .hulls import ROUNDING
+from .problem import Problem
 from .relaxed import Caps, earliest, relaxed
 from .result import Replicas
 
@@ -50,7 +50,7 @@ def solved(
     ask for); `least`: s that the usual step takes at least, others being slower;
     `caps`: of one pipeline. Raises `Infeasible` if these cannot be kept.
     """
-    time = max(least, *(p.step_time(float(p.pipeline(p.usual))) for p, _ in alike))
+    time = max(least, *(p.time_of(p.usual) for p, _ in alike))
     usual = sum(number * p.step_energy(p.usual, time) for p, number in alike)
     if caps is not None:
         ((problem, number),) = alike
@@ -67,8 +67,8 @@ def solved(
         assert lowest is not None and begun is not None
         found.append(Replicas(problem, chosen(problem, granularity, begun), number))
         bound += number * lowest.energy
-    step = max(least, *(x.step_time for x in found))
-    energy = sum(x.energy(x.choice, step) for x in found)
+    step = max(least, *(x.problem.time_of(x.choice) for x in found))
+    energy = sum(x.energy(step) for x in found)
     return Solved(tuple(found), (time, usual), (step, energy), bound)
 
 
@@ -83,14 +83,15 @@ def _capped(
     """The same under caps of power: without a `slowdown` as fast as they allow."""
     time = usual[0]
 
-    def within(step: float) -> Solved | None:
+    def within(step: float) -> Replicas | None:
         return _within(problem, number, granularity, caps, step)
 
-    def told(found: Solved) -> Solved:
-        lowest = relaxed(problem, problem.deadline(found.best[0]))
+    def told(found: Replicas) -> Solved:
+        step = problem.time_of(found.choice)
+        lowest = relaxed(problem, problem.deadline(step))
         assert lowest is not None
-        bound = number * lowest.energy
-        return dataclasses.replace(found, usual=usual, bound=bound)
+        best = step, found.energy(step)
+        return Solved((found,), usual, best, number * lowest.energy)
 
     best = within(time * (1 + (slowdown or 0.0)))
     if best is not None:
@@ -116,7 +117,7 @@ def _capped(
             (middle, step, kept) if found is None else (late, middle, found)
         )
     if slowdown is not None:
-        raise _too_slow(caps, kept.best[0] / time - 1, slowdown)
+        raise _too_slow(caps, problem.time_of(kept.choice) / time - 1, slowdown)
     return told(kept)
 
 
@@ -126,7 +127,7 @@ def _within(
     granularity: Granularity,
     caps: Caps,
     allowed: float,
-) -> Solved | None:
+) -> Replicas | None:
     """Clocks of a step of at most `allowed` s; None if none were found that keep
     `caps`."""
     deadline, tied = problem.deadline(allowed), granularity != "instruction"
@@ -138,11 +139,9 @@ def _within(
         if begun is None:
             continue
         found = Replicas(problem, chosen(problem, granularity, begun), number)
-        step = found.step_time
-        drawn = caps.power(problem, found.choice, step)
+        drawn = caps.power(problem, found.choice, problem.time_of(found.choice))
         if (drawn <= caps.limit * (1 + ROUNDING)).all():
-            best = (step, found.energy(found.choice, step))
-            return Solved((found,), best, best, 0.0)
+            return found
     return None
 
 
@@ -151,7 +150,7 @@ def uniform(problem: Problem, caps: Caps) -> tuple[float, float, float] | None:
     that keeps the caps; None if none does."""
     for i, clock in enumerate(problem.clocks):
         choice = np.full(len(problem.type), i)
-        step = problem.step_time(float(problem.pipeline(choice)))
+        step = problem.time_of(choice)
         if (caps.power(problem, choice, step) <= caps.limit).all():
             return float(clock), step, problem.step_energy(choice, step)
     return None
@@ -159,11 +158,8 @@ def uniform(problem: Problem, caps: Caps) -> tuple[float, float, float] | None:
 
 def _no_clock(problem: Problem, caps: Caps) -> Infeasible:
     """That no clocks keep the caps, with what the cheapest ones draw."""
-    cost = problem.cost
-    cheapest = np.array(
-        [pareto(problem.time[:, t], cost[:, t])[-1] for t in range(len(problem.stage))]
-    )[problem.type]
-    step = problem.step_time(float(problem.pipeline(cheapest)))
+    cheapest = problem.cheapest
+    step = problem.time_of(cheapest)
     least = math.ceil(caps.power(problem, cheapest, step).max())
     return Infeasible(
         f"`node_power` is {caps.limit:g} W, which no clocks keep: at those of least "

@@ -102,12 +102,15 @@ def host_of(card: GpuCard, topology: str | None = None) -> Host:
 
 
 def _read(topology: str) -> Host:
-    names = sorted(x.stem for x in _TOPOLOGIES.glob("*.toml"))
+    def read(name: str) -> dict[str, Any]:
+        return read_toml(_TOPOLOGIES / f"{name}.toml", "topology", _EXAMPLE)
+
+    names = [x.stem for x in _TOPOLOGIES.glob("*.toml")]
     found = re.fullmatch(r"(.+?)-(\d+)", topology)
     if topology in names:
-        table, hosts = _table(topology), 1
+        table, hosts = read(topology), 1
     elif found and found[1] in names:
-        table, hosts = _table(found[1]), int(found[2])
+        table, hosts = read(found[1]), int(found[2])
     elif topology.endswith(".toml"):
         table, hosts = read_toml(Path(topology), "topology", _EXAMPLE), 1
     else:
@@ -119,14 +122,9 @@ def _read(topology: str) -> Host:
         raise ValueError(
             f"`topology` is '{topology}'; allowed are 1 to {_MOST:,} of a machine."
         )
-    rails = table.get("rails", {})
-    rates = [float(part["rate"]) for part in rails.values()]
-    slowest = min(rates) if rates else None
+    rates = [float(rail["rate"]) for rail in table.get("rails", {}).values()]
+    slowest = min(rates, default=None)
     return Host(topology, int(table["gpus"]), float(link["rate"]), slowest, hosts)
-
-
-def _table(name: str) -> dict[str, Any]:
-    return read_toml(_TOPOLOGIES / f"{name}.toml", "topology", _EXAMPLE)
 
 
 def _link(table: dict[str, Any]) -> dict[str, Any] | None:

@@ -3,7 +3,6 @@ DGX-1): as long as the schedules that `collectives` finds for them, all groups a
 """
 
 import functools
-from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -17,9 +16,7 @@ _CHUNKS: Final = 4
 """Parts that a GPU's share is sent in: with one, double links of a DGX-1 idle."""
 _SMALL, _LARGE = 2.0**10, 2.0**24
 """B of such a part, between which time is a line."""
-_GATHERS: Final = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2} | {
-    "custom_all_reduce": 2
-}
+_GATHERS: Final = {"reduce_scatter": 1, "all_reduce": 2, "custom_all_reduce": 2}
 """All-gathers that take as long: a reduce-scatter is one run backwards."""
 
 
@@ -40,7 +37,7 @@ def line(machine: str, kind: str, teams: Teams) -> tuple[float, float]:
 
     Raises `ValueError` for GPUs that cannot reach each other.
     """
-    if kind in _GATHERS and kind != "all_gather":
+    if kind in _GATHERS:
         latency, each = line(machine, "all_gather", teams)
         return _GATHERS[kind] * latency, _GATHERS[kind] * each
     parts = _CHUNKS * (1 if kind == "send_recv" else len(teams[0]))
@@ -71,13 +68,12 @@ def teams(gpus: int, ranks: int, stride: int) -> Teams:
     >>> teams(8, 2, 2)
     ((0, 2), (1, 3), (4, 6), (5, 7))
     """
-
-    def each() -> Iterator[tuple[int, ...]]:
-        for start in range(0, gpus, ranks * stride):
-            for first in range(start, start + stride):
-                yield tuple(range(first, first + ranks * stride, stride))
-
-    return tuple(each())
+    across = ranks * stride
+    return tuple(
+        tuple(range(first, first + across, stride))
+        for start in range(0, gpus, across)
+        for first in range(start, start + stride)
+    )
 
 
 def pairs(gpus: int, stride: int) -> Teams:

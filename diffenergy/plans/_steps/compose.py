@@ -3,7 +3,7 @@
 Equations: docs/training.md, Many GPUs.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import jax.numpy as jnp
 from jax import Array
@@ -60,19 +60,6 @@ class StepTime(Record):
     micro: MicroBatch
 
 
-class _Passes(NamedTuple):
-    """All micro-batches of a kind of virtual stages, s: forward, then backward."""
-
-    alone: tuple[Array, Array]
-    """Computation, and what of its exchanges nothing hides."""
-    weights: tuple[Array, Array]
-    """Weights and gradients that replicas exchange beside it."""
-    whole: tuple[Array, Array]
-    """With all that runs beside computation."""
-    tp: Array
-    """Share of tensor-parallel exchanges that nothing hides."""
-
-
 def compose(
     times: Float[Array, " n"],
     steps: Steps,
@@ -93,11 +80,12 @@ def compose(
     """
     m = steps.batches[..., None]
     part = _parts(times, steps, c)
-    passes = _passes(part, steps, c)
-    forward, backward = (x / m for x in passes.whole)
-    late = _late(part, forward, backward, steps, c)
+    micro, whole = _micro_batch(part, steps, c)
+    forward, backward = (x / m for x in whole)
+    gathered, reduced = _once(part, steps)
+    late = _late(gathered, forward, steps, c) + _late(reduced, backward, steps, c)
     sent = c.plan_pp_exposed[..., None, None] * _sends(part["send"], steps)
-    ways = [of_gpus(x, steps) / m for x in passes.whole]
+    ways = [of_gpus(x, steps) / m for x in whole]
     stage = ways[0] + ways[1] + of_gpus(jnp.sum(sent, axis=-1), steps)
     if order is None:
         early = steps.zero_bubble[..., None] * ways[1] / 2
@@ -110,8 +98,7 @@ def compose(
     after = _most(late_of_gpus, steps) + _most(optimizer, steps)
     time = (pipeline + after) * (1 + _rest(steps, c))
     busy = steps.batches * jnp.sum(steps.count * stage, -1) / jnp.sum(steps.count, -1)
-    once = _once(part, steps)
-    micro = _micro_batch(part, passes, c, steps)
+    once = gathered + reduced
     return StepTime(
         time,
         pipeline,
@@ -128,25 +115,6 @@ def compose(
     )
 
 
-def _passes(part: dict[str, Array], steps: Steps, c: Corrections) -> _Passes:
-    """All micro-batches, forward and backward, from the parts of a step."""
-    m = steps.batches[..., None]
-    tp = jnp.where(steps.tp_overlap > 0, c.plan_tp_overlapped, c.plan_tp_exposed)
-    forward, backward = (
-        part[x] + tp[..., None] * part[f"{x}_tp"] + part[f"{x}_ep"]
-        for x in ("forward", "backward")
-    )
-    gathers, reduces = steps.gathers[..., None], steps.reduces[..., None]
-    ahead = jnp.minimum(gathers, 1.0) * m * part["gather"]
-    behind = m * (jnp.maximum(gathers - 1, 0.0) * part["gather"])
-    behind = behind + m * reduces * part["reduce"]
-    whole = (
-        beside(forward, ahead + part["forward_cp"], c),
-        beside(backward, behind + part["backward_cp"], c),
-    )
-    return _Passes((forward, backward), (ahead, behind), whole, tp)
-
-
 def _rest(steps: Steps, c: Corrections) -> Float[Array, "*r"]:
     """Share of a step of several GPUs that it takes beyond its parts."""
     doublings = jnp.log2(steps.gpus / _DOUBLING)
@@ -154,11 +122,13 @@ def _rest(steps: Steps, c: Corrections) -> Float[Array, "*r"]:
     return jnp.where(steps.gpus > 1, rest, 0.0)
 
 
-def _once(part: dict[str, Array], steps: Steps) -> Float[Array, "*r k"]:
-    """s of weights and gradients that replicas exchange once a step."""
+def _once(
+    part: dict[str, Array], steps: Steps
+) -> tuple[Float[Array, "*r k"], Float[Array, "*r k"]]:
+    """s of weights and of gradients that replicas exchange once a step."""
     gathers, reduces = steps.gathers[..., None], steps.reduces[..., None]
-    once = (1 - jnp.minimum(gathers, 1.0)) * part["gather"]
-    return once + (1 - reduces) * part["reduce"]
+    gathered = (1 - jnp.minimum(gathers, 1.0)) * part["gather"]
+    return gathered, (1 - reduces) * part["reduce"]
 
 
 def _of_mean_gpu(
@@ -174,25 +144,33 @@ def _of_mean_gpu(
 
 
 def _micro_batch(
-    part: dict[str, Array], passes: _Passes, c: Corrections, steps: Steps
-) -> MicroBatch:
-    """Where the time of a micro-batch goes."""
-    tp, pp = passes.tp[..., None], c.plan_pp_exposed[..., None]
+    part: dict[str, Array], steps: Steps, c: Corrections
+) -> tuple[MicroBatch, list[Array]]:
+    """Where the time of a micro-batch goes; s of all of them forward and backward, with
+    all that runs beside computation."""
     m = steps.batches[..., None]
+    tp = jnp.where(steps.tp_overlap > 0, c.plan_tp_overlapped, c.plan_tp_exposed)
+    tp, pp = tp[..., None], c.plan_pp_exposed[..., None]
+    gathers, reduces = steps.gathers[..., None], steps.reduces[..., None]
+    ahead = jnp.minimum(gathers, 1.0) * m * part["gather"]
+    behind = m * (jnp.maximum(gathers - 1, 0.0) * part["gather"])
+    behind = behind + m * reduces * part["reduce"]
     sent = _sends(part["send"], steps)
-    work, moved, exposed = [], [], []
-    for i, name in enumerate(("forward", "backward")):
+    whole, work, moved, exposed = [], [], [], []
+    for i, (name, weights) in enumerate((("forward", ahead), ("backward", behind))):
+        alone = part[name] + tp * part[f"{name}_tp"] + part[f"{name}_ep"]
+        whole.append(beside(alone, weights + part[f"{name}_cp"], c))
         within, among = part[f"{name}_tp"] / m, part[f"{name}_ep"] / m
-        cp, dp = part[f"{name}_cp"] / m, passes.weights[i] / m
+        cp, dp = part[f"{name}_cp"] / m, weights / m
         both = jnp.where(cp + dp > 0, cp + dp, 1.0)
-        over = (passes.whole[i] - passes.alone[i]) / m
+        over = (whole[i] - alone) / m
         work.append(part[name] / m)
         moved.append((within, sent[..., i], dp, among, cp))
         exposed.append(
             (tp * within, pp * sent[..., i], over * dp / both, among, over * cp / both)
         )
     stacks = (jnp.stack([jnp.stack(x, -1) for x in y], -2) for y in (moved, exposed))
-    return MicroBatch(jnp.stack(work, -1), *stacks)
+    return MicroBatch(jnp.stack(work, -1), *stacks), whole
 
 
 def _parts(times: Array, steps: Steps, c: Corrections) -> dict[str, Array]:
@@ -202,7 +180,7 @@ def _parts(times: Array, steps: Steps, c: Corrections) -> dict[str, Array]:
     between = jnp.where(steps.far > 0, steps.far / rate, 0.0)
     total = smooth.pnorm((within, between), _SHARP)
     total = jnp.where(steps.far > 0, total + HOP * steps.hops, within)
-    return {name: steps.part(total, name) for name in PARTS}
+    return {name: total[..., i] for i, name in enumerate(PARTS)}
 
 
 def beside(work: Array, moved: Array, c: Corrections) -> Array:
@@ -216,21 +194,12 @@ def beside(work: Array, moved: Array, c: Corrections) -> Array:
 
 
 def _late(
-    part: dict[str, Array],
-    forward: Array,
-    backward: Array,
-    steps: Steps,
-    c: Corrections,
+    moved: Array, work: Array, steps: Steps, c: Corrections
 ) -> Float[Array, "*r k"]:
-    """What a step waits for weights and gradients that it exchanges once: gradients
-    beside the last micro-batch backward, weights beside the next one forward."""
-    gathered = jnp.where(steps.gathers[..., None] > 0, 0.0, part["gather"])
-    reduced = jnp.where(steps.reduces[..., None] > 0, 0.0, part["reduce"])
-    found = 0.0
-    for moved, work in ((gathered, forward), (reduced, backward)):
-        over = beside(work, moved, c) - work
-        found = found + jnp.where(steps.dp_overlap[..., None] > 0, over, moved)
-    return jnp.asarray(found)
+    """What a step waits for what it exchanges once: gradients beside the last
+    micro-batch backward, weights beside the next one forward (`work`)."""
+    over = beside(work, moved, c) - work
+    return jnp.where(steps.dp_overlap[..., None] > 0, over, moved)
 
 
 def _sends(send: Array, steps: Steps) -> Float[Array, "*r k 2"]:

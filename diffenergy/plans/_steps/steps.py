@@ -74,10 +74,6 @@ class Steps(Record):
         at = jnp.array([AT["forward"], AT["backward"]])
         return (self.phase[..., at] >= 0).astype(self.far.dtype)
 
-    def part(self, values: Float[Array, "*r k p"], name: str) -> Float[Array, "*r k"]:
-        """The values of one part."""
-        return values[..., AT[name]]
-
 
 def of_parts(phases: Float[Array, " n"], steps: Steps) -> Float[Array, "*r k p"]:
     """A quantity of phases as that of parts; 0 where a part has no phase."""
@@ -105,7 +101,9 @@ def stacked(steps: "list[Steps]") -> Steps:
     """Several steps as one record, kinds filled up with ones that nothing has."""
     kinds = max(x.far.shape[-2] for x in steps)
     stages = max(x.count.shape[-1] for x in steps)
-    return _joined([filled_to(x, kinds, stages) for x in steps])
+    filled = [filled_to(x, kinds, stages) for x in steps]
+    fields = [field.name for field in dataclasses.fields(Steps)]
+    return Steps(**{x: np.stack([getattr(y, x) for y in filled]) for x in fields})
 
 
 def filled_to(x: Steps, kinds: int, stages: int) -> Steps:
@@ -123,11 +121,3 @@ def filled_to(x: Steps, kinds: int, stages: int) -> Steps:
         members=np.pad(x.members, (*ahead, (0, rest), (0, more))),
         count=np.pad(x.count, (*ahead, (0, rest))),
     )
-
-
-def _joined(steps: list[Steps]) -> Steps:
-    columns = {
-        field.name: np.stack([getattr(x, field.name) for x in steps])
-        for field in dataclasses.fields(Steps)
-    }
-    return Steps(**columns)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from .._pipeline import BACKWARD, FORWARD, Pipeline, instructions, plain_ends
+from .._pipeline import FORWARD, Pipeline, plain_ends
 from .compose import StepTime
 from .energy import dynamic_joules
 from .steps import AXES, Steps
@@ -96,19 +96,8 @@ class Timeline(NamedTuple):
         return edges[kept], watts * (self.abreast if stage is None else 1)
 
 
-class _Slices(NamedTuple):
-    """What a `Timeline` is made of; `length` in s, `joules` beyond static power."""
-
-    stage: Int[np.ndarray, " i"]
-    kind: Int[np.ndarray, " i"]
-    chunk: Int[np.ndarray, " i"]
-    batch: Int[np.ndarray, " i"]
-    start: Float[np.ndarray, " i"]
-    length: Float[np.ndarray, " i"]
-    work: Float[np.ndarray, " i"]
-    exposed: Float[np.ndarray, "i a"]
-    hidden: Float[np.ndarray, "i a"]
-    joules: Float[np.ndarray, " i"]
+_Slices = dict[str, np.ndarray]
+"""Columns of a `Timeline`, with `length` (s) and `joules` beyond static power."""
 
 
 def timeline(
@@ -142,27 +131,23 @@ def timeline(
     exchange, update = ((members @ x)[rows] for x in once)
     pipeline = _pipeline(order, times, each)
     pipeline, rate = _with_exchange(pipeline, times, rows, exchange)
-    both = zip(pipeline, _tail(times, rows, rate, update), strict=True)
-    found = _Slices(*map(np.concatenate, both))
+    tail = _tail(times, rows, rate, update)
+    found = {name: np.concatenate([x, tail[name]]) for name, x in pipeline.items()}
     time = float(times.time)
-    drawn = np.bincount(found.stage, found.joules, len(rows))
+    drawn = np.bincount(found["stage"], found["joules"], len(rows))
     waiting = np.asarray(power)[rows] - drawn / time
-    found = _Slices(*(x[found.length > _NOTHING * time] for x in found))
+    there = found["length"] > _NOTHING * time
+    found = {name: x[there] for name, x in found.items()}
+    start, length, joules = (found.pop(x) for x in ("start", "length", "joules"))
     return Timeline(
-        stage=found.stage,
-        kind=found.kind,
-        chunk=found.chunk,
-        batch=found.batch,
-        start=np.maximum(found.start, 0.0),
-        end=found.start + found.length,
-        work=found.work,
-        exposed=found.exposed,
-        hidden=found.hidden,
-        power=found.joules / found.length + waiting[found.stage],
+        start=np.maximum(start, 0.0),
+        end=start + length,
+        power=joules / length + waiting[found["stage"]],
         waiting=waiting,
         abreast=round(float(np.asarray(steps.abreast))),
         pipeline=float(times.pipeline),
         time=time,
+        **found,
     )
 
 
@@ -171,28 +156,23 @@ def _pipeline(
 ) -> _Slices:
     """The instructions of all micro-batches, which take `joules` forward and backward
     in each kind of virtual stages."""
-    stages = len(order.kinds[0])
-    half = 0.5 if order.schedule == "zb-h1" else 1.0
-    program = instructions(order.schedule, stages, order.batches, len(order.kinds))
-    chunk = np.array(order.kinds).ravel()[program.place]
-    way = np.minimum(program.kind, BACKWARD)
-    share = np.where(program.kind == FORWARD, 1.0, half)
-    micro = times.micro
+    program, micro = order.program, times.micro
+    chunk, way, share = order.passes
     work = np.asarray(micro.work)[chunk, way] * share
     exposed = np.asarray(micro.exposed)[chunk, way] * share[:, None]
     moved = np.asarray(micro.moved)[chunk, way] * share[:, None]
     length = work + exposed.sum(axis=1)
-    return _Slices(
-        program.stage,
-        program.kind,
-        program.place // stages,
-        program.batch,
-        plain_ends(program, length) - length,
-        length,
-        work,
-        exposed,
-        np.maximum(moved - exposed, 0.0),
-        joules[chunk, way] * share,
+    return dict(
+        stage=program.stage,
+        kind=program.kind,
+        chunk=program.place // len(order.kinds[0]),
+        batch=program.batch,
+        start=plain_ends(program, length) - length,
+        length=length,
+        work=work,
+        exposed=exposed,
+        hidden=np.maximum(moved - exposed, 0.0),
+        joules=joules[chunk, way] * share,
     )
 
 
@@ -206,16 +186,15 @@ def _with_exchange(
     micro-batch forward and the last one backward, which takes `joules` of a GPU of each
     stage; their power meanwhile, and in what of it is late."""
     late, once = np.asarray(times.late)[rows], np.asarray(times.once)[rows]
-    forward = found.kind == FORWARD
-    beside = np.where(forward, found.batch == 0, found.batch == found.batch.max())
-    spent = found.length * beside
-    meanwhile = np.bincount(found.stage, spent, len(rows))
+    stage, batch = found["stage"], found["batch"]
+    beside = np.where(found["kind"] == FORWARD, batch == 0, batch == batch.max())
+    spent = found["length"] * beside
+    meanwhile = np.bincount(stage, spent, len(rows))
     rate = joules / (meanwhile + late)
     unseen = np.maximum(once - late, 0.0) / meanwhile
-    hidden = np.outer(unseen[found.stage] * spent, _REPLICAS)
-    joules = rate[found.stage] * spent
-    more = found._replace(hidden=found.hidden + hidden, joules=found.joules + joules)
-    return more, rate
+    hidden = found["hidden"] + np.outer(unseen[stage] * spent, _REPLICAS)
+    drawn = found["joules"] + rate[stage] * spent
+    return found | {"hidden": hidden, "joules": drawn}, rate
 
 
 def _tail(
@@ -233,15 +212,15 @@ def _tail(
     kind = np.repeat([EXCHANGE, OPTIMIZER, REST], stages)
     length = np.concatenate([late, updating, np.full(stages, rest)])
     waited = np.outer(length * (kind == EXCHANGE), _REPLICAS)
-    return _Slices(
-        np.tile(np.arange(stages), 3),
-        kind,
-        np.zeros(3 * stages, int),
-        np.full(3 * stages, -1),
-        np.repeat([float(times.pipeline), then, after], stages),
-        length,
-        np.where(kind == OPTIMIZER, length, 0.0),
-        waited,
-        np.zeros_like(waited),
-        np.concatenate([rate * late, update, np.zeros(stages)]),
+    return dict(
+        stage=np.tile(np.arange(stages), 3),
+        kind=kind,
+        chunk=np.zeros(3 * stages, int),
+        batch=np.full(3 * stages, -1),
+        start=np.repeat([float(times.pipeline), then, after], stages),
+        length=length,
+        work=np.where(kind == OPTIMIZER, length, 0.0),
+        exposed=waited,
+        hidden=np.zeros_like(waited),
+        joules=np.concatenate([rate * late, update, np.zeros(stages)]),
     )
