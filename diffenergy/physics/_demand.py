@@ -5,7 +5,7 @@ library chooses, and most classes have one.
 """
 
 import dataclasses
-from typing import Any, Final
+from typing import Final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -88,13 +88,8 @@ class Demand(Record):
         return jnp.stack([*sm, l2, dram, self.link])
 
 
-_DEFAULTS: Final[dict[str, Any]] = {
-    field.name: field.default for field in dataclasses.fields(Demand)
-}
-
-
-def make_demand(shape: tuple[int, ...], **fields: ArrayLike) -> Demand:
-    """`Demand` of batch shape `shape` = (kernels, candidates); the rest at defaults."""
-    filled = {**_DEFAULTS, **fields}
-    arrays = {n: jnp.broadcast_to(as_float(v), shape) for n, v in filled.items()}
-    return Demand(**arrays)
+def make_demand(**fields: ArrayLike) -> Demand:
+    """`Demand` of fields of shapes that fit together; the rest at defaults."""
+    filled = {x.name: x.default for x in dataclasses.fields(Demand)} | fields
+    arrays = jnp.broadcast_arrays(*map(as_float, filled.values()))
+    return Demand(*arrays)
