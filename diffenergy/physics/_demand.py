@@ -5,7 +5,7 @@ library chooses, and most classes have one.
 """
 
 import dataclasses
-from typing import Final
+from typing import Any, Final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -90,6 +90,7 @@ class Demand(Record):
 
 def make_demand(**fields: ArrayLike) -> Demand:
     """`Demand` of fields of shapes that fit together; the rest at defaults."""
-    filled = {x.name: x.default for x in dataclasses.fields(Demand)} | fields
+    defaults = {x.name: x.default for x in dataclasses.fields(Demand)}
+    filled: dict[str, Any] = {**defaults, **fields}
     arrays = jnp.broadcast_arrays(*map(as_float, filled.values()))
     return Demand(*arrays)
