@@ -42,9 +42,11 @@ STAGED = {
     "tile_m": 96, "tile_n": 64, "mdimc": 16, "ndimc": 16, "mdima": 16, "ndimb": 8,
     "vwm": 2, "vwn": 4, "sa": 1, "sb": 1,
 }  # fmt: skip
-SPILLED = {"tile_m": 128, "tile_n": 128} | dict.fromkeys(
-    ("mdimc", "ndimc", "mdima", "ndimb"), 8
-)
+SPILLED = {
+    "tile_m": 128, "tile_n": 128, "mdimc": 8, "ndimc": 8, "mdima": 8, "ndimb": 8,
+    "vwm": 1, "vwn": 1,
+}  # fmt: skip
+LATENT = {"num_kv_heads": 1, "head_dim": 576, "v_head_dim": 512, "shared_kv": True}
 PHASES: dict[str, list[dict[str, Any]]] = {  # ops not named here: `sample` as it is
     "gemm": [{"m": 1000, "n": 2056, "k": 1544}],
     "gemm tile": [{"m": 1000, "n": 2056, "k": 1544, **TILE}],
@@ -58,15 +60,7 @@ PHASES: dict[str, list[dict[str, Any]]] = {  # ops not named here: `sample` as i
     ],
     "gemm by hand": [{"m": 1000, "n": 2056, "k": 1544, "dtype": "fp32", **STAGED}],
     "gemm by hand spilled": [
-        {
-            "m": 1000,
-            "n": 2056,
-            "k": 1544,
-            "dtype": "fp32",
-            **SPILLED,
-            "vwm": 1,
-            "vwn": 1,
-        }
+        {"m": 1000, "n": 2056, "k": 1544, "dtype": "fp32", **SPILLED}
     ],
     "gemm tf32": [{"m": 700, "n": 1500, "k": 1100, "dtype": "tf32"}],
     "gemm fp8": [{"m": 700, "n": 1500, "k": 1100, "dtype": "fp8"}],
@@ -86,16 +80,7 @@ PHASES: dict[str, list[dict[str, Any]]] = {  # ops not named here: `sample` as i
     "context_attention window": [{"batch": 3, "window_size": 300, **TILE}],
     "context_attention fp8": [{"batch": 3, "dtype": "fp8"}],
     "context_attention fp8 wide": [{"batch": 3, "dtype": "fp8", "head_dim": 256}],
-    "context_attention latent": [
-        {
-            "batch": 3,
-            "num_heads": 48,
-            "num_kv_heads": 1,
-            "head_dim": 576,
-            "v_head_dim": 512,
-            "shared_kv": True,
-        }
-    ],
+    "context_attention latent": [{"batch": 3, "num_heads": 48, **LATENT}],
     "attention_backward": [{"batch": 3, **TILE}],
     "generation_attention": [{"batch": 9, "kv_len": 5000, **TILE}],
     "generation_attention window": [
@@ -103,15 +88,7 @@ PHASES: dict[str, list[dict[str, Any]]] = {  # ops not named here: `sample` as i
     ],
     "generation_attention fp8": [{"batch": 9, "kv_len": 5000, "kv_cache_dtype": "fp8"}],
     "generation_attention latent": [
-        {
-            "batch": 9,
-            "kv_len": 5000,
-            "num_heads": 90,
-            "num_kv_heads": 1,
-            "head_dim": 576,
-            "v_head_dim": 512,
-            "shared_kv": True,
-        }
+        {"batch": 9, "kv_len": 5000, "num_heads": 90, **LATENT}
     ],
     "moe": [{"num_tokens": 900, "hidden_size": 1000, "inter_size": 712, **TILE}],
     "moe fp8": [
@@ -120,12 +97,8 @@ PHASES: dict[str, list[dict[str, Any]]] = {  # ops not named here: `sample` as i
     "moe fp8_block": [{"num_tokens": 3, "dtype": "fp8_block"}],
     "moe uneven": [{"num_tokens": 90, "distribution": "power_law_1.1"}],
     "moe random": [
-        {
-            "num_tokens": 90,
-            "distribution": "random",
-            "gated": False,
-            "weight_dtype": "mxfp4",
-        }
+        {"num_tokens": 90, "distribution": "random"}
+        | {"gated": False, "weight_dtype": "mxfp4"}
     ],
     "scan": [{"q_len": 5000}],
     "scan mamba2": [{"kind": "mamba2", "q_len": 5000, "v_head_dim": 64, "groups": 8}],
@@ -254,11 +227,14 @@ def slopes(get_sample: Any, relaxed: bool) -> Slopes:
     ]
     flat, unravel = ravel_pytree(([getattr(gpu, x) for x in numbers], Corrections()))
     fields = [*numbers, *CONSTANTS]
-    parameters = [
-        *fields,
-        *("point.sm_clock", "point.mem_clock", "point.power_cap"),
-        *("tile_m", "tile_n"),
-    ]
+    others = (
+        "point.sm_clock",
+        "point.mem_clock",
+        "point.power_cap",
+        "tile_m",
+        "tile_n",
+    )
+    parameters = [*fields, *others]
     assert len(fields) == flat.size
 
     def outputs(u: Array) -> tuple[Array, Array]:

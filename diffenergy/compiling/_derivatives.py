@@ -8,7 +8,6 @@ it is by then (a tangent, a pullback, a map of one) is one program, compiled as
 itself, so that derivatives of any order and mode are those of the function.
 """
 
-import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.core import ShapedArray
-from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
+from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from ._options import compiler_options
@@ -36,98 +35,79 @@ def compiled_whole(function: Callable[..., Any], arguments: Sequence[Any]) -> An
     return jax.tree.unflatten(result, _bind(traced, leaves))
 
 
-class _Function(abc.ABC):
-    """A function of arrays, which equals others that compute the same."""
-
-    @abc.abstractmethod
-    def __call__(self, *arguments: Array) -> list[Array]:
-        """Results."""
-
-    @property
-    @abc.abstractmethod
-    def results(self) -> list[ShapedArray]:
-        """Shapes and types of the results."""
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Traced(_Function):
-    """What was called."""
+class _Function:
+    """A function of arrays, with the shapes and types of its results. The same one is
+    made once (by the functions below), so that its program is found again."""
 
-    jaxpr: ClosedJaxpr
-
-    def __call__(self, *arguments: Array) -> list[Array]:
-        return jaxpr_as_fun(self.jaxpr)(*arguments)
-
-    @property
-    def results(self) -> list[ShapedArray]:
-        return [ShapedArray(x.shape, x.dtype) for x in self.jaxpr.out_avals]
+    call: Callable[..., list[Array]]
+    results: tuple[ShapedArray, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Tangent(_Function):
+@functools.lru_cache(_KEPT)
+def _traced(
+    function: Callable[..., Any],
+    tree: Any,
+    shapes: tuple[ShapedArray, ...],
+    _width: Any,
+) -> tuple[_Function, Any]:
+    """What `function` does with arguments of these `shapes`, traced once, and the tree
+    that it gives."""
+    given = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in shapes]
+    trace = jax.make_jaxpr(function, return_shape=True)
+    jaxpr, result = trace(*jax.tree.unflatten(tree, given))
+    results = tuple(ShapedArray(x.shape, x.dtype) for x in jaxpr.out_avals)
+    return _Function(jaxpr_as_fun(jaxpr), results), jax.tree.structure(result)
+
+
+@functools.lru_cache(_KEPT)
+def _tangent(function: _Function, moved: tuple[bool, ...]) -> _Function:
     """Tangents of a function's real results. Takes all arguments, then the tangents of
     those that `moved`."""
 
-    function: _Function
-    moved: tuple[bool, ...]
-
-    def __call__(self, *arguments: Array) -> list[Array]:
-        values, slopes = arguments[: len(self.moved)], arguments[len(self.moved) :]
+    def call(*arguments: Array) -> list[Array]:
+        values, slopes = arguments[: len(moved)], arguments[len(moved) :]
 
         def of_moved(*some: Array) -> list[Array]:
-            found = self.function(*_replaced(values, self.moved, some))
+            found = function.call(*_replaced(values, moved, some))
             return [x for x in found if _is_real(x)]
 
-        return jax.jvp(of_moved, tuple(_at(self.moved, values)), slopes)[1]
+        return jax.jvp(of_moved, tuple(_at(moved, values)), slopes)[1]
 
-    @property
-    def results(self) -> list[ShapedArray]:
-        return [x for x in self.function.results if _is_real(x)]
+    return _Function(call, tuple(x for x in function.results if _is_real(x)))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Transpose(_Function):
+@functools.lru_cache(_KEPT)
+def _transposed(
+    function: _Function,
+    linear: tuple[ShapedArray | None, ...],
+    live: tuple[bool, ...],
+) -> _Function:
     """Transpose of a function in the arguments that have a shape in `linear`. Takes the
     others, then the cotangents of those results that are `live`."""
+    known = [x is None for x in linear]
+    results = tuple(x for x in linear if x is not None)
 
-    function: _Function
-    linear: tuple[ShapedArray | None, ...]
-    live: tuple[bool, ...]
-
-    def __call__(self, *arguments: Array) -> list[Array]:
-        known = [x is None for x in self.linear]
-        count = sum(known)
-        values = _replaced(self.linear, known, arguments[:count])
+    def call(*arguments: Array) -> list[Array]:
+        values = _replaced(linear, known, arguments[: sum(known)])
 
         def of_linear(*some: Array) -> list[Array]:
-            found = self.function(*_replaced(values, [not x for x in known], some))
-            return _at(self.live, found)
+            found = function.call(*_replaced(values, [not x for x in known], some))
+            return _at(live, found)
 
-        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in self.results]
+        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in results]
         pull = jax.linear_transpose(of_linear, *shapes)
-        return list(pull(list(arguments[count:])))
+        return list(pull(list(arguments[sum(known) :])))
 
-    @property
-    def results(self) -> list[ShapedArray]:
-        return [x for x in self.linear if x is not None]
+    return _Function(call, results)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Mapped(_Function):
+@functools.lru_cache(_KEPT)
+def _mapped(function: _Function, axes: tuple[int | None, ...], size: int) -> _Function:
     """A function at `size` points, which stand on the `axes` of its arguments."""
-
-    function: _Function
-    axes: tuple[int | None, ...]
-    size: int
-
-    def __call__(self, *arguments: Array) -> list[Array]:
-        mapped = jax.vmap(self.function, in_axes=self.axes, axis_size=self.size)
-        return mapped(*arguments)
-
-    @property
-    def results(self) -> list[ShapedArray]:
-        found = self.function.results
-        return [ShapedArray((self.size, *x.shape), x.dtype) for x in found]
+    call = jax.vmap(function.call, in_axes=axes, axis_size=size)
+    results = (ShapedArray((size, *x.shape), x.dtype) for x in function.results)
+    return _Function(call, tuple(results))
 
 
 def _at(places: Sequence[bool], values: Sequence[Any]) -> list[Any]:
@@ -159,24 +139,9 @@ def _bind(function: _Function, arguments: Sequence[Any]) -> list[Any]:
 
 
 @functools.lru_cache(_KEPT)
-def _traced(
-    function: Callable[..., Any],
-    tree: Any,
-    shapes: tuple[ShapedArray, ...],
-    _width: Any,
-) -> tuple[_Traced, Any]:
-    """What `function` does with arguments of these `shapes`, traced once, and the tree
-    that it gives."""
-    given = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in shapes]
-    trace = jax.make_jaxpr(function, return_shape=True)
-    jaxpr, result = trace(*jax.tree.unflatten(tree, given))
-    return _Traced(jaxpr), jax.tree.structure(result)
-
-
-@functools.lru_cache(_KEPT)
 def _program(function: _Function) -> Any:
     """The compiled function."""
-    return jax.jit(function, compiler_options=compiler_options(once=True))
+    return jax.jit(function.call, compiler_options=compiler_options(once=True))
 
 
 @_estimate.def_impl
@@ -186,7 +151,7 @@ def _evaluate(*arguments: Any, function: _Function) -> list[Array]:
 
 @_estimate.def_abstract_eval
 def _shapes(*_: Any, function: _Function) -> list[ShapedArray]:
-    return function.results
+    return list(function.results)
 
 
 def _jvp(
@@ -194,13 +159,12 @@ def _jvp(
 ) -> tuple[list[Any], list[Any]]:
     found = _bind(function, values)
     moved = tuple(not isinstance(x, ad.Zero) for x in slopes)
-    tangents = iter(_bind(_Tangent(function, moved), [*values, *_at(moved, slopes)]))
-    return found, [next(tangents) if _is_real(x) else _no_tangent(x) for x in found]
-
-
-def _no_tangent(x: Any) -> ad.Zero:
-    """What stands for the tangent of integers and truth values."""
-    return ad.Zero(ShapedArray(x.shape, jax.dtypes.float0))
+    tangents = iter(_bind(_tangent(function, moved), [*values, *_at(moved, slopes)]))
+    none = (ad.Zero(ShapedArray(x.shape, jax.dtypes.float0)) for x in found)
+    return found, [
+        next(tangents) if _is_real(x) else zero
+        for x, zero in zip(found, none, strict=True)
+    ]
 
 
 def _transpose(
@@ -212,7 +176,7 @@ def _transpose(
     )
     live = tuple(not isinstance(x, ad.Zero) for x in cotangents)
     known = _at([x is None for x in linear], arguments)
-    transposed = _Transpose(function, linear, live)
+    transposed = _transposed(function, linear, live)
     found = iter(_bind(transposed, [*known, *_at(live, cotangents)]))
     return [None if x is None else next(found) for x in linear]
 
@@ -225,7 +189,7 @@ def _map(
         for x, axis in zip(arguments, axes, strict=True)
         if axis is not None
     )
-    found = _bind(_Mapped(function, tuple(axes), next(sizes)), arguments)
+    found = _bind(_mapped(function, tuple(axes), next(sizes)), arguments)
     return found, [0] * len(found)
 
 
@@ -235,6 +199,6 @@ batching.primitive_batchers[_estimate] = _map
 mlir.register_lowering(
     _estimate,
     mlir.lower_fun(
-        lambda *arguments, function: function(*arguments), multiple_results=True
+        lambda *arguments, function: function.call(*arguments), multiple_results=True
     ),
 )

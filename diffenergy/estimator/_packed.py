@@ -63,16 +63,17 @@ def run(
 ) -> Estimate:
     """The estimate, on the host, of the first `number` phases at `point` (a leaf has
     one number, or one for each of them); what fills the workload up is in no total."""
-    wide = jax.tree.map(lambda x: _widened(x, len(workload.names)), point)
+    more = len(workload.names)
+
+    def widened(x: Array) -> np.ndarray:
+        """The first phase's setting wherever there is none."""
+        each = np.atleast_1d(np.asarray(x))
+        return np.concatenate([each, each[:1].repeat(more - len(each))])
+
+    wide = jax.tree.map(widened, point)
     found = jax.device_get(kept(estimate_once, (workload, gpu, wide)))
     p: Any = jax.tree.map(lambda x: x[:number], found.phases)
     time, energy = p.time.sum(), p.energy.sum()
     clock = (p.sm_clock * p.time).sum() / time
     leaves = [time, energy, energy / time, clock, *jax.tree.leaves((p, found.kernels))]
     return jax.tree.unflatten(jax.tree.structure(found), leaves)
-
-
-def _widened(x: Array, number: int) -> np.ndarray:
-    """A setting of `number` phases, the first one's where there are fewer."""
-    each = np.atleast_1d(np.asarray(x))
-    return np.concatenate([each, each[:1].repeat(number - len(each))])

@@ -254,13 +254,7 @@ def _summarised(
         "warnings": list(dict.fromkeys(said)),
         "axes": varied,
         "points": points,
-        "best_energy": _least(points, "energy_j"),
-        "best_energy_per_token": _least(points, "energy_j_per_token"),
-        "best_time": _least(points, "time_s"),
+        "best_energy": _summary.best(points, "energy_j"),
+        "best_energy_per_token": _summary.best(points, "energy_j_per_token"),
+        "best_time": _summary.best(points, "time_s"),
     }
-
-
-def _least(points: Sequence[Mapping[str, Any]], key: str) -> int | None:
-    """Index of the point with the least `key`; None where none has one."""
-    known = [i for i, point in enumerate(points) if point.get(key) is not None]
-    return min(known, key=lambda i: points[i][key]) if known else None

@@ -96,11 +96,10 @@ def process(name: str) -> Process:
 @functools.cache
 def idle_readings() -> Mapping[str, IdleReading]:
     """Idle power of boards, by bundled GPU."""
+    rows = facts("dies")["idle"]
     return {
-        gpu: IdleReading(
-            float(row["power"]), row["fit"], row["note"], row["source"], row["quality"]
-        )
-        for gpu, row in facts("dies")["idle"].items()
+        gpu: IdleReading(*(row[x] for x in IdleReading._fields))
+        for gpu, row in rows.items()
     }
 
 

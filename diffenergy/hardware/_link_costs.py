@@ -56,11 +56,6 @@ def link_kind(rate: float) -> str:
     return "nvlink" if rate >= _NVLINK_RATE else "pcie"
 
 
-def switch_reduces(architecture: str, rate: float) -> bool:
-    """Whether switches between GPUs with links of `rate` B/s add up what passes."""
-    return rate >= _REDUCING_RATE and architecture in _REDUCING
-
-
 def known_links(gpu: str, architecture: str, rate: float) -> LinkCosts:
     """Constants of a bundled GPU by collective, in the order of `BLOCKS`: its own, else
     those of the GPU that it is taken for, else those of its kind of link."""
@@ -68,7 +63,7 @@ def known_links(gpu: str, architecture: str, rate: float) -> LinkCosts:
     names = (gpu, costs["taken_for"].get(gpu, gpu), link_kind(rate))
     known = [costs.get(name, {}) for name in names]
     rows = [next(own[block] for own in known if block in own) for block in BLOCKS]
-    return _costs(rows, switch_reduces(architecture, rate))
+    return _costs(rows, rate >= _REDUCING_RATE and architecture in _REDUCING)
 
 
 def usual_links(architecture: str) -> LinkCosts:
@@ -79,6 +74,7 @@ def usual_links(architecture: str) -> LinkCosts:
 
 
 def _costs(rows: list[Mapping[str, Any]], reduces: bool) -> LinkCosts:
+    """`reduces`: switches between the GPUs add up what passes."""
     columns = {
         field: as_float(np.array([row[field] for row in rows])) for field in FIELDS
     }

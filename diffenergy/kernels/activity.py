@@ -25,7 +25,6 @@ import dataclasses
 from typing import Final
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -45,7 +44,7 @@ from ..physics import (
 )
 from ..records import Record, as_float
 from ..units import MHz, us
-from ._shared.launch import Context, Fields, Launches
+from ._shared.launch import Context, Fields, Launches, with_candidates
 from ._shared.ops import Field, Op
 
 _SHARES: Final = {
@@ -118,28 +117,28 @@ def demand(shape: Activity, gpu: GpuSpec, c: Corrections) -> Demand:
     """Work = activity x rate x reference time; what DRAM does not explain of the
     reference time follows the SM clock, and so does, with the voltage, what the units
     do not explain of a reference power."""
-    clock = jnp.where(shape.sm_clock > 0, shape.sm_clock, gpu.sm_clock_max)
-    mem_clock = jnp.where(shape.mem_clock > 0, shape.mem_clock, gpu.mem_clock)
-    cycles = shape.time * clock
+    s = with_candidates(shape)
+    clock = jnp.where(s.sm_clock > 0, s.sm_clock, gpu.sm_clock_max)
+    mem_clock = jnp.where(s.mem_clock > 0, s.mem_clock, gpu.mem_clock)
+    cycles = s.time * clock
     p = c.activity_sharpness
     reached = c.dram_efficiency * gpu.dram_bandwidth  # B/s at the default memory clock
     follows = c.memory_knee * gpu.sm_clock_max  # SM clock that limits DRAM to `reached`
     relative = mem_clock / gpu.mem_clock
     share = 1 / smooth.pnorm((1 / relative, follows / clock), FLOW)  # of `reached`
-    busy = shape.dram * relative / (c.activity_dram * share)
+    busy = s.dram * relative / (c.activity_dram * share)
     bound = busy * (1 + busy**12) ** (-1 / 12)  # stays below 1
     core = (1 + 1e-9 - bound**p) ** (1 / p)
-    math = shape.fma + c.activity_fp64 * shape.fp64
-    issued = shape.issue + c.activity_branch * shape.branch
-    ctas = jnp.maximum(gpu.num_sms * shape.sm_active, 1.0)
+    math = s.fma + c.activity_fp64 * s.fp64
+    issued = s.issue + c.activity_branch * s.branch
+    ctas = jnp.maximum(gpu.num_sms * s.sm_active, 1.0)
     explained = make_demand(
-        jnp.shape(cycles),
         fma=math * gpu.fma_flop_per_cycle_fp32 * gpu.num_sms * cycles,
         issue=issued * gpu.issue_slots_per_cycle * gpu.num_sms * cycles,
-        sfu=shape.sfu * gpu.sfu_ops_per_cycle * gpu.num_sms * cycles,
-        smem=shape.smem * gpu.smem_bytes_per_cycle * gpu.num_sms * cycles,
-        l2=shape.l2 * gpu.l2_bytes_per_cycle * cycles,
-        dram=bound * share * reached * shape.time,
+        sfu=s.sfu * gpu.sfu_ops_per_cycle * gpu.num_sms * cycles,
+        smem=s.smem * gpu.smem_bytes_per_cycle * gpu.num_sms * cycles,
+        l2=s.l2 * gpu.l2_bytes_per_cycle * cycles,
+        dram=bound * share * reached * s.time,
         flow=reached / (jnp.minimum(ctas, gpu.num_sms) * follows),
         fma_peak=gpu.fma_flop_per_cycle_fp32,
         fma_efficiency=1e3,  # the reference time, not the rates, says how long it takes
@@ -153,9 +152,8 @@ def demand(shape: Activity, gpu: GpuSpec, c: Corrections) -> Demand:
         launches=0.0,
         sharpness_memory=p,
     )
-    other = _unexplained(shape, explained, gpu, c, clock, mem_clock)
-    whole = dataclasses.replace(explained, other_energy=other)
-    return jax.tree.map(lambda x: x[..., None], whole)
+    other = _unexplained(s, explained, gpu, c, clock, mem_clock)
+    return dataclasses.replace(explained, other_energy=other)
 
 
 def _unexplained(

@@ -79,7 +79,6 @@ def demand(shape: Collective, gpu: GpuSpec, c: Corrections) -> Demand:
     )
     stored = _PASSES * found.traffic
     return make_demand(
-        jnp.shape(found.time),
         link=found.traffic,
         dram=stored,
         l2=stored,

@@ -7,7 +7,6 @@ stream.
 from typing import Final
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
@@ -80,7 +79,6 @@ def demand(shape: Custom, gpu: GpuSpec, c: Corrections) -> Demand:
     fma_peak, fma_efficiency = _rates.fma_rate(gpu, c)
     ctas = smooth.at_least_one(s.bytes / CTA_BYTES + s.flop / _CTA_FLOP)
     return make_demand(
-        jnp.shape(s.flop),
         tensor=tensor * s.flop,
         fma=(1 - tensor) * s.flop,
         l2=s.bytes,

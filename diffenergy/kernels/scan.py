@@ -294,7 +294,6 @@ def _steps_demand(s: Steps, gpu: GpuSpec, c: Corrections) -> Demand:
     far = missed(reach, gpu, c)
     peak, efficiency = _rates.fma_rate(gpu, c)
     return make_demand(
-        jnp.shape(asked),
         fma=s.fma,
         l2=asked,
         dram=s.moved * near + 2 * s.state * far,
@@ -321,7 +320,6 @@ def _chunks_demand(s: Chunks, gpu: GpuSpec, c: Corrections) -> Demand:
     fma_peak, fma_efficiency = _rates.fma_rate(gpu, c)
     miss = missed_when_new(s.moved, gpu, c)
     return make_demand(
-        jnp.shape(s.flop),
         tensor=s.flop * tensor,
         fma=s.fma + s.flop * (1 - tensor),
         smem=s.flop / 2 * e * reads,

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Final
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -20,7 +19,7 @@ from ..physics._demand import Demand, make_demand
 from ..records import Record, as_float
 from ..units import us
 from ._shared import rates as _rates
-from ._shared.launch import Context, Fields, Launches
+from ._shared.launch import Context, Fields, Launches, with_candidates
 from ._shared.ops import Field, Op
 
 SHARES: Final[Mapping[str, tuple[float, float, float, float]]] = {
@@ -72,26 +71,23 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
 def demand(shape: Traced, gpu: GpuSpec, c: Corrections) -> Demand:
     """The traced time as a path that no clock moves, launch included; work = share x
     peak x time at the highest clock, for the power alone."""
-    time = shape.time
-    cycles = time * gpu.sm_clock_max
-    peak = _rates.tensor_peak(gpu, jnp.full(jnp.shape(time), _rates.BF16))
-    bf16 = jnp.full(jnp.shape(time), _rates.BF16)
-    sms = gpu.num_sms
-    found = make_demand(
-        jnp.shape(time),
-        tensor=shape.tensor * peak * sms * cycles,
-        issue=shape.issue * gpu.issue_slots_per_cycle * sms * cycles,
-        l2=shape.l2 * gpu.l2_bytes_per_cycle * cycles,
-        dram=shape.dram * gpu.dram_bandwidth * time,
+    s = with_candidates(shape)
+    cycles, sms = s.time * gpu.sm_clock_max, gpu.num_sms
+    bf16 = jnp.full_like(s.time, _rates.BF16, int)
+    peak = _rates.tensor_peak(gpu, bf16)
+    return make_demand(
+        tensor=s.tensor * peak * sms * cycles,
+        issue=s.issue * gpu.issue_slots_per_cycle * sms * cycles,
+        l2=s.l2 * gpu.l2_bytes_per_cycle * cycles,
+        dram=s.dram * gpu.dram_bandwidth * s.time,
         tensor_peak=peak,
         tensor_efficiency=1e3,  # the time, not the rates, says how long it takes
         issue_efficiency=1e3,
         l2_sharing=1e3,
         ctas=sms,
         quantization=0.0,
-        path_seconds=time,
+        path_seconds=s.time,
         sharpness_memory=24.0,  # beside it memory adds nothing
         launches=0.0,
         tensor_energy=_rates.tensor_energy(c, bf16),
     )
-    return jax.tree.map(lambda x: x[..., None], found)

@@ -88,13 +88,9 @@ class Demand(Record):
         return jnp.stack([*sm, l2, dram, self.link])
 
 
-_DEFAULTS: Final[dict[str, Any]] = {
-    field.name: field.default for field in dataclasses.fields(Demand)
-}
-
-
-def make_demand(shape: tuple[int, ...], **fields: ArrayLike) -> Demand:
-    """`Demand` of batch shape `shape` = (kernels, candidates); the rest at defaults."""
-    filled = {**_DEFAULTS, **fields}
-    arrays = {n: jnp.broadcast_to(as_float(v), shape) for n, v in filled.items()}
-    return Demand(**arrays)
+def make_demand(**fields: ArrayLike) -> Demand:
+    """`Demand` of fields of shapes that fit together; the rest at defaults."""
+    defaults = {x.name: x.default for x in dataclasses.fields(Demand)}
+    filled: dict[str, Any] = {**defaults, **fields}
+    arrays = jnp.broadcast_arrays(*map(as_float, filled.values()))
+    return Demand(*arrays)

@@ -153,8 +153,8 @@ def test_a_gradient_compiles_with_options_of_ours(energy, monkeypatch):
     real = jax.jit
 
     def jit(function: Any, **more: Any) -> Any:
-        if isinstance(function, _derivatives._Function):
-            asked.append(more.get("compiler_options"))
+        if "compiler_options" in more:
+            asked.append(more["compiler_options"])
         return real(function, **more)
 
     _derivatives._program.cache_clear()

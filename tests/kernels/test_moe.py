@@ -253,22 +253,6 @@ def test_idle_tiles_of_the_grid(sample, phases):
     assert np.sort(np.asarray(got)) == pytest.approx(c.moe_empty * idle / gpu.num_sms)
 
 
-def test_single_loads_of_odd_sizes(sample, phases):
-    # 88 is no multiple of 16: loads of 128 elements, one by one
-    feeds = {}
-    for inner in (88, 96):
-        experts, _ = launches(
-            sample, phases, num_tokens=64, hidden_size=2048, inter_size=inner,
-            num_experts=8, topk=2,
-        )  # fmt: skip
-        c = Corrections()
-        down = np.asarray(experts.k) == inner
-        feed = np.asarray(lowered(experts, load_gpu("h200-sxm"), c).feed)[down, 0]
-        feeds[inner] = float(c.moe_feed / feed[0])
-    assert feeds[96] == pytest.approx(1)
-    assert feeds[88] == pytest.approx(float(c.moe_misaligned) * 128 / 88)
-
-
 def test_flop_of_full_tiles(sample, phases):
     # 1,024 tokens x 2 over 8 experts: 256 rows each; 6 h I FLOP a row
     experts, _ = launches(
@@ -277,12 +261,3 @@ def test_flop_of_full_tiles(sample, phases):
     )  # fmt: skip
     demand = lowered(experts, load_gpu("h200-sxm"), Corrections())
     assert float(jnp.sum(demand.tensor[:, 0])) == 2048 * 6 * 1024 * 2048
-
-
-@pytest.mark.parametrize(
-    ("given", "word"),
-    [({"moe_ep_size": 3}, "moe_ep_size"), ({"topk": 9}, "topk")],
-)
-def test_impossible_routing(sample, phases, given, word: str):
-    with pytest.raises(ValueError, match=f"`{word}`|`num_experts`"):
-        phases([sample("moe", num_experts=8, **given)])

@@ -51,7 +51,7 @@ def test_units_take_their_work_at_their_rate():
     gpu = load_gpu("a100-sxm-80gb")
     c, clock, mem = gpu.corrections, jnp.asarray(1e9), gpu.mem_clock
     d = make_demand(
-        (), fma=2e9, fma_peak=128.0, fma_efficiency=0.5, issue=1e6, math_issue=3e6,
+        fma=2e9, fma_peak=128.0, fma_efficiency=0.5, issue=1e6, math_issue=3e6,
         l2=2e9, store_l2=1e9, l2_sharing=3.0, dram=1e9, store_dram=1e9, link=1e9,
     )  # fmt: skip
     peak, reached = (

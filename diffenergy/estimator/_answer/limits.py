@@ -7,9 +7,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, Int
 
-from ...corrections import Corrections
-from ...hardware import GpuSpec
-from ...physics import UNITS, Demand, unit_seconds
+from ...physics import UNITS, unit_seconds
 from .._running import Running, State
 
 LIMITS: Final = (*UNITS, "latency", "launch", "occupancy")
@@ -27,7 +25,10 @@ def use_of(
     d, time, clock = many.demand, s.kernel_time, s.clock[many.phase]
     clocks = many.per_candidate(s.clock), many.per_candidate(model.point.mem_clock)
     units = jnp.concatenate(unit_seconds(d, gpu, c, *clocks))
-    others = jnp.stack([s.launch, d.ctas, d.launches, _has_path(d)])
+    # of kernels that stream the first load and the last store are part of what fits
+    # call launching; others have a critical path of their own
+    own = d.path_cycles + d.own_cycles + d.fixed_cycles + d.path_seconds
+    others = jnp.stack([s.launch, d.ctas, d.launches, jnp.where(own > 0, 1.0, 0.0)])
     means = many.mean(s.weights, jnp.concatenate([units, others]))
     at_peak, reached, others = jnp.split(means, (len(UNITS), 2 * len(UNITS)))
     launch, ctas, launches, own = others
@@ -36,21 +37,10 @@ def use_of(
     link = at_peak[UNITS.index("link")]
     filled = jnp.where(link > 0, jnp.inf, ctas / gpu.num_sms)
     latency = launches * (c.launch_seconds + own * c.launch_cycles / clock)
-    latency -= launches * (1 - own) * _ramp(gpu, c)
+    latency -= (
+        launches * (1 - own) * jnp.minimum(2 * gpu.dram_latency, c.launch_seconds)
+    )
     return share, limiter(share, near, launch / time, filled), latency
-
-
-def _has_path(d: Demand) -> Array:
-    """1 for launches with a critical path of their own, 0 for those that stream: their
-    first load and last store are part of what fits call launching."""
-    own = d.path_cycles + d.own_cycles + d.fixed_cycles
-    return jnp.where(own + d.path_seconds > 0, 1.0, 0.0)
-
-
-def _ramp(gpu: GpuSpec, c: Corrections) -> Array:
-    """s of a streaming kernel's first load and last store, at most all of launching
-    that no clock moves."""
-    return jnp.minimum(2 * gpu.dram_latency, c.launch_seconds)
 
 
 def limiter(

@@ -104,8 +104,8 @@ class Step:
 def step_of(task: "Task", estimate: Estimate) -> Step:
     """The step that the phases of an estimate make."""
     assert task.step is not None
-    steps = task.step.steps
-    order = _Order(task.step.order)
+    steps, placed = task.step.steps, task.step.placed
+    order = _Order(placed.order)
     found = kept(_composed, (estimate, steps, task.gpu.corrections, order))
     found = jax.device_get(found)
     each = np.asarray(steps.members).T @ np.asarray(steps.count)
@@ -113,7 +113,7 @@ def step_of(task: "Task", estimate: Estimate) -> Step:
     weight = np.zeros(len(np.asarray(estimate.phases.time)))
     rows = np.asarray(steps.phase)
     weight[rows[rows >= 0]] = calls[rows >= 0]
-    return Step(found, steps, weight, each, task.step.program, task.step.kinds)
+    return Step(found, steps, weight, each, placed.program, placed.kinds)
 
 
 def components(step: Step, estimate: Estimate) -> np.ndarray:
@@ -209,7 +209,7 @@ def figures(task: "Task", step: Step, tokens: int | float) -> dict[str, Any]:
     times: StepTime = found.times
     power = float(found.power)
     rate = dense_peak(task.card, str(task.about["dtype"]))
-    flop = task.step.flop
+    flop = task.step.placed.flop(task.step.request)
     moved = np.asarray(times.moved)
     exposed = np.asarray(times.exposed)
     return {

@@ -90,8 +90,8 @@ def sweep(task: "Task", estimate: Estimate) -> dict[str, Any]:
         "memory": task.memory,
         "warnings": [*task.warnings, *throttling(hot)],
         "points": points,
-        "best_energy": _least(points, "energy_j"),
-        "best_edp": _least(points, "edp"),
+        "best_energy": best(points, "energy_j"),
+        "best_edp": best(points, "edp"),
     }
 
 
@@ -128,6 +128,7 @@ def point(task: "Task", estimate: Estimate, setting: Setting) -> dict[str, Any]:
     }
 
 
-def _least(points: Sequence[Mapping[str, Any]], key: str) -> int | None:
-    live = [i for i, point in enumerate(points) if point["feasible"]]
-    return min(live, key=lambda i: points[i][key]) if live else None
+def best(points: Sequence[Mapping[str, Any]], key: str) -> int | None:
+    """Index of the point with the least `key`; None where none has one."""
+    known = [i for i, point in enumerate(points) if point.get(key) is not None]
+    return min(known, key=lambda i: points[i][key]) if known else None

@@ -200,7 +200,4 @@ def _launched(
     if not isinstance(one, Training):
         return one.listings(**given), None
     listings, steps = one.work(request)
-    made = TrainingWork(
-        steps, one.order, one.program, one.kinds, one.flop(request), one, request
-    )
-    return listings, made
+    return listings, TrainingWork(steps, one, request)

@@ -103,10 +103,14 @@ def prepare(
         one, fit = asked.workload, asked.require_fit
         work = modelled_work(str(model), one, given, card, fit, sharing)
     check_tokens(asked.tokens, work.about, tokens_of(work.about))
+    sizes: dict[str, Any] = {}
+    if plan is not None and host is not None:
+        sizes = {"plan": plan.to_json(trains), "num_gpus": plan.gpus}
+        sizes["topology"] = host.name
     about = {
         "model": work.about["model"],
         "gpu": card.name,
-        **_sizes(plan, host, trains),
+        **sizes,
         **{x: work.about[x] for x in (*REQUEST, *ANSWERED) if x in work.about},
         "assumed": assumed | work.assumed | taken,
     }
@@ -200,14 +204,6 @@ def _listed(
     return work
 
 
-def _sizes(plan: Plan | None, host: Host | None, training: bool) -> dict[str, Any]:
-    """The plan in an answer."""
-    if plan is None or host is None:
-        return {}
-    said = plan.to_json(training)
-    return {"plan": said, "num_gpus": plan.gpus, "topology": host.name}
-
-
 def _trust(
     file: CorrectionsFile,
     card: GpuCard,
@@ -221,7 +217,9 @@ def _trust(
     servers of many were compared, not fitted."""
     train = work.about["phase"] in ("train", "backward", "optimizer")
     several = plan is not None and plan.gpus > 1 and not train
-    new = bool(asked.changes) or _is_changed(card) or several
+    like = card.corrections  # the bundled GPU that it should be, number by number
+    changed = like is not None and card.values != read_gpu(like).values
+    new = bool(asked.changes) or changed or several
     inside = {kernel["op"] for listing in listings for kernel in listing.kernels}
     if train:  # steps of decoders were fitted whole, of mixtures by too few programs
         known = work.decodes and "moe" not in inside
@@ -245,11 +243,3 @@ def _beyond(
     slow = lowest and min(x.sm_clock for x in points) < NEAR * lowest
     long = longest and about["attention"] == "eager" and (about["input_len"] or 0)
     return ["clock"] * bool(slow) + ["length"] * bool(long and long > longest)
-
-
-def _is_changed(card: GpuCard) -> bool:
-    """Whether a GPU with the corrections of a bundled one has other numbers: nobody
-    measured it."""
-    if card.corrections is None:
-        return False
-    return card.values != read_gpu(card.corrections).values

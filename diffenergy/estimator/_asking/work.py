@@ -8,7 +8,7 @@ from typing import Any, Final
 from ... import imports
 from ...hardware import GpuCard
 from ...imports import ImportResult
-from ...plans import Pipeline, Steps, Training
+from ...plans import Steps, Training
 from ...workload import Listing
 from ...workload._listing import PARTS, settled
 from ...workload.models import Request
@@ -49,15 +49,9 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingWork:
-    """What makes a step of the phases of a plan's training: `kinds` are those of each
-    stage in `steps`, `flop` what the model asks for."""
+    """What makes a step of the phases of a plan's training."""
 
     steps: Steps
-    order: Pipeline | None
-    program: Pipeline | None
-    """The order to be shown, also of one stage."""
-    kinds: list[int]
-    flop: float
     placed: Training
     request: Request
 

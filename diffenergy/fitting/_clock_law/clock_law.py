@@ -89,7 +89,6 @@ def kernel_demand(
     overlap of core and DRAM.
     """
     return make_demand(
-        jnp.shape(cycles),
         path_cycles=cycles,
         dram=dram,
         other_energy=core_energy,

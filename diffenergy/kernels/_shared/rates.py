@@ -44,19 +44,20 @@ def bytes_of(dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
 def _by_type(
     dtype: Array,
     *,
-    tf32: Array,
-    bf16: Array,
-    fp16: Array,
+    tf32: ArrayLike,
+    bf16: ArrayLike = 1.0,
+    fp16: ArrayLike = 1.0,
     fp8: Array,
-    fp8_block: Array,
-    int8: Array,
-    fp4: Array,
-    mxfp8: Array,
+    fp8_block: Array | None = None,
+    int8: Array | None = None,
+    fp4: Array | None = None,
+    mxfp8: Array | None = None,
 ) -> Array:
     """Value by dtype code, in the order of `DTYPES`: fp32 as tf32, both kinds of fp4
-    alike."""
-    values = (tf32, tf32, bf16, fp16, fp8, fp8_block, int8, fp4, fp4, mxfp8)
-    return jnp.stack([jnp.broadcast_to(value, ()) for value in values])[dtype]
+    alike, narrow types that are not given as fp8."""
+    narrow = (fp8_block, int8, fp4, fp4, mxfp8)
+    values = (tf32, tf32, bf16, fp16, fp8, *(fp8 if x is None else x for x in narrow))
+    return jnp.stack([as_float(value) for value in values])[dtype]
 
 
 def arithmetic(gpu: GpuSpec, dtype: Int[Array, "*k"]) -> Int[Array, "*k"]:
@@ -67,11 +68,8 @@ def arithmetic(gpu: GpuSpec, dtype: Int[Array, "*k"]) -> Int[Array, "*k"]:
     Block-scaled instructions (mxfp8) came with those for fp4.
     """
     fp8, fp4 = gpu.tensor_flop_per_cycle_fp8, gpu.tensor_flop_per_cycle_fp4
-    wide = jnp.ones(())
-    rate = _by_type(
-        dtype, tf32=wide, bf16=wide, fp16=wide, fp8=fp8, fp8_block=fp8,
-        int8=gpu.tensor_flop_per_cycle_int8, fp4=fp4, mxfp8=fp4,
-    )  # fmt: skip
+    int8 = gpu.tensor_flop_per_cycle_int8
+    rate = _by_type(dtype, tf32=1.0, fp8=fp8, int8=int8, fp4=fp4, mxfp8=fp4)
     return jnp.where(rate > 0, dtype, BF16)
 
 
@@ -79,13 +77,15 @@ def tensor_peak(gpu: GpuSpec, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
     """Tensor FLOP/cycle/SM of a dtype that the GPU multiplies (see `arithmetic`); bf16
     as fp16, and fp32 on CUDA cores, where it has no rate for them."""
     fp16 = gpu.tensor_flop_per_cycle_fp16
-    fp8 = gpu.tensor_flop_per_cycle_fp8
     found = _by_type(
-        dtype, tf32=gpu.tensor_flop_per_cycle_tf32,
-        bf16=given_or(gpu.tensor_flop_per_cycle_bf16, fp16), fp16=fp16, fp8=fp8,
-        fp8_block=fp8, int8=gpu.tensor_flop_per_cycle_int8,
-        fp4=gpu.tensor_flop_per_cycle_fp4, mxfp8=fp8,
-    )  # fmt: skip
+        dtype,
+        tf32=gpu.tensor_flop_per_cycle_tf32,
+        bf16=given_or(gpu.tensor_flop_per_cycle_bf16, fp16),
+        fp16=fp16,
+        fp8=gpu.tensor_flop_per_cycle_fp8,
+        int8=gpu.tensor_flop_per_cycle_int8,
+        fp4=gpu.tensor_flop_per_cycle_fp4,
+    )
     return given_or(found, gpu.fma_flop_per_cycle_fp32)
 
 
@@ -117,11 +117,8 @@ def given_or(number: Array, fallback: ArrayLike) -> Array:
 
 def dtype_efficiency(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
     """Tensor efficiency of a dtype relative to bf16."""
-    one, fp8, block = jnp.ones(()), c.fp8_efficiency, c.fp8_block_efficiency
-    return _by_type(
-        dtype, tf32=c.tf32_efficiency, bf16=one, fp16=one, fp8=fp8, fp8_block=block,
-        int8=fp8, fp4=fp8, mxfp8=fp8,
-    )  # fmt: skip
+    tf32, block = c.tf32_efficiency, c.fp8_block_efficiency
+    return _by_type(dtype, tf32=tf32, fp8=c.fp8_efficiency, fp8_block=block)
 
 
 def fed_efficiency(
@@ -140,20 +137,15 @@ def fed_efficiency(
 
 def training(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
     """Time of products of a dtype in training programs / here."""
-    one, fp8, fp4 = jnp.ones(()), c.training_fp8, c.training_fp4
-    return c.training_gemm * _by_type(
-        dtype, tf32=one, bf16=one, fp16=one, fp8=fp8, fp8_block=fp8, int8=fp8,
-        fp4=fp4, mxfp8=fp8,
-    )  # fmt: skip
+    found = _by_type(dtype, tf32=1.0, fp8=c.training_fp8, fp4=c.training_fp4)
+    return c.training_gemm * found
 
 
 def tensor_energy(c: Corrections, dtype: Int[Array, "*k"]) -> Float[Array, "*k"]:
     """J per tensor FLOP at V0 (fp4: half of fp8, by operand width)."""
-    one, fp8 = jnp.ones(()), c.energy_fp8
-    return c.energy_tensor * _by_type(
-        dtype, tf32=c.energy_tf32, bf16=one, fp16=one, fp8=fp8, fp8_block=fp8,
-        int8=fp8, fp4=0.5 * fp8, mxfp8=fp8,
-    )  # fmt: skip
+    fp8 = c.energy_fp8
+    found = _by_type(dtype, tf32=c.energy_tf32, fp8=fp8, fp4=0.5 * fp8)
+    return c.energy_tensor * found
 
 
 def fma_rate(gpu: GpuSpec, c: Corrections) -> tuple[Array, Array]:

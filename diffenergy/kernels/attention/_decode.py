@@ -68,7 +68,6 @@ def decode(s: Attention, gpu: GpuSpec, c: Corrections) -> Demand:
     own = c.decode_own * jnp.where(a.fp8, c.decode_own_fp8, 1.0)
     own += c.decode_own_head * (a.d + a.d_v) / 2
     return make_demand(
-        jnp.shape(ctas),
         tensor=2 * elements * (a.d + a.d_v),
         sfu=elements,
         smem=read + a.transposed(c) * visited * gpu.smem_bytes_per_cycle,

@@ -71,7 +71,6 @@ def prefill(s: Attention, gpu: GpuSpec, c: Corrections) -> Demand:
     combine = jnp.where(b.split > 1, 4 * o_bytes * b.split, 0.0)
     turning = a.transposed(c) * blocks * gpu.smem_bytes_per_cycle
     return make_demand(
-        jnp.shape(b.ctas),
         tensor=2 * a.elements * (a.d + a.d_v) * blocks,
         sfu=a.elements * blocks,
         smem=loads + turning,

@@ -21,7 +21,7 @@ from ...physics._demand import Demand
 from .. import attention
 from .._shared import rates as _rates
 from .._shared.caches import missed_when_new
-from .._shared.launch import Context, Fields, Launches
+from .._shared.launch import Context, Fields, Launches, with_candidates
 from .._shared.ops import Op
 from ..stream import stream_launches
 
@@ -73,24 +73,25 @@ def lower(op: str, fields: Fields, context: Context) -> list[Launches]:
 def demand(shape: Backward, gpu: GpuSpec, c: Corrections) -> Demand:
     """Work of the kernel; shape (kernels, 1)."""
     forward = attention.demand(shape, gpu, c)
-    e = _rates.bytes_of(shape.dtype)
-    d, d_v = shape.head_dim, shape.v_head_dim
+    s = with_candidates(shape)
+    e = _rates.bytes_of(s.dtype)
+    d, d_v = s.head_dim, s.v_head_dim
     products = (3 * d + 2 * d_v) / (d + d_v)  # backward / forward
-    positions = shape.batch * shape.num_heads * shape.q_len
+    positions = s.batch * s.num_heads * s.q_len
     queries, outputs = positions * d, positions * d_v
-    keys = shape.batch * shape.num_kv_heads * shape.kv_len * (d + d_v)
+    keys = s.batch * s.num_kv_heads * s.kv_len * (d + d_v)
     once = (queries + outputs) * e + queries * _ACCUMULATED + 2 * keys * e
     miss = missed_when_new(once, gpu, c)
     stored = queries * _ACCUMULATED + keys * e
     return dataclasses.replace(
         forward,
-        tensor=products[..., None] * forward.tensor,
+        tensor=products * forward.tensor,
         tensor_efficiency=_EFFICIENCY * forward.tensor_efficiency,
-        smem=products[..., None] * forward.smem,
+        smem=products * forward.smem,
         l2=_LOADS * forward.l2,
-        dram=((queries + outputs + keys) * e * miss)[..., None],
-        store_l2=(keys * e)[..., None],
-        store_dram=(stored * miss)[..., None],
-        own_cycles=products[..., None] * forward.own_cycles,
+        dram=(queries + outputs + keys) * e * miss,
+        store_l2=keys * e,
+        store_dram=stored * miss,
+        own_cycles=products * forward.own_cycles,
         launches=jnp.ones_like(forward.launches),
     )

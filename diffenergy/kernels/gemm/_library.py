@@ -60,7 +60,7 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     """Work, geometry and path of each candidate; shape (kernels, candidates)."""
     s = with_candidates(shape)
     t = types(s, gpu)
-    loop = main_loop(shape, gpu, t)
+    loop = main_loop(s, gpu, t)
     moved = traffic(s, loop, t, gpu, c)
     loads = loop.fetched * (loop.rows * t.e_a + loop.cols * t.e_b)
     reads_a, reads_b = fragment_reads(gpu, t.tensor, loop.tile_m, loop.tile_n)
@@ -69,7 +69,6 @@ def demand(shape: Gemm, gpu: GpuSpec, c: Corrections) -> Demand:
     slow = 1 + c.misalignment * misalignment(s, t.compute)
     eager = 1 + s.eager * (c.gemm_eager - 1)
     return make_demand(
-        jnp.shape(loop.ctas),
         tensor=jnp.where(on_tensor, loop.flop, 0.0),
         fma=jnp.where(on_tensor, 0.0, loop.flop),
         issue=_issue(s, loop, t, gpu),

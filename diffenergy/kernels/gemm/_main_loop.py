@@ -35,7 +35,6 @@ the rule is Little's law with the latency of the GPU file and nothing fitted: fe
 stages than the fits assume cost time, more gain none.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -44,7 +43,6 @@ from jax import Array
 from ... import smooth
 from ...hardware._spec import GpuSpec
 from .._shared import rates as _rates
-from .._shared.launch import with_candidates
 from .._shared.occupancy import resident_ctas
 from ._menu import candidates
 from ._operands import Types
@@ -118,10 +116,9 @@ class MainLoop(NamedTuple):
         )
 
 
-def main_loop(shape: Gemm, gpu: GpuSpec, t: Types) -> MainLoop:
+def main_loop(s: Gemm, gpu: GpuSpec, t: Types) -> MainLoop:
     """Tiles and main loop of each candidate."""
-    tile_m, tile_n, split, legal = candidates(shape, gpu, t.tensor[..., 0])
-    s = with_candidates(shape)
+    tile_m, tile_n, split, legal = candidates(s, gpu, t.tensor)
     # wgmma and later take operands by bulk copies of 16 B alone
     patches = jnp.where(gpu.mma_kind > 0, s.gathered, 0.0)
     k = s.k * _rates.given_or(patches, 1.0)
@@ -147,7 +144,11 @@ def _held(
     step: Array,
     usual_step: Array,
 ) -> tuple[Array, Array, Array]:
-    """(resident CTAs, cycles that a step waits, share of the usual bytes in flight)."""
+    """(resident CTAs, cycles that a step waits, share of the usual bytes in flight).
+
+    The latter two matter where stages are given: fits have seen libraries alone, whose
+    depth nobody recorded (the usual stages, or as many as fit). More gain nothing.
+    """
     usual_stages = jnp.where(t.tensor > 0, _STAGES[1], _STAGES[0])
     stages = _rates.given_or(s.stages, usual_stages)
     threads = jnp.where(tile_m * tile_n > _LARGE_TILE, 256.0, 128.0)
@@ -162,33 +163,13 @@ def _held(
         return resident_ctas(gpu, threads, registers, depth * stage)
 
     resident = held(stages * step)
-    exposed, in_flight = _pipelining(
-        gpu, stage * usual_step, usual_stages, (stages - 1) * step / usual_step,
-        lambda usual: resident / held(usual * usual_step),
-    )  # fmt: skip
+    fit = smooth.floor(gpu.smem_per_sm / (stage * usual_step))
+    usual = jnp.maximum(jnp.minimum(usual_stages, fit), 2.0)
+    ahead = (stages - 1) * step / usual_step  # usual steps under way
+    ahead = jnp.maximum(ahead, 0.25)  # a search may try fewer than two stages
+    exposed = gpu.l2_latency * jnp.maximum(1 / ahead - 1 / (usual - 1), 0.0)
+    more = resident / held(usual * usual_step)
+    in_flight = jnp.minimum(more * ahead / (usual - 1), 1.0)
     given = s.stages > 0
     waits = jnp.where(given, exposed * step / usual_step, 0.0)
     return resident, waits, jnp.where(given, in_flight, 1.0)
-
-
-def _pipelining(
-    gpu: GpuSpec,
-    stage: Array,
-    usual: Array,
-    ahead: Array,
-    more: Callable[[Array], Array],
-) -> tuple[Array, Array]:
-    """(latency of L2 that a usual step waits beyond what fits have seen, in cycles;
-    share of the usual bytes in flight) of a main loop whose loads run ahead.
-
-    With S stages S - 1 loads are under way, so a step waits 1/(S - 1) of a latency. The
-    constants are fitted on libraries, whose depth nobody recorded: the `usual` stages,
-    or as many `stage`s (B) as fit. More than these gain nothing.
-
-    `ahead`: usual steps under way; `more`: resident CTAs / those at the usual depth.
-    """
-    fit = smooth.floor(gpu.smem_per_sm / stage)
-    usual = jnp.maximum(jnp.minimum(usual, fit), 2.0)
-    ahead = jnp.maximum(ahead, 0.25)  # a search may try fewer than two stages
-    exposed = gpu.l2_latency * jnp.maximum(1 / ahead - 1 / (usual - 1), 0.0)
-    return exposed, jnp.minimum(more(usual) * ahead / (usual - 1), 1.0)

@@ -80,32 +80,21 @@ _PATCH_TILE: Final = (256.0, 64.0, 1.0)
 
 
 def candidates(
-    shape: Gemm, gpu: GpuSpec, tensor: Array
+    s: Gemm, gpu: GpuSpec, tensor: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """`tile_m, tile_n, split_k, legal`, each of shape (kernels, candidates)."""
-    if shape.given:
-        split = _rates.given_or(shape.split_k[..., None], 1.0)
-        tile_m, tile_n = shape.tile_m[..., None], shape.tile_n[..., None]
-        return tile_m, tile_n, split, jnp.ones_like(split)
+    """`tile_m, tile_n, split_k, legal`, each of shape (kernels, candidates): as given,
+    the one kernel that libraries have, or those of the menu."""
+    if s.given:
+        split = _rates.given_or(s.split_k, 1.0)
+        return s.tile_m, s.tile_n, split, jnp.ones_like(split)
     kind = jnp.round(gpu.mma_kind).astype(jnp.int32)
-    cuda = jnp.where(shape.linear > 0, 3, 4)
-    entry = jnp.where(tensor > 0, kind, cuda)
-    menu = as_float(MENU)[entry]
-    tile = _only_tile(shape, gpu)
-    given = (shape.tile_m, shape.tile_n, shape.split_k)
-    known = [_rates.given_or(x, y) for x, y in zip(given, tile, strict=True)]
-    tile_m, tile_n, split = (
-        _rates.given_or(x[..., None], menu[..., i]) for i, x in enumerate(known)
-    )
-    return tile_m, tile_n, split, as_float(LEGAL)[entry]
-
-
-def _only_tile(shape: Gemm, gpu: GpuSpec) -> tuple[Array, Array, Array]:
-    """`tile_m, tile_n, split_k` where libraries have one kernel, else 0."""
+    cuda = jnp.where(s.linear > 0, 3, 4)
+    entry = jnp.where(tensor > 0, kind, cuda)[..., 0]
     bulk = gpu.mma_kind > 0
-    patches, odd = bulk & (shape.gathered > 0), bulk & (scalar_accesses(shape, gpu) > 0)
-    tile_m, tile_n, split = (
-        jnp.where(patches, x, jnp.where(odd, y, 0.0))
-        for x, y in zip(_PATCH_TILE, _ODD_TILE, strict=True)
-    )
-    return tile_m, tile_n, split
+    patches, odd = bulk & (s.gathered > 0), bulk & (scalar_accesses(s, gpu) > 0)
+    menu, found = as_float(MENU)[entry], []
+    for i, given in enumerate((s.tile_m, s.tile_n, s.split_k)):
+        only = jnp.where(patches, _PATCH_TILE[i], jnp.where(odd, _ODD_TILE[i], 0.0))
+        found.append(_rates.given_or(given, _rates.given_or(only, menu[..., i])))
+    tile_m, tile_n, split = found
+    return tile_m, tile_n, split, as_float(LEGAL)[entry]

@@ -172,7 +172,6 @@ def demand(shape: Xgemm, gpu: GpuSpec, c: Corrections) -> Demand:
     per_step = ctas * steps
     l2, dram = _traffic(x, gpu, c, ctas, resident, spilled)
     return make_demand(
-        jnp.shape(ctas),
         fma=per_step * step.fma,
         math_issue=per_step * step.math * gpu.warp_size,
         issue=per_step * (step.beside + step.staging) * gpu.warp_size,

@@ -107,7 +107,6 @@ def demand(shape: SimtGemm, gpu: GpuSpec, c: Corrections) -> Demand:
     store = store + _PARTIAL * (loop.split - 1) * results
     fma_peak, fma_efficiency = _rates.fma_rate(gpu, c)
     return make_demand(
-        jnp.shape(loop.ctas),
         fma=flop,
         math_issue=flop / 2,
         issue=loop.ctas * _WARP * beside,

@@ -44,6 +44,7 @@ from ...physics._demand import Demand, make_demand
 from ...records import Record, as_float, as_index
 from .._shared import rates as _rates
 from .._shared.caches import missed
+from .._shared.launch import with_candidates
 from ._rows import of_width
 
 _TILES_M: Final = (16.0, 32.0, 64.0, 128.0)
@@ -101,11 +102,12 @@ class _Bytes(NamedTuple):
 
 def experts_demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
     """Candidates are the M sides of the tile; shape (kernels, 4)."""
-    grid = _grid(shape)
-    n, k, stored = (x[..., None] for x in (shape.n, shape.k, shape.stored))
-    compute = _rates.arithmetic(gpu, shape.dtype)[..., None]
+    s = with_candidates(shape)
+    grid = _grid(s)
+    n, k, stored = s.n, s.k, s.stored
+    compute = _rates.arithmetic(gpu, s.dtype)
     e = _rates.bytes_of(compute)
-    moved = _bytes(shape, grid, e, gpu, c)
+    moved = _bytes(s, grid, e, gpu, c)
     step = _BLOCK / jnp.where(e < 2, 1.0, e)  # elements; scales are no part of a step
     steps = smooth.ceil(k / step)
     fetched = grid.ctas * grid.tile_n * k  # elements of weights
@@ -114,7 +116,6 @@ def experts_demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
     flop = grid.ctas * 2 * grid.tile_m * grid.tile_n * steps * step
     useful = grid.rows * n / (grid.ctas * grid.tile_m * grid.tile_n)
     return make_demand(
-        jnp.shape(grid.ctas),
         tensor=flop,
         issue=_rates.EXPANSION * fetched * _rates.expands(stored, compute),
         smem=2 * loads,
@@ -133,7 +134,7 @@ def experts_demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
         quantization=c.moe_quantization,
         own_cycles=c.moe_own,
         path_cycles=c.step_cycles * steps,
-        fixed_cycles=c.moe_empty * _empty(shape, grid) / gpu.num_sms,
+        fixed_cycles=c.moe_empty * _empty(s, grid) / gpu.num_sms,
         launches=0.0,  # the layer's first kernel carries them
         sharpness=c.moe_sharpness,
         sharpness_memory=c.moe_sharpness_memory,
@@ -141,41 +142,37 @@ def experts_demand(shape: Experts, gpu: GpuSpec, c: Corrections) -> Demand:
         training=c.training_experts,
         tensor_energy=_rates.tensor_energy(c, compute) * _rates.padded_energy(useful)
         + c.moe_load_energy * loads / flop,
-        activity=_rates.activity(c, shape.zero_share)[..., None],
+        activity=_rates.activity(c, s.zero_share),
     )
 
 
-def _grid(shape: Experts) -> _Grid:
-    """Tiles over the tokens of every expert."""
-    tile_m = _rates.given_or(shape.tile_m[..., None], as_float(_TILES_M))
-    tile_n = jnp.where(tile_m < 64, 64.0, 128.0)
-    tile_n = _rates.given_or(shape.tile_n[..., None], tile_n)
-    load, weight = shape.tokens[..., None, :], shape.weight[..., None, :]
-    tiles_m = jnp.sum(weight * smooth.ceil(load / tile_m[..., None]), axis=-1)
-    across = smooth.ceil(shape.n[..., None] / tile_n)
+def _grid(s: Experts) -> _Grid:
+    """Tiles over the tokens of every expert (bins on the axis before the last)."""
+    tile_m = _rates.given_or(s.tile_m, as_float(_TILES_M))
+    tile_n = _rates.given_or(s.tile_n, jnp.where(tile_m < 64, 64.0, 128.0))
+    load, weight = s.tokens, s.weight
+    tiles_m = jnp.sum(weight * smooth.ceil(load / tile_m[..., None, :]), axis=-2)
+    across = smooth.ceil(s.n / tile_n)
     return _Grid(
         tile_m=tile_m,
         tile_n=tile_n,
         tiles_m=tiles_m,
         across=across,
         ctas=smooth.at_least_one(tiles_m * across),
-        active=jnp.sum(weight * (load > 0), axis=-1),
-        rows=jnp.sum(weight * load, axis=-1),
+        active=jnp.sum(weight * (load > 0), axis=-2),
+        rows=jnp.sum(weight * load, axis=-2),
     )
 
 
-def _bytes(
-    shape: Experts, grid: _Grid, e: Array, gpu: GpuSpec, c: Corrections
-) -> _Bytes:
+def _bytes(s: Experts, grid: _Grid, e: Array, gpu: GpuSpec, c: Corrections) -> _Bytes:
     """Bytes of weights, tokens and results that L2 misses."""
-    n, k, stored = (x[..., None] for x in (shape.n, shape.k, shape.stored))
-    once = grid.active * n * k * stored
-    near = once + grid.rows * (k * e + 2 * n)
+    once = grid.active * s.n * s.k * s.stored
+    near = once + grid.rows * (s.k * e + 2 * s.n)
     miss = missed(near, gpu, c)
     return _Bytes(
-        weights=once * missed(jnp.maximum(near, shape.distance[..., None]), gpu, c),
-        tokens=grid.rows * k * e * miss,
-        store_dram=2 * grid.rows * n * miss,
+        weights=once * missed(jnp.maximum(near, s.distance), gpu, c),
+        tokens=grid.rows * s.k * e * miss,
+        store_dram=2 * grid.rows * s.n * miss,
     )
 
 
@@ -197,9 +194,9 @@ def _flow(grid: _Grid, moved: _Bytes, gpu: GpuSpec, c: Corrections) -> Array:
     return c.moe_flow * gpu.smem_per_sm / _rates.FLOW_SMEM * share * loading / busy
 
 
-def _empty(shape: Experts, grid: _Grid) -> Array:
+def _empty(s: Experts, grid: _Grid) -> Array:
     """CTAs without rows. A library sizes its grid before it knows the routing: each row
     in a tile of its own, or a part-filled tile for each expert of all ranks."""
-    rows, experts = shape.all_rows[..., None], shape.experts[..., None]
-    tiles = jnp.minimum(rows, (rows + experts * (grid.tile_m - 1)) / grid.tile_m)
+    filled = (s.all_rows + s.experts * (grid.tile_m - 1)) / grid.tile_m
+    tiles = jnp.minimum(s.all_rows, filled)
     return jnp.maximum(tiles - grid.tiles_m, 0.0) * grid.across

@@ -67,7 +67,6 @@ def rows_demand(s: Rows, gpu: GpuSpec, c: Corrections) -> Demand:
     paid = paid + c.moe_sorting * s.sorts
     sorting = c.moe_align * s.sorted + c.moe_expert * s.experts
     return make_demand(
-        jnp.shape(once),
         sfu=s.sfu,
         issue=s.issue,
         l2=once,

@@ -117,7 +117,6 @@ def demand(shape: Stream, gpu: GpuSpec, c: Corrections) -> Demand:
     fma_peak, fma_efficiency = _rates.fma_rate(gpu, c)
     there = jnp.where(_rates.arithmetic(gpu, s.makes) == s.makes, 1.0, 0.0)
     return make_demand(
-        jnp.shape(once),
         fma=s.fma,
         sfu=s.sfu,
         issue=there * (s.issue + c.strided_issue * s.strided),

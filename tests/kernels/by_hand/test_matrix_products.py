@@ -11,7 +11,7 @@ from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
 from diffenergy.kernels import gemm
-from diffenergy.kernels._shared.launch import Context
+from diffenergy.kernels._shared.launch import Context, with_candidates
 from diffenergy.kernels.gemm._menu import candidates
 from diffenergy.kernels.gemm._operands import fragments
 from diffenergy.workload._workload import op_rows
@@ -189,6 +189,7 @@ def test_threads_on_cuda_cores(sample, phases):
     registers a thread, three have its registers."""
     shape = found(phases, gemm.Gemm, sample("gemm", m=512, n=512, k=512, dtype="fp32"))
     turing = load_gpu("rtx-2070-super")
+    shape = with_candidates(shape)
     rows, columns, _, _ = candidates(shape, turing, shape.tensor_core * 0)
     resident = demand_of(gemm, shape, turing, **GEMM).resident
     tiles = zip(rows[0].tolist(), columns[0].tolist(), strict=True)
@@ -375,6 +376,7 @@ _BATCHED = "128x128 256x128 128x256 128x64 64x128 128x128/3"
 def test_menus(sample, phases, gpu, given, menu):
     """Tiles that a library chooses among: rows x columns / parts of k."""
     shape = found(phases, gemm.Gemm, sample("gemm", m=512, n=512, k=512, **given))
+    shape = with_candidates(shape)
     tensor = shape.tensor_core * (given.get("dtype") != "fp32")
     rows, columns, split, legal = candidates(shape, gpu, tensor)
     names = [

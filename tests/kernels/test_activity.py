@@ -1,4 +1,4 @@
-"""Kernels that pass over memory, and activities: bytes by hand, time by definition."""
+"""Activities: time by definition."""
 
 from typing import Any
 
@@ -9,7 +9,6 @@ import pytest
 from diffenergy.corrections import Corrections
 from diffenergy.estimator import _estimate as estimator
 from diffenergy.hardware import OperatingPoint, load_gpu
-from diffenergy.kernels import stream
 from diffenergy.units import GHz, MHz
 
 
@@ -19,47 +18,6 @@ def constants(**values: Any) -> Corrections:
 
 
 A100 = load_gpu("a100-pcie-40gb")
-
-
-def bytes_of(workload: Any) -> tuple[float, float]:
-    """(read, written) bytes of the only launch."""
-    (shape,) = workload.shapes
-    assert isinstance(shape, stream.Stream)
-    return float(shape.read[0]), float(shape.write[0])
-
-
-@pytest.mark.parametrize(
-    ("fields", "read", "write"),
-    [
-        ({"fn": "pointwise_add", "dtype": "bf16"}, 4, 2),
-        ({"fn": "add", "dtype": "fp32"}, 8, 4),
-        ({"fn": "scalar_mul", "dtype": "bf16"}, 2, 2),
-        ({"fn": "silu_mul", "dtype": "bf16"}, 4, 2),
-        ({"fn": "typecast_to_fp32", "dtype": "bf16"}, 2, 4),
-        ({"fn": "typecast_to_bf16", "dtype": "fp32"}, 4, 2),
-        ({"fn": "cast", "dtype": "bf16", "out_dtype": "fp8"}, 2, 1),
-        ({"fn": "nobody knows", "dtype": "fp16"}, 2, 2),
-        ({"fn": "adam", "dtype": "fp32", "reads": 4, "writes": 3}, 16, 12),
-    ],
-)
-def test_elementwise_bytes(sample, phases, fields, read: float, write: float):
-    workload = phases([sample("elementwise", elements=1000, **fields)])
-    assert bytes_of(workload) == (1000 * read, 1000 * write)
-
-
-@pytest.mark.parametrize("op", ["softmax", "layernorm", "rmsnorm"])
-def test_reductions(sample, phases, op: str):
-    sizes = dict(rows=300, cols=1024, dtype="bf16")
-    assert bytes_of(phases([sample(op, **sizes)])) == (614_400, 614_400)
-    joined = phases([sample(op, residual=True, **sizes)])
-    assert bytes_of(joined) == (2 * 614_400, 2 * 614_400)
-
-
-def test_a_gather_is_never_cached(sample, phases):
-    workload = phases([sample("gather", rows=8, cols=512, dtype="fp16")])
-    assert bytes_of(workload) == (8192, 8192)
-    demand = stream.demand(workload.shapes[0], A100, Corrections())
-    assert demand.dram[0, 0] == 16_384
 
 
 # activities ---------------------------------------------------------------------
