@@ -194,11 +194,11 @@ def measure(
     path, said = Path(file), []
     finished(path)  # another kind of file is found before the GPU is
     boards_clocks.check_state(state_path(path))
-    board = sensor.open_sensor(gpu_index)
+    board = sensor.Sensor(gpu_index)
     _bench.check_board(board.about)
     identity = _bench.identify(board.about, gpu)
     before = board.processes()
-    wall, tell = reading.Wall(), note or said.append
+    wall, tell = reading.Clock(), note or said.append
     with boards_clocks.interruptible() as check:
         kernels = runner.find_runner(board.about.uuid)
         surveyed = _bench.survey(board, identity, kernels.l2)

@@ -125,7 +125,8 @@ def make_plan(board: Board, wanted: Wanted) -> list[Point]:
     kinds = [kind for kind in CLASSES if kind in wanted.only]
     queues = {kind: _points(kind, board, wanted) for kind in kinds}
     firsts = {kind: p for kind in kinds if (p := next(queues[kind], None))}
-    references = [firsts[kind] for kind in _references(board) if kind in firsts]
+    busy = "tensor" if board.dtypes else "fma"
+    references = [firsts[kind] for kind in (busy, "dram", "l2") if kind in firsts]
     swept = _sweep(references, wanted)
     heads = [p for p in firsts.values() if p not in references]
     begin = 2 * len(references)
@@ -148,11 +149,6 @@ def _distinct(points: Iterable[Point]) -> Iterator[Point]:
         if run not in seen:
             seen.add(run)
             yield point
-
-
-def _references(board: Board) -> tuple[str, ...]:
-    """Classes whose first kernel is swept; without tensor cores, CUDA cores serve."""
-    return ("tensor" if board.dtypes else "fma", "dram", "l2")
 
 
 def _points(kind: str, board: Board, wanted: Wanted) -> Iterator[Point]:
@@ -180,11 +176,5 @@ def _sweep(references: Sequence[Point], wanted: Wanted) -> list[Point]:
 
 def _in_turn(queues: list[Iterator[Point]]) -> Iterator[Point]:
     """One point of each queue after the other until all are empty."""
-    while queues:
-        alive = []
-        for queue in queues:
-            point = next(queue, None)
-            if point is not None:
-                alive.append(queue)
-                yield point
-        queues = alive
+    for some in itertools.zip_longest(*queues):
+        yield from (point for point in some if point is not None)
