@@ -129,13 +129,8 @@ def _tables(file: Path, op: str) -> list[tuple[str | None, pd.DataFrame]]:
     if folder or "device" not in table:
         return [(folder, _converted(table, op, file))]
     converted = _converted(table, op, file)
-    device = table.loc[converted.index, "device"]
-    found = []
-    for word in device.unique():
-        part = converted[device == word].copy()
-        part.attrs = converted.attrs
-        found.append((known_gpu(word), part))
-    return found
+    parts = converted.groupby(table.loc[converted.index, "device"], sort=False)
+    return [(known_gpu(str(word)), part.copy()) for word, part in parts]
 
 
 def _sheet(file: Path) -> Sheet:

@@ -7,16 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..corrections import (
-    GIVEN,
-    CorrectionsFile,
-)
+from ..corrections import GIVEN, CorrectionsFile
 from ..hardware import read_gpu
 from ..measurements import MeasurementTable
 from ._batching.batches import Batch, batches, pass_lengths
 from ._fit import Fit, Target, fit, sharpened, target
 from ._freed import begun_at, free_parameters, frozen
-from ._parameters import SENSOR, Parameter, Parameters
+from ._parameters import SENSOR, Parameters
 from ._sampled import per_table, sampled, with_cold_blocks, without_unsettled
 
 PASS_SD: Final = (0.05, 0.03)
@@ -101,25 +98,26 @@ def calibrate(
     settings: Settings = Settings(),
     *,
     begin: CorrectionsFile | None = None,
-    among: Sequence[Parameter] = (),
     progress: Progress | None = None,
 ) -> Calibration:
     """Fit constants to `tables`; the values of `start` are the prior centres.
 
     From corrections with nothing fitted every level is free; from fitted ones the
     global and architecture levels stay, and the GPUs of the rows get factors of their
-    own. `begin`: where the search begins, if not at `start`; `among`: what is free in
-    place of these, beside sensors. Raises `ValueError` if no row is left or nothing is
-    free.
+    own. `begin`: where the search begins, if not at `start`. Raises `ValueError` if no
+    row is left or nothing is free.
     """
     start = with_cold_blocks(start, tables)
     targets = _targets(tables, start, settings)
-    parameters = _free(start, targets, settings, among)
+    parameters = _free(start, targets, settings.freeze)
     place = None if begin is None else begun_at(parameters, begin)
     result = fit(parameters, targets, place, settings.max_steps, progress)
     for _ in range(_SHARPER if start.fitted_on else 0):
         sharp = [sharpened(parameters, item, result.z) for item in targets]
-        expected = (_as_expected(x, y) for x, y in zip(sharp, targets, strict=True))
+        expected = (
+            new.time_sd > _CLEAR * old.time_sd and new.power_sd > _CLEAR * old.power_sd
+            for new, old in zip(sharp, targets, strict=True)
+        )
         if result.interrupted or all(expected):
             break
         targets = sharp
@@ -150,16 +148,11 @@ def _targets(
 
 
 def _free(
-    start: CorrectionsFile,
-    targets: Sequence[Target],
-    settings: Settings,
-    among: Sequence[Parameter],
+    start: CorrectionsFile, targets: Sequence[Target], freeze: Sequence[str]
 ) -> Parameters:
-    """What is free: what the rows move and nobody holds, or `among` and sensors."""
+    """What is free: what the rows move and nobody holds."""
     parameters = free_parameters(start, targets)
-    free = [p for p in parameters.free if not frozen(p, settings.freeze)]
-    if among:
-        free = [*among, *(p for p in free if p.tag.startswith(SENSOR))]
+    free = [p for p in parameters.free if not frozen(p, freeze)]
     if not free:
         raise ValueError(
             "nothing is left to fit: `--freeze` holds every constant that the rows "
@@ -190,14 +183,6 @@ def _rests_on(
         "seq_len_max": _longest(tables, before.get("seq_len_max", {})),
         "rows": before.get("rows", {}) | found.rows,
     }
-
-
-def _as_expected(left: Target, before: Target) -> bool:
-    """Whether the errors of a target are not far below what was expected of them."""
-    return (
-        left.time_sd > _CLEAR * before.time_sd
-        and left.power_sd > _CLEAR * before.power_sd
-    )
 
 
 def _lowest(targets: Sequence[Target], before: Mapping[str, float]) -> dict[str, float]:
