@@ -13,7 +13,7 @@ from ..measurements import MeasurementTable
 from ._batching.batches import Batch, batches, pass_lengths
 from ._fit import Fit, Target, fit, sharpened, target
 from ._freed import begun_at, free_parameters, frozen
-from ._parameters import SENSOR, Parameters
+from ._parameters import SENSOR, Parameter, Parameters
 from ._sampled import per_table, sampled, with_cold_blocks, without_unsettled
 
 PASS_SD: Final = (0.05, 0.03)
@@ -98,18 +98,20 @@ def calibrate(
     settings: Settings = Settings(),
     *,
     begin: CorrectionsFile | None = None,
+    among: Sequence[Parameter] = (),
     progress: Progress | None = None,
 ) -> Calibration:
     """Fit constants to `tables`; the values of `start` are the prior centres.
 
     From corrections with nothing fitted every level is free; from fitted ones the
     global and architecture levels stay, and the GPUs of the rows get factors of their
-    own. `begin`: where the search begins, if not at `start`. Raises `ValueError` if no
-    row is left or nothing is free.
+    own. `begin`: where the search begins, if not at `start`; `among`: what is free in
+    place of these, beside sensors. Raises `ValueError` if no row is left or nothing is
+    free.
     """
     start = with_cold_blocks(start, tables)
     targets = _targets(tables, start, settings)
-    parameters = _free(start, targets, settings.freeze)
+    parameters = _free(start, targets, settings.freeze, among)
     place = None if begin is None else begun_at(parameters, begin)
     result = fit(parameters, targets, place, settings.max_steps, progress)
     for _ in range(_SHARPER if start.fitted_on else 0):
@@ -148,11 +150,16 @@ def _targets(
 
 
 def _free(
-    start: CorrectionsFile, targets: Sequence[Target], freeze: Sequence[str]
+    start: CorrectionsFile,
+    targets: Sequence[Target],
+    freeze: Sequence[str],
+    among: Sequence[Parameter],
 ) -> Parameters:
-    """What is free: what the rows move and nobody holds."""
+    """What is free: what the rows move and nobody holds, or `among` and sensors."""
     parameters = free_parameters(start, targets)
     free = [p for p in parameters.free if not frozen(p, freeze)]
+    if among:
+        free = [*among, *(p for p in free if p.tag.startswith(SENSOR))]
     if not free:
         raise ValueError(
             "nothing is left to fit: `--freeze` holds every constant that the rows "
