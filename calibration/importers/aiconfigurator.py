@@ -169,7 +169,7 @@ def _converted(table: pd.DataFrame, op: str, file: Path) -> pd.DataFrame:
     dtypes = [c for c in ("dtype", "kv_cache_dtype") if c in table]
     table = _keep_dtypes(table, *dtypes)
     gone = ("latency", "power", "version", "device", "isl", "step", "beam_width")
-    return table.drop(columns=[c for c in gone if c in table])
+    return table.drop(columns=[*gone], errors="ignore")
 
 
 def _framework(table: pd.DataFrame, file: Path) -> pd.Series | str:

@@ -209,21 +209,17 @@ def measure(
             control.prepare(*first)  # finds out whether they may be set
             others = _bench.watch(board, before)
             kit = Bench(identity.name, board, kernels, wall, control, others, check)
-            for line in [*identity.notes, *_shared(before)]:
+            for line in identity.notes:
                 tell(line)
+            if before:
+                many = f"other processes use this GPU ({len(before)})"
+                tell(f"{many}: rows say `shared_gpu`")
             table, done = Table(path), Progress()
             left = remaining(every, identity.name, table.rows)
             ended = _interrupted(left, kit, table, seconds, done, progress)
     found = measured(path, kit, len(left), table, done, ended)
     found.notes[:0] = said
     return found
-
-
-def _shared(others: frozenset[int] | None) -> list[str]:
-    """What to say of the processes that use the GPU, too."""
-    if not others:
-        return []
-    return [f"other processes use this GPU ({len(others)}): rows say `shared_gpu`"]
 
 
 def _wanted(
@@ -237,13 +233,12 @@ def _wanted(
 ) -> Wanted:
     """What is asked of a plan, once the board can do it."""
     _bench.check_limits(power_limits, board)
-    given = None if clocks == "auto" else clocks
     return Wanted(
         points=points,
         seed=seed,
         only=check_classes(only),
         zeros=zeros,
-        clocks=() if clocks is None else _bench.swept_clocks(given, board),
+        clocks=_bench.swept_clocks(clocks or (), board),
         limits=tuple(power_limits),
     )
 

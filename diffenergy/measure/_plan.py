@@ -3,13 +3,11 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
+from ..hardware import GpuCard
 from ..units import MHz
 from ._shapes import CLASSES, Board, Kernel, copies, is_resident, kernels
-
-if TYPE_CHECKING:
-    from ..hardware import GpuCard
 
 Start = Literal["warm", "cold"]
 
@@ -79,7 +77,7 @@ class Wanted:
     limits: tuple[float, ...] = ()
 
 
-def board_of(card: "GpuCard") -> Board:
+def board_of(card: GpuCard) -> Board:
     """What the plan of a known GPU rests on."""
     v = card.values
     steps = round((v["sm_clock_max"] - v["sm_clock_min"]) / v["sm_clock_step"])

@@ -72,7 +72,7 @@ def _per_board(table: pd.DataFrame) -> pd.DataFrame:
     several = np.count_nonzero(table["gpu_count"] > 1)
     words = f"{several} runs used several GPUs: a row is the mean of them."
     table = note(table, words if several else "", *_disagreeing(table))
-    return table.drop(columns=[c for c in ("gpu_energy", "gpu_power") if c in table])
+    return table.drop(columns=["gpu_energy", "gpu_power"], errors="ignore")
 
 
 def _disagreeing(table: pd.DataFrame) -> list[str]:
