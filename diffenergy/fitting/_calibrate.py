@@ -10,6 +10,7 @@ import numpy as np
 from ..corrections import GIVEN, CorrectionsFile
 from ..hardware import read_gpu
 from ..measurements import MeasurementTable
+from ..measurements._metrics import READINGS
 from ._batching.batches import Batch, batches, pass_lengths
 from ._fit import Fit, Target, fit, sharpened, target
 from ._freed import begun_at, free_parameters, frozen
@@ -221,13 +222,8 @@ def _longest(
 def blanked(table: MeasurementTable, held: np.ndarray) -> MeasurementTable:
     """The table without the readings of `held` rows: they are predicted, not fitted,
     and every fold of a split keeps one shape and one compilation."""
-    return dataclasses.replace(
-        table,
-        **{
-            name: np.where(held, np.nan, getattr(table, name))
-            for name in ("time_s", "energy_j", "avg_power_w")
-        },
-    )
+    kept = {name: np.where(held, np.nan, getattr(table, name)) for name in READINGS}
+    return dataclasses.replace(table, **kept)
 
 
 def _target(table: MeasurementTable, batch: Batch, table_weight: float) -> Target:

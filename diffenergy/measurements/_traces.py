@@ -106,7 +106,7 @@ def evaluate_trace(
 
 def _compared(kernel: Mapping[str, Any]) -> dict[str, Any]:
     """A row with its prediction; None where it has no shape."""
-    seconds: float | None = kernel["kernel_s"]
+    seconds = kernel["kernel_s"]
     shapeless = kernel["op"] == "traced" or seconds is None
     predicted = None if shapeless else 1e6 * seconds
     left_out = ("time_s", "kernel_s", "energy_j", "utilization", "phase")

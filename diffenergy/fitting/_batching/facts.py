@@ -80,7 +80,10 @@ def facts_of(
 def _dealt(*columns: np.ndarray) -> np.ndarray:
     """Units of expert load that the host deals out one by one before each run."""
     rows = list(zip(*columns, strict=True))
-    known = {row: units_dealt(*map(int, row[:3]), str(row[3])) for row in set(rows)}
+    known = {
+        row: units_dealt(int(row[0]), int(row[1]), int(row[2]), str(row[3]))
+        for row in set(rows)
+    }
     return np.array([known[row] for row in rows], float)
 
 

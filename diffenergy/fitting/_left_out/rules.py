@@ -18,7 +18,8 @@ from ...hardware import GpuCard
 from ...hardware._spec import idle_power
 from ...measurements import MeasurementTable, Predictions
 from ...measurements._columns import QUANTITIES
-from .checked import READINGS, UNITS_OF, Finding, Flag, Rows, rows_of
+from ...measurements._metrics import READINGS
+from .checked import UNITS_OF, Finding, Flag, Rows, rows_of
 
 LONG: Final = 20e-6
 """s; the time of shorter kernels belongs to the loop that launches them."""
