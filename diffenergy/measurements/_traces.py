@@ -106,9 +106,10 @@ def evaluate_trace(
 
 def _compared(kernel: Mapping[str, Any]) -> dict[str, Any]:
     """A row with its prediction; None where it has no shape."""
-    seconds = kernel["kernel_s"]
-    shapeless = kernel["op"] == "traced" or seconds is None
-    predicted = None if shapeless else 1e6 * seconds
+    seconds: float | None = kernel["kernel_s"]
+    predicted = None
+    if kernel["op"] != "traced" and seconds is not None:
+        predicted = 1e6 * seconds
     left_out = ("time_s", "kernel_s", "energy_j", "utilization", "phase")
     told = {k: v for k, v in kernel.items() if k not in left_out}
     ratio = None
