@@ -10,6 +10,7 @@ the widths of the left-out errors into a corrections file.
 """
 
 import dataclasses
+import functools
 import pickle
 import sys
 from collections.abc import Sequence
@@ -18,15 +19,26 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
+import jax
 import numpy as np
 import typer
 
-sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from splits import SPLITS, Data
+
+from diffenergy.corrections import read_corrections, write_corrections
+from diffenergy.corrections._spread import GRADES, trust, widths
+from diffenergy.files import write_text_atomic
+from diffenergy.fitting._calibrate import calibrate
+from diffenergy.fitting._predict import predict
+from diffenergy.measurements._metrics import QUANTITIES as COLUMNS
 
 _NO_PICTURE = ("a10-five", "hopper-five", "throttled", "h100-family-ours")
 """Splits whose rows are drawn again and again, whose times are clocks, or whose rows
 another split has."""
-COLUMNS = {"time": "time_s", "power": "avg_power_w", "energy": "energy_j"}
+_SPLITS = {split.name: split for split in SPLITS}
+_data = functools.cache(Data)  # kept by each process
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +54,6 @@ class Done:
     member: np.ndarray
     """Rows by scores: whether a score counts the row."""
     parameters: int
-    fitted: int
     part: np.ndarray
     """Model family of each row, "" where there is none."""
 
@@ -52,13 +63,15 @@ class Done:
         fold = f"{self.split} {self.fold}"
         return np.where(self.part == "", fold, self.part).astype(object)
 
+    def ratio(self, word: str) -> np.ndarray:
+        """ln measured / predicted of a quantity."""
+        return np.log(self.numbers[word] / self.numbers[f"{word}_pred"])
+
     def rows(self, which: np.ndarray) -> "Done":
         """Some of the rows."""
         numbers = {word: x[which] for word, x in self.numbers.items()}
-        gpu, part, member = self.gpu[which], self.part[which], self.member[which]
-        return dataclasses.replace(
-            self, gpu=gpu, part=part, member=member, numbers=numbers
-        )
+        kept = {name: getattr(self, name)[which] for name in ("gpu", "part", "member")}
+        return dataclasses.replace(self, numbers=numbers, **kept)
 
 
 def run_fold(
@@ -66,34 +79,24 @@ def run_fold(
     name: str,
     fold: int,
     seed: int,
-    score: str | None = None,
+    score: Path | None = None,
     max_steps: int | None = None,
 ) -> Done:
     """Fit without the left-out groups and predict them; with `score`, a corrections
     file, predict the same rows with that instead. `max_steps` replaces the split's."""
-    import jax
-
     jax.config.update("jax_enable_x64", True)
-    from splits import SPLITS
-
-    from diffenergy.corrections import read_corrections
-    from diffenergy.fitting._calibrate import calibrate
-    from diffenergy.fitting._predict import predict
-
-    split = next(x for x in SPLITS if x.name == name)
-    data = _data(folder)
-    task = split.fold(data, fold, seed)
+    split = _SPLITS[name]
+    task = split.fold(_data(folder), fold, seed)
     settings = task.settings
     if max_steps is not None:
         settings = dataclasses.replace(settings, max_steps=max_steps)
     if task.predicted is not None:
-        corrections, parameters, fitted = task.start, task.constants, 0
+        corrections, parameters = task.start, task.constants
     elif score:
-        corrections, parameters, fitted = read_corrections(score), 0, 0
+        corrections, parameters = read_corrections(score), 0
     else:
         result = calibrate(task.fitted, task.start, settings)
         corrections, parameters = result.corrections, len(result.fit.z)
-        fitted = result.count
     predicted = task.predicted or predict(task.tested, corrections)
     rows = np.flatnonzero(task.tested.skipped == "")
     numbers: dict[str, np.ndarray] = {}
@@ -106,18 +109,8 @@ def run_fold(
     part = np.array(family, dtype=str)[rows]
     return Done(
         name, fold, seed, task.tested.gpu[rows].astype(str), numbers,
-        np.stack(member, 1), parameters, fitted, part,
+        np.stack(member, 1), parameters, part,
     )  # fmt: skip
-
-
-_DATA: dict[str, Any] = {}
-
-
-def _data(folder: str) -> Any:
-    """`Data` of a folder, kept by each process."""
-    from splits import Data
-
-    return _DATA.setdefault(folder, Data(folder))
 
 
 def run_all(
@@ -130,8 +123,6 @@ def run_all(
 ) -> list[Done]:
     """All folds of the named splits, `jobs` at once, with progress on stderr; those in
     the folder `keep` are not run again."""
-    from splits import SPLITS
-
     tasks = [
         (split.name, fold, seed)
         for split in SPLITS
@@ -146,26 +137,21 @@ def run_all(
     done = [pickle.loads(p.read_bytes()) for p in kept.values() if p.exists()]
     left = [t for t in tasks if t not in kept or not kept[t].exists()]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        file = str(score) if score else None
-        futures = {pool.submit(run_fold, folder, *task, file): task for task in left}
+        futures = {pool.submit(run_fold, folder, *task, score): task for task in left}
         for future in as_completed(futures):
             task, result = futures[future], future.result()
             done.append(result)
             if keep:
                 kept[task].write_bytes(pickle.dumps(result))
-            name, fold, seed = task
-            typer.echo(
-                f"{len(done)}/{len(tasks)} {name} fold {fold} seed {seed}", err=True
-            )
+            words = "{} fold {} seed {}".format(*task)
+            typer.echo(f"{len(done)}/{len(tasks)} {words}", err=True)
     return sorted(done, key=lambda x: (x.split, x.seed, x.fold))
 
 
 def mape(done: Sequence[Done], score: int, word: str) -> float | None:
     """Mean absolute percentage error over the folds of one seed."""
     read, made = _scored(done, score, word)
-    if not len(read):
-        return None
-    return 100 * float(np.mean(np.abs(made / read - 1)))
+    return 100 * float(np.mean(np.abs(made / read - 1))) if len(read) else None
 
 
 def _scored(
@@ -180,8 +166,6 @@ def _scored(
 
 def table(done: Sequence[Done]) -> list[str]:
     """Lines of the table in Markdown: mean over seeds, +- half their range."""
-    from splits import SPLITS
-
     lines = [
         "| rows | left out | n | constants | time / power / energy | goal | study |",
         "|---|---|---|---|---|---|---|",
@@ -191,31 +175,24 @@ def table(done: Sequence[Done]) -> list[str]:
         if not mine:
             continue
         seeds = sorted({x.seed for x in mine})
+        by_seed = [[x for x in mine if x.seed == seed] for seed in seeds]
         for i, score in enumerate(split.scores):
-            by_seed = [[x for x in mine if x.seed == s] for s in seeds]
             count = sum(int(x.member[:, i].sum()) for x in by_seed[0])
             constants = max(x.parameters for x in mine)
-            found = _figures(by_seed, i, score) or _errors(by_seed, i, score)
             lines.append(
                 f"| {score.title} | {split.left_out} | {count} | {constants} | "
-                f"{found} | {_goal(score.goal)} | {_goal(score.study)} |"
+                f"{_cells(by_seed, i, score)} | {_goal(score.goal)} | "
+                f"{_goal(score.study)} |"
             )
     return lines
 
 
-def _errors(by_seed: Sequence[Sequence[Done]], i: int, score: Any) -> str:
-    """Cell of time / power / energy errors of score number `i`, percent."""
-    cells = []
-    for word in COLUMNS:
-        values = [mape(done, i, word) for done in by_seed]
-        cells.append(_cell(values) if word in score.quantities else "-")
-    return " / ".join(cells)
-
-
-def _figures(by_seed: Sequence[Sequence[Done]], i: int, score: Any) -> str:
-    """Cell of the own figures of score number `i`; empty if it has none."""
+def _cells(by_seed: Sequence[Sequence[Done]], i: int, score: Any) -> str:
+    """Cell of score number `i`: its own figures, else the errors of time / power /
+    energy, percent."""
     if score.figures is None:
-        return ""
+        errors = {w: [mape(done, i, w) for done in by_seed] for w in score.quantities}
+        return " / ".join(_cell(errors.get(word, [])) for word in COLUMNS)
     found = [score.figures(*_scored(done, i, "time")) for done in by_seed]
     return ", ".join(
         f"{name} {_cell([x[name] for x in found], digits=2)}" for name in found[0]
@@ -239,41 +216,25 @@ def _cell(values: Sequence[float | None], digits: int = 1) -> str:
 
 def spreads(done: Sequence[Done]) -> dict[str, dict[str, Any]]:
     """Half widths of intervals by kind and grade, from all left-out rows."""
-    from splits import SPLITS
-
-    from diffenergy.corrections._spread import widths
-
     found: dict[str, dict[str, Any]] = {}
     for key in dict.fromkeys(split.spread for split in SPLITS if split.spread):
-        parts: dict[str, list[np.ndarray]] = {word: [] for word in COLUMNS}
-        times: list[np.ndarray] = []
-        gpus: list[np.ndarray] = []
-        groups: list[np.ndarray] = []
-        sources = []
-        for split in SPLITS:
-            mine = [x for x in done if x.split == split.name and split.spread == key]
-            for x in mine:
-                times.append(x.numbers["time_pred"])
-                gpus.append(x.gpu)
-                groups.append(x.groups)
-                for word in COLUMNS:
-                    ratio = np.log(x.numbers[word] / x.numbers[f"{word}_pred"])
-                    parts[word].append(ratio)
-            if mine:
-                sources.append(split.left_out)
-        if times:
-            ratios = {word: np.concatenate(part) for word, part in parts.items()}
-            time, gpu = np.concatenate(times), np.concatenate(gpus)
-            found[key] = {
-                **widths(time, ratios, np.concatenate(groups)),
-                "mape_pct": {
-                    word: _by_gpu(np.where(time > 1e-4, ratio, np.nan), gpu)
-                    for word, ratio in ratios.items()
-                },
-                "rows": len(time),
-                "gpus": sorted({str(x) for x in gpu}),
-                "left_out": sorted(set(sources)),
-            }
+        splits = [split for split in SPLITS if split.spread == key]
+        mine = [x for split in splits for x in done if x.split == split.name]
+        if not mine:
+            continue
+        ratios = {w: np.concatenate([x.ratio(w) for x in mine]) for w in COLUMNS}
+        time = np.concatenate([x.numbers["time_pred"] for x in mine])
+        gpu = np.concatenate([x.gpu for x in mine])
+        found[key] = {
+            **widths(time, ratios, np.concatenate([x.groups for x in mine])),
+            "mape_pct": {
+                word: _by_gpu(np.where(time > 1e-4, ratio, np.nan), gpu)
+                for word, ratio in ratios.items()
+            },
+            "rows": len(time),
+            "gpus": sorted({str(x) for x in gpu}),
+            "left_out": sorted({_SPLITS[x.split].left_out for x in mine}),
+        }
     return found
 
 
@@ -291,55 +252,43 @@ def _by_gpu(ratio: np.ndarray, gpu: np.ndarray) -> dict[str, float]:
 def coverage(done: Sequence[Done]) -> list[str]:
     """Share of the left-out rows within the 5-95 % intervals that a user would get if
     the widths came from all other groups: by kind, and of each of its splits."""
-    from splits import SPLITS
-
-    kind = {split.name: split.spread for split in SPLITS if split.spread}
-    done = [x for x in done if x.split in kind]
-    inside = {x.split: {word: [] for word in COLUMNS} for x in done}
+    done = [x for x in done if _SPLITS[x.split].spread]
+    inside = {x.split: {word: [np.zeros(0)] for word in COLUMNS} for x in done}
     for group in sorted({str(name) for x in done for name in x.groups}):
         found = spreads([x.rows(x.groups != group) for x in done])
         for x in done:
-            _note_inside(inside[x.split], x.rows(x.groups == group), found)
+            for word, rows in _inside(x.rows(x.groups == group), found).items():
+                inside[x.split][word].append(rows)
     lines = []
-    for key in dict.fromkeys(kind[name] for name in inside):
-        splits = [
-            split
-            for split in SPLITS
-            if split.name in inside and kind[split.name] == key
-        ]
-        whole = {w: [y for x in splits for y in inside[x.name][w]] for w in COLUMNS}
-        lines.append(f"| {key} | all | {_shares(whole)} |")
+    for key in dict.fromkeys(_SPLITS[name].spread for name in inside):
+        names = [x.name for x in SPLITS if x.name in inside and x.spread == key]
+        lines.append(f"| {key} | all | {_shares([inside[name] for name in names])} |")
         lines += [
-            f"| | {split.name}: {split.left_out} | {_shares(inside[split.name])} |"
-            for split in (splits if len(splits) > 1 else ())
+            f"| | {name}: {_SPLITS[name].left_out} | {_shares([inside[name]])} |"
+            for name in (names if len(names) > 1 else ())
         ]
     return lines
 
 
-def _shares(inside: dict[str, list[np.ndarray]]) -> str:
-    """Percent inside, by quantity."""
-    shares = [np.concatenate([*part, np.zeros(0)]) for part in inside.values()]
-    return " / ".join(f"{100 * np.mean(x):.0f}" if len(x) else "-" for x in shares)
-
-
-def _note_inside(
-    inside: dict[str, list[np.ndarray]], left: Done, spread: dict[str, Any]
-):
-    """Adds which readings of the left-out rows lie inside the intervals of a spread."""
-    from splits import SPLITS
-
-    from diffenergy.corrections._spread import GRADES, trust
-
-    key = next(split.spread for split in SPLITS if split.name == left.split)
-    kind, _, grade = key.partition(":")
+def _inside(left: Done, spread: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Which readings of the left-out rows lie inside the intervals of a spread."""
+    kind, _, grade = _SPLITS[left.split].spread.partition(":")
     beyond = () if grade in GRADES else (grade,)
     grades = dict.fromkeys(COLUMNS, "calibrated" if beyond else grade)
     found = trust(spread, kind, grades, "", beyond)
+    inside = {}
     for word in COLUMNS:
         width = found.half_width(word, left.numbers["time_pred"])
-        ratio = np.log(left.numbers[word] / left.numbers[f"{word}_pred"])
+        ratio = left.ratio(word)
         known = np.isfinite(ratio)
-        inside[word].append(np.abs(ratio[known]) <= width[known])
+        inside[word] = np.abs(ratio[known]) <= width[known]
+    return inside
+
+
+def _shares(parts: Sequence[dict[str, list[np.ndarray]]]) -> str:
+    """Percent inside, by quantity."""
+    shares = [np.concatenate([x for part in parts for x in part[w]]) for w in COLUMNS]
+    return " / ".join(f"{100 * np.mean(x):.0f}" if len(x) else "-" for x in shares)
 
 
 def accuracy(
@@ -372,7 +321,9 @@ def accuracy(
     typer.echo("\n| kind | left out | inside 5-95 %, time / power / energy |")
     typer.echo("|---|---|---|\n" + "\n".join(coverage(done)))
     if spread is not None:
-        _write_spread(spread, spreads(done))
+        file = read_corrections(spread)
+        file = dataclasses.replace(file, spread={**file.spread, **spreads(done)})
+        write_text_atomic(spread, write_corrections(file), inputs=[])
     if rows is not None:
         first = [x for x in done if x.seed == 0 and x.split not in _NO_PICTURE]
         np.savez_compressed(rows, **_flat(first))  # pyright: ignore[reportArgumentType]
@@ -380,12 +331,9 @@ def accuracy(
 
 def _flat(done: Sequence[Done]) -> dict[str, np.ndarray]:
     """Numbers of all rows; quantities that no score counts are NaN."""
-    from splits import SPLITS
-
-    scores = {split.name: split.scores for split in SPLITS}
     for x in done:
         for word in COLUMNS:
-            scored = [word in score.quantities for score in scores[x.split]]
+            scored = [word in score.quantities for score in _SPLITS[x.split].scores]
             counted = (x.member & np.array(scored)).any(1)
             x.numbers[word] = np.where(counted, x.numbers[word], np.nan)
     columns = {
@@ -395,15 +343,6 @@ def _flat(done: Sequence[Done]) -> dict[str, np.ndarray]:
     columns["gpu"] = np.concatenate([x.gpu for x in done])
     columns["split"] = np.concatenate([np.full(len(x.gpu), x.split) for x in done])
     return columns
-
-
-def _write_spread(path: Path, found: dict[str, dict[str, Any]]) -> None:
-    from diffenergy.corrections import read_corrections, write_corrections
-    from diffenergy.files import write_text_atomic
-
-    file = read_corrections(path)
-    file = dataclasses.replace(file, spread={**file.spread, **found})
-    write_text_atomic(path, write_corrections(file), inputs=[])
 
 
 if __name__ == "__main__":

@@ -194,9 +194,9 @@ def board(monkeypatch):
     from diffenergy.measure._runners import runner
 
     world = importlib.import_module("measure.simulated").World()
-    monkeypatch.setattr(sensor, "open_sensor", lambda index: world)
+    monkeypatch.setattr(sensor, "Sensor", lambda index: world)
     monkeypatch.setattr(runner, "find_runner", lambda uuid: world)
-    monkeypatch.setattr(reading, "Wall", lambda: world)
+    monkeypatch.setattr(reading, "Clock", lambda: world)
 
 
 def execute(command: str, status: int = 0) -> str:

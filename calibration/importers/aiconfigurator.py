@@ -129,13 +129,8 @@ def _tables(file: Path, op: str) -> list[tuple[str | None, pd.DataFrame]]:
     if folder or "device" not in table:
         return [(folder, _converted(table, op, file))]
     converted = _converted(table, op, file)
-    device = table.loc[converted.index, "device"]
-    found = []
-    for word in device.unique():
-        part = converted[device == word].copy()
-        part.attrs = converted.attrs
-        found.append((known_gpu(word), part))
-    return found
+    parts = converted.groupby(table.loc[converted.index, "device"], sort=False)
+    return [(known_gpu(str(word)), part.copy()) for word, part in parts]
 
 
 def _sheet(file: Path) -> Sheet:
@@ -174,7 +169,7 @@ def _converted(table: pd.DataFrame, op: str, file: Path) -> pd.DataFrame:
     dtypes = [c for c in ("dtype", "kv_cache_dtype") if c in table]
     table = _keep_dtypes(table, *dtypes)
     gone = ("latency", "power", "version", "device", "isl", "step", "beam_width")
-    return table.drop(columns=[c for c in gone if c in table])
+    return table.drop(columns=[*gone], errors="ignore")
 
 
 def _framework(table: pd.DataFrame, file: Path) -> pd.Series | str:

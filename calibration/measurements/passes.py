@@ -22,8 +22,8 @@ import torch  # pyright: ignore[reportMissingImports]
 import transformers as hf  # pyright: ignore[reportMissingImports]
 
 from diffenergy.measure._bench import identify
-from diffenergy.measure._board.reading import Sampler, Wall, means
-from diffenergy.measure._board.sensor import Sensor, open_sensor
+from diffenergy.measure._board.reading import Clock, Sampler, means
+from diffenergy.measure._board.sensor import Sensor
 from diffenergy.measure._record import campaign
 from diffenergy.units import MHz
 
@@ -134,7 +134,7 @@ def stepped(model: Any, one: Pass) -> Callable[[], None]:
 
 def read(step: Callable[[], None], sensor: Sensor) -> dict[str, Any]:
     """Cells of a reading: passes back to back, after a warm-up."""
-    clock = Wall()
+    clock = Clock()
     sampler = Sampler(sensor, clock)
     with clock.every(PERIOD, sampler.step):
         warm = clock.now() + WARM_UP
@@ -172,7 +172,7 @@ def trace(step: Callable[[], None], file: Path):
 
 def main(folder: Path, seconds: float):
     deadline = time.monotonic() + seconds
-    sensor = open_sensor(0)
+    sensor = Sensor(0)
     gpu = identify(sensor.about, None).name
     model, held = None, ("", "")
     with (folder / "passes.csv").open("w", newline="") as file:

@@ -10,7 +10,7 @@ from diffenergy.hardware._files import read_gpu
 from diffenergy.hardware._spec import idle_power
 from diffenergy.measurements import MeasurementTable
 
-from .base import WHOLE, Data, Fold, Mask, Score, Split, folds_of, only
+from .base import WHOLE, Data, Fold, Score, Split, folds_of, on, only
 
 _CALIBRATED = {
     "v100-pcie-16gb": (705, 1087, 1380),
@@ -72,14 +72,10 @@ def _benchmarks(gpu: str) -> Callable[[Data, int, int], Fold]:
     return fold
 
 
-def _on(gpu: str) -> Mask:
-    return lambda table, *_: table.gpu == gpu
-
-
 def _clock_split(
     gpu: str, label: str, goal: Sequence[float], study: Sequence[float]
 ) -> Split:
-    score = Score(label, _on(gpu), tuple(goal), tuple(study))  # pyright: ignore
+    score = Score(label, on(gpu), tuple(goal), tuple(study))  # pyright: ignore
     left_out = "clocks, one power reading each"
     return Split(
         f"clocks-{gpu}", "activity:calibrated", left_out, 1, _clocks(gpu), (score,),
@@ -88,7 +84,7 @@ def _clock_split(
 
 
 def _benchmark_split(gpu: str, label: str, goal: float, study: float) -> Split:
-    score = Score(label, _on(gpu), (None, goal, None), (None, study, None), ("power",))
+    score = Score(label, on(gpu), (None, goal, None), (None, study, None), ("power",))
     return Split(
         f"gpmtool-{gpu}", "activity:calibrated", "benchmarks", _FOLDS,
         _benchmarks(gpu), (score,), seeded=False,

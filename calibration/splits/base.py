@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from calibration.importers import importers
 from diffenergy import measurements
@@ -53,11 +54,15 @@ class Data:
     def imported(self, name: str, stem: str, of: str = "") -> MeasurementTable:
         """A table that the importer `name` makes of the folder `of`, or that of its
         name."""
-        frame = importers()[name].read(self.folder / (of or name))[stem]
-        with tempfile.TemporaryDirectory() as place:
-            file = f"{place}/{stem}.csv"
-            frame.to_csv(file, index=False)
-            return measurements.read([file])
+        return as_table(importers()[name].read(self.folder / (of or name))[stem])
+
+
+def as_table(frame: pd.DataFrame) -> MeasurementTable:
+    """Rows of an importer as measurements, by way of a file."""
+    with tempfile.TemporaryDirectory() as place:
+        file = f"{place}/rows.csv"
+        frame.to_csv(file, index=False)
+        return measurements.read([file])
 
 
 Percentages = tuple[float | None, float | None, float | None]
@@ -118,6 +123,11 @@ def everything(
     table: MeasurementTable, _: Predictions, __: CorrectionsFile
 ) -> np.ndarray:
     return np.ones(table.num_rows, bool)
+
+
+def on(gpu: str, seconds: float = 0.0) -> Mask:
+    """Rows of a GPU, untimed ones too, but those that took no longer than that."""
+    return lambda table, *_: (table.gpu == gpu) & ~(table.time_s <= seconds)
 
 
 def folds_of(groups: np.ndarray, order: np.ndarray, count: int) -> np.ndarray:

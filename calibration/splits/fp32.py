@@ -13,7 +13,7 @@ from diffenergy.fitting._calibrate import Settings
 from diffenergy.hardware._files import read_gpu
 from diffenergy.measurements import MeasurementTable
 
-from .base import NONE, WHOLE, Data, Fold, Mask, Score, Split, only
+from .base import NONE, WHOLE, Data, Fold, Mask, Score, Split, on, only
 
 _PRODUCTS = (
     ("P100", "p100-pcie-16gb", 12, (11.4, 12.7)),
@@ -112,10 +112,6 @@ def _odds(share: float) -> float:
     return share / (1 - share)
 
 
-def _on(gpu: str, seconds: float) -> Mask:
-    return lambda table, *_: (table.gpu == gpu) & (table.time_s > seconds)
-
-
 def _of(op: str, apart: bool, seconds: float) -> Mask:
     def rows(table: MeasurementTable, *_: object) -> np.ndarray:
         long = (table.op == op) & (table.time_s > seconds)
@@ -128,7 +124,7 @@ SPLITS = (
     Split(
         "fp32-gemm", "", "a whole GPU", len(_PRODUCTS), _products,
         tuple(
-            Score(title, _on(gpu, seconds), (goal, None, None), (study, None, None),
+            Score(title, on(gpu, seconds), (goal, None, None), (study, None, None),
                   ("time",))
             for label, gpu, goal, studies in _PRODUCTS
             for title, seconds, study in (

@@ -1,21 +1,19 @@
 """Trainings read at two power limits: time and power at the limits between."""
 
 import functools
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from calibration.limits import at_limits
-from diffenergy import measurements
 from diffenergy.corrections import prior_file
 from diffenergy.fitting._calibrate import Settings
 from diffenergy.hardware._files import read_gpu
 from diffenergy.measurements import MeasurementTable, Predictions
 from diffenergy.measurements.importers import zeus
 
-from .base import Data, Fold, Mask, Score, Split
+from .base import Data, Fold, Score, Split, as_table, on
 
 _LOW = 150.0
 """W; the lower of the two limits that are read. Below it the cards leave their law."""
@@ -84,21 +82,14 @@ def _fold(data: Data, i: int, seed: int) -> Fold:
 def _table(rows: pd.DataFrame) -> MeasurementTable:
     """The readings as a table; what the programs do is unknown."""
     columns = rows[["gpu", "time_s", "avg_power_w", "power_limit_w"]]
-    with tempfile.TemporaryDirectory() as place:
-        file = f"{place}/limits.csv"
-        columns.assign(op="activity").to_csv(file, index=False)
-        return measurements.read([file])
-
-
-def _on(gpu: str) -> Mask:
-    return lambda table, *_: table.gpu == gpu
+    return as_table(columns.assign(op="activity"))
 
 
 SPLITS = (
     Split(
         "power-limits", "", "all, two limits read of each training", 1, _fold,
         tuple(
-            Score(f"{label}, trainings from 150 W", _on(gpu), (2, 3, 4), study)
+            Score(f"{label}, trainings from 150 W", on(gpu), (2, 3, 4), study)
             for label, gpu, study in _GPUS
         ),
         seeded=False,

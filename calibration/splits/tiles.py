@@ -1,18 +1,16 @@
 """Hand-made tiles: one fp32 product of 4096^3 in thousands of tiles, a GPU left out."""
 
 import functools
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from calibration.importers import kernel_tuner_tiles
-from diffenergy import measurements
 from diffenergy.fitting._calibrate import Settings
 from diffenergy.measurements import MeasurementTable
 
-from .base import WHOLE, Data, Fold, Mask, Score, Split, only
+from .base import WHOLE, Data, Fold, Score, Split, as_table, on, only
 
 FAST = 1.5
 """Tiles within this ratio of the best of their GPU are sampled once more: they are few,
@@ -36,10 +34,7 @@ GPUS = tuple(gpu for _, gpu, *_ in _GPUS)
 def _sweeps(folder: Path) -> MeasurementTable:
     """All tiles of all GPUs."""
     (table,) = kernel_tuner_tiles.read(folder / "kernel_tuner_tiles").values()
-    with tempfile.TemporaryDirectory() as place:
-        file = f"{place}/tiles.csv"
-        table.to_csv(file, index=False)
-        return measurements.read([file])
+    return as_table(table)
 
 
 def _gpu_out(data: Data, i: int, seed: int) -> Fold:
@@ -67,10 +62,6 @@ def figures(measured: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     }
 
 
-def _on(name: str) -> Mask:
-    return lambda table, *_: table.gpu == name
-
-
 def _text(rank_and_pick: tuple[float, float]) -> str:
     return "rank {:.2f}, pick {:.2f}".format(*rank_and_pick)
 
@@ -79,7 +70,7 @@ SPLITS = (
     Split(
         "tiles-gpu", "", "a whole GPU", len(GPUS), _gpu_out,
         tuple(
-            Score(f"{label}, all tiles of an fp32 GEMM", _on(gpu), _text(goal),
+            Score(f"{label}, all tiles of an fp32 GEMM", on(gpu), _text(goal),
                   _text(study), ("time",), figures)
             for label, gpu, goal, study in _GPUS
         ),

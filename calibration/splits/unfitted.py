@@ -7,7 +7,7 @@ from diffenergy.corrections import CorrectionsFile, read_corrections
 from diffenergy.fitting._calibrate import Settings
 from diffenergy.fitting._predict import predict
 
-from .base import NONE, Data, Fold, Mask, Score, Split, everything
+from .base import NONE, Data, Fold, Score, Split, everything, on
 
 _TABLES = (
     ("vidur", "vidur_gemm", "fp16 GEMM of seven LLMs (Vidur)"),
@@ -33,17 +33,12 @@ def _of(name: str, stem: str) -> Callable[[Data, int, int], Fold]:
     return fold
 
 
-def _on(gpu: str) -> Mask:
-    return lambda table, *_: table.gpu == gpu
-
-
 def _scores(name: str, title: str) -> tuple[Score, ...]:
     if name != "vidur":
         return (Score(title, everything, NONE, NONE, ("time",)),)
     gpus = (("a100-sxm-80gb", "A100"), ("h100-sxm", "H100"))
     return tuple(
-        Score(f"{label} {title}", _on(gpu), NONE, NONE, ("time",))
-        for gpu, label in gpus
+        Score(f"{label} {title}", on(gpu), NONE, NONE, ("time",)) for gpu, label in gpus
     )
 
 

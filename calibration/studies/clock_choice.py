@@ -12,10 +12,19 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import jax
 import numpy as np
 import typer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from calibration.splits.base import Data
+from diffenergy.corrections import read_corrections
+from diffenergy.dvfs._problem.modelled import clock_pairs, modelled
+from diffenergy.dvfs._problem.plan import Objective, Rules
+from diffenergy.dvfs._solving.schedule import schedule
+from diffenergy.hardware import read_gpu
+from diffenergy.workload._unlisted import complete
 
 _GPU: Final = "a100-pcie-40gb"
 _SOURCE: Final = "a100_dvfs"
@@ -30,12 +39,7 @@ def clock_choice(
     ] = None,
 ) -> None:
     """Print a Markdown table: one line a series, then their mean and worst."""
-    import jax
-
     jax.config.update("jax_enable_x64", True)
-    from diffenergy.corrections import read_corrections
-    from diffenergy.hardware import read_gpu
-
     card = read_gpu(_GPU)
     served = read_corrections(corrections).serve(card)
     found = [
@@ -60,8 +64,6 @@ def clock_choice(
 
 def _measured(folder: Path) -> list[tuple[Any, list[Any]]]:
     """Measured series (clock, time, energy by workload) with their listings."""
-    from calibration.splits.base import Data
-
     data = Data(folder)
     frame = data.passes.frame
     rows = frame[frame["source"] == _SOURCE]
@@ -75,15 +77,9 @@ def _measured(folder: Path) -> list[tuple[Any, list[Any]]]:
 
 def _line(series: Any, listings: list[Any], card: Any, served: Any) -> dict[str, Any]:
     """What the planner chooses for one series."""
-    from diffenergy.dvfs._problem.modelled import clock_pairs, modelled
-    from diffenergy.dvfs._problem.plan import Objective, Rules
-    from diffenergy.dvfs._solving.schedule import schedule
-
     clocks = series["sm_clock_mhz_set"].to_numpy() * 1e6
     time = series["time_ms_per_iter"].to_numpy()
     energy = series["energy_j_per_iter"].to_numpy()
-    from diffenergy.workload._unlisted import complete
-
     listings = [complete(listing) for listing in listings]
     labels = [str(i) for x in listings for i, _ in enumerate(x.kernels)]
     found = modelled(

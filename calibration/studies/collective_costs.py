@@ -12,11 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import typer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from cost_fit import Points, fit, link_costs, predicted, stack
+
+from diffenergy import files
+from diffenergy.hardware import load_gpu, read_gpu
+from diffenergy.hardware._link_costs import FIELDS, link_kind
+from diffenergy.physics._links import KINDS
 
 _FOLDS: Final = 3
 _MEGABYTE: Final = 1e6
@@ -77,7 +86,6 @@ def _vidur(folder: Path) -> pd.DataFrame:
 
 def _named(table: pd.DataFrame) -> pd.DataFrame:
     """Rows of GPUs that have a file, under our names, with size class and fold."""
-    from diffenergy.hardware import read_gpu
 
     def name(word: str) -> str:
         try:
@@ -115,11 +123,6 @@ def _parts(
 
 
 def _points(table: pd.DataFrame, weight: Any = 1.0) -> Any:
-    from cost_fit import Points
-
-    from diffenergy.hardware import load_gpu
-    from diffenergy.physics._links import KINDS
-
     gpus = table["gpu"]
     specs = {name: load_gpu(name) for name in gpus.unique()}
     rates = {name: float(spec.link_bandwidth) for name, spec in specs.items()}
@@ -142,8 +145,6 @@ def _points(table: pd.DataFrame, weight: Any = 1.0) -> Any:
 def _fits(jobs: dict[Any, tuple[pd.DataFrame, Any]]) -> dict[Any, Any]:
     """Constants of every job (rows, their weights); jobs of one or two GPUs in one
     program, larger ones in another, so that less is padded."""
-    from cost_fit import fit, stack
-
     fits = {}
     for long in (False, True):
         some = {k: job for k, job in jobs.items() if (len(job[0]) > _LONG) == long}
@@ -155,15 +156,10 @@ def _fits(jobs: dict[Any, tuple[pd.DataFrame, Any]]) -> dict[Any, Any]:
 
 
 def _architecture(gpu: str) -> str:
-    from diffenergy.hardware import read_gpu
-
     return read_gpu(gpu).architecture
 
 
 def _link_kind(gpu: str) -> str:
-    from diffenergy.hardware import read_gpu
-    from diffenergy.hardware._link_costs import link_kind
-
     return link_kind(read_gpu(gpu).values["link_bandwidth"])
 
 
@@ -176,8 +172,6 @@ def _even(table: pd.DataFrame) -> np.ndarray:
 
 def _errors(constants: Any, table: pd.DataFrame) -> np.ndarray:
     """Predicted / measured - 1 of every row."""
-    from cost_fit import predicted
-
     measured = table["time_us"].to_numpy() * 1e-6
     return np.asarray(predicted(constants, _points(table))) / measured - 1
 
@@ -255,11 +249,6 @@ def _shipped(merged: pd.DataFrame) -> dict[Any, Any]:
 
 def _text(fits: dict[Any, Any]) -> str:
     """TOML text of the constants."""
-    import jax.numpy as jnp
-    from cost_fit import link_costs
-
-    from diffenergy.hardware._link_costs import FIELDS
-
     lines = [_HEADER, "[taken_for]"]
     lines += [f'{gpu} = "{other}"' for gpu, other in _TAKEN_FOR.items()]
     if ("pcie", "send_recv") not in fits:
@@ -298,11 +287,7 @@ def main(
     write: Annotated[bool, typer.Option(help="replace the shipped constants")] = False,
 ) -> None:
     """Print accuracy as Markdown, cells: mean / median absolute error, %."""
-    import jax
-
     jax.config.update("jax_enable_x64", True)
-    from diffenergy import files
-
     vidur = _named(_vidur(folder))
     sends = pd.DataFrame(vidur[vidur["kind"] == "send_recv"])
     tables = [_named(_nccl(folder)), _named(_custom(folder))]

@@ -13,10 +13,18 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import jax
 import numpy as np
 import typer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from dvfs_study.campaigns import SETTINGS, core_limit, read_study
+from dvfs_study.fitted import CHOICES, fit_errors, fit_study
+from dvfs_study.scores import TOLERANCES, bookkeeping, published_frontier, score
+from dvfs_study.transfer import printed_sums, published, transfer
+
+from diffenergy.fitting._clock_law.clock_law import table
 
 _GOALS: Final = {
     "frontier": 2.0,
@@ -42,14 +50,7 @@ def kernel_dvfs(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Fit, score, print one Markdown table."""
-    import jax
-
     jax.config.update("jax_enable_x64", True)
-    from dvfs_study.campaigns import read_study
-    from dvfs_study.fitted import CHOICES
-    from dvfs_study.scores import bookkeeping
-    from dvfs_study.transfer import published
-
     try:
         study, shapes = read_study(data), published(data)
     except ValueError as error:
@@ -73,12 +74,6 @@ def kernel_dvfs(
 
 def one_run(study: Any, choice: Any, shapes: Any) -> dict[str, Any]:
     """Scores of one fit."""
-    from dvfs_study.campaigns import SETTINGS, core_limit
-    from dvfs_study.fitted import fit_errors, fit_study
-    from dvfs_study.scores import TOLERANCES, published_frontier, score
-
-    from diffenergy.fitting._clock_law.clock_law import table
-
     fit = fit_study(study, choice)
     errors = fit_errors(study, *table(fit.law, SETTINGS, core_limit(SETTINGS)))
     s, known = score(study, fit.law), published_frontier(study)
@@ -115,8 +110,6 @@ def one_run(study: Any, choice: Any, shapes: Any) -> dict[str, Any]:
 
 def transferred(study: Any, law: Any, shapes: Any) -> dict[str, Any]:
     """Figures 7 and 8, and the sums that are printed with them."""
-    from dvfs_study.transfer import printed_sums, transfer
-
     rows = transfer(study, law, shapes)
     sums = printed_sums(study, law)
     return {
@@ -127,8 +120,6 @@ def transferred(study: Any, law: Any, shapes: Any) -> dict[str, Any]:
 
 def lines(study: Any, runs: list[dict[str, Any]]) -> list[str]:
     """Markdown: published, ours, spread, goal."""
-    from dvfs_study.scores import TOLERANCES, published_frontier
-
     known = published_frontier(study)
     wide = len(runs) > 1
     head = ["quantity", "published", "ours", *(["spread"] if wide else []), "goal"]

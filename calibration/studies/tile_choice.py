@@ -9,28 +9,48 @@ folder of measured tables is given, against the tiles that cuBLAS ran in NeuSigh
 products.
 """
 
+import dataclasses
 import functools
 import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import typer
 from jaxtyping import Float
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-if TYPE_CHECKING:
-    from diffenergy.codesign._tiles.tiles import Tiles
-    from diffenergy.codesign._tiles.tuning import Tuning
-    from diffenergy.corrections import Corrections
-    from diffenergy.hardware import GpuCard
-    from diffenergy.hardware._spec import GpuSpec
-    from diffenergy.kernels.gemm import SimtGemm
-    from diffenergy.measurements import MeasurementTable
-    from diffenergy.workload._listing import Listing
+from calibration.studies.tile_heuristics import heuristic_tile
+from diffenergy import measurements
+from diffenergy.codesign._tiles.grid import legal_tiles
+from diffenergy.codesign._tiles.tiles import (
+    FIELDS,
+    VALUES,
+    Shapes,
+    Tiles,
+    gemm_rows,
+    with_given_tiles,
+)
+from diffenergy.codesign._tiles.tuning import Tuning, held, products_of, tune
+from diffenergy.compiling import compiler_options, kept
+from diffenergy.corrections import Corrections, read_corrections
+from diffenergy.dtypes import code
+from diffenergy.dvfs._problem.costs import Costs, row_costs
+from diffenergy.estimator._estimate import estimate_once
+from diffenergy.hardware import GpuCard, default_point, read_gpu
+from diffenergy.hardware._spec import GpuSpec
+from diffenergy.kernels.gemm import SimtGemm
+from diffenergy.kernels.gemm.simt import demand
+from diffenergy.measurements import MeasurementTable
+from diffenergy.physics._timeline import timing
+from diffenergy.workload._listing import Listing, normalise_kernel
+from diffenergy.workload._workload import assemble
+from diffenergy.workload.models import load_model
 
 _GPUS: Final = ("a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200-sxm")
 _MODELS: Final = ("gpt2-xl", "llama-3.1-8b", "llama-3.1-70b", "qwen2-7b", "opt-6.7b")
@@ -59,8 +79,6 @@ def tile_choice(
     goal: Annotated[str, typer.Option(help="time or energy")] = "time",
 ) -> None:
     """Print two Markdown tables."""
-    import jax
-
     jax.config.update("jax_enable_x64", True)
     listings = shapes()
     typer.echo(
@@ -83,12 +101,8 @@ def tile_choice(
             typer.echo(f"| {label}{words} | {cells} |")
 
 
-def shapes() -> "list[Listing]":
+def shapes() -> list[Listing]:
     """Distinct bf16 products of `_MODELS`, each with its weights in DRAM."""
-    from diffenergy.codesign._tiles.tiles import gemm_rows
-    from diffenergy.workload._listing import Listing, normalise_kernel
-    from diffenergy.workload.models import load_model
-
     seen: dict[tuple[int, ...], dict[str, Any]] = {}
     for name in _MODELS:
         model = load_model(name)
@@ -109,13 +123,9 @@ def shapes() -> "list[Listing]":
     return [Listing("shapes", kernels=kernels, dispatch="graph")]
 
 
-def heuristics(gpu: str, listings: "Sequence[Listing]", goal: str) -> list[Any]:
+def heuristics(gpu: str, listings: Sequence[Listing], goal: str) -> list[Any]:
     """Products, shares of equal tiles, and ratios of `goal`: of the tiles of
     nvMatmulHeuristics and of the model's mixture / of the best."""
-    from diffenergy.codesign._tiles.tuning import tune
-    from diffenergy.corrections import read_corrections
-    from diffenergy.hardware import read_gpu
-
     card = read_gpu(gpu)
     served = read_corrections(None).serve(card)
     found = tune(listings, card, served, goal="energy" if goal == "energy" else "time")
@@ -134,22 +144,13 @@ def heuristics(gpu: str, listings: "Sequence[Listing]", goal: str) -> list[Any]:
 
 
 def costs_with(
-    listings: "Sequence[Listing]",
-    tiles: "Tiles",
-    card: "GpuCard",
-    corrections: "Corrections",
+    listings: Sequence[Listing],
+    tiles: Tiles,
+    card: GpuCard,
+    corrections: Corrections,
 ) -> tuple[Float[np.ndarray, " gemm"], Float[np.ndarray, " gemm"]]:
     """(time in s, energy in J) of one launch of each of `gemm_rows` with `tiles`, legal
     or not, counted like those of `tune` at the highest clocks."""
-
-    from diffenergy.codesign._tiles.tiles import gemm_rows, with_given_tiles
-    from diffenergy.codesign._tiles.tuning import held, products_of
-    from diffenergy.compiling import kept
-    from diffenergy.dvfs._problem.costs import Costs, row_costs
-    from diffenergy.estimator._estimate import estimate_once
-    from diffenergy.hardware import default_point
-    from diffenergy.workload._workload import assemble
-
     gpu, products = card.spec, gemm_rows(listings)
     point = default_point(gpu)
     whole = (assemble(listings), gpu, point, corrections)
@@ -160,12 +161,7 @@ def costs_with(
     return time, np.asarray(costs.work) + static * time
 
 
-def _heuristic_tiles(gpu: str, found: "Tuning") -> "Tiles":
-    import jax
-    import jax.numpy as jnp
-
-    from calibration.studies.tile_heuristics import heuristic_tile
-
+def _heuristic_tiles(gpu: str, found: Tuning) -> Tiles:
     tiles = []
     for tuned in found.products:
         batch, m, n, k = (float(tuned.product.kernel[x]) for x in _SIZE)
@@ -176,12 +172,6 @@ def _heuristic_tiles(gpu: str, found: "Tuning") -> "Tiles":
 def library(folder: Path, gpu: str, seconds: float) -> list[Any]:
     """Sampled rows that ran longer than `seconds`, and ratios of the predicted time
     with cuBLAS's tile / with the best one of its menu, and of the legal ones."""
-    import jax
-
-    from diffenergy.compiling import compiler_options
-    from diffenergy.corrections import read_corrections
-    from diffenergy.hardware import read_gpu
-
     card = read_gpu(gpu)
     served = read_corrections(None).serve(card)
     ran, menu = _products(folder, gpu, seconds)
@@ -202,19 +192,13 @@ def library(folder: Path, gpu: str, seconds: float) -> list[Any]:
     return [len(own), *itertools.chain(*ratios)]
 
 
-def _with(shape: "SimtGemm", tile: dict[str, float]) -> "SimtGemm":
-    import dataclasses
-
+def _with(shape: SimtGemm, tile: dict[str, float]) -> SimtGemm:
     whole = {name: np.full(shape.m.shape, x) for name, x in tile.items()}
     return dataclasses.replace(shape, **whole)
 
 
-def _legal(gpu: "GpuSpec") -> list[dict[str, float]]:
+def _legal(gpu: GpuSpec) -> list[dict[str, float]]:
     """Legal tiles on CUDA cores, splits up to 8."""
-    from diffenergy.codesign._tiles.grid import legal_tiles
-    from diffenergy.codesign._tiles.tiles import FIELDS, Shapes
-    from diffenergy.dtypes import code
-
     long = np.array([4096.0])
     shape = Shapes(long, long, long, np.array([code("fp32")]), np.zeros(1))
     tiles, _ = legal_tiles(gpu, shape)
@@ -228,13 +212,9 @@ def _legal(gpu: "GpuSpec") -> list[dict[str, float]]:
 
 def _products(
     folder: Path, gpu: str, seconds: float
-) -> tuple["SimtGemm", list[dict[str, float]]]:
+) -> tuple[SimtGemm, list[dict[str, float]]]:
     """Sampled products with the tile that cuBLAS ran, and its menu on that GPU: the
     tiles that it ran, each with every split."""
-    from diffenergy.codesign._tiles.tiles import VALUES
-    from diffenergy.dtypes import code
-    from diffenergy.kernels.gemm import SimtGemm
-
     table = _table(folder)
     values, at = table.fields["gemm"].values, table.fields["gemm"].rows
     mine = np.flatnonzero((table.gpu[at] == gpu) & (table.time_s[at] > seconds))
@@ -258,19 +238,12 @@ def _products(
 
 
 @functools.cache
-def _table(folder: Path) -> "MeasurementTable":
-    from diffenergy import measurements
-
+def _table(folder: Path) -> MeasurementTable:
     return measurements.read([str(folder / "neusight" / "gemm_fp32.csv.gz")])
 
 
 def _simt_time(shape: Any, gpu: Any, corrections: Any) -> Any:
     """Time of a launch of each product at the highest clocks, s."""
-    import jax.numpy as jnp
-
-    from diffenergy.kernels.gemm.simt import demand
-    from diffenergy.physics._timeline import timing
-
     asked = demand(shape, gpu, corrections)
     ones = jnp.ones_like(asked.ctas)
     clock = gpu.sm_clock_max * gpu.sm_clock_applied_share * ones

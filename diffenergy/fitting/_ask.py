@@ -16,7 +16,7 @@ from ._calibrate import MAX_ROWS, Calibration, Progress, Settings, blanked, cali
 from ._identifiability import Identifiability, report
 from ._left_out.checked import Flag
 from ._left_out.holdout import Rule, held_out, read_rule
-from ._left_out.outliers import flagged, without
+from ._left_out.rules import flagged
 from ._predict import check_table, corrections_file, predict, unused
 from ._result import FitResult, Rows, fit_summary
 
@@ -106,9 +106,13 @@ def _fitted(
     if strict and every:
         more = f" ({len(every) - 1} more rows)" if len(every) > 1 else ""
         raise ValueError(f"{_words(every[0])}{more}; correct it or drop `--strict`.")
-    parts = zip(tables, flags, held, strict=True)
+    parts = zip(tables, held, flags, strict=True)
+    unread = [
+        blanked(table, out | np.isin(np.arange(len(out)), [x.index for x in found]))
+        for table, out, found in parts
+    ]
     fitted = calibrate(
-        [blanked(without(table, found), out) for table, found, out in parts],
+        unread,
         prior,
         settings,
         begin=begin if begin.continues else None,

@@ -7,12 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..corrections import (
-    GIVEN,
-    CorrectionsFile,
-)
+from ..corrections import GIVEN, CorrectionsFile
 from ..hardware import read_gpu
 from ..measurements import MeasurementTable
+from ..measurements._metrics import READINGS
 from ._batching.batches import Batch, batches, pass_lengths
 from ._fit import Fit, Target, fit, sharpened, target
 from ._freed import begun_at, free_parameters, frozen
@@ -114,12 +112,15 @@ def calibrate(
     """
     start = with_cold_blocks(start, tables)
     targets = _targets(tables, start, settings)
-    parameters = _free(start, targets, settings, among)
+    parameters = _free(start, targets, settings.freeze, among)
     place = None if begin is None else begun_at(parameters, begin)
     result = fit(parameters, targets, place, settings.max_steps, progress)
     for _ in range(_SHARPER if start.fitted_on else 0):
         sharp = [sharpened(parameters, item, result.z) for item in targets]
-        expected = (_as_expected(x, y) for x, y in zip(sharp, targets, strict=True))
+        expected = (
+            new.time_sd > _CLEAR * old.time_sd and new.power_sd > _CLEAR * old.power_sd
+            for new, old in zip(sharp, targets, strict=True)
+        )
         if result.interrupted or all(expected):
             break
         targets = sharp
@@ -152,12 +153,12 @@ def _targets(
 def _free(
     start: CorrectionsFile,
     targets: Sequence[Target],
-    settings: Settings,
+    freeze: Sequence[str],
     among: Sequence[Parameter],
 ) -> Parameters:
     """What is free: what the rows move and nobody holds, or `among` and sensors."""
     parameters = free_parameters(start, targets)
-    free = [p for p in parameters.free if not frozen(p, settings.freeze)]
+    free = [p for p in parameters.free if not frozen(p, freeze)]
     if among:
         free = [*among, *(p for p in free if p.tag.startswith(SENSOR))]
     if not free:
@@ -192,14 +193,6 @@ def _rests_on(
     }
 
 
-def _as_expected(left: Target, before: Target) -> bool:
-    """Whether the errors of a target are not far below what was expected of them."""
-    return (
-        left.time_sd > _CLEAR * before.time_sd
-        and left.power_sd > _CLEAR * before.power_sd
-    )
-
-
 def _lowest(targets: Sequence[Target], before: Mapping[str, float]) -> dict[str, float]:
     """Lowest SM clock of the passes of each GPU, Hz."""
     found = dict(before)
@@ -229,13 +222,8 @@ def _longest(
 def blanked(table: MeasurementTable, held: np.ndarray) -> MeasurementTable:
     """The table without the readings of `held` rows: they are predicted, not fitted,
     and every fold of a split keeps one shape and one compilation."""
-    return dataclasses.replace(
-        table,
-        **{
-            name: np.where(held, np.nan, getattr(table, name))
-            for name in ("time_s", "energy_j", "avg_power_w")
-        },
-    )
+    kept = {name: np.where(held, np.nan, getattr(table, name)) for name in READINGS}
+    return dataclasses.replace(table, **kept)
 
 
 def _target(table: MeasurementTable, batch: Batch, table_weight: float) -> Target:

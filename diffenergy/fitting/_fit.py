@@ -16,13 +16,10 @@ from scipy.optimize import least_squares
 
 from ..compiling import compiler_options
 from ..corrections import ACTIVITY_CONSTANTS, ANY, GIVEN, Constant
-from ..hardware._spec import GpuSpec, OperatingPoint
 from ..measurements import MeasurementTable
-from ..physics._instrument import Instrument, Run
-from ..plans import Steps
+from ..physics._instrument import Run
 from ..records import as_float
 from ..smooth import robust
-from ..workload._workload import Workload
 from ._batching.batches import Batch, How
 from ._parameters import SENSOR, Parameters, Serving
 from ._predict import batch_reading, compiled_reading
@@ -66,27 +63,15 @@ def target(
     )
 
 
-def _log_ratio(predicted: Array, measured: Array, sd: Array) -> Array:
-    known = jnp.isfinite(measured) & (measured > 0)
-    ratio = jnp.log(predicted / jnp.where(known, measured, 1.0)) / sd
-    return jnp.where(known, robust(ratio), 0.0)
-
-
 class _Data(eqx.Module):
     """One target as arrays: targets of one shape share their compilation."""
 
     serving: Serving
     sensing: Serving
-    workload: Workload
-    spec: GpuSpec
-    point: OperatingPoint
-    instrument: Instrument
-    time: Array
-    power: Array
-    time_sd: Array
-    power_sd: Array
+    given: tuple[Any, ...]  # of `batch_reading`
+    read: tuple[Array, Array]  # time, power
+    sd: tuple[Array, Array]
     how: How = eqx.field(static=True)
-    steps: Steps | None = None
 
     @classmethod
     def of(cls, parameters: Parameters, item: Target) -> "_Data":
@@ -94,17 +79,15 @@ class _Data(eqx.Module):
         return cls(
             parameters.serving(batch.card.tags),
             parameters.sensing(sensor_tag(batch)),
-            batch.workload,
-            batch.card.spec,
-            batch.point,
-            batch.instrument,
-            as_float(item.time),
-            as_float(item.power),
-            as_float(item.time_sd),
-            as_float(item.power_sd),
+            batch.given,
+            (as_float(item.time), as_float(item.power)),
+            (as_float(item.time_sd), as_float(item.power_sd)),
             batch.how,
-            batch.steps,
         )
+
+    def reading(self, predicted: Callable[..., Run], z: Float[Array, " p"]) -> Run:
+        """What `predicted`, a form of `batch_reading`, gives at the constants of z."""
+        return predicted(self.given, self.serving(z), self.sensing(z), self.how)
 
 
 def sensor_tag(batch: Batch) -> str:
@@ -163,30 +146,23 @@ def _bases(parameters: Parameters, item: Target) -> list[np.ndarray]:
     return list(bases)
 
 
-def _inputs(z: Float[Array, " p"], d: _Data) -> tuple[Any, ...]:
-    """Arguments of `batch_reading`."""
-    constants = d.serving(z), d.sensing(z)
-    return d.workload, d.spec, d.point, d.instrument, *constants, d.how, d.steps
-
-
-def _of_reading(read: Run, d: _Data) -> Float[Array, " r"]:
+def _residuals(
+    z: Float[Array, " p"], d: _Data, predicted: Callable[..., Run] = batch_reading
+) -> Float[Array, " r"]:
     """Robust residuals of time, then of power."""
-    power = read.energy / read.time
-    return jnp.concatenate(
-        [
-            _log_ratio(read.time, d.time, d.time_sd),
-            _log_ratio(power, d.power, d.power_sd),
-        ]
-    )
-
-
-def _residuals(z: Float[Array, " p"], d: _Data) -> Float[Array, " r"]:
-    return _of_reading(batch_reading(*_inputs(z, d)), d)
+    made = d.reading(predicted, z)
+    values = made.time, made.energy / made.time
+    found = []
+    for x, read, sd in zip(values, d.read, d.sd, strict=True):
+        known = jnp.isfinite(read) & (read > 0)
+        ratio = jnp.log(x / jnp.where(known, read, 1.0)) / sd
+        found.append(jnp.where(known, robust(ratio), 0.0))
+    return jnp.concatenate(found)
 
 
 def _values(z: Float[Array, " p"], d: _Data) -> Float[Array, " r"]:
     """`_residuals` by the program that `predict` uses too."""
-    return _of_reading(compiled_reading()(*_inputs(z, d)), d)
+    return _residuals(z, d, compiled_reading())
 
 
 def _jacobian(

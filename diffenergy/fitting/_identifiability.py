@@ -139,10 +139,11 @@ def report(
 
 def _constant(p: Parameter, z: float, centre: float, sd: float) -> ConstantReport:
     ratio, shift = sd / p.sd, (z - centre) / p.sd
+    factor = p.tag != "global" and not p.tag.startswith(SENSOR)
     return ConstantReport(
         parameter=p,
         value=float(1 / (1 + np.exp(-z)) if p.share else np.exp(z)),
-        unit="x" if _is_factor(p) else p.row.unit,
+        unit="x" if factor else p.row.unit,
         prior_sd=p.sd,
         posterior_sd=sd,
         ratio=ratio,
@@ -157,11 +158,6 @@ def _status(ratio: float) -> Status:
     if ratio < _MEASURED:
         return "measured"
     return "partly" if ratio < _OPEN else "open"
-
-
-def _is_factor(p: Parameter) -> bool:
-    """Whether a number multiplies a constant instead of being one."""
-    return p.tag != "global" and not p.tag.startswith(SENSOR)
 
 
 def _closing(p: Parameter) -> str:

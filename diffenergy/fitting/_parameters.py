@@ -80,17 +80,12 @@ class Parameters:
 
     def centre(self) -> Float[np.ndarray, " p"]:
         """Prior centres in fitted space."""
-        values = [self._started(p) for p in self.free]
-        return np.array(
-            [
-                np.log(v / (1 - v)) if p.share else np.log(v)
-                for p, v in zip(self.free, values, strict=True)
-            ]
-        )
-
-    def _started(self, p: Parameter) -> float:
-        default = p.row.centre if p.tag.startswith(SENSOR) else 1.0
-        return self.start.get(p.tag, {}).get(p.constant, default)
+        centres = []
+        for p in self.free:
+            default = p.row.centre if p.tag.startswith(SENSOR) else 1.0
+            value = self.start.get(p.tag, {}).get(p.constant, default)
+            centres.append(np.log(value / (1 - value)) if p.share else np.log(value))
+        return np.array(centres)
 
     def sd(self) -> Float[np.ndarray, " p"]:
         """Prior sd in fitted space."""
@@ -112,18 +107,16 @@ class Parameters:
     def serving(self, names: Sequence[str]) -> "Serving":
         """How the free numbers enter the constants of a GPU with tags `names`."""
         held = {
-            tag: {
-                name: 1.0 if Parameter(tag, name) in self.free else value
-                for name, value in values.items()
-            }
+            tag: dict(values)
             for tag, values in self.start.items()
+            if not tag.startswith(SENSOR)
         }
-        for p in self.free:  # a free share starts at even odds
-            if p.share:
-                held["global"][p.constant] = 0.5
-        held = {tag: v for tag, v in held.items() if not tag.startswith(SENSOR)}
+        for p in self.free:  # at a logarithm or logit of 0
+            if p.constant in held.get(p.tag, ()):
+                held[p.tag][p.constant] = 0.5 if p.share else 1.0
         constants = list(CONSTANTS)
-        fixed = np.array([resolve(held, names)[name] for name in constants])
+        resolved = resolve(held, names)
+        fixed = np.array([resolved[name] for name in constants])
         shares = np.array([is_share(name) for name in constants])
         offset = np.log(np.where(shares, fixed / np.where(shares, 1 - fixed, 1), fixed))
         matrix = self._entries(constants, ("global", *names))

@@ -42,16 +42,13 @@ from ._batching.plan_batches import step_reading, with_unplanned
 
 
 def batch_reading(
-    workload: Workload,
-    spec: GpuSpec,
-    point: OperatingPoint,
-    instrument: Instrument,
+    given: tuple[Workload, GpuSpec, OperatingPoint, Instrument, Steps | None],
     corrections: Corrections,
     sensor: Sensor,
     how: How,
-    steps: Steps | None = None,
 ) -> Run:
-    """Reading of every phase of a batch, of plans of every one of the `steps`."""
+    """Reading of every phase of a batch (`Batch.given`), of plans of every step."""
+    workload, spec, point, instrument, steps = given
     if how.unfilled:
         contents = data_activity(instrument, sensor)
         phases = dataclasses.replace(
@@ -68,20 +65,16 @@ def batch_reading(
 def compiled_reading():
     """`batch_reading`, jitted."""
     options = compiler_options(True)
-    return jax.jit(batch_reading, static_argnums=6, compiler_options=options)
+    return jax.jit(batch_reading, static_argnums=3, compiler_options=options)
 
 
 def read_batch(batch: Batch, corrections: CorrectionsFile) -> Run:
     """Reading of every phase of a batch with the constants of a file."""
     return compiled_reading()(
-        batch.workload,
-        batch.card.spec,
-        batch.point,
-        batch.instrument,
+        batch.given,
         corrections.serve(batch.card),
         corrections.sensor(batch.campaign, batch.kind, batch.card.name),
         batch.how,
-        batch.steps,
     )
 
 

@@ -194,11 +194,11 @@ def measure(
     path, said = Path(file), []
     finished(path)  # another kind of file is found before the GPU is
     boards_clocks.check_state(state_path(path))
-    board = sensor.open_sensor(gpu_index)
+    board = sensor.Sensor(gpu_index)
     _bench.check_board(board.about)
     identity = _bench.identify(board.about, gpu)
     before = board.processes()
-    wall, tell = reading.Wall(), note or said.append
+    wall, tell = reading.Clock(), note or said.append
     with boards_clocks.interruptible() as check:
         kernels = runner.find_runner(board.about.uuid)
         surveyed = _bench.survey(board, identity, kernels.l2)
@@ -209,21 +209,17 @@ def measure(
             control.prepare(*first)  # finds out whether they may be set
             others = _bench.watch(board, before)
             kit = Bench(identity.name, board, kernels, wall, control, others, check)
-            for line in [*identity.notes, *_shared(before)]:
+            for line in identity.notes:
                 tell(line)
+            if before:
+                many = f"other processes use this GPU ({len(before)})"
+                tell(f"{many}: rows say `shared_gpu`")
             table, done = Table(path), Progress()
             left = remaining(every, identity.name, table.rows)
             ended = _interrupted(left, kit, table, seconds, done, progress)
     found = measured(path, kit, len(left), table, done, ended)
     found.notes[:0] = said
     return found
-
-
-def _shared(others: frozenset[int] | None) -> list[str]:
-    """What to say of the processes that use the GPU, too."""
-    if not others:
-        return []
-    return [f"other processes use this GPU ({len(others)}): rows say `shared_gpu`"]
 
 
 def _wanted(
@@ -237,13 +233,12 @@ def _wanted(
 ) -> Wanted:
     """What is asked of a plan, once the board can do it."""
     _bench.check_limits(power_limits, board)
-    given = None if clocks == "auto" else clocks
     return Wanted(
         points=points,
         seed=seed,
         only=check_classes(only),
         zeros=zeros,
-        clocks=() if clocks is None else _bench.swept_clocks(given, board),
+        clocks=_bench.swept_clocks(clocks or (), board),
         limits=tuple(power_limits),
     )
 

@@ -5,16 +5,13 @@ import math
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from ..hardware import read_gpu
+from ..hardware import GpuCard, read_gpu
 from ..units import MHz, MiB
 from ._board.sensor import About, Sensor
 from ._plan import FREE, auto_clocks, board_of, unknown_board
 from ._shapes import Board
-
-if TYPE_CHECKING:
-    from ..hardware import GpuCard
 
 _L2: Final = 64 * MiB
 """L2 of a GPU that nothing is known of: larger than most, so that buffers rotate."""
@@ -24,7 +21,7 @@ class Identity(NamedTuple):
     """Name of a GPU in our files (`card`), or a name of its own and remarks on it."""
 
     name: str
-    card: "GpuCard | None"
+    card: GpuCard | None
     notes: tuple[str, ...]
 
 
@@ -48,12 +45,12 @@ def identify(about: About, named: str | None) -> Identity:
     return Identity(name, None, (note,))
 
 
-def row_name(named: str, card: "GpuCard") -> str:
+def row_name(named: str, card: GpuCard) -> str:
     """What rows call a GPU that the user named: a file stays a file."""
     return named if named.lower().endswith(".toml") else card.name
 
 
-def _known(name: str) -> "GpuCard | None":
+def _known(name: str) -> GpuCard | None:
     for word in (name, name.removeprefix("NVIDIA ")):
         try:
             return read_gpu(word) if word and not word.endswith(".toml") else None
@@ -78,12 +75,14 @@ def survey(sensor: Sensor, identity: Identity, l2: float) -> Board:
     )
 
 
-def swept_clocks(given: Sequence[float] | None, board: Board) -> tuple[float, ...]:
-    """Clocks to sweep (Hz): those `given`, or about eight of the board's.
+def swept_clocks(
+    given: Sequence[float] | Literal["auto"], board: Board
+) -> tuple[float, ...]:
+    """Clocks to sweep (Hz): those `given`, or about eight of the board's ("auto").
 
     Raises `ValueError` if the board does not support one.
     """
-    if given is None:
+    if given == "auto":
         if not board.clocks:
             raise ValueError(
                 f"`clocks` is 'auto', but {board.name} does not tell its clocks; "

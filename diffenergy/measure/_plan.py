@@ -3,13 +3,11 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
+from ..hardware import GpuCard
 from ..units import MHz
 from ._shapes import CLASSES, Board, Kernel, copies, is_resident, kernels
-
-if TYPE_CHECKING:
-    from ..hardware import GpuCard
 
 Start = Literal["warm", "cold"]
 
@@ -79,7 +77,7 @@ class Wanted:
     limits: tuple[float, ...] = ()
 
 
-def board_of(card: "GpuCard") -> Board:
+def board_of(card: GpuCard) -> Board:
     """What the plan of a known GPU rests on."""
     v = card.values
     steps = round((v["sm_clock_max"] - v["sm_clock_min"]) / v["sm_clock_step"])
@@ -125,7 +123,8 @@ def make_plan(board: Board, wanted: Wanted) -> list[Point]:
     kinds = [kind for kind in CLASSES if kind in wanted.only]
     queues = {kind: _points(kind, board, wanted) for kind in kinds}
     firsts = {kind: p for kind in kinds if (p := next(queues[kind], None))}
-    references = [firsts[kind] for kind in _references(board) if kind in firsts]
+    busy = "tensor" if board.dtypes else "fma"
+    references = [firsts[kind] for kind in (busy, "dram", "l2") if kind in firsts]
     swept = _sweep(references, wanted)
     heads = [p for p in firsts.values() if p not in references]
     begin = 2 * len(references)
@@ -148,11 +147,6 @@ def _distinct(points: Iterable[Point]) -> Iterator[Point]:
         if run not in seen:
             seen.add(run)
             yield point
-
-
-def _references(board: Board) -> tuple[str, ...]:
-    """Classes whose first kernel is swept; without tensor cores, CUDA cores serve."""
-    return ("tensor" if board.dtypes else "fma", "dram", "l2")
 
 
 def _points(kind: str, board: Board, wanted: Wanted) -> Iterator[Point]:
@@ -180,11 +174,5 @@ def _sweep(references: Sequence[Point], wanted: Wanted) -> list[Point]:
 
 def _in_turn(queues: list[Iterator[Point]]) -> Iterator[Point]:
     """One point of each queue after the other until all are empty."""
-    while queues:
-        alive = []
-        for queue in queues:
-            point = next(queue, None)
-            if point is not None:
-                alive.append(queue)
-                yield point
-        queues = alive
+    for some in itertools.zip_longest(*queues):
+        yield from (point for point in some if point is not None)

@@ -135,13 +135,15 @@ def translate(sheet: Sheet) -> tuple[Sheet, tuple[str, ...]]:
     words = texts(sheet, "op", np.arange(sheet.num_rows))
     columns = dict(sheet.columns)
     ours, notes = _OPS, ()
-    if columns.keys() >= _CUBLAS_COLUMNS:
+    products = columns.keys() >= _CUBLAS_COLUMNS
+    vectors = columns.keys() >= {"batch", "h"} and _VECTOR.issuperset(words)
+    if products:
         notes = _cublas(sheet, columns, words)
-        _name_campaign(columns)
-    elif columns.keys() >= {"batch", "h"} and _VECTOR.issuperset(words):
+    elif vectors:
         _vectors(sheet, columns, words)
-        _name_campaign(columns)
         ours = _OPS | dict.fromkeys(_POINTWISE, "elementwise")
+    if (products or vectors) and columns.keys().isdisjoint(CAMPAIGN_COLUMNS):
+        columns["campaign"] = np.full(sheet.num_rows, _CAMPAIGN, dtype=object)
     columns["op"] = np.array([ours.get(word, word) for word in words], dtype=object)
     return dataclasses.replace(sheet, columns=columns), notes
 
@@ -200,10 +202,3 @@ def _vectors(sheet: Sheet, columns: dict[str, np.ndarray], words: np.ndarray) ->
     columns["elements"] = batch * length
     columns["reads"] = np.where(np.isin(words, _TWO_TENSORS), 2.0, 1.0)
     columns["fn"] = columns["family"] = words
-
-
-def _name_campaign(columns: dict[str, np.ndarray]) -> None:
-    """Says whose measurements these are, unless the file does."""
-    if columns.keys().isdisjoint(CAMPAIGN_COLUMNS):
-        size = len(columns["op"])
-        columns["campaign"] = np.full(size, _CAMPAIGN, dtype=object)

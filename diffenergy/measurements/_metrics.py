@@ -17,7 +17,8 @@ QUANTITIES: Final = {"time": "time_s", "power": "avg_power_w", "energy": "energy
 _GROUP_ARRAYS: Final = ("gpu", "op", "workload", "campaign", "kind", "file")
 """Arrays of the table that serve as groups where the files have no such column."""
 
-_NUMBERS: Final = ("time_s", "energy_j", "avg_power_w")
+READINGS: Final = ("time_s", "energy_j", "avg_power_w")
+"""What is measured and predicted, in the order of tables."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,8 +56,8 @@ def prediction_frame(table: MeasurementTable, predictions: Predictions) -> pd.Da
     if len(set(table.file)) > 1:
         added["file"] = table.file
     added["row"] = table.row
-    added |= {name: getattr(table, name) for name in _NUMBERS}
-    for name in _NUMBERS:
+    added |= {name: getattr(table, name) for name in READINGS}
+    for name in READINGS:
         added[f"{name}_pred"] = getattr(predictions, name)
         for bound in ("p5", "p95"):
             interval = getattr(predictions, f"{name}_{bound}")

@@ -25,7 +25,6 @@ from ._cells import (
     names,
     numbers,
     read_sheet,
-    require,
     texts,
 )
 from ._shapes import DTYPE_WORDS
@@ -101,13 +100,11 @@ class PlanRow:
 
 def are_plans(sheet: Sheet) -> bool:
     """Whether the rows of a file are training steps of plans."""
-    return "op" not in sheet.columns and {*_NEEDED} <= set(sheet.columns)
+    return "op" not in sheet.columns and sheet.columns.keys() >= {*_NEEDED}
 
 
-def plan_rows(sheet: Sheet) -> tuple[np.ndarray, np.ndarray]:
-    """(`PlanRow` of every row or None, why there is none)."""
-    for column in _NEEDED:
-        require(sheet, column, "a row of a training plan needs it")
+def plan_rows(sheet: Sheet, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(`PlanRow` of every row or None, why it cannot be predicted); `time` measured."""
     every = np.arange(sheet.num_rows)
     sizes = {
         name: numbers(sheet, name, every, _whole(name))
@@ -126,6 +123,7 @@ def plan_rows(sheet: Sheet) -> tuple[np.ndarray, np.ndarray]:
         found = {name: float(column[i]) for name, column in sizes.items()}
         try:
             rows[i] = _row(said, found)
+            reasons[i] = "no time is given" if np.isnan(time[i]) else ""
         except ValueError as error:
             reasons[i] = str(error)
     return rows, reasons
@@ -152,12 +150,10 @@ def _row(said: Mapping[str, str], sizes: Mapping[str, float]) -> PlanRow:
         if name in sizes and not np.isnan(sizes[name])
     }
     framework = said.get("framework", "")
-    schedule = said.get("schedule", "none")
+    schedule, recompute = said.get("schedule", "none"), said.get("recompute", "")
     given |= {
         "schedule": None if schedule == "none" else schedule,
-        "recompute": {"": "none", "unstated": "none"}.get(
-            said.get("recompute", ""), said.get("recompute", "none")
-        ),
+        "recompute": "none" if recompute in ("", "unstated") else recompute,
         "overlap": _OVERLAPS.get(said.get("overlap", ""), "tp+dp"),
         "sums": "bf16" if framework.endswith("pure") else "fp32",
         "software": _year(said, framework),
@@ -195,17 +191,13 @@ def _year(said: Mapping[str, str], framework: str) -> float | None:
     return next(known, None)
 
 
-def models_of(names_: set[str], beside: Path) -> dict[str, Model]:
-    """Models by name: bundled, else with the shapes of `models.csv` `beside` the
-    measurements. Names of neither are left out."""
-    shapes = _shapes(beside / "models.csv") if not names_ <= set(model_names()) else {}
-    found: dict[str, Model] = {}
-    for name in names_:
-        if name in model_names():
-            found[name] = load_model(name)
-        elif name in shapes:
-            found[name] = shaped(name, shapes[name])
-    return found
+def model_of(name: str, beside: Path) -> Model | None:
+    """A model by name: bundled, else with the shapes of `models.csv` `beside` the
+    measurements; None if neither knows it."""
+    if name in model_names():
+        return load_model(name)
+    shape = _shapes(beside / "models.csv").get(name)
+    return None if shape is None else shaped(name, shape)
 
 
 def _shapes(path: Path) -> dict[str, dict[str, float]]:

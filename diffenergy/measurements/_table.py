@@ -158,21 +158,23 @@ def _read(
     sheet, notes = columns.translate(raw)
     gpus, ops = _gpus(sheet, gpu), _row_ops(sheet, op, known)
     values, measured_notes = columns.measured(sheet)
-    plans, broken = _plans(sheet)
-    if plans is None:
+    planned = are_plans(sheet)
+    if not planned:
         _require_times(sheet, ops, values["time_s"])
     fields, skipped = _fields(sheet, ops, known)
-    if plans is not None:
-        skipped = np.where(ops == "", _unread(broken, values["time_s"]), skipped)
-    passes = ops == "" if plans is None else np.zeros(sheet.num_rows, bool)
+    plans = np.full(sheet.num_rows, None, dtype=object)
+    if planned:
+        plans, broken = plan_rows(sheet, values["time_s"])
+        skipped = np.where(ops == "", broken, skipped).astype(object)
+    passes = (ops == "") & (not planned)
     listed = listing_names(sheet, np.flatnonzero(passes), workloads)
     modelled = np.flatnonzero(passes & (listed == ""))
     used = columns.KNOWN.union(
         *(op_column_names(known[name]) for name in fields),
         MODEL_COLUMNS if passes.any() else (),
-        PLAN_COLUMNS if plans is not None else (),
+        PLAN_COLUMNS if planned else (),
     )
-    kinds = np.where(ops == "", "workload", "kernel")
+    kinds = "plan" if planned else np.where(ops == "", "workload", "kernel")
     frame = pd.DataFrame(raw.columns, dtype=object)
     if gpu is not None and "gpu" in frame:
         frame["gpu"] = gpus
@@ -182,7 +184,7 @@ def _read(
         frame=frame,
         file=np.full(sheet.num_rows, file, dtype=object),
         row=np.arange(sheet.num_rows),
-        kind=(kinds if plans is None else np.full_like(kinds, "plan")).astype(object),
+        kind=np.full(sheet.num_rows, kinds, dtype=object),
         gpu=gpus,
         op=ops,
         workload=listed,
@@ -192,7 +194,7 @@ def _read(
         skipped=skipped,
         fields=fields,
         model_request=Columns(modelled, model_requests(sheet, modelled)),
-        plan=np.full(sheet.num_rows, None, object) if plans is None else plans,
+        plan=plans,
         ignored_columns=tuple(ignored),
         notes=(*notes, *measured_notes),
         listings=workloads,
@@ -231,20 +233,6 @@ def _fields(
         fields[name] = Columns(rows, op_columns(sheet, known[name], rows))
         skipped[rows] = broken_shares(known[name], fields[name].values)
     return fields, skipped
-
-
-def _plans(sheet: Sheet) -> tuple[np.ndarray | None, np.ndarray]:
-    """Training plans of the rows of a file and why some have none; None if its rows are
-    of another kind."""
-    if not are_plans(sheet):
-        return None, np.array([])
-    return plan_rows(sheet)
-
-
-def _unread(broken: np.ndarray, time: np.ndarray) -> np.ndarray:
-    """Why rows of plans cannot be predicted; those without a time say nothing."""
-    untimed = np.isnan(time) & (broken == "")
-    return np.where(untimed, "no time is given", broken).astype(object)
 
 
 def _ops() -> dict[str, Op]:

@@ -91,14 +91,13 @@ def evaluate_trace(
     task = prepare(read, named, corrections=corrections, detail=True, every=True)
     kernels = [_compared(kernel) for kernel in task.run().kernels or []]
     _check_columns(columns, kernels)
-    live = [x for x in kernels if x["predicted_us"] is not None]
     whole = {
         "source": summary["source"],
         "gpu": task.card.name,
         "grade": task.trust.grade,
         "class_share": summary["class_share"],
         "shape_share": summary["shape_share"],
-        **_figures(kernels, live),
+        **_figures(kernels),
         "groups": _groups(kernels, columns),
         "notes": list(summary["notes"]),
     }
@@ -108,8 +107,9 @@ def evaluate_trace(
 def _compared(kernel: Mapping[str, Any]) -> dict[str, Any]:
     """A row with its prediction; None where it has no shape."""
     seconds: float | None = kernel["kernel_s"]
-    shaped = kernel["op"] != "traced" and seconds is not None
-    predicted = 1e6 * seconds if shaped and seconds is not None else None
+    predicted = None
+    if kernel["op"] != "traced" and seconds is not None:
+        predicted = 1e6 * seconds
     left_out = ("time_s", "kernel_s", "energy_j", "utilization", "phase")
     told = {k: v for k, v in kernel.items() if k not in left_out}
     ratio = None
@@ -118,11 +118,11 @@ def _compared(kernel: Mapping[str, Any]) -> dict[str, Any]:
     return told | {"predicted_us": predicted, "ratio": ratio}
 
 
-def _figures(
-    kernels: Sequence[Mapping[str, Any]], live: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def _figures(kernels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Errors over launches, of all and of long ones, and of the sums."""
-    every, long = _errors(live), _errors([x for x in live if _is_long(x)])
+    live = [x for x in kernels if x["predicted_us"] is not None]
+    every = _errors(live)
+    long = _errors([x for x in live if x["traced_us"] > LONG_US])
     predicted = sum(x["predicted_us"] * x["count"] for x in live)
     traced = sum(x["traced_total_us"] for x in live)
     rows = sum(x["count"] for x in kernels)
@@ -138,10 +138,6 @@ def _figures(
         "traced_us": traced,
         "whole_ratio": predicted / traced if traced else None,
     }
-
-
-def _is_long(kernel: Mapping[str, Any]) -> bool:
-    return kernel["traced_us"] > LONG_US
 
 
 def _errors(kernels: Sequence[Mapping[str, Any]]) -> Errors:
@@ -160,9 +156,7 @@ def _groups(
     for kernel in kernels if by else ():
         groups.setdefault(tuple(kernel.get(x) for x in by), []).append(kernel)
     return [
-        dict(zip(by, key, strict=True))
-        | _figures(rows, [x for x in rows if x["predicted_us"] is not None])
-        for key, rows in groups.items()
+        dict(zip(by, key, strict=True)) | _figures(rows) for key, rows in groups.items()
     ]
 
 

@@ -30,7 +30,7 @@ def done(
     }  # fmt: skip
     names, member = np.full(40, gpu, object), np.ones((40, 1), bool)
     parts = np.full(40, part, object)
-    return accuracy.Done(split, 0, 0, names, numbers, member, 5, 100, parts)
+    return accuracy.Done(split, 0, 0, names, numbers, member, 5, parts)
 
 
 def test_rows_of_one_kind_go_together(accuracy: Any):

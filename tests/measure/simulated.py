@@ -11,7 +11,8 @@ from typing import Any
 
 from diffenergy.measure import _bench as bench
 from diffenergy.measure._board.clocks import Control
-from diffenergy.measure._board.sensor import About, NoPermission, SensorError
+from diffenergy.measure._board.reading import Clock
+from diffenergy.measure._board.sensor import About, NoPermission, Sensor, SensorError
 from diffenergy.measure._plan import Point
 from diffenergy.measure._record import (
     Bench,
@@ -33,7 +34,7 @@ QUICK = Timing(warm_up=0.3, reading=0.4, gap=0.2, chunk=0.1, period=0.2)
 """Few calls, for tests that fail at each of them."""
 
 
-class World:
+class World(Clock, Sensor):
     """Time, power, heat and clocks of a board; every call to it is counted.
 
     `fail_at`: the call that raises `error`, once. `update`: s between two steps of the

@@ -8,9 +8,8 @@ import pytest
 
 from diffenergy.measure._board.sensor import (
     NoPermission,
-    Nvml,
+    Sensor,
     SensorError,
-    open_sensor,
 )
 
 
@@ -74,7 +73,7 @@ def nvml(monkeypatch):
 
 
 def test_readings_in_si(nvml):
-    board = open_sensor(1)
+    board = Sensor(1)
     about = board.about
     assert (about.index, about.name, about.uuid) == (1, "NVIDIA H200", "GPU-2")
     assert (about.driver, about.cuda, about.memory) == ("570.86", "12.8", 1.41e11)
@@ -90,7 +89,7 @@ def test_readings_in_si(nvml):
 
 @pytest.mark.parametrize("answer", [0, NVMLError(3), NVMLError(13), NVMLError(21)])
 def test_what_is_not_told_is_nan(nvml, answer):
-    board = Nvml(0)
+    board = Sensor(0)
     for name in ("TotalEnergyConsumption", "PowerUsage", "ClockInfo", "Temperature"):
         nvml.answers[f"nvmlDeviceGet{name}"] = answer
     nvml.answers["nvmlDeviceGetPowerManagementLimit"] = answer
@@ -100,7 +99,7 @@ def test_what_is_not_told_is_nan(nvml, answer):
 
 
 def test_lists_that_are_not_told(nvml):
-    board = Nvml(0)
+    board = Sensor(0)
     for name in ("SupportedMemoryClocks", "ComputeRunningProcesses"):
         nvml.answers[f"nvmlDeviceGet{name}"] = NVMLError(3)
     nvml.answers["nvmlDeviceGetPowerManagementLimitConstraints"] = NVMLError(3)
@@ -110,14 +109,14 @@ def test_lists_that_are_not_told(nvml):
 
 
 def test_a_lost_board_is_an_error(nvml):
-    board = Nvml(0)
+    board = Sensor(0)
     nvml.answers["nvmlDeviceGetPowerUsage"] = NVMLError(15)
     with pytest.raises(SensorError, match="no longer answers"):
         board.power()
 
 
 def test_setting(nvml):
-    board = Nvml(0)
+    board = Sensor(0)
     board.lock_clock(1.41e9)
     board.set_power_limit(300.5)
     board.unlock_clock()
@@ -130,7 +129,7 @@ def test_setting(nvml):
 
 @pytest.mark.parametrize("code, kind", [(4, NoPermission), (3, SensorError)])
 def test_what_may_not_be_set(nvml, code, kind):
-    board = Nvml(0)
+    board = Sensor(0)
     nvml.answers["nvmlDeviceSetGpuLockedClocks"] = NVMLError(code)
     nvml.answers["nvmlDeviceSetPowerManagementLimit"] = NVMLError(code)
     with pytest.raises(kind):
@@ -141,10 +140,10 @@ def test_what_may_not_be_set(nvml, code, kind):
 
 def test_no_gpu_and_no_package(nvml, monkeypatch):
     with pytest.raises(ValueError, match="2 NVIDIA GPUs"):
-        open_sensor(2)
+        Sensor(2)
     nvml.answers["nvmlInit"] = NVMLError(9)
     with pytest.raises(ValueError, match="no NVIDIA GPU is found"):
-        open_sensor(0)
+        Sensor(0)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(ValueError, match="pip install nvidia-ml-py"):
-        open_sensor(0)
+        Sensor(0)

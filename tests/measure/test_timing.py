@@ -2,11 +2,11 @@
 
 import threading
 
-from diffenergy.measure._board.reading import Wall
+from diffenergy.measure._board.reading import Clock
 
 
 def test_every_calls_beside_the_main_work():
-    wall, called = Wall(), threading.Event()
+    wall, called = Clock(), threading.Event()
     begin = wall.now()
     threads = []
 

@@ -93,14 +93,14 @@ class Refit:
         """Predicted times of all rows, s; NaN where there are none."""
         found = np.full(self.table.num_rows, np.nan)
         for data, rows in zip(self.problem.data, self._of_targets(), strict=True):
-            read = _fit.compiled_reading()(*_fit._inputs(as_float(z), data))
+            read = data.reading(_fit.compiled_reading(), as_float(z))
             found[rows] = np.asarray(read.time)
         return found
 
     def _of_targets(self) -> Iterator[np.ndarray]:
         start = 0
         for data in self.problem.data:
-            size = len(data.time)
+            size = len(data.read[0])
             yield self.rows[start : start + size]
             start += 2 * size
 

@@ -1,8 +1,9 @@
 """Measured rows of one GPU as one `Workload` whose phases are the rows."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ from jax import Array
 from ...corrections import STREAMING, CorrectionsFile
 from ...hardware._fields import CLOCK
 from ...hardware._files import GpuCard, read_gpu
-from ...hardware._spec import OperatingPoint
+from ...hardware._spec import GpuSpec, OperatingPoint
 from ...kernels import formulas, ops
 from ...kernels._shared.ops import COMMON_FIELDS
 from ...measurements import Columns, MeasurementTable
@@ -25,7 +26,6 @@ from ...workload._workload import (
     Workload,
     as_codes,
     build,
-    concatenate,
     op_rows,
     pad_size,
     phase_columns,
@@ -75,6 +75,14 @@ class Batch:
     """Of plans, what makes steps of the phases."""
 
     @property
+    def given(
+        self,
+    ) -> tuple[Workload, GpuSpec, OperatingPoint, Instrument, Steps | None]:
+        """What its reading follows from, beside the constants."""
+        spec = self.card.spec
+        return self.workload, spec, self.point, self.instrument, self.steps
+
+    @property
     def records(self) -> set[str]:
         """Names of the shape records among the launches."""
         return {type(shape).__name__ for shape in self.workload.shapes}
@@ -100,36 +108,47 @@ def batches(table: MeasurementTable, corrections: CorrectionsFile) -> Iterator[B
     table = with_unplanned(table)
     for gpu in dict.fromkeys(table.gpu):
         card = read_gpu(gpu)
+        batch = functools.partial(_batch, table, corrections, card)
         mine = (table.gpu == gpu) & (table.skipped == "")
-        passes = np.flatnonzero(mine & (table.kind == "workload"))
-        for start in range(0, len(passes), CHUNK):
-            part = passes[start : start + CHUNK]
-            yield _passes(table, corrections, card, part)
+        for part in _chunks(mine & (table.kind == "workload")):
+            listings, owner = _passes(table, part)
+            yield batch("workload", *_columns(listings), owner)
         plans = np.flatnonzero(mine & (table.kind == "plan"))
         for part in by_mixture(table, plans):
-            yield _plans(table, corrections, card, part)
+            listings, owner, steps = planned(table, part)
+            made = batch("plan", *_columns(listings), owner)
+            yield dataclasses.replace(made, rows=part, steps=steps)
         for op, columns in table.fields.items():
             campaigns = table.campaign[columns.rows]
             here = mine[columns.rows]
             for name in dict.fromkeys(campaigns[here]):
-                index = np.flatnonzero(here & (campaigns == name))
-                for start in range(0, len(index), CHUNK):
-                    part = index[start : start + CHUNK]
-                    yield _kernels(table, corrections, card, op, columns, part)
+                model = corrections.instrument(str(name), op, card.name)
+                for part in _chunks(here & (campaigns == name)):
+                    facts = facts_of(model, op, columns, part)
+                    made = _kernels(table, model, op, columns, part)
+                    yield batch(op, *made, columns.rows[part], facts)
+
+
+def _chunks(which: np.ndarray) -> list[np.ndarray]:
+    """Indices of the rows that are true, `CHUNK` at a time."""
+    index = np.flatnonzero(which)
+    return [index[start : start + CHUNK] for start in range(0, len(index), CHUNK)]
+
+
+def _columns(listings: Sequence[Listing]) -> tuple[list[OpRows], PhaseColumns]:
+    """Launches and phases of listings, a phase each."""
+    flat = [(k, i) for i, x in enumerate(listings) for k in x.kernels]
+    return op_rows(flat), phase_columns(listings)
 
 
 def _passes(
-    table: MeasurementTable,
-    corrections: CorrectionsFile,
-    card: GpuCard,
-    rows: np.ndarray,
-) -> Batch:
-    """Whole passes: the phases of each row's listings."""
-    known: dict[str, tuple[list[Listing], list[OpRows]]] = {}
+    table: MeasurementTable, rows: np.ndarray
+) -> tuple[list[Listing], np.ndarray]:
+    """Listings of whole passes, and the row of each."""
+    known: dict[str, list[Listing]] = {}
     requests = {int(r): i for i, r in enumerate(table.model_request.rows)}
-    parts: dict[str, list[OpRows]] = {}
-    phases: list[tuple[Listing, int]] = []
-    start = 0
+    listings: list[Listing] = []
+    owner: list[int] = []
     for row in rows:
         name = str(table.workload[row]) or f"model {requests[int(row)]}"
         if name not in known:
@@ -138,60 +157,30 @@ def _passes(
                 if table.workload[row]
                 else _requested(table, requests[int(row)])
             )
-            completed = [complete(listing) for listing in given]
-            flat = [(k, i) for i, x in enumerate(completed) for k in x.kernels]
-            known[name] = (completed, op_rows(flat))
-        completed, columns = known[name]
-        for part in columns:
-            shifted = dataclasses.replace(
-                part, row=part.row + start, phase=part.phase + len(phases)
-            )
-            parts.setdefault(part.op, []).append(shifted)
-        phases += [(listing, row) for listing in completed]
-        start += sum(len(part.row) for part in columns)
-    info = phase_columns([listing for listing, _ in phases])
-    merged = [_merge(op, items) for op, items in parts.items()]
-    index = np.array([row for _, row in phases])
-    return _batch(table, corrections, card, "workload", merged, info, index, {})
-
-
-def _plans(
-    table: MeasurementTable,
-    corrections: CorrectionsFile,
-    card: GpuCard,
-    rows: np.ndarray,
-) -> Batch:
-    """Training steps of plans: the parts of each row's step."""
-    found = planned(table, card, rows)
-    flat = [(k, i) for i, x in enumerate(found.listings) for k in x.kernels]
-    info = phase_columns(found.listings)
-    parts = op_rows(flat)
-    batch = _batch(table, corrections, card, "plan", parts, info, found.owner, {})
-    return dataclasses.replace(batch, rows=rows, steps=found.steps)
+            known[name] = [complete(listing) for listing in given]
+        listings += known[name]
+        owner += [int(row)] * len(known[name])
+    return listings, np.array(owner)
 
 
 def _kernels(
     table: MeasurementTable,
-    corrections: CorrectionsFile,
-    card: GpuCard,
+    model: Mapping[str, Any],
     op: str,
     columns: Columns,
     index: np.ndarray,
-) -> Batch:
+) -> tuple[list[OpRows], PhaseColumns]:
     """Single kernels in a loop of their own: one phase a row, no host."""
-    rows = columns.rows[index]
     fields = {
         field.name: as_codes(field, columns.values[field.name][index])
         for field in (*ops()[op][0].fields, *COMMON_FIELDS)
     }
-    every = np.arange(len(rows))
-    model = corrections.instrument(str(table.campaign[rows[0]]), op, card.name)
+    every = np.arange(len(index))
     copies = by_row(model, "weight_copies", columns, index, 1.0)
-    copies = np.where(np.isnan(table.copies[rows]), copies, table.copies[rows])
-    info = PhaseColumns.single(len(rows), copies=copies)
+    told = table.copies[columns.rows[index]]
+    copies = np.where(np.isnan(told), copies, told)
     part = OpRows(op, fields, every, every)
-    facts = facts_of(model, op, columns, index)
-    return _batch(table, corrections, card, op, [part], info, rows, facts)
+    return [part], PhaseColumns.single(len(index), copies=copies)
 
 
 def _batch(
@@ -202,8 +191,9 @@ def _batch(
     parts: list[OpRows],
     phases: PhaseColumns,
     rows: np.ndarray,
-    facts: Mapping[str, np.ndarray],
+    facts: Mapping[str, np.ndarray] = {},
 ) -> Batch:
+    """A batch, filled up to a shape that others share."""
     count = len(rows)
     extra = pad_size(count) - count
 
@@ -220,6 +210,8 @@ def _batch(
     instrument = instrument_of(table, corrections, kind, picked, card.name, facts)
     campaign = "" if kind in ("workload", "plan") else str(table.campaign[rows[0]])
     model = corrections.instrument(campaign, kind, card.name)
+    found = {part.op for part in parts}
+    found |= {*(STREAMING if found & {*STREAMING} else ())}
     sampling = "series" if "warm_share" in model else "gap" if "gap" in model else ""
     how = How(
         capped=bool((np.asarray(point.power_cap) < NO_CAP).any()),
@@ -234,15 +226,10 @@ def _batch(
         instrument,
         how,
         kind,
-        _alike({part.op for part in parts}),
+        tuple(sorted(found)),
         campaign,
         np.concatenate([rows, np.full(extra, -1)]),
     )
-
-
-def _alike(found: set[str]) -> tuple[str, ...]:
-    """Some ops, and those that have a formula with one of them."""
-    return tuple(sorted(found | {*(STREAMING if found & {*STREAMING} else ())}))
 
 
 def _point(table: MeasurementTable, card: GpuCard, rows: np.ndarray) -> OperatingPoint:
@@ -260,15 +247,6 @@ def _point(table: MeasurementTable, card: GpuCard, rows: np.ndarray) -> Operatin
         np.clip(memory, CLOCK.low, CLOCK.high),
         np.where(np.isnan(measured), cap, NO_CAP),
         table.temperature[rows],
-    )
-
-
-def _merge(op: str, items: Sequence[OpRows]) -> OpRows:
-    return OpRows(
-        op,
-        concatenate([item.fields for item in items]),
-        np.concatenate([item.row for item in items]),
-        np.concatenate([item.phase for item in items]),
     )
 
 

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...corrections import Corrections
-from ...hardware import GpuCard, read_gpu
+from ...hardware import read_gpu
 from ...hardware._spec import GpuSpec, OperatingPoint
 from ...measurements import MeasurementTable
-from ...measurements._plan_rows import POSITIONS, PlanRow, models_of
+from ...measurements._plan_rows import POSITIONS, PlanRow, model_of
 from ...physics import Run, static_power, with_corrections
 from ...plans import Steps, Training, compose, host_of, step_energy, training_of
 from ...plans._steps.steps import merged
@@ -21,17 +21,6 @@ from ...workload._unlisted import complete
 from ...workload.models import Model, Request
 from ...workload.models._layers.drafting import without_mtp
 from ...workload.models._shared.language_model import LanguageModel
-
-
-@dataclasses.dataclass(frozen=True)
-class PlannedRows:
-    """Steps of the table's `rows`, their listings (a phase each) and the row of each
-    phase."""
-
-    rows: np.ndarray
-    listings: list[Listing]
-    owner: np.ndarray
-    steps: Steps
 
 
 def with_unplanned(table: MeasurementTable) -> MeasurementTable:
@@ -54,8 +43,10 @@ def by_mixture(table: MeasurementTable, rows: np.ndarray) -> list[np.ndarray]:
     return [part for part in (rows[~mixed], rows[mixed]) if len(part)]
 
 
-def planned(table: MeasurementTable, card: GpuCard, rows: np.ndarray) -> PlannedRows:
-    """Steps of some rows of plans on a GPU."""
+def planned(
+    table: MeasurementTable, rows: np.ndarray
+) -> tuple[list[Listing], np.ndarray, Steps]:
+    """Listings of some rows of plans, the row of each, and the steps that they make."""
     owner: list[int] = []
     works: list[tuple[list[Listing], Steps]] = []
     for row in rows:
@@ -68,7 +59,7 @@ def planned(table: MeasurementTable, card: GpuCard, rows: np.ndarray) -> Planned
         works.append(([complete(listing) for listing in made], step))
         owner += [int(row)] * len(made)
     listings, all_steps = merged(works)
-    return PlannedRows(rows, listings, np.array(owner), all_steps)
+    return listings, np.array(owner), all_steps
 
 
 def _in_family(listing: Listing, family: str) -> Listing:
@@ -112,7 +103,7 @@ def _model(name: str, folder: str, mtp: bool) -> Model:
 
     Raises `ValueError` if neither we nor `models.csv` know it.
     """
-    found = models_of({name}, Path(folder)).get(name)
+    found = model_of(name, Path(folder))
     if found is None:
         raise ValueError(f"the model {name} is not known")
     if isinstance(found, LanguageModel):

@@ -9,8 +9,8 @@ import pandas as pd
 from ...hardware import GpuCard, read_gpu
 from ...measurements import MeasurementTable, Predictions
 from ...measurements._columns import QUANTITIES
+from ...measurements._metrics import READINGS
 
-READINGS: Final = ("time_s", "energy_j", "avg_power_w")
 UNITS_OF: Final = {
     "time_s": {1e-9: "ns", 1e-6: "us", 1e-3: "ms", 1.0: "s"},
     "energy_j": {1e-6: "uJ", 1e-3: "mJ", 1.0: "J", 1e3: "kJ", 1e6: "MJ"},

@@ -3,12 +3,11 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-if TYPE_CHECKING:  # rules are read before anything heavy loads
-    from ...measurements import MeasurementTable
+from ...measurements import MeasurementTable
 
 _ARRAYS: Final = ("gpu", "op", "workload", "campaign", "file")
 """Arrays of a table that serve where its files have no such column."""
@@ -53,7 +52,7 @@ def read_rule(text: str) -> Rule:
 
 
 def held_out(
-    tables: Sequence["MeasurementTable"], rules: Sequence[Rule], seed: int
+    tables: Sequence[MeasurementTable], rules: Sequence[Rule], seed: int
 ) -> list[np.ndarray]:
     """Which rows of each table the rules hold out, together.
 
@@ -76,7 +75,7 @@ def held_out(
     return held
 
 
-def _cells(table: "MeasurementTable", column: str) -> np.ndarray | None:
+def _cells(table: MeasurementTable, column: str) -> np.ndarray | None:
     """Texts of a column, "" where there is none; None if the table lacks it."""
     if column in table.frame:
         return np.array([str(cell).strip() for cell in table.frame[column]])
@@ -84,7 +83,7 @@ def _cells(table: "MeasurementTable", column: str) -> np.ndarray | None:
 
 
 def _drawn(
-    tables: Sequence["MeasurementTable"],
+    tables: Sequence[MeasurementTable],
     cells: Sequence[np.ndarray | None],
     rule: Rule,
     seed: int,
@@ -122,7 +121,7 @@ def _names(values: Sequence[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _unknown(tables: Sequence["MeasurementTable"], rule: Rule) -> ValueError:
+def _unknown(tables: Sequence[MeasurementTable], rule: Rule) -> ValueError:
     columns = dict.fromkeys(name for table in tables for name in table.frame)
     names = ", ".join(f"`{name}`" for name in dict.fromkeys([*columns, *_ARRAYS]))
     return ValueError(

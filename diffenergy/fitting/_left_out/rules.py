@@ -16,8 +16,10 @@ import pandas as pd
 from ...dtypes import BYTES, DTYPES, stored_bytes
 from ...hardware import GpuCard
 from ...hardware._spec import idle_power
+from ...measurements import MeasurementTable, Predictions
 from ...measurements._columns import QUANTITIES
-from .checked import READINGS, UNITS_OF, Finding, Rows
+from ...measurements._metrics import READINGS
+from .checked import UNITS_OF, Finding, Flag, Rows, rows_of
 
 LONG: Final = 20e-6
 """s; the time of shorter kernels belongs to the loop that launches them."""
@@ -298,3 +300,20 @@ RULES: Final[tuple[Callable[[Rows], Iterator[Finding]], ...]] = (
     _residuals,
 )
 """In order of plainness: the first that finds a row says what is wrong with it."""
+
+
+def flagged(table: MeasurementTable, predicted: Predictions) -> list[Flag]:
+    """Rows of `table` that cannot be true, in order, each with its plainest reason.
+
+    `predicted`: predictions of the readings; rows without are held against physical
+    limits only.
+    """
+    rows = rows_of(table, predicted)
+    flags: dict[int, Flag] = {}
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for rule in RULES:
+            for finding in rule(rows):
+                for i in map(int, np.flatnonzero(finding.where)):
+                    if i not in flags:
+                        flags[i] = rows.flag(finding, i)
+    return [flags[i] for i in sorted(flags)]

@@ -9,8 +9,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, Literal, NamedTuple
 
 from ...units import MHz
 from .sensor import REASONS, Sensor
@@ -19,33 +18,11 @@ _LEAST_SHARE: Final = 0.5
 """Share of a window that changes of the energy counter must span to be used."""
 
 
-@runtime_checkable
-class Clock(Protocol):
-    """Seconds that pass, and something done beside the main work."""
+class Clock:
+    """The clock of this machine, and something done beside the main work."""
 
     def now(self) -> float:
         """Seconds since some moment; never goes back."""
-        ...
-
-    def sleep(self, seconds: float) -> None:
-        """Returns `seconds` later."""
-        ...
-
-    def every(
-        self, period: float, step: Callable[[], None]
-    ) -> AbstractContextManager[None]:
-        """Calls `step`, which must not raise, every `period` s in the context."""
-        ...
-
-    def date(self) -> datetime.datetime:
-        """Time of day, UTC."""
-        ...
-
-
-class Wall:
-    """The clock of this machine; `every` is a thread."""
-
-    def now(self) -> float:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -53,6 +30,8 @@ class Wall:
 
     @contextlib.contextmanager
     def every(self, period: float, step: Callable[[], None]) -> Iterator[None]:
+        """Calls `step`, which must not raise, every `period` s in the context, in a
+        thread."""
         done = threading.Event()
 
         def work():
@@ -69,6 +48,7 @@ class Wall:
             thread.join()
 
     def date(self) -> datetime.datetime:
+        """Time of day, UTC."""
         return datetime.datetime.now(datetime.UTC)
 
 

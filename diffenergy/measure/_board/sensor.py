@@ -1,9 +1,8 @@
-"""What is read from a board and set on it: NVML behind a small protocol."""
+"""What is read from a board and set on it, by NVML."""
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 from ...units import MHz
 
@@ -47,58 +46,10 @@ class About:
     mig: bool | None = None
 
 
-@runtime_checkable
-class Sensor(Protocol):
-    """One board. Readings are SI (temperature: C), NaN where the board tells none."""
-
-    about: About
-
-    def energy(self) -> float:
-        """Counter of all energy so far, J."""
-        ...
-
-    def power(self) -> float:
-        """Mean of the sensor's own window (often the last second), W."""
-        ...
-
-    def sm_clock(self) -> float: ...
-
-    def mem_clock(self) -> float: ...
-
-    def temperature(self) -> float: ...
-
-    def reasons(self) -> int:
-        """Bits of `REASONS` that hold the clock now."""
-        ...
-
-    def power_limit(self) -> float: ...
-
-    def power_limits(self) -> tuple[float, float] | None:
-        """Least and greatest limit that can be set, W."""
-        ...
-
-    def clocks(self) -> tuple[float, ...]:
-        """SM clocks that can be locked, Hz, ascending; empty where not told."""
-        ...
-
-    def processes(self) -> frozenset[int] | None:
-        """Process ids that compute on the board."""
-        ...
-
-    def lock_clock(self, clock: float) -> None: ...
-
-    def unlock_clock(self) -> None: ...
-
-    def set_power_limit(self, limit: float) -> None: ...
-
-
-def open_sensor(index: int) -> Sensor:
-    """The board `index` of this machine, counted as `nvidia-smi` does."""
-    return Nvml(index)
-
-
-class Nvml:
-    """A board through NVML (package `nvidia-ml-py`)."""
+class Sensor:
+    """The board `index` of this machine, counted as `nvidia-smi` does, through NVML
+    (package `nvidia-ml-py`). Readings are SI (temperature: C), NaN where the board
+    tells none."""
 
     about: About
 
@@ -133,10 +84,8 @@ class Nvml:
     def _about(self, index: int) -> About:
         memory = self._asked("nvmlDeviceGetMemoryInfo")
         version = self._asked("nvmlSystemGetCudaDriverVersion", own=False) or 0
-        ecc, mig = (
-            self._asked("nvmlDeviceGetEccMode"),
-            self._asked("nvmlDeviceGetMigMode"),
-        )
+        ecc = self._asked("nvmlDeviceGetEccMode")
+        mig = self._asked("nvmlDeviceGetMigMode")
         return About(
             index=index,
             name=str(self._asked("nvmlDeviceGetName") or ""),
@@ -149,9 +98,11 @@ class Nvml:
         )
 
     def energy(self) -> float:
+        """Counter of all energy so far, J."""
         return self._number("nvmlDeviceGetTotalEnergyConsumption", 1e-3)
 
     def power(self) -> float:
+        """Mean of the sensor's own window (often the last second), W."""
         return self._number("nvmlDeviceGetPowerUsage", 1e-3)
 
     def sm_clock(self) -> float:
@@ -166,6 +117,7 @@ class Nvml:
         )
 
     def reasons(self) -> int:
+        """Bits of `REASONS` that hold the clock now."""
         for name in ("Event", "Throttle"):  # by the age of the driver
             found = self._asked(f"nvmlDeviceGetCurrentClocks{name}Reasons")
             if found is not None:
@@ -176,10 +128,12 @@ class Nvml:
         return self._number("nvmlDeviceGetPowerManagementLimit", 1e-3)
 
     def power_limits(self) -> tuple[float, float] | None:
+        """Least and greatest limit that can be set, W."""
         found = self._asked("nvmlDeviceGetPowerManagementLimitConstraints")
         return None if found is None else (1e-3 * found[0], 1e-3 * found[1])
 
     def clocks(self) -> tuple[float, ...]:
+        """SM clocks that can be locked, Hz, ascending; empty where not told."""
         memory = self._asked("nvmlDeviceGetSupportedMemoryClocks")
         if not memory:
             return ()
@@ -187,6 +141,7 @@ class Nvml:
         return tuple(sorted(clock * MHz for clock in found or ()))
 
     def processes(self) -> frozenset[int] | None:
+        """Process ids that compute on the board."""
         found = self._asked("nvmlDeviceGetComputeRunningProcesses")
         return None if found is None else frozenset(int(one.pid) for one in found)
 
@@ -207,21 +162,17 @@ class Nvml:
 
     def _asked(self, name: str, *args: Any, own: bool = True) -> Any:
         """Answer of an NVML call, None where the board does not tell."""
-        given = (self._handle, *args) if own else args
+        call = getattr(self._nvml, name, None)  # older drivers lack some
+        if call is None:
+            return None
         try:
-            return self._call(name)(*given)
+            return call(*((self._handle, *args) if own else args))
         except self._nvml.NVMLError as error:
             if error.value in UNAVAILABLE:
                 return None
             raise SensorError(
                 f"the board no longer answers ({name}: {error}); see `nvidia-smi`."
             ) from None
-
-    def _call(self, name: str) -> Callable[..., Any]:
-        def absent(*args: Any) -> None:
-            return None
-
-        return getattr(self._nvml, name, absent)
 
     def _set(self, name: str, *args: Any) -> None:
         try:

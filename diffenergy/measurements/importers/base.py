@@ -163,25 +163,17 @@ def drop(table: pd.DataFrame, wrong: Any, why: str) -> pd.DataFrame:
     mask = np.asarray(wrong, dtype=bool)
     if not mask.any():
         return table
-    kept = pd.DataFrame(table[~mask]).copy()
-    kept.attrs = dict(table.attrs)
-    return note(kept, f"{mask.sum()} of {len(mask)} rows left out: {why}.")
+    words = f"{mask.sum()} of {len(mask)} rows left out: {why}."
+    return note(table.loc[~mask], words)
 
 
 def join(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Tables one after the other, with the notes of all."""
-    whole = pd.concat([_bare(table) for table in tables], ignore_index=True)
+    whole = pd.concat(tables, ignore_index=True)
     notes = [words for table in tables for words in notes_of(table)]
     files = dict.fromkeys(table.attrs.get("file", "table") for table in tables)
     whole.attrs = {"file": ", ".join(files), "notes": notes}
     return whole
-
-
-def _bare(table: pd.DataFrame) -> pd.DataFrame:
-    """`table` without attributes, which `pandas.concat` would compare."""
-    bare = table.copy()
-    bare.attrs = {}
-    return bare
 
 
 # --- words
@@ -190,9 +182,7 @@ def _bare(table: pd.DataFrame) -> pd.DataFrame:
 def name_gpus(table: pd.DataFrame) -> pd.DataFrame:
     """`table` with bundled names in `gpu`; rows of other GPUs are left out."""
     names = {word: known_gpu(word) for word in table["gpu"].unique()}
-    named = table.copy()
-    named["gpu"] = table["gpu"].map(lambda word: names[word] or "")
-    named.attrs = dict(table.attrs)
+    named = table.assign(gpu=table["gpu"].map(lambda word: names[word] or ""))
     for word, name in names.items():
         if not name:
             there = np.asarray(table.loc[named.index, "gpu"] == word)
@@ -228,7 +218,11 @@ def finish(table: pd.DataFrame) -> pd.DataFrame:
     Raises `ValueError` if the values of a column are in another unit than its name
     says, and if no row is left.
     """
-    table = _zeros_as_missing(table)
+    for column in [c for c in _ZERO_IS_MISSING if c in table]:
+        zeros = table[column] == 0
+        if count := np.count_nonzero(zeros):
+            table = note(table, f"`{column}` is 0 in {count} rows: taken as missing.")
+            table[column] = table[column].where(~zeros)
     for column in [c for c in _PLAUSIBLE if c in table]:
         table = _plausible(table, column)
     time = next((c for c in TIMES if c in table), None)
@@ -242,19 +236,7 @@ def finish(table: pd.DataFrame) -> pd.DataFrame:
     kept = table.loc[:, table.notna().any() & (table != "").any()]
     front = [name for name in FIRST if name in kept]
     ordered = kept[front + [name for name in kept if name not in front]]
-    result = ordered.reset_index(drop=True)
-    result.attrs = dict(table.attrs)
-    return result
-
-
-def _zeros_as_missing(table: pd.DataFrame) -> pd.DataFrame:
-    for column in [c for c in _ZERO_IS_MISSING if c in table]:
-        zeros = table[column] == 0
-        count = np.count_nonzero(zeros)
-        if count:
-            table = note(table, f"`{column}` is 0 in {count} rows: taken as missing.")
-            table[column] = table[column].where(~zeros)
-    return table
+    return ordered.reset_index(drop=True)
 
 
 def _plausible(table: pd.DataFrame, column: str) -> pd.DataFrame:

@@ -36,9 +36,8 @@ _BOARDS: Final = re.compile(r"(?:(\d+)\s*x\s*)?(.*)")
 
 def read(path: Path) -> dict[str, pd.DataFrame]:
     """Table `codecarbon`: one row a run."""
-    if path.is_file():
-        file = path
-    else:
+    file = path
+    if not path.is_file():
         file = files_in(path, ("emissions.csv",))["emissions.csv"]
     table = _last_of_runs(read_columns(file, _COLUMNS))
     none = table["gpu_energy"].isna() | (table["gpu_energy"] == 0)
@@ -53,10 +52,7 @@ def read(path: Path) -> dict[str, pd.DataFrame]:
 def _last_of_runs(table: pd.DataFrame) -> pd.DataFrame:
     """The last row of every run (and task): its energies hold those of the others."""
     if "timestamp" in table:
-        order = table["timestamp"].argsort(kind="stable")
-        attrs = table.attrs
-        table = table.iloc[order.to_numpy()]
-        table.attrs = attrs
+        table = table.sort_values("timestamp", kind="stable")
     keys = [c for c in ("run_id", "task") if c in table]
     earlier = table.duplicated(keys, keep="last")
     return drop(table, earlier, "a later row of the same run holds their energy")
@@ -76,7 +72,7 @@ def _per_board(table: pd.DataFrame) -> pd.DataFrame:
     several = np.count_nonzero(table["gpu_count"] > 1)
     words = f"{several} runs used several GPUs: a row is the mean of them."
     table = note(table, words if several else "", *_disagreeing(table))
-    return table.drop(columns=[c for c in ("gpu_energy", "gpu_power") if c in table])
+    return table.drop(columns=["gpu_energy", "gpu_power"], errors="ignore")
 
 
 def _disagreeing(table: pd.DataFrame) -> list[str]:

@@ -52,7 +52,10 @@ def read(path: Path) -> dict[str, pd.DataFrame]:
     """Table `dcgm`: one row of the op `activity` for every GPU and scrape."""
     if not path.exists():
         raise ValueError(f"{path}: no such file or folder; check the path.")
-    files = [path] if path.is_file() else sorted(f for f in path.iterdir() if _is(f))
+    files = [path]
+    if path.is_dir():
+        inside = (x for x in path.iterdir() if x.is_file())
+        files = sorted(x for x in inside if not x.name.startswith("."))
     rows: list[Board] = []
     instances = 0
     last: dict[str, Board] = {}
@@ -72,16 +75,12 @@ def read(path: Path) -> dict[str, pd.DataFrame]:
     return {"dcgm": _table(rows, path, instances)}
 
 
-def _is(file: Path) -> bool:
-    return file.is_file() and not file.name.startswith(".")
-
-
 def _table(rows: list[Board], path: Path, instances: int) -> pd.DataFrame:
     table = pd.DataFrame(rows)
     table.attrs = {"file": str(path), "notes": []}
-    for name in (*_METRICS.values(), "gpu"):
+    for name in _METRICS.values():
         if name not in table:
-            table[name] = np.nan if name != "gpu" else ""
+            table[name] = np.nan
     if instances:
         table = note(
             table,
@@ -106,8 +105,7 @@ def _table(rows: list[Board], path: Path, instances: int) -> pd.DataFrame:
     table["op"] = "activity"
     table["campaign"] = "dcgm"
     table[list(_SHARES)] = table[list(_SHARES)].clip(upper=1.0)
-    gone = ["power", "counter", "stamp"]
-    return finish(name_gpus(table).drop(columns=[c for c in gone if c in table]))
+    return finish(name_gpus(table).drop(columns=["power", "counter", "stamp"]))
 
 
 # --- scrapes
@@ -154,9 +152,7 @@ def _sample(found: re.Match[str], file: Path, number: int) -> Sample:
     return found.group(1), dict(_LABEL.findall(found.group(2))), value, stamp
 
 
-def _boards(
-    scrape: list[Sample],
-) -> tuple[dict[str, Board], int]:
+def _boards(scrape: list[Sample]) -> tuple[dict[str, Board], int]:
     """Readings of every whole GPU, and how many there are of MIG instances.
 
     A series that comes once per container counts once.

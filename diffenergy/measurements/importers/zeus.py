@@ -87,7 +87,7 @@ def _windows(file: Path) -> pd.DataFrame:
     table["campaign"] = "zeus"
     nested = _nested(parts[0])
     table = note(
-        table.drop(columns=[c for c in ("start",) if c in table]),
+        table.drop(columns="start", errors="ignore"),
         "the log does not name the GPU: give `--gpu` with this table.",
         f"{nested} windows lie inside another one, whose energy holds theirs: do not "
         f"add them up."
@@ -115,10 +115,8 @@ def _trace(file: Path) -> pd.DataFrame:
     if "gpu" not in table:
         word = file.stem.rsplit("_", 1)[-1].lower()
         table["gpu"] = _BOARDS.get(word, word)
-    names = ("dataset", "network", "optimizer")
-    parts = [table[name] for name in names]
-    size = table["batch_size"].map("{:g}".format)
-    table["workload"] = parts[0] + "/" + parts[1] + "/" + parts[2] + "/b" + size
+    program = table["dataset"] + "/" + table["network"] + "/" + table["optimizer"]
+    table["workload"] = program + "/b" + table["batch_size"].map("{:g}".format)
     table["campaign"] = "zeus_nsdi23"
     over = table["avg_power_w"] > 1.05 * table["power_limit_w"]
     why = "more than 1.05 x the power limit, which the board cannot hold"

@@ -43,9 +43,9 @@ def world(monkeypatch):
     def opened(index: int) -> Any:
         return world
 
-    monkeypatch.setattr(sensor, "open_sensor", opened)
+    monkeypatch.setattr(sensor, "Sensor", opened)
     monkeypatch.setattr(runner, "find_runner", lambda uuid: world)
-    monkeypatch.setattr(reading, "Wall", lambda: world)
+    monkeypatch.setattr(reading, "Clock", lambda: world)
     return world
 
 

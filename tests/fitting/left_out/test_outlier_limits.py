@@ -15,8 +15,7 @@ import pytest
 
 from diffenergy import measurements
 from diffenergy.fitting._left_out.checked import rows_of
-from diffenergy.fitting._left_out.outliers import flagged
-from diffenergy.fitting._left_out.rules import _around, _residuals
+from diffenergy.fitting._left_out.rules import _around, _residuals, flagged
 from diffenergy.hardware import load_gpu
 from diffenergy.hardware._spec import idle_power
 from diffenergy.measurements import Predictions

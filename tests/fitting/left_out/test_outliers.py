@@ -11,7 +11,7 @@ import pytest
 from diffenergy import measurements
 from diffenergy.corrections import prior_file
 from diffenergy.fitting._left_out.checked import Flag
-from diffenergy.fitting._left_out.outliers import flagged, without
+from diffenergy.fitting._left_out.rules import flagged
 from diffenergy.fitting._predict import predict
 from diffenergy.measurements import MeasurementTable, Predictions
 from diffenergy.workload._listing import read_listings
@@ -177,17 +177,6 @@ def test_rows_count_from_the_start_of_their_file(clean, tmp_path):
     table = measurements.read(files)
     (flag,) = flagged(table, predict(table, prior_file()))
     assert (flag.file, flag.row, flag.index) == (files[1], BAD, 25 + BAD)
-
-
-def test_without_blanks_the_readings_of_flagged_rows(clean, tmp_path):
-    cells = clean.copy()
-    cells.loc[BAD, "avg_power_w"] *= 1e3
-    _, table = read(cells, tmp_path)
-    kept = without(table, flagged(table, predict(table, prior_file())))
-    for name in ("time_s", "energy_j", "avg_power_w"):
-        blank = np.isnan(getattr(kept, name))
-        assert list(np.flatnonzero(blank)) == [BAD]
-        assert np.all(getattr(kept, name)[~blank] == getattr(table, name)[~blank])
 
 
 @pytest.fixture(scope="module")
