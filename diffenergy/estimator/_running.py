@@ -11,13 +11,7 @@ from jaxtyping import Float
 
 from ..corrections import Corrections
 from ..hardware import GpuSpec, OperatingPoint, relative_voltage
-from ..physics import (
-    launch_energy,
-    phase_time,
-    static_power,
-    timing,
-    with_corrections,
-)
+from ..physics import launch_energy, phase_time, static_power, timing, with_corrections
 from ..workload import Workload
 from ..workload._workload import Phases
 from ._launches import Launches, launches

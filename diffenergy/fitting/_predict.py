@@ -231,9 +231,7 @@ def evaluate(
     return EvaluateResult(summary, table, predictions, columns)
 
 
-def corrections_file(
-    given: CorrectionsFile | str | Path | None,
-) -> CorrectionsFile:
+def corrections_file(given: CorrectionsFile | str | Path | None) -> CorrectionsFile:
     """Corrections, however they are given."""
     if isinstance(given, CorrectionsFile):
         return given

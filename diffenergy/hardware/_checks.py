@@ -6,15 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from ._fields import (
-    ARCHITECTURES,
-    FIELDS,
-    MEMORIES,
-    OPTIONAL,
-    WORDS,
-    NumberField,
-    Said,
-)
+from ._fields import ARCHITECTURES, FIELDS, MEMORIES, OPTIONAL, WORDS, NumberField, Said
 
 QUALITIES: Final = (
     "datasheet", "whitepaper", "vendor_docs", "measured", "derived", "recall", "guess",

@@ -37,9 +37,7 @@ def unsupported(
     return clocks[away >= ROUNDING]
 
 
-def lockable(
-    card: GpuCard,
-) -> tuple[tuple[Float[np.ndarray, " clock"], str], ...]:
+def lockable(card: GpuCard) -> tuple[tuple[Float[np.ndarray, " clock"], str], ...]:
     """SM and memory clocks that a GPU can be locked to, each with words for messages.
 
     >>> from diffenergy.hardware import read_gpu

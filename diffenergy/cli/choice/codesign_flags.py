@@ -7,16 +7,7 @@ from typing import Any
 
 from ..cost.estimate_flags import estimate_flags
 from ..parsing import read, shared
-from ..parsing.field import (
-    as_json,
-    group,
-    inputs,
-    option,
-    out,
-    plot,
-    repeated,
-    switch,
-)
+from ..parsing.field import as_json, group, inputs, option, out, plot, repeated, switch
 from ..parsing.shared import PlanFlags, PointFlags, RequestFlags
 
 

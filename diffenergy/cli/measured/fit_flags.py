@@ -4,14 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from ..parsing import read, shared
-from ..parsing.field import (
-    as_json,
-    group,
-    number,
-    option,
-    repeated,
-    switch,
-)
+from ..parsing.field import as_json, group, number, option, repeated, switch
 from ..parsing.shared import TableFlags
 
 

@@ -21,12 +21,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from ...search import LinearModel, highs
-from .._demand.automorphisms import (
-    Permutation,
-    automorphisms,
-    link_map,
-    orbit_numbers,
-)
+from .._demand.automorphisms import Permutation, automorphisms, link_map, orbit_numbers
 from .._demand.demand import Demand
 from .._demand.symmetries import pair_maps
 from .._machine.routes import incidence

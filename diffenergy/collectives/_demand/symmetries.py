@@ -16,14 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from .._machine.topology import Topology
-from .automorphisms import (
-    Graph,
-    Permutation,
-    block_map,
-    labels_of,
-    link_map,
-    orbits,
-)
+from .automorphisms import Graph, Permutation, block_map, labels_of, link_map, orbits
 from .demand import Demand
 
 _TRIALS: Final = 400

@@ -217,9 +217,7 @@ class _Writer:
         return block.number, len(block.steps) - 1
 
 
-def _places(
-    ends: Int[np.ndarray, " block"],
-) -> tuple[Int[np.ndarray, " block"], int]:
+def _places(ends: Int[np.ndarray, " block"]) -> tuple[Int[np.ndarray, " block"], int]:
     """Number of each block among those with its ends, and how many those are."""
     counts = np.unique(ends, return_counts=True)[1]
     if np.any(counts != counts[0]):

@@ -19,15 +19,7 @@ from ...compiling import kept
 from ...corrections import Corrections
 from ...hardware import GpuCard
 from ...physics import STATIC
-from ...plans import (
-    AXES,
-    Pipeline,
-    StepEnergy,
-    Steps,
-    StepTime,
-    Timeline,
-    timeline,
-)
+from ...plans import AXES, Pipeline, StepEnergy, Steps, StepTime, Timeline, timeline
 from ...plans._steps.steps import PARTS
 from ...workload import Listing
 from .records import Estimate

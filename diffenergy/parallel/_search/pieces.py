@@ -175,9 +175,7 @@ def _about(made: Mapping[Key, list[Made]]) -> dict[str, Any]:
     return {name: both[..., i] for i, name in enumerate(names)}
 
 
-def _distinct(
-    listings: Sequence[Listing],
-) -> tuple[list[int], Int[np.ndarray, " n"]]:
+def _distinct(listings: Sequence[Listing]) -> tuple[list[int], Int[np.ndarray, " n"]]:
     """(place of each listing that none before equals, which of these each one is)."""
     seen: dict[Any, int] = {}
     first, same = [], np.zeros(len(listings), int)

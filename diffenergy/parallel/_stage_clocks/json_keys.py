@@ -2,12 +2,7 @@
 
 from typing import Annotated, TypedDict
 
-from ...estimator._answer.json_keys import (
-    GradesJson,
-    Interval,
-    MemoryJson,
-    RequestJson,
-)
+from ...estimator._answer.json_keys import GradesJson, Interval, MemoryJson, RequestJson
 
 
 class StepTotalJson(TypedDict):

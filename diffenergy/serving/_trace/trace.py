@@ -55,12 +55,7 @@ def _cell(text: Any) -> float:
         return math.nan
 
 
-def checked(
-    arrival: Any,
-    prompt: Any,
-    output: Any,
-    where: str = "given",
-) -> Trace:
+def checked(arrival: Any, prompt: Any, output: Any, where: str = "given") -> Trace:
     """A trace of such columns of numbers; see `read_trace`."""
     found = Trace(*(np.asarray(x, float) for x in (arrival, prompt, output)))
     if not len(found.arrival) == len(found.prompt) == len(found.output) > 0:

@@ -10,13 +10,7 @@ from ..._kernel import Kernel
 from .._layers.attention import CachedAttention
 from .._layers.layer import Halves, Layer
 from .._network.linear_layer import Linear
-from .._network.operators import (
-    Embedding,
-    Norm,
-    Operator,
-    Pass,
-    Trainable,
-)
+from .._network.operators import Embedding, Norm, Operator, Pass, Trainable
 from .._network.rows import linear, repeated
 from .._network.self_attention import Heads, Rotary, SelfAttention
 from .._network.sharding import Columns

@@ -11,14 +11,7 @@ from typing import ClassVar, Final
 from .... import dtypes
 from .._layers.layer import Layer
 from .._network.linear_layer import Linear
-from .._network.operators import (
-    Cached,
-    Embedding,
-    Norm,
-    Operator,
-    Stored,
-    Weights,
-)
+from .._network.operators import Cached, Embedding, Norm, Operator, Stored, Weights
 from .._network.sharding import Share
 from .._towers import Tower, tower_of
 from .base import Model

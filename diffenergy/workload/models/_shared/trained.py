@@ -12,14 +12,7 @@ from ..._listing import Listing
 from .._layers.drafting import mtp_layer, mtp_layers
 from .._layers.layer import Halves, Layer
 from .._network.linear_layer import Linear
-from .._network.operators import (
-    Fixed,
-    Norm,
-    Pass,
-    Residual,
-    Trainable,
-    Weights,
-)
+from .._network.operators import Fixed, Norm, Pass, Residual, Trainable, Weights
 from .._network.parts import adapted, frozen, trained_weights
 from .._network.sharding import Columns
 from .._network.step import (

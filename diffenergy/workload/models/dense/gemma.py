@@ -7,14 +7,7 @@ from typing import Final
 
 from .._layers.layer import Layer
 from .._layers.model import Layered, layered
-from .._layers.parts import (
-    AttentionShape,
-    Map,
-    Part,
-    Plain,
-    attention,
-    feed_forward,
-)
+from .._layers.parts import AttentionShape, Map, Part, Plain, attention, feed_forward
 from .._layers.read import FULL, SLIDING, attention_shape, layer_kinds, mixture
 from .._network.operators import Norm
 from .._shared.config import Config

@@ -3,11 +3,7 @@ routed experts beside a shared one."""
 
 from typing import Final
 
-from .._layers.compressed import (
-    CompressedShape,
-    compressed_attention,
-    hyper_connection,
-)
+from .._layers.compressed import CompressedShape, compressed_attention, hyper_connection
 from .._layers.layer import Layer
 from .._layers.model import Layered, layered
 from .._layers.parts import Plain
