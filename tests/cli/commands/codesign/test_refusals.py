@@ -10,7 +10,7 @@ from diffenergy.codesign import Effort, Part, search
 from diffenergy.codesign._request import parts_of
 from diffenergy.estimator import prepare
 
-from ..conftest import Outcome
+from ...conftest import Outcome
 
 Run = Callable[..., Outcome]
 VARY = ("--vary", "num_sms")

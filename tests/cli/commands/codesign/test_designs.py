@@ -13,7 +13,7 @@ from diffenergy.codesign import Effort, Part, Range, search, tune
 from diffenergy.estimator import prepare
 from diffenergy.hardware import read_gpu
 
-from ..conftest import Outcome
+from ...conftest import Outcome
 
 Run = Callable[..., Outcome]
 KEYS = set(
