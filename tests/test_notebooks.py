@@ -122,7 +122,8 @@ def test_kept_notebook_is_small_and_whole(name: str):
 def test_only_public_names(name: str):
     source = (FOLDER / f"{name}.py").read_text()
     assert not re.search(r"import _|\._[a-z]|diffenergy\.cli", source)
-    assert not re.search(r"\.\./|[\"']/", source)  # nothing that a stranger lacks
+    # nothing that a stranger lacks
+    assert not re.search(r"\.\./(?!docs/)|[\"']/", source)
 
 
 @pytest.mark.parametrize("name", NAMES)

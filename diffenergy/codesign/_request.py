@@ -228,7 +228,8 @@ def _listed(task: Task, weight: float) -> Listed:
     batch, output_len = about["batch"] or 0, about["output_len"] or 0
     tokens = {"generate": batch * output_len, "decode": batch}.get(about["phase"], 0)
     need = task.memory["total"] or 0.0
-    step = (None, None) if task.step is None else (task.step.steps, task.step.order)
+    made = task.step
+    step = (None, None) if made is None else (made.steps, made.placed.order)
     return Listed(
         task.listings, weight, need, float(tokens), about["model"], task.plan, *step
     )

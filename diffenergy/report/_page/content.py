@@ -224,7 +224,7 @@ def _swept(task: Task) -> Totals:
     """The workload over clocks and limits, on the host."""
     points, work = operating_points(_sweep_settings(task)), assemble(task.listings)
     if task.step is not None:
-        asked = TrainingStep(work, task.step.steps, task.step.order)
+        asked = TrainingStep(work, task.step.steps, task.step.placed.order)
         found = kept(_step_totals, (asked, task.gpu, points))
     else:
         plan = task.plan or Plan()
