@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from jaxtyping import Float
 
-from diffenergy.codesign._problem.exact import Judge, Judged, scores
+from diffenergy.codesign._problem.exact import Judge, Judged, run, scores
 from diffenergy.codesign._problem.problem import Problem
 from diffenergy.codesign._search.descent import advance
-from diffenergy.codesign._search.engine import GRADIENT, jitted
+from diffenergy.codesign._search.engine import GRADIENT
 from diffenergy.codesign._space.axes import Axis
 
 cma: Any = pytest.importorskip("cma", reason="needs the extra bench")
@@ -69,17 +69,19 @@ class Course:
 
 
 class Watched(Course):
-    """Runs the programs of `search` (its argument `run`) and notes their designs."""
+    """Stands in for `run` of `search`, and notes the designs that it asks for."""
 
-    def __call__(self, function: Callable[..., Any], arguments: tuple) -> Any:
-        leaves = jax.block_until_ready(jitted(function, arguments))
+    def __call__(
+        self, function: Callable[..., Any], task: Any, *arguments: Any, once=False
+    ) -> Any:
+        leaves = jax.block_until_ready(run(function, task, *arguments, once=once))
         count, judged = self.marks[-1].evaluations, None
         if function is advance:
-            starts, steps = len(arguments[1].z), len(arguments[3])
-            moved = bool(np.asarray(arguments[3]).any())
-            count += GRADIENT * starts * (steps if moved else 1)
-        elif function is scores and arguments[0] is self.problem.task:
-            values = np.asarray(arguments[1])
+            states, _, rates, _ = arguments
+            moved = bool(np.asarray(rates).any())
+            count += GRADIENT * len(states.z) * (len(rates) if moved else 1)
+        elif function is scores and task is self.problem.task:
+            values = np.asarray(arguments[0])
             metrics, custom, crowding, feasible = map(np.asarray, leaves)
             faults = np.concatenate([crowding, 1 - 2.0 * feasible[:, None]], axis=-1)
             judged = Judged(values, metrics, custom, faults)
@@ -97,7 +99,7 @@ class Arena(Course):
     ):
         super().__init__(problem)
         self.axes = problem.axes
-        self._judge = Judge(problem.task, jitted)
+        self._judge = Judge(problem.task)
         self._evaluations, self._seconds = evaluations, seconds
         self._longest = max(longest, seconds)
         base = problem.legal(problem.base[None])[0]

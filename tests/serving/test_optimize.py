@@ -42,7 +42,7 @@ def test_it_is_the_best_of_all_clocks():
     steps = np.sort(np.asarray(sm_clocks(found.card), float))
     limits = optimize._limits(found)
     look = optimize._looker(found, limits, len(steps))
-    scores = optimize._scores(load, look(steps), objective)
+    scores = optimize._scores(load, objective, look(steps))
     row = int(np.abs(steps / 1e6 - told["sm_clock_mhz"]).argmin())
     column = int(np.abs(limits - told["max_batch"]).argmin())
     assert scores[row, column] == pytest.approx(scores.min(), rel=1e-12)

@@ -63,8 +63,8 @@ def _problem(
     task: Task, found: StepEstimate, clocks: Float[np.ndarray, " c"]
 ) -> Problem:
     work = task.step
-    assert work is not None and work.program is not None
-    order, steps, times = work.program, work.steps, found.times
+    assert work is not None and work.placed.program is not None
+    order, steps, times = work.placed.program, work.steps, found.times
     micro, p = times.micro, found.phases.phases
     length = np.asarray(micro.work) + np.asarray(micro.exposed).sum(axis=-1)
     beyond = np.asarray(p.energy - p.static_energy)
@@ -84,7 +84,7 @@ def _problem(
     place, kind = (x.ravel() for x in np.indices((len(of_place), ways)))
     share = np.where(halves & (kind != FORWARD), 0.5, 1.0)
     column = (slice(None), of_place[place], np.minimum(kind, 1))
-    kinds = np.asarray(work.kinds)
+    kinds = np.asarray(work.placed.kinds)
     late, updating = np.asarray(times.late)[0], np.asarray(times.optimizer)[0]
     after = float(late[kinds].max() + updating[kinds].max())
     return Problem(
