@@ -32,7 +32,7 @@ def balanced(task: Task) -> tuple[int, ...] | None:
         (0, layers, 0),
     )
     listings, steps = apart.work(task.step.request)
-    made = dataclasses.replace(task.step, steps=steps, order=None)
+    made = dataclasses.replace(task.step, steps=steps, placed=apart)
     parts = dataclasses.replace(
         task, listings=[complete(x) for x in listings], step=made
     )
