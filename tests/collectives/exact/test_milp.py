@@ -2,8 +2,6 @@
 solved with SciPy's HiGHS."""
 
 import dataclasses
-import os
-import signal
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from diffenergy.collectives._exact.epoch_schedule import (
     reach,
 )
 from diffenergy.collectives._exact.milp import integer_model, least_finish, milp
-from diffenergy.collectives._machine.routes import epoch_length, epoch_model
 from diffenergy.collectives._schedule.simulate import run_epochs
 from diffenergy.collectives._verify.verify import verify
 from diffenergy.search import LinearModel, Solving, solve
@@ -37,12 +34,7 @@ from ..machine.c4_machines import (
     star,
 )
 from ..schedule.seeds import seeds
-
-CHUNK = 25e3
-
-
-def epochs_of(machine, kind="slowest", chunk=CHUNK):
-    return epoch_model(machine, chunk, epoch_length(machine, chunk, kind))
+from .models import CHUNK, early, epochs_of
 
 
 def broadcast(machine, root=0, chunk=CHUNK):
@@ -246,16 +238,6 @@ def test_least_finish_is_that_of_a_naive_model(seed):
     replay_epochs(made(found), model, made(found).epochs)
 
 
-def early(machine, demand, model, horizon):
-    """The published objective: a wish that is met from epoch k on is worth 1e6 / k."""
-    built, rows = integer_model(machine, demand, model, horizon)
-    wished = (rows.hold >= 0) & demand.wanted[:, :, None]
-    cost = np.zeros(rows.count)
-    worth = np.round(1e6 / np.maximum(np.nonzero(wished)[2], 1))
-    np.add.at(cost, rows.hold[wished], -worth)
-    return dataclasses.replace(built, cost=cost), rows
-
-
 @pytest.mark.parametrize("solver", ["cp-sat", "scip", "highs"])
 def test_early_delivery_is_as_good_as_scipy_finds(solver):
     machine = dgx1(0.0)
@@ -328,75 +310,3 @@ def test_reach_by_hand_on_a_line():
     np.testing.assert_array_equal(found.earliest, [[0, 1, 2]])
     np.testing.assert_array_equal(found.first, [[0, 1]])
     np.testing.assert_array_equal(found.last, [[3, 3]])
-
-
-def test_the_same_seed_gives_the_same_schedule():
-    machine = dgx1()
-    model = epochs_of(machine)
-    demand = all_gather(machine, CHUNK, 2)
-    one, two = (milp(machine, demand, model, 6, how=Solving(seed=5)) for _ in range(2))
-    for field in dataclasses.fields(made(one).sends):
-        np.testing.assert_array_equal(
-            getattr(made(one).sends, field.name),
-            getattr(made(two).sends, field.name),
-        )
-
-
-def test_time_limit_ends_a_search(fresh_child):
-    machine = ndv2_2_published()
-    chunk = 1e9 / 16
-    model = epochs_of(machine, "fastest", chunk)
-    demand = all_gather(machine, chunk)
-    found = milp(machine, demand, model, 35, how=Solving(time_limit=0.05))
-    assert found.status == "unknown"
-    assert found.schedule is None
-    assert found.seconds < 5
-
-
-def hard_early():
-    machine = ndv2_2()
-    chunk = 1e9 / 16
-    model = epochs_of(machine, chunk=chunk)
-    demand = all_gather(machine, chunk)
-    return machine, demand, model, 14
-
-
-@pytest.mark.slow
-def test_progress_gets_better():
-    seen = []
-    built, _ = early(*hard_early())
-    found = solve(built, Solving(time_limit=6.0, watch=seen.append))
-    values = [one.incumbent for one in seen if one.incumbent is not None]
-    assert values
-    assert values == sorted(values, reverse=True)
-    assert any(one.gap is not None and one.gap >= 0 for one in seen)
-    assert found.incumbent == pytest.approx(values[-1])
-    assert found.bound is not None and found.incumbent is not None
-    assert found.bound <= found.incumbent
-
-
-@pytest.mark.slow
-def test_ctrl_c_keeps_the_best_schedule(fresh_child):
-    def press(progress):
-        if progress.incumbent is not None:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    machine, demand, model, horizon = hard_early()
-    built, rows = early(machine, demand, model, horizon)
-    found = solve(built, Solving(time_limit=60.0, watch=press))
-    assert found.status == "feasible" and found.values is not None
-    made = epoch_schedule(machine, demand, model, rows.chosen(found.values))
-    replay_epochs(made, model, horizon)
-
-
-def test_bad_input_has_one_line():
-    machine = dgx1()
-    model = epochs_of(machine)
-    demand = all_gather(machine, CHUNK)
-    with pytest.raises(ValueError, match="`solver` is gurobi"):
-        milp(machine, demand, model, 5, how=Solving(solver="gurobi"))
-    with pytest.raises(ValueError, match="no whole variables"):
-        milp(machine, demand, model, 5, how=Solving(solver="glop"))
-    uneven = dataclasses.replace(demand, size=demand.size * np.arange(1, 9))
-    with pytest.raises(ValueError, match="chunks of one size"):
-        milp(machine, uneven, model, 5)

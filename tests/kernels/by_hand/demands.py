@@ -47,3 +47,24 @@ def check(demand: Demand, row: int = 0, **expected: float) -> None:
     """Every given field of the first candidate."""
     got = {name: float(getattr(demand, name)[row, 0]) for name in expected}
     assert got == pytest.approx(expected, rel=1e-6, abs=1e-20)
+
+
+ATTENTION = dict(
+    prefill_efficiency=0.5, prefill_exp=2.0, prefill_mask=0.5, prefill_feed=64.0,
+    prefill_own=1000.0, prefill_query=64.0, prefill_query_fast=0.5, prefill_fill=0.25,
+    prefill_cycles=7000.0, prefill_schedule=1e-8, fp8_efficiency=0.8,
+    transpose_rate=32.0, decode_efficiency=0.8, decode_exp=0.5, decode_own=2000.0,
+    decode_own_head=10.0, decode_own_fp8=0.75, decode_own_local=3000.0,
+    decode_flow=200.0, decode_cycles=6000.0, decode_cycles_local=1700.0,
+    decode_schedule=2e-8, energy_tensor=1e-12, energy_fp8=0.6, prefill_sharpness=4.0,
+    prefill_serial=1.5, decode_sharpness=4.5, decode_serial=1.25,
+)  # fmt: skip
+"""Constants of fused attention, each with a number of its own."""
+HEADS = dict(num_heads=32, num_kv_heads=8, head_dim=128)
+
+
+def decode_row(sample, **given: Any) -> dict[str, Any]:
+    """Attention of 16 sequences to their caches of 8,192 positions."""
+    return sample(
+        "generation_attention", **({"batch": 16, "kv_len": 8192} | HEADS | given)
+    )
