@@ -74,7 +74,8 @@ def infeasible(plans: Total, objective: Objective, default: Total) -> Infeasible
             max_slowdown=float(100 * (time.min() / default.time - 1)),
             power_limit=least,
         )
-    shown = np.ceil(slowdown * 100 - 1e-6) / 100  # up: asking for it succeeds
+    # up, so that asking for it succeeds; + 0: zero without a sign
+    shown = np.ceil(slowdown * 100 - 1e-6) / 100 + 0.0
     return Infeasible(
         f"`max_slowdown`: no schedule keeps a slowdown of "
         f"{objective.max_slowdown:g} %; the least reachable is {shown:.2f} %.",

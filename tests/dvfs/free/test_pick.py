@@ -68,6 +68,8 @@ def test_what_could_be_had():
     late = infeasible(plans, Objective(max_slowdown=-30.0), DEFAULT)
     assert late.least == {"max_slowdown": -25.0, "power_limit": 0.5}
     assert "slowdown of -30 %; the least reachable is -25.00 %" in str(late)
+    just = infeasible(totals((1.9999, 9.0)), Objective(max_slowdown=-30.0), DEFAULT)
+    assert "the least reachable is 0.00 %" in str(just)
     cool = infeasible(plans, Objective(max_slowdown=-10.0, power_cap=3.0), DEFAULT)
     assert cool.least["max_slowdown"] == 0
     hot = infeasible(plans, Objective(power_cap=0.4), DEFAULT)
