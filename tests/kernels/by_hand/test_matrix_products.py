@@ -189,8 +189,8 @@ def test_threads_on_cuda_cores(sample, phases):
     registers a thread, three have its registers."""
     shape = found(phases, gemm.Gemm, sample("gemm", m=512, n=512, k=512, dtype="fp32"))
     turing = load_gpu("rtx-2070-super")
-    shape = with_candidates(shape)
-    rows, columns, _, _ = candidates(shape, turing, shape.tensor_core * 0)
+    menu = with_candidates(shape)
+    rows, columns, _, _ = candidates(menu, turing, menu.tensor_core * 0)
     resident = demand_of(gemm, shape, turing, **GEMM).resident
     tiles = zip(rows[0].tolist(), columns[0].tolist(), strict=True)
     held = dict(zip(tiles, resident[0].tolist(), strict=True))
