@@ -1,9 +1,9 @@
 """Pipelines: the order in which stages run micro-batches, and when the last one ends.
 
 Instructions of a stage run one after the other; each also waits for what it needs from
-another stage (a max-plus recursion):
+another stage and for its way here (a max-plus recursion):
 
-    end(i) = max(end(before i on its stage), end(what i needs)) + duration(i)
+    end(i) = max(end(before i on its stage), end(what i needs) + send) + duration(i)
 
 Orders: GPipe (arXiv 1811.06965), 1F1B (arXiv 2006.09503), interleaved 1F1B
 (arXiv 2104.04473), ZB-H1 (arXiv 2401.10241).
@@ -157,16 +157,34 @@ def _need(
     return (FORWARD, place, batch) if last else (BACKWARD, place + 1, batch)
 
 
-def ends(program: Instructions, durations: Float[Array, " i"]) -> Float[Array, " i"]:
-    """When each instruction ends, s, by the `durations` (s) of all."""
+def ends(
+    program: Instructions,
+    durations: Float[Array, " i"],
+    send: Float[Array, ""] | float = 0.0,
+    tau: float = 0.0,
+) -> Float[Array, " i"]:
+    """When each instruction ends, s.
+
+    Args:
+        program: `instructions`.
+        durations: s of each.
+        send: s from a stage to the next.
+        tau: s over which the maxima are smoothed, tau logaddexp(./tau); 0: none.
+    """
+    far = (program.needs >= 0) & (program.stage[program.needs] != program.stage)
+
+    def later(a: Array, b: Array) -> Array:
+        return tau * jnp.logaddexp(a / tau, b / tau) if tau else jnp.maximum(a, b)
 
     def step(done: Array, row: tuple[Array, ...]) -> tuple[Array, None]:
-        i, before, needs, duration = row
-        start = jnp.maximum(done[before], done[needs])
+        i, before, needs, sent, duration = row
+        alone, given = done[before], done[needs] + sent
+        start = jnp.where(needs < 0, alone, later(alone, given))
+        start = jnp.where(before < 0, given, start)
         return done.at[i].set(start + duration), None
 
     number = len(program.stage)
-    columns = (np.arange(number), program.before, program.needs)
+    columns = (np.arange(number), program.before, program.needs, far * send)
     rows = (*map(jnp.asarray, columns), durations)
     done, _ = lax.scan(step, jnp.zeros(number + 1), rows)
     return done[:-1]  # the last place stands for -1
@@ -241,15 +259,24 @@ class Pipeline:
         share = np.where(program.kind == FORWARD, 1.0, half)
         return kind, np.minimum(program.kind, BACKWARD), share
 
-    @functools.partial(jax.jit, static_argnums=0)
+    @functools.partial(jax.jit, static_argnames=("self", "tau"))
     def span(
-        self, forward: Float[Array, " k"], backward: Float[Array, " k"]
+        self,
+        forward: Float[Array, " k"],
+        backward: Float[Array, " k"],
+        send: Float[Array, ""] | float = 0.0,
+        tau: float = 0.0,
     ) -> Float[Array, ""]:
-        """Time of all micro-batches, each `forward` and `backward` (s, with its way to
-        the next one) in a virtual stage of each kind."""
+        """Time of all micro-batches, each `forward` and `backward` (s) in a virtual
+        stage of each kind; `send` and `tau` as of `ends`."""
         kind, way, share = self.passes
         durations = jnp.stack([forward, backward])[way, kind] * share
-        return jnp.max(ends(self.program, durations))
+        done = ends(self.program, durations, send, tau)
+        if not tau:
+            return jnp.max(done)
+        stages = self.program.stage
+        lasts = [np.flatnonzero(stages == x)[-1] for x in np.unique(stages)]
+        return tau * jax.nn.logsumexp(done[np.array(lasts)] / tau)
 
 
 def makespan(
@@ -257,15 +284,18 @@ def makespan(
     backward: Float[Array, " v p"],
     batches: int,
     schedule: Schedule = "1f1b",
+    send: Float[Array, ""] | float = 0.0,
+    tau: float = 0.0,
 ) -> Float[Array, ""]:
     """Time of all micro-batches of a step by the recursion, s.
 
     Args:
-        forward: s of one micro-batch in each virtual stage (place c p + s in row c),
-            with its way to the next.
-        backward: the same.
+        forward: s of one micro-batch in each virtual stage (place c p + s in row c).
+        backward: the same; ZB-H1 takes one half for inputs, one for weights.
         batches: micro-batches.
         schedule: the order.
+        send: s from a stage to the next.
+        tau: s over which the maxima are smoothed; 0: none.
 
     The derivative by a duration is how often it lies on the critical path.
 
@@ -277,4 +307,4 @@ def makespan(
     )
     places = np.arange(forward.size).reshape(forward.shape).tolist()
     order = Pipeline(schedule, batches, tuple(map(tuple, places)))
-    return order.span(forward.ravel(), backward.ravel())
+    return order.span(forward.ravel(), backward.ravel(), send, tau)

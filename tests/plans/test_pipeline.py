@@ -45,6 +45,14 @@ def test_a_slow_stage_is_on_the_critical_path_every_time():
     slopes = jax.grad(one, (0, 1))(forward, 2 * forward)
     for slope in slopes:
         assert np.asarray(slope).tolist() == [[1, 1, 1, 8]]
+    smooth = makespan(forward, 2 * forward, 8, tau=0.01)
+    assert float(smooth) == pytest.approx(37.855, abs=5e-4)
+
+
+def test_what_is_sent_is_on_its_way_for_a_while():
+    """One micro-batch in two stages: 1 s, 0.5 s to the next, 1 + 2 s, 0.5 s back, 2."""
+    one = jnp.ones((1, 2))
+    assert float(makespan(one, 2 * one, 1, send=0.5)) == pytest.approx(7.0)
 
 
 @pytest.mark.parametrize(
