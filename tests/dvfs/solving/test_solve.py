@@ -260,7 +260,7 @@ def test_least_reachable_slowdown():
     fastest = problem.count @ problem.time.min(1)
     default = problem.count @ problem.default_time
     assert least == pytest.approx(100 * (fastest / default - 1))
-    shown = np.ceil(least * 100 - 1e-6) / 100
+    shown = np.ceil(least * 100 - 1e-6) / 100 + 0.0  # never -0.00
     assert f"{shown:.2f} %" in str(raised.value)
     assert solve(problem, Objective(max_slowdown=float(shown))).time <= default
     with pytest.raises(Infeasible):
