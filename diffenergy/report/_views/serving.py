@@ -179,7 +179,7 @@ def _draw_energy(axes: "Axes", found: "Curves"):
     axes.set(xscale="log", yscale="log")
     style.log_ticks(axes.xaxis, 8)
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("")
+    style.log_ticks(axes.yaxis)
     style.name_axis(axes.yaxis, "energy per output token", "J")
     axes.set_xlabel("requests that run (saturated)")
     axes.legend(title="SM clock", loc="best", fontsize=style.SMALL, ncols=2)
