@@ -41,13 +41,14 @@ def by_prices(problem: Problem, slot: int, cuts: Cuts) -> tuple[Prices | None, C
     if (free[held] < 0).any():
         return None, cuts
     highest, none = _highest(problem, slot)[held], np.zeros(len(held))
-    level, slope = _planes(problem, slot, cuts)
+    use = limits(problem)
+    level, slope = _planes(problem, slot, cuts, use)
     at = np.zeros(len(free))
     best, best_at = proven(problem, slot, at), at
     for _ in range(_ROUNDS):
         chosen = _choice(problem, slot, at)[None]
         cuts = np.vstack([cuts, chosen])
-        more_level, more_slope = _planes(problem, slot, chosen)
+        more_level, more_slope = _planes(problem, slot, chosen, use)
         level, slope = np.r_[level, more_level], np.vstack([slope, more_slope])
         unit = max(1e-12, float(np.abs(level).max()))
         # largest z below every plane, over prices as shares of the highest
@@ -85,10 +86,10 @@ def _choice(
 
 
 def _planes(
-    problem: Problem, slot: int, chosen: Cuts
+    problem: Problem, slot: int, chosen: Cuts, use: sparse.csr_array
 ) -> tuple[Float[np.ndarray, " cut"], Float[np.ndarray, "cut limit"]]:
     """Planes above the bound of a slot, of choices of a row for each model: value at
-    prices of 0, and slope by prices."""
+    prices of 0, and slope by prices. `use`: the problem's `limits`."""
     free, rows = room(problem, slot), problem.rows
     wanted = problem.demand[slot]
     replicas = np.where(chosen >= 0, wanted / rows.rate[chosen], 0.0)
@@ -96,7 +97,7 @@ def _planes(
     cut = np.broadcast_to(np.arange(len(chosen))[:, None], chosen.shape)
     entries = (replicas.ravel(), (chosen.ravel() % len(rows), cut.ravel()))
     counts = sparse.coo_array(entries, (len(rows), len(chosen)))
-    taken = sparse.csr_array(limits(problem) @ counts).toarray().T
+    taken = sparse.csr_array(use @ counts).toarray().T
     slope = taken - np.where(np.isfinite(free), free, 0.0)
     return value + problem.idle_cost(slot), slope
 
