@@ -9,7 +9,7 @@ from ._answers import answer as _answer
 from ._answers.answer import ServingResult
 from ._answers.optimize import best
 from ._answers.sensitivity import check_fields, sensitivities
-from ._answers.solve import priced, solved
+from ._answers.solve import solved
 from ._deploy import deploy
 from ._deployment import Deployment
 from ._load import Load
@@ -62,9 +62,9 @@ def steady_state(
     _check_optimize(optimize, found.load)
     check_fields(found, sensitivity)
     found, more = best(found, optimize) if optimize else (found, {})
-    costs = priced(found)
+    costs = found.costs()
     figures = solved(found, costs)
-    _answer.check(found, costs, figures)
+    _answer.check(found, figures)
     summary = _answer.told(found, figures) | more
     if sensitivity:
         summary["sensitivities"] = sensitivities(found, sensitivity)

@@ -8,7 +8,6 @@ once for each clock, and rates are mapped over them.
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -64,16 +63,17 @@ def looker(
         for way in ({}, {"rate": 1.0})
     )
 
+    costs = open_.costs()
+
     def figures(clock: jax.Array) -> tuple[Any, jax.Array]:
-        point = eqx.tree_at(lambda x: x.sm_clock, open_.point, clock)
-        costs = open_.costs(point=point)
-        slots = jnp.asarray(batches)
-        flow = jax.vmap(lambda x: full.steady(costs, max_batch=x).flow)(slots)
-        rate = flow / output_len
-        found = jax.vmap(lambda x: open_.steady(costs, rate=x))(rate)
+        def saturated(slots: jax.Array) -> jax.Array:
+            return full.steady(costs, max_batch=slots, sm_clock=clock).flow
+
+        rate = jax.vmap(saturated)(jnp.asarray(batches)) / output_len
+        found = jax.vmap(lambda x: open_.steady(costs, rate=x, sm_clock=clock))(rate)
         levels = (x.quantiles[..., _P95] for x in (found.ttft, found.tpot))
         limit = jnp.full_like(rate, top)
-        good = costs.feasible & (found.load < 1)
+        good = found.feasible & (found.load < 1)
         return (rate, *levels, tp * found.power, limit), good
 
     run = by_clock(figures, size)

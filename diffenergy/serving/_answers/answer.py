@@ -57,21 +57,21 @@ class ServingResult(Result):
         return self.summary["avg_power_w"]
 
 
-def check_power(found: Deployment, costs: StepCosts):
-    """Raises `Infeasible` where the power limit cannot be kept."""
-    if not bool(costs.feasible):
-        limit = math.ceil(float(costs.least_power) / found.card.values["cap_fraction"])
+def check_power(found: Deployment, lowest: float, feasible: bool):
+    """Raises `Infeasible` where the power limit cannot be kept; `lowest`: power of a
+    GPU at its lowest clock, W."""
+    if not feasible:
+        limit = math.ceil(lowest / found.card.values["cap_fraction"])
         raise Infeasible(
             f"`power_limit` cannot be kept: at its lowest clock the GPU draws "
-            f"{float(costs.least_power):.1f} W here; the least limit that can is "
-            f"{limit} W.",
+            f"{lowest:.1f} W here; the least limit that can is {limit} W.",
             power_limit=float(limit),
         )
 
 
-def check(found: Deployment, costs: StepCosts, figures: Steady):
+def check(found: Deployment, figures: Steady):
     """Raises `Infeasible` where a limit cannot be kept: of power, or what is served."""
-    check_power(found, costs)
+    check_power(found, float(figures.lowest), bool(figures.feasible))
     most = saturation(found, figures)
     rate = found.load.rate
     if rate is not None and float(figures.load) >= 1:
@@ -115,8 +115,10 @@ def told(found: Deployment, figures: Steady) -> dict[str, Any]:
         **dict(zip(_LATENCIES, each, strict=True)),
         "step_s": step_told(figures.step, figures.decode, parts, figures.prefill),
         "preemptions": None,
+        "peak_step_power_w": None,
         "prefill_tokens_per_step": float(figures.entering) * load.input.mean,
         "steps_with_prefill_share": float(figures.mixed),
+        "sm_clock_mhz": float(figures.clock) / MHz,
         "avg_power_w": found.plan.gpus * float(figures.power),
         "goodput_per_s": good if limited else None,
     })  # fmt: skip

@@ -56,6 +56,9 @@ class ServeJson(TypedDict):
     schedule: Annotated[str, "how prompts enter steps"]
     chunk_tokens: Annotated[float, "tokens", "of prompts in a step, at most"]
     sm_clock_set_mhz: Annotated[float, "MHz", "asked for"]
+    sm_clock_mhz: Annotated[
+        float, "MHz", "mean over steps; below the requested clock under a power limit"
+    ]
     power_limit_w: Annotated[float, "W", "of a board"]
     max_batch: Annotated[float | None, "requests that may run at once"]
     concurrency: Annotated[float | None, "requests in flight, where that is the load"]
@@ -101,6 +104,9 @@ class ServeJson(TypedDict):
     steps_with_prefill_share: Annotated[float, "share of steps that read prompts"]
     avg_power_w: Annotated[float, "W", "of all boards"]
     avg_power_per_gpu_w: Annotated[float, "W", "of a board"]
+    peak_step_power_w: Annotated[
+        float | None, "W", "of a board, in the step of a trace that draws most"
+    ]
     energy_j_per_output_token: Annotated[float, "J", "of a token made"]
     energy_j_per_token: Annotated[float, "J", "of a token read or made"]
     energy_j_per_request: Annotated[float, "J", "of a request"]

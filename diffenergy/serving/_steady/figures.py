@@ -47,7 +47,8 @@ class Steady(NamedTuple):
     second that all slots make; `power`: W; `energy`: J a token made; `step`: the mean
     one, s; `decode`, `parts`, `sampling`, `host`, `prefill`: of it, s; `entering`:
     prompts a step; `mixed`: share of steps with a prompt; `load`: of an open loop, rate
-    over what can be served.
+    over what can be served. `clock`: of the mean step, Hz; `lowest`: highest power of a
+    step at the lowest clock, W; `feasible`: whether the power limit is kept.
     """
 
     flow: Array
@@ -65,6 +66,9 @@ class Steady(NamedTuple):
     prefill: Array
     entering: Array
     mixed: Array
+    clock: Array
+    lowest: Array
+    feasible: Array
     ttft: Latency
     tpot: Latency
     itl: Latency
@@ -128,7 +132,7 @@ def _full(server: Server, load: Asked, closed: bool) -> Steady:
         stages = jnp.sqrt(jnp.maximum(waiting, 1.0))
         wait = _about(mean, normal_tail(mean, mean / stages)) * (1 - load.phi / 2)
         first = together(coarse(first), Atoms(wait, jnp.asarray(TAIL)))
-    power = busy * at.energy / at.step + (1 - busy) * server.costs.idle
+    power = busy * at.energy / at.step + (1 - busy) * server.idle
     return _figures(
         server, load, at, first,
         flow=busy * at.flow,
@@ -136,6 +140,8 @@ def _full(server: Server, load: Asked, closed: bool) -> Steady:
         waiting=waiting,
         load=jnp.ones_like(at.flow),
         power=power,
+        lowest=at.lowest,
+        feasible=at.feasible,
         mixed=-jnp.expm1(-at.entries),
         tpot=_latency(tpot, load.tpot_limit, at.step),
         itl=_latency(own, jnp.inf),
@@ -186,7 +192,7 @@ def _open(server: Server, load: Asked, states: int) -> Steady:
 
     seen = jnp.sum(busy * each.decoding)
     made = jnp.sum(busy * each.flow)
-    power = jnp.sum(busy * each.energy / each.step) + p[0] * server.costs.idle
+    power = jnp.sum(busy * each.energy / each.step) + p[0] * server.idle
     tokens = busy * each.flow / made
     tpot = Atoms(each.step, tokens)
     typical = jax.tree.map(over, each)
@@ -215,6 +221,8 @@ def _open(server: Server, load: Asked, states: int) -> Steady:
         waiting=found.waiting,
         load=found.load,
         power=power,
+        lowest=jnp.max(each.lowest),
+        feasible=jnp.all(each.feasible),
         mixed=over(-jnp.expm1(-each.entries)),
         tpot=_latency(tpot, load.tpot_limit, mean),
         itl=_latency(own, jnp.inf, mean),
@@ -230,7 +238,9 @@ def _arrivals(p: Array, after: Array) -> Array:
 
 # --- both
 
-_STEP: Final = ("step", "decode", "parts", "sampling", "host", "prefill", "entering")
+_STEP: Final = (
+    "step", "decode", "parts", "sampling", "host", "prefill", "entering", "clock",
+)  # fmt: skip
 
 
 def _figures(

@@ -15,8 +15,7 @@ from ...hardware import GpuCard
 from ...results import Infeasible
 from ...workload.models import load_model
 from ...workload.models._shared.language_model import LanguageModel
-from .._answers.answer import ServingResult, check_power
-from .._answers.solve import priced
+from .._answers.answer import ServingResult
 from .._deploy import deploy
 from .._deployment import Deployment
 from .._lengths import of_values
@@ -67,8 +66,7 @@ def simulate(
         span = max(float(found.arrival[-1] - found.arrival[0]), 1e-9)
         rate = len(found.arrival) / span
         shown = dataclasses.replace(ask, max_batch=None, rate=rate)
-    costs = priced(place)
-    check_power(place, costs)
+    costs = place.costs()
     runs = [_run(place, costs, found, i) for i in range(place.replicas)]
     summary = told(place, shown, min(place.slots, SLOTS), costs, found, runs)
     return ServingResult(summary, place, costs, tuple(place.model.notes))
