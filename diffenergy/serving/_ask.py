@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ..hardware import GpuCard
 from ._answers import answer as _answer
@@ -10,9 +10,15 @@ from ._answers.answer import ServingResult
 from ._answers.optimize import best
 from ._answers.sensitivity import check_fields, sensitivities
 from ._answers.solve import priced, solved
-from ._deploy import deploy
+from ._deploy import ServerOptions, deploy
 from ._deployment import Deployment
 from ._load import Load
+from ._options import check_names
+
+_KEYWORDS: Final = (
+    *(field.name for field in dataclasses.fields(ServerOptions)), "load", "optimize",
+    "sensitivity",
+)  # fmt: skip
 
 
 def steady_state(
@@ -58,6 +64,7 @@ def steady_state(
         >>> serving.steady_state("qwen3-0.6b", "h100-sxm", load).summary["mode"]
         'open'
     """
+    check_names("a server", server, _KEYWORDS)
     found = deploy(model, gpu, _load(load), engine=engine, **server)
     _check_optimize(optimize, found.load)
     check_fields(found, sensitivity)
@@ -72,16 +79,7 @@ def steady_state(
 
 
 def _load(load: Load | Mapping[str, Any] | None) -> Load:
-    if isinstance(load, Load):
-        return load
-    known = {field.name for field in dataclasses.fields(Load)}
-    for name in load or {}:
-        if name not in known:
-            raise ValueError(
-                f"`{name}` is no field of a load; allowed are "
-                f"{', '.join(sorted(known))}."
-            )
-    return Load(**(load or {}))
+    return load if isinstance(load, Load) else Load(**(load or {}))
 
 
 def _check_optimize(optimize: str | None, load: Load):
