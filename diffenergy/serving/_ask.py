@@ -19,6 +19,9 @@ _KEYWORDS: Final = (
     *(field.name for field in dataclasses.fields(ServerOptions)), "load", "optimize",
     "sensitivity",
 )  # fmt: skip
+_CHECKED: Final = 0.75
+"""Share of the saturation up to which the closed form of the time to the first token is
+checked (`calibration/studies/served/open_loop.py`)."""
 
 
 def steady_state(
@@ -96,9 +99,11 @@ def _check_optimize(optimize: str | None, load: Load):
 
 def _warnings(found: Deployment, summary: Mapping[str, Any]) -> tuple[str, ...]:
     said = list(found.model.notes)
-    if found.mode == "open" and summary["utilization"] > 0.9:
+    used = summary["utilization"]
+    if found.mode == "open" and used > _CHECKED:
         said.append(
-            f"the server is {100 * summary['utilization']:.0f} % used: the queue is "
-            "that of a rate which lasts for hours; `--trace` shows shorter times."
+            f"the server is {100 * used:.0f} % used: waits are those of a rate that "
+            f"lasts for hours, and percentiles of `ttft_s` are checked against the "
+            f"simulator up to {100 * _CHECKED:.0f} %; `trace` simulates shorter times."
         )
     return tuple(said)

@@ -107,8 +107,8 @@ def deploy(
     read = read if isinstance(read, GpuCard) else read_gpu(read)
     plan = _plan(asked.tp, asked.num_gpus, asked.ep)
     card = _connected(with_fields(read, asked.changes or {}), plan, asked)
-    values = [_one(name, getattr(asked, name)) for name in _POINT]
-    points, taken = settings(card, *values, asked.temperature)
+    point = {name: _one(name, getattr(asked, name)) for name in _POINT}
+    points, taken = settings(card, **point, temperature=asked.temperature)
     engine = _engine(asked)
     whole, request = _request(model, load, asked)
     assumed = {"gpu": read.name} if gpu is None else {}

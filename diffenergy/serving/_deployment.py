@@ -259,6 +259,7 @@ def traffic_of(prompt: Lengths, output: Lengths, cached: float) -> Traffic:
     return Traffic(
         jnp.asarray(prompt.mean),
         jnp.asarray(prompt.nodes),
+        jnp.asarray(prompt.tail),
         jnp.asarray(cached),
         jnp.asarray(output.mean),
         jnp.asarray(output.spread),

@@ -56,15 +56,16 @@ def test_a_load_names_what_is_wrong_with_it(given: dict[str, Any], message: str)
     [("power_limt", "power_limit"), ("dtyp", "dtype"), ("optimise", "optimize")],
 )
 def test_options_that_do_not_exist(given: str, meant: str):
+    options: dict[str, Any] = {given: 1}
     hint = rf"`{given}` is no field of a server \(did you mean `{meant}`\?\)"
     with pytest.raises(ValueError, match=hint):
-        steady_state(MODEL, "h100-sxm", Load(rate=1), **{given: 1})
+        steady_state(MODEL, "h100-sxm", Load(rate=1), **options)
     if meant == "optimize":
         hint = f"`{given}` is no field of a server; allowed are changes"
     with pytest.raises(ValueError, match=hint):
-        deploy(MODEL, "h100-sxm", Load(rate=1), **{given: 1})
+        deploy(MODEL, "h100-sxm", Load(rate=1), **options)
     with pytest.raises(ValueError, match=hint):
-        simulate(TRACE, MODEL, "h100-sxm", **{given: 1})
+        simulate(TRACE, MODEL, "h100-sxm", **options)
 
 
 def test_memory_that_does_not_suffice_leads_with_what_is_given():
