@@ -128,7 +128,7 @@ def _one(name: str, given: Any) -> tuple[float, ...] | None:
     """A clock or limit, given as a number or a list of one."""
     values = several(name, given)
     if values is not None and len(values) != 1:
-        raise ValueError(f"`{name}` has {len(values)} values; a server has one.")
+        raise ValueError(f"`{name}` has {len(values)} values; a server takes one value.")
     return values
 
 

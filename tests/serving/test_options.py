@@ -23,7 +23,7 @@ def test_a_clock_and_a_limit_are_numbers(given: Any):
 @pytest.mark.parametrize(
     "given, error, message",
     [
-        ([400, 500], ValueError, "`power_limit` has 2 values; a server has one"),
+        ([400, 500], ValueError, "`power_limit` has 2 values; a server takes one value"),
         ("x", TypeError, "`power_limit` is a str; allowed is int or float"),
         (1.0, ValueError, "`power_limit` is 1 W; h100-sxm allows"),
     ],
