@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, get_args, overload
 
-import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from ..corrections import Corrections
@@ -160,7 +160,7 @@ def several(name: str, value: Any) -> tuple[float, ...] | None:
             f"`{name}` is differentiated (or traced), which an estimate by name cannot "
             "be; give a `Workload`, and the clocks in an `OperatingPoint`."
         )
-    values = value if isinstance(value, Sequence) else jnp.atleast_1d(value).tolist()
+    values = value if isinstance(value, Sequence) else np.atleast_1d(value).tolist()
     for x in values:
         check_type(name, x, int | float)
     return tuple(dict.fromkeys(float(x) for x in values))

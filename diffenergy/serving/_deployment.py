@@ -97,7 +97,10 @@ class Deployment:
         """Steps that are priced."""
         load = self.load
         lengths = [load.input.mean * x for x in load.input.nodes]
-        of = self.most, self.context, lengths, load.cached, self.chunk
+        numbers = [self.most]
+        if load.concurrency is not None and not self.covering:
+            numbers.append(self.slots)  # the saturation is that of any other load
+        of = numbers, self.context, lengths, load.cached, self.chunk
         with jax.ensure_compile_time_eval():
             return program(self.model, self.request, *of)
 
@@ -274,6 +277,7 @@ def traffic_of(prompt: Lengths, output: Lengths, cached: float) -> Traffic:
     return Traffic(
         jnp.asarray(prompt.mean),
         jnp.asarray(prompt.nodes),
+        jnp.asarray(prompt.tail),
         jnp.asarray(cached),
         jnp.asarray(output.mean),
         jnp.asarray(output.spread),

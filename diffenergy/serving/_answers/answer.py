@@ -20,6 +20,9 @@ from .json_keys import LatencyJson, ServeJson, StepPartsJson
 _LATENCIES: Final = ("ttft_s", "tpot_s", "itl_s", "e2e_latency_s")
 _NORMAL: Final = 1.645
 """Standard deviations between the median and the 95th percentile."""
+_NONE: Final = 1e-12
+"""Mean number of requests below which there are none: the sum of a server's state
+probabilities is rounded at about this size."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -110,7 +113,7 @@ def told(found: Deployment, figures: Steady) -> dict[str, Any]:
         "saturation_request_rate_per_s": saturation(found, figures),
         "limited_by": _limit(found, found.slots),
         "running_requests": n * float(figures.running),
-        "waiting_requests": finite(n * float(figures.waiting)),
+        "waiting_requests": finite(_count(n * float(figures.waiting))),
         "kv_cache_usage": float(figures.running) * kept / pool,
         **dict(zip(_LATENCIES, each, strict=True)),
         "step_s": step_told(figures.step, figures.decode, parts, figures.prefill),
@@ -122,6 +125,11 @@ def told(found: Deployment, figures: Steady) -> dict[str, Any]:
         "avg_power_w": found.plan.gpus * float(figures.power),
         "goodput_per_s": good if limited else None,
     })  # fmt: skip
+
+
+def _count(requests: float) -> float:
+    """A mean number of requests; 0 below `_NONE`."""
+    return 0.0 if requests < _NONE else requests
 
 
 def completed(found: Deployment, slots: float, given: dict[str, Any]) -> dict[str, Any]:

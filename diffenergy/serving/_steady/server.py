@@ -48,11 +48,13 @@ class Memory(eqx.Module):
 
 class Traffic(eqx.Module):
     """Lengths of requests in tokens: prompts to compute (mean `prompt`, 16 equally
-    likely `nodes` over it) behind `cached` ones, outputs (mean `output`, second moment
-    over its square `spread`, strata `TAIL` over the mean `tail`)."""
+    likely `nodes` over it, strata `TAIL` over it `prompt_tail`) behind `cached` ones,
+    outputs (mean `output`, second moment over its square `spread`, strata `TAIL` over
+    the mean `tail`)."""
 
     prompt: Float[Array, ""]
     nodes: Float[Array, " n"]
+    prompt_tail: Float[Array, " t"]
     cached: Float[Array, ""]
     output: Float[Array, ""]
     spread: Float[Array, ""]

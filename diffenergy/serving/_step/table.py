@@ -50,10 +50,13 @@ _LADDERS: Final = (
 )
 
 
-def _batches(most: float) -> list[int]:
-    """Numbers of sequences up to `most` and beyond."""
-    found = {x for x in _HALVES if x <= 1.5 * max(most, _ENOUGH)}
-    return sorted({*found, next(x for x in (round(most), 5, 7, 9) if x not in found)})
+def _batches(numbers: Sequence[float]) -> list[int]:
+    """Numbers of sequences: those in `numbers`, and others up to these and beyond; as
+    many of the former as there are, whether or not they are among the latter."""
+    found = {x for x in _HALVES if x <= 1.5 * max([*numbers, _ENOUGH])}
+    more = (*map(round, numbers), 5, 7, 9, 10)
+    new = [x for x in dict.fromkeys(more) if x not in found]
+    return sorted({*found, *new[: len(numbers)]})
 
 
 def _prompts(shortest: float, longest: float) -> tuple[int, ...]:
@@ -122,7 +125,7 @@ class Program(NamedTuple):
 def program(
     model: LanguageModel,
     request: Request,
-    most: float,
+    numbers: Sequence[float],
     context: float,
     lengths: Sequence[float],
     cached: float,
@@ -130,12 +133,12 @@ def program(
 ) -> Program:
     """Steps of a model, one GPU's share of it, with knots at fixed places.
 
-    Decoding ones of up to `most` sequences with two numbers of cached tokens around
-    `context`, attention being linear in them. Then those with a prompt beside: as long
-    as any of `lengths` (tokens to compute, behind `cached` ones), or the mean piece of
-    what takes several steps of `chunk` tokens.
+    Decoding ones of any of `numbers` of sequences, and others around them, with two
+    numbers of cached tokens around `context`, attention being linear in them. Then
+    those with a prompt beside: as long as any of `lengths` (tokens to compute, behind
+    `cached` ones), or the mean piece of what takes several steps of `chunk` tokens.
     """
-    batches, prompts = _batches(most), _prompts(min(lengths), max(lengths))
+    batches, prompts = _batches(numbers), _prompts(min(lengths), max(lengths))
     lower = max(x for x in _LADDERS[1] if x <= max(context, 2.0))
     contexts = lower, 2 * lower
     # a share of the last piece counts as such
