@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.core import Tracer
 
 from ..compiling import kept
 from ..corrections import CorrectionsFile
@@ -170,7 +171,7 @@ class Deployment:
         gpu = self.gpu if gpu is None else gpu
         point = self.point if point is None else point
         arguments = jax.tree.map(jnp.asarray, (*self.program, gpu, point))
-        if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(arguments)):
+        if any(isinstance(x, Tracer) for x in jax.tree.leaves(arguments)):
             return step_costs(*arguments)
         return kept(step_costs, arguments)
 

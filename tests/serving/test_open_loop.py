@@ -11,7 +11,6 @@ from scipy import stats
 
 from calibration.studies.served.open_loop import SERVERS, compare
 from diffenergy.serving import Load, deploy, simulate, steady_state
-from diffenergy.serving._answers.solve import priced
 from diffenergy.serving._lengths import TAIL
 from diffenergy.serving._steady.first_token import Cumulants, _generation, _moments
 from diffenergy.serving._steady.skewed import Skewed
@@ -108,7 +107,7 @@ def test_crowded_gaps_keep_their_mean():
 def served():
     load = Load(rate=1.0, max_batch=128, input_len="lognormal:512:1", slo_ttft=0.08)
     found = deploy("qwen3-8b", "h100-sxm", load)
-    return found, priced(found)
+    return found, found.costs()
 
 
 @pytest.mark.slow
@@ -118,7 +117,7 @@ def test_latencies_rise_with_the_rate(served, schedule: str):
     keep a limit."""
     load = {"rate": 1.0, "max_batch": 128, "input_len": 1000, "slo_ttft": 0.12}
     place = deploy("qwen3-8b", "h100-sxm", Load(**load), schedule=schedule)
-    costs = priced(place)
+    costs = place.costs()
     top = steady_state("qwen3-8b", "h100-sxm", load, schedule=schedule).summary
     rates = jnp.linspace(0.05, 0.95 * top["saturation_request_rate_per_s"], 120)
     found = jax.jit(jax.vmap(lambda rate: place.steady(costs, rate=rate)))(rates)

@@ -50,16 +50,18 @@ def first_token(server: Server, rate: Array, states: Running, seen: Array) -> Cu
     """
     lengths = server.traffic.prompt * server.traffic.prompt_tail
 
-    def times(batch: Array) -> Array:
-        def one(tokens: Array) -> Array:
-            first = server.first
-            return cost.prompt(server.costs, server.engine, batch, tokens, first).time
+    costs, engine = server.costs, server.engine
+    weights = cost.prompt_weights(costs, lengths)
 
-        return jax.vmap(one)(lengths)
+    def prompts(batch: Array) -> cost.Prompts:
+        return cost.prompts(costs, engine, batch, weights, server.first)
 
-    beside = jax.vmap(times)(states.decoding)  # [state, length]
-    busy = _busy(server, rate, states, beside, lengths)
-    alone, mixing = times(jnp.zeros_like(rate)), server.engine.prompt
+    beside = jax.vmap(lambda b, w: w @ prompts(b).time)(states.decoding, states.reading)
+    busy = _busy(server, rate, states, beside, lengths)  # of [state, length]
+    x, mixing = prompts(jnp.zeros_like(rate)), engine.prompt
+    mean = jnp.asarray(TAIL)
+    energy = x.energy @ mean + mixing * costs.idle
+    alone = server.governed(x.time @ mean + mixing, energy).weights @ x.time
     more = jnp.maximum(lengths / server.chunk - 1, 0.0)
     idle = _cumulants(mixing, *_moments(alone + more * mixing)[:3])
     return _mixture(
@@ -73,7 +75,7 @@ def _busy(
     """The same beside each number of requests; `beside`: times of prompts of such
     `lengths` [state, length]."""
     own = 1 - server.first
-    shared = server.engine.prompt + own * states.decode
+    shared = states.mixing + own * states.decode
     room = server.chunk - own * states.decoding  # tokens of prompts in a step
     steps = lengths / room[:, None]
     # how many of those behind fit the step, from the tokens of a generation over room

@@ -106,7 +106,8 @@ class Running(NamedTuple):
     `slots` of them, `decoding` ones; `step` s in the mean: `parts` of kernels,
     `sampling`, `host`, and `prefill` s for prompts; `decode`: of a step without any
     prompt, s; `energy` J of one GPU; `entering` prompts a step, `entries` steps that
-    they take, each with `mixing` s more and `added[n]` s for each prompt. `clock`: mean
+    they take, each with `mixing` s more and `added[n]` s for each prompt; `reading`:
+    weights of the table's clocks for times of such steps. `clock`: mean
     over time, Hz; `lowest`: power at the lowest clock, W; `feasible`: whether the limit
     is kept. `flow`: tokens a second.
     """
@@ -125,6 +126,7 @@ class Running(NamedTuple):
     added: Array
     pieces: Array
     mixing: Array
+    reading: Array
     clock: Array
     lowest: Array
     feasible: Array
@@ -189,6 +191,6 @@ def running(server: Server, slots: Array, share: Array | float = 1.0) -> Running
     return Running(
         slots, b, step, decode_time, parts, d.sampling, d.host, p * (m @ read_time),
         energy, entering, entries, m @ each.time, pieces,
-        engine.prompt + beside * (m @ d.time - decode_time), clock / step,
+        engine.prompt + beside * (m @ d.time - decode_time), m, clock / step,
         jnp.maximum(plain.lowest, mixed.lowest), plain.feasible & mixed.feasible,
     )  # fmt: skip
