@@ -160,7 +160,7 @@ def _names(request: Request, given: Mapping[str, Any]) -> tuple[str, ...]:
     train = request.phase == "train"
     return (
         *REQUEST,
-        *(x for x in TRAINING if train and (x not in PARTLY or given[x])),
+        *(x for x in TRAINING if train and (x not in PARTLY or getattr(request, x))),
         *(("routing",) if request.routing else ()),
         *(SPECULATION if request.speculative else ()),
         *(name for name in INPUTS if getattr(request, name) is not None),
