@@ -27,6 +27,8 @@ FAMILIES = {
     "gpt2": dict(n_embd=48, n_head=3, n_layer=2, vocab_size=77, n_positions=40),
     "opt": _TEXT | dict(ffn_dim=100),
     "llama": _TEXT | dict(intermediate_size=100),
+    "nemotron": _TEXT | dict(intermediate_size=100),
+    "mpt": dict(d_model=48, n_heads=3, n_layers=2, vocab_size=77, max_seq_len=40),
     "mistral": _TEXT | dict(intermediate_size=100),
     "qwen2": _TEXT | dict(intermediate_size=100, sliding_window=16),
     "qwen3": _TEXT | dict(intermediate_size=100, sliding_window=16),
