@@ -185,7 +185,8 @@ def _also_assumed(
     """What the model's own files decided."""
     found: dict[str, Any] = {}
     if isinstance(model, LanguageModel) and given["dtype"] is None:
-        said = "; ".join(model.checkpoint.said)
+        stored = request.dtype == model.stored_dtype
+        said = "; ".join(model.checkpoint.said) if stored else ""
         found |= {"checkpoint": said} if said else {}
     if request.phase == "train" and isinstance(model, TrainedModel):
         further = model.further_layers

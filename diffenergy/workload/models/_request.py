@@ -147,11 +147,26 @@ def decode_segments(input_len: int, steps: int) -> list[tuple[int, int]]:
     ]
 
 
+def _types(stack: str) -> tuple[str, ...]:
+    """Types of a training step, and of any eager pass."""
+    return (*ALL_STACKS, *SCALED) if stack == "serving" else ALL_STACKS
+
+
+def trained_dtype(stored: str, stack: str) -> str:
+    """Type of a training step that none is given for: the checkpoint's, or bf16 where
+    no step has that.
+
+    >>> trained_dtype("fp8_block", "serving"), trained_dtype("mxfp4", "serving")
+    ('fp8_block', 'bf16')
+    """
+    return stored if stored in _types(stack) else "bf16"
+
+
 def check_stack(values: dict[str, Any]):
     train, fused = values["phase"] == "train", values["stack"] == "serving"
     if fused and not train:
         return
-    known = (*ALL_STACKS, *SCALED) if fused else ALL_STACKS
+    known = _types(values["stack"])
     if values["dtype"] not in known:
         what = "a training step" if train else "the stack eager"
         raise ValueError(

@@ -15,6 +15,7 @@ from .._request import (
     check_routing,
     check_stack,
     check_training,
+    trained_dtype,
 )
 from . import speculation
 from .config import Config
@@ -97,6 +98,8 @@ class Model(abc.ABC):
             defaults["output_len"] = None
         if given.get("phase") == "train":
             defaults |= {"base": False, "accumulation": 1, "checkpointing": False}
+            stack = str(given.get("stack", defaults["stack"]))
+            defaults["dtype"] = trained_dtype(defaults["dtype"], stack)
             defaults |= {"lora_layers": "all"} if given.get("lora") else {}
         more = self.inputs(given)
         check_inputs(self.name, given, more)
