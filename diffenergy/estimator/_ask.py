@@ -75,12 +75,12 @@ def estimate(
             and `output_len` [128] in tokens, `phase` ("prefill", "decode", "generate",
             "forward", "train"), `dtype` [bf16], `kv_dtype`, `attention`, `stack`,
             `dispatch`, `routing`, `speculative`, `accept`, `draft_tokens`,
-            `accumulation`, `checkpointing`, `lora`, `frozen_layers`, `images`,
-            `image_tokens`, `steps`, `guidance`; `tokens` of a whole training run;
-            `sm_clock` and `mem_clock` in Hz and
-            `power_limit` in W, each a number or several (every combination is a point);
-            `temperature` in C; `changes`, fields of the GPU in SI; `workload`, one of
-            several in a listing; `plan` ("tp=8,pp=2" or a dict), `tp`, `num_gpus`,
+            `accumulation`, `checkpointing`, `lora`, `lora_layers`, `frozen_layers`,
+            `images`, `image_tokens`, `steps`, `guidance`; `tokens` of a whole training
+            run; `sm_clock` and `mem_clock` in Hz and `power_limit` in W, each a number
+            or several (every combination is a point); `temperature` in C; `changes`,
+            fields of the GPU in SI; `workload`, one of several in a listing;
+            `plan` ("tp=8,pp=2" or a dict), `tp`, `num_gpus`,
             `topology`: many GPUs, whose joules are summed; `require_fit`: the GPU's
             memory has to suffice [no: `summary["warnings"]` says where it does not].
 

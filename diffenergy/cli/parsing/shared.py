@@ -108,6 +108,9 @@ class RequestFlags:
         "only.",
         read.whole,
     )
+    lora_layers: str | None = option(
+        "KIND", "Linear layers with adapters: all or attention [all]; needs --lora."
+    )
     frozen_layers: int | None = option(
         "N", "First layers that are not trained [none]; train only.", read.whole
     )

@@ -23,6 +23,9 @@ class AskedJson(TypedDict, total=False):
     lora: Annotated[
         int | None, "rank of adapters that are trained alone, where asked for"
     ]
+    lora_layers: Annotated[
+        str | None, "linear layers that have them: `all` or `attention`"
+    ]
     frozen_layers: Annotated[
         int | None, "first layers that are not trained, where asked for"
     ]

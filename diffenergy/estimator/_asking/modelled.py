@@ -160,7 +160,7 @@ def _names(request: Request, given: Mapping[str, Any]) -> tuple[str, ...]:
     train = request.phase == "train"
     return (
         *REQUEST,
-        *(x for x in TRAINING if train and (x not in PARTLY or given[x])),
+        *(x for x in TRAINING if train and (x not in PARTLY or getattr(request, x))),
         *(("routing",) if request.routing else ()),
         *(SPECULATION if request.speculative else ()),
         *(name for name in INPUTS if getattr(request, name) is not None),
@@ -185,7 +185,8 @@ def _also_assumed(
     """What the model's own files decided."""
     found: dict[str, Any] = {}
     if isinstance(model, LanguageModel) and given["dtype"] is None:
-        said = "; ".join(model.checkpoint.said)
+        stored = request.dtype == model.stored_dtype
+        said = "; ".join(model.checkpoint.said) if stored else ""
         found |= {"checkpoint": said} if said else {}
     if request.phase == "train" and isinstance(model, TrainedModel):
         further = model.further_layers

@@ -71,8 +71,9 @@ def prepare(
         gpu: name or file [h100-sxm].
         **request: the fields of `Asked`, and batch, input_len, output_len, phase,
             dtype, kv_dtype, attention, stack, dispatch, accumulation, checkpointing,
-            lora, frozen_layers, routing, speculative, accept, draft_tokens, images,
-            image_tokens, steps, guidance; None where not asked for.
+            lora, lora_layers, frozen_layers, routing, speculative, accept,
+            draft_tokens, images, image_tokens, steps, guidance; None where not asked
+            for.
 
     Raises `ValueError` in one sentence for what cannot be, `Infeasible` for what has to
     fit the memory and does not.

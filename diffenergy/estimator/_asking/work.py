@@ -21,9 +21,9 @@ REQUEST: Final = (
 )  # fmt: skip
 """What was asked for, in every summary."""
 
-TRAINING: Final = ("accumulation", "checkpointing", "lora", "frozen_layers")
-"""The same of a training step alone; the latter two where they were asked for."""
-PARTLY: Final = ("lora", "frozen_layers")
+PARTLY: Final = ("lora", "lora_layers", "frozen_layers")
+TRAINING: Final = ("accumulation", "checkpointing", *PARTLY)
+"""The same of a training step alone; the latter three where they were asked for."""
 """What leaves a part of a model untrained."""
 SPECULATION: Final = ("speculative", "accept", "draft_tokens")
 OTHERS: Final = (*TRAINING, "routing", *SPECULATION, *INPUTS)
