@@ -7,8 +7,8 @@ folder of their own, which holds the files of docs/examples/ and links to the fo
 the repository. What takes over 2 s runs among the slow tests alone. A comment in the
 row, or above the block, marks what takes over 30 s (`<!-- slow -->`) and what is to end
 with another exit status than 0 (`<!-- exits 3 -->`). A GPU, where one is asked for, is
-simulated. Searches of designs are `long`. Figures below a block are
-those that its commands answer (`answers`).
+simulated. Searches of designs are `long`. Figures below a block are those that its
+commands answer, and a table of figures without a command names its source (`answers`).
 """
 
 import contextlib

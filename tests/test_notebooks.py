@@ -155,7 +155,7 @@ def test_what_the_legends_of_the_schedule_name_lies_within_the_axes(
         for ax in plt.gcf().axes:
             box = ax.get_window_extent()
             for line in ax.get_lines():
-                if not line.get_label().startswith("_"):
+                if not str(line.get_label()).startswith("_"):
                     shown.append(line.get_label())
                     pixels = ax.transData.transform(line.get_xydata())
                     if not any(box.contains(*pixel) for pixel in pixels):
