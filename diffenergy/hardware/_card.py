@@ -22,7 +22,8 @@ class GpuCard:
     bundled GPU whose corrections serve this one (None: those of its architecture),
     `mem_clocks` are the memory clocks that can be locked (Hz), `published` the
     vendor's dense peaks with the clock they are quoted at, `provenance` gives source,
-    quality and year of every value.
+    quality and year of every value. `is_assumed`: the caller named a family of boards,
+    of which this one was taken.
     """
 
     name: str
@@ -39,6 +40,7 @@ class GpuCard:
     provenance: Mapping[str, Any]
     values: Mapping[str, float]
     path: Path | None = None
+    is_assumed: bool = dataclasses.field(default=False, compare=False)
 
     @property
     def served_as(self) -> str:

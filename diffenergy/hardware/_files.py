@@ -41,29 +41,35 @@ def gpu_names() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
 
-def read_gpu(name_or_path: str) -> GpuCard:
+def read_gpu(name_or_path: str, exact: bool = False) -> GpuCard:
     """GPU by bundled name, by another spelling of it, or from a path ending in .toml.
 
     Case does not matter, and space, `_` and `-` are one: `NVIDIA H200`, `h200_sxm`
-    and `h200-sxm` are the same GPU.
+    and `h200-sxm` are the same GPU. The name of a family (`h100`) is its SXM board with
+    the largest memory, and the result says so (`is_assumed`); where `exact`, as for
+    measured data, which have to name their board, it is unknown.
 
     Raises `ValueError` for an unknown name and for a file that is missing, is not
     TOML, or holds a value that cannot be right.
 
-    >>> read_gpu("A100-PCIE-40GB").name
-    'a100-pcie-40gb'
+    >>> read_gpu("A100-PCIE-40GB").name, read_gpu("a100").name
+    ('a100-pcie-40gb', 'a100-sxm-80gb')
     """
     if name_or_path.lower().endswith(".toml"):
         return _read_file(Path(name_or_path))
     folded = _fold(name_or_path)
     if folded in gpu_names():
         return _read_bundled(folded)
+    board = _board(folded)
+    if board and not exact:
+        return dataclasses.replace(_read_bundled(board), is_assumed=True)
     if folded in _spellings():
         return _read_bundled(_spellings()[folded])
     if folded and Path(name_or_path).is_dir():
         return _read_file(Path(name_or_path))
+    unknown = "a family of boards" if board else "which is not a known GPU"
     raise ValueError(
-        f"`gpu` is {name_or_path!r}, which is not a known GPU; "
+        f"`gpu` is {name_or_path!r}, {unknown}; "
         f"{nearest(_close_gpus(folded))}, or give the path of a .toml file."
     )
 
@@ -134,6 +140,23 @@ def _spellings() -> dict[str, str]:
 @functools.cache
 def _read_bundled(name: str) -> GpuCard:
     return _read_file(_FOLDER / f"{name}.toml")
+
+
+def _board(family: str) -> str | None:
+    """The board that the name of a family stands for: SXM before PCIe, then the one
+    with the largest memory; None where no bundled GPU is of that family.
+
+    >>> _board("h100"), _board("a100-pcie"), _board("l40")
+    ('h100-sxm', 'a100-pcie-80gb', None)
+    """
+    start = re.escape(family.removeprefix("nvidia-"))
+    pattern = re.compile(rf"{start}(-(sxm|pcie))?(-\d+gb)?")
+    boards = [name for name in gpu_names() if pattern.fullmatch(name)]
+    return max(boards, key=_rank, default=None)
+
+
+def _rank(board: str) -> tuple[bool, float]:
+    return "-sxm" in board, _read_bundled(board).values["dram_capacity"]
 
 
 def _close_gpus(folded: str) -> list[str]:

@@ -10,7 +10,7 @@ from ..estimator._asking.settings import settings
 from ..hardware import GpuCard, read_gpu, with_fields
 from ..plans import Plan, host_of
 from ..results import Infeasible
-from ..workload.models import Request, load_model
+from ..workload.models import Request, assumed_model, load_model
 from ..workload.models._network.sharding import Share, Split
 from ..workload.models._shared.language_model import LanguageModel
 from ._deployment import ASIDE, Deployment
@@ -111,7 +111,8 @@ def deploy(
     points, taken = settings(card, **point, temperature=asked.temperature)
     engine = _engine(asked)
     whole, request = _request(model, load, asked)
-    assumed = {"gpu": read.name} if gpu is None else {}
+    assumed = {"gpu": read.name} if gpu is None or read.is_assumed else {}
+    assumed |= assumed_model(model)
     assumed |= _assumed(asked, load, plan, request, engine) | taken
     none = asked.corrections == "none"
     file = prior_file() if none else read_corrections(asked.corrections)

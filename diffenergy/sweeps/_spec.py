@@ -118,7 +118,7 @@ def read_spec(path: str) -> Spec:
 
     Raises `ValueError` in one sentence that names table, key, value and remedy.
     """
-    content = read_toml(Path(path), "spec", "spec.toml")
+    content = read_toml(Path(path), "spec", "")
     for key in content:
         if key not in ("axes", "fixed", "block"):
             raise _wrong(path, f"`{key}` is no key", "[axes], [fixed], block")

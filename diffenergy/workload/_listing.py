@@ -239,7 +239,7 @@ def _listing(raw: dict[str, Any], where: str, default_name: str) -> Listing:
     }
     said["name"] = said["name"] or default_name
     precision: str = said["precision"] or ""
-    said["precision"] = dtypes.SYNONYMS.get(precision, precision) or None
+    said["precision"] = dtypes.canonical(precision) or None
     notes = (*_notes(raw, where), *_unknown_fns(rows))
     return Listing(kernels=tuple(kernels), notes=notes, **said)
 

@@ -21,6 +21,7 @@ from diffenergy.hardware import (
     with_fields,
 )
 from diffenergy.hardware._fields import FIELDS
+from diffenergy.measurements.importers.base import known_gpu
 
 DECIDED_BY_NAMES = {"mma_kind", "corrections", "links"}
 NUMBERS = {field.name for field in dataclasses.fields(GpuSpec)} - DECIDED_BY_NAMES
@@ -131,6 +132,40 @@ def test_every_spelling_names_one_gpu():
 )
 def test_spellings(spelling: str, name: str):
     assert read_gpu(spelling).name == name
+
+
+@pytest.mark.parametrize(
+    ("family", "board"),
+    [
+        ("h100", "h100-sxm"),
+        ("H200", "h200-sxm"),
+        ("b200", "b200-sxm"),
+        ("A100", "a100-sxm-80gb"),  # the larger memory
+        ("NVIDIA A100", "a100-sxm-80gb"),
+        ("a100_pcie", "a100-pcie-80gb"),
+        ("v100", "v100-sxm-32gb"),
+        ("p100", "p100-pcie-16gb"),  # the only one
+    ],
+)
+def test_a_family_is_its_sxm_board_and_says_so(family: str, board: str):
+    card = read_gpu(family)
+    assert (card.name, card.is_assumed) == (board, True)
+    assert with_fields(card, {"tdp": 400}).is_assumed
+    assert not read_gpu(board).is_assumed
+
+
+@pytest.mark.parametrize("name", ["h10", "l40", "rtx", "h100-sxm4", "100"])
+def test_what_is_no_family_stays_unknown(name: str):
+    with pytest.raises(ValueError, match="not a known GPU"):
+        read_gpu(name)
+
+
+def test_measured_data_name_their_board():
+    """Which A100 was measured is nothing to assume."""
+    with pytest.raises(ValueError, match="`gpu` is 'a100', a family of boards"):
+        read_gpu("a100", exact=True)
+    assert known_gpu("A100") is None
+    assert known_gpu("NVIDIA H200") == "h200-sxm"
 
 
 def test_names_are_sorted():
@@ -325,7 +360,7 @@ def test_bad_paths(tmp_path: Path):
     ("name", "near"),
     [
         ("h100-sxn", "h100-sxm"),
-        ("A100", "a100-pcie-40gb"),
+        ("A100-", "a100-pcie-40gb"),
         ("rtx 4080", "rtx-4090"),
         ("", "t4"),
     ],

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
+from ...dtypes import canonical
 from ...units import MHz, quantity
 
 MOST: Final = 10**9
@@ -121,9 +122,7 @@ def seconds(flag: str, text: str) -> float:
 
 def dtype(flag: str, text: str) -> str:
     """A number format under its own name; what is unknown stays as it is."""
-    from ...dtypes import SYNONYMS
-
-    return SYNONYMS.get(text, text)
+    return canonical(text)
 
 
 def dtypes(flag: str, text: str) -> tuple[str, ...]:

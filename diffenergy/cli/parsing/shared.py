@@ -4,11 +4,16 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+from ...dtypes import STORED
 from .. import completing
 from . import read
 from .field import Files, argument, option, repeated, switch
 
 MODEL = "Bundled name, Hugging Face config.json or its folder"
+DTYPE = (
+    f"Of linear layers: {', '.join(STORED[:-1])} or {STORED[-1]} [as the checkpoint "
+    "has them, else bf16]."
+)
 LISTING = ", a .jsonl kernel listing, or a trace, graph or report that `import` reads"
 
 
@@ -58,12 +63,7 @@ class RequestFlags:
         "train (one optimizer step: forward, backward, AdamW) [generate; encoders "
         "and vision: forward].",
     )
-    dtype: str | None = option(
-        "TYPE",
-        "Of linear layers: fp32, tf32, bf16, fp16, fp8, fp8_block, mxfp8, int8, int4, "
-        "nvfp4 or mxfp4 [as the checkpoint has them, else bf16].",
-        read.dtype,
-    )
+    dtype: str | None = option("TYPE", DTYPE, read.dtype)
     kv_dtype: str | None = option(
         "TYPE",
         "Type of the KV cache [as the checkpoint says, else 16 bit].",

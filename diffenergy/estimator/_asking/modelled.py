@@ -16,7 +16,7 @@ from ...plans import (
     training_of,
 )
 from ...workload import Listing
-from ...workload.models import Model, Request, load_model
+from ...workload.models import Model, Request, assumed_model, load_model
 from ...workload.models._request import NAMES as INPUTS
 from ...workload.models._shared.encoder import Encoder
 from ...workload.models._shared.language_model import LanguageModel
@@ -131,7 +131,7 @@ def modelled_work(
     about["dispatch"] = dispatch_of(listings[:1] if step else listings)
     assumed = {x: about[x] for x in names if given[x] is None}
     assumed = {x: value for x, value in assumed.items() if value is not None}
-    assumed |= _also_assumed(model, request, given)
+    assumed = assumed_model(name) | assumed | _also_assumed(model, request, given)
     warnings = [
         *_memory.too_large(model.name, memory, card, larger),
         *model.notes,

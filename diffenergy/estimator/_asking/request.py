@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...corrections import NEAR, CorrectionsFile, Trust, prior_file, read_corrections
+from ...dtypes import canonical
 from ...hardware import GpuCard, read_gpu, with_fields
 from ...imports import ImportResult
 from ...plans import Host, Plan, host_of, read_plan
@@ -88,7 +89,7 @@ def prepare(
     named = DEFAULT_GPU if gpu is None else gpu
     plain = named if isinstance(named, GpuCard) else read_gpu(named)
     card, host = _connected(plain, plan, asked, trains)
-    assumed = {"gpu": plain.name} if gpu is None else {}
+    assumed = {"gpu": plain.name} if gpu is None or plain.is_assumed else {}
     assumed |= {"topology": host.name} if host and not asked.topology else {}
     points, taken = settings(
         card, asked.sm_clock, asked.mem_clock, asked.power_limit, asked.temperature
@@ -135,7 +136,8 @@ def _given(request: Mapping[str, Any]) -> dict[str, Any]:
             )
     given = dict.fromkeys(known) | dict(request)
     switches = ("checkpointing", "guidance")
-    return given | {name: given[name] or None for name in switches}
+    given |= {name: given[name] or None for name in switches}
+    return given | {name: canonical(given[name]) for name in ("dtype", "kv_dtype")}
 
 
 def _plan(asked: Asked, trains: bool) -> Plan | None:

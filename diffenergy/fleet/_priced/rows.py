@@ -83,7 +83,9 @@ def priced_rows(fleet: Fleet, told: Told) -> tuple[Rows, list[str], list[Curve]]
                 )
     cards = {gpu: read_gpu(gpu) for gpu in dict.fromkeys(x.gpu for x in fleet.pools)}
     curves: list[Curve] = []
-    notes: list[str] = []
+    notes = [
+        f"`gpu` {x} is taken as {y.name}." for x, y in cards.items() if y.is_assumed
+    ]
     jobs = [(model, gpu) for model in range(len(fleet.models)) for gpu in cards]
     for done, (model, gpu) in enumerate(jobs):
         asked = fleet.models[model]

@@ -106,6 +106,7 @@ def told(found: Deployment, figures: Steady) -> dict[str, Any]:
     tokens = load.output.mean + load.input.mean + load.cached
     return completed(found, found.slots, {
         "mode": found.mode,
+        "skipped_requests": None,
         "request_rate_per_s": load.rate,
         "request_throughput_per_s": requests,
         "output_token_throughput_per_s": made,

@@ -66,6 +66,9 @@ class ServeJson(TypedDict):
     output_len: Annotated[str | float, "tokens", "made, or their distribution"]
     cached_len: Annotated[float, "tokens", "of a prompt that are cached"]
     mode: Annotated[str, "`saturated`, `closed`, `open` or `trace`"]
+    skipped_requests: Annotated[
+        int | None, "of a trace: left out, longer than the model's positions"
+    ]
     request_rate_per_s: Annotated[
         float | None, "1/s", "offered; null unless `open` or `trace`"
     ]

@@ -56,6 +56,7 @@ def told(
     limits = (shown.slo_ttft, shown.slo_tpot)
     summary = completed(found, slots, {
         "mode": "trace",
+        "skipped_requests": trace.skipped,
         "request_rate_per_s": count / lasted if count > 1 else None,
         "request_throughput_per_s": count / t.span,
         "output_token_throughput_per_s": made / t.span,

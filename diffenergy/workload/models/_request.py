@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final, Literal
 
+from ...dtypes import STORED
 from .._listing import Dispatch
 
 Phase = Literal["prefill", "decode", "generate", "forward", "train"]
@@ -13,10 +14,7 @@ Stack = Literal["serving", "eager"]
 
 _CHOICES: Final = {
     "phase": ("prefill", "decode", "generate", "forward", "train"),
-    "dtype": (
-        "fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "mxfp8", "int8", "int4",
-        "nvfp4", "mxfp4",
-    ),
+    "dtype": STORED,
     "kv_dtype": ("fp32", "bf16", "fp16", "fp8"),
     "attention": ("flash", "eager"),
     "stack": ("serving", "eager"),

@@ -91,6 +91,8 @@ class Model(abc.ABC):
         Raises `ValueError` for a choice that is unknown or that the model lacks.
         """
         given = {key: value for key, value in given.items() if value is not None}
+        types = ("dtype", "kv_dtype")
+        given |= {key: dtypes.canonical(given[key]) for key in types if key in given}
         defaults = self.defaults()
         if given.get("stack") == "eager":
             defaults["attention"] = "eager"
