@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..corrections._law import known_process
 from ._fields import MMA_KINDS
 
 if TYPE_CHECKING:
@@ -54,9 +55,13 @@ class GpuCard:
             f"architecture:{self.architecture}",
             *(f"mma:{kind}" for kind in kinds),
             f"memory:{self.memory}",
-            f"node:{self.process_node}",
+            f"node:{known_process(self.process_node)}",
             f"gpu:{self.served_as}",
         )
+
+    def alike(self, other: "GpuCard") -> bool:
+        """Whether two GPUs have the same numbers, memory and process."""
+        return (self.values, self.tags[:-1]) == (other.values, other.tags[:-1])
 
     @functools.cached_property
     def spec(self) -> "diffenergy.hardware._spec.GpuSpec":

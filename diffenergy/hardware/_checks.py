@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from ._fields import ARCHITECTURES, FIELDS, MEMORIES, OPTIONAL, WORDS, NumberField, Said
+from ..corrections._law import known_memory, known_process
+from ..files import facts
+from ._fields import ARCHITECTURES, FIELDS, OPTIONAL, WORDS, NumberField, Said
 
 QUALITIES: Final = (
     "datasheet", "whitepaper", "vendor_docs", "measured", "derived", "recall", "guess",
@@ -15,15 +17,22 @@ QUALITIES: Final = (
 
 
 def check_words(said: Said) -> None:
-    """Checks slips of words that decide something."""
-    for key, known in (("architecture", ARCHITECTURES), ("memory", MEMORIES)):
+    """Checks words that decide something: for slips, and for what nothing is known
+    of."""
+    for key, known in (
+        ("architecture", ARCHITECTURES),
+        ("memory", facts("memories")["memory"]),
+        ("process_node", facts("processes")),
+    ):
         word = getattr(said, key)
         meant = _misspelt(word, known)
         if meant:
             raise ValueError(
                 f"`{key}` is {word!r}; write {meant} if that is meant: the word "
-                "decides which fitted constants serve the GPU."
+                "decides which constants serve the GPU."
             )
+    known_memory(said.memory)
+    known_process(said.process_node)
 
 
 def _misspelt(word: str, known: Iterable[str]) -> str:
@@ -32,7 +41,7 @@ def _misspelt(word: str, known: Iterable[str]) -> str:
     Signs and cases apart nothing tells two generations from each other but their
     number, so that only words without one are compared more loosely.
 
-    >>> _misspelt("Hoper", ARCHITECTURES), _misspelt("HBM-3E", MEMORIES)
+    >>> _misspelt("Hoper", ARCHITECTURES), _misspelt("HBM-3E", ["HBM3e"])
     ('Hopper', 'HBM3e')
     >>> _misspelt("CDNA5", ARCHITECTURES), _misspelt("Rubin", ARCHITECTURES)
     ('', '')

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from ..corrections._law import known_process
 from ..files import facts
 
 NUMBERS: Final = (
@@ -74,17 +75,12 @@ def die_of(gpu: str) -> Die | None:
 
 
 def process(name: str) -> Process:
-    """Design rules of a process, by the name that GPU files use.
+    """Design rules of a process, by the name that GPU files use; of two those of the
+    compute dies.
 
-    Raises `ValueError` for a process whose rules are not known.
+    Raises `ValueError` for a process that is not known.
     """
-    known = facts("dies")["process"]
-    if name not in known:
-        raise ValueError(
-            f"`process_node` is {name!r}, whose design rules are not known; allowed "
-            f"are {', '.join(known)}: write the nearest one into the GPU file."
-        )
-    row = known[name]
+    row = facts("processes")[known_process(name).rpartition("/")[2]]
     return Process(
         row["gate_pitch"] * row["metal_pitch"] * _NM2,
         row["bit_cell"] * _UM2,

@@ -27,10 +27,6 @@ ARCHITECTURES: Final = (
     "Hopper", "Blackwell", "CDNA3", "CDNA4",
 )  # fmt: skip
 """Architectures in order of appearance; a file may name another one."""
-MEMORIES: Final = (
-    "GDDR5", "GDDR5X", "GDDR6", "GDDR6X", "GDDR7", "HBM2", "HBM2e", "HBM3", "HBM3e",
-)  # fmt: skip
-"""Memories; a file may name another one."""
 Segment = Literal["datacenter", "workstation", "geforce"]
 
 

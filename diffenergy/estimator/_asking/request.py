@@ -114,8 +114,12 @@ def prepare(
         **{x: work.about[x] for x in (*REQUEST, *ANSWERED) if x in work.about},
         "assumed": assumed | work.assumed | taken,
     }
+    laws = [x for x in file.forecasts(card) if plan or x.constant != "energy_link"]
+    if laws:
+        about["forecast"] = [law._asdict() for law in laws]
     listings = [complete(listing) for listing in work.listings]
     warnings = [*work.warnings, *lacking(listings, card), *unusual(points, card)]
+    warnings += [law.warning for law in laws if law.warning]
     trust = _trust(file, card, points, work, listings, asked, plan)
     return Task(
         card, file, points, listings, about, trust, warnings, work.memory, asked.detail,
@@ -218,7 +222,7 @@ def _trust(
     train = work.about["phase"] in ("train", "backward", "optimizer")
     several = plan is not None and plan.gpus > 1 and not train
     like = card.corrections  # the bundled GPU that it should be, number by number
-    changed = like is not None and card.values != read_gpu(like).values
+    changed = like is not None and not card.alike(read_gpu(like))
     new = bool(asked.changes) or changed or several
     inside = {kernel["op"] for listing in listings for kernel in listing.kernels}
     if train:  # steps of decoders were fitted whole, of mixtures by too few programs
