@@ -8,9 +8,10 @@ from jax import Array
 
 from ..estimator import Estimate, Task
 from ..hardware import GpuCard, OperatingPoint
+from ..hardware._files import new_doubts
 from ..results import Infeasible
 from . import _request
-from ._problem.card import area_words
+from ._problem.card import area_words, design_card
 from ._problem.problem import Found, Problem, Share, check_goals
 from ._request import Part, Vary
 from ._result import SearchResult, TuneResult, design_summary, tiles_json
@@ -94,7 +95,9 @@ def _result(
     card, best = tasks[0].card, found.best
     trained = ["plan"] if any(task.step is not None for task in tasks) else []
     trust = tasks[0].corrections.trust(card, *trained, new=True)
-    warnings = list(dict.fromkeys(said for task in tasks for said in task.warnings))
+    told = [said for task in tasks for said in task.warnings]
+    told += new_doubts(design_card(card, problem, best, card.name))
+    warnings = list(dict.fromkeys(told))
     time = trust.interval("time", best.time, best.time)
     energy = trust.interval("energy", best.energy, best.time)
     summary = {

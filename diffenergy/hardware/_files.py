@@ -7,6 +7,7 @@ A file holds the fields of `GpuSpec` as flat keys in SI, a few names, and the ta
 import dataclasses
 import difflib
 import functools
+import itertools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from ._checks import (
     checked_number,
     checked_provenance,
     close,
+    doubts,
     nearest,
 )
 from ._fields import CLOCK, FIELDS, OPTIONAL, WORDS, NumberField, Said, unstated
@@ -94,8 +96,21 @@ def with_fields(card: GpuCard, changes: Mapping[str, int | float]) -> GpuCard:
     source = {"source": "set by the caller", "quality": "guess", "year": 2026}
     given = dict.fromkeys(changes, source)
     return dataclasses.replace(
-        card, values=values, provenance={**card.provenance, **given}
+        card,
+        values=values,
+        published={} if changes else card.published,
+        provenance={**card.provenance, **given},
     )
+
+
+def new_doubts(card: GpuCard) -> list[str]:
+    """What cannot be or is unlikely of a GPU and is not so of the bundled one that it
+    grew out of: warnings, since a change of one number may be a what-if."""
+    like = card.corrections and read_gpu(card.corrections)
+    if like and card.alike(like):
+        return []
+    known = [*itertools.chain(*doubts(like))] if like else []
+    return [said for said in itertools.chain(*doubts(card)) if said not in known]
 
 
 def field_rule(field: str) -> NumberField:
@@ -152,7 +167,10 @@ def _read_file(path: Path) -> GpuCard:
         raise ValueError(f"`gpu` is {str(path)!r}, a folder; give one .toml file.")
     table = read_toml(path, "gpu", "h100-sxm")
     try:
-        return _card(table, path)
+        card = _card(table, path)
+        for said in () if path.parent == _FOLDER else doubts(card)[0]:
+            raise ValueError(said)
+        return card
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from None
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from ...corrections import NEAR, CorrectionsFile, Trust, prior_file, read_corrections
 from ...hardware import GpuCard, read_gpu, with_fields
+from ...hardware._files import new_doubts
 from ...imports import ImportResult
 from ...plans import Host, Plan, host_of, read_plan
 from ...workload import Listing
@@ -35,7 +36,7 @@ class Asked:
     mem_clock: Sequence[float] | None = None  # Hz
     power_limit: Sequence[float] | None = None  # W
     temperature: int | float | None = None  # C
-    changes: Mapping[str, float] | None = None
+    changes: Mapping[str, int | float] | None = None
     """Fields of the GPU, SI."""
     corrections: str | None = None
     """File, "none", or the shipped ones."""
@@ -119,7 +120,7 @@ def prepare(
         about["forecast"] = [law._asdict() for law in laws]
     listings = [complete(listing) for listing in work.listings]
     warnings = [*work.warnings, *lacking(listings, card), *unusual(points, card)]
-    warnings += [law.warning for law in laws if law.warning]
+    warnings += [law.warning for law in laws if law.warning] + new_doubts(card)
     trust = _trust(file, card, points, work, listings, asked, plan)
     return Task(
         card, file, points, listings, about, trust, warnings, work.memory, asked.detail,
