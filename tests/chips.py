@@ -41,5 +41,5 @@ def rubin(**words: str) -> GpuCard:
     physical = {"num_dies": 2, "dram_stacks": 8, "transistors": 3.36e11}
     return dataclasses.replace(
         b300, values=values, physical=physical, published={}, aliases=(),
-        corrections=None, **named,
+        corrections=None, machine="", links="", **named,
     )  # fmt: skip

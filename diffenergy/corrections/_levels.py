@@ -16,9 +16,10 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from ..schema import Positive, fitted
 from ._constants import CONSTANTS, Corrections, is_share
+from ._generations import generation
 from ._instruments import SENSOR_CONSTANTS, Sensor, instruments
 from ._law import Factors, Forecast, forecasts, lawful
-from ._priors import PRIOR_FACTORS
+from ._priors import NEWER_HOST, PRIOR_FACTORS
 from ._spread import Spread, Trust, least, trust
 
 SCHEMA: Final = 1
@@ -76,7 +77,12 @@ def resolve(
 
 def levels_of(levels: Factors, card: Tagged) -> Factors:
     """`levels` with those of the laws for what they lack of a GPU."""
-    laws = _laws(levels, card)
+    laws, (design, *tags) = _laws(levels, card), card.tags
+    mma = [x.removeprefix("mma:") for x in tags if x.startswith("mma:")][-1]
+    made = generation(design.partition(":")[2], mma)
+    if design not in levels and made.host >= 2022:
+        newer = {name: centre for name, (centre, _) in NEWER_HOST.items()}
+        levels = {**levels, design: newer}
     return lawful(levels, laws) if laws else levels
 
 

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from ._constants import CONSTANTS
+from ._generations import generation, generations
 
-_NEWER_HOST: Final = {
+_CLOCK_TREE: Final = {"Hopper": (1.4, 0.3), "Blackwell": (1.4, 0.4)}
+NEWER_HOST: Final = {
     f"dispatch_{what}": (0.55, 0.3) for what in ("stream", "matrix", "module", "pass")
 }
 """Hosts of H100 boards need 17 us for a listed operator, those of the A100 33 us."""
@@ -78,13 +80,10 @@ PRIOR_FACTORS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
     # what its one board with rows shows beyond that, under its limit, is the board's:
     # an L4 at 72 W runs fp32 products a third faster than it would let it
     "architecture:Ada": {"core_energy": (1.2, 0.03), "tensor_efficiency": (1.0, 0.8)},
-    "architecture:Hopper": {
-        "sm_clock_energy": (1.4, 0.3),
-        **_NEWER_HOST,
-    },
-    "architecture:Blackwell": {
-        "sm_clock_energy": (1.4, 0.4),
-        **_NEWER_HOST,
+    **{
+        f"architecture:{x}": ({"sm_clock_energy": clock} if clock else {}) | NEWER_HOST
+        for x, clock in ((x, _CLOCK_TREE.get(x)) for x in generations())
+        if generation(x).host >= 2022
     },
 }
 """Prior factors of tags: (centre, sd of the log); see `docs/physics.md`, Constants:

@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from ..corrections._generations import generations
 from ..corrections._law import known_memory, known_process
 from ..files import facts
 from ..units import GiB
 from ._card import GpuCard
 from ._dies import area, area_model, circuits, process
-from ._fields import ARCHITECTURES, FIELDS, OPTIONAL, WORDS, NumberField, Said
+from ._fields import FIELDS, OPTIONAL, WORDS, NumberField, Said
 
 QUALITIES: Final = (
     "datasheet", "whitepaper", "vendor_docs", "measured", "derived", "recall", "guess",
@@ -24,7 +25,7 @@ def check_words(said: Said) -> None:
     """Checks words that decide something: for slips, and for what nothing is known
     of."""
     for key, known in (
-        ("architecture", ARCHITECTURES),
+        ("architecture", generations()),
         ("memory", facts("memories")["memory"]),
         ("process_node", facts("processes")),
     ):
@@ -45,9 +46,9 @@ def _misspelt(word: str, known: Iterable[str]) -> str:
     Signs and cases apart nothing tells two generations from each other but their
     number, so that only words without one are compared more loosely.
 
-    >>> _misspelt("Hoper", ARCHITECTURES), _misspelt("HBM-3E", ["HBM3e"])
+    >>> _misspelt("Hoper", generations()), _misspelt("HBM-3E", ["HBM3e"])
     ('Hopper', 'HBM3e')
-    >>> _misspelt("CDNA5", ARCHITECTURES), _misspelt("Rubin", ARCHITECTURES)
+    >>> _misspelt("CDNA5", generations()), _misspelt("Feynman", generations())
     ('', '')
     """
     if word in known:
@@ -170,19 +171,7 @@ def _ratios(card: GpuCard) -> Iterator[tuple[str, float, _Band, _Band]]:
         "give the bytes per cycle of the whole GPU.",
         ratio, (1.0, most), (1.5, most),
     )  # fmt: skip
-    memory, stacks = facts("memories")["memory"][card.memory], _stacks(card)
-    for field, key, unit in (
-        ("dram_bandwidth", "stack_rate", 1e9),
-        ("dram_capacity", "stack_size", GiB),
-    ):
-        if stacks and key in memory:
-            each, limit = v[field] / stacks / unit, memory[key]
-            yield (
-                f"`{field}` is {v[field]:g}, {each:.4g} G for each of {stacks:g} "
-                f"stacks of {card.memory}, which has at most {limit:g}; correct "
-                "it, `memory` or `dram_stacks`.",
-                each / limit, (0.0, 1.2), (0.0, 1.05),
-            )  # fmt: skip
+    yield from _of_stacks(card)
     rate = v["tensor_flop_per_cycle_bf16"]
     yield (
         f"`tensor_flop_per_cycle_bf16` is {rate:g}; an SM with {card.mma} has at most "
@@ -222,6 +211,23 @@ def _ratios(card: GpuCard) -> Iterator[tuple[str, float, _Band, _Band]]:
         "correct them, or give `num_dies` in `[physical]`.",
         mm2, (0.0, most), (0.0, room),
     )  # fmt: skip
+
+
+def _of_stacks(card: GpuCard) -> Iterator[tuple[str, float, _Band, _Band]]:
+    """The same of each stack of DRAM, where there are any."""
+    memory, stacks = facts("memories")["memory"][card.memory], _stacks(card)
+    for field, key, unit in (
+        ("dram_bandwidth", "stack_rate", 1e9),
+        ("dram_capacity", "stack_size", GiB),
+    ):
+        if stacks and key in memory:
+            each, limit = card.values[field] / stacks / unit, memory[key]
+            yield (
+                f"`{field}` is {card.values[field]:g}, {each:.4g} G for each of "
+                f"{stacks:g} stacks of {card.memory}, which has at most {limit:g}; "
+                "correct it, `memory` or `dram_stacks`.",
+                each / limit, (0.0, 1.2), (0.0, 1.05),
+            )  # fmt: skip
 
 
 _RETICLE: Final = 858.0

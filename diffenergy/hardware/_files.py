@@ -201,6 +201,9 @@ def _card(table: dict[str, Any], path: Path) -> GpuCard:
     return GpuCard(
         **{word: getattr(said, word) for word in WORDS},
         corrections=_corrections(said.corrections),
+        machine=said.machine,
+        lane=said.lane or 0.0,
+        links=said.links,
         aliases=tuple(fitted(alias, Text, key="aliases") for alias in said.aliases),
         mem_clocks=tuple(
             checked_number("mem_clocks", clock, CLOCK)

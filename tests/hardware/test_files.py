@@ -171,7 +171,8 @@ def test_file_without_corrections_takes_those_of_its_relatives(tmp_path: Path):
     assert card.corrections is None
     card = dataclasses.replace(card, name="mine")
     assert card.tags == (
-        "architecture:Hopper", "mma:wgmma", "memory:HBM3", "node:4N", "gpu:mine"
+        "architecture:Hopper", "mma:wgmma", "memory:HBM3", "link:nvlink4", "node:4N",
+        "gpu:mine",
     )  # fmt: skip
     levels = read_corrections().levels
     factors = [levels.get(tag, {}).get("core_energy", 1.0) for tag in card.tags]
@@ -180,7 +181,7 @@ def test_file_without_corrections_takes_those_of_its_relatives(tmp_path: Path):
     assert not same(card.spec.corrections, load_gpu("h100-sxm").corrections)
 
 
-@pytest.mark.parametrize("word", ["Rubin", "CDNA5", "Blackwell2"])
+@pytest.mark.parametrize("word", ["Feynman", "CDNA5", "Blackwell2"])
 def test_a_new_architecture_has_the_constants_that_all_share(tmp_path: Path, word: str):
     """No file of the package has to name it first; nothing is known of it, so that
     every grade is `forecast`. Of the process it takes what the fitted design made of

@@ -121,6 +121,11 @@ def prepare(
     listings = [complete(listing) for listing in work.listings]
     warnings = [*work.warnings, *lacking(listings, card), *unusual(points, card)]
     warnings += [law.warning for law in laws if law.warning] + new_doubts(card)
+    if made := card.generation.taken_for:
+        warnings.append(
+            f"`architecture` {card.architecture} is in no table of generations: hosts "
+            f"and links are taken to be those of {made}."
+        )
     trust = _trust(file, card, points, work, listings, asked, plan)
     return Task(
         card, file, points, listings, about, trust, warnings, work.memory, asked.detail,
