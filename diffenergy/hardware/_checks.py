@@ -21,23 +21,27 @@ QUALITIES: Final = (
 """How a number of a file can be known."""
 
 
-def check_words(said: Said) -> None:
-    """Checks words that decide something: for slips, and for what nothing is known
+CHOSEN: Final = {"memory": known_memory, "process_node": known_process}
+"""Words of a GPU that a what-if may change, and what checks them."""
+
+
+def check_word(field: str, word: Any) -> None:
+    """Checks a word that decides something: for slips, and for what nothing is known
     of."""
-    for key, known in (
-        ("architecture", generations()),
-        ("memory", facts("memories")["memory"]),
-        ("process_node", facts("processes")),
-    ):
-        word = getattr(said, key)
-        meant = _misspelt(word, known)
-        if meant:
-            raise ValueError(
-                f"`{key}` is {word!r}; write {meant} if that is meant: the word "
-                "decides which constants serve the GPU."
-            )
-    known_memory(said.memory)
-    known_process(said.process_node)
+    known = {
+        "architecture": generations(),
+        "memory": facts("memories")["memory"],
+        "process_node": facts("processes"),
+    }[field]
+    if not isinstance(word, str):
+        raise ValueError(f"`{field}` is {word!r}; give a word, such as {[*known][-1]}.")
+    if meant := _misspelt(word, known):
+        raise ValueError(
+            f"`{field}` is {word!r}; write {meant} if that is meant: the word decides "
+            "which constants serve the GPU."
+        )
+    if field in CHOSEN:
+        CHOSEN[field](word)
 
 
 def _misspelt(word: str, known: Iterable[str]) -> str:

@@ -17,8 +17,9 @@ from ..files import read_toml
 from ..schema import Text, fitted
 from ._card import GpuCard
 from ._checks import (
+    CHOSEN,
     check_together,
-    check_words,
+    check_word,
     checked_number,
     checked_provenance,
     close,
@@ -79,8 +80,9 @@ def load_gpu(name: str) -> "diffenergy.hardware._spec.GpuSpec":
     return read_gpu(name).spec
 
 
-def with_fields(card: GpuCard, changes: Mapping[str, int | float]) -> GpuCard:
-    """`card` with some numbers replaced (SI); they are checked like those of a file.
+def with_fields(card: GpuCard, changes: Mapping[str, int | float | str]) -> GpuCard:
+    """`card` with some numbers (SI), its `process_node` or its `memory` replaced; they
+    are checked like those of a file.
 
     Raises `ValueError` for a field that does not exist (naming the nearest ones) and
     for a value that cannot be right.
@@ -89,9 +91,13 @@ def with_fields(card: GpuCard, changes: Mapping[str, int | float]) -> GpuCard:
     >>> card.values["dram_bandwidth"]
     6700000000000.0
     """
-    for field in changes:
+    words: dict[str, Any] = {x: y for x, y in changes.items() if x in CHOSEN}
+    numbers = {x: y for x, y in changes.items() if x not in CHOSEN}
+    for field in numbers:
         field_rule(field)
-    values = {**card.values, **{k: checked_number(k, v) for k, v in changes.items()}}
+    for field, word in words.items():
+        check_word(field, word)
+    values = {**card.values, **{k: checked_number(k, v) for k, v in numbers.items()}}
     check_together(values)
     source = {"source": "set by the caller", "quality": "guess", "year": 2026}
     given = dict.fromkeys(changes, source)
@@ -100,6 +106,7 @@ def with_fields(card: GpuCard, changes: Mapping[str, int | float]) -> GpuCard:
         values=values,
         published={} if changes else card.published,
         provenance={**card.provenance, **given},
+        **words,
     )
 
 
@@ -191,7 +198,8 @@ def _card(table: dict[str, Any], path: Path) -> GpuCard:
                 + (f"({rule.unit})." if rule else "as text in quotes.")
             )
     said: Said = fitted(table, Said)
-    check_words(said)
+    for word in ("architecture", *CHOSEN):
+        check_word(word, getattr(said, word))
     values = {
         field: checked_number(field, table.get(field, rule.default))
         for field, rule in FIELDS.items()

@@ -60,7 +60,7 @@ class ServerOptions:
     """W, a list of one [TDP]."""
     temperature: int | float | None = None
     """C [follows from the power]."""
-    changes: Mapping[str, float] | None = None
+    changes: Mapping[str, float | str] | None = None
     """Fields of the GPU in SI."""
     corrections: str | None = None
     """File of constants, or "none" [the shipped ones]."""

@@ -36,8 +36,8 @@ class Asked:
     mem_clock: Sequence[float] | None = None  # Hz
     power_limit: Sequence[float] | None = None  # W
     temperature: int | float | None = None  # C
-    changes: Mapping[str, int | float] | None = None
-    """Fields of the GPU, SI."""
+    changes: Mapping[str, int | float | str] | None = None
+    """Fields of the GPU, SI; its process and memory."""
     corrections: str | None = None
     """File, "none", or the shipped ones."""
     detail: bool = False
