@@ -206,7 +206,7 @@ def test_words_of_the_gpu_are_axes(tmp_path: Path):
     )
     out = tmp_path / "out.parquet"
     de.sweeps.run(str(tmp_path / "spec.toml"), str(out))
-    frame = pd.read_parquet(out)
+    frame: Any = pd.read_parquet(out)
     assert len(frame) == 4 and frame["error"].isna().all()
     for _, row in frame.iterrows():
         words = {"process_node": row["gpu.process_node"], "memory": row["gpu.memory"]}
