@@ -110,46 +110,40 @@ def search(
             problem = problem_of(own, {x: base.limits[x] for x in most})
         found = searching.search(problem, effort, progress)
         results.append(_result(own, weights, problem, found))
+        for design in (results[-1].summary["best"], *results[-1].summary["pareto"]):
+            design |= {"words": words} if words else {}
         if found.interrupted:
             break
-    result = min(results, key=lambda x: (x.best.violation, x.best.objective))
+    results.sort(key=lambda x: (x.best.violation, x.best.objective))
+    result = results[0]
     if any(mixes):
-        start = searching.start_of(Engine(base, Effort()))
-        result = _chosen(result, start, list(zip(mixes, results, strict=False)))
+        result = _chosen(results, searching.start_of(Engine(base, Effort())))
     if result.best.violation > 0 and not result.interrupted:
         raise Infeasible(result.refusal)
     return result
 
 
-def _chosen(
-    best: SearchResult, start: Score, results: Sequence[tuple[Any, SearchResult]]
-) -> SearchResult:
-    """The best of several searches, against the GPU as it is; `choices`: the best
-    design of each combination of words, and all their designs in one front."""
-    entries = []
-    for words, result in results:
-        own = result.summary
-        entries.append({**own["best"], "words": words})
-        for design in (own["best"], *own["pareto"]):
-            design["words"] = words
+def _chosen(results: Sequence[SearchResult], start: Score) -> SearchResult:
+    """The first of several searches, best first, against the GPU as it is; `choices`:
+    the best design of each, and all their designs in one front."""
+    best = results[0]
     front = [
         ([score.metrics[goal] for goal in best.problem.goals], design)
-        for _, x in results
+        for x in results
         for score, design in zip(x.found.pareto, x.summary["pareto"], strict=True)
     ]
     columns = np.array([column for column, _ in front])
     front = [front[i] for i in np.flatnonzero(undominated(columns))] if front else []
     front.sort(key=lambda entry: entry[0])
-    entries.sort(key=lambda x: (x["violation_pct"], x["objective"]))
     found = dataclasses.replace(best.found, start=start)
     summary = {
         **best.summary,
         "start": score_json(best.problem, start),
         "improvement_pct": finite(100 * found.improvement),
-        "choices": entries,
+        "choices": [x.summary["best"] for x in results],
         "pareto": [design for _, design in front],
-        "evaluations": sum(x.found.evaluations for _, x in results),
-        "wall_s": sum(x.found.wall for _, x in results),
+        "evaluations": sum(x.found.evaluations for x in results),
+        "wall_s": sum(x.found.wall for x in results),
     }
     return dataclasses.replace(best, summary=summary, found=found)
 

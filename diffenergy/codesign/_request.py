@@ -120,15 +120,17 @@ def _name(part: Part) -> str:
     return os.fspath(part.work)
 
 
+def _range(name: str, ends: Sequence[Any] | None) -> Range:
+    if name in CHOSEN:
+        return Range(name, words=(ends,) if isinstance(ends, str) else (*(ends or ()),))
+    low, high = ends or (None, None)
+    return Range(name, low, high)
+
+
 def ranges_of(vary: Vary) -> tuple[list[Range], bool]:
     """Numbers to vary with their bounds, and whether tiles are varied."""
     if isinstance(vary, Mapping):
-        entries = [
-            Range(name, words=(ends,) if isinstance(ends, str) else tuple(ends or ()))
-            if name in CHOSEN
-            else Range(name, *(ends or (None, None)))
-            for name, ends in vary.items()
-        ]
+        entries = [_range(name, ends) for name, ends in vary.items()]
     else:
         words = [vary] if isinstance(vary, str) else vary
         entries = [x if isinstance(x, Range) else Range(x) for x in words]

@@ -43,27 +43,23 @@ class Forecast(NamedTuple):
     def warning(self) -> str:
         """What a person should know of it; "" of a fitted process in a new design."""
         kind, _, name = self.tag.partition(":")
+        if name.rpartition("/")[2] == self.anchor:
+            return ""
+        key, what, unit, why = _SAID[kind]
         low, high = (self.factor * math.exp(x * self.sd) for x in (-_HALF, _HALF))
-        band = f"(5-95 %: {low:.2f} to {high:.2f})"
-        if kind == "node" and name.rpartition("/")[2] != self.anchor:
-            return (
-                f"`process_node` {name} was never fitted: core energies taken at "
-                f"{self.factor:.2f} x 7nm {band}, from {self.anchor} by the foundries' "
-                "claims; at a power limit a guessed voltage curve weighs as much; five "
-                "power readings replace it."
-            )
-        if kind == "memory":
-            return (
-                f"`memory` {name} was never fitted: the energy of a DRAM byte taken at "
-                f"{self.factor:.2f} x HBM2 {band}, from {self.anchor} by published "
-                "figures of the devices; five power readings replace it."
-            )
-        if kind == "link":
-            return (
-                f"the link {name} was never fitted: the energy of a byte on it taken "
-                f"at {self.factor:.2f} x {self.anchor} {band}, by published figures."
-            )
-        return ""
+        return (
+            f"{key} {name} was never fitted: {what} taken at {self.factor:.2f} x "
+            f"{unit} (5-95 %: {low:.2f} to {high:.2f}), from {self.anchor} by {why}; "
+            "five power readings replace it."
+        )
+
+
+_SAID: Final = {
+    "node": ("`process_node`", "core energies", "7nm", "the foundries' claims; at a "
+        "power limit a guessed voltage curve weighs as much"),
+    "memory": ("`memory`", "the energy of a DRAM byte", "HBM2", "figures of devices"),
+    "link": ("the link", "the energy of a byte on it", "the usual", "its medium"),
+}  # fmt: skip
 
 
 def known_process(word: str) -> str:
@@ -78,19 +74,12 @@ def known_process(word: str) -> str:
     names = {x: name for name, row in known.items() for x in row.get("aliases", ())}
     parts = [names.get(x, x) for x in word.split("/")]
     if len(parts) > 2 or not set(parts) <= set(known):
-        raise ValueError(_unknown("process_node", word, known))
+        raise ValueError(unknown("process_node", word, known))
     return "/".join(parts)
 
 
-def known_memory(word: str) -> str:
-    """The memory `word`. Raises `ValueError` for an unknown one."""
-    known = facts("memories")["memory"]
-    if word not in known:
-        raise ValueError(_unknown("memory", word, known))
-    return word
-
-
-def _unknown(key: str, word: str, known: Iterable[str]) -> str:
+def unknown(key: str, word: str, known: Iterable[str]) -> str:
+    """What is wrong with a word of which nothing is known."""
     return f"`{key}` is {word!r}; known are {', '.join(known)}; write the nearest."
 
 
@@ -142,10 +131,9 @@ def law_of(tag: str, levels: Factors, design: bool = False) -> Forecast | None:
     if kind == "memory" and name in memories and "fitted" not in memories[name]:
         return Forecast(tag, "energy_dram", *memory_factor(name, levels))
     if kind == "link" and name in media:
-        usual = levels["global"]["energy_link"]
-        factor = 8e-12 * media[name]["energy"] / usual
-        anchor = f"the usual {usual * 1e12:.0f} pJ"
-        return Forecast(tag, "energy_link", factor, _LINK_SD, anchor)
+        usual, price = levels["global"]["energy_link"], 8e-12 * media[name]["energy"]
+        anchor = f"{usual * 1e12:.0f} pJ/B"
+        return Forecast(tag, "energy_link", price / usual, _LINK_SD, anchor)
     return None
 
 
@@ -157,15 +145,9 @@ def forecasts(levels: Factors, tags: Iterable[str], stranger: bool) -> list[Fore
     for tag in tags:
         kind, _, name = tag.partition(":")
         added = kind == "node" and "design" in facts("processes").get(name, {})
-        if (
-            kind == "link"
-            and not stranger
-            or tag in levels
-            and not (stranger and added)
-        ):
-            continue
-        law = law_of(tag, levels, stranger)
-        found += [law] if law else []
+        if stranger and added or tag not in levels and (stranger or kind != "link"):
+            law = law_of(tag, levels, stranger)
+            found += [law] if law else []
     return found
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ..corrections._generations import generations
-from ..corrections._law import known_memory, known_process
+from ..corrections._law import known_process, unknown
 from ..files import facts
 from ..units import GiB
 from ._card import GpuCard
@@ -21,8 +21,8 @@ QUALITIES: Final = (
 """How a number of a file can be known."""
 
 
-CHOSEN: Final = {"memory": known_memory, "process_node": known_process}
-"""Words of a GPU that a what-if may change, and what checks them."""
+CHOSEN: Final = ("memory", "process_node")
+"""Words of a GPU that a what-if may change."""
 
 
 def check_word(field: str, word: Any) -> None:
@@ -40,8 +40,10 @@ def check_word(field: str, word: Any) -> None:
             f"`{field}` is {word!r}; write {meant} if that is meant: the word decides "
             "which constants serve the GPU."
         )
-    if field in CHOSEN:
-        CHOSEN[field](word)
+    if field == "memory" and word not in known:
+        raise ValueError(unknown(field, word, known))
+    if field == "process_node":
+        known_process(word)
 
 
 def _misspelt(word: str, known: Iterable[str]) -> str:

@@ -20,7 +20,6 @@ from diffenergy.corrections import (
     resolve,
 )
 from diffenergy.corrections._law import (
-    known_memory,
     known_process,
     law_of,
     memory_factor,
@@ -28,7 +27,7 @@ from diffenergy.corrections._law import (
 )
 from diffenergy.files import facts
 from diffenergy.fitting._parameters import Parameter, Parameters
-from diffenergy.hardware import gpu_names, read_gpu
+from diffenergy.hardware import gpu_names, read_gpu, with_fields
 
 LEVELS = {
     "global": {"energy_link": 60e-12},
@@ -148,7 +147,7 @@ def test_unknown_processes_are_refused(word: str):
 @pytest.mark.parametrize("word", ["HBM5", "HBM3/GDDR6", "DDR"])
 def test_unknown_memories_are_refused(word: str):
     with pytest.raises(ValueError, match=f"`memory` is '{word}'; known are GDDR5, "):
-        known_memory(word)
+        with_fields(read_gpu("h100-sxm"), {"memory": word})
 
 
 def test_of_two_dies_the_second_counts():
