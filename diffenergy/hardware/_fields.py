@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, ge
 
 import msgspec
 
-from ..schema import Text
+from ..schema import Positive, Text
 from ..units import units_like
 
 if TYPE_CHECKING:
@@ -22,15 +22,6 @@ else:  # files are read, checked and listed without JAX; `_spec` makes the recor
 Mma = Literal["mma.sync", "wgmma", "tcgen05"]
 MMA_KINDS: Final = get_args(Mma)
 """Matrix instructions of a GPU."""
-ARCHITECTURES: Final = (
-    "Kepler", "Maxwell", "Pascal", "Volta", "GCN", "Turing", "Ampere", "CDNA", "Ada",
-    "Hopper", "Blackwell", "CDNA3", "CDNA4",
-)  # fmt: skip
-"""Architectures in order of appearance; a file may name another one."""
-MEMORIES: Final = (
-    "GDDR5", "GDDR5X", "GDDR6", "GDDR6X", "GDDR7", "HBM2", "HBM2e", "HBM3", "HBM3e",
-)  # fmt: skip
-"""Memories; a file may name another one."""
 Segment = Literal["datacenter", "workstation", "geforce"]
 
 
@@ -198,6 +189,9 @@ class Said(msgspec.Struct, frozen=True):
     process_node: Text
     segment: Segment
     corrections: Text | None = None
+    machine: Text = ""
+    lane: Positive | None = None
+    links: Text = ""
     aliases: list[Any] = []
     mem_clocks: list[Any] | None = None
     published: dict[str, Any] = {}

@@ -7,6 +7,7 @@ A file holds the fields of `GpuSpec` as flat keys in SI, a few names, and the ta
 import dataclasses
 import difflib
 import functools
+import itertools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,11 +17,13 @@ from ..files import read_toml
 from ..schema import Text, fitted
 from ._card import GpuCard
 from ._checks import (
+    CHOSEN,
     check_together,
-    check_words,
+    check_word,
     checked_number,
     checked_provenance,
     close,
+    doubts,
     nearest,
 )
 from ._fields import CLOCK, FIELDS, OPTIONAL, WORDS, NumberField, Said, unstated
@@ -83,8 +86,9 @@ def load_gpu(name: str) -> "diffenergy.hardware._spec.GpuSpec":
     return read_gpu(name).spec
 
 
-def with_fields(card: GpuCard, changes: Mapping[str, int | float]) -> GpuCard:
-    """`card` with some numbers replaced (SI); they are checked like those of a file.
+def with_fields(card: GpuCard, changes: Mapping[str, int | float | str]) -> GpuCard:
+    """`card` with some numbers (SI), its `process_node` or its `memory` replaced; they
+    are checked like those of a file.
 
     Raises `ValueError` for a field that does not exist (naming the nearest ones) and
     for a value that cannot be right.
@@ -93,15 +97,33 @@ def with_fields(card: GpuCard, changes: Mapping[str, int | float]) -> GpuCard:
     >>> card.values["dram_bandwidth"]
     6700000000000.0
     """
-    for field in changes:
+    words: dict[str, Any] = {x: y for x, y in changes.items() if x in CHOSEN}
+    numbers = {x: y for x, y in changes.items() if x not in CHOSEN}
+    for field in numbers:
         field_rule(field)
-    values = {**card.values, **{k: checked_number(k, v) for k, v in changes.items()}}
+    for field, word in words.items():
+        check_word(field, word)
+    values = {**card.values, **{k: checked_number(k, v) for k, v in numbers.items()}}
     check_together(values)
     source = {"source": "set by the caller", "quality": "guess", "year": 2026}
     given = dict.fromkeys(changes, source)
     return dataclasses.replace(
-        card, values=values, provenance={**card.provenance, **given}
+        card,
+        values=values,
+        published={} if changes else card.published,
+        provenance={**card.provenance, **given},
+        **words,
     )
+
+
+def new_doubts(card: GpuCard) -> list[str]:
+    """What cannot be or is unlikely of a GPU and is not so of the bundled one that it
+    grew out of: warnings, since a change of one number may be a what-if."""
+    like = card.corrections and read_gpu(card.corrections)
+    if like and card.alike(like):
+        return []
+    known = [*itertools.chain(*doubts(like))] if like else []
+    return [said for said in itertools.chain(*doubts(card)) if said not in known]
 
 
 def field_rule(field: str) -> NumberField:
@@ -175,7 +197,10 @@ def _read_file(path: Path) -> GpuCard:
         raise ValueError(f"`gpu` is {str(path)!r}, a folder; give one .toml file.")
     table = read_toml(path, "gpu", "h100-sxm")
     try:
-        return _card(table, path)
+        card = _card(table, path)
+        for said in () if path.parent == _FOLDER else doubts(card)[0]:
+            raise ValueError(said)
+        return card
     except ValueError as error:
         raise ValueError(f"{path.name}: {error}") from None
 
@@ -196,7 +221,8 @@ def _card(table: dict[str, Any], path: Path) -> GpuCard:
                 + (f"({rule.unit})." if rule else "as text in quotes.")
             )
     said: Said = fitted(table, Said)
-    check_words(said)
+    for word in ("architecture", *CHOSEN):
+        check_word(word, getattr(said, word))
     values = {
         field: checked_number(field, table.get(field, rule.default))
         for field, rule in FIELDS.items()
@@ -206,6 +232,9 @@ def _card(table: dict[str, Any], path: Path) -> GpuCard:
     return GpuCard(
         **{word: getattr(said, word) for word in WORDS},
         corrections=_corrections(said.corrections),
+        machine=said.machine,
+        lane=said.lane or 0.0,
+        links=said.links,
         aliases=tuple(fitted(alias, Text, key="aliases") for alias in said.aliases),
         mem_clocks=tuple(
             checked_number("mem_clocks", clock, CLOCK)

@@ -64,7 +64,7 @@ class ServerOptions:
     """W, one value [TDP]."""
     temperature: int | float | None = None
     """C [follows from the power]."""
-    changes: Mapping[str, float] | None = None
+    changes: Mapping[str, float | str] | None = None
     """Fields of the GPU in SI."""
     corrections: str | None = None
     """File of constants, or "none" [the shipped ones]."""

@@ -15,7 +15,9 @@ from ..files import read_toml
 from ..schema import Finite, Positive, fitted
 from ..units import MHz, quantity
 
-GROUP: Final = ("model", "gpu", "phase")
+WORDS: Final = ("gpu.process_node", "gpu.memory")
+"""Axes that change a word of the GPU."""
+GROUP: Final = ("model", "gpu", *WORDS, "phase")
 """Axes of which each combination is a program of its own."""
 SHAPE: Final = ("dtype", "batch", "input_len", "output_len")
 """Axes of the workload."""

@@ -177,9 +177,10 @@ class PointFlags:
     temperature: float | None = option(
         "C", "Temperature [follows from the power].", read.celsius
     )
-    changes: dict[str, float] | None = repeated(
+    changes: dict[str, float | str] | None = repeated(
         "FIELD=VALUE",
-        "Change a field of the GPU, in SI or as 3.35TB/s; repeatable.",
+        "Change a field of the GPU, in SI or as 3.35TB/s, its process_node or its "
+        "memory; repeatable.",
         read.assignments,
         default=None,
         name="--set",

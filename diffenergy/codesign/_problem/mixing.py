@@ -97,8 +97,6 @@ def build(
     products = [product for group in grouped for product in group]
     if tiles and not products:
         raise ValueError("`tiles` are varied, but no matrix product has a free tile.")
-    if not made and not products:
-        raise ValueError("nothing is varied; name at least one field.")
     shapes = shapes_of(products)
     usual = usual_tiles(card.spec, shapes)
     firsts = np.cumsum([0, *map(len, grouped)])

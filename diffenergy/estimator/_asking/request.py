@@ -7,6 +7,7 @@ from typing import Any, Final
 from ...corrections import NEAR, CorrectionsFile, Trust, prior_file, read_corrections
 from ...dtypes import canonical
 from ...hardware import GpuCard, read_gpu, with_fields
+from ...hardware._files import new_doubts
 from ...imports import ImportResult
 from ...plans import Host, Plan, host_of, read_plan
 from ...workload import Listing
@@ -36,8 +37,8 @@ class Asked:
     mem_clock: Sequence[float] | None = None  # Hz
     power_limit: Sequence[float] | None = None  # W
     temperature: int | float | None = None  # C
-    changes: Mapping[str, float] | None = None
-    """Fields of the GPU, SI."""
+    changes: Mapping[str, int | float | str] | None = None
+    """Fields of the GPU, SI; its process and memory."""
     corrections: str | None = None
     """File, "none", or the shipped ones."""
     detail: bool = False
@@ -116,8 +117,17 @@ def prepare(
         **{x: work.about[x] for x in (*REQUEST, *ANSWERED) if x in work.about},
         "assumed": assumed | work.assumed | taken,
     }
+    laws = [x for x in file.forecasts(card) if plan or x.constant != "energy_link"]
+    if laws:
+        about["forecast"] = [law._asdict() for law in laws]
     listings = [complete(listing) for listing in work.listings]
     warnings = [*work.warnings, *lacking(listings, card), *unusual(points, card)]
+    warnings += [law.warning for law in laws if law.warning] + new_doubts(card)
+    if made := card.generation.taken_for:
+        warnings.append(
+            f"`architecture` {card.architecture} is in no table of generations: hosts "
+            f"and links are taken to be those of {made}."
+        )
     trust = _trust(file, card, points, work, listings, asked, plan)
     return Task(
         card, file, points, listings, about, trust, warnings, work.memory, asked.detail,
@@ -221,7 +231,7 @@ def _trust(
     train = work.about["phase"] in ("train", "backward", "optimizer")
     several = plan is not None and plan.gpus > 1 and not train
     like = card.corrections  # the bundled GPU that it should be, number by number
-    changed = like is not None and card.values != read_gpu(like).values
+    changed = like is not None and not card.alike(read_gpu(like))
     new = bool(asked.changes) or changed or several
     inside = {kernel["op"] for listing in listings for kernel in listing.kernels}
     if train:  # steps of decoders were fitted whole, of mixtures by too few programs
