@@ -102,7 +102,7 @@ def listed_work(
         "dtype": first.precision,
         "dispatch": dispatch_of(listings),
     }
-    if train:
+    if about["phase"] == "train":  # in three parts, or in one
         about |= {"accumulation": first.passes, "checkpointing": None}
     notes = [f"{x.name}: {note}" for x in listings for note in x.notes]
     kernels = [kernel for listing in listings for kernel in listing.kernels]
