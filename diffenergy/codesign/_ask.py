@@ -90,12 +90,11 @@ def search(
     tasks = _request.tasks_of(parts, gpu, request)
     weights = [float(part.weight) for part in parts]
     mixes, ranges = _request.chosen_of(varied[0])
-    if not (any(mixes) or ranges or varied[1]):
-        raise ValueError("nothing is varied; name at least one field.")
 
     def problem_of(tasks: Sequence[Task], limits: Mapping[str, float]) -> Problem:
         vary = ranges, varied[1]
-        return _request.problem_of(tasks, weights, vary, goals, limits, mm2)
+        still = any(mixes)
+        return _request.problem_of(tasks, weights, vary, goals, limits, mm2, still)
 
     base = problem_of(tasks, most)
     shares = {m: x for m, x in limits.items() if isinstance(x, Share)}

@@ -242,6 +242,7 @@ def problem_of(
     goals: Sequence[str] | Callable[..., Any],
     limits: Mapping[str, float],
     price: float,
+    still: bool = False,
 ) -> Problem:
     """The search over `tasks`, with bounds that a GPU file may hold."""
     task, (ranges, tiles) = tasks[0], vary
@@ -255,6 +256,7 @@ def problem_of(
         _point(task, ranges),
         task.corrections.serve(task.card),
         price,
+        still,
     )
     for axis in problem.axes[: len(problem.task.names)]:
         for end in (axis.low, axis.high) if axis.name in FIELDS else ():
