@@ -98,7 +98,8 @@ class CorrectionsFile:
     """Contents of a corrections file: levels, instruments and what they rest on.
 
     `posterior`: names of the fitted numbers (`parameters`), their `sd` in fitted space
-    and their `correlation`: the lower triangle with its diagonal, row after row.
+    and their `correlation`: the lower triangle with its diagonal, row after row;
+    `fitted_on["apart"]`: constants of a later fit, of which it says nothing.
     `continues`: in the file of an interrupted fit, what that fit started from.
     `spread`: how far left-out readings lie from their predictions. `engines`: constants
     of serving engines (`serving._engine.levels`), by `engine` and by `host`.

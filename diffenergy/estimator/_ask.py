@@ -68,7 +68,9 @@ def estimate(
         gpu: a `GpuSpec` (`load_gpu`), a name, or the path of a `.toml` file
             [h100-sxm].
         point: clocks (Hz), power cap (W), temperature (C) of a `Workload`; leaves may
-            have one row a phase [highest clocks, default power limit].
+            have one row a phase [highest clocks, default power limit]. What the board
+            does not have is answered, too, with `Estimate.feasible` false; by name it
+            is refused.
         corrections: fitted constants: a `Corrections` record, by name a file or "none"
             [those of the GPU].
         **request: of a name, the flags of the command: `batch` [1], `input_len` [512]

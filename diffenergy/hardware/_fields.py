@@ -62,12 +62,23 @@ class NumberField(NamedTuple):
             raise ValueError(
                 f"`{name}` is {number:g}; allowed is any number {least} ({self.unit})."
             )
-        if number and (number < self.low and self.low or abs(number) > self.high):
-            meant = number * float(units_like(self.bare_unit)[self.slip])
-            raise ValueError(
-                f"`{name}` is {number:g}, which looks like {self.slip}; give it in "
-                f"{self.bare_unit} ({meant:g})."
-            )
+        if number and not self._plausible(abs(number)):
+            raise ValueError(f"`{name}` is {number:g}{self._meant(number)}.")
+
+    def _plausible(self, number: float) -> bool:
+        return self.low <= number <= self.high
+
+    def _meant(self, number: float) -> str:
+        """The unit in which a number is likely given, the usual slip before others."""
+        units = units_like(self.bare_unit)
+        for unit in (self.slip, *units):
+            meant = number * float(units[unit])
+            if self._plausible(abs(meant)):
+                return (
+                    f", which looks like {unit}; give it in {self.bare_unit} "
+                    f"({meant:g})"
+                )
+        return f"; allowed are {self.low:g} to {self.high:g} {self.bare_unit}"
 
 
 def _tensor(dtype: str) -> NumberField:
@@ -83,7 +94,7 @@ def _watts(what: str, sign: str = "+") -> NumberField:
     return NumberField("W", what, sign, high=1e5, slip="mW")
 
 
-CLOCK = NumberField("Hz", "a clock", low=1e7, slip="MHz")
+CLOCK = NumberField("Hz", "a clock", low=1e7, high=1e11, slip="MHz")
 
 
 # fmt: off
